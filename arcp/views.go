@@ -6,13 +6,11 @@ import (
 	"time"
 )
 
-// Results of the runtime's own tools that clients read: the shapes of SPEC.md §7.3 to §7.6.
-// Times are in UTC; a zero time is omitted unless its member is required. Members unknown to a
-// version are ignored.
+// This file has the results of built-in tools (§7.3 to §7.6). Times are in UTC. A zero time is
+// omitted unless its member is required. Unknown members are ignored.
 
-// Page is one page of a list. Items is never null. NextCursor is empty on the last
-// page; it is opaque, and good only for the same list of the same caller, with the
-// same filters.
+// Page is one page of a list. Items is never null. NextCursor is empty on the last page. It is
+// opaque and valid only for the same list, caller and filters.
 type Page[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"next_cursor,omitzero"`
@@ -35,7 +33,7 @@ type JobView struct {
 // States of a SessionView.
 const (
 	SessionConnected = "connected"
-	SessionDetached  = "detached" // without a connection; it can be resumed
+	SessionDetached  = "detached" // no connection; the session can be resumed
 )
 
 // SessionView is an item of sessions.list (§7.3).
@@ -55,7 +53,7 @@ type SessionView struct {
 // ToolPage is the result of tools.list (§7.5).
 type ToolPage struct {
 	Page[ToolEntry]
-	Generation uint64 `json:"generation"` // of the base catalogue
+	Generation uint64 `json:"generation"` // generation of the base catalogue
 }
 
 // ToolEntry is an item of tools.list: a name and the version that it selects (§7.5).
@@ -98,15 +96,15 @@ type ToolLimits struct {
 	RatePerMin       *int64 `json:"rate_per_min"`       // calls a minute of all callers
 }
 
-// QuestionKind is the kind of decision that people are asked for (§5.14, §7.4).
+// QuestionKind is the kind of a question to people (§5.14, §7.4).
 type QuestionKind string
 
 // The kinds.
 const (
-	QuestionPermission QuestionKind = "permission" // a permission for a while: grant or deny
+	QuestionPermission QuestionKind = "permission" // a permission for a limited time: grant or deny
 	QuestionInput      QuestionKind = "input"      // a value
 	QuestionChoice     QuestionKind = "choice"     // one of the options
-	QuestionGate       QuestionKind = "gate"       // approve or deny, by another session than the asking one
+	QuestionGate       QuestionKind = "gate"       // approve or deny, by a session other than the asking one
 	QuestionOwned      QuestionKind = "owned"      // one of the options, by the session that owns it
 )
 
@@ -121,7 +119,7 @@ const (
 	QuestionCancelled QuestionStatus = "cancelled"
 )
 
-// QuestionStatuses lists them in the order of SPEC.md §7.4.
+// QuestionStatuses lists the statuses in the order of SPEC.md §7.4.
 var QuestionStatuses = []QuestionStatus{QuestionPending, QuestionResolved, QuestionExpired, QuestionCancelled}
 
 // QuestionView is a question to people, or an approval without a waiting job, in results of the
@@ -154,7 +152,7 @@ type QuestionView struct {
 	ResolvedAt  time.Time       `json:"resolved_at,omitzero"`     // when it was resolved
 }
 
-// PermissionTerm is a permission that is asked for or granted.
+// PermissionTerm is a requested or granted permission.
 type PermissionTerm struct {
 	Permission string `json:"permission"`       // name of the permission
 	Resource   string `json:"resource"`         // resource that the permission applies to
@@ -170,7 +168,7 @@ func (p *PermissionTerm) String() string {
 	return s
 }
 
-// Vote is one answer to a gate that needs several.
+// Vote is one answer to a gate with a quorum.
 type Vote struct {
 	Principal  string    `json:"principal"`  // principal that answered
 	Resolution string    `json:"resolution"` // its answer
@@ -184,7 +182,7 @@ type Outcome string
 const (
 	OutcomeApproved  Outcome = "Approved" // approved, granted or answered
 	OutcomeDenied    Outcome = "Denied"
-	OutcomeTimedOut  Outcome = "TimedOut" // not answered in time, or a default was used
+	OutcomeTimedOut  Outcome = "TimedOut" // expired, or answered by the default
 	OutcomeCancelled Outcome = "Cancelled"
 )
 
@@ -210,12 +208,12 @@ type CredentialView struct {
 	Error         string    `json:"error,omitzero"`           // error of the last attempt
 }
 
-// ResourceLeaseState is where a lease on a resource is (§7.6).
+// ResourceLeaseState is the state of a lease on a resource (§7.6).
 type ResourceLeaseState string
 
-// The states. A lease begins active. When due it is cleaning during the clean-up, which ends
-// as released, or as cleanup_failed until it is due again. Its owner may release it at any
-// time. Released is final.
+// The states. A new lease is active. A due lease is cleaning during its clean-up, which ends as
+// released, or as cleanup_failed until the next try. The owner may release a lease at any time.
+// Released is final.
 const (
 	LeaseActive        ResourceLeaseState = "active"
 	LeaseCleaning      ResourceLeaseState = "cleaning"
@@ -226,8 +224,7 @@ const (
 // ResourceLeaseStates lists the states in the order of SPEC.md §7.6.
 var ResourceLeaseStates = []ResourceLeaseState{LeaseActive, LeaseCleaning, LeaseReleased, LeaseCleanupFailed}
 
-// Known reports whether this version knows the state. Another one may have stored
-// others.
+// Known reports whether this version knows the state. A newer version may have stored other states.
 func (s ResourceLeaseState) Known() bool { return slices.Contains(ResourceLeaseStates, s) }
 
 // ResourceLeaseView is a lease on a resource outside of the runtime (§7.6).

@@ -107,7 +107,7 @@ func (b *fixture) helper(l *link, h func(context.Context, *client.WorkerCall) (a
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Work(ctx, client.WorkerConfig{Tools: []client.WorkerTool{{Ref: "q@1.0.0", About: map[string]any{"recovery": "rerun"}, Handle: h}}})
+		done <- c.Work(ctx, client.WorkerConfig{Tools: []client.WorkerTool{{Ref: "q@1.0.0", Description: map[string]any{"recovery": "rerun"}, Handle: h}}})
 	}()
 	synctest.Wait()
 	return func() { cancel(); c.Abort(); <-done }

@@ -48,7 +48,7 @@ func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool)
 		if t.Audience != nil || t.Limits.RatePerMin > 0 || t.Endless {
 			return fmt.Errorf("tool %s: a worker's tool has no Audience, RatePerMin or Endless", t.Ref())
 		}
-		work.Tools = append(work.Tools, client.WorkerTool{Ref: t.Ref(), About: announcement(t), Handle: handler(t, cfg.Logger)})
+		work.Tools = append(work.Tools, client.WorkerTool{Ref: t.Ref(), Description: announcement(t), Handle: handler(t, cfg.Logger)})
 	}
 	return c.Work(ctx, work)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// world has two sessions of alice, the second of which follows the job of the first, and the
-// list of jobs.
+// world has two sessions of alice and the list of jobs. The second session follows the job of the
+// first.
 type world struct {
 	a, b  *testStream
 	list  []arcp.JobEntry
@@ -16,7 +16,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{a: newTold(t, 0, aliceSession), b: newTold(t, 1, otherSession)}
+	w := &world{a: newTestStream(t, 0, aliceSession), b: newTestStream(t, 1, otherSession)}
 	id := w.a.submits(1, twoLogs)
 	w.first = w.a.emits(jobOne, id)
 	w.b.Follows[jobOne] = &Follow{ID: "msg_follow", Sent: 1, Confirmed: true}
@@ -29,14 +29,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// judged feeds the changed frames to the sessions and judges.
-func (w *world) judged() []Finding {
-	w.a.tell(w.first...)
-	w.b.tell(w.rerun...)
-	return Judge([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list})
+// findings sends the frames to the sessions and compares them.
+func (w *world) findings() []Finding {
+	w.a.send(w.first...)
+	w.b.send(w.rerun...)
+	return Compare([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list})
 }
 
-// number gives events numbers without a gap.
+// number numbers events without a gap.
 func number(events []arcp.Envelope) []arcp.Envelope {
 	for i := range events {
 		events[i].EventSeq = uint64(i + 1)
@@ -44,33 +44,32 @@ func number(events []arcp.Envelope) []arcp.Envelope {
 	return events
 }
 
-func TestJudgeAcceptsCorrectRun(t *testing.T) {
+func TestCompareAcceptsCorrectRun(t *testing.T) {
 	w := newWorld(t)
-	want(t, "nothing is wrong", w.judged())
+	want(t, "nothing is wrong", w.findings())
 	want(t, "nor for a", w.a.Findings)
 	want(t, "nor for b", w.b.Findings)
 }
 
-// After its end a job may be followed again. All events are then repeated, and the session
-// waits for the rest.
-func TestJudgeAcceptsRepeatedHistory(t *testing.T) {
+// An ended job may be followed again. All its events are then repeated.
+func TestCompareAcceptsRepeatedHistory(t *testing.T) {
 	w := newWorld(t)
 	w.b.Follows[jobOne].Sent = 2
-	w.a.tell(w.first...)
-	w.b.tell(w.rerun...)
+	w.a.send(w.first...)
+	w.b.send(w.rerun...)
 	for n, e := range w.rerun {
 		e.EventSeq += uint64(len(w.rerun))
-		w.b.tell(e)
-		if open := w.b.Open(); (len(open) > 0) != (n < len(w.rerun)-1) {
+		w.b.send(e)
+		if open := w.b.Pending(); (len(open) > 0) != (n < len(w.rerun)-1) {
 			t.Errorf("%d of %d events came again: open is %q", n+1, len(w.rerun), open)
 		}
 	}
-	want(t, "nothing is wrong", Judge([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list}))
+	want(t, "nothing is wrong", Compare([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list}))
 	want(t, "nor for b", w.b.Findings)
 }
 
-// Each way in which sessions and lists can contradict each other is noticed.
-func TestJudgeFinds(t *testing.T) {
+// TestCompareFinds covers each contradiction between sessions and lists.
+func TestCompareFinds(t *testing.T) {
 	for _, c := range []struct {
 		why   string
 		rule  Rule
@@ -80,7 +79,7 @@ func TestJudgeFinds(t *testing.T) {
 		{"an event is forwarded that the submitter was not told", RuleLost, func(w *world) { w.first = number(append(w.first[:2], w.first[3:]...)) }},
 		{"an event is forwarded with other contents", RuleChanged, func(w *world) { w.rerun[2].Payload = arcp.Raw(`{}`) }},
 		{"an event is forwarded with another number", RuleOrigin, func(w *world) { w.rerun[2].Extensions = w.rerun[1].Extensions }},
-		{"history comes twice though it was followed", RuleTwice, func(w *world) {
+		{"the history is repeated for a followed job", RuleTwice, func(w *world) {
 			w.b.Follows[jobOne].Sent = 2
 			w.rerun = number(append(append([]arcp.Envelope{}, w.rerun[:2]...), w.rerun...))
 		}},
@@ -110,6 +109,6 @@ func TestJudgeFinds(t *testing.T) {
 	} {
 		w := newWorld(t)
 		c.wrong(w)
-		want(t, c.why, w.judged(), c.rule)
+		want(t, c.why, w.findings(), c.rule)
 	}
 }

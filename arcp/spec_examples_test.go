@@ -91,7 +91,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// missing lists the members of want that got has not, or has with another value.
+// missing returns the members of want that got lacks or has with another value.
 func missing(path string, want, got []byte) []string {
 	var w, g any
 	if err := json.Unmarshal(want, &w); err != nil {

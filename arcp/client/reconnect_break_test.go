@@ -13,13 +13,13 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// steps is how many job.progress a job of the brittle runtime has.
+// steps is the number of job.progress events of a job.
 const steps = 5
 
-// brittle is a runtime that retains its sessions. Its connection breaks at frame number cut,
+// breakingRuntime is a runtime that retains its sessions. Its connection breaks at frame number cut,
 // in either direction: a received frame is lost before it is handled, a frame to send before
 // it is sent.
-type brittle struct {
+type breakingRuntime struct {
 	broken int
 
 	mu      sync.Mutex
@@ -34,17 +34,17 @@ type brittle struct {
 	runs    int // jobs executed
 }
 
-func newBrittle(cut int) *brittle {
-	return &brittle{broken: cut, answers: make(map[arcp.MessageID]arcp.Envelope)}
+func newBreakingRuntime(cut int) *breakingRuntime {
+	return &breakingRuntime{broken: cut, answers: make(map[arcp.MessageID]arcp.Envelope)}
 }
 
-func (b *brittle) dial(context.Context) (transport.Conn, error) {
+func (b *breakingRuntime) dial(context.Context) (transport.Conn, error) {
 	near, far := transport.Pipe(transport.Limits{})
 	go b.serve(far)
 	return near, nil
 }
 
-func (b *brittle) serve(conn transport.Conn) {
+func (b *breakingRuntime) serve(conn transport.Conn) {
 	defer conn.Abort()
 	for {
 		frame, err := conn.Read()
@@ -63,8 +63,8 @@ func (b *brittle) serve(conn transport.Conn) {
 	}
 }
 
-// breaks counts a frame, and breaks the connection at the one it shall.
-func (b *brittle) breaks(conn transport.Conn) bool {
+// breaks counts a frame, and breaks the connection at frame number cut.
+func (b *breakingRuntime) breaks(conn transport.Conn) bool {
 	b.frames++
 	if b.frames != b.broken {
 		return false
@@ -76,7 +76,7 @@ func (b *brittle) breaks(conn transport.Conn) bool {
 	return true
 }
 
-func (b *brittle) handle(conn transport.Conn, env *arcp.Envelope) {
+func (b *breakingRuntime) handle(conn transport.Conn, env *arcp.Envelope) {
 	if b.conn == conn {
 		b.before = ""
 	}
@@ -97,13 +97,13 @@ func (b *brittle) handle(conn transport.Conn, env *arcp.Envelope) {
 	}
 }
 
-func (b *brittle) rotate() string {
+func (b *breakingRuntime) rotate() string {
 	b.opened++
 	b.before, b.token = b.token, fmt.Sprint("rt_", b.opened)
 	return b.token
 }
 
-func (b *brittle) resume(conn transport.Conn, env *arcp.Envelope) {
+func (b *breakingRuntime) resume(conn transport.Conn, env *arcp.Envelope) {
 	b.conn, b.feed = conn, ""
 	p, _ := arcp.DecodePayload[arcp.SessionResumePayload](env)
 	if p.ResumeToken != b.token && p.ResumeToken != b.before {
@@ -120,7 +120,7 @@ func (b *brittle) resume(conn transport.Conn, env *arcp.Envelope) {
 }
 
 // invoke executes a command once, and answers it each time.
-func (b *brittle) invoke(env *arcp.Envelope) {
+func (b *breakingRuntime) invoke(env *arcp.Envelope) {
 	if answer, again := b.answers[env.ID]; again {
 		b.send(answer)
 		return
@@ -131,7 +131,7 @@ func (b *brittle) invoke(env *arcp.Envelope) {
 	go b.execute(id, env.ID)
 }
 
-func (b *brittle) execute(id arcp.JobID, request arcp.MessageID) {
+func (b *breakingRuntime) execute(id arcp.JobID, request arcp.MessageID) {
 	for i := range steps {
 		time.Sleep(10 * time.Millisecond)
 		b.mu.Lock()
@@ -143,18 +143,18 @@ func (b *brittle) execute(id arcp.JobID, request arcp.MessageID) {
 	b.event(id, request, arcp.JobCompleted, arcp.JobCompletedPayload{Value: arcp.Raw("7")})
 }
 
-func (b *brittle) event(id arcp.JobID, request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
+func (b *breakingRuntime) event(id arcp.JobID, request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
 	env := arcp.Frame(t, payload)
 	env.ARCP, env.SessionID, env.Timestamp, env.JobID, env.CorrelationID = arcp.Version, "sess_1", time.Now(), id, request
 	env.EventSeq = uint64(len(b.events) + 1)
 	env.ID = arcp.MessageID(fmt.Sprint("msg_", env.EventSeq))
 	b.events = append(b.events, env)
 	b.send(env)
-	b.tell(env)
+	b.emit(env)
 	return env
 }
 
-func (b *brittle) subscribe(env *arcp.Envelope) {
+func (b *breakingRuntime) subscribe(env *arcp.Envelope) {
 	p, _ := arcp.DecodePayload[arcp.SubscribePayload](env)
 	b.opened++
 	b.feed = arcp.SubscriptionID(fmt.Sprint("sub_", b.opened))
@@ -167,15 +167,15 @@ func (b *brittle) subscribe(env *arcp.Envelope) {
 	after := 0
 	fmt.Sscanf(string(p.Since.AfterMessageID), "msg_%d", &after)
 	for _, e := range b.events[after:] {
-		b.tell(e)
+		b.emit(e)
 	}
 	marker := arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: client.FeedCaughtUp})
 	marker.ARCP, marker.ID, marker.Timestamp = arcp.Version, arcp.NewMessageID(), time.Now()
-	b.tell(marker)
+	b.emit(marker)
 }
 
-// tell sends an event to the feed.
-func (b *brittle) tell(env arcp.Envelope) {
+// emit sends an event to the feed.
+func (b *breakingRuntime) emit(env arcp.Envelope) {
 	if b.feed != "" {
 		wrapped := arcp.Frame(arcp.SubscribeEvent, arcp.SubscribeEventPayload{Event: env.Append(nil)})
 		wrapped.SubscriptionID = b.feed
@@ -183,12 +183,12 @@ func (b *brittle) tell(env arcp.Envelope) {
 	}
 }
 
-func (b *brittle) reply(to *arcp.Envelope, env arcp.Envelope) {
+func (b *breakingRuntime) reply(to *arcp.Envelope, env arcp.Envelope) {
 	env.CorrelationID = to.ID
 	b.send(env)
 }
 
-func (b *brittle) send(env arcp.Envelope) {
+func (b *breakingRuntime) send(env arcp.Envelope) {
 	if b.conn == nil || b.breaks(b.conn) {
 		b.feed = ""
 		return
@@ -202,14 +202,14 @@ func (b *brittle) send(env arcp.Envelope) {
 	}
 }
 
-// Wherever the connection breaks, every event is seen once, every command
-// executed once and every question answered.
+// With a break at any frame, every event is received once, every command executed once, and every
+// question answered.
 func TestConnectionLostAtAnyFrame(t *testing.T) {
 	for cut := 0; ; cut++ {
 		reached := false
 		t.Run(fmt.Sprint("frame ", cut), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBrittle(cut)
+				b := newBreakingRuntime(cut)
 				converse(t, b)
 				b.mu.Lock()
 				defer b.mu.Unlock()
@@ -225,7 +225,7 @@ func TestConnectionLostAtAnyFrame(t *testing.T) {
 	}
 }
 
-func converse(t *testing.T, b *brittle) {
+func converse(t *testing.T, b *breakingRuntime) {
 	opts := bearer
 	opts.AckEvery = 2
 	c, err := client.ConnectFunc(t.Context(), b.dial, opts)
