@@ -13,16 +13,16 @@ import (
 // eventReader bounds the events of a stream of server-sent events. An event that is too large becomes an
 // error for the request that the stream answers. One goroutine uses an eventReader.
 type eventReader struct {
-	src  *bufio.Reader
-	most int        // bytes of an event
-	id   jsonrpc.ID // of the request; not valid: the stream answers none, and events that are too large are dropped
+	src      *bufio.Reader
+	maxBytes int        // of an event
+	id       jsonrpc.ID // of the request; not valid: the stream answers no request, and an event that is too large is dropped
 
 	rest []byte // of the last event
 	err  error
 }
 
-func newEventReader(src io.Reader, most int, id jsonrpc.ID) *eventReader {
-	return &eventReader{src: bufio.NewReaderSize(src, 64<<10), most: most, id: id}
+func newEventReader(src io.Reader, maxBytes int, id jsonrpc.ID) *eventReader {
+	return &eventReader{src: bufio.NewReaderSize(src, 64<<10), maxBytes: maxBytes, id: id}
 }
 
 func (r *eventReader) Read(p []byte) (int, error) {
@@ -37,13 +37,13 @@ func (r *eventReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// event reads one event, up to an empty line. It does not keep an event that is too large.
+// event reads one event, up to an empty line. It buffers at most maxBytes of the event.
 func (r *eventReader) event() ([]byte, error) {
 	var event []byte
 	large, lineStart := false, true
 	for {
 		part, err := r.src.ReadSlice('\n')
-		if large = large || len(event)+len(part) > r.most; large {
+		if large = large || len(event)+len(part) > r.maxBytes; large {
 			event = nil
 		} else {
 			event = append(event, part...)
@@ -60,12 +60,13 @@ func (r *eventReader) event() ([]byte, error) {
 	}
 }
 
-// replacement returns the event that replaces one that is too large. The error end is passed on.
+// replacement returns the event that replaces an event that is too large. It returns the error end of
+// the stream unchanged.
 func (r *eventReader) replacement(end error) ([]byte, error) {
 	if !r.id.IsValid() {
 		return nil, end
 	}
-	data, err := jsonrpc.EncodeMessage(tooLarge(r.id, r.most))
+	data, err := jsonrpc.EncodeMessage(tooLarge(r.id, r.maxBytes))
 	if err != nil {
 		return nil, err
 	}

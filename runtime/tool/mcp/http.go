@@ -34,30 +34,30 @@ func (t httpTransport) Connect(ctx context.Context) (sdk.Connection, error) {
 		return nil, err
 	}
 	c := &httpConn{Connection: conn, observer: t.observer, streamEnded: make(chan struct{}, 1)}
-	c.life, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return c, nil
 }
 
-// httpConn is a connection of the SDK. It opens the stream of messages that answer no request: the
-// SDK does this only for an unwrapped connection, which does not show its messages.
+// httpConn is a connection of the SDK that reports its messages. It also opens the notification
+// stream: the SDK opens it only for a connection of its own type, which cannot report messages.
 type httpConn struct {
 	sdk.Connection
 	observer    *observer
 	streamEnded chan struct{} // capacity 1
 
-	life context.Context // of the stream
-	stop context.CancelFunc
+	ctx    context.Context // of the notification stream
+	cancel context.CancelFunc
 }
 
-// streamID is the id of the request that opens the stream. The SDK numbers its own requests.
+// streamID is the id of the request for the notification stream. The ids of the SDK are numbers.
 var streamID, _ = jsonrpc.MakeID("stream")
 
-// exchange connects a message with its HTTP request: httpConn adds it to the context of the
-// message.
+// exchange passes the properties of a message to the round tripper, in the context of the HTTP
+// request, and the status back.
 type exchange struct {
-	id      jsonrpc.ID // of the request that waits for an answer; not valid: none
-	stream  bool       // the request opens the stream
-	refused bool       // the HTTP status is 300 or more
+	id      jsonrpc.ID // of a request; not valid: the message expects no answer
+	stream  bool       // the request opens the notification stream
+	refused bool       // the HTTP status of the response is 300 or more
 }
 
 // exchangeKey is the context key of an exchange.
@@ -70,9 +70,9 @@ func exchangeOf(ctx context.Context) *exchange {
 	return new(exchange)
 }
 
-// Close ends the session at the server, then all streams.
+// Close ends the session at the server, then the notification stream.
 func (c *httpConn) Close() error {
-	defer c.stop()
+	defer c.cancel()
 	return c.Connection.Close()
 }
 
@@ -90,7 +90,7 @@ func (c *httpConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	}
 	if err == nil && isRequest && req.Method == "notifications/initialized" {
 		err := c.openStream()
-		go c.holdStream(err)
+		go c.maintainStream(err) // it ends with Close
 	}
 	return err
 }
@@ -111,34 +111,34 @@ func (c *httpConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return msg, nil
 }
 
-// openStream opens the stream with the request of MCP 2026-07-28. The round tripper translates it
-// for the older versions, which are the only ones that send notifications/initialized.
+// openStream opens the notification stream with the request of MCP 2026-07-28. The round tripper
+// translates the request for older versions, which alone send notifications/initialized.
 func (c *httpConn) openStream() error {
-	ctx := context.WithValue(c.life, exchangeKey{}, &exchange{stream: true})
+	ctx := context.WithValue(c.ctx, exchangeKey{}, &exchange{stream: true})
 	return c.Connection.Write(ctx, &jsonrpc.Request{ID: streamID, Method: "subscriptions/listen"})
 }
 
-// holdStream opens the stream again when it ends or cannot be opened, until the server has no
-// stream or the connection ends. The argument is the result of the first openStream.
-func (c *httpConn) holdStream(err error) {
+// maintainStream opens the notification stream again after its end or a failure, until Close or
+// errNoStream. err is the result of the first openStream.
+func (c *httpConn) maintainStream(err error) {
 	pause := backoff.Backoff{Policy: restartBackoff}
 	for !errors.Is(err, errNoStream) {
 		opened := time.Now()
 		if err == nil {
 			select {
 			case <-c.streamEnded:
-			case <-c.life.Done():
+			case <-c.ctx.Done():
 			}
 		}
 		pause.Lasted(time.Since(opened))
-		if backoff.Sleep(c.life, pause.Next()) != nil {
+		if backoff.Sleep(c.ctx, pause.Next()) != nil {
 			return
 		}
 		err = c.openStream()
 	}
 }
 
-// errNoStream means that the server has no stream of messages that answer no request.
+// errNoStream means that the server has no notification stream.
 var errNoStream = errors.New("the server has no stream")
 
 // roundTripper authorizes the requests, and bounds the messages of the server. Redirects are not
@@ -146,29 +146,29 @@ var errNoStream = errors.New("the server has no stream")
 type roundTripper struct {
 	next       *http.Transport
 	headers    *headers
-	most       int    // bytes of a message
-	query      string // of the URL, often a secret; the SDK, whose errors repeat the URL, does not know it
-	onNoStream func() // is called when the server has not answered the request for its stream
+	maxBytes   int    // of a message
+	query      string // of the URL; often a secret, so the SDK, whose errors contain the URL, does not have it
+	onNoStream func() // called if the server does not answer the request for its notification stream
 
-	version atomic.Pointer[string] // of MCP, after the handshake
+	version atomic.Pointer[string] // version of MCP; nil before the handshake
 
-	life context.Context // of all requests
-	stop context.CancelFunc
+	ctx    context.Context // of all requests
+	cancel context.CancelFunc
 }
 
-func newRoundTripper(h *headers, most int) *roundTripper {
+func newRoundTripper(h *headers, maxBytes int) *roundTripper {
 	dial := &net.Dialer{Timeout: 10 * time.Second}
-	r := &roundTripper{headers: h, most: most, onNoStream: func() {}, next: &http.Transport{
+	r := &roundTripper{headers: h, maxBytes: maxBytes, onNoStream: func() {}, next: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial.DialContext, TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxErrorBody,
 	}}
-	r.life, r.stop = context.WithCancel(context.Background())
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
-// end cancels the requests under way, and refuses others.
+// end cancels the requests under way and refuses further requests.
 func (r *roundTripper) end() {
-	r.stop()
+	r.cancel()
 	r.next.CloseIdleConnections()
 }
 
@@ -177,8 +177,8 @@ func (r *roundTripper) client() *http.Client {
 	return &http.Client{Transport: r, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// setVersion is middleware of the SDK's client. It sets the version that the handshake has
-// negotiated: the SDK tells the version only to an unwrapped connection.
+// setVersion is middleware of the SDK's client. It stores the negotiated version for the header: the
+// SDK passes the version only to a connection of its own type.
 func (r *roundTripper) setVersion(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		if s, ok := req.GetSession().(*sdk.ClientSession); ok && s.InitializeResult() != nil {
@@ -197,7 +197,7 @@ func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(req.Context())
-	detach := context.AfterFunc(r.life, cancel)
+	detach := context.AfterFunc(r.ctx, cancel)
 	req = req.Clone(ctx)
 	req.URL.RawQuery = r.query
 	maps.Copy(req.Header, values)
@@ -229,21 +229,21 @@ func (r *roundTripper) exchange(req *http.Request, cancel func()) (*http.Respons
 	return r.bound(resp, x.id)
 }
 
-// openStream sends a GET request, and waits at most streamWait for the header of its response: no
-// session begins before that. The error is errNoStream if the server has no stream.
+// openStream sends a GET request and waits at most streamWait for the response header, because the
+// session begins after it. The error is errNoStream if the server has no notification stream.
 func (r *roundTripper) openStream(req *http.Request, cancel func()) (*http.Response, error) {
 	if req.Body != nil {
-		_ = req.Body.Close() // it is in memory
+		_ = req.Body.Close() // the body is in memory
 	}
 	req.Method, req.Body, req.GetBody, req.ContentLength = http.MethodGet, nil, nil, 0
 	req.Header.Del("Content-Type")
 	req.Header.Set("Accept", eventStream)
 	t := time.AfterFunc(streamWait, cancel)
 	resp, err := r.next.RoundTrip(req)
-	late := !t.Stop() && r.life.Err() == nil
+	late := !t.Stop() && r.ctx.Err() == nil
 	switch {
 	case late && err == nil:
-		_ = resp.Body.Close() // it came too late
+		_ = resp.Body.Close() // the body is not used
 		fallthrough
 	case late:
 		r.onNoStream()
@@ -251,10 +251,10 @@ func (r *roundTripper) openStream(req *http.Request, cancel func()) (*http.Respo
 	case err != nil:
 		return nil, err
 	case resp.StatusCode >= 500:
-		_ = resp.Body.Close() // the status is the error
+		_ = resp.Body.Close() // the body is not used
 		return nil, fmt.Errorf("the server answers the request for its stream with %s", resp.Status)
 	case resp.StatusCode >= 300 || mediaType(resp) != eventStream:
-		_ = resp.Body.Close() // a server without a stream answers in many ways
+		_ = resp.Body.Close() // the body is not used
 		return nil, errNoStream
 	}
 	return r.bound(resp, jsonrpc.ID{})
@@ -262,9 +262,9 @@ func (r *roundTripper) openStream(req *http.Request, cancel func()) (*http.Respo
 
 const eventStream = "text/event-stream"
 
-// mediaType returns the type of a body. The SDK refuses an invalid one, which is "" here.
+// mediaType returns the media type of a body, or "" if it is invalid.
 func mediaType(resp *http.Response) string {
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // "" after an error
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // "" after an error, which the SDK reports
 	return kind
 }
 
@@ -286,15 +286,15 @@ func (r *roundTripper) bound(resp *http.Response, id jsonrpc.ID) (*http.Response
 	resp.ContentLength = -1
 	switch {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		_ = body.Close() // it is not used
+		_ = body.Close() // the body is not used
 		return nil, fmt.Errorf("the server answers with a redirect (%d), which is not followed; configure the URL that it leads to", resp.StatusCode)
 	case resp.StatusCode >= 400:
 		resp.Body = readCloser{io.LimitReader(body, maxErrorBody), body}
 	case mediaType(resp) == eventStream:
-		resp.Body = readCloser{newEventReader(body, r.most, id), body}
+		resp.Body = readCloser{newEventReader(body, r.maxBytes, id), body}
 	default:
 		data, err := r.readAnswer(body, id)
-		_ = body.Close() // it is read
+		_ = body.Close() // the body was read
 		if err != nil {
 			return nil, err
 		}
@@ -310,12 +310,12 @@ type readCloser struct {
 
 // readAnswer reads a body that is one message.
 func (r *roundTripper) readAnswer(body io.Reader, id jsonrpc.ID) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(body, int64(r.most)+1))
+	data, err := io.ReadAll(io.LimitReader(body, int64(r.maxBytes)+1))
 	switch {
-	case err != nil || len(data) <= r.most:
+	case err != nil || len(data) <= r.maxBytes:
 		return data, err
 	case !id.IsValid():
 		return nil, errNoID
 	}
-	return jsonrpc.EncodeMessage(tooLarge(id, r.most))
+	return jsonrpc.EncodeMessage(tooLarge(id, r.maxBytes))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// httpServer is a server over HTTP whose requests are seen by see first.
+// httpServer returns the URL of a server over HTTP. see may answer a request itself.
 func httpServer(t *testing.T, opts *sdk.StreamableHTTPOptions, see func(w http.ResponseWriter, r *http.Request) (done bool), build func(s *sdk.Server)) string {
 	t.Helper()
 	s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
@@ -34,15 +34,15 @@ func httpServer(t *testing.T, opts *sdk.StreamableHTTPOptions, see func(w http.R
 	return srv.URL
 }
 
-func startHTTP(t *testing.T, c Config) (*Source, *shelf) {
+func startHTTP(t *testing.T, c Config) (*Source, *publisher) {
 	t.Helper()
 	c.Name = "srv"
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.most = 1 << 20
-	sh := &shelf{reg: tool.NewRegistry()}
+	s.maxBytes = 1 << 20
+	sh := &publisher{reg: tool.NewRegistry()}
 	t.Cleanup(s.Close)
 	if err := s.Start(t.Context(), sh.publish); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func startHTTP(t *testing.T, c Config) (*Source, *shelf) {
 	return s, sh
 }
 
-func run(t *testing.T, sh *shelf, j *job, name string) (string, *arcp.Error) {
+func run(t *testing.T, sh *publisher, j *job, name string) (string, *arcp.Error) {
 	t.Helper()
 	got, err := sh.reg.Resolve(name)
 	if err != nil {
@@ -89,8 +89,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// The headers go with each request, as the file has them at that time, and are in
-// no log.
+// Each request has the current headers of the file, and no log has them.
 func TestHeadersAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headers")
 	write := func(token string, mode os.FileMode) {
@@ -146,7 +145,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.session(); err == nil || !strings.Contains(err.Error(), "redirect") {
+	if err := s.runSession(); err == nil || !strings.Contains(err.Error(), "redirect") {
 		t.Errorf("%v, want an error that says that it is a redirect", err)
 	}
 	if followed.Load() {
@@ -154,8 +153,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// A server that is gone fails the call, and one that comes back under the same
-// address is used again.
+// A call of an unreachable server fails. Later calls succeed when the server is reachable again.
 func TestHTTPServerGoesAway(t *testing.T) {
 	var away atomic.Bool
 	url := httpServer(t, nil, func(w http.ResponseWriter, _ *http.Request) bool {
@@ -207,7 +205,7 @@ func TestHTTPStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.most = 1 << 20
+	s.maxBytes = 1 << 20
 	published := make(chan int, 10)
 	t.Cleanup(s.Close)
 	if err := s.Start(t.Context(), func(tools []*tool.Tool) error { published <- len(tools); return nil }); err != nil {
@@ -223,8 +221,8 @@ func TestHTTPStream(t *testing.T) {
 	}
 }
 
-// A server that never answers the request for its stream, nor the end of the
-// session, is used without a stream, and Close does not wait for it.
+// A server that answers neither the request for its stream nor the end of the session is used
+// without a stream. Close does not wait for the server.
 func TestHTTPStreamThatDoesNotStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real time-outs: left out with -short")

@@ -12,34 +12,34 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// Errors that leave a question open for other sessions.
+// The errors of elicit. The question stays open for other sessions.
 var (
-	errNotOurs    = errors.New("the question is not of a job that an MCP client asked for")
-	errNobody     = errors.New("the MCP client cannot be asked")
-	errNoAnswer   = errors.New("the MCP client gave no answer")
-	errUnknowable = errors.New("the MCP client's answer cannot be read")
+	errOtherJob      = errors.New("the question is not of a job that an MCP client asked for")
+	errNoElicitation = errors.New("the MCP client cannot be asked")
+	errNoAnswer      = errors.New("the MCP client gave no answer")
+	errBadAnswer     = errors.New("the MCP client's answer cannot be read")
 )
 
-// elicit asks the client of the job's call. ok is false if the client declines.
+// elicit asks the MCP client whose call runs the job. ok is false if the client declines.
 func (s *Server) elicit(ctx context.Context, q *client.Question, message string, schema map[string]any) (content map[string]any, ok bool, err error) {
-	c := s.running.of(ctx, q.JobID)
+	c := s.running.callOf(ctx, q.JobID)
 	if c == nil {
-		return nil, false, errNotOurs
+		return nil, false, errOtherJob
 	}
 	if init := c.session.InitializeParams(); init == nil || init.Capabilities == nil || init.Capabilities.Elicitation == nil {
-		return nil, false, errNobody
+		return nil, false, errNoElicitation
 	}
 	if q.Refused != nil {
 		message += "\n(the last answer was refused: " + q.Refused.Message + ")"
 	}
-	// The context of the call has the SDK send the question on the stream of the call.
-	asking, cancel := context.WithCancel(c.ctx)
+	// With the context of the call, the SDK sends the question on the stream of the call.
+	callCtx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	res, err := c.session.Elicit(asking, &sdk.ElicitParams{Mode: "form", Message: message, RequestedSchema: schema})
+	res, err := c.session.Elicit(callCtx, &sdk.ElicitParams{Mode: "form", Message: message, RequestedSchema: schema})
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("%w: %w", errNobody, err)
+		return nil, false, fmt.Errorf("%w: %w", errNoElicitation, err)
 	case res.Action == "accept":
 		return res.Content, true, nil
 	case res.Action == "decline":
@@ -49,13 +49,13 @@ func (s *Server) elicit(ctx context.Context, q *client.Question, message string,
 }
 
 func (s *Server) input(ctx context.Context, q client.InputRequest) (any, error) {
-	f := formOf(q.ResponseSchema)
+	f := newForm(q.ResponseSchema)
 	content, ok, err := s.elicit(ctx, &q.Question, q.Prompt, f.schema)
 	switch {
 	case err != nil:
 		return nil, err
 	case !ok && f.nullable:
-		return nil, nil // null declines
+		return nil, nil // the schema allows null, which stands for decline
 	case !ok:
 		return nil, errNoAnswer
 	}
@@ -93,21 +93,21 @@ func (s *Server) permission(ctx context.Context, q client.PermissionRequest) (cl
 	return client.PermissionAnswer{Grant: ok && grant}, nil
 }
 
-// form is a schema that MCP supports, an object of plain members, and how to read the answer.
+// form is a question in the form that MCP supports: an object whose members are strings, numbers or booleans.
 type form struct {
 	schema   map[string]any
-	nullable bool // null is an answer
-	value    func(content map[string]any) (any, error)
+	nullable bool                                      // the schema of the question allows null
+	value    func(content map[string]any) (any, error) // returns the answer in the content of the form
 }
 
-// formOf returns a form for any schema. An object of plain members is taken as it is, a plain value becomes a
-// member, and any other value is asked for as JSON text. The runtime checks the answer by the schema.
-func formOf(raw arcp.Raw) form {
+// newForm returns the form of a question with any schema. An object of plain members is the form itself. A plain value becomes
+// a member. Any other value becomes a member for JSON text. The runtime checks the answer with the schema.
+func newForm(raw arcp.Raw) form {
 	var s map[string]any
 	if raw.Kind() == '{' {
 		_ = arcp.Unmarshal(raw, &s) // an invalid schema allows any value
 	}
-	kind, nullable := kindOf(s)
+	kind, nullable := typeOf(s)
 	if kind == "object" {
 		if members, ok := plainMembers(s); ok {
 			required, _ := s["required"].([]any)
@@ -127,11 +127,11 @@ func formOf(raw arcp.Raw) form {
 	return form{object(map[string]any{"value": ask}, "value"), nullable, fromText}
 }
 
-// fromText decodes JSON text; other text is a string.
+// fromText returns the value of JSON text, or other text as a string.
 func fromText(content map[string]any) (any, error) {
 	text, ok := content["value"].(string)
 	if !ok {
-		return nil, errUnknowable
+		return nil, errBadAnswer
 	}
 	if raw := arcp.Raw(text); raw.IsValid() {
 		return raw, nil
@@ -147,8 +147,8 @@ func object(properties map[string]any, required ...string) map[string]any {
 	return o
 }
 
-// kindOf returns the type of a schema, and whether it allows null too.
-func kindOf(s map[string]any) (kind string, nullable bool) {
+// typeOf returns the type of a schema and whether the schema also allows null. Several types are "".
+func typeOf(s map[string]any) (kind string, nullable bool) {
 	switch t := s["type"].(type) {
 	case string:
 		return t, false
@@ -191,9 +191,10 @@ var keywords = map[string][]string{
 // formats are the string formats that MCP supports.
 var formats = []any{"email", "uri", "date", "date-time"}
 
-// plain returns a member with the keywords that MCP supports.
-func plain(s map[string]any) (map[string]any, bool) {
-	kind, _ := kindOf(s)
+// plain returns the schema of a member with the keywords that MCP supports. ok is false for an object, a list and
+// several types.
+func plain(s map[string]any) (member map[string]any, ok bool) {
+	kind, _ := typeOf(s)
 	known, ok := keywords[kind]
 	if !ok {
 		return nil, false

@@ -23,21 +23,21 @@ const (
 // maxPrompt bounds the message of an elicitation, in bytes.
 const maxPrompt = 8 << 10
 
-// elicit asks a person, as a question of the job of the call. The action is accept for an answer that
-// fits the schema, decline for null, and cancel without an answer or after an error.
+// elicit asks a person, as a question of the job of the call. The action is accept for an answer,
+// decline for the answer null, and cancel for an error.
 func (s *Source) elicit(ctx context.Context, t *observer, p *sdk.ElicitParams) (*sdk.ElicitResult, error) {
 	if p.Mode == "url" {
-		return &sdk.ElicitResult{Action: decline}, nil // it was not offered
+		return &sdk.ElicitResult{Action: decline}, nil // the client does not offer the mode
 	}
-	c, _ := ctx.Value(ofCall{}).(*call)
+	c, _ := ctx.Value(callKey{}).(*call)
 	if c == nil {
-		c = t.only()
+		c = t.soleCall()
 	}
 	if c == nil || c.job.IsZero() {
-		s.complain("an MCP server asks something while none or several of its tools run, or one runs on that was cancelled; nobody knows for which job, and it is not asked")
+		s.warn("an MCP server asks something while none or several of its tools run, or one runs on that was cancelled; nobody knows for which job, and it is not asked")
 		return &sdk.ElicitResult{Action: cancel}, nil
 	}
-	schema, err := orNull(p.RequestedSchema)
+	schema, err := nullableSchema(p.RequestedSchema)
 	if err != nil {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the requested schema cannot be used"}
 	}
@@ -46,19 +46,19 @@ func (s *Source) elicit(ctx context.Context, t *observer, p *sdk.ElicitParams) (
 		s.log.Debug().Err(err).Msg("a question of an MCP server was not answered")
 		return &sdk.ElicitResult{Action: cancel}, nil
 	}
-	return answered(a.Value)
+	return elicitResult(a.Value)
 }
 
-// complain logs an error of the server, within the rate limit.
-func (s *Source) complain(message string) {
-	if s.logged.Allow() {
+// warn logs a message about the server within the rate limit.
+func (s *Source) warn(message string) {
+	if s.logLimiter.Allow() {
 		s.log.Warn().Msg(message)
 	}
 }
 
-// tooManyAsks returns the answer to a question above maxAsks.
-func (s *Source) tooManyAsks() *sdk.ElicitResult {
-	s.complain("an MCP server asks too many questions at once; those above the bound are not asked")
+// tooManyQuestions returns the answer to a question above maxQuestions.
+func (s *Source) tooManyQuestions() *sdk.ElicitResult {
+	s.warn("an MCP server asks too many questions at once; those above the bound are not asked")
 	return &sdk.ElicitResult{Action: cancel}
 }
 
@@ -66,8 +66,8 @@ func (s *Source) prompt(message string) string {
 	return clip.Ellipsis(message, maxPrompt) + "\n(asked by the MCP server " + s.cfg.Name + "; null declines)"
 }
 
-// answered returns the answer to an elicitation.
-func answered(value arcp.Raw) (*sdk.ElicitResult, error) {
+// elicitResult returns the answer to an elicitation for the value of a person.
+func elicitResult(value arcp.Raw) (*sdk.ElicitResult, error) {
 	if value.Kind() == 'n' {
 		return &sdk.ElicitResult{Action: decline}, nil
 	}
@@ -78,9 +78,9 @@ func answered(value arcp.Raw) (*sdk.ElicitResult, error) {
 	return &sdk.ElicitResult{Action: accept, Content: content}, nil
 }
 
-// orNull returns the requested schema, with null allowed. The protocol requires the schema of an
-// object.
-func orNull(requested any) (arcp.Raw, error) {
+// nullableSchema returns the requested schema, which also allows null. MCP requires the schema of
+// an object.
+func nullableSchema(requested any) (arcp.Raw, error) {
 	members := map[string]any{}
 	if requested != nil {
 		m, ok := requested.(map[string]any)
