@@ -16,9 +16,12 @@ import (
 
 const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
 
+// DefaultRuntimeID is the default of Options.RuntimeID.
+const DefaultRuntimeID = "arcp"
+
 // Options of Load.
 type Options struct {
-	// RuntimeID is the default audience of issuers; "": arcp.
+	// RuntimeID is the audience of an issuer that sets none; "": DefaultRuntimeID.
 	RuntimeID string
 	// CheckLease validates the lease of a principal; nil: leases are not validated.
 	CheckLease func(lease []byte) error
@@ -48,7 +51,7 @@ func parseFile(data []byte, dir string, opts Options) (*Config, error) {
 		return new(Config), nil
 	}
 	if opts.RuntimeID == "" {
-		opts.RuntimeID = "arcp"
+		opts.RuntimeID = DefaultRuntimeID
 	}
 	f := &file{cfg: new(Config), dir: dir, opts: opts}
 	if err := f.read(root); err != nil {

@@ -149,7 +149,8 @@ func TestSlowSubscriberToTheHost(t *testing.T) {
 	})
 }
 
-// A connection has at most 64 subscriptions. Subscriptions that are refused or have ended do not count.
+// A connection has at most 64 subscriptions. Subscriptions that are refused or have ended do not
+// count.
 func TestLimitOfSubscriptions(t *testing.T) {
 	const limit = 64
 	inBubble(t, nil, func(b *fixture) {

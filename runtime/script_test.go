@@ -408,7 +408,7 @@ func (h *scriptHost) loadAuth(_ *scriptConn, args []script.Value) (script.Value,
 	if err != nil {
 		return nil, err
 	}
-	c, err := auth.Load(name, auth.Options{RuntimeID: runtime.DefaultRuntimeID, CheckLease: runtime.CheckLease})
+	c, err := auth.Load(name, auth.Options{RuntimeID: auth.DefaultRuntimeID, CheckLease: runtime.CheckLease})
 	if err == nil {
 		h.auth.Reload(c)
 	}
@@ -548,7 +548,7 @@ var scriptFuncs = map[string]func(h *scriptHost, args []script.Value) (script.Va
 
 // signJWT signs the claims of a token for this runtime.
 func signJWT(_ *scriptHost, args []script.Value) (script.Value, error) {
-	claims := jwt.MapClaims{"iss": "home", "aud": runtime.DefaultRuntimeID, "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
+	claims := jwt.MapClaims{"iss": "home", "aud": auth.DefaultRuntimeID, "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
 	if err := arcp.Unmarshal(args[0], &claims); err != nil {
 		return nil, err
 	}

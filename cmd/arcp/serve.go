@@ -317,7 +317,6 @@ func (s *server) runtimeConfig() runtime.Config {
 	return runtime.Config{
 		Log:            s.log,
 		Metrics:        s.registry,
-		RuntimeID:      v.Text("runtime-id"),
 		Version:        thisBuild().Version,
 		SessionLease:   off(v.Duration("session-lease")),
 		ResumeWindow:   off(v.Duration("resume-window")),

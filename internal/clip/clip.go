@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns at most the first n bytes of s. Invalid bytes, and a character that would
-// be cut in two, are left out.
+// Text returns at most the first n bytes of s, without invalid bytes and without a truncated
+// character.
 func Text(s string, n int) string { return strings.ToValidUTF8(s[:min(len(s), n)], "") }
 
-// Ellipsis returns s or, if it is longer than n bytes, a prefix of s and "…" that have at most
-// n bytes together, or only "…" if n is less than its 3 bytes. A run of invalid bytes becomes one
-// U+FFFD, which counts as 3 bytes.
+// Ellipsis returns s or, if s is longer than n bytes, a prefix of s and "…". The result has at most
+// n bytes, but at least the 3 bytes of "…". A sequence of invalid bytes becomes one U+FFFD, which
+// counts as 3 bytes.
 func Ellipsis(s string, n int) string {
 	end := max(n-len("…"), 0)
 	long := len(s) > n
@@ -27,7 +27,7 @@ func Ellipsis(s string, n int) string {
 	return prefix(s, end) + "…"
 }
 
-// prefix returns at most the first n bytes of s, without a character that would be cut in two.
+// prefix returns at most the first n bytes of s, without a truncated character.
 func prefix(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -38,8 +38,7 @@ func prefix(s string, n int) string {
 	return s[:n]
 }
 
-// Quote returns s or, if it is longer, its first n bytes as a Go string literal. "…"
-// follows a shortened one.
+// Quote returns at most the first n bytes of s as a Go string literal. "…" follows if s is longer.
 func Quote(s string, n int) string {
 	if len(s) <= n {
 		return fmt.Sprintf("%q", s)

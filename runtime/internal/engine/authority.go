@@ -56,7 +56,9 @@ func (j toolJob) Allow(namespace, target string) error {
 
 func (j toolJob) Files() *access.Files { return access.NewFiles(j.Allow).OnRefusal(j.s.denied) }
 
-func (j toolJob) Fetcher() *access.Fetcher { return j.s.e.cfg.Fetcher.For(j.Allow).OnRefusal(j.s.denied) }
+func (j toolJob) Fetcher() *access.Fetcher {
+	return j.s.e.cfg.Fetcher.For(j.Allow).OnRefusal(j.s.denied)
+}
 
 // UseModel checks the lease. A lease without a model namespace allows every model, unless
 // Config.RequireModelLease is set.

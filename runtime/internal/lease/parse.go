@@ -18,18 +18,18 @@ const (
 	MaxAmounts  = 32
 )
 
-// Request holds the lease members of a submit as received. An absent member asks for
-// nothing.
+// Request has the lease members of a submit as received. An absent member requests nothing.
 type Request struct {
 	Lease       arcp.Raw               // lease_request
 	Constraints *arcp.LeaseConstraints // lease_constraints
-	CostBudget  []string               // cost_budget beside the lease, its older place
+	CostBudget  []string               // cost_budget of the payload, an alternative to cost.budget in the lease
 }
 
-// Parse decodes a request. It accepts every spelling of a namespace; the values of two
-// spellings must be equal. The earlier of two expiries counts, truncated to microseconds. A
-// lease that is malformed, over a bound, not expiring after now, or expiring at a time not
-// in UTC is INVALID_REQUEST with a message that names the key.
+// Parse decodes a request. It accepts every spelling of a namespace; the values of two spellings
+// must be equal. The earlier of two expiries counts, truncated to microseconds.
+//
+// The error is INVALID_REQUEST and names the key: the lease is malformed or above a bound, or its
+// expiry is not after now or not in UTC.
 func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 	if len(r.Lease) > MaxRequest {
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease: it may have at most %d bytes, not %d", MaxRequest, len(r.Lease))
@@ -51,7 +51,7 @@ func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 	return l, nil
 }
 
-// Decode decodes a lease of Encode or of a principal. It is Parse without the current time.
+// Decode decodes the result of Encode, or the lease of a principal. The expiry may have passed.
 func Decode(raw arcp.Raw) (*Lease, error) { return decode(raw, nil) }
 
 var errZone = errors.New("the time must be in UTC, as 2026-01-02T15:04:05Z is")
@@ -78,7 +78,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// instant returns t in UTC, truncated to microseconds.
+// toMicroseconds returns t in UTC, truncated to microseconds.
 func toMicroseconds(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -112,10 +112,10 @@ func decode(raw arcp.Raw, costBudget []string) (*Lease, error) {
 
 var errPatterns = fmt.Errorf("more than %d patterns in all", MaxPatterns)
 
-// reader collects the members of a lease.
+// leaseReader collects the members of a lease.
 type leaseReader struct {
 	lists    map[string][]string // by dotted key
-	spelling     map[string]string   // spelling of each in the request
+	spelling map[string]string   // received spelling of each key of lists
 	expires  time.Time
 	patterns int
 }
@@ -151,7 +151,7 @@ func (r *leaseReader) expiry(raw arcp.Raw) error {
 	return nil
 }
 
-// list adds the value of a namespace in one of its spellings.
+// list adds the patterns or amounts of a namespace in one spelling.
 func (r *leaseReader) list(namespace, spelling string, list []string) error {
 	if len(list) > MaxPatterns {
 		return errPatterns
@@ -174,13 +174,13 @@ func (r *leaseReader) list(namespace, spelling string, list []string) error {
 	return nil
 }
 
-// same reports whether two lists are equal in any order.
+// sameValues reports whether two lists have the same values in any order.
 func sameValues(namespace string, a, b []string) bool {
 	return maps.Equal(canonicalList(namespace, a), canonicalList(namespace, b))
 }
 
-// canonicalList returns the canonical patterns of a list, or the sum for each currency.
-// Malformed entries stay as they are; they are refused later.
+// canonicalList returns the canonical patterns of a list, or the sum for each currency. It keeps
+// malformed entries, which are refused later.
 func canonicalList(namespace string, list []string) map[string]string {
 	m := map[string]string{}
 	if namespace == arcp.NamespaceCostBudget {
@@ -200,7 +200,7 @@ func canonicalList(namespace string, list []string) map[string]string {
 	return m
 }
 
-// lease compiles the collected members.
+// lease returns the lease of the collected members.
 func (r *leaseReader) lease() (*Lease, error) {
 	l := &Lease{expires: r.expires}
 	for _, ns := range slices.Sorted(maps.Keys(r.lists)) {
@@ -219,6 +219,7 @@ func (r *leaseReader) lease() (*Lease, error) {
 	return l, nil
 }
 
+// compileAll compiles the patterns of a namespace without duplicates.
 func compileAll(namespace string, list []string) (permission, error) {
 	p := permission{namespace: namespace}
 	seen := make(map[string]bool, len(list))

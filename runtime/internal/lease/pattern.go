@@ -8,15 +8,15 @@ import (
 
 // pattern is a compiled pattern.
 type pattern struct {
-	prefix  string // of every path that the pattern covers
-	suffix  string // of every host that the pattern covers
-	literal bool   // no stars: only the text itself is covered
+	prefix  string // common prefix of the paths that the pattern covers
+	suffix  string // common suffix of the hosts that the pattern covers
+	literal bool   // no stars: the pattern covers only its text
 	target
 	hosts glob
 	paths glob
 }
 
-// glob matches segments that a separator divides.
+// glob matches a text of segments with a separator between them.
 type glob struct {
 	sep  byte
 	segs []segment
@@ -24,23 +24,23 @@ type glob struct {
 
 // segment matches one segment, or any number of segments.
 type segment struct {
-	any  bool // "**"
-	literal  bool // no stars: head is the text
-	text string
-	head string   // before the first star
-	mid  []string // between stars
-	tail string   // behind the last star
+	any     bool // "**"
+	literal bool // no stars: head is the text
+	text    string
+	head    string   // before the first star
+	mid     []string // between stars
+	tail    string   // after the last star
 }
 
-// compile reads a pattern of a namespace:
+// compile compiles a pattern of a namespace:
 //
 //   - "*" matches any run of characters within a segment. "**" as a whole segment matches
-//     any number of segments, also none. Two stars beside other characters are one star.
+//     any number of segments, including none. Two stars next to other characters are one star.
 //     Every other character matches itself.
 //   - Slashes separate the segments of paths and names; dots separate the labels of
 //     hosts. A dot in a name is an ordinary character: "fs.*" covers "fs.read.all".
 //   - "*.example.com" covers hosts with one more label, "**.example.com" hosts with any
-//     number of more labels, also none. Stars never cover IP addresses. The default scheme
+//     number of more labels, including none. Stars never cover IP addresses. The default scheme
 //     is https, the default path "/".
 //   - A lone "*" in tool.call, agent.delegate and model.use covers every name.
 func compile(namespace, s string) (pattern, error) {
@@ -64,8 +64,8 @@ func compile(namespace, s string) (pattern, error) {
 	return p, nil
 }
 
-// before returns the text before the first star of s, without a separator that is absent
-// when "**" matches no segments.
+// textBeforeStar returns the text before the first star of s. It omits a separator before "**",
+// which is absent when "**" matches no segments.
 func textBeforeStar(s string, sep byte) string {
 	i := strings.IndexByte(s, '*')
 	if i < 0 {
@@ -77,7 +77,7 @@ func textBeforeStar(s string, sep byte) string {
 	return s[:i]
 }
 
-// after returns the text behind the last star of s, in the same way.
+// textAfterStar returns the text after the last star of s. It omits a separator after "**".
 func textAfterStar(s string, sep byte) string {
 	i := strings.LastIndexByte(s, '*') + 1
 	if i >= 2 && s[i-2] == '*' && i < len(s) && s[i] == sep {
@@ -145,12 +145,12 @@ func (p *pattern) coversOrigin(t *target) bool {
 	return p.hosts.match(t.host, false)
 }
 
-// match compares segment by segment; with none, s has no segments. After a mismatch the
-// latest "**" matches one segment more. Earlier ones need not: the segments behind them
-// were found at the earliest position.
+// match reports whether g matches s; with none, s has no segments. After a mismatch the latest "**"
+// matches one segment more. Earlier ones need no retry, because the segments after them were
+// matched at the earliest position.
 func (g *glob) match(s string, none bool) bool {
 	p, done := 0, none
-	star, retry := -1, "" // index of the latest "**", and the text behind its segments
+	star, retry := -1, "" // index of the latest "**", and the text after its segments
 	for !done {
 		if p < len(g.segs) && g.segs[p].any {
 			if p == len(g.segs)-1 {
@@ -187,8 +187,8 @@ func cutByte(s string, sep byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// match finds each part at the earliest position, which leaves most of s to the parts
-// behind it.
+// match reports whether g matches s. It finds each part at the earliest position, which leaves most
+// of s to the next parts.
 func (g *segment) match(s string) bool {
 	if g.literal {
 		return s == g.head

@@ -8,14 +8,14 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Subset returns nil if a child of a job with the lease parent may have l, and otherwise
-// LEASE_SUBSET_VIOLATION with a message that names the first excess:
+// Subset returns nil if a child of a job with the lease parent may have the lease l. Otherwise it
+// returns LEASE_SUBSET_VIOLATION, which names the first excess:
 //
 //   - Each pattern is covered by the union of the parent's patterns of the namespace. The
 //     decision is exact within maxSteps; an undecided pattern is not covered. A namespace
 //     that the parent lacks covers nothing, also model.use.
 //   - Each amount is at most the parent's, if the parent is limited in the currency.
-//     Budget.Reserve compares it with the rest of the parent's budget.
+//     Budget.Reserve compares it with the remaining budget of the parent.
 //   - The expiry is not later than the parent's.
 //
 // Absent members of l are allowed; Inherit copies them from the parent.
@@ -26,8 +26,8 @@ func (l *Lease) Subset(parent *Lease) *arcp.Error {
 	return nil
 }
 
-// Within is Subset for a request and the lease of its principal. The amounts of that lease
-// bound each job of the principal separately. The error is PERMISSION_DENIED.
+// Within is Subset for a request and the lease of its principal, whose amounts bound each job of
+// the principal separately. The error is PERMISSION_DENIED.
 func (l *Lease) Within(limit *Lease) *arcp.Error {
 	if excess := l.exceeds(limit); excess != "" {
 		return denied("the principal's lease does not cover %s", excess)
@@ -35,7 +35,7 @@ func (l *Lease) Within(limit *Lease) *arcp.Error {
 	return nil
 }
 
-// exceeds names the first part of l that m does not cover; empty if m covers l.
+// exceeds returns the name of the first part of l that limit does not cover; "": it covers l.
 func (l *Lease) exceeds(limit *Lease) string {
 	if l == nil {
 		return ""
@@ -57,7 +57,8 @@ func (l *Lease) exceeds(limit *Lease) string {
 	return ""
 }
 
-// exceeds returns the first pattern that m does not cover.
+// exceeds returns the first pattern that limit does not cover; nil: it covers all. It subtracts
+// from steps.
 func (p *permission) exceeds(limit *Lease, steps *int) *pattern {
 	if len(p.patterns) == 0 {
 		return nil
@@ -76,17 +77,17 @@ func (p *permission) exceeds(limit *Lease, steps *int) *pattern {
 	return nil
 }
 
-// With returns l with the permissions of m and the earlier of both expiries.
-func (l *Lease) With(limit *Lease) *Lease {
-	return &Lease{permissions: limit.permissions, budget: l.budget, expires: earlier(l.expires, limit.expires)}
+// With returns the budget of l with the permissions of other and the earlier expiry of both.
+func (l *Lease) With(other *Lease) *Lease {
+	return &Lease{permissions: other.permissions, budget: l.budget, expires: earlier(l.expires, other.expires)}
 }
 
-// Inherit returns l with its absent members copied from the parent: the earlier expiry,
-// model.use if the parent has it, and each currency of remaining, which is the rest of the
-// parent's budget. A negative rest counts as 0.
+// Inherit returns l with absent members copied from the parent: the earlier expiry, model.use, and
+// the amount of each currency of remaining, the remaining budget of the parent. A negative amount
+// counts as 0.
 //
-// A child without an amount of a currency thus reserves the whole rest. For a request, the
-// parent is the lease of its principal and remaining is the Budget of that lease.
+// A child without an amount of a currency thus reserves all of it. For a request, the parent is the
+// lease of its principal, and remaining is the Budget of that lease.
 func (l *Lease) Inherit(parent *Lease, remaining []Amount) *Lease {
 	child := Lease{}
 	if l != nil {

@@ -23,8 +23,7 @@ var (
 // ports are the default ports of schemes.
 var ports = map[string]string{"https": "443", "http": "80", "wss": "443", "ws": "80", "ftp": "21"}
 
-// readURL parses scheme "://" host [":" port] [path]. The default scheme of a pattern is
-// https.
+// parseURL parses scheme "://" host [":" port] [path]. The default scheme of a pattern is https.
 func parseURL(s string, glob bool) (target, error) {
 	switch {
 	case strings.IndexByte(s, '\\') >= 0:
@@ -50,7 +49,7 @@ func parseURL(s string, glob bool) (target, error) {
 	return parseURLParts(s, scheme, rest, glob)
 }
 
-// readParts parses the rest of s, which has neither scheme nor query.
+// parseURLParts parses rest, the part of s without scheme and query.
 func parseURLParts(s, scheme, rest string, glob bool) (t target, err error) {
 	if len(rest) > MaxPattern {
 		return t, errLong
@@ -76,7 +75,7 @@ func parseURLParts(s, scheme, rest string, glob bool) (t target, err error) {
 	return t, nil
 }
 
-// join sets the text, to a part of s if s is canonical.
+// setText sets the text. If s is canonical, the text shares its memory.
 func (t *target) setText(s string) {
 	rest := s
 	for _, part := range [...]string{t.scheme, "://", t.host, t.port, t.path} {
@@ -110,7 +109,7 @@ func (t *target) parseAuthority(s string, glob bool) (err error) {
 		return errUserinfo
 	}
 	host := s
-	end := strings.LastIndexByte(s, ']') // of an IPv6 address, whose colons separate nothing
+	end := strings.LastIndexByte(s, ']') // colons of an IPv6 address do not separate a port
 	if i := strings.LastIndexByte(s, ':'); i > end {
 		host, t.port = s[:i], s[i:]
 		if !validPort(t.port[1:]) {
@@ -181,8 +180,8 @@ func validLabel(s string, glob bool) bool {
 	return s != "" && len(s) <= maxLabel
 }
 
-// numeric reports whether a parser of short, octal and hexadecimal IPv4 addresses would
-// accept a host with this last label.
+// numeric reports whether a host with this last label is an IPv4 address for parsers that accept
+// short, octal and hexadecimal forms.
 func numeric(label string) bool {
 	digits, hex := strings.CutPrefix(label, "0x")
 	for i := range len(digits) {
@@ -193,8 +192,8 @@ func numeric(label string) bool {
 	return true
 }
 
-// readIPv6 parses "[" address "]". An embedded IPv4 address is refused: the patterns for
-// that address would not be compared.
+// parseIPv6 parses "[" address "]". It refuses an embedded IPv4 address, because patterns for the
+// IPv4 address would not be compared.
 func parseIPv6(s string) (string, error) {
 	inner, ok := strings.CutSuffix(s[1:], "]")
 	if !ok {
@@ -211,8 +210,8 @@ func parseIPv6(s string) (string, error) {
 	return s, nil
 }
 
-// escape decodes the unreserved characters of a URL's path and encodes the characters that
-// need it (RFC 3986 §6.2.2). It returns s itself if nothing changes.
+// normalizePath decodes the unreserved characters of a URL's path, and encodes the characters that
+// a path must not have (RFC 3986 §6.2.2). It returns s itself if it is normalized.
 func normalizePath(s string) (string, error) {
 	var out []byte // nil: nothing has changed yet
 	for i := 0; i < len(s); {
@@ -248,8 +247,7 @@ const hexdigits = "0123456789ABCDEF"
 
 func isUpperHex(c byte) bool { return c < 'a' }
 
-// unescape returns the byte at s[i:], which may be encoded, and the number of characters of
-// its encoding.
+// decodeAt returns the byte at s[i:], which may be percent-encoded, and the length of its encoding.
 func decodeAt(s string, i int) (b byte, n int, err error) {
 	if s[i] != '%' {
 		return s[i], 1, nil
@@ -266,7 +264,7 @@ func decodeAt(s string, i int) (b byte, n int, err error) {
 	return b, 3, err
 }
 
-// checkEscapedRune is checkRune for the encoded rune that has byte b at s[i:].
+// checkEscapedRune is checkRune for the percent-encoded rune of which b is a byte, at s[i:].
 func checkEscapedRune(s string, i int, b byte) error {
 	for n := 0; !utf8.RuneStart(b); n++ { // back to the first byte
 		i -= 3
@@ -295,13 +293,13 @@ func checkEscapedRune(s string, i int, b byte) error {
 	return checkRune(r, n)
 }
 
-// unreserved reports the characters that an encoding does not change (RFC 3986 §2.3).
+// isUnreserved reports whether a character needs no encoding anywhere (RFC 3986 §2.3).
 func isUnreserved(b byte) bool {
 	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' ||
 		b == '-' || b == '.' || b == '_' || b == '~'
 }
 
-// inPath reports the characters that need no encoding in a path (RFC 3986 §3.3).
+// inPath reports whether a character needs no encoding in a path (RFC 3986 §3.3).
 func inPath(b byte) bool { return pathChars[b] }
 
 var pathChars = func() (t [256]bool) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
 )
 
@@ -84,7 +85,7 @@ var Table = []Setting{
 	{Name: "allow-host", Kind: List, Help: "`HOST` the server is known by, beside loopback names, or * for any; may be repeated"},
 	{Name: "allow-origin", Kind: List, Help: "web `ORIGIN` whose pages may connect, beside the server's own, or * for any; may be repeated"},
 	{Name: "behind-proxy", Kind: Switch, Default: "false", Help: "a proxy in front ends TLS and sets X-Forwarded-For"},
-	{Name: "runtime-id", Default: runtime.DefaultRuntimeID, Help: "name of this runtime, the audience of signed JWTs"},
+	{Name: "runtime-id", Default: auth.DefaultRuntimeID, Help: "name of this runtime, the audience of signed JWTs"},
 	{Name: "demo", Kind: Switch, Default: "false", Help: "offer the demo tools"},
 	{Name: "tools", Kind: Block, Help: "more tools: a list of commands, MCP servers and programs that speak ARCP"},
 	{Name: "provisioners", Kind: Block, Help: "what gives jobs credentials of their own: a list of name, kind, for and more"},
