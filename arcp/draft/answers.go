@@ -236,7 +236,7 @@ func (a *answer) jobAccepted() error {
 	a.s.pending.hold(p.JobID, handleSubmitted)
 	return a.send(frame{t: JobAccepted, job: p.JobID, trace: trace, payload: AcceptedPayload{
 		JobID: p.JobID, Agent: p.Agent, Lease: a.lease(p.Lease), LeaseConstraints: constraintsOf(p.LeaseConstraints), Budget: a.budget(p.Budget),
-		Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, AcceptedAt: Time{cmpTime(p.AcceptedAt, a.now)}, TraceID: trace, Correlation: a.correlation()}})
+		Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, AcceptedAt: Time{timeOr(p.AcceptedAt, a.now)}, TraceID: trace, Correlation: a.correlation()}})
 }
 
 func (a *answer) subscribed() error {
@@ -326,7 +326,7 @@ func dotted(raw arcp.Raw) arcp.Raw {
 	o := begin(nil)
 	if raw.Kind() == '{' {
 		arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
-			if value.Kind() == '[' && !isAlias(string(name)) {
+			if value.Kind() == '[' && !aliases[string(name)] {
 				o.quoted(string(name), value)
 			}
 			return true
@@ -335,12 +335,16 @@ func dotted(raw arcp.Raw) arcp.Raw {
 	return o.end()
 }
 
-// isAlias reports whether a name is the second spelling of a lease namespace.
-func isAlias(name string) bool {
-	return slices.ContainsFunc(arcp.Namespaces, func(namespace string) bool {
-		return name == strings.ReplaceAll(namespace, ".", "_") && name != namespace
-	})
-}
+// aliases are the second spellings of the lease namespaces.
+var aliases = func() map[string]bool {
+	m := make(map[string]bool)
+	for _, namespace := range arcp.Namespaces {
+		if alias := strings.ReplaceAll(namespace, ".", "_"); alias != namespace {
+			m[alias] = true
+		}
+	}
+	return m
+}()
 
 func constraintsOf(c *arcp.LeaseConstraints) *LeaseConstraints {
 	if c == nil || c.ExpiresAt.IsZero() {
@@ -375,7 +379,7 @@ func (a *answer) credentials(list []arcp.Credential) []arcp.Credential {
 	})
 }
 
-func cmpTime(t, otherwise time.Time) time.Time {
+func timeOr(t, otherwise time.Time) time.Time {
 	if t.IsZero() {
 		return otherwise
 	}

@@ -191,6 +191,48 @@ func TestManyRequestsWait(t *testing.T) {
 	}
 }
 
+// Jobs of an earlier connection are not given up for a refusal.
+func TestRefusalAfterResume(t *testing.T) {
+	c := libraries[2].connectWith(t, `,"resume":{"resume_token":"t","last_event_seq":7}`)
+	c.s.Describe(acceptedSession())
+	c.s.AddJobs(job)
+	c.answer(arcp.SessionResumed, c.firstID(), arcp.SessionResumedPayload{SessionID: acceptedSession().SessionID, ResumeToken: "next", ReplayedFrom: 7})
+	subscribe := refusals[2].request
+	id := c.request(subscribe)
+	if frames := c.answer(arcp.Nack, id, arcp.Errorf(arcp.CodeNotFound, "x")); len(frames) > 0 {
+		t.Errorf("got %s", frames)
+	}
+	c.checker.Abandon(string(id))
+	c.seq = 7
+	c.event(job, arcp.JobCompleted, arcp.JobCompletedPayload{})
+	if frames := c.answer(arcp.Nack, c.request(subscribe), arcp.Errorf(arcp.CodeNotFound, "x")); len(frames) != 1 {
+		t.Errorf("got %s", frames)
+	}
+}
+
+// A job that is followed and left is not a reason to stay silent; one that was submitted is.
+func TestUnsubscribe(t *testing.T) {
+	c := libraries[2].connect(t).accept()
+	follow := func(id arcp.JobID) {
+		c.answer(arcp.JobSubscribed, c.request(`"type":"job.subscribe","payload":{"job_id":"`+string(id)+`"}`), arcp.JobSubscribedPayload{JobID: id, CurrentStatus: "running", Agent: "a"})
+	}
+	leave := func(id arcp.JobID) { c.request(`"type":"job.unsubscribe","payload":{"job_id":"` + string(id) + `"}`) }
+	follow(eventJob(1))
+	leave(eventJob(1))
+	env := arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeNotFound, "x"))
+	env.CorrelationID = c.request(refusals[2].request)
+	if frames, err := c.s.AppendAnswer(nil, moment, &env); len(frames) != 1 || err != nil {
+		t.Errorf("got %s, %v", frames, err)
+	}
+	c.submit(job)
+	follow(job)
+	leave(job)
+	env.CorrelationID = c.request(refusals[2].request)
+	if frames, err := c.s.AppendAnswer(nil, moment, &env); len(frames) != 0 || err != nil {
+		t.Errorf("got %s, %v", frames, err)
+	}
+}
+
 func TestResume(t *testing.T) {
 	for _, l := range libraries {
 		c := l.connectWith(t, `,"resume":{"session_id":"sess_01JZ0000000000000000000003","resume_token":"t","last_event_seq":7}`)
@@ -219,6 +261,22 @@ func TestWelcomeWithoutHeartbeat(t *testing.T) {
 	}
 }
 
+// Whatever the runtime sends, no answer panics, and an error leaves the frames as they were.
+func TestAnswersOfAnyPayload(t *testing.T) {
+	for _, l := range libraries {
+		for i := range arcp.Catalog {
+			for _, payload := range []string{`{}`, `{"session_id":7,"reason":7,"nonce":7,"jobs":7,"code":7,"target_id":7,"job_id":7,"ping_nonce":7}`} {
+				c := l.connect(t).accept()
+				env := arcp.Envelope{Type: arcp.Catalog[i].Type, CorrelationID: c.request(refusals[0].request), Payload: arcp.Raw(payload)}
+				frames, err := c.s.AppendAnswer([][]byte{nil}, moment, &env)
+				if err != nil && len(frames) != 1 {
+					t.Errorf("%s: %v and %d frames", env.Type, err, len(frames))
+				}
+			}
+		}
+	}
+}
+
 func TestPageTooLarge(t *testing.T) {
 	c := libraries[0].connect(t).accept()
 	entries := make([]arcp.JobEntry, 10)
@@ -226,7 +284,7 @@ func TestPageTooLarge(t *testing.T) {
 		entries[i] = arcp.JobEntry{JobID: job, Agent: "a", Status: "running", CreatedAt: moment, Lease: arcp.Raw(`{"fs.read":["` + strings.Repeat("x", 110_000) + `"]}`)}
 	}
 	env := arcp.Frame(arcp.SessionJobs, arcp.SessionJobsPayload{Jobs: entries})
-	if frames, err := c.s.AppendAnswer(nil, moment, &env); err == nil || len(frames) > 0 {
+	if frames, err := c.s.AppendAnswer(nil, moment, &env); err == nil || len(frames) > 0 || !strings.Contains(err.Error(), "session.jobs has 11") {
 		t.Errorf("got %d frames, %v", len(frames), err)
 	}
 }

@@ -2,7 +2,6 @@ package draft
 
 import (
 	"bytes"
-	"strconv"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -56,11 +55,6 @@ func (o *object) quoted(name string, value arcp.Raw) {
 	o.comma()
 	o.dst = append(arcp.AppendString(o.dst, name), ':')
 	o.dst = append(o.dst, value...)
-}
-
-func (o *object) uint(name string, value uint64) {
-	o.name(name)
-	o.dst = strconv.AppendUint(o.dst, value, 10)
 }
 
 func (o *object) time(name string, value time.Time) {

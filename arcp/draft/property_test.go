@@ -28,7 +28,9 @@ func TestConversationsSatisfyEveryLibrary(t *testing.T) {
 					case 1:
 						r := rapid.SampledFrom(refusals).Draw(rt, "refused")
 						code := rapid.SampledFrom(arcp.Codes).Draw(rt, "code").Code
-						c.answer(arcp.Nack, c.request(r.request), arcp.Errorf(code, "refused"))
+						id := c.request(r.request)
+						c.answer(arcp.Nack, id, arcp.Errorf(code, "refused"))
+						c.checker.Abandon(string(id))
 					case 2:
 						id := c.request(`"type":"session.list_jobs","payload":{}`)
 						c.answer(arcp.SessionJobs, id, arcp.SessionJobsPayload{RequestID: id, Jobs: []arcp.JobEntry{}})

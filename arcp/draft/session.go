@@ -64,6 +64,14 @@ func (s *Session) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
 // interval.
 func (s *Session) Describe(p arcp.SessionAcceptedPayload) { s.described = p }
 
+// AddJobs records that the client has handles of jobs from earlier connections of its session.
+// It must precede the first answer.
+func (s *Session) AddJobs(jobs ...arcp.JobID) {
+	for _, id := range jobs {
+		s.pending.hold(id, handleSubmitted)
+	}
+}
+
 // SessionID returns the identifier of the session; empty: there is none yet.
 func (s *Session) SessionID() arcp.SessionID { return s.id }
 
@@ -177,7 +185,7 @@ func (p *pending) add(r request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.requests) == maxPending {
-		p.requests = slices.Delete(p.requests, 0, 1)
+		p.remove(0)
 		p.dropped = true
 	}
 	p.requests = append(p.requests, r)
@@ -193,11 +201,18 @@ func (p *pending) take(id arcp.MessageID) (r request, known bool) {
 	for i := range p.requests {
 		if p.requests[i].id == id {
 			r = p.requests[i]
-			p.requests = slices.Delete(p.requests, i, i+1)
+			p.remove(i)
 			return r, true
 		}
 	}
 	return request{}, p.dropped
+}
+
+// remove removes a request. The oldest, which is answered first, costs no copy.
+func (p *pending) remove(i int) {
+	copy(p.requests[1:i+1], p.requests[:i])
+	p.requests[0] = request{}
+	p.requests = p.requests[1:]
 }
 
 // hold records that the client has a handle of a job.

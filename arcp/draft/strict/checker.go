@@ -151,6 +151,12 @@ func (c *Checker) Unanswered() (types []string) {
 	return types
 }
 
+// Abandon records that the runtime never answers a request. An error that fails the request is
+// then no harm.
+func (c *Checker) Abandon(id string) {
+	c.requests = slices.DeleteFunc(c.requests, func(r sent) bool { return r.id == id })
+}
+
 // Received judges a frame of the runtime.
 func (c *Checker) Received(frame []byte) []Violation {
 	c.found, c.current = nil, "frame"
@@ -232,7 +238,10 @@ func (c *Checker) checkIDs(e envelope) {
 }
 
 func (c *Checker) checkNulls(e envelope) {
-	if path := nulls(map[string]any(e), ""); path != "" && (c.lib.strictNull || !c.lib.nullable) {
+	if !c.lib.strictNull {
+		return
+	}
+	if path := nulls(map[string]any(e), ""); path != "" {
 		c.add(RuleNull, "%s is null", path)
 	}
 }

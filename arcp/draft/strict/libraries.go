@@ -52,7 +52,6 @@ type decoder struct {
 
 	ids           bool   // identifiers are checked
 	strictNull    bool   // null for an optional member makes the frame invalid
-	nullable      bool   // null is absent everywhere
 	gaps          bool   // a gap in event_seq breaks the session
 	needsSession  bool   // frames without session_id are ignored
 	echoWelcome   bool   // the welcome must have the id of the hello
@@ -137,13 +136,13 @@ const numericBudget = "budget? numbers"
 
 // decoders has the facts about each library, in addition to the common ones.
 var decoders = map[Library]*decoder{
-	Go: library(decoder{nullable: true, gaps: true, accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsRequest},
+	Go: library(decoder{gaps: true, accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsRequest},
 		map[string]string{
 			"session.welcome": "capabilities.agents[]?.name name",
 			"job.accepted":    numericBudget,
 			"job.subscribed":  numericBudget,
 		}, map[string]string{"progress": "current uint \n total? uint"}, ""),
-	Go110: library(decoder{nullable: true, accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsAllAgain},
+	Go110: library(decoder{accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsAllAgain},
 		map[string]string{
 			"session.welcome": "capabilities.agents[]?.name name",
 			"job.accepted":    numericBudget,
@@ -171,7 +170,7 @@ var decoders = map[Library]*decoder{
 			"job.accepted":   numericBudget + "\n lease patterns \n credentials[]?.scheme =bearer \n credentials[]?.value name",
 			"job.subscribed": numericBudget + "\n lease patterns \n request_id name",
 		}, nil, ""),
-	Python: library(decoder{ids: true, nullable: true, accepted: byRequestID, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsAll},
+	Python: library(decoder{ids: true, accepted: byRequestID, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsAll},
 		map[string]string{
 			"session.welcome": `
 				session_id name
@@ -187,14 +186,14 @@ var decoders = map[Library]*decoder{
 			"job.result":     "completed_at time",
 			"job.error":      "completed_at time \n final_status =error",
 		}, nil, ""),
-	Java: library(decoder{nullable: true, accepted: byOrder, replies: byRequestID, submitErrors: byID, sessionErrors: never, nacks: never, sessionError: ignored, foreignErrors: true},
+	Java: library(decoder{accepted: byOrder, replies: byRequestID, submitErrors: byID, sessionErrors: never, nacks: never, sessionError: ignored, foreignErrors: true},
 		map[string]string{
 			"session.welcome": "runtime.name name \n runtime.version name \n capabilities.agents? array \n capabilities.agents[]?.name name",
 			"session.jobs":    "request_id name \n jobs[].created_at time",
 			"job.accepted":    numericBudget + "\n accepted_at time",
 			"job.subscribed":  numericBudget,
 		}, nil, ""),
-	CSharp: library(decoder{nullable: true, gaps: true, accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsAll},
+	CSharp: library(decoder{gaps: true, accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsAll},
 		map[string]string{
 			"session.welcome": "runtime.name name \n runtime.version name",
 			"session.jobs":    "request_id name \n jobs[].created_at time",
@@ -202,7 +201,7 @@ var decoders = map[Library]*decoder{
 			"job.subscribed":  numericBudget,
 			"job.cancelled":   "job_id name",
 		}, nil, ""),
-	FSharp: library(decoder{nullable: true, echoWelcome: true, accepted: byID, replies: byID, submitErrors: byID, sessionErrors: byID, nacks: never, sessionError: failsRequest},
+	FSharp: library(decoder{echoWelcome: true, accepted: byID, replies: byID, submitErrors: byID, sessionErrors: byID, nacks: never, sessionError: failsRequest},
 		map[string]string{
 			"session.welcome": `
 				runtime.name name
@@ -214,14 +213,14 @@ var decoders = map[Library]*decoder{
 			"job.accepted":   numericBudget,
 			"job.subscribed": numericBudget,
 		}, nil, ""),
-	Ruby: library(decoder{nullable: true, accepted: byReplyTo, replies: byReplyTo, submitErrors: byReplyTo, sessionErrors: byReplyTo, nacks: never, sessionError: failsRequest},
+	Ruby: library(decoder{accepted: byReplyTo, replies: byReplyTo, submitErrors: byReplyTo, sessionErrors: byReplyTo, nacks: never, sessionError: failsRequest},
 		map[string]string{
 			"job.accepted":   "agent name \n accepted_at time \n reply_to name \n lease?.id name",
 			"job.subscribed": "reply_to name",
 			"job.result":     "job_id name",
 			"job.error":      "job_id name",
 		}, nil, "session_id name"),
-	PHP: library(decoder{nullable: true, accepted: byCorrelation, replies: byCorrelation, submitErrors: byCorrelation, sessionErrors: byCorrelation, nacks: byCorrelation, sessionError: failsRequest},
+	PHP: library(decoder{accepted: byCorrelation, replies: byCorrelation, submitErrors: byCorrelation, sessionErrors: byCorrelation, nacks: byCorrelation, sessionError: failsRequest},
 		map[string]string{
 			"session.welcome": "session_id name",
 			"nack":            "code code \n message name",
