@@ -326,13 +326,19 @@ func dotted(raw arcp.Raw) arcp.Raw {
 	o := begin(nil)
 	if raw.Kind() == '{' {
 		arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
-			if value.Kind() == '[' && !aliases[string(name)] {
+			if areTexts(value) && !aliases[string(name)] {
 				o.quoted(string(name), value)
 			}
 			return true
 		})
 	}
 	return o.end()
+}
+
+// areTexts reports whether raw is a list of texts.
+func areTexts(raw arcp.Raw) bool {
+	var list []string
+	return raw.Kind() == '[' && arcp.Unmarshal(raw, &list) == nil && !slices.Contains(list, "")
 }
 
 // aliases are the second spellings of the lease namespaces.

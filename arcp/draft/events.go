@@ -193,12 +193,14 @@ var terminals = map[arcp.Type]terminal{
 func writeResult(o *object, e *encoder) {
 	o.text("job_id", string(e.event.JobID))
 	o.text("final_status", statusSuccess)
-	if s := e.get("summary"); s.Kind() == '"' {
+	if s := e.get("summary"); isText(s) {
 		o.raw("summary", s)
 	}
-	if id := e.get("result_id"); id.Kind() == '"' {
+	if id := e.get("result_id"); isText(id) && len(id) > len(`""`) {
 		o.raw("result_id", id)
-		o.raw("result_size", e.get("result_size"))
+		if size := e.get("result_size"); isUint(size) {
+			o.raw("result_size", size)
+		}
 	} else {
 		value := e.get("value")
 		if len(value) == 0 {

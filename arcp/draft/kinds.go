@@ -32,21 +32,15 @@ type kindRow struct {
 	kind  Kind
 	phase string // of a status; empty: the name of the event
 
-	// needs are the members that the payload, or the data of an event.emit, must have; else the
+	// needs are the texts that the payload, or the data of an event.emit, must have; else the
 	// next row of the type applies.
-	needs   []need
+	needs   []string
 	message string // member that is the message of a status; empty: none
 	write   func(o *object, e *encoder)
 
 	feature arcp.Feature // without which a session does not see the event; empty: none
 	partly  bool         // some events of the type have no row: Visible leaves it out
 	varies  bool         // the body depends on the profile
-}
-
-// need is a member and the kind of its value; 0: any.
-type need struct {
-	name string
-	kind byte
 }
 
 // kinds lists the rows of a type one after the other; the first that applies decides. The last
@@ -68,14 +62,14 @@ var kinds = []kindRow{
 	{from: arcp.LeaseExtended, kind: KindStatus, phase: "lease_extended", write: writeDetails},
 	{from: arcp.LeaseRevoked, kind: KindStatus, phase: "lease_revoked", message: "reason", write: writeDetails},
 
-	{from: arcp.EventEmit, event: "tool_call", kind: KindToolCall, needs: []need{{"tool", '"'}, {"call_id", '"'}}, write: writeToolCall},
-	{from: arcp.EventEmit, event: "tool_result", kind: KindToolResult, needs: []need{{"call_id", '"'}}, write: writeToolResult},
-	{from: arcp.EventEmit, event: "delegate", kind: KindDelegate, needs: []need{{"child_job_id", '"'}, {"agent", '"'}}, write: writeDelegate},
-	{from: arcp.EventEmit, event: "thought", kind: KindThought, needs: []need{{"text", '"'}}, write: writeThought},
-	{from: arcp.EventEmit, event: "credential_rotated", kind: KindStatus, needs: []need{{"id", '"'}}, write: writeRotated},
+	{from: arcp.EventEmit, event: "tool_call", kind: KindToolCall, needs: []string{"tool", "call_id"}, write: writeToolCall},
+	{from: arcp.EventEmit, event: "tool_result", kind: KindToolResult, needs: []string{"call_id"}, write: writeToolResult},
+	{from: arcp.EventEmit, event: "delegate", kind: KindDelegate, needs: []string{"child_job_id", "agent"}, write: writeDelegate},
+	{from: arcp.EventEmit, event: "thought", kind: KindThought, needs: []string{"text"}, write: writeThought},
+	{from: arcp.EventEmit, event: "credential_rotated", kind: KindStatus, needs: []string{"id"}, write: writeRotated},
 	{from: arcp.EventEmit, kind: KindStatus, write: writeDetails},
 
-	{from: arcp.StreamChunk, kind: KindThought, needs: []need{{"role", '"'}, {"content", '"'}}, write: writeThoughtChunk, partly: true},
+	{from: arcp.StreamChunk, kind: KindThought, needs: []string{"role", "content"}, write: writeThoughtChunk, partly: true},
 }
 
 var kindIndex = func() map[arcp.Type][]*kindRow {
@@ -127,9 +121,9 @@ func (e *encoder) find() *kindRow {
 	return nil
 }
 
-func (e *encoder) hasAll(needs []need) bool {
+func (e *encoder) hasAll(needs []string) bool {
 	for _, n := range needs {
-		if v := e.get(n.name); len(v) == 0 || n.kind != 0 && byte(v.Kind()) != n.kind {
+		if v := e.get(n); !isText(v) || len(v) == len(`""`) {
 			return false
 		}
 	}
@@ -153,7 +147,7 @@ func (e *encoder) object(o *object, to string, value arcp.Raw) {
 
 // string appends a member that must be a text.
 func (e *encoder) string(o *object, to string, value arcp.Raw) {
-	if value.Kind() != '"' {
+	if !isText(value) {
 		value = arcp.Raw(`""`)
 	}
 	o.raw(to, value)
@@ -167,7 +161,7 @@ func (e *encoder) status(o *object) {
 	}
 	o.text("phase", phase)
 	if e.row.message != "" {
-		if m := e.get(e.row.message); m.Kind() == '"' && len(m) > len(`""`) {
+		if m := e.get(e.row.message); isText(m) && len(m) > len(`""`) {
 			o.raw("message", m)
 		}
 	}
@@ -188,6 +182,15 @@ func writeDetails(o *object, e *encoder) {
 		o.dst = inner.end()
 	}
 }
+
+// isUint reports whether raw is an integer that every library decodes.
+func isUint(raw arcp.Raw) bool {
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	return err == nil && n <= maxSafe
+}
+
+// isText reports whether raw is a JSON string.
+func isText(raw arcp.Raw) bool { return raw.Kind() == '"' }
 
 // maxSafe is the largest integer that every JSON library keeps exactly.
 const maxSafe = 1<<53 - 1
@@ -215,10 +218,10 @@ func writeProgress(o *object, e *encoder) {
 		o.name("total")
 		o.dst = appendNumber(o.dst, total)
 	}
-	if units.Kind() == '"' {
+	if isText(units) {
 		o.raw("units", units)
 	}
-	if m := e.get("message"); m.Kind() == '"' {
+	if m := e.get("message"); isText(m) {
 		o.raw("message", m)
 	}
 }
@@ -239,12 +242,26 @@ func appendNumber(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, 'f', -1, 64)
 }
 
-// A chunk has an identifier, a number, data and an encoding, whatever the worker has sent.
+// writeChunk names a result that has no identifier after its job.
 func writeChunk(o *object, e *encoder) {
-	e.string(o, "result_id", e.get("result_id"))
-	e.copy(o, "chunk_seq")
+	if e.hasAll([]string{"result_id"}) {
+		e.copy(o, "result_id")
+	} else {
+		o.text("result_id", string(e.event.JobID))
+	}
+	seq := e.get("chunk_seq")
+	if !isUint(seq) {
+		seq = arcp.Raw("0")
+	}
+	o.raw("chunk_seq", seq)
 	e.string(o, "data", e.get("data"))
-	e.copy(o, "encoding", "more")
+	encoding := "utf8"
+	if string(e.get("encoding")) == `"base64"` {
+		encoding = "base64"
+	}
+	o.text("encoding", encoding)
+	o.name("more")
+	o.dst = strconv.AppendBool(o.dst, string(e.get("more")) == "true")
 }
 
 // maxCopied bounds values that are written twice, in bytes.
@@ -285,7 +302,7 @@ func writeMetric(o *object, e *encoder) {
 		value = arcp.Raw("0")
 	}
 	o.raw("value", value)
-	if unit := e.get("unit"); unit.Kind() == '"' && len(unit) > len(`""`) {
+	if unit := e.get("unit"); isText(unit) && len(unit) > len(`""`) {
 		o.raw("unit", unit)
 	}
 	dims := e.get("dims")
@@ -307,7 +324,7 @@ func writeMetric(o *object, e *encoder) {
 		}
 		texts.comma()
 		texts.dst = append(appendText(texts.dst, name), ':')
-		if value.Kind() == '"' {
+		if isText(value) {
 			texts.dst = append(texts.dst, value...)
 		} else {
 			texts.dst = appendText(texts.dst, value)
@@ -323,12 +340,16 @@ func appendText(dst, text []byte) []byte { return arcp.AppendString(dst, string(
 func writeArtifact(o *object, e *encoder) {
 	e.string(o, "uri", e.get("uri"))
 	mediaType := e.get("media_type")
-	if mediaType.Kind() != '"' {
+	if !isText(mediaType) {
 		mediaType = arcp.Raw(`"application/octet-stream"`)
 	}
 	o.raw("content_type", mediaType)
-	o.raw("byte_size", e.get("size"))
-	e.copy(o, "sha256")
+	if size := e.get("size"); isUint(size) {
+		o.raw("byte_size", size)
+	}
+	if digest := e.get("sha256"); isText(digest) {
+		o.raw("sha256", digest)
+	}
 }
 
 func writeToolCall(o *object, e *encoder) {
@@ -396,7 +417,7 @@ func (o *object) failure(f *Failure) {
 
 func writeDelegate(o *object, e *encoder) {
 	id := e.get("delegate_id")
-	if id.Kind() != '"' {
+	if !isText(id) {
 		id = e.get("child_job_id")
 	}
 	o.raw("delegate_id", id)
@@ -434,4 +455,4 @@ func writeRotated(o *object, e *encoder) {
 }
 
 // isName reports whether raw is the JSON string of a name without escapes.
-func isName(raw arcp.Raw) bool { return raw.Kind() == '"' && bytes.IndexByte(raw, '\\') < 0 }
+func isName(raw arcp.Raw) bool { return isText(raw) && bytes.IndexByte(raw, '\\') < 0 }

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
+	"github.com/arcpd/arcpd/arcp/draft/strict"
 )
 
 // Any order of requests, answers, refusals and events satisfies the library of the profile.
@@ -177,7 +180,29 @@ func wantRefused(t *testing.T, s *draft.Session, err error) {
 	}
 }
 
-// No payload of an event panics, and a frame is valid whatever a tool has emitted.
+// wantAccepted checks the frame of an event of any payload with every library. The numbers and
+// identifiers of chunks are the tool's.
+func wantAccepted(t testing.TB, e *draft.Event) {
+	t.Helper()
+	for _, l := range append(libraries[:len(libraries):len(libraries)], everyProfile[0]) {
+		c := l.connect(t).accept()
+		c.submit(job)
+		frame, err := c.s.AppendEvent(nil, 1, e)
+		if err != nil {
+			return
+		}
+		for _, v := range c.checker.Received(frame) {
+			if v.Rule != strict.RuleChunk && v.Rule != strict.RuleResult {
+				t.Fatalf("%s: %v in %s", l.name, v, frame)
+			}
+		}
+		if _, err := arcp.DecodeFromRuntime(frame); err != nil {
+			t.Fatalf("%s: %v", frame, err)
+		}
+	}
+}
+
+// A frame is valid whatever a tool has emitted: F# stops to read after one that is not.
 func FuzzEvent(f *testing.F) {
 	for _, e := range append(events[:len(events):len(events)], ends...) {
 		f.Add(string(e.t), []byte(newEvent(job, e.t, e.payload).Payload))
@@ -187,15 +212,42 @@ func FuzzEvent(f *testing.F) {
 		if _, err := arcp.DecodeDraft(fmt.Appendf(nil, `{"arcp":"1.1","id":"m","type":"t","payload":%s}`, payload)); err != nil {
 			return
 		}
-		for _, l := range libraries {
-			s := l.connect(t).accept().s
-			frame, err := s.AppendEvent(nil, 1, &draft.Event{ID: "msg_1", Type: arcp.Type(typ), Time: moment, JobID: job, Payload: payload})
-			if err != nil {
-				return
+		wantAccepted(t, &draft.Event{ID: "msg_01JZ0000000000000000000077", Type: arcp.Type(typ), Time: moment, JobID: job, Payload: payload})
+	})
+}
+
+// Payloads of random members and values.
+func TestAnyPayloadSatisfiesEveryLibrary(t *testing.T) {
+	var types []arcp.Type
+	for _, e := range append(events[:len(events):len(events)], ends...) {
+		types = append(types, e.t)
+	}
+	names := []string{"name", "data", "current", "total", "percent", "units", "message", "result_id", "chunk_seq", "encoding", "more", "level", "attributes",
+		"value", "unit", "dims", "uri", "media_type", "size", "sha256", "result_size", "summary", "code", "details", "reason", "retryable", "description"}
+	emitted := []string{"tool", "args", "call_id", "result", "error", "child_job_id", "delegate_id", "agent", "lease", "lease_request", "lease_constraints", "input", "text", "id", "value"}
+	value := rapid.SampledFrom([]string{`null`, `true`, `0`, `-1`, `1.5`, `1e400`, `99999999999999999999`, `""`, `"x"`, `"TIMEOUT"`, `"utf8"`, `"tool_call"`, `"tool_result"`, `"delegate"`, `"thought"`,
+		`"credential_rotated"`, `[]`, `[1]`, `["x"]`, `{}`, `{"k":null}`, `{"fs.read":[1],"net.fetch":["x"]}`, `{"code":"TIMEOUT","message":"m"}`, `{"code":1,"message":null,"details":[]}`})
+	object := func(rt *rapid.T, names []string) string {
+		members := rapid.MapOfN(rapid.SampledFrom(names), value, 0, 8).Draw(rt, "members")
+		var b bytes.Buffer
+		for i, name := range slices.Sorted(maps.Keys(members)) {
+			if i > 0 {
+				b.WriteByte(',')
 			}
-			if _, err := arcp.DecodeFromRuntime(frame); err != nil || bytes.ContainsAny(frame, "\n\r") {
-				t.Fatalf("%s: %v", frame, err)
-			}
+			fmt.Fprintf(&b, "%q:%s", name, members[name])
+		}
+		return "{" + b.String() + "}"
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		e := &draft.Event{ID: "msg_01JZ0000000000000000000077", Type: rapid.SampledFrom(types).Draw(rt, "type"), Time: moment, JobID: job}
+		e.Payload = arcp.Raw(object(rt, names))
+		if e.Type == arcp.EventEmit {
+			name := rapid.SampledFrom([]string{"tool_call", "tool_result", "delegate", "thought", "credential_rotated", "other"}).Draw(rt, "name")
+			e.Payload = arcp.Raw(fmt.Sprintf(`{"name":%q,"data":%s}`, name, object(rt, emitted)))
+		}
+		wantAccepted(t, e)
+		if t.Failed() {
+			rt.FailNow()
 		}
 	})
 }
