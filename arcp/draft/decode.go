@@ -10,10 +10,10 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Refusal is the error of a frame that the runtime must not act on. The answer to Nack, which
-// AppendAnswer encodes, depends on the profile and the request; often there is none.
+// Refusal is the error of a frame that the runtime does not act on. AppendAnswer encodes its Nack
+// as the profile demands, often as no frame at all.
 type Refusal struct {
-	Request arcp.MessageID // identifier of the frame
+	Request arcp.MessageID // identifier of the frame; empty: it is never answered
 	Type    Type           // empty: not known
 	Err     *arcp.Error    // why
 	Cause   error          // an *arcp.EncodingError, or nil
@@ -180,7 +180,7 @@ func (h *HelloPayload) auth() arcp.Auth {
 	return arcp.Auth{Scheme: scheme, Token: h.Auth.Token}
 }
 
-// featuresOf reads a list of names or an object of booleans.
+// featuresOf reads a list of names or, from PHP, an object of booleans.
 func featuresOf(raw arcp.Raw) ([]string, error) {
 	list := []string{}
 	if raw.Kind() != '{' {

@@ -220,7 +220,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	// Values that are written twice are not if they are large.
 	object := arcp.Raw(`{"k":` + string(half) + `}`)
-	for _, e := range []event{{arcp.Log, arcp.LogPayload{Level: "info", Message: "m", Attributes: object}}, {arcp.Metric, arcp.MetricPayload{Name: "n", Value: "1", Dims: object}}} {
+	for _, e := range []event{{arcp.HumanInputRequest, arcp.HumanInputRequestPayload{Prompt: string(half), ExpiresAt: moment}}, {arcp.Log, arcp.LogPayload{Level: "info", Message: "m", Attributes: object}}, {arcp.Metric, arcp.MetricPayload{Name: "n", Value: "1", Dims: object}}} {
 		if _, err := s.AppendEvent(nil, 1, newEvent(job, e.t, e.payload)); err != nil {
 			t.Errorf("%s: %v", e.t, err)
 		}

@@ -6,11 +6,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// failureForm answers a request that failed. The libraries wait for different messages, and most
-// give up all of their calls and jobs when they get a session.error.
+// failureForm encodes the failure of a request. The libraries wait for different messages, and
+// several fail all of their calls and jobs on any session.error.
 type failureForm func(a *answer, f Failure) error
 
-// noAnswer sends nothing: any answer would do harm.
+// noAnswer sends nothing: the libraries would fail other calls on any answer.
 func noAnswer(*answer, Failure) error { return nil }
 
 // errorFrame returns a session.error about the request.
@@ -41,11 +41,12 @@ func (a *answer) sendAll(frames ...frame) error {
 	return nil
 }
 
-// sessionError suits Go, which reads request_id, and Ruby, which reads reply_to.
+// sessionError suits Go, which reads request_id, and Ruby, which reads reply_to. Go v1.1.0 fails
+// all calls and jobs on it, as its own runtime makes it do.
 func sessionError(a *answer, f Failure) error { return a.send(a.errorFrame(f)) }
 
-// sessionErrorIfAlone suits TypeScript, Python and C#, which give up all calls and jobs on a
-// session.error: it is sent only if there are none. Otherwise the call stays pending.
+// sessionErrorIfAlone suits TypeScript, Python and C#, which fail all calls and jobs on a
+// session.error. It is sent only if there are no others. Otherwise the call stays pending.
 func sessionErrorIfAlone(a *answer, f Failure) error {
 	if !a.s.pending.none() {
 		return nil
@@ -109,8 +110,9 @@ func nack(a *answer, f Failure) error {
 	return a.send(frame{t: Nack, payload: ErrorPayload{Failure: f, Correlation: a.correlation()}})
 }
 
-// handshakeFailure sends what makes every library report the failure of its hello. Go and Python
-// look at the first frame only, C# waits for the end of the connection, which must follow.
+// handshakeFailure sends a session.error and a job.error, which make every library report the
+// failure of its hello. Go and Python read the first frame only. C# waits until the connection
+// ends: the caller closes it.
 func (a *answer) handshakeFailure(f Failure) error {
 	first, second := a.errorFrame(f), a.jobErrorFrame(f, "")
 	first.echo, second.echo = true, true

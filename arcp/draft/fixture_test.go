@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -168,9 +169,21 @@ func (c *connection) answer(t arcp.Type, corr arcp.MessageID, payload any) [][]b
 	return frames
 }
 
+// received checks a frame with the library and with the payload type of its message.
 func (c *connection) received(frame []byte) {
 	c.t.Helper()
 	fmt.Fprintf(&c.log, "%s\n", frame)
+	env, err := arcp.DecodeDraft(frame)
+	if err != nil {
+		c.t.Fatalf("%s: %v", frame, err)
+	}
+	p := draft.Lookup(draft.Type(env.Type)).NewPayload()
+	if err := arcp.UnmarshalStrict(env.Payload, p); err != nil {
+		c.t.Errorf("%s is not a %T: %v", env.Payload, p, err)
+	}
+	if name := arcp.Missing(env.Payload, reflect.ValueOf(p).Elem().Interface()); name != "" && name != "next_cursor" {
+		c.t.Errorf("%s has no %s", env.Payload, name)
+	}
 	for _, v := range c.checker.Received(frame) {
 		c.t.Errorf("%s: %v in %s", c.lib.name, v, frame)
 	}

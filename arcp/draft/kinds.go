@@ -161,7 +161,7 @@ func (e *encoder) status(o *object) {
 	}
 	o.text("phase", phase)
 	if e.row.message != "" {
-		if m := e.get(e.row.message); isText(m) && len(m) > len(`""`) {
+		if m := e.get(e.row.message); isText(m) && len(m) > len(`""`) && len(m) <= maxCopied {
 			o.raw("message", m)
 		}
 	}

@@ -226,7 +226,7 @@ type AcceptedPayload struct {
 	Agent            string            `json:"agent"`                      // resolved name@version
 	Lease            arcp.Raw          `json:"lease,omitzero"`             // lease of the job; not for Ruby
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
-	Budget           arcp.Raw          `json:"budget,omitzero"`            // amounts by currency; see facts.budget
+	Budget           arcp.Raw          `json:"budget,omitzero"`            // amounts by currency; texts for Python, numbers for the others
 	Credentials      []arcp.Credential `json:"credentials,omitempty"`      // secrets issued to the job
 	ParentJobID      arcp.JobID        `json:"parent_job_id,omitzero"`     // job that has called this one
 	AcceptedAt       Time              `json:"accepted_at"`                // when the job was accepted

@@ -13,14 +13,14 @@ type Profile uint8
 
 // The profiles.
 const (
-	Universal  Profile = iota // an unknown library: frames that most libraries read
-	Go                        // v1.1.0 and later, which cannot be told apart
-	TypeScript                //
-	Python                    //
-	Java                      // also F#: answers have the id of the request
-	CSharp                    //
-	Ruby                      //
-	PHP                       //
+	Universal Profile = iota // an unknown library: frames that most libraries read
+	Go                       // v1.1.0 and later, which cannot be told apart
+	TypeScript
+	Python
+	Java // and F#: answers have the id of the request
+	CSharp
+	Ruby
+	PHP
 )
 
 // String returns the name of the profile.
@@ -53,14 +53,14 @@ type facts struct {
 	list        failureForm
 	subscribe   failureForm
 	cancel      failureForm
-	unknownType failureForm
+	unknownType failureForm // also of malformed frames of the other types
 
-	echoID        bool       // an answer has the id of its request
-	wholeProgress bool       // progress is decoded as unsigned integers
-	errorStatus   bool       // final_status of a job.error is always error
-	noLease       bool       // a lease must be omitted
-	bearerOnly    bool       // credentials of another scheme make the frame invalid
-	budget        budgetForm //
+	echoID        bool // an answer has the id of its request
+	wholeProgress bool // progress is decoded as unsigned integers
+	errorStatus   bool // final_status of a job.error is always error
+	noLease       bool // a lease must be omitted
+	bearerOnly    bool // credentials of another scheme make the frame invalid
+	budget        budgetForm
 }
 
 // profiles has the facts of each Profile.

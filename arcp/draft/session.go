@@ -55,7 +55,7 @@ func NewSession(first []byte) (*Session, error) {
 // Profile returns the profile of the client.
 func (s *Session) Profile() Profile { return s.profile }
 
-// SetProfile replaces the recognised profile, for example by that of the session that is
+// SetProfile replaces the recognised profile, for example by the profile of the session that is
 // resumed. It must precede the first call of an Append method.
 func (s *Session) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
 
@@ -84,8 +84,8 @@ func (s *Session) setID(id arcp.SessionID) {
 	s.head = append(s.head, `,"event_seq":`...)
 }
 
-// AppendEvent appends the frame of a numbered event. The error is a *TooLargeError, or says that
-// the event has no frame; dst is then unchanged.
+// AppendEvent appends the frame of a numbered event, after the welcome. The error is a
+// *TooLargeError, or says that the event has no frame; dst is then unchanged.
 func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) {
 	start := len(dst)
 	dst = s.appendHead(dst, seq)
@@ -117,7 +117,9 @@ func (s *Session) sent(seq uint64, job arcp.JobID, terminal bool) {
 }
 
 // AppendAnswer appends the frames of a message of the runtime that is not an event of a job: 0,
-// 1 or several. Only a page of jobs can be too large: the error is then a *TooLargeError.
+// 1 or several. The client's connection ends after the frames of a session.rejected,
+// session.unauthenticated or session.evicted. The error of a page of jobs that is too large is a
+// *TooLargeError.
 func (s *Session) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelope) ([][]byte, error) {
 	write, ok := answers[env.Type]
 	if !ok {
@@ -160,8 +162,8 @@ type request struct {
 	agent  string     // of a submit
 }
 
-// maxPending bounds the requests of a session that wait for an answer. The oldest is dropped;
-// its answer is then encoded without what the codec knew about it.
+// maxPending bounds the requests of a session that wait for an answer. The oldest is dropped: its
+// answer then has the members of the envelope only.
 const maxPending = 256
 
 // pending holds the requests that wait for an answer and the jobs that the client has a handle
