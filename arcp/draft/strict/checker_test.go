@@ -132,6 +132,9 @@ func TestEveryFieldCanFail(t *testing.T) {
 				plantField(t, before, good(lib)[name], root, &fields[i])
 			}
 			for i := range d.envelope {
+				if name != "log" { // all frames have the same envelope
+					break
+				}
 				plantField(t, before, good(lib)[name], nil, &d.envelope[i])
 			}
 		}
