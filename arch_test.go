@@ -23,6 +23,8 @@ var common = []string{"internal/clip"}
 var allowed = map[string][]string{
 	"arcp":                             {},
 	"arcp/client":                      {"arcp", "transport", "internal/backoff"},
+	"arcp/draft":                       {"arcp"},
+	"arcp/draft/strict":                {},
 	"transport":                        {},
 	"auth":                             {"arcp"},
 	"runtime/internal/session":         {"arcp", "runtime/internal/approval", "runtime/internal/records", "runtime/internal/txn", "runtime/store", "runtime/tool"},
