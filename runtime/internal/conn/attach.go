@@ -59,6 +59,9 @@ func (h *handshake) resume(q machine.Resume) {
 // resumeRow continues resume with the row of the session, or with the refusal of the token.
 func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
 	if refused == nil {
+		refused = h.c.checkDialect(&row)
+	}
+	if refused == nil {
 		refused = h.checkResume(now, &row, q.After)
 	}
 	if refused != nil {
@@ -198,6 +201,10 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 		h.refuseAttachment(now, true, unreadable())
 		return
 	}
+	if refused := h.c.checkDialect(&row); refused != nil {
+		h.refuseAttachment(now, true, refused)
+		return
+	}
 	if refused := h.c.srv.checkRunning(); refused != nil {
 		h.refuseAttachment(now, true, refused)
 		return
@@ -301,12 +308,22 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	} else {
 		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
+		h.describe(now)
 	}
 	if a.awaitsPosition {
 		h.c.ack.pause()
 	} else {
 		h.c.ack.unpause()
 	}
+}
+
+// describe tells the codec of the draft dialect what session.resumed does not contain.
+func (h *handshake) describe(now time.Time) {
+	codec := h.c.output.codec
+	if codec == nil {
+		return
+	}
+	codec.Describe(machine.Describe(h.c.machine, now, h.c.catalogue.agents()))
 }
 
 // claimSession makes the connection the one of the session. It returns a refusal if the session

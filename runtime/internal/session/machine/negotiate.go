@@ -43,6 +43,16 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	return n
 }
 
+// addMentioned makes each mentioned feature a negotiated one: the draft dialect has no other list,
+// and its events depend on it.
+func (n *negotiation) addMentioned() {
+	for _, name := range n.mentioned {
+		if f := arcp.Feature(name); !slices.Contains(n.features, f) {
+			n.features = append(n.features, f)
+		}
+	}
+}
+
 // ReadsNoCheckpoints reports whether clients of a kind fail on job.checkpoint even if they
 // negotiate it: the published Rust crate does.
 func ReadsNoCheckpoints(kind string) bool {
