@@ -178,7 +178,7 @@ func (h *handshake) receiveOpen(env *arcp.Envelope) {
 	h.open, h.attachTo, m.requestedWindow = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
 	if m.oneTry {
-		m.negotiate.addMentioned()
+		m.negotiate.addListed()
 	}
 	if len(m.negotiate.unsupported) > 0 {
 		h.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+excerpt(m.negotiate.unsupported))

@@ -43,10 +43,10 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	return n
 }
 
-// addMentioned makes each mentioned feature a negotiated one: the draft dialect has no other list,
+// addListed makes each listed feature a negotiated one: the draft dialect has no other list,
 // and its events depend on it.
-func (n *negotiation) addMentioned() {
-	for _, name := range n.mentioned {
+func (n *negotiation) addListed() {
+	for _, name := range n.listedByClient {
 		if f := arcp.Feature(name); !slices.Contains(n.features, f) {
 			n.features = append(n.features, f)
 		}
