@@ -34,7 +34,7 @@ const maxHead = 512
 // EventBody encodes the body of an event. The error is a *TooLargeError, or says that the event
 // has no frame.
 func EventBody(e *Event, p Profile) (*Body, error) {
-	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.facts())
+	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.facts(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +53,8 @@ type encoder struct {
 	values [maxMembers]arcp.Raw
 	n      int
 
+	resultMember resultMember
+
 	payload, body object // being written
 }
 
@@ -62,8 +64,9 @@ const maxMembers = 24
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
-// appendBody appends the body of an event.
-func appendBody(dst []byte, event *Event, f *facts) ([]byte, error) {
+// appendBody appends the body of an event. With reduce, a large value of a result is written once,
+// in the member that the profile reads.
+func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error) {
 	e := encoders.Get().(*encoder)
 	defer func() {
 		*e = encoder{}
@@ -75,6 +78,15 @@ func appendBody(dst []byte, event *Event, f *facts) ([]byte, error) {
 	dst, err := e.append(dst)
 	if err != nil {
 		return dst[:start], err
+	}
+	if reduce && err == nil && event.Type.Terminal() && len(dst)-start > MaxFrame-maxHead {
+		if e.resultMember = resultOnly; f.readsOutput {
+			e.resultMember = outputOnly
+		}
+		dst, err = e.append(dst[:start])
+		if err != nil {
+			return dst[:start], err
+		}
 	}
 	if size := len(dst) - start; size > MaxFrame-maxHead {
 		return dst[:start], &TooLargeError{event.Type, size}
@@ -188,7 +200,16 @@ var terminals = map[arcp.Type]terminal{
 	arcp.JobCancelled:     {JobError, writeCancelled, true},
 }
 
-// writeResult writes the value twice, or the identifier of a result in chunks. A result in an
+// resultMember says which of the members result and output have the value of a job.result.
+type resultMember uint8
+
+const (
+	resultAndOutput resultMember = iota
+	resultOnly
+	outputOnly // Go
+)
+
+// writeResult writes the value twice, or, if that is too large, once, or the identifier of a result in chunks. A result in an
 // artifact is the description of the artifact.
 func writeResult(o *object, e *encoder) {
 	o.text("job_id", string(e.event.JobID))
@@ -206,8 +227,12 @@ func writeResult(o *object, e *encoder) {
 		if len(value) == 0 {
 			value = e.get("result_ref")
 		}
-		o.raw("result", value)
-		o.raw("output", value)
+		if e.resultMember != outputOnly {
+			o.raw("result", value)
+		}
+		if e.resultMember != resultOnly {
+			o.raw("output", value)
+		}
 	}
 	o.time("completed_at", e.event.Time)
 }

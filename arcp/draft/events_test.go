@@ -210,8 +210,14 @@ func TestThoughtOnStream(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	s := libraries[0].connect(t).accept().s
 	half := arcp.Raw(`"` + strings.Repeat("x", 510_000) + `"`)
+	for _, l := range libraries {
+		frame, err := l.connect(t).accept().s.AppendEvent(nil, 1, newEvent(job, arcp.JobCompleted, arcp.JobCompletedPayload{Value: half}))
+		if once := strings.Count(string(frame), string(half)) == 1; err != nil || !once || strings.Contains(string(frame), `"output"`) != (l.profile == draft.Go) {
+			t.Errorf("%s: a large value: %d bytes, once: %t, %v", l.name, len(frame), once, err)
+		}
+	}
 	dst := []byte("before")
-	got, err := s.AppendEvent(dst, 1, newEvent(job, arcp.JobCompleted, arcp.JobCompletedPayload{Value: half}))
+	got, err := s.AppendEvent(dst, 1, newEvent(job, arcp.JobCompleted, arcp.JobCompletedPayload{Value: arcp.Raw(`"` + strings.Repeat("x", 1_020_000) + `"`)}))
 	if e, ok := errors.AsType[*draft.TooLargeError](err); !ok || e.Type != arcp.JobCompleted || e.Size < 1_020_000 || string(got) != "before" {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}

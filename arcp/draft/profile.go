@@ -60,6 +60,7 @@ type facts struct {
 	errorStatus   bool // final_status of a job.error is always error
 	noLease       bool // a lease must be omitted
 	bearerOnly    bool // credentials of another scheme make the frame invalid
+	readsOutput   bool // the value of a result is in output, not in result
 	budget        budgetForm
 }
 
@@ -68,7 +69,7 @@ var profiles = [...]facts{
 	Universal: {name: "universal", submit: submitComposite, list: emptyPage, subscribe: subscribeComposite, cancel: noAnswer, unknownType: noAnswer,
 		echoID: true, wholeProgress: true, bearerOnly: true},
 	Go: {name: "go", submit: sessionError, list: sessionError, subscribe: sessionError, cancel: sessionError, unknownType: sessionError,
-		wholeProgress: true},
+		wholeProgress: true, readsOutput: true},
 	TypeScript: {name: "typescript", submit: jobErrorOfNewJob, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer,
 		bearerOnly: true},
 	Python: {name: "python", submit: acceptThenFail, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer,

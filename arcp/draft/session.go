@@ -89,7 +89,7 @@ func (s *Session) setID(id arcp.SessionID) {
 func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) {
 	start := len(dst)
 	dst = s.appendHead(dst, seq)
-	dst, err := appendBody(dst, e, s.facts)
+	dst, err := appendBody(dst, e, s.facts, true)
 	if err != nil {
 		return dst[:start], err
 	}

@@ -106,6 +106,18 @@ func (o *output) appendDraft(now time.Time, env *arcp.Envelope) error {
 	return nil
 }
 
+// substitute returns a small event with the number of one that has no frame in the draft dialect,
+// so that the numbers have no gap.
+func substitute(e *store.Event, reason error) *draft.Event {
+	s := &draft.Event{ID: e.ID(), Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Type: arcp.EventEmit}
+	var payload any = arcp.EventEmitPayload{Name: "event_omitted", Data: arcp.Raw(arcp.AppendString(nil, reason.Error()))}
+	if e.Type.Terminal() {
+		s.Type, payload = arcp.JobFailed, arcp.Errorf(arcp.CodeInternal, "the outcome of the job cannot be sent: %s", reason.Error())
+	}
+	s.Payload = arcp.Frame(s.Type, payload).Payload
+	return s
+}
+
 // deliverDraft appends the frame of an event in the draft dialect to the batch.
 func (er *eventReader) deliverDraft(item eventlog.Item) {
 	e, b := item.Event, er.c.output.batch()
@@ -114,8 +126,10 @@ func (er *eventReader) deliverDraft(item eventlog.Item) {
 	b.data, err = er.c.output.codec.AppendEvent(b.data, item.Seq, &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time,
 		JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()})
 	if err != nil {
-		er.c.srv.opts.Logger.Error().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
-		return
+		er.c.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
+		if b.data, err = er.c.output.codec.AppendEvent(b.data, item.Seq, substitute(e, err)); err != nil {
+			panic("conn: substitute of an event in the draft dialect: " + err.Error())
+		}
 	}
 	b.ends = append(b.ends, len(b.data))
 	er.c.output.counts.add(e.Type, len(b.data)-start)
