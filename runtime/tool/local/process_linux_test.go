@@ -186,7 +186,7 @@ func TestEndStopsAtCancel(t *testing.T) {
 	}
 }
 
-// Nothing begins without a lease, nor when the runtime has gone before it had one.
+// A command does not run without a lease, nor if the runtime ends before the lease is granted.
 func TestCommandNeedsLease(t *testing.T) {
 	trace := t.TempDir() + "/trace"
 	cmd := exec.Command("touch", trace)
