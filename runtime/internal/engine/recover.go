@@ -152,7 +152,7 @@ func (f *recoveredJob) decide(now time.Time) {
 		machine.Restart(now)
 		machine.Advance(now)
 	}
-	out := machine.Take()
+	out := machine.TakeOutput()
 	f.newState, f.outcome = out.State, out.Terminal
 }
 

@@ -217,7 +217,7 @@ func (q *restoreJob) submit(row *store.Job, p job.Checkpoint) Submit {
 	}
 	env := *q.Envelope
 	env.JobID, env.Priority = "", row.Priority // the job_id of a submit would be the parent's
-	p.N, p.Knows = firstCheckpointNumber, nil  // the children belong to row
+	p.N, p.KnownChildren = firstCheckpointNumber, nil  // the children belong to row
 	record, err := arcp.Marshal(p)
 	if err != nil { // it was decoded
 		panic("engine: checkpoint: " + err.Error())

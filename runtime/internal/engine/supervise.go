@@ -53,8 +53,8 @@ func (s *supervisor) supervise() {
 }
 
 func (r *run) spec() job.Spec {
-	return job.Spec{MaxRuntime: r.maxRuntime, Heartbeat: r.e.cfg.Heartbeat, Block: r.e.cfg.Block,
-		Window: r.e.cfg.ResumeWindow, Since: r.progress.Started, Lost: r.runsOnWorker()}
+	return job.Spec{MaxRuntime: r.maxRuntime, Heartbeat: r.e.cfg.Heartbeat, BlockOnSilence: r.e.cfg.Block,
+		SilenceWindow: r.e.cfg.ResumeWindow, StartedAt: r.progress.Started, ReportSilence: r.runsOnWorker()}
 }
 
 // turn handles the present input, makes the next write and waits for more input. It reports false when
@@ -69,7 +69,7 @@ func (s *supervisor) turn() bool {
 	if s.advance(now, changed); s.started.IsZero() && s.holdsSlot() {
 		s.start(now)
 	}
-	s.applyOutput(now, s.machine.Take(), in.accepted)
+	s.applyOutput(now, s.machine.TakeOutput(), in.accepted)
 	// Until the claim is durable events stay in the queue, unless a command waits for
 	// its answer or the job ends: then all are written at once, directly behind the claim.
 	if in.accepted || s.outcome != nil || len(s.write.commands) > 0 {
@@ -312,7 +312,7 @@ func (s jobWriter) addRecords(w *store.Write) error {
 		return err
 	}
 	if s.write.checkpoint != nil {
-		s.write.checkpoint.Asked = s.questions.Asked()
+		s.write.checkpoint.Questions = s.questions.Asked()
 		rec, err := jobRecords{s.run}.checkpointRecord(&s.write.checkpoint.Checkpoint)
 		if err != nil {
 			return err
