@@ -271,12 +271,12 @@ func TestTrace(t *testing.T) {
 		{"00-zz-b7ad6b7169203331-01", "s", "00-zz-b7ad6b7169203331-01", "s"},
 		{strings.Replace(parent, "0af", "xyz", 1), "", strings.Replace(parent, "0af", "xyz", 1), ""},
 	} {
-		id, span := trace(&arcp.Envelope{TraceID: c.trace, SpanID: c.span})
+		id, span := traceOf(&arcp.Envelope{TraceID: c.trace, SpanID: c.span})
 		if id != c.wantTrace || span != c.wantParent {
 			t.Errorf("trace(%q, %q) = %q, %q; want %q, %q", c.trace, c.span, id, span, c.wantTrace, c.wantParent)
 		}
 	}
-	if id, _ := trace(&arcp.Envelope{}); len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
+	if id, _ := traceOf(&arcp.Envelope{}); len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
 		t.Errorf("made trace %q, want 32 hex digits", id)
 	}
 }
