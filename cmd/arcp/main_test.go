@@ -103,7 +103,7 @@ func atTerminal(t *testing.T, args ...string) *typist {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	stdin, keys := io.Pipe()
 	p := &typist{t: t, keys: keys, shown: new(tail), done: make(chan int, 1)}
-	a := &app{stdin: stdin, stdout: &p.out, stderr: p.shown, environ: os.Environ(), person: true}
+	a := &app{stdin: stdin, stdout: &p.out, stderr: p.shown, environ: os.Environ(), interactive: true}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
