@@ -183,11 +183,11 @@ func (ch *child) stop() error {
 }
 
 // failure is an error with the end of the child's log.
-func (ch *child) failure(what string) error {
+func (ch *child) failure(action string) error {
 	if log := ch.log.String(); log != "" {
-		return fmt.Errorf("%s; its log ends: %s", what, log)
+		return fmt.Errorf("%s; its log ends: %s", action, log)
 	}
-	return errors.New(what)
+	return errors.New(action)
 }
 
 // tailSize is how much of a log is kept.

@@ -68,7 +68,7 @@ func (a *app) demo(ctx context.Context, data string, keep bool) (err error) {
 	defer func() { err = errors.Join(err, d.close(err != nil)) }()
 	fmt.Fprint(a.stdout, "A runtime in a process of its own, and a client that speaks ARCP with it.\n")
 	for i, s := range d.steps() {
-		fmt.Fprintf(a.stdout, "\n%d. %s\n", i+1, s.what)
+		fmt.Fprintf(a.stdout, "\n%d. %s\n", i+1, s.description)
 		said, err := s.do(ctx)
 		if err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
@@ -98,8 +98,8 @@ type demonstration struct {
 }
 
 type demoStep struct {
-	what string
-	do   func(ctx context.Context) (said string, err error)
+	description string
+	do          func(ctx context.Context) (said string, err error)
 }
 
 func (d *demonstration) steps() []demoStep {

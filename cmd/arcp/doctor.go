@@ -130,7 +130,7 @@ func (d *diagnosis) session(ctx context.Context, a *app, t *target) {
 	defer hangUp(c)
 	rt := c.Session().Runtime
 	d.add("runtime", fine, "", "%s %s answers at %s; this is arcp %s", rt.Kind, rt.Version, t.url, thisBuild().Version)
-	who, err := ask[caller](ctx, c, "tools.policy", map[string]int{"limit": 1})
+	caller, err := ask[caller](ctx, c, "tools.policy", map[string]int{"limit": 1})
 	switch {
 	case isCode(err, arcp.CodePermissionDenied):
 		d.add("jobs", unseen, "", "your principal may not submit any: %s", readable(err))
@@ -139,8 +139,8 @@ func (d *diagnosis) session(ctx context.Context, a *app, t *target) {
 		d.add("jobs", wrong, "the server's log and /readyz?verbose of its admin listener say why", "the runtime takes none: %s", readable(err))
 		return
 	}
-	d.add("jobs", fine, "", "the runtime takes them, from %s with the roles %s", who.Principal, strings.Join(who.Roles, ", "))
-	isAdmin := slices.Contains(who.Roles, "admin")
+	d.add("jobs", fine, "", "the runtime takes them, from %s with the roles %s", caller.Principal, strings.Join(caller.Roles, ", "))
+	isAdmin := slices.Contains(caller.Roles, "admin")
 	d.credentials(ctx, c, isAdmin)
 	d.resources(ctx, c, isAdmin)
 }

@@ -404,12 +404,12 @@ func (s *server) upgrader() *transport.Upgrader {
 }
 
 // watch reports a listener that ends by itself.
-func (s *server) watch(what string, serve func() error) {
+func (s *server) watch(name string, serve func() error) {
 	err := serve()
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return
 	}
-	s.failed <- failf("%s: %w", what, err)
+	s.failed <- failf("%s: %w", name, err)
 }
 
 // serveConn speaks with one peer.
