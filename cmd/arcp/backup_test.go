@@ -86,7 +86,7 @@ func TestBackup(t *testing.T) {
 	shown = &backupKey{key.file, "another one"}
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitDenied, "backup refused: send the header Arcp-Backup-Key with the content of "+key.file)
 	for file, want := range map[string]string{
-		"/etc/passwd":             `wants to see the file "/etc/passwd", which is not a backup key`,
+		"/etc/passwd":             `the server asks for the file "/etc/passwd", which is not a backup key`,
 		"backup-key":              "which is not a backup key",
 		"/nonexistent/backup-key": "read /nonexistent/backup-key: no such file or directory; run this command on the machine of the server",
 	} {

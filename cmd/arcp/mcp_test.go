@@ -28,9 +28,9 @@ func TestMCPServeRefuses(t *testing.T) {
 		want string
 	}{
 		{"no command", nil, "arcp mcp needs a subcommand: serve"},
-		{"bad pattern", []string{"serve", "--tools", "[a"}, `--tools "[a": no pattern`},
+		{"bad pattern", []string{"serve", "--tools", "[a"}, `--tools "[a": invalid pattern`},
 		{"open to others", []string{"serve", "--http", "0.0.0.0:0"}, "other machines can reach this address"},
-		{"a proxy and no token", []string{"serve", "--http", "127.0.0.1:0", "--behind-proxy"}, "give --http-token-file"},
+		{"a proxy and no token", []string{"serve", "--http", "127.0.0.1:0", "--behind-proxy"}, "--behind-proxy needs --http-token-file"},
 		{"open to others in clear text", []string{"serve", "--http", "0.0.0.0:0", "--http-token-file", good}, "--behind-proxy for a proxy with TLS"},
 		{"no token file", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", filepath.Join(dir, "none")}, "no such file"},
 		{"open token file", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", file("open", "0123456789abcdef", 0o644)}, "run chmod 600"},

@@ -80,7 +80,7 @@ func (d *fakeQuestions) one(t *testing.T) approval.Row {
 	panic("unreachable")
 }
 
-// inquiry runs a test with a desk that knows the sessions sess_1 and sess_2.
+// inquiry runs a test with a broker that knows the sessions sess_1 and sess_2.
 func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 	t.Helper()
 	d := newQuestions(person("sess_1"), person("sess_2"))
@@ -125,7 +125,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 			t.Errorf("an answer of another type: %v", err)
 		}
 		if _, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")}); err == nil || err.Code != arcp.CodeNotFound {
-			t.Errorf("somebody else's answer: %v", err)
+			t.Errorf("an answer of another principal: %v", err)
 		}
 		var wg sync.WaitGroup
 		var mu sync.Mutex
@@ -161,7 +161,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 			}
 		}
 		if cancelled != 1 || d.closed[q.ID] != 1 {
-			t.Errorf("%q: %d told that somebody else was first; settled %d times", ends, cancelled, d.closed[q.ID])
+			t.Errorf("%q: %d told that another session answered first; closed %d times", ends, cancelled, d.closed[q.ID])
 		}
 		r.idle("answered")
 	})
@@ -356,7 +356,7 @@ func TestPermit(t *testing.T) {
 			return <-done
 		}
 		if err := extend(time.Minute, person("sess_2")); err == nil || err.Code != arcp.CodePermissionDenied {
-			t.Errorf("extended by somebody else: %v", err)
+			t.Errorf("extended by another session: %v", err)
 		}
 		if err := extend(time.Minute, person("sess_1")); err != nil {
 			t.Errorf("extended: %v", err)
@@ -441,7 +441,7 @@ func TestGate(t *testing.T) {
 			return args, nil
 		})
 		r.submit("danger", `{"x":1}`)
-		r.want("the requester is told that somebody else is asked", "job.accepted", "job.started", "event.emit")
+		r.want("the requester is told that another session is asked", "job.accepted", "job.started", "event.emit")
 		q := d.one(t)
 		if got := lines(r.frames("sess_2")); !slices.Equal(got, []string{"human.choice.request"}) {
 			t.Errorf("the approver is sent %q", got)

@@ -189,11 +189,11 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
-		settled := make(map[arcp.MessageID]int)
+		decided := make(map[arcp.MessageID]int)
 		var mu sync.Mutex
 		send := func(q *request) {
 			id := q.env.ID
-			q.Decided = func() { mu.Lock(); settled[id]++; mu.Unlock() }
+			q.Decided = func() { mu.Lock(); decided[id]++; mu.Unlock() }
 			r.send(q)
 		}
 		send(r.request("sess_1", "t", "{}"))
@@ -210,12 +210,12 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 		send(r.request("sess_1", "t", "{}"))
 		send(r.keyed("sess_1", "k2", "t", "{}"))
 		r.frames("sess_1")
-		if len(settled) != 9 {
-			t.Errorf("%d submits settled, want 9", len(settled))
+		if len(decided) != 9 {
+			t.Errorf("%d submits are decided, want 9", len(decided))
 		}
-		for id, n := range settled {
+		for id, n := range decided {
 			if n != 1 {
-				t.Errorf("%s settled %d times", id, n)
+				t.Errorf("%s is decided %d times", id, n)
 			}
 		}
 		r.idle("")
