@@ -157,6 +157,24 @@ func TestAdditionsEndWithTheirSession(t *testing.T) {
 	}
 }
 
+// A session that takes over the agent of a session that is ending waits for the end.
+func TestTakeoverWaitsForTheEnd(t *testing.T) {
+	inBubble(t, nil, func(b *fixture) {
+		alice, owner, next := b.dial("alice"), b.dial("alice"), b.dial("alice")
+		owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
+		gate := make(chan struct{})
+		b.st.set(func() { b.st.gate = gate })
+		alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
+		synctest.Wait()
+		next.send("tool.invoke", `{"tool":"host.register_agent","arguments":{"id":"x","name":"x","kind":"coder"}}`)
+		synctest.Wait()
+		b.st.set(func() { b.st.gate = nil })
+		close(gate)
+		next.expect("job.accepted", "job.completed")
+		alice.until("cancel.accepted")
+	})
+}
+
 // cancel of a session whose end cannot be stored is refused, and evicts no connection.
 func TestCancelThatCannotBeStored(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
