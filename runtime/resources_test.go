@@ -150,7 +150,7 @@ func TestRegistryOfASession(t *testing.T) {
 				}
 			}
 		}
-		whose := fmt.Sprintf(`{"session_id":%q,}`, p.session)
+		query := fmt.Sprintf(`{"session_id":%q,}`, p.session)
 		for _, c := range []struct {
 			why  string
 			of   *peer
@@ -161,8 +161,8 @@ func TestRegistryOfASession(t *testing.T) {
 			{"by kind", p, `{"kind":"sandbox",}`, "r2 r0"},
 			{"by kind and status", p, `{"kind":"sandbox","status":"completed",}`, "r2"},
 			{"another session has its own", other, `{}`, ""},
-			{"and may look", other, whose, "r2 r1 r0"},
-			{"so may an admin", root, whose, "r2 r1 r0"},
+			{"and may look", other, query, "r2 r1 r0"},
+			{"so may an admin", root, query, "r2 r1 r0"},
 		} {
 			if got := strings.Join(ids(c.of, c.args), " "); got != c.want {
 				t.Errorf("%s: %s, want %s", c.why, got, c.want)
@@ -187,7 +187,7 @@ func TestRegistryOfASession(t *testing.T) {
 		}
 		b.shutdown(0)
 		b.boot(withPeople(t))
-		if got := strings.Join(ids(b.dial("alice"), whose), " "); got != "r2 r0" {
+		if got := strings.Join(ids(b.dial("alice"), query), " "); got != "r2 r0" {
 			t.Errorf("after a restart there are %s", got)
 		}
 	})

@@ -188,7 +188,7 @@ func TestStoreWithoutItsKeys(t *testing.T) {
 	flags := func(data string, more ...string) []string {
 		return append([]string{"--data", data, "--config", config, "--demo", "--token", "alice=secret"}, more...)
 	}
-	refused := func(what, want string) {
+	refused := func(name, want string) {
 		t.Helper()
 		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, flags(data)...)
 		wantRefusal(t, cli(t, args...), exitFailed, want)

@@ -78,8 +78,8 @@ func TestSessionsList(t *testing.T) {
 
 // Flags are checked without a runtime, and names from others do not control the terminal.
 func TestLists(t *testing.T) {
-	for _, what := range []string{"tools", "sessions", "jobs", "resources", "approvals", "input"} {
-		wantRefusal(t, cli(t, what, "ls", "--limit", "0", "--url", unixURL("/nowhere")), exitUsage, "--limit 0: give 1 to 1000")
+	for _, command := range []string{"tools", "sessions", "jobs", "resources", "approvals", "input"} {
+		wantRefusal(t, cli(t, command, "ls", "--limit", "0", "--url", unixURL("/nowhere")), exitUsage, "--limit 0: give 1 to 1000")
 	}
 	var b strings.Builder
 	type row struct{ name string }

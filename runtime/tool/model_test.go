@@ -293,7 +293,7 @@ func checkDifference(rt *rapid.T, old, now *Snapshot) {
 	a, b := flat(old), flat(now)
 	d := now.Since(old)
 	for _, c := range []struct {
-		what     string
+		name     string
 		got      []string
 		in, from map[string]bool
 	}{{"added", d.Added, b, a}, {"removed", d.Removed, a, b}} {
@@ -304,7 +304,7 @@ func checkDifference(rt *rapid.T, old, now *Snapshot) {
 			}
 		}
 		if got := slices.Sorted(slices.Values(c.got)); !slices.Equal(got, slices.SortedFunc(slices.Values(want), cmp.Compare)) {
-			rt.Fatalf("%s %v, want %v", c.what, got, want)
+			rt.Fatalf("%s %v, want %v", c.name, got, want)
 		}
 	}
 }

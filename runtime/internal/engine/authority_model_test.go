@@ -23,7 +23,7 @@ import (
 
 // action is one operation of a tool.
 type action struct {
-	what  string
+	kind  string
 	n     int           // index in the script; makes the action's names unique
 	d     time.Duration // how long it asks, or waits for an answer
 	async bool          // asks without waiting for the answer
@@ -32,7 +32,7 @@ type action struct {
 
 // move is one step of a script: an action of a job's tool, or an external event for the job.
 type move struct {
-	what   string
+	kind   string
 	job    int
 	action action
 	pick   int // index of a question or lease, modulo their number
@@ -83,21 +83,21 @@ func drawScript(t *rapid.T) (s script) {
 	n := rapid.IntRange(5, 60).Draw(t, "moves")
 	for i := range n {
 		m := move{
-			what: rapid.SampledFrom([]string{"action", "action", "action", "action", "action", "action", "action", "respond", "respond", "respond", "respond", "grant", "grant",
+			kind: rapid.SampledFrom([]string{"action", "action", "action", "action", "action", "action", "action", "respond", "respond", "respond", "respond", "grant", "grant",
 				"sleep", "sleep", "extend", "revoke", "offer", "interrupt", "cancel", "restart", "crash", "crash later", "hold", "release", "stall", "late", "rewind", "rewind", "pause"}).Draw(t, "what"),
 			job: rapid.IntRange(0, len(s.jobs)-1).Draw(t, "job"),
 		}
-		switch m.what {
+		switch m.kind {
 		case "action":
-			m.action = action{n: i, what: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
+			m.action = action{n: i, kind: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
 				"ask", "choose", "checkpoint", "checkpoint", "yield", "extend", "return", "fail", "fail", "panic"}).Draw(t, "action"),
 				cost: rapid.SampledFrom([]string{"0.1", "1", "0.03", "3", "-1"}).Draw(t, "cost"), async: rapid.Bool().Draw(t, "async"),
 				d: ms("ask", 1_000, 60_000, 600_000)}
 		case "grant":
-			m.action = action{n: i, what: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
+			m.action = action{n: i, kind: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
 			m.actor, m.say, m.many = 1, 2, 1
 		case "stall":
-			m.action = action{n: i, what: "ask", d: ms("ask", 1_000, 60_000), async: true}
+			m.action = action{n: i, kind: "ask", d: ms("ask", 1_000, 60_000), async: true}
 			m.d = ms("for", 500, 6_000, 61_000)
 		case "late":
 			m.actor, m.say, m.many = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
@@ -202,7 +202,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 		case d := <-l.actions:
 			mine := false
 			w.locked(func() {
-				if mine = l.run == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.what) {
+				if mine = l.run == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.kind) {
 					l.asks = append(l.asks, d)
 				}
 			})
@@ -210,7 +210,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 				l.actions <- d
 				return nil, context.Cause(ctx)
 			}
-			switch d.what {
+			switch d.kind {
 			case "return":
 				return arcp.Raw("1"), nil
 			case "fail":
@@ -226,7 +226,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 
 func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d action) {
 	name := fmt.Sprintf("m%d", d.n)
-	switch d.what {
+	switch d.kind {
 	case "allow":
 		now := time.Now()
 		err := j.Authority().Allow(arcp.NamespaceFSRead, "/a/x")
@@ -238,7 +238,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 		}
 	case "metric", "charge":
 		var err error
-		if d.what == "metric" {
+		if d.kind == "metric" {
 			err = j.Metric(arcp.MetricPayload{Name: "cost." + name, Value: arcp.Number(d.cost), Unit: "usd"})
 		} else {
 			err = j.Authority().Charge(name, "USD", arcp.Number(d.cost))
@@ -247,7 +247,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 			switch {
 			case err == nil:
 				w.charged[name] = true
-				w.charges[name] = d.what == "charge"
+				w.charges[name] = d.kind == "charge"
 			default:
 				w.refused[name] = true
 			}
@@ -290,7 +290,7 @@ func (w *world) askQuestion(ctx context.Context, j tool.Job, l *life, me *int, d
 		}
 		var answer string
 		var err error
-		switch d.what {
+		switch d.kind {
 		case "permit":
 			var l tool.PermissionLease
 			l, err = j.Permissions().Request(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o", Reason: prompt, For: d.d, Expires: d.d})
@@ -423,9 +423,9 @@ func (w *world) events(id arcp.JobID, f func(*store.Event)) {
 
 // answered returns a function that counts the answers to one request and records a fault at
 // the second.
-func (w *world) answered(what string) func() {
+func (w *world) answered(name string) func() {
 	w.calls++
-	key := fmt.Sprintf("%s %d", what, w.calls)
+	key := fmt.Sprintf("%s %d", name, w.calls)
 	w.locked(func() { w.done[key] = 0 })
 	return func() {
 		w.locked(func() {
@@ -492,7 +492,7 @@ func (w *world) respond(m move) {
 	if len(pending) == 0 {
 		return
 	}
-	if m.what == "grant" {
+	if m.kind == "grant" {
 		own := func(q approval.Row) bool { return q.Job == w.lives[m.job].id && q.Kind == approval.Permission }
 		if pending = slices.DeleteFunc(pending, func(q approval.Row) bool { return !own(q) }); len(pending) == 0 {
 			return
@@ -531,7 +531,7 @@ func (w *world) respond(m move) {
 
 func (w *world) step(m move) {
 	l := w.lives[m.job]
-	switch m.what {
+	switch m.kind {
 	case "action":
 		l.actions <- m.action
 	case "grant":
@@ -549,8 +549,8 @@ func (w *world) step(m move) {
 				id = w.leases[m.pick%len(w.leases)]
 			}
 		})
-		told := w.answered(m.what)
-		if m.what == "extend" {
+		told := w.answered(m.kind)
+		if m.kind == "extend" {
 			w.e.Extend(requesterOf("msg_x", w.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
 		}
@@ -575,19 +575,19 @@ func (w *world) step(m move) {
 	case "pause":
 		w.e.Drain()
 		for _, l := range w.lives {
-			l.actions <- action{what: "checkpoint"}
+			l.actions <- action{kind: "checkpoint"}
 		}
 		synctest.Wait()
 		w.restartRuntime(false)
 	case "restart", "crash":
-		w.restartRuntime(m.what == "crash")
+		w.restartRuntime(m.kind == "crash")
 	case "crash later":
 		w.st.crashAfter(m.say)
 	case "hold":
 		w.hold()
 	case "stall": // it is asked, and time passes, while the job's supervisor waits for the store
 		w.hold()
-		l.actions <- action{n: 1000 + m.action.n, what: "metric", cost: "0.01"}
+		l.actions <- action{n: 1000 + m.action.n, kind: "metric", cost: "0.01"}
 		synctest.Wait()
 		l.actions <- m.action
 		time.Sleep(m.d)
@@ -905,7 +905,7 @@ func (w *world) live(s script) {
 	}
 	for i, m := range s.moves {
 		w.step(m)
-		if w.check(fmt.Sprintf("%d, %s %s", i, m.what, m.action.what)); len(w.faults) > 0 {
+		if w.check(fmt.Sprintf("%d, %s %s", i, m.kind, m.action.kind)); len(w.faults) > 0 {
 			break
 		}
 	}
@@ -916,13 +916,13 @@ func (w *world) live(s script) {
 	}
 	w.check("when it goes on")
 	for _, l := range w.lives {
-		l.actions <- action{what: "return"}
+		l.actions <- action{kind: "return"}
 	}
 	time.Sleep(40 * 24 * time.Hour)
 	w.check("in the end")
-	for what, n := range w.done {
+	for name, n := range w.done {
 		if n != 1 {
-			w.fault("%s is answered %d times", what, n)
+			w.fault("%s is answered %d times", name, n)
 		}
 	}
 	for _, l := range w.lives {

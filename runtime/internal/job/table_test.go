@@ -169,21 +169,21 @@ func TestEveryCallInEverySituation(t *testing.T) {
 			m.TakeOutput()
 			methods[method](m)
 			out := m.TakeOutput()
-			what := situation + ", " + method
+			situationName := situation + ", " + method
 			if got, want := string(m.State()), cell(situation, method); got != want {
-				t.Errorf("%s: state = %s, want %s", what, got, want)
+				t.Errorf("%s: state = %s, want %s", situationName, got, want)
 			}
 			if changed := m.State() != before; changed != (out.State != "") || changed && out.State != m.State() {
-				t.Errorf("%s: output says %q, the state went from %s to %s", what, out.State, before, m.State())
+				t.Errorf("%s: output says %q, the state went from %s to %s", situationName, out.State, before, m.State())
 			}
 			if ended := m.State().Terminal() && !before.Terminal(); ended != (out.Terminal != nil) {
-				t.Errorf("%s: terminal = %+v, want one: %v", what, out.Terminal, ended)
+				t.Errorf("%s: terminal = %+v, want one: %v", situationName, out.Terminal, ended)
 			}
 			if !before.Terminal() && m.State().Terminal() && !m.Deadline().IsZero() {
-				t.Errorf("%s: deadline after the end: %v", what, m.Deadline())
+				t.Errorf("%s: deadline after the end: %v", situationName, m.Deadline())
 			}
 			if before.Terminal() && out != (Output{}) {
-				t.Errorf("%s: output after the end: %+v", what, out)
+				t.Errorf("%s: output after the end: %+v", situationName, out)
 			}
 		}
 	}
