@@ -423,9 +423,9 @@ func (w *modelRun) events(id arcp.JobID, f func(*store.Event)) {
 
 // onceAnswered returns a function that counts the answers to one request and records a fault at
 // the second.
-func (w *modelRun) onceAnswered(what string) func() {
+func (w *modelRun) onceAnswered(request string) func() {
 	w.calls++
-	key := fmt.Sprintf("%s %d", what, w.calls)
+	key := fmt.Sprintf("%s %d", request, w.calls)
 	w.locked(func() { w.done[key] = 0 })
 	return func() {
 		w.locked(func() {
@@ -920,9 +920,9 @@ func (w *modelRun) runScript(s script) {
 	}
 	time.Sleep(40 * 24 * time.Hour)
 	w.check("in the end")
-	for what, n := range w.done {
+	for request, n := range w.done {
 		if n != 1 {
-			w.fault("%s is answered %d times", what, n)
+			w.fault("%s is answered %d times", request, n)
 		}
 	}
 	for _, l := range w.jobs {
