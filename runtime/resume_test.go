@@ -117,23 +117,6 @@ func TestResumeRace(t *testing.T) {
 	})
 }
 
-// reopen opens a session that exists.
-func (b *fixture) reopen(name string, id arcp.SessionID, more string) *peer {
-	b.Helper()
-	p := b.connect(nil)
-	p.n = 1000 * (1 + len(b.all))
-	b.all = append(b.all, p)
-	frame := fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
-		"payload":{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"test","version":"1"}%s}}`, id, name, token, more)
-	if err := p.conn.Write([]byte(frame)); err != nil {
-		b.Fatal(err)
-	}
-	if err := p.conn.Flush(); err != nil {
-		b.Fatal(err)
-	}
-	return p
-}
-
 // call runs a tool and returns its result.
 func (p *peer) call(tool, args string) string {
 	p.Helper()

@@ -134,8 +134,8 @@ type eventKey struct {
 	seq     uint64
 }
 
-// maxWait bounds the wait of a step for a frame. It is longer than the retention.
-const maxWait = 100 * 24 * time.Hour
+// maxWait bounds the wait of a step for a frame. An idle session ends earlier.
+const maxWait = 30 * time.Hour
 
 // scriptConn is a connection of a script.
 type scriptConn struct {
@@ -389,7 +389,7 @@ func (h *scriptHost) unblock() {
 			*c = nil
 		}
 	}
-	h.cloud.become("works")
+	h.cloud.release()
 }
 
 // watchDisk has the runtime ask for the free bytes of a disk that steps fill.
@@ -564,15 +564,24 @@ func prove(name, challenge string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// become changes what the clean-up handler does.
+// become changes what the clean-up handler does from now on.
 func (c *cloud) become(state string) {
 	c.set(func() {
-		if c.fails = state == "fails"; state == "hangs" {
+		c.fails, c.hangs = state == "fails", nil
+		if state == "hangs" {
 			c.hangs = make(chan struct{})
-		} else if c.hangs != nil {
-			close(c.hangs)
-			c.hangs = nil
+			c.held = append(c.held, c.hangs)
 		}
+	})
+}
+
+// release lets clean-ups that hang end.
+func (c *cloud) release() {
+	c.set(func() {
+		for _, held := range c.held {
+			close(held)
+		}
+		c.held = nil
 	})
 }
 
