@@ -64,11 +64,6 @@ func registration(id, more string, refs ...string) string {
 	return fmt.Sprintf(`{"tool":"host.register_agent","arguments":{%s"name":"w","kind":"test","executes":["%s"]%s}}`, id, strings.Join(refs, `","`), more)
 }
 
-// about returns a further member of a registration: the description of a tool.
-func about(ref, members string) string {
-	return fmt.Sprintf(`,"capabilities":{"tools":{%q:{%s}}}`, ref, members)
-}
-
 // say sends a frame about a dispatch, and returns its id.
 func (h hand) say(d arcp.Envelope, typ, payload string) (id string) {
 	h.Helper()
