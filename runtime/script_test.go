@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,12 +28,14 @@ import (
 	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
 
 // TestScripts performs the conversations of testdata/scripts, each on a runtime of its own in
-// virtual time. The needs of a script configure the runtime, see settings. Package
+// virtual time. The needs of a script configure the runtime, see settings; a script that needs
+// durable is performed on a store in memory and on a durable one. Package
 // conformance/script describes the language, scriptVerbs and scriptFuncs what is added here.
 func TestScripts(t *testing.T) {
 	files, err := script.ParseDir(os.DirFS("testdata/scripts"), func(name string) bool { return scriptVerbs[name] != nil })
@@ -41,19 +44,60 @@ func TestScripts(t *testing.T) {
 	}
 	for _, file := range files {
 		for _, c := range file.Checks {
-			t.Run(c.ID, func(t *testing.T) {
-				t.Parallel()
-				h := &scriptHost{fixture: &fixture{T: t}, dir: t.TempDir(), sent: map[eventKey]string{}, cloud: &cloud{}, gateway: &gateway{out: map[arcp.JobID]string{}}}
-				h.free.Store(1 << 40)
-				configure := h.configuration(t, c.Needs)
-				inBubble(t, configure, func(b *fixture) {
-					h.fixture, h.configure = b, configure
-					defer h.unblock()
-					if err := c.Run(h); err != nil {
-						t.Errorf("%s: %v", c.Title, err)
-					}
-				})
-			})
+			needs := slices.DeleteFunc(slices.Clone(c.Needs), func(word string) bool { return word == "durable" })
+			t.Run(c.ID, func(t *testing.T) { runScript(t, c, needs, false) })
+			if len(needs) < len(c.Needs) {
+				t.Run(c.ID+" durable", func(t *testing.T) { runScript(t, c, needs, true) })
+			}
+		}
+	}
+}
+
+// runScript performs a script on a runtime whose store is in memory or durable.
+func runScript(t *testing.T, c *script.Check, needs []string, durable bool) {
+	t.Parallel()
+	h := &scriptHost{fixture: &fixture{T: t}, dir: t.TempDir(), durable: durable, sent: map[eventKey]string{}, cloud: &cloud{},
+		gateway: &gateway{out: map[arcp.JobID]string{}}}
+	h.free.Store(1 << 40)
+	h.configure = func(c *runtime.Config) {
+		h.openStore(c.Store.(*recordingStore))
+		h.apply(c, needs)
+	}
+	inBubble(t, h.configure, func(b *fixture) {
+		h.fixture = b
+		defer h.closeStore()
+		defer h.unblock()
+		if err := c.Run(h); err != nil {
+			t.Errorf("%s: %v", c.Title, err)
+		}
+	})
+}
+
+// openStore opens a durable store anew, as the next process does.
+func (h *scriptHost) openStore(st *recordingStore) {
+	if !h.durable {
+		return
+	}
+	h.Helper()
+	if h.opened != nil {
+		if err := h.opened.Close(); err != nil {
+			h.Error(err)
+		}
+	}
+	var err error
+	if h.opened, err = pebble.Open(filepath.Join(h.dir, "store"), pebble.Options{}); err != nil {
+		h.Fatal(err)
+	}
+	st.set(func() { st.Store = h.opened })
+}
+
+// closeStore closes a durable store behind the runtime.
+func (h *scriptHost) closeStore() {
+	h.shutdown(0)
+	h.serve.Wait()
+	if h.opened != nil {
+		if err := h.opened.Close(); err != nil {
+			h.Error(err)
 		}
 	}
 }
@@ -92,23 +136,20 @@ var settings = map[string]func(h *scriptHost, c *runtime.Config, n int){
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// configuration applies the words of a script. An auth file that a step has loaded outlives
-// a restart.
-func (h *scriptHost) configuration(t *testing.T, needs []string) func(*runtime.Config) {
-	return func(c *runtime.Config) {
-		for _, word := range needs {
-			name, value, _ := strings.Cut(word, "=")
-			n, err := strconv.Atoi(cmp.Or(value, "0"))
-			if err != nil || settings[name] == nil {
-				t.Fatalf("there is no setting %s", word)
-			}
-			settings[name](h, c, n)
+// apply applies the words of a script. An auth file that a step has loaded outlives a restart.
+func (h *scriptHost) apply(c *runtime.Config, needs []string) {
+	for _, word := range needs {
+		name, value, _ := strings.Cut(word, "=")
+		n, err := strconv.Atoi(cmp.Or(value, "0"))
+		if err != nil || settings[name] == nil {
+			h.Fatalf("there is no setting %s", word)
 		}
-		if h.auth == nil {
-			h.auth = c.Auth
-		}
-		c.Auth = h.auth
+		settings[name](h, c, n)
 	}
+	if h.auth == nil {
+		h.auth = c.Auth
+	}
+	c.Auth = h.auth
 }
 
 // scriptHost is a runtime as scripts see it. It implements script.Host.
@@ -123,6 +164,8 @@ type scriptHost struct {
 	gateway   *gateway
 	free      atomic.Uint64 // bytes of the disk
 	full      atomic.Int64  // changes that were announced
+	durable   bool
+	opened    store.Store   // the durable store
 	gate      chan struct{} // holds commits; nil: none
 	reads     chan struct{} // holds the reads of jobs' rows; nil: none
 	drained   chan struct{} // is closed when a shutdown in the background is over
