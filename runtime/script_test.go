@@ -68,7 +68,7 @@ func runScript(t *testing.T, c *script.Check, needs []string, durable bool) {
 		defer h.closeStore()
 		defer h.unblock()
 		if err := c.Run(h); err != nil {
-			t.Errorf("%s: %v", c.Title, err)
+			t.Error(err)
 		}
 	})
 }
