@@ -153,7 +153,7 @@ func codeOf(e *arcp.Error) arcp.Code {
 
 // Sessions that ask and wait without end reach a bound, also where no limit of jobs counts.
 // Others do not.
-func TestManyWhoWait(t *testing.T) {
+func TestQuestionsAndWaitsAreBounded(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob := b.connect(nil), b.human("bob")
 		alice.open("alice")

@@ -137,7 +137,7 @@ func (s slow) Stat() store.Stat {
 
 // The store is brought within its bound at once, however many jobs that takes. Space that is
 // not freed yet is not counted for further deletions.
-func TestDiskBound(t *testing.T) {
+func TestStoreStaysWithinItsBound(t *testing.T) {
 	var bytes atomic.Int64
 	inBubble(t, func(c *runtime.Config) { c.MaxDisk, c.Store = 1<<20, slow{c.Store, &bytes} }, func(b *fixture) {
 		bytes.Store(1)

@@ -118,7 +118,7 @@ func TestManyIdleSessions(t *testing.T) {
 }
 
 // Handshakes and connections that are refused are counted and logged.
-func TestRefusedConnectionsShow(t *testing.T) {
+func TestRefusedConnectionsAreCountedAndLogged(t *testing.T) {
 	var log strings.Builder
 	inBubble(t, func(c *runtime.Config) {
 		c.MaxUnauthenticated = 1

@@ -89,7 +89,7 @@ func (p *peer) follow(h *history, n int) {
 }
 
 // Of many connections that show the same token, one wins.
-func TestResumeRace(t *testing.T) {
+func TestOneOfManyResumesWins(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		_ = p.conn.Abort()
@@ -125,7 +125,7 @@ func (p *peer) call(tool, args string) string {
 }
 
 // Takeovers under load neither lose nor repeat anything.
-func TestTakeoverUnderLoad(t *testing.T) {
+func TestTakeoversLoseNothing(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")

@@ -62,7 +62,7 @@ func TestOverlayWithoutASession(t *testing.T) {
 	})
 }
 
-func TestDescribeAndPolicy(t *testing.T) {
+func TestPolicySaysWhatASessionMayCall(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		rule := tool.MustNew(tool.Capability{Name: "pay", Description: "pays", Approval: tool.ApprovalAuto("args.n < 1"), Recovery: tool.RecoveryRerun,
 			Retry: tool.Retry{MaxAttempts: 2}, Limits: tool.Limits{Timeout: -1, RatePerMin: 6}},
@@ -129,7 +129,7 @@ func TestDescribeAndPolicy(t *testing.T) {
 }
 
 // Requests during a refresh share a round that begins after it.
-func TestToolsRefresh(t *testing.T) {
+func TestRefreshesShareARound(t *testing.T) {
 	rounds := 0
 	var failing error
 	inBubble(t, func(c *runtime.Config) {

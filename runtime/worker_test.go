@@ -16,8 +16,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// hand is the other end of a connection that executes jobs.
-type hand struct {
+// workerPeer is the client end of a connection that executes jobs.
+type workerPeer struct {
 	*peer
 	token string          // resumes its session
 	early []arcp.Envelope // dispatches that came before the answer to the registration
@@ -25,8 +25,8 @@ type hand struct {
 
 const executes = `"capabilities":{"executes":true}`
 
-// hired opens a session that executes.
-func (b *fixture) hired(name string) hand {
+// openWorker opens a session that executes.
+func (b *fixture) openWorker(name string) workerPeer {
 	b.Helper()
 	p := b.connect(nil)
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"worker","version":"1"},%s}`, name, token, executes))
@@ -36,14 +36,14 @@ func (b *fixture) hired(name string) hand {
 		b.Fatalf("a worker is accepted with %s: %v", env.Payload, err)
 	}
 	p.busy = true
-	return hand{peer: p, token: a.ResumeToken}
+	return workerPeer{peer: p, token: a.ResumeToken}
 }
 
-// work opens a session that executes, with an agent for one tool; more are further
-// members of the registration.
-func (b *fixture) work(name, ref, more string) hand {
+// startWorker opens a session that executes, with an agent for one tool. The text more has
+// further members of the registration.
+func (b *fixture) startWorker(name, ref, more string) workerPeer {
 	b.Helper()
-	h := b.hired(name)
+	h := b.openWorker(name)
 	h.send("tool.invoke", registration("", more, ref))
 	for env := h.read(); env.Type != arcp.JobCompleted; env = h.read() { // jobs may have waited for it
 		switch env.Type {
@@ -64,13 +64,13 @@ func registration(id, more string, refs ...string) string {
 	return fmt.Sprintf(`{"tool":"host.register_agent","arguments":{%s"name":"w","kind":"test","executes":["%s"]%s}}`, id, strings.Join(refs, `","`), more)
 }
 
-// say sends a frame about a dispatch, and returns its id.
-func (h hand) say(d arcp.Envelope, typ, payload string) (id string) {
+// report sends a frame about a dispatch and returns its id.
+func (h workerPeer) report(d arcp.Envelope, typ, payload string) (id string) {
 	h.Helper()
-	return h.tell(typ, string(d.JobID), string(d.ID), payload)
+	return h.reportAs(typ, string(d.JobID), string(d.ID), payload)
 }
 
-func (h hand) tell(typ, job, correlation, payload string) (id string) {
+func (h workerPeer) reportAs(typ, job, correlation, payload string) (id string) {
 	h.Helper()
 	h.n++
 	id = fmt.Sprintf("msg_w%d", h.n)
@@ -78,7 +78,7 @@ func (h hand) tell(typ, job, correlation, payload string) (id string) {
 	return id
 }
 
-func (h hand) frame(id, typ, job, correlation, payload string) {
+func (h workerPeer) frame(id, typ, job, correlation, payload string) {
 	h.Helper()
 	frame := fmt.Sprintf(`{"arcp":"1.1","id":%q,"type":%q,"timestamp":"2030-01-02T15:04:05Z","job_id":%q,"correlation_id":%q,"event_seq":7,"payload":%s}`,
 		id, typ, job, correlation, payload)
@@ -87,8 +87,8 @@ func (h hand) frame(id, typ, job, correlation, payload string) {
 	}
 }
 
-// take waits for a dispatch and takes it.
-func (h *hand) take() (arcp.Envelope, arcp.ToolInvokePayload) {
+// acceptDispatch waits for a dispatch and acknowledges it.
+func (h *workerPeer) acceptDispatch() (arcp.Envelope, arcp.ToolInvokePayload) {
 	h.Helper()
 	var d arcp.Envelope
 	if len(h.early) > 0 {
@@ -100,26 +100,19 @@ func (h *hand) take() (arcp.Envelope, arcp.ToolInvokePayload) {
 	if err != nil || d.EventSeq != 0 || d.JobID == "" || d.ID == "" {
 		h.Fatalf("dispatch %+v: %v", d, err)
 	}
-	h.say(d, "ack", `{}`)
+	h.report(d, "ack", `{}`)
 	return d, p
 }
 
-// back resumes the session of a worker.
-func (h hand) back() hand {
+// resumeSession resumes the session of a worker on a new connection.
+func (h workerPeer) resumeSession() workerPeer {
 	h.Helper()
 	p := h.resume(h.token, 2) // the registration
 	p.busy = true
-	return hand{peer: p, token: resumeToken(h, p.expect("session.resumed"))}
+	return workerPeer{peer: p, token: resumeToken(h, p.expect("session.resumed"))}
 }
 
-// run submits a job.
-func (p *peer) begin(tool, args string) arcp.JobID {
-	p.Helper()
-	p.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s}`, tool, args))
-	return p.until("job.accepted").JobID
-}
-
-// end reads up to the end of a job.
+// end reads up to the end of a job, whose type must be t.
 func (p *peer) end(t arcp.Type) arcp.Envelope {
 	p.Helper()
 	for {
@@ -137,7 +130,7 @@ func TestLeastBusyWorker(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		var small, large atomic.Int64
 		stop := make(chan struct{})
-		share := func(h hand, n *atomic.Int64) {
+		share := func(h workerPeer, n *atomic.Int64) {
 			b.serve.Go(func() {
 				for {
 					raw, err := h.conn.Read()
@@ -158,7 +151,7 @@ func TestLeastBusyWorker(t *testing.T) {
 				}
 			})
 		}
-		one, three := b.hired("alice"), b.hired("alice")
+		one, three := b.openWorker("alice"), b.openWorker("alice")
 		one.send("tool.invoke", registration("", `,"concurrency":4`, "a@1.0.0", "b@1.0.0"))
 		one.expect("job.accepted", "job.completed")
 		three.send("tool.invoke", registration("", `,"concurrency":12`, "a@1.0.0", "b@1.0.0"))
@@ -198,13 +191,13 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, func(b *fixture) {
-			w := b.work("alice", "a@1.0.0", "")
+			w := b.startWorker("alice", "a@1.0.0", "")
 			alice := b.dial("alice")
 			alice.send("tool.invoke", `{"tool":"a","lease_request":{"tool.call":["held"]}}`)
 			alice.expect("job.accepted")
-			d, _ := w.take()
+			d, _ := w.acceptDispatch()
 			for range calls {
-				w.tell("tool.invoke", string(d.JobID), "", `{"tool":"held"}`)
+				w.reportAs("tool.invoke", string(d.JobID), "", `{"tool":"held"}`)
 				w.expect("job.accepted")
 			}
 			if away {
@@ -214,7 +207,7 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 			close(gate)
 			synctest.Wait()
 			if away {
-				w = w.back()
+				w = w.resumeSession()
 				w.expect("tool.invoke")
 			}
 			given := 0
@@ -231,10 +224,10 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 			if given < most-1 || given > most+1 { // one more was in flight when the worker stopped reading
 				t.Errorf("away %v: %d of %d answers of a megabyte were given, want %d", away, given, calls, most)
 			}
-			w.tell("tool.invoke", string(d.JobID), "", `{"tool":"held"}`)
+			w.reportAs("tool.invoke", string(d.JobID), "", `{"tool":"held"}`)
 			w.expect("job.accepted")
 			w.expect("job.completed") // there is room again
-			w.say(d, "tool.result", `{"value":1}`)
+			w.report(d, "tool.result", `{"value":1}`)
 			alice.end("job.completed")
 		})
 	}

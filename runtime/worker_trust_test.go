@@ -64,7 +64,7 @@ func TestClientLeavesAnOldAttempt(t *testing.T) {
 			ended[call.Attempt] = context.Cause(ctx)
 			return call.Attempt, ctx.Err()
 		})
-		b.dial("alice").begin("q", `{}`)
+		b.dial("alice").submit("q", `{}`)
 		time.Sleep(time.Second)
 		l.breakConnection(time.Hour) // it does not look for the runtime before that is there
 		b.shutdown(0)
@@ -89,7 +89,7 @@ func TestClientLeavesAnOldAttempt(t *testing.T) {
 }
 
 // goesTo reports whether a frame of a type comes within a while.
-func (h hand) goesTo(typ arcp.Type, within time.Duration) bool {
+func (h workerPeer) receives(typ arcp.Type, within time.Duration) bool {
 	h.Helper()
 	end := time.AfterFunc(within, func() { _ = h.conn.Abort() })
 	defer end.Stop()
@@ -108,7 +108,7 @@ func (h hand) goesTo(typ arcp.Type, within time.Duration) bool {
 func TestAcksAtOnceMakeRoom(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		for round := range 20 {
-			w := b.work("alice", fmt.Sprintf("a%d@1.0.0", round), `,"concurrency":40`)
+			w := b.startWorker("alice", fmt.Sprintf("a%d@1.0.0", round), `,"concurrency":40`)
 			alice := b.dial("alice")
 			for range 17 {
 				alice.send("tool.invoke", fmt.Sprintf(`{"tool":"a%d"}`, round))
@@ -122,7 +122,7 @@ func TestAcksAtOnceMakeRoom(t *testing.T) {
 				_ = w.conn.Write(f)
 			}
 			_ = w.conn.Flush()
-			if !w.goesTo("tool.invoke", time.Second) {
+			if !w.receives("tool.invoke", time.Second) {
 				t.Errorf("round %d: the 17th is not given", round)
 			}
 			_ = w.conn.Abort()
