@@ -342,85 +342,81 @@ func did(do func(h *scriptHost, c *scriptConn, args []script.Value)) verbFunc {
 //	catalogue           does not leave out tools.changed
 //	breaks              reads up to the end of the connection, however it ends
 //	hangup              closes with 1000
-var scriptVerbs map[string]verbFunc
+var scriptVerbs = map[string]verbFunc{
+	"sleep": did(func(_ *scriptHost, _ *scriptConn, a []script.Value) {
+		time.Sleep(time.Duration(number(a[0]) * float64(time.Second)))
+	}),
+	"settle": did(func(*scriptHost, *scriptConn, []script.Value) { synctest.Wait() }),
+	"stop": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.shutdown(seconds(int(number(a[0]))))
+		h.serve.Wait()
+	}),
+	"drain": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.drained = make(chan struct{})
+		go func() { h.shutdown(seconds(int(number(a[0])))); close(h.drained) }()
+		synctest.Wait()
+	}),
+	"finished": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained }),
+	"drained":  did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained; h.serve.Wait() }),
+	"start":    did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.boot(h.configure) }),
+	"kill": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		synctest.Wait()
+		h.st.set(func() { h.st.fail = errors.New("the process is gone") })
+		h.shutdown(0)
+		h.st.set(func() { h.st.fail = nil })
+	}),
+	"fails": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.st.set(func() { h.st.fail = errors.New(plainText(a[0])) })
+	}),
+	"hold": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		h.gate = make(chan struct{})
+		h.st.set(func() { h.st.gate = h.gate })
+	}),
+	"dwell": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.st.set(func() { h.st.dwell = time.Duration(number(a[0]) * float64(time.Second)) })
+	}),
+	"block": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		h.reads = make(chan struct{})
+		h.st.set(func() { h.st.block = h.reads })
+	}),
+	"release": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.unblock() }),
+	"auth":    (*scriptHost).loadAuth,
+	"reauthenticate": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		h.rt.Reauthenticate()
+		synctest.Wait()
+	}),
+	"limits": func(h *scriptHost, _ *scriptConn, a []script.Value) (script.Value, error) {
+		var l runtime.Limits
+		err := arcp.Unmarshal(a[0], &l)
+		h.rt.SetLimits(l)
+		return nil, err
+	},
+	"tools": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		var made []*tool.Tool
+		for _, name := range texts(a[1]) {
+			name, description, _ := strings.Cut(name, " ")
+			made = append(made, plainTool(h, name, description))
+		}
+		h.replace(plainText(a[0]), made...)
+	}),
+	"reserve": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cfg.Tools.ReservePrefix(plainText(a[0])) }),
+	"disk":    did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.free.Store(uint64(number(a[0]))) }),
+	"cloud":   did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cloud.become(plainText(a[0])) }),
+	"gateway": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.gateway.become(plainText(a[0])) }),
+	"forget_log": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		synctest.Wait()
+		h.log.Reset()
+	}),
 
-func init() { // the verbs refer to the table
-	scriptVerbs = map[string]verbFunc{
-		"sleep": did(func(_ *scriptHost, _ *scriptConn, a []script.Value) {
-			time.Sleep(time.Duration(number(a[0]) * float64(time.Second)))
-		}),
-		"settle": did(func(*scriptHost, *scriptConn, []script.Value) { synctest.Wait() }),
-		"stop": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			h.shutdown(seconds(int(number(a[0]))))
-			h.serve.Wait()
-		}),
-		"drain": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			h.drained = make(chan struct{})
-			go func() { h.shutdown(seconds(int(number(a[0])))); close(h.drained) }()
-			synctest.Wait()
-		}),
-		"finished": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained }),
-		"drained":  did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained; h.serve.Wait() }),
-		"start":    did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.boot(h.configure) }),
-		"kill": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			synctest.Wait()
-			h.st.set(func() { h.st.fail = errors.New("the process is gone") })
-			h.shutdown(0)
-			h.st.set(func() { h.st.fail = nil })
-		}),
-		"fails": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			h.st.set(func() { h.st.fail = errors.New(plainText(a[0])) })
-		}),
-		"hold": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			h.gate = make(chan struct{})
-			h.st.set(func() { h.st.gate = h.gate })
-		}),
-		"dwell": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			h.st.set(func() { h.st.dwell = time.Duration(number(a[0]) * float64(time.Second)) })
-		}),
-		"block": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			h.reads = make(chan struct{})
-			h.st.set(func() { h.st.block = h.reads })
-		}),
-		"release": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.unblock() }),
-		"auth":    (*scriptHost).loadAuth,
-		"reauthenticate": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			h.rt.Reauthenticate()
-			synctest.Wait()
-		}),
-		"limits": func(h *scriptHost, _ *scriptConn, a []script.Value) (script.Value, error) {
-			var l runtime.Limits
-			err := arcp.Unmarshal(a[0], &l)
-			h.rt.SetLimits(l)
-			return nil, err
-		},
-		"tools": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			var made []*tool.Tool
-			for _, name := range texts(a[1]) {
-				name, description, _ := strings.Cut(name, " ")
-				made = append(made, plainTool(h, name, description))
-			}
-			h.replace(plainText(a[0]), made...)
-		}),
-		"reserve": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cfg.Tools.ReservePrefix(plainText(a[0])) }),
-		"disk":    did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.free.Store(uint64(number(a[0]))) }),
-		"cloud":   did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cloud.become(plainText(a[0])) }),
-		"gateway": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.gateway.become(plainText(a[0])) }),
-		"forget_log": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			synctest.Wait()
-			h.log.Reset()
-		}),
-
-		"catalogue": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) { c.catalogue = true }),
-		"breaks": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
-			for _, err := c.conn.Read(); err == nil; _, err = c.conn.Read() {
-			}
-		}),
-		"hangup": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
-			_ = c.conn.Close(transport.CloseNormal, "") // whether the farewell arrives does not matter
-			synctest.Wait()
-		}),
-	}
+	"catalogue": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) { c.catalogue = true }),
+	"breaks": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
+		for _, err := c.conn.Read(); err == nil; _, err = c.conn.Read() {
+		}
+	}),
+	"hangup": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
+		_ = c.conn.Close(transport.CloseNormal, "") // whether the farewell arrives does not matter
+		synctest.Wait()
+	}),
 }
 
 // unblock lets everything go on that a step has stopped.
