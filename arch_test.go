@@ -28,11 +28,14 @@ var allowed = map[string][]string{
 	"runtime/internal/session":         {"arcp", "runtime/internal/approval", "runtime/internal/records", "runtime/internal/txn", "runtime/store", "runtime/tool"},
 	"runtime/internal/session/machine": {"arcp"},
 	"runtime/internal/job":             {"arcp"},
+	"runtime/internal/job/authority":   {"arcp", "runtime/internal/approval", "runtime/internal/lease"},
+	"runtime/internal/job/family":      {"arcp", "runtime/internal/job/authority", "runtime/internal/lease"},
+	"runtime/internal/job/question":    {"arcp", "runtime/internal/approval"},
 	"runtime/internal/lease":           {"arcp"},
 	"runtime/store":                    {"arcp"},
 	"runtime/store/...":                {"arcp", "runtime/store/..."},
 	"runtime/internal/eventlog":        {"arcp", "runtime/store"},
-	"runtime/credential":               {"arcp", "internal/backoff", "runtime/store"},
+	"runtime/credential":               {"arcp", "internal/backoff", "runtime/internal/records", "runtime/store"},
 	"runtime/internal/pool":            {},
 	"runtime/internal/metrics":         {"arcp"},
 	"runtime/tool":                     {"arcp", "runtime/tool/access"},
@@ -60,12 +63,12 @@ var allowed = map[string][]string{
 		"runtime/internal/questions", "runtime/internal/registry", "runtime/internal/registryservice", "runtime/internal/session", "runtime/internal/txn", "runtime/store", "runtime/tool"},
 	"runtime/internal/diskspace": {},
 	"runtime/internal/housekeeping": {"arcp", "auth", "runtime/internal/hostservice", "runtime/internal/approval", "runtime/internal/engine", "runtime/internal/eventlog",
-		"runtime/internal/metrics", "runtime/internal/questions", "runtime/internal/registryservice", "runtime/internal/session", "runtime/store"},
+		"runtime/internal/metrics", "runtime/internal/questions", "runtime/internal/records", "runtime/internal/registryservice", "runtime/internal/session", "runtime/store"},
 	"runtime/internal/jobs":   {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/paging", "runtime/store"},
 	"runtime/internal/txn":    {"arcp", "runtime/store"},
 	"runtime/internal/host":   {"arcp", "runtime/internal/records", "runtime/internal/txn", "runtime/store"},
 	"runtime/internal/worker": {"arcp", "runtime/internal/approval", "runtime/internal/host", "runtime/internal/lease", "runtime/internal/metrics", "runtime/tool"},
-	"runtime/internal/engine": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/credential", "runtime/internal/eventlog", "runtime/internal/pool", "runtime/internal/job", "runtime/internal/lease", "runtime/internal/metrics",
+	"runtime/internal/engine": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/credential", "runtime/internal/eventlog", "runtime/internal/pool", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/job/question", "runtime/internal/lease", "runtime/internal/metrics",
 		"runtime/internal/txn", "runtime/store", "runtime/tool", "runtime/tool/access"},
 	"runtime/internal/conn": {"arcp", "auth", "runtime/internal/actor", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/builtin", "runtime/internal/engine",
 		"runtime/internal/eventlog", "runtime/internal/jobs", "runtime/internal/lease", "runtime/internal/metrics", "runtime/internal/pool", "runtime/internal/questions",
@@ -88,7 +91,7 @@ var allowed = map[string][]string{
 }
 
 // pure are the packages that decide and never do.
-var pure = []string{"runtime/internal/approval", "runtime/internal/session/machine", "runtime/internal/job", "runtime/internal/lease"}
+var pure = []string{"runtime/internal/approval", "runtime/internal/session/machine", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/job/question", "runtime/internal/lease"}
 
 // doing is what a pure package may not import.
 var doing = []string{"context", "sync", "os", "net", "log", "log/slog", "github.com/rs/zerolog", "crypto/rand", "math/rand", "math/rand/v2"}
@@ -239,7 +242,7 @@ const (
 
 // largeStructs have more fields than maxFields.
 var largeStructs = map[string]int{
-	"runtime.Config":                   38, // configuration
+	"runtime.Config":                   37, // configuration
 	"runtime/internal/conn.Options":    31, // configuration
 	"runtime/internal/metrics.Metrics": 53, // metrics
 	"runtime/internal/approval.Row":    34, // as it is stored and shown

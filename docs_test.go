@@ -3,6 +3,7 @@ package arcpd_test
 import (
 	"bytes"
 	"go/ast"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // codeNames has the identifiers that documents may write as X.Y, by X: those of the packages of
@@ -125,4 +129,94 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 func isCode(document, name string, spec []byte) bool {
 	about := document == "docs/architecture.md" || strings.HasPrefix(filepath.ToSlash(document), "docs/decisions/")
 	return about && !bytes.Contains(spec, []byte(name)) && !slices.Contains([]string{".go", ".yaml"}, filepath.Ext(name))
+}
+
+// maxColumns is the width of prose in documents. Tables, code and generated text may be wider.
+const maxColumns = 100
+
+func TestProseIsNarrow(t *testing.T) {
+	var checked int
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		doc, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		checked++
+		var code, generated bool
+		for i, line := range strings.Split(string(doc), "\n") {
+			switch {
+			case strings.HasPrefix(strings.TrimSpace(line), "```"):
+				code = !code
+			case strings.HasPrefix(line, "<!-- end"):
+				generated = false
+			case strings.HasPrefix(line, "<!-- "):
+				generated = true
+			}
+			width := utf8.RuneCountInString(line)
+			if width > maxColumns && !code && !generated && !strings.HasPrefix(strings.TrimSpace(line), "|") {
+				t.Errorf("%s:%d has %d columns, at most %d are allowed", path, i+1, width, maxColumns)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked < 20 {
+		t.Fatalf("only %d documents checked", checked)
+	}
+}
+
+// SPEC.md describes how each type is answered that the catalogue gives to workers.
+func TestWorkerMessagesAreDescribed(t *testing.T) {
+	spec, err := os.ReadFile("SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(spec), "| from the worker |")
+	table, _, ended := strings.Cut(table, "\n\n")
+	if !found || !ended {
+		t.Fatal("SPEC.md has no table of the messages from a worker")
+	}
+	var described string
+	for _, row := range strings.Split(table, "\n|") {
+		first, _, _ := strings.Cut(row, " |")
+		described += first
+	}
+	for i := range arcp.Catalog {
+		s := &arcp.Catalog[i]
+		root, _, _ := strings.Cut(string(s.Type), ".")
+		got := strings.Contains(described, "`"+string(s.Type)+"`") || strings.Contains(described, "`"+root+".*`")
+		if got != s.Worker {
+			t.Errorf("the table describes %s as a message of a worker: %v, want %v", s.Type, got, s.Worker)
+		}
+	}
+}
+
+func TestArchitectureNamesEveryPackage(t *testing.T) {
+	doc, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := make(map[string]bool)
+	sources(t, func(path string, _ *ast.File) {
+		packages[filepath.ToSlash(filepath.Dir(path))] = true
+	})
+	named := regexp.MustCompile("`([\\w/]+)`").FindAllStringSubmatch(string(doc), -1)
+	for dir := range packages {
+		if !slices.ContainsFunc(named, func(m []string) bool { return dir == m[1] || strings.HasSuffix(dir, "/"+m[1]) }) {
+			t.Errorf("docs/architecture.md does not name the package %s", dir)
+		}
+	}
+	if len(packages) < 40 {
+		t.Fatalf("only %d packages found", len(packages))
+	}
 }

@@ -2,10 +2,9 @@ package arcp
 
 import "bytes"
 
-// ReadAck reads the frame of a session.ack in its everyday form: a client may
-// acknowledge each event, so it must cost next to nothing. It reports false for
-// anything else, also if it is a session.ack that is malformed, has white space or
-// further members: that has to be decoded in full.
+// ReadAck decodes a session.ack in its common form fast, because a client may acknowledge each
+// event. id is the session of the connection. ok is false for any other frame, which must be
+// decoded in full: another type, a malformed ack, white space or further members.
 func ReadAck(frame []byte, id SessionID) (seq uint64, ok bool) {
 	r := ackReader{rest: frame}
 	if !r.skip(`{`) {
@@ -24,15 +23,15 @@ func ReadAck(frame []byte, id SessionID) (seq uint64, ok bool) {
 	}
 }
 
-// ackReader reads a frame from the front. Each method removes the element it is named after
-// from rest, or returns false.
+// ackReader reads a frame from the front. Each method removes one element from rest, or returns
+// false.
 type ackReader struct {
 	rest  []byte
 	seq   uint64
 	found uint8
 }
 
-// The members of an acknowledgement.
+// The members of a session.ack.
 const (
 	ackVersion uint8 = 1 << iota
 	ackID
@@ -51,8 +50,8 @@ func (r *ackReader) skip(text string) bool {
 	return true
 }
 
-// text removes a string up to its closing quote. Escapes are not decoded: callers compare the
-// text or accept only characters that need no escape.
+// text removes a string. Escapes are not decoded: callers compare the text, or accept only
+// characters without escapes.
 func (r *ackReader) text() ([]byte, bool) {
 	if len(r.rest) == 0 || r.rest[0] != '"' {
 		return nil, false
@@ -111,7 +110,7 @@ func (r *ackReader) payload() bool {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// plainID is ValidID for a text that has no escapes.
+// plainID is ValidID for a text without escapes.
 func plainID(text []byte) bool {
 	for _, c := range text {
 		if c <= ' ' || c > '~' || c == '\\' {
@@ -144,5 +143,5 @@ func plainTime(text []byte) bool {
 		two(11) <= 23 && two(14) <= 59 && two(17) <= 59
 }
 
-// monthDays leaves the leap day out: it is decoded in full.
+// monthDays omits leap days: their frames are decoded in full.
 var monthDays = [...]int{1: 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}

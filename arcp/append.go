@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// The payloads below encode themselves without reflection: a runtime sends tens of thousands
-// of them a second. A test compares each with the reflected encoding.
+// The payloads below encode without reflection, because a runtime sends tens of thousands of them a
+// second. A test compares each encoding with the reflected one.
 
 // AppendJSON appends the encoded payload.
 func (p JobAcceptedPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.text("job_id", string(p.JobID))
 	o.optional("agent", p.Agent)
 	o.raw("lease", p.Lease)
@@ -34,10 +34,10 @@ func (p JobAcceptedPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p SessionAcceptedPayload) AppendJSON(dst []byte) []byte {
-	o := begin(slices.Grow(dst, 1024+64*len(p.Capabilities.Agents)))
+	o := beginObject(slices.Grow(dst, 1024+64*len(p.Capabilities.Agents)))
 	o.text("session_id", string(p.SessionID))
 	o.name("runtime")
-	r := begin(o.dst)
+	r := beginObject(o.dst)
 	r.text("kind", p.Runtime.Kind)
 	r.text("version", p.Runtime.Version)
 	r.optional("fingerprint", p.Runtime.Fingerprint)
@@ -47,7 +47,7 @@ func (p SessionAcceptedPayload) AppendJSON(dst []byte) []byte {
 	o.dst = p.Capabilities.AppendJSON(o.dst)
 	if p.Lease != nil {
 		o.name("lease")
-		lease := begin(o.dst)
+		lease := beginObject(o.dst)
 		lease.time("expires_at", p.Lease.ExpiresAt)
 		o.dst = lease.end()
 	}
@@ -63,15 +63,14 @@ func (p SessionAcceptedPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p JobStartedPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.optional("description", p.Description)
 	return o.end()
 }
 
-// AppendJSON appends the encoded payload. Numbers that JSON cannot express are
-// left out, or 0 for current.
+// AppendJSON appends the encoded payload. NaN and infinite numbers are omitted; current becomes 0.
 func (p JobProgressPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	current := p.Current
 	if !finite(current) {
 		current = 0
@@ -86,7 +85,7 @@ func (p JobProgressPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p JobHeartbeatPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.uint("sequence", p.Sequence)
 	if p.DeadlineMS != 0 {
 		o.uint("deadline_ms", p.DeadlineMS)
@@ -97,7 +96,7 @@ func (p JobHeartbeatPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p JobResultChunkPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.text("result_id", p.ResultID)
 	o.uint("chunk_seq", p.ChunkSeq)
 	o.text("data", p.Data)
@@ -108,7 +107,7 @@ func (p JobResultChunkPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p JobCompletedPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.raw("value", p.Value)
 	if p.ResultRef != nil {
 		o.reflected("result_ref", p.ResultRef)
@@ -123,7 +122,7 @@ func (p JobCompletedPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p StreamChunkPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.uint("sequence", p.Sequence)
 	o.raw("data", p.Data)
 	o.optional("content_type", p.ContentType)
@@ -142,7 +141,7 @@ func (p StreamChunkPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p LogPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.text("level", p.Level)
 	o.text("message", p.Message)
 	o.raw("attributes", p.Attributes)
@@ -151,7 +150,7 @@ func (p LogPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p MetricPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.text("name", p.Name)
 	value := p.Value
 	if value == "" {
@@ -165,7 +164,7 @@ func (p MetricPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p SessionAckPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.uint("last_processed_seq", p.LastProcessedSeq)
 	return o.end()
 }
@@ -176,7 +175,7 @@ type builder struct {
 	any bool
 }
 
-func begin(dst []byte) builder { return builder{dst: append(dst, '{')} }
+func beginObject(dst []byte) builder { return builder{dst: append(dst, '{')} }
 
 func (o *builder) end() []byte { return append(o.dst, '}') }
 
@@ -225,7 +224,7 @@ func (o *builder) time(name string, value time.Time) {
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
-// float omits nil and values that JSON cannot express.
+// float omits nil, NaN and infinite values.
 func (o *builder) float(name string, value *float64) {
 	if value != nil && finite(*value) {
 		o.name(name)
@@ -233,11 +232,11 @@ func (o *builder) float(name string, value *float64) {
 	}
 }
 
-// reflected encodes the rare members.
+// reflected encodes a rare member with reflection.
 func (o *builder) reflected(name string, value any) {
 	o.name(name)
 	dst, err := AppendJSON(o.dst, value)
-	if err != nil { // only for raw members that are not JSON
+	if err != nil { // value contains a Raw that is not JSON
 		dst = append(o.dst, `{}`...)
 	}
 	o.dst = dst

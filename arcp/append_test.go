@@ -18,7 +18,7 @@ func plainJSON(t *testing.T, payload any) string {
 	for i := range fields {
 		fields[i] = v.Type().Field(i)
 	}
-	raw, err := jsonx.Marshal(v.Convert(reflect.StructOf(fields)).Interface(), outward)
+	raw, err := jsonx.Marshal(v.Convert(reflect.StructOf(fields)).Interface(), encodeOptions)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// Feature is a boolean member of the capabilities object (§3.10).
+// Feature is the name of a boolean capability (§3.10).
 type Feature string
 
-// The features. Absent means false.
+// The features. An absent feature is false.
 const (
 	FeatureStreaming              Feature = "streaming"
 	FeatureDurableJobs            Feature = "durable_jobs"
@@ -33,7 +33,7 @@ const (
 	FeatureResultChunk            Feature = "result_chunk"
 )
 
-// Features lists the boolean capabilities in the order of SPEC.md.
+// Features lists the features in the order of SPEC.md.
 var Features = []Feature{
 	FeatureStreaming, FeatureDurableJobs, FeatureCheckpoints, FeatureBinaryStreams, FeatureAgentHandoff,
 	FeatureHumanInput, FeatureArtifacts, FeatureSubscriptions, FeatureScheduledJobs, FeatureInterrupt,
@@ -41,12 +41,12 @@ var Features = []Feature{
 	FeatureAck, FeatureExecutes, FeatureMetrics, FeatureResultChunk,
 }
 
-// Capabilities is the offer of one side, or the agreement of both. A feature may be a boolean
-// member or an entry of the features list; both spellings are read.
+// Capabilities is the offer of one side or the result of the negotiation (§3.10). A feature is a
+// boolean member or an entry of the list features. Both spellings are decoded.
 type Capabilities struct {
 	Flags             map[Feature]bool
 	HeartbeatRecovery string // fail or block
-	HeartbeatInterval int64  // seconds between job heartbeats; 0: not said
+	HeartbeatInterval int64  // seconds between job heartbeats; 0: not stated
 	AckWindow         uint32 // events sent before an acknowledgement; 0: not stated
 	BinaryEncoding    []string
 	Extensions        []string
@@ -54,28 +54,28 @@ type Capabilities struct {
 	Agents            []Agent
 	Features          []string
 	Encodings         []string
-	Required          []string       // must be supported, else the open is rejected with UNIMPLEMENTED
-	Extra             map[string]Raw // members not known here
+	Required          []string       // features without which session.open must be rejected with UNIMPLEMENTED
+	Extra             map[string]Raw // unknown members, kept as received
 
 	// Encoded is the JSON of the other fields, for capabilities that are sent often. If it is
 	// nil, AppendJSON encodes the fields.
 	Encoded Raw
 }
 
-// ArtifactRetention is how long artifacts are kept, in seconds.
+// ArtifactRetention is the storage time of artifacts in seconds.
 type ArtifactRetention struct {
 	DefaultSeconds uint64 `json:"default_seconds"`
 	MaxSeconds     uint64 `json:"max_seconds"`
 }
 
-// Agent is one tool or agent of the inventory.
+// Agent is one tool or agent in the catalogue of a session.
 type Agent struct {
 	Name     string   `json:"name"`
 	Versions []string `json:"versions,omitempty"`
 	Default  string   `json:"default,omitzero"`
 }
 
-// otherNames maps features of the RFC to their names in the draft's features list.
+// otherNames maps features of the RFC to their names in the list features of the draft.
 var otherNames = map[Feature]string{FeatureSubscriptions: "subscribe", FeatureModelUse: "model.use"}
 
 // Has reports whether the feature is offered, by its flag or in the features
@@ -120,15 +120,14 @@ func (c *Capabilities) member(name string) any {
 	return nil
 }
 
-// UnmarshalJSON reads a capabilities object; members it does not know are kept,
-// and null is absent.
+// UnmarshalJSON decodes a capabilities object. Unknown members are kept in Extra; null is absent.
 func (c *Capabilities) UnmarshalJSON(data []byte) error {
 	var raw map[string]Raw
 	if err := Unmarshal(data, &raw); err != nil {
 		return err
 	}
 	*c = Capabilities{}
-	for _, name := range slices.Sorted(maps.Keys(raw)) { // sorted, so that errors are always the same
+	for _, name := range slices.Sorted(maps.Keys(raw)) { // sorted: the first error is deterministic
 		if raw[name].Kind() == 'n' {
 			continue
 		}
@@ -163,7 +162,7 @@ func (c *Capabilities) set(name string, value Raw) error {
 	return nil
 }
 
-// setAgents reads ["name", …] and [{"name": …}, …].
+// setAgents decodes ["name", …] and [{"name": …}, …].
 func (c *Capabilities) setAgents(value Raw) error {
 	var items []Raw
 	if err := unmarshalMember(value, &items); err != nil {
@@ -190,7 +189,7 @@ func (c Capabilities) AppendJSON(dst []byte) []byte {
 	if c.Encoded != nil {
 		return append(dst, c.Encoded...)
 	}
-	o := begin(dst)
+	o := beginObject(dst)
 	for _, f := range Features {
 		if v, ok := c.Flags[f]; ok {
 			o.bool(string(f), v)
@@ -207,7 +206,7 @@ func (c Capabilities) AppendJSON(dst []byte) []byte {
 	}
 	if c.Retention != nil {
 		o.name("artifact_retention")
-		retention := begin(o.dst)
+		retention := beginObject(o.dst)
 		retention.uint("default_seconds", c.Retention.DefaultSeconds)
 		retention.uint("max_seconds", c.Retention.MaxSeconds)
 		o.dst = retention.end()
@@ -231,7 +230,7 @@ func (c Capabilities) AppendJSON(dst []byte) []byte {
 	return o.end()
 }
 
-// list leaves nil out.
+// list omits nil.
 func (o *builder) list(name string, list []string) {
 	if list == nil {
 		return
@@ -265,7 +264,7 @@ func (o *builder) agents(name string, agents []Agent) {
 
 // AppendJSON appends the encoded agent.
 func (a Agent) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := beginObject(dst)
 	o.text("name", a.Name)
 	if len(a.Versions) > 0 {
 		o.list("versions", a.Versions)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Type names a message type.
+// Type is the name of a message type.
 type Type string
 
 // The message types (§3).
@@ -112,20 +112,22 @@ func (d Direction) String() string {
 	return [...]string{"", "client → runtime", "runtime → client", "both"}[d&3]
 }
 
-// Phase says when a client may send a message type.
+// Phase is the set of phases in which a client may send a message type.
 type Phase uint8
 
 // The phases.
 const (
-	InOpening    Phase = 1 << iota // before the session is accepted, nothing challenged
-	InChallenged                   // a challenge is unanswered
-	InAccepted                     // the session is accepted
+	InOpening    Phase = 1 << iota // before session.accepted, without a challenge
+	InChallenged                   // a challenge has no answer yet
+	InAccepted                     // after session.accepted
 )
 
 func (p Phase) String() string {
 	switch p {
 	case InOpening:
 		return "opening"
+	case InOpening | InChallenged:
+		return "opening, challenged"
 	case InChallenged | InAccepted:
 		return "challenged, accepted"
 	case InAccepted:
@@ -134,13 +136,12 @@ func (p Phase) String() string {
 	return "any"
 }
 
-// Scope lists the envelope members a message type needs beside id, type,
-// timestamp and payload. A client may leave out session_id: it is then the
-// connection's own session. A sequenced type carries correlation_id only to the
-// session whose command it follows from.
+// Scope is the set of envelope members that a message type requires beside id, type, timestamp and
+// payload. A client may omit session_id, which is then the session of the connection. An event has
+// correlation_id only in the session that sent the command.
 type Scope uint8
 
-// The members.
+// The scopes, one for each envelope member.
 const (
 	ScopeSession Scope = 1 << iota
 	ScopeJob
@@ -152,7 +153,7 @@ const (
 
 var scopeNames = [...]string{"session_id", "job_id", "stream_id", "subscription_id", "correlation_id"}
 
-// Members lists the names of the envelope members in the scope.
+// Members returns the names of the envelope members in the scope.
 func (s Scope) Members() []string {
 	var names []string
 	for i, name := range scopeNames {
@@ -163,11 +164,11 @@ func (s Scope) Members() []string {
 	return names
 }
 
-// Delivery says whether a message type is an event with an event_seq.
+// Delivery is the numbering of a message type: whether it is an event with event_seq.
 type Delivery uint8
 
-// The deliveries. A Sequenced type carries event_seq whenever it is the event
-// of an existing job; as an answer to a command it is plain.
+// The deliveries. A Sequenced type has event_seq when it is an event of an existing job. As an
+// answer to a command it has none.
 const (
 	Plain Delivery = iota
 	Sequenced
@@ -175,32 +176,32 @@ const (
 
 func (d Delivery) String() string { return [...]string{"plain", "sequenced"}[d] }
 
-// Spec is one row of the catalogue: the facts of one message type.
+// Spec is one row of the catalogue: the properties of one message type.
 type Spec struct {
 	Type     Type
 	From     Direction
-	Phase    Phase    // when a client may send it
-	Need     Feature  // capability that must be negotiated before the runtime sends it; empty: none
-	Scope    Scope    // envelope members it needs
-	Delivery Delivery // numbered or not
-	Effect   bool     // a command whose answer is repeated when its id comes again
-	Quiet    bool     // from a client it is never refused as unimplemented
-	Directed bool     // delivered to the addressed sessions, not to all followers of the job
-	Section  string   // of SPEC.md
-	Bit      TypeSet  // its member in a TypeSet; zero for plain types
+	Phase    Phase    // phases in which a client may send it
+	Need     Feature  // capability without which the runtime does not send it; empty: none
+	Scope    Scope    // required envelope members
+	Delivery Delivery // whether it has an event_seq
+	Effect   bool     // a command; a repetition with the same id is answered again, not performed again
+	Quiet    bool     // the runtime never refuses it as UNIMPLEMENTED
+	Directed bool     // sent to the addressed sessions, not to all followers of the job
+	Section  string   // section of SPEC.md
+	Bit      TypeSet  // its bit in a TypeSet; zero for plain types
 	payload  reflect.Type
 
-	// What the runtime does with it when it comes from a client.
-	Served     bool // it is acted upon; others are refused as UNIMPLEMENTED
-	Command    bool // it needs a principal with more rights than to observe
-	Repeatable bool // it is harmless when it comes twice: its id is not remembered
-	Worker     bool // a worker sends it about a job that it executes (§7.8)
+	// Handling of the message from a client.
+	Served     bool // the runtime handles it; others are refused as UNIMPLEMENTED
+	Command    bool // an observer may not send it
+	Repeatable bool // a repetition is harmless: its id is not stored
+	Worker     bool // a worker may send it about its job; §7.8 has the answers
 }
 
 // NewPayload returns a pointer to a zero payload of the type.
 func (s *Spec) NewPayload() any { return reflect.New(s.payload).Interface() }
 
-// PayloadName is the name of the payload's Go type.
+// PayloadName returns the name of the Go type of the payload.
 func (s *Spec) PayloadName() string { return s.payload.Name() }
 
 // TypeSet is a set of sequenced message types.
@@ -224,10 +225,9 @@ func (s Spec) commanding() Spec { s.Command = true; return s }
 func (s Spec) repeatable() Spec { s.Repeatable = true; return s }
 func (s Spec) ofWorkers() Spec  { s.Worker = true; return s }
 
-// Catalog lists every message type of the dialect in the order of SPEC.md. It
-// must not be changed.
+// Catalog lists every message type in the order of SPEC.md. It must not be changed.
 var Catalog = []Spec{
-	spec[SessionOpenPayload](SessionOpen, FromClient, InOpening, needNone, ScopeNone, Plain, "§3.1"),
+	spec[SessionOpenPayload](SessionOpen, FromClient, InOpening|InChallenged, needNone, ScopeNone, Plain, "§3.1"),
 	spec[SessionChallengePayload](SessionChallenge, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
 	spec[SessionAuthenticatePayload](SessionAuthenticate, FromClient, InChallenged|InAccepted, needNone, ScopeSession, Plain, "§3.1").served().repeatable(),
 	spec[SessionAcceptedPayload](SessionAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
@@ -328,10 +328,10 @@ var catalogIndex = func() map[Type]*Spec {
 	return m
 }()
 
-// Lookup returns the catalogue's row for a type, or nil.
+// Lookup returns the row of a type, or nil for an unknown type.
 func Lookup(t Type) *Spec { return catalogIndex[t] }
 
-// Directed is the set of the types that are given to certain sessions only (§5.3).
+// Directed is the set of the types that are sent to the addressed sessions only (§5.3).
 var Directed = func() (set TypeSet) {
 	for i := range Catalog {
 		if s := &Catalog[i]; s.Directed {
@@ -350,8 +350,8 @@ func (t Type) Terminal() bool {
 	return false
 }
 
-// Visible returns the sequenced types a session with these negotiated features
-// sees: a type whose row needs a feature is hidden without it (§5.3).
+// Visible returns the sequenced types that a session with the negotiated features receives. A type
+// whose row needs a missing feature is hidden (§5.3).
 func Visible(negotiated func(Feature) bool) TypeSet {
 	var set TypeSet
 	for i := range Catalog {
@@ -367,11 +367,11 @@ type Class uint8
 
 // The classes.
 const (
-	ClassCore         Class = iota // a row of the catalogue
-	ClassUnknownCore               // looks like a core name but is none
+	ClassCore         Class = iota // in the catalogue
+	ClassUnknownCore               // has the form of a core name, but is not in the catalogue
 	ClassExtension                 // a well-formed extension name
 	ClassExperimental              // starts with x-
-	ClassMalformed                 // nothing of these
+	ClassMalformed                 // any other name
 )
 
 var coreRoots = func() []string {

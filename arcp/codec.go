@@ -16,18 +16,17 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// MaxDepth bounds how deep objects and arrays may nest in a frame of a client. The
-// envelope and its payload are two of the levels.
+// MaxDepth bounds the nesting of objects and arrays in a frame of a client. The envelope and its
+// payload are two of the levels.
 const MaxDepth = 64
 
-// Raw is one JSON value kept as the bytes received. Its zero value is absent.
+// Raw is one JSON value as received. The zero value is absent.
 type Raw = jsontext.Value
 
-// Number is a JSON number kept as its text, so that no digit is lost. The zero
-// value encodes as 0.
+// Number is the text of a JSON number, with all its digits. The zero value encodes as 0.
 type Number string
 
-// MarshalJSONTo writes the number's text.
+// MarshalJSONTo writes the text of the number.
 func (n Number) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if n == "" {
 		n = "0"
@@ -48,7 +47,7 @@ func (n *Number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// These are encoded as they are.
+// These types have the members without the methods, for encoding and decoding the members.
 type (
 	plainError               Error
 	plainCause               Cause
@@ -101,36 +100,36 @@ func (p *CancelRefusedPayload) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// MarshalJSONTo writes the payload with its canonical code; it has no details.
+// MarshalJSONTo writes the payload with its canonical code. The payload has no details.
 func (p JobCancelledPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
 	p.Code = p.Code.Canonical()
 	return json.MarshalEncode(enc, (*plainJobCancelled)(&p))
 }
 
-// MarshalJSONTo writes the payload with its canonical code; it has no details.
+// MarshalJSONTo writes the payload with its canonical code. The payload has no details.
 func (p SessionEvictedPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
 	p.Code = p.Code.Canonical()
 	return json.MarshalEncode(enc, (*plainSessionEvicted)(&p))
 }
 
-// MarshalJSONTo writes the payload with its canonical code; it has no details.
+// MarshalJSONTo writes the payload with its canonical code. The payload has no details.
 func (p SubscribeClosedPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
 	p.Code = p.Code.Canonical()
 	return json.MarshalEncode(enc, (*plainSubscribeClosed)(&p))
 }
 
-// MarshalJSONTo writes the payload with its canonical code; it has no details.
+// MarshalJSONTo writes the payload with its canonical code. The payload has no details.
 func (p HumanInputCancelledPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
 	p.Code = p.Code.Canonical()
 	return json.MarshalEncode(enc, (*plainHumanInputCancelled)(&p))
 }
 
-// FloatNumber is the shortest decimal text of f, which must be finite.
+// FloatNumber returns the shortest decimal text of f, which must be finite.
 func FloatNumber(f float64) Number { return Number(strconv.FormatFloat(f, 'f', -1, 64)) }
 
-// outward is how everything is encoded: times in UTC as AppendTime writes them,
-// strings of Raw members as they were received, maps in the order of their keys.
-var outward = json.JoinOptions(
+// encodeOptions are the options of every encoding: times as AppendTime writes them, strings of Raw
+// members as received, maps in the order of their keys.
+var encodeOptions = json.JoinOptions(
 	jsontext.PreserveRawStrings(true),
 	json.Deterministic(true),
 	json.WithMarshalers(json.MarshalToFunc(func(enc *jsontext.Encoder, t time.Time) error {
@@ -138,11 +137,11 @@ var outward = json.JoinOptions(
 		return enc.WriteValue(AppendTime(b[:0], t))
 	})))
 
-// Marshal encodes v without HTML escaping and with times as AppendTime writes them. Members
-// with omitzero are left out. Raw members must hold JSON.
+// Marshal encodes v without HTML escaping and with times as AppendTime writes them. Raw members
+// must hold JSON.
 func Marshal(v any) (Raw, error) { return AppendJSON(nil, v) }
 
-// AppendJSON appends the encoding of v to dst; on an error dst is unchanged.
+// AppendJSON appends the encoding of v to dst like Marshal. After an error dst is unchanged.
 func AppendJSON(dst []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case jsonAppender:
@@ -151,43 +150,42 @@ func AppendJSON(dst []byte, v any) ([]byte, error) {
 		return append(dst, v...), nil
 	}
 	buf := bytes.NewBuffer(dst)
-	if err := json.MarshalWrite(buf, v, outward); err != nil {
+	if err := json.MarshalWrite(buf, v, encodeOptions); err != nil {
 		return dst, err
 	}
 	return buf.Bytes(), nil
 }
 
-// jsonAppender is a payload that encodes itself, without reflection: the types
-// a tool may emit hundreds of thousands of a second.
+// jsonAppender is a payload that encodes itself without reflection.
 type jsonAppender interface{ AppendJSON(dst []byte) []byte }
 
 // appendFloat appends a finite number.
 func appendFloat(dst []byte, f float64) []byte { return jsontext.AppendFloat(dst, f, 64) }
 
-// AppendString appends s as a JSON string; invalid UTF-8 is replaced.
+// AppendString appends s as a JSON string. Invalid UTF-8 is replaced by U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	if plainLen(s) == len(s) {
 		dst = append(dst, '"')
 		return append(append(dst, s...), '"')
 	}
 	out, err := jsontext.AppendQuote(dst, s)
-	if err != nil { // only for invalid UTF-8
+	if err != nil { // s is not valid UTF-8
 		out, _ = jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))
 	}
 	return out
 }
 
-// Unmarshal decodes strictly: exact case, no duplicate names, valid UTF-8;
-// unknown members are ignored.
+// Unmarshal decodes strictly: exact case of names, no duplicate names, valid UTF-8. Unknown members
+// are ignored.
 func Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// UnmarshalStrict is Unmarshal that refuses members unknown to v.
+// UnmarshalStrict is like Unmarshal and also refuses unknown members.
 func UnmarshalStrict(data []byte, v any) error {
 	return json.Unmarshal(data, v, json.RejectUnknownMembers(true))
 }
 
-// Canonical returns raw as compact JSON with sorted member names and exact
-// numbers, for comparing and digesting requests.
+// Canonical returns raw as compact JSON with sorted member names and unchanged numbers. It is used
+// to compare and digest requests.
 func Canonical(raw Raw) (Raw, error) {
 	v := raw.Clone()
 	err := v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false),
@@ -196,18 +194,18 @@ func Canonical(raw Raw) (Raw, error) {
 	return v, err
 }
 
-// appendUnquoted appends the text of a JSON string that has been read before.
+// appendUnquoted appends the text of a valid JSON string.
 func appendUnquoted(dst []byte, quoted Raw) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return append(dst, quoted[1:len(quoted)-1]...)
 	}
-	dst, _ = jsontext.AppendUnquote(dst, quoted) // cannot fail: it was read
+	dst, _ = jsontext.AppendUnquote(dst, quoted) // cannot fail: quoted is valid
 	return dst
 }
 
 func syntaxText(err error) string { return strings.TrimPrefix(err.Error(), "jsontext: ") }
 
-// peekID finds the id of a frame that may be broken elsewhere.
+// peekID returns the id of a frame that may be malformed elsewhere, or "".
 func peekID(frame []byte) MessageID {
 	dec := jsontext.NewDecoder(bytes.NewReader(frame), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
@@ -232,12 +230,12 @@ func peekID(frame []byte) MessageID {
 	}
 }
 
-// DecodePayload decodes an envelope's payload as T. The error is an
-// *EncodingError that names the member at fault.
+// DecodePayload decodes the payload of an envelope as T. The error is an *EncodingError that names
+// the invalid member.
 func DecodePayload[T any](env *Envelope) (T, error) {
 	var p T
-	if q, ok := any(&p).(quickReader); ok {
-		if q.readQuickly(env.Payload) {
+	if q, ok := any(&p).(fastDecoder); ok {
+		if q.decodeFast(env.Payload) {
 			return p, nil
 		}
 		p = *new(T)
@@ -249,18 +247,18 @@ func DecodePayload[T any](env *Envelope) (T, error) {
 	return p, &EncodingError{ReasonPayload, clip.Ellipsis("payload"+payloadText(err), maxMessage), env.ID}
 }
 
-// unmarshalMember is Unmarshal with an error in the terms of JSON.
+// unmarshalMember is Unmarshal with an error that uses the terms of JSON.
 func unmarshalMember(data Raw, v any) error {
 	err := Unmarshal(data, v)
-	if path, cause, ok := blame(err); ok {
+	if path, cause, ok := invalidMember(err); ok {
 		return errors.New(strings.TrimPrefix(path+": "+cause, ": "))
 	}
 	return err
 }
 
-// payloadText returns the reason of a decoding error, and the member it is about.
+// payloadText returns the reason of a decoding error and the member.
 func payloadText(err error) string {
-	path, cause, ok := blame(err)
+	path, cause, ok := invalidMember(err)
 	switch {
 	case !ok:
 		return ": " + syntaxText(err)
@@ -270,15 +268,15 @@ func payloadText(err error) string {
 	return fmt.Sprintf(" member %q: %s", path, cause)
 }
 
-// blame says which member an error is about, and why, in the terms of JSON; ok
-// is false for an error of syntax.
-func blame(err error) (path, cause string, ok bool) {
+// invalidMember returns the member that a decoding error is about, and the reason in the terms of
+// JSON. ok is false for a syntax error.
+func invalidMember(err error) (path, cause string, ok bool) {
 	sem, ok := errors.AsType[*json.SemanticError](err)
 	if !ok {
 		return "", "", false
 	}
 	path = strings.TrimPrefix(string(sem.JSONPointer), "/")
-	want := wanted(sem.GoType)
+	want := jsonTypeName(sem.GoType)
 	switch {
 	case want != "" && sem.Err != nil && (sem.JSONKind == '0' || sem.GoType == timeType):
 		return path, want + " is required", true
@@ -287,7 +285,7 @@ func blame(err error) (path, cause string, ok bool) {
 	case sem.Err == nil:
 		return path, kindName(sem.JSONKind) + " is not allowed here", true
 	}
-	if inner, cause, ok := blame(sem.Err); ok {
+	if inner, cause, ok := invalidMember(sem.Err); ok {
 		return strings.Trim(path+"/"+inner, "/"), cause, true
 	}
 	return path, sem.Err.Error(), true
@@ -295,8 +293,8 @@ func blame(err error) (path, cause string, ok bool) {
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// wanted returns the JSON name of a Go type.
-func wanted(t reflect.Type) string {
+// jsonTypeName returns the JSON name of a Go type, or "".
+func jsonTypeName(t reflect.Type) string {
 	switch t {
 	case nil:
 		return ""
@@ -319,7 +317,7 @@ func wanted(t reflect.Type) string {
 	case reflect.Struct, reflect.Map:
 		return "an object"
 	case reflect.Pointer:
-		return wanted(t.Elem())
+		return jsonTypeName(t.Elem())
 	}
 	return ""
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Decode reads one frame. It is strict about the envelope and about JSON at
-// every level, and leaves the payload alone: its bytes are kept as received. The
-// error, if any, is an *EncodingError. The envelope does not alias frame.
+// Decode decodes one frame. It checks the envelope and the JSON syntax of the whole frame strictly.
+// The payload is copied as received and not decoded. The error is an *EncodingError. The envelope
+// does not alias frame.
 //
-// A member that has another type than §2.1 says is an error, null is the same as
-// absent, and unknown members are ignored.
+// A member with a type other than in §2.1 is an error. A null member is absent. Unknown members are
+// ignored.
 func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth) }
 
-// DecodeFromRuntime is Decode for frames of a runtime. An event that a runtime passes on
-// within another message is nested deeper than by itself: the limit is twice MaxDepth.
+// DecodeFromRuntime is Decode for frames of a runtime. The limit of the depth is twice MaxDepth,
+// because a runtime forwards events inside other messages.
 func DecodeFromRuntime(frame []byte) (Envelope, error) { return decode(frame, 2*MaxDepth) }
 
 func decode(frame []byte, depth int) (Envelope, error) {
@@ -42,7 +42,7 @@ func decode(frame []byte, depth int) (Envelope, error) {
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// encodingError adds the id, type and beginning of the frame to an error.
+// encodingError adds the id of the frame to an error.
 func encodingError(err error, id MessageID, frame []byte) *EncodingError {
 	e := &EncodingError{Reason: ReasonNotJSON, Message: err.Error()}
 	if known, ok := err.(*EncodingError); ok {
@@ -58,17 +58,17 @@ func encodingError(err error, id MessageID, frame []byte) *EncodingError {
 	return e
 }
 
-// maxMessage bounds an error's text, which may quote the frame.
+// maxMessage bounds the text of an error, which may quote the frame, in bytes.
 const maxMessage = 512
 
 func badMember(name, format string, args ...any) *EncodingError {
 	return &EncodingError{ReasonEnvelope, fmt.Sprintf("envelope member %q ", name) + fmt.Sprintf(format, args...), ""}
 }
 
-// read fills e from a frame.
+// read sets e from a frame.
 func (e *Envelope) read(s *scanner) error {
 	o, err := s.open()
-	var texts gathered
+	var texts textMembers
 	for err == nil {
 		var name []byte
 		var value Raw
@@ -76,10 +76,10 @@ func (e *Envelope) read(s *scanner) error {
 		if name, value, more, err = s.member(&o); !more {
 			break
 		}
-		switch to := textOf(name); {
+		switch member := textMemberOf(name); {
 		case value[0] == 'n': // null is absent
-		case to != noText:
-			err = texts.add(to, s, name, value)
+		case member != noText:
+			err = texts.add(member, s, name, value)
 		default:
 			err = e.readMember(name, value)
 		}
@@ -91,11 +91,11 @@ func (e *Envelope) read(s *scanner) error {
 	return err
 }
 
-// text is a member whose value is gathered.
-type text uint8
+// textMember is an envelope member with a short text.
+type textMember uint8
 
 const (
-	textID text = iota
+	textID textMember = iota
 	textSession
 	textJob
 	textStream
@@ -109,7 +109,7 @@ const (
 	noText
 )
 
-func textOf(name []byte) text {
+func textMemberOf(name []byte) textMember {
 	switch string(name) {
 	case "id":
 		return textID
@@ -137,8 +137,8 @@ func textOf(name []byte) text {
 	return noText
 }
 
-func (e *Envelope) setText(of text, s string) {
-	switch of {
+func (e *Envelope) setText(member textMember, s string) {
+	switch member {
 	case textID:
 		e.ID = MessageID(s)
 	case textSession:
@@ -164,39 +164,39 @@ func (e *Envelope) setText(of text, s string) {
 	}
 }
 
-// gathered remembers which members are in a scanner's text, and up to where.
-// They become parts of one string, so that all of them cost one allocation; they
-// are short, so that keeping one keeps no more than a few hundred bytes.
-type gathered struct {
-	of  [noText]text
-	end [noText]int
-	n   int
+// textMembers collects the text members of an envelope in the buffer of a scanner. All members become
+// substrings of one string, which saves allocations. The string is short, so a substring retains only
+// a few hundred bytes.
+type textMembers struct {
+	member [noText]textMember
+	end    [noText]int // end of the member in the buffer
+	n      int
 }
 
-func (g *gathered) add(of text, r *scanner, name []byte, value Raw) error {
+func (g *textMembers) add(member textMember, s *scanner, name []byte, value Raw) error {
 	if value[0] != '"' {
 		return wrongKind(name, "a string", value)
 	}
-	start := len(r.text)
-	r.text = appendUnquoted(r.text, value)
-	if len(r.text)-start > MaxIDLen {
-		r.text = r.text[:start]
+	start := len(s.text)
+	s.text = appendUnquoted(s.text, value)
+	if len(s.text)-start > MaxIDLen {
+		s.text = s.text[:start]
 		return badID(string(name), fmt.Sprintf("is longer than %d bytes", MaxIDLen))
 	}
-	g.of[g.n], g.end[g.n] = of, len(r.text)
+	g.member[g.n], g.end[g.n] = member, len(s.text)
 	g.n++
 	return nil
 }
 
-func (g *gathered) assign(e *Envelope, all []byte) {
+func (g *textMembers) assign(e *Envelope, all []byte) {
 	s, start := string(all), 0
 	for i, end := range g.end[:g.n] {
-		e.setText(g.of[i], s[start:end])
+		e.setText(g.member[i], s[start:end])
 		start = end
 	}
 }
 
-// readMember reads a member that is no text of its own.
+// readMember reads a member other than the text members.
 func (e *Envelope) readMember(name []byte, value Raw) error {
 	switch string(name) {
 	case "payload":
@@ -258,7 +258,7 @@ func (e *Envelope) readTime(text []byte) error {
 	return nil
 }
 
-// internVersion saves an allocation for the versions that occur.
+// internVersion avoids an allocation for the common versions.
 func internVersion(text []byte) string {
 	switch string(text) {
 	case "1.1":
@@ -296,7 +296,7 @@ func wrongKind(name []byte, want string, value Raw) error {
 	return badMember(string(name), "must be %s, not %s", want, kindName(value.Kind()))
 }
 
-// check applies the rules that JSON types cannot express (§2.1).
+// check applies the rules of §2.1 that JSON types do not express.
 func (e *Envelope) check() error {
 	switch {
 	case e.ARCP == "":
@@ -317,8 +317,8 @@ func (e *Envelope) check() error {
 	return e.checkIDs()
 }
 
-// checkIDs checks identifiers. Traces and keys belong to the sender and may be
-// any printable text.
+// checkIDs checks identifiers. Traces and keys belong to the sender and may be any text without
+// control characters.
 func (e *Envelope) checkIDs() error {
 	for _, id := range [...]struct{ name, value string }{
 		{"id", string(e.ID)}, {"session_id", string(e.SessionID)}, {"job_id", string(e.JobID)},

@@ -2,10 +2,10 @@ package arcp
 
 import "bytes"
 
-// DeeperThan reports whether objects and arrays nest deeper than n levels in raw,
-// which is valid JSON.
+// DeeperThan reports whether the objects and arrays in raw nest deeper than n levels. raw must be
+// valid JSON.
 func DeeperThan(raw Raw, n int) bool {
-	if bytes.Count(raw, []byte{'{'})+bytes.Count(raw, []byte{'['}) <= n { // almost always
+	if bytes.Count(raw, []byte{'{'})+bytes.Count(raw, []byte{'['}) <= n { // fast path for almost all values
 		return false
 	}
 	depth := 0
@@ -24,7 +24,7 @@ func DeeperThan(raw Raw, n int) bool {
 	return false
 }
 
-// stringEnd is where the string ends that begins at i.
+// stringEnd returns the index of the closing quote of the string that begins at i.
 func stringEnd(raw Raw, i int) int {
 	for i++; i < len(raw) && raw[i] != '"'; i++ {
 		if raw[i] == '\\' {

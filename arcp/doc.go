@@ -1,9 +1,9 @@
-// Package arcp is the wire of the Agent Runtime Control Protocol: the envelope of every
-// message, one payload struct for each message type, the catalogue of senders and phases,
-// typed identifiers, error codes, a strict decoder and an append encoder.
+// Package arcp is the wire format of the Agent Runtime Control Protocol: the envelope, one payload
+// struct for each message type, the message catalogue, typed identifiers, error codes, a strict
+// decoder and an append encoder.
 //
-// The package decides nothing and has no state. Everything in it may be used from any number
-// of goroutines at once. Only codec.go knows the JSON library.
+// The package has no state except the process-wide source of identifiers. All functions are safe
+// for concurrent use. Only codec.go imports the JSON library.
 //
 // Section references (§) are to SPEC.md at the root of the repository.
 package arcp

@@ -2,26 +2,26 @@ package arcp
 
 import "time"
 
-// Names of events that the runtime emits on its own account, as event.emit, and that
-// clients act on.
+// Names of events that the runtime itself emits as event.emit and that clients handle.
 const (
-	// EventCaughtUp tells a subscription that its history is complete: live events follow (§5.9).
+	// EventCaughtUp ends the backfill of a subscription: live events follow (§5.9).
 	EventCaughtUp = "subscription.backfill_complete"
 
-	EventGap               = "subscription.gap"   // the data is a FeedGap
-	EventApprovalRequested = "approval.requested" // the data is an ApprovalRequested
-	EventToolsChanged      = "tools.changed"      // of the session's catalogue (§7.5)
-	EventHost              = "host.event"         // of agents, approvals and resources (§7.7)
+	EventGap               = "subscription.gap"   // data is a FeedGap
+	EventApprovalRequested = "approval.requested" // data is an ApprovalRequested
+	EventToolsChanged      = "tools.changed"      // the tool catalogue of the session has changed (§7.5)
+	EventHost              = "host.event"         // an agent, approval or resource has changed (§7.7)
 )
 
-// FeedGap describes the events left out of a subscription for a slow consumer (§5.9).
+// FeedGap describes events that a subscription skipped for a slow consumer (§5.9).
 type FeedGap struct {
-	Skipped uint64    `json:"skipped"` // events, at least 1
+	Skipped uint64    `json:"skipped"` // number of skipped events, at least 1
 	FirstID MessageID `json:"first_id"`
 	LastID  MessageID `json:"last_id"`
 }
 
-// ApprovalRequested tells the followers of a job that another session must approve it (§5.14).
+// ApprovalRequested informs the followers of a job that another session must approve an action
+// (§5.14).
 type ApprovalRequested struct {
 	ApprovalID string    `json:"approval_id"`
 	Action     string    `json:"action"`

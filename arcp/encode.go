@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Frame returns an envelope of a type with payload p encoded. p must be
-// encodable: payload structs of this package always are.
+// Frame returns an envelope of type t with the payload p. p must be encodable, as all payload
+// structs of this package are; otherwise Frame panics.
 func Frame(t Type, p any) Envelope {
 	raw, err := Marshal(p)
 	if err != nil {
@@ -16,8 +16,8 @@ func Frame(t Type, p any) Envelope {
 	return Envelope{Type: t, Payload: raw}
 }
 
-// Append appends the encoded envelope to dst, on one line. Zero members are left
-// out; a zero payload is written as {}.
+// Append appends the encoded envelope to dst as one line. Zero members are omitted. A zero payload
+// becomes {}.
 func (e *Envelope) Append(dst []byte) []byte {
 	dst = e.appendHead(dst)
 	dst = appendMember(dst, "source", e.Source)
@@ -48,8 +48,8 @@ func (e *Envelope) Append(dst []byte) []byte {
 	return append(appendRaw(dst, e.Payload), '}')
 }
 
-// appendRaw appends a JSON value on one line: transports that separate frames by
-// newlines depend on it. In JSON a newline is never part of a text.
+// appendRaw appends a JSON value as one line, because some transports separate frames by newlines.
+// Newlines in JSON are always white space.
 func appendRaw(dst []byte, raw Raw) []byte {
 	start := len(dst)
 	dst = append(dst, raw...)
@@ -68,8 +68,8 @@ func (e *Envelope) appendHead(dst []byte) []byte {
 	return AppendHead(dst, e.ARCP, e.ID, e.Type, e.Timestamp)
 }
 
-// AppendHead appends the members common to all envelopes, from the opening brace on. The
-// caller appends a comma, further members, the payload and the closing brace.
+// AppendHead appends the opening brace and the members common to all envelopes. The caller appends
+// a comma, further members, the payload and the closing brace.
 func AppendHead(dst []byte, version string, id MessageID, t Type, at time.Time) []byte {
 	dst = AppendString(append(dst, `{"arcp":`...), version)
 	dst = AppendString(append(dst, `,"id":`...), string(id))
@@ -88,8 +88,8 @@ func appendMember(dst []byte, name, value string) []byte {
 // TimeLen is the length of a time written by AppendTime, in bytes.
 const TimeLen = len(`"2006-01-02T15:04:05.000000Z"`)
 
-// AppendTime appends t as a JSON string: RFC 3339, UTC, microseconds. Years
-// outside of 0 to 9999 have no such form and are written as the nearest that has.
+// AppendTime appends t as a JSON string: RFC 3339 in UTC with microseconds. A year outside 0 to
+// 9999 is clamped.
 func AppendTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	switch year := t.Year(); {

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// Version is the version that the runtime writes if the client has stated none (§1).
+// Version is the protocol version that the runtime uses unless the client states another (§1).
 const Version = "1.1"
 
-// SupportedVersion reports whether the runtime speaks protocol version v: any
-// 1 or 1.x.
+// SupportedVersion reports whether v is 1 or 1.MINOR.
 func SupportedVersion(v string) bool {
 	rest, ok := strings.CutPrefix(v, "1")
 	if !ok || rest == "" {
@@ -22,8 +21,8 @@ func SupportedVersion(v string) bool {
 	return strings.Trim(minor, "0123456789") == ""
 }
 
-// Priority orders waiting jobs, never output inside a session (§5.6). The zero value means
-// normal.
+// Priority is the priority of a waiting job (§5.6). It does not reorder the output of a session.
+// The zero value is normal.
 type Priority string
 
 // The four priorities.
@@ -34,7 +33,7 @@ const (
 	PriorityCritical Priority = "critical"
 )
 
-// Valid reports whether p is one of the four or the zero value.
+// Valid reports whether p is one of the four priorities or the zero value.
 func (p Priority) Valid() bool {
 	switch p {
 	case "", PriorityLow, PriorityNormal, PriorityHigh, PriorityCritical:
@@ -43,7 +42,7 @@ func (p Priority) Valid() bool {
 	return false
 }
 
-// Rank orders priorities: 0 is normal, more is more urgent.
+// Rank returns the rank of p: 0 is normal, a larger rank is more urgent.
 func (p Priority) Rank() int {
 	switch p {
 	case PriorityLow:
@@ -56,9 +55,8 @@ func (p Priority) Rank() int {
 	return 0
 }
 
-// Envelope is one message (§2.1). Optional members that are zero are left out
-// when it is encoded; Payload is always a JSON object, kept as the bytes
-// received.
+// Envelope is one message (§2.1). Encoding omits optional members that are zero. Payload is always
+// a JSON object and holds the bytes received.
 type Envelope struct {
 	ARCP           string         `json:"arcp"`
 	ID             MessageID      `json:"id"`
@@ -82,11 +80,11 @@ type Envelope struct {
 	Payload        Raw            `json:"payload"`
 }
 
-// EncodingError says why a frame is not an envelope. ID is the envelope's id
-// when one could be read, so that the refusal can be correlated.
+// EncodingError is the reason why a frame is not a valid envelope. ID is the id of the envelope if
+// it could be read, for correlating the refusal.
 type EncodingError struct {
-	Reason  string // one of the Reason constants: a closed set, used as a metric label
-	Message string // for the peer: the mistake and the remedy
+	Reason  string // one of the Reason constants; a metric label
+	Message string // for the peer: the invalid member and the expected value
 	ID      MessageID
 }
 
@@ -95,7 +93,7 @@ const (
 	ReasonNotJSON  = "not_json"  // not one JSON object in UTF-8, or duplicate names
 	ReasonTooDeep  = "too_deep"  // nested deeper than MaxDepth
 	ReasonEnvelope = "envelope"  // a member is missing or has the wrong type
-	ReasonPayload  = "payload"   // the payload does not fit its type
+	ReasonPayload  = "payload"   // the payload does not match its type
 	ReasonVersion  = "version"   // another major version
 	ReasonBadID    = "bad_id"    // an identifier is malformed
 	ReasonPriority = "bad_value" // an enumerated member has another value
@@ -103,8 +101,8 @@ const (
 
 func (e *EncodingError) Error() string { return e.Message }
 
-// OptionalExtension reports extensions.optional == true: the sender does not
-// mind being ignored (§6.4).
+// OptionalExtension reports whether extensions.optional is true: the receiver may ignore the
+// message (§6.4).
 func (e *Envelope) OptionalExtension() bool {
 	if len(e.Extensions) == 0 {
 		return false

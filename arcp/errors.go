@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Code is an error code (§4). A specific code, one with another CodeInfo.Canonical,
-// is sent as that one, with itself as details.code: published clients know no other
-// codes than the canonical ones. A tool's own code travels as details.code, too.
+// Code is an error code (§4). A specific code is sent as its canonical code, with the specific code
+// in details.code, because published clients know only the canonical codes. The code of a tool is
+// also in details.code.
 type Code string
 
 // The codes.
@@ -51,9 +51,9 @@ const (
 // CodeInfo is one row of the catalogue of codes.
 type CodeInfo struct {
 	Code      Code
-	Retryable bool   // the default of the retryable member
+	Retryable bool   // default of the member retryable
 	Use       string // one sentence for SPEC.md
-	Canonical Code   // as which it is sent; empty: as itself
+	Canonical Code   // code on the wire; empty: the code itself
 }
 
 // Codes lists every code in the order of SPEC.md.
@@ -101,11 +101,11 @@ var codeInfo = func() map[Code]CodeInfo {
 // Known reports whether c is one of Codes.
 func (c Code) Known() bool { _, ok := codeInfo[c]; return ok }
 
-// Canonical is the code as which c is sent.
+// Canonical returns the code that represents c on the wire.
 func (c Code) Canonical() Code { return cmp.Or(codeInfo[c].Canonical, c) }
 
-// Specific returns the code that an error received from a peer has, and its details
-// without it: the code that was sent or, if it stands for a more specific one, that.
+// Specific returns the specific code of a received error and the details without that code. Without
+// a specific code in details it returns its arguments.
 func Specific(sent Code, details Raw) (Code, Raw) {
 	if len(details) == 0 {
 		return sent, details
@@ -114,7 +114,7 @@ func Specific(sent Code, details Raw) (Code, Raw) {
 		ArcpCode Code `json:"arcp_code"`
 		Code     Code `json:"code"`
 	}
-	if Unmarshal(details, &own) != nil { // a tool's, of another shape
+	if Unmarshal(details, &own) != nil { // details of a tool with another form
 		return sent, details
 	}
 	for _, m := range [...]struct {
@@ -128,13 +128,13 @@ func Specific(sent Code, details Raw) (Code, Raw) {
 	return sent, details
 }
 
-// detailsOf are details with a specific code as their first member: code or, if a tool
-// has a code of its own there, arcp_code.
+// detailsOf returns details with the specific code as first member. The member is code or, if a tool
+// uses that name, arcp_code.
 func detailsOf(code Code, details Raw) Raw {
 	name := "code"
 	var members map[string]Raw
 	if len(details) > 0 {
-		if Unmarshal(details, &members) != nil { // not an object: left as it is
+		if Unmarshal(details, &members) != nil { // not an object: unchanged
 			return details
 		}
 		if _, taken := members[name]; taken {
@@ -156,7 +156,7 @@ func firstMember(name string, code Code) Raw {
 	return AppendString(append(AppendString(Raw("{"), name), ':'), string(code))
 }
 
-// withoutFirst removes a code from details, if detailsOf has put it there.
+// withoutFirst removes a code that detailsOf added.
 func withoutFirst(details Raw, name string, code Code) Raw {
 	rest, ok := bytes.CutPrefix(details, firstMember(name, code))
 	switch {
@@ -168,12 +168,11 @@ func withoutFirst(details Raw, name string, code Code) Raw {
 	return append(Raw("{"), bytes.TrimPrefix(rest, Raw(","))...)
 }
 
-// Retryable is the default of an error's retryable member for this code.
+// Retryable returns the default of the member retryable.
 func (c Code) Retryable() bool { return codeInfo[c].Retryable }
 
-// ParseCode returns the spelling in Codes of a code received from a peer:
-// RATE_LIMITED and INTERNAL_ERROR are read as aliases. ok is false for a code
-// that is not one of Codes; it is then CodeUnknown.
+// ParseCode returns a received code as one of Codes. RATE_LIMITED and INTERNAL_ERROR are aliases. For
+// an unknown code it returns CodeUnknown and false.
 func ParseCode(s string) (c Code, ok bool) {
 	switch s {
 	case "RATE_LIMITED":
@@ -187,10 +186,9 @@ func ParseCode(s string) (c Code, ok bool) {
 	return CodeUnknown, false
 }
 
-// Error is a failure: the payload of nack, job.failed and tool.error (§4). It is a
-// local failure; one received from a peer has a type of its own in the client. Code may
-// be a specific one: it is encoded as its canonical code with details.code, and decoded
-// from that.
+// Error is a local failure and the payload of nack, job.failed and tool.error (§4). A client reports
+// a received failure as client.RemoteError. A specific Code is encoded as its canonical code with
+// details.code, and decoded from both.
 type Error struct {
 	Code      Code   `json:"code"`
 	Message   string `json:"message"`
@@ -200,21 +198,21 @@ type Error struct {
 	TraceID   string `json:"trace_id,omitzero"`
 }
 
-// Cause is the one nested error a tool may report below its own (§4).
+// Cause is a nested error of a tool (§4).
 type Cause struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 }
 
-// Errorf makes an Error with the code's default for retryable.
+// Errorf returns an Error with the default of retryable for the code.
 func Errorf(c Code, format string, args ...any) *Error {
 	return &Error{Code: c, Message: fmt.Sprintf(format, args...), Retryable: c.Retryable()}
 }
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
-// WithDetails sets the details member from v, which must encode to a JSON
-// object, and returns e.
+// WithDetails sets Details to the encoding of v, which must be a JSON object, and returns e.
+// Details stay unchanged if v cannot be encoded.
 func (e *Error) WithDetails(v any) *Error {
 	if raw, err := Marshal(v); err == nil {
 		e.Details = raw
@@ -222,35 +220,34 @@ func (e *Error) WithDetails(v any) *Error {
 	return e
 }
 
-// RetryAfter returns e with details.retry_after_seconds set.
+// RetryAfter sets details.retry_after_seconds, replacing Details, and returns e.
 func (e *Error) RetryAfter(seconds int) *Error {
 	return e.WithDetails(struct {
 		Seconds int `json:"retry_after_seconds"`
 	}{seconds})
 }
 
-// RetryAfterOf returns details.retry_after_seconds, which a tool may also set: the earliest
-// time of a retry. ok is false if the member is absent or no duration.
+// RetryAfterOf returns details.retry_after_seconds: the time to wait before a retry. Tools may set
+// the member too. ok is false if the member is absent or not a non-negative number.
 func RetryAfterOf(details Raw) (d time.Duration, ok bool) {
-	const most = 1e9 // seconds, which fit into a Duration
+	const limit = 1e9 // seconds; fits into a Duration
 	var x struct {
 		Seconds *float64 `json:"retry_after_seconds"`
 	}
 	if len(details) == 0 || Unmarshal(details, &x) != nil || x.Seconds == nil || *x.Seconds < 0 {
 		return 0, false
 	}
-	return time.Duration(min(*x.Seconds, most) * float64(time.Second)), true
+	return time.Duration(min(*x.Seconds, limit) * float64(time.Second)), true
 }
 
-// LostDetails are the details of a DATA_LOSS: the range that is still available (§5.9, §5.10).
+// LostDetails are the details of a DATA_LOSS: the oldest message still available (§5.9, §5.10).
 type LostDetails struct {
 	OldestMessageID MessageID `json:"oldest_message_id"`
 }
 
-// AsError turns any error into its wire form; it is the only place that does.
-// A wire error passes, the errors of a context become CANCELLED and
-// DEADLINE_EXCEEDED, and anything else is INTERNAL with a fixed text: known is
-// then false and the chain belongs in the log, never on the wire.
+// AsError returns the wire form of any error. An *Error in err is returned as it is. The errors of a
+// context become CANCELLED and DEADLINE_EXCEEDED. Any other error becomes INTERNAL with a fixed text,
+// and known is false: the caller logs err, and the peer never receives its text.
 func AsError(err error) (e *Error, known bool) {
 	if wire, ok := errors.AsType[*Error](err); ok {
 		return wire, true

@@ -35,7 +35,7 @@ func ExampleFrame() {
 	// Output: {"arcp":"1.1","id":"msg_1","type":"pong","timestamp":"2026-11-24T12:00:00.000000Z","session_id":"sess_1","payload":{"nonce":"n"}} <nil>
 }
 
-// An error says whether the same request may succeed later.
+// Retryable reports whether the same request may succeed later.
 func ExampleErrorf() {
 	busy := arcp.Errorf(arcp.CodeUnavailable, "the store of %s is read only", "alice")
 	wrong := arcp.Errorf(arcp.CodeInvalidArgument, "count must be positive")
@@ -67,7 +67,7 @@ func ExampleParseAgentRef() {
 	// "demo.echo" "1.0.0" <nil>
 }
 
-// An amount keeps its decimal digits as they were written.
+// Value has the decimal digits as written.
 func ExampleParseAmount() {
 	a, err := arcp.ParseAmount("USD:1.50")
 	fmt.Println(a.Currency, a.Value, err)

@@ -27,10 +27,9 @@ func Classify(t Type) Class {
 	return ClassMalformed
 }
 
-// IsExtensionName reports whether s is a well-formed extension name: either
-// arcpx. and at least two more segments, or at least three segments of which
-// the first is a domain of 2 to 8 lower-case letters; the last is a version,
-// v and digits (§6.4).
+// IsExtensionName reports whether s is a well-formed extension name (§6.4). It has at least three
+// segments. The first is arcpx or a domain of 2 to 8 lower-case letters. The last is a version: v
+// and digits.
 func IsExtensionName(s string) bool {
 	segs := strings.Split(s, ".")
 	if len(segs) < 3 || !wellFormed(segs) || !isVersionSegment(segs[len(segs)-1]) {

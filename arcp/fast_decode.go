@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// quickReader is a payload that decodes its common form without reflection. It returns false
-// for any other form, which is then decoded in full. The raw payload is valid JSON: it was
-// part of a frame.
-type quickReader interface{ readQuickly(raw Raw) bool }
+// fastDecoder is a payload that decodes its common form without reflection. It returns false for
+// any other form, which is then decoded in full. raw is part of a frame and therefore valid JSON.
+type fastDecoder interface{ decodeFast(raw Raw) bool }
 
-// eachMember calls fn for the members of an object until it returns false.
+// eachMember calls fn for each member of an object until fn returns false. It reports whether raw
+// is an object and fn returned true for each member.
 func eachMember(raw Raw, fn func(name []byte, value Raw) bool) bool {
 	s := scanners.Get().(*scanner)
 	defer func() {
@@ -33,8 +33,8 @@ func eachMember(raw Raw, fn func(name []byte, value Raw) bool) bool {
 	return false
 }
 
-// plain sets a text that has no escapes.
-func plain[S ~string](to *S, value Raw) bool {
+// setUnescaped sets a string without escapes. It returns false for any other value.
+func setUnescaped[S ~string](to *S, value Raw) bool {
 	if value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 {
 		return false
 	}
@@ -42,12 +42,12 @@ func plain[S ~string](to *S, value Raw) bool {
 	return true
 }
 
-// readQuickly reads a tool and its arguments without options.
-func (p *ToolInvokePayload) readQuickly(raw Raw) bool {
+// decodeFast decodes a submit with only the members tool and arguments.
+func (p *ToolInvokePayload) decodeFast(raw Raw) bool {
 	return eachMember(raw, func(name []byte, value Raw) bool {
 		switch string(name) {
 		case "tool":
-			return plain(&p.Tool, value)
+			return setUnescaped(&p.Tool, value)
 		case "arguments":
 			p.Arguments = value[:len(value):len(value)]
 			return true
@@ -56,17 +56,17 @@ func (p *ToolInvokePayload) readQuickly(raw Raw) bool {
 	})
 }
 
-// readQuickly reads an open with nothing unusual in it.
-func (p *SessionOpenPayload) readQuickly(raw Raw) bool {
+// decodeFast decodes a session.open with auth, client and capabilities.
+func (p *SessionOpenPayload) decodeFast(raw Raw) bool {
 	return eachMember(raw, func(name []byte, value Raw) bool {
 		switch string(name) {
 		case "auth":
 			return eachMember(value, func(name []byte, value Raw) bool {
 				switch string(name) {
 				case "scheme":
-					return plain(&p.Auth.Scheme, value)
+					return setUnescaped(&p.Auth.Scheme, value)
 				case "token":
-					return plain(&p.Auth.Token, value)
+					return setUnescaped(&p.Auth.Token, value)
 				}
 				return false
 			})
@@ -82,13 +82,13 @@ func (p *SessionOpenPayload) readQuickly(raw Raw) bool {
 func (c *ClientInfo) member(name []byte, value Raw) bool {
 	switch string(name) {
 	case "kind":
-		return plain(&c.Kind, value)
+		return setUnescaped(&c.Kind, value)
 	case "version":
-		return plain(&c.Version, value)
+		return setUnescaped(&c.Version, value)
 	case "fingerprint":
-		return plain(&c.Fingerprint, value)
+		return setUnescaped(&c.Fingerprint, value)
 	case "principal":
-		return plain(&c.Principal, value)
+		return setUnescaped(&c.Principal, value)
 	}
 	return false
 }

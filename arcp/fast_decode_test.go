@@ -46,8 +46,8 @@ func TestQuickReadersAgreeWithReflection(t *testing.T) {
 func agree[T any](t *testing.T, raw string, quick bool) {
 	t.Helper()
 	var p T
-	if got := any(&p).(quickReader).readQuickly(Raw(raw)); got != quick {
-		t.Errorf("%s: read quickly: %v, want %v", raw, got, quick)
+	if got := any(&p).(fastDecoder).decodeFast(Raw(raw)); got != quick {
+		t.Errorf("%s: read fast: %v, want %v", raw, got, quick)
 	}
 	got, err := DecodePayload[T](&Envelope{Payload: Raw(raw)})
 	if err != nil {

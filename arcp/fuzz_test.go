@@ -48,7 +48,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// fuzzPayload checks the same of a payload that its type takes.
+// fuzzPayload repeats the round trip for a payload that its type decodes.
 func fuzzPayload(t *testing.T, s *arcp.Spec, payload arcp.Raw) {
 	t.Helper()
 	p := s.NewPayload()

@@ -16,8 +16,8 @@ const (
 	letter = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// ParseAgentRef parses name["@"version]: name [a-z0-9][a-z0-9._-]*, version
-// [a-zA-Z0-9.+_-]+, together at most MaxIDLen bytes.
+// ParseAgentRef parses name["@"version]. The name matches [a-z0-9][a-z0-9._-]*, the version
+// [a-zA-Z0-9.+_-]+. The whole reference has at most MaxIDLen bytes.
 func ParseAgentRef(s string) (AgentRef, error) {
 	name, version, pinned := strings.Cut(s, "@")
 	switch {
@@ -38,15 +38,14 @@ func (r AgentRef) String() string {
 	return r.Name + "@" + r.Version
 }
 
-// Amount is a parsed amount of money or another unit (§2.4). Value keeps the
-// decimal text as written.
+// Amount is a parsed amount of money or another unit (§2.4). Value is the decimal text as written.
 type Amount struct {
 	Currency string
 	Value    string
 }
 
-// ParseAmount parses currency ":" digits ["." digits]. The currency is any
-// non-empty visible ASCII text without a colon.
+// ParseAmount parses currency ":" digits ["." digits]. The currency is any visible ASCII text
+// without a colon.
 func ParseAmount(s string) (Amount, error) {
 	currency, value, ok := strings.Cut(s, ":")
 	if !ok || len(s) > MaxIDLen || !ValidID(currency) || !isDecimal(value) {

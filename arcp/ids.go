@@ -8,11 +8,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// MaxIDLen bounds every identifier accepted from a peer, in bytes (§2.2).
+// MaxIDLen bounds every received identifier, in bytes (§2.2).
 const MaxIDLen = 256
 
-// Typed identifiers. An id minted by the runtime is the kind's prefix and 26 characters of
-// Crockford base32 that hold a UUIDv7, so ids of one kind sort by the time of minting (§2.2).
+// Typed identifiers (§2.2). A generated id is a prefix and a UUIDv7 as 26 characters of Crockford
+// base32. Ids with the same prefix sort by the time of generation.
 type (
 	MessageID      string
 	SessionID      string
@@ -36,11 +36,10 @@ const (
 	CheckpointPrefix   = "chk_"
 )
 
-// IDBodyLen is the length of a minted identifier without its prefix.
+// IDBodyLen is the length of a generated identifier without its prefix, in bytes.
 const IDBodyLen = 26
 
-// ValidID reports whether s may be used as an identifier by a peer: 1 to
-// MaxIDLen visible ASCII characters.
+// ValidID reports whether s is a valid identifier: 1 to MaxIDLen visible ASCII characters.
 func ValidID(s string) bool {
 	if s == "" || len(s) > MaxIDLen {
 		return false
@@ -53,33 +52,32 @@ func ValidID(s string) bool {
 	return true
 }
 
-// HasPrefix reports whether s is a valid identifier made of prefix and at
-// least one more character.
+// HasPrefix reports whether s is a valid identifier of prefix and at least one more character.
 func HasPrefix(s, prefix string) bool {
 	return len(s) > len(prefix) && strings.HasPrefix(s, prefix) && ValidID(s)
 }
 
-// Valid reports whether the id has its kind's prefix and a body.
+// Valid reports whether the id has the prefix of its type and a body.
 func (id SessionID) Valid() bool { return HasPrefix(string(id), SessionPrefix) }
 
-// Valid reports whether the id has its kind's prefix and a body.
+// Valid reports whether the id has the prefix of its type and a body.
 func (id JobID) Valid() bool { return HasPrefix(string(id), JobPrefix) }
 
-// Valid reports whether the id has its kind's prefix and a body.
+// Valid reports whether the id has the prefix of its type and a body.
 func (id StreamID) Valid() bool { return HasPrefix(string(id), StreamPrefix) }
 
-// Valid reports whether the id has its kind's prefix and a body.
+// Valid reports whether the id has the prefix of its type and a body.
 func (id SubscriptionID) Valid() bool { return HasPrefix(string(id), SubscriptionPrefix) }
 
-// Valid reports whether the id has its kind's prefix and a body.
+// Valid reports whether the id has the prefix of its type and a body.
 func (id LeaseID) Valid() bool { return HasPrefix(string(id), LeasePrefix) }
 
-// Valid reports whether the id has its kind's prefix and a body.
+// Valid reports whether the id has the prefix of its type and a body.
 func (id ArtifactID) Valid() bool { return HasPrefix(string(id), ArtifactPrefix) }
 
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-// AppendIDBody appends the 26 character Crockford base32 form of u.
+// AppendIDBody appends u as 26 characters of Crockford base32.
 func AppendIDBody(dst []byte, u [16]byte) []byte {
 	hi, lo := binary.BigEndian.Uint64(u[:8]), binary.BigEndian.Uint64(u[8:])
 	var b [IDBodyLen]byte
@@ -110,17 +108,15 @@ func ParseIDBody(s string) (u [16]byte, ok bool) {
 	return u, true
 }
 
-// IDSource mints identifiers that strictly ascend, also when the clock steps
-// back or when After said that greater ones exist already. The zero value is
-// ready. It may be used by many goroutines.
+// IDSource generates strictly increasing identifiers, also when the clock steps back. The zero value
+// is ready to use. It is safe for concurrent use.
 type IDSource struct {
 	mu   sync.Mutex
 	last [16]byte
 }
 
-// After makes every later identifier greater than body, the part after the
-// prefix of one minted before, for example by an earlier process. A body that
-// was not minted by an IDSource is ignored.
+// After makes every later identifier greater than body, the identifier of an earlier process without
+// its prefix. A body that is not a UUIDv7 is ignored.
 func (s *IDSource) After(body string) {
 	u, ok := ParseIDBody(body)
 	if !ok || u[6]>>4 != 7 || u[8]>>6 != 2 { // not a UUIDv7
@@ -133,13 +129,12 @@ func (s *IDSource) After(body string) {
 	}
 }
 
-// Append appends the body of a new identifier, without a prefix.
+// Append appends the body of a new identifier.
 func (s *IDSource) Append(dst []byte) []byte { return AppendIDBody(dst, s.Reserve(1)) }
 
-// Reserve mints n identifiers that follow each other and returns the first; Next
-// makes the others of it, and AppendIDBody their bodies. Minting many at once
-// costs one look at the clock and no randomness but the first one's (RFC 9562
-// §6.2, method 2): they are unique and ordered, and the next can be guessed.
+// Reserve generates n consecutive identifiers and returns the first. Next returns the others, and
+// AppendIDBody their text. They share one clock reading and one random number (RFC 9562 §6.2, method
+// 2): they are unique and ordered, but predictable.
 func (s *IDSource) Reserve(n int) [16]byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,13 +144,13 @@ func (s *IDSource) Reserve(n int) [16]byte {
 	}
 	s.last = u
 	lo := binary.BigEndian.Uint64(u[8:])
-	if sum := lo + uint64(n-1); sum >= lo { // a carry would leave the random part: then gaps do no harm
+	if sum := lo + uint64(n-1); sum >= lo { // no carry out of the random part: on overflow the range stays unreserved
 		binary.BigEndian.PutUint64(s.last[8:], sum)
 	}
 	return u
 }
 
-// Next is the identifier that follows u: u + 1 as a 128 bit number.
+// Next returns u + 1 as a 128-bit number: the identifier after u.
 func Next(u [16]byte) [16]byte {
 	for i := len(u) - 1; i >= 0; i-- {
 		if u[i]++; u[i] != 0 {
@@ -175,15 +170,14 @@ var ids IDSource
 
 func init() { uuid.EnableRandPool() }
 
-// NewID mints an identifier with one of the prefixes from the process-wide
-// source.
+// NewID returns a new identifier with the prefix from the process-wide source.
 func NewID(prefix string) string { return ids.New(prefix) }
 
-// NewMessageID mints a message id.
+// NewMessageID returns a new message id.
 func NewMessageID() MessageID { return MessageID(ids.New(MessagePrefix)) }
 
-// NewSessionID mints a session id.
+// NewSessionID returns a new session id.
 func NewSessionID() SessionID { return SessionID(ids.New(SessionPrefix)) }
 
-// NewJobID mints a job id.
+// NewJobID returns a new job id.
 func NewJobID() JobID { return JobID(ids.New(JobPrefix)) }

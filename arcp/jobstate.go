@@ -3,13 +3,13 @@ package arcp
 // JobState is a state of a job (§5.6).
 type JobState string
 
-// The eight states.
+// The states.
 const (
-	StateAccepted  JobState = "accepted"  // durable, not yet given to its tool
+	StateAccepted  JobState = "accepted"  // durable, not started yet
 	StateQueued    JobState = "queued"    // waits for capacity
 	StateRunning   JobState = "running"   // an attempt runs
 	StateBlocked   JobState = "blocked"   // an attempt waits for a person or a heartbeat
-	StatePaused    JobState = "paused"    // stopped at a checkpoint; continues by itself
+	StatePaused    JobState = "paused"    // stopped at a checkpoint; the runtime continues it
 	StateCompleted JobState = "completed" // ended with a result
 	StateFailed    JobState = "failed"    // ended with an error
 	StateCancelled JobState = "cancelled" // ended on request

@@ -1,6 +1,6 @@
 package arcp
 
-// Namespaces of a lease that have a grammar of their own (SPEC.md §5.13).
+// Namespaces of a lease with a specific grammar (§5.13). The comments give the kind of pattern.
 const (
 	NamespaceFSRead        = "fs.read"        // paths
 	NamespaceFSWrite       = "fs.write"       // paths

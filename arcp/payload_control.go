@@ -10,7 +10,7 @@ type PongPayload struct {
 	Nonce string `json:"nonce,omitzero"` // nonce of the ping
 }
 
-// AckPayload accepts a command that has no answer of its own.
+// AckPayload accepts a command without a specific answer.
 type AckPayload struct {
 	Note string `json:"note,omitzero"` // for people
 }
@@ -22,7 +22,7 @@ const (
 	TargetSession = "session"
 )
 
-// CancelPayload asks a job, stream or session to end.
+// CancelPayload requests the end of a job, stream or session.
 type CancelPayload struct {
 	Target     string  `json:"target"`               // job or session
 	TargetID   string  `json:"target_id"`            // identifier of the target
@@ -30,13 +30,12 @@ type CancelPayload struct {
 	DeadlineMS *uint64 `json:"deadline_ms,omitzero"` // default 5000, at most 60000; then the hard stop
 }
 
-// CancelAcceptedPayload says that the target will end.
+// CancelAcceptedPayload accepts a cancel: the target will end.
 type CancelAcceptedPayload struct {
 	TargetID string `json:"target_id,omitzero"` // target_id of the cancel
 }
 
-// CancelRefusedPayload says why the target will not be cancelled:
-// already_terminal, not_found, not_cancellable or permission_denied.
+// CancelRefusedPayload refuses a cancel, with the reason.
 type CancelRefusedPayload struct {
 	TargetID string `json:"target_id"`        // target_id of the cancel
 	Reason   string `json:"reason"`           // already_terminal, not_found, permission_denied or unavailable
@@ -45,7 +44,7 @@ type CancelRefusedPayload struct {
 	Details  Raw    `json:"details,omitzero"` // a JSON object, or nil; see Error
 }
 
-// InterruptPayload stops a job to ask a person for guidance.
+// InterruptPayload pauses a job and asks a person for guidance.
 type InterruptPayload struct {
 	Target   string `json:"target"`    // job
 	TargetID string `json:"target_id"` // identifier of the job
@@ -59,7 +58,7 @@ type ResumePayload struct {
 	IncludeOpenStreams bool      `json:"include_open_streams,omitzero"` // whether open streams are opened again
 }
 
-// BackpressurePayload asks the sender of a stream or feed to slow down.
+// BackpressurePayload asks the sender of a stream or subscription to slow down.
 type BackpressurePayload struct {
 	DesiredRatePerSecond *uint32 `json:"desired_rate_per_second,omitzero"` // messages a second that the sender may send; 0: none for now
 	BufferRemainingBytes *uint64 `json:"buffer_remaining_bytes,omitzero"`  // room that is left at the receiver

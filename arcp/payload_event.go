@@ -2,16 +2,14 @@ package arcp
 
 import "time"
 
-// StreamOpenPayload declares a stream (§3.4). kind is text, binary, event, log,
-// metric or thought.
+// StreamOpenPayload declares a stream (§3.4).
 type StreamOpenPayload struct {
 	Kind        string `json:"kind"`                  // text, binary, event, log, metric or thought
 	ContentType string `json:"content_type,omitzero"` // media type of the chunks
 	Encoding    string `json:"encoding,omitzero"`     // how data is encoded: utf8 or base64
 }
 
-// StreamChunkPayload is one piece of a stream. data and content repeat each
-// other for thoughts.
+// StreamChunkPayload is one chunk of a stream. For thoughts data and content have the same text.
 type StreamChunkPayload struct {
 	Sequence    uint64 `json:"sequence"`              // number of the chunk in its stream
 	Data        Raw    `json:"data,omitzero"`         // content of the chunk
@@ -24,7 +22,7 @@ type StreamChunkPayload struct {
 	Size        uint64 `json:"size,omitzero"`         // bytes of the decoded data
 }
 
-// StreamClosePayload ends a stream in order.
+// StreamClosePayload ends a stream.
 type StreamClosePayload struct {
 	FinalSequence *uint64 `json:"final_sequence,omitzero"` // sequence of the last chunk
 }
@@ -38,7 +36,7 @@ type HumanInputRequestPayload struct {
 	ApprovalID     string    `json:"approval_id,omitzero"`     // for approval.answer
 }
 
-// HumanInputResponsePayload is a person's value.
+// HumanInputResponsePayload answers a human.input.request.
 type HumanInputResponsePayload struct {
 	Value       Raw       `json:"value,omitzero"`        // answer; it satisfies the schema
 	RespondedBy string    `json:"responded_by,omitzero"` // name of the person
@@ -60,7 +58,7 @@ type Option struct {
 	Label string `json:"label"` // text, for people
 }
 
-// HumanChoiceResponsePayload is a person's choice.
+// HumanChoiceResponsePayload answers a human.choice.request.
 type HumanChoiceResponsePayload struct {
 	ChoiceID    string    `json:"choice_id"`             // identifier of an option
 	RespondedBy string    `json:"responded_by,omitzero"` // name of the person
@@ -84,7 +82,7 @@ type PermissionRequestPayload struct {
 	ApprovalID            string  `json:"approval_id,omitzero"`             // for approval.answer
 }
 
-// PermissionGrantPayload grants the requested permission, or less.
+// PermissionGrantPayload grants the requested permission, or a part of it.
 type PermissionGrantPayload struct {
 	Permission   string `json:"permission"`    // permission of the request
 	Resource     string `json:"resource"`      // resource of the request, or a narrower one
@@ -107,19 +105,19 @@ type LeaseGrantedPayload struct {
 	ExpiresAt  time.Time `json:"expires_at"` // end of the lease
 }
 
-// LeaseRefreshPayload asks for more time.
+// LeaseRefreshPayload requests more time for a lease.
 type LeaseRefreshPayload struct {
 	LeaseID           LeaseID `json:"lease_id"`           // lease to extend
 	AdditionalSeconds uint64  `json:"additional_seconds"` // seconds to add
 }
 
-// LeaseExtendedPayload says when the lease ends now.
+// LeaseExtendedPayload announces the new end of a lease.
 type LeaseExtendedPayload struct {
 	LeaseID   LeaseID   `json:"lease_id"`   // lease that was extended
 	ExpiresAt time.Time `json:"expires_at"` // new end of the lease
 }
 
-// LeaseRevokedPayload says that a lease has ended.
+// LeaseRevokedPayload announces that a lease has ended.
 type LeaseRevokedPayload struct {
 	LeaseID LeaseID `json:"lease_id"` // lease that has ended
 	Reason  string  `json:"reason"`   // for people
@@ -131,8 +129,8 @@ type SubscribePayload struct {
 	Since  *Since       `json:"since,omitzero"`  // where to begin in the past; now if it is missing
 }
 
-// EventFilter selects events: and across members, or inside one. An empty
-// array is as absent.
+// EventFilter selects events that match every member. A list matches any of its values; an empty
+// list matches every event.
 type EventFilter struct {
 	SessionID   []SessionID `json:"session_id,omitempty"`  // events of these sessions
 	TraceID     []string    `json:"trace_id,omitempty"`    // events of these traces
@@ -152,7 +150,7 @@ type SubscribeAcceptedPayload struct {
 	SubscriptionID SubscriptionID `json:"subscription_id"` // identifier of the subscription
 }
 
-// SubscribeEventPayload carries one original envelope, whole.
+// SubscribeEventPayload forwards one envelope unchanged.
 type SubscribeEventPayload struct {
 	Event Raw `json:"event"` // envelope of the event
 }
@@ -162,7 +160,7 @@ type UnsubscribePayload struct {
 	SubscriptionID SubscriptionID `json:"subscription_id"` // subscription to end
 }
 
-// SubscribeClosedPayload says that the runtime ended a subscription.
+// SubscribeClosedPayload announces that the runtime ended a subscription.
 type SubscribeClosedPayload struct {
 	SubscriptionID SubscriptionID `json:"subscription_id"` // subscription that has ended
 	Code           Code           `json:"code"`            // why it has ended
@@ -179,7 +177,7 @@ type ArtifactObject struct {
 	ExpiresAt  time.Time  `json:"expires_at,omitzero"` // when the artifact is removed
 }
 
-// ArtifactPutPayload carries an artifact's bytes, in base64.
+// ArtifactPutPayload contains the content of an artifact in base64.
 type ArtifactPutPayload struct {
 	MediaType     string  `json:"media_type"`              // media type of the content
 	Data          string  `json:"data"`                    // content in base64
@@ -187,19 +185,19 @@ type ArtifactPutPayload struct {
 	RetainSeconds *uint64 `json:"retain_seconds,omitzero"` // seconds to keep the artifact
 }
 
-// ArtifactRefPayload refers to an artifact, nested and flat.
+// ArtifactRefPayload refers to an artifact. The members of Artifact are repeated at the top level.
 type ArtifactRefPayload struct {
 	Artifact ArtifactObject `json:"artifact"` // description of the artifact
 	ArtifactObject
 	RedirectURI string `json:"redirect_uri,omitzero"` // address to fetch the content from
 }
 
-// ArtifactFetchPayload asks for an artifact's bytes.
+// ArtifactFetchPayload requests the content of an artifact.
 type ArtifactFetchPayload struct {
 	ArtifactID ArtifactID `json:"artifact_id"` // artifact to send
 }
 
-// ArtifactReleasePayload gives an artifact up.
+// ArtifactReleasePayload allows the runtime to delete an artifact.
 type ArtifactReleasePayload struct {
 	ArtifactID ArtifactID `json:"artifact_id"` // artifact to remove
 }
@@ -223,15 +221,15 @@ const (
 // LogLevels are the levels, the least severe first.
 var LogLevels = []string{LevelTrace, LevelDebug, LevelInfo, LevelWarn, LevelError, LevelCritical}
 
-// LogPayload is one line of a job's log.
+// LogPayload is one log record of a job.
 type LogPayload struct {
 	Level      string `json:"level"`               // trace, debug, info, warn, error or critical
 	Message    string `json:"message"`             // text
 	Attributes Raw    `json:"attributes,omitzero"` // object with further values
 }
 
-// MetricPayload is one measurement. unit is always present. The draft's spelling
-// dimensions is read as dims.
+// MetricPayload is one measurement. unit is always present. The member dimensions of the draft is
+// decoded as dims.
 type MetricPayload struct {
 	Name  string `json:"name"`          // name of the measurement
 	Value Number `json:"value"`         // value of the measurement
@@ -239,9 +237,9 @@ type MetricPayload struct {
 	Dims  Raw    `json:"dims,omitzero"` // object with the dimensions
 }
 
-// UnmarshalJSON reads both spellings of dims.
+// UnmarshalJSON decodes both spellings of dims.
 func (p *MetricPayload) UnmarshalJSON(data []byte) error {
-	type metric MetricPayload // without this method
+	type metric MetricPayload // the members without this method
 	var both struct {
 		metric
 		Dimensions Raw `json:"dimensions"`

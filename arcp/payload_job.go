@@ -2,7 +2,7 @@ package arcp
 
 import "time"
 
-// ToolInvokePayload submits a job, or gives one to a worker (§3.3).
+// ToolInvokePayload submits a job, or assigns one to a worker (§3.3).
 type ToolInvokePayload struct {
 	Tool      string `json:"tool"`               // an agent reference: name or name@version
 	Arguments Raw    `json:"arguments,omitzero"` // arguments of the tool; an object
@@ -10,8 +10,8 @@ type ToolInvokePayload struct {
 	Dispatch
 }
 
-// Dispatch holds the members that the runtime adds when it assigns a job to a worker. They are
-// ignored from a client.
+// Dispatch holds the members that the runtime adds when it assigns a job to a worker. The runtime
+// ignores them from a client.
 type Dispatch struct {
 	Attempt    uint32                `json:"attempt,omitzero"`    // from 1
 	Lease      Raw                   `json:"lease,omitzero"`      // lease of the job
@@ -25,7 +25,7 @@ type SubmitOptions struct {
 	CostBudget       []string          `json:"cost_budget,omitempty"`      // amounts that the job may spend, such as USD:1.50
 	LeaseRequest     Raw               `json:"lease_request,omitzero"`     // lease that the job asks for
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
-	IdempotencyKey   string            `json:"idempotency_key,omitzero"`   // the envelope's wins
+	IdempotencyKey   string            `json:"idempotency_key,omitzero"`   // the member of the envelope takes precedence
 	OnDisconnect     string            `json:"on_disconnect,omitzero"`     // continue (default) or cancel
 	StrictCancel     bool              `json:"strict_cancel,omitzero"`     // only this session may cancel
 	Direct           bool              `json:"direct,omitzero"`            // answer with tool.result or tool.error only
@@ -44,7 +44,7 @@ type ToolResultPayload struct {
 	ResultRef *ArtifactObject `json:"result_ref,omitzero"` // artifact with the result
 }
 
-// JobAcceptedPayload says that a job exists durably.
+// JobAcceptedPayload announces that the job is durable.
 type JobAcceptedPayload struct {
 	JobID            JobID             `json:"job_id"`                     // identifier of the job
 	Agent            string            `json:"agent,omitzero"`             // the resolved name@version
@@ -64,29 +64,28 @@ type RestoredFrom struct {
 	CheckpointID string `json:"checkpoint_id"` // identifier of the checkpoint
 }
 
-// Credential is issued to one job. The value is a secret.
+// Credential is a credential issued to one job. Value is a secret.
 type Credential struct {
 	ID          string `json:"id"`                   // identifier of the credential
-	Scheme      string `json:"scheme"`               // how it is shown to the service
+	Scheme      string `json:"scheme"`               // authentication scheme of the service
 	Value       string `json:"value,omitzero"`       // secret
 	Endpoint    string `json:"endpoint"`             // address of the service
 	Profile     string `json:"profile,omitzero"`     // kind of service
 	Constraints Raw    `json:"constraints,omitzero"` // object with the bounds of the credential
 }
 
-// String never shows the value.
+// String omits the value.
 func (c Credential) String() string { return "credential " + c.ID + " [value redacted]" }
 
-// GoString never shows the value.
+// GoString omits the value.
 func (c Credential) GoString() string { return c.String() }
 
-// JobStartedPayload says that an attempt began.
+// JobStartedPayload announces the start of an attempt.
 type JobStartedPayload struct {
 	Description string `json:"description,omitzero"` // for people
 }
 
-// JobProgressPayload says how far a job is. percent repeats the ratio when
-// total is known.
+// JobProgressPayload reports the progress of a job. percent repeats the ratio of current and total.
 type JobProgressPayload struct {
 	Current float64  `json:"current"`          // ≥ 0
 	Total   *float64 `json:"total,omitzero"`   // work in all; missing: unknown
@@ -95,11 +94,10 @@ type JobProgressPayload struct {
 	Message string   `json:"message,omitzero"` // for people
 }
 
-// JobHeartbeatPayload says that a job is alive. It is neither logged nor
-// numbered.
+// JobHeartbeatPayload reports that a job is alive. It is neither logged nor numbered.
 type JobHeartbeatPayload struct {
 	Sequence   uint64 `json:"sequence"`             // number of the heartbeat in its attempt
-	DeadlineMS uint64 `json:"deadline_ms,omitzero"` // the next one comes before
+	DeadlineMS uint64 `json:"deadline_ms,omitzero"` // milliseconds until the next heartbeat at the latest
 	State      string `json:"state"`                // state of the job
 }
 
@@ -128,26 +126,25 @@ type JobCompletedPayload struct {
 	Summary    string          `json:"summary,omitzero"`     // for people
 }
 
-// JobCancelledPayload ends a job that was cancelled; the code is ABORTED when
-// it had to be stopped by force.
+// JobCancelledPayload ends a job that was cancelled.
 type JobCancelledPayload struct {
 	Reason string `json:"reason,omitzero"` // for people
 	Code   Code   `json:"code,omitzero"`   // CANCELLED, or ABORTED if the attempt had to be stopped by force
 }
 
-// JobSchedulePayload submits a job for later or again and again.
+// JobSchedulePayload submits a job at a later time or repeatedly.
 type JobSchedulePayload struct {
 	Job  ScheduledJob `json:"job"`  // command to run
 	When When         `json:"when"` // times to run it at
 }
 
-// ScheduledJob is the command a schedule fires.
+// ScheduledJob is the command that a schedule runs.
 type ScheduledJob struct {
 	Type    Type `json:"type"`    // message type of the command
 	Payload Raw  `json:"payload"` // payload of the command
 }
 
-// When has exactly one member.
+// When is the time of a schedule. Exactly one member is set.
 type When struct {
 	At    time.Time `json:"at,omitzero"`    // one time
 	Every string    `json:"every,omitzero"` // an RRULE
@@ -193,7 +190,7 @@ type WorkflowCompletePayload struct {
 	Value Raw `json:"value,omitzero"` // result
 }
 
-// AgentDelegatePayload gives a task to another agent.
+// AgentDelegatePayload delegates a task to another agent.
 type AgentDelegatePayload struct {
 	Target  string `json:"target"`           // agent that is to do the task
 	Task    string `json:"task"`             // description of the task
@@ -201,7 +198,7 @@ type AgentDelegatePayload struct {
 	SubmitOptions
 }
 
-// AgentHandoffPayload gives a job or session to another owner.
+// AgentHandoffPayload transfers a job or session to another owner.
 type AgentHandoffPayload struct {
 	Runtime   RuntimeInfo `json:"runtime"`             // runtime that continues the session
 	SessionID SessionID   `json:"session_id,omitzero"` // session there

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// SessionOpenPayload asks for a session; the first message on a connection
-// (§3.1). The envelope may name an existing session to attach to again.
+// SessionOpenPayload requests a session; the first message of a connection (§3.1). The envelope may
+// name an existing session to attach to.
 type SessionOpenPayload struct {
 	Auth         Auth         `json:"auth"`                    // credentials
 	Client       ClientInfo   `json:"client"`                  // description of the client
 	Capabilities Capabilities `json:"capabilities,omitzero"`   // capabilities of the client (§3.10)
-	LastEventSeq *uint64      `json:"last_event_seq,omitzero"` // position when attaching again
+	LastEventSeq *uint64      `json:"last_event_seq,omitzero"` // last processed event, when attaching to a session
 }
 
-// Auth is the scheme and credential of session.open. The token is a secret.
+// Auth is the scheme and credential in session.open. Token is a secret.
 type Auth struct {
 	Scheme string `json:"scheme"`         // bearer, signed_jwt, oauth2, mtls or none
 	Token  string `json:"token,omitzero"` // credential; a secret
 }
 
-// String never shows the token.
+// String omits the token.
 func (a Auth) String() string { return "auth " + a.Scheme + " [token redacted]" }
 
-// GoString never shows the token.
+// GoString omits the token.
 func (a Auth) GoString() string { return a.String() }
 
-// ClientInfo is how a client describes itself; nothing in it is trusted.
+// ClientInfo is the description of a client by itself. The runtime trusts none of it.
 type ClientInfo struct {
 	Kind        string `json:"kind"`                 // name of the program
 	Version     string `json:"version"`              // version of the program
@@ -34,22 +34,21 @@ type ClientInfo struct {
 	Principal   string `json:"principal,omitzero"`   // principal that the client claims; the credentials decide
 }
 
-// SessionChallengePayload asks the client to prove that it holds its
-// credential (§3.1, §5.1).
+// SessionChallengePayload asks the client to prove possession of its credential (§3.1, §5.1).
 type SessionChallengePayload struct {
 	Challenge string `json:"challenge"` // nonce to sign
 }
 
 // SessionAuthenticatePayload answers a challenge or a session.refresh.
 type SessionAuthenticatePayload struct {
-	Response string `json:"response"`      // signed challenge, or fresh credential; a secret
+	Response string `json:"response"`      // signed challenge, or a new credential; a secret
 	Auth     *Auth  `json:"auth,omitzero"` // a new credential, when refreshing
 }
 
-// String never shows the response.
+// String omits the response.
 func (p SessionAuthenticatePayload) String() string { return "authenticate [response redacted]" }
 
-// GoString never shows the response.
+// GoString omits the response.
 func (p SessionAuthenticatePayload) GoString() string { return p.String() }
 
 // SessionAcceptedPayload opens the session: the runtime's identity and the negotiated
@@ -64,16 +63,15 @@ type SessionAcceptedPayload struct {
 	HeartbeatIntervalSec int64         `json:"heartbeat_interval_sec,omitzero"` // seconds between heartbeats
 }
 
-// String never shows the token.
+// String omits the token.
 func (p SessionAcceptedPayload) String() string {
 	return "session " + string(p.SessionID) + " [token redacted]"
 }
 
-// GoString never shows the token.
+// GoString omits the token.
 func (p SessionAcceptedPayload) GoString() string { return p.String() }
 
-// RuntimeInfo identifies a runtime. trust_level is untrusted, constrained,
-// trusted or privileged.
+// RuntimeInfo identifies a runtime.
 type RuntimeInfo struct {
 	Kind        string `json:"kind"`                 // name of the program
 	Version     string `json:"version"`              // version of the program
@@ -81,7 +79,7 @@ type RuntimeInfo struct {
 	TrustLevel  string `json:"trust_level,omitzero"` // how far the runtime trusts the session: untrusted, constrained, trusted or privileged
 }
 
-// SessionLease is how long the session lives without being renewed.
+// SessionLease is the validity of a session.
 type SessionLease struct {
 	ExpiresAt time.Time `json:"expires_at"` // when the credentials have to be renewed
 }
@@ -97,56 +95,54 @@ type SessionRefreshPayload struct {
 	Challenge string    `json:"challenge,omitzero"` // nonce to sign
 }
 
-// SessionEvictedPayload says that the runtime ended the session.
+// SessionEvictedPayload announces that the runtime ended the session or its connection.
 type SessionEvictedPayload struct {
 	Code   Code   `json:"code"`   // why the session has no connection any more
 	Reason string `json:"reason"` // for people
 }
 
-// SessionClosePayload ends the connection, and with forget the session.
+// SessionClosePayload ends the connection. With forget it ends the session too.
 type SessionClosePayload struct {
 	Reason   string `json:"reason,omitzero"`    // for people
 	OpenJobs string `json:"open_jobs,omitzero"` // detach (default) or cancel
 	Forget   bool   `json:"forget,omitzero"`    // whether the session ends; else it can be resumed
 }
 
-// SessionClosedPayload is the last message of a connection that was closed in
-// order.
+// SessionClosedPayload is the last message of a connection after session.close.
 type SessionClosedPayload struct {
 	Reason string `json:"reason,omitzero"` // for people
 }
 
-// SessionResumePayload attaches a new connection to a session. The token is a
-// secret.
+// SessionResumePayload attaches a new connection to a session. ResumeToken is a secret.
 type SessionResumePayload struct {
 	ResumeToken  string `json:"resume_token"`        // token of session.accepted or session.resumed; a secret
 	LastEventSeq uint64 `json:"last_event_seq"`      // number of the last event that was processed
-	AckWindow    uint32 `json:"ack_window,omitzero"` // as the capability ack_window, for this connection
+	AckWindow    uint32 `json:"ack_window,omitzero"` // ack window of this connection, in events (§3.10)
 }
 
-// String never shows the token.
+// String omits the token.
 func (p SessionResumePayload) String() string {
 	return "resume after " + strconv.FormatUint(p.LastEventSeq, 10) + " [token redacted]"
 }
 
-// GoString never shows the token.
+// GoString omits the token.
 func (p SessionResumePayload) GoString() string { return p.String() }
 
-// SessionResumedPayload precedes the replay.
+// SessionResumedPayload precedes the replayed events. ResumeToken is a secret.
 type SessionResumedPayload struct {
 	SessionID    SessionID `json:"session_id"`          // identifier of the session
 	ResumeToken  string    `json:"resume_token"`        // secret for the next resume
 	ReplayedFrom uint64    `json:"replayed_from"`       // number of the last event before those that follow
 	Replayed     bool      `json:"replayed"`            // whether events of the past follow
-	AckWindow    uint32    `json:"ack_window,omitzero"` // that applies to the connection
+	AckWindow    uint32    `json:"ack_window,omitzero"` // ack window of the connection, in events
 }
 
-// String never shows the token.
+// String omits the token.
 func (p SessionResumedPayload) String() string {
 	return "session " + string(p.SessionID) + " [token redacted]"
 }
 
-// GoString never shows the token.
+// GoString omits the token.
 func (p SessionResumedPayload) GoString() string { return p.String() }
 
 // SessionPingPayload asks the peer for a session.pong.
@@ -161,7 +157,7 @@ type SessionPongPayload struct {
 	ReceivedAt time.Time `json:"received_at"` // time of the pong
 }
 
-// SessionAckPayload says up to which event_seq everything was processed.
+// SessionAckPayload acknowledges all events up to a number.
 type SessionAckPayload struct {
 	LastProcessedSeq uint64 `json:"last_processed_seq"` // number of the last event that was processed
 }
@@ -180,7 +176,7 @@ type JobFilter struct {
 	CreatedAfter  time.Time `json:"created_after,omitzero"`  // exclusive
 	CreatedBefore time.Time `json:"created_before,omitzero"` // exclusive
 	SessionID     SessionID `json:"session_id,omitzero"`     // jobs of this session
-	Principal     string    `json:"principal,omitzero"`      // whose jobs; default the caller's
+	Principal     string    `json:"principal,omitzero"`      // principal that owns the jobs; default: the caller
 }
 
 // SessionJobsPayload is one page of jobs, oldest first. next_cursor is null on

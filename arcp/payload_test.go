@@ -30,7 +30,7 @@ func fullCapabilities() arcp.Capabilities {
 		Encodings: []string{"json"}, Required: []string{"ack"}, Extra: map[string]arcp.Raw{"arcpx.b.v1": arcp.Raw(`{"x":1}`), "arcpx.a.v1": arcp.Raw("7")}}
 }
 
-// fill sets v to a sample with all members, or only the required ones.
+// fill sets v to a sample with all members, or with only the required members.
 func fill(v reflect.Value, name string, everything bool) {
 	switch {
 	case v.Type() == rawType:
@@ -121,8 +121,7 @@ func TestPayloadEncodings(t *testing.T) {
 	golden(t, "payloads.golden", b.String())
 }
 
-// wantRequired checks that a payload with nothing set has its required members
-// and no others.
+// wantRequired checks that the encoding of a zero payload has exactly its required members.
 func wantRequired(t *testing.T, s *arcp.Spec, payload any, raw arcp.Raw) {
 	t.Helper()
 	var members map[string]any

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// requiredFields are, by payload type, the index paths and names of the members
-// that must be present: those that are never left out when encoded.
+// requiredFields caches the required members of each payload type: the members that encoding never
+// omits.
 var requiredFields sync.Map // reflect.Type → []requiredField
 
 type requiredField struct {
@@ -16,8 +16,8 @@ type requiredField struct {
 	name  string
 }
 
-// DecodeComplete decodes the payload of an envelope as DecodePayload does. A required member
-// that is missing is an error.
+// DecodeComplete decodes a payload like DecodePayload. A missing or null required member is an
+// *Error with CodeInvalidRequest.
 func DecodeComplete[P any](env *Envelope) (P, error) {
 	p, err := DecodePayload[P](env)
 	if err != nil {
@@ -29,8 +29,8 @@ func DecodeComplete[P any](env *Envelope) (P, error) {
 	return p, nil
 }
 
-// PayloadError returns the error with which a message of type t is refused because of err,
-// which says what is wrong with its payload.
+// PayloadError returns the refusal of a message of type t because of err, an error of its payload.
+// The code is the code of an *Error in err, or else CodeInvalidRequest.
 func PayloadError(t Type, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return Errorf(e.Code, "%s: %s", t, e.Message)
@@ -38,10 +38,9 @@ func PayloadError(t Type, err error) *Error {
 	return Errorf(CodeInvalidRequest, "%s: %s", t, err)
 }
 
-// Missing returns the name of a required member that the payload p, decoded from
-// raw, does not have; empty if it has all. A member that is null is missing.
-// Only a member whose value is zero is looked for, so a complete payload costs
-// next to nothing.
+// Missing returns the name of the first required member that is absent or null in raw, or "". p is
+// the payload struct decoded from raw. Only zero fields of p are looked up in raw, so a complete
+// payload is checked fast.
 func Missing(raw Raw, p any) string {
 	v := reflect.ValueOf(p)
 	var present map[string]Raw
@@ -51,7 +50,7 @@ func Missing(raw Raw, p any) string {
 		}
 		if present == nil {
 			if err := Unmarshal(raw, &present); err != nil {
-				return f.name // it was decoded before: it is an object
+				return f.name // impossible: raw was decoded before
 			}
 		}
 		if member := present[f.name]; len(member) == 0 || member.Kind() == 'n' {

@@ -7,31 +7,30 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads JSON text as strictly as the JSON library does: RFC 8259, valid
-// UTF-8 without lone surrogates, no member name twice in an object. It only
-// looks, and refuses to go deeper than a limit. A fuzz test holds it against
-// the library.
+// scanner checks JSON text as strictly as the JSON library: RFC 8259, valid UTF-8 without lone
+// surrogates, unique member names in each object. It does not decode values and bounds the nesting
+// depth. A fuzz test compares it with the library.
 type scanner struct {
 	src   []byte
 	pos   int
 	depth int
-	limit int      // of the depth
-	names [][]byte // of the open objects, unescaped; the innermost last
-	text  []byte   // scratch of the envelope's decoder
+	limit int      // largest depth
+	names [][]byte // member names of the open objects, unescaped; the innermost object last
+	text  []byte   // buffer for textMembers
 }
 
-// syntaxError is a mistake in a frame and its position.
+// syntaxError is a syntax error at an offset in bytes.
 type syntaxError struct {
-	what string
-	at   int
+	message string
+	offset  int
 }
 
-func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.what, e.at) }
+func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.message, e.offset) }
 
-// reset makes s read src, to a depth.
+// reset prepares s to scan src with a depth of at most limit.
 func (s *scanner) reset(src []byte, limit int) {
-	const maxKept = 256
-	if cap(s.names) > maxKept {
+	const maxRetained = 256
+	if cap(s.names) > maxRetained {
 		s.names = nil
 	}
 	if cap(s.text) > 16<<10 {
@@ -41,9 +40,9 @@ func (s *scanner) reset(src []byte, limit int) {
 	s.names, s.text = s.names[:0], s.text[:0]
 }
 
-func (s *scanner) fail(what string) error { return &syntaxError{what, s.pos} }
+func (s *scanner) fail(message string) error { return &syntaxError{message, s.pos} }
 
-// unexpected returns an error with the text at the position and the wanted one.
+// unexpected returns an error with the next character and the expected element.
 func (s *scanner) unexpected(wanted string) error {
 	if s.pos >= len(s.src) {
 		return s.fail("the frame ends too early: " + wanted + " is missing")
@@ -137,6 +136,7 @@ func (s *scanner) array() error {
 	}
 }
 
+// object is an open object.
 func (s *scanner) object() error {
 	o, err := s.open()
 	for more := true; more && err == nil; {
@@ -147,12 +147,12 @@ func (s *scanner) object() error {
 
 // object is one that is being read.
 type object struct {
-	first int             // of its names in scanner.names
-	many  map[string]bool // its names when there are many
-	began bool
+	first int             // index of its first name in scanner.names
+	many  map[string]bool // its names, if there are more than fewNames
+	began bool            // a member was read
 }
 
-// open reads the brace.
+// open scans the opening brace.
 func (s *scanner) open() (object, error) {
 	if s.peek() != '{' {
 		return object{}, s.unexpected("an object")
@@ -160,8 +160,8 @@ func (s *scanner) open() (object, error) {
 	return object{first: len(s.names)}, s.enter()
 }
 
-// member reads a name, unescaped, and its value; more is false, and both are
-// nil, when the object ends instead.
+// member scans a member and returns its unescaped name and its value. more is false at the end of
+// the object.
 func (s *scanner) member(o *object) (name []byte, value Raw, more bool, err error) {
 	switch c := s.peek(); {
 	case c == '}':
@@ -185,7 +185,7 @@ func (s *scanner) member(o *object) (name []byte, value Raw, more bool, err erro
 	return name, value, err == nil, err
 }
 
-// name scans a member name and refuses one that the object has already.
+// name scans a member name and refuses a duplicate.
 func (s *scanner) name(o *object) ([]byte, error) {
 	if s.peek() != '"' {
 		return nil, s.unexpected("a member name")
@@ -198,18 +198,18 @@ func (s *scanner) name(o *object) ([]byte, error) {
 	if bytes.IndexByte(name, '\\') >= 0 {
 		name = appendUnquoted(nil, s.src[start:s.pos])
 	}
-	if s.has(o, name) {
+	if s.addName(o, name) {
 		s.pos = start
 		return nil, s.fail(fmt.Sprintf("duplicate member name %q", name))
 	}
 	return name, nil
 }
 
-// fewNames is up to how many names are compared one by one.
+// fewNames is the number of names up to which duplicates are found by comparing names one by one.
 const fewNames = 24
 
-// has reports whether the object has the name, and remembers it.
-func (s *scanner) has(o *object, name []byte) bool {
+// addName records the name and reports whether it is a duplicate.
+func (s *scanner) addName(o *object, name []byte) bool {
 	if o.many != nil {
 		if o.many[string(name)] {
 			return true
@@ -234,7 +234,7 @@ func (s *scanner) has(o *object, name []byte) bool {
 	return false
 }
 
-// end makes sure that nothing follows.
+// end checks that only white space follows.
 func (s *scanner) end() error {
 	if s.peek(); s.pos < len(s.src) {
 		return s.unexpected("the end of the frame")
@@ -247,9 +247,8 @@ const (
 	highBits  = 0x80 * everyByte
 )
 
-// plainLen returns how many bytes at the start of p are ASCII and neither a
-// control character, a quote nor a backslash. It looks at eight at once: the
-// lowest bit set in stop marks the first byte that is not.
+// plainLen returns the length of the prefix of p that is ASCII without control characters, quotes and
+// backslashes. It tests eight bytes at once: the lowest bit set in stop marks the first other byte.
 func plainLen[T string | []byte](p T) int {
 	n := 0
 	for ; len(p) >= 8; n, p = n+8, p[8:] {
@@ -271,7 +270,7 @@ func plainLen[T string | []byte](p T) int {
 	return n + len(p)
 }
 
-// str scans a string, at whose opening quote it is.
+// str scans a string from its opening quote.
 func (s *scanner) str() error {
 	for s.pos++; ; {
 		s.pos += plainLen(s.src[s.pos:])
@@ -313,7 +312,7 @@ func (s *scanner) escape() error {
 	return s.fail("an unknown escape in a string")
 }
 
-// unicode scans \uXXXX, or two of them when the first is half of a pair.
+// unicode scans \uXXXX, or a surrogate pair of two.
 func (s *scanner) unicode() error {
 	r, ok := hex4(s.src[s.pos:])
 	if !ok {
@@ -332,7 +331,7 @@ func (s *scanner) unicode() error {
 	return s.fail("half of a surrogate pair in a string")
 }
 
-// hex4 reads \uXXXX.
+// hex4 decodes \uXXXX.
 func hex4(p []byte) (r uint32, ok bool) {
 	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
 		return 0, false

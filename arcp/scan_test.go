@@ -23,7 +23,7 @@ var values = []string{
 	`{"k0":0,"k1":0,"k2":0,"k3":0,"k4":0,"k5":0,"k6":0,"k7":0,"k8":0,"k9":0,"ka":0,"kb":0,"kc":0,"kd":0,"ke":0,"kf":0,"kg":0,"kh":0,"ki":0,"kj":0,"kk":0,"kl":0,"km":0,"kn":0,"ko":0,"kp":0,"kq":0,"kp":0}`,
 }
 
-// scan reports whether the scanner takes text as one value.
+// scan reports whether text is one valid value.
 func scan(text []byte) error {
 	var s scanner
 	s.reset(text, MaxDepth)

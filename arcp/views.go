@@ -6,107 +6,105 @@ import (
 	"time"
 )
 
-// Results of the runtime's own tools that clients read: the shapes of SPEC.md §7.3 to §7.6.
-// Times are in UTC; a zero time is omitted unless its member is required. Members unknown to a
-// version are ignored.
+// This file has the results of built-in tools (§7.3 to §7.6). Times are in UTC. A zero time is
+// omitted unless its member is required. Unknown members are ignored.
 
-// Page is one page of a list. Items is never null. NextCursor is empty on the last
-// page; it is opaque, and good only for the same list of the same caller, with the
-// same filters.
+// Page is one page of a list. Items is never null. NextCursor is empty on the last page. It is
+// opaque and valid only for the same list, caller and filters.
 type Page[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"next_cursor,omitzero"`
 }
 
-// JobView is the result of jobs.get (§7.3).
+// JobView is the result of jobs.get and jobs.wait (§7.3).
 type JobView struct {
-	JobID        JobID     `json:"job_id"`
-	Agent        string    `json:"agent"` // name@version
-	Status       JobState  `json:"status"`
-	Attempt      uint32    `json:"attempt"` // the latest, from 1
-	CreatedAt    time.Time `json:"created_at"`
-	EndedAt      time.Time `json:"ended_at,omitzero"`
-	SessionID    SessionID `json:"session_id,omitzero"` // that submitted it
-	TraceID      string    `json:"trace_id,omitzero"`
-	LastEventSeq uint64    `json:"last_event_seq"`   // in the numbers of that session
-	Outcome      Raw       `json:"outcome,omitzero"` // the payload of the terminal event, once it has ended
+	JobID        JobID     `json:"job_id"`              // identifier of the job
+	Agent        string    `json:"agent"`               // resolved name@version
+	Status       JobState  `json:"status"`              // state of the job (§5.6)
+	Attempt      uint32    `json:"attempt"`             // number of the latest attempt, from 1
+	CreatedAt    time.Time `json:"created_at"`          // when the job was accepted
+	EndedAt      time.Time `json:"ended_at,omitzero"`   // when the job ended
+	SessionID    SessionID `json:"session_id,omitzero"` // session that submitted the job
+	TraceID      string    `json:"trace_id,omitzero"`   // trace of the job
+	LastEventSeq uint64    `json:"last_event_seq"`      // number of its last event in the session that submitted it
+	Outcome      Raw       `json:"outcome,omitzero"`    // payload of the terminal event, once the job has ended
 }
 
 // States of a SessionView.
 const (
 	SessionConnected = "connected"
-	SessionDetached  = "detached" // without a connection; it can be resumed
+	SessionDetached  = "detached" // no connection; the session can be resumed
 )
 
-// SessionView is a row of sessions.list (§7.3).
+// SessionView is an item of sessions.list (§7.3).
 type SessionView struct {
-	SessionID    SessionID `json:"session_id"`
-	Principal    string    `json:"principal"`
-	State        string    `json:"state"` // SessionConnected or SessionDetached
-	CreatedAt    time.Time `json:"created_at"`
-	DetachedAt   time.Time `json:"detached_at,omitzero"`
-	LastEventSeq uint64    `json:"last_event_seq"`
-	AckedSeq     uint64    `json:"acked_seq,omitzero"`   // to here the client has acknowledged events; 0: none
-	ClientKind   string    `json:"client_kind,omitzero"` // as its client says
-	Transport    string    `json:"transport,omitzero"`   // of its connection, like Remote
-	Remote       string    `json:"remote,omitzero"`      // the peer's address, as the listener sees it
+	SessionID    SessionID `json:"session_id"`           // identifier of the session
+	Principal    string    `json:"principal"`            // owner of the session
+	State        string    `json:"state"`                // connected, or detached: without a connection
+	CreatedAt    time.Time `json:"created_at"`           // when the session was opened
+	DetachedAt   time.Time `json:"detached_at,omitzero"` // when its last connection ended
+	LastEventSeq uint64    `json:"last_event_seq"`       // number of its last event
+	AckedSeq     uint64    `json:"acked_seq,omitzero"`   // number of the last acknowledged event; missing: none
+	ClientKind   string    `json:"client_kind,omitzero"` // client.kind of session.open
+	Transport    string    `json:"transport,omitzero"`   // transport of its connection
+	Remote       string    `json:"remote,omitzero"`      // address of the peer of its connection
 }
 
 // ToolPage is the result of tools.list (§7.5).
 type ToolPage struct {
 	Page[ToolEntry]
-	Generation uint64 `json:"generation"` // of the base catalogue
+	Generation uint64 `json:"generation"` // generation of the base catalogue
 }
 
-// ToolEntry is a name of the catalogue, and the version that the bare name selects.
+// ToolEntry is an item of tools.list: a name and the version that it selects (§7.5).
 type ToolEntry struct {
-	Name        string   `json:"name"`
-	Version     string   `json:"version"`  // that the bare name stands for
-	Versions    []string `json:"versions"` // all of them, the newest first
-	Description string   `json:"description,omitzero"`
-	SideEffect  string   `json:"side_effect"`
-	Source      string   `json:"source"`
-	Approval    Raw      `json:"approval_policy"`    // "none", "manual", {"manual":{…}} or {"auto":{"rule":…}}
-	MinTrust    string   `json:"min_trust,omitzero"` // empty: any
+	Name        string   `json:"name"`                 // name of the tool
+	Version     string   `json:"version"`              // version that the bare name stands for
+	Versions    []string `json:"versions"`             // all versions, the newest first
+	Description string   `json:"description,omitzero"` // for people and models
+	SideEffect  string   `json:"side_effect"`          // side effect (§7.1)
+	Source      string   `json:"source"`               // source (§7.9)
+	Approval    Raw      `json:"approval_policy"`      // approval policy (§7.1)
+	MinTrust    string   `json:"min_trust,omitzero"`   // lowest trust level; missing: any
 }
 
-// ToolView is the result of tools.describe: all of §7.1.
+// ToolView is the result of tools.describe (§7.5).
 type ToolView struct {
-	Name          string     `json:"name"`
-	Version       string     `json:"version"`
-	Versions      []string   `json:"versions"`
-	Description   string     `json:"description,omitzero"`
-	InputSchema   Raw        `json:"input_schema"` // {}: anything goes
-	OutputSchema  Raw        `json:"output_schema,omitzero"`
-	SideEffect    string     `json:"side_effect"`
-	Limits        ToolLimits `json:"limits"`
-	Approval      Raw        `json:"approval_policy"` // as in a ToolEntry
-	MinTrust      string     `json:"min_trust,omitzero"`
-	Recovery      string     `json:"recovery"`
-	Retry         Raw        `json:"retry,omitzero"` // as in SubmitOptions; absent: one attempt
-	Idempotent    bool       `json:"idempotent"`
-	Interruptible bool       `json:"interruptible"`
-	Source        string     `json:"source"`
+	Name          string     `json:"name"`                   // name of the tool
+	Version       string     `json:"version"`                // version that is described
+	Versions      []string   `json:"versions"`               // all versions, the newest first
+	Description   string     `json:"description,omitzero"`   // for people and models
+	InputSchema   Raw        `json:"input_schema"`           // JSON Schema of the arguments; {}: anything
+	OutputSchema  Raw        `json:"output_schema,omitzero"` // JSON Schema of the result
+	SideEffect    string     `json:"side_effect"`            // side effect (§7.1)
+	Limits        ToolLimits `json:"limits"`                 // limits of its calls
+	Approval      Raw        `json:"approval_policy"`        // approval policy (§7.1)
+	MinTrust      string     `json:"min_trust,omitzero"`     // lowest trust level; missing: any
+	Recovery      string     `json:"recovery"`               // fail, rerun or checkpoint
+	Retry         Raw        `json:"retry,omitzero"`         // retry policy (§5.6); missing: one attempt
+	Idempotent    bool       `json:"idempotent"`             // whether a call may be repeated
+	Interruptible bool       `json:"interruptible"`          // whether its jobs can be interrupted
+	Source        string     `json:"source"`                 // source (§7.9)
 }
 
-// ToolLimits are the limits of a tool's calls; nil is none (§7.1).
+// ToolLimits are the limits of the calls of a tool; null is no limit (§7.1).
 type ToolLimits struct {
-	TimeoutMS        *int64 `json:"timeout_ms"` // of an attempt
-	MaxRequestBytes  *int64 `json:"max_request_bytes"`
-	MaxResponseBytes *int64 `json:"max_response_bytes"`
-	Concurrency      *int64 `json:"concurrency"` // jobs at once
-	RatePerMin       *int64 `json:"rate_per_min"`
+	TimeoutMS        *int64 `json:"timeout_ms"`         // milliseconds of an attempt
+	MaxRequestBytes  *int64 `json:"max_request_bytes"`  // bytes of the arguments
+	MaxResponseBytes *int64 `json:"max_response_bytes"` // bytes of the result
+	Concurrency      *int64 `json:"concurrency"`        // jobs at once
+	RatePerMin       *int64 `json:"rate_per_min"`       // calls a minute of all callers
 }
 
-// QuestionKind is the kind of decision that people are asked for (§5.14, §7.4).
+// QuestionKind is the kind of a question to people (§5.14, §7.4).
 type QuestionKind string
 
 // The kinds.
 const (
-	QuestionPermission QuestionKind = "permission" // a permission for a while: grant or deny
+	QuestionPermission QuestionKind = "permission" // a permission for a limited time: grant or deny
 	QuestionInput      QuestionKind = "input"      // a value
 	QuestionChoice     QuestionKind = "choice"     // one of the options
-	QuestionGate       QuestionKind = "gate"       // approve or deny, by another session than the asking one
+	QuestionGate       QuestionKind = "gate"       // approve or deny, by a session other than the asking one
 	QuestionOwned      QuestionKind = "owned"      // one of the options, by the session that owns it
 )
 
@@ -121,46 +119,45 @@ const (
 	QuestionCancelled QuestionStatus = "cancelled"
 )
 
-// QuestionStatuses lists them in the order of SPEC.md §7.4.
+// QuestionStatuses lists the statuses in the order of SPEC.md §7.4.
 var QuestionStatuses = []QuestionStatus{QuestionPending, QuestionResolved, QuestionExpired, QuestionCancelled}
 
-// QuestionView is a question to people, or an approval that no job waits for, as the tools
-// approval.… return it (§7.4). A question of another principal's session has no SessionID. In
-// a list details above 2 KiB are {"truncated_bytes":n}.
+// QuestionView is a question to people, or an approval without a waiting job, in results of the
+// tools approval.* (§7.4).
 type QuestionView struct {
-	ApprovalID  string          `json:"approval_id"`
-	RequestID   MessageID       `json:"request_id,omitzero"` // of its message, while it is pending
-	Kind        QuestionKind    `json:"kind"`
-	Status      QuestionStatus  `json:"status"`
-	Principal   string          `json:"principal"` // whose session or job asks
-	SessionID   SessionID       `json:"session_id,omitzero"`
-	JobID       JobID           `json:"job_id,omitzero"`   // that waits for the answer
-	AgentID     string          `json:"agent_id,omitzero"` // that asks, as it says
-	System      bool            `json:"system_level,omitzero"`
-	Action      string          `json:"action"` // the operation to decide on; at most 16 KiB
-	Details     Raw             `json:"details,omitzero"`
-	Options     []string        `json:"options,omitempty"`        // the possible resolutions
-	Schema      Raw             `json:"response_schema,omitzero"` // of the value of an input
-	Permission  *PermissionTerm `json:"permission,omitzero"`
-	Quorum      int             `json:"quorum,omitzero"` // principals that must approve; 0 and 1: one
-	Votes       []Vote          `json:"votes,omitempty"`
-	EscalateAt  time.Time       `json:"escalate_at,omitzero"` // from then on admins of other principals are asked
-	CreatedAt   time.Time       `json:"created_at"`
-	ExpiresAt   time.Time       `json:"expires_at"`
-	Resolution  string          `json:"resolution,omitzero"` // the id of an option, or granted, answered or default
-	Value       Raw             `json:"value,omitzero"`      // that an input was answered with
-	Reason      string          `json:"reason,omitzero"`
-	ResolvedBy  string          `json:"resolved_by,omitzero"`  // the principal, as the runtime knows it
-	RespondedBy string          `json:"responded_by,omitzero"` // the responder, as stated in the answer
-	ResolvedAt  time.Time       `json:"resolved_at,omitzero"`
+	ApprovalID  string          `json:"approval_id"`              // identifier for the tools approval.*
+	RequestID   MessageID       `json:"request_id,omitzero"`      // id of the message that asks, while it is pending
+	Kind        QuestionKind    `json:"kind"`                     // permission, input, choice, gate or owned
+	Status      QuestionStatus  `json:"status"`                   // pending, resolved, expired or cancelled
+	Principal   string          `json:"principal"`                // principal whose session or job asks
+	SessionID   SessionID       `json:"session_id,omitzero"`      // session that asks; missing for another principal
+	JobID       JobID           `json:"job_id,omitzero"`          // job that waits for the answer
+	AgentID     string          `json:"agent_id,omitzero"`        // agent that asks, as the request states
+	System      bool            `json:"system_level,omitzero"`    // whether another session has to resolve it
+	Action      string          `json:"action"`                   // operation to decide on; at most 16 KiB
+	Details     Raw             `json:"details,omitzero"`         // structured data; in a list details above 2 KiB are {"truncated_bytes":n}
+	Options     []string        `json:"options,omitempty"`        // possible resolutions
+	Schema      Raw             `json:"response_schema,omitzero"` // JSON Schema of the value of an input
+	Permission  *PermissionTerm `json:"permission,omitzero"`      // permission that is asked for
+	Quorum      int             `json:"quorum,omitzero"`          // principals that must approve; missing: one
+	Votes       []Vote          `json:"votes,omitempty"`          // answers so far, if several are needed
+	EscalateAt  time.Time       `json:"escalate_at,omitzero"`     // from then on admins of other principals are asked
+	CreatedAt   time.Time       `json:"created_at"`               // when the question was asked
+	ExpiresAt   time.Time       `json:"expires_at"`               // end of the time to answer
+	Resolution  string          `json:"resolution,omitzero"`      // id of an option, or granted, answered or default
+	Value       Raw             `json:"value,omitzero"`           // value that answered an input
+	Reason      string          `json:"reason,omitzero"`          // for people
+	ResolvedBy  string          `json:"resolved_by,omitzero"`     // principal that resolved it
+	RespondedBy string          `json:"responded_by,omitzero"`    // name of the person, as stated in the answer
+	ResolvedAt  time.Time       `json:"resolved_at,omitzero"`     // when it was resolved
 }
 
-// PermissionTerm is a permission that is asked for or granted.
+// PermissionTerm is a requested or granted permission.
 type PermissionTerm struct {
-	Permission string `json:"permission"`
-	Resource   string `json:"resource"`
-	Operation  string `json:"operation"`
-	Seconds    uint64 `json:"seconds,omitzero"` // duration of the permission; 0: not stated
+	Permission string `json:"permission"`       // name of the permission
+	Resource   string `json:"resource"`         // resource that the permission applies to
+	Operation  string `json:"operation"`        // operation on the resource
+	Seconds    uint64 `json:"seconds,omitzero"` // duration of the permission; missing: not stated
 }
 
 func (p *PermissionTerm) String() string {
@@ -171,11 +168,11 @@ func (p *PermissionTerm) String() string {
 	return s
 }
 
-// Vote is one answer to a gate that needs several.
+// Vote is one answer to a gate with a quorum.
 type Vote struct {
-	Principal  string    `json:"principal"`
-	Resolution string    `json:"resolution"`
-	At         time.Time `json:"at"`
+	Principal  string    `json:"principal"`  // principal that answered
+	Resolution string    `json:"resolution"` // its answer
+	At         time.Time `json:"at"`         // time of the answer
 }
 
 // Outcome is the result of waiting for a question (§7.4).
@@ -185,38 +182,38 @@ type Outcome string
 const (
 	OutcomeApproved  Outcome = "Approved" // approved, granted or answered
 	OutcomeDenied    Outcome = "Denied"
-	OutcomeTimedOut  Outcome = "TimedOut" // not answered in time, or a default was used
+	OutcomeTimedOut  Outcome = "TimedOut" // expired, or answered by the default
 	OutcomeCancelled Outcome = "Cancelled"
 )
 
 // OutcomeView is the result of approval.wait and approval.gate.
 type OutcomeView struct {
-	Outcome  Outcome      `json:"outcome"`
-	Approval QuestionView `json:"approval"` // pending if the wait has ended first
+	Outcome  Outcome      `json:"outcome"`  // Approved, Denied, TimedOut or Cancelled
+	Approval QuestionView `json:"approval"` // the question; pending if the wait has ended first
 }
 
-// CredentialView is an entry of jobs.credentials: a credential that a provisioner has issued
-// to a job and not revoked (§7.3). It has no secret values.
+// CredentialView is an item of jobs.credentials: a credential that a provisioner has issued to a
+// job and not revoked (§7.3). It has no secret values.
 type CredentialView struct {
-	JobID         JobID     `json:"job_id"`
-	Provisioner   string    `json:"provisioner"`
-	Generation    int       `json:"generation"` // from 1, one more with each rotation
-	Principal     string    `json:"principal"`
-	Agent         string    `json:"agent"`
-	State         string    `json:"state"` // intent, issued, live or revoking
-	CreatedAt     time.Time `json:"created_at"`
-	CredentialIDs []string  `json:"credential_ids,omitempty"` // an empty one is not known
-	Failed        int       `json:"failed,omitzero"`          // attempts to revoke
-	NextAt        time.Time `json:"next_at,omitzero"`
-	Error         string    `json:"error,omitzero"` // of the last attempt
+	JobID         JobID     `json:"job_id"`                   // job that has the credential
+	Provisioner   string    `json:"provisioner"`              // provisioner that issued it
+	Generation    int       `json:"generation"`               // from 1, one more with each rotation
+	Principal     string    `json:"principal"`                // principal of the job
+	Agent         string    `json:"agent"`                    // resolved name@version of the job
+	State         string    `json:"state"`                    // intent, issued, live or revoking
+	CreatedAt     time.Time `json:"created_at"`               // when the runtime asked for the credential
+	CredentialIDs []string  `json:"credential_ids,omitempty"` // identifiers; an empty one is not known
+	Failed        int       `json:"failed,omitzero"`          // failed attempts to revoke
+	NextAt        time.Time `json:"next_at,omitzero"`         // time of the next attempt
+	Error         string    `json:"error,omitzero"`           // error of the last attempt
 }
 
-// ResourceLeaseState is where a lease on a resource is (§7.6).
+// ResourceLeaseState is the state of a lease on a resource (§7.6).
 type ResourceLeaseState string
 
-// The states. A lease begins active. When due it is cleaning during the clean-up, which ends
-// as released, or as cleanup_failed until it is due again. Its owner may release it at any
-// time. Released is final.
+// The states. A new lease is active. A due lease is cleaning during its clean-up, which ends as
+// released, or as cleanup_failed until the next try. The owner may release a lease at any time.
+// Released is final.
 const (
 	LeaseActive        ResourceLeaseState = "active"
 	LeaseCleaning      ResourceLeaseState = "cleaning"
@@ -227,42 +224,39 @@ const (
 // ResourceLeaseStates lists the states in the order of SPEC.md §7.6.
 var ResourceLeaseStates = []ResourceLeaseState{LeaseActive, LeaseCleaning, LeaseReleased, LeaseCleanupFailed}
 
-// Known reports whether this version knows the state. Another one may have stored
-// others.
+// Known reports whether this version knows the state. A newer version may have stored other states.
 func (s ResourceLeaseState) Known() bool { return slices.Contains(ResourceLeaseStates, s) }
 
-// ResourceLeaseView is a lease on a thing outside of the runtime, as the tools registry.…
-// return it (§7.6). Provider, Type and ExternalID name the thing.
+// ResourceLeaseView is a lease on a resource outside of the runtime (§7.6).
 type ResourceLeaseView struct {
-	LeaseID     LeaseID            `json:"lease_id"`
-	Principal   string             `json:"principal"`
-	SessionID   SessionID          `json:"session_id,omitzero"` // whose registry shows it
-	Provider    string             `json:"provider"`
-	Type        string             `json:"resource_type"`
-	ExternalID  string             `json:"external_id"`
-	DisplayName string             `json:"display_name,omitzero"`
-	Metadata    Raw                `json:"metadata"` // an object of at most 16 KiB
-	CleanupTool string             `json:"cleanup_tool,omitzero"`
-	State       ResourceLeaseState `json:"state"`
-	Seconds     int64              `json:"lease_duration_seconds"` // since it was touched; at most 30 days
-	CreatedAt   time.Time          `json:"created_at"`
-	TouchedAt   time.Time          `json:"last_touched_at"`
-	ExpiresAt   time.Time          `json:"lease_expires_at"` // of one whose clean-up has failed: when it is tried again
+	LeaseID     LeaseID            `json:"lease_id"`               // identifier of the lease
+	Principal   string             `json:"principal"`              // owner of the lease
+	SessionID   SessionID          `json:"session_id,omitzero"`    // session whose registry shows it
+	Provider    string             `json:"provider"`               // provider of the resource
+	Type        string             `json:"resource_type"`          // type of the resource
+	ExternalID  string             `json:"external_id"`            // identifier of the resource at its provider
+	DisplayName string             `json:"display_name,omitzero"`  // for people
+	Metadata    Raw                `json:"metadata"`               // an object of at most 16 KiB
+	CleanupTool string             `json:"cleanup_tool,omitzero"`  // tool that cleans up if the runtime has no handler
+	State       ResourceLeaseState `json:"state"`                  // active, cleaning, released or cleanup_failed
+	Seconds     int64              `json:"lease_duration_seconds"` // seconds from the last touch to the end; at most 30 days
+	CreatedAt   time.Time          `json:"created_at"`             // when the lease was first taken
+	TouchedAt   time.Time          `json:"last_touched_at"`        // when the duration last began
+	ExpiresAt   time.Time          `json:"lease_expires_at"`       // end of the lease; after a failed clean-up the time of the next
 
-	CleanupStartedAt time.Time `json:"cleanup_started_at,omitzero"`
-	CleanupAttempts  int       `json:"cleanup_attempts"`
-	LastError        string    `json:"last_cleanup_error,omitzero"` // at most 1 KiB
-	ReleasedAt       time.Time `json:"released_at,omitzero"`
+	CleanupStartedAt time.Time `json:"cleanup_started_at,omitzero"` // when the last clean-up began
+	CleanupAttempts  int       `json:"cleanup_attempts"`            // clean-ups that were begun
+	LastError        string    `json:"last_cleanup_error,omitzero"` // error of the last clean-up; at most 1 KiB
+	ReleasedAt       time.Time `json:"released_at,omitzero"`        // when it was released
 }
 
-// ReapReport is the result of registry.reap (§7.6): the number of claimed leases and their
-// outcomes. A dry run claims none and counts those that are due.
+// ReapReport is the result of registry.reap: numbers of leases (§7.6).
 type ReapReport struct {
-	Claimed  int                 `json:"claimed"`
-	Released int                 `json:"released"`
-	Failed   int                 `json:"failed"`
-	Skipped  int                 `json:"skipped"` // extended, or claimed by another call
-	DryRun   bool                `json:"dry_run"`
-	Due      []ResourceLeaseView `json:"due,omitempty"` // of a dry run
-	More     bool                `json:"more,omitzero"` // of a dry run: there are others
+	Claimed  int                 `json:"claimed"`       // expired leases that the call cleaned up
+	Released int                 `json:"released"`      // claimed leases that were released
+	Failed   int                 `json:"failed"`        // claimed leases whose clean-up failed
+	Skipped  int                 `json:"skipped"`       // leases that are in use, or claimed by another call
+	DryRun   bool                `json:"dry_run"`       // whether nothing was cleaned up
+	Due      []ResourceLeaseView `json:"due,omitempty"` // of a dry run: leases that are due
+	More     bool                `json:"more,omitzero"` // of a dry run: whether there are others
 }

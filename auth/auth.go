@@ -1,6 +1,6 @@
-// Package auth authenticates peers: a valid credential returns an Identity. Each scheme is an
-// Authenticator. A Set has the configured schemes, and reports whether a challenge is due. Its
-// configuration may be replaced while it is used.
+// Package auth authenticates peers: a valid credential has an Identity. Each scheme is an
+// Authenticator. A Set combines the configured schemes and decides when a challenge is due. Its
+// configuration may be replaced while it is in use.
 //
 // The package does not log, and no error text contains a credential.
 package auth
@@ -24,7 +24,7 @@ const (
 	OAuth2    = "oauth2"
 	MTLS      = "mtls"
 	None      = "none"
-	Program   = "program" // of a connection to a program that the runtime has started; not offered to others
+	Program   = "program" // a program that the runtime started; no other peer can use it
 )
 
 // Role permits a set of operations to an identity (SPEC.md §5.12).
@@ -47,29 +47,29 @@ const (
 	Privileged  = "privileged"
 )
 
-// Identity is the authenticated owner of a session.
+// Identity is the authenticated principal of a session and its rights.
 type Identity struct {
 	Principal string
 	Scheme    string
 	Roles     []Role
 	Trust     string
 	Anonymous bool
-	Expires   time.Time // of the credential; zero: never
+	Expires   time.Time // end of the credential; zero: never
 
 	Limits Limits
-	Sees   []string // name globs of principals it may observe
-	Serves []string // name globs of principals whose jobs it may run
-	Lease  []byte   // JSON object: authority of its jobs; nil: not set
+	Sees   []string // globs of the principals that it may observe
+	Serves []string // globs of the principals whose jobs it may execute
+	Lease  []byte   // JSON object that bounds the leases of its jobs; nil: not set
 
-	Program *ProgramRights `json:",omitzero"` // nil: it is no program of the runtime
+	Program *ProgramRights `json:",omitzero"` // nil: not a program started by the runtime
 
-	// The members below are read by Set.Again when the credential is checked anew.
-	TokenPrint Secret `json:",omitzero"` // tells bearer tokens apart; see tokenPrint
-	Issuer     string // of the JWT
-	RolesClaim string // of the JWT, which gave the roles; empty: the configuration did
+	// Set.Revalidate reads the members below.
+	TokenPrint Secret `json:",omitzero"` // identifies the bearer token; see tokenPrint
+	Issuer     string // claim iss of the JWT
+	RolesClaim string // claim of the JWT with the roles; empty: the roles are configured
 }
 
-// Limits of a principal; zero is the server's default.
+// Limits are the limits of a principal. A zero member is the default of the server.
 type Limits struct {
 	Sessions   int `yaml:"sessions"`
 	Jobs       int `yaml:"jobs"`
@@ -80,42 +80,41 @@ type Limits struct {
 type Request struct {
 	Scheme      string
 	Token       Secret
-	Principal   string // client.principal: a hint, never trusted
+	Principal   string // client.principal: not trusted
 	Fingerprint string // client.fingerprint
 	Anonymous   bool   // capabilities.anonymous was negotiated by both sides
-	Local       bool   // the operating system vouches for PeerUID
+	Local       bool   // the operating system authenticates PeerUID
 	PeerUID     int
 	PeerCerts   []*x509.Certificate
-	Program     *Identity // the runtime started the peer and assigns this identity; nil: it did not
+	Program     *Identity // identity of a peer started by the runtime; nil: any other peer
 	Now         time.Time
 }
 
-// Proof answers a challenge.
+// Proof is the answer to a challenge.
 type Proof struct {
 	Challenge Secret // as sent
 	Response  Secret
 }
 
-// Authenticator is one scheme. It may be used by many goroutines at once.
+// Authenticator is one scheme. It must be safe for concurrent use.
 type Authenticator interface {
 	Scheme() string
 
-	// Authenticate checks the credential itself. The error is an *Error.
+	// Authenticate checks the credential in r. The error is an *Error.
 	Authenticate(ctx context.Context, r Request) (Identity, error)
 
-	// Verify checks the answer to a challenge. The token may be missing; r.Principal then names
-	// the claimed holder. The error is an *Error. A scheme without challenges refuses.
+	// Verify checks the answer to a challenge. Without a token in r, r.Principal names the
+	// claimed holder. The error is an *Error, also of a scheme without challenges.
 	Verify(ctx context.Context, r Request, p Proof) (Identity, error)
 }
 
-// Error is a refusal. Reason is a metric label from a closed set; Message is for
-// the peer.
+// Error is a refusal. Reason is one of the Reason constants, a metric label. Message is for the peer.
 type Error struct {
 	Reason  string
 	Message string
-	// Final says that corrected credentials of the same scheme would not help.
+	// Final reports that no other credential of the same scheme would be accepted.
 	Final bool
-	Err   error // for the log; nil if there is nothing to add
+	Err   error // for the log; may be nil
 }
 
 // Reasons of an Error.
@@ -128,8 +127,8 @@ const (
 	ReasonAnonymous     = "anonymous"      // anonymous access is off or was not negotiated
 	ReasonUnsupported   = "unsupported"    // the scheme cannot be challenged
 	ReasonUnavailable   = "unavailable"    // the verifier cannot be reached
-	ReasonPrincipal     = "principal"      // a new credential of another principal
-	ReasonStale         = "stale"          // one that is not fresh
+	ReasonPrincipal     = "principal"      // the new credential belongs to another principal
+	ReasonStale         = "stale"          // the new credential does not expire later
 )
 
 func (e *Error) Error() string {

@@ -7,13 +7,12 @@ import (
 	"encoding/hex"
 )
 
-// bearer knows tokens by their SHA-256 (SPEC.md §5.1). Finding one by its hash
-// tells nothing by time: the hash of a secret that cannot be guessed cannot be
-// steered.
+// bearer finds tokens by their SHA-256 (SPEC.md §5.1). The time of the lookup reveals nothing, because a
+// peer cannot choose the hash of a secret that it does not know.
 type bearer struct {
 	holders map[[sha256.Size]byte]holder
 	byName  map[string]*principal
-	rounds  int // HMACs of every answer: as many as the principal with most tokens has
+	rounds  int // HMACs for each answer: the largest number of tokens of a principal
 }
 
 // newBearer returns nil if no principal has a token.
@@ -53,18 +52,18 @@ func (b *bearer) Verify(_ context.Context, r Request, p Proof) (Identity, error)
 	return h.identity(), nil
 }
 
-// verifyNamed is for a client that showed no token: any token of the principal
-// may have keyed the answer.
+// verifyNamed verifies a client without a token. Any token of the principal may be the key of the
+// answer.
 func (b *bearer) verifyNamed(name string, p Proof) (Identity, error) {
-	who := b.byName[name]
-	if who == nil {
-		who = new(principal)
+	owner := b.byName[name]
+	if owner == nil {
+		owner = new(principal)
 	}
-	key := b.answered(p, who.tokens...)
+	key := b.answered(p, owner.tokens...)
 	if key < 0 {
 		return Identity{}, wrongAnswer(nil)
 	}
-	return holder{who.tokens[key], who}.identity(), nil
+	return holder{owner.tokens[key], owner}.identity(), nil
 }
 
 func (b *bearer) find(token Secret) (holder, error) {
@@ -79,22 +78,22 @@ func (b *bearer) find(token Secret) (holder, error) {
 	return h, nil
 }
 
-// identity returns the identity of a session that proved itself with the token.
+// identity returns the identity of a session authenticated with the token.
 func (h holder) identity() Identity {
 	id := h.principal.as(Bearer)
 	id.TokenPrint = tokenPrint(h.hash)
 	return id
 }
 
-// tokenPrint tells a token from others and is stored with a session. The hash of
-// the token would be too good for that: it is the key of the challenge.
+// tokenPrint identifies a token in a stored session. The hash of the token itself is the key of its
+// challenges and must not be stored there.
 func tokenPrint(hash [sha256.Size]byte) Secret {
 	sum := sha256.Sum256(append([]byte("arcp token of a session\x00"), hash[:]...))
 	return Secret(hex.EncodeToString(sum[:]))
 }
 
-// answered returns the index of the key that made the response; -1: none did. It makes b.rounds
-// HMACs, however many keys there are.
+// answered returns the index of the key that made the response; -1 for none. It computes b.rounds
+// HMACs for any number of keys.
 func (b *bearer) answered(p Proof, keys ...[sha256.Size]byte) int {
 	var none [sha256.Size]byte
 	found := -1

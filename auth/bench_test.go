@@ -73,7 +73,7 @@ func BenchmarkNone(b *testing.B) {
 
 // A full memory of clients, each of which is seen for the first time.
 func BenchmarkSeen(b *testing.B) {
-	s, n := newSeen(maxSeen), 0
+	s, n := newKnownClients(maxKnown), 0
 	b.ReportAllocs()
 	for b.Loop() {
 		n++

@@ -8,20 +8,20 @@ import (
 	"slices"
 )
 
-// Config lists the principals, issuers and policies that a Set accepts. The zero value accepts
-// local peers only. One goroutine owns a Config until NewSet or Reload receives it; it must
-// not change afterwards.
+// Config lists the principals, issuers and policies of a Set. The zero value accepts only local
+// peers. One goroutine owns a Config until NewSet or Reload receives it. It must not change
+// afterwards.
 //
-// Tokens are stored as hashes. No form of printing or encoding shows one.
+// Tokens are stored as hashes. Printing or encoding a Config does not show them.
 type Config struct {
 	principals map[string]*principal
-	holders    *holders // a pointer, so that printing a struct around a Config stops there
+	holders    *holders // a pointer: fmt does not print through it
 	issuers    map[string]*issuer
 	policies   map[string]policy // by scheme; absent: never
 	anonymous  bool
 }
 
-// holders finds the holder of a token.
+// holders finds the principal of a token.
 type holders struct{ byHash map[[sha256.Size]byte]holder }
 
 type holder struct {
@@ -35,26 +35,26 @@ type policy string
 const (
 	challengeNever  policy = "never"
 	challengeAlways policy = "always"
-	challengeNew    policy = "new" // to a client not seen for seenFor
+	challengeNew    policy = "new" // only to clients not seen for knownFor
 )
 
 var allPolicies = []policy{challengeNever, challengeAlways, challengeNew}
 
-// Format prints the number of entries, never their content.
+// Format prints the number of entries without their content.
 func (c Config) Format(s fmt.State, _ rune) {
-	_, _ = io.WriteString(s, c.String()) // a fmt.State keeps its own error
+	_, _ = io.WriteString(s, c.String()) // fmt.State records the error
 }
 
-// String returns the number of entries, never their content.
+// String returns the number of entries without their content.
 func (c Config) String() string {
 	return fmt.Sprintf("auth config: %d principals, %d issuers, anonymous %t", len(c.principals), len(c.issuers), c.anonymous)
 }
 
-// Token lets a principal in with a bearer token, as `--token NAME=TOKEN` does. The
-// principal is trusted (SPEC.md §5.12).
+// Token is a bearer token of a principal, like `--token NAME=TOKEN`. The principal has the trust level
+// trusted (SPEC.md §5.12).
 type Token struct {
 	Principal string
-	Secret    Secret // the token itself; only its hash is kept
+	Secret    Secret // the token itself; only its hash is stored
 	Roles     []Role // default: RoleClient; ignored for a principal that the auth file names
 }
 
@@ -62,8 +62,8 @@ type Token struct {
 // file: client, worker and approver.
 func LocalRoles() []Role { return slices.Clone(localRoles) }
 
-// AddToken adds a token. A principal that the auth file names has one token more. Adding a
-// token twice changes nothing. It is an error if the token is empty or another principal's.
+// AddToken adds a token to a principal, which may also be in the auth file. Adding a token twice changes
+// nothing. An empty token or a token of another principal is an error.
 func (c *Config) AddToken(t Token) error {
 	if t.Secret == "" {
 		return errors.New("add token: the token is empty: give NAME=TOKEN")
@@ -90,7 +90,7 @@ func (c *Config) holds(p *principal, hash [sha256.Size]byte) bool {
 	return c.holders != nil && c.holders.byHash[hash].principal == p
 }
 
-// addHash makes p known, if it is not yet, as a holder of a token.
+// addHash adds a token to p, and p to the configuration if it is new.
 func (c *Config) addHash(p *principal, hash [sha256.Size]byte) error {
 	if err := c.checkHash(p, hash); err != nil {
 		return err
@@ -113,17 +113,18 @@ func (c *Config) checkHash(p *principal, hash [sha256.Size]byte) error {
 	if c.holders == nil {
 		return nil
 	}
-	switch other, taken := c.holders.byHash[hash]; {
-	case !taken:
+	switch other, exists := c.holders.byHash[hash]; {
+	case !exists:
 		return nil
 	case other.principal == p:
 		return errors.New("the token is listed twice: remove one")
 	default:
-		return errors.New("the token belongs to another principal already: give each its own")
+		return errors.New("the token belongs to another principal: use a different token for each")
 	}
 }
 
-// addPrincipal adds p; adding it again is fine, another of its name is not.
+// addPrincipal adds p. Adding p again does nothing. Another principal with the same name is an
+// error.
 func (c *Config) addPrincipal(p *principal) error {
 	name := p.identity.Principal
 	if known := c.principals[name]; known != nil && known != p {
@@ -139,7 +140,7 @@ func (c *Config) addPrincipal(p *principal) error {
 	return nil
 }
 
-// addIssuer refuses one that cannot work.
+// addIssuer adds an issuer after checking its settings.
 func (c *Config) addIssuer(i *issuer) error {
 	if err := i.check(); err != nil {
 		return err

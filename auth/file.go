@@ -16,16 +16,19 @@ import (
 
 const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
 
+// DefaultRuntimeID is the default of Options.RuntimeID.
+const DefaultRuntimeID = "arcp"
+
 // Options of Load.
 type Options struct {
-	// RuntimeID is the audience of an issuer that sets none; "": arcp.
+	// RuntimeID is the audience of an issuer that sets none; "": DefaultRuntimeID.
 	RuntimeID string
 	// CheckLease validates the lease of a principal; nil: leases are not validated.
 	CheckLease func(lease []byte) error
 }
 
-// Load reads an auth file and the key files it names, relative to it. The file is YAML. An
-// unknown key or value is an error that names the line, the path and the remedy (SPEC.md
+// Load reads an auth file in YAML and the key files that it names, relative to the directory of the
+// auth file. An unknown key or value is an error with the line, the path and the remedy (SPEC.md
 // §5.12).
 func Load(name string, opts Options) (*Config, error) {
 	data, err := readFile(name, maxFile)
@@ -48,7 +51,7 @@ func parseFile(data []byte, dir string, opts Options) (*Config, error) {
 		return new(Config), nil
 	}
 	if opts.RuntimeID == "" {
-		opts.RuntimeID = "arcp"
+		opts.RuntimeID = DefaultRuntimeID
 	}
 	f := &file{cfg: new(Config), dir: dir, opts: opts}
 	if err := f.read(root); err != nil {
@@ -57,8 +60,8 @@ func parseFile(data []byte, dir string, opts Options) (*Config, error) {
 	return f.cfg, nil
 }
 
-// parseYAML returns nil for a file without a value. It refuses aliases, with which a
-// small file can be endless.
+// parseYAML returns nil for a file without a value. It refuses aliases, with which a small file can expand
+// without bound.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, rest yaml.Node
@@ -69,7 +72,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 		return nil, syntaxError(err)
 	}
 	if err := d.Decode(&rest); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more after the first document: remove it")
+		return nil, errors.New("the file has a second document: remove it")
 	}
 	if a := findAlias(&doc); a != nil {
 		return nil, complain(a, "", "aliases are not supported: write the value out")
@@ -77,7 +80,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// syntaxError removes text of the file that the library's error quotes, such as anchors.
+// syntaxError removes the text of the file that the library quotes, such as anchors.
 func syntaxError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if strings.Contains(text, "anchor") {
@@ -98,7 +101,7 @@ func findAlias(n *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// file is an auth file being read.
+// file is the state of reading an auth file.
 type file struct {
 	cfg  *Config
 	dir  string
@@ -124,8 +127,7 @@ func (f *file) policy(scheme string) reader {
 	return word("challenge policy", allPolicies, func(p policy) { f.cfg.policies[scheme] = p })
 }
 
-// principal reads one entry and then its tokens, so that the order of keys does
-// not matter.
+// principal reads one entry and then its tokens, so the order of the keys does not matter.
 func (f *file) principal(n *yaml.Node, at string) error {
 	p := newPrincipal("", nil)
 	id := &p.identity
@@ -162,7 +164,7 @@ func (f *file) principal(n *yaml.Node, at string) error {
 	return f.tokens(p, tokens)
 }
 
-// located is a value to be read later.
+// located is a value that is read later.
 type located struct {
 	node *yaml.Node
 	at   string
@@ -191,16 +193,16 @@ func (f *file) tokens(p *principal, tokens []located) error {
 	return nil
 }
 
-const howToHash = `printf %s "$TOKEN" | sha256sum prints them`
+const hashHelp = `printf %s "$TOKEN" | sha256sum prints them`
 
 // parseHash parses the output of FileHash.
 func parseHash(s string) (hash [32]byte, err error) {
 	digits, ok := strings.CutPrefix(s, hashPrefix)
 	if !ok || len(digits) != hex.EncodedLen(len(hash)) {
-		return hash, errors.New("want sha256: and 64 hex digits, the hash of the token: " + howToHash)
+		return hash, errors.New("want sha256: and 64 hex digits, the hash of the token: " + hashHelp)
 	}
 	if _, err := hex.Decode(hash[:], []byte(digits)); err != nil {
-		return hash, errors.New("after sha256: there is something else than hex digits: " + howToHash)
+		return hash, errors.New("the text after sha256: has other characters than hex digits: " + hashHelp)
 	}
 	return hash, nil
 }
@@ -216,10 +218,10 @@ func role(dst *[]Role) reader {
 func glob(dst *[]string) reader {
 	return text(func(s string) error {
 		if s == "" {
-			return errors.New("an empty pattern matches nobody: remove it")
+			return errors.New("an empty pattern matches no principal: remove it")
 		}
 		if _, err := path.Match(s, ""); err != nil {
-			return errors.New(`the pattern has a bracket without its end: close it or put a \ before it`)
+			return errors.New(`the pattern has an unclosed bracket: close it or put a \ before it`)
 		}
 		*dst = append(*dst, s)
 		return nil

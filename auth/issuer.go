@@ -10,29 +10,29 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// leeway is how far the clocks of the runtime and of an issuer may differ.
+// leeway is the largest accepted difference between the clocks of the runtime and an issuer.
 const leeway = 30 * time.Second
 
-// maxKeys bounds the keys of an issuer, and so the signature checks a token
-// without a kid can cause.
+// maxKeys bounds the keys of an issuer, and with them the signature checks for a token without a
+// kid.
 const maxKeys = 32
 
-// latest is the last second of the year 9999, beyond which JSON has no time.
+// latest is the last second of the year 9999, the latest time in JSON.
 const latest = 253402300799
 
-// issuer is one whose JWTs are accepted (SPEC.md §5.1). It does not change once
-// the configuration is used.
+// issuer is a trusted issuer of JWTs (SPEC.md §5.1). It is immutable once the configuration is in
+// use.
 type issuer struct {
 	name       string // claim iss
-	audience   string // must be in claim aud
+	audience   string // required value in claim aud
 	algorithms []string
 	keys       []*key
-	claim      string // names the principal
-	prefix     string // of the principal's name
-	rolesClaim string // "": the claims give no roles
+	claim      string // claim with the name of the principal
+	prefix     string // prefix of the name of the principal
+	rolesClaim string // claim with the roles; "": none
 }
 
-// A problem is the reason why a JWT is refused. The peer sees it, so it repeats no part of the
+// A problem is the reason why a JWT is refused. It is sent to the peer and contains no part of the
 // token.
 type problem string
 
@@ -51,10 +51,10 @@ const (
 	errAudience    problem = "audience is not this runtime"
 	errClaims      problem = "claims are not valid"
 	errNonce       problem = "nonce is not the challenge"
-	errOtherClient problem = "key or principal is another than the token's"
+	errOtherClient problem = "key or principal differ from those of the token"
 )
 
-// verify returns the key that signed the token, of those that its header allows.
+// verify returns the key that signed the token, one of the keys allowed by its header.
 func (i *issuer) verify(t *jwt.Token, signed string) (*key, error) {
 	if !slices.Contains(i.algorithms, t.Method.Alg()) {
 		return nil, errAlgorithm
@@ -79,8 +79,8 @@ func (i *issuer) verify(t *jwt.Token, signed string) (*key, error) {
 	return nil, why
 }
 
-// validate checks the registered claims and returns when the token stops being
-// accepted.
+// validate checks the registered claims and returns the time when the token expires, including the
+// leeway.
 func (i *issuer) validate(c jwt.MapClaims, now time.Time) (time.Time, error) {
 	if err := checkClaims(c); err != nil {
 		return time.Time{}, err
@@ -97,14 +97,13 @@ func (i *issuer) validate(c jwt.MapClaims, now time.Time) (time.Time, error) {
 		jwt.WithIssuer(i.name),
 	).Validate(c)
 	if err != nil {
-		return time.Time{}, inOurWords(err)
+		return time.Time{}, claimProblem(err)
 	}
 	return exp.Add(leeway), nil
 }
 
-// checkClaims checks that required claims are present and that dates are in range: the library
-// maps a number out of range to another time. A claim nbf is optional (RFC 7519 §4.1.5,
-// SPEC.md §5.1).
+// checkClaims checks that required claims are present and that dates are in range, because the library
+// maps numbers out of range to other times. The claim nbf is optional (RFC 7519 §4.1.5, SPEC.md §5.1).
 func checkClaims(c jwt.MapClaims) error {
 	for _, name := range []string{"exp", "sub", "aud"} {
 		if c[name] == nil {
@@ -112,11 +111,11 @@ func checkClaims(c jwt.MapClaims) error {
 		}
 	}
 	if sub, _ := c["sub"].(string); sub == "" {
-		return problem("claim sub is no text")
+		return problem("claim sub is not a text")
 	}
 	for _, name := range []string{"exp", "nbf"} {
 		if v, ok := c[name]; ok && !isDate(v) {
-			return problem("claim " + name + " is no date")
+			return problem("claim " + name + " is not a date")
 		}
 	}
 	return nil
@@ -127,17 +126,17 @@ func isDate(v any) bool {
 	return ok && 0 <= seconds && seconds <= latest
 }
 
-func inOurWords(err error) error {
+func claimProblem(err error) error {
 	for _, w := range []struct {
-		theirs error
-		ours   problem
+		err     error
+		problem problem
 	}{
 		{jwt.ErrTokenExpired, errExpired},
 		{jwt.ErrTokenNotValidYet, errNotYet},
 		{jwt.ErrTokenInvalidAudience, errAudience},
 	} {
-		if errors.Is(err, w.theirs) {
-			return w.ours
+		if errors.Is(err, w.err) {
+			return w.problem
 		}
 	}
 	return errClaims
@@ -147,11 +146,11 @@ func inOurWords(err error) error {
 func (i *issuer) principal(c jwt.MapClaims) (string, error) {
 	text, _ := c[i.claim].(string)
 	if text == "" {
-		return "", problem("claim " + i.claim + " is missing or no text")
+		return "", problem("claim " + i.claim + " is missing or not a text")
 	}
 	name := i.prefix + text
 	if reserved(name) {
-		return "", problem("claim " + i.claim + " gives a name that is the runtime's to give")
+		return "", problem("claim " + i.claim + " has a name that only the runtime may assign")
 	}
 	if err := checkName(name); err != nil {
 		return "", problem("claim " + i.claim + ": " + err.Error())
@@ -159,8 +158,8 @@ func (i *issuer) principal(c jwt.MapClaims) (string, error) {
 	return name, nil
 }
 
-// roles returns the known roles that the claims list; false if the claim is absent. The claim
-// is a list of texts or one text with spaces.
+// roles returns the known roles in the claims; false if the claim is absent. The claim is a list of
+// texts, or a text with roles separated by spaces.
 func (i *issuer) roles(c jwt.MapClaims) ([]Role, bool) {
 	if i.rolesClaim == "" || c[i.rolesClaim] == nil {
 		return nil, false
@@ -188,34 +187,33 @@ func texts(v any) (out []string) {
 	return out
 }
 
-// setPrefix sets the prefix of the issuer's principals.
+// setPrefix sets the prefix of the principals of the issuer.
 func (i *issuer) setPrefix(s string) error {
 	if s == "" {
-		return errors.New("an empty prefix is none: remove it")
+		return errors.New("the prefix is empty: remove it")
 	}
 	i.prefix = s
 	return nil
 }
 
-// check returns an error that names the first setting without which the issuer cannot work.
+// check returns an error that names the first missing or invalid setting.
 func (i *issuer) check() error {
 	switch {
 	case i.name == "":
 		return errors.New("issuer is missing: give the iss claim of its tokens")
 	case len(i.keys) == 0:
-		return errors.New("there is no key: give jwks or key_files")
+		return errors.New("the issuer has no key: give jwks or key_files")
 	case len(i.keys) > maxKeys:
 		return fmt.Errorf("there are %d keys: at most %d", len(i.keys), maxKeys)
 	case len(i.algorithms) == 0:
-		return errors.New("algorithms is missing: list those the issuer signs with, as [RS256]")
+		return errors.New("algorithms is missing: list the algorithms of the issuer, for example [RS256]")
 	case reserved(i.prefix):
-		return errors.New("prefix is the runtime's to give: choose another")
+		return errors.New("only the runtime may assign names with this prefix: choose another")
 	}
 	return i.checkAlgorithms()
 }
 
-// checkAlgorithms refuses an algorithm no key can be used with: HMAC with a
-// public key, for one.
+// checkAlgorithms refuses an algorithm that fits no key, for example HMAC with a public key.
 func (i *issuer) checkAlgorithms() error {
 	for _, a := range i.algorithms {
 		if !slices.ContainsFunc(i.keys, func(k *key) bool { return k.fits(a, "") }) {

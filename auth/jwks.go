@@ -13,31 +13,31 @@ import (
 	"slices"
 )
 
-// jwk is a JSON Web Key (RFC 7517), the members we use.
+// jwk has the members of a JSON Web Key (RFC 7517) that this package uses.
 type jwk struct {
 	Kty, Kid, Use, Alg, Crv string
 	KeyOps                  []string `json:"key_ops"`
 	N, E, X, Y              string
 	K                       Secret
-	D                       any // only to refuse it
+	D                       any // private keys are refused
 }
 
-// parseJWKS reads a JWK set or a single JWK. Keys for other uses and of other
-// kinds are skipped, as RFC 7517 §5 wants; that none remains is an error.
+// parseJWKS reads a JWK set or a single JWK. It skips keys for other uses and of unknown kinds (RFC 7517
+// §5). A set without a usable key is an error.
 func parseJWKS(data []byte) ([]*key, error) {
 	var set struct {
 		Keys []jwk
 		jwk
 	}
 	if err := json.Unmarshal(data, &set); err != nil {
-		return nil, errors.New(`the JSON is no JWK set: want {"keys": [...]}`)
+		return nil, errors.New(`the JSON is not a JWK set: want {"keys": [...]}`)
 	}
 	if set.Keys == nil && set.Kty != "" {
 		set.Keys = []jwk{set.jwk}
 	}
 	keys, err := usableKeys(set.Keys)
 	if err == nil && len(keys) == 0 {
-		err = errors.New("the JWK set has no key to verify signatures with")
+		err = errors.New("the JWK set has no key for verifying signatures")
 	}
 	return keys, err
 }
@@ -58,15 +58,15 @@ func usableKeys(all []jwk) (keys []*key, err error) {
 	return keys, nil
 }
 
-// verifies reports whether the key is meant for verifying signatures.
+// verifies reports whether the key is for verifying signatures.
 func (j jwk) verifies() bool {
 	return (j.Use == "" || j.Use == "sig") && (j.KeyOps == nil || slices.Contains(j.KeyOps, "verify"))
 }
 
-// key returns nil for a kind of key that is not known.
+// key returns nil for an unknown kind of key.
 func (j jwk) key() (*key, error) {
 	if j.D != nil {
-		return nil, errors.New(`it is a private key: keep "d" with the issuer and give the public members`)
+		return nil, errors.New(`it is a private key: remove "d" and give the public members only`)
 	}
 	k, err := j.bare()
 	if err != nil || k == nil {
@@ -110,7 +110,7 @@ func (j jwk) rsa() (*key, error) {
 	}
 	exponent := new(big.Int).SetBytes(e)
 	if exponent.BitLen() > 31 || exponent.Int64() < 3 || exponent.Bit(0) == 0 {
-		return nil, errors.New("e is no RSA exponent: want an odd number from 3 to 2147483647")
+		return nil, errors.New("e is not an RSA exponent: want an odd number from 3 to 2147483647")
 	}
 	return newPublicKey(&rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(exponent.Int64())})
 }
@@ -130,7 +130,7 @@ func (j jwk) ec(curve elliptic.Curve) (*key, error) {
 	}
 	public, err := ecdsa.ParseUncompressedPublicKey(curve, point)
 	if err != nil {
-		return nil, errors.New("x and y are no point of the curve")
+		return nil, errors.New("x and y are not a point on the curve")
 	}
 	return newPublicKey(public)
 }
@@ -146,11 +146,11 @@ func (j jwk) ed25519() (*key, error) {
 	return newPublicKey(ed25519.PublicKey(x))
 }
 
-// member decodes a base64url member that must be there.
+// member decodes a required base64url member.
 func member(name, text string) ([]byte, error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(b) == 0 {
-		return nil, fmt.Errorf("%s is missing or no base64url", name)
+		return nil, fmt.Errorf("%s is missing or not base64url", name)
 	}
 	return b, nil
 }

@@ -12,9 +12,9 @@ import (
 
 const maxJWT = 32 << 10 // bytes; a frame before authentication has at most 64 KiB
 
-// signedJWT accepts JWTs of the configured issuers (SPEC.md §5.1). A principal of the auth
-// file has the settings of the file; any other is a trusted client. A roles claim, if the
-// issuer has one, replaces the roles.
+// signedJWT accepts JWTs of the configured issuers (SPEC.md §5.1). A principal in the auth file has
+// the settings of the file. Any other principal is a trusted client. A roles claim, if configured,
+// replaces the roles.
 type signedJWT struct {
 	issuers map[string]*issuer
 	byName  map[string]*principal
@@ -29,8 +29,8 @@ func newSignedJWT(c *Config) *signedJWT {
 	return &signedJWT{issuers: c.issuers, byName: c.principals, parser: jwt.NewParser(jwt.WithStrictDecoding())}
 }
 
-// vouched is the content of a valid JWT, and the key that signed it.
-type vouched struct {
+// verified is the content of a valid JWT and the key that signed it.
+type verified struct {
 	identity Identity
 	key      *key
 	nonce    string
@@ -49,8 +49,8 @@ func (s *signedJWT) Authenticate(_ context.Context, r Request) (Identity, error)
 	return v.identity, nil
 }
 
-// Verify wants a JWT as good as the token, made for this challenge: by the same
-// key, of the same principal, with the challenge as its nonce.
+// Verify accepts a valid JWT as the answer, signed by the same key for the same principal as the token,
+// with the challenge in its claim nonce.
 func (s *signedJWT) Verify(_ context.Context, r Request, p Proof) (Identity, error) {
 	response, err := s.check(p.Response, r.Now)
 	if err != nil {
@@ -73,47 +73,47 @@ func (s *signedJWT) Verify(_ context.Context, r Request, p Proof) (Identity, err
 	return token.identity, nil
 }
 
-func invalidJWT(why error) *Error {
-	return &Error{Reason: ReasonInvalid, Message: "jwt validation failed: " + why.Error()}
+func invalidJWT(err error) *Error {
+	return &Error{Reason: ReasonInvalid, Message: "jwt validation failed: " + err.Error()}
 }
 
-// check fails with a problem.
-func (s *signedJWT) check(token Secret, now time.Time) (vouched, error) {
+// check verifies a token. The error is a problem.
+func (s *signedJWT) check(token Secret, now time.Time) (verified, error) {
 	t, err := s.parse(token.Reveal())
 	if err != nil {
-		return vouched{}, err
+		return verified{}, err
 	}
 	claims := t.Claims.(jwt.MapClaims)
 	iss, err := s.issuer(claims)
 	if err != nil {
-		return vouched{}, err
+		return verified{}, err
 	}
 	key, err := iss.verify(t, signedPart(t.Raw))
 	if err != nil {
-		return vouched{}, err
+		return verified{}, err
 	}
 	id, err := s.identity(iss, claims, now)
 	if err != nil {
-		return vouched{}, err
+		return verified{}, err
 	}
 	nonce, _ := claims["nonce"].(string)
-	return vouched{identity: id, key: key, nonce: nonce}, nil
+	return verified{identity: id, key: key, nonce: nonce}, nil
 }
 
-// parse reads a token and trusts none of it. Claims are a MapClaims.
+// parse decodes a token without verifying it. The claims are a MapClaims.
 func (s *signedJWT) parse(token string) (*jwt.Token, error) {
 	if len(token) > maxJWT {
 		return nil, errTooLong
 	}
 	if strings.ContainsAny(token, "\r\n") {
-		return nil, errMalformed // base64 decoding would skip them
+		return nil, errMalformed // base64 decoding skips them
 	}
 	t, _, err := s.parser.ParseUnverified(token, jwt.MapClaims{})
 	switch {
 	case errors.Is(err, jwt.ErrTokenUnverifiable):
 		return nil, errAlgorithm
 	case err != nil:
-		return nil, errMalformed // the library's error quotes the token
+		return nil, errMalformed // the error of the library quotes the token
 	}
 	return t, nil
 }
@@ -121,7 +121,7 @@ func (s *signedJWT) parse(token string) (*jwt.Token, error) {
 func (s *signedJWT) issuer(c jwt.MapClaims) (*issuer, error) {
 	name, _ := c["iss"].(string)
 	if name == "" {
-		return nil, problem("claim iss is missing or no text")
+		return nil, problem("claim iss is missing or not a text")
 	}
 	if i, ok := s.issuers[name]; ok {
 		return i, nil
@@ -129,7 +129,7 @@ func (s *signedJWT) issuer(c jwt.MapClaims) (*issuer, error) {
 	return nil, errIssuer
 }
 
-// identity returns the identity of verified claims.
+// identity returns the identity for verified claims.
 func (s *signedJWT) identity(i *issuer, c jwt.MapClaims, now time.Time) (Identity, error) {
 	expires, err := i.validate(c, now)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *signedJWT) identity(i *issuer, c jwt.MapClaims, now time.Time) (Identit
 	return id, nil
 }
 
-// known returns the configured identity of a principal that an issuer vouches for.
+// known returns the configured identity of a principal of an issuer.
 func (s *signedJWT) known(name string, i *issuer) Identity {
 	p := s.byName[name]
 	if p == nil {

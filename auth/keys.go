@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	maxKeyFile = 1 << 20 // bytes; a big key set has some 50 kB
+	maxKeyFile = 1 << 20 // bytes; a large key set has about 50 kB
 	minRSABits = 2048    // RFC 7518 §3.3
 )
 
-// algorithms are all that can be allowed. "none" is not among them.
+// algorithms are the supported algorithms. "none" is not one of them.
 var algorithms = []string{
 	"HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512",
 	"ES256", "ES384", "ES512", "EdDSA",
 }
 
-// key verifies signatures. Its kind decides its algorithms, so a public key never serves as an
-// HMAC secret.
+// key verifies signatures. The kind of key determines its algorithms, so a public key is never used
+// as an HMAC secret.
 type key struct {
-	kid        string // "": stands for any
+	kid        string // "": matches any kid
 	kind       string // for errors
 	algorithms []string
-	material   func() any // as golang-jwt wants it; a func, so that printing a key does not show a secret
+	material   func() any // in the form of golang-jwt; a func, so fmt does not print the secret
 }
 
-// fits reports whether a token with this header may be verified by the key.
+// fits reports whether the key may verify a token with this header.
 func (k *key) fits(algorithm, kid string) bool {
 	return slices.Contains(k.algorithms, algorithm) && (kid == "" || k.kid == "" || kid == k.kid)
 }
@@ -83,8 +83,8 @@ func newPublicKey(public any) (*key, error) {
 
 var curveAlgorithms = map[string][]string{"P-256": {"ES256"}, "P-384": {"ES384"}, "P-521": {"ES512"}}
 
-// readKeys reads a key file: PEM public keys and certificates (whose dates do not
-// matter), a JWK set, or a raw secret of which a text loses its final line break.
+// readKeys reads a key file: PEM public keys and certificates (their dates are ignored), a JWK set, or a raw
+// secret. The final line break of a text secret is removed.
 func readKeys(path string) ([]*key, error) {
 	data, err := readFile(path, maxKeyFile)
 	if err != nil {
@@ -93,8 +93,7 @@ func readKeys(path string) ([]*key, error) {
 	return parseKeys(data)
 }
 
-// readFile reads at most limit bytes. Its errors do not repeat the path: it may
-// be a secret put where a path belongs.
+// readFile reads at most limit bytes. Its errors do not contain the path, which may be a misplaced secret.
 func readFile(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -120,7 +119,7 @@ func withoutPath(err error) error {
 
 func parseKeys(data []byte) ([]*key, error) {
 	switch {
-	case bytes.Contains(bytes.ReplaceAll(data, []byte{0}, nil), []byte("-----BEGIN")): // in UTF-16 too
+	case bytes.Contains(bytes.ReplaceAll(data, []byte{0}, nil), []byte("-----BEGIN")): // also in UTF-16
 		return parsePEM(data)
 	case json.Valid(data) || bytes.Contains(data, []byte(`"kty"`)):
 		return parseJWKS(data)
@@ -134,7 +133,7 @@ func parseKeys(data []byte) ([]*key, error) {
 	return []*key{k}, nil
 }
 
-// trimLine cuts the final line break off a text; a binary secret may end so.
+// trimLine removes the final line break of a text. Binary secrets are unchanged.
 func trimLine(data []byte) []byte {
 	text := bytes.TrimRight(data, "\r\n")
 	if !utf8.Valid(text) || bytes.ContainsFunc(text, unicode.IsControl) {
@@ -156,14 +155,14 @@ func parsePEM(data []byte) (keys []*key, err error) {
 		keys = append(keys, k)
 	}
 	if keys == nil {
-		return nil, errors.New("the PEM text cannot be read: is it cut off?")
+		return nil, errors.New("the PEM text is invalid; it may be truncated")
 	}
 	return keys, nil
 }
 
 func parseBlock(b *pem.Block) (*key, error) {
 	if strings.HasSuffix(b.Type, "PRIVATE KEY") {
-		return nil, errors.New("the file holds a private key: keep that with the issuer and give the public key (openssl pkey -pubout)")
+		return nil, errors.New("the file holds a private key: use the public key instead (openssl pkey -pubout)")
 	}
 	parse, ok := pemParsers[b.Type]
 	if !ok {
@@ -190,8 +189,8 @@ func certificateKey(der []byte) (any, error) {
 	return c.PublicKey, nil
 }
 
-// isBareKey reports whether data is a public key without PEM armour. Accepted as a raw secret,
-// it would let any holder of the public key sign.
+// isBareKey reports whether data is a public key without PEM armour. If it were accepted as a raw
+// secret, any holder of the public key could sign.
 func isBareKey(data []byte) bool {
 	text := strings.TrimSpace(string(data))
 	for _, start := range []string{"ssh-", "ecdsa-sha2-", "sk-ssh-", "---- BEGIN SSH2", "<RSAKeyValue"} {

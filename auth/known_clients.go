@@ -10,84 +10,83 @@ import (
 )
 
 const (
-	seenFor = 30 * 24 * time.Hour // a client not seen for longer is new again
-	maxSeen = 100_000             // about 30 MB; beyond, the one seen longest ago is forgotten and challenged again
+	knownFor = 30 * 24 * time.Hour // after this time without a connection a client is new again
+	maxKnown = 100_000             // about 30 MB; above, the oldest client is forgotten and challenged again
 
-	// seenStep is how far the stored time of a client may lag behind its last connection. It
-	// bounds how often a frequent client is written.
-	seenStep = time.Hour
+	// storeInterval bounds the rate at which the times of one client are stored. The stored
+	// time may be older than the last connection by this much.
+	storeInterval = time.Hour
 )
 
 // Client is the hash of a principal, a scheme and a fingerprint.
 type Client [sha256.Size]byte
 
-// KnownClient is when a client that has proved itself was last seen; a zero time
-// says that it is forgotten.
+// KnownClient is a client that answered a challenge, and the time of its last connection. A zero time
+// means that the client is forgotten.
 type KnownClient struct {
 	Client Client
 	At     time.Time
 }
 
-// knownClients remembers which clients have proved their identity. Its methods may be called by
-// many goroutines. They hold the lock for one map access; changes holds it for as many as
-// are asked for.
+// knownClients is the set of clients that answered a challenge. It is safe for concurrent use. The
+// mutex is held for one map access, or by changes for as many as requested.
 type knownClients struct {
 	mu      sync.Mutex
 	limit   int
 	at      map[Client]*list.Element
-	order   list.List           // of *memory, latest first
-	changed map[Client]struct{} // since changes told of them: of those in at, and of forgotten ones that are kept elsewhere
+	order   list.List           // of *knownEntry, the latest first
+	changed map[Client]struct{} // not yet returned by changes; includes forgotten clients that are stored
 }
 
-// memory is the state of one known client.
-type memory struct {
+// knownEntry is the state of one known client.
+type knownEntry struct {
 	KnownClient
-	stored bool      // elsewhere: changes has told of it
-	keptAt time.Time // of the last Sighting that changes returned
+	stored   bool      // changes has returned it
+	storedAt time.Time // time last returned by changes
 }
 
-func newSeen(limit int) *knownClients {
+func newKnownClients(limit int) *knownClients {
 	return &knownClients{limit: limit, at: map[Client]*list.Element{}, changed: map[Client]struct{}{}}
 }
 
-// clientOf returns false without a fingerprint: such a client is never recognized.
+// clientOf returns false without a fingerprint. Such a client is never known.
 func clientOf(id Identity, fingerprint string) (Client, bool) {
 	h := sha256.New()
 	for _, s := range []string{id.Scheme, id.Principal, fingerprint} {
-		part := sha256.Sum256([]byte(s)) // fixed width: no two triples run together
+		part := sha256.Sum256([]byte(s)) // fixed width: different triples have different input
 		h.Write(part[:])
 	}
 	return Client(h.Sum(nil)), fingerprint != ""
 }
 
-// knows reports whether the client was marked in the last seenFor, and marks it.
-func (s *knownClients) knows(who Client, now time.Time) bool {
+// knows reports whether the client connected in the last knownFor, and records this connection.
+func (s *knownClients) knows(client Client, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.at[who]
-	if !ok || now.Sub(e.Value.(*memory).At) > seenFor {
+	e, ok := s.at[client]
+	if !ok || now.Sub(e.Value.(*knownEntry).At) > knownFor {
 		return false
 	}
-	s.addLocked(who, now)
+	s.addLocked(client, now)
 	return true
 }
 
-func (s *knownClients) add(who Client, now time.Time) {
+func (s *knownClients) add(client Client, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addLocked(who, now)
+	s.addLocked(client, now)
 }
 
-func (s *knownClients) addLocked(who Client, now time.Time) {
-	e, ok := s.at[who]
+func (s *knownClients) addLocked(client Client, now time.Time) {
+	e, ok := s.at[client]
 	if !ok {
-		_, kept := s.changed[who]
-		e = s.order.PushFront(&memory{KnownClient: KnownClient{Client: who}, stored: kept})
-		s.at[who] = e
+		_, stored := s.changed[client]
+		e = s.order.PushFront(&knownEntry{KnownClient: KnownClient{Client: client}, stored: stored})
+		s.at[client] = e
 	}
-	m := e.Value.(*memory)
-	if m.At = now; now.Sub(m.keptAt) >= seenStep {
-		s.changed[who] = struct{}{}
+	m := e.Value.(*knownEntry)
+	if m.At = now; now.Sub(m.storedAt) >= storeInterval {
+		s.changed[client] = struct{}{}
 	}
 	s.order.MoveToFront(e)
 	if s.order.Len() > s.limit {
@@ -96,49 +95,48 @@ func (s *knownClients) addLocked(who Client, now time.Time) {
 }
 
 func (s *knownClients) forgetLocked(e *list.Element) {
-	m := s.order.Remove(e).(*memory)
+	m := s.order.Remove(e).(*knownEntry)
 	delete(s.at, m.Client)
 	if delete(s.changed, m.Client); m.stored {
 		s.changed[m.Client] = struct{}{}
 	}
 }
 
-// restore adds the stored sightings of an earlier process. A sighting in memory is newer and
-// stays.
-func (s *knownClients) restore(kept []KnownClient) {
-	kept = slices.SortedFunc(slices.Values(kept), func(a, b KnownClient) int {
+// restore adds the stored clients of an earlier process. Clients in memory are newer and stay unchanged.
+func (s *knownClients) restore(stored []KnownClient) {
+	stored = slices.SortedFunc(slices.Values(stored), func(a, b KnownClient) int {
 		return cmp.Or(b.At.Compare(a.At), slices.Compare(a.Client[:], b.Client[:]))
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range kept {
+	for _, k := range stored {
 		if _, ok := s.at[k.Client]; ok {
 			continue
 		}
-		e := s.order.PushBack(&memory{KnownClient: k, stored: true, keptAt: k.At})
+		e := s.order.PushBack(&knownEntry{KnownClient: k, stored: true, storedAt: k.At})
 		if s.at[k.Client] = e; s.order.Len() > s.limit {
 			s.forgetLocked(e)
 		}
 	}
 }
 
-// changes returns up to limit changes that no earlier call returned. It forgets clients that
-// were not seen in the last seenFor.
+// changes returns up to limit changes that no earlier call returned. It forgets clients without a
+// connection in the last knownFor.
 func (s *knownClients) changes(now time.Time, limit int) (list []KnownClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for n := 0; n < limit && s.order.Len() > 0 && now.Sub(s.order.Back().Value.(*memory).At) > seenFor; n++ {
+	for n := 0; n < limit && s.order.Len() > 0 && now.Sub(s.order.Back().Value.(*knownEntry).At) > knownFor; n++ {
 		s.forgetLocked(s.order.Back())
 	}
-	for who := range s.changed {
+	for client := range s.changed {
 		if len(list) == limit {
 			break
 		}
-		delete(s.changed, who)
-		change := KnownClient{Client: who}
-		if e, ok := s.at[who]; ok {
-			m := e.Value.(*memory)
-			m.stored, m.keptAt, change = true, m.At, m.KnownClient
+		delete(s.changed, client)
+		change := KnownClient{Client: client}
+		if e, ok := s.at[client]; ok {
+			m := e.Value.(*knownEntry)
+			m.stored, m.storedAt, change = true, m.At, m.KnownClient
 		}
 		list = append(list, change)
 	}

@@ -8,20 +8,20 @@ import (
 )
 
 func TestSeenForgetsAfterThirtyDays(t *testing.T) {
-	s, who := newSeen(10), Client{1}
+	s, who := newKnownClients(10), Client{1}
 	want(t, "a client is new at first", s.knows(who, now), false)
 	want(t, "asking does not make it known", s.knows(who, now), false)
 	s.add(who, now)
-	want(t, "30 days later it is known, and is seen then", s.knows(who, now.Add(seenFor)), true)
-	want(t, "30 days after that it is still known", s.knows(who, now.Add(2*seenFor)), true)
-	want(t, "a second too late it is new", s.knows(who, now.Add(3*seenFor+time.Second)), false)
+	want(t, "30 days later it is known, and is seen then", s.knows(who, now.Add(knownFor)), true)
+	want(t, "30 days after that it is still known", s.knows(who, now.Add(2*knownFor)), true)
+	want(t, "a second too late it is new", s.knows(who, now.Add(3*knownFor+time.Second)), false)
 }
 
 // The model is a list of at most limit clients, latest first.
 func TestSeenIsALRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 3
-		s, at := newSeen(limit), now
+		s, at := newKnownClients(limit), now
 		var model []Client
 		touch := func(who Client) (known bool) {
 			rest := model[:0:0]
@@ -76,7 +76,7 @@ func first[A, B any](a A, _ B) A { return a }
 func TestKnownClientChangesRestoreTheSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 3
-		s, at, kept := newSeen(limit), now, map[Client]time.Time{}
+		s, at, kept := newKnownClients(limit), now, map[Client]time.Time{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			at = at.Add(time.Duration(rapid.IntRange(1, 2000).Draw(t, "minutes")) * time.Minute)
 			switch who := (Client{byte(rapid.IntRange(1, 6).Draw(t, "who"))}); rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
@@ -94,8 +94,8 @@ func TestKnownClientChangesRestoreTheSet(t *testing.T) {
 			applyChanges(kept, changes)
 		}
 		for who, e := range s.at {
-			late := e.Value.(*memory).At.Sub(kept[who])
-			want(t, "what is kept is at most so late", late >= 0 && late < seenStep, true)
+			late := e.Value.(*knownEntry).At.Sub(kept[who])
+			want(t, "what is kept is at most so late", late >= 0 && late < storeInterval, true)
 		}
 		want(t, "nobody else is kept", len(kept), len(s.at))
 		want(t, "nothing is left to be told of", len(s.changed), 0)
@@ -116,18 +116,18 @@ func restarted(kept map[Client]time.Time, limit int) *knownClients {
 	for who, at := range kept {
 		list = append(list, KnownClient{who, at})
 	}
-	s := newSeen(limit)
+	s := newKnownClients(limit)
 	s.restore(list)
 	return s
 }
 
-// Sightings beyond the bound, or older than seenFor, are withdrawn.
+// Sightings beyond the bound, or older than knownFor, are withdrawn.
 func TestKnownClientsAreBounded(t *testing.T) {
-	s := newSeen(2)
+	s := newKnownClients(2)
 	s.restore([]KnownClient{{Client{1}, now}, {Client{2}, now.Add(-time.Minute)}, {Client{3}, now.Add(-2 * time.Minute)}})
 	want(t, "the one seen longest ago is forgotten", s.changes(now, 10), []KnownClient{{Client: Client{3}}})
 	want(t, "the others are known", []bool{s.knows(Client{1}, now), s.knows(Client{2}, now), s.knows(Client{3}, now)}, []bool{true, true, false})
 	want(t, "who comes again within the hour needs no writing", len(s.changes(now.Add(time.Minute), 10)), 0)
-	want(t, "who has not come for 30 days is forgotten", len(s.changes(now.Add(seenFor+time.Second), 10)), 2)
+	want(t, "who has not come for 30 days is forgotten", len(s.changes(now.Add(knownFor+time.Second), 10)), 2)
 	want(t, "and takes no room", len(s.at)+s.order.Len(), 0)
 }

@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// noneScheme is the scheme none. A local peer is the user that the operating system reports. Any
+// noneScheme is the scheme none. A local peer is the user reported by the operating system. Any
 // other peer is anonymous, if the configuration and both sides allow it (SPEC.md §5.1).
 type noneScheme struct {
 	byName    map[string]*principal
@@ -35,14 +35,15 @@ func (*noneScheme) Verify(context.Context, Request, Proof) (Identity, error) {
 	return Identity{}, cannotChallenge(None)
 }
 
-// local is the user uid: as the auth file says, or a client, worker and approver.
+// local returns the identity of the local user uid: from the auth file, or a client, worker and
+// approver.
 func (n *noneScheme) local(uid int) (Identity, error) {
 	if uid < 0 {
 		return Identity{}, &Error{
 			Reason:  ReasonMissing,
 			Message: "the user of the local peer is unknown",
 			Final:   true,
-			Err:     errors.New("the transport vouches for a negative uid"),
+			Err:     errors.New("the transport reports a negative uid"),
 		}
 	}
 	name := uidName(uid)
@@ -52,8 +53,8 @@ func (n *noneScheme) local(uid int) (Identity, error) {
 	return newPrincipal(name, localRoles).as(None), nil
 }
 
-// newAnonymous returns a principal that no other session has, so that anonymous sessions
-// cannot see each other.
+// newAnonymous returns a new principal for each session, so anonymous sessions cannot see each
+// other.
 func newAnonymous() Identity {
 	return Identity{
 		Principal: anonymousPrefix + rand.Text(),

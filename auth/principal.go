@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Prefixes of the names that the runtime assigns: to anonymous sessions, to users that the
-// operating system vouches for, and to programs that it has started.
+// Prefixes of the names that the runtime assigns: to anonymous sessions, to local users, and to
+// programs that it has started.
 const (
 	anonymousPrefix = "anonymous:"
 	uidPrefix       = "uid:"
@@ -21,7 +21,7 @@ const (
 
 const (
 	maxName   = 256 // bytes of a principal's name
-	maxTokens = 16  // of one principal: a few are rotated; each costs an HMAC a tokenless answer
+	maxTokens = 16  // of one principal; an answer without a token costs an HMAC for each
 )
 
 var (
@@ -31,10 +31,10 @@ var (
 	localRoles  = []Role{RoleClient, RoleWorker, RoleApprover}
 )
 
-// principal is a configured principal. It is immutable once the configuration is in use, and
-// all its sessions share its slices.
+// principal is a configured principal. It is immutable once the configuration is in use. All its
+// sessions share its slices.
 type principal struct {
-	identity Identity // but for Scheme and Expires
+	identity Identity // without Scheme and Expires
 	tokens   [][sha256.Size]byte
 }
 
@@ -42,26 +42,25 @@ func newPrincipal(name string, roles []Role) *principal {
 	return &principal{identity: Identity{Principal: name, Roles: roles, Trust: Trusted}}
 }
 
-// as returns the identity of a session that proved itself by scheme.
+// as returns the identity of a session authenticated by scheme.
 func (p *principal) as(scheme string) Identity {
 	id := p.identity
 	id.Scheme = scheme
 	return id
 }
 
-// HasRole reports whether id has the role itself: no role implies another
-// (SPEC.md §5.12).
+// HasRole reports whether id has the role. No role implies another (SPEC.md §5.12).
 func HasRole(id Identity, role Role) bool { return slices.Contains(id.Roles, role) }
 
 func uidName(uid int) string { return uidPrefix + strconv.Itoa(uid) }
 
-// reserved reports whether only the runtime assigns the name: a credential cannot claim it.
+// reserved reports whether only the runtime may assign the name.
 func reserved(name string) bool {
 	return strings.HasPrefix(name, anonymousPrefix) || strings.HasPrefix(name, uidPrefix) || strings.HasPrefix(name, programPrefix)
 }
 
-// checkName returns the reason why a principal's name is not allowed, without repeating the
-// name.
+// checkName returns the reason why the name of a principal is not allowed. The error does not
+// contain the name.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -78,5 +77,5 @@ func checkName(name string) error {
 	return nil
 }
 
-// unprintable includes U+FFFD, to which decoding maps different invalid bytes.
+// unprintable includes U+FFFD, the decoded form of different invalid bytes.
 func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }

@@ -1,8 +1,7 @@
 package auth
 
-// Challenge returns the challenge that goes with a request for a fresh credential
-// of a scheme, to be given to Verify with the answer; it is empty if the
-// configuration wants none of that scheme.
+// Challenge returns the challenge for session.refresh. Verify needs it together with the answer. It is
+// empty if the configuration has no challenges for the scheme.
 func (s *Set) Challenge(scheme string) Secret {
 	if !challengeable(scheme) || s.current.Load().policy(scheme) == challengeNever {
 		return ""
@@ -10,14 +9,14 @@ func (s *Set) Challenge(scheme string) Secret {
 	return NewChallenge()
 }
 
-// CanBeReplacedBy returns nil if fresh may take the place of id in a session: it has the
-// same principal and a credential that lasts longer. The error is an *Error.
-func (id Identity) CanBeReplacedBy(fresh Identity) error {
+// CanBeReplacedBy returns nil if a session may replace id by next: the same principal with a credential
+// that expires later. The error is an *Error.
+func (id Identity) CanBeReplacedBy(next Identity) error {
 	switch {
-	case fresh.Principal != id.Principal:
-		return &Error{Reason: ReasonPrincipal, Message: "the credential is of another principal than the session"}
-	case !fresh.Expires.IsZero() && !fresh.Expires.After(id.Expires):
-		return &Error{Reason: ReasonStale, Message: "the credential lasts no longer than the one before; show a fresh one"}
+	case next.Principal != id.Principal:
+		return &Error{Reason: ReasonPrincipal, Message: "the credential belongs to another principal than the session"}
+	case !next.Expires.IsZero() && !next.Expires.After(id.Expires):
+		return &Error{Reason: ReasonStale, Message: "the credential does not expire later than the current one; send a newer one"}
 	}
 	return nil
 }

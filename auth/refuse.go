@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// wrongAnswer is the one refusal of a challenge's answer: it does not tell an
-// unknown principal from a wrong key. The detail is for the log.
+// wrongAnswer is the refusal of every wrong answer to a challenge. It does not reveal whether the
+// principal exists. The detail is for the log.
 func wrongAnswer(detail error) *Error {
 	return &Error{Reason: ReasonResponse, Message: "challenge response did not validate", Err: detail}
 }
@@ -27,18 +27,18 @@ func cannotChallenge(scheme string) *Error {
 	return &Error{Reason: ReasonUnsupported, Message: "auth scheme " + scheme + " cannot be challenged", Final: true}
 }
 
-func refuseAnonymous(why string) *Error {
-	return &Error{Reason: ReasonAnonymous, Message: why, Final: true}
+func refuseAnonymous(message string) *Error {
+	return &Error{Reason: ReasonAnonymous, Message: message, Final: true}
 }
 
 var errNoChallenge = errors.New("no challenge was sent")
 
-// maxShown bounds a word of another's that an error may repeat. The longest name
-// of ours has 13 characters, a minted token at least 26.
+// maxShown bounds a word of a peer that an error may repeat, in bytes. The longest keyword has 13
+// bytes, a generated token at least 26.
 const maxShown = 20
 
-// shown quotes a word if it resembles one of our keywords. Any other word may be a misplaced
-// credential and is not repeated.
+// shown quotes a word that resembles a keyword. Any other word may be a misplaced credential and is
+// not repeated.
 func shown(word string) string {
 	if word == "" || len(word) > maxShown {
 		return "(not shown)"

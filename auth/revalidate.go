@@ -4,11 +4,10 @@ import (
 	"strings"
 )
 
-// Revalidate judges an identity of earlier whose peer shows something else than its
-// credential, a token to resume a session with. It returns the identity as it is
-// configured now, or an *Error: the credential has expired, the principal is not
-// known any more, or its scheme is not offered to this peer. A zero r.Now is the
-// current time.
+// Revalidate checks the identity of a session whose peer presents a resume token instead of its
+// credential. It returns the identity as configured now. The error is an *Error if the credential has
+// expired, the principal is not configured any more, or the scheme is not offered to this peer. A zero
+// r.Now is the current time.
 func (s *Set) Revalidate(id Identity, r Request) (Identity, error) {
 	if id.Scheme == Program || r.Program != nil {
 		return r.revalidateProgram(&id)
@@ -18,7 +17,7 @@ func (s *Set) Revalidate(id Identity, r Request) (Identity, error) {
 		return Identity{}, err
 	}
 	if !id.Expires.IsZero() && !timed(r).Now.Before(id.Expires) {
-		return Identity{}, &Error{Reason: ReasonInvalid, Message: "the credential of the session has expired; open it with a fresh one"}
+		return Identity{}, &Error{Reason: ReasonInvalid, Message: "the credential of the session has expired; open the session with a new one"}
 	}
 	if a, ok := a.(renewer); ok {
 		return a.renew(id, r)
@@ -26,47 +25,46 @@ func (s *Set) Revalidate(id Identity, r Request) (Identity, error) {
 	return id, nil
 }
 
-// renewer is a scheme that knows its principals by name.
+// renewer is a scheme that looks up its principals by name.
 type renewer interface {
 	renew(id Identity, r Request) (Identity, error)
 }
 
-func gone(what string) *Error {
-	return &Error{Reason: ReasonUnknown, Message: what + " of the session is not known any more", Final: true}
+func gone(subject string) *Error {
+	return &Error{Reason: ReasonUnknown, Message: subject + " of the session is not known any more", Final: true}
 }
 
-// renew requires the principal to still hold the token that opened the session. Another token
-// of the same principal does not replace a revoked one.
+// renew checks that the principal still has the token that opened the session. Another token of the same
+// principal does not replace a revoked one.
 func (b *bearer) renew(id Identity, _ Request) (Identity, error) {
-	who := b.byName[id.Principal]
-	if who == nil {
+	p := b.byName[id.Principal]
+	if p == nil {
 		return Identity{}, gone("the principal")
 	}
-	for _, hash := range who.tokens {
-		if h := (holder{hash, who}).identity(); Equal(h.TokenPrint, id.TokenPrint) {
+	for _, hash := range p.tokens {
+		if h := (holder{hash, p}).identity(); Equal(h.TokenPrint, id.TokenPrint) {
 			return h, nil
 		}
 	}
 	return Identity{}, gone("the token")
 }
 
-// renew judges as identity does, but for the claims, which are not there any
-// more: the roles they gave stand as long as the issuer gives roles that way.
+// renew is identity without the claims of the token. Roles from a claim remain valid as long as the
+// issuer has the same roles claim.
 func (s *signedJWT) renew(id Identity, _ Request) (Identity, error) {
 	i := s.issuers[id.Issuer]
 	if i == nil || !strings.HasPrefix(id.Principal, i.prefix) {
 		return Identity{}, gone("the issuer")
 	}
-	fresh := s.known(id.Principal, i)
-	fresh.Expires = id.Expires
+	renewed := s.known(id.Principal, i)
+	renewed.Expires = id.Expires
 	if id.RolesClaim != "" && id.RolesClaim == i.rolesClaim {
-		fresh.Roles, fresh.RolesClaim = id.Roles, id.RolesClaim
+		renewed.Roles, renewed.RolesClaim = id.Roles, id.RolesClaim
 	}
-	return fresh, nil
+	return renewed, nil
 }
 
-// renew lets a local user resume only where the operating system says that it is
-// the same.
+// renew allows a local user to resume only if the operating system reports the same user.
 func (n *noneScheme) renew(id Identity, r Request) (Identity, error) {
 	switch {
 	case strings.HasPrefix(id.Principal, uidPrefix):

@@ -8,35 +8,33 @@ import (
 	"time"
 )
 
-// Set has the schemes on offer. Many goroutines may use it, also while it is reloaded: each step
-// of an attempt sees one configuration.
+// Set is the set of offered schemes. It is safe for concurrent use, also during Reload: each step
+// of an attempt uses one configuration.
 //
-// An attempt is Begin, and if that yields a challenge, Verify. The slices of an
-// Identity are shared: they are not to be changed.
+// An attempt is Begin and, after a challenge, Verify. The slices of an Identity are shared and must
+// not be changed.
 type Set struct {
 	current      atomic.Pointer[offer]
 	extra        []Authenticator
 	knownClients *knownClients
 }
 
-// offer is one configuration, ready for use. It does not change.
+// offer is one configuration, ready for use. It is immutable.
 type offer struct {
 	schemes map[string]Authenticator
 	names   []string
 	policy  func(scheme string) policy
 }
 
-// NewSet returns a Set of the schemes that cfg configures and of extra schemes. An extra
-// scheme replaces a built-in one of its name and survives Reload. The Set owns cfg from now
-// on.
+// NewSet returns a Set with the schemes configured by cfg and the extra schemes. An extra scheme
+// replaces a built-in scheme of the same name, also after Reload. The Set owns cfg.
 func NewSet(cfg *Config, extra ...Authenticator) *Set {
-	s := &Set{extra: slices.Clone(extra), knownClients: newSeen(maxSeen)}
+	s := &Set{extra: slices.Clone(extra), knownClients: newKnownClients(maxKnown)}
 	s.Reload(cfg)
 	return s
 }
 
-// Reload replaces the configuration. It does not touch sessions, nor forget which
-// clients were seen. cfg is the set's from now on.
+// Reload replaces the configuration. Sessions and known clients are not affected. The Set owns cfg.
 func (s *Set) Reload(cfg *Config) { s.current.Store(newOffer(cfg, s.extra)) }
 
 func newOffer(cfg *Config, extra []Authenticator) *offer {
@@ -54,7 +52,7 @@ func newOffer(cfg *Config, extra []Authenticator) *offer {
 	return o
 }
 
-// add offers a scheme; it is named if a peer from the network may use it.
+// add offers a scheme. named reports whether a remote peer may use it.
 func (o *offer) add(a Authenticator, named bool) {
 	o.schemes[a.Scheme()] = a
 	if named && !slices.Contains(o.names, a.Scheme()) {
@@ -62,37 +60,37 @@ func (o *offer) add(a Authenticator, named bool) {
 	}
 }
 
-// Schemes returns the names of the schemes that a remote peer may use, for the log.
+// Schemes returns the names of the schemes that a remote peer may use.
 func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
 
-// LoadKnownClients takes over which clients have proved themselves to an earlier process,
-// as Sightings has told of them. They need no challenge where only new ones do.
-func (s *Set) LoadKnownClients(kept []KnownClient) { s.knownClients.restore(kept) }
+// LoadKnownClients adds the known clients of an earlier process, as returned by KnownClientChanges.
+// The challenge policy "new" does not challenge them.
+func (s *Set) LoadKnownClients(stored []KnownClient) { s.knownClients.restore(stored) }
 
-// KnownClientChanges returns up to limit changes that no earlier call returned; the next process passes
-// them to Restore. A client not seen for 30 days is forgotten; above 100,000 clients the
-// oldest is. One client is returned at most once an hour.
+// KnownClientChanges returns up to limit changes that no earlier call returned. The caller stores them,
+// and the next process passes them to LoadKnownClients. A client not seen for 30 days is forgotten. Above
+// 100,000 clients the oldest is forgotten. A client is returned at most once an hour.
 func (s *Set) KnownClientChanges(now time.Time, limit int) []KnownClient {
 	return s.knownClients.changes(now, limit)
 }
 
-// Offers reports whether a peer from the network may use a scheme.
+// Offers reports whether a remote peer may use the scheme.
 func (s *Set) Offers(scheme string) bool { return slices.Contains(s.current.Load().names, scheme) }
 
-// Format names the schemes, and nothing else.
+// Format prints only the names of the schemes.
 func (s *Set) Format(f fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(f, "auth set %v", s.Schemes()) // a fmt.State keeps its own error
+	_, _ = fmt.Fprintf(f, "auth set %v", s.Schemes()) // fmt.State records the error
 }
 
-// String names the schemes, and nothing else.
+// String returns only the names of the schemes.
 func (s *Set) String() string { return fmt.Sprintf("%v", s) }
 
-// Begin starts an attempt. It returns either the identity, or a challenge to send
-// to the peer and to give to Verify with the answer, or an *Error (SPEC.md §5.1).
-// A peer that shows no token but names a principal is always challenged, so that
-// it does not learn which principals exist. A zero r.Now is the current time.
+// Begin starts an attempt. It returns the identity, or a challenge to send to the peer, or an *Error
+// (SPEC.md §5.1). Verify needs the challenge together with the answer. A peer that names a principal
+// without a token is always challenged, so it cannot find out which principals exist. A zero r.Now is the
+// current time.
 //
-// It may block on the network if a scheme does, until ctx ends.
+// Begin may block on the network until ctx ends, if a scheme does.
 func (s *Set) Begin(ctx context.Context, r Request) (id Identity, challenge Secret, err error) {
 	if id, ok := r.assigned(); ok {
 		return id, "", nil
@@ -116,9 +114,9 @@ func (s *Set) Begin(ctx context.Context, r Request) (id Identity, challenge Secr
 	return id, "", nil
 }
 
-// Verify ends a challenged attempt and returns the identity. r is the Request of Begin, except
-// for Now. The caller guarantees that the challenge is its own, younger than ChallengeTTL and
-// not used before. The error is an *Error.
+// Verify completes an attempt after a challenge and returns the identity. r is the Request of Begin,
+// except for Now. The caller guarantees that p.Challenge is the challenge from Begin, younger than
+// ChallengeTTL and not used before. The error is an *Error.
 func (s *Set) Verify(ctx context.Context, r Request, p Proof) (Identity, error) {
 	if id, ok := r.assigned(); ok {
 		return id, nil
@@ -136,7 +134,7 @@ func (s *Set) Verify(ctx context.Context, r Request, p Proof) (Identity, error) 
 	if err != nil {
 		return Identity{}, err
 	}
-	s.met(o, id, r)
+	s.recordKnown(o, id, r)
 	return id, nil
 }
 
@@ -147,7 +145,7 @@ func (o *offer) scheme(name string) (Authenticator, error) {
 	return nil, notConfigured(name)
 }
 
-// challengeable reports whether a scheme proves possession of a secret.
+// challengeable reports whether the scheme proves possession of a secret.
 func challengeable(scheme string) bool { return scheme == Bearer || scheme == SignedJWT }
 
 func timed(r Request) Request {
@@ -157,24 +155,24 @@ func timed(r Request) Request {
 	return r
 }
 
-// due reports whether a valid credential needs a challenge besides.
+// due reports whether a valid credential also needs a challenge.
 func (s *Set) due(o *offer, id Identity, r Request) bool {
 	switch o.policy(r.Scheme) {
 	case challengeAlways:
 		return true
 	case challengeNew:
-		who, ok := clientOf(id, r.Fingerprint)
-		return !ok || !s.knownClients.knows(who, r.Now)
+		client, ok := clientOf(id, r.Fingerprint)
+		return !ok || !s.knownClients.knows(client, r.Now)
 	}
 	return false
 }
 
-// met remembers a client that proved itself, if that spares it a challenge.
-func (s *Set) met(o *offer, id Identity, r Request) {
+// recordKnown adds a client that answered a challenge, if the policy makes use of that.
+func (s *Set) recordKnown(o *offer, id Identity, r Request) {
 	if o.policy(r.Scheme) != challengeNew {
 		return
 	}
-	if who, ok := clientOf(id, r.Fingerprint); ok {
-		s.knownClients.add(who, r.Now)
+	if client, ok := clientOf(id, r.Fingerprint); ok {
+		s.knownClients.add(client, r.Now)
 	}
 }

@@ -123,7 +123,7 @@ func TestNewIsNewAgainAfterThirtyDays(t *testing.T) {
 	must(t, err)
 	set.Reload(withChallenge(t, "new"))
 	begin(t, set, r) // nor does a reload make it new
-	r.Now = now.Add(seenFor + time.Second)
+	r.Now = now.Add(knownFor + time.Second)
 	challenged(t, set, r)
 }
 

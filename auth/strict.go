@@ -13,13 +13,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// reader takes one YAML value. at is the path of the value, for errors: those
-// have the line and the path, and repeat at most a misspelt name.
+// reader reads one YAML value. at is the path of the value. An error has the line and the path, and repeats
+// at most a misspelt name.
 //
-// The library's own decoding is not used: its errors quote values.
+// The decoder of the library is not used, because its errors quote values.
 type reader func(n *yaml.Node, at string) error
 
-const maxDepth = 64 // of a JSON value in the file; of its structure it is five
+const maxDepth = 64 // of a JSON value in the file
 
 func complain(n *yaml.Node, at, text string) error {
 	if at == "" {
@@ -32,8 +32,7 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 
 func isText(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" }
 
-// object reads a mapping whose keys are all known and appear once; nothing at
-// all is an empty one.
+// object reads a mapping. Each key must be known and unique. null is an empty mapping.
 func object(fields map[string]reader) reader {
 	return func(n *yaml.Node, at string) error {
 		if isNull(n) {
@@ -52,17 +51,16 @@ func object(fields map[string]reader) reader {
 	}
 }
 
-// eachPair visits a mapping in its order, and refuses a key that is not a text or
-// is there twice.
+// eachPair visits a mapping in order. It refuses keys that are not a text, and duplicate keys.
 func eachPair(n *yaml.Node, at string, visit func(key, value *yaml.Node) error) error {
 	lines := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if !isText(key) {
-			return complain(key, at, "a key has to be a text")
+			return complain(key, at, "a key must be a text")
 		}
 		if first := lines[key.Value]; first != 0 {
-			return complain(key, at, fmt.Sprintf("key %s is in line %d already: remove one", shown(key.Value), first))
+			return complain(key, at, fmt.Sprintf("key %s is also in line %d: remove one", shown(key.Value), first))
 		}
 		lines[key.Value] = key.Line
 		if err := visit(key, value); err != nil {
@@ -79,7 +77,7 @@ func join(at, key string) string {
 	return at + "." + key
 }
 
-// sequence reads a list; nothing at all is an empty one.
+// sequence reads a list. null is an empty list.
 func sequence(item reader) reader {
 	return func(n *yaml.Node, at string) error {
 		if isNull(n) {
@@ -97,13 +95,13 @@ func sequence(item reader) reader {
 	}
 }
 
-// text reads a text, which take may find wrong.
-func text(take func(string) error) reader {
+// text reads a text and passes it to set, which may refuse it.
+func text(set func(string) error) reader {
 	return func(n *yaml.Node, at string) error {
 		if !isText(n) {
 			return complain(n, at, "want a text: put it in quotes")
 		}
-		if err := take(n.Value); err != nil {
+		if err := set(n.Value); err != nil {
 			return complain(n, at, err.Error())
 		}
 		return nil
@@ -120,7 +118,7 @@ func into(dst *string) reader {
 	})
 }
 
-// count reads a whole number that is not negative.
+// count reads a whole number of at least 0.
 func count(dst *int) reader {
 	return func(n *yaml.Node, at string) error {
 		if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" {
@@ -144,13 +142,13 @@ func flag(dst *bool) reader {
 	}
 }
 
-// word reads one of the known words.
-func word[T ~string](kind string, known []T, take func(T)) reader {
+// word reads one of the known words and passes it to set.
+func word[T ~string](kind string, known []T, set func(T)) reader {
 	return func(n *yaml.Node, at string) error {
 		if !isText(n) || !slices.Contains(known, T(n.Value)) {
 			return unknown(n, at, kind, known)
 		}
-		take(T(n.Value))
+		set(T(n.Value))
 		return nil
 	}
 }
@@ -188,7 +186,7 @@ func nearest[T ~string](s string, known []T) T {
 	return best
 }
 
-// jsonObject reads a mapping as the JSON object it spells, members in their order.
+// jsonObject reads a mapping as a JSON object, with the members in order.
 func jsonObject(dst *[]byte) reader {
 	return func(n *yaml.Node, at string) error {
 		if isNull(n) {

@@ -11,37 +11,38 @@ import (
 	"github.com/arcpd/arcpd/conformance/script"
 )
 
-// Level says how binding the rule behind a check is.
+// Level is the severity of the rule behind a check.
 type Level string
 
 // The levels.
 const (
 	Must    Level = "must"    // required by the protocol, or fatal to a client that decodes strictly
 	Should  Level = "should"  // recommended by the protocol
-	Runtime Level = "runtime" // a choice the protocol leaves open, as this project made it
+	Runtime Level = "runtime" // a choice of this project where the protocol leaves one
 )
 
 // DialectRFC is the dialect that opens with session.open.
 const DialectRFC = "rfc"
 
-// Check tests one rule.
+// Check tests one rule of the protocol.
 type Check struct {
 	ID      string // group.name, unique
 	Title   string // the rule, as a sentence
-	Dialect string
-	Section string // of the specification
+	Dialect string // DialectRFC
+	Section string // section of the specification, for example "RFC §10.6"
 	Level   Level
-	Needs   []string // what the target must have; see Tool, Capability and the Need constants
-	Run     func(ctx context.Context, t *T)
+	Needs   []string // preconditions: a Need constant, "tool:NAME" or "capability:NAME"
+
+	run func(ctx context.Context, t *checkRun)
 }
 
-// Group is the part of the id before the first dot.
+// Group returns the part of ID before the first dot.
 func (c *Check) Group() string {
 	group, _, _ := strings.Cut(c.ID, ".")
 	return group
 }
 
-// Needs of checks other than tools and capabilities.
+// The values of Check.Needs other than tools and capabilities.
 const (
 	NeedWebSocket  = "websocket"       // the target is reached by a WebSocket URL
 	NeedOther      = "other-principal" // Target.OtherToken is set
@@ -50,7 +51,7 @@ const (
 	NeedFrameLimit = "frame-limit"     // Target.FrameLimit is known
 	NeedJWT        = "jwt"             // Target.JWT is set
 	NeedAckWindow  = "ack-window"      // Target.AckWindow is set
-	NeedRestart    = "restart"         // Target.Restart is set; the check is run when no other is
+	NeedRestart    = "restart"         // Target.Restart is set; the check runs alone, after all others
 )
 
 const (
@@ -58,25 +59,24 @@ const (
 	capabilityPrefix = "capability:"
 )
 
-// Tool is the need for a tool.
-func Tool(name string) string { return toolPrefix + name }
+func toolNeed(name string) string { return toolPrefix + name }
 
-// Capability is the need for a capability in session.accepted.
-func Capability(name string) string { return capabilityPrefix + name }
+func capabilityNeed(name string) string { return capabilityPrefix + name }
 
-// Groups lists the names of the groups in the order they are run and reported.
+// Groups returns the names of the groups, in the order of Checks.
 func Groups() []string { return slices.Clone(groups) }
 
-// Checks returns every check in the order of its group.
+// Checks returns every check, ordered by group.
 func Checks() []Check { return slices.Clone(registry()) }
 
-// made are the functions that make checks of a group from the catalogue of types.
-var made = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogueChecks}
+// generated are the functions that return the checks generated from the message catalogue, by
+// group.
+var generated = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogueChecks}
 
 //go:embed scripts/*.txt
 var scripts embed.FS
 
-// registry reads the scripts.
+// registry parses the scripts once and returns all checks.
 var registry = sync.OnceValue(func() []Check {
 	dir, err := fs.Sub(scripts, "scripts")
 	if err != nil {
@@ -88,7 +88,7 @@ var registry = sync.OnceValue(func() []Check {
 	}
 	var all []Check
 	for _, name := range groups {
-		if more := made[name]; more != nil {
+		if more := generated[name]; more != nil {
 			for _, c := range more() {
 				c.ID = name + "." + c.ID
 				all = append(all, c)
@@ -104,41 +104,40 @@ var registry = sync.OnceValue(func() []Check {
 	return all
 })
 
-// scripted returns the check of a header. Its steps are in the script or in inGo.
+// scripted returns the check of a script header. Its steps are in the script or in inGo.
 func scripted(s *script.Check) Check {
-	c := Check{ID: s.ID, Title: s.Title, Section: s.Section, Level: Level(s.Level), Run: inGo[s.ID]}
+	c := Check{ID: s.ID, Title: s.Title, Section: s.Section, Level: Level(s.Level), run: inGo[s.ID]}
 	for _, need := range s.Needs {
 		c.Needs = append(c.Needs, needOf(need))
 	}
 	if s.Scripted() {
-		c.Run = func(_ context.Context, t *T) { t.perform(s) }
+		c.run = func(_ context.Context, t *checkRun) { t.perform(s) }
 	}
 	return c
 }
 
-// needOf returns the need behind a word of a script: the names of tools have a dot,
-// and other words that are no Need constant are capabilities.
+// needOf returns the need behind a word of a script. A word with a dot is a tool. Any other word is
+// a Need constant or a capability.
 func needOf(word string) string {
 	switch {
 	case strings.Contains(word, "."):
-		return Tool(word)
+		return toolNeed(word)
 	case slices.Contains(needs, word):
 		return word
 	}
-	return Capability(word)
+	return capabilityNeed(word)
 }
 
-// needs are the Need constants.
 var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedRestart}
 
-// groups are the names of the groups in the order in which they are run. The checks
-// of a group are in scripts/GROUP.txt.
+// groups are the names of the groups in the order of Checks. The script of a group is
+// scripts/GROUP.txt.
 var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control", "jobs", "errors", "cancel", "checkpoints", "ordering",
 	"list", "subscribe", "resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions", "leases", "budgets",
 	"permissions", "questions", "interrupts", "approvals", "observers", "workers", "resources", "tools", "host", "exec", "mcp", "extensions",
 	"unimplemented", "catalogue", "close"}
 
-// selects reports whether the options ask for the check.
+// selects reports whether the options include the check.
 func (o *Options) selects(c *Check) bool {
 	in := func(list []string, s string) bool { return len(list) == 0 || slices.Contains(list, s) }
 	return in(o.Groups, c.Group()) && in(o.IDs, c.ID) &&

@@ -7,27 +7,27 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func takeoverRace(_ context.Context, t *T) {
+func takeoverRace(_ context.Context, t *checkRun) {
 	c := t.Open()
 	c.Drop()
 	token := c.rec.token
-	var racers []*Conn
+	var racers []*checkConn
 	for range 8 {
 		d := c.redial()
 		d.Send(arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: token})
 		racers = append(racers, d)
 	}
 	served := 0
-	for _, d := range slices.DeleteFunc(racers, (*Conn).lost) {
+	for _, d := range slices.DeleteFunc(racers, (*checkConn).superseded) {
 		if d.serves() {
 			served++
 		}
 	}
-	want(t, "one connection has the session", served, 1)
+	want(t, "exactly one connection has the session", served, 1)
 }
 
-// lost reports whether the answer to session.resume is a refusal, or none.
-func (c *Conn) lost() bool {
+// superseded reports whether session.resume was refused or the connection has ended.
+func (c *checkConn) superseded() bool {
 	f := c.tryNext()
 	if f != nil && f.Type == arcp.SessionRejected {
 		c.Drop()
@@ -35,9 +35,9 @@ func (c *Conn) lost() bool {
 	return c.gone
 }
 
-// serves reports whether the connection has its session: it answers a ping that
-// is sent after the answer to another.
-func (c *Conn) serves() bool {
+// serves reports whether the connection has the session: the server answers two pings, one after
+// the other.
+func (c *checkConn) serves() bool {
 	for range 2 {
 		c.Ping()
 		if c.tryNext() == nil {
@@ -47,8 +47,8 @@ func (c *Conn) serves() bool {
 	return true
 }
 
-// tryNext reads the next frame of a connection that may end; nil: it has ended.
-func (c *Conn) tryNext() *Frame {
+// tryNext reads the next frame; nil if the connection has ended.
+func (c *checkConn) tryNext() *received {
 	text, err := c.read()
 	if err != nil {
 		return nil

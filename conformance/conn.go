@@ -12,31 +12,30 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Conn is one connection of a check. It sends frames as they are given, and validates
-// each received frame before the check sees it.
-type Conn struct {
-	Session  arcp.SessionID              // empty until accepted
+// checkConn is one connection of a check. It validates each received frame before the check sees it.
+type checkConn struct {
+	Session  arcp.SessionID              // empty until session.accepted
 	Accepted arcp.SessionAcceptedPayload // set by Open
 
-	t             *T
-	n             int // in the transcript
+	t             *checkRun
+	n             int // number in the transcript
 	tc            transport.Conn
 	v             *validator
-	rec           *record     // of the session
-	stop          func() bool // ends the watch on the check's deadline
+	rec           *record     // state of the session
+	stop          func() bool // stops aborting tc at the end of t.ctx
 	stopKeepalive context.CancelFunc
 	gone          bool                    // closed by either side
-	catalogue     bool                    // it is told of changes of the catalogue
-	version       string                  // stamped into what is sent
-	nonce         int                     // of the last ping
-	own           map[arcp.MessageID]bool // ids used on this connection
+	catalogue     bool                    // tools.changed is passed to the check
+	version       string                  // member arcp of sent messages
+	nonce         int                     // number of the last ping
+	own           map[arcp.MessageID]bool // ids of messages sent on this connection
 }
 
-func newConn(t *T, tc transport.Conn) *Conn {
-	c := &Conn{t: t, n: len(t.conns) + 1, tc: tc, version: arcp.Version, own: map[arcp.MessageID]bool{}}
+func newConn(t *checkRun, tc transport.Conn) *checkConn {
+	c := &checkConn{t: t, n: len(t.conns) + 1, tc: tc, version: arcp.Version, own: map[arcp.MessageID]bool{}}
 	c.v = newValidator(t.tr.secrets, func(id string) bool { return t.sent[id] })
 	c.rec = c.v.rec
-	c.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // a read that waits too long ends
+	c.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // ends a blocked read
 	tc.SetReadLimit(64 << 20)
 	life, stop := context.WithCancel(t.ctx)
 	c.stopKeepalive = stop
@@ -44,15 +43,15 @@ func newConn(t *T, tc transport.Conn) *Conn {
 	return c
 }
 
-// Frame is a frame that was received.
-type Frame struct {
+// received is a received frame.
+type received struct {
 	arcp.Envelope
 	Text []byte
 
-	members map[string]arcp.Raw // of the envelope
+	members map[string]arcp.Raw // members of the envelope
 }
 
-func (f *Frame) String() string {
+func (f *received) String() string {
 	s := string(f.Type)
 	if f.EventSeq > 0 {
 		s += " " + strconv.FormatUint(f.EventSeq, 10)
@@ -63,8 +62,8 @@ func (f *Frame) String() string {
 	return s
 }
 
-// code is the payload's error code, or "".
-func (f *Frame) code() string {
+// code returns the error code and message in the payload, or "".
+func (f *received) code() string {
 	var p struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
@@ -76,7 +75,7 @@ func (f *Frame) code() string {
 }
 
 // payload decodes the payload of a frame.
-func payload[P any](t *T, f *Frame) P {
+func payload[P any](t *checkRun, f *received) P {
 	p, err := arcp.DecodePayload[P](&f.Envelope)
 	if err != nil {
 		t.Failf("%s: %v", f.Type, err)
@@ -84,20 +83,20 @@ func payload[P any](t *T, f *Frame) P {
 	return p
 }
 
-// Open sends a valid session.open with the changes of with, and expects
-// session.accepted as the next frame.
-func (c *Conn) Open(with ...func(*arcp.SessionOpenPayload)) {
+// Open sends a valid session.open after the changes, and expects session.accepted as the next
+// frame.
+func (c *checkConn) Open(changes ...func(*arcp.SessionOpenPayload)) {
 	p := c.t.openPayload()
-	for _, change := range with {
+	for _, change := range changes {
 		change(&p)
 	}
 	id := c.Send(arcp.SessionOpen, p)
-	f := c.Expect("a right session.open is accepted", arcp.SessionAccepted, id)
+	f := c.Expect("a valid session.open is accepted", arcp.SessionAccepted, id)
 	c.Accepted = payload[arcp.SessionAcceptedPayload](c.t, f)
 }
 
-// envelope returns the envelope of a new message of the session.
-func (c *Conn) envelope(typ arcp.Type, p any) arcp.Envelope {
+// envelope returns the envelope of a new message in the session.
+func (c *checkConn) envelope(typ arcp.Type, p any) arcp.Envelope {
 	env := arcp.Frame(typ, p)
 	env.ARCP, env.ID, env.Timestamp = c.version, arcp.NewMessageID(), time.Now()
 	if typ != arcp.SessionOpen && typ != arcp.SessionResume {
@@ -106,10 +105,10 @@ func (c *Conn) envelope(typ arcp.Type, p any) arcp.Envelope {
 	return env
 }
 
-// Send sends a message with the changes of with, and returns its id.
-func (c *Conn) Send(typ arcp.Type, p any, with ...func(*arcp.Envelope)) arcp.MessageID {
+// Send sends a message after the changes, and returns its id.
+func (c *checkConn) Send(typ arcp.Type, p any, changes ...func(*arcp.Envelope)) arcp.MessageID {
 	env := c.envelope(typ, p)
-	for _, change := range with {
+	for _, change := range changes {
 		change(&env)
 	}
 	c.recordSent(&env)
@@ -117,8 +116,8 @@ func (c *Conn) Send(typ arcp.Type, p any, with ...func(*arcp.Envelope)) arcp.Mes
 	return env.ID
 }
 
-// recordSent tells the validator of a sent message.
-func (c *Conn) recordSent(env *arcp.Envelope) {
+// recordSent updates the record and the validator with a message of the client.
+func (c *checkConn) recordSent(env *arcp.Envelope) {
 	if env.Type == arcp.ToolInvoke && c.rec.own[string(env.ID)] && !c.own[env.ID] {
 		c.rec.resent[env.ID] = true
 	}
@@ -136,7 +135,7 @@ func (c *Conn) recordSent(env *arcp.Envelope) {
 	case arcp.SessionOpen:
 		if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](env); err == nil {
 			c.v.version = ""
-			if spoken.MatchString(env.ARCP) { // else the version of the answer is open
+			if spoken.MatchString(env.ARCP) { // for any other version the server chooses the version
 				c.v.version = env.ARCP
 			}
 			c.recordOpen(&p)
@@ -144,19 +143,20 @@ func (c *Conn) recordSent(env *arcp.Envelope) {
 	}
 }
 
+// spoken matches the protocol versions that a server answers with the same version.
 var spoken = regexp.MustCompile(`^1(\.\d+)?$`)
 
-// recordOpen tells the validator what a session.open asks for.
-func (c *Conn) recordOpen(p *arcp.SessionOpenPayload) {
+// recordOpen updates the validator with the payload of a session.open.
+func (c *checkConn) recordOpen(p *arcp.SessionOpenPayload) {
 	switch {
 	case c.rec.session == "":
 		c.v.offered = p.Capabilities
 	case p.LastEventSeq != nil:
-		c.v.at(*p.LastEventSeq)
+		c.v.setPosition(*p.LastEventSeq)
 	}
 }
 
-func (c *Conn) write(frame []byte) {
+func (c *checkConn) write(frame []byte) {
 	c.t.tr.add(c.n, Sent, frame)
 	err := c.tc.Write(frame)
 	if err == nil {
@@ -165,14 +165,14 @@ func (c *Conn) write(frame []byte) {
 	if err != nil {
 		c.t.tr.add(c.n, Noted, []byte(err.Error()))
 	}
-	// The reason is better learned from reading, which comes next.
+	// The read that follows reports the reason.
 }
 
-// next reads the next frame other than session.ping, which it answers. Without one
-// the check fails with the rule why.
-func (c *Conn) next(why string) *Frame {
+// next reads the next frame other than session.ping, which it answers. If the connection ends, the
+// check fails with the violated rule.
+func (c *checkConn) next(rule string) *received {
 	for {
-		f := c.frame(why)
+		f := c.frame(rule)
 		if f.Type != arcp.SessionPing {
 			return f
 		}
@@ -180,13 +180,13 @@ func (c *Conn) next(why string) *Frame {
 	}
 }
 
-// frame reads the next frame. It leaves out tools.changed unless c.catalogue is set,
-// because checks that run at the same time change the catalogue.
-func (c *Conn) frame(why string) *Frame {
+// frame reads the next frame. It skips tools.changed unless c.catalogue is set, because checks that
+// run at the same time change the catalogue.
+func (c *checkConn) frame(rule string) *received {
 	for {
 		text, err := c.read()
 		if err != nil {
-			c.t.Failf("%s: %s", why, c.ending(err))
+			c.t.Failf("%s: %s", rule, c.ending(err))
 		}
 		if f := c.validate(text); c.catalogue || !f.changesTools() {
 			return f
@@ -194,7 +194,7 @@ func (c *Conn) frame(why string) *Frame {
 	}
 }
 
-func (f *Frame) changesTools() bool {
+func (f *received) changesTools() bool {
 	if f.Type != arcp.EventEmit || f.JobID != "" {
 		return false
 	}
@@ -202,11 +202,11 @@ func (f *Frame) changesTools() bool {
 	return err == nil && p.Name == "tools.changed"
 }
 
-// validate fails the check if the frame breaks a rule of the validator.
-func (c *Conn) validate(text []byte) *Frame {
+// validate fails the check if the frame violates a rule of the validator.
+func (c *checkConn) validate(text []byte) *received {
 	f, err := c.v.frame(text)
 	if err != nil {
-		c.t.Failf("the server sent a frame no strict client can take: %v", err)
+		c.t.Failf("the server sent a frame that a strict client refuses: %v", err)
 	}
 	if c.v.session != "" {
 		c.Session = c.v.session
@@ -214,7 +214,7 @@ func (c *Conn) validate(text []byte) *Frame {
 	return f
 }
 
-func (c *Conn) read() ([]byte, error) {
+func (c *checkConn) read() ([]byte, error) {
 	text, err := c.tc.Read()
 	if err != nil {
 		c.gone = true
@@ -225,31 +225,31 @@ func (c *Conn) read() ([]byte, error) {
 	return slices.Clone(text), nil
 }
 
-// ending describes how a connection ended, or that the time of the check is over.
-func (c *Conn) ending(err error) string {
+// ending describes the end of a connection or the timeout of the check.
+func (c *checkConn) ending(err error) string {
 	if c.t.ctx.Err() != nil {
-		return "nothing came before the check ran out of time"
+		return "no frame was received before the timeout of the check"
 	}
 	return err.Error()
 }
 
-// event reads the next frame that is no job.heartbeat.
-func (c *Conn) event(why string) *Frame {
+// event reads the next frame other than job.heartbeat.
+func (c *checkConn) event(rule string) *received {
 	for {
-		if f := c.next(why); f.Type != arcp.JobHeartbeat {
+		if f := c.next(rule); f.Type != arcp.JobHeartbeat {
 			return f
 		}
 	}
 }
 
-// lifeInterval is the time between two pings of the transport. Servers close
-// connections that are silent for longer.
-const lifeInterval = 500 * time.Millisecond
+// pingInterval is the time between two transport pings. Servers close connections that are silent
+// for longer.
+const pingInterval = 500 * time.Millisecond
 
-// keepalive pings the server until life ends. A check may not read session.ping for a
-// while, for example while it reads another connection.
-func (c *Conn) keepalive(life context.Context) {
-	tick := time.NewTicker(lifeInterval)
+// keepalive pings the server until life ends. Without the pings a check that does not read for a
+// while would lose its connection.
+func (c *checkConn) keepalive(life context.Context) {
+	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -258,106 +258,106 @@ func (c *Conn) keepalive(life context.Context) {
 			return
 		}
 		if c.tc.Ping() != nil {
-			return // the connection has ended: reading says why
+			return // the connection has ended: the next read reports the reason
 		}
 	}
 }
 
 // pong answers a session.ping.
-func (c *Conn) pong(f *Frame) {
+func (c *checkConn) pong(f *received) {
 	c.Send(arcp.SessionPong, arcp.SessionPongPayload{PingNonce: f.nonce(), ReceivedAt: time.Now().UTC()},
 		func(env *arcp.Envelope) { env.CorrelationID = f.ID })
 }
 
 // nonce returns the nonce of a session.ping.
-func (f *Frame) nonce() string {
-	p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&f.Envelope) // a wrong one was reported when it was read
+func (f *received) nonce() string {
+	p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&f.Envelope) // validated when received
 	return p.Nonce
 }
 
-// Expect reads the next frame. It fails the check unless the frame has the type and,
-// if corr is not empty, is correlated to it.
-func (c *Conn) Expect(why string, typ arcp.Type, corr arcp.MessageID) *Frame {
-	f := c.event(why)
-	c.match(why, f, typ, corr)
+// Expect reads the next frame. It fails the check unless the frame has the type and, if corr is not
+// empty, the correlation_id.
+func (c *checkConn) Expect(rule string, typ arcp.Type, corr arcp.MessageID) *received {
+	f := c.event(rule)
+	c.match(rule, f, typ, corr)
 	return f
 }
 
-func (c *Conn) match(why string, f *Frame, typ arcp.Type, corr arcp.MessageID) {
+func (c *checkConn) match(rule string, f *received, typ arcp.Type, corr arcp.MessageID) {
 	switch {
 	case f.Type != typ:
-		c.t.Failf("%s: got %s, want %s", why, f, typ)
+		c.t.Failf("%s: got %s, want %s", rule, f, typ)
 	case corr != "" && f.CorrelationID != corr:
-		c.t.Failf("%s: %s is correlated to %q, want %q", why, f, f.CorrelationID, corr)
+		c.t.Failf("%s: %s is correlated to %q, want %q", rule, f, f.CorrelationID, corr)
 	}
 }
 
-// Await reads until a frame of the type correlated to corr comes; an empty
-// corr stands for any. A nack of corr ends the wait.
-func (c *Conn) Await(why string, typ arcp.Type, corr arcp.MessageID) *Frame {
+// Await reads until a frame with the type and correlation_id arrives. An empty corr matches any
+// frame. A nack or final event with the correlation_id fails the check.
+func (c *checkConn) Await(rule string, typ arcp.Type, corr arcp.MessageID) *received {
 	for {
-		f := c.next(why)
+		f := c.next(rule)
 		switch {
 		case f.Type == typ && (corr == "" || f.CorrelationID == corr):
 			return f
 		case corr != "" && f.CorrelationID == corr && (f.Type == arcp.Nack || f.Type.Terminal()):
-			c.t.Failf("%s: got %s, want %s", why, f, typ)
+			c.t.Failf("%s: got %s, want %s", rule, f, typ)
 		}
 	}
 }
 
-// Answer reads until a frame correlated to id comes.
-func (c *Conn) Answer(why string, id arcp.MessageID) *Frame {
+// Answer reads until a frame with the correlation_id arrives.
+func (c *checkConn) Answer(rule string, id arcp.MessageID) *received {
 	for {
-		if f := c.next(why); f.CorrelationID == id {
+		if f := c.next(rule); f.CorrelationID == id {
 			return f
 		}
 	}
 }
 
-// ExpectNack reads the next frame, which has to be a nack of id with one of the codes.
-func (c *Conn) ExpectNack(why string, id arcp.MessageID, codes ...arcp.Code) *Frame {
-	f := c.Expect(why, arcp.Nack, id)
-	c.t.wantCode(why, f, codes...)
+// ExpectNack expects a nack with the correlation_id and one of the codes as the next frame.
+func (c *checkConn) ExpectNack(rule string, id arcp.MessageID, codes ...arcp.Code) *received {
+	f := c.Expect(rule, arcp.Nack, id)
+	c.t.wantCode(rule, f, codes...)
 	return f
 }
 
 // wantCode fails the check unless the frame has one of the codes.
-func (t *T) wantCode(why string, f *Frame, codes ...arcp.Code) {
+func (t *checkRun) wantCode(rule string, f *received, codes ...arcp.Code) {
 	if code := payload[arcp.ErrorPayload](t, f).Code; !slices.Contains(codes, code) {
-		t.Failf("%s: got %s, want %v", why, f, codes)
+		t.Failf("%s: got %s, want %v", rule, f, codes)
 	}
 }
 
 // Ping sends a ping with a new nonce.
-func (c *Conn) Ping() (id arcp.MessageID, nonce string) {
+func (c *checkConn) Ping() (id arcp.MessageID, nonce string) {
 	c.nonce++
 	nonce = fmt.Sprintf("conformance-%d-%d", c.n, c.nonce)
 	return c.Send(arcp.Ping, arcp.PingPayload{Nonce: nonce}), nonce
 }
 
 // ExpectNothing sends a ping and fails the check unless the next frame answers it.
-func (c *Conn) ExpectNothing(why string) {
+func (c *checkConn) ExpectNothing(rule string) {
 	id, nonce := c.Ping()
-	f := c.Expect(why, arcp.Pong, id)
-	want(c.t, "a pong carries the ping's nonce", payload[arcp.PongPayload](c.t, f).Nonce, nonce)
+	f := c.Expect(rule, arcp.Pong, id)
+	want(c.t, "pong has the nonce of its ping", payload[arcp.PongPayload](c.t, f).Nonce, nonce)
 }
 
-// Drop ends the connection without a close frame, as a crash or a broken network does.
-func (c *Conn) Drop() {
+// Drop ends the connection without a close frame.
+func (c *checkConn) Drop() {
 	c.gone = true
 	c.stop()
 	c.stopKeepalive()
-	_ = c.tc.Abort() // it is not needed any more
+	_ = c.tc.Abort() // the connection is not used any more
 }
 
-// checkAlive reads what is still on its way at the end of a check, and fails the check
-// unless the session answers a ping.
-func (c *Conn) checkAlive() {
+// checkAlive drains the connection at the end of a check and fails the check unless the session
+// answers a ping.
+func (c *checkConn) checkAlive() {
 	if c.gone || c.Session == "" {
 		return
 	}
 	id, nonce := c.Ping()
 	f := c.Await("the session still works at the end", arcp.Pong, id)
-	want(c.t, "a pong carries the ping's nonce", payload[arcp.PongPayload](c.t, f).Nonce, nonce)
+	want(c.t, "pong has the nonce of its ping", payload[arcp.PongPayload](c.t, f).Nonce, nonce)
 }

@@ -9,10 +9,10 @@ import (
 
 const unixScheme = "unix://"
 
-// local reports whether the server is reached over a unix socket.
+// local reports whether URL is the address of a unix socket.
 func (tg *Target) local() bool { return strings.HasPrefix(tg.URL, unixScheme) }
 
-// dialURL connects to a server over the network.
+// dialURL connects to a WebSocket URL or a unix socket.
 func dialURL(ctx context.Context, url string) (transport.Conn, error) {
 	if path, ok := strings.CutPrefix(url, unixScheme); ok {
 		return transport.DialUnix(ctx, path, transport.Limits{})

@@ -15,8 +15,8 @@ import (
 
 const fakeToken = "fake-token-0123456789abcdef"
 
-// fakeTarget is a small server in this process: enough of one for the checks
-// that show the faults of package proxy, and no more.
+// fakeTarget is a small server in this process. It passes the checks that detect the faults of
+// fakeFaults.
 func fakeTarget(t *testing.T) Target {
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
@@ -27,15 +27,15 @@ func fakeTarget(t *testing.T) Target {
 	}}
 }
 
-// fake speaks with one client. Jobs run as they are submitted, but for a long
-// demo.sleep, which runs until it is cancelled.
+// fake serves one client. Jobs run at once, except a long demo.sleep, which runs until it is
+// cancelled.
 type fake struct {
 	conn     transport.Conn
 	session  arcp.SessionID
 	version  string
 	seq      uint64
 	received map[arcp.MessageID]bool
-	early    []arcp.Envelope // before the session
+	early    []arcp.Envelope // messages received before session.open
 	running  map[arcp.JobID]*fakeJob
 	ended    map[arcp.JobID]bool
 }
@@ -52,7 +52,7 @@ func newFake(conn transport.Conn) *fake {
 }
 
 func (s *fake) serve() {
-	defer func() { _ = s.conn.Abort() }() // the client has gone
+	defer func() { _ = s.conn.Abort() }() // the client has disconnected
 	for {
 		frame, err := s.conn.Read()
 		if err != nil {
@@ -85,10 +85,10 @@ func (s *fake) handle(env *arcp.Envelope) (last bool) {
 	s.received[env.ID] = true
 	switch env.Type {
 	case arcp.Ping:
-		p, _ := arcp.DecodePayload[arcp.PingPayload](env) // checks send right ones
+		p, _ := arcp.DecodePayload[arcp.PingPayload](env) // checks send valid payloads
 		s.answer(env, arcp.Pong, arcp.PongPayload(p))
 	case arcp.SessionPing:
-		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](env) // checks send right ones
+		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](env) // checks send valid payloads
 		s.answer(env, arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()})
 	case arcp.SessionListJobs:
 		s.list(env)
@@ -108,7 +108,7 @@ func (s *fake) handle(env *arcp.Envelope) (last bool) {
 func (s *fake) send(env arcp.Envelope) {
 	env.ARCP, env.ID, env.SessionID = s.version, arcp.NewMessageID(), s.session
 	env.Timestamp = time.Now()
-	_ = s.conn.Write(env.Append(nil)) // reading tells that the client has gone
+	_ = s.conn.Write(env.Append(nil)) // the next read reports that the client has disconnected
 	_ = s.conn.Flush()
 }
 
@@ -157,7 +157,7 @@ var fakeVersions = map[string][]string{"demo.echo": {"1.0.0", "0.9.0"}, "demo.em
 	"demo.sleep": {"1.0.0"}, "demo.fail": {"1.0.0"}, "demo.stubborn": {"1.0.0"}}
 
 func (s *fake) invoke(env *arcp.Envelope) {
-	p, _ := arcp.DecodePayload[arcp.ToolInvokePayload](env) // checks send right ones
+	p, _ := arcp.DecodePayload[arcp.ToolInvokePayload](env) // checks send valid payloads
 	ref, err := arcp.ParseAgentRef(p.Tool)
 	switch versions := fakeVersions[ref.Name]; {
 	case err != nil:
@@ -231,7 +231,7 @@ func (s *fake) end(j *fakeJob, typ arcp.Type, payload any) {
 }
 
 func (s *fake) cancel(env *arcp.Envelope) {
-	p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // checks send right ones
+	p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // checks send valid payloads
 	j := s.running[arcp.JobID(p.TargetID)]
 	if j == nil {
 		reason := "not_found"

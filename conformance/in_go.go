@@ -2,8 +2,8 @@ package conformance
 
 import "context"
 
-// inGo are the checks that a script cannot say, by id.
-var inGo = map[string]func(ctx context.Context, t *T){
+// inGo are the checks that are functions instead of scripts, by id.
+var inGo = map[string]func(ctx context.Context, t *checkRun){
 	"takeover.race":   takeoverRace,
 	"catalogue.phase": cataloguePhase,
 }

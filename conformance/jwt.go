@@ -23,42 +23,43 @@ import (
 	"time"
 )
 
-// JWT is an issuer that the server knows, with a key to sign its tokens with. The
-// server should accept no other algorithm of the issuer than the key's.
+// JWT is an issuer that the server trusts and the key for signing its tokens. The server must
+// accept only the algorithm of the key from this issuer.
 type JWT struct {
 	Key      *SigningKey
-	Issuer   string
-	Audience string // the server's identity; empty: arcp
-	Subject  string // of the tokens, and the principal's name; empty: Target.Principal
+	Issuer   string // claim iss
+	Audience string // claim aud; empty: "arcp"
+	Subject  string // claim sub, the name of the principal; empty: Target.Principal
 }
 
-// SigningKey signs tokens: with HS256, RS256, ES256 or EdDSA, as its kind is.
+// SigningKey signs tokens with HS256, RS256, ES256 or EdDSA, depending on the kind of key.
 type SigningKey struct {
 	algorithm string
 	sign      func(input []byte) ([]byte, error)
-	known     []byte // what the server has: the secret, or the public key as PEM
+	known     []byte // the key of the server: the secret, or the public key as PEM
 
-	// another returns a key of the same kind.
+	// another generates a key of the same kind.
 	another func() (*SigningKey, error)
 }
 
 // minSecret is the size in bytes of the shortest secret for HS256 (RFC 7518 §3.2).
 const minSecret = 32
 
-// ParseSigningKey reads a private key in PEM (PKCS #8: RSA, P-256 or Ed25519), or
-// takes the data as a secret, without the line break that may end it.
+// ParseSigningKey parses a PEM block with a PKCS #8 private key (RSA, P-256 or Ed25519). Data
+// without a PEM block is a secret for HS256 of at least 32 bytes; line breaks at its end are
+// removed.
 func ParseSigningKey(data []byte) (*SigningKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil {
 		secret := bytes.TrimRight(data, "\r\n")
 		if len(secret) < minSecret {
-			return nil, fmt.Errorf("a secret of %d bytes is too short: HS256 needs %d", len(secret), minSecret)
+			return nil, fmt.Errorf("the secret has %d bytes, want at least %d for HS256", len(secret), minSecret)
 		}
 		return secretKey(secret), nil
 	}
 	private, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, errors.New("want a private key in PKCS #8, or a secret")
+		return nil, errors.New("the PEM block is not a private key in PKCS #8")
 	}
 	return privateKey(private)
 }
@@ -101,13 +102,13 @@ func privateKey(private any) (*SigningKey, error) {
 		another = func() (any, error) { return rsa.GenerateKey(rand.Reader, max(p.N.BitLen(), 2048)) }
 	case *ecdsa.PrivateKey:
 		if p.Curve != elliptic.P256() {
-			return nil, errors.New("want an elliptic curve key on P-256")
+			return nil, errors.New("the elliptic curve is not P-256")
 		}
 		k.algorithm, public = "ES256", p.Public()
 		k.sign = func(input []byte) ([]byte, error) { return signES256(p, input) }
 		another = func() (any, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 	default:
-		return nil, errors.New("want an RSA, P-256 or Ed25519 key")
+		return nil, errors.New("the key is neither RSA, P-256 nor Ed25519")
 	}
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -124,7 +125,7 @@ func privateKey(private any) (*SigningKey, error) {
 	return k, nil
 }
 
-// signES256 is RFC 7518 §3.4: both numbers, each in 32 bytes.
+// signES256 signs as RFC 7518 §3.4 requires: r and s with 32 bytes each.
 func signES256(p *ecdsa.PrivateKey, input []byte) ([]byte, error) {
 	hash := sha256.Sum256(input)
 	r, s, err := ecdsa.Sign(rand.Reader, p, hash[:])
@@ -134,8 +135,8 @@ func signES256(p *ecdsa.PrivateKey, input []byte) ([]byte, error) {
 	return slices.Concat(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))), nil
 }
 
-// misused signs with HS512 and what the server has of the key: a public key is no
-// secret, and a secret for HS256 is none for HS512.
+// misused returns a key that signs with HS512 and the key material of the server. A server that
+// accepts its tokens lets the token choose the algorithm.
 func (k *SigningKey) misused() *SigningKey {
 	return &SigningKey{algorithm: "HS512", sign: func(input []byte) ([]byte, error) {
 		mac := hmac.New(sha512.New, k.known)
@@ -144,16 +145,16 @@ func (k *SigningKey) misused() *SigningKey {
 	}}
 }
 
-// unsigned is the algorithm none (RFC 7518 §3.6).
+// unsigned returns the key for the algorithm none (RFC 7518 §3.6).
 func unsigned() *SigningKey {
 	return &SigningKey{algorithm: "none", sign: func([]byte) ([]byte, error) { return nil, nil }}
 }
 
-// claims of a token; a nil one is left out.
+// claims are the claims of a token. A nil value removes the claim.
 type claims map[string]any
 
-// claims are those of a good token, but for changes.
-func (t *T) claims(changes claims) claims {
+// claims returns the claims of a valid token with the changes applied.
+func (t *checkRun) claims(changes claims) claims {
 	j, now := t.target.JWT, time.Now()
 	c := claims{"iss": j.Issuer, "aud": t.target.audience(), "sub": t.target.subject(), "exp": now.Add(10 * time.Minute).Unix()}
 	maps.Copy(c, changes)
@@ -161,8 +162,8 @@ func (t *T) claims(changes claims) claims {
 	return c
 }
 
-// token signs claims. It is as secret as what the target was given.
-func (t *T) token(k *SigningKey, c claims) string {
+// token signs claims. The token becomes a secret of the transcript.
+func (t *checkRun) token(k *SigningKey, c claims) string {
 	input := segment(t, map[string]any{"alg": k.algorithm, "typ": "JWT"}) + "." + segment(t, c)
 	signature, err := k.sign([]byte(input))
 	if err != nil {
@@ -173,10 +174,10 @@ func (t *T) token(k *SigningKey, c claims) string {
 	return token
 }
 
-func segment(t *T, v map[string]any) string {
+func segment(t *checkRun, v map[string]any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		t.Failf("the check itself is wrong: %v", err)
+		t.Failf("encode the token: %v", err)
 	}
 	return base64.RawURLEncoding.EncodeToString(text)
 }
@@ -195,20 +196,20 @@ func (tg *Target) subject() string {
 	return tg.JWT.Subject
 }
 
-// problem says what the target lacks for the checks that sign tokens, or "".
+// problem returns the missing setting for the checks that sign tokens, or "".
 func (j *JWT) problem(tg *Target) string {
 	switch {
 	case j == nil || j.Key == nil:
-		return "no key of an issuer of tokens was given"
+		return "no key for signing tokens was given"
 	case j.Issuer == "":
-		return "the issuer of tokens was not given"
+		return "no issuer of tokens was given"
 	case tg.subject() == "":
-		return "the subject of tokens was not given"
+		return "no subject of tokens was given"
 	}
 	return ""
 }
 
-// proof is the response to a challenge of a client that has the token (SPEC §5.1).
+// proof returns the answer to a challenge from a client with the token (SPEC §5.1).
 func proof(token, nonce string) string {
 	key := sha256.Sum256([]byte(token))
 	mac := hmac.New(sha256.New, key[:])

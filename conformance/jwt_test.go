@@ -49,7 +49,7 @@ func TestSigningKeys(t *testing.T) {
 			t.Fatalf("%s: %v", algorithm, err)
 		}
 		parser := jwt.NewParser(jwt.WithValidMethods([]string{algorithm}), jwt.WithAudience("arcp"), jwt.WithIssuer("i"), jwt.WithSubject("alice"), jwt.WithExpirationRequired())
-		c := newT(t.Context(), &Target{Principal: "alice", JWT: &JWT{Key: key, Issuer: "i"}}, nil)
+		c := newCheckRun(t.Context(), &Target{Principal: "alice", JWT: &JWT{Key: key, Issuer: "i"}}, nil)
 		if _, err := parser.Parse(c.token(c.target.JWT.Key, c.claims(nil)), func(*jwt.Token) (any, error) { return public, nil }); err != nil {
 			t.Errorf("%s: a good token is refused: %v", algorithm, err)
 		}
@@ -83,9 +83,9 @@ func TestSigningKeyRefusals(t *testing.T) {
 
 // Tokens are as secret as the target's own.
 func TestTokensAreNotShown(t *testing.T) {
-	c := newT(t.Context(), &Target{Principal: "alice", JWT: &JWT{Key: secretKey(make([]byte, minSecret)), Issuer: "i"}}, nil)
+	c := newCheckRun(t.Context(), &Target{Principal: "alice", JWT: &JWT{Key: secretKey(make([]byte, minSecret)), Issuer: "i"}}, nil)
 	token := c.token(c.target.JWT.Key, c.claims(nil))
-	if shown := c.tr.show([]byte(`{"token":"` + token + `"}`)); strings.Contains(shown, token) {
+	if shown := c.tr.printable([]byte(`{"token":"` + token + `"}`)); strings.Contains(shown, token) {
 		t.Errorf("the transcript shows %s", shown)
 	}
 }

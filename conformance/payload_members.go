@@ -8,14 +8,14 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// member is one member of a payload struct as its tag declares it.
+// member is one member of a payload struct as declared by its tag.
 type member struct {
 	name     string
-	required bool // always written, hence always there
+	required bool // no omitempty or omitzero: always written
 	typ      reflect.Type
 }
 
-// membersOf lists the members of a struct, those of embedded structs included.
+// membersOf lists the members of a struct, including those of embedded structs.
 func membersOf(typ reflect.Type) []member {
 	var list []member
 	for f := range typ.Fields() {
@@ -33,8 +33,8 @@ func membersOf(typ reflect.Type) []member {
 	return list
 }
 
-// structOf is the struct behind pointers and slices. One that has no tags,
-// such as a time, has no members.
+// structOf returns the struct type behind pointers and slices. A struct without tags, such as
+// time.Time, has no members.
 func structOf(typ reflect.Type) (reflect.Type, bool) {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
 		typ = typ.Elem()
@@ -42,8 +42,8 @@ func structOf(typ reflect.Type) (reflect.Type, bool) {
 	return typ, typ.Kind() == reflect.Struct
 }
 
-// missingMembers lists the paths of the required members that raw, a value of
-// type typ, does not have.
+// missingMembers returns the paths of the required members that raw lacks. raw is a value of type
+// typ.
 func missingMembers(typ reflect.Type, raw arcp.Raw, path string) []string {
 	if raw.Kind() == '[' {
 		return missingInItems(typ, raw, path)
@@ -81,18 +81,17 @@ func missingInItems(typ reflect.Type, raw arcp.Raw, path string) []string {
 	return missing
 }
 
-// hasMember reports whether the object raw has a member of that name.
+// hasMember reports whether the object raw has the member name.
 func hasMember(raw arcp.Raw, name string) bool {
 	var have map[string]arcp.Raw
 	return arcp.Unmarshal(raw, &have) == nil && have[name] != nil
 }
 
-// foreign are the members whose value a tool or its caller chose: anything may
-// be inside.
+// foreign are the members whose content a tool or its caller chooses. They may contain null.
 var foreign = []string{"value", "data", "details", "attributes", "dims", "event", "arguments", "default",
 	"response_schema"}
 
-// findNull returns the path of a null inside raw that is not foreign, or "".
+// findNull returns the path of a null in raw outside of foreign members, or "".
 func findNull(raw arcp.Raw, path string) string {
 	switch raw.Kind() {
 	case 'n':

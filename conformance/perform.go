@@ -14,7 +14,7 @@ import (
 )
 
 // perform runs the steps of a script.
-func (t *T) perform(c *script.Check) {
+func (t *checkRun) perform(c *script.Check) {
 	err := c.Run(host{t})
 	if skip, ok := errors.AsType[script.Skip](err); ok {
 		t.Skipf("%s", string(skip))
@@ -24,14 +24,14 @@ func (t *T) perform(c *script.Check) {
 	}
 }
 
-// host is a target as scripts see it.
-type host struct{ t *T }
+// host implements script.Host for a target.
+type host struct{ t *checkRun }
 
-// Dial implements script.Host. The role socket can send what is no text frame.
+// Dial implements script.Host. A connection of the role socket can send binary frames.
 func (h host) Dial(role string, earlier script.Conn) (script.Conn, error) {
 	switch {
 	case earlier != nil:
-		return earlier.(*Conn).redial(), nil
+		return earlier.(*checkConn).redial(), nil
 	case role == "socket":
 		return h.t.DialSocket(), nil
 	}
@@ -70,21 +70,21 @@ func (h host) Var(name string) (script.Value, bool) {
 	return nil, false
 }
 
-// variables are what scripts know of a target.
-var variables = map[string]func(t *T) any{
-	"principal": func(t *T) any { return t.target.Principal },
-	"token":     func(t *T) any { return t.target.Token },
-	"opening":   func(t *T) any { return t.openPayload() },
-	"opening_other": func(t *T) any {
+// variables are the variables of scripts, by name.
+var variables = map[string]func(t *checkRun) any{
+	"principal": func(t *checkRun) any { return t.target.Principal },
+	"token":     func(t *checkRun) any { return t.target.Token },
+	"opening":   func(t *checkRun) any { return t.openPayload() },
+	"opening_other": func(t *checkRun) any {
 		p := t.openPayload()
 		p.Auth.Token = t.target.OtherToken
 		return p
 	},
-	"ack_window":  func(t *T) any { return t.target.AckWindow },
-	"frame_limit": func(t *T) any { return t.target.frameLimit() },
-	"has_other":   func(t *T) any { return t.target.OtherToken != "" },
-	"local":       func(t *T) any { return t.target.local() },
-	"codes": func(*T) any { // that a job can fail with, and whether they may be retried
+	"ack_window":  func(t *checkRun) any { return t.target.AckWindow },
+	"frame_limit": func(t *checkRun) any { return t.target.frameLimit() },
+	"has_other":   func(t *checkRun) any { return t.target.OtherToken != "" },
+	"local":       func(t *checkRun) any { return t.target.local() },
+	"codes": func(*checkRun) any { // error codes of jobs and whether they are retryable
 		var list []map[string]any
 		for _, info := range arcp.Codes {
 			if info.Code != arcp.CodeOK && info.Code != arcp.CodeCancelled {
@@ -93,28 +93,28 @@ var variables = map[string]func(t *T) any{
 		}
 		return list
 	},
-	"features": func(t *T) any { return t.server.accepted.Capabilities.Flags },
-	"refused_features": func(*T) any {
+	"features": func(t *checkRun) any { return t.server.accepted.Capabilities.Flags },
+	"refused_features": func(*checkRun) any {
 		flags := map[arcp.Feature]bool{}
 		for _, f := range arcp.Features {
 			flags[f] = false
 		}
 		return flags
 	},
-	"unconfigured": func(t *T) any { // known schemes of authentication
+	"unconfigured": func(t *checkRun) any { // authentication schemes that the server must refuse
 		return slices.DeleteFunc([]string{"signed_jwt", "oauth2", "mtls"}, func(scheme string) bool {
 			return slices.Contains(t.target.Schemes, scheme) || scheme == "signed_jwt" && t.target.JWT != nil
 		})
 	},
-	"audience": func(t *T) any { return t.target.audience() },
-	"issuer":   func(t *T) any { return t.target.JWT.Issuer },
-	"subject":  func(t *T) any { return t.target.subject() },
+	"audience": func(t *checkRun) any { return t.target.audience() },
+	"issuer":   func(t *checkRun) any { return t.target.JWT.Issuer },
+	"subject":  func(t *checkRun) any { return t.target.subject() },
 }
 
 func value(v any) script.Value {
 	raw, err := arcp.Marshal(v)
 	if err != nil {
-		panic(err) // v is made of texts and numbers
+		panic(err) // v contains only strings, numbers and structs
 	}
 	return raw
 }
@@ -122,17 +122,17 @@ func value(v any) script.Value {
 // Func implements script.Host.
 func (h host) Func(name string) func([]script.Value) (script.Value, error) {
 	switch name {
-	case "offers": // whether the server has a feature
+	case "offers": // reports whether the server offers a feature
 		return func(args []script.Value) (script.Value, error) {
 			return value(h.t.server.offers(arcp.Feature(text(args[0])))), nil
 		}
-	case "proof": // of having a token, for a challenge
+	case "proof": // proves possession of a token, in answer to a challenge
 		return func(args []script.Value) (script.Value, error) {
 			return value(proof(text(args[0]), text(args[1]))), nil
 		}
 	case "jwt":
 		return h.jwt
-	case "steady": // names of tools that do not come and go with other checks
+	case "steady": // drops names of tools that other checks register
 		return func(args []script.Value) (script.Value, error) {
 			var names []string
 			err := arcp.Unmarshal(args[0], &names)
@@ -144,7 +144,8 @@ func (h host) Func(name string) func([]script.Value) (script.Value, error) {
 	return nil
 }
 
-// jwt signs a valid token but for changed claims, with the kind of key.
+// jwt signs a token. args[0] are changes to the claims of a valid token. args[1], if present,
+// selects another key.
 func (h host) jwt(args []script.Value) (script.Value, error) {
 	changes := claims{}
 	if err := arcp.Unmarshal(args[0], &changes); err != nil {
@@ -162,14 +163,14 @@ func (h host) jwt(args []script.Value) (script.Value, error) {
 		}
 	}
 	if err != nil {
-		return nil, script.Skip("no other key can be made: " + err.Error())
+		return nil, script.Skip("generate another key: " + err.Error())
 	}
 	return value(h.t.token(key, h.t.claims(changes))), nil
 }
 
-// text is the content of a string; "" of what is none.
+// text returns the content of a JSON string; "" for any other value.
 func text(v script.Value) (s string) {
-	_ = arcp.Unmarshal(v, &s) // what is no string has no content
+	_ = arcp.Unmarshal(v, &s) // any other value leaves s empty
 	return s
 }
 
@@ -179,51 +180,51 @@ func (h host) Verb(name string) func(script.Conn, []script.Value) (script.Value,
 		if c == nil {
 			return nil, errors.New(name + " is a step of a connection")
 		}
-		return hostVerbs[name](c.(*Conn), args)
+		return hostVerbs[name](c.(*checkConn), args)
 	}
 }
 
-// hostVerbs are the steps of scripts that are about this suite:
+// hostVerbs are the steps that this suite adds to the script language:
 //
-//	catalogue    does not leave out tools.changed
-//	silent       sends no more pings of the transport
-//	secret TEXT  must not come back
-//	hangup       closes the connection with 1000
-//	binary       sends a binary frame, by a socket
-//	not_utf8     sends a text frame that is not UTF-8, by a socket
-var hostVerbs = map[string]func(c *Conn, args []script.Value) (script.Value, error){
-	"catalogue": func(c *Conn, _ []script.Value) (script.Value, error) { c.catalogue = true; return nil, nil },
-	"silent":    func(c *Conn, _ []script.Value) (script.Value, error) { c.stopKeepalive(); return nil, nil },
-	"hangup": func(c *Conn, _ []script.Value) (script.Value, error) {
+//	catalogue    receives tools.changed from now on
+//	silent       stops the transport pings
+//	secret TEXT  declares a text that the server must not send
+//	hangup       closes the connection with code 1000
+//	binary       sends a binary frame (role socket)
+//	not_utf8     sends a text frame that is not UTF-8 (role socket)
+var hostVerbs = map[string]func(c *checkConn, args []script.Value) (script.Value, error){
+	"catalogue": func(c *checkConn, _ []script.Value) (script.Value, error) { c.catalogue = true; return nil, nil },
+	"silent":    func(c *checkConn, _ []script.Value) (script.Value, error) { c.stopKeepalive(); return nil, nil },
+	"hangup": func(c *checkConn, _ []script.Value) (script.Value, error) {
 		c.gone = true
-		_ = c.tc.Close(transport.CloseNormal, "bye") // whether the farewell arrives does not matter
+		_ = c.tc.Close(transport.CloseNormal, "bye") // the check does not depend on the close frame
 		return nil, nil
 	},
-	"binary": func(c *Conn, _ []script.Value) (script.Value, error) {
+	"binary": func(c *checkConn, _ []script.Value) (script.Value, error) {
 		return nil, c.tc.(*socket).send(opBinary, []byte{1, 2, 3})
 	},
-	"not_utf8": func(c *Conn, _ []script.Value) (script.Value, error) {
+	"not_utf8": func(c *checkConn, _ []script.Value) (script.Value, error) {
 		return nil, c.tc.(*socket).send(opText, []byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
 	},
-	"secret": func(c *Conn, args []script.Value) (script.Value, error) {
+	"secret": func(c *checkConn, args []script.Value) (script.Value, error) {
 		c.v.secrets = append(slices.Clone(c.v.secrets), text(args[0]))
 		return nil, nil
 	},
 }
 
-// redial makes a connection for the session of c and sends nothing.
-func (c *Conn) redial() *Conn {
+// redial connects again for the session of c and sends nothing.
+func (c *checkConn) redial() *checkConn {
 	d := c.t.Dial()
 	d.rec = c.rec
 	d.v.attach(c.rec)
 	return d
 }
 
-// idOf finds the id of a frame that is no envelope.
+// idOf finds the id in a frame that is not a valid envelope.
 var idOf = regexp.MustCompile(`"id"\s*:\s*"((?:[^"\\]|\\.)*)"`)
 
 // WriteFrame implements script.Conn.
-func (c *Conn) WriteFrame(frame []byte) error {
+func (c *checkConn) WriteFrame(frame []byte) error {
 	if env, err := arcp.Decode(frame); err == nil {
 		c.recordSent(&env)
 	} else if id := idOf.FindSubmatch(frame); id != nil {
@@ -234,7 +235,7 @@ func (c *Conn) WriteFrame(frame []byte) error {
 }
 
 // ReadFrame implements script.Conn.
-func (c *Conn) ReadFrame() ([]byte, error) {
+func (c *checkConn) ReadFrame() ([]byte, error) {
 	for {
 		text, err := c.read()
 		switch {
@@ -245,7 +246,7 @@ func (c *Conn) ReadFrame() ([]byte, error) {
 		case c.t.ctx.Err() != nil:
 			return nil, errors.New(c.ending(err))
 		case errors.Is(err, io.EOF) && c.t.target.local():
-			return nil, &transport.Error{Err: err} // a unix socket has no codes
+			return nil, &transport.Error{Err: err} // a unix socket has no close codes
 		default:
 			return nil, err
 		}

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// TextOptions says how WriteText shows a report.
+// TextOptions selects the content of WriteText.
 type TextOptions struct {
-	Color   bool // with terminal colours
-	Verbose bool // also what passed, and transcripts of what failed
+	Color   bool // use ANSI colours
+	Verbose bool // also list passed checks, and the transcripts of failed checks
 }
 
-// WriteText writes a report for people: what failed and was skipped with the
-// reasons, and a line of totals for each group.
+// WriteText writes a report as text: failed and skipped checks with reasons, and a line of totals
+// for each group.
 func WriteText(w io.Writer, r *Report, opts TextOptions) error {
 	p := &textPrinter{w: w, color: opts.Color}
 	p.printf("%s %s at %s\n", orUnknown(r.Runtime.Kind), r.Runtime.Version, orUnknown(r.URL))
@@ -39,7 +39,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// groupNames lists the groups that have results.
+// groupNames returns the groups that have results.
 func (r *Report) groupNames() []string {
 	var names []string
 	for i := range r.Results {
@@ -50,8 +50,8 @@ func (r *Report) groupNames() []string {
 	return names
 }
 
-// in returns the results of one group.
-func (r *Report) in(group string) *Report {
+// ofGroup returns the results of one group.
+func (r *Report) ofGroup(group string) *Report {
 	part := &Report{}
 	for _, res := range r.Results {
 		if res.Group == group {
@@ -62,7 +62,7 @@ func (r *Report) in(group string) *Report {
 	return part
 }
 
-// textPrinter keeps the first error of its writer.
+// textPrinter writes text until the first error, which it keeps.
 type textPrinter struct {
 	w     io.Writer
 	color bool
@@ -76,7 +76,7 @@ func (p *textPrinter) printf(format string, args ...any) {
 }
 
 func (p *textPrinter) group(r *Report, name string, width int, verbose bool) {
-	part := r.in(name)
+	part := r.ofGroup(name)
 	p.printf("\n%-14s %3d passed %3d failed %3d skipped\n", name, part.Count(Passed), part.Count(Failed), part.Count(Skipped))
 	for _, res := range part.Results {
 		if res.Status == Passed && !verbose {
@@ -108,7 +108,7 @@ func (p *textPrinter) result(res *Result, width int) {
 	}
 }
 
-// WriteJSON writes a report as one JSON object.
+// WriteJSON writes a report as one indented JSON object.
 func WriteJSON(w io.Writer, r *Report) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -154,12 +154,12 @@ type junitSkipped struct {
 	Message string `xml:"message,attr"`
 }
 
-// WriteJUnit writes a report as JUnit XML: a suite for each group.
+// WriteJUnit writes a report as JUnit XML with one suite for each group.
 func WriteJUnit(w io.Writer, r *Report) error {
 	all := junitSuites{Name: "arcp conformance", Tests: len(r.Results), Failures: r.Count(Failed),
 		Skipped: r.Count(Skipped), Time: seconds(r.Duration)}
 	for _, name := range r.groupNames() {
-		all.Suites = append(all.Suites, junitGroup(r.in(name), name, r.Started))
+		all.Suites = append(all.Suites, junitGroup(r.ofGroup(name), name, r.Started))
 	}
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err

@@ -18,17 +18,16 @@ const (
 	DefaultParallel = 4
 )
 
-// Options chooses checks and says how they are run. An empty list chooses
-// everything.
+// Options selects checks and bounds their execution. An empty list selects everything.
 type Options struct {
 	Groups []string
 	IDs    []string
 	Levels []Level
 
-	Parallel int           // checks at the same time; default DefaultParallel
-	Timeout  time.Duration // of one check; default DefaultTimeout
+	Parallel int           // number of checks that run at the same time; zero or less: DefaultParallel
+	Timeout  time.Duration // limit for one check; zero or less: DefaultTimeout
 
-	// OnResult is told each result as it comes, one at a time.
+	// OnResult receives each result when its check ends. Calls do not overlap. May be nil.
 	OnResult func(Result)
 }
 
@@ -42,7 +41,7 @@ const (
 	Skipped Status = "skipped"
 )
 
-// Millis is a duration that is written as a number of milliseconds.
+// Millis is a duration that JSON shows in milliseconds.
 type Millis time.Duration
 
 // MarshalJSON writes milliseconds with three decimals.
@@ -59,12 +58,12 @@ type Result struct {
 	Section    string  `json:"section"`
 	Level      Level   `json:"level"`
 	Status     Status  `json:"status"`
-	Reason     string  `json:"reason,omitempty"` // of a failure or of being skipped
+	Reason     string  `json:"reason,omitempty"` // why the check failed or was skipped
 	Duration   Millis  `json:"duration_ms"`
-	Transcript []Entry `json:"transcript,omitempty"` // of a failure
+	Transcript []Entry `json:"transcript,omitempty"` // only for a failed check
 }
 
-// Report is the outcome of a run. Results are in the order of Checks.
+// Report is the result of a run. Results are in the order of Checks.
 type Report struct {
 	URL      string           `json:"url,omitempty"`
 	Runtime  arcp.RuntimeInfo `json:"runtime"`
@@ -73,7 +72,7 @@ type Report struct {
 	Results  []Result         `json:"results"`
 }
 
-// Count returns the number of results with the status.
+// Count returns the number of results with status s.
 func (r *Report) Count(s Status) int {
 	n := 0
 	for i := range r.Results {
@@ -84,7 +83,7 @@ func (r *Report) Count(s Status) int {
 	return n
 }
 
-// Failures returns the results of the checks that failed.
+// Failures returns the results of the failed checks.
 func (r *Report) Failures() []Result {
 	var list []Result
 	for _, res := range r.Results {
@@ -95,14 +94,14 @@ func (r *Report) Failures() []Result {
 	return list
 }
 
-// ErrNoChecks is returned by Run when the options choose nothing.
-var ErrNoChecks = errors.New("conformance: no check is chosen")
+// ErrNoChecks is returned by Run if the options select no check.
+var ErrNoChecks = errors.New("conformance: the options select no check")
 
-// Run plays the chosen checks against the target and reports what they found.
-// The error says that the run itself could not be made, never that a check
-// failed. When ctx ends, what has not run is reported as skipped.
+// Run performs the selected checks against the target. An error means that no check could run, for
+// example because the target cannot be reached. Failed checks are not an error. Checks that have
+// not started when ctx ends are reported as skipped.
 func Run(ctx context.Context, target Target, opts Options) (Report, error) {
-	checks := opts.choose()
+	checks := opts.selected()
 	report := Report{URL: target.URL, Started: time.Now()}
 	if len(checks) == 0 {
 		return report, ErrNoChecks
@@ -111,7 +110,7 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	if err != nil {
 		return report, fmt.Errorf("conformance: connect: %w", err)
 	}
-	_ = conn.Abort() // only whether there is a server was of interest
+	_ = conn.Abort() // this connection only proves that a server listens
 
 	r := &runner{target: &target, opts: &opts}
 	r.server = r.probe(ctx, checks)
@@ -121,7 +120,7 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	return report, nil
 }
 
-func (o *Options) choose() []Check {
+func (o *Options) selected() []Check {
 	var list []Check
 	for _, c := range Checks() {
 		if o.selects(&c) {
@@ -131,8 +130,7 @@ func (o *Options) choose() []Check {
 	return list
 }
 
-// runner plays checks. After the probe only its lock and what it guards
-// change.
+// runner performs checks. After the probe only mu and the data behind it change.
 type runner struct {
 	target *Target
 	opts   *Options
@@ -155,22 +153,22 @@ func (r *runner) parallel() int {
 	return r.opts.Parallel
 }
 
-// probe asks the server what it has. A server that accepts no session has
-// nothing: what needs something of it is skipped, the rest is run.
+// probe asks the server for its capabilities and tools. A server that accepts no session has none:
+// checks with needs are skipped, and the others run.
 func (r *runner) probe(ctx context.Context, checks []Check) *server {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
 	s := &server{}
-	t := newT(ctx, r.target, s)
-	t.play(func(_ context.Context, t *T) { probe(t, checks, s) })
+	t := newCheckRun(ctx, r.target, s)
+	t.execute(func(_ context.Context, t *checkRun) { probe(t, checks, s) })
 	if t.failure != "" {
-		s.err = "the server accepts no session: " + t.failure
+		s.err = "the server refuses session.open: " + t.failure
 	}
 	return s
 }
 
-// run plays the checks and returns their results in the same order. Those that
-// start the server again are played one by one when the others have been.
+// run performs the checks and returns their results in the same order. Checks that restart the
+// server run one by one after the others.
 func (r *runner) run(ctx context.Context, checks []Check) []Result {
 	results := make([]Result, len(checks))
 	var alone []int
@@ -180,7 +178,7 @@ func (r *runner) run(ctx context.Context, checks []Check) []Result {
 		workers.Go(func() {
 			for i := range next {
 				results[i] = r.runOne(ctx, &checks[i])
-				r.tell(results[i])
+				r.publish(results[i])
 			}
 		})
 	}
@@ -195,12 +193,12 @@ func (r *runner) run(ctx context.Context, checks []Check) []Result {
 	workers.Wait()
 	for _, i := range alone {
 		results[i] = r.runOne(ctx, &checks[i])
-		r.tell(results[i])
+		r.publish(results[i])
 	}
 	return results
 }
 
-func (r *runner) tell(res Result) {
+func (r *runner) publish(res Result) {
 	if r.opts.OnResult == nil {
 		return
 	}
@@ -217,8 +215,8 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
-	t := newT(ctx, r.target, r.server)
-	t.play(c.Run)
+	t := newCheckRun(ctx, r.target, r.server)
+	t.execute(c.run)
 	res.Duration = Millis(time.Since(t.tr.start))
 	switch {
 	case t.failure != "":
@@ -231,14 +229,14 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	return res
 }
 
-// skipReason says why a check cannot run, or "".
+// skipReason returns why a check cannot run, or "".
 func (r *runner) skipReason(ctx context.Context, c *Check) string {
 	if ctx.Err() != nil {
-		return "the run was ended"
+		return "the run was cancelled"
 	}
 	for _, need := range c.Needs {
-		if why := r.server.missing(r.target, need); why != "" {
-			return why
+		if reason := r.server.missing(r.target, need); reason != "" {
+			return reason
 		}
 	}
 	return ""

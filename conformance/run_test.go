@@ -20,9 +20,9 @@ func TestCatalogueOfChecks(t *testing.T) {
 	for _, c := range Checks() {
 		switch {
 		case seen[c.ID] || !name.MatchString(c.ID):
-			t.Errorf("id %q is taken or malformed", c.ID)
-		case c.Title == "" || c.Section == "" || c.Dialect == "" || c.Run == nil:
-			t.Errorf("%s: a check has a title, a section, a dialect and a story", c.ID)
+			t.Errorf("id %q is duplicate or malformed", c.ID)
+		case c.Title == "" || c.Section == "" || c.Dialect == "" || c.run == nil:
+			t.Errorf("%s: a check has a title, a section, a dialect and a function", c.ID)
 		case !slices.Contains([]Level{Must, Should, Runtime}, c.Level):
 			t.Errorf("%s: level %q", c.ID, c.Level)
 		case !slices.Contains(Groups(), c.Group()):
@@ -37,40 +37,40 @@ func TestCatalogueOfChecks(t *testing.T) {
 	}
 }
 
-// play runs checks of the test's own against the fake server.
-func play(t *testing.T, target Target, checks ...Check) []Result {
+// runChecks runs checks of a test against the fake server.
+func runChecks(t *testing.T, target Target, checks ...Check) []Result {
 	t.Helper()
 	r := &runner{target: &target, opts: &Options{Timeout: time.Minute}}
 	r.server = r.probe(t.Context(), checks)
 	return r.run(t.Context(), checks)
 }
 
-func story(id string, run func(t *T), needs ...string) Check {
-	return Check{ID: id, Needs: needs, Run: func(_ context.Context, t *T) { run(t) }}
+func testCheck(id string, run func(t *checkRun), needs ...string) Check {
+	return Check{ID: id, Needs: needs, run: func(_ context.Context, t *checkRun) { run(t) }}
 }
 
 func TestOutcomes(t *testing.T) {
-	results := play(t, fakeTarget(t),
-		story("x.passes", func(t *T) { t.Open().ExpectNothing("all is quiet") }),
-		story("x.fails", func(t *T) {
-			t.Open().ExpectNothing("all is quiet")
-			t.Failf("the server says %q", fakeToken)
+	results := runChecks(t, fakeTarget(t),
+		testCheck("x.passes", func(t *checkRun) { t.Open().ExpectNothing("the session works") }),
+		testCheck("x.fails", func(t *checkRun) {
+			t.Open().ExpectNothing("the session works")
+			t.Failf("the server sent %q", fakeToken)
 		}),
-		story("x.skips", func(t *T) { t.Skipf("the moon is full") }),
-		story("x.panics", func(t *T) { panic("oops") }),
-		story("x.needs", func(t *T) { t.Failf("it ran") }, Tool("demo.nothing")),
-		story("x.needs-more", func(t *T) { t.Failf("it ran") }, Tool("demo.echo"), Capability("streaming")),
-		story("x.needs-other", func(t *T) { t.Failf("it ran") }, NeedOther),
-		story("x.needs-socket", func(t *T) { t.Failf("it ran") }, NeedWebSocket),
-		story("x.needs-limit", func(t *T) { t.Failf("it ran") }, NeedFrameLimit),
-		story("x.needs-restart", func(t *T) { t.Failf("it ran") }, NeedRestart),
-		story("x.has", func(t *T) {}, Tool("demo.echo")),
-		story("x.unexpected", func(t *T) {
+		testCheck("x.skips", func(t *checkRun) { t.Skipf("the precondition is missing") }),
+		testCheck("x.panics", func(t *checkRun) { panic("oops") }),
+		testCheck("x.needs", func(t *checkRun) { t.Failf("it ran") }, toolNeed("demo.nothing")),
+		testCheck("x.needs-more", func(t *checkRun) { t.Failf("it ran") }, toolNeed("demo.echo"), capabilityNeed("streaming")),
+		testCheck("x.needs-other", func(t *checkRun) { t.Failf("it ran") }, NeedOther),
+		testCheck("x.needs-socket", func(t *checkRun) { t.Failf("it ran") }, NeedWebSocket),
+		testCheck("x.needs-limit", func(t *checkRun) { t.Failf("it ran") }, NeedFrameLimit),
+		testCheck("x.needs-restart", func(t *checkRun) { t.Failf("it ran") }, NeedRestart),
+		testCheck("x.has", func(t *checkRun) {}, toolNeed("demo.echo")),
+		testCheck("x.unexpected", func(t *checkRun) {
 			c := t.Open()
 			c.Ping()
 			c.Expect("a ping is answered by silence", arcp.Ack, "")
 		}),
-		story("x.waits", func(t *T) {
+		testCheck("x.waits", func(t *checkRun) {
 			ctx, cancel := context.WithCancel(t.ctx)
 			defer cancel()
 			t.ctx = ctx
@@ -83,11 +83,11 @@ func TestOutcomes(t *testing.T) {
 		status Status
 		reason string
 	}{
-		{Passed, ""}, {Failed, `the server says "[redacted]"`}, {Skipped, "the moon is full"}, {Failed, "the check itself panicked: oops"},
+		{Passed, ""}, {Failed, `the server sent "[redacted]"`}, {Skipped, "the precondition is missing"}, {Failed, "the check itself panicked: oops"},
 		{Skipped, "the server has no tool demo.nothing"}, {Skipped, "capability streaming is not offered"},
 		{Skipped, "no token of another principal was given"}, {Skipped, "the target has no WebSocket URL"},
-		{Skipped, "the server's frame limit is not known"}, {Skipped, "the server cannot be started again"}, {Passed, ""},
-		{Failed, "a ping is answered by silence: got pong, want ack"}, {Failed, "something comes: nothing came before the check ran out of time"},
+		{Skipped, "the frame limit of the server is unknown"}, {Skipped, "the server cannot be restarted by the checks"}, {Passed, ""},
+		{Failed, "a ping is answered by silence: got pong, want ack"}, {Failed, "something comes: no frame was received before the timeout of the check"},
 	} {
 		got := results[i]
 		if got.Status != want.status || !strings.HasPrefix(got.Reason, want.reason) {
@@ -99,31 +99,31 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// Checks that start the server again are played when no other is, and their
-// connections are gone then.
+// Checks that restart the server run alone, and their connections end with the
+// restart.
 func TestRestartsAreAlone(t *testing.T) {
 	target := fakeTarget(t)
-	playing, restarts := atomic.Int32{}, 0
+	running, restarts := atomic.Int32{}, 0
 	target.Restart = func(context.Context) error {
 		if restarts++; restarts == 3 {
 			return errors.New("it is broken")
 		}
 		return nil
 	}
-	other := func(t *T) {
-		playing.Add(1)
-		defer playing.Add(-1)
-		t.Open().ExpectNothing("all is quiet")
+	other := func(t *checkRun) {
+		running.Add(1)
+		defer running.Add(-1)
+		t.Open().ExpectNothing("the session works")
 	}
-	restart := func(t *T) {
-		t.Want("no other is played", playing.Add(1) == 1, "there are %d", playing.Load())
-		defer playing.Add(-1)
+	restart := func(t *checkRun) {
+		t.Want("no other check runs", running.Add(1) == 1, "there are %d", running.Load())
+		defer running.Add(-1)
 		c := t.Open()
 		t.Restart(t.ctx)
 		t.Want("the connection is gone", c.gone, "it is there")
 	}
-	results := play(t, target, story("x.a", restart, NeedRestart), story("x.b", other), story("x.c", restart, NeedRestart), story("x.d", other),
-		story("x.e", restart, NeedRestart))
+	results := runChecks(t, target, testCheck("x.a", restart, NeedRestart), testCheck("x.b", other), testCheck("x.c", restart, NeedRestart), testCheck("x.d", other),
+		testCheck("x.e", restart, NeedRestart))
 	for i, want := range []Status{Passed, Passed, Passed, Passed, Failed} {
 		if got := results[i]; got.Status != want {
 			t.Errorf("%s: %s %q, want %s", got.ID, got.Status, got.Reason, want)
@@ -132,9 +132,9 @@ func TestRestartsAreAlone(t *testing.T) {
 }
 
 func TestTranscriptShowsNoSecrets(t *testing.T) {
-	res := play(t, fakeTarget(t), story("x.fails", func(t *T) {
+	res := runChecks(t, fakeTarget(t), testCheck("x.fails", func(t *checkRun) {
 		t.Open()
-		t.Failf("as planned")
+		t.Failf("always")
 	}))[0]
 	dirs := map[Direction]int{}
 	for _, e := range res.Transcript {
@@ -161,44 +161,44 @@ func TestServerThatRefusesEveryClient(t *testing.T) {
 	if got := report.Results[0]; got.Status != Failed {
 		t.Errorf("%s is %s: the check of the handshake itself runs", got.ID, got.Status)
 	}
-	if got := report.Results[1]; got.Status != Skipped || !strings.Contains(got.Reason, "accepts no session") {
+	if got := report.Results[1]; got.Status != Skipped || !strings.Contains(got.Reason, "refuses session.open") {
 		t.Errorf("%s is %s %q: what needs a tool is skipped", got.ID, got.Status, got.Reason)
 	}
 }
 
 func TestRun(t *testing.T) {
-	var told []string
+	var reported []string
 	inside := 0
 	report, err := Run(t.Context(), fakeTarget(t), Options{Groups: []string{"control"}, Levels: []Level{Must}, Parallel: 8,
 		OnResult: func(r Result) {
 			if inside++; inside != 1 {
 				t.Error("OnResult is called one at a time")
 			}
-			told = append(told, r.ID)
+			reported = append(reported, r.ID)
 			inside--
 		}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != len(report.Results) || len(told) == 0 {
-		t.Errorf("told of %d results, the report has %d", len(told), len(report.Results))
+	if len(reported) != len(report.Results) || len(reported) == 0 {
+		t.Errorf("OnResult received %d results, the report has %d", len(reported), len(report.Results))
 	}
 	if report.Runtime.Kind != "fake" {
-		t.Errorf("the report is about %q, want the server's own name", report.Runtime.Kind)
+		t.Errorf("Runtime.Kind = %q, want that of the server", report.Runtime.Kind)
 	}
 	for _, r := range report.Results {
 		if r.Group != "control" || r.Level != Must {
-			t.Errorf("%s of level %s was not chosen", r.ID, r.Level)
+			t.Errorf("%s of level %s was not selected", r.ID, r.Level)
 		}
 	}
-	if n := report.Count(Passed) + report.Count(Failed) + report.Count(Skipped); n != len(told) || len(report.Failures()) != report.Count(Failed) {
-		t.Errorf("the counts add up to %d, want %d", n, len(told))
+	if n := report.Count(Passed) + report.Count(Failed) + report.Count(Skipped); n != len(reported) || len(report.Failures()) != report.Count(Failed) {
+		t.Errorf("the counts add up to %d, want %d", n, len(reported))
 	}
 }
 
 func TestRunErrors(t *testing.T) {
 	if _, err := Run(t.Context(), fakeTarget(t), Options{Groups: []string{"nothing"}}); !errors.Is(err, ErrNoChecks) {
-		t.Errorf("no check chosen: error is %v", err)
+		t.Errorf("no selected check: error is %v", err)
 	}
 	broken := errors.New("no route")
 	_, err := Run(t.Context(), Target{Dial: func(context.Context) (transport.Conn, error) { return nil, broken }}, Options{})
@@ -214,7 +214,7 @@ func TestRunEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results[1:] {
-		if r.Status != Skipped || r.Reason != "the run was ended" {
+		if r.Status != Skipped || r.Reason != "the run was cancelled" {
 			t.Errorf("%s is %s %q after the end of the run", r.ID, r.Status, r.Reason)
 		}
 	}

@@ -12,37 +12,35 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// soundTimeout bounds a check without a fault, which should pass however slow the
-// target is.
+// soundTimeout bounds a check without a fault. Such a check should pass on a slow server too.
 const soundTimeout = time.Minute
 
-// muteTimeout bounds a check behind a fault that shows itself by nothing
-// coming.
-const muteTimeout = 2 * time.Second
+// silentTimeout bounds a check behind a silent fault.
+const silentTimeout = 2 * time.Second
 
-// SelfTest shows that checks can fail: for every fault of package proxy it
-// puts the fault between the checks and the target and wants at least one
-// check to fail that passes without it. The error names every fault that went
-// unnoticed or could not be tried. The target itself should pass.
+// SelfTest proves that the checks can fail. For each fault of package proxy it puts the fault
+// between the checks and the target. At least one of the fault's checks must then fail that passes
+// without the fault. The error names every fault that no check detected or that could not be
+// tested. The target itself should pass all checks.
 func SelfTest(ctx context.Context, target Target) error {
 	return selfTest(ctx, target, proxy.Faults())
 }
 
 func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 	r := &runner{target: &target, opts: &Options{Timeout: soundTimeout}}
-	checks := shownBy(faults)
+	checks := detecting(faults)
 	r.server = r.probe(ctx, checks)
 	if r.server.err != "" {
 		return errors.New("conformance: " + r.server.err)
 	}
-	sound := passedChecks(checks, r.run(ctx, checks))
+	passing := passedChecks(checks, r.run(ctx, checks))
 	errs := make([]error, len(faults))
 	var trials sync.WaitGroup
 	slots := make(chan struct{}, parallelTrials)
 	for i, f := range faults {
 		slots <- struct{}{}
 		trials.Go(func() {
-			errs[i] = r.trial(ctx, f, sound)
+			errs[i] = r.trial(ctx, f, passing)
 			<-slots
 		})
 	}
@@ -50,15 +48,15 @@ func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 	return errors.Join(errs...)
 }
 
-// parallelTrials is how many faults are tried at the same time: most of the time
-// of those that are noticed by nothing coming is waiting.
+// parallelTrials is the number of faults tested at the same time. Most of the time is waiting for
+// the timeouts of silent faults.
 const parallelTrials = 8
 
-// shownBy returns the checks that show any of the faults.
-func shownBy(faults []proxy.Fault) []Check {
+// detecting returns the checks that detect any of the faults.
+func detecting(faults []proxy.Fault) []Check {
 	var ids []string
 	for _, f := range faults {
-		ids = append(ids, f.Shows...)
+		ids = append(ids, f.Checks...)
 	}
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !slices.Contains(ids, c.ID) })
 }
@@ -74,22 +72,22 @@ func passedChecks(checks []Check, results []Result) []Check {
 	return list
 }
 
-// trial puts one fault before the target. It asks nothing of the server behind
-// it again: the fault would be in the answers.
-func (r *runner) trial(ctx context.Context, f proxy.Fault, sound []Check) error {
+// trial tests one fault. It does not probe the server again, because the fault would change the
+// answers.
+func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) error {
 	var checks []Check
-	for _, c := range sound {
-		if slices.Contains(f.Shows, c.ID) {
+	for _, c := range passing {
+		if slices.Contains(f.Checks, c.ID) {
 			checks = append(checks, c)
 		}
 	}
 	if len(checks) == 0 {
-		return fmt.Errorf("fault %q cannot be tried: none of %v passes without it", f.Name, f.Shows)
+		return fmt.Errorf("fault %q cannot be tested: none of %v passes without the fault", f.Defect, f.Checks)
 	}
 	opts := *r.opts
 	opts.Timeout = DefaultTimeout
-	if f.Mute {
-		opts.Timeout = muteTimeout
+	if f.Silent {
+		opts.Timeout = silentTimeout
 	}
 	for i := range checks {
 		faulty := &runner{target: r.target.behind(f.Begin()), opts: &opts, server: r.server}
@@ -97,10 +95,10 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, sound []Check) error 
 			return nil
 		}
 	}
-	return fmt.Errorf("fault %q (%s) goes unnoticed by %v", f.Name, f.Says, f.Shows)
+	return fmt.Errorf("none of %v detects the fault %q", f.Checks, f.Defect)
 }
 
-// behind is the target with something put into its connections.
+// behind returns the target with wrap applied to each connection.
 func (tg *Target) behind(wrap func(transport.Conn) transport.Conn) *Target {
 	other := *tg
 	other.Dial = func(ctx context.Context) (transport.Conn, error) {

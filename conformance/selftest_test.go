@@ -16,43 +16,42 @@ func TestChecksCanFail(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs all conformance checks: left out with -short")
 	}
-	if err := selfTest(t.Context(), fakeTarget(t), fakeable()); err != nil {
+	if err := selfTest(t.Context(), fakeTarget(t), fakeFaults()); err != nil {
 		t.Error(err)
 	}
 }
 
-// durable are the groups of checks about what outlives a connection, about what
-// jobs may do and whom they ask, and about challenges and JWTs. The fake has nothing of
-// the kind: these faults are tried before the runtime itself, in the tests of the module's root.
+// durable are the groups of checks that the fake server cannot pass. internal/e2e tests their
+// faults with the runtime.
 var durable = []string{"resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions",
 	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "observers", "workers", "exec", "mcp", "auth", "jwt"}
 
-// fakeable are the faults that some check shows which the fake passes.
-func fakeable() []proxy.Fault {
+// fakeFaults are the faults that a check detects with the fake server.
+func fakeFaults() []proxy.Fault {
 	return slices.DeleteFunc(proxy.Faults(), func(f proxy.Fault) bool {
-		return slices.ContainsFunc(durable, func(group string) bool { return strings.HasPrefix(f.Shows[0], group+".") })
+		return slices.ContainsFunc(durable, func(group string) bool { return strings.HasPrefix(f.Checks[0], group+".") })
 	})
 }
 
 func TestFaultsNameChecks(t *testing.T) {
-	known, names := map[string]bool{}, map[string]bool{}
+	known, defects := map[string]bool{}, map[string]bool{}
 	for _, c := range Checks() {
 		known[c.ID] = true
 	}
 	for _, f := range proxy.Faults() {
-		if f.Says == "" || len(f.Shows) == 0 || names[f.Name] {
-			t.Errorf("fault %q needs a name of its own, what it says, and checks", f.Name)
+		if f.Defect == "" || len(f.Checks) == 0 || defects[f.Defect] {
+			t.Errorf("fault %q needs a unique defect and at least one check", f.Defect)
 		}
-		names[f.Name] = true
-		for _, id := range f.Shows {
+		defects[f.Defect] = true
+		for _, id := range f.Checks {
 			if !known[id] {
-				t.Errorf("fault %q is shown by %q, which is no check", f.Name, id)
+				t.Errorf("fault %q names the unknown check %q", f.Defect, id)
 			}
 		}
 	}
 }
 
-// TestChecksSurviveTheServer: whatever a server does, a check fails in words.
+// A check of a broken server fails with a reason and does not panic.
 func TestChecksSurviveTheServer(t *testing.T) {
 	for name, target := range map[string]Target{"small": fakeTarget(t), "parrot": parrotTarget(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +67,7 @@ func TestChecksSurviveTheServer(t *testing.T) {
 	}
 }
 
-// knowsAll has every tool the checks need.
+// knowsAll returns a server with every tool that the checks need.
 func knowsAll() *server {
 	s := &server{tools: map[string]bool{}}
 	for _, c := range Checks() {
@@ -81,14 +80,14 @@ func knowsAll() *server {
 	return s
 }
 
-// parrotTarget sends every frame back as it came.
+// parrotTarget is a server that sends each frame back unchanged.
 func parrotTarget(t *testing.T) Target {
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
 	return Target{Token: fakeToken, Dial: func(context.Context) (transport.Conn, error) {
 		near, far := transport.Pipe(transport.Limits{})
 		serving.Go(func() {
-			defer func() { _ = far.Abort() }() // the client has gone
+			defer func() { _ = far.Abort() }() // the client has disconnected
 			for {
 				frame, err := far.Read()
 				if err != nil || far.Write(frame) != nil || far.Flush() != nil {

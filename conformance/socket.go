@@ -18,10 +18,9 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// socket is a WebSocket client that does what no library lets one do: binary
-// frames, text that is not UTF-8, frames over the limit. It understands just
-// enough to read what the server says to that. It implements transport.Conn,
-// so that a check can open a session on it like on any other connection.
+// socket is a WebSocket client that can send binary frames, invalid UTF-8 and frames above the size
+// limit. It implements transport.Conn, so a check can open a session on it. Received messages are
+// bounded by SetReadLimit.
 type socket struct {
 	conn  net.Conn
 	in    *bufio.Reader
@@ -40,7 +39,7 @@ const (
 	opPong   = 0xA
 )
 
-// dialSocket connects and upgrades (RFC 6455 §4.1).
+// dialSocket connects and performs the WebSocket handshake (RFC 6455 §4.1).
 func dialSocket(ctx context.Context, rawURL string) (*socket, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -51,11 +50,11 @@ func dialSocket(ctx context.Context, rawURL string) (*socket, error) {
 		return nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline) // a connection without deadlines is bounded by the check anyway
+		_ = conn.SetDeadline(deadline) // the timeout of the check bounds the connection too
 	}
 	s := &socket{conn: conn, in: bufio.NewReader(conn), out: bufio.NewWriter(conn)}
 	if err := s.upgrade(u); err != nil {
-		_ = conn.Close() // the upgrade's error says more
+		_ = conn.Close() // the error of the upgrade is more useful
 		return nil, err
 	}
 	return s, nil
@@ -126,7 +125,7 @@ func (s *socket) send(opcode byte, body []byte) error {
 	return s.out.Flush()
 }
 
-// receive reads one frame. A server's frames are not masked.
+// receive reads one frame. Frames of a server are not masked.
 func (s *socket) receive() (opcode byte, fin bool, body []byte, err error) {
 	var head [2]byte
 	if _, err = io.ReadFull(s.in, head[:]); err != nil {
@@ -168,7 +167,7 @@ func (s *socket) Read() ([]byte, error) {
 		case opcode == opClose:
 			return nil, closeError(body)
 		case opcode == opPing:
-			_ = s.send(opPong, body) // reading tells why it cannot be sent
+			_ = s.send(opPong, body) // the next read reports the reason
 		case opcode == opPong:
 		default:
 			message = append(message, body...)
@@ -189,7 +188,7 @@ func closeError(body []byte) error {
 // Write implements transport.Conn.
 func (s *socket) Write(frame []byte) error { return s.send(opText, frame) }
 
-// Flush implements transport.Conn; Write has sent everything.
+// Flush implements transport.Conn. Write has no buffer.
 func (s *socket) Flush() error { return nil }
 
 // Close implements transport.Conn.
@@ -207,7 +206,7 @@ func (s *socket) SetReadLimit(n int64) { s.limit = n }
 // Ping implements transport.Conn.
 func (s *socket) Ping() error { return s.send(opPing, nil) }
 
-// LastSeen implements transport.Conn; it is not kept.
+// LastSeen implements transport.Conn. It always returns the zero time.
 func (s *socket) LastSeen() time.Time { return time.Time{} }
 
 // Info implements transport.Conn.

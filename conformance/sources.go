@@ -12,16 +12,17 @@ import (
 //go:embed sources.yaml
 var sources string
 
-// Prefixes of the tools of that configuration, and of those that checks bring.
+// Prefixes of tool names: of the configuration, and of tools that checks register.
 const (
 	mcpTools    = "check.mcp."
 	checkTools  = "check."
 	workerTools = "conformance."
-	howToGetOne = ": `arcp conformance sources` prints the configuration that has it"
+	sourcesHint = ": start the server with the configuration that `arcp conformance sources` prints"
 )
 
-// WriteSources writes what a runtime that reads arcp.yaml needs for the groups exec
-// and mcp. program is the path of arcp there: the MCP server is one of its commands.
+// WriteSources writes a configuration in the format of arcp.yaml with the tools that the groups
+// exec and mcp call. program is the path of the arcp binary on the server: the configuration starts
+// `program conformance mcp`.
 func WriteSources(w io.Writer, program string) error {
 	_, err := io.WriteString(w, strings.ReplaceAll(sources, "PROGRAM", strconv.Quote(program)))
 	return err

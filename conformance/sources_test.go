@@ -19,7 +19,7 @@ func TestSourcesHaveWhatChecksNeed(t *testing.T) {
 	commands := 0
 	for _, c := range Checks() {
 		for _, need := range c.Needs {
-			name, ok := strings.CutPrefix(need, Tool(execTools))
+			name, ok := strings.CutPrefix(need, toolNeed(execTools))
 			if !ok {
 				continue
 			}
@@ -33,7 +33,7 @@ func TestSourcesHaveWhatChecksNeed(t *testing.T) {
 		t.Error("no check needs a command")
 	}
 	s := &server{tools: map[string]bool{}}
-	if why := s.missing(&Target{}, Tool(execTools+"echo")); !strings.Contains(why, "arcp conformance sources") {
+	if why := s.missing(&Target{}, toolNeed(execTools+"echo")); !strings.Contains(why, "arcp conformance sources") {
 		t.Errorf("a check is skipped because %q, which does not say what to do", why)
 	}
 }

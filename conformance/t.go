@@ -11,27 +11,27 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// T runs one check. It belongs to the goroutine of the check. A method that finds the
-// server at fault ends that goroutine.
-type T struct {
+// checkRun is one run of a check. It belongs to the goroutine of the check. A method that finds a
+// violation ends that goroutine.
+type checkRun struct {
 	ctx    context.Context
 	target *Target
 	server *server
 	tr     *transcript
-	conns  []*Conn
-	sent   map[string]bool // ids used on any connection
+	conns  []*checkConn
+	sent   map[string]bool // ids of messages sent on any connection
 
 	failure string
 	skip    string
 }
 
-func newT(ctx context.Context, target *Target, s *server) *T {
-	return &T{ctx: ctx, target: target, server: s, tr: newTranscript(target.secrets()), sent: map[string]bool{}}
+func newCheckRun(ctx context.Context, target *Target, s *server) *checkRun {
+	return &checkRun{ctx: ctx, target: target, server: s, tr: newTranscript(target.secrets()), sent: map[string]bool{}}
 }
 
-// play runs fn on a goroutine of its own, as Failf and Skipf end it, and cleans
-// up. A check that passed also has to leave its sessions working.
-func (t *T) play(fn func(ctx context.Context, t *T)) {
+// execute runs fn on a new goroutine, because Failf and Skipf end their goroutine, and then drops
+// all connections. At the end of a passed check each session must still answer a ping.
+func (t *checkRun) execute(fn func(ctx context.Context, t *checkRun)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -45,8 +45,8 @@ func (t *T) play(fn func(ctx context.Context, t *T)) {
 	<-done
 }
 
-// recover turns a panic of a check into its failure, so that the run goes on.
-func (t *T) recover() {
+// recover reports a panic of a check as its failure.
+func (t *checkRun) recover() {
 	switch r := recover().(type) {
 	case nil:
 	default:
@@ -54,49 +54,50 @@ func (t *T) recover() {
 	}
 }
 
-func (t *T) cleanup() {
+func (t *checkRun) cleanup() {
 	for _, c := range t.conns {
 		c.Drop()
 	}
 }
 
-// Failf records a fault of the server and ends the check.
-func (t *T) Failf(format string, args ...any) {
+// Failf records a violation by the server and ends the check.
+func (t *checkRun) Failf(format string, args ...any) {
 	t.failure = redact(fmt.Sprintf(format, args...), t.tr.secrets)
 	runtime.Goexit()
 }
 
-// Skipf records why the check cannot run and ends it.
-func (t *T) Skipf(format string, args ...any) {
+// Skipf records a missing precondition and ends the check.
+func (t *checkRun) Skipf(format string, args ...any) {
 	t.skip = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 
-// pollDeadline returns the time when a check stops polling, just before its timeout.
-func (t *T) pollDeadline() time.Time {
-	const toSaySo = time.Second
+// pollDeadline returns the time when a check stops polling, one second before its timeout.
+func (t *checkRun) pollDeadline() time.Time {
+	const reportTime = time.Second
 	end, bounded := t.ctx.Deadline()
 	if !bounded {
 		end = time.Now().Add(DefaultTimeout)
 	}
-	return end.Add(-toSaySo)
+	return end.Add(-reportTime)
 }
 
-// Want fails the check unless ok. The rule is why, the rest describes what was found.
-func (t *T) Want(why string, ok bool, format string, args ...any) {
+// Want fails the check unless ok. rule is the rule that the server violates; format describes the
+// observation.
+func (t *checkRun) Want(rule string, ok bool, format string, args ...any) {
 	if !ok {
-		t.Failf("%s: %s", why, fmt.Sprintf(format, args...))
+		t.Failf("%s: %s", rule, fmt.Sprintf(format, args...))
 	}
 }
 
-// want fails the check unless got equals expected. The rule is why.
-func want[V comparable](t *T, why string, got, expected V) {
+// want fails the check unless got equals expected. rule is the rule that the server violates.
+func want[V comparable](t *checkRun, rule string, got, expected V) {
 	if got != expected {
-		t.Failf("%s: got %v, want %v", why, show(got), show(expected))
+		t.Failf("%s: got %v, want %v", rule, quoted(got), quoted(expected))
 	}
 }
 
-func show(v any) string {
+func quoted(v any) string {
 	if s, ok := v.(string); ok {
 		return fmt.Sprintf("%q", s)
 	}
@@ -104,34 +105,34 @@ func show(v any) string {
 }
 
 // Dial connects and sends nothing.
-func (t *T) Dial() *Conn {
+func (t *checkRun) Dial() *checkConn {
 	tc, err := t.target.dial(t.ctx)
 	if err != nil {
-		t.Failf("the server takes no connection: %v", err)
+		t.Failf("connect to the server: %v", err)
 	}
 	return t.connected(tc)
 }
 
-// Restart ends the server and starts it again, and drops the connections of the check.
-func (t *T) Restart(ctx context.Context) {
+// Restart kills and starts the server, and drops the connections of the check.
+func (t *checkRun) Restart(ctx context.Context) {
 	if err := t.target.Restart(ctx); err != nil {
-		t.Failf("the server cannot be started again: %v", err)
+		t.Failf("restart the server: %v", err)
 	}
 	for _, c := range t.conns {
 		c.Drop()
 	}
 }
 
-// DialSocket connects with a client that can send other frames than text.
-func (t *T) DialSocket() *Conn {
+// DialSocket connects with a client that can also send binary and malformed frames.
+func (t *checkRun) DialSocket() *checkConn {
 	s, err := dialSocket(t.ctx, t.target.URL)
 	if err != nil {
-		t.Failf("the server takes no connection: %v", err)
+		t.Failf("connect to the server: %v", err)
 	}
 	return t.connected(s)
 }
 
-func (t *T) connected(tc transport.Conn) *Conn {
+func (t *checkRun) connected(tc transport.Conn) *checkConn {
 	c := newConn(t, tc)
 	t.conns = append(t.conns, c)
 	t.tr.add(c.n, Noted, []byte("connected"))
@@ -139,19 +140,19 @@ func (t *T) connected(tc transport.Conn) *Conn {
 }
 
 // Open connects and opens a session.
-func (t *T) Open(with ...func(*arcp.SessionOpenPayload)) *Conn {
+func (t *checkRun) Open(with ...func(*arcp.SessionOpenPayload)) *checkConn {
 	c := t.Dial()
 	c.Open(with...)
 	return c
 }
 
 // openPayload returns the payload of a valid session.open.
-func (t *T) openPayload() arcp.SessionOpenPayload {
+func (t *checkRun) openPayload() arcp.SessionOpenPayload {
 	p := arcp.SessionOpenPayload{
 		Auth:   arcp.Auth{Scheme: "bearer", Token: t.target.Token},
 		Client: arcp.ClientInfo{Kind: "arcp-conformance", Version: "1.0.0"},
 	}
-	if t.target.Token == "" { // on a unix socket the server takes the identity from the peer credentials
+	if t.target.Token == "" { // a server on a unix socket uses the peer credentials
 		p.Auth.Scheme = "none"
 	}
 	return p

@@ -8,47 +8,44 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Target is the server to check and what is known about it beforehand.
+// Target is the server to check and the settings that the checks need to know.
 type Target struct {
-	URL       string // ws:// or wss://
-	Token     string // bearer token of a client, worker and approver
-	Principal string // the token's principal; empty: not known
+	URL       string // ws://HOST/PATH, wss://HOST/PATH or unix://PATH
+	Token     string // bearer token with the roles client, worker and approver
+	Principal string // principal of Token; empty: unknown, checks that need it are skipped
 
-	OtherToken string // bearer token of another principal; empty: checks that need one are skipped
+	OtherToken string // bearer token of another principal; empty: checks that need it are skipped
 
-	// ObserverToken is the bearer token of a principal with no role but observer, that
-	// sees the principal of Token and not the one of OtherToken. Empty: checks that
-	// need it are skipped.
+	// ObserverToken is the bearer token of a principal with the single role observer. The
+	// principal observes the principal of Token and not that of OtherToken. Empty: checks
+	// that need it are skipped.
 	ObserverToken string
 
-	// JWT signs tokens for the scheme signed_jwt. Nil: checks that need them are
-	// skipped.
+	// JWT signs tokens for the scheme signed_jwt. Nil: checks that need it are skipped.
 	JWT *JWT
 
-	// Schemes lists the authentication schemes that are configured beside
-	// bearer and, with JWT, signed_jwt. For every other known scheme the server must say that it is not
-	// configured.
+	// Schemes lists the configured authentication schemes other than bearer and, with JWT,
+	// signed_jwt. The server must refuse every other known scheme as not configured.
 	Schemes []string
 
-	// FrameLimit is the size in bytes of the largest frame the server takes.
-	// Zero is the default of 8 MiB, negative means not known.
+	// FrameLimit is the size in bytes of the largest frame that the server accepts. Zero:
+	// DefaultFrameLimit. Negative: unknown, checks that need it are skipped.
 	FrameLimit int64
 
-	// AckWindow is the number of unacknowledged events after which the server
-	// holds events back. Zero: it has no window, or it is not known.
+	// AckWindow is the number of unacknowledged events after which the server holds events
+	// back. Zero: no window or unknown, checks that need it are skipped.
 	AckWindow int
 
-	// Restart ends the server at once and starts it again, at the same URL and with
-	// what it has made durable. Nil: checks that need it are skipped.
+	// Restart kills the server and starts it at the same URL with the same durable data.
+	// Nil: checks that need it are skipped.
 	Restart func(ctx context.Context) error
 
-	// Dial makes a connection. The default dials URL. It is how the checks are
-	// pointed at a server inside the same process, or put behind a proxy.
+	// Dial connects to the server. Nil: connects to URL. A test uses Dial for a server in
+	// the same process or behind a proxy.
 	Dial func(ctx context.Context) (transport.Conn, error)
 }
 
-// DefaultFrameLimit is the largest frame a server takes unless it says
-// otherwise.
+// DefaultFrameLimit is the default of Target.FrameLimit: 8 MiB.
 const DefaultFrameLimit = 8 << 20
 
 func (tg *Target) frameLimit() int64 {
@@ -65,7 +62,7 @@ func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
 	return dialURL(ctx, tg.URL)
 }
 
-// secrets are the texts that must never be shown and never come back.
+// secrets returns the texts that reports must not contain and the server must not send.
 func (tg *Target) secrets() []string {
 	var list []string
 	for _, s := range []string{tg.Token, tg.OtherToken, tg.ObserverToken} {
@@ -76,24 +73,24 @@ func (tg *Target) secrets() []string {
 	return list
 }
 
-// server is what a first session has told about the target.
+// server is the information about the target from the probe.
 type server struct {
 	accepted arcp.SessionAcceptedPayload
-	tools    map[string]bool // of those asked for
-	err      string          // why nothing is known; empty: all is well
+	tools    map[string]bool // by name; only tools that checks need
+	err      string          // why the probe failed, or ""
 }
 
-// missing says why a need is not met, or "".
+// missing returns why the target does not meet a need, or "".
 func (s *server) missing(tg *Target, need string) string {
 	if name, ok := strings.CutPrefix(need, toolPrefix); ok {
-		why := "the server has no tool " + name
+		reason := "the server has no tool " + name
 		if strings.HasPrefix(name, checkTools) {
-			why += howToGetOne
+			reason += sourcesHint
 		}
-		return s.lacks(s.tools[name], why)
+		return s.unless(s.tools[name], reason)
 	}
 	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
-		return s.lacks(s.offers(arcp.Feature(name)), "capability "+name+" is not offered")
+		return s.unless(s.offers(arcp.Feature(name)), "capability "+name+" is not offered")
 	}
 	switch {
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
@@ -101,51 +98,51 @@ func (s *server) missing(tg *Target, need string) string {
 	case need == NeedOther && tg.OtherToken == "":
 		return "no token of another principal was given"
 	case need == NeedObserver && tg.ObserverToken == "":
-		return "no token of a principal that only observes was given"
+		return "no token of an observer was given"
 	case need == NeedPrincipal && tg.Principal == "":
-		return "the principal of the token was not given"
+		return "no principal of the token was given"
 	case need == NeedJWT:
 		return tg.JWT.problem(tg)
 	case need == NeedAckWindow && tg.AckWindow == 0:
 		return "the server has no acknowledgement window"
 	case need == NeedRestart && tg.Restart == nil:
-		return "the server cannot be started again"
+		return "the server cannot be restarted by the checks"
 	case need == NeedFrameLimit && tg.frameLimit() < 0:
-		return "the server's frame limit is not known"
+		return "the frame limit of the server is unknown"
 	}
 	return ""
 }
 
-// offers reports whether the server has a feature. A boolean that is said wins
-// over the features list, whose names are another dialect's.
+// offers reports whether the server has a feature. An explicit flag takes precedence over the list
+// of features.
 func (s *server) offers(f arcp.Feature) bool {
 	caps := &s.accepted.Capabilities
-	if on, said := caps.Flags[f]; said {
+	if on, explicit := caps.Flags[f]; explicit {
 		return on
 	}
 	return caps.Has(f)
 }
 
-func (s *server) lacks(have bool, why string) string {
+func (s *server) unless(present bool, reason string) string {
 	switch {
 	case s.err != "":
 		return s.err
-	case have:
+	case present:
 		return ""
 	}
-	return why
+	return reason
 }
 
-// probe opens one session that offers everything and tries each tool that the
-// checks need. It judges nothing: that is what the checks are for.
-func probe(t *T, checks []Check, s *server) {
+// probe opens one session with all features and looks for each tool that the checks need. The
+// validator is lenient during the probe.
+func probe(t *checkRun, checks []Check, s *server) {
 	s.tools = map[string]bool{}
 	c := t.Dial()
 	c.v.lenient = true
 	open := t.openPayload()
 	open.Capabilities = offerEverything()
 	id := c.Send(arcp.SessionOpen, open)
-	f := c.Await("a session.open with a right token is accepted", arcp.SessionAccepted, id)
+	f := c.Await("session.open with a valid token is accepted", arcp.SessionAccepted, id)
 	s.accepted = payload[arcp.SessionAcceptedPayload](t, f)
 	for _, check := range checks {
 		for _, need := range check.Needs {
@@ -157,10 +154,10 @@ func probe(t *T, checks []Check, s *server) {
 	}
 }
 
-// hasTool submits the tool with an argument that only a tool taking anything
-// accepts: any end but "no such tool" shows that it exists. A server may accept the job
-// before it looks for the tool; a job that is cancelled has one.
-func (c *Conn) hasTool(name string) bool {
+// hasTool reports whether the tool exists. It submits the tool with an argument that most tools
+// refuse. Any outcome except "no such tool" proves that the tool exists. A server may accept the
+// job before it looks for the tool; only an existing tool can be cancelled.
+func (c *checkConn) hasTool(name string) bool {
 	id := c.Send(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(`{"conformance_probe":true}`)})
 	var cancel arcp.MessageID
 	for {
@@ -177,8 +174,8 @@ func (c *Conn) hasTool(name string) bool {
 	}
 }
 
-// offerEverything offers every feature but those that change who we are, or what we are
-// sent without being asked.
+// offerEverything returns every feature except those that change the identity of the client or add
+// unsolicited events.
 func offerEverything() arcp.Capabilities {
 	caps := arcp.Capabilities{Flags: map[arcp.Feature]bool{}}
 	for _, f := range arcp.Features {

@@ -11,20 +11,20 @@ import (
 
 // Entry is one line of a transcript.
 type Entry struct {
-	At   Millis    `json:"at_ms"` // since the check began
-	Conn int       `json:"conn"`  // connections are counted from 1
+	At   Millis    `json:"at_ms"` // since the start of the check
+	Conn int       `json:"conn"`  // number of the connection, from 1
 	Dir  Direction `json:"dir"`
-	Text string    `json:"text"` // secrets replaced, cut to maxEntryText bytes
+	Text string    `json:"text"` // at most maxEntryText bytes, without secrets
 }
 
-// Direction is the way a transcript entry went.
+// Direction is the direction of a transcript entry.
 type Direction string
 
 // The directions.
 const (
 	Sent     Direction = "sent"
 	Received Direction = "received"
-	Noted    Direction = "noted" // opened, closed, broken
+	Noted    Direction = "noted" // opened, closed or broken connection
 )
 
 func (d Direction) arrow() string {
@@ -41,14 +41,13 @@ func (e Entry) String() string {
 	return fmt.Sprintf("%9.3fms #%d %s %s", float64(time.Duration(e.At).Microseconds())/1000, e.Conn, e.Dir.arrow(), e.Text)
 }
 
-// Bounds of a transcript: enough to see how a failure came about.
+// Bounds of a transcript.
 const (
 	maxEntryText = 2 << 10
-	maxEntries   = 400 // the first and the last half are kept
+	maxEntries   = 400 // the first and the last entries, half of each
 )
 
-// transcript collects what a check sent and received. It belongs to the
-// check's goroutine.
+// transcript records the frames of a check. It belongs to the goroutine of the check.
 type transcript struct {
 	now     func() time.Time
 	start   time.Time
@@ -63,7 +62,7 @@ func newTranscript(secrets []string) *transcript {
 }
 
 func (tr *transcript) add(conn int, dir Direction, text []byte) {
-	e := Entry{At: Millis(tr.now().Sub(tr.start)), Conn: conn, Dir: dir, Text: tr.show(text)}
+	e := Entry{At: Millis(tr.now().Sub(tr.start)), Conn: conn, Dir: dir, Text: tr.printable(text)}
 	if len(tr.head) < maxEntries/2 {
 		tr.head = append(tr.head, e)
 		return
@@ -75,25 +74,25 @@ func (tr *transcript) add(conn int, dir Direction, text []byte) {
 	tr.tail = append(tr.tail, e)
 }
 
-// entries is the transcript in order, with a note where lines were left out.
+// entries returns the transcript in order, with a note in place of dropped entries.
 func (tr *transcript) entries() []Entry {
 	all := append([]Entry{}, tr.head...)
 	if tr.dropped > 0 {
-		all = append(all, Entry{At: tr.tail[0].At, Dir: Noted, Text: fmt.Sprintf("%d entries left out", tr.dropped)})
+		all = append(all, Entry{At: tr.tail[0].At, Dir: Noted, Text: fmt.Sprintf("%d entries omitted", tr.dropped)})
 	}
 	return append(all, tr.tail...)
 }
 
-// show makes a frame printable: no secrets, one line, bounded.
-func (tr *transcript) show(text []byte) string {
-	rest := len(text) - maxEntryText
-	if rest > 0 {
-		// A secret cut in two would not be recognised, so leave room for it.
+// printable returns a frame as one line of bounded length without secrets.
+func (tr *transcript) printable(text []byte) string {
+	excess := len(text) - maxEntryText
+	if excess > 0 {
+		// redact does not recognise a truncated secret: leave room for a whole one.
 		text = text[:min(len(text), maxEntryText+1024)]
 	}
 	s := redact(strings.ToValidUTF8(string(text), "\uFFFD"), tr.secrets)
-	if rest > 0 {
-		s = fmt.Sprintf("%s… (%d bytes more)", clip.Text(s, maxEntryText), rest)
+	if excess > 0 {
+		s = fmt.Sprintf("%s… (%d bytes more)", clip.Text(s, maxEntryText), excess)
 	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -105,15 +104,14 @@ func (tr *transcript) show(text []byte) string {
 
 const redacted = "[redacted]"
 
-// secretMember finds the members whose value is a secret wherever they are:
-// tokens, resume tokens, answers to challenges and the values of credentials.
-// It works on text so that it also covers frames that are broken.
+// secretMember and credential match the secret members of a frame: tokens, resume tokens, answers
+// to challenges and credentials. They match text, so malformed frames are redacted too.
 var (
 	secretMember = regexp.MustCompile(`("(?:token|resume_token|response)"\s*:\s*)"(?:[^"\\]|\\.)*("|$)`)
 	credential   = regexp.MustCompile(`("scheme"\s*:\s*"[^"]*"\s*,\s*"value"\s*:\s*)"(?:[^"\\]|\\.)*("|$)`)
 )
 
-// redact replaces secrets in a frame.
+// redact replaces the secrets in a frame.
 func redact(s string, secrets []string) string {
 	s = secretMember.ReplaceAllString(s, `$1"`+redacted+`"`)
 	s = credential.ReplaceAllString(s, `$1"`+redacted+`"`)

@@ -40,7 +40,7 @@ func TestTranscriptIsBounded(t *testing.T) {
 	if got[0].Text != "frame 0" || got[len(got)-1].Text != "frame 999" {
 		t.Errorf("a transcript goes from %q to %q, want the first and the last frame", got[0].Text, got[len(got)-1].Text)
 	}
-	if note := got[maxEntries/2]; note.Dir != Noted || note.Text != "600 entries left out" {
+	if note := got[maxEntries/2]; note.Dir != Noted || note.Text != "600 entries omitted" {
 		t.Errorf("the gap is noted as %v", note)
 	}
 }
@@ -52,7 +52,7 @@ func TestTranscriptCutsFrames(t *testing.T) {
 		{"secret at the cut", strings.Repeat("x", maxEntryText-3) + "SECRET" + strings.Repeat("y", 100)},
 		{"rune at the cut", strings.Repeat("é", maxEntryText)},
 	} {
-		got := tr.show([]byte(c.in))
+		got := tr.printable([]byte(c.in))
 		if len(got) > maxEntryText+100 || strings.Contains(got, "SEC") || strings.Contains(got, "\uFFFD") {
 			t.Errorf("%s: shown as %.40q… with %d bytes", c.name, got, len(got))
 		}
@@ -60,7 +60,7 @@ func TestTranscriptCutsFrames(t *testing.T) {
 			t.Errorf("%s: the cut is not said", c.name)
 		}
 	}
-	if got := tr.show([]byte("a\nb\x00\xff")); got != "a b \uFFFD" {
+	if got := tr.printable([]byte("a\nb\x00\xff")); got != "a b \uFFFD" {
 		t.Errorf("a frame is shown as %q, want one printable line", got)
 	}
 }

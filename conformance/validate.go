@@ -12,34 +12,34 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// validator judges every frame one connection receives as the strictest
-// client would that decodes into closed types and stops at the first thing it
-// does not know. It is pure: it is told what the client sent.
+// validator examines every frame of one connection as the strictest client does. Such a client
+// decodes into closed types and refuses unknown members. The validator is pure; recordSent tells it
+// the frames of the client.
 type validator struct {
-	version  string               // arcp of the client's session.open; empty before
-	offered  arcp.Capabilities    // of the client's session.open
-	secrets  []string             // must never come back
-	lenient  bool                 // only what cannot be decoded counts
-	sentID   func(id string) bool // was the id used on any connection of the check?
-	rec      *record              // of the session, over all its connections
-	session  arcp.SessionID       // empty until accepted
-	caps     arcp.Capabilities    // negotiated
-	nextSeq  uint64               // 0: not known, after attaching again
-	ids      map[[2]string]bool   // id of every frame, with the correlation_id of events
+	version  string               // member arcp of the client's session.open; empty before
+	offered  arcp.Capabilities    // capabilities in the client's session.open
+	secrets  []string             // texts that the server must not send
+	lenient  bool                 // applies only the essential rules
+	sentID   func(id string) bool // reports whether any connection of the check used the id
+	rec      *record              // state of the session over all its connections
+	session  arcp.SessionID       // empty until session.accepted
+	caps     arcp.Capabilities    // negotiated capabilities
+	nextSeq  uint64               // expected event_seq; 0 after an attach: unknown
+	ids      map[[2]string]bool   // id of each frame, with the correlation_id of events
 	jobs     map[jobStream]*jobView
-	accepted map[arcp.JobID]bool   // jobs this connection submitted
-	ended    map[arcp.JobID]bool   // jobs whose end was seen
+	accepted map[arcp.JobID]bool   // jobs submitted on this connection
+	ended    map[arcp.JobID]bool   // jobs whose final event was received
 	traces   map[arcp.JobID]string // trace_id of each job
 }
 
-// jobStream tells apart a job's events and their repetition to a client that
-// submitted it again under the same key.
+// jobStream identifies the events of a job in answer to one submit. A repeated submit receives the
+// same events again.
 type jobStream struct {
 	job  arcp.JobID
 	corr arcp.MessageID
 }
 
-// jobView is what one connection has seen of a job.
+// jobView is the state of a job as received on one connection.
 type jobView struct {
 	begun, ended bool
 	chunks       uint64
@@ -51,17 +51,17 @@ func newValidator(secrets []string, sentID func(string) bool) *validator {
 		ended: map[arcp.JobID]bool{}, traces: map[arcp.JobID]string{}}
 }
 
-// rule is one property of a frame. The first broken one is reported.
+// rule is one property of a frame. The validator reports the first violated rule.
 type rule struct {
 	name  string
-	check func(v *validator, f *Frame) error
+	check func(v *validator, f *received) error
 }
 
 var rules = []rule{
 	{"known type", (*validator).knownType},
 	{"negotiated type", (*validator).negotiatedType},
 	{"envelope", (*validator).envelope},
-	{"no secret comes back", (*validator).noSecret},
+	{"no secret is sent", (*validator).noSecret},
 	{"identifiers", (*validator).identifiers},
 	{"payload decodes", (*validator).payloadDecodes},
 	{"required members", (*validator).requiredMembers},
@@ -76,14 +76,14 @@ var rules = []rule{
 	{"order of a job's events", (*validator).jobOrder},
 	{"trace of a job", (*validator).trace},
 	{"an event never changes", (*validator).unchanged},
-	{"what a subscription brings", (*validator).forwarded},
+	{"content of a subscribe.event", (*validator).forwarded},
 }
 
-// essential are the rules without which a frame cannot even be read.
+// essential is the number of rules that apply in lenient mode.
 const essential = 1
 
-// frame judges one frame. The error names the rule it breaks.
-func (v *validator) frame(text []byte) (*Frame, error) {
+// frame validates one frame. The error names the violated rule.
+func (v *validator) frame(text []byte) (*received, error) {
 	f, err := parseFrame(text)
 	if err != nil {
 		return f, err
@@ -92,7 +92,7 @@ func (v *validator) frame(text []byte) (*Frame, error) {
 	if v.lenient {
 		list = rules[:essential]
 	}
-	v.adopt(f)
+	v.applyHandshake(f)
 	for _, r := range list {
 		if err := r.check(v, f); err != nil {
 			return f, fmt.Errorf("rule %q: %w", r.name, err)
@@ -101,86 +101,85 @@ func (v *validator) frame(text []byte) (*Frame, error) {
 	return f, nil
 }
 
-func parseFrame(text []byte) (*Frame, error) {
+func parseFrame(text []byte) (*received, error) {
 	env, err := arcp.Decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("not an envelope: %w", err)
 	}
-	f := &Frame{Envelope: env, Text: text}
+	f := &received{Envelope: env, Text: text}
 	return f, arcp.Unmarshal(text, &f.members)
 }
 
-// adopt learns from the answer to the handshake which session this is.
-func (v *validator) adopt(f *Frame) {
+// applyHandshake stores the session, capabilities and position from the answer to the handshake.
+func (v *validator) applyHandshake(f *received) {
 	switch f.Type {
 	case arcp.SessionAccepted:
 		if p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](&f.Envelope); err == nil {
 			v.session, v.caps, v.rec.token = p.SessionID, p.Capabilities, p.ResumeToken
-			v.rec.begin(p.SessionID, v.offered, p.Capabilities)
+			v.rec.negotiated(p.SessionID, v.offered, p.Capabilities)
 		}
 	case arcp.SessionResumed:
 		if p, err := arcp.DecodePayload[arcp.SessionResumedPayload](&f.Envelope); err == nil {
 			v.session, v.rec.token = p.SessionID, p.ResumeToken
-			v.rec.begin(p.SessionID, v.offered, v.caps)
-			v.at(p.ReplayedFrom)
+			v.rec.negotiated(p.SessionID, v.offered, v.caps)
+			v.setPosition(p.ReplayedFrom)
 		}
 	}
 }
 
-// attach makes the validator one of a session that had connections before. The
-// position is not known until at is called or an event tells it.
+// attach continues a session that had other connections. The position is unknown until setPosition
+// or the first event.
 func (v *validator) attach(rec *record) {
 	v.rec, v.offered, v.caps, v.nextSeq = rec, rec.offered, rec.caps, 0
 }
 
-// at sets the position: what is known of the jobs is what the session had been
-// told by then.
-func (v *validator) at(seq uint64) {
+// setPosition sets the number of the last event. The job states are those after that event.
+func (v *validator) setPosition(seq uint64) {
 	v.nextSeq = seq + 1
 	v.jobs, v.accepted = map[jobStream]*jobView{}, map[arcp.JobID]bool{}
 	v.ended, v.traces = map[arcp.JobID]bool{}, map[arcp.JobID]string{}
 	for _, f := range v.rec.upTo(seq) {
-		_, _ = v.jobOrder(f), v.trace(f) // judged when it came
+		_, _ = v.jobOrder(f), v.trace(f) // validated when received
 	}
 }
 
-// knownType: only types of the catalogue that a server may send.
-func (v *validator) knownType(f *Frame) error {
+// knownType checks that the type is in the catalogue and may be sent by a server.
+func (v *validator) knownType(f *received) error {
 	spec := arcp.Lookup(f.Type)
 	switch {
 	case spec == nil:
 		return fmt.Errorf("type %q is not in the catalogue", f.Type)
 	case spec.From&arcp.FromRuntime == 0:
-		return fmt.Errorf("type %q is sent by clients only", f.Type)
+		return fmt.Errorf("only clients send type %q", f.Type)
 	}
 	return nil
 }
 
-// workerOnly are types a server sends to sessions that run tools for it.
+// workerOnly are types that a server sends only to sessions that run tools.
 var workerOnly = []arcp.Type{arcp.ToolInvoke, arcp.Cancel, arcp.Interrupt, arcp.HumanInputResponse, arcp.HumanChoiceResponse,
 	arcp.PermissionGrant, arcp.PermissionDeny}
 
-// negotiatedType: types a strict client may not know are sent only to those
-// that asked for the capability behind them.
-func (v *validator) negotiatedType(f *Frame) error {
+// negotiatedType checks that a type with a capability is sent only to sessions that negotiated the
+// capability.
+func (v *validator) negotiatedType(f *received) error {
 	spec := arcp.Lookup(f.Type)
 	if need := spec.Need; need != "" && !(v.offered.Has(need) && v.caps.Has(need)) {
 		return fmt.Errorf("%s needs capability %q, which was not negotiated", f.Type, need)
 	}
-	denied := f.Type == arcp.PermissionDeny && v.rec.own[string(f.CorrelationID)] // the session asked for something itself
+	denied := f.Type == arcp.PermissionDeny && v.rec.own[string(f.CorrelationID)] // the answer to a request of this session
 	if slices.Contains(workerOnly, f.Type) && !denied && !v.offered.Has(arcp.FeatureExecutes) {
-		return fmt.Errorf("%s goes only to sessions that execute tools", f.Type)
+		return fmt.Errorf("%s is sent to a session without the capability executes", f.Type)
 	}
 	return nil
 }
 
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$`)
 
-// envelope: the protocol version is the client's own, the time is RFC 3339 in
-// UTC, and event_seq is a plain integer.
-func (v *validator) envelope(f *Frame) error {
+// envelope checks that arcp is the version of the client, timestamp is RFC 3339 in UTC, and
+// event_seq is a positive integer.
+func (v *validator) envelope(f *received) error {
 	if v.version != "" && f.ARCP != v.version {
-		return fmt.Errorf("arcp is %q, the client opened with %q", f.ARCP, v.version)
+		return fmt.Errorf("arcp is %q, want the version %q of session.open", f.ARCP, v.version)
 	}
 	var stamp string
 	if err := arcp.Unmarshal(f.members["timestamp"], &stamp); err != nil || !rfc3339.MatchString(stamp) {
@@ -192,18 +191,18 @@ func (v *validator) envelope(f *Frame) error {
 	return nil
 }
 
-func (v *validator) noSecret(f *Frame) error {
+func (v *validator) noSecret(f *received) error {
 	for _, s := range v.secrets {
 		if s != "" && strings.Contains(string(f.Text), s) {
-			return fmt.Errorf("a token sent by the client comes back in %s", f.Type)
+			return fmt.Errorf("%s contains a token of the client", f.Type)
 		}
 	}
 	return nil
 }
 
-// identifiers: every typed identifier has its prefix; a correlation may also
-// be an id of this client's own making, but not of another's.
-func (v *validator) identifiers(f *Frame) error {
+// identifiers checks the prefix of each identifier. A correlation_id may also be any id that this
+// client sent.
+func (v *validator) identifiers(f *received) error {
 	for _, id := range [...]struct{ name, value, prefix string }{
 		{"id", string(f.ID), arcp.MessagePrefix},
 		{"session_id", string(f.SessionID), arcp.SessionPrefix},
@@ -222,13 +221,12 @@ func (v *validator) identifiers(f *Frame) error {
 	return nil
 }
 
-func (v *validator) payloadDecodes(f *Frame) error {
+func (v *validator) payloadDecodes(f *received) error {
 	return arcp.Unmarshal(f.Payload, arcp.Lookup(f.Type).NewPayload())
 }
 
-// requiredMembers: what a strict decoder insists on. The payload structs tell:
-// a member that is always written is always required.
-func (v *validator) requiredMembers(f *Frame) error {
+// requiredMembers checks that the payload has each member that its Go struct always writes.
+func (v *validator) requiredMembers(f *received) error {
 	typ := reflect.TypeOf(arcp.Lookup(f.Type).NewPayload()).Elem()
 	missing := missingMembers(typ, f.Payload, "payload")
 	if f.Type == arcp.StreamChunk && !hasMember(f.Payload, "data") {
@@ -240,10 +238,9 @@ func (v *validator) requiredMembers(f *Frame) error {
 	return nil
 }
 
-// noNull: an optional member without a value is left out. Only a list's
-// next_cursor says its end with null, and values that belong to tools and
-// their callers are theirs.
-func (v *validator) noNull(f *Frame) error {
+// noNull checks that no member is null. Exceptions are payload.next_cursor of session.jobs and
+// members with the content of tools and callers.
+func (v *validator) noNull(f *received) error {
 	for name, value := range f.members {
 		if name == "extensions" {
 			continue
@@ -255,20 +252,19 @@ func (v *validator) noNull(f *Frame) error {
 	return nil
 }
 
-// closedValues: codes and enumerated members have one of their documented
-// values.
-func (v *validator) closedValues(f *Frame) error {
+// closedValues checks that codes and enumerated members have documented values.
+func (v *validator) closedValues(f *received) error {
 	var p map[string]arcp.Raw
 	if err := arcp.Unmarshal(f.Payload, &p); err != nil {
 		return err
 	}
 	text := func(name string) (s string, ok bool) { return s, arcp.Unmarshal(p[name], &s) == nil && p[name] != nil }
 	if code, ok := text("code"); ok && (!arcp.Code(code).Known() || arcp.Code(code).Canonical() != arcp.Code(code) || code == string(arcp.CodeOK)) {
-		return fmt.Errorf("code %q is not a code of RFC 0001 §18.2; a specific one goes into details.code", code)
+		return fmt.Errorf("code %q is not a code of RFC 0001 §18.2; send a specific code in details.code", code)
 	}
 	for _, e := range enums[f.Type] {
 		if s, ok := text(e.member); ok && !slices.Contains(e.values, s) {
-			return fmt.Errorf("%s %q is none of %s", e.member, s, strings.Join(e.values, ", "))
+			return fmt.Errorf("%s is %q, want one of %s", e.member, s, strings.Join(e.values, ", "))
 		}
 	}
 	if f.Type == arcp.SessionJobs {
@@ -276,13 +272,13 @@ func (v *validator) closedValues(f *Frame) error {
 	}
 	if f.Type == arcp.JobProgress {
 		if p, err := arcp.DecodePayload[arcp.JobProgressPayload](&f.Envelope); err != nil || p.Current < 0 {
-			return fmt.Errorf("current must be a number that is not negative")
+			return fmt.Errorf("current must be a non-negative number")
 		}
 	}
 	return nil
 }
 
-func jobStatuses(f *Frame) error {
+func jobStatuses(f *received) error {
 	p, err := arcp.DecodePayload[arcp.SessionJobsPayload](&f.Envelope)
 	if err != nil {
 		return err
@@ -318,16 +314,16 @@ var (
 	}
 )
 
-// scope: the envelope members the catalogue asks of the type. Members that
-// depend on the state of the session or job are judged by other rules.
-func (v *validator) scope(f *Frame) error {
+// scope checks for the envelope members that the catalogue requires. Other rules check members that
+// depend on the state of the session or job.
+func (v *validator) scope(f *received) error {
 	have := map[string]bool{"session_id": true, "job_id": f.JobID != "", "stream_id": f.StreamID != "",
 		"subscription_id": f.SubscriptionID != "", "correlation_id": f.CorrelationID != ""}
 	if f.Type == arcp.JobFailed && f.EventSeq == 0 {
-		have["job_id"] = true // refuses a submit: there is no job
+		have["job_id"] = true // refuses a submit: no job exists
 	}
 	if f.JobID != "" && f.EventSeq != 0 && !v.accepted[f.JobID] && f.Type != arcp.HumanInputCancelled {
-		have["correlation_id"] = true // the event of a job another session submitted
+		have["correlation_id"] = true // an event of a job of another session
 	}
 	for _, name := range arcp.Lookup(f.Type).Scope.Members() {
 		if !have[name] {
@@ -337,8 +333,8 @@ func (v *validator) scope(f *Frame) error {
 	return v.sameIDs(f)
 }
 
-// sameIDs: an id that is in the envelope and in the payload is the same.
-func (v *validator) sameIDs(f *Frame) error {
+// sameIDs checks that an id in both envelope and payload is the same.
+func (v *validator) sameIDs(f *received) error {
 	var p struct {
 		SessionID      arcp.SessionID      `json:"session_id"`
 		JobID          arcp.JobID          `json:"job_id"`
@@ -358,40 +354,40 @@ func (v *validator) sameIDs(f *Frame) error {
 	return nil
 }
 
-// sessionID: once there is a session every frame names it, and no other.
-func (v *validator) sessionID(f *Frame) error {
+// sessionID checks that each frame after the handshake names the session of the connection.
+func (v *validator) sessionID(f *received) error {
 	switch {
 	case v.session == "" && (f.Type == arcp.SessionRejected || f.Type == arcp.SessionUnauthenticated || f.Type == arcp.SessionChallenge):
 		return nil
 	case v.session == "":
-		return fmt.Errorf("%s comes before the session is accepted", f.Type)
+		return fmt.Errorf("%s is sent before the session is accepted", f.Type)
 	case f.SessionID != v.session:
-		return fmt.Errorf("session_id %q, this is session %q", f.SessionID, v.session)
+		return fmt.Errorf("session_id is %q, want %q", f.SessionID, v.session)
 	case v.session != v.rec.session:
-		return fmt.Errorf("this is session %q, the connection took over %q", v.session, v.rec.session)
+		return fmt.Errorf("session_id is %q, want the resumed session %q", v.session, v.rec.session)
 	}
 	return nil
 }
 
-// correlation: a frame is correlated to a message this client sent; the
-// withdrawal of a question to the question, which came before.
-func (v *validator) correlation(f *Frame) error {
+// correlation checks that correlation_id names a message of this client. human.input.cancelled
+// names an earlier question instead.
+func (v *validator) correlation(f *received) error {
 	corr := f.CorrelationID
 	if f.Type == arcp.ToolInvoke || f.Type == arcp.Interrupt {
 		v.rec.assigned[f.ID] = true
 	}
 	switch {
 	case f.Type == arcp.HumanInputCancelled && !v.rec.asked[corr]:
-		return fmt.Errorf("correlation_id %q is of no question that was asked here", corr)
+		return fmt.Errorf("correlation_id %q names no question sent to this session", corr)
 	case f.Type != arcp.HumanInputCancelled && corr != "" && !v.sentID(string(corr)) && !v.rec.assigned[corr]:
-		return fmt.Errorf("correlation_id %q is of no message that was sent", corr)
+		return fmt.Errorf("correlation_id %q names no message of this client", corr)
 	}
 	return nil
 }
 
-// once: a message comes once to one connection; only a repeated submit is
-// answered with the same events again, correlated to the repetition.
-func (v *validator) once(f *Frame) error {
+// once checks that a message is sent once on each connection. A repeated submit receives the same
+// events again, correlated to the repetition.
+func (v *validator) once(f *received) error {
 	key := [2]string{string(f.ID), ""}
 	if f.EventSeq > 0 {
 		key[1] = string(f.CorrelationID)
@@ -400,15 +396,15 @@ func (v *validator) once(f *Frame) error {
 		key[1] += " " + strconv.FormatUint(f.EventSeq, 10)
 	}
 	if v.ids[key] {
-		return fmt.Errorf("id %q came before", f.ID)
+		return fmt.Errorf("id %q was sent before", f.ID)
 	}
 	v.ids[key] = true
 	return nil
 }
 
-// numbering: events of jobs have an event_seq, everything else has none. Some
-// types are both.
-func (v *validator) numbering(f *Frame) error {
+// numbering checks that job events have an event_seq and other frames have none. Some types can be
+// both.
+func (v *validator) numbering(f *received) error {
 	want := arcp.Lookup(f.Type).Delivery == arcp.Sequenced
 	switch f.Type {
 	case arcp.JobFailed:
@@ -416,30 +412,29 @@ func (v *validator) numbering(f *Frame) error {
 	case arcp.ArtifactRef, arcp.EventEmit:
 		want = f.JobID != ""
 	case arcp.ToolError:
-		want = f.EventSeq != 0 // also refuses a direct submit
+		want = f.EventSeq != 0 // may also refuse a direct submit
 	}
-	if v.rec.calls[f.CorrelationID] { // a worker's, for its job
+	if v.rec.calls[f.CorrelationID] { // an answer to a call of a worker is not numbered
 		want = false
 	}
 	switch {
 	case want && f.EventSeq == 0:
-		return fmt.Errorf("%s is an event and needs an event_seq", f.Type)
+		return fmt.Errorf("%s is a job event and needs an event_seq", f.Type)
 	case !want && f.EventSeq != 0:
 		return fmt.Errorf("%s must not have an event_seq", f.Type)
 	}
 	return nil
 }
 
-// followed reports a job another session submitted: its events are numbered
-// here although its acceptance was not seen.
-func (v *validator) followed(f *Frame) bool { return f.JobID != "" && f.EventSeq != 0 }
+// followed reports whether f is an event of a job that another session submitted.
+func (v *validator) followed(f *received) bool { return f.JobID != "" && f.EventSeq != 0 }
 
-func (v *validator) sequence(f *Frame) error {
+func (v *validator) sequence(f *received) error {
 	if f.EventSeq == 0 {
 		return nil
 	}
 	if v.nextSeq == 0 {
-		v.at(f.EventSeq - 1)
+		v.setPosition(f.EventSeq - 1)
 	}
 	if f.EventSeq != v.nextSeq {
 		return fmt.Errorf("event_seq is %d, want %d", f.EventSeq, v.nextSeq)
@@ -448,18 +443,18 @@ func (v *validator) sequence(f *Frame) error {
 	return nil
 }
 
-// jobOrder: a job's events begin with job.accepted, carry its correlation and
-// end with exactly one terminal event.
-func (v *validator) jobOrder(f *Frame) error {
+// jobOrder checks the order of a job's events: job.accepted first, exactly one final event last,
+// and the correlation_id of the submit.
+func (v *validator) jobOrder(f *received) error {
 	if f.Type == arcp.JobHeartbeat && v.ended[f.JobID] {
-		return fmt.Errorf("a heartbeat comes after the end of job %s", f.JobID)
+		return fmt.Errorf("job.heartbeat follows the end of job %s", f.JobID)
 	}
 	if f.JobID == "" || f.EventSeq == 0 {
 		return nil
 	}
 	if slices.Contains(answering, f.Type) {
 		if v.ended[f.JobID] {
-			return fmt.Errorf("%s comes after the end of job %s", f.Type, f.JobID)
+			return fmt.Errorf("%s follows the end of job %s", f.Type, f.JobID)
 		}
 		return nil
 	}
@@ -472,7 +467,7 @@ func (v *validator) jobOrder(f *Frame) error {
 	}
 	switch {
 	case view.ended:
-		return fmt.Errorf("%s comes after the end of job %s", f.Type, f.JobID)
+		return fmt.Errorf("%s follows the end of job %s", f.Type, f.JobID)
 	case f.Type == arcp.JobAccepted && view.begun:
 		return fmt.Errorf("job %s is accepted twice", f.JobID)
 	case v.accepted[f.JobID] && !view.begun && f.Type != arcp.JobAccepted:
@@ -481,14 +476,13 @@ func (v *validator) jobOrder(f *Frame) error {
 	view.begun = true
 	view.ended = f.Type.Terminal()
 	v.ended[f.JobID] = v.ended[f.JobID] || view.ended
-	return view.chunk(f)
+	return view.countChunk(f)
 }
 
-// answering are events of jobs that may be correlated to something else than
-// the submit: what they answer.
+// answering are types of job events whose correlation_id may name another message than the submit.
 var answering = []arcp.Type{arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseExtended, arcp.LeaseRevoked}
 
-func (v *validator) view(f *Frame) *jobView {
+func (v *validator) view(f *received) *jobView {
 	key := jobStream{f.JobID, f.CorrelationID}
 	if v.jobs[key] == nil {
 		v.jobs[key] = &jobView{}
@@ -496,8 +490,8 @@ func (v *validator) view(f *Frame) *jobView {
 	return v.jobs[key]
 }
 
-// chunk: the parts of a result are counted from 0.
-func (w *jobView) chunk(f *Frame) error {
+// countChunk checks that the chunks of a result are numbered from 0.
+func (w *jobView) countChunk(f *received) error {
 	if f.Type != arcp.JobResultChunk {
 		return nil
 	}
@@ -512,8 +506,8 @@ func (w *jobView) chunk(f *Frame) error {
 	return nil
 }
 
-// trace: every event of a job has the same trace_id.
-func (v *validator) trace(f *Frame) error {
+// trace checks that all events of a job have the same trace_id.
+func (v *validator) trace(f *received) error {
 	if f.JobID == "" || f.EventSeq == 0 {
 		return nil
 	}
@@ -523,13 +517,13 @@ func (v *validator) trace(f *Frame) error {
 		v.traces[f.JobID] = known
 	}
 	if f.TraceID == "" || f.TraceID != known {
-		return fmt.Errorf("trace_id is %q, the job's is %q", f.TraceID, known)
+		return fmt.Errorf("trace_id is %q, want %q as in earlier events of the job", f.TraceID, known)
 	}
 	return nil
 }
 
-// unchanged: what is sent again on a later connection is what was sent before.
-func (v *validator) unchanged(f *Frame) error {
+// unchanged checks that an event replayed on a later connection is unchanged.
+func (v *validator) unchanged(f *received) error {
 	if f.EventSeq == 0 {
 		return nil
 	}
@@ -541,15 +535,15 @@ func (v *validator) unchanged(f *Frame) error {
 	return nil
 }
 
-// questions are what people are asked.
+// questions are the types that ask people.
 var questions = []arcp.Type{arcp.PermissionRequest, arcp.HumanInputRequest, arcp.HumanChoiceRequest}
 
-// sameEvent wants two frames to have the same members, but for some.
-func sameEvent(f, before *Frame, but ...string) error {
+// sameEvent checks that two frames have the same members, except for some.
+func sameEvent(f, before *received, except ...string) error {
 	for _, list := range []map[string]arcp.Raw{before.members, f.members} {
 		for name := range list {
-			if got, old := f.members[name], before.members[name]; !slices.Contains(but, name) && string(got) != string(old) {
-				return fmt.Errorf("%s of event %d is %s, it was %s", name, before.EventSeq, orNone(got), orNone(old))
+			if got, old := f.members[name], before.members[name]; !slices.Contains(except, name) && string(got) != string(old) {
+				return fmt.Errorf("%s of event %d is %s, want %s as first sent", name, before.EventSeq, orNone(got), orNone(old))
 			}
 		}
 	}
@@ -563,7 +557,7 @@ func orNone(raw arcp.Raw) string {
 	return clip.Text(string(raw), 200)
 }
 
-// envelopeRules hold for an envelope inside another one too.
+// envelopeRules also apply to an envelope inside a subscribe.event.
 var envelopeRules = []rule{
 	{"known type", (*validator).knownType},
 	{"envelope", (*validator).envelope},
@@ -573,10 +567,9 @@ var envelopeRules = []rule{
 	{"closed values", (*validator).closedValues},
 }
 
-// forwarded: a subscription brings whole envelopes: events of jobs as their own
-// sessions get them, events of the host, or a word about the subscription, and
-// nothing else.
-func (v *validator) forwarded(f *Frame) error {
+// forwarded checks the envelope inside a subscribe.event. It is an event of a job, a host event or
+// an event about the subscription.
+func (v *validator) forwarded(f *received) error {
 	if f.Type != arcp.SubscribeEvent {
 		return nil
 	}
@@ -592,23 +585,23 @@ func (v *validator) forwarded(f *Frame) error {
 	switch {
 	case in.SubscriptionID != "":
 		if in.Type != arcp.EventEmit || in.SubscriptionID != f.SubscriptionID || in.EventSeq != 0 {
-			return fmt.Errorf("%s is not a word about subscription %s", in, f.SubscriptionID)
+			return fmt.Errorf("%s is not an event about subscription %s", in, f.SubscriptionID)
 		}
 	case in.isHost():
 		if in.SessionID != "" || in.EventSeq != 0 || in.CorrelationID != "" {
-			return fmt.Errorf("%s is of no job, but of a session", in)
+			return fmt.Errorf("%s has no job_id, want a host event without session_id, event_seq and correlation_id", in)
 		}
 	case arcp.Lookup(in.Type).Delivery != arcp.Sequenced || in.EventSeq == 0 || in.JobID == "":
-		return fmt.Errorf("%s is not the event of a job", in)
-	case in.SessionID == "" && in.CorrelationID != "": // a job that no session has submitted, a clean-up, answers nothing
-		return fmt.Errorf("%s does not say whose session it is of", in)
+		return fmt.Errorf("%s is not a job event", in)
+	case in.SessionID == "" && in.CorrelationID != "": // a clean-up job has neither session nor submit
+		return fmt.Errorf("%s has no session_id", in)
 	}
 	return nil
 }
 
-// isHost reports whether an envelope inside a subscribe.event is an event of the
-// host: that is of no job. The same of a job of host.subscribe is an event of that.
-func (f *Frame) isHost() bool {
+// isHost reports whether f is a host event. A host event has no job, unlike the same event from
+// host.subscribe.
+func (f *received) isHost() bool {
 	if f.Type != arcp.EventEmit || f.JobID != "" {
 		return false
 	}
@@ -616,8 +609,8 @@ func (f *Frame) isHost() bool {
 	return err == nil && p.Name == arcp.EventHost
 }
 
-// forwarded is the envelope inside a subscribe.event.
-func (f *Frame) forwarded() (*Frame, error) {
+// forwarded returns the envelope inside a subscribe.event.
+func (f *received) forwarded() (*received, error) {
 	p, err := arcp.DecodePayload[arcp.SubscribeEventPayload](&f.Envelope)
 	if err != nil {
 		return nil, err

@@ -14,12 +14,12 @@ const head = `{"arcp":"1.1","timestamp":"2026-01-02T03:04:05Z",`
 const acceptedFrame = head + `"id":"msg_s1","type":"session.accepted","session_id":"sess_1","correlation_id":"msg_open",` +
 	`"payload":{"session_id":"sess_1","runtime":{"kind":"k","version":"1"},"capabilities":{"human_input":true,"features":["result_chunk"]}}}`
 
-// frameOf writes a frame of the session; rest is what follows the type.
+// frameOf returns a frame of the session. rest are the members after the type.
 func frameOf(id, typ, rest string) string {
 	return head + `"session_id":"sess_1","id":"msg_` + id + `","type":"` + typ + `",` + rest + `}`
 }
 
-// eventOf writes an event of job_1.
+// eventOf returns an event of job_1.
 func eventOf(id, typ, seq, payload string) string {
 	return frameOf(id, typ, `"job_id":"job_1","correlation_id":"msg_invoke","trace_id":"t","event_seq":`+seq+`,"payload":`+payload)
 }
@@ -30,8 +30,8 @@ var (
 	completedFrame   = eventOf("c", "job.completed", "3", `{"value":null}`)
 )
 
-// newTestValidator knows what a client sent that opened a session, pinged and
-// submitted a job.
+// newTestValidator returns a validator for a client that opened a session, pinged and submitted a
+// job.
 func newTestValidator() *validator {
 	sent := []string{"msg_open", "msg_invoke", "msg_ping", "own", "msg_retry"}
 	v := newValidator([]string{"s3cret"}, func(id string) bool { return slices.Contains(sent, id) || id == "msg_other" || id == "other" })
@@ -76,18 +76,18 @@ func TestValidatorAccepts(t *testing.T) {
 
 var permissionFrame = eventOf("q", "permission.request", "2", `{"permission":"p","resource":"r","operation":"o"}`)
 
-// leaseFrame writes a lease.granted of job_1 that answers a message.
+// leaseFrame returns a lease.granted of job_1 that answers the message corr.
 func leaseFrame(corr, seq string) string {
 	return frameOf("l"+seq, "lease.granted", `"job_id":"job_1","trace_id":"t","event_seq":`+seq+`,"correlation_id":"`+corr+
 		`","payload":{"lease_id":"lease_1","permission":"p","resource":"r","operation":"o","expires_at":"2026-01-02T03:04:05Z"}`)
 }
 
-// withdrawnFrame writes a human.input.cancelled of job_1.
+// withdrawnFrame returns a human.input.cancelled of job_1.
 func withdrawnFrame(rest string) string {
 	return frameOf("w", "human.input.cancelled", `"job_id":"job_1","trace_id":"t",`+rest+`"payload":{"code":"CANCELLED"}`)
 }
 
-// A session with a person is told that a question is withdrawn, and which.
+// human.input.cancelled is an event that names the withdrawn question.
 func TestValidatorOfWithdrawals(t *testing.T) {
 	for rest, rule := range map[string]string{
 		`"event_seq":3,"correlation_id":"msg_q",`:      "",
@@ -115,7 +115,7 @@ func completedFrameAt(seq string) string { return eventOf("c", "job.completed", 
 func TestValidatorRefuses(t *testing.T) {
 	pong := func(rest string) string { return frameOf("p", "pong", `"correlation_id":"msg_ping",`+rest) }
 	for _, c := range []struct {
-		rule   string // that is broken; empty: not even an envelope
+		rule   string // the violated rule; empty: the frame is not an envelope
 		frames []string
 	}{
 		{"", []string{`{`}},
@@ -130,7 +130,7 @@ func TestValidatorRefuses(t *testing.T) {
 		{"negotiated type", []string{frameOf("a", "tool.invoke", `"payload":{"tool":"x"}`)}},
 		{"envelope", []string{strings.Replace(pong(`"payload":{}`), `"1.1"`, `"1.0"`, 1)}},
 		{"envelope", []string{strings.Replace(pong(`"payload":{}`), `05Z`, `05+00:00`, 1)}},
-		{"no secret comes back", []string{pong(`"payload":{"nonce":"my s3cret"}`)}},
+		{"no secret is sent", []string{pong(`"payload":{"nonce":"my s3cret"}`)}},
 		{"identifiers", []string{strings.Replace(pong(`"payload":{}`), `msg_p`, `p`, 1)}},
 		{"identifiers", []string{pong(`"job_id":"1","payload":{}`)}},
 		{"identifiers", []string{frameOf("a", "job.started", `"job_id":"job_2","trace_id":"t","event_seq":1,"correlation_id":"other","payload":{}`)}},
@@ -204,12 +204,12 @@ func TestValidatorAfterResume(t *testing.T) {
 	resumed := frameOf("s", "session.resumed", `"correlation_id":"msg_open","payload":{"session_id":"sess_1","resume_token":"rt","replayed_from":2,"replayed":true}`)
 	for _, f := range []string{resumed, completedFrame} {
 		if _, err := v.frame([]byte(f)); err != nil {
-			t.Errorf("after a resume the numbers go on where the client was: %v", err)
+			t.Errorf("event_seq continues after a resume: %v", err)
 		}
 	}
 }
 
-// TestValidatorKnowsNegotiated: what was negotiated may come.
+// A type is allowed after its capability was negotiated.
 func TestValidatorKnowsNegotiated(t *testing.T) {
 	v := newTestValidator()
 	v.offered.Flags = map[arcp.Feature]bool{arcp.FeatureHumanInput: true}
@@ -256,7 +256,7 @@ func TestValidatorRemembersASession(t *testing.T) {
 		frame string
 		ok    bool
 	}{
-		"as it was":            {jobStartedFrame, true},
+		"unchanged":            {jobStartedFrame, true},
 		"with another payload": {strings.Replace(jobStartedFrame, `"payload":{}`, `"payload":{"description":"again"}`, 1), false},
 		"with another id":      {strings.Replace(jobStartedFrame, `"msg_b"`, `"msg_z"`, 1), false},
 		"out of order":         {completedFrame, false},
@@ -268,7 +268,7 @@ func TestValidatorRemembersASession(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := v.frame([]byte(test.frame)); (err == nil) != test.ok {
-			t.Errorf("an event that comes again %s: error is %v", name, err)
+			t.Errorf("a replayed event %s: error is %v", name, err)
 		}
 	}
 }
@@ -278,18 +278,18 @@ func TestValidatorOfSubscriptions(t *testing.T) {
 		inner string
 		ok    bool
 	}{
-		"an event":             {jobStartedFrame, true},
-		"a word about it":      {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","subscription_id":"sub_1","payload":{"name":"n"}}`, true},
-		"about another":        {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","subscription_id":"sub_2","payload":{"name":"n"}}`, false},
-		"a handshake":          {acceptedFrame, false},
-		"an answer":            {frameOf("p", "pong", `"correlation_id":"msg_ping","payload":{}`), false},
-		"nobody's event":       {strings.Replace(jobStartedFrame, `"session_id":"sess_1",`, ``, 1), false},
-		"one of no session":    {strings.NewReplacer(`"session_id":"sess_1",`, ``, `"correlation_id":"msg_invoke",`, ``).Replace(jobStartedFrame), true},
-		"an event of the host": {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","payload":{"name":"host.event","data":{}}}`, true},
-		"a session's host":     {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","session_id":"sess_1","payload":{"name":"host.event","data":{}}}`, false},
-		"an event of nothing":  {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","payload":{"name":"n"}}`, false},
-		"an event unnumbered":  {strings.Replace(jobStartedFrame, `"event_seq":2,`, ``, 1), false},
-		"a payload of its own": {`{"n":1}`, false},
+		"an event":                          {jobStartedFrame, true},
+		"about the subscription":            {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","subscription_id":"sub_1","payload":{"name":"n"}}`, true},
+		"about another subscription":        {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","subscription_id":"sub_2","payload":{"name":"n"}}`, false},
+		"a handshake":                       {acceptedFrame, false},
+		"an answer":                         {frameOf("p", "pong", `"correlation_id":"msg_ping","payload":{}`), false},
+		"an event without session":          {strings.Replace(jobStartedFrame, `"session_id":"sess_1",`, ``, 1), false},
+		"an event of a job without session": {strings.NewReplacer(`"session_id":"sess_1",`, ``, `"correlation_id":"msg_invoke",`, ``).Replace(jobStartedFrame), true},
+		"an event of the host":              {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","payload":{"name":"host.event","data":{}}}`, true},
+		"a host event with session":         {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","session_id":"sess_1","payload":{"name":"host.event","data":{}}}`, false},
+		"an event without job":              {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","payload":{"name":"n"}}`, false},
+		"an event unnumbered":               {strings.Replace(jobStartedFrame, `"event_seq":2,`, ``, 1), false},
+		"a payload of its own":              {`{"n":1}`, false},
 	} {
 		v := newTestValidator()
 		if _, err := v.frame([]byte(acceptedFrame)); err != nil {

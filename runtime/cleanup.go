@@ -8,52 +8,55 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/registry"
 )
 
-// Cleanup registers the Cleaner of one provider and resource type. See Config.Cleanups.
+// Cleanup registers the Cleaner for the resources of one provider and type. See Config.Cleanups.
 type Cleanup struct {
 	Provider string  // required
-	Type     string  // "": all types of the provider without a Cleaner of their own
+	Type     string  // "": all types of the provider that have no other Cleanup
 	Cleaner  Cleaner // required
 
-	// Clients permits clients to lease such resources. Without it only tools can: a lease
-	// on a process or a file has it removed.
+	// Clients permits clients to lease such resources with registry.lease. If false, only tools
+	// can, because the end of a lease removes the resource.
 	Clients bool
 }
 
-// Cleaner removes leased resources of one kind. Goroutines may call Clean at the same time. Clean
-// is called again for the same lease after a failure, or when 300 s have passed without a report.
-// So it must be idempotent: a resource that is gone already is a success. attempt counts from 1.
-// ctx has a time limit of a minute. A Cleaner that does not return in time has failed.
+// Cleaner removes resources whose lease has ended.
 type Cleaner interface {
+	// Clean removes a resource. It may be called concurrently. ctx ends after a minute; a call
+	// that has not returned by then has failed.
+	//
+	// Clean is called again for the same lease after a failure, and after 300 s without a result,
+	// for example because the runtime was restarted. It must be idempotent: a resource that does
+	// not exist is a success. attempt counts from 1.
 	Clean(ctx context.Context, r LeasedResource, attempt int) error
 }
 
-// CleanerFunc is a function as a Cleaner.
+// CleanerFunc is a Cleaner that calls the function.
 type CleanerFunc func(ctx context.Context, r LeasedResource, attempt int) error
 
-// Clean calls f.
+// Clean calls f(ctx, r, attempt).
 func (f CleanerFunc) Clean(ctx context.Context, r LeasedResource, attempt int) error {
 	return f(ctx, r, attempt)
 }
 
-// LeasedResource is a resource with its lease, as a Cleaner receives it.
+// LeasedResource is a resource and its lease.
 type LeasedResource struct {
 	LeaseID     arcp.LeaseID
 	Provider    string
 	Type        string
-	ExternalID  string // id at the provider
+	ExternalID  string // id of the resource at the provider
 	DisplayName string
-	Metadata    arcp.Raw // an object
-	CleanupTool string   // "": the lease names none
+	Metadata    arcp.Raw // JSON object
+	CleanupTool string   // tool to clean up with; "": none
 
 	Principal string         // holder of the lease
-	Session   arcp.SessionID // its registry shows the lease; "": none
-	Job       arcp.JobID     // the lease does not end before the job; "": none
+	Session   arcp.SessionID // session whose registry shows the lease; "": none
+	Job       arcp.JobID     // job that keeps the lease alive; "": none
 
-	Duration  time.Duration // of the lease
+	Duration  time.Duration // duration of the lease
 	CreatedAt time.Time
-	TouchedAt time.Time // begin of Duration
-	ExpiresAt time.Time // end of the lease; after a failed clean-up: begin of this attempt
-	LastError string    // of the attempt before; "": none
+	TouchedAt time.Time // start of Duration
+	ExpiresAt time.Time // end of the lease; after a failed attempt, start of this attempt
+	LastError string    // error of the previous attempt; "": none
 }
 
 // registrations returns Config.Cleanups for the registry.

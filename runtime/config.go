@@ -19,91 +19,90 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Config configures a Runtime. It must not be changed after New. A zero member
-// has the documented default, a negative number or duration is off.
+// Config configures a Runtime. It must not be changed after New. Only Store and Auth are required.
+// A zero member has the documented default. A negative number or duration disables the limit or
+// function.
 type Config struct {
-	Store store.Store    // required; closed by Shutdown
-	Auth  *auth.Set      // required; its contents may be swapped while running
-	Tools *tool.Registry // default: an empty one
+	Store store.Store    // required; Shutdown closes it
+	Auth  *auth.Set      // required; its contents may be replaced at any time
+	Tools *tool.Registry // default: an empty registry
 
-	// Hooks look at each call of a tool before it is made, in this order.
+	// Hooks check each call of a tool before it starts, in this order.
 	Hooks []tool.Hook
 
-	// Refresh, if set, has the sources of Tools list them anew, for the tool
-	// tools.refresh. It is called by one goroutine at a time.
+	// Refresh, if set, makes the sources of Tools list their tools again. The tool tools.refresh
+	// calls it, not concurrently.
 	Refresh func(ctx context.Context) error
 
-	Log     zerolog.Logger        // its zero value logs nothing
-	Metrics prometheus.Registerer // default: a registry of its own
+	Log     zerolog.Logger        // default: nothing is logged
+	Metrics prometheus.Registerer // registers the collectors; default: a new registry
 
-	// AllowHosts and AllowOrigins are for Runtime.Handler; see transport.Upgrader.
+	// AllowHosts and AllowOrigins are the members of transport.Upgrader for Runtime.Handler.
 	AllowHosts   []string
 	AllowOrigins []string
 
-	RuntimeID   string // default "arcp"; the audience of signed JWTs
 	Fingerprint string // shown in session.accepted
-	Version     string // of the software, shown in session.accepted
+	Version     string // version of the software, shown in session.accepted; default "dev"
 
-	HandshakeTimeout time.Duration // default 10 s
-	SessionLease     time.Duration // without a sign of life of the client; default 1 h
-	SessionIdle      time.Duration // with nothing else, and without jobs and subscriptions; default 24 h
-	ResumeWindow     time.Duration // default 10 min
-	Heartbeat        time.Duration // default 30 s; of peers and of jobs
-	HeartbeatBlock   bool          // missed job heartbeats block instead of fail
-	MaxFrame         int64         // bytes in; default 8 MiB
+	HandshakeTimeout time.Duration // from the connection to session.accepted; default 10 s
+	SessionLease     time.Duration // silence of a client that evicts its session; default 1 h
+	SessionIdle      time.Duration // time without messages, events, jobs and subscriptions that evicts a session; default 24 h
+	ResumeWindow     time.Duration // time without a connection that ends a session; default 10 min
+	Heartbeat        time.Duration // interval of heartbeats of peers and of jobs; default 30 s
+	HeartbeatBlock   bool          // a job that misses heartbeats is blocked; false: it fails
+	MaxFrame         int64         // bytes of a received frame; default 8 MiB
 
-	AckWindow    int           // unacknowledged events sent to a client that acknowledges; default off
-	ReplayEvents int           // events kept for a session that never acknowledges, after they were sent; default 10,000
-	ReplayBytes  int64         // and their bytes; default 64 MiB
-	BacklogBytes int64         // events that a session has not got rid of; default 1 GiB
-	CommitDelay  time.Duration // a commit waits for more writes while there is load; at most MaxCommitDelay; default off
-	Retention    time.Duration // of finished jobs and events; default 24 h
-	MaxDisk      int64         // bytes of the store; past it finished jobs go early; default off
+	AckWindow    int           // unacknowledged events of a client that acknowledges; default: no bound
+	ReplayEvents int           // sent events kept for a session that never acknowledges; default 10,000
+	ReplayBytes  int64         // bytes of these events; default 64 MiB
+	BacklogBytes int64         // bytes of the kept events of a session; beyond it the oldest are deleted; default 1 GiB
+	CommitDelay  time.Duration // wait of a commit for more writes under load, at most MaxCommitDelay; default 0
+	Retention    time.Duration // time that ended jobs and their events are kept; default 24 h
+	MaxDisk      int64         // bytes of the store; above it the oldest ended jobs are deleted before Retention; default: no bound
 
-	// Cleanups register the cleaners of expired resource leases. Those for processes and
-	// directories of this machine are built in.
+	// Cleanups has the cleaners of leased resources. Cleaners of processes and directories of this
+	// machine are built in.
 	Cleanups    []Cleanup
-	ResourceDir string        // where jobs' leased directories are; empty: they get none
-	ReapEvery   time.Duration // interval of the search for expired leases, about; default 5 s
+	ResourceDir string        // parent of the leased directories of jobs; "": jobs cannot lease directories
+	ReapEvery   time.Duration // approximate interval of the clean-up of expired leases; default 5 s
 
-	Provisioners []credential.Source // give jobs credentials of their own
-	Sealer       *credential.Sealer  // seals the values; default a key that is forgotten with the process
+	Provisioners []credential.Source // issue credentials to jobs
+	Sealer       *credential.Sealer  // encrypts credentials in the store; default: a random key that is lost with the process
 
-	RequireModelLease bool // jobs whose lease does not speak of models may use none; else any
-	PreemptExpired    bool // a job ends when its lease does; else at its next operation
+	RequireModelLease bool // a lease without model.use permits no model; false: every model
+	PreemptExpired    bool // a job ends with its lease; false: at its next operation after that
 
-	// FreeSpace, if set, returns the free bytes where the store is. Below MinFree
-	// nothing that takes room is accepted; OnFull, if set, is told of each change.
-	// They are called by one goroutine.
+	// FreeSpace, if set, returns the free bytes of the disk of the store. Below MinFree the runtime
+	// refuses sessions and jobs. OnFull, if set, is called when that begins and ends. One goroutine
+	// calls both functions.
 	FreeSpace func() (uint64, error)
-	MinFree   int64 // default 512 MiB
+	MinFree   int64 // bytes; default 512 MiB
 	OnFull    func(full bool)
 
 	Limits
 
-	maxFollows int // of other sessions' jobs by a session; 0: the default
+	maxFollows int // followed jobs of a session; 0: conn.DefaultMaxFollows
 }
 
-// Limits bounds the use by clients. A request over a limit is refused. Unlike the rest of
-// Config they may be changed later, with Runtime.SetLimits. A zero member has the documented
-// default, a negative one is off.
+// Limits bounds connections, sessions and jobs. A request above a limit is refused.
+// Runtime.SetLimits changes the limits of a runtime. A zero member has the documented default, a
+// negative one has no bound.
 type Limits struct {
-	MaxConnections          int // default 100,000; whatever is sent on them, see Runtime.Gate
-	MaxUnauthenticated      int // default 1,024 connections before authentication
-	MaxUnauthenticatedPerIP int // default 32; of an IPv4 address or an IPv6 network of 64 bits, loopback exempt
+	MaxConnections          int // open connections; default 100,000; see Runtime.Gate
+	MaxUnauthenticated      int // connections that are not authenticated; default 1,024
+	MaxUnauthenticatedPerIP int // of one IPv4 address or IPv6 /64 network, except loopback; default 32
 	MaxSessions             int // default 100,000
-	MaxSessionsPerPrincipal int // default off
-	MaxJobs                 int // live jobs of all principals; default 100,000
-	MaxJobsPerPrincipal     int // default off
-	MaxJobsPerSession       int // default 10,000
-	Rate                    int // frames a minute a connection; default off
+	MaxSessionsPerPrincipal int // default: no bound
+	MaxJobs                 int // live jobs; default 100,000
+	MaxJobsPerPrincipal     int // live jobs; default: no bound
+	MaxJobsPerSession       int // live jobs; default 10,000
+	Rate                    int // received frames a minute, for each connection; default: no bound
 
-	MaxData int64 // bytes of the arguments of jobs that have not ended, which are in memory; default 1 GiB
+	MaxData int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
 }
 
-// Defaults of Config.
+// Defaults of Config and Limits.
 const (
-	DefaultRuntimeID               = "arcp"
 	DefaultHandshakeTimeout        = 10 * time.Second
 	DefaultSessionLease            = time.Hour
 	DefaultSessionIdle             = 24 * time.Hour
@@ -125,9 +124,10 @@ const (
 	DefaultMaxData                 = 1 << 30
 )
 
-// MaxCommitDelay is the longest Config.CommitDelay.
+// MaxCommitDelay bounds Config.CommitDelay.
 const MaxCommitDelay = eventlog.MaxCommitDelay
 
+// or returns v, or def if v is zero.
 func or[T int | int64 | time.Duration | string](v, def T) T {
 	var zero T
 	if v == zero {
@@ -137,7 +137,6 @@ func or[T int | int64 | time.Duration | string](v, def T) T {
 }
 
 func (c Config) withDefaults() Config {
-	c.RuntimeID = or(c.RuntimeID, DefaultRuntimeID)
 	c.Version = or(c.Version, "dev")
 	c.HandshakeTimeout = or(c.HandshakeTimeout, DefaultHandshakeTimeout)
 	c.SessionLease = or(c.SessionLease, DefaultSessionLease)
@@ -145,7 +144,7 @@ func (c Config) withDefaults() Config {
 	c.ResumeWindow = or(c.ResumeWindow, DefaultResumeWindow)
 	c.Heartbeat = or(c.Heartbeat, DefaultHeartbeat)
 	if c.MaxFrame = or(c.MaxFrame, DefaultMaxFrame); c.MaxFrame < 0 {
-		c.MaxFrame = math.MaxInt64 >> 1 // transports add to it
+		c.MaxFrame = math.MaxInt64 >> 1 // room for additions in transports
 	}
 	if c.ReplayEvents = or(c.ReplayEvents, DefaultReplayEvents); c.ReplayEvents < 0 {
 		c.ReplayEvents = math.MaxInt

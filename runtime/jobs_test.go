@@ -52,7 +52,7 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 			var ids chan arcp.JobID
 			var charged chan error
 			child := func(ctx context.Context, job tool.Job, name, budget string, made func(arcp.JobID)) {
-				_, _ = job.Call(ctx, tool.Call{Tool: name, Detach: true, Lease: arcp.Raw(`{"cost.budget":["USD:` + budget + `"]}`), Made: made})
+				_, _ = job.Call(ctx, tool.Call{Tool: name, Detach: true, Lease: arcp.Raw(`{"cost.budget":["USD:` + budget + `"]}`), OnChild: made})
 			}
 			inBubble(t, func(c *runtime.Config) {
 				ids, charged = make(chan arcp.JobID, 1), make(chan error, 3)

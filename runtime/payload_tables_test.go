@@ -87,9 +87,20 @@ func (p *payloadTables) addStructs(g *ast.GenDecl) {
 	}
 }
 
-// section renders the payloads of the message types of a section.
+// results are the results of built-in tools by the section of SPEC.md that describes them.
+var results = map[string][]string{
+	"§7.3": {"JobView", "SessionView", "CredentialView"},
+	"§7.4": {"QuestionView", "OutcomeView"},
+	"§7.5": {"ToolEntry", "ToolView"},
+	"§7.6": {"ResourceLeaseView", "ReapReport"},
+}
+
+// section renders the payloads of the message types of a section, and its results.
 func (p *payloadTables) section(section string) string {
 	var out strings.Builder
+	for _, name := range results[section] {
+		p.describe(&out, "Object `"+name+"`", name)
+	}
 	var done []string
 	for i := range arcp.Catalog {
 		name := arcp.Catalog[i].PayloadName()

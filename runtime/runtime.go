@@ -37,7 +37,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Runtime serves ARCP. Its methods may be called by any goroutine.
+// Runtime serves ARCP. Any goroutine may call its methods.
 type Runtime struct {
 	questions *questions.Broker
 	jobs      *jobs.Reader
@@ -54,10 +54,10 @@ type Runtime struct {
 	metrics *metrics.Metrics
 	log     *eventlog.Log
 	engine  *engine.Engine
-	pool    *pool.Pool // of the goroutines of connections
+	pool    *pool.Pool // goroutines of connections
 	cursors *paging.Cursors
 	audit   audit.Log
-	broken  atomic.Pointer[error] // the store has failed
+	broken  atomic.Pointer[error] // error of the store that has failed; nil: none
 
 	sessions *session.Directory
 	janitor  *housekeeping.Janitor
@@ -66,12 +66,12 @@ type Runtime struct {
 	upgradeLog zerolog.Logger // sampled: refused handshakes
 }
 
-// ErrShutdown is returned by Serve when the runtime is shutting down.
+// ErrShutdown is returned by Serve and Ready after the start of Shutdown.
 var ErrShutdown = conn.ErrShutdown
 
-// New returns a runtime that owns cfg.Store from now on. Before it returns,
-// every job that was running when the store was last closed has been given its
-// end, so that nothing is served before.
+// New returns a runtime that owns cfg.Store. It first recovers the live jobs of the store: each one
+// continues or fails, depending on its tool. The error is a missing member of cfg, a wrong one, or
+// an error of reading the store. The caller keeps the store if there is an error.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil {
 		return nil, errors.New("runtime: Config.Store and Config.Auth are required")
@@ -84,7 +84,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
 	slots := new(tool.Slots)
-	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.Recount(ref) },
+	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.SlotsChanged(ref) },
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
 		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: func() { r.janitor.MeasureBacklogs() },
@@ -101,7 +101,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	var err error
 	if r.resources, err = registryservice.New(registryservice.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
-		Host: r.host, Questions: r.questions, Lives: r.sessions.Lives, Broken: func() bool { return r.broken.Load() != nil },
+		Host: r.host, Questions: r.questions, Sessions: r.sessions, Broken: func() bool { return r.broken.Load() != nil },
 		Handlers: r.registrations(), Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
 		r.closeVault()
 		r.log.Close()
@@ -113,7 +113,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Limits: r.cfg.Limits.engine()})
 	r.questions.Connect(r.engine.Offer)
 	r.resources.Connect(r.engine)
-	r.sessions.Connect(r.engine, r.host.EndSession, r.resources.Store.EndSession, r.questions.EndSession)
+	r.sessions.Connect(r.engine,
+		func(ctx context.Context, s *session.Session) error { return r.host.EndSession(ctx, s.Principal, s.ID) },
+		func(ctx context.Context, s *session.Session) error { return r.resources.Store.EndSession(ctx, s.ID) },
+		func(ctx context.Context, s *session.Session) error { return r.questions.EndSession(ctx, s.ID) })
 	r.janitor = r.newJanitor()
 	if err := r.boot(ctx); err != nil {
 		r.resources.Close()
@@ -155,7 +158,7 @@ func (r *Runtime) newServer() *conn.Server {
 		ReplayEvents: c.ReplayEvents, ReplayBytes: c.ReplayBytes, Provisions: len(c.Provisioners) > 0, MaxFollows: c.maxFollows, Limits: c.Limits.conn()})
 }
 
-// boot recovers sessions, jobs and services of an earlier process.
+// boot registers the built-in tools, and loads the sessions, jobs and services of the store.
 func (r *Runtime) boot(ctx context.Context) error {
 	key, err := r.secret(ctx, "list-cursor-key")
 	if err != nil {
@@ -163,7 +166,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 	}
 	r.cursors = paging.NewCursors(key)
 	r.jobs = &jobs.Reader{Store: r.cfg.Store, Engine: r.engine, Cursors: r.cursors, Audit: r.audit, Logger: r.cfg.Log,
-		Builtin: func(name string) bool { return r.builtin.Is(name) }}
+		IsBuiltin: func(name string) bool { return r.builtin.IsBuiltin(name) }}
 	r.builtin = &builtin.Tools{Store: r.cfg.Store, Registry: r.cfg.Tools, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
 		Agents: r.agents, Resources: r.resources, Jobs: r.jobs, Vault: r.vault, Auth: r.cfg.Auth, Changes: r.changes(), Cursors: r.cursors,
 		Metrics: r.metrics, Audit: r.audit, Logger: r.cfg.Log, Refresh: r.cfg.Refresh}
@@ -200,7 +203,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 	return nil
 }
 
-// secret returns 32 random bytes that stay the same for the life of the store.
+// secret returns 32 random bytes that are stored under name: always the same ones for a store.
 func (r *Runtime) secret(ctx context.Context, name string) ([]byte, error) {
 	rec, err := r.cfg.Store.Get(ctx, name)
 	if err != nil {
@@ -215,70 +218,73 @@ func (r *Runtime) secret(ctx context.Context, name string) ([]byte, error) {
 	return key, err
 }
 
+// onCommit observes a commit in the metrics.
 func (r *Runtime) onCommit(events int, d time.Duration) {
 	r.metrics.CommitSeconds.Observe(d.Seconds())
 	r.metrics.BatchEvents.Observe(float64(events))
 	r.metrics.EventsAppended.Add(float64(events))
 }
 
+// onBroken records that the store has failed.
 func (r *Runtime) onBroken(err error) {
 	r.broken.Store(&err)
 	r.cfg.Log.Error().Err(err).Msg("the store has failed; nothing is accepted any more: restart the runtime once the cause is mended")
 }
 
-// SetLimits changes the limits. Sessions and jobs over a new limit stay; the rate applies to
-// later connections.
+// SetLimits changes the limits. Sessions and jobs above a new limit continue. The rate applies to
+// new connections.
 func (r *Runtime) SetLimits(l Limits) {
 	l = l.withDefaults()
 	r.conns.SetLimits(l.conn())
 	r.engine.SetLimits(l.engine())
 }
 
-// Go runs f on a goroutine of its own, one that is used again: meant for
-// transport.Upgrader, where connections come and go.
+// Go runs f on a reused goroutine, and does not wait for it. It is meant for transport.Upgrader.Go.
 func (r *Runtime) Go(f func()) { r.pool.Run(f) }
 
-// UpgradeRefused counts and logs a refused handshake: meant for transport.Upgrader.
+// UpgradeRefused counts and logs a refused WebSocket handshake. It is meant for
+// transport.Upgrader.Refused.
 func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
 	r.metrics.UpgradesRefused.WithLabelValues(strconv.Itoa(u.Status)).Inc()
 	r.upgradeLog.Warn().Int("status", u.Status).Str("remote", u.RemoteAddr).
 		AnErr("reason", u.Reason).Msg("WebSocket handshake refused; at most ten a minute are logged")
 }
 
-// Serve speaks with one peer until the connection ends, and closes it. When ctx ends, the
-// client is told session.close and the connection is closed; the session can be resumed.
-// Serve returns when the goroutines of the connection have ended. The error is the reason
-// why the connection ended, nil if the peer closed it.
+// Serve serves one connection and closes it. When ctx ends, it sends session.close and closes the
+// connection; the session can be resumed. Serve returns when the goroutines of the connection have
+// ended. The error is the reason why the connection ended; nil if the peer closed it.
 func (r *Runtime) Serve(ctx context.Context, c transport.Conn) error {
 	return r.conns.Serve(ctx, c, nil)
 }
 
-// Worker is a program that the caller has started and that executes tools (SPEC.md §7.8).
+// Worker describes a program that the caller has started and that executes tools (SPEC.md §7.8).
 type Worker struct {
 	Name  string   // unique among the workers of a runtime
-	Tools []string // globs, as of path.Match, of the names of the tools that it may execute
+	Tools []string // patterns of path.Match for the names of the tools that it may execute
 
-	// Registered is called each time when the worker has registered tools. It must not block.
+	// Registered, if set, is called when the worker has registered tools, each time. It must not
+	// block.
 	Registered func()
 }
 
-// ServeWorker is Serve for the connection to a program that the caller has started. The
-// principal of its session is "program:" and the name, whatever credentials it shows. It has
-// the role worker, executes jobs of all principals, and submits none of its own. A session
-// of an earlier process of the same name ends when the program opens one.
+// ServeWorker is Serve for the connection to a program that the caller has started. The principal
+// of its session is "program:" and w.Name, regardless of its credentials. The session has the role
+// worker, executes jobs of all principals, and cannot submit jobs of its own. When the program
+// opens a session, the sessions of earlier processes with the same name end.
 func (r *Runtime) ServeWorker(ctx context.Context, c transport.Conn, w Worker) error {
 	return r.conns.Serve(ctx, c, &conn.Program{Identity: auth.NewProgram(w.Name, w.Tools), Registered: w.Registered})
 }
 
-// Reauthenticate checks the identity of every connected session against Config.Auth. Sessions
-// whose token or principal is no longer configured lose their connection and cannot resume;
-// their jobs continue.
+// Reauthenticate checks the identity of every connected session against Config.Auth. It evicts
+// sessions whose token or principal is no longer configured. They cannot be resumed; their jobs
+// continue. It does not wait for the evictions.
 func (r *Runtime) Reauthenticate() { r.conns.Reauthenticate() }
 
-// Store is the store the runtime was given, for reading and backups.
+// Store returns Config.Store, for reading and backups.
 func (r *Runtime) Store() store.Store { return r.cfg.Store }
 
-// Ready reports whether new sessions are accepted, and if not, why.
+// Ready returns nil if new sessions are accepted. Otherwise it returns ErrShutdown, or the error of
+// the store that has failed.
 func (r *Runtime) Ready() error {
 	if err := r.broken.Load(); err != nil {
 		return fmt.Errorf("store: %w", *err)
@@ -289,23 +295,23 @@ func (r *Runtime) Ready() error {
 	return nil
 }
 
-// Gate returns the gate that enforces the connection limits of Limits. Connections of
-// Gate().Listener are counted when they are accepted, so that a peer that never sends a
-// WebSocket handshake is bounded too. Other connections are counted by Serve.
+// Gate returns the gate that enforces the limits of connections. Gate().Listener counts a
+// connection when it accepts it, and so also bounds peers that never complete a WebSocket
+// handshake. Serve counts other connections.
 func (r *Runtime) Gate() *transport.Gate { return r.conns.Gate() }
 
-// Shutdown refuses new sessions and submits, gives running jobs until ctx ends,
-// tells the sessions, ends the connections with 1001, and closes the store.
-// Jobs that did not end are given their end by the next New on the same store.
-// It is called once.
+// Shutdown refuses new sessions and jobs, and waits for running jobs until ctx ends. Then it sends
+// session.close to the clients, closes the connections with 1001, and closes the store. Jobs that
+// have not ended are recovered by the next New on the same store. The error is the one of closing
+// the store. Shutdown is called once.
 func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.conns.Stop()
 	r.janitor.Stop()
 	r.resources.Stop()
 	r.engine.Stop(ctx)
-	r.space.Stop() // tools may have waited for room to come to their end
-	// The last events of the jobs are delivered to the sessions before this returns. If the store
-	// has failed, or the time is over, there is nothing to wait for.
+	r.space.Stop() // tools may have waited for free space
+	// This commit returns after the last events of the jobs were delivered to the sessions. An
+	// error means that the store has failed or ctx has ended: nothing is left to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
 	r.conns.Close()
 	r.sessions.Wait()
@@ -317,7 +323,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	return r.cfg.Store.Close()
 }
 
-// onOverflow trims a session whose backlog is over its bound.
+// onOverflow trims a session whose kept events exceed Config.BacklogBytes.
 func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
 	r.log.Append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: id, Seq: upTo}}, NoSync: true}, nil)
 	if c := r.sessions.ConnOf(id); c != nil {
@@ -325,8 +331,8 @@ func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
 	}
 }
 
-// newVault makes the vault if provisioners are or were configured: credentials issued before
-// must still be revoked.
+// newVault creates the vault if there are provisioners, or a sealer: credentials of earlier
+// provisioners must still be revoked.
 func (r *Runtime) newVault() (err error) {
 	if len(r.cfg.Provisioners) == 0 && r.cfg.Sealer == nil {
 		return nil
@@ -347,10 +353,10 @@ func (r *Runtime) closeVault() {
 	}
 }
 
-// SetHooks replaces the hooks, for jobs that are submitted from now on.
+// SetHooks replaces the hooks for new jobs.
 func (r *Runtime) SetHooks(hooks []tool.Hook) { r.catalog.SetHooks(hooks) }
 
-// CheckLease returns the mistake in the lease of a principal.
+// CheckLease returns an error if raw is not a valid lease of a principal. The error names the key.
 func CheckLease(raw []byte) error {
 	_, err := lease.Decode(raw)
 	return err

@@ -332,6 +332,7 @@ func did(do func(h *scriptHost, c *scriptConn, args []script.Value)) verbFunc {
 //	limits LIMITS       changes limits
 //	tools SOURCE NAMES  replaces the tools of a source
 //	reserve PREFIX      reserves names of tools
+//	reserve_for OWNER NAMES  reserves names of tools for one owner
 //	disk BYTES          sets the free bytes of the disk
 //	cloud STATE         makes clean-ups fail, hang, or work
 //	gateway STATE       makes the provisioner refuse, keep what it is to revoke, or work
@@ -400,6 +401,9 @@ var scriptVerbs = map[string]verbFunc{
 		h.replace(plainText(a[0]), made...)
 	}),
 	"reserve": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cfg.Tools.ReservePrefix(plainText(a[0])) }),
+	"reserve_for": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.cfg.Tools.ReserveFor(plainText(a[0]), plainText(a[1]))
+	}),
 	"disk":    did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.free.Store(uint64(number(a[0]))) }),
 	"cloud":   did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cloud.become(plainText(a[0])) }),
 	"gateway": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.gateway.become(plainText(a[0])) }),
@@ -447,7 +451,7 @@ func (h *scriptHost) loadAuth(_ *scriptConn, args []script.Value) (script.Value,
 	if err != nil {
 		return nil, err
 	}
-	c, err := auth.Load(name, auth.Options{RuntimeID: runtime.DefaultRuntimeID, CheckLease: runtime.CheckLease})
+	c, err := auth.Load(name, auth.Options{RuntimeID: auth.DefaultRuntimeID, CheckLease: runtime.CheckLease})
 	if err == nil {
 		h.auth.Reload(c)
 	}
@@ -587,7 +591,7 @@ var scriptFuncs = map[string]func(h *scriptHost, args []script.Value) (script.Va
 
 // signJWT signs the claims of a token for this runtime.
 func signJWT(_ *scriptHost, args []script.Value) (script.Value, error) {
-	claims := jwt.MapClaims{"iss": "home", "aud": runtime.DefaultRuntimeID, "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
+	claims := jwt.MapClaims{"iss": "home", "aud": auth.DefaultRuntimeID, "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
 	if err := arcp.Unmarshal(args[0], &claims); err != nil {
 		return nil, err
 	}

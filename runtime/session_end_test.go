@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,81 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 				t.Errorf("by %s: overlays %v", by, rows)
 			}
 		})
+	}
+}
+
+// An agent, a resource, a question or an overlay that is being stored while its session ends is in
+// the one write that ends the session. After the end nothing of the session changes.
+func TestAdditionsEndWithTheirSession(t *testing.T) {
+	additions := map[string]string{
+		"host.register_agent": `{"id":"x","name":"x","kind":"coder"}`,
+		"registry.register":   `{"resource_id":"vm","kind":"vm"}`,
+		"approval.request":    `{"action":"deploy"}`,
+		"tools.overlay":       `{"hide":["demo.echo"]}`,
+	}
+	prefixes := []string{"host/agent/", "resource/entry/", "approval/", "overlay/"}
+	for name, arguments := range additions {
+		for _, by := range []string{"itself", "another session", "an admin", "an admin, first"} {
+			inBubble(t, withPeople(t), func(b *fixture) {
+				alice, root, owner := b.dial("alice"), b.dial("root"), b.dial("alice")
+				ends, added := 0, 0
+				b.st.set(func() {
+					b.st.reads = func(w *store.Write) {
+						ended := ends
+						for _, part := range append(w.With, w) {
+							for _, op := range part.Ops {
+								switch op := op.(type) {
+								case *store.EndSession:
+									if op.Session == owner.session {
+										ends++
+									}
+								case *store.PutRecord:
+									if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(op.Key, p) }) {
+										continue
+									}
+									if added++; ended > 0 {
+										t.Errorf("%s by %s: %s changes after the end", name, by, op.Key)
+									}
+								}
+							}
+						}
+					}
+				})
+				gate := make(chan struct{})
+				b.st.set(func() { b.st.gate = gate })
+				add := func() {
+					owner.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s}`, name, arguments))
+					synctest.Wait()
+				}
+				if by != "an admin, first" {
+					add()
+				}
+				switch by {
+				case "itself":
+					owner.send("session.close", `{"forget":true}`)
+				case "another session":
+					alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
+				default:
+					root.send("tool.invoke", fmt.Sprintf(`{"tool":"sessions.evict","arguments":{"session_id":%q,"forget":true}}`, owner.session))
+				}
+				synctest.Wait()
+				if by == "an admin, first" {
+					add()
+				}
+				b.st.set(func() { b.st.gate = nil })
+				close(gate)
+				synctest.Wait()
+				time.Sleep(time.Hour) // the janitor finds nothing that has not ended
+				b.st.set(func() { b.st.reads = nil })
+				want := 2 // the addition and its end
+				if by == "an admin, first" {
+					want = 0
+				}
+				if ends != 1 || added != want {
+					t.Errorf("%s by %s: %d writes end the session, %d records change, want 1 and %d", name, by, ends, added, want)
+				}
+			})
+		}
 	}
 }
 

@@ -247,7 +247,7 @@ func TestClientWorks(t *testing.T) {
 		var runs atomic.Int64
 		go func() {
 			done <- c.Work(ctx, client.WorkerConfig{Name: "counter", Concurrency: 4, Tools: []client.WorkerTool{
-				{Ref: "count@1.0.0", About: map[string]any{"recovery": "rerun"}, Handle: func(ctx context.Context, call *client.WorkerCall) (any, error) {
+				{Ref: "count@1.0.0", Description: map[string]any{"recovery": "rerun"}, Handle: func(ctx context.Context, call *client.WorkerCall) (any, error) {
 					runs.Add(1)
 					for i := range 10 {
 						select {

@@ -9,7 +9,34 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/transport"
 )
+
+// Names that the configuration reserves for a program are free when it starts for the first time,
+// also if a worker has registered them before.
+func TestReservedNamesAreFreeForTheirProgram(t *testing.T) {
+	inBubble(t, nil, func(b *fixture) {
+		b.startWorker("alice", "kid.a@1.0.0", `,"id":"x"`)
+		b.shutdown(0)
+		b.serve.Wait()
+		b.boot(func(c *runtime.Config) { c.Tools.ReserveFor("program:kid", "kid.*") })
+		near, far := transport.Pipe(transport.Limits{})
+		b.serve.Go(func() {
+			_ = b.rt.ServeWorker(context.Background(), far, runtime.Worker{Name: "kid", Tools: []string{"kid.*"}}) // the peer sees how it ended
+		})
+		b.Cleanup(func() { _ = near.Abort() })
+		p := &peer{fixture: b, conn: near, busy: true}
+		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"none"},"client":{"kind":"w","version":"1"},%s}`, executes))
+		p.expect("session.accepted")
+		p.send("tool.invoke", registration("", "", "kid.a@1.0.0"))
+		p.expect("job.accepted", "job.completed")
+		agents := b.dial("alice").must("host.agents", "{}")["items"].([]any)
+		if len(agents) != 1 || agents[0].(map[string]any)["status"] != "errored" {
+			t.Errorf("agents of the worker that had the name: %v", agents)
+		}
+	})
+}
 
 // helper runs the client's worker for q@1.0.0, one job at a time.
 func (b *fixture) helper(l *link, h func(context.Context, *client.WorkerCall) (any, error)) (stop func()) {
@@ -22,7 +49,7 @@ func (b *fixture) helper(l *link, h func(context.Context, *client.WorkerCall) (a
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Work(ctx, client.WorkerConfig{Tools: []client.WorkerTool{{Ref: "q@1.0.0", About: map[string]any{"recovery": "rerun"}, Handle: h}}})
+		done <- c.Work(ctx, client.WorkerConfig{Tools: []client.WorkerTool{{Ref: "q@1.0.0", Description: map[string]any{"recovery": "rerun"}, Handle: h}}})
 	}()
 	synctest.Wait()
 	return func() { cancel(); c.Abort(); <-done }

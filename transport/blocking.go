@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// patience is how long the end of a connection waits for a call on a file that
-// was closed under it. Files whose calls end by closing need no time for it.
-const patience = 100 * time.Millisecond
+// abandonAfter is the time that the end of a connection waits for a blocked call on a closed file.
+const abandonAfter = 100 * time.Millisecond
 
-// stopper is a signal that can be given more than once.
+// stopper is a signal that may be sent repeatedly.
 type stopper struct {
 	once sync.Once
 	stop chan struct{}
@@ -21,16 +20,15 @@ func newStopper() stopper { return stopper{stop: make(chan struct{})} }
 
 func (s *stopper) interrupt() { s.once.Do(func() { close(s.stop) }) }
 
-// pump is a source over a reader that has no deadlines. One goroutine reads,
-// from the first receive on.
+// pump is a source over a reader without deadlines. The first receive starts a goroutine that reads.
 type pump struct {
 	stopper
 	r      io.Reader
 	start  sync.Once
 	chunks chan []byte
-	used   chan struct{} // the chunk received last was used
+	used   chan struct{} // the last chunk was released
 	ended  chan struct{} // closed when the goroutine has ended
-	err    error         // why; to be read after ended
+	err    error         // reason of the end; read only after ended is closed
 	lent   bool
 }
 
@@ -72,14 +70,14 @@ func (p *pump) run() {
 	defer close(p.ended)
 	for b := make([]byte, BufferSize); p.err == nil; {
 		var n int
-		if n, p.err = p.r.Read(b); n > 0 && !p.lend(b[:n]) {
+		if n, p.err = p.r.Read(b); n > 0 && !p.pass(b[:n]) {
 			return
 		}
 	}
 }
 
-// lend hands b over and waits until it was used.
-func (p *pump) lend(b []byte) bool {
+// pass passes b to receive and waits for release.
+func (p *pump) pass(b []byte) bool {
 	select {
 	case p.chunks <- b:
 	case <-p.stop:
@@ -93,14 +91,14 @@ func (p *pump) lend(b []byte) bool {
 	}
 }
 
-// join waits for the goroutine, if there ever was one.
+// join waits for the goroutine, if it was started.
 func (p *pump) join() {
 	p.start.Do(func() { close(p.ended) })
-	waitPatiently(p.ended)
+	waitOrAbandon(p.ended)
 }
 
-func waitPatiently(done <-chan struct{}) {
-	t := time.NewTimer(patience)
+func waitOrAbandon(done <-chan struct{}) {
+	t := time.NewTimer(abandonAfter)
 	defer t.Stop()
 	select {
 	case <-done:
@@ -108,24 +106,24 @@ func waitPatiently(done <-chan struct{}) {
 	}
 }
 
-// patientChunk is the size of one write of a patientSink, in bytes: a quarter of a pipe's
-// capacity, so that progress is visible.
-const patientChunk = 16 << 10
+// timeoutChunk is the size of one write of a timeoutWriter, in bytes: a quarter of the capacity of a pipe, so
+// progress is visible.
+const timeoutChunk = 16 << 10
 
-// timeoutWriter is a sink over a writer without deadlines. Each Write happens on a goroutine,
-// which is abandoned when it exceeds the timeout.
+// timeoutWriter is a sink over a writer without deadlines. A goroutine performs each Write, and is abandoned
+// after the timeout.
 type timeoutWriter struct {
 	stopper
 	w    io.Writer
-	done chan struct{} // closed when the Write begun last has ended; nil before the first
+	done chan struct{} // closed at the end of the last Write; nil before the first
 }
 
-func newPatientSink(w io.Writer) *timeoutWriter { return &timeoutWriter{stopper: newStopper(), w: w} }
+func newTimeoutWriter(w io.Writer) *timeoutWriter { return &timeoutWriter{stopper: newStopper(), w: w} }
 
 func (s *timeoutWriter) send(p []byte, timeout time.Duration) (waited bool, err error) {
 	for len(p) > 0 {
-		n := min(len(p), patientChunk)
-		w := aboutToWrite(s.w)
+		n := min(len(p), timeoutChunk)
+		w := beginWrite(s.w)
 		if err := s.write(p[:n], timeout); err != nil {
 			return waited, err
 		}
@@ -158,6 +156,6 @@ func (s *timeoutWriter) write(p []byte, timeout time.Duration) error {
 // join waits for the last Write.
 func (s *timeoutWriter) join() {
 	if s.done != nil {
-		waitPatiently(s.done)
+		waitOrAbandon(s.done)
 	}
 }

@@ -2,14 +2,13 @@ package transport
 
 import "sync"
 
-// buffer is the memory of one write or one read. Connections borrow it from
-// the pool while they have something to move and hold none while idle.
+// buffer is the memory of one write or read. An idle connection has none.
 type buffer [BufferSize]byte
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// spare outlives garbage collections, which empty the pool: making a buffer
-// costs more than most reads. It holds at most 4 MiB.
+// spare has up to 4 MiB of free buffers. Unlike the pool it survives garbage collections, because allocating
+// a buffer costs more than most reads.
 var spare = make(chan *buffer, 64)
 
 func getBuffer() *buffer {
@@ -21,8 +20,7 @@ func getBuffer() *buffer {
 	}
 }
 
-// putBuffer returns an unused slice to the pool. Slices that did not come from the pool are
-// left to the garbage collector.
+// putBuffer returns a buffer to the pool. It ignores slices of other sizes.
 func putBuffer(p []byte) {
 	if cap(p) != BufferSize {
 		return
@@ -34,8 +32,7 @@ func putBuffer(p []byte) {
 	}
 }
 
-// appendBuffer appends p to dst in memory from the pool. Beyond the pool's size the memory
-// grows with the bytes that have arrived.
+// appendBuffer appends p to dst in memory from the pool. Above BufferSize the memory is allocated.
 func appendBuffer(dst, p []byte) []byte {
 	if dst == nil {
 		dst = getBuffer()[:0]

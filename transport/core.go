@@ -9,21 +9,20 @@ import (
 	"unicode/utf8"
 )
 
-// closeTimeout bounds Close: sending the buffered frames and the close frame, and waiting for
-// the peer's end.
+// closeTimeout bounds Close: sending the buffered frames and the close frame, and waiting for the end of the
+// peer.
 const closeTimeout = time.Second
 
-// maxReason is the room for a reason in a close frame (RFC 6455 §5.5).
+// maxReason is the largest reason in a close frame, in bytes (RFC 6455 §5.5).
 const maxReason = 123
 
-// source yields the bytes that arrive.
+// source is the receiving part of a wire.
 type source interface {
-	// receive blocks for bytes, without holding a buffer where it can. They
-	// are valid until release.
+	// receive waits for bytes, without a buffer if possible. The bytes are valid until release.
 	receive() ([]byte, error)
-	// release says that the bytes received last have been used.
+	// release ends the use of the last received bytes.
 	release()
-	// interrupt makes receive fail, now and later. Anyone may call it.
+	// interrupt makes current and later receives fail. Any goroutine may call it.
 	interrupt()
 }
 
@@ -31,34 +30,34 @@ type source interface {
 type wire interface {
 	source
 	sink
-	// linger ends sending and waits until the peer ends too: a reset would lose the bytes just
-	// sent. It follows interrupt; kill ends it.
+	// linger ends sending and waits for the end of the peer, because a reset would lose the
+	// last bytes. It is called after interrupt. kill ends it.
 	linger()
-	// kill ends everything at once and makes all calls fail. Anyone may call
-	// it, more than once.
+	// kill ends the wire at once and makes all calls fail. Any goroutine may call it,
+	// repeatedly.
 	kill()
 	// join waits for the goroutines of the wire after kill.
 	join()
 }
 
-// core is the part that all connections share: everything but framing.
+// core is the part of a connection without the framing.
 type core struct {
 	wire         wire
 	out          outbox
 	info         Info
-	limit        atomic.Int64 // of frames read
-	made         time.Time
-	lastReceived atomic.Int64 // when bytes were received last, after made
-	gone         atomic.Bool  // the peer said that it has ended
+	limit        atomic.Int64 // largest received frame in bytes
+	created      time.Time
+	lastReceived atomic.Int64 // time of the last activity of the peer, since created
+	peerClosed   atomic.Bool  // the peer has closed the connection
 
 	reading sync.Mutex // held during Read
-	rest    []byte     // received and not yet used
-	lent    []byte     // the frame that Read returned, if it is not within rest
-	failure error      // of Read, forever
+	rest    []byte     // received and not used yet
+	lent    []byte     // the frame returned by Read, if it is a buffer of its own
+	failure error      // error of all further Reads
 
 	ending sync.Mutex
-	closed *Error        // why this side ended; nil until then
-	done   chan struct{} // closed when this side has ended
+	closed *Error        // error after Close or Abort; nil before
+	done   chan struct{} // closed when Close or Abort has finished
 }
 
 func (c *core) init(w wire, l Limits, info Info) {
@@ -71,23 +70,23 @@ func (c *core) init(w wire, l Limits, info Info) {
 	c.wire, c.info = w, info
 	c.out.init(w, l.WriteTimeout)
 	c.limit.Store(l.ReadLimit)
-	c.made = time.Now()
-	c.out.took = c.sawPeer
+	c.created = time.Now()
+	c.out.onUnblocked = c.sawPeer
 }
 
-// sawPeer notes a sign of life.
-func (c *core) sawPeer() { c.lastReceived.Store(int64(time.Since(c.made))) }
+// sawPeer records activity of the peer.
+func (c *core) sawPeer() { c.lastReceived.Store(int64(time.Since(c.created))) }
 
 // Info implements Conn.
 func (c *core) Info() Info { return c.info }
 
 // LastSeen implements Conn.
-func (c *core) LastSeen() time.Time { return c.made.Add(time.Duration(c.lastReceived.Load())) }
+func (c *core) LastSeen() time.Time { return c.created.Add(time.Duration(c.lastReceived.Load())) }
 
 // Flush implements Conn.
 func (c *core) Flush() error { return c.out.flush() }
 
-// fill blocks until there are bytes to use. The caller holds reading.
+// fill waits for received bytes. The caller holds reading.
 func (c *core) fill() error {
 	if len(c.rest) > 0 {
 		return nil
@@ -102,9 +101,8 @@ func (c *core) fill() error {
 	return nil
 }
 
-// giveBack ends the use of the frame that Read returned. The caller holds
-// reading.
-func (c *core) giveBack() {
+// releaseFrame ends the use of the frame returned by Read. The caller holds reading.
+func (c *core) releaseFrame() {
 	putBuffer(c.lent)
 	c.lent = nil
 }
@@ -116,10 +114,9 @@ func (c *core) Buffered() bool {
 	return len(c.rest) > 0 || c.failure != nil
 }
 
-// fail makes err, as Read returns it, the end of all reading. The caller holds
-// reading.
+// fail makes err the error of this and all further Reads. The caller holds reading.
 func (c *core) fail(err error) error {
-	if e := c.endedHere(); e != nil {
+	if e := c.localEnd(); e != nil {
 		err = e
 	} else if _, ok := errors.AsType[*Error](err); !ok {
 		err = &Error{Code: CloseAbnormal, Err: fmt.Errorf("read: %w", err)}
@@ -128,7 +125,7 @@ func (c *core) fail(err error) error {
 	return err
 }
 
-// check is whether a frame may be handed to the caller of Read.
+// check returns an error unless Read may return the frame.
 func (c *core) check(frame []byte) error {
 	if n := c.limit.Load(); int64(len(frame)) > n {
 		return tooBig(n)
@@ -143,7 +140,7 @@ func tooBig(limit int64) error {
 	return &Error{Code: CloseTooBig, Reason: fmt.Sprintf("a frame has more than %d bytes", limit)}
 }
 
-func (c *core) endedHere() error {
+func (c *core) localEnd() error {
 	c.ending.Lock()
 	defer c.ending.Unlock()
 	if c.closed == nil {
@@ -152,8 +149,8 @@ func (c *core) endedHere() error {
 	return c.closed
 }
 
-// begin starts the end of the connection from this side. It returns false if another goroutine
-// has started it; that one closes done.
+// begin starts the end of the connection from this side. It returns false if another goroutine has
+// started it. The goroutine that started it closes done.
 func (c *core) begin(code CloseCode) bool {
 	c.ending.Lock()
 	defer c.ending.Unlock()
@@ -165,23 +162,23 @@ func (c *core) begin(code CloseCode) bool {
 	return true
 }
 
-// close ends the connection within closeTimeout: it sends the buffered frames and the close
-// frame, then waits for the peer's end.
-func (c *core) close(code CloseCode, farewell []byte) error {
+// close ends the connection within closeTimeout. It sends the buffered frames and the close frame, and waits
+// for the end of the peer.
+func (c *core) close(code CloseCode, closeFrame []byte) error {
 	if !c.begin(code) {
 		<-c.done
 		return nil
 	}
 	t := time.AfterFunc(closeTimeout, c.wire.kill)
 	defer t.Stop()
-	err := c.out.finish(farewell, c.closed)
+	err := c.out.finish(closeFrame, c.closed)
 	c.wire.interrupt()
 	c.awaitReader()
-	if err == nil && !c.gone.Load() {
+	if err == nil && !c.peerClosed.Load() {
 		c.wire.linger()
 	}
 	c.stop()
-	if c.gone.Load() {
+	if c.peerClosed.Load() {
 		return nil
 	}
 	return err
@@ -193,8 +190,8 @@ func (c *core) awaitReader() {
 	defer c.reading.Unlock()
 }
 
-// stop ends the connection at once. It returns when no goroutine is in Read, Write or Flush.
-// The frame that Read returned last stays valid.
+// stop ends the connection at once. It returns when no goroutine is in Read, Write or Flush. The
+// last frame returned by Read stays valid.
 func (c *core) stop() {
 	c.out.stop(c.closed)
 	c.wire.kill()

@@ -15,36 +15,35 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Direct answers plain, valid WebSocket handshakes on a listener without an http.Server: the
-// server's goroutines and buffers are a third of the cost of a new connection. serve is called
-// on a goroutine of its own with the connection, which it owns, as by Handler.
+// Direct answers valid WebSocket handshakes on a listener without an http.Server, whose goroutines and
+// buffers are a third of the cost of a new connection. serve is called on a new goroutine and owns the
+// connection, as with Handler.
 //
-// Any other request is returned by Accept with the bytes read so far, for an http.Server with
-// the Handler to answer: another path, an unusual header, a name or an origin that is not
-// allowed. The connections must be without TLS. Closing the listener ends the connections that
-// have sent nothing.
+// Accept of the returned listener returns the connections with any other request, for an http.Server with
+// Handler: another path, an unusual header, a host or an origin that is not allowed. The connections must be
+// without TLS. Closing the listener closes the connections that have sent nothing.
 func (u *Upgrader) Direct(ln net.Listener, path string, serve func(Conn)) net.Listener {
-	d := &direct{Listener: ln, up: u, path: path, serve: serve, timeout: greetTimeout, others: make(chan accepted), done: make(chan struct{}), silent: make(map[net.Conn]struct{})}
+	d := &direct{Listener: ln, up: u, path: path, serve: serve, timeout: requestTimeout, others: make(chan accepted), done: make(chan struct{}), silent: make(map[net.Conn]struct{})}
 	go d.run()
 	return d
 }
 
-// greetTimeout is how long a client may take to ask for something.
-var greetTimeout = 10 * time.Second
+// requestTimeout bounds the time until the first bytes of a client.
+var requestTimeout = 10 * time.Second
 
-// direct is a listener.
+// direct is the listener returned by Direct.
 type direct struct {
 	net.Listener
 	up      *Upgrader
 	path    string
 	serve   func(Conn)
-	timeout time.Duration // greetTimeout
+	timeout time.Duration // requestTimeout
 	others  chan accepted
 	done    chan struct{} // closed with the listener
 
 	mu     sync.Mutex
 	closed bool
-	silent map[net.Conn]struct{} // those that have not said anything
+	silent map[net.Conn]struct{} // connections without received bytes
 }
 
 type accepted struct {
@@ -52,15 +51,14 @@ type accepted struct {
 	err  error
 }
 
-// run accepts connections until the listener ends. A temporary error is returned by the next
-// call of Accept, which delays the one after it.
+// run accepts connections until the listener ends. The next call of Accept returns a temporary error.
 func (d *direct) run() {
 	for {
 		conn, err := d.Listener.Accept()
 		if err == nil {
 			d.up.run(func() {
-				if c := d.greet(conn); c != nil {
-					d.serve(c) // with nothing of the greeting left on the stack, for as long as the connection lasts
+				if c := d.upgrade(conn); c != nil {
+					d.serve(c) // outside of upgrade: the stack stays small for the lifetime of the connection
 				}
 			})
 			continue
@@ -73,7 +71,7 @@ func (d *direct) run() {
 	}
 }
 
-// Accept returns a connection that asks for something else.
+// Accept returns a connection with another request than a plain handshake.
 func (d *direct) Accept() (net.Conn, error) {
 	select {
 	case a := <-d.others:
@@ -91,37 +89,37 @@ func (d *direct) Close() error {
 		d.closed = true
 		close(d.done)
 		for conn := range d.silent {
-			_ = conn.Close() // nothing was said on it
+			_ = conn.Close() // nothing was received on it
 		}
 	}
 	return d.Listener.Close()
 }
 
-// greet answers a handshake, or passes the connection to Accept and returns nil.
-func (d *direct) greet(conn net.Conn) Conn {
+// upgrade answers a handshake, or passes the connection to Accept and returns nil.
+func (d *direct) upgrade(conn net.Conn) Conn {
 	w, err := netWire(conn)
 	if err != nil {
-		_ = conn.Close() // it cannot be used
+		_ = conn.Close() // the connection is unusable
 		return nil
 	}
-	p, err := d.listen(conn, w)
+	p, err := d.receiveRequest(conn, w)
 	if err != nil {
-		_ = conn.Close() // it has said nothing
+		_ = conn.Close() // no request was received
 		return nil
 	}
-	g, n := d.handshake(conn, p)
+	response, n := d.handshake(conn, p)
 	if n == 0 {
-		b := &begun{conn, slices.Clone(p)}
+		b := &prefixedConn{conn, slices.Clone(p)}
 		w.release()
 		select {
 		case d.others <- accepted{conn: b}:
 		case <-d.done:
-			_ = conn.Close() // the listener is closed: the connection is answered by no server
+			_ = conn.Close() // the listener is closed: no server answers
 		}
 		return nil
 	}
-	if _, err := conn.Write(g); err != nil {
-		_ = conn.Close() // it has gone
+	if _, err := conn.Write(response); err != nil {
+		_ = conn.Close() // the client has disconnected
 		return nil
 	}
 	c := newServerConn()
@@ -132,8 +130,8 @@ func (d *direct) greet(conn net.Conn) Conn {
 	return c
 }
 
-// listen waits for the first bytes.
-func (d *direct) listen(conn net.Conn, w wire) ([]byte, error) {
+// receiveRequest waits for the first bytes.
+func (d *direct) receiveRequest(conn net.Conn, w wire) ([]byte, error) {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -157,8 +155,8 @@ func (d *direct) listen(conn net.Conn, w wire) ([]byte, error) {
 	return p, conn.SetReadDeadline(time.Time{})
 }
 
-// handshake returns the answer to the handshake that p begins with, and its length; 0: p does
-// not begin with a whole one, or with one that has to be judged by the Handler.
+// handshake returns the response to the handshake at the start of p, and the length of the handshake. The
+// length is 0 if the handshake is incomplete or Handler must answer it.
 func (d *direct) handshake(conn net.Conn, p []byte) (answer []byte, n int) {
 	end := []byte("\r\n\r\n")
 	head, _, whole := bytes.Cut(p, end)
@@ -167,10 +165,10 @@ func (d *direct) handshake(conn net.Conn, p []byte) (answer []byte, n int) {
 	}
 	n = len(head) + len(end)
 	in := bytes.NewReader(p[:n])
-	br := heads.Get().(*bufio.Reader)
+	br := requestReaders.Get().(*bufio.Reader)
 	defer func() {
-		br.Reset(nil) // p is the connection's
-		heads.Put(br)
+		br.Reset(nil) // p belongs to the connection
+		requestReaders.Put(br)
 	}()
 	br.Reset(in)
 	r, err := http.ReadRequest(br)
@@ -184,16 +182,15 @@ func (d *direct) handshake(conn net.Conn, p []byte) (answer []byte, n int) {
 	case checkHost(r.Host, conn.LocalAddr(), d.up.AllowHosts) != nil || checkOrigin(r.Header.Get("Origin"), r.Host, d.up.AllowOrigins) != nil:
 		return nil, 0
 	}
-	protocol := choose(r.Header.Get("Sec-WebSocket-Protocol"))
-	h := new(answering)
+	protocol := chooseProtocol(r.Header.Get("Sec-WebSocket-Protocol"))
+	h := new(responseRecorder)
 	if _, _, _, err := (ws.HTTPUpgrader{Protocol: func(p string) bool { return p == protocol }}).Upgrade(r, h); err != nil {
 		return nil, 0
 	}
 	return h.Bytes(), n
 }
 
-// wellFormed reports whether a request passes the checks of an http.Server on headers that
-// http.ReadRequest leaves out.
+// wellFormed reports whether the headers pass the checks of an http.Server that http.ReadRequest omits.
 func wellFormed(r *http.Request) bool {
 	for name, values := range r.Header {
 		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, invalidValue) {
@@ -205,39 +202,39 @@ func wellFormed(r *http.Request) bool {
 
 func invalidValue(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }
 
-// isKey reports whether a key is 16 bytes in base64 (RFC 6455 §4.2.1).
+// isKey reports whether key is 16 bytes in base64 (RFC 6455 §4.2.1).
 func isKey(key string) bool {
-	const size = 24 // of 16 bytes
+	const size = 24 // length of 16 bytes in base64
 	var raw [size]byte
 	n, err := base64.StdEncoding.Decode(raw[:], []byte(key[:min(len(key), size)]))
 	return err == nil && n == 16 && len(key) == size
 }
 
-// heads has the readers of handshakes.
-var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 1<<10) }}
+// requestReaders has free readers of requests.
+var requestReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 1<<10) }}
 
-// answering is the http.ResponseWriter of a handshake. It keeps the answer.
-type answering struct {
-	http.ResponseWriter // nil: the answer is written to the connection that Hijack returns
+// responseRecorder is the http.ResponseWriter of a handshake. It records the response.
+type responseRecorder struct {
+	http.ResponseWriter // nil: only Hijack is used
 	bytes.Buffer
 }
 
 // Write implements io.Writer.
-func (a *answering) Write(p []byte) (int, error) { return a.Buffer.Write(p) }
+func (a *responseRecorder) Write(p []byte) (int, error) { return a.Buffer.Write(p) }
 
 // Hijack implements http.Hijacker.
-func (a *answering) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return handedOver{}, bufio.NewReadWriter(nil, bufio.NewWriterSize(&a.Buffer, 256)), nil
+func (a *responseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return stubConn{}, bufio.NewReadWriter(nil, bufio.NewWriterSize(&a.Buffer, 256)), nil
 }
 
-// begun is a connection of which something was read that is to be read again.
-type begun struct {
+// prefixedConn is a connection whose first bytes were read and are read again.
+type prefixedConn struct {
 	net.Conn
 	rest []byte
 }
 
 // Read implements net.Conn.
-func (b *begun) Read(p []byte) (int, error) {
+func (b *prefixedConn) Read(p []byte) (int, error) {
 	if len(b.rest) == 0 {
 		return b.Conn.Read(p)
 	}
@@ -247,16 +244,16 @@ func (b *begun) Read(p []byte) (int, error) {
 }
 
 // CloseWrite ends sending.
-func (b *begun) CloseWrite() error {
+func (b *prefixedConn) CloseWrite() error {
 	if h, ok := b.Conn.(halfCloser); ok {
 		return h.CloseWrite()
 	}
 	return nil
 }
 
-// choose is the best of the protocols that a client offers, as the client spells it;
-// empty: none is known.
-func choose(offered string) string {
+// chooseProtocol returns the best known protocol of those that a client offers, in the spelling of the
+// client, or "".
+func chooseProtocol(offered string) string {
 	for _, known := range Subprotocols {
 		for o := range strings.SplitSeq(offered, ",") {
 			if o = strings.TrimSpace(o); strings.EqualFold(o, known) {

@@ -60,13 +60,13 @@ func FuzzGreeting(f *testing.F) {
 type hijackable struct{ *httptest.ResponseRecorder }
 
 func (*hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return handedOver{}, bufio.NewReadWriter(bufio.NewReader(handedOver{}), bufio.NewWriter(io.Discard)), nil
+	return stubConn{}, bufio.NewReadWriter(bufio.NewReader(stubConn{}), bufio.NewWriter(io.Discard)), nil
 }
 
 // A client that says nothing is not waited for.
 func TestSilentClients(t *testing.T) {
-	defer func(was time.Duration) { greetTimeout = was }(greetTimeout)
-	greetTimeout = 50 * time.Millisecond
+	defer func(was time.Duration) { requestTimeout = was }(requestTimeout)
+	requestTimeout = 50 * time.Millisecond
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// GateLimits are the bounds of a Gate, in connections; 0 or less: none.
+// GateLimits are the bounds of a Gate in connections. Zero or less is no limit.
 type GateLimits struct {
-	Open            int // all that are open
-	Unauthenticated int // whose peers have not authenticated
-	PerAddress      int // of one address that have not authenticated; loopback is exempt
+	Open            int // open connections
+	Unauthenticated int // connections whose peer has not authenticated
+	PerAddress      int // unauthenticated connections from one address; loopback is exempt
 }
 
-// Gate counts connections from their accept on and refuses those over its limits. IPv6 peers
-// are counted by the first 64 bits of the address. Its methods may be called by many
-// goroutines at once.
+// Gate counts connections when they are accepted, and refuses connections above its limits. IPv6 peers are
+// counted by the first 64 bits of the address. It is safe for concurrent use.
 type Gate struct {
 	refused func(*GateError)
 
@@ -26,27 +25,27 @@ type Gate struct {
 	limits          GateLimits
 	open            int
 	unauthenticated int
-	addresses       map[netip.Prefix]int // those that have not authenticated
+	addresses       map[netip.Prefix]int // unauthenticated connections by address
 }
 
-// NewGate returns a gate. Each connection that a listener of the gate refuses is
-// reported to refused, if that is not nil.
+// NewGate returns a gate. refused, which may be nil, is called for each connection that a listener of the
+// gate refuses.
 func NewGate(l GateLimits, refused func(*GateError)) *Gate {
 	return &Gate{limits: l, refused: refused, addresses: make(map[netip.Prefix]int)}
 }
 
-// SetLimits changes the limits. Connections that are there stay.
+// SetLimits changes the limits. Open connections are not affected.
 func (g *Gate) SetLimits(l GateLimits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limits = l
 }
 
-// GateError is why a connection is refused.
+// GateError is the reason of a refused connection.
 type GateError struct {
-	Limit   string // connections, unauthenticated or unauthenticated_per_address: a metric label
+	Limit   string // connections, unauthenticated or unauthenticated_per_address; a metric label
 	Max     int
-	Address string // of the peer; empty if it has none
+	Address string // address of the peer; may be empty
 }
 
 func (e *GateError) Error() string {
@@ -59,8 +58,8 @@ func (e *GateError) Error() string {
 	return fmt.Sprintf("the limit of %d connections from one address that have not authenticated is reached", e.Max)
 }
 
-// Enter counts a connection of a peer at an address, which may be empty. The error is a
-// *GateError.
+// Enter counts a connection from an address, which may be empty. The caller must call Pass.Leave at its end.
+// The error is a *GateError.
 func (g *Gate) Enter(address string) (*Pass, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,13 +81,13 @@ func (g *Gate) Enter(address string) (*Pass, error) {
 
 func atLimit(n, limit int) bool { return limit > 0 && n >= limit }
 
-// room is called with g.mu.
+// room reports whether the address is below its limit. The caller holds g.mu.
 func (g *Gate) room(from netip.Prefix) bool {
 	return !from.IsValid() || !atLimit(g.addresses[from], g.limits.PerAddress)
 }
 
-// addressPrefix returns the prefix by which connections of an address are counted. The prefix
-// is invalid for loopback and for texts that are no network address: those are not counted.
+// addressPrefix returns the prefix by which connections from an address are counted. The prefix is invalid
+// for loopback and for texts other than network addresses: such connections are not counted.
 func addressPrefix(address string) netip.Prefix {
 	ip, err := netip.ParseAddr(address)
 	if ip = ip.Unmap().WithZone(""); err != nil || ip.IsLoopback() {
@@ -102,17 +101,17 @@ func addressPrefix(address string) netip.Prefix {
 	return p
 }
 
-// Pass is the place of one connection among those that a Gate counts.
+// Pass is one connection counted by a Gate. Its methods are safe for concurrent use.
 type Pass struct {
 	gate *Gate
 
 	// Guarded by the gate's mutex.
 	authenticated bool
 	left          bool
-	from          netip.Prefix // counted in the gate's addresses; not valid: in none
+	from          netip.Prefix // counted in Gate.addresses; invalid: not counted
 }
 
-// setAddress is called with the gate's mutex.
+// setAddress counts the connection under another address. The caller holds the mutex of the gate.
 func (p *Pass) setAddress(from netip.Prefix) {
 	g := p.gate
 	if p.from.IsValid() {
@@ -125,8 +124,8 @@ func (p *Pass) setAddress(from netip.Prefix) {
 	}
 }
 
-// From sets the address of the peer behind a proxy's connection. The error is a *GateError;
-// the connection then counts as the proxy's until it ends.
+// From sets the address of the client behind a proxy. The error is a *GateError. After an error the
+// connection is still counted without an address.
 func (p *Pass) From(address string) error {
 	g := p.gate
 	g.mu.Lock()
@@ -142,7 +141,7 @@ func (p *Pass) From(address string) error {
 	return nil
 }
 
-// Authenticated records that the peer is authenticated.
+// Authenticated records that the peer has authenticated.
 func (p *Pass) Authenticated() {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
@@ -157,7 +156,7 @@ func (p *Pass) authenticate() {
 	}
 }
 
-// Leave says that the connection has ended. It may be called more than once.
+// Leave records that the connection has ended. Further calls do nothing.
 func (p *Pass) Leave() {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
@@ -168,9 +167,8 @@ func (p *Pass) Leave() {
 	}
 }
 
-// Listener counts the connections of a TCP listener. Those over a limit are answered
-// with status 503 and closed. Behind a proxy a connection is counted by address only
-// once Pass.From says which.
+// Listener returns a listener that counts the connections of the TCP listener ln. A connection above a limit
+// is answered with status 503 and closed. Behind a proxy a connection is counted by address after Pass.From.
 func (g *Gate) Listener(ln net.Listener, behindProxy bool) net.Listener {
 	return &gatedListener{ln, g, behindProxy}
 }
@@ -181,7 +179,7 @@ type gatedListener struct {
 	behindProxy bool
 }
 
-// Accept returns the next connection that is within the limits.
+// Accept returns the next connection within the limits.
 func (l *gatedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -190,7 +188,7 @@ func (l *gatedListener) Accept() (net.Conn, error) {
 		}
 		tcp, ok := conn.(*net.TCPConn)
 		if !ok {
-			return conn, nil // it is counted once it is a Conn
+			return conn, nil // counted when it becomes a Conn
 		}
 		address := remoteHost(conn.RemoteAddr().String())
 		if l.behindProxy {
@@ -204,22 +202,22 @@ func (l *gatedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// refusalTime bounds how long a refused connection can keep its listener: the answer
-// fits into the empty buffer of the socket.
+// refusalTime bounds the time that a refused connection can block its listener. The answer fits into the
+// empty buffer of the socket.
 const refusalTime = 10 * time.Millisecond
 
-func (l *gatedListener) refuse(conn *net.TCPConn, why *GateError) {
+func (l *gatedListener) refuse(conn *net.TCPConn, reason *GateError) {
 	if l.gate.refused != nil {
-		l.gate.refused(why)
+		l.gate.refused(reason)
 	}
-	// A peer that does not see the answer sees the end of the connection.
+	// After an error the peer only sees the end of the connection.
 	if conn.SetWriteDeadline(time.Now().Add(refusalTime)) == nil {
-		fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", len(why.Error())+1, why)
+		fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", len(reason.Error())+1, reason)
 	}
-	_ = conn.Close() // it is not used
+	_ = conn.Close() // the connection is refused
 }
 
-// gatedConn is a connection that leaves its gate when it is closed.
+// gatedConn is a connection that leaves its gate at Close.
 type gatedConn struct {
 	*net.TCPConn
 	pass *Pass
@@ -231,15 +229,14 @@ func (c *gatedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// passOf returns the pass of a connection that a gate's listener has accepted; nil for any
-// other.
+// passOf returns the pass of a connection accepted by a listener of a gate; nil for any other.
 func passOf(conn net.Conn) *Pass {
 	switch c := conn.(type) {
 	case *gatedConn:
 		return c.pass
 	case *tls.Conn:
 		return passOf(c.NetConn())
-	case *begun:
+	case *prefixedConn:
 		return passOf(c.Conn)
 	}
 	return nil

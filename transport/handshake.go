@@ -12,15 +12,14 @@ import (
 	"strings"
 )
 
-// handshake is the http.RoundTripper of one dial: it sends the request on a
-// connection of its own and keeps that when the answer is an upgrade, instead
-// of the goroutines and buffers of http.Transport.
+// handshake is the http.RoundTripper of one dial. It sends the request on a new connection, and retains the
+// connection after an upgrade. It avoids the goroutines and buffers of http.Transport.
 type handshake struct {
 	tls  *tls.Config
-	body io.ReadWriteCloser // of the answer to an upgrade
+	body io.ReadWriteCloser // body of the upgrade response
 
-	wire  wire   // of the upgraded connection
-	early []byte // bytes that followed the answer
+	wire  wire   // wire of the upgraded connection
+	early []byte // bytes received after the response
 	info  Info
 }
 
@@ -32,7 +31,7 @@ func (h *handshake) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := h.exchange(conn, req)
 	if err != nil {
-		_ = conn.Close() // the error said is the first
+		_ = conn.Close() // the first error is returned
 		return nil, err
 	}
 	return resp, nil
@@ -86,7 +85,7 @@ func roundTrip(conn net.Conn, req *http.Request) (*http.Response, *bufio.Reader,
 	return resp, br, err
 }
 
-// bodyOf is the body of a refusal. It ends with its connection.
+// bodyOf is the body of a refusal. Close closes the connection.
 type bodyOf struct {
 	io.Reader
 	conn io.Closer
@@ -94,13 +93,12 @@ type bodyOf struct {
 
 func (b bodyOf) Close() error { return b.conn.Close() }
 
-// answerText is the first line of a refusal, if there is one, to be put after
-// the error.
+// answerText returns ": " and the first line of a refusal, or "".
 func answerText(resp *http.Response) string {
 	if resp == nil || resp.Body == nil {
 		return ""
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // shown to people; a part of the body is enough
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // for people: a part of the body is enough
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	if line == "" {
 		return ""

@@ -7,13 +7,13 @@ import (
 )
 
 var (
-	errNewline = errors.New("transport: a frame with a newline does not fit on a line")
-	errBlank   = errors.New("transport: an empty frame would be a blank line")
+	errNewline = errors.New("transport: the frame contains a newline")
+	errBlank   = errors.New("transport: the frame is empty")
 )
 
-// lines is one frame a line. Lines end with \n, or \r\n on input; blank ones
-// are skipped on input and never sent. There is no farewell: a stream that
-// ends after a line has ended in order.
+// lines is the framing with one frame on each line. Lines end with \n, or \r\n on input. Blank lines
+// are skipped on input and never sent. There is no close frame: a stream that ends after a line is
+// closed in order.
 type lines struct{}
 
 func (lines) wrap(frame []byte) (outFrame, error) {
@@ -40,7 +40,7 @@ func (lines) unwrap(raw []byte) ([]byte, bool, error) {
 
 func (lines) overhead() int { return len("\r\n") }
 
-func (lines) farewell(CloseCode, string) []byte { return nil }
+func (lines) closeFrame(CloseCode, string) []byte { return nil }
 
 func (lines) eof(within bool) error {
 	if within {

@@ -10,14 +10,12 @@ import (
 	"strings"
 )
 
-// anyHost in a list of hosts or origins allows all of them.
+// anyHost in a list allows all hosts or origins.
 const anyHost = "*"
 
-// checkHost refuses names that this server is not known by, so that a web page
-// cannot reach a server on its visitor's machine by giving its own name the
-// address of it (DNS rebinding). Loopback names and the address that the
-// connection arrived at are always known.
-// local is that address, or nil.
+// checkHost refuses requests with an unknown Host header. It prevents DNS rebinding: a web page whose name
+// resolves to this server. Loopback names, the address local of the connection (may be nil) and the allowed
+// entries are known.
 func checkHost(host string, local net.Addr, allowed []string) error {
 	name, port := splitHost(host)
 	if isLoopback(name) || name == localHost(local) {
@@ -29,14 +27,13 @@ func checkHost(host string, local net.Addr, allowed []string) error {
 	return fmt.Errorf("host %.200q is not allowed here", host)
 }
 
-// hostMatches compares with an entry that is host, host:port or *.
+// hostMatches reports whether the entry matches. The entry is host, host:port or *.
 func hostMatches(entry, name, port string) bool {
 	n, p := splitHost(entry)
 	return entry == anyHost || n == name && (p == "" || p == port)
 }
 
-// splitHost returns the lower-case name without brackets, and the port, which
-// may be empty.
+// splitHost returns the lower-case name without brackets, and the port, which may be empty.
 func splitHost(s string) (name, port string) {
 	name, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -54,7 +51,7 @@ func isLoopback(name string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// localAddr is the address that the connection of r arrived at, or nil.
+// localAddr returns the local address of the connection of r, or nil.
 func localAddr(r *http.Request) net.Addr {
 	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return addr
@@ -68,8 +65,8 @@ func localHost(addr net.Addr) string {
 	return name
 }
 
-// checkOrigin refuses web pages from elsewhere. Programs send no Origin, and
-// pages of the host itself are at home.
+// checkOrigin refuses web pages of other origins. Requests without Origin, pages of the host itself and the
+// allowed entries are accepted.
 func checkOrigin(origin, host string, allowed []string) error {
 	if origin == "" {
 		return nil
@@ -84,8 +81,8 @@ func checkOrigin(origin, host string, allowed []string) error {
 	return fmt.Errorf("origin %.200q is not allowed here", origin)
 }
 
-// originMatches compares with an entry that is an origin (scheme://host:port),
-// host, host:port or *. u is the parsed origin, or nil.
+// originMatches reports whether the entry matches. The entry is an origin (scheme://host:port), host,
+// host:port or *. u is the parsed origin, or nil.
 func originMatches(entry, origin string, u *url.URL) bool {
 	if entry == anyHost || strings.EqualFold(entry, origin) {
 		return true

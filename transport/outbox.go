@@ -9,52 +9,48 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// maxControl bounds the control frames that wait while a frame is being sent:
-// one of each kind in both directions is four of 131 bytes. When there is no
-// room the waiting ones are dropped for the new one, as only the latest ping
-// needs its pong (RFC 6455 §5.5.3).
+// maxControl bounds the control frames that wait during a write, in bytes: four frames of 131 bytes. A new
+// frame without room replaces the waiting frames, because only the latest ping needs an answer (RFC 6455
+// §5.5.3).
 const maxControl = 4 * 131
 
-// stuckAfter is how long a close frame waits for a write in progress. A peer that reads has
-// taken 64 KiB in far less, even if the writer waits for a processor. A peer that does not
-// read would not see the close frame.
+// stuckAfter is the time that a close frame waits for a write in progress. A peer that reads receives 64 KiB
+// much faster, even on a busy machine. A peer that does not read would not receive the close frame.
 const stuckAfter = closeTimeout / 2
 
 var errStuck = errors.New("the peer does not read")
 
-// sink takes bytes.
+// sink is the sending part of a wire.
 type sink interface {
-	// send returns when all of p is taken, or an error when none of it was
-	// for the time of the timeout, and whether it had to wait for the peer. One
-	// goroutine at a time may call it.
+	// send sends p. It fails when the peer receives no byte for the timeout. waited reports
+	// whether send was blocked by the peer. Calls must not overlap.
 	send(p []byte, timeout time.Duration) (waited bool, err error)
 }
 
-// outbox gathers frames, so that many of them cost one write(2).
+// outbox collects frames and sends many with one write(2).
 //
-// The goroutine that writes to the sink holds the turn from the first byte of a frame to its
-// last. Control frames may come from any goroutine and never block: they wait for the end of
-// the frame being sent, and the holder of the turn sends them before it releases the turn.
-// Without a holder a goroutine is started for them. "No frame waits" and "the turn is free"
-// change under mu together, so that no control frame is left behind.
+// The goroutine that writes to the sink has the turn from the first byte of a frame to its last.
+// Control frames may come from any goroutine and never block. They wait for the end of the current
+// frame, and the goroutine with the turn sends them before it releases the turn. If no goroutine
+// has the turn, a new goroutine sends them. "No frame waits" and "the turn is free" change together
+// under mu, so no control frame is forgotten.
 type outbox struct {
-	sink    sink
-	timeout time.Duration
-	took    func()        // called when the peer took bytes that had to wait for it; may be nil
-	turn    chan struct{} // capacity 1; the goroutine whose token is in it has the turn
+	sink        sink
+	timeout     time.Duration
+	onUnblocked func()        // called after a write that was blocked by the peer; may be nil
+	turn        chan struct{} // buffered 1: full while a goroutine has the turn
 
 	mu      sync.Mutex
 	buf     []byte // whole frames, in memory from the pool; nil when empty
 	control []byte // whole control frames
-	err     error  // why nothing more is taken
+	err     error  // error of all further calls
 }
 
 func (o *outbox) init(s sink, timeout time.Duration) {
 	o.sink, o.timeout, o.turn = s, timeout, make(chan struct{}, 1)
 }
 
-// outFrame is the part of a frame that is not gathered yet: header, body and trailer. The body
-// is masked unless noMask is set.
+// outFrame is the rest of a frame to send: header, body and trailer. The body is masked unless mask is noMask.
 type outFrame struct {
 	head    [ws.MaxHeaderSize]byte
 	headPos int
@@ -62,12 +58,12 @@ type outFrame struct {
 	body    []byte
 	tail    string
 	mask    [4]byte
-	masked  int // bytes of the body, so far
+	masked  int // number of masked bytes
 }
 
 func (f *outFrame) size() int { return f.headLen - f.headPos + len(f.body) + len(f.tail) }
 
-// fill moves the part of f that fits into p's capacity to p.
+// fill moves as many bytes of f to p as fit into its capacity.
 func (f *outFrame) fill(p []byte) []byte {
 	n := min(f.headLen-f.headPos, cap(p)-len(p))
 	p = append(p, f.head[f.headPos:f.headPos+n]...)
@@ -86,11 +82,11 @@ func (f *outFrame) fill(p []byte) []byte {
 	return p
 }
 
-// put gathers f. Only if f does not fit are bytes sent.
+// put appends f to the buffer. It sends bytes only if f does not fit.
 func (o *outbox) put(f outFrame) error {
 	o.mu.Lock()
 	if o.err == nil && len(o.buf)+f.size() <= BufferSize {
-		o.gatherLocked(f)
+		o.appendLocked(f)
 		o.mu.Unlock()
 		return nil
 	}
@@ -102,23 +98,22 @@ func (o *outbox) put(f outFrame) error {
 	return o.overflow(f)
 }
 
-func (o *outbox) gatherLocked(f outFrame) {
+func (o *outbox) appendLocked(f outFrame) {
 	if o.buf == nil {
 		o.buf = getBuffer()[:0]
 	}
 	o.buf = f.fill(o.buf)
 }
 
-// overflow sends the gathered bytes, then gathers f if it fits now. A larger f is sent through
-// the buffer to its last byte.
+// overflow sends the buffer, and appends f if it fits then. A larger f is sent completely, in parts.
 func (o *outbox) overflow(f outFrame) error {
 	o.turn <- struct{}{}
 	defer o.release()
-	if err := o.sendGathered(); err != nil {
+	if err := o.sendBuffered(); err != nil {
 		return err
 	}
 	if f.size() <= BufferSize {
-		return o.gather(f)
+		return o.append(f)
 	}
 	for p := getBuffer()[:0]; ; p = p[:0] {
 		p = f.fill(p)
@@ -132,17 +127,17 @@ func (o *outbox) overflow(f outFrame) error {
 	}
 }
 
-func (o *outbox) gather(f outFrame) error {
+func (o *outbox) append(f outFrame) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return o.err
 	}
-	o.gatherLocked(f)
+	o.appendLocked(f)
 	return nil
 }
 
-// flush sends the gathered bytes.
+// flush sends the buffer.
 func (o *outbox) flush() error {
 	o.mu.Lock()
 	err, empty := o.err, len(o.buf) == 0
@@ -152,18 +147,17 @@ func (o *outbox) flush() error {
 	}
 	o.turn <- struct{}{}
 	defer o.release()
-	return o.sendGathered()
+	return o.sendBuffered()
 }
 
-// sendGathered sends the frames and control frames there are. The caller has
-// the turn.
-func (o *outbox) sendGathered() error {
+// sendBuffered sends the buffer and the control frames. The caller has the turn.
+func (o *outbox) sendBuffered() error {
 	o.mu.Lock()
 	if o.err != nil {
 		defer o.mu.Unlock()
 		return o.err
 	}
-	p := o.takeLocked()
+	p := o.swapLocked()
 	o.mu.Unlock()
 
 	err := o.sendNow(p)
@@ -173,8 +167,8 @@ func (o *outbox) sendGathered() error {
 	return err
 }
 
-// takeLocked hands over the frames gathered and the control frames.
-func (o *outbox) takeLocked() []byte {
+// swapLocked empties the buffer and returns its frames and the control frames.
+func (o *outbox) swapLocked() []byte {
 	p := o.buf
 	if len(p)+len(o.control) <= cap(p) {
 		p = append(p, o.control...)
@@ -184,8 +178,8 @@ func (o *outbox) takeLocked() []byte {
 	return p
 }
 
-// sendNow sends p and returns why the outbox ended, if it did. Memory of a
-// failed send is not used again: the sink may still be at it.
+// sendNow sends p. After an error the outbox has ended, and p is not reused because the sink may still read
+// it.
 func (o *outbox) sendNow(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -194,20 +188,20 @@ func (o *outbox) sendNow(p []byte) error {
 	if err != nil {
 		return o.stop(&Error{Code: CloseAbnormal, Err: fmt.Errorf("write: %w", err)})
 	}
-	if o.took != nil && waited {
-		o.took()
+	if o.onUnblocked != nil && waited {
+		o.onUnblocked()
 	}
 	return nil
 }
 
-// release gives up the turn when no control frame is waiting.
+// release sends the waiting control frames and gives up the turn.
 func (o *outbox) release() {
 	o.mu.Lock()
 	for len(o.control) > 0 {
 		p := o.control
 		o.control = nil
 		o.mu.Unlock()
-		_ = o.sendNow(p) // kept in o.err for the next caller
+		_ = o.sendNow(p) // the next caller gets o.err
 		o.mu.Lock()
 	}
 	<-o.turn
@@ -237,24 +231,24 @@ func (o *outbox) controlLocked(frame []byte) {
 	}
 }
 
-// answer sends a farewell as the last control frame, without blocking. Frames
-// that were gathered are dropped. Other calls fail with why from now on.
-func (o *outbox) answer(farewell []byte, why error) {
+// answer sends a close frame as the last frame, without blocking. The buffer is dropped. All further calls
+// fail with err.
+func (o *outbox) answer(closeFrame []byte, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return
 	}
-	o.err = why
+	o.err = err
 	o.dropLocked()
-	o.controlLocked(farewell)
+	o.controlLocked(closeFrame)
 }
 
-// finish sends the gathered bytes and then the close frame. Later calls of other methods fail
-// with why. It does not wait for a write that is stuck.
-func (o *outbox) finish(farewell []byte, why error) error {
+// finish sends the buffer and the close frame. Further calls of other methods fail with reason. It does not
+// wait for a blocked write.
+func (o *outbox) finish(closeFrame []byte, reason error) error {
 	if !o.turnWithin(stuckAfter) {
-		o.stop(why)
+		o.stop(reason)
 		return &Error{Code: CloseAbnormal, Err: errStuck}
 	}
 	defer o.release()
@@ -263,9 +257,9 @@ func (o *outbox) finish(farewell []byte, why error) error {
 		defer o.mu.Unlock()
 		return o.err
 	}
-	o.err = why
-	p := append(o.takeLocked(), o.control...)
-	p, o.control = append(p, farewell...), nil
+	o.err = reason
+	p := append(o.swapLocked(), o.control...)
+	p, o.control = append(p, closeFrame...), nil
 	o.mu.Unlock()
 	if len(p) == 0 {
 		return nil
@@ -290,13 +284,13 @@ func (o *outbox) turnWithin(d time.Duration) bool {
 	}
 }
 
-// stop lets all calls fail with why, unless they already fail with another
-// reason, and returns the reason. It does not interrupt a send.
-func (o *outbox) stop(why error) error {
+// stop makes all calls fail with reason, unless they already fail with another reason. It returns the reason
+// in effect. It does not interrupt a send.
+func (o *outbox) stop(reason error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err == nil {
-		o.err = why
+		o.err = reason
 	}
 	o.dropLocked()
 	return o.err
@@ -307,8 +301,7 @@ func (o *outbox) dropLocked() {
 	o.buf, o.control = nil, nil
 }
 
-// join returns when no goroutine is sending. The sink must be broken before, so that a sender
-// fails.
+// join waits until no goroutine is sending. The sink must be ended before, so that a blocked send fails.
 func (o *outbox) join() {
 	o.turn <- struct{}{}
 	<-o.turn

@@ -170,7 +170,7 @@ func TestProgressCountsAsActivity(t *testing.T) {
 			var o outbox
 			o.init(slowly{waited}, time.Minute)
 			signs := 0
-			o.took = func() { signs++ }
+			o.onUnblocked = func() { signs++ }
 			if err := o.put(outFrame{body: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}

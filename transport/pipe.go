@@ -9,44 +9,43 @@ import (
 	"time"
 )
 
-// Pipe returns the two ends of a connection in memory. Each direction holds
-// up to BufferSize bytes that were flushed and not yet read, like a socket.
+// Pipe returns the two ends of a connection in memory. Like a socket, each direction buffers up to
+// BufferSize bytes.
 //
-// It blocks in channel operations only, so that it can be used in a bubble of
-// testing/synctest.
+// It blocks only on channels, so it can be used in a testing/synctest bubble.
 func Pipe(l Limits) (a, b Conn) {
-	ab, ba := newHalf(), newHalf()
+	ab, ba := newPipeDirection(), newPipeDirection()
 	info := Info{Kind: "pipe", PeerUID: os.Getuid(), Local: true}
 	a = newStreamConn(&pipeWire{in: ba, out: ab}, prefixed{}, l, info)
 	b = newStreamConn(&pipeWire{in: ab, out: ba}, prefixed{}, l, info)
 	return a, b
 }
 
-// pipeDirection is one direction of a pipe: one writer, one reader.
+// pipeDirection is one direction of a pipe, with one writer and one reader.
 type pipeDirection struct {
-	readable chan struct{} // has one place: there is something new for the reader
-	writable chan struct{} // has one place: there is something new for the writer
+	readable chan struct{} // buffered 1: state changed for the reader
+	writable chan struct{} // buffered 1: state changed for the writer
 
 	mu          sync.Mutex
-	buf         []byte // under way, in memory from the pool; nil when empty
-	interrupted bool   // the reader shall return
-	ended       bool   // nothing will follow buf
-	dead        bool   // the reading end is closed
+	buf         []byte // sent and not received, in memory from the pool; nil when empty
+	interrupted bool   // the reader must return
+	ended       bool   // the writer has ended
+	dead        bool   // the reader is closed
 }
 
-func newHalf() *pipeDirection {
+func newPipeDirection() *pipeDirection {
 	return &pipeDirection{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 }
 
-// ring wakes the goroutine that waits, or the next one that will.
-func ring(bell chan struct{}) {
+// signal wakes the goroutine that waits, or the next one.
+func signal(changed chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case changed <- struct{}{}:
 	default:
 	}
 }
 
-// put appends as many bytes as there is room for.
+// put appends as many bytes as the buffer has room for.
 func (h *pipeDirection) put(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,12 +60,12 @@ func (h *pipeDirection) put(p []byte) (int, error) {
 		h.buf = getBuffer()[:0]
 	}
 	h.buf = append(h.buf, p[:n]...)
-	ring(h.readable)
+	signal(h.readable)
 	return n, nil
 }
 
-// take hands over all there is, maybe nothing.
-func (h *pipeDirection) take() ([]byte, error) {
+// receive removes and returns all buffered bytes.
+func (h *pipeDirection) receive() ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.interrupted {
@@ -77,28 +76,28 @@ func (h *pipeDirection) take() ([]byte, error) {
 	}
 	p := h.buf
 	h.buf = nil
-	ring(h.writable)
+	signal(h.writable)
 	return p, nil
 }
 
-// change sets one of the conditions and wakes both sides.
+// change sets one condition and wakes both sides.
 func (h *pipeDirection) change(condition *bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	*condition = true
-	ring(h.readable)
-	ring(h.writable)
+	signal(h.readable)
+	signal(h.writable)
 }
 
-// pipeWire is a wire over the two halves.
+// pipeWire is a wire over two pipe directions.
 type pipeWire struct {
 	in, out *pipeDirection
-	lent    []byte // the frame that Read returned last
+	lent    []byte // bytes returned by the last receive
 }
 
 func (w *pipeWire) receive() ([]byte, error) {
 	for {
-		p, err := w.in.take()
+		p, err := w.in.receive()
 		if len(p) > 0 || err != nil {
 			w.lent = p
 			return p, err
@@ -140,7 +139,7 @@ func (w *pipeWire) waitWritable(until time.Time) error {
 	}
 }
 
-// linger returns at once: the peer reads the bytes under way.
+// linger returns at once: the peer still receives the buffered bytes.
 func (w *pipeWire) linger() {}
 
 func (w *pipeWire) kill() {
@@ -151,13 +150,13 @@ func (w *pipeWire) kill() {
 
 func (w *pipeWire) join() {}
 
-// prefixed puts the length before each frame. A length with the high bit set begins a
-// farewell: a code and a reason.
+// prefixed is the framing with a length before each frame. A length with the high bit set precedes a close
+// frame: a code and a reason.
 type prefixed struct{}
 
 const (
-	prefixSize  = 4
-	farewellBit = 1 << 31
+	prefixSize = 4
+	closeBit   = 1 << 31
 )
 
 func (prefixed) wrap(frame []byte) (outFrame, error) {
@@ -173,7 +172,7 @@ func (prefixed) end(head, p []byte) int {
 	if n < prefixSize {
 		return -1
 	}
-	total := prefixSize + int(binary.BigEndian.Uint32(prefix[:])&^farewellBit)
+	total := prefixSize + int(binary.BigEndian.Uint32(prefix[:])&^closeBit)
 	if total > len(head)+len(p) {
 		return -1
 	}
@@ -182,7 +181,7 @@ func (prefixed) end(head, p []byte) int {
 
 func (prefixed) unwrap(raw []byte) ([]byte, bool, error) {
 	body := raw[prefixSize:]
-	if raw[0]&(farewellBit>>24) == 0 {
+	if raw[0]&(closeBit>>24) == 0 {
 		return body, true, nil
 	}
 	return nil, false, &Error{
@@ -194,8 +193,8 @@ func (prefixed) unwrap(raw []byte) ([]byte, bool, error) {
 
 func (prefixed) overhead() int { return prefixSize }
 
-func (prefixed) farewell(code CloseCode, reason string) []byte {
-	p := binary.BigEndian.AppendUint32(nil, uint32(farewellBit|2+len(reason)))
+func (prefixed) closeFrame(code CloseCode, reason string) []byte {
+	p := binary.BigEndian.AppendUint32(nil, uint32(closeBit|2+len(reason)))
 	p = binary.BigEndian.AppendUint16(p, uint16(code))
 	return append(p, reason...)
 }

@@ -15,7 +15,7 @@ import (
 // past is a deadline that ends blocked calls.
 var past = time.Unix(1, 0)
 
-// polled is a file that the runtime's poller watches: a socket or a pipe.
+// polled is a file that the Go poller watches: a socket or a pipe.
 type polled interface {
 	syscall.Conn
 	SetReadDeadline(time.Time) error
@@ -23,14 +23,14 @@ type polled interface {
 	Close() error
 }
 
-// polledReader reads a polled file. It waits for readability and only then borrows a
-// buffer, so that an idle connection holds none.
+// polledReader reads a polled file. It gets a buffer only when the file is readable, so an idle connection
+// has no buffer.
 type polledReader struct {
 	file polled
 	raw  syscall.RawConn
-	try  func(fd uintptr) bool // tryRead, bound once
+	try  func(fd uintptr) bool // the method value tryRead, allocated once
 
-	p   []byte // the bytes received last
+	p   []byte // the last received bytes
 	err error
 }
 
@@ -54,7 +54,7 @@ func (in *polledReader) receive() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// tryRead reports false when there is nothing to read yet.
+// tryRead returns false when nothing can be read yet.
 func (in *polledReader) tryRead(fd uintptr) bool {
 	b := getBuffer()
 	n, err := retry(syscall.Read, fd, b[:])
@@ -73,15 +73,15 @@ func (in *polledReader) release() {
 
 func (in *polledReader) interrupt() { _ = in.file.SetReadDeadline(past) } // fails only if closed
 
-// polledWriter writes a polled file. Bytes that the kernel accepts at once cost no timer.
+// polledWriter writes a polled file. A write that the kernel accepts at once needs no timer.
 type polledWriter struct {
 	file polled
 	raw  syscall.RawConn
-	try  func(fd uintptr) bool // tryWrite, bound once
+	try  func(fd uintptr) bool // the method value tryWrite, allocated once
 
-	p    []byte // to be written
-	wait bool   // until some of it is
-	n    int    // written
+	p    []byte // bytes to write
+	wait bool   // wait until the file is writable
+	n    int    // number of bytes written
 	err  error
 }
 
@@ -91,7 +91,7 @@ func (out *polledWriter) init(f polled) (err error) {
 	return err
 }
 
-// send renews the deadline whenever the kernel took some bytes.
+// send renews the deadline after each partial write.
 func (out *polledWriter) send(p []byte, timeout time.Duration) (waited bool, err error) {
 	out.wait = false
 	for len(p) > 0 {
@@ -105,14 +105,14 @@ func (out *polledWriter) send(p []byte, timeout time.Duration) (waited bool, err
 	return out.wait, nil
 }
 
-// write is one write(2). It sets n.
+// write performs one write(2) and sets n.
 func (out *polledWriter) write(p []byte, timeout time.Duration) error {
 	out.p, out.n, out.err = p, 0, nil
 	if out.wait {
 		if err := out.file.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 			return err
 		}
-		defer func() { _ = out.file.SetWriteDeadline(time.Time{}) }() // the next write that waits sets another
+		defer func() { _ = out.file.SetWriteDeadline(time.Time{}) }() // the next blocked write sets another deadline
 	}
 	err := out.raw.Write(out.try)
 	out.p = nil
@@ -122,8 +122,7 @@ func (out *polledWriter) write(p []byte, timeout time.Duration) error {
 	return out.err
 }
 
-// tryWrite reports false when nothing can be written yet and it should be
-// waited for.
+// tryWrite returns false when nothing can be written yet and write should wait.
 func (out *polledWriter) tryWrite(fd uintptr) bool {
 	n, err := retry(syscall.Write, fd, out.p)
 	if err == syscall.EAGAIN && out.wait {
@@ -133,7 +132,7 @@ func (out *polledWriter) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// retry calls a system call again when a signal interrupted it.
+// retry repeats a system call that a signal interrupted.
 func retry(call func(int, []byte) (int, error), fd uintptr, p []byte) (int, error) {
 	for {
 		n, err := call(int(fd), p)
@@ -164,11 +163,11 @@ type socket struct {
 	conn halfCloser
 }
 
-// netWire puts a wire on top of conn.
+// netWire returns a wire over conn.
 func netWire(conn net.Conn) (wire, error) {
 	h, ok := conn.(halfCloser)
 	if !ok {
-		return nil, fmt.Errorf("a %T cannot end sending alone", conn)
+		return nil, fmt.Errorf("a %T has no CloseWrite", conn)
 	}
 	f, ok := conn.(polled)
 	if !ok {
@@ -186,20 +185,19 @@ func (s *socket) linger()     { drain(s.conn) }
 func (s *socket) kill()       { _ = s.conn.Close() }
 func (s *socket) join()       {}
 
-// peerReads asks the kernel whether a process has the other end of a socket or pipe open for
-// reading.
+// peerReads reports whether the other end of a socket or pipe is open for reading.
 func peerReads(f syscall.Conn) bool {
 	events, ok := poll(f)
 	return ok && events&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) == 0
 }
 
-// blindWrite is a write that does not tell whether it has waited for the peer.
+// blindWrite detects whether a write was blocked by the peer, for writers that do not report it.
 type blindWrite struct {
-	full  bool // there was little room
+	full  bool // the file was not writable at the start
 	began time.Time
 }
 
-func aboutToWrite(f any) blindWrite {
+func beginWrite(f any) blindWrite {
 	c, ok := f.(syscall.Conn)
 	if !ok {
 		return blindWrite{}
@@ -208,14 +206,14 @@ func aboutToWrite(f any) blindWrite {
 	return blindWrite{ok && events == 0, time.Now()}
 }
 
-// waited reports whether the write, which has ended, probably had to wait. Neither sign is
-// enough alone: little room may have sufficed, and a busy machine is slow.
+// waited reports whether the finished write was probably blocked. Neither condition suffices alone: the
+// remaining room may be enough, and a busy machine is slow.
 func (w blindWrite) waited() bool { return w.full && time.Since(w.began) > promptly }
 
-// promptly is longer than a write takes that does not wait for the peer.
+// promptly is longer than any write that is not blocked.
 const promptly = 20 * time.Millisecond
 
-// poll returns the events that are possible on f now.
+// poll returns the current events of f.
 func poll(f syscall.Conn) (events int16, ok bool) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -234,15 +232,14 @@ func poll(f syscall.Conn) (events int16, ok bool) {
 	return events, err == nil && ok
 }
 
-// plainRead is the size of one read of a plainSocket, in bytes. Unlike a socket, a plainSocket
-// holds this memory while idle.
+// plainRead is the size of one read of a plainSocket, in bytes. An idle plainSocket has this memory, unlike a
+// socket.
 const plainRead = 2 << 10
 
-// plainWrite is a TLS record: progress is seen by records.
+// plainWrite is the size of one write of a plainSocket, in bytes: a TLS record.
 const plainWrite = 16 << 10
 
-// plainSocket is a wire over a connection that is not the operating system's:
-// TLS.
+// plainSocket is a wire over a TLS connection.
 type plainSocket struct {
 	conn halfCloser
 	p    []byte
@@ -269,7 +266,7 @@ func (s *plainSocket) send(p []byte, timeout time.Duration) (waited bool, err er
 		if err := s.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 			return waited, err
 		}
-		w := aboutToWrite(s.below())
+		w := beginWrite(s.below())
 		if _, err := s.conn.Write(p[:n]); err != nil {
 			return waited, err
 		}
@@ -279,7 +276,7 @@ func (s *plainSocket) send(p []byte, timeout time.Duration) (waited bool, err er
 	return waited, nil
 }
 
-// below is the connection that TLS is on.
+// below returns the connection below TLS.
 func (s *plainSocket) below() net.Conn {
 	if t, ok := s.conn.(*tls.Conn); ok {
 		return t.NetConn()
@@ -289,8 +286,8 @@ func (s *plainSocket) below() net.Conn {
 
 func (s *plainSocket) linger() { drain(s.conn) }
 
-// kill goes below TLS, whose Close would try for seconds to say goodbye to a
-// peer that does not read.
+// kill closes the connection below TLS. Close of TLS would try for seconds to send a close message to a peer
+// that does not read.
 func (s *plainSocket) kill() {
 	_ = s.below().Close()
 }

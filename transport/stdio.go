@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Stdio returns a connection of one frame a line to a process at the other end
-// of in and out, as a rule os.Stdin and os.Stdout. It owns both.
+// Stdio returns a connection over in and out, usually os.Stdin and os.Stdout, with one frame on each line.
+// The connection owns both.
 //
-// Where files have no deadlines, as the standard ones mostly do not, reading
-// and writing happen in goroutines that the connection waits for. A Read or
-// Write of the operating system that is not ended even by closing the file is
-// left behind, which is for the end of a process.
+// For files without deadlines, which the standard files usually are, goroutines read and write. Close and
+// Abort wait for them. A system call that does not end when its file is closed is abandoned: use such a
+// connection only until the process ends.
 func Stdio(in io.ReadCloser, out io.WriteCloser, l Limits) Conn {
 	w := &fileWire{in: in, out: out, source: newSource(in), sink: newSink(out)}
 	return newStreamConn(w, lines{}, l, Info{Kind: "stdio", PeerUID: os.Getuid(), Local: true})
@@ -26,7 +25,7 @@ type fileWire struct {
 	in, out io.Closer
 }
 
-// newSource reads f by the poller if it can.
+// newSource returns a source that reads f, with the poller if possible.
 func newSource(f io.Reader) source {
 	if p, ok := f.(polled); ok && p.SetReadDeadline(time.Time{}) == nil {
 		in := &polledReader{}
@@ -37,7 +36,7 @@ func newSource(f io.Reader) source {
 	return newPump(f)
 }
 
-// newSink writes f by the poller if it can.
+// newSink returns a sink that writes f, with the poller if possible.
 func newSink(f io.Writer) sink {
 	if p, ok := f.(polled); ok && p.SetWriteDeadline(time.Time{}) == nil {
 		out := &polledWriter{}
@@ -45,16 +44,16 @@ func newSink(f io.Writer) sink {
 			return out
 		}
 	}
-	return newPatientSink(f)
+	return newTimeoutWriter(f)
 }
 
-// reads is about the file that is written: the other one has ended.
+// reads examines the output file, because the input has ended.
 func (w *fileWire) reads() bool {
 	f, ok := w.out.(syscall.Conn)
 	return ok && peerReads(f)
 }
 
-// linger has nothing to wait for: closing a file takes nothing from its reader.
+// linger does nothing: closing a file loses no written bytes.
 func (w *fileWire) linger() {}
 
 func (w *fileWire) kill() {
@@ -62,7 +61,7 @@ func (w *fileWire) kill() {
 	if s, ok := w.sink.(*timeoutWriter); ok {
 		s.interrupt()
 	}
-	_ = w.in.Close() // the process ends: the error has no reader
+	_ = w.in.Close() // the connection is over
 	_ = w.out.Close()
 }
 

@@ -7,21 +7,20 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// framing is how frames lie in a byte stream.
+// framing is the encoding of frames in a byte stream.
 type framing interface {
-	// wrap adds header and trailer to a frame, or refuses the frame.
+	// wrap adds the header and trailer to a frame, or refuses the frame.
 	wrap(frame []byte) (outFrame, error)
-	// end returns how many bytes of p belong to the frame that begins with head, or -1 if the
-	// frame continues beyond p.
+	// end returns the number of bytes of p that belong to the frame beginning with head, or -1
+	// if the frame continues after p.
 	end(head, p []byte) int
-	// unwrap returns the frame within raw. It returns false for bytes that are no frame and are
-	// skipped.
+	// unwrap returns the frame in raw. It returns false for bytes to skip.
 	unwrap(raw []byte) ([]byte, bool, error)
-	// overhead is the most that surrounds a frame.
+	// overhead returns the largest size of header and trailer.
 	overhead() int
-	// farewell is sent by Close. It may be empty.
-	farewell(code CloseCode, reason string) []byte
-	// eof says why the stream ended, within a frame or between two.
+	// closeFrame returns the bytes that Close sends. They may be empty.
+	closeFrame(code CloseCode, reason string) []byte
+	// eof returns the error at the end of the stream. within reports an incomplete frame.
 	eof(within bool) error
 }
 
@@ -40,7 +39,7 @@ func newStreamConn(w wire, f framing, l Limits, info Info) *streamConn {
 // SetReadLimit implements Conn.
 func (c *streamConn) SetReadLimit(n int64) { c.limit.Store(n) }
 
-// Ping implements Conn. Streams have none.
+// Ping implements Conn. Streams have no pings.
 func (c *streamConn) Ping() error { return nil }
 
 // Write implements Conn.
@@ -54,7 +53,7 @@ func (c *streamConn) Write(frame []byte) error {
 
 // Close implements Conn.
 func (c *streamConn) Close(code CloseCode, reason string) error {
-	return c.close(code, c.framing.farewell(code, clip.Text(reason, maxReason)))
+	return c.close(code, c.framing.closeFrame(code, clip.Text(reason, maxReason)))
 }
 
 // Read implements Conn.
@@ -65,7 +64,7 @@ func (c *streamConn) Read() ([]byte, error) {
 		return nil, c.failure
 	}
 	for {
-		c.giveBack()
+		c.releaseFrame()
 		frame, ok, err := c.next()
 		if err != nil {
 			return nil, c.fail(err)
@@ -83,20 +82,19 @@ func (c *streamConn) next() ([]byte, bool, error) {
 	}
 	frame, ok, err := c.framing.unwrap(raw)
 	if !ok || err != nil {
-		return nil, false, c.noteClosed(err)
+		return nil, false, c.recordClosed(err)
 	}
 	return frame, true, c.check(frame)
 }
 
-// raw returns a frame with header and trailer: a part of rest if possible, else gathered in
-// lent.
+// raw returns a frame with header and trailer. The frame is a part of rest, or else collected in lent.
 func (c *streamConn) raw() ([]byte, error) {
 	for {
 		if err := c.fill(); err != nil {
-			return nil, c.noteClosed(c.ioError(err))
+			return nil, c.recordClosed(c.ioError(err))
 		}
 		if n := c.framing.end(c.lent, c.rest); n >= 0 {
-			return c.take(n), nil
+			return c.complete(n), nil
 		}
 		if limit := c.limit.Load(); int64(len(c.lent)+len(c.rest)) > limit+int64(c.framing.overhead()) {
 			return nil, tooBig(limit)
@@ -106,8 +104,8 @@ func (c *streamConn) raw() ([]byte, error) {
 	}
 }
 
-// take returns the partial frame and the n bytes that complete it.
-func (c *streamConn) take(n int) []byte {
+// complete returns the partial frame with the n bytes that complete it.
+func (c *streamConn) complete(n int) []byte {
 	raw := c.rest[:n]
 	c.rest = c.rest[n:]
 	if len(c.lent) == 0 {
@@ -124,7 +122,7 @@ func (c *streamConn) ioError(err error) error {
 	return err
 }
 
-// halfWire is a wire whose other end may stop sending and read on.
+// halfWire is a wire whose peer may end sending and continue to read.
 type halfWire interface {
 	// reads reports whether the peer reads. Any goroutine may call it.
 	reads() bool
@@ -133,15 +131,14 @@ type halfWire interface {
 // Reads implements HalfCloser.
 func (c *streamConn) Reads() bool {
 	w, ok := c.wire.(halfWire)
-	return ok && !c.gone.Load() && c.endedHere() == nil && w.reads()
+	return ok && !c.peerClosed.Load() && c.localEnd() == nil && w.reads()
 }
 
-// noteClosed keeps that the peer has gone, and lets writing fail, too, unless it
-// has only ended sending.
-func (c *streamConn) noteClosed(err error) error {
+// recordClosed records a close by the peer and makes writes fail, unless the peer has only ended sending.
+func (c *streamConn) recordClosed(err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if ok && e.Remote && !(e.Err == io.EOF && c.Reads()) {
-		c.gone.Store(true)
+		c.peerClosed.Store(true)
 		c.out.stop(e)
 	}
 	return err

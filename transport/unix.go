@@ -11,17 +11,16 @@ import (
 	"syscall"
 )
 
-// UnixListener accepts connections of one frame a line on a Unix socket.
+// UnixListener accepts connections with one frame on each line on a Unix socket.
 type UnixListener struct {
 	l      *net.UnixListener
 	path   string
-	file   fs.FileInfo // the socket that is ours
+	file   fs.FileInfo // the socket file of this listener
 	limits Limits
 }
 
-// ListenUnix listens at path. Only the owner can reach the socket, from the first moment on. A
-// stale socket at path is replaced. The socket of a running process, and any other file, is an
-// error.
+// ListenUnix listens at path. Only the owner can connect to the socket. A stale socket at path is
+// replaced. The socket of a running process and any other file at path are errors.
 func ListenUnix(path string, l Limits) (*UnixListener, error) {
 	if err := checkStale(path); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -53,43 +52,41 @@ func checkStale(path string) error {
 	if err != nil {
 		return err
 	}
-	_ = conn.Close() // it was only a question
-	return errors.New("another process is listening there")
+	_ = conn.Close() // only a probe
+	return errors.New("another process listens on this socket")
 }
 
-// bindPrivately makes the socket in a directory that only the owner can enter, and moves it to
-// path when its mode is set.
+// bindPrivately creates the socket in a directory of mode 0700, sets its mode, and moves it to path.
 func bindPrivately(path string) (*UnixListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
 		return nil, err
 	}
 	defer os.Remove(dir)
-	born := filepath.Join(dir, "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: born, Net: "unix"})
+	temp := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
 	u := &UnixListener{l: l, path: path}
-	if err := u.moveIn(born); err != nil {
+	if err := u.moveFrom(temp); err != nil {
 		return nil, errors.Join(err, l.Close(), os.RemoveAll(dir))
 	}
 	return u, nil
 }
 
-func (u *UnixListener) moveIn(born string) (err error) {
-	if err := os.Chmod(born, 0o600); err != nil {
+func (u *UnixListener) moveFrom(temp string) (err error) {
+	if err := os.Chmod(temp, 0o600); err != nil {
 		return err
 	}
-	if u.file, err = os.Lstat(born); err != nil {
+	if u.file, err = os.Lstat(temp); err != nil {
 		return err
 	}
-	return os.Rename(born, u.path)
+	return os.Rename(temp, u.path)
 }
 
-// Accept waits for the next connection. After Close it fails with an error
-// that wraps net.ErrClosed.
+// Accept waits for the next connection. After Close the error wraps net.ErrClosed.
 func (u *UnixListener) Accept() (Conn, error) {
 	conn, err := u.l.AcceptUnix()
 	if err != nil {
@@ -98,11 +95,11 @@ func (u *UnixListener) Accept() (Conn, error) {
 	return unixConn(conn, u.limits)
 }
 
-// Addr is the path.
+// Addr returns the path of the socket.
 func (u *UnixListener) Addr() string { return u.path }
 
-// Close ends Accept and removes the socket, unless another one has taken its
-// place. Connections stay.
+// Close ends Accept and removes the socket file, unless another listener has replaced it. Accepted
+// connections stay open.
 func (u *UnixListener) Close() error {
 	err := u.l.Close()
 	if info, e := os.Lstat(u.path); e == nil && os.SameFile(info, u.file) {
@@ -129,7 +126,7 @@ func unixConn(conn net.Conn, l Limits) (Conn, error) {
 	return newStreamConn(w, lines{}, l, info), nil
 }
 
-// peerUID returns the user id of the process at the other end; -1 if the kernel does not know.
+// peerUID returns the user id of the peer process; -1 if unknown.
 func peerUID(conn net.Conn) int {
 	f, ok := conn.(syscall.Conn)
 	if !ok {

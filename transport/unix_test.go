@@ -100,7 +100,7 @@ func TestUnixRefusesExistingFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		live:                               "another process is listening",
+		live:                               "another process listens",
 		file:                               "not a socket",
 		filepath.Join(dir, "none", "sock"): "no such file",
 	} {

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 the library was asked for; it is confined to this file so that its renamed continuation is one import away
+//lint:file-ignore SA1019 the library is a requirement; only this file imports it, so that its successor can replace it easily
 
 package transport
 
@@ -20,41 +20,39 @@ import (
 	"nhooyr.io/websocket"
 )
 
-// Subprotocols are the names of the protocol that a client may offer, the best
-// first. None has to be offered.
+// Subprotocols are the WebSocket subprotocols that a client may offer, the preferred first. A client need
+// not offer any.
 var Subprotocols = []string{"arcp.v1", "arcp"}
 
-// Upgrader makes WebSocket connections out of HTTP requests.
+// Upgrader upgrades HTTP requests to WebSocket connections. It must not be changed after use.
 type Upgrader struct {
 	Limits Limits
 
-	// AllowHosts lists names the server is known by, as host, host:port, or *
-	// for all, besides loopback names and the addresses it listens on.
+	// AllowHosts lists allowed Host headers: host, host:port, or * for all. Loopback names and
+	// the address of the connection are always allowed.
 	AllowHosts []string
 
-	// AllowOrigins lists web origins whose pages may connect, as
-	// scheme://host:port, host, host:port, or * for all, besides pages of the
-	// host itself. Clients without an Origin are no pages and may connect.
+	// AllowOrigins lists allowed web origins: scheme://host:port, host, host:port, or * for
+	// all. The origin of the host itself and requests without Origin are always allowed.
 	AllowOrigins []string
 
-	// Refused is called for each request that the lists refuse; nil: no call.
+	// Refused is called for each request refused by the lists. May be nil.
 	Refused func(RefusedUpgrade)
 
-	// Go runs a function on a goroutine other than the caller's; nil: a fresh one.
+	// Go runs a function on another goroutine; nil: a go statement.
 	Go func(func())
 }
 
-// RefusedUpgrade is a request that was answered with an error.
+// RefusedUpgrade is a refused request.
 type RefusedUpgrade struct {
-	Status     int    // of HTTP
+	Status     int    // HTTP status
 	RemoteAddr string // without a port
-	Reason     error  // names the host or the origin, of at most 200 bytes
+	Reason     error  // includes at most 200 bytes of the host or origin
 }
 
-// Handler answers requests that do not pass the lists, or ask for no
-// WebSocket, with one line, and calls serve with the others' connection in a
-// goroutine of its own: the handler returns at once, so that a connection does
-// not hold the buffers of net/http. Serve owns the connection.
+// Handler returns a handler that upgrades requests and calls serve on a new goroutine. serve owns the
+// connection. The handler returns at once, which frees the buffers of net/http. It answers other requests
+// with an error of one line.
 func (u *Upgrader) Handler(serve func(Conn)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := checkHost(r.Host, localAddr(r), u.AllowHosts); err != nil {
@@ -65,17 +63,17 @@ func (u *Upgrader) Handler(serve func(Conn)) http.Handler {
 			u.refuse(w, r, http.StatusForbidden, err)
 			return
 		}
-		if c, err := u.upgrade(w, r); err == nil { // else it is answered
+		if c, err := u.upgrade(w, r); err == nil { // upgrade has answered an error
 			u.run(func() { serve(c) })
 		}
 	})
 }
 
-func (u *Upgrader) refuse(w http.ResponseWriter, r *http.Request, status int, why error) {
+func (u *Upgrader) refuse(w http.ResponseWriter, r *http.Request, status int, reason error) {
 	if u.Refused != nil {
-		u.Refused(RefusedUpgrade{Status: status, RemoteAddr: remoteHost(r.RemoteAddr), Reason: why})
+		u.Refused(RefusedUpgrade{Status: status, RemoteAddr: remoteHost(r.RemoteAddr), Reason: reason})
 	}
-	http.Error(w, why.Error(), status)
+	http.Error(w, reason.Error(), status)
 }
 
 func (u *Upgrader) run(f func()) {
@@ -117,20 +115,20 @@ func peerCerts(s *tls.ConnectionState) (certs []*x509.Certificate) {
 	return s.PeerCertificates
 }
 
-// answer answers a handshake. An error is answered, too.
+// answer answers a handshake, also after an error.
 func answer(w http.ResponseWriter, r *http.Request) error {
 	upgraded, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		Subprotocols:       Subprotocols,
-		InsecureSkipVerify: true, // checkOrigin did it
+		InsecureSkipVerify: true, // checked by checkOrigin
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err == nil {
-		_ = upgraded.CloseNow() // only the handshake was for the library: it has nothing that could fail
+		_ = upgraded.CloseNow() // the library only performs the handshake: it has a stub connection
 	}
 	return err
 }
 
-// hijacker takes the connection out of net/http.
+// hijacker takes the connection from net/http.
 type hijacker struct {
 	http.ResponseWriter
 	conn *wsConn
@@ -146,28 +144,27 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered()) // cannot fail
 	h.conn.rest, h.pass = slices.Clone(early), passOf(conn)
-	if b, ok := conn.(*begun); ok {
+	if b, ok := conn.(*prefixedConn); ok {
 		h.conn.rest, conn = append(h.conn.rest, b.rest...), b.Conn
 	}
 	if h.wire, err = netWire(conn); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	stub := handedOver{}
+	stub := stubConn{}
 	return stub, bufio.NewReadWriter(bufio.NewReaderSize(stub, 0), bufio.NewWriterSize(stub, 0)), nil
 }
 
-// DialOptions says how to connect. The zero value will do.
+// DialOptions are the options of Dial. The zero value is valid.
 type DialOptions struct {
-	Header       http.Header // of the handshake
-	TLS          *tls.Config // for wss; nil is the default
-	Subprotocols []string    // offered; none is fine
+	Header       http.Header // headers of the handshake
+	TLS          *tls.Config // for wss://; nil: the default configuration
+	Subprotocols []string    // offered subprotocols; may be empty
 	Limits       Limits
 }
 
-// Dial connects to a ws:// or wss:// URL. The context bounds the handshake
-// only.
+// Dial connects to a ws:// or wss:// URL. ctx bounds only the handshake.
 func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
-	h := &handshake{tls: o.TLS, body: handedOver{}}
+	h := &handshake{tls: o.TLS, body: stubConn{}}
 	upgraded, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
 		HTTPClient:   &http.Client{Transport: h},
 		HTTPHeader:   o.Header,
@@ -179,38 +176,37 @@ func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
 		}
 		return nil, fmt.Errorf("dial %s: %w%s", url, err, answerText(resp))
 	}
-	_ = upgraded.CloseNow() // only the handshake was for the library: it has nothing that could fail
+	_ = upgraded.CloseNow() // the library only performs the handshake: it has a stub connection
 	c := &wsConn{side: ws.StateClientSide}
 	c.rest = h.early
 	c.start(h.wire, o.Limits, h.info)
 	return c, nil
 }
 
-// handedOver is the empty part that the handshake library keeps of an upgraded connection. A
-// wsConn reads and writes the connection.
-type handedOver struct{ net.Conn }
+// stubConn replaces the upgraded connection in the handshake library. A wsConn uses the connection itself.
+type stubConn struct{ net.Conn }
 
 // Read implements net.Conn.
-func (handedOver) Read([]byte) (int, error) { return 0, net.ErrClosed }
+func (stubConn) Read([]byte) (int, error) { return 0, net.ErrClosed }
 
 // Write implements net.Conn.
-func (handedOver) Write(p []byte) (int, error) { return len(p), nil }
+func (stubConn) Write(p []byte) (int, error) { return len(p), nil }
 
 // Close implements net.Conn.
-func (handedOver) Close() error { return nil }
+func (stubConn) Close() error { return nil }
 
 // SetDeadline implements net.Conn.
-func (handedOver) SetDeadline(time.Time) error { return nil }
+func (stubConn) SetDeadline(time.Time) error { return nil }
 
-// wsConn is a Conn over WebSocket. Frames are read by the functions of package ws from the
-// bytes that have arrived: an idle connection holds no buffer and waits on little stack.
+// wsConn is a Conn over WebSocket. Package ws decodes frames from the received bytes. An idle connection has
+// no buffer and a small stack.
 type wsConn struct {
 	core
-	side ws.State // of the connection; it never changes
+	side ws.State // client or server; never changes
 
-	// Of the reader.
-	head       [ws.MaxHeaderSize]byte // room for a header while it is read
-	fragmented bool                   // a message continues in another frame
+	// Owned by Read.
+	head       [ws.MaxHeaderSize]byte // buffer for a header
+	fragmented bool                   // the next frame continues the message
 }
 
 func newServerConn() *wsConn { return &wsConn{side: ws.StateServerSide} }
@@ -249,7 +245,7 @@ func (c *wsConn) control(op ws.OpCode, payload []byte) []byte {
 func (c *wsConn) Read() ([]byte, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	c.giveBack()
+	c.releaseFrame()
 	if c.failure != nil {
 		return nil, c.failure
 	}
@@ -259,25 +255,24 @@ func (c *wsConn) Read() ([]byte, error) {
 	return c.lent, nil
 }
 
-// next reads the next message into c.lent. It works only when there are
-// bytes, so that an idle connection waits on little stack.
+// next reads the next message into c.lent. It waits in fill, where the stack of an idle connection is small.
 func (c *wsConn) next() error {
 	for {
 		if err := c.fill(); err != nil {
 			return err
 		}
-		whole, err := c.frame()
+		complete, err := c.frame()
 		if err != nil {
 			return err
 		}
-		if whole {
+		if complete {
 			return c.check(c.lent)
 		}
 	}
 }
 
-// frame reads a frame, and reports whether it completes the message in c.lent.
-func (c *wsConn) frame() (whole bool, err error) {
+// frame reads a frame and reports whether it completes the message in c.lent.
+func (c *wsConn) frame() (complete bool, err error) {
 	h, err := ws.ReadHeaderBuffer((*received)(c), c.head[:])
 	if errors.Is(err, ws.ErrHeaderLengthMSB) || errors.Is(err, ws.ErrHeaderLengthUnexpected) {
 		return false, invalid(err)
@@ -310,8 +305,8 @@ func (c *wsConn) frame() (whole bool, err error) {
 
 func invalid(err error) error { return &Error{Code: CloseProtocol, Err: err} }
 
-// payload reads the payload of a text frame, or of a further fragment, behind the bytes in
-// c.lent. A message in one frame is not copied if all of it has arrived.
+// payload appends the payload of a text frame or continuation to c.lent. A message that was received
+// completely in one frame is not copied.
 func (c *wsConn) payload(h ws.Header) error {
 	n := int(h.Length)
 	if h.Fin && !c.fragmented && n <= len(c.rest) {
@@ -331,14 +326,14 @@ func (c *wsConn) payload(h ws.Header) error {
 	return nil
 }
 
-// unmask removes the mask from a part of a payload that begins at an offset.
+// unmask unmasks the part of a payload at offset.
 func unmask(part []byte, h ws.Header, offset int) {
 	if h.Masked {
 		ws.Cipher(part, h.Mask, offset)
 	}
 }
 
-// answer reads the payload of a control frame and performs it.
+// answer reads and handles a control frame.
 func (c *wsConn) answer(h ws.Header) error {
 	var buf [ws.MaxControlFramePayloadSize]byte
 	p := buf[:h.Length]
@@ -354,13 +349,13 @@ func (c *wsConn) answer(h ws.Header) error {
 	case ws.OpPing:
 		_ = c.out.putControl(c.control(ws.OpPong, p)) // fails only if the connection ends
 	case ws.OpClose:
-		return c.peerClosed(p)
+		return c.closedByPeer(p)
 	}
 	return nil
 }
 
-// peerClosed answers a close frame with the same code (RFC 6455 §5.5.1).
-func (c *wsConn) peerClosed(payload []byte) error {
+// closedByPeer answers a close frame with the same code (RFC 6455 §5.5.1).
+func (c *wsConn) closedByPeer(payload []byte) error {
 	status, reason := ws.ParseCloseFrameData(payload)
 	code := CloseCode(status)
 	switch {
@@ -370,12 +365,12 @@ func (c *wsConn) peerClosed(payload []byte) error {
 		return invalid(fmt.Errorf("a close frame with code %d", status))
 	}
 	err := &Error{Code: code, Reason: reason, Remote: true}
-	c.gone.Store(true)
+	c.peerClosed.Store(true)
 	c.out.answer(c.control(ws.OpClose, closePayload(code, "")), err)
 	return err
 }
 
-// received is the bytes that have arrived, as an io.Reader.
+// received is an io.Reader over the received bytes.
 type received wsConn
 
 // Read implements io.Reader.

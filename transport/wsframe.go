@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// textHeader appends the header of a final text frame with n bytes of payload (RFC 6455 §5.2).
-// A client's mask is not zero.
+// textHeader appends the header of a final text frame with n bytes of payload (RFC 6455 §5.2). The mask of a
+// client is not zero.
 func textHeader(p []byte, n int, mask [4]byte) []byte {
 	const final, masked = 0x80, 0x80
 	var bit byte
@@ -34,17 +34,16 @@ func textHeader(p []byte, n int, mask [4]byte) []byte {
 	return p
 }
 
-// noMask is the mask of frames of a server: there is none.
+// noMask is the mask of server frames, which are not masked.
 var noMask [4]byte
 
-// newMask returns a mask that is not noMask.
+// newMask returns a random mask other than noMask.
 func newMask() (mask [4]byte) {
 	binary.LittleEndian.PutUint32(mask[:], rand.Uint32()|1)
 	return mask
 }
 
-// controlFrame returns a whole control frame. The payload has at most
-// ws.MaxControlFramePayloadSize bytes.
+// controlFrame returns a complete control frame. The payload has at most ws.MaxControlFramePayloadSize bytes.
 func controlFrame(op ws.OpCode, payload []byte, client bool) []byte {
 	f := ws.NewFrame(op, true, payload)
 	if client {
@@ -53,8 +52,7 @@ func controlFrame(op ws.OpCode, payload []byte, client bool) []byte {
 	return ws.MustCompileFrame(f)
 }
 
-// closePayload returns the payload of a close frame, which is empty for the codes that are
-// never sent.
+// closePayload returns the payload of a close frame. It is empty for the codes that are never sent.
 func closePayload(code CloseCode, reason string) []byte {
 	if code == CloseNoStatus || code == CloseAbnormal {
 		return nil

@@ -8,11 +8,10 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// RespondInput answers a human.input.request, named by the id of its message, with a
-// value encoded with arcp.Marshal. A refusal is a *RemoteError: INVALID_ARGUMENT when
-// the value does not satisfy the question's schema, and the question stays open;
-// FAILED_PRECONDITION or NOT_FOUND when the question is closed. After a lost
-// connection NOT_FOUND may also mean that this answer was accepted.
+// RespondInput answers a human.input.request. question is the id of its message, and value is encoded
+// with arcp.Marshal. A refusal is a *RemoteError. With INVALID_ARGUMENT the value violates the schema
+// and the question stays open. With FAILED_PRECONDITION or NOT_FOUND the question is closed. After a
+// lost connection NOT_FOUND may also mean that this answer was accepted.
 func (c *Client) RespondInput(ctx context.Context, question arcp.MessageID, value any) error {
 	p, err := c.opts.Handlers.inputResponse(value)
 	if err != nil {
@@ -21,14 +20,14 @@ func (c *Client) RespondInput(ctx context.Context, question arcp.MessageID, valu
 	return c.respond(ctx, question, arcp.HumanInputResponse, p)
 }
 
-// RespondChoice answers a human.choice.request with the id of an option. Its errors are the
-// errors of RespondInput.
+// RespondChoice answers a human.choice.request with the id of an option. It has the errors of
+// RespondInput.
 func (c *Client) RespondChoice(ctx context.Context, question arcp.MessageID, id string) error {
 	return c.respond(ctx, question, arcp.HumanChoiceResponse, c.opts.Handlers.choiceResponse(id))
 }
 
-// Grant answers a permission.request with the requested permission, or less, and returns the
-// lease. Its errors are the errors of RespondInput.
+// Grant answers a permission.request with the requested permission or a part of it, and returns the
+// lease. It has the errors of RespondInput.
 func (c *Client) Grant(ctx context.Context, question arcp.MessageID, p arcp.PermissionGrantPayload) (arcp.LeaseGrantedPayload, error) {
 	env := arcp.Frame(arcp.PermissionGrant, p)
 	env.CorrelationID = question
@@ -46,7 +45,7 @@ func granted(env arcp.Envelope, err error) (arcp.LeaseGrantedPayload, error) {
 	return p, err
 }
 
-// Deny answers a permission.request. Its errors are the errors of RespondInput.
+// Deny answers a permission.request. It has the errors of RespondInput.
 func (c *Client) Deny(ctx context.Context, question arcp.MessageID, p arcp.PermissionDenyPayload) error {
 	return c.respond(ctx, question, arcp.PermissionDeny, p)
 }
@@ -63,41 +62,39 @@ func (c *Client) respond(ctx context.Context, question arcp.MessageID, t arcp.Ty
 	return err
 }
 
-// Interrupt makes a job pause where it can and ask, as a human.input.request with the
-// prompt, whether to continue. It returns when the question is asked. A job whose tool
-// is not interruptible is a *RemoteError.
+// Interrupt pauses a job and makes it ask, in a human.input.request with the prompt, whether to
+// continue. It returns when the question is asked. A job that cannot be interrupted is a *RemoteError.
 func (c *Client) Interrupt(ctx context.Context, id arcp.JobID, prompt string) error {
 	p := arcp.InterruptPayload{Target: arcp.TargetJob, TargetID: string(id), Prompt: prompt}
 	_, err := c.request(ctx, arcp.Frame(arcp.Interrupt, p), arcp.Ack, nil)
 	return err
 }
 
-// ExtendLease requests more time for a permission lease of a job that this session
-// submitted, and returns the new end.
+// ExtendLease requests more time for a permission lease of a job submitted by this session, and
+// returns the new end.
 func (c *Client) ExtendLease(ctx context.Context, id arcp.LeaseID, more time.Duration) (time.Time, error) {
 	p, err := ask[arcp.LeaseExtendedPayload](ctx, c, arcp.LeaseRefresh,
 		arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: seconds(more)}, arcp.LeaseExtended)
 	return p.ExpiresAt, err
 }
 
-// RevokeLease ends a permission lease that this client's principal granted.
+// RevokeLease ends a permission lease that the principal of this client granted.
 func (c *Client) RevokeLease(ctx context.Context, id arcp.LeaseID, reason string) error {
 	_, err := c.request(ctx, arcp.Frame(arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: id, Reason: reason}), arcp.LeaseRevoked, nil)
 	return err
 }
 
-// ElevateParams describes a higher trust level for the session.
+// ElevateParams is a request for a higher trust level of the session.
 type ElevateParams struct {
 	Level  string        // trust level
 	Reason string        // for the approver
-	For    time.Duration // 0: the longest duration that is granted
+	For    time.Duration // 0: the longest allowed duration
 }
 
-// Elevate requests a higher trust level and waits for the decision, as long as ctx
-// allows. It returns the lease that the level ends with. A denial is a *RemoteError
-// with the type permission.deny.
+// Elevate requests a higher trust level and waits for the decision or the end of ctx. It returns
+// the lease of the level. A denial is a *RemoteError with the type permission.deny.
 //
-// The request is sent again over the next connection; people are asked once.
+// After a reconnect the request is repeated, and the approver is asked only once.
 func (c *Client) Elevate(ctx context.Context, p ElevateParams) (arcp.LeaseGrantedPayload, error) {
 	request := arcp.PermissionRequestPayload{Permission: "trust.elevate." + p.Level, Resource: "session", Operation: "elevate", Reason: p.Reason}
 	if p.For > 0 {

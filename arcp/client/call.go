@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// stamp sets the zero members of an envelope that every envelope needs.
+// stamp sets the zero members that every envelope needs.
 func (c *Client) stamp(env *arcp.Envelope) {
 	if env.SessionID == "" {
 		env.SessionID = c.state.id()
@@ -30,19 +30,18 @@ func (o *Options) stamp(env *arcp.Envelope) {
 	}
 }
 
-// Send sends an envelope as it is, except that zero members arcp, id, timestamp and
-// session_id are set. It returns when the envelope is in the buffer of the writer,
-// after waiting for room.
+// Send sends an envelope after setting the zero members arcp, id, timestamp and session_id. It
+// returns when the envelope is in the send buffer, and waits while the buffer is full.
 func (c *Client) Send(env arcp.Envelope) error { return c.send(context.Background(), &env, false) }
 
-// send is Send. A request is sent again on later connections until it is answered.
+// send is Send with a context. A request is sent again on later connections until it is answered.
 func (c *Client) send(ctx context.Context, env *arcp.Envelope, request bool) error {
 	c.stamp(env)
 	err := c.out.put(ctx, env, request)
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, ErrClosed) { // the reason is known within writeGrace
+	if errors.Is(err, ErrClosed) { // the reader reports the reason within writeGrace
 		select {
 		case <-c.donec:
 			err = c.Err()
@@ -53,7 +52,7 @@ func (c *Client) send(ctx context.Context, env *arcp.Envelope, request bool) err
 	return fmt.Errorf("send %s: %w", env.Type, err)
 }
 
-// Reply sends an answer to env: a message correlated to it, about the same job.
+// Reply sends an answer to env: a message with the same job and the correlation_id of env.
 func (c *Client) Reply(env *arcp.Envelope, t arcp.Type, payload any) error {
 	raw, err := arcp.Marshal(payload)
 	if err != nil {
@@ -62,27 +61,26 @@ func (c *Client) Reply(env *arcp.Envelope, t arcp.Type, payload any) error {
 	return c.Send(arcp.Envelope{Type: t, JobID: env.JobID, CorrelationID: env.ID, Payload: raw})
 }
 
-// Call sends an envelope like Send and waits for the first one correlated to it, of
-// any type; RemoteErrorOf reports whether it is a refusal. Later ones are unsolicited.
+// Call sends an envelope like Send and waits for the first answer: a message of any type with its
+// correlation_id. RemoteErrorOf reports whether the answer is a refusal. Later answers are unsolicited.
 //
-// The id of env must not be in use. When ctx ends first, a later answer is
-// unsolicited.
+// The id of env must not be in use. An answer after the end of ctx is unsolicited.
 func (c *Client) Call(ctx context.Context, env arcp.Envelope) (arcp.Envelope, error) {
 	return c.call(ctx, env, nil)
 }
 
-// call is Call. The answer opens the feed f, if it is set and the answer accepts it.
+// call is Call for a feed. An accepting answer opens the feed f, which may be nil.
 func (c *Client) call(ctx context.Context, env arcp.Envelope, f *Feed) (arcp.Envelope, error) {
 	if env.ID == "" {
 		env.ID = arcp.NewMessageID()
 	}
-	w := waiting{make(chan arcp.Envelope, 1), f}
+	w := pendingCall{make(chan arcp.Envelope, 1), f}
 	if err := w.register(c, env.ID); err != nil {
 		return arcp.Envelope{}, fmt.Errorf("call %s: %w", env.Type, err)
 	}
 	defer w.unregister(c, env.ID)
-	ofConnection := env.Type == arcp.SessionAuthenticate || env.Type == arcp.SessionClose // not sent again on another one
-	if err := c.send(ctx, &env, !ofConnection); err != nil {
+	onlyThisConn := env.Type == arcp.SessionAuthenticate || env.Type == arcp.SessionClose // not repeated on the next connection
+	if err := c.send(ctx, &env, !onlyThisConn); err != nil {
 		return arcp.Envelope{}, err
 	}
 	var err error
@@ -94,7 +92,7 @@ func (c *Client) call(ctx context.Context, env arcp.Envelope, f *Feed) (arcp.Env
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	select { // both may have happened
+	select { // the answer may have arrived at the same time
 	case got := <-w.answer:
 		return got, nil
 	default:
@@ -102,7 +100,7 @@ func (c *Client) call(ctx context.Context, env arcp.Envelope, f *Feed) (arcp.Env
 	}
 }
 
-func (w waiting) register(c *Client, id arcp.MessageID) error {
+func (w pendingCall) register(c *Client, id arcp.MessageID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -115,14 +113,14 @@ func (w waiting) register(c *Client, id arcp.MessageID) error {
 	return nil
 }
 
-func (waiting) unregister(c *Client, id arcp.MessageID) {
+func (pendingCall) unregister(c *Client, id arcp.MessageID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.routes.calls, id)
 	c.out.answered(id)
 }
 
-// request is call for an answer of one type; a refusal is a *RemoteError.
+// request is call for an answer of type want. A refusal is a *RemoteError.
 func (c *Client) request(ctx context.Context, env arcp.Envelope, want arcp.Type, f *Feed) (arcp.Envelope, error) {
 	t := env.Type
 	got, err := c.call(ctx, env, f)
@@ -148,7 +146,7 @@ func ask[P any](ctx context.Context, c *Client, t arcp.Type, payload any, want a
 	return p, err
 }
 
-// Ping measures the time until a ping is answered.
+// Ping sends a ping and returns the time until the pong.
 func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
 	start := time.Now()
 	nonce := string(arcp.NewMessageID())
@@ -159,12 +157,12 @@ func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// Ack acknowledges every event up to seq. It does not wait; of several
-// acknowledgements that are not yet written only the highest is.
+// Ack acknowledges every event up to event_seq seq. It does not wait. Of several acknowledgements
+// in the send buffer only the highest is written.
 func (c *Client) Ack(seq uint64) { c.out.putAck(seq) }
 
-// Unsolicited iterates over the messages of no call, job or feed. It ends with the
-// error of the connection or of ctx. Not used with Options.OnUnsolicited.
+// Unsolicited iterates over the messages outside calls, jobs and feeds. It ends with the error of
+// the connection or of ctx. With Options.OnUnsolicited it yields no messages.
 func (c *Client) Unsolicited(ctx context.Context) iter.Seq2[arcp.Envelope, error] {
-	return c.strays.all(ctx)
+	return c.unsolicited.all(ctx)
 }

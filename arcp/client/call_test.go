@@ -284,8 +284,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A runtime that reads nothing stops Send at the limits of the buffers, and
-// neither the reader nor a caller with a context.
+// If the runtime reads nothing, Send blocks when the buffers are full. The reader and a caller with a
+// context are not blocked.
 func TestBackpressure(t *testing.T) {
 	opts := bearer
 	opts.Limits.SendBuffer = 32 << 10

@@ -11,34 +11,34 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Client is one session, over one connection or, made by Connect, over as many as
-// needed.
+// Client is one session, over one connection or, with Connect, over several consecutive
+// connections.
 type Client struct {
-	opts      Options
-	out       *outbox
-	reader    reader
-	state     sessionState
-	questions questions
-	refresher refresher
-	strays    *queue        // for Unsolicited
-	reconnect *reconnection // nil: the client ends with its connection
-	worker    atomic.Pointer[worker]
+	opts        Options
+	out         *outbox
+	reader      reader
+	state       sessionState
+	questions   questions
+	refresher   refresher
+	unsolicited *queue        // messages for Unsolicited
+	reconnect   *reconnection // nil without Connect: the client ends with its connection
+	worker      atomic.Pointer[worker]
 
 	mu      sync.Mutex
 	routes  routes
 	conn    transport.Conn // changed by the reader only
-	down    bool           // between two connections
-	closing bool           // Close was called: the end of the connection is no failure
+	down    bool           // no connection: between two connections
+	closing bool           // Close was called: the end of the connection is not an error
 	err     error          // set once, before donec is closed
 
 	donec chan struct{}      // closed at the end of the client
 	life  context.Context    // ends with donec
-	kill  context.CancelFunc // of life
-	group sync.WaitGroup     // of all goroutines
+	kill  context.CancelFunc // ends life
+	group sync.WaitGroup     // all goroutines
 }
 
-// New opens a session on a connection, which it owns from then on and closes when it
-// fails. A refusal is a *RemoteError.
+// New opens a session on conn. The client owns conn, and closes it if New fails. A refused session is a
+// *RemoteError.
 //
 // The context bounds New only.
 func New(ctx context.Context, conn transport.Conn, opts Options) (*Client, error) {
@@ -55,7 +55,7 @@ func open(ctx context.Context, conn transport.Conn, opts Options, r *reconnectio
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.out = newOutbox(c.opts.Limits.SendBuffer)
 	c.out.resends, c.reader.sequence.lenient = r != nil, r != nil
-	c.strays = newQueue(c.opts.Limits.Unsolicited, c.opts.Limits.EventBytes)
+	c.unsolicited = newQueue(c.opts.Limits.Unsolicited, c.opts.Limits.EventBytes)
 	c.reader.sequence.startFor(c.opts.Resume)
 	if err := (&handshake{c: c, conn: conn, resume: c.opts.Resume}).attach(ctx); err != nil {
 		c.kill()
@@ -63,38 +63,38 @@ func open(ctx context.Context, conn transport.Conn, opts Options, r *reconnectio
 	}
 	if resume := c.opts.Resume; resume != nil {
 		for _, id := range resume.Jobs {
-			_ = c.follow(newJob(c, id)) // it fails only after the end of the connection, which every call reports
+			_ = c.follow(newJob(c, id)) // fails only after the end of the client, which every call reports
 		}
 	}
 	c.group.Go(c.reader.run)
 	return c, nil
 }
 
-// Session returns the latest announcement of the runtime about the session.
+// Session returns the session as last announced by the runtime.
 func (c *Client) Session() Session { return c.state.get() }
 
 // LastEventSeq returns the event_seq of the last event received.
 func (c *Client) LastEventSeq() uint64 { return c.reader.sequence.last.Load() }
 
-// Done is closed when the connection has ended, and with Connect no other can follow.
-// Err then returns the reason.
+// Done returns a channel that is closed at the end of the client. Without Connect this is the end of
+// the connection. Err then returns the reason.
 func (c *Client) Done() <-chan struct{} { return c.donec }
 
-// Err is nil until Done is closed.
+// Err returns the reason of the end; nil before Done is closed.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close asks the runtime to end the connection in order and waits for that, or until ctx ends.
-// The connection is then closed and the goroutines have ended. Jobs continue, and the session
-// can be resumed. Closing twice is fine. Between two connections Close ends the client only.
+// Close sends session.close and waits for session.closed or the end of ctx. On return the connection is
+// closed and the goroutines have ended. Jobs continue, and the session can be resumed. Further calls do
+// nothing. Without a connection Close only ends the client.
 func (c *Client) Close(ctx context.Context, reason string) error {
 	return c.CloseWith(ctx, arcp.SessionClosePayload{Reason: reason})
 }
 
-// CloseWith is Close with all options of session.close.
+// CloseWith is Close with all members of session.close.
 func (c *Client) CloseWith(ctx context.Context, p arcp.SessionClosePayload) error {
 	c.mu.Lock()
 	first, down := !c.closing && c.err == nil, c.down
@@ -119,17 +119,16 @@ func (c *Client) CloseWith(ctx context.Context, p arcp.SessionClosePayload) erro
 	return err
 }
 
-// Abort ends the connection without session.close. It returns when the goroutines
-// have ended.
+// Abort ends the connection without session.close. It returns when the goroutines have ended.
 func (c *Client) Abort() {
 	c.end(ErrClosed, abort)
 	c.group.Wait()
 }
 
-func abort(conn transport.Conn)       { _ = conn.Abort() } // nothing more is expected of it
+func abort(conn transport.Conn)       { _ = conn.Abort() } // the connection is not used any more
 func closeNormal(conn transport.Conn) { _ = conn.Close(transport.CloseNormal, "") }
 
-// end ends the client with an error; the first call counts.
+// end ends the client with err. Only the first call has an effect.
 func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -145,7 +144,7 @@ func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	c.kill()
 	c.out.close()
 	disconnect(conn)
-	c.strays.finish(err)
+	c.unsolicited.finish(err)
 	for _, j := range jobs {
 		j.finish(err)
 	}
@@ -154,7 +153,7 @@ func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	}
 }
 
-// lost wraps an error of the transport.
+// lost wraps a transport error in ErrConnectionLost; nil stays nil.
 func lost(err error) error {
 	if err == nil {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Dial connects to a runtime and opens a session: over WebSocket with ws:// and
-// wss://, over a unix socket with unix:///path. An error of the connection wraps
-// ErrUnreachable; a refusal of the session is a *RemoteError.
+// Dial connects to a runtime and opens a session. The address is a URL: ws:// or wss:// for a
+// WebSocket, unix:///path for a unix socket. A connection error wraps ErrUnreachable. A refused session
+// is a *RemoteError.
 //
 // The context bounds Dial only.
 func Dial(ctx context.Context, address string, opts Options) (*Client, error) {
@@ -43,8 +43,8 @@ func connect(ctx context.Context, address string, opts *Options) (conn transport
 	return conn, nil
 }
 
-// Network configures the connections of Dial. Zero members are the defaults.
+// Network configures the connections of Dial and Connect.
 type Network struct {
 	Header http.Header // of the WebSocket handshake
-	TLS    *tls.Config // for wss; nil is the default
+	TLS    *tls.Config // for wss://; nil: the default configuration
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// serveEcho is the smallest runtime that is of use: it accepts any session and
-// completes every job at once with its arguments.
+// serveEcho is a minimal runtime: it accepts any session and completes every job at once with its
+// arguments.
 func serveEcho(conn transport.Conn) {
 	defer conn.Abort()
 	var seq uint64

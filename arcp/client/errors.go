@@ -12,28 +12,28 @@ import (
 var (
 	// ErrUnreachable is wrapped by the errors of Dial when no connection can be made.
 	ErrUnreachable = errors.New("runtime unreachable")
-	// ErrConnectionLost is wrapped, with the reason, by the errors of calls when the
-	// connection ended without Close or Abort.
+	// ErrConnectionLost is wrapped by the errors of calls after the connection ended
+	// without Close or Abort. The error includes the reason.
 	ErrConnectionLost = errors.New("connection lost")
-	// ErrSessionLost is wrapped, with the reason, by the errors of calls when a client
-	// of Connect could not resume its session. Its jobs are not lost.
+	// ErrSessionLost is wrapped by the errors of calls after a client of Connect could not
+	// resume its session. The error includes the reason. The jobs are not lost.
 	ErrSessionLost = errors.New("session lost")
-	// ErrClosed is the error of calls when this client was closed or aborted.
+	// ErrClosed is the error of calls after Close or Abort.
 	ErrClosed = errors.New("client closed")
-	// ErrEventBufferFull ends a job's iterator whose consumer was too slow.
+	// ErrEventBufferFull ends the iterator of a consumer that is too slow.
 	ErrEventBufferFull = errors.New("event buffer full: events were dropped")
-	// ErrReleased ends the iterator and Wait of a job that was released.
+	// ErrReleased ends Job.Events and Job.Wait after Job.Release.
 	ErrReleased = errors.New("job released")
-	// ErrOutcomeMissed is the outcome of a job that had ended before it was subscribed
-	// to without its history.
-	ErrOutcomeMissed = errors.New("the job had ended before; subscribe with its history")
+	// ErrOutcomeMissed is the outcome of a job that ended before a subscription without
+	// history.
+	ErrOutcomeMissed = errors.New("the job ended before the subscription; subscribe with History")
 )
 
-// RemoteError is a failure that the runtime reported: a nack, a refused submit, a
-// failed job, a rejected session. A local failure never is one.
+// RemoteError is a failure that the runtime reported: a nack, a refused submit, a failed job or a
+// rejected session. Local failures have other types.
 type RemoteError struct {
-	Type      arcp.Type // of the message that reported it
-	Code      arcp.Code // canonical; CodeUnknown for any other code
+	Type      arcp.Type // type of the message that reported the failure
+	Code      arcp.Code // specific code; CodeUnknown for an unknown code
 	RawCode   string    // as received
 	Message   string
 	Retryable bool
@@ -50,13 +50,12 @@ func (e *RemoteError) Error() string {
 	return s
 }
 
-// RetryAfter returns details.retry_after_seconds, the time before the next attempt.
+// RetryAfter returns details.retry_after_seconds: the time to wait before a retry.
 func (e *RemoteError) RetryAfter() (d time.Duration, ok bool) {
 	return arcp.RetryAfterOf(e.Details)
 }
 
-// RemoteErrorOf returns the failure that an envelope reports; nil for a type that
-// reports none.
+// RemoteErrorOf returns the failure reported by an envelope; nil if its type reports no failure.
 func RemoteErrorOf(env *arcp.Envelope) *RemoteError {
 	switch env.Type {
 	case arcp.Nack, arcp.JobFailed, arcp.ToolError, arcp.StreamError, arcp.SessionRejected,
@@ -75,7 +74,7 @@ func RemoteErrorOf(env *arcp.Envelope) *RemoteError {
 	}
 	if err := arcp.Unmarshal(env.Payload, &p); err != nil {
 		return &RemoteError{Type: env.Type, Code: arcp.CodeUnknown, RawCode: string(arcp.CodeUnknown),
-			Message: "its payload cannot be read: " + err.Error()}
+			Message: "invalid payload: " + err.Error()}
 	}
 	if p.Code == "" && env.Type == arcp.JobCancelled {
 		p.Code = string(arcp.CodeCancelled)
@@ -96,8 +95,7 @@ func RemoteErrorOf(env *arcp.Envelope) *RemoteError {
 	return e
 }
 
-// JobError is the outcome of a job that failed or was cancelled. Unwrap gives
-// the RemoteError, whose members are promoted.
+// JobError is the outcome of a job that failed or was cancelled. It unwraps to its RemoteError.
 type JobError struct {
 	JobID arcp.JobID
 	State arcp.JobState // StateFailed or StateCancelled
@@ -118,7 +116,7 @@ func (e *JobError) Error() string {
 
 func (e *JobError) Unwrap() error { return e.RemoteError }
 
-// CancelRefused is the reason why a target is not cancelled.
+// CancelRefused is a refused cancel.
 type CancelRefused struct {
 	TargetID string
 	Reason   string // already_terminal, not_found, not_cancellable, permission_denied

@@ -46,13 +46,12 @@ func Example() {
 	// {"hello":"world"} <nil>
 }
 
-// A session that outlives its connections: here the first breaks before the job
-// is even accepted.
+// A session outlives its connections: the first connection breaks before the job is accepted.
 func ExampleConnectFunc() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
-	server := newBrittle(3)
+	server := newBreakingRuntime(3)
 	opts := client.Options{Auth: client.Auth{Token: "secret"}}
 	opts.Reconnect.OnChange = func(ch client.Change) { fmt.Println(ch.State) }
 	c, err := client.ConnectFunc(ctx, server.dial, opts) // against a server: client.Connect(ctx, "ws://127.0.0.1:7777/arcp", opts)

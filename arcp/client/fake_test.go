@@ -30,7 +30,7 @@ import (
 // sends a message: corr names a message of the client (or is an id), job, seq, sub and session
 // set members of the envelope, and id its id. Further steps are
 //
-//	raw TEXT      sends a frame as it is
+//	raw TEXT      sends TEXT as a frame
 //	close CODE [REASON] closes the connection
 //	abort         drops the connection
 //	wait DURATION lets time pass
@@ -63,14 +63,13 @@ func (n *names) get(name string) arcp.MessageID {
 	return known
 }
 
-// start runs a script and returns the client's end of the connection. Only to be
-// used in a bubble.
+// start runs a script and returns the client's end of the connection. It needs a synctest bubble.
 func start(t *testing.T, script string) (transport.Conn, *fake) {
 	t.Helper()
 	return startNext(t, script, new(names))
 }
 
-// startNext is start for a connection that knows the names of those before.
+// startNext is start for a further connection, with the names of the earlier connections.
 func startNext(t *testing.T, script string, known *names) (transport.Conn, *fake) {
 	t.Helper()
 	near, far := transport.Pipe(transport.Limits{})
@@ -247,9 +246,8 @@ func covers(got, want any) bool {
 
 var bearer = client.Options{Auth: client.Auth{Token: "tok"}}
 
-// scripted runs a test in a bubble with a client of a fake runtime that has
-// accepted the session, and closes it. That no goroutine is left is checked by
-// the bubble.
+// scripted runs a test in a synctest bubble with a client of a fake runtime and closes the client. The
+// bubble checks that no goroutine is left.
 func scripted(t *testing.T, opts client.Options, script string, test func(t *testing.T, c *client.Client, f *fake)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

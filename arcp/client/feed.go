@@ -8,26 +8,25 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Feed delivers the events of the principal's jobs, live or from a position (§3.7). It has the
-// events that its subscription, a filter on the feed of the principal, selects. Any number of
-// goroutines may use it.
+// Feed delivers the events of the principal's jobs that match the filter of its subscription, live or
+// from a position (§3.7). It is safe for concurrent use.
 type Feed struct {
 	c     *Client
 	queue *queue
 
 	// Guarded by Client.mu; only the reader changes the ids.
-	id      arcp.SubscriptionID // the first
-	current arcp.SubscriptionID // on this connection
+	id      arcp.SubscriptionID // first id of the subscription
+	current arcp.SubscriptionID // id on the current connection
 	closed  bool
 
 	// Owned by the reader.
-	request  arcp.SubscribePayload // without Since once that position is not retained any more
-	last     arcp.MessageID        // last event; empty: none, or it is not retained any more
-	caughtUp bool                  // a caught-up marker is not for the consumer any more
-	lost     bool                  // the consumer has yet to get a gap marker
+	request  arcp.SubscribePayload // Since is nil after the runtime has dropped that position
+	last     arcp.MessageID        // last event; empty: none, or dropped by the runtime
+	caughtUp bool                  // the consumer has received FeedCaughtUp
+	lost     bool                  // the consumer must receive FeedGap
 }
 
-// SubscribeFeed opens a subscription to the feed of the principal. A refusal is a *RemoteError.
+// SubscribeFeed subscribes to the events of the principal's jobs. A refusal is a *RemoteError.
 func (c *Client) SubscribeFeed(ctx context.Context, p arcp.SubscribePayload) (*Feed, error) {
 	f := &Feed{c: c, request: p, queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes), caughtUp: p.Since == nil}
 	if _, err := c.request(ctx, arcp.Frame(arcp.Subscribe, p), arcp.SubscribeAccepted, f); err != nil {
@@ -36,8 +35,7 @@ func (c *Client) SubscribeFeed(ctx context.Context, p arcp.SubscribePayload) (*F
 	return f, nil
 }
 
-// openLocked registers the feed under the id of subscribe.accepted, before the reader
-// receives its events.
+// openLocked routes the subscription of subscribe.accepted to the feed before its first event arrives.
 func (f *Feed) openLocked(env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.SubscribeAcceptedPayload](env)
 	if f.current = p.SubscriptionID; err != nil || f.current == "" {
@@ -56,10 +54,10 @@ func (f *Feed) reopenLocked() {
 	}
 	p := f.request
 	p.Since = f.position()
-	f.c.routes.calls[f.sendLocked(arcp.Subscribe, p)] = waiting{feed: f}
+	f.c.routes.calls[f.sendLocked(arcp.Subscribe, p)] = pendingCall{feed: f}
 }
 
-// position is where the feed continues; nil: live.
+// position returns the position where the feed continues; nil: live.
 func (f *Feed) position() *arcp.Since {
 	if f.last != "" {
 		return &arcp.Since{AfterMessageID: f.last}
@@ -67,7 +65,7 @@ func (f *Feed) position() *arcp.Since {
 	return f.request.Since
 }
 
-// sendLocked sends a message without waiting for room.
+// sendLocked sends a message without waiting for room in the send buffer.
 func (f *Feed) sendLocked(t arcp.Type, payload any) arcp.MessageID {
 	env := arcp.Frame(t, payload)
 	f.c.stamp(&env)
@@ -92,8 +90,8 @@ func (f *Feed) reopenedLocked(env *arcp.Envelope) {
 	}
 }
 
-// refusedLocked continues live if the position is not retained any more: a feed whose
-// filter selects little may have an old position although it has missed little.
+// refusedLocked continues live if the runtime has dropped the position. The position of a feed with a
+// selective filter may be old although few events are missing.
 func (f *Feed) refusedLocked(env *arcp.Envelope) {
 	refusal := RemoteErrorOf(env)
 	switch {
@@ -107,8 +105,8 @@ func (f *Feed) refusedLocked(env *arcp.Envelope) {
 	}
 }
 
-// emitGap emits the markers of a feed that continues live because its position is
-// lost. The number of missed events is unknown.
+// emitGap emits the markers of a feed that continues live after a lost position. The number of missed
+// events is unknown.
 func (f *Feed) emitGap() {
 	names := []string{FeedGap}
 	if !f.caughtUp {
@@ -123,19 +121,19 @@ func (f *Feed) emitGap() {
 	}
 }
 
-// ID returns the subscription's id. With Connect it stays the first one.
+// ID returns the id of the subscription. With Connect it stays the id of the first connection.
 func (f *Feed) ID() arcp.SubscriptionID {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	return f.id
 }
 
-// Events iterates over the original envelopes. It ends when the runtime closes the
-// feed, with a *RemoteError, with the connection or ctx, and when the consumer is too
-// slow, with ErrEventBufferFull.
+// Events iterates over the original envelopes. It ends with a *RemoteError if the runtime closes the
+// subscription, with ErrEventBufferFull if the consumer is too slow, and with the error of the
+// connection or of ctx.
 func (f *Feed) Events(ctx context.Context) iter.Seq2[Event, error] { return f.queue.all(ctx) }
 
-// Close closes the feed; its iterator ends.
+// Close unsubscribes. The iterator ends without an error.
 func (f *Feed) Close() error {
 	f.queue.finish(endError{})
 	id, open := f.remove()
@@ -145,7 +143,7 @@ func (f *Feed) Close() error {
 	return f.c.Send(arcp.Frame(arcp.Unsubscribe, arcp.UnsubscribePayload{SubscriptionID: id}))
 }
 
-// remove removes the feed from the routes; open reports whether it is open at the
+// remove removes the feed from the routes. open reports whether the subscription is open at the
 // runtime.
 func (f *Feed) remove() (id arcp.SubscriptionID, open bool) {
 	f.c.mu.Lock()
@@ -158,7 +156,7 @@ func (f *Feed) remove() (id arcp.SubscriptionID, open bool) {
 	return f.current, !f.c.down
 }
 
-// receive is called by the reader with every message of the subscription.
+// receive handles a message of the subscription. The reader calls it.
 func (f *Feed) receive(env *arcp.Envelope) {
 	switch env.Type {
 	case arcp.SubscribeEvent:
@@ -172,16 +170,16 @@ func (f *Feed) receive(env *arcp.Envelope) {
 	}
 }
 
-// event unwraps the original event.
+// event unwraps and queues the original event.
 func (f *Feed) event(env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.SubscribeEventPayload](env)
 	if err != nil {
-		f.c.opts.Log("subscribe.event cannot be read", "error", err)
+		f.c.opts.Log("decode subscribe.event", "error", err)
 		return
 	}
 	inner, err := arcp.DecodeFromRuntime(p.Event)
 	if err != nil {
-		f.c.opts.Log("the event of subscribe.event cannot be read", "error", err)
+		f.c.opts.Log("decode the event of subscribe.event", "error", err)
 		return
 	}
 	if f.advance(&inner) {
@@ -189,28 +187,27 @@ func (f *Feed) event(env *arcp.Envelope) {
 	}
 }
 
-// Markers are events about the feed itself (§3.7). Their ids are no positions.
+// Names of events about the feed itself (§3.7). Their ids are not positions.
 const (
 	FeedCaughtUp = arcp.EventCaughtUp // later events are live
 
-	// Events were left out for a slow consumer: data is an arcp.FeedGap. Without data,
-	// which only a client of Connect emits: the last event is not retained any more, so
-	// that the feed continues live and events may be missing.
+	// FeedGap reports events skipped for a slow consumer; data is an arcp.FeedGap. Without
+	// data, only from a client of Connect, it reports that the runtime has dropped the last
+	// position: the feed continues live, and events may be missing.
 	FeedGap = arcp.EventGap
 )
 
-// advance records the position of an event, and reports whether the event is for the
-// consumer.
+// advance records the position of an event, and reports whether the event is for the consumer.
 func (f *Feed) advance(env *arcp.Envelope) bool {
 	var p arcp.EventEmitPayload
 	if env.Type == arcp.EventEmit {
-		p, _ = arcp.DecodePayload[arcp.EventEmitPayload](env) // an unreadable event is no marker
+		p, _ = arcp.DecodePayload[arcp.EventEmitPayload](env) // an invalid payload is not a marker
 	}
 	switch p.Name {
 	case FeedCaughtUp:
-		again := f.caughtUp
+		repeated := f.caughtUp
 		f.caughtUp = true
-		return !again
+		return !repeated
 	case FeedGap:
 		var gap arcp.FeedGap
 		if arcp.Unmarshal(p.Data, &gap) == nil && gap.LastID != "" {

@@ -10,43 +10,41 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Handlers answer the questions of jobs to people (§3.5, §3.6). Without a handler for
-// its kind a question is an event like any other, to be answered with RespondInput,
-// RespondChoice, Grant or Deny. With Input or Choice the client offers the capability
-// human_input, unless Capabilities set it, and receives the questions of all jobs of
-// the principal.
+// Handlers answer the questions of jobs to people (§3.5, §3.6). A question without a handler is an
+// ordinary event; RespondInput, RespondChoice, Grant and Deny answer it. With Input or Choice the
+// client offers the capability human_input, unless Capabilities sets it. It then receives the questions
+// of all jobs of the principal.
 //
-// A handler runs on a goroutine of its own and returns the answer. After an error the
-// question stays open for others. Its context ends with the client, with the job, and
-// when the question is closed otherwise; the cause is then a *RemoteError. The handler
-// must return then: Close and Abort wait for it. It must not call them. A lost
-// connection does not end it. It is not called again for a question that it handles or
-// has answered.
+// A handler runs on its own goroutine and returns the answer. After an error the question stays open
+// for other sessions. The context of a handler ends with the client, with the job, and when the question
+// is closed by others; the cause is then a *RemoteError. The handler must then return, because Close and
+// Abort wait for it. It must not call them. A lost connection does not end the context. A handler is not
+// called again for a question that it is handling or has answered.
 //
-// The handler is called again after an invalid answer, with Refused set, at most
-// MaxTries times. Any other refusal is logged: the question is closed.
+// After an invalid answer the handler is called again with Refused set, at most MaxTries times. After
+// any other refusal, which is logged, the question is closed.
 type Handlers struct {
 	Permission func(context.Context, PermissionRequest) (PermissionAnswer, error)
-	Input      func(context.Context, InputRequest) (value any, err error) // the value is encoded with arcp.Marshal
+	Input      func(context.Context, InputRequest) (value any, err error) // value is encoded with arcp.Marshal
 	Choice     func(context.Context, ChoiceRequest) (id string, err error)
 
-	// By is the responded_by of answers; default the kind of the client.
+	// By is the member responded_by of answers; default: the kind of the client.
 	By string
 }
 
 // MaxTries bounds the calls of a handler for one question.
 const MaxTries = 10
 
-// Question holds the common members of all kinds of questions.
+// Question has the members common to all kinds of questions.
 type Question struct {
 	ID      arcp.MessageID // correlation_id of answers
 	JobID   arcp.JobID
 	TraceID string
 	AskedAt time.Time
-	Refused *RemoteError // why the previous answer was refused; nil at first
+	Refused *RemoteError // refusal of the previous answer; nil for the first
 }
 
-// PermissionRequest is a question for a permission.
+// PermissionRequest is a request for a permission.
 type PermissionRequest struct {
 	Question
 	arcp.PermissionRequestPayload
@@ -55,18 +53,18 @@ type PermissionRequest struct {
 // PermissionAnswer grants a permission, or denies it. The zero value denies.
 type PermissionAnswer struct {
 	Grant    bool
-	Resource string        // narrower than the requested one; empty: the requested one
-	For      time.Duration // at least a second; 0: the requested duration, else an hour
-	Reason   string        // of a denial
+	Resource string        // narrower than requested; empty: as requested
+	For      time.Duration // at least 1 s; 0: as requested, or else 1 h
+	Reason   string        // reason of a denial
 }
 
-// InputRequest is a question for a value.
+// InputRequest is a request for a value.
 type InputRequest struct {
 	Question
 	arcp.HumanInputRequestPayload
 }
 
-// ChoiceRequest is a question for one of its options.
+// ChoiceRequest is a request to choose an option.
 type ChoiceRequest struct {
 	Question
 	arcp.HumanChoiceRequestPayload
@@ -74,14 +72,14 @@ type ChoiceRequest struct {
 
 func (h *Handlers) any() bool { return h.Permission != nil || h.Input != nil || h.Choice != nil }
 
-// person reports whether a handler answers the questions that all sessions receive.
+// person reports whether a handler answers questions that all sessions receive.
 func (h *Handlers) person() bool { return h.Input != nil || h.Choice != nil }
 
-// asker calls a handler and returns its answer as a message.
-type asker func(ctx context.Context, refused *RemoteError) (t arcp.Type, payload any, err error)
+// answerFunc calls a handler and returns its answer as a message.
+type answerFunc func(ctx context.Context, refused *RemoteError) (t arcp.Type, payload any, err error)
 
-// asker returns nil for a message that is no question, or has no handler.
-func (h *Handlers) asker(env *arcp.Envelope) (asker, error) {
+// answerFunc returns nil for a message that is not a question or has no handler.
+func (h *Handlers) answerFunc(env *arcp.Envelope) (answerFunc, error) {
 	q := Question{ID: env.ID, JobID: env.JobID, TraceID: env.TraceID, AskedAt: env.Timestamp}
 	switch {
 	case env.Type == arcp.PermissionRequest && h.Permission != nil:
@@ -97,7 +95,7 @@ func (h *Handlers) asker(env *arcp.Envelope) (asker, error) {
 	return nil, nil
 }
 
-func (h *Handlers) permission(q PermissionRequest) asker {
+func (h *Handlers) permission(q PermissionRequest) answerFunc {
 	return func(ctx context.Context, refused *RemoteError) (arcp.Type, any, error) {
 		q.Refused = refused
 		a, err := h.Permission(ctx, q)
@@ -108,13 +106,13 @@ func (h *Handlers) permission(q PermissionRequest) asker {
 	}
 }
 
-// grant returns the grant of a request, or of less.
-func (a *PermissionAnswer) grant(asked *arcp.PermissionRequestPayload) arcp.PermissionGrantPayload {
+// grant returns the payload that grants the request, or a part of it.
+func (a *PermissionAnswer) grant(request *arcp.PermissionRequestPayload) arcp.PermissionGrantPayload {
 	const hour = 3600
-	g := arcp.PermissionGrantPayload{Permission: asked.Permission, Resource: cmp.Or(a.Resource, asked.Resource),
-		Operation: asked.Operation, LeaseSeconds: seconds(a.For)}
-	if g.LeaseSeconds == 0 && asked.RequestedLeaseSeconds != nil {
-		g.LeaseSeconds = *asked.RequestedLeaseSeconds
+	g := arcp.PermissionGrantPayload{Permission: request.Permission, Resource: cmp.Or(a.Resource, request.Resource),
+		Operation: request.Operation, LeaseSeconds: seconds(a.For)}
+	if g.LeaseSeconds == 0 && request.RequestedLeaseSeconds != nil {
+		g.LeaseSeconds = *request.RequestedLeaseSeconds
 	}
 	g.LeaseSeconds = cmp.Or(g.LeaseSeconds, hour)
 	return g
@@ -123,7 +121,7 @@ func (a *PermissionAnswer) grant(asked *arcp.PermissionRequestPayload) arcp.Perm
 // seconds returns a duration in whole seconds, rounded up.
 func seconds(d time.Duration) uint64 { return uint64(math.Ceil(max(d, 0).Seconds())) }
 
-func (h *Handlers) input(q InputRequest) asker {
+func (h *Handlers) input(q InputRequest) answerFunc {
 	return func(ctx context.Context, refused *RemoteError) (arcp.Type, any, error) {
 		q.Refused = refused
 		value, err := h.Input(ctx, q)
@@ -143,7 +141,7 @@ func (h *Handlers) inputResponse(value any) (arcp.HumanInputResponsePayload, err
 	return arcp.HumanInputResponsePayload{Value: raw, RespondedBy: h.By, RespondedAt: time.Now()}, err
 }
 
-func (h *Handlers) choice(q ChoiceRequest) asker {
+func (h *Handlers) choice(q ChoiceRequest) answerFunc {
 	return func(ctx context.Context, refused *RemoteError) (arcp.Type, any, error) {
 		q.Refused = refused
 		id, err := h.Choice(ctx, q)

@@ -33,7 +33,7 @@ func (p *people) heard() []string {
 	return p.asked
 }
 
-// slow never answers by itself.
+// slow answers only after its context has ended.
 func (p *people) slow(ctx context.Context, q client.InputRequest) (any, error) {
 	p.note(&p.asked, "%s", q.ID)
 	<-ctx.Done()
@@ -110,7 +110,7 @@ func TestHandlersAnswer(t *testing.T) {
 	})
 }
 
-// A grant is for as long as was asked, or an hour.
+// The duration of a grant is the requested duration, or an hour.
 func TestGrantedFor(t *testing.T) {
 	yes := func(context.Context, client.PermissionRequest) (client.PermissionAnswer, error) {
 		return client.PermissionAnswer{Grant: true}, nil
@@ -235,7 +235,7 @@ func TestCloseEndsHandlers(t *testing.T) {
 	})
 }
 
-// At most Limits.Handlers questions are asked at once; the others wait. A question that is
+// At most Limits.Handlers handlers run at the same time; other questions wait. A question that is
 // resolved while it waits is not asked.
 func TestQuestionsWait(t *testing.T) {
 	p := new(people)
@@ -257,8 +257,8 @@ func TestQuestionsWait(t *testing.T) {
 	})
 }
 
-// A question that comes twice is asked once while its handler runs or when it was
-// answered; one without an answer is asked again.
+// A repeated question is not asked again while its handler runs or after it was answered. A question
+// without an answer is asked again.
 func TestRepeatedQuestion(t *testing.T) {
 	again := func(seq int, id string) string {
 		return fmt.Sprintf("S: human.input.request id=%s job=job_1 seq=%d {\"prompt\":\"Well?\",\"expires_at\":\"2030-01-01T00:00:00Z\"}\n", id, seq)

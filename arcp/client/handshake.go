@@ -14,22 +14,22 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// handshake opens the session, or resumes it (§3.1). It reads and writes the
-// connection itself: no other goroutine uses it before the handshake has succeeded.
+// handshake opens or resumes the session (§3.1). It reads and writes the connection itself. No
+// other goroutine uses the connection before the handshake has succeeded.
 type handshake struct {
 	c         *Client
 	conn      transport.Conn
 	resume    *Resume // nil: a new session
-	reattach  bool    // the client attaches to its own session again
+	reattach  bool    // the client attaches to its session again
 	token     Secret
-	challenge string         // the last one; empty: not challenged
-	session   arcp.SessionID // as named by the challenge
-	sent      arcp.MessageID // correlation id of the next answer
+	challenge string         // the last challenge; empty: none
+	session   arcp.SessionID // session_id of the challenge
+	sent      arcp.MessageID // id of the last message; correlation_id of the answer
 	retries   int
 }
 
-// attach runs the handshake. The connection is aborted when ctx ends first, and closed
-// on failure.
+// attach performs the handshake. It aborts the connection when ctx ends, and closes it after a
+// failure.
 func (h *handshake) attach(ctx context.Context) error {
 	h.token = h.c.refresher.current()
 	h.conn.SetReadLimit(h.c.opts.Limits.Transport.ReadLimit)
@@ -40,7 +40,7 @@ func (h *handshake) attach(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		closeNormal(h.conn) // the handshake's error is the better reason
+		closeNormal(h.conn) // the error of the handshake is more useful
 	}
 	return err
 }
@@ -60,7 +60,7 @@ func (h *handshake) run() error {
 	}
 }
 
-// step handles an answer of the runtime.
+// step handles one answer of the runtime.
 func (h *handshake) step(env *arcp.Envelope) (done bool, err error) {
 	switch env.Type {
 	case arcp.SessionAccepted:
@@ -83,8 +83,8 @@ func (h *handshake) step(env *arcp.Envelope) (done bool, err error) {
 	return false, unexpected("handshake", env.Type)
 }
 
-// accepted ends the handshake of session.open. If the session of a client that attaches
-// again has ended, the runtime has opened another one, which is an error.
+// accepted ends the handshake of session.open. When the client attaches again and its session has
+// ended, the runtime opens another session, which is an error here.
 func (h *handshake) accepted(env *arcp.Envelope) error {
 	s, err := sessionOf(env)
 	switch {
@@ -94,14 +94,14 @@ func (h *handshake) accepted(env *arcp.Envelope) error {
 	case h.resume.Token != "":
 		return unexpected("resume", env.Type)
 	case s.ID != h.resume.SessionID:
-		_ = h.send(arcp.Envelope{Type: arcp.SessionClose, SessionID: s.ID, Payload: arcp.Raw(`{"forget":true}`)}) // it expires by itself, too
+		_ = h.send(arcp.Envelope{Type: arcp.SessionClose, SessionID: s.ID, Payload: arcp.Raw(`{"forget":true}`)}) // without this message the session expires later
 		return errOtherSession
 	}
 	h.c.state.set(s, h.c.opts.AckEvery)
 	return nil
 }
 
-// opening is the first message: session.resume with a token, else session.open.
+// opening returns the first message: session.resume with a token, or else session.open.
 func (h *handshake) opening() arcp.Envelope {
 	o := &h.c.opts
 	if r := h.resume; r != nil && r.Token != "" {
@@ -123,9 +123,9 @@ func (h *handshake) opening() arcp.Envelope {
 	return env
 }
 
-// offered returns Capabilities with the features that the client implements itself:
-// result_chunk; executes, for Work; refresh, or anonymous for the scheme none; and
-// human_input with Handlers for questions. A flag of the user wins.
+// offered returns Capabilities with the features that the client implements: result_chunk, executes,
+// refresh (or anonymous with the scheme none), and human_input with handlers for questions. Flags in
+// Capabilities take precedence.
 func (o *Options) offered() arcp.Capabilities {
 	own := map[arcp.Feature]bool{arcp.FeatureResultChunk: true, arcp.FeatureExecutes: true}
 	if o.Auth.Scheme == None {
@@ -159,7 +159,7 @@ func (a *Auth) respond(token Secret, challenge string) (string, error) {
 	case a.Scheme == SignedJWT:
 		return "", errors.New("Options.Auth.Sign is not set")
 	}
-	return "", fmt.Errorf("the scheme %s cannot answer one", a.Scheme)
+	return "", fmt.Errorf("the scheme %s cannot answer a challenge", a.Scheme)
 }
 
 func (h *handshake) authenticate() error {
@@ -173,7 +173,7 @@ func (h *handshake) authenticate() error {
 	return h.send(env)
 }
 
-// retry presents another token after a refusal that is not final.
+// retry sends another token after a refusal that is not final.
 func (h *handshake) retry(refusal *RemoteError) error {
 	auth := &h.c.opts.Auth
 	if auth.Retry == nil || h.retries == MaxRetries {
@@ -200,7 +200,7 @@ func (h *handshake) resumed(env *arcp.Envelope) error {
 		return &ProtocolError{"handshake: session.resumed", err}
 	}
 	c := h.c
-	s := c.Session() // session.resumed does not repeat the rest
+	s := c.Session() // session.resumed has only some of the members
 	s.ID, s.ResumeToken, s.Resumed, s.ReplayedFrom = p.SessionID, Secret(p.ResumeToken), true, p.ReplayedFrom
 	s.Capabilities.AckWindow = p.AckWindow
 	c.state.set(s, c.opts.AckEvery)
@@ -221,7 +221,7 @@ func (h *handshake) send(env arcp.Envelope) error {
 	return lost(err)
 }
 
-// receive reads the next answer and checks its correlation.
+// receive reads the next answer and checks its correlation_id.
 func (h *handshake) receive() (arcp.Envelope, error) {
 	env, err := h.c.reader.readFrame(h.conn)
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// InvokeRequest describes a job to submit.
+// InvokeRequest is a job to submit.
 type InvokeRequest struct {
 	Tool           string // name or name@version
-	Arguments      any    // encoded with arcp.Marshal; an arcp.Raw goes as it is; nil: {}
+	Arguments      any    // encoded with arcp.Marshal; an arcp.Raw is sent unchanged; nil: {}
 	IdempotencyKey string
 	TraceID        string
 	Priority       arcp.Priority
 	Options        arcp.SubmitOptions
 
-	// JobID is the parent of the new job, a running job of this worker.
+	// JobID is the parent of the new job: a running job of this worker.
 	JobID arcp.JobID
-	// ID is the envelope's id; empty: a new one. The runtime executes one id once.
+	// ID is the id of the envelope; empty: a new id. The runtime executes an id once.
 	ID arcp.MessageID
-	// DiscardEvents queues nothing for Job.Events: for callers of Wait only.
+	// DiscardEvents drops the events of the job: only Job.Wait is useful.
 	DiscardEvents bool
 }
 
@@ -32,17 +32,16 @@ type Event = arcp.Envelope
 // Result is the outcome of a job that succeeded.
 type Result struct {
 	arcp.JobCompletedPayload
-	Envelope arcp.Envelope // the terminal message itself
+	Envelope arcp.Envelope // the final message
 }
 
-// Job is a handle of a job that was submitted or subscribed to. Any number of
-// goroutines may use it.
+// Job is a handle of a submitted or followed job. It is safe for concurrent use.
 type Job struct {
 	c       *Client
-	request arcp.MessageID // id of the submitting message; empty: subscribed to
+	request arcp.MessageID // id of the submit; empty: followed by a subscription
 	queue   *queue         // nil: events are discarded
-	decided chan struct{}  // accepted, refused, or ended
-	donec   chan struct{}  // ended
+	decided chan struct{}  // closed when the job is accepted, refused or ended
+	donec   chan struct{}  // closed at the end
 
 	id arcp.JobID // guarded by Client.mu; set once
 
@@ -52,7 +51,7 @@ type Job struct {
 	isDecided    bool
 	isDone       bool
 	result       Result
-	err          error // the outcome, unless the job succeeded
+	err          error // nil if the job succeeded
 }
 
 func newJob(c *Client, id arcp.JobID) *Job {
@@ -60,12 +59,10 @@ func newJob(c *Client, id arcp.JobID) *Job {
 		queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes)}
 }
 
-// Invoke submits a job and returns when it is accepted; a refusal is a
-// *RemoteError. With Options.Direct there is no acceptance: it returns at once, and
-// Wait returns a refusal.
+// Invoke submits a job and waits until it is accepted. A refusal is a *RemoteError. A job with
+// Options.Direct is not accepted: Invoke returns at once, and Job.Wait returns a refusal.
 //
-// When ctx ends first the job may exist all the same: a submit with the same
-// IdempotencyKey finds it.
+// After the end of ctx the job may exist nevertheless. A submit with the same IdempotencyKey returns it.
 func (c *Client) Invoke(ctx context.Context, r InvokeRequest) (*Job, error) {
 	env, err := r.envelope()
 	if err != nil {
@@ -90,8 +87,8 @@ func (r *InvokeRequest) envelope() (arcp.Envelope, error) {
 		TraceID: r.TraceID, Priority: r.Priority, Payload: payload}, nil
 }
 
-// Submit sends any command that is answered with job.accepted, such as
-// agent.delegate, and returns when the job is accepted.
+// Submit sends a command that is answered with job.accepted, such as agent.delegate, and waits
+// until the job is accepted. A refusal is a *RemoteError.
 func (c *Client) Submit(ctx context.Context, env arcp.Envelope) (*Job, error) {
 	return c.submit(ctx, env, false, false)
 }
@@ -159,10 +156,9 @@ func (j *Job) Subscribed() arcp.JobSubscribedPayload {
 	return j.subscription
 }
 
-// Events iterates over the messages of the job, from job.accepted to the terminal
-// message. Before the end of the job it ends with an error only: of ctx or of the
-// connection, ErrReleased, or ErrEventBufferFull. A second iteration continues after
-// the last message of the first.
+// Events iterates over the messages of the job, from job.accepted to the final message. An earlier end
+// has an error: the error of ctx or of the connection, ErrReleased, or ErrEventBufferFull. A second
+// iteration continues after the last message of the first.
 func (j *Job) Events(ctx context.Context) iter.Seq2[Event, error] {
 	if j.queue == nil {
 		return func(func(Event, error) bool) {}
@@ -170,11 +166,11 @@ func (j *Job) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return j.queue.all(ctx)
 }
 
-// Done is closed when the outcome is known.
+// Done returns a channel that is closed when the outcome is known.
 func (j *Job) Done() <-chan struct{} { return j.donec }
 
-// Wait returns the job's outcome. A job that failed or was cancelled is a
-// *JobError. The events need not be read.
+// Wait waits for the outcome of the job. The error of a failed or cancelled job is a *JobError. The
+// events need not be read.
 func (j *Job) Wait(ctx context.Context) (Result, error) {
 	select {
 	case <-j.donec:
@@ -190,8 +186,8 @@ func (j *Job) Wait(ctx context.Context) (Result, error) {
 	return j.result, j.err
 }
 
-// Release stops following the job, which continues: Events and Wait end with ErrReleased. The
-// last subscription to a job also ends at the runtime.
+// Release stops following the job, which continues: Events and Wait end with ErrReleased. Releasing
+// the last subscription to a job also ends the subscription at the runtime.
 func (j *Job) Release() error {
 	j.mu.Lock()
 	done := j.isDone
@@ -207,7 +203,7 @@ func (j *Job) Release() error {
 	return j.c.Send(arcp.Frame(arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: j.ID()}))
 }
 
-// receive is called by the reader with every message of the job, in order.
+// receive handles a message of the job. The reader calls it with every message, in order.
 func (j *Job) receive(env *arcp.Envelope) {
 	if env.Type == arcp.Nack && !j.refusable() {
 		j.c.opts.Log("nack of an accepted job", "job", env.JobID)
@@ -233,12 +229,11 @@ func (j *Job) refusable() bool {
 	return j.request != "" && !j.isDecided
 }
 
-// accept reports whether job.accepted is new: a command that is sent again is answered
-// again.
+// accept reports whether job.accepted is new. A repeated command is answered again.
 func (j *Job) accept(env *arcp.Envelope) bool {
 	p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](env)
 	if err != nil {
-		j.c.opts.Log("job.accepted cannot be read", "error", err)
+		j.c.opts.Log("decode job.accepted", "error", err)
 	}
 	if p.JobID == "" {
 		p.JobID = env.JobID
@@ -262,7 +257,7 @@ func (j *Job) decideLocked() {
 	}
 }
 
-// conclude sets the outcome from a terminal message.
+// conclude sets the outcome from the final message.
 func (j *Job) conclude(env *arcp.Envelope) {
 	result, err := j.outcome(env)
 	j.end(result, err, endError{})
@@ -286,8 +281,8 @@ func (j *Job) outcome(env *arcp.Envelope) (Result, error) {
 	return result, nil
 }
 
-// wasAccepted reports whether the job existed before its terminal message. If not, a
-// failure is a refusal.
+// wasAccepted reports whether the job existed before its final message. If not, a failure is a
+// refusal.
 func (j *Job) wasAccepted() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

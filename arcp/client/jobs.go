@@ -9,11 +9,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// ListJobsParams selects jobs. The zero value selects all of the principal.
+// ListJobsParams selects jobs. The zero value selects all jobs of the principal.
 type ListJobsParams struct {
 	Filter *arcp.JobFilter
-	Limit  uint32 // jobs a page; 0: the runtime's default
-	Cursor string // next_cursor of the page before; empty: the first page
+	Limit  uint32 // jobs on a page; 0: the default of the runtime
+	Cursor string // next_cursor of the previous page; empty: the first page
 }
 
 // ListJobs returns one page of the principal's jobs, oldest first.
@@ -25,8 +25,7 @@ func (c *Client) ListJobs(ctx context.Context, p ListJobsParams) (arcp.SessionJo
 	return ask[arcp.SessionJobsPayload](ctx, c, arcp.SessionListJobs, list, arcp.SessionJobs)
 }
 
-// Jobs iterates over the jobs of all pages from p.Cursor on. It ends at the first
-// error.
+// Jobs iterates over the jobs of all pages from p.Cursor on. It ends after the first error.
 func (c *Client) Jobs(ctx context.Context, p ListJobsParams) iter.Seq2[arcp.JobEntry, error] {
 	return func(yield func(arcp.JobEntry, error) bool) {
 		for p := p; ; {
@@ -52,11 +51,11 @@ func (c *Client) Jobs(ctx context.Context, p ListJobsParams) iter.Seq2[arcp.JobE
 type CancelParams struct {
 	JobID    arcp.JobID
 	Reason   string
-	Deadline time.Duration // until the job is ended by force; 0: the runtime's default
+	Deadline time.Duration // time before the job is stopped by force; 0: the default of the runtime
 }
 
-// Cancel requests the end of a job. It returns when the runtime has accepted the
-// request, or a *CancelRefused. The handles of the job receive its terminal message.
+// Cancel requests the end of a job and waits until the runtime accepts the request. A refusal is a
+// *CancelRefused. The handles of the job receive its final message.
 func (c *Client) Cancel(ctx context.Context, p CancelParams) error {
 	cancel := arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(p.JobID), Reason: p.Reason}
 	if p.Deadline > 0 {
@@ -86,10 +85,10 @@ func cancelAnswer(got *arcp.Envelope) error {
 	return unexpected("cancel", got.Type)
 }
 
-// SubscribeJobParams selects a job and where its events begin.
+// SubscribeJobParams selects a job and the first event to receive.
 type SubscribeJobParams struct {
 	JobID   arcp.JobID
-	After   *uint64 // replay events after this event_seq of the session that submitted the job; nil: none
+	After   *uint64 // replay events after this event_seq of the submitting session; nil: no replay
 	History bool    // replay all events
 }
 
@@ -115,8 +114,8 @@ func (c *Client) SubscribeJob(ctx context.Context, p SubscribeJobParams) (*Job, 
 	return j, nil
 }
 
-// Job returns a handle of a job that is named in Options.Resume.Jobs or was submitted
-// or subscribed to by this client, until the job has ended.
+// Job returns a handle of a running job that this client submitted, subscribed to or named in
+// Options.Resume.Jobs.
 func (c *Client) Job(id arcp.JobID) (*Job, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

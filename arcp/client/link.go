@@ -12,17 +12,17 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// reader reads and routes the messages of the runtime. Its goroutine owns its fields; New sets
-// them before the goroutine starts.
+// reader reads and routes the messages of the runtime. Its fields belong to its goroutine. New sets them
+// before the goroutine starts.
 type reader struct {
 	c           *Client
 	sequence    sequence
 	acked       uint64 // event_seq of the last acknowledgement by AckEvery
-	link        *link  // the connection in use
-	closeReason error  // why the runtime is about to close the connection
+	link        *link  // the current connection
+	closeReason error  // announced reason of the close by the runtime
 }
 
-// run serves one connection, and with Connect then the next.
+// run serves the connection, and with Connect the following connections.
 func (r *reader) run() {
 	c := r.c
 	for {
@@ -33,7 +33,7 @@ func (r *reader) run() {
 			l.stop()
 			return
 		}
-		_ = l.conn.Abort() // so that a write does not wait for it
+		_ = l.conn.Abort() // ends a blocked write
 		l.stop()
 		if err := c.reconnect.run(err); err != nil {
 			c.end(err, abort)
@@ -42,7 +42,7 @@ func (r *reader) run() {
 	}
 }
 
-// read reads and routes until the connection ends, and returns the reason.
+// read reads and routes messages until the connection ends, and returns the reason.
 func (r *reader) read(conn transport.Conn) error {
 	var env arcp.Envelope
 	for {
@@ -71,8 +71,8 @@ func (r *reader) readFrame(conn transport.Conn) (arcp.Envelope, error) {
 	return env, nil
 }
 
-// receive checks the number of an envelope, calls OnEvent, routes it and acknowledges
-// it. An error ends the connection.
+// receive checks the event number, calls OnEvent, and routes and acknowledges the envelope. An
+// error ends the connection.
 func (r *reader) receive(env *arcp.Envelope) error {
 	c := r.c
 	if isNew, err := r.sequence.check(env); !isNew {
@@ -88,12 +88,11 @@ func (r *reader) receive(env *arcp.Envelope) error {
 	return nil
 }
 
-// control handles messages to the client itself. It reports whether a message need
-// not be routed besides.
+// control handles messages to the client itself. It reports whether the message needs no routing.
 func (r *reader) control(env *arcp.Envelope) (done bool) {
 	switch env.Type {
 	case arcp.Ping:
-		p, _ := arcp.DecodePayload[arcp.PingPayload](env) // an unreadable nonce is not repeated
+		p, _ := arcp.DecodePayload[arcp.PingPayload](env) // an invalid payload has no nonce
 		r.reply(env, arcp.Pong, arcp.PongPayload(p))
 		return true
 	case arcp.SessionPing:
@@ -112,17 +111,17 @@ func (r *reader) control(env *arcp.Envelope) (done bool) {
 	return false
 }
 
-// reply answers without waiting; a full outbox drops the answer.
+// reply answers without waiting. If the send buffer is full the answer is dropped.
 func (r *reader) reply(to *arcp.Envelope, t arcp.Type, payload any) {
 	env := arcp.Frame(t, payload)
 	env.CorrelationID = to.ID
 	r.c.stamp(&env)
 	if room, _ := r.c.out.tryPut(&env, false); room != nil {
-		r.c.opts.Log("dropped an answer: nothing is being written", "type", t)
+		r.c.opts.Log("dropped an answer: the send buffer is full", "type", t)
 	}
 }
 
-// ended ends the client with its connection.
+// ended ends the client after the end of its connection.
 func (r *reader) ended(err error) {
 	c := r.c
 	c.mu.Lock()
@@ -138,16 +137,16 @@ func (r *reader) ended(err error) {
 	c.end(err, abort)
 }
 
-// link is a connection in use. One goroutine writes, and with Connect another checks
-// that the peer is alive.
+// link is the current connection. One goroutine writes. With Connect another goroutine checks that
+// the peer is alive.
 type link struct {
 	c      *Client
 	conn   transport.Conn
 	began  time.Time
-	ctx    context.Context // ends when nothing more is read
+	ctx    context.Context // ends with reading
 	cancel context.CancelFunc
 	group  sync.WaitGroup
-	broken atomic.Pointer[error] // why this side has aborted the connection
+	broken atomic.Pointer[error] // reason of an abort by the client
 }
 
 func (r *reader) startLink() *link {
@@ -161,19 +160,19 @@ func (r *reader) startLink() *link {
 	return l
 }
 
-// stop returns when the goroutines of the link have ended.
+// stop waits for the goroutines of the link.
 func (l *link) stop() {
 	l.cancel()
 	l.group.Wait()
 }
 
-// fail aborts the connection for a reason of this side.
+// fail aborts the connection with a reason.
 func (l *link) fail(err error) {
 	l.broken.Store(&err)
 	_ = l.conn.Abort() // the reader reports the reason
 }
 
-// reason returns why reading ended: the argument of fail, if it was called.
+// reason returns the reason of the end of reading: the argument of fail, or else err.
 func (l *link) reason(err error) error {
 	if broken := l.broken.Load(); broken != nil {
 		return lost(*broken)
@@ -181,11 +180,11 @@ func (l *link) reason(err error) error {
 	return err
 }
 
-// writeGrace is how long the reader may continue after a failed write: the last message of the
+// writeGrace is the time that the reader may continue after a failed write. The last message of the
 // runtime explains the end better than the write error.
 const writeGrace = time.Second
 
-// write is the writer's goroutine.
+// write runs on the goroutine of the writer.
 func (l *link) write() {
 	err := l.c.out.run(l.conn, l.ctx.Done(), func(seq uint64) *arcp.Envelope {
 		env := arcp.Frame(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: seq})
@@ -202,12 +201,11 @@ func (l *link) write() {
 	}
 }
 
-// defaultKeepalive is the interval for a peer that announces no heartbeats but answers
-// pings of the transport.
+// defaultKeepalive is the interval for a runtime without heartbeats whose transport answers pings.
 const defaultKeepalive = 30 * time.Second
 
-// keepaliveInterval returns how often to check the peer; 0 if the peer need not send
-// anything, or if its silence would change nothing.
+// keepaliveInterval returns the interval of checking the peer; 0 without checks. The checks need Connect,
+// and heartbeats or pings of the transport.
 func (l *link) keepaliveInterval() time.Duration {
 	s := l.c.Session()
 	switch {
@@ -221,7 +219,7 @@ func (l *link) keepaliveInterval() time.Duration {
 	return 0
 }
 
-// keepalive aborts the connection when nothing was received for two intervals.
+// keepalive aborts the connection after two intervals without a received frame.
 func (l *link) keepalive(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -232,7 +230,7 @@ func (l *link) keepalive(every time.Duration) {
 		case <-tick.C:
 		}
 		if silent := time.Since(l.conn.LastSeen()); silent > 2*every {
-			l.fail(fmt.Errorf("nothing was heard for %s", silent.Round(time.Second)))
+			l.fail(fmt.Errorf("no frame received for %s", silent.Round(time.Second)))
 			return
 		}
 		_ = l.conn.Ping() // the writer reports a connection that cannot be written

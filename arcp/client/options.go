@@ -21,53 +21,51 @@ const (
 
 // Auth holds the credentials of a client.
 type Auth struct {
-	// Scheme is one of the schemes; empty is Bearer with a token, else None. With
-	// None the capability anonymous is offered, unless Capabilities set it.
+	// Scheme is one of the schemes. Empty is Bearer with a token, or else None. None
+	// offers the capability anonymous, unless Capabilities sets it.
 	Scheme string
 	Token  Secret
 
-	// Sign answers a challenge with the scheme signed_jwt: it returns a JWT whose
-	// claim nonce is the challenge. It is called by New, and by a goroutine of the
-	// client for a refresh.
+	// Sign answers a challenge with the scheme signed_jwt: it returns a JWT with the
+	// challenge in its claim nonce. New calls it, and a goroutine of the client for a
+	// refresh.
 	Sign func(challenge string) (string, error)
 
-	// Retry returns another token after session.unauthenticated. It is called at
-	// most MaxRetries times. nil: the refusal is final.
+	// Retry returns another token after session.unauthenticated, the attempt-th refusal,
+	// from 1. It is called at most MaxRetries times. nil: the refusal is final.
 	Retry func(attempt int, refusal *RemoteError) (Secret, error)
 
-	// Refresh returns a new token when the current one is about to expire
-	// (session.refresh), and when a client of Connect needs one to attach to its
-	// session. The context ends with the connection. Goroutines of the client call it,
-	// one at a time for a connection. nil: the current token is presented again, and
-	// the runtime evicts the session when it expires.
+	// Refresh returns a new token when the current token is about to expire
+	// (session.refresh), and when a client of Connect must authenticate to attach to its
+	// session. ctx ends with the connection. Calls for one connection do not overlap.
+	// nil: the client sends the current token again, and the runtime evicts the session
+	// when that token expires.
 	Refresh func(ctx context.Context) (Secret, error)
 }
 
-// MaxRetries bounds the calls of Auth.Retry: one fewer than the failures that end a
-// connection (§5.1).
+// MaxRetries bounds the calls of Auth.Retry. One more failure would end the connection (§5.1).
 const MaxRetries = 2
 
-// Resume selects the session to attach to. With a token it is resumed. Without one it
-// is opened again under its id, which needs the credentials of its principal.
+// Resume selects a session to attach to. With a token the session is resumed. Without a token it is
+// opened by its id, which needs the credentials of its principal.
 type Resume struct {
 	SessionID arcp.SessionID
 	Token     Secret // from Session.ResumeToken
 
-	// LastEventSeq is the last event_seq that was processed, from Client.LastEventSeq.
-	// nil without a token: the runtime's position of the last delivered event.
+	// LastEventSeq is the event_seq of the last processed event, from Client.LastEventSeq.
+	// nil without a token: the runtime continues after the last event that it sent.
 	LastEventSeq *uint64
 
-	// Jobs are jobs of the session whose events are expected; Client.Job returns their
-	// handles.
+	// Jobs are jobs of the session to follow. Client.Job returns their handles.
 	Jobs []arcp.JobID
 }
 
-// Options of a client. The zero value opens a new session without credentials. They
-// must not be changed after use.
+// Options configure a client. The zero value opens a new session without credentials. They must not
+// be changed after use.
 type Options struct {
 	Auth         Auth
 	Client       arcp.ClientInfo   // default kind "arcp-go-client", version arcp.Version
-	Version      string            // arcp member of envelopes; default arcp.Version
+	Version      string            // member arcp of envelopes; default arcp.Version
 	Capabilities arcp.Capabilities // offered to the runtime
 	Resume       *Resume           // nil: a new session
 	Network      Network           // for Dial and Connect
@@ -75,33 +73,34 @@ type Options struct {
 	Limits       Limits
 	Handlers     Handlers // for questions to people
 
-	// AckEvery is the number of received events that are acknowledged together, or half
-	// of the window (Session.Capabilities.AckWindow) if that is less. 0: Client.Ack
-	// acknowledges. Capabilities.AckWindow requests a window.
+	// AckEvery is the number of events for each acknowledgement, or half of the window
+	// (Session.Capabilities.AckWindow) if that is less. 0: only Client.Ack acknowledges.
+	// Capabilities.AckWindow requests a window.
 	AckEvery uint64
 
-	// OnEvent is called with every decoded envelope, in order, before it is routed,
-	// also during the handshake. With taken the client does not route the envelope.
-	// New calls it, later the reader: it must not block, and must not retain the
-	// envelope, whose members it may retain.
-	OnEvent func(env *arcp.Envelope) (taken bool)
+	// OnEvent receives every decoded envelope in order, also during the handshake. The
+	// client does not route an envelope for which OnEvent returns true. New and later the
+	// reader call it: it must not block. It must not retain env, but may retain the
+	// members of env.
+	OnEvent func(env *arcp.Envelope) (handled bool)
 
-	// OnUnsolicited is called by the reader in place of Client.Unsolicited. It must not
-	// block; it may retain the envelope.
+	// OnUnsolicited receives the messages for Client.Unsolicited instead. The reader calls
+	// it: it must not block. It may retain env.
 	OnUnsolicited func(env *arcp.Envelope)
 
-	// Log is called with events that no call can return, such as dropped messages. (*slog.Logger).Debug fits. The client's goroutines call it.
+	// Log receives problems that no call can return, such as dropped messages. It may be
+	// (*slog.Logger).Debug. The goroutines of the client call it.
 	Log func(msg string, args ...any)
 }
 
-// Limits bounds the memory of a client. Zero members are the defaults.
+// Limits bounds the memory of a client. A zero member has the documented default.
 type Limits struct {
 	Transport   transport.Limits // used by Dial; the read limit also by New
-	EventBuffer int              // events queued for a job; default 65,536
-	EventBytes  int              // their bytes; default 64 MiB
+	EventBuffer int              // queued events for each job or feed; default 65,536
+	EventBytes  int              // bytes of these events; default 64 MiB
 	Unsolicited int              // envelopes queued for Client.Unsolicited; default 1,024
 	SendBuffer  int              // bytes accepted by Send and not yet written; default 1 MiB
-	Handlers    int              // handlers that run at the same time; default 16; others wait
+	Handlers    int              // handlers that run at the same time; default 16
 }
 
 func (o *Options) withDefaults() Options {

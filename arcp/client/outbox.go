@@ -10,25 +10,23 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// outbox buffers encoded frames for the writer, which writes everything in the buffer
-// and flushes when the buffer is empty.
+// outbox buffers encoded frames for the writer. The writer flushes when the buffer is empty.
 //
-// Acknowledgements are state, not messages: only the newest is written, and putAck
-// never waits.
+// Only the newest acknowledgement is written, and putAck never waits.
 //
-// The outbox outlives the connection. Frames in the buffer are written to the next
-// connection, after the requests that were written and not answered.
+// The outbox outlives the connection. Frames in the buffer are written to the next connection, after the
+// requests that were written and not answered.
 type outbox struct {
 	limit   int
-	resends bool          // requests are sent again on the next connection
-	ready   chan struct{} // buffered 1: something can be written, or the outbox is closed
+	resends bool          // unanswered requests are sent again on the next connection
+	ready   chan struct{} // buffered 1: the buffer or ack has changed, or the outbox is closed
 
 	mu       sync.Mutex
 	buf      []byte
-	ends     []int         // where each frame of buf ends
-	ack      uint64        // 0: none to write
-	acked    uint64        // the highest in a batch so far
-	room     chan struct{} // not nil while put waits; closed when there is room
+	ends     []int         // end of each frame in buf
+	ack      uint64        // acknowledgement to write; 0: none
+	acked    uint64        // highest acknowledgement in a batch
+	room     chan struct{} // not nil while put waits; closed when the buffer has room
 	pending  map[arcp.MessageID]request
 	requests uint64 // number of requests so far
 	batches  uint64 // number of batches so far
@@ -38,17 +36,17 @@ type outbox struct {
 // request is a frame that is sent until it is answered.
 type request struct {
 	env   arcp.Envelope
-	order uint64 // among the requests
-	batch uint64 // number of its batch
-	frame int    // index in the batch
+	order uint64 // order of the requests
+	batch uint64 // number of the batch with the frame
+	frame int    // index of the frame in the batch
 }
 
 func newOutbox(limit int) *outbox {
 	return &outbox{limit: limit, ready: make(chan struct{}, 1), pending: make(map[arcp.MessageID]request)}
 }
 
-// put adds a frame, after waiting for room. Any room is enough for a frame, so that one
-// larger than the limit passes. A request is retained until it is answered.
+// put adds a frame, and waits while the buffer is full. A buffer below the limit accepts a frame of any
+// size. A request is retained until it is answered.
 func (o *outbox) put(ctx context.Context, env *arcp.Envelope, isRequest bool) error {
 	for {
 		room, err := o.tryPut(env, isRequest)
@@ -63,7 +61,8 @@ func (o *outbox) put(ctx context.Context, env *arcp.Envelope, isRequest bool) er
 	}
 }
 
-// tryPut adds a frame, or returns a channel that is closed when there is room.
+// tryPut adds a frame. If the buffer is full it returns a channel that is closed when the buffer
+// has room.
 func (o *outbox) tryPut(env *arcp.Envelope, isRequest bool) (room <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,8 +83,7 @@ func (o *outbox) tryPut(env *arcp.Envelope, isRequest bool) (room <-chan struct{
 	return nil, nil
 }
 
-// putNow adds a frame without regard to the limit, for callers that must not wait and
-// send few frames.
+// putNow adds a frame even to a full buffer, for callers that must not wait and send few frames.
 func (o *outbox) putNow(env *arcp.Envelope) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,8 +98,8 @@ func (o *outbox) add(env *arcp.Envelope) {
 	o.signal()
 }
 
-// answered removes a request that is answered, or whose answer is not awaited any
-// more. A request in the buffer is not sent.
+// answered removes a request that was answered or given up. A request that is still in the buffer is not
+// sent.
 func (o *outbox) answered(id arcp.MessageID) {
 	if !o.resends {
 		return
@@ -136,8 +134,8 @@ func (o *outbox) withdraw(frame int) {
 	o.makeRoom()
 }
 
-// requeue puts the requests that were written and not answered in front of the buffer,
-// and repeats the last acknowledgement.
+// requeue puts the written and unanswered requests in front of the buffer, and repeats the last
+// acknowledgement.
 func (o *outbox) requeue() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,8 +156,8 @@ func (o *outbox) requeue() {
 	o.signal()
 }
 
-// unanswered returns the requests that were written, in order. The indexes of those in
-// the buffer grow by as many.
+// unanswered returns the written and unanswered requests in order. It adds their number to the frame
+// indexes of the requests in the buffer.
 func (o *outbox) unanswered() (open []request) {
 	for _, q := range o.pending {
 		if q.batch < o.batches {
@@ -193,14 +191,15 @@ func (o *outbox) signal() {
 	}
 }
 
-// batch is the content of the buffer that the writer writes at once.
+// batch is a content of the buffer that the writer writes.
 type batch struct {
 	buf  []byte
 	ends []int
 	ack  uint64
 }
 
-// swap moves the buffer into b, whose memory becomes the buffer.
+// swap moves the buffer into b, and reuses the memory of b as the buffer. It reports whether b has
+// content.
 func (o *outbox) swap(b *batch) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -213,8 +212,7 @@ func (o *outbox) swap(b *batch) (ok bool) {
 	return len(b.ends) > 0 || b.ack != 0
 }
 
-// close makes put fail and wakes the writer for the last time. Frames in the
-// buffer are dropped.
+// close makes put fail and ends the writer. Frames in the buffer are dropped.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -239,8 +237,8 @@ func (o *outbox) isClosed() bool {
 // maxRetained bounds the memory that a writer reuses for its next batch.
 const maxRetained = 256 << 10
 
-// run is the writer: it returns when the outbox is closed, stopc is, or the
-// connection fails. ackFrame makes the frame of an acknowledgement.
+// run writes the frames until the outbox or stopc is closed or a write fails. ackFrame returns the frame
+// of an acknowledgement.
 func (o *outbox) run(conn transport.Conn, stopc <-chan struct{}, ackFrame func(seq uint64) *arcp.Envelope) error {
 	var b batch
 	var last uint64
@@ -248,7 +246,7 @@ func (o *outbox) run(conn transport.Conn, stopc <-chan struct{}, ackFrame func(s
 		select {
 		case <-o.ready:
 		case <-stopc:
-			o.signal() // for the next writer
+			o.signal() // wakes the next writer
 			return nil
 		}
 		for !o.isClosed() && o.swap(&b) {

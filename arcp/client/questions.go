@@ -11,38 +11,37 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// questions are the questions to people that Handlers answer.
+// questions is the state of the questions that Handlers answer.
 type questions struct {
 	c *Client
 
 	mu      sync.Mutex
 	open    map[arcp.MessageID]*question
-	waiting []*question // for one of Limits.Handlers
+	waiting []*question // wait for a free handler (Limits.Handlers)
 	running int
-	closed  []arcp.MessageID // the newest, which are not handled again
+	closed  []arcp.MessageID // the newest closed questions, which are not handled again
 }
 
-// question is a question that a handler answers, or will answer.
+// question is a question that a handler answers or will answer.
 type question struct {
 	id     arcp.MessageID
 	job    arcp.JobID
-	ask    asker
+	answer answerFunc
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
 const (
-	// maxWaiting bounds the questions that wait for a handler: more than one person
-	// answers.
+	// maxWaiting bounds the questions that wait for a handler, far above the rate at which
+	// people answer.
 	maxWaiting = 1_024
-	// maxClosed is for questions that come twice, such as in the history of a job that
-	// is followed besides.
+	// maxClosed bounds the closed questions. They recognise a repeated question, for
+	// example in the history of a followed job.
 	maxClosed = 1_024
 )
 
-// receive passes a question to its handler, and ends the handler of a question that
-// is closed otherwise. It reports whether the message was for a handler. Only the
-// reader calls it.
+// receive passes a question to its handler, and ends the handler of a closed question. It reports
+// whether the message was for a handler. Only the reader calls it.
 func (q *questions) receive(env *arcp.Envelope) bool {
 	h := &q.c.opts.Handlers
 	switch {
@@ -54,15 +53,15 @@ func (q *questions) receive(env *arcp.Envelope) bool {
 		q.jobEnded(env.JobID)
 		return false
 	}
-	ask, err := h.asker(env)
+	answer, err := h.answerFunc(env)
 	if err != nil {
-		q.c.opts.Log("the question cannot be read", "type", env.Type, "error", err)
+		q.c.opts.Log("decode question", "type", env.Type, "error", err)
 		return false
 	}
-	return ask != nil && q.add(&question{id: env.ID, job: env.JobID, ask: ask})
+	return answer != nil && q.add(&question{id: env.ID, job: env.JobID, answer: answer})
 }
 
-// add starts a handler, or queues the question for one.
+// add starts a handler or queues the question.
 func (q *questions) add(a *question) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,7 +82,7 @@ func (q *questions) add(a *question) bool {
 	return true
 }
 
-// startLocked starts handlers. Its callers are goroutines of the client's group.
+// startLocked starts handlers for waiting questions. Only goroutines of Client.group call it.
 func (q *questions) startLocked() {
 	for len(q.waiting) > 0 && q.running < q.c.opts.Limits.Handlers && q.c.life.Err() == nil {
 		a := q.waiting[0]
@@ -93,10 +92,9 @@ func (q *questions) startLocked() {
 	}
 }
 
-// cancelled ends the handler of a question that was answered elsewhere, expired or
-// was withdrawn.
+// cancelled ends the handler of a question that expired, was withdrawn or was answered by others.
 func (q *questions) cancelled(env *arcp.Envelope) bool {
-	p, _ := arcp.DecodePayload[arcp.HumanInputCancelledPayload](env) // an unreadable reason is none
+	p, _ := arcp.DecodePayload[arcp.HumanInputCancelledPayload](env) // an invalid payload has no reason
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.open[env.CorrelationID]
@@ -108,7 +106,7 @@ func (q *questions) cancelled(env *arcp.Envelope) bool {
 	return true
 }
 
-// jobEnded ends the handlers for the questions of a job.
+// jobEnded ends the handlers of the questions of a job.
 func (q *questions) jobEnded(job arcp.JobID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,7 +119,7 @@ func (q *questions) jobEnded(job arcp.JobID) {
 
 var errJobEnded = errors.New("the job has ended")
 
-// cancelLocked ends a handler. A question that waits for one is closed.
+// cancelLocked ends a handler. A waiting question is closed.
 func (q *questions) cancelLocked(a *question, cause error) {
 	a.cancel(cause)
 	if i := slices.Index(q.waiting, a); i >= 0 {
@@ -130,7 +128,7 @@ func (q *questions) cancelLocked(a *question, cause error) {
 	}
 }
 
-// removeLocked removes a question; a closed one is not handled again.
+// removeLocked removes a question. A closed question is not handled again.
 func (q *questions) removeLocked(a *question, closed bool) {
 	delete(q.open, a.id)
 	if !closed {
@@ -142,12 +140,12 @@ func (q *questions) removeLocked(a *question, closed bool) {
 	q.closed = append(q.closed, a.id)
 }
 
-// handle is the goroutine of a handler.
+// handle runs on the goroutine of a handler.
 func (q *questions) handle(a *question) {
-	err := q.answer(a)
+	err := q.answerOne(a)
 	cancelled := a.ctx.Err() != nil
 	if err != nil && !cancelled {
-		q.c.opts.Log("a question was not answered", "question", a.id, "job", a.job, "error", err)
+		q.c.opts.Log("question not answered", "question", a.id, "job", a.job, "error", err)
 	}
 	a.cancel(nil)
 	q.mu.Lock()
@@ -157,8 +155,8 @@ func (q *questions) handle(a *question) {
 	q.startLocked()
 }
 
-// isFinal reports whether a question need not be handled again: the answer was
-// accepted, or no answer can be.
+// isFinal reports whether a question is closed: its answer was accepted, or no answer can be
+// accepted any more.
 func isFinal(err error) bool {
 	if refusal, ok := errors.AsType[*RemoteError](err); ok {
 		return !refusal.Retryable && refusal.Code != arcp.CodeInvalidArgument
@@ -166,11 +164,11 @@ func isFinal(err error) bool {
 	return err == nil
 }
 
-// answer calls the handler until its answer is accepted, or it returns an error.
-func (q *questions) answer(a *question) error {
+// answerOne calls the handler until its answer is accepted or it returns an error.
+func (q *questions) answerOne(a *question) error {
 	var refused *RemoteError
 	for range MaxTries {
-		t, payload, err := a.ask(a.ctx, refused)
+		t, payload, err := a.answer(a.ctx, refused)
 		switch {
 		case a.ctx.Err() != nil:
 			return context.Cause(a.ctx)

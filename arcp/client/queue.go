@@ -8,8 +8,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// queue passes envelopes from the reader, which never waits, to iterators. It is
-// bounded by count and by bytes.
+// queue passes envelopes from the reader to iterators. The reader never waits. The queue is bounded
+// by count and bytes.
 type queue struct {
 	maxCount, maxBytes int
 	ready              chan struct{} // buffered 1: the queue has changed
@@ -19,10 +19,10 @@ type queue struct {
 	head  int
 	count int
 	bytes int
-	end   error // set: why no more envelopes come
-	full  error // set: the queue overflowed and stays empty
+	end   error // set at the end: the reason
+	full  error // set after an overflow: the queue stays empty
 
-	waiting int // calls of next that wait
+	waiting int // number of waiting calls of next
 }
 
 // endError ends an iterator without an error.
@@ -34,8 +34,8 @@ func newQueue(maxCount, maxBytes int) *queue {
 	return &queue{maxCount: maxCount, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
 }
 
-// push adds an envelope. It reports false when the queue is full. The queue is then
-// emptied for good: a sequence with a gap is of no use.
+// push adds an envelope. If the queue is full it returns false and clears the queue for good, because a
+// sequence with a gap is useless.
 func (q *queue) push(env *arcp.Envelope) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,8 +53,8 @@ func (q *queue) push(env *arcp.Envelope) bool {
 	return true
 }
 
-// pushDropOldest adds an envelope, after dropping the oldest ones if there is no room.
-// It reports whether any was dropped.
+// pushDropOldest adds an envelope. If the queue is full it drops the oldest envelopes. It reports whether
+// an envelope was dropped.
 func (q *queue) pushDropOldest(env *arcp.Envelope) (dropped bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,7 +95,7 @@ func (q *queue) remove() arcp.Envelope {
 	return env
 }
 
-// finish ends the queue with an error; the first call counts.
+// finish ends the queue with an error. Only the first call has an effect.
 func (q *queue) finish(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,8 +112,8 @@ func (q *queue) signal() {
 	}
 }
 
-// pop returns the next envelope; ready is set when there is none yet, and receives when
-// the queue has changed.
+// pop returns the next envelope. If there is none, ready is not nil and receives after a change of the
+// queue.
 func (q *queue) pop() (env arcp.Envelope, ready <-chan struct{}, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,7 +127,7 @@ func (q *queue) pop() (env arcp.Envelope, ready <-chan struct{}, err error) {
 	default:
 		return env, q.ready, nil
 	}
-	if q.waiting > 0 && (q.count > 0 || err != nil) { // a signal wakes only one
+	if q.waiting > 0 && (q.count > 0 || err != nil) { // a signal wakes only one caller
 		q.signal()
 	}
 	return env, nil, err
@@ -159,7 +159,7 @@ func (q *queue) wait(n int) {
 	q.waiting += n
 }
 
-// all iterates until the end, an error or ctx.
+// all iterates until the end, an error or the end of ctx.
 func (q *queue) all(ctx context.Context) iter.Seq2[arcp.Envelope, error] {
 	return func(yield func(arcp.Envelope, error) bool) {
 		for {

@@ -13,31 +13,28 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Connect is Dial for a client that outlives its connections: when one is lost it
-// dials again and resumes the session (§3.1). The user of the client notices a delay
-// only.
+// Connect is Dial for a client that outlives its connections. When a connection is lost the client dials
+// again and resumes the session (§3.1).
 //
-//   - Jobs and feeds continue: no event is missing and none comes twice. A feed that
-//     has not delivered an event yet continues live, and so does one whose last event
-//     the runtime does not retain any more, after a FeedGap.
-//   - Requests without an answer are sent again under the same id, which the runtime
-//     executes once. Calls wait on, as long as their contexts allow. A request made
-//     between two connections whose context ends before there is one was never sent.
-//   - Messages without an answer, of Send and Reply, may be lost with a connection.
+//   - Jobs and feeds continue without missing or repeated events. A feed without a delivered
+//     event continues live. A feed whose last event the runtime has dropped also continues
+//     live, after a FeedGap.
+//   - Unanswered requests are sent again with the same id, which the runtime executes once.
+//     Calls wait as long as their contexts allow. A request whose context ends while there is
+//     no connection was not sent.
+//   - Messages of Send and Reply may be lost with a connection.
 //
-// The client ends when it is closed, evicted or superseded by another connection of
-// the session, and when the runtime breaks the protocol. It comes back after an
-// eviction for silence, and with Auth.Refresh after one for an expired credential. It
-// ends with ErrSessionLost when the session cannot be resumed. Jobs do not end with
-// it: a new client finds them with Jobs and follows them with SubscribeJob.
+// The client ends when it is closed, evicted or superseded by another connection of the session, and when
+// the runtime violates the protocol. It reconnects after an eviction for silence, and with Auth.Refresh
+// after an eviction for an expired credential. It ends with ErrSessionLost when the session cannot be
+// resumed. The jobs continue: a new client lists them with Jobs and follows them with SubscribeJob.
 func Connect(ctx context.Context, address string, opts Options) (*Client, error) {
 	return ConnectFunc(ctx, func(ctx context.Context) (transport.Conn, error) {
 		return connect(ctx, address, &opts)
 	}, opts)
 }
 
-// ConnectFunc is Connect with a function that makes connections. One goroutine at a
-// time calls it, once for each connection.
+// ConnectFunc is Connect with a function that connects. Calls of dial do not overlap.
 func ConnectFunc(ctx context.Context, dial func(context.Context) (transport.Conn, error), opts Options) (*Client, error) {
 	conn, err := dial(ctx)
 	if err != nil {
@@ -47,18 +44,18 @@ func ConnectFunc(ctx context.Context, dial func(context.Context) (transport.Conn
 	return open(ctx, conn, opts, &reconnection{Reconnect: r, dial: dial, delays: backoff.Backoff{Policy: backoff.Policy{Min: r.MinDelay, Max: r.MaxDelay}}})
 }
 
-// Reconnect bounds how a client of Connect reconnects. Zero members are the defaults.
+// Reconnect bounds the reconnects of a client of Connect. A zero member has the documented default.
 type Reconnect struct {
-	// Window bounds the time without a connection; default the resume window that the
-	// runtime announced, or 10 minutes.
+	// Window bounds the time without a connection. Default: the resume window announced by
+	// the runtime, or 10 min.
 	Window time.Duration
 
-	// A random delay of at most MinDelay, default 100 ms, precedes each attempt; it
-	// doubles with each attempt up to MaxDelay, default 5 s.
+	// MinDelay is the largest delay before the first attempt, default 100 ms. It doubles
+	// with each attempt up to MaxDelay, default 5 s. The delays are random.
 	MinDelay, MaxDelay time.Duration
 
 	// OnChange is called when a connection is lost, and when the session is resumed or
-	// lost. The client's goroutine calls it: it must not block.
+	// lost. The reader calls it: it must not block.
 	OnChange func(Change)
 }
 
@@ -73,10 +70,10 @@ func (r Reconnect) withDefaults() Reconnect {
 	return r
 }
 
-// Change is a change of the connection of a client of Connect.
+// Change is a change in the connection of a client of Connect.
 type Change struct {
 	State LinkState
-	Err   error // why the connection, or the session, was lost
+	Err   error // reason of Reconnecting or Lost
 }
 
 // LinkState is the state of the connection of a client of Connect.
@@ -100,31 +97,29 @@ func (s LinkState) String() string {
 	return fmt.Sprintf("LinkState(%d)", int(s))
 }
 
-// reconnection makes the next connection of a client. The reader owns it.
+// reconnection makes the next connection of a client. It belongs to the reader.
 type reconnection struct {
 	Reconnect
 	c          *Client
 	dial       func(context.Context) (transport.Conn, error)
-	delays     backoff.Backoff // longest delays before the attempts
-	unanswered int             // attempts without an answer
+	delays     backoff.Backoff // largest delays before the attempts
+	unanswered int             // number of attempts without an answer
 }
 
 const (
-	// defaultWindow is for a runtime that announces no resume window.
+	// defaultWindow is the window if the runtime announces none.
 	defaultWindow = 10 * time.Minute
-	// attemptTimeout bounds one attempt: a network that drops it must not use up the
-	// window.
+	// attemptTimeout bounds one attempt, so a lost packet does not use up the window.
 	attemptTimeout = 10 * time.Second
-	// maxUnanswered is more attempts than a runtime handles at the same time, and few
-	// enough that a lost session is soon reported.
+	// maxUnanswered bounds the failures explained by unanswered attempts. A lost session is
+	// then reported soon.
 	maxUnanswered = 3
 )
 
 var errNoAnswer = fmt.Errorf("%w: no answer within %s", ErrUnreachable, attemptTimeout)
 
-// begin reports whether the session may continue over another connection after an
-// error; lasted is the time that the connection existed. The client is then without a
-// connection.
+// begin reports whether the session may continue over another connection after err. lasted is the
+// lifetime of the lost connection. If so, the client is marked as down.
 func (r *reconnection) begin(err error, lasted time.Duration) bool {
 	r.delays.Lasted(lasted)
 	if lasted > attemptTimeout {
@@ -138,9 +133,9 @@ func (r *reconnection) begin(err error, lasted time.Duration) bool {
 	return c.down
 }
 
-// causedByUnanswered reports whether a failure may be the effect of an earlier attempt
-// whose answer was lost: the runtime may have accepted that one after a later one, and
-// superseded the wrong connection. Each unanswered attempt explains one failure.
+// causedByUnanswered reports whether an unanswered earlier attempt may have caused err. The runtime may
+// have accepted that attempt late and superseded the current connection. Each unanswered attempt explains
+// one failure.
 func (r *reconnection) causedByUnanswered(err error) bool {
 	if r.unanswered == 0 || !superseded(err) && !expired(err) {
 		return false
@@ -159,16 +154,15 @@ func expired(err error) bool {
 	return ok && e.Code == arcp.CodeResumeWindowExpired
 }
 
-// mayReturn reports whether the runtime accepts the client again although it evicted
-// the session: for silence, or for an expired credential that can be refreshed.
+// mayReturn reports whether the runtime accepts the client after an eviction: for silence, or for an
+// expired credential that can be refreshed.
 func (r *reconnection) mayReturn(err error) bool {
 	e, ok := errors.AsType[*RemoteError](err)
 	return ok && e.Type == arcp.SessionEvicted &&
 		(e.Code == arcp.CodeLeaseExpired || e.Code == arcp.CodeUnauthenticated && r.c.opts.Auth.Refresh != nil)
 }
 
-// isTransient reports whether the reason of a lost connection need not affect another
-// one.
+// isTransient reports whether another connection may succeed after err.
 func isTransient(err error) bool {
 	if _, evicted := errors.AsType[*RemoteError](err); evicted || !errors.Is(err, ErrConnectionLost) {
 		return false
@@ -181,12 +175,12 @@ func isTransient(err error) bool {
 	case transport.ClosePolicy: // superseded, evicted, not authenticated
 		return strings.Contains(e.Reason, "heartbeat lost")
 	case transport.CloseProtocol, transport.CloseNotText, transport.CloseNotUTF8, transport.CloseTooBig:
-		return false // the same frame would be sent again
+		return false // the client would send the same frame again
 	}
 	return true
 }
 
-// isFatal reports whether another attempt would fail, too.
+// isFatal reports whether further attempts would fail too.
 func isFatal(err error) bool {
 	if e, ok := errors.AsType[*RemoteError](err); ok {
 		return !e.Retryable
@@ -204,7 +198,7 @@ func isFatal(err error) bool {
 func (r *reconnection) run(cause error) error {
 	r.OnChange(Change{Reconnecting, cause})
 	if err := r.retry(cause); err != nil {
-		if r.c.Err() != nil { // closed meanwhile
+		if r.c.Err() != nil { // the client was closed
 			return err
 		}
 		err = fmt.Errorf("%w: %w", ErrSessionLost, err)
@@ -215,7 +209,7 @@ func (r *reconnection) run(cause error) error {
 	return nil
 }
 
-// retry makes attempts until one succeeds or is fatal, or the window is over.
+// retry makes attempts until one succeeds or fails fatally, or the window has ended.
 func (r *reconnection) retry(last error) error {
 	window := r.window()
 	ctx, cancel := context.WithTimeout(r.c.life, window)
@@ -250,13 +244,13 @@ func retryAfter(err error) time.Duration {
 	return d
 }
 
-// pause waits before an attempt, at least for a duration.
+// pause waits before an attempt, for at least a duration.
 func (r *reconnection) pause(ctx context.Context, least time.Duration) error {
 	return backoff.Sleep(ctx, max(rand.N(r.delays.Next()), least))
 }
 
-// attempt makes one connection for each resume token until one is accepted: when the
-// reply to a resume was lost, the runtime may know either token.
+// attempt makes a connection for each resume token until a token is accepted. After a lost answer the
+// runtime may accept either token.
 func (r *reconnection) attempt(ctx context.Context) (err error) {
 	for _, token := range r.c.state.resumeTokens() {
 		if err = r.resume(ctx, token); !expired(err) {
@@ -269,8 +263,7 @@ func (r *reconnection) attempt(ctx context.Context) (err error) {
 	return err
 }
 
-// reopen attaches to the session with a new credential: resume tokens end with the
-// credential before.
+// reopen attaches to the session with a new credential. Resume tokens expire with the old credential.
 func (r *reconnection) reopen(ctx context.Context) error {
 	token, err := r.c.refresher.renew(ctx)
 	if err != nil {
@@ -280,8 +273,8 @@ func (r *reconnection) reopen(ctx context.Context) error {
 	return r.resume(ctx, "")
 }
 
-// resume makes a connection and resumes the session on it; without a token it opens
-// the session again.
+// resume makes a connection and resumes the session on it. Without a token it opens the session by its
+// id.
 func (r *reconnection) resume(ctx context.Context, token Secret) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, attemptTimeout, errNoAnswer)
 	defer cancel()
@@ -299,8 +292,7 @@ func (r *reconnection) resume(ctx context.Context, token Secret) error {
 	return r.use(conn)
 }
 
-// use makes conn the client's connection and sends the unanswered messages of the previous
-// connection again.
+// use makes conn the connection of the client and sends the unanswered requests again.
 func (r *reconnection) use(conn transport.Conn) error {
 	c := r.c
 	c.out.requeue()

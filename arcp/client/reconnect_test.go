@@ -22,7 +22,7 @@ const resumable = `
 	S: session.accepted corr=open {"session_id":"sess_1","runtime":{"kind":"fake","version":"1"},"capabilities":{},"resume_token":"rt_1","resume_window_sec":60}
 `
 
-// resumed is how a connection after event n begins.
+// resumed is the start of a connection that continues after event n.
 func resumed(token string, n int, next string) string {
 	return fmt.Sprintf(`
 		C resume: session.resume {"resume_token":%q,"last_event_seq":%d}
@@ -401,8 +401,8 @@ func TestAcksAcrossConnections(t *testing.T) {
 	})
 }
 
-// Nothing comes any more behind a full window: half of one is acknowledged at
-// the latest, on each connection by the window it has.
+// A full window stops the events, so the client acknowledges half a window at the latest. Each
+// connection has its own window.
 func TestAcksWithinTheWindow(t *testing.T) {
 	opts := bearer
 	opts.AckEvery, opts.Capabilities.AckWindow = 100, 8
@@ -472,7 +472,7 @@ func TestSilentRuntime(t *testing.T) {
 			want(t, "two intervals have not passed", seen.states(), nil)
 			time.Sleep(8 * time.Second)
 			want(t, "they have", seen.states(), []string{"reconnecting", "resumed"})
-			want(t, "why", strings.Contains(seen.list[0].Err.Error(), "nothing was heard for"), true)
+			want(t, "why", strings.Contains(seen.list[0].Err.Error(), "no frame received for"), true)
 		})
 }
 

@@ -9,15 +9,14 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// refresher holds the credential and answers session.refresh, so that the session is
-// not evicted. One goroutine at a time answers; a request that comes meanwhile waits
-// for it.
+// refresher stores the credential and answers session.refresh. Only one goroutine answers at a time. A
+// request that arrives during an answer is handled next.
 type refresher struct {
 	c        *Client
-	refusals int // in a row, of the goroutine; at MaxRetries it gives up: one more would end the session
+	refusals int // consecutive refusals; at MaxRetries it stops, because one more would end the session
 
 	mu         sync.Mutex
-	credential Secret // the newest
+	credential Secret // the newest credential
 	running    bool
 	next       *refreshRequest
 }
@@ -27,11 +26,11 @@ type refreshRequest struct {
 	arcp.SessionRefreshPayload
 }
 
-// start answers a session.refresh of the connection that ctx ends with.
+// start answers a session.refresh. ctx ends with the connection.
 func (r *refresher) start(ctx context.Context, env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.SessionRefreshPayload](env)
 	if err != nil {
-		r.c.opts.Log("session.refresh cannot be read", "error", err)
+		r.c.opts.Log("decode session.refresh", "error", err)
 		return
 	}
 	request := &refreshRequest{ctx, p}
@@ -57,10 +56,10 @@ func (r *refresher) run(request *refreshRequest) {
 	}
 }
 
-// answer presents a new credential, or the current one.
+// answer sends a new credential, or the current credential.
 func (r *refresher) answer(ctx context.Context, p arcp.SessionRefreshPayload) error {
 	if r.refusals >= MaxRetries {
-		return errors.New("it was refused too often")
+		return errors.New("too many credentials were refused")
 	}
 	token, err := r.renew(ctx)
 	if err != nil {
@@ -74,7 +73,7 @@ func (r *refresher) answer(ctx context.Context, p arcp.SessionRefreshPayload) er
 	switch {
 	case err != nil:
 		return err
-	case env.Type == arcp.SessionRefresh: // with a challenge
+	case env.Type == arcp.SessionRefresh: // the runtime asks again, with a challenge
 		r.start(ctx, &env)
 		return nil
 	case env.Type != arcp.SessionAccepted:
@@ -97,8 +96,8 @@ func refusedBy(env *arcp.Envelope) error {
 	return unexpected(string(arcp.SessionAuthenticate), env.Type)
 }
 
-// renewal returns the answer to session.refresh. A signed response is a new credential
-// itself, unless Refresh returned one.
+// renewal returns the answer to session.refresh. A signed response is itself a new credential, unless
+// Refresh returned a token.
 func (a *Auth) renewal(token Secret, challenge string) (p arcp.SessionAuthenticatePayload, err error) {
 	if challenge != "" {
 		if p.Response, err = a.respond(token, challenge); err != nil {
@@ -112,7 +111,7 @@ func (a *Auth) renewal(token Secret, challenge string) (p arcp.SessionAuthentica
 	return p, nil
 }
 
-// renew returns a credential from Auth.Refresh or, without that, the current one.
+// renew returns a token from Auth.Refresh, or the current token.
 func (r *refresher) renew(ctx context.Context) (Secret, error) {
 	refresh := r.c.opts.Auth.Refresh
 	if refresh == nil {
@@ -120,7 +119,7 @@ func (r *refresher) renew(ctx context.Context) (Secret, error) {
 	}
 	token, err := refresh(ctx)
 	if err != nil {
-		return "", fmt.Errorf("fresh credential: %w", err)
+		return "", fmt.Errorf("refresh credential: %w", err)
 	}
 	return token, nil
 }

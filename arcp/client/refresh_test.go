@@ -13,13 +13,13 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// renewed is session.accepted in answer to a session.authenticate named so.
+// renewed is session.accepted in answer to the named session.authenticate.
 func renewed(name, token string) string {
 	return fmt.Sprintf(`S: session.accepted corr=%s {"session_id":"sess_1","runtime":{"kind":"fake","version":"1"},"capabilities":{},"resume_token":%q,"resume_window_sec":60}
 	`, name, token)
 }
 
-// newTokenSource is bearer with credentials new1, new2 and so on.
+// newTokenSource returns bearer credentials new1, new2 and so on.
 func newTokenSource() client.Options {
 	opts, n := bearer, 0
 	opts.Auth.Refresh = func(context.Context) (client.Secret, error) {
@@ -48,7 +48,7 @@ func TestRefreshIsOffered(t *testing.T) {
 	}
 }
 
-// Without a fresh credential the client sends the present one.
+// Without a new credential the client sends the current one.
 func TestRefresh(t *testing.T) {
 	scripted(t, bearer, `
 		S: session.refresh {"deadline":"2030-01-01T00:00:00Z","challenge":"n"}
@@ -76,7 +76,7 @@ func TestRefreshWithAFreshCredential(t *testing.T) {
 	})
 }
 
-// A third wrong answer would end the session before its time.
+// The client does not send a third wrong answer, which would end the session early.
 func TestRefreshRetriesAreLimited(t *testing.T) {
 	refused := func(name string) string {
 		return "C " + name + ": session.authenticate\n" +
@@ -108,8 +108,8 @@ func TestRefreshSigned(t *testing.T) {
 	})
 }
 
-// When the credential has ended the token resumes nothing: with a fresh one the
-// session is attached to by its id, where it was.
+// After the credential has expired the resume token is invalid. The client opens the session by its id
+// with a new credential, at the last position.
 func TestReopenWithAFreshCredential(t *testing.T) {
 	attempt := `C resume: session.resume {"resume_token":"rt_1","last_event_seq":2}
 		S: session.rejected corr=resume {"code":"UNAUTHENTICATED","message":"the credential has expired"}
@@ -175,10 +175,10 @@ func TestNotReopened(t *testing.T) {
 	})
 }
 
-// A client that was not heard of for too long may come back.
+// A client evicted for silence reconnects.
 func TestResumeAfterTheLease(t *testing.T) {
 	connected(t, bearer, []string{
-		resumable + `S: session.evicted {"code":"LEASE_EXPIRED","reason":"nothing was heard"}` + "\nclose 1008 evicted",
+		resumable + `S: session.evicted {"code":"LEASE_EXPIRED","reason":"no frame received"}` + "\nclose 1008 evicted",
 		resumed("rt_1", 0, "rt_2"),
 	}, func(t *testing.T, c *client.Client, _ *dialer, seen *changes) {
 		time.Sleep(time.Minute)

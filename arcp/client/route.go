@@ -6,25 +6,25 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// routes says where messages go. Guarded by Client.mu.
+// routes are the receivers of messages. Guarded by Client.mu.
 type routes struct {
-	calls   map[arcp.MessageID]waiting
-	submits map[arcp.MessageID]*Job // by the id of the submitting message
+	calls   map[arcp.MessageID]pendingCall
+	submits map[arcp.MessageID]*Job // by the id of the submit
 	jobs    map[arcp.JobID][]*Job
 	feeds   map[arcp.SubscriptionID]*Feed
 }
 
-// waiting is a call that has no answer yet.
-type waiting struct {
-	answer chan arcp.Envelope // buffered 1; nil: the answer reopens feed
-	feed   *Feed              // opened by the answer; nil: none
+// pendingCall is a call without an answer.
+type pendingCall struct {
+	answer chan arcp.Envelope // buffered 1; nil: the answer reopens the feed
+	feed   *Feed              // feed opened by the answer; nil: none
 }
 
 func newRoutes() routes {
-	return routes{make(map[arcp.MessageID]waiting), make(map[arcp.MessageID]*Job), make(map[arcp.JobID][]*Job), make(map[arcp.SubscriptionID]*Feed)}
+	return routes{make(map[arcp.MessageID]pendingCall), make(map[arcp.MessageID]*Job), make(map[arcp.JobID][]*Job), make(map[arcp.SubscriptionID]*Feed)}
 }
 
-// removeAll removes and returns every job and feed.
+// removeAll removes and returns all jobs and feeds.
 func (r *routes) removeAll() (jobs []*Job, feeds []*Feed) {
 	for _, j := range r.submits {
 		jobs = append(jobs, j)
@@ -37,7 +37,7 @@ func (r *routes) removeAll() (jobs []*Job, feeds []*Feed) {
 	return jobs, r.removeFeeds()
 }
 
-// removeFeeds removes and returns every feed, also those that are being reopened.
+// removeFeeds removes and returns all feeds, including feeds that are being reopened.
 func (r *routes) removeFeeds() (feeds []*Feed) {
 	for _, f := range r.feeds {
 		feeds = append(feeds, f)
@@ -52,9 +52,8 @@ func (r *routes) removeFeeds() (feeds []*Feed) {
 	return feeds
 }
 
-// receivers returns the handles that an envelope belongs to (§6.2): by correlation
-// the job of the submit, by subscription a feed, else by job_id every follower of the
-// job.
+// receivers returns the handles for an envelope (§6.2): the feed of its subscription, the job of its
+// correlation_id, or all followers of its job.
 func (r *routes) receivers(env *arcp.Envelope, jobs []*Job) ([]*Job, *Feed) {
 	if env.SubscriptionID != "" {
 		if f := r.feeds[env.SubscriptionID]; f != nil {
@@ -63,7 +62,7 @@ func (r *routes) receivers(env *arcp.Envelope, jobs []*Job) ([]*Job, *Feed) {
 	}
 	own := r.submits[env.CorrelationID]
 	if own != nil && own.id != "" && env.JobID != "" && env.JobID != own.id {
-		own = nil // of another job, whatever its correlation
+		own = nil // an event of another job
 	}
 	if own != nil {
 		jobs = append(jobs, own)
@@ -76,12 +75,11 @@ func (r *routes) receivers(env *arcp.Envelope, jobs []*Job) ([]*Job, *Feed) {
 	return jobs, nil
 }
 
-// route delivers an envelope to its call, worker, job or feed, and others to
-// Unsolicited.
+// route delivers an envelope to its call, worker, job or feed, or else to Unsolicited.
 func (r *reader) route(env *arcp.Envelope) {
 	c := r.c
 	if env.CorrelationID != "" && c.answer(env) {
-		if env.EventSeq != 0 { // an event of a job besides
+		if env.EventSeq != 0 { // the answer is also an event of a job
 			r.deliver(env)
 		}
 		return
@@ -94,16 +92,16 @@ func (r *reader) route(env *arcp.Envelope) {
 		return
 	}
 	if c.opts.OnUnsolicited != nil {
-		stray := *env
-		c.opts.OnUnsolicited(&stray)
+		envCopy := *env
+		c.opts.OnUnsolicited(&envCopy)
 		return
 	}
-	if c.strays.pushDropOldest(env) {
+	if c.unsolicited.pushDropOldest(env) {
 		c.opts.Log("dropped the oldest unsolicited message")
 	}
 }
 
-// deliver passes an envelope to its job or feed.
+// deliver passes an envelope to its jobs or feed. It reports whether there is one.
 func (r *reader) deliver(env *arcp.Envelope) bool {
 	var few [4]*Job
 	r.c.mu.Lock()
@@ -118,7 +116,7 @@ func (r *reader) deliver(env *arcp.Envelope) bool {
 	return len(jobs) > 0 || feed != nil
 }
 
-// answer passes an envelope to the call that waits for it.
+// answer passes an envelope to the call that waits for it. It reports whether there is one.
 func (c *Client) answer(env *arcp.Envelope) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +137,7 @@ func (c *Client) answer(env *arcp.Envelope) bool {
 	return true
 }
 
-// follow routes the messages of a job to j, until the end of the client.
+// follow routes the messages of a job to j.
 func (c *Client) follow(j *Job) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +153,7 @@ func (c *Client) follow(j *Job) error {
 	return nil
 }
 
-// acceptedAs routes by the id of the accepted job, too.
+// acceptedAs also routes by the id of the accepted job.
 func (j *Job) acceptedAs(id arcp.JobID) {
 	j.c.mu.Lock()
 	defer j.c.mu.Unlock()
@@ -182,7 +180,7 @@ func (j *Job) unfollow() {
 	}
 }
 
-// subscribed reports whether a subscription follows the job, too.
+// subscribed reports whether a subscription also follows the job.
 func (j *Job) subscribed() bool {
 	j.c.mu.Lock()
 	defer j.c.mu.Unlock()

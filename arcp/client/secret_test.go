@@ -45,7 +45,7 @@ func TestRemoteErrorOf(t *testing.T) {
 		{arcp.Envelope{Type: arcp.JobFailed, Payload: arcp.Raw(`{"code":"TIMEOUT","message":"m"}`)}, "job.failed: TIMEOUT: m", arcp.CodeTimeout},
 		{arcp.Envelope{Type: arcp.JobFailed, Payload: arcp.Raw(`{"code":"INTERNAL","message":"m","details":{"code":"TIMEOUT"}}`)}, "job.failed: INTERNAL: m", arcp.CodeInternal},
 		{arcp.Envelope{Type: arcp.Nack, Payload: arcp.Raw(`{"code":7}`)},
-			`nack: UNKNOWN: its payload cannot be read: `, arcp.CodeUnknown},
+			`nack: UNKNOWN: invalid payload: `, arcp.CodeUnknown},
 	} {
 		e := client.RemoteErrorOf(&c.env)
 		if !strings.HasPrefix(e.Error(), c.want) || e.Code != c.code {

@@ -6,12 +6,12 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// sequence checks that event numbers come without a gap. The reader changes it, and
-// New before the reader starts; every goroutine may read it.
+// sequence checks that event numbers have no gap. New and later the reader change it. Every goroutine may
+// read last.
 type sequence struct {
 	last    atomic.Uint64
-	known   bool // last is the number before the next one
-	lenient bool // earlier events may come again, and are dropped
+	known   bool // last is valid: the next number is last + 1
+	lenient bool // repeated earlier events are dropped
 }
 
 func (s *sequence) start(last uint64) {
@@ -19,8 +19,8 @@ func (s *sequence) start(last uint64) {
 	s.known = true
 }
 
-// startFor sets the number before the first event: 0 in a new session, the requested
-// position in a resumed one, and unknown when the runtime chooses the position.
+// startFor sets the number before the first event. It is 0 in a new session and the requested position in
+// a resumed session. It stays unknown when the runtime chooses the position.
 func (s *sequence) startFor(r *Resume) {
 	switch {
 	case r == nil:
@@ -30,8 +30,7 @@ func (s *sequence) startFor(r *Resume) {
 	}
 }
 
-// resume checks the position from which the runtime replays: events up to last may
-// come twice, but none may be left out.
+// resume checks the position of a replay. Events up to last may be repeated, but none may be missing.
 func (s *sequence) resume(from uint64) error {
 	if last := s.last.Load(); from > last {
 		return &SequenceError{Want: last + 1, Got: from + 1, Type: arcp.SessionResumed}
@@ -39,7 +38,7 @@ func (s *sequence) resume(from uint64) error {
 	return nil
 }
 
-// check reports whether an envelope is new.
+// check reports whether an envelope is new. A gap is a *SequenceError.
 func (s *sequence) check(env *arcp.Envelope) (isNew bool, err error) {
 	if env.EventSeq == 0 {
 		return true, nil

@@ -13,16 +13,16 @@ import (
 type Session struct {
 	ID           arcp.SessionID
 	Runtime      arcp.RuntimeInfo
-	Capabilities arcp.Capabilities // as negotiated
-	ResumeToken  Secret            // single use; a later accept or resume brings another
-	ResumeWindow time.Duration     // how long the session outlives its connection
+	Capabilities arcp.Capabilities // negotiated capabilities
+	ResumeToken  Secret            // valid once; replaced by each session.accepted and session.resumed
+	ResumeWindow time.Duration     // lifetime of the session without a connection
 	Heartbeat    time.Duration     // interval of session.ping; 0: none
 	ExpiresAt    time.Time         // end of the session's lease; zero: not announced
-	Resumed      bool              // by token: ReplayedFrom is set
+	Resumed      bool              // the session was resumed with a token: ReplayedFrom is set
 	ReplayedFrom uint64
 }
 
-// sessionOf reads session.accepted, of the handshake or of a refresh.
+// sessionOf decodes session.accepted, from the handshake or a refresh.
 func sessionOf(env *arcp.Envelope) (Session, error) {
 	p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](env)
 	if err != nil {
@@ -36,13 +36,13 @@ func sessionOf(env *arcp.Envelope) (Session, error) {
 	return s, nil
 }
 
-// sessionState holds the session and the tokens that resume it.
+// sessionState is the session and its resume tokens.
 type sessionState struct {
 	ackEvery atomic.Uint64 // Options.AckEvery, or less if the window is smaller
 
 	mu      sync.Mutex
 	session Session
-	tokens  []Secret // the newest two, newest first
+	tokens  []Secret // the newest two, the newest first
 }
 
 func (s *sessionState) get() Session {
@@ -59,8 +59,8 @@ func (s *sessionState) resumeTokens() []Secret {
 	return s.tokens
 }
 
-// set replaces the session. Two of its tokens are retained: the previous one is valid
-// until the runtime has received a frame on the connection of the new one.
+// set replaces the session and retains two resume tokens. The previous token is valid until the
+// runtime has received a frame on the new connection.
 func (s *sessionState) set(session Session, ackEvery uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +71,8 @@ func (s *sessionState) set(session Session, ackEvery uint64) {
 	}
 }
 
-// boundedAckEvery bounds the number of events that are acknowledged together by half
-// of the window: a full window stops the events.
+// boundedAckEvery returns events, or half of the window if that is less. A full window stops the
+// events.
 func boundedAckEvery(events uint64, window uint32) uint64 {
 	if window == 0 {
 		return events

@@ -11,16 +11,16 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// WorkerConfig describes a worker.
+// WorkerConfig configures a worker.
 type WorkerConfig struct {
-	ID          string // of the agent; empty: the runtime makes one
-	Name        string // for people; default the client's kind
+	ID          string // id of the agent; empty: chosen by the runtime
+	Name        string // for people; default: the kind of the client
 	Kind        string // default "worker"
-	Concurrency int    // jobs at once; default 1
+	Concurrency int    // jobs that run at the same time; default 1
 	Tools       []WorkerTool
 
-	// Grace is how long jobs may run after the end of the context of Work; default 10 s, negative:
-	// not at all.
+	// Grace is the time that running jobs have to end after the context of Work; default
+	// 10 s, negative: none.
 	Grace time.Duration
 }
 
@@ -28,27 +28,27 @@ type WorkerConfig struct {
 type WorkerTool struct {
 	Ref string // name@version
 
-	// About describes the tool: the members of capabilities.tools (SPEC.md §7.8), such
-	// as input_schema and recovery. It is encoded with arcp.Marshal; nil: nothing.
-	About any
+	// Description is the entry of the tool in capabilities.tools (§7.8), with members such
+	// as input_schema and recovery. It is encoded with arcp.Marshal; nil: none.
+	Description any
 
-	// Handle does one attempt of a job. An *arcp.Error is reported as it is, any other
-	// error as UNKNOWN with its text. ctx ends with the attempt, whose result is
-	// ignored then; the cause of a cancellation is an *arcp.Error.
+	// Handle performs one attempt of a job. An *arcp.Error is reported unchanged, any other
+	// error as UNKNOWN with its text. ctx ends with the attempt, and the result is then
+	// ignored. The cause of a cancellation is an *arcp.Error.
 	Handle func(ctx context.Context, call *WorkerCall) (result any, err error)
 }
 
-// ErrNotWorker is the error of Work in a session that cannot be given jobs: its
-// principal does not have the role worker, or Options.Capabilities take back executes.
-var ErrNotWorker = errors.New("the session cannot be given jobs: its principal needs the role worker, and the client must not have taken back the capability executes")
+// ErrNotWorker is the error of Work in a session without the capability executes: its principal does
+// not have the role worker, or Options.Capabilities disables executes.
+var ErrNotWorker = errors.New("the session cannot execute jobs: its principal needs the role worker, and Options.Capabilities must not disable executes")
 
-// Work registers an agent and executes the jobs that the runtime assigns to it, each on a
-// goroutine, until ctx or the client ends. It sends their heartbeats. With Connect it
-// continues over later connections: jobs run meanwhile, and their outcomes are sent then. A
+// Work registers an agent and executes the jobs that the runtime assigns to it, until ctx or the client
+// ends. Each job runs on its own goroutine, and Work sends its heartbeats. With Connect, Work continues
+// over later connections: jobs run while the connection is down, and their outcomes are sent later. A
 // client runs one Work at a time.
 //
-// When ctx ends, no more jobs are accepted, running ones get Grace to end, and the error is
-// the cause of ctx.
+// When ctx ends, Work accepts no more jobs, waits at most Grace for running jobs, and returns the cause
+// of ctx.
 func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
 	if caps := c.Session().Capabilities; !caps.Has(arcp.FeatureExecutes) {
 		return ErrNotWorker
@@ -59,7 +59,7 @@ func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
 		return err
 	}
 	if !c.worker.CompareAndSwap(nil, w) {
-		return errors.New("the client works already")
+		return errors.New("Work is running already")
 	}
 	defer c.worker.Store(nil)
 	id, err := w.register(ctx, args)
@@ -78,15 +78,15 @@ func (cfg WorkerConfig) withDefaults(c *Client) WorkerConfig {
 	return cfg
 }
 
-// worker is a running Work.
+// worker is the state of a running Work.
 type worker struct {
 	c     *Client
 	cfg   WorkerConfig
 	tools map[string]*WorkerTool
-	group sync.WaitGroup // of handlers
+	group sync.WaitGroup // running handlers
 
 	mu      sync.Mutex
-	running map[arcp.MessageID]*WorkerCall // by dispatch; also those whose outcome is not acknowledged
+	running map[arcp.MessageID]*WorkerCall // by id of the tool.invoke; includes calls with an unacknowledged outcome
 	ending  bool
 }
 
@@ -98,8 +98,8 @@ func (w *worker) registration() (map[string]any, error) {
 		if t.Handle == nil || t.Ref == "" {
 			return nil, errors.New("register worker: a tool needs a Ref and a Handle")
 		}
-		if t.About != nil {
-			about[t.Ref] = t.About
+		if t.Description != nil {
+			about[t.Ref] = t.Description
 		}
 		w.tools[t.Ref] = t
 		refs = append(refs, t.Ref)
@@ -128,14 +128,13 @@ func (w *worker) register(ctx context.Context, args map[string]any) (id string, 
 	return agent.ID, err
 }
 
-// defaultHeartbeat is for a runtime that announces no interval.
+// defaultHeartbeat is the interval if the runtime announces none.
 const defaultHeartbeat = 30 * time.Second
 
-// heartbeats sends the heartbeats of running jobs until a channel is closed or the
-// client ends.
+// heartbeats sends heartbeats of the running jobs until the channel until is closed or the client ends.
 func (w *worker) heartbeats(until <-chan struct{}) {
 	interval := cmp.Or(w.c.Session().Heartbeat, defaultHeartbeat)
-	t := time.NewTicker(max(interval/2, time.Millisecond)) // one may be late
+	t := time.NewTicker(max(interval/2, time.Millisecond)) // twice an interval: one may be late
 	defer t.Stop()
 	for {
 		select {
@@ -149,7 +148,7 @@ func (w *worker) heartbeats(until <-chan struct{}) {
 	}
 }
 
-// heartbeatAll sends a heartbeat for each call, unless there is no connection.
+// heartbeatAll sends a heartbeat for each call. Without a connection it does nothing.
 func (w *worker) heartbeatAll() {
 	w.c.mu.Lock()
 	down := w.c.down
@@ -170,7 +169,7 @@ func (w *worker) heartbeatAll() {
 	}
 }
 
-// stop unregisters the agent if the session exists, and waits for the handlers.
+// stop unregisters the agent if the session still exists, and waits for the handlers.
 func (w *worker) stop(ctx context.Context, id string) error {
 	w.mu.Lock()
 	w.ending = true
@@ -189,7 +188,7 @@ func (w *worker) stop(ctx context.Context, id string) error {
 	return err
 }
 
-// wait sends heartbeats until the handlers have returned, at most for the grace period.
+// wait sends heartbeats until the handlers have returned or the grace period has ended.
 func (w *worker) wait(done <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(w.cfg.Grace, 0))
 	defer cancel()
@@ -197,7 +196,7 @@ func (w *worker) wait(done <-chan struct{}) {
 	w.heartbeats(ctx.Done())
 }
 
-// unregisterTimeout bounds the unregistration: the end of the session implies it, too.
+// unregisterTimeout bounds the unregistration. The end of the session also unregisters the agent.
 const unregisterTimeout = 5 * time.Second
 
 func (w *worker) unregister(id string) {
@@ -220,14 +219,14 @@ func (w *worker) cancelAll(err error) {
 	}
 }
 
-// receive reports whether a message is for the worker. Only the reader calls it.
+// receive reports whether the message is for the worker. Only the reader calls it.
 func (w *worker) receive(env *arcp.Envelope) bool {
 	switch env.Type {
 	case arcp.ToolInvoke:
 		w.dispatch(env)
 		return true
 	case arcp.Cancel:
-		p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // an unreadable reason is none
+		p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // an invalid payload has no reason
 		return w.withCall(env.CorrelationID, func(call *WorkerCall) {
 			call.cancel(arcp.Errorf(arcp.CodeCancelled, "%s", cmp.Or(p.Reason, "cancelled")))
 		})
@@ -241,8 +240,8 @@ func (w *worker) receive(env *arcp.Envelope) bool {
 	return false
 }
 
-// heartbeatRefused cancels the call whose heartbeat the runtime has refused because the
-// attempt does not belong to the session any more.
+// heartbeatRefused cancels the call whose heartbeat the runtime refused. The attempt does not belong to
+// this session any more.
 func (w *worker) heartbeatRefused(env *arcp.Envelope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -278,7 +277,7 @@ func (w *worker) resume(env *arcp.Envelope) bool {
 					Guidance string `json:"guidance"`
 				} `json:"value"`
 			}
-			_ = arcp.Unmarshal(env.Payload, &p) // an unreadable guidance is none
+			_ = arcp.Unmarshal(env.Payload, &p) // an invalid payload has no guidance
 			call.resume(p.Value.Guidance)
 			return true
 		}
@@ -286,8 +285,8 @@ func (w *worker) resume(env *arcp.Envelope) bool {
 	return false
 }
 
-// dispatch accepts a job, or refuses it. A repeated dispatch is acknowledged again: the
-// runtime may not have received the first acknowledgement.
+// dispatch accepts or refuses a job. A repeated dispatch is acknowledged again, because the runtime
+// may not have received the first acknowledgement.
 func (w *worker) dispatch(env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
 	w.mu.Lock()
@@ -304,7 +303,7 @@ func (w *worker) dispatch(env *arcp.Envelope) {
 		w.answer(env, arcp.Nack, arcp.Errorf(arcp.CodeUnimplemented, "the worker does not execute %s", p.Tool))
 		return
 	case w.ending || w.c.life.Err() != nil:
-		w.answer(env, arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "the worker is about to end"))
+		w.answer(env, arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "the worker is stopping"))
 		return
 	}
 	w.supersede(env.JobID)
@@ -318,17 +317,17 @@ func (w *worker) dispatch(env *arcp.Envelope) {
 	w.group.Go(func() { call.run(tool.Handle) })
 }
 
-// supersede cancels an earlier attempt of a job that is dispatched again: the runtime
-// does not wait for it. Called with w.mu.
+// supersede cancels an earlier attempt of a job that is dispatched again. The runtime does not wait for
+// its outcome. The caller holds w.mu.
 func (w *worker) supersede(job arcp.JobID) {
 	for _, call := range w.running {
 		if call.JobID == job && !call.done {
-			call.drop("the job was given again")
+			call.drop("the job was assigned again")
 		}
 	}
 }
 
-// busy reports whether Concurrency calls run. Called with w.mu.
+// busy reports whether Concurrency calls run. The caller holds w.mu.
 func (w *worker) busy() bool {
 	n := 0
 	for _, call := range w.running {
@@ -339,7 +338,7 @@ func (w *worker) busy() bool {
 	return n >= w.cfg.Concurrency
 }
 
-// answer is called by the reader, which must not wait.
+// answer sends an answer without waiting, because the reader calls it.
 func (w *worker) answer(env *arcp.Envelope, t arcp.Type, payload any) {
 	answer := arcp.Frame(t, payload)
 	answer.JobID, answer.CorrelationID = env.JobID, env.ID

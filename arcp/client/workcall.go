@@ -9,18 +9,18 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// WorkerCall is one attempt of a job as its worker sees it. Any number of goroutines
-// may use it until the handler returns. Messages are sent in the order of the calls; an
-// error means that the attempt or the client has ended.
+// WorkerCall is one attempt of a job in its worker. It is safe for concurrent use until the handler
+// returns. Messages are sent in the order of the calls. An error means that the attempt or the client
+// has ended.
 type WorkerCall struct {
 	JobID     arcp.JobID
 	Tool      string // name@version
 	Arguments arcp.Raw
 	Attempt   uint32
 	TraceID   string
-	Lease     arcp.Raw  // of the job; nil: it may do nothing
+	Lease     arcp.Raw  // lease of the job; nil: no permissions
 	Deadline  time.Time // zero: none
-	Restored  arcp.Raw  // data of the checkpoint to continue from; nil: the start
+	Restored  arcp.Raw  // data of the checkpoint to continue from; nil: none
 
 	w        *worker
 	dispatch arcp.MessageID
@@ -32,10 +32,10 @@ type WorkerCall struct {
 	interrupted    chan struct{}  // closed while an interrupt is open
 	resumed        chan struct{}  // closed by the answer to the interrupt
 	guidance       string
-	heartbeat      arcp.MessageID // the latest
+	heartbeat      arcp.MessageID // id of the latest heartbeat
 	heartbeatCount uint64
-	manual         bool // the handler sends them
-	done           bool // the outcome is sent or not awaited any more
+	manual         bool // the handler sends the heartbeats
+	done           bool // the outcome is sent, or the runtime does not wait for it any more
 }
 
 func newWorkerCall(w *worker, env *arcp.Envelope, p *arcp.ToolInvokePayload) *WorkerCall {
@@ -55,9 +55,9 @@ func (call *WorkerCall) run(handle func(context.Context, *WorkerCall) (any, erro
 	call.w.mu.Lock()
 	call.done = true
 	call.w.mu.Unlock()
-	// The answer is an acknowledgement. After the end of the session none is expected.
+	// Ignore an error: after the end of the session no answer arrives.
 	if answer, err := call.w.c.Call(call.w.c.life, env); err == nil && answer.Type == arcp.Nack {
-		call.w.c.opts.Log("the outcome of a job was not taken", "job", call.JobID, "error", RemoteErrorOf(&answer))
+		call.w.c.opts.Log("outcome of a job refused", "job", call.JobID, "error", RemoteErrorOf(&answer))
 	}
 	call.w.mu.Lock()
 	defer call.w.mu.Unlock()
@@ -73,7 +73,7 @@ func (call *WorkerCall) try(handle func(context.Context, *WorkerCall) (any, erro
 	return handle(call.ctx, call)
 }
 
-// outcome returns the last message of the attempt.
+// outcome returns the final message of the attempt.
 func (call *WorkerCall) outcome(result any, err error) arcp.Envelope {
 	if err == nil {
 		var raw arcp.Raw
@@ -85,8 +85,8 @@ func (call *WorkerCall) outcome(result any, err error) arcp.Envelope {
 	return call.frame(arcp.ToolError, errorOf(call.ctx, err))
 }
 
-// errorOf returns a handler's error for the runtime. A cancelled attempt reports the
-// cancellation, whatever the handler returns.
+// errorOf returns the error of a handler in its wire form. For a cancelled attempt it returns the
+// cancellation.
 func errorOf(ctx context.Context, err error) *arcp.Error {
 	if cancelled, ok := errors.AsType[*arcp.Error](context.Cause(ctx)); ok {
 		return cancelled
@@ -94,7 +94,7 @@ func errorOf(ctx context.Context, err error) *arcp.Error {
 	if e, ok := errors.AsType[*arcp.Error](err); ok {
 		return e
 	}
-	if failed, ok := errors.AsType[*JobError](err); ok { // of a child
+	if failed, ok := errors.AsType[*JobError](err); ok { // failure of a child job
 		return &arcp.Error{Code: failed.Code, Message: failed.Message, Retryable: failed.Retryable, Details: failed.Details}
 	}
 	if ctx.Err() != nil {
@@ -110,8 +110,8 @@ func (call *WorkerCall) frame(t arcp.Type, payload any) arcp.Envelope {
 	return env
 }
 
-// Event sends an event of the job: a log, job.progress, metric or event.emit. It fails
-// when the attempt has ended.
+// Event sends an event of the job: log, job.progress, metric or event.emit. It fails after the end
+// of the attempt.
 func (call *WorkerCall) Event(t arcp.Type, payload any) error {
 	if call.ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", t, context.Cause(call.ctx))
@@ -137,12 +137,12 @@ func (call *WorkerCall) Log(level, message string, attributes any) error {
 	return call.Event(arcp.Log, p)
 }
 
-// Progress reports how far the job is.
+// Progress reports the progress of the job.
 func (call *WorkerCall) Progress(p arcp.JobProgressPayload) error {
 	return call.Event(arcp.JobProgress, p)
 }
 
-// Metric emits a measurement. One named cost.<name> debits the job's budget.
+// Metric emits a measurement. A name that begins with "cost." debits the budget of the job.
 func (call *WorkerCall) Metric(p arcp.MetricPayload) error { return call.Event(arcp.Metric, p) }
 
 // Emit emits a named event.
@@ -154,8 +154,8 @@ func (call *WorkerCall) Emit(name string, data any) error {
 	return call.Event(arcp.EventEmit, arcp.EventEmitPayload{Name: name, Data: raw})
 }
 
-// Checkpoint makes data durable as a place to continue from: it is Restored of the next
-// attempt. It returns when the checkpoint is durable.
+// Checkpoint stores data as a checkpoint and returns when it is durable. The next attempt receives
+// data as Restored.
 func (call *WorkerCall) Checkpoint(ctx context.Context, label string, data any) error {
 	raw, err := arcp.Marshal(data)
 	if err != nil {
@@ -165,7 +165,7 @@ func (call *WorkerCall) Checkpoint(ctx context.Context, label string, data any) 
 	return err
 }
 
-// Ask asks a person for a value. Without an answer it returns a *RemoteError.
+// Ask asks a person for a value. A question without an answer is a *RemoteError.
 func (call *WorkerCall) Ask(ctx context.Context, p arcp.HumanInputRequestPayload) (arcp.HumanInputResponsePayload, error) {
 	env, err := call.ask(ctx, arcp.HumanInputRequest, p, arcp.HumanInputResponse)
 	if err != nil {
@@ -174,7 +174,7 @@ func (call *WorkerCall) Ask(ctx context.Context, p arcp.HumanInputRequestPayload
 	return arcp.DecodePayload[arcp.HumanInputResponsePayload](&env)
 }
 
-// Choose asks a person for a choice.
+// Choose asks a person to choose an option. A question without an answer is a *RemoteError.
 func (call *WorkerCall) Choose(ctx context.Context, p arcp.HumanChoiceRequestPayload) (arcp.HumanChoiceResponsePayload, error) {
 	env, err := call.ask(ctx, arcp.HumanChoiceRequest, p, arcp.HumanChoiceResponse)
 	if err != nil {
@@ -183,12 +183,12 @@ func (call *WorkerCall) Choose(ctx context.Context, p arcp.HumanChoiceRequestPay
 	return arcp.DecodePayload[arcp.HumanChoiceResponsePayload](&env)
 }
 
-// Permit asks for a permission that the job's lease does not have. A denial is an
-// *arcp.Error with the code PERMISSION_DENIED.
+// Permit requests a permission that is not in the lease of the job. A denial is an *arcp.Error with
+// the code PERMISSION_DENIED.
 func (call *WorkerCall) Permit(ctx context.Context, p arcp.PermissionRequestPayload) (arcp.PermissionGrantPayload, error) {
 	env, err := call.ask(ctx, arcp.PermissionRequest, p, arcp.PermissionGrant)
 	if err != nil && env.Type == arcp.PermissionDeny {
-		deny, _ := arcp.DecodePayload[arcp.PermissionDenyPayload](&env) // an unreadable reason is none
+		deny, _ := arcp.DecodePayload[arcp.PermissionDenyPayload](&env) // an invalid payload has no reason
 		return arcp.PermissionGrantPayload{}, arcp.Errorf(arcp.CodePermissionDenied, "%s", deny.Reason)
 	}
 	if err != nil {
@@ -197,13 +197,13 @@ func (call *WorkerCall) Permit(ctx context.Context, p arcp.PermissionRequestPayl
 	return arcp.DecodePayload[arcp.PermissionGrantPayload](&env)
 }
 
-// Invoke runs another tool as a child of the job, within its lease.
+// Invoke submits a child job within the lease of this job.
 func (call *WorkerCall) Invoke(ctx context.Context, r InvokeRequest) (*Job, error) {
 	r.JobID, r.DiscardEvents = call.JobID, true
 	return call.w.c.Invoke(ctx, r)
 }
 
-// Call is Invoke that waits for the outcome: a child that failed is a *JobError.
+// Call is Invoke and Job.Wait. The error of a failed child is a *JobError.
 func (call *WorkerCall) Call(ctx context.Context, r InvokeRequest) (arcp.Raw, error) {
 	job, err := call.Invoke(ctx, r)
 	if err != nil {
@@ -213,30 +213,30 @@ func (call *WorkerCall) Call(ctx context.Context, r InvokeRequest) (arcp.Raw, er
 	return result.Value, err
 }
 
-// ask waits for an answer, over as many connections as needed.
+// ask sends a request and waits for the answer, over as many connections as needed.
 func (call *WorkerCall) ask(ctx context.Context, t arcp.Type, payload any, want arcp.Type) (arcp.Envelope, error) {
 	ctx, stop := joined(ctx, call.ctx)
 	defer stop()
 	return call.w.c.request(ctx, call.frame(t, payload), want, nil)
 }
 
-// joined returns a context that ends with either of two.
+// joined returns a context that ends with a or b.
 func joined(a, b context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(a)
 	undo := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
 	return ctx, func() { undo(); cancel(nil) }
 }
 
-// Interrupted returns a channel that is closed while a client interrupts the job. Call
-// it anew after each Yield.
+// Interrupted returns a channel that is closed while a client interrupts the job. After each Yield
+// a new channel is used.
 func (call *WorkerCall) Interrupted() <-chan struct{} {
 	call.w.mu.Lock()
 	defer call.w.mu.Unlock()
 	return call.interrupted
 }
 
-// Yield waits while a client interrupts the job, and returns the guidance that came with
-// the answer. Interruptible tools call it where they can pause.
+// Yield waits while a client interrupts the job, and returns the guidance in the answer.
+// Interruptible tools call Yield at points where they can pause.
 func (call *WorkerCall) Yield(ctx context.Context) (guidance string, err error) {
 	for {
 		call.w.mu.Lock()
@@ -256,16 +256,16 @@ func (call *WorkerCall) Yield(ctx context.Context) (guidance string, err error) 
 	}
 }
 
-// ManualHeartbeat makes the handler responsible for the job's heartbeats: from then on
-// it must call Heartbeat at least once an interval.
+// ManualHeartbeat makes the handler responsible for the heartbeats of the job. It must then call
+// Heartbeat at least once in each interval.
 func (call *WorkerCall) ManualHeartbeat() {
 	call.w.mu.Lock()
 	defer call.w.mu.Unlock()
 	call.manual = true
 }
 
-// Heartbeat sends a heartbeat of the job. It is dropped when the connection is lost or
-// its buffer is full.
+// Heartbeat sends a heartbeat of the job. A heartbeat without a connection or with a full send
+// buffer is dropped.
 func (call *WorkerCall) Heartbeat() {
 	call.w.mu.Lock()
 	defer call.w.mu.Unlock()
@@ -273,16 +273,17 @@ func (call *WorkerCall) Heartbeat() {
 	env := call.frame(arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: call.heartbeatCount, State: string(arcp.StateRunning)})
 	call.w.c.stamp(&env)
 	call.heartbeat = env.ID
-	_, _ = call.w.c.out.tryPut(&env, false) // a lost heartbeat is followed by another
+	_, _ = call.w.c.out.tryPut(&env, false) // the next heartbeat replaces a dropped one
 }
 
-// drop ends a call whose outcome is not awaited any more. Called with worker.mu.
+// drop ends a call because the runtime does not wait for its outcome any more. The caller holds
+// worker.mu.
 func (call *WorkerCall) drop(reason string) {
 	call.done = true
 	call.cancel(arcp.Errorf(arcp.CodeCancelled, "%s", reason))
 }
 
-// interrupt is called with worker.mu.
+// interrupt opens an interrupt. The caller holds worker.mu.
 func (call *WorkerCall) interrupt(id arcp.MessageID) {
 	if call.interruptID == "" {
 		close(call.interrupted)
@@ -291,7 +292,7 @@ func (call *WorkerCall) interrupt(id arcp.MessageID) {
 	call.interruptID = id
 }
 
-// resume is called with worker.mu.
+// resume closes the interrupt. The caller holds worker.mu.
 func (call *WorkerCall) resume(guidance string) {
 	if call.interruptID == "" {
 		return

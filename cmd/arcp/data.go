@@ -112,7 +112,7 @@ func openTempResources(parent string) (path string, remove func() error, err err
 			if _, err = os.Lstat(path); err == nil {
 				return path, func() error { return errors.Join(os.RemoveAll(path), lock.Close()) }, nil
 			}
-			_ = lock.Close()
+			_ = lock.Close() // the descriptor is gone also after an error
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) { // else another server removes it
 			return "", nil, errors.Join(err, os.RemoveAll(path))
@@ -120,8 +120,8 @@ func openTempResources(parent string) (path string, remove func() error, err err
 	}
 }
 
-// removeStaleResources removes the temporary directories of this user without a lock. What
-// cannot be removed is for the next server.
+// removeStaleResources removes the temporary directories of this user that no server has locked.
+// The next server tries again to remove those that cannot be removed now.
 func removeStaleResources(parent string) {
 	list, err := filepath.Glob(filepath.Join(parent, tempResources+"*"))
 	if err != nil {
@@ -136,8 +136,8 @@ func removeStaleResources(parent string) {
 			continue
 		}
 		if lock, err := lockDir(path); err == nil {
-			_ = os.RemoveAll(path)
-			_ = lock.Close()
+			_ = os.RemoveAll(path) // the next server tries again
+			_ = lock.Close()       // the descriptor is gone also after an error
 		}
 	}
 }

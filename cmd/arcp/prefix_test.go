@@ -23,7 +23,7 @@ func TestNamesAreKept(t *testing.T) {
 	if err := (sources{down{"git."}, down{""}}).start(t.Context(), reg, zerolog.Nop()); err != nil {
 		t.Fatal(err)
 	}
-	if !reg.HasReservedPrefix("git.status") || reg.HasReservedPrefix("status") {
-		t.Errorf("kept: git.status %v, status %v", reg.HasReservedPrefix("git.status"), reg.HasReservedPrefix("status"))
+	if !reg.IsReserved("git.status", "alice") || reg.IsReserved("status", "alice") {
+		t.Errorf("reserved: git.status %v, status %v", reg.IsReserved("git.status", "alice"), reg.IsReserved("status", "alice"))
 	}
 }

@@ -250,6 +250,12 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if s.sources, s.toStart, err = openSources(s.values, s.log, s.registry); err != nil {
 		return nil, err
 	}
+	// Before the runtime: it registers the tools of workers that were connected to the server before.
+	for _, w := range s.toStart {
+		for _, glob := range w.Tools {
+			tools.ReserveFor(auth.NewProgram(w.Name, nil).Principal, glob)
+		}
+	}
 	// Before the runtime: recovered jobs look up their tools.
 	if err := s.sources.start(ctx, tools, s.log); err != nil {
 		return nil, err
@@ -272,7 +278,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	cfg := s.runtimeConfig()
 	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, identity, s.sources.refresh
 	if dir := s.values.Text("data"); dir != memory && cfg.MinFree > 0 {
-		space := diskSpace{dir, uint64(cfg.MinFree), s.log}
+		space := newDiskSpace(dir, uint64(cfg.MinFree), s.log)
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full
 	}
 	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(ctx, s.values, st); err != nil {
@@ -311,7 +317,6 @@ func (s *server) runtimeConfig() runtime.Config {
 	return runtime.Config{
 		Log:            s.log,
 		Metrics:        s.registry,
-		RuntimeID:      v.Text("runtime-id"),
 		Version:        thisBuild().Version,
 		SessionLease:   off(v.Duration("session-lease")),
 		ResumeWindow:   off(v.Duration("resume-window")),

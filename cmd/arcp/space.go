@@ -11,63 +11,77 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 )
 
-// reserveFile takes room on the disk that is given back when the disk is nearly
-// full, so that running jobs can still be given their end.
+// The reserve is a file that is removed when the disk is nearly full, so that running jobs can
+// still be given their end.
 const (
-	reserveFile  = "ballast"
-	reserveBytes = 64 << 20
+	reserveFile    = "reserve"
+	oldReserveFile = "ballast" // name of the file in earlier versions
+	reserveBytes   = 64 << 20
 )
 
-// diskSpace looks after the free space of a data directory.
+// diskSpace reserves disk space in a data directory.
 type diskSpace struct {
 	dir     string
 	minFree uint64
 	log     zerolog.Logger
 }
 
-// tightFactor times the floor of free space is when a ballast is taken: with
-// more than that there is no need for one.
+// newDiskSpace returns the disk space of a data directory. A reserve of an earlier version gets
+// its present name.
+func newDiskSpace(dir string, minFree uint64, log zerolog.Logger) diskSpace {
+	d := diskSpace{dir, minFree, log}
+	if err := os.Rename(filepath.Join(dir, oldReserveFile), d.reserve()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Error().Err(err).Msg("rename the disk reserve of an earlier version")
+	}
+	return d
+}
+
+func (d diskSpace) reserve() string { return filepath.Join(d.dir, reserveFile) }
+
+// tightFactor times minFree is the free space below which there is a reserve. With more free space
+// there is no need for one.
 const tightFactor = 4
 
+// free returns the free bytes of the disk. It makes the reserve if there is space for it.
 func (d diskSpace) free() (uint64, error) {
 	n, err := pebble.FreeSpace(d.dir)
 	if err == nil && n > d.minFree+2*reserveBytes && n < tightFactor*d.minFree {
-		d.load()
+		d.makeReserve()
 	}
 	return n, err
 }
 
-// full gives the ballast back. It is taken again when there is room.
+// full removes the reserve. free makes it again when there is space.
 func (d diskSpace) full(full bool) {
 	if !full {
 		return
 	}
-	if err := os.Remove(filepath.Join(d.dir, reserveFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.log.Error().Err(err).Msg("give back the ballast")
+	if err := os.Remove(d.reserve()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.log.Error().Err(err).Msg("remove the disk reserve")
 	}
 }
 
-// load writes the ballast unless it is there.
-func (d diskSpace) load() {
-	name := filepath.Join(d.dir, reserveFile)
+// makeReserve writes the reserve unless it exists.
+func (d diskSpace) makeReserve() {
+	name := d.reserve()
 	if info, err := os.Stat(name); err == nil && info.Size() == reserveBytes {
 		return
 	}
-	if err := writeBallast(name); err != nil {
-		d.log.Warn().Err(err).Msg("no ballast: a full disk may keep jobs from ending")
-		_ = os.Remove(name) // half a ballast takes room and is not known
+	if err := writeReserve(name); err != nil {
+		d.log.Warn().Err(err).Msg("there is no disk reserve: a full disk may prevent jobs from ending")
+		_ = os.Remove(name) // the next makeReserve writes a part that stays
 	}
 }
 
-// writeBallast writes real bytes: a hole would take no room.
-func writeBallast(name string) error {
+// writeReserve writes real bytes: a hole would take no space.
+func writeReserve(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	block := make([]byte, 1<<20)
 	for i := range block {
-		block[i] = byte(i * 167) // nothing that a file system packs into nothing
+		block[i] = byte(i * 167) // a file system cannot compress it to nothing
 	}
 	for range reserveBytes / len(block) {
 		if _, err := f.Write(block); err != nil {

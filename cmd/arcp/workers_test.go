@@ -69,7 +69,7 @@ func workOnStdio(args []string) int {
 	}
 	cfg := client.WorkerConfig{ID: "kid", Concurrency: 4}
 	for _, name := range args[1:] {
-		cfg.Tools = append(cfg.Tools, client.WorkerTool{Ref: name + "@1.0.0", Handle: handle, About: map[string]any{"recovery": "rerun"}})
+		cfg.Tools = append(cfg.Tools, client.WorkerTool{Ref: name + "@1.0.0", Handle: handle, Description: map[string]any{"recovery": "rerun"}})
 	}
 	if err := c.Work(ctx, cfg); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "work:", err)

@@ -4,7 +4,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// act performs one random action of a client; false: the connection is broken or abandoned.
+// act performs one random action. It returns false if the connection is broken.
 func (c *client) act() bool {
 	switch n := c.rnd.IntN(100); {
 	case n < 55:
@@ -20,14 +20,14 @@ func (c *client) act() bool {
 	case n < 93:
 		return c.submitAgain()
 	case n < 96:
-		return c.ask(c.compose(arcp.SessionListJobs, arcp.SessionListJobsPayload{Limit: new(uint32(20))}))
+		return c.request(c.compose(arcp.SessionListJobs, arcp.SessionListJobsPayload{Limit: new(uint32(20))}))
 	case n < 98:
 		return c.write(c.compose(arcp.SessionClose, arcp.SessionClosePayload{}))
 	}
-	return c.ask(c.compose(arcp.Ping, arcp.PingPayload{}))
+	return c.request(c.compose(arcp.Ping, arcp.PingPayload{}))
 }
 
-// submit submits some jobs at once, in any order, and sometimes twice.
+// submit submits several jobs at once in random order, sometimes with repetitions.
 func (c *client) submit() bool {
 	if c.stream.unfinished() >= maxOpenJobs {
 		return true
@@ -35,7 +35,7 @@ func (c *client) submit() bool {
 	var batch []*command
 	for range 1 + c.rnd.IntN(4) {
 		o := c.invoke()
-		c.open = append(c.open, o)
+		c.pending = append(c.pending, o)
 		batch = append(batch, o)
 		if c.rnd.IntN(8) == 0 {
 			batch = append(batch, o)
@@ -47,9 +47,9 @@ func (c *client) submit() bool {
 
 func (c *client) invoke() *command {
 	id := c.id()
-	t := task(c.rnd, string(id))
+	t := randomTask(c.rnd, string(id))
 	if c.rnd.IntN(6) == 0 {
-		t = keyed(c.principal.Name, c.board.key(c.rnd, c.principal.Name))
+		t = keyedTask(c.principal.Name, c.shared.key(c.rnd, c.principal.Name))
 	}
 	s := &Submit{Task: t, ID: id}
 	c.stream.Submits[id] = s
@@ -57,7 +57,7 @@ func (c *client) invoke() *command {
 	return c.invocation(s)
 }
 
-// invocation is the command of a submit, the same whenever it is sent.
+// invocation returns the command of a submit. It is the same for each repetition.
 func (c *client) invocation(s *Submit) *command {
 	p := arcp.ToolInvokePayload{Tool: string(s.Kind), Arguments: arcp.Raw(s.Arguments), SubmitOptions: arcp.SubmitOptions{Direct: s.Direct}}
 	return &command{s.ID, c.frame(s.ID, arcp.ToolInvoke, p, func(env *arcp.Envelope) {
@@ -65,8 +65,8 @@ func (c *client) invocation(s *Submit) *command {
 	})}
 }
 
-// submitAgain sends a submit that was answered once more, with the same id: on
-// another connection than before it is answered again, on the same it is dropped.
+// submitAgain repeats an answered submit with the same id. The server answers it again on another
+// connection and drops it on the same connection.
 func (c *client) submitAgain() bool {
 	if len(c.submits) == 0 {
 		return true
@@ -79,34 +79,35 @@ func (c *client) submitAgain() bool {
 	return c.write(c.invocation(s))
 }
 
-// compose makes a command.
+// compose returns a new command.
 func (c *client) compose(t arcp.Type, payload any) *command {
 	id := c.id()
 	return &command{id, c.frame(id, t, payload, nil)}
 }
 
-// ask sends a command that is sent again until it is answered.
-func (c *client) ask(o *command) bool {
-	c.open = append(c.open, o)
+// request sends a command. The client repeats the command on later connections until it is
+// answered.
+func (c *client) request(o *command) bool {
+	c.pending = append(c.pending, o)
 	return c.write(o)
 }
 
-// cancel cancels a job of this session or another one of the principal.
+// cancel cancels a job of the principal.
 func (c *client) cancel() bool {
-	job, ok := c.board.pick(c.rnd, c.principal.Name, "")
+	job, ok := c.shared.pick(c.rnd, c.principal.Name, "")
 	if !ok {
 		return true
 	}
 	if _, again := c.stream.Cancelled[job]; !again {
 		c.stream.Cancelled[job] = false
 	}
-	return c.ask(c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)}))
+	return c.request(c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)}))
 }
 
-// follow subscribes to a job of another session of the principal from its beginning, sometimes
-// to the same job again.
+// follow subscribes to a job of another session of the principal with its history. The job may be
+// followed already.
 func (c *client) follow() bool {
-	job, ok := c.board.pick(c.rnd, c.principal.Name, c.stream.Session)
+	job, ok := c.shared.pick(c.rnd, c.principal.Name, c.stream.Session)
 	if !ok {
 		return true
 	}
@@ -114,12 +115,12 @@ func (c *client) follow() bool {
 	if f == nil {
 		f = &Follow{}
 		c.stream.Follows[job] = f
-	} else if !f.Confirmed { // it is asked for until then
+	} else if !f.Confirmed { // the earlier subscription is still pending
 		return true
 	}
 	o := c.compose(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: job, History: true})
 	f.ID = o.id
-	return c.ask(o)
+	return c.request(o)
 }
 
 // ack acknowledges the received events, if the client acknowledges at all. A client that never
@@ -137,7 +138,7 @@ func (c *client) probeForeignJob() bool {
 	if len(c.others) == 0 {
 		return true
 	}
-	job, ok := c.board.pick(c.rnd, c.others[c.rnd.IntN(len(c.others))].Name, "")
+	job, ok := c.shared.pick(c.rnd, c.others[c.rnd.IntN(len(c.others))].Name, "")
 	if !ok {
 		return true
 	}
@@ -145,11 +146,11 @@ func (c *client) probeForeignJob() bool {
 	if c.rnd.IntN(2) == 0 {
 		o = c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)})
 	}
-	c.stream.Prowls[o.id] = true
-	return c.ask(o)
+	c.stream.Foreign[o.id] = true
+	return c.request(o)
 }
 
-// unfinished counts the submits that wait for something.
+// unfinished counts the submits without an end.
 func (s *Stream) unfinished() (n int) {
 	for _, submit := range s.Submits {
 		if v := s.Jobs[submit.Job]; v == nil || v.End == nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// attach does the handshake of a connection: it opens the session or resumes it
-// (SPEC.md §5.10). It reports whether the session is attached.
+// attach opens or resumes the session (SPEC.md §5.10). It reports whether the session is attached.
 func (c *client) attach(ctx context.Context) bool {
 	if c.stream == nil {
 		return c.openNew(ctx)
@@ -17,24 +16,24 @@ func (c *client) attach(ctx context.Context) bool {
 	after := c.position()
 	byOpen := len(c.tokens) == 0 || c.rnd.IntN(10) == 0
 	token := ""
-	var hello []byte
+	var frame []byte
 	if byOpen {
-		c.doubt = true
-		hello = c.hello(c.stream.Session, &after)
+		c.unsure = true
+		frame = c.openFrame(c.stream.Session, &after)
 	} else {
 		token = c.tokens[0]
-		hello = c.frame(c.id(), arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: token, LastEventSeq: after}, nil)
+		frame = c.frame(c.id(), arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: token, LastEventSeq: after}, nil)
 	}
-	if !c.say(hello) || c.hangsUp() {
+	if !c.writeFrame(frame) || c.hangUp() {
 		return false
 	}
-	frame, ok := c.next(ctx, answerWait)
+	answer, ok := c.next(ctx, answerWait)
 	if !ok {
 		return false
 	}
-	env, err := arcp.Decode(frame)
+	env, err := arcp.Decode(answer)
 	if err != nil {
-		c.stream.find(RuleAnswer, "a frame of the runtime is none: %s: %v", frame, err)
+		c.stream.find(RuleAnswer, "a frame of the runtime cannot be decoded: %s: %v", answer, err)
 		return false
 	}
 	if env.Type != arcp.SessionResumed && env.Type != arcp.SessionAccepted {
@@ -44,14 +43,14 @@ func (c *client) attach(ctx context.Context) bool {
 	return c.attached(&env, byOpen, token, after)
 }
 
-// say sends a frame of the handshake.
-func (c *client) say(frame []byte) bool {
-	return c.visit.conn.Write(frame) == nil && c.visit.conn.Flush() == nil
+// writeFrame sends a frame of the handshake. It returns false if the connection is broken.
+func (c *client) writeFrame(frame []byte) bool {
+	return c.conn.Write(frame) == nil && c.conn.Flush() == nil
 }
 
-// hangsUp sometimes ends the connection at about the time when the answer to the last command
-// arrives: the command may or may not have been performed.
-func (c *client) hangsUp() bool {
+// hangUp sometimes waits a moment and returns true: the caller drops the connection. The last
+// command may or may not have been performed.
+func (c *client) hangUp() bool {
 	if c.phase.Load() != loading || c.rnd.IntN(12) != 0 {
 		return false
 	}
@@ -60,9 +59,8 @@ func (c *client) hangsUp() bool {
 	return true
 }
 
-// position is from where on the client wants the session's events: as a rule
-// after the last one it has, sometimes some it has once more, and in the end all
-// that it has not acknowledged.
+// position returns the event_seq to resume from. Usually this is the last event, sometimes an
+// earlier one. While checking it is the last acknowledged event.
 func (c *client) position() uint64 {
 	last := c.stream.Last()
 	switch {
@@ -74,8 +72,8 @@ func (c *client) position() uint64 {
 	return last
 }
 
-// hello is a session.open. With a session it asks for that one.
-func (c *client) hello(id arcp.SessionID, after *uint64) []byte {
+// openFrame returns a session.open. A non-empty id attaches to that session.
+func (c *client) openFrame(id arcp.SessionID, after *uint64) []byte {
 	return c.frame(c.id(), arcp.SessionOpen, arcp.SessionOpenPayload{
 		Auth:         arcp.Auth{Scheme: "bearer", Token: c.principal.Token},
 		Client:       arcp.ClientInfo{Kind: "chaos", Version: "1"},
@@ -85,11 +83,11 @@ func (c *client) hello(id arcp.SessionID, after *uint64) []byte {
 	}, func(env *arcp.Envelope) { env.SessionID = id })
 }
 
-// checkpoints reports whether the session negotiates checkpoints: three in four do.
+// checkpoints reports whether the session negotiates checkpoints. Three of four sessions do.
 func (c *client) checkpoints() bool { return c.n%4 != 3 }
 
 func (c *client) openNew(ctx context.Context) bool {
-	if !c.say(c.hello("", nil)) {
+	if !c.writeFrame(c.openFrame("", nil)) {
 		return false
 	}
 	frame, ok := c.next(ctx, answerWait)
@@ -99,7 +97,7 @@ func (c *client) openNew(ctx context.Context) bool {
 	env, err := arcp.Decode(frame)
 	p, bad := arcp.DecodePayload[arcp.SessionAcceptedPayload](&env)
 	if err != nil || bad != nil || env.Type != arcp.SessionAccepted {
-		c.found(Finding{RuleAnswer, c.String(), "session.open was answered with " + string(frame)})
+		c.report(Finding{RuleAnswer, c.String(), "session.open was answered with " + string(frame)})
 		return false
 	}
 	var others []string
@@ -112,8 +110,8 @@ func (c *client) openNew(ctx context.Context) bool {
 	return true
 }
 
-// attached continues the session. The previous token is valid until the runtime has received a
-// message on this connection: a client that lost the answer uses that.
+// attached continues the session after the answer. The previous token stays valid until the runtime
+// receives a message on this connection. A client that loses the answer uses the previous token.
 func (c *client) attached(env *arcp.Envelope, byOpen bool, used string, after uint64) bool {
 	id, token := env.SessionID, ""
 	if byOpen {
@@ -125,15 +123,15 @@ func (c *client) attached(env *arcp.Envelope, byOpen bool, used string, after ui
 		id, token = p.SessionID, p.ResumeToken
 	}
 	if id != c.stream.Session || token == "" {
-		c.stream.find(RuleLost, "the session is gone: %s was answered for %s", env.Type, id)
+		c.stream.find(RuleLost, "the session is lost: %s names %s", env.Type, id)
 		return false
 	}
-	c.doubt = false
+	c.unsure = false
 	if byOpen && len(c.tokens) > 0 {
 		used = c.tokens[0]
 	}
 	c.tokens = []string{token, used}
-	if c.phase.Load() == loading && c.rnd.IntN(20) == 0 { // as if the answer had been lost
+	if c.phase.Load() == loading && c.rnd.IntN(20) == 0 { // pretend that the answer was lost
 		c.tokens[0], c.tokens[1] = c.tokens[1], c.tokens[0]
 		c.cuts.Add(1)
 		return false
@@ -142,15 +140,15 @@ func (c *client) attached(env *arcp.Envelope, byOpen bool, used string, after ui
 	return true
 }
 
-// refused tries the next token that may be good. When none is, or the position
-// is not accepted, the runtime has lost something.
+// refused tries the next candidate token on the next connection. Without another candidate the
+// runtime has lost the session.
 func (c *client) refused(env *arcp.Envelope, byOpen bool, token string, after uint64) {
 	e, err := arcp.DecodePayload[arcp.Error](env)
 	switch {
 	case err == nil && e.Code == arcp.CodeUnavailable:
-	case err == nil && e.Code == arcp.CodeResumeWindowExpired && !byOpen && (len(c.tokens) > 1 || c.doubt):
+	case err == nil && e.Code == arcp.CodeResumeWindowExpired && !byOpen && (len(c.tokens) > 1 || c.unsure):
 		c.tokens = slices.DeleteFunc(c.tokens, func(t string) bool { return t == token })
 	default:
-		c.stream.find(RuleLost, "not resumed after %d, of %d events: %s %s", after, c.stream.Last(), env.Type, env.Payload)
+		c.stream.find(RuleLost, "resume after event %d of %d was refused: %s %s", after, c.stream.Last(), env.Type, env.Payload)
 	}
 }

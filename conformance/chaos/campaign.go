@@ -11,25 +11,25 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Server is the runtime under test, in a process of its own.
+// Server is the runtime under test, in another process.
 type Server interface {
-	// Start starts it on the data it had before and returns the address where it
-	// accepts WebSockets under /arcp.
+	// Start starts the server with the data of the previous run. It returns the address,
+	// HOST:PORT, that serves WebSockets at the path /arcp.
 	Start(ctx context.Context) (addr string, err error)
-	// Kill ends it as SIGKILL does.
+	// Kill ends the server like SIGKILL.
 	Kill() error
 }
 
-// Config is a campaign. Zero members have the documented default.
+// Config is the configuration of a campaign. A zero member has the documented default.
 type Config struct {
-	Seed       uint64        // of the actions of clients and connections; their times vary
-	Time       time.Duration // of the load; default a minute
+	Seed       uint64        // of all random actions; their timing still varies
+	Time       time.Duration // duration of the load; default 1 min
 	Sessions   int           // default 64
-	Principals []Principal   // required; the sessions are dealt out to them
-	KillEvery  time.Duration // on average; default 4 s
-	Settle     time.Duration // for everything that was begun to end; default a minute and half of Time
+	Principals []Principal   // required; owners of the sessions, in turn
+	KillEvery  time.Duration // average time between two kills; default 4 s
+	Drain      time.Duration // limit for unfinished work after the load; default 1 min + Time/2
 
-	// Progress, if set, is called now and then with the state of the campaign.
+	// Progress receives the state of the campaign as a line of text, from time to time. May be nil.
 	Progress func(line string)
 }
 
@@ -43,8 +43,8 @@ func (c Config) withDefaults() Config {
 	if c.KillEvery == 0 {
 		c.KillEvery = 4 * time.Second
 	}
-	if c.Settle == 0 {
-		c.Settle = time.Minute + c.Time/2
+	if c.Drain == 0 {
+		c.Drain = time.Minute + c.Time/2
 	}
 	if c.Progress == nil {
 		c.Progress = func(string) {}
@@ -52,32 +52,32 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Run runs a campaign. It ends early with the first finding. An error means that
-// there was no campaign: the server did not start.
+// Run runs a campaign and ends at the first finding. An error means that the server could not be
+// started or killed.
 func Run(ctx context.Context, server Server, config Config) (*Outcome, error) {
 	c := &campaign{Config: config.withDefaults(), server: server, started: time.Now()}
 	var err error
-	if c.wire, err = newWire(c.Seed); err != nil {
+	if c.relay, err = newRelay(c.Seed); err != nil {
 		return nil, err
 	}
-	defer c.wire.close()
+	defer c.relay.close()
 	if err := c.start(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { _ = server.Kill() }() // it is not needed any more
-	c.enlist()
+	defer func() { _ = server.Kill() }() // the campaign is over
+	c.newClients()
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
-	c.settle(ctx)
+	c.drain(ctx)
 	return c.outcome(), nil
 }
 
-// campaign is a run.
+// campaign is the state of one Run.
 type campaign struct {
 	Config
 	server  Server
-	wire    *wire
+	relay   *relay
 	clients []*client
 	phase   atomic.Int32
 	cuts    atomic.Int64
@@ -86,37 +86,37 @@ type campaign struct {
 
 	mu       sync.Mutex
 	findings []Finding
-	stop     context.CancelFunc // ends the phase; nil: between two
+	stop     context.CancelFunc // ends the current phase; nil between phases
 }
 
-// start starts the server and lets clients reach it.
+// start starts the server and publishes its address to the relay.
 func (c *campaign) start(ctx context.Context) error {
 	addr, err := c.server.Start(ctx)
 	if err != nil {
 		return fmt.Errorf("start the server: %w", err)
 	}
-	c.wire.target.Store(&addr)
+	c.relay.target.Store(&addr)
 	return nil
 }
 
-// enlist makes the clients.
-func (c *campaign) enlist() {
-	b := newBoard()
+// newClients creates the clients, one for each session.
+func (c *campaign) newClients() {
+	jobs := newSharedJobs()
 	for n := range c.Sessions {
-		c.clients = append(c.clients, c.newClient(n, b))
+		c.clients = append(c.clients, c.newClient(n, jobs))
 	}
 }
 
-func (c *campaign) newClient(n int, b *board) *client {
+func (c *campaign) newClient(n int, jobs *sharedJobs) *client {
 	k := n % len(c.Principals)
 	others := append(append([]Principal{}, c.Principals[:k]...), c.Principals[k+1:]...)
 	rnd := rand.New(rand.NewPCG(c.Seed, uint64(1<<32+n)))
-	return &client{n: n, principal: c.Principals[k], others: others, rnd: rnd, board: b, url: c.wire.url(),
-		phase: &c.phase, found: c.found, cuts: &c.cuts, acks: rnd.IntN(2) == 0}
+	return &client{n: n, principal: c.Principals[k], others: others, rnd: rnd, shared: jobs, url: c.relay.url(),
+		phase: &c.phase, report: c.report, cuts: &c.cuts, acks: rnd.IntN(2) == 0}
 }
 
-// found records a finding, which ends the phase.
-func (c *campaign) found(f Finding) {
+// report records a finding and ends the phase.
+func (c *campaign) report(f Finding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.findings = append(c.findings, f)
@@ -131,8 +131,8 @@ func (c *campaign) ok() bool {
 	return len(c.findings) == 0
 }
 
-// during runs something with a context that ends after a time, or with a finding.
-func (c *campaign) during(ctx context.Context, d time.Duration, f func(ctx context.Context)) {
+// runPhase calls f with a context that ends after d or with a finding.
+func (c *campaign) runPhase(ctx context.Context, d time.Duration, f func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	c.mu.Lock()
@@ -141,7 +141,7 @@ func (c *campaign) during(ctx context.Context, d time.Duration, f func(ctx conte
 	f(ctx)
 }
 
-// each runs something for every client at the same time.
+// each calls f for every client at the same time and waits.
 func (c *campaign) each(f func(*client)) {
 	var all sync.WaitGroup
 	for _, cl := range c.clients {
@@ -150,9 +150,9 @@ func (c *campaign) each(f func(*client)) {
 	all.Wait()
 }
 
-// load lets the clients work, and kills the server again and again.
+// load runs the clients and kills the server repeatedly.
 func (c *campaign) load(ctx context.Context) (err error) {
-	c.during(ctx, c.Time, func(ctx context.Context) {
+	c.runPhase(ctx, c.Time, func(ctx context.Context) {
 		var killer sync.WaitGroup
 		killer.Go(func() { err = c.kill(ctx) })
 		c.each(func(cl *client) { cl.run(ctx, loading) })
@@ -173,25 +173,25 @@ func (c *campaign) kill(ctx context.Context) error {
 		}
 		c.kills++
 		sleep(ctx, time.Duration(rnd.Int64N(int64(500*time.Millisecond))))
-		if err := c.start(context.WithoutCancel(ctx)); err != nil { // also when the time is up: it is needed to settle
+		if err := c.start(context.WithoutCancel(ctx)); err != nil { // also after the load: the clients drain next
 			return err
 		}
 		c.Progress(fmt.Sprintf("%s: %d kills, %d cuts", time.Since(c.started).Round(time.Second), c.kills, c.cutCount()))
 	}
 }
 
-func (c *campaign) cutCount() int { return int(c.cuts.Load() + c.wire.cuts.Load()) }
+func (c *campaign) cutCount() int { return int(c.cuts.Load() + c.relay.cuts.Load()) }
 
-// settle waits until all begun work has ended, then checks the outcome.
-func (c *campaign) settle(ctx context.Context) {
-	c.wire.calm.Store(true)
-	c.phase.Store(settling)
+// drain waits until all unfinished work has ended, and then checks the result.
+func (c *campaign) drain(ctx context.Context) {
+	c.relay.undisturbed.Store(true)
+	c.phase.Store(draining)
 	if !c.ok() {
 		return
 	}
-	c.Progress("settling")
-	c.during(ctx, c.Settle, func(ctx context.Context) {
-		c.each(func(cl *client) { cl.run(ctx, settling) })
+	c.Progress("draining")
+	c.runPhase(ctx, c.Drain, func(ctx context.Context) {
+		c.each(func(cl *client) { cl.run(ctx, draining) })
 	})
 	c.unfinished()
 	if !c.ok() {
@@ -199,7 +199,7 @@ func (c *campaign) settle(ctx context.Context) {
 	}
 	c.Progress("checking")
 	c.phase.Store(checking)
-	c.during(ctx, c.Settle, func(ctx context.Context) {
+	c.runPhase(ctx, c.Drain, func(ctx context.Context) {
 		c.each(func(cl *client) {
 			if cl.stream != nil {
 				cl.check(ctx)
@@ -209,38 +209,38 @@ func (c *campaign) settle(ctx context.Context) {
 	})
 }
 
-// unfinished adds a finding for each job that has not ended.
+// unfinished reports a finding for each job without an end and each command without an answer.
 func (c *campaign) unfinished() {
 	for _, cl := range c.clients {
 		if cl.stream == nil {
 			continue
 		}
-		for _, what := range cl.stream.Open() {
-			c.found(Finding{RuleLost, cl.String(), what})
+		for _, work := range cl.stream.Pending() {
+			c.report(Finding{RuleLost, cl.String(), work})
 		}
-		for _, o := range cl.open {
-			c.found(Finding{RuleAnswer, cl.String(), fmt.Sprintf("%s was not answered: %s", o.id, o.frame)})
+		for _, o := range cl.pending {
+			c.report(Finding{RuleAnswer, cl.String(), fmt.Sprintf("%s was not answered: %s", o.id, o.frame)})
 		}
 	}
 }
 
-// compare judges all sessions together.
+// compare lists the jobs of each principal and compares all sessions.
 func (c *campaign) compare(ctx context.Context) {
 	if !c.ok() {
 		return
 	}
 	lists := make(map[string][]arcp.JobEntry)
 	for i, p := range c.Principals {
-		lister := c.newClient(c.Sessions*len(c.Principals)+i, newBoard()) // the number makes it a session of p
+		lister := c.newClient(c.Sessions*len(c.Principals)+i, newSharedJobs()) // this number selects the principal p
 		list, ok := lister.list(ctx)
 		if !ok {
-			c.found(Finding{RuleList, p.Name, "the jobs could not be listed"})
+			c.report(Finding{RuleList, p.Name, "the jobs could not be listed"})
 			return
 		}
 		lists[p.Name] = list
 	}
-	for _, f := range Judge(c.streams(), lists) {
-		c.found(f)
+	for _, f := range Compare(c.streams(), lists) {
+		c.report(f)
 	}
 }
 
@@ -254,7 +254,7 @@ func (c *campaign) streams() (list []*Stream) {
 }
 
 func (c *campaign) outcome() *Outcome {
-	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cutCount(), Stalls: int(c.wire.stalls.Load()), Findings: c.findings}
+	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cutCount(), Stalls: int(c.relay.stalls.Load()), Findings: c.findings}
 	jobs := make(map[arcp.JobID]bool)
 	for _, s := range c.streams() {
 		o.Sessions++

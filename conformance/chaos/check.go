@@ -7,36 +7,36 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// check resumes the session a last time, from as far back as it can be: all that
-// it has seen has to come again.
+// check resumes the session once more from the last acknowledged event. All later events must be
+// replayed.
 func (c *client) check(ctx context.Context) {
 	last := c.stream.Last()
 	for !c.connect(ctx) {
-		if c.report(); ctx.Err() != nil || c.reported > 0 {
+		if c.reportFindings(); ctx.Err() != nil || c.reported > 0 {
 			return
 		}
-		sleep(ctx, redial)
+		sleep(ctx, redialDelay)
 	}
-	defer c.leave()
+	defer c.disconnect()
 	for c.stream.Position() < last {
 		frame, ok := c.next(ctx, answerWait)
 		if !ok {
-			c.stream.find(RuleLost, "of %d events only those from %d to %d came again", last, c.acked+1, c.stream.Position())
+			c.stream.find(RuleLost, "only the events from %[2]d to %[3]d of %[1]d were replayed", last, c.acked+1, c.stream.Position())
 			return
 		}
-		c.take(frame)
+		c.handle(frame)
 	}
 }
 
-// list asks for all jobs of the principal.
+// list lists all jobs of the principal.
 func (c *client) list(ctx context.Context) (all []arcp.JobEntry, ok bool) {
 	for !c.connect(ctx) {
 		if ctx.Err() != nil {
 			return nil, false
 		}
-		sleep(ctx, redial)
+		sleep(ctx, redialDelay)
 	}
-	defer c.leave()
+	defer c.disconnect()
 	for cursor := ""; ; {
 		page, ok := c.page(ctx, cursor)
 		if !ok {
@@ -60,7 +60,7 @@ func (c *client) page(ctx context.Context, cursor string) (page arcp.SessionJobs
 		if !ok {
 			return page, false
 		}
-		env := c.stream.See(frame)
+		env := c.stream.Receive(frame)
 		if env.CorrelationID == id && env.Type == arcp.SessionJobs {
 			page, err := arcp.DecodePayload[arcp.SessionJobsPayload](&env)
 			return page, err == nil

@@ -15,74 +15,72 @@ import (
 
 // Bounds of a client.
 const (
-	answerWait   = 20 * time.Second // for the answer of a handshake: a server that starts may take a while
+	answerWait   = 20 * time.Second // limit for the answer to a handshake; a starting server is slow
 	writeTimeout = 5 * time.Second
-	redial       = 100 * time.Millisecond
+	redialDelay  = 100 * time.Millisecond
 	maxOpenJobs  = 12
-	readAhead    = 16 // frames read before the client looks at them
+	readAhead    = 16 // received frames in the queue of a client
 )
 
 // Principal is the owner of sessions.
 type Principal struct{ Name, Token string }
 
-// client is one session and its actions. The goroutine that calls run owns it.
+// client is one session and its actions. It belongs to the goroutine that calls run.
 type client struct {
 	n         int
 	principal Principal
 	rnd       *rand.Rand
-	board     *board
+	shared    *sharedJobs
 	url       string
-	phase     *atomic.Int32 // of the campaign
-	found     func(Finding) // called with each finding
+	phase     *atomic.Int32 // current phase of the campaign
+	report    func(Finding) // called with each finding
 	cuts      *atomic.Int64
 
-	stream   *Stream // nil: not opened yet
+	stream   *Stream // nil before the first session.open
 	others   []Principal
-	tokens   []string // that may resume the session; the likeliest first
-	doubt    bool     // a session.open was not answered: it may have used them up
-	acks     bool
-	acked    uint64
-	sent     int              // ids used up
-	submits  []arcp.MessageID // in the order in which they were made
-	open     []*command       // sent, and not answered
-	reported int              // findings passed on
+	tokens   []string         // candidates for session.resume; the most likely first
+	unsure   bool             // an unanswered session.open may have invalidated tokens
+	acks     bool             // the client acknowledges events
+	acked    uint64           // last acknowledged event_seq
+	sent     int              // number of used ids
+	submits  []arcp.MessageID // in the order of creation
+	pending  []*command       // sent and not answered
+	reported int              // number of findings passed to report
 
-	visit *visit // the connection; nil: none
+	conn *connection // nil: not connected
 }
 
-// command is a command of which the answer is still to come. It is sent again on
-// every connection until then.
+// command is a sent message. The client repeats it on each connection until it is answered.
 type command struct {
 	id    arcp.MessageID
 	frame []byte
 }
 
-// visit is one connection.
-type visit struct {
-	conn   transport.Conn
+// connection is one connection of a client.
+type connection struct {
+	transport.Conn
 	frames <-chan []byte
-	sent   map[arcp.MessageID]bool // on this connection
-	end    time.Time               // when the client abandons it
-	slow   time.Duration           // delay of each frame
+	sent   map[arcp.MessageID]bool // ids sent on this connection
+	end    time.Time               // time when the client drops the connection
+	slow   time.Duration           // delay after each frame
 }
 
 // The phases of a campaign.
 const (
-	loading  = iota // everything breaks
-	settling        // nothing breaks; begun work ends
-	checking        // every session is resumed a last time
+	loading  = iota // connections and the server fail
+	draining        // nothing fails; unfinished work ends
+	checking        // every session is resumed once more
 )
 
-// run makes connections until the phase has ended and the session has received everything it
-// waits for, or the context ends.
+// run connects repeatedly until the phase is done or ctx ends.
 func (c *client) run(ctx context.Context, phase int32) {
 	for ctx.Err() == nil && !c.done(phase) {
 		if !c.connect(ctx) {
-			sleep(ctx, time.Duration(c.rnd.Int64N(int64(redial))))
+			sleep(ctx, time.Duration(c.rnd.Int64N(int64(redialDelay))))
 			continue
 		}
-		c.stay(ctx, phase)
-		c.leave()
+		c.work(ctx, phase)
+		c.disconnect()
 	}
 }
 
@@ -93,7 +91,7 @@ func (c *client) done(phase int32) bool {
 	case c.stream == nil:
 		return true
 	}
-	return len(c.open) == 0 && len(c.stream.Open()) == 0
+	return len(c.pending) == 0 && len(c.stream.Pending()) == 0
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -105,8 +103,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connect makes a connection and attaches the session to it; false: it did not
-// come to that.
+// connect connects and attaches the session. It returns false if that fails.
 func (c *client) connect(ctx context.Context) bool {
 	dialing, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -115,20 +112,20 @@ func (c *client) connect(ctx context.Context) bool {
 		return false
 	}
 	frames := make(chan []byte, readAhead)
-	go read(conn, frames)
-	c.visit = &visit{conn: conn, frames: frames, sent: make(map[arcp.MessageID]bool), end: time.Now().Add(c.patience())}
+	go readFrames(conn, frames)
+	c.conn = &connection{Conn: conn, frames: frames, sent: make(map[arcp.MessageID]bool), end: time.Now().Add(c.lifetime())}
 	if c.rnd.IntN(8) == 0 {
-		c.visit.slow = time.Duration(c.rnd.Int64N(int64(20 * time.Millisecond)))
+		c.conn.slow = time.Duration(c.rnd.Int64N(int64(20 * time.Millisecond)))
 	}
 	if c.attach(ctx) {
 		return true
 	}
-	c.leave()
+	c.disconnect()
 	return false
 }
 
-// read passes frames on until the connection ends.
-func read(conn transport.Conn, frames chan<- []byte) {
+// readFrames sends frames to the channel until the connection ends.
+func readFrames(conn transport.Conn, frames chan<- []byte) {
 	defer close(frames)
 	for {
 		frame, err := conn.Read()
@@ -139,40 +136,40 @@ func read(conn transport.Conn, frames chan<- []byte) {
 	}
 }
 
-// patience is how long a client keeps a connection.
-func (c *client) patience() time.Duration {
+// lifetime returns how long the client uses a new connection.
+func (c *client) lifetime() time.Duration {
 	if c.phase.Load() != loading {
 		return time.Hour
 	}
 	return 100*time.Millisecond + time.Duration(c.rnd.Int64N(int64(6*time.Second)))
 }
 
-func (c *client) leave() {
-	_ = c.visit.conn.Abort() // it is abandoned
-	for range c.visit.frames {
-		continue // frames read before are lost with the connection
+func (c *client) disconnect() {
+	_ = c.conn.Abort() // the client drops the connection
+	for range c.conn.frames {
+		continue // frames in the queue are lost with the connection
 	}
-	c.visit = nil
-	c.report()
+	c.conn = nil
+	c.reportFindings()
 }
 
-// report passes findings on.
-func (c *client) report() {
+// reportFindings passes new findings of the stream to report.
+func (c *client) reportFindings() {
 	if c.stream == nil {
 		return
 	}
 	for _, f := range c.stream.Findings[c.reported:] {
-		c.found(f)
+		c.report(f)
 	}
 	c.reported = len(c.stream.Findings)
 }
 
-// next waits for a frame; ok is false when there is none in time.
+// next waits for a frame. ok is false after the wait, at the end of ctx or of the connection.
 func (c *client) next(ctx context.Context, wait time.Duration) (frame []byte, ok bool) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
-	case frame, ok = <-c.visit.frames:
+	case frame, ok = <-c.conn.frames:
 		return frame, ok
 	case <-t.C:
 	case <-ctx.Done():
@@ -180,61 +177,60 @@ func (c *client) next(ctx context.Context, wait time.Duration) (frame []byte, ok
 	return nil, false
 }
 
-// stay uses the connection until it breaks, its patience is over, or the session has received
-// everything.
-func (c *client) stay(ctx context.Context, phase int32) {
+// work uses the connection until it ends, its lifetime is over, or the phase is done.
+func (c *client) work(ctx context.Context, phase int32) {
 	if !c.repeat() {
 		return
 	}
-	act := time.NewTimer(c.thinking())
+	act := time.NewTimer(c.actDelay())
 	defer act.Stop()
 	for {
 		select {
-		case frame, ok := <-c.visit.frames:
+		case frame, ok := <-c.conn.frames:
 			if !ok {
 				return
 			}
-			c.take(frame)
+			c.handle(frame)
 		case <-act.C:
-			if time.Now().After(c.visit.end) {
+			if time.Now().After(c.conn.end) {
 				c.cuts.Add(1)
 				return
 			}
-			if phase == loading && (!c.act() || c.hangsUp()) || c.done(phase) {
+			if phase == loading && (!c.act() || c.hangUp()) || c.done(phase) {
 				return
 			}
-			act.Reset(c.thinking())
+			act.Reset(c.actDelay())
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (c *client) thinking() time.Duration {
+func (c *client) actDelay() time.Duration {
 	if c.phase.Load() != loading {
 		return 50 * time.Millisecond
 	}
 	return 50*time.Millisecond + time.Duration(c.rnd.Int64N(int64(900*time.Millisecond)))
 }
 
-// take handles a frame that follows the handshake.
-func (c *client) take(frame []byte) {
-	env := c.stream.See(frame)
-	c.report()
-	if env.CorrelationID != "" && c.visit.sent[env.CorrelationID] {
-		c.tokens = c.tokens[:1] // the runtime has heard something: the token before is used up
+// handle processes a frame after the handshake.
+func (c *client) handle(frame []byte) {
+	env := c.stream.Receive(frame)
+	c.reportFindings()
+	if env.CorrelationID != "" && c.conn.sent[env.CorrelationID] {
+		c.tokens = c.tokens[:1] // the runtime received a message: the previous token is invalid
 	}
-	c.open = slices.DeleteFunc(c.open, func(o *command) bool { return o.id == env.CorrelationID })
+	c.pending = slices.DeleteFunc(c.pending, func(o *command) bool { return o.id == env.CorrelationID })
 	submit := c.stream.Submits[env.CorrelationID]
 	if env.Type == arcp.JobAccepted && submit != nil && submit.Key == "" {
-		c.board.post(c.principal.Name, c.stream.Session, env.JobID)
+		c.shared.add(c.principal.Name, c.stream.Session, env.JobID)
 	}
-	if c.visit.slow > 0 && c.phase.Load() == loading {
-		time.Sleep(c.visit.slow)
+	if c.conn.slow > 0 && c.phase.Load() == loading {
+		time.Sleep(c.conn.slow)
 	}
 }
 
-// id returns a new message id that contains the session's mark.
+// id returns a new message id, which is also a marker of the session.
 func (c *client) id() arcp.MessageID {
 	c.sent++
 	return arcp.MessageID(arcp.MessagePrefix + marker(c.principal.Name, c.n, c.sent))
@@ -250,28 +246,28 @@ func (c *client) frame(id arcp.MessageID, t arcp.Type, payload any, change func(
 	return env.Append(nil)
 }
 
-// write sends frames at once; false: the connection is broken.
+// write sends commands in one write. It returns false if the connection is broken.
 func (c *client) write(commands ...*command) bool {
 	for _, o := range commands {
-		if err := c.visit.conn.Write(o.frame); err != nil {
+		if err := c.conn.Write(o.frame); err != nil {
 			return false
 		}
-		if !c.visit.sent[o.id] {
-			c.visit.sent[o.id] = true
-			c.stream.Send(o.id)
+		if !c.conn.sent[o.id] {
+			c.conn.sent[o.id] = true
+			c.stream.RecordSent(o.id)
 		}
 	}
-	return c.visit.conn.Flush() == nil
+	return c.conn.Flush() == nil
 }
 
-// repeat sends unanswered commands again.
+// repeat sends the unanswered commands again.
 func (c *client) repeat() bool {
-	again := slices.Clone(c.open)
-	c.shuffle(again)
-	return c.write(again...)
+	commands := slices.Clone(c.pending)
+	c.shuffle(commands)
+	return c.write(commands...)
 }
 
-// shuffle reorders commands, which do not depend on each other.
+// shuffle randomly reorders commands that do not depend on each other.
 func (c *client) shuffle(list []*command) {
 	if c.rnd.IntN(2) == 0 {
 		c.rnd.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })

@@ -1,14 +1,12 @@
-// Package chaos loads a runtime while connections and servers fail, and proves afterwards,
-// from the frames that each client received, that nothing was lost.
+// Package chaos loads a runtime while connections and servers fail. It then proves from the frames
+// of each client that nothing was lost.
 //
-// A [Run] has many sessions of several principals. Their connections are cut in the middle of
-// frames, stall, and are abandoned while an answer is on its way. Commands are repeated and
-// arrive out of order. The server is killed every few seconds and started again on the same
-// data. Then all jobs end undisturbed, every session is resumed a last time, and the jobs are
-// listed.
+// A [Run] has many sessions of several principals. Their connections are cut within frames, stall,
+// and are dropped before an answer arrives. Commands are repeated and reordered. The server is
+// killed every few seconds and restarted with the same data. At the end all jobs finish
+// undisturbed, every session is resumed once more, and all jobs are listed.
 //
-// A [Stream] records the frames of one session and at once checks numbers, replays, and the
-// events of each kind of job. [Judge] compares the streams with each other and with the lists.
-// Both are pure. They rely only on promises of SPEC.md, so that a finding is a fault of the
-// server.
+// A [Stream] records the frames of one session. It checks numbers, replays and the events of each
+// kind of job. [Compare] compares the streams with each other and with the lists. Both are pure.
+// They rely only on promises of SPEC.md, so each finding is a defect of the server.
 package chaos

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// Rule is the promise of the runtime that a finding breaks.
+// Rule is the promise of the runtime that a finding violates.
 type Rule string
 
 // The rules.
 const (
 	RuleGap     Rule = "gap"     // event_seq counts from 1 without gaps (SPEC.md §5.3)
 	RuleChanged Rule = "changed" // an event never changes (§5.3)
-	RuleLost    Rule = "lost"    // events seen and jobs accepted stay (§1)
-	RuleTwice   Rule = "twice"   // an event has one number in a session, but for answers that were asked for again (§5.2)
-	RuleForeign Rule = "foreign" // everything is scoped to a principal (§1)
+	RuleLost    Rule = "lost"    // received events and accepted jobs are not lost (§1)
+	RuleTwice   Rule = "twice"   // an event has one number in a session, except in answers to repeated commands (§5.2)
+	RuleForeign Rule = "foreign" // a principal receives no data of another (§1)
 	RuleEnd     Rule = "end"     // a job ends exactly once (§5.6)
-	RuleStory   Rule = "story"   // emitted events arrive in order (§5.6)
-	RuleKey     Rule = "key"     // an idempotency key is good for one job (§5.2)
-	RuleAnswer  Rule = "answer"  // a command is answered as it deserves (§5.2, §5.7)
+	RuleOrder   Rule = "order"   // emitted events arrive in order (§5.6)
+	RuleKey     Rule = "key"     // an idempotency key identifies one job (§5.2)
+	RuleAnswer  Rule = "answer"  // a command has the specified answer (§5.2, §5.7)
 	RuleOrigin  Rule = "origin"  // a forwarded event contains its number in the submitting session (§5.4)
-	RuleList    Rule = "list"    // all jobs are listed, once (§5.5)
+	RuleList    Rule = "list"    // each job is listed once (§5.5)
 )
 
-// Finding is a rule that was broken, and how that showed.
+// Finding is a violated rule and the evidence.
 type Finding struct {
 	Rule     Rule
-	Observer string // the session or principal that saw it
+	Observer string // the session or principal with the evidence
 	Detail   string
 }
 
@@ -45,10 +45,10 @@ type Outcome struct {
 	Findings []Finding
 }
 
-// OK reports that no rule was broken.
+// OK reports whether there are no findings.
 func (o *Outcome) OK() bool { return len(o.Findings) == 0 }
 
-// String is one line.
+// String returns the outcome as one line.
 func (o *Outcome) String() string {
 	done := fmt.Sprintf("%s sessions, %s jobs, %s events, %s kills, %s cuts",
 		thousands(o.Sessions), thousands(o.Jobs), thousands(o.Events), thousands(o.Kills), thousands(o.Cuts))
@@ -62,7 +62,7 @@ func (o *Outcome) String() string {
 	return fmt.Sprintf("chaos: FAILED: %s%s (seed %d, after %s)", o.Findings[0], more, o.Seed, done)
 }
 
-// thousands groups the digits of a number.
+// thousands returns n with its digits in groups of three.
 func thousands(n int) string {
 	digits := strconv.Itoa(n)
 	var b strings.Builder

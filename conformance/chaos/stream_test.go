@@ -22,24 +22,24 @@ type testStream struct {
 	*Stream
 	*testing.T
 	seq uint64
-	ids uint64 // of events, as the runtime mints them
+	ids uint64 // of events, in increasing order
 }
 
-func newTold(t *testing.T, n int, id arcp.SessionID) *testStream {
+func newTestStream(t *testing.T, n int, id arcp.SessionID) *testStream {
 	s := NewStream(fmt.Sprintf("alice/%02d", n), "alice", id, []string{"bob"})
 	s.Checkpoints = true
 	return &testStream{Stream: s, T: t}
 }
 
-// submits enters a submit that was sent once.
+// submits records a submit that was sent once.
 func (s *testStream) submits(n int, task Task) arcp.MessageID {
 	id := arcp.MessageID(arcp.MessagePrefix + marker("alice", 0, n))
 	s.Submits[id] = &Submit{Task: task, ID: id}
-	s.Send(id)
+	s.RecordSent(id)
 	return id
 }
 
-// event is the next event: with the next number and the next id.
+// event returns the next event, with the next number and id.
 func (s *testStream) event(job arcp.JobID, submit arcp.MessageID, t arcp.Type, payload string) arcp.Envelope {
 	s.seq++
 	s.ids++
@@ -50,13 +50,13 @@ func (s *testStream) event(job arcp.JobID, submit arcp.MessageID, t arcp.Type, p
 		EventSeq: s.seq, Payload: arcp.Raw(payload)}
 }
 
-func (s *testStream) tell(events ...arcp.Envelope) {
+func (s *testStream) send(events ...arcp.Envelope) {
 	for i := range events {
-		s.See(events[i].Append(nil))
+		s.Receive(events[i].Append(nil))
 	}
 }
 
-// emits sends all events of a job that emits two logs.
+// emits returns all events of a job that emits two logs.
 func (s *testStream) emits(job arcp.JobID, submit arcp.MessageID) (events []arcp.Envelope) {
 	for _, e := range [][2]string{{"job.accepted", `{}`}, {"job.started", `{}`}, {"log", `{"attributes":{"n":0}}`},
 		{"log", `{"attributes":{"n":1}}`}, {"job.completed", `{"value":{"emitted":2}}`}} {
@@ -87,118 +87,118 @@ func want(t *testing.T, why string, findings []Finding, rules ...Rule) {
 }
 
 func TestStreamAcceptsCorrectSession(t *testing.T) {
-	s := newTold(t, 0, aliceSession)
+	s := newTestStream(t, 0, aliceSession)
 	events := s.emits(jobOne, s.submits(1, twoLogs))
-	s.tell(events...)
+	s.send(events...)
 	s.Attach(2)
-	s.tell(events[2:]...)
+	s.send(events[2:]...)
 	want(t, "a replay", s.Findings)
-	if open := s.Open(); len(open) > 0 || s.Last() != 5 || s.Position() != 5 {
+	if open := s.Pending(); len(open) > 0 || s.Last() != 5 || s.Position() != 5 {
 		t.Errorf("last %d, position %d, open %v", s.Last(), s.Position(), open)
 	}
 }
 
-// Each way in which the frames of one session can be wrong is found.
+// TestStreamFinds covers each violation that the frames of one session can show.
 func TestStreamFinds(t *testing.T) {
 	for _, c := range []struct {
 		why   string
 		rule  Rule
 		wrong func(s *testStream, events []arcp.Envelope)
 	}{
-		{"a number is left out", RuleGap, func(s *testStream, e []arcp.Envelope) { s.tell(e[0], e[2]) }},
-		{"a number comes twice", RuleGap, func(s *testStream, e []arcp.Envelope) { e[2].EventSeq = 2; s.tell(e[0], e[1], e[2]) }},
-		{"numbers start with two", RuleGap, func(s *testStream, e []arcp.Envelope) { s.tell(e[1]) }},
-		{"a replay has a gap", RuleGap, func(s *testStream, e []arcp.Envelope) { s.tell(e...); s.Attach(1); s.tell(e[2]) }},
+		{"a number is left out", RuleGap, func(s *testStream, e []arcp.Envelope) { s.send(e[0], e[2]) }},
+		{"a number comes twice", RuleGap, func(s *testStream, e []arcp.Envelope) { e[2].EventSeq = 2; s.send(e[0], e[1], e[2]) }},
+		{"numbers start with two", RuleGap, func(s *testStream, e []arcp.Envelope) { s.send(e[1]) }},
+		{"a replay has a gap", RuleGap, func(s *testStream, e []arcp.Envelope) { s.send(e...); s.Attach(1); s.send(e[2]) }},
 		{"a replay has other contents", RuleChanged, func(s *testStream, e []arcp.Envelope) {
-			s.tell(e...)
+			s.send(e...)
 			s.Attach(0)
 			e[0].Payload = arcp.Raw(`{"job_id":"x"}`)
-			s.tell(e[0])
+			s.send(e[0])
 		}},
 		{"an event changes under another number", RuleChanged, func(s *testStream, e []arcp.Envelope) {
-			s.tell(e...)
+			s.send(e...)
 			e[4].EventSeq, e[4].Payload = 6, arcp.Raw(`{}`)
-			s.tell(e[4])
+			s.send(e[4])
 		}},
-		{"an event is lost and the numbers closed up", RuleStory, func(s *testStream, e []arcp.Envelope) {
+		{"an event is lost and the numbers closed up", RuleOrder, func(s *testStream, e []arcp.Envelope) {
 			e[3].EventSeq, e[4].EventSeq = 3, 4
-			s.tell(e[0], e[1], e[3], e[4])
+			s.send(e[0], e[1], e[3], e[4])
 		}},
-		{"an event is lost at the end", RuleStory, func(s *testStream, e []arcp.Envelope) {
+		{"an event is lost at the end", RuleOrder, func(s *testStream, e []arcp.Envelope) {
 			e[4].EventSeq = 4
-			s.tell(e[0], e[1], e[2], e[4])
+			s.send(e[0], e[1], e[2], e[4])
 		}},
-		{"events change places", RuleStory, func(s *testStream, e []arcp.Envelope) {
+		{"events change places", RuleOrder, func(s *testStream, e []arcp.Envelope) {
 			e[2].EventSeq, e[3].EventSeq = 4, 3
-			s.tell(e[0], e[1], e[3], e[2])
+			s.send(e[0], e[1], e[3], e[2])
 		}},
-		{"a log comes twice", RuleTwice, func(s *testStream, e []arcp.Envelope) { s.tell(e[:3]...); e[2].EventSeq = 4; s.tell(e[2]) }},
+		{"a log comes twice", RuleTwice, func(s *testStream, e []arcp.Envelope) { s.send(e[:3]...); e[2].EventSeq = 4; s.send(e[2]) }},
 		{"an answer comes twice to a submit that was sent once", RuleTwice, func(s *testStream, e []arcp.Envelope) {
-			s.tell(e...)
+			s.send(e...)
 			e[4].EventSeq = 6
-			s.tell(e[4])
+			s.send(e[4])
 		}},
 		{"a job ends twice", RuleEnd, func(s *testStream, e []arcp.Envelope) {
-			s.tell(e...)
-			s.tell(s.event(jobOne, e[0].CorrelationID, arcp.JobCancelled, `{}`))
+			s.send(e...)
+			s.send(s.event(jobOne, e[0].CorrelationID, arcp.JobCancelled, `{}`))
 		}},
 		{"an event comes after the end", RuleEnd, func(s *testStream, e []arcp.Envelope) {
-			s.tell(e...)
-			s.tell(s.event(jobOne, e[0].CorrelationID, arcp.Log, `{"attributes":{"n":2}}`))
+			s.send(e...)
+			s.send(s.event(jobOne, e[0].CorrelationID, arcp.Log, `{"attributes":{"n":2}}`))
 		}},
-		{"another session's frame", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].SessionID = otherSession; s.tell(e[0]) }},
-		{"another principal's mark", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].TraceID = "msg_~bob~01~1"; s.tell(e[0]) }},
-		{"a job that nobody here asked for", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].CorrelationID = "msg_x"; s.tell(e[0]) }},
-		{"a submit gets two jobs", RuleKey, func(s *testStream, e []arcp.Envelope) { e[1].JobID = jobTwo; s.tell(e[0], e[1]) }},
+		{"another session's frame", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].SessionID = otherSession; s.send(e[0]) }},
+		{"another principal's marker", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].TraceID = "msg_~bob~01~1"; s.send(e[0]) }},
+		{"a job without a submit", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].CorrelationID = "msg_x"; s.send(e[0]) }},
+		{"a submit gets two jobs", RuleKey, func(s *testStream, e []arcp.Envelope) { e[1].JobID = jobTwo; s.send(e[0], e[1]) }},
 		{"a submit is refused", RuleAnswer, func(s *testStream, e []arcp.Envelope) {
 			e[0].Type, e[0].EventSeq, e[0].JobID = arcp.JobFailed, 0, ""
-			s.tell(e[0])
+			s.send(e[0])
 		}},
 		{"a foreign job is subscribed to", RuleForeign, func(s *testStream, e []arcp.Envelope) {
 			e[0].Type, e[0].EventSeq = arcp.JobSubscribed, 0
-			s.tell(e[0])
+			s.send(e[0])
 		}},
 		{"a foreign job is cancelled", RuleForeign, func(s *testStream, e []arcp.Envelope) {
 			e[0].Type, e[0].EventSeq, e[0].Payload = arcp.CancelAccepted, 0, arcp.Raw(`{"target_id":"job_x"}`)
-			s.tell(e[0])
+			s.send(e[0])
 		}},
-		{"a job of one's own is unknown to a cancel", RuleLost, func(s *testStream, e []arcp.Envelope) {
+		{"an own job is unknown to a cancel", RuleLost, func(s *testStream, e []arcp.Envelope) {
 			e[0].Type, e[0].EventSeq, e[0].Payload = arcp.CancelRefused, 0, arcp.Raw(`{"target_id":"job_x","reason":"not_found"}`)
-			s.tell(e[0])
+			s.send(e[0])
 		}},
-		{"a frame is no envelope", RuleAnswer, func(s *testStream, _ []arcp.Envelope) { s.See([]byte(`{`)) }},
+		{"a frame is no envelope", RuleAnswer, func(s *testStream, _ []arcp.Envelope) { s.Receive([]byte(`{`)) }},
 	} {
-		s := newTold(t, 0, aliceSession)
+		s := newTestStream(t, 0, aliceSession)
 		c.wrong(s, s.emits(jobOne, s.submits(1, twoLogs)))
 		want(t, c.why, s.Findings, c.rule)
 	}
 }
 
 func TestStreamReportsMissingEvents(t *testing.T) {
-	s := newTold(t, 0, aliceSession)
+	s := newTestStream(t, 0, aliceSession)
 	events := s.emits(jobOne, s.submits(1, twoLogs))
 	for n, text := range []string{"was not answered", "has not ended"} {
-		if open := s.Open(); len(open) != 1 || !strings.Contains(open[0], text) {
+		if open := s.Pending(); len(open) != 1 || !strings.Contains(open[0], text) {
 			t.Errorf("after %d events: %q, want one that %s", n, open, text)
 		}
-		s.tell(events[n])
+		s.send(events[n])
 	}
 }
 
-// The answers of a submit may come once for each connection it was sent on.
+// A submit may be answered once for each connection that sent it.
 func TestStreamAcceptsRepeatedSubmit(t *testing.T) {
-	s := newTold(t, 0, aliceSession)
+	s := newTestStream(t, 0, aliceSession)
 	id := s.submits(1, twoLogs)
 	events := s.emits(jobOne, id)
-	s.tell(events...)
-	s.Send(id)
+	s.send(events...)
+	s.RecordSent(id)
 	events[0].EventSeq, events[4].EventSeq = 6, 7
-	s.tell(events[0], events[4])
+	s.send(events[0], events[4])
 	want(t, "sent on two connections", s.Findings)
 }
 
-// The events of each kind of job are known to the last one.
-func TestStories(t *testing.T) {
+// Every event of each kind of job is predicted.
+func TestExpectations(t *testing.T) {
 	type message = []string // type and payload
 	progress := func(n int) message { return message{"job.progress", fmt.Sprintf(`{"current":%d}`, n)} }
 	started, saved, done := message{"job.started", `{}`}, message{"job.checkpoint", `{"checkpoint_id":"chk_1"}`}, message{"job.completed", `{}`}
@@ -208,41 +208,41 @@ func TestStories(t *testing.T) {
 	count := Task{Kind: Count, N: 3}
 	const early = "starts before it is accepted"
 	for _, c := range []struct {
-		why  string
-		task Task
-		tell []message
-		ok   bool
+		why    string
+		task   Task
+		events []message
+		ok     bool
 	}{
-		{"goes on from its checkpoint", count, []message{started, progress(1), saved, progress(2), started, progress(2), saved, progress(3), saved, done}, true},
-		{"starts anew in spite of its checkpoint", count, []message{started, progress(1), saved, started, progress(1)}, false},
-		{"goes on without a checkpoint", count, []message{started, progress(1), saved, progress(2), started, progress(3)}, false},
+		{"continues at its checkpoint", count, []message{started, progress(1), saved, progress(2), started, progress(2), saved, progress(3), saved, done}, true},
+		{"restarts although it has a checkpoint", count, []message{started, progress(1), saved, started, progress(1)}, false},
+		{"continues after its checkpoint", count, []message{started, progress(1), saved, progress(2), started, progress(3)}, false},
 		{"a checkpoint is missing", count, []message{started, progress(1), progress(2), saved}, false},
 		{"ends too early", count, []message{started, progress(1), saved, done}, false},
 		{"runs again from the start", Task{Kind: Progress, N: 2}, []message{started, progress(1), started, progress(1), progress(2), done}, true},
 		{"emits after a restart", twoLogs, []message{started, started}, false},
-		{"is ended by a restart", twoLogs, []message{started, failed("ABORTED")}, true},
+		{"ends at a restart", twoLogs, []message{started, failed("ABORTED")}, true},
 		{"fails without a reason", count, []message{started, failed("ABORTED")}, false},
-		{"fails as it should", Task{Kind: Fail, Marker: "~m"}, []message{started, failed("NOT_FOUND")}, true},
-		{"completes what has to fail", Task{Kind: Fail}, []message{started, done}, false},
+		{"fails as requested", Task{Kind: Fail, Marker: "~m"}, []message{started, failed("NOT_FOUND")}, true},
+		{"completes instead of failing", Task{Kind: Fail}, []message{started, done}, false},
 		{"echoes", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []message{started, {"job.completed", `{"value":{"a": 1.0}}`}}, true},
 		{"echoes something else", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []message{started, {"job.completed", `{"value":{"a":1}}`}}, false},
 		{early, Task{Kind: Sleep}, []message{started}, false},
 		{"is accepted twice", Task{Kind: Sleep}, []message{{"job.accepted", `{}`}}, false},
 		{"is direct", Task{Kind: Sleep, Direct: true}, []message{{"tool.result", `{}`}}, true},
-		{"is direct and says so", Task{Kind: Sleep, Direct: true}, []message{started}, false},
-		{"tells of something else", Task{Kind: Sleep}, []message{started, progress(1)}, false},
+		{"is direct and starts", Task{Kind: Sleep, Direct: true}, []message{started}, false},
+		{"emits a foreign event", Task{Kind: Sleep}, []message{started, progress(1)}, false},
 	} {
-		y, wrong := newStory(c.task, true), ""
+		e, violation := newExpectation(c.task, true), ""
 		if !c.task.Direct && c.why != early {
-			c.tell = append([]message{{"job.accepted", `{}`}}, c.tell...)
+			c.events = append([]message{{"job.accepted", `{}`}}, c.events...)
 		}
-		for _, e := range c.tell {
-			if w := y.tell(&arcp.Envelope{Type: arcp.Type(e[0]), Payload: arcp.Raw(e[1])}); wrong == "" {
-				wrong = w
+		for _, m := range c.events {
+			if v := e.check(&arcp.Envelope{Type: arcp.Type(m[0]), Payload: arcp.Raw(m[1])}); violation == "" {
+				violation = v
 			}
 		}
-		if (wrong == "") != c.ok {
-			t.Errorf("%s: %q", c.why, wrong)
+		if (violation == "") != c.ok {
+			t.Errorf("%s: violation is %q", c.why, violation)
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Kind is a tool of the load.
+// Kind is the demo tool of a task.
 type Kind string
 
-// The kinds are the demo tools whose events are known in advance.
+// The kinds have predictable events.
 const (
 	Echo     Kind = "demo.echo"
 	Emit     Kind = "demo.emit"
@@ -21,37 +21,37 @@ const (
 	Fail     Kind = "demo.fail"
 )
 
-// endsWithServer reports that a restart ends jobs of the kind (SPEC.md §7.2).
+// endsWithServer reports whether a restart ends jobs of the kind (SPEC.md §7.2).
 func (k Kind) endsWithServer() bool { return k == Emit || k == Fail }
 
 // Task is the work that a submit requests.
 type Task struct {
 	Kind      Kind
 	Arguments string
-	N         int    // how many events its tool emits
-	Marker    string // in its arguments, where they have room for one
+	N         int    // number of events that the tool emits
+	Marker    string // text in the arguments that identifies the submit; some kinds have no room for it
 	Direct    bool
-	Key       string // idempotency key
+	Key       string // idempotency key; empty: none
 }
 
-// marker names a submit of a principal. The runtime copies it with data of the submit, so that
-// every frame shows the origin of its data.
+// marker identifies a submit of a principal. The runtime copies the marker with data of the submit,
+// so each frame shows the origin of its data.
 func marker(principal string, session, n int) string {
-	return fmt.Sprintf("%s%02d~%d", markOf(principal), session, n)
+	return fmt.Sprintf("%s%02d~%d", markerPrefix(principal), session, n)
 }
 
-// markOf begins the marks of a principal.
-func markOf(principal string) string { return "~" + principal + "~" }
+// markerPrefix returns the prefix of the markers of a principal.
+func markerPrefix(principal string) string { return "~" + principal + "~" }
 
-// keyed is the task of an idempotency key: the same for all sessions.
-func keyed(principal string, n int) Task {
-	t := task(rand.New(rand.NewPCG(uint64(n), 0)), markOf(principal)+fmt.Sprintf("key~%d", n))
+// keyedTask returns the task for an idempotency key. It is the same in all sessions.
+func keyedTask(principal string, n int) Task {
+	t := randomTask(rand.New(rand.NewPCG(uint64(n), 0)), markerPrefix(principal)+fmt.Sprintf("key~%d", n))
 	t.Key, t.Direct = fmt.Sprintf("key-%d", n), false
 	return t
 }
 
-// task makes a task up.
-func task(rnd *rand.Rand, mark string) Task {
+// randomTask returns a random task.
+func randomTask(rnd *rand.Rand, mark string) Task {
 	t := Task{Marker: mark, Direct: rnd.IntN(12) == 0}
 	switch n := rnd.IntN(100); {
 	case n < 40:
@@ -76,38 +76,38 @@ func task(rnd *rand.Rand, mark string) Task {
 	return t
 }
 
-// story follows the events of a job at its submitting session, and knows which must follow.
-type story struct {
+// expectation tracks the events of a job in its submitting session and checks the next event.
+type expectation struct {
 	task    Task
 	begun   bool // job.accepted was received
-	attempt int  // job.started so far
-	n       int  // events of the tool in this attempt
-	point   int  // the last checkpoint of count; -1: the session receives no checkpoints
+	attempt int  // number of job.started events
+	n       int  // number of tool events in this attempt
+	point   int  // count at the last checkpoint; -1: the session receives no checkpoints
 }
 
-func newStory(t Task, checkpoints bool) *story {
-	y := &story{task: t}
+func newExpectation(t Task, checkpoints bool) *expectation {
+	y := &expectation{task: t}
 	if !checkpoints {
 		y.point = -1
 	}
 	return y
 }
 
-// tell checks the next event and returns the mistake; empty: none.
-func (y *story) tell(env *arcp.Envelope) string {
+// check checks the next event and returns the violation, or "".
+func (y *expectation) check(env *arcp.Envelope) string {
 	opening := env.Type == arcp.JobAccepted
 	switch {
 	case y.task.Direct && (opening || env.Type == arcp.JobStarted):
 		return fmt.Sprintf("%s of a direct job", env.Type)
 	case !y.task.Direct && opening == y.begun:
-		return fmt.Sprintf("%s, with job.accepted before it: %t", env.Type, y.begun)
+		return fmt.Sprintf("%s where job.accepted was received before: %t", env.Type, y.begun)
 	}
 	y.begun = y.begun || opening
 	return y.next(env)
 }
 
-// next checks an event that may follow.
-func (y *story) next(env *arcp.Envelope) string {
+// next checks an event after the order of job.accepted and job.started.
+func (y *expectation) next(env *arcp.Envelope) string {
 	switch env.Type {
 	case arcp.JobAccepted:
 		return ""
@@ -126,10 +126,10 @@ func (y *story) next(env *arcp.Envelope) string {
 	case arcp.JobCancelled:
 		return ""
 	}
-	return fmt.Sprintf("%s tells of nothing that %s does", env.Type, y.task.Kind)
+	return fmt.Sprintf("%s is not an event of %s", env.Type, y.task.Kind)
 }
 
-func (y *story) started() string {
+func (y *expectation) started() string {
 	if y.attempt++; y.attempt > 1 && y.task.Kind.endsWithServer() {
 		return fmt.Sprintf("attempt %d of %s, which a restart should have ended", y.attempt, y.task.Kind)
 	}
@@ -140,7 +140,7 @@ func (y *story) started() string {
 	return ""
 }
 
-func (y *story) logged(env *arcp.Envelope) string {
+func (y *expectation) logged(env *arcp.Envelope) string {
 	var p struct {
 		Attributes struct {
 			N int `json:"n"`
@@ -152,40 +152,40 @@ func (y *story) logged(env *arcp.Envelope) string {
 	want := y.n
 	y.n = p.Attributes.N + 1
 	if p.Attributes.N != want {
-		return fmt.Sprintf("log %d comes where log %d belongs", p.Attributes.N, want)
+		return fmt.Sprintf("log %d arrives, want log %d", p.Attributes.N, want)
 	}
 	return ""
 }
 
-func (y *story) progressed(env *arcp.Envelope) string {
+func (y *expectation) progressed(env *arcp.Envelope) string {
 	p, err := arcp.DecodePayload[arcp.JobProgressPayload](env)
 	if err != nil || y.task.Kind != Progress && y.task.Kind != Count {
 		return fmt.Sprintf("progress of %s: %s (%v)", y.task.Kind, env.Payload, err)
 	}
 	want := y.n + 1
 	y.n = int(p.Current)
-	loose := y.task.Direct || y.point < 0 && y.attempt > 1 // the start of an attempt is unknown
-	if y.n != want && !loose {
-		return fmt.Sprintf("progress %d comes where %d belongs", y.n, want)
+	anyStart := y.task.Direct || y.point < 0 && y.attempt > 1 // the first event of the attempt is unknown
+	if y.n != want && !anyStart {
+		return fmt.Sprintf("progress %d arrives, want %d", y.n, want)
 	}
 	return ""
 }
 
-// saved checks a checkpoint. Its event does not name its content: it is the count in the event
+// saved checks a checkpoint. Its event does not contain the count: the count is in the event
 // before.
-func (y *story) saved() string {
+func (y *expectation) saved() string {
 	if y.task.Kind != Count || y.point < 0 {
 		return fmt.Sprintf("a checkpoint of %s", y.task.Kind)
 	}
 	want := y.point + 1
 	y.point = y.n
 	if y.n != want {
-		return fmt.Sprintf("a checkpoint follows progress %d where it belongs to %d", y.n, want)
+		return fmt.Sprintf("a checkpoint follows progress %d, want %d", y.n, want)
 	}
 	return ""
 }
 
-func (y *story) completed(env *arcp.Envelope) string {
+func (y *expectation) completed(env *arcp.Envelope) string {
 	p, err := arcp.DecodePayload[arcp.JobCompletedPayload](env)
 	switch {
 	case err != nil:
@@ -195,21 +195,21 @@ func (y *story) completed(env *arcp.Envelope) string {
 	case y.task.Kind == Echo && string(p.Value) != y.task.Arguments:
 		return fmt.Sprintf("the echo of %s is %s", y.task.Arguments, p.Value)
 	case y.n == 0 && y.attempt > 1 && y.task.Kind == Count && y.point < 0:
-		return "" // the last attempt had nothing left to do, and the session does not receive its checkpoint
+		return "" // the last attempt resumed from the final checkpoint, which the session does not receive
 	case y.n != y.task.N:
 		return fmt.Sprintf("completed after %d of %d events", y.n, y.task.N)
 	}
 	return ""
 }
 
-func (y *story) failed(env *arcp.Envelope) string {
+func (y *expectation) failed(env *arcp.Envelope) string {
 	e, err := arcp.DecodePayload[arcp.Error](env)
 	switch {
 	case err != nil:
 		return err.Error()
 	case y.task.Kind == Fail && e.Code == arcp.CodeNotFound && strings.Contains(e.Message, y.task.Marker):
 		return ""
-	case env.Type == arcp.ToolError && e.Code == arcp.CodeCancelled: // a direct job has no other end
+	case env.Type == arcp.ToolError && e.Code == arcp.CodeCancelled: // the only final event for a cancelled direct job
 		return ""
 	case y.task.Kind.endsWithServer() && e.Code == arcp.CodeAborted:
 		return ""

@@ -1,5 +1,4 @@
-// Package interop is for tests that need more than Go: the programs of others, and
-// the registries they come from.
+// Package interop builds and finds the programs of other projects that interoperability tests run.
 package interop
 
 import (
@@ -8,11 +7,11 @@ import (
 	"testing"
 )
 
-// Env makes it a failure, where it is 1, that a test cannot have what it needs. It
-// is set where all of that should be there: a test that is skipped finds nothing.
+// Env is the environment variable that makes a missing program a test failure. Set to 1 in an
+// environment that has every program.
 const Env = "ARCP_INTEROP"
 
-// Needs is for tests that run programs. One of them may be missing.
+// Needs calls Unable unless all programs are installed.
 func Needs(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, name := range programs {
@@ -22,8 +21,7 @@ func Needs(t testing.TB, programs ...string) {
 	}
 }
 
-// Unable ends a test that cannot have what it needs. It is skipped, or with Env a
-// failure.
+// Unable skips a test with a missing prerequisite. If Env is 1 it fails the test.
 func Unable(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv(Env) == "1" {

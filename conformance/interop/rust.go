@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Deadlines of the steps that build the programs. The build starts with nothing
-// compiled, and may share its processors with other tests.
+// Limits of the build steps. A first build compiles every crate and may share the CPUs with other
+// tests.
 const (
 	fetchTimeout = 5 * time.Minute
 	buildTimeout = 20 * time.Minute
@@ -26,16 +26,15 @@ const (
 //go:embed testdata/rust
 var rustSources embed.FS
 
-// RustPrograms are the paths of programs that use the published Rust crate arcp. They
-// are built from testdata/rust with the versions that its Cargo.lock has.
+// RustPrograms are the paths of programs that use the published Rust crate arcp. They are built
+// from testdata/rust with the versions in its Cargo.lock.
 type RustPrograms struct {
-	Drive  string // drives a server with the client of the crate
+	Drive  string // runs the client of the crate against a server
 	Decode string // decodes envelopes with the types of the crate
 }
 
-// Rust builds the programs, once for each state of their sources: they are kept in the
-// user's cache. It ends a test that cannot have cargo or the crates as Unable does. A
-// program that does not compile is a failure.
+// Rust builds the programs. The user's cache directory has one build for each state of the sources.
+// Without cargo or the crates it calls Unable; a compile error fails the test.
 func Rust(t testing.TB) RustPrograms {
 	t.Helper()
 	p, err := rustPrograms()
@@ -48,7 +47,7 @@ func Rust(t testing.TB) RustPrograms {
 	return p
 }
 
-// missingError reports what the machine does not have.
+// missingError reports a missing prerequisite.
 type missingError struct{ err error }
 
 func (e *missingError) Error() string { return e.err.Error() }
@@ -67,8 +66,8 @@ var rustPrograms = sync.OnceValues(func() (RustPrograms, error) {
 	return buildRust(sources, filepath.Join(cache, "arcp-interop"))
 })
 
-// buildRust installs the programs into a directory below cache that is named after
-// their sources. The compiled crates are in another one that all builds share.
+// buildRust installs the programs into a directory below cache, named after a digest of the
+// sources. All builds share a directory with the compiled crates.
 func buildRust(sources fs.FS, cache string) (RustPrograms, error) {
 	sum, err := digest(sources)
 	if err != nil {
@@ -83,7 +82,7 @@ func buildRust(sources fs.FS, cache string) (RustPrograms, error) {
 	if err != nil {
 		return RustPrograms{}, err
 	}
-	defer func() { _ = os.RemoveAll(src) }() // a leftover in the temporary directory does no harm
+	defer func() { _ = os.RemoveAll(src) }() // a leftover temporary directory is harmless
 	if err := os.CopyFS(src, sources); err != nil {
 		return RustPrograms{}, err
 	}
@@ -98,7 +97,7 @@ func buildRust(sources fs.FS, cache string) (RustPrograms, error) {
 	return p, err
 }
 
-// minCargo is the minor version of cargo 1 that the crate needs.
+// minCargo is the required minor version of cargo 1.
 const minCargo = 88
 
 func checkCargo(env []string, dir string) error {
@@ -116,15 +115,14 @@ func checkCargo(env []string, dir string) error {
 	return nil
 }
 
-// installed reports whether both programs are there. Cargo installs a program with one
-// rename.
+// installed reports whether both programs exist. Cargo installs a program with one rename.
 func installed(p RustPrograms) bool {
 	_, drive := os.Stat(p.Drive)
 	_, decode := os.Stat(p.Decode)
 	return drive == nil && decode == nil
 }
 
-// digest names a tree of files by their paths and contents.
+// digest returns a digest of the paths and contents of a file tree.
 func digest(sources fs.FS) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
@@ -145,7 +143,7 @@ func cargo(env []string, dir string, timeout time.Duration, args ...string) (out
 	cmd.Dir, cmd.Env = dir, env
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		err = fmt.Errorf("takes longer than %v", timeout)
+		err = fmt.Errorf("not finished after %v", timeout)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cargo %s: %w\n%s", args[0], err, out)

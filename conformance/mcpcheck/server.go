@@ -1,8 +1,8 @@
-// Package mcpcheck is the MCP server whose tools the conformance group mcp calls:
-// each does one thing that a runtime has to carry over. It knows nothing of ARCP.
+// Package mcpcheck is the MCP server for the conformance group mcp. Each tool uses one feature of
+// MCP that the runtime must translate. The package does not know ARCP.
 package mcpcheck
 
-//lint:file-ignore SA1019 runtimes of the versions in use are told log messages in the way that the next one will drop
+//lint:file-ignore SA1019 current clients receive log messages by the deprecated notification
 
 import (
 	"context"
@@ -16,17 +16,17 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Bounds of the state that callers can make the server store.
+// Bounds of the state that callers can create.
 const (
-	maxExtra = 100  // tools that were made
-	maxTold  = 1000 // keys of calls that were cancelled, the last of them
-	maxSteps = 1000 // of a progress
+	maxExtra = 100  // tools added by the tool add
+	maxKeys  = 1000 // keys of cancelled calls, the newest
+	maxSteps = 1000 // progress notifications of one call
 )
 
-// CodeRefused is the JSON-RPC code of the tool refuse, if the caller names none.
+// CodeRefused is the JSON-RPC error code of the tool refuse, unless the caller specifies one.
 const CodeRefused = -32001
 
-// Serve speaks MCP until the input ends or ctx does.
+// Serve speaks MCP until the input or ctx ends.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return newServer().mcp.Run(ctx, &sdk.IOTransport{Reader: io.NopCloser(in), Writer: unclosed{out}})
 }
@@ -40,8 +40,8 @@ type server struct {
 	mcp *sdk.Server
 
 	mu        sync.Mutex
-	cancelled []string // keys of calls of wait that were cancelled
-	extra     []string // tools that were made
+	cancelled []string // keys of cancelled calls of the tool wait
+	extra     []string // tools added by the tool add
 }
 
 // arguments are the arguments of all tools.
@@ -61,28 +61,28 @@ func newServer() *server {
 	s := &server{mcp: sdk.NewServer(&sdk.Implementation{Name: "arcp-conformance", Version: "1"}, nil)}
 	const integer = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
 	for _, t := range []struct {
-		name, what, required, output string
-		call                         handler
+		name, description, required, output string
+		call                                handler
 	}{
 		{"echo", "returns a text", "text", "", s.echo},
 		{"fail", "returns a result that is an error", "text", "", s.fail},
-		{"refuse", "answers with an error of the protocol", "text", "", s.refuse},
-		{"progress", "tells how far it is", "steps", "", s.progress},
-		{"log", "says something", "text", "", s.log},
+		{"refuse", "answers with a JSON-RPC error", "text", "", s.refuse},
+		{"progress", "sends progress notifications", "steps", "", s.progress},
+		{"log", "sends a log message", "text", "", s.log},
 		{"wait", "waits until it is cancelled", "key", "", s.wait},
-		{"told", "says whether a call of wait was cancelled", "key", "", s.wasTold},
-		{"count", "returns a number, or what is none", "text", integer, s.count},
-		{"add", "makes a tool", "name", "", s.add},
-		{"remove", "takes it away", "name", "", s.remove},
+		{"told", "reports whether a call of wait was cancelled", "key", "", s.wasCancelled},
+		{"count", "returns a number, or an invalid result", "text", integer, s.count},
+		{"add", "adds a tool", "name", "", s.add},
+		{"remove", "removes a tool", "name", "", s.remove},
 	} {
-		s.tool(t.name, t.what, t.required, t.output, t.call)
+		s.tool(t.name, t.description, t.required, t.output, t.call)
 	}
 	return s
 }
 
-func (s *server) tool(name, what, required, output string, call handler) {
-	schema, _ := json.Marshal(map[string]any{"type": "object", "required": []string{required}}) // texts
-	t := &sdk.Tool{Name: name, Description: what, InputSchema: json.RawMessage(schema)}
+func (s *server) tool(name, description, required, output string, call handler) {
+	schema, _ := json.Marshal(map[string]any{"type": "object", "required": []string{required}}) // strings can be encoded
+	t := &sdk.Tool{Name: name, Description: description, InputSchema: json.RawMessage(schema)}
 	if output != "" {
 		t.OutputSchema = json.RawMessage(output)
 	}
@@ -128,39 +128,40 @@ func (s *server) progress(ctx context.Context, req *sdk.CallToolRequest, a *argu
 	return text("%d steps", steps), nil
 }
 
-// log sends the call's progress token with each record: several calls run at the same time,
-// and the token tells them apart.
+// log sends the progress token of the call with the message. The token identifies the call among
+// concurrent calls.
 func (s *server) log(ctx context.Context, req *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
 	err := req.Session.Log(ctx, &sdk.LoggingMessageParams{Meta: sdk.Meta{"progressToken": req.Params.GetProgressToken()},
 		Level: sdk.LoggingLevel(a.Level), Data: a.Text})
-	return text("said"), err
+	return text("sent"), err
 }
 
-// wait says that it has been called: a cancel that comes before is of no call.
+// wait sends a progress notification and blocks until the call is cancelled. A cancel before the
+// notification would not reach a running call.
 func (s *server) wait(ctx context.Context, req *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
 	if err := req.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(), Progress: 1, Message: "waiting"}); err != nil {
 		return nil, err
 	}
-	return s.waits(ctx, a)
+	return s.awaitCancel(ctx, a)
 }
 
-func (s *server) waits(ctx context.Context, a *arguments) (*sdk.CallToolResult, error) {
+func (s *server) awaitCancel(ctx context.Context, a *arguments) (*sdk.CallToolResult, error) {
 	<-ctx.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancelled = append(s.cancelled, a.Key)
-	s.cancelled = s.cancelled[max(0, len(s.cancelled)-maxTold):]
+	s.cancelled = s.cancelled[max(0, len(s.cancelled)-maxKeys):]
 	return nil, context.Cause(ctx)
 }
 
-func (s *server) wasTold(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+func (s *server) wasCancelled(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return text("%t", slices.Contains(s.cancelled, a.Key)), nil
 }
 
-// count returns a result that fits the output schema, or, if invalid is set, one that does
-// not.
+// count returns a result that matches the output schema. If invalid is set the result violates the
+// schema.
 func (s *server) count(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
 	res := text("%d", len(a.Text))
 	res.StructuredContent = map[string]any{"n": len(a.Text)}
@@ -174,17 +175,17 @@ func (s *server) add(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.extra) >= maxExtra {
-		return nil, &jsonrpc.Error{Code: CodeRefused, Message: fmt.Sprintf("there are %d already", maxExtra)}
+		return nil, &jsonrpc.Error{Code: CodeRefused, Message: fmt.Sprintf("the server has %d added tools, the maximum", maxExtra)}
 	}
 	s.extra = append(s.extra, a.Name)
-	s.tool(a.Name, "was made", "text", "", s.echo)
+	s.tool(a.Name, "returns a text", "text", "", s.echo)
 	return text("added"), nil
 }
 
 func (s *server) remove(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.extra, a.Name); i >= 0 { // the others stay
+	if i := slices.Index(s.extra, a.Name); i >= 0 { // an unknown name changes nothing
 		s.extra = slices.Delete(s.extra, i, i+1)
 		s.mcp.RemoveTools(a.Name)
 	}

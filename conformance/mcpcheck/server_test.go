@@ -61,17 +61,17 @@ func TestAddedToolsAreBounded(t *testing.T) {
 		}
 	}
 	if _, err := call(t, c, "x7", map[string]any{"text": "seven"}); err == nil {
-		t.Error("a tool that was taken away can be called")
+		t.Error("a removed tool can be called")
 	}
 	if _, err := call(t, c, "echo", map[string]any{"text": "x"}); err != nil {
-		t.Errorf("a tool that was not made was taken away: %v", err)
+		t.Errorf("remove of a built-in tool removed the tool: %v", err)
 	}
 }
 
-func TestCancelIsRemembered(t *testing.T) {
+func TestCancelIsRecorded(t *testing.T) {
 	s := newServer()
-	told := func(key string) string {
-		res, err := s.wasTold(t.Context(), nil, &arguments{Key: key})
+	wasCancelled := func(key string) string {
+		res, err := s.wasCancelled(t.Context(), nil, &arguments{Key: key})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,19 +79,19 @@ func TestCancelIsRemembered(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for i := range maxTold + 1 {
+	for i := range maxKeys + 1 {
 		key := fmt.Sprint("k", i)
-		if told(key) != "false" {
-			t.Fatalf("told of %s, which was not called", key)
+		if wasCancelled(key) != "false" {
+			t.Fatalf("call %s was cancelled before it started", key)
 		}
-		if _, err := s.waits(ctx, &arguments{Key: key}); err == nil {
-			t.Fatal("a call that was cancelled has a result")
+		if _, err := s.awaitCancel(ctx, &arguments{Key: key}); err == nil {
+			t.Fatal("a cancelled call has a result")
 		}
-		if told(key) != "true" {
-			t.Fatalf("not told of %s", key)
+		if wasCancelled(key) != "true" {
+			t.Fatalf("call %s was not cancelled", key)
 		}
 	}
-	if len(s.cancelled) != maxTold || told("k0") != "false" {
-		t.Errorf("%d calls are remembered", len(s.cancelled))
+	if len(s.cancelled) != maxKeys || wasCancelled("k0") != "false" {
+		t.Errorf("%d cancelled calls are recorded", len(s.cancelled))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Faults lists every fault.
+// Faults returns every fault.
 func Faults() []Fault {
 	var all []Fault
 	for _, list := range [][]Fault{eventFaults, answerFaults, jwtFaults, formFaults, connectionFaults,
@@ -20,155 +20,74 @@ func Faults() []Fault {
 	return all
 }
 
-// change makes a stage that replaces the frames it is given.
-func change(in func(f frame) []frame) func() rewriter {
-	return func() rewriter { return rewriter{in: in} }
-}
-
-// every makes a stage that edits each frame of the type.
-func every(typ arcp.Type, edit func(f frame) frame) func() rewriter {
-	return change(func(f frame) []frame {
-		if f.Type == typ {
-			f = edit(f)
-		}
-		return []frame{f}
-	})
-}
-
-// events makes a stage that edits each event.
-func events(edit func(f frame) frame) func() rewriter {
-	return change(func(f frame) []frame {
-		if f.event() {
-			f = edit(f)
-		}
-		return []frame{f}
-	})
-}
-
-// swap makes a stage that exchanges each frame first selects with the next
-// that second selects.
-func swap(first, second func(f frame) bool, renumber bool) func() rewriter {
-	return func() rewriter {
-		var held []frame
-		return rewriter{in: func(f frame) []frame {
-			switch {
-			case held == nil && first(f):
-				held = []frame{f}
-				return nil
-			case held != nil && second(f):
-				a, b := held[0], f
-				held = nil
-				if renumber {
-					a, b = a.with("event_seq", f.EventSeq), b.with("event_seq", a.EventSeq)
-				}
-				return []frame{b, a}
-			}
-			return []frame{f}
-		}}
-	}
-}
-
-func isEvent(seq uint64) func(frame) bool { return func(f frame) bool { return f.EventSeq == seq } }
-
-func isType(typ arcp.Type) func(frame) bool { return func(f frame) bool { return f.Type == typ } }
-
-// eventFaults break the rules for events of jobs.
+// eventFaults are defects of job events.
 var eventFaults = []Fault{
-	{Name: "drop an event", Says: "one event is lost", Shows: []string{"jobs.life", "jobs.numbers", "jobs.log"},
-		newRewriter: change(func(f frame) []frame {
-			if f.EventSeq == 2 {
-				return nil
-			}
-			return []frame{f}
-		})},
-	{Name: "drop and close the gap", Says: "one event is lost and the rest renumbered", Shows: []string{"jobs.log", "jobs.progress"},
+	{Defect: "the event with event_seq 2 is never sent", Checks: []string{"jobs.life", "jobs.numbers", "jobs.log"},
+		newRewriter: dropWhere(func(f frame) bool { return f.EventSeq == 2 })},
+	{Defect: "the event with event_seq 4 is never sent and later events are renumbered to hide the gap", Checks: []string{"jobs.log", "jobs.progress"},
 		newRewriter: dropAndRenumber(4)},
-	{Name: "duplicate an event", Says: "an event is delivered twice", Shows: []string{"jobs.life", "jobs.numbers"},
-		newRewriter: change(func(f frame) []frame {
-			if f.EventSeq == 2 {
-				return []frame{f, f}
-			}
-			return []frame{f}
-		})},
-	{Name: "reorder events", Says: "two events change places", Shows: []string{"jobs.life", "jobs.numbers", "jobs.log"},
+	{Defect: "the event with event_seq 2 is sent twice", Checks: []string{"jobs.life", "jobs.numbers"},
+		newRewriter: duplicateWhere(func(f frame) bool { return f.EventSeq == 2 }, sameFrame)},
+	{Defect: "the events with event_seq 2 and 3 are sent in reverse order", Checks: []string{"jobs.life", "jobs.numbers", "jobs.log"},
 		newRewriter: swap(isEvent(2), isEvent(3), false)},
-	{Name: "reorder renumbered", Says: "two events change places and numbers", Shows: []string{"jobs.log", "jobs.progress"},
+	{Defect: "the events with event_seq 3 and 4 exchange their order and their numbers", Checks: []string{"jobs.log", "jobs.progress"},
 		newRewriter: swap(isEvent(3), isEvent(4), true)},
-	{Name: "accept late", Says: "a job is started before it is accepted", Shows: []string{"jobs.life", "ordering.accepted-first"},
+	{Defect: "job.started is sent before job.accepted", Checks: []string{"jobs.life", "ordering.accepted-first"},
 		newRewriter: swap(isType(arcp.JobAccepted), isType(arcp.JobStarted), true)},
-	{Name: "begin at 2", Says: "the first number is 2", Shows: []string{"jobs.life", "jobs.numbers"},
-		newRewriter: events(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
-	{Name: "restart numbers", Says: "every job counts anew", Shows: []string{"jobs.numbers", "control.unnumbered"},
+	{Defect: "the first event_seq of a session is 2", Checks: []string{"jobs.life", "jobs.numbers"},
+		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
+	{Defect: "event_seq starts again at 1 for each job", Checks: []string{"jobs.numbers", "control.unnumbered"},
 		newRewriter: restartNumbers},
-	{Name: "number as text", Says: "event_seq is a string", Shows: []string{"jobs.life"},
-		newRewriter: events(func(f frame) frame { return f.with("event_seq", "1") })},
-	{Name: "number as fraction", Says: "event_seq is written 1.0", Shows: []string{"jobs.life"},
-		newRewriter: events(func(f frame) frame { return f.with("event_seq", json.RawMessage("1.0")) })},
-	{Name: "unnumbered event", Says: "an event has no number", Shows: []string{"jobs.life", "jobs.numbers"},
-		newRewriter: every(arcp.JobStarted, func(f frame) frame { return f.with("event_seq", nil) })},
-	{Name: "numbered pong", Says: "an answer has a number", Shows: []string{"control.ping", "handshake.accepted"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("event_seq", 1) })},
-	{Name: "numbered refusal", Says: "the refusal of a submit is numbered", Shows: []string{"jobs.name-unknown", "jobs.refusal-makes-no-job"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.with("event_seq", max(f.EventSeq, 1)) })},
-	{Name: "corrupt a payload", Says: "one byte of a result is another", Shows: []string{"jobs.life"},
-		newRewriter: every(arcp.JobCompleted, func(f frame) frame {
+	{Defect: "event_seq is a string", Checks: []string{"jobs.life"},
+		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", "1") })},
+	{Defect: "event_seq is written 1.0", Checks: []string{"jobs.life"},
+		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", json.RawMessage("1.0")) })},
+	{Defect: "job.started has no event_seq", Checks: []string{"jobs.life", "jobs.numbers"},
+		newRewriter: editReceived(arcp.JobStarted, func(f frame) frame { return f.with("event_seq", nil) })},
+	{Defect: "pong has an event_seq", Checks: []string{"control.ping", "handshake.accepted"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("event_seq", 1) })},
+	{Defect: "the refusal of a submit has an event_seq", Checks: []string{"jobs.name-unknown", "jobs.refusal-makes-no-job"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.with("event_seq", max(f.EventSeq, 1)) })},
+	{Defect: "one byte of a result is changed", Checks: []string{"jobs.life"},
+		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame {
 			return parse(bytes.Replace(f.text, []byte(`"world"`), []byte(`"wOrld"`), 1))
 		})},
-	{Name: "round numbers", Says: "numbers are read as floating point", Shows: []string{"jobs.echo-bytes"},
-		newRewriter: every(arcp.JobCompleted, frame.roundNumbers)},
-	{Name: "second terminal", Says: "a job ends twice", Shows: []string{"jobs.life", "cancel.running"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "numbers in a result are rounded to floating point", Checks: []string{"jobs.echo-bytes"},
+		newRewriter: editReceived(arcp.JobCompleted, frame.roundNumbers)},
+	{Defect: "the final event of a job is sent twice", Checks: []string{"jobs.life", "cancel.running"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if !f.event() || !f.Type.Terminal() {
 				return []frame{f}
 			}
 			return []frame{f, f.withNewID().with("event_seq", f.EventSeq+1)}
 		})},
-	{Name: "no terminal", Says: "a job never ends", Shows: []string{"jobs.life"}, Mute: true,
-		newRewriter: change(func(f frame) []frame {
-			if f.event() && f.Type.Terminal() {
-				return nil
-			}
-			return []frame{f}
-		})},
-	{Name: "event after the end", Says: "a job talks after its end", Shows: []string{"jobs.life"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "the final event of a job is never sent", Checks: []string{"jobs.life"}, Silent: true,
+		newRewriter: dropWhere(func(f frame) bool { return f.event() && f.Type.Terminal() })},
+	{Defect: "a log event follows the final event of its job", Checks: []string{"jobs.life"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if !f.event() || !f.Type.Terminal() {
 				return []frame{f}
 			}
 			late := f.withNewID().with("type", arcp.Log).with("event_seq", f.EventSeq+1)
 			return []frame{f, late.with("payload", arcp.LogPayload{Level: arcp.LevelInfo, Message: "late"})}
 		})},
-	{Name: "change the trace", Says: "events of a job have different traces", Shows: []string{"jobs.life", "jobs.trace-kept"},
-		newRewriter: every(arcp.JobCompleted, func(f frame) frame { return f.with("trace_id", "another") })},
-	{Name: "lose the cause", Says: "the client's causation_id is left out", Shows: []string{"jobs.causation"},
-		newRewriter: events(func(f frame) frame { return f.with("causation_id", nil) })},
-	{Name: "lose the trace", Says: "the client's trace is replaced", Shows: []string{"jobs.trace-kept"},
-		newRewriter: events(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
-	{Name: "unresolved tool", Says: "job.accepted repeats the name asked for", Shows: []string{"jobs.accepted-payload", "jobs.version-pinned"},
-		newRewriter: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("agent", "demo.echo") })},
-	{Name: "complete what was cancelled", Says: "a cancelled job ends as completed", Shows: []string{"cancel.running", "cancel.at-once"},
-		newRewriter: every(arcp.JobCancelled, func(f frame) frame {
+	{Defect: "job.completed has another trace_id than the earlier events of its job", Checks: []string{"jobs.life", "jobs.trace-kept"},
+		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame { return f.with("trace_id", "another") })},
+	{Defect: "events omit the causation_id of the submit", Checks: []string{"jobs.causation"},
+		newRewriter: editEvents(func(f frame) frame { return f.with("causation_id", nil) })},
+	{Defect: "events have another trace_id than the submit", Checks: []string{"jobs.trace-kept"},
+		newRewriter: editEvents(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
+	{Defect: "job.accepted names the tool without its version", Checks: []string{"jobs.accepted-payload", "jobs.version-pinned"},
+		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("agent", "demo.echo") })},
+	{Defect: "a cancelled job ends with job.completed", Checks: []string{"cancel.running", "cancel.at-once"},
+		newRewriter: editReceived(arcp.JobCancelled, func(f frame) frame {
 			return f.with("type", arcp.JobCompleted).with("payload", arcp.JobCompletedPayload{})
 		})},
-	{Name: "retry never", Says: "every failure is final", Shows: []string{"errors.retryable-default", "errors.retryable-said"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", false) })},
+	{Defect: "retryable is false in every job.failed", Checks: []string{"errors.retryable-default", "errors.retryable-said"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", false) })},
 }
 
-// dropAndRenumber makes a stage that loses the nth event and renumbers those
-// after it.
-func dropAndRenumber(n uint64) func() rewriter {
-	return change(func(f frame) []frame {
-		switch {
-		case f.EventSeq == n:
-			return nil
-		case f.EventSeq > n:
-			return []frame{f.with("event_seq", f.EventSeq-1)}
-		}
-		return []frame{f}
-	})
-}
-
-// restartNumbers counts every job from 1.
+// restartNumbers numbers the events of each job from 1.
 func restartNumbers() rewriter {
 	first := map[arcp.JobID]uint64{}
 	return rewriter{in: func(f frame) []frame {
@@ -182,17 +101,8 @@ func restartNumbers() rewriter {
 	}}
 }
 
-// roundNumbers writes the payload anew as if numbers were floating point.
-func (f frame) roundNumbers() frame {
-	var payload any
-	if json.Unmarshal(f.Payload, &payload) != nil {
-		return f
-	}
-	return f.with("payload", payload)
-}
-
-// wrongAnswersTold tells any client that names a principal whether the principal exists.
-func wrongAnswersTold() rewriter {
+// revealPrincipal changes the refusal of a wrong answer if the principal exists.
+func revealPrincipal() rewriter {
 	known := false
 	return rewriter{
 		out: func(f frame) []frame {
@@ -208,95 +118,82 @@ func wrongAnswersTold() rewriter {
 	}
 }
 
-// answerFaults break the rules for answers.
+// answerFaults are defects of answers.
 var answerFaults = []Fault{
-	{Name: "another nonce", Says: "a pong has a nonce of its own", Shows: []string{"control.ping", "handshake.accepted"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.withPayload("nonce", "mine") })},
-	{Name: "answer twice", Says: "a ping is answered twice", Shows: []string{"control.ping", "control.order"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "pong has another nonce than its ping", Checks: []string{"control.ping", "handshake.accepted"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.withPayload("nonce", "mine") })},
+	{Defect: "a ping is answered twice", Checks: []string{"control.ping", "control.order"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.Pong {
 				return []frame{f}
 			}
 			return []frame{f, f.withNewID()}
 		})},
-	{Name: "answers out of order", Says: "two pings are answered in the wrong order", Shows: []string{"control.order"},
+	{Defect: "two pings are answered in reverse order", Checks: []string{"control.order"},
 		newRewriter: swap(isType(arcp.Pong), isType(arcp.Pong), false)},
-	{Name: "no challenge", Says: "who shows no token is refused at once", Shows: []string{"auth.challenge"},
-		newRewriter: every(arcp.SessionChallenge, func(f frame) frame {
+	{Defect: "session.open without a token is refused instead of challenged", Checks: []string{"auth.challenge"},
+		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame {
 			return f.with("type", arcp.SessionUnauthenticated).with("payload", arcp.Errorf(arcp.CodeUnauthenticated, "a token is required"))
 		})},
-	{Name: "one challenge for all", Says: "a challenge is given again", Shows: []string{"auth.challenge-wrong"},
-		newRewriter: every(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "as always") })},
-	{Name: "one answer for ever", Says: "an answer that has opened a session opens another", Shows: []string{"auth.challenge-replayed"},
-		across: oneAnswer},
-	{Name: "accept again", Says: "a challenge is answered a second time", Shows: []string{"auth.challenge-replayed"}, newRewriter: acceptAgain},
-	{Name: "tell principals apart", Says: "a wrong answer of a principal that exists is refused in words of its own", Shows: []string{"auth.challenge-wrong"},
-		newRewriter: wrongAnswersTold},
-	{Name: "swallow cancel.accepted", Says: "a cancel is not answered", Shows: []string{"cancel.running", "cancel.deadline"},
-		newRewriter: change(func(f frame) []frame {
-			if f.Type == arcp.CancelAccepted {
-				return nil
-			}
-			return []frame{f}
-		})},
-	{Name: "effect before answer", Says: "job.cancelled comes before cancel.accepted", Shows: []string{"cancel.running"},
+	{Defect: "every challenge to a token holder is the same", Checks: []string{"auth.challenge-wrong"},
+		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "constant") })},
+	{Defect: "the answer to one challenge opens a second session", Checks: []string{"auth.challenge-replayed"},
+		newShared: acceptFirstAnswer},
+	{Defect: "a second answer to a challenge is accepted", Checks: []string{"auth.challenge-replayed"}, newRewriter: acceptSecondAnswer},
+	{Defect: "the refusal of a wrong answer reveals whether the principal exists", Checks: []string{"auth.challenge-wrong"},
+		newRewriter: revealPrincipal},
+	{Defect: "cancel.accepted is never sent", Checks: []string{"cancel.running", "cancel.deadline"},
+		newRewriter: dropReceived(arcp.CancelAccepted)},
+	{Defect: "job.cancelled is sent before cancel.accepted", Checks: []string{"cancel.running"},
 		newRewriter: swap(isType(arcp.CancelAccepted), isType(arcp.JobCancelled), false)},
-	{Name: "wrong correlation", Says: "an answer is correlated to another message", Shows: []string{"control.ping", "jobs.life"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "the correlation_id of an answer names another message", Checks: []string{"control.ping", "jobs.life"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.CorrelationID != "" {
 				f = f.with("correlation_id", "msg_of_another")
 			}
 			return []frame{f}
 		})},
-	{Name: "no correlation", Says: "the end of a job is correlated to nothing", Shows: []string{"jobs.life"},
-		newRewriter: every(arcp.JobCompleted, func(f frame) frame { return f.with("correlation_id", nil) })},
-	{Name: "unknown code", Says: "a refusal has a code of its own", Shows: []string{"jobs.name-unknown", "extensions.unknown-core"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "job.completed has no correlation_id", Checks: []string{"jobs.life"},
+		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame { return f.with("correlation_id", nil) })},
+	{Defect: "a refusal has the unknown code RATE_LIMITED", Checks: []string{"jobs.name-unknown", "extensions.unknown-core"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type == arcp.JobFailed || f.Type == arcp.Nack {
 				f = f.withPayload("code", "RATE_LIMITED")
 			}
 			return []frame{f}
 		})},
-	{Name: "lose large results", Says: "a result over 512 KiB is not in the end of its job", Shows: []string{"jobs.whole-result"},
-		newRewriter: every(arcp.JobCompleted, func(f frame) frame {
+	{Defect: "a result larger than 512 KiB is replaced by a result_id", Checks: []string{"jobs.whole-result"},
+		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame {
 			if len(f.Payload) > 512<<10 {
 				f = f.withPayload("value", nil).withPayload("result_id", "res_1")
 			}
 			return f
 		})},
-	{Name: "specific code", Says: "a refusal has a specific code instead of the one it is sent as", Shows: []string{"jobs.name-unknown"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
-	{Name: "wrong code", Says: "every refusal is INTERNAL", Shows: []string{"jobs.name-unknown", "extensions.unknown-core"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "a refusal has the specific code in place of the code on the wire", Checks: []string{"jobs.name-unknown"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
+	{Defect: "the code of every refusal is INTERNAL", Checks: []string{"jobs.name-unknown", "extensions.unknown-core"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type == arcp.JobFailed || f.Type == arcp.Nack {
 				f = f.withPayload("code", arcp.CodeInternal)
 			}
 			return []frame{f}
 		})},
-	{Name: "silent refusal", Says: "a nack is not sent", Shows: []string{"extensions.unknown-core"}, Mute: true,
-		newRewriter: change(func(f frame) []frame {
-			if f.Type == arcp.Nack {
-				return nil
-			}
-			return []frame{f}
-		})},
-	{Name: "perform copies", Says: "a message that comes twice is performed twice", Shows: []string{"envelope.duplicate-id", "envelope.duplicate-submit"},
+	{Defect: "nack is never sent", Checks: []string{"extensions.unknown-core"}, Silent: true,
+		newRewriter: dropReceived(arcp.Nack)},
+	{Defect: "a message received twice is performed twice", Checks: []string{"envelope.duplicate-id", "envelope.duplicate-submit"},
 		newRewriter: performCopies},
-	{Name: "forget what came early", Says: "what came before session.accepted is never answered", Shows: []string{"handshake.early-refused"},
-		newRewriter: change(func(f frame) []frame {
-			if f.Type == arcp.Nack && bytes.Contains(f.Payload, []byte("before session.accepted")) {
-				return nil
-			}
-			return []frame{f}
+	{Defect: "a message received before session.accepted is never answered", Checks: []string{"handshake.early-refused"},
+		newRewriter: dropWhere(func(f frame) bool {
+			return f.Type == arcp.Nack && bytes.Contains(f.Payload, []byte("before session.accepted"))
 		})},
-	{Name: "answer strangers", Says: "a ping before session.open is answered", Shows: []string{"handshake.nothing-before-open"},
-		newRewriter: answerStrangers},
-	{Name: "nack silence", Says: "what should be dropped is refused", Shows: []string{"extensions.experimental", "extensions.optional"},
-		newRewriter: nackExperiments},
+	{Defect: "a ping before session.open is answered", Checks: []string{"handshake.nothing-before-open"},
+		newRewriter: answerEarlyPing},
+	{Defect: "an experimental or extension message is refused instead of ignored", Checks: []string{"extensions.experimental", "extensions.optional"},
+		newRewriter: refuseExperimental},
 }
 
-// performCopies gives the copy of a message an id of its own, so that the
-// server does not recognise it, and gives the answers the old one.
+// performCopies gives a repeated message a new id, and gives its answers the original
+// correlation_id. The server cannot recognise the copy.
 func performCopies() rewriter {
 	seen, old := map[arcp.MessageID]bool{}, map[arcp.MessageID]arcp.MessageID{}
 	return rewriter{
@@ -318,9 +215,8 @@ func performCopies() rewriter {
 	}
 }
 
-// answerStrangers keeps a ping that came before session.open and lets its pong
-// precede the answer to the open.
-func answerStrangers() rewriter {
+// answerEarlyPing answers a ping that the client sent before session.accepted.
+func answerEarlyPing() rewriter {
 	var early []arcp.MessageID
 	return rewriter{
 		out: func(f frame) []frame {
@@ -339,8 +235,8 @@ func answerStrangers() rewriter {
 	}
 }
 
-// nackExperiments refuses a message that should be dropped, before the next answer.
-func nackExperiments() rewriter {
+// refuseExperimental refuses an experimental or extension message before the next pong.
+func refuseExperimental() rewriter {
 	var dropped []arcp.MessageID
 	return rewriter{
 		out: func(f frame) []frame {
@@ -361,70 +257,60 @@ func nackExperiments() rewriter {
 	}
 }
 
-// formFaults break the form of frames: a strict decoder refuses them.
+// formFaults are defects of the form of frames, which a strict decoder refuses.
 var formFaults = []Fault{
-	{Name: "leak null in the envelope", Says: "an absent member is null", Shows: []string{"control.ping", "handshake.accepted"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("trace_id", null) })},
-	{Name: "leak null in a payload", Says: "an absent payload member is null", Shows: []string{"jobs.life"},
-		newRewriter: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease", null) })},
-	{Name: "leak null in capabilities", Says: "a capability is null", Shows: []string{"handshake.accepted"},
-		newRewriter: every(arcp.SessionAccepted, func(f frame) frame {
+	{Defect: "an absent envelope member is null", Checks: []string{"control.ping", "handshake.accepted"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("trace_id", null) })},
+	{Defect: "an absent payload member is null", Checks: []string{"jobs.life"},
+		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease", null) })},
+	{Defect: "an absent capability is null", Checks: []string{"handshake.accepted"},
+		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame {
 			return f.withPayload("capabilities", json.RawMessage(`{"extensions":null}`))
 		})},
-	{Name: "no payload", Says: "a message without members has no payload", Shows: []string{"control.ping"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("payload", nil) })},
-	{Name: "no capabilities", Says: "session.accepted has no capabilities", Shows: []string{"handshake.accepted"},
-		newRewriter: every(arcp.SessionAccepted, func(f frame) frame { return f.withPayload("capabilities", nil) })},
-	{Name: "no current", Says: "job.progress says only percent", Shows: []string{"jobs.progress"},
-		newRewriter: every(arcp.JobProgress, func(f frame) frame { return f.withPayload("current", nil).withPayload("percent", 50) })},
-	{Name: "no retryable", Says: "a failure does not say whether to retry", Shows: []string{"jobs.name-unknown"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", nil) })},
-	{Name: "upper-case level", Says: "a log level is in upper case", Shows: []string{"jobs.log"},
-		newRewriter: every(arcp.Log, func(f frame) frame { return f.withPayload("level", "INFO") })},
-	{Name: "bare ids", Says: "ids have no prefix", Shows: []string{"control.ping"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("id", strings.TrimPrefix(string(f.ID), arcp.MessagePrefix)) })},
-	{Name: "the same id", Says: "every frame has the same id", Shows: []string{"control.ping", "control.order"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("id", "msg_same").with("correlation_id", f.CorrelationID) })},
-	{Name: "another version", Says: "frames speak a version of their own", Shows: []string{"handshake.version-echo", "handshake.accepted"},
-		newRewriter: change(func(f frame) []frame { return []frame{f.with("arcp", "1.7")} })},
-	{Name: "unix time", Says: "the time is a number", Shows: []string{"control.ping"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("timestamp", 1767323045) })},
-	{Name: "local time", Says: "the time has an offset", Shows: []string{"control.ping"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("timestamp", "2026-01-02T03:04:05+02:00") })},
-	{Name: "name twice", Says: "an object has a member twice", Shows: []string{"control.ping"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return parse(bytes.Replace(f.text, []byte(`{`), []byte(`{"arcp":"1.1",`), 1)) })},
-	{Name: "cut a frame", Says: "a frame ends too early", Shows: []string{"control.ping"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return parse(f.text[:len(f.text)-1]) })},
-	{Name: "another session", Says: "a frame names another session", Shows: []string{"control.ping"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("session_id", "sess_of_another") })},
-	{Name: "no session", Says: "a frame names no session", Shows: []string{"control.ping"},
-		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("session_id", nil) })},
-	{Name: "another job", Says: "envelope and payload name different jobs", Shows: []string{"jobs.life"},
-		newRewriter: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("job_id", "job_of_another") })},
-	{Name: "unknown type", Says: "a type nobody knows is sent", Shows: []string{"control.ping", "handshake.accepted"},
-		newRewriter: unasked(func(f frame) frame { return f.with("type", "job.exploded") })},
-	{Name: "not negotiated", Says: "a person is asked though nobody offered one", Shows: []string{"control.ping", "handshake.accepted"},
-		newRewriter: unasked(func(f frame) frame {
+	{Defect: "a message without payload members has no payload", Checks: []string{"control.ping"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("payload", nil) })},
+	{Defect: "session.accepted has no capabilities", Checks: []string{"handshake.accepted"},
+		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame { return f.withPayload("capabilities", nil) })},
+	{Defect: "job.progress has percent and no current", Checks: []string{"jobs.progress"},
+		newRewriter: editReceived(arcp.JobProgress, func(f frame) frame { return f.withPayload("current", nil).withPayload("percent", 50) })},
+	{Defect: "job.failed has no retryable", Checks: []string{"jobs.name-unknown"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", nil) })},
+	{Defect: "the level of a log event is in upper case", Checks: []string{"jobs.log"},
+		newRewriter: editReceived(arcp.Log, func(f frame) frame { return f.withPayload("level", "INFO") })},
+	{Defect: "message ids have no prefix", Checks: []string{"control.ping"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("id", strings.TrimPrefix(string(f.ID), arcp.MessagePrefix)) })},
+	{Defect: "every pong has the same id", Checks: []string{"control.ping", "control.order"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("id", "msg_same").with("correlation_id", f.CorrelationID) })},
+	{Defect: "the version in each frame is 1.7", Checks: []string{"handshake.version-echo", "handshake.accepted"},
+		newRewriter: rewriteReceived(func(f frame) []frame { return []frame{f.with("arcp", "1.7")} })},
+	{Defect: "the timestamp is a number", Checks: []string{"control.ping"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("timestamp", 1767323045) })},
+	{Defect: "the timestamp has an offset other than Z", Checks: []string{"control.ping"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("timestamp", "2026-01-02T03:04:05+02:00") })},
+	{Defect: "an envelope has the same member twice", Checks: []string{"control.ping"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return parse(bytes.Replace(f.text, []byte(`{`), []byte(`{"arcp":"1.1",`), 1)) })},
+	{Defect: "the last byte of a frame is missing", Checks: []string{"control.ping"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return parse(f.text[:len(f.text)-1]) })},
+	{Defect: "pong has the session_id of another session", Checks: []string{"control.ping"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("session_id", "sess_of_another") })},
+	{Defect: "pong has no session_id", Checks: []string{"control.ping"},
+		newRewriter: editReceived(arcp.Pong, func(f frame) frame { return f.with("session_id", nil) })},
+	{Defect: "envelope and payload of job.accepted have different job ids", Checks: []string{"jobs.life"},
+		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("job_id", "job_of_another") })},
+	{Defect: "a frame of an unknown type is sent", Checks: []string{"control.ping", "handshake.accepted"},
+		newRewriter: insertBeforePong(func(f frame) frame { return f.with("type", "job.exploded") })},
+	{Defect: "human.input.request is sent to a session without human_input", Checks: []string{"control.ping", "handshake.accepted"},
+		newRewriter: insertBeforePong(func(f frame) frame {
 			return f.with("type", arcp.HumanInputRequest).with("job_id", arcp.NewJobID()).with("event_seq", 1).
 				with("payload", json.RawMessage(`{"prompt":"?","expires_at":"2026-01-02T03:04:05Z"}`))
 		})},
-	{Name: "unasked", Says: "a frame nobody asked for comes", Shows: []string{"control.ping", "handshake.accepted"},
-		newRewriter: unasked(func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
-	{Name: "repeat the token", Says: "the client's token comes back", Shows: []string{"handshake.accepted"},
+	{Defect: "an ack is sent without a message to acknowledge", Checks: []string{"control.ping", "handshake.accepted"},
+		newRewriter: insertBeforePong(func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
+	{Defect: "session.accepted contains the token of the client", Checks: []string{"handshake.accepted"},
 		newRewriter: repeatToken},
 }
 
-// unasked makes a stage that sends an extra frame, made from a pong, before the pong.
-func unasked(extra func(f frame) frame) func() rewriter {
-	return change(func(f frame) []frame {
-		if f.Type != arcp.Pong {
-			return []frame{f}
-		}
-		return []frame{extra(f.withNewID()), f}
-	})
-}
-
-// repeatToken puts the token of session.open into session.accepted.
+// repeatToken copies the token of session.open into session.accepted.
 func repeatToken() rewriter {
 	var token string
 	return rewriter{
@@ -443,22 +329,17 @@ func repeatToken() rewriter {
 	}
 }
 
-// connectionFaults break how a connection ends.
+// connectionFaults are defects at the end of a connection.
 var connectionFaults = []Fault{
-	{Name: "close with another code", Says: "a session that was closed in order ends with 1011", Shows: []string{"close.answer"},
-		newRewriter: ending(transport.CloseInternal)},
-	{Name: "talk after the farewell", Says: "a frame follows session.closed", Shows: []string{"close.answer"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "session.close ends the connection with code 1011", Checks: []string{"close.answer"},
+		newRewriter: closeWith(transport.CloseInternal)},
+	{Defect: "a frame follows session.closed", Checks: []string{"close.answer"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.SessionClosed {
 				return []frame{f}
 			}
 			return []frame{f, f.withNewID().with("type", arcp.Ack).with("payload", struct{}{})}
 		})},
-	{Name: "no farewell", Says: "session.close only closes the connection", Shows: []string{"close.answer"},
-		newRewriter: change(func(f frame) []frame {
-			if f.Type == arcp.SessionClosed {
-				return nil
-			}
-			return []frame{f}
-		})},
+	{Defect: "session.closed is never sent", Checks: []string{"close.answer"},
+		newRewriter: dropReceived(arcp.SessionClosed)},
 }

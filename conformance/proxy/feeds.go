@@ -4,99 +4,52 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// forwarded is the envelope that a subscribe.event brings; zero if f is none.
-func (f frame) forwarded() frame {
-	if f.Type != arcp.SubscribeEvent {
-		return frame{}
-	}
-	p, err := arcp.DecodePayload[arcp.SubscribeEventPayload](&f.Envelope)
-	if err != nil {
-		return frame{}
-	}
-	return parse(p.Event)
-}
+// isBackfillEnd reports whether f forwards the event that marks the end of a backfill.
+func isBackfillEnd(f frame) bool { return f.forwarded().SubscriptionID != "" }
 
-// inside makes a stage that edits the events that subscriptions bring.
-func inside(edit func(in frame) frame) func() rewriter {
-	return every(arcp.SubscribeEvent, func(f frame) frame {
-		if in := f.forwarded(); in.event() {
-			f = f.withPayload("event", arcp.Raw(edit(in).text))
-		}
-		return f
-	})
-}
-
-func isBrought(seq uint64) func(frame) bool {
-	return func(f frame) bool { return f.forwarded().EventSeq == seq }
-}
-
-// brought makes a stage that replaces subscribe.event frames whose event has
-// the number.
-func brought(seq uint64, edit func(f frame) []frame) func() rewriter {
-	return change(func(f frame) []frame {
-		if isBrought(seq)(f) {
-			return edit(f)
-		}
-		return []frame{f}
-	})
-}
-
-// isMarker reports the end of a backfill.
-func isMarker(f frame) bool { return f.forwarded().SubscriptionID != "" }
-
-// feedFaults break the rules for subscriptions.
+// feedFaults are defects of subscriptions.
 var feedFaults = []Fault{
-	{Name: "accept without an envelope id", Says: "subscribe.accepted has the id only in its payload", Shows: []string{"feeds.accepted"},
-		newRewriter: every(arcp.SubscribeAccepted, func(f frame) frame { return f.with("subscription_id", nil) })},
-	{Name: "accept without a payload id", Says: "subscribe.accepted has the id only in its envelope", Shows: []string{"feeds.accepted"},
-		newRewriter: every(arcp.SubscribeAccepted, func(f frame) frame { return f.withPayload("subscription_id", nil) })},
-	{Name: "bring before accepting", Says: "events come before subscribe.accepted", Shows: []string{"feeds.since"},
+	{Defect: "the envelope of subscribe.accepted has no subscription_id", Checks: []string{"feeds.accepted"},
+		newRewriter: editReceived(arcp.SubscribeAccepted, func(f frame) frame { return f.with("subscription_id", nil) })},
+	{Defect: "the payload of subscribe.accepted has no subscription_id", Checks: []string{"feeds.accepted"},
+		newRewriter: editReceived(arcp.SubscribeAccepted, func(f frame) frame { return f.withPayload("subscription_id", nil) })},
+	{Defect: "subscribe.event is sent before subscribe.accepted", Checks: []string{"feeds.since"},
 		newRewriter: swap(isType(arcp.SubscribeAccepted), isType(arcp.SubscribeEvent), false)},
-	{Name: "bring without an id", Says: "subscribe.event does not name its subscription", Shows: []string{"feeds.whole"},
-		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame { return f.with("subscription_id", nil) })},
-	{Name: "number what is brought", Says: "subscribe.event has an event_seq", Shows: []string{"feeds.whole"},
-		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame { return f.with("event_seq", 1) })},
-	{Name: "bring another session", Says: "an event is brought with the subscriber's session", Shows: []string{"feeds.whole"},
-		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame {
+	{Defect: "subscribe.event has no subscription_id", Checks: []string{"feeds.whole"},
+		newRewriter: editReceived(arcp.SubscribeEvent, func(f frame) frame { return f.with("subscription_id", nil) })},
+	{Defect: "subscribe.event has an event_seq", Checks: []string{"feeds.whole"},
+		newRewriter: editReceived(arcp.SubscribeEvent, func(f frame) frame { return f.with("event_seq", 1) })},
+	{Defect: "a forwarded event has the session_id of the subscriber", Checks: []string{"feeds.whole"},
+		newRewriter: editReceived(arcp.SubscribeEvent, func(f frame) frame {
 			return f.withPayload("event", arcp.Raw(f.forwarded().with("session_id", f.SessionID).text))
 		})},
-	{Name: "bring without numbers", Says: "an event is brought without its number", Shows: []string{"feeds.whole"},
-		newRewriter: inside(func(in frame) frame { return in.with("event_seq", nil) })},
-	{Name: "bring new ids", Says: "an event is brought with an id of its own", Shows: []string{"feeds.whole"},
-		newRewriter: inside(frame.withNewID)},
-	{Name: "bring a part", Says: "an event is brought without its envelope", Shows: []string{"feeds.whole"},
-		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame { return f.withPayload("event", f.forwarded().Payload) })},
-	{Name: "bring other payloads", Says: "the payload of an event that is brought is another", Shows: []string{"feeds.whole"},
-		newRewriter: inside(func(in frame) frame { return in.withPayload("brought", true) })},
-	{Name: "bring too little", Says: "an event is not brought", Shows: []string{"feeds.whole", "feeds.since-live"},
-		newRewriter: brought(5, func(frame) []frame { return nil })},
-	{Name: "bring twice", Says: "an event is brought twice", Shows: []string{"feeds.whole", "feeds.since-live"},
-		newRewriter: brought(5, func(f frame) []frame { return []frame{f, f.withNewID()} })},
-	{Name: "bring out of order", Says: "two events change places", Shows: []string{"feeds.whole", "feeds.since-live"},
-		newRewriter: swap(isBrought(5), isBrought(6), false)},
-	{Name: "bring handshakes", Says: "the answer to session.open is brought", Shows: []string{"feeds.no-control"}, across: bringControl},
-	{Name: "bring what others do", Says: "an event of another principal is brought", Shows: []string{"feeds.other-principal"}, across: bringForeign},
-	{Name: "disturb the session", Says: "who subscribes to an own job does not get its events as events", Shows: []string{"feeds.own-session"}, Mute: true,
-		newRewriter: swallowOwn},
-	{Name: "bring to one subscription", Says: "everything comes to the first subscription", Shows: []string{"feeds.two"}, newRewriter: firstOnly},
-	{Name: "leave out the end of the backfill", Says: "the end of the backfill is not told", Shows: []string{"feeds.since", "feeds.since-last"}, Mute: true,
-		newRewriter: change(func(f frame) []frame {
-			if isMarker(f) {
-				return nil
-			}
-			return []frame{f}
-		})},
-	{Name: "end the backfill twice", Says: "the end of the backfill is told twice", Shows: []string{"feeds.since", "feeds.since-live"},
-		newRewriter: change(func(f frame) []frame {
-			if isMarker(f) {
-				return []frame{f, f.withNewID()}
-			}
-			return []frame{f}
-		})},
-	{Name: "end the backfill early", Says: "the end of the backfill is told before it", Shows: []string{"feeds.since"},
-		newRewriter: swap(func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, isMarker, false)},
-	{Name: "end what was not begun", Says: "without since an end of the backfill is told", Shows: []string{"feeds.since-last", "feeds.whole"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "a forwarded event has no event_seq", Checks: []string{"feeds.whole"},
+		newRewriter: editForwarded(func(in frame) frame { return in.with("event_seq", nil) })},
+	{Defect: "a forwarded event has another id than the original", Checks: []string{"feeds.whole"},
+		newRewriter: editForwarded(frame.withNewID)},
+	{Defect: "subscribe.event contains the payload of the event without its envelope", Checks: []string{"feeds.whole"},
+		newRewriter: editReceived(arcp.SubscribeEvent, func(f frame) frame { return f.withPayload("event", f.forwarded().Payload) })},
+	{Defect: "a forwarded event has another payload than the original", Checks: []string{"feeds.whole"},
+		newRewriter: editForwarded(func(in frame) frame { return in.withPayload("forwarded", true) })},
+	{Defect: "the event with event_seq 5 is never forwarded", Checks: []string{"feeds.whole", "feeds.since-live"},
+		newRewriter: rewriteForwarded(5, func(frame) []frame { return nil })},
+	{Defect: "the event with event_seq 5 is forwarded twice", Checks: []string{"feeds.whole", "feeds.since-live"},
+		newRewriter: rewriteForwarded(5, func(f frame) []frame { return []frame{f, f.withNewID()} })},
+	{Defect: "the events with event_seq 5 and 6 are forwarded in reverse order", Checks: []string{"feeds.whole", "feeds.since-live"},
+		newRewriter: swap(forwardsEvent(5), forwardsEvent(6), false)},
+	{Defect: "the answer to session.open is forwarded", Checks: []string{"feeds.no-control"}, newShared: forwardHandshake},
+	{Defect: "an event of another principal is forwarded", Checks: []string{"feeds.other-principal"}, newShared: forwardForeign},
+	{Defect: "a subscription to a job of the own session replaces the session's own events", Checks: []string{"feeds.own-session"}, Silent: true,
+		newRewriter: dropOwnEvents},
+	{Defect: "all events are forwarded to the first subscription", Checks: []string{"feeds.two"}, newRewriter: moveToFirst},
+	{Defect: "the end of the backfill is never reported", Checks: []string{"feeds.since", "feeds.since-last"}, Silent: true,
+		newRewriter: dropWhere(isBackfillEnd)},
+	{Defect: "the end of the backfill is reported twice", Checks: []string{"feeds.since", "feeds.since-live"},
+		newRewriter: duplicateWhere(isBackfillEnd, frame.withNewID)},
+	{Defect: "the end of the backfill is reported before the last backfilled event", Checks: []string{"feeds.since"},
+		newRewriter: swap(func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, isBackfillEnd, false)},
+	{Defect: "the end of a backfill is reported for a subscription without since", Checks: []string{"feeds.since-last", "feeds.whole"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.SubscribeAccepted {
 				return []frame{f}
 			}
@@ -104,13 +57,13 @@ var feedFaults = []Fault{
 			marker.ARCP, marker.ID, marker.Timestamp, marker.SubscriptionID = f.ARCP, arcp.NewMessageID(), f.Timestamp, f.SubscriptionID
 			return []frame{f, f.with("type", arcp.SubscribeEvent).with("correlation_id", nil).with("payload", struct{}{}).wrapped(marker.Append(nil))}
 		})},
-	{Name: "bring the message too", Says: "since brings the message it names", Shows: []string{"feeds.since"}, across: oneBefore},
-	{Name: "begin now", Says: "since is ignored", Shows: []string{"feeds.since"}, Mute: true,
-		newRewriter: asked(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
-	{Name: "begin anywhere", Says: "since an unknown message is accepted", Shows: []string{"feeds.since-unknown"}, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
-	{Name: "show strangers", Says: "a filter may name any session", Shows: []string{"feeds.foreign-session"}, newRewriter: acceptSubscribe(arcp.CodePermissionDenied)},
-	{Name: "read any filter", Says: "a filter that cannot be read is accepted", Shows: []string{"feeds.filter-malformed"}, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
-	{Name: "go on after unsubscribe", Says: "unsubscribe is ignored", Shows: []string{"feeds.unsubscribe"},
+	{Defect: "a subscription includes the event that since names", Checks: []string{"feeds.since"}, newShared: positionOneBefore},
+	{Defect: "since in subscribe is ignored", Checks: []string{"feeds.since"}, Silent: true,
+		newRewriter: editSent(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
+	{Defect: "since in subscribe may name an unknown message", Checks: []string{"feeds.since-unknown"}, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
+	{Defect: "a filter may name a session of another principal", Checks: []string{"feeds.foreign-session"}, newRewriter: acceptSubscribe(arcp.CodePermissionDenied)},
+	{Defect: "a malformed filter is accepted", Checks: []string{"feeds.filter-malformed"}, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
+	{Defect: "unsubscribe is ignored", Checks: []string{"feeds.unsubscribe"},
 		newRewriter: func() rewriter {
 			return rewriter{out: func(f frame) []frame {
 				if f.Type == arcp.Unsubscribe {
@@ -119,69 +72,38 @@ var feedFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
-	{Name: "answer unsubscribe", Says: "unsubscribe is answered", Shows: []string{"feeds.unsubscribe"}, newRewriter: answerUnsubscribe},
-	{Name: "unsubscribe anything", Says: "unsubscribe of what is none has no answer", Shows: []string{"feeds.unsubscribe-unknown", "feeds.connection"}, Mute: true,
-		newRewriter: change(func(f frame) []frame {
-			if f.Type == arcp.Nack && f.code() == arcp.CodeNotFound {
-				return nil
-			}
-			return []frame{f}
-		})},
+	{Defect: "unsubscribe is answered with ack", Checks: []string{"feeds.unsubscribe"}, newRewriter: answerUnsubscribe},
+	{Defect: "unsubscribe of an unknown subscription is not answered", Checks: []string{"feeds.unsubscribe-unknown", "feeds.connection"}, Silent: true,
+		newRewriter: dropWhere(func(f frame) bool { return f.Type == arcp.Nack && f.code() == arcp.CodeNotFound })},
 }
 
-// unfiltered is a fault that ignores a member of filters.
-func unfiltered(member, check string) Fault {
-	return Fault{Name: "ignore " + member, Says: member + " in a filter is ignored", Shows: []string{check},
-		newRewriter: filtered(func(filter map[string]arcp.Raw) { delete(filter, member) })}
+// ignoreFilterMember returns a fault that ignores the member of a filter.
+func ignoreFilterMember(member, check string) Fault {
+	return Fault{Defect: member + " in a filter is ignored", Checks: []string{check},
+		newRewriter: editFilter(func(filter map[string]arcp.Raw) { delete(filter, member) })}
 }
 
-// filtered makes a stage that edits the filters of subscriptions.
-func filtered(edit func(filter map[string]arcp.Raw)) func() rewriter {
-	return asked(arcp.Subscribe, func(f frame) frame {
-		var p struct {
-			Filter map[string]arcp.Raw `json:"filter"`
-		}
-		if arcp.Unmarshal(f.Payload, &p) != nil || p.Filter == nil {
-			return f
-		}
-		edit(p.Filter)
-		return f.withPayload("filter", p.Filter)
-	})
-}
-
-// feedFilterFaults break the rules for filters of subscriptions.
+// feedFilterFaults are defects of the filters of subscriptions.
 var feedFilterFaults = []Fault{
-	unfiltered("job_id", "feeds.filter-job"), unfiltered("session_id", "feeds.filter-session"), unfiltered("trace_id", "feeds.filter-trace"),
-	unfiltered("types", "feeds.filter-types"), unfiltered("min_priority", "feeds.filter-priority"),
-	{Name: "skip unknown types", Says: "a type that does not exist is left out of a filter", Shows: []string{"feeds.filter-unknown-type"},
-		newRewriter: filtered(func(filter map[string]arcp.Raw) {
+	ignoreFilterMember("job_id", "feeds.filter-job"), ignoreFilterMember("session_id", "feeds.filter-session"), ignoreFilterMember("trace_id", "feeds.filter-trace"),
+	ignoreFilterMember("types", "feeds.filter-types"), ignoreFilterMember("min_priority", "feeds.filter-priority"),
+	{Defect: "an unknown message type in a filter is ignored", Checks: []string{"feeds.filter-unknown-type"},
+		newRewriter: editFilter(func(filter map[string]arcp.Raw) {
 			var types []arcp.Type
 			if arcp.Unmarshal(filter["types"], &types) == nil && len(types) > 0 && arcp.Lookup(types[0]) == nil {
 				delete(filter, "types")
 			}
 		})},
-	{Name: "select nothing", Says: "an empty list in a filter selects nothing", Shows: []string{"feeds.filter-empty"}, Mute: true,
-		newRewriter: filtered(func(filter map[string]arcp.Raw) {
+	{Defect: "an empty list of types in a filter selects no event", Checks: []string{"feeds.filter-empty"}, Silent: true,
+		newRewriter: editFilter(func(filter map[string]arcp.Raw) {
 			if string(filter["types"]) == "[]" {
 				filter["types"] = arcp.Raw(`["none"]`)
 			}
 		})},
 }
 
-// acceptSubscribe makes a stage that accepts a subscribe that was refused with
-// the code.
-func acceptSubscribe(code arcp.Code) func() rewriter {
-	return change(func(f frame) []frame {
-		if f.Type != arcp.Nack || f.code() != code {
-			return []frame{f}
-		}
-		return []frame{f.with("type", arcp.SubscribeAccepted).with("subscription_id", "sub_1").
-			with("payload", arcp.SubscribeAcceptedPayload{SubscriptionID: "sub_1"})}
-	})
-}
-
-// bringControl brings the answer to another connection's session.open.
-func bringControl() func() rewriter {
+// forwardHandshake forwards the session.accepted of another connection.
+func forwardHandshake() func() rewriter {
 	var opened []frame
 	return func() rewriter {
 		return rewriter{in: func(f frame) []frame {
@@ -197,9 +119,8 @@ func bringControl() func() rewriter {
 	}
 }
 
-// bringForeign brings the events of connections that were opened with another
-// token than the first.
-func bringForeign() func() rewriter {
+// forwardForeign forwards an event of a connection opened with another token than the first.
+func forwardForeign() func() rewriter {
 	var first string
 	var foreign []frame
 	return func() rewriter {
@@ -227,8 +148,8 @@ func bringForeign() func() rewriter {
 	}
 }
 
-// swallowOwn keeps the events of a session that subscribes from it.
-func swallowOwn() rewriter {
+// dropOwnEvents drops the events of a session after its first subscription.
+func dropOwnEvents() rewriter {
 	subscribed := false
 	return rewriter{in: func(f frame) []frame {
 		subscribed = subscribed || f.Type == arcp.SubscribeAccepted
@@ -239,8 +160,8 @@ func swallowOwn() rewriter {
 	}}
 }
 
-// firstOnly gives everything to the first subscription.
-func firstOnly() rewriter {
+// moveToFirst moves each subscribe.event to the first subscription of the connection.
+func moveToFirst() rewriter {
 	var first arcp.SubscriptionID
 	return rewriter{in: func(f frame) []frame {
 		if f.Type == arcp.SubscribeAccepted && first == "" {
@@ -253,7 +174,7 @@ func firstOnly() rewriter {
 	}}
 }
 
-// answerUnsubscribe sends an ack for each unsubscribe, before the next pong.
+// answerUnsubscribe answers an unsubscribe with ack before the next pong.
 func answerUnsubscribe() rewriter {
 	var ended []arcp.MessageID
 	return rewriter{

@@ -7,94 +7,83 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// hostFaults break the rules for agents and their events.
+// hostFaults are defects of agents and host events.
 var hostFaults = []Fault{
-	{Name: "agents of anybody", Says: "any session changes an agent", Shows: []string{"host.owner", "host.reconnect"},
-		newRewriter: succeeds(arcp.CodePermissionDenied)},
-	{Name: "agents of everybody", Says: "another principal's agents are there", Shows: []string{"host.foreign", "host.unknown"},
-		newRewriter: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
-	{Name: "busy from the start", Says: "an agent that is registered is running", Shows: []string{"host.register", "host.again"},
-		newRewriter: replaced(`"status":"idle"`, `"status":"running"`)},
-	{Name: "agents that never stop", Says: "an agent goes on when its session has ended", Shows: []string{"host.session-end"},
-		newRewriter: replaced(`"status":"stopped"`, `"status":"running"`)},
-	{Name: "one id for all", Says: "an agent without an id has always the same", Shows: []string{"host.new-id"},
-		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
-			return f.onCall("host.register_agent", func(args map[string]json.RawMessage) { args["id"] = json.RawMessage(`"agent-000000000000"`) })
+	{Defect: "any session can change an agent", Checks: []string{"host.owner", "host.reconnect"},
+		newRewriter: completeFailed(arcp.CodePermissionDenied)},
+	{Defect: "agents of another principal are visible", Checks: []string{"host.foreign", "host.unknown"},
+		newRewriter: replaceCode(arcp.CodeNotFound, arcp.CodePermissionDenied)},
+	{Defect: "a new agent has the status running", Checks: []string{"host.register", "host.again"},
+		newRewriter: replaceReceived(`"status":"idle"`, `"status":"running"`)},
+	{Defect: "an agent keeps running after its session has ended", Checks: []string{"host.session-end"},
+		newRewriter: replaceReceived(`"status":"stopped"`, `"status":"running"`)},
+	{Defect: "every agent registered without an id has the same id", Checks: []string{"host.new-id"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
+			return f.editArguments("host.register_agent", func(args map[string]json.RawMessage) { args["id"] = json.RawMessage(`"agent-000000000000"`) })
 		})},
-	{Name: "any status", Says: "a status that is none is taken", Shows: []string{"host.wrong"},
-		newRewriter: replacedOut(`"status":"busy"`, `"status":"idle"`)},
-	{Name: "forget the task", Says: "current_task is ignored", Shows: []string{"host.status"}, newRewriter: withoutArgument("host.set_status", "current_task")},
-	{Name: "the agent whatever is said", Says: "the payload of a status is ignored", Shows: []string{"host.payload", "host.subscribe"},
+	{Defect: "an unknown agent status is accepted", Checks: []string{"host.wrong"},
+		newRewriter: replaceSent(`"status":"busy"`, `"status":"idle"`)},
+	{Defect: "current_task of an agent is ignored", Checks: []string{"host.status"}, newRewriter: withoutArgument("host.set_status", "current_task")},
+	{Defect: "the payload of an agent status is ignored", Checks: []string{"host.payload", "host.subscribe"},
 		newRewriter: withoutArgument("host.set_status", "payload")},
-	{Name: "the same page of agents", Says: "a cursor of host.agents is ignored", Shows: []string{"host.pages"}, newRewriter: withoutArgument("host.agents", "cursor")},
-	{Name: "all events", Says: "the limit of host.events is ignored", Shows: []string{"host.events"},
-		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
-			return f.onCall("host.events", func(args map[string]json.RawMessage) { args["limit"] = json.RawMessage("500") })
+	{Defect: "the cursor of host.agents is ignored", Checks: []string{"host.pages"}, newRewriter: withoutArgument("host.agents", "cursor")},
+	{Defect: "the limit of host.events is ignored", Checks: []string{"host.events"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
+			return f.editArguments("host.events", func(args map[string]json.RawMessage) { args["limit"] = json.RawMessage("500") })
 		})},
-	{Name: "watch without a snapshot", Says: "host.subscribe does not say what there is", Shows: []string{"host.subscribe"},
-		newRewriter: replaced(`"host.snapshot"`, `"host.event"`)},
-	{Name: "lose what is watched", Says: "an event of the host is lost", Shows: []string{"host.subscribe"},
-		newRewriter: without(func(f frame) bool {
+	{Defect: "host.subscribe sends no snapshot", Checks: []string{"host.subscribe"},
+		newRewriter: replaceReceived(`"host.snapshot"`, `"host.event"`)},
+	{Defect: "a host event is missing from host.subscribe", Checks: []string{"host.subscribe"},
+		newRewriter: dropEvents(func(f frame) bool {
 			return f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
 		})},
-	{Name: "watch twice", Says: "an event of the host comes twice", Shows: []string{"host.subscribe"},
+	{Defect: "a host event is sent twice by host.subscribe", Checks: []string{"host.subscribe"},
 		newRewriter: func() rewriter {
-			return adding(func(f frame) (frame, bool) {
+			return insertEvents(func(f frame) (frame, bool) {
 				return f.withNewID(), f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
 			})
 		}},
-	{Name: "watch agents only", Says: "host.subscribe does not tell of approvals", Shows: []string{"host.approvals"},
-		newRewriter: replaced(`"kind":"approval.requested"`, `"kind":"agent.registered"`)},
-	{Name: "bring jobs only", Says: "events of the host are not brought", Shows: []string{"host.feed", "host.feed-since"}, Mute: true,
-		newRewriter: change(func(f frame) []frame {
-			if f.forwarded().ofHost() {
-				return nil
-			}
-			return []frame{f}
-		})},
-	{Name: "bring the host twice", Says: "an event of the host is brought twice", Shows: []string{"host.feed"},
-		newRewriter: change(func(f frame) []frame {
-			if f.forwarded().ofHost() {
-				return []frame{f, f.withNewID()}
-			}
-			return []frame{f}
-		})},
-	{Name: "bring the host late", Says: "an event of the host is brought after what came after it", Shows: []string{"host.feed"},
-		newRewriter: swap(func(f frame) bool { return f.forwarded().ofHost() }, func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, false)},
-	{Name: "bring the host of others", Says: "an event of another principal's host is brought", Shows: []string{"host.feed"}, across: bringForeignHost},
-	{Name: "positions of jobs only", Says: "the id of an event of the host is no position", Shows: []string{"host.feed-since"}, across: forgetHost},
-	{Name: "another host each time", Says: "an event of the host has another id when it comes again", Shows: []string{"host.feed-since"}, across: renameHost},
-	{Name: "the host of a session", Says: "an event of the host has a session's number", Shows: []string{"host.feed"},
-		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame {
-			if in := f.forwarded(); in.ofHost() {
+	{Defect: "host.subscribe does not report approvals", Checks: []string{"host.approvals"},
+		newRewriter: replaceReceived(`"kind":"approval.requested"`, `"kind":"agent.registered"`)},
+	{Defect: "host events are never forwarded to subscriptions", Checks: []string{"host.feed", "host.feed-since"}, Silent: true,
+		newRewriter: dropWhere(func(f frame) bool { return f.forwarded().isHostEvent() })},
+	{Defect: "a host event is forwarded twice", Checks: []string{"host.feed"},
+		newRewriter: duplicateWhere(func(f frame) bool { return f.forwarded().isHostEvent() }, frame.withNewID)},
+	{Defect: "a host event is forwarded after the event that followed it", Checks: []string{"host.feed"},
+		newRewriter: swap(func(f frame) bool { return f.forwarded().isHostEvent() }, func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, false)},
+	{Defect: "a host event of another principal is forwarded", Checks: []string{"host.feed"}, newShared: forwardForeignHost},
+	{Defect: "since cannot name a host event", Checks: []string{"host.feed-since"}, newShared: replaceHostSince},
+	{Defect: "a host event has another id when it is forwarded again", Checks: []string{"host.feed-since"}, newShared: changeHostIDs},
+	{Defect: "a host event has the session_id and event_seq of a session", Checks: []string{"host.feed"},
+		newRewriter: editReceived(arcp.SubscribeEvent, func(f frame) frame {
+			if in := f.forwarded(); in.isHostEvent() {
 				f = f.withPayload("event", arcp.Raw(in.with("session_id", f.SessionID).with("event_seq", 1).text))
 			}
 			return f
 		})},
-	{Name: "the host whatever is asked", Says: "filters are not asked about events of the host", Shows: []string{"host.feed-filter"},
-		newRewriter: filtered(func(filter map[string]arcp.Raw) { clear(filter) })},
-	{Name: "watch for ever", Says: "host.subscribe goes on without a connection", Shows: []string{"host.leash"},
-		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
-			if f.word("tool") == "host.subscribe" {
+	{Defect: "filters do not apply to host events", Checks: []string{"host.feed-filter"},
+		newRewriter: editFilter(func(filter map[string]arcp.Raw) { clear(filter) })},
+	{Defect: "host.subscribe continues after its connection is lost", Checks: []string{"host.leash"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
+			if f.stringMember("tool") == "host.subscribe" {
 				f = f.withPayload("on_disconnect", "continue")
 			}
 			return f
 		})},
 }
 
-// ofHost reports an event of the host, which is of no job.
-func (f frame) ofHost() bool {
+// isHostEvent reports whether f is a host event. A host event has no job.
+func (f frame) isHostEvent() bool {
 	return f.Type == arcp.EventEmit && f.JobID == "" && bytes.Contains(f.Payload, []byte(`"`+arcp.EventHost+`"`))
 }
 
-// forgetHost has a subscription since an event of the host be one since a message
-// that is not there.
-func forgetHost() func() rewriter {
+// replaceHostSince replaces the host event that since names by an unknown message.
+func replaceHostSince() func() rewriter {
 	brought := map[arcp.MessageID]bool{}
 	return func() rewriter {
 		return rewriter{
 			in: func(f frame) []frame {
-				if in := f.forwarded(); in.ofHost() {
+				if in := f.forwarded(); in.isHostEvent() {
 					brought[in.ID] = true
 				}
 				return []frame{f}
@@ -110,12 +99,12 @@ func forgetHost() func() rewriter {
 	}
 }
 
-// renameHost gives an event of the host another id when it is brought again.
-func renameHost() func() rewriter {
+// changeHostIDs gives a host event another id when it is forwarded again.
+func changeHostIDs() func() rewriter {
 	brought := map[arcp.MessageID]bool{}
-	return change(func(f frame) []frame {
+	return rewriteReceived(func(f frame) []frame {
 		in := f.forwarded()
-		if !in.ofHost() {
+		if !in.isHostEvent() {
 			return []frame{f}
 		}
 		if brought[in.ID] {
@@ -126,8 +115,8 @@ func renameHost() func() rewriter {
 	})
 }
 
-// bringForeignHost sends host events of the first principal to another one.
-func bringForeignHost() func() rewriter {
+// forwardForeignHost forwards host events of the first principal to other principals.
+func forwardForeignHost() func() rewriter {
 	var first string
 	var foreign []frame
 	return func() rewriter {
@@ -145,9 +134,9 @@ func bringForeignHost() func() rewriter {
 			in: func(f frame) []frame {
 				in := f.forwarded()
 				switch {
-				case own && in.ofHost():
+				case own && in.isHostEvent():
 					foreign = append(foreign, in)
-				case in.ofHost():
+				case in.isHostEvent():
 					var frames []frame
 					for _, o := range foreign {
 						frames = append(frames, f.wrapped(o.text))
@@ -158,12 +147,4 @@ func bringForeignHost() func() rewriter {
 			},
 		}
 	}
-}
-
-// onCall edits the arguments of a call of a tool.
-func (f frame) onCall(tool string, edit func(args map[string]json.RawMessage)) frame {
-	if f.word("tool") != tool {
-		return f
-	}
-	return f.nested("arguments", edit)
 }

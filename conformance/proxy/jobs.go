@@ -2,53 +2,48 @@ package proxy
 
 import (
 	"bytes"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/transport"
 )
 
-// flowFaults break the rules for acknowledgements.
+// flowFaults are defects of acknowledgements.
 var flowFaults = []Fault{
-	{Name: "free too much", Says: "an acknowledgement frees two events more than it says", Shows: []string{"flow.unacknowledged"},
-		newRewriter: asked(arcp.SessionAck, func(f frame) frame { return f.withPayload("last_processed_seq", f.number("last_processed_seq")+2) })},
-	{Name: "believe any acknowledgement", Says: "what comes after an acknowledgement beyond the last event is freed as well", Shows: []string{"flow.beyond"},
-		across: believeAcks},
-	{Name: "refuse a smaller acknowledgement", Says: "a smaller acknowledgement is refused", Shows: []string{"flow.backwards"}, newRewriter: refuseSmaller},
-	{Name: "answer acknowledgements", Says: "an acknowledgement is answered", Shows: []string{"flow.unacknowledged", "unimplemented.silent-types"}, newRewriter: answerAcks},
-	{Name: "gap after a free", Says: "a resume before what was acknowledged begins after it", Shows: []string{"flow.advisory"}, newRewriter: skipFreed},
-	{Name: "move the window", Says: "an acknowledgement lets more events through than it says", Shows: []string{"flow.window"},
-		newRewriter: asked(arcp.SessionAck, func(f frame) frame { return f.withPayload("last_processed_seq", f.number("last_processed_seq")+2) })},
-	{Name: "hold answers back", Says: "a full window holds answers back too", Shows: []string{"flow.window"}, Mute: true, newRewriter: never(arcp.Pong)},
-	{Name: "no window for the asking", Says: "a window that the client asks for does not apply", Shows: []string{"flow.window-asked"},
-		newRewriter: asked(arcp.SessionOpen, func(f frame) frame { return f.withPayload("capabilities", map[string]bool{"ack": true}) })},
-	{Name: "a window for one connection", Says: "a window that is asked for by session.resume does not apply", Shows: []string{"flow.window-asked"},
-		newRewriter: asked(arcp.SessionResume, func(f frame) frame { return f.withPayload("ack_window", nil) })},
-	{Name: "a window for everybody", Says: "events of a session that never acknowledges are held back", Shows: []string{"flow.window-free"}, Mute: true,
-		newRewriter: change(func(f frame) []frame {
-			if f.EventSeq > 100 {
-				return nil
-			}
-			return []frame{f}
+	{Defect: "session.ack releases two events more than acknowledged", Checks: []string{"flow.unacknowledged"},
+		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {
+			return f.withPayload("last_processed_seq", f.numberMember("last_processed_seq")+2)
 		})},
-	{Name: "do not warn", Says: "a client that falls behind is not told", Shows: []string{"flow.lag"}, newRewriter: never(arcp.Backpressure)},
-	{Name: "warn twice", Says: "a client that falls behind is told twice", Shows: []string{"flow.lag"},
-		newRewriter: change(func(f frame) []frame {
-			if f.Type == arcp.Backpressure {
-				return []frame{f, f.withNewID()}
-			}
-			return []frame{f}
+	{Defect: "session.ack beyond the last event releases later events in advance", Checks: []string{"flow.beyond"},
+		newShared: releaseUnsent},
+	{Defect: "session.ack with a smaller number is refused", Checks: []string{"flow.backwards"}, newRewriter: refuseSmaller},
+	{Defect: "session.ack is answered", Checks: []string{"flow.unacknowledged", "unimplemented.silent-types"}, newRewriter: answerAcks},
+	{Defect: "a resume from an acknowledged position skips the released events", Checks: []string{"flow.advisory"}, newRewriter: skipReleased},
+	{Defect: "session.ack opens the window two events too far", Checks: []string{"flow.window"},
+		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {
+			return f.withPayload("last_processed_seq", f.numberMember("last_processed_seq")+2)
 		})},
-	{Name: "number a warning", Says: "backpressure is numbered", Shows: []string{"flow.lag"},
-		newRewriter: every(arcp.Backpressure, func(f frame) frame { return f.with("event_seq", 1) })},
+	{Defect: "a full ack window also delays answers", Checks: []string{"flow.window"}, Silent: true, newRewriter: dropReceived(arcp.Pong)},
+	{Defect: "the ack window requested in session.open is ignored", Checks: []string{"flow.window-asked"},
+		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame { return f.withPayload("capabilities", map[string]bool{"ack": true}) })},
+	{Defect: "the ack window requested in session.resume is ignored", Checks: []string{"flow.window-asked"},
+		newRewriter: editSent(arcp.SessionResume, func(f frame) frame { return f.withPayload("ack_window", nil) })},
+	{Defect: "events are held back from a session without an ack window", Checks: []string{"flow.window-free"}, Silent: true,
+		newRewriter: dropWhere(func(f frame) bool { return f.EventSeq > 100 })},
+	{Defect: "backpressure is never sent", Checks: []string{"flow.lag"}, newRewriter: dropReceived(arcp.Backpressure)},
+	{Defect: "backpressure is sent twice", Checks: []string{"flow.lag"},
+		newRewriter: duplicateWhere(func(f frame) bool { return f.Type == arcp.Backpressure }, frame.withNewID)},
+	{Defect: "backpressure has an event_seq", Checks: []string{"flow.lag"},
+		newRewriter: editReceived(arcp.Backpressure, func(f frame) frame { return f.with("event_seq", 1) })},
 }
 
-// believeAcks refuses to resume a session that acknowledged events it was never sent.
-func believeAcks() func() rewriter {
+// releaseUnsent refuses to resume a session that acknowledged events never sent to it.
+func releaseUnsent() func() rewriter {
 	last, acked := uint64(0), uint64(0)
 	return func() rewriter {
 		return rewriter{
 			out: func(f frame) []frame {
 				if f.Type == arcp.SessionAck {
-					acked = max(acked, f.number("last_processed_seq"))
+					acked = max(acked, f.numberMember("last_processed_seq"))
 				}
 				return []frame{f}
 			},
@@ -63,46 +58,25 @@ func believeAcks() func() rewriter {
 	}
 }
 
-// refuseSmaller refuses, before the next pong, an acknowledgement that is
-// smaller than one before.
+// refuseSmaller refuses an acknowledgement with a smaller number than an earlier one.
 func refuseSmaller() rewriter {
 	acked := uint64(0)
 	var refused []arcp.MessageID
-	return beforePong(func(f frame) bool {
-		n := f.number("last_processed_seq")
+	return answerBeforePong(func(f frame) bool {
+		n := f.numberMember("last_processed_seq")
 		smaller := f.Type == arcp.SessionAck && n < acked
 		acked = max(acked, n)
 		return smaller
 	}, refused, arcp.Nack, arcp.Errorf(arcp.CodeOutOfRange, "smaller than before"))
 }
 
-// answerAcks answers, before the next pong, every acknowledgement.
+// answerAcks answers each acknowledgement before the next pong.
 func answerAcks() rewriter {
-	return beforePong(func(f frame) bool { return f.Type == arcp.SessionAck }, nil, arcp.Ack, struct{}{})
+	return answerBeforePong(func(f frame) bool { return f.Type == arcp.SessionAck }, nil, arcp.Ack, struct{}{})
 }
 
-// beforePong answers the last message that is selected before the next pong.
-func beforePong(selects func(f frame) bool, waiting []arcp.MessageID, typ arcp.Type, payload any) rewriter {
-	return rewriter{
-		out: func(f frame) []frame {
-			if selects(f) {
-				waiting = append(waiting, f.ID)
-			}
-			return []frame{f}
-		},
-		in: func(f frame) []frame {
-			if f.Type != arcp.Pong || len(waiting) == 0 {
-				return []frame{f}
-			}
-			answer := f.withNewID().with("type", typ).with("payload", payload).with("correlation_id", waiting[0])
-			waiting = nil
-			return []frame{answer, f}
-		},
-	}
-}
-
-// skipFreed turns the refusal of a resume into a session that begins later.
-func skipFreed() rewriter {
+// skipReleased replaces the refusal of a resume by a session that starts at a later event.
+func skipReleased() rewriter {
 	var asked frame
 	return rewriter{
 		out: func(f frame) []frame {
@@ -117,13 +91,13 @@ func skipFreed() rewriter {
 			}
 			resumed := f.with("type", arcp.SessionResumed).with("session_id", "sess_1")
 			return []frame{resumed.with("payload", arcp.SessionResumedPayload{SessionID: "sess_1", ResumeToken: "rt_1",
-				ReplayedFrom: asked.number("last_event_seq"), Replayed: true})}
+				ReplayedFrom: asked.numberMember("last_event_seq"), Replayed: true})}
 		},
 	}
 }
 
-// forgetRetry withholds events of jobs that the client has unsubscribed from.
-func forgetRetry() rewriter {
+// dropUnsubscribed drops events of each job that the client has unsubscribed from.
+func dropUnsubscribed() rewriter {
 	gone := make(map[arcp.JobID]bool)
 	return rewriter{
 		out: func(f frame) []frame {
@@ -143,28 +117,28 @@ func forgetRetry() rewriter {
 	}
 }
 
-// dedupFaults break the rules for repeated submits.
+// dedupFaults are defects of repeated submits.
 var dedupFaults = []Fault{
-	{Name: "forget the key", Says: "a key is good for another request, which runs", Shows: []string{"dedup.key-reused"},
-		newRewriter: keyOfOne(func(f, _ frame) frame { return f.with("idempotency_key", nil) })},
-	{Name: "look at the key only", Says: "another request under a key is answered with the first one's job", Shows: []string{"dedup.key-reused"},
-		newRewriter: keyOfOne(func(f, first frame) frame { return first.with("id", f.ID) })},
-	{Name: "forget the retry", Says: "job.unsubscribe also ends what a retry waits for", Shows: []string{"dedup.unsubscribe"}, Mute: true,
-		newRewriter: forgetRetry},
-	{Name: "run again", Says: "a submit that is sent again on a later connection runs again", Shows: []string{"dedup.ended", "dedup.running", "dedup.takeover"},
-		across: runAgain},
-	{Name: "ignore what is sent again", Says: "a submit that is sent again on a later connection is not answered", Shows: []string{"dedup.ended"}, Mute: true,
-		across: ignoreAgain},
-	{Name: "answer without the end", Says: "a submit that is sent again is not told the end of its job", Shows: []string{"dedup.ended", "dedup.takeover"}, Mute: true,
-		newRewriter: taken(func(f frame) []frame {
+	{Defect: "an idempotency key used for another request is ignored and the request runs", Checks: []string{"dedup.key-reused"},
+		newRewriter: rewriteReusedKey(func(f, _ frame) frame { return f.with("idempotency_key", nil) })},
+	{Defect: "an idempotency key used for another request returns the first job", Checks: []string{"dedup.key-reused"},
+		newRewriter: rewriteReusedKey(func(f, first frame) frame { return first.with("id", f.ID) })},
+	{Defect: "job.unsubscribe also stops the events for a repeated submit", Checks: []string{"dedup.unsubscribe"}, Silent: true,
+		newRewriter: dropUnsubscribed},
+	{Defect: "a submit repeated on a later connection runs again", Checks: []string{"dedup.ended", "dedup.running", "dedup.takeover"},
+		newShared: rerunRepeated},
+	{Defect: "a submit repeated on a later connection is not answered", Checks: []string{"dedup.ended"}, Silent: true,
+		newShared: dropRepeated},
+	{Defect: "a submit repeated on a later connection does not receive the end of its job", Checks: []string{"dedup.ended", "dedup.takeover"}, Silent: true,
+		newRewriter: rewriteResumed(func(f frame) []frame {
 			if f.Type == arcp.JobCompleted {
 				return nil
 			}
 			return []frame{f}
 		})},
-	{Name: "answer each copy", Says: "a submit that is sent again is answered as often as it comes", Shows: []string{"dedup.same-connection"}, newRewriter: performCopies},
-	{Name: "refuse once", Says: "a refused submit that is sent again is not answered", Shows: []string{"dedup.refused"}, Mute: true,
-		newRewriter: taken(func(f frame) []frame {
+	{Defect: "a submit repeated on one connection is answered each time", Checks: []string{"dedup.same-connection"}, newRewriter: performCopies},
+	{Defect: "a refused submit repeated on a later connection is not answered", Checks: []string{"dedup.refused"}, Silent: true,
+		newRewriter: rewriteResumed(func(f frame) []frame {
 			if f.Type == arcp.JobFailed {
 				return nil
 			}
@@ -172,8 +146,9 @@ var dedupFaults = []Fault{
 		})},
 }
 
-// keyOfOne makes a stage that replaces submits whose key was used with another payload.
-func keyOfOne(other func(f, first frame) frame) func() rewriter {
+// rewriteReusedKey returns rewriters that replace a submit with a used idempotency key and another
+// payload.
+func rewriteReusedKey(other func(f, first frame) frame) func() rewriter {
 	return func() rewriter {
 		var first frame
 		return rewriter{out: func(f frame) []frame {
@@ -189,9 +164,9 @@ func keyOfOne(other func(f, first frame) frame) func() rewriter {
 	}
 }
 
-// runAgain gives a submit that is sent again on another connection an id of its
-// own, and its answers the old one.
-func runAgain() func() rewriter {
+// rerunRepeated gives a submit repeated on another connection a new id, and its answers the
+// original correlation_id.
+func rerunRepeated() func() rewriter {
 	seen, old := map[arcp.MessageID]bool{}, map[arcp.MessageID]arcp.MessageID{}
 	return func() rewriter {
 		return rewriter{
@@ -213,8 +188,8 @@ func runAgain() func() rewriter {
 	}
 }
 
-// ignoreAgain drops submits that were sent on another connection.
-func ignoreAgain() func() rewriter {
+// dropRepeated drops a submit that was sent on another connection before.
+func dropRepeated() func() rewriter {
 	seen := map[arcp.MessageID]bool{}
 	return func() rewriter {
 		return rewriter{out: func(f frame) []frame {
@@ -227,52 +202,52 @@ func ignoreAgain() func() rewriter {
 	}
 }
 
-// livenessFaults break the rules for silent peers.
+// livenessFaults are defects of keepalive.
 var livenessFaults = []Fault{
-	{Name: "never ping", Says: "a session is not pinged", Shows: []string{"liveness.ping"}, Mute: true, newRewriter: never(arcp.SessionPing)},
-	{Name: "number a heartbeat", Says: "session.ping is numbered", Shows: []string{"liveness.ping"},
-		newRewriter: every(arcp.SessionPing, func(f frame) frame { return f.with("event_seq", 1) })},
-	{Name: "ping with one nonce", Says: "every session.ping has the same nonce", Shows: []string{"liveness.ping"},
-		newRewriter: every(arcp.SessionPing, func(f frame) frame { return f.withPayload("nonce", "same") })},
-	{Name: "ping without a time", Says: "session.ping does not say when it was sent", Shows: []string{"liveness.ping"},
-		newRewriter: every(arcp.SessionPing, func(f frame) frame { return f.withPayload("sent_at", nil) })},
-	{Name: "ping everybody", Says: "a session that did not ask for it is pinged", Shows: []string{"liveness.negotiated"},
-		newRewriter: change(func(f frame) []frame {
+	{Defect: "session.ping is never sent", Checks: []string{"liveness.ping"}, Silent: true, newRewriter: dropReceived(arcp.SessionPing)},
+	{Defect: "session.ping has an event_seq", Checks: []string{"liveness.ping"},
+		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.with("event_seq", 1) })},
+	{Defect: "every session.ping has the same nonce", Checks: []string{"liveness.ping"},
+		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("nonce", "same") })},
+	{Defect: "session.ping has no sent_at", Checks: []string{"liveness.ping"},
+		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("sent_at", nil) })},
+	{Defect: "session.ping is sent to a session without heartbeat", Checks: []string{"liveness.negotiated"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.JobStarted {
 				return []frame{f}
 			}
 			ping := f.withNewID().with("type", arcp.SessionPing).with("event_seq", nil).with("job_id", nil).with("correlation_id", nil)
 			return []frame{f, ping.with("payload", arcp.SessionPingPayload{Nonce: "n", SentAt: f.Timestamp})}
 		})},
-	{Name: "lose the peer with another code", Says: "a silent peer's connection ends with 1011", Shows: []string{"liveness.silence"},
-		newRewriter: ending(transport.CloseInternal)},
+	{Defect: "a silent client is disconnected with code 1011", Checks: []string{"liveness.silence"},
+		newRewriter: closeWith(transport.CloseInternal)},
 }
 
-// retryFaults break the rules for attempts and their outcome.
+// retryFaults are defects of attempts and their outcome.
 var retryFaults = []Fault{
-	{Name: "do not retry", Says: "retry is ignored", Shows: []string{"retry.attempts", "retry.floor"},
-		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("retry", nil) })},
-	{Name: "retry twice as often", Says: "every failure has another attempt", Shows: []string{"retry.off", "retry.final"},
-		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
+	{Defect: "retry in a submit is ignored", Checks: []string{"retry.attempts", "retry.floor"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("retry", nil) })},
+	{Defect: "a failed job is retried without a request or against a final error", Checks: []string{"retry.off", "retry.final"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			return f.withPayload("retry", arcp.Raw(`{"max_attempts":2,"initial_ms":1}`)).
 				withPayload("arguments", arcp.Raw(`{"code":"UNAVAILABLE","message":"m"}`))
 		})},
-	{Name: "count attempts from 0", Says: "the attempt that failed is told instead of the one to come", Shows: []string{"retry.attempts"},
-		newRewriter: every(arcp.EventEmit, func(f frame) frame {
+	{Defect: "the retry event has the number of the failed attempt instead of the next one", Checks: []string{"retry.attempts"},
+		newRewriter: editReceived(arcp.EventEmit, func(f frame) frame {
 			return f.withPayload("data", arcp.Raw(`{"attempt":1,"code":"UNAVAILABLE","delay_ms":10}`))
 		})},
-	{Name: "call a retry otherwise", Says: "a retry is announced under another name", Shows: []string{"retry.attempts"},
-		newRewriter: every(arcp.EventEmit, func(f frame) frame { return f.withPayload("name", "again") })},
-	{Name: "fail every attempt", Says: "the job fails with every attempt", Shows: []string{"retry.attempts", "retry.queued"},
-		newRewriter: every(arcp.EventEmit, func(f frame) frame {
+	{Defect: "the retry event has the wrong name", Checks: []string{"retry.attempts"},
+		newRewriter: editReceived(arcp.EventEmit, func(f frame) frame { return f.withPayload("name", "again") })},
+	{Defect: "the job fails at its first failed attempt", Checks: []string{"retry.attempts", "retry.queued"},
+		newRewriter: editReceived(arcp.EventEmit, func(f frame) frame {
 			return f.with("type", arcp.JobFailed).with("payload", arcp.Errorf(arcp.CodeUnavailable, "not now"))
 		})},
-	{Name: "retry at once", Says: "a retry does not wait", Shows: []string{"retry.floor"},
-		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
+	{Defect: "a retry starts without the requested delay", Checks: []string{"retry.floor"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			return f.withPayload("arguments", arcp.Raw(`{"code":"UNAVAILABLE","message":"m"}`))
 		})},
-	{Name: "run while waiting", Says: "a job is running between its attempts", Shows: []string{"retry.queued"},
-		newRewriter: every(arcp.SessionJobs, func(f frame) frame {
+	{Defect: "a job between two attempts has the status running", Checks: []string{"retry.queued"},
+		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame {
 			p, err := arcp.DecodePayload[arcp.SessionJobsPayload](&f.Envelope)
 			if err != nil {
 				return f
@@ -282,42 +257,42 @@ var retryFaults = []Fault{
 			}
 			return f.with("payload", p)
 		})},
-	{Name: "give up without a client", Says: "nothing is retried while nobody is connected", Shows: []string{"retry.away"}, Mute: true,
-		newRewriter: taken(func(f frame) []frame {
+	{Defect: "a job is not retried while its client is disconnected", Checks: []string{"retry.away"}, Silent: true,
+		newRewriter: rewriteResumed(func(f frame) []frame {
 			if f.event() {
 				return nil
 			}
 			return []frame{f}
 		})},
-	{Name: "read any retry option", Says: "a retry option that cannot be followed is ignored", Shows: []string{"retry.malformed"},
-		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("retry", nil) })},
-	{Name: "one checkpoint", Says: "every checkpoint has the same id", Shows: []string{"recovery.checkpoints"},
-		newRewriter: every(arcp.JobCheckpoint, func(f frame) frame { return f.withPayload("checkpoint_id", "chk_same") })},
-	{Name: "checkpoint first", Says: "a checkpoint comes before the progress it holds", Shows: []string{"recovery.checkpoints"},
+	{Defect: "an invalid retry option is ignored", Checks: []string{"retry.malformed"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("retry", nil) })},
+	{Defect: "every checkpoint has the same id", Checks: []string{"recovery.checkpoints"},
+		newRewriter: editReceived(arcp.JobCheckpoint, func(f frame) frame { return f.withPayload("checkpoint_id", "chk_same") })},
+	{Defect: "a checkpoint is sent before the progress that it contains", Checks: []string{"recovery.checkpoints"},
 		newRewriter: swap(isType(arcp.JobProgress), isType(arcp.JobCheckpoint), true)},
-	{Name: "checkpoints for all", Says: "who did not negotiate checkpoints sees them", Shows: []string{"recovery.checkpoints-negotiated", "recovery.checkpoints-followed"},
-		newRewriter: asked(arcp.SessionOpen, func(f frame) frame {
+	{Defect: "job.checkpoint is sent to a session without checkpoints", Checks: []string{"recovery.checkpoints-negotiated", "recovery.checkpoints-followed"},
+		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			return f.withPayload("capabilities", arcp.Raw(`{"checkpoints":true}`))
 		})},
-	{Name: "label nothing", Says: "a checkpoint that was asked for has another label", Shows: []string{"recovery.create"},
-		newRewriter: asked(arcp.CheckpointCreate, func(f frame) frame { return f.withPayload("label", "another") })},
-	{Name: "promise any checkpoint", Says: "checkpoint.create is accepted for any job", Shows: []string{"recovery.create-refused"},
-		newRewriter: instead(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
-	{Name: "restore the last one", Says: "a restored job says that it went on from somewhere else", Shows: []string{"recovery.restore"},
-		newRewriter: replaced(`"resumed_from":3`, `"resumed_from":5`)},
-	{Name: "restore anything", Says: "what is not there is restored", Shows: []string{"recovery.restore-unknown"},
-		newRewriter: every(arcp.Nack, func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
-	{Name: "wait for nothing", Says: "jobs.wait tells what was before the end", Shows: []string{"recovery.wait"}, newRewriter: result(`"status":"cancelled"`, `"status":"running"`)},
-	{Name: "keep what is to be deleted", Says: "jobs.delete deletes nothing", Shows: []string{"recovery.delete"}, newRewriter: replacedOut(`"jobs.delete"`, `"jobs.get"`)},
-	{Name: "another outcome", Says: "the outcome of a job is not that of its end", Shows: []string{"recovery.outcome"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("message", "another") })},
+	{Defect: "the checkpoint that a client requests has another label", Checks: []string{"recovery.create"},
+		newRewriter: editSent(arcp.CheckpointCreate, func(f frame) frame { return f.withPayload("label", "another") })},
+	{Defect: "checkpoint.create is accepted for every job", Checks: []string{"recovery.create-refused"},
+		newRewriter: replaceNack(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
+	{Defect: "a restored job reports the wrong checkpoint in resumed_from", Checks: []string{"recovery.restore"},
+		newRewriter: replaceReceived(`"resumed_from":3`, `"resumed_from":5`)},
+	{Defect: "an unknown checkpoint can be restored", Checks: []string{"recovery.restore-unknown"},
+		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
+	{Defect: "jobs.wait returns a job before it has ended", Checks: []string{"recovery.wait"}, newRewriter: replaceResult(`"status":"cancelled"`, `"status":"running"`)},
+	{Defect: "jobs.delete deletes nothing", Checks: []string{"recovery.delete"}, newRewriter: replaceSent(`"jobs.delete"`, `"jobs.get"`)},
+	{Defect: "the stored outcome of a job differs from its final event", Checks: []string{"recovery.outcome"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("message", "another") })},
 }
 
-// sessionFaults break the rules for the tools sessions.….
+// sessionFaults are defects of the tools whose names begin with "sessions.".
 var sessionFaults = []Fault{
-	{Name: "everybody is connected", Says: "every session is listed as connected", Shows: []string{"sessions.list"}, Mute: true, newRewriter: replaced("detached", "connected")},
-	{Name: "one page", Says: "sessions.list returns the first page again and again", Shows: []string{"sessions.pages"},
-		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
+	{Defect: "sessions.list reports every session as connected", Checks: []string{"sessions.list"}, Silent: true, newRewriter: replaceReceived("detached", "connected")},
+	{Defect: "sessions.list returns the first page for every cursor", Checks: []string{"sessions.pages"},
+		newRewriter: editSent(arcp.ToolInvoke, func(f frame) frame {
 			var args map[string]arcp.Raw
 			if p, err := arcp.DecodePayload[arcp.ToolInvokePayload](&f.Envelope); err != nil || arcp.Unmarshal(p.Arguments, &args) != nil || args["cursor"] == nil {
 				return f
@@ -325,10 +300,10 @@ var sessionFaults = []Fault{
 			delete(args, "cursor")
 			return f.withPayload("arguments", args)
 		})},
-	{Name: "evict for good", Says: "sessions.evict ends the session whatever it is asked", Shows: []string{"sessions.evict"}, newRewriter: replacedOut(`"forget":false`, `"forget":true`)},
-	{Name: "evict for a while", Says: "forget in sessions.evict is ignored", Shows: []string{"sessions.evict-forget"}, newRewriter: replacedOut(`"forget":true`, `"forget":false`)},
-	{Name: "evict anybody", Says: "ending a session that is not there succeeds", Shows: []string{"sessions.evict-unknown", "sessions.other-principal"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame {
+	{Defect: "sessions.evict with forget false ends the session", Checks: []string{"sessions.evict"}, newRewriter: replaceSent(`"forget":false`, `"forget":true`)},
+	{Defect: "forget in sessions.evict is ignored", Checks: []string{"sessions.evict-forget"}, newRewriter: replaceSent(`"forget":true`, `"forget":false`)},
+	{Defect: "sessions.evict succeeds for an unknown session", Checks: []string{"sessions.evict-unknown", "sessions.other-principal"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame {
 			return f.with("type", arcp.JobCompleted).with("payload", arcp.JobCompletedPayload{Value: arcp.Raw(`{"evicted":true}`)})
 		})},
 }

@@ -11,65 +11,66 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// jwtFaults break the rules for JWTs.
+// jwtFaults are defects of JWT authentication.
 var jwtFaults = []Fault{
-	{Name: "believe nobody", Says: "no JWT opens a session", Shows: []string{"jwt.accepted"},
-		newRewriter: asked(arcp.SessionOpen, func(f frame) frame { return f.showing("x.y.z") })},
-	{Name: "want a beginning", Says: "a JWT without nbf opens nothing", Shows: []string{"jwt.accepted"},
-		newRewriter: asked(arcp.SessionOpen, func(f frame) frame {
+	{Defect: "every JWT is refused", Checks: []string{"jwt.accepted"},
+		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame { return f.withToken("x.y.z") })},
+	{Defect: "a JWT without nbf is refused", Checks: []string{"jwt.accepted"},
+		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			if token := f.jwt(); token.claims != nil && !token.has("nbf") {
-				f = f.showing("x.y.z")
+				f = f.withToken("x.y.z")
 			}
 			return f
 		})},
-	{Name: "one audience", Says: "a JWT for several servers opens nothing", Shows: []string{"jwt.accepted"},
-		newRewriter: asked(arcp.SessionOpen, func(f frame) frame {
+	{Defect: "a JWT with several audiences is refused", Checks: []string{"jwt.accepted"},
+		newRewriter: editSent(arcp.SessionOpen, func(f frame) frame {
 			if _, several := f.jwt().claims["aud"].([]any); several {
-				f = f.showing("x.y.z")
+				f = f.withToken("x.y.z")
 			}
 			return f
 		})},
-	{Name: "any audience", Says: "a JWT for another server opens a session", Shows: []string{"jwt.audience"},
-		across: believes(func(token, good jwt) bool { return token.has("aud") && !token.same("aud", good) })},
-	{Name: "no audience", Says: "a JWT for nobody opens a session", Shows: []string{"jwt.audience"},
-		across: believes(func(token, _ jwt) bool { return !token.has("aud") })},
-	{Name: "any issuer", Says: "a JWT of another issuer opens a session", Shows: []string{"jwt.issuer"},
-		across: believes(func(token, good jwt) bool { return token.has("iss") && !token.same("iss", good) })},
-	{Name: "no issuer", Says: "a JWT of no issuer opens a session", Shows: []string{"jwt.issuer"},
-		across: believes(func(token, _ jwt) bool { return !token.has("iss") })},
-	{Name: "believe for ever", Says: "a JWT that has expired opens a session", Shows: []string{"jwt.expired"},
-		across: believes(func(token, _ jwt) bool { return token.has("exp") && token.seconds("exp") < float64(time.Now().Unix()) })},
-	{Name: "believe too early", Says: "a JWT that is not valid yet opens a session", Shows: []string{"jwt.not-yet"},
-		across: believes(func(token, _ jwt) bool { return token.seconds("nbf") > float64(time.Now().Unix()) })},
-	{Name: "believe without an end", Says: "a JWT without exp opens a session", Shows: []string{"jwt.no-exp"},
-		across: believes(func(token, _ jwt) bool { return !token.has("exp") })},
-	{Name: "believe of nobody", Says: "a JWT without sub opens a session", Shows: []string{"jwt.no-sub"},
-		across: believes(func(token, _ jwt) bool { return !token.has("sub") })},
-	{Name: "verify nothing", Says: "any signature is right", Shows: []string{"jwt.key"},
-		across: believes(func(token, good jwt) bool { return token.algorithm == good.algorithm && token.body == good.body })},
-	{Name: "no signature", Says: "algorithm none is allowed", Shows: []string{"jwt.unsigned"},
-		across: believes(func(token, _ jwt) bool { return token.algorithm == "none" })},
-	{Name: "any algorithm", Says: "the token chooses the algorithm", Shows: []string{"jwt.algorithm"},
-		across: believes(func(token, good jwt) bool { return token.algorithm != "none" && token.algorithm != good.algorithm })},
-	{Name: "outlive the credential", Says: "the lease of a session is longer than its JWT", Shows: []string{"jwt.expires"},
-		newRewriter: every(arcp.SessionAccepted, func(f frame) frame {
-			return f.nested("lease", func(o map[string]json.RawMessage) { o["expires_at"] = encode(time.Now().UTC().Add(time.Hour)) })
+	{Defect: "a JWT for another audience is accepted", Checks: []string{"jwt.audience"},
+		newShared: acceptJWT(func(token, good jwt) bool { return token.has("aud") && !token.same("aud", good) })},
+	{Defect: "a JWT without an audience is accepted", Checks: []string{"jwt.audience"},
+		newShared: acceptJWT(func(token, _ jwt) bool { return !token.has("aud") })},
+	{Defect: "a JWT of another issuer is accepted", Checks: []string{"jwt.issuer"},
+		newShared: acceptJWT(func(token, good jwt) bool { return token.has("iss") && !token.same("iss", good) })},
+	{Defect: "a JWT without an issuer is accepted", Checks: []string{"jwt.issuer"},
+		newShared: acceptJWT(func(token, _ jwt) bool { return !token.has("iss") })},
+	{Defect: "an expired JWT is accepted", Checks: []string{"jwt.expired"},
+		newShared: acceptJWT(func(token, _ jwt) bool { return token.has("exp") && token.seconds("exp") < float64(time.Now().Unix()) })},
+	{Defect: "a JWT is accepted before its nbf", Checks: []string{"jwt.not-yet"},
+		newShared: acceptJWT(func(token, _ jwt) bool { return token.seconds("nbf") > float64(time.Now().Unix()) })},
+	{Defect: "a JWT without exp is accepted", Checks: []string{"jwt.no-exp"},
+		newShared: acceptJWT(func(token, _ jwt) bool { return !token.has("exp") })},
+	{Defect: "a JWT without sub is accepted", Checks: []string{"jwt.no-sub"},
+		newShared: acceptJWT(func(token, _ jwt) bool { return !token.has("sub") })},
+	{Defect: "a JWT with a wrong signature is accepted", Checks: []string{"jwt.key"},
+		newShared: acceptJWT(func(token, good jwt) bool { return token.algorithm == good.algorithm && token.body == good.body })},
+	{Defect: "a JWT with the algorithm none is accepted", Checks: []string{"jwt.unsigned"},
+		newShared: acceptJWT(func(token, _ jwt) bool { return token.algorithm == "none" })},
+	{Defect: "a JWT with another algorithm than the key is accepted", Checks: []string{"jwt.algorithm"},
+		newShared: acceptJWT(func(token, good jwt) bool { return token.algorithm != "none" && token.algorithm != good.algorithm })},
+	{Defect: "the lease of a session ends later than its JWT", Checks: []string{"jwt.expires"},
+		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame {
+			return f.editObject("lease", func(o map[string]json.RawMessage) { o["expires_at"] = encode(time.Now().UTC().Add(time.Hour)) })
 		})},
-	{Name: "no challenge for JWTs", Says: "who shows no JWT is refused at once", Shows: []string{"jwt.challenge"},
-		newRewriter: every(arcp.SessionChallenge, func(f frame) frame {
+	{Defect: "session.open without a JWT is refused instead of challenged", Checks: []string{"jwt.challenge"},
+		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame {
 			return f.with("type", arcp.SessionUnauthenticated).with("payload", arcp.Errorf(arcp.CodeUnauthenticated, "a token is required"))
 		})},
-	{Name: "any nonce", Says: "a JWT that was made for something else answers a challenge", Shows: []string{"jwt.challenge-nonce"},
-		across: takes(func(answer jwt, nonce string) bool { return answer.claims["nonce"] != nonce })},
-	{Name: "look at the nonce only", Says: "a JWT that would open nothing answers a challenge", Shows: []string{"jwt.challenge-invalid"},
-		across: takes(func(answer jwt, nonce string) bool { return answer.claims["nonce"] == nonce })},
-	{Name: "any principal", Says: "a JWT of another principal answers a challenge", Shows: []string{"jwt.challenge-principal"},
-		across: takes(func(answer jwt, _ string) bool { return answer.claims["sub"] == "conformance-somebody-else" })},
-	{Name: "one challenge for all JWTs", Says: "a challenge is given again", Shows: []string{"jwt.challenge-nonce"},
-		newRewriter: every(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "as always") })},
+	{Defect: "a JWT with another nonce answers a challenge", Checks: []string{"jwt.challenge-nonce"},
+		newShared: acceptAnswer(func(answer jwt, nonce string) bool { return answer.claims["nonce"] != nonce })},
+	{Defect: "a JWT that fails verification answers a challenge", Checks: []string{"jwt.challenge-invalid"},
+		newShared: acceptAnswer(func(answer jwt, nonce string) bool { return answer.claims["nonce"] == nonce })},
+	{Defect: "a JWT of another principal answers a challenge", Checks: []string{"jwt.challenge-principal"},
+		newShared: acceptAnswer(func(answer jwt, _ string) bool { return answer.claims["sub"] == "conformance-somebody-else" })},
+	{Defect: "every challenge to a JWT holder is the same", Checks: []string{"jwt.challenge-nonce"},
+		newRewriter: editReceived(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "constant") })},
 }
 
-// jwt is a token as it is read without trusting it; its claims are nil if it is none.
+// jwt is a decoded token. The signature is not verified. The claims are nil if the token is
+// malformed.
 type jwt struct {
 	text, body string
 	algorithm  string
@@ -107,7 +108,8 @@ func (t jwt) seconds(claim string) float64 {
 	return n
 }
 
-// jwt is the token of a session.open with the scheme signed_jwt.
+// jwt returns the token of a session.open with the scheme signed_jwt; the zero value for other
+// frames.
 func (f frame) jwt() jwt {
 	p, err := arcp.DecodePayload[arcp.SessionOpenPayload](&f.Envelope)
 	if err != nil || p.Auth.Scheme != "signed_jwt" {
@@ -116,54 +118,54 @@ func (f frame) jwt() jwt {
 	return parseJWT(p.Auth.Token)
 }
 
-// showing returns a session.open with another JWT.
-func (f frame) showing(token string) frame {
+// withToken returns a copy of the session.open f with another JWT.
+func (f frame) withToken(token string) frame {
 	if f.jwt().claims == nil {
 		return f
 	}
-	return f.nested("auth", func(o map[string]json.RawMessage) { o["token"] = encode(token) })
+	return f.editObject("auth", func(o map[string]json.RawMessage) { o["token"] = encode(token) })
 }
 
-// believes makes stages that put the first token of a check, which is good, in the
-// place of those with something wrong.
-func believes(wrong func(token, good jwt) bool) func() func() rewriter {
+// acceptJWT returns rewriters that replace each invalid token by the first, valid token of the
+// check.
+func acceptJWT(wrong func(token, good jwt) bool) func() func() rewriter {
 	return func() func() rewriter {
 		var good jwt
-		return asked(arcp.SessionOpen, func(f frame) frame {
+		return editSent(arcp.SessionOpen, func(f frame) frame {
 			token := f.jwt()
 			switch {
 			case token.claims == nil:
 			case good.claims == nil:
 				good = token
 			case wrong(token, good):
-				f = f.showing(good.text)
+				f = f.withToken(good.text)
 			}
 			return f
 		})
 	}
 }
 
-// takes makes stages that accept an answer to a challenge, as the first session of
-// the check was accepted, although it is wrong.
-func takes(wrong func(answer jwt, nonce string) bool) func() func() rewriter {
+// acceptAnswer returns rewriters that accept an invalid answer to a challenge. The answer is copied
+// from the first accepted session of the check.
+func acceptAnswer(wrong func(answer jwt, nonce string) bool) func() func() rewriter {
 	return func() func() rewriter {
 		var accepted frame
 		return func() rewriter {
-			nonce, spared := "", map[arcp.MessageID]bool{}
+			nonce, accepts := "", map[arcp.MessageID]bool{}
 			return rewriter{
 				out: func(f frame) []frame {
-					if f.Type == arcp.SessionAuthenticate && wrong(parseJWT(f.word("response")), nonce) {
-						spared[f.ID] = true
+					if f.Type == arcp.SessionAuthenticate && wrong(parseJWT(f.stringMember("response")), nonce) {
+						accepts[f.ID] = true
 					}
 					return []frame{f}
 				},
 				in: func(f frame) []frame {
 					switch {
 					case f.Type == arcp.SessionChallenge:
-						nonce = f.word("challenge")
+						nonce = f.stringMember("challenge")
 					case f.Type == arcp.SessionAccepted && accepted.ID == "":
 						accepted = f
-					case f.Type == arcp.SessionUnauthenticated && spared[f.CorrelationID]:
+					case f.Type == arcp.SessionUnauthenticated && accepts[f.CorrelationID]:
 						f = accepted.withNewID().with("correlation_id", f.CorrelationID).with("session_id", f.SessionID).withPayload("session_id", f.SessionID)
 					}
 					return []frame{f}
@@ -173,18 +175,18 @@ func takes(wrong func(answer jwt, nonce string) bool) func() func() rewriter {
 	}
 }
 
-// oneAnswer accepts the answer with which the first session of the check was opened in
-// each other one.
-func oneAnswer() func() rewriter {
+// acceptFirstAnswer accepts the answer that opened the first session of the check on every
+// connection.
+func acceptFirstAnswer() func() rewriter {
 	var good string
 	accepted := frame{}
 	return func() rewriter {
-		spared := map[arcp.MessageID]bool{}
+		accepts := map[arcp.MessageID]bool{}
 		return rewriter{
 			out: func(f frame) []frame {
 				if f.Type == arcp.SessionAuthenticate {
-					spared[f.ID] = f.word("response") == good
-					good = cmp.Or(good, f.word("response"))
+					accepts[f.ID] = f.stringMember("response") == good
+					good = cmp.Or(good, f.stringMember("response"))
 				}
 				return []frame{f}
 			},
@@ -192,7 +194,7 @@ func oneAnswer() func() rewriter {
 				switch {
 				case f.Type == arcp.SessionAccepted && accepted.ID == "":
 					accepted = f
-				case f.Type == arcp.SessionUnauthenticated && spared[f.CorrelationID]:
+				case f.Type == arcp.SessionUnauthenticated && accepts[f.CorrelationID]:
 					f = accepted.withNewID().with("correlation_id", f.CorrelationID).with("session_id", f.SessionID).withPayload("session_id", f.SessionID)
 				}
 				return []frame{f}
@@ -201,8 +203,8 @@ func oneAnswer() func() rewriter {
 	}
 }
 
-// acceptAgain answers the second answer of a connection to a challenge as the first.
-func acceptAgain() rewriter {
+// acceptSecondAnswer accepts the second answer to a challenge on one connection.
+func acceptSecondAnswer() rewriter {
 	var accepted frame
 	var again arcp.MessageID
 	return rewriter{

@@ -9,94 +9,89 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// observerFaults break the rules for observers.
+// observerFaults are defects of observers.
 var observerFaults = []Fault{
-	obeyed("submits", "observers.submit"), obeyed("cancels", "observers.cancel"), obeyed("interrupts", "observers.interrupt"),
-	obeyed("checkpoints", "observers.checkpoints"), obeyed("answers", "observers.questions"), obeyed("grants", "observers.permissions"),
-	obeyed("approvals", "observers.approvals"), obeyed("elevations", "observers.trust"),
-	{Name: "refuse what was submitted", Says: "what an observer submits is refused, and is a job", Shows: []string{"observers.submit"},
-		newRewriter: every(arcp.SessionJobs, func(f frame) frame { return f.listing("job_of_an_observer") })},
-	{Name: "refuse and cancel", Says: "a cancel of an observer is refused, and done", Shows: []string{"observers.cancel"},
-		across: performed(func(f frame) bool { return f.Type == arcp.Cancel && f.word("target") == arcp.TargetJob })},
-	{Name: "refuse and evict", Says: "the end of a session that an observer wants is refused, and comes", Shows: []string{"observers.cancel"},
-		across: performed(func(f frame) bool { return f.Type == arcp.Cancel && f.word("target") == arcp.TargetSession })},
-	{Name: "refuse and interrupt", Says: "an interrupt of an observer is refused, and done", Shows: []string{"observers.interrupt"}, across: performed(isType(arcp.Interrupt))},
-	{Name: "refuse and restore", Says: "a restore of an observer is refused, and is a job", Shows: []string{"observers.checkpoints"},
-		newRewriter: every(arcp.SessionJobs, func(f frame) frame { return f.listing("job_of_an_observer") })},
-	{Name: "refuse and take", Says: "an answer of an observer is refused, and taken", Shows: []string{"observers.questions"}, across: performed(isType(arcp.HumanInputResponse))},
-	{Name: "refuse and grant", Says: "a grant of an observer is refused, and given", Shows: []string{"observers.permissions"}, across: performed(isType(arcp.PermissionGrant))},
-	{Name: "refuse and extend", Says: "an observer's lease.refresh is refused, and done", Shows: []string{"observers.permissions"}, across: performed(isType(arcp.LeaseRefresh))},
-	{Name: "refuse and take back", Says: "an observer's lease.revoked is refused, and done", Shows: []string{"observers.permissions"}, across: performed(isType(arcp.LeaseRevoked))},
-	{Name: "refuse and approve", Says: "an approval of an observer is refused, and given", Shows: []string{"observers.approvals"}, across: performed(isType(arcp.HumanChoiceResponse))},
-	{Name: "ask observers", Says: "who only observes is asked what jobs of the seen ask", Shows: []string{"observers.questions"},
-		across: leak(func(with, owner arcp.SessionOpenPayload) bool { return with.Auth.Token != owner.Auth.Token })},
-	{Name: "ask observers of strangers", Says: "who only observes is asked what jobs of the unseen ask", Shows: []string{"observers.questions-unseen"},
-		across: leak(func(with, owner arcp.SessionOpenPayload) bool { return with.Auth.Token != owner.Auth.Token })},
-	{Name: "know of unseen questions", Says: "a question of who is not seen is PERMISSION_DENIED", Shows: []string{"observers.questions-unseen"},
-		newRewriter: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
-	{Name: "hint at unseen questions", Says: "the refusal says which question there is", Shows: []string{"observers.questions-unseen"}, across: hinting},
-	{Name: "deny that a question is there", Says: "a question that an observer sees is not there for it", Shows: []string{"observers.questions", "observers.approvals"},
-		newRewriter: coded(arcp.CodePermissionDenied, arcp.CodeNotFound)},
-	{Name: "observers execute", Says: "an observer has the capability executes", Shows: []string{"observers.executes"},
-		newRewriter: every(arcp.SessionAccepted, func(f frame) frame {
-			return f.nested("capabilities", func(o map[string]json.RawMessage) { o["executes"] = encode(true) })
+	acknowledgeObserver("submits", "observers.submit"), acknowledgeObserver("cancels", "observers.cancel"), acknowledgeObserver("interrupts", "observers.interrupt"),
+	acknowledgeObserver("checkpoints", "observers.checkpoints"), acknowledgeObserver("answers", "observers.questions"), acknowledgeObserver("grants", "observers.permissions"),
+	acknowledgeObserver("approvals", "observers.approvals"), acknowledgeObserver("elevations", "observers.trust"),
+	{Defect: "a submit of an observer is refused and its job is created", Checks: []string{"observers.submit"},
+		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.withJob("job_of_an_observer") })},
+	{Defect: "a job cancel of an observer is refused and performed", Checks: []string{"observers.cancel"},
+		newShared: performRefused(func(f frame) bool { return f.Type == arcp.Cancel && f.stringMember("target") == arcp.TargetJob })},
+	{Defect: "a session cancel of an observer is refused and performed", Checks: []string{"observers.cancel"},
+		newShared: performRefused(func(f frame) bool { return f.Type == arcp.Cancel && f.stringMember("target") == arcp.TargetSession })},
+	{Defect: "an interrupt of an observer is refused and performed", Checks: []string{"observers.interrupt"}, newShared: performRefused(isType(arcp.Interrupt))},
+	{Defect: "a restore of an observer is refused and its job is created", Checks: []string{"observers.checkpoints"},
+		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.withJob("job_of_an_observer") })},
+	{Defect: "an answer of an observer is refused and recorded", Checks: []string{"observers.questions"}, newShared: performRefused(isType(arcp.HumanInputResponse))},
+	{Defect: "a permission.grant of an observer is refused and performed", Checks: []string{"observers.permissions"}, newShared: performRefused(isType(arcp.PermissionGrant))},
+	{Defect: "a lease.refresh of an observer is refused and performed", Checks: []string{"observers.permissions"}, newShared: performRefused(isType(arcp.LeaseRefresh))},
+	{Defect: "a lease.revoked of an observer is refused and performed", Checks: []string{"observers.permissions"}, newShared: performRefused(isType(arcp.LeaseRevoked))},
+	{Defect: "an approval of an observer is refused and recorded", Checks: []string{"observers.approvals"}, newShared: performRefused(isType(arcp.HumanChoiceResponse))},
+	{Defect: "an observer receives the questions of an observed principal as its own", Checks: []string{"observers.questions"},
+		newShared: leakQuestion(func(with, owner arcp.SessionOpenPayload) bool { return with.Auth.Token != owner.Auth.Token })},
+	{Defect: "an observer receives the questions of a principal that it does not observe", Checks: []string{"observers.questions-unseen"},
+		newShared: leakQuestion(func(with, owner arcp.SessionOpenPayload) bool { return with.Auth.Token != owner.Auth.Token })},
+	{Defect: "an answer to a question of an unobserved principal is PERMISSION_DENIED", Checks: []string{"observers.questions-unseen"},
+		newRewriter: replaceCode(arcp.CodeNotFound, arcp.CodePermissionDenied)},
+	{Defect: "the refusal of an answer reveals that the unobserved question exists", Checks: []string{"observers.questions-unseen"}, newShared: revealExistence},
+	{Defect: "an answer of an observer to an observed question is NOT_FOUND", Checks: []string{"observers.questions", "observers.approvals"},
+		newRewriter: replaceCode(arcp.CodePermissionDenied, arcp.CodeNotFound)},
+	{Defect: "an observer gets the capability executes", Checks: []string{"observers.executes"},
+		newRewriter: editReceived(arcp.SessionAccepted, func(f frame) frame {
+			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["executes"] = encode(true) })
 		})},
-	{Name: "see too little", Says: "an event of who is seen is not brought", Shows: []string{"observers.session"}, newRewriter: brought(6, func(frame) []frame { return nil })},
-	{Name: "see without the session", Says: "an event of who is seen does not say whose session it is of", Shows: []string{"observers.session"},
-		newRewriter: inside(func(in frame) frame { return in.with("session_id", nil).with("correlation_id", nil) })},
-	{Name: "see other payloads", Says: "the payload of an event of who is seen is another", Shows: []string{"observers.session"},
-		newRewriter: inside(func(in frame) frame { return in.withPayload("brought", true) })},
-	{Name: "see no questions", Says: "what jobs of who is seen ask is not brought", Shows: []string{"observers.session-questions"},
-		newRewriter: change(func(f frame) []frame {
-			if f.forwarded().Type == arcp.HumanInputRequest {
-				return nil
-			}
-			return []frame{f}
-		})},
-	{Name: "number questions", Says: "a question that is brought has a number of its own", Shows: []string{"observers.session-questions"},
-		newRewriter: inside(func(in frame) frame {
+	{Defect: "an event of an observed principal is not forwarded", Checks: []string{"observers.session"}, newRewriter: rewriteForwarded(6, func(frame) []frame { return nil })},
+	{Defect: "a forwarded event of an observed principal has no session_id", Checks: []string{"observers.session"},
+		newRewriter: editForwarded(func(in frame) frame { return in.with("session_id", nil).with("correlation_id", nil) })},
+	{Defect: "a forwarded event of an observed principal has another payload", Checks: []string{"observers.session"},
+		newRewriter: editForwarded(func(in frame) frame { return in.withPayload("forwarded", true) })},
+	{Defect: "questions of an observed principal are not forwarded", Checks: []string{"observers.session-questions"},
+		newRewriter: dropWhere(func(f frame) bool { return f.forwarded().Type == arcp.HumanInputRequest })},
+	{Defect: "a forwarded question has another event_seq than the original", Checks: []string{"observers.session-questions"},
+		newRewriter: editForwarded(func(in frame) frame {
 			if in.Type == arcp.HumanInputRequest {
 				in = in.with("event_seq", in.EventSeq+1)
 			}
 			return in
 		})},
-	{Name: "see jobs of anybody", Says: "a job of who is not seen is brought beside one that is", Shows: []string{"observers.jobs"},
-		across: bringing(1, func(f frame) bool { return f.Type.Terminal() })},
-	{Name: "see all jobs", Says: "jobs that are not named are brought", Shows: []string{"observers.jobs"},
-		across: bringing(0, isType(arcp.JobCompleted))},
-	{Name: "observe from now on", Says: "since is ignored for what is another's", Shows: []string{"observers.since"}, Mute: true,
-		newRewriter: asked(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
-	{Name: "observe the backfill twice", Says: "an event of the backfill comes again", Shows: []string{"observers.since"},
-		newRewriter: brought(3, func(f frame) []frame { return []frame{f, f.withNewID()} })},
-	{Name: "see answers of the runtime", Says: "what the runtime's own tools answer to others is brought", Shows: []string{"observers.own-tools"},
-		across: bringing(0, func(f frame) bool { return f.Type == arcp.JobCompleted && bytes.Contains(f.Payload, []byte(`"items"`)) })},
-	{Name: "see agents", Says: "the events of another's agents are brought", Shows: []string{"observers.own-tools"}, across: bringAgents},
-	{Name: "observe anybody", Says: "sessions of who is not seen are observed", Shows: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodePermissionDenied)},
-	{Name: "wait for unseen jobs", Says: "a filter that names jobs of who is not seen only is accepted", Shows: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodeNotFound)},
-	{Name: "know of unseen jobs", Says: "a job of who is not seen is PERMISSION_DENIED", Shows: []string{"observers.unseen"}, newRewriter: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
-	{Name: "hint at unseen jobs", Says: "the refusal says which job there is", Shows: []string{"observers.unseen"}, across: hinting},
-	{Name: "begin at unseen messages", Says: "a message of who is not seen is a position", Shows: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
-	{Name: "observe several", Says: "a filter may name sessions of several principals", Shows: []string{"observers.several"}, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
-	{Name: "see everybody", Says: "a subscription without a filter brings what everybody does who is seen", Shows: []string{"observers.no-filter"}, newRewriter: bringToFirst},
-	{Name: "see strangers", Says: "a subscription brings what somebody does who is not seen", Shows: []string{"observers.no-filter"},
-		across: bringing(1, isType(arcp.JobCompleted))},
-	{Name: "list what is seen", Says: "jobs of who is seen are listed", Shows: []string{"observers.lists"}, across: listSeen},
-	{Name: "follow what is seen", Says: "jobs of who is seen are there to be followed", Shows: []string{"observers.lists"},
-		newRewriter: coded(arcp.CodeJobNotFound, arcp.CodePermissionDenied)},
-	{Name: "hint at seen jobs", Says: "the refusal to follow says which job there is", Shows: []string{"observers.lists"}, across: hinting},
+	{Defect: "a job of an unobserved principal is forwarded beside an observed job", Checks: []string{"observers.jobs"},
+		newShared: forwardFrom(1, func(f frame) bool { return f.Type.Terminal() })},
+	{Defect: "jobs that the filter does not name are forwarded", Checks: []string{"observers.jobs"},
+		newShared: forwardFrom(0, isType(arcp.JobCompleted))},
+	{Defect: "since is ignored for events of another principal", Checks: []string{"observers.since"}, Silent: true,
+		newRewriter: editSent(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
+	{Defect: "a backfilled event of an observed principal is forwarded twice", Checks: []string{"observers.since"},
+		newRewriter: rewriteForwarded(3, func(f frame) []frame { return []frame{f, f.withNewID()} })},
+	{Defect: "results of built-in tools called by another principal are forwarded", Checks: []string{"observers.own-tools"},
+		newShared: forwardFrom(0, func(f frame) bool { return f.Type == arcp.JobCompleted && bytes.Contains(f.Payload, []byte(`"items"`)) })},
+	{Defect: "agent events of another principal are forwarded", Checks: []string{"observers.own-tools"}, newShared: forwardAgents},
+	{Defect: "a filter may name a session of an unobserved principal", Checks: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodePermissionDenied)},
+	{Defect: "a filter that names only jobs of unobserved principals is accepted", Checks: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodeNotFound)},
+	{Defect: "a filter that names a job of an unobserved principal is PERMISSION_DENIED", Checks: []string{"observers.unseen"}, newRewriter: replaceCode(arcp.CodeNotFound, arcp.CodePermissionDenied)},
+	{Defect: "the refusal of a filter reveals that the unobserved job exists", Checks: []string{"observers.unseen"}, newShared: revealExistence},
+	{Defect: "since may name a message of an unobserved principal", Checks: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
+	{Defect: "a filter may name sessions of several principals", Checks: []string{"observers.several"}, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
+	{Defect: "a subscription without a filter includes events of observed principals", Checks: []string{"observers.no-filter"}, newRewriter: copyToFirst},
+	{Defect: "a subscription without a filter includes events of unobserved principals", Checks: []string{"observers.no-filter"},
+		newShared: forwardFrom(1, isType(arcp.JobCompleted))},
+	{Defect: "session.list_jobs includes jobs of observed principals", Checks: []string{"observers.lists"}, newShared: listObserved},
+	{Defect: "job.subscribe to a job of an observed principal is PERMISSION_DENIED instead of JOB_NOT_FOUND", Checks: []string{"observers.lists"},
+		newRewriter: replaceCode(arcp.CodeJobNotFound, arcp.CodePermissionDenied)},
+	{Defect: "the refusal of job.subscribe reveals that the observed job exists", Checks: []string{"observers.lists"}, newShared: revealExistence},
 }
 
-// obeyed is a fault that acknowledges an operation which an observer may not do.
-func obeyed(what, check string) Fault {
-	return Fault{Name: "acknowledge " + what + " of observers", Says: what + " of who only observes are acknowledged", Shows: []string{check},
-		newRewriter: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})}
+// acknowledgeObserver returns a fault that acknowledges an operation denied to observers.
+func acknowledgeObserver(operations, check string) Fault {
+	return Fault{Defect: operations + " of observers are acknowledged", Checks: []string{check},
+		newRewriter: replaceNack(arcp.CodePermissionDenied, arcp.Ack, struct{}{})}
 }
 
-// people tells the connections of a check apart by the tokens they were opened with.
-type people []string
+// tokenList holds the tokens of the connections of a check, in the order of session.open.
+type tokenList []string
 
-// of is the place of a session.open's token among those that came; -1 if f is none.
-func (t *people) of(f frame) int {
+// index returns the position of the token of a session.open in the list; -1 for any other frame.
+func (t *tokenList) index(f frame) int {
 	p, err := arcp.DecodePayload[arcp.SessionOpenPayload](&f.Envelope)
 	if f.Type != arcp.SessionOpen || err != nil {
 		return -1
@@ -108,16 +103,16 @@ func (t *people) of(f frame) int {
 	return len(*t) - 1
 }
 
-// known makes stages of connections whose token is known: client points to the index of the
-// token. The first token is the observed principal's.
-func known(begin func(client *int) rewriter) func() rewriter {
-	var all people
+// withClientIndex returns rewriters that know the token of their connection. client points to the
+// token's index, or to -1 before session.open. Index 0 is the observed principal.
+func withClientIndex(begin func(client *int) rewriter) func() rewriter {
+	var tokens tokenList
 	return func() rewriter {
 		client := -1
 		s := begin(&client)
 		out := s.out
 		s.out = func(f frame) []frame {
-			if i := all.of(f); i >= 0 {
+			if i := tokens.index(f); i >= 0 {
 				client = i
 			}
 			return apply(out, f)
@@ -126,27 +121,26 @@ func known(begin func(client *int) rewriter) func() rewriter {
 	}
 }
 
-// performed makes stages that perform an operation of another principal whatever its answer
-// was: as a message of one of the first principal's connections, before that one's next
-// message.
-func performed(selects func(f frame) bool) func() func() rewriter {
+// performRefused returns rewriters that perform a selected operation of another principal. The
+// operation is sent as a message of the first principal, before its next message.
+func performRefused(selects func(f frame) bool) func() func() rewriter {
 	return func() func() rewriter {
-		var wishes []frame
-		return known(func(client *int) rewriter {
-			own := map[arcp.MessageID]bool{} // messages that this stage sent, not the client
+		var pending []frame
+		return withClientIndex(func(client *int) rewriter {
+			own := map[arcp.MessageID]bool{} // messages inserted by this rewriter
 			return rewriter{
 				out: func(f frame) []frame {
 					switch {
 					case *client > 0 && selects(f):
-						wishes = append(wishes, f)
-					case *client == 0 && f.SessionID != "" && len(wishes) > 0:
-						list := make([]frame, 0, len(wishes)+1)
-						for _, w := range wishes {
-							w = w.withNewID().with("session_id", f.SessionID)
-							own[w.ID] = true
-							list = append(list, w)
+						pending = append(pending, f)
+					case *client == 0 && f.SessionID != "" && len(pending) > 0:
+						list := make([]frame, 0, len(pending)+1)
+						for _, p := range pending {
+							p = p.withNewID().with("session_id", f.SessionID)
+							own[p.ID] = true
+							list = append(list, p)
 						}
-						wishes = nil
+						pending = nil
 						return append(list, f)
 					}
 					return []frame{f}
@@ -162,11 +156,11 @@ func performed(selects func(f frame) bool) func() func() rewriter {
 	}
 }
 
-// bringing makes stages that insert an event that was sent to a connection with the nth token.
-func bringing(nth int, selects func(f frame) bool) func() func() rewriter {
+// forwardFrom returns rewriters that forward a selected event of a connection with the nth token.
+func forwardFrom(nth int, selects func(f frame) bool) func() func() rewriter {
 	return func() func() rewriter {
 		var foreign []frame
-		return known(func(client *int) rewriter {
+		return withClientIndex(func(client *int) rewriter {
 			return rewriter{in: func(f frame) []frame {
 				switch {
 				case *client == nth && f.event() && selects(f):
@@ -180,14 +174,14 @@ func bringing(nth int, selects func(f frame) bool) func() func() rewriter {
 	}
 }
 
-// bringAgents inserts an event that the first principal has registered an agent.
-func bringAgents() func() rewriter {
+// forwardAgents forwards the registration of an agent by the first principal.
+func forwardAgents() func() rewriter {
 	var agent json.RawMessage
-	return known(func(client *int) rewriter {
+	return withClientIndex(func(client *int) rewriter {
 		return rewriter{in: func(f frame) []frame {
 			switch {
 			case *client == 0 && f.Type == arcp.JobCompleted && bytes.Contains(f.Payload, []byte(`"registered_at"`)):
-				agent, _ = json.Marshal(f.object("value")) // an object that was read
+				agent, _ = json.Marshal(f.objectMember("value")) // a decoded object can be encoded
 			case *client > 0 && f.Type == arcp.SubscribeEvent && agent != nil:
 				event := arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventHost, Data: arcp.Raw(agent)})
 				event.ARCP, event.ID, event.Timestamp = f.ARCP, arcp.NewMessageID(), f.Timestamp
@@ -198,8 +192,8 @@ func bringAgents() func() rewriter {
 	})
 }
 
-// bringToFirst brings everything to the connection's first subscription, too.
-func bringToFirst() rewriter {
+// copyToFirst copies each subscribe.event to the first subscription of the connection.
+func copyToFirst() rewriter {
 	var first arcp.SubscriptionID
 	return rewriter{in: func(f frame) []frame {
 		if f.Type == arcp.SubscribeAccepted && first == "" {
@@ -212,15 +206,14 @@ func bringToFirst() rewriter {
 	}}
 }
 
-// hinting makes the refusals of existing things, which the check knows, reveal that they
-// exist.
-func hinting() func() rewriter {
-	there := map[string]bool{} // jobs and questions
-	return known(func(*int) rewriter {
-		named := map[arcp.MessageID]bool{} // messages that name one of them
+// revealExistence changes the refusal of a message that names an existing job or question.
+func revealExistence() func() rewriter {
+	existing := map[string]bool{} // jobs and questions
+	return withClientIndex(func(*int) rewriter {
+		named := map[arcp.MessageID]bool{} // messages that name an existing job or question
 		return rewriter{
 			out: func(f frame) []frame {
-				for id := range there {
+				for id := range existing {
 					named[f.ID] = named[f.ID] || bytes.Contains(f.text, []byte(id))
 				}
 				return []frame{f}
@@ -228,9 +221,9 @@ func hinting() func() rewriter {
 			in: func(f frame) []frame {
 				switch {
 				case f.Type == arcp.HumanInputRequest:
-					there[string(f.ID)] = true
+					existing[string(f.ID)] = true
 				case f.Type == arcp.JobAccepted:
-					there[string(f.JobID)] = true
+					existing[string(f.JobID)] = true
 				case f.Type == arcp.Nack && named[f.CorrelationID]:
 					f = f.withPayload("message", "it is not yours")
 				}
@@ -240,8 +233,8 @@ func hinting() func() rewriter {
 	})
 }
 
-// listing adds a job to a page.
-func (f frame) listing(id arcp.JobID) frame {
+// withJob returns a copy of the session.jobs f with one more job.
+func (f frame) withJob(id arcp.JobID) frame {
 	p, err := arcp.DecodePayload[arcp.SessionJobsPayload](&f.Envelope)
 	if err != nil {
 		return f
@@ -250,16 +243,16 @@ func (f frame) listing(id arcp.JobID) frame {
 	return f.withPayload("jobs", append(p.Jobs, entry))
 }
 
-// listSeen lists a job of the first to the others.
-func listSeen() func() rewriter {
+// listObserved adds a job of the first principal to the lists of the others.
+func listObserved() func() rewriter {
 	var job arcp.JobID
-	return known(func(client *int) rewriter {
+	return withClientIndex(func(client *int) rewriter {
 		return rewriter{in: func(f frame) []frame {
 			switch {
 			case *client == 0 && f.Type == arcp.JobAccepted:
 				job = f.JobID
 			case *client > 0 && f.Type == arcp.SessionJobs:
-				f = f.listing(job)
+				f = f.withJob(job)
 			}
 			return []frame{f}
 		}}

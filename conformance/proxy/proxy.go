@@ -1,47 +1,40 @@
-// Package proxy stands between a client and a server and breaks exactly one
-// rule of the protocol. It shows that a conformance check can fail: a check
-// nothing can make fail shows nothing.
+// Package proxy connects a client to a server and adds one defect to the server's behaviour. The
+// faults prove that each conformance check can fail.
 //
-// A proxied connection belongs to one goroutine that reads and writes, as the
-// connections of checks do.
+// Each proxied connection belongs to one goroutine that reads and writes.
 package proxy
 
 import (
-	"bytes"
-	"encoding/json"
-
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Fault is one rule to break.
+// Fault is one defect of a server and the checks that must detect it.
 type Fault struct {
-	Name  string
-	Says  string   // the apparent behaviour of the server behind the proxy
-	Shows []string // checks of which at least one has to fail
-	Mute  bool     // shows itself by nothing coming, hence only when a check runs out of time
+	Defect string   // the behaviour of the server behind the proxy, as one sentence; unique
+	Checks []string // ids of checks; at least one of them must fail
+	Silent bool     // the defect is a missing frame: a check detects it only by its timeout
 
 	newRewriter func() rewriter        // state of one connection
-	across      func() func() rewriter // or of all connections of a check
+	newShared   func() func() rewriter // state shared by all connections of a check
 }
 
-// rewriter changes the frames of one connection. A nil function leaves its direction as it is.
+// rewriter changes the frames and the end of one connection. A nil function changes nothing.
 type rewriter struct {
-	in  func(f frame) []frame // from the server: the frames that the client gets instead
-	out func(f frame) []frame // from the client: the frames that the server gets instead
-	end func(err error) error // how the connection ends
+	in  func(f frame) []frame // replaces a frame from the server
+	out func(f frame) []frame // replaces a frame from the client
+	end func(err error) error // replaces the error that ends the connection
 
-	afterEnd func() []frame // frames of a connection that has ended
+	afterEnd func() []frame // returns frames to deliver after the end, once
 }
 
-// Wrap returns conn with the fault in it.
+// Wrap returns conn with the fault f.
 func Wrap(conn transport.Conn, f Fault) transport.Conn { return f.Begin()(conn) }
 
-// Begin returns a function that puts the fault into the connections of one check.
+// Begin returns a function that adds the fault to each connection of one check.
 func (f Fault) Begin() func(transport.Conn) transport.Conn {
 	begin := f.newRewriter
-	if f.across != nil {
-		begin = f.across()
+	if f.newShared != nil {
+		begin = f.newShared()
 	}
 	return func(conn transport.Conn) transport.Conn { return &proxied{Conn: conn, rewriter: begin()} }
 }
@@ -49,10 +42,9 @@ func (f Fault) Begin() func(transport.Conn) transport.Conn {
 type proxied struct {
 	transport.Conn
 	rewriter rewriter
-	ready    []frame // for the client
+	ready    []frame // frames that the client has not read yet
 }
 
-// Read implements transport.Conn.
 func (p *proxied) Read() ([]byte, error) {
 	for len(p.ready) == 0 {
 		text, err := p.Conn.Read()
@@ -63,7 +55,7 @@ func (p *proxied) Read() ([]byte, error) {
 			p.ready = p.rewriter.afterEnd()
 		}
 		if err != nil && len(p.ready) == 0 {
-			return nil, p.ending(err)
+			return nil, p.replaceEnd(err)
 		}
 	}
 	next := p.ready[0]
@@ -71,14 +63,13 @@ func (p *proxied) Read() ([]byte, error) {
 	return next.text, nil
 }
 
-func (p *proxied) ending(err error) error {
+func (p *proxied) replaceEnd(err error) error {
 	if p.rewriter.end == nil {
 		return err
 	}
 	return p.rewriter.end(err)
 }
 
-// Write implements transport.Conn.
 func (p *proxied) Write(text []byte) error {
 	for _, f := range apply(p.rewriter.out, parse(text)) {
 		if err := p.Conn.Write(f.text); err != nil {
@@ -93,81 +84,4 @@ func apply(change func(frame) []frame, f frame) []frame {
 		return []frame{f}
 	}
 	return change(f)
-}
-
-// frame is a frame under way. The envelope of one that cannot be decoded is
-// zero: such a frame passes.
-type frame struct {
-	arcp.Envelope
-	text []byte
-}
-
-func parse(text []byte) frame {
-	f := frame{text: bytes.Clone(text)}
-	f.Envelope, _ = arcp.Decode(f.text) // the zero envelope shows that the text is none
-	return f
-}
-
-// event reports an event of a job.
-func (f frame) event() bool { return f.EventSeq > 0 }
-
-// with returns a copy with an envelope member set; nil takes it out.
-func (f frame) with(name string, value any) frame {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(f.text, &members) != nil {
-		return f
-	}
-	set(members, name, value)
-	return parse(encode(members))
-}
-
-// withPayload returns a copy with a payload member set; nil takes it out.
-func (f frame) withPayload(name string, value any) frame {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(f.Payload, &members) != nil {
-		return f
-	}
-	set(members, name, value)
-	return f.with("payload", json.RawMessage(encode(members)))
-}
-
-// withNewID returns a copy with another id.
-func (f frame) withNewID() frame { return f.with("id", arcp.NewMessageID()) }
-
-func set(members map[string]json.RawMessage, name string, value any) {
-	if value == nil {
-		delete(members, name)
-		return
-	}
-	members[name] = encode(value)
-}
-
-// null is the JSON null, for a member that is there and has no value.
-var null = json.RawMessage("null")
-
-// encode writes v with the escapes that JSON requires only.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic("proxy: " + err.Error()) // only plain values get here
-	}
-	return bytes.TrimSpace(b.Bytes())
-}
-
-// replaced makes a stage that replaces a text in received frames.
-func replaced(old, text string) func() rewriter {
-	return change(func(f frame) []frame { return []frame{f.replace(old, text)} })
-}
-
-// replacedOut makes a stage that replaces a text in sent frames.
-func replacedOut(old, text string) func() rewriter {
-	return func() rewriter {
-		return rewriter{out: func(f frame) []frame { return []frame{f.replace(old, text)} }}
-	}
-}
-
-func (f frame) replace(old, text string) frame {
-	return parse(bytes.ReplaceAll(f.text, []byte(old), []byte(text)))
 }

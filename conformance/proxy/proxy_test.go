@@ -36,7 +36,7 @@ func event(seq, id string) string {
 	return `{"arcp":"1.1","event_seq":` + seq + `,"id":"msg_` + id + `","payload":{"n":1e2},"timestamp":"2026-01-02T03:04:05Z","type":"log"}`
 }
 
-// through reads everything from a connection with the stage in it.
+// through reads everything from a connection through the rewriter.
 func through(t *testing.T, make func() rewriter, plays ...string) []string {
 	t.Helper()
 	c := Wrap(&tape{plays: plays}, Fault{newRewriter: make})
@@ -53,27 +53,27 @@ func through(t *testing.T, make func() rewriter, plays ...string) []string {
 	}
 }
 
-func TestStages(t *testing.T) {
+func TestRewriters(t *testing.T) {
 	a, b, c := event("1", "a"), event("2", "b"), event("3", "c")
-	keep := func(f frame) frame { return f }
+	unchanged := func(f frame) frame { return f }
 	for _, test := range []struct {
-		name  string
-		stage func() rewriter
-		plays []string
-		want  []string
+		name      string
+		rewriters func() rewriter
+		plays     []string
+		want      []string
 	}{
 		{"nothing", func() rewriter { return rewriter{} }, []string{a, "not json", b}, []string{a, "not json", b}},
-		{"edit nothing", events(keep), []string{a, b}, []string{a, b}},
+		{"edit nothing", editEvents(unchanged), []string{a, b}, []string{a, b}},
 		{"swap", swap(isEvent(1), isEvent(2), false), []string{a, b, c}, []string{b, a, c}},
 		{"swap and renumber", swap(isEvent(1), isEvent(2), true), []string{a, b}, []string{event("1", "b"), event("2", "a")}},
 		{"drop and renumber", dropAndRenumber(2), []string{a, b, c}, []string{a, event("2", "c")}},
-		{"lose and renumber", without(isEvent(2)), []string{a, b, c}, []string{a, event("2", "c")}},
+		{"lose and renumber", dropEvents(isEvent(2)), []string{a, b, c}, []string{a, event("2", "c")}},
 		{"add and renumber", func() rewriter {
-			return adding(func(f frame) (frame, bool) { return f, f.EventSeq == 2 })
+			return insertEvents(func(f frame) (frame, bool) { return f, f.EventSeq == 2 })
 		}, []string{a, b, c}, []string{a, b, event("3", "b"), event("4", "c")}},
-		{"edit", events(func(f frame) frame { return f.with("event_seq", f.EventSeq+5) }), []string{a}, []string{event("6", "a")}},
+		{"edit", editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+5) }), []string{a}, []string{event("6", "a")}},
 	} {
-		if got := through(t, test.stage, test.plays...); !slices.Equal(got, test.want) {
+		if got := through(t, test.rewriters, test.plays...); !slices.Equal(got, test.want) {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
 	}
@@ -95,7 +95,7 @@ func TestCopiesReachTheServer(t *testing.T) {
 // The state of a fault spans the connections of a check and ends with it.
 func TestStateAcrossConnections(t *testing.T) {
 	const resume = `{"arcp":"1.1","id":"msg_r","type":"session.resume","timestamp":"2026-01-02T03:04:05Z","payload":{"last_event_seq":0,"resume_token":"rt_a"}}`
-	f := Fault{across: onceOnly}
+	f := Fault{newShared: refuseRepeatedTokens}
 	for range 2 {
 		wrap := f.Begin()
 		for i, want := range []bool{true, false} {

@@ -6,69 +6,66 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// execFaults break the rules for commands.
+// execFaults are defects of commands as tools.
 var execFaults = []Fault{
-	{Name: "round what commands say", Says: "the numbers of a command are read as floating point", Shows: []string{"exec.json"},
-		newRewriter: every(arcp.JobCompleted, frame.roundNumbers)},
-	{Name: "run it in a shell", Says: "a shell reads the words of a command", Shows: []string{"exec.no-shell"}, newRewriter: result(`$HOME`, `/root`)},
-	{Name: "lose what commands say", Says: "standard error is lost", Shows: []string{"exec.log"}, newRewriter: without(isType(arcp.Log))},
-	{Name: "mix what commands say", Says: "lines of standard error change places", Shows: []string{"exec.log"},
+	{Defect: "numbers in the output of a command are rounded to floating point", Checks: []string{"exec.json"},
+		newRewriter: editReceived(arcp.JobCompleted, frame.roundNumbers)},
+	{Defect: "a shell interprets the arguments of a command", Checks: []string{"exec.no-shell"}, newRewriter: replaceResult(`$HOME`, `/root`)},
+	{Defect: "standard error of a command is not logged", Checks: []string{"exec.log"}, newRewriter: dropEvents(isType(arcp.Log))},
+	{Defect: "lines of standard error are logged in reverse order", Checks: []string{"exec.log"},
 		newRewriter: swap(isType(arcp.Log), isType(arcp.Log), true)},
-	{Name: "warn of what commands say", Says: "standard error is a warning", Shows: []string{"exec.log"},
-		newRewriter: every(arcp.Log, func(f frame) frame { return f.withPayload("level", arcp.LevelWarn) })},
-	{Name: "take any text", Says: "output that is not JSON is a result", Shows: []string{"exec.text"}, newRewriter: succeeds(arcp.CodeUnknown)},
-	{Name: "do not say what is wrong", Says: "the error does not say that the output is not JSON", Shows: []string{"exec.text"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("message", "it failed") })},
-	{Name: "one status for all", Says: "the exit status is always 1", Shows: []string{"exec.status"}, newRewriter: replaced(`"exit_status":3`, `"exit_status":1`)},
-	{Name: "forget the last words", Says: "what a command that failed has said is lost", Shows: []string{"exec.status"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.replace("it went wrong", "") })},
-	{Name: "forget the signal", Says: "the signal that ended a command is not told", Shows: []string{"exec.signal"}, newRewriter: replaced(`"signal":`, `"cause":`)},
-	{Name: "hand everything on", Says: "a command has a variable that is not allowed", Shows: []string{"exec.environment"},
+	{Defect: "standard error of a command is logged as a warning", Checks: []string{"exec.log"},
+		newRewriter: editReceived(arcp.Log, func(f frame) frame { return f.withPayload("level", arcp.LevelWarn) })},
+	{Defect: "output that is not JSON completes the job", Checks: []string{"exec.text"}, newRewriter: completeFailed(arcp.CodeUnknown)},
+	{Defect: "the error does not say that the output is not JSON", Checks: []string{"exec.text"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("message", "it failed") })},
+	{Defect: "the exit status of a failed command is always 1", Checks: []string{"exec.status"}, newRewriter: replaceReceived(`"exit_status":3`, `"exit_status":1`)},
+	{Defect: "the error of a failed command omits its last output", Checks: []string{"exec.status"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.replace("it went wrong", "") })},
+	{Defect: "the error omits the signal that ended a command", Checks: []string{"exec.signal"}, newRewriter: replaceReceived(`"signal":`, `"cause":`)},
+	{Defect: "a command has an environment variable that is not allowed", Checks: []string{"exec.environment"},
 		newRewriter: func() rewriter {
-			return adding(func(f frame) (frame, bool) {
+			return insertEvents(func(f frame) (frame, bool) {
 				own := f.Type == arcp.Log && bytes.Contains(f.Payload, []byte(`"PATH=`))
 				return f.withNewID().withPayload("message", "TOKEN=secret"), own
 			})
 		}},
-	{Name: "another job's id", Says: "a command is told another job's id", Shows: []string{"exec.environment"}, newRewriter: replaced("ARCP_JOB_ID=job_", "ARCP_JOB_ID=job_X")},
-	{Name: "leave processes", Says: "what a command has begun goes on", Shows: []string{"exec.leftover"}, newRewriter: result(`"value":false`, `"value":true`)},
-	{Name: "cancel and go on", Says: "a command that ignores a cancel goes on", Shows: []string{"exec.cancel"}, newRewriter: result(`"value":false`, `"value":true`)},
-	{Name: "end a command twice", Says: "a cancel ends a job twice", Shows: []string{"exec.cancel"},
+	{Defect: "ARCP_JOB_ID of a command names another job", Checks: []string{"exec.environment"}, newRewriter: replaceReceived("ARCP_JOB_ID=job_", "ARCP_JOB_ID=job_X")},
+	{Defect: "child processes of a command survive the end of the job", Checks: []string{"exec.leftover"}, newRewriter: replaceResult(`"value":false`, `"value":true`)},
+	{Defect: "a command that ignores the cancel signal is not killed", Checks: []string{"exec.cancel"}, newRewriter: replaceResult(`"value":false`, `"value":true`)},
+	{Defect: "a cancelled command sends job.cancelled twice", Checks: []string{"exec.cancel"},
 		newRewriter: func() rewriter {
-			return adding(func(f frame) (frame, bool) { return f.withNewID(), f.Type == arcp.JobCancelled })
+			return insertEvents(func(f frame) (frame, bool) { return f.withNewID(), f.Type == arcp.JobCancelled })
 		}},
-	{Name: "any amount", Says: "output over the limit is a result", Shows: []string{"exec.large"}, newRewriter: succeeds(arcp.CodeResourceExhausted)},
-	{Name: "once more as much", Says: "output over the limit may be retried", Shows: []string{"exec.large"},
-		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", true) })},
-	{Name: "no time limit", Says: "a command takes as long as it likes", Shows: []string{"exec.timeout"}, Mute: true, newRewriter: never(arcp.JobFailed)},
-	{Name: "any result of a command", Says: "the output schema does not count", Shows: []string{"exec.schemas"}, newRewriter: succeeds(arcp.CodeInternal)},
-	{Name: "commands of the program", Says: "the source of a command is another", Shows: []string{"exec.source"}, newRewriter: result(`"source":"exec"`, `"source":"go"`)},
+	{Defect: "output above the size limit completes the job", Checks: []string{"exec.large"}, newRewriter: completeFailed(arcp.CodeResourceExhausted)},
+	{Defect: "retryable is true for output above the size limit", Checks: []string{"exec.large"},
+		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", true) })},
+	{Defect: "the timeout of a command is not enforced", Checks: []string{"exec.timeout"}, Silent: true, newRewriter: dropReceived(arcp.JobFailed)},
+	{Defect: "the output schema of a command is not enforced", Checks: []string{"exec.schemas"}, newRewriter: completeFailed(arcp.CodeInternal)},
+	{Defect: "the source of a command is reported as go", Checks: []string{"exec.source"}, newRewriter: replaceResult(`"source":"exec"`, `"source":"go"`)},
 }
 
-// mcpFaults break the rules for MCP servers.
+// mcpFaults are defects of the tools of MCP servers.
 var mcpFaults = []Fault{
-	{Name: "another content", Says: "content comes as another kind", Shows: []string{"mcp.content"}, newRewriter: result(`"type":"text"`, `"type":"image"`)},
-	{Name: "content for structure", Says: "the structured content is not the result", Shows: []string{"mcp.structured"},
-		newRewriter: result(`{"n":7}`, `{"content":[],"structuredContent":{"n":7}}`)},
-	{Name: "any structure", Says: "the output schema does not count", Shows: []string{"mcp.schema"}, newRewriter: succeeds(arcp.CodeInternal)},
-	{Name: "ask the server", Says: "arguments that do not fit are the server's to refuse", Shows: []string{"mcp.arguments"},
-		newRewriter: coded(arcp.CodeInvalidArgument, arcp.CodeUnknown)},
-	{Name: "errors are results", Says: "a result that is an error is a result", Shows: []string{"mcp.error"}, newRewriter: succeeds(arcp.CodeUnknown)},
-	{Name: "errors without words", Says: "the text of an error is lost", Shows: []string{"mcp.error"}, newRewriter: replaced("out of paper", "the tool failed")},
-	{Name: "errors without codes", Says: "the code of an error of the protocol is lost", Shows: []string{"mcp.refused"}, newRewriter: replaced(`"mcp_code"`, `"number"`)},
-	{Name: "any error is unknown", Says: "invalid params are UNKNOWN", Shows: []string{"mcp.refused"}, newRewriter: coded(arcp.CodeInvalidArgument, arcp.CodeUnknown)},
-	{Name: "lose a step", Says: "progress of an MCP server is lost", Shows: []string{"mcp.progress"},
-		newRewriter: without(func(f frame) bool { return f.Type == arcp.JobProgress && f.number("current") == 2 })},
-	{Name: "one level for all", Says: "what an MCP server logs is information", Shows: []string{"mcp.log"},
-		newRewriter: every(arcp.Log, func(f frame) frame { return f.withPayload("level", arcp.LevelInfo) })},
-	{Name: "say it to somebody else", Says: "what a call logs does not come to its job", Shows: []string{"mcp.log"}, newRewriter: without(isType(arcp.Log))},
-	{Name: "cancel in silence", Says: "a server is not told of a cancel", Shows: []string{"mcp.cancel"}, newRewriter: result(`"text":"true"`, `"text":"false"`)},
-	{Name: "lists that stay", Says: "nobody is told that a server's list has changed", Shows: []string{"mcp.changed"}, Mute: true,
-		newRewriter: change(func(f frame) []frame {
-			if f.Type == arcp.EventEmit && f.word("name") == arcp.EventToolsChanged {
-				return nil
-			}
-			return []frame{f}
+	{Defect: "the content of an MCP result has another type", Checks: []string{"mcp.content"}, newRewriter: replaceResult(`"type":"text"`, `"type":"image"`)},
+	{Defect: "an MCP result is the whole response instead of its structured content", Checks: []string{"mcp.structured"},
+		newRewriter: replaceResult(`{"n":7}`, `{"content":[],"structuredContent":{"n":7}}`)},
+	{Defect: "the output schema of an MCP tool is not enforced", Checks: []string{"mcp.schema"}, newRewriter: completeFailed(arcp.CodeInternal)},
+	{Defect: "invalid arguments are sent to the MCP server instead of refused", Checks: []string{"mcp.arguments"},
+		newRewriter: replaceCode(arcp.CodeInvalidArgument, arcp.CodeUnknown)},
+	{Defect: "an MCP result with isError completes the job", Checks: []string{"mcp.error"}, newRewriter: completeFailed(arcp.CodeUnknown)},
+	{Defect: "the text of an MCP error is lost", Checks: []string{"mcp.error"}, newRewriter: replaceReceived("out of paper", "the tool failed")},
+	{Defect: "the code of a JSON-RPC error is lost", Checks: []string{"mcp.refused"}, newRewriter: replaceReceived(`"mcp_code"`, `"number"`)},
+	{Defect: "a JSON-RPC error for invalid params is UNKNOWN", Checks: []string{"mcp.refused"}, newRewriter: replaceCode(arcp.CodeInvalidArgument, arcp.CodeUnknown)},
+	{Defect: "a progress notification of an MCP server is lost", Checks: []string{"mcp.progress"},
+		newRewriter: dropEvents(func(f frame) bool { return f.Type == arcp.JobProgress && f.numberMember("current") == 2 })},
+	{Defect: "log messages of an MCP server all have the level info", Checks: []string{"mcp.log"},
+		newRewriter: editReceived(arcp.Log, func(f frame) frame { return f.withPayload("level", arcp.LevelInfo) })},
+	{Defect: "log messages of an MCP call are lost", Checks: []string{"mcp.log"}, newRewriter: dropEvents(isType(arcp.Log))},
+	{Defect: "an MCP server is not notified of a cancel", Checks: []string{"mcp.cancel"}, newRewriter: replaceResult(`"text":"true"`, `"text":"false"`)},
+	{Defect: "a changed tool list of an MCP server is not reported", Checks: []string{"mcp.changed"}, Silent: true,
+		newRewriter: dropWhere(func(f frame) bool {
+			return f.Type == arcp.EventEmit && f.stringMember("name") == arcp.EventToolsChanged
 		})},
-	{Name: "tools of the program", Says: "the source of an MCP tool is another", Shows: []string{"mcp.source"}, newRewriter: result(`"source":"mcp"`, `"source":"go"`)},
+	{Defect: "the source of an MCP tool is reported as go", Checks: []string{"mcp.source"}, newRewriter: replaceResult(`"source":"mcp"`, `"source":"go"`)},
 }

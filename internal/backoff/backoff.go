@@ -1,5 +1,4 @@
-// Package backoff computes the delays between the attempts of something that fails:
-// exponential, bounded, and with jitter.
+// Package backoff computes the delays between retries: exponential, bounded, and with jitter.
 package backoff
 
 import (
@@ -8,14 +7,14 @@ import (
 	"time"
 )
 
-// Policy says how long to wait after a failure. It is a value and never changes.
+// Policy determines the delay after a failure.
 type Policy struct {
-	Min    time.Duration // the delay after the first failure; it doubles with each further one
-	Max    time.Duration // the longest delay, jitter included
-	Jitter float64       // the largest part of a delay that is added at random
+	Min    time.Duration // delay after the first failure, doubled with each further one
+	Max    time.Duration // longest delay, including jitter
+	Jitter float64       // largest fraction of a delay that is added at random
 }
 
-// Delay returns the delay after a number of failures in a row, from 1.
+// Delay returns the delay after a number of consecutive failures, from 1.
 func (p Policy) Delay(failures int) time.Duration {
 	d := p.Min
 	for ; failures > 1 && d < p.Max; failures-- {
@@ -27,7 +26,7 @@ func (p Policy) Delay(failures int) time.Duration {
 	return min(d, p.Max)
 }
 
-// Backoff counts failures in a row. One goroutine uses it.
+// Backoff counts consecutive failures. It is not for concurrent use.
 type Backoff struct {
 	Policy
 	failures int
@@ -39,15 +38,15 @@ func (b *Backoff) Next() time.Duration {
 	return b.Delay(b.failures)
 }
 
-// Lasted reports how long an attempt succeeded before it failed. One that lasted longer
-// than Max begins a new row of failures.
+// Lasted is called with the duration of an attempt that has failed after a success. A duration
+// above Max resets the count of failures.
 func (b *Backoff) Lasted(d time.Duration) {
 	if d > b.Max {
 		b.failures = 0
 	}
 }
 
-// Sleep waits for d. It returns the cause of ctx if that ends first.
+// Sleep waits for d. If ctx ends before, it returns the cause of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

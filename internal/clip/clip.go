@@ -7,25 +7,38 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns at most the first n bytes of s. Invalid bytes, and a character that would
-// be cut in two, are left out.
+// Text returns at most the first n bytes of s, without invalid bytes and without a truncated
+// character.
 func Text(s string, n int) string { return strings.ToValidUTF8(s[:min(len(s), n)], "") }
 
-// Ellipsis returns s or, if it is longer than n bytes, a prefix of s and "…" that have at
-// most n bytes together. Invalid bytes become U+FFFD.
+// Ellipsis returns s or, if s is longer than n bytes, a prefix of s and "…". The result has at most
+// n bytes, but at least the 3 bytes of "…". A sequence of invalid bytes becomes one U+FFFD, which
+// counts as 3 bytes.
 func Ellipsis(s string, n int) string {
-	if len(s) > n {
-		n = max(n-len("…"), 0)
-		for n > 0 && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s = s[:n] + "…"
+	end := max(n-len("…"), 0)
+	long := len(s) > n
+	if long {
+		s = prefix(s, end)
 	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if !long && len(s) <= n {
+		return s
+	}
+	return prefix(s, end) + "…"
 }
 
-// Quote returns s or, if it is longer, its first n bytes as a Go string literal. "…"
-// follows a shortened one.
+// prefix returns at most the first n bytes of s, without a truncated character.
+func prefix(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// Quote returns at most the first n bytes of s as a Go string literal. "…" follows if s is longer.
 func Quote(s string, n int) string {
 	if len(s) <= n {
 		return fmt.Sprintf("%q", s)

@@ -1,6 +1,9 @@
 package clip
 
-import "testing"
+import (
+	"testing"
+	"unicode/utf8"
+)
 
 func TestClip(t *testing.T) {
 	for _, c := range []struct {
@@ -14,7 +17,10 @@ func TestClip(t *testing.T) {
 		{"é", 1, "", "…", `"\xc3"…`},
 		{"", 0, "", "", `""`},
 		{"日本語", 7, "日本", "日…", `"日本\xe8"…`},
-		{"a\xffb", 3, "ab", "a\uFFFDb", `"a\xffb"`},
+		{"a\xffb", 5, "ab", "a\uFFFDb", `"a\xffb"`},
+		{"a\xffb", 4, "ab", "a…", `"a\xffb"`},
+		{"a\xffbcdef", 7, "abcdef"[:6], "a\uFFFD…", `"a\xffbcdef"`},
+		{"\xff", 1, "", "…", `"\xff"`},
 	} {
 		if got := Text(c.text, c.n); got != c.cut {
 			t.Errorf("Text(%q, %d) = %q, want %q", c.text, c.n, got, c.cut)
@@ -26,4 +32,14 @@ func TestClip(t *testing.T) {
 			t.Errorf("Quote(%q, %d) = %s, want %s", c.text, c.n, got, c.quoted)
 		}
 	}
+}
+
+func FuzzEllipsis(f *testing.F) {
+	f.Add("a\xff\xfeb日本語", 5)
+	f.Fuzz(func(t *testing.T, s string, n int) {
+		got := Ellipsis(s, n)
+		if len(got) > max(n, len("…")) || !utf8.ValidString(got) {
+			t.Errorf("Ellipsis(%q, %d) = %q, %d bytes", s, n, got, len(got))
+		}
+	})
 }

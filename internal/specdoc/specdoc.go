@@ -1,4 +1,4 @@
-// Package specdoc writes the tables of SPEC.md that package arcp decides.
+// Package specdoc writes the tables of SPEC.md from the catalogues of package arcp.
 package specdoc
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Tables renders the tables as Markdown, by name: messages, codes, capabilities, job-states.
+// Tables returns the tables as Markdown, by name: messages, codes, capabilities, job-states.
 func Tables() map[string]string {
 	return map[string]string{
 		"messages":     messageTable(),
@@ -55,7 +55,7 @@ func Update(doc []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// table renders rows; the first is the head.
+// table returns a Markdown table. The first row is the header.
 func table(rows [][]string) string {
 	var b strings.Builder
 	for i, row := range rows {
@@ -67,6 +67,7 @@ func table(rows [][]string) string {
 	return b.String()
 }
 
+// code returns s as Markdown code; for "" a dash.
 func code[S ~string](s S) string {
 	if s == "" {
 		return "–"
@@ -88,7 +89,7 @@ func messageTable() string {
 	return table(rows)
 }
 
-// handled says whether the runtime acts on a type that a client sends.
+// handled returns whether the runtime handles a type that a client sends.
 func handled(s *arcp.Spec) string {
 	answer := "no"
 	switch {

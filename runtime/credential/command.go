@@ -31,14 +31,14 @@ type Command struct {
 	endpoint, profile string
 }
 
-// NewCommand makes one of a program, an absolute path, and its arguments.
+// NewCommand returns a Command of a program, with its absolute path, and its arguments.
 func NewCommand(argv []string, endpoint, profile string) *Command {
 	return &Command{argv: slices.Clone(argv), endpoint: endpoint, profile: profile}
 }
 
 // Issue runs the program for a job.
 func (c *Command) Issue(ctx context.Context, r Request) ([]Credential, error) {
-	in, err := ask("issue", &r)
+	in, err := encodeRequest("issue", &r)
 	if err != nil {
 		return nil, refuse(arcp.Errorf(arcp.CodeInternal, "the credential request cannot be encoded"))
 	}
@@ -51,7 +51,7 @@ func (c *Command) Issue(ctx context.Context, r Request) ([]Credential, error) {
 
 // Revoke runs the program for a credential.
 func (c *Command) Revoke(ctx context.Context, ref Ref) error {
-	in, err := arcp.Marshal(question{Op: "revoke", JobID: ref.Job, ID: ref.ID, Handle: ref.Upstream, Generation: ref.Generation})
+	in, err := arcp.Marshal(upstreamRequest{Op: "revoke", JobID: ref.Job, ID: ref.ID, Handle: ref.Upstream, Generation: ref.Generation})
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 
 // Bounds of a provisioner's answer.
 const (
-	minValue  = 8        // shorter than this, a value is found everywhere by a Redactor
-	maxValue  = 16 << 10 // of a header that carries it
+	minValue  = 8        // characters of a value; a Redactor would find shorter ones everywhere
+	maxValue  = 16 << 10 // characters of a value, which must fit into a header
 	maxText   = 2048     // an id, handle, endpoint or profile
 	maxIssued = 16       // credentials of one job from one provisioner
 )
@@ -40,21 +40,21 @@ type Request struct {
 // Credential is a credential issued by a provisioner. Every field but Value is public and must
 // not contain Value.
 type Credential struct {
-	ID          string // "": one is made
-	Scheme      string // "" is bearer, the only one there is
-	Endpoint    string // where it is good
-	Profile     string // how the endpoint is spoken to; may be empty
+	ID          string // "": a new one
+	Scheme      string // "" is bearer, the only scheme
+	Endpoint    string // URL that accepts the credential
+	Profile     string // protocol of the endpoint; may be empty
 	Value       Secret
 	Constraints arcp.Raw  // a JSON object; absent: the constraints of the lease
-	ExpiresAt   time.Time // it is rotated before; zero: it does not end by itself
+	ExpiresAt   time.Time // the credential is rotated before; zero: it does not expire
 	Upstream    string    // the provisioner's handle, used to revoke the credential
 }
 
 // Ref names one credential to revoke. With an empty Upstream it names all credentials issued
-// to the job, of which there may be none: the answer to Issue was lost.
+// to the job. There may be none: the answer to Issue was lost.
 type Ref struct {
 	Job        arcp.JobID
-	ID         string // is the same in all generations
+	ID         string // the same in all generations
 	Upstream   string
 	Generation int // 0: all
 }

@@ -177,8 +177,8 @@ func (u *upstream) Revoke(_ context.Context, ref Ref) error {
 // handles returns the handles in the rows of a job with a state.
 func (u *upstream) handles(job arcp.JobID, state State) (list []string) {
 	err := u.jobs.Records(context.Background(), rowKey(job, "gw"), "", func(rec store.Record) bool {
-		if r, err := decode(rec); err == nil && r.State == state {
-			for _, ref := range r.refs() {
+		if f, err := table(nil).Decode(rec); err == nil && f.Value.State == state {
+			for _, ref := range f.Value.refs() {
 				list = append(list, ref.Upstream)
 			}
 		}

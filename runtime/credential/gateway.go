@@ -80,7 +80,7 @@ func (g *Gateway) token() (Secret, error) {
 
 // Issue posts the request once: a retry could create a second key.
 func (g *Gateway) Issue(ctx context.Context, r Request) ([]Credential, error) {
-	body, err := ask("", &r)
+	body, err := encodeRequest("", &r)
 	if err != nil {
 		return nil, refuse(arcp.Errorf(arcp.CodeInternal, "the credential request cannot be encoded"))
 	}

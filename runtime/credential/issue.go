@@ -77,9 +77,8 @@ func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 	defer s.release()
 	first := *r
 	first.Generation = 1
-	row := row{Job: r.Job, Source: s.Name, Principal: r.Principal, Agent: r.Agent, State: Intent, CreatedAt: time.Now()}
-	rev, err := s.intend(&row)
-	if err != nil {
+	f := newStored(row{Job: r.Job, Source: s.Name, Principal: r.Principal, Agent: r.Agent, State: Intent, CreatedAt: time.Now()})
+	if err := s.writeIntent(&f); err != nil {
 		return err
 	}
 	list, err := s.Provisioner.Issue(ctx, first)
@@ -87,10 +86,10 @@ func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 		err = checkAll(list, r)
 	}
 	if err != nil {
-		return s.failed(ctx, &row, rev, err)
+		return s.failed(ctx, &f, err)
 	}
-	v.counted("issue", "ok")
-	return s.issued(&row, rev, list, g)
+	v.countOperation("issue", "ok")
+	return s.issued(&f, list, g)
 }
 
 var errTimeout = arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner did not answer in time")
@@ -116,35 +115,35 @@ func (s *source) acquire(ctx context.Context) error {
 
 func (s *source) release() { <-s.slots }
 
-// intend makes the intent durable before the provisioner is called: after a crash without an
-// answer the intent is revoked. It returns the revision of the row. The commit does not use
-// the caller's context, because a cancelled commit has an unknown outcome.
-func (s *source) intend(r *row) (uint64, error) {
-	rev, err := s.v.begin(r)
-	if err != nil {
-		if !errors.Is(err, store.ErrConflict) { // else it is of another call
-			s.enqueue(&task{key: r.key(), n: 1})
-		}
-		return 0, fmt.Errorf("record the intent: %w", err)
+// writeIntent makes the intent durable before the provisioner is called: after a crash without an
+// answer the intent is revoked. The commit does not use the caller's context, because a
+// cancelled commit has an unknown outcome.
+func (s *source) writeIntent(f *stored) error {
+	err := s.v.insert(f)
+	if err == nil {
+		return nil
 	}
-	return rev, nil
+	if !errors.Is(err, store.ErrConflict) { // a conflict is with the row of another call
+		s.enqueue(&task{key: f.Key, n: 1})
+	}
+	return fmt.Errorf("record the intent: %w", err)
 }
 
 // failed cleans up after a provisioner that has issued no usable credentials.
-func (s *source) failed(ctx context.Context, r *row, rev uint64, err error) error {
+func (s *source) failed(ctx context.Context, f *stored, err error) error {
 	v := s.v
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // more precise than the provisioner's error
 	}
 	if _, ok := errors.AsType[*Refused](err); ok {
-		v.counted("issue", "refused")
-		if v.erase(v.ctx, r.key(), rev) == nil {
+		v.countOperation("issue", "refused")
+		if v.erase(v.ctx, f) == nil {
 			return err
 		}
 	} else {
-		v.counted("issue", "error")
+		v.countOperation("issue", "error")
 	}
-	s.enqueue(&task{key: r.key(), n: 1})
+	s.enqueue(&task{key: f.Key, n: 1})
 	return err
 }
 
@@ -205,28 +204,28 @@ func constraints(own arcp.Raw, r *Request) (arcp.Raw, error) {
 
 // issued records the handles to revoke, and prepares the record that makes the row live. Only
 // the latter contains the value.
-func (s *source) issued(r *row, rev uint64, list []Credential, g *Grant) error {
-	v := s.v
+func (s *source) issued(f *stored, list []Credential, g *Grant) error {
+	v, r := s.v, &f.Value
 	r.State = Issued
 	for i := range list {
 		r.Parts = append(r.Parts, part{ID: list[i].ID, Upstream: list[i].Upstream})
 	}
-	if err := v.write(v.ctx, r, rev); err != nil {
-		s.enqueue(&task{key: r.key(), n: r.count()})
-		return fmt.Errorf("record what was issued: %w", err)
+	if err := v.write(v.ctx, f); err != nil {
+		s.enqueue(&task{key: f.Key, n: r.count()})
+		return fmt.Errorf("record the issued credentials: %w", err)
 	}
 	live := *r
 	live.State, live.Parts = Live, v.seal(r.Job, list)
-	rec, err := live.record(rev + 1)
+	rec, err := live.record(f.Rev)
 	if err != nil {
-		s.enqueue(&task{key: r.key(), n: r.count()})
+		s.enqueue(&task{key: f.Key, n: r.count()})
 		return err
 	}
 	for i := range live.Parts {
 		g.Credentials = append(g.Credentials, live.Parts[i].public())
 	}
 	g.Records = append(g.Records, rec)
-	v.hold(grantOf(&live, rev+2, list))
+	v.activate(grantOf(&live, f.Rev+1, list))
 	return nil
 }
 

@@ -34,8 +34,8 @@ type Redactor struct {
 	mu      sync.RWMutex
 	values  map[Secret]*value
 	anchors map[uint64][]*value
-	filter  []uint32 // how many anchors have a hash
-	old     []*value // forgotten, the first one first; some are in use again
+	filter  []uint32 // number of anchors by hash
+	old     []*value // forgotten ones in the order of Forget; some were added again
 	timer   *time.Timer
 	closed  bool
 }
@@ -44,8 +44,8 @@ type value struct {
 	text string
 	at   int       // of the anchor in text
 	uses int       // 0: forgotten
-	old  int       // how often it is in old
-	gone time.Time // when it was forgotten last
+	old  int       // number of entries in Redactor.old
+	gone time.Time // time of the last Forget
 }
 
 // Add adds a value to the redacted ones. Each Add needs its own Forget.

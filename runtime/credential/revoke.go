@@ -45,7 +45,7 @@ func newSource(v *Vault, s Source) *source {
 // attempt.
 type task struct {
 	key    string
-	n      int      // credentials
+	n      int      // number of credentials
 	values []Secret // forgotten by the redactor after the revocation
 	due    time.Time
 	tries  int  // consecutive attempts without a stored outcome
@@ -91,7 +91,7 @@ func (s *source) run() {
 	defer timer.Stop()
 	for {
 		for _, t := range s.drain() {
-			s.accept(t, known, &queue)
+			s.merge(t, known, &queue)
 		}
 		for now := time.Now(); running < maxCalls && len(queue) > 0 && !queue[0].due.After(now); running++ {
 			t := heap.Pop(&queue).(*task)
@@ -106,7 +106,7 @@ func (s *source) run() {
 		select {
 		case t := <-resultc:
 			running--
-			s.put(t, known, &queue)
+			s.requeue(t, known, &queue)
 		case <-s.kick:
 		case <-alarm:
 		case <-s.v.ctx.Done():
@@ -126,9 +126,9 @@ func (s *source) drain() []*task {
 	return list
 }
 
-// accept adds a task to the queue. A second task for the same row is merged into the first
+// merge adds a task to the queue. A second task for the same row is merged into the first
 // one, which then runs at the earlier time, or once more if it is running.
-func (s *source) accept(t *task, known map[string]*task, q *queue) {
+func (s *source) merge(t *task, known map[string]*task, q *queue) {
 	old := known[t.key]
 	switch {
 	case old == nil:
@@ -144,8 +144,8 @@ func (s *source) accept(t *task, known map[string]*task, q *queue) {
 	s.finish(t)
 }
 
-// put requeues a task after an attempt, or finishes it if its due time is zero.
-func (s *source) put(t *task, known map[string]*task, q *queue) {
+// requeue requeues a task after an attempt, or finishes it if its due time is zero.
+func (s *source) requeue(t *task, known map[string]*task, q *queue) {
 	t.busy = false
 	if t.rerun {
 		t.rerun, t.due = false, time.Now()
@@ -160,7 +160,7 @@ func (s *source) put(t *task, known map[string]*task, q *queue) {
 
 // attempt processes a row. It sets t.due to the time of the next attempt, or zero.
 func (s *source) attempt(ctx context.Context, t *task) {
-	next, err := s.try(ctx, t.key)
+	next, err := s.process(ctx, t.key)
 	switch {
 	case ctx.Err() != nil:
 		t.due = time.Now().Add(lastRetry) // by the next process
@@ -175,69 +175,66 @@ func (s *source) attempt(ctx context.Context, t *task) {
 	}
 }
 
-// try reads a row and revokes its credentials if the row requires it. It returns the time of
-// the next try, or zero if the row is gone or its job is active.
-func (s *source) try(ctx context.Context, key string) (time.Time, error) {
-	rec, err := s.v.opts.Store.Get(ctx, key)
-	if err != nil || rec.Rev == 0 {
+// process reads a row and revokes its credentials if the row requires it. It returns the time of
+// the next attempt, or zero if the row is deleted or its job is active.
+func (s *source) process(ctx context.Context, key string) (time.Time, error) {
+	f, err := table(s.v.opts.Store).Get(ctx, key)
+	if err != nil || f.Rev == 0 {
 		return time.Time{}, err
 	}
-	r, err := decode(rec)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if r.State != Revoking {
-		on, err := s.jobActive(ctx, &r, rec.Rev)
+	if r := &f.Value; r.State != Revoking {
+		active, err := s.jobActive(ctx, &f)
 		switch {
 		case err != nil:
 			return time.Time{}, err
-		case on && r.State != Live && !s.v.expect(&r):
-			return time.Now().Add(firstRetry), nil // no grant is held: the job is about to end, or Recover has not reached it
-		case on:
+		case active && r.State != Live && !s.v.markPending(r):
+			return time.Now().Add(firstRetry), nil // no grant is active: the job is about to end, or Recover has not reached it
+		case active:
 			return time.Time{}, nil
 		}
 		// The accepting commit requires the revision replaced here: from now on the job cannot be
 		// accepted.
-		r = r.revoking()
-		if err := s.v.write(ctx, &r, rec.Rev); err != nil {
+		f.Value = r.revoking()
+		if err := s.v.write(ctx, &f); err != nil {
 			return time.Time{}, err
 		}
-		rec.Rev++
 	}
-	return s.revoke(ctx, &r, rec.Rev)
+	return s.revoke(ctx, &f)
 }
 
 // jobActive reports whether a row's job is accepted and active; then a later generation is not
-// revoked before it is live. For a live row it holds the values before it looks at the job, so
+// revoked before it is live. It activates a live row before it reads the job, so
 // that a concurrent Ended finds them.
-func (s *source) jobActive(ctx context.Context, r *row, rev uint64) (bool, error) {
+func (s *source) jobActive(ctx context.Context, f *stored) (bool, error) {
+	r := &f.Value
 	if r.State != Live && r.generation() == 1 {
 		return false, nil
 	}
-	over, err := s.v.jobEnded(ctx, r.Job)
-	if over || err != nil || r.State != Live {
-		return err == nil && !over, err
+	ended, err := s.v.jobEnded(ctx, r.Job)
+	if ended || err != nil || r.State != Live {
+		return err == nil && !ended, err
 	}
-	s.v.hold(s.v.open(r, rev))
-	over, err = s.v.jobEnded(ctx, r.Job)
-	if over || err != nil {
-		s.v.drop(r)
+	s.v.activate(s.v.open(r, f.Rev))
+	ended, err = s.v.jobEnded(ctx, r.Job)
+	if ended || err != nil {
+		s.v.deactivate(r)
 	}
-	return !over && err == nil, err
+	return !ended && err == nil, err
 }
 
-// drop undoes hold.
-func (v *Vault) drop(r *row) {
-	g, left := v.dropped(r)
-	if left {
+// deactivate undoes activate.
+func (v *Vault) deactivate(r *row) {
+	g, pending := v.removeActive(r)
+	if pending {
 		v.source(r.Source).enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 }
 
-func (v *Vault) dropped(r *row) (g *grant, left bool) {
+// removeActive removes the grant of a row. pending says that the next generation may have a row.
+func (v *Vault) removeActive(r *row) (g *grant, pending bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	list := v.held[r.Job]
+	list := v.active[r.Job]
 	i := slices.IndexFunc(list, func(g *grant) bool { return g.row.Source == r.Source && g.row.generation() == r.generation() })
 	if i < 0 {
 		return nil, false
@@ -247,16 +244,17 @@ func (v *Vault) dropped(r *row) (g *grant, left bool) {
 		v.opts.Redactor.Forget(s)
 	}
 	if list = append(list[:i:i], list[i+1:]...); len(list) == 0 {
-		delete(v.held, r.Job)
+		delete(v.active, r.Job)
 	} else {
-		v.held[r.Job] = list
+		v.active[r.Job] = list
 	}
 	return g, g.releaseLocked()
 }
 
 // revoke calls the provisioner for all credentials of the row and stores those that failed.
-func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, error) {
+func (s *source) revoke(ctx context.Context, f *stored) (time.Time, error) {
 	var failure error
+	r := &f.Value
 	left := r.Parts[:0:0]
 	for i := range r.Parts {
 		if err := s.call(ctx, r.ref(&r.Parts[i])); err != nil {
@@ -275,7 +273,7 @@ func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, err
 		return time.Time{}, context.Cause(ctx)
 	}
 	if failure == nil {
-		return time.Time{}, s.v.erase(ctx, r.key(), rev)
+		return time.Time{}, s.v.erase(ctx, f)
 	}
 	r.Parts = left
 	r.Failed++
@@ -283,17 +281,17 @@ func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, err
 	r.Error = s.v.errorText(failure)
 	s.v.opts.Logger.Warn().Str("job_id", string(r.Job)).Str("provisioner", s.Name).Int("attempts", r.Failed).Str("error", r.Error).
 		Msg("a credential is not revoked yet")
-	return s.saveAttempt(ctx, r, rev)
+	return s.saveAttempt(ctx, f)
 }
 
 // saveAttempt stores the outcome of an attempt. Losing the write is harmless.
-func (s *source) saveAttempt(ctx context.Context, r *row, rev uint64) (time.Time, error) {
-	rec, err := r.record(rev)
+func (s *source) saveAttempt(ctx context.Context, f *stored) (time.Time, error) {
+	rec, err := f.Put(&f.Value)
 	if err != nil {
 		return time.Time{}, err
 	}
 	_, err = s.v.opts.Log.Commit(ctx, &store.Write{Ops: []store.Op{(*store.PutRecord)(&rec)}, NoSync: true})
-	return r.NextAt, err
+	return f.Value.NextAt, err
 }
 
 func (s *source) call(ctx context.Context, ref Ref) error {
@@ -301,9 +299,9 @@ func (s *source) call(ctx context.Context, ref Ref) error {
 	defer cancel()
 	err := s.Provisioner.Revoke(ctx, ref)
 	if err == nil {
-		s.v.counted("revoke", "ok")
+		s.v.countOperation("revoke", "ok")
 	} else {
-		s.v.counted("revoke", "error")
+		s.v.countOperation("revoke", "error")
 	}
 	return err
 }
@@ -316,41 +314,36 @@ func (v *Vault) errorText(err error) string {
 // retryBackoff is the delay of the next call of a provisioner after one that failed.
 var retryBackoff = backoff.Policy{Min: firstRetry, Max: lastRetry, Jitter: 0.2}
 
-// ErrHeld is the error of Forget for the credentials of an active job.
-var ErrHeld = errors.New("the job goes on: cancel it first")
+// ErrActive is the error of Forget for the credentials of an active job.
+var ErrActive = errors.New("the job goes on: cancel it first")
 
 // Forget deletes the rows of credentials that an operator has revoked by hand: credentials of
 // a job that has ended, and replaced ones. commit performs the deletions in one write and
 // calls its function once with the outcome.
 func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, commit func(context.Context, *store.Write, func(error)) error) error {
-	var list []store.Record
+	var deletions []store.Record
+	found := false
 	key := rowKey(job, provisioner)
-	err := v.opts.Store.Records(ctx, key, "", func(rec store.Record) bool {
-		if rec.Key == key || strings.HasPrefix(rec.Key, key+"/") {
-			list = append(list, rec)
+	err := table(v.opts.Store).Scan(ctx, key, "", func(f stored, bad error) bool {
+		if f.Key == key || strings.HasPrefix(f.Key, key+"/") {
+			found = true
+			if bad != nil || f.Value.State == Revoking {
+				deletions = append(deletions, f.Delete())
+			}
 		}
 		return true
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if len(list) == 0 {
+	case !found:
 		return store.ErrNotFound
+	case len(deletions) == 0:
+		return ErrActive
 	}
-	list = slices.DeleteFunc(list, func(rec store.Record) bool {
-		r, err := decode(rec)
-		return err == nil && r.State != Revoking
-	})
-	if len(list) == 0 {
-		return ErrHeld
-	}
-	records := make([]store.Record, len(list))
-	for i, rec := range list {
-		records[i] = store.Record{Key: rec.Key, Rev: rec.Rev}
-	}
-	return commit(ctx, store.NewWrite().Put(records...), func(err error) {
-		for i := 0; i < len(list) && err == nil; i++ {
-			v.source(provisioner).enqueue(&task{key: list[i].Key}) // the attempt finds the row deleted
+	return commit(ctx, store.NewWrite().Put(deletions...), func(err error) {
+		for i := 0; i < len(deletions) && err == nil; i++ {
+			v.source(provisioner).enqueue(&task{key: deletions[i].Key}) // the attempt finds the row deleted
 		}
 	})
 }

@@ -38,11 +38,11 @@ func (v *Vault) RotateFor(jobs Jobs) {
 // replace the present one.
 type Rotation struct {
 	Job arcp.JobID
-	IDs []string // of the credentials: those that they have had all along
+	IDs []string // of the credentials, the same in all generations
 
 	v     *Vault
-	from  *grant
-	to    *grant
+	from  *grant     // previous generation
+	to    *grant     // new generation
 	donec chan error // buffered 1
 }
 
@@ -55,13 +55,13 @@ func (r *Rotation) Records(at uint64) ([]store.Record, error) {
 		return nil, err
 	}
 	old := r.from.row.replaced(&r.to.row)
-	gone := store.Record{Key: old.key(), Rev: r.from.rev}
+	retired := store.Record{Key: old.key(), Rev: r.from.rev}
 	if len(old.Parts) > 0 {
-		if gone, err = old.record(r.from.rev); err != nil {
+		if retired, err = old.record(r.from.rev); err != nil {
 			return nil, err
 		}
 	}
-	return []store.Record{live, gone}, nil
+	return []store.Record{live, retired}, nil
 }
 
 // Done reports the outcome of the write, once. After nil the new values are in use. Done does
@@ -71,7 +71,7 @@ func (r *Rotation) Done(err error) {
 		r.v.mu.Lock()
 		r.from.pending = false
 		r.v.mu.Unlock()
-		r.v.hold(r.to)
+		r.v.activate(r.to)
 	}
 	r.donec <- err
 }
@@ -123,7 +123,7 @@ func (r *row) rotateAt() time.Time {
 
 // armLocked sets the timer of a grant's next rotation, if one is needed. It requires v.mu.
 func (v *Vault) armLocked(g *grant) {
-	if v.jobs == nil || v.closed || g.gone || g.rotating {
+	if v.jobs == nil || v.closed || g.released || g.rotating {
 		return
 	}
 	var at time.Time
@@ -137,8 +137,8 @@ func (v *Vault) armLocked(g *grant) {
 			return
 		}
 	}
-	if g.tries > 0 {
-		if next := g.tried.Add(retryBackoff.Delay(g.tries)); at.Before(next) {
+	if g.failures > 0 {
+		if next := g.lastTry.Add(retryBackoff.Delay(g.failures)); at.Before(next) {
 			at = next
 		}
 	}
@@ -156,10 +156,10 @@ func (v *Vault) rotateDue(g *grant) {
 	}
 }
 
-// releaseLocked marks a grant as not held and stops its timer. It requires v.mu. It returns true
+// releaseLocked marks a grant as not active and stops its timer. It requires v.mu. It returns true
 // if the caller must enqueue the row of the next generation.
 func (g *grant) releaseLocked() bool {
-	g.gone = true
+	g.released = true
 	if g.due != nil {
 		g.due.Stop()
 	}
@@ -179,7 +179,7 @@ var ErrRotating = errors.New("the credentials are being rotated")
 var ErrEnded = errors.New("the job does not go on")
 
 // errIdle reports that the credentials last as long as the job's lease: a rotation is
-// pointless.
+// useless.
 var errIdle = errors.New("the credentials last as long as the job's lease")
 
 // Rotate replaces a job's credentials of one provisioner, or with "" of all its provisioners.
@@ -188,7 +188,7 @@ var errIdle = errors.New("the credentials last as long as the job's lease")
 // background.
 func (v *Vault) Rotate(ctx context.Context, job arcp.JobID, provisioner string) (list []Rotated, err error) {
 	v.mu.Lock()
-	grants := slices.Clone(v.held[job])
+	grants := slices.Clone(v.active[job])
 	v.mu.Unlock()
 	grants = slices.DeleteFunc(grants, func(g *grant) bool { return provisioner != "" && g.row.Source != provisioner })
 	if len(grants) == 0 {
@@ -231,7 +231,7 @@ func (v *Vault) rotateGrant(g *grant, due bool) error {
 	case g.rotating:
 		v.mu.Unlock()
 		return ErrRotating
-	case g.gone || v.jobs == nil:
+	case g.released || v.jobs == nil:
 		v.mu.Unlock()
 		return ErrEnded
 	}
@@ -242,40 +242,40 @@ func (v *Vault) rotateGrant(g *grant, due bool) error {
 	v.mu.Unlock()
 
 	s := v.source(g.row.Source)
-	err := s.nextGeneration(g, due)
+	err := s.rotateOnce(g, due)
 
 	v.mu.Lock()
 	g.rotating, g.idle = false, g.idle || err == errIdle
-	g.tries, g.tried = g.tries+1, time.Now()
-	tries, left := g.tries, g.gone && g.pending
-	if g.gone && err != nil {
-		err = ErrEnded // whatever else there was
+	g.failures, g.lastTry = g.failures+1, time.Now()
+	tries, hasNext := g.failures, g.released && g.pending
+	if g.released && err != nil {
+		err = ErrEnded // more precise than the other error
 	}
 	v.armLocked(g)
 	v.mu.Unlock()
-	if left {
+	if hasNext {
 		s.enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 	_, refused := errors.AsType[*Refused](err)
 	switch {
 	case err == nil:
-		v.counted("rotate", "ok")
+		v.countOperation("rotate", "ok")
 		return nil
 	case v.ctx.Err() != nil || err == errIdle || err == ErrEnded:
 		return err
 	case refused:
-		v.counted("rotate", "refused")
+		v.countOperation("rotate", "refused")
 	default:
-		v.counted("rotate", "error")
+		v.countOperation("rotate", "error")
 	}
 	v.opts.Logger.Warn().Str("job_id", string(g.row.Job)).Str("provisioner", s.Name).Int("attempts", tries).Str("error", v.errorText(err)).
 		Msg("a credential is not rotated")
 	return err
 }
 
-// nextGeneration replaces a grant by the next generation. Its progress is stored in the rows, so that
+// rotateOnce replaces a grant by the next generation. Its progress is stored in the rows, so that
 // it resumes after a failed attempt or a restart.
-func (s *source) nextGeneration(g *grant, due bool) error {
+func (s *source) rotateOnce(g *grant, due bool) error {
 	v := s.v
 	req, on := v.jobs.Request(g.row.Job)
 	if !on {
@@ -284,23 +284,23 @@ func (s *source) nextGeneration(g *grant, due bool) error {
 	req.Generation = g.row.generation() + 1
 	ctx, cancel := context.WithTimeoutCause(v.ctx, issueTimeout, errTimeout)
 	defer cancel()
-	r, rev, err := s.next(ctx, g)
+	f, err := s.readNext(ctx, g)
 	if err != nil {
 		return err
 	}
-	if rev == 0 && due && !req.ExpiresAt.IsZero() && !g.row.expires().Before(req.ExpiresAt) {
+	if f.Rev == 0 && due && !req.ExpiresAt.IsZero() && !g.row.expires().Before(req.ExpiresAt) {
 		return errIdle
 	}
 	var to *grant
 	switch {
-	case rev == 0 || r.State == Intent:
-		to, err = s.reissue(ctx, g, &req, r, rev)
-	case r.State == Issued:
-		if to = v.open(r, rev+1); slices.Contains(to.values, "") { // its key is gone
-			to, err = s.reissue(ctx, g, &req, r, rev)
+	case f.Rev == 0 || f.Value.State == Intent:
+		to, err = s.reissue(ctx, g, &req, &f)
+	case f.Value.State == Issued:
+		if to = v.open(&f.Value, f.Rev+1); slices.Contains(to.values, "") { // the sealing key is not configured any more
+			to, err = s.reissue(ctx, g, &req, &f)
 		}
-	case r.State == Live: // it was not known that the write had happened
-		v.adopt(g, r, rev)
+	case f.Value.State == Live: // it was not known that the write had happened
+		v.adopt(g, &f)
 		return nil
 	default:
 		err = ErrEnded
@@ -308,41 +308,35 @@ func (s *source) nextGeneration(g *grant, due bool) error {
 	if err != nil {
 		return err
 	}
-	for _, value := range to.values { // hold adds them for good
+	for _, value := range to.values { // activate adds them again, until their revocation
 		v.opts.Redactor.Add(value)
 		defer v.opts.Redactor.Forget(value)
 	}
-	return s.replace(g, to)
+	return s.commitRotation(g, to)
 }
 
-// next reads the row of the generation after a grant's; its revision is 0 if there is none.
-// next also checks that the grant's own row is unchanged, because otherwise the write of the
+// readNext reads the row of the generation after a grant's; its revision is 0 if there is none.
+// readNext also checks that the grant's own row is unchanged, because otherwise the write of the
 // job would fail.
-func (s *source) next(ctx context.Context, g *grant) (*row, uint64, error) {
-	rec, err := s.v.opts.Store.Get(ctx, g.row.nextKey())
+func (s *source) readNext(ctx context.Context, g *grant) (stored, error) {
+	f, err := table(s.v.opts.Store).Get(ctx, g.row.nextKey())
 	if err != nil {
-		return nil, 0, err
+		return f, err
 	}
-	var r row
-	if rec.Rev != 0 {
-		if r, err = decode(rec); err != nil {
-			return nil, 0, err
-		}
-	}
-	s.v.setPending(g, rec.Rev != 0)
+	s.v.setPending(g, f.Rev != 0)
 	own, err := s.v.opts.Store.Get(ctx, g.row.key())
-	if err == nil && own.Rev != g.rev && r.State != Live {
+	if err == nil && own.Rev != g.rev && f.Value.State != Live {
 		err = fmt.Errorf("record %s: it was changed", own.Key)
 	}
-	return &r, rec.Rev, err
+	return f, err
 }
 
-// expect marks the next generation of a held grant as pending. It returns false if the job
-// holds no previous generation.
-func (v *Vault) expect(r *row) bool {
+// markPending marks the next generation of an active grant as pending. It returns false if the
+// previous generation is not active.
+func (v *Vault) markPending(r *row) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, g := range v.held[r.Job] {
+	for _, g := range v.active[r.Job] {
 		if g.row.Source == r.Source && g.row.generation()+1 == r.generation() {
 			if !g.pending {
 				g.pending = true
@@ -354,33 +348,33 @@ func (v *Vault) expect(r *row) bool {
 	return false
 }
 
-// adopt holds the grant of a rotation whose commit turned out to have succeeded.
-func (v *Vault) adopt(g *grant, r *row, rev uint64) {
+// adopt activates the grant of a rotation whose commit turned out to have succeeded.
+func (v *Vault) adopt(g *grant, f *stored) {
 	v.mu.Lock()
 	g.pending = false
 	v.mu.Unlock()
-	v.hold(v.open(r, rev))
+	v.activate(v.open(&f.Value, f.Rev))
 }
 
 // reissue requests the next generation from the provisioner. The intent is durable before the
 // call, as with the first generation. A lost answer revokes nothing: the job continues with
 // its current credentials, and the request is repeated. Credentials issued in a lost answer
 // are revoked when the job has ended, with all its others.
-func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, rev uint64) (*grant, error) {
+func (s *source) reissue(ctx context.Context, g *grant, req *Request, f *stored) (*grant, error) {
 	v := s.v
-	again := rev != 0
-	if n := s.unrevoked.Load(); !again && n >= int64(v.opts.MaxUnrevoked) {
+	repeated := f.Rev != 0
+	if n := s.unrevoked.Load(); !repeated && n >= int64(v.opts.MaxUnrevoked) {
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "no more credentials are issued until earlier ones are revoked")
 	}
 	if err := s.acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer s.release()
-	if !again {
-		*r = row{Job: g.row.Job, Source: s.Name, Generation: req.Generation, Principal: g.row.Principal, Agent: g.row.Agent, State: Intent, CreatedAt: time.Now()}
+	if !repeated {
+		*f = newStored(row{Job: g.row.Job, Source: s.Name, Generation: req.Generation, Principal: g.row.Principal, Agent: g.row.Agent, State: Intent,
+			CreatedAt: time.Now()})
 		v.setPending(g, true)
-		var err error
-		if rev, err = v.begin(r); err != nil {
+		if err := v.insert(f); err != nil {
 			return nil, fmt.Errorf("record the intent: %w", err)
 		}
 	}
@@ -391,23 +385,25 @@ func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, re
 		}
 	}
 	if err != nil {
-		return nil, s.notIssued(ctx, g, r, rev, again, err)
+		return nil, s.notIssued(ctx, g, f, repeated, err)
 	}
-	r.State, r.CreatedAt, r.Unknown = Issued, time.Now(), again || g.row.Unknown || g.row.unnamed()
+	r := &f.Value
+	r.State, r.CreatedAt, r.Unknown = Issued, time.Now(), repeated || g.row.Unknown || g.row.unnamed()
 	r.Parts = v.seal(r.Job, list)
-	if err := v.write(v.ctx, r, rev); err != nil {
-		return nil, fmt.Errorf("record what was issued: %w", err)
+	if err := v.write(v.ctx, f); err != nil {
+		return nil, fmt.Errorf("record the issued credentials: %w", err)
 	}
-	return grantOf(r, rev+2, list), nil
+	return grantOf(r, f.Rev+1, list), nil
 }
 
-// begin writes a row that is not there and returns its revision.
-func (v *Vault) begin(r *row) (uint64, error) {
-	if err := v.write(v.ctx, r, 0); err != nil {
-		return 0, err
+// insert writes a row without a record.
+func (v *Vault) insert(f *stored) error {
+	if err := v.write(v.ctx, f); err != nil {
+		return err
 	}
-	rec, err := v.opts.Store.Get(v.ctx, r.key())
-	return rec.Rev, err
+	rec, err := v.opts.Store.Get(v.ctx, f.Key)
+	f.Rev = rec.Rev
+	return err
 }
 
 func (v *Vault) setPending(g *grant, pending bool) {
@@ -418,11 +414,11 @@ func (v *Vault) setPending(g *grant, pending bool) {
 
 // notIssued handles a provisioner that has issued no usable credentials. It erases the intent
 // after a Refused error of the first try.
-func (s *source) notIssued(ctx context.Context, g *grant, r *row, rev uint64, again bool, err error) error {
+func (s *source) notIssued(ctx context.Context, g *grant, f *stored, repeated bool, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // more precise than the provisioner's error
 	}
-	if _, ok := errors.AsType[*Refused](err); ok && !again && s.v.erase(s.v.ctx, r.key(), rev) == nil {
+	if _, ok := errors.AsType[*Refused](err); ok && !repeated && s.v.erase(s.v.ctx, f) == nil {
 		s.v.setPending(g, false)
 	}
 	return err
@@ -440,9 +436,9 @@ func (g *grant) match(list []Credential) error {
 	if len(list) != len(parts) {
 		return bad(fmt.Errorf("%d credentials in the place of %d", len(list), len(parts)))
 	}
-	place := func(c Credential) int { return slices.IndexFunc(parts, func(p part) bool { return p.ID == c.ID }) }
-	if !slices.ContainsFunc(list, func(c Credential) bool { return place(c) < 0 }) {
-		slices.SortFunc(list, func(a, b Credential) int { return place(a) - place(b) })
+	index := func(c Credential) int { return slices.IndexFunc(parts, func(p part) bool { return p.ID == c.ID }) }
+	if !slices.ContainsFunc(list, func(c Credential) bool { return index(c) < 0 }) {
+		slices.SortFunc(list, func(a, b Credential) int { return index(a) - index(b) })
 	}
 	same := 0
 	for i := range list {
@@ -460,8 +456,8 @@ func (g *grant) match(list []Credential) error {
 	return bad(errSame)
 }
 
-// replace has the job make a generation live, and waits for it.
-func (s *source) replace(g, to *grant) error {
+// commitRotation makes a generation live in a write of the job, and waits for the write.
+func (s *source) commitRotation(g, to *grant) error {
 	v := s.v
 	to.idle = !g.row.expires().IsZero() && !to.row.expires().After(g.row.expires()) // another one would not last longer
 	r := &Rotation{Job: g.row.Job, IDs: to.row.ids(), v: v, from: g, to: to, donec: make(chan error, 1)}
@@ -483,7 +479,7 @@ func (s *source) replace(g, to *grant) error {
 func (v *Vault) Announced(job arcp.JobID, at uint64) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, g := range v.held[job] {
+	for _, g := range v.active[job] {
 		first := g.row.Announced
 		if first == 0 || at < first || at-first >= uint64(len(g.values)) {
 			continue

@@ -373,8 +373,8 @@ func TestForgetAfterRotation(t *testing.T) {
 		defer func() { r.v.Close() }()
 		r.u.set(nil, func() error { return errors.New("no") })
 		job := r.live(t)
-		if err := r.forget(t, job, "gw"); !errors.Is(err, ErrHeld) {
-			t.Errorf("Forget of what is in use = %v, want %v", err, ErrHeld)
+		if err := r.forget(t, job, "gw"); !errors.Is(err, ErrActive) {
+			t.Errorf("Forget of what is in use = %v, want %v", err, ErrActive)
 		}
 		if err := r.forget(t, job, "g"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("Forget of another provisioner's = %v", err)

@@ -2,21 +2,21 @@ package credential
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// rows is the key prefix of the records. It differs from the prefix of a job's records, which
+// keyPrefix begins the keys of the rows. It differs from the prefix of a job's records, which
 // are deleted with the job: a revocation may take longer than the job's retention.
-const rows = "credential/"
+const keyPrefix = "credential/"
 
-func rowKey(job arcp.JobID, source string) string { return rows + string(job) + "/" + source }
+func rowKey(job arcp.JobID, source string) string { return keyPrefix + string(job) + "/" + source }
 
 // generationKey returns the key of a generation's row. The key of the first generation has no
 // number.
@@ -27,7 +27,7 @@ func generationKey(job arcp.JobID, source string, n int) string {
 	return rowKey(job, source) + "/" + strconv.Itoa(n)
 }
 
-// State is where the credentials of a job from one provisioner are on their way.
+// State is the state of the credentials of a job from one provisioner.
 type State string
 
 // The states of a row. A row is created as an intent and deleted after the revocation.
@@ -74,7 +74,7 @@ type part struct {
 	Sealed      []byte    `json:"sealed,omitzero"`
 }
 
-// revoking is the row without values.
+// revoking returns the row without values, in state Revoking.
 func (r row) revoking() row {
 	r.Unknown = r.Unknown || r.State == Intent
 	r.State, r.Announced = Revoking, 0
@@ -85,7 +85,7 @@ func (r row) revoking() row {
 	return r
 }
 
-// refs lists the credentials to revoke.
+// refs returns the credentials to revoke.
 func (r *row) refs() []Ref {
 	refs := make([]Ref, len(r.Parts), len(r.Parts)+1)
 	for i := range r.Parts {
@@ -101,7 +101,7 @@ func (r *row) ref(p *part) Ref {
 	return Ref{Job: r.Job, ID: p.ID, Upstream: p.Upstream, Generation: r.generation()}
 }
 
-// count is how many credentials the row stands for, as far as that is known.
+// count returns the number of credentials of the row, 1 if it is not known.
 func (r *row) count() int { return max(1, len(r.Parts)) }
 
 func (r *row) generation() int { return max(1, r.Generation) }
@@ -111,26 +111,29 @@ func (r *row) key() string { return generationKey(r.Job, r.Source, r.generation(
 // nextKey returns the key of the next generation's row.
 func (r *row) nextKey() string { return generationKey(r.Job, r.Source, r.generation()+1) }
 
-// record is the change from a revision of the row to this.
+// record returns the record that replaces a revision of the row; 0: it adds the row.
 func (r *row) record(rev uint64) (store.Record, error) {
-	value, err := arcp.Marshal(r)
-	return store.Record{Key: r.key(), Rev: rev, Value: value}, err
+	return stored{Key: r.key(), Rev: rev}.Put(r)
 }
 
-// decode reads a record, which must be where it belongs.
-func decode(rec store.Record) (row, error) {
-	var r row
-	if err := arcp.Unmarshal(rec.Value, &r); err != nil {
-		return r, fmt.Errorf("record %s: %w", rec.Key, err)
-	}
-	if r.key() != rec.Key {
-		return r, fmt.Errorf("record %s: it belongs to another key", rec.Key)
-	}
-	switch r.State {
-	case Intent, Issued, Live, Revoking:
-		return r, nil
-	}
-	return r, fmt.Errorf("record %s: its state is not known", rec.Key)
+// stored is a row with the revision of its record.
+type stored = records.Row[row]
+
+// newStored returns a row without a record.
+func newStored(r row) stored { return stored{Key: r.key(), Value: r} }
+
+// table returns the rows of a store.
+func table(from records.Reader) records.Table[row] {
+	return records.Table[row]{Reader: from, Check: func(key string, r *row) error {
+		if r.key() != key {
+			return errors.New("it belongs to another key")
+		}
+		switch r.State {
+		case Intent, Issued, Live, Revoking:
+			return nil
+		}
+		return errors.New("its state is not known")
+	}}
 }
 
 // validJob refuses ids that cannot be part of a key.

@@ -85,7 +85,7 @@ type Options struct {
 	Operation func(op, result string)
 }
 
-// Vault issues, keeps and revokes credentials. Its methods may be called by many
+// Vault issues, stores and revokes credentials. Its methods may be called by many
 // goroutines, after Recover has been called once.
 type Vault struct {
 	opts   Options
@@ -97,7 +97,7 @@ type Vault struct {
 	closed    bool
 	jobs      Jobs      // nil: nothing is rotated
 	sources   []*source // the configured ones, then those found only in rows
-	held      map[arcp.JobID][]*grant
+	active    map[arcp.JobID][]*grant
 	unrevoked int
 }
 
@@ -108,13 +108,13 @@ type grant struct {
 	values []Secret // of its parts; "": does not open
 
 	// Of its rotation, guarded by Vault.mu.
-	gone     bool        // not in Vault.held any more
+	released bool        // not in Vault.active any more
 	pending  bool        // the next generation may have a row
 	rotating bool        // a rotation is running
 	idle     bool        // a scheduled rotation would not extend the life
 	due      *time.Timer // for the next rotation; nil: never set
-	tries    int         // consecutive failures
-	tried    time.Time   // time of the last attempt
+	failures int         // consecutive ones
+	lastTry  time.Time   // time of the last attempt
 }
 
 // New makes a vault and starts its revokers. Nothing is revoked before Recover.
@@ -128,7 +128,7 @@ func New(opts Options) (*Vault, error) {
 	if opts.Log == nil || opts.Store == nil || opts.Sealer == nil {
 		return nil, errors.New("credential vault: it needs a log, a store and a sealer")
 	}
-	v := &Vault{opts: opts, held: make(map[arcp.JobID][]*grant)}
+	v := &Vault{opts: opts, active: make(map[arcp.JobID][]*grant)}
 	for _, s := range opts.Sources {
 		if err := s.check(); err != nil {
 			return nil, fmt.Errorf("credential vault: provisioner %q: %w", s.Name, err)
@@ -213,12 +213,12 @@ func (v *Vault) Close() {
 	v.cancel()
 	v.wg.Wait()
 	v.mu.Lock()
-	for _, list := range v.held {
+	for _, list := range v.active {
 		for _, g := range list {
 			g.releaseLocked()
 		}
 	}
-	clear(v.held)
+	clear(v.active)
 	v.mu.Unlock()
 	v.opts.Redactor.close()
 }
@@ -250,7 +250,7 @@ func (v *Vault) Credentials(job arcp.JobID) []arcp.Credential {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var list []arcp.Credential
-	for _, g := range v.held[job] {
+	for _, g := range v.active[job] {
 		for i := range g.row.Parts {
 			if g.values[i] != "" {
 				c := g.row.Parts[i].public()
@@ -266,7 +266,7 @@ func (v *Vault) Credentials(job arcp.JobID) []arcp.Credential {
 func (v *Vault) Value(job arcp.JobID, id string) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, g := range v.held[job] {
+	for _, g := range v.active[job] {
 		for i := range g.row.Parts {
 			if g.row.Parts[i].ID == id && g.values[i] != "" {
 				return g.values[i], true
@@ -280,19 +280,19 @@ func (p *part) public() arcp.Credential {
 	return arcp.Credential{ID: p.ID, Scheme: scheme, Endpoint: p.Endpoint, Profile: p.Profile, Constraints: p.Constraints}
 }
 
-// hold adds a grant to the values in memory and has the grant of an earlier generation
-// revoked. It ignores a generation that is already held.
-func (v *Vault) hold(g *grant) {
-	if old := v.replaceHeld(g); old != nil {
+// activate adds a grant to the values in memory and has the grant of an earlier generation
+// revoked. It ignores a generation that is already active.
+func (v *Vault) activate(g *grant) {
+	if old := v.replaceActive(g); old != nil {
 		v.source(old.row.Source).enqueue(&task{key: old.row.key(), n: old.row.count(), values: old.values})
 	}
 }
 
-// replaceHeld adds g like hold and returns the grant it replaces, or nil.
-func (v *Vault) replaceHeld(g *grant) (old *grant) {
+// replaceActive adds g like activate and returns the grant it replaces, or nil.
+func (v *Vault) replaceActive(g *grant) (old *grant) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	list := v.held[g.row.Job]
+	list := v.active[g.row.Job]
 	i := slices.IndexFunc(list, func(other *grant) bool { return other.row.Source == g.row.Source })
 	switch {
 	case v.closed, i >= 0 && list[i].row.generation() >= g.row.generation():
@@ -302,7 +302,7 @@ func (v *Vault) replaceHeld(g *grant) (old *grant) {
 		old.releaseLocked()
 		list[i] = g
 	default:
-		v.held[g.row.Job] = append(list, g)
+		v.active[g.row.Job] = append(list, g)
 	}
 	for _, s := range g.values {
 		v.opts.Redactor.Add(s)
@@ -317,7 +317,7 @@ func (v *Vault) Ending(job arcp.JobID) ([]store.Record, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var list []store.Record
-	for _, g := range v.held[job] {
+	for _, g := range v.active[job] {
 		r := g.row.revoking()
 		rec, err := r.record(g.rev)
 		if err != nil {
@@ -329,23 +329,23 @@ func (v *Vault) Ending(job arcp.JobID) ([]store.Record, error) {
 }
 
 // Ended reports the durable end of a job. Its values are dropped and its credentials revoked
-// in the background. Ended does not block, and does nothing for a job without credentials. It
-// is harmless if the job is still active in the store: nothing is revoked then.
+// in the background. Ended does not block, and does nothing for a job without credentials. Nothing
+// is revoked if the job is still active in the store.
 func (v *Vault) Ended(job arcp.JobID) {
 	v.mu.Lock()
-	grants := v.held[job]
-	delete(v.held, job)
-	var left []*grant
+	grants := v.active[job]
+	delete(v.active, job)
+	var pending []*grant
 	for _, g := range grants {
 		if g.releaseLocked() {
-			left = append(left, g)
+			pending = append(pending, g)
 		}
 	}
 	v.mu.Unlock()
 	for _, g := range grants {
 		v.source(g.row.Source).enqueue(&task{key: g.row.key(), n: g.row.count(), values: g.values})
 	}
-	for _, g := range left {
+	for _, g := range pending {
 		v.source(g.row.Source).enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 }
@@ -361,25 +361,27 @@ func (v *Vault) count(delta int) {
 	}
 }
 
-func (v *Vault) counted(op, result string) {
+func (v *Vault) countOperation(op, result string) {
 	if v.opts.Operation != nil {
 		v.opts.Operation(op, result)
 	}
 }
 
-// write commits one row.
-func (v *Vault) write(ctx context.Context, r *row, rev uint64) error {
-	rec, err := r.record(rev)
+// write commits a row over the revision that was read.
+func (v *Vault) write(ctx context.Context, f *stored) error {
+	rec, err := f.Put(&f.Value)
 	if err != nil {
 		return err
 	}
-	_, err = v.opts.Log.Commit(ctx, store.NewWrite().Put(rec))
+	if _, err = v.opts.Log.Commit(ctx, store.NewWrite().Put(rec)); err == nil {
+		f.Rev++
+	}
 	return err
 }
 
 // erase commits the deletion of a row.
-func (v *Vault) erase(ctx context.Context, key string, rev uint64) error {
-	_, err := v.opts.Log.Commit(ctx, store.NewWrite().Put(store.Record{Key: key, Rev: rev}))
+func (v *Vault) erase(ctx context.Context, f *stored) error {
+	_, err := v.opts.Log.Commit(ctx, store.NewWrite().Put(f.Delete()))
 	return err
 }
 
@@ -423,23 +425,16 @@ func (v *Vault) Recover(ctx context.Context) error {
 	return nil
 }
 
-// revised is a row as it is stored.
-type revised struct {
-	row row
-	rev uint64
-}
-
 // scan reads all rows. An unreadable row is logged and stays unrevoked.
-func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
+func (v *Vault) scan(ctx context.Context) (list []stored, err error) {
 	broken := 0
-	err = v.opts.Store.Records(ctx, rows, "", func(rec store.Record) bool {
-		r, err := decode(rec)
-		if err != nil {
+	err = table(v.opts.Store).Scan(ctx, keyPrefix, "", func(f stored, bad error) bool {
+		if bad != nil {
 			broken++
-			v.opts.Logger.Error().Err(err).Msg("a record of credentials cannot be read: they are not revoked")
-			return true
+			v.opts.Logger.Error().Err(bad).Msg("a record of credentials cannot be read: they are not revoked")
+		} else {
+			list = append(list, f)
 		}
-		list = append(list, revised{r, rec.Rev})
 		return true
 	})
 	v.count(broken)
@@ -448,7 +443,7 @@ func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
 
 // HasUnrevoked reports whether a store contains unrevoked credentials.
 func HasUnrevoked(ctx context.Context, st store.Store) (found bool, err error) {
-	err = st.Records(ctx, rows, "", func(store.Record) bool {
+	err = st.Records(ctx, keyPrefix, "", func(store.Record) bool {
 		found = true
 		return false
 	})
@@ -456,11 +451,11 @@ func HasUnrevoked(ctx context.Context, st store.Store) (found bool, err error) {
 }
 
 // restore passes each Restorer its unrevoked credentials, before any of them is revoked.
-func (v *Vault) restore(list []revised) {
+func (v *Vault) restore(list []stored) {
 	known := make(map[*source][]Ref)
 	for i := range list {
-		s := v.source(list[i].row.Source)
-		known[s] = append(known[s], list[i].row.refs()...)
+		s := v.source(list[i].Value.Source)
+		known[s] = append(known[s], list[i].Value.refs()...)
 	}
 	for s, refs := range known {
 		if r, ok := s.Provisioner.(Restorer); ok {
@@ -469,19 +464,19 @@ func (v *Vault) restore(list []revised) {
 	}
 }
 
-// recoverRow holds a row whose job is active, and has any other row revoked.
-func (v *Vault) recoverRow(ctx context.Context, f *revised) error {
-	if f.row.State == Live {
-		over, err := v.jobEnded(ctx, f.row.Job)
+// recoverRow activates a row whose job is active, and has other rows revoked.
+func (v *Vault) recoverRow(ctx context.Context, f *stored) error {
+	if f.Value.State == Live {
+		ended, err := v.jobEnded(ctx, f.Value.Job)
 		if err != nil {
 			return err
 		}
-		if !over {
-			v.hold(v.open(&f.row, f.rev))
+		if !ended {
+			v.activate(v.open(&f.Value, f.Rev))
 			return nil
 		}
 	}
-	v.source(f.row.Source).enqueue(&task{key: f.row.key(), n: f.row.count(), due: f.row.NextAt})
+	v.source(f.Value.Source).enqueue(&task{key: f.Key, n: f.Value.count(), due: f.Value.NextAt})
 	return nil
 }
 
@@ -493,13 +488,12 @@ func (v *Vault) List(ctx context.Context, fn func(Entry) bool) error {
 // List is Vault.List without a vault, on a store alone.
 func List(ctx context.Context, from Reader, fn func(Entry) bool) error {
 	var broken error
-	err := from.Records(ctx, rows, "", func(rec store.Record) bool {
-		r, err := decode(rec)
-		if err != nil {
-			broken = errors.Join(broken, err)
+	err := table(from).Scan(ctx, keyPrefix, "", func(f stored, bad error) bool {
+		if bad != nil {
+			broken = errors.Join(broken, bad)
 			return true
 		}
-		return fn(r.entry())
+		return fn(f.Value.entry())
 	})
 	return errors.Join(err, broken)
 }

@@ -171,7 +171,7 @@ func TestRevocationIsRetried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		value := r.v.held[job][0].values[0].Reveal()
+		value := r.v.active[job][0].values[0].Reveal()
 		r.u.set(nil, func() error { return errors.New("no " + value + strings.Repeat("x", 1000)) })
 		if err := r.accept(job, g); err != nil {
 			t.Fatal(err)
@@ -221,8 +221,8 @@ func TestForget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.forget(t, job, "gw"); !errors.Is(err, ErrHeld) {
-			t.Errorf("Forget of what is in use = %v, want %v", err, ErrHeld)
+		if err := r.forget(t, job, "gw"); !errors.Is(err, ErrActive) {
+			t.Errorf("Forget of what is in use = %v, want %v", err, ErrActive)
 		}
 		g.Discard()
 		time.Sleep(time.Hour)
@@ -416,7 +416,7 @@ func TestTamperedRows(t *testing.T) {
 			}
 		}
 		a.Parts[0].Sealed = b.Parts[0].Sealed // the credential of another job
-		if err := r.v.write(t.Context(), &a, recs[0].Rev); err != nil {
+		if err := r.v.write(t.Context(), &stored{Key: recs[0].Key, Rev: recs[0].Rev, Value: a}); err != nil {
 			t.Fatal(err)
 		}
 		recs[1].Value = recs[0].Value // a row in another's place
@@ -529,20 +529,20 @@ func TestRepeatedTaskIsMerged(t *testing.T) {
 	var q queue
 	known := make(map[string]*task)
 	later := time.Now().Add(time.Hour)
-	s.accept(&task{key: "a", due: later}, known, &q)
-	s.accept(&task{key: "b", due: later.Add(-time.Minute)}, known, &q)
-	if s.accept(&task{key: "a"}, known, &q); len(q) != 2 || q[0].key != "a" || !q[0].due.IsZero() {
+	s.merge(&task{key: "a", due: later}, known, &q)
+	s.merge(&task{key: "b", due: later.Add(-time.Minute)}, known, &q)
+	if s.merge(&task{key: "a"}, known, &q); len(q) != 2 || q[0].key != "a" || !q[0].due.IsZero() {
 		t.Errorf("queue = %v: a is due now", q)
 	}
 	a := q[0]
 	q = q[1:]
 	a.busy, a.due = true, time.Time{}
-	s.accept(&task{key: "a"}, known, &q)
-	if s.put(a, known, &q); len(q) != 2 || a.due.IsZero() || known["a"] != a {
+	s.merge(&task{key: "a"}, known, &q)
+	if s.requeue(a, known, &q); len(q) != 2 || a.due.IsZero() || known["a"] != a {
 		t.Error("a task that was asked for while it was done is not done again")
 	}
 	q = q[:0]
-	if s.put(&task{key: "a"}, known, &q); len(q) != 0 || known["a"] != nil {
+	if s.requeue(&task{key: "a"}, known, &q); len(q) != 0 || known["a"] != nil {
 		t.Error("a task that is done is kept")
 	}
 }

@@ -20,28 +20,29 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Approval is the policy for the approval of calls. The zero value is the default of the
-// tool's source, or else ApprovalNone. In JSON it is "none", "manual" or
-// {"auto":{"rule":"…"}}. With Quorum or EscalateAfter, manual is {"manual":{…}}; they are
-// the members quorum and escalate_after_ms of both modes.
+// Approval is the approval policy of calls. The zero value is the default of the tool's source,
+// which is ApprovalNone for most sources.
+//
+// The JSON of a policy is "none", "manual", {"manual":{…}} or {"auto":{"rule":"…",…}}. Both modes
+// may have the members quorum and escalate_after_ms.
 type Approval struct {
 	Mode string // none, manual or auto
-	Rule string // CEL expression of auto: true approves the call, otherwise auto is like manual
+	Rule string // CEL expression of auto: true approves the call, anything else asks as manual does
 
-	Quorum        int           // number of principals that must approve; 0 is 1; at most MaxQuorum
-	EscalateAfter time.Duration // delay before admins of other principals are asked; 0 is none; at least 1 ms
+	Quorum        int           // principals that must approve, at most MaxQuorum; 0 means 1
+	EscalateAfter time.Duration // delay before admins of other principals are asked, at least 1 ms; 0: no escalation
 }
 
 // Bounds of a policy.
 const (
 	MaxQuorum     = 16
-	MaxEscalation = 24 * time.Hour // when the question expires
+	MaxEscalation = 24 * time.Hour // a question expires then
 )
 
 // The policies without a rule.
 var (
 	ApprovalNone   = Approval{Mode: "none"}
-	ApprovalManual = Approval{Mode: "manual"} // a principal with the role approver, in another session
+	ApprovalManual = Approval{Mode: "manual"} // a principal with the role approver approves in another session
 )
 
 // ApprovalAuto returns the policy with a rule.
@@ -81,11 +82,11 @@ type policyOptions struct {
 
 // MarshalJSON encodes the policy.
 func (a Approval) MarshalJSON() ([]byte, error) {
-	how := policyOptions{a.Rule, a.Quorum, a.EscalateAfter.Milliseconds()}
-	if how == (policyOptions{}) {
+	options := policyOptions{a.Rule, a.Quorum, a.EscalateAfter.Milliseconds()}
+	if options == (policyOptions{}) {
 		return arcp.Marshal(a.String())
 	}
-	return arcp.Marshal(map[string]policyOptions{a.Mode: how})
+	return arcp.Marshal(map[string]policyOptions{a.Mode: options})
 }
 
 var errPolicy = errors.New(`approval: it must be "none", "manual", {"manual":{…}} or {"auto":{"rule":"…",…}}, with quorum and escalate_after_ms`)
@@ -113,11 +114,11 @@ func (a *Approval) UnmarshalJSON(raw []byte) error {
 
 // decode decodes a policy with members.
 func (a *Approval) decode(mode string, raw []byte, members map[string]arcp.Raw) error {
-	var how map[string]policyOptions
-	if err := arcp.Unmarshal(raw, &how); err != nil || members == nil || mode != "manual" && mode != "auto" {
+	var options map[string]policyOptions
+	if err := arcp.Unmarshal(raw, &options); err != nil || members == nil || mode != "manual" && mode != "auto" {
 		return errPolicy
 	}
-	h := how[mode]
+	h := options[mode]
 	known := map[string]bool{"rule": h.Rule != "" && mode == "auto", "quorum": h.Quorum > 0, "escalate_after_ms": h.EscalateMS > 0}
 	for name := range members {
 		if !known[name] {
@@ -134,9 +135,9 @@ func (a *Approval) decode(mode string, raw []byte, members map[string]arcp.Raw) 
 	return nil
 }
 
-// Bounds of a rule and of its evaluation. A rule beyond them does not approve.
+// Bounds of a rule and of its evaluation. An evaluation that exceeds its bounds does not approve.
 const (
-	maxRule     = 4 << 10
+	maxRule     = 4 << 10 // bytes
 	maxRuleCost = 100_000 // CEL's unit; takes at most some milliseconds
 	ruleTimeout = 100 * time.Millisecond
 )
@@ -158,7 +159,7 @@ var ruleEnv = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// compileRule refuses an invalid rule and one that cannot be a bool.
+// compileRule compiles a rule. The error is that the text is invalid or cannot be a bool.
 func compileRule(text string) (*rule, error) {
 	if len(text) > maxRule {
 		return nil, fmt.Errorf("the rule has %d bytes; at most %d", len(text), maxRule)
@@ -185,15 +186,14 @@ func compileRule(text string) (*rule, error) {
 type RuleCall struct {
 	Arguments arcp.Raw
 	Principal string
-	Roles     []string // nil: unknown, so a rule with roles does not approve
-	Lease     arcp.Raw // in the RFC dialect; empty: none
+	Roles     []string // nil: unknown; a rule that uses roles does not approve
+	Lease     arcp.Raw // in the RFC dialect; empty: no lease
 	Attempt   uint32
 }
 
-// Approves reports whether a call needs no approval by people: the policy is none or its rule
-// is true. A rule that is false, fails or exceeds its bounds does not approve; err is the
-// failure.
-func (t *Tool) Approves(ctx context.Context, c RuleCall) (yes bool, err error) {
+// Approves reports whether the policy approves a call without a person: it is ApprovalNone, or its
+// rule is true. A rule that fails or exceeds its bounds does not approve; err is the failure.
+func (t *Tool) Approves(ctx context.Context, c RuleCall) (approved bool, err error) {
 	if t.Approval == ApprovalNone {
 		return true, nil
 	}
@@ -202,7 +202,7 @@ func (t *Tool) Approves(ctx context.Context, c RuleCall) (yes bool, err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			yes, err = false, fmt.Errorf("the rule panicked: %v", p)
+			approved, err = false, fmt.Errorf("the rule panicked: %v", p)
 		}
 	}()
 	args, err := ruleValue(orEmpty(c.Arguments))
@@ -235,8 +235,8 @@ func isTrue(v ref.Val) (bool, error) {
 	return yes == true, nil
 }
 
-// ruleValue decodes JSON for CEL. A number that CEL cannot represent exactly is an error: the
-// rule would decide about another number.
+// ruleValue decodes JSON for CEL. The error is that CEL cannot represent a number exactly: the rule
+// would compare another number.
 func ruleValue(raw arcp.Raw) (any, error) {
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	dec.UseNumber()
@@ -271,8 +271,8 @@ func exact(doc any) (any, error) {
 	return doc, nil
 }
 
-// exactNumber returns an int64, or a float64 that represents no other number with as few
-// digits. The order of such numbers is preserved.
+// exactNumber returns an int64, or a float64 whose shortest decimal form has the digits of s. Such
+// numbers keep their order.
 func exactNumber(s string) (any, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n, nil

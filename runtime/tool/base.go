@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// base is one immutable state of a Registry. Jobs hold on to many of them: they share
-// the nodes of their trees.
+// base is one immutable state of a Registry. Running jobs refer to many bases, which share the
+// nodes of their trees.
 type base struct {
 	reg        *Registry
 	generation uint64
@@ -27,18 +27,19 @@ type change struct {
 	name       string
 }
 
-// maxChanges bounds the changes of a base. States that are further apart are compared
-// name by name.
+// maxChanges bounds the changes that a base lists. Bases with more changes between them are
+// compared name by name.
 const maxChanges = 4096
 
-// treeDegree makes a change copy three nodes of some 32 names with 10,000 names.
+// treeDegree is the degree of the tree: with 10,000 names, a change copies three nodes of some 32
+// names.
 const treeDegree = 16
 
 func newBase(r *Registry) *base {
 	return &base{reg: r, families: btreemap.New[string, *family](treeDegree, strings.Compare)}
 }
 
-// edit returns the next state, to be changed and published.
+// edit returns a copy of b with the next generation. The caller changes and publishes it.
 func (b *base) edit() *base {
 	next := *b
 	next.generation++
@@ -89,7 +90,7 @@ func (b *base) trim() {
 	}
 }
 
-// changed adds the names to a set whose families may differ between two states.
+// changed adds to names each name whose family may differ between b and old.
 func (b *base) changed(old *base, names map[string]bool) {
 	if old.generation > b.generation {
 		b, old = old, b
@@ -107,7 +108,7 @@ func (b *base) changed(old *base, names map[string]bool) {
 	}
 }
 
-// all adds all names to a set.
+// all adds all names of b to names.
 func (b *base) all(names map[string]bool) {
 	for name := range b.families.Ascend(btreemap.Min[string](), btreemap.Max[string]()) {
 		names[name] = true
@@ -117,17 +118,17 @@ func (b *base) all(names map[string]bool) {
 // family holds all versions of a name. It is immutable.
 type family struct {
 	name       string
-	source     string     // every version is of this source
+	source     string     // of every version
 	tools      []*Tool    // the versions in the order of their registration
 	versions   []*Tool    // the newest first
-	def        *Tool      // the version that the bare name means
-	agent      arcp.Agent // entry of the inventory
-	rank       int        // trust rank that is enough for every version
+	def        *Tool      // the version for a reference without one
+	agent      arcp.Agent // the entry in the list of agents
+	rank       int        // highest trust rank that a version needs
 	restricted bool       // some versions have an Audience
 }
 
-// newFamily returns the family of tools with the same name. A *TakenError names the tool
-// that is in conflict with another one.
+// newFamily returns the family of tools with the same name. The error is a *TakenError for the tool
+// that conflicts with another one.
 func newFamily(source string, tools []*Tool) (*family, error) {
 	f := &family{name: tools[0].Name, source: source, tools: tools, versions: slices.Clone(tools)}
 	for _, t := range tools {
@@ -168,8 +169,8 @@ func (f *family) version(v string) *Tool {
 	return nil
 }
 
-// resolve returns the version that a reference names, or the default one; nil if there is
-// none. f may be nil.
+// resolve returns a version, or the default version if the reference has none (not pinned). It
+// returns nil if the version is missing or f is nil.
 func (f *family) resolve(version string, pinned bool) *Tool {
 	switch {
 	case f == nil:

@@ -30,16 +30,16 @@ var SideEffects = []SideEffect{SideEffectNone, SideEffectRead, SideEffectWrite, 
 // Recoveries lists the dispositions in the order of SPEC.md §7.1.
 var Recoveries = []Recovery{RecoveryRerun, RecoveryCheckpoint, RecoveryFail}
 
-// TrustLevels lists the trust levels of principals in ascending order. As MinTrust, ""
-// demands none.
+// TrustLevels lists the trust levels of principals in ascending order. The MinTrust "" allows every
+// level.
 var TrustLevels = []string{"", "untrusted", "constrained", "trusted", "privileged"}
 
-// Trusts reports whether a trust level is enough for the tool.
-func (c *Capability) Trusts(level string) bool {
+// AllowsTrust reports whether principals of a trust level may call the tool.
+func (c *Capability) AllowsTrust(level string) bool {
 	return trustRank(level) >= c.rank()
 }
 
-// rank returns the trust rank that is enough to call the tool.
+// rank returns the lowest trust rank that may call the tool: an index of TrustLevels.
 func (c *Capability) rank() int { return trustRank(c.MinTrust) }
 
 func trustRank(level string) int { return slices.Index(TrustLevels, level) }
@@ -56,7 +56,7 @@ const (
 // Sources lists the sources in the order of SPEC.md §7.1.
 var Sources = []string{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceBuiltin}
 
-// Early reports whether a tool with this side effect may start before its job is durable.
+// Early reports whether the tool may start before its job is durable.
 func (s SideEffect) Early() bool { return s == SideEffectNone || s == SideEffectRead }
 
 // Ref returns the reference name@version.
@@ -85,10 +85,10 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// check refuses a malformed name or version, and a value that is not in the lists above. c
-// has its defaults.
+// check returns an error for a malformed name or version, and for a value outside of the lists
+// above. c has its defaults.
 func (c *Capability) check() error {
-	_, err := arcp.ParseAgentRef(c.Ref()) // a name with an @ yields a version with one, which is refused
+	_, err := arcp.ParseAgentRef(c.Ref()) // a name with an @ makes the version invalid
 	return cmp.Or(err,
 		oneOf("side effect", c.SideEffect, SideEffects),
 		oneOf("recovery", c.Recovery, Recoveries),
@@ -98,7 +98,7 @@ func (c *Capability) check() error {
 		c.checkRetry())
 }
 
-// checkRetry refuses retries of a tool that is not idempotent.
+// checkRetry returns an error for retries of a tool that is not idempotent.
 func (c *Capability) checkRetry() error {
 	if c.Retry.MaxAttempts > 1 && !*c.Idempotent {
 		return errors.New("retry: the tool is not idempotent")
@@ -106,7 +106,7 @@ func (c *Capability) checkRetry() error {
 	return c.Retry.check()
 }
 
-func oneOf[T ~string](what string, v T, list []T) error {
+func oneOf[T ~string](property string, v T, list []T) error {
 	if slices.Contains(list, v) {
 		return nil
 	}
@@ -116,5 +116,5 @@ func oneOf[T ~string](what string, v T, list []T) error {
 			names = append(names, string(s))
 		}
 	}
-	return fmt.Errorf("%s %q: it must be one of %s", what, string(v), strings.Join(names, ", "))
+	return fmt.Errorf("%s %q: it must be one of %s", property, string(v), strings.Join(names, ", "))
 }

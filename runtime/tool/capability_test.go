@@ -86,11 +86,11 @@ func TestTrustLevels(t *testing.T) {
 	for need, min := range TrustLevels {
 		c := Capability{MinTrust: min}
 		for have, level := range TrustLevels {
-			if got, want := c.Trusts(level), have >= need; got != want {
+			if got, want := c.AllowsTrust(level), have >= need; got != want {
 				t.Errorf("trust %q for a tool that demands %q: %v, want %v", level, min, got, want)
 			}
 		}
-		if c.Trusts("blind") {
+		if c.AllowsTrust("blind") {
 			t.Errorf("an unknown level is enough for %q", min)
 		}
 	}

@@ -9,23 +9,23 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Viewer holds the principal and the trust level that select which tools a session sees.
+// Viewer holds the principal and the trust level that select the tools of a session.
 type Viewer struct {
-	Trust     string // one of TrustLevels; an unknown one counts as the lowest
+	Trust     string // one of TrustLevels; another text counts as the lowest level
 	Principal string // argument of Capability.Audience
 }
 
 func (v Viewer) rank() int { return max(trustRank(v.Trust), 0) }
 
-// Bounds of the cached snapshots. Each takes some 200 bytes beside what it shares.
+// Bounds of the cached snapshots. Each snapshot has some 200 bytes of its own.
 const (
 	maxSnapshots    = 4096
-	maxOverlayBytes = 16 << 20 // of their overlays: sessions that have ended do not share theirs
+	maxOverlayBytes = 16 << 20 // of the overlays of all cached snapshots
 )
 
-// Catalog makes snapshots of a registry for viewers with overlays. It caches the latest used
-// ones of the current generation; sessions with the same key share one. It may be used by
-// many goroutines.
+// Catalog creates snapshots of a registry for viewers with overlays. It caches the most recently
+// used snapshots of the current generation; sessions with equal keys share a snapshot. Many
+// goroutines may use a Catalog.
 type Catalog struct {
 	reg   *Registry
 	hooks atomic.Pointer[hooks]
@@ -34,7 +34,7 @@ type Catalog struct {
 	overlayBytes atomic.Int64 // of the cached snapshots
 }
 
-// snapshotKey is all that a snapshot depends on.
+// snapshotKey holds the values that determine a snapshot.
 type snapshotKey struct {
 	base      *base
 	hooks     *hooks
@@ -52,11 +52,11 @@ func NewCatalog(r *Registry, before []Hook) *Catalog {
 		panic("tool: " + err.Error())
 	}
 	c.SetHooks(before)
-	r.Watch(func(uint64) { c.cache.Purge() }) // snapshots of other generations are not asked for again
+	r.Watch(func(uint64) { c.cache.Purge() }) // nothing requests older generations
 	return c
 }
 
-// SetHooks replaces the hooks for later snapshots.
+// SetHooks replaces the hooks of later snapshots.
 func (c *Catalog) SetHooks(hooks []Hook) {
 	for {
 		old := c.hooks.Load()
@@ -67,11 +67,11 @@ func (c *Catalog) SetHooks(hooks []Hook) {
 	}
 }
 
-// HookRevision returns how often the hooks were set.
+// HookRevision returns the number of calls of SetHooks, NewCatalog's included.
 func (c *Catalog) HookRevision() uint64 { return c.hooks.Load().revision }
 
-// Snapshot returns the current catalogue of a viewer with an overlay; nil is none. A tool
-// that the overlay names and the registry lacks appears when it is registered.
+// Snapshot returns the current catalogue of a viewer with an overlay; nil is no overlay. The
+// overlay may name tools that are not registered.
 func (c *Catalog) Snapshot(v Viewer, o *Overlay) *Snapshot {
 	k := snapshotKey{base: c.reg.state.Load(), hooks: c.hooks.Load(), overlay: o, rank: v.rank()}
 	if len(k.base.restricted) > 0 {
@@ -83,7 +83,7 @@ func (c *Catalog) Snapshot(v Viewer, o *Overlay) *Snapshot {
 	return c.compose(k)
 }
 
-// compose makes the snapshot of a key, once however many goroutines ask for it.
+// compose creates the snapshot of a key. Concurrent calls with the same key create one snapshot.
 func (c *Catalog) compose(k snapshotKey) *Snapshot {
 	compose := sync.OnceValue(func() *Snapshot { return newSnapshot(&k) })
 	if first, ok, _ := c.cache.PeekOrAdd(k, compose); ok {
@@ -97,8 +97,8 @@ func (c *Catalog) compose(k snapshotKey) *Snapshot {
 	return compose()
 }
 
-// Check returns the snapshot for an overlay that is to be set. It refuses an overlay that
-// names a missing tool, with the error of Resolve.
+// Check returns the snapshot with a new overlay. The error is the error of Resolve for a tool in
+// Overlay.Tools that does not exist.
 func (c *Catalog) Check(v Viewer, o *Overlay) (*Snapshot, *arcp.Error) {
 	if o != nil {
 		plain := c.Snapshot(v, nil)
@@ -114,7 +114,7 @@ func (c *Catalog) Check(v Viewer, o *Overlay) (*Snapshot, *arcp.Error) {
 func newSnapshot(k *snapshotKey) *Snapshot {
 	s := &Snapshot{base: k.base, hooks: k.hooks, overlay: k.overlay, rank: k.rank, principal: k.principal}
 	for _, t := range k.base.restricted {
-		if !t.May(k.principal) {
+		if !t.VisibleTo(k.principal) {
 			s.refused = append(s.refused, t)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Digest returns the digest of a value for call records: lower-case hex SHA3-256 of its
-// compact JSON. Members are sorted by RFC 8785, numbers are unchanged, and only necessary
-// characters are escaped. It is empty for invalid JSON.
+// Digest returns the digest of a value for call records: the SHA3-256 of its compact JSON in
+// lower-case hex. Members are sorted by RFC 8785, numbers are unchanged, and only necessary
+// characters are escaped. The digest of invalid JSON is empty.
 func Digest(value arcp.Raw) string {
 	raw, err := arcp.Canonical(value)
 	if err != nil {
@@ -19,5 +19,5 @@ func Digest(value arcp.Raw) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ArgumentsDigest is Digest of arguments; missing ones and null count as {}.
+// ArgumentsDigest returns the Digest of arguments. Empty arguments and null count as {}.
 func ArgumentsDigest(args arcp.Raw) string { return Digest(orEmpty(args)) }

@@ -12,21 +12,21 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Hook decides about each call of a tool before it is made, except calls of the runtime's own
-// tools. Hooks are called in the order of their registration.
+// Hook allows, changes or denies each call of a tool before the call starts. Built-in tools have no
+// hooks. Hooks run in the order of their registration.
 type Hook struct {
 	Name string // in error messages and logs
 
-	// Before decides about a call. An error, a panic, and no answer within HookTimeout deny
-	// the call. Many goroutines may call it. It is called again for the same call when a
-	// later hook has replaced the arguments.
+	// Before decides on a call. An error, a panic and a decision after HookTimeout deny the
+	// call. Before decides again on the same call if a later hook replaces the arguments.
+	// Many goroutines may call it.
 	Before func(ctx context.Context, c *HookCall) (HookDecision, error)
 }
 
 // HookTimeout bounds the decision of a hook.
 const HookTimeout = 5 * time.Second
 
-// HookCall is a call that is about to be made. A hook must not change it.
+// HookCall is a call that has not started. A hook must not change it.
 type HookCall struct {
 	Tool      *Capability
 	Arguments arcp.Raw
@@ -37,11 +37,11 @@ type HookCall struct {
 	Attempt   uint32
 }
 
-// HookDecision is the decision of one hook about a call. The zero value lets the call pass.
+// HookDecision is the decision of one hook on a call. The zero value allows the call.
 type HookDecision struct {
-	// Arguments, if not nil, replace the arguments of the call. The other hooks receive
-	// them, and they must satisfy the limits and the schema of the tool. A different
-	// replacement by another hook refuses the call.
+	// Arguments, if not nil, replace the arguments of the call. They must satisfy the limits
+	// and the schema of the tool. The other hooks receive them. A different replacement by
+	// another hook refuses the call.
 	Arguments arcp.Raw
 
 	Deny   bool   // the call fails with PERMISSION_DENIED
@@ -49,7 +49,7 @@ type HookDecision struct {
 	Reason string // of Deny or Abort
 }
 
-// hooks is a list of hooks with its revision.
+// hooks is a revision of the list of hooks.
 type hooks struct {
 	revision uint64
 	list     []Hook
@@ -63,14 +63,14 @@ func newHooks(old *hooks, list []Hook) *hooks {
 	return h
 }
 
-// CallDecision is the decision of all hooks about a call. The zero value lets the call pass
+// CallDecision is the combined decision of all hooks on a call. The zero value allows the call
 // unchanged.
 type CallDecision struct {
 	Arguments arcp.Raw // replacement; nil: unchanged
 	Hook      string   // name of the hook that replaced the arguments or refused the call
 	Refused   *arcp.Error
 	Abort     bool  // the calling job ends
-	Fault     error // of a hook that failed; for the log only
+	Fault     error // error of a hook that failed, for the log only
 }
 
 // Before calls the hooks for a call. The first refusal is final: later hooks are not called.
@@ -88,7 +88,7 @@ func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) CallDecision
 	if p.by == nil {
 		return CallDecision{}
 	}
-	for i := range s.hooks.list { // the earlier hooks decide about the replacement
+	for i := range s.hooks.list { // the earlier hooks decide on the replacement
 		h := &s.hooks.list[i]
 		if h == p.by {
 			break
@@ -104,7 +104,7 @@ func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) CallDecision
 	return CallDecision{Hook: p.by.Name, Arguments: p.call.Arguments}
 }
 
-// proposal is a call while the hooks decide.
+// proposal is a call on which the hooks are deciding.
 type proposal struct {
 	call HookCall
 	by   *Hook // the hook that replaced the arguments; nil: none

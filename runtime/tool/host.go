@@ -10,9 +10,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
-// Host implements the methods of a Job; the comments of these methods specify it. The engine
-// is the Host of jobs in its process, package toolworker of jobs in a worker, and package
-// tooltest of tools under test. Job has checked the arguments. Many goroutines may call the
+// Host implements the methods of a Job; the comments of Job, Authority, Permissions and Resources
+// specify them. Three packages have a Host: the engine for jobs in the runtime, toolworker for
+// jobs in a worker, and tooltest for tests. Job checks the arguments. Many goroutines may call the
 // methods.
 type Host interface {
 	ID() arcp.JobID
@@ -21,8 +21,7 @@ type Host interface {
 	Restored() arcp.Raw
 
 	// Emit appends an event to the job: an arcp.LogPayload, JobProgressPayload,
-	// MetricPayload or EventEmitPayload. The raw members of payload are not used
-	// after it returns.
+	// MetricPayload or EventEmitPayload. Emit copies the raw members of payload.
 	Emit(t arcp.Type, payload any) error
 	Checkpoint(label string, data arcp.Raw) error
 	CheckpointWanted() <-chan struct{}
@@ -48,14 +47,13 @@ type Host interface {
 	Lease(ctx context.Context, a ResourceAsk) (ResourceLease, error)
 	LeaseDirectory(ctx context.Context, a DirectoryAsk) (path string, l ResourceLease, err error)
 
-	// Failed receives the *PanicError of a tool that panicked, on its goroutine, and
-	// an error that wraps ErrLost. It is called before Tool.Run returns.
+	// Failed receives the *PanicError of a tool that panicked, and an error that wraps
+	// ErrLost. Tool.Run calls it before it returns.
 	Failed(err error)
 }
 
-// ErrLost ends an attempt with an unknown outcome, because the program that made it is gone.
-// The job follows the tool's recovery: another attempt, or ABORTED. A wrapping error may
-// describe the loss.
+// ErrLost ends an attempt whose outcome is unknown, because the program that ran it has
+// disconnected. Capability.Recovery decides how the job continues. A wrapping error may describe the loss.
 var ErrLost = errors.New("the attempt is lost")
 
 // AttemptInfo holds the conditions of an attempt.
@@ -64,30 +62,31 @@ type AttemptInfo struct {
 	Priority   arcp.Priority
 	SpanID     string
 	Lease      arcp.Raw                   // nil: the job has none
-	Deadline   time.Time                  // latest end, as far as it is known now; zero: none
-	Checkpoint *arcp.JobCheckpointPayload // Job.Restored and its checkpoint; nil: the attempt begins at the start
+	Deadline   time.Time                  // of the attempt, which later commands may change; zero: none
+	Checkpoint *arcp.JobCheckpointPayload // the attempt continues from it; nil: from the start
 }
 
-// Attempt is a Host that reports the conditions and the end of the attempt, for tools
-// that delegate the work to another program. The Hosts of the engine are Attempts.
+// Attempt is a Host that reports the conditions and the end of its attempt to a tool that
+// forwards the work to another program. The Hosts of the engine are Attempts.
 type Attempt interface {
 	Host
 	Info() AttemptInfo
-	// Ended is closed when nothing more of the attempt is accepted.
+	// Ended returns a channel that is closed when the job refuses further events of the
+	// attempt.
 	Ended() <-chan struct{}
-	// Failure is the error that the job ended with, once Ended is closed; nil: it has
-	// none, or the job continues.
+	// Failure returns the error of the job after Ended is closed; nil: the job has
+	// completed or continues.
 	Failure() *arcp.Error
 }
 
-// Slots holds how many jobs of each tool from workers may run at once, by the tool's
-// reference. It changes as workers come and go. The zero value has none.
+// Slots holds the number of jobs that may run at once for each tool of connected workers, by
+// name@version. The zero value has no slots.
 type Slots struct {
 	mu sync.Mutex
 	n  map[string]int // above 0
 }
 
-// Set changes the number of one tool.
+// Set sets the number of slots of a tool.
 func (s *Slots) Set(ref string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +100,7 @@ func (s *Slots) Set(ref string, n int) {
 	s.n[ref] = n
 }
 
-// Of returns the number of one tool; a nil Slots has none.
+// Of returns the number of slots of a tool; 0 if s is nil.
 func (s *Slots) Of(ref string) int {
 	if s == nil {
 		return 0

@@ -13,23 +13,24 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
-// Job is one attempt of a job as its tool sees it. It is a small handle, passed by
-// value. Many goroutines may use it.
+// Job is a tool's handle on one attempt of a job. Pass it by value. Many goroutines may use it.
 //
-// Events are queued in the order of the calls and become durable in the background.
-// A full queue blocks the caller. An error means that the job has ended, or that the
-// event was refused (*arcp.Error): too large, or not encodable.
+// Methods that emit events queue them in the order of the calls; the events become durable in
+// the background. A full queue blocks the caller. An error means that the job has ended, or that
+// the event is too large or cannot be encoded (*arcp.Error).
 //
-// The zero Job belongs to nothing. It can be passed to a tool that does not use it.
+// The zero Job has no attempt: its methods panic. A test may pass it to a tool that does not use
+// its Job.
 type Job struct{ host Host }
 
-// NewJob returns the Job that h carries out.
+// NewJob returns a Job whose methods call h.
 func NewJob(h Host) Job { return Job{h} }
 
 // IsZero reports whether j is the zero Job.
 func (j Job) IsZero() bool { return j.host == nil }
 
-// Host returns the Host of the job. Tools have no use for it.
+// Host returns the implementation of the job. A tool that forwards the work to another program
+// asserts the type [Attempt] on it.
 func (j Job) Host() Host { return j.host }
 
 // ID returns the job's id.
@@ -38,14 +39,14 @@ func (j Job) ID() arcp.JobID { return j.host.ID() }
 // Attempt returns the number of the attempt, 1 for the first.
 func (j Job) Attempt() uint32 { return j.host.Attempt() }
 
-// TraceID returns the trace id of the submit; empty: none.
+// TraceID returns the trace id of the submit, or "" without one.
 func (j Job) TraceID() string { return j.host.TraceID() }
 
-// Logger returns a logger whose records become log events of the job. Attributes
-// become members of the event's attributes, groups nested objects. Levels below
-// slog.LevelDebug are trace, those from LevelCritical on critical. Messages are cut
-// at 16 KiB, and attributes of more than 64 KiB are left out. A full queue of events
-// blocks the caller; records after the end of the job are dropped.
+// Logger returns a logger whose records become log events of the job. Attributes become members
+// of the event's attributes, and groups nested objects. Levels below slog.LevelDebug become
+// trace, LevelCritical and above critical. Messages are cut at 16 KiB, and attributes of more
+// than 64 KiB are left out. A full queue of events blocks the caller. Records after the end of the
+// job are dropped.
 func (j Job) Logger() *slog.Logger { return slog.New(&logHandler{job: j}) }
 
 // Log emits a log event; level is one of arcp.LogLevels. Unlike Logger it reports
@@ -62,8 +63,8 @@ func (j Job) Log(level, message string, attributes any) error {
 	return j.host.Emit(arcp.Log, p)
 }
 
-// Progress reports how far the job is. Percent is computed from Current and Total
-// unless it is set.
+// Progress emits the progress of the job. Percent, if nil, is computed from Current and Total.
+// The error is INVALID_ARGUMENT for a negative Current.
 func (j Job) Progress(p arcp.JobProgressPayload) error {
 	if !(p.Current >= 0) {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "progress: current must be 0 or more")
@@ -74,7 +75,8 @@ func (j Job) Progress(p arcp.JobProgressPayload) error {
 	return j.host.Emit(arcp.JobProgress, p)
 }
 
-// Metric emits a measurement. One named cost.<name> debits the job's budget.
+// Metric emits a measurement. A metric with the name cost.<name> debits the job's budget in the
+// currency Unit. The error is INVALID_ARGUMENT without a name or a unit.
 func (j Job) Metric(m arcp.MetricPayload) error {
 	if m.Name == "" || m.Unit == "" {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "metric: name and unit are required")
@@ -82,8 +84,8 @@ func (j Job) Metric(m arcp.MetricPayload) error {
 	return j.host.Emit(arcp.Metric, m)
 }
 
-// Emit emits a named event. data is encoded with arcp.Marshal; an arcp.Raw is
-// emitted as it is; nil: none.
+// Emit emits a named event. data is encoded with arcp.Marshal, an arcp.Raw is used unchanged, and
+// nil is no data.
 func (j Job) Emit(name string, data any) error {
 	if name == "" {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "event.emit: name is required")
@@ -95,10 +97,10 @@ func (j Job) Emit(name string, data any) error {
 	return j.host.Emit(arcp.EventEmit, arcp.EventEmitPayload{Name: name, Data: raw})
 }
 
-// Checkpoint makes data durable as a place to continue from: Restored returns it in
-// the next attempt. It returns when the checkpoint is durable. The last 10 of a job
-// are retained. During a shutdown of the runtime the error is ErrPaused: the attempt
-// ends, and the next start of the runtime continues from the checkpoint.
+// Checkpoint stores data from which a later attempt continues: Restored returns the data there.
+// It returns when the checkpoint is durable. A job retains its last 10 checkpoints. During a
+// shutdown of the runtime the error is ErrPaused: the tool returns it, and the next start of the
+// runtime continues from the checkpoint.
 func (j Job) Checkpoint(label string, data any) error {
 	raw, err := encodeEvent(data)
 	if err != nil {
@@ -110,33 +112,34 @@ func (j Job) Checkpoint(label string, data any) error {
 	return j.host.Checkpoint(label, raw)
 }
 
-// CheckpointWanted receives when a client waits for a checkpoint: the next one
-// answers it. A tool that takes long between two checkpoints selects on it. A nil
-// channel means that nothing asks for checkpoints.
+// CheckpointWanted returns a channel that receives when a client waits for a checkpoint; the next
+// checkpoint answers the client. A tool with long steps between its checkpoints selects on the
+// channel. It is nil if clients cannot ask, as in a worker.
 func (j Job) CheckpointWanted() <-chan struct{} { return j.host.CheckpointWanted() }
 
-// Restored returns the data of the checkpoint that this attempt continues from. It
-// is nil without a checkpoint, and for a tool without RecoveryCheckpoint.
+// Restored returns the data of the checkpoint from which this attempt continues. It is nil without
+// a checkpoint, and for a tool without RecoveryCheckpoint.
 func (j Job) Restored() arcp.Raw { return j.host.Restored() }
 
-// Yield waits while a client interrupts the job, and returns the guidance that came
-// with the answer, if any. Without an interrupt it costs next to nothing. An
-// interruptible tool calls it where it can pause.
+// Yield waits while a client interrupts the job, and returns the client's guidance, which may be
+// empty. Without an interrupt it returns at once. An interruptible tool calls Yield between its
+// steps.
 func (j Job) Yield(ctx context.Context) (guidance string, err error) { return j.host.Yield(ctx) }
 
-// Interrupted returns a channel that is closed while Yield would wait. A tool that
-// waits for something else selects on it, and calls Interrupted before each wait.
+// Interrupted returns a channel that is closed while a client interrupts the job. A tool that
+// waits selects on the channel, and calls Interrupted again before each wait.
 func (j Job) Interrupted() <-chan struct{} { return j.host.Interrupted() }
 
-// ManualHeartbeat makes the tool responsible for the job's heartbeats: from then on
-// it must call Heartbeat at least once an interval.
+// ManualHeartbeat makes the tool responsible for the job's heartbeats: it must then call
+// Heartbeat at least once an interval.
 func (j Job) ManualHeartbeat() { j.host.ManualHeartbeat() }
 
 // Heartbeat reports that the tool is alive.
 func (j Job) Heartbeat() { j.host.Heartbeat() }
 
-// Ask asks a person for a value, and waits. Without an answer in time it returns
-// the default or, without one, DEADLINE_EXCEEDED.
+// Ask asks a person for a value and waits for the answer. When the question expires, Ask returns
+// the default of the question, or DEADLINE_EXCEEDED without a default. The error is
+// INVALID_ARGUMENT for an invalid question.
 func (j Job) Ask(ctx context.Context, a InputAsk) (Answer, error) {
 	if a.Prompt == "" {
 		return Answer{}, errNoPrompt()
@@ -152,8 +155,8 @@ func (j Job) Ask(ctx context.Context, a InputAsk) (Answer, error) {
 	return j.host.Ask(ctx, a)
 }
 
-// Choose asks a person for a choice, and waits. Without an answer in time it returns
-// DEADLINE_EXCEEDED.
+// Choose asks a person for one of several options and waits for the answer. The error is
+// DEADLINE_EXCEEDED when the question expires.
 func (j Job) Choose(ctx context.Context, c ChoiceAsk) (Answer, error) {
 	if c.Prompt == "" {
 		return Answer{}, errNoPrompt()
@@ -163,55 +166,54 @@ func (j Job) Choose(ctx context.Context, c ChoiceAsk) (Answer, error) {
 
 func errNoPrompt() error { return arcp.Errorf(arcp.CodeInvalidArgument, "a question needs a prompt") }
 
-// Call runs another tool as a child job, waits for it and returns its result or its
-// error. It needs tool.call of the tool's name.
+// Call runs another tool as a child job, waits for its end, and returns its result or its error.
+// The lease of the job must allow tool.call of the tool's name.
 //
-// A repeated attempt finds the children of the earlier ones: the same call is the
-// same child, which continues or has ended, and is not made twice. Of calls that are
-// equal in all members the first finds the first. A child that did not complete is
-// made anew when the attempt that called it has failed and is retried.
+// A repeated attempt does not repeat the calls of earlier attempts: an equal call finds the child
+// of the earlier attempt, running or ended. Equal calls find their children in the order of the
+// calls. After a failed attempt, a child that did not complete is created again.
 //
-// The child's budget is taken out of the job's; the rest is returned when Call
-// returns, unless a child of the child still runs. When ctx ends first the child
-// continues; when the job ends the child is cancelled.
+// The child's budget is reserved from the job's budget. The unspent rest returns when Call
+// returns, or later if a child of the child still runs. If ctx ends first, the child continues. If
+// the job ends first, the child is cancelled.
 //
-// A child waits for a slot of its tool like every job: a tool whose jobs wait for
-// jobs of the same tool must have more slots than waiting ones.
+// A child waits for a slot of its tool. A tool whose jobs call the same tool needs more slots
+// than jobs that wait at once.
 func (j Job) Call(ctx context.Context, c Call) (arcp.Raw, error) { return j.host.Call(ctx, c) }
 
-// Authority returns the part of the job that checks its lease and spends its budget.
+// Authority returns the methods that check the lease and spend the budget of the job.
 func (j Job) Authority() Authority { return Authority(j) }
 
-// Permissions returns the part of the job that asks for permissions beyond its lease.
+// Permissions returns the methods that ask for permissions beyond the lease of the job.
 func (j Job) Permissions() Permissions { return Permissions(j) }
 
-// Resources returns the part of the job that leases things outside of the runtime.
+// Resources returns the methods that lease resources outside of the runtime.
 func (j Job) Resources() Resources { return Resources(j) }
 
 // Authority checks the authority of a job and spends its budget.
 type Authority struct{ host Host }
 
-// Allow reports whether the job may perform an operation now. target is a path, a URL, a name,
-// or the target of the permission called namespace. A tool calls Allow before every operation
-// that needs authority; Files and Fetcher do so themselves. An operation is allowed by the
-// job's lease or by a permission lease. Errors, in this order: LEASE_EXPIRED, which also ends
-// the job; PERMISSION_DENIED; BUDGET_EXHAUSTED.
+// Allow checks that the job's lease, or a permission lease, allows an operation now. target is a
+// path, a URL or a name, as the namespace requires; for a permission of your own the namespace is
+// its name. A tool calls Allow before every operation that needs authority; Files and Fetcher
+// call it themselves. The errors, in this order: LEASE_EXPIRED, which also ends the job;
+// PERMISSION_DENIED; BUDGET_EXHAUSTED.
 func (a Authority) Allow(namespace, target string) error { return a.host.Allow(namespace, target) }
 
-// UseModel is Allow of a model. The server's policy decides for jobs whose lease does
-// not mention models.
+// UseModel calls Allow with the namespace arcp.NamespaceModelUse. The server's policy decides for
+// a job whose lease does not mention models.
 func (a Authority) UseModel(model string) error { return a.host.UseModel(model) }
 
-// Files returns the access to files within the job's authority.
+// Files returns a file API that checks the job's authority on each access.
 func (a Authority) Files() *access.Files { return a.host.Files() }
 
-// Fetcher returns the access to URLs within the job's authority.
+// Fetcher returns an HTTP client that checks the job's authority on each request.
 func (a Authority) Fetcher() *access.Fetcher { return a.host.Fetcher() }
 
-// Charge debits an amount before it is spent. It fits into the budget, or the error
-// is BUDGET_EXHAUSTED and nothing was charged; LEASE_EXPIRED after the lease's end.
-// The amount is reported as the metric cost.<name>. A cost that was incurred already
-// is reported with Job.Metric, and always counts.
+// Charge debits an amount from the budget before the tool spends it, and reports the amount as
+// the metric cost.<name>. An error debits nothing: BUDGET_EXHAUSTED if the budget is too small,
+// LEASE_EXPIRED after the end of the lease. Report a cost that was incurred already with
+// Job.Metric, which always debits it.
 func (a Authority) Charge(name, currency string, amount arcp.Number) error {
 	return a.host.Charge(name, currency, amount)
 }
@@ -219,9 +221,9 @@ func (a Authority) Charge(name, currency string, amount arcp.Number) error {
 // Permissions asks for permissions that the job's lease does not have.
 type Permissions struct{ host Host }
 
-// Request asks for a permission and waits for the answer. The job is blocked
-// meanwhile, and its maximum runtime does not pass. A refusal, or no answer in time,
-// is PERMISSION_DENIED.
+// Request asks a person for a permission and waits for the answer. The wait does not count
+// towards the job's maximum runtime. The error is PERMISSION_DENIED for a refusal and when the
+// request expires.
 func (p Permissions) Request(ctx context.Context, a PermissionAsk) (PermissionLease, error) {
 	if a.Permission == "" || a.Resource == "" || a.Operation == "" {
 		return PermissionLease{}, arcp.Errorf(arcp.CodeInvalidArgument, "a permission needs a name, a resource and an operation")
@@ -229,43 +231,44 @@ func (p Permissions) Request(ctx context.Context, a PermissionAsk) (PermissionLe
 	return p.host.Permit(ctx, a)
 }
 
-// Check reports whether a permission lease, or the job's lease, covers an operation
-// now: LEASE_EXPIRED, LEASE_REVOKED or PERMISSION_DENIED if not.
+// Check checks that a permission lease, or the job's lease, covers an operation now. The errors
+// are LEASE_EXPIRED, LEASE_REVOKED and PERMISSION_DENIED.
 func (p Permissions) Check(permission, resource, operation string) error {
 	return p.host.Permitted(permission, resource, operation)
 }
 
-// Extend asks for more time for a permission lease, within 24 h of its grant, and
-// returns its new end.
+// Extend asks for more time for a permission lease and returns its new end. The end is at most
+// 24 h after the grant.
 func (p Permissions) Extend(ctx context.Context, id arcp.LeaseID, more time.Duration) (time.Time, error) {
 	return p.host.Extend(ctx, id, more)
 }
 
-// Resources acquires leases on things that a tool makes outside of the runtime. The runtime
-// cleans up a leased thing when its lease ends, also if the tool never does, its session ends,
-// or the runtime is killed.
+// Resources acquires leases on resources that a tool creates outside of the runtime. The runtime
+// cleans up a leased resource when its lease ends, also after the end of its session or a crash of
+// the runtime.
 type Resources struct{ host Host }
 
-// Lease takes a lease in the name of the job's principal and session, or refreshes
-// the lease on the same provider, type and external id. It is durable when Lease
-// returns. It does not end while the job lives. After that it lasts for its duration,
-// and longer while another job or an approval names it.
+// Lease acquires a lease for the job's principal and session, or refreshes the lease on the same
+// provider, type and external id. The lease is durable when Lease returns. It does not end before
+// the job. After the job it lasts for its duration, and longer while another job or an approval
+// refers to it.
 //
-// Take the lease before the thing is made, if its name can be known by then:
-// nothing is lost in between.
+// Acquire the lease before you create the resource if its id is known by then: a crash in between
+// loses nothing.
 func (r Resources) Lease(ctx context.Context, a ResourceAsk) (ResourceLease, error) {
 	return r.host.Lease(ctx, a)
 }
 
-// Directory makes a directory for the job. It exists when Directory returns, and is
-// removed with its content at the end of the lease. FAILED_PRECONDITION without a
-// place for leased directories.
+// Directory creates an empty directory for the job. The runtime removes it with its content at
+// the end of the lease. The error is FAILED_PRECONDITION if the runtime has no place for leased
+// directories.
 func (r Resources) Directory(ctx context.Context, a DirectoryAsk) (path string, l ResourceLease, err error) {
 	return r.host.LeaseDirectory(ctx, a)
 }
 
-// UpstreamError returns the error of a job for an HTTP status of a service that it
-// has called: 402, a credential's budget is used up, is BUDGET_EXHAUSTED.
+// UpstreamError returns the error of a tool for an HTTP status of a service that the tool called:
+// BUDGET_EXHAUSTED for 402 (the budget of the credential is used up), PERMISSION_DENIED for 401
+// and 403, RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 500 and above, else UNKNOWN.
 func UpstreamError(status int, message string) error {
 	switch {
 	case status == http.StatusPaymentRequired:
@@ -280,12 +283,12 @@ func UpstreamError(status int, message string) error {
 	return arcp.Errorf(arcp.CodeUnknown, "the service answered %d: %s", status, message)
 }
 
-// ErrPaused ends an attempt at a checkpoint because the runtime shuts down. The next
-// start of the runtime continues from there; the tool's result is dropped.
+// ErrPaused is the error of Job.Checkpoint while the runtime shuts down. The next start of the
+// runtime continues from the checkpoint and ignores the tool's result.
 var ErrPaused = errors.New("the runtime is shutting down; the job goes on from its checkpoint later")
 
-// encodeEvent encodes a part of an event; nil and an empty arcp.Raw: none. A client reads at most MaxDepth
-// levels.
+// encodeEvent encodes a part of an event. It returns nil for nil and an empty arcp.Raw. The error
+// is INVALID_ARGUMENT for invalid JSON and for more than MaxDepth levels.
 func encodeEvent(v any) (raw arcp.Raw, err error) {
 	switch v := v.(type) {
 	case nil:

@@ -26,7 +26,7 @@ type logHandler struct {
 	attrs  []groupedAttr
 }
 
-// groupedAttr is an attribute and the groups it is in.
+// groupedAttr is an attribute with its groups.
 type groupedAttr struct {
 	groups []string
 	attr   slog.Attr
@@ -96,8 +96,8 @@ func addAttr(fields map[string]any, groups []string, a slog.Attr) {
 	fields[a.Key] = logValue(v)
 }
 
-// logValue returns a value that can be encoded: errors and durations as text, and
-// the text of a value that has no JSON.
+// logValue returns a value that can be encoded: the text of errors, of durations and of values
+// without JSON.
 func logValue(v slog.Value) any {
 	if v.Kind() == slog.KindDuration {
 		return v.Duration().String()

@@ -84,7 +84,7 @@ func (m *model) visible(l *Overlay) (list []*Tool) {
 			if !named(l.Tools) {
 				continue
 			}
-		case !l.IncludeBase && !strings.HasPrefix(t.Name, Own):
+		case !l.IncludeBase && !strings.HasPrefix(t.Name, CatalogPrefix):
 			continue
 		}
 		list = append(list, t)
@@ -153,12 +153,12 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 		}
 	}
 	refs := modelRefs()
-	hidable := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return strings.HasPrefix(r, Own) })
+	hidable := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return strings.HasPrefix(r, CatalogPrefix) })
 	rapid.Check(t, func(rt *rapid.T) {
 		reg := NewRegistry()
 		cat := NewCatalog(reg, nil)
 		m := &model{has: map[string][]*Tool{}}
-		ordinary := slices.DeleteFunc(slices.Clone(pool), func(t *Tool) bool { return strings.HasPrefix(t.Name, Own) })
+		ordinary := slices.DeleteFunc(slices.Clone(pool), func(t *Tool) bool { return strings.HasPrefix(t.Name, CatalogPrefix) })
 		var overlay *Overlay
 		held := cat.Snapshot(Viewer{Trust: "privileged"}, nil)
 		var heldAgents []arcp.Agent

@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// NewRaw returns a tool whose arguments and result are JSON. The schemas of c are compiled:
-// an invalid one, or one with an external reference, is an error.
+// NewRaw returns a tool whose function decodes its arguments and encodes its result itself. The
+// error is an invalid member of c, or a schema with an external reference.
 func NewRaw(c Capability, fn Func) (*Tool, error) {
 	t, err := newTool(c, fn)
 	if err != nil {
@@ -27,7 +27,7 @@ func NewRaw(c Capability, fn Func) (*Tool, error) {
 	return t, nil
 }
 
-// New returns a tool made of a Go function. Schemas that c lacks are derived from In and
+// New returns a tool that runs a Go function. If c has no schemas, New derives them from In and
 // Out:
 //
 //   - A struct is an object with a member for each exported field and no others. The json
@@ -35,14 +35,14 @@ func NewRaw(c Capability, fn Func) (*Tool, error) {
 //     or omitempty, or has a default.
 //   - Integers have the bounds of their type, []byte is base64, time.Time is RFC 3339,
 //     arcp.Number is any number, arcp.Raw and any are any value.
-//   - A pointer may also be null.
+//   - The value of a pointer may also be null.
 //   - The tag jsonschema:"keyword=value,…" adds minimum, maximum, exclusiveMinimum,
 //     exclusiveMaximum, multipleOf, minLength, maxLength, pattern, format, minItems,
 //     maxItems, enum=a|b, default and description. The function receives the default for a
 //     missing member.
 //
-// In is an object: a struct, a map, arcp.Raw or any. The error names a field without a
-// schema.
+// In must be an object: a struct, a map, arcp.Raw or any. The error is an invalid member of c, or
+// a field whose type has no JSON Schema.
 func New[In, Out any](c Capability, fn func(ctx context.Context, job Job, in In) (Out, error)) (*Tool, error) {
 	t, err := newTool(c, nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func New[In, Out any](c Capability, fn func(ctx context.Context, job Job, in In)
 	return t, nil
 }
 
-// MustNew is New; it panics on an error.
+// MustNew is like New but panics on an error.
 func MustNew[In, Out any](c Capability, fn func(ctx context.Context, job Job, in In) (Out, error)) *Tool {
 	t, err := New(c, fn)
 	if err != nil {
@@ -89,11 +89,11 @@ func newTool(c Capability, fn Func) (*Tool, error) {
 	return t, nil
 }
 
-// Ref is the reference that names exactly this tool: name@version.
+// Ref returns the reference name@version.
 func (t *Tool) Ref() string { return t.ref }
 
-// deriveInput sets the input schema. It returns the object of the defaults, nil if there are
-// none.
+// deriveInput sets the input schema. It returns the object of the default values, or nil without
+// default values.
 func (t *Tool) deriveInput(in reflect.Type) (defaults arcp.Raw, err error) {
 	s, err := schemaOf(in)
 	if err != nil {
@@ -111,7 +111,7 @@ func (t *Tool) deriveInput(in reflect.Type) (defaults arcp.Raw, err error) {
 	return s.defaults(), err
 }
 
-// deriveOutput sets the output schema. Results are checked against a derived one only if it
+// deriveOutput sets the output schema. Results are checked against a derived schema only if a tag
 // constrains the Go type.
 func (t *Tool) deriveOutput(out reflect.Type) error {
 	s, err := schemaOf(out)
@@ -151,8 +151,8 @@ func typed[In, Out any](defaults In, fn func(context.Context, Job, In) (Out, err
 	}
 }
 
-// decode decodes arguments that follow the schema. JSON Schema counts 1.0 and 1e3 as
-// integers, the decoder does not: after a failure they are rewritten.
+// decode decodes arguments that satisfy the schema. JSON Schema counts 1.0 and 1e3 as integers, but
+// the decoder refuses them: decode rewrites them after a failure.
 func decode[In any](args arcp.Raw, defaults In) (In, error) {
 	in := defaults
 	err := arcp.Unmarshal(args, &in)
@@ -160,9 +160,9 @@ func decode[In any](args arcp.Raw, defaults In) (In, error) {
 		return in, nil
 	}
 	if plain, ok := plainIntegers(args); ok {
-		again := defaults
-		if arcp.Unmarshal(plain, &again) == nil {
-			return again, nil
+		in := defaults
+		if arcp.Unmarshal(plain, &in) == nil {
+			return in, nil
 		}
 	}
 	text := goType.ReplaceAllString(strings.TrimPrefix(err.Error(), "json: "), "")

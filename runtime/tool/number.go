@@ -13,8 +13,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// maxNumber bounds the digits and the exponent of numbers in a validation: the time and
-// memory of an exact comparison grow with both.
+// maxNumber bounds the digits and the exponent of numbers in a validation. The time and memory of
+// an exact comparison grow with both.
 const maxNumber = 1000
 
 // checkNumbers returns the fault of a number beyond maxNumber, or nil.
@@ -49,8 +49,8 @@ func hugeNumber(s string) bool {
 	return err != nil || n > maxNumber || n < -maxNumber || len(digits) > maxNumber
 }
 
-// plainIntegers rewrites integers with a fraction or an exponent, such as 1.0 and 1e3. ok is
-// false if there are none.
+// plainIntegers rewrites integers with a fraction or an exponent, such as 1.0 and 1e3, as plain
+// digits. ok is false if args has no such integer.
 func plainIntegers(args arcp.Raw) (plain arcp.Raw, ok bool) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
 	if err != nil {
@@ -64,7 +64,8 @@ func plainIntegers(args arcp.Raw) (plain arcp.Raw, ok bool) {
 	return plain, err == nil
 }
 
-// rewrite replaces such integers in doc, and sets changed if there is one.
+// rewrite replaces integers with a fraction or an exponent in doc, and sets changed if it has
+// replaced one.
 func rewrite(doc any, changed *bool) any {
 	switch doc := doc.(type) {
 	case json.Number:

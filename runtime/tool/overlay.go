@@ -15,33 +15,32 @@ const (
 	maxPrompts       = 100
 )
 
-// Own is the prefix of the tools that no overlay removes, so that a session can always change
-// its overlay.
-const Own = "tools."
+// CatalogPrefix is the prefix of the tools that change an overlay. No overlay removes them.
+const CatalogPrefix = "tools."
 
-// afterOwn is the first text that sorts behind all names with the prefix Own.
-const afterOwn = "tools/"
+// afterCatalogPrefix is the first text that sorts after all names with CatalogPrefix.
+const afterCatalogPrefix = "tools/"
 
-// Overlay is the change that a session makes to the base catalogue. With IncludeBase alone it
-// changes nothing.
+// Overlay changes the base catalogue of a session. An Overlay with IncludeBase alone changes
+// nothing.
 type Overlay struct {
-	IncludeBase bool // otherwise the catalogue starts with the tools of Own only
+	IncludeBase bool // false: the catalogue has only the tools of CatalogPrefix and of Tools
 
-	// Tools lists references name or name@version to tools of the base. A name with
-	// versions has only the listed ones.
+	// Tools lists tools of the base as name or name@version. If it lists versions of a name,
+	// the other versions do not exist.
 	Tools []string
 
-	// Hide lists references name or name@version to tools that do not exist. It has
-	// precedence over Tools and IncludeBase.
+	// Hide lists tools to remove as name or name@version. It overrides Tools and
+	// IncludeBase.
 	Hide []string
 
-	// Prompts are contributions to an agent's prompt. The runtime only stores them.
+	// Prompts are parts of an agent's prompt. The runtime only stores them.
 	Prompts []string
 }
 
-// ParseOverlay checks an overlay and returns its canonical form: names are sorted and
-// distinct, prompts stay in order. It returns nil for an overlay that changes nothing. The
-// result must not be changed.
+// ParseOverlay checks an overlay and returns its canonical form: sorted, distinct names, and the
+// prompts in their order. It returns nil for an overlay that changes nothing. The caller must not
+// change the result. The error is INVALID_ARGUMENT.
 func ParseOverlay(o Overlay) (*Overlay, *arcp.Error) {
 	var err *arcp.Error
 	if o.Tools, err = overlayNames("tools", o.Tools); err != nil {
@@ -51,8 +50,8 @@ func ParseOverlay(o Overlay) (*Overlay, *arcp.Error) {
 		return nil, err
 	}
 	for _, name := range o.Hide {
-		if strings.HasPrefix(name, Own) {
-			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, Own)
+		if strings.HasPrefix(name, CatalogPrefix) {
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, CatalogPrefix)
 		}
 	}
 	size := 0
@@ -69,20 +68,20 @@ func ParseOverlay(o Overlay) (*Overlay, *arcp.Error) {
 	return &o, nil
 }
 
-func overlayNames(what string, names []string) ([]string, *arcp.Error) {
+func overlayNames(member string, names []string) ([]string, *arcp.Error) {
 	if len(names) > MaxOverlayNames {
-		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %d names; at most %d", what, len(names), MaxOverlayNames)
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %d names; at most %d", member, len(names), MaxOverlayNames)
 	}
 	for _, name := range names {
 		if _, err := arcp.ParseAgentRef(name); err != nil {
-			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %s", what, clip.Ellipsis(err.Error(), 2*arcp.MaxIDLen))
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %s", member, clip.Ellipsis(err.Error(), 2*arcp.MaxIDLen))
 		}
 	}
 	names = slices.Sorted(slices.Values(names))
 	return slices.Clip(slices.Compact(names)), nil
 }
 
-// Same reports whether two parsed overlays are equal; nil is no overlay.
+// Same reports whether two results of ParseOverlay are equal; nil is no overlay.
 func (o *Overlay) Same(p *Overlay) bool {
 	if o == nil || p == nil {
 		return o == p
@@ -104,44 +103,44 @@ func (o *Overlay) bytes() (n int64) {
 	return n
 }
 
-// apply returns the versions of a family that the overlay shows; nil if there are none. o
-// and f may be nil.
+// apply returns the versions of a family that remain with the overlay; nil if none remains. o and
+// f may be nil.
 func (o *Overlay) apply(f *family) *family {
 	if o == nil || f == nil {
 		return f
 	}
-	whole, pinned := find(o.Tools, f.name)
+	bare, pinned := find(o.Tools, f.name)
 	switch {
-	case whole:
+	case bare:
 	case len(pinned) > 0:
 		f = f.without(func(t *Tool) bool { return !slices.Contains(pinned, t.ref) })
-	case !o.IncludeBase && !strings.HasPrefix(f.name, Own):
+	case !o.IncludeBase && !strings.HasPrefix(f.name, CatalogPrefix):
 		return nil
 	}
 	if f == nil {
 		return nil
 	}
-	whole, pinned = find(o.Hide, f.name)
-	if whole {
+	bare, pinned = find(o.Hide, f.name)
+	if bare {
 		return nil
 	}
 	return f.without(func(t *Tool) bool { return slices.Contains(pinned, t.ref) })
 }
 
-// find reports whether a sorted list of references has a bare name, and returns its
-// references to versions of the name.
-func find(refs []string, name string) (whole bool, pinned []string) {
-	_, whole = slices.BinarySearch(refs, name)
+// find searches a sorted list of references for a name. bare reports whether the list has the name
+// without a version; pinned are the references with a version.
+func find(refs []string, name string) (bare bool, pinned []string) {
+	_, bare = slices.BinarySearch(refs, name)
 	prefix := name + "@"
 	from, _ := slices.BinarySearch(refs, prefix)
 	to := from
 	for to < len(refs) && strings.HasPrefix(refs[to], prefix) {
 		to++
 	}
-	return whole, refs[from:to]
+	return bare, refs[from:to]
 }
 
-// addNames adds the names of all references to a set. o may be nil.
+// addNames adds the names of all references to names. o may be nil.
 func (o *Overlay) addNames(names map[string]bool) {
 	if o == nil {
 		return

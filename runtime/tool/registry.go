@@ -2,6 +2,7 @@ package tool
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -15,15 +16,15 @@ import (
 // Reserved lists the prefixes of the runtime's own tools (SPEC.md §7).
 var Reserved = []string{"registry.", "host.", "approval.", "tools.", "code.", "artifact.", "jobs.", "sessions.", "input.", "demo."}
 
-// Registry holds the tools of the runtime. They come from sources: the tools registered one
-// by one are the first; each of the others has a name and is replaced as a whole. Make one
-// with NewRegistry. It may be used by many goroutines: the cost of a change grows with its
-// size, resolving takes no lock.
+// Registry holds the tools of the runtime. Register adds single tools. Replace replaces all tools
+// of a named source, such as an MCP server, in one step. Create a Registry with NewRegistry. Many
+// goroutines may use it. Resolving takes no lock, and the cost of a change grows with the size of
+// the change.
 type Registry struct {
-	mu       sync.Mutex         // held while the state changes
-	sources  map[string][]*Tool // by name; "": the tools registered one by one
+	mu       sync.Mutex         // held during a change of the state
+	sources  map[string][]*Tool // by name; "": the tools of Register
 	watches  []func(generation uint64)
-	prefixes []string // of ReservePrefix
+	reserved []reservation
 	state    atomic.Pointer[base]
 	latest   atomic.Pointer[inventory]
 }
@@ -35,17 +36,18 @@ func NewRegistry() *Registry {
 	return r
 }
 
-// TakenError reports the tool that is in conflict with a registered one.
+// TakenError reports a tool that conflicts with a registered one.
 type TakenError struct {
-	Ref string
+	Ref string // name@version of the refused tool
 	err error
 }
 
 func (e *TakenError) Error() string { return fmt.Sprintf("tool %s: %v", e.Ref, e.err) }
 func (e *TakenError) Unwrap() error { return e.err }
 
-// Register adds a tool. The error is that its name has a reserved prefix or belongs to
-// another source, that its version exists, or that another version is the default already.
+// Register adds a tool. The error is that the name has a reserved prefix or, as a *TakenError,
+// that the name belongs to another source, the version exists, or another version is the default
+// already.
 func (r *Registry) Register(t *Tool) error {
 	if err := unreserved(t); err != nil {
 		return err
@@ -62,8 +64,7 @@ func unreserved(t *Tool) error {
 	return nil
 }
 
-// RegisterBuiltin is Register for the runtime's own tools. Their names may have a reserved
-// prefix.
+// RegisterBuiltin is Register for the runtime's own tools, whose names may have a reserved prefix.
 func (r *Registry) RegisterBuiltin(t *Tool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,23 +77,51 @@ func (r *Registry) RegisterBuiltin(t *Tool) error {
 	return nil
 }
 
+// reservation reserves names for a configured source, or for the worker of a principal.
+type reservation struct {
+	principal string // empty: no worker may register the names
+	matches   func(name string) bool
+}
+
 // ReservePrefix reserves the names with a prefix for a configured source. A worker cannot
 // register the name of a tool whose server is down.
 func (r *Registry) ReservePrefix(prefix string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.prefixes = append(r.prefixes, prefix)
+	r.reserve(reservation{matches: func(name string) bool { return strings.HasPrefix(name, prefix) }})
 }
 
-// HasReservedPrefix reports whether a name has a prefix of ReservePrefix.
-func (r *Registry) HasReservedPrefix(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+// ReserveFor reserves the names that match a glob, as of path.Match, for the worker of a
+// principal. No other worker can register them before it. The glob "*" reserves nothing.
+func (r *Registry) ReserveFor(principal, glob string) {
+	r.reserve(reservation{principal, func(name string) bool {
+		ok, err := path.Match(glob, name)
+		return ok && err == nil && glob != "*"
+	}})
 }
 
-// Replace replaces all tools of a source in one step. The errors are the errors of Register, a
-// *TakenError for a conflict; they change nothing. The name of the source is not empty.
+func (r *Registry) reserve(n reservation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reserved = append(r.reserved, n)
+}
+
+// IsReserved reports whether a name is reserved, and not for the worker of a principal.
+func (r *Registry) IsReserved(name, principal string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reserved := false
+	for _, n := range r.reserved {
+		if n.matches(name) {
+			if n.principal != "" && n.principal == principal {
+				return false
+			}
+			reserved = true
+		}
+	}
+	return reserved
+}
+
+// Replace replaces all tools of a source in one step. The name of the source is not empty. The
+// errors are the errors of Register; an error changes nothing.
 func (r *Registry) Replace(source string, tools []*Tool) error {
 	for _, t := range tools {
 		if err := unreserved(t); err != nil {
@@ -124,17 +153,17 @@ func (r *Registry) replace(source string, tools []*Tool) error {
 	return nil
 }
 
-// Delta is a change of the tools of a source.
+// Delta is a change of some tools of a source.
 type Delta struct {
 	Source     string
-	Generation uint64   // generation of the registry to be changed
-	Put        []*Tool  // added, or replaced if the name and version exist
-	Remove     []string // references name@version; unknown ones are ignored
+	Generation uint64   // generation of the registry to which the change applies
+	Put        []*Tool  // tools to add, or to replace if the name and version exist
+	Remove     []string // references name@version; unknown references are ignored
 }
 
-// Apply applies a delta if the registry has its generation. Otherwise the error is
-// FAILED_PRECONDITION with details {expected, actual}. Replace lists the other errors. An
-// error changes nothing.
+// Apply applies a delta to the generation of the registry that the delta names. For another
+// generation the error is FAILED_PRECONDITION with details {expected, actual}. The other errors
+// are the errors of Register. An error changes nothing.
 func (r *Registry) Apply(d Delta) error {
 	for _, t := range d.Put {
 		if err := unreserved(t); err != nil {
@@ -157,20 +186,20 @@ func (r *Registry) Apply(d Delta) error {
 	return r.replace(d.Source, append(tools, d.Put...))
 }
 
-// Mismatch returns the error for a change that was made for another generation or revision.
-func Mismatch(what string, expected, actual uint64) *arcp.Error {
+// Mismatch returns the error for a change that expects another number, such as the generation.
+func Mismatch(number string, expected, actual uint64) *arcp.Error {
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "the %s is %d, not %d: look again at what is there, and change that",
-		what, actual, expected).WithDetails(struct {
+		number, actual, expected).WithDetails(struct {
 		Expected uint64 `json:"expected"`
 		Actual   uint64 `json:"actual"`
 	}{expected, actual})
 }
 
-// Generation returns the number of changes so far.
+// Generation returns the number of changes since the registry was created.
 func (r *Registry) Generation() uint64 { return r.state.Load().generation }
 
-// Watch registers a function that is called after each change, in order, on the goroutine of
-// the change. f must not block or change the registry.
+// Watch registers a function that is called after each change, in the order of the changes, on the
+// goroutine of the change. f must not block or change the registry.
 func (r *Registry) Watch(f func(generation uint64)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,10 +215,9 @@ func (r *Registry) publish(next *base) {
 	}
 }
 
-// Resolve returns the tool an agent reference names: name@version, or name for
-// its default version. The error is INVALID_ARGUMENT for a malformed reference,
-// AGENT_NOT_AVAILABLE for an unknown name, or AGENT_VERSION_NOT_AVAILABLE with
-// details {versions} (SPEC.md §2.3).
+// Resolve returns the tool of an agent reference: name@version, or name for the default version.
+// The error is INVALID_ARGUMENT for a malformed reference, AGENT_NOT_AVAILABLE for an unknown
+// name, or AGENT_VERSION_NOT_AVAILABLE with details {versions} (SPEC.md §2.3).
 func (r *Registry) Resolve(ref string) (*Tool, *arcp.Error) {
 	b := r.state.Load()
 	name, version, pinned := strings.Cut(ref, "@")
@@ -200,8 +228,8 @@ func (r *Registry) Resolve(ref string) (*Tool, *arcp.Error) {
 	return nil, s.unresolved(ref)
 }
 
-// Agents returns the inventory sorted by name, the newest version first. The caller must
-// not change it.
+// Agents returns the list of agents, sorted by name, the newest version first. The caller must not
+// change the slice.
 func (r *Registry) Agents() []arcp.Agent { return r.inventory(r.state.Load()).agents }
 
 // Tools returns every tool, sorted by name, the newest version first.
@@ -212,15 +240,15 @@ func (r *Registry) Tools() (list []*Tool) {
 	return list
 }
 
-// inventory lists the agents of a base. It is not part of the base: jobs hold on to bases
-// and need no inventory.
+// inventory lists the agents of a base. It is separate from the base because running jobs refer to
+// bases and need no list.
 type inventory struct {
 	base   *base
 	agents []arcp.Agent
-	rank   int // trust rank that is enough for all tools
+	rank   int // highest trust rank that a tool needs
 }
 
-// inventory returns the inventory of a base, and caches the current one.
+// inventory returns the inventory of a base. It caches the inventory of the current base.
 func (r *Registry) inventory(b *base) *inventory {
 	if l := r.latest.Load(); l != nil && l.base == b {
 		return l

@@ -9,24 +9,24 @@ import (
 // Call describes a child job.
 type Call struct {
 	Tool      string   // name or name@version
-	Arguments arcp.Raw // as the tool's input schema has them
+	Arguments arcp.Raw // JSON that satisfies the tool's input schema
 
-	// Lease is the lease_request of the child, within the job's own lease; nil: the
-	// child may do nothing. It ends with the job's lease. In a currency of the job's
-	// budget without an amount here the child may spend all that is left.
+	// Lease is the lease_request of the child, within the job's own lease; nil: no
+	// authority. The child's lease ends with the job's lease. In a currency without an
+	// amount here the child may spend the rest of the job's budget.
 	Lease arcp.Raw
 
-	// Constraints and CostBudget also bound the lease. The earlier end counts; amounts
-	// must not differ. Times may be in any zone, in Lease in UTC only.
+	// Constraints and CostBudget also bound the lease. The earlier of two ends applies;
+	// two amounts must be equal. Times may have any zone; in Lease they must be UTC.
 	Constraints *arcp.LeaseConstraints
 	CostBudget  []string
 
-	// Made, if set, is called with the child before Job.Call waits for it, also with a
-	// child of an earlier attempt. It must not block.
-	Made func(child arcp.JobID)
+	// OnChild, if set, is called with the id of the child before Job.Call waits for the
+	// child, also if an earlier attempt created it. It must not block.
+	OnChild func(child arcp.JobID)
 
 	Detach   bool // the child continues after the end of the job
-	Delegate bool // delegate to an agent: this needs agent.delegate of its name in place of tool.call
+	Delegate bool // delegate to an agent: the lease must allow agent.delegate instead of tool.call
 }
 
 // PermissionAsk is a request for a permission.
@@ -35,7 +35,7 @@ type PermissionAsk struct {
 	Resource   string
 	Operation  string
 	Reason     string
-	For        time.Duration // of the permission; 0: the longest that is granted
+	For        time.Duration // duration of the permission; 0: the maximum of the person who answers
 	Expires    time.Duration // time to answer; 0: 24 h, at most 30 d
 }
 
@@ -48,15 +48,15 @@ type PermissionLease struct {
 	ExpiresAt  time.Time
 }
 
-// InputAsk is a question for a value.
+// InputAsk is a question that a person answers with a value.
 type InputAsk struct {
 	Prompt  string
 	Schema  arcp.Raw      // JSON Schema 2020-12 of the answer; nil: anything
-	Default arcp.Raw      // answer when the question expires; nil: none
+	Default arcp.Raw      // answer when the question expires; nil: the question has no default
 	Expires time.Duration // time to answer; 0: 24 h, at most 30 d
 }
 
-// ChoiceAsk is a question for one of its options.
+// ChoiceAsk is a question that a person answers with one of the options.
 type ChoiceAsk struct {
 	Prompt  string
 	Options []arcp.Option

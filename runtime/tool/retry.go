@@ -8,20 +8,19 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Retry is the retry policy for attempts that fail with a retryable error. The zero value is
-// no retry. It is also the option retry of a submit (SPEC.md §5.6); its absent or zero
-// members are the defaults.
+// Retry is the retry policy of attempts that fail with a retryable error. The zero value is no
+// retry. Its JSON is the option retry of a submit (SPEC.md §5.6). A zero member is the default.
 type Retry struct {
-	MaxAttempts int     `json:"max_attempts"` // with the first one
-	InitialMS   int     `json:"initial_ms"`   // before the second attempt; default 1000
-	Factor      float64 `json:"factor"`       // between two waits; default 2
-	MaxMS       int     `json:"max_ms"`       // maximum of a wait without its jitter; default 60000
+	MaxAttempts int     `json:"max_attempts"` // including the first attempt; at most the constant MaxAttempts
+	InitialMS   int     `json:"initial_ms"`   // delay before the second attempt; default 1000
+	Factor      float64 `json:"factor"`       // of each further delay; default 2
+	MaxMS       int     `json:"max_ms"`       // longest delay without its jitter; default 60000
 }
 
 // Bounds and defaults of a Retry (SPEC.md §5.6).
 const (
 	MaxAttempts         = 10
-	RetryJitter         = 0.2 // a wait varies by so much, up or down: not all come back at once
+	RetryJitter         = 0.2 // part of a delay by which it varies at random, up or down
 	DefaultRetryInitial = 1000
 	DefaultRetryFactor  = 2
 	DefaultRetryMax     = 60_000
@@ -30,7 +29,7 @@ const (
 	maxRetryFactor = 100
 )
 
-// ParseRetry decodes the option of a submit.
+// ParseRetry decodes the option retry of a submit. The error is INVALID_REQUEST.
 func ParseRetry(raw arcp.Raw) (Retry, *arcp.Error) {
 	var r Retry
 	if err := arcp.Unmarshal(raw, &r); err != nil {
@@ -46,7 +45,8 @@ func ParseRetry(raw arcp.Raw) (Retry, *arcp.Error) {
 	return r, nil
 }
 
-// withDefaults returns r with its default for every zero member, unless r is off.
+// withDefaults returns r with its default for every zero member, or r unchanged without
+// MaxAttempts.
 func (r Retry) withDefaults() Retry {
 	if r.MaxAttempts == 0 {
 		return r
@@ -79,8 +79,8 @@ func (r *Retry) check() error {
 	return nil
 }
 
-// Delay is the wait after a number of failed attempts, from 1 on; random is
-// from [0, 1).
+// Delay returns the delay after a number of failed attempts, from 1. random is in [0, 1) and
+// selects the jitter.
 func (r *Retry) Delay(failed int, random float64) time.Duration {
 	ms := min(float64(r.InitialMS)*math.Pow(r.Factor, float64(failed-1)), float64(r.MaxMS))
 	ms *= 1 - RetryJitter + 2*RetryJitter*random

@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// MaxDepth bounds the nesting of results and of emitted data. The envelope and the payload of
-// a frame add two levels.
+// MaxDepth bounds the nesting of results and of event data. The envelope and the payload of a
+// frame add two levels.
 const MaxDepth = arcp.MaxDepth - 2
 
 // Bounds of a tool's error on the wire.
@@ -20,8 +20,7 @@ const (
 	maxDetailsBytes = 64 << 10 // larger details are dropped, so that the terminal event is one event
 )
 
-// PanicError is a panic of a tool or hook. Neither the value nor the stack may be sent to
-// clients.
+// PanicError is a panic of a tool or hook. Clients must receive neither the value nor the stack.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -29,17 +28,17 @@ type PanicError struct {
 
 func (p *PanicError) Error() string { return fmt.Sprintf("tool panicked: %v", p.Value) }
 
-// Run runs one attempt and returns its encoded result, or its error for the wire. The
-// arguments have passed Validate; missing ones and null are {}. The Func must not change the
-// arguments; it may return them.
+// Run runs one attempt and returns its result as JSON, or its error as a client receives it. The
+// arguments have passed Validate; empty ones and null count as {}. The Func must not change the
+// arguments; it may return them as the result.
 //
-//   - An *arcp.Error is returned. If its code is not canonical it becomes UNKNOWN, with the
-//     tool's code in details.code.
-//   - An error of an ended ctx becomes the cause of ctx.
+//   - An *arcp.Error is returned. A code that SPEC.md §4 does not list becomes UNKNOWN, and
+//     details.code contains it.
+//   - context.Canceled and context.DeadlineExceeded become the cause of ctx.
 //   - Any other error becomes UNKNOWN with its text.
-//   - A panic becomes INTERNAL; Host.Failed receives the panic.
-//   - A result over MaxResponseBytes becomes RESOURCE_EXHAUSTED, one that is not
-//     JSON or breaks the output schema INTERNAL.
+//   - A panic becomes INTERNAL; Host.Failed receives it as a *PanicError.
+//   - A result over MaxResponseBytes becomes RESOURCE_EXHAUSTED.
+//   - A result that is not JSON or breaks the output schema becomes INTERNAL.
 //
 // Run does not return if the Func calls runtime.Goexit.
 func (t *Tool) Run(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, *arcp.Error) {
@@ -80,7 +79,7 @@ func failed(job Job, err error) {
 	}
 }
 
-// wireError converts an error by the rules of Run.
+// wireError returns the error that a client receives for err; Run lists the rules.
 func wireError(ctx context.Context, err error) *arcp.Error {
 	if e, ok := errors.AsType[*arcp.Error](err); ok && e != nil {
 		return clean(e)
@@ -95,7 +94,7 @@ func wireError(ctx context.Context, err error) *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnknown, "%s", clip.Ellipsis(err.Error(), maxMessageBytes))
 }
 
-// clean returns a copy of a tool's error that follows SPEC.md §4.
+// clean returns a copy of a tool's error within the bounds of SPEC.md §4.
 func clean(e *arcp.Error) *arcp.Error {
 	c := *e
 	c.Message = clip.Ellipsis(c.Message, maxMessageBytes)
@@ -118,7 +117,7 @@ func cleanCause(c arcp.Cause) *arcp.Cause {
 	return &c
 }
 
-// withCode adds the member code to details unless they have it.
+// withCode adds the member code to details that lack it.
 func withCode(details arcp.Raw, code arcp.Code) arcp.Raw {
 	members := make(map[string]arcp.Raw)
 	if len(details) > 0 && arcp.Unmarshal(details, &members) != nil {
@@ -153,14 +152,14 @@ func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
 	return nil
 }
 
-// tooLarge returns an error that is not retryable: the size of the same call would be the same.
-func tooLarge(what string, size, limit int) *arcp.Error {
-	e := arcp.Errorf(arcp.CodeResourceExhausted, "the %s has %d bytes; the tool's limit is %d", what, size, limit)
+// tooLarge returns an error that is not retryable: a repeated call would have the same size.
+func tooLarge(part string, size, limit int) *arcp.Error {
+	e := arcp.Errorf(arcp.CodeResourceExhausted, "the %s has %d bytes; the tool's limit is %d", part, size, limit)
 	e.Retryable = false
 	return e
 }
 
-// same reports whether a tool returned its arguments, which are known to be valid.
+// same reports whether a tool returned the slice of its arguments, which is valid JSON.
 func same(args, out arcp.Raw) bool { return len(args) == len(out) && &args[0] == &out[0] }
 
 var emptyObject = arcp.Raw("{}")

@@ -13,8 +13,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// schema is the part of JSON Schema 2020-12 that Go types need. Its zero value
-// allows anything.
+// schema is the part of JSON Schema 2020-12 that describes Go types. The zero schema allows any
+// value.
 type schema struct {
 	Type                 types       `json:"type,omitzero"`
 	Description          string      `json:"description,omitzero"`
@@ -37,7 +37,7 @@ type schema struct {
 	Required             []string    `json:"required,omitzero"`
 	AdditionalProperties any         `json:"additionalProperties,omitzero"` // false or a *schema
 
-	constrained bool // a tag of the root or below allows less than the Go type
+	constrained bool // a tag in the schema allows less than the Go type
 }
 
 // types encodes one type as a string, several as a list.
@@ -74,9 +74,9 @@ func (ps properties) MarshalJSON() (out []byte, err error) {
 	return append(out, '}'), nil
 }
 
-// schemaOf derives the schema of the JSON that a Go type encodes to. A schema of
-// google/jsonschema-go is weaker: its bounds are floats, its lists may be null, and it has
-// no base64, no text types and no tag but for descriptions.
+// schemaOf derives the schema of the JSON of a Go type. The module google/jsonschema-go would lose
+// information: its bounds are floats, its lists may be null, it has no base64 and no text types,
+// and its tags have only descriptions.
 func schemaOf(t reflect.Type) (*schema, error) {
 	g := generator{}
 	s, err := g.of(t)
@@ -90,7 +90,7 @@ func (s *schema) encode() (arcp.Raw, error) { return arcp.Marshal(s) }
 
 func (s *schema) isObject() bool { return s.Type == nil || slices.Equal(s.Type, types{"object"}) }
 
-// defaults returns the object of the default values, nil if there are none.
+// defaults returns the object of the default values, or nil without default values.
 func (s *schema) defaults() arcp.Raw {
 	out := arcp.Raw{'{'}
 	for _, p := range s.Properties {
@@ -114,8 +114,8 @@ func (s *schema) defaults() arcp.Raw {
 
 // generator walks Go types.
 type generator struct {
-	path        []reflect.Type // structs being walked, to find cycles
-	depth       int            // of pointers, lists and maps; a default below one is refused
+	path        []reflect.Type // the structs around the current type, to find cycles
+	depth       int            // number of pointers, lists and maps around the current type
 	constrained bool           // a tag allows less than its Go type
 }
 
@@ -192,7 +192,7 @@ func (g *generator) nullable(elem reflect.Type) (*schema, error) {
 	return s, err
 }
 
-// below returns the schema of a type behind a pointer, list or map.
+// below returns the schema of the element type of a pointer, list or map.
 func (g *generator) below(t reflect.Type) (*schema, error) {
 	g.depth++
 	defer func() { g.depth-- }()
@@ -262,7 +262,8 @@ func (g *generator) field(s *schema, f reflect.StructField) error {
 	return s.add(name, member, required)
 }
 
-// embedded adds the members of an embedded struct. Behind a pointer they are optional.
+// embedded adds the members of an embedded struct. The members of an embedded pointer are
+// optional.
 func (g *generator) embedded(s *schema, t reflect.Type) error {
 	pointer := t.Kind() == reflect.Pointer
 	walk := g.of
@@ -299,7 +300,7 @@ func (s *schema) add(name string, member *schema, required bool) error {
 	return nil
 }
 
-// jsonTag returns the member name of a field; empty if the field is not encoded.
+// jsonTag returns the member name of a field, or "" for a field that is not encoded.
 func jsonTag(f reflect.StructField) (name string, optional bool, err error) {
 	tag := f.Tag.Get("json")
 	if tag == "-" || !f.IsExported() && !f.Anonymous {

@@ -10,7 +10,7 @@ import (
 const (
 	maxSchemaBytes = 512 << 10
 	maxSchemas     = 4000    // objects and booleans, each of which may be a subschema
-	maxPatterns    = 100_000 // steps of all regular expressions, with repetitions expanded
+	maxPatterns    = 100_000 // instructions of all regular expressions, with repetitions expanded
 )
 
 // schemaCost is the cost of compiling a schema.
@@ -19,7 +19,7 @@ type schemaCost struct {
 	patterns int
 }
 
-// checkCost refuses a schema beyond the bounds.
+// checkCost returns an error for a schema beyond the bounds.
 func checkCost(doc any) error {
 	var c schemaCost
 	c.add(doc)
@@ -32,7 +32,7 @@ func checkCost(doc any) error {
 	return nil
 }
 
-// add adds the cost of a part of a schema. It stops beyond the bounds.
+// add adds the cost of a part of a schema. It returns early beyond the bounds.
 func (c *schemaCost) add(v any) {
 	if c.schemas > maxSchemas || c.patterns > maxPatterns {
 		return
@@ -60,7 +60,7 @@ func (c *schemaCost) add(v any) {
 	}
 }
 
-// pattern adds the steps of a regular expression. An invalid one fails to compile later.
+// pattern adds the instructions of a regular expression. Compiling reports an invalid expression.
 func (c *schemaCost) pattern(text string) {
 	if re, err := syntax.Parse(text, syntax.Perl); err == nil {
 		c.patterns += steps(re, maxPatterns)

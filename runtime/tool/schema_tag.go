@@ -16,8 +16,8 @@ var (
 	scalars = []string{"integer", "number", "string", "boolean"}
 )
 
-// keywords maps each keyword of the jsonschema tag to the types to which it applies; nil is
-// every type.
+// keywords maps each keyword of the jsonschema tag to the JSON types that may have it; nil: every
+// type.
 var keywords = map[string][]string{
 	"minimum":          numbers,
 	"maximum":          numbers,
@@ -35,12 +35,12 @@ var keywords = map[string][]string{
 	"default":          scalars,
 }
 
-// tagItem matches the begin of an item of a tag. A comma inside of a value is not followed
-// by a keyword.
+// tagItem matches the start of an item of a tag: a comma before a keyword. Other commas are part
+// of a value.
 var tagItem = regexp.MustCompile(`(?:^|,)([a-zA-Z]+)=`)
 
-// applyTag adds the keywords of a jsonschema tag. constrains reports whether one of them
-// allows less than the Go type.
+// applyTag adds the keywords of a jsonschema tag. constrains reports whether a keyword allows less
+// than the Go type.
 func (s *schema) applyTag(tag string) (constrains bool, err error) {
 	if tag == "" {
 		return false, nil
@@ -101,7 +101,7 @@ func (s *schema) value(name, text string) (arcp.Raw, error) {
 	return literal("number", text)
 }
 
-// literal turns a text of a tag into a value of a type.
+// literal returns a text of a tag as JSON of a type.
 func literal(typ, text string) (arcp.Raw, error) {
 	if typ == "string" {
 		return arcp.AppendString(nil, text), nil

@@ -15,23 +15,22 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Snapshot is an immutable view of a catalogue for one viewer: a base, an overlay and the
-// hooks. A job uses the same one until it ends. Only the answers of Capability.Audience may
-// change.
+// Snapshot is an immutable view of a catalogue for one viewer: a base, an overlay and the hooks. A
+// job uses one Snapshot until its end. Only the results of Capability.Audience may change
+// meanwhile.
 type Snapshot struct {
 	base      *base
 	hooks     *hooks
 	overlay   *Overlay // nil: no overlay
-	rank      int      // of trust; tools that need a higher one are not listed
+	rank      int      // trust rank of the viewer; tools that need a higher rank are not listed
 	principal string   // empty if no tool of the base is restricted
-	refused   []*Tool  // restricted tools that did not exist for the principal at first
+	refused   []*Tool  // restricted tools that did not exist for the principal at the creation of the snapshot
 }
 
 // Generation returns the generation of the registry.
 func (s *Snapshot) Generation() uint64 { return s.base.generation }
 
-// family returns the versions of a name that exist for the principal now; nil if there are
-// none.
+// family returns the versions of a name that exist for the principal now, or nil.
 func (s *Snapshot) family(name string) *family {
 	return s.permitted(s.overlay.apply(s.base.family(name)))
 }
@@ -40,11 +39,11 @@ func (s *Snapshot) permitted(f *family) *family {
 	if f == nil || !f.restricted {
 		return f
 	}
-	return f.without(func(t *Tool) bool { return !t.May(s.principal) })
+	return f.without(func(t *Tool) bool { return !t.VisibleTo(s.principal) })
 }
 
-// initial returns the versions of a name that existed for the principal when the snapshot
-// was made: the audience of a tool that is gone is not known any more.
+// initial returns the versions of a name that existed for the principal at the creation of the
+// snapshot: the Audience of a removed tool cannot be called any more.
 func (s *Snapshot) initial(name string) *family {
 	f := s.overlay.apply(s.base.family(name))
 	if f == nil || !f.restricted {
@@ -53,7 +52,7 @@ func (s *Snapshot) initial(name string) *family {
 	return f.without(func(t *Tool) bool { return slices.Contains(s.refused, t) })
 }
 
-// listed returns a family without the versions that need a higher trust rank.
+// listed returns a family without the versions that need a higher trust rank, or nil.
 func (s *Snapshot) listed(f *family) *family {
 	if f == nil || f.rank <= s.rank {
 		return f
@@ -61,9 +60,9 @@ func (s *Snapshot) listed(f *family) *family {
 	return f.without(func(t *Tool) bool { return t.rank() > s.rank })
 }
 
-// Resolve returns the tool that an agent reference names, as Registry.Resolve does. A
-// hidden tool does not exist. A tool that needs a higher trust level does, so that the
-// caller can report the missing level; no hint names it.
+// Resolve returns the tool of an agent reference, as Registry.Resolve does. A hidden tool does not
+// exist. A tool that needs a higher trust level exists, so the caller can report the missing
+// level, but no hint names the tool.
 func (s *Snapshot) Resolve(ref string) (*Tool, *arcp.Error) {
 	name, version, pinned := strings.Cut(ref, "@")
 	if t := s.family(name).resolve(version, pinned); t != nil {
@@ -90,8 +89,8 @@ func (s *Snapshot) unresolved(ref string) *arcp.Error {
 // maxHintBytes bounds the work that an unknown name causes.
 const maxHintBytes = 64
 
-// hint names the listed name that differs least from an unknown one, by at most 3 bytes
-// and a third of the name.
+// hint returns a text with the listed name that is closest to an unknown name, or "". The distance
+// is at most 3 bytes and a third of the name.
 func (s *Snapshot) hint(name string) string {
 	if len(name) > maxHintBytes {
 		return ""
@@ -111,8 +110,8 @@ func (s *Snapshot) hint(name string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// families yields the families from a name on, sorted by name; with listed only the listed
-// versions.
+// families yields the families from a name on, sorted by name. If listed is set, it leaves out
+// versions that need a higher trust rank.
 func (s *Snapshot) families(from string, listed bool) iter.Seq[*family] {
 	return func(yield func(*family) bool) {
 		for _, f := range s.candidates(from) {
@@ -127,15 +126,15 @@ func (s *Snapshot) families(from string, listed bool) iter.Seq[*family] {
 	}
 }
 
-// candidates yields the families of the base from a name on, sorted by name, of which the
-// overlay may show something.
+// candidates yields the families of the base from a name on, sorted by name, that the overlay may
+// include.
 func (s *Snapshot) candidates(from string) iter.Seq2[string, *family] {
 	if s.includesBase() {
 		return s.base.families.Ascend(btreemap.GE(from), btreemap.Max[string]())
 	}
 	names := map[string]bool{}
 	s.overlay.addNames(names)
-	for name := range s.base.families.Ascend(btreemap.GE(Own), btreemap.LT(afterOwn)) {
+	for name := range s.base.families.Ascend(btreemap.GE(CatalogPrefix), btreemap.LT(afterCatalogPrefix)) {
 		names[name] = true
 	}
 	sorted := slices.Sorted(maps.Keys(names))
@@ -169,11 +168,11 @@ func (s *Snapshot) Agents() []arcp.Agent {
 // Listed is a name in a catalogue.
 type Listed struct {
 	Agent arcp.Agent
-	Tool  *Tool // the version that the bare name means
+	Tool  *Tool // the default version
 }
 
-// List yields the names after one, sorted, that begin with a prefix. Tools that need a
-// higher trust level are left out unless all is set.
+// List yields the names after the name after that begin with a prefix, sorted. It leaves out tools
+// that need a higher trust level, unless all is set.
 func (s *Snapshot) List(after, prefix string, all bool) iter.Seq[Listed] {
 	from := prefix
 	if after >= prefix && after != "" {
@@ -205,8 +204,8 @@ type Difference struct {
 // Empty reports whether nothing has changed.
 func (d *Difference) Empty() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) == 0 }
 
-// Since returns how the listed tools have changed since an earlier snapshot of the same
-// catalogue. The cost grows with the number of changed names, not of all names.
+// Since returns the changes of the listed tools since an earlier snapshot of the same catalogue.
+// The cost grows with the number of changed names.
 func (s *Snapshot) Since(old *Snapshot) (d Difference) {
 	names := make(map[string]bool)
 	if s.rank != old.rank || s.includesBase() != old.includesBase() {

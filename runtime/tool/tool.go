@@ -26,92 +26,93 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// SideEffect is the kind of effect that a tool has. Tools with SideEffectNone or
-// SideEffectRead may start before their job is durable.
+// SideEffect is the strongest effect that a tool has outside of its result. Jobs of tools with
+// SideEffectNone or SideEffectRead may start before they are durable.
 type SideEffect string
 
 // The side effects.
 const (
 	SideEffectNone     SideEffect = "none"
-	SideEffectRead     SideEffect = "read"
-	SideEffectWrite    SideEffect = "write"
-	SideEffectNetwork  SideEffect = "network"
-	SideEffectDatabase SideEffect = "database"
-	SideEffectExternal SideEffect = "external_system"
+	SideEffectRead     SideEffect = "read"            // reads data outside of the arguments
+	SideEffectWrite    SideEffect = "write"           // changes files
+	SideEffectNetwork  SideEffect = "network"         // sends requests
+	SideEffectDatabase SideEffect = "database"        // changes a database
+	SideEffectExternal SideEffect = "external_system" // changes another system
 )
 
-// Recovery is the disposition of a job that was running when the runtime stopped.
+// Recovery decides how a job continues that was running when the runtime stopped.
 type Recovery string
 
-// The dispositions.
+// The recoveries.
 const (
-	RecoveryRerun      Recovery = "rerun"
-	RecoveryCheckpoint Recovery = "checkpoint"
-	RecoveryFail       Recovery = "fail"
+	RecoveryRerun      Recovery = "rerun"      // a new attempt starts from the beginning
+	RecoveryCheckpoint Recovery = "checkpoint" // a new attempt starts from the last checkpoint; see Job.Restored
+	RecoveryFail       Recovery = "fail"       // the job ends with ABORTED
 )
 
-// Capability describes a tool; the runtime advertises and enforces it (SPEC.md §7.1). Zero
-// members are the documented defaults.
+// Capability describes a tool. The runtime advertises and enforces it (SPEC.md §7.1). A zero
+// member means its default.
 type Capability struct {
-	Name         string
+	Name         string // lower case letters, digits, dots, dashes and underscores
 	Version      string // default "1.0.0"
 	Description  string
-	InputSchema  arcp.Raw // JSON Schema 2020-12; nil: anything
-	OutputSchema arcp.Raw // nil: anything
-	SideEffect   SideEffect
+	InputSchema  arcp.Raw   // JSON Schema 2020-12 of the arguments; nil: any value
+	OutputSchema arcp.Raw   // JSON Schema 2020-12 of the result; nil: any value
+	SideEffect   SideEffect // default SideEffectExternal
 	Limits       Limits
-	Idempotent   *bool    // default true
-	Recovery     Recovery // default fail
-	Retry        Retry    // default of submits; only an idempotent tool may have one
-	Source       string   // one of Sources; default go
-	Default      bool     // the bare name means this version; else the one registered first
+	Idempotent   *bool    // a repeated call has no further effect; default true
+	Recovery     Recovery // default RecoveryFail
+	Retry        Retry    // retry policy of submits without one; only for an idempotent tool
+	Source       string   // one of Sources; default SourceGo
+	Default      bool     // a reference without a version means this version, not the first registered one
 
 	Interruptible bool     // the tool calls Job.Yield
-	Approval      Approval // approval policy of calls; default none
-	MinTrust      string   // trust level that a caller needs, one of TrustLevels; default any
+	Approval      Approval // approval policy of calls; default ApprovalNone
+	MinTrust      string   // lowest trust level that may call the tool, one of TrustLevels; default any
 
-	// Audience reports whether a principal may call the tool; for other principals the
-	// tool does not exist. nil allows every principal. The caller holds locks: Audience
-	// must not block or lock.
+	// Audience reports whether the tool exists for a principal; nil: for every principal.
+	// The caller holds locks, so Audience must not block or lock.
 	Audience func(principal string) bool
 
-	// Endless marks a tool whose jobs do not end by themselves. They end with the
-	// connection of their session, unless the submit has on_disconnect. A shutdown does
-	// not wait for them.
+	// Endless marks a tool whose jobs do not end by themselves. Such a job ends with the
+	// connection of its session, unless the submit has on_disconnect. A shutdown does not
+	// wait for it.
 	Endless bool
 }
 
-// Limits bounds the calls of a tool. Negative is off, zero the default.
+// Limits bounds the calls of a tool. A negative member is no limit, zero the default.
 type Limits struct {
-	Timeout          time.Duration // default 5 s
-	MaxRequestBytes  int           // default 1 MiB
-	MaxResponseBytes int           // default 1 MiB
-	Concurrency      int           // default 16; more calls queue
-	RatePerMin       int           // accepted calls per minute of all callers together; default off
+	Timeout          time.Duration // of an attempt; default 5 s
+	MaxRequestBytes  int           // of the encoded arguments; default 1 MiB
+	MaxResponseBytes int           // of the encoded result; default 1 MiB
+	Concurrency      int           // jobs that run at once; up to MaxQueue more wait; default 16
+	RatePerMin       int           // accepted calls per minute of all callers together; default no limit
 }
 
 // MaxQueue bounds the jobs that wait for a slot of a tool.
 const MaxQueue = 1024
 
-// Func runs one attempt of a job. The arguments have passed the input schema. It returns an
-// encoded JSON value. An *arcp.Error is reported unchanged, any other error as UNKNOWN with
-// its text.
+// Func runs one attempt of a job and returns its result as JSON. The arguments satisfy the input
+// schema. The caller receives an *arcp.Error unchanged, and any other error as UNKNOWN with its
+// text.
 //
-// ctx ends when the job is cancelled or out of time; its cause is the reason. A Func that
-// ignores ctx is abandoned after the deadline of the cancel: its events and its result are
-// dropped.
+// ctx ends when the job is cancelled or out of time, and its cause is the reason. The runtime
+// abandons a Func that ignores ctx after the deadline of the cancel, and drops its events and its
+// result.
 type Func func(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, error)
 
-// May reports whether a tool exists for a principal.
-func (c *Capability) May(principal string) bool { return c.Audience == nil || c.Audience(principal) }
+// VisibleTo reports whether a tool exists for a principal.
+func (c *Capability) VisibleTo(principal string) bool {
+	return c.Audience == nil || c.Audience(principal)
+}
 
-// Tool is a capability with its function. New, MustNew and NewRaw make one. It is immutable
-// and may be used by many goroutines.
+// Tool is a capability with its function. Create one with New, MustNew or NewRaw. A Tool is
+// immutable. Many goroutines may use it.
 type Tool struct {
 	Capability
 	ref    string // name@version
 	run    Func
-	raw    bool       // the results of run are not known to be JSON
+	raw    bool       // run may return invalid JSON
 	input  *validator // nil: arguments are not validated
 	output *validator // nil: results are not validated
 	rule   *rule      // nil: the approval policy has no rule

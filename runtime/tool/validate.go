@@ -18,10 +18,10 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Validate checks arguments against the tool's input schema, then against its request limit.
-// Missing arguments and null are {}. The error is RESOURCE_EXHAUSTED, or INVALID_ARGUMENT
-// with a message that names the argument and the requirement, and details {path, keyword}: a
-// JSON pointer into the arguments and the keyword of the schema.
+// Validate checks arguments against the tool's input schema, then against its MaxRequestBytes.
+// Empty arguments and null count as {}. The error is RESOURCE_EXHAUSTED for their size. For the
+// schema it is INVALID_ARGUMENT with details {path, keyword}: a JSON pointer into the arguments
+// and the keyword of the schema.
 func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
 	if t.input != nil {
 		if f := t.input.check(orEmpty(args)); f != nil {
@@ -40,9 +40,9 @@ type validator struct {
 	paths  int // see countPaths
 }
 
-// compile compiles a JSON Schema of 2020-12, or of the draft that its $schema names. It
-// returns nil for a schema that allows everything. It refuses external references, schemas
-// beyond the bounds of checkCost, and numbers beyond maxNumber.
+// compile compiles a JSON Schema of 2020-12, or of the draft that its $schema names. It returns nil
+// for a schema that allows every value. The error is an invalid schema, an external reference, a
+// schema beyond the bounds of checkCost, or a number beyond maxNumber.
 func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -80,8 +80,8 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	return &validator{s, countPaths(s, make(map[*jsonschema.Schema]int))}, nil
 }
 
-// CheckSchema returns INVALID_ARGUMENT for a schema that cannot be compiled. A missing one
-// allows everything.
+// CheckSchema returns INVALID_ARGUMENT for a schema that cannot be compiled. An empty schema allows
+// every value.
 func CheckSchema(schema arcp.Raw) *arcp.Error {
 	if _, err := compile(schema, true); err != nil {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "the schema: %s", clip.Ellipsis(err.Error(), maxMessageBytes))
@@ -111,7 +111,7 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("references outside of the schema are not allowed: %s", url)
 }
 
-// check returns the first fault of a value by path, or nil.
+// check returns the fault of a value with the first path, or nil.
 func (v *validator) check(raw arcp.Raw) *fault {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -148,11 +148,10 @@ func (v *validator) first(fs []fault) *fault {
 type fault struct {
 	path    string // JSON pointer into the value
 	keyword string // of the schema
-	want    string // predicate of a sentence whose subject is the path
+	want    string // requirement as a predicate, such as "must be at least 1"
 }
 
-// text returns a sentence about the fault; root and part name the whole value and a part of
-// it.
+// text returns a sentence about the fault. root names the whole value, part a part of the value.
 func (f *fault) text(root, part string) string {
 	if f.path == "" {
 		return root + " " + f.want
@@ -167,8 +166,8 @@ func (f *fault) invalidArgument() *arcp.Error {
 	}{clip.Ellipsis(f.path, arcp.MaxIDLen), f.keyword})
 }
 
-// faults returns the leaves of an error tree. Of failed alternatives it returns the one that
-// is deepest in the value.
+// faults returns the leaves of an error tree. For anyOf and oneOf it returns only the fault that is
+// deepest in the value.
 func faults(e *jsonschema.ValidationError) []fault {
 	var all []fault
 	for _, cause := range e.Causes {
@@ -220,7 +219,7 @@ func leaf(e *jsonschema.ValidationError) fault {
 	return fault{pointer(at), keyword, "breaks the schema: " + describe(e)}
 }
 
-// requirement returns the requirement of a common keyword; empty for others.
+// requirement returns the requirement of a common keyword, or "".
 func requirement(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -276,7 +275,7 @@ func article(types []string) string {
 	return strings.Join(named, " or ")
 }
 
-// number formats a bound, if possible as in the schema.
+// number formats a bound of a schema.
 func number(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()

@@ -7,20 +7,20 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxChecks bounds how often values are checked against schemas in one validation. A small
-// schema that refers twice to another one at each of many levels would take hours and all
-// memory. So many checks take a tenth of a second, and some 300 MB if all of them fail.
+// maxChecks bounds the checks of a value against a schema in one validation. Without a bound, a small
+// schema with two references at each level takes hours and all memory. 100,000 checks take a tenth
+// of a second, and some 300 MB if all of them fail.
 const maxChecks = 100_000
 
 // affordable reports whether the validation of a value takes at most maxChecks checks. size
 // is the length of the value's JSON.
 func (v *validator) affordable(doc any, size int) bool {
 	var c checkCount
-	return v.paths*(size+1) <= maxChecks || c.add(v.schema, doc) // a value takes a byte at least
+	return v.paths*(size+1) <= maxChecks || c.add(v.schema, doc) // each value has at least one byte
 }
 
-// countPaths returns the number of ways from a schema to all others, at most maxChecks+1. A
-// schema that refers to itself has more. known has the results so far.
+// countPaths returns the number of paths from a schema to its subschemas, at most maxChecks+1. A
+// recursive schema has maxChecks+1. known caches the results.
 func countPaths(s *jsonschema.Schema, known map[*jsonschema.Schema]int) int {
 	if s == nil {
 		return 0
@@ -38,11 +38,10 @@ func countPaths(s *jsonschema.Schema, known map[*jsonschema.Schema]int) int {
 	return n
 }
 
-// checkCount counts the checks of a validation without making them.
+// checkCount counts the checks of a validation without performing them.
 type checkCount int
 
-// add counts the checks of a value against a schema. It returns false as soon as there are
-// more than maxChecks.
+// add counts the checks of a value against a schema. It returns false at more than maxChecks.
 func (c *checkCount) add(s *jsonschema.Schema, doc any) bool {
 	if *c++; *c > maxChecks {
 		return false
@@ -76,8 +75,8 @@ func (c *checkCount) addAll(list []*jsonschema.Schema, doc any) bool {
 	return true
 }
 
-// inPlace returns the schemas that a value is checked against together with one. Some may
-// be nil, as in all of these lists.
+// inPlace returns the subschemas of s that apply to the same value. Some may be nil, here and in the
+// lists below.
 func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := slices.Concat(s.AllOf, s.AnyOf, s.OneOf, []*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else})
 	if s.DynamicRef != nil {
@@ -90,7 +89,7 @@ func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
 	return list
 }
 
-// anyMember returns the schemas for each member of an object, and for its name.
+// anyMember returns the schemas for the values and names of all members of an object.
 func anyMember(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := []*jsonschema.Schema{s.PropertyNames, s.UnevaluatedProperties}
 	list = slices.AppendSeq(list, maps.Values(s.PatternProperties))
@@ -118,7 +117,7 @@ func anyItem(s *jsonschema.Schema) []*jsonschema.Schema {
 	return append([]*jsonschema.Schema{s.Contains, s.Items2020, s.UnevaluatedItems}, schemas(s.AdditionalItems)...)
 }
 
-// schemas returns the schemas among the values of a keyword: one, several or none.
+// schemas returns the schemas in the value of a keyword.
 func schemas(v any) []*jsonschema.Schema {
 	switch v := v.(type) {
 	case *jsonschema.Schema:

@@ -19,18 +19,18 @@ import (
 // Of returns the actor of a session with an identity. humanInput says that the session takes
 // part in human input.
 func Of(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Actor {
-	who := approval.Actor{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
+	a := approval.Actor{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
 		Approver: auth.HasRole(*id, auth.RoleApprover), Worker: auth.HasRole(*id, auth.RoleWorker), Admin: auth.HasRole(*id, auth.RoleAdmin),
 		Sees: matcher(id.Sees), Serves: matcher(id.Serves)}
 	if p := id.Program; p != nil {
-		who.Serves = func(string) bool { return true }
-		who.Executes = func(tool string) bool { return matchesAny(p.Tools, tool) }
+		a.Serves = func(string) bool { return true }
+		a.Executes = func(tool string) bool { return matchesAny(p.Tools, tool) }
 	}
-	return who
+	return a
 }
 
-// matcher returns a function that reports whether one of the globs matches a name; nil: there are
-// no globs.
+// matcher returns a function that reports whether one of the globs matches a name. Without globs it
+// is nil.
 func matcher(globs []string) func(name string) bool {
 	if len(globs) == 0 {
 		return nil
@@ -52,8 +52,8 @@ func MayCommand(id *auth.Identity) bool {
 }
 
 // Stored returns the actor of a session without a connection. It checks the stored identity
-// against the present configuration. The error says that the identity is not valid any more, or
-// that the row cannot be read.
+// against the present configuration. The error is that the identity is not valid any more, or that
+// the row cannot be read.
 func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionID) (approval.Actor, error) {
 	row, err := st.Session(ctx, id)
 	if err != nil {

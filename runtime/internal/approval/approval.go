@@ -1,10 +1,9 @@
-// Package approval decides about questions to people: the sessions to ask, the actors that may
-// answer, and the answer that counts, which is the first valid one. The package is pure: it
-// takes the time and the answer, and returns the new state of the question. The caller stores
-// and sends it.
+// Package approval decides about questions to people: which sessions receive a question, which
+// actors may answer it, and which answer counts. The package is pure: the time is an argument, and
+// the caller stores and sends the new state of a question.
 //
-// No question fails open: without an answer it is denied, cancelled or expired, never
-// approved.
+// The first valid answer counts. A question without an answer is never approved: it is denied,
+// cancelled or expired.
 package approval
 
 import (
@@ -44,10 +43,10 @@ const (
 	Deny      = "deny"
 	Granted   = "granted"
 	Answered  = "answered"
-	ByDefault = "default" // also the responder's name then
+	ByDefault = "default" // the default value of an input; ResolvedBy and RespondedBy have it, too
 )
 
-// ApproveOrDeny are the options of a gate, and of whatever names none.
+// ApproveOrDeny has the options of a gate, and of an owned approval without other options.
 var ApproveOrDeny = []arcp.Option{{ID: Approve, Label: "Approve"}, {ID: Deny, Label: "Deny"}}
 
 // Bounds of a question.
@@ -55,11 +54,11 @@ const (
 	DefaultExpiry = 24 * time.Hour
 	MaxExpiry     = 30 * 24 * time.Hour
 	MaxOptions    = 64
-	MaxText       = 16 << 10 // of the action, and of an answer's reason
-	MaxDetails    = 64 << 10
-	MaxValue      = 512 << 10 // of an answer
-	MaxQuorum     = 16
-	MaxSent       = 1024 // latest sessions that were sent a question and are notified of its end
+	MaxText       = 16 << 10  // bytes of the action, and of the reason of an answer
+	MaxDetails    = 64 << 10  // bytes
+	MaxValue      = 512 << 10 // bytes of an answer
+	MaxQuorum     = 16        // principals
+	MaxSent       = 1024      // latest sessions that received a question and are notified of its end
 )
 
 // Row is the stored form of a question.
@@ -67,17 +66,17 @@ type Row struct {
 	ID        string         `json:"approval_id"`
 	Kind      Kind           `json:"kind"`
 	Principal string         `json:"principal"`
-	Session   arcp.SessionID `json:"session_id,omitzero"` // that asked, or submitted the job that asks
+	Session   arcp.SessionID `json:"session_id,omitzero"` // session that asks, or that submitted the job that asks
 	Job       arcp.JobID     `json:"job_id,omitzero"`
 	AgentID   string         `json:"agent_id,omitzero"`
 	System    bool           `json:"system_level,omitzero"`
-	Interrupt bool           `json:"interrupt,omitzero"` // a client's, not the tool's
+	Interrupt bool           `json:"interrupt,omitzero"` // asked by an interrupt of a client, not by the tool
 
-	// Ordinal counts the questions of an attempt. Together with Digest it identifies the question
-	// when another attempt repeats it.
+	// Ordinal is the number of the question in its attempt. Ordinal and Digest identify the
+	// question when another attempt repeats it.
 	Ordinal int    `json:"ordinal,omitzero"`
 	Digest  string `json:"digest,omitzero"`
-	JSeq    uint64 `json:"jseq,omitzero"` // of its event in the job's log
+	JSeq    uint64 `json:"jseq,omitzero"` // number of its event in the job's log
 
 	Action     string               `json:"action"` // the action to approve
 	Details    arcp.Raw             `json:"details,omitzero"`
@@ -85,100 +84,100 @@ type Row struct {
 	Schema     arcp.Raw             `json:"response_schema,omitzero"`
 	Default    arcp.Raw             `json:"default,omitzero"`
 	Permission *arcp.PermissionTerm `json:"permission,omitzero"`
-	Quorum     int                  `json:"quorum,omitzero"` // principals that must approve; 0 and 1: one
+	Quorum     int                  `json:"quorum,omitzero"` // principals that must approve; 0 counts as 1
 	EscalateAt time.Time            `json:"escalate_at,omitzero"`
 
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"`
 
-	Barred []arcp.SessionID `json:"barred,omitempty"` // never answer a gate
-	Sent   []arcp.SessionID `json:"sent,omitempty"`   // received the question
+	Barred []arcp.SessionID `json:"barred,omitempty"` // sessions that must not answer a gate
+	Sent   []arcp.SessionID `json:"sent,omitempty"`   // sessions that received the question
 	Votes  []arcp.Vote      `json:"votes,omitempty"`
 
 	Status      Status               `json:"status"`
 	Resolution  string               `json:"resolution,omitzero"`
 	Value       arcp.Raw             `json:"value,omitzero"`
 	Grant       *arcp.PermissionTerm `json:"grant,omitzero"`
-	Lease       arcp.LeaseID         `json:"lease_id,omitzero"` // of the grant
+	Lease       arcp.LeaseID         `json:"lease_id,omitzero"` // lease of the grant
 	Reason      string               `json:"reason,omitzero"`
-	ResolvedBy  string               `json:"resolved_by,omitzero"`  // the principal, as the runtime knows it
-	RespondedBy string               `json:"responded_by,omitzero"` // as given in the answer
+	ResolvedBy  string               `json:"resolved_by,omitzero"`  // authenticated principal
+	RespondedBy string               `json:"responded_by,omitzero"` // responder as named in the answer
 	ResolvedIn  arcp.SessionID       `json:"resolved_in,omitzero"`
 	ResolvedAt  time.Time            `json:"resolved_at,omitzero"`
 }
 
-// Actor is a session that is asked, or answers.
+// Actor is a session that may receive, see and answer questions.
 type Actor struct {
 	Principal  string
 	Session    arcp.SessionID
 	HumanInput bool // the session has a human user
-	Observer   bool // read-only, except for approvals if it has that role
-	Approver   bool // of gates
-	Worker     bool // its agents may execute jobs
+	Observer   bool // may only observe, and answer gates if it is an Approver
+	Approver   bool // may answer gates
+	Worker     bool // may execute jobs
 	Admin      bool
-	Sees       func(principal string) bool // nil: only its own
-	Serves     func(principal string) bool // principals whose jobs a worker executes; nil: only its own
-	Executes   func(tool string) bool      // the tools that a worker may execute; nil: all
+	Sees       func(principal string) bool // principals that it may observe; nil: only its own
+	Serves     func(principal string) bool // principals whose jobs it may execute; nil: only its own
+	Executes   func(tool string) bool      // tools that it may execute; nil: all
 }
 
 // Observes reports whether the actor may see jobs, events and questions of a principal.
-func (w *Actor) Observes(principal string) bool {
-	return w.Principal == principal || w.Admin || w.Sees != nil && w.Sees(principal)
+func (a *Actor) Observes(principal string) bool {
+	return a.Principal == principal || a.Admin || a.Sees != nil && a.Sees(principal)
 }
 
 // Visible reports whether the actor may see the question.
-func (r *Row) Visible(w *Actor) bool { return w.Observes(r.Principal) }
+func (r *Row) Visible(actor *Actor) bool { return actor.Observes(r.Principal) }
 
 // Answer is an answer to a question. The runtime adds the time.
 type Answer struct {
-	Resolution  string               // of the options; Deny of a permission
-	Value       arcp.Raw             // of an input, valid by its schema
-	Grant       *arcp.PermissionTerm // of a permission, no wider than the requested term
+	Resolution  string               // id of an option; Deny for a permission
+	Value       arcp.Raw             // value of an input, valid against its schema
+	Grant       *arcp.PermissionTerm // grant of a permission, no wider than requested
 	Reason      string
 	RespondedBy string
 }
 
-// Wants reports whether the question is to be sent to a session.
-func (r *Row) Wants(w *Actor, now time.Time) bool {
-	if r.Status != Pending || !now.Before(r.ExpiresAt) || slices.Contains(r.Sent, w.Session) {
+// IsFor reports whether a session is to receive the question now.
+func (r *Row) IsFor(actor *Actor, now time.Time) bool {
+	if r.Status != Pending || !now.Before(r.ExpiresAt) || slices.Contains(r.Sent, actor.Session) {
 		return false
 	}
-	own := w.Principal == r.Principal
+	own := actor.Principal == r.Principal
 	switch r.Kind {
 	case Permission:
-		return own && !w.Observer && (w.HumanInput || w.Session == r.Session)
+		return own && !actor.Observer && (actor.HumanInput || actor.Session == r.Session)
 	case Input, Choice:
-		return own && !w.Observer && w.HumanInput
+		return own && !actor.Observer && actor.HumanInput
 	case Gate:
-		waits := w.Admin && !own && !r.EscalateAt.IsZero() && now.Before(r.EscalateAt)
-		return w.HumanInput && !waits && r.MayAnswer(w) == nil
+		waits := actor.Admin && !own && !r.EscalateAt.IsZero() && now.Before(r.EscalateAt)
+		return actor.HumanInput && !waits && r.MayAnswer(actor) == nil
 	}
 	return false
 }
 
 // MayAnswer refuses an actor that must not answer: NOT_FOUND for a question that it may not
 // see, FAILED_PRECONDITION for an owned approval of another session, else PERMISSION_DENIED.
-func (r *Row) MayAnswer(w *Actor) *arcp.Error {
-	if !w.Observes(r.Principal) {
+func (r *Row) MayAnswer(actor *Actor) *arcp.Error {
+	if !actor.Observes(r.Principal) {
 		return notFound(r.ID)
 	}
 	switch r.Kind {
 	case Permission, Input, Choice:
 		switch {
-		case w.Observer:
+		case actor.Observer:
 			return denied("an observer answers nothing")
-		case w.Principal != r.Principal && !w.Admin:
+		case actor.Principal != r.Principal && !actor.Admin:
 			return denied("only %s may answer this", r.Principal)
 		}
 	case Gate:
 		switch {
-		case slices.Contains(r.Barred, w.Session):
+		case slices.Contains(r.Barred, actor.Session):
 			return denied("who asks for an approval cannot give it")
-		case !w.Approver && !w.Admin:
+		case !actor.Approver && !actor.Admin:
 			return denied("this needs the role approver")
 		}
 	case Owned:
-		if w.Session != r.Session || w.Observer {
+		if actor.Session != r.Session || actor.Observer {
 			return arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this", r.Session)
 		}
 	default: // another version's
@@ -195,8 +194,8 @@ func notFound(id string) *arcp.Error {
 	return arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
 }
 
-// open refuses an answer to a question that is not pending any more.
-func (r *Row) open(now time.Time) *arcp.Error {
+// checkPending refuses an answer to a question that is not pending.
+func (r *Row) checkPending(now time.Time) *arcp.Error {
 	switch {
 	case r.Status == Resolved:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "already resolved: %s", r.Resolution)
@@ -208,34 +207,35 @@ func (r *Row) open(now time.Time) *arcp.Error {
 	return nil
 }
 
-// Answer applies an answer; the first valid one resolves the question. A gate with a quorum
-// stays pending until it has enough approvals. The first denial resolves it, and a principal
-// has one vote.
-func (r *Row) Answer(now time.Time, w *Actor, a *Answer) *arcp.Error {
-	if err := r.MayAnswer(w); err != nil {
+// Answer applies an answer. The first valid answer resolves the question. A gate with a quorum
+// stays pending until enough principals have approved it, or one has denied it. A principal has one
+// vote.
+func (r *Row) Answer(now time.Time, actor *Actor, a *Answer) *arcp.Error {
+	if err := r.MayAnswer(actor); err != nil {
 		return err
 	}
-	if err := r.open(now); err != nil {
+	if err := r.checkPending(now); err != nil {
 		return err
 	}
-	if err := r.check(a); err != nil {
+	if err := r.checkAnswer(a); err != nil {
 		return err
 	}
 	if r.Kind == Gate && a.Resolution == Approve && r.Quorum > 1 {
-		if slices.ContainsFunc(r.Votes, func(v arcp.Vote) bool { return v.Principal == w.Principal }) {
-			return arcp.Errorf(arcp.CodeFailedPrecondition, "%s has approved already; %d others are needed", w.Principal, r.Quorum-len(r.Votes))
+		if slices.ContainsFunc(r.Votes, func(v arcp.Vote) bool { return v.Principal == actor.Principal }) {
+			return arcp.Errorf(arcp.CodeFailedPrecondition, "%s has approved already; %d others are needed", actor.Principal, r.Quorum-len(r.Votes))
 		}
-		r.Votes = append(slices.Clip(r.Votes), arcp.Vote{Principal: w.Principal, Resolution: a.Resolution, At: now})
+		r.Votes = append(slices.Clip(r.Votes), arcp.Vote{Principal: actor.Principal, Resolution: a.Resolution, At: now})
 		if len(r.Votes) < r.Quorum {
 			return nil
 		}
 	}
 	r.Status, r.ResolvedAt = Resolved, now
 	r.Resolution, r.Value, r.Grant, r.Reason = a.resolution(r.Kind), a.Value, a.Grant, a.Reason
-	r.ResolvedBy, r.RespondedBy, r.ResolvedIn = w.Principal, a.RespondedBy, w.Session
+	r.ResolvedBy, r.RespondedBy, r.ResolvedIn = actor.Principal, a.RespondedBy, actor.Session
 	return nil
 }
 
+// resolution returns the resolution of a question of kind k with this answer.
 func (a *Answer) resolution(k Kind) string {
 	switch {
 	case k == Permission && a.Grant != nil:
@@ -246,8 +246,8 @@ func (a *Answer) resolution(k Kind) string {
 	return a.Resolution
 }
 
-// check refuses an answer to something else.
-func (r *Row) check(a *Answer) *arcp.Error {
+// checkAnswer refuses an answer that does not match the question, or is too large.
+func (r *Row) checkAnswer(a *Answer) *arcp.Error {
 	switch {
 	case len(a.Reason) > MaxText || len(a.RespondedBy) > MaxText:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "an answer's texts may have at most %d bytes", MaxText)
@@ -270,7 +270,7 @@ func (r *Row) check(a *Answer) *arcp.Error {
 	return r.CheckOption(a.Resolution)
 }
 
-// CheckOption returns INVALID_ARGUMENT if id names no option.
+// CheckOption returns INVALID_ARGUMENT if no option has the id.
 func (r *Row) CheckOption(id string) *arcp.Error {
 	if slices.ContainsFunc(r.Options, func(o arcp.Option) bool { return o.ID == id }) {
 		return nil
@@ -278,7 +278,7 @@ func (r *Row) CheckOption(id string) *arcp.Error {
 	return arcp.Errorf(arcp.CodeInvalidArgument, "%q is none of the options", id)
 }
 
-// Deadline is when Advance must be called; zero: never.
+// Deadline returns when Advance or Escalate must be called; zero: never.
 func (r *Row) Deadline() time.Time {
 	switch {
 	case r.Status != Pending:
@@ -289,8 +289,8 @@ func (r *Row) Deadline() time.Time {
 	return r.ExpiresAt
 }
 
-// Advance expires a question after its deadline, or answers it with its default. It reports
-// whether the question changed.
+// Advance resolves an expired question: an input with its default value, others as Expired. It
+// reports whether the question has changed.
 func (r *Row) Advance(now time.Time) bool {
 	if r.Status != Pending || now.Before(r.ExpiresAt) {
 		return false
@@ -305,8 +305,8 @@ func (r *Row) Advance(now time.Time) bool {
 	return true
 }
 
-// Escalate clears EscalateAt if that time has come, and reports whether it did: then the
-// admins of other principals are asked.
+// Escalate clears EscalateAt when that time has come, and reports whether it did. The admins of
+// other principals then receive the question.
 func (r *Row) Escalate(now time.Time) bool {
 	if r.Status != Pending || r.EscalateAt.IsZero() || now.Before(r.EscalateAt) {
 		return false
@@ -315,7 +315,7 @@ func (r *Row) Escalate(now time.Time) bool {
 	return true
 }
 
-// Cancel withdraws a question and reports whether it was pending.
+// Cancel cancels a pending question, and reports whether it was pending.
 func (r *Row) Cancel(now time.Time, reason string) bool {
 	if r.Status != Pending {
 		return false
@@ -324,18 +324,17 @@ func (r *Row) Cancel(now time.Time, reason string) bool {
 	return true
 }
 
-// Approved reports whether a gate is open: that it was approved, and nothing
-// else.
+// Approved reports whether the question is a gate and was approved.
 func (r *Row) Approved() bool {
 	return r.Kind == Gate && r.Status == Resolved && r.Resolution == Approve
 }
 
-// Others returns the sessions that received the question, without the one that answered it.
-func (r *Row) Others() []arcp.SessionID {
+// OtherSessions returns the sessions that received the question, without the one that answered it.
+func (r *Row) OtherSessions() []arcp.SessionID {
 	return slices.DeleteFunc(slices.Clone(r.Sent), func(id arcp.SessionID) bool { return id == r.ResolvedIn })
 }
 
-// CheckOptions refuses an empty list of options and options with the same id.
+// CheckOptions returns INVALID_ARGUMENT for no options, more than MaxOptions, or equal ids.
 func CheckOptions(options []arcp.Option) *arcp.Error {
 	if len(options) == 0 || len(options) > MaxOptions {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "there must be 1 to %d options", MaxOptions)

@@ -108,19 +108,19 @@ func TestMayAnswerAndWants(t *testing.T) {
 		"admin":            {Permission: {ok, false}, Input: {ok, false}, Choice: {ok, false}, Gate: {ok, true}, Owned: {failed, false}},
 		"thief of session": {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false}, Gate: {denied, false}, Owned: {ok, false}},
 	}
-	for name, w := range actors() {
+	for name, actor := range actors() {
 		for _, k := range kinds {
 			r, want := question(k), table[name][k]
-			if got := code(r.MayAnswer(w)); got != want.may {
+			if got := code(r.MayAnswer(actor)); got != want.may {
 				t.Errorf("%s, %s: MayAnswer is %q, want %q", name, k, got, want.may)
 			}
-			if got := r.Wants(w, t0); got != want.wants {
+			if got := r.IsFor(actor, t0); got != want.wants {
 				t.Errorf("%s, %s: Wants is %v, want %v", name, k, got, want.wants)
 			}
-			if got := code(r.Answer(t0, w, yes(k))); got != want.may || (got == "") != (r.Status == Resolved) {
+			if got := code(r.Answer(t0, actor, yes(k))); got != want.may || (got == "") != (r.Status == Resolved) {
 				t.Errorf("%s, %s: Answer is %q, want %q; then it is %s", name, k, got, want.may, r.Status)
 			}
-			if r.Status == Resolved && (r.ResolvedBy != w.Principal || r.ResolvedIn != w.Session || !r.ResolvedAt.Equal(t0)) {
+			if r.Status == Resolved && (r.ResolvedBy != actor.Principal || r.ResolvedIn != actor.Session || !r.ResolvedAt.Equal(t0)) {
 				t.Errorf("%s, %s: %+v", name, k, r)
 			}
 			if got, want := r.Approved(), k == Gate && r.Status == Resolved; got != want {
@@ -129,7 +129,7 @@ func TestMayAnswerAndWants(t *testing.T) {
 		}
 	}
 	for _, who := range actors() {
-		if r := question("another version's"); r.MayAnswer(who) == nil || r.Wants(who, t0) {
+		if r := question("another version's"); r.MayAnswer(who) == nil || r.IsFor(who, t0) {
 			t.Errorf("%+v may answer what this version does not know", who)
 		}
 	}
@@ -140,7 +140,7 @@ func TestMayAnswerAndWants(t *testing.T) {
 func TestWants(t *testing.T) {
 	machine := &Actor{Principal: "alice", Session: "sess_ask"}
 	for _, k := range kinds {
-		if r := question(k); r.Wants(machine, t0) != (k == Permission) {
+		if r := question(k); r.IsFor(machine, t0) != (k == Permission) {
 			t.Errorf("%s is given to a machine that asks: %v", k, k != Permission)
 		}
 	}
@@ -154,7 +154,7 @@ func TestWants(t *testing.T) {
 	} {
 		for _, k := range []Kind{Permission, Input, Choice, Gate} {
 			r := question(k)
-			if change(&r); r.Wants(who, t0) {
+			if change(&r); r.IsFor(who, t0) {
 				t.Errorf("%s, %s: it is given", name, k)
 			}
 		}
@@ -170,7 +170,7 @@ func TestEscalate(t *testing.T) {
 		t.Error("what has no delay is escalated")
 	}
 	r.EscalateAt = at(time.Minute)
-	if r.Wants(admin, at(time.Minute-1)) || !r.Wants(admin, at(time.Minute)) || !r.Wants(own, t0) || !r.Wants(actors()["approver"], t0) {
+	if r.IsFor(admin, at(time.Minute-1)) || !r.IsFor(admin, at(time.Minute)) || !r.IsFor(own, t0) || !r.IsFor(actors()["approver"], t0) {
 		t.Error("the wrong actors are asked")
 	}
 	if d := r.Deadline(); !d.Equal(r.EscalateAt) {
@@ -233,12 +233,12 @@ func TestInvalidAnswers(t *testing.T) {
 		"responded by, not UTF-8":  {Choice, &Answer{Resolution: "red", RespondedBy: "\xff"}},
 		"permission, long reasons": {Permission, &Answer{Resolution: Deny, Reason: long}},
 	} {
-		w := actors()["submitter"]
+		actor := actors()["submitter"]
 		if c.kind == Gate {
-			w = actors()["approver"]
+			actor = actors()["approver"]
 		}
 		r := question(c.kind)
-		if err := r.Answer(t0, w, c.a); code(err) != arcp.CodeInvalidArgument {
+		if err := r.Answer(t0, actor, c.a); code(err) != arcp.CodeInvalidArgument {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got, want := fmt.Sprint(r), fmt.Sprint(question(c.kind)); c.kind != Permission && got != want {
@@ -265,13 +265,13 @@ func TestAnswers(t *testing.T) {
 		"approved": {Gate, yes(Gate), Approve},
 		"denied":   {Gate, &Answer{Resolution: Deny, RespondedBy: "the phone"}, Deny},
 	} {
-		w := actors()["submitter"]
+		actor := actors()["submitter"]
 		if c.kind == Gate {
-			w = actors()["approver"]
+			actor = actors()["approver"]
 		}
 		r := question(c.kind)
-		r.Sent = []arcp.SessionID{"sess_1", w.Session, "sess_2"}
-		if err := r.Answer(at(1), w, c.a); err != nil {
+		r.Sent = []arcp.SessionID{"sess_1", actor.Session, "sess_2"}
+		if err := r.Answer(at(1), actor, c.a); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -282,7 +282,7 @@ func TestAnswers(t *testing.T) {
 		if r.Approved() != (name == "approved") {
 			t.Errorf("%s: Approved is %v", name, r.Approved())
 		}
-		if got := r.Others(); !slices.Equal(got, []arcp.SessionID{"sess_1", "sess_2"}) {
+		if got := r.OtherSessions(); !slices.Equal(got, []arcp.SessionID{"sess_1", "sess_2"}) {
 			t.Errorf("%s: the others are %v", name, got)
 		}
 	}
@@ -301,9 +301,9 @@ func TestClosedQuestionNeverChanges(t *testing.T) {
 			r := question(k)
 			settle(&r)
 			before := r
-			for who, w := range actors() {
-				err := r.Answer(at(time.Minute), w, yes(k))
-				if may := r.MayAnswer(w); may != nil && code(err) != may.Code || may == nil && code(err) != arcp.CodeFailedPrecondition {
+			for who, actor := range actors() {
+				err := r.Answer(at(time.Minute), actor, yes(k))
+				if may := r.MayAnswer(actor); may != nil && code(err) != may.Code || may == nil && code(err) != arcp.CodeFailedPrecondition {
 					t.Errorf("%s, %s: %s is told %v", k, name, who, err)
 				}
 			}
@@ -321,14 +321,14 @@ func TestExpiry(t *testing.T) {
 	for _, k := range kinds {
 		r := question(k)
 		r.Default = arcp.Raw("9") // counts for inputs only
-		w := actors()["submitter"]
+		actor := actors()["submitter"]
 		if k == Gate {
-			w = actors()["approver"]
+			actor = actors()["approver"]
 		}
 		if r.Advance(at(time.Hour - 1)) {
 			t.Errorf("%s expires too early", k)
 		}
-		if err := r.Answer(at(time.Hour), w, yes(k)); code(err) != arcp.CodeFailedPrecondition || r.Status != Pending {
+		if err := r.Answer(at(time.Hour), actor, yes(k)); code(err) != arcp.CodeFailedPrecondition || r.Status != Pending {
 			t.Errorf("%s: an answer when it has expired: %v", k, err)
 		}
 		if !r.Advance(at(time.Hour)) || !r.ResolvedAt.Equal(at(time.Hour)) || r.Approved() {
@@ -346,7 +346,7 @@ func TestExpiry(t *testing.T) {
 	}
 	r := question(Input)
 	r.Sent = []arcp.SessionID{"sess_1"}
-	if !r.Cancel(at(1), "why") || r.Status != Cancelled || r.Reason != "why" || !r.ResolvedAt.Equal(at(1)) || len(r.Others()) != 1 {
+	if !r.Cancel(at(1), "why") || r.Status != Cancelled || r.Reason != "why" || !r.ResolvedAt.Equal(at(1)) || len(r.OtherSessions()) != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -433,34 +433,34 @@ func TestRandomOperations(t *testing.T) {
 			before, due := r, !r.Deadline().IsZero() && !now.Before(r.Deadline())
 			switch rapid.SampledFrom([]string{"answer", "answer", "answer", "answer", "advance", "escalate", "cancel"}).Draw(t, "step") {
 			case "answer":
-				w := &Actor{Principal: rapid.SampledFrom([]string{"alice", "bob", "carol", "dave", "root"}).Draw(t, "principal"),
+				actor := &Actor{Principal: rapid.SampledFrom([]string{"alice", "bob", "carol", "dave", "root"}).Draw(t, "principal"),
 					Session:  arcp.SessionID(rapid.SampledFrom([]string{"sess_ask", "sess_parent", "sess_1", "sess_2"}).Draw(t, "session")),
 					Approver: rapid.IntRange(0, 3).Draw(t, "role") > 0}
-				w.Admin = w.Principal == "root"
+				actor.Admin = actor.Principal == "root"
 				if rapid.Bool().Draw(t, "sees") {
-					w.Sees = func(string) bool { return true }
+					actor.Sees = func(string) bool { return true }
 				}
 				a := yes(r.Kind)
 				if rapid.IntRange(0, 5).Draw(t, "no") == 0 {
 					a = &Answer{Resolution: rapid.SampledFrom([]string{Deny, "", "else"}).Draw(t, "what")}
 				}
-				err := r.Answer(now, w, a)
+				err := r.Answer(now, actor, a)
 				changed := fmt.Sprint(r) != fmt.Sprint(before)
 				switch {
 				case (err == nil) != changed:
 					t.Fatalf("%v, and it changed: %v", err, changed)
-				case changed && r.MayAnswer(w) != nil:
-					t.Fatalf("%+v may not answer and did", w)
-				case changed && slices.Contains(r.Barred, w.Session):
-					t.Fatalf("%s is barred and answered", w.Session)
+				case changed && r.MayAnswer(actor) != nil:
+					t.Fatalf("%+v may not answer and did", actor)
+				case changed && slices.Contains(r.Barred, actor.Session):
+					t.Fatalf("%s is barred and answered", actor.Session)
 				case changed && !now.Before(r.ExpiresAt):
 					t.Fatalf("answered at %v, expired at %v", now, r.ExpiresAt)
 				}
 				if changed && a.Resolution == Approve {
-					if approvals[w.Principal] {
-						t.Fatalf("%s counts twice", w.Principal)
+					if approvals[actor.Principal] {
+						t.Fatalf("%s counts twice", actor.Principal)
 					}
-					approvals[w.Principal] = true
+					approvals[actor.Principal] = true
 				}
 			case "advance":
 				over := r.Status == Pending && !now.Before(r.ExpiresAt)

@@ -23,56 +23,56 @@ import (
 )
 
 type approvalRequestIn struct {
-	Action      string   `json:"action" jsonschema:"description=what is to be approved,minLength=1,maxLength=16384"`
-	Details     arcp.Raw `json:"details,omitzero" jsonschema:"description=what a person should know to decide"`
+	Action      string   `json:"action" jsonschema:"description=the action to approve,minLength=1,maxLength=16384"`
+	Details     arcp.Raw `json:"details,omitzero" jsonschema:"description=information for the person who decides"`
 	Options     []string `json:"options,omitempty" jsonschema:"description=the possible resolutions; default approve and deny"`
-	AgentID     string   `json:"agent_id,omitzero" jsonschema:"description=the agent that asks,maxLength=256"`
-	System      bool     `json:"system_level,omitzero" jsonschema:"description=for somebody with the role approver; else the own session resolves it"`
-	ExpiresInMS int64    `json:"expires_in_ms,omitzero" jsonschema:"description=default a day,minimum=1,maximum=2592000000"`
+	AgentID     string   `json:"agent_id,omitzero" jsonschema:"description=the agent that requests the approval,maxLength=256"`
+	System      bool     `json:"system_level,omitzero" jsonschema:"description=true: an actor with the role approver answers; false: the calling session resolves it"`
+	ExpiresInMS int64    `json:"expires_in_ms,omitzero" jsonschema:"description=default one day,minimum=1,maximum=2592000000"`
 	Quorum      int      `json:"quorum,omitzero" jsonschema:"description=principals that must approve; system_level only,minimum=1,maximum=16"`
-	EscalateMS  int64    `json:"escalate_after_ms,omitzero" jsonschema:"description=until then admins of other principals are not asked; system_level only,minimum=1,maximum=2592000000"`
+	EscalateMS  int64    `json:"escalate_after_ms,omitzero" jsonschema:"description=delay until admins of other principals are asked; system_level only,minimum=1,maximum=2592000000"`
 }
 
 type approvalListIn struct {
 	Status string `json:"status,omitzero" jsonschema:"description=pending or resolved or expired or cancelled"`
-	Limit  int    `json:"limit,omitzero" jsonschema:"description=rows a page,minimum=1,maximum=1000"`
-	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+	Limit  int    `json:"limit,omitzero" jsonschema:"description=items of a page,minimum=1,maximum=1000"`
+	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
 }
 
 type approvalIDIn struct {
-	ApprovalID string `json:"approval_id" jsonschema:"description=of the question"`
+	ApprovalID string `json:"approval_id" jsonschema:"description=id of the question"`
 }
 
 type approvalResolveIn struct {
-	ApprovalID string `json:"approval_id" jsonschema:"description=of the question"`
-	Resolution string `json:"resolution,omitzero" jsonschema:"description=one of its options"`
-	Approved   *bool  `json:"approved,omitzero" jsonschema:"description=instead of a resolution: approve or deny"`
-	Reason     string `json:"reason,omitzero" jsonschema:"description=of a denial,maxLength=16384"`
+	ApprovalID string `json:"approval_id" jsonschema:"description=id of the question"`
+	Resolution string `json:"resolution,omitzero" jsonschema:"description=id of an option of the question"`
+	Approved   *bool  `json:"approved,omitzero" jsonschema:"description=instead of resolution: true is approve and false is deny"`
+	Reason     string `json:"reason,omitzero" jsonschema:"description=reason of a denial,maxLength=16384"`
 }
 
 type approvalWaitIn struct {
-	ApprovalID string `json:"approval_id" jsonschema:"description=of the question"`
+	ApprovalID string `json:"approval_id" jsonschema:"description=id of the question"`
 	TimeoutMS  int64  `json:"timeout_ms,omitzero" jsonschema:"description=default 30 s,minimum=1,maximum=3600000"`
 }
 
 type approvalQuestionsIn struct {
-	Limit  int    `json:"limit,omitzero" jsonschema:"description=questions at most,minimum=1,maximum=1000"`
-	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+	Limit  int    `json:"limit,omitzero" jsonschema:"description=maximum of questions,minimum=1,maximum=1000"`
+	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
 }
 
 type approvalAnswerIn struct {
-	RequestID   string   `json:"request_id" jsonschema:"description=of the question: its approval_id or the id of its message"`
-	Value       arcp.Raw `json:"value,omitzero" jsonschema:"description=of an input"`
-	ChoiceID    string   `json:"choice_id,omitzero" jsonschema:"description=of a choice or a gate"`
-	Grant       bool     `json:"grant,omitzero" jsonschema:"description=a permission is granted"`
-	Deny        bool     `json:"deny,omitzero" jsonschema:"description=a permission is denied"`
-	Resource    string   `json:"resource,omitzero" jsonschema:"description=narrower than the one that was asked for"`
-	Seconds     uint64   `json:"lease_seconds,omitzero" jsonschema:"description=of a permission; default what was asked for,minimum=1,maximum=3600"`
-	Reason      string   `json:"reason,omitzero" jsonschema:"description=of a denial,maxLength=16384"`
-	RespondedBy string   `json:"responded_by,omitzero" jsonschema:"description=who answers,maxLength=256"`
+	RequestID   string   `json:"request_id" jsonschema:"description=approval_id of the question or id of its message"`
+	Value       arcp.Raw `json:"value,omitzero" jsonschema:"description=answer to a question for an input"`
+	ChoiceID    string   `json:"choice_id,omitzero" jsonschema:"description=id of the option of a choice or a gate"`
+	Grant       bool     `json:"grant,omitzero" jsonschema:"description=true grants a permission"`
+	Deny        bool     `json:"deny,omitzero" jsonschema:"description=true denies a permission"`
+	Resource    string   `json:"resource,omitzero" jsonschema:"description=a narrower resource than the requested one"`
+	Seconds     uint64   `json:"lease_seconds,omitzero" jsonschema:"description=duration of a granted permission; default as requested,minimum=1,maximum=3600"`
+	Reason      string   `json:"reason,omitzero" jsonschema:"description=reason of a denial,maxLength=16384"`
+	RespondedBy string   `json:"responded_by,omitzero" jsonschema:"description=name of the person who answers,maxLength=256"`
 }
 
-// approvalGateIn are the arguments of approval.gate.
+// approvalGateIn has the arguments of approval.gate.
 type approvalGateIn struct {
 	approvalRequestIn
 	ApprovalID  string         `json:"approval_id,omitzero" jsonschema:"description=set by the runtime"`
@@ -93,26 +93,25 @@ type approvalTools struct {
 
 func (t *approvalTools) register(r *registrar) {
 	register(r, tool.Capability{Name: "approval.request", SideEffect: tool.SideEffectWrite, Recovery: tool.RecoveryRerun,
-		Description: "asks for an approval"}, r.callers.of, t.request)
-	register(r, reads("approval.list", "questions to people that the caller may know of, the oldest of each principal first"), r.callers.of, t.list)
-	register(r, reads("approval.get", "one question"), r.callers.of, t.get)
-	register(r, writes("approval.resolve", "resolves an approval"), r.callers.of, t.resolve)
-	register(r, writes("approval.cancel", "withdraws an approval that the caller has asked for"), r.callers.of, t.cancel)
-	register(r, waits("approval.wait", "waits until a question is settled"), r.callers.of, t.wait)
-	register(r, reads("approval.questions", "the pending questions that the caller may answer"), r.callers.of, t.listPending)
-	register(r, writes("approval.answer", "answers a question"), r.callers.of, t.answer)
-	register(r, waits("approval.gate", "asks somebody with the role approver, and waits"), as[gateJob], t.gate)
+		Description: "requests an approval"}, r.callers.find, t.request)
+	register(r, readTool("approval.list", "the questions to people that the caller may see, the oldest of each principal first"), r.callers.find, t.list)
+	register(r, readTool("approval.get", "one question"), r.callers.find, t.get)
+	register(r, writeTool("approval.resolve", "resolves an approval"), r.callers.find, t.resolve)
+	register(r, writeTool("approval.cancel", "withdraws an approval that the caller has requested"), r.callers.find, t.cancel)
+	register(r, waitTool("approval.wait", "waits until a question is not pending any more"), r.callers.find, t.wait)
+	register(r, readTool("approval.questions", "the pending questions that the caller may answer"), r.callers.find, t.listPending)
+	register(r, writeTool("approval.answer", "answers a question"), r.callers.find, t.answer)
+	register(r, waitTool("approval.gate", "asks an actor with the role approver, and waits for the answer"), hostAs[gateJob], t.gate)
 }
 
-// gateJob is a job that may ask for an approval and wait.
+// gateJob is the host of a job that may ask for an approval and wait.
 type gateJob interface {
 	tool.Host
 	engine.Gates
 }
 
-// view returns a question as a result. request is the id of its message, empty if it is not
-// pending.
-func view(q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+// viewOf returns the view of a question. request is the id of its message; "": it is not pending.
+func viewOf(q *approval.Row, request arcp.MessageID) arcp.QuestionView {
 	return arcp.QuestionView{ApprovalID: q.ID, RequestID: request, Kind: q.Kind, Status: q.Status, Principal: q.Principal, SessionID: q.Session,
 		JobID: q.Job, AgentID: q.AgentID, System: q.System, Action: q.Action, Details: q.Details, Options: optionIDs(q.Options), Schema: q.Schema,
 		Permission: q.Permission, Quorum: q.Quorum, Votes: q.Votes, EscalateAt: q.EscalateAt, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
@@ -126,10 +125,10 @@ func optionIDs(options []arcp.Option) (ids []string) {
 	return ids
 }
 
-// viewFor returns a question as an actor may see it: without the session of another principal.
-func viewFor(who *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
-	v := view(q, request)
-	if who.Principal != q.Principal {
+// viewFor is viewOf for an actor. It omits the session of another principal.
+func viewFor(actor *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+	v := viewOf(q, request)
+	if actor.Principal != q.Principal {
 		v.SessionID = ""
 	}
 	return v
@@ -139,34 +138,34 @@ func viewFor(who *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.
 const previewDetails = 2 << 10
 
 // preview is viewFor for a list: large details are replaced by their size.
-func preview(who *approval.Actor, q *approval.Row, request arcp.MessageID) *arcp.QuestionView {
-	v := viewFor(who, q, request)
+func preview(actor *approval.Actor, q *approval.Row, request arcp.MessageID) *arcp.QuestionView {
+	v := viewFor(actor, q, request)
 	if n := len(v.Details); n > previewDetails {
 		v.Details, _ = arcp.Marshal(map[string]int{"truncated_bytes": n}) // a number
 	}
 	return &v
 }
 
-func (t *approvalTools) request(ctx context.Context, who *Caller, in approvalRequestIn) (arcp.QuestionView, error) {
+func (t *approvalTools) request(ctx context.Context, caller *Caller, in approvalRequestIn) (arcp.QuestionView, error) {
 	if err := in.check(); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	if err := t.questions.Room(who.Principal); err != nil {
+	if err := t.questions.CheckRoom(caller.Principal); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if in.System {
-		return t.requestSystem(ctx, who, in)
+		return t.requestSystem(ctx, caller, in)
 	}
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	row := approval.Row{ID: approvalID(who.Job), Kind: approval.Owned, Principal: who.Principal, Session: who.Session, Status: approval.Pending,
+	row := approval.Row{ID: approvalID(caller.Job), Kind: approval.Owned, Principal: caller.Principal, Session: caller.Session, Status: approval.Pending,
 		AgentID: in.AgentID, Action: in.Action, Details: in.Details, Options: in.options(), CreatedAt: now, ExpiresAt: now.Add(in.expiry())}
-	if row, err := t.questions.Read(ctx, &who.Actor, row.ID); !notFound(err) { // an earlier attempt has stored it
-		return view(&row, t.questions.RequestOf(&row)), err
+	if row, err := t.questions.Read(ctx, &caller.Actor, row.ID); !notFound(err) { // an earlier attempt has stored it
+		return viewOf(&row, t.questions.RequestOf(&row)), err
 	}
 	if err := t.questions.Ask(ctx, row); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	return view(&row, ""), nil
+	return viewOf(&row, ""), nil
 }
 
 // approvalID returns the id of the approval that a job asks for. All attempts of the job ask
@@ -205,31 +204,31 @@ func (in *approvalRequestIn) expiry() time.Duration {
 	return time.Duration(in.ExpiresInMS) * time.Millisecond
 }
 
-// requestSystem submits a job of the runtime that asks and waits. So the question has a log,
-// and it outlives the calling job.
-func (t *approvalTools) requestSystem(ctx context.Context, who *Caller, in approvalRequestIn) (none arcp.QuestionView, err error) {
-	if call := engine.CallOf(ctx); call != nil { // the other job commits the question; after a crash this call runs again
+// requestSystem submits a job of the runtime that asks the question and waits. The question thus
+// has a log and outlives the calling job.
+func (t *approvalTools) requestSystem(ctx context.Context, caller *Caller, in approvalRequestIn) (none arcp.QuestionView, err error) {
+	if call := engine.CallOf(ctx); call != nil { // the other job commits the question: after a crash this call runs again
 		if err := call.Claim(); err != nil {
 			return none, err
 		}
 	}
-	id := approvalID(who.Job)
+	id := approvalID(caller.Job)
 	changed, stop := t.questions.Changed(id)
 	defer stop()
-	if row, err := t.questions.Read(ctx, &who.Actor, id); !notFound(err) { // an earlier attempt has asked it
-		return view(&row, t.questions.RequestOf(&row)), err
+	if row, err := t.questions.Read(ctx, &caller.Actor, id); !notFound(err) { // an earlier attempt has asked it
+		return viewOf(&row, t.questions.RequestOf(&row)), err
 	}
-	args, err := arcp.Marshal(approvalGateIn{in, id, who.Session})
+	args, err := arcp.Marshal(approvalGateIn{in, id, caller.Session})
 	if err != nil {
 		return none, err
 	}
 	failed, existing := make(chan *arcp.Error, 1), make(chan arcp.JobID, 1)
-	t.engine.SubmitOwn(who.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
+	t.engine.SubmitInternal(caller.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
 	for waits := true; waits; {
 		select {
 		case <-changed:
 			waits = false
-		case gate := <-existing: // submitted by an earlier attempt; it may have ended without asking
+		case gate := <-existing: // submitted by an earlier attempt, and perhaps ended without asking
 			row, err := t.store.Job(ctx, gate)
 			if err != nil {
 				return none, txn.Refusal(t.logger, err, "read approval")
@@ -241,11 +240,11 @@ func (t *approvalTools) requestSystem(ctx context.Context, who *Caller, in appro
 			return none, context.Cause(ctx)
 		}
 	}
-	row, err := t.questions.Read(ctx, &who.Actor, id) // pending, or answered already
+	row, err := t.questions.Read(ctx, &caller.Actor, id) // pending, or answered already
 	if notFound(err) {
 		err = arcp.Errorf(arcp.CodeAborted, "the approval was not asked for: its job ended before")
 	}
-	return view(&row, t.questions.RequestOf(&row)), err
+	return viewOf(&row, t.questions.RequestOf(&row)), err
 }
 
 func notFound(err error) bool {
@@ -253,7 +252,7 @@ func notFound(err error) bool {
 	return ok && e.Code == arcp.CodeNotFound
 }
 
-// gate asks for an approval and waits. The session that requested it cannot approve it.
+// gate asks for an approval and waits. The requesting session cannot approve.
 func (t *approvalTools) gate(ctx context.Context, job gateJob, in approvalGateIn) (out arcp.OutcomeView, err error) {
 	if job.Session() == "" {
 		defer t.questions.Wake(in.ApprovalID) // requestSystem waits, also for a question that is not asked
@@ -263,7 +262,7 @@ func (t *approvalTools) gate(ctx context.Context, job gateJob, in approvalGateIn
 		return out, err
 	}
 	if job.Attempt() == 1 { // the question of a later attempt may be pending already
-		if err := t.questions.Room(job.Principal()); err != nil {
+		if err := t.questions.CheckRoom(job.Principal()); err != nil {
 			return out, err
 		}
 	}
@@ -280,11 +279,11 @@ func (t *approvalTools) gate(ctx context.Context, job gateJob, in approvalGateIn
 	if row, err = job.Gate(ctx, row, in.expiry()); err != nil {
 		return out, err
 	}
-	return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}, nil
+	return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewOf(&row, "")}, nil
 }
 
-// sessionsOfAgent returns the sessions of a registered agent. They cannot approve a request
-// in the name of the agent.
+// sessionsOfAgent returns the sessions of a registered agent. They cannot approve a request of the
+// agent.
 func (t *approvalTools) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
 	for _, a := range t.host.Agents(principal) {
 		if id != "" && a.ID == id {
@@ -294,8 +293,8 @@ func (t *approvalTools) sessionsOfAgent(principal, id string) (ids []arcp.Sessio
 	return ids
 }
 
-// outcomeOf returns the outcome of a question. It is OutcomeApproved only if an actor chose the
-// approving answer: another option is a denial, and a default is a timeout.
+// outcomeOf returns the outcome of a question. OutcomeApproved requires the approving answer of an
+// actor. Another option is a denial, and a default value is a timeout.
 func outcomeOf(q *approval.Row) arcp.Outcome {
 	switch {
 	case q.Status == approval.Cancelled:
@@ -316,23 +315,23 @@ func outcomeOf(q *approval.Row) arcp.Outcome {
 	return arcp.OutcomeApproved
 }
 
-func (t *approvalTools) list(ctx context.Context, who *Caller, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
+func (t *approvalTools) list(ctx context.Context, caller *Caller, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
 	if err := paging.OneOf("status", in.Status, arcp.QuestionStatuses); err != nil {
 		return page, err
 	}
-	principal := who.Principal
-	if who.Admin || who.Sees != nil {
+	principal := caller.Principal
+	if caller.Admin || caller.Sees != nil {
 		principal = ""
 	}
 	now := time.Now().UTC()
-	request := paging.Request{Scope: "approvals\x00" + string(who.Session) + "\x00" + principal + "\x00" + in.Status, Cursor: in.Cursor, Limit: in.Limit}
+	request := paging.Request{Scope: "approvals\x00" + string(caller.Session) + "\x00" + principal + "\x00" + in.Status, Cursor: in.Cursor, Limit: in.Limit}
 	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
 		return t.questions.List(ctx, principal, after, func(key string, size int, row *approval.Row) bool {
 			row.Advance(now)
-			if !row.Visible(&who.Actor) || in.Status != "" && string(row.Status) != in.Status {
+			if !row.Visible(&caller.Actor) || in.Status != "" && string(row.Status) != in.Status {
 				return add(key, size, nil)
 			}
-			return add(key, size, preview(&who.Actor, row, t.questions.RequestOf(row)))
+			return add(key, size, preview(&caller.Actor, row, t.questions.RequestOf(row)))
 		})
 	})
 	if err != nil {
@@ -341,12 +340,12 @@ func (t *approvalTools) list(ctx context.Context, who *Caller, in approvalListIn
 	return page, nil
 }
 
-func (t *approvalTools) get(ctx context.Context, who *Caller, in approvalIDIn) (arcp.QuestionView, error) {
-	row, err := t.questions.Read(ctx, &who.Actor, in.ApprovalID)
-	return viewFor(&who.Actor, &row, t.questions.RequestOf(&row)), err
+func (t *approvalTools) get(ctx context.Context, caller *Caller, in approvalIDIn) (arcp.QuestionView, error) {
+	row, err := t.questions.Read(ctx, &caller.Actor, in.ApprovalID)
+	return viewFor(&caller.Actor, &row, t.questions.RequestOf(&row)), err
 }
 
-func (t *approvalTools) resolve(ctx context.Context, who *Caller, in approvalResolveIn) (none arcp.QuestionView, err error) {
+func (t *approvalTools) resolve(ctx context.Context, caller *Caller, in approvalResolveIn) (none arcp.QuestionView, err error) {
 	if (in.Approved == nil) == (in.Resolution == "") {
 		return none, arcp.Errorf(arcp.CodeInvalidArgument, "give either a resolution or approved")
 	}
@@ -355,7 +354,7 @@ func (t *approvalTools) resolve(ctx context.Context, who *Caller, in approvalRes
 			in.Resolution = approval.Approve
 		}
 	}
-	row, err := t.questions.Read(ctx, &who.Actor, in.ApprovalID)
+	row, err := t.questions.Read(ctx, &caller.Actor, in.ApprovalID)
 	if err != nil {
 		return none, err
 	}
@@ -365,14 +364,14 @@ func (t *approvalTools) resolve(ctx context.Context, who *Caller, in approvalRes
 		return none, arcp.Errorf(arcp.CodeInvalidArgument, "the question wants a value: use approval.answer")
 	case row.Kind == approval.Permission && in.Resolution == approval.Approve:
 		a = approval.Answer{Grant: granted(row.Permission, "", 0)}
-	case row.Kind == approval.Owned && row.Status == approval.Pending && who.Session != row.Session:
-		return t.askOwner(ctx, &who.Actor, &row, in.Resolution)
+	case row.Kind == approval.Owned && row.Status == approval.Pending && caller.Session != row.Session:
+		return t.askOwner(ctx, &caller.Actor, &row, in.Resolution)
 	}
-	return t.submit(ctx, &who.Actor, &row, &a)
+	return t.submit(ctx, &caller.Actor, &row, &a)
 }
 
-// granted returns the requested permission, with a narrower resource and another duration
-// unless they are zero.
+// granted returns the requested permission, with another resource and duration unless they are
+// zero.
 func granted(requested *arcp.PermissionTerm, resource string, seconds uint64) *arcp.PermissionTerm {
 	const hour = 3600
 	g := *requested
@@ -381,66 +380,65 @@ func granted(requested *arcp.PermissionTerm, resource string, seconds uint64) *a
 	return &g
 }
 
-// askOwner asks the session that owns an approval to resolve it as another session wants.
-func (t *approvalTools) askOwner(ctx context.Context, who *approval.Actor, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+// askOwner sends the session that owns an approval the resolution that another session requests.
+func (t *approvalTools) askOwner(ctx context.Context, actor *approval.Actor, row *approval.Row, resolution string) (arcp.QuestionView, error) {
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if t.sessions.ConnOf(row.Session) == nil {
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
-	t.audit.Event("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
+	t.audit.Event("resolve_requested", actor.Principal, actor.Session).Str("target", row.ID).
 		Str("owner_session", string(row.Session)).Str("decision", "pending").Msg("audit")
 	err := t.changes.Commit(ctx, nil, func(err error) {
 		if err == nil {
-			t.sendResolveRequested(who, row, resolution)
+			t.sendResolveRequested(actor, row, resolution)
 		}
 	})
 	if err == nil {
-		t.questions.ShowResolveRequested(ctx, who, row, resolution)
+		t.questions.EmitResolveRequested(ctx, actor, row, resolution)
 	}
-	return viewFor(who, row, ""), err
+	return viewFor(actor, row, ""), err
 }
 
-func (t *approvalTools) sendResolveRequested(who *approval.Actor, row *approval.Row, resolution string) {
+func (t *approvalTools) sendResolveRequested(actor *approval.Actor, row *approval.Row, resolution string) {
 	data, err := arcp.Marshal(struct {
 		ApprovalID   string         `json:"approval_id"`
 		Resolution   string         `json:"resolution"`
 		SessionID    arcp.SessionID `json:"session_id,omitzero"` // of the requester
 		Principal    string         `json:"principal"`
 		OwnerSession arcp.SessionID `json:"owner_session_id"`
-	}{row.ID, resolution, questions.SessionOf(who, row), who.Principal, row.Session})
+	}{row.ID, resolution, questions.SessionOf(actor, row), actor.Principal, row.Session})
 	if err != nil { // texts
 		panic("builtin: approval.resolve_requested: " + err.Error())
 	}
 	send(t.sessions, row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
 }
 
-// submit gives an answer to the job that asks, or changes the row of an approval without a
-// job.
-func (t *approvalTools) submit(ctx context.Context, who *approval.Actor, row *approval.Row, a *approval.Answer) (none arcp.QuestionView, err error) {
+// submit passes an answer to the job that asks, or changes the row of an approval without a job.
+func (t *approvalTools) submit(ctx context.Context, actor *approval.Actor, row *approval.Row, a *approval.Answer) (none arcp.QuestionView, err error) {
 	if row.Job == "" || row.Status != approval.Pending {
-		return t.changeOwned(ctx, who, row.ID, a)
+		return t.changeOwned(ctx, actor, row.ID, a)
 	}
-	call, err := joining(ctx)
+	call, err := callToJoin(ctx)
 	if err != nil {
 		return none, err
 	}
-	r := newReply(who)
-	t.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Actor: *who, Answer: *a, Call: call, Value: r.value, Done: r.done})
+	r := newReply(actor)
+	t.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Actor: *actor, Answer: *a, Call: call, Value: r.value, Done: r.done})
 	v, refused := r.wait()
-	t.questions.AuditAnswer(who, row, a, refused)
+	t.questions.AuditAnswer(actor, row, a, refused)
 	if refused != nil {
 		return none, refused
 	}
 	return v, nil
 }
 
-// reply is the answer of a job's supervisor to a request about its question. The supervisor
-// answers also when the job or the runtime ends.
+// reply receives the answer of a job's supervisor to a request about its question. The supervisor
+// also answers when the job or the runtime ends.
 type reply struct {
-	actor *approval.Actor
-	c     chan result
+	actor   *approval.Actor
+	results chan result
 }
 
 type result struct {
@@ -448,16 +446,16 @@ type result struct {
 	err *arcp.Error
 }
 
-func newReply(who *approval.Actor) *reply { return &reply{who, make(chan result, 1)} }
+func newReply(actor *approval.Actor) *reply { return &reply{actor, make(chan result, 1)} }
 
-func (r *reply) done(row approval.Row, err *arcp.Error) { r.c <- result{row, err} }
+func (r *reply) done(row approval.Row, err *arcp.Error) { r.results <- result{row, err} }
 
 func (r *reply) wait() (arcp.QuestionView, *arcp.Error) {
-	got := <-r.c
+	got := <-r.results
 	return viewFor(r.actor, &got.row, ""), got.err
 }
 
-// value returns the result of the call for its caller.
+// value returns the result of the tool call.
 func (r *reply) value(row approval.Row) arcp.Raw {
 	raw, err := arcp.Marshal(viewFor(r.actor, &row, ""))
 	if err != nil { // the row was decoded, or encoded for the store
@@ -466,9 +464,9 @@ func (r *reply) value(row approval.Row) arcp.Raw {
 	return raw
 }
 
-// joining returns the call of ctx, prepared to end in another job's write; nil: ctx has no
+// callToJoin returns the call of ctx, prepared to end in the write of another job; nil: ctx has no
 // call.
-func joining(ctx context.Context) (*engine.Call, error) {
+func callToJoin(ctx context.Context) (*engine.Call, error) {
 	call := engine.CallOf(ctx)
 	if call == nil {
 		return nil, nil
@@ -476,46 +474,46 @@ func joining(ctx context.Context) (*engine.Call, error) {
 	return call, call.Join()
 }
 
-// changeOwned answers an approval that no job waits for. The first of two answers counts: it
-// changes the record that the second one has read.
-func (t *approvalTools) changeOwned(ctx context.Context, who *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
-	row, err := t.questions.ChangeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
+// changeOwned answers an approval without a job. Of two concurrent answers the first one counts,
+// because it changes the record that the second one has read.
+func (t *approvalTools) changeOwned(ctx context.Context, actor *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
+	row, err := t.questions.ChangeOwned(ctx, actor, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
-	t.questions.AuditAnswer(who, &row, a, refused)
-	return viewFor(who, &row, ""), err
+	t.questions.AuditAnswer(actor, &row, a, refused)
+	return viewFor(actor, &row, ""), err
 }
 
-func (t *approvalTools) cancel(ctx context.Context, who *Caller, in approvalIDIn) (none arcp.QuestionView, err error) {
-	row, err := t.questions.Read(ctx, &who.Actor, in.ApprovalID)
+func (t *approvalTools) cancel(ctx context.Context, caller *Caller, in approvalIDIn) (none arcp.QuestionView, err error) {
+	row, err := t.questions.Read(ctx, &caller.Actor, in.ApprovalID)
 	if err != nil {
 		return none, err
 	}
-	mine := row.Session == who.Session || row.System && len(row.Barred) > 0 && row.Barred[0] == who.Session
+	requester := row.Session == caller.Session || row.System && len(row.Barred) > 0 && row.Barred[0] == caller.Session
 	switch {
-	case !mine && !(who.Admin && (row.System || row.Kind == approval.Owned)):
+	case !requester && !(caller.Admin && (row.System || row.Kind == approval.Owned)):
 		return none, arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
 	case row.Status != approval.Pending:
 		return none, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 	case row.Job != "" && !row.System:
 		return none, arcp.Errorf(arcp.CodeFailedPrecondition, "job %s asks this: cancel the job", row.Job)
 	}
-	if !mine {
-		t.audit.Decision("withdraw", who.Principal, who.Session, row.ID, nil)
+	if !requester {
+		t.audit.Decision("withdraw", caller.Principal, caller.Session, row.ID, nil)
 	}
 	if row.Job == "" {
-		row, err = t.questions.ChangeOwned(ctx, &who.Actor, row.ID, func(row *approval.Row) *arcp.Error {
+		row, err = t.questions.ChangeOwned(ctx, &caller.Actor, row.ID, func(row *approval.Row) *arcp.Error {
 			if !row.Cancel(time.Now().UTC(), "withdrawn") {
 				return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 			}
 			return nil
 		})
-		return viewFor(&who.Actor, &row, ""), err
+		return viewFor(&caller.Actor, &row, ""), err
 	}
-	call, err := joining(ctx)
+	call, err := callToJoin(ctx)
 	if err != nil {
 		return none, err
 	}
-	r := newReply(&who.Actor)
+	r := newReply(&caller.Actor)
 	t.engine.Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: r.value, Done: r.done})
 	v, refused := r.wait()
 	if refused != nil {
@@ -524,21 +522,21 @@ func (t *approvalTools) cancel(ctx context.Context, who *Caller, in approvalIDIn
 	return v, nil
 }
 
-func (t *approvalTools) wait(ctx context.Context, who *Caller, in approvalWaitIn) (arcp.OutcomeView, error) {
+func (t *approvalTools) wait(ctx context.Context, caller *Caller, in approvalWaitIn) (arcp.OutcomeView, error) {
 	timeout := waitTimer(in.TimeoutMS)
 	defer timeout.Stop()
 	for {
 		changed, stop := t.questions.Changed(in.ApprovalID)
-		row, err := t.questions.Read(ctx, &who.Actor, in.ApprovalID)
+		row, err := t.questions.Read(ctx, &caller.Actor, in.ApprovalID)
 		if err != nil || row.Status != approval.Pending {
 			stop()
-			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&who.Actor, &row, "")}, err
+			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&caller.Actor, &row, "")}, err
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
 			stop()
-			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&who.Actor, &row, t.questions.RequestOf(&row))}, nil
+			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&caller.Actor, &row, t.questions.RequestOf(&row))}, nil
 		case <-ctx.Done():
 			stop()
 			return arcp.OutcomeView{}, context.Cause(ctx)
@@ -547,16 +545,16 @@ func (t *approvalTools) wait(ctx context.Context, who *Caller, in approvalWaitIn
 	}
 }
 
-func (t *approvalTools) listPending(_ context.Context, who *Caller, in approvalQuestionsIn) (arcp.Page[arcp.QuestionView], error) {
-	request := paging.Request{Scope: "questions\x00" + string(who.Session), Cursor: in.Cursor, Limit: in.Limit}
+func (t *approvalTools) listPending(_ context.Context, caller *Caller, in approvalQuestionsIn) (arcp.Page[arcp.QuestionView], error) {
+	request := paging.Request{Scope: "questions\x00" + string(caller.Session), Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
-		for _, q := range t.questions.Visible(&who.Actor) { // by id
+		for _, q := range t.questions.Visible(&caller.Actor) { // by id
 			if q.Row.ID <= after {
 				continue
 			}
 			size, item := 0, (*arcp.QuestionView)(nil)
-			if q.Row.MayAnswer(&who.Actor) == nil {
-				size, item = len(q.Row.Action)+len(q.Row.Schema), preview(&who.Actor, &q.Row, q.Request)
+			if q.Row.MayAnswer(&caller.Actor) == nil {
+				size, item = len(q.Row.Action)+len(q.Row.Schema), preview(&caller.Actor, &q.Row, q.Request)
 				for _, o := range q.Row.Options {
 					size += len(o.ID) + len(o.Label)
 				}
@@ -569,12 +567,12 @@ func (t *approvalTools) listPending(_ context.Context, who *Caller, in approvalQ
 	})
 }
 
-func (t *approvalTools) answer(ctx context.Context, who *Caller, in approvalAnswerIn) (none arcp.QuestionView, err error) {
+func (t *approvalTools) answer(ctx context.Context, caller *Caller, in approvalAnswerIn) (none arcp.QuestionView, err error) {
 	id := in.RequestID
 	if q, ok := t.questions.Find(id); ok {
 		id = q.Row.ID
 	}
-	row, err := t.questions.Read(ctx, &who.Actor, id)
+	row, err := t.questions.Read(ctx, &caller.Actor, id)
 	if err != nil {
 		return none, err
 	}
@@ -582,7 +580,7 @@ func (t *approvalTools) answer(ctx context.Context, who *Caller, in approvalAnsw
 	if err != nil {
 		return none, err
 	}
-	return t.submit(ctx, &who.Actor, &row, a)
+	return t.submit(ctx, &caller.Actor, &row, a)
 }
 
 func (in *approvalAnswerIn) answer(q *approval.Row) (*approval.Answer, error) {

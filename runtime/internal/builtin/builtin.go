@@ -1,5 +1,6 @@
-// Package builtin has the runtime's own tools: jobs.*, sessions.*, approval.*, registry.*,
-// tools.* and host.* (SPEC.md §7). Each file has one group.
+// Package builtin has the built-in tools: jobs.*, sessions.*, approval.*, registry.*, tools.* and
+// host.* (SPEC.md §7). Each file has one group: the arguments, the tools in the method register,
+// and a method for each tool.
 package builtin
 
 import (
@@ -28,8 +29,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Tools registers the runtime's own tools. Register is called once, before anything is
-// served; the fields do not change after that.
+// Tools registers the built-in tools. Register is called once, before the runtime serves
+// connections. The fields do not change afterwards.
 type Tools struct {
 	Store     store.Store
 	Registry  *tool.Registry
@@ -47,15 +48,15 @@ type Tools struct {
 	Audit     audit.Log
 	Logger    zerolog.Logger
 
-	// Refresh, if set, makes the sources of Registry list their tools again. It is called
-	// by one goroutine at a time.
+	// Refresh, if set, makes the sources of Registry list their tools again. It is not called
+	// concurrently.
 	Refresh func(ctx context.Context) error
 
 	names map[string]bool
 }
 
-// Is reports whether name is the name of one of the tools.
-func (t *Tools) Is(name string) bool { return t.names[name] }
+// IsBuiltin reports whether name is the name of a built-in tool.
+func (t *Tools) IsBuiltin(name string) bool { return t.names[name] }
 
 // Register adds the tools to the registry.
 func (t *Tools) Register() error {
@@ -66,13 +67,13 @@ func (t *Tools) Register() error {
 	(&approvalTools{t.Store, t.Engine, t.Sessions, t.Questions, t.Agents.Host, t.Changes, t.Cursors, t.Audit, t.Logger}).register(r)
 	(&elevationTools{t.Sessions, t.Audit}).register(r)
 	(&registryTools{t.Sessions, t.Resources, t.Cursors, t.Audit}).register(r)
-	(&catalogTools{t.Registry, t.Engine, t.Sessions, t.Jobs, t.Cursors, t.Logger, refresher{run: t.Refresh, turn: make(chan struct{}, 1)}}).register(r)
+	(&catalogTools{t.Registry, t.Engine, t.Sessions, t.Jobs, t.Cursors, t.Logger, refresher{run: t.Refresh, slot: make(chan struct{}, 1)}}).register(r)
 	(&hostTools{t.Agents, t.Questions, t.Cursors}).register(r)
 	t.names = r.names
 	return errors.Join(r.errs...)
 }
 
-// registrar adds tools to a registry.
+// registrar adds the tools to the registry.
 type registrar struct {
 	registry *tool.Registry
 	audit    audit.Log
@@ -81,40 +82,41 @@ type registrar struct {
 	errs     []error
 }
 
-// register adds a tool. caller returns the view of the calling job that run needs, or
-// refuses the call.
-func register[C, In, Out any](r *registrar, c tool.Capability, caller func(tool.Job) (C, error), run func(context.Context, C, In) (Out, error)) {
-	c.Source, c.Limits.MaxResponseBytes = tool.SourceBuiltin, -1
-	t, err := tool.New(c, func(ctx context.Context, job tool.Job, in In) (out Out, err error) {
-		who, err := caller(job)
+// register adds a tool. caller returns the view C of the calling job for run, or refuses the call.
+func register[C, In, Out any](r *registrar, capability tool.Capability, caller func(tool.Job) (C, error), run func(context.Context, C, In) (Out, error)) {
+	capability.Source, capability.Limits.MaxResponseBytes = tool.SourceBuiltin, -1
+	t, err := tool.New(capability, func(ctx context.Context, job tool.Job, in In) (out Out, err error) {
+		c, err := caller(job)
 		if err == nil {
-			out, err = run(ctx, who, in)
+			out, err = run(ctx, c, in)
 		}
-		r.auditDenial(c.Name, job, err)
+		r.auditDenial(capability.Name, job, err)
 		return out, err
 	})
 	if err == nil {
 		err = r.registry.RegisterBuiltin(t)
 	}
-	r.names[c.Name] = true
+	r.names[capability.Name] = true
 	r.errs = append(r.errs, err)
 }
 
-func reads(name, description string) tool.Capability {
+// readTool describes a tool that only reads.
+func readTool(name, description string) tool.Capability {
 	return tool.Capability{Name: name, SideEffect: tool.SideEffectRead, Description: description}
 }
 
-func writes(name, description string) tool.Capability {
+// writeTool describes a tool that changes state of the runtime.
+func writeTool(name, description string) tool.Capability {
 	return tool.Capability{Name: name, SideEffect: tool.SideEffectWrite, Description: description}
 }
 
-// waits describes a tool without a time limit, which runs again after a restart.
-func waits(name, description string) tool.Capability {
+// waitTool describes a tool without a time limit. It runs again after a restart.
+func waitTool(name, description string) tool.Capability {
 	return tool.Capability{Name: name, SideEffect: tool.SideEffectExternal, Description: description,
 		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: -1, Concurrency: -1}}
 }
 
-// auditDenial records that a caller was refused with PERMISSION_DENIED.
+// auditDenial audits a call that was refused with PERMISSION_DENIED.
 func (r *registrar) auditDenial(name string, job tool.Job, err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	c, called := job.Host().(engine.Caller)
@@ -123,13 +125,13 @@ func (r *registrar) auditDenial(name string, job tool.Job, err error) {
 	}
 }
 
-// Caller is the session whose job calls a tool. A job of the runtime itself has no session.
+// Caller is the session whose job calls a tool. The session id is empty for a job of the runtime.
 type Caller struct {
 	approval.Actor
 	Job tool.Job
 }
 
-// callers finds the callers of tools.
+// callers returns the callers of tools.
 type callers struct {
 	store    store.Store
 	sessions *session.Directory
@@ -139,39 +141,39 @@ type callers struct {
 
 var errNoCaller = errors.New("a built-in tool needs a caller")
 
-// of returns the caller of a job. If its session has had no connection since the start of the
-// runtime, the stored credentials are checked again: UNAUTHENTICATED if they are not valid.
-func (c *callers) of(job tool.Job) (*Caller, error) {
-	by, ok := job.Host().(engine.Caller)
+// find returns the caller of a job. If its session has had no connection since the start of the
+// runtime, it checks the stored identity again: UNAUTHENTICATED if it is not valid.
+func (c *callers) find(job tool.Job) (*Caller, error) {
+	host, ok := job.Host().(engine.Caller)
 	if !ok {
 		return nil, errNoCaller
 	}
-	s := c.sessions.Find(by.Session())
+	s := c.sessions.Find(host.Session())
 	if s == nil {
-		return &Caller{approval.Actor{Principal: by.Principal(), Session: by.Session()}, job}, nil
+		return &Caller{approval.Actor{Principal: host.Principal(), Session: host.Session()}, job}, nil
 	}
-	if who, ok := s.Actor(); ok {
-		return &Caller{who, job}, nil
+	if a, ok := s.Actor(); ok {
+		return &Caller{a, job}, nil
 	}
-	who, err := actor.Stored(context.Background(), c.store, c.auth, by.Session())
+	a, err := actor.Stored(context.Background(), c.store, c.auth, host.Session())
 	if err != nil {
-		c.logger.Error().Err(err).Str("session_id", string(by.Session())).Msg("identity of a session")
+		c.logger.Error().Err(err).Str("session_id", string(host.Session())).Msg("identity of a session")
 		return nil, arcp.Errorf(arcp.CodeUnauthenticated, "the credentials of the session are not good any more")
 	}
-	return &Caller{who, job}, nil
+	return &Caller{a, job}, nil
 }
 
 // withSession returns the caller of a job, and refuses one without a session.
 func (c *callers) withSession(job tool.Job) (*Caller, error) {
-	who, err := c.of(job)
-	if err == nil && who.Session == "" {
+	caller, err := c.find(job)
+	if err == nil && caller.Session == "" {
 		err = arcp.Errorf(arcp.CodeFailedPrecondition, "an agent belongs to a session, and this job to none")
 	}
-	return who, err
+	return caller, err
 }
 
-// as returns the calling job as the engine's view of it.
-func as[View any](job tool.Job) (View, error) {
+// hostAs returns the host of a job as one of the engine's interfaces.
+func hostAs[View any](job tool.Job) (View, error) {
 	v, ok := job.Host().(View)
 	if !ok {
 		return v, errNoCaller
@@ -185,7 +187,7 @@ const (
 	maxWait     = time.Hour
 )
 
-// waitTimer returns a timer for the timeout_ms of a caller; 0: defaultWait.
+// waitTimer returns a timer of ms milliseconds, at most maxWait; 0: defaultWait.
 func waitTimer(ms int64) *time.Timer {
 	if ms <= 0 {
 		return time.NewTimer(defaultWait)
@@ -193,15 +195,14 @@ func waitTimer(ms int64) *time.Timer {
 	return time.NewTimer(min(time.Duration(ms)*time.Millisecond, maxWait))
 }
 
-// send sends a message outside of the log to a session that has a connection.
+// send sends a message, which is not in the log, to a session if it has a connection.
 func send(d *session.Directory, id arcp.SessionID, request arcp.MessageID, t arcp.Type, payload any) {
 	if c := d.ConnOf(id); c != nil {
 		c.Send(request, t, payload)
 	}
 }
 
-// toolsChanged makes the connection of a session compare its catalogue with the one that the
-// client knows.
+// toolsChanged makes the connection of a session announce the changes of its catalogue.
 func toolsChanged(d *session.Directory, id arcp.SessionID) {
 	if c := d.ConnOf(id); c != nil {
 		c.ToolsChanged()

@@ -18,12 +18,12 @@ import (
 )
 
 type credentialsIn struct {
-	Limit int `json:"limit,omitzero" jsonschema:"description=rows at most,minimum=1,maximum=1000"`
+	Limit int `json:"limit,omitzero" jsonschema:"description=maximum of items,minimum=1,maximum=1000"`
 }
 
 type credentialForgetIn struct {
-	JobID       arcp.JobID `json:"job_id" jsonschema:"description=whose credentials were revoked by hand"`
-	Provisioner string     `json:"provisioner" jsonschema:"description=that had issued them"`
+	JobID       arcp.JobID `json:"job_id" jsonschema:"description=job whose credentials were revoked manually"`
+	Provisioner string     `json:"provisioner" jsonschema:"description=issuer of the credentials"`
 }
 
 type credentialForgotten struct {
@@ -31,8 +31,8 @@ type credentialForgotten struct {
 }
 
 type credentialRotateIn struct {
-	JobID       arcp.JobID `json:"job_id" jsonschema:"description=whose credentials are replaced"`
-	Provisioner string     `json:"provisioner,omitzero" jsonschema:"description=whose credentials; absent: of all that the job has some from"`
+	JobID       arcp.JobID `json:"job_id" jsonschema:"description=job whose credentials are replaced"`
+	Provisioner string     `json:"provisioner,omitzero" jsonschema:"description=issuer of the credentials; absent: all issuers"`
 }
 
 type credentialsRotated struct {
@@ -44,7 +44,7 @@ type credentialRotated struct {
 	CredentialIDs []string `json:"credential_ids"`
 }
 
-// rotateTimeout bounds jobs.rotate_credentials. One call of a provisioner may take 30 s.
+// rotateTimeout bounds jobs.rotate_credentials. A call of a provisioner may take 30 s.
 const rotateTimeout = 2 * time.Minute
 
 type credentialTools struct {
@@ -56,21 +56,21 @@ type credentialTools struct {
 
 func (t *credentialTools) register(r *registrar) {
 	admin := func(job tool.Job) (*Caller, error) {
-		who, err := r.callers.of(job)
+		caller, err := r.callers.find(job)
 		switch {
 		case err != nil:
 			return nil, err
-		case !who.Admin:
+		case !caller.Admin:
 			return nil, arcp.Errorf(arcp.CodePermissionDenied, "this needs the role admin")
 		case t.vault == nil:
 			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "there are no provisioners")
 		}
-		return who, nil
+		return caller, nil
 	}
-	register(r, reads("jobs.credentials", "credentials that were issued to jobs and are not revoked; for the role admin"), admin, t.list)
-	register(r, writes("jobs.forget_credentials", "forgets credentials that were revoked by hand; for the role admin"), admin, t.forget)
+	register(r, readTool("jobs.credentials", "credentials that were issued to jobs and are not revoked; for the role admin"), admin, t.list)
+	register(r, writeTool("jobs.forget_credentials", "removes the record of manually revoked credentials; for the role admin"), admin, t.forget)
 	register(r, tool.Capability{Name: "jobs.rotate_credentials", SideEffect: tool.SideEffectExternal, Limits: tool.Limits{Timeout: rotateTimeout},
-		Description: "gives a job that goes on new credentials; for the role admin"}, admin, t.rotate)
+		Description: "replaces the credentials of a live job; for the role admin"}, admin, t.rotate)
 }
 
 func (t *credentialTools) list(ctx context.Context, _ *Caller, in credentialsIn) (page arcp.Page[arcp.CredentialView], err error) {
@@ -90,12 +90,12 @@ func (t *credentialTools) list(ctx context.Context, _ *Caller, in credentialsIn)
 	return page, nil
 }
 
-func (t *credentialTools) forget(ctx context.Context, who *Caller, in credentialForgetIn) (credentialForgotten, error) {
-	t.auditChange("forget_credentials", who, in.JobID, in.Provisioner)
+func (t *credentialTools) forget(ctx context.Context, caller *Caller, in credentialForgetIn) (credentialForgotten, error) {
+	t.auditChange("forget_credentials", caller, in.JobID, in.Provisioner)
 	switch err := t.vault.Forget(ctx, in.JobID, in.Provisioner, t.changes.Commit); {
 	case errors.Is(err, store.ErrNotFound):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeNotFound, "job %s has no credentials of %s", in.JobID, in.Provisioner)
-	case errors.Is(err, credential.ErrHeld):
+	case errors.Is(err, credential.ErrActive):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err)
 	case err != nil:
 		return credentialForgotten{}, txn.Refusal(t.logger, err, "forget credentials")
@@ -103,14 +103,14 @@ func (t *credentialTools) forget(ctx context.Context, who *Caller, in credential
 	return credentialForgotten{true}, nil
 }
 
-// auditChange records that an admin changes the credentials of a job.
-func (t *credentialTools) auditChange(action string, who *Caller, target arcp.JobID, provisioner string) {
-	t.audit.Event(action, who.Principal, "").Str("job_id", string(who.Job.ID())).Str("target", string(target)).
+// auditChange audits that an admin changes the credentials of a job.
+func (t *credentialTools) auditChange(action string, caller *Caller, target arcp.JobID, provisioner string) {
+	t.audit.Event(action, caller.Principal, "").Str("job_id", string(caller.Job.ID())).Str("target", string(target)).
 		Str("provisioner", provisioner).Str("decision", "allowed").Msg("audit")
 }
 
-func (t *credentialTools) rotate(ctx context.Context, who *Caller, in credentialRotateIn) (out credentialsRotated, err error) {
-	t.auditChange("rotate_credentials", who, in.JobID, in.Provisioner)
+func (t *credentialTools) rotate(ctx context.Context, caller *Caller, in credentialRotateIn) (out credentialsRotated, err error) {
+	t.auditChange("rotate_credentials", caller, in.JobID, in.Provisioner)
 	list, err := t.vault.Rotate(ctx, in.JobID, in.Provisioner)
 	for _, done := range list {
 		out.Rotated = append(out.Rotated, credentialRotated{done.Provisioner, done.IDs})

@@ -14,28 +14,27 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
-// Elevation are the arguments of approval.elevate.
+// Elevation has the arguments of approval.elevate.
 type Elevation struct {
 	Session arcp.SessionID `json:"session_id" jsonschema:"description=set by the runtime"`
 	Request arcp.MessageID `json:"request_id" jsonschema:"description=set by the runtime"`
-	Level   string         `json:"level" jsonschema:"description=of trust"`
-	Reason  string         `json:"reason,omitzero" jsonschema:"description=for who decides,maxLength=16384"`
-	Seconds uint64         `json:"seconds,omitzero" jsonschema:"description=how long"`
+	Level   string         `json:"level" jsonschema:"description=trust level"`
+	Reason  string         `json:"reason,omitzero" jsonschema:"description=information for the approver,maxLength=16384"`
+	Seconds uint64         `json:"seconds,omitzero" jsonschema:"description=duration in seconds"`
 }
 
-// SubmitElevation submits the job that asks for an elevation. If the request has a job
-// already, existing is called with the job's id. If the submit is refused, refused is called.
-// Neither may block.
+// SubmitElevation submits the job that asks for an elevation. It calls existing if the request
+// already has a job, and refused if the submit is refused. Neither function may block.
 func (t *Tools) SubmitElevation(principal string, in Elevation, refused func(*arcp.Error), existing func(arcp.JobID)) {
 	args, err := arcp.Marshal(in)
 	if err != nil { // strings of a frame, and numbers
 		panic("builtin: " + err.Error())
 	}
-	t.Engine.SubmitOwn(principal, "approval.elevate", args, "elevate/"+string(in.Session)+"/"+string(in.Request), refused, existing)
+	t.Engine.SubmitInternal(principal, "approval.elevate", args, "elevate/"+string(in.Session)+"/"+string(in.Request), refused, existing)
 }
 
-// ElevationDenied returns why the job of an elevation ended without a grant. It returns "" if
-// the job is running or the elevation was granted.
+// ElevationDenied returns the reason why the job of an elevation has ended without a grant; "": the
+// job is live, or the elevation was granted.
 func (t *Tools) ElevationDenied(ctx context.Context, id arcp.JobID) (string, error) {
 	j, err := t.Store.Job(ctx, id)
 	if err != nil || !j.State.Terminal() {
@@ -63,13 +62,13 @@ func (t *Tools) ElevationDenied(ctx context.Context, id arcp.JobID) (string, err
 
 const elevationWithdrawn = "nobody could be asked, or the question was withdrawn"
 
-// Denial is the payload of permission.deny for a trust level.
+// Denial returns the payload of permission.deny for a trust level.
 func Denial(level, reason string) arcp.PermissionDenyPayload {
-	return arcp.PermissionDenyPayload{Permission: elevationOf(level), Reason: reason}
+	return arcp.PermissionDenyPayload{Permission: elevationPermission(level), Reason: reason}
 }
 
 // elevationOf returns the name of the permission for a trust level.
-func elevationOf(level string) string { return "trust.elevate." + level }
+func elevationPermission(level string) string { return "trust.elevate." + level }
 
 type elevationTools struct {
 	sessions *session.Directory
@@ -77,35 +76,35 @@ type elevationTools struct {
 }
 
 func (t *elevationTools) register(r *registrar) {
-	register(r, waits("approval.elevate", "holds a session's elevation; only the runtime calls it"), as[engine.Gates], t.elevate)
+	register(r, waitTool("approval.elevate", "elevates the trust level of a session; only the runtime calls it"), hostAs[engine.Gates], t.elevate)
 }
 
-// elevate asks for an elevation. If it is granted, elevate holds it until its lease ends, and
-// does so again after a restart.
+// elevate asks for an elevation. If it is granted, the job of the call lives until the lease ends,
+// also across a restart.
 func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Elevation) (none arcp.OutcomeView, err error) {
 	if gates.Session() != "" {
 		return none, arcp.Errorf(arcp.CodePermissionDenied, "only the runtime calls this: send permission.request with trust.elevate.%s", in.Level)
 	}
-	permission := elevationOf(in.Level)
-	holds := func() bool { return gates.Holds(permission, "session", "elevate") }
+	permission := elevationPermission(in.Level)
+	granted := func() bool { return gates.Permits(permission, "session", "elevate") }
 	defer toolsChanged(t.sessions, in.Session)
 	if s := t.sessions.Find(in.Session); s != nil {
-		defer s.Elevate(&session.Elevation{Level: in.Level, Request: in.Request, Holds: holds})() // before the client is told
+		defer s.Elevate(&session.Elevation{Level: in.Level, Request: in.Request, Holds: granted})() // the elevation ends before the client is told
 	}
 	row, err := gates.Gate(ctx, approval.Row{System: true, Action: "trust session " + string(in.Session) + " as " + in.Level,
-		Details: reasonOf(in.Reason), Barred: []arcp.SessionID{in.Session}}, 0)
+		Details: reasonDetails(in.Reason), Barred: []arcp.SessionID{in.Session}}, 0)
 	if err != nil {
-		if !errors.Is(context.Cause(ctx), engine.ErrStopping) { // the job does not run again
+		if !errors.Is(context.Cause(ctx), engine.ErrStopping) { // otherwise the job runs again after the restart
 			send(t.sessions, in.Session, in.Request, arcp.PermissionDeny, Denial(in.Level, elevationWithdrawn))
 		}
 		return none, err
 	}
-	outcome := arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}
-	decided := func() {
+	outcome := arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewOf(&row, "")}
+	auditDecision := func() {
 		t.audit.Event("elevate", row.ResolvedBy, in.Session).Str("target", in.Level).Str("decision", string(outcome.Outcome)).Msg("audit")
 	}
 	if !row.Approved() {
-		decided()
+		auditDecision()
 		send(t.sessions, in.Session, in.Request, arcp.PermissionDeny, Denial(in.Level, deniedReason(row.Status, row.Reason)))
 		return outcome, nil
 	}
@@ -116,11 +115,11 @@ func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Ele
 	if err != nil {
 		return none, err
 	}
-	if made { // else an earlier attempt has recorded it
-		decided()
+	if made { // otherwise an earlier attempt has audited it
+		auditDecision()
 	}
 	toolsChanged(t.sessions, in.Session)
-	for holds() {
+	for granted() {
 		select {
 		case <-time.After(min(elevationCheck, max(time.Until(until), time.Millisecond))):
 		case <-ctx.Done():
@@ -130,10 +129,11 @@ func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Ele
 	return outcome, nil
 }
 
-// elevationCheck is the interval at which the job of an elevation checks for a revocation.
+// elevationCheck is the interval of the checks for a revocation.
 const elevationCheck = time.Second
 
-func reasonOf(reason string) arcp.Raw {
+// reasonDetails returns the details of a question with a reason; nil: there is none.
+func reasonDetails(reason string) arcp.Raw {
 	if reason == "" {
 		return nil
 	}
@@ -144,6 +144,7 @@ func reasonOf(reason string) arcp.Raw {
 	return raw
 }
 
+// deniedReason returns the reason of a denial for the client.
 func deniedReason(s approval.Status, reason string) string {
 	if s == approval.Expired {
 		return "nobody answered in time"

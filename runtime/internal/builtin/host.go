@@ -19,23 +19,23 @@ import (
 
 // Bounds of agents (SPEC.md §7.7).
 const (
-	maxCapabilities = 64 << 10 // bytes of JSON: the schemas of tools are in it
+	maxCapabilities = 64 << 10 // bytes of JSON, with the schemas of tools
 	maxMetadata     = 16 << 10
 	maxHostPayload  = 16 << 10
 	defaultEvents   = 100
 )
 
 type registerAgentIn struct {
-	ID           string     `json:"id,omitzero" jsonschema:"description=of the agent; default a new one,minLength=1,maxLength=256"`
-	Name         string     `json:"name" jsonschema:"description=of the agent; for people,minLength=1,maxLength=256"`
-	Kind         string     `json:"kind" jsonschema:"description=what kind of agent it is,minLength=1,maxLength=64"`
-	Capabilities arcp.Raw   `json:"capabilities,omitzero" jsonschema:"description=what it can do: an array or an object"`
-	Executes     []string   `json:"executes,omitempty" jsonschema:"description=the tools whose jobs it is given; each a name@version,maxItems=64"`
-	Concurrency  int        `json:"concurrency,omitzero" jsonschema:"description=jobs it is given at once,minimum=1,maximum=1000"`
-	Project      string     `json:"project,omitzero" jsonschema:"description=what it works on,maxLength=256"`
-	PID          int64      `json:"pid,omitzero" jsonschema:"description=its process,minimum=1"`
-	Display      *displayIn `json:"display,omitzero" jsonschema:"description=how it wants to be shown"`
-	Metadata     arcp.Raw   `json:"metadata,omitzero" jsonschema:"description=an object; never secrets"`
+	ID           string     `json:"id,omitzero" jsonschema:"description=id of the agent; default a new id,minLength=1,maxLength=256"`
+	Name         string     `json:"name" jsonschema:"description=name of the agent for people,minLength=1,maxLength=256"`
+	Kind         string     `json:"kind" jsonschema:"description=kind of the agent,minLength=1,maxLength=64"`
+	Capabilities arcp.Raw   `json:"capabilities,omitzero" jsonschema:"description=capabilities of the agent: an array or an object"`
+	Executes     []string   `json:"executes,omitempty" jsonschema:"description=tools whose jobs the agent executes; each a name@version,maxItems=64"`
+	Concurrency  int        `json:"concurrency,omitzero" jsonschema:"description=maximum of jobs at the same time,minimum=1,maximum=1000"`
+	Project      string     `json:"project,omitzero" jsonschema:"description=project of the agent,maxLength=256"`
+	PID          int64      `json:"pid,omitzero" jsonschema:"description=process id of the agent,minimum=1"`
+	Display      *displayIn `json:"display,omitzero" jsonschema:"description=texts and colour for a display"`
+	Metadata     arcp.Raw   `json:"metadata,omitzero" jsonschema:"description=an object without secrets"`
 }
 
 type displayIn struct {
@@ -45,7 +45,7 @@ type displayIn struct {
 }
 
 type agentIDIn struct {
-	AgentID string `json:"agent_id" jsonschema:"description=of the agent"`
+	AgentID string `json:"agent_id" jsonschema:"description=id of the agent"`
 }
 
 type unregistered struct {
@@ -53,20 +53,20 @@ type unregistered struct {
 }
 
 type setStatusIn struct {
-	AgentID     string   `json:"agent_id" jsonschema:"description=of the agent"`
-	Status      string   `json:"status" jsonschema:"description=what it does,enum=idle|running|waiting_for_approval|paused|completed|errored|stopped"`
-	CurrentTask *string  `json:"current_task,omitzero" jsonschema:"description=what it works on; left out: as before,maxLength=1024"`
-	Message     string   `json:"message,omitzero" jsonschema:"description=of the event,maxLength=4096"`
-	Payload     arcp.Raw `json:"payload,omitzero" jsonschema:"description=of the event; default the agent"`
+	AgentID     string   `json:"agent_id" jsonschema:"description=id of the agent"`
+	Status      string   `json:"status" jsonschema:"description=status of the agent,enum=idle|running|waiting_for_approval|paused|completed|errored|stopped"`
+	CurrentTask *string  `json:"current_task,omitzero" jsonschema:"description=current task of the agent; absent: unchanged,maxLength=1024"`
+	Message     string   `json:"message,omitzero" jsonschema:"description=message of the event,maxLength=4096"`
+	Payload     arcp.Raw `json:"payload,omitzero" jsonschema:"description=payload of the event; default the agent"`
 }
 
 type hostListIn struct {
-	Limit  int    `json:"limit,omitzero" jsonschema:"description=agents a page,minimum=1,maximum=1000"`
-	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+	Limit  int    `json:"limit,omitzero" jsonschema:"description=agents of a page,minimum=1,maximum=1000"`
+	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
 }
 
 type hostEventsIn struct {
-	Limit int `json:"limit,omitzero" jsonschema:"description=events at most,minimum=1,maximum=500"`
+	Limit int `json:"limit,omitzero" jsonschema:"description=maximum of events,minimum=1,maximum=500"`
 }
 
 type hostEventPage struct {
@@ -80,24 +80,24 @@ type hostTools struct {
 }
 
 func (t *hostTools) register(r *registrar) {
-	register(r, writes("host.register_agent", "registers an agent of the caller's session"), r.callers.withSession, t.registerAgent)
-	register(r, writes("host.unregister_agent", "removes an agent of the caller's session"), r.callers.of, t.unregisterAgent)
-	register(r, writes("host.set_status", "says what an agent of the caller's session does"), r.callers.of, t.setStatus)
-	register(r, reads("host.agents", "the caller's agents, by name"), r.callers.of, t.listAgents)
-	register(r, reads("host.events", "the latest events of the caller's agents and approvals, the newest first"), r.callers.of, t.listEvents)
+	register(r, writeTool("host.register_agent", "registers an agent of the caller's session"), r.callers.withSession, t.registerAgent)
+	register(r, writeTool("host.unregister_agent", "removes an agent of the caller's session"), r.callers.find, t.unregisterAgent)
+	register(r, writeTool("host.set_status", "sets the status of an agent of the caller's session"), r.callers.find, t.setStatus)
+	register(r, readTool("host.agents", "the caller's agents, by name"), r.callers.find, t.listAgents)
+	register(r, readTool("host.events", "the latest events of the caller's agents and approvals, the newest first"), r.callers.find, t.listEvents)
 	register(r, tool.Capability{Name: "host.subscribe", SideEffect: tool.SideEffectExternal, Recovery: tool.RecoveryRerun, Endless: true,
 		Limits:      tool.Limits{Timeout: -1, Concurrency: -1},
-		Description: "emits what agents and approvals there are, and then every event of them, until it is cancelled"}, r.callers.of, t.subscribe)
+		Description: "emits the agents and approvals of the caller and then each of their events, until it is cancelled"}, r.callers.find, t.subscribe)
 }
 
-func (t *hostTools) registerAgent(ctx context.Context, who *Caller, in registerAgentIn) (host.Agent, error) {
+func (t *hostTools) registerAgent(ctx context.Context, caller *Caller, in registerAgentIn) (host.Agent, error) {
 	if err := in.check(); err != nil {
 		return host.Agent{}, err
 	}
-	if len(in.Executes) > 0 && !who.Worker {
+	if len(in.Executes) > 0 && !caller.Worker {
 		return host.Agent{}, arcp.Errorf(arcp.CodePermissionDenied, "an agent that executes jobs needs the role %s", auth.RoleWorker)
 	}
-	return t.agents.Register(ctx, in.agent(), who.Actor)
+	return t.agents.Register(ctx, in.agent(), caller.Actor)
 }
 
 func (in *registerAgentIn) check() *arcp.Error {
@@ -137,28 +137,28 @@ func (in *registerAgentIn) agent() host.Agent {
 	return a
 }
 
-func (t *hostTools) unregisterAgent(ctx context.Context, who *Caller, in agentIDIn) (unregistered, error) {
-	err := t.agents.Host.Unregister(ctx, who.Principal, who.Session, in.AgentID)
-	return unregistered{err == nil}, t.agents.Failed(ctx, err)
+func (t *hostTools) unregisterAgent(ctx context.Context, caller *Caller, in agentIDIn) (unregistered, error) {
+	err := t.agents.Host.Unregister(ctx, caller.Principal, caller.Session, in.AgentID)
+	return unregistered{err == nil}, t.agents.Refusal(ctx, err)
 }
 
-func (t *hostTools) setStatus(ctx context.Context, who *Caller, in setStatusIn) (host.Agent, error) {
+func (t *hostTools) setStatus(ctx context.Context, caller *Caller, in setStatusIn) (host.Agent, error) {
 	if len(in.Payload) > maxHostPayload {
 		return host.Agent{}, arcp.Errorf(arcp.CodeInvalidArgument, "payload: it may have at most %d bytes", maxHostPayload)
 	}
-	a, err := t.agents.Host.SetStatus(ctx, who.Principal, who.Session, in.AgentID,
+	a, err := t.agents.Host.SetStatus(ctx, caller.Principal, caller.Session, in.AgentID,
 		host.StatusChange{Status: host.Status(in.Status), CurrentTask: in.CurrentTask, Message: in.Message, Payload: in.Payload})
-	return a, t.agents.Failed(ctx, err)
+	return a, t.agents.Refusal(ctx, err)
 }
 
-func (t *hostTools) listAgents(_ context.Context, who *Caller, in hostListIn) (arcp.Page[host.Agent], error) {
-	request := paging.Request{Scope: "agents\x00" + who.Principal, Cursor: in.Cursor, Limit: in.Limit}
+func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn) (arcp.Page[host.Agent], error) {
+	request := paging.Request{Scope: "agents\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[host.Agent]) error {
 		var from host.Agent
 		if end := strings.LastIndexByte(after, 0); end >= 0 { // ids are visible ASCII
 			from.Name, from.ID = after[:end], after[end+1:]
 		}
-		for _, a := range t.agents.WithConnections(t.agents.Host.Agents(who.Principal)) {
+		for _, a := range t.agents.WithConnections(t.agents.Host.Agents(caller.Principal)) {
 			if host.Compare(a, from) > 0 && !add(a.Name+"\x00"+a.ID, len(a.Capabilities)+len(a.Metadata), &a) {
 				break
 			}
@@ -167,6 +167,6 @@ func (t *hostTools) listAgents(_ context.Context, who *Caller, in hostListIn) (a
 	})
 }
 
-func (t *hostTools) listEvents(_ context.Context, who *Caller, in hostEventsIn) (hostEventPage, error) {
-	return hostEventPage{append([]host.Event{}, t.agents.Host.Events(who.Principal, cmp.Or(in.Limit, defaultEvents))...)}, nil
+func (t *hostTools) listEvents(_ context.Context, caller *Caller, in hostEventsIn) (hostEventPage, error) {
+	return hostEventPage{append([]host.Event{}, t.agents.Host.Events(caller.Principal, cmp.Or(in.Limit, defaultEvents))...)}, nil
 }

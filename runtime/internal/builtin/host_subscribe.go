@@ -12,37 +12,37 @@ import (
 
 // Bounds of host.subscribe (SPEC.md §7.7).
 const (
-	maxSnapshotBytes = 256 << 10 // of an event.emit; 512 KiB are allowed
-	maxWatched       = 1_000_000 // events of a subscription, because its log grows until it ends
+	maxSnapshotBytes    = 256 << 10 // bytes of an event.emit, which may have 512 KiB
+	maxSubscribedEvents = 1_000_000 // events until a subscription ends, because the log of its job grows
 )
 
 type hostSubscribeIn struct {
-	Limit *int `json:"limit,omitzero" jsonschema:"description=events of the snapshot at most; default 100,minimum=0,maximum=500"`
+	Limit *int `json:"limit,omitzero" jsonschema:"description=maximum of events in the snapshot; default 100,minimum=0,maximum=500"`
 }
 
-// subscribe emits a snapshot and then every event. It reads as fast as the log of its job
-// accepts events, and slows down no other reader.
-func (t *hostTools) subscribe(ctx context.Context, who *Caller, in hostSubscribeIn) (struct{}, error) {
+// subscribe emits a snapshot and then every event. It reads only as fast as the log of its job
+// accepts events, and slows down no other subscription.
+func (t *hostTools) subscribe(ctx context.Context, caller *Caller, in hostSubscribeIn) (struct{}, error) {
 	limit := defaultEvents
 	if in.Limit != nil {
 		limit = *in.Limit
 	}
-	sub, snapshot, refused := t.agents.Host.Subscribe(who.Principal, limit)
+	sub, snapshot, refused := t.agents.Host.Subscribe(caller.Principal, limit)
 	if refused != nil {
 		return struct{}{}, refused
 	}
 	defer sub.Close()
-	// The approvals are read after the snapshot: one that is requested in between is in both,
-	// none is missing.
+	// The approvals are read after the snapshot, so that none is missing. A new one may be in both.
 	snapshot.Agents = t.agents.WithConnections(snapshot.Agents)
-	if err := emitSnapshot(who.Job, &snapshot, t.questions.Of(who.Principal)); err != nil {
+	if err := emitSnapshot(caller.Job, &snapshot, t.questions.PendingOf(caller.Principal)); err != nil {
 		return struct{}{}, err
 	}
-	return struct{}{}, emitEvents(ctx, who.Job, sub)
+	return struct{}{}, emitEvents(ctx, caller.Job, sub)
 }
 
+// emitEvents emits each event of a subscription, up to maxSubscribedEvents.
 func emitEvents(ctx context.Context, job tool.Job, sub *host.Subscription) error {
-	for n := 0; n < maxWatched; {
+	for n := 0; n < maxSubscribedEvents; {
 		events, skipped, err := sub.Next(ctx)
 		if err != nil {
 			return err
@@ -59,10 +59,10 @@ func emitEvents(ctx context.Context, job tool.Job, sub *host.Subscription) error
 		}
 		n += len(events)
 	}
-	return arcp.Errorf(arcp.CodeResourceExhausted, "the subscription has had %d events: subscribe again", maxWatched).RetryAfter(1)
+	return arcp.Errorf(arcp.CodeResourceExhausted, "the subscription has had %d events: subscribe again", maxSubscribedEvents).RetryAfter(1)
 }
 
-// snapshotPart is the payload of a host.snapshot.
+// snapshotPart is the payload of one host.snapshot.
 type snapshotPart struct {
 	Agents    []arcp.Raw `json:"agents"`
 	Approvals []arcp.Raw `json:"approvals"`
@@ -72,41 +72,41 @@ type snapshotPart struct {
 	size int
 }
 
-func newPart() *snapshotPart {
+func newSnapshotPart() *snapshotPart {
 	return &snapshotPart{Agents: []arcp.Raw{}, Approvals: []arcp.Raw{}, Events: []arcp.Raw{}}
 }
 
-// emitSnapshot emits a snapshot in as many parts as it needs.
+// emitSnapshot emits a snapshot in parts of at most maxSnapshotBytes.
 func emitSnapshot(job tool.Job, s *host.Snapshot, approvals []approval.Row) error {
 	summaries := make([]questions.Summary, len(approvals))
 	for i := range approvals {
 		summaries[i] = questions.Summarize(&approvals[i])
 	}
-	p := &parts{job: job, part: newPart()}
-	addAll(p, s.Agents, func(p *snapshotPart) *[]arcp.Raw { return &p.Agents })
-	addAll(p, summaries, func(p *snapshotPart) *[]arcp.Raw { return &p.Approvals })
-	addAll(p, s.Events, func(p *snapshotPart) *[]arcp.Raw { return &p.Events })
+	p := &snapshotEmitter{job: job, part: newSnapshotPart()}
+	appendItems(p, s.Agents, func(p *snapshotPart) *[]arcp.Raw { return &p.Agents })
+	appendItems(p, summaries, func(p *snapshotPart) *[]arcp.Raw { return &p.Approvals })
+	appendItems(p, s.Events, func(p *snapshotPart) *[]arcp.Raw { return &p.Events })
 	if p.err != nil {
 		return p.err
 	}
 	return job.Emit("host.snapshot", p.part)
 }
 
-// parts emits a snapshot in parts.
-type parts struct {
+// snapshotEmitter emits the parts of a snapshot.
+type snapshotEmitter struct {
 	job  tool.Job
-	part *snapshotPart // the next one
-	err  error         // ends the emission
+	part *snapshotPart // not emitted yet
+	err  error         // the first error
 }
 
-// addAll adds items to one list of a snapshot. It emits the parts that are full.
-func addAll[T any](p *parts, items []T, list func(*snapshotPart) *[]arcp.Raw) {
+// appendItems appends items to one list of the snapshot, and emits the full parts.
+func appendItems[T any](p *snapshotEmitter, items []T, list func(*snapshotPart) *[]arcp.Raw) {
 	for i := 0; i < len(items) && p.err == nil; i++ {
 		var raw arcp.Raw
 		if raw, p.err = arcp.Marshal(&items[i]); p.err == nil && p.part.size > 0 && p.part.size+len(raw) > maxSnapshotBytes {
 			p.part.More = true
 			p.err = p.job.Emit("host.snapshot", p.part)
-			p.part = newPart()
+			p.part = newSnapshotPart()
 		}
 		*list(p.part) = append(*list(p.part), raw)
 		p.part.size += len(raw)

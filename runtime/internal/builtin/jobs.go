@@ -42,13 +42,13 @@ type jobTools struct {
 }
 
 func (t *jobTools) register(r *registrar) {
-	register(r, reads("jobs.get", "the row and the outcome of a job of the caller, or of somebody whom it may observe"), r.callers.of, t.get)
-	register(r, waits("jobs.wait", "waits until a job has ended; then it is as jobs.get"), r.callers.of, t.wait)
-	register(r, writes("jobs.delete", "deletes a job of the caller that has ended, with its events"), r.callers.of, t.delete)
+	register(r, readTool("jobs.get", "the state and the outcome of a job that the caller may observe"), r.callers.find, t.get)
+	register(r, waitTool("jobs.wait", "waits until a job has ended, and returns the result of jobs.get"), r.callers.find, t.wait)
+	register(r, writeTool("jobs.delete", "deletes an ended job of the caller, with its events"), r.callers.find, t.delete)
 }
 
-func (t *jobTools) get(ctx context.Context, who *Caller, in jobsGetIn) (v arcp.JobView, err error) {
-	j, refused := t.jobs.Visible(ctx, &who.Actor, in.JobID)
+func (t *jobTools) get(ctx context.Context, caller *Caller, in jobsGetIn) (v arcp.JobView, err error) {
+	j, refused := t.jobs.Get(ctx, &caller.Actor, in.JobID)
 	if refused != nil {
 		return v, refused
 	}
@@ -61,9 +61,9 @@ func (t *jobTools) get(ctx context.Context, who *Caller, in jobsGetIn) (v arcp.J
 	return v, err
 }
 
-// wait returns the job once it has ended or the timeout is over.
-func (t *jobTools) wait(ctx context.Context, who *Caller, in jobsWaitIn) (v arcp.JobView, err error) {
-	if _, refused := t.jobs.Visible(ctx, &who.Actor, in.JobID); refused != nil {
+// wait returns the job when it has ended, or at the timeout.
+func (t *jobTools) wait(ctx context.Context, caller *Caller, in jobsWaitIn) (v arcp.JobView, err error) {
+	if _, refused := t.jobs.Get(ctx, &caller.Actor, in.JobID); refused != nil {
 		return v, refused
 	}
 	timeout := waitTimer(in.TimeoutMS)
@@ -74,13 +74,13 @@ func (t *jobTools) wait(ctx context.Context, who *Caller, in jobsWaitIn) (v arcp
 	case <-ctx.Done():
 		return v, context.Cause(ctx)
 	}
-	return t.get(ctx, who, jobsGetIn{in.JobID})
+	return t.get(ctx, caller, jobsGetIn{in.JobID})
 }
 
-func (t *jobTools) delete(ctx context.Context, who *Caller, in jobsDeleteIn) (jobDeleted, error) {
-	j, refused := t.jobs.Visible(ctx, &who.Actor, in.JobID)
+func (t *jobTools) delete(ctx context.Context, caller *Caller, in jobsDeleteIn) (jobDeleted, error) {
+	j, refused := t.jobs.Get(ctx, &caller.Actor, in.JobID)
 	if refused == nil {
-		refused = t.deletable(ctx, who, &j)
+		refused = t.deletable(ctx, caller, &j)
 	}
 	if refused != nil {
 		return jobDeleted{}, refused
@@ -90,19 +90,19 @@ func (t *jobTools) delete(ctx context.Context, who *Caller, in jobsDeleteIn) (jo
 	case <-ctx.Done():
 		return jobDeleted{}, context.Cause(ctx)
 	}
-	t.audit.Decision("jobs.delete", who.Principal, who.Session, string(in.JobID), nil)
+	t.audit.Decision("jobs.delete", caller.Principal, caller.Session, string(in.JobID), nil)
 	if err := t.changes.Commit(ctx, store.NewWrite(&store.DeleteJob{Job: j.ID}), func(error) {}); err != nil {
 		return jobDeleted{}, txn.Refusal(t.logger, fmt.Errorf("%s: %w", j.ID, err), "delete a job")
 	}
 	return jobDeleted{true}, nil
 }
 
-// deletable refuses to delete a job of another principal, one that has not ended, one with a
-// live ancestor, and one with events that its session has not received. None of this can
-// become false later: a job that has ended gets no ancestor, and a position does not decrease.
-func (t *jobTools) deletable(ctx context.Context, who *Caller, j *store.Job) *arcp.Error {
+// deletable refuses to delete a job of another principal, a live job, a job with a live ancestor,
+// and a job with events that its session has not received. A job that may be deleted stays so: it
+// gets no ancestor, and a position does not decrease.
+func (t *jobTools) deletable(ctx context.Context, caller *Caller, j *store.Job) *arcp.Error {
 	switch {
-	case j.Principal != who.Principal:
+	case j.Principal != caller.Principal:
 		return arcp.Errorf(arcp.CodePermissionDenied, "%s is a job of %s", j.ID, j.Principal)
 	case !j.State.Terminal():
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the job is %s: cancel it, or wait for its end", j.State)

@@ -14,61 +14,61 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
-// The arguments of the tools registry.* (SPEC.md §7.6). The registry checks the bounds that are
-// in bytes: schemas count characters.
+// The arguments of the tools registry.* (SPEC.md §7.6). The registry checks the bounds in bytes,
+// because schemas count characters.
 type (
 	registerIn struct {
 		ResourceID  string   `json:"resource_id" jsonschema:"description=unique in the session,minLength=1,maxLength=256"`
 		Kind        string   `json:"kind" jsonschema:"description=for example sandbox or subagent,minLength=1,maxLength=64"`
-		DisplayName string   `json:"display_name,omitzero" jsonschema:"description=for people,maxLength=256"`
+		DisplayName string   `json:"display_name,omitzero" jsonschema:"description=name for people,maxLength=256"`
 		Status      string   `json:"status,omitzero" jsonschema:"description=active or completed or failed or released; default active"`
 		Metadata    arcp.Raw `json:"metadata,omitzero" jsonschema:"description=an object of at most 16 KiB; no secrets"`
 	}
 
 	resourceIn struct {
-		ResourceID string `json:"resource_id" jsonschema:"description=of the resource"`
+		ResourceID string `json:"resource_id" jsonschema:"description=id of the resource"`
 	}
 
 	resourceGetIn struct {
-		ResourceID string         `json:"resource_id" jsonschema:"description=of the resource"`
-		SessionID  arcp.SessionID `json:"session_id,omitzero" jsonschema:"description=whose resource; default the calling session"`
+		ResourceID string         `json:"resource_id" jsonschema:"description=id of the resource"`
+		SessionID  arcp.SessionID `json:"session_id,omitzero" jsonschema:"description=session of the resource; default the calling session"`
 	}
 
 	resourceStatusIn struct {
-		ResourceID string `json:"resource_id" jsonschema:"description=of the resource"`
+		ResourceID string `json:"resource_id" jsonschema:"description=id of the resource"`
 		Status     string `json:"status" jsonschema:"description=active or completed or failed or released"`
 	}
 
 	resourceListIn struct {
-		SessionID arcp.SessionID `json:"session_id,omitzero" jsonschema:"description=whose resources; default the calling session"`
-		Kind      string         `json:"kind,omitzero" jsonschema:"description=exactly"`
+		SessionID arcp.SessionID `json:"session_id,omitzero" jsonschema:"description=session of the resources; default the calling session"`
+		Kind      string         `json:"kind,omitzero" jsonschema:"description=kind of the resources"`
 		Status    string         `json:"status,omitzero" jsonschema:"description=active or completed or failed or released"`
-		Limit     int            `json:"limit,omitzero" jsonschema:"description=resources a page,minimum=1,maximum=1000"`
-		Cursor    string         `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+		Limit     int            `json:"limit,omitzero" jsonschema:"description=resources of a page,minimum=1,maximum=1000"`
+		Cursor    string         `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
 	}
 
 	leaseIn struct {
-		Provider    string   `json:"provider" jsonschema:"description=who has the thing,minLength=1,maxLength=64"`
-		Type        string   `json:"resource_type" jsonschema:"description=what it is,minLength=1,maxLength=64"`
-		ExternalID  string   `json:"external_id" jsonschema:"description=which it is,minLength=1,maxLength=1024"`
-		Seconds     int64    `json:"lease_duration_seconds" jsonschema:"description=after which it is cleaned up unless it is touched,minimum=0,maximum=2592000"`
-		DisplayName string   `json:"display_name,omitzero" jsonschema:"description=for people,maxLength=256"`
+		Provider    string   `json:"provider" jsonschema:"description=provider of the resource,minLength=1,maxLength=64"`
+		Type        string   `json:"resource_type" jsonschema:"description=type of the resource,minLength=1,maxLength=64"`
+		ExternalID  string   `json:"external_id" jsonschema:"description=id of the resource at the provider,minLength=1,maxLength=1024"`
+		Seconds     int64    `json:"lease_duration_seconds" jsonschema:"description=duration until the resource is cleaned up unless the lease is touched,minimum=0,maximum=2592000"`
+		DisplayName string   `json:"display_name,omitzero" jsonschema:"description=name for people,maxLength=256"`
 		Metadata    arcp.Raw `json:"metadata,omitzero" jsonschema:"description=an object of at most 16 KiB; no secrets"`
 		CleanupTool string   `json:"cleanup_tool,omitzero" jsonschema:"description=called with provider and resource_type and external_id and attempt where the runtime has no handler,maxLength=256"`
 	}
 
 	leaseIDIn struct {
-		LeaseID arcp.LeaseID `json:"lease_id" jsonschema:"description=of the lease"`
+		LeaseID arcp.LeaseID `json:"lease_id" jsonschema:"description=id of the lease"`
 	}
 
 	leaseListIn struct {
 		State  string `json:"state,omitzero" jsonschema:"description=active or cleaning or released or cleanup_failed"`
-		Limit  int    `json:"limit,omitzero" jsonschema:"description=leases a page,minimum=1,maximum=1000"`
-		Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+		Limit  int    `json:"limit,omitzero" jsonschema:"description=leases of a page,minimum=1,maximum=1000"`
+		Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
 	}
 
 	reapIn struct {
-		DryRun bool `json:"dry_run,omitzero" jsonschema:"description=say what would be cleaned up and do nothing"`
+		DryRun bool `json:"dry_run,omitzero" jsonschema:"description=only list the resources that would be cleaned up"`
 	}
 )
 
@@ -84,60 +84,60 @@ type registryTools struct {
 }
 
 func (t *registryTools) register(r *registrar) {
-	register(r, writes("registry.register", "enters a resource of the calling session, or replaces it"), r.callers.of, t.enter)
-	register(r, writes("registry.update_status", "changes the status of a resource"), r.callers.of, t.updateStatus)
-	register(r, reads("registry.get", "one resource"), r.callers.of, t.get)
-	register(r, reads("registry.list", "the resources of a session, the newest first"), r.callers.of, t.list)
-	register(r, writes("registry.deregister", "removes a resource from the registry"), r.callers.of, t.deregister)
-	register(r, writes("registry.lease", "takes a lease on something outside, or refreshes it"), as[engine.HoldsLeases], t.lease)
-	register(r, writes("registry.touch", "has a lease last for its whole duration again"), r.callers.of, t.changeLease(t.resources.Store.Touch))
-	register(r, writes("registry.release", "ends a lease: there is nothing to clean up"), r.callers.of, t.changeLease(t.resources.Store.Release))
-	register(r, reads("registry.leases", "the caller's leases, the newest first; an admin sees everybody's"), r.callers.of, t.leases)
-	register(r, waits("registry.reap", "cleans up what the caller's leases that are over are on; an admin's call, everybody's"), r.callers.of, t.reap)
+	register(r, writeTool("registry.register", "registers a resource of the calling session, or replaces it"), r.callers.find, t.registerEntry)
+	register(r, writeTool("registry.update_status", "changes the status of a resource"), r.callers.find, t.updateStatus)
+	register(r, readTool("registry.get", "one resource"), r.callers.find, t.get)
+	register(r, readTool("registry.list", "the resources of a session, the newest first"), r.callers.find, t.list)
+	register(r, writeTool("registry.deregister", "removes a resource from the registry"), r.callers.find, t.deregister)
+	register(r, writeTool("registry.lease", "takes a lease on an external resource, or refreshes it"), hostAs[engine.LeaseTaker], t.lease)
+	register(r, writeTool("registry.touch", "extends a lease by its whole duration"), r.callers.find, t.changeLease(t.resources.Store.Touch))
+	register(r, writeTool("registry.release", "ends a lease without a clean-up"), r.callers.find, t.changeLease(t.resources.Store.Release))
+	register(r, readTool("registry.leases", "the caller's leases, the newest first; for an admin all leases"), r.callers.find, t.leases)
+	register(r, waitTool("registry.reap", "cleans up the resources of the caller's expired leases; for an admin of all expired leases"), r.callers.find, t.reap)
 }
 
-// sessionFor returns the named session, or the actor's own. Only an admin may name the session
-// of another principal.
-func (t *registryTools) sessionFor(who *approval.Actor, named arcp.SessionID) (arcp.SessionID, error) {
-	if named == "" || named == who.Session {
-		return who.Session, nil
+// sessionFor returns the named session; "": the actor's. Only an admin may name the session of
+// another principal.
+func (t *registryTools) sessionFor(actor *approval.Actor, named arcp.SessionID) (arcp.SessionID, error) {
+	if named == "" || named == actor.Session {
+		return actor.Session, nil
 	}
-	if s := t.sessions.Find(named); s != nil && (who.Admin || s.Principal == who.Principal) {
+	if s := t.sessions.Find(named); s != nil && (actor.Admin || s.Principal == actor.Principal) {
 		return named, nil
 	}
 	return "", arcp.Errorf(arcp.CodeNotFound, "no such session: %s", named)
 }
 
-func (t *registryTools) enter(ctx context.Context, who *Caller, in registerIn) (registry.Entry, error) {
-	e, err := t.resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: who.Session, Principal: who.Principal,
+func (t *registryTools) registerEntry(ctx context.Context, caller *Caller, in registerIn) (registry.Entry, error) {
+	e, err := t.resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: caller.Session, Principal: caller.Principal,
 		Kind: in.Kind, DisplayName: in.DisplayName, Status: registry.Status(in.Status), Metadata: in.Metadata})
-	return e, t.resources.Answer(err, "register a resource")
+	return e, t.resources.Refusal(err, "register a resource")
 }
 
-func (t *registryTools) updateStatus(ctx context.Context, who *Caller, in resourceStatusIn) (registry.Entry, error) {
-	e, err := t.resources.Store.UpdateStatus(ctx, time.Now(), who.Session, in.ResourceID, registry.Status(in.Status))
-	return e, t.resources.Answer(err, "change a resource")
+func (t *registryTools) updateStatus(ctx context.Context, caller *Caller, in resourceStatusIn) (registry.Entry, error) {
+	e, err := t.resources.Store.UpdateStatus(ctx, time.Now(), caller.Session, in.ResourceID, registry.Status(in.Status))
+	return e, t.resources.Refusal(err, "change a resource")
 }
 
-func (t *registryTools) get(ctx context.Context, who *Caller, in resourceGetIn) (registry.Entry, error) {
-	session, err := t.sessionFor(&who.Actor, in.SessionID)
+func (t *registryTools) get(ctx context.Context, caller *Caller, in resourceGetIn) (registry.Entry, error) {
+	session, err := t.sessionFor(&caller.Actor, in.SessionID)
 	if err != nil {
 		return registry.Entry{}, err
 	}
 	e, err := t.resources.Store.Entry(ctx, session, in.ResourceID)
-	return e, t.resources.Answer(err, "read a resource")
+	return e, t.resources.Refusal(err, "read a resource")
 }
 
-func (t *registryTools) deregister(ctx context.Context, who *Caller, in resourceIn) (deregistered, error) {
-	removed, err := t.resources.Store.Deregister(ctx, who.Session, in.ResourceID)
-	return deregistered{removed}, t.resources.Answer(err, "deregister a resource")
+func (t *registryTools) deregister(ctx context.Context, caller *Caller, in resourceIn) (deregistered, error) {
+	removed, err := t.resources.Store.Deregister(ctx, caller.Session, in.ResourceID)
+	return deregistered{removed}, t.resources.Refusal(err, "deregister a resource")
 }
 
-func (t *registryTools) list(ctx context.Context, who *Caller, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
+func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
 	if err := paging.OneOf("status", in.Status, registry.Statuses); err != nil {
 		return page, err
 	}
-	session, err := t.sessionFor(&who.Actor, in.SessionID)
+	session, err := t.sessionFor(&caller.Actor, in.SessionID)
 	if err != nil {
 		return page, err
 	}
@@ -152,45 +152,45 @@ func (t *registryTools) list(ctx context.Context, who *Caller, in resourceListIn
 			return add(paging.TimeKey(e.CreatedAt, e.ResourceID), len(e.Metadata)+registry.MaxKind, e)
 		})
 	})
-	return page, t.resources.Answer(err, "list resources")
+	return page, t.resources.Refusal(err, "list resources")
 }
 
-func (t *registryTools) lease(ctx context.Context, job engine.HoldsLeases, in leaseIn) (arcp.ResourceLeaseView, error) {
-	l, err := t.resources.Take(ctx, job.LeaseHolder(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+func (t *registryTools) lease(ctx context.Context, job engine.LeaseTaker, in leaseIn) (arcp.ResourceLeaseView, error) {
+	l, err := t.resources.Acquire(ctx, job.LeaseHolder(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
 	return registryservice.ViewLease(&l), err
 }
 
-// leaseOwner returns the principal in whose name an actor changes a lease: its own or, for an
-// admin, the principal of the lease.
-func (t *registryTools) leaseOwner(ctx context.Context, who *approval.Actor, id arcp.LeaseID) (string, error) {
-	if !who.Admin {
-		return who.Principal, nil
+// leaseOwner returns the principal for which an actor changes a lease: its own or, for an admin,
+// the principal of the lease.
+func (t *registryTools) leaseOwner(ctx context.Context, actor *approval.Actor, id arcp.LeaseID) (string, error) {
+	if !actor.Admin {
+		return actor.Principal, nil
 	}
 	l, err := t.resources.Store.Find(ctx, id)
-	if err == nil && l.Principal != who.Principal {
-		t.audit.Event("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
+	if err == nil && l.Principal != actor.Principal {
+		t.audit.Event("lease", actor.Principal, actor.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
 	}
-	return l.Principal, t.resources.Answer(err, "find a lease")
+	return l.Principal, t.resources.Refusal(err, "find a lease")
 }
 
-// changeLease returns the function of a tool that changes one lease.
+// changeLease makes a tool of a function that changes one lease.
 func (t *registryTools) changeLease(change func(context.Context, time.Time, string, arcp.LeaseID) (registry.Lease, error)) func(context.Context, *Caller, leaseIDIn) (arcp.ResourceLeaseView, error) {
-	return func(ctx context.Context, who *Caller, in leaseIDIn) (arcp.ResourceLeaseView, error) {
-		owner, err := t.leaseOwner(ctx, &who.Actor, in.LeaseID)
+	return func(ctx context.Context, caller *Caller, in leaseIDIn) (arcp.ResourceLeaseView, error) {
+		owner, err := t.leaseOwner(ctx, &caller.Actor, in.LeaseID)
 		if err != nil {
 			return arcp.ResourceLeaseView{}, err
 		}
 		l, err := change(ctx, time.Now(), owner, in.LeaseID)
-		return registryservice.ViewLease(&l), t.resources.Answer(err, "change a lease")
+		return registryservice.ViewLease(&l), t.resources.Refusal(err, "change a lease")
 	}
 }
 
-func (t *registryTools) leases(ctx context.Context, who *Caller, in leaseListIn) (page arcp.Page[arcp.ResourceLeaseView], err error) {
+func (t *registryTools) leases(ctx context.Context, caller *Caller, in leaseListIn) (page arcp.Page[arcp.ResourceLeaseView], err error) {
 	if err := paging.OneOf("state", in.State, arcp.ResourceLeaseStates); err != nil {
 		return page, err
 	}
-	principal := leasesOf(who)
+	principal := leasesOf(caller)
 	request := paging.Request{Scope: "leases\x00" + principal + "\x00" + in.State, Cursor: in.Cursor, Limit: in.Limit}
 	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.ResourceLeaseView]) error {
 		return t.resources.Store.Leases(ctx, principal, after, func(key string, l *registry.Lease) bool {
@@ -200,35 +200,35 @@ func (t *registryTools) leases(ctx context.Context, who *Caller, in leaseListIn)
 			return add(key, len(l.Metadata)+len(l.ExternalID), new(registryservice.ViewLease(l)))
 		})
 	})
-	return page, t.resources.Answer(err, "list leases")
+	return page, t.resources.Refusal(err, "list leases")
 }
 
-// leasesOf returns the principal whose leases a caller lists and cleans up; empty, for an admin:
-// all principals.
-func leasesOf(who *Caller) string {
-	if who.Admin {
+// leasesOf returns the principal whose leases a caller lists and cleans up; "", for an admin: all
+// principals.
+func leasesOf(caller *Caller) string {
+	if caller.Admin {
 		return ""
 	}
-	return who.Principal
+	return caller.Principal
 }
 
-func (t *registryTools) reap(ctx context.Context, who *Caller, in reapIn) (all arcp.ReapReport, err error) {
-	leave, err := t.resources.ReapTurn(ctx, who.Principal)
+func (t *registryTools) reap(ctx context.Context, caller *Caller, in reapIn) (all arcp.ReapReport, err error) {
+	leave, err := t.resources.AcquireReap(ctx, caller.Principal)
 	if err != nil {
 		return all, err
 	}
 	defer leave()
-	principal := leasesOf(who)
+	principal := leasesOf(caller)
 	if in.DryRun {
 		rep, err := t.resources.Scanner.Scan(ctx, registry.Request{Principal: principal, DryRun: true})
 		all := arcp.ReapReport{DryRun: true, More: rep.More}
 		for i := range rep.Due {
 			all.Due = append(all.Due, registryservice.ViewLease(&rep.Due[i]))
 		}
-		return all, t.resources.Answer(err, "look for leases that are over")
+		return all, t.resources.Refusal(err, "look for leases that are over")
 	}
 	if principal == "" {
-		t.audit.Event("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
+		t.audit.Event("reap", caller.Principal, caller.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
 	}
 	for {
 		rep, err := t.resources.Scanner.Scan(ctx, registry.Request{Principal: principal})
@@ -237,7 +237,7 @@ func (t *registryTools) reap(ctx context.Context, who *Caller, in reapIn) (all a
 		all.Failed += rep.Failed
 		all.Skipped += rep.Skipped
 		if err != nil || !rep.More || rep.Claimed+rep.Skipped == 0 {
-			return all, t.resources.Answer(err, "clean up leased resources")
+			return all, t.resources.Refusal(err, "clean up leased resources")
 		}
 	}
 }

@@ -18,14 +18,14 @@ import (
 )
 
 type sessionsListIn struct {
-	Limit  int    `json:"limit,omitzero" jsonschema:"description=sessions a page,minimum=1,maximum=1000"`
-	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+	Limit  int    `json:"limit,omitzero" jsonschema:"description=sessions of a page,minimum=1,maximum=1000"`
+	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
 }
 
 type sessionsEvictIn struct {
-	SessionID arcp.SessionID `json:"session_id" jsonschema:"description=the session whose connection is ended"`
-	Forget    bool           `json:"forget,omitzero" jsonschema:"description=end the session as well: it cannot be resumed"`
-	Reason    string         `json:"reason,omitzero" jsonschema:"description=told to its client,maxLength=256"`
+	SessionID arcp.SessionID `json:"session_id" jsonschema:"description=the session to evict"`
+	Forget    bool           `json:"forget,omitzero" jsonschema:"description=also end the session so that it cannot be resumed"`
+	Reason    string         `json:"reason,omitzero" jsonschema:"description=reason for the client,maxLength=256"`
 }
 
 type sessionsEvicted struct {
@@ -43,14 +43,14 @@ type sessionTools struct {
 }
 
 func (t *sessionTools) register(r *registrar) {
-	register(r, reads("sessions.list", "the sessions of the caller and of whom it may observe, the oldest first; an admin sees everybody's"), r.callers.of, t.list)
-	register(r, writes("sessions.evict", "takes the connection from one of the caller's sessions, or ends it; an admin may do so to anybody's"), r.callers.of, t.evict)
+	register(r, readTool("sessions.list", "the sessions that the caller may observe, the oldest first"), r.callers.find, t.list)
+	register(r, writeTool("sessions.evict", "closes the connection of a session of the caller, or ends the session; an admin may evict any session"), r.callers.find, t.evict)
 }
 
-func (t *sessionTools) list(ctx context.Context, who *Caller, in sessionsListIn) (arcp.Page[arcp.SessionView], error) {
-	request := paging.Request{Scope: "sessions\x00" + who.Principal, Cursor: in.Cursor, Limit: in.Limit}
+func (t *sessionTools) list(ctx context.Context, caller *Caller, in sessionsListIn) (arcp.Page[arcp.SessionView], error) {
+	request := paging.Request{Scope: "sessions\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.SessionView]) error {
-		list := t.sessions.Of(who.Observes)
+		list := t.sessions.Of(caller.Observes)
 		slices.SortFunc(list, compareSessions)
 		at, id := paging.ParseTimeKey(after)
 		from := &session.Session{ID: arcp.SessionID(id), CreatedAt: at}
@@ -74,7 +74,7 @@ func compareSessions(a, b *session.Session) int {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// describe returns the view of a session, nil if its row is gone or not written yet.
+// describe returns the view of a session; nil: its row is deleted or not written yet.
 func (t *sessionTools) describe(ctx context.Context, s *session.Session) (*arcp.SessionView, error) {
 	row, err := t.store.Session(ctx, s.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -93,17 +93,17 @@ func (t *sessionTools) describe(ctx context.Context, s *session.Session) (*arcp.
 	return v, nil
 }
 
-func (t *sessionTools) evict(ctx context.Context, who *Caller, in sessionsEvictIn) (sessionsEvicted, error) {
+func (t *sessionTools) evict(ctx context.Context, caller *Caller, in sessionsEvictIn) (sessionsEvicted, error) {
 	unknown := arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
 	s := t.sessions.Find(in.SessionID)
 	if s == nil {
 		return sessionsEvicted{}, unknown
 	}
 	decision := "allowed"
-	if !who.Admin && s.Principal != who.Principal {
+	if !caller.Admin && s.Principal != caller.Principal {
 		decision = "denied"
 	}
-	t.audit.Event("evict", who.Principal, who.Session).Str("job_id", string(who.Job.ID())).Str("target", string(in.SessionID)).
+	t.audit.Event("evict", caller.Principal, caller.Session).Str("job_id", string(caller.Job.ID())).Str("target", string(in.SessionID)).
 		Str("owner", s.Principal).Str("decision", decision).Msg("audit")
 	if decision == "denied" {
 		return sessionsEvicted{}, unknown

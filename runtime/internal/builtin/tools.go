@@ -17,16 +17,16 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Bounds of tools.calls. A row is made of the row and the log of a job.
+// Bounds of tools.calls, which reads the row and the log of a job.
 const (
 	defaultCalls  = 50
-	maxCallsBytes = 8 << 20 // of results, which are read for their digests
+	maxCallsBytes = 8 << 20 // bytes of results, which are read for their digests
 )
 
-// refreshTimeout bounds the time in which sources list their tools again.
+// refreshTimeout bounds tools.refresh.
 const refreshTimeout = time.Minute
 
-// catalogTools are the tools tools.*.
+// catalogTools has the tools tools.*.
 type catalogTools struct {
 	registry *tool.Registry
 	engine   *engine.Engine
@@ -38,22 +38,23 @@ type catalogTools struct {
 }
 
 func (t *catalogTools) register(r *registrar) {
-	register(r, reads("tools.list", "the tools of the session's catalogue, by name"), as[engine.Viewer], t.list)
-	register(r, reads("tools.describe", "all that is to know of a tool"), as[engine.Viewer], t.describe)
-	register(r, reads("tools.policy", "what the session may do with the tools, and why not"), as[engine.Viewer], t.policy)
-	register(r, reads("tools.calls", "the calls of tools that a job consists of and has made"), r.callers.of, t.calls)
-	register(r, writes("tools.overlay", "sets what the session's catalogue is on top of the base"), as[engine.Viewer], t.overlay)
-	register(r, tool.Capability{Name: "tools.refresh", SideEffect: tool.SideEffectExternal, Description: "has the sources of tools list them anew",
-		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: refreshTimeout}}, as[tool.Host], t.refreshTools)
+	register(r, readTool("tools.list", "the tools of the session's catalogue, by name"), hostAs[engine.Viewer], t.list)
+	register(r, readTool("tools.describe", "the complete description of a tool"), hostAs[engine.Viewer], t.describe)
+	register(r, readTool("tools.policy", "the tools that the session may use, and the reasons against the others"), hostAs[engine.Viewer], t.policy)
+	register(r, readTool("tools.calls", "the tool calls of a job"), r.callers.find, t.calls)
+	register(r, writeTool("tools.overlay", "sets the overlay of the session's catalogue"), hostAs[engine.Viewer], t.overlay)
+	register(r, tool.Capability{Name: "tools.refresh", SideEffect: tool.SideEffectExternal, Description: "makes the sources of tools list their tools again",
+		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: refreshTimeout}}, hostAs[tool.Host], t.refreshTools)
 }
 
-// toolsListIn are the arguments of tools.list and tools.policy.
+// toolsListIn has the arguments of tools.list and tools.policy.
 type toolsListIn struct {
-	Limit  int    `json:"limit,omitzero" jsonschema:"description=tools a page,minimum=1,maximum=1000"`
-	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
-	Prefix string `json:"prefix,omitzero" jsonschema:"description=what the names begin with,maxLength=256"`
+	Limit  int    `json:"limit,omitzero" jsonschema:"description=tools of a page,minimum=1,maximum=1000"`
+	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
+	Prefix string `json:"prefix,omitzero" jsonschema:"description=prefix of the names,maxLength=256"`
 }
 
+// policyText returns the approval policy of a tool as JSON.
 func policyText(t *tool.Tool) arcp.Raw {
 	raw, err := arcp.Marshal(t.Approval)
 	if err != nil { // a word or a text
@@ -62,8 +63,8 @@ func policyText(t *tool.Tool) arcp.Raw {
 	return raw
 }
 
-// listTools returns a page of the catalogue; row returns an item and its size. The position of
-// a tool is its name, so that tools that come and go move no other tool.
+// listTools returns a page of the catalogue. row returns an item and its size in bytes. The cursor
+// has the name of the last tool, so that added and removed tools do not shift a page.
 func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsListIn, all bool, row func(*tool.Listed) (T, int)) (arcp.Page[T], error) {
 	request := paging.Request{Scope: list + "\x00" + v.Principal() + "\x00" + in.Prefix, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[T]) error {
@@ -96,12 +97,12 @@ func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescri
 	switch {
 	case refused != nil:
 		return d, refused
-	case !t.Trusts(v.Trust()):
+	case !t.AllowsTrust(v.Trust()):
 		return d, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
 	l := t.Limits
 	d = arcp.ToolView{Name: t.Name, Version: t.Version, Versions: v.Catalogue().Versions(t.Name), Description: t.Description,
-		InputSchema: schemaOr(t.InputSchema), OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
+		InputSchema: schemaOrAny(t.InputSchema), OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
 		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, Source: t.Source,
 		Limits: arcp.ToolLimits{TimeoutMS: limit(l.Timeout.Milliseconds()), MaxRequestBytes: limit(l.MaxRequestBytes),
 			MaxResponseBytes: limit(l.MaxResponseBytes), Concurrency: limit(l.Concurrency), RatePerMin: limit(l.RatePerMin)}}
@@ -111,7 +112,7 @@ func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescri
 	return d, err
 }
 
-// limit returns a limit for a result; nil: it is off.
+// limit returns a limit for a result; nil: there is none.
 func limit[T int | int64](n T) *int64 {
 	if n <= 0 {
 		return nil
@@ -119,8 +120,8 @@ func limit[T int | int64](n T) *int64 {
 	return new(int64(n))
 }
 
-// schemaOr returns a schema, or the one that permits any value.
-func schemaOr(schema arcp.Raw) arcp.Raw {
+// schemaOrAny returns a schema; for nil the schema that permits any value.
+func schemaOrAny(schema arcp.Raw) arcp.Raw {
 	if schema == nil {
 		return arcp.Raw("{}")
 	}
@@ -132,7 +133,7 @@ type toolsPolicyOut struct {
 	SessionID  string       `json:"session_id,omitzero"`
 	Trust      string       `json:"trust"`
 	Roles      []string     `json:"roles"`
-	Lease      arcp.Raw     `json:"lease,omitzero"` // of jobs without a lease_request; the upper bound of the others
+	Lease      arcp.Raw     `json:"lease,omitzero"` // lease of a job without a lease_request, and the bound of other jobs
 	Overlay    overlayOut   `json:"overlay"`
 	Generation uint64       `json:"generation"`
 	Items      []toolPolicy `json:"items"`
@@ -147,14 +148,14 @@ type overlayOut struct {
 	Prompts     []string `json:"prompts"`
 }
 
-// toolPolicy says what the session may do with a tool.
+// toolPolicy tells the ways in which the session may use a tool.
 type toolPolicy struct {
 	Name     string   `json:"name"`
 	Version  string   `json:"version"`
 	Submit   bool     `json:"submit"` // as a job
 	Call     bool     `json:"call"`   // by a job with the session's lease
 	Delegate bool     `json:"delegate"`
-	Reason   string   `json:"reason,omitzero"` // why the first of them is not allowed
+	Reason   string   `json:"reason,omitzero"` // why the first one is not allowed
 	Approval arcp.Raw `json:"approval_policy"`
 }
 
@@ -166,7 +167,7 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 	out := toolsPolicyOut{Principal: v.Principal(), SessionID: string(v.Session()), Trust: v.Trust(), Roles: append([]string{}, v.Roles()...),
 		Generation: v.Catalogue().Generation(),
 		Overlay:    overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)}}
-	if l := v.MayDo(); l != nil {
+	if l := v.JobLease(); l != nil {
 		out.Lease = l.RFC()
 	}
 	page, err := listTools(t, v, "policy", &in, true, func(l *tool.Listed) (toolPolicy, int) {
@@ -178,14 +179,14 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 }
 
 func policyOf(v engine.Viewer, t *tool.Tool) toolPolicy {
-	p := toolPolicy{Name: t.Name, Version: t.Version, Approval: policyText(t), Submit: t.Trusts(v.Trust())}
-	call, delegate := v.MayDo().Covers(arcp.NamespaceToolCall, t.Name), v.MayDo().Covers(arcp.NamespaceAgentDelegate, t.Name)
-	mine := p.Submit && t.Source != tool.SourceBuiltin
-	p.Call, p.Delegate = mine && call == nil, mine && delegate == nil
+	p := toolPolicy{Name: t.Name, Version: t.Version, Approval: policyText(t), Submit: t.AllowsTrust(v.Trust())}
+	call, delegate := v.JobLease().Covers(arcp.NamespaceToolCall, t.Name), v.JobLease().Covers(arcp.NamespaceAgentDelegate, t.Name)
+	callable := p.Submit && t.Source != tool.SourceBuiltin
+	p.Call, p.Delegate = callable && call == nil, callable && delegate == nil
 	switch {
 	case !p.Submit:
 		p.Reason = "it needs the trust level " + t.MinTrust
-	case !mine:
+	case !callable:
 		p.Reason = "it is for clients; no job calls it"
 	case call != nil:
 		p.Reason = call.Message
@@ -197,25 +198,25 @@ func policyOf(v engine.Viewer, t *tool.Tool) toolPolicy {
 
 type toolsCallsIn struct {
 	JobID  arcp.JobID `json:"job_id" jsonschema:"description=the job whose calls are listed"`
-	Limit  int        `json:"limit,omitzero" jsonschema:"description=calls a page,minimum=1,maximum=200"`
-	Cursor string     `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+	Limit  int        `json:"limit,omitzero" jsonschema:"description=calls of a page,minimum=1,maximum=200"`
+	Cursor string     `json:"cursor,omitzero" jsonschema:"description=next_cursor of the previous page"`
 }
 
-func (t *catalogTools) calls(ctx context.Context, who *Caller, in toolsCallsIn) (page arcp.Page[engine.CallRecord], err error) {
-	j, refused := t.jobs.Visible(ctx, &who.Actor, in.JobID)
+func (t *catalogTools) calls(ctx context.Context, caller *Caller, in toolsCallsIn) (page arcp.Page[engine.CallRecord], err error) {
+	j, refused := t.jobs.Get(ctx, &caller.Actor, in.JobID)
 	if refused != nil {
 		return page, refused
 	}
-	request := paging.Request{Scope: "calls\x00" + who.Principal + "\x00" + string(in.JobID), Cursor: in.Cursor, Limit: cmp.Or(in.Limit, defaultCalls), MaxBytes: maxCallsBytes}
+	request := paging.Request{Scope: "calls\x00" + caller.Principal + "\x00" + string(in.JobID), Cursor: in.Cursor, Limit: cmp.Or(in.Limit, defaultCalls), MaxBytes: maxCallsBytes}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[engine.CallRecord]) error {
-		return t.engine.Calls(ctx, &j, after, func(place string, c engine.CallRecord) bool { return add(place, c.Size, &c) })
+		return t.engine.Calls(ctx, &j, after, func(position string, c engine.CallRecord) bool { return add(position, c.Size, &c) })
 	})
 }
 
 type toolsOverlayIn struct {
-	Tools            []string `json:"tools,omitzero" jsonschema:"description=names or name@version of the base"`
-	IncludeBase      bool     `json:"include_base" jsonschema:"description=begin with all tools there are,default=true"`
-	Hide             []string `json:"hide,omitzero" jsonschema:"description=names or name@version that are not there"`
+	Tools            []string `json:"tools,omitzero" jsonschema:"description=tools of the base to include; each a name or a name@version"`
+	IncludeBase      bool     `json:"include_base" jsonschema:"description=include all tools of the base,default=true"`
+	Hide             []string `json:"hide,omitzero" jsonschema:"description=tools to hide; each a name or a name@version"`
 	Prompts          []string `json:"prompts,omitzero" jsonschema:"description=contributions to a prompt"`
 	ExpectRevision   *uint64  `json:"expect_revision,omitzero" jsonschema:"description=refuse unless the overlay has this revision"`
 	ExpectGeneration *uint64  `json:"expect_generation,omitzero" jsonschema:"description=refuse unless the tools have this generation"`
@@ -268,29 +269,29 @@ func (t *catalogTools) listSources(ctx context.Context) error {
 
 // refresher runs one refresh at a time.
 type refresher struct {
-	run   func(context.Context) error // nil: there is nothing to refresh
-	turn  chan struct{}               // buffered 1; full while a refresh runs
-	begun atomic.Uint64               // refreshes
-	done  uint64                      // the latest one without an error; the holder of turn accesses it
+	run       func(context.Context) error // nil: no source can refresh
+	slot      chan struct{}               // buffered 1: full while a refresh runs
+	started   atomic.Uint64               // number of started refreshes
+	completed uint64                      // number of the latest refresh without an error; the holder of slot accesses it
 }
 
-// do waits for its turn and calls refresh, unless a whole refresh has run since the call of
-// do.
+// do waits for a running refresh and then calls refresh. It does not call it if another refresh has
+// started after the call of do and has succeeded.
 func (r *refresher) do(ctx context.Context, refresh func(context.Context) error) error {
-	called := r.begun.Load()
+	called := r.started.Load()
 	select {
-	case r.turn <- struct{}{}:
+	case r.slot <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-r.turn }()
-	if r.done > called {
+	defer func() { <-r.slot }()
+	if r.completed > called {
 		return nil
 	}
-	round := r.begun.Add(1)
+	round := r.started.Add(1)
 	err := refresh(ctx)
 	if err == nil {
-		r.done = round
+		r.completed = round
 	}
 	return err
 }

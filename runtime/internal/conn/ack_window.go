@@ -10,11 +10,11 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// lagWarning is the number of events by which a client that acknowledges may be behind before
-// it is told, once (SPEC.md §5.3).
+// lagWarning is the number of unacknowledged events after which the client is sent backpressure,
+// once (SPEC.md §5.3).
 const lagWarning = 1000
 
-// Actions against a slow consumer: a metric label.
+// Actions for slow consumers, a metric label.
 const (
 	slowAckLag  = "ack_lag"
 	slowBacklog = "backlog_overflow"
@@ -22,79 +22,79 @@ const (
 	slowClosed  = "feed_closed"
 )
 
-// ackWindow is the position of the client in the session's log. It bounds how far events are
-// sent ahead of the acknowledgements, and trims acknowledged events.
+// ackWindow has the position of the client in the session's log. It bounds the unacknowledged
+// events, and trims the acknowledged ones.
 type ackWindow struct {
-	c        *conn
-	start    uint64         // first position of the cursor
-	acked    uint64         // last event that the client has acknowledged
-	position resumePosition // any goroutine reads it
-	acks     bool           // the client acknowledges
-	held     bool           // the client may still ask for a position: no event is sent
-	locating bool           // the position that the client asked for is being looked up
-	lagging  bool           // the client was told that it falls behind
+	c          *conn
+	startSeq   uint64         // event_seq before the first position of the cursor
+	acked      uint64         // event_seq of the last acknowledged event
+	position   resumePosition // any goroutine may read it
+	clientAcks bool           // the client sends acknowledgements
+	paused     bool           // no event is sent, because the client may still send resume
+	locating   bool           // the position of a resume is being read
+	warned     bool           // the client was sent backpressure
 }
 
-// apply holds back the events that are too far ahead of the acknowledgements. While hold is in
-// force, all events are held back.
+// apply sets the limit of the cursor to the acknowledged events and the window. While paused, the
+// limit stays.
 func (aw *ackWindow) apply() {
-	if aw.held {
+	if aw.paused {
 		return
 	}
 	limit := uint64(eventlog.NoLimit)
-	if w := aw.c.m.Window(); w > 0 && aw.acks {
-		limit = aw.base() + uint64(w)
+	if w := aw.c.machine.Window(); w > 0 && aw.clientAcks {
+		limit = aw.confirmed() + uint64(w)
 	}
 	aw.c.cursor.SetLimit(limit)
 }
 
-// base returns the last event that the client is known to have: the one that it has
-// acknowledged, or the position that it asked for, which may be later.
-func (aw *ackWindow) base() uint64 { return max(aw.acked, aw.start) }
+// confirmed returns the event_seq of the last event that the client is known to have: the last
+// acknowledged one, or the start of the cursor if that is later.
+func (aw *ackWindow) confirmed() uint64 { return max(aw.acked, aw.startSeq) }
 
-// hold holds back all events until release: the client may still ask for a position.
-func (aw *ackWindow) hold() {
-	aw.held = true
-	aw.c.cursor.SetLimit(aw.start)
+// pause stops the events until unpause, because the client may still send resume.
+func (aw *ackWindow) pause() {
+	aw.paused = true
+	aw.c.cursor.SetLimit(aw.startSeq)
 }
 
-// release ends hold. From then on acknowledgements may pass other frames.
-func (aw *ackWindow) release() {
-	aw.held = false
+// unpause starts the events. From then on the inbox coalesces acknowledgements.
+func (aw *ackWindow) unpause() {
+	aw.paused = false
 	id := aw.c.id
 	aw.c.inbox.ackSession.Store(&id)
 	aw.apply()
 }
 
-// receive handles session.ack.
-func (aw *ackWindow) receive(_ time.Time, _ *arcp.Envelope, p *arcp.SessionAckPayload) error {
+// handleAck handles session.ack.
+func (aw *ackWindow) handleAck(_ time.Time, _ *arcp.Envelope, p *arcp.SessionAckPayload) error {
 	aw.acknowledge(p.LastProcessedSeq)
 	return nil
 }
 
-// acknowledge trims the events that the client has processed. A number above the last event
-// that was sent counts as that one (SPEC.md §5.3).
+// acknowledge applies an acknowledgement of the events up to seq, at most up to the last sent event
+// (SPEC.md §5.3).
 func (aw *ackWindow) acknowledge(seq uint64) {
 	seq = min(seq, aw.c.cursor.Position())
 	aw.c.srv.opts.Metrics.AckLag.Observe(float64(aw.c.cursor.Position() - max(seq, min(aw.acked, aw.c.cursor.Position()))))
 	aw.acked = max(aw.acked, seq)
 	aw.position.acknowledged(aw.acked)
-	if !aw.acks {
-		aw.acks, aw.c.row.Acks = true, true
+	if !aw.clientAcks {
+		aw.clientAcks, aw.c.row.Acks = true, true
 		aw.c.session.SetAcks((*sessionConn)(aw.c))
 		aw.c.saveRow()
 	}
 	if aw.acked-aw.c.row.TrimmedTo >= trimStep || aw.acked == aw.c.cursor.Position() {
 		aw.trim()
 	}
-	if aw.lagging && aw.c.cursor.Position()-aw.base() <= lagWarning/2 {
-		aw.lagging = false
+	if aw.warned && aw.c.cursor.Position()-aw.confirmed() <= lagWarning/2 {
+		aw.warned = false
 	}
 	aw.apply()
 }
 
-// trimStep is the number of acknowledged events that are trimmed at once while others are
-// unacknowledged: a client may acknowledge each event.
+// trimStep is the number of acknowledged events for one trim while other events are unacknowledged,
+// because a client may acknowledge each event.
 const trimStep = 64
 
 // trim trims the acknowledged events.
@@ -107,41 +107,41 @@ func (aw *ackWindow) trim() {
 	aw.c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: aw.c.id, Seq: aw.acked}}, NoSync: true})
 }
 
-// warn tells a client that acknowledges that it falls behind, once.
-func (aw *ackWindow) warn(now time.Time, seq uint64) {
-	if aw.lagging || seq <= aw.base()+lagWarning {
+// warnIfLagging sends backpressure, once, when seq is lagWarning events ahead of the client.
+func (aw *ackWindow) warnIfLagging(now time.Time, seq uint64) {
+	if aw.warned || seq <= aw.confirmed()+lagWarning {
 		return
 	}
-	aw.lagging = true
-	aw.slow(now, slowAckLag)
+	aw.warned = true
+	aw.sendBackpressure(now, slowAckLag)
 }
 
-// slow counts a slow client and sends backpressure.
-func (aw *ackWindow) slow(now time.Time, reason string) {
+// sendBackpressure counts a slow client and sends backpressure.
+func (aw *ackWindow) sendBackpressure(now time.Time, reason string) {
 	aw.c.srv.opts.Metrics.SlowConsumers.WithLabelValues(reason).Inc()
 	aw.c.send(now, arcp.Frame(arcp.Backpressure, arcp.BackpressurePayload{Reason: reason}))
 }
 
-// overflow closes a connection that still has to send events up to upTo, which are not kept.
+// overflow closes the connection if it has not sent the events up to upTo, which are deleted.
 func (aw *ackWindow) overflow(now time.Time, upTo uint64) {
 	if aw.c.cursor == nil || aw.c.cursor.Position() >= upTo || aw.c.ending.close != nil {
 		return
 	}
-	aw.tooFarBehind(now)
+	aw.closeForOverflow(now)
 }
 
-// tooFarBehind closes a connection whose next events are not kept any more, after a
-// backpressure message.
-func (aw *ackWindow) tooFarBehind(now time.Time) {
-	aw.slow(now, slowBacklog)
+// closeForOverflow sends backpressure and closes the connection, because its next events are
+// deleted.
+func (aw *ackWindow) closeForOverflow(now time.Time) {
+	aw.sendBackpressure(now, slowBacklog)
 	aw.c.ending.close = &machine.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
 }
 
-// sent counts a numbered event that is about to be written. If the client does not acknowledge,
-// it trims the events that are not kept for a replay.
-func (aw *ackWindow) sent(now time.Time, seq uint64, size int) {
-	if aw.acks {
-		aw.warn(now, seq)
+// eventSent counts a numbered event that was appended to the batch. For a client that does not
+// acknowledge, it trims the events beyond the replay window.
+func (aw *ackWindow) eventSent(now time.Time, seq uint64, size int) {
+	if aw.clientAcks {
+		aw.warnIfLagging(now, seq)
 		return
 	}
 	trim, free := aw.c.session.Replay.Next(seq, size, aw.position.load(), uint64(aw.c.srv.opts.ReplayEvents), uint64(aw.c.srv.opts.ReplayBytes))
@@ -153,10 +153,10 @@ func (aw *ackWindow) sent(now time.Time, seq uint64, size int) {
 	}
 }
 
-// save stores the position at which the connection has ended, if the client does not
-// acknowledge. After a restart the session continues from it.
-func (aw *ackWindow) save() {
-	if n := aw.position.load(); !aw.acks && n != aw.c.row.Written {
+// savePosition stores the position of an ended connection, if the client does not acknowledge.
+// After a restart the session continues from it.
+func (aw *ackWindow) savePosition() {
+	if n := aw.position.load(); !aw.clientAcks && n != aw.c.row.Written {
 		aw.c.row.Written = n
 		aw.c.saveRow()
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// resumePrefix begins a resume token. The body of the session's id follows, so that the
+// resumePrefix is the start of a resume token. The body of the session's id follows, so that the
 // session can be found, and then the secret.
 const resumePrefix = "rt_"
 
@@ -23,8 +23,8 @@ func newResumeToken(id arcp.SessionID) auth.Secret {
 	return auth.NewToken(resumePrefix + strings.TrimPrefix(string(id), arcp.SessionPrefix))
 }
 
-// tokenSession returns the session that a token names.
-func tokenSession(token string) (arcp.SessionID, bool) {
+// tokenSessionID returns the id of the session that a resume token names.
+func tokenSessionID(token string) (arcp.SessionID, bool) {
 	rest, ok := strings.CutPrefix(token, resumePrefix)
 	if !ok || len(rest) <= arcp.IDBodyLen {
 		return "", false
@@ -32,52 +32,52 @@ func tokenSession(token string) (arcp.SessionID, bool) {
 	return arcp.SessionID(arcp.SessionPrefix + rest[:arcp.IDBodyLen]), true
 }
 
-// maxTries bounds how often a connection tries again to attach to a session that
-// others attach to at the same time.
-const maxTries = 3
+// maxRetries bounds how often a connection retries to attach to a session to which other
+// connections attach at the same time.
+const maxRetries = 3
 
-// attachment is a session to which the connection attaches.
+// attachment is the state of attaching to an existing session.
 type attachment struct {
-	row   store.Session // as stored
-	valid [][32]byte    // tokens that stay valid until the client confirms the new one
-	after uint64        // position
-	held  bool          // the client may still ask for a position
-	token auth.Secret   // the new one
-	opens bool          // by session.open; otherwise by session.resume
+	row            store.Session // as stored
+	validHashes    [][32]byte    // hashes of tokens that stay valid until the client confirms the new one
+	after          uint64        // the last event before the position to continue from
+	awaitsPosition bool          // session.open without a position: the client may send resume
+	token          auth.Secret   // new resume token
+	byOpen         bool          // by session.open; false: by session.resume
 
-	retry func(now time.Time) // attaches again when another connection was faster
+	retry func(now time.Time) // attaches again after another connection has attached
 }
 
-// resume attaches to the session that a token names (SPEC.md §5.10).
+// resume attaches to the session of a resume token (SPEC.md §5.10).
 func (h *handshake) resume(q machine.Resume) {
 	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
-		row, refused := h.c.srv.holder(ctx, auth.Secret(q.Token))
+		row, refused := h.c.srv.readTokenSession(ctx, auth.Secret(q.Token))
 		return func(now time.Time) { h.resumeRow(now, q, row, refused) }
 	})
 }
 
-// resumeRow continues resume with the row of the session, or the refusal of the token.
+// resumeRow continues resume with the row of the session, or with the refusal of the token.
 func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
 	if refused == nil {
-		refused = h.check(now, &row, q.After)
+		refused = h.checkResume(now, &row, q.After)
 	}
 	if refused != nil {
-		h.refuse(now, false, refused)
+		h.refuseAttachment(now, false, refused)
 		return
 	}
-	h.attach(attachment{row: row, valid: validTokens(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After,
+	h.storeAttachment(attachment{row: row, validHashes: validTokens(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After,
 		retry: func(time.Time) { h.resume(q) }})
 }
 
-// refuse answers session.resume, or session.open that names a session.
-func (h *handshake) refuse(now time.Time, opens bool, refused *arcp.Error) {
+// refuseAttachment refuses session.resume, or a session.open with the id of a session.
+func (h *handshake) refuseAttachment(now time.Time, opens bool, refused *arcp.Error) {
 	h.c.srv.opts.Metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
-	h.log(h.c.srv.opts.Logger.Warn().Str("reason", refused.Message), "rejected")
+	h.record(h.c.srv.opts.Logger.Warn().Str("reason", refused.Message), "rejected")
 	if opens {
-		h.c.m.Established(now, machine.Established{Refused: refused})
+		h.c.machine.Established(now, machine.Established{Refused: refused})
 		return
 	}
-	h.c.m.Resumed(now, machine.Resumed{Refused: refused})
+	h.c.machine.Resumed(now, machine.Resumed{Refused: refused})
 }
 
 func resumeResult(refused *arcp.Error) string {
@@ -90,28 +90,28 @@ func resumeResult(refused *arcp.Error) string {
 	return "unavailable"
 }
 
-// noSession is the answer to a token that is wrong, old, or of a session that has ended. It does
-// not reveal which.
+// noSession returns the refusal of a token that is wrong, old, or of a session that has ended. It
+// does not reveal which.
 func noSession() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResumeWindowExpired,
 		"the token resumes no session: it was used, or the session has ended; open a new one: jobs go on and are listed")
 }
 
-// check refuses to resume a session whose identity is no longer accepted, or after an event that
-// is not kept.
-func (h *handshake) check(now time.Time, row *store.Session, after uint64) *arcp.Error {
+// checkResume refuses to resume a session whose identity is no longer valid, or from a position
+// that is not kept.
+func (h *handshake) checkResume(now time.Time, row *store.Session, after uint64) *arcp.Error {
 	if refused := h.revalidate(now, row); refused != nil {
 		return refused
 	}
-	if refused := h.c.srv.available(); refused != nil {
+	if refused := h.c.srv.checkRunning(); refused != nil {
 		return refused
 	}
-	return h.c.srv.covers(row, after)
+	return h.c.srv.checkPosition(row, after)
 }
 
-// holder returns the session of a token.
-func (s *Server) holder(ctx context.Context, token auth.Secret) (store.Session, *arcp.Error) {
-	id, ok := tokenSession(token.Reveal())
+// readTokenSession returns the row of the session of a resume token.
+func (s *Server) readTokenSession(ctx context.Context, token auth.Secret) (store.Session, *arcp.Error) {
+	id, ok := tokenSessionID(token.Reveal())
 	if !ok {
 		return store.Session{}, noSession()
 	}
@@ -123,21 +123,21 @@ func (s *Server) holder(ctx context.Context, token auth.Secret) (store.Session, 
 		s.opts.Logger.Error().Err(err).Msg("read session")
 		return row, unreadable()
 	}
-	own := s.opts.Sessions.Find(id)
+	existing := s.opts.Sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
-	before := own != nil && !own.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
-	if own == nil || !current && !before {
+	before := existing != nil && !existing.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+	if existing == nil || !current && !before {
 		return row, noSession()
 	}
 	return row, nil
 }
 
-// maxValidTokens bounds the valid tokens of a session beside the newest.
+// maxValidTokens bounds the valid tokens of a session besides the newest one.
 const maxValidTokens = 4
 
-// validTokens returns the tokens that stay valid when a connection attaches with one of them. The
-// client may have any of them if connections have attached more than once before it sent a
-// frame. The token that was shown comes first.
+// validTokens returns the hashes of the tokens that stay valid when a connection attaches with the
+// token shown, which is the first. The client may have any of them, if several connections have
+// attached before it sent a frame.
 func validTokens(shown [32]byte, row *store.Session) [][32]byte {
 	valid := [][32]byte{shown}
 	for _, h := range append([][32]byte{row.TokenHash}, row.PrevHashes...) {
@@ -148,12 +148,13 @@ func validTokens(shown [32]byte, row *store.Session) [][32]byte {
 	return valid
 }
 
+// unreadable returns the refusal of a request for which the store cannot be read.
 func unreadable() *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
 }
 
-// revalidate judges the identity again with which the session was opened. A resume token is not
-// valid for longer than the identity.
+// revalidate checks the stored identity of the session. A resume token is not valid for longer than
+// that identity.
 func (h *handshake) revalidate(now time.Time, row *store.Session) *arcp.Error {
 	var stored auth.Identity
 	if err := arcp.Unmarshal(row.Identity, &stored); err != nil {
@@ -169,12 +170,12 @@ func (h *handshake) revalidate(now time.Time, row *store.Session) *arcp.Error {
 	return nil
 }
 
-// covers refuses a position that the session has not reached, or after which not all events are
-// kept. Acknowledged events may be deleted at any moment.
-func (s *Server) covers(row *store.Session, after uint64) *arcp.Error {
+// checkPosition refuses a position that the session has not reached, or after which events are
+// missing. Acknowledged events count as missing, because they may be deleted at any time.
+func (s *Server) checkPosition(row *store.Session, after uint64) *arcp.Error {
 	kept := row.TrimmedTo
-	if own := s.opts.Sessions.Find(row.ID); own != nil && own.Acks() {
-		kept = max(kept, min(own.Position(), row.LastSeq))
+	if existing := s.opts.Sessions.Find(row.ID); existing != nil && existing.Acks() {
+		kept = max(kept, min(existing.Position(), row.LastSeq))
 	}
 	switch {
 	case after > row.LastSeq:
@@ -185,43 +186,44 @@ func (s *Server) covers(row *store.Session, after uint64) *arcp.Error {
 	return nil
 }
 
-// attachOpen attaches to a session of the same principal that session.open names, with the
-// session's row or the error of reading it (SPEC.md §5.10).
+// attachOpen attaches to the session that session.open names (SPEC.md §5.10). row and err are the
+// result of reading its row.
 func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Session, row store.Session, err error) {
 	switch {
-	case errors.Is(err, store.ErrNotFound): // it has ended
-		h.create(now, q)
+	case errors.Is(err, store.ErrNotFound): // the session has ended
+		h.open(now, q)
 		return
 	case err != nil:
 		h.c.srv.opts.Logger.Error().Err(err).Msg("read session")
-		h.refuse(now, true, unreadable())
+		h.refuseAttachment(now, true, unreadable())
 		return
 	}
-	if refused := h.c.srv.available(); refused != nil {
-		h.refuse(now, true, refused)
+	if refused := h.c.srv.checkRunning(); refused != nil {
+		h.refuseAttachment(now, true, refused)
 		return
 	}
-	a := attachment{row: row, valid: validTokens(row.TokenHash, &row), opens: true, held: q.After == nil, after: row.TrimmedTo}
+	a := attachment{row: row, validHashes: validTokens(row.TokenHash, &row), byOpen: true, awaitsPosition: q.After == nil, after: row.TrimmedTo}
 	a.retry = func(now time.Time) { h.establish(now, q) }
 	if q.After != nil {
 		a.after = *q.After
 	} else {
 		a.after = min(max(row.TrimmedTo, s.Position()), row.LastSeq)
 	}
-	if refused := h.c.srv.covers(&row, a.after); refused != nil {
-		h.refuse(now, true, refused)
+	if refused := h.c.srv.checkPosition(&row, a.after); refused != nil {
+		h.refuseAttachment(now, true, refused)
 		return
 	}
-	h.attach(a)
+	h.storeAttachment(a)
 }
 
-// attach stores that the connection has the session. The connection before is superseded.
-func (h *handshake) attach(a attachment) {
+// storeAttachment stores the attachment, which supersedes the previous connection, and attaches a
+// cursor when it is durable.
+func (h *handshake) storeAttachment(a attachment) {
 	a.token = newResumeToken(a.row.ID)
 	row := a.row
-	row.PrevHashes, row.TokenHash = a.valid, auth.HashToken(a.token)
+	row.PrevHashes, row.TokenHash = a.validHashes, auth.HashToken(a.token)
 	row.Identity = encodeIdentity(&h.c.principal.identity)
-	if row.Written = a.after; a.held { // the client may ask for an earlier position, also after a crash
+	if row.Written = a.after; a.awaitsPosition { // the client may ask for an earlier position, also after a crash
 		row.Written = 0
 	}
 	h.c.srv.opts.Log.Append(store.NewWrite(&store.AttachSession{Row: &row}), func(r *store.Result) {
@@ -232,36 +234,35 @@ func (h *handshake) attach(a attachment) {
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
 			cursor = h.c.srv.opts.Log.AttachNow(row.ID, a.after, r.LastSeq, h.c.tasks.loop())
 		}
-		if !h.c.inbox.complete(func(now time.Time) { h.handOver(now, a, cursor, err) }) && cursor != nil {
+		if !h.c.inbox.runOnLoop(func(now time.Time) { h.awaitPreviousConn(now, a, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})
 }
 
-// handOverTime bounds the wait for the frames that the connection before is writing.
-const handOverTime = 50 * time.Millisecond
+// previousConnTimeout bounds the wait for the frames that the previous connection is writing.
+const previousConnTimeout = 50 * time.Millisecond
 
-// handOver completes the attachment. If the client did not name a position, it waits until the
-// position of the connection before is final.
-func (h *handshake) handOver(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
+// awaitPreviousConn calls completeAttachment. Without a position of the client, it first waits
+// until the position of the previous connection is final.
+func (h *handshake) awaitPreviousConn(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
 	old := h.c.srv.opts.Sessions.ConnOf(a.row.ID)
-	if !a.held || old == nil || err != nil {
-		h.attached(now, a, cursor, err)
+	if !a.awaitsPosition || old == nil || err != nil {
+		h.completeAttachment(now, a, cursor, err)
 		return
 	}
 	h.c.tasks.async(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+		ctx, cancel := context.WithTimeout(context.Background(), previousConnTimeout)
 		defer cancel()
 		old.Sync(ctx)
-		if !h.c.inbox.complete(func(now time.Time) { h.attached(now, a, cursor, nil) }) {
+		if !h.c.inbox.runOnLoop(func(now time.Time) { h.completeAttachment(now, a, cursor, nil) }) {
 			cursor.Close()
 		}
 	})
 }
 
-// encodeIdentity encodes the part of an identity that auth.Set.Again needs. For a bearer token
-// that is the principal and the print of the token: everything else is read from the
-// configuration. The print has to be revealed to be stored.
+// encodeIdentity encodes the part of an identity that auth.Set.Revalidate needs. For a bearer token
+// that is the principal and the fingerprint of the token, which is revealed to be stored.
 func encodeIdentity(id *auth.Identity) arcp.Raw {
 	if id.Scheme == auth.Bearer {
 		b := arcp.AppendString([]byte(`{"Scheme":"`+auth.Bearer+`","Principal":`), id.Principal)
@@ -275,51 +276,51 @@ func encodeIdentity(id *auth.Identity) arcp.Raw {
 	return raw
 }
 
-// attached begins the accepted phase, or refuses the client.
-func (h *handshake) attached(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
-	if errors.Is(err, store.ErrFenced) && h.tries < maxTries {
-		h.tries++
-		a.retry(now) // the token is valid until the client of the other connection sends a frame
+// completeAttachment accepts the session, retries, or refuses the client.
+func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
+	if errors.Is(err, store.ErrFenced) && h.retries < maxRetries {
+		h.retries++
+		a.retry(now) // the token stays valid until the other connection receives a frame
 		return
 	}
-	if refused := h.takeOver(&a, cursor, err); refused != nil {
-		h.refuse(now, a.opens, refused)
+	if refused := h.claimSession(&a, cursor, err); refused != nil {
+		h.refuseAttachment(now, a.byOpen, refused)
 		return
 	}
 	h.c.id, h.c.row, h.c.cursor, h.resumed = a.row.ID, a.row, cursor, true
-	h.c.row.Acks = a.row.Acks || h.c.session.Acks() // the first acknowledgement may have come after the row was read
-	h.c.ack.start, h.c.ack.acked, h.c.ack.acks = a.after, a.row.TrimmedTo, h.c.row.Acks
+	h.c.row.Acks = a.row.Acks || h.c.session.Acks() // the client may have acknowledged after the row was read
+	h.c.ack.startSeq, h.c.ack.acked, h.c.ack.clientAcks = a.after, a.row.TrimmedTo, h.c.row.Acks
 	h.c.session.Replay.Begin(a.row.TrimmedTo)
-	h.c.ack.position.start(h.c.ack.start, h.c.ack.acks, h.c.ack.acked)
-	h.finish(now)
+	h.c.ack.position.start(h.c.ack.startSeq, h.c.ack.clientAcks, h.c.ack.acked)
+	h.accept(now)
 	h.c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
 	h.c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
 	at := machine.Attached{Session: h.c.id, Negotiated: a.row.Negotiated}
-	if a.opens {
-		h.c.m.Established(now, machine.Established{ResumeToken: a.token.Reveal(), Agents: h.c.catalogue.agents(), Attached: &at})
+	if a.byOpen {
+		h.c.machine.Established(now, machine.Established{ResumeToken: a.token.Reveal(), Agents: h.c.catalogue.agents(), Attached: &at})
 	} else {
-		h.c.m.Resumed(now, machine.Resumed{Attached: at, Identity: *h.identify(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
+		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
 	}
-	if a.held {
-		h.c.ack.hold()
+	if a.awaitsPosition {
+		h.c.ack.pause()
 	} else {
-		h.c.ack.release()
+		h.c.ack.unpause()
 	}
 }
 
-// takeOver makes the connection the session's. It is refused if the session has ended meanwhile,
-// or another connection was faster.
-func (h *handshake) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp.Error {
+// claimSession makes the connection the one of the session. It returns a refusal if the session
+// has ended meanwhile, or another connection has attached.
+func (h *handshake) claimSession(a *attachment, cursor *eventlog.Cursor, err error) *arcp.Error {
 	switch {
-	case errors.Is(err, store.ErrNotFound): // it has ended meanwhile
+	case errors.Is(err, store.ErrNotFound): // the session has ended meanwhile
 		return noSession()
 	case err != nil:
 		h.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
 	}
 	s := h.c.srv.opts.Sessions.Find(a.row.ID)
-	if s == nil || !h.takeSession(s, a, cursor) {
+	if s == nil || !h.replaceConn(s, a, cursor) {
 		cursor.Close()
 		return noSession()
 	}
@@ -327,16 +328,16 @@ func (h *handshake) takeOver(a *attachment, cursor *eventlog.Cursor, err error) 
 	return nil
 }
 
-// takeSession attaches the connection to a session. It reports false if another connection
-// was faster, or the session has ended.
-func (h *handshake) takeSession(s *session.Session, a *attachment, cursor *eventlog.Cursor) bool {
+// replaceConn attaches the connection to a session and supersedes the previous connection. It
+// reports false if the session has ended, or a connection with a later epoch has attached.
+func (h *handshake) replaceConn(s *session.Session, a *attachment, cursor *eventlog.Cursor) bool {
 	h.c.ack.position.start(s.Position(), false, 0)
 	old, position, ok := s.Attach((*sessionConn)(h.c), a.row.Epoch)
 	if !ok {
 		return false
 	}
 	h.c.session = s
-	if a.held && old != nil {
+	if a.awaitsPosition && old != nil {
 		a.after = max(a.after, min(position, a.row.LastSeq))
 		cursor.Move(a.after)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// maxCachedCapabilities bounds the keys of a capabilityCache.
+// maxCachedCapabilities bounds the keys of a capabilityCache. The cache is cleared at the bound.
 const maxCachedCapabilities = 64
 
 // capabilityCache is a [machine.CapabilityCache]. Any goroutine may use it.
@@ -15,13 +15,13 @@ type capabilityCache struct {
 	byKey map[string]cachedCapabilities
 }
 
-// cachedCapabilities has the latest capabilities for a key.
+// cachedCapabilities are the encoded capabilities for a key and a list of agents.
 type cachedCapabilities struct {
 	agents  []arcp.Agent
 	encoded arcp.Raw
 }
 
-// Get implements machine.CapabilityCache. Inventories are compared by their memory.
+// Get implements machine.CapabilityCache. Two lists of agents are equal if they share their memory.
 func (c *capabilityCache) Get(key []byte, agents []arcp.Agent, encode func() arcp.Raw) arcp.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,25 +9,24 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Pace at which sessions are told of changes of their catalogues: a source that comes and goes
-// costs a frame a second at most.
+// Bounds of the announcements of changed catalogues: at most one frame a second for each session.
 const (
-	announceDelay = 100 * time.Millisecond // changes within it are told together
+	announceDelay = 100 * time.Millisecond // changes within it are announced together
 	announcePause = time.Second
-	maxAnnounced  = 100 // names of each list
+	maxAnnounced  = 100 // names in each list
 )
 
-// announcer makes the connections compare their catalogues after a change.
+// announcer makes the connections compare their catalogues after the tools have changed.
 type announcer struct {
 	srv *Server
 
 	mu      sync.Mutex
-	timer   *time.Timer // nil: nothing has changed since last
-	last    time.Time
+	timer   *time.Timer // nil: no change since last
+	last    time.Time   // of the last announcement
 	stopped bool
 }
 
-// changed reports a change. It does not block.
+// changed is called after a change. It does not block.
 func (a *announcer) changed(uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,14 +56,14 @@ func (a *announcer) stop() {
 	}
 }
 
-// catalogue is the catalogue of tools that the client knows.
+// catalogue has the catalogue of tools that the client knows.
 type catalogue struct {
 	c     *conn
-	shown *tool.Snapshot // that the client was told of; nil: none yet
-	stale bool           // the catalogue may have changed since
+	shown *tool.Snapshot // last announced catalogue; nil: none yet
+	stale bool           // the catalogue may differ from shown
 }
 
-// agents returns the catalogue that the client is told of when its session is accepted.
+// agents returns the catalogue for session.accepted.
 func (t *catalogue) agents() []arcp.Agent {
 	t.shown = t.c.session.Catalogue(t.c.trust())
 	return t.shown.Agents()
@@ -77,17 +76,17 @@ type toolsChanged struct {
 	Added      []string `json:"added"`
 	Removed    []string `json:"removed"`
 	Changed    []string `json:"changed,omitzero"`
-	More       int      `json:"more,omitzero"` // names that are left out
+	More       int      `json:"more,omitzero"` // number of omitted names
 }
 
-// announce sends the client the changes of its catalogue since the last announcement. While
-// the client does not read, changes are collected into one later announcement.
+// announce sends tools.changed if the catalogue has changed. While the client does not read,
+// changes are collected into one later announcement.
 func (t *catalogue) announce(now time.Time) {
-	if !t.stale || t.shown == nil || t.c.ending.close != nil || t.c.m.Phase() != machine.Accepted {
+	if !t.stale || t.shown == nil || t.c.ending.close != nil || t.c.machine.Phase() != machine.Accepted {
 		return
 	}
-	if n, _ := t.c.output.box.size(); n >= outboxSoft {
-		return // the writer wakes the loop
+	if n, _ := t.c.output.outbox.size(); n >= outboxSoft {
+		return // the writer wakes the loop when there is room
 	}
 	t.stale = false
 	next := t.c.session.Catalogue(t.c.trust())
@@ -97,9 +96,9 @@ func (t *catalogue) announce(now time.Time) {
 		return
 	}
 	p := toolsChanged{Generation: next.Generation(), Revision: t.c.session.Overlay().Revision}
-	p.Added, p.More = p.some(d.Added)
-	p.Removed, p.More = p.some(d.Removed)
-	p.Changed, p.More = p.some(d.Changed)
+	p.Added, p.More = p.firstNames(d.Added)
+	p.Removed, p.More = p.firstNames(d.Removed)
+	p.Changed, p.More = p.firstNames(d.Changed)
 	raw, err := arcp.Marshal(p)
 	if err != nil { // strings and numbers
 		panic("runtime: tools changed: " + err.Error())
@@ -107,8 +106,8 @@ func (t *catalogue) announce(now time.Time) {
 	t.c.send(now, arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventToolsChanged, Data: raw}))
 }
 
-// some returns the first names of a list, and the number of names that are left out so far.
-func (p *toolsChanged) some(list []string) ([]string, int) {
+// firstNames returns the first names of a list, and p.More plus the number of the omitted ones.
+func (p *toolsChanged) firstNames(list []string) ([]string, int) {
 	n := min(len(list), maxAnnounced)
 	return append([]string{}, list[:n]...), p.More + len(list) - n
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// elevationPrefix begins the names of the permissions that a client may ask for.
+// elevationPrefix is the prefix of the permissions that a client may request; a trust level
+// follows.
 const elevationPrefix = "trust.elevate."
 
-// elevate submits a job of the runtime that asks for a higher trust level of the session. The
-// answer is lease.granted or permission.deny.
+// elevate handles permission.request: it submits a job of the runtime that asks an approver for a
+// higher trust level of the session. The answer is lease.granted or permission.deny.
 func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequestPayload) error {
 	level, ok := strings.CutPrefix(p.Permission, elevationPrefix)
 	rank := session.TrustRank(level)
@@ -33,13 +34,13 @@ func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequ
 		c.audit("elevate").Str("target", level).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodePermissionDenied, "an anonymous session stays untrusted"))
 		return nil
-	case c.session.Elevating(env.ID): // on an earlier connection: the answer is to come, or in the log
+	case c.session.Elevating(env.ID): // requested on an earlier connection: the answer follows, or is in the log
 		return nil
 	case rank <= session.TrustRank(c.trust()):
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.trust()))
 		return nil
 	}
-	if err := c.srv.opts.Questions.Room(c.principal.identity.Principal); err != nil {
+	if err := c.srv.opts.Questions.CheckRoom(c.principal.identity.Principal); err != nil {
 		c.nack(now, env.ID, err)
 		return nil
 	}
@@ -49,14 +50,14 @@ func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequ
 		in.Seconds = *p.RequestedLeaseSeconds
 	}
 	c.srv.opts.Builtin.SubmitElevation(c.principal.identity.Principal, in, func(err *arcp.Error) {
-		c.inbox.complete(func(now time.Time) { c.nack(now, env.ID, err) })
+		c.inbox.runOnLoop(func(now time.Time) { c.nack(now, env.ID, err) })
 	}, func(job arcp.JobID) {
-		c.inbox.complete(func(time.Time) { repeatedElevation{c, env.ID, level, job}.read() })
+		c.inbox.runOnLoop(func(time.Time) { repeatedElevation{c, env.ID, level, job}.read() })
 	})
 	return nil
 }
 
-// repeatedElevation is a request for a trust level that was first sent on another connection.
+// repeatedElevation is a permission.request that the client has sent before, on another connection.
 type repeatedElevation struct {
 	c       *conn
 	request arcp.MessageID
@@ -64,12 +65,12 @@ type repeatedElevation struct {
 	job     arcp.JobID // that asks for the level
 }
 
-// read reads whether the request was denied while there was no connection. A lease that was
-// granted is in the log. While nothing is decided, the job has yet to answer.
+// read answers the request if it was denied while the session had no connection. A grant is in the
+// session's log. An undecided request is answered by its job later.
 func (r repeatedElevation) read() {
 	r.c.tasks.async(func() {
 		reason, err := r.c.srv.opts.Builtin.ElevationDenied(context.Background(), r.job)
-		r.c.inbox.complete(func(now time.Time) { r.answer(now, reason, err) })
+		r.c.inbox.runOnLoop(func(now time.Time) { r.answer(now, reason, err) })
 	})
 }
 

@@ -12,13 +12,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Bounds of a filter: each event is compared with it, as long as the subscription lasts.
+// Bounds of a filter, because each event of the feed is compared with it.
 const (
 	maxFilterBytes = 64 << 10
-	maxFilterTerms = 1000
+	maxFilterTerms = 1000 // values of all members
+	maxFilterJobs  = 1000 // jobs, if they may be of another principal
 )
 
-// checkFilter refuses a filter, of a payload of some bytes, that is not valid or too large.
+// checkFilter refuses a filter that is not valid or too large. size is the size of its payload in
+// bytes.
 func checkFilter(f *arcp.EventFilter, size int) error {
 	switch {
 	case f == nil:
@@ -32,8 +34,8 @@ func checkFilter(f *arcp.EventFilter, size int) error {
 	return nil
 }
 
-// eventFilter is arcp.EventFilter with sets. An event has to match each member, and one value of
-// it. The zero value selects every event.
+// eventFilter is a compiled arcp.EventFilter. It selects an event that matches one value of each
+// member. The zero value selects every event.
 type eventFilter struct {
 	sessions    filterSet[arcp.SessionID]
 	jobs        filterSet[arcp.JobID]
@@ -43,6 +45,7 @@ type eventFilter struct {
 	minPriority arcp.Priority
 }
 
+// compileFilter compiles a filter.
 func compileFilter(f *arcp.EventFilter) eventFilter {
 	return eventFilter{sessions: filterSetOf(f.SessionID), jobs: filterSetOf(f.JobID), traces: filterSetOf(f.TraceID), streams: filterSetOf(f.StreamID),
 		types: filterSetOf(f.Types), minPriority: f.MinPriority}
@@ -57,7 +60,7 @@ func filterSetOf[T ~string](list []T) filterSet[T] {
 	}
 	set := make(filterSet[T], len(list))
 	for _, v := range list {
-		if v != "" { // an event of the host has no job, and is not selected by an empty id
+		if v != "" { // an empty id would select the events without a job
 			set[v] = struct{}{}
 		}
 	}
@@ -72,123 +75,148 @@ func (t filterSet[T]) selects(v T) bool {
 	return ok
 }
 
-// newFilter compiles a filter. owner is the principal of the feed: the one whose sessions or jobs
-// the filter names, or the viewer's. It refuses sessions of a principal that the viewer may not
-// observe; jobs of such a principal do not exist for the viewer.
-func (s *Server) newFilter(ctx context.Context, viewer *approval.Actor, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
-	own := viewer.Principal
+// filterResolver finds the principal whose feed a filter of the viewer selects from.
+type filterResolver struct {
+	srv    *Server
+	viewer *approval.Actor
+}
+
+// resolve compiles a filter. owner is the principal of the feed: the principal of the sessions
+// and jobs that the filter names, or the viewer's.
+func (r *filterResolver) resolve(ctx context.Context, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
 	if f == nil {
-		return eventFilter{}, own, nil
+		return eventFilter{}, r.viewer.Principal, nil
 	}
-	for _, id := range f.SessionID {
-		own := s.opts.Sessions.Find(id)
-		switch {
-		case own == nil:
-		case !viewer.Observes(own.Principal):
-			s.opts.Audit.Event("subscribe", viewer.Principal, viewer.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
-			return eventFilter{}, "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
-		case owner != "" && owner != own.Principal:
-			return eventFilter{}, "", errMixedFilter()
-		default:
-			owner = own.Principal
-		}
+	if owner, refused = r.ownerOfSessions(f.SessionID); refused != nil {
+		return eventFilter{}, "", refused
 	}
-	if !viewer.Admin && viewer.Sees == nil {
-		return compileFilter(f), own, nil // the feed has only its own jobs
+	if !r.viewer.Admin && r.viewer.Sees == nil { // the feed has only jobs of the viewer's principal
+		return compileFilter(f), r.viewer.Principal, nil
 	}
-	if len(f.JobID) > maxNamed {
-		return eventFilter{}, "", arcp.Errorf(arcp.CodeInvalidRequest, "a filter that may name jobs of other principals names at most %d", maxNamed)
-	}
-	var unseen []arcp.JobID
-	defer func() {
-		if len(unseen) > 0 {
-			s.opts.Audit.Event("subscribe", viewer.Principal, viewer.Session).Strs("jobs", texts(unseen)).Str("decision", "denied").Msg("audit")
-		}
-	}()
-	for _, id := range f.JobID {
-		j, err := s.opts.Store.Job(ctx, id)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-		case err == nil && !viewer.Observes(j.Principal):
-			unseen = append(unseen, id)
-		case err != nil:
-			s.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
-			return eventFilter{}, "", unreadable()
-		case owner != "" && owner != j.Principal:
-			return eventFilter{}, "", errMixedFilter()
-		default:
-			owner = j.Principal
-		}
+	if owner, refused = r.ownerOfJobs(ctx, owner, f.JobID); refused != nil {
+		return eventFilter{}, "", refused
 	}
 	if owner == "" && len(f.SessionID)+len(f.JobID) > 0 {
 		// Their principal is not known: no feed would have their events.
 		return eventFilter{}, "", arcp.Errorf(arcp.CodeNotFound, "no session or job that the filter names is there")
 	}
-	return compileFilter(f), cmp.Or(owner, own), nil
+	return compileFilter(f), cmp.Or(owner, r.viewer.Principal), nil
 }
 
+// ownerOfSessions returns the principal of the sessions that exist; "": none exists. It refuses
+// sessions of a principal that the viewer may not observe, and sessions of several principals.
+func (r *filterResolver) ownerOfSessions(ids []arcp.SessionID) (owner string, refused *arcp.Error) {
+	for _, id := range ids {
+		found := r.srv.opts.Sessions.Find(id)
+		switch {
+		case found == nil:
+		case !r.viewer.Observes(found.Principal):
+			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
+			return "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
+		case owner != "" && owner != found.Principal:
+			return "", errMixedFilter()
+		default:
+			owner = found.Principal
+		}
+	}
+	return owner, nil
+}
+
+// ownerOfJobs returns owner or, if that is empty, the principal of the jobs that exist. A job of a
+// principal that the viewer may not observe counts as one that does not exist. It refuses jobs of
+// several principals.
+func (r *filterResolver) ownerOfJobs(ctx context.Context, owner string, ids []arcp.JobID) (string, *arcp.Error) {
+	if len(ids) > maxFilterJobs {
+		return "", arcp.Errorf(arcp.CodeInvalidRequest, "a filter that may name jobs of other principals names at most %d", maxFilterJobs)
+	}
+	var denied []arcp.JobID
+	defer func() {
+		if len(denied) > 0 {
+			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).Strs("jobs", texts(denied)).Str("decision", "denied").Msg("audit")
+		}
+	}()
+	for _, id := range ids {
+		j, err := r.srv.opts.Store.Job(ctx, id)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err == nil && !r.viewer.Observes(j.Principal):
+			denied = append(denied, id)
+		case err != nil:
+			r.srv.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+			return "", unreadable()
+		case owner != "" && owner != j.Principal:
+			return "", errMixedFilter()
+		default:
+			owner = j.Principal
+		}
+	}
+	return owner, nil
+}
+
+// errMixedFilter returns the refusal of a filter that names sessions or jobs of several principals.
 func errMixedFilter() *arcp.Error {
 	return arcp.Errorf(arcp.CodeInvalidRequest, "a subscription reads the events of one principal; subscribe once for each whose sessions and jobs the filter names")
 }
 
 // selects reports whether the filter selects an event.
-func (f *eventFilter) selects(o *original) bool {
-	e := o.item.Event
+func (f *eventFilter) selects(event *submitterEvent) bool {
+	e := event.item.Event
 	switch {
-	case !f.sessions.selects(o.item.Session), !f.types.selects(e.Type), !f.jobs.selects(e.JobID()),
-		f.traces != nil && !f.traces.selects(o.decoded().TraceID),
-		f.streams != nil && !f.streams.selects(o.decoded().StreamID):
+	case !f.sessions.selects(event.item.Session), !f.types.selects(e.Type), !f.jobs.selects(e.JobID()),
+		f.traces != nil && !f.traces.selects(event.decoded().TraceID),
+		f.streams != nil && !f.streams.selects(event.decoded().StreamID):
 		return false
 	}
-	return f.minPriority == "" || o.priority().Rank() >= f.minPriority.Rank()
+	return f.minPriority == "" || event.priority().Rank() >= f.minPriority.Rank()
 }
 
-// original is an event as the submitting session received it. It is encoded, and decoded again,
-// on demand.
-type original struct {
+// submitterEvent is an event in the form for the session that submitted the job. It is encoded,
+// and decoded again, on demand.
+type submitterEvent struct {
 	version string
 	item    *eventlog.Item
-	frame   []byte
-	env     *arcp.Envelope
+	frame   []byte         // nil: not encoded yet
+	env     *arcp.Envelope // nil: not decoded yet
 }
 
-func (o *original) encoded() []byte {
-	if o.frame == nil {
-		o.frame = o.append(nil, o.head())
+// encoded returns the frame.
+func (event *submitterEvent) encoded() []byte {
+	if event.frame == nil {
+		event.frame = event.append(nil, event.head())
 	}
-	return o.frame
+	return event.frame
 }
 
-// head returns the start of the frames of all events of the session.
-func (o *original) head() []byte {
-	if o.item.Session == "" {
-		return append(arcp.AppendString([]byte(`{"arcp":`), o.version), ',')
+// head returns the start of the frame, which is the same for all events of the session.
+func (event *submitterEvent) head() []byte {
+	if event.item.Session == "" {
+		return append(arcp.AppendString([]byte(`{"arcp":`), event.version), ',')
 	}
-	return store.FrameHead(o.version, o.item.Session)
+	return store.FrameHead(event.version, event.item.Session)
 }
 
-func (o *original) append(dst, head []byte) []byte {
-	return store.AppendFrame(dst, head, o.item.Event.OriginSeq, o.item.CorrelationID, o.item.Event)
+func (event *submitterEvent) append(dst, head []byte) []byte {
+	return store.AppendFrame(dst, head, event.item.Event.OriginSeq, event.item.CorrelationID, event.item.Event)
 }
 
-func (o *original) decoded() *arcp.Envelope {
-	if o.env == nil {
-		env, err := arcp.Decode(o.encoded())
+func (event *submitterEvent) decoded() *arcp.Envelope {
+	if event.env == nil {
+		env, err := arcp.Decode(event.encoded())
 		if err != nil { // it was encoded here
 			env = arcp.Envelope{}
 		}
-		o.env = &env
+		event.env = &env
 	}
-	return o.env
+	return event.env
 }
 
-// isLow reports whether the event has priority low. Few have: the others are not decoded.
-func (o *original) isLow() bool {
-	return bytes.Contains(o.item.Event.Body, []byte(`"priority":"low"`)) && o.priority() == arcp.PriorityLow
+// isLow reports whether the event has priority low. It decodes only events that may have it.
+func (event *submitterEvent) isLow() bool {
+	return bytes.Contains(event.item.Event.Body, []byte(`"priority":"low"`)) && event.priority() == arcp.PriorityLow
 }
 
-func (o *original) priority() arcp.Priority {
-	if p := o.decoded().Priority; p != "" {
+func (event *submitterEvent) priority() arcp.Priority {
+	if p := event.decoded().Priority; p != "" {
 		return p
 	}
 	return arcp.PriorityNormal

@@ -5,27 +5,27 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 )
 
-// frameCounts counts sent envelopes by type. It updates the metrics only when the type changes:
-// each event of a flood costs two additions.
+// frameCounts counts sent frames by type. It updates the metrics only when the type changes, and at
+// the end of a turn.
 type frameCounts struct {
-	m     *metrics.Metrics
-	t     arcp.Type
-	n     int
-	bytes int
+	metrics *metrics.Metrics
+	current arcp.Type
+	count   int
+	bytes   int
 }
 
 func (a *frameCounts) add(t arcp.Type, bytes int) {
-	if t != a.t {
+	if t != a.current {
 		a.flush()
-		a.t = t
+		a.current = t
 	}
-	a.n++
+	a.count++
 	a.bytes += bytes
 }
 
 func (a *frameCounts) flush() {
-	if a.n > 0 {
-		a.m.Out(a.t, a.n, a.bytes)
-		a.n, a.bytes = 0, 0
+	if a.count > 0 {
+		a.metrics.CountSent(a.current, a.count, a.bytes)
+		a.count, a.bytes = 0, 0
 	}
 }

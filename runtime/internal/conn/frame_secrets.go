@@ -2,32 +2,41 @@ package conn
 
 import (
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// credentials returns the credentials of a job with their values, while it has not ended.
-func (s *Server) credentials(job arcp.JobID) []arcp.Credential {
-	if s.opts.Vault == nil {
+// frameSecrets adds secret values to frames. The log does not have these values.
+type frameSecrets struct {
+	vault *credential.Vault // nil: there are no provisioners
+}
+
+// credentials returns the credentials of a live job with their values.
+func (f frameSecrets) credentials(job arcp.JobID) []arcp.Credential {
+	if f.vault == nil {
 		return nil
 	}
-	return s.opts.Vault.Credentials(job)
+	return f.vault.Credentials(job)
 }
 
 // appendValues adds the secret values of an event to its frame for the submitting session.
-func (s *Server) appendValues(frame []byte, e *store.Event) []byte {
+func (f frameSecrets) appendValues(frame []byte, e *store.Event) []byte {
+	if f.vault == nil {
+		return frame
+	}
 	switch e.Type {
 	case arcp.JobAccepted:
-		return s.appendCredentials(frame, e.JobID())
+		return f.appendCredentials(frame, e.JobID())
 	case arcp.EventEmit:
-		return s.appendRotated(frame, e)
+		return f.appendRotated(frame, e)
 	}
 	return frame
 }
 
-// appendRotated adds the new value to the event of a rotation, while it is the current one. The
-// frame ends with the data of the event, which has a member.
-func (s *Server) appendRotated(frame []byte, e *store.Event) []byte {
-	value, ok := s.opts.Vault.Announced(e.JobID(), e.JSeq)
+// appendRotated adds the new value to the event of a rotation, if the value is still valid. The
+// frame ends with the data of the event, an object that is not empty.
+func (f frameSecrets) appendRotated(frame []byte, e *store.Event) []byte {
+	value, ok := f.vault.Announced(e.JobID(), e.JSeq)
 	if !ok {
 		return frame
 	}
@@ -35,10 +44,10 @@ func (s *Server) appendRotated(frame []byte, e *store.Event) []byte {
 	return append(arcp.AppendString(frame, value.Reveal()), "}}}"...)
 }
 
-// appendCredentials adds the credentials of the job to a frame of job.accepted. The log does not
-// have them. The frame ends with the payload, which has other members.
-func (s *Server) appendCredentials(frame []byte, job arcp.JobID) []byte {
-	list := s.credentials(job)
+// appendCredentials adds the credentials of a job to a frame of job.accepted. The frame ends with
+// the payload, an object that is not empty.
+func (f frameSecrets) appendCredentials(frame []byte, job arcp.JobID) []byte {
+	list := f.credentials(job)
 	if len(list) == 0 {
 		return frame
 	}

@@ -10,56 +10,56 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Bounds of the frames that are read ahead of the loop; one frame is always accepted.
+// Bounds of the frames that wait for the loop. One frame is always accepted.
 const (
 	inboxLen   = 64
 	inboxBytes = 256 << 10
 )
 
-// inbox is the one queue into the loop of a connection. The reader puts frames and
-// acknowledgements, any goroutine posts messages, and the loop takes them.
+// inbox is the queue into the loop of a connection. The reader puts frames and acknowledgements,
+// any goroutine posts messages, and the loop takes them.
 //
-// The number and size of frames are bounded: the reader waits for room, and so does the
-// client. Many frames are handed over at a time: a handover for each frame would cost as much
-// as decoding it. Acknowledgements are coalesced, because a client may acknowledge each event
-// and only the last acknowledgement counts. Messages pass the frames, which may have to wait
-// for them; each is caused by an operation that is bounded itself.
+// The number and size of frames are bounded: the reader waits for room. The loop takes all frames
+// at once, because a handover for each frame would cost as much as its decoding. Acknowledgements
+// are coalesced: a client may acknowledge each event, and only the last acknowledgement counts.
+// The loop takes messages before frames. Each message follows from an operation that is bounded
+// itself.
 //
-// An answer that has its place among the events of the session does not come this way but
-// through eventlog.Cursor, which orders answers and events.
+// An answer that is ordered among the events of the session is not a message. It goes through
+// eventlog.Cursor.
 type inbox struct {
-	wake       func()                         // of the loop
-	ackSession atomic.Pointer[arcp.SessionID] // nil: acknowledgements are frames like others
+	wake       func()                         // wakes the loop
+	ackSession atomic.Pointer[arcp.SessionID] // nil: acknowledgements are not coalesced
 
 	mu       sync.Mutex
-	space    sync.Cond // with mu: frames were taken
+	space    sync.Cond // uses mu; signals that frames were taken
 	frames   []inbound
 	bytes    int // of frames
 	acks     acks
 	messages []message
 	closed   bool
 
-	// The loop's own.
-	taken []inbound // frames that were taken and are not handled
-	next  int       // in taken
+	// Only the loop accesses these fields.
+	taken []inbound // frames that the loop has taken
+	next  int       // index in taken of the first frame that is not handled
 }
 
-// inbound is a result of reading from the transport.
+// inbound is a result of reading from the transport: env, bad or err is set.
 type inbound struct {
 	env  *arcp.Envelope
-	bad  *arcp.EncodingError
-	err  error // end of the connection
+	bad  *arcp.EncodingError // the frame cannot be decoded
+	err  error               // the reader has ended
 	size int
 }
 
 // acks are coalesced acknowledgements.
 type acks struct {
 	seq   uint64 // the highest
-	n     int    // frames
+	n     int    // number of frames
 	bytes int
 }
 
-// message is something that the loop has to do, other than to handle a frame.
+// message is an action for the loop; see messages.go.
 type message interface{ handle(c *conn, now time.Time) }
 
 func (b *inbox) init(wake func()) {
@@ -67,7 +67,8 @@ func (b *inbox) init(wake func()) {
 	b.space.L = &b.mu
 }
 
-// readFrames puts the frames of a connection, and its acknowledgements, until it ends.
+// readFrames puts the frames and acknowledgements of a connection until the connection ends. Only
+// the reader calls it.
 func (b *inbox) readFrames(tc transport.Conn) {
 	for {
 		frame, err := tc.Read()
@@ -87,7 +88,7 @@ func (b *inbox) readFrames(tc transport.Conn) {
 	}
 }
 
-// decode decodes a frame; one of the results is nil.
+// decode decodes a frame. One of the results is nil.
 func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
 	env, err := arcp.Decode(frame)
 	if err == nil {
@@ -111,10 +112,10 @@ func (b *inbox) post(m message) bool {
 	return ok
 }
 
-// complete makes the loop call f. It reports false if the loop has ended.
-func (b *inbox) complete(f func(now time.Time)) bool { return b.post(completion(f)) }
+// runOnLoop makes the loop call f. It reports false if the loop has ended.
+func (b *inbox) runOnLoop(f func(now time.Time)) bool { return b.post(completion(f)) }
 
-// put queues a frame, and waits until there is room. It reports false if the inbox is closed.
+// put queues a frame. It waits for room, and reports false if the inbox is closed.
 func (b *inbox) put(in inbound) bool {
 	b.mu.Lock()
 	for !b.closed && (len(b.frames) >= inboxLen || b.bytes >= inboxBytes) {
@@ -134,10 +135,10 @@ func (b *inbox) put(in inbound) bool {
 	return true
 }
 
-// maxAckFrame is longer than any acknowledgement in its usual form.
+// maxAckFrame bounds the bytes of a frame that arcp.ReadAck is tried on.
 const maxAckFrame = 512
 
-// putAck queues a frame if it is an acknowledgement in its usual form.
+// putAck queues a frame if it is a plain acknowledgement, and reports whether it is.
 func (b *inbox) putAck(frame []byte) bool {
 	id := b.ackSession.Load()
 	if id == nil || len(frame) > maxAckFrame {
@@ -159,7 +160,7 @@ func (b *inbox) putAck(frame []byte) bool {
 	return true
 }
 
-// takeFrame returns the next frame.
+// takeFrame removes and returns the next frame.
 func (b *inbox) takeFrame() (in inbound, ok bool) {
 	if b.next == len(b.taken) && !b.refill() {
 		return inbound{}, false
@@ -169,12 +170,13 @@ func (b *inbox) takeFrame() (in inbound, ok bool) {
 	return in, true
 }
 
-// untake makes the frame that was taken last the next one again.
-func (b *inbox) untake(in inbound) {
+// putBack undoes the last takeFrame.
+func (b *inbox) putBack(in inbound) {
 	b.next--
 	b.taken[b.next] = in
 }
 
+// refill takes all queued frames. It reports false if there are none.
 func (b *inbox) refill() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,7 +195,7 @@ func (b *inbox) hasFrames() bool {
 	return len(b.frames) > 0
 }
 
-// takeMessages returns the messages and acknowledgements since the last call.
+// takeMessages removes and returns the messages and acknowledgements.
 func (b *inbox) takeMessages() (list []message, acked acks) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,22 +204,22 @@ func (b *inbox) takeMessages() (list []message, acked acks) {
 	return list, acked
 }
 
-// untakeAcks queues acknowledgements again that cannot be handled yet.
-func (b *inbox) untakeAcks(a acks) {
+// putBackAcks queues acknowledgements again that cannot be handled yet.
+func (b *inbox) putBackAcks(a acks) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.acks = acks{max(a.seq, b.acks.seq), a.n + b.acks.n, a.bytes + b.acks.bytes}
 }
 
-// isClosed reports whether the loop has taken its last turn.
+// isClosed reports whether the inbox is closed.
 func (b *inbox) isClosed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.closed
 }
 
-// close drops the frames, and refuses frames and messages from now on. Messages that were
-// posted can still be taken.
+// close drops the frames and refuses new frames and messages. The queued messages can still be
+// taken.
 func (b *inbox) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -59,7 +59,7 @@ func TestInboxCoalescesAcks(t *testing.T) {
 	if len(messages) != 1 || acked != (acks{7, 3, 3 * len(ack)}) {
 		t.Errorf("%d messages and %+v, want one and three acknowledgements", len(messages), acked)
 	}
-	b.untakeAcks(acked)
+	b.putBackAcks(acked)
 	if _, again := b.takeMessages(); again != acked {
 		t.Errorf("put back: %+v", again)
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// requester returns the client as the sender of the message request to the engine. It counts the
-// answer as pending.
+// requester returns the client as the sender of a request to the engine, and counts a pending
+// answer.
 func (c *conn) requester(request arcp.MessageID) engine.Requester {
 	c.pending.add()
 	return engine.Requester{Request: request, Principal: c.principal.identity.Principal, Session: c.id, Admin: c.actor().Admin,
 		Answers: pendingReply{c}}
 }
 
-// invoke submits a job. A submit with a bad payload is refused by the engine, so that the
-// refusal has its place among the answers to submits.
+// invoke handles tool.invoke: it submits a job to the engine. The engine answers all submits in
+// order, and therefore also refuses the invalid ones.
 func (c *conn) invoke(now time.Time, env *arcp.Envelope) error {
 	p, err := decodeInvoke(env)
 	c.pending.add()
@@ -48,14 +48,14 @@ func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
 	return p, err
 }
 
-// submit returns a submit of the client without its payload.
+// submit returns the submit of an envelope without its payload.
 func (c *conn) submit(env *arcp.Envelope) engine.Submit {
 	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
 		Lease: c.principal.limit(&c.srv.opts.Logger), Trust: c.trust(), Roles: c.principal.roleNames(),
 		Answers: c.cursor, Decided: c.pending.done, Recheck: c.handshake.resumed}
 }
 
-// cancel handles a cancel of a job or of a session (§5.7).
+// cancel handles cancel for a job or a session (SPEC.md §5.7).
 func (c *conn) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) error {
 	p.Reason = machine.ClipReason(p.Reason)
 	switch p.Target {
@@ -75,12 +75,12 @@ func (c *conn) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) 
 	return nil
 }
 
-// noTarget is the refusal of a cancel of a target that does not exist.
+// noTarget returns the refusal to cancel a target that does not exist.
 func noTarget(p *arcp.CancelPayload, code arcp.Code, message string) arcp.CancelRefusedPayload {
 	return arcp.CancelRefusedPayload{TargetID: p.TargetID, Reason: engine.RefusedUnknown, Code: code, Message: message}
 }
 
-// cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
+// cancelSession ends a session of the client's principal or, for an admin, of any principal.
 func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) {
 	s := c.srv.opts.Sessions.Find(arcp.SessionID(p.TargetID))
 	if s == nil || s.Principal != c.principal.identity.Principal && !c.actor().Admin {
@@ -96,24 +96,25 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 	c.srv.opts.Sessions.End(s, eviction, func(err error) {
 		c.pending.done()
 		if err != nil {
-			c.inbox.complete(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
+			c.inbox.runOnLoop(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
 			return
 		}
-		c.inbox.complete(func(now time.Time) {
+		c.inbox.runOnLoop(func(now time.Time) {
 			c.reply(now, env.ID, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
 		})
 		c.srv.opts.Metrics.Evictions.WithLabelValues("cancelled").Inc()
 	})
 }
 
+// errEndNotStored returns the refusal when the end of a session cannot be stored.
 func errEndNotStored() *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the end of the session cannot be stored").RetryAfter(1)
 }
 
-// maxPrompt bounds the question that an interrupt asks.
+// maxPrompt bounds the prompt of interrupt, in bytes.
 const maxPrompt = approval.MaxText
 
-// interrupt stops a job to ask for guidance.
+// interrupt handles interrupt: the job stops and asks the client for guidance.
 func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPayload) error {
 	switch {
 	case p.Target == arcp.TargetStream, p.Target == arcp.TargetSession:
@@ -121,7 +122,7 @@ func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPay
 	case p.Target != arcp.TargetJob:
 		return invalid("target must be job")
 	case !arcp.JobID(p.TargetID).Valid():
-		c.badID(now, env, "target_id", arcp.JobPrefix)
+		c.refuseID(now, env, "target_id", arcp.JobPrefix)
 	case p.Prompt == "" || len(p.Prompt) > maxPrompt:
 		return invalid("prompt must have 1 to %d bytes", maxPrompt)
 	case !c.negotiated(arcp.FeatureHumanInput):
@@ -132,10 +133,10 @@ func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPay
 	return nil
 }
 
-// maxLabel bounds the label of a checkpoint, which becomes part of an event.
+// maxLabel bounds the label of a checkpoint, in bytes. It becomes part of an event.
 const maxLabel = 256
 
-// createCheckpoint asks a job for a checkpoint.
+// createCheckpoint handles checkpoint.create.
 func (c *conn) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointCreatePayload) error {
 	if len(p.Label) > maxLabel {
 		return invalid("label may have at most %d bytes", maxLabel)
@@ -144,14 +145,15 @@ func (c *conn) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.Checkpo
 	return nil
 }
 
-// restoreCheckpoint continues a job, or a new job like it, from a checkpoint.
+// restoreCheckpoint handles checkpoint.restore, which continues a job or a copy of it from a
+// checkpoint.
 func (c *conn) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
 	c.pending.add()
 	c.srv.opts.Engine.RestoreCheckpoint(c.submit(env), p)
 	return nil
 }
 
-// listJobs answers session.list_jobs.
+// listJobs handles session.list_jobs.
 func (c *conn) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionListJobsPayload) error {
 	if p.Limit != nil && *p.Limit == 0 {
 		return invalid("limit must be at least 1")

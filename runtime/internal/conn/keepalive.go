@@ -8,20 +8,21 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// silentIntervals without a byte end a connection (SPEC.md §6.6).
+// silentIntervals is the number of intervals without a received byte that ends a connection
+// (SPEC.md §6.6).
 const silentIntervals = 2
 
-// keepalive detects that the peer is gone: by session.ping if the client negotiated heartbeats,
-// otherwise by pings of the transport. If heartbeats are off or rare, the transport pings so that
-// a client that only listens keeps its lease.
+// keepalive detects that the peer is gone. It sends session.ping if the client negotiated
+// heartbeats, otherwise pings of the transport. If heartbeats are off or rare, transport pings keep
+// the lease of a client that sends nothing.
 type keepalive struct {
 	interval time.Duration
-	silence  time.Duration // ends the connection; 0: never
-	due      time.Time     // of the next ping; zero: never
+	silence  time.Duration // time without a received byte that ends the connection; 0: never
+	due      time.Time     // time of the next ping; zero: never
 	messages bool          // pings are session.ping
 }
 
-// begin starts the keepalive of an accepted session.
+// begin starts the keepalive when the session is accepted.
 func (k *keepalive) begin(c *conn, now time.Time) {
 	k.interval = c.srv.opts.Heartbeat
 	if k.interval > 0 {
@@ -48,6 +49,6 @@ func (k *keepalive) advance(c *conn, now time.Time) {
 	case k.messages:
 		c.send(now, arcp.Frame(arcp.SessionPing, arcp.SessionPingPayload{Nonce: string(arcp.NewMessageID()), SentAt: now.UTC()}))
 	default:
-		_ = c.tc.Ping() // it fails if the connection has; the reader sees that
+		_ = c.tc.Ping() // an error of the connection reaches the reader
 	}
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Bounds of a result that is sent whole to a client without result_chunk.
+// Bounds of a result in chunks that is sent as a whole to a client without result_chunk.
 const (
-	maxWholeFrame = 8 << 20 // of its frame: the largest that clients accept
-	maxReference  = 4 << 10 // of an event that only refers to chunks
+	maxWholeFrame = 8 << 20 // bytes of its frame: the largest that clients accept
+	maxReference  = 4 << 10 // bytes of an event that refers to chunks
 )
 
-// needsResult reports whether an event ends a job with a result in chunks, and the session
-// did not negotiate result_chunk: the result is read from the store then.
+// needsResult reports whether an event completes a job with a result in chunks, and the session did
+// not negotiate result_chunk.
 func (er *eventReader) needsResult(e *store.Event) bool {
 	return e.Type == arcp.JobCompleted && len(e.Body) <= maxReference && bytes.Contains(e.Body, []byte(`"result_id":`)) &&
 		!er.c.negotiated(arcp.FeatureResultChunk)
 }
 
-// withResult returns an event for which needsResult holds with the result itself, unless
-// the frame would be too large.
+// withResult returns an event for which needsResult is true, with the result in place of the
+// reference to chunks. It returns e itself if the frame would be too large.
 func (s *Server) withResult(ctx context.Context, e *store.Event) (*store.Event, error) {
 	const member = `,"payload":`
-	at := bytes.Index(e.Body, []byte(member)) // the first: quotes in a string are escaped
+	at := bytes.Index(e.Body, []byte(member)) // the first one: quotes in strings are escaped
 	var p arcp.JobCompletedPayload
 	if err := arcp.Unmarshal(e.Body[at+len(member):len(e.Body)-1], &p); err != nil {
 		return nil, fmt.Errorf("payload of the end of %s: %w", e.JobID(), err)

@@ -9,30 +9,30 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// completion continues on the loop after an asynchronous task or a commit.
+// completion calls a function on the loop, for example after a commit; see inbox.runOnLoop.
 type completion func(now time.Time)
 
 func (f completion) handle(_ *conn, now time.Time) { f(now) }
 
-// readerEnded says that the client is gone: a credential need not be judged any more.
+// readerEnded cancels a running authentication, because the client is gone.
 type readerEnded struct{}
 
-func (readerEnded) handle(c *conn, _ time.Time) { c.tasks.endJudgement() }
+func (readerEnded) handle(c *conn, _ time.Time) { c.tasks.cancelAuthentication() }
 
-// barrier is closed when the loop has handled everything that was queued before it.
+// barrier is closed when the loop has handled the messages and acknowledgements before it.
 type barrier chan struct{}
 
 func (b barrier) handle(*conn, time.Time) { close(b) }
 
-// shutdown ends the connection because the runtime shuts down.
+// shutdown sends session.close and ends the connection, because the runtime shuts down.
 type shutdown struct{}
 
 func (shutdown) handle(c *conn, now time.Time) {
-	if c.ending.close != nil || c.ending.err != nil {
-		return // it is ending
+	if c.ending.begun() {
+		return
 	}
-	if c.m.Phase() == machine.Accepted {
-		c.events.pull(now) // events of the session before this
+	if c.machine.Phase() == machine.Accepted {
+		c.events.pull(now) // session.close follows the events of the session
 		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
 	}
 	c.ending.close = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
@@ -41,9 +41,9 @@ func (shutdown) handle(c *conn, now time.Time) {
 // eviction evicts the session.
 type eviction session.Eviction
 
-func (e eviction) handle(c *conn, _ time.Time) { c.m.Evict(e.Code, e.Reason) }
+func (e eviction) handle(c *conn, _ time.Time) { c.machine.Evict(e.Code, e.Reason) }
 
-// outgoing is an envelope outside of the session's log, an answer to request if that is set.
+// outgoing is an envelope that is not in the session's log. It answers request if that is set.
 type outgoing struct {
 	request arcp.MessageID
 	t       arcp.Type
@@ -52,7 +52,7 @@ type outgoing struct {
 
 func (o outgoing) handle(c *conn, now time.Time) { c.reply(now, o.request, o.t, o.payload) }
 
-// dispatch is an envelope for a worker. Its size is expected by the outbox.
+// dispatch is an envelope for a worker. The outbox expects its size; see workerLink.Expect.
 type dispatch struct {
 	env  arcp.Envelope
 	size int
@@ -60,20 +60,20 @@ type dispatch struct {
 
 func (d *dispatch) handle(c *conn, now time.Time) {
 	c.send(now, d.env)
-	c.output.moved += d.size
+	c.output.currentExpected += d.size
 }
 
-// catalogueChanged says that the session may see other tools than the client was told of.
+// catalogueChanged makes the loop compare the session's catalogue with the one of the client.
 type catalogueChanged struct{}
 
 func (catalogueChanged) handle(c *conn, _ time.Time) { c.catalogue.stale = true }
 
-// backlogOverflow says that the events of the session up to a number are not kept.
+// backlogOverflow reports that the events of the session up to a number are deleted.
 type backlogOverflow struct{ upTo uint64 }
 
 func (o backlogOverflow) handle(c *conn, now time.Time) { c.ack.overflow(now, o.upTo) }
 
-// recheck judges the session's credential again after a change of the configuration.
-type recheck struct{}
+// revalidation checks the session's identity again after a change of the configuration.
+type revalidation struct{}
 
-func (recheck) handle(c *conn, now time.Time) { c.renewal.recheck(now) }
+func (revalidation) handle(c *conn, now time.Time) { c.renewal.revalidate(now) }

@@ -8,45 +8,45 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Bounds of the bytes that a connection may have queued for its peer.
+// Bounds of the bytes that wait for the peer of a connection.
 const (
-	outboxSoft = 64 << 10 // events are pulled only below this
-	outboxHard = 4 << 20  // with the bytes being written; above it, no frame of the client is handled
+	outboxSoft = 64 << 10 // above it, no event is pulled
+	outboxHard = 4 << 20  // with the bytes in flight; above it, no frame of the client is handled
 )
 
-// frames is a batch of encoded frames, one after the other.
-type frames struct {
+// batch has encoded frames, one after the other.
+type batch struct {
 	data []byte
-	ends []int
-	last uint64 // event_seq of the last event among them; 0: none
+	ends []int  // end of each frame in data
+	last uint64 // event_seq of the last event; 0: there is none
 }
 
-var framesPool = sync.Pool{New: func() any { return new(frames) }}
+var batchPool = sync.Pool{New: func() any { return new(batch) }}
 
-func (f *frames) recycle() {
-	if cap(f.data) > 2*outboxSoft {
-		return // one large frame: not worth keeping
+func (b *batch) recycle() {
+	if cap(b.data) > 2*outboxSoft {
+		return // a rare large frame would keep its memory
 	}
-	f.data, f.ends, f.last = f.data[:0], f.ends[:0], 0
-	framesPool.Put(f)
+	b.data, b.ends, b.last = b.data[:0], b.ends[:0], 0
+	batchPool.Put(b)
 }
 
-// outbox hands frames to a writer that exists only while there is something to write. Only the
-// loop publishes. The writer ends under the lock under which frames are published, so that no
-// frame is left without a writer.
+// outbox passes batches to the writer, a goroutine that exists while there is something to write.
+// Only the loop publishes. The writer ends under the lock of publish, so that no batch stays
+// without a writer.
 type outbox struct {
 	conn transport.Conn
 	pool *pool.Pool
-	wake func()           // the loop: there is room again, or an error
-	sent func(seq uint64) // called with the number of the last event that is written
+	wake func()           // wakes the loop: there is room, or the writer has failed
+	sent func(seq uint64) // called with the event_seq of the last written event
 
-	mu      sync.Mutex
-	ready   *frames // to be written next; nil: nothing
-	writing bool
-	flight  int // bytes that are being written
-	coming  int // bytes that are expected and not in ready yet
-	err     error
-	idle    sync.Cond // with mu: writing became false
+	mu       sync.Mutex
+	ready    *batch // next batch of the writer; nil: none
+	writing  bool
+	inFlight int // bytes that the writer is writing
+	expected int // bytes announced by expect and not published
+	err      error
+	idle     sync.Cond // uses mu; signals that writing is false
 }
 
 func newOutbox(conn transport.Conn, p *pool.Pool, wake func(), sent func(seq uint64)) *outbox {
@@ -55,7 +55,7 @@ func newOutbox(conn transport.Conn, p *pool.Pool, wake func(), sent func(seq uin
 	return o
 }
 
-// size returns the bytes that wait behind those being written, and the error of the writer.
+// size returns the bytes that wait for the writer, and the error of the writer.
 func (o *outbox) size() (n int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,42 +65,42 @@ func (o *outbox) size() (n int, err error) {
 	return n, o.err
 }
 
-// queued returns the bytes that are not written, with those that are expected.
+// queued returns the bytes that are not written, including expected ones.
 func (o *outbox) queued() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.flight + o.coming
+	n := o.inFlight + o.expected
 	if o.ready != nil {
 		n += len(o.ready.data)
 	}
 	return n
 }
 
-// expect counts bytes that will be published.
+// expect announces n bytes that will be published.
 func (o *outbox) expect(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.coming += n
+	o.expected += n
 }
 
-// publish hands over a batch, which may be nil and must not be used afterwards. expected is the
-// number of expected bytes that are in it or will never come.
-func (o *outbox) publish(f *frames, expected int) {
+// publish passes a batch to the writer; nil: none. The caller must not use it afterwards. expected
+// is the number of expected bytes that are in the batch, or are dropped.
+func (o *outbox) publish(b *batch, expected int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.coming -= expected
-	if f == nil {
+	o.expected -= expected
+	if b == nil {
 		return
 	}
 	if o.err != nil {
-		f.recycle()
+		b.recycle()
 		return
 	}
 	if o.ready == nil {
-		o.ready = f
+		o.ready = b
 	} else {
-		o.ready.append(f)
-		f.recycle()
+		o.ready.append(b)
+		b.recycle()
 	}
 	if !o.writing {
 		o.writing = true
@@ -108,36 +108,36 @@ func (o *outbox) publish(f *frames, expected int) {
 	}
 }
 
-func (f *frames) append(g *frames) {
-	f.last = max(f.last, g.last)
-	base := len(f.data)
-	f.data = append(f.data, g.data...)
+func (b *batch) append(g *batch) {
+	b.last = max(b.last, g.last)
+	base := len(b.data)
+	b.data = append(b.data, g.data...)
 	for _, end := range g.ends {
-		f.ends = append(f.ends, base+end)
+		b.ends = append(b.ends, base+end)
 	}
 }
 
-// write writes batches until there is none.
+// write is the writer. It writes batches until there is none.
 func (o *outbox) write() {
 	for {
 		o.mu.Lock()
-		f := o.ready
+		b := o.ready
 		o.ready = nil
-		if f == nil || o.err != nil {
+		if b == nil || o.err != nil {
 			o.writing = false
 			o.idle.Broadcast()
 			o.mu.Unlock()
 			return
 		}
-		o.flight = len(f.data)
+		o.inFlight = len(b.data)
 		o.mu.Unlock()
-		err := o.send(f)
-		if err == nil && f.last != 0 {
-			o.sent(f.last)
+		err := o.send(b)
+		if err == nil && b.last != 0 {
+			o.sent(b.last)
 		}
-		f.recycle()
+		b.recycle()
 		o.mu.Lock()
-		if o.flight = 0; err != nil {
+		if o.inFlight = 0; err != nil {
 			o.err = err
 		}
 		o.mu.Unlock()
@@ -145,10 +145,10 @@ func (o *outbox) write() {
 	}
 }
 
-func (o *outbox) send(f *frames) error {
+func (o *outbox) send(b *batch) error {
 	start := 0
-	for _, end := range f.ends {
-		if err := o.conn.Write(f.data[start:end]); err != nil {
+	for _, end := range b.ends {
+		if err := o.conn.Write(b.data[start:end]); err != nil {
 			return err
 		}
 		start = end
@@ -156,9 +156,9 @@ func (o *outbox) send(f *frames) error {
 	return o.conn.Flush()
 }
 
-// settle waits up to 50 ms for the frames that are being written: the peer may have them before
-// the write returns.
-func (o *outbox) settle() {
+// awaitIdle waits until the writer has ended, for 50 ms at most. The peer may have frames before
+// their write returns.
+func (o *outbox) awaitIdle() {
 	for range 50 {
 		o.mu.Lock()
 		writing := o.writing
@@ -170,7 +170,7 @@ func (o *outbox) settle() {
 	}
 }
 
-// drain waits until everything is written or has failed.
+// drain returns when everything is written or the writer has failed.
 func (o *outbox) drain() {
 	o.mu.Lock()
 	for o.writing {

@@ -6,53 +6,54 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// output collects the frames of a turn of the loop, and hands them to the outbox at its end.
+// output collects the frames of a turn, and passes them to the outbox at the end of the turn.
 type output struct {
-	box    *outbox
-	fill   *frames // the batch of this turn; nil: nothing
-	moved  int     // bytes that the outbox expected and that are in fill
-	head   []byte  // start of every frame of the session; see store.FrameHead
-	counts frameCounts
+	outbox          *outbox
+	current         *batch // batch of this turn; nil: no frames yet
+	currentExpected int    // bytes in current that the outbox expects
+	head            []byte // start of every event frame; see store.FrameHead
+	counts          frameCounts
 }
 
-// batch returns the batch of this turn.
-func (o *output) batch() *frames {
-	if o.fill == nil {
-		o.fill = framesPool.Get().(*frames)
+// batch returns the batch of this turn to append frames to.
+func (o *output) batch() *batch {
+	if o.current == nil {
+		o.current = batchPool.Get().(*batch)
 	}
-	return o.fill
+	return o.current
 }
 
-// dropEmptyBatch gives back a batch to which nothing was appended.
+// dropEmptyBatch recycles the batch of this turn if it has no frames.
 func (o *output) dropEmptyBatch() {
-	if o.fill != nil && len(o.fill.data) == 0 {
-		o.fill.recycle()
-		o.fill = nil
+	if o.current != nil && len(o.current.data) == 0 {
+		o.current.recycle()
+		o.current = nil
 	}
 }
 
-// append appends an envelope to the batch.
+// append appends the frame of an envelope to the batch.
 func (o *output) append(env *arcp.Envelope) {
-	f := o.batch()
-	start := len(f.data)
-	f.data = env.Append(f.data)
-	f.ends = append(f.ends, len(f.data))
-	o.counts.add(env.Type, len(f.data)-start)
+	b := o.batch()
+	start := len(b.data)
+	b.data = env.Append(b.data)
+	b.ends = append(b.ends, len(b.data))
+	o.counts.add(env.Type, len(b.data)-start)
 }
 
-// publish hands the batch to the writer.
+// publish passes the batch of this turn to the writer.
 func (o *output) publish() {
-	if o.fill != nil || o.moved != 0 {
-		o.box.publish(o.fill, o.moved)
-		o.fill, o.moved = nil, 0
+	if o.current != nil || o.currentExpected != 0 {
+		o.outbox.publish(o.current, o.currentExpected)
+		o.current, o.currentExpected = nil, 0
 	}
 	o.counts.flush()
 }
 
-// send stamps an envelope and appends it to the batch.
+// send sets the version, id, timestamp and session of an envelope, and appends its frame to the
+// batch.
 func (c *conn) send(now time.Time, env arcp.Envelope) {
-	env.ARCP = c.m.Version()
-	if env.ID == "" { // a dispatch has an id, under which it may be sent again
+	env.ARCP = c.machine.Version()
+	if env.ID == "" { // a dispatch keeps its id when it is repeated
 		env.ID = arcp.NewMessageID()
 	}
 	env.Timestamp = now
@@ -65,6 +66,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	}
 }
 
+// carriesError reports whether the payload of a type is an arcp.Error.
 func carriesError(t arcp.Type) bool {
 	switch t {
 	case arcp.Nack, arcp.JobFailed, arcp.CancelRefused, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.SubscribeClosed:
@@ -73,17 +75,26 @@ func carriesError(t arcp.Type) bool {
 	return false
 }
 
-// reply sends an answer to the message with id request.
+// reply sends an answer to the message request.
 func (c *conn) reply(now time.Time, request arcp.MessageID, t arcp.Type, payload any) {
 	c.send(now, answerTo(request, t, payload))
 }
 
+// nack refuses the message request.
 func (c *conn) nack(now time.Time, request arcp.MessageID, err *arcp.Error) {
 	c.reply(now, request, arcp.Nack, err)
 }
 
+// answerTo returns an answer to the message request.
 func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
 	env := arcp.Frame(t, payload)
 	env.CorrelationID = request
 	return env
+}
+
+// countError counts an error of the runtime by its code.
+func (s *Server) countError(env *arcp.Envelope) {
+	if e, err := arcp.DecodePayload[arcp.Error](env); err == nil {
+		s.opts.Metrics.Errors.WithLabelValues(string(e.Code)).Inc()
+	}
 }

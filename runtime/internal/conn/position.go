@@ -10,29 +10,28 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// resumePosition is the position after which a newer connection of the session continues: the
-// last event that the client has acknowledged or, if it does not acknowledge, the last that
-// was written to it. The loop and the writer set it; any goroutine reads it.
+// resumePosition is the last event before the position from which the next connection of the
+// session continues. It is the last acknowledged event or, for a client that does not acknowledge,
+// the last written one. The loop and the writer set it; any goroutine reads it.
 type resumePosition struct {
 	acks           atomic.Bool
 	acked, written atomic.Uint64
 }
 
-// start sets the position at which the connection begins. acked counts only if the client
-// acknowledges.
+// start sets the position of a new connection. acked matters only if the client acknowledges.
 func (r *resumePosition) start(after uint64, acks bool, acked uint64) {
 	r.written.Store(after)
 	r.acked.Store(min(after, acked))
 	r.acks.Store(acks)
 }
 
-// acknowledged sets the last acknowledged event. From now on only acknowledgements count.
+// acknowledged sets the last acknowledged event. From now on the client acknowledges.
 func (r *resumePosition) acknowledged(seq uint64) {
 	r.acked.Store(seq)
 	r.acks.Store(true)
 }
 
-// wrote sets the last event that was written. Only the writer calls it.
+// wrote sets the last written event. Only the writer calls it.
 func (r *resumePosition) wrote(seq uint64) { r.written.Store(seq) }
 
 func (r *resumePosition) load() uint64 {
@@ -42,39 +41,39 @@ func (r *resumePosition) load() uint64 {
 	return r.written.Load()
 }
 
-// resume moves the cursor to the position that the client asks for (SPEC.md §5.10).
-func (aw *ackWindow) resume(now time.Time, env *arcp.Envelope, p *arcp.ResumePayload) error {
-	aw.c.m.Positioned()
+// handleResume handles resume, which moves the cursor to a position (SPEC.md §5.10).
+func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.ResumePayload) error {
+	aw.c.machine.PositionRequested()
 	switch {
-	case aw.locating, aw.c.cursor.Position() != aw.start:
+	case aw.locating, aw.c.cursor.Position() != aw.startSeq:
 		aw.c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition,
 			"resume has to be the first message after session.accepted: the session goes on already"))
 	case p.AfterMessageID == "" && p.CheckpointID == "":
 		aw.c.reply(now, env.ID, arcp.Ack, arcp.AckPayload{})
-		aw.release()
+		aw.unpause()
 	default:
-		aw.hold()
+		aw.pause()
 		aw.locating = true
 		aw.c.pending.add()
 		aw.c.tasks.async(func() {
 			found := aw.locate(p)
 			aw.c.pending.done()
-			aw.c.inbox.complete(func(now time.Time) { aw.completeResume(now, env.ID, found) })
+			aw.c.inbox.runOnLoop(func(now time.Time) { aw.completeResume(now, env.ID, found) })
 		})
 	}
 	return nil
 }
 
-// positionResult is the result of looking for a position.
+// positionResult is the result of locate.
 type positionResult struct {
-	after  uint64         // last event before the position
+	after  uint64         // event_seq of the last event before the position
 	ok     bool           // the position was found
 	oldest arcp.MessageID // oldest event that is kept
 	err    error
 }
 
-// locate looks for a message and a checkpoint among the session's events; the earlier one
-// counts.
+// locate searches the session's events for a message and a checkpoint. The position is after the
+// earlier one.
 func (aw *ackWindow) locate(p *arcp.ResumePayload) (at positionResult) {
 	row, err := aw.c.srv.opts.Store.Session(context.Background(), aw.c.id)
 	if err != nil {
@@ -102,14 +101,14 @@ func (aw *ackWindow) locate(p *arcp.ResumePayload) (at positionResult) {
 		}
 		return missing > 0 && !aw.c.inbox.isClosed()
 	})
-	if errors.Is(at.err, store.ErrTrimmed) { // a job of these events is not kept any more
+	if errors.Is(at.err, store.ErrTrimmed) { // one of the events belongs to a deleted job
 		at.err, missing = nil, max(missing, 1)
 	}
 	at.ok = at.ok && missing == 0
 	return at
 }
 
-// checkpointID returns the id of the checkpoint in job.checkpoint; empty if it cannot be decoded.
+// checkpointID returns the checkpoint_id of a job.checkpoint event; "": it cannot be decoded.
 func checkpointID(e *store.Event) string {
 	env, err := arcp.Decode(store.AppendFrame(nil, []byte(`{"arcp":"1.1",`), 0, "", e))
 	if err != nil {
@@ -122,7 +121,7 @@ func checkpointID(e *store.Event) string {
 	return p.CheckpointID
 }
 
-// completeResume completes resume.
+// completeResume completes handleResume.
 func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at positionResult) {
 	aw.locating = false
 	switch {
@@ -136,10 +135,10 @@ func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at po
 		}
 		aw.c.nack(now, request, e)
 	default:
-		aw.c.cursor.Move(max(at.after, aw.acked)) // events up to aw.acked are not kept
+		aw.c.cursor.Move(max(at.after, aw.acked)) // acknowledged events are deleted
 		aw.c.reply(now, request, arcp.Ack, arcp.AckPayload{})
 	}
-	aw.start = aw.c.cursor.Position()
-	aw.position.start(aw.start, aw.acks, aw.acked)
-	aw.release()
+	aw.startSeq = aw.c.cursor.Position()
+	aw.position.start(aw.startSeq, aw.clientAcks, aw.acked)
+	aw.unpause()
 }

@@ -22,8 +22,8 @@ type principal struct {
 	roles     []string // see roleNames
 }
 
-// limit returns the lease that bounds the principal's jobs; nil: none is configured. A lease
-// that cannot be decoded allows nothing.
+// limit returns the lease that bounds the principal's jobs; nil: there is none. A lease that
+// cannot be decoded allows nothing.
 func (p *principal) limit(log *zerolog.Logger) *lease.Lease {
 	if len(p.identity.Lease) == 0 {
 		return nil
@@ -39,8 +39,8 @@ func (p *principal) limit(log *zerolog.Logger) *lease.Lease {
 	return p.lease
 }
 
-// roleNames returns the roles of the principal as strings. It is the same slice until the roles
-// change.
+// roleNames returns the roles of the principal as strings. The slice is shared and must not be
+// changed.
 func (p *principal) roleNames() []string {
 	same := func(name string, role auth.Role) bool { return name == string(role) }
 	if p.roles == nil || !slices.EqualFunc(p.roles, p.identity.Roles, same) {
@@ -52,25 +52,25 @@ func (p *principal) roleNames() []string {
 	return p.roles
 }
 
-// trust returns the current trust level of the session.
+// trust returns the current trust level of the session, with its elevation.
 func (c *conn) trust() string { return c.session.Trust(c.principal.identity.Trust) }
 
-// actor returns the session as an actor that asks and answers.
+// actor returns the actor of the session.
 func (c *conn) actor() approval.Actor {
 	return actor.Of(&c.principal.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
 }
 
-// negotiated reports whether the session negotiated a feature. It differs from machine.Has
-// while the connection is being attached to an older session.
+// negotiated reports whether the session negotiated a feature. It differs from machine.Has while
+// the connection attaches to an existing session.
 func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Negotiated, f) }
 
-// identify sets the actor of the session, and offers pending questions and work to it.
-func (c *conn) identify() {
-	if c.session == nil { // it is being attached
+// updateActor sets the actor of the session, and offers pending questions and jobs to it.
+func (c *conn) updateActor() {
+	if c.session == nil { // the connection is still attaching
 		return
 	}
 	actor := c.actor()
 	c.session.Identify((*sessionConn)(c), actor)
-	c.srv.opts.Questions.Arrive(actor)
+	c.srv.opts.Questions.SessionAttached(actor)
 	c.worker.offer(actor)
 }

@@ -9,22 +9,20 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
-// Program is a worker that the runtime has started. Whatever credentials its process shows,
-// its sessions have the Identity. Registered, if set, is called for each registration of an
-// agent that executes tools; it must not block.
+// Program is a worker process that the runtime has started.
 type Program struct {
-	Identity   auth.Identity
-	Registered func()
+	Identity   auth.Identity // of its sessions, regardless of its credentials
+	Registered func()        // called for each registration of an agent that executes tools; nil: not called. It must not block
 }
 
-// EndPrograms ends the sessions of the programs of an earlier runtime: they have ended with it,
-// and their tools would keep their names. It returns when the ends are stored, or ctx ends.
+// EndPrograms ends the sessions of the programs of an earlier runtime process, because their agents
+// would keep their names. It returns when the ends are stored, or ctx ends.
 func (s *Server) EndPrograms(ctx context.Context) {
 	endSessions(ctx, s.opts.Sessions, auth.IsProgram)
 }
 
-// endSessions ends the sessions of the principals that wanted selects, and returns when the
-// ends are stored, or ctx ends. A failure is logged.
+// endSessions ends the sessions of the principals that wanted selects. It returns when the ends are
+// stored, or ctx ends. A failure is logged.
 func endSessions(ctx context.Context, d *session.Directory, wanted func(principal string) bool) {
 	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: "another process of the program has opened a session"}
 	for _, s := range d.Of(wanted) {
@@ -37,11 +35,11 @@ func endSessions(ctx context.Context, d *session.Directory, wanted func(principa
 	}
 }
 
-// ownTools is the prefix of the tools that a program calls without a job, to register its
-// tools. It calls all other tools for a job, with the authority of the job.
+// ownTools is the prefix of the tools that a program may call without a job, to register its
+// agents. It calls every other tool for a job, with the authority of the job.
 const ownTools = "host."
 
-// refuse refuses a job that a program submits for itself. A nil Program refuses none.
+// refuse refuses a job that a program may not submit. A nil Program refuses none.
 func (p *Program) refuse(invoke *arcp.ToolInvokePayload) *arcp.Error {
 	if p == nil || strings.HasPrefix(invoke.Tool, ownTools) {
 		return nil

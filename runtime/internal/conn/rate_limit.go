@@ -10,33 +10,32 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// rates are the limiters of a connection; nil: any number.
+// rates are the limiters of a connection. A nil limiter has no bound.
 type rates struct {
-	limiter  *rate.Limiter // of its frames
-	share    *rate.Limiter // of the frames of all connections of its principal
-	critical *rate.Limiter // of its submits with priority critical; nil: there was none yet
-	paused   time.Time     // no frame is handled until then; zero: not paused
+	connection *rate.Limiter // of its frames
+	principal  *rate.Limiter // of the frames of all connections of its principal
+	critical   *rate.Limiter // of its submits with priority critical; nil: there was none yet
+	paused     time.Time     // until which no frame is handled; zero: not paused
 }
 
-// pause makes the loop handle no frame until a limiter admits the next one, but for a second at
-// most.
+// pause pauses the connection until a limiter admits the next frame, for a second at most.
 func (r *rates) pause(now time.Time, l *rate.Limiter) {
 	next := l.ReserveN(now, 1)
 	r.paused = now.Add(min(time.Second, next.DelayFrom(now)))
 	next.CancelAt(now) // only the delay is needed
 }
 
-// resume ends a pause that is over.
+// resume ends the pause if its time has passed.
 func (r *rates) resume() {
 	if !r.paused.IsZero() && !time.Now().Before(r.paused) {
 		r.paused = time.Time{}
 	}
 }
 
-// maxCritical bounds the submits of a connection a second with priority critical.
+// maxCritical bounds the submits with priority critical of a connection, a second.
 const maxCritical = 10
 
-// clampPriority lowers priority critical to high above maxCritical submits a second.
+// clampPriority lowers priority critical to high above maxCritical.
 func (r *rates) clampPriority(now time.Time, env *arcp.Envelope) {
 	if env.Priority != arcp.PriorityCritical {
 		return
@@ -49,7 +48,8 @@ func (r *rates) clampPriority(now time.Time, env *arcp.Envelope) {
 	}
 }
 
-// newLimiter bounds frames a minute; nil: any number.
+// newLimiter returns a limiter of frames a minute; nil, which has no bound, unless perMin is
+// positive.
 func newLimiter(perMin int) *rate.Limiter {
 	if perMin <= 0 {
 		return nil
@@ -61,34 +61,34 @@ func perMinute(n int) rate.Limit { return rate.Limit(float64(n) / 60) }
 
 func burst(perMin int) int { return perMin/60 + 1 }
 
-// ratePerMin returns the frames a minute for which a limiter was made.
+// ratePerMin returns the bound of a limiter in frames a minute.
 func ratePerMin(l *rate.Limiter) int { return int(math.Round(60 * float64(l.Limit()))) }
 
-// shares are the limiters of principals for which the auth file sets a rate. A limiter is shared by
-// all connections of its principal, and exists while there is one. Its methods may be called
-// by any number of goroutines. The zero value is ready for use.
-type shares struct {
-	mu sync.Mutex
-	of map[string]*share
+// principalLimiters has the limiters of the principals for which the auth file sets a rate. All
+// connections of a principal share its limiter, which exists while there is a connection. Any
+// goroutine may call its methods. The zero value is ready for use.
+type principalLimiters struct {
+	mu          sync.Mutex
+	byPrincipal map[string]*principalLimiter
 }
 
-type share struct {
+type principalLimiter struct {
 	limiter *rate.Limiter
 	conns   int
 }
 
-// join returns the limiter of a principal for one more of its connections. The rate applies to
-// its other connections from now on, too.
-func (s *shares) join(now time.Time, principal string, perMin int) *rate.Limiter {
+// join returns the limiter of a principal for a new connection. The rate also applies to the
+// principal's other connections from now on.
+func (s *principalLimiters) join(now time.Time, principal string, perMin int) *rate.Limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.of[principal]
+	p := s.byPrincipal[principal]
 	if p == nil {
-		p = &share{limiter: newLimiter(perMin)}
-		if s.of == nil {
-			s.of = make(map[string]*share)
+		p = &principalLimiter{limiter: newLimiter(perMin)}
+		if s.byPrincipal == nil {
+			s.byPrincipal = make(map[string]*principalLimiter)
 		}
-		s.of[principal] = p
+		s.byPrincipal[principal] = p
 	}
 	p.conns++
 	if ratePerMin(p.limiter) != perMin {
@@ -98,19 +98,19 @@ func (s *shares) join(now time.Time, principal string, perMin int) *rate.Limiter
 	return p.limiter
 }
 
-// leave drops a connection of a principal.
-func (s *shares) leave(principal string) {
+// leave removes a connection of a principal.
+func (s *principalLimiters) leave(principal string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.of[principal]
+	p := s.byPrincipal[principal]
 	if p.conns--; p.conns == 0 {
-		delete(s.of, principal)
+		delete(s.byPrincipal, principal)
 	}
 }
 
-// exceeded returns the limiter that refuses one more frame; nil: none does.
+// exceeded counts a frame, and returns the limiter that refuses it; nil: none.
 func (r *rates) exceeded(now time.Time) *rate.Limiter {
-	for _, l := range [...]*rate.Limiter{r.limiter, r.share} {
+	for _, l := range [...]*rate.Limiter{r.connection, r.principal} {
 		if l != nil && !l.AllowN(now, 1) {
 			return l
 		}

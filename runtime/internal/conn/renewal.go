@@ -10,35 +10,35 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// renewal replaces the session's credential and resume token. Resume tokens stay valid until the
-// client is known to have the new one: until it sends a frame on a connection that was made
-// with it.
+// renewal replaces the credential and the resume token of the session. The previous tokens stay
+// valid until the client has the new one: until it sends a frame on a connection that it made with
+// the new token.
 type renewal struct {
 	c            *conn
-	credential   *auth.Identity // accepted and not stored yet; nil: none
-	unconfirmed  bool           // the token was renewed on this connection: no frame shows that the client has it
-	tokenPending bool           // the end of the earlier tokens is being stored; no frame is handled
+	credential   *auth.Identity // verified and not stored yet; nil: none
+	unconfirmed  bool           // the token was renewed on this connection, so that no frame confirms it
+	tokenPending bool           // confirmToken has not completed: no frame is handled
 }
 
-// authenticate verifies a new credential. The session continues meanwhile.
+// authenticate verifies a new credential. Other frames are handled meanwhile.
 func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
 	if q.Scheme == "" {
 		q.Scheme = rn.c.principal.identity.Scheme
 	}
 	r := rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate)
-	judging := rn.c.tasks.beginJudgement()
+	ctx := rn.c.tasks.beginAuthentication()
 	rn.c.tasks.async(func() {
-		j := rn.c.srv.judge(judging, r, q.Challenge, q.Response)
-		rn.c.inbox.complete(func(now time.Time) {
-			if rn.c.tasks.endJudgement() {
-				rn.decide(now, q, j)
+		j := rn.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
+		rn.c.inbox.runOnLoop(func(now time.Time) {
+			if rn.c.tasks.cancelAuthentication() {
+				rn.verified(now, q, j)
 			}
 		})
 	})
 }
 
-// decide completes authenticate.
-func (rn *renewal) decide(now time.Time, q machine.Reauthenticate, j credentialDecision) {
+// verified completes authenticate.
+func (rn *renewal) verified(now time.Time, q machine.Reauthenticate, j credentialResult) {
 	if j.err == nil && j.challenge == "" {
 		j.err = rn.c.principal.identity.CanBeReplacedBy(j.identity)
 	}
@@ -56,16 +56,15 @@ func (rn *renewal) decide(now time.Time, q machine.Reauthenticate, j credentialD
 		rn.credential = &j.identity
 		answer.Identity = identityOf(&j.identity)
 	}
-	rn.c.m.Rejudge(now, answer)
+	rn.c.machine.Reauthenticated(now, answer)
 }
 
-// store stores the new credential as the session's, with a new resume token. The token before
-// stays valid until the client sends a frame on a connection made with either: no frame on
-// this connection shows that the client has the new one.
+// store stores the new credential with a new resume token. The previous token stays valid until the
+// client sends a frame on a connection that it made with either token.
 func (rn *renewal) store() {
 	rn.c.principal.identity, rn.credential = *rn.credential, nil
 	rn.c.handshake.scheme = rn.c.principal.identity.Scheme
-	rn.c.identify()
+	rn.c.updateActor()
 	token := newResumeToken(rn.c.id)
 	rn.unconfirmed = true
 	rn.c.row.PrevHashes, rn.c.row.TokenHash = [][32]byte{rn.c.row.TokenHash}, auth.HashToken(token)
@@ -78,51 +77,53 @@ func (rn *renewal) store() {
 			rn.c.session.ClearHeard(row.Epoch)
 		}
 		rn.c.pending.done()
-		rn.c.inbox.complete(func(now time.Time) { rn.finish(now, token, err) })
+		rn.c.inbox.runOnLoop(func(now time.Time) { rn.stored(now, token, err) })
 	})
 }
 
-// finish completes store.
-func (rn *renewal) finish(now time.Time, token auth.Secret, err error) {
+// stored completes store.
+func (rn *renewal) stored(now time.Time, token auth.Secret, err error) {
 	if err != nil {
 		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("fresh credential not stored")
-		rn.c.m.Renewed(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
+		rn.c.machine.Renewed(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
 		return
 	}
 	rn.c.srv.opts.Logger.Info().Str("session_id", string(rn.c.id)).Str("principal", rn.c.principal.identity.Principal).Str("scheme", schemeLabel(rn.c.handshake.scheme)).
 		Msg("credential renewed")
-	rn.c.m.Renewed(now, machine.Established{ResumeToken: token.Reveal(), Agents: rn.c.catalogue.agents()})
+	rn.c.machine.Renewed(now, machine.Established{ResumeToken: token.Reveal(), Agents: rn.c.catalogue.agents()})
 }
 
-// Reauthenticate judges the identity of every session that has a connection again.
+// Reauthenticate checks the identity of every connected session again. It does not wait for the
+// results.
 func (s *Server) Reauthenticate() {
 	for _, c := range s.connections() {
-		c.inbox.post(recheck{})
+		c.inbox.post(revalidation{})
 	}
 }
 
-// causeRevoked is the cause of an eviction after a change of the configuration.
+// causeRevoked is the cause of an eviction because of a changed configuration.
 const causeRevoked = machine.Cause("credential_revoked")
 
-// recheck judges the identity of the session again, and evicts it if it is no longer accepted.
-func (rn *renewal) recheck(now time.Time) {
-	if p := rn.c.m.Phase(); p != machine.Accepted && p != machine.Establishing || rn.c.principal.identity.Principal == "" {
-		return // the credential is not judged yet
+// revalidate checks the identity of the session again. It evicts the session if the identity is no
+// longer valid.
+func (rn *renewal) revalidate(now time.Time) {
+	if p := rn.c.machine.Phase(); p != machine.Accepted && p != machine.Establishing || rn.c.principal.identity.Principal == "" {
+		return // not authenticated yet
 	}
 	id, err := rn.c.srv.opts.Auth.Revalidate(rn.c.principal.identity, rn.c.principal.peer(rn.c.tc.Info(), now))
 	if err != nil {
-		why, _ := refusal(err)
-		rn.c.srv.evictedByRuntime(rn.c.id, causeRevoked, why.Message)
-		rn.c.m.Evict(arcp.CodeUnauthenticated, why.Message)
+		refused, _ := refusal(err)
+		rn.c.srv.recordEviction(rn.c.id, causeRevoked, refused.Message)
+		rn.c.machine.Evict(arcp.CodeUnauthenticated, refused.Message)
 		return
 	}
 	rn.c.principal.identity = id
-	rn.c.m.Identify(*identityOf(&id))
-	rn.c.catalogue.stale = true // the session's trust may have changed
-	rn.c.identify()
+	rn.c.machine.SetIdentity(*identityOf(&id))
+	rn.c.catalogue.stale = true // the trust level may have changed
+	rn.c.updateActor()
 }
 
-// refuse counts and logs a new credential that was not accepted.
+// refuse counts and logs the refusal of a new credential.
 func (rn *renewal) refuse(scheme string, err error) *machine.Refusal {
 	r, reason := refusal(err)
 	rn.c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(scheme), reason).Inc()
@@ -131,8 +132,8 @@ func (rn *renewal) refuse(scheme string, err error) *machine.Refusal {
 	return r
 }
 
-// confirmToken invalidates the earlier resume tokens when the first frame arrives: the client
-// has the new token. It reports false until that is durable. The frame has to wait until then: a
+// confirmToken invalidates the previous resume tokens when the first frame arrives, because the
+// client then has the new token. It reports false until that is durable. The frame has to wait: a
 // crash must not make a used token valid again.
 func (rn *renewal) confirmToken() bool {
 	if rn.c.row.PrevHashes == nil || rn.unconfirmed {
@@ -145,7 +146,7 @@ func (rn *renewal) confirmToken() bool {
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		rn.c.pending.done()
-		rn.c.inbox.complete(func(time.Time) { rn.tokenStored(err) })
+		rn.c.inbox.runOnLoop(func(time.Time) { rn.tokenStored(err) })
 	})
 	return false
 }
@@ -157,5 +158,5 @@ func (rn *renewal) tokenStored(err error) {
 		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("new resume token not stored")
 		rn.c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
 	}
-	rn.c.scheduler.wake() // to handle the frames that have waited
+	rn.c.scheduler.wake() // handles the frames that have waited
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// responding makes the handler of an answer to a question; answerOf returns the answer in a
-// payload.
-func responding[P any](answerOf func(*P) (approval.Answer, error)) handler {
+// onAnswer makes the handler of a type that answers a question. answerOf converts the payload.
+func onAnswer[P any](answerOf func(*P) (approval.Answer, error)) handler {
 	return on(func(c *conn, now time.Time, env *arcp.Envelope, p *P) error {
 		answer, err := answerOf(p)
 		if err != nil {
@@ -41,18 +40,18 @@ func denyAnswer(p *arcp.PermissionDenyPayload) (approval.Answer, error) {
 	return approval.Answer{Resolution: approval.Deny, Reason: machine.ClipReason(p.Reason)}, nil
 }
 
-// respond passes an answer of the client to the job that asks.
+// respond passes an answer to the job that asks the question correlation_id.
 func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer) error {
 	if env.CorrelationID == "" {
 		return invalid("correlation_id must be the id of the question")
 	}
 	actor := c.actor()
 	a, ok := c.srv.opts.Questions.Find(string(env.CorrelationID))
-	if !ok || a.Row.Job == "" || notAsked(&a.Row, &actor) {
+	if !ok || a.Row.Job == "" || hiddenFrom(&a.Row, &actor) {
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", env.CorrelationID))
 		return nil
 	}
-	if err := mismatch(&a.Row, env.Type); err != nil {
+	if err := checkAnswerType(&a.Row, env.Type); err != nil {
 		c.nack(now, env.ID, err)
 		return nil
 	}
@@ -72,14 +71,14 @@ func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer
 	return nil
 }
 
-// notAsked reports whether an actor must not learn that a question exists.
-func notAsked(q *approval.Row, w *approval.Actor) bool {
-	err := q.MayAnswer(w)
+// hiddenFrom reports whether an actor must not learn that a question exists.
+func hiddenFrom(q *approval.Row, actor *approval.Actor) bool {
+	err := q.MayAnswer(actor)
 	return err != nil && err.Code == arcp.CodeNotFound
 }
 
-// mismatch refuses an answer of another type than the question needs.
-func mismatch(q *approval.Row, got arcp.Type) *arcp.Error {
+// checkAnswerType refuses an answer of a type that does not match the kind of the question.
+func checkAnswerType(q *approval.Row, got arcp.Type) *arcp.Error {
 	want := arcp.HumanChoiceResponse
 	switch q.Kind {
 	case approval.Permission:
@@ -96,30 +95,30 @@ func mismatch(q *approval.Row, got arcp.Type) *arcp.Error {
 	return nil
 }
 
-// extendLease handles lease.refresh.
+// extendLease handles lease.refresh. lease.extended or nack is the answer.
 func (c *conn) extendLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRefreshPayload) error {
 	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
-		c.badID(now, env, "lease_id", arcp.LeasePrefix)
+		c.refuseID(now, env, "lease_id", arcp.LeasePrefix)
 		return nil
 	}
-	c.srv.opts.Engine.Extend(c.requester(env.ID), p, c.leaseDone(env, p.LeaseID))
+	c.srv.opts.Engine.Extend(c.requester(env.ID), p, c.leaseReply(env, p.LeaseID))
 	return nil
 }
 
-// revokeLease handles lease.revoked.
+// revokeLease handles lease.revoked. lease.revoked or nack is the answer.
 func (c *conn) revokeLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRevokedPayload) error {
 	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
-		c.badID(now, env, "lease_id", arcp.LeasePrefix)
+		c.refuseID(now, env, "lease_id", arcp.LeasePrefix)
 		return nil
 	}
 	p.Reason = machine.ClipReason(p.Reason)
-	c.srv.opts.Engine.Revoke(c.requester(env.ID), p, c.leaseDone(env, p.LeaseID))
+	c.srv.opts.Engine.Revoke(c.requester(env.ID), p, c.leaseReply(env, p.LeaseID))
 	return nil
 }
 
-// leaseDone returns a function that completes a request about a permission lease: it answers
-// a refusal, and records the decision.
-func (c *conn) leaseDone(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) {
+// leaseReply returns the callback that completes a request about a permission lease: it answers a
+// refusal, and audits the decision.
+func (c *conn) leaseReply(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) {
 	action, request, principal := env.Type, env.ID, c.principal.identity.Principal
 	return func(err *arcp.Error) {
 		if err == nil {

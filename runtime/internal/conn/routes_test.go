@@ -55,24 +55,24 @@ func TestEachServedTypeHasOneHandler(t *testing.T) {
 // makes the test panic.
 func handling(features ...arcp.Feature) *conn {
 	srv := &Server{opts: Options{Metrics: metrics.New(prometheus.NewRegistry(), "test")}}
-	c := &conn{srv: srv, id: "sess_own", m: machine.New(time.Time{}, new(machine.Config), "sess_own"), row: store.Session{Negotiated: features}}
+	c := &conn{srv: srv, id: "sess_own", machine: machine.New(time.Time{}, new(machine.Config), "sess_own"), row: store.Session{Negotiated: features}}
 	bindParts(c)
-	c.output.counts.m = srv.opts.Metrics
+	c.output.counts.metrics = srv.opts.Metrics
 	return c
 }
 
 // refusal handles a message and returns the frame with which it is refused.
 func (c *conn) refusal(t *testing.T, env *arcp.Envelope) (answer arcp.Envelope) {
 	t.Helper()
-	c.handle(time.Unix(0, 0), machine.Admitted{Envelope: env})
-	if c.output.fill == nil {
+	c.route(time.Unix(0, 0), machine.Admitted{Envelope: env})
+	if c.output.current == nil {
 		return arcp.Envelope{}
 	}
-	answer, err := arcp.Decode(c.output.fill.data)
+	answer, err := arcp.Decode(c.output.current.data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.output.fill = nil
+	c.output.current = nil
 	return answer
 }
 

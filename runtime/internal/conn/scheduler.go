@@ -7,21 +7,20 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 )
 
-// scheduler runs the turns of a connection's loop, one after the other, on a goroutine of
-// the pool while there is something to do. It carries no data: the inbox, the cursors and the
-// outbox wake it. An idle connection is little more than the stack of its reader.
+// scheduler runs the turns of a connection's loop, one after the other. It uses a goroutine of the
+// pool while there is something to do. The inbox, the cursors and the outbox wake it.
 type scheduler struct {
 	pool  *pool.Pool
 	state atomic.Int32
-	turn  func() bool // false: it was the last
-	tick  *time.Timer // for the next turn that is due; nil: none. The loop's own
-	body  func()      // t.run. While state is not turnsIdle, turn and body belong to that goroutine
+	turn  func() bool // returns false after the last turn
+	tick  *time.Timer // wakes the next turn that is due; nil: none. Only the loop accesses it
+	body  func()      // t.run, allocated once. Only the goroutine that runs turns accesses turn and body
 }
 
 const (
-	turnsIdle    = iota
-	turnsRunning // a turn is being taken
-	turnsAgain   // another turn follows; after the last turn, for good
+	turnsIdle    = iota // no goroutine runs turns
+	turnsRunning        // a turn is running
+	turnsAgain          // another turn follows; after the last turn, the final state
 )
 
 func newScheduler(p *pool.Pool, turn func() bool) *scheduler {
@@ -30,8 +29,8 @@ func newScheduler(p *pool.Pool, turn func() bool) *scheduler {
 	return t
 }
 
-// wake makes a turn begin after now. Any goroutine may call it. The method value keeps
-// nothing of the connection alive once the connection has ended.
+// wake makes the loop run a turn that begins after the call. Any goroutine may call it. The
+// method value does not reference the connection after its last turn.
 func (t *scheduler) wake() {
 	for {
 		switch t.state.Load() {
@@ -50,6 +49,7 @@ func (t *scheduler) wake() {
 	}
 }
 
+// run runs turns until there is nothing to do.
 func (t *scheduler) run() {
 	for {
 		t.state.Store(turnsRunning)

@@ -1,12 +1,3 @@
-// Package conn serves connections: the handshake, the messages of a client, and the events
-// that it is sent.
-//
-// A connection has a reader, a loop and a writer. The reader is the goroutine that called
-// Serve. The loop takes turns, one after the other, on a goroutine of the pool while there is
-// something to do. Only the loop touches the state of the connection, and it never waits:
-// reads of the store and authenticators run on other goroutines. Everything reaches the loop by
-// one queue, the inbox, except answers and events, which the session's cursor orders. The writer
-// exists while there is something to write. An idle connection costs the reader only.
 package conn
 
 import (
@@ -15,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,23 +31,24 @@ import (
 
 // Server serves any number of connections. Its methods may be called by any goroutine.
 type Server struct {
-	opts          Options
-	sessionConfig machine.Config // while credentials are required
-	publicConfig  machine.Config // while anonymous clients are accepted
-	announcer     announcer
-	shares        shares
-	gate          *transport.Gate
-	gateLog       zerolog.Logger // sampled: refused connections
+	opts            Options
+	authConfig      machine.Config // of new connections while credentials are required
+	anonymousConfig machine.Config // of new connections while anonymous clients are accepted
+	announcer       announcer
+	limiters        principalLimiters
+	secrets         frameSecrets
+	gate            *transport.Gate
+	gateLog         zerolog.Logger // sampled: refused connections
 
 	mu       sync.Mutex
 	limits   Limits
-	stopping bool // sessions are refused
-	closing  bool // connections are too
+	stopping bool // new sessions are refused
+	closing  bool // new connections are refused
 	conns    map[*conn]struct{}
 	serving  sync.WaitGroup
 }
 
-// Options of a Server. runtime.Config documents the durations and bounds.
+// Options of a Server. The durations and bounds are those of runtime.Config.
 type Options struct {
 	Store     store.Store
 	Auth      *auth.Set
@@ -87,8 +78,8 @@ type Options struct {
 	AckWindow            int
 	ReplayEvents         int
 	ReplayBytes          int64
-	Provisions           bool // jobs may be given credentials
-	MaxFollows           int  // jobs of other sessions that a session follows; 0: DefaultMaxFollows
+	Provisions           bool // there are provisioners of credentials
+	MaxFollows           int  // bound of followed jobs of a session; 0: DefaultMaxFollows
 
 	Limits Limits
 }
@@ -97,7 +88,7 @@ type Options struct {
 type Limits struct {
 	Connections transport.GateLimits
 	Sessions    session.Limits
-	Rate        int // frames a minute of a connection; not positive: any number
+	Rate        int // frames a minute of a connection; not positive: no bound
 }
 
 // ErrShutdown is returned by Serve when the runtime is shutting down.
@@ -105,21 +96,21 @@ var ErrShutdown = errors.New("runtime is shutting down")
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	s := &Server{opts: o, limits: o.Limits, conns: make(map[*conn]struct{})}
+	s := &Server{opts: o, limits: o.Limits, secrets: frameSecrets{o.Vault}, conns: make(map[*conn]struct{})}
 	if s.opts.MaxFollows == 0 {
 		s.opts.MaxFollows = DefaultMaxFollows
 	}
 	s.gateLog = o.Logger.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
 	s.gate = transport.NewGate(o.Limits.Connections, s.logRefusedConnection)
 	s.announcer.srv = s
-	s.sessionConfig, s.publicConfig = s.newSessionConfig(false), s.newSessionConfig(true)
+	s.authConfig, s.anonymousConfig = s.newMachineConfig(false), s.newMachineConfig(true)
 	return s
 }
 
 // Gate returns the gate that enforces Limits.Connections.
 func (s *Server) Gate() *transport.Gate { return s.gate }
 
-// SetLimits changes the limits. Sessions above a new limit continue; the rate applies to later
+// SetLimits changes the limits. Sessions above a new limit continue. The rate applies to new
 // connections.
 func (s *Server) SetLimits(l Limits) {
 	s.mu.Lock()
@@ -128,7 +119,7 @@ func (s *Server) SetLimits(l Limits) {
 	s.gate.SetLimits(l.Connections)
 }
 
-// rate returns the limit of a new connection, in frames a minute.
+// rate returns Limits.Rate.
 func (s *Server) rate() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +141,8 @@ func (s *Server) Stop() {
 	s.announcer.stop()
 }
 
-// Close tells the clients that the runtime shuts down, closes the connections, and waits for
-// them. New ones are refused.
+// Close sends session.close to the clients, closes the connections, and returns when they are
+// closed. New connections are refused.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closing = true
@@ -169,18 +160,19 @@ func (s *Server) connections() []*conn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// ToolsChanged makes the connections look at their catalogues soon.
+// ToolsChanged makes the connections compare their catalogues soon. It does not block.
 func (s *Server) ToolsChanged(generation uint64) { s.announcer.changed(generation) }
 
-// sessionOffer returns the configuration for a new connection.
-func (s *Server) sessionOffer() *machine.Config {
+// machineConfig returns the configuration of the machine of a new connection.
+func (s *Server) machineConfig() *machine.Config {
 	if s.opts.Auth.Offers(auth.None) {
-		return &s.publicConfig
+		return &s.anonymousConfig
 	}
-	return &s.sessionConfig
+	return &s.authConfig
 }
 
-func (s *Server) newSessionConfig(anonymous bool) machine.Config {
+// newMachineConfig returns the times and the capabilities that the runtime offers.
+func (s *Server) newMachineConfig(anonymous bool) machine.Config {
 	recovery := "fail"
 	if s.opts.HeartbeatBlock {
 		recovery = "block"
@@ -204,7 +196,7 @@ func (s *Server) newSessionConfig(anonymous bool) machine.Config {
 	}
 }
 
-// heartbeatSeconds returns the interval that is advertised; 0, which is left out, if it is off.
+// heartbeatSeconds returns the advertised interval; 0, which is omitted, if heartbeats are off.
 func heartbeatSeconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -212,34 +204,33 @@ func heartbeatSeconds(d time.Duration) int64 {
 	return int64(max(d/time.Second, 1))
 }
 
-// Serve serves one client until the connection ends, and closes it. When ctx ends, the
-// client is told session.close and the connection is closed; the session can be resumed.
-// Serve returns when the goroutines of the connection have ended. The error is the reason
-// why the connection ended, nil if the peer closed it.
+// Serve serves one connection and closes it. When ctx ends, it sends session.close and closes the
+// connection; the session can be resumed. Serve returns when the goroutines of the connection have
+// ended. The error is the reason why the connection ended; nil if the peer closed it.
 //
-// program is the peer if the runtime started it; else nil.
+// program is the peer if the runtime has started it; otherwise nil.
 func (s *Server) Serve(ctx context.Context, tc transport.Conn, program *Program) error {
-	// This frame stays on the stack while the connection is idle: most of its memory is stacks.
-	c, err := s.begin(tc, program)
+	// Small stack frame: most memory of an idle connection is the stack of this goroutine.
+	c, err := s.accept(tc, program)
 	if err != nil {
 		return err
 	}
-	defer s.ended(c)
+	defer s.unregister(c)
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() { c.inbox.post(shutdown{}) })()
 	}
-	err = c.serve()
+	err = c.run()
 	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
 		return nil
 	}
 	return err
 }
 
-// begin counts a connection, or refuses it.
-func (s *Server) begin(tc transport.Conn, program *Program) (*conn, error) {
+// accept returns a new connection. It closes tc if the connection is refused.
+func (s *Server) accept(tc transport.Conn, program *Program) (*conn, error) {
 	c := newConn(s, tc)
 	c.principal.program = program
-	if err := s.admit(c); err != nil {
+	if err := s.register(c); err != nil {
 		_ = tc.Close(transport.CloseOverloaded, err.Error()) // the refusal is the error
 		return nil, err
 	}
@@ -247,14 +238,18 @@ func (s *Server) begin(tc transport.Conn, program *Program) (*conn, error) {
 	return c, nil
 }
 
-// ended is called when a connection that begin has counted is closed.
-func (s *Server) ended(c *conn) {
+// unregister removes a closed connection.
+func (s *Server) unregister(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	c.handshake.releasePass()
 	s.opts.Metrics.ConnectionsOpen.WithLabelValues(c.tc.Info().Kind).Dec()
 	s.serving.Done()
 }
 
-// admit counts a new connection, or refuses it.
-func (s *Server) admit(c *conn) error {
+// register adds a connection, or refuses it.
+func (s *Server) register(c *conn) error {
 	if err := s.countConnection(c); err != nil {
 		return err
 	}
@@ -269,8 +264,8 @@ func (s *Server) admit(c *conn) error {
 	return nil
 }
 
-// countConnection counts a connection in the gate unless the listener has counted it. For
-// a connection through a proxy it sets the address that the proxy reported.
+// countConnection counts a connection in the gate, unless the listener has counted it. Then it
+// sets the address of the client, which a proxy may have reported.
 func (s *Server) countConnection(c *conn) error {
 	info := c.tc.Info()
 	if c.handshake.pass = info.Pass; c.handshake.pass != nil {
@@ -289,117 +284,8 @@ func (s *Server) reportRefusal(err error) error {
 	return err
 }
 
+// logRefusedConnection counts and logs a connection that the gate has refused.
 func (s *Server) logRefusedConnection(e *transport.GateError) {
 	s.opts.Metrics.RateLimited.WithLabelValues(e.Limit).Inc()
 	s.gateLog.Warn().Str("remote", e.Address).Err(e).Msg("connections are refused; more are not logged for a minute")
-}
-
-// releasePass removes the connection from the gate. A connection that the listener has counted
-// leaves the gate when it is closed.
-func (h *handshake) releasePass() {
-	if h.c.tc.Info().Pass == nil {
-		h.pass.Leave()
-	}
-}
-
-// enter opens a session in the directory, or refuses it.
-func (s *Server) enter(c *conn) *arcp.Error {
-	if err := s.available(); err != nil {
-		return err
-	}
-	if s.opts.Full() {
-		return nearlyFull()
-	}
-	s.mu.Lock()
-	limits := s.limits.Sessions
-	s.mu.Unlock()
-	if n := c.principal.identity.Limits.Sessions; n > 0 {
-		limits.PerPrincipal = n
-	}
-	own, evicted, full := s.opts.Sessions.Open(c.id, c.principal.identity.Principal, c.handshake.begun, c.m.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
-	if full != nil {
-		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
-	}
-	if evicted {
-		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()
-	}
-	c.session = own
-	c.handshake.pass.Authenticated()
-	return nil
-}
-
-// available refuses sessions while the runtime shuts down.
-func (s *Server) available() *arcp.Error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(1)
-	}
-	return nil
-}
-
-// onDisconnectGrace is the time that a session may be without a connection before its jobs with
-// on_disconnect "cancel" are cancelled.
-const onDisconnectGrace = 5 * time.Second
-
-// leave detaches a connection that has ended from its session and from the server.
-func (c *conn) leave() {
-	now := time.Now()
-	messages, _ := c.inbox.takeMessages()
-	for _, m := range messages { // for example a session that was established too late
-		m.handle(c, now)
-	}
-	c.subscriptions.close()
-	s := c.srv
-	c.worker.detach()
-	var written uint64
-	if c.cursor != nil {
-		written = c.cursor.Position()
-		c.cursor.Close()
-		c.ack.trim()
-	}
-	s.mu.Lock()
-	delete(s.conns, c)
-	s.mu.Unlock()
-	c.handshake.releasePass()
-	if c.session == nil || !c.session.Detach((*sessionConn)(c), now) {
-		return
-	}
-	c.ack.save()
-	if !c.ack.acks {
-		s.opts.Log.Free(c.id, written)
-	}
-	if s.opts.Engine.HasJobs(c.id) {
-		s.CancelAfterGrace(c.id, now)
-	}
-}
-
-// CancelAfterGrace cancels the jobs of a session with on_disconnect "cancel" if it stays without a
-// connection. since is when it lost its connection.
-func (s *Server) CancelAfterGrace(id arcp.SessionID, since time.Time) {
-	time.AfterFunc(onDisconnectGrace, func() { s.abandoned(id, since) })
-}
-
-// abandoned cancels the jobs with on_disconnect "cancel" unless the session has, or has had, a
-// connection since then.
-func (s *Server) abandoned(id arcp.SessionID, since time.Time) {
-	if own := s.opts.Sessions.Find(id); own != nil {
-		if detached, ok := own.DetachedSince(); !ok || !detached.Equal(since) {
-			return
-		}
-	}
-	s.opts.Engine.CancelSession(id, "session disconnected", false)
-}
-
-// countError counts an error by its code.
-func (s *Server) countError(env *arcp.Envelope) {
-	if e, err := arcp.DecodePayload[arcp.Error](env); err == nil {
-		s.opts.Metrics.Errors.WithLabelValues(string(e.Code)).Inc()
-	}
-}
-
-// nearlyFull refuses an operation that needs room in the store.
-func nearlyFull() *arcp.Error {
-	return arcp.Errorf(arcp.CodeResourceExhausted, "the disk of the runtime is nearly full").RetryAfter(30)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
-// sessionConn is a connection as its session sees it. Any goroutine may call its methods.
+// sessionConn is the view of a connection for its session. Any goroutine may call its methods.
 type sessionConn conn
 
 var _ session.Conn = (*sessionConn)(nil)
@@ -16,8 +16,9 @@ func (s *sessionConn) conn() *conn { return (*conn)(s) }
 
 func (s *sessionConn) Position() uint64 { return s.conn().ack.position.load() }
 
-// Sync waits until the loop has handled the acknowledgements before it, and the writer has
-// counted the frames that it has written. The loop must not call it.
+// Sync returns when the loop has handled the earlier acknowledgements, and the writer has counted
+// the frames that it has written. It waits until ctx ends, then 50 ms at most. The loop must not
+// call it.
 func (s *sessionConn) Sync(ctx context.Context) {
 	handled := make(barrier)
 	if s.inbox.post(handled) {
@@ -26,7 +27,7 @@ func (s *sessionConn) Sync(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	s.output.box.settle()
+	s.output.outbox.awaitIdle()
 }
 
 func (s *sessionConn) Send(request arcp.MessageID, t arcp.Type, payload any) {

@@ -10,18 +10,18 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 )
 
-// tasks are the goroutines of a connection beside its own three. They read the store or wait
-// for others, which the loop never does. The connection does not end before they have.
+// tasks are the other goroutines of a connection. They read the store or wait for an
+// authenticator, which the loop never does. Serve returns after they have ended.
 type tasks struct {
-	pool    *pool.Pool
-	inbox   *inbox
-	group   sync.WaitGroup
-	running atomic.Int32
-	reading bool               // a read has not completed; no frame is handled
-	judging context.CancelFunc // ends the judgement of a credential; nil: none
+	pool       *pool.Pool
+	inbox      *inbox
+	group      sync.WaitGroup
+	running    atomic.Int32
+	reading    bool               // read has not completed: no frame is handled
+	cancelAuth context.CancelFunc // cancels the running authentication; nil: none
 }
 
-// loop returns the loop of the connection as its cursors see it.
+// loop returns the view of the loop for the cursors of the connection.
 func (t *tasks) loop() eventlog.Loop { return eventlog.Loop{Wake: t.inbox.wake, Go: t.async} }
 
 // async runs f on another goroutine.
@@ -35,40 +35,42 @@ func (t *tasks) async(f func()) {
 	})
 }
 
-// read runs f on another goroutine, and then the function that f returned on the loop. No
-// frame is handled until then: commands take effect in the order in which they were sent.
+// read runs f on another goroutine, and then runs on the loop the function that f has returned. No
+// frame is handled meanwhile, so that commands take effect in the order in which they were sent.
 func (t *tasks) read(f func(ctx context.Context) (then func(now time.Time))) {
 	t.reading = true
 	t.async(func() {
 		then := f(context.Background())
-		t.inbox.complete(func(now time.Time) {
+		t.inbox.runOnLoop(func(now time.Time) {
 			t.reading = false
 			then(now)
 		})
 	})
 }
 
-// runAsync runs f outside of the caller's path, for example to write a log record.
+// runAsync runs f outside of the caller's path, for example to write a log record. It does not
+// block.
 func (t *tasks) runAsync(f func()) {
-	if !t.inbox.complete(func(time.Time) { f() }) {
+	if !t.inbox.runOnLoop(func(time.Time) { f() }) {
 		t.pool.Run(f)
 	}
 }
 
-// beginJudgement returns a context for the judgement of a credential. It ends with the
-// connection, which does not wait for an issuer that does not answer.
-func (t *tasks) beginJudgement() context.Context {
+// beginAuthentication returns the context of an authentication. It ends with the connection, so
+// that the connection does not wait for the issuer of a token.
+func (t *tasks) beginAuthentication() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
-	t.judging = cancel
+	t.cancelAuth = cancel
 	return ctx
 }
 
-// endJudgement ends the context of beginJudgement. It reports false if it has ended before.
-func (t *tasks) endJudgement() bool {
-	if t.judging == nil {
+// cancelAuthentication ends the context of beginAuthentication. It reports false if the context
+// has ended before.
+func (t *tasks) cancelAuthentication() bool {
+	if t.cancelAuth == nil {
 		return false
 	}
-	t.judging()
-	t.judging = nil
+	t.cancelAuth()
+	t.cancelAuth = nil
 	return true
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 )
 
-// Bounds of the messages about its jobs that a worker has sent and that are not handled. While
-// they are exceeded, no frame of the worker is handled; one frame is always accepted.
+// Bounds of the messages of a worker that the pool has not handled. At a bound, the loop handles no
+// more frames of the connection.
 const (
 	maxWorkFrames = 256
 	maxWorkBytes  = 1 << 20
 )
 
-// workerLink is the connection as the pool of workers sees it. It counts the messages about
-// jobs that the pool has not handled yet.
+// workerLink is the view of the connection for the pool of workers. It counts the messages that the
+// pool has not handled yet.
 type workerLink struct {
 	c             *conn
 	frames, bytes atomic.Int64
@@ -25,13 +25,12 @@ type workerLink struct {
 
 var _ worker.Conn = (*workerLink)(nil)
 
-// full reports whether too many messages are not handled yet.
+// full reports whether a bound is reached.
 func (wl *workerLink) full() bool {
 	return wl.frames.Load() >= maxWorkFrames || wl.bytes.Load() >= maxWorkBytes
 }
 
-// offer attaches the session to the pool if it may execute jobs, and detaches it if it no longer
-// may.
+// offer attaches the session to the pool if it may execute jobs. Otherwise it detaches the session.
 func (wl *workerLink) offer(actor approval.Actor) {
 	switch {
 	case !wl.c.negotiated(arcp.FeatureExecutes):
@@ -49,23 +48,23 @@ func (wl *workerLink) detach() {
 	}
 }
 
-// Expect counts bytes of an envelope that is about to be delivered.
-func (wl *workerLink) Expect(bytes int) { wl.c.output.box.expect(bytes) }
+// Expect counts the bytes of an envelope for a later Deliver.
+func (wl *workerLink) Expect(bytes int) { wl.c.output.outbox.expect(bytes) }
 
-// Deliver queues an expected envelope for the worker.
+// Deliver sends an expected envelope to the worker.
 func (wl *workerLink) Deliver(env arcp.Envelope) { wl.c.inbox.post(&dispatch{env, len(env.Payload)}) }
 
-// Queued returns the bytes that wait for the client.
-func (wl *workerLink) Queued() int { return wl.c.output.box.queued() }
+// Queued returns the bytes that wait for the worker, including expected ones.
+func (wl *workerLink) Queued() int { return wl.c.output.outbox.queued() }
 
-// Registered tells the owner of the program, if the runtime started the peer.
+// Registered calls Program.Registered.
 func (wl *workerLink) Registered() {
 	if p := wl.c.principal.program; p != nil && p.Registered != nil {
 		p.Registered()
 	}
 }
 
-// receive handles a message about a job that the session executes.
+// receive passes a message about a job that the session executes to the pool.
 func (wl *workerLink) receive(now time.Time, env *arcp.Envelope) {
 	size := int64(len(env.Payload))
 	wl.frames.Add(1)
@@ -76,7 +75,7 @@ func (wl *workerLink) receive(now time.Time, env *arcp.Envelope) {
 	}
 }
 
-// handled counts a message that the pool has handled. Any goroutine may call it.
+// handled counts a message of size bytes as handled. Any goroutine may call it.
 func (wl *workerLink) handled(size int64) {
 	was := wl.full()
 	wl.frames.Add(-1)

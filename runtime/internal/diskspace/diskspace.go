@@ -1,4 +1,4 @@
-// Package diskspace refuses work before the disk is full.
+// Package diskspace detects that the disk is nearly full, so that work can be refused.
 package diskspace
 
 import (
@@ -9,12 +9,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// interval is the period of the free space check. Far less than the minimum can be written in
-// that time.
+// interval is the interval of the checks. Much less than the minimum can be written in that time.
 const interval = time.Second
 
-// Watch checks the free space of the disk on its own goroutine. Its methods may be called by
-// any goroutine.
+// Watch checks the free space of the disk on its own goroutine. Any goroutine may call its methods.
 type Watch struct {
 	opts Options
 	full atomic.Bool
@@ -25,29 +23,29 @@ type Watch struct {
 
 // Options of a Watch.
 type Options struct {
-	Free    func() (uint64, error) // bytes where the store is; nil: nothing is watched
-	MinFree int64                  // bytes; not positive: nothing is watched
-	OnFull  func(full bool)        // if set, is told of each change
+	Free    func() (uint64, error) // returns the free bytes of the disk of the store; nil: the disk is not watched
+	MinFree int64                  // bytes; not positive: the disk is not watched
+	OnFull  func(full bool)        // if set, called for each change
 	Logger  zerolog.Logger
 }
 
-// New looks at the free space once, and returns a Watch that has not started.
+// New returns a Watch that has not started. It checks the free space once.
 func New(o Options) *Watch {
 	w := &Watch{opts: o, quit: make(chan struct{})}
-	if w.on() {
+	if w.enabled() {
 		w.check(func() {})
 	}
 	return w
 }
 
-func (w *Watch) on() bool { return w.opts.Free != nil && w.opts.MinFree > 0 }
+func (w *Watch) enabled() bool { return w.opts.Free != nil && w.opts.MinFree > 0 }
 
 // Full reports whether the disk is nearly full.
 func (w *Watch) Full() bool { return w.full.Load() }
 
 // Start starts the goroutine. freed is called when space is available again.
 func (w *Watch) Start(freed func()) {
-	if w.on() {
+	if w.enabled() {
 		w.done.Go(func() { w.run(freed) })
 	}
 }
@@ -71,22 +69,21 @@ func (w *Watch) run(freed func()) {
 	}
 }
 
-// check compares the free space with the minimum: Pebble ends the process when it cannot
-// write. Work is accepted again an eighth above the minimum, so that the state does not go
-// back and forth.
+// check compares the free space with the minimum, because Pebble ends the process when it cannot
+// write. Full becomes false an eighth above the minimum, so that it does not alternate.
 func (w *Watch) check(freed func()) {
 	free, err := w.opts.Free()
 	if err != nil {
 		w.opts.Logger.Error().Err(err).Msg("free space of the data directory")
 		return
 	}
-	least := uint64(w.opts.MinFree)
+	minFree := uint64(w.opts.MinFree)
 	switch was := w.full.Load(); {
-	case !was && free < least:
+	case !was && free < minFree:
 		w.full.Store(true)
-		w.opts.Logger.Error().Uint64("free_bytes", free).Uint64("min_free_bytes", least).
+		w.opts.Logger.Error().Uint64("free_bytes", free).Uint64("min_free_bytes", minFree).
 			Msg("the disk is nearly full: no jobs and sessions are accepted and tools wait; make room, or lower --min-free")
-	case was && free >= least+least/8:
+	case was && free >= minFree+minFree/8:
 		w.full.Store(false)
 		freed()
 		w.opts.Logger.Info().Uint64("free_bytes", free).Msg("there is room on the disk again")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -308,7 +309,7 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*tool.Capability)
 		keep   int
-	}{"fail": {nil, maxClosedLast}, "rerun": {rerun, maxClosed}} {
+	}{"fail": {nil, question.MaxClosedFinal}, "rerun": {rerun, question.MaxClosed}} {
 		t.Run(name, func(t *testing.T) {
 			inquiry(t, func(r *fixture, d *fakeQuestions) {
 				r.tool("t", c.change, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -326,7 +327,7 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 				check := func(max int) {
 					t.Helper()
 					synctest.Wait()
-					if got := len(r.e.run(f[0].JobID).questions.list); got > max {
+					if got := len(r.e.run(f[0].JobID).questions.All()); got > max {
 						t.Errorf("%d questions are in memory, want at most %d", got, max)
 					}
 				}
@@ -337,7 +338,7 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 				if name == "rerun" {
 					r.restart(1)
 					time.Sleep(time.Minute)
-					check(2 * maxClosed)
+					check(2 * question.MaxClosed)
 				}
 				r.frames("sess_1")
 				r.frames("sess_2")

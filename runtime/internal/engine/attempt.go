@@ -6,21 +6,23 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// start starts an attempt, unless the job was cancelled in the queue or its checkpoint cannot
-// be read.
+// start starts an attempt, unless the job was cancelled in the queue or its checkpoint cannot be
+// read.
 func (s *supervisor) start(now time.Time) {
-	if (s.attempt > 1 || s.origin != nil) && s.tool.Recovery == tool.RecoveryCheckpoint && !s.m.State().Terminal() {
+	if (s.attempt > 1 || s.origin != nil) && s.tool.Recovery == tool.RecoveryCheckpoint && !s.machine.State().Terminal() {
 		s.restore(now)
 	}
-	s.m.Start(now)
-	if q := s.questions.interrupt(); q != nil && s.running() { // of an earlier attempt
+	s.machine.Start(now)
+	if q := s.questions.Interrupt(); q != nil && s.running() { // an interrupt of an earlier attempt is still pending
 		questioner{s}.blockOn(now, q)
 	}
-	s.due = s.m.Deadline()
+	s.due = s.machine.Deadline()
 }
 
 // begin emits job.started and calls the tool.
@@ -35,10 +37,10 @@ func (s *supervisor) begin(now time.Time) {
 	if !s.direct && !s.builtin() {
 		s.write.events = append(s.write.events, s.event(arcp.JobStarted, now, s.row.Priority, arcp.JobStartedPayload{Description: s.describe()}))
 	}
-	if q := s.questions.interrupt(); q != nil { // of an earlier attempt
+	if q := s.questions.Interrupt(); q != nil { // an interrupt of an earlier attempt is still pending
 		questioner{s}.blockOn(now, q)
 	}
-	if !s.onlyOnce() {
+	if !s.startsAfterWrite() {
 		s.startTool()
 	}
 }
@@ -52,15 +54,15 @@ func (s *supervisor) describe() string {
 
 // startTool calls the tool.
 func (s *supervisor) startTool() {
-	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.waiters > 0)
+	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.Blocked())
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
-	s.call.c = make(chan struct{})
-	s.e.pool.Run(toolRunner{toolSide{s}}.run)
+	s.call.returnedc = make(chan struct{})
+	s.e.pool.Run(toolRunner{toolGoroutine{s}}.run)
 }
 
 // toolRunner calls the tool of an attempt, on the tool's goroutine.
-type toolRunner struct{ toolSide }
+type toolRunner struct{ toolGoroutine }
 
 // errVanished is the error of a tool that calls runtime.Goexit.
 var errVanished = arcp.Errorf(arcp.CodeInternal, "the tool ended its goroutine")
@@ -71,7 +73,7 @@ func (t toolRunner) run() {
 	result := errVanished
 	var value arcp.Raw
 	defer func() {
-		close(s.call.c)
+		close(s.call.returnedc)
 		s.mu.Lock()
 		s.call.returned, s.call.value, s.call.err = true, value, result
 		s.mu.Unlock()
@@ -88,8 +90,8 @@ func (t toolRunner) run() {
 	s.metrics.Called(callStatus(result), time.Since(began))
 }
 
-// authorize asks the hooks and, if the tool needs an approval, another session. It returns the
-// arguments of the call.
+// authorize calls the hooks and, if the tool needs an approval, asks another session. It returns the
+// arguments of the call, which a hook may have replaced.
 func (t toolRunner) authorize() (arcp.Raw, error) {
 	s := t.s
 	args := s.row.Arguments
@@ -107,13 +109,12 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 		return nil, decision.Refused
 	case decision.Arguments != nil:
 		args = decision.Arguments
-		t.addNote(callNote{Own: true, Request: tool.ArgumentsDigest(args)})
+		t.addNote(callNote{HookArguments: true, Request: tool.ArgumentsDigest(args)})
 	}
 	return args, t.approve(args)
 }
 
-// hookDenied audits that a hook has refused the call, and ends the parent if the hook asks for
-// that.
+// hookDenied audits that a hook has refused the call. It fails the parent job if the hook says so.
 func (t toolRunner) hookDenied(r *tool.CallDecision) {
 	s := t.s
 	s.e.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
@@ -123,12 +124,12 @@ func (t toolRunner) hookDenied(r *tool.CallDecision) {
 }
 
 // abortJob fails a job.
-type abortJob struct{ why *arcp.Error }
+type abortJob struct{ err *arcp.Error }
 
 func (a abortJob) apply(s *supervisor, now time.Time) {
-	if !s.m.State().Terminal() {
+	if !s.machine.State().Terminal() {
 		s.progress.endBlock(now)
-		s.m.Fail(now, a.why)
+		s.machine.Fail(now, a.err)
 	}
 }
 
@@ -141,14 +142,14 @@ func (t toolRunner) approve(args arcp.Raw) error {
 	if s.tool.Approval == tool.ApprovalNone {
 		return nil
 	}
-	yes, err := s.tool.Approves(s.ctx, tool.RuleCall{Arguments: args, Principal: s.row.Principal, Roles: s.roles, Lease: t.leaseText(), Attempt: s.attempt})
+	approved, err := s.tool.Approves(s.ctx, tool.RuleCall{Arguments: args, Principal: s.row.Principal, Roles: s.roles, Lease: t.leaseText(), Attempt: s.attempt})
 	if err != nil {
-		s.e.cfg.Logger.Warn().Err(err).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).Msg("approval rule could not decide: somebody is asked")
+		s.e.cfg.Logger.Warn().Err(err).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).Msg("approval rule could not decide: an approval is requested")
 	}
-	if yes {
+	if approved {
 		return nil
 	}
-	row := approval.Row{Ordinal: beforeCall, Action: "call " + s.row.Agent, Details: preview(args), Quorum: s.tool.Approval.Quorum}
+	row := approval.Row{Ordinal: question.BeforeCall, Action: "call " + s.row.Agent, Details: preview(args), Quorum: s.tool.Approval.Quorum}
 	if d := s.tool.Approval.EscalateAfter; d > 0 {
 		row.EscalateAt = time.Now().Add(d).UTC()
 	}
@@ -160,12 +161,12 @@ func (t toolRunner) leaseText() arcp.Raw {
 	s := t.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	raw, _ := describeLease(s.auth.Lease)
+	raw, _ := authority.Describe(s.authority.Lease)
 	return raw
 }
 
-// preview returns the arguments in the form of a question's details. Arguments that are too
-// large or too deep are replaced by their size.
+// preview returns the arguments as the details of a question. It replaces arguments that are too large
+// or too deeply nested by their size.
 func preview(args arcp.Raw) arcp.Raw {
 	if len(args) > approval.MaxDetails || arcp.DeeperThan(args, tool.MaxDepth-1) {
 		return arcp.Raw(fmt.Sprintf(`{"arguments_bytes":%d}`, len(args)))
@@ -179,7 +180,7 @@ func preview(args arcp.Raw) arcp.Raw {
 	return raw
 }
 
-// callStatus is the label of the metrics for the end of a call.
+// callStatus returns the metric label for the result of a call.
 func callStatus(err *arcp.Error) string {
 	switch {
 	case err == nil:

@@ -11,22 +11,19 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// eventQueue has the events of an attempt that are in no write yet, in their order. It is
-// guarded by run.mu.
-//
-// bytes is the size of the bodies in list. checkpoint is set while the event of one
-// checkpoint is in list. After close nothing is added.
+// eventQueue has the events of an attempt that are not part of a write, in the order in which they
+// were emitted. It is guarded by run.mu. After close nothing is added.
 type eventQueue struct {
-	space      sync.Cond // of run.mu: list became shorter, the queue is closed, or the tool is to stop
+	space      sync.Cond // with run.mu; signals that there is room, that the queue is closed, or that the tool is to stop
 	list       []*store.Event
-	bytes      int
-	checkpoint *pendingCheckpoint
-	stopCause  error          // the tool was told to stop; nil: it was not
-	closed     bool           // nothing more of the attempt is taken
-	spare      []*store.Event // owned by the supervisor: the memory of an earlier list
+	bytes      int                // of the bodies in list
+	checkpoint *pendingCheckpoint // whose event is in list; nil: there is none
+	stopCause  error              // the cause with which the tool was told to stop; nil: it was not
+	closed     bool               // no event of the attempt is accepted any more
+	reusable   []*store.Event     // memory of an earlier list; owned by the supervisor
 }
 
-// push adds an event, also where there is no room for more.
+// push adds events, even if the queue has no room.
 func (q *eventQueue) push(events ...*store.Event) {
 	q.list = append(q.list, events...)
 	for _, ev := range events {
@@ -45,18 +42,18 @@ func (q *eventQueue) remove(events ...*store.Event) {
 	})
 }
 
-// take takes the events, and the checkpoint among them.
-func (q *eventQueue) take() ([]*store.Event, *pendingCheckpoint) {
+// drain removes and returns the events, and the checkpoint among them.
+func (q *eventQueue) drain() ([]*store.Event, *pendingCheckpoint) {
 	events, p := q.list, q.checkpoint
-	q.list, q.bytes, q.checkpoint = q.spare[:0], 0, nil
+	q.list, q.bytes, q.checkpoint = q.reusable[:0], 0, nil
 	q.space.Broadcast()
 	return events, p
 }
 
-// reuse keeps the memory of a list that was taken.
+// reuse keeps the memory of a drained list for the next one.
 func (q *eventQueue) reuse(events []*store.Event) {
 	clear(events)
-	q.spare = events
+	q.reusable = events
 }
 
 func (q *eventQueue) close() {
@@ -64,7 +61,7 @@ func (q *eventQueue) close() {
 	q.space.Broadcast()
 }
 
-// stop records that the tool was told to stop. It does not wait for disk space any more.
+// stop records that the tool was told to stop. The tool no longer waits for disk space.
 func (q *eventQueue) stop(cause error) {
 	q.stopCause = cause
 	q.space.Broadcast()
@@ -73,46 +70,47 @@ func (q *eventQueue) stop(cause error) {
 // pausing reports whether the attempt pauses with the checkpoint in the queue.
 func (q *eventQueue) pausing() bool { return q.checkpoint != nil && q.checkpoint.pause }
 
-// ending reports whether nothing more can be part of the attempt.
+// ending reports whether no later event can be part of the attempt.
 func (q *eventQueue) ending() bool { return q.closed || q.pausing() }
 
-// hasRoom reports whether the queue has room for an event, and for its checkpoint if p is
-// not nil.
+// hasRoom reports whether the queue has room for an event with a checkpoint; p may be nil.
 func (q *eventQueue) hasRoom(p *pendingCheckpoint) bool {
 	return len(q.list) < maxQueuedEvents && q.bytes < maxQueuedBytes && (p == nil || q.checkpoint == nil)
 }
 
-// pendingWrite is the part of the next write, or of the write under way, that is no event of
+// pendingWrite has the parts of the next write, or of the write in progress, other than the events of
 // the tool. The supervisor owns it.
 type pendingWrite struct {
-	events     []*store.Event // of the machine; they precede the tool's
-	state      arcp.JobState  // the job's new state; empty: unchanged
+	events     []*store.Event // of the machine; they precede the events of the tool
+	newState   arcp.JobState  // the job's new state; empty: unchanged
 	checkpoint *pendingCheckpoint
+	questions  []questionEvent      // events of questions that are not in the log
+	deliveries []store.DeliverEvent // of logged questions to more sessions
 	rotations  []*rotation
 	calls      []joinedCall // calls of built-in tools that end in the write
 	commands   []command    // answered when the write is durable
 }
 
-// answerWith has a command answered when the next write is durable.
-func (w *pendingWrite) answerWith(c ...command) { w.commands = append(w.commands, c...) }
+// addCommands adds commands that are answered when the next write is durable.
+func (w *pendingWrite) addCommands(c ...command) { w.commands = append(w.commands, c...) }
 
-// addCalls adds the writes of the calls, which happen together with w.
-func (w *pendingWrite) addCalls(write *store.Write) {
+// concludeCalls adds the conclusions of the calls to a write.
+func (w *pendingWrite) concludeCalls(write *store.Write) {
 	for _, j := range w.calls {
 		write.With = append(write.With, j.call.conclusion(&job.Outcome{State: arcp.StateCompleted, Value: j.value()}))
 	}
 }
 
-// dropCalls removes the calls from a write that cannot happen with them: their sessions
-// have ended.
+// dropCalls removes the calls from a write that the store refuses with them: a session of a call has
+// ended.
 func (w *pendingWrite) dropCalls(write *store.Write) {
 	for _, j := range w.calls {
-		j.call.lost()
+		j.call.drop()
 	}
 	w.calls, write.With = nil, nil
 }
 
-// callsCommitted is called on the committer's goroutine.
+// callsCommitted records that the calls have ended. It runs on the committer's goroutine.
 func (w *pendingWrite) callsCommitted() {
 	for _, j := range w.calls {
 		j.call.concluded()
@@ -120,46 +118,47 @@ func (w *pendingWrite) callsCommitted() {
 	w.calls = nil
 }
 
-// toolCall is the call of the tool by an attempt. The supervisor writes it before the
-// tool runs. The result is guarded by run.mu until returned is set.
+// toolCall is the call of the tool by an attempt. The supervisor sets the first members before the tool
+// runs. The result is guarded by run.mu.
 type toolCall struct {
-	c            chan struct{} // closed when the tool has returned; nil: it was not called
+	returnedc    chan struct{} // closed when the tool has returned; nil: it was not called
 	failedBefore int           // attempts that had failed before this one
 	info         tool.AttemptInfo
 
-	returned bool // the result is there and not handled
-	value    arcp.Raw
-	err      *arcp.Error
-	lost     string // why the result is unknown; empty: it is known
+	// The result.
+	returned   bool // the supervisor has not handled it
+	value      arcp.Raw
+	err        *arcp.Error
+	lostReason string // why the result is unknown; empty: it is known
 }
 
-// heartbeats are the tool's, since the last turn.
+// heartbeats are the heartbeats of the tool since the last turn.
 type heartbeats struct {
 	manual   bool // the tool sends the heartbeats from now on
-	received bool // it sent one
+	received bool // the tool sent a heartbeat
 }
 
-// noteLog has the notes of an attempt about its calls. added is guarded by run.mu.
+// noteLog has the notes of an attempt about its calls. run.mu guards count and added.
 type noteLog struct {
 	count   int        // of the attempt
 	added   []callNote // for the next write
-	writing []callNote // in the write under way; owned by the supervisor
+	writing []callNote // in the write in progress; owned by the supervisor
 }
 
-// add numbers a note and adds it, up to maxNotes.
+// add numbers a note and adds it. It drops the notes beyond maxNotes.
 func (l *noteLog) add(n callNote) {
 	if l.count >= maxNotes {
 		return
 	}
 	l.count++
-	n.n = l.count
+	n.number = l.count
 	l.added = append(l.added, n)
 }
 
-// take moves the notes to the write.
-func (l *noteLog) take() { l.writing, l.added = append(l.writing, l.added...), nil }
+// beginWrite moves the notes to the write.
+func (l *noteLog) beginWrite() { l.writing, l.added = append(l.writing, l.added...), nil }
 
-// failure is a failed or lost attempt that another one follows.
+// failure describes a failed or lost attempt that is followed by another attempt.
 type failure struct {
 	code  arcp.Code
 	delay time.Duration

@@ -753,7 +753,7 @@ func (w *world) checkRequests(when string, l *life, rows map[string]approval.Row
 		if q.Job != l.id || q.JSeq == 0 {
 			continue
 		}
-		if asked--; q.Status != approval.Pending && len(q.Others()) > 0 {
+		if asked--; q.Status != approval.Pending && len(q.OtherSessions()) > 0 {
 			settled++
 		}
 	}

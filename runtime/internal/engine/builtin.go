@@ -9,48 +9,49 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Caller tells a built-in tool the caller.
+// Caller identifies the session that calls a built-in tool.
 type Caller interface {
 	Principal() string
 	Session() arcp.SessionID
 }
 
-// Viewer gives a built-in tool the caller's catalogue, trust, roles and lease as of the call.
+// Viewer has the caller's catalogue, trust level, roles and lease at the time of the call.
 type Viewer interface {
 	Caller
 	Catalogue() *tool.Snapshot
 	Trust() string
 	Roles() []string
-	MayDo() *lease.Lease // of the job; nil: it has none
+	JobLease() *lease.Lease // of the job; nil: it has none
 }
 
 func (j builtinJob) Catalogue() *tool.Snapshot { return j.s.catalogue }
 func (j builtinJob) Trust() string             { return j.s.trust }
 func (j builtinJob) Roles() []string           { return j.s.roles }
 
-func (j builtinJob) MayDo() *lease.Lease {
+func (j builtinJob) JobLease() *lease.Lease {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	return j.s.auth.Lease
+	return j.s.authority.Lease
 }
 
-// Gates lets a built-in tool ask for an approval.
+// Gates asks for approvals on behalf of a built-in tool, and grants permission leases to its job.
 type Gates interface {
 	Caller
-	// Gate asks and waits for the decision. The caller's session is barred besides those in
-	// row.Barred. A row without an ID gets one.
+	// Gate asks and waits for the decision. The sessions in row.Barred and the caller's session
+	// must not answer. A row without an ID gets one.
 	Gate(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error)
-	// Grant gives the job a permission lease in the name of the session that has resolved a
-	// gate. lease.granted goes to a session as the answer to its message. Grant returns when
-	// the lease ends, and whether it was made now: a later attempt finds the earlier lease.
-	// The events are written together with the lease, once.
-	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error)
-	Holds(permission, resource, operation string) bool
+	// Grant gives the job a permission lease, granted by the session that has resolved a gate. The
+	// session holder gets lease.granted as the answer to its message request. The events are
+	// written together with the lease, once. A later attempt finds the lease of an earlier one:
+	// then created is false.
+	Grant(ctx context.Context, p lease.Permission, d time.Duration, gate *approval.Row, holder arcp.SessionID, request arcp.MessageID, events ...JobEvent) (expiresAt time.Time, created bool, err error)
+	Permits(permission, resource, operation string) bool
 }
 
 // JobEvent is the type and the payload of an event of a job.
@@ -59,12 +60,12 @@ type JobEvent struct {
 	Payload any
 }
 
-// Holds reports whether the job has a permission lease, or its lease covers an operation. A
-// refusal is not counted as denied.
-func (j builtinJob) Holds(permission, resource, operation string) bool {
+// Permits reports whether a permission lease or the job's lease covers an operation. A refusal is not
+// counted as a denial.
+func (j builtinJob) Permits(permission, resource, operation string) bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	return !j.s.events.closed && j.s.auth.Check(j.s.auth.now(), permission, resource, operation) == nil
+	return !j.s.events.closed && j.s.authority.Check(j.s.authority.now(), permission, resource, operation) == nil
 }
 
 // builtinJob is the job of a built-in tool.
@@ -83,62 +84,63 @@ func (j builtinJob) Gate(ctx context.Context, row approval.Row, wait time.Durati
 	return j.ask(ctx, row, wait)
 }
 
-func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error) {
-	g := &addGrant{permission: p, d: d, by: by, to: to, request: request, events: events, done: make(chan error, 1)}
+func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, gate *approval.Row, holder arcp.SessionID, request arcp.MessageID, events ...JobEvent) (expiresAt time.Time, created bool, err error) {
+	g := &addGrant{permission: p, duration: d, gate: gate, holder: holder, request: request, events: events, done: make(chan error, 1)}
 	if !j.s.post(g) {
 		return time.Time{}, false, errEnded
 	}
 	err = <-g.done
-	return g.until, g.made, err
+	return g.expiresAt, g.created, err
 }
 
-// addGrant grants a permission lease of a built-in tool to its job.
+// addGrant gives the job of a built-in tool a permission lease.
 type addGrant struct {
 	permission lease.Permission
-	d          time.Duration
-	by         *approval.Row
-	to         arcp.SessionID
+	duration   time.Duration
+	gate       *approval.Row
+	holder     arcp.SessionID
 	request    arcp.MessageID
 	events     []JobEvent
-	until      time.Time
-	made       bool
+	expiresAt  time.Time
+	created    bool
 	done       chan error // buffered 1
 }
 
 func (g *addGrant) apply(s *supervisor, now time.Time) {
-	for _, old := range s.auth.Grants.All() {
-		if old.Permission == g.permission.Permission {
-			g.until = old.ExpiresAt
-			g.done <- nil
-			return
-		}
+	if earlier, found := s.authority.FindGrant(g.permission.Permission); found {
+		g.expiresAt = earlier.ExpiresAt
+		g.done <- nil
+		return
 	}
-	made, err := s.addGrant(g.permission, g.d, approval.Actor{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn}, g.to)
+	s.mu.Lock()
+	c, err := s.authority.Grant(s.authority.now(), authority.Grant{ID: newLeaseID(), Permission: g.permission, Duration: g.duration,
+		By: authority.Party{Principal: g.gate.ResolvedBy, Session: g.gate.ResolvedIn}, Holder: g.holder})
+	s.mu.Unlock()
 	if err != nil {
 		g.done <- err
 		return
 	}
-	g.until, g.made = made.ExpiresAt, true
-	s.announce(now, arcp.LeaseGranted, grantedOf(&made), &store.Route{Reply: g.to, ReplyTo: g.request})
+	g.expiresAt, g.created = c.Lease.ExpiresAt, true
+	s.leaseChanged(now, &c, g.holder, g.request)
 	for _, e := range g.events {
 		s.announce(now, e.Type, e.Payload, new(store.Route))
 	}
-	s.write.answerWith(g)
+	s.write.addCommands(g)
 }
 
 func (g *addGrant) committed(_ *supervisor, err error) { g.done <- err }
 func (g *addGrant) rejected(*Engine, bool)             { g.done <- errEnded }
 
-// job returns the job for the tool.
+// job returns the job as the tool uses it.
 func (s *supervisor) job() tool.Job {
 	if s.builtin() {
-		return tool.NewJob(builtinJob{toolJob{toolSide{s}}})
+		return tool.NewJob(builtinJob{toolJob{toolGoroutine{s}}})
 	}
-	return tool.NewJob(toolJob{toolSide{s}})
+	return tool.NewJob(toolJob{toolGoroutine{s}})
 }
 
-// runInline runs a built-in tool at once, and commits the outcome together with the claim. It
-// reports whether the next submit may follow at once.
+// runInline runs a built-in tool on the goroutine of the submit, and commits the outcome together with
+// the claim. It reports whether the next submit may follow at once.
 func (e submitter) runInline(r *run, submit *Submit) (next bool) {
 	s := newCallSupervisor(r)
 	timeout := r.tool.Limits.Timeout

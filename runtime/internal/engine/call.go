@@ -13,43 +13,42 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Call is a call of a built-in tool that changes something. Its accept, its changes and its
-// terminal event are one write. The tool stages its changes in the transaction of its context;
-// they are committed when it returns. The goroutine that runs the tool owns the call. CallOf
-// returns it.
+// Call is a call of a built-in tool that changes something. Its claim, its changes and its terminal
+// event are one write. The tool stages its changes in the transaction of its context; they are
+// committed when the tool returns. The goroutine that runs the tool owns the call.
 type Call struct {
-	e      *Engine
-	s      *supervisor // of the job, without a goroutine
-	submit *Submit
-	began  time.Time
+	e          *Engine
+	supervisor *supervisor // of the job, without a goroutine
+	submit     *Submit
+	startedAt  time.Time
 
 	txn     txn.Txn
-	claimed bool // the accept is durable by itself
-	ended   bool // the call has ended, or there is no job: nothing more is written
+	claimed bool // the claim is durable
+	ended   bool // the call has ended, or there is no job; nothing more is written
 }
 
 type callKey struct{}
 
-// CallOf returns the call in which a built-in tool runs; nil: it runs as an ordinary job and
+// CallOf returns the call in which a built-in tool runs; nil: the tool runs as an ordinary job and
 // commits its changes itself.
 func CallOf(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }
 
-// errAnswered ends a tool whose call is answered already: its submit was a repetition, or its
-// session has ended.
+// errAnswered ends a tool whose call is answered already: the submit was a repetition, or the session
+// has ended.
 var errAnswered = errors.New("the call is answered already")
 
-// Claim makes the accept of the call durable at once. A tool calls it before it waits for
-// others, or if its change is in another job's write. The tool must return an error of Claim.
+// Claim makes the claim of the call durable at once. A tool calls it before it waits for another
+// session, or if its change is in another job's write. The tool must return an error of Claim.
 func (c *Call) Claim() error {
 	if c.claimed || c.ended {
 		return nil
 	}
 	w := c.accept()
 	made := make(chan bool, 1)
-	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimed(c.submit, c.s.run, res) })
+	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimed(c.submit, c.supervisor.run, res) })
 	c.claimed = <-made
 	if c.ended = !c.claimed; c.ended {
 		return errAnswered
@@ -57,46 +56,46 @@ func (c *Call) Claim() error {
 	return nil
 }
 
-// Join prepares the call to end in the write of another job, which must not be refused because
-// the call is a repetition. The tool must return an error of Join.
+// Join prepares the call to end in the write of another job. It claims a call that may be a
+// repetition, so that the other job's write is not refused. The tool must return an error of Join.
 func (c *Call) Join() error {
-	if c.s.doubtful(c.submit) {
+	if c.supervisor.mayRepeat(c.submit) {
 		return c.Claim()
 	}
 	return nil
 }
 
-// accept is the write of the accept.
+// accept returns the write of the claim.
 func (c *Call) accept() *store.Write {
 	log := new(store.AppendEvents)
-	if !c.s.direct {
-		log.Events = append(log.Events, c.s.acceptedEvent())
+	if !c.supervisor.direct {
+		log.Events = append(log.Events, c.supervisor.acceptedEvent())
 	}
-	return store.NewWrite(&store.SubmitJob{Row: &c.s.row, Recheck: c.submit.Recheck}, log)
+	return store.NewWrite(&store.SubmitJob{Row: &c.supervisor.row, Recheck: c.submit.Recheck}, log)
 }
 
-// conclusion is the write that ends the call, with its accept if that is not durable.
+// conclusion returns the write that ends the call. It includes the claim if that is not durable.
 func (c *Call) conclusion(o *job.Outcome) *store.Write {
-	w := store.NewWrite(&store.AppendEvents{Job: c.s.row.ID, Attempt: c.s.attempt})
+	w := store.NewWrite(&store.AppendEvents{Job: c.supervisor.row.ID, Attempt: c.supervisor.attempt})
 	if !c.claimed {
 		w = c.accept()
 	}
-	c.s.outcome = o
+	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
-	log.Events = append(log.Events, jobWriter{c.s}.outcomeEvents(time.Now())...)
-	log.State, log.Code = c.s.outcome.State, outcomeCode(c.s.outcome)
+	log.Events = append(log.Events, jobWriter{c.supervisor}.outcomeEvents(time.Now())...)
+	log.State, log.Code = c.supervisor.outcome.State, outcomeCode(c.supervisor.outcome)
 	return w
 }
 
-// lost records that another job's write happened without the conclusion, because the session
-// of the call has ended.
-func (c *Call) lost() { c.ended, c.s.outcome = true, nil }
+// drop records that another job's write was made without the conclusion: the session of the call has
+// ended.
+func (c *Call) drop() { c.ended, c.supervisor.outcome = true, nil }
 
 // concluded records that the conclusion is durable. It is called on the committer's goroutine.
 func (c *Call) concluded() {
 	c.ended = true
 	if !c.claimed {
-		c.s.metrics.Submitted.Inc()
+		c.supervisor.metrics.Submitted.Inc()
 	}
 }
 
@@ -114,12 +113,12 @@ func (e submitter) startCall(r *run, submit *Submit) (next bool) {
 	})
 }
 
-// resumeCall runs a call that was accepted before a restart. Its changes were not committed,
-// for its end would have been, too.
+// resumeCall runs a call that was claimed before a restart. Its changes were not committed: they are
+// committed together with its end.
 func (e recoverer) resumeCall(r *run) {
 	e.calls.Add(1)
 	submit := Submit{Session: r.row.Session, Answers: discardAnswers{}}
-	e.order.take(submit.Session, true, func() bool {
+	e.order.enqueue(submit.Session, true, func() bool {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			c := newCall(r, &submit)
@@ -132,11 +131,11 @@ func (e recoverer) resumeCall(r *run) {
 }
 
 func newCall(r *run, s *Submit) *Call {
-	return &Call{e: r.e, submit: s, s: newCallSupervisor(r)}
+	return &Call{e: r.e, submit: s, supervisor: newCallSupervisor(r)}
 }
 
-// newCallSupervisor returns a supervisor without a goroutine, for a tool whose events would
-// come too late: its queue is closed.
+// newCallSupervisor returns a supervisor without a goroutine. Its event queue is closed: the tool
+// emits no events.
 func newCallSupervisor(r *run) *supervisor {
 	s := &supervisor{run: r, attempt: r.attempt}
 	s.events.space.L, s.events.closed = &r.mu, true
@@ -145,26 +144,26 @@ func newCallSupervisor(r *run) *supervisor {
 
 // run runs the tool until its changes are committed or it is refused.
 func (c *Call) run() {
-	timeout := c.s.tool.Limits.Timeout
+	timeout := c.supervisor.tool.Limits.Timeout
 	if timeout <= 0 {
 		timeout = math.MaxInt64
 	}
 	ctx, cancel := context.WithTimeout(txn.With(context.WithValue(c.e.calls.ctx, callKey{}, c), &c.txn), timeout)
 	defer cancel()
-	c.began = time.Now()
+	c.startedAt = time.Now()
 	for c.attempt(ctx) {
 	}
-	if c.ended && c.s.outcome != nil {
-		c.s.finished(c.s.outcome, time.Now())
+	if c.ended && c.supervisor.outcome != nil {
+		c.supervisor.finished(c.supervisor.outcome, time.Now())
 	}
 }
 
-// attempt runs the tool once and commits its changes. It reports whether others have changed
-// one of the records meanwhile, so that the tool has to run again.
+// attempt runs the tool once and commits its changes. again is true if a record was changed
+// concurrently, so that the tool has to run again.
 func (c *Call) attempt(ctx context.Context) (again bool) {
 	began := time.Now()
-	value, err := c.s.tool.Run(ctx, c.s.job(), c.s.row.Arguments)
-	c.s.metrics.Called(callStatus(err), time.Since(began))
+	value, err := c.supervisor.tool.Run(ctx, c.supervisor.job(), c.supervisor.row.Arguments)
+	c.supervisor.metrics.Called(callStatus(err), time.Since(began))
 	switch {
 	case c.ended:
 		c.txn.Settle(errAnswered)
@@ -182,22 +181,22 @@ func (c *Call) attempt(ctx context.Context) (again bool) {
 	return c.commit(ctx, &job.Outcome{State: arcp.StateCompleted, Value: value})
 }
 
-// commit makes the call and its changes durable.
+// commit commits the call and its changes. again is as for attempt.
 func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 	w, own := c.txn.Join(c.conclusion(o))
 	errs := make(chan error, 1)
 	c.txn.Append(c.e.cfg.Log, w, func(res *store.Result) {
 		result := res
-		if own >= 0 && len(res.With) > 0 { // a store that has failed refuses the whole
+		if own >= 0 && len(res.With) > 0 { // a failed store refuses the write as a whole, without results of its parts
 			result = &res.With[own]
 		}
 		err := txn.ErrorOf(res)
 		switch {
 		case result.Existing != "" || result.Err != nil && !errors.Is(result.Err, store.ErrTogether): // there is no such job
-			c.ended, c.s.outcome = true, nil
+			c.ended, c.supervisor.outcome = true, nil
 			c.txn.Settle(cmp.Or(err, errAnswered))
 			if !c.claimed {
-				submitter{c.e}.claimed(c.submit, c.s.run, result) // which answers
+				submitter{c.e}.claimed(c.submit, c.supervisor.run, result) // answers the submit
 			}
 		case err == nil:
 			c.concluded()
@@ -219,12 +218,12 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 
 // refusedOutcome is the outcome of a call whose changes the store refuses.
 func (c *Call) refusedOutcome(err error) *job.Outcome {
-	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.s.row.ID)).Str("tool", c.s.row.Agent).Msg("change of a built-in tool refused by the store")
+	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.supervisor.row.ID)).Str("tool", c.supervisor.row.Agent).Msg("change of a built-in tool refused by the store")
 	return failedOutcome(arcp.Errorf(arcp.CodeUnavailable, "the change cannot be stored").RetryAfter(retryAfter))
 }
 
 // joinedCall is a call that ends in the write of a job that it changes.
 type joinedCall struct {
 	call  *Call
-	value func() arcp.Raw // of its terminal event; called when the write is made
+	value func() arcp.Raw // returns the value of its terminal event; called when the write is composed
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
-	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -45,36 +45,36 @@ type CallError struct {
 	Message string    `json:"message"`
 }
 
-// Bounds of the notes, and of reading calls.
+// Bounds of the notes, and of listing calls.
 const (
 	maxNotes    = 256     // of an attempt, so that a loop of refused calls does not fill the store
 	maxNoteText = 512     // bytes of an error message
 	maxDigested = 8 << 20 // bytes of a result that is assembled for its digest
 )
 
-// callNote is the record of a call that no job shows: it was refused, or was made with other
-// arguments than the job's. It is part of the job's next write, and deleted with the job.
+// callNote is the record of a refused call, or of a call with other arguments than the job's. Neither
+// has a job of its own. A note is part of the job's next write, and is deleted with the job.
 type callNote struct {
-	Attempt uint32          `json:"attempt"`
-	Own     bool            `json:"own,omitzero"` // the attempt's own call, with the arguments of a hook
-	Tool    string          `json:"tool,omitzero"`
-	Effect  tool.SideEffect `json:"side_effect,omitzero"` // if the job may know the tool
-	At      time.Time       `json:"at"`
-	Request string          `json:"request"`
-	Code    arcp.Code       `json:"code,omitzero"`
-	Message string          `json:"message,omitzero"`
+	Attempt       uint32          `json:"attempt"`
+	HookArguments bool            `json:"own,omitzero"` // the attempt's own call, with the arguments of a hook
+	Tool          string          `json:"tool,omitzero"`
+	Effect        tool.SideEffect `json:"side_effect,omitzero"` // empty if the tool is not in the job's catalogue
+	At            time.Time       `json:"at"`
+	Request       string          `json:"request"`
+	Code          arcp.Code       `json:"code,omitzero"`
+	Message       string          `json:"message,omitzero"`
 
-	n int
+	number int
 }
 
 func notesPrefix(id arcp.JobID) string { return store.JobRecords(id) + "call/" }
 
 func (n *callNote) key(id arcp.JobID) string {
-	return fmt.Sprintf("%s%08d/%04d", notesPrefix(id), n.Attempt, n.n)
+	return fmt.Sprintf("%s%08d/%04d", notesPrefix(id), n.Attempt, n.number)
 }
 
 // addNote adds a note of the attempt.
-func (j toolSide) addNote(n callNote) {
+func (j toolGoroutine) addNote(n callNote) {
 	s := j.s
 	n.Attempt, n.At = s.attempt, time.Now().UTC()
 	s.mu.Lock()
@@ -95,7 +95,7 @@ func (s childCaller) noteRefused(c *tool.Call, err error) {
 	if t, err := s.catalogue.Resolve(c.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
-	toolSide{s.supervisor}.addNote(n)
+	toolGoroutine{s.supervisor}.addNote(n)
 }
 
 // addNotes adds the notes to a write.
@@ -110,11 +110,11 @@ func (s jobWriter) addNotes(w *store.Write) error {
 	return nil
 }
 
-// Calls calls fn for the calls of a job until it returns false: first its own attempts, then
-// its children, then the calls that were refused. place is the position of a call in that
-// order; after, if not empty, is the position behind which to begin. Running attempts and
-// deleted children are left out.
-func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(place string, c CallRecord) bool) error {
+// Calls calls fn for the calls of a job until fn returns false: first the job's attempts, then its
+// children, then its refused calls. position is the position of a call in that order. The list
+// begins behind the position after; empty: at the first call. It leaves out running attempts and
+// deleted children.
+func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(position string, c CallRecord) bool) error {
 	l := callLister{e: e, ctx: ctx, after: after, fn: fn}
 	notes, err := l.readNotes(ctx, j.ID)
 	if err == nil {
@@ -124,8 +124,8 @@ func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(
 		err = l.children(j)
 	}
 	for _, n := range notes {
-		if place := fmt.Sprintf("3/%08d/%04d", n.Attempt, n.n); err == nil && !n.Own && l.wants(place) {
-			l.give(place, n.record())
+		if position := fmt.Sprintf("3/%08d/%04d", n.Attempt, n.number); err == nil && !n.HookArguments && l.includes(position) {
+			l.yield(position, n.record())
 		}
 	}
 	return err
@@ -139,9 +139,9 @@ type callLister struct {
 	done  bool
 }
 
-func (l *callLister) wants(place string) bool { return !l.done && place > l.after }
+func (l *callLister) includes(position string) bool { return !l.done && position > l.after }
 
-func (l *callLister) give(place string, c CallRecord) { l.done = !l.fn(place, c) }
+func (l *callLister) yield(position string, c CallRecord) { l.done = !l.fn(position, c) }
 
 func (n *callNote) record() CallRecord {
 	return CallRecord{Name: n.Tool, Attempt: n.Attempt, SideEffect: n.Effect, StartedAt: n.At, Status: refusedStatus(n.Code),
@@ -172,7 +172,7 @@ func (l *callLister) readNotes(ctx context.Context, id arcp.JobID) (list []callN
 		var n callNote
 		if bad = arcp.Unmarshal(rec.Value, &n); bad == nil {
 			_, number, _ := strings.Cut(strings.TrimPrefix(rec.Key, prefix), "/")
-			n.n, bad = strconv.Atoi(number)
+			n.number, bad = strconv.Atoi(number)
 		}
 		list = append(list, n)
 		return bad == nil
@@ -180,7 +180,7 @@ func (l *callLister) readNotes(ctx context.Context, id arcp.JobID) (list []callN
 	return list, errors.Join(err, bad)
 }
 
-// attempts lists the attempts of a job that have ended, and one that waits for an approval.
+// attempts lists the ended attempts of a job, and a running one that waits for an approval.
 func (l *callLister) attempts(j *store.Job, notes []callNote) error {
 	if last := fmt.Sprintf("1/%08d", j.Attempt); l.after >= last {
 		return nil
@@ -191,19 +191,19 @@ func (l *callLister) attempts(j *store.Job, notes []callNote) error {
 	}
 	for _, c := range list {
 		for _, n := range notes {
-			if n.Own && n.Attempt == c.Attempt {
+			if n.HookArguments && n.Attempt == c.Attempt {
 				c.Request = n.Request
 			}
 		}
-		if place := fmt.Sprintf("1/%08d", c.Attempt); l.wants(place) {
-			l.give(place, c)
+		if position := fmt.Sprintf("1/%08d", c.Attempt); l.includes(position) {
+			l.yield(position, c)
 		}
 	}
 	return nil
 }
 
-// attemptsOf reads the attempts of a job. If there is only one it reads only the first
-// events and the last one, else the whole log.
+// attemptsOf reads the attempts of a job. For a job with one attempt it reads the first events and the
+// last event, otherwise the whole log.
 func (l *callLister) attemptsOf(ctx context.Context, j *store.Job) (list []CallRecord, err error) {
 	c := l.newCall(j)
 	if j.Attempt > 1 {
@@ -248,11 +248,11 @@ func (l *callLister) startedAt(ctx context.Context, j *store.Job) (time.Time, er
 	return at, err
 }
 
-// failedAttempts reads the attempts that another one followed, and the start of the last
-// attempt into last.
+// failedAttempts reads the attempts that were followed by another one. It sets last.StartedAt to the
+// start of the last attempt.
 func (l *callLister) failedAttempts(ctx context.Context, j *store.Job, last *CallRecord) (list []CallRecord, err error) {
 	var bad error
-	var failed *CallRecord // counts if an attempt begins next: the runtime emits the last event of an attempt
+	var failed *CallRecord // an attempt has failed if the event retry is its last event: a tool may emit one, too
 	c, head := *last, store.FrameHead(arcp.Version, cmp.Or(j.Session, arcp.SessionID(arcp.SessionPrefix)))
 	err = l.e.cfg.Store.JobEvents(ctx, j.ID, 0, func(ev *store.Event) bool {
 		switch ev.Type {
@@ -296,7 +296,7 @@ func retryOfEvent(head []byte, ev *store.Event) (d retryData, err error) {
 	return d, nil
 }
 
-// outcomeFor reads the outcome of a job, without a result above maxDigested.
+// outcomeFor reads the outcome of a job. It leaves out a result of more than maxDigested bytes.
 func (l *callLister) outcomeFor(ctx context.Context, j *store.Job) (*job.Outcome, error) {
 	if j.State == arcp.StateCompleted && j.LastJSeq > maxDigested/minChunk {
 		ends, err := readEvents(ctx, l.e.cfg.Store, j, j.LastJSeq-1)
@@ -341,31 +341,29 @@ func (l *callLister) awaitsApproval(id arcp.JobID) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.questions.list, func(q *question) bool {
-		return q.row.Ordinal == beforeCall && q.row.Status == approval.Pending
-	})
+	return r.questions.AwaitsApproval()
 }
 
 // children lists the last attempts of the children of a job.
 func (l *callLister) children(j *store.Job) error {
 	var bad error
-	var list []ledgerEntry
+	var list []family.Entry
 	err := l.e.cfg.Store.Records(l.ctx, childrenPrefix(j.ID), "", func(rec store.Record) bool {
-		var k ledgerEntry
+		var k family.Entry
 		bad = arcp.Unmarshal(rec.Value, &k)
 		list = append(list, k)
 		return bad == nil
 	})
-	slices.SortFunc(list, func(a, b ledgerEntry) int { return cmp.Compare(a.N, b.N) })
+	slices.SortFunc(list, func(a, b family.Entry) int { return cmp.Compare(a.N, b.N) })
 	for i := 0; i < len(list) && err == nil && bad == nil && !l.done; i++ {
-		if place := fmt.Sprintf("2/%08d", list[i].N); l.wants(place) {
-			err = l.child(place, list[i].Job)
+		if position := fmt.Sprintf("2/%08d", list[i].N); l.includes(position) {
+			err = l.child(position, list[i].Job)
 		}
 	}
 	return errors.Join(err, bad)
 }
 
-func (l *callLister) child(place string, id arcp.JobID) error {
+func (l *callLister) child(position string, id arcp.JobID) error {
 	j, err := l.e.cfg.Store.Job(l.ctx, id)
 	if errors.Is(err, store.ErrNotFound) { // it was not created, or is deleted
 		return nil
@@ -379,7 +377,7 @@ func (l *callLister) child(place string, id arcp.JobID) error {
 	}
 	attempts := callLister{e: l.e, ctx: l.ctx, fn: func(_ string, c CallRecord) bool {
 		if c.Attempt == j.Attempt {
-			l.give(place, c)
+			l.yield(position, c)
 		}
 		return true
 	}}

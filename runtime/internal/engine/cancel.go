@@ -11,17 +11,17 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Cancel is a request to end a job.
-type Cancel struct {
+// cancelJob is a request to end a job.
+type cancelJob struct {
 	Requester
 	Job      arcp.JobID
 	Reason   string
 	Deadline time.Duration // 0: job.DefaultCancelDeadline
 }
 
-// ownCancel is a request of the runtime itself, to which there is no answer.
-func ownCancel(id arcp.JobID, reason string) *Cancel {
-	return &Cancel{Requester: Requester{Answers: discardAnswers{}}, Job: id, Reason: reason}
+// internalCancel returns a cancel by the runtime itself. It has no answer.
+func internalCancel(id arcp.JobID, reason string) *cancelJob {
+	return &cancelJob{Requester: Requester{Answers: discardAnswers{}}, Job: id, Reason: reason}
 }
 
 // cancelDeadline converts the deadline of a cancel. Without one the job has
@@ -42,10 +42,10 @@ const (
 	refusedUnavailable = "unavailable"
 )
 
-// Cancel asks the job target_id to end. The answer, accepted or refused, precedes the
-// terminal event of the job.
+// Cancel cancels the job target_id. The answer, accepted or refused, precedes the terminal event of
+// the job.
 func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
-	c := Cancel{from, arcp.JobID(p.TargetID), p.Reason, cancelDeadline(p.DeadlineMS)}
+	c := cancelJob{from, arcp.JobID(p.TargetID), p.Reason, cancelDeadline(p.DeadlineMS)}
 	r := e.run(c.Job)
 	switch {
 	case r == nil:
@@ -57,7 +57,7 @@ func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
 		}
 	case r.row.Principal != c.Principal: // the job is not visible to the principal
 		c.refuse(RefusedUnknown, errNoSuchJob())
-	case r.strict && r.row.Session != c.Session:
+	case r.strictCancel && r.row.Session != c.Session:
 		e.audit().denied("cancel", c.Principal, c.Session, string(c.Job), strictCancel)
 		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may cancel this job"))
 	case !r.post(&c):
@@ -66,7 +66,7 @@ func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
 }
 
 // rejected refuses a cancel of a job that has ended.
-func (c *Cancel) rejected(_ *Engine, stopped bool) {
+func (c *cancelJob) rejected(_ *Engine, stopped bool) {
 	if stopped {
 		c.refuse(refusedUnavailable, errShuttingDown())
 		return
@@ -74,24 +74,24 @@ func (c *Cancel) rejected(_ *Engine, stopped bool) {
 	c.refuse(RefusedTerminal, errHasEnded())
 }
 
-// apply cancels the job. The answer follows when the cancel is durable: a restart must not
+// apply cancels the job. The answer follows when the cancel is durable, so that a restart does not
 // resume the job.
-func (c *Cancel) apply(s *supervisor, now time.Time) {
+func (c *cancelJob) apply(s *supervisor, now time.Time) {
 	reason := c.Reason
 	if reason == "" {
 		reason = "cancelled by client"
 	}
-	if !s.m.Cancel(now, reason, c.Deadline) {
+	if !s.machine.Cancel(now, reason, c.Deadline) {
 		c.rejected(s.e, false)
 		return
 	}
-	s.write.answerWith(c)
+	s.write.addCommands(c)
 	if s.progress.Cancel == nil {
 		s.progress.Cancel, s.progress.unsaved = &reason, true
 	}
 }
 
-func (c *Cancel) committed(s *supervisor, err error) {
+func (c *cancelJob) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)}))
@@ -108,7 +108,7 @@ func gone(err error) bool {
 }
 
 // refusalOfEnded returns the answer to a cancel of a job that is not in the jobTable.
-func (c *Cancel) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
+func (c *cancelJob) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
 	_, err := endedJob(ctx, e, c.Job, c.Principal, c.Admin)
 	switch {
 	case err == nil:
@@ -119,11 +119,11 @@ func (c *Cancel) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
 	return c.refusal(refusedUnavailable, err)
 }
 
-func (c *Cancel) refuse(reason string, err *arcp.Error) {
+func (c *cancelJob) refuse(reason string, err *arcp.Error) {
 	c.Answers.AnswerBeforeEvents(c.refusal(reason, err))
 }
 
-func (c *Cancel) refusal(reason string, err *arcp.Error) arcp.Envelope {
+func (c *cancelJob) refusal(reason string, err *arcp.Error) arcp.Envelope {
 	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
 }
 
@@ -146,19 +146,19 @@ type discardAnswers struct{}
 func (discardAnswers) AnswerAfterEvents(any) bool  { return false }
 func (discardAnswers) AnswerBeforeEvents(any) bool { return false }
 
-// CancelSession cancels the jobs of a session: all of them, or the jobs that end with their
-// session's connection.
+// CancelSession cancels the jobs of a session: all jobs, or only those that end with the session's
+// connection.
 func (e *Engine) CancelSession(id arcp.SessionID, reason string, all bool) {
 	e.mu.Lock()
 	var jobs []*run
 	for r := e.jobs.perSession[id].first; r != nil; r = r.entry.next {
-		if all || r.withSession {
+		if all || r.endsWithSession {
 			jobs = append(jobs, r)
 		}
 	}
 	e.mu.Unlock()
 	for _, r := range jobs {
-		r.post(ownCancel(r.row.ID, reason))
+		r.post(internalCancel(r.row.ID, reason))
 	}
 }
 
@@ -169,15 +169,15 @@ func (e *Engine) HasJobs(id arcp.SessionID) bool {
 	return e.jobs.perSession[id].n > 0
 }
 
-// SessionsWithCancelOnDisconnect returns the sessions with jobs that end with their connection. After a restart they
-// have none until they are resumed.
+// SessionsWithCancelOnDisconnect returns the sessions with jobs that end with the session's connection.
+// After a restart these sessions have no connection until they are resumed.
 func (e *Engine) SessionsWithCancelOnDisconnect() []arcp.SessionID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var ids []arcp.SessionID
 	for id, jobs := range e.jobs.perSession {
 		for r := jobs.first; r != nil; r = r.entry.next {
-			if r.withSession {
+			if r.endsWithSession {
 				ids = append(ids, id)
 				break
 			}

@@ -11,11 +11,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// maxPointData bounds the data of a checkpoint, in bytes (SPEC.md §5.6).
-const maxPointData = 512 << 10
+// maxCheckpointData bounds the data of a checkpoint, in bytes (SPEC.md §5.6).
+const maxCheckpointData = 512 << 10
 
-// checkpointSlots are the records of a job's checkpoints. Checkpoint N has the slot N
-// modulo job.MaxCheckpoints, in place of the oldest one.
+// checkpointSlots are the records of a job's checkpoints. Checkpoint N has the slot N modulo
+// job.MaxCheckpoints: it replaces the oldest one.
 type checkpointSlots struct {
 	last      uint64                     // N of the latest
 	revisions [job.MaxCheckpoints]uint64 // of the records; 0: unknown
@@ -23,7 +23,7 @@ type checkpointSlots struct {
 
 func (c *checkpointSlots) revision(n uint64) *uint64 { return &c.revisions[n%job.MaxCheckpoints] }
 
-// committed records that a checkpoint is durable, and tells the tool.
+// committed records that a checkpoint is durable, and unblocks the tool.
 func (c *checkpointSlots) committed(p *pendingCheckpoint) {
 	c.last = p.N
 	rev := c.revision(p.N)
@@ -48,16 +48,16 @@ func checkpointKey(id arcp.JobID, n uint64) string {
 
 func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 	raw, label = j.s.e.scrubber().bytes(raw), j.s.e.scrubber().text(label)
-	if len(raw) > maxPointData {
-		e := arcp.Errorf(arcp.CodeResourceExhausted, "checkpoint of %d bytes: it may have at most %d", len(raw), maxPointData)
+	if len(raw) > maxCheckpointData {
+		e := arcp.Errorf(arcp.CodeResourceExhausted, "checkpoint of %d bytes: it may have at most %d", len(raw), maxCheckpointData)
 		e.Retryable = false // it would be as large again
 		return e
 	}
 	j.s.mu.Lock()
-	if r, ok := j.s.requests.take(); ok && r.label != "" {
+	if r, ok := j.s.requests.next(); ok && r.label != "" {
 		label = r.label
 	}
-	known := j.s.ledger.known(j.s.attempt)
+	known := j.s.ledger.Known(j.s.attempt)
 	j.s.mu.Unlock()
 	p := &pendingCheckpoint{Checkpoint: job.Checkpoint{ID: arcp.NewID(arcp.CheckpointPrefix), Label: label, Data: raw, Knows: known},
 		done: make(chan error, 1), pause: j.s.tool.Recovery == tool.RecoveryCheckpoint && j.s.e.shutdown.pausing.Load()}
@@ -67,7 +67,7 @@ func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 	return <-p.done
 }
 
-func (j toolJob) Restored() arcp.Raw { return j.s.from.Data }
+func (j toolJob) Restored() arcp.Raw { return j.s.checkpoint.Data }
 
 // checkpointRecord is the change that stores a checkpoint.
 func (r jobRecords) checkpointRecord(p *job.Checkpoint) (store.Record, error) {
@@ -125,20 +125,21 @@ func (s *supervisor) restore(now time.Time) {
 	var p job.Checkpoint
 	if err == nil {
 		var chosen job.RestorePoint
-		if s.progress.From != nil {
-			chosen = s.progress.From.RestorePoint
+		if s.progress.Chosen != nil {
+			chosen = s.progress.Chosen.RestorePoint
 		}
 		p, err = k.RestoreFrom(chosen)
 	}
 	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("checkpoint of a job cannot be read")
-		s.m.Fail(now, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoint cannot be read"))
+		s.machine.Fail(now, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoint cannot be read"))
 		return
 	}
 	if p.N > 0 {
-		s.from, s.questions.ordinal = p, p.Asked
+		s.checkpoint = p
+		s.questions.Continue(p.Asked)
 		s.mu.Lock()
-		s.ledger.restoreKnown(p.Knows, s.attempt)
+		s.ledger.RestoreKnown(p.Knows, s.attempt)
 		s.mu.Unlock()
 	}
 }

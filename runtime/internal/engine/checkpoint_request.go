@@ -17,21 +17,20 @@ const (
 	checkpointRequestExpires = 30 * time.Second
 )
 
-// checkpointRequest is a request of a client that the tool saves a checkpoint.
+// checkpointRequest is a client's request that the tool saves a checkpoint.
 type checkpointRequest struct {
-	label string
-	until time.Time // the request is forgotten then
+	label     string
+	expiresAt time.Time // then it is dropped
 }
 
-// checkpointRequests are the requests for checkpoints of an attempt, in their order. Each
-// one gets a checkpoint of its own. They are guarded by run.mu. c is readable while list
-// is not empty.
+// checkpointRequests are the requests for checkpoints of an attempt, in their order. Each request gets
+// a checkpoint of its own. They are guarded by run.mu.
 type checkpointRequests struct {
-	list []checkpointRequest
-	c    chan struct{} // buffered 1; nil: the tool does not look
+	list    []checkpointRequest
+	wantedc chan struct{} // buffered 1; readable while list is not empty; nil: the tool has not asked for it
 }
 
-// add reports whether there was room.
+// add adds a request, and reports whether there was room.
 func (w *checkpointRequests) add(label string, now time.Time) bool {
 	w.expire(now)
 	if len(w.list) >= maxCheckpointRequests {
@@ -42,8 +41,8 @@ func (w *checkpointRequests) add(label string, now time.Time) bool {
 	return true
 }
 
-// take removes the first request that has not expired.
-func (w *checkpointRequests) take() (first checkpointRequest, ok bool) {
+// next removes the first request that has not expired.
+func (w *checkpointRequests) next() (first checkpointRequest, ok bool) {
 	if len(w.list) == 0 { // as nearly always
 		return checkpointRequest{}, false
 	}
@@ -56,7 +55,7 @@ func (w *checkpointRequests) take() (first checkpointRequest, ok bool) {
 }
 
 func (w *checkpointRequests) expire(now time.Time) {
-	w.list = slices.DeleteFunc(w.list, func(x checkpointRequest) bool { return !now.Before(x.until) })
+	w.list = slices.DeleteFunc(w.list, func(x checkpointRequest) bool { return !now.Before(x.expiresAt) })
 	w.signal()
 }
 
@@ -64,13 +63,13 @@ func (w *checkpointRequests) expire(now time.Time) {
 func (w *checkpointRequests) signal() {
 	if len(w.list) == 0 {
 		select {
-		case <-w.c:
+		case <-w.wantedc:
 		default:
 		}
 		return
 	}
 	select {
-	case w.c <- struct{}{}:
+	case w.wantedc <- struct{}{}:
 	default:
 	}
 }
@@ -78,25 +77,24 @@ func (w *checkpointRequests) signal() {
 func (j toolJob) CheckpointWanted() <-chan struct{} {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	if j.s.requests.c == nil {
-		j.s.requests.c = make(chan struct{}, 1)
+	if j.s.requests.wantedc == nil {
+		j.s.requests.wantedc = make(chan struct{}, 1)
 		j.s.requests.signal()
 	}
-	return j.s.requests.c
+	return j.s.requests.wantedc
 }
 
-// Create is a request for a checkpoint of a running job.
-type Create struct {
+// createCheckpoint is a request for a checkpoint of a running job.
+type createCheckpoint struct {
 	Requester
 	Job   arcp.JobID
-	Label string // of the checkpoint; empty: as its tool says
+	Label string // of the checkpoint; empty: the tool's label
 }
 
-// CreateCheckpoint asks a running job for a checkpoint: its next one has the
-// label, and comes behind the answer. An attempt that makes none in time, or
-// ends before, is not asked again.
+// CreateCheckpoint requests a checkpoint of a running job. The attempt's next checkpoint has the label
+// and follows the answer. The request is dropped if the attempt ends, or saves no checkpoint in time.
 func (e *Engine) CreateCheckpoint(from Requester, id arcp.JobID, p *arcp.CheckpointCreatePayload) {
-	c := Create{from, id, p.Label}
+	c := createCheckpoint{from, id, p.Label}
 	r := e.run(c.Job)
 	switch {
 	case r == nil:
@@ -127,12 +125,12 @@ func errHasEnded() *arcp.Error { return arcp.Errorf(arcp.CodeFailedPrecondition,
 func errNoSuchJob() *arcp.Error { return arcp.Errorf(arcp.CodeJobNotFound, "no such job") }
 
 func errNoCheckpoints(t *tool.Tool) *arcp.Error {
-	return arcp.Errorf(arcp.CodeFailedPrecondition, "%s does not go on from checkpoints", t.Name)
+	return arcp.Errorf(arcp.CodeFailedPrecondition, "%s does not continue from checkpoints", t.Name)
 }
 
-// apply passes the request to the tool. Only the checkpoint itself becomes durable.
-func (c *Create) apply(s *supervisor, now time.Time) {
-	switch state := s.m.State(); {
+// apply passes the request to the tool. The request itself is not stored.
+func (c *createCheckpoint) apply(s *supervisor, now time.Time) {
+	switch state := s.machine.State(); {
 	case state.Terminal():
 		c.refuse(errHasEnded())
 	case s.postpone(c):
@@ -142,20 +140,20 @@ func (c *Create) apply(s *supervisor, now time.Time) {
 		c.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 	case !c.add(s, now):
 		c.refuse(arcp.Errorf(arcp.CodeResourceExhausted, "%d checkpoints of the job are asked for already", maxCheckpointRequests).RetryAfter(retryAfter))
-	default: // the checkpoint is written later, by this goroutine
+	default: // this goroutine writes the checkpoint, so the answer precedes it
 		c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.Ack, arcp.AckPayload{}))
 	}
 }
 
-func (c *Create) add(s *supervisor, now time.Time) bool {
+func (c *createCheckpoint) add(s *supervisor, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests.add(c.Label, now)
 }
 
-func (c *Create) committed(*supervisor, error) {} // apply answers at once
+func (c *createCheckpoint) committed(*supervisor, error) {} // apply answers at once
 
-func (c *Create) rejected(_ *Engine, stopped bool) {
+func (c *createCheckpoint) rejected(_ *Engine, stopped bool) {
 	if stopped {
 		c.refuse(errShuttingDown())
 		return
@@ -167,7 +165,7 @@ func errShuttingDown() *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(retryAfter)
 }
 
-func (c *Create) refuse(err *arcp.Error) {
+func (c *createCheckpoint) refuse(err *arcp.Error) {
 	c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.Nack, err))
 }
 

@@ -80,8 +80,8 @@ func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 		next := r.e.run(id)
 		next.mu.Lock() // as if they came when it has its slot and no supervisor yet
 		next.commands.list = append(next.commands.list,
-			&Create{Requester{Request: "msg_c", Principal: "alice", Answers: r.session("sess_1")}, id, "first"},
-			&Interrupt{Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, id, "stop"})
+			&createCheckpoint{Requester{Request: "msg_c", Principal: "alice", Answers: r.session("sess_1")}, id, "first"},
+			&interruptJob{Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, id, "stop"})
 		next.mu.Unlock()
 		time.Sleep(time.Hour)
 		f := r.want("both are met; a cursor gives answers first", "ack msg_c", "ack msg_i", "job.completed msg_1", "job.started msg_2", "job.checkpoint msg_2")

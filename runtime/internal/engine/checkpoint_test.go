@@ -133,11 +133,11 @@ func TestCheckpointRefused(t *testing.T) {
 			if err := j.Checkpoint("", func() {}); err == nil {
 				t.Error("a function was taken for data")
 			}
-			e, ok := errors.AsType[*arcp.Error](j.Checkpoint("", strings.Repeat("x", maxPointData)))
+			e, ok := errors.AsType[*arcp.Error](j.Checkpoint("", strings.Repeat("x", maxCheckpointData)))
 			if !ok || e.Code != arcp.CodeResourceExhausted || e.Retryable {
 				t.Errorf("too much data: %v", e)
 			}
-			if err := j.Checkpoint("", strings.Repeat("x", maxPointData-2)); err != nil {
+			if err := j.Checkpoint("", strings.Repeat("x", maxCheckpointData-2)); err != nil {
 				t.Errorf("as much as may be: %v", err)
 			}
 			return nil, nil

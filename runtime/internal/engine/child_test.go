@@ -15,6 +15,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -38,11 +39,11 @@ func calls(name string) tool.Func {
 }
 
 // delegated is the data of the first event delegate.
-func delegated(t *testing.T, frames []frame) delegateData {
+func delegated(t *testing.T, frames []frame) family.DelegateData {
 	t.Helper()
 	for _, f := range frames {
 		if p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope); err == nil && p.Name == "delegate" {
-			var d delegateData
+			var d family.DelegateData
 			if err := arcp.Unmarshal(p.Data, &d); err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +74,7 @@ func left(j tool.Job) string {
 	s := j.Host().(toolJob).s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(amountTexts(s.auth.Budget.Remaining()), " ")
+	return strings.Join(family.Texts(s.authority.Budget.Remaining()), " ")
 }
 
 // The expiry and budget of a call, next to its lease, bound the child as well. The expiry may
@@ -277,17 +278,17 @@ func TestChildrenAreBounded(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		deepest := 0
 		r.tool("down", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			deepest = max(deepest, j.Host().(toolJob).s.depth)
+			deepest = max(deepest, j.Host().(toolJob).s.position.Depth)
 			return j.Call(ctx, tool.Call{Tool: "down", Arguments: args, Lease: arcp.Raw(`{"tool.call":["down"]}`)})
 		})
 		r.parent("down", "{}")
 		f := r.frames("sess_1")
-		if got := f[len(f)-1].String(); got != "job.failed msg_1 FAILED_PRECONDITION" || deepest != maxDepth {
+		if got := f[len(f)-1].String(); got != "job.failed msg_1 FAILED_PRECONDITION" || deepest != family.MaxDepth {
 			t.Errorf("%s, %d deep", got, deepest)
 		}
 		r.tool("echo", nil, echo)
 		r.tool("many", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			for range maxChildren {
+			for range family.MaxChildren {
 				if _, err := j.Call(ctx, tool.Call{Tool: "echo"}); err != nil {
 					return nil, err
 				}
@@ -297,7 +298,7 @@ func TestChildrenAreBounded(t *testing.T) {
 		})
 		r.parent("many", "{}")
 		f = r.frames("sess_1")
-		if got := string(f[len(f)-1].Payload); got != `{"value":"RESOURCE_EXHAUSTED"}` || len(r.children(f[0].JobID)) != maxChildren {
+		if got := string(f[len(f)-1].Payload); got != `{"value":"RESOURCE_EXHAUSTED"}` || len(r.children(f[0].JobID)) != family.MaxChildren {
 			t.Errorf("after %d children %s", len(r.children(f[0].JobID)), got)
 		}
 		r.idle("")
@@ -387,16 +388,16 @@ func TestBudgetOfChildren(t *testing.T) {
 	})
 }
 
-// family is a tool that calls children in all ways, and records its remaining budget across
+// childTool is a tool that calls children in all ways, and records its remaining budget across
 // crashes.
-type family struct {
+type childTool struct {
 	*fixture
 	left string // in the end
 }
 
 // run calls children one after the other, three at a time, and one with a child of its own. In
 // any interleaving the remaining budget matches the costs.
-func (f *family) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+func (f *childTool) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 	call := func(name, args string) error {
 		_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args), Lease: arcp.Raw(`{"cost.budget":["USD:2.00"],"tool.call":["spend"]}`)})
 		return err
@@ -449,7 +450,7 @@ func TestCrashAnywhereWithChildren(t *testing.T) {
 }
 
 func (r *fixture) crashFamily(crash int) (done bool) {
-	f := &family{fixture: r}
+	f := &childTool{fixture: r}
 	r.tool("spend", recovery(tool.RecoveryRerun), spends)
 	r.tool("between", recovery(tool.RecoveryRerun), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		return j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.5,"after":0.05}`)})
@@ -1015,5 +1016,5 @@ func (r *fixture) unspent(from string, jobs []arcp.JobID) string {
 			r.Fatal(err)
 		}
 	}
-	return strings.Join(amountTexts(b.Remaining()), " ")
+	return strings.Join(family.Texts(b.Remaining()), " ")
 }

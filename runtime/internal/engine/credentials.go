@@ -18,11 +18,11 @@ func (r jobCredentials) provisioned() bool {
 	return r.e.cfg.Vault != nil && !r.builtin() && r.e.cfg.Vault.Serves(r.row.Agent)
 }
 
-// appendProvisioned is appendSubmit for a job that gets credentials first. The session's
-// later submits wait: answers to submits leave in their order.
+// appendProvisioned is appendSubmit for a job that gets credentials before its claim. The session's
+// later submits wait, because the answers to submits are sent in their order.
 func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (next bool) {
 	s := *submit
-	settled := func() {
+	decided := func() {
 		e.submitDecided(s.Session)
 		s.decided()
 	}
@@ -36,7 +36,7 @@ func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, don
 				answer := refusalFrame(&s, arcp.JobFailed, err)
 				e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
 					s.Answers.AnswerAfterEvents(answer)
-					settled()
+					decided()
 				})
 				return
 			}
@@ -47,7 +47,7 @@ func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, don
 					grant.Discard()
 				}
 				done(made)
-				settled()
+				decided()
 			})
 			placed()
 		})
@@ -77,12 +77,12 @@ func (e *Engine) issue(r *run) (*credential.Grant, *arcp.Error) {
 	return nil, refusal
 }
 
-// request describes the job to the provisioners.
+// request returns the description of the job for the provisioners.
 func (r jobCredentials) request() credential.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return credential.Request{Job: r.row.ID, Principal: r.row.Principal, Agent: r.row.Agent, Lease: r.auth.Lease.RFC(),
-		ExpiresAt: r.auth.Lease.ExpiresAt(), Budget: r.auth.Budget.JSON(), TraceID: r.row.TraceID}
+	return credential.Request{Job: r.row.ID, Principal: r.row.Principal, Agent: r.row.Agent, Lease: r.authority.Lease.RFC(),
+		ExpiresAt: r.authority.Lease.ExpiresAt(), Budget: r.authority.Budget.JSON(), TraceID: r.row.TraceID}
 }
 
 // vaultJobs gives the vault access to the jobs that have not ended.
@@ -102,16 +102,16 @@ func (t vaultJobs) Rotated(c *credential.Rotation) {
 	}
 }
 
-// rotation is a command of the vault: new values replace the credentials of a job. The
-// supervisor writes it, so it never races with the job's end.
+// rotation is a command of the vault that replaces the values of a job's credentials. The supervisor
+// writes it, so it does not race with the job's end.
 type rotation struct {
 	*credential.Rotation
 	events  []*store.Event
-	written bool // the records are in the write under way
+	written bool // the records are in the write in progress
 }
 
 func (d *rotation) apply(s *supervisor, now time.Time) {
-	if s.m.State().Terminal() {
+	if s.machine.State().Terminal() {
 		d.Done(errEnded)
 		return
 	}
@@ -122,11 +122,11 @@ func (d *rotation) apply(s *supervisor, now time.Time) {
 	s.events.push(d.events...)
 	s.mu.Unlock()
 	s.write.rotations = append(s.write.rotations, d)
-	s.write.answerWith(d)
+	s.write.addCommands(d)
 }
 
-// rotatedPayload tells the submitter that a credential has another value. The value is
-// not in the log.
+// rotatedPayload returns the event that a credential has another value. The log does not contain the
+// value.
 func rotatedPayload(id string) arcp.EventEmitPayload {
 	raw, err := arcp.Marshal(struct {
 		ID string `json:"id"`
@@ -154,7 +154,7 @@ func (s jobWriter) addRotations(w *store.Write) error {
 		if i < 0 {
 			continue
 		}
-		records, err := d.Records(s.jseq + uint64(i) + 1)
+		records, err := d.Records(s.lastJSeq + uint64(i) + 1)
 		if err != nil {
 			return err
 		}
@@ -165,8 +165,7 @@ func (s jobWriter) addRotations(w *store.Write) error {
 	return nil
 }
 
-// dropRotations removes the rotations from the queue: the job ends, and its credentials
-// with it.
+// dropRotations removes the rotations of a job that ends, because its credentials end with it.
 func (s jobWriter) dropRotations() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

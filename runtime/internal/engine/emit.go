@@ -10,11 +10,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// toolJob is the tool.Host of an attempt. Its methods run on the tool's goroutines.
-type toolJob struct{ toolSide }
+// toolJob is the tool.Host of an attempt. The tool calls its methods on any goroutine.
+type toolJob struct{ toolGoroutine }
 
-// toolSide has the steps of an attempt that run on the tool's goroutines.
-type toolSide struct{ s *supervisor }
+// toolGoroutine has the methods of an attempt that run on a goroutine of the tool, not on that of the
+// supervisor s.
+type toolGoroutine struct{ s *supervisor }
 
 var _ tool.Attempt = toolJob{}
 
@@ -25,16 +26,16 @@ func (j toolJob) TraceID() string { return j.s.row.TraceID }
 // Emit queues an event. A metric of a cost debits the budget in the same write.
 func (j toolJob) Emit(t arcp.Type, payload any) error {
 	if m, ok := payload.(arcp.MetricPayload); ok && lease.Debits(m.Name) {
-		return j.spend(m, (*lease.Budget).Report)
+		return j.report(m)
 	}
 	return j.emit(t, payload, nil)
 }
 
-func (j toolJob) ManualHeartbeat() { j.signal(&j.s.beats.manual) }
-func (j toolJob) Heartbeat()       { j.signal(&j.s.beats.received) }
+func (j toolJob) ManualHeartbeat() { j.signal(&j.s.heartbeats.manual) }
+func (j toolJob) Heartbeat()       { j.signal(&j.s.heartbeats.received) }
 
-// Failed logs a panic, whose stack no client sees, or records that the result of the attempt is
-// unknown.
+// Failed logs a panic with its stack, or records that the result of the attempt is unknown. Clients do
+// not get the stack.
 func (j toolJob) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {
 		j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
@@ -43,20 +44,20 @@ func (j toolJob) Failed(err error) {
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	j.s.call.lost = err.Error()
+	j.s.call.lostReason = err.Error()
 }
 
-// emit queues an event, and the checkpoint of the event if p is not nil. It blocks while too
-// many events wait for the store.
-func (j toolSide) emit(t arcp.Type, payload any, p *pendingCheckpoint) error {
+// emit queues an event, and the checkpoint of the event unless it is nil. It blocks while the queue has
+// no room.
+func (j toolGoroutine) emit(t arcp.Type, payload any, checkpoint *pendingCheckpoint) error {
 	ev, err := j.encode(t, payload)
 	if err != nil {
 		return err
 	}
-	return j.enqueue(ev, p, nil)
+	return j.enqueue(ev, checkpoint, nil)
 }
 
-func (j toolSide) encode(t arcp.Type, payload any) (*store.Event, error) {
+func (j toolGoroutine) encode(t arcp.Type, payload any) (*store.Event, error) {
 	buffer := buffers.Get().(*[]byte)
 	raw, err := arcp.AppendJSON((*buffer)[:0], payload)
 	defer putBuffer(buffer, raw)
@@ -69,26 +70,26 @@ func (j toolSide) encode(t arcp.Type, payload any) (*store.Event, error) {
 	return store.NewEvent(t, time.Now(), &j.s.common, j.s.row.Priority, j.s.e.scrubber().bytes(raw)), nil
 }
 
-// enqueue queues an event. with, if not nil, is called with run.mu: it may refuse the event,
-// or return another one that follows.
-func (j toolSide) enqueue(ev *store.Event, p *pendingCheckpoint, with func() (*store.Event, *arcp.Error)) error {
+// enqueue queues an event. onRoom, if not nil, is called with run.mu when there is room: it may refuse
+// the event, or return another one that follows.
+func (j toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, onRoom func() (*store.Event, *arcp.Error)) error {
 	s := j.s
 	q := &s.events
 	s.mu.Lock()
-	for !q.closed && !s.life.aborted() && !(q.hasRoom(p) && !s.e.cfg.full()) && !j.stoppedOnFullDisk() {
+	for !q.closed && !s.lifecycle.aborted() && !(q.hasRoom(checkpoint) && !s.e.cfg.full()) && !j.stoppedOnFullDisk() {
 		q.space.Wait()
 	}
 	switch {
-	case q.closed || s.life.aborted():
+	case q.closed || s.lifecycle.aborted():
 		s.mu.Unlock()
 		return errEnded
 	case j.stoppedOnFullDisk():
 		defer s.mu.Unlock()
 		return q.stopCause
 	}
-	first := len(q.list) == 0 || p != nil
-	if with != nil {
-		next, err := with()
+	first := len(q.list) == 0 || checkpoint != nil
+	if onRoom != nil {
+		next, err := onRoom()
 		if err != nil {
 			s.mu.Unlock()
 			return err
@@ -100,8 +101,8 @@ func (j toolSide) enqueue(ev *store.Event, p *pendingCheckpoint, with func() (*s
 	} else {
 		q.push(ev)
 	}
-	if p != nil {
-		q.checkpoint = p
+	if checkpoint != nil {
+		q.checkpoint = checkpoint
 	}
 	s.mu.Unlock()
 	if first {
@@ -112,10 +113,12 @@ func (j toolSide) enqueue(ev *store.Event, p *pendingCheckpoint, with func() (*s
 
 // stoppedOnFullDisk reports whether the tool was told to stop while the disk has no room for
 // its event. Called with run.mu.
-func (j toolSide) stoppedOnFullDisk() bool { return j.s.events.stopCause != nil && j.s.e.cfg.full() }
+func (j toolGoroutine) stoppedOnFullDisk() bool {
+	return j.s.events.stopCause != nil && j.s.e.cfg.full()
+}
 
-// signal sets a flag of the heartbeats. Only the first call in a turn wakes the supervisor.
-func (j toolSide) signal(flag *bool) {
+// signal sets a flag of the heartbeats. Only the first call of a turn wakes the supervisor.
+func (j toolGoroutine) signal(flag *bool) {
 	j.s.mu.Lock()
 	changed := !*flag && !j.s.events.closed
 	*flag = true

@@ -1,18 +1,22 @@
 // Package engine runs jobs: it accepts submits, gives each running job a
 // supervisor, and ends every job exactly once.
 //
-// One commit makes a submit a durable job with its job.accepted. The caller never
-// waits for it. One goroutine, the supervisor, owns the machine of a running job and
+// One commit makes a submit a durable job with its job.accepted. The caller does not
+// wait for it. One goroutine, the supervisor, owns the machine of a running job and
 // alone appends to its log, so a job's events keep the order in which they were
-// emitted. A queued job, or a job between two attempts, is a row and a place in its
-// tool's queue or a timer. It has no goroutine.
+// emitted. A queued job, or a job between two attempts, has no goroutine: it is a row
+// with a place in its tool's queue, or with a timer.
 //
-// Each attempt of a job has its own supervisor, and events of an earlier attempt are
-// refused. After a restart Recover resumes every job as its tool's recovery says.
+// Package job and the packages below it decide: states, timers, attempts, leases,
+// budgets, questions and children. The supervisor locks, asks for the decision, writes
+// it and applies its effects.
 //
-// A run's lifecycle, and its schedule in the queue of its tool, are states with tables
-// (lifecycle.go). Engine.mu guards the tables of the engine, run.mu the state that a
-// run shares with its tool. Neither is held across a call to the other's owner.
+// Each attempt of a job has its own supervisor. Events of an earlier attempt are
+// refused. After a restart Recover resumes every job by the recovery of its tool.
+//
+// The lifecycle of a run, and its schedule in the queue of its tool, are states with
+// transition tables (lifecycle.go). Engine.mu guards the tables of the engine, and
+// run.mu the state that a run shares with its tool. No goroutine holds both.
 package engine
 
 import (
@@ -89,10 +93,10 @@ type Limits struct {
 	MaxData             int64 // bytes of their arguments
 }
 
-// Answerer takes the answers to a connection's requests; see eventlog.Cursor.
-type Answerer interface {
-	AnswerAfterEvents(answer any) bool  // behind the events so far
-	AnswerBeforeEvents(answer any) bool // before the events to come
+// AnswerSender sends the answers to the requests of a connection; see eventlog.Cursor.
+type AnswerSender interface {
+	AnswerAfterEvents(answer any) bool  // behind all events that are in the log
+	AnswerBeforeEvents(answer any) bool // before the events of the write in progress
 }
 
 // Requester is the session that sends a request about a job.
@@ -101,7 +105,7 @@ type Requester struct {
 	Principal string
 	Admin     bool // may cancel jobs and revoke leases of other principals
 	Session   arcp.SessionID
-	Answers   Answerer // nil for requests that report their result to a function
+	Answers   AnswerSender // nil for requests that report their result to a function
 }
 
 // Engine runs jobs. Its methods may be called by many goroutines. No lock is held
@@ -163,8 +167,8 @@ func (e *Engine) run(id arcp.JobID) *run {
 // Lives reports whether a job has not ended.
 func (e *Engine) Lives(id arcp.JobID) bool { return e.run(id) != nil }
 
-// LivingAncestor returns the nearest ancestor of a job that has not ended, also if no
-// process runs it. It is empty if there is none, or if an ancestor in between is deleted.
+// LivingAncestor returns the nearest ancestor of a job that has not ended, even if this
+// process does not run it. It is empty if there is none, or if an ancestor in between is deleted.
 func (e *Engine) LivingAncestor(ctx context.Context, j *store.Job) (arcp.JobID, error) {
 	for id := j.Parent; id != ""; {
 		p, err := e.cfg.Store.Job(ctx, id)
@@ -179,7 +183,7 @@ func (e *Engine) LivingAncestor(ctx context.Context, j *store.Job) (arcp.JobID, 
 			return "", err
 		}
 		select {
-		case <-e.Done(id): // its end is told before it is released
+		case <-e.Done(id): // clients get its end before it is released
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}
@@ -232,11 +236,10 @@ func (e *Engine) Drain() {
 // ErrStopping is the cause with which tools are stopped by Stop.
 var ErrStopping = errors.New("the runtime is shutting down")
 
-// Stop drains. It waits until every job has ended, is paused or waits for a retry, also
-// the jobs that are queued or being accepted. It does not wait for jobs that do not end
-// by themselves. When ctx ends first, Stop stops the supervisors without ending their
-// jobs, and the next Recover resumes them. No supervisor runs when Stop returns. It is
-// called once.
+// Stop drains the engine. It waits until every job has ended, is paused or waits for a retry,
+// including jobs that are queued or being accepted. It does not wait for jobs that do not end
+// by themselves. When ctx ends first, Stop stops the supervisors without ending their jobs, and
+// the next Recover resumes the jobs. No supervisor runs when Stop returns. It is called once.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Drain()
 	defer e.pool.Close()
@@ -282,7 +285,7 @@ func (e *Engine) release(r *run) {
 	r.mu.Lock()
 	r.timers.stop()
 	r.mu.Unlock()
-	for _, g := range r.auth.Grants.All() {
+	for _, g := range r.authority.Grants.All() {
 		e.leases.remove(g.ID)
 	}
 	e.mu.Lock()

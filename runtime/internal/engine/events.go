@@ -6,13 +6,14 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
 func commonOf(j *store.Job) store.Common {
 	c := store.Common{JobID: j.ID, TraceID: j.TraceID, SpanID: j.SpanID, ParentSpanID: j.ParentSpanID}
 	if len(j.Options) > 0 {
-		// Ids of another form are not forwarded: other sessions may not be able to decode them.
+		// An id without the prefix is not forwarded: other sessions may refuse to decode it.
 		if id := optionsOf(j).CausationID; arcp.HasPrefix(string(id), arcp.MessagePrefix) {
 			c.CausationID = id
 		}
@@ -36,9 +37,9 @@ func mustEvent(t arcp.Type, now time.Time, c *store.Common, p arcp.Priority, pay
 }
 
 func (r *run) acceptedEvent() *store.Event {
-	raw, constraints := describeLease(r.auth.Lease)
+	raw, constraints := authority.Describe(r.authority.Lease)
 	return r.event(arcp.JobAccepted, r.created, r.row.Priority, arcp.JobAcceptedPayload{
-		Lease: raw, LeaseConstraints: constraints, Budget: r.auth.Budget.JSON(),
+		Lease: raw, LeaseConstraints: constraints, Budget: r.authority.Budget.JSON(),
 		JobID: r.row.ID, Agent: r.row.Agent, ParentJobID: r.row.Parent, RestoredFrom: r.origin, AcceptedAt: r.created.UTC(), TraceID: r.row.TraceID})
 }
 
@@ -46,7 +47,7 @@ func failedOutcome(err *arcp.Error) *job.Outcome {
 	return &job.Outcome{State: arcp.StateFailed, Err: err}
 }
 
-// outcomeCode is the code of an ended job in lists.
+// outcomeCode returns the code of an ended job as lists of jobs have it.
 func outcomeCode(o *job.Outcome) arcp.Code {
 	if o.Err != nil {
 		return o.Err.Code
@@ -71,7 +72,7 @@ func (s jobWriter) outcomeEvents(now time.Time) []*store.Event {
 	return []*store.Event{terminalEvent(&s.row, &s.common, s.outcome, now)}
 }
 
-// tooLarge is the outcome of a job with a result above the limit. It is not retryable.
+// tooLarge returns the outcome of a job with a result above the limit. The error is not retryable.
 func tooLarge(c arcp.Code, size, limit int) *job.Outcome {
 	e := arcp.Errorf(c, "the result has %d bytes; the limit is %d", size, limit)
 	e.Retryable = false
@@ -94,8 +95,7 @@ func (s jobWriter) chunked(now time.Time, value []byte) []*store.Event {
 // minChunk is the minimum size of a chunk, except for the last one.
 const minChunk = maxPayload - utf8.UTFMax
 
-// chunkLen returns the length of the next chunk: the limit, or a little less to end between two
-// runes.
+// chunkLen returns the length of the next chunk: at most maxPayload, and it ends between two runes.
 func chunkLen(b []byte) int {
 	if len(b) <= maxPayload {
 		return len(b)

@@ -13,8 +13,7 @@ import (
 // guarded by Engine.mu, except for concluded.
 //
 // A job is counted from add until its end is durable, which is before remove. A session
-// and a principal have an entry as long as they have jobs. resting is the number of runs
-// that are endless or rest.
+// and a principal have an entry while they have jobs.
 type jobTable struct {
 	limits       Limits
 	runs         map[arcp.JobID]*run
@@ -23,9 +22,9 @@ type jobTable struct {
 	perCaller    map[string]int // jobs of built-in tools, by principal
 	counted      int            // jobs that count for Limits.MaxJobs
 	data         int64          // bytes of arguments, for Limits.MaxData
-	resting      int            // jobs that Engine.Stop does not wait for
+	resting      int            // jobs that are endless or resting: Engine.Stop does not wait for them
 
-	concluded atomic.Pointer[run] // jobs whose end is durable and that are still counted, linked
+	concluded atomic.Pointer[run] // linked list of jobs whose end is durable and that are still counted
 }
 
 func newJobTable(l Limits) jobTable {
@@ -69,22 +68,22 @@ func (t *jobTable) remove(r *run) {
 	} else {
 		t.perSession[r.row.Session] = l
 	}
-	t.rise(r)
+	t.markActive(r)
 	if r.endless() {
 		t.resting--
 	}
 }
 
-// rest records that a run is between two attempts. An endless run is counted anyway.
-func (t *jobTable) rest(r *run) {
-	if r.sched.on(onRest) && !r.endless() {
+// markResting records that a run is between two attempts. An endless run is counted as resting anyway.
+func (t *jobTable) markResting(r *run) {
+	if r.schedule.apply(onRest) && !r.endless() {
 		t.resting++
 	}
 }
 
-// rise records that a run does not rest any more.
-func (t *jobTable) rise(r *run) {
-	if r.sched.on(onRise) && !r.endless() {
+// markActive records that a run is not between two attempts any more.
+func (t *jobTable) markActive(r *run) {
+	if r.schedule.apply(onResume) && !r.endless() {
 		t.resting--
 	}
 }
@@ -92,12 +91,12 @@ func (t *jobTable) rise(r *run) {
 // active reports whether an attempt of a job may run.
 func (t *jobTable) active(id arcp.JobID) bool {
 	r := t.runs[id]
-	return r != nil && r.sched != schedResting
+	return r != nil && r.schedule != schedResting
 }
 
-// conclude records that the end of a job is durable, before a client is told: the client
-// may submit the next job at once. It is called without Engine.mu, on the committer's
-// goroutine, which must not wait.
+// conclude records that the end of a job is durable, before a client gets the end: the client may
+// submit the next job at once. It runs without Engine.mu on the committer's goroutine, which must not
+// wait.
 func (t *jobTable) conclude(r *run) {
 	for {
 		r.entry.nextConcluded = t.concluded.Load()
@@ -152,8 +151,8 @@ type limitError struct {
 	err  *arcp.Error
 }
 
-// maxBuiltins bounds the jobs of built-in tools that a principal has at once, some of
-// which wait for people. Limits does not count them.
+// maxBuiltins bounds the jobs of built-in tools that a principal has at once, including jobs that wait
+// for an answer. Limits does not count them.
 const maxBuiltins = 4096
 
 // smallCall is the size of arguments, in bytes, up to which a built-in tool can be called

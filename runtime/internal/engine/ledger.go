@@ -4,190 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 )
-
-// ledger has the children of a job, and the part of the job's budget that each of them
-// holds. A child's entry is durable before the child. A change of an entry is written
-// together with the budget, so no amount is taken or returned twice. The supervisor owns
-// the ledger; children and changes change with run.mu.
-type ledger struct {
-	children []*child       // in the order of the calls
-	changes  []ledgerChange // for the next write
-	writing  []ledgerChange // in the write under way
-}
-
-// child is an entry of the ledger.
-type child struct {
-	ledgerEntry
-	stored bool   // there is a record
-	rev    uint64 // of the record; 0: unknown
-
-	calledBy   uint32        // the latest attempt that called the child; with run.mu
-	toldTo     uint32        // the latest attempt that knows the outcome; with run.mu
-	createdc   chan struct{} // closed when it is decided whether there is a job; nil: an earlier process decided
-	notCreated bool          // there is no job; written before createdc is closed
-	reverted   bool          // the record is to be deleted
-}
-
-// ledgerEntry is the record of a child.
-type ledgerEntry struct {
-	N        uint64     `json:"n"` // of the job, from 1
-	Job      arcp.JobID `json:"job_id"`
-	Request  string     `json:"request"`           // digest of the call
-	Failed   int        `json:"failed,omitzero"`   // attempts of the parent that had failed before the call
-	Made     bool       `json:"made,omitzero"`     // there was a job; written together with the job
-	Open     bool       `json:"open,omitzero"`     // the rest of its budget has not been returned
-	Reserved []string   `json:"reserved,omitzero"` // amounts, while it is open
-}
-
-// ledgerChange is a change of an entry. done gets the result of its write.
-type ledgerChange struct {
-	child *child
-	done  chan error // buffered 1; nil: it has no waiter
-}
-
-func (c *ledgerChange) report(err error) { report(c.done, err) }
-
-// report sends a result unless done is nil.
-func report(done chan error, err error) {
-	if done != nil {
-		done <- err
-	}
-}
-
-// reserved returns the amounts of an open entry.
-func (c *ledgerEntry) reserved() (list []lease.Amount) {
-	for _, text := range c.Reserved {
-		if a, err := lease.ParseAmount(text); err == nil { // it was written from one
-			list = append(list, a)
-		}
-	}
-	return list
-}
-
-func amountTexts(list []lease.Amount) (texts []string) {
-	for _, a := range list {
-		texts = append(texts, a.String())
-	}
-	return texts
-}
-
-// find returns the entry of a child; nil: there is none.
-func (l *ledger) find(id arcp.JobID) *child {
-	if i := slices.IndexFunc(l.children, func(c *child) bool { return c.Job == id }); i >= 0 {
-		return l.children[i]
-	}
-	return nil
-}
-
-// match returns the first child of a request that an attempt has not called, and records
-// the call; nil: there is none.
-func (l *ledger) match(request string, attempt uint32) *child {
-	for _, c := range l.children {
-		if c.Request == request && c.calledBy != attempt {
-			c.calledBy = attempt
-			return c
-		}
-	}
-	return nil
-}
-
-// known returns the children whose outcome an attempt knows, a bit each.
-func (l *ledger) known(attempt uint32) (bits []byte) {
-	for _, c := range l.children {
-		if c.toldTo != attempt {
-			continue
-		}
-		if i := int(c.N / 8); i >= len(bits) {
-			bits = append(bits, make([]byte, i+1-len(bits))...)
-		}
-		bits[c.N/8] |= 1 << (c.N % 8)
-	}
-	return bits
-}
-
-// restoreKnown marks the children of known, as saved with a checkpoint, for an attempt.
-func (l *ledger) restoreKnown(bits []byte, attempt uint32) {
-	for _, c := range l.children {
-		if i := int(c.N / 8); i < len(bits) && bits[i]&(1<<(c.N%8)) != 0 {
-			c.calledBy, c.toldTo = attempt, attempt
-		}
-	}
-}
-
-// change adds a change of an entry to the next write.
-func (l *ledger) change(c *child, done chan error) {
-	l.changes = append(l.changes, ledgerChange{c, done})
-}
-
-// changing reports whether a change of an entry waits for its write.
-func (l *ledger) changing(c *child) bool {
-	return slices.ContainsFunc(l.changes, func(o ledgerChange) bool { return o.child == c })
-}
-
-// remove removes a child that was not created.
-func (l *ledger) remove(c *child) {
-	l.children = slices.DeleteFunc(l.children, func(o *child) bool { return o == c })
-}
-
-// take moves the changes to the write.
-func (l *ledger) take() { l.writing, l.changes = append(l.writing, l.changes...), nil }
-
-// first reports whether change i is the first one of its child in the write.
-func (l *ledger) first(i int) bool {
-	return !slices.ContainsFunc(l.writing[:i], func(o ledgerChange) bool { return o.child == l.writing[i].child })
-}
-
-// committed reports that the changes of the write are durable.
-func (l *ledger) committed() {
-	for i, c := range l.writing {
-		if l.first(i) {
-			c.child.rev, c.child.stored = nextRev(c.child.rev), true
-		}
-		c.report(nil)
-	}
-	l.writing = nil
-}
-
-// drop reports that the changes will not happen.
-func (l *ledger) drop() {
-	for _, c := range slices.Concat(l.writing, l.changes) {
-		c.report(errEnded)
-	}
-	l.writing, l.changes = nil, nil
-}
 
 func childrenPrefix(id arcp.JobID) string { return store.JobRecords(id) + "child/" }
 
 func childKey(id arcp.JobID, n uint64) string { return fmt.Sprintf("%s%d", childrenPrefix(id), n) }
 
 // childRecord is the change of the record of a child.
-func (r jobRecords) childRecord(c *child) (rec store.Record, err error) {
+func (r jobRecords) childRecord(c *family.Child) (rec store.Record, err error) {
 	rec.Key = childKey(r.row.ID, c.N)
-	if c.stored {
-		if rec.Rev, err = r.revision(rec.Key, c.rev); err != nil {
+	if c.Stored {
+		if rec.Rev, err = r.revision(rec.Key, c.Rev); err != nil {
 			return rec, err
 		}
 	}
-	if !c.reverted {
-		rec.Value, err = arcp.Marshal(c.ledgerEntry)
+	if !c.Reverted {
+		rec.Value, err = arcp.Marshal(c.Entry)
 	}
 	return rec, err
 }
 
-// addLedger adds the changed entries to the write of the budget.
-func (s jobWriter) addLedger(w *store.Write) error {
-	for i, c := range s.ledger.writing {
-		if !s.ledger.first(i) {
-			continue
-		}
-		rec, err := jobRecords{s.run}.childRecord(c.child)
+// addLedger adds the changed entries of the ledger to the write of the budget.
+func (r jobRecords) addLedger(w *store.Write) error {
+	for _, c := range r.ledger.Changed() {
+		rec, err := r.childRecord(c)
 		if err != nil {
 			return err
 		}
@@ -202,127 +48,97 @@ func (r jobRecords) readLedger(ctx context.Context) error {
 		return nil
 	}
 	var bad error
+	var children []*family.Child
 	err := r.e.cfg.Store.Records(ctx, childrenPrefix(r.row.ID), "", func(rec store.Record) bool {
-		c := &child{stored: true, rev: rec.Rev}
-		if bad = arcp.Unmarshal(rec.Value, &c.ledgerEntry); bad != nil {
+		c := &family.Child{Stored: true, Rev: rec.Rev}
+		if bad = arcp.Unmarshal(rec.Value, &c.Entry); bad != nil {
 			bad = fmt.Errorf("%s: %w", rec.Key, bad)
 			return false
 		}
-		r.ledger.children = append(r.ledger.children, c)
+		children = append(children, c)
 		return true
 	})
-	slices.SortFunc(r.ledger.children, func(a, b *child) int { return int(int64(a.N) - int64(b.N)) })
+	r.ledger.Load(children)
 	return errors.Join(err, bad)
 }
 
-// addChild reserves an entry and a part of the budget for a new child.
+// addChild adds a child to the ledger of its parent.
 type addChild struct {
-	s                  *supervisor
-	run                *run // of the child
-	asked              *lease.Lease
-	request, namespace string
+	parent    *supervisor
+	call      family.Call
+	namespace string
 
-	child *child
-	lease *lease.Lease
-	done  chan error // buffered 1
-}
-
-// delegateData is the data of the event delegate (SPEC.md §5.6).
-type delegateData struct {
-	DelegateID string     `json:"delegate_id"`
-	ChildJobID arcp.JobID `json:"child_job_id"`
-	Agent      string     `json:"agent"`
-	Lease      arcp.Raw   `json:"lease"`
+	admission family.Admission
+	done      chan error // buffered 1
 }
 
 func (a *addChild) apply(s *supervisor, now time.Time) {
-	if s != a.s || !s.running() || s.progress.Cancel != nil {
+	if s != a.parent || !s.running() || s.progress.Cancel != nil {
 		a.done <- errEnded
 		return
 	}
-	if err := a.reserve(s, now); err != nil {
+	if err := a.admit(s, now); err != nil {
 		if err.Code == arcp.CodeLeaseSubsetViolation {
 			s.denied(a.namespace, err)
 		}
 		a.done <- err
+		return
 	}
+	s.write.addCommands(a)
 }
 
-// reserve gives the child its lease and its budget.
-func (a *addChild) reserve(s *supervisor, now time.Time) *arcp.Error {
+func (a *addChild) admit(s *supervisor, now time.Time) (err *arcp.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.events.ending():
+	if s.events.ending() {
 		return errEnded
-	case len(s.ledger.children) >= maxChildren:
-		err := arcp.Errorf(arcp.CodeResourceExhausted, "the job has called %d children; more it may not", maxChildren)
-		err.Retryable = false
+	}
+	a.call.N, a.call.Failed = s.progress.Children+1, s.call.failedBefore
+	if a.admission, err = s.ledger.Admit(&s.authority.State, a.call); err != nil {
 		return err
 	}
-	a.lease = a.asked.Inherit(s.auth.Lease, s.auth.Budget.Remaining())
-	ev := a.event(s, now)
-	if n := len(ev.Body); n > maxPayload {
-		return arcp.Errorf(arcp.CodeResourceExhausted, "a lease of %d bytes: an event may have at most %d", n, maxPayload)
-	}
-	if err := s.auth.Budget.Reserve(a.lease.Budget()); err != nil {
-		return err
-	}
-	s.auth.spent = s.auth.spent || s.auth.Budget != nil
-	s.progress.Children++
-	s.progress.unsaved = true
-	a.child = &child{calledBy: s.attempt, createdc: make(chan struct{}), ledgerEntry: ledgerEntry{N: s.progress.Children, Job: a.run.row.ID,
-		Request: a.request, Failed: s.call.failedBefore, Open: true, Reserved: amountTexts(a.lease.Budget())}}
-	s.ledger.children = append(s.ledger.children, a.child)
-	s.ledger.change(a.child, a.done)
-	s.events.push(ev)
+	s.progress.Children, s.progress.unsaved = a.call.N, true
+	s.beginCreation(a.call.Job)
+	s.events.push(s.event(arcp.EventEmit, now, s.row.Priority, a.admission.Event))
 	s.announceBudget(now)
 	return nil
 }
 
-func (a *addChild) event(s *supervisor, now time.Time) *store.Event {
-	data, err := arcp.Marshal(delegateData{arcp.NewID("dlg_"), a.run.row.ID, a.run.row.Agent, a.lease.RFC()})
-	if err != nil { // plain members, and a lease that was encoded
-		panic("engine: " + err.Error())
+func (a *addChild) committed(_ *supervisor, err error) { a.done <- endedIf(err) }
+func (a *addChild) rejected(*Engine, bool)             { a.done <- errEnded }
+
+// endedIf returns errEnded if a write has failed.
+func endedIf(err error) error {
+	if err != nil {
+		return errEnded
 	}
-	return s.event(arcp.EventEmit, now, s.row.Priority, arcp.EventEmitPayload{Name: "delegate", Data: data})
+	return nil
 }
 
-func (a *addChild) committed(*supervisor, error) {} // the ledger reports
-func (a *addChild) rejected(*Engine, bool)       { a.done <- errEnded }
-
-// revertChild reverts addChild for a child that was not created.
+// revertChild removes a child that was not created from the ledger.
 type revertChild struct {
-	child *child
+	child *family.Child
 	done  chan error // buffered 1
 }
 
 func (c *revertChild) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closeChild(now, c.child, c.child.reserved(), c.done)
-	c.child.reverted = true
-	s.ledger.remove(c.child)
-}
-
-func (c *revertChild) committed(*supervisor, error) {} // the ledger reports
-func (c *revertChild) rejected(*Engine, bool)       { c.done <- errEnded }
-
-// closeChild returns the rest of a child's budget. Called with s.mu.
-func (s *supervisor) closeChild(now time.Time, c *child, rest []lease.Amount, done chan error) {
-	s.auth.credit(rest)
-	c.Open, c.Reserved = false, nil
+	s.ledger.Revert(&s.authority.State, c.child)
 	s.announceBudget(now)
-	s.ledger.change(c, done)
+	s.write.addCommands(c)
 }
+
+func (c *revertChild) committed(_ *supervisor, err error) { c.done <- endedIf(err) }
+func (c *revertChild) rejected(*Engine, bool)             { c.done <- errEnded }
 
 // announceBudget emits the remaining budget after a change by a child. Called with s.mu.
 func (s *supervisor) announceBudget(now time.Time) {
 	if s.events.closed {
 		return
 	}
-	for _, left := range s.auth.Budget.Announce() {
-		s.events.push(s.event(arcp.Metric, now, s.row.Priority, remaining(left)))
+	for _, rest := range s.authority.Announce() {
+		s.events.push(s.event(arcp.Metric, now, s.row.Priority, rest))
 	}
 }
 
@@ -331,42 +147,50 @@ func (s *supervisor) announceBudget(now time.Time) {
 type returnBudget struct {
 	child arcp.JobID
 	run   *run       // of the child, if it has ended in this process
-	done  chan error // buffered 1; nil: it has no waiter
+	done  chan error // buffered 1; nil: no call waits
 }
 
 func (d *returnBudget) apply(s *supervisor, now time.Time) {
-	c := s.ledger.find(d.child)
-	if c == nil {
-		report(d.done, nil)
+	c := s.ledger.Find(d.child)
+	if c == nil || !c.Open {
+		d.answer(s, c != nil && s.ledger.Unsaved(c))
 		return
 	}
-	if !c.Open {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.ledger.changing(c) {
-			s.ledger.change(c, d.done)
-			return
-		}
-		report(d.done, nil)
-		return
-	}
-	rest, ended, err := c.budget(context.Background(), s.e, d.run)
+	status, rest, err := s.e.childStatus(context.Background(), c, d.run)
 	if err != nil {
-		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(d.child)).Msg("what is left of a child's budget cannot be read")
-	}
-	if err != nil || !ended {
-		report(d.done, err)
+		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(d.child)).Msg("the rest of a child's budget cannot be read")
+		d.report(err)
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closeChild(now, c, rest, d.done)
+	closed := s.ledger.Return(&s.authority.State, c, status, rest)
+	if closed {
+		s.announceBudget(now)
+	}
+	s.mu.Unlock()
+	d.answer(s, closed)
 }
 
-func (d *returnBudget) committed(*supervisor, error) {} // the ledger reports
-func (d *returnBudget) rejected(*Engine, bool)       { report(d.done, errEnded) }
+// answer answers at once, or when the next write is durable if it stores the entry.
+func (d *returnBudget) answer(s *supervisor, unsaved bool) {
+	switch {
+	case !unsaved:
+		d.report(nil)
+	case d.done != nil:
+		s.write.addCommands(d)
+	}
+}
 
-// reportEnd tells the nearest ancestor that has not ended that a job has. The ancestor may
+func (d *returnBudget) report(err error) {
+	if d.done != nil {
+		d.done <- err
+	}
+}
+
+func (d *returnBudget) committed(_ *supervisor, err error) { d.report(endedIf(err)) }
+func (d *returnBudget) rejected(*Engine, bool)             { d.report(errEnded) }
+
+// reportEnd posts the end of the job to the nearest ancestor that has not ended. The ancestor may
 // wait only for the rest of the job's budget.
 func (r *run) reportEnd() {
 	e := r.e
@@ -389,40 +213,36 @@ func (r *run) reportEnd() {
 	}
 }
 
-// budget returns the rest of a child's budget: nothing if the child is deleted. ended is false
-// while the child, or a descendant, may still spend. r is the run of the child if it has ended
-// in this process, else nil.
-func (c *child) budget(ctx context.Context, e *Engine, r *run) (left []lease.Amount, ended bool, err error) {
-	if r != nil && r.done.outcome != nil && len(r.ledger.children) == 0 {
-		return r.auth.Budget.Remaining(), true, nil
+// childStatus returns the status of a child and, if it has ended, the rest of its budget with the
+// rests of its descendants. r is the run of the child if it has ended in this process, else nil.
+func (e *Engine) childStatus(ctx context.Context, c *family.Child, r *run) (family.Status, []lease.Amount, error) {
+	if r != nil && r.done.outcome != nil && r.ledger.Empty() {
+		return family.Ended, r.authority.Budget.Remaining(), nil
 	}
 	if e.Lives(c.Job) { // or it is on its way to the store
-		return nil, false, nil
+		return family.Running, nil, nil
 	}
 	j, err := e.cfg.Store.Job(ctx, c.Job)
 	switch {
-	case errors.Is(err, store.ErrNotFound) && c.Made: // its spending is deleted with it
-		return nil, true, nil
 	case errors.Is(err, store.ErrNotFound):
-		return c.reserved(), true, nil
+		return family.Missing, nil, nil
 	case err != nil || !j.State.Terminal():
-		return nil, false, err
+		return family.Running, nil, err
 	}
 	options := optionsOf(&j)
 	r = &run{e: e, definition: definition{row: j}}
-	r.auth.set(options.lease())
+	r.authority.SetLease(options.lease())
 	if err := (jobRecords{r}).readProgress(ctx); err != nil {
-		return nil, false, err
+		return family.Running, nil, err
 	}
-	for _, below := range r.ledger.children {
+	for _, below := range r.ledger.Children() {
 		if !below.Open {
 			continue
 		}
-		left, ended, err := below.budget(ctx, e, nil)
-		if err != nil || !ended {
-			return nil, false, err
+		status, rest, err := e.childStatus(ctx, below, nil)
+		if err != nil || !r.ledger.Return(&r.authority.State, below, status, rest) {
+			return family.Running, nil, err
 		}
-		r.auth.Budget.Return(left)
 	}
-	return r.auth.Budget.Remaining(), true, nil
+	return family.Ended, r.authority.Budget.Remaining(), nil
 }

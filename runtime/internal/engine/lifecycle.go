@@ -5,26 +5,26 @@ package engine
 type lifecycle uint8
 
 const (
-	// lifeClaimed: the write of the submit is on its way to the log. No supervisor
-	// starts. Entry: newRun. Exit: the log takes the write, or refuses it.
+	// lifeClaimed: the write of the submit has no position in the log. No supervisor
+	// starts. Entry: newRun. Exit: the log accepts the write, or refuses it.
 	lifeClaimed lifecycle = iota
 
 	// lifePlaced: the write has its position in the log. A supervisor may start: its
-	// writes come behind. Entry: eventlog.Append returns. Exit: the write's result.
+	// writes follow. Entry: eventlog.Append returns. Exit: the result of the write.
 	lifePlaced
 
 	// lifeAccepted: the job is durable. Entry: the result of the claim, or Recover.
 	// Exit: a supervisor decides the job's outcome, or the runtime stops.
 	lifeAccepted
 
-	// lifeEnding: the outcome is on its way to the store. Commands are still taken and
-	// answered after the end. Exit: the supervisor has finished.
+	// lifeEnding: the outcome is being written. Commands are accepted and answered
+	// after the end. Exit: the supervisor has finished.
 	lifeEnding
 
-	// lifeEnded: nothing is taken and nothing is written any more. Final.
+	// lifeEnded: no command is accepted and nothing is written any more. Final.
 	lifeEnded
 
-	// lifeRefused: the store has refused the claim, so there is no job. Final.
+	// lifeRefused: the store has refused the claim. There is no job. Final.
 	lifeRefused
 
 	// lifeStopped: the runtime stops and leaves the job to the next start. Exit: its
@@ -60,13 +60,13 @@ var lifecycleTable = [lifecycles][lifecycleEvents]lifecycle{
 	lifeStopped:  {lifeStopped, lifeStopped, lifeRefused, lifeStopped, lifeEnded, lifeStopped},
 }
 
-// on applies an event.
-func (l *lifecycle) on(ev lifecycleEvent) { *l = lifecycleTable[*l][ev] }
+// apply applies an event.
+func (l *lifecycle) apply(ev lifecycleEvent) { *l = lifecycleTable[*l][ev] }
 
 // startable reports whether a supervisor may start.
 func (l lifecycle) startable() bool { return l == lifePlaced || l == lifeAccepted }
 
-// open reports whether commands are taken.
+// open reports whether commands are accepted.
 func (l lifecycle) open() bool { return l <= lifeEnding }
 
 // aborted reports whether a supervisor has to finish without an outcome.
@@ -81,7 +81,7 @@ type schedule uint8
 
 const (
 	// schedNone: the run has neither a slot nor a place in the queue. Entry: newRun,
-	// or the slot or the place is given up. Exit: it gets one of them, or rests.
+	// or the run releases them. Exit: the run gets one of them, or rests.
 	schedNone schedule = iota
 
 	// schedQueued: the run has a place in the queue of its tool. Exit: a slot is free
@@ -103,11 +103,11 @@ const (
 type scheduleEvent uint8
 
 const (
-	onSlot  scheduleEvent = iota // the run gets a slot
-	onQueue                      // the run gets a place in the queue
-	onLeave                      // the run gives up its slot or place
-	onRest                       // an attempt has ended and another one follows later
-	onRise                       // the next attempt is due, or the job has ended
+	onSlot    scheduleEvent = iota // the run gets a slot
+	onQueue                        // the run gets a place in the queue
+	onRelease                      // the run releases its slot or place
+	onRest                         // an attempt has ended and another one follows later
+	onResume                       // the next attempt is due, or the job has ended
 
 	scheduleEvents = iota
 )
@@ -121,8 +121,8 @@ var scheduleTable = [schedules][scheduleEvents]schedule{
 	schedResting: {schedResting, schedResting, schedResting, schedResting, schedNone},
 }
 
-// on applies an event and reports whether it changed the state.
-func (s *schedule) on(ev scheduleEvent) bool {
+// apply applies an event and reports whether it changed the state.
+func (s *schedule) apply(ev scheduleEvent) bool {
 	next := scheduleTable[*s][ev]
 	changed := next != *s
 	*s = next
@@ -134,12 +134,12 @@ type exit uint8
 
 const (
 	exitNone   exit = iota // the supervisor continues
-	exitIdle               // the job waits for a slot and nothing is to be done to it
+	exitIdle               // the job waits for a slot, and no command is pending
 	exitPause              // the attempt has stopped at a checkpoint for the shutdown
 	exitRewind             // another attempt follows, from a checkpoint that a client has chosen
 	exitRetry              // the attempt has failed or is lost, and another one follows
 	exitEnd                // the job has its outcome
 )
 
-// set replaces a smaller reason.
+// set replaces a smaller reason by to.
 func (x *exit) set(to exit) { *x = max(*x, to) }

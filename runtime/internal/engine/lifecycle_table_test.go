@@ -7,9 +7,9 @@ func TestLifecycleTable(t *testing.T) {
 	for from := range lifecycle(lifecycles) {
 		for ev := range lifecycleEvent(lifecycleEvents) {
 			to := from
-			to.on(ev)
+			to.apply(ev)
 			again := to
-			if again.on(ev); again != to {
+			if again.apply(ev); again != to {
 				t.Errorf("state %d, event %d twice: %d, then %d", from, ev, to, again)
 			}
 			if (from == lifeEnded || from == lifeRefused) && to != from {
@@ -36,7 +36,7 @@ func TestLifecycleTable(t *testing.T) {
 		}
 	}
 	accepted := lifeAccepted
-	if accepted.on(onRefused); accepted != lifeAccepted {
+	if accepted.apply(onRefused); accepted != lifeAccepted {
 		t.Errorf("a durable job is refused: %d", accepted)
 	}
 }
@@ -45,15 +45,15 @@ func TestLifecycleTable(t *testing.T) {
 func TestScheduleTable(t *testing.T) {
 	changes := map[[2]schedule]scheduleEvent{
 		{schedNone, schedSlot}: onSlot, {schedNone, schedQueued}: onQueue, {schedNone, schedResting}: onRest,
-		{schedQueued, schedSlot}: onSlot, {schedQueued, schedNone}: onLeave,
-		{schedSlot, schedNone}: onLeave, {schedSlot, schedResting}: onRest,
-		{schedResting, schedNone}: onRise,
+		{schedQueued, schedSlot}: onSlot, {schedQueued, schedNone}: onRelease,
+		{schedSlot, schedNone}: onRelease, {schedSlot, schedResting}: onRest,
+		{schedResting, schedNone}: onResume,
 	}
 	seen := 0
 	for from := range schedule(schedules) {
 		for ev := range scheduleEvent(scheduleEvents) {
 			to := from
-			if !to.on(ev) {
+			if !to.apply(ev) {
 				continue
 			}
 			seen++

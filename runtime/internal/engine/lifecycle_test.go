@@ -111,7 +111,7 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 			r.Fatal(refusal)
 		}
 		run.launch()
-		run.check()
+		run.wakeOrLaunch()
 		synctest.Wait()
 		if ran {
 			r.Fatal("the tool ran before its claim was in the log")
@@ -267,7 +267,7 @@ func TestCancelInTheLastTurn(t *testing.T) {
 		run := r.e.jobs.runs[id]
 		r.e.mu.Unlock()
 		run.mu.Lock()
-		run.life = lifeAccepted // as if the end had not been decided when the cancel came
+		run.lifecycle = lifeAccepted // as if the end had not been decided when the cancel came
 		run.mu.Unlock()
 		r.cancel(id, 0)
 		release()

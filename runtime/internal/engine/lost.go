@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// loseAttempt ends an attempt whose result will not be known. As after a restart of the
-// runtime, another attempt or the job's end follows.
+// loseAttempt ends an attempt whose result will not be known. Another attempt or the end of the job
+// follows, as after a restart of the runtime.
 func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
 	if s.exit != exitNone {
 		return
@@ -19,10 +20,10 @@ func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
 	}
 	s.progress.endBlock(now)
 	if last := s.progress.Lose(err); last != nil {
-		s.m.Fail(now, last)
+		s.machine.Fail(now, last)
 		return
 	}
-	if s.m.Retry(now, err); s.m.State() == arcp.StateQueued {
+	if s.machine.Retry(now, err); s.machine.State() == arcp.StateQueued {
 		s.exit.set(exitRetry)
 		s.retried = failure{code: err.Code}
 		s.progress.Next, s.progress.unsaved = now, true
@@ -50,17 +51,17 @@ func (j toolJob) Failure() *arcp.Error {
 
 func (j toolJob) Info() tool.AttemptInfo { return j.s.call.info }
 
-// attemptInfo returns a copy of the attempt's conditions for the tool, which runs beside the
-// supervisor.
+// attemptInfo returns a copy of the attempt's lease, deadline and checkpoint, which the tool reads on its
+// own goroutine.
 func (s *supervisor) attemptInfo() tool.AttemptInfo {
-	raw, _ := describeLease(s.auth.Lease)
+	raw, _ := authority.Describe(s.authority.Lease)
 	t := tool.AttemptInfo{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
 		Deadline: earliest(s.deadline(), s.limit.End())}
-	if l := s.auth.Lease; l != nil {
+	if l := s.authority.Lease; l != nil {
 		t.Deadline = earliest(t.Deadline, l.ExpiresAt())
 	}
-	if s.from.N > 0 {
-		t.Checkpoint = &arcp.JobCheckpointPayload{CheckpointID: s.from.ID, Label: s.from.Label, Data: s.from.Data}
+	if s.checkpoint.N > 0 {
+		t.Checkpoint = &arcp.JobCheckpointPayload{CheckpointID: s.checkpoint.ID, Label: s.checkpoint.Label, Data: s.checkpoint.Data}
 	}
 	return t
 }

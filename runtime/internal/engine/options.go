@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -11,8 +12,8 @@ import (
 
 const onDisconnectCancel = "cancel"
 
-// rowOptions are the options of a submit that are stored with the job, under the names of the
-// submit, and the options that the job's children inherit.
+// rowOptions are the options that are stored with a job: options of its submit under their wire names,
+// and options that its children inherit.
 type rowOptions struct {
 	Direct        bool           `json:"direct,omitzero"`
 	CausationID   arcp.MessageID `json:"causation_id,omitzero"`
@@ -29,7 +30,7 @@ type rowOptions struct {
 	Depth   int    `json:"depth,omitzero"`
 	Detach  bool   `json:"detach,omitzero"`
 
-	Barred []arcp.SessionID `json:"barred,omitzero"` // never answer gates of the job, nor of its children
+	Barred []arcp.SessionID `json:"barred,omitzero"` // must not answer gates of the job or of its children
 
 	Roles []string `json:"roles,omitzero"` // of the principal; only for a tool whose approval rule may ask
 
@@ -76,7 +77,7 @@ func optionsOf(j *store.Job) rowOptions {
 		return rowOptions{}
 	}
 	var o rowOptions
-	if err := arcp.Unmarshal(j.Options, &o); err != nil { // another version's
+	if err := arcp.Unmarshal(j.Options, &o); err != nil { // written by another version
 		return rowOptions{Lease: lease.Nothing().Encode(), Trust: trustOption("")}
 	}
 	return o
@@ -84,7 +85,7 @@ func optionsOf(j *store.Job) rowOptions {
 
 // apply sets the options of a job that was found in the store.
 func (o *rowOptions) apply(r *run) {
-	r.direct, r.strict, r.withSession = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
+	r.direct, r.strictCancel, r.endsWithSession = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
 	if o.MaxRuntimeSec != "" {
 		r.maxRuntime, _ = seconds(&o.MaxRuntimeSec) // prepare has checked it
 	}
@@ -92,9 +93,9 @@ func (o *rowOptions) apply(r *run) {
 	r.origin = o.RestoredFrom
 	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, usualTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
-		r.depth, r.detach, r.done.c = o.Depth, o.Detach, make(chan struct{})
+		r.position, r.done.donec = family.Position{Depth: o.Depth, Detached: o.Detach}, make(chan struct{})
 	}
-	r.auth.set(o.lease())
+	r.authority.SetLease(o.lease())
 }
 
 // lease returns the job's lease; nil: it has none. A lease that cannot be decoded allows

@@ -6,20 +6,19 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
-	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// progressRow is the state of a job that survives the process and is not in the job's row.
-// It has a record of its own, which most jobs never need.
+// progressRow is the state of a job that survives the process and is not in the job's row. It has a
+// record of its own. Most jobs have none.
 type progressRow struct {
 	job.Attempts
-	Cancel   *string   `json:"cancel,omitzero"`   // reason of an accepted cancel
-	Spent    arcp.Raw  `json:"spent,omitzero"`    // of the budget
-	Grants   arcp.Raw  `json:"grants,omitzero"`   // permission leases
-	Swept    time.Time `json:"swept_at,omitzero"` // until then the ends of permission leases were noticed
-	Children uint64    `json:"children,omitzero"` // that were called; each has a record
-	From     *choice   `json:"from,omitzero"`     // the checkpoint that a client has chosen
+	Cancel   *string           `json:"cancel,omitzero"`   // reason of an accepted cancel
+	Spent    arcp.Raw          `json:"spent,omitzero"`    // of the budget
+	Grants   arcp.Raw          `json:"grants,omitzero"`   // permission leases
+	Swept    time.Time         `json:"swept_at,omitzero"` // until then the expiries of permission leases are counted
+	Children uint64            `json:"children,omitzero"` // that were called; each has a record
+	Chosen   *chosenCheckpoint `json:"from,omitzero"`     // the checkpoint that a client has chosen
 }
 
 // progressState is the progress of a job and the state of its record.
@@ -29,7 +28,7 @@ type progressState struct {
 	unsaved bool   // the record is to be written
 }
 
-// endBlock ends the wait for people of an attempt that ends.
+// endBlock ends the wait for an answer when the attempt ends.
 func (p *progressState) endBlock(now time.Time) {
 	if !p.Blocked.IsZero() {
 		p.Unblock(now)
@@ -57,18 +56,18 @@ func (r jobRecords) progressRecord() (store.Record, error) {
 		return rec, err
 	}
 	r.progress.rev = rec.Rev
-	r.progress.Grants = r.auth.Grants.Encode()
+	r.progress.Grants = r.authority.Grants.Encode()
 	rec.Value, err = arcp.Marshal(r.progress.progressRow)
 	return rec, err
 }
 
-// revision returns the revision of a record. It asks the store if known is 0: a write does
-// not tell the revision of a new record.
+// revision returns the revision of a record. It reads the store if known is 0: the result of a write
+// does not have the revision of a new record.
 func (r jobRecords) revision(key string, known uint64) (uint64, error) {
 	if known != 0 {
 		return known, nil
 	}
-	rec, err := r.e.cfg.Store.Get(context.Background(), key) // also for a job whose tool was stopped
+	rec, err := r.e.cfg.Store.Get(context.Background(), key) // the context of a stopped tool has ended
 	return rec.Rev, err
 }
 
@@ -90,23 +89,8 @@ func (r jobRecords) readProgress(ctx context.Context) error {
 	if err := arcp.Unmarshal(rec.Value, &r.progress.progressRow); err != nil {
 		return err
 	}
-	if err := r.auth.restore(&r.progress.progressRow); err != nil {
-		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("what a job may do cannot be read: it may do nothing")
-		r.auth.Authority = lease.Authority{Lease: lease.Nothing()}
+	if err := r.authority.Restore(r.progress.Spent, r.progress.Grants); err != nil {
+		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("authority of a job cannot be read: the job may do nothing")
 	}
 	return r.readLedger(ctx)
-}
-
-// restore sets the spent budget and the grants.
-func (a *authority) restore(p *progressRow) error {
-	var err error
-	if len(p.Spent) > 0 {
-		if a.Budget, err = lease.RestoreBudget(p.Spent); err != nil {
-			return err
-		}
-	}
-	if len(p.Grants) > 0 {
-		err = a.Grants.Decode(p.Grants)
-	}
-	return err
 }

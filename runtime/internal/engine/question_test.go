@@ -45,7 +45,7 @@ func person(session string) approval.Actor {
 
 func (d *fakeQuestions) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
 	for i := range d.people {
-		if q.Wants(&d.people[i], now) {
+		if q.IsFor(&d.people[i], now) {
 			ids = append(ids, d.people[i].Session)
 		}
 	}

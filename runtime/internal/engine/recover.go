@@ -12,61 +12,63 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// dispositionStart counts jobs without an interrupted attempt.
+// dispositionStart is the metric label of jobs without an interrupted attempt.
 const dispositionStart = "start"
 
-// recoveredJob is a job of an earlier process, with the decision about it.
+// recoveredJob is a job of an earlier process with the decision that was made about it.
 type recoveredJob struct {
 	*run
-	disposition string
-	outcome     *job.Outcome  // the job ends; nil: it continues
-	newState    arcp.JobState // the job continues in this state, with another attempt
-	takenOver   bool          // another process has the job
-	unblocked   bool          // its clock runs again, which is to be written
+	disposition  string
+	outcome      *job.Outcome  // the job ends; nil: it continues
+	newState     arcp.JobState // the job continues in this state, with another attempt
+	takenOver    bool          // another process has taken over the job
+	clockResumed bool          // the clock of its maximum runtime runs again; to be written
 }
 
-// Recover resumes the jobs of an earlier process, and returns their number. An interrupted attempt
-// is repeated from the start or from its last checkpoint, or ends the job with ABORTED, as its
-// tool's recovery says. A job without an attempt starts in its turn. A cancelled job ends. Timers
-// continue. Recover returns when this is durable, and does not wait for the jobs. It is called
-// once, before Submit.
+// Recover resumes the jobs of an earlier process, and returns their number. By the recovery of its
+// tool, an interrupted attempt is repeated from the start or from its last checkpoint, or fails the
+// job with ABORTED. A job without an attempt starts in its turn. A cancelled job ends. Timers continue.
+// Recover returns when the decisions are durable; it does not wait for the jobs. It is called once,
+// before Submit.
 func (e *Engine) Recover(ctx context.Context) (int, error) {
-	left, err := recoverer{e}.findJobs(ctx)
+	jobs, err := recoverer{e}.findJobs(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := (recoverer{e}).commitRecovered(ctx, left); err != nil {
+	if err := (recoverer{e}).commitRecovered(ctx, jobs); err != nil {
 		return 0, err
 	}
-	if err := (recoverer{e}).updateLedgers(ctx, left); err != nil {
+	if err := (recoverer{e}).updateLedgers(ctx, jobs); err != nil {
 		return 0, err
 	}
-	var goesOn []func()
-	for _, f := range left {
+	var starts []func()
+	for _, f := range jobs {
 		e.cfg.Metrics.JobsRecovered.WithLabelValues(f.disposition).Inc()
 		switch {
 		case f.takenOver:
 		case f.outcome != nil:
 			f.finished(f.outcome, time.Now())
 		default:
-			goesOn = append(goesOn, recoverer{e}.resumeRecovered(f.run))
+			starts = append(starts, recoverer{e}.resumeRecovered(f.run))
 		}
 	}
-	for _, start := range goesOn { // all are in the table: a job may wait for another
+	for _, start := range starts { // all are in the table: a job may wait for another
 		start()
 	}
-	return len(left), nil
+	return len(jobs), nil
 }
 
 // recoverer resumes the jobs of an earlier process.
 type recoverer struct{ *Engine }
 
-// findJobs reads the jobs in the order of their submits, and decides about all.
+// findJobs reads the jobs in the order of their submits, and decides about each of them.
 func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 	var rows []store.Job
 	err := e.cfg.Store.Live(ctx, func(j store.Job) bool {
@@ -81,19 +83,19 @@ func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	left := make([]*recoveredJob, len(rows))
+	jobs := make([]*recoveredJob, len(rows))
 	for i := range rows {
-		if left[i], err = e.recoverJob(ctx, &rows[i], asked[rows[i].ID]); err != nil {
+		if jobs[i], err = e.recoverJob(ctx, &rows[i], asked[rows[i].ID]); err != nil {
 			return nil, err
 		}
 	}
-	decide(left, time.Now())
-	return left, nil
+	decide(jobs, time.Now())
+	return jobs, nil
 }
 
 // recoverJob makes the run of a row.
-func (e recoverer) recoverJob(ctx context.Context, row *store.Job, asked []*question) (*recoveredJob, error) {
-	for _, q := range asked {
+func (e recoverer) recoverJob(ctx context.Context, row *store.Job, questions *question.Set) (*recoveredJob, error) {
+	for _, q := range questions.All() {
 		if err := e.findRequest(ctx, q); err != nil {
 			return nil, fmt.Errorf("%s: %w", row.ID, err)
 		}
@@ -101,39 +103,40 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, asked []*ques
 	t, refusal := e.cfg.Tools.Resolve(row.Agent)
 	if refusal != nil {
 		f := e.recoverOrphan(row, refusal)
-		f.questions.list = asked
+		f.questions = *questions
 		return f, nil
 	}
 	r := newRun(e.Engine, t)
 	r.row, r.created = *row, row.CreatedAt
 	r.attempt, r.state = row.Attempt, row.State
-	r.life = lifeAccepted
+	r.lifecycle = lifeAccepted
 	r.common = commonOf(row)
-	r.jseq, r.questions.list = row.LastJSeq, asked
+	r.lastJSeq, r.questions = row.LastJSeq, *questions
 	options := optionsOf(row)
 	options.apply(r)
 	r.catalogue = e.cfg.Catalogue(row.Session, row.Principal, r.trust)
 	if err := (jobRecords{r}).readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
-	f := &recoveredJob{run: r, unblocked: !r.progress.Blocked.IsZero()}
-	r.progress.Unblock(time.Now()) // waiting for people, also while the runtime was down, does not count
+	f := &recoveredJob{run: r, clockResumed: !r.progress.Blocked.IsZero()}
+	r.progress.Unblock(time.Now()) // the wait for an answer does not count, nor the time when the runtime was down
 	return f, nil
 }
 
-// recoverOrphan fails a job whose tool is not registered any more. The tool may come back.
+// recoverOrphan fails a job whose tool is not registered. The error is retryable, because the tool may
+// be registered later.
 func (e recoverer) recoverOrphan(row *store.Job, refusal *arcp.Error) *recoveredJob {
-	err := arcp.Errorf(refusal.Code, "the runtime was started without %s, which the job was submitted to", row.Agent)
+	err := arcp.Errorf(refusal.Code, "the runtime was started without the tool %s of the job", row.Agent)
 	err.Retryable = true
 	name, _, _ := strings.Cut(row.Agent, "@")
 	r := &run{e: e.Engine, attempt: row.Attempt, definition: definition{row: *row, metrics: e.cfg.Metrics.Tool(name), common: commonOf(row),
-		depth: optionsOf(row).Depth}}
+		position: family.Position{Depth: optionsOf(row).Depth}}}
 	return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
 }
 
-// decide lets the machine decide about the job after a restart.
+// decide passes the restart to the machine of the job and records the result.
 func (f *recoveredJob) decide(now time.Time) {
-	m := job.Restore(f.spec(), f.state)
+	machine := job.Restore(f.spec(), f.state)
 	attempted := f.state != arcp.StateAccepted && f.state != arcp.StateQueued
 	f.disposition = dispositionStart
 	if attempted {
@@ -141,23 +144,23 @@ func (f *recoveredJob) decide(now time.Time) {
 	}
 	switch {
 	case f.progress.Cancel != nil:
-		m.Restart(now)
-		m.Cancel(now, *f.progress.Cancel, 0)
+		machine.Restart(now)
+		machine.Cancel(now, *f.progress.Cancel, 0)
 	case attempted && f.tool.Recovery == tool.RecoveryFail:
-		m.Fail(now, arcp.Errorf(arcp.CodeAborted, "the runtime stopped while the job was %s", f.state))
+		machine.Fail(now, arcp.Errorf(arcp.CodeAborted, "the runtime stopped while the job was %s", f.state))
 	default:
-		m.Restart(now)
-		m.Advance(now)
+		machine.Restart(now)
+		machine.Advance(now)
 	}
-	out := m.Take()
+	out := machine.Take()
 	f.newState, f.outcome = out.State, out.Terminal
 }
 
 // commitRecovered commits the decisions.
-func (e recoverer) commitRecovered(ctx context.Context, left []*recoveredJob) error {
-	results := make(chan error, len(left))
+func (e recoverer) commitRecovered(ctx context.Context, jobs []*recoveredJob) error {
+	results := make(chan error, len(jobs))
 	n := 0
-	for _, f := range left {
+	for _, f := range jobs {
 		w, err := f.write(time.Now())
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.row.ID, err)
@@ -198,7 +201,7 @@ func (f *recoveredJob) write(now time.Time) (*store.Write, error) {
 		log.State, log.Code = f.outcome.State, outcomeCode(f.outcome)
 	case f.newState != "":
 		log.NewAttempt = true
-		if f.unblocked {
+		if f.clockResumed {
 			rec, err := jobRecords{f.run}.progressRecord()
 			if err != nil {
 				return nil, err
@@ -223,7 +226,7 @@ func (f *recoveredJob) committed(err error) error {
 	case f.outcome == nil:
 		f.attempt++
 		f.state = f.newState
-		if f.unblocked {
+		if f.clockResumed {
 			f.progress.rev = nextRev(f.progress.rev)
 		}
 	}
@@ -233,33 +236,33 @@ func (f *recoveredJob) committed(err error) error {
 	return nil
 }
 
-// resumeRecovered adds a recovered job to the jobTable, whatever the limits are. The returned
-// function starts the job as soon as its tool has a slot, unless it waits for its retry.
+// resumeRecovered adds a recovered job to the jobTable without a check of the limits. The returned
+// function starts the job as soon as its tool has a slot, unless the job waits for its retry.
 func (e recoverer) resumeRecovered(r *run) (start func()) {
-	if r.ordered() {
+	if r.runsAsCall() {
 		return func() { e.resumeCall(r) }
 	}
-	for _, g := range r.auth.Grants.All() {
+	for _, g := range r.authority.Grants.All() {
 		e.leases.add(g.ID, r.row.ID)
-		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.progress.Swept) { // its end was noticed
+		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.progress.Swept) { // its end is counted
 			e.leases.end(g.ID)
 		}
 	}
-	for _, q := range r.questions.list {
-		if q.pending() {
-			e.cfg.Questions.Asked(q.row, q.request)
+	for _, q := range r.questions.All() {
+		if q.Pending() {
+			e.cfg.Questions.Asked(q.Row, q.Request)
 		}
 	}
-	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // later a supervisor may own them
+	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // read before a supervisor, which may change them, can start
 	waits := r.state == arcp.StateQueued && next.After(time.Now())
 	e.mu.Lock()
 	e.jobs.add(r)
 	if waits {
-		e.jobs.rest(r)
+		e.jobs.markResting(r)
 	} else {
 		e.queues.enqueue(r, -1)
 	}
-	started := r.sched == schedSlot
+	started := r.schedule == schedSlot
 	e.mu.Unlock()
 	switch {
 	case waits:
@@ -272,28 +275,20 @@ func (e recoverer) resumeRecovered(r *run) (start func()) {
 }
 
 // readQuestions reads the stored questions of jobs, by job.
-func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.JobID][]*question, error) {
-	asked := make(map[arcp.JobID][]*question)
+func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.JobID]*question.Set, error) {
+	asked := make(map[arcp.JobID]*question.Set)
 	for i := range jobs {
-		asked[jobs[i].ID] = nil
+		asked[jobs[i].ID] = new(question.Set)
 	}
 	if len(jobs) == 0 {
 		return asked, nil
 	}
 	err := e.cfg.Store.Records(ctx, approval.RecordPrefix(""), "", func(rec store.Record) bool {
-		q := &question{rev: rec.Rev, size: len(rec.Value), done: make(chan struct{})}
-		if err := arcp.Unmarshal(rec.Value, &q.row); err != nil {
+		q := &question.Question{Rev: rec.Rev, Size: len(rec.Value)}
+		if err := arcp.Unmarshal(rec.Value, &q.Row); err != nil {
 			e.cfg.Logger.Error().Err(err).Str("record", rec.Key).Msg("a question cannot be read: its job asks it anew")
-			return true
-		}
-		if !q.pending() {
-			close(q.done)
-		}
-		if list, lives := asked[q.row.Job]; lives {
-			if list = append(list, q); len(list) > 2*maxClosed {
-				list = forgetClosed(list, maxClosed)
-			}
-			asked[q.row.Job] = list
+		} else if set := asked[q.Row.Job]; set != nil {
+			set.Load(q)
 		}
 		return true
 	})
@@ -301,12 +296,12 @@ func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arc
 }
 
 // findRequest reads the id of the event of a pending question.
-func (e recoverer) findRequest(ctx context.Context, q *question) error {
-	if q.row.JSeq == 0 || !q.pending() {
+func (e recoverer) findRequest(ctx context.Context, q *question.Question) error {
+	if q.Row.JSeq == 0 || !q.Pending() {
 		return nil
 	}
-	return e.cfg.Store.JobEvents(ctx, q.row.Job, q.row.JSeq-1, func(ev *store.Event) bool {
-		q.request = ev.ID()
+	return e.cfg.Store.JobEvents(ctx, q.Row.Job, q.Row.JSeq-1, func(ev *store.Event) bool {
+		q.Request = ev.ID()
 		return false
 	})
 }
@@ -314,28 +309,25 @@ func (e recoverer) findRequest(ctx context.Context, q *question) error {
 // withdrawQuestions withdraws the questions of a job that ends.
 func (f *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 	log := store.Find[*store.AppendEvents](w)
-	for _, q := range f.questions.list {
-		if !q.row.Cancel(now.UTC(), "the job has ended") {
-			continue
-		}
-		rec, err := jobRecords{f.run}.questionRecord(q)
+	for _, effect := range f.questions.WithdrawAll(now) {
+		rec, err := jobRecords{f.run}.questionRecord(effect.Question)
 		if err != nil {
 			return err
 		}
 		w.Put(rec)
-		if q.request != "" && len(q.row.Sent) > 0 {
-			ev := mustEvent(arcp.HumanInputCancelled, now, &f.common, arcp.PriorityNormal, cancelledOf(&q.row))
-			ev.Route = &store.Route{To: q.row.Sent, ReplyTo: q.request}
+		if len(effect.Notified) > 0 {
+			ev := mustEvent(arcp.HumanInputCancelled, now, &f.common, arcp.PriorityNormal, effect.Notice)
+			ev.Route = &store.Route{To: effect.Notified, ReplyTo: effect.Question.Request}
 			log.Events = append(log.Events, ev)
 		}
 	}
 	return nil
 }
 
-// updateLedgers updates the ledgers of jobs that continue: a child may have ended, or may not
-// have been created, without a change of its entry.
-func (e recoverer) updateLedgers(ctx context.Context, left []*recoveredJob) error {
-	for _, f := range left {
+// updateLedgers updates the ledgers of jobs that continue. The entry of a child does not show yet that
+// the child has ended or was never created.
+func (e recoverer) updateLedgers(ctx context.Context, jobs []*recoveredJob) error {
+	for _, f := range jobs {
 		if f.takenOver || f.outcome != nil {
 			continue
 		}
@@ -344,10 +336,11 @@ func (e recoverer) updateLedgers(ctx context.Context, left []*recoveredJob) erro
 			_, err = e.cfg.Log.Commit(ctx, w)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: account: %w", f.row.ID, err)
+			return fmt.Errorf("%s: ledger: %w", f.row.ID, err)
 		}
 		if w != nil {
 			f.progress.rev = nextRev(f.progress.rev)
+			f.ledger.Committed()
 		}
 	}
 	return nil
@@ -355,55 +348,44 @@ func (e recoverer) updateLedgers(ctx context.Context, left []*recoveredJob) erro
 
 func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 	w := store.NewWrite(&store.AppendEvents{Job: f.row.ID, Attempt: f.attempt})
-	for _, k := range slices.Clone(f.ledger.children) {
+	for _, k := range f.ledger.Children() {
 		if !k.Open {
 			continue
 		}
-		rest, ended, err := k.budget(ctx, f.e, nil)
+		status, rest, err := f.e.childStatus(ctx, k, nil)
 		if err != nil {
 			return nil, err
 		}
-		if !ended {
-			continue
-		}
-		if _, err = f.e.cfg.Store.Job(ctx, k.Job); errors.Is(err, store.ErrNotFound) && !k.Made {
-			k.reverted = true
-			f.ledger.remove(k)
-		}
-		f.auth.credit(rest)
-		k.Open, k.Reserved = false, nil
-		rec, err := jobRecords{f.run}.childRecord(k)
-		if err != nil {
-			return nil, err
-		}
-		k.rev = nextRev(k.rev)
-		w.Put(rec)
+		f.ledger.Return(&f.authority.State, k, status, rest)
+	}
+	if err := (jobRecords{f.run}).addLedger(w); err != nil {
+		return nil, err
 	}
 	if len(w.Ops) == 1 {
 		return nil, nil
 	}
-	if f.auth.Budget != nil {
-		f.progress.Spent, f.auth.spent = f.auth.Budget.Save(), false
+	if budget, changed := f.authority.SaveBudget(); changed {
+		f.progress.Spent = budget
 	}
 	rec, err := jobRecords{f.run}.progressRecord()
 	w.Put(rec)
 	return w, err
 }
 
-// decide decides about all jobs, parents first: the children of a job that has ended are cancelled.
-func decide(left []*recoveredJob, now time.Time) {
-	byID := make(map[arcp.JobID]*recoveredJob, len(left))
-	for _, f := range left {
+// decide decides about all jobs, parents first, because children of an ended job are cancelled.
+func decide(jobs []*recoveredJob, now time.Time) {
+	byID := make(map[arcp.JobID]*recoveredJob, len(jobs))
+	for _, f := range jobs {
 		byID[f.row.ID] = f
 	}
-	order := slices.Clone(left)
-	slices.SortStableFunc(order, func(a, b *recoveredJob) int { return a.depth - b.depth })
+	order := slices.Clone(jobs)
+	slices.SortStableFunc(order, func(a, b *recoveredJob) int { return a.position.Depth - b.position.Depth })
 	for _, f := range order {
 		if f.outcome != nil {
 			continue
 		}
-		if p := byID[f.row.Parent]; f.row.Parent != "" && !f.detach && (p == nil || p.outcome != nil) && f.progress.Cancel == nil {
-			f.progress.Cancel = new(parentEnded)
+		if p := byID[f.row.Parent]; f.position.EndsWithParent() && (p == nil || p.outcome != nil) && f.progress.Cancel == nil {
+			f.progress.Cancel = new(family.ParentEnded)
 		}
 		f.decide(now)
 	}

@@ -16,37 +16,37 @@ type Resources interface {
 	LeaseDirectory(ctx context.Context, t LeaseHolder, a tool.DirectoryAsk) (path string, l tool.ResourceLease, err error)
 }
 
-// LeaseHolder is the job that holds a resource lease, with the authority of the job that
-// cleans up after it.
+// LeaseHolder is the job that holds a resource lease. Its members are also the authority of the job
+// that cleans up the resource.
 type LeaseHolder struct {
 	Principal string
 	Session   arcp.SessionID
 	Job       arcp.JobID
 	Trust     string
 	MaxJobs   int      // of the principal; 0: the engine's default
-	Lease     arcp.Raw // as lease.Decode reads it; nil: nothing
+	Lease     arcp.Raw // encoded for lease.Decode; empty: the job has no lease
 }
 
-// HoldsLeases is implemented by the job of a built-in tool that takes resource leases.
-type HoldsLeases interface {
+// LeaseTaker is the job of a built-in tool that takes resource leases.
+type LeaseTaker interface {
 	LeaseHolder() LeaseHolder
 }
 
 func (j builtinJob) LeaseHolder() LeaseHolder { return j.holder() }
 
-func (j toolSide) holder() LeaseHolder {
+func (j toolGoroutine) holder() LeaseHolder {
 	s := j.s
 	t := LeaseHolder{Principal: s.row.Principal, Session: s.row.Session, Job: s.row.ID, Trust: s.trust, MaxJobs: s.maxJobs}
-	if s.auth.Lease != nil {
-		t.Lease = s.auth.Lease.Encode()
+	if s.authority.Lease != nil {
+		t.Lease = s.authority.Lease.Encode()
 	}
 	return t
 }
 
-var errNoResources = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime keeps no leases on resources")
+var errNoResources = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime has no leases on resources")
 
-// canLease refuses leases to an attempt that has ended.
-func (j toolSide) canLease() error {
+// checkLeasing refuses resource leases to an attempt that has ended.
+func (j toolGoroutine) checkLeasing() error {
 	switch {
 	case j.s.e.cfg.Resources == nil:
 		return errNoResources
@@ -57,22 +57,21 @@ func (j toolSide) canLease() error {
 }
 
 func (j toolJob) Lease(ctx context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
-	if err := j.canLease(); err != nil {
+	if err := j.checkLeasing(); err != nil {
 		return nil, err
 	}
 	return j.s.e.cfg.Resources.Lease(ctx, j.holder(), a)
 }
 
 func (j toolJob) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
-	if err := j.canLease(); err != nil {
+	if err := j.checkLeasing(); err != nil {
 		return "", nil, err
 	}
 	return j.s.e.cfg.Resources.LeaseDirectory(ctx, j.holder(), a)
 }
 
-// EachLive calls fn with the principal, the id and the arguments of every job that has not
-// ended, until it returns false. A job has ended before a client is told so. fn must not call
-// the engine.
+// EachLive calls fn with the principal, the id and the arguments of every job that has not ended, until
+// fn returns false. It leaves out a job before clients get its end. fn must not call the engine.
 func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool) {
 	e.mu.Lock()
 	jobs := e.jobs.unconcluded()
@@ -84,38 +83,37 @@ func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw
 	}
 }
 
-// Perform runs a tool as a job of a lease holder's principal, without a session, and waits for
-// its end. The job has the holder's lease, and the holder's session answers none of its gates. A
-// tool that the holder may not call, or that acts for clients, is refused. When ctx ends the job
-// is cancelled.
-func (e *Engine) Perform(ctx context.Context, t LeaseHolder, name string, args arcp.Raw) error {
-	limit, err := t.limit()
+// Perform runs a tool as a job of a lease holder's principal, without a session, and waits for its end.
+// The job has the holder's lease. The holder's session must not answer its gates. Perform refuses a
+// built-in tool and a tool that the holder must not call. When ctx ends the job is cancelled.
+func (e *Engine) Perform(ctx context.Context, holder LeaseHolder, name string, args arcp.Raw) error {
+	limit, err := holder.lease()
 	if err != nil {
 		return err
 	}
-	lost := make(chan *arcp.Error, 1)
+	refusals := make(chan *arcp.Error, 1)
 	s := Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal},
 		Payload:   &arcp.ToolInvokePayload{Tool: name, Arguments: args},
-		Principal: t.Principal, MaxJobs: t.MaxJobs, Lease: limit, Trust: t.Trust, Answers: refusalChan(lost)}
-	if t.Session != "" {
-		s.Barred = []arcp.SessionID{t.Session} // else it could approve its own clean-up
+		Principal: holder.Principal, MaxJobs: holder.MaxJobs, Lease: limit, Trust: holder.Trust, Answers: refusalChan(refusals)}
+	if holder.Session != "" {
+		s.Barred = []arcp.SessionID{holder.Session} // else it could approve its own clean-up
 	}
 	r, refused := submitter{e}.prepare(&s)
 	if refused == nil && r.builtin() {
-		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; it cleans nothing up", r.tool.Name)
+		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is a built-in tool for clients; it cannot be a clean-up tool", r.tool.Name)
 	}
 	if refused == nil {
-		r.done.c = make(chan struct{})
+		r.done.donec = make(chan struct{})
 		refused = e.admit(r, s.MaxJobs)
 	}
 	if refused != nil {
 		return refused
 	}
 	submitter{e}.claim(r, &s)
-	return r.await(ctx, lost)
+	return r.await(ctx, refusals)
 }
 
-func (t *LeaseHolder) limit() (*lease.Lease, error) {
+func (t *LeaseHolder) lease() (*lease.Lease, error) {
 	if len(t.Lease) == 0 {
 		return nil, nil
 	}
@@ -123,21 +121,21 @@ func (t *LeaseHolder) limit() (*lease.Lease, error) {
 }
 
 // await waits for the end of a job that Perform has submitted.
-func (r *run) await(ctx context.Context, lost <-chan *arcp.Error) error {
+func (r *run) await(ctx context.Context, refusals <-chan *arcp.Error) error {
 	select {
-	case <-r.done.c:
-	case err := <-lost:
+	case <-r.done.donec:
+	case err := <-refusals:
 		return err
 	case <-r.e.shutdown.quitc:
 		return ErrStopping
 	case <-ctx.Done():
-		r.post(ownCancel(r.row.ID, "the clean-up took too long"))
+		r.post(internalCancel(r.row.ID, "the clean-up took too long"))
 		return context.Cause(ctx)
 	}
 	switch o := r.done.outcome; {
-	case o == nil: // it was refused, or continues after the next start
+	case o == nil: // the job was refused, or continues after the next start
 		select {
-		case err := <-lost:
+		case err := <-refusals:
 			return err
 		default:
 			return ErrStopping
@@ -170,15 +168,15 @@ func (f refusalChan) AnswerAfterEvents(answer any) bool {
 	return true
 }
 
-// Takes returns the error with which Perform would refuse a tool; nil: it would not.
-func (e *Engine) Takes(t LeaseHolder, name string) error {
-	found, err := e.cfg.Catalogue(t.Session, t.Principal, t.Trust).Resolve(name)
+// CheckPerform returns the error with which Perform would refuse a tool; nil: it would not.
+func (e *Engine) CheckPerform(holder LeaseHolder, name string) error {
+	found, err := e.cfg.Catalogue(holder.Session, holder.Principal, holder.Trust).Resolve(name)
 	switch {
 	case err != nil:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s", err.Message)
 	case found.Source == tool.SourceBuiltin:
-		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s is for clients; it cleans nothing up", found.Name)
-	case !found.Trusts(t.Trust):
+		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s is a built-in tool for clients; it cannot be a clean-up tool", found.Name)
+	case !found.AllowsTrust(holder.Trust):
 		return arcp.Errorf(arcp.CodePermissionDenied, "cleanup_tool: %s needs the trust level %s", found.Name, found.MinTrust)
 	}
 	return nil

@@ -112,11 +112,11 @@ func TestPerform(t *testing.T) {
 			}
 		}
 		for name, code := range map[string]arcp.Code{"nope": arcp.CodeInvalidArgument, "builtin": arcp.CodeInvalidArgument, "trusting": arcp.CodePermissionDenied} {
-			if e, ok := errors.AsType[*arcp.Error](r.e.Takes(as, name)); !ok || e.Code != code {
+			if e, ok := errors.AsType[*arcp.Error](r.e.CheckPerform(as, name)); !ok || e.Code != code {
 				t.Errorf("takes %s: %v, want %s", name, e, code)
 			}
 		}
-		if err := r.e.Takes(as, "ok"); err != nil {
+		if err := r.e.CheckPerform(as, "ok"); err != nil {
 			t.Errorf("takes ok: %v", err)
 		}
 		as.Lease = arcp.Raw(`{`)

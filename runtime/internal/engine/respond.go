@@ -5,6 +5,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -16,17 +17,17 @@ type Respond struct {
 	Actor   approval.Actor
 	Answer  approval.Answer
 
-	// Done is called once, by any goroutine, with the question or with the reason why the
-	// answer does not count. It must not block. A grant is also answered by lease.granted.
+	// Done is called once, on any goroutine, with the question or with the refusal of the
+	// answer. It must not block. lease.granted also answers a grant.
 	Done func(row approval.Row, err *arcp.Error)
 
-	// Call, if set, is the call of a built-in tool that gives the answer, after Call.Join.
-	// It ends in the write in which the answer is stored, with the value that Value
-	// returns for the question.
+	// Call is the call of the built-in tool that sends the answer, after Call.Join; nil: there
+	// is none. It ends in the write that stores the answer. Value returns the value of the
+	// call for the question.
 	Call  *Call
 	Value func(approval.Row) arcp.Raw
 
-	q *question
+	q *question.Question
 }
 
 // Respond passes an answer to a job. The first valid answer counts: the job's supervisor
@@ -38,71 +39,57 @@ func (e *Engine) Respond(a Respond) {
 }
 
 func (a *Respond) apply(s *supervisor, now time.Time) {
-	q := s.questions.find(a.ID)
+	q, err := s.questions.Answerable(a.ID, &a.Actor)
 	if q == nil {
-		a.Done(approval.Row{}, errNoSuchQuestion(a.ID))
-		return
-	}
-	a.q = q
-	row := s.answerOf(q)
-	err := row.MayAnswer(&a.Actor)
-	if err == nil && s.executes(&row, a.Actor.Session) {
-		err = arcp.Errorf(arcp.CodePermissionDenied, "a worker of the job, or of one above it, cannot approve it")
-	}
-	if err != nil {
-		a.countRefused(s, &row)
 		a.Done(approval.Row{}, err)
 		return
 	}
-	if err := a.answer(s, now, &row); err != nil {
-		a.countRefused(s, &row)
+	a.q = q
+	if err == nil && s.executes(&q.Row, a.Actor.Session) {
+		err = question.ExecutorRefusal()
+	}
+	if err != nil {
+		a.countRefused(s)
+		a.Done(approval.Row{}, err)
+		return
+	}
+	row, err := a.answer(s, now)
+	if err != nil {
+		a.countRefused(s)
 		a.Done(row, err)
 		return
 	}
 	if a.Call != nil {
-		s.write.calls = append(s.write.calls, joinedCall{a.Call, func() arcp.Raw { return a.Value(s.answerOf(q)) }})
+		s.write.calls = append(s.write.calls, joinedCall{a.Call, func() arcp.Raw { return a.Value(s.questionRow(q)) }})
 	}
-	// The questions are told before the respondent, which may look at once.
-	if row.Status == approval.Pending { // one vote of several
-		questioner{s}.updateQuestion(q, row)
-		s.write.answerWith(&questionChanged{q}, a)
-		return
-	}
-	questioner{s}.closeQuestion(now, q, row)
-	s.write.answerWith(a)
-	if row.Interrupt {
+	questioner{s}.update(now, q, row)
+	s.write.addCommands(a) // after the report to Questions, because the respondent may read the question at once
+	if row.Interrupt && !q.Pending() {
 		a.guide(s, now, &row)
 	}
 }
 
-// countRefused counts an answer that does not count.
-func (a *Respond) countRefused(s *supervisor, q *approval.Row) {
-	s.e.cfg.Metrics.Approvals.WithLabelValues(string(q.Kind), "refused").Inc()
+// countRefused counts a refused answer.
+func (a *Respond) countRefused(s *supervisor) {
+	s.e.cfg.Metrics.Approvals.WithLabelValues(string(a.q.Row.Kind), "refused").Inc()
 }
 
-// errNoSuchQuestion is the refusal of a command about a question that the job has not.
-func errNoSuchQuestion(id string) *arcp.Error {
-	return arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
-}
-
-// answer applies the answer to a row, and makes a grant.
-func (a *Respond) answer(s *supervisor, now time.Time, row *approval.Row) *arcp.Error {
-	answered := *row
-	if err := answered.Answer(now.UTC(), &a.Actor, &a.Answer); err != nil {
-		return err
+// answer returns the row with the answer applied, and grants the permission that the answer grants.
+// With an error it returns the unchanged row.
+func (a *Respond) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Error) {
+	row, err := a.q.Answered(now, &a.Actor, &a.Answer, tool.CheckValue)
+	if err != nil || row.Resolution != approval.Granted {
+		return row, err
 	}
-	if row.Kind == approval.Input {
-		if err := tool.CheckValue(row.Schema, a.Answer.Value); err != nil {
-			return err
-		}
+	s.mu.Lock()
+	c, err := s.authority.GrantAnswer(s.authority.now(), newLeaseID(), &row)
+	s.mu.Unlock()
+	if err != nil {
+		return a.q.Row, err
 	}
-	if answered.Resolution == approval.Granted {
-		if err := a.grant(s, now, &answered); err != nil {
-			return err
-		}
-	}
-	*row = answered
-	return nil
+	row.Lease = c.Lease.ID
+	s.leaseChanged(now, &c, a.Actor.Session, a.Request)
+	return row, nil
 }
 
 func (a *Respond) committed(s *supervisor, err error) { questionCommitted(s, a.q, err, a.Done) }
@@ -110,10 +97,10 @@ func (a *Respond) committed(s *supervisor, err error) { questionCommitted(s, a.q
 func (a *Respond) rejected(_ *Engine, stopped bool) { questionRejected(stopped, a.Done) }
 
 // questionCommitted answers a command about a question; err is the error of its write.
-func questionCommitted(s *supervisor, q *question, err error, done func(approval.Row, *arcp.Error)) {
+func questionCommitted(s *supervisor, q *question.Question, err error, done func(approval.Row, *arcp.Error)) {
 	switch {
 	case err == nil:
-		done(s.answerOf(q), nil)
+		done(s.questionRow(q), nil)
 	case gone(err):
 		done(approval.Row{}, errHasEnded())
 	default:
@@ -121,7 +108,8 @@ func questionCommitted(s *supervisor, q *question, err error, done func(approval
 	}
 }
 
-// questionRejected answers a command about a question that comes too late.
+// questionRejected answers a command about a question after the end of the job, or of the runtime if
+// stopped is set.
 func questionRejected(stopped bool, done func(approval.Row, *arcp.Error)) {
 	if stopped {
 		done(approval.Row{}, errShuttingDown())
@@ -132,24 +120,25 @@ func questionRejected(stopped bool, done func(approval.Row, *arcp.Error)) {
 
 func errStore() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written") }
 
-// Withdraw ends a job whose tool only asks, and with it the question.
+// Withdraw is a request to withdraw the question of a job whose tool only asks, and to cancel the job.
 type Withdraw struct {
 	Job arcp.JobID
 	ID  string // of the question
 
-	// Call is the call of a built-in tool, after Call.Join, or nil. It ends in the write
-	// that withdraws the question, with the value that Value returns for the question.
+	// Call is the call of the built-in tool that withdraws the question, after Call.Join; nil:
+	// there is none. It ends in the write of the withdrawal. Value returns the value of the
+	// call for the question.
 	Call  *Call
 	Value func(approval.Row) arcp.Raw
 
-	// Done is called once, by any goroutine, when the question is withdrawn or cannot be.
-	// It must not block.
+	// Done is called once, on any goroutine, with the question or with the refusal. It must
+	// not block.
 	Done func(row approval.Row, err *arcp.Error)
 
-	q *question
+	q *question.Question
 }
 
-// Withdraw withdraws a question of a job. One that is answered first stays answered.
+// Withdraw withdraws a question of a job. A question that is already answered stays answered.
 func (e *Engine) Withdraw(w Withdraw) {
 	if r := e.run(w.Job); r == nil || !r.post(&w) {
 		w.rejected(e, r != nil && r.stopped())
@@ -158,33 +147,35 @@ func (e *Engine) Withdraw(w Withdraw) {
 
 // apply withdraws the question and cancels its job in one write, with the call.
 func (w *Withdraw) apply(s *supervisor, now time.Time) {
-	w.q = s.questions.find(w.ID)
+	w.q = s.questions.Find(w.ID)
 	if w.q == nil {
-		w.Done(approval.Row{}, errNoSuchQuestion(w.ID))
+		w.Done(approval.Row{}, question.NoSuchQuestion(w.ID))
 		return
 	}
-	row := s.answerOf(w.q)
-	if !row.Cancel(now.UTC(), "withdrawn") {
-		w.Done(row, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status))
+	s.mu.Lock()
+	e, withdrawn := s.questions.Withdraw(now, w.q, "withdrawn")
+	s.mu.Unlock()
+	if !withdrawn {
+		w.Done(w.q.Row, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", w.q.Row.Status))
 		return
 	}
 	if w.Call != nil {
-		s.write.calls = append(s.write.calls, joinedCall{w.Call, func() arcp.Raw { return w.Value(s.answerOf(w.q)) }})
+		s.write.calls = append(s.write.calls, joinedCall{w.Call, func() arcp.Raw { return w.Value(s.questionRow(w.q)) }})
 	}
-	questioner{s}.closeQuestion(now, w.q, row)
-	s.write.answerWith(w)
-	ownCancel(s.row.ID, "withdrawn").apply(s, now)
+	questioner{s}.applyEffect(now, e)
+	s.write.addCommands(w)
+	internalCancel(s.row.ID, "withdrawn").apply(s, now)
 }
 
 func (w *Withdraw) committed(s *supervisor, err error) { questionCommitted(s, w.q, err, w.Done) }
 
 func (w *Withdraw) rejected(_ *Engine, stopped bool) { questionRejected(stopped, w.Done) }
 
-// Offer gives a question of a job to one more session, if the session may have it and has
-// not got it.
-func (e *Engine) Offer(job arcp.JobID, id string, who approval.Actor) {
+// Offer delivers a question of a job to one more session, if the session may have it and has not got
+// it.
+func (e *Engine) Offer(job arcp.JobID, id string, actor approval.Actor) {
 	if r := e.run(job); r != nil {
-		r.post(&offerQuestion{id, who})
+		r.post(&offerQuestion{id, actor})
 	}
 }
 
@@ -194,124 +185,12 @@ type offerQuestion struct {
 }
 
 func (o *offerQuestion) apply(s *supervisor, now time.Time) {
-	q := s.questions.find(o.id)
-	if q == nil || q.event != nil || q.row.JSeq == 0 {
-		return
-	}
-	if row := s.answerOf(q); row.Wants(&o.actor, now) && !s.executes(&row, o.actor.Session) {
-		questioner{s}.deliverQuestion(q, row, []arcp.SessionID{o.actor.Session})
+	q := s.questions.Find(o.id)
+	if q != nil && q.Wanted(&o.actor, now) && !s.executes(&q.Row, o.actor.Session) {
+		questioner{s}.deliver(q, []arcp.SessionID{o.actor.Session})
+		s.write.addCommands(&questionChanged{q})
 	}
 }
 
 func (o *offerQuestion) committed(*supervisor, error) {}
 func (o *offerQuestion) rejected(*Engine, bool)       {}
-
-// Interrupt is a request that a job stops at its next safe point and asks for guidance.
-type Interrupt struct {
-	Requester
-	Job    arcp.JobID
-	Prompt string
-}
-
-// interruptExpires is how long an interrupted job waits for guidance (§5.14).
-const interruptExpires = time.Hour
-
-// The answers to an interrupt.
-const (
-	interruptContinue = "continue"
-	interruptCancel   = "cancel"
-)
-
-var interruptSchema = arcp.Raw(`{"type":"object","properties":{"action":{"enum":["continue","cancel"]},"guidance":{"type":"string","maxLength":16384}},"required":["action"]}`)
-
-// Interrupt makes the job target_id ask for guidance. It is acknowledged when the question is
-// durable.
-func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
-	i := Interrupt{from, arcp.JobID(p.TargetID), p.Prompt}
-	r := e.run(i.Job)
-	switch {
-	case r == nil:
-		i.refuseEnded(e, i.Job)
-	case r.row.Principal != i.Principal:
-		i.refuse(errNoSuchJob())
-	case r.strict && r.row.Session != i.Session:
-		e.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
-		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may interrupt this job"))
-	case !r.tool.Interruptible:
-		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s cannot be interrupted", r.tool.Name))
-	case !r.post(&i):
-		i.rejected(e, r.stopped())
-	}
-}
-
-func (i *Interrupt) refuse(err *arcp.Error) {
-	i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Nack, err))
-}
-
-func (i *Interrupt) rejected(_ *Engine, stopped bool) {
-	if stopped {
-		i.refuse(errShuttingDown())
-		return
-	}
-	i.refuse(errHasEnded())
-}
-
-func (i *Interrupt) apply(s *supervisor, now time.Time) {
-	switch {
-	case s.m.State().Terminal():
-		i.refuse(errHasEnded())
-		return
-	case s.postpone(i):
-		return
-	case !s.running() || s.progress.Cancel != nil:
-		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now"))
-		return
-	case s.questions.interrupt() != nil:
-		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is interrupted already"))
-		return
-	}
-	row, refusal := s.newQuestion(approval.Row{Kind: approval.Input, Interrupt: true, Action: i.Prompt, Schema: interruptSchema}, interruptExpires)
-	if refusal != nil {
-		i.refuse(refusal)
-		return
-	}
-	q, err := questioner{s}.addQuestion(now, row)
-	if err != nil {
-		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err))
-		return
-	}
-	questioner{s}.blockOn(now, q)
-	s.mu.Lock()
-	s.interrupts.signal()
-	s.mu.Unlock()
-	s.write.answerWith(i)
-}
-
-func (i *Interrupt) committed(s *supervisor, err error) {
-	switch {
-	case err == nil:
-		i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
-	case gone(err):
-		i.rejected(s.e, false)
-	default:
-		i.refuse(errStore())
-	}
-}
-
-// guide applies the answer to an interrupt.
-func (a *Respond) guide(s *supervisor, now time.Time, row *approval.Row) {
-	var answer struct {
-		Action   string `json:"action"`
-		Guidance string `json:"guidance"`
-	}
-	if err := arcp.Unmarshal(row.Value, &answer); err != nil { // it satisfies the schema
-		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")
-	}
-	if answer.Action == interruptCancel {
-		ownCancel(s.row.ID, "cancelled at an interrupt").apply(s, now)
-		return
-	}
-	s.mu.Lock()
-	s.interrupts.guidance = answer.Guidance
-	s.mu.Unlock()
-}

@@ -10,47 +10,47 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Restore is a request to continue from a checkpoint.
-type Restore struct {
-	Submit     // of a new job, if the job with the checkpoint has ended; its payload is made from that job
+// restoreJob is a request to continue from a checkpoint.
+type restoreJob struct {
+	Submit     // of a new job, if the job with the checkpoint has ended; its payload is composed from that job
 	Job        arcp.JobID
 	Checkpoint string
 }
 
-// choice is the checkpoint that a client has chosen for a job, with the client's request.
-type choice struct {
+// chosenCheckpoint is the checkpoint that a client has chosen for a job, with the id of the request.
+type chosenCheckpoint struct {
 	job.RestorePoint
 	Session arcp.SessionID `json:"session_id"`
 	Request arcp.MessageID `json:"request_id"`
 }
 
-// by reports whether the request that chose it is sent again.
-func (c *choice) by(q *Restore) bool {
+// sameRequest reports whether q repeats the request that has chosen the checkpoint.
+func (c *chosenCheckpoint) sameRequest(q *restoreJob) bool {
 	return c != nil && c.Request == q.Envelope.ID && c.Session == q.Session
 }
 
-// firstCheckpoint is the checkpoint with which a new job begins. It is copied to the job's
-// own checkpoints, so it is independent of the job that it came from.
+// firstCheckpoint is the checkpoint with which a new job begins. The new job has a copy, which does not
+// depend on the original job.
 type firstCheckpoint struct {
-	from   arcp.RestoredFrom
+	origin arcp.RestoredFrom
 	record []byte
 }
 
-const firstCheckpointN = 1
+const firstCheckpointNumber = 1
 
 // RestoreCheckpoint continues the job named by the envelope from a checkpoint. If the job has
-// not ended, its attempt is stopped and the next one starts from the checkpoint. The
-// acknowledgement is sent when that is durable. If the job has ended, a new job with the same
-// tool and arguments is submitted.
+// not ended, its attempt is stopped and the next attempt starts from the checkpoint; the
+// acknowledgement is sent when this is durable. If the job has ended, a new job with the same tool and
+// arguments is submitted.
 func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
-	q := Restore{s, s.Envelope.JobID, p.CheckpointID}
+	q := restoreJob{s, s.Envelope.JobID, p.CheckpointID}
 	r := e.run(q.Job)
 	switch {
 	case r == nil:
 		submitter{e}.restoreEnded(&q)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
-	case r.strict && r.row.Session != q.Session:
+	case r.strictCancel && r.row.Session != q.Session:
 		e.audit().denied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictCancel)
 		q.refuse(e, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may restore this job"))
 	case r.tool.Recovery != tool.RecoveryCheckpoint:
@@ -60,28 +60,28 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	}
 }
 
-func (q *Restore) refuse(e *Engine, err *arcp.Error) { e.Refuse(&q.Submit, arcp.Nack, err) }
+func (q *restoreJob) refuse(e *Engine, err *arcp.Error) { e.Refuse(&q.Submit, arcp.Nack, err) }
 
-func (q *Restore) ack() {
+func (q *restoreJob) ack() {
 	q.Answers.AnswerBeforeEvents(answerTo(q.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
 	q.decided()
 }
 
-func (q *Restore) errNoCheckpoint() *arcp.Error {
-	return arcp.Errorf(arcp.CodeNotFound, "the job has no checkpoint %.100q, or does not keep it any more", q.Checkpoint)
+func (q *restoreJob) errNoCheckpoint() *arcp.Error {
+	return arcp.Errorf(arcp.CodeNotFound, "the job has no checkpoint %.100q; only the latest %d are stored", q.Checkpoint, job.MaxCheckpoints)
 }
 
 // apply chooses the checkpoint, and ends the attempt if there is one.
-func (q *Restore) apply(s *supervisor, now time.Time) {
+func (q *restoreJob) apply(s *supervisor, now time.Time) {
 	switch {
-	case s.m.State().Terminal():
-		s.atEnd = append(s.atEnd, q)
+	case s.machine.State().Terminal():
+		s.afterEnd = append(s.afterEnd, q)
 		return
 	case s.progress.Cancel != nil:
 		q.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 		return
-	case s.progress.From.by(q):
-		s.write.answerWith(q)
+	case s.progress.Chosen.sameRequest(q):
+		s.write.addCommands(q)
 		return
 	}
 	k, _, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
@@ -94,16 +94,16 @@ func (q *Restore) apply(s *supervisor, now time.Time) {
 		q.refuse(s.e, q.errNoCheckpoint())
 		return
 	}
-	s.progress.From, s.progress.unsaved = &choice{from, q.Session, q.Envelope.ID}, true
-	s.write.answerWith(q)
-	if s.m.Rewind(now) {
+	s.progress.Chosen, s.progress.unsaved = &chosenCheckpoint{from, q.Session, q.Envelope.ID}, true
+	s.write.addCommands(q)
+	if s.machine.Rewind(now) {
 		s.exit.set(exitRewind)
-		s.limit = job.TimeLimit{} // it counts no more
+		s.limit = job.TimeLimit{} // the attempt has ended
 	}
 }
 
-// choose finds the checkpoint. Then nothing more is taken from a running attempt.
-func (q *Restore) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoint, bool) {
+// choose returns the restore point, and closes the event queue of a running attempt.
+func (q *restoreJob) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoint, bool) {
 	running := s.running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,18 +114,18 @@ func (q *Restore) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoint, b
 	return p, ok
 }
 
-func (q *Restore) committed(s *supervisor, err error) {
+func (q *restoreJob) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		q.ack()
 	case gone(err):
-		s.atEnd = append(s.atEnd, q)
+		s.afterEnd = append(s.afterEnd, q)
 	default:
 		q.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
 	}
 }
 
-func (q *Restore) rejected(e *Engine, stopped bool) {
+func (q *restoreJob) rejected(e *Engine, stopped bool) {
 	if stopped {
 		q.refuse(e, errShuttingDown())
 		return
@@ -133,19 +133,19 @@ func (q *Restore) rejected(e *Engine, stopped bool) {
 	submitter{e}.restoreEnded(q)
 }
 
-func (q *Restore) unreadable(e *Engine, err error) {
+func (q *restoreJob) unreadable(e *Engine, err error) {
 	e.cfg.Logger.Error().Err(err).Str("job_id", string(q.Job)).Msg("checkpoints of a job cannot be read")
 	q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
 }
 
 // restoreEnded submits a job that continues from a checkpoint of an ended job. The store
 // is read on another goroutine; the session's later submits wait.
-func (e submitter) restoreEnded(q *Restore) {
-	if !e.beginCall() { // as the submit is refused
+func (e submitter) restoreEnded(q *restoreJob) {
+	if !e.beginCall() { // refused like a submit
 		e.Refuse(&q.Submit, arcp.JobFailed, errShuttingDown())
 		return
 	}
-	e.order.take(q.Session, true, func() bool {
+	e.order.enqueue(q.Session, true, func() bool {
 		q.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
@@ -157,7 +157,7 @@ func (e submitter) restoreEnded(q *Restore) {
 	})
 }
 
-// beginCall adds a call unless the engine drains.
+// beginCall counts a running call, and reports false if the engine drains.
 func (e submitter) beginCall() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,7 +170,7 @@ func (e submitter) beginCall() bool {
 
 // submitFrom performs restoreEnded when its turn has come. It reports whether the session's next
 // submit may follow at once.
-func (e submitter) submitFrom(ctx context.Context, q *Restore) (next bool) {
+func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (next bool) {
 	row, refusal := endedJob(ctx, e.Engine, q.Job, q.Principal, false)
 	switch {
 	case refusal != nil:
@@ -189,11 +189,11 @@ func (e submitter) submitFrom(ctx context.Context, q *Restore) (next bool) {
 	if err == nil {
 		p, ok = k.Find(q.Checkpoint)
 	}
-	t, _ := e.cfg.Catalogue(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is gone
+	t, _ := e.cfg.Catalogue(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is not registered any more
 	switch {
 	case err != nil:
 		q.unreadable(e.Engine, err)
-	case ended.progress.From.by(q): // when the job had not ended
+	case ended.progress.Chosen.sameRequest(q): // the request was performed before the job ended
 		q.ack()
 	case t != nil && t.Recovery != tool.RecoveryCheckpoint:
 		q.refuse(e.Engine, errNoCheckpoints(t))
@@ -206,10 +206,9 @@ func (e submitter) submitFrom(ctx context.Context, q *Restore) (next bool) {
 	return true
 }
 
-// submit returns the submit of a job like row that begins with the checkpoint p of row. Its
-// lease is the lease of row, within the principal's present lease. It is never direct: its
-// job.accepted is the answer.
-func (q *Restore) submit(row *store.Job, p job.Checkpoint) Submit {
+// submit returns the submit of a job like row that begins with the checkpoint p of row. Its lease is the
+// lease of row, limited by the principal's present lease. It is not direct: job.accepted is the answer.
+func (q *restoreJob) submit(row *store.Job, p job.Checkpoint) Submit {
 	o := optionsOf(row)
 	payload := arcp.ToolInvokePayload{Tool: row.Agent, Arguments: row.Arguments, SubmitOptions: arcp.SubmitOptions{
 		OnDisconnect: o.OnDisconnect, StrictCancel: o.StrictCancel, Retry: o.Retry, LeaseRequest: o.Lease}}
@@ -218,13 +217,13 @@ func (q *Restore) submit(row *store.Job, p job.Checkpoint) Submit {
 	}
 	env := *q.Envelope
 	env.JobID, env.Priority = "", row.Priority // the job_id of a submit would be the parent's
-	p.N, p.Knows = firstCheckpointN, nil       // the children belong to row
+	p.N, p.Knows = firstCheckpointNumber, nil  // the children belong to row
 	record, err := arcp.Marshal(p)
 	if err != nil { // it was decoded
 		panic("engine: checkpoint: " + err.Error())
 	}
 	s := q.Submit
 	s.Envelope, s.Payload = &env, &payload
-	s.seed = &firstCheckpoint{arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record}
+	s.firstCheckpoint = &firstCheckpoint{arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record}
 	return s
 }

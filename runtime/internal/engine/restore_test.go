@@ -16,15 +16,15 @@ import (
 )
 
 // restoring is a request to restore in the making.
-func (r *fixture) restoring(session arcp.SessionID, id arcp.JobID, checkpoint string) Restore {
+func (r *fixture) restoring(session arcp.SessionID, id arcp.JobID, checkpoint string) restoreJob {
 	r.Helper()
 	r.n++
-	return Restore{Submit: Submit{Envelope: &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), JobID: id},
+	return restoreJob{Submit: Submit{Envelope: &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), JobID: id},
 		Session: session, Principal: "alice", Answers: r.session(session)}, Job: id, Checkpoint: checkpoint}
 }
 
 // sendRestore sends a request to restore.
-func (r *fixture) sendRestore(q Restore) {
+func (r *fixture) sendRestore(q restoreJob) {
 	r.Helper()
 	r.e.RestoreCheckpoint(q.Submit, &arcp.CheckpointRestorePayload{CheckpointID: q.Checkpoint})
 }
@@ -409,7 +409,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) {
 			p.LeaseRequest = arcp.Raw(`{"fs.read":["/data/x/**"],"model.use":["small"],"cost.budget":["USD:1.00"]}`)
 		})
-		limited := func(text string) Restore {
+		limited := func(text string) restoreJob {
 			q := r.restoring("sess_2", id, made[2])
 			var err error
 			if q.Lease, err = lease.Decode(arcp.Raw(text)); err != nil {
@@ -418,7 +418,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 			return q
 		}
 		want := `"lease":{"cost.budget":["USD:1.00"],"fs.read":["/data/x/**"],"model.use":["small"]}`
-		for why, q := range map[string]Restore{
+		for why, q := range map[string]restoreJob{
 			"the principal has no lease": r.restoring("sess_2", id, made[2]),
 			"the principal may do more":  limited(`{"fs.read":["/**"],"model.use":["*"],"cost.budget":["USD:100.00"]}`),
 		} {

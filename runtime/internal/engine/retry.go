@@ -26,7 +26,7 @@ func retryOf(t *tool.Tool, option arcp.Raw) (tool.Retry, *arcp.Error) {
 	case err != nil:
 		return tool.Retry{}, err
 	case r.MaxAttempts > 1 && !*t.Idempotent:
-		return tool.Retry{}, arcp.Errorf(arcp.CodeInvalidRequest, "retry: %s is not idempotent, what it did once must not be done again", t.Name)
+		return tool.Retry{}, arcp.Errorf(arcp.CodeInvalidRequest, "retry: %s is not idempotent, so it must not be called again", t.Name)
 	}
 	return r, nil
 }
@@ -37,10 +37,10 @@ func (s *supervisor) failAttempt(now time.Time, err *arcp.Error) {
 	backoff := s.retry.Delay(s.progress.Failed+1, rand.Float64())
 	delay, ok := s.progress.RetryDelay(now, err, s.retry.MaxAttempts, backoff, s.deadline())
 	if !ok || s.exit == exitRetry {
-		s.m.Fail(now, err)
+		s.machine.Fail(now, err)
 		return
 	}
-	if s.m.Retry(now, err); s.m.State() == arcp.StateQueued {
+	if s.machine.Retry(now, err); s.machine.State() == arcp.StateQueued {
 		s.exit.set(exitRetry)
 		s.retried = failure{err.Code, delay}
 		s.progress.Fail(now, delay)
@@ -56,28 +56,28 @@ func (s jobWriter) retryEvent(now time.Time) *store.Event {
 	return s.event(arcp.EventEmit, now, s.row.Priority, arcp.EventEmitPayload{Name: "retry", Data: data})
 }
 
-// rest leaves the job without a supervisor until its next attempt. A paused job gets it at the
-// next start of the runtime. The slot is freed when the tool has returned.
-func (s *supervisor) rest() {
-	s.state = s.m.State()
+// leaveUntilNextAttempt leaves the job without a supervisor until its next attempt, which a paused job
+// gets at the next start of the runtime. The slot is released when the tool has returned.
+func (s *supervisor) leaveUntilNextAttempt() {
+	s.state = s.machine.State()
 	next, end, due := s.progress.Next, earliest(s.deadline(), s.otherDue()), earliest(s.due, s.otherDue())
 	if s.exit == exitRewind {
 		next = time.Now()
 	}
 	slot := s.exit != exitIdle && s.beginRest()
 	s.mu.Lock()
-	s.cur = nil
+	s.current = nil
 	s.commands.wanted = s.commands.wanted && s.exit == exitIdle || len(s.commands.list) > 0
 	s.launchLocked()
-	if s.cur == nil && s.e.shutdown.retired.Load() {
-		s.life.on(onStop)
+	if s.current == nil && s.e.shutdown.retired.Load() {
+		s.lifecycle.apply(onStop)
 	}
 	s.mu.Unlock()
-	if s.call.c != nil {
+	if s.call.returnedc != nil {
 		s.awaitTool()
 	}
 	if slot {
-		s.e.startNext(func(q *toolQueues) *run { return q.free(s.tool) })
+		s.e.startNext(func(q *toolQueues) *run { return q.freeSlot(s.tool) })
 	}
 	switch s.exit {
 	case exitRetry, exitRewind:
@@ -87,24 +87,25 @@ func (s *supervisor) rest() {
 	}
 }
 
-// beginRest lets the job rest and reports whether it had a slot, which the caller frees.
+// beginRest records that the job rests. It reports whether the job had a slot, which the caller
+// releases.
 func (r *run) beginRest() (slot bool) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	slot = r.sched == schedSlot
-	r.e.jobs.rest(r)
+	slot = r.schedule == schedSlot
+	r.e.jobs.markResting(r)
 	r.e.shutdown.check(&r.e.jobs)
 	return slot
 }
 
-// resume gives a job whose next attempt is due a slot, or a place in the queue, which is never
-// full for it. During a shutdown the job is left to the next start.
+// resume gives a job whose next attempt is due a slot, or a place in the queue without a bound. During
+// a shutdown the job waits for the next start of the runtime.
 func (r *run) resume() {
 	r.e.mu.Lock()
-	ready := r.sched == schedResting && !r.e.shutdown.draining()
+	ready := r.schedule == schedResting && !r.e.shutdown.draining()
 	if ready {
-		r.e.jobs.rise(r)
-		ready = r.e.queues.enqueue(r, -1) && r.sched == schedSlot
+		r.e.jobs.markActive(r)
+		ready = r.e.queues.enqueue(r, -1) && r.schedule == schedSlot
 	}
 	r.e.mu.Unlock()
 	if ready {

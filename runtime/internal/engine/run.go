@@ -8,7 +8,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
-	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -23,8 +24,7 @@ const (
 	abandonAfter    = 5 * time.Second // a tool may take this long to return after its job has ended
 )
 
-// definition is a job as it was submitted, called by its parent or found in the store.
-// It does not change once the run is in the jobTable.
+// definition is the part of a job that does not change once the run is in the jobTable.
 type definition struct {
 	row     store.Job // shared with the store: not changed
 	tool    *tool.Tool
@@ -34,22 +34,20 @@ type definition struct {
 
 	catalogue *tool.Snapshot   // the tools that the job can call
 	roles     []string         // of the principal at the submit of the root job; nil: not known
-	barred    []arcp.SessionID // never answer the job's gates, besides its own session
+	barred    []arcp.SessionID // must not answer the job's gates, nor must its own session
 	trust     string           // of the principal at the submit of the root job
 	maxJobs   int              // of the principal at the submit of the root job; 0: the engine's default
 
-	maxRuntime                  time.Duration
-	retry                       tool.Retry
-	origin                      *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
-	direct, strict, withSession bool
+	maxRuntime                            time.Duration
+	retry                                 tool.Retry
+	origin                                *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
+	direct, strictCancel, endsWithSession bool
 
-	depth  int  // ancestors of the job
-	detach bool // the job continues when its parent has ended
+	position family.Position
 }
 
-// run is a job that has not ended. While an attempt runs, or a command is applied, the
-// run has a supervisor, which owns the members that no lock guards. Supervisors of a run
-// follow each other.
+// run is a job that has not ended. While an attempt runs, or a command is applied, the run has a
+// supervisor, which owns the members that no lock guards. A run has one supervisor at a time.
 type run struct {
 	e *Engine
 	definition
@@ -57,40 +55,42 @@ type run struct {
 	// Owned by the supervisor.
 	attempt     uint32
 	state       arcp.JobState    // when no attempt runs
-	gauge       prometheus.Gauge // of the state in which the job is counted; nil: none
-	jseq        uint64           // of the last event in the log
+	stateGauge  prometheus.Gauge // of the state in which the job is counted; nil: none
+	lastJSeq    uint64           // position of the last event in the job's log
 	progress    progressState
-	checkpoints *checkpointSlots // nil: none was made or read
-	questions   questionSet      // list and rows: with mu to change
-	ledger      ledger           // children and changes: with mu to change
+	checkpoints *checkpointSlots // nil: none was saved or read
+	questions   question.Set     // changes with mu
+	ledger      family.Ledger    // changes with mu
 
 	// Guarded by Engine.mu.
-	sched  schedule
-	passed int // how often another job of the principal was given the slot that this one was next for
-	entry  tableEntry
+	schedule   schedule
+	passedOver int // how often a later job of the principal got a slot instead
+	entry      tableEntry
 
-	committedc chan error    // buffered 1: the supervisor's own write is durable
-	wakec      chan struct{} // buffered 1: the supervisor looks again
+	committedc chan error    // buffered 1: the result of the supervisor's write
+	wakec      chan struct{} // buffered 1: there is input for the supervisor
 	done       completion
 
 	mu         sync.Mutex // guards the members below
-	life       lifecycle
-	cur        *supervisor // nil: there is none
+	lifecycle  lifecycle
+	current    *supervisor // nil: there is none
 	commands   commandQueue
 	timers     jobTimers
-	auth       authority
+	authority  jobAuthority
 	interrupts interrupts
+	answerc    map[*question.Question]chan struct{} // closed when it is durable that the question is not pending
+	creating   map[arcp.JobID]chan struct{}         // children that are being created; the channel is closed when it is decided
 }
 
-// completion has the outcome of a job for this process. A run has one if it is a child,
-// or if Perform waits for it.
+// completion has the outcome of a job for a caller in this process that waits for it: the parent of a
+// child, or Perform.
 type completion struct {
-	c       chan struct{} // closed when no supervisor follows; nil: it has no waiter
-	outcome *job.Outcome  // written before c is closed; nil: not decided here
+	donec   chan struct{} // closed when no supervisor follows; nil: no caller waits
+	outcome *job.Outcome  // written before donec is closed; nil: this process has not decided it
 }
 
-// commandQueue has the commands that no supervisor has taken yet. wanted says that a
-// supervisor starts as soon as the lifecycle lets it.
+// commandQueue has the commands that no supervisor has handled yet. wanted says that a supervisor starts
+// as soon as the lifecycle permits it.
 type commandQueue struct {
 	list   []command
 	wanted bool
@@ -110,109 +110,44 @@ func (t *jobTimers) stop() {
 	}
 }
 
-// authority has the leases and the budget of a job. Leases end by the time that has passed since
-// seen, whatever the machine's clock is set to.
-type authority struct {
-	lease.Authority
-	loadedAt time.Time // when the process first saw the job
-	spent    bool      // the budget has changed and is not saved
-	lapsed   bool      // an operation was refused because the job's lease has ended
-}
-
-// now returns the time by which leases end.
-func (a *authority) now() time.Time { return a.loadedAt.Add(time.Since(a.loadedAt)) }
-
-// wallTime converts a moment of now to the clock of timers; zero stays zero.
-func (a *authority) wallTime(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return time.Now().Add(t.Sub(a.now()))
-}
-
-// end returns when the job's lease ends, with the grace; zero: never.
-func (a *authority) end() time.Time {
-	end := a.Lease.ExpiresAt()
-	if end.IsZero() {
-		return end
-	}
-	return end.Add(lease.Grace)
-}
-
-// expired reports whether the job's lease has ended.
-func (a *authority) expired() bool {
-	end := a.end()
-	return !end.IsZero() && !a.now().Before(end)
-}
-
-// set gives a job its lease, and its budget with nothing spent.
-func (a *authority) set(l *lease.Lease) {
-	if a.Lease = l; len(l.Budget()) > 0 {
-		a.Budget = lease.NewBudget(l.Budget())
-	}
-}
-
-// credit returns amounts to the budget.
-func (a *authority) credit(rest []lease.Amount) {
-	if a.Budget != nil {
-		a.Budget.Return(rest)
-		a.spent = true
-	}
-}
-
-// interrupts has the interrupts that the tool has not handled.
-type interrupts struct {
-	guidance string        // of the latest answer; the tool has not read it
-	c        chan struct{} // closed by the next interrupt; nil: the tool does not look
-}
-
-// signal wakes the tool.
-func (i *interrupts) signal() {
-	if i.c != nil {
-		close(i.c)
-		i.c = nil
-	}
-}
-
 func newRun(e *Engine, t *tool.Tool) *run {
 	return &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
-		auth: authority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
+		authority: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
 }
 
-// builtin reports whether the tool is one of the runtime's own. No limit counts the job,
-// and it emits no job.started.
+// builtin reports whether the tool is built-in. Limits does not count the job, and the job emits no
+// job.started.
 func (d *definition) builtin() bool { return d.tool.Source == tool.SourceBuiltin }
 
-// inline reports whether the tool runs before the job is claimed: it is built-in and
-// changes nothing, so nothing is done twice if the claim is a repetition.
-func (d *definition) inline() bool { return d.builtin() && d.tool.SideEffect.Early() }
+// runsInline reports whether the tool runs before the job is claimed: it is built-in and changes
+// nothing, so the claim may be a repetition.
+func (d *definition) runsInline() bool { return d.builtin() && d.tool.SideEffect.Early() }
 
-// ordered reports whether the job runs as a Call: its tool is built-in, changes something
+// runsAsCall reports whether the job runs as a Call: its tool is built-in, changes something
 // and returns at once.
-func (d *definition) ordered() bool {
+func (d *definition) runsAsCall() bool {
 	return d.builtin() && !d.tool.SideEffect.Early() && d.tool.SideEffect != tool.SideEffectExternal
 }
 
-// remote reports whether a worker executes the job, so that its attempt may be lost while this
-// process runs.
-func (d *definition) remote() bool { return d.tool.Source == tool.SourceWorker }
+// runsOnWorker reports whether a worker executes the job. Its attempts may be lost while this process
+// runs.
+func (d *definition) runsOnWorker() bool { return d.tool.Source == tool.SourceWorker }
 
-// served reports whether the workers that execute the tool now take jobs of the job's
-// principal.
-func (d *definition) served() bool { return !d.remote() || d.tool.May(d.row.Principal) }
+// hasWorker reports whether a connected worker accepts the job, if the job needs one.
+func (d *definition) hasWorker() bool { return !d.runsOnWorker() || d.tool.VisibleTo(d.row.Principal) }
 
-// endless reports whether a shutdown does not wait for the job: it does not end by itself, or
-// it is a built-in tool that waits for an answer and is rerun at the next start.
+// endless reports whether a shutdown does not wait for the job: it does not end by itself, or its
+// built-in tool waits for an answer and is rerun at the next start.
 func (d *definition) endless() bool {
 	return d.tool.Endless || d.builtin() && d.tool.Recovery == tool.RecoveryRerun && d.tool.Limits.Timeout <= 0
 }
 
-// doubtful reports whether a submit may turn out to repeat another one.
-func (d *definition) doubtful(s *Submit) bool { return d.row.IdempotencyKey != "" || s.Recheck }
+// mayRepeat reports whether a submit may be the repetition of an earlier one.
+func (d *definition) mayRepeat(s *Submit) bool { return d.row.IdempotencyKey != "" || s.Recheck }
 
-// onlyOnce reports whether the tool is called only after its start is durable: a restart
-// must find the trace of a call that it must not repeat.
-func (d *definition) onlyOnce() bool {
+// startsAfterWrite reports whether the tool is called only after its start is durable, so that a restart
+// does not repeat the call.
+func (d *definition) startsAfterWrite() bool {
 	return d.tool.Recovery == tool.RecoveryFail && !d.tool.SideEffect.Early()
 }
 
@@ -225,12 +160,12 @@ func (r *run) launch() {
 }
 
 func (r *run) launchLocked() {
-	if !r.commands.wanted || !r.life.startable() || r.cur != nil {
+	if !r.commands.wanted || !r.lifecycle.startable() || r.current != nil {
 		return
 	}
 	s := &supervisor{run: r, attempt: r.attempt, endc: make(chan struct{})}
 	s.events.space.L = &r.mu
-	r.cur, r.commands.wanted = s, false
+	r.current, r.commands.wanted = s, false
 	r.e.wg.Add(1)
 	r.e.pool.Run(s.supervise)
 }
@@ -239,16 +174,16 @@ func (r *run) launchLocked() {
 func (r *run) placed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.life.on(onPlaced)
+	r.lifecycle.apply(onPlaced)
 	r.launchLocked()
 }
 
 // accepted records that the claim is durable, and starts the job if start is set.
 func (r *run) accepted(start bool) {
 	r.mu.Lock()
-	r.life.on(onDurable)
+	r.lifecycle.apply(onDurable)
 	var due time.Time
-	if start && r.cur == nil { // a supervisor sets its own timer
+	if start && r.current == nil { // a supervisor sets its own timer
 		due = r.otherDue()
 	}
 	r.launchLocked()
@@ -265,7 +200,7 @@ func (r *run) accepted(start bool) {
 // slotGranted records that the job got a slot of its tool.
 func (r *run) slotGranted() {
 	r.mu.Lock()
-	ready := r.life == lifeAccepted
+	ready := r.lifecycle == lifeAccepted
 	r.mu.Unlock()
 	if ready {
 		r.launch()
@@ -276,32 +211,32 @@ func (r *run) slotGranted() {
 func (r *run) holdsSlot() bool {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	return r.sched == schedSlot
+	return r.schedule == schedSlot
 }
 
 // discard removes a job whose claim was refused.
 func (r *run) discard() {
 	r.mu.Lock()
-	r.life.on(onRefused)
-	launched := r.cur != nil
+	r.lifecycle.apply(onRefused)
+	launched := r.current != nil
 	r.mu.Unlock()
 	if launched {
 		r.wake()
 		return
 	}
 	r.e.release(r)
-	r.vacate()
+	r.releaseSlot()
 	r.rejectUnhandled()
 }
 
-// rejectUnhandled answers the commands that no supervisor will take.
+// rejectUnhandled rejects the commands that no supervisor will handle.
 func (r *run) rejectUnhandled() {
 	r.mu.Lock()
 	var list []command
-	if r.cur == nil {
+	if r.current == nil {
 		list, r.commands.list = r.commands.list, nil
 	}
-	stopped := r.life == lifeStopped
+	stopped := r.lifecycle == lifeStopped
 	r.mu.Unlock()
 	for _, c := range list {
 		c.rejected(r.e, stopped)
@@ -311,7 +246,7 @@ func (r *run) rejectUnhandled() {
 // stop ends the supervisor without ending the job. No other supervisor follows.
 func (r *run) stop() {
 	r.mu.Lock()
-	r.life.on(onStop)
+	r.lifecycle.apply(onStop)
 	r.timers.stop()
 	r.mu.Unlock()
 	r.wake()
@@ -323,33 +258,32 @@ func (r *run) stopEndless() {
 	}
 }
 
-// retire is stop for a job without a supervisor: a command that is being applied is
-// completed.
+// retire stops a job without a supervisor. A supervisor completes the command that it applies.
 func (r *run) retire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cur == nil {
-		r.life.on(onStop)
+	if r.current == nil {
+		r.lifecycle.apply(onStop)
 		r.timers.stop()
 	}
 }
 
-// lifecycle returns the state of the run.
-func (r *run) lifecycle() lifecycle {
+// currentLifecycle returns the lifecycle of the run, on any goroutine.
+func (r *run) currentLifecycle() lifecycle {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.life
+	return r.lifecycle
 }
 
-func (r *run) stopped() bool { return r.lifecycle() == lifeStopped }
+func (r *run) stopped() bool { return r.currentLifecycle() == lifeStopped }
 
 func (r *run) supervised() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.cur != nil
+	return r.current != nil
 }
 
-// wake has the supervisor look again.
+// wake makes the supervisor run another turn.
 func (r *run) wake() {
 	select {
 	case r.wakec <- struct{}{}:
@@ -357,17 +291,17 @@ func (r *run) wake() {
 	}
 }
 
-// wakeTool wakes a tool that waits to emit.
+// wakeTool wakes a tool that waits for room to emit.
 func (r *run) wakeTool() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cur != nil {
-		r.cur.events.space.Broadcast()
+	if r.current != nil {
+		r.current.events.space.Broadcast()
 	}
 }
 
-// check wakes or starts a supervisor, which applies due timers and queued commands.
-func (r *run) check() {
+// wakeOrLaunch wakes or starts a supervisor, which applies due timers and queued commands.
+func (r *run) wakeOrLaunch() {
 	r.launch()
 	r.wake()
 }
@@ -376,7 +310,8 @@ func (r *run) check() {
 // job's supervisor applies it.
 type command interface {
 	// apply changes the job. A command that is answered when its change is durable
-	// joins the pending write; one that is answered after the job's end joins atEnd.
+	// joins the pending write. A command that is answered after the job's end joins
+	// supervisor.afterEnd.
 	apply(s *supervisor, now time.Time)
 	// committed answers a command that has joined a write; err is the write's error.
 	committed(s *supervisor, err error)
@@ -385,11 +320,11 @@ type command interface {
 	rejected(e *Engine, stopped bool)
 }
 
-// post queues a command and starts a supervisor if there is none. It reports false if the
-// job takes no commands any more.
+// post queues a command and starts a supervisor if there is none. It reports false if the job accepts
+// no commands any more.
 func (r *run) post(c command) bool {
 	r.mu.Lock()
-	if !r.life.open() {
+	if !r.lifecycle.open() {
 		r.mu.Unlock()
 		return false
 	}
@@ -403,12 +338,12 @@ func (r *run) post(c command) bool {
 
 // setGauge moves the job to the gauge of a state; a job that has ended to none.
 func (r *run) setGauge(to arcp.JobState) {
-	if r.gauge != nil {
-		r.gauge.Dec()
+	if r.stateGauge != nil {
+		r.stateGauge.Dec()
 	}
-	if r.gauge = nil; !to.Terminal() {
-		r.gauge = r.e.cfg.Metrics.JobState(to)
-		r.gauge.Inc()
+	if r.stateGauge = nil; !to.Terminal() {
+		r.stateGauge = r.e.cfg.Metrics.JobState(to)
+		r.stateGauge.Inc()
 	}
 }
 
@@ -417,7 +352,7 @@ func (r *run) setGauge(to arcp.JobState) {
 func (r *run) arm(next, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.life.isFinal() || r.life == lifeStopped {
+	if r.lifecycle.isFinal() || r.lifecycle == lifeStopped {
 		return
 	}
 	if !next.IsZero() {
@@ -427,7 +362,7 @@ func (r *run) arm(next, end time.Time) {
 		if r.timers.deadline != nil {
 			r.timers.deadline.Stop()
 		}
-		r.timers.deadline = time.AfterFunc(time.Until(end), r.check)
+		r.timers.deadline = time.AfterFunc(time.Until(end), r.wakeOrLaunch)
 	}
 }
 
@@ -438,21 +373,20 @@ func (r *run) deadline() time.Time { return r.progress.Deadline(r.maxRuntime) }
 // otherDue returns when something is due that does not depend on an attempt: a question
 // expires, or a lease ends.
 func (r *run) otherDue() time.Time {
-	return earliest(r.questions.due(), r.leaseDeadline(), r.auth.wallTime(r.nextGrantEnd()))
+	return earliest(r.questions.Due(), r.leaseDeadline(), r.authority.wallTime(r.nextGrantEnd()))
 }
 
-// leaseDeadline returns when the job ends because its lease does; zero: at its next
-// operation.
+// leaseDeadline returns when the job ends because its lease ends; zero: at its next operation.
 func (r *run) leaseDeadline() time.Time {
 	if !r.e.cfg.PreemptExpired {
 		return time.Time{}
 	}
-	return r.auth.wallTime(r.auth.end())
+	return r.authority.wallTime(r.authority.EndsAt())
 }
 
-// nextGrantEnd returns when the next permission lease ends whose end was not noticed, by
-// authority.now; zero: there is none.
-func (r *run) nextGrantEnd() time.Time { return r.auth.Grants.NextEnd(r.progress.Swept) }
+// nextGrantEnd returns when the next permission lease expires whose expiry is not counted, by the lease
+// clock; zero: there is none.
+func (r *run) nextGrantEnd() time.Time { return r.authority.Grants.NextEnd(r.progress.Swept) }
 
-// vacate gives up the slot or the place of a job that has ended.
-func (r *run) vacate() { r.e.startNext(func(q *toolQueues) *run { return q.leave(r) }) }
+// releaseSlot releases the slot or the place of a job that has ended, and starts the next job.
+func (r *run) releaseSlot() { r.e.startNext(func(q *toolQueues) *run { return q.release(r) }) }

@@ -218,7 +218,7 @@ func TestHeartbeatFlood(t *testing.T) {
 		r.e.mu.Lock()
 		for _, run := range r.e.jobs.runs {
 			run.mu.Lock()
-			if n := len(run.commands.list) + len(run.cur.events.list); n > 2 {
+			if n := len(run.commands.list) + len(run.current.events.list); n > 2 {
 				t.Errorf("%d things wait for the supervisor after a flood of heartbeats", n)
 			}
 			run.mu.Unlock()
@@ -252,7 +252,7 @@ func TestCommandsOfAStoppedJob(t *testing.T) {
 		just := new(recordedCommand)
 		begun.mu.Lock()
 		begun.commands.list = append(begun.commands.list, just)
-		begun.life.on(onStop)
+		begun.lifecycle.apply(onStop)
 		begun.mu.Unlock()
 		begun.wake()
 		synctest.Wait()

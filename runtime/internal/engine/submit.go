@@ -10,6 +10,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -23,26 +24,26 @@ type Submit struct {
 	Session   arcp.SessionID
 	Principal string
 	MaxJobs   int // of the principal; 0: the engine's default
-	Answers   Answerer
+	Answers   AnswerSender
 	Lease     *lease.Lease // of the principal: a limit for all its jobs; nil: no limit
 	Trust     string       // of the principal
 	Roles     []string     // of the principal; nil: not known
 	Recheck   bool         // the session may have sent the same submit on an earlier connection
 	Decided   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
-	// Existing, if set, is called with the job that a submit without a session repeats: no
-	// session can be answered. It must not block.
+	// Existing, if set, is called with the job that a submit without a session repeats. It
+	// must not block.
 	Existing func(arcp.JobID)
 
-	// Barred are sessions that never answer gates of the job, because it acts for them.
+	// Barred are sessions that must not answer gates of the job, because it acts for them.
 	Barred []arcp.SessionID
 
-	seed   *firstCheckpoint // nil: the job begins at the start
-	inTurn bool             // the session's earlier submits are decided
+	firstCheckpoint *firstCheckpoint // nil: the job begins at the start
+	inTurn          bool             // the session's earlier submits are decided
 }
 
-// Submit makes a job, or refuses with a job.failed without a job. The answers to a session leave in
-// the order of its submits. Submit does not block.
+// Submit makes a job, or answers job.failed without a job. The answers to a session are sent in the
+// order of its submits. Submit does not block.
 func (e *Engine) Submit(s Submit) {
 	waits := e.order.wait(s.Session, func() bool {
 		s.inTurn = true
@@ -67,9 +68,9 @@ func (e submitter) submit(s *Submit) (next bool) {
 	case refusal != nil:
 		e.Refuse(s, arcp.JobFailed, refusal)
 		return true
-	case r.inline():
+	case r.runsInline():
 		return e.runInline(r, s)
-	case r.ordered():
+	case r.runsAsCall():
 		return e.startCall(r, s)
 	}
 	return e.claim(r, s)
@@ -84,7 +85,7 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 	return env
 }
 
-// prepare checks a submit as far as no lock is needed, and makes the run.
+// prepare makes the checks of a submit that need no lock, and returns its run.
 func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	catalogue := e.cfg.Catalogue(s.Session, s.Principal, s.Trust)
 	t, err := catalogue.Resolve(s.Payload.Tool)
@@ -94,7 +95,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	if s.Envelope.JobID != "" {
 		return nil, arcp.Errorf(arcp.CodeUnimplemented, "child jobs are not offered by this runtime; leave job_id out")
 	}
-	if !t.Trusts(s.Trust) {
+	if !t.AllowsTrust(s.Trust) {
 		e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
@@ -106,7 +107,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	if err != nil {
 		return nil, err
 	}
-	granted, err := leaseOf(time.Now(), &s.Payload.SubmitOptions, s.Lease)
+	granted, err := authority.SubmitLease(time.Now(), &s.Payload.SubmitOptions, s.Lease)
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
 			e.cfg.Metrics.Denied(metrics.LeaseRequest, "not_covered")
@@ -119,13 +120,13 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	}
 	r := newRun(e.Engine, t)
 	r.catalogue, r.roles, r.barred = catalogue, s.Roles, s.Barred
-	r.auth.set(granted)
+	r.authority.SetLease(granted)
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry
 	r.trust, r.maxJobs = s.Trust, s.MaxJobs
-	r.direct, r.strict, r.withSession = s.Payload.Direct, s.Payload.StrictCancel, endsWithSession(t, s.Payload)
-	if s.seed != nil {
-		r.origin = &s.seed.from
+	r.direct, r.strictCancel, r.endsWithSession = s.Payload.Direct, s.Payload.StrictCancel, endsWithSession(t, s.Payload)
+	if s.firstCheckpoint != nil {
+		r.origin = &s.firstCheckpoint.origin
 	}
 	r.row = e.row(s, t, granted, r.created)
 	r.common = commonOf(&r.row)
@@ -149,8 +150,8 @@ func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.T
 		options.Roles = s.Roles
 	}
 	options.Barred = s.Barred
-	if s.seed != nil {
-		options.RestoredFrom = &s.seed.from
+	if s.firstCheckpoint != nil {
+		options.RestoredFrom = &s.firstCheckpoint.origin
 	}
 	j := store.Job{
 		ID: arcp.NewJobID(), Principal: s.Principal, Session: s.Session, SubmitID: env.ID, Agent: t.Ref(),
@@ -177,7 +178,7 @@ func (a auditor) denied(action, actor string, session arcp.SessionID, target, re
 }
 
 // cancelled audits that an admin ends a job of another principal.
-func (a auditor) cancelled(r *run, c *Cancel) {
+func (a auditor) cancelled(r *run, c *cancelJob) {
 	a.Event("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).Str("decision", "allowed").Msg("audit")
 }
 
@@ -195,7 +196,7 @@ func seconds(n *arcp.Number) (time.Duration, *arcp.Error) {
 	if err != nil || s <= 0 || s > maxRuntimeLimit {
 		return 0, arcp.Errorf(arcp.CodeInvalidRequest, "max_runtime_sec must be a number of seconds above 0 and at most %d", maxRuntimeLimit)
 	}
-	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 would mean without a limit
+	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 means no limit
 }
 
 // digest identifies a request (§5.2) by its payload without the key, and by the checkpoint from
@@ -239,15 +240,15 @@ func randomHex(n int) string {
 	return string(hex.AppendEncode(digits[:0], b[:n]))
 }
 
-// The waits that a refusal asks for, in seconds.
+// The delays after which a refused client may retry, in seconds.
 const (
 	retryAfter     = 1  // for lack of capacity
 	retryAfterFull = 10 // for lack of disk space
 )
 
-// admit counts a job for the limits and adds it to the jobTable. A call of a built-in tool is
-// refused only if the disk is full, or if the principal has very many. A child is refused when its
-// parent does not run any more: until then a shutdown waits for both.
+// admit counts a job for the limits and adds it to the jobTable. It refuses a call of a built-in tool
+// only if the disk is full, or if the principal has maxBuiltins calls. It refuses a child whose parent
+// does not run any more; a shutdown waits for the children of running jobs.
 func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 	refused := submitter{e}.reserve(r, maxJobs)
 	if refused == nil {
@@ -271,9 +272,9 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 		return &limitError{"", errEnded}
 	case e.shutdown.draining() && r.row.Parent == "":
 		return &limitError{"", errShuttingDown()}
-	case r.inline():
+	case r.runsInline():
 		return nil
-	case r.ordered():
+	case r.runsAsCall():
 		e.calls.Add(1)
 		return nil
 	}
@@ -286,26 +287,26 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 	if err := e.queues.reserve(r); err != nil {
 		return err
 	}
-	if r.sched != schedSlot {
+	if r.schedule != schedSlot {
 		r.state, r.row.State = arcp.StateQueued, arcp.StateQueued
 	}
 	e.jobs.add(r)
 	return nil
 }
 
-// claim commits the job. A tool that changes nothing starts meanwhile, unless its job may be a
-// repetition. It reports whether the next submit may follow at once.
+// claim commits the job. A tool without side effects starts before the claim is durable, unless its job
+// may be a repetition. claim reports whether the next submit may follow at once.
 func (e submitter) claim(r *run, s *Submit) (next bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
-	r.jseq = 0
+	r.lastJSeq = 0
 	if !r.direct {
 		w.Add(&store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
-		r.jseq = 1
+		r.lastJSeq = 1
 	}
-	if s.seed != nil {
-		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointN), Value: s.seed.record})
+	if s.firstCheckpoint != nil {
+		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
 	}
-	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.seed == nil && !jobCredentials{r}.provisioned() && r.holdsSlot()
+	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.firstCheckpoint == nil && !jobCredentials{r}.provisioned() && r.holdsSlot()
 	done := func(made bool) {
 		if made {
 			r.accepted(!early)
@@ -322,7 +323,7 @@ func (e submitter) claim(r *run, s *Submit) (next bool) {
 	return e.appendSubmit(s, r, w, done, r.placed)
 }
 
-// claimed reports whether the claim has made a job. If not, it answers the submit.
+// claimed reports whether the write of the claim has made a job. If not, it answers the submit.
 func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
 	switch {
 	case res.Err != nil:
@@ -350,8 +351,8 @@ var outcomeTypes = func() arcp.TypeSet {
 	return set
 }()
 
-// repeat answers a submit with a used idempotency key (§5.2): the same request gets the original
-// accept and outcome, another one a refusal.
+// repeat answers a submit with a used idempotency key (§5.2). The same request gets the original accept
+// and outcome, another request a refusal.
 func (e submitter) repeat(s *Submit, original arcp.JobID, same bool) {
 	if !same {
 		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeDuplicateKey,

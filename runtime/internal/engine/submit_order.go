@@ -7,13 +7,13 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// submitOrder keeps the submits of a session, and the answers to them, in the order in which the
-// session sent them. The log keeps the order by itself, with two exceptions. A submit that repeats
-// another one, by its idempotency key or its id, is answered by a second write. A call of a built-in
-// tool runs before its write is appended, and the next call sees its changes. The submits behind
-// such a submit wait until it is decided.
+// submitOrder preserves the order of the submits of a session, and of the answers to them. The log
+// preserves the order of writes, but two kinds of submit need more. A submit that may repeat another
+// one, by its idempotency key or its id, may be answered by a second write. A call of a built-in tool
+// runs before its write is appended, and the next call must see its changes. The submits behind such
+// a submit wait until it is decided.
 //
-// A session has an entry, maybe empty, while one of its submits is not decided.
+// A session has an entry, maybe empty, while such a submit is not decided.
 type submitOrder struct {
 	mu   sync.Mutex
 	held map[arcp.SessionID][]submitStep // the submits that wait
@@ -24,29 +24,29 @@ type submitOrder struct {
 type submitStep func() (next bool)
 
 // wait queues a step if the submits of a session have to wait.
-func (o *submitOrder) wait(id arcp.SessionID, s submitStep) bool {
+func (o *submitOrder) wait(id arcp.SessionID, step submitStep) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	held, busy := o.held[id]
 	if busy {
-		o.held[id] = append(held, s)
+		o.held[id] = append(held, step)
 	}
 	return busy
 }
 
-// take performs a step now or in its turn. holds says that the steps behind it wait until it is
-// decided.
-func (o *submitOrder) take(id arcp.SessionID, holds bool, s submitStep) {
+// enqueue performs a step at once, or after the steps that wait. holds says that the later steps wait
+// until this one is decided.
+func (o *submitOrder) enqueue(id arcp.SessionID, holds bool, step submitStep) {
 	o.mu.Lock()
 	held, busy := o.held[id]
 	if busy {
-		o.held[id] = append(held, s)
+		o.held[id] = append(held, step)
 	} else if holds {
 		o.held[id] = nil
 	}
 	o.mu.Unlock()
 	if !busy {
-		s()
+		step()
 	}
 }
 
@@ -61,17 +61,17 @@ func (o *submitOrder) idle(id arcp.SessionID) bool {
 	return true
 }
 
-// drain performs the steps of a session that wait, up to the next one that holds.
+// drain performs the waiting steps of a session, up to the next one that later steps wait for.
 func (o *submitOrder) drain(id arcp.SessionID) {
 	for {
-		s, ok := o.next(id)
-		if !ok || !s() {
+		step, ok := o.next(id)
+		if !ok || !step() {
 			return
 		}
 	}
 }
 
-func (o *submitOrder) next(id arcp.SessionID) (s submitStep, ok bool) {
+func (o *submitOrder) next(id arcp.SessionID) (step submitStep, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	held := o.held[id]
@@ -79,8 +79,8 @@ func (o *submitOrder) next(id arcp.SessionID) (s submitStep, ok bool) {
 		delete(o.held, id)
 		return nil, false
 	}
-	s, o.held[id] = held[0], held[1:]
-	return s, true
+	step, o.held[id] = held[0], held[1:]
+	return step, true
 }
 
 // submitDecided performs the submits behind one that is decided. It may be called on the
@@ -91,22 +91,21 @@ func (e submitter) submitDecided(id arcp.SessionID) {
 	}
 }
 
-// inOrder performs a step of a submit now or in its turn. It reports whether the next submit may
+// inOrder performs a step of a submit at once or in its turn. It reports whether the next submit may
 // follow at once.
 func (e submitter) inOrder(s *Submit, holds bool, do submitStep) (next bool) {
 	if s.inTurn {
 		return do()
 	}
-	e.order.take(s.Session, holds, do)
+	e.order.enqueue(s.Session, holds, do)
 	return true
 }
 
-// appendSubmit appends the write of a submit in its order. done is called on the committer's
-// goroutine and told whether there is a job; if not, the submit is answered. placed is called when
-// the write has its position in the log. appendSubmit reports whether the next submit may follow at
-// once.
+// appendSubmit appends the write of a submit in its turn. It calls placed when the write has its
+// position in the log, and done on the committer's goroutine with whether there is a job. If there is
+// no job, the submit is answered. appendSubmit reports whether the next submit may follow at once.
 func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (next bool) {
-	s, doubtful := *submit, r.doubtful(submit)
+	s, doubtful := *submit, r.mayRepeat(submit)
 	return e.inOrder(submit, doubtful, func() bool {
 		e.cfg.Log.Append(w, func(res *store.Result) {
 			done(e.claimed(&s, r, res))
@@ -120,7 +119,7 @@ func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done fun
 	})
 }
 
-// Refuse answers a submit with an error, in its place in the order.
+// Refuse answers a submit with an error, in the order of the submits.
 func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 	s, answer := *submit, refusalFrame(submit, t, err)
 	submitter{e}.inOrder(submit, false, func() bool {
@@ -132,7 +131,7 @@ func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 	})
 }
 
-// decided tells the connection that the submit is decided.
+// decided reports to the connection that the submit is decided.
 func (s *Submit) decided() {
 	if s.Decided != nil {
 		s.Decided()

@@ -15,38 +15,38 @@ import (
 // applied between two attempts. It owns the job's machine and its log.
 type supervisor struct {
 	*run
-	attempt uint32
-	m       *job.Machine
-	ctx     context.Context // of the tool
-	cancel  context.CancelCauseFunc
-	timer   *time.Timer
-	started time.Time      // the attempt; zero: it has not
-	due     time.Time      // the machine's deadline; zero: none
-	from    job.Checkpoint // the attempt continues from it; its N is 0: none
+	attempt    uint32
+	machine    *job.Machine
+	ctx        context.Context // of the tool
+	cancel     context.CancelCauseFunc
+	timer      *time.Timer
+	started    time.Time      // when the attempt started; zero: it has not
+	due        time.Time      // the machine's deadline; zero: none
+	checkpoint job.Checkpoint // the attempt continues from it; its N is 0: none
 
 	limit job.TimeLimit // of the tool
 	call  toolCall
 	write pendingWrite
 
-	exit    exit
-	retried failure      // with exitRetry
-	outcome *job.Outcome // with exitEnd
-	atEnd   []command    // answered when the job has ended
+	exit     exit
+	retried  failure      // with exitRetry
+	outcome  *job.Outcome // with exitEnd
+	afterEnd []command    // answered when the job has ended
 
 	// Shared with the tool, guarded by run.mu.
-	events   eventQueue
-	requests checkpointRequests
-	beats    heartbeats
-	notes    noteLog
-	endc     chan struct{} // closed when the attempt is over and this supervisor with it
+	events     eventQueue
+	requests   checkpointRequests
+	heartbeats heartbeats
+	notes      noteLog
+	endc       chan struct{} // closed when the attempt and this supervisor have ended
 }
 
 func (s *supervisor) supervise() {
 	defer s.e.wg.Done()
-	s.m = job.Restore(s.spec(), s.state)
-	s.due = s.m.Deadline()
+	s.machine = job.Restore(s.spec(), s.state)
+	s.due = s.machine.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.questions.begin()
+	s.questions.BeginAttempt()
 	for s.turn() {
 	}
 	s.finish()
@@ -54,30 +54,31 @@ func (s *supervisor) supervise() {
 
 func (r *run) spec() job.Spec {
 	return job.Spec{MaxRuntime: r.maxRuntime, Heartbeat: r.e.cfg.Heartbeat, Block: r.e.cfg.Block,
-		Window: r.e.cfg.ResumeWindow, Since: r.progress.Started, Lost: r.remote()}
+		Window: r.e.cfg.ResumeWindow, Since: r.progress.Started, Lost: r.runsOnWorker()}
 }
 
-// turn handles the input once. It reports false when the supervisor ends.
+// turn handles the present input, makes the next write and waits for more input. It reports false when
+// the supervisor ends.
 func (s *supervisor) turn() bool {
-	in, ok := s.takeInput()
+	in, ok := s.collectInput()
 	if !ok {
 		return false
 	}
 	now := time.Now()
-	changed := s.handle(now, &in)
+	changed := s.handleInput(now, &in)
 	if s.advance(now, changed); s.started.IsZero() && s.holdsSlot() {
 		s.start(now)
 	}
-	s.perform(now, s.m.Take(), in.accepted)
+	s.applyOutput(now, s.machine.Take(), in.accepted)
 	// Until the claim is durable events stay in the queue, unless a command waits for
-	// its answer or the job ends: then all are written at once, right behind the claim.
+	// its answer or the job ends: then all are written at once, directly behind the claim.
 	if in.accepted || s.outcome != nil || len(s.write.commands) > 0 {
-		w, later, err := jobWriter{s}.collect(now)
+		w, later, err := jobWriter{s}.nextWrite(now)
 		switch {
 		case later:
 			return true
 		case w != nil || err != nil:
-			return jobWriter{s}.commit(w, err) && s.goOn()
+			return jobWriter{s}.commit(w, err) && s.continueAfterWrite()
 		}
 		s.reply(nil)
 	}
@@ -97,23 +98,22 @@ func (s *supervisor) reply(err error) {
 	s.write.commands = nil
 }
 
-// goOn reports whether the supervisor continues after a write. It calls the tool if the call
-// waited for the write.
-func (s *supervisor) goOn() bool {
+// continueAfterWrite reports whether the supervisor continues after a write. It calls the tool if the
+// call waits for the write.
+func (s *supervisor) continueAfterWrite() bool {
 	if s.exit != exitNone {
 		return false
 	}
-	if !s.started.IsZero() && s.call.c == nil {
+	if !s.started.IsZero() && s.call.returnedc == nil {
 		s.startTool()
 	}
 	return true
 }
 
-// postpone queues a command about the attempt again if the attempt is about to start: a client
-// that has read job.accepted may be faster than the first turn. It reports false if no attempt is
-// about to start.
+// postpone queues a command again if an attempt is about to start: the command of a client that has
+// read job.accepted may arrive before the first turn. It reports false if no attempt is about to start.
 func (s *supervisor) postpone(c command) bool {
-	if !s.started.IsZero() || s.m.State().Terminal() || s.progress.Cancel != nil || !s.holdsSlot() {
+	if !s.started.IsZero() || s.machine.State().Terminal() || s.progress.Cancel != nil || !s.holdsSlot() {
 		return false
 	}
 	if !s.post(c) {
@@ -124,43 +124,43 @@ func (s *supervisor) postpone(c command) bool {
 
 // turnInput is the input since the last turn.
 type turnInput struct {
-	commands          []command
-	manual, heartbeat bool
-	returned          bool
-	lapsed            bool
-	pause             bool
-	accepted          bool // the claim is durable
+	commands                    []command
+	manualHeartbeats, heartbeat bool
+	returned                    bool
+	leaseLapsed                 bool
+	pausing                     bool
+	accepted                    bool // the claim is durable
 }
 
-// takeInput takes the input of a turn. ok is false when there is no job, or the runtime
+// collectInput returns the input since the last turn. ok is false if there is no job, or if the runtime
 // stops.
-func (s *supervisor) takeInput() (in turnInput, ok bool) {
+func (s *supervisor) collectInput() (in turnInput, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.life.aborted() {
+	if s.lifecycle.aborted() {
 		return in, false // close rejects the commands
 	}
-	in = turnInput{commands: s.commands.list, manual: s.beats.manual, heartbeat: s.beats.received, returned: s.call.returned && !s.events.closed,
-		lapsed: s.auth.lapsed, pause: s.events.pausing(), accepted: s.life == lifeAccepted}
-	s.commands.list, s.beats, s.call.returned = nil, heartbeats{}, false
+	in = turnInput{commands: s.commands.list, manualHeartbeats: s.heartbeats.manual, heartbeat: s.heartbeats.received, returned: s.call.returned && !s.events.closed,
+		leaseLapsed: s.authority.Lapsed, pausing: s.events.pausing(), accepted: s.lifecycle == lifeAccepted}
+	s.commands.list, s.heartbeats, s.call.returned = nil, heartbeats{}, false
 	return in, true
 }
 
-// handle passes the input to the machine, and reports whether there was any.
-func (s *supervisor) handle(now time.Time, in *turnInput) bool {
-	if in.manual {
-		s.m.Manual(now)
+// handleInput passes the input to the machine, and reports whether there was any.
+func (s *supervisor) handleInput(now time.Time, in *turnInput) bool {
+	if in.manualHeartbeats {
+		s.machine.Manual(now)
 	}
 	if in.heartbeat {
-		s.m.Heartbeat(now)
+		s.machine.Heartbeat(now)
 	}
-	if in.pause {
-		if s.m.Pause(now); s.m.State() == arcp.StatePaused {
+	if in.pausing {
+		if s.machine.Pause(now); s.machine.State() == arcp.StatePaused {
 			s.exit.set(exitPause)
 		}
 	}
 	switch {
-	case in.lapsed: // whatever the tool returned
+	case in.leaseLapsed: // has precedence over the tool's result
 		s.endExpired(now)
 	case in.returned:
 		s.handleReturn(now)
@@ -168,41 +168,41 @@ func (s *supervisor) handle(now time.Time, in *turnInput) bool {
 	for _, c := range in.commands {
 		c.apply(s, now)
 	}
-	return in.manual || in.heartbeat || in.pause || in.returned || in.lapsed || len(in.commands) > 0
+	return in.manualHeartbeats || in.heartbeat || in.pausing || in.returned || in.leaseLapsed || len(in.commands) > 0
 }
 
 // handleReturn passes the tool's result to the machine.
 func (s *supervisor) handleReturn(now time.Time) {
 	switch {
-	case s.call.lost != "":
-		s.loseAttempt(now, arcp.Errorf(arcp.CodeAborted, "%s", s.call.lost))
+	case s.call.lostReason != "":
+		s.loseAttempt(now, arcp.Errorf(arcp.CodeAborted, "%s", s.call.lostReason))
 	case s.call.err != nil:
 		s.failAttempt(now, s.call.err)
 	default:
-		s.m.Complete(now, s.call.value)
+		s.machine.Complete(now, s.call.value)
 	}
 }
 
-// advance applies everything that is due: timers of the machine, questions, leases and the tool's
-// time limit. changed says that the machine's deadline may have moved.
+// advance applies the deadlines that have passed: of the machine, questions, leases and the tool's time
+// limit. changed says that the machine's deadline may have moved.
 func (s *supervisor) advance(now time.Time, changed bool) {
 	if changed {
-		s.due = s.m.Deadline()
+		s.due = s.machine.Deadline()
 	}
 	if hasPassed(s.due, now) {
-		s.m.Advance(now)
-		if err := s.m.Silence(); err != nil {
+		s.machine.Advance(now)
+		if err := s.machine.Silence(); err != nil {
 			s.loseAttempt(now, err)
 		}
-		s.due = s.m.Deadline()
+		s.due = s.machine.Deadline()
 	}
-	if hasPassed(s.questions.due(), now) {
-		questioner{s}.expireQuestions(now)
+	if hasPassed(s.questions.Due(), now) {
+		questioner{s}.advanceQuestions(now)
 	}
-	if hasPassed(s.leaseDeadline(), s.auth.now()) {
+	if hasPassed(s.leaseDeadline(), s.authority.now()) {
 		s.endExpired(now)
 	}
-	if hasPassed(s.nextGrantEnd(), s.auth.now()) {
+	if hasPassed(s.nextGrantEnd(), s.authority.now()) {
 		s.sweepGrants()
 	}
 	if s.exit != exitRetry && hasPassed(s.limit.End(), now) {
@@ -210,10 +210,10 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	}
 }
 
-// perform applies the output of the machine, except for writing.
-func (s *supervisor) perform(now time.Time, out job.Output, accepted bool) {
+// applyOutput applies the output of the machine, except that it writes nothing.
+func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 	if out.State != "" {
-		s.write.state = out.State
+		s.write.newState = out.State
 		s.setGauge(out.State)
 	}
 	if out.Started {
@@ -228,7 +228,7 @@ func (s *supervisor) perform(now time.Time, out job.Output, accepted bool) {
 		s.mu.Lock()
 		s.events.stop(out.Stop)
 		s.mu.Unlock()
-		s.limit = job.TimeLimit{} // the machine's deadline for the stop counts now
+		s.limit = job.TimeLimit{} // replaced by the machine's deadline of the stop
 	}
 	if out.Terminal != nil {
 		s.outcome = out.Terminal
@@ -239,25 +239,25 @@ func (s *supervisor) perform(now time.Time, out job.Output, accepted bool) {
 // jobWriter collects and commits the writes of a job. It is a part of the supervisor.
 type jobWriter struct{ *supervisor }
 
-// collect makes the next write; nil: there is nothing to write. later says that the
-// machine has to handle new input first.
-func (s jobWriter) collect(now time.Time) (w *store.Write, later bool, err error) {
+// nextWrite returns the next write; nil: there is nothing to write. later says that the machine must
+// handle new input first.
+func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err error) {
 	if s.outcome != nil {
-		questioner(s).dropQuestions(now)
+		questioner(s).withdrawQuestions(now)
 		s.dropRotations()
 	} else if s.exit != exitNone {
 		s.progress.endBlock(now)
 	}
-	emitted, ok := s.takeEvents()
+	emitted, ok := s.drainEvents()
 	if !ok {
 		return nil, true, nil
 	}
-	log := &store.AppendEvents{Job: s.row.ID, Attempt: s.attempt, State: s.write.state}
+	log := &store.AppendEvents{Job: s.row.ID, Attempt: s.attempt, State: s.write.newState}
 	w = store.NewWrite(log)
-	log.Events = make([]*store.Event, 0, len(s.write.events)+len(emitted)+1) // 1: most likely a terminal event
+	log.Events = make([]*store.Event, 0, len(s.write.events)+len(emitted)+1) // 1: for a terminal event
 	log.Events = append(append(log.Events, s.write.events...), emitted...)
 	s.events.reuse(emitted)
-	s.write.events, s.write.state = nil, ""
+	s.write.events, s.write.newState = nil, ""
 	switch {
 	case s.outcome != nil:
 		log.Events = append(log.Events, s.outcomeEvents(now)...)
@@ -279,48 +279,47 @@ func (s jobWriter) collect(now time.Time) (w *store.Write, later bool, err error
 	if len(w.Ops) == 1 && len(log.Events) == 0 && log.State == "" {
 		return nil, false, nil
 	}
-	s.write.addCalls(w)
+	s.write.concludeCalls(w)
 	return w, false, nil
 }
 
-// takeEvents takes the events of the tool. After the attempt's end it closes the
-// queue. ok is false if a checkpoint has just arrived with which the attempt pauses: the
-// machine has to be told before the checkpoint is written.
-func (s jobWriter) takeEvents() (events []*store.Event, ok bool) {
+// drainEvents removes the events from the queue and returns them. After the attempt's end it closes the
+// queue. ok is false if a checkpoint has just arrived with which the attempt pauses: the machine must
+// handle the pause before the checkpoint is written.
+func (s jobWriter) drainEvents() (events []*store.Event, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.events.pausing() && s.exit == exitNone {
 		return nil, false
 	}
-	events, s.write.checkpoint = s.events.take()
-	if s.auth.spent {
-		s.progress.Spent, s.auth.spent, s.progress.unsaved = s.auth.Budget.Save(), false, true
+	events, s.write.checkpoint = s.events.drain()
+	if budget, changed := s.authority.SaveBudget(); changed {
+		s.progress.Spent, s.progress.unsaved = budget, true
 	}
-	s.ledger.take()
-	s.notes.take()
+	s.notes.beginWrite()
 	s.events.closed = s.exit != exitNone
 	if s.outcome != nil {
-		s.life.on(onOutcome)
+		s.lifecycle.apply(onOutcome)
 	}
 	return events, true
 }
 
-// addRecords adds the records that go with the events: questions, rotations, the
-// checkpoint, the ledger and notes. It adds the progress unless the job ends; a child's
-// is needed after its end.
+// addRecords adds the records that belong to the events: questions, rotations, the checkpoint, the
+// ledger and notes. It adds the progress unless the job ends. The progress of a child is also added at
+// its end, because its parent reads the rest of its budget.
 func (s jobWriter) addRecords(w *store.Write) error {
 	if err := errors.Join(questioner(s).addQuestions(w), s.addRotations(w)); err != nil {
 		return err
 	}
 	if s.write.checkpoint != nil {
-		s.write.checkpoint.Asked = s.questions.ordinal
+		s.write.checkpoint.Asked = s.questions.Asked()
 		rec, err := jobRecords{s.run}.checkpointRecord(&s.write.checkpoint.Checkpoint)
 		if err != nil {
 			return err
 		}
 		w.Put(rec)
 	}
-	if err := errors.Join(s.addLedger(w), s.addNotes(w)); err != nil {
+	if err := errors.Join(jobRecords{s.run}.addLedger(w), s.addNotes(w)); err != nil {
 		return err
 	}
 	if s.progress.unsaved && (s.outcome == nil || s.row.Parent != "") {
@@ -333,8 +332,8 @@ func (s jobWriter) addRecords(w *store.Write) error {
 	return nil
 }
 
-// commit waits until a write is durable. It reports false if the store refuses the write,
-// or if err says why there is none.
+// commit waits until a write is durable. It reports false if the store refuses the write, or if err is
+// the reason for which there is no write.
 func (s jobWriter) commit(w *store.Write, err error) bool {
 	if err == nil {
 		if err = s.append(w); errors.Is(err, store.ErrTogether) {
@@ -384,10 +383,10 @@ func (s jobWriter) committed(w *store.Write) {
 	}
 	log := store.Find[*store.AppendEvents](w)
 	if n := len(log.Events); n > 0 {
-		s.jseq = log.Events[n-1].JSeq
+		s.lastJSeq = log.Events[n-1].JSeq
 	}
 	questioner(s).questionsCommitted()
-	s.ledger.committed()
+	s.ledger.Committed()
 	s.notes.writing = nil
 	if log.NewAttempt {
 		s.run.attempt++
@@ -397,26 +396,25 @@ func (s jobWriter) committed(w *store.Write) {
 // writeRefused ends the supervisor because the store refuses the job's writes.
 func (s jobWriter) writeRefused(err error) {
 	s.mu.Lock()
-	refused := s.life == lifeRefused
-	s.life.on(onOutcome)
+	refused := s.lifecycle == lifeRefused
+	s.lifecycle.apply(onOutcome)
 	s.events.close()
 	s.mu.Unlock()
 	switch {
-	case refused || errors.Is(err, store.ErrBroken): // told elsewhere
+	case refused || errors.Is(err, store.ErrBroken): // logged by the submitter or the store
 	case errors.Is(err, store.ErrFenced):
 		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Uint32("attempt", s.attempt).Msg("job lost: another attempt has taken over")
 	default:
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("event of a job refused by the store")
 	}
 	s.outcome = nil
-	s.ledger.drop()
 }
 
 // wait blocks until there is input, or a deadline has passed.
 func (s *supervisor) wait(now time.Time, accepted bool) {
 	deadline := earliest(s.due, s.limit.End(), s.otherDue())
 	if !accepted || deadline.IsZero() {
-		<-s.wakec // the result of the claim always comes
+		<-s.wakec // the result of the claim always wakes the supervisor
 		return
 	}
 	if s.timer == nil {
@@ -443,7 +441,7 @@ func (s *supervisor) finish() {
 		s.cancel(errEnded)
 	}
 	if rests {
-		s.rest()
+		s.leaveUntilNextAttempt()
 		return
 	}
 	s.report()
@@ -452,23 +450,23 @@ func (s *supervisor) finish() {
 		c.rejected(s.e, stopped)
 	}
 	s.finishFamily()
-	if s.call.c != nil && !stopped {
+	if s.call.returnedc != nil && !stopped {
 		s.awaitTool()
 	}
-	s.vacate()
+	s.releaseSlot()
 }
 
-// close ends the attempt. Unless the job rests until the next one, it also ends the run
-// and returns the commands to reject.
+// close ends the attempt. Unless the job rests until its next attempt, it also ends the run and returns
+// the commands to reject.
 func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stopped = s.life == lifeStopped
-	rests = s.life.startable() && s.outcome == nil && s.exit != exitNone
+	stopped = s.lifecycle == lifeStopped
+	rests = s.lifecycle.startable() && s.outcome == nil && s.exit != exitNone
 	if !rests {
-		s.life.on(onClosed)
-		rejected = slices.Concat(s.write.commands, s.atEnd, s.commands.list)
-		s.write.commands, s.atEnd, s.commands.list = nil, nil, nil
+		s.lifecycle.apply(onClosed)
+		rejected = slices.Concat(s.write.commands, s.afterEnd, s.commands.list)
+		s.write.commands, s.afterEnd, s.commands.list = nil, nil, nil
 	}
 	s.events.close()
 	for _, p := range [...]*pendingCheckpoint{s.write.checkpoint, s.events.checkpoint} {
@@ -477,7 +475,6 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 		}
 	}
 	s.write.checkpoint, s.events.checkpoint = nil, nil
-	s.ledger.drop()
 	return rests, stopped, rejected
 }
 
@@ -487,19 +484,19 @@ var errEnded = arcp.Errorf(arcp.CodeAborted, "the job has ended")
 // awaitTool waits until the tool returns, at most abandonAfter.
 func (s *supervisor) awaitTool() {
 	select {
-	case <-s.call.c:
+	case <-s.call.returnedc:
 		return
 	default:
 	}
 	t := time.NewTimer(abandonAfter)
 	defer t.Stop()
 	select {
-	case <-s.call.c:
+	case <-s.call.returnedc:
 	case <-s.e.shutdown.quitc:
 	case <-t.C:
 		s.metrics.Abandoned.Inc()
 		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
-			Msg("tool ignored the end of its job and was left behind")
+			Msg("tool ignored the end of its job and was abandoned")
 	}
 }
 
@@ -515,7 +512,7 @@ func (s *supervisor) report() {
 	s.finished(s.outcome, now)
 }
 
-// finished logs and counts the end of a job. It is called once.
+// finished logs and counts the end of a job, once for each job.
 func (r *run) finished(o *job.Outcome, now time.Time) {
 	took := now.Sub(r.row.CreatedAt)
 	r.metrics.Finished(o.State).Inc()

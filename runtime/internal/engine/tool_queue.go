@@ -13,8 +13,8 @@ type toolQueues struct {
 	byTool map[toolQueueKey]*toolQueue
 }
 
-// toolQueueKey identifies the jobs that share a queue: by their tool or, for a worker's tool, by
-// its reference, because workers may describe the tool anew while jobs wait.
+// toolQueueKey identifies the jobs that share a queue: by their tool. For a worker's tool it is the
+// reference, because the worker may replace the tool's description while jobs wait.
 type toolQueueKey struct {
 	tool *tool.Tool
 	ref  string
@@ -47,12 +47,12 @@ func (q *toolQueues) reserve(r *run) *limitError {
 		max(q.limit(r.tool), 0), tool.MaxQueue).RetryAfter(retryAfter)}
 }
 
-// enqueue gives a job a slot, or a place in the queue if that is shorter than most; negative: of
-// any length. It reports whether there was room.
-func (q *toolQueues) enqueue(r *run, most int) bool {
+// enqueue gives a job a slot, or a place in a queue of fewer than maxWaiting jobs; negative: of any
+// length. It reports whether there was room.
+func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	limit := q.limit(r.tool)
 	if limit < 0 || r.builtin() {
-		r.sched.on(onSlot)
+		r.schedule.apply(onSlot)
 		return true
 	}
 	key := keyOf(r.tool)
@@ -65,35 +65,35 @@ func (q *toolQueues) enqueue(r *run, most int) bool {
 	switch {
 	case l.running < limit:
 		l.running++
-		r.sched.on(onSlot)
-	case most < 0 || l.waiting() < most:
-		r.passed = 0
+		r.schedule.apply(onSlot)
+	case maxWaiting < 0 || l.waiting() < maxWaiting:
+		r.passedOver = 0
 		l.queue = append(l.queue, r)
-		r.sched.on(onQueue)
-		l.countUrgent(r, 1)
+		r.schedule.apply(onQueue)
+		l.countPrioritized(r, 1)
 	default:
 		return false
 	}
 	return true
 }
 
-// leave takes the slot or the place of a job, and returns the job that gets the slot; nil: none.
-func (q *toolQueues) leave(r *run) (next *run) {
+// release releases the slot or the place of a job, and returns the job that gets the slot; nil: none.
+func (q *toolQueues) release(r *run) (next *run) {
 	if l := q.byTool[keyOf(r.tool)]; l != nil {
-		switch r.sched {
+		switch r.schedule {
 		case schedSlot:
 			next = l.grantSlot()
 		case schedQueued:
-			l.leave(r)
+			l.withdraw(r)
 		}
 		q.removeIdle(r.tool)
 	}
-	r.sched.on(onLeave)
+	r.schedule.apply(onRelease)
 	return next
 }
 
-// free gives on a slot that no job holds any more, and returns the job that gets it; nil: none.
-func (q *toolQueues) free(t *tool.Tool) (next *run) {
+// freeSlot passes a released slot to the next job and returns that job; nil: none.
+func (q *toolQueues) freeSlot(t *tool.Tool) (next *run) {
 	if l := q.byTool[keyOf(t)]; l != nil {
 		next = l.grantSlot()
 		q.removeIdle(t)
@@ -111,7 +111,7 @@ func (q *toolQueues) recount(ref string) (start []*run) {
 	for l.running < l.limit && l.waiting() > 0 {
 		l.running++
 		r := l.grantSlot()
-		if r == nil { // no worker serves the jobs that wait
+		if r == nil { // the waiting jobs have no worker
 			break
 		}
 		start = append(start, r)
@@ -127,41 +127,41 @@ func (q *toolQueues) removeIdle(t *tool.Tool) {
 	}
 }
 
-// toolQueue bounds how many jobs of one tool run at once. The other jobs wait in the order in
-// which they came. The places of a principal go to its jobs by priority.
+// toolQueue bounds how many jobs of one tool run at once. The other jobs wait in the order of their
+// arrival. A principal's jobs use the principal's places in the order of their priority.
 //
-// Jobs that have left the queue stay in it until they are more than half of it: gone of them.
+// A job that leaves keeps its entry in queue until such entries are more than half of it.
 type toolQueue struct {
-	limit   int
-	running int
-	queue   []*run
-	gone    int
-	urgent  int // jobs that wait with another priority than normal
+	limit       int
+	running     int
+	queue       []*run
+	left        int
+	prioritized int // jobs that wait with another priority than normal
 }
 
-// mostPassed is how often other jobs of a principal may pass its oldest one. The next slot is the
-// oldest job's whatever its priority, so that no job waits for ever.
-const mostPassed = 7
+// maxPassedOver bounds how often other jobs of a principal get a slot before the principal's oldest job.
+// Then the oldest job gets the next slot, whatever its priority, so that no job waits for ever.
+const maxPassedOver = 7
 
-func (l *toolQueue) waiting() int { return len(l.queue) - l.gone }
+func (l *toolQueue) waiting() int { return len(l.queue) - l.left }
 
-// countUrgent counts a job that waits with another priority than normal.
-func (l *toolQueue) countUrgent(r *run, d int) {
+// countPrioritized counts a job that waits with another priority than normal.
+func (l *toolQueue) countPrioritized(r *run, d int) {
 	if r.row.Priority.Rank() != 0 {
-		l.urgent += d
+		l.prioritized += d
 	}
 }
 
-// grantSlot gives a free slot to the next job that waits and is served; nil: there is none, or
-// there are fewer slots than before.
+// grantSlot gives a free slot to the next waiting job that has a worker. It returns nil if there is
+// none, or if the number of slots has fallen.
 func (l *toolQueue) grantSlot() *run {
 	if l.running > l.limit {
 		l.running--
 		return nil
 	}
-	for len(l.queue) > 0 && l.queue[0].sched != schedQueued {
+	for len(l.queue) > 0 && l.queue[0].schedule != schedQueued {
 		l.remove(0)
-		l.gone--
+		l.left--
 	}
 	i := l.next()
 	if i < 0 {
@@ -170,22 +170,21 @@ func (l *toolQueue) grantSlot() *run {
 	}
 	r := l.queue[i]
 	l.remove(i)
-	l.countUrgent(r, -1)
-	r.sched.on(onSlot)
+	l.countPrioritized(r, -1)
+	r.schedule.apply(onSlot)
 	return r
 }
 
-// next returns the place of the job that gets the next slot: the oldest place that waits; -1:
-// there is none. The principal's oldest job of the highest priority moves to that place, and the
-// jobs of the principal that it passes move back by one place each. The places of other
-// principals do not change.
+// next returns the index of the job that gets the next slot, which is the oldest waiting place; -1:
+// there is none. Within the principal of that place, the oldest job of the highest priority moves to
+// it, and the jobs that it passes move back by one place each. Other principals' places do not change.
 func (l *toolQueue) next() int {
 	first, best := -1, -1
 	for i, r := range l.queue {
 		switch {
-		case r.sched != schedQueued || !r.served():
+		case r.schedule != schedQueued || !r.hasWorker():
 		case first < 0:
-			if l.urgent == 0 || r.passed == mostPassed {
+			if l.prioritized == 0 || r.passedOver == maxPassedOver {
 				return i
 			}
 			first, best = i, i
@@ -196,17 +195,17 @@ func (l *toolQueue) next() int {
 	if best == first {
 		return first
 	}
-	l.queue[first].passed++
+	l.queue[first].passedOver++
 	moves, principal := l.queue[best], l.queue[first].row.Principal
 	for i, r := range l.queue[:best+1] {
-		if r.sched == schedQueued && r.row.Principal == principal && r.served() {
+		if r.schedule == schedQueued && r.row.Principal == principal && r.hasWorker() {
 			l.queue[i], moves = moves, r
 		}
 	}
 	return first
 }
 
-// remove removes a place. Removing the first one, as mostly, costs nothing.
+// remove removes a place. Removal of the first place, the usual case, moves no others.
 func (l *toolQueue) remove(i int) {
 	if i > 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
@@ -216,19 +215,19 @@ func (l *toolQueue) remove(i int) {
 	l.queue = l.queue[1:]
 }
 
-// leave takes a job out of the queue.
-func (l *toolQueue) leave(r *run) {
-	l.countUrgent(r, -1)
-	r.sched.on(onLeave)
-	if l.gone++; 2*l.gone > len(l.queue) {
-		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return w.sched != schedQueued })
-		l.gone = 0
+// withdraw removes a waiting job from the queue.
+func (l *toolQueue) withdraw(r *run) {
+	l.countPrioritized(r, -1)
+	r.schedule.apply(onRelease)
+	if l.left++; 2*l.left > len(l.queue) {
+		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return w.schedule != schedQueued })
+		l.left = 0
 	}
 }
 
-// Recount applies a change of Config.Slots for a tool: waiting jobs start. The caller must not
-// hold a lock that Slots needs.
-func (e *Engine) Recount(ref string) {
+// SlotsChanged starts waiting jobs after a change of Config.Slots for a tool. The caller must not hold
+// a lock that Slots needs.
+func (e *Engine) SlotsChanged(ref string) {
 	e.mu.Lock()
 	start := e.queues.recount(ref)
 	e.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// toolRates limits the calls of tools per minute, by name and version: a tool that its source lists
-// anew keeps its count. It is guarded by Engine.mu.
+// toolRates limits the calls of tools per minute, by name and version. A tool that its source registers
+// again keeps its count. It is guarded by Engine.mu.
 type toolRates struct {
 	of    map[string]*rate.Limiter
 	sweep int // number of entries at which unused ones are removed
@@ -20,8 +20,8 @@ type toolRates struct {
 // minSweep is the least number of entries at which unused ones are removed.
 const minSweep = 256
 
-// check counts a call of a tool, or refuses it. A minute's calls may come at once; after that
-// they are paced.
+// check counts a call of a tool, or refuses it. The calls of a minute may arrive at once; later calls
+// are paced.
 func (r *toolRates) check(t *tool.Tool) *limitError {
 	n := t.Limits.RatePerMin
 	if n <= 0 {
@@ -54,7 +54,7 @@ func (r *toolRates) limiter(ref string, perMin int, now time.Time) *rate.Limiter
 	return l
 }
 
-// tidy removes unused limiters, each time that their number has doubled.
+// tidy removes unused limiters each time that the number of limiters has doubled.
 func (r *toolRates) tidy(now time.Time) {
 	if r.of == nil {
 		r.of = make(map[string]*rate.Limiter)

@@ -21,8 +21,8 @@ type backlog struct {
 
 type backlogMark struct{ seq, added uint64 }
 
-// add adds a run that ends at last. It returns the last number of the parts that are
-// past the limit, 0 if there are none.
+// add adds a run that ends at last. It returns the last number of the parts over the limit, 0 if
+// there are none.
 func (b *backlog) add(last, size, limit uint64) (overflow uint64) {
 	b.added += size
 	marked := b.freed
@@ -35,8 +35,7 @@ func (b *backlog) add(last, size, limit uint64) (overflow uint64) {
 	return b.overflow(limit)
 }
 
-// overflow frees the oldest parts that are past the limit and returns their last number,
-// 0 if there are none.
+// overflow frees the oldest parts over the limit and returns their last number, 0 if there are none.
 func (b *backlog) overflow(limit uint64) (upTo uint64) {
 	for b.added-b.freed > limit && len(b.marks) > 0 {
 		upTo = b.marks[0].seq
@@ -45,8 +44,11 @@ func (b *backlog) overflow(limit uint64) (upTo uint64) {
 	return upTo
 }
 
-// free frees the parts up to a number.
+// free frees the parts up to a number. b may be nil.
 func (b *backlog) free(seq uint64) {
+	if b == nil {
+		return
+	}
 	i, _ := slices.BinarySearchFunc(b.marks, seq+1, func(m backlogMark, at uint64) int { return cmp.Compare(m.seq, at) })
 	if i == 0 {
 		return
@@ -57,10 +59,14 @@ func (b *backlog) free(seq uint64) {
 	}
 }
 
-func (b *backlog) freeAll() { b.freed, b.marks = b.added, nil }
+// freeAll frees all parts. b may be nil.
+func (b *backlog) freeAll() {
+	if b != nil {
+		b.freed, b.marks = b.added, nil
+	}
+}
 
-// prepend adds the backlog of older events. All events of older that b has freed must
-// be freed.
+// prepend adds the backlog of older events. The events of older that b has freed must be freed.
 func (b *backlog) prepend(older *backlog) {
 	for i := range b.marks {
 		b.marks[i].added += older.added

@@ -37,7 +37,6 @@ type DeferredAnswer func(ctx context.Context) arcp.Envelope
 type Cursor struct {
 	log  *Log
 	of   string // the session, or the principal of a feed
-	feed bool   // of is a principal
 	loop Loop
 
 	mu       sync.Mutex
@@ -45,20 +44,22 @@ type Cursor struct {
 	tail     []store.Run // the newest events, in order; older events are in the store
 	notes    []note      // between the runs, in order
 	last     uint64      // highest number in the session's log
-	unlogged int         // unlogged events in notes
+	read     *read       // from the store; nil: none, or it is fetched
+	unlogged int32       // unlogged events in notes
 	closed   bool
-	read     *read // from the store; nil: none, or its events are in fetched
 
+	feed       bool         // of is a principal
 	superseded atomic.Bool  // by a newer cursor of the session
 	hasUrgent  atomic.Bool  // urgent is not empty
-	answers    atomic.Int64 // in urgent and notes
+	answers    atomic.Int32 // in urgent and notes
 
-	// Only the loop uses these.
+	// Only the loop uses these. The order of the fields makes the struct small: each session
+	// has one.
+	next    int32     // in run.Events
 	pos     uint64    // last number returned by Next
 	limit   uint64    // highest number that Next may return
 	run     store.Run // being returned
-	next    int       // in run.Events
-	fetched []store.Delivery
+	fetched *read     // nil: its events have been returned
 }
 
 // Loop is the loop of a connection.
@@ -72,19 +73,19 @@ type Loop struct {
 // read is a read from the store.
 type read struct {
 	after  uint64 // position
-	done   bool   // guarded by Cursor.mu, as is the rest
+	done   bool   // guarded by Cursor.mu, like the other fields; then they belong to the loop
 	events []store.Delivery
 	err    error
 }
 
-// note is an answer or an unlogged event. It follows the event with the number after,
-// which is the last event of a run.
+// note is an answer or an unlogged event. A note follows the event with the number after, which is
+// the last event of a run.
 type note struct {
 	after uint64
 	item  Item
 }
 
-// Superseded reports whether the session has a newer cursor. This one returns nothing
+// Superseded reports whether the session has a newer cursor. A superseded cursor returns nothing
 // any more.
 func (c *Cursor) Superseded() bool { return c.superseded.Load() }
 
@@ -119,7 +120,7 @@ func (c *Cursor) isClosed() bool {
 // NoLimit is a limit that no event exceeds.
 const NoLimit = math.MaxUint64
 
-// SetLimit holds events with a higher number back. Answers still pass.
+// SetLimit sets the highest number that Next may return. Answers have no limit.
 func (c *Cursor) SetLimit(seq uint64) { c.limit = seq }
 
 // Limit returns the highest number that Next may return.
@@ -153,9 +154,8 @@ func (c *Cursor) AnswerAfterEvents(answer any) bool {
 }
 
 // AnswerBeforeEvents queues an answer before all events that Next has not returned yet. An event
-// that is a consequence of the answered request must be appended after Answer returns,
-// or by the write whose result is being reported. It reports false if the cursor is
-// closed.
+// that is a consequence of the answered request must be appended after the method returns, or by
+// the write whose result is being reported. It reports false if the cursor is closed.
 func (c *Cursor) AnswerBeforeEvents(answer any) bool {
 	c.mu.Lock()
 	ok := !c.closed
@@ -188,17 +188,17 @@ func (c *Cursor) Next() (item Item, ok bool, err error) {
 			item, ok := c.popFirstNote()
 			return item, ok, nil
 		}
-		if c.next < len(c.run.Events) {
+		if int(c.next) < len(c.run.Events) {
 			return c.fromRun(), true, nil
 		}
-		if len(c.fetched) > 0 {
+		if c.fetched != nil {
 			return c.fromFetched(), true, nil
 		}
 		item, ok, missing := c.pop()
 		if ok {
 			return item, true, nil
 		}
-		if c.next < len(c.run.Events) {
+		if int(c.next) < len(c.run.Events) {
 			continue
 		}
 		if missing == 0 {
@@ -221,14 +221,15 @@ func (c *Cursor) fromRun() Item {
 }
 
 func (c *Cursor) fromFetched() Item {
-	d := c.fetched[0]
-	c.fetched[0] = store.Delivery{}
-	c.fetched = c.fetched[1:]
+	d := c.fetched.events[0]
+	if c.fetched.events = dropFirst(c.fetched.events); len(c.fetched.events) == 0 {
+		c.fetched = nil
+	}
 	c.pos = d.Seq
 	return Item{Seq: d.Seq, Session: d.Session, CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}
 }
 
-// popFirstNote returns the first note, also if events before it are held back.
+// popFirstNote returns the first note, also if the limit excludes events before the note.
 func (c *Cursor) popFirstNote() (item Item, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,8 +254,8 @@ func (c *Cursor) popUrgent() (item Item, ok bool) {
 	return item, true
 }
 
-// pop returns the next note, or sets c.run to the next run. missing is the last of the
-// events before either that are no longer in memory, 0 if there are none.
+// pop returns the next note, or sets c.run to the next run. missing is the last event before the
+// note or the run that is no longer in memory, 0 if there is none.
 func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,11 +266,11 @@ func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	if len(c.notes) > 0 && c.notes[0].after <= c.pos {
 		return c.popNote(), true, 0
 	}
-	c.dropLocked(c.pos) // was read from the store meanwhile
+	c.dropLocked(c.pos) // these runs were read from the store meanwhile
 	switch {
 	case len(c.tail) > 0 && c.tail[0].First <= c.pos+1:
 		c.run = c.tail[0]
-		c.next = int(c.pos + 1 - c.run.First)
+		c.next = int32(c.pos + 1 - c.run.First)
 		c.tail = dropFirst(c.tail)
 		return Item{}, false, 0
 	case len(c.tail) > 0:
@@ -303,12 +304,12 @@ func dropFirst[T any](s []T) []T {
 	return s[1:]
 }
 
-// fetch sets c.fetched to events up to and including upTo. It reports false if they are
-// still being read.
+// fetch sets c.fetched to events up to and including upTo. It reports false while the events are
+// being read.
 func (c *Cursor) fetch(upTo uint64) (ok bool, err error) {
 	c.mu.Lock()
 	r := c.read
-	if started := r != nil && r.after == c.pos; !started { // else it is of a position before Move
+	if started := r != nil && r.after == c.pos; !started { // another position was before Move
 		r = &read{after: c.pos}
 		c.read = r
 		c.mu.Unlock()
@@ -319,7 +320,9 @@ func (c *Cursor) fetch(upTo uint64) (ok bool, err error) {
 	if !r.done {
 		return false, nil
 	}
-	c.read, c.fetched = nil, r.events
+	if c.read = nil; r.err == nil { // then it has events
+		c.fetched = r
+	}
 	return r.err == nil, r.err
 }
 
@@ -341,7 +344,7 @@ func (c *Cursor) eventsAfter(after, upTo uint64) (list []store.Delivery, err err
 		return len(list) < readAhead
 	})
 	if errors.Is(err, store.ErrTrimmed) && len(list) > 0 {
-		err = nil // the next read returns it: the events before are there
+		err = nil // the next read returns the error, after these events
 	}
 	switch {
 	case err != nil:
@@ -386,8 +389,8 @@ func (c *Cursor) appendUnlogged(d *store.Delivery) {
 	c.loop.Wake()
 }
 
-// drop removes the runs up to a number from the tail. It costs no more than append did:
-// the committer calls it for connections that do not read.
+// drop removes the runs up to a number from the tail. The committer calls drop for connections
+// that do not read, so it costs no more than append.
 func (c *Cursor) drop(upTo uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 // logPosition is the state of a session in the log: its connection and the range of its
 // events. Detached sessions have one, too: their backlog grows.
 type logPosition struct {
-	cursor   *Cursor // nil: no connection
-	last     uint64  // highest number since the log was started
-	first    uint64  // lowest one; 0: none
-	released uint64  // highest number released since then
-	backlog  backlog // without the events before first until Measure has added them
+	cursor   *Cursor  // nil: no connection
+	last     uint64   // highest number since the log was started
+	first    uint64   // lowest one; 0: none
+	released uint64   // highest number released since then
+	backlog  *backlog // without the events before first until Measure has added them; nil: empty
 }
 
 // Attach calls attached, on the committer's goroutine, with a cursor of a session that
@@ -86,9 +86,8 @@ func (l *Log) detach(c *Cursor) {
 	}
 }
 
-// Forget drops the state of a session that ends and closes its cursor. It is called
-// before the session is deleted, so that the cursor does not read deleted events, and
-// again when no later write can add events to the session.
+// Forget drops the state of a session that has ended, and closes its cursor. It is called when no
+// later write can add events to the session.
 func (l *Log) Forget(id arcp.SessionID) {
 	l.posMu.Lock()
 	p := l.positions[id]
@@ -151,6 +150,9 @@ func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
 				l.unmeasured = append(l.unmeasured, run.Session)
 			}
 		}
+		if p.backlog == nil {
+			p.backlog = new(backlog)
+		}
 		overflow = p.backlog.add(p.last, size.of(run.Events), uint64(l.opts.BacklogBytes))
 		p.released = max(p.released, overflow)
 	}
@@ -174,9 +176,8 @@ func (l *Log) cursor(id arcp.SessionID) *Cursor {
 	return nil
 }
 
-// recent bounds the memory of all tails. It lists, oldest first, the runs that each
-// write has added to tails. Runs that Next has returned stay in the list: to drop them
-// again does nothing.
+// recent bounds the memory of all tails. It lists, the oldest first, the runs that each write has
+// added to tails. Runs that Next has returned stay in the list; dropping them does nothing.
 type recent struct {
 	budget  int // of bytes
 	entries []tailEntry
@@ -185,7 +186,7 @@ type recent struct {
 	marks   int
 }
 
-// tailEntry is the runs that one write has added to tails.
+// tailEntry lists the runs that one write has added to tails.
 type tailEntry struct {
 	marks   []tailMark
 	bytes   int

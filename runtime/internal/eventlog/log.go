@@ -21,8 +21,8 @@ import (
 
 // Bounds of a group commit, and of the events in memory for connections that lag.
 const (
-	maxBatchEvents = 2048     // a commit of this many takes about as long as an fsync
-	maxBatchBytes  = 1 << 20  //
+	maxBatchEvents = 2048     // of a commit: it takes about as long as an fsync
+	maxBatchBytes  = 1 << 20  // of a commit
 	tailBytes      = 16 << 20 // of committed events in the tails of all cursors together
 	tailMarks      = 64 << 10 // of runs in the tails of all cursors together
 	maxUnlogged    = 64       // unlogged events that a cursor queues; more are dropped
@@ -41,10 +41,10 @@ type Options struct {
 	// TailBytes bounds the committed events in memory for all cursors together. Default
 	// 16 MiB.
 	TailBytes int
-	// BacklogBytes bounds the events of one session that it has not released with Free.
-	// Past it OnOverflow is called, on the committer's goroutine or in Measure, with the
-	// number up to which the session has to be trimmed. 0: no bound. OnOlder, if set, is
-	// called on the committer's goroutine when there is a session to Measure.
+	// BacklogBytes bounds the events of one session that Free has not released; 0: no bound.
+	// Over the bound OnOverflow is called, on the committer's goroutine or in Measure, with the
+	// number up to which the session has to be trimmed. OnOlder, if set, is called on the
+	// committer's goroutine when Measure has a session to count.
 	BacklogBytes int64
 	OnOverflow   func(id arcp.SessionID, upTo uint64)
 	OnOlder      func()
@@ -71,10 +71,11 @@ type Log struct {
 	closed bool
 	wake   chan struct{} // buffered 1: the queue is not empty, or closed
 
-	posMu      sync.Mutex
-	positions  map[arcp.SessionID]*logPosition // a result names sessions by id
-	feeds      map[string][]*Cursor            // by principal
-	unmeasured []arcp.SessionID
+	posMu sync.Mutex
+	// positions are by session id, because the results of the store name sessions by id.
+	positions  map[arcp.SessionID]*logPosition
+	feeds      map[string][]*Cursor // by principal
+	unmeasured []arcp.SessionID     // sessions whose older events Measure has to count
 
 	measuring measuring // only Measure uses it
 	recent    recent    // only the committer uses it

@@ -110,6 +110,9 @@ func (l *Log) measured(m *measuring) {
 	} else {
 		m.backlog.free(p.released)
 	}
+	if p.backlog == nil {
+		p.backlog = new(backlog)
+	}
 	p.backlog.prepend(&m.backlog)
 	overflow := p.backlog.overflow(uint64(l.opts.BacklogBytes))
 	p.released = max(p.released, overflow)

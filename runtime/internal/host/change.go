@@ -17,41 +17,42 @@ type Claim func(next, old *Agent) (done func(ok bool), err *arcp.Error)
 
 // Register adds an idle agent for its session, or replaces it. It refuses an agent that another
 // session owns. An agent whose session has ended gets a new owner. claim may be nil.
-func (h *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, error) {
-	space, err := h.makeSpace(ctx, &a)
+func (s *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, error) {
+	space, err := s.makeSpace(ctx, &a)
 	if err != nil {
 		return Agent{}, err
 	}
-	decide := func(old *Agent) (*decision, error) { return h.registration(&a, old, claim, space) }
-	waits, err := h.changeIn(ctx, a.Principal, a.ID, joined, decide)
-	for o, is := errors.AsType[*orphan](err); is; o, is = errors.AsType[*orphan](err) {
-		if err = h.stop(ctx, o.agent, alone); err == nil {
-			waits, err = h.changeIn(ctx, a.Principal, a.ID, joined, decide)
+	register := func() error {
+		release, err := s.opts.Sessions.DeferEnd(ctx, a.Session)
+		if err != nil {
+			return err
+		}
+		return s.changeAnd(ctx, a.Principal, a.ID, joined, func(old *Agent) (*decision, error) { return s.registration(&a, old, claim, space) }, release)
+	}
+	err = register()
+	for o, ok := errors.AsType[*orphanError](err); ok; o, ok = errors.AsType[*orphanError](err) {
+		if err = s.stop(ctx, o.agent, alone); err == nil {
+			err = register()
 		}
 	}
-	switch {
-	case err != nil:
-		h.release(space)
+	if err != nil {
+		s.release(space)
 		return Agent{}, err
-	case !waits && !h.opts.Lives(a.Session): // the session has ended meanwhile, without this agent
-		err = h.EndSession(ctx, a.Session)
 	}
-	return a, err
+	return a, nil
 }
 
-func (h *Store) registration(a, old *Agent, claim Claim, space *reservation) (d *decision, err error) {
-	had := old != nil && old.EndedAt.IsZero()
+func (s *Store) registration(a, old *Agent, claim Claim, space *reservation) (d *decision, err error) {
+	owned := old != nil && old.EndedAt.IsZero()
 	switch {
-	case !h.opts.Lives(a.Session):
-		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
-	case had && !h.opts.Lives(old.Session):
-		return nil, &orphan{old}
-	case had && old.Session != a.Session:
-		return nil, foreign(a.ID)
+	case owned && !s.opts.Sessions.Lives(old.Session):
+		return nil, &orphanError{old}
+	case owned && old.Session != a.Session:
+		return nil, errForeign(a.ID)
 	}
 	a.Status, a.CurrentTask, a.EndedAt = Idle, "", time.Time{}
-	a.UpdatedAt = moment()
-	if a.RegisteredAt = a.UpdatedAt; had {
+	a.UpdatedAt = now()
+	if a.RegisteredAt = a.UpdatedAt; owned {
 		a.RegisteredAt = old.RegisteredAt
 	} else {
 		old = nil
@@ -71,27 +72,27 @@ func (h *Store) registration(a, old *Agent, claim Claim, space *reservation) (d 
 	return d, nil
 }
 
-// orphan is the error for an agent whose session has ended and that is not stopped yet.
-type orphan struct{ agent *Agent }
+// orphanError is the error for an agent that is not stopped although its session has ended.
+type orphanError struct{ agent *Agent }
 
-func (o *orphan) Error() string { return "the session of agent " + o.agent.ID + " has ended" }
+func (o *orphanError) Error() string { return "the session of agent " + o.agent.ID + " has ended" }
 
 // makeSpace reserves space for an agent. If there is none it deletes agents without a session,
 // the oldest first.
-func (h *Store) makeSpace(ctx context.Context, a *Agent) (*reservation, error) {
+func (s *Store) makeSpace(ctx context.Context, a *Agent) (*reservation, error) {
 	raw, err := arcp.Marshal(a)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		space, oldest, full := h.reserve(a, len(raw))
+		space, oldest, full := s.reserve(a, len(raw))
 		switch {
 		case full == nil:
 			return space, nil
 		case oldest == nil:
 			return nil, full
 		}
-		if err := h.forget(ctx, oldest); err != nil {
+		if err := s.deleteEnded(ctx, oldest); err != nil {
 			return nil, err
 		}
 	}
@@ -106,18 +107,18 @@ type StatusChange struct {
 }
 
 // SetStatus changes the status of an agent of a session. It refuses the agent of another session.
-func (h *Store) SetStatus(ctx context.Context, name string, session arcp.SessionID, id string, c StatusChange) (a Agent, err error) {
-	err = h.change(ctx, name, id, joined, func(old *Agent) (*decision, error) {
+func (s *Store) SetStatus(ctx context.Context, principal string, session arcp.SessionID, id string, c StatusChange) (a Agent, err error) {
+	err = s.change(ctx, principal, id, joined, func(old *Agent) (*decision, error) {
 		switch {
 		case old == nil:
-			return nil, notFound(id)
-		case !h.owned(old):
+			return nil, errNotFound(id)
+		case !s.owned(old):
 			return nil, arcp.Errorf(arcp.CodePermissionDenied, "agent %s was owned by another session, which has ended; register it again", id)
 		case old.Session != session:
-			return nil, foreign(id)
+			return nil, errForeign(id)
 		}
 		a = *old
-		a.Status, a.UpdatedAt = c.Status, moment()
+		a.Status, a.UpdatedAt = c.Status, now()
 		if c.CurrentTask != nil {
 			a.CurrentTask = *c.CurrentTask
 		}
@@ -129,35 +130,35 @@ func (h *Store) SetStatus(ctx context.Context, name string, session arcp.Session
 
 // Unregister deletes an agent of a session, or an agent whose session has ended. It refuses the
 // agent of another session.
-func (h *Store) Unregister(ctx context.Context, name string, session arcp.SessionID, id string) error {
-	return h.change(ctx, name, id, joined, func(old *Agent) (*decision, error) {
+func (s *Store) Unregister(ctx context.Context, principal string, session arcp.SessionID, id string) error {
+	return s.change(ctx, principal, id, joined, func(old *Agent) (*decision, error) {
 		switch {
 		case old == nil:
-			return nil, notFound(id)
-		case old.Session != session && h.owned(old):
-			return nil, foreign(id)
+			return nil, errNotFound(id)
+		case old.Session != session && s.owned(old):
+			return nil, errForeign(id)
 		}
-		return h.deletion(old, old.Name+" is unregistered")
+		return s.deletion(old, old.Name+" is unregistered")
 	})
 }
 
-func (h *Store) deletion(a *Agent, message string) (*decision, error) {
+func (s *Store) deletion(a *Agent, message string) (*decision, error) {
 	event, err := eventOf(AgentUnregistered, a, message, nil)
 	return &decision{event: event, done: func(ok bool) {
 		if ok && a.EndedAt.IsZero() {
-			h.opts.Released(*a)
+			s.opts.Released(*a)
 		}
 	}}, err
 }
 
 // Fail sets the status of an agent to Errored.
-func (h *Store) Fail(ctx context.Context, name, id, message string) error {
-	return h.change(ctx, name, id, alone, func(old *Agent) (*decision, error) {
+func (s *Store) Fail(ctx context.Context, principal, id, message string) error {
+	return s.change(ctx, principal, id, alone, func(old *Agent) (*decision, error) {
 		if old == nil || !old.EndedAt.IsZero() {
 			return nil, nil
 		}
 		a := *old
-		a.Status, a.UpdatedAt = Errored, moment()
+		a.Status, a.UpdatedAt = Errored, now()
 		event, err := eventOf(AgentStatus, &a, message, nil)
 		return &decision{next: &a, event: event}, err
 	})
@@ -165,59 +166,60 @@ func (h *Store) Fail(ctx context.Context, name, id, message string) error {
 
 // EndSession stops the agents of a session that has ended, or ends in the transaction of ctx.
 // They have no owner after that.
-func (h *Store) EndSession(ctx context.Context, id arcp.SessionID) (err error) {
-	list := h.ofSession(id)
+func (s *Store) EndSession(ctx context.Context, principal string, id arcp.SessionID) (err error) {
+	list := s.ownedBy(principal, id)
 	slices.SortFunc(list, func(a, b *Agent) int { return cmp.Compare(a.ID, b.ID) }) // one order of locking for all
 	for _, a := range list {
-		err = errors.Join(err, h.stop(ctx, a, joined))
+		err = errors.Join(err, s.stop(ctx, a, joined))
 	}
 	return err
 }
 
-func (h *Store) stop(ctx context.Context, was *Agent, j joins) error {
-	return h.change(ctx, was.Principal, was.ID, j, func(old *Agent) (*decision, error) {
-		if old == nil || old.Session != was.Session || !old.EndedAt.IsZero() {
-			return nil, nil // it was unregistered, or has another owner
+// stop stops an agent unless it was unregistered or has another owner.
+func (s *Store) stop(ctx context.Context, agent *Agent, j joins) error {
+	return s.change(ctx, agent.Principal, agent.ID, j, func(old *Agent) (*decision, error) {
+		if old == nil || old.Session != agent.Session || !old.EndedAt.IsZero() {
+			return nil, nil
 		}
 		a := *old
-		a.Status, a.UpdatedAt = Stopped, moment()
+		a.Status, a.UpdatedAt = Stopped, now()
 		a.EndedAt = a.UpdatedAt
 		event, err := eventOf(AgentStatus, &a, a.Name+" is stopped: its session has ended", nil)
 		return &decision{next: &a, event: event, done: func(ok bool) {
 			if ok {
-				h.opts.Released(*old)
+				s.opts.Released(*old)
 			}
 		}}, err
 	})
 }
 
-// forget deletes an agent without an owner.
-func (h *Store) forget(ctx context.Context, was *Agent) error {
-	return h.change(ctx, was.Principal, was.ID, alone, func(old *Agent) (*decision, error) {
+// deleteEnded deletes an agent unless it has an owner.
+func (s *Store) deleteEnded(ctx context.Context, a *Agent) error {
+	return s.change(ctx, a.Principal, a.ID, alone, func(old *Agent) (*decision, error) {
 		if old == nil || old.EndedAt.IsZero() {
 			return nil, nil
 		}
-		return h.deletion(old, old.Name+" is forgotten: its session has ended")
+		return s.deletion(old, old.Name+" is forgotten: its session has ended")
 	})
 }
 
 // Sweep stops agents of ended sessions, deletes agents whose sessions ended before a time (zero:
 // none), and drops the events of principals without sessions and subscribers.
-func (h *Store) Sweep(ctx context.Context, before time.Time, hasSessions func(principal string) bool) (err error) {
-	for _, id := range h.owners() {
-		if !h.opts.Lives(id) {
-			err = errors.Join(err, h.EndSession(ctx, id))
+func (s *Store) Sweep(ctx context.Context, before time.Time, hasSessions func(principal string) bool) (err error) {
+	for id, principal := range s.owners() {
+		if !s.opts.Sessions.Lives(id) {
+			err = errors.Join(err, s.EndSession(ctx, principal, id))
 		}
 	}
-	for _, a := range h.ended(before) {
+	for _, a := range s.ended(before) {
 		if ctx.Err() != nil {
 			return err
 		}
-		err = errors.Join(err, h.forget(ctx, a))
+		err = errors.Join(err, s.deleteEnded(ctx, a))
 	}
-	for _, name := range h.unwatched() {
-		if !hasSessions(name) {
-			h.drop(name)
+	for _, principal := range s.idle() {
+		if !hasSessions(principal) {
+			s.dropEvents(principal)
 		}
 	}
 	return err

@@ -1,9 +1,11 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -18,6 +20,8 @@ type fixture struct {
 	st  store.Store
 	log *eventlog.Log
 
+	deferred atomic.Int32 // callers of DeferEnd that have not called release
+
 	mu       sync.Mutex
 	gone     map[arcp.SessionID]bool
 	counts   map[Status]int
@@ -28,6 +32,9 @@ func newFixture(t testing.TB) *fixture {
 	st := mem.Open(mem.Options{})
 	r := &fixture{st: st, log: eventlog.New(st, eventlog.Options{}), gone: map[arcp.SessionID]bool{}}
 	t.Cleanup(func() {
+		if n := r.deferred.Load(); n != 0 {
+			t.Errorf("the end of sessions is deferred %d times too often", n)
+		}
 		r.log.Close()
 		_ = st.Close() // in memory
 	})
@@ -39,7 +46,7 @@ func newFixture(t testing.TB) *fixture {
 func (r *fixture) restart(t testing.TB) {
 	t.Helper()
 	r.counts, r.released = map[Status]int{}, map[string]int{}
-	r.Store = NewStore(Options{Log: r.log, Store: r.st, Count: func(s Status, n int) { r.counts[s] = n }, Lives: r.lives,
+	r.Store = NewStore(Options{Log: r.log, Store: r.st, Count: func(s Status, n int) { r.counts[s] = n }, Sessions: r,
 		Released: func(a Agent) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -58,10 +65,18 @@ func (r *fixture) settle(t testing.TB) {
 	}
 }
 
-func (r *fixture) lives(id arcp.SessionID) bool {
+func (r *fixture) Lives(id arcp.SessionID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.gone[id]
+}
+
+func (r *fixture) DeferEnd(_ context.Context, id arcp.SessionID) (release func(), err error) {
+	if !r.Lives(id) {
+		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
+	}
+	r.deferred.Add(1)
+	return func() { r.deferred.Add(-1) }, nil
 }
 
 func (r *fixture) end(id arcp.SessionID) {

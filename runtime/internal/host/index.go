@@ -15,22 +15,19 @@ type index struct {
 	count func(s Status, n int)
 
 	mu         sync.Mutex
-	principals map[string]*principal
-	sessions   map[arcp.SessionID]*owner
+	principals map[string]*principalState
 	counts     map[Status]int
 	bytes      int // of all agents, with the reserved ones
 	ringBytes  int // of all events
 }
 
-// principal has the agents and events of one principal.
-type principal struct {
-	agents map[string]sizedAgent // by id, as they were committed
-	bytes  int
-	ring   ring
-
-	reserved, reservedBytes int // agents that are being registered
-	watchers                int
-	users                   int // watchers and reservations: drop leaves the principal alone
+// principalState has the agents and events of one principal.
+type principalState struct {
+	agents       map[string]sizedAgent // by id, as they were committed
+	bytes        int                   // of agents
+	ring         ring
+	reservations map[*reservation]struct{}
+	watchers     int // subscriptions
 }
 
 // sizedAgent is an agent with the size of its row.
@@ -39,58 +36,31 @@ type sizedAgent struct {
 	size int
 }
 
-// owner is a session with agents, or with reservations. It is derived from the rows of the
-// agents, which outlive the connection and the object of the session.
-type owner struct {
-	principal string
-	agents    map[string]struct{}
-	reserved  int
-}
-
-// reservation is the space of an agent that is being registered. Its end is either the commit
-// of the agent or a release.
+// reservation is the space of an agent that is being registered. It ends with the commit of the
+// agent, or with a release.
 type reservation struct {
-	principal     *principal
+	principal     *principalState // nil: the reservation has ended
 	session       arcp.SessionID
-	agents, bytes int // of the principal
-	ofSession     int
+	agents, bytes int // additional ones of the principal
+	ofSession     int // additional agents of the session
 }
 
-func (x *index) principalLocked(name string) *principal {
-	p := x.principals[name]
+func (x *index) principalLocked(principal string) *principalState {
+	p := x.principals[principal]
 	if p == nil {
-		p = &principal{agents: make(map[string]sizedAgent)}
-		x.principals[name] = p
+		p = &principalState{agents: make(map[string]sizedAgent), reservations: make(map[*reservation]struct{})}
+		x.principals[principal] = p
 	}
 	return p
 }
 
-func (x *index) ownerLocked(a *Agent) *owner {
-	o := x.sessions[a.Session]
-	if o == nil {
-		o = &owner{principal: a.Principal, agents: make(map[string]struct{})}
-		x.sessions[a.Session] = o
-	}
-	return o
-}
-
-func (x *index) tidyOwnerLocked(id arcp.SessionID) {
-	if o := x.sessions[id]; o != nil && o.reserved == 0 && len(o.agents) == 0 {
-		delete(x.sessions, id)
-	}
-}
-
 // setLocked replaces an agent by its stored row; nil: it was deleted.
-func (x *index) setLocked(name, id string, a *Agent, size int) {
-	p := x.principalLocked(name)
+func (x *index) setLocked(principal, id string, a *Agent, size int) {
+	p := x.principalLocked(principal)
 	if old, ok := p.agents[id]; ok {
 		p.bytes -= old.size
 		x.bytes -= old.size
 		delete(p.agents, id)
-		if o := x.sessions[old.Session]; o != nil {
-			delete(o.agents, id)
-			x.tidyOwnerLocked(old.Session)
-		}
 		x.countLocked(old.Status, -1)
 	}
 	if a == nil {
@@ -99,9 +69,6 @@ func (x *index) setLocked(name, id string, a *Agent, size int) {
 	p.bytes += size
 	x.bytes += size
 	p.agents[id] = sizedAgent{*a, size}
-	if a.EndedAt.IsZero() {
-		x.ownerLocked(a).agents[id] = struct{}{}
-	}
 	x.countLocked(a.Status, 1)
 }
 
@@ -115,21 +82,24 @@ func (x *index) countLocked(s Status, d int) {
 func (x *index) reserve(a *Agent, size int) (r *reservation, oldest *Agent, full *arcp.Error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	p, o := x.principalLocked(a.Principal), x.ownerLocked(a)
-	defer x.tidyOwnerLocked(a.Session)
+	p := x.principalLocked(a.Principal)
 	r = &reservation{principal: p, session: a.Session, bytes: size, agents: 1, ofSession: 1}
-	if old, there := p.agents[a.ID]; there {
+	if old, ok := p.agents[a.ID]; ok {
 		r.agents, r.bytes = 0, max(0, size-old.size)
+		if old.Session == a.Session && old.EndedAt.IsZero() {
+			r.ofSession = 0
+		}
 	}
-	if _, again := o.agents[a.ID]; again {
-		r.ofSession = 0
+	agents, bytes := len(p.agents)+r.agents, p.bytes+r.bytes
+	for other := range p.reservations {
+		agents, bytes = agents+other.agents, bytes+other.bytes
 	}
 	switch {
-	case len(o.agents)+o.reserved+r.ofSession > maxOfSession:
+	case p.ofSession(a.Session)+r.ofSession > maxOfSession:
 		return nil, nil, arcp.Errorf(arcp.CodeResourceExhausted, "the session has %d agents already; unregister some", maxOfSession)
-	case len(p.agents)+p.reserved+r.agents > maxOfPrincipal:
+	case agents > maxOfPrincipal:
 		full = arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d agents already; unregister some", a.Principal, maxOfPrincipal)
-	case p.bytes+p.reservedBytes+r.bytes > maxBytes:
+	case bytes > maxBytes:
 		full = arcp.Errorf(arcp.CodeResourceExhausted, "the agents of %s take more than %d bytes; unregister some, or say less about them", a.Principal, maxBytes)
 	case x.bytes+r.bytes > maxAllBytes:
 		full = arcp.Errorf(arcp.CodeResourceExhausted, "all agents together take more than %d bytes", maxAllBytes).RetryAfter(60)
@@ -138,14 +108,26 @@ func (x *index) reserve(a *Agent, size int) (r *reservation, oldest *Agent, full
 		}
 		return nil, oldest, full
 	default:
-		p.users++
-		p.reserved += r.agents
-		p.reservedBytes += r.bytes
+		p.reservations[r] = struct{}{}
 		x.bytes += r.bytes
-		o.reserved += r.ofSession
 		return r, nil, nil
 	}
 	return nil, p.oldest(nil, a), full
+}
+
+// ofSession returns the number of agents that a session owns, with the reserved ones.
+func (p *principalState) ofSession(id arcp.SessionID) (n int) {
+	for _, a := range p.agents {
+		if a.Session == id && a.EndedAt.IsZero() {
+			n++
+		}
+	}
+	for r := range p.reservations {
+		if r.session == id {
+			n += r.ofSession
+		}
+	}
+	return n
 }
 
 // release ends a reservation. It does nothing after the commit of the agent.
@@ -156,31 +138,23 @@ func (x *index) release(r *reservation) {
 }
 
 func (x *index) releaseLocked(r *reservation) {
-	p := r.principal
-	if p == nil {
+	if r.principal == nil {
 		return
 	}
-	p.users--
-	p.reserved -= r.agents
-	p.reservedBytes -= r.bytes
+	delete(r.principal.reservations, r)
 	x.bytes -= r.bytes
-	if o := x.sessions[r.session]; o != nil {
-		o.reserved -= r.ofSession
-		x.tidyOwnerLocked(r.session)
-	}
-	*r = reservation{}
+	r.principal = nil
 }
 
-func (x *index) happen(name string, e Event, withLocked func()) {
+// addEvent adds a durable event to the ring of a principal. withLocked, if set, changes the
+// agents together with the ring.
+func (x *index) addEvent(principal string, e Event, withLocked func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if withLocked != nil {
 		withLocked()
 	}
-	x.addLocked(x.principalLocked(name), e)
-}
-
-func (x *index) addLocked(p *principal, e Event) {
+	p := x.principalLocked(principal)
 	before := p.ring.bytes
 	p.ring.add(e)
 	for x.ringBytes+p.ring.bytes-before > maxRingsBytes && p.ring.bytes > fairRingBytes && len(p.ring.events) > 1 {
@@ -190,10 +164,10 @@ func (x *index) addLocked(p *principal, e Event) {
 }
 
 // Agents returns the agents of a principal in the order of Compare.
-func (x *index) Agents(name string) []Agent {
+func (x *index) Agents(principal string) []Agent {
 	x.mu.Lock()
 	var list []Agent
-	if p := x.principals[name]; p != nil {
+	if p := x.principals[principal]; p != nil {
 		list = p.list()
 	}
 	x.mu.Unlock()
@@ -206,9 +180,9 @@ func (x *index) All() (list []Agent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, p := range x.principals {
-		for _, k := range p.agents {
-			if k.EndedAt.IsZero() {
-				list = append(list, k.Agent)
+		for _, a := range p.agents {
+			if a.EndedAt.IsZero() {
+				list = append(list, a.Agent)
 			}
 		}
 	}
@@ -225,80 +199,80 @@ func (x *index) Events(principal string, n int) []Event {
 	return nil
 }
 
-// HasAgents reports whether a session has agents.
-func (x *index) HasAgents(id arcp.SessionID) bool {
+// ownedBy returns the agents that a session of a principal owns.
+func (x *index) ownedBy(principal string, id arcp.SessionID) (list []*Agent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.sessions[id] != nil
-}
-
-func (x *index) ofSession(id arcp.SessionID) (list []*Agent) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	o := x.sessions[id]
-	if o == nil {
+	p := x.principals[principal]
+	if p == nil {
 		return nil
 	}
-	for aid := range o.agents {
-		list = append(list, new(x.principals[o.principal].agents[aid].Agent))
+	for _, a := range p.agents {
+		if a.Session == id && a.EndedAt.IsZero() {
+			list = append(list, new(a.Agent))
+		}
 	}
 	return list
 }
 
-func (x *index) owners() (ids []arcp.SessionID) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for id := range x.sessions {
-		ids = append(ids, id)
+// owners returns the sessions that own agents, with their principals.
+func (x *index) owners() map[arcp.SessionID]string {
+	owners := make(map[arcp.SessionID]string)
+	for _, a := range x.All() {
+		owners[a.Session] = a.Principal
 	}
-	return ids
+	return owners
 }
 
+// ended returns the agents whose sessions ended before a time.
 func (x *index) ended(before time.Time) (list []*Agent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, p := range x.principals {
-		for _, k := range p.agents {
-			if !k.EndedAt.IsZero() && k.EndedAt.Before(before) {
-				list = append(list, new(k.Agent))
+		for _, a := range p.agents {
+			if !a.EndedAt.IsZero() && a.EndedAt.Before(before) {
+				list = append(list, new(a.Agent))
 			}
 		}
 	}
 	return list
 }
 
-func (x *index) unwatched() (names []string) {
+// idle returns the principals without subscriptions and reservations.
+func (x *index) idle() (principals []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for name, p := range x.principals {
-		if p.users == 0 {
-			names = append(names, name)
+	for principal, p := range x.principals {
+		if p.isIdle() {
+			principals = append(principals, principal)
 		}
 	}
-	return names
+	return principals
 }
 
-// drop deletes the events of a principal without users, and the principal if it has no agents.
-func (x *index) drop(name string) {
+func (p *principalState) isIdle() bool { return p.watchers == 0 && len(p.reservations) == 0 }
+
+// dropEvents deletes the events of an idle principal, and its state if it has no agents.
+func (x *index) dropEvents(principal string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	p := x.principals[name]
-	if p == nil || p.users > 0 {
+	p := x.principals[principal]
+	if p == nil || !p.isIdle() {
 		return
 	}
 	x.ringBytes -= p.ring.bytes
 	p.ring.clear()
 	if len(p.agents) == 0 {
-		delete(x.principals, name)
+		delete(x.principals, principal)
 	}
 }
 
 // Subscribe returns the present state with at most n events, and a subscription to exactly the
 // events behind it. The caller closes the subscription.
 func (x *index) Subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
-	s, list, refused := x.subscribe(principal, n)
-	slices.SortFunc(list.Agents, Compare)
-	return s, list, refused
+	sub, snapshot, refused := x.subscribe(principal, n)
+	slices.SortFunc(snapshot.Agents, Compare) // without the lock
+	return sub, snapshot, refused
 }
 
 func (x *index) subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
@@ -309,28 +283,27 @@ func (x *index) subscribe(principal string, n int) (*Subscription, Snapshot, *ar
 		return nil, Snapshot{}, arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d subscriptions to its host already; cancel some", principal, maxWatchers).RetryAfter(1)
 	}
 	p.watchers++
-	p.users++
 	return &Subscription{x, p, p.ring.next}, Snapshot{p.list(), p.ring.latest(n)}, nil
 }
 
-// oldest returns the agent whose session ended first, among the agents of p and than. It never
-// returns the agent that is about to be registered.
-func (p *principal) oldest(than, coming *Agent) *Agent {
-	for _, k := range p.agents {
-		if k.EndedAt.IsZero() || k.ID == coming.ID && k.Principal == coming.Principal {
+// oldest returns the agent whose session ended first, among the agents of p and other, which
+// may be nil. It never returns the agent next, which is being registered.
+func (p *principalState) oldest(other, next *Agent) *Agent {
+	for _, a := range p.agents {
+		if a.EndedAt.IsZero() || a.ID == next.ID && a.Principal == next.Principal {
 			continue
 		}
-		if than == nil || k.EndedAt.Before(than.EndedAt) {
-			than = new(k.Agent)
+		if other == nil || a.EndedAt.Before(other.EndedAt) {
+			other = new(a.Agent)
 		}
 	}
-	return than
+	return other
 }
 
-func (p *principal) list() []Agent {
+func (p *principalState) list() []Agent {
 	list := make([]Agent, 0, len(p.agents))
-	for _, k := range p.agents {
-		list = append(list, k.Agent)
+	for _, a := range p.agents {
+		list = append(list, a.Agent)
 	}
 	return list
 }

@@ -12,11 +12,14 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// model holds the expected agents, ended sessions and number of events.
-type model struct {
+// ownershipModel holds the expected agents, ended sessions and number of events, next to the store
+// and the mirror of a subscriber.
+type ownershipModel struct {
+	*fixture
 	agents map[string]*modelAgent // by principal and id
-	gone   map[arcp.SessionID]bool
+	ended  map[arcp.SessionID]bool
 	events int // of alice
+	mirror *mirror
 }
 
 type modelAgent struct {
@@ -60,158 +63,181 @@ var modelSessions = map[arcp.SessionID]string{"sess_a1": "alice", "sess_a2": "al
 // subscriber equals the model.
 func TestOwnershipModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		r := newFixture(t)
-		m := &model{agents: map[string]*modelAgent{}, gone: map[arcp.SessionID]bool{}}
-		watch := func() *mirror {
-			sub, snap, err := r.Subscribe("alice", 0)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			w := &mirror{sub: sub, agents: map[string]Agent{}, states: m.events}
-			for _, a := range snap.Agents {
-				w.agents[a.ID] = a
-			}
-			return w
-		}
-		mir := watch()
-		session := rapid.SampledFrom(slices.Sorted(maps.Keys(modelSessions)))
-		id := rapid.SampledFrom([]string{"x", "y/z", "z"})
-		changed := func(a *modelAgent) {
-			if a.principal == "alice" {
-				m.events++
-			}
-		}
-		end := func(a *modelAgent) {
-			if a.owner != "" && m.gone[a.owner] {
-				a.owner, a.status = "", Stopped
-				changed(a)
-			}
-		}
+		m := &ownershipModel{fixture: newFixture(t), agents: map[string]*modelAgent{}, ended: map[arcp.SessionID]bool{}}
+		m.subscribe(rt)
 		rt.Repeat(map[string]func(*rapid.T){
-			"register": func(rt *rapid.T) {
-				s, id, name := session.Draw(rt, "session"), id.Draw(rt, "id"), rapid.SampledFrom([]string{"n", "m"}).Draw(rt, "name")
-				if m.gone[s] {
-					return // an ended session makes no calls
-				}
-				p := modelSessions[s]
-				key := p + "\x00" + id
-				old, want := m.agents[key], arcp.Code("")
-				if old != nil && m.gone[old.owner] {
-					end(old) // it is noticed now
-				}
-				if old != nil && old.owner != "" && old.owner != s && !m.gone[old.owner] {
-					want = arcp.CodePermissionDenied
-				}
-				a, err := r.Register(rt.Context(), Agent{ID: id, Name: name, Kind: "k", Principal: p, Session: s}, nil)
-				if codeOf(err) != want {
-					rt.Fatalf("Register = %v, want %q", err, want)
-				}
-				if want == "" {
-					m.agents[key] = &modelAgent{p, id, name, s, Idle, ""}
-					changed(m.agents[key])
-					if a.Status != Idle || a.Session != s || a.ID != id {
-						rt.Fatalf("registered %+v", a)
-					}
-				}
-			},
-			"set status": func(rt *rapid.T) {
-				s, id, st := session.Draw(rt, "session"), id.Draw(rt, "id"), rapid.SampledFrom(Statuses).Draw(rt, "status")
-				task := rapid.Ptr(rapid.SampledFrom([]string{"", "t"}), true).Draw(rt, "task")
-				a := m.agents[modelSessions[s]+"\x00"+id]
-				_, err := r.SetStatus(rt.Context(), modelSessions[s], s, id, StatusChange{Status: st, CurrentTask: task})
-				switch {
-				case a == nil:
-					wantCode(rt, "of nothing", err, arcp.CodeNotFound)
-				case a.owner != s || m.gone[s]:
-					wantCode(rt, "of another's", err, arcp.CodePermissionDenied)
-				default:
-					wantCode(rt, "of its own", err, "")
-					if a.status = st; task != nil {
-						a.task = *task
-					}
-					changed(a)
-				}
-			},
-			"unregister": func(rt *rapid.T) {
-				s, id := session.Draw(rt, "session"), id.Draw(rt, "id")
-				key := modelSessions[s] + "\x00" + id
-				a := m.agents[key]
-				err := r.Unregister(rt.Context(), modelSessions[s], s, id)
-				switch {
-				case a == nil:
-					wantCode(rt, "of nothing", err, arcp.CodeNotFound)
-				case a.owner != "" && a.owner != s && !m.gone[a.owner]:
-					wantCode(rt, "of another's", err, arcp.CodePermissionDenied)
-				default:
-					wantCode(rt, "of its own, or nobody's", err, "")
-					changed(a)
-					delete(m.agents, key)
-				}
-			},
-			"end session, noticed": func(rt *rapid.T) {
-				s := session.Draw(rt, "session")
-				r.end(s)
-				m.gone[s] = true
-				if err := r.EndSession(rt.Context(), s); err != nil {
-					rt.Fatal(err)
-				}
-				for _, a := range m.agents {
-					if a.owner == s {
-						end(a)
-					}
-				}
-			},
-			"end session, unnoticed": func(rt *rapid.T) {
-				s := session.Draw(rt, "session")
-				r.end(s)
-				m.gone[s] = true
-			},
-			"sweep": func(rt *rapid.T) {
-				forget := rapid.Bool().Draw(rt, "forget")
-				var before time.Time
-				if forget {
-					before = time.Now().Add(time.Hour)
-				}
-				if err := r.Sweep(rt.Context(), before, func(string) bool { return true }); err != nil {
-					rt.Fatal(err)
-				}
-				for key, a := range m.agents {
-					if end(a); forget && a.owner == "" {
-						changed(a)
-						delete(m.agents, key)
-					}
-				}
-			},
+			"register":               m.register,
+			"set status":             m.setStatus,
+			"unregister":             m.unregister,
+			"end session, noticed":   m.endSession,
+			"end session, unnoticed": func(rt *rapid.T) { m.loseSession(drawSession(rt)) },
+			"sweep":                  m.sweep,
 			"restart": func(rt *rapid.T) {
-				mir.sub.Close()
-				r.restart(t)
+				m.mirror.sub.Close()
+				m.restart(t)
 				m.events = 0
-				mir = watch()
+				m.subscribe(rt)
 			},
-			"": func(rt *rapid.T) {
-				compare(rt, r, m)
-				mir.catchUp(rt, r.Store, m.events)
-				for _, a := range r.Agents("alice") {
-					if got := mir.agents[a.ID]; fmt.Sprint(got) != fmt.Sprint(a) {
-						rt.Fatalf("who watched knows %+v, and there is %+v", got, a)
-					}
-				}
-				if n := len(r.Agents("alice")); len(mir.agents) != n {
-					rt.Fatalf("who watched knows %d agents of %d", len(mir.agents), n)
-				}
-			},
+			"": m.check,
 		})
 	})
 }
 
-func wantCode(t *rapid.T, what string, err error, want arcp.Code) {
-	t.Helper()
-	if codeOf(err) != want {
-		t.Fatalf("%s: %v, want %q", what, err, want)
+func drawSession(t *rapid.T) arcp.SessionID {
+	return rapid.SampledFrom(slices.Sorted(maps.Keys(modelSessions))).Draw(t, "session")
+}
+
+func drawID(t *rapid.T) string { return rapid.SampledFrom([]string{"x", "y/z", "z"}).Draw(t, "id") }
+
+// subscribe begins a mirror with a snapshot.
+func (m *ownershipModel) subscribe(t *rapid.T) {
+	sub, snap, err := m.Subscribe("alice", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.mirror = &mirror{sub: sub, agents: map[string]Agent{}, states: m.events}
+	for _, a := range snap.Agents {
+		m.mirror.agents[a.ID] = a
 	}
 }
 
-func compare(t *rapid.T, r *fixture, m *model) {
+// changed counts the event about a change of an agent.
+func (m *ownershipModel) changed(a *modelAgent) {
+	if a.principal == "alice" {
+		m.events++
+	}
+}
+
+// stop stops an agent whose session has ended.
+func (m *ownershipModel) stop(a *modelAgent) {
+	if a.owner != "" && m.ended[a.owner] {
+		a.owner, a.status = "", Stopped
+		m.changed(a)
+	}
+}
+
+func (m *ownershipModel) register(t *rapid.T) {
+	s, id, name := drawSession(t), drawID(t), rapid.SampledFrom([]string{"n", "m"}).Draw(t, "name")
+	if m.ended[s] {
+		return // an ended session makes no calls
+	}
+	p := modelSessions[s]
+	key := p + "\x00" + id
+	old, want := m.agents[key], arcp.Code("")
+	if old != nil {
+		m.stop(old) // the store notices the end of the session now
+	}
+	if old != nil && old.owner != "" && old.owner != s {
+		want = arcp.CodePermissionDenied
+	}
+	a, err := m.Register(t.Context(), Agent{ID: id, Name: name, Kind: "k", Principal: p, Session: s}, nil)
+	if codeOf(err) != want {
+		t.Fatalf("Register = %v, want %q", err, want)
+	}
+	if want == "" {
+		m.agents[key] = &modelAgent{p, id, name, s, Idle, ""}
+		m.changed(m.agents[key])
+		if a.Status != Idle || a.Session != s || a.ID != id {
+			t.Fatalf("registered %+v", a)
+		}
+	}
+}
+
+func (m *ownershipModel) setStatus(t *rapid.T) {
+	s, id, status := drawSession(t), drawID(t), rapid.SampledFrom(Statuses).Draw(t, "status")
+	task := rapid.Ptr(rapid.SampledFrom([]string{"", "t"}), true).Draw(t, "task")
+	a := m.agents[modelSessions[s]+"\x00"+id]
+	_, err := m.SetStatus(t.Context(), modelSessions[s], s, id, StatusChange{Status: status, CurrentTask: task})
+	switch {
+	case a == nil:
+		wantCode(t, "status of an unknown agent", err, arcp.CodeNotFound)
+	case a.owner != s || m.ended[s]:
+		wantCode(t, "status of another session's agent", err, arcp.CodePermissionDenied)
+	default:
+		wantCode(t, "status of its own agent", err, "")
+		if a.status = status; task != nil {
+			a.task = *task
+		}
+		m.changed(a)
+	}
+}
+
+func (m *ownershipModel) unregister(t *rapid.T) {
+	s, id := drawSession(t), drawID(t)
+	key := modelSessions[s] + "\x00" + id
+	a := m.agents[key]
+	err := m.Unregister(t.Context(), modelSessions[s], s, id)
+	switch {
+	case a == nil:
+		wantCode(t, "unregister an unknown agent", err, arcp.CodeNotFound)
+	case a.owner != "" && a.owner != s && !m.ended[a.owner]:
+		wantCode(t, "unregister another session's agent", err, arcp.CodePermissionDenied)
+	default:
+		wantCode(t, "unregister its own agent, or one without an owner", err, "")
+		m.changed(a)
+		delete(m.agents, key)
+	}
+}
+
+// endSession ends a session, and the store is notified.
+func (m *ownershipModel) endSession(t *rapid.T) {
+	s := drawSession(t)
+	m.loseSession(s)
+	if err := m.EndSession(t.Context(), modelSessions[s], s); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range m.agents {
+		if a.owner == s {
+			m.stop(a)
+		}
+	}
+}
+
+// loseSession ends a session, and the store is not notified.
+func (m *ownershipModel) loseSession(s arcp.SessionID) {
+	m.end(s)
+	m.ended[s] = true
+}
+
+func (m *ownershipModel) sweep(t *rapid.T) {
+	forget := rapid.Bool().Draw(t, "forget")
+	var before time.Time
+	if forget {
+		before = time.Now().Add(time.Hour)
+	}
+	if err := m.Sweep(t.Context(), before, func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	for key, a := range m.agents {
+		if m.stop(a); forget && a.owner == "" {
+			m.changed(a)
+			delete(m.agents, key)
+		}
+	}
+}
+
+// check compares the store and the mirror with the model.
+func (m *ownershipModel) check(t *rapid.T) {
+	m.compare(t)
+	m.mirror.catchUp(t, m.Store, m.events)
+	for _, a := range m.Agents("alice") {
+		if got := m.mirror.agents[a.ID]; fmt.Sprint(got) != fmt.Sprint(a) {
+			t.Fatalf("the subscriber knows %+v, want %+v", got, a)
+		}
+	}
+	if n := len(m.Agents("alice")); len(m.mirror.agents) != n {
+		t.Fatalf("the subscriber knows %d agents, want %d", len(m.mirror.agents), n)
+	}
+}
+
+func wantCode(t *rapid.T, call string, err error, want arcp.Code) {
+	t.Helper()
+	if codeOf(err) != want {
+		t.Fatalf("%s: %v, want %q", call, err, want)
+	}
+}
+
+func (m *ownershipModel) compare(t *rapid.T) {
 	t.Helper()
 	counts := map[Status]int{}
 	for _, p := range []string{"alice", "bob/../alice"} {
@@ -224,14 +250,14 @@ func compare(t *rapid.T, r *fixture, m *model) {
 		}
 		slices.Sort(want) // by name, then id: neither is the beginning of another
 		var got []string
-		for _, a := range r.Agents(p) {
+		for _, a := range m.Agents(p) {
 			got = append(got, fmt.Sprintf("%s %s %s %q ended=%t", a.Name, a.ID, a.Status, a.CurrentTask, !a.EndedAt.IsZero()))
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%s has\n%q, want\n%q", p, got, want)
 		}
 	}
-	if got := r.counted(); !maps.Equal(got, counts) {
+	if got := m.counted(); !maps.Equal(got, counts) {
 		t.Fatalf("counted %v, want %v", got, counts)
 	}
 }

@@ -28,11 +28,11 @@ const (
 	MaxEvents     = 500      // of a principal
 	maxRingBytes  = 4 << 20  // of the events of a principal: an event may have a large agent
 	maxRingsBytes = 64 << 20 // of the events of all principals; then a principal that adds one
-	fairRingBytes = 16 << 10 // keeps at most this, or the new event
+	fairRingBytes = 16 << 10 // has at most this many bytes, or only the new event
 	eventOverhead = 256      // approximate bytes of an event without its texts
 	maxEventBytes = 64 << 10
-	maxBatch      = 64  // events that Next returns: they are copied with the lock
-	maxWatchers   = 256 // subscriptions of a principal: each writes every event into a log of its own
+	maxBatch      = 64  // events that Next returns; they are copied under the lock
+	maxWatchers   = 256 // subscriptions of a principal; each writes all events to its own log
 )
 
 const eventPrefix = "event-"
@@ -87,14 +87,14 @@ func (r *ring) latest(n int) []Event {
 	return list
 }
 
-// Emit adds an event to a principal when the event is durable. It does not block. Callers bound
-// the queue: they emit after a write of their own, or in a bounded number of calls. The payload
-// is JSON or nil and must not change after the call. A payload over maxEventBytes is replaced
-// by its size. If the store has failed, the event is lost.
-func (h *Store) Emit(principal string, e Event) { h.EmitIn(context.Background(), principal, e) }
+// Emit adds an event to a principal when the event is durable. It does not block. Callers bound the
+// queue: they emit after a write of their own, or in a bounded number of calls. The payload is JSON
+// or nil and must not change after the call. A payload over maxEventBytes is replaced by its size.
+// If the store has failed, the event is lost.
+func (s *Store) Emit(principal string, e Event) { s.EmitIn(context.Background(), principal, e) }
 
 // EmitIn is Emit, in the transaction of ctx if there is one.
-func (h *Store) EmitIn(ctx context.Context, principal string, e Event) {
+func (s *Store) EmitIn(ctx context.Context, principal string, e Event) {
 	if principal == "" {
 		return
 	}
@@ -106,14 +106,14 @@ func (h *Store) EmitIn(ctx context.Context, principal string, e Event) {
 	}
 	w := new(store.Write)
 	if t := txn.From(ctx); t != nil {
-		t.Add(txn.Change{Write: w, Order: &h.order, Fill: func() error { return fill(principal, &e, w) }, Done: func(err error) {
+		t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return fill(principal, &e, w) }, Done: func(err error) {
 			if err == nil {
-				h.happen(principal, e, nil)
+				s.addEvent(principal, e, nil)
 			}
 		}})
 		return
 	}
-	if err := h.announce(principal, e, w, nil, nil); err != nil { // texts, and a payload that is JSON
+	if err := s.announce(principal, e, w, nil, nil); err != nil { // texts, and a payload that is JSON
 		panic("host: " + err.Error())
 	}
 }
@@ -121,15 +121,15 @@ func (h *Store) EmitIn(ctx context.Context, principal string, e Event) {
 // announce adds an event to a write and appends it. When the write is durable, withLocked and the
 // ring change the index together. done receives the result. Both may be nil; they run on the
 // committer's goroutine.
-func (h *Store) announce(name string, e Event, w *store.Write, withLocked func(), done func(error)) error {
-	h.order.Lock()
-	defer h.order.Unlock()
-	if err := fill(name, &e, w); err != nil {
+func (s *Store) announce(principal string, e Event, w *store.Write, withLocked func(), done func(error)) error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := fill(principal, &e, w); err != nil {
 		return err
 	}
-	h.opts.Log.Append(w, func(res *store.Result) {
+	s.opts.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {
-			h.happen(name, e, withLocked)
+			s.addEvent(principal, e, withLocked)
 		}
 		if done != nil {
 			done(res.Err)
@@ -140,8 +140,8 @@ func (h *Store) announce(name string, e Event, w *store.Write, withLocked func()
 
 // fill sets the id and time of an event and adds its announcement to a write. The caller holds
 // Store.order until the write is queued.
-func fill(name string, e *Event, w *store.Write) error {
-	e.ID, e.Timestamp = arcp.NewID(eventPrefix), moment()
+func fill(principal string, e *Event, w *store.Write) error {
+	e.ID, e.Timestamp = arcp.NewID(eventPrefix), now()
 	data, err := arcp.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
@@ -150,7 +150,7 @@ func fill(name string, e *Event, w *store.Write) error {
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
 	}
-	w.Add(&store.Announce{Principal: name,
+	w.Add(&store.Announce{Principal: principal,
 		Events: []*store.Event{store.NewEvent(arcp.EventEmit, e.Timestamp, new(store.Common), "", payload)}})
 	return nil
 }
@@ -164,7 +164,7 @@ type Snapshot struct {
 // Subscription reads the events of a principal at the pace of its one reader.
 type Subscription struct {
 	x  *index
-	p  *principal
+	p  *principalState
 	at uint64 // number of the next event to read
 }
 
@@ -208,5 +208,4 @@ func (s *Subscription) Close() {
 	s.x.mu.Lock()
 	defer s.x.mu.Unlock()
 	s.p.watchers--
-	s.p.users--
 }

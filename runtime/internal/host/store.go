@@ -17,10 +17,10 @@ import (
 
 // Bounds of agents.
 const (
-	maxOfSession   = 1000      // agents: a program that makes them in a loop is found out
-	maxOfPrincipal = 2000      // agents: all are in memory, and in every snapshot
-	maxBytes       = 8 << 20   // of the rows of a principal's agents when they are registered
-	maxAllBytes    = 256 << 20 // of all principals
+	maxOfSession   = 1000      // agents of a session; bounds a program that registers agents in a loop
+	maxOfPrincipal = 2000      // agents of a principal: all are in memory, and in every snapshot
+	maxBytes       = 8 << 20   // of the rows of a principal's agents at their registration
+	maxAllBytes    = 256 << 20 // of the rows of all agents
 )
 
 // Options of a Store.
@@ -29,13 +29,20 @@ type Options struct {
 	Store store.Store
 	// Count receives the number of agents with a status after each change. It must not call
 	// the Store.
-	Count func(s Status, n int)
-	// Lives reports whether a session has not ended.
-	Lives func(arcp.SessionID) bool
+	Count    func(s Status, n int)
+	Sessions Sessions
 	// Released is called for an agent that loses its session: it was unregistered, or the
 	// session has ended. For one agent it is called by one goroutine at a time, and not
 	// during a registration.
 	Released func(Agent)
+}
+
+// Sessions are the sessions that own agents; see session.Directory.
+type Sessions interface {
+	// Lives reports whether a session has not ended durably.
+	Lives(id arcp.SessionID) bool
+	// DeferEnd delays the end of a session until release is called, or refuses an ended session.
+	DeferEnd(ctx context.Context, id arcp.SessionID) (release func(), err error)
 }
 
 // Store has the agents and events of all principals. Its methods may be called by any goroutine.
@@ -51,25 +58,25 @@ type Store struct {
 
 // NewStore returns a Store without agents.
 func NewStore(o Options) *Store {
-	return &Store{opts: o, index: &index{count: o.Count, principals: make(map[string]*principal), sessions: make(map[arcp.SessionID]*owner), counts: make(map[Status]int)}}
+	return &Store{opts: o, index: &index{count: o.Count, principals: make(map[string]*principalState), counts: make(map[Status]int)}}
 }
 
 // Load reads the agents of the store. It calls bad for an agent that cannot be read, and leaves
 // it out.
-func (h *Store) Load(ctx context.Context, bad func(key string, err error)) error {
-	return h.table().Scan(ctx, prefix, "", func(row records.Row[Agent], err error) bool {
+func (s *Store) Load(ctx context.Context, bad func(key string, err error)) error {
+	return s.table().Scan(ctx, prefix, "", func(row records.Row[Agent], err error) bool {
 		if err != nil {
 			bad(row.Key, err)
 			return true
 		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.setLocked(row.Value.Principal, row.Value.ID, &row.Value, row.Size)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.setLocked(row.Value.Principal, row.Value.ID, &row.Value, row.Size)
 		return true
 	})
 }
 
-func (h *Store) table() records.Table[Agent] { return records.Table[Agent]{Reader: h.opts.Store} }
+func (s *Store) table() records.Table[Agent] { return records.Table[Agent]{Reader: s.opts.Store} }
 
 const prefix = "host/agent/"
 
@@ -98,33 +105,34 @@ const (
 // decide is called again with the new row. ctx bounds only the wait for the agent's lock: a
 // write that has begun is waited for. A staged write is not waited for: the lock is held until
 // the transaction is committed.
-func (h *Store) change(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error)) error {
-	_, err := h.changeIn(ctx, name, id, j, decide)
-	return err
+func (s *Store) change(ctx context.Context, principal, id string, j joins, decide func(old *Agent) (*decision, error)) error {
+	return s.changeAnd(ctx, principal, id, j, decide, func() {})
 }
 
-// changeIn is change. It reports whether the write was staged.
-func (h *Store) changeIn(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error)) (waits bool, err error) {
-	unlock, err := h.locks.lock(ctx, key(name, id))
+// changeAnd is change. It calls after once, when the row is written or will not be.
+func (s *Store) changeAnd(ctx context.Context, principal, id string, j joins, decide func(old *Agent) (*decision, error), after func()) error {
+	unlock, err := s.locks.lock(ctx, key(principal, id))
 	if err != nil {
-		return false, err
+		after()
+		return err
 	}
+	end := func() { unlock(); after() }
 	for {
-		waits, err = h.changeOnce(ctx, name, id, j, decide, unlock)
-		switch {
-		case waits:
-			return true, nil
-		case !errors.Is(err, store.ErrConflict):
-			unlock()
-			return false, err
+		staged, err := s.changeOnce(ctx, principal, id, j, decide, end)
+		if staged {
+			return nil
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			end()
+			return err
 		}
 	}
 }
 
 // changeOnce tries a change. It reports whether the write was staged; then the end of the
-// transaction calls unlock.
-func (h *Store) changeOnce(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error), unlock func()) (waits bool, err error) {
-	row, err := h.table().Get(ctx, key(name, id))
+// transaction calls end.
+func (s *Store) changeOnce(ctx context.Context, principal, id string, j joins, decide func(old *Agent) (*decision, error), end func()) (staged bool, err error) {
+	row, err := s.table().Get(ctx, key(principal, id))
 	if err != nil {
 		return false, fmt.Errorf("read agent: %w", err)
 	}
@@ -136,31 +144,35 @@ func (h *Store) changeOnce(ctx context.Context, name, id string, j joins, decide
 	if d == nil || err != nil {
 		return false, err
 	}
-	w, withLocked, err := h.writeOf(name, id, row, d)
+	w, withLocked, err := s.writeOf(principal, id, row, d)
 	if err != nil {
-		if d.done != nil {
-			d.done(false)
-		}
+		d.finish(err)
 		return false, err
 	}
-	if j == joined && h.join(ctx, name, d, w, withLocked, unlock) {
+	if t := txn.From(ctx); t != nil && j == joined {
+		s.joinTxn(t, principal, d, w, withLocked, end)
 		return true, nil
 	}
 	done := make(chan error, 1)
-	if err = h.announce(name, d.event, w, withLocked, func(err error) { done <- err }); err == nil {
+	if err = s.announce(principal, d.event, w, withLocked, func(err error) { done <- err }); err == nil {
 		err = <-done
 	}
-	if d.done != nil {
-		d.done(err == nil)
-	}
+	d.finish(err)
 	if err != nil {
 		err = fmt.Errorf("write agent: %w", err)
 	}
 	return false, err
 }
 
+// finish reports the outcome of the write.
+func (d *decision) finish(err error) {
+	if d.done != nil {
+		d.done(err == nil)
+	}
+}
+
 // writeOf returns the write that replaces a row, and the change of the index when it is durable.
-func (h *Store) writeOf(name, id string, row records.Row[Agent], d *decision) (w *store.Write, withLocked func(), err error) {
+func (s *Store) writeOf(principal, id string, row records.Row[Agent], d *decision) (w *store.Write, withLocked func(), err error) {
 	rec := row.Delete()
 	if d.next != nil {
 		if rec, err = row.Put(d.next); err != nil {
@@ -169,34 +181,24 @@ func (h *Store) writeOf(name, id string, row records.Row[Agent], d *decision) (w
 	}
 	return store.NewWrite().Put(rec), func() {
 		if d.space != nil {
-			h.releaseLocked(d.space)
+			s.releaseLocked(d.space)
 		}
-		h.setLocked(name, id, d.next, len(rec.Value))
+		s.setLocked(principal, id, d.next, len(rec.Value))
 	}, nil
 }
 
-// join stages a write in the transaction of ctx. It returns false if there is none.
-func (h *Store) join(ctx context.Context, name string, d *decision, w *store.Write, withLocked, unlock func()) bool {
-	t := txn.From(ctx)
-	if t == nil {
-		return false
-	}
+// joinTxn adds a write to a transaction. end is called after the transaction.
+func (s *Store) joinTxn(t *txn.Txn, principal string, d *decision, w *store.Write, withLocked, end func()) {
 	e := d.event
-	t.Add(txn.Change{Write: w, Order: &h.order, Fill: func() error { return fill(name, &e, w) }, Done: func(err error) {
+	t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return fill(principal, &e, w) }, Done: func(err error) {
 		if err == nil {
-			h.happen(name, e, withLocked)
+			s.addEvent(principal, e, withLocked)
 		} else if d.space != nil {
-			h.release(d.space)
+			s.release(d.space)
 		}
-		if d.done != nil {
-			d.done(err == nil)
-		}
-		unlock()
-		if d.next != nil && err == nil && d.next.EndedAt.IsZero() && !h.opts.Lives(d.next.Session) { // the session has ended meanwhile, without this agent
-			go h.EndSession(context.Background(), d.next.Session) //nolint:errcheck // Sweep ends the remaining agents
-		}
+		d.finish(err)
+		end()
 	}})
-	return true
 }
 
 // eventOf returns an event of an agent. The default payload is the agent.
@@ -210,15 +212,16 @@ func eventOf(kind string, a *Agent, message string, payload arcp.Raw) (Event, er
 	return Event{Kind: kind, AgentID: a.ID, Message: cmp.Or(message, fmt.Sprintf("%s is %s", a.Name, a.Status)), Payload: payload}, nil
 }
 
-func moment() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+// now returns the present time with the precision of stored times.
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-func notFound(id string) *arcp.Error {
+func errNotFound(id string) *arcp.Error {
 	return arcp.Errorf(arcp.CodeNotFound, "no such agent: %s", id)
 }
 
-func foreign(id string) *arcp.Error {
+func errForeign(id string) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, "agent %s is owned by another session", id)
 }
 
 // owned reports whether an agent has an owner: a session that has not ended.
-func (h *Store) owned(a *Agent) bool { return a.EndedAt.IsZero() && h.opts.Lives(a.Session) }
+func (s *Store) owned(a *Agent) bool { return a.EndedAt.IsZero() && s.opts.Sessions.Lives(a.Session) }

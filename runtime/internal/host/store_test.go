@@ -20,7 +20,7 @@ import (
 func TestOneOwner(t *testing.T) {
 	const sessions = 32
 	r := newFixture(t)
-	other := NewStore(Options{Log: r.log, Store: r.st, Count: func(Status, int) {}, Lives: r.lives, Released: func(Agent) {}})
+	other := NewStore(Options{Log: r.log, Store: r.st, Count: func(Status, int) {}, Sessions: r, Released: func(Agent) {}})
 	var won atomic.Int32
 	var all sync.WaitGroup
 	for i := range sessions {
@@ -98,22 +98,6 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// An agent that comes to be while its session ends is stopped, too.
-func TestRegisterAfterSessionEnd(t *testing.T) {
-	r := newFixture(t)
-	_, err := r.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1"}, func(_, _ *Agent) (func(bool), *arcp.Error) {
-		r.end("sess_1")
-		if err := r.EndSession(t.Context(), "sess_1"); err != nil {
-			t.Error(err)
-		}
-		return func(bool) {}, nil
-	})
-	list := r.Agents("alice")
-	if err != nil || len(list) != 1 || list[0].Status != Stopped || r.released["x"] != 1 {
-		t.Errorf("%v, %v, released %v", list, err, r.released)
-	}
-}
-
 // The agent of an ended session is released before another session takes it over, also if the
 // end of the session was not noticed.
 func TestTakeoverReleasesOldAgent(t *testing.T) {
@@ -171,7 +155,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("one more of a principal: %v", err)
 	}
 	r.end("sess_1")
-	if err := r.EndSession(t.Context(), "sess_1"); err != nil {
+	if err := r.EndSession(t.Context(), "alice", "sess_1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := register("sess_3", "more", 0); err != nil {
@@ -188,12 +172,7 @@ func TestBounds(t *testing.T) {
 	if codeOf(err) != arcp.CodeResourceExhausted {
 		t.Errorf("%d large agents: %v", n, err)
 	}
-	for name, o := range r.sessions {
-		if o.reserved != 0 {
-			t.Errorf("%s has %d agents coming", name, o.reserved)
-		}
-	}
-	if p := r.principals["alice"]; p.reserved != 0 || p.reservedBytes != 0 || p.users != 0 || p.bytes > maxBytes || p.bytes != r.bytes {
+	if p := r.principals["alice"]; !p.isIdle() || p.bytes > maxBytes || p.bytes != r.bytes {
 		t.Errorf("%+v", p)
 	}
 }
@@ -217,7 +196,7 @@ func TestAllAgentsAreBounded(t *testing.T) {
 		t.Errorf("where everybody is connected: %v", err)
 	}
 	r.end("sess_alice")
-	if err := r.EndSession(t.Context(), "sess_alice"); err != nil {
+	if err := r.EndSession(t.Context(), "alice", "sess_alice"); err != nil {
 		t.Fatal(err)
 	}
 	if err := register("bob"); err != nil || len(r.Agents("alice")) != 0 {

@@ -53,39 +53,39 @@ func New(o Options) *Service {
 	s := &Service{opts: o}
 	s.Workers = workers{&s.opts}
 	s.Host = host.NewStore(host.Options{Log: o.Log, Store: o.Store, Released: s.released,
-		Count: func(s host.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
-		Lives: o.Sessions.Lives})
+		Count:    func(s host.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
+		Sessions: o.Sessions})
 	return s
 }
 
-// Register registers an agent of the actor's session, or replaces it. An error of type
+// Register registers an agent of the caller's session, or replaces it. An error of type
 // *arcp.Error is for the caller.
-func (s *Service) Register(ctx context.Context, a host.Agent, who approval.Actor) (host.Agent, error) {
-	a.Principal, a.Session = who.Principal, who.Session
-	a, err := s.Host.Register(ctx, a, func(next, old *host.Agent) (func(bool), *arcp.Error) { return s.claimNames(next, old, who) })
-	return a, s.Failed(ctx, err)
+func (s *Service) Register(ctx context.Context, a host.Agent, caller approval.Actor) (host.Agent, error) {
+	a.Principal, a.Session = caller.Principal, caller.Session
+	a, err := s.Host.Register(ctx, a, func(next, old *host.Agent) (func(bool), *arcp.Error) { return s.claimNames(next, old, caller) })
+	return a, s.Refusal(ctx, err)
 }
 
-// claimNames registers the tools that an agent executes, in place of those it executed before.
-// done undoes that if the row was not written.
-func (s *Service) claimNames(a, old *host.Agent, who approval.Actor) (done func(ok bool), err *arcp.Error) {
-	had := old != nil && len(old.Executes) > 0
+// claimNames registers the tools that an agent executes, and unregisters the tools of old, the agent
+// before. done restores old if the row was not written.
+func (s *Service) claimNames(a, old *host.Agent, caller approval.Actor) (done func(ok bool), err *arcp.Error) {
+	executed := old != nil && len(old.Executes) > 0
 	if len(a.Executes) == 0 {
 		return func(ok bool) {
-			if ok && had {
+			if ok && executed {
 				s.Workers.Unregister(*old)
 			}
 		}, nil
 	}
-	if err := s.Workers.Register(*a, who); err != nil {
+	if err := s.Workers.Register(*a, caller); err != nil {
 		return nil, err
 	}
 	return func(ok bool) {
 		switch {
 		case ok:
-		case had:
-			if err := s.Workers.Register(*old, who); err != nil {
-				s.opts.Logger.Error().Err(err).Str("agent_id", a.ID).Msg("an agent does not execute any more what it did")
+		case executed:
+			if err := s.Workers.Register(*old, caller); err != nil {
+				s.opts.Logger.Error().Err(err).Str("agent_id", a.ID).Msg("an agent does not execute its tools any more")
 			}
 		default:
 			s.Workers.Unregister(*a)
@@ -100,8 +100,8 @@ func (s *Service) released(a host.Agent) {
 	}
 }
 
-// Failed returns an error of the host for the caller of a tool; see txn.Refusal.
-func (s *Service) Failed(ctx context.Context, err error) error {
+// Refusal returns an error of the host for the caller of a tool; see txn.Refusal.
+func (s *Service) Refusal(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *Service) Load(ctx context.Context) error {
 		if len(a.Executes) == 0 {
 			continue
 		}
-		if refused := s.executeAgain(ctx, a); refused != nil {
+		if refused := s.reregister(ctx, a); refused != nil {
 			s.opts.Logger.Error().Err(refused).Str("agent_id", a.ID).Str("principal", a.Principal).Msg("an agent does not execute jobs any more")
 			if err := s.Host.Fail(ctx, a.Principal, a.ID, fmt.Sprintf("%s does not execute jobs any more: %s", a.Name, refused.Message)); err != nil {
 				return err
@@ -150,17 +150,17 @@ func (s *Service) Load(ctx context.Context) error {
 	return nil
 }
 
-// executeAgain registers the tools that an agent executed before a restart.
-func (s *Service) executeAgain(ctx context.Context, a host.Agent) *arcp.Error {
-	who, err := actor.Stored(ctx, s.opts.Store, s.opts.Auth, a.Session)
+// reregister registers the tools that an agent executed before a restart.
+func (s *Service) reregister(ctx context.Context, a host.Agent) *arcp.Error {
+	owner, err := actor.Stored(ctx, s.opts.Store, s.opts.Auth, a.Session)
 	if err != nil {
 		s.opts.Logger.Error().Err(err).Str("session_id", string(a.Session)).Msg("identity of a session")
-		return arcp.Errorf(arcp.CodeUnauthenticated, "it is not known who its session is")
+		return arcp.Errorf(arcp.CodeUnauthenticated, "the identity of its session is not known")
 	}
-	if !who.Worker {
+	if !owner.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "its session does not have the role %s", auth.RoleWorker)
 	}
-	return s.Workers.Register(a, who)
+	return s.Workers.Register(a, owner)
 }
 
 // Sweep stops agents of sessions that have ended, and deletes agents that were stopped longer ago

@@ -31,9 +31,9 @@ const (
 	step       = 256  // sessions or jobs deleted by one step
 	eventsStep = 4096 // events of a feed read by one step
 
-	// keepSession is the interval of the checks of a session with unacknowledged events: its
-	// jobs may be gone by then.
-	keepSession = 10 * time.Minute
+	// recheckSession is the interval of the checks of a session with unacknowledged events, which
+	// may be deleted meanwhile.
+	recheckSession = 10 * time.Minute
 )
 
 // Janitor runs on one goroutine of its own, in small steps: a concurrent commit waits for at most
@@ -46,10 +46,10 @@ type Janitor struct {
 
 	// Fields of the goroutine.
 	pendingReclaim   pendingReclaim
-	approvalsChecked time.Time // at the approvals
-	approvalCursor   string    // the record of an approval that it has come to
-	resourcesChecked time.Time // the resources, of sessions that have ended
-	resourceCursor   string    // the record of a resource that it has come to
+	approvalsChecked time.Time // last scan of the approvals
+	approvalCursor   string    // key of the last scanned approval; "": the scan is complete
+	resourcesChecked time.Time // last scan of the resources
+	resourceCursor   string    // key of the last scanned resource; "": the scan is complete
 }
 
 // Options of a Janitor.
@@ -114,7 +114,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 		select {
 		case <-t.C:
 			j.clean(ctx, time.Now())
-		case <-j.older: // the bound of a backlog holds only when they are measured
+		case <-j.older: // the bound of a backlog holds only after Measure
 			j.do(ctx, time.Now(), j.backlogs)
 		case <-ctx.Done():
 			return
@@ -124,7 +124,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 
 // clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
-	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.keepKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
+	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.storeKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
 		j.do(ctx, now, step)
 	}
 }
@@ -134,20 +134,20 @@ func (j *Janitor) do(ctx context.Context, now time.Time, step func(context.Conte
 	for more := true; more && ctx.Err() == nil; {
 		var err error
 		if more, err = step(ctx, now); err != nil {
-			j.failed(err)
+			j.logFailure(err)
 			break
 		}
 	}
 }
 
-func (j *Janitor) failed(err error) {
+func (j *Janitor) logFailure(err error) {
 	if !errors.Is(err, context.Canceled) && !j.opts.Broken() {
 		j.opts.Logger.Error().Err(err).Msg("clean up")
 	}
 }
 
 // sessions ends sessions that have been without a connection for longer than the resume window.
-// Those with unacknowledged events end after the retention.
+// Sessions with unacknowledged events end after the retention.
 func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err error) {
 	window := max(j.opts.ResumeWindow, 0)
 	list := j.opts.Sessions.Expired(now, now.Add(-window), step)
@@ -189,14 +189,14 @@ func (j *Janitor) unacknowledged(ctx context.Context, e *session.Expired, now ti
 	case err != nil:
 		return time.Time{}, err
 	}
-	until = now.Add(keepSession)
+	until = now.Add(recheckSession)
 	if end := e.Since.Add(retention); retention > 0 && end.Before(until) {
 		until = end
 	}
 	return until, nil
 }
 
-// approvalsEvery is how often the janitor looks at the settled questions.
+// approvalsEvery is the interval of the scans for closed approvals.
 const approvalsEvery = time.Minute
 
 // approvals closes approvals that have expired or whose session has ended, and deletes those
@@ -227,8 +227,8 @@ func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err 
 	return j.approvalCursor != "", err
 }
 
-// host stops the agents of sessions that have ended, if that has not happened
-// yet, and forgets those that were stopped so longer than the retention ago.
+// host stops the remaining agents of sessions that have ended, and deletes agents that were stopped
+// before the retention.
 func (j *Janitor) host(ctx context.Context, now time.Time) (more bool, err error) {
 	return false, j.opts.Agents.Sweep(ctx, now)
 }
@@ -288,16 +288,16 @@ func (j *Janitor) stale(ctx context.Context, principal string, after uint64, bef
 			}
 			return old && n < eventsStep
 		})
-		gone, ok := errors.AsType[*store.TrimmedError](err)
+		trimmed, ok := errors.AsType[*store.TrimmedError](err)
 		if !ok {
 			return upTo, n == eventsStep, err
 		}
-		upTo = gone.UpTo
+		upTo = trimmed.UpTo
 	}
 	return upTo, true, nil
 }
 
-// jobs deletes those that ended longer than the retention ago.
+// jobs deletes jobs that ended before the retention.
 func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error) {
 	if j.opts.Retention <= 0 {
 		return false, nil
@@ -323,7 +323,7 @@ type endedJob struct {
 	size      int64
 }
 
-// oldestEndedJobs returns the jobs that ended first, a step of them.
+// oldestEndedJobs returns the jobs that ended first, at most a step of them.
 func (j *Janitor) oldestEndedJobs(ctx context.Context, before time.Time) (list []endedJob, err error) {
 	err = j.opts.Store.Ended(ctx, before, func(job store.Job) bool {
 		list = append(list, endedJob{id: job.ID, principal: job.Principal, at: job.EndedAt})
@@ -332,7 +332,7 @@ func (j *Janitor) oldestEndedJobs(ctx context.Context, before time.Time) (list [
 	return list, err
 }
 
-// measure sets the sizes of the first jobs until their sum reaches enough, and returns those
+// measure sets the sizes of the first jobs until their sum reaches enough bytes. It returns these
 // jobs.
 func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([]endedJob, error) {
 	for i := range list {
@@ -385,8 +385,8 @@ func (j *Janitor) disk(ctx context.Context, now time.Time) (more bool, err error
 	return false, err
 }
 
-// oldest returns the ended jobs to delete for a number of bytes, a step of them
-// at most, which their feeds have been trimmed of.
+// oldest returns the ended jobs to delete for a number of bytes, at most a step of them. It trims
+// their feeds before.
 func (j *Janitor) oldest(ctx context.Context, now time.Time, excess int64) ([]endedJob, error) {
 	list, err := j.oldestEndedJobs(ctx, now)
 	if err == nil {
@@ -415,43 +415,42 @@ func (j *Janitor) excess(now time.Time) int64 {
 		return 0
 	}
 	n := j.opts.Store.Stat().Bytes
-	j.pendingReclaim.look(now, n)
+	j.pendingReclaim.update(now, n)
 	return n - j.pendingReclaim.bytes - j.opts.MaxDisk
 }
 
 // pendingReclaim estimates how many deleted bytes the store has yet to reclaim.
 type pendingReclaim struct {
 	bytes int64
-	size  int64     // of the store when it was looked at last
+	size  int64     // of the store at the last update
 	since time.Time // when bytes was last halved, or became more than 0
 }
 
-// reclaimHalfLife is the half-life of owed bytes. They decay because a job takes less disk space than
-// the size of its events, and because new writes hide reclaimed space.
+// reclaimHalfLife is the half-life of pendingReclaim.bytes. They decay because a job takes less disk
+// space than the size of its events, and because new writes hide reclaimed space.
 const reclaimHalfLife = time.Minute
 
-func (o *pendingReclaim) add(now time.Time, n int64) {
-	if o.bytes == 0 {
-		o.since = now
+func (p *pendingReclaim) add(now time.Time, n int64) {
+	if p.bytes == 0 {
+		p.since = now
 	}
-	o.bytes += n
+	p.bytes += n
 }
 
-// look updates the estimate with the present size of the store.
-func (o *pendingReclaim) look(now time.Time, size int64) {
-	o.bytes = max(o.bytes-max(o.size-size, 0), 0)
-	o.size = size
-	for ; o.bytes > 0 && now.Sub(o.since) >= reclaimHalfLife; o.since = o.since.Add(reclaimHalfLife) {
-		o.bytes /= 2
+// update updates the estimate with the present size of the store.
+func (p *pendingReclaim) update(now time.Time, size int64) {
+	p.bytes = max(p.bytes-max(p.size-size, 0), 0)
+	p.size = size
+	for ; p.bytes > 0 && now.Sub(p.since) >= reclaimHalfLife; p.since = p.since.Add(reclaimHalfLife) {
+		p.bytes /= 2
 	}
 }
 
-// sweepEvery is how often the janitor looks at the resources of sessions that have
-// ended.
+// sweepEvery is the interval of the scans for resources of sessions that have ended.
 const sweepEvery = time.Minute
 
-// registry removes the resources of sessions that have ended for good, and leases
-// that were released longer ago than the retention.
+// registry deletes the remaining resources of sessions that have ended, and leases that were
+// released before the retention.
 func (j *Janitor) registry(ctx context.Context, now time.Time) (more bool, err error) {
 	resources := j.opts.Resources.Store
 	if more, err = resources.Forget(ctx, now, step); more || err != nil {

@@ -15,17 +15,17 @@ func TestOwedBytesDecay(t *testing.T) {
 			t.Errorf("%s: %d bytes are owed, want %d", why, o.bytes, bytes)
 		}
 	}
-	o.look(now, 1000)
+	o.update(now, 1000)
 	o.add(now, 400)
-	o.look(now, 1200)
+	o.update(now, 1200)
 	want("the store has grown", 400)
-	o.look(now, 1100)
+	o.update(now, 1100)
 	want("the store has given something back", 300)
-	o.look(now.Add(reclaimHalfLife), 1100)
+	o.update(now.Add(reclaimHalfLife), 1100)
 	want("nothing has come for a while", 150)
-	o.look(now.Add(reclaimHalfLife), 100)
+	o.update(now.Add(reclaimHalfLife), 100)
 	want("more was given back than expected", 0)
 	o.add(now.Add(time.Hour), 10)
-	o.look(now.Add(time.Hour), 100)
+	o.update(now.Add(time.Hour), 100)
 	want("something new", 10)
 }

@@ -5,20 +5,25 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// knownClientPrefix is the key prefix of the records of known clients; the client follows. They
+// knownClientPrefix begins the keys of the records of known clients; the client follows. They
 // are written without sync: a client whose record is lost in a crash is challenged again.
 const knownClientPrefix = "sighting/"
 
-// knownClientRecord is the stored form of a known client.
-type knownClientRecord struct {
+// knownClient is the stored form of a known client.
+type knownClient struct {
 	At time.Time `json:"at"`
+}
+
+func (j *Janitor) knownClients() records.Table[knownClient] {
+	return records.Table[knownClient]{Reader: j.opts.Store}
 }
 
 func knownClientKey(c auth.Client) string {
@@ -29,58 +34,54 @@ func knownClientKey(c auth.Client) string {
 // challenges.
 func (j *Janitor) LoadKnownClients(ctx context.Context) error {
 	var list []auth.KnownClient
-	var bad error
-	err := j.opts.Store.Records(ctx, knownClientPrefix, "", func(rec store.Record) bool {
-		var s auth.KnownClient
-		if s, bad = readKnownClient(&rec); bad == nil {
-			list = append(list, s)
+	var failed error
+	err := j.knownClients().Scan(ctx, knownClientPrefix, "", func(row records.Row[knownClient], bad error) bool {
+		id, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(row.Key, knownClientPrefix))
+		if err != nil || len(id) != len(auth.Client{}) {
+			bad = fmt.Errorf("%s: the key names no client", row.Key)
 		}
-		return bad == nil
+		if failed = bad; failed == nil {
+			list = append(list, auth.KnownClient{Client: auth.Client(id), At: row.Value.At})
+		}
+		return failed == nil
 	})
-	if err = errors.Join(err, bad); err == nil {
+	if err = errors.Join(err, failed); err == nil {
 		j.opts.Auth.LoadKnownClients(list)
 	}
 	return err
 }
 
-func readKnownClient(rec *store.Record) (auth.KnownClient, error) {
-	var value knownClientRecord
-	if err := arcp.Unmarshal(rec.Value, &value); err != nil {
-		return auth.KnownClient{}, fmt.Errorf("%s: %w", rec.Key, err)
-	}
-	id, err := base64.RawURLEncoding.DecodeString(rec.Key[len(knownClientPrefix):])
-	if err != nil || len(id) != len(auth.Client{}) {
-		return auth.KnownClient{}, fmt.Errorf("%s: the key names no client", rec.Key)
-	}
-	return auth.KnownClient{Client: auth.Client(id), At: value.At}, nil
-}
-
-// keepKnownClients writes which clients have proved themselves since it was last
-// called, a step of them. It is called by one goroutine at a time, the only writer
-// of these records.
-func (j *Janitor) keepKnownClients(ctx context.Context, now time.Time) (more bool, err error) {
+// storeKnownClients writes at most step clients that have proved their identity since the last
+// call. It is called by one goroutine at a time, the only writer of these records.
+func (j *Janitor) storeKnownClients(ctx context.Context, now time.Time) (more bool, err error) {
 	list := j.opts.Auth.KnownClientChanges(now, step)
 	if len(list) == 0 {
 		return false, nil
 	}
 	w := &store.Write{NoSync: true}
-	for _, s := range list {
-		rec, err := j.opts.Store.Get(ctx, knownClientKey(s.Client))
+	for _, c := range list {
+		rec, err := j.changeKnownClient(ctx, c)
 		if err != nil {
 			return false, err
 		}
-		change := store.Record{Key: knownClientKey(s.Client), Rev: rec.Rev}
-		if !s.At.IsZero() {
-			if change.Value, err = arcp.Marshal(knownClientRecord{s.At.UTC()}); err != nil {
-				return false, err
-			}
-		}
-		if change.Value != nil || change.Rev != 0 {
-			w.Put(change)
+		if rec.Value != nil || rec.Rev != 0 {
+			w.Put(rec)
 		}
 	}
 	_, err = j.opts.Log.Commit(ctx, w)
 	return len(list) == step, err
+}
+
+// changeKnownClient returns the record that stores a known client or, with a zero time, deletes it.
+func (j *Janitor) changeKnownClient(ctx context.Context, c auth.KnownClient) (store.Record, error) {
+	row, err := j.knownClients().Get(ctx, knownClientKey(c.Client))
+	if err != nil {
+		return store.Record{}, err
+	}
+	if c.At.IsZero() {
+		return row.Delete(), nil
+	}
+	return row.Put(&knownClient{c.At.UTC()})
 }
 
 // SaveKnownClients writes the clients that the janitor has not written yet. It is called after
@@ -88,8 +89,8 @@ func (j *Janitor) keepKnownClients(ctx context.Context, now time.Time) (more boo
 func (j *Janitor) SaveKnownClients(ctx context.Context) {
 	for more := true; more; {
 		var err error
-		if more, err = j.keepKnownClients(ctx, time.Now()); err != nil && !j.opts.Broken() {
-			j.opts.Logger.Warn().Err(err).Msg("keep which clients have proved themselves; some will be challenged again")
+		if more, err = j.storeKnownClients(ctx, time.Now()); err != nil && !j.opts.Broken() {
+			j.opts.Logger.Warn().Err(err).Msg("store the clients that have proved themselves; some will be challenged again")
 		}
 	}
 }

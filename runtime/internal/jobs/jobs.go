@@ -1,5 +1,5 @@
-// Package jobs reads jobs on behalf of a client: the jobs of its own principal, and jobs that it
-// observes.
+// Package jobs reads jobs on behalf of a viewer: an actor that sees the jobs of its principal and
+// of the principals that it observes.
 package jobs
 
 import (
@@ -19,17 +19,17 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Reader reads jobs. Its methods may be called by any goroutine; they read the store.
+// Reader reads jobs. Any goroutine may call its methods, which read the store.
 type Reader struct {
-	Store   store.Store
-	Engine  Engine
-	Cursors *paging.Cursors
-	Audit   audit.Log
-	Logger  zerolog.Logger
-	Builtin func(tool string) bool // reports whether a tool is the runtime's own
+	Store     store.Store
+	Engine    Engine
+	Cursors   *paging.Cursors
+	Audit     audit.Log
+	Logger    zerolog.Logger
+	IsBuiltin func(tool string) bool // reports whether a tool is built in
 }
 
-// Engine knows the leases of jobs; see engine.Engine.
+// Engine returns the lease of a job; see engine.Engine.
 type Engine interface {
 	LeaseOf(j *store.Job) (lease arcp.Raw, constraints *arcp.LeaseConstraints, budget arcp.Raw)
 }
@@ -37,18 +37,17 @@ type Engine interface {
 // Bounds of session.list_jobs (SPEC.md §5.5).
 const (
 	maxPage       = 1000
-	jobEntryBytes = 512 // approximate size of an entry without its lease
+	jobEntryBytes = 512 // approximate bytes of an entry without its lease
 )
 
-// ErrNotFound refuses a job that does not exist, or that the reader must not see.
+// ErrNotFound returns the refusal of a job that does not exist, or that the viewer may not see.
 func ErrNotFound(id arcp.JobID) *arcp.Error {
 	return arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
 }
 
-// Visible returns a job that an actor may see, or an error as ErrNotFound. An actor sees the
-// jobs of its own principal and of those that it observes. Of the latter it does not see calls
-// of the runtime's own tools: their answers are for that principal only.
-func (r *Reader) Visible(ctx context.Context, who *approval.Actor, id arcp.JobID) (store.Job, *arcp.Error) {
+// Get returns a job, or ErrNotFound if the viewer may not see it. A viewer does not see calls of
+// built-in tools by another principal, because their results are meant for that principal.
+func (r *Reader) Get(ctx context.Context, viewer *approval.Actor, id arcp.JobID) (store.Job, *arcp.Error) {
 	j, err := r.Store.Job(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -56,40 +55,40 @@ func (r *Reader) Visible(ctx context.Context, who *approval.Actor, id arcp.JobID
 	case err != nil:
 		r.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 		return store.Job{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
-	case j.Principal == who.Principal:
+	case j.Principal == viewer.Principal:
 		return j, nil
 	}
 	decision := "allowed"
-	if !who.Observes(j.Principal) || r.builtin(&j) {
+	if !viewer.Observes(j.Principal) || r.isBuiltin(&j) {
 		decision = "denied"
 	}
-	r.Audit.Event("observe", who.Principal, who.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
+	r.Audit.Event("observe", viewer.Principal, viewer.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
 	if decision == "denied" {
 		return store.Job{}, ErrNotFound(id)
 	}
 	return j, nil
 }
 
-// Page lists jobs of the actor's principal or, with a filter, of one that it may observe
+// Page lists jobs of the viewer's principal or, with a filter, of another principal
 // (session.list_jobs, SPEC.md §5.5).
-func (r *Reader) Page(ctx context.Context, who *approval.Actor, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
-	principal := who.Principal
+func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+	principal := viewer.Principal
 	if f := p.Filter; f != nil && f.Principal != "" && f.Principal != principal {
 		decision := "allowed"
-		if !who.Observes(f.Principal) {
+		if !viewer.Observes(f.Principal) {
 			decision = "denied"
 		}
-		r.Audit.Event("list_jobs", who.Principal, who.Session).Str("owner", f.Principal).Str("decision", decision).Msg("audit")
+		r.Audit.Event("list_jobs", viewer.Principal, viewer.Session).Str("owner", f.Principal).Str("decision", decision).Msg("audit")
 		if decision == "denied" {
 			return nil, arcp.Errorf(arcp.CodePermissionDenied, "filter: the jobs of %s may not be observed", clip.Text(f.Principal, 64))
 		}
 		principal = f.Principal
 	}
-	return r.list(ctx, principal, principal != who.Principal, p)
+	return r.list(ctx, principal, principal != viewer.Principal, p)
 }
 
-// list lists jobs of a principal. foreign means that the reader is another principal, which
-// does not see calls of the runtime's own tools.
+// list lists jobs of a principal. foreign means that the viewer is of another principal, so that
+// calls of built-in tools are omitted.
 func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
 	var filter arcp.JobFilter
 	if p.Filter != nil {
@@ -104,7 +103,7 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 		q := store.JobQuery{Principal: principal, CreatedAfter: filter.CreatedAfter, CreatedBefore: filter.CreatedBefore, AfterTime: at, AfterID: arcp.JobID(id)}
 		return r.Store.Jobs(ctx, q, func(j store.Job) bool {
 			key := paging.TimeKey(j.CreatedAt, string(j.ID))
-			if !r.selects(&filter, &j) || foreign && r.builtin(&j) {
+			if !r.selects(&filter, &j) || foreign && r.isBuiltin(&j) {
 				return add(key, 0, nil)
 			}
 			lease, _, _ := r.Engine.LeaseOf(&j)
@@ -126,21 +125,22 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 	return list, nil
 }
 
-// statusAliases are the statuses that a filter may name besides the states of jobs.
+// statusAliases are the statuses of a filter that stand for states of jobs.
 var statusAliases = map[string][]string{
 	"pending": {"accepted", "queued"}, "success": {"completed"}, "error": {"failed"}, "timed_out": {"failed"},
 }
 
-// builtin reports whether a job is a call of one of the runtime's own tools.
-func (r *Reader) builtin(j *store.Job) bool {
+// isBuiltin reports whether a job is a call of a built-in tool.
+func (r *Reader) isBuiltin(j *store.Job) bool {
 	name, _, _ := strings.Cut(j.Agent, "@")
-	return r.Builtin(name)
+	return r.IsBuiltin(name)
 }
 
+// selects reports whether a filter selects a job.
 func (r *Reader) selects(f *arcp.JobFilter, j *store.Job) bool {
 	name, _, _ := strings.Cut(j.Agent, "@")
 	switch {
-	case f.Agent == "" && r.builtin(j): // calls of the runtime's own tools are found by name only
+	case f.Agent == "" && r.isBuiltin(j): // calls of built-in tools are listed only if the filter names the tool
 		return false
 	case f.Agent != "" && f.Agent != j.Agent && f.Agent != name:
 		return false
@@ -154,7 +154,7 @@ func (r *Reader) selects(f *arcp.JobFilter, j *store.Job) bool {
 	})
 }
 
-// cursorScope returns the scope of the cursors of one principal's jobs with one filter.
+// cursorScope returns the scope of the cursors of a list: its principal and its filter.
 func cursorScope(principal string, f *arcp.JobFilter) string {
 	raw, err := arcp.Marshal(f)
 	if err != nil { // strings and times
@@ -178,12 +178,12 @@ func (r *Reader) Outcome(ctx context.Context, j *store.Job) (arcp.Raw, error) {
 	return payload, nil
 }
 
-// Shows reports whether events of a job may be shown to another principal that observes
-// its own.
-func (r *Reader) Shows(ctx context.Context, id arcp.JobID) bool {
+// VisibleToObservers reports whether other principals that observe the job's principal may see the
+// job.
+func (r *Reader) VisibleToObservers(ctx context.Context, id arcp.JobID) bool {
 	j, err := r.Store.Job(ctx, id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		r.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 	}
-	return err == nil && !r.builtin(&j)
+	return err == nil && !r.isBuiltin(&j)
 }

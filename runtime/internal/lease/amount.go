@@ -9,20 +9,20 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Bounds of a received decimal number, so that exact sums stay small.
+// Bounds of a received decimal number. They keep exact sums small.
 const (
 	maxDigits   = 64
 	maxExponent = 64
 )
 
-// Amount is an exact decimal number of a currency. Currencies that differ only
-// in case are the same. The zero Amount is 0 of no currency.
+// Amount is an exact decimal number of a currency. Currencies that differ only in case are equal.
+// The zero Amount is 0 of no currency.
 type Amount struct {
 	currency string
 	value    apd.Decimal
 }
 
-// Currency returns the currency as it was first written.
+// Currency returns the currency in its first spelling.
 func (a Amount) Currency() string { return a.currency }
 
 // Number returns the exact decimal text, without an exponent.
@@ -42,7 +42,7 @@ func (a Amount) nonNegative() Amount {
 	return a
 }
 
-// reduced returns the shortest text of the value.
+// reduced returns the shortest text of the value, without trailing zeros.
 func (a Amount) reduced() string {
 	var d apd.Decimal
 	d.Reduce(&a.value)
@@ -95,7 +95,7 @@ func parseDecimal(s string) (apd.Decimal, error) {
 
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// sum parses amounts and adds up each currency.
+// sum parses amounts and returns the sum for each currency.
 func sum(list []string) ([]Amount, error) {
 	var sums []Amount
 	for _, s := range list {
@@ -129,7 +129,7 @@ func findAmount(list []Amount, currency string) (Amount, bool) {
 	return Amount{}, false
 }
 
-func texts(list []Amount) []string {
+func amountTexts(list []Amount) []string {
 	out := make([]string, 0, len(list))
 	for _, a := range list {
 		out = append(out, a.String())
@@ -137,24 +137,24 @@ func texts(list []Amount) []string {
 	return out
 }
 
-// add and sub are exact: no precision is set, and the bounds of received numbers keep every
-// sum below the limits of the library.
+// add and sub are exact: no precision is set, and the bounds of received numbers keep every sum
+// below the limits of the library.
 func add(a, b apd.Decimal) (d apd.Decimal) {
 	if _, err := apd.BaseContext.Add(&d, &a, &b); err != nil {
 		panic("lease: " + err.Error())
 	}
-	return plain(d)
+	return withoutNegativeZero(d)
 }
 
 func sub(a, b apd.Decimal) (d apd.Decimal) {
 	if _, err := apd.BaseContext.Sub(&d, &a, &b); err != nil {
 		panic("lease: " + err.Error())
 	}
-	return plain(d)
+	return withoutNegativeZero(d)
 }
 
-// plain returns d without the sign of a zero.
-func plain(d apd.Decimal) apd.Decimal {
+// withoutNegativeZero returns d, or 0 for -0.
+func withoutNegativeZero(d apd.Decimal) apd.Decimal {
 	d.Negative = d.Negative && !d.IsZero()
 	return d
 }

@@ -19,9 +19,9 @@ type Authority struct {
 //   - LEASE_EXPIRED: the job's lease has ended. Grants do not matter then.
 //   - PERMISSION_DENIED: neither the lease nor a live grant covers the target. If an ended
 //     grant did, LEASE_EXPIRED or LEASE_REVOKED.
-//   - BUDGET_EXHAUSTED: nothing is left of a currency.
+//   - BUDGET_EXHAUSTED: the remaining amount of a currency is 0 or negative.
 //
-// Every grant has the empty operation.
+// The empty operation matches every grant.
 func (a *Authority) Check(now time.Time, namespace, target, operation string) *arcp.Error {
 	if err := a.Ended(now); err != nil {
 		return err
@@ -32,8 +32,8 @@ func (a *Authority) Check(now time.Time, namespace, target, operation string) *a
 	return a.exhausted()
 }
 
-// Operate is Check for an operation that needs no pattern: only LEASE_EXPIRED and
-// BUDGET_EXHAUSTED are possible.
+// Operate is Check for an operation without a target: only LEASE_EXPIRED and BUDGET_EXHAUSTED are
+// possible.
 func (a *Authority) Operate(now time.Time) *arcp.Error {
 	if err := a.Ended(now); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Budget counts the remaining amounts exactly. A nil or zero Budget limits nothing. It is
-// not for concurrent use.
+// Budget has the remaining amounts of a job, as exact numbers. A nil or zero Budget limits nothing.
+// It is not for concurrent use.
 type Budget struct {
 	counters []counter // one for each currency, in the order of the amounts
 }
@@ -19,10 +19,10 @@ type Budget struct {
 type counter struct {
 	cap       Amount
 	left      apd.Decimal
-	announced apd.Decimal // left at the last announcement
+	announced apd.Decimal // value of left at the last announcement
 }
 
-// NewBudget returns a budget of the amounts. Amounts of the same currency are added up.
+// NewBudget returns a budget with the sum of the amounts of each currency.
 func NewBudget(amounts []Amount) *Budget {
 	b := &Budget{}
 	for _, a := range amounts {
@@ -36,8 +36,8 @@ func NewBudget(amounts []Amount) *Budget {
 	return b
 }
 
-// Debits reports whether a metric of this name counts against a budget: every name that
-// begins with "cost.", except the names of the budget's own metrics.
+// Debits reports whether a metric of this name is subtracted from a budget. The names begin with
+// "cost.", but not with "cost.budget", which are metrics of the budget itself.
 func Debits(metric string) bool {
 	rest, ok := strings.CutPrefix(metric, "cost.")
 	return ok && rest != "budget" && !strings.HasPrefix(rest, "budget.")
@@ -56,11 +56,12 @@ func (b *Budget) find(currency string) *counter {
 	return nil
 }
 
-// Report subtracts an incurred cost, even below zero, and returns the rest. announce is true
-// if the rest has changed by at least 1 % of the cap since the last announcement, or has
-// fallen to 0 or below. A unit without a budget is ignored: all results are zero. The error
-// is INVALID_ARGUMENT for a value that is negative, not a number, or has more than 64 digits
-// or an exponent beyond ±64; nothing is subtracted then.
+// Report subtracts an incurred cost, even below zero, and returns the remaining amount. announce is
+// true if the amount has changed by at least 1 % of the cap since the last announcement, or has
+// fallen to 0 or below. A unit without a budget is ignored: all results are zero.
+//
+// The error is INVALID_ARGUMENT, and nothing is subtracted, for a value that is negative, not a
+// number, or has more than 64 digits or an exponent beyond ±64.
 func (b *Budget) Report(unit string, value arcp.Number) (left Amount, announce bool, err *arcp.Error) {
 	cost, err := parseCost(value)
 	c := b.find(unit)
@@ -70,7 +71,7 @@ func (b *Budget) Report(unit string, value arcp.Number) (left Amount, announce b
 	return c.subtract(cost)
 }
 
-// Charge is Report for a cost before it is incurred. A cost above the rest is
+// Charge is Report for a cost before it is incurred. A cost above the remaining amount is
 // BUDGET_EXHAUSTED and not subtracted.
 func (b *Budget) Charge(unit string, value arcp.Number) (left Amount, announce bool, err *arcp.Error) {
 	cost, err := parseCost(value)
@@ -106,7 +107,8 @@ func (c *counter) subtract(cost apd.Decimal) (left Amount, announce bool, err *a
 	return c.amount(), c.announce(), nil
 }
 
-// announce reports whether the rest is to be announced, and records that it is.
+// announce reports whether the remaining amount is due to be announced, and records the
+// announcement.
 func (c *counter) announce() bool {
 	due := c.due()
 	if due {
@@ -115,8 +117,7 @@ func (c *counter) announce() bool {
 	return due
 }
 
-// Announce returns the rest of each currency that is to be announced, by the rule of
-// Report.
+// Announce returns the remaining amounts that are due to be announced, by the rule of Report.
 func (b *Budget) Announce() (list []Amount) {
 	if b == nil {
 		return nil
@@ -129,19 +130,20 @@ func (b *Budget) Announce() (list []Amount) {
 	return list
 }
 
-// due reports whether the rest is to be announced.
+// due reports whether the remaining amount is due to be announced.
 func (c *counter) due() bool {
 	if c.left.Sign() <= 0 && c.announced.Sign() > 0 {
 		return true
 	}
 	by := sub(c.announced, c.left)
 	by.Negative = false
-	scaled := apd.Decimal{Exponent: by.Exponent + 2} // by 100
+	scaled := apd.Decimal{Exponent: by.Exponent + 2} // multiplied by 100
 	scaled.Coeff.Set(&by.Coeff)
 	return !by.IsZero() && scaled.Cmp(&c.cap.value) >= 0
 }
 
-// Exhausted reports whether nothing is left of a currency, and names the first.
+// Exhausted reports whether the remaining amount of a currency is 0 or negative, and returns the
+// first such currency.
 func (b *Budget) Exhausted() (currency string, yes bool) {
 	if b == nil {
 		return "", false
@@ -154,9 +156,8 @@ func (b *Budget) Exhausted() (currency string, yes bool) {
 	return "", false
 }
 
-// Reserve subtracts the amounts of a child, all or none. The error is
-// LEASE_SUBSET_VIOLATION if an amount is above the rest. Currencies without a limit are
-// ignored.
+// Reserve subtracts the amounts of a child, all or none. The error is LEASE_SUBSET_VIOLATION if an
+// amount is above the remaining one. Currencies without a limit are ignored.
 func (b *Budget) Reserve(child []Amount) *arcp.Error {
 	for _, a := range child {
 		if c := b.find(a.currency); c != nil && a.value.Cmp(&c.left) > 0 {
@@ -172,8 +173,8 @@ func (b *Budget) Reserve(child []Amount) *arcp.Error {
 	return nil
 }
 
-// Return adds the Remaining of a child that has ended. A child that overspent has a negative
-// rest, which is subtracted. The sum is at most the cap.
+// Return adds the Remaining amounts of an ended child, up to the cap. The amounts of a child that
+// has overspent are negative.
 func (b *Budget) Return(rest []Amount) {
 	for _, a := range rest {
 		c := b.find(a.currency)
@@ -186,7 +187,7 @@ func (b *Budget) Return(rest []Amount) {
 	}
 }
 
-// Remaining returns the rest of each currency; it may be negative.
+// Remaining returns the remaining amount of each currency, which may be negative.
 func (b *Budget) Remaining() []Amount {
 	if b == nil {
 		return nil
@@ -198,8 +199,8 @@ func (b *Budget) Remaining() []Amount {
 	return list
 }
 
-// JSON returns the rests as an object of exact numbers by currency; nil if nothing is
-// limited.
+// JSON returns the remaining amounts as an object of exact numbers by currency; nil if no currency
+// is limited.
 func (b *Budget) JSON() arcp.Raw {
 	if b == nil || len(b.counters) == 0 {
 		return nil
@@ -223,13 +224,13 @@ type savedCounter struct {
 	Reported arcp.Number `json:"told"`
 }
 
-// Save encodes the budget for RestoreBudget, exactly.
+// Save encodes the budget for RestoreBudget, without a loss.
 func (b *Budget) Save() arcp.Raw {
 	saved := []savedCounter{}
 	if b != nil {
 		for i := range b.counters {
 			c := &b.counters[i]
-			saved = append(saved, savedCounter{c.cap.currency, c.cap.Number(), number(c.left), number(c.announced)})
+			saved = append(saved, savedCounter{c.cap.currency, c.cap.Number(), numberOf(c.left), numberOf(c.announced)})
 		}
 	}
 	raw, err := arcp.Marshal(saved)
@@ -239,9 +240,9 @@ func (b *Budget) Save() arcp.Raw {
 	return raw
 }
 
-func number(d apd.Decimal) arcp.Number { return arcp.Number(d.Text('f')) }
+func numberOf(d apd.Decimal) arcp.Number { return arcp.Number(d.Text('f')) }
 
-// RestoreBudget decodes a budget of Save.
+// RestoreBudget decodes the result of Save.
 func RestoreBudget(raw arcp.Raw) (*Budget, error) {
 	var saved []savedCounter
 	if err := arcp.Unmarshal(raw, &saved); err != nil {

@@ -7,23 +7,19 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Encode encodes the lease for the store: dotted keys, expires_at inside. Equal leases with
-// patterns in the same order have equal bytes.
-func (l *Lease) Encode() arcp.Raw { return l.write(true, false) }
+// Encode encodes the lease for the store, with dotted keys. Equal leases with patterns in the same
+// order have equal bytes.
+func (l *Lease) Encode() arcp.Raw { return l.encode(false) }
 
-// RFC encodes the lease for the RFC dialect: Encode with both spellings of each key.
-func (l *Lease) RFC() arcp.Raw { return l.write(true, true) }
+// RFC encodes the lease for clients: Encode with both spellings of each key.
+func (l *Lease) RFC() arcp.Raw { return l.encode(true) }
 
-// Draft encodes the lease for the draft dialect: dotted keys without expires_at, which is
-// in lease_constraints.
-func (l *Lease) Draft() arcp.Raw { return l.write(false, false) }
-
-func (l *Lease) write(expires, both bool) arcp.Raw {
+func (l *Lease) encode(bothSpellings bool) arcp.Raw {
 	members := map[string]any{}
 	set := func(key string, v any) {
 		members[key] = v
-		if both && slices.Contains(arcp.Namespaces, key) {
-			members[snake(key)] = v
+		if bothSpellings && slices.Contains(arcp.Namespaces, key) {
+			members[snakeCase(key)] = v
 		}
 	}
 	if l != nil {
@@ -31,9 +27,9 @@ func (l *Lease) write(expires, both bool) arcp.Raw {
 			set(l.permissions[i].namespace, l.permissions[i].texts())
 		}
 		if len(l.budget) > 0 {
-			set(arcp.NamespaceCostBudget, texts(l.budget))
+			set(arcp.NamespaceCostBudget, amountTexts(l.budget))
 		}
-		if expires && !l.expires.IsZero() {
+		if !l.expires.IsZero() {
 			members[keyExpires] = l.expires
 		}
 	}
@@ -52,7 +48,7 @@ func (p *permission) texts() []string {
 	return list
 }
 
-// Constraints returns the expiry as lease_constraints; nil if there is none.
+// Constraints returns the expiry as lease_constraints; nil: the lease does not expire.
 func (l *Lease) Constraints() *arcp.LeaseConstraints {
 	if at := l.ExpiresAt(); !at.Equal(time.Time{}) {
 		return &arcp.LeaseConstraints{ExpiresAt: at}

@@ -50,6 +50,6 @@ func wantCode(t testing.TB, why string, err *arcp.Error, code arcp.Code) {
 
 // canonical returns the canonical form of a target.
 func canonical(namespace, s string) (string, error) {
-	t, err := read(formOf(dotted(namespace)), s, false)
+	t, err := parseTarget(formOf(canonicalNamespace(namespace)), s, false)
 	return t.text, err
 }

@@ -12,11 +12,11 @@ import (
 // Bounds of permission leases.
 const (
 	MaxGrants   = 64             // live grants of a job
-	MaxGrant    = time.Hour      // of a new grant
-	MaxLifetime = 24 * time.Hour // of a grant with all refreshes
+	MaxGrant    = time.Hour      // duration of a new grant
+	MaxLifetime = 24 * time.Hour // duration of a grant with all refreshes
 )
 
-// Grant is a permission lease of a job. The times are kept to microseconds.
+// Grant is a permission lease of a job. The times have microseconds.
 type Grant struct {
 	ID         arcp.LeaseID   `json:"id"`
 	Permission string         `json:"permission"`
@@ -25,12 +25,12 @@ type Grant struct {
 	GrantedAt  time.Time      `json:"granted_at"`
 	ExpiresAt  time.Time      `json:"expires_at"`
 	Session    arcp.SessionID `json:"session,omitzero"`
-	Principal  string         `json:"principal,omitzero"` // granted the permission
-	Holder     arcp.SessionID `json:"holder,omitzero"`    // owns the grant if the job has no session
+	Principal  string         `json:"principal,omitzero"` // principal that granted the permission
+	Holder     arcp.SessionID `json:"holder,omitzero"`    // session that owns the grant if the job has none
 	Revoked    bool           `json:"revoked,omitzero"`
 }
 
-// live returns nil while the grant is in force, then LEASE_REVOKED or LEASE_EXPIRED.
+// live returns nil for a live grant, otherwise LEASE_REVOKED or LEASE_EXPIRED.
 func (g *Grant) live(now time.Time) *arcp.Error {
 	switch {
 	case g.Revoked:
@@ -41,11 +41,11 @@ func (g *Grant) live(now time.Time) *arcp.Error {
 	return nil
 }
 
-// Duration returns the duration of a grant: the minimum of the asked one, if it is
-// positive, the granted one, and MaxGrant.
-func Duration(asked, granted time.Duration) time.Duration {
-	if asked > 0 {
-		granted = min(granted, asked)
+// Duration returns the duration of a grant: the minimum of the requested one, if it is positive,
+// the granted one, and MaxGrant.
+func Duration(requested, granted time.Duration) time.Duration {
+	if requested > 0 {
+		granted = min(granted, requested)
 	}
 	return max(0, min(granted, MaxGrant))
 }
@@ -58,18 +58,18 @@ func Seconds(n uint64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// Permission is a permission that is asked for or granted.
+// Permission is a requested or granted permission.
 type Permission struct {
 	Permission string
 	Resource   string
 	Operation  string
 }
 
-// Narrower returns nil if a grant fits the request: the same permission and operation, and
-// a resource that the requested one covers. Otherwise it returns INVALID_ARGUMENT.
+// Narrower returns nil if granted is not wider than asked: the same permission and operation, and a
+// resource that the requested one covers. Otherwise it returns INVALID_ARGUMENT.
 func Narrower(asked, granted Permission) *arcp.Error {
 	switch {
-	case dotted(asked.Permission) != dotted(granted.Permission):
+	case canonicalNamespace(asked.Permission) != canonicalNamespace(granted.Permission):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "permission: %s was asked for", quote(asked.Permission))
 	case asked.Operation != granted.Operation:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "operation: %s was asked for", quote(asked.Operation))
@@ -90,15 +90,15 @@ func Narrower(asked, granted Permission) *arcp.Error {
 }
 
 func compileResource(permission, resource string) (pattern, *arcp.Error) {
-	p, err := compile(dotted(permission), resource)
+	p, err := compile(canonicalNamespace(permission), resource)
 	if err != nil {
 		return p, arcp.Errorf(arcp.CodeInvalidArgument, "resource %s: %v", quote(resource), err)
 	}
 	return p, nil
 }
 
-// Grants holds the permission leases of a job, the oldest first. The zero value is empty.
-// Up to MaxGrants ended ones stay, so that Check can report how a grant ended.
+// Grants has the permission leases of a job, the oldest first. The zero value is empty. It keeps up
+// to MaxGrants ended ones, so that Check can report how a grant ended.
 type Grants struct {
 	list []compiledGrant
 }
@@ -108,11 +108,11 @@ type compiledGrant struct {
 	resource pattern
 }
 
-// Add adds a grant at its GrantedAt. The error is RESOURCE_EXHAUSTED if MaxGrants are
-// live, ALREADY_EXISTS for a known id, and INVALID_ARGUMENT if the resource is not a
-// pattern, ExpiresAt is not after GrantedAt, or a member is not UTF-8.
+// Add adds a grant. The error is RESOURCE_EXHAUSTED if MaxGrants are live at GrantedAt,
+// ALREADY_EXISTS for a known id, and INVALID_ARGUMENT if the resource is not a pattern, ExpiresAt
+// is not after GrantedAt, or a member is not UTF-8.
 func (g *Grants) Add(grant Grant) *arcp.Error {
-	grant.GrantedAt, grant.ExpiresAt = instant(grant.GrantedAt), instant(grant.ExpiresAt)
+	grant.GrantedAt, grant.ExpiresAt = toMicroseconds(grant.GrantedAt), toMicroseconds(grant.ExpiresAt)
 	switch {
 	case !grant.ExpiresAt.After(grant.GrantedAt):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s has no duration", quote(string(grant.ID)))
@@ -133,6 +133,7 @@ func (g *Grants) Add(grant Grant) *arcp.Error {
 	return nil
 }
 
+// live returns the number of live grants.
 func (g *Grants) live(now time.Time) (n int) {
 	for i := range g.list {
 		if g.list[i].live(now) == nil {
@@ -142,7 +143,7 @@ func (g *Grants) live(now time.Time) (n int) {
 	return n
 }
 
-// prune removes the oldest ended grants until fewer than MaxGrants of them are left.
+// prune removes the oldest ended grants, so that fewer than MaxGrants ended ones stay.
 func (g *Grants) prune(now time.Time) {
 	excess := len(g.list) - g.live(now) - (MaxGrants - 1)
 	rest := g.list[:0]
@@ -203,7 +204,7 @@ func (g *Grants) Refresh(now time.Time, id arcp.LeaseID, additional time.Duratio
 	case additional <= 0:
 		return Grant{}, arcp.Errorf(arcp.CodeInvalidArgument, "additional_seconds must be more than 0")
 	}
-	end := instant(c.ExpiresAt.Add(min(additional, MaxLifetime)))
+	end := toMicroseconds(c.ExpiresAt.Add(min(additional, MaxLifetime)))
 	if last := c.GrantedAt.Add(MaxLifetime); end.After(last) {
 		end = last
 	}
@@ -224,8 +225,8 @@ func (g *Grants) Revoke(now time.Time, id arcp.LeaseID) (Grant, *arcp.Error) {
 	return c.Grant, nil
 }
 
-// NextEnd returns the earliest time after another one at which a grant expires, its grace
-// included; zero if there is none.
+// NextEnd returns the earliest time after the time after at which a grant expires, including Grace;
+// zero: there is none.
 func (g *Grants) NextEnd(after time.Time) (next time.Time) {
 	for i := range g.list {
 		end := g.list[i].ExpiresAt.Add(Grace)
@@ -236,19 +237,19 @@ func (g *Grants) NextEnd(after time.Time) (next time.Time) {
 	return next
 }
 
-// Check returns nil if a live grant has the permission and operation and covers the
-// resource. Every grant has the empty operation. If only ended grants match, the error is
-// the end of the latest, LEASE_EXPIRED or LEASE_REVOKED; otherwise PERMISSION_DENIED.
+// Check returns nil if a live grant has the permission and operation and covers the resource. The
+// empty operation matches every grant. If only ended grants match, the error is the one of the
+// latest grant, LEASE_EXPIRED or LEASE_REVOKED; otherwise PERMISSION_DENIED.
 func (g *Grants) Check(now time.Time, permission, resource, operation string) *arcp.Error {
-	permission = dotted(permission)
-	t, bad := read(formOf(permission), resource, false)
+	permission = canonicalNamespace(permission)
+	t, bad := parseTarget(formOf(permission), resource, false)
 	if bad != nil {
 		return denied("%s: %s cannot be a target: %v", permission, quote(resource), bad)
 	}
 	var ended *arcp.Error
 	for i := range g.list {
 		c := &g.list[i]
-		if dotted(c.Permission) != permission || operation != "" && c.Operation != operation || !c.resource.covers(&t) {
+		if canonicalNamespace(c.Permission) != permission || operation != "" && c.Operation != operation || !c.resource.covers(&t) {
 			continue
 		}
 		err := c.live(now)
@@ -281,7 +282,7 @@ func (g *Grants) Encode() arcp.Raw {
 	return raw
 }
 
-// Decode replaces the grants by encoded ones.
+// Decode replaces the grants by the result of Encode.
 func (g *Grants) Decode(raw arcp.Raw) error {
 	var list []Grant
 	if err := arcp.Unmarshal(raw, &list); err != nil {

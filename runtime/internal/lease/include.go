@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// maxSteps bounds the steps of automata in one comparison of two leases. A pattern that is
-// undecided by then counts as not covered. Leases written by people need a few thousand.
+// maxSteps bounds the steps of the automata in one comparison of two leases. A pattern that is not
+// decided within them counts as not covered. Leases written by people need a few thousand steps.
 const maxSteps = 1 << 18
 
-// inclusion decides whether a pattern is covered by the union of others, that is whether
-// each text that it matches is matched by one of them. All patterns are of one namespace.
+// inclusion decides whether a union of patterns covers a pattern: whether one of them matches each
+// text that the pattern matches. All patterns are of one namespace.
 //
-// The pattern is walked as an automaton together with the automata of the union. If the
-// pattern can end where none of the union can, it is not covered. Characters that no
-// pattern names in a state behave alike, so one of them stands for all.
+// It visits the states of the pattern's automaton together with the states of the union's automata.
+// If the pattern can end in a state in which no automaton of the union ends, it is not covered. One
+// character stands for all that no pattern has in a state, because they lead to the same states.
 type inclusion struct {
 	union  []pattern
-	texts  map[string]bool // the texts of union
-	tokens []token         // the automata of union in a row; nil until needed
+	texts  map[string]bool // texts of union
+	tokens []token         // automata of union, one after the other; nil until build
 	starts []int           // index of the first token of each automaton
-	steps  int             // that are left
+	steps  int             // remaining steps
 }
 
 func newInclusion(union []pattern, steps int) *inclusion {
@@ -42,37 +42,37 @@ func (in *inclusion) covers(p *pattern) bool {
 	return in.walk(p)
 }
 
-// operator is the kind of a token.
-type operator uint8
+// tokenKind is the kind of a token.
+type tokenKind uint8
 
 const (
-	opChar  operator = iota // matches one character
-	opStar                  // matches any number of characters of a segment
-	opSegs                  // matches any number of segments with a separator before each
-	opInner                 // follows opSegs: inside of such a segment
-	opEnd                   // the pattern has matched
+	opChar  tokenKind = iota // matches one character
+	opStar                   // matches any number of characters of a segment
+	opSegs                   // matches any number of segments with a separator before each
+	opInner                  // follows opSegs: a character of such a segment
+	opEnd                    // the pattern has matched
 )
 
-// token is a state of an automaton. The next token is the next state.
+// token is a state of an automaton. The next state is the next token.
 type token struct {
-	op   operator
-	char byte // opChar: the character; opSegs: the separator
-	stop stop // opStar, opInner: the characters that they do not match
+	op   tokenKind
+	char byte       // opChar: the character; opSegs: the separator
+	stop segmentEnd // opStar, opInner: the characters that do not match
 }
 
-// stop names the characters that end a segment.
-type stop uint8
+// segmentEnd selects the characters that end a segment.
+type segmentEnd uint8
 
 const (
-	stopSlash stop = iota // in a path or name
-	stopDot               // in a host: dot or slash
+	stopSlash segmentEnd = iota // in a path or name
+	stopDot                     // in a host: dot or slash
 )
 
-func (s stop) allows(char int) bool {
+func (s segmentEnd) allows(char int) bool {
 	return char != '/' && (s == stopSlash || char != '.')
 }
 
-// otherChar stands for all characters that are not named.
+// otherChar stands for all characters that no token has.
 const otherChar = 256
 
 // appendTokens appends the automaton of p. A separator precedes each segment, so that "**"
@@ -85,9 +85,9 @@ func appendTokens(dst []token, p *pattern) []token {
 	return append(dst, token{op: opEnd})
 }
 
-// appendGlob appends the automaton of g. With nonEmpty a text has at least one segment, as
-// a host has a label: "**" alone then matches one or more.
-func appendGlob(dst []token, g glob, s stop, nonEmpty bool) []token {
+// appendGlob appends the automaton of g. With nonEmpty a text has at least one segment, as a host
+// has a label, so that "**" alone matches one or more segments.
+func appendGlob(dst []token, g glob, s segmentEnd, nonEmpty bool) []token {
 	if nonEmpty && !slices.ContainsFunc(g.segs, func(seg segment) bool { return !seg.any }) {
 		dst = append(dst, token{op: opChar, char: g.sep}, token{op: opStar, stop: s})
 	}
@@ -115,14 +115,13 @@ func (p *pattern) sameOrigin(q *pattern) bool {
 		p.address == q.address && (!p.address || p.host == q.host)
 }
 
-// walkState is a state of the pattern's automaton with the states in which the union may be
-// then.
+// walkState is a state of the pattern's automaton, with the simultaneous states of the union.
 type walkState struct {
 	at    int
 	union []int // ascending
 }
 
-// walk visits every state that can be reached.
+// walk visits every reachable state, and reports whether the union covers p.
 func (in *inclusion) walk(p *pattern) bool {
 	in.build()
 	own := appendTokens(nil, p)
@@ -133,7 +132,7 @@ func (in *inclusion) walk(p *pattern) bool {
 		}
 	}
 	visited := map[string]bool{}
-	todo := in.push(nil, visited, own, 0, stateSet(first))
+	todo := in.pushReachable(nil, visited, own, 0, stateSet(first))
 	for len(todo) > 0 {
 		state := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -146,13 +145,14 @@ func (in *inclusion) walk(p *pattern) bool {
 				return false
 			}
 			if to, ok := t.step(state.at, char); ok {
-				todo = in.push(todo, visited, own, to, in.step(state.union, char))
+				todo = in.pushReachable(todo, visited, own, to, in.step(state.union, char))
 			}
 		}
 	}
 	return true
 }
 
+// build builds the automata of the union.
 func (in *inclusion) build() {
 	if in.starts != nil {
 		return
@@ -163,8 +163,9 @@ func (in *inclusion) build() {
 	}
 }
 
-// push adds the states that the pattern may be in at a token, unless they were visited.
-func (in *inclusion) push(todo []walkState, visited map[string]bool, own []token, at int, union []int) []walkState {
+// pushReachable adds the states that the pattern reaches at a token without a character, unless
+// they were visited.
+func (in *inclusion) pushReachable(todo []walkState, visited map[string]bool, own []token, at int, union []int) []walkState {
 	for _, q := range stateSet(appendClosure(nil, own, at)) {
 		key := binary.AppendUvarint(nil, uint64(q))
 		for _, u := range union {
@@ -184,8 +185,8 @@ func (in *inclusion) accepts(union []int) bool {
 	return slices.ContainsFunc(union, func(u int) bool { return in.tokens[u].op == opEnd })
 }
 
-// chars returns the characters that t matches: each that a state of the union tells from
-// the others, and one for the rest.
+// chars returns the characters that t matches: each one that a state of the union distinguishes,
+// and otherChar for the others.
 func (in *inclusion) chars(t token, union []int) []int {
 	switch t.op {
 	case opEnd:
@@ -225,8 +226,7 @@ func (t token) step(at, char int) (to int, ok bool) {
 	return 0, false
 }
 
-// appendClosure appends a state and every state that is reached from it without a
-// character.
+// appendClosure appends a state and every state that it reaches without a character.
 func appendClosure(dst []int, tokens []token, at int) []int {
 	for {
 		dst = append(dst, at)

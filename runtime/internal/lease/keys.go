@@ -6,28 +6,27 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Members of a lease that are not namespaces. Every key that is neither one of them nor one
-// of arcp.Namespaces is a permission that a tool asks for; its patterns are paths, URLs or
-// names, by their look.
+// Members of a lease that are not namespaces. Any other key that is not in arcp.Namespaces is a
+// permission that a tool requests. Its patterns are paths, URLs or names; see guessForm.
 const (
 	keyExpires      = "expires_at"
-	keyCapabilities = "capabilities" // bare names without patterns: they grant nothing
+	keyCapabilities = "capabilities" // names without patterns, which grant nothing
 )
 
 // aliases are the other spellings of namespaces.
 var aliases = func() map[string]string {
 	m := map[string]string{"filesystem.read": arcp.NamespaceFSRead, "filesystem.write": arcp.NamespaceFSWrite, "network.fetch": arcp.NamespaceNetFetch}
 	for _, namespace := range arcp.Namespaces {
-		m[snake(namespace)] = namespace
+		m[snakeCase(namespace)] = namespace
 	}
 	return m
 }()
 
-// snake returns the spelling of a namespace that the RFC dialect has beside the dotted one.
-func snake(namespace string) string { return strings.ReplaceAll(namespace, ".", "_") }
+// snakeCase returns the spelling of a namespace with underscores.
+func snakeCase(namespace string) string { return strings.ReplaceAll(namespace, ".", "_") }
 
-// dotted returns the canonical spelling of a namespace.
-func dotted(key string) string {
+// canonicalNamespace returns the dotted spelling of a namespace.
+func canonicalNamespace(key string) string {
 	if d, ok := aliases[key]; ok {
 		return d
 	}
@@ -38,7 +37,7 @@ func dotted(key string) string {
 type form uint8
 
 const (
-	formAny  form = iota // a path, URL or name, by its look
+	formAny  form = iota // a path, URL or name; see guessForm
 	formPath             // an absolute file path
 	formURL              // scheme, host, port and path
 	formName             // segments separated by slashes, usually one

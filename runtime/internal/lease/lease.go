@@ -1,6 +1,6 @@
-// Package lease decides about the authority of a job: the operations that its lease and its
-// grants cover, the rest of its budget, and the leases of its children. It is pure: the time
-// is an argument. Only the immutable *Lease may be used by many goroutines at once.
+// Package lease decides about the authority of a job: the operations that its lease and its grants
+// cover, its remaining budget, and the leases of its children. It is pure: the time is an argument.
+// Only *Lease, which is immutable, may be used concurrently.
 package lease
 
 import (
@@ -11,8 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Grace is how long a lease stays in force after its expiry: an operation and its check are
-// not simultaneous.
+// Grace is how long a lease stays valid after its expiry, because an operation follows its check.
 const Grace = time.Second
 
 // Lease is the authority of a job. It is immutable. A nil *Lease covers nothing.
@@ -22,15 +21,15 @@ type Lease struct {
 	expires     time.Time    // zero: never
 }
 
-// permission is a namespace with its distinct patterns. Without patterns nothing of the
-// namespace is covered, whereas a policy may decide about an absent namespace.
+// permission is a namespace with its distinct patterns. Without patterns it covers nothing. A
+// policy decides about an absent namespace.
 type permission struct {
 	namespace string
 	patterns  []pattern
 }
 
-// Nothing returns a lease that covers nothing and leaves nothing to a policy. It replaces a
-// lease that cannot be decoded.
+// Nothing returns a lease that covers nothing, regardless of any policy. It replaces a lease that
+// cannot be decoded.
 func Nothing() *Lease { return &Lease{permissions: []permission{{namespace: arcp.NamespaceModelUse}}} }
 
 // ExpiresAt returns when the lease ends; zero: never.
@@ -41,10 +40,10 @@ func (l *Lease) ExpiresAt() time.Time {
 	return l.expires
 }
 
-// Expired reports whether the lease has ended, the grace included.
+// Expired reports whether the lease has ended, including Grace.
 func (l *Lease) Expired(now time.Time) bool { return expired(now, l.ExpiresAt()) }
 
-// expired reports whether a time and the grace are past; zero is never.
+// expired reports whether at and Grace have passed; zero is never.
 func expired(now, at time.Time) bool { return !at.IsZero() && !now.Before(at.Add(Grace)) }
 
 // Budget returns the amounts that the job may spend, at most one for each currency. Other
@@ -56,9 +55,9 @@ func (l *Lease) Budget() []Amount {
 	return slices.Clone(l.budget)
 }
 
-// Has reports whether the lease has a namespace, even one without patterns. A policy may
-// allow every model if model.use is absent.
-func (l *Lease) Has(namespace string) bool { return l.find(dotted(namespace)) != nil }
+// Has reports whether the lease has a namespace, even without patterns. A policy may allow every
+// model if model.use is absent.
+func (l *Lease) Has(namespace string) bool { return l.find(canonicalNamespace(namespace)) != nil }
 
 // find returns the permission of a dotted namespace, or nil.
 func (l *Lease) find(namespace string) *permission {
@@ -74,17 +73,17 @@ func (l *Lease) find(namespace string) *permission {
 	return &l.permissions[i]
 }
 
-// Covers returns nil if a pattern of the namespace covers the canonical form of the target,
-// and otherwise PERMISSION_DENIED. It ignores the expiry. Names are compared as a whole: a
-// target "echo@1.0.0" is not "echo".
-func (l *Lease) Covers(namespace, s string) *arcp.Error {
-	p := l.find(dotted(namespace))
+// Covers returns nil if a pattern of the namespace covers the canonical form of the target, and
+// PERMISSION_DENIED otherwise. It ignores the expiry. A version is part of a name: "echo" does not
+// cover "echo@1.0.0".
+func (l *Lease) Covers(namespace, target string) *arcp.Error {
+	p := l.find(canonicalNamespace(namespace))
 	if p == nil {
-		return denied("the lease does not cover %s of %s", namespace, quote(s))
+		return denied("the lease does not cover %s of %s", namespace, quote(target))
 	}
-	t, err := read(formOf(p.namespace), s, false)
+	t, err := parseTarget(formOf(p.namespace), target, false)
 	if err != nil {
-		return denied("%s: %s cannot be a target: %v", namespace, quote(s), err)
+		return denied("%s: %s cannot be a target: %v", namespace, quote(target), err)
 	}
 	for i := range p.patterns {
 		if p.patterns[i].covers(&t) {

@@ -88,7 +88,7 @@ type universe []target
 
 func newUniverse(f form, list []string) (u universe) {
 	for _, s := range list {
-		t, err := read(f, s, false)
+		t, err := parseTarget(f, s, false)
 		if err != nil || t.text != s {
 			panic(fmt.Sprint(s, err))
 		}

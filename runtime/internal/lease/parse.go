@@ -18,18 +18,18 @@ const (
 	MaxAmounts  = 32
 )
 
-// Request holds the lease members of a submit as received. An absent member asks for
-// nothing.
+// Request has the lease members of a submit as received. An absent member requests nothing.
 type Request struct {
 	Lease       arcp.Raw               // lease_request
 	Constraints *arcp.LeaseConstraints // lease_constraints
-	CostBudget  []string               // cost_budget beside the lease, its older place
+	CostBudget  []string               // cost_budget of the payload, an alternative to cost.budget in the lease
 }
 
-// Parse decodes a request. It accepts every spelling of a namespace; the values of two
-// spellings must be equal. The earlier of two expiries counts, truncated to microseconds. A
-// lease that is malformed, over a bound, not expiring after now, or expiring at a time not
-// in UTC is INVALID_REQUEST with a message that names the key.
+// Parse decodes a request. It accepts every spelling of a namespace; the values of two spellings
+// must be equal. The earlier of two expiries counts, truncated to microseconds.
+//
+// The error is INVALID_REQUEST and names the key: the lease is malformed or above a bound, or its
+// expiry is not after now or not in UTC.
 func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 	if len(r.Lease) > MaxRequest {
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease: it may have at most %d bytes, not %d", MaxRequest, len(r.Lease))
@@ -42,7 +42,7 @@ func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 		if err := CheckZone(r.Constraints); err != nil {
 			return nil, err
 		}
-		l.expires = earlier(l.expires, instant(r.Constraints.ExpiresAt))
+		l.expires = earlier(l.expires, toMicroseconds(r.Constraints.ExpiresAt))
 	}
 	if !l.expires.IsZero() && !l.expires.After(now) {
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease: expires_at %s is not in the future",
@@ -51,21 +51,21 @@ func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 	return l, nil
 }
 
-// Decode decodes a lease of Encode or of a principal. It is Parse without the current time.
+// Decode decodes the result of Encode, or the lease of a principal. The expiry may have passed.
 func Decode(raw arcp.Raw) (*Lease, error) { return decode(raw, nil) }
 
 var errZone = errors.New("the time must be in UTC, as 2026-01-02T15:04:05Z is")
 
 // CheckZone returns INVALID_REQUEST if the expiry was not received in UTC.
 func CheckZone(c *arcp.LeaseConstraints) *arcp.Error {
-	if c == nil || utc(c.ExpiresAt) {
+	if c == nil || isUTC(c.ExpiresAt) {
 		return nil
 	}
 	return arcp.Errorf(arcp.CodeInvalidRequest, "lease_constraints: expires_at: %v", errZone)
 }
 
 // utc reports whether a time is in UTC; the zero time is.
-func utc(t time.Time) bool {
+func isUTC(t time.Time) bool {
 	_, offset := t.Zone()
 	return offset == 0
 }
@@ -78,8 +78,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// instant returns t in UTC, truncated to microseconds.
-func instant(t time.Time) time.Time {
+// toMicroseconds returns t in UTC, truncated to microseconds.
+func toMicroseconds(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}
@@ -96,7 +96,7 @@ func decode(raw arcp.Raw, costBudget []string) (*Lease, error) {
 	if len(members) > MaxKeys {
 		return nil, fmt.Errorf("lease: more than %d keys", MaxKeys)
 	}
-	r := reader{lists: map[string][]string{}, from: map[string]string{}}
+	r := leaseReader{lists: map[string][]string{}, spelling: map[string]string{}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		if err := r.member(key, members[key]); err != nil {
 			return nil, fmt.Errorf("lease: %s: %w", quote(key), err)
@@ -112,15 +112,15 @@ func decode(raw arcp.Raw, costBudget []string) (*Lease, error) {
 
 var errPatterns = fmt.Errorf("more than %d patterns in all", MaxPatterns)
 
-// reader collects the members of a lease.
-type reader struct {
+// leaseReader collects the members of a lease.
+type leaseReader struct {
 	lists    map[string][]string // by dotted key
-	from     map[string]string   // spelling of each in the request
+	spelling map[string]string   // received spelling of each key of lists
 	expires  time.Time
 	patterns int
 }
 
-func (r *reader) member(key string, raw arcp.Raw) error {
+func (r *leaseReader) member(key string, raw arcp.Raw) error {
 	switch {
 	case key == keyCapabilities:
 		return nil
@@ -133,10 +133,10 @@ func (r *reader) member(key string, raw arcp.Raw) error {
 	if raw.Kind() != '[' || arcp.Unmarshal(raw, &list) != nil {
 		return fmt.Errorf("an array of strings is required")
 	}
-	return r.list(dotted(key), key, list)
+	return r.list(canonicalNamespace(key), key, list)
 }
 
-func (r *reader) expiry(raw arcp.Raw) error {
+func (r *leaseReader) expiry(raw arcp.Raw) error {
 	if raw.Kind() == 'n' {
 		return nil
 	}
@@ -144,21 +144,21 @@ func (r *reader) expiry(raw arcp.Raw) error {
 	if raw.Kind() != '"' || arcp.Unmarshal(raw, &t) != nil || t.IsZero() {
 		return fmt.Errorf("a time as in 2026-01-02T15:04:05Z is required")
 	}
-	if !utc(t) {
+	if !isUTC(t) {
 		return errZone
 	}
-	r.expires = instant(t)
+	r.expires = toMicroseconds(t)
 	return nil
 }
 
-// list adds the value of a namespace in one of its spellings.
-func (r *reader) list(namespace, spelling string, list []string) error {
+// list adds the patterns or amounts of a namespace in one spelling.
+func (r *leaseReader) list(namespace, spelling string, list []string) error {
 	if len(list) > MaxPatterns {
 		return errPatterns
 	}
 	if before, twice := r.lists[namespace]; twice {
-		if !same(namespace, before, list) {
-			return fmt.Errorf("it differs from %s, which means the same key", quote(r.from[namespace]))
+		if !sameValues(namespace, before, list) {
+			return fmt.Errorf("it differs from %s, which means the same key", quote(r.spelling[namespace]))
 		}
 		return nil
 	}
@@ -170,17 +170,17 @@ func (r *reader) list(namespace, spelling string, list []string) error {
 	case len(list) > MaxAmounts:
 		return fmt.Errorf("more than %d amounts", MaxAmounts)
 	}
-	r.lists[namespace], r.from[namespace] = list, spelling
+	r.lists[namespace], r.spelling[namespace] = list, spelling
 	return nil
 }
 
-// same reports whether two lists are equal in any order.
-func same(namespace string, a, b []string) bool {
+// sameValues reports whether two lists have the same values in any order.
+func sameValues(namespace string, a, b []string) bool {
 	return maps.Equal(canonicalList(namespace, a), canonicalList(namespace, b))
 }
 
-// canonicalList returns the canonical patterns of a list, or the sum for each currency.
-// Malformed entries stay as they are; they are refused later.
+// canonicalList returns the canonical patterns of a list, or the sum for each currency. It keeps
+// malformed entries, which are refused later.
 func canonicalList(namespace string, list []string) map[string]string {
 	m := map[string]string{}
 	if namespace == arcp.NamespaceCostBudget {
@@ -200,8 +200,8 @@ func canonicalList(namespace string, list []string) map[string]string {
 	return m
 }
 
-// lease compiles the collected members.
-func (r *reader) lease() (*Lease, error) {
+// lease returns the lease of the collected members.
+func (r *leaseReader) lease() (*Lease, error) {
 	l := &Lease{expires: r.expires}
 	for _, ns := range slices.Sorted(maps.Keys(r.lists)) {
 		err := error(nil)
@@ -213,12 +213,13 @@ func (r *reader) lease() (*Lease, error) {
 			l.permissions = append(l.permissions, p)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("lease: %s: %w", quote(r.from[ns]), err)
+			return nil, fmt.Errorf("lease: %s: %w", quote(r.spelling[ns]), err)
 		}
 	}
 	return l, nil
 }
 
+// compileAll compiles the patterns of a namespace without duplicates.
 func compileAll(namespace string, list []string) (permission, error) {
 	p := permission{namespace: namespace}
 	seen := make(map[string]bool, len(list))

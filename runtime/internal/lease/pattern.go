@@ -8,15 +8,15 @@ import (
 
 // pattern is a compiled pattern.
 type pattern struct {
-	prefix  string // of every path that the pattern covers
-	suffix  string // of every host that the pattern covers
-	literal bool   // no stars: only the text itself is covered
+	prefix  string // common prefix of the paths that the pattern covers
+	suffix  string // common suffix of the hosts that the pattern covers
+	literal bool   // no stars: the pattern covers only its text
 	target
 	hosts glob
 	paths glob
 }
 
-// glob matches segments that a separator divides.
+// glob matches a text of segments with a separator between them.
 type glob struct {
 	sep  byte
 	segs []segment
@@ -24,35 +24,35 @@ type glob struct {
 
 // segment matches one segment, or any number of segments.
 type segment struct {
-	any  bool // "**"
-	lit  bool // no stars: head is the text
-	text string
-	head string   // before the first star
-	mid  []string // between stars
-	tail string   // behind the last star
+	any     bool // "**"
+	literal bool // no stars: head is the text
+	text    string
+	head    string   // before the first star
+	mid     []string // between stars
+	tail    string   // after the last star
 }
 
-// compile reads a pattern of a namespace:
+// compile compiles a pattern of a namespace:
 //
 //   - "*" matches any run of characters within a segment. "**" as a whole segment matches
-//     any number of segments, also none. Two stars beside other characters are one star.
+//     any number of segments, including none. Two stars next to other characters are one star.
 //     Every other character matches itself.
 //   - Slashes separate the segments of paths and names; dots separate the labels of
 //     hosts. A dot in a name is an ordinary character: "fs.*" covers "fs.read.all".
 //   - "*.example.com" covers hosts with one more label, "**.example.com" hosts with any
-//     number of more labels, also none. Stars never cover IP addresses. The default scheme
+//     number of more labels, including none. Stars never cover IP addresses. The default scheme
 //     is https, the default path "/".
 //   - A lone "*" in tool.call, agent.delegate and model.use covers every name.
 func compile(namespace, s string) (pattern, error) {
-	t, err := read(formOf(namespace), s, true)
+	t, err := parseTarget(formOf(namespace), s, true)
 	if err != nil {
 		return pattern{}, err
 	}
 	p := pattern{target: t, literal: strings.IndexByte(t.text, '*') < 0}
-	p.prefix = before(t.path, '/')
+	p.prefix = textBeforeStar(t.path, '/')
 	if t.form == formURL {
 		p.hosts = compileGlob(t.host, '.')
-		p.suffix = after(t.host, '.')
+		p.suffix = textAfterStar(t.host, '.')
 	}
 	p.paths = glob{sep: '/'}
 	if !t.root() {
@@ -64,9 +64,9 @@ func compile(namespace, s string) (pattern, error) {
 	return p, nil
 }
 
-// before returns the text before the first star of s, without a separator that is absent
-// when "**" matches no segments.
-func before(s string, sep byte) string {
+// textBeforeStar returns the text before the first star of s. It omits a separator before "**",
+// which is absent when "**" matches no segments.
+func textBeforeStar(s string, sep byte) string {
 	i := strings.IndexByte(s, '*')
 	if i < 0 {
 		return s
@@ -77,8 +77,8 @@ func before(s string, sep byte) string {
 	return s[:i]
 }
 
-// after returns the text behind the last star of s, in the same way.
-func after(s string, sep byte) string {
+// textAfterStar returns the text after the last star of s. It omits a separator after "**".
+func textAfterStar(s string, sep byte) string {
 	i := strings.LastIndexByte(s, '*') + 1
 	if i >= 2 && s[i-2] == '*' && i < len(s) && s[i] == sep {
 		i++
@@ -113,7 +113,7 @@ func compileGlob(s string, sep byte) glob {
 func compileSegment(s string) segment {
 	parts := strings.Split(s, "*")
 	last := len(parts) - 1
-	seg := segment{text: s, lit: last == 0, head: parts[0], tail: parts[last]}
+	seg := segment{text: s, literal: last == 0, head: parts[0], tail: parts[last]}
 	for i := 1; i < last; i++ {
 		if parts[i] != "" {
 			seg.mid = append(seg.mid, parts[i])
@@ -145,12 +145,12 @@ func (p *pattern) coversOrigin(t *target) bool {
 	return p.hosts.match(t.host, false)
 }
 
-// match compares segment by segment; with none, s has no segments. After a mismatch the
-// latest "**" matches one segment more. Earlier ones need not: the segments behind them
-// were found at the earliest position.
+// match reports whether g matches s; with none, s has no segments. After a mismatch the latest "**"
+// matches one segment more. Earlier ones need no retry, because the segments after them were
+// matched at the earliest position.
 func (g *glob) match(s string, none bool) bool {
 	p, done := 0, none
-	star, retry := -1, "" // index of the latest "**", and the text behind its segments
+	star, retry := -1, "" // index of the latest "**", and the text after its segments
 	for !done {
 		if p < len(g.segs) && g.segs[p].any {
 			if p == len(g.segs)-1 {
@@ -187,10 +187,10 @@ func cutByte(s string, sep byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// match finds each part at the earliest position, which leaves most of s to the parts
-// behind it.
+// match reports whether g matches s. It finds each part at the earliest position, which leaves most
+// of s to the next parts.
 func (g *segment) match(s string) bool {
-	if g.lit {
+	if g.literal {
 		return s == g.head
 	}
 	if len(s) < len(g.head)+len(g.tail) || !strings.HasPrefix(s, g.head) || !strings.HasSuffix(s, g.tail) {

@@ -8,61 +8,62 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Subset returns nil if a child of a job with the lease parent may have l, and otherwise
-// LEASE_SUBSET_VIOLATION with a message that names the first excess:
+// Subset returns nil if a child of a job with the lease parent may have the lease l. Otherwise it
+// returns LEASE_SUBSET_VIOLATION, which names the first excess:
 //
 //   - Each pattern is covered by the union of the parent's patterns of the namespace. The
 //     decision is exact within maxSteps; an undecided pattern is not covered. A namespace
 //     that the parent lacks covers nothing, also model.use.
 //   - Each amount is at most the parent's, if the parent is limited in the currency.
-//     Budget.Reserve compares it with the rest of the parent's budget.
+//     Budget.Reserve compares it with the remaining budget of the parent.
 //   - The expiry is not later than the parent's.
 //
 // Absent members of l are allowed; Inherit copies them from the parent.
 func (l *Lease) Subset(parent *Lease) *arcp.Error {
-	if what := l.exceeds(parent); what != "" {
-		return arcp.Errorf(arcp.CodeLeaseSubsetViolation, "the parent's lease does not cover %s", what)
+	if excess := l.exceeds(parent); excess != "" {
+		return arcp.Errorf(arcp.CodeLeaseSubsetViolation, "the parent's lease does not cover %s", excess)
 	}
 	return nil
 }
 
-// Within is Subset for a request and the lease of its principal. The amounts of that lease
-// bound each job of the principal separately. The error is PERMISSION_DENIED.
+// Within is Subset for a request and the lease of its principal, whose amounts bound each job of
+// the principal separately. The error is PERMISSION_DENIED.
 func (l *Lease) Within(limit *Lease) *arcp.Error {
-	if what := l.exceeds(limit); what != "" {
-		return denied("the principal's lease does not cover %s", what)
+	if excess := l.exceeds(limit); excess != "" {
+		return denied("the principal's lease does not cover %s", excess)
 	}
 	return nil
 }
 
-// exceeds names the first part of l that m does not cover; empty if m covers l.
-func (l *Lease) exceeds(m *Lease) string {
+// exceeds returns the name of the first part of l that limit does not cover; "": it covers l.
+func (l *Lease) exceeds(limit *Lease) string {
 	if l == nil {
 		return ""
 	}
 	for _, a := range l.budget {
-		if b, ok := findAmount(m.Budget(), a.currency); ok && a.Cmp(b) > 0 {
+		if b, ok := findAmount(limit.Budget(), a.currency); ok && a.Cmp(b) > 0 {
 			return arcp.NamespaceCostBudget + " " + quote(a.String())
 		}
 	}
-	if at := m.ExpiresAt(); !at.IsZero() && l.expires.After(at) {
+	if at := limit.ExpiresAt(); !at.IsZero() && l.expires.After(at) {
 		return keyExpires + " " + l.expires.Format(time.RFC3339Nano)
 	}
 	steps := maxSteps
 	for i := range l.permissions {
-		if p := l.permissions[i].exceeds(m, &steps); p != nil {
+		if p := l.permissions[i].exceeds(limit, &steps); p != nil {
 			return l.permissions[i].namespace + " " + quote(p.text)
 		}
 	}
 	return ""
 }
 
-// exceeds returns the first pattern that m does not cover.
-func (p *permission) exceeds(m *Lease, steps *int) *pattern {
+// exceeds returns the first pattern that limit does not cover; nil: it covers all. It subtracts
+// from steps.
+func (p *permission) exceeds(limit *Lease, steps *int) *pattern {
 	if len(p.patterns) == 0 {
 		return nil
 	}
-	q := m.find(p.namespace)
+	q := limit.find(p.namespace)
 	if q == nil {
 		return &p.patterns[0]
 	}
@@ -76,34 +77,34 @@ func (p *permission) exceeds(m *Lease, steps *int) *pattern {
 	return nil
 }
 
-// With returns l with the permissions of m and the earlier of both expiries.
-func (l *Lease) With(m *Lease) *Lease {
-	return &Lease{permissions: m.permissions, budget: l.budget, expires: earlier(l.expires, m.expires)}
+// With returns the budget of l with the permissions of other and the earlier expiry of both.
+func (l *Lease) With(other *Lease) *Lease {
+	return &Lease{permissions: other.permissions, budget: l.budget, expires: earlier(l.expires, other.expires)}
 }
 
-// Inherit returns l with its absent members copied from the parent: the earlier expiry,
-// model.use if the parent has it, and each currency of remaining, which is the rest of the
-// parent's budget. A negative rest counts as 0.
+// Inherit returns l with absent members copied from the parent: the earlier expiry, model.use, and
+// the amount of each currency of remaining, the remaining budget of the parent. A negative amount
+// counts as 0.
 //
-// A child without an amount of a currency thus reserves the whole rest. For a request, the
-// parent is the lease of its principal and remaining is the Budget of that lease.
+// A child without an amount of a currency thus reserves all of it. For a request, the parent is the
+// lease of its principal, and remaining is the Budget of that lease.
 func (l *Lease) Inherit(parent *Lease, remaining []Amount) *Lease {
-	heir := Lease{}
+	child := Lease{}
 	if l != nil {
-		heir = *l
+		child = *l
 	}
-	heir.expires = earlier(heir.expires, parent.ExpiresAt())
-	heir.budget = slices.Clone(heir.budget)
+	child.expires = earlier(child.expires, parent.ExpiresAt())
+	child.budget = slices.Clone(child.budget)
 	for _, a := range remaining {
-		if _, ok := findAmount(heir.budget, a.currency); !ok {
-			heir.budget = append(heir.budget, a.nonNegative())
+		if _, ok := findAmount(child.budget, a.currency); !ok {
+			child.budget = append(child.budget, a.nonNegative())
 		}
 	}
-	if p := parent.find(arcp.NamespaceModelUse); p != nil && heir.find(arcp.NamespaceModelUse) == nil {
-		heir.permissions = append(slices.Clone(heir.permissions), *p)
-		slices.SortFunc(heir.permissions, func(a, b permission) int {
+	if p := parent.find(arcp.NamespaceModelUse); p != nil && child.find(arcp.NamespaceModelUse) == nil {
+		child.permissions = append(slices.Clone(child.permissions), *p)
+		slices.SortFunc(child.permissions, func(a, b permission) int {
 			return strings.Compare(a.namespace, b.namespace)
 		})
 	}
-	return &heir
+	return &child
 }

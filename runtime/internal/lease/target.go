@@ -13,20 +13,19 @@ import (
 // with the product of the segments of both.
 const (
 	MaxPattern  = 4096     // bytes
-	MaxRequest  = 64 << 10 // bytes of a lease_request, which lists and events repeat
+	MaxRequest  = 64 << 10 // bytes of a lease_request, because lists and events repeat it
 	MaxSegments = 128
 )
 
-// target is the resource of an operation, or a pattern before it is compiled, in canonical
-// form.
+// target is the canonical form of the resource of an operation, or of a pattern before compile.
 type target struct {
 	form    form // never formAny
 	text    string
-	scheme  string // this and the next ones are the parts of a URL's text
+	scheme  string // of a URL, as the next fields
 	host    string
-	port    string // with its colon; empty: the default port of the scheme
+	port    string // with its colon; "": the default port of the scheme
 	address bool   // host is an IP address
-	path    string // the text if it is not a URL
+	path    string // the path of a URL; otherwise the text
 }
 
 func denied(format string, args ...any) *arcp.Error {
@@ -37,28 +36,28 @@ func denied(format string, args ...any) *arcp.Error {
 func quote(s string) string { return clip.Quote(s, 200) }
 
 var (
-	errNothing = errors.New("it is empty")
-	errLong    = fmt.Errorf("it is longer than %d bytes", MaxPattern)
-	errDeep    = fmt.Errorf("it has more than %d segments", MaxSegments)
+	errNoText = errors.New("it is empty")
+	errLong   = fmt.Errorf("it is longer than %d bytes", MaxPattern)
+	errDeep   = fmt.Errorf("it has more than %d segments", MaxSegments)
 )
 
-// read parses a target, or with glob a pattern, into its canonical form:
+// parseTarget parses a target, or with glob a pattern, into its canonical form:
 //
-//   - Paths are absolute. "." and ".." are resolved by name alone; preventing symbolic
-//     links is left to the tool. Repeated and trailing slashes are removed. A percent sign
-//     is an ordinary character.
+//   - Paths are absolute. "." and ".." are resolved without the file system; tools must refuse
+//     symbolic links. Repeated and trailing slashes are removed. A percent sign is an ordinary
+//     character.
 //   - URLs have no userinfo. Query and fragment are removed, scheme and host are in lower
-//     case, the default port is removed, unreserved characters are decoded, and all others
-//     that need it are encoded.
+//     case, the default port is removed, unreserved characters are decoded, and other characters
+//     are encoded where a URL requires it.
 //   - Names do not change.
 //
 // It refuses control and invisible characters, backslashes in paths and URLs, encoded
 // separators, dot segments above the root, empty segments in URLs and names, hosts that are
 // unusual spellings of a number, and more than MaxPattern bytes or MaxSegments segments. A
 // pattern may have stars in its host and no scheme; dot segments in it are refused.
-func read(f form, s string, glob bool) (target, error) {
+func parseTarget(f form, s string, glob bool) (target, error) {
 	if s == "" {
-		return target{}, errNothing
+		return target{}, errNoText
 	}
 	if err := checkText(s); err != nil {
 		return target{}, err
@@ -66,11 +65,11 @@ func read(f form, s string, glob bool) (target, error) {
 	t, err := target{}, error(nil)
 	switch guessForm(f, s) {
 	case formPath:
-		t, err = readPath(s, glob)
+		t, err = parsePath(s, glob)
 	case formURL:
-		t, err = readURL(s, glob)
+		t, err = parseURL(s, glob)
 	default:
-		t, err = readName(s)
+		t, err = parseName(s)
 	}
 	switch {
 	case err != nil:
@@ -82,7 +81,7 @@ func read(f form, s string, glob bool) (target, error) {
 	return t, err
 }
 
-// guessForm returns f, or for formAny the grammar that s looks like.
+// guessForm returns f; for formAny it returns the grammar by the first characters of s.
 func guessForm(f form, s string) form {
 	switch {
 	case f != formAny:
@@ -101,7 +100,7 @@ var (
 	errEscape   = errors.New("a name is not percent-encoded")
 )
 
-func readPath(s string, glob bool) (target, error) {
+func parsePath(s string, glob bool) (target, error) {
 	switch {
 	case s[0] != '/':
 		return target{}, errRelative
@@ -109,26 +108,26 @@ func readPath(s string, glob bool) (target, error) {
 		return target{}, errNetwork
 	case strings.IndexByte(s, '\\') >= 0:
 		return target{}, errBackslash
-	case hides(s):
+	case hasEncodedSeparator(s):
 		return target{}, errHidden
 	}
-	path, err := resolve(s, formPath, glob)
+	path, err := resolveDots(s, formPath, glob)
 	return target{form: formPath, text: path, path: path}, err
 }
 
-// hides reports whether percent-decoding would change the segments of s.
-func hides(s string) bool {
+// hasEncodedSeparator reports whether percent-decoding would change the segments of s.
+func hasEncodedSeparator(s string) bool {
 	for i := strings.IndexByte(s, '%'); i >= 0 && i < len(s); i++ {
-		if b, ok := escaped(s, i); ok && (separates(b) || b == '.') {
+		if b, ok := decodePercent(s, i); ok && (isSeparator(b) || b == '.') {
 			return true
 		}
 	}
 	return false
 }
 
-func readName(s string) (target, error) {
+func parseName(s string) (target, error) {
 	for i := strings.IndexByte(s, '%'); i >= 0 && i < len(s); i++ {
-		if _, ok := escaped(s, i); ok {
+		if _, ok := decodePercent(s, i); ok {
 			return target{}, errEscape
 		}
 	}
@@ -145,16 +144,16 @@ func readName(s string) (target, error) {
 	return target{form: formName, text: s, path: s}, nil
 }
 
-// resolve removes dot segments, and from a file path also empty segments. It returns s
-// itself if there are none. A URL may have an empty last segment, since servers distinguish
-// "/a" from "/a/"; other empty segments are refused.
-func resolve(s string, f form, glob bool) (string, error) {
+// resolveDots removes dot segments, and empty segments of a file path. It returns s itself if there
+// are none. The last segment of a URL may be empty, because servers distinguish "/a" from "/a/";
+// other empty segments are refused.
+func resolveDots(s string, f form, glob bool) (string, error) {
 	clean := true
 	for rest, more := s[1:], true; more; {
 		var seg string
 		seg, rest, more = strings.Cut(rest, "/")
 		switch {
-		case dots(seg):
+		case isDotSegment(seg):
 			clean = false
 			if glob {
 				return "", errDots
@@ -173,7 +172,7 @@ func resolve(s string, f form, glob bool) (string, error) {
 	return removeDots(s, f)
 }
 
-func dots(seg string) bool { return seg == "." || seg == ".." }
+func isDotSegment(seg string) bool { return seg == "." || seg == ".." }
 
 // dotsWithParameter reports segments such as "..;a", which some servers treat as "..".
 func dotsWithParameter(seg string) bool {
@@ -199,7 +198,7 @@ func removeDots(s string, f form) (string, error) {
 			out = append(append(out, '/'), last...)
 		}
 	}
-	if len(out) == 0 || f == formURL && (last == "" || dots(last)) {
+	if len(out) == 0 || f == formURL && (last == "" || isDotSegment(last)) {
 		out = append(out, '/')
 	}
 	return string(out), nil

@@ -18,7 +18,7 @@ var (
 )
 
 // checkText refuses invalid UTF-8, control characters, invisible characters and characters
-// that change the writing direction. Characters that look alike are different characters.
+// that change the writing direction. Characters with the same look are different characters.
 func checkText(s string) error {
 	for i := 0; i < len(s); {
 		b := s[i]
@@ -45,14 +45,14 @@ func checkRune(r rune, n int) error {
 		return errUTF8
 	case unicode.IsControl(r):
 		return errControl
-	case unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || blank(r):
+	case unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || isBlank(r):
 		return errInvisible
 	}
 	return nil
 }
 
-// blank reports letters and marks without a visible shape.
-func blank(r rune) bool {
+// isBlank reports whether a letter or mark has no visible shape.
+func isBlank(r rune) bool {
 	switch r {
 	case 0x034f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x180b, 0x180c, 0x180d, 0x3164, 0xffa0:
 		return true
@@ -60,8 +60,8 @@ func blank(r rune) bool {
 	return false
 }
 
-// escaped decodes "%XX" at s[i:].
-func escaped(s string, i int) (b byte, ok bool) {
+// decodePercent decodes "%XX" at s[i:]. ok is false for another text.
+func decodePercent(s string, i int) (b byte, ok bool) {
 	if i+2 >= len(s) || s[i] != '%' {
 		return 0, false
 	}
@@ -82,6 +82,6 @@ func unhex(c byte) byte {
 	return 0xff
 }
 
-// separates reports the bytes that must not be encoded: a later decoder would see other
-// segments, or an earlier end, than Covers has compared.
-func separates(b byte) bool { return b == '/' || b == '\\' || b < ' ' || b == 0x7f }
+// isSeparator reports whether a byte must not be percent-encoded: after decoding, the text would
+// have other segments than the ones that Covers has compared.
+func isSeparator(b byte) bool { return b == '/' || b == '\\' || b < ' ' || b == 0x7f }

@@ -23,9 +23,8 @@ var (
 // ports are the default ports of schemes.
 var ports = map[string]string{"https": "443", "http": "80", "wss": "443", "ws": "80", "ftp": "21"}
 
-// readURL parses scheme "://" host [":" port] [path]. The default scheme of a pattern is
-// https.
-func readURL(s string, glob bool) (target, error) {
+// parseURL parses scheme "://" host [":" port] [path]. The default scheme of a pattern is https.
+func parseURL(s string, glob bool) (target, error) {
 	switch {
 	case strings.IndexByte(s, '\\') >= 0:
 		return target{}, errBackslash
@@ -47,11 +46,11 @@ func readURL(s string, glob bool) (target, error) {
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {
 		rest = rest[:i]
 	}
-	return readParts(s, scheme, rest, glob)
+	return parseURLParts(s, scheme, rest, glob)
 }
 
-// readParts parses the rest of s, which has neither scheme nor query.
-func readParts(s, scheme, rest string, glob bool) (t target, err error) {
+// parseURLParts parses rest, the part of s without scheme and query.
+func parseURLParts(s, scheme, rest string, glob bool) (t target, err error) {
 	if len(rest) > MaxPattern {
 		return t, errLong
 	}
@@ -60,24 +59,24 @@ func readParts(s, scheme, rest string, glob bool) (t target, err error) {
 		authority, path = rest[:i], rest[i:]
 	}
 	t.form = formURL
-	if t.scheme, err = readScheme(scheme); err != nil {
+	if t.scheme, err = parseScheme(scheme); err != nil {
 		return t, err
 	}
-	if err = t.readAuthority(authority, glob); err != nil {
+	if err = t.parseAuthority(authority, glob); err != nil {
 		return t, err
 	}
-	if t.path, err = escape(path); err != nil {
+	if t.path, err = normalizePath(path); err != nil {
 		return t, err
 	}
-	if t.path, err = resolve(t.path, formURL, glob); err != nil {
+	if t.path, err = resolveDots(t.path, formURL, glob); err != nil {
 		return t, err
 	}
-	t.join(s)
+	t.setText(s)
 	return t, nil
 }
 
-// join sets the text, to a part of s if s is canonical.
-func (t *target) join(s string) {
+// setText sets the text. If s is canonical, the text shares its memory.
+func (t *target) setText(s string) {
 	rest := s
 	for _, part := range [...]string{t.scheme, "://", t.host, t.port, t.path} {
 		var ok bool
@@ -89,7 +88,7 @@ func (t *target) join(s string) {
 	t.text = s[:len(s)-len(rest)]
 }
 
-func readScheme(s string) (string, error) {
+func parseScheme(s string) (string, error) {
 	s = strings.ToLower(s)
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -105,12 +104,12 @@ func readScheme(s string) (string, error) {
 	return s, nil
 }
 
-func (t *target) readAuthority(s string, glob bool) (err error) {
+func (t *target) parseAuthority(s string, glob bool) (err error) {
 	if strings.IndexByte(s, '@') >= 0 {
 		return errUserinfo
 	}
 	host := s
-	end := strings.LastIndexByte(s, ']') // of an IPv6 address, whose colons separate nothing
+	end := strings.LastIndexByte(s, ']') // colons of an IPv6 address do not separate a port
 	if i := strings.LastIndexByte(s, ':'); i > end {
 		host, t.port = s[:i], s[i:]
 		if !validPort(t.port[1:]) {
@@ -120,7 +119,7 @@ func (t *target) readAuthority(s string, glob bool) (err error) {
 			t.port = ""
 		}
 	}
-	t.host, t.address, err = readHost(host, glob)
+	t.host, t.address, err = parseHost(host, glob)
 	return err
 }
 
@@ -141,9 +140,9 @@ const (
 	maxLabel = 63
 )
 
-func readHost(s string, glob bool) (host string, address bool, err error) {
+func parseHost(s string, glob bool) (host string, address bool, err error) {
 	if strings.HasPrefix(s, "[") {
-		host, err = readIPv6(s)
+		host, err = parseIPv6(s)
 		return host, true, err
 	}
 	if len(s) > maxHost {
@@ -181,8 +180,8 @@ func validLabel(s string, glob bool) bool {
 	return s != "" && len(s) <= maxLabel
 }
 
-// numeric reports whether a parser of short, octal and hexadecimal IPv4 addresses would
-// accept a host with this last label.
+// numeric reports whether a host with this last label is an IPv4 address for parsers that accept
+// short, octal and hexadecimal forms.
 func numeric(label string) bool {
 	digits, hex := strings.CutPrefix(label, "0x")
 	for i := range len(digits) {
@@ -193,9 +192,9 @@ func numeric(label string) bool {
 	return true
 }
 
-// readIPv6 parses "[" address "]". An embedded IPv4 address is refused: the patterns for
-// that address would not be compared.
-func readIPv6(s string) (string, error) {
+// parseIPv6 parses "[" address "]". It refuses an embedded IPv4 address, because patterns for the
+// IPv4 address would not be compared.
+func parseIPv6(s string) (string, error) {
 	inner, ok := strings.CutSuffix(s[1:], "]")
 	if !ok {
 		return "", errHost
@@ -211,21 +210,21 @@ func readIPv6(s string) (string, error) {
 	return s, nil
 }
 
-// escape decodes the unreserved characters of a URL's path and encodes the characters that
-// need it (RFC 3986 §6.2.2). It returns s itself if nothing changes.
-func escape(s string) (string, error) {
+// normalizePath decodes the unreserved characters of a URL's path, and encodes the characters that
+// a path must not have (RFC 3986 §6.2.2). It returns s itself if it is normalized.
+func normalizePath(s string) (string, error) {
 	var out []byte // nil: nothing has changed yet
 	for i := 0; i < len(s); {
 		if out == nil && pathChars[s[i]] {
 			i++
 			continue
 		}
-		b, n, err := unescape(s, i)
+		b, n, err := decodeAt(s, i)
 		if err != nil {
 			return "", err
 		}
-		plain := n == 1 && inPath(b) || unreserved(b)
-		asIs := plain && n == 1 || !plain && n > 1 && upper(s[i+1]) && upper(s[i+2])
+		plain := n == 1 && inPath(b) || isUnreserved(b)
+		asIs := plain && n == 1 || !plain && n > 1 && isUpperHex(s[i+1]) && isUpperHex(s[i+2])
 		if out == nil && !asIs {
 			out = append(make([]byte, 0, len(s)+16), s[:i]...)
 		}
@@ -246,19 +245,18 @@ func escape(s string) (string, error) {
 
 const hexdigits = "0123456789ABCDEF"
 
-func upper(c byte) bool { return c < 'a' }
+func isUpperHex(c byte) bool { return c < 'a' }
 
-// unescape returns the byte at s[i:], which may be encoded, and the number of characters of
-// its encoding.
-func unescape(s string, i int) (b byte, n int, err error) {
+// decodeAt returns the byte at s[i:], which may be percent-encoded, and the length of its encoding.
+func decodeAt(s string, i int) (b byte, n int, err error) {
 	if s[i] != '%' {
 		return s[i], 1, nil
 	}
-	b, ok := escaped(s, i)
+	b, ok := decodePercent(s, i)
 	switch {
 	case !ok:
 		return 0, 0, errPercent
-	case separates(b):
+	case isSeparator(b):
 		return 0, 0, errHidden
 	case b >= utf8.RuneSelf:
 		err = checkEscapedRune(s, i, b)
@@ -266,13 +264,13 @@ func unescape(s string, i int) (b byte, n int, err error) {
 	return b, 3, err
 }
 
-// checkEscapedRune is checkRune for the encoded rune that has byte b at s[i:].
+// checkEscapedRune is checkRune for the percent-encoded rune of which b is a byte, at s[i:].
 func checkEscapedRune(s string, i int, b byte) error {
 	for n := 0; !utf8.RuneStart(b); n++ { // back to the first byte
 		i -= 3
 		prev, ok := byte(0), false
 		if i >= 0 {
-			prev, ok = escaped(s, i)
+			prev, ok = decodePercent(s, i)
 		}
 		if !ok || n == utf8.UTFMax {
 			return errUTF8
@@ -282,7 +280,7 @@ func checkEscapedRune(s string, i int, b byte) error {
 	var enc [utf8.UTFMax]byte
 	k := 0
 	for ; k < len(enc); k++ {
-		c, ok := escaped(s, i+3*k)
+		c, ok := decodePercent(s, i+3*k)
 		if !ok || k > 0 && utf8.RuneStart(c) {
 			break
 		}
@@ -295,18 +293,18 @@ func checkEscapedRune(s string, i int, b byte) error {
 	return checkRune(r, n)
 }
 
-// unreserved reports the characters that an encoding does not change (RFC 3986 §2.3).
-func unreserved(b byte) bool {
+// isUnreserved reports whether a character needs no encoding anywhere (RFC 3986 §2.3).
+func isUnreserved(b byte) bool {
 	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' ||
 		b == '-' || b == '.' || b == '_' || b == '~'
 }
 
-// inPath reports the characters that need no encoding in a path (RFC 3986 §3.3).
+// inPath reports whether a character needs no encoding in a path (RFC 3986 §3.3).
 func inPath(b byte) bool { return pathChars[b] }
 
 var pathChars = func() (t [256]bool) {
 	for i := range t {
-		t[i] = unreserved(byte(i)) || strings.IndexByte("/!$&'()*+,;=:@", byte(i)) >= 0
+		t[i] = isUnreserved(byte(i)) || strings.IndexByte("/!$&'()*+,;=:@", byte(i)) >= 0
 	}
 	return t
 }()

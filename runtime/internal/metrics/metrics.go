@@ -1,6 +1,6 @@
-// Package metrics is the one struct of the runtime's collectors. Names and
-// labels are stated in SPEC.md §8.2; no label ever holds a session, job,
-// principal, trace or artifact id, and every label set is closed.
+// Package metrics has the collectors of the runtime. SPEC.md §8.2 and docs/operations.md list their
+// names and labels. Every label has a closed set of values: none has an id of a session, job,
+// principal, trace or artifact.
 package metrics
 
 import (
@@ -14,12 +14,10 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// maxTools bounds the distinct values of the tool label; later names are
-// counted as "other".
+// maxTools bounds the values of the label tool. Later names are counted as "other".
 const maxTools = 200
 
-// Metrics are the collectors. All methods and members may be used by many
-// goroutines.
+// Metrics has the collectors. Any goroutine may use its methods and members.
 type Metrics struct {
 	ConnectionsOpen   *prometheus.GaugeVec
 	Handshakes        *prometheus.CounterVec
@@ -66,22 +64,22 @@ type Metrics struct {
 	CredentialsUnrevoked prometheus.Gauge
 	CredentialOperations *prometheus.CounterVec
 
-	in, out map[arcp.Type]prometheus.Counter   // envelopes by type; read only
-	states  map[arcp.JobState]prometheus.Gauge // read only
-	other   [2]prometheus.Counter
+	received, sent map[arcp.Type]prometheus.Counter   // envelopes by type; not changed after New
+	states         map[arcp.JobState]prometheus.Gauge // not changed after New
+	otherEnvelopes [2]prometheus.Counter
 
 	connected, detached prometheus.Gauge
 
 	bytes [2]prometheus.Counter
 
-	mu    sync.RWMutex
-	tools map[string]*Tool
-	rest  *Tool // of all others; nil: there are none yet
+	mu         sync.RWMutex
+	tools      map[string]*Tool
+	otherTools *Tool // tools beyond maxTools; nil: none yet
 
 	currencies map[string]bool
 }
 
-// Tool are the collectors of one tool, looked up once a job.
+// Tool has the collectors of one tool. They are looked up once for each job.
 type Tool struct {
 	Submitted          prometheus.Counter
 	Completed, Failed  prometheus.Counter
@@ -89,11 +87,11 @@ type Tool struct {
 	Abandoned          prometheus.Counter
 	Queue, Exec, Total prometheus.Observer
 
-	calls map[string]prometheus.Counter // by status; read only
-	exec  prometheus.Observer           // of the calls
+	calls map[string]prometheus.Counter // calls by status; not changed
+	exec  prometheus.Observer           // duration of the calls
 }
 
-// How a call of a tool ended.
+// Results of a call of a tool, the label status.
 const (
 	CallOK      = "ok"
 	CallError   = "error"
@@ -101,13 +99,13 @@ const (
 	CallDenied  = "denied"
 )
 
-// Outcomes of a dispatch of a job to a worker.
+// Results of a dispatch of a job to a worker, the label result.
 const (
-	DispatchOK        = "ok"        // a result
-	DispatchError     = "error"     // an error
-	DispatchRefused   = "refused"   // it was not taken, or not in time
-	DispatchLost      = "lost"      // the worker was gone
-	DispatchWithdrawn = "withdrawn" // the attempt ended otherwise: cancelled, out of time, paused
+	DispatchOK        = "ok"        // the worker sent a result
+	DispatchError     = "error"     // the worker sent an error
+	DispatchRefused   = "refused"   // the worker refused it, or did not confirm it in time
+	DispatchLost      = "lost"      // the worker disconnected
+	DispatchWithdrawn = "withdrawn" // the attempt ended before: cancelled, timed out or paused
 )
 
 // Called counts a call of the tool.
@@ -116,10 +114,10 @@ func (t *Tool) Called(status string, d time.Duration) {
 	t.exec.Observe(d.Seconds())
 }
 
-// Refused counts a call that was refused before it was made: it has no duration.
+// Refused counts a call that was refused before it started. It has no duration.
 func (t *Tool) Refused(status string) { t.calls[status].Inc() }
 
-// New registers the collectors on r.
+// New returns collectors that are registered on r. It panics if a name is registered already.
 func New(r prometheus.Registerer, version string) *Metrics {
 	f := factory{r}
 	m := &Metrics{
@@ -156,7 +154,7 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		UpgradesRefused:   f.counter("upgrades_refused_total", "WebSocket handshakes refused for their Host (421) or Origin (403).", "status"),
 		Errors:            f.counter("errors_total", "Errors sent to clients; that of a job once, at its end.", "code"),
 		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
-		in:                make(map[arcp.Type]prometheus.Counter), out: make(map[arcp.Type]prometheus.Counter),
+		received:          make(map[arcp.Type]prometheus.Counter), sent: make(map[arcp.Type]prometheus.Counter),
 		tools: make(map[string]*Tool), currencies: make(map[string]bool),
 	}
 	m.Workers = f.gauge("workers", "Connected sessions with agents that execute jobs.").WithLabelValues()
@@ -179,10 +177,10 @@ func New(r prometheus.Registerer, version string) *Metrics {
 	envelopes := f.counter("envelopes_total", "Envelopes by type.", "direction", "type")
 	for i := range arcp.Catalog {
 		s := &arcp.Catalog[i]
-		m.in[s.Type] = envelopes.WithLabelValues("in", string(s.Type))
-		m.out[s.Type] = envelopes.WithLabelValues("out", string(s.Type))
+		m.received[s.Type] = envelopes.WithLabelValues("in", string(s.Type))
+		m.sent[s.Type] = envelopes.WithLabelValues("out", string(s.Type))
 	}
-	m.other = [2]prometheus.Counter{envelopes.WithLabelValues("in", "extension"), envelopes.WithLabelValues("out", "extension")}
+	m.otherEnvelopes = [2]prometheus.Counter{envelopes.WithLabelValues("in", "extension"), envelopes.WithLabelValues("out", "extension")}
 	m.bytes = [2]prometheus.Counter{m.EnvelopeBytes.WithLabelValues("in"), m.EnvelopeBytes.WithLabelValues("out")}
 	return m
 }
@@ -198,22 +196,22 @@ func (m *Metrics) SetSessions(connected, detached int) {
 	m.detached.Set(float64(detached))
 }
 
-// In counts n received envelopes of a type.
-func (m *Metrics) In(t arcp.Type, n, bytes int) { m.count(m.in, 0, t, n, bytes) }
+// CountReceived counts n received envelopes of a type, with bytes in total.
+func (m *Metrics) CountReceived(t arcp.Type, n, bytes int) { m.count(m.received, 0, t, n, bytes) }
 
-// Out counts n sent envelopes of a type.
-func (m *Metrics) Out(t arcp.Type, n, bytes int) { m.count(m.out, 1, t, n, bytes) }
+// CountSent counts n sent envelopes of a type, with bytes in total.
+func (m *Metrics) CountSent(t arcp.Type, n, bytes int) { m.count(m.sent, 1, t, n, bytes) }
 
 func (m *Metrics) count(by map[arcp.Type]prometheus.Counter, dir int, t arcp.Type, n, bytes int) {
 	c := by[t]
 	if c == nil {
-		c = m.other[dir]
+		c = m.otherEnvelopes[dir]
 	}
 	c.Add(float64(n))
 	m.bytes[dir].Add(float64(bytes))
 }
 
-// Tool returns the collectors of a tool.
+// Tool returns the collectors of a tool; after maxTools tools, the common ones of "other".
 func (m *Metrics) Tool(name string) *Tool {
 	m.mu.RLock()
 	t := m.tools[name]
@@ -227,10 +225,10 @@ func (m *Metrics) Tool(name string) *Tool {
 		return t
 	}
 	if len(m.tools) >= maxTools {
-		if m.rest == nil {
-			m.rest = m.newTool("other")
+		if m.otherTools == nil {
+			m.otherTools = m.newTool("other")
 		}
-		return m.rest
+		return m.otherTools
 	}
 	t = m.newTool(name)
 	m.tools[name] = t
@@ -257,7 +255,7 @@ func (m *Metrics) newTool(name string) *Tool {
 // JobState returns the gauge of jobs in a state that is not terminal.
 func (m *Metrics) JobState(s arcp.JobState) prometheus.Gauge { return m.states[s] }
 
-// Finished returns the counter of an outcome.
+// Finished returns the counter of jobs that ended in a terminal state.
 func (t *Tool) Finished(s arcp.JobState) prometheus.Counter {
 	switch s {
 	case arcp.StateCompleted:
@@ -268,6 +266,7 @@ func (t *Tool) Finished(s arcp.JobState) prometheus.Counter {
 	return t.Failed
 }
 
+// factory makes and registers collectors.
 type factory struct{ r prometheus.Registerer }
 
 const namespace = "arcp"
@@ -296,14 +295,14 @@ func (f factory) histogramVec(name, help string, buckets []float64, labels ...st
 	return h
 }
 
-// namespaces are the values of the namespace label. A tool's own lease request with another
-// namespace is counted as "other".
+// namespaces are the values of the label namespace. Another namespace is counted as "other".
 var namespaces = append(slices.Clip(arcp.Namespaces), LeaseRequest)
 
-// LeaseRequest is the namespace label of a submit that asks for more than its principal may.
+// LeaseRequest is the namespace label of a submit whose lease_request exceeds the principal's
+// lease.
 const LeaseRequest = "lease_request"
 
-// Denied counts an operation that was not allowed.
+// Denied counts an operation that the lease of its job does not allow.
 func (m *Metrics) Denied(namespace, reason string) {
 	if !slices.Contains(namespaces, namespace) {
 		namespace = "other"
@@ -311,12 +310,11 @@ func (m *Metrics) Denied(namespace, reason string) {
 	m.Denials.WithLabelValues(namespace, reason).Inc()
 }
 
-// kindClasses are the values of the kind_class label; other kinds are counted as
-// "other".
+// kindClasses are the values of the label kind_class. Another kind is counted as "other".
 var kindClasses = []string{"sandbox", "subagent", "browser_session", "process", "directory"}
 
-// Resource is the gauge of the registered resources of a kind and a status, of
-// which statuses are those that are known.
+// Resource returns the gauge of the registered resources of a kind and a status. A status that is
+// not in statuses is counted as "unknown".
 func (m *Metrics) Resource(kind, status string, statuses []string) prometheus.Gauge {
 	if !slices.Contains(kindClasses, kind) {
 		kind = "other"
@@ -327,11 +325,10 @@ func (m *Metrics) Resource(kind, status string, statuses []string) prometheus.Ga
 	return m.Resources.WithLabelValues(kind, status)
 }
 
-// maxCurrencies bounds the distinct values of the currency label; later ones are
-// counted as "other".
+// maxCurrencies bounds the values of the label currency. Later currencies are counted as "other".
 const maxCurrencies = 32
 
-// Exhausted counts an operation refused because a budget was used up.
+// Exhausted counts an operation that was refused because the budget of a currency is exhausted.
 func (m *Metrics) Exhausted(currency string) {
 	currency = strings.ToUpper(currency)
 	m.mu.Lock()

@@ -28,8 +28,8 @@ func touch(m *Metrics) {
 	m.Errors.WithLabelValues("INTERNAL").Inc()
 	m.ProtocolErrors.WithLabelValues("not_json").Inc()
 	m.Tool("demo.echo").Submitted.Inc()
-	m.In(arcp.Ping, 1, 10)
-	m.Out("com.example.v1", 1, 10)
+	m.CountReceived(arcp.Ping, 1, 10)
+	m.CountSent("com.example.v1", 1, 10)
 }
 
 func TestMetricsFollowTheConventions(t *testing.T) {

@@ -1,27 +1,27 @@
-// Package pool runs functions on goroutines that are used again. A new goroutine has to grow its stack, which
-// is most of the cost of a short function.
+// Package pool runs functions on reused goroutines. A new goroutine has to grow its stack, which is
+// most of the cost of a short function.
 package pool
 
 import "sync"
 
-// maxIdle bounds the idle goroutines. A busy server starts and ends about as many functions at a time.
+// maxIdle bounds the idle goroutines.
 const maxIdle = 256
 
-// Pool runs functions. Its methods may be called by many goroutines.
+// Pool runs functions. Any goroutine may call its methods.
 type Pool struct {
 	mu     sync.Mutex
-	idle   []worker // the last is used first: its stack is most likely cached
+	idle   []worker // the last one is used first, because its stack is most likely cached
 	closed bool
 }
 
-// worker passes the next function to an idle goroutine. It is buffered 1.
+// worker passes the next function to an idle goroutine. The channel is buffered.
 type worker chan func()
 
 // New returns a pool without goroutines.
 func New() *Pool { return new(Pool) }
 
-// Close ends the idle goroutines, and each busy one after its function. It does not wait for them. It is
-// called once.
+// Close ends the idle goroutines, and each busy one after its function. It does not wait for them.
+// It is called once.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -32,8 +32,8 @@ func (p *Pool) Close() {
 	p.idle = nil
 }
 
-// Run runs f at once, on an idle goroutine if there is one. It does not wait for f. It may be called after
-// Close.
+// Run runs f at once, on an idle goroutine if there is one, and does not wait for f. It may be
+// called after Close.
 func (p *Pool) Run(f func()) {
 	p.mu.Lock()
 	last := len(p.idle) - 1
@@ -48,22 +48,23 @@ func (p *Pool) Run(f func()) {
 	w <- f
 }
 
+// loop runs f and then the functions that it receives, until the pool has no room for it.
 func (p *Pool) loop(f func()) {
 	var w worker
 	for f != nil {
 		f()
-		f = nil // the collector frees f while the goroutine is idle
+		f = nil // f can be freed while the goroutine is idle
 		if w == nil {
 			w = make(worker, 1)
 		}
-		if p.park(w) {
+		if p.addIdle(w) {
 			f = <-w
 		}
 	}
 }
 
-// park adds a goroutine to the idle ones, and reports whether there was room.
-func (p *Pool) park(w worker) bool {
+// addIdle adds a goroutine to the idle ones, and reports whether there is room.
+func (p *Pool) addIdle(w worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || len(p.idle) == maxIdle {

@@ -1,5 +1,5 @@
-// Package questions holds the questions to people that are pending, and the approvals that
-// no job waits for.
+// Package questions delivers pending questions to the sessions that may answer them, and stores the
+// approvals that no job waits for.
 package questions
 
 import (
@@ -22,19 +22,18 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Broker holds the pending questions and the connected sessions that can be asked. The engine
-// stores a job's question and decides which answer counts. The methods may be called by any
-// goroutine.
+// Broker has the pending questions. The engine stores a job's question and decides which answer
+// counts; the broker stores an approval without a job. Its methods may be called by many goroutines.
 type Broker struct {
 	opts  Options
-	offer func(job arcp.JobID, question string, to approval.Actor) // offers a question to one more session
-	since time.Time                                                // start of the process; earlier questions were shown before
+	offer func(job arcp.JobID, question string, to approval.Actor) // delivers a job's question to one more session
+	since time.Time                                                // start of the process; the events of earlier questions were emitted before it
 
 	mu       sync.Mutex
 	pending  map[string]*Question            // by id
 	requests map[arcp.MessageID]*Question    // by the id of the event
 	byOwner  map[string]map[string]*Question // by principal and id
-	waiting  map[string][]chan struct{}      // closed when a question is asked, changed or settled
+	changec  map[string][]chan struct{}      // by question; closed when the question is asked, changed or closed
 }
 
 // MaxPending bounds the pending questions of a principal.
@@ -45,7 +44,7 @@ type Options struct {
 	Store    store.Store
 	Changes  txn.Committer
 	Sessions *session.Directory
-	Host     *host.Store // shows questions to its subscribers
+	Host     *host.Store // gets the events about questions
 	Metrics  *metrics.Metrics
 	Logger   zerolog.Logger
 	Audit    audit.Log
@@ -60,18 +59,18 @@ type Question struct {
 // New returns a broker without questions.
 func New(o Options) *Broker {
 	return &Broker{opts: o, since: time.Now().Truncate(time.Microsecond), pending: make(map[string]*Question),
-		requests: make(map[arcp.MessageID]*Question), byOwner: make(map[string]map[string]*Question), waiting: make(map[string][]chan struct{})}
+		requests: make(map[arcp.MessageID]*Question), byOwner: make(map[string]map[string]*Question), changec: make(map[string][]chan struct{})}
 }
 
-// Connect sets the function that offers a question of a job to one more session. It is
-// called once, before anything is served.
+// Connect sets the function that delivers a question of a job to one more session. It is called
+// once, before the first question.
 func (b *Broker) Connect(offer func(job arcp.JobID, question string, to approval.Actor)) {
 	b.offer = offer
 }
 
-// eachAsked calls f for the attached sessions that may be asked a question: the sessions of
-// its principal and, for a gate, all sessions that may approve.
-func (b *Broker) eachAsked(q *approval.Row, f func(*approval.Actor)) {
+// eachCandidate calls f for the attached sessions that may get a question: for a gate all sessions
+// that may approve, otherwise the sessions of its principal.
+func (b *Broker) eachCandidate(q *approval.Row, f func(*approval.Actor)) {
 	if q.Kind != approval.Gate {
 		b.opts.Sessions.EachHuman(q.Principal, f)
 		return
@@ -79,8 +78,8 @@ func (b *Broker) eachAsked(q *approval.Row, f func(*approval.Actor)) {
 	b.opts.Sessions.EachApprover(f)
 }
 
-// Audience returns the sessions that receive a new question: the attached ones that may
-// answer it. The session that submitted the job always receives a permission.
+// Audience returns the sessions that get a new question: the attached sessions that may answer it.
+// The session that submitted the job always gets a permission request.
 func (b *Broker) Audience(q *approval.Row, now time.Time) []arcp.SessionID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,15 +87,15 @@ func (b *Broker) Audience(q *approval.Row, now time.Time) []arcp.SessionID {
 }
 
 func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
-	own := approval.Actor{Principal: q.Principal, Session: q.Session}
+	submitter := approval.Actor{Principal: q.Principal, Session: q.Session}
 	if q.Kind != approval.Gate && q.Session != "" {
-		own.HumanInput = true // the view of the session decides whether it is shown
-		if q.Wants(&own, now) {
+		submitter.HumanInput = true // the client decides whether to display the question
+		if q.IsFor(&submitter, now) {
 			ids = append(ids, q.Session)
 		}
 	}
-	b.eachAsked(q, func(w *approval.Actor) {
-		if w.Session != q.Session && q.Wants(w, now) {
+	b.eachCandidate(q, func(w *approval.Actor) {
+		if w.Session != q.Session && q.IsFor(w, now) {
 			ids = append(ids, w.Session)
 		}
 	})
@@ -104,91 +103,90 @@ func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID)
 	return ids
 }
 
-// Asked adds or updates a pending question of a job. request is the id of its event. A new
-// question is shown to the subscribers of the host.
-func (b *Broker) Asked(q approval.Row, request arcp.MessageID) {
-	if b.asked(q, request) {
-		b.show(context.Background(), host.ApprovalRequested, &q)
+// Asked adds or updates a pending question of a job. request is the id of the question's event. The
+// host gets an event about a new question.
+func (b *Broker) Asked(row approval.Row, request arcp.MessageID) {
+	if b.asked(row, request) {
+		b.emitChange(context.Background(), host.ApprovalRequested, &row)
 	}
 }
 
-// asked adds or updates a pending question, and offers it to sessions that have attached
-// since its audience was chosen. It reports whether the question is new.
-func (b *Broker) asked(q approval.Row, request arcp.MessageID) (first bool) {
+// asked adds or updates a pending question, and offers it to sessions that have attached since its
+// audience was chosen. It reports whether the question is new.
+func (b *Broker) asked(row approval.Row, request arcp.MessageID) (first bool) {
 	now := time.Now()
 	b.mu.Lock()
-	a := b.pending[q.ID]
-	first = a == nil && !q.CreatedAt.Before(b.since)
-	if a == nil {
-		a = new(Question)
-		b.pending[q.ID] = a
-		if b.byOwner[q.Principal] == nil {
-			b.byOwner[q.Principal] = make(map[string]*Question)
+	question := b.pending[row.ID]
+	first = question == nil && !row.CreatedAt.Before(b.since)
+	if question == nil {
+		question = new(Question)
+		b.pending[row.ID] = question
+		if b.byOwner[row.Principal] == nil {
+			b.byOwner[row.Principal] = make(map[string]*Question)
 		}
-		b.byOwner[q.Principal][q.ID] = a
+		b.byOwner[row.Principal][row.ID] = question
 		b.opts.Metrics.ApprovalsPending.Set(float64(len(b.pending)))
 	}
-	a.Row = q
-	if a.Request = request; request != "" {
-		b.requests[request] = a
+	question.Row = row
+	if question.Request = request; request != "" {
+		b.requests[request] = question
 	}
-	var late []approval.Actor
-	b.eachAsked(&q, func(w *approval.Actor) {
-		if q.Job != "" && q.Wants(w, now) {
-			late = append(late, *w)
+	var newcomers []approval.Actor
+	b.eachCandidate(&row, func(w *approval.Actor) {
+		if row.Job != "" && row.IsFor(w, now) {
+			newcomers = append(newcomers, *w)
 		}
 	})
-	b.wakeLocked(q.ID)
+	b.wakeLocked(row.ID)
 	b.mu.Unlock()
-	if len(late) > 0 {
+	if len(newcomers) > 0 {
 		go func() { // the engine may block, the caller must not
-			for _, w := range late {
-				b.offer(q.Job, q.ID, w)
+			for _, w := range newcomers {
+				b.offer(row.Job, row.ID, w)
 			}
 		}()
 	}
 	return first
 }
 
-// Closed removes a question that is no longer pending, and shows its end to the subscribers
-// of the host.
-func (b *Broker) Closed(q approval.Row) {
-	b.remove(q)
-	b.show(context.Background(), eventOf(&q), &q)
+// Closed removes a question that is no longer pending. The host gets an event about its end.
+func (b *Broker) Closed(row approval.Row) {
+	b.remove(row)
+	b.emitChange(context.Background(), eventKind(&row), &row)
 }
 
-// eventOf returns the kind of the event that shows the end of a question.
-func eventOf(q *approval.Row) string {
+// eventKind returns the kind of the event about the end of a question.
+func eventKind(q *approval.Row) string {
 	if q.Status == approval.Expired {
 		return host.ApprovalExpired
 	}
 	return host.ApprovalResolved
 }
 
-// remove removes a question.
-func (b *Broker) remove(q approval.Row) {
+// remove removes a question from the pending ones, and counts its end.
+func (b *Broker) remove(row approval.Row) {
 	b.mu.Lock()
-	if a := b.pending[q.ID]; a != nil {
-		delete(b.pending, q.ID)
-		delete(b.requests, a.Request)
-		if own := b.byOwner[q.Principal]; len(own) == 1 {
-			delete(b.byOwner, q.Principal)
+	if question := b.pending[row.ID]; question != nil {
+		delete(b.pending, row.ID)
+		delete(b.requests, question.Request)
+		if ofOwner := b.byOwner[row.Principal]; len(ofOwner) == 1 {
+			delete(b.byOwner, row.Principal)
 		} else {
-			delete(own, q.ID)
+			delete(ofOwner, row.ID)
 		}
 		b.opts.Metrics.ApprovalsPending.Set(float64(len(b.pending)))
 	}
-	b.wakeLocked(q.ID)
+	b.wakeLocked(row.ID)
 	b.mu.Unlock()
-	b.opts.Metrics.Approvals.WithLabelValues(string(q.Kind), string(cmp.Or(q.Status, approval.Cancelled))).Inc()
-	b.opts.Metrics.ApprovalWait.Observe(max(0, q.ResolvedAt.Sub(q.CreatedAt).Seconds()))
+	b.opts.Metrics.Approvals.WithLabelValues(string(row.Kind), string(cmp.Or(row.Status, approval.Cancelled))).Inc()
+	b.opts.Metrics.ApprovalWait.Observe(max(0, row.ResolvedAt.Sub(row.CreatedAt).Seconds()))
 }
 
 func (b *Broker) wakeLocked(id string) {
-	for _, c := range b.waiting[id] {
+	for _, c := range b.changec[id] {
 		close(c)
 	}
-	delete(b.waiting, id)
+	delete(b.changec, id)
 }
 
 // Changed returns a channel that is closed when a question is asked, changed or resolved. The
@@ -197,63 +195,63 @@ func (b *Broker) Changed(id string) (c chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c = make(chan struct{})
-	b.waiting[id] = append(b.waiting[id], c)
+	b.changec[id] = append(b.changec[id], c)
 	return c, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if list := slices.DeleteFunc(b.waiting[id], func(x chan struct{}) bool { return x == c }); len(list) > 0 {
-			b.waiting[id] = list
+		if list := slices.DeleteFunc(b.changec[id], func(x chan struct{}) bool { return x == c }); len(list) > 0 {
+			b.changec[id] = list
 		} else {
-			delete(b.waiting, id)
+			delete(b.changec, id)
 		}
 	}
 }
 
-// Arrive offers the pending questions that it may answer to a session that has just
-// attached and takes part in human input.
-func (b *Broker) Arrive(w approval.Actor) {
-	if !w.HumanInput {
+// SessionAttached offers the pending questions to a session that has just attached and has a human
+// user, as far as the session may answer them.
+func (b *Broker) SessionAttached(actor approval.Actor) {
+	if !actor.HumanInput {
 		return
 	}
 	now := time.Now()
 	var list []approval.Row
 	b.mu.Lock()
-	for _, a := range b.visibleLocked(&w) {
-		if a.Row.Job != "" && a.Row.Wants(&w, now) {
+	for _, a := range b.visibleLocked(&actor) {
+		if a.Row.Job != "" && a.Row.IsFor(&actor, now) {
 			list = append(list, a.Row)
 		}
 	}
 	b.mu.Unlock()
 	for _, q := range list[max(0, len(list)-maxOffers):] {
-		b.offer(q.Job, q.ID, w)
+		b.offer(q.Job, q.ID, actor)
 	}
 }
 
-// maxOffers bounds the questions that Arrive offers, the newest ones: each is a write. The
-// session finds the others with approval.questions.
+// maxOffers bounds the questions that SessionAttached offers: each is a write. It offers the newest
+// ones. The session finds the others with approval.questions.
 const maxOffers = 100
 
-// visibleLocked returns the questions that w may see, the oldest first.
-func (b *Broker) visibleLocked(w *approval.Actor) (list []*Question) {
-	if w.Admin || w.Sees != nil {
+// visibleLocked returns the questions that an actor may see, the oldest first.
+func (b *Broker) visibleLocked(actor *approval.Actor) (list []*Question) {
+	if actor.Admin || actor.Sees != nil {
 		for _, a := range b.pending {
-			if a.Row.Principal == w.Principal || w.Admin || w.Sees(a.Row.Principal) {
+			if a.Row.Principal == actor.Principal || actor.Admin || actor.Sees(a.Row.Principal) {
 				list = append(list, a)
 			}
 		}
 	} else {
-		list = slices.Collect(maps.Values(b.byOwner[w.Principal]))
+		list = slices.Collect(maps.Values(b.byOwner[actor.Principal]))
 	}
 	slices.SortFunc(list, func(x, y *Question) int { return cmp.Compare(x.Row.ID, y.Row.ID) })
 	return list
 }
 
-// Visible returns copies of the questions that w may see, the oldest first.
-func (b *Broker) Visible(w *approval.Actor) []Question {
+// Visible returns copies of the questions that an actor may see, the oldest first.
+func (b *Broker) Visible(actor *approval.Actor) []Question {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []Question
-	for _, a := range b.visibleLocked(w) {
+	for _, a := range b.visibleLocked(actor) {
 		list = append(list, *a)
 	}
 	return list
@@ -266,8 +264,8 @@ type owned struct {
 	expires       time.Time
 }
 
-// owned returns the pending questions without a job, of one session or, if that is empty, of
-// all.
+// owned returns the pending questions without a job: of one session, or of all sessions if session
+// is empty.
 func (b *Broker) owned(session arcp.SessionID) (list []owned) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -293,8 +291,9 @@ func (b *Broker) Find(id string) (Question, bool) {
 	return *a, true
 }
 
-// Room refuses another question of a principal that has MaxPending: RESOURCE_EXHAUSTED.
-func (b *Broker) Room(principal string) *arcp.Error {
+// CheckRoom refuses another question of a principal that has MaxPending pending ones:
+// RESOURCE_EXHAUSTED.
+func (b *Broker) CheckRoom(principal string) *arcp.Error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.byOwner[principal]) < MaxPending {
@@ -303,15 +302,15 @@ func (b *Broker) Room(principal string) *arcp.Error {
 	return arcp.Errorf(arcp.CodeResourceExhausted, "%d questions of %s are pending already", MaxPending, principal).RetryAfter(1)
 }
 
-// Wake closes the channels of Changed for a question.
+// Wake closes the channels of Changed for a question id.
 func (b *Broker) Wake(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.wakeLocked(id)
 }
 
-// Of returns the pending questions of a principal, the oldest first.
-func (b *Broker) Of(principal string) []approval.Row {
+// PendingOf returns the pending questions of a principal, the oldest first.
+func (b *Broker) PendingOf(principal string) []approval.Row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := make([]approval.Row, 0, len(b.byOwner[principal]))

@@ -16,7 +16,7 @@ func (b *Broker) table() records.Table[approval.Row] {
 	return records.Table[approval.Row]{Reader: b.opts.Store}
 }
 
-// RequestOf returns the id of the message of a pending question.
+// RequestOf returns the id of the event of a pending question; empty: the question has none.
 func (b *Broker) RequestOf(q *approval.Row) arcp.MessageID {
 	if q.Status != approval.Pending {
 		return ""
@@ -25,41 +25,41 @@ func (b *Broker) RequestOf(q *approval.Row) arcp.MessageID {
 	return a.Request
 }
 
-// Read returns a stored question that an actor may see: NOT_FOUND if there is none. The row is
-// advanced to the present time.
-func (b *Broker) Read(ctx context.Context, who *approval.Actor, id string) (approval.Row, error) {
-	row, err := b.read(ctx, who, id)
+// Read returns a stored question that an actor may see, as of now: a pending question past its
+// deadline is expired. The error is NOT_FOUND if there is none.
+func (b *Broker) Read(ctx context.Context, actor *approval.Actor, id string) (approval.Row, error) {
+	row, err := b.read(ctx, actor, id)
 	return row.Value, err
 }
 
-func (b *Broker) read(ctx context.Context, who *approval.Actor, id string) (row records.Row[approval.Row], err error) {
-	key := approval.RecordPrefix(who.Principal) + id
+func (b *Broker) read(ctx context.Context, actor *approval.Actor, id string) (row records.Row[approval.Row], err error) {
+	key := approval.RecordPrefix(actor.Principal) + id
 	if a, ok := b.Find(id); ok {
 		key = approval.RecordKey(&a.Row)
 	}
 	row, err = b.table().Get(ctx, key)
-	if err == nil && row.Rev == 0 && (who.Admin || who.Sees != nil) {
-		row, err = b.findRow(ctx, who, id)
+	if err == nil && row.Rev == 0 && (actor.Admin || actor.Sees != nil) {
+		row, err = b.findRow(ctx, actor, id)
 	}
 	switch {
 	case err != nil:
 		return row, txn.Refusal(b.opts.Logger, err, "read approval")
-	case row.Rev == 0 || !row.Value.Visible(who):
+	case row.Rev == 0 || !row.Value.Visible(actor):
 		return records.Row[approval.Row]{}, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
 	}
 	row.Value.Advance(time.Now().UTC())
 	return row, nil
 }
 
-// findRow looks for a question of all principals that an actor may see. It reads two records
-// of each principal.
-func (b *Broker) findRow(ctx context.Context, who *approval.Actor, id string) (row records.Row[approval.Row], err error) {
+// findRow searches a question among all principals that an actor may see. It reads two records of
+// each principal.
+func (b *Broker) findRow(ctx context.Context, actor *approval.Actor, id string) (row records.Row[approval.Row], err error) {
 	for after := ""; row.Rev == 0; {
 		var principal string
 		if principal, after, err = records.NextGroup(ctx, b.opts.Store, approval.RecordPrefix(""), after); principal == "" || err != nil {
 			return row, err
 		}
-		if who.Admin || who.Sees(principal) {
+		if actor.Admin || actor.Sees(principal) {
 			if row, err = b.table().Get(ctx, approval.RecordPrefix(principal)+id); err != nil {
 				return row, err
 			}
@@ -68,8 +68,9 @@ func (b *Broker) findRow(ctx context.Context, who *approval.Actor, id string) (r
 	return row, nil
 }
 
-// List calls fn for the stored questions of a principal, or of all if it is empty, behind the
-// key after, until fn returns false. size is the number of bytes of a stored row.
+// List calls fn for the stored questions of a principal until fn returns false. An empty principal
+// is all principals. The list begins behind the key after. size is the size of the stored row in
+// bytes.
 func (b *Broker) List(ctx context.Context, principal, after string, fn func(key string, size int, q *approval.Row) bool) (err error) {
 	var unreadable error
 	err = b.table().Scan(ctx, approval.RecordPrefix(principal), after, func(row records.Row[approval.Row], bad error) bool {
@@ -82,11 +83,11 @@ func (b *Broker) List(ctx context.Context, principal, after string, fn func(key 
 	return err
 }
 
-// ChangeOwned changes the row of an approval that no job waits for. change is called again if
-// another goroutine has changed the row meanwhile.
-func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
+// ChangeOwned changes an approval that no job waits for. change is called again if another goroutine
+// has changed the row meanwhile.
+func (b *Broker) ChangeOwned(ctx context.Context, actor *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
 	err = records.Retry(func() error {
-		row, err := b.read(ctx, who, id)
+		row, err := b.read(ctx, actor, id)
 		q = row.Value
 		if err != nil {
 			return err
@@ -94,38 +95,44 @@ func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string
 		if refused := change(&q); refused != nil {
 			return refused
 		}
-		return b.commit(ctx, row, q, func() {
-			if q.Status != approval.Pending {
+		return b.commit(ctx, row, q, func(err error) {
+			if err == nil && q.Status != approval.Pending {
 				b.remove(q)
 			}
 		})
 	})
 	if err == nil && q.Status != approval.Pending {
-		b.show(ctx, eventOf(&q), &q)
+		b.emitChange(ctx, eventKind(&q), &q)
 	}
 	return q, b.refusal(err)
 }
 
 // Ask stores an approval that no job waits for, in the transaction of ctx if there is one.
 func (b *Broker) Ask(ctx context.Context, q approval.Row) error {
-	err := b.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func() { b.asked(q, "") })
+	release, err := b.opts.Sessions.DeferEnd(ctx, q.Session)
+	if err != nil {
+		return err
+	}
+	err = b.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func(err error) {
+		if err == nil {
+			b.asked(q, "")
+		}
+		release()
+	})
 	if err == nil {
-		b.show(ctx, host.ApprovalRequested, &q)
+		b.emitChange(ctx, host.ApprovalRequested, &q)
 	}
 	return b.refusal(err)
 }
 
-// commit replaces a row by q. done is called when that is durable.
-func (b *Broker) commit(ctx context.Context, row records.Row[approval.Row], q approval.Row, done func()) error {
+// commit replaces a row by q. done is called once, when the row is written or will not be.
+func (b *Broker) commit(ctx context.Context, row records.Row[approval.Row], q approval.Row, done func(error)) error {
 	rec, err := row.Put(&q)
 	if err != nil {
+		done(err)
 		return err
 	}
-	return b.opts.Changes.Commit(ctx, store.NewWrite().Put(rec), func(err error) {
-		if err == nil {
-			done()
-		}
-	})
+	return b.opts.Changes.Commit(ctx, store.NewWrite().Put(rec), done)
 }
 
 func (b *Broker) refusal(err error) error {
@@ -135,7 +142,7 @@ func (b *Broker) refusal(err error) error {
 	return txn.Refusal(b.opts.Logger, err, "store approval")
 }
 
-// Load reads the pending approvals that no job waits for.
+// Load reads the pending approvals that no job waits for from the store.
 func (b *Broker) Load(ctx context.Context) error {
 	return b.table().Scan(ctx, approval.RecordPrefix(""), "", func(row records.Row[approval.Row], bad error) bool {
 		if bad != nil {
@@ -162,8 +169,8 @@ func (b *Broker) EndOverdue(ctx context.Context, now time.Time) {
 
 // cancelOwned cancels a question of a session that has ended, unless it has expired.
 func (b *Broker) cancelOwned(ctx context.Context, q *owned, now time.Time) error {
-	who := approval.Actor{Principal: q.principal, Session: q.session}
-	_, err := b.ChangeOwned(ctx, &who, q.id, func(row *approval.Row) *arcp.Error {
+	actor := approval.Actor{Principal: q.principal, Session: q.session}
+	_, err := b.ChangeOwned(ctx, &actor, q.id, func(row *approval.Row) *arcp.Error {
 		if row.Status == approval.Pending {
 			row.Cancel(now.UTC(), "its session has ended")
 		}

@@ -82,32 +82,38 @@ func (t *entryTable) Register(ctx context.Context, now time.Time, e Entry) (next
 		return e, err
 	}
 	err = records.Retry(func() error {
-		row, old, err := t.get(ctx, e.Session, e.ResourceID)
+		release, err := t.opts.Sessions.DeferEnd(ctx, e.Session)
 		if err != nil {
 			return err
 		}
+		row, old, err := t.get(ctx, e.Session, e.ResourceID)
+		if err != nil {
+			release()
+			return err
+		}
 		next = e
-		next.CreatedAt, next.UpdatedAt = exact(now), exact(now)
+		next.CreatedAt, next.UpdatedAt = roundTime(now), roundTime(now)
 		if old != nil {
 			next.CreatedAt = old.CreatedAt
 		}
-		return t.put(ctx, row, old, next)
+		return t.put(ctx, row, old, next, release)
 	})
 	return next, err
 }
 
-// put replaces a row. old is its entry; nil: it has none.
-func (t *entryTable) put(ctx context.Context, row entryRow, old *Entry, e Entry) error {
+// put replaces a row. old is its entry; nil: it has none. after is called once, when the row is
+// written or will not be.
+func (t *entryTable) put(ctx context.Context, row entryRow, old *Entry, e Entry, after func()) error {
 	rec, err := row.Put(&e)
+	if err == nil && row.Rev == 0 {
+		err = t.quota.reserve(e.Session)
+	}
 	if err != nil {
+		after()
 		return err
 	}
-	if row.Rev == 0 {
-		if err := t.quota.reserve(e.Session); err != nil {
-			return err
-		}
-	}
 	err = t.commit(ctx, []store.Record{rec}, func(err error) {
+		defer after()
 		switch {
 		case err == nil:
 			t.count(old, &e)
@@ -176,8 +182,8 @@ func (t *entryTable) UpdateStatus(ctx context.Context, now time.Time, session ar
 			return noResource(id)
 		}
 		next = *old
-		next.Status, next.UpdatedAt = s, exact(now)
-		return t.put(ctx, row, old, next)
+		next.Status, next.UpdatedAt = s, roundTime(now)
+		return t.put(ctx, row, old, next, func() {})
 	})
 	return next, err
 }
@@ -196,19 +202,19 @@ func (t *entryTable) Deregister(ctx context.Context, session arcp.SessionID, id 
 
 // delete deletes rows of a session together.
 func (t *entryTable) delete(ctx context.Context, session arcp.SessionID, rows ...entryRow) error {
-	var gone []store.Record
+	var deletions []store.Record
 	var entries []*Entry
 	for i := range rows {
-		gone = append(gone, rows[i].Delete())
+		deletions = append(deletions, rows[i].Delete())
 		if rows[i].Value.ResourceID != "" {
 			entries = append(entries, &rows[i].Value)
 		}
 	}
-	err := t.commit(ctx, gone, func(err error) {
+	err := t.commit(ctx, deletions, func(err error) {
 		if err != nil {
 			return
 		}
-		t.quota.add(session, -len(gone))
+		t.quota.add(session, -len(deletions))
 		for _, e := range entries {
 			t.count(e, nil)
 		}
@@ -261,7 +267,7 @@ func (t *entryTable) Sweep(ctx context.Context, from string, step int) (next str
 		if err != nil || id == "" {
 			return "", err
 		}
-		if t.opts.Lives(arcp.SessionID(id)) {
+		if t.opts.Sessions.Lives(arcp.SessionID(id)) {
 			from = end
 			continue
 		}
@@ -274,14 +280,15 @@ func (t *entryTable) Sweep(ctx context.Context, from string, step int) (next str
 }
 
 // EndSession deletes the entries of a session that ends, in the transaction of ctx if there is
-// one. It deletes at most endStep; Sweep deletes the others.
+// one.
 func (t *entryTable) EndSession(ctx context.Context, id arcp.SessionID) error {
-	_, err := t.sweepSession(ctx, id, endStep)
+	_, err := t.sweepSession(ctx, id, maxEndEntries)
 	return err
 }
 
-// endStep bounds the entries that are deleted in the write that ends a session.
-const endStep = 1000
+// maxEndEntries bounds the entries that are deleted in the write that ends a session. No session has
+// more.
+const maxEndEntries = MaxEntries
 
 // sweepSession deletes at most n entries of a session together, and returns their number.
 // After a conflict it returns n: there may be others.

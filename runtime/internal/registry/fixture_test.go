@@ -93,6 +93,15 @@ func newFixture(t *testing.T) *fixture {
 	return r
 }
 
+func (r *fixture) Lives(id arcp.SessionID) bool { return !r.dead[id] }
+
+func (r *fixture) DeferEnd(_ context.Context, id arcp.SessionID) (release func(), err error) {
+	if !r.Lives(id) {
+		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
+	}
+	return func() {}, nil
+}
+
 // boot begins anew on the same store.
 func (r *fixture) boot() {
 	r.Helper()
@@ -103,7 +112,7 @@ func (r *fixture) boot() {
 		defer r.mu.Unlock()
 		f()
 	}
-	r.registry = NewStore(Options{Log: r.disk, Store: r.disk, Retention: time.Hour, Lives: func(id arcp.SessionID) bool { return !r.dead[id] },
+	r.registry = NewStore(Options{Log: r.disk, Store: r.disk, Retention: time.Hour, Sessions: r,
 		Entries:        func(kind string, s Status, more int) { locked(func() { r.entries[kind+" "+string(s)] += more }) },
 		Leases:         func(s State, more int) { locked(func() { r.leases[s] += more }) },
 		RegistryFailed: func() { locked(func() { r.lost++ }) },

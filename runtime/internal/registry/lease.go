@@ -87,7 +87,7 @@ func (a *LeaseRequest) check() *arcp.Error {
 	if a.Seconds < 0 || a.Seconds > int64(MaxDuration/time.Second) {
 		return invalid("lease_duration_seconds must be 0 to %d", int64(MaxDuration/time.Second))
 	}
-	return firstOf(
+	return firstError(
 		text("provider", a.Provider, 1, MaxKind),
 		text("resource_type", a.Type, 1, MaxKind),
 		text("external_id", a.ExternalID, 1, MaxExternalID),
@@ -111,7 +111,7 @@ func (l Lease) acquired(now time.Time, h Holder, a *LeaseRequest) Lease {
 }
 
 // Renewed returns the lease after another request of its principal. A lease whose clean-up has
-// failed is held again.
+// failed is active again.
 func (l Lease) Renewed(now time.Time, h Holder, a *LeaseRequest) (Lease, *arcp.Error) {
 	switch {
 	case l.Principal != h.Principal:
@@ -122,7 +122,7 @@ func (l Lease) Renewed(now time.Time, h Holder, a *LeaseRequest) (Lease, *arcp.E
 	return l.acquired(now, h, a), nil
 }
 
-// Touched returns a held lease with its whole duration from now.
+// Touched returns an active lease with its whole duration from now.
 func (l Lease) Touched(now time.Time) (Lease, *arcp.Error) {
 	if l.State != Held {
 		return l, l.cannot("touched")
@@ -131,18 +131,19 @@ func (l Lease) Touched(now time.Time) (Lease, *arcp.Error) {
 	return l, nil
 }
 
-func (l *Lease) cannot(be string) *arcp.Error {
+// cannot refuses an operation in the state of the lease.
+func (l *Lease) cannot(operation string) *arcp.Error {
 	switch l.State {
 	case Cleaning:
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is over and is being cleaned up: it cannot be %s", be)
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is over and is being cleaned up: it cannot be %s", operation)
 	case CleanupFailed:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is over and its clean-up has failed: take it again instead")
 	}
-	return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is %s: it cannot be %s", l.State, be)
+	return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is %s: it cannot be %s", l.State, operation)
 }
 
-// Released returns the lease without anything to clean up. A cleaner that has claimed it loses
-// its claim. A released lease stays as it is.
+// Released returns the released lease, which is not cleaned up. A cleaner that has claimed the
+// lease loses its claim. A released lease does not change.
 func (l Lease) Released(now time.Time) Lease {
 	if l.State != Gone {
 		l.State, l.ReleasedAt, l.CleanupStartedAt = Gone, now, time.Time{}
@@ -167,8 +168,8 @@ func (l *Lease) IsDue(now time.Time) bool {
 	return !due.IsZero() && !now.Before(due)
 }
 
-// extended returns a due lease that is still named, with a later end or a later attempt of its
-// clean-up.
+// extended returns a due lease that is still named. Its end, or the next attempt of its clean-up,
+// is later.
 func (l Lease) extended(now time.Time) Lease {
 	l.ExpiresAt = now.Add(min(max(time.Duration(l.Seconds)*time.Second, extendLeast), extendMost))
 	return l
@@ -181,8 +182,8 @@ func (l Lease) claimed(now time.Time) Lease {
 	return l
 }
 
-// is reports whether the claim of a cleaner is still valid.
-func (l *Lease) is(claim *Lease) bool {
+// hasClaim reports whether the claim of a cleaner is still valid.
+func (l *Lease) hasClaim(claim *Lease) bool {
 	return l.State == Cleaning && l.CleanupStartedAt.Equal(claim.CleanupStartedAt) && l.CleanupAttempts == claim.CleanupAttempts
 }
 
@@ -193,8 +194,8 @@ func (l Lease) cleaned(now time.Time) Lease {
 }
 
 // failed returns a claimed lease after a failed clean-up, with the time of the next attempt.
-func (l Lease) failed(now time.Time, why string) Lease {
-	l.State, l.LastError, l.CleanupStartedAt = CleanupFailed, clip.Text(why, maxError), time.Time{}
+func (l Lease) failed(now time.Time, reason string) Lease {
+	l.State, l.LastError, l.CleanupStartedAt = CleanupFailed, clip.Text(reason, maxError), time.Time{}
 	l.ExpiresAt = now.Add(cleanupBackoff.Delay(l.CleanupAttempts))
 	return l
 }

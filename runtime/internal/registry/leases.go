@@ -19,7 +19,7 @@ import (
 // The quota counts the leases of each principal that are not released.
 type leaseTable struct {
 	*base
-	entries  *entryTable // shows the leases
+	entries  *entryTable // with an entry for each listed lease of a session
 	table    records.Table[Lease]
 	pointers records.Table[pointer]
 	quota    *quota[string]
@@ -120,24 +120,24 @@ func (t *leaseTable) put(ctx context.Context, old *leaseRow, next Lease) error {
 // changes returns the records that replace a lease and its index rows.
 func (t *leaseTable) changes(ctx context.Context, old *leaseRow, next *Lease) ([]store.Record, error) {
 	row := leaseRow{Key: leaseKey(next.Principal, next.ID)}
-	was, is := "", t.timeIndex(next)
+	from, to := "", t.timeIndex(next)
 	if old != nil {
-		row, was = *old, t.timeIndex(&old.Value)
+		row, from = *old, t.timeIndex(&old.Value)
 	}
 	rec, err := row.Put(next)
 	if err != nil {
 		return nil, err
 	}
-	to := pointer{next.Principal, next.ID}
+	p := pointer{next.Principal, next.ID}
 	list := []store.Record{rec}
-	if was != is {
-		if list, err = t.reindex(ctx, list, was, is, &to); err != nil {
+	if from != to {
+		if list, err = t.reindex(ctx, list, from, to, &p); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case old == nil:
-		rec, err = records.Row[pointer]{Key: identityKey(&next.Identity)}.Put(&to)
+		rec, err = records.Row[pointer]{Key: identityKey(&next.Identity)}.Put(&p)
 		list = append(list, rec)
 	case next.State == Gone && old.Value.State != Gone:
 		var name records.Row[pointer]
@@ -148,24 +148,25 @@ func (t *leaseTable) changes(ctx context.Context, old *leaseRow, next *Lease) ([
 	return list, err
 }
 
-// reindex moves an index row from the key was to the key is; each may be empty. An index row
-// changes only together with its lease, so its revision is valid as long as the lease's is.
-func (t *leaseTable) reindex(ctx context.Context, list []store.Record, was, is string, to *pointer) ([]store.Record, error) {
-	if was != "" {
-		rec, err := t.opts.Store.Get(ctx, was)
+// reindex adds the records that move an index row from one key to another; each may be empty. An
+// index row changes only together with its lease, so its revision is valid as long as the
+// revision of the lease.
+func (t *leaseTable) reindex(ctx context.Context, list []store.Record, from, to string, p *pointer) ([]store.Record, error) {
+	if from != "" {
+		rec, err := t.opts.Store.Get(ctx, from)
 		if err != nil {
 			return nil, err
 		}
 		if rec.Rev != 0 {
-			list = append(list, store.Record{Key: was, Rev: rec.Rev})
+			list = append(list, store.Record{Key: from, Rev: rec.Rev})
 		}
 	}
-	if is != "" {
-		rec, err := t.opts.Store.Get(ctx, is)
+	if to != "" {
+		rec, err := t.opts.Store.Get(ctx, to)
 		if err != nil {
 			return nil, err
 		}
-		rec, err = records.Row[pointer]{Key: is, Rev: rec.Rev}.Put(to)
+		rec, err = records.Row[pointer]{Key: to, Rev: rec.Rev}.Put(p)
 		if err != nil {
 			return nil, err
 		}
@@ -181,19 +182,19 @@ func (t *leaseTable) pointer(ctx context.Context, i *Identity) (records.Row[poin
 
 // count changes the counts of leases after a change; old is nil for a new lease.
 func (t *leaseTable) count(old *leaseRow, next *Lease) {
-	had := old != nil && old.Value.State != Gone
-	if had {
+	counted := old != nil && old.Value.State != Gone
+	if counted {
 		t.opts.Leases(old.Value.State, -1)
 	}
 	if next.State != Gone {
 		t.opts.Leases(next.State, 1)
-	} else if had {
+	} else if counted {
 		t.quota.add(next.Principal, -1)
 	}
 }
 
 // Acquire adds a lease for a holder, or renews the lease of the same identity. It is durable
-// when Acquire returns. A failure to show it in the registry is only reported.
+// when Acquire returns. A failure to list the lease in the registry is only reported.
 func (t *leaseTable) Acquire(ctx context.Context, now time.Time, h Holder, a LeaseRequest) (next Lease, err error) {
 	if err := a.check(); err != nil {
 		return Lease{}, err
@@ -201,7 +202,7 @@ func (t *leaseTable) Acquire(ctx context.Context, now time.Time, h Holder, a Lea
 	if h.Principal == "" {
 		return Lease{}, errors.New("a lease needs a principal")
 	}
-	now = exact(now)
+	now = roundTime(now)
 	var old *leaseRow
 	err = records.Retry(func() (err error) {
 		old, next, err = t.acquire(ctx, now, h, &a)
@@ -211,10 +212,10 @@ func (t *leaseTable) Acquire(ctx context.Context, now time.Time, h Holder, a Lea
 		return Lease{}, err
 	}
 	if old != nil && old.Value.Session != "" && old.Value.Session != h.Session {
-		t.show(ctx, now, &old.Value, Released)
+		t.updateEntry(ctx, now, &old.Value, Released)
 	}
 	if !a.Unlisted {
-		t.show(ctx, now, &next, Active)
+		t.updateEntry(ctx, now, &next, Active)
 	}
 	return next, nil
 }
@@ -235,8 +236,8 @@ func (t *leaseTable) acquire(ctx context.Context, now time.Time, h Holder, a *Le
 		return nil, l, t.put(ctx, nil, l)
 	}
 	found, err := t.read(ctx, p.Principal, p.ID)
-	if isNotFound(err) { // released meanwhile, or unreadable
-		return nil, Lease{}, t.unlessMoved(ctx, a, p, err)
+	if hasCode(err, arcp.CodeNotFound) { // released meanwhile, or unreadable
+		return nil, Lease{}, t.unlessReassigned(ctx, a, p, err)
 	}
 	if err != nil {
 		return nil, Lease{}, err
@@ -246,13 +247,13 @@ func (t *leaseTable) acquire(ctx context.Context, now time.Time, h Holder, a *Le
 	case refused == nil:
 		return &found, l, t.put(ctx, &found, l)
 	case found.Value.State == Gone: // released meanwhile
-		return nil, Lease{}, t.unlessMoved(ctx, a, p, refused)
+		return nil, Lease{}, t.unlessReassigned(ctx, a, p, refused)
 	}
 	return nil, Lease{}, refused
 }
 
-// unlessMoved returns err if the identity still has the pointer p, else store.ErrConflict.
-func (t *leaseTable) unlessMoved(ctx context.Context, a *LeaseRequest, p pointer, err error) error {
+// unlessReassigned returns err if the identity still has the pointer p, else store.ErrConflict.
+func (t *leaseTable) unlessReassigned(ctx context.Context, a *LeaseRequest, p pointer, err error) error {
 	now, failed := t.pointer(ctx, &a.Identity)
 	switch {
 	case failed != nil:
@@ -263,33 +264,34 @@ func (t *leaseTable) unlessMoved(ctx context.Context, a *LeaseRequest, p pointer
 	return store.ErrConflict
 }
 
-// show updates the registry of the lease's session. A failure is counted and logged.
-func (t *leaseTable) show(ctx context.Context, now time.Time, l *Lease, s Status) {
-	if l.Session == "" || !t.opts.Lives(l.Session) {
+// updateEntry updates the entry of a lease in the registry of its session. A failure is counted and logged.
+func (t *leaseTable) updateEntry(ctx context.Context, now time.Time, l *Lease, s Status) {
+	if l.Session == "" || !t.opts.Sessions.Lives(l.Session) {
 		return
 	}
 	var err error
 	if s == Active {
-		_, err = t.entries.Register(ctx, now, l.entry(s))
-	} else if _, err = t.entries.UpdateStatus(ctx, now, l.Session, string(l.ID), s); isNotFound(err) {
+		if _, err = t.entries.Register(ctx, now, l.entry(s)); hasCode(err, arcp.CodeFailedPrecondition) {
+			err = nil // the session has ended meanwhile
+		}
+	} else if _, err = t.entries.UpdateStatus(ctx, now, l.Session, string(l.ID), s); hasCode(err, arcp.CodeNotFound) {
 		err = nil // it was deregistered
 	}
 	if err != nil {
 		t.opts.RegistryFailed()
-		t.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Str("status", string(s)).Msg("the registry does not show what has become of a lease")
+		t.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Str("status", string(s)).Msg("the registry does not list the present status of a lease")
 	}
 }
 
-// change replaces a lease of a principal by the result of with. A released lease stays as it
-// is.
-func (t *leaseTable) change(ctx context.Context, principal string, id arcp.LeaseID, with func(Lease) (Lease, *arcp.Error)) (next Lease, err error) {
+// change replaces a lease of a principal by the result of update. A released lease does not change.
+func (t *leaseTable) change(ctx context.Context, principal string, id arcp.LeaseID, update func(Lease) (Lease, *arcp.Error)) (next Lease, err error) {
 	err = records.Retry(func() error {
 		old, err := t.read(ctx, principal, id)
 		if err != nil {
 			return err
 		}
 		var refused *arcp.Error
-		switch next, refused = with(old.Value); {
+		switch next, refused = update(old.Value); {
 		case refused != nil:
 			return refused
 		case old.Value.State == Gone:
@@ -305,18 +307,18 @@ func (t *leaseTable) change(ctx context.Context, principal string, id arcp.Lease
 
 // Touch extends a lease to its whole duration from now.
 func (t *leaseTable) Touch(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
-	return t.change(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) { return l.Touched(exact(now)) })
+	return t.change(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) { return l.Touched(roundTime(now)) })
 }
 
-// Release ends a lease without a clean-up. A released lease stays as it is.
+// Release ends a lease without a clean-up. A released lease does not change.
 func (t *leaseTable) Release(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
-	var was State
+	var before State
 	l, err := t.change(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) {
-		was = l.State
-		return l.Released(exact(now)), nil
+		before = l.State
+		return l.Released(roundTime(now)), nil
 	})
-	if err == nil && was != Gone {
-		t.show(ctx, now, &l, Released)
+	if err == nil && before != Gone {
+		t.updateEntry(ctx, now, &l, Released)
 	}
 	return l, err
 }
@@ -329,7 +331,7 @@ func (t *leaseTable) Leases(ctx context.Context, principal, after string, fn fun
 	})
 }
 
-// Find looks for a lease of all principals. It reads two records of each principal.
+// Find returns a lease of any principal. It reads two records of each principal.
 func (t *leaseTable) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
 	for after := ""; ; {
 		principal, end, err := records.NextGroup(ctx, t.opts.Store, leasePrefix, after)
@@ -339,7 +341,7 @@ func (t *leaseTable) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
 		case principal == "":
 			return Lease{}, noLease(id)
 		}
-		if l, err := t.Lease(ctx, principal, id); !isNotFound(err) {
+		if l, err := t.Lease(ctx, principal, id); !hasCode(err, arcp.CodeNotFound) {
 			return l, err
 		}
 		after = end

@@ -38,7 +38,7 @@ type world struct {
 var principals = []string{"alice", "bob"}
 
 func (w *world) boot() {
-	w.registry = NewStore(Options{Log: w.disk, Store: w.disk, Retention: time.Hour})
+	w.registry = NewStore(Options{Log: w.disk, Store: w.disk, Retention: time.Hour, Sessions: &fixture{}})
 	if err := w.registry.Load(context.Background()); err != nil {
 		w.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func (w *world) judgeEnd(old, next *Lease) error {
 func (w *world) do(what string, at time.Time, f func(ctx context.Context) error) {
 	doing, when, claim := w.doing, w.at, w.claim
 	defer func() { w.doing, w.at, w.claim = doing, when, claim }()
-	w.doing, w.at = what, exact(at)
+	w.doing, w.at = what, roundTime(at)
 	err := f(context.Background())
 	if _, refused := errors.AsType[*arcp.Error](err); err != nil && !refused && !errors.Is(err, errCrash) {
 		w.Fatalf("%s: %v", what, err)

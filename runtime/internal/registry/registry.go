@@ -69,17 +69,18 @@ func (e *Entry) check() *arcp.Error {
 	case e.Session == "":
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "resources are registered in a session; this job has none")
 	}
-	return firstOf(
+	return firstError(
 		text("resource_id", e.ResourceID, 1, MaxResourceID),
 		text("kind", e.Kind, 1, MaxKind),
 		text("display_name", e.DisplayName, 0, MaxDisplayName),
 		object(e.Metadata))
 }
 
-func text(name, s string, least, most int) *arcp.Error {
+// text refuses a text with fewer than min or more than max bytes, or that is not UTF-8.
+func text(name, s string, min, max int) *arcp.Error {
 	switch {
-	case len(s) < least || len(s) > most:
-		return invalid("%s must have %d to %d bytes; it has %d", name, least, most, len(s))
+	case len(s) < min || len(s) > max:
+		return invalid("%s must have %d to %d bytes; it has %d", name, min, max, len(s))
 	case !utf8.ValidString(s):
 		return invalid("%s must be UTF-8", name)
 	}
@@ -111,7 +112,7 @@ func invalid(format string, args ...any) *arcp.Error {
 	return arcp.Errorf(arcp.CodeInvalidArgument, format, args...)
 }
 
-func firstOf(errs ...*arcp.Error) *arcp.Error {
+func firstError(errs ...*arcp.Error) *arcp.Error {
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -120,5 +121,5 @@ func firstOf(errs ...*arcp.Error) *arcp.Error {
 	return nil
 }
 
-// exact returns a time with the precision of stored and encoded times.
-func exact(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+// roundTime returns a time with the precision of stored and encoded times.
+func roundTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

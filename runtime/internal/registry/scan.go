@@ -41,53 +41,55 @@ type Registration struct {
 }
 
 // Handlers finds the handler of a resource.
-type Handlers struct{ of map[[2]string]Registration }
+type Handlers struct {
+	byKind map[[2]string]Registration // by provider and type
+}
 
 // NewHandlers refuses registrations that are incomplete or for the same resources.
 func NewHandlers(list []Registration) (Handlers, error) {
 	h := Handlers{make(map[[2]string]Registration, len(list))}
 	for _, r := range list {
 		key := [2]string{r.Provider, r.Type}
-		switch _, twice := h.of[key]; {
+		switch _, exists := h.byKind[key]; {
 		case r.Provider == "" || r.Handler == nil:
 			return h, errors.New("a clean-up handler needs a provider and a function")
-		case twice:
+		case exists:
 			return h, fmt.Errorf("there are two clean-up handlers for provider %q and type %q", r.Provider, r.Type)
 		}
-		h.of[key] = r
+		h.byKind[key] = r
 	}
 	return h, nil
 }
 
 // For returns the registration for a resource.
 func (h Handlers) For(i *Identity) (Registration, bool) {
-	r, ok := h.of[[2]string{i.Provider, i.Type}]
+	r, ok := h.byKind[[2]string{i.Provider, i.Type}]
 	if !ok {
-		r, ok = h.of[[2]string{i.Provider, ""}]
+		r, ok = h.byKind[[2]string{i.Provider, ""}]
 	}
 	return r, ok
 }
 
 // Bounds of a scan.
 const (
-	ScanLimit    = 64   // leases claimed by one scan
-	maxDue       = 5000 // due leases read by one scan, without a principal's leases beyond dueOfOne
-	cleanAtOnce  = 4    // handlers that run at the same time
-	cleanOfOne   = 2    // handlers of one principal, so that slow ones do not delay other principals
-	dueOfOne     = 8    // leases of one principal in a scan of all, for the same reason
-	maxLeft      = 64   // handlers that have not returned; then no other one is called
-	cleanTimeout = time.Minute
+	ScanLimit        = 64   // leases claimed by one scan
+	maxDue           = 5000 // due leases read by one scan, without a principal's leases beyond maxDueOfOne
+	maxHandlers      = 4    // handlers that run at the same time
+	maxHandlersOfOne = 2    // handlers of one principal, so that slow ones do not delay other principals
+	maxDueOfOne      = 8    // leases of one principal in a scan of all, for the same reason
+	maxUnreturned    = 64   // handlers that have not returned; then no other one is called
+	cleanTimeout     = time.Minute
 
-	// namedFor bounds the age of the answer of Scanner.Named. The next scan handles a lease
-	// with an older answer: it may be named by now.
-	namedFor = time.Second
+	// namedTTL bounds the age of the answer of Scanner.Named. With an older answer the next scan
+	// handles the lease, which may be named by now.
+	namedTTL = time.Second
 )
 
-// errLeft ends a scan that finds too many handlers that have not returned.
-var errLeft = fmt.Errorf("%d clean-up handlers have not returned in time; no others are called", maxLeft)
+// errUnreturned ends a scan while too many handlers have not returned.
+var errUnreturned = fmt.Errorf("%d clean-up handlers have not returned in time; no others are called", maxUnreturned)
 
 // Scanner finds due leases and calls the handlers of their resources. Goroutines may call Scan
-// at the same time; together they run at most cleanAtOnce handlers. The exported fields do not
+// at the same time; together they run at most maxHandlers handlers. The exported fields do not
 // change after the first call.
 type Scanner struct {
 	Store    *Store
@@ -106,28 +108,28 @@ type Scanner struct {
 	Timeout time.Duration    // of a handler; 0: a minute. It is less than StaleClaim
 	Now     func() time.Time // nil: time.Now
 
-	mu   sync.Mutex
-	busy semaphore             // of all handlers
-	of   map[string]*principal // those with handlers that run or wait
-	left int                   // handlers that have not returned, also after their time limit
+	mu         sync.Mutex
+	slots      semaphore                  // of all handlers
+	principals map[string]*principalSlots // with handlers that run or wait
+	unreturned int                        // handlers that have not returned, also after their time limit
 }
 
 // semaphore bounds the handlers that run at the same time. It has one element for each.
 type semaphore chan struct{}
 
-func (t semaphore) acquire(ctx context.Context) error {
+func (s semaphore) acquire(ctx context.Context) error {
 	select {
-	case t <- struct{}{}:
+	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// principal bounds the handlers of one principal.
-type principal struct {
-	busy    semaphore
-	waiters int // with Scanner.mu
+// principalSlots bounds the handlers of one principal.
+type principalSlots struct {
+	semaphore
+	users int // handlers that run or wait; guarded by Scanner.mu
 }
 
 // The results that Counted receives.
@@ -184,21 +186,23 @@ func (s *Scanner) Scan(ctx context.Context, r Request) (rep Report, err error) {
 	return rep, err
 }
 
-// named returns the named leases among those that no cleaner has claimed. A clean-up that has
-// begun is not undone. After a failed one the resource may still be whole.
+// named returns the named leases that no cleaner has claimed. A clean-up that has begun is not
+// undone. After a failed clean-up the resource may still be intact.
 func (s *Scanner) named(ctx context.Context, due []leaseRow) (map[arcp.LeaseID]bool, error) {
-	var open []Lease
+	var unclaimed []Lease
 	for i := range due {
 		if due[i].Value.State != Cleaning {
-			open = append(open, due[i].Value)
+			unclaimed = append(unclaimed, due[i].Value)
 		}
 	}
-	if s.Named == nil || len(open) == 0 {
+	if s.Named == nil || len(unclaimed) == 0 {
 		return nil, nil
 	}
-	return s.Named(ctx, open)
+	return s.Named(ctx, unclaimed)
 }
 
+// cleanAll extends the named leases and cleans up the others. asked is the time before the call of
+// Named.
 func (s *Scanner) cleanAll(ctx context.Context, due []leaseRow, named map[arcp.LeaseID]bool, asked time.Time, rep *Report) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -211,12 +215,12 @@ func (s *Scanner) cleanAll(ctx context.Context, due []leaseRow, named map[arcp.L
 			continue
 		}
 		wg.Go(func() {
-			release, err := s.turn(ctx, r.Value.Principal)
+			release, err := s.acquire(ctx, r.Value.Principal)
 			if errs <- err; err != nil {
 				return
 			}
 			defer release()
-			if s.now().Sub(asked) > namedFor {
+			if s.now().Sub(asked) > namedTTL {
 				s.count(&mu, rep, CountSkipped)
 				return
 			}
@@ -252,50 +256,51 @@ func (s *Scanner) count(mu *sync.Mutex, rep *Report, result string) {
 	}
 }
 
-// turn waits until another handler of a principal may run.
-func (s *Scanner) turn(ctx context.Context, name string) (release func(), err error) {
-	p, err := s.enter(name)
+// acquire waits until another handler of a principal may run.
+func (s *Scanner) acquire(ctx context.Context, principal string) (release func(), err error) {
+	p, err := s.enter(principal)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.busy.acquire(ctx); err != nil {
-		s.leave(name, p)
+	if err := p.acquire(ctx); err != nil {
+		s.leave(principal, p)
 		return nil, err
 	}
-	giveUp := func() {
-		<-p.busy
-		s.leave(name, p)
+	releaseOwn := func() {
+		<-p.semaphore
+		s.leave(principal, p)
 	}
-	if err := s.busy.acquire(ctx); err != nil {
-		giveUp()
+	if err := s.slots.acquire(ctx); err != nil {
+		releaseOwn()
 		return nil, err
 	}
-	return func() { <-s.busy; giveUp() }, nil
+	return func() { <-s.slots; releaseOwn() }, nil
 }
 
-func (s *Scanner) enter(name string) (*principal, error) {
+// enter returns the slots of a principal, which exist until leave.
+func (s *Scanner) enter(principal string) (*principalSlots, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.left >= maxLeft {
-		return nil, errLeft
+	if s.unreturned >= maxUnreturned {
+		return nil, errUnreturned
 	}
-	if s.busy == nil {
-		s.busy, s.of = make(semaphore, cleanAtOnce), make(map[string]*principal)
+	if s.slots == nil {
+		s.slots, s.principals = make(semaphore, maxHandlers), make(map[string]*principalSlots)
 	}
-	p := s.of[name]
+	p := s.principals[principal]
 	if p == nil {
-		p = &principal{busy: make(semaphore, cleanOfOne)}
-		s.of[name] = p
+		p = &principalSlots{semaphore: make(semaphore, maxHandlersOfOne)}
+		s.principals[principal] = p
 	}
-	p.waiters++
+	p.users++
 	return p, nil
 }
 
-func (s *Scanner) leave(name string, p *principal) {
+func (s *Scanner) leave(principal string, p *principalSlots) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.waiters--; p.waiters == 0 {
-		delete(s.of, name)
+	if p.users--; p.users == 0 {
+		delete(s.principals, principal)
 	}
 }
 
@@ -303,14 +308,14 @@ func (s *Scanner) leave(name string, p *principal) {
 func (s *Scanner) clean(ctx context.Context, r *leaseRow) (results []string) {
 	claim, ok, err := s.Store.claim(ctx, s.now(), r)
 	if err != nil || !ok {
-		s.failed(err, &r.Value, "claim a lease")
+		s.logFailure(err, &r.Value, "claim a lease")
 		return []string{CountSkipped}
 	}
 	failure := s.call(ctx, claim)
 	// The result is stored even if the scan is cancelled.
 	ctx = context.WithoutCancel(ctx)
 	if ok, err = s.Store.conclude(ctx, s.now(), claim, failure); err != nil || !ok {
-		s.failed(err, &r.Value, "write what came of a clean-up")
+		s.logFailure(err, &r.Value, "store the result of a clean-up")
 		return []string{CountClaimed, CountSkipped}
 	}
 	if failure != nil {
@@ -321,9 +326,9 @@ func (s *Scanner) clean(ctx context.Context, r *leaseRow) (results []string) {
 	return []string{CountClaimed, CountReleased}
 }
 
-func (s *Scanner) failed(err error, l *Lease, what string) {
+func (s *Scanner) logFailure(err error, l *Lease, operation string) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		s.Store.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Msg(what)
+		s.Store.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Msg(operation)
 	}
 }
 
@@ -355,10 +360,10 @@ func (s *Scanner) call(ctx context.Context, claim *leaseRow) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan error, 1)
-	s.await(1)
+	s.countRunning(1)
 	go func() {
-		defer s.await(-1)
-		done <- s.guarded(ctx, handler, claim.Value)
+		defer s.countRunning(-1)
+		done <- s.callSafely(ctx, handler, claim.Value)
 	}()
 	select {
 	case err := <-done:
@@ -378,15 +383,15 @@ func (s *Scanner) call(ctx context.Context, claim *leaseRow) error {
 // grace is the time in which a handler has to return after its time limit.
 const grace = time.Second
 
-// await counts handlers that have not returned.
-func (s *Scanner) await(d int) {
+// countRunning counts handlers that have not returned.
+func (s *Scanner) countRunning(d int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left += d
+	s.unreturned += d
 }
 
-// guarded calls a handler. A panic becomes an error.
-func (s *Scanner) guarded(ctx context.Context, h Handler, l Lease) (err error) {
+// callSafely calls a handler. A panic becomes an error.
+func (s *Scanner) callSafely(ctx context.Context, h Handler, l Lease) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = errPanicked
@@ -401,12 +406,12 @@ var errPanicked = errors.New("the clean-up handler panicked; the log says where"
 // due returns the due leases of a principal, or of all, in the order of the times at which they
 // became due, at most limit; more reports whether there may be others.
 func (t *leaseTable) due(ctx context.Context, now time.Time, principal string, limit int) (list []leaseRow, more bool, err error) {
-	now = exact(now)
-	read, most := 0, limit
+	now = roundTime(now)
+	read, limitOfOne := 0, limit
 	if principal == "" {
-		most = dueOfOne
+		limitOfOne = maxDueOfOne
 	}
-	each := make(map[string]int)
+	found := make(map[string]int) // by principal
 	var failed error
 	err = t.pointers.Scan(ctx, duePrefix, "", func(at records.Row[pointer], bad error) bool {
 		if timeOf(at.Key, duePrefix).After(now) {
@@ -421,17 +426,17 @@ func (t *leaseTable) due(ctx context.Context, now time.Time, principal string, l
 		}
 		switch p := at.Value; {
 		case principal != "" && p.Principal != principal:
-		case each[p.Principal] == most:
+		case found[p.Principal] == limitOfOne:
 			more = true
 		default:
 			read++
 			var row leaseRow
 			switch row, failed = t.read(ctx, p.Principal, p.ID); {
-			case isNotFound(failed): // unreadable, which was reported, or deleted meanwhile
+			case hasCode(failed, arcp.CodeNotFound): // unreadable, which was reported, or deleted meanwhile
 				failed = nil
 			case failed == nil && row.Value.IsDue(now):
 				list = append(list, row)
-				each[p.Principal]++
+				found[p.Principal]++
 			}
 		}
 		return failed == nil
@@ -439,13 +444,13 @@ func (t *leaseTable) due(ctx context.Context, now time.Time, principal string, l
 	return list, more, errors.Join(err, failed)
 }
 
-// extend extends a due lease that is named. A change since it was read has priority.
+// extend extends a due lease that is named. A change since the row was read has priority.
 func (t *leaseTable) extend(ctx context.Context, now time.Time, r *leaseRow) error {
-	_, err := t.swap(ctx, r, r.Value.extended(exact(now)))
+	_, err := t.swap(ctx, r, r.Value.extended(roundTime(now)))
 	return err
 }
 
-// swap replaces a lease unless it has changed since it was read; ok is false if it has.
+// swap replaces a lease. ok is false if the lease has changed since the row was read.
 func (t *leaseTable) swap(ctx context.Context, r *leaseRow, next Lease) (ok bool, err error) {
 	if err = t.put(ctx, r, next); errors.Is(err, store.ErrConflict) {
 		return false, nil
@@ -453,10 +458,10 @@ func (t *leaseTable) swap(ctx context.Context, r *leaseRow, next Lease) (ok bool
 	return err == nil, err
 }
 
-// claim claims a lease for the caller; ok is false if it is not due, or has changed since it
-// was read.
+// claim claims a lease for the caller. ok is false if the lease is not due, or has changed since
+// the row was read.
 func (t *leaseTable) claim(ctx context.Context, now time.Time, r *leaseRow) (claim *leaseRow, ok bool, err error) {
-	now = exact(now)
+	now = roundTime(now)
 	if !r.Value.IsDue(now) {
 		return nil, false, nil
 	}
@@ -469,13 +474,13 @@ func (t *leaseTable) claim(ctx context.Context, now time.Time, r *leaseRow) (cla
 
 // conclude stores the result of a clean-up; ok is false if the claim is no longer valid.
 func (t *leaseTable) conclude(ctx context.Context, now time.Time, claim *leaseRow, failure error) (ok bool, err error) {
-	now = exact(now)
+	now = roundTime(now)
 	err = records.Retry(func() error {
 		row, err := t.read(ctx, claim.Value.Principal, claim.Value.ID)
 		if err != nil {
 			return err
 		}
-		if ok = row.Rev == claim.Rev && row.Value.is(&claim.Value); !ok {
+		if ok = row.Rev == claim.Rev && row.Value.hasClaim(&claim.Value); !ok {
 			return nil
 		}
 		next := row.Value.cleaned(now)
@@ -483,19 +488,19 @@ func (t *leaseTable) conclude(ctx context.Context, now time.Time, claim *leaseRo
 			next = row.Value.failed(now, failure.Error())
 		}
 		if err = t.put(ctx, &row, next); err == nil {
-			t.showCleaned(ctx, now, &next)
+			t.reportCleaned(ctx, now, &next)
 		}
 		return err
 	})
 	return ok && err == nil, err
 }
 
-// showCleaned shows the result of a clean-up in the registry.
-func (t *leaseTable) showCleaned(ctx context.Context, now time.Time, l *Lease) {
+// reportCleaned shows the result of a clean-up in the registry.
+func (t *leaseTable) reportCleaned(ctx context.Context, now time.Time, l *Lease) {
 	if l.State == CleanupFailed {
-		t.show(ctx, now, l, Failed)
+		t.updateEntry(ctx, now, l, Failed)
 		t.opts.OnEvent(ctx, EventCleanupFailed, *l)
 		return
 	}
-	t.show(ctx, now, l, Released)
+	t.updateEntry(ctx, now, l, Released)
 }

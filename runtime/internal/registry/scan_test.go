@@ -205,9 +205,9 @@ func TestScanIsBounded(t *testing.T) {
 	r.take(Holder{Principal: "bob"}, sandbox("the last", 0))
 	s := r.scanner(gone)
 	rep := r.scan(s, Request{Limit: 10_000})
-	r.want("each has a share", rep.Claimed == dueOfOne+1 && rep.More, "%+v", rep)
+	r.want("each has a share", rep.Claimed == maxDueOfOne+1 && rep.More, "%+v", rep)
 	rep = r.scan(s, Request{Principal: "alice", Limit: 10_000})
-	r.want("so many at once", rep.Claimed == ScanLimit-dueOfOne+5 && !rep.More, "%+v", rep)
+	r.want("so many at once", rep.Claimed == ScanLimit-maxDueOfOne+5 && !rep.More, "%+v", rep)
 }
 
 // A principal with many slow clean-ups does not delay another principal's.
@@ -229,10 +229,10 @@ func TestSlowCleanUpsDelayNoOtherPrincipal(t *testing.T) {
 		})
 		s.Now = func() time.Time { return r.now.Add(time.Since(began)) }
 		rep := r.scan(s, Request{})
-		r.want("bob's is cleaned up at once", at == 0 && rep.Released == cleanOfOne+1, "after %v: %+v", at, rep)
+		r.want("bob's is cleaned up at once", at == 0 && rep.Released == maxHandlersOfOne+1, "after %v: %+v", at, rep)
 		r.want("some of alice's, too", time.Since(began) == 30*time.Second, "%v", time.Since(began))
-		r.want("the others when it was asked again who names them", rep.Skipped == dueOfOne-cleanOfOne && rep.More, "%+v", rep)
-		r.want("nothing is kept of them", len(s.of) == 0 && len(s.busy) == 0, "%v", s.of)
+		r.want("the others when it was asked again who names them", rep.Skipped == maxDueOfOne-maxHandlersOfOne && rep.More, "%+v", rep)
+		r.want("nothing is kept of them", len(s.principals) == 0 && len(s.slots) == 0, "%v", s.principals)
 	})
 }
 
@@ -249,16 +249,16 @@ func TestManyDueLeasesHideNoOthers(t *testing.T) {
 	r.want("who asks for their own has it", rep.Released == 1, "%+v", rep)
 	l := r.take(Holder{Principal: "bob"}, sandbox("bob's", 0))
 	rep = r.scan(s, Request{})
-	r.want("and in a scan of everybody's", r.lease(l).State == Gone && rep.Released == dueOfOne+1 && rep.More, "%+v, %+v", r.lease(l), rep)
+	r.want("and in a scan of everybody's", r.lease(l).State == Gone && rep.Released == maxDueOfOne+1 && rep.More, "%+v, %+v", r.lease(l), rep)
 }
 
-// An answer of Named that took longer than namedFor is outdated: the leases are left to the
+// An answer of Named that took longer than namedTTL is outdated: the leases are left to the
 // next scan.
 func TestOutdatedNamedAnswerIsDropped(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	s := r.scanner(gone)
-	takes := namedFor + time.Second
+	takes := namedTTL + time.Second
 	s.Named = func(context.Context, []Lease) (map[arcp.LeaseID]bool, error) {
 		r.after(takes)
 		return nil, nil
@@ -296,16 +296,16 @@ func TestHandlersThatMisbehave(t *testing.T) {
 		began := time.Now()
 		rep := r.scan(s, Request{})
 		r.want("the others are cleaned up", rep.Released == 8 && rep.Failed == 2, "%+v", rep)
-		r.want("few at a time", most <= cleanAtOnce, "%d", most)
+		r.want("few at a time", most <= maxHandlers, "%d", most)
 		r.want("who hangs is left behind", time.Since(began) == cleanTimeout+grace, "after %v", time.Since(began))
-		r.want("and known", s.left == 1, "%d", s.left)
+		r.want("and known", s.unreturned == 1, "%d", s.unreturned)
 		close(release)
 		synctest.Wait()
-		r.want("until it returns", s.left == 0, "%d", s.left)
-		s.left = maxLeft
+		r.want("until it returns", s.unreturned == 0, "%d", s.unreturned)
+		s.unreturned = maxUnreturned
 		r.take(Holder{Principal: "alice"}, sandbox("more", 0))
 		_, err := s.Scan(t.Context(), Request{})
-		r.want("with very many of them no more are called", errors.Is(err, errLeft), "%v", err)
+		r.want("with very many of them no more are called", errors.Is(err, errUnreturned), "%v", err)
 	})
 }
 

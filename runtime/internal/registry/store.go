@@ -32,15 +32,14 @@ type Options struct {
 	// Retention is the time after which a released lease is deleted; not positive: never.
 	Retention time.Duration
 
-	// Lives, if set, reports whether a session has not ended. The leases of an ended session
-	// are in no registry.
-	Lives func(arcp.SessionID) bool
+	// Sessions own the entries. The leases of an ended session are in no registry.
+	Sessions Sessions
 
 	// Entries and Leases, if set, receive every change of the number of entries and leases.
 	Entries func(kind string, status Status, more int)
 	Leases  func(state State, more int)
 
-	// RegistryFailed, if set, is called when the registry does not show a change of a lease.
+	// RegistryFailed, if set, is called when a change of a lease could not be listed in the registry.
 	RegistryFailed func()
 
 	// OnEvent, if set, is called for each event, when it is durable or staged in the
@@ -48,8 +47,17 @@ type Options struct {
 	OnEvent func(ctx context.Context, event string, payload any)
 }
 
+// Sessions are the sessions that own entries; see session.Directory.
+type Sessions interface {
+	// Lives reports whether a session has not ended durably.
+	Lives(id arcp.SessionID) bool
+	// DeferEnd delays the end of a session until release is called. An ended session is refused
+	// with FAILED_PRECONDITION.
+	DeferEnd(ctx context.Context, id arcp.SessionID) (release func(), err error)
+}
+
 // Store has the entries and the leases. Its methods may be called by any goroutine after Load.
-// They return an *arcp.Error for a mistake of the caller, and any other error for the store.
+// They return an *arcp.Error for a mistake of the caller, and another error if the store fails.
 type Store struct {
 	opts *Options
 	*entryTable
@@ -58,9 +66,6 @@ type Store struct {
 
 // NewStore returns a Store that is not loaded.
 func NewStore(o Options) *Store {
-	if o.Lives == nil {
-		o.Lives = func(arcp.SessionID) bool { return true }
-	}
 	if o.Entries == nil {
 		o.Entries = func(string, Status, int) {}
 	}
@@ -91,7 +96,7 @@ type base struct {
 	reported map[string]bool // keys of unreadable or unknown rows; at most maxReported
 }
 
-// maxReported bounds the rows that are logged once only.
+// maxReported bounds the keys in reported. Problems of other rows are logged each time.
 const maxReported = 1024
 
 // report logs a problem of a row, once.
@@ -119,23 +124,23 @@ func (b *base) commit(ctx context.Context, list []store.Record, done func(error)
 
 // quota counts the rows of each owner and bounds their number.
 type quota[K comparable] struct {
-	most int
-	what string // for the refusal
+	max   int
+	owned string // names the rows in the refusal
 
 	mu sync.Mutex
-	n  map[K]int
+	n  map[K]int // by id of the owner: the rows outlive the process and name their owners by id
 }
 
-func newQuota[K comparable](most int, what string) *quota[K] {
-	return &quota[K]{most: most, what: what, n: make(map[K]int)}
+func newQuota[K comparable](max int, owned string) *quota[K] {
+	return &quota[K]{max: max, owned: owned, n: make(map[K]int)}
 }
 
 // reserve counts a row that is about to be written: RESOURCE_EXHAUSTED if there are too many.
-func (q *quota[K]) reserve(owner K) *arcp.Error {
+func (q *quota[K]) reserve(owner K) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.n[owner] >= q.most {
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached: release or deregister what is not needed any more", q.most, q.what)
+	if q.n[owner] >= q.max {
+		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached: release or deregister what is not needed any more", q.max, q.owned)
 	}
 	q.n[owner]++
 	return nil
@@ -150,7 +155,7 @@ func (q *quota[K]) add(owner K, n int) {
 	}
 }
 
-func isNotFound(err error) bool {
+func hasCode(err error, code arcp.Code) bool {
 	e, ok := errors.AsType[*arcp.Error](err)
-	return ok && e.Code == arcp.CodeNotFound
+	return ok && e.Code == code
 }

@@ -369,7 +369,7 @@ func TestUnlistedLeases(t *testing.T) {
 		l := r.take(h, a)
 		_, err := r.registry.Release(t.Context(), r.now, "alice", l.ID)
 		r.no(err)
-		if _, err := r.registry.Entry(t.Context(), "sess_1", string(l.ID)); !isNotFound(err) {
+		if _, err := r.registry.Entry(t.Context(), "sess_1", string(l.ID)); !hasCode(err, arcp.CodeNotFound) {
 			t.Fatalf("the registry has an entry: %v", err)
 		}
 	}

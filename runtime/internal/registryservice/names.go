@@ -9,10 +9,10 @@ import (
 )
 
 // Bounds of the arguments and details of a principal that one scan searches for the names of
-// leases: about 0.1 s. If a principal has more, all its leases count as named.
+// leases. The search takes about 0.1 s. If a principal has more, all its leases count as named.
 const (
 	maxNamedBytes = 16 << 20
-	unescapeBytes = 200 // added for a string with escapes, which takes longer
+	unescapeBytes = 200 // counted in addition for a string with escapes
 
 	// maxNameText is the length of the longest name with each byte as \u00xx.
 	maxNameText = 6*max(registry.MaxExternalID, arcp.MaxIDLen) + 2
@@ -22,36 +22,36 @@ const (
 // is also named if its lease_id or external_id is a string in the arguments of a live job, or in
 // the details of a pending question, of its principal.
 func (s *Service) named(ctx context.Context, due []registry.Lease) (map[arcp.LeaseID]bool, error) {
-	n := newNames(due)
+	n := newNameSearch(due)
 	s.engine.EachLive(func(principal string, id arcp.JobID, args arcp.Raw) bool {
-		n.name(n.by[id])
-		n.read(principal, args)
+		n.add(n.byJob[id])
+		n.search(principal, args)
 		return ctx.Err() == nil
 	})
-	s.opts.Questions.EachPending(n.read)
+	s.opts.Questions.EachPending(n.search)
 	return n.found, context.Cause(ctx)
 }
 
-// names searches JSON values for the names of leases.
-type names struct {
-	of    map[string]map[string][]arcp.LeaseID // by principal and name
-	by    map[arcp.JobID][]arcp.LeaseID        // by the job that acquired them
-	bytes map[string]int                       // searched, by principal
-	found map[arcp.LeaseID]bool
+// nameSearch searches JSON values for the names of leases.
+type nameSearch struct {
+	byName map[string]map[string][]arcp.LeaseID // by principal and name
+	byJob  map[arcp.JobID][]arcp.LeaseID        // by the job that acquired the lease
+	bytes  map[string]int                       // searched so far, by principal
+	found  map[arcp.LeaseID]bool
 }
 
-func newNames(due []registry.Lease) *names {
-	n := &names{of: make(map[string]map[string][]arcp.LeaseID), by: make(map[arcp.JobID][]arcp.LeaseID),
+func newNameSearch(due []registry.Lease) *nameSearch {
+	n := &nameSearch{byName: make(map[string]map[string][]arcp.LeaseID), byJob: make(map[arcp.JobID][]arcp.LeaseID),
 		bytes: make(map[string]int), found: make(map[arcp.LeaseID]bool)}
 	for i := range due {
 		l := &due[i]
 		if l.Job != "" {
-			n.by[l.Job] = append(n.by[l.Job], l.ID)
+			n.byJob[l.Job] = append(n.byJob[l.Job], l.ID)
 		}
-		own := n.of[l.Principal]
+		own := n.byName[l.Principal]
 		if own == nil {
 			own = make(map[string][]arcp.LeaseID)
-			n.of[l.Principal] = own
+			n.byName[l.Principal] = own
 		}
 		own[string(l.ID)] = append(own[string(l.ID)], l.ID)
 		own[l.ExternalID] = append(own[l.ExternalID], l.ID)
@@ -59,48 +59,50 @@ func newNames(due []registry.Lease) *names {
 	return n
 }
 
-// read searches a value of a principal.
-func (n *names) read(principal string, raw arcp.Raw) {
-	if n.of[principal] == nil {
+// search searches a value of a principal.
+func (n *nameSearch) search(principal string, raw arcp.Raw) {
+	if n.byName[principal] == nil {
 		return
 	}
-	if n.spend(principal, len(raw)) {
-		eachString(raw, func(text []byte, plain bool) bool { return n.readString(principal, text, plain) })
+	if n.count(principal, len(raw)) {
+		eachString(raw, func(text []byte, plain bool) bool { return n.searchString(principal, text, plain) })
 	}
 }
 
-// readString compares a string of a principal; false ends the search.
-func (n *names) readString(principal string, text []byte, plain bool) bool {
-	own := n.of[principal]
+// searchString compares a string of a principal with the names. It returns false at the bound of
+// the search.
+func (n *nameSearch) searchString(principal string, text []byte, plain bool) bool {
+	own := n.byName[principal]
 	switch {
 	case len(text) > maxNameText:
 		return true
 	case plain:
-		n.name(own[string(text[1:len(text)-1])])
+		n.add(own[string(text[1:len(text)-1])])
 		return true
-	case !n.spend(principal, unescapeBytes):
+	case !n.count(principal, unescapeBytes):
 		return false
 	}
 	var s string
-	if arcp.Unmarshal(text, &s) == nil { // it was valid when it came
-		n.name(own[s])
+	if arcp.Unmarshal(text, &s) == nil { // the runtime has validated it before
+		n.add(own[s])
 	}
 	return true
 }
 
-// spend counts bytes of a principal. If there are too many it names all leases of the principal
-// and returns false.
-func (n *names) spend(principal string, bytes int) bool {
+// count counts bytes of a principal. If there are too many, it adds all leases of the principal and
+// returns false.
+func (n *nameSearch) count(principal string, bytes int) bool {
 	if n.bytes[principal] += bytes; n.bytes[principal] <= maxNamedBytes {
 		return true
 	}
-	for _, ids := range n.of[principal] {
-		n.name(ids)
+	for _, ids := range n.byName[principal] {
+		n.add(ids)
 	}
 	return false
 }
 
-func (n *names) name(ids []arcp.LeaseID) {
+// add adds named leases.
+func (n *nameSearch) add(ids []arcp.LeaseID) {
 	for _, id := range ids {
 		n.found[id] = true
 	}
@@ -116,7 +118,7 @@ func eachString(raw arcp.Raw, fn func(text []byte, plain bool) bool) {
 		}
 		rest = rest[begin:]
 		end, plain := stringEnd(rest)
-		if end == 0 || !fn(rest[:end], plain) { // 0: it was valid when it came
+		if end == 0 || !fn(rest[:end], plain) { // 0: the runtime has validated it before
 			return
 		}
 		rest = rest[end:]

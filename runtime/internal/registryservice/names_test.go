@@ -76,11 +76,11 @@ func TestEveryStringIsFound(t *testing.T) {
 
 func TestNamesAreBounded(t *testing.T) {
 	due := []registry.Lease{{ID: "lease_1", Holder: registry.Holder{Principal: "alice"}}, {ID: "lease_2", Holder: registry.Holder{Principal: "bob"}}}
-	n := newNames(due)
-	n.read("carol", arcp.Raw(`"lease_1"`))
+	n := newNameSearch(due)
+	n.search("carol", arcp.Raw(`"lease_1"`))
 	large := arcp.Raw(`"` + strings.Repeat("x", 1<<20) + `"`)
 	for range maxNamedBytes >> 20 {
-		n.read("alice", large)
+		n.search("alice", large)
 	}
 	if len(n.found) != 1 || !n.found["lease_1"] {
 		t.Errorf("found %v, want that of alice: nobody has looked at all she has", n.found)
@@ -89,20 +89,20 @@ func TestNamesAreBounded(t *testing.T) {
 
 // Strings with escapes cost more, however short, and count so.
 func TestEscapesAreBounded(t *testing.T) {
-	due := func() *names {
-		return newNames([]registry.Lease{{ID: "lease_1", Holder: registry.Holder{Principal: "alice"}, Identity: registry.Identity{ExternalID: "é\n"}}})
+	due := func() *nameSearch {
+		return newNameSearch([]registry.Lease{{ID: "lease_1", Holder: registry.Holder{Principal: "alice"}, Identity: registry.Identity{ExternalID: "é\n"}}})
 	}
 	n := due()
-	n.read("alice", arcp.Raw(`["`+strings.Repeat(`\n`, maxNameText)+`","\u00e9"]`))
+	n.search("alice", arcp.Raw(`["`+strings.Repeat(`\n`, maxNameText)+`","\u00e9"]`))
 	if len(n.found) != 0 {
 		t.Errorf("found %v: another name", n.found)
 	}
-	n.read("alice", arcp.Raw(`{"a":["\u00e9\u000a"]}`))
+	n.search("alice", arcp.Raw(`{"a":["\u00e9\u000a"]}`))
 	if !n.found["lease_1"] {
 		t.Error("a name that is written with escapes is not found")
 	}
 	n = due()
-	n.read("alice", arcp.Raw("["+strings.Repeat(`"\t",`, maxNamedBytes/unescapeBytes)+`""]`))
+	n.search("alice", arcp.Raw("["+strings.Repeat(`"\t",`, maxNamedBytes/unescapeBytes)+`""]`))
 	if !n.found["lease_1"] || n.bytes["alice"] > maxNamedBytes+unescapeBytes {
 		t.Errorf("found %v after %d bytes, want the look through to have ended", n.found, n.bytes["alice"])
 	}
@@ -117,18 +117,18 @@ func TestViewLease(t *testing.T) {
 	}
 }
 
-func TestReapTurnSerializesPrincipal(t *testing.T) {
+func TestAcquireReapSerializesPrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Service{}
 		running, most, done := 0, 0, 0
 		for range 5 {
 			go func() {
-				leave, err := s.ReapTurn(t.Context(), "alice")
+				leave, err := s.AcquireReap(t.Context(), "alice")
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				running++ // ReapTurn excludes the others: no lock is needed
+				running++ // AcquireReap excludes the others: no lock is needed
 				most = max(most, running)
 				time.Sleep(time.Second)
 				running, done = running-1, done+1
@@ -136,14 +136,14 @@ func TestReapTurnSerializesPrincipal(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if leave, err := s.ReapTurn(t.Context(), "bob"); err != nil {
+		if leave, err := s.AcquireReap(t.Context(), "bob"); err != nil {
 			t.Errorf("another's: %v", err)
 		} else {
 			leave()
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("no time"))
-		if _, err := s.ReapTurn(ctx, "alice"); err == nil || err.Error() != "no time" {
+		if _, err := s.AcquireReap(ctx, "alice"); err == nil || err.Error() != "no time" {
 			t.Errorf("error %v of who does not want to wait", err)
 		}
 		time.Sleep(10 * time.Second)

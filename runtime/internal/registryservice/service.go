@@ -26,9 +26,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/local"
 )
 
-// Service has the registry of resources and cleans up after leases. A goroutine of its own looks
-// for due leases, so that a slow clean-up delays nothing else. Its methods may be called by any
-// goroutine.
+// Service has the registry of resources and cleans up the resources of ended leases. A goroutine of
+// its own scans for due leases, so that a slow clean-up delays nothing else. Its methods may be
+// called by any goroutine.
 type Service struct {
 	Store   *registry.Store
 	Scanner *registry.Scanner
@@ -40,7 +40,7 @@ type Service struct {
 	mu      sync.Mutex
 	reaping map[string]chan struct{} // by principal: the running registry.reap; closed at its end
 
-	quit  context.CancelFunc // nil: it was not started
+	quit  context.CancelFunc // nil: the service was not started
 	donec chan struct{}
 }
 
@@ -52,11 +52,11 @@ type Options struct {
 	Metrics   *metrics.Metrics
 	Host      *host.Store       // shows resources to its subscribers
 	Questions *questions.Broker // the details of questions may name leases
-	Lives     func(arcp.SessionID) bool
+	Sessions  registry.Sessions
 	Broken    func() bool // reports whether the store has failed
 
-	Handlers  []registry.Registration // besides those for processes and directories of this machine
-	Dir       string                  // of leased directories; empty: there are none
+	Handlers  []registry.Registration // besides the handlers for processes and directories of this machine
+	Dir       string                  // of leased directories; empty: directories cannot be leased
 	ReapEvery time.Duration           // approximate interval of the scans; not positive: never
 	Retention time.Duration           // of released leases
 }
@@ -64,7 +64,7 @@ type Options struct {
 // Engine runs the jobs of clean-up tools; see engine.Engine.
 type Engine interface {
 	Perform(ctx context.Context, t engine.LeaseHolder, tool string, args arcp.Raw) error
-	Takes(t engine.LeaseHolder, tool string) error
+	CheckPerform(t engine.LeaseHolder, tool string) error
 	EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool)
 }
 
@@ -90,12 +90,12 @@ func New(o Options) (*Service, error) {
 			return nil, err
 		}
 	}
-	handlers, err := registry.NewHandlers(append(s.own(), o.Handlers...))
+	handlers, err := registry.NewHandlers(append(s.localHandlers(), o.Handlers...))
 	if err != nil {
 		return nil, errors.Join(err, s.closeDirs())
 	}
 	m := o.Metrics
-	s.Store = registry.NewStore(registry.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Lives: o.Lives,
+	s.Store = registry.NewStore(registry.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Sessions: o.Sessions,
 		Entries: func(kind string, status registry.Status, more int) {
 			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
 		},
@@ -108,7 +108,7 @@ func New(o Options) (*Service, error) {
 		RegistryFailed: m.ResourceRegistryErrors.Inc,
 		OnEvent:        s.event,
 	})
-	s.Scanner = &registry.Scanner{Store: s.Store, Handlers: handlers, Fallback: registry.HandlerFunc(s.byTool), Named: s.named,
+	s.Scanner = &registry.Scanner{Store: s.Store, Handlers: handlers, Fallback: registry.HandlerFunc(s.callCleanupTool), Named: s.named,
 		Counted: func(result string) { m.ResourceCleanup.WithLabelValues(result).Inc() }}
 	return s, nil
 }
@@ -120,11 +120,11 @@ func (s *Service) event(ctx context.Context, event string, payload any) {
 	if l, ok := payload.(registry.Lease); ok {
 		payload = ViewLease(&l) // without the authority of its clean-up tool
 	}
-	s.show(ctx, event, payload)
+	s.emit(ctx, event, payload)
 }
 
-// own returns the handlers for processes and directories of this machine.
-func (s *Service) own() []registry.Registration {
+// localHandlers returns the handlers for processes and directories of this machine.
+func (s *Service) localHandlers() []registry.Registration {
 	list := []registry.Registration{{Provider: local.Provider, Type: local.Process,
 		Handler: registry.HandlerFunc(func(ctx context.Context, l registry.Lease, _ int) error { return local.End(ctx, l.ExternalID) })}}
 	return append(list, registry.Registration{Provider: local.Provider, Type: local.Directory, Handler: registry.HandlerFunc(s.removeDirectory)})
@@ -146,12 +146,12 @@ type authority struct {
 	Lease   arcp.Raw `json:"lease,omitzero"`
 }
 
-// byTool calls the clean-up tool of a lease in the name of its owner.
-func (s *Service) byTool(ctx context.Context, l registry.Lease, attempt int) error {
+// callCleanupTool calls the clean-up tool of a lease with the authority of the lease holder.
+func (s *Service) callCleanupTool(ctx context.Context, l registry.Lease, attempt int) error {
 	var a authority
 	if len(l.Authority) > 0 {
 		if err := arcp.Unmarshal(l.Authority, &a); err != nil {
-			return fmt.Errorf("what the owner may do cannot be read: %w", err)
+			return fmt.Errorf("the authority of the lease holder cannot be read: %w", err)
 		}
 	}
 	args, err := arcp.Marshal(struct {
@@ -178,13 +178,13 @@ func holder(t engine.LeaseHolder, cleanupTool string) (registry.Holder, error) {
 	return h, err
 }
 
-// Take acquires a lease for a job; client reports whether a client calls.
-func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.LeaseRequest, client bool) (registry.Lease, error) {
+// Acquire acquires a lease for a job. client says that a client calls, not a tool.
+func (s *Service) Acquire(ctx context.Context, t engine.LeaseHolder, a registry.LeaseRequest, client bool) (registry.Lease, error) {
 	if r, ok := s.Scanner.Handlers.For(&a.Identity); ok && client && !r.Clients {
 		return registry.Lease{}, arcp.Errorf(arcp.CodePermissionDenied, "only tools take leases on what the provider %q has", a.Provider)
 	}
 	if a.CleanupTool != "" {
-		if err := s.engine.Takes(t, a.CleanupTool); err != nil {
+		if err := s.engine.CheckPerform(t, a.CleanupTool); err != nil {
 			return registry.Lease{}, err
 		}
 	}
@@ -193,23 +193,23 @@ func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.Lea
 		return registry.Lease{}, err
 	}
 	l, err := s.Store.Acquire(ctx, time.Now(), h, a)
-	return l, s.Answer(err, "take a lease")
+	return l, s.Refusal(err, "take a lease")
 }
 
-// Answer returns an error for the caller of a tool; see txn.Refusal.
-func (s *Service) Answer(err error, what string) error {
+// Refusal returns the error for the caller of a tool; see txn.Refusal. A nil err is returned as nil.
+func (s *Service) Refusal(err error, operation string) error {
 	if err == nil {
 		return nil
 	}
-	return txn.Refusal(s.opts.Logger, err, what)
+	return txn.Refusal(s.opts.Logger, err, operation)
 }
 
-// Lease takes a lease for a tool.
+// Lease acquires a lease for a tool.
 func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.ResourceAsk) (tool.ResourceLease, error) {
 	if a.For < 0 || a.For > registry.MaxDuration {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a lease lasts for 0 s to %v", registry.MaxDuration)
 	}
-	l, err := s.Take(ctx, t, registry.LeaseRequest{Identity: registry.Identity{Provider: a.Provider, Type: a.Type, ExternalID: a.ExternalID},
+	l, err := s.Acquire(ctx, t, registry.LeaseRequest{Identity: registry.Identity{Provider: a.Provider, Type: a.Type, ExternalID: a.ExternalID},
 		Seconds: int64((a.For + time.Second - 1) / time.Second), DisplayName: a.DisplayName, Metadata: a.Metadata, Unlisted: a.Unlisted, CleanupTool: a.CleanupTool}, false)
 	if err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.Resour
 	return &leased{s: s, l: l}, nil
 }
 
-// LeaseDirectory leases a directory, and then makes it.
+// LeaseDirectory leases a directory, then makes it, and returns its path.
 func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
 	if s.dirs == nil {
 		return "", nil, errNoDirectories
@@ -234,7 +234,7 @@ func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a to
 	return path, l, nil
 }
 
-// leased is a lease as a tool has it.
+// leased implements tool.ResourceLease.
 type leased struct {
 	s *Service
 	l registry.Lease
@@ -248,15 +248,15 @@ func (l *leased) ExpiresAt() time.Time { return l.l.ExpiresAt }
 
 func (l *leased) Touch(ctx context.Context) (time.Time, error) {
 	got, err := l.s.Store.Touch(ctx, time.Now(), l.l.Principal, l.l.ID)
-	return got.ExpiresAt, l.s.Answer(err, "touch a lease")
+	return got.ExpiresAt, l.s.Refusal(err, "touch a lease")
 }
 
 func (l *leased) Release(ctx context.Context) error {
 	_, err := l.s.Store.Release(ctx, time.Now(), l.l.Principal, l.l.ID)
-	return l.s.Answer(err, "release a lease")
+	return l.s.Refusal(err, "release a lease")
 }
 
-// Start starts the goroutine that looks for due leases.
+// Start starts the goroutine that scans for due leases.
 func (s *Service) Start() {
 	if s.opts.ReapEvery <= 0 {
 		return
@@ -266,8 +266,8 @@ func (s *Service) Start() {
 	go s.run(ctx)
 }
 
-// Stop cancels the running clean-ups and waits for the goroutine. They are tried again after the
-// next start. A handler that does not return in time is abandoned.
+// Stop cancels the running clean-ups and waits for the goroutine. The next process repeats the
+// clean-ups. A handler that does not return in time is abandoned.
 func (s *Service) Stop() {
 	if s.quit != nil {
 		s.quit()
@@ -275,6 +275,7 @@ func (s *Service) Stop() {
 	}
 }
 
+// Close closes the directory of leased resources. It is called after Stop.
 func (s *Service) Close() {
 	if err := s.closeDirs(); err != nil {
 		s.opts.Logger.Error().Err(err).Msg("close the directory of leased resources")
@@ -320,13 +321,13 @@ func (s *Service) reap(ctx context.Context) {
 	}
 }
 
-// ReapTurn waits until no other registry.reap of a principal runs: a scan reads the arguments of
+// AcquireReap waits until no other registry.reap of a principal runs: a scan reads the arguments of
 // all live jobs.
-func (s *Service) ReapTurn(ctx context.Context, principal string) (leave func(), err error) {
+func (s *Service) AcquireReap(ctx context.Context, principal string) (release func(), err error) {
 	for {
-		other, mine := s.enterReap(principal)
+		other, own := s.beginReap(principal)
 		if other == nil {
-			return func() { s.leaveReap(principal, mine) }, nil
+			return func() { s.endReap(principal, own) }, nil
 		}
 		select {
 		case <-other:
@@ -336,8 +337,9 @@ func (s *Service) ReapTurn(ctx context.Context, principal string) (leave func(),
 	}
 }
 
-// enterReap returns the running registry.reap, or a new one.
-func (s *Service) enterReap(principal string) (other, mine chan struct{}) {
+// beginReap begins a registry.reap and returns its channel, or the channel of the other one that
+// runs.
+func (s *Service) beginReap(principal string) (other, own chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other = s.reaping[principal]; other != nil {
@@ -346,16 +348,16 @@ func (s *Service) enterReap(principal string) (other, mine chan struct{}) {
 	if s.reaping == nil {
 		s.reaping = make(map[string]chan struct{})
 	}
-	mine = make(chan struct{})
-	s.reaping[principal] = mine
-	return nil, mine
+	own = make(chan struct{})
+	s.reaping[principal] = own
+	return nil, own
 }
 
-func (s *Service) leaveReap(principal string, mine chan struct{}) {
+func (s *Service) endReap(principal string, own chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reaping, principal)
-	close(mine)
+	close(own)
 }
 
 // ViewLease returns a lease as clients see it, without the authority of its clean-up tool.
@@ -369,8 +371,8 @@ func ViewLease(l *registry.Lease) arcp.ResourceLeaseView {
 // maxName bounds the name of a resource in a message.
 const maxName = 100
 
-// show sends a resource event to the observers of a principal's host.
-func (s *Service) show(ctx context.Context, event string, payload any) {
+// emit adds a resource event to the events of its principal.
+func (s *Service) emit(ctx context.Context, event string, payload any) {
 	var principal, message string
 	switch p := payload.(type) {
 	case registry.Entry:

@@ -49,7 +49,7 @@ type Directory struct {
 	index
 	opts   Options
 	jobs   Jobs
-	ending []func(ctx context.Context, id arcp.SessionID) error
+	ending []func(ctx context.Context, s *Session) error
 
 	ends sync.WaitGroup // goroutines that write the end of a session
 }
@@ -64,9 +64,9 @@ func NewDirectory(o Options) *Directory {
 }
 
 // Connect sets the jobs of the sessions, and functions that end the records of a session. Each
-// function stages its changes in the transaction of ctx, and may be called again. Connect is
-// called once, before anything is served.
-func (d *Directory) Connect(jobs Jobs, ending ...func(ctx context.Context, id arcp.SessionID) error) {
+// function stages its changes in the transaction of ctx, and may be called again. Records are
+// added with DeferEnd. Connect is called once, before anything is served.
+func (d *Directory) Connect(jobs Jobs, ending ...func(ctx context.Context, s *Session) error) {
 	d.jobs, d.ending = jobs, ending
 }
 
@@ -94,9 +94,9 @@ func (d *Directory) Load(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// Open adds a new session with its first connection. Over a limit, the session of the same
-// principal that has been Detached for longest is ended; evicted reports that. If there is none,
-// nothing is added and full is the limit.
+// Open adds a new session with its first connection. Over a limit it ends the session of the same
+// principal that has been Detached for longest; evicted reports that. If the principal has no
+// Detached session, nothing is added and full is the limit.
 func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, acks bool, conn Conn, l Limits) (s *Session, evicted bool, full *Full) {
 	d.mu.Lock()
 	var oldest *Session
@@ -111,7 +111,7 @@ func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, ack
 	d.addLocked(s)
 	d.mu.Unlock()
 	if oldest != nil {
-		d.writeEnd(oldest, nil)
+		d.writeEnd(oldest)
 	}
 	return s, oldest != nil, nil
 }
@@ -151,7 +151,7 @@ func (s *Session) Attach(conn Conn, epoch uint32) (old Conn, position uint64, ok
 	return old, position, true
 }
 
-// Detach removes a connection that has ended. It reports whether the session is Detached now.
+// Detach removes a connection that has ended. It returns true if the session is Detached now.
 func (s *Session) Detach(conn Conn, now time.Time) bool {
 	d := s.dir
 	d.mu.Lock()
@@ -168,7 +168,7 @@ func (s *Session) Detach(conn Conn, now time.Time) bool {
 	return true
 }
 
-// Identify sets the actor of the session. It ignores another connection than the current one.
+// Identify sets the actor of the session. Connections other than the current one are ignored.
 func (s *Session) Identify(conn Conn, actor approval.Actor) {
 	d := s.dir
 	d.mu.Lock()
@@ -178,15 +178,10 @@ func (s *Session) Identify(conn Conn, actor approval.Actor) {
 	}
 	s.actor = &actor
 	d.unlistLocked(s)
-	if actor.HumanInput {
-		d.owners[s.Principal].humans[s] = struct{}{}
-		if actor.Approver || actor.Admin {
-			d.approvers[s] = struct{}{}
-		}
-	}
+	d.listLocked(s)
 }
 
-// KeepUntil makes Expired leave out the session until a time, or until it has been attached.
+// KeepUntil makes Expired leave out the session until a time, or until a connection attaches.
 func (s *Session) KeepUntil(until time.Time) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
@@ -206,18 +201,19 @@ func (d *Directory) Sweep() {
 	}
 }
 
+// sweep removes a session if it is Ended and not used any more, with its overlay.
 func (d *Directory) sweep(s *Session) {
 	overlay := s.overlay.Load() != nil
 	if overlay && d.jobs.HasJobs(s.ID) {
 		return
 	}
 	d.mu.Lock()
-	_, there := d.ended[s]
-	if there = there && s.end.written; there {
+	_, ended := d.ended[s]
+	if ended = ended && s.end.written; ended {
 		d.removeLocked(s)
 	}
 	d.mu.Unlock()
-	if !there || !overlay {
+	if !ended || !overlay {
 		return
 	}
 	d.ends.Go(func() {

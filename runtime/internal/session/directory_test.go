@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -167,33 +166,6 @@ func TestLimits(t *testing.T) {
 	d.Wait()
 	if len(log.ended) != 1 || log.ended[0] != "sess_b" {
 		t.Errorf("%v ended, want the session that was detached first", log.ended)
-	}
-}
-
-// The changes that end a session's records are staged in the write that ends the session.
-// After a conflict the records are read again.
-func TestEndIsAtomic(t *testing.T) {
-	log := new(conflictingLog)
-	d := NewDirectory(Options{Log: log})
-	reads := 0
-	d.Connect(noJobs{}, func(ctx context.Context, id arcp.SessionID) error {
-		reads++
-		return stageRecord(ctx, log, "agent/"+string(id))
-	})
-	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, &testConn{}, Limits{})
-	done := make(chan error, 1)
-	d.End(s, Eviction{}, func(err error) { done <- err })
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	d.Wait()
-	if reads != 2 || len(log.writes) != 2 {
-		t.Fatalf("read %d times, %d writes, want 2 of each: the first is a conflict", reads, len(log.writes))
-	}
-	w := log.writes[1]
-	end := store.Find[*store.EndSession](w)
-	if end.Session != "sess_1" || len(w.With) != 1 || store.Find[*store.PutRecord](w.With[0]).Key != "agent/sess_1" {
-		t.Errorf("%+v", w)
 	}
 }
 

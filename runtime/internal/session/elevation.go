@@ -11,7 +11,7 @@ import (
 // lease.
 type Elevation struct {
 	Level   string
-	Request arcp.MessageID // that asked for it
+	Request arcp.MessageID // message that asked for the elevation
 	Holds   func() bool    // reports whether the lease is held; may be called by any goroutine
 }
 

@@ -5,34 +5,116 @@ import (
 	"errors"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Bounds of the end of a session.
-const (
-	endAttempts = 8               // attempts that end with a conflict
-	endTimeout  = 5 * time.Second // for the reads of an attempt
-)
+// endAttempts bounds the attempts to write the end of a session that fail with a conflict.
+const endAttempts = 8
 
-// End ends a session: no connection attaches to it again, also after a crash. Whatever belongs
-// to the session ends in the same write. Jobs that end with its connection are cancelled. done,
-// if set, is called once on the committer's goroutine: with nil when the end is durable, or with
-// an error. If the session has ended already, done is called with nil when that end is durable.
-// After done the connection of the session is evicted. With a zero Eviction the connection
-// answers session.close and closes itself.
+// errEnded is the error of an addition to a session that has ended.
+var errEnded = arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
+
+// DeferEnd delays the end of a session until release is called, once. Code that adds a record
+// that ends with the session calls DeferEnd before it reads, and release when the record is
+// durable or will not be. So the one write that ends the session ends the record. DeferEnd waits
+// while a call ends the session; a session that has ended is refused with FAILED_PRECONDITION.
+// The caller holds no lock that the end of the session needs.
+func (d *Directory) DeferEnd(ctx context.Context, id arcp.SessionID) (release func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.byID[id]
+	for s != nil && s.state != Ended && s.composing {
+		if err := s.waitLocked(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if s == nil || s.state == Ended {
+		return nil, errEnded
+	}
+	s.additions++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		s.additions--
+		s.notifyLocked()
+	}, nil
+}
+
+// beginEnd waits until nothing is being added to the session and no other end is composed. Then
+// it excludes both until endDecided.
+func (s *Session) beginEnd(ctx context.Context) error {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	for s.composing {
+		if err := s.waitLocked(ctx); err != nil {
+			return err
+		}
+	}
+	s.composing = true
+	for s.additions > 0 {
+		if err := s.waitLocked(ctx); err != nil {
+			s.composing = false
+			s.notifyLocked()
+			return err
+		}
+	}
+	return nil
+}
+
+// endDecided is called when an end is durable, has failed, or was abandoned.
+func (s *Session) endDecided() {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	s.composing = false
+	s.notifyLocked()
+}
+
+// waitLocked waits for notifyLocked. It releases the lock meanwhile.
+func (s *Session) waitLocked(ctx context.Context) error {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	changed := s.changed
+	s.dir.mu.Unlock()
+	defer s.dir.mu.Lock()
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// notifyLocked wakes the callers of waitLocked.
+func (s *Session) notifyLocked() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// End ends a session: no connection attaches to it again, also after a crash. All records that
+// belong to the session end in the same write. Jobs that end with its connection are cancelled.
+//
+// done, if set, is called once: with nil when the end is durable, on the committer's goroutine,
+// or with the reason why the end cannot be stored; the session then lives on. If the session has
+// ended already, done is called with nil when that end is durable. After the durable end the
+// connection of the session is evicted. With a zero Eviction the connection answers
+// session.close and closes itself.
 func (d *Directory) End(s *Session, e Eviction, done func(error)) {
 	d.mu.Lock()
 	first := d.endLocked(s, e)
-	if !first && done != nil && !s.end.written {
+	waits := done != nil && !s.end.written
+	if waits {
 		s.end.waiters = append(s.end.waiters, done)
-		done = nil
 	}
 	d.mu.Unlock()
 	switch {
 	case first:
-		d.writeEnd(s, done)
-	case done != nil:
+		d.writeEnd(s)
+	case done != nil && !waits:
 		done(nil)
 	}
 }
@@ -42,57 +124,56 @@ func (d *Directory) End(s *Session, e Eviction, done func(error)) {
 func (d *Directory) EndDetached(s *Session, since time.Time, done func(error)) bool {
 	d.mu.Lock()
 	ok := s.detached != nil && s.detached.since.Equal(since) && d.endLocked(s, Eviction{})
+	if ok && done != nil {
+		s.end.waiters = append(s.end.waiters, done)
+	}
 	d.mu.Unlock()
 	if ok {
-		d.writeEnd(s, done)
+		d.writeEnd(s)
 	}
 	return ok
 }
 
 // EndWithCall ends a session in the transaction of ctx. The session lives until the transaction
 // is durable. Then its connection is evicted, and done is called on the committer's goroutine.
+// Until the transaction is decided, DeferEnd waits.
 func (d *Directory) EndWithCall(ctx context.Context, s *Session, e Eviction, done func()) error {
-	t := txn.From(ctx)
-	if err := d.stageEnd(ctx, s); err != nil {
+	if err := s.beginEnd(ctx); err != nil {
 		return err
 	}
-	t.Add(txn.Change{Write: store.NewWrite(&store.EndSession{Session: s.ID}), Done: func(err error) {
-		if err != nil {
-			return
+	if s.State() == Ended {
+		s.endDecided()
+		return errEnded
+	}
+	if err := d.stageEnd(ctx, s); err != nil {
+		s.endDecided()
+		return err
+	}
+	txn.From(ctx).Add(txn.Change{Write: store.NewWrite(&store.EndSession{Session: s.ID}), Done: func(err error) {
+		if err == nil {
+			d.mu.Lock()
+			d.endLocked(s, e)
+			d.mu.Unlock()
+			d.finishEnd(s)
+			done()
 		}
-		d.mu.Lock()
-		d.endLocked(s, e)
-		d.mu.Unlock()
-		d.finishEnd(s, nil)
-		done()
-		d.ends.Go(func() { d.endLate(s) })
+		s.endDecided()
 	}})
 	return nil
 }
 
-// endLate ends whatever was added to a session between the staging and the commit of its end. It
-// needs a second write: the transaction may be abandoned, so until the commit the session lives
-// and may not refuse anything.
-func (d *Directory) endLate(s *Session) {
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-	defer cancel()
-	if err := d.stageEnd(ctx, s); err != nil {
-		d.opts.Logger.Warn().Err(err).Str("session_id", string(s.ID)).Msg("end what was added to a session that has ended; it ends later")
-	}
-}
-
 // writeEnd writes the end of a session after endLocked.
-func (d *Directory) writeEnd(s *Session, done func(error)) {
-	if done != nil {
-		d.mu.Lock()
-		s.end.waiters = append(s.end.waiters, done)
-		d.mu.Unlock()
-	}
+func (d *Directory) writeEnd(s *Session) {
 	d.ends.Go(func() {
+		_ = s.beginEnd(context.Background()) // only the end of the context is an error
+		defer s.endDecided()
+		if d.endWritten(s) {
+			return
+		}
 		for range endAttempts {
 			var t txn.Txn
-			if err := d.gatherEnd(&t, s); err != nil {
-				d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("read what ends with a session; it ends later")
+			if err := d.stageEnd(txn.With(context.Background(), &t), s); err != nil {
+				d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("read the records that end with a session; they end later")
 				t.Settle(err)
 				break
 			}
@@ -105,17 +186,17 @@ func (d *Directory) writeEnd(s *Session, done func(error)) {
 	})
 }
 
-// gatherEnd stages the end of whatever belongs to a session.
-func (d *Directory) gatherEnd(t *txn.Txn, s *Session) error {
-	ctx, cancel := context.WithTimeout(txn.With(context.Background(), t), endTimeout)
-	defer cancel()
-	return d.stageEnd(ctx, s)
+// endWritten reports whether a call has ended the session meanwhile.
+func (d *Directory) endWritten(s *Session) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return s.end.written
 }
 
-// stageEnd stages the end of whatever belongs to a session in the transaction of ctx.
+// stageEnd stages the end of all records that belong to a session in the transaction of ctx.
 func (d *Directory) stageEnd(ctx context.Context, s *Session) error {
 	for _, end := range d.ending {
-		if err := end(ctx, s.ID); err != nil {
+		if err := end(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -134,25 +215,32 @@ func (d *Directory) commitEnd(t *txn.Txn, s *Session) error {
 		err := txn.ErrorOf(res)
 		t.Settle(err)
 		if err == nil {
-			d.finishEnd(s, nil)
+			d.finishEnd(s)
 		}
 		result <- err
 	})
 	return <-result
 }
 
-// endFailed logs that the end of a session could not be stored. After a restart the session is
-// back. A nil error is not logged.
+// endFailed logs that the end of a session could not be stored, and lets the session live on. It
+// does nothing for a nil error.
 func (d *Directory) endFailed(s *Session, err error) {
-	if err != nil {
-		d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("store the end of a session")
-		d.finishEnd(s, err)
+	if err == nil {
+		return
+	}
+	d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("store the end of a session")
+	d.mu.Lock()
+	waiters := s.end.waiters
+	d.reviveLocked(s, time.Now())
+	d.mu.Unlock()
+	for _, done := range waiters {
+		done(err)
 	}
 }
 
-// finishEnd cancels the jobs of a session that has ended, calls the waiters, and evicts the
+// finishEnd cancels the jobs of a session whose end is durable, calls the waiters, and evicts the
 // connection: a waiter that answers on the same connection answers before the eviction.
-func (d *Directory) finishEnd(s *Session, err error) {
+func (d *Directory) finishEnd(s *Session) {
 	d.mu.Lock()
 	end, conn := *s.end, s.conn
 	*s.end = ending{written: true}
@@ -161,7 +249,7 @@ func (d *Directory) finishEnd(s *Session, err error) {
 	// After the events that are being delivered to the session.
 	d.opts.Log.Append(&store.Write{NoSync: true}, func(*store.Result) { d.opts.Log.Forget(s.ID) })
 	for _, done := range end.waiters {
-		done(err)
+		done(nil)
 	}
 	if conn != nil && end.eviction != (Eviction{}) {
 		conn.Evict(end.eviction)

@@ -15,7 +15,7 @@ type index struct {
 	count func(attached, detached int)
 
 	mu        sync.Mutex
-	byID      map[arcp.SessionID]*Session // with those Ended sessions whose end is being written or whose overlay is in use
+	byID      map[arcp.SessionID]*Session // with the Ended sessions whose end is being written or whose overlay is in use
 	ended     map[*Session]struct{}       // the Ended sessions of byID
 	owners    map[string]*owner           // by principal
 	approvers map[*Session]struct{}       // Attached, and may give approvals
@@ -86,7 +86,18 @@ func (x *index) reattachLocked(s *Session) {
 	}
 }
 
-// unlistLocked removes a session from the lists of those that can be asked.
+// listLocked adds an Attached session to the lists of the sessions that answer questions.
+func (x *index) listLocked(s *Session) {
+	if s.actor == nil || !s.actor.HumanInput {
+		return
+	}
+	x.owners[s.Principal].humans[s] = struct{}{}
+	if s.actor.Approver || s.actor.Admin {
+		x.approvers[s] = struct{}{}
+	}
+}
+
+// unlistLocked removes a session from the lists of the sessions that answer questions.
 func (x *index) unlistLocked(s *Session) {
 	delete(x.owners[s.Principal].humans, s)
 	delete(x.approvers, s)
@@ -106,8 +117,8 @@ func (x *index) fullLocked(principal string, l Limits) *Full {
 	return nil
 }
 
-// endLocked makes a session Ended. finishEnd evicts its connection when the end is written. endLocked
-// returns false if the session was Ended before: the eviction of the first end applies.
+// endLocked makes a session Ended. finishEnd evicts its connection when the end is written.
+// endLocked returns false if the session was Ended before; the eviction of the first end applies.
 func (x *index) endLocked(s *Session, e Eviction) bool {
 	if s.state == Ended {
 		return false
@@ -119,6 +130,20 @@ func (x *index) endLocked(s *Session, e Eviction) bool {
 	x.owners[s.Principal].sessions--
 	x.countLocked()
 	return true
+}
+
+// reviveLocked undoes endLocked for an end that could not be stored.
+func (x *index) reviveLocked(s *Session, now time.Time) {
+	s.end = nil
+	delete(x.ended, s)
+	x.ownerLocked(s.Principal).sessions++
+	if s.conn == nil {
+		x.detachLocked(s, now)
+		return
+	}
+	s.state = Attached
+	x.listLocked(s)
+	x.countLocked()
 }
 
 // removeLocked removes an Ended session.
@@ -168,8 +193,14 @@ func (x *index) Find(id arcp.SessionID) *Session {
 	return nil
 }
 
-// Lives reports whether there is a session that has not ended.
-func (x *index) Lives(id arcp.SessionID) bool { return x.Find(id) != nil }
+// Lives reports whether a session has not ended durably. While its end is being written, its
+// records are left alone: they end in that write.
+func (x *index) Lives(id arcp.SessionID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.byID[id]
+	return s != nil && (s.state != Ended || !s.end.written)
+}
 
 // ConnOf returns the connection of a session, nil if there is none.
 func (x *index) ConnOf(id arcp.SessionID) Conn {
@@ -181,7 +212,7 @@ func (x *index) ConnOf(id arcp.SessionID) Conn {
 	return nil
 }
 
-// Of returns the sessions of the principals that wanted selects.
+// Of returns the sessions of the principals that the function wanted selects.
 func (x *index) Of(wanted func(principal string) bool) (list []*Session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -201,8 +232,8 @@ func (x *index) Has(principal string) bool {
 	return o != nil && o.sessions > 0
 }
 
-// Expired returns at most n sessions that have been Detached since before a time, and when
-// each was detached. A session for which Keep was called with a time after now is left out.
+// Expired returns at most n sessions that have been Detached since before a time. It leaves out a
+// session for which KeepUntil was called with a time after now.
 func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -220,10 +251,10 @@ func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
 	return list
 }
 
-// Expired is a session without a connection, as Directory.Expired found it.
+// Expired is a Detached session, as Directory.Expired found it.
 type Expired struct {
 	*Session
-	Since time.Time
+	Since time.Time // of the detachment
 	Acks  bool
 }
 

@@ -166,36 +166,33 @@ func (d *Directory) overlayRoom(s *Session, next Overlay) *arcp.Error {
 // writeOverlay replaces the overlay of a session. Only calls of the session change it, one
 // after the other.
 func (d *Directory) writeOverlay(ctx context.Context, s *Session, next Overlay, done func()) error {
-	row, err := d.overlays().Get(ctx, overlayPrefix+string(s.ID))
+	release, err := d.DeferEnd(ctx, s.ID)
 	if err != nil {
 		return err
 	}
-	rec, err := row.Put(new(next.Record()))
+	rec, err := d.overlayRecord(ctx, s.ID, next)
 	if err != nil {
+		release()
 		return err
 	}
 	return txn.Committer{Log: d.opts.Log}.Commit(ctx, store.NewWrite().Put(rec), func(err error) {
-		if err != nil {
-			return
+		if err == nil {
+			d.mu.Lock()
+			d.putOverlayLocked(s, next)
+			d.mu.Unlock()
+			done()
 		}
-		d.overlayWritten(s, next)
-		done()
+		release()
 	})
 }
 
-// overlayWritten puts an overlay into effect. If the session has ended meanwhile, the record is
-// deleted.
-func (d *Directory) overlayWritten(s *Session, next Overlay) {
-	d.mu.Lock()
-	if d.byID[s.ID] == nil {
-		d.byID[s.ID], d.ended[s] = s, struct{}{}
+// overlayRecord returns the record that replaces the overlay of a session.
+func (d *Directory) overlayRecord(ctx context.Context, id arcp.SessionID, next Overlay) (store.Record, error) {
+	row, err := d.overlays().Get(ctx, overlayPrefix+string(id))
+	if err != nil {
+		return store.Record{}, err
 	}
-	d.putOverlayLocked(s, next)
-	ended := s.state == Ended
-	d.mu.Unlock()
-	if ended {
-		d.sweep(s)
-	}
+	return row.Put(new(next.Record()))
 }
 
 // deleteOverlay deletes the record of an overlay, if there is one, durably or in the

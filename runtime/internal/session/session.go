@@ -3,8 +3,8 @@
 // A Session is the one object of a client session, from its first connection until its
 // end. It owns the state of the session beside its row in the store: the connection, the
 // position of the client, the actor, elevations, and the tool overlay. The agents and
-// resources of a session are not part of it: they are rows that outlive the process, and
-// packages host and registry index them by session id in the order of the commits.
+// resources of a session are not part of it: they are rows of packages host and registry, which
+// follow the store in the order of the commits. They end in the write that ends the session.
 //
 // The Directory finds sessions and is the only place where they begin, attach, detach and end.
 //
@@ -26,12 +26,12 @@ import (
 type State uint8
 
 // The states. A session goes from each one only to a later one, except that Attached and
-// Detached alternate.
+// Detached alternate, and that a session whose end cannot be stored is Attached or Detached again.
 const (
 	Opened   State = iota // has its first connection; the row is being written
 	Attached              // has a connection
 	Detached              // has no connection, and may be resumed
-	Ended                 // its end is being written, or is durable: nothing attaches to it. Its jobs may still run
+	Ended                 // its end is being written, or is durable: no connection attaches to it. Its jobs may run
 )
 
 func (s State) String() string { return [...]string{"opened", "attached", "detached", "ended"}[s] }
@@ -40,15 +40,15 @@ func (s State) String() string { return [...]string{"opened", "attached", "detac
 // may be called by any goroutine. Only Sync blocks.
 type Conn interface {
 	// Position returns the last event that the client has acknowledged or, if the client
-	// does not acknowledge, that was written to it.
+	// does not acknowledge events, the last event that was written to the client.
 	Position() uint64
-	// Sync waits until Position counts everything that the client has acknowledged, and
-	// that was written to it, before the call. The connection's own loop must not call it.
+	// Sync waits until Position counts all acknowledgements and writes before the call. The
+	// connection's own loop must not call Sync.
 	Sync(ctx context.Context)
 	// Send sends an envelope outside of the session's log.
 	Send(request arcp.MessageID, t arcp.Type, payload any)
-	// ToolsChanged makes the connection compare the session's catalogue with the one that
-	// the client was told of.
+	// ToolsChanged makes the connection compare the session's catalogue with the catalogue that
+	// the client knows.
 	ToolsChanged()
 	// Overflow closes the connection if it still has to send events up to seq.
 	Overflow(seq uint64)
@@ -74,19 +74,23 @@ type Session struct {
 	CreatedAt time.Time
 	Replay    ReplayWindow // of events that were sent and not acknowledged
 
-	dir   *Directory
-	state State
+	dir  *Directory
+	conn Conn // nil while Detached
 
-	conn       Conn   // nil while Detached
 	epoch      uint32 // of the newest connection
-	heardEpoch uint32 // of the newest connection whose client has sent a frame: it has its resume token
-	acks       bool   // the client acknowledges events
+	heardEpoch uint32 // of the newest connection whose client has sent a frame, so it has the resume token
 	position   uint64 // of the last connection, while Detached; 0: not known
+
+	changed   chan struct{} // closed when additions or composing change; nil: no goroutine waits
+	additions int32         // callers of DeferEnd that have not called release
+	composing bool          // the end is being composed or written
+	state     State
+	acks      bool // the client acknowledges events
 
 	detached *detachment // nil: not Detached
 	end      *ending     // nil: not Ended
 
-	actor      *approval.Actor              // the newest connection's; nil: none since the start of the runtime
+	actor      *approval.Actor              // of the newest connection; nil: none since the start of the runtime
 	elevations atomic.Pointer[[]*Elevation] // to a list that is never changed
 	overlay    atomic.Pointer[Overlay]      // nil: none was ever set
 }
@@ -100,7 +104,7 @@ type detachment struct {
 
 // ending is the state of an Ended session.
 type ending struct {
-	written  bool          // the end is durable, or will not be
+	written  bool          // the end is durable
 	eviction Eviction      // of the connection, when written; zero: the connection closes itself
 	waiters  []func(error) // called when written
 }
@@ -127,7 +131,7 @@ func (s *Session) Acks() bool {
 }
 
 // SetAcks records that the client acknowledges events. The position of conn must be the position
-// of an acknowledgement by then. It ignores another connection than the current one.
+// of an acknowledgement by then. Connections other than the current one are ignored.
 func (s *Session) SetAcks(conn Conn) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
@@ -136,7 +140,7 @@ func (s *Session) SetAcks(conn Conn) {
 	}
 }
 
-// Position returns the position of the connection, or the last known one.
+// Position returns the position of the connection, or of the last connection.
 func (s *Session) Position() uint64 {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
@@ -150,7 +154,8 @@ func (s *Session) positionLocked() uint64 {
 	return s.position
 }
 
-// DetachedSince returns since when the session has been Detached, and false if it is not.
+// DetachedSince returns the time since which the session has been Detached. It returns false for
+// another state.
 func (s *Session) DetachedSince() (time.Time, bool) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
@@ -174,8 +179,8 @@ func (s *Session) SetHeard(epoch uint32) {
 	s.heardEpoch = max(s.heardEpoch, epoch)
 }
 
-// ClearHeard records that the connection of an epoch has a new resume token, which the
-// client may not have yet.
+// ClearHeard records that the connection of an epoch has a new resume token, which the client may
+// not have received.
 func (s *Session) ClearHeard(epoch uint32) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Change is a write and its consequences in memory.
+// Change is a write and its effect in memory.
 type Change struct {
 	Write *store.Write // nil: nothing changes in the store
 
@@ -153,16 +153,16 @@ func (c Committer) Commit(ctx context.Context, w *store.Write, done func(error))
 	}
 }
 
-// Refusal converts an error of a read or a write to the error of a tool: an *arcp.Error
-// as it is, CANCELLED if the call was cancelled, and UNAVAILABLE for an error of the
-// store, which it logs. what names the operation.
-func Refusal(log zerolog.Logger, err error, what string) *arcp.Error {
+// Refusal converts an error of a read or a write to the error of a tool. It returns an *arcp.Error
+// unchanged, CANCELLED if the call was cancelled, and UNAVAILABLE for an error of the store, which
+// it logs with the name of the operation.
+func Refusal(log zerolog.Logger, err error, operation string) *arcp.Error {
 	if e, ok := errors.AsType[*arcp.Error](err); ok {
 		return e
 	}
 	if errors.Is(err, context.Canceled) {
-		return arcp.Errorf(arcp.CodeCancelled, "%s: cancelled", what)
+		return arcp.Errorf(arcp.CodeCancelled, "%s: cancelled", operation)
 	}
-	log.Error().Err(err).Msg(what)
+	log.Error().Err(err).Msg(operation)
 	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be used")
 }

@@ -20,7 +20,7 @@ const (
 	maxTimeout     = 30 * day // of an attempt; 0 is none
 	maxDescription = 4 << 10  // bytes
 
-	defaultConcurrency = 1 // a program that sets none may not support more
+	defaultConcurrency = 1 // a program that does not set its concurrency may not support more
 
 	day = 24 * time.Hour
 )
@@ -45,7 +45,7 @@ type declaration struct {
 // declared is one tool that an agent executes.
 type declared struct {
 	capability tool.Capability
-	digest     string // of the declaration: agents with equal ones share the tool
+	digest     string // of the declaration; agents with equal digests share the tool
 }
 
 // declarations returns the tools that an agent executes.
@@ -56,13 +56,13 @@ func declarations(a *host.Agent) ([]declared, *arcp.Error) {
 	case a.Concurrency < 0 || a.Concurrency > maxConcurrency:
 		return nil, invalid("concurrency must be from 1 to %d", maxConcurrency)
 	}
-	said, err := toolsOf(a.Capabilities)
+	described, err := toolsOf(a.Capabilities)
 	if err != nil {
 		return nil, err
 	}
 	var list []declared
 	for _, name := range a.Executes {
-		d, err := declare(name, said)
+		d, err := declare(name, described)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func declarations(a *host.Agent) ([]declared, *arcp.Error) {
 		}
 		list = append(list, d)
 	}
-	for name := range said {
+	for name := range described {
 		return nil, invalid("capabilities.tools: %q is not among executes", name)
 	}
 	return list, nil
@@ -91,14 +91,14 @@ func toolsOf(capabilities arcp.Raw) (map[string]arcp.Raw, *arcp.Error) {
 	return c.Tools, nil
 }
 
-// declare returns the tool of a reference, and removes its declaration from the map.
-func declare(name string, said map[string]arcp.Raw) (declared, *arcp.Error) {
+// declare returns the tool of a reference, and removes its declaration from described.
+func declare(name string, described map[string]arcp.Raw) (declared, *arcp.Error) {
 	ref, err := arcp.ParseAgentRef(name)
 	if err != nil {
 		return declared{}, invalid("executes: %s", err)
 	}
-	raw := said[name]
-	delete(said, name)
+	raw := described[name]
+	delete(described, name)
 	var d declaration
 	if len(raw) > 0 {
 		if err := arcp.UnmarshalStrict(raw, &d); err != nil {

@@ -14,49 +14,49 @@ import (
 
 // Bounds of dispatches (SPEC.md §7.8).
 const (
-	maxTries   = 3  // workers to which an attempt is dispatched, one after another
-	maxUntaken = 16 // dispatches of a session without ack and nack: bounds the queue for a worker that does not read
+	maxTries      = 3  // workers to which an attempt is dispatched, one after another
+	maxUnanswered = 16 // dispatches of a session without ack or nack; bounds the queue for a worker that does not read
 )
 
-// dispatch is an attempt of a job that was sent to a worker. The goroutine of the attempt owns it; state
-// that others use is guarded by Pool.mu.
+// dispatch is an attempt of a job that was sent to a worker. It belongs to the goroutine of the
+// attempt, except the fields guarded by Pool.mu.
 type dispatch struct {
-	p       *Pool
-	id      arcp.MessageID
-	jobID   arcp.JobID
-	ref     string
-	link    *link
-	job     tool.Job
-	attempt tool.Attempt  // of job
-	invoke  arcp.Envelope // the tool.invoke
-	halts   bool          // the tool is interruptible
-	wake    chan struct{} // buffered 1
-	stop    context.CancelFunc
+	p             *Pool
+	id            arcp.MessageID
+	jobID         arcp.JobID
+	ref           string
+	link          *link
+	job           tool.Job
+	attempt       tool.Attempt  // of job
+	invoke        arcp.Envelope // the tool.invoke
+	interruptible bool          // the tool is interruptible
+	wake          chan struct{} // buffered 1
+	stop          context.CancelFunc
 
 	// Guarded by Pool.mu.
 	agent      *agent
 	answered   bool      // by an ack or nack
-	taken      bool      // by an ack
+	accepted   bool      // by an ack
 	resent     bool      // to a worker that has reconnected: its frames imply an ack
 	hasOutcome bool      // further frames are refused
-	ended      bool      // the attempt does not wait for it any more
-	leaving    bool      // ended, and its worker was told so after it has reconnected: see endAgain
-	lost       string    // why the dispatch is lost; "": it is not
-	offered    time.Time // when it was sent last
+	ended      bool      // the attempt does not wait any more
+	cancelSent bool      // see cancelEnded
+	lost       string    // reason for the loss of the worker; "": the worker is not lost
+	sentAt     time.Time // of the last sending
 	frames     []frame
-	standing   []arcp.Envelope // a cancel or interrupt in force: sent again to a worker that reconnects
-	asks       asks
-	unserved   []*arcp.Envelope // received after the outcome; owned by the goroutine of the attempt
+	inForce    []arcp.Envelope // a cancel or interrupt; sent again to a worker that reconnects
+	questions  questionSet
+	unhandled  []*arcp.Envelope // received after the outcome; owned by the goroutine of the attempt
 	unsent     []arcp.Envelope  // refusals for a worker that reconnects
 }
 
-// frame is a frame of the worker that has not been handled. done is called when it has.
+// frame is a frame of the worker that has not been handled. done is called after that.
 type frame struct {
 	env  *arcp.Envelope
 	done func()
 }
 
-// refusal is the error of a dispatch that the worker has not taken.
+// refusal is the error of a dispatch that the worker has not accepted.
 type refusal struct{ err *arcp.Error }
 
 func (r *refusal) Error() string { return r.err.Error() }
@@ -71,7 +71,7 @@ func (p *Pool) run(ref string) tool.Func {
 	}
 }
 
-// execute dispatches an attempt until a worker takes it, and returns its outcome.
+// execute dispatches an attempt until a worker accepts it, and returns the outcome.
 func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	tried := make(map[*link]bool)
 	var last *refusal
@@ -115,16 +115,16 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 			return nil, context.Cause(ctx)
 		default:
 		}
-		sent, others, c := p.offer(d, info.Principal, tried)
+		sent, others, changed := p.tryDispatch(d, info.Principal, tried)
 		switch {
 		case sent:
 			p.recount(others)
 			return d, nil
-		case c == nil:
+		case changed == nil:
 			return nil, nil
 		}
 		select {
-		case <-c:
+		case <-changed:
 		case <-attempt.Ended():
 			return nil, errEnded
 		case <-ctx.Done():
@@ -135,68 +135,68 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 
 var errEnded = arcp.Errorf(arcp.CodeAborted, "the attempt is over")
 
-// offer sends a dispatch to the least busy worker, and returns the other tools whose slots change. If all
-// workers are busy it returns a channel that is closed when one may be free; nil: no untried
-// worker executes the tool.
-func (p *Pool) offer(d *dispatch, principal string, tried map[*link]bool) (sent bool, others []string, changed <-chan struct{}) {
+// tryDispatch sends a dispatch to the least busy worker, and returns the other tools whose slots
+// change. If all workers are busy it returns a channel that is closed when one may be free. The
+// channel is nil if all workers of the tool have been tried.
+func (p *Pool) tryDispatch(d *dispatch, principal string, tried map[*link]bool) (sent bool, others []string, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.unlock()
 	t := p.tool(d.ref)
 	var best *agent
-	could := false
+	connected := false
 	if t != nil {
-		d.halts = t.tool.Interruptible
+		d.interruptible = t.tool.Interruptible
 		for _, a := range t.agents {
-			if a.link.conn == nil || tried[a.link] || !a.link.does(principal) {
+			if a.link.conn == nil || tried[a.link] || !a.link.executesFor(principal) {
 				continue
 			}
-			could = true
-			if a.held < a.concurrency && a.link.untaken < maxUntaken && (best == nil || a.idler(best)) {
+			connected = true
+			if a.jobs < a.concurrency && a.link.unanswered < maxUnanswered && (best == nil || a.lessBusy(best)) {
 				best = a
 			}
 		}
 	}
 	switch {
 	case best != nil:
-		p.begin(d, best)
-		return true, best.others(d.ref), nil
-	case !could && len(tried) > 0:
+		p.start(d, best)
+		return true, best.otherTools(d.ref), nil
+	case !connected && len(tried) > 0:
 		return false, nil, nil
 	}
-	c := p.waiting[d.ref]
-	if c == nil {
-		c = make(chan struct{})
-		p.waiting[d.ref] = c
+	if changed = p.waiting[d.ref]; changed == nil {
+		c := make(chan struct{})
+		p.waiting[d.ref], changed = c, c
 	}
-	return false, nil, c
+	return false, nil, changed
 }
 
-// idler reports whether a is less busy than b or, if they are equally busy, had its last dispatch
-// earlier.
-func (a *agent) idler(b *agent) bool {
-	if x, y := a.held*b.concurrency, b.held*a.concurrency; x != y {
+// lessBusy reports whether a is less busy than b. Of two equally busy agents it is the one with
+// the earlier last dispatch.
+func (a *agent) lessBusy(b *agent) bool {
+	if x, y := a.jobs*b.concurrency, b.jobs*a.concurrency; x != y {
 		return x < y
 	}
-	return a.picked < b.picked
+	return a.lastPick < b.lastPick
 }
 
-// refuse answers the open questions of the worker with an error. A worker without a connection gets
-// the answers when it reconnects. Called with Pool.mu, before the dispatch has ended.
-func (d *dispatch) refuse(why error) {
+// answerQuestions answers the open questions of the worker with the error of the dispatch. A
+// worker without a connection gets the answers when it reconnects. Called with Pool.mu, before
+// the dispatch has ended.
+func (d *dispatch) answerQuestions(failure error) {
 	err := errEnded
-	if why != nil {
-		err = refusalOf(why)
+	if failure != nil {
+		err = refusalOf(failure)
 	}
-	for _, env := range d.asks.refusals(d.jobID, err) {
+	for _, env := range d.questions.refusals(d.jobID, err) {
 		if !d.deliver(env) {
 			d.unsent = append(d.unsent, env)
 		}
 	}
 	for _, f := range d.frames {
-		d.unserved = append(d.unserved, f.env)
+		d.unhandled = append(d.unhandled, f.env)
 	}
-	for _, env := range d.unserved {
-		if env.Type != arcp.JobCheckpoint && !questions[env.Type] {
+	for _, env := range d.unhandled {
+		if env.Type != arcp.JobCheckpoint && !questionTypes[env.Type] {
 			continue
 		}
 		refused := arcp.Frame(arcp.Nack, err)
@@ -205,11 +205,11 @@ func (d *dispatch) refuse(why error) {
 			d.unsent = append(d.unsent, refused)
 		}
 	}
-	d.unserved = nil
+	d.unhandled = nil
 }
 
-// others returns the other tools of the agent: they share its concurrency with ref.
-func (a *agent) others(ref string) (refs []string) {
+// otherTools returns the tools that share the concurrency of the agent with ref.
+func (a *agent) otherTools(ref string) (refs []string) {
 	for _, r := range a.executes {
 		if r != ref {
 			refs = append(refs, r)
@@ -218,49 +218,49 @@ func (a *agent) others(ref string) (refs []string) {
 	return refs
 }
 
-// begin sends a dispatch to an agent. Called with p.mu.
-func (p *Pool) begin(d *dispatch, a *agent) {
-	p.picked++
-	d.agent, d.link, d.asks.total = a, a.link, &a.link.answers
-	a.held++
+// start sends a dispatch to an agent. Called with p.mu.
+func (p *Pool) start(d *dispatch, a *agent) {
+	p.picks++
+	d.agent, d.link, d.questions.cache = a, a.link, &a.link.answers
+	a.jobs++
 	a.live[d.ref]++
-	a.picked = p.picked
-	a.link.untaken++
-	a.link.held[d] = struct{}{}
-	p.current[d.id], p.byJob[d.jobID] = d, d
-	d.offered = time.Now()
+	a.lastPick = p.picks
+	a.link.unanswered++
+	a.link.dispatches[d] = struct{}{}
+	p.byID[d.id], p.byJob[d.jobID] = d, d
+	d.sentAt = time.Now()
 	d.send(d.invoke)
 }
 
 // resend sends the frames that a worker may have missed before it reconnected. Called with p.mu.
 func (d *dispatch) resend() {
 	if d.ended {
-		d.endAgain()
+		d.cancelEnded()
 		return
 	}
-	d.resent, d.offered = true, time.Now()
+	d.resent, d.sentAt = true, time.Now()
 	d.send(d.invoke)
-	for _, env := range d.asks.takeQueued() {
+	for _, env := range d.questions.dequeue() {
 		d.send(env)
 	}
-	for _, env := range d.standing {
+	for _, env := range d.inForce {
 		d.send(env)
 	}
 }
 
-// endAgain cancels a dispatch that has ended before the worker reconnected. The slot is free when the
-// worker sends its outcome, or after the away time. Called with p.mu.
-func (d *dispatch) endAgain() {
+// cancelEnded cancels a dispatch that has ended before the worker reconnected. The slot is free
+// when the worker sends the outcome, or after the reconnect timeout. Called with p.mu.
+func (d *dispatch) cancelEnded() {
 	for _, env := range d.unsent {
 		d.send(env)
 	}
 	d.unsent = nil
 	d.send(d.cancel("the attempt is over"))
-	if d.leaving {
+	if d.cancelSent {
 		return
 	}
-	d.leaving = true
-	time.AfterFunc(d.p.away, func() {
+	d.cancelSent = true
+	time.AfterFunc(d.p.reconnectTimeout, func() {
 		d.p.mu.Lock()
 		d.release()
 		refs := d.p.refsOf(d.link)
@@ -273,17 +273,17 @@ func (d *dispatch) endAgain() {
 func (d *dispatch) markAnswered() {
 	if !d.answered {
 		d.answered = true
-		d.link.untaken--
+		d.link.unanswered--
 	}
 }
 
-// lose ends a dispatch whose worker is lost. Called with Pool.mu.
-func (d *dispatch) lose(why string) {
+// markLost ends a dispatch whose worker is lost. Called with Pool.mu.
+func (d *dispatch) markLost(reason string) {
 	if d.ended {
 		d.release()
 		return
 	}
-	d.lost = why
+	d.lost = reason
 	d.signal()
 }
 
@@ -296,32 +296,32 @@ func (d *dispatch) signal() {
 
 // release frees the slot of the worker. Called with Pool.mu.
 func (d *dispatch) release() {
-	if _, held := d.link.held[d]; !held {
+	if _, ok := d.link.dispatches[d]; !ok {
 		return
 	}
 	d.markAnswered()
-	delete(d.link.held, d)
-	delete(d.p.current, d.id)
-	d.agent.held--
+	delete(d.link.dispatches, d)
+	delete(d.p.byID, d.id)
+	d.agent.jobs--
 	d.p.removeIdle(d.link)
 }
 
-// releaseEnded frees the slot of an ended dispatch on the worker's outcome, and returns the tools whose slots
-// change. d may be nil. Called with Pool.mu.
+// releaseEnded frees the slot of an ended dispatch when the worker sends the outcome. It returns
+// the tools whose slots change. d may be nil. Called with Pool.mu.
 func (d *dispatch) releaseEnded(t arcp.Type) []string {
-	if d == nil || !d.ended || !outcome(t) {
+	if d == nil || !d.ended || !isOutcome(t) {
 		return nil
 	}
 	d.release()
 	return d.agent.executes
 }
 
-// serve applies the frames of the worker until the dispatch ends. The error is a *refusal, tool.ErrLost,
-// the error of the worker, or why the job does not wait any longer.
+// serve applies the frames of the worker until the dispatch ends. The error is a *refusal,
+// tool.ErrLost, the error of the worker, or the reason for the end of the attempt.
 func (d *dispatch) serve(ctx context.Context) (arcp.Raw, error) {
-	var work context.Context
-	work, d.stop = context.WithCancel(ctx)
-	o := d.loop(ctx, work)
+	var questions context.Context
+	questions, d.stop = context.WithCancel(ctx)
+	o := d.loop(ctx, questions)
 	if o.label != metrics.DispatchLost {
 		d.stop() // after a loss the questions stay open for the next dispatch, until ctx ends
 	}
@@ -338,19 +338,20 @@ type result struct {
 
 func withdrawn(err error) *result { return &result{label: metrics.DispatchWithdrawn, err: err} }
 
-func (d *dispatch) loop(ctx, work context.Context) *result {
-	untaken := time.NewTimer(d.p.away)
-	defer untaken.Stop()
+// loop returns the outcome of the dispatch. questions is the context of the questions of the worker.
+func (d *dispatch) loop(ctx, questions context.Context) *result {
+	unanswered := time.NewTimer(d.p.reconnectTimeout)
+	defer unanswered.Stop()
 	done := ctx.Done()
 	resumed := make(chan struct{}, 1)
-	var halted <-chan struct{}
-	if d.halts {
-		halted = d.job.Interrupted()
+	var interrupted <-chan struct{}
+	if d.interruptible {
+		interrupted = d.job.Interrupted()
 	}
 	for {
 		select {
 		case <-d.wake:
-			if o := d.handle(work); o != nil {
+			if o := d.handle(questions); o != nil {
 				return o
 			}
 		case <-done:
@@ -358,31 +359,31 @@ func (d *dispatch) loop(ctx, work context.Context) *result {
 			if o := ended(ctx); o != nil {
 				return o
 			}
-			d.stand(d.cancel(context.Cause(ctx).Error())) // the worker may still send an outcome
+			d.sendInForce(d.cancel(context.Cause(ctx).Error())) // the worker may still send an outcome
 		case <-d.attempt.Ended():
 			if failure := d.attempt.Failure(); failure != nil {
 				return withdrawn(failure)
 			}
 			return withdrawn(errEnded)
-		case <-untaken.C:
-			o, wait := d.overdue()
+		case <-unanswered.C:
+			o, wait := d.checkAnswered()
 			if o != nil {
 				return o
 			}
 			if wait > 0 {
-				untaken.Reset(wait)
+				unanswered.Reset(wait)
 			}
-		case <-halted:
-			halted = nil
-			go d.pause(work, resumed)
+		case <-interrupted:
+			interrupted = nil
+			go d.pause(questions, resumed)
 		case <-resumed:
-			halted = d.job.Interrupted()
+			interrupted = d.job.Interrupted()
 		}
 	}
 }
 
-// ended returns the result of a dispatch whose context has ended. nil: the job is cancelled, and the worker
-// may still send an outcome.
+// ended returns the result of a dispatch whose context has ended; nil: the job is cancelled, and
+// the worker may still send an outcome.
 func ended(ctx context.Context) *result {
 	o := withdrawn(context.Cause(ctx))
 	if e, ok := errors.AsType[*arcp.Error](o.err); ok {
@@ -402,22 +403,22 @@ func (d *dispatch) cancel(reason string) arcp.Envelope {
 	return env
 }
 
-// stand sends a cancel, an interrupt, or the answer that ends an interrupt, and keeps it in force for a worker
-// that reconnects. The latter two replace each other.
-func (d *dispatch) stand(env arcp.Envelope) arcp.MessageID {
+// sendInForce sends a cancel, an interrupt, or the answer that ends an interrupt. A worker that
+// reconnects gets it again. An interrupt and its answer replace each other.
+func (d *dispatch) sendInForce(env arcp.Envelope) arcp.MessageID {
 	d.p.mu.Lock()
 	defer d.p.unlock()
 	env.ID = arcp.NewMessageID()
 	if env.Type != arcp.Cancel {
-		d.standing = slices.DeleteFunc(d.standing, func(e arcp.Envelope) bool { return e.Type != arcp.Cancel })
+		d.inForce = slices.DeleteFunc(d.inForce, func(e arcp.Envelope) bool { return e.Type != arcp.Cancel })
 	}
-	d.standing = append(d.standing, env)
+	d.inForce = append(d.inForce, env)
 	d.deliver(env)
 	return env.ID
 }
 
-// deliver sends an envelope to the worker, and reports false if the worker has no connection
-// or the dispatch is over. Called with Pool.mu.
+// deliver sends an envelope to the worker. It reports false if the worker has no connection or
+// the dispatch has ended. Called with Pool.mu.
 func (d *dispatch) deliver(env arcp.Envelope) (sent bool) {
 	if d.link.conn == nil || d.ended {
 		return false
@@ -430,38 +431,39 @@ func (d *dispatch) deliver(env arcp.Envelope) (sent bool) {
 // Called with Pool.mu.
 func (d *dispatch) send(env arcp.Envelope) {
 	d.link.conn.Expect(len(env.Payload))
-	d.p.out = append(d.p.out, delivery{d.link.conn, env})
+	d.p.outgoing = append(d.p.outgoing, delivery{d.link.conn, env})
 }
 
-// overdue returns a refusal for a worker that has not answered in time, or how much longer to wait; 0: it
-// has answered. The time of a worker without a connection begins when it reconnects.
-func (d *dispatch) overdue() (o *result, wait time.Duration) {
+// checkAnswered returns a refusal for a worker that has not answered in time, or the time until
+// the next check; 0: the worker has answered. For a worker without a connection the time begins
+// when it reconnects.
+func (d *dispatch) checkAnswered() (o *result, wait time.Duration) {
 	d.p.mu.Lock()
 	defer d.p.unlock()
 	if d.answered {
 		return nil, 0
 	}
 	if d.link.conn == nil {
-		return nil, d.p.away
+		return nil, d.p.reconnectTimeout
 	}
-	if left := d.p.away - time.Since(d.offered); left > 0 {
+	if left := d.p.reconnectTimeout - time.Since(d.sentAt); left > 0 {
 		return nil, left
 	}
-	return &result{label: metrics.DispatchRefused, err: &refusal{arcp.Errorf(arcp.CodeUnavailable, "the worker did not take the job within %v", d.p.away)}}, 0
+	return &result{label: metrics.DispatchRefused, err: &refusal{arcp.Errorf(arcp.CodeUnavailable, "the worker did not take the job within %v", d.p.reconnectTimeout)}}, 0
 }
 
-// finish ends the dispatch. A worker that has sent no outcome gets a cancel, and is busy until it sends one.
-// Its open questions are answered with the error of the dispatch.
+// finish ends the dispatch. A worker that has sent no outcome gets a cancel, and is busy until it
+// sends one. Its open questions are answered with the error of the dispatch.
 func (d *dispatch) finish(o *result) {
-	p, result := d.p, o.label
+	p, label := d.p, o.label
 	p.mu.Lock()
-	if result == metrics.DispatchWithdrawn && d.link.conn == nil { // heartbeats were missed
-		result = metrics.DispatchLost
+	if label == metrics.DispatchWithdrawn && d.link.conn == nil { // heartbeats were missed
+		label = metrics.DispatchLost
 	}
-	p.cfg.Metrics.WorkerDispatches.WithLabelValues(result).Inc()
-	works := !d.hasOutcome && d.lost == ""
-	d.refuse(o.err)
-	if works {
+	p.cfg.Metrics.WorkerDispatches.WithLabelValues(label).Inc()
+	unfinished := !d.hasOutcome && d.lost == ""
+	d.answerQuestions(o.err)
+	if unfinished {
 		d.deliver(d.cancel("the attempt is over"))
 	}
 	d.ended = true
@@ -472,9 +474,9 @@ func (d *dispatch) finish(o *result) {
 		delete(p.byJob, d.jobID)
 	}
 	frames := d.frames
-	d.frames, d.standing = nil, nil
-	d.asks.drop()
-	if !works {
+	d.frames, d.inForce = nil, nil
+	d.questions.drop()
+	if !unfinished {
 		d.release()
 	}
 	refs := d.agent.executes

@@ -7,17 +7,17 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 )
 
-// Attach sets the connection of a session that executes tools. The session's dispatches are sent again
-// on a new connection, under the same ids. Attach is called again for the same connection when the
+// Attach sets the connection of a session that executes tools. A new connection gets the session's
+// dispatches again, under the same ids. Attach is called again for the same connection when the
 // actor has changed.
-func (p *Pool) Attach(who approval.Actor, conn Conn) {
+func (p *Pool) Attach(actor approval.Actor, conn Conn) {
 	p.mu.Lock()
-	l := p.link(&who)
+	l := p.link(&actor)
 	if l.conn != conn {
 		l.conn = conn
 		p.updateMetric(l)
 		l.stop()
-		for d := range l.held {
+		for d := range l.dispatches {
 			d.resend()
 		}
 	}
@@ -26,8 +26,8 @@ func (p *Pool) Attach(who approval.Actor, conn Conn) {
 	p.recount(refs)
 }
 
-// Detach removes the connection of a session. If the session has no new connection after the away
-// time, its dispatches are lost.
+// Detach removes the connection of a session. If the session has no new connection after the
+// reconnect timeout, its dispatches are lost.
 func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	p.mu.Lock()
 	l := p.links[session]
@@ -37,37 +37,38 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	}
 	l.conn = nil
 	p.updateMetric(l)
-	l.gone++
+	l.disconnects++
 	refs := p.refsOf(l)
-	var beats []func()
+	var heartbeats []func()
 	switch {
 	case l.agents == 0:
-		l.lose("the worker's session has ended")
+		l.markLost("the worker's session has ended")
 		p.removeIdle(l)
-	case len(l.held) > 0:
-		since := l.gone
-		l.timer = time.AfterFunc(p.away, func() { p.expire(l, since) })
-		for d := range l.held {
-			beats = append(beats, d.job.Heartbeat) // the heartbeat timeout begins now
+	case len(l.dispatches) > 0:
+		disconnect := l.disconnects
+		l.timer = time.AfterFunc(p.reconnectTimeout, func() { p.expire(l, disconnect) })
+		for d := range l.dispatches {
+			heartbeats = append(heartbeats, d.job.Heartbeat) // the heartbeat timeout begins now
 		}
 	}
 	p.unlock()
-	for _, beat := range beats {
-		beat()
+	for _, heartbeat := range heartbeats {
+		heartbeat()
 	}
 	p.recount(refs)
 }
 
-// expire loses the dispatches of a session that has no new connection.
-func (p *Pool) expire(l *link, since uint64) {
+// expire loses the dispatches of a session without a new connection since its disconnect.
+func (p *Pool) expire(l *link, disconnect uint64) {
 	p.mu.Lock()
 	defer p.unlock()
-	if l.conn == nil && l.gone == since {
-		l.lose("the worker did not come back in time")
+	if l.conn == nil && l.disconnects == disconnect {
+		l.markLost("the worker did not come back in time")
 		p.removeIdle(l)
 	}
 }
 
+// stop stops the wait for a new connection.
 func (l *link) stop() {
 	if l.timer != nil {
 		l.timer.Stop()
@@ -75,10 +76,10 @@ func (l *link) stop() {
 	}
 }
 
-// lose loses the dispatches of the session. Called with p.mu.
-func (l *link) lose(why string) {
-	for d := range l.held {
-		d.lose(why)
+// markLost ends the dispatches of the session. Called with p.mu.
+func (l *link) markLost(reason string) {
+	for d := range l.dispatches {
+		d.markLost(reason)
 	}
 }
 
@@ -95,11 +96,12 @@ func (p *Pool) refsOf(l *link) (refs []string) {
 	return refs
 }
 
-// Receive handles a frame of a session about a job that was dispatched to it. The error is the answer
-// to the session. done is called when the frame has been handled, before Receive returns or later.
+// Receive handles a frame of a session about a job that was dispatched to the session. The error is
+// the answer to the session. done is called when the frame has been handled, before Receive
+// returns or later.
 func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) *arcp.Error {
 	p.mu.Lock()
-	d := p.addressee(session, env)
+	d := p.dispatchOf(session, env)
 	before := d.state()
 	ok, err := d.admit(env)
 	if !ok {
@@ -109,42 +111,43 @@ func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) 
 		p.recount(refs)
 		return err
 	}
-	beats := env.Type == arcp.JobHeartbeat
-	if !beats {
+	heartbeat := env.Type == arcp.JobHeartbeat
+	if !heartbeat {
 		d.frames = append(d.frames, frame{env, done})
 		d.signal()
 	}
 	job, now := d.job, d.state()
 	var refs []string
-	if before.full && !now.full { // an attempt may wait for it
+	if before.full && !now.full { // an attempt may wait for the session
 		refs = p.refsOf(d.link)
 	}
 	p.unlock()
-	if now.taken && !before.taken {
+	if now.accepted && !before.accepted {
 		job.ManualHeartbeat() // the worker sends heartbeats from now on
 	}
 	job.Heartbeat() // any frame is a sign of life
-	if beats {
+	if heartbeat {
 		done()
 	}
 	p.recount(refs)
 	return nil
 }
 
-// state is whether a dispatch is taken, and whether its session has maxUntaken dispatches.
-type state struct{ taken, full bool }
+// state reports whether a dispatch is accepted, and whether its session has maxUnanswered
+// dispatches without an answer.
+type state struct{ accepted, full bool }
 
 // state returns the state of a dispatch, which may be nil. Called with Pool.mu.
 func (d *dispatch) state() state {
 	if d == nil {
 		return state{}
 	}
-	return state{taken: d.taken, full: d.link.untaken >= maxUntaken}
+	return state{accepted: d.accepted, full: d.link.unanswered >= maxUnanswered}
 }
 
-// addressee returns the dispatch that a frame is about; nil: none. Called with p.mu.
-func (p *Pool) addressee(session arcp.SessionID, env *arcp.Envelope) *dispatch {
-	d := p.current[env.CorrelationID]
+// dispatchOf returns the dispatch that a frame is about; nil: there is none. Called with p.mu.
+func (p *Pool) dispatchOf(session arcp.SessionID, env *arcp.Envelope) *dispatch {
+	d := p.byID[env.CorrelationID]
 	if env.Type == arcp.ToolInvoke && env.CorrelationID == "" {
 		d = p.byJob[env.JobID]
 	}
@@ -154,8 +157,8 @@ func (p *Pool) addressee(session arcp.SessionID, env *arcp.Envelope) *dispatch {
 	return d
 }
 
-// admit refuses a frame that the state of the dispatch does not allow. Such an ack or nack is dropped
-// without an error. d may be nil. Called with Pool.mu.
+// admit refuses a frame that the state of the dispatch does not allow. A refused ack or nack gets
+// no error. d may be nil. Called with Pool.mu.
 func (d *dispatch) admit(env *arcp.Envelope) (ok bool, err *arcp.Error) {
 	answer := env.Type == arcp.Ack || env.Type == arcp.Nack
 	switch {
@@ -166,17 +169,17 @@ func (d *dispatch) admit(env *arcp.Envelope) (ok bool, err *arcp.Error) {
 			"job_id and correlation_id must be those of its tool.invoke", env.Type)
 	case d.hasOutcome:
 		return false, precondition("%s: the attempt has ended with its tool.result or tool.error", env.Type)
-	case !d.taken && !answer && !d.resent:
+	case !d.accepted && !answer && !d.resent:
 		return false, precondition("%s: the job must be taken first, with an ack of its tool.invoke", env.Type)
 	}
 	d.markAnswered()
-	d.taken = d.taken || env.Type != arcp.Nack
-	d.hasOutcome = outcome(env.Type)
+	d.accepted = d.accepted || env.Type != arcp.Nack
+	d.hasOutcome = isOutcome(env.Type)
 	return true, nil
 }
 
-// outcome reports whether a frame is the last one of its dispatch.
-func outcome(t arcp.Type) bool {
+// isOutcome reports whether a frame is the last one of its dispatch.
+func isOutcome(t arcp.Type) bool {
 	return t == arcp.ToolResult || t == arcp.ToolError || t == arcp.Nack
 }
 

@@ -1,12 +1,12 @@
 // Package worker dispatches jobs to programs that are connected as clients (SPEC.md §7.8). A session
-// registers an agent with the tools that it executes. Each job of such a tool is dispatched to a
-// session with an agent for the tool, and the frames of that session about the job are applied
-// to the job.
+// registers an agent with the tools that the agent executes. Each job of such a tool is dispatched
+// to a session with an agent for the tool. The frames of that session about the job are applied to
+// the job.
 //
-// A Pool knows which sessions execute which tools. A call of a tool, on the goroutine of the attempt,
-// makes one dispatch after another until a worker takes one. That goroutine alone applies the
-// worker's frames, in order. While it blocks, frames queue, and the connection reads no more of them
-// than its bound allows.
+// A Pool knows which sessions execute which tools. A call of a tool runs on the goroutine of the
+// attempt and makes one dispatch after another until a worker accepts one. That goroutine alone
+// applies the worker's frames, in order. While the goroutine blocks, frames queue, and the
+// connection reads at most its bound of them.
 package worker
 
 import (
@@ -40,8 +40,8 @@ type Config struct {
 }
 
 const (
-	defaultHeartbeat = 30 * time.Second
-	awayIntervals    = 2
+	defaultHeartbeat   = 30 * time.Second
+	reconnectIntervals = 2
 )
 
 // sourceName is the source of the Pool's tools in the registry.
@@ -67,25 +67,28 @@ type Conn interface {
 
 // Pool assigns jobs to connected workers. Its methods may be called by many goroutines.
 type Pool struct {
-	cfg  Config
-	away time.Duration
+	cfg              Config
+	reconnectTimeout time.Duration // also the time to accept a dispatch
 
-	registering sync.Mutex // one at a time, each in one step for the registry
+	registering sync.Mutex // held by a registration: the registry changes in one step for each
 
 	// tools are by reference. The map is replaced while registering and mu are held. It is read
-	// without a lock, because callers of may hold locks of their own.
-	tools    atomic.Pointer[map[string]*provided]
-	audience atomic.Pointer[map[string]*provided] // for may: tools, and those that are being registered
+	// without a lock, because callers of mayExecute may hold locks of their own.
+	tools    atomic.Pointer[map[string]*workerTool]
+	audience atomic.Pointer[map[string]*workerTool] // for mayExecute: tools, with the tools that are being registered
 
-	mu      sync.Mutex
-	agents  map[agentKey]*agent
+	mu     sync.Mutex
+	agents map[agentKey]*agent
+	// links are by session id, because the row of an agent names its session by id, and the agent
+	// is registered again after a restart before its session has a connection.
 	links   map[arcp.SessionID]*link
-	current map[arcp.MessageID]*dispatch // under way
-	byJob   map[arcp.JobID]*dispatch     // under way
+	byID    map[arcp.MessageID]*dispatch // that have not been released
+	byJob   map[arcp.JobID]*dispatch     // that have not ended
 	waiting map[string]chan struct{}     // by reference: closed when a worker may be free
-	picked  uint64
-	out     []delivery // to be made by unlock, in order
-	sending bool       // a goroutine in unlock makes deliveries
+
+	picks    uint64     // dispatches so far
+	outgoing []delivery // for unlock, in order
+	sending  bool       // a goroutine in unlock makes deliveries
 }
 
 // delivery is an envelope for a connection.
@@ -94,17 +97,17 @@ type delivery struct {
 	env  arcp.Envelope
 }
 
-// unlock unlocks p.mu, and makes the deliveries of the critical section without the lock. If
-// another goroutine is making deliveries, that one makes these too.
+// unlock unlocks p.mu and makes the deliveries of the critical section without the lock, unless
+// another goroutine is making deliveries, which then makes these, too.
 func (p *Pool) unlock() {
 	defer p.mu.Unlock()
 	if p.sending {
 		return
 	}
 	p.sending = true
-	for len(p.out) > 0 {
-		out := p.out
-		p.out = nil
+	for len(p.outgoing) > 0 {
+		out := p.outgoing
+		p.outgoing = nil
 		p.mu.Unlock()
 		for i := range out {
 			out[i].conn.Deliver(out[i].env)
@@ -117,8 +120,8 @@ func (p *Pool) unlock() {
 // agentKey identifies an agent.
 type agentKey struct{ principal, id string }
 
-// provided is a tool of the pool. It does not change.
-type provided struct {
+// workerTool is a tool of the pool. It does not change.
+type workerTool struct {
 	tool      *tool.Tool
 	digest    string // of the declaration
 	principal string // owner of the agents
@@ -132,24 +135,24 @@ type agent struct {
 	concurrency int
 	link        *link
 
-	held   int            // dispatches, also ended ones that the worker has not ended yet
-	live   map[string]int // dispatches that have not ended, by reference
-	picked uint64         // sequence number of the last dispatch
+	jobs     int            // dispatches, with those that have ended and that the worker still executes
+	live     map[string]int // dispatches that have not ended, by reference
+	lastPick uint64         // Pool.picks at the last dispatch
 }
 
-// link is a session that has registered agents, or has a connection that may.
+// link is a session that has registered agents, or whose connection may register agents.
 type link struct {
-	session   arcp.SessionID
-	principal string
-	serves    atomic.Pointer[func(principal string) bool] // to nil: only its own principal
-	conn      Conn                                        // nil: none
-	gone      uint64                                      // number of lost connections
-	timer     *time.Timer                                 // of the wait for a new connection; nil: none
-	agents    int
-	counted   bool // in the metric of workers
-	untaken   int  // dispatches without ack and nack
-	answers   answerCache
-	held      map[*dispatch]struct{}
+	session     arcp.SessionID
+	principal   string
+	serves      atomic.Pointer[func(principal string) bool] // to nil: only its own principal
+	conn        Conn                                        // nil: none
+	disconnects uint64                                      // number of lost connections
+	timer       *time.Timer                                 // of the wait for a new connection; nil: none
+	agents      int                                         // number of registered agents
+	counted     bool                                        // in the metric of workers
+	unanswered  int                                         // dispatches without ack or nack
+	answers     answerCache
+	dispatches  map[*dispatch]struct{}
 }
 
 // New returns a pool without tools.
@@ -157,44 +160,44 @@ func New(cfg Config) *Pool {
 	if cfg.Heartbeat <= 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}
-	p := &Pool{cfg: cfg, away: awayIntervals * cfg.Heartbeat, agents: make(map[agentKey]*agent), links: make(map[arcp.SessionID]*link),
-		current: make(map[arcp.MessageID]*dispatch), byJob: make(map[arcp.JobID]*dispatch), waiting: make(map[string]chan struct{})}
-	p.tools.Store(new(map[string]*provided))
+	p := &Pool{cfg: cfg, reconnectTimeout: reconnectIntervals * cfg.Heartbeat, agents: make(map[agentKey]*agent), links: make(map[arcp.SessionID]*link),
+		byID: make(map[arcp.MessageID]*dispatch), byJob: make(map[arcp.JobID]*dispatch), waiting: make(map[string]chan struct{})}
+	p.tools.Store(new(map[string]*workerTool))
 	p.audience.Store(p.tools.Load())
 	return p
 }
 
 // tool returns the tool of a reference; nil: there is none.
-func (p *Pool) tool(ref string) *provided { return (*p.tools.Load())[ref] }
+func (p *Pool) tool(ref string) *workerTool { return (*p.tools.Load())[ref] }
 
 // Register registers the tools that an agent executes, in place of those before. It returns
 // PERMISSION_DENIED without the role worker, INVALID_ARGUMENT for a declaration that is not valid,
 // ALREADY_EXISTS for a name of another source or principal, and FAILED_PRECONDITION if other agents
 // describe the tool differently. An error changes nothing.
-func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
-	if !who.Worker {
+func (p *Pool) Register(a host.Agent, actor approval.Actor) *arcp.Error {
+	if !actor.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "executing jobs needs the role worker")
 	}
 	list, err := declarations(&a)
 	if err != nil {
 		return err
 	}
-	if list, err = p.permitted(list, &who); err != nil {
+	if list, err = p.permitted(list, &actor); err != nil {
 		return err
 	}
 	p.registering.Lock()
 	defer p.registering.Unlock()
 	next := &agent{key: keyOf(&a), concurrency: cmp.Or(a.Concurrency, defaultConcurrency), live: make(map[string]int)}
-	tools, err := p.provide(next, list)
+	tools, err := p.toolsWith(next, list)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
-	next.link = p.link(&who)
+	next.link = p.link(&actor)
 	next.link.agents++
 	p.updateMetric(next.link)
 	p.unlock()
-	both := make(map[string]*provided)
+	both := make(map[string]*workerTool)
 	maps.Copy(both, *p.tools.Load())
 	maps.Copy(both, tools)
 	p.audience.Store(&both)
@@ -208,13 +211,13 @@ func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 		return err
 	}
 	p.replace(next, tools)
-	if conn := p.connOf(who.Session); conn != nil && len(list) > 0 {
+	if conn := p.connOf(actor.Session); conn != nil && len(list) > 0 {
 		conn.Registered()
 	}
 	return nil
 }
 
-// connOf returns the connection of a session that executes jobs; nil: it has none.
+// connOf returns the connection of a session that executes jobs, or nil.
 func (p *Pool) connOf(session arcp.SessionID) Conn {
 	p.mu.Lock()
 	defer p.unlock()
@@ -229,26 +232,26 @@ func (p *Pool) connOf(session arcp.SessionID) Conn {
 func (p *Pool) Unregister(a host.Agent) {
 	p.registering.Lock()
 	defer p.registering.Unlock()
-	tools, _ := p.provide(&agent{key: keyOf(&a)}, nil) // removing tools cannot fail
+	tools, _ := p.toolsWith(&agent{key: keyOf(&a)}, nil) // removing tools cannot fail
 	if err := p.publish(tools); err != nil {
 		p.cfg.Logger.Error().Str("reason", err.Message).Msg("tools of workers cannot be withdrawn")
 	}
 	p.replace(&agent{key: keyOf(&a)}, tools)
 }
 
-// permitted returns the tools that the actor may execute. If it declares tools and may
-// execute none of them, the error is PERMISSION_DENIED.
-func (p *Pool) permitted(list []declared, who *approval.Actor) ([]declared, *arcp.Error) {
-	if who.Executes == nil || len(list) == 0 {
+// permitted returns the declared tools that the actor may execute. The error is PERMISSION_DENIED
+// if tools are declared and the actor may execute none of them.
+func (p *Pool) permitted(list []declared, actor *approval.Actor) ([]declared, *arcp.Error) {
+	if actor.Executes == nil || len(list) == 0 {
 		return list, nil
 	}
 	var permitted []declared
 	for _, d := range list {
-		if who.Executes(d.capability.Name) {
+		if actor.Executes(d.capability.Name) {
 			permitted = append(permitted, d)
 			continue
 		}
-		p.cfg.Logger.Warn().Str("principal", who.Principal).Str("tool", d.capability.Ref()).Msg("tool of a worker left out: its configuration does not allow it")
+		p.cfg.Logger.Warn().Str("principal", actor.Principal).Str("tool", d.capability.Ref()).Msg("tool of a worker left out: its configuration does not allow it")
 	}
 	if len(permitted) == 0 {
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "the configuration of the worker allows none of the tools that it executes")
@@ -258,28 +261,28 @@ func (p *Pool) permitted(list []declared, who *approval.Actor) ([]declared, *arc
 
 func keyOf(a *host.Agent) agentKey { return agentKey{a.Principal, a.ID} }
 
-// provide returns the pool's tools after next has replaced the agent of its key. Called with
+// toolsWith returns the pool's tools after next has replaced the agent with its key. Called with
 // p.registering.
-func (p *Pool) provide(next *agent, list []declared) (map[string]*provided, *arcp.Error) {
-	tools := make(map[string]*provided)
-	mine := 0
+func (p *Pool) toolsWith(next *agent, list []declared) (map[string]*workerTool, *arcp.Error) {
+	tools := make(map[string]*workerTool)
+	owned := 0 // tools of the principal
 	for ref, t := range *p.tools.Load() {
 		rest := slices.DeleteFunc(slices.Clone(t.agents), func(a *agent) bool { return a.key == next.key })
 		if len(rest) > 0 {
-			tools[ref] = &provided{t.tool, t.digest, t.principal, rest}
+			tools[ref] = &workerTool{t.tool, t.digest, t.principal, rest}
 		}
 	}
 	for _, t := range tools {
 		if t.principal == next.key.principal {
-			mine++
+			owned++
 		}
 	}
 	for i := range list {
 		ref := list[i].capability.Ref()
-		if _, there := tools[ref]; !there {
-			mine++
+		if _, ok := tools[ref]; !ok {
+			owned++
 		}
-		t, err := p.share(tools, next.key.principal, &list[i])
+		t, err := p.toolOf(tools, next.key.principal, &list[i])
 		if err != nil {
 			return nil, err
 		}
@@ -287,18 +290,19 @@ func (p *Pool) provide(next *agent, list []declared) (map[string]*provided, *arc
 		tools[ref] = t
 		next.executes = append(next.executes, ref)
 	}
-	if mine > maxTools && len(list) > 0 {
+	if owned > maxTools && len(list) > 0 {
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "the agents of a principal execute at most %d tools", maxTools)
 	}
 	return tools, nil
 }
 
-// share returns the declared tool: an existing one, or a new one. Called with p.registering.
-func (p *Pool) share(tools map[string]*provided, principal string, d *declared) (*provided, *arcp.Error) {
+// toolOf returns the declared tool. Agents with the same declaration share one. Called with
+// p.registering.
+func (p *Pool) toolOf(tools map[string]*workerTool, principal string, d *declared) (*workerTool, *arcp.Error) {
 	ref := d.capability.Ref()
 	for _, t := range tools {
 		if t.tool.Name == d.capability.Name && t.principal != principal {
-			return nil, taken(d.capability.Name)
+			return nil, errNameTaken(d.capability.Name)
 		}
 	}
 	if t := tools[ref]; t != nil {
@@ -308,26 +312,26 @@ func (p *Pool) share(tools map[string]*provided, principal string, d *declared) 
 		return t, nil
 	}
 	if t := p.tool(ref); t != nil && t.digest == d.digest && t.principal == principal {
-		return &provided{tool: t.tool, digest: t.digest, principal: principal}, nil
+		return &workerTool{tool: t.tool, digest: t.digest, principal: principal}, nil
 	}
-	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.HasReservedPrefix(d.capability.Name) {
-		return nil, taken(d.capability.Name)
+	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.IsReserved(d.capability.Name, principal) {
+		return nil, errNameTaken(d.capability.Name)
 	}
 	c := d.capability
-	c.Audience = func(who string) bool { return p.may(ref, who) }
+	c.Audience = func(principal string) bool { return p.mayExecute(ref, principal) }
 	t, err := tool.NewRaw(c, p.run(ref))
 	if err != nil {
 		return nil, invalid("%s", err)
 	}
-	return &provided{tool: t, digest: d.digest, principal: principal}, nil
+	return &workerTool{tool: t, digest: d.digest, principal: principal}, nil
 }
 
-func taken(name string) *arcp.Error {
-	return arcp.Errorf(arcp.CodeAlreadyExists, "%s is the name of a tool that is there already, or may come from a server of the runtime's", name)
+func errNameTaken(name string) *arcp.Error {
+	return arcp.Errorf(arcp.CodeAlreadyExists, "%s is the name of another tool, or reserved by the configuration of the runtime", name)
 }
 
 // publish replaces the pool's tools in the registry.
-func (p *Pool) publish(tools map[string]*provided) *arcp.Error {
+func (p *Pool) publish(tools map[string]*workerTool) *arcp.Error {
 	var list []*tool.Tool
 	for _, t := range tools {
 		list = append(list, t.tool)
@@ -340,7 +344,7 @@ func (p *Pool) publish(tools map[string]*provided) *arcp.Error {
 }
 
 // replace replaces the agent of next's key, and removes it if next executes nothing.
-func (p *Pool) replace(next *agent, tools map[string]*provided) {
+func (p *Pool) replace(next *agent, tools map[string]*workerTool) {
 	p.mu.Lock()
 	refs := slices.Clone(next.executes)
 	old := p.agents[next.key]
@@ -349,7 +353,7 @@ func (p *Pool) replace(next *agent, tools map[string]*provided) {
 		p.agents[next.key] = next
 	}
 	p.audience.Store(&tools)
-	p.tools.Store(&tools) // next has its link now
+	p.tools.Store(&tools)
 	if old != nil {
 		refs = append(refs, old.executes...)
 		p.retire(old, next)
@@ -358,45 +362,45 @@ func (p *Pool) replace(next *agent, tools map[string]*provided) {
 	p.recount(refs)
 }
 
-// retire removes an agent. An agent of the same session that replaces it takes over its dispatches.
-// Called with p.mu.
+// retire removes the agent old, which next replaces. Its dispatches move to next if next belongs
+// to the same session. Called with p.mu.
 func (p *Pool) retire(old, next *agent) {
 	l := old.link
 	l.agents--
 	p.updateMetric(l)
-	for d := range l.held {
+	for d := range l.dispatches {
 		switch {
 		case d.agent != old:
 		case next.link == l:
 			d.agent = next
 		case l.conn == nil:
-			d.lose("the worker's session has ended")
+			d.markLost("the worker's session has ended")
 		}
 	}
 	if next.link == l {
-		next.held, next.live, next.picked = old.held, old.live, old.picked
+		next.jobs, next.live, next.lastPick = old.jobs, old.live, old.lastPick
 	}
 	p.removeIdle(l)
 }
 
-// link returns the link of a session, a new one if there is none. Called with p.mu.
-func (p *Pool) link(who *approval.Actor) *link {
-	l := p.links[who.Session]
+// link returns the link of the actor's session. Called with p.mu.
+func (p *Pool) link(actor *approval.Actor) *link {
+	l := p.links[actor.Session]
 	if l == nil {
-		l = &link{session: who.Session, principal: who.Principal, held: make(map[*dispatch]struct{})}
-		p.links[who.Session] = l
+		l = &link{session: actor.Session, principal: actor.Principal, dispatches: make(map[*dispatch]struct{})}
+		p.links[actor.Session] = l
 	}
-	serves := who.Serves
+	serves := actor.Serves
 	l.serves.Store(&serves)
 	return l
 }
 
 // updateMetric counts a session as a worker while it has a connection and agents. Called with p.mu.
 func (p *Pool) updateMetric(l *link) {
-	switch works := l.conn != nil && l.agents > 0; {
-	case works == l.counted:
+	switch working := l.conn != nil && l.agents > 0; {
+	case working == l.counted:
 		return
-	case works:
+	case working:
 		p.cfg.Metrics.Workers.Inc()
 	default:
 		p.cfg.Metrics.Workers.Dec()
@@ -406,30 +410,30 @@ func (p *Pool) updateMetric(l *link) {
 
 // removeIdle removes a link without connection, agents and dispatches. Called with p.mu.
 func (p *Pool) removeIdle(l *link) {
-	if l.conn == nil && l.agents == 0 && len(l.held) == 0 {
+	if l.conn == nil && l.agents == 0 && len(l.dispatches) == 0 {
 		l.stop()
 		delete(p.links, l.session)
 	}
 }
 
-// may reports whether a worker of the tool executes jobs of a principal. It takes no lock.
-func (p *Pool) may(ref, principal string) bool {
+// mayExecute reports whether a worker of the tool executes jobs of a principal. It takes no lock.
+func (p *Pool) mayExecute(ref, principal string) bool {
 	t := (*p.audience.Load())[ref]
-	return t != nil && (t.principal == principal || slices.ContainsFunc(t.agents, func(a *agent) bool { return a.link.does(principal) }))
+	return t != nil && (t.principal == principal || slices.ContainsFunc(t.agents, func(a *agent) bool { return a.link.executesFor(principal) }))
 }
 
-// does reports whether a session executes jobs of a principal.
-func (l *link) does(principal string) bool {
+// executesFor reports whether a session executes jobs of a principal.
+func (l *link) executesFor(principal string) bool {
 	serves := *l.serves.Load()
 	return l.principal == principal || serves != nil && serves(principal)
 }
 
-// Runs reports whether a session executes jobs of a tool, or still has one.
+// Runs reports whether a session has an agent for a tool, or a dispatch of the tool.
 func (p *Pool) Runs(ref string, session arcp.SessionID) bool {
 	p.mu.Lock()
 	defer p.unlock()
 	if l := p.links[session]; l != nil {
-		for d := range l.held {
+		for d := range l.dispatches {
 			if d.ref == ref {
 				return true
 			}
@@ -455,8 +459,8 @@ func (p *Pool) recount(refs []string) {
 	}
 }
 
-// slots returns how many jobs of a tool its workers can execute at once, beside their jobs of other
-// tools. A job that waits for its worker to reconnect counts. Called with p.mu.
+// slots returns the number of jobs of a tool that its workers can execute at once, beside their jobs
+// of other tools. A job that waits until its worker reconnects counts. Called with p.mu.
 func (p *Pool) slots(ref string) (n int) {
 	t := p.tool(ref)
 	if t == nil {
@@ -467,7 +471,7 @@ func (p *Pool) slots(ref string) (n int) {
 		if a.link.conn == nil {
 			n += live
 		} else {
-			n += max(live, a.concurrency-(a.held-live))
+			n += max(live, a.concurrency-(a.jobs-live))
 		}
 	}
 	return n

@@ -58,7 +58,7 @@ func TestAudienceIsLockFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for principal, want := range map[string]bool{"alice": true, "bob": true, "eve": false} {
-		if got := one.May(principal); got != want {
+		if got := one.VisibleTo(principal); got != want {
 			t.Errorf("may %s call it: %t, want %t", principal, got, want)
 		}
 	}
@@ -66,11 +66,11 @@ func TestAudienceIsLockFree(t *testing.T) {
 		t.Errorf("serves was asked %d times, want 2: of bob and of eve", asked)
 	}
 	p.Attach(worker("sess_1", nil), nullConn{})
-	if one.May("bob") {
+	if one.VisibleTo("bob") {
 		t.Error("bob may call it although its session serves him no more")
 	}
 	p.Unregister(agentOf("a", "one@1.0.0"))
-	if one.May("alice") {
+	if one.VisibleTo("alice") {
 		t.Error("alice may call a tool that no worker executes")
 	}
 }
@@ -96,7 +96,7 @@ func TestAudienceDuringRegistrations(t *testing.T) {
 					return
 				default:
 				}
-				if !one.May("bob") || !one.May("alice") || one.May("eve") {
+				if !one.VisibleTo("bob") || !one.VisibleTo("alice") || one.VisibleTo("eve") {
 					t.Error("the audience of a tool that stays has changed")
 					return
 				}

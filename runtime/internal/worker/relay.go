@@ -22,7 +22,7 @@ func (d *dispatch) handle(ctx context.Context) *result {
 		if o == nil {
 			o = d.relay(ctx, f.env)
 		} else {
-			d.unserved = append(d.unserved, f.env)
+			d.unhandled = append(d.unhandled, f.env)
 		}
 		f.done()
 	}
@@ -64,10 +64,10 @@ var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) erro
 	arcp.Log:                on((*dispatch).log),
 	arcp.Metric:             on((*dispatch).metric),
 	arcp.EventEmit:          on((*dispatch).event),
-	arcp.PermissionRequest:  asking((*dispatch).permit),
-	arcp.HumanInputRequest:  asking((*dispatch).input),
-	arcp.HumanChoiceRequest: asking((*dispatch).choose),
-	arcp.ToolInvoke:         asking((*dispatch).call),
+	arcp.PermissionRequest:  onQuestion((*dispatch).permit),
+	arcp.HumanInputRequest:  onQuestion((*dispatch).input),
+	arcp.HumanChoiceRequest: onQuestion((*dispatch).choose),
+	arcp.ToolInvoke:         onQuestion((*dispatch).call),
 }
 
 // on returns a relay that decodes the payload for f.
@@ -154,7 +154,7 @@ func (d *dispatch) failed(env *arcp.Envelope) *result {
 		e = *arcp.Errorf(arcp.CodeUnavailable, "the worker failed without a reason")
 	}
 	d.p.mu.Lock()
-	refused := env.Type == arcp.Nack && !d.taken
+	refused := env.Type == arcp.Nack && !d.accepted
 	d.p.unlock()
 	if refused {
 		return &result{label: metrics.DispatchRefused, err: &refusal{&e}}
@@ -183,7 +183,7 @@ func (d *dispatch) pause(ctx context.Context, resumed chan<- struct{}) {
 	env := arcp.Frame(arcp.Interrupt, arcp.InterruptPayload{Target: arcp.TargetJob, TargetID: string(d.jobID),
 		Prompt: "stop at the next safe point and wait for the answer"})
 	env.JobID, env.CorrelationID = d.jobID, d.id
-	id := d.stand(env)
+	id := d.sendInForce(env)
 	guidance, err := d.job.Yield(ctx)
 	if err != nil {
 		return // the job is cancelled, or the dispatch has ended
@@ -197,6 +197,6 @@ func (d *dispatch) pause(ctx context.Context, resumed chan<- struct{}) {
 	}
 	env = arcp.Frame(arcp.HumanInputResponse, arcp.HumanInputResponsePayload{Value: value, RespondedAt: time.Now().UTC()})
 	env.JobID, env.CorrelationID = d.jobID, id
-	d.stand(env) // replaces the interrupt
+	d.sendInForce(env) // replaces the interrupt
 	resumed <- struct{}{}
 }

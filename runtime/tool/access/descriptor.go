@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors here are made with O_PATH: they name a place and open nothing. No
-// device notices, no fifo waits, and a directory needs no permission to be read.
-// os.Root has no such thing: it opens directories for reading, and waits for ever
-// at a fifo that has taken the place of one.
+// Descriptors are opened with O_PATH: they refer to a path without opening the file. A device has no side
+// effect, a fifo does not block, and a directory needs no read permission. os.Root opens directories for
+// reading, and blocks on a fifo that has replaced a directory.
 const (
 	oPlace     = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	oDirectory = oPlace | unix.O_DIRECTORY
-	// oOpen are the flags for opening the file itself. A fifo must not block the tool, nor a
-	// terminal become the runtime's controlling one.
+	// oOpen are the flags for opening the file itself. A fifo must not block the tool, and a
+	// terminal must not become the controlling terminal of the runtime.
 	oOpen = unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 )
 
@@ -59,7 +58,7 @@ func lstatat(dir int, name string) (st unix.Stat_t, err error) {
 	}
 }
 
-// readlink is the target of the symlink that fd names.
+// readlink returns the target of the symlink of fd.
 func readlink(fd int) (string, error) {
 	var buf [maxPath + 1]byte
 	n, err := unix.Readlinkat(fd, "", buf[:])
@@ -72,12 +71,12 @@ func readlink(fd int) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// whereIs is the path by which fd was opened, as it is now. It differs for an entry
-// that has been moved or removed.
-func whereIs(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
+// currentPath returns the current path of fd. It differs from the opened path if the entry was moved or
+// removed.
+func currentPath(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
 
-// onProc reports whether fd is on a proc file system, whose links lead to more than their
-// text. If the file system is unknown it returns true.
+// onProc reports whether fd is on a proc file system, whose links do not lead to the path in their text. If the
+// file system is unknown, it returns true.
 func onProc(fd int) bool {
 	var st unix.Statfs_t
 	err := unix.Fstatfs(fd, &st)
@@ -86,7 +85,7 @@ func onProc(fd int) bool {
 
 func kind(st unix.Stat_t) uint32 { return st.Mode & unix.S_IFMT }
 
-// split is the names of a path, ".." among them.
+// split returns the names of a path, including "..".
 func split(path string) []string {
 	var names []string
 	for name := range strings.SplitSeq(path, "/") {

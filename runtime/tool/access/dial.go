@@ -10,15 +10,14 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// dial connects to the host of a URL. Which addresses it tries is up to the
-// resolver; each is looked at when its socket is about to connect.
+// dial connects to the host of a URL. It checks each address of the resolver before the socket connects.
 func (o FetchOptions) dial(ctx context.Context, network, hostPort string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {
 		return nil, err
 	}
 	_, err = netip.ParseAddr(host)
-	named := err == nil // the URL contains the address, and the URL was checked
+	named := err == nil // the checked URL contains the address
 	d := net.Dialer{
 		Timeout:   30 * time.Second,
 		KeepAlive: 30 * time.Second,
@@ -34,13 +33,13 @@ func (o FetchOptions) dial(ctx context.Context, network, hostPort string) (net.C
 	return d.DialContext(ctx, network, hostPort)
 }
 
-// blocked is a refusal of a request whose URL the lease covers.
+// blocked is the refusal of a request whose URL the lease covers.
 type blocked struct{ err *arcp.Error }
 
 func (b *blocked) Error() string { return b.err.Error() }
 func (b *blocked) Unwrap() error { return b.err }
 
-// dialable reports whether an address may be dialled; named: the URL contains it.
+// dialable reports whether an address may be dialled. named means that the URL contains the address.
 func (o FetchOptions) dialable(ip netip.Addr, named bool) bool {
 	ip = inner(ip)
 	switch {
@@ -57,7 +56,7 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16")
 )
 
-// inner is the address that an IPv6 address stands for.
+// inner returns the IPv4 address that an IPv6 address embeds, or the address itself.
 func inner(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap().WithZone("")
 	b := ip.As16()
@@ -70,8 +69,7 @@ func inner(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-// metadata are the services that hand out a machine's credentials and are not
-// link-local.
+// metadata lists the services that issue credentials of a machine and are not link-local.
 var metadata = prefixes(
 	"fd00:ec2::254/128",  // AWS
 	"fd20:ce::254/128",   // Google
@@ -81,24 +79,24 @@ var metadata = prefixes(
 
 var thisHost = netip.MustParsePrefix("0.0.0.0/8")
 
-// sensitive addresses are dialled only by name of the address itself.
+// sensitive reports whether an address is dialled only if the URL contains the address.
 func sensitive(ip netip.Addr) bool {
 	return ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || thisHost.Contains(ip) ||
 		ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || contains(metadata, ip)
 }
 
-// notPublic are the ranges of this network, besides those netip knows.
-var notPublic = prefixes(
+// nonPublicRanges lists private ranges that netip does not report.
+var nonPublicRanges = prefixes(
 	"100.64.0.0/10", // carrier-grade NAT
 	"192.0.0.0/24",
 	"198.18.0.0/15", // benchmarks
 	"240.0.0.0/4",
-	"fec0::/10",      // site-local, as it was
-	"64:ff9b:1::/48", // NAT64 of this network
+	"fec0::/10",      // site-local, deprecated
+	"64:ff9b:1::/48", // local-use NAT64
 )
 
 func private(ip netip.Addr) bool {
-	return ip.IsLoopback() || ip.IsPrivate() || contains(notPublic, ip)
+	return ip.IsLoopback() || ip.IsPrivate() || contains(nonPublicRanges, ip)
 }
 
 func prefixes(texts ...string) (list []netip.Prefix) {

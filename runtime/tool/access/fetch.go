@@ -24,23 +24,22 @@ const (
 	DefaultMaxRedirects       = 10
 )
 
-// FetchOptions are the settings of a Fetcher. Zero members are the documented
-// defaults. They are not changed after use.
+// FetchOptions configures a Fetcher. A zero member means its default. The caller must not change the options after
+// use.
 type FetchOptions struct {
-	Timeout      time.Duration // from the request to the end of the body; default 30 s, negative: none
-	MaxBody      int64         // bytes of a body, after decompression; default 64 MiB, negative: any
-	MaxRedirects int           // default 10, negative: none is followed, it is an error
-	BlockPrivate bool          // only public addresses are dialled, however they are named
+	Timeout      time.Duration // from the request to the end of the body; default 30 s, negative: no limit
+	MaxBody      int64         // bytes of a body after decompression; default 64 MiB, negative: no limit
+	MaxRedirects int           // default 10, negative: a redirect is an error
+	BlockPrivate bool          // refuses non-public addresses, also if the URL contains the address
 	Resolver     *net.Resolver // default net.DefaultResolver
-	TLS          *tls.Config   // default: the system's roots
+	TLS          *tls.Config   // default: the roots of the system
 }
 
-// Fetcher fetches URLs within the authority of a job, over http and https. It may
-// be used by many goroutines.
+// Fetcher fetches http and https URLs within the authority of a job. Many goroutines may use it.
 //
-// There is no proxy, no cookie jar, no CONNECT and no upgrade. An address that is
-// link-local (where clouds keep credentials), a known metadata service, multicast
-// or unspecified is not dialled, unless the URL names the address itself.
+// It supports no proxy, no cookies, no CONNECT and no upgrade. It refuses link-local addresses, which
+// clouds use for credentials, known metadata services, multicast and unspecified addresses, unless
+// the URL contains the address.
 type Fetcher struct {
 	check     Check
 	onRefusal RefusalFunc
@@ -48,7 +47,8 @@ type Fetcher struct {
 	client    *http.Client
 }
 
-// NewFetcher returns a fetcher with connections of its own. Close releases them.
+// NewFetcher returns a Fetcher with its own idle connections, which Close closes. The options apply to all
+// Fetchers of For.
 func NewFetcher(check Check, o FetchOptions) *Fetcher {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
@@ -68,18 +68,17 @@ func newFetcher(check Check, o FetchOptions, t http.RoundTripper) *Fetcher {
 	return f
 }
 
-// For returns the fetcher of another job, which shares the idle connections and
-// nothing else.
+// For returns a Fetcher with another Check that shares the idle connections and the options of f.
 func (f *Fetcher) For(check Check) *Fetcher { return newFetcher(check, f.o, f.client.Transport) }
 
-// Telling returns f with a function that is called for each refusal of its own.
-func (f *Fetcher) Telling(told RefusalFunc) *Fetcher {
+// OnRefusal returns a copy of f that calls report for each operation that f itself refuses.
+func (f *Fetcher) OnRefusal(report RefusalFunc) *Fetcher {
 	g := f.For(f.check)
-	g.onRefusal = told
+	g.onRefusal = report
 	return g
 }
 
-// Close closes the idle connections, also of the fetchers made by For.
+// Close closes the idle connections, which all Fetchers of For share.
 func (f *Fetcher) Close() { f.client.CloseIdleConnections() }
 
 func newTransport(o FetchOptions) *http.Transport {
@@ -90,13 +89,13 @@ func newTransport(o FetchOptions) *http.Transport {
 		TLSHandshakeTimeout:    10 * time.Second,
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        90 * time.Second,
-		MaxIdleConns:           128, // the fetchers of many jobs share them
+		MaxIdleConns:           128, // shared by the Fetchers of many jobs
 		MaxIdleConnsPerHost:    8,
 		MaxResponseHeaderBytes: 1 << 20,
 	}
 }
 
-// Get fetches a URL.
+// Get sends a GET request, as Do does.
 func (f *Fetcher) Get(ctx context.Context, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -105,12 +104,13 @@ func (f *Fetcher) Get(ctx context.Context, url string) (*http.Response, error) {
 	return f.Do(req)
 }
 
-// Do sends a request. It needs net.fetch of its URL and of each redirect's URL. The tool must
-// close the body. Reading it fails with RESOURCE_EXHAUSTED past the limit, and when ctx or the
-// time limit ends.
+// Do sends a request. The job needs net.fetch of the URL and of the URL of each redirect. The caller must close the
+// body. Reading the body fails with RESOURCE_EXHAUSTED beyond MaxBody, and at the end of ctx or
+// Timeout.
 //
-// The request is not changed. Its path is sent without dot segments; its Host, if set, must be
-// the URL's. Authorization and Cookie are not sent to another origin (scheme, host and port).
+// Do does not change the request. It sends the path without dot segments. Request.Host must be empty
+// or the host of the URL. A redirect to another origin (scheme, host and port) does not receive
+// Authorization and Cookie.
 func (f *Fetcher) Do(req *http.Request) (*http.Response, error) {
 	resp, err := f.do(req)
 	if b, ok := errors.AsType[*blocked](err); ok {
@@ -129,7 +129,7 @@ func (f *Fetcher) do(req *http.Request) (*http.Response, error) {
 	own, err := f.admit(req)
 	if err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // a client always closes it; the refusal is the result
+			_ = req.Body.Close() // a client always closes the body; the refusal is the result
 		}
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (f *Fetcher) do(req *http.Request) (*http.Response, error) {
 
 func (f *Fetcher) acceptable(resp *http.Response) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return &blocked{arcp.Errorf(arcp.CodePermissionDenied, "%s switches the protocol", show(resp.Request.URL))}
+		return &blocked{arcp.Errorf(arcp.CodePermissionDenied, "%s switches the protocol", withoutSecrets(resp.Request.URL))}
 	}
 	if f.o.MaxBody >= 0 && resp.ContentLength > f.o.MaxBody && resp.Request.Method != http.MethodHead {
 		return tooLarge("the body", f.o.MaxBody)
@@ -162,7 +162,7 @@ func (f *Fetcher) acceptable(resp *http.Response) error {
 	return nil
 }
 
-// admit returns the request to send for req, if it is allowed.
+// admit checks a request and returns the request to send.
 func (f *Fetcher) admit(req *http.Request) (*http.Request, error) {
 	if req.URL == nil {
 		return nil, malformed("", "the request has no URL")
@@ -175,10 +175,10 @@ func (f *Fetcher) admit(req *http.Request) (*http.Request, error) {
 	if err := validate(own.URL); err != nil {
 		return nil, err
 	}
-	if err := ordinary(own); err != nil {
+	if err := checkRequest(own); err != nil {
 		return nil, err
 	}
-	if err := f.check.may(arcp.NamespaceNetFetch, show(own.URL)); err != nil {
+	if err := f.check.ask(arcp.NamespaceNetFetch, withoutSecrets(own.URL)); err != nil {
 		return nil, err
 	}
 	own.Host = ""
@@ -186,16 +186,16 @@ func (f *Fetcher) admit(req *http.Request) (*http.Request, error) {
 	return own, nil
 }
 
-// redirect admits the next request of a chain, which the client has made.
+// redirect checks the next request of a chain of redirects and removes its secrets for another origin.
 func (f *Fetcher) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > max(f.o.MaxRedirects, 0) {
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "%s redirects more than %d times", show(via[0].URL), max(f.o.MaxRedirects, 0))
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "%s redirects more than %d times", withoutSecrets(via[0].URL), max(f.o.MaxRedirects, 0))
 	}
 	req.URL = req.URL.ResolveReference(req.URL)
 	if err := validate(req.URL); err != nil {
 		return err
 	}
-	if err := f.check.may(arcp.NamespaceNetFetch, show(req.URL)); err != nil {
+	if err := f.check.ask(arcp.NamespaceNetFetch, withoutSecrets(req.URL)); err != nil {
 		return err
 	}
 	for _, r := range append(via[1:len(via):len(via)], req) {
@@ -209,12 +209,12 @@ func (f *Fetcher) redirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// secretHeaders belong to one origin. net/http keeps them for another port, for subdomains and
-// from https to http. The query of a Referer is also secret.
+// secretHeaders lists headers for one origin. net/http also sends them to another port, to subdomains and from
+// https to http. The query of a Referer is also secret.
 var secretHeaders = []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Referer", "Www-Authenticate"}
 
-// ordinary refuses requests that are more than a question to the URL's host.
-func ordinary(req *http.Request) error {
+// checkRequest returns an error for a request to another host than that of the URL, and for a CONNECT or an upgrade.
+func checkRequest(req *http.Request) error {
 	for _, host := range append(req.Header.Values("Host"), req.Host) {
 		if host != "" && !strings.EqualFold(host, req.URL.Host) {
 			return malformed(host, "the Host of a request is that of its URL")
@@ -236,20 +236,19 @@ func ordinary(req *http.Request) error {
 	return nil
 }
 
-// validate refuses URLs that could mean something else to the check, to the
-// client and to the server.
+// validate returns an error for a URL that the check, the client and the server could interpret differently.
 func validate(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return malformed(show(u), "the scheme is neither http nor https")
+		return malformed(withoutSecrets(u), "the scheme is neither http nor https")
 	case u.User != nil:
-		return malformed(show(u), "a URL has no user and password")
+		return malformed(withoutSecrets(u), "a URL has no user and password")
 	case u.Opaque != "":
-		return malformed(show(u), "the URL is not hierarchical")
+		return malformed(withoutSecrets(u), "the URL is not hierarchical")
 	case !validHost(u):
-		return malformed(show(u), "the host is not a name or an address in ASCII, or the port is not a number")
+		return malformed(withoutSecrets(u), "the host is not a name or an address in ASCII, or the port is not a number")
 	case !validPath(u):
-		return malformed(show(u), "the path has encoded dot segments, separators or control characters")
+		return malformed(withoutSecrets(u), "the path has encoded dot segments, separators or control characters")
 	}
 	return nil
 }
@@ -273,15 +272,15 @@ func validHost(u *url.URL) bool {
 	})
 }
 
-// validPath refuses a decoded dot segment or separator: a server may read it as another place
-// than the checked one.
+// validPath reports whether a path has no encoded dot segment and no encoded separator, which a server may interpret as
+// another path.
 func validPath(u *url.URL) bool {
-	if !plain(u.Path) || strings.Contains(u.Path, `\`) {
+	if !isPlain(u.Path) || strings.Contains(u.Path, `\`) {
 		return false
 	}
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
 		name, err := url.PathUnescape(segment)
-		name, _, _ = strings.Cut(name, ";") // some servers ignore the rest
+		name, _, _ = strings.Cut(name, ";") // some servers ignore parameters
 		if err != nil || name == "." || name == ".." || strings.Contains(name, "/") {
 			return false
 		}
@@ -289,9 +288,8 @@ func validPath(u *url.URL) bool {
 	return true
 }
 
-// show is a URL as it is checked, and as it may be shown: a query can hold
-// secrets.
-func show(u *url.URL) string {
+// withoutSecrets returns the URL for the check and for messages, without its query.
+func withoutSecrets(u *url.URL) string {
 	s := url.URL{Scheme: u.Scheme, Host: u.Host, Path: cmp.Or(u.Path, "/"), RawPath: u.RawPath}
 	return s.String()
 }
@@ -312,12 +310,11 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
 }
 
-// body is a response's body with its bounds. It is used by one goroutine at a
-// time, as any body.
+// body is the bounded body of a response. One goroutine at a time may use it.
 type body struct {
 	io.ReadCloser
 	cancel      context.CancelFunc
-	limit, left int64 // negative limit: none
+	limit, left int64 // bytes; a negative limit is no limit
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -327,7 +324,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, tooLarge("the body", b.limit)
 	}
-	if int64(len(p)) > b.left+1 { // one byte more shows that the limit is exceeded
+	if int64(len(p)) > b.left+1 { // one more byte exceeds the limit
 		p = p[:b.left+1]
 	}
 	n, err := b.ReadCloser.Read(p)

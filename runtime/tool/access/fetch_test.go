@@ -335,7 +335,7 @@ func TestRebinding(t *testing.T) {
 
 	for ip, result := range map[string]string{"127.0.0.1": "ok", "169.254.169.254": "denied", "224.0.0.1": "denied", "0.0.0.0": "denied", "100.100.100.200": "denied"} {
 		told := 0
-		f := fetcher(t, FetchOptions{Resolver: names(t, ip)}, named).Telling(func(namespace string, err *arcp.Error) { told++ })
+		f := fetcher(t, FetchOptions{Resolver: names(t, ip)}, named).OnRefusal(func(namespace string, err *arcp.Error) { told++ })
 		_, err := get(t, f, named+"/")
 		want(t, err, result, "a name for "+ip)
 		if refused := result == "denied"; refused != (told == 1) {

@@ -11,39 +11,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxEntries bounds the entries that ReadDir returns, and so its memory.
+// MaxEntries bounds the entries that ReadDir returns.
 const MaxEntries = 100_000
 
-// Files opens files within the authority of a job. It may be used by many
-// goroutines. The zero value is allowed nothing.
+// Files opens files within the authority of a job. Many goroutines may use it. The zero value allows no operation.
 //
-// A path must be absolute, valid UTF-8 without control characters, and at most
-// 4096 bytes. It is cleaned first, as text: /a/link/../b is /a/b, and a slash at
-// the end means nothing.
+// A path must be absolute, valid UTF-8 without control characters, and at most 4096 bytes. It is
+// first cleaned as text, as path.Clean does: /a/link/../b is /a/b, and a slash at the end is removed.
 //
-// Only regular files are opened, and directories listed. A device, a fifo, a
-// socket and a link of a proc file system are PERMISSION_DENIED.
+// Files opens regular files and lists directories. A device, a fifo, a socket and a link on a proc
+// file system are PERMISSION_DENIED.
 //
-// An error of the file system is an *fs.PathError that names the path asked for.
+// An error of the file system is an *fs.PathError with the requested path.
 type Files struct {
 	check     Check
 	onRefusal RefusalFunc
 }
 
-// NewFiles returns the files that check allows.
+// NewFiles returns Files that ask check before each access.
 func NewFiles(check Check) *Files { return &Files{check: check} }
 
-// Telling returns f with a function that is called for each refusal of its own.
-func (f *Files) Telling(told RefusalFunc) *Files { return &Files{f.check, told} }
+// OnRefusal returns a copy of f that calls report for each operation that f itself refuses.
+func (f *Files) OnRefusal(report RefusalFunc) *Files { return &Files{f.check, report} }
 
-// clean is the path in the form that is checked.
+// clean returns the path in the form for Check.
 func clean(name string) (string, error) {
 	switch {
 	case name == "":
 		return "", malformed(name, "the path is empty")
 	case len(name) > maxPath:
 		return "", malformed(name[:64]+"…", "the path is too long")
-	case !plain(name):
+	case !isPlain(name):
 		return "", malformed(name, "the path has control characters or is not UTF-8")
 	case !path.IsAbs(name):
 		return "", malformed(name, "the path is not absolute")
@@ -51,21 +49,21 @@ func clean(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// refused returns an error that does not reveal the real place of a path.
+// refused returns an error that does not reveal the real path.
 func refused(asked string) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, "%s leads out of what the job may touch", asked)
 }
 
-func unusual(asked string) *arcp.Error {
+func notRegular(asked string) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, "%s is neither a regular file nor a directory", asked)
 }
 
-// target is the path that an operation is about.
+// target is the resolved path of an operation.
 type target struct {
 	*pathEnd
 	op        string
 	asked     string
-	namespace string // of those that the operation needs, the last
+	namespace string // the last namespace that the operation needs
 	onRefusal RefusalFunc
 }
 
@@ -81,15 +79,15 @@ func (t *target) fail(err error) error {
 	return &fs.PathError{Op: t.op, Path: t.asked, Err: err}
 }
 
-// missing reports whether only the last name does not exist.
+// missing reports whether only the last name of the path does not exist.
 func (t *target) missing() bool { return len(t.lost) == 1 }
 
 // intent is an operation before its path is resolved.
 type intent struct {
 	op         string
 	namespaces []string
-	nofollow   bool // the operation is about a link at the end of the path itself
-	create     bool // names may be missing: the caller looks at lost
+	nofollow   bool // the operation applies to a symlink at the end of the path, not to its target
+	create     bool // names may be missing; target.lost lists them
 }
 
 var (
@@ -98,14 +96,14 @@ var (
 	both    = []string{arcp.NamespaceFSRead, arcp.NamespaceFSWrite}
 )
 
-// find resolves a path within the job's authority. The caller closes the target.
+// find resolves a path within the job's authority. The caller must close the target.
 func (f *Files) find(name string, in intent) (*target, error) {
 	asked, err := clean(name)
 	if err != nil {
 		return nil, err
 	}
 	for _, ns := range in.namespaces {
-		if err := f.check.may(ns, asked); err != nil {
+		if err := f.check.ask(ns, asked); err != nil {
 			return nil, err
 		}
 	}
@@ -118,8 +116,8 @@ func (f *Files) find(name string, in intent) (*target, error) {
 	return t, nil
 }
 
-// admit decides whether the operation continues at the real place. The reason why the walk
-// ended is returned only for a covered place.
+// admit checks the authority over the real path. It returns the error of the walk only for a path within the
+// authority.
 func (t *target) admit(in intent, check func(string) error) error {
 	if wire, ok := errors.AsType[*arcp.Error](t.err); ok {
 		return wire
@@ -138,14 +136,13 @@ func (t *target) admit(in intent, check func(string) error) error {
 	return t.fail(t.err)
 }
 
-// checkReal asks for the authority over a location that the requested path leads to. A refusal
-// does not reveal the location.
+// checkReal checks the authority over the real path. A refusal does not reveal the path.
 func (f *Files) checkReal(namespaces []string, asked, real string) error {
-	if !plain(real) {
+	if !isPlain(real) {
 		return refused(asked)
 	}
 	for _, ns := range namespaces {
-		err := f.check.may(ns, real)
+		err := f.check.ask(ns, real)
 		if err == nil {
 			continue
 		}
@@ -153,12 +150,12 @@ func (f *Files) checkReal(namespaces []string, asked, real string) error {
 		if ok && (wire.Code == arcp.CodePermissionDenied || wire.Code == arcp.CodeInvalidArgument) {
 			return refused(asked)
 		}
-		return err // an end of the lease or the budget
+		return err // the end of the lease or the budget
 	}
 	return nil
 }
 
-// Stat describes the file at path, of any kind. It needs fs.read.
+// Stat describes a file of any kind. The job needs fs.read.
 func (f *Files) Stat(path string) (fs.FileInfo, error) {
 	return f.stat(path, intent{op: "stat", namespaces: reading})
 }
@@ -169,19 +166,19 @@ func (f *Files) stat(path string, in intent) (fs.FileInfo, error) {
 		return nil, err
 	}
 	defer t.close()
-	file := os.NewFile(uintptr(t.self), t.asked) // Stat takes the name from here
+	file := os.NewFile(uintptr(t.self), t.asked) // FileInfo.Name returns the last name of this path
 	t.self = noFD
 	defer file.Close()
 	return file.Stat()
 }
 
-// Open opens a regular file for reading. Needs fs.read.
+// Open opens a regular file for reading. The job needs fs.read.
 func (f *Files) Open(path string) (*os.File, error) {
 	return f.OpenFile(path, os.O_RDONLY, 0)
 }
 
-// ReadFile returns the content of a file. It needs fs.read. A file of more than limit bytes is
-// RESOURCE_EXHAUSTED.
+// ReadFile returns the content of a file. The job needs fs.read. The error is RESOURCE_EXHAUSTED for more than limit
+// bytes.
 func (f *Files) ReadFile(path string, limit int64) ([]byte, error) {
 	file, err := f.Open(path)
 	if err != nil {
@@ -200,9 +197,8 @@ func (f *Files) ReadFile(path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadDir lists a directory by name, at most MaxEntries. It needs fs.read of the directory.
-// The entries are not filtered: the existence of a name is part of the directory. Info of an
-// entry needs fs.read of the entry.
+// ReadDir lists at most MaxEntries of a directory, sorted by name. The job needs fs.read of the directory, which covers the
+// names of all entries. Info of an entry needs fs.read of the entry.
 func (f *Files) ReadDir(path string) ([]fs.DirEntry, error) {
 	t, err := f.find(path, intent{op: "readdir", namespaces: reading})
 	if err != nil {
@@ -236,8 +232,7 @@ func (f *Files) entries(dir string, list []fs.DirEntry) []fs.DirEntry {
 	return list
 }
 
-// entry is a name of a directory. The Info of package os would resolve the path again,
-// unchecked.
+// entry is an entry of a directory. Its Info checks the authority, unlike that of package os.
 type entry struct {
 	fs.DirEntry
 	files *Files
@@ -250,10 +245,10 @@ func (e entry) Info() (fs.FileInfo, error) {
 
 func (e entry) String() string { return fs.FormatDirEntry(e) }
 
-// flags that OpenFile knows.
+// The flags that OpenFile supports.
 const allFlags = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREATE | os.O_EXCL | os.O_SYNC | os.O_TRUNC
 
-// namespaces returns the namespaces that opening with flag needs.
+// namespaces returns the namespaces that OpenFile needs for the flags.
 func namespaces(path string, flag int) ([]string, error) {
 	if flag&^allFlags != 0 {
 		return nil, malformed(path, "this flag is not supported")

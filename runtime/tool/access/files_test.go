@@ -594,7 +594,7 @@ func TestRefusalsAreReported(t *testing.T) {
 	b.traps()
 	b.must(os.Link(b.at("ws/f"), b.at("ws/secondname")))
 	var told []string
-	files := NewFiles(lease{arcp.NamespaceFSRead: {b.at("ws"), "/proc"}, arcp.NamespaceFSWrite: {b.at("ws")}}.check).Telling(func(namespace string, err *arcp.Error) {
+	files := NewFiles(lease{arcp.NamespaceFSRead: {b.at("ws"), "/proc"}, arcp.NamespaceFSWrite: {b.at("ws")}}.check).OnRefusal(func(namespace string, err *arcp.Error) {
 		told = append(told, namespace+" "+string(err.Code))
 	})
 	for _, c := range []struct {

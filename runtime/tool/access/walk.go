@@ -11,39 +11,36 @@ import (
 const (
 	maxPath  = 4096  // bytes of a path and of a symlink's target, as on Linux
 	maxLinks = 40    // symlinks on one path, as on Linux
-	maxSteps = 10000 // look-ups for one path: hostile links of 2,000 names each would make it millions
+	maxSteps = 10000 // look-ups for one path; hostile links would need millions
 )
 
-// errEscape ends a walk that leads out of the authority, whether or not a file is there.
+// errEscape ends a walk that leaves the authority, whether or not a file exists.
 var errEscape = errors.New("the path leads out of the job's authority")
 
-// walker follows a path from the root, symlinks included. It is used by one
-// goroutine and once.
+// walker resolves a path from the root, including symlinks. One goroutine uses a walker once.
 type walker struct {
-	dir   int      // of at; noFD: not open
-	at    []string // the directory reached; no name of it is a symlink
-	rest  []string // to go
-	home  []string // the directory of the last symlink; it and its parents may be revealed
+	dir   int      // descriptor of at; noFD: not open
+	at    []string // the current directory, without symlinks
+	rest  []string // names that remain
+	home  []string // the directory of the last symlink; errors may reveal it and its parents
 	links int
 	steps int
 
-	// through asks whether a link may lead through a directory and out of it again, which reveals
-	// that the directory exists.
+	// through returns an error unless a link may lead through a directory and out again, which
+	// reveals the existence of the directory.
 	through func(path string) error
 }
 
-// pathEnd is the end of a path.
-//
-// A walk that ends early sets err; then names are as far as the walk went, and dir and self
-// may be noFD.
+// pathEnd is the result of a walk. After an error, names ends where the walk failed, and dir and self may be
+// noFD.
 type pathEnd struct {
-	dir   int    // the directory; owned
+	dir   int    // descriptor of the directory; owned
 	name  string // in dir; "." for dir itself
-	self  int    // descriptor of the entry itself; owned; noFD: none
+	self  int    // descriptor of the entry; owned; noFD: no entry
 	stat  unix.Stat_t
 	names []string // the real path
-	err   error    // why the walk ended early; nil: self is there
-	lost  []string // when that is all: the names that are missing, the first one in dir
+	err   error    // reason for an early end; nil: the entry exists
+	lost  []string // missing names, the first one in dir; set if they are the only reason of err
 }
 
 func (p *pathEnd) close() {
@@ -54,8 +51,7 @@ func (p *pathEnd) close() {
 
 func (p *pathEnd) real() string { return join(p.names) }
 
-// walk goes to the end of path, which is clean. A symlink at the very end is
-// followed on demand.
+// walk resolves a clean path. It follows a symlink at the end of the path if followLast is set.
 func walk(path string, followLast bool, through func(string) error) *pathEnd {
 	w := &walker{dir: noFD, rest: split(path), through: through}
 	defer func() { closeFD(w.dir) }()
@@ -64,10 +60,10 @@ func walk(path string, followLast bool, through func(string) error) *pathEnd {
 			return p
 		}
 	}
-	return w.endHere()
+	return w.endAtDirectory()
 }
 
-// step takes the next name; nil: there are more, or the end is w.at itself.
+// step resolves the next name. It returns nil if the walk continues.
 func (w *walker) step(followLast bool) *pathEnd {
 	name := w.rest[0]
 	w.rest = w.rest[1:]
@@ -99,7 +95,7 @@ func (w *walker) step(followLast bool) *pathEnd {
 		return w.end(name, err)
 	case len(w.rest) == 0:
 		return w.found(name, fd, st)
-	case kind(st) == unix.S_IFDIR: // it was something else a moment ago
+	case kind(st) == unix.S_IFDIR: // the entry was replaced by a directory
 		w.down(name, fd)
 		return nil
 	default:
@@ -121,8 +117,8 @@ func (w *walker) down(name string, fd int) {
 	w.dir, w.at = fd, append(w.at, name)
 }
 
-// up moves from w.at to its parent. The names of w.at are kept for that: a directory's ".."
-// follows the directory when it is moved.
+// up moves from w.at to its parent. It uses the names of w.at, because ".." of a moved directory leads to the new
+// parent.
 func (w *walker) up() *pathEnd {
 	if w.steps++; w.steps > maxSteps {
 		return w.end("", unix.ELOOP)
@@ -140,13 +136,12 @@ func (w *walker) up() *pathEnd {
 	return nil
 }
 
-// within reports whether path is or is below dir.
+// within reports whether path is dir or below it.
 func within(path, dir []string) bool {
 	return len(path) >= len(dir) && slices.Equal(path[:len(dir)], dir)
 }
 
-// reopen makes w.dir the directory w.at. None of its names was a symlink; a name that is one
-// now was swapped.
+// reopen opens w.at as w.dir. A name of w.at that is a symlink now was replaced during the walk.
 func (w *walker) reopen() (err error) {
 	if w.dir != noFD {
 		return nil
@@ -168,7 +163,7 @@ func (w *walker) reopen() (err error) {
 	return nil
 }
 
-// follow puts the target of the symlink fd, which is in w.at, before the rest.
+// follow inserts the target of the symlink fd in w.at before the rest.
 func (w *walker) follow(fd int) error {
 	if w.links++; w.links > maxLinks {
 		return unix.ELOOP
@@ -196,8 +191,8 @@ func (w *walker) found(name string, fd int, st unix.Stat_t) *pathEnd {
 	return p
 }
 
-// endHere ends the walk at w.at.
-func (w *walker) endHere() *pathEnd {
+// endAtDirectory ends the walk at w.at.
+func (w *walker) endAtDirectory() *pathEnd {
 	if err := w.reopen(); err != nil {
 		return w.end("", err)
 	}
@@ -215,9 +210,8 @@ func (w *walker) endHere() *pathEnd {
 	return p
 }
 
-// end ends the walk because of err at name. The rest of the path is part of the real path
-// unless it goes up: then the place of the failure must be covered, since the target is
-// unknown.
+// end ends the walk with err at name. The rest of the path is part of the real path, unless it contains "..": then
+// the target is unknown, and the authority must cover the path of the failure.
 func (w *walker) end(name string, err error) *pathEnd {
 	p := &pathEnd{dir: w.dir, name: name, self: noFD, names: slices.Clone(w.at), err: err}
 	w.dir = noFD

@@ -12,18 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTries bounds how often an operation starts again because a file was put in
-// the place of another meanwhile.
+// maxTries bounds the attempts of an operation whose file is replaced meanwhile.
 const maxTries = 16
 
 var errAgain = errors.New("the file was replaced meanwhile")
 
-// OpenFile opens a regular file. O_RDONLY needs fs.read, O_WRONLY fs.write, O_RDWR both. A
-// file opened for reading is not created or changed. Only the nine permission bits of perm are
+// OpenFile opens a regular file. The job needs fs.read for O_RDONLY, fs.write for O_WRONLY, and both for O_RDWR. A
+// file opened for reading is neither created nor changed. Only the nine permission bits of perm are
 // used.
 //
-// An existing file with more than one name (hard link) is not opened for writing: its other
-// names may be outside of the job's authority. Needs /proc.
+// An existing file with several names (hard links) is not opened for writing, because its other
+// names may be outside of the job's authority. This check needs /proc.
 func (f *Files) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	ns, err := namespaces(path, flag)
 	if err != nil {
@@ -37,8 +36,8 @@ func (f *Files) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, err
 	return t.open(flag, perm)
 }
 
-// Create makes or empties a file for writing. It needs fs.write only: unlike with os.Create,
-// the file cannot be read.
+// Create creates or empties a file for writing. The job needs fs.write. Unlike with os.Create, the file cannot be
+// read.
 func (f *Files) Create(path string) (*os.File, error) {
 	return f.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 }
@@ -64,7 +63,7 @@ func (t *target) open(flag int, perm fs.FileMode) (*os.File, error) {
 	return nil, t.fail(unix.EBUSY)
 }
 
-// try opens or creates the file at t. It returns errAgain if the file has changed meanwhile.
+// try opens or creates the file at t. It returns errAgain if the file was replaced meanwhile.
 func (t *target) try(flag int, perm fs.FileMode) (int, error) {
 	st, err := lstatat(t.dir, t.name)
 	switch {
@@ -78,15 +77,15 @@ func (t *target) try(flag int, perm fs.FileMode) (int, error) {
 	if err := t.regular(st); err != nil {
 		return noFD, err
 	}
-	// Nothing is truncated before it is known to be the right thing.
+	// O_TRUNC would empty the file before verify.
 	fd, err := openat(t.dir, t.name, oOpen|flag&^(os.O_CREATE|os.O_EXCL|os.O_TRUNC), 0)
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO):
-		return noFD, errAgain // it is gone, or a link or a fifo now
+		return noFD, errAgain // the file was removed, or replaced by a link or a fifo
 	case err != nil:
 		return noFD, t.fail(err)
 	}
-	if err := t.vet(fd, flag); err != nil {
+	if err := t.verify(fd, flag); err != nil {
 		closeFD(fd)
 		return noFD, err
 	}
@@ -101,21 +100,21 @@ func (t *target) create(flag int, perm fs.FileMode) (int, error) {
 	return fd, t.fail(err)
 }
 
-// regular refuses kinds of files that are not opened.
+// regular returns an error unless the file is a regular file.
 func (t *target) regular(st unix.Stat_t) error {
 	switch kind(st) {
 	case unix.S_IFREG:
 		return nil
 	case unix.S_IFDIR:
 		return t.fail(unix.EISDIR)
-	case unix.S_IFLNK: // it was none when the path was resolved
+	case unix.S_IFLNK: // the file was replaced by a link
 		return t.refuse(refused(t.asked))
 	}
-	return t.refuse(unusual(t.asked))
+	return t.refuse(notRegular(t.asked))
 }
 
-// vet checks the opened file, and empties it if the flags require that.
-func (t *target) vet(fd, flag int) error {
+// verify checks the opened file, and empties the file if the flags require it.
+func (t *target) verify(fd, flag int) error {
 	st, err := fstat(fd)
 	if err != nil {
 		return t.fail(err)
@@ -132,12 +131,12 @@ func (t *target) vet(fd, flag int) error {
 	return t.fail(unix.Ftruncate(fd, 0))
 }
 
-// onlyName refuses an open file that has another name than the one it was opened by. The link
-// count alone is not enough: the first name may be gone and another name left.
+// onlyName returns an error if an open file has other names than the opened one. A link count of one is not enough:
+// the opened name may have been removed.
 //
-// So the name must still exist after the count. The kernel reports the directory entry by
+// The opened name must therefore still exist after the count. The kernel reports the directory entry by
 // which fd was opened, and a removed entry never returns. A removal lowers the count before it
-// removes the entry, but it holds the directory's lock, for which the rename waits, so this
+// removes the entry. It holds the lock of the directory meanwhile, for which a rename waits, so this
 // order has no effect.
 func (t *target) onlyName(fd int, st unix.Stat_t) error {
 	if st.Nlink > 1 {
@@ -150,7 +149,7 @@ func (t *target) onlyName(fd int, st unix.Stat_t) error {
 	if err != nil {
 		return t.fail(err)
 	}
-	at, err := whereIs(fd)
+	at, err := currentPath(fd)
 	if err != nil {
 		return arcp.Errorf(arcp.CodeUnavailable, "%s: an existing file is not written where /proc is missing", t.asked)
 	}
@@ -160,11 +159,11 @@ func (t *target) onlyName(fd int, st unix.Stat_t) error {
 	return nil
 }
 
-// WriteFile replaces the content of a file, or creates it with perm: completely or not at all,
-// also if the machine stops meanwhile. It needs fs.write.
+// WriteFile replaces the content of a file, or creates the file with perm. The replacement is atomic, also if the
+// machine stops. The job needs fs.write.
 //
-// It writes a new file .arcp-… in the same directory and renames it. The permission bits of an
-// existing file stay; its owner and its other names (hard links) do not.
+// WriteFile writes a new file .arcp-… in the same directory and renames it. The file keeps its permission
+// bits, but not its owner and its other names (hard links).
 func (f *Files) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	t, err := f.find(path, intent{op: "write", namespaces: writing, create: true})
 	if err != nil {
@@ -195,7 +194,7 @@ func (t *target) replace(data []byte, perm fs.FileMode) (err error) {
 	}()
 	file := os.NewFile(uintptr(fd), t.asked)
 	if err = t.fill(file, data); err != nil {
-		_ = file.Close() // likewise
+		_ = file.Close() // the first error is more precise
 		return err
 	}
 	if err = file.Close(); err != nil {
@@ -216,7 +215,7 @@ func (t *target) fill(file *os.File, data []byte) error {
 	return cause(file.Sync())
 }
 
-// cause returns the reason of an error without its place.
+// cause returns the error in a path error, without the path.
 func cause(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -224,7 +223,7 @@ func cause(err error) error {
 	return err
 }
 
-// Mkdir makes a directory. Needs fs.write.
+// Mkdir creates a directory. The job needs fs.write.
 func (f *Files) Mkdir(path string, perm fs.FileMode) error {
 	t, err := f.find(path, intent{op: "mkdir", namespaces: writing, nofollow: true, create: true})
 	if err != nil {
@@ -240,8 +239,8 @@ func (f *Files) Mkdir(path string, perm fs.FileMode) error {
 	return t.fail(unix.Mkdirat(t.dir, t.name, uint32(perm.Perm())))
 }
 
-// MkdirAll makes a directory and those above it that are missing. Needs fs.write
-// of path and of each directory it makes.
+// MkdirAll creates a directory and its missing parents. The job needs fs.write of path and of each directory that
+// MkdirAll creates.
 func (f *Files) MkdirAll(path string, perm fs.FileMode) error {
 	t, err := f.find(path, intent{op: "mkdir", namespaces: writing, create: true})
 	if err != nil {
@@ -263,7 +262,7 @@ func (f *Files) MkdirAll(path string, perm fs.FileMode) error {
 	return t.makeLost(perm)
 }
 
-// makeLost makes the missing directories, one in the other.
+// makeLost creates the missing directories of the path.
 func (t *target) makeLost(perm fs.FileMode) error {
 	for _, name := range t.lost {
 		err := unix.Mkdirat(t.dir, name, uint32(perm.Perm()))
@@ -280,7 +279,7 @@ func (t *target) makeLost(perm fs.FileMode) error {
 	return nil
 }
 
-// Remove removes a file, a symlink (not its target) or an empty directory. It needs fs.write.
+// Remove removes a file, a symlink (not its target) or an empty directory. The job needs fs.write.
 func (f *Files) Remove(path string) error {
 	t, err := f.find(path, intent{op: "remove", namespaces: writing, nofollow: true})
 	if err != nil {
@@ -294,9 +293,9 @@ func (f *Files) Remove(path string) error {
 	return t.fail(unix.Unlinkat(t.dir, t.name, flags))
 }
 
-// Rename moves a file, a symlink (not its target) or a directory, and replaces the same
-// targets as rename(2). It needs fs.write of both paths. The content of a directory moves with
-// it, and becomes readable if the job may read the new place.
+// Rename moves a file, a symlink (not its target) or a directory, and replaces an existing target as rename(2) does. The
+// job needs fs.write of both paths. The content of a moved directory is readable if the job may read
+// the new path.
 func (f *Files) Rename(oldPath, newPath string) error {
 	from, err := f.find(oldPath, intent{op: "rename", namespaces: writing, nofollow: true})
 	if err != nil {

@@ -29,5 +29,5 @@ func ask(ctx context.Context, job tool.Job, a askArgs) (askResult, error) {
 	return askResult{got.Value, respondedBy(&got)}, err
 }
 
-// respondedBy returns the name in the answer or, without one, the principal.
+// respondedBy returns Answer.RespondedBy or, if that is empty, the principal.
 func respondedBy(a *tool.Answer) string { return cmp.Or(a.RespondedBy, a.ResolvedBy) }

@@ -17,7 +17,7 @@ type countResult struct {
 	ResumedFrom int `json:"resumed_from"`
 }
 
-// counted is the data of a checkpoint.
+// counted is the data of a checkpoint of demo.count.
 type counted struct {
 	N int `json:"n"`
 }

@@ -17,8 +17,7 @@ func newDelegate() (*tool.Tool, error) {
 	return tool.New(capability("delegate", "Has another tool do it, as a child job, and returns what that returns."), delegate)
 }
 
-// delegate ends with the outcome of its child. It may run again: it finds the same
-// child.
+// delegate returns the outcome of its child. It is idempotent, because a repeated attempt finds the same child.
 func delegate(ctx context.Context, job tool.Job, a delegateArgs) (arcp.Raw, error) {
 	return job.Call(ctx, tool.Call{Tool: a.Tool, Arguments: a.Arguments, Lease: a.Lease, Delegate: true})
 }

@@ -1,5 +1,5 @@
-// Package demo provides the tools of --demo. They show the features of jobs, and let
-// clients, tests and benchmarks provoke them (SPEC.md §7.2).
+// Package demo provides the tools of --demo, which clients, tests and benchmarks use to exercise the features of
+// jobs (SPEC.md §7.2).
 package demo
 
 import (
@@ -9,8 +9,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// The demo tools have the limits of long-running agents: thousands of them run at
-// once.
+// Limits of the demo tools, of which thousands of jobs run at once.
 const (
 	timeout     = 2 * time.Hour
 	concurrency = 10_000
@@ -23,7 +22,7 @@ var makers = []func() (*tool.Tool, error){
 	newAsk, newChoose, newPermit, newSpend, newModel, newAccess, newCount, newDelegate, newResource,
 }
 
-// Register adds the demo tools to r.
+// Register adds the demo tools to r. The error is a conflict with a registered tool.
 func Register(r *tool.Registry) error {
 	for _, newTool := range makers {
 		t, err := newTool()
@@ -37,8 +36,8 @@ func Register(r *tool.Registry) error {
 	return nil
 }
 
-// capability returns the common capability of the demo tools. They have no side
-// effects, so that a restart runs them again.
+// capability returns the common capability of the demo tools. They have no side effects, so a restart runs their
+// jobs again.
 func capability(name, description string) tool.Capability {
 	return tool.Capability{
 		Name: "demo." + name, Description: description,
@@ -54,7 +53,7 @@ func interruptible(name, description string) tool.Capability {
 	return c
 }
 
-// once returns the capability of a tool that fails at a restart.
+// once returns the capability of a tool whose jobs fail at a restart.
 func once(name, description string) tool.Capability {
 	c := capability(name, description)
 	c.Recovery = tool.RecoveryFail

@@ -7,8 +7,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// newEcho makes demo.echo 1.0.0, which only the frame limit bounds: a result is as large
-// as the arguments.
+// newEcho returns demo.echo 1.0.0. Only the limit of a frame bounds its arguments and its equally large result.
 func newEcho() (*tool.Tool, error) {
 	c := capability("echo", "Returns its arguments unchanged.")
 	c.Default = true
@@ -18,7 +17,7 @@ func newEcho() (*tool.Tool, error) {
 	})
 }
 
-// newOldEcho makes demo.echo 0.9.0.
+// newOldEcho returns demo.echo 0.9.0.
 func newOldEcho() (*tool.Tool, error) {
 	c := capability("echo", "Returns its arguments as the member legacy.")
 	c.Version = "0.9.0"

@@ -45,8 +45,8 @@ func emit(ctx context.Context, job tool.Job, a emitArgs) (emitResult, error) {
 	return emitResult{a.Count}, nil
 }
 
-// numbering makes the attributes {"n":…}. They may be retained: they are parts of blocks
-// that are written once.
+// numbering builds the attributes {"n":…} in blocks. Each part of a block is written once, so the caller may retain
+// it.
 type numbering struct{ block []byte }
 
 const (

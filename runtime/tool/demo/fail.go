@@ -14,7 +14,7 @@ type failArgs struct {
 	Details   arcp.Raw  `json:"details"`
 }
 
-// failSchema is written by hand because the codes are a table.
+// failSchema returns the input schema of demo.fail with the list of codes.
 func failSchema() (arcp.Raw, error) {
 	var codes []arcp.Code
 	for _, c := range arcp.Codes {

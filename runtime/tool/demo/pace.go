@@ -7,12 +7,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// millis is a duration argument: milliseconds.
+// millis is a duration argument in milliseconds.
 type millis int64
 
 func (ms millis) duration() time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// pause waits for ms and returns the cause of ctx if that ends before.
+// pause waits for ms. It returns the cause of ctx if ctx ends first.
 func pause(ctx context.Context, ms millis) error {
 	if ms == 0 {
 		return context.Cause(ctx)
@@ -31,8 +31,8 @@ func until(ctx context.Context, c <-chan time.Time) error {
 	}
 }
 
-// pacer spaces steps evenly. It skips the steps that a slow caller has missed.
-type pacer struct{ ticker *time.Ticker } // nil: as fast as possible
+// pacer spaces steps evenly. A slow caller misses steps.
+type pacer struct{ ticker *time.Ticker } // nil: no delay
 
 func newPacer(interval millis) pacer {
 	if interval == 0 {
@@ -41,7 +41,7 @@ func newPacer(interval millis) pacer {
 	return pacer{time.NewTicker(interval.duration())}
 }
 
-// wait waits for the next step and returns the cause of ctx if that has ended.
+// wait waits for the next step. It returns the cause of ctx if ctx has ended.
 func (p pacer) wait(ctx context.Context) error {
 	if p.ticker != nil {
 		return until(ctx, p.ticker.C)
@@ -52,8 +52,7 @@ func (p pacer) wait(ctx context.Context) error {
 	return nil
 }
 
-// step is wait for an interruptible job. It makes a checkpoint of data when a client
-// wants one; nil: none.
+// step is wait for an interruptible job. It saves data as a checkpoint when a client asks for one, unless data is nil.
 func (p pacer) step(ctx context.Context, job tool.Job, data any) error {
 	if p.ticker == nil {
 		return yield(ctx, job)
@@ -80,8 +79,8 @@ func (p pacer) step(ctx context.Context, job tool.Job, data any) error {
 	}
 }
 
-// yield waits while a client interrupts the job, and logs the guidance that came
-// with the answer. It returns the cause of ctx if that has ended.
+// yield waits while a client interrupts the job, and logs the guidance of the client. It returns the cause of ctx if
+// ctx has ended.
 func yield(ctx context.Context, job tool.Job) error {
 	guidance, err := job.Yield(ctx)
 	if err != nil || guidance == "" {

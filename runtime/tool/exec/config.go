@@ -11,13 +11,13 @@ type Config struct {
 	tool.Capability // Source is set by New
 
 	Command []string // the program, a name in PATH or a path, and its arguments
-	Env     []string // names of the variables that are handed on, beside PATH
-	Dir     string   // working directory; "": a directory that each call leases, and that is removed after it
+	Env     []string // names of variables that the command inherits, besides PATH
+	Dir     string   // working directory; "": each call leases a directory, which is removed after the call
 	Bounds  Bounds
 	Sandbox Sandbox  // default SandboxNone
-	Hide    []string // files and directories that cannot be read in the sandbox; absolute paths
+	Hide    []string // absolute paths of files and directories that the sandbox hides
 
-	Log zerolog.Logger // of processes and directories that could not be removed; the zero Logger drops it
+	Log zerolog.Logger // receives processes and directories that could not be removed; the zero Logger drops them
 }
 
 // Bounds are limits that the kernel enforces for each process of a job. Zero is no limit.
@@ -25,7 +25,7 @@ type Bounds struct {
 	CPUSeconds int   // processor time until SIGXCPU; SIGKILL follows a second later
 	Memory     int64 // bytes of address space
 	Files      int   // open files
-	Processes  int   // of the user, in all its programs: the kernel has no other count
+	Processes  int   // of the user in all programs, because the kernel counts by user
 	FileSize   int64 // bytes of a written file until SIGXFSZ
 }
 
@@ -35,7 +35,7 @@ type Sandbox string
 // The sandboxes.
 const (
 	SandboxNone  Sandbox = "none"
-	SandboxBwrap Sandbox = "bwrap" // bubblewrap: a process namespace of its own, and a read-only file system
+	SandboxBwrap Sandbox = "bwrap" // bubblewrap: an own process namespace and a read-only file system
 )
 
 // Sandboxes lists the sandboxes.

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloseInherited marks all files but standard input, output and error close-on-exec. main calls
-// it after Hook, so that programs that this process starts do not inherit the files that this process
-// has inherited.
+// CloseInherited marks all files but standard input, output and error close-on-exec, so that programs
+// that this process starts do not inherit files of its parent. main calls it after Hook.
 func CloseInherited() error {
 	const first = 3
 	if unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {

@@ -3,20 +3,21 @@
 // error become log events.
 //
 // Each command has a reaper: a process of this program that starts the command and adopts its
-// orphaned processes. The reaper kills all processes of the command on request, when the
-// command itself ends, and when this process ends, also if it is killed. The reaper ends when no
-// process of the command is left. A call therefore returns when all its processes are gone, and a
-// runtime that is killed leaves none. [Start] starts programs that run for longer than a call,
-// such as MCP servers and workers, with a reaper too.
+// orphaned processes. The reaper kills all processes of the command on request, at the end of the
+// command, and at the end of this process, even if this process is killed. The reaper ends when
+// all processes of the command have ended. A call therefore returns after all its processes, and
+// a runtime that is killed leaves no process. [Start] starts programs that run for longer than a
+// call, such as MCP servers and workers, also with a reaper.
 //
-// A reaper does not reach:
+// A reaper cannot kill:
 //   - processes that another program starts for the command, such as cron or a container daemon;
 //   - processes of another user that it may not signal;
-//   - if the command kills its reaper, processes without ARCP_JOB_ID, or ARCP_KEEPER, in
-//     their environment;
-//   - all processes, if the command stops its reaper and this process is killed then.
+//   - processes without ARCP_JOB_ID or ARCP_KEEPER in their environment, if the command kills
+//     the reaper;
+//   - any process, if the command stops the reaper and then this process is killed.
 //
-// In a sandbox the kernel kills all processes with the first, and the reaper is not visible.
+// In a sandbox the kernel kills all processes with the first process, and the command cannot see
+// the reaper.
 //
 // A program that uses this package calls Hook at the beginning of main.
 package exec
@@ -39,20 +40,21 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// defaultPath is the PATH of commands if this process has none.
+// defaultPath is the PATH of commands if this process has no PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// checkTimeout bounds the start of a sandbox by Check.
+// checkTimeout bounds the test of a sandbox in Check.
 const checkTimeout = 10 * time.Second
 
-// command is a Config with its program found. It does not change.
+// command is a checked Config. It is immutable.
 type command struct {
 	order order // of every call, without the members that depend on the job
 	limit int   // bytes of output
 	log   zerolog.Logger
 }
 
-// New returns a tool that runs a command. It is an error if the program or bubblewrap is not found.
+// New returns a tool that runs a command. The error is an invalid Config, or that the program or bubblewrap
+// is not found.
 func New(c Config) (*tool.Tool, error) {
 	if !hooked {
 		return nil, errors.New("this program cannot run commands: its main does not call exec.Hook")
@@ -73,8 +75,8 @@ func New(c Config) (*tool.Tool, error) {
 	return t, nil
 }
 
-// Check reports why a command cannot be started: its program is not found, or its sandbox, which Check
-// starts once, does not work.
+// Check returns an error for a command that cannot be started: its program is not found, or a test of its sandbox
+// fails.
 func Check(c *Config) error {
 	cmd, err := prepare(c)
 	if err != nil || c.Sandbox != SandboxBwrap {
@@ -102,8 +104,8 @@ func Check(c *Config) error {
 	return nil
 }
 
-// trial returns a command line that starts the sandbox of a command in dir and tests there whether the
-// program is executable, without running it.
+// trial returns a command line that tests in the sandbox of a command whether the program is executable. It
+// does not run the program.
 func (o *order) trial(dir string) ([]string, error) {
 	line, err := sandboxed(o.Bwrap, o.Hide, o.Program, dir, nil)
 	if err != nil {
@@ -143,7 +145,7 @@ func checkDir(c *Config) error {
 	return nil
 }
 
-// warnAboutDir logs which hidden files are in the working directory.
+// warnAboutDir logs the hidden files in the working directory.
 func warnAboutDir(c *Config) {
 	for _, h := range c.Hide {
 		in := func(name string) bool { return real(filepath.Dir(name)) == real(c.Dir) }
@@ -159,7 +161,7 @@ func isFile(name string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// environment returns PATH and the named variables of this process that exist.
+// environment returns PATH and the named variables of this process, without missing ones.
 func environment(names []string) ([]string, error) {
 	path := os.Getenv("PATH")
 	if path == "" {

@@ -5,7 +5,7 @@ import (
 	"runtime"
 )
 
-// Values of os.Args[0] with which this program starts itself.
+// Values of os.Args[0] of the processes that this program starts from itself.
 const (
 	reaperName  = "arcp-reaper"
 	limiterName = "arcp-limiter"
@@ -15,9 +15,9 @@ const (
 // hooked is set by Hook, before other goroutines run.
 var hooked bool
 
-// Hook runs the reaper or limiter if this package has started the process as one, and does not
-// return then. A program that uses this package calls it at the beginning of main, before it
-// starts goroutines.
+// Hook runs the reaper or the limiter in a process that this package has started for it, and then exits. In any
+// other process it returns. A program that uses this package calls Hook at the beginning of main,
+// before it starts goroutines.
 func Hook() {
 	hooked = true
 	if len(os.Args) == 0 {
@@ -25,7 +25,7 @@ func Hook() {
 	}
 	switch os.Args[0] {
 	case reaperName:
-		runtime.LockOSThread() // the kernel ends the command with the thread that started it
+		runtime.LockOSThread() // the kernel ends the command when the thread that started it ends
 		os.Exit(reaperMain())
 	case limiterName:
 		runtime.LockOSThread()

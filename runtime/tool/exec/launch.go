@@ -23,24 +23,24 @@ type launch struct {
 	control               *os.File
 	stdin, stdout, stderr *os.File // this process's ends of the pipes
 
-	patience time.Duration // from a message to the reaper until the reaper is killed
-	reported chan struct{} // closed when the reaper has reported or ended
+	reportTimeout time.Duration // from a message to the reaper until the reaper is killed
+	reported      chan struct{} // closed when the reaper has reported or ended
 }
 
-// reaperMargin is added to the time that a reaper needs to kill everything.
+// reaperMargin is added to the time in which a reaper kills all processes.
 const reaperMargin = time.Second
 
-// reaperEnv is the environment of reapers, beside their mark.
+// reaperEnv is the environment of a reaper without its mark.
 var reaperEnv = []string{"GOMAXPROCS=2"}
 
-// start starts a reaper and sends it the order. mark is the environment variable that identifies the
+// start starts a reaper and sends the order. mark is the environment variable NAME=VALUE that identifies the
 // processes.
 func (o order) start(mark string) (*launch, error) {
 	name, _, _ := strings.Cut(mark, "=")
-	others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, name+"=") }) // of an outer job
+	others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, name+"=") }) // the mark of an outer job
 	o.Env = append(others, mark)
 	l := &launch{marker: mark, reported: make(chan struct{})}
-	l.patience = time.Duration(o.GraceMS)*time.Millisecond + killTimeout + reaperMargin
+	l.reportTimeout = time.Duration(o.GraceMS)*time.Millisecond + killTimeout + reaperMargin
 	raw, err := arcp.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -53,14 +53,14 @@ func (o order) start(mark string) (*launch, error) {
 	}
 	l.reaper = &exec.Cmd{Path: self, Args: []string{reaperName}, Env: append(slices.Clip(reaperEnv), mark), Dir: "/",
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2], ExtraFiles: theirs[3:],
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}} // a terminal's signals are not for it
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}} // the reaper receives no signals of a terminal
 	if err := l.reaper.Start(); err != nil {
 		l.close()
 		return nil, err
 	}
 	if _, err := l.control.Write(append(raw, '\n')); err != nil {
-		_ = l.control.Close() // the reaper ends then
-		_ = l.reaper.Wait()   // the write error is returned, not the exit status
+		_ = l.control.Close() // ends the reaper
+		_ = l.reaper.Wait()   // the write error is the result
 		l.close()
 		return nil, err
 	}
@@ -76,8 +76,8 @@ func (f files) close() {
 	}
 }
 
-// connect opens the pipes for standard input, output and error of the reaper, and the control
-// socket.
+// connect opens the standard pipes of the reaper and the control socket. It appends the ends of the reaper to
+// theirs.
 func (l *launch) connect(theirs *files) error {
 	pipe := func(give bool, ours **os.File) error {
 		r, w, err := os.Pipe()
@@ -107,31 +107,30 @@ func (l *launch) connect(theirs *files) error {
 func (l *launch) close() {
 	for _, f := range []*os.File{l.control, l.stdin, l.stdout, l.stderr} {
 		if f != nil {
-			_ = f.Close() // it may be closed already
+			_ = f.Close() // the file may be closed already
 		}
 	}
 }
 
-// kill kills the command without waiting.
+// kill kills the command and returns at once.
 func (l *launch) kill() { go l.send(commandKill) }
 
-// send sends a message to the reaper, and returns when the reaper has reported. A stopped reaper is
-// continued. A reaper that does not report in time is killed; end then finds the processes by
-// their mark.
+// send sends a message to the reaper and waits for its report. It continues a stopped reaper. It kills a reaper that
+// does not report within reportTimeout; then end finds the processes by their mark.
 func (l *launch) send(b byte) {
 	_, _ = l.control.Write([]byte{b})            // the reaper may have ended
 	_ = l.reaper.Process.Signal(syscall.SIGCONT) // likewise
-	late := time.NewTimer(l.patience)
+	late := time.NewTimer(l.reportTimeout)
 	defer late.Stop()
 	select {
 	case <-l.reported:
 	case <-late.C:
-		_ = l.reaper.Process.Kill() // it may have ended
+		_ = l.reaper.Process.Kill() // the reaper may have ended
 	}
 }
 
-// report waits for the report, and ends the command when ctx ends. After a report no process is
-// left.
+// report waits for the report of the reaper, and ends the command when ctx ends. All processes have ended
+// before a report.
 func (l *launch) report(ctx context.Context) (r report, err error) {
 	defer context.AfterFunc(ctx, func() { l.send(commandEnd) })()
 	line, err := bufio.NewReader(l.control).ReadBytes('\n')
@@ -142,10 +141,10 @@ func (l *launch) report(ctx context.Context) (r report, err error) {
 	return r, err
 }
 
-// end waits for the end of the reaper, which removes the scratch directory. When it returns no
-// process is left, also if the reaper was killed.
+// end waits for the end of the reaper, which removes the scratch directory. All processes have ended when it
+// returns, even if the reaper was killed.
 func (l *launch) end() {
-	_ = l.reaper.Wait() // how it ended is in ProcessState
+	_ = l.reaper.Wait() // ProcessState has the exit status
 	if l.reaper.ProcessState == nil || !l.reaper.ProcessState.Success() {
 		killMarked(l.marker)
 	}

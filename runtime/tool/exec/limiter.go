@@ -11,11 +11,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// faultFD is the file to which a limiter writes its error. It is closed when the command runs.
+// faultFD is the file to which a limiter writes its error. The start of the command closes it.
 const faultFD = 3
 
-// limiterMain sets the bounds of its first argument and replaces the process by the command: the second
-// argument is the program, the others are its argv.
+// limiterMain sets the bounds in its first argument and replaces the process by the command. The second
+// argument is the program; the others are the argv of the program.
 func limiterMain(args []string) int {
 	syscall.CloseOnExec(faultFD)
 	var b Bounds
@@ -27,8 +27,8 @@ func limiterMain(args []string) int {
 	return 1
 }
 
-// exec sets the bounds and replaces the process by a program. It sets the bound of memory last,
-// because this program needs memory itself.
+// exec sets the bounds and replaces the process by a program. It sets the bound of memory last, because it
+// allocates memory.
 func (b *Bounds) exec(program string, argv []string) error {
 	debug.SetGCPercent(-1)
 	type bound struct {
@@ -45,7 +45,7 @@ func (b *Bounds) exec(program string, argv []string) error {
 		if l.soft == 0 {
 			continue
 		}
-		// syscall.Setrlimit, unlike the one of unix, keeps syscall.Exec from restoring RLIMIT_NOFILE.
+		// After syscall.Setrlimit, unlike unix.Setrlimit, syscall.Exec does not restore RLIMIT_NOFILE.
 		if err := syscall.Setrlimit(l.what, &syscall.Rlimit{Cur: l.soft, Max: l.soft + l.up}); err != nil {
 			return fmt.Errorf("set a limit to %d: %w", l.soft, err)
 		}

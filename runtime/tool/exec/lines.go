@@ -12,8 +12,7 @@ const (
 	maxLine   = 8 << 10 // bytes of a line in an event; the rest is dropped
 	tailBytes = 4 << 10 // of standard error, in the details of a failure
 
-	// Rate limit of the lines that become events: a command that writes without end must not
-	// fill the replay of a session.
+	// Rate limit of the lines that become events, which bounds the events of a session.
 	lineBurst = 1000
 	lineRate  = 100
 )
@@ -21,21 +20,20 @@ const (
 // lines turns standard error into log events. One goroutine uses it.
 type lines struct {
 	sink      func(level, message string) error
-	line      []byte // the current line, at most maxLine of it
-	truncated bool   // the current line is longer
-	last      []byte // the end of the output, at most tailBytes
+	line      []byte // the first maxLine bytes of the current line
+	truncated bool   // the current line is longer than maxLine
+	last      []byte // the last tailBytes of the output
 	tokens    float64
 	filled    time.Time
-	dropped   int  // lines since the last event
-	failed    bool // sink has returned an error and is not called any more
+	dropped   int  // lines without an event since the last event
+	failed    bool // sink has returned an error, and is not called again
 }
 
 func newLines(sink func(level, message string) error) *lines {
 	return &lines{sink: sink, tokens: lineBurst, filled: time.Now()}
 }
 
-// read reads until the end of r, also when nothing is logged any more: the command must not block
-// on its standard error.
+// read reads r to its end. It also reads lines that are not logged, so that the command does not block.
 func (l *lines) read(r io.Reader) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -70,10 +68,10 @@ func (l *lines) remember(p []byte) {
 	}
 }
 
-// tail returns the end of standard error.
+// tail returns the last tailBytes of standard error.
 func (l *lines) tail() string { return text(bytes.TrimRight(l.last, "\n")) }
 
-// end emits the last line, which has no newline.
+// end emits a last line without a newline.
 func (l *lines) end() {
 	if len(l.line) > 0 || l.truncated {
 		l.emit()

@@ -15,30 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program describes a program that runs for longer than a call and speaks on its standard input and
-// output.
+// Program describes a program that runs for longer than a call and communicates on its standard input
+// and output.
 type Program struct {
 	Command []string      // the program, a name in PATH or a path from Dir, and its arguments
-	Env     []string      // names of the variables that are handed on, beside PATH
+	Env     []string      // names of variables that the program inherits, besides PATH
 	Dir     string        // working directory; "": that of this process
 	Grace   time.Duration // from SIGTERM to SIGKILL; default 2 s
 
-	// Log is called with the lines of standard error, bounded in length and rate, by one
+	// Log receives the lines of standard error, bounded in length and rate, on one
 	// goroutine.
 	Log func(level, message string)
 }
 
-// Process is a running program with a reaper: it and all processes that it has started end with this
-// process. Its methods may be called by many goroutines.
+// Process is a running program with a reaper. The program and all its processes end with this process. Many
+// goroutines may call the methods.
 type Process struct {
 	Stdin, Stdout *os.File // owned and closed by the caller
 
 	end     context.CancelFunc
-	donec   chan struct{} // closed when none of its processes is left
-	outcome error         // how it ended; read after donec is closed
+	donec   chan struct{} // closed when all processes have ended
+	outcome error         // exit status as an error; read after donec is closed
 }
 
-// Start starts a program.
+// Start starts a program, which runs until it exits or End is called.
 func Start(p Program) (*Process, error) {
 	if !hooked {
 		return nil, errors.New("this program cannot run others: its main does not call exec.Hook")
@@ -72,7 +72,7 @@ func Start(p Program) (*Process, error) {
 	return s, nil
 }
 
-// supervise waits until none of the processes is left.
+// supervise waits until all processes have ended.
 func (s *Process) supervise(ctx context.Context, l *launch, log func(level, message string)) {
 	defer close(s.donec)
 	stderr := newLines(func(level, message string) error {
@@ -91,12 +91,12 @@ func (s *Process) supervise(ctx context.Context, l *launch, log func(level, mess
 	if r.Left > 0 && log != nil {
 		log("warn", fmt.Sprintf("%d processes of the program could not be ended", r.Left))
 	}
-	s.outcome = ending(&r, err, stderr.tail())
+	s.outcome = exitError(&r, err, stderr.tail())
 	s.end()
 }
 
-// ending returns how a program ended, with the end of its standard error.
-func ending(r *report, err error, stderr string) error {
+// exitError returns the exit status of a program as an error, with the end of its standard error.
+func exitError(r *report, err error, stderr string) error {
 	how := fmt.Sprintf("it ended with exit status %d", r.Status)
 	switch {
 	case err != nil:
@@ -112,17 +112,17 @@ func ending(r *report, err error, stderr string) error {
 	return errors.New(how)
 }
 
-// End sends SIGTERM to the program, and SIGKILL to all its processes after the grace. It returns when
-// none is left.
+// End sends SIGTERM to the program and, after the grace, SIGKILL to all its processes. It returns when all
+// processes have ended.
 func (s *Process) End() {
 	s.end()
 	<-s.donec
 }
 
-// Done returns a channel that is closed when none of the processes is left.
+// Done returns a channel that is closed when all processes have ended.
 func (s *Process) Done() <-chan struct{} { return s.donec }
 
-// Err returns how the program ended; nil: it runs.
+// Err returns the exit status of the program as an error, or nil while the program runs.
 func (s *Process) Err() error {
 	select {
 	case <-s.donec:

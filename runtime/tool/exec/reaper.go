@@ -21,21 +21,20 @@ import (
 // controlFD is the reaper's end of the control socket.
 const controlFD = 3
 
-// killTimeout is how long a reaper tries to kill processes. A process of another user, or one
-// that waits for a device, may not end.
+// killTimeout bounds the attempts of a reaper to kill processes. A process of another user, or a process that
+// waits for a device, may not end.
 const killTimeout = 5 * time.Second
 
-// reaperMain is the main function of a reaper: it reads an order, runs the command, and writes a
-// report.
+// reaperMain is the main function of a reaper. It reads an order, runs the command and writes a report.
 func reaperMain() int {
 	inherited := CloseInherited() // controlFD too
-	// Signals of the terminal are for the parent. An ignored signal would be inherited by the command.
+	// The parent handles the signals of the terminal. The command would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	control := os.NewFile(controlFD, "control")
 	in := bufio.NewReader(control)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
-		return 1 // the parent is gone
+		return 1 // the parent has ended
 	}
 	k := &reaper{messages: make(chan byte, 1), ended: make(chan syscall.WaitStatus, 1), none: make(chan struct{})}
 	r := report{}
@@ -48,7 +47,7 @@ func reaperMain() int {
 	if err != nil {
 		return 1
 	}
-	_, _ = control.Write(append(raw, '\n')) // the parent may be gone
+	_, _ = control.Write(append(raw, '\n')) // the parent may have ended
 	if k.order.Scratch && removeDir(k.order.Dir) != nil {
 		return 1 // the parent logs it
 	}
@@ -64,16 +63,16 @@ func removeDir(dir string) error {
 	return errors.Join(all.Remove(context.Background(), filepath.Base(dir)), all.Close())
 }
 
-// reaper supervises one command. The main goroutine owns it; other goroutines send on its channels.
+// reaper supervises a command. The main goroutine owns it; other goroutines send on its channels.
 type reaper struct {
 	order    order
-	pid      int                     // of the command; 0: it was not started
-	messages chan byte               // from the parent; 0: the parent is gone
+	pid      int                     // of the command; 0: not started
+	messages chan byte               // from the parent; 0: the parent has ended
 	ended    chan syscall.WaitStatus // of the command
-	none     chan struct{}           // closed when no process is left
+	none     chan struct{}           // closed when all processes have ended
 }
 
-// run runs the command, and kills its remaining processes when it has ended.
+// run runs the command and then kills its remaining processes.
 func (k *reaper) run(in io.ByteReader) (report, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return report{}, fmt.Errorf("adopt processes: %w", err)
@@ -89,8 +88,8 @@ func (k *reaper) run(in io.ByteReader) (report, error) {
 	return r, nil
 }
 
-// abandon kills a command whose start has failed halfway, and returns the number of processes that it
-// could not kill.
+// abandon kills the processes of a failed start. It returns the number of processes that it could not
+// kill.
 func (k *reaper) abandon() int {
 	if k.pid == 0 {
 		return 0
@@ -118,8 +117,8 @@ func (k *reaper) start() error {
 // nullDevice replaces the standard streams of a reaper.
 var nullDevice = os.DevNull
 
-// fork starts a program with the files. The reaper closes its own copies of the standard streams, so
-// that the parent sees when the program closes them.
+// fork starts a program with the files. The reaper closes its own standard streams, so that the parent sees when
+// the program closes them.
 func (k *reaper) fork(program string, argv []string, files ...uintptr) error {
 	null, err := os.OpenFile(nullDevice, os.O_RDWR, 0)
 	if err != nil {
@@ -141,7 +140,7 @@ func (k *reaper) fork(program string, argv []string, files ...uintptr) error {
 	return nil
 }
 
-// startBounded starts a program through a limiter, and waits until it runs within its bounds.
+// startBounded starts a program through a limiter. It returns when the program runs within its bounds.
 func (k *reaper) startBounded(program string, argv []string) error {
 	bounds, err := arcp.Marshal(k.order.Bounds)
 	if err != nil {
@@ -159,7 +158,7 @@ func (k *reaper) startBounded(program string, argv []string) error {
 	said, err := io.ReadAll(io.LimitReader(fault, 4<<10))
 	if len(said) > 0 {
 		var ws syscall.WaitStatus
-		_, _ = syscall.Wait4(k.pid, &ws, 0, nil) // the limiter ends by itself
+		_, _ = syscall.Wait4(k.pid, &ws, 0, nil) // the limiter exits after an error
 		return fmt.Errorf("start %s: %s", k.order.Argv[0], said)
 	}
 	return err
@@ -176,7 +175,7 @@ func (k *reaper) listen(in io.ByteReader) {
 	}
 }
 
-// reap waits for all processes: the command and its orphans.
+// reap waits for the end of the command and of all orphans.
 func (k *reaper) reap() {
 	defer close(k.none)
 	for {
@@ -184,7 +183,7 @@ func (k *reaper) reap() {
 		pid, err := syscall.Wait4(-1, &ws, 0, nil)
 		switch {
 		case err == syscall.EINTR:
-		case err != nil: // there are no children
+		case err != nil: // no children
 			return
 		case pid == k.pid:
 			k.ended <- ws
@@ -192,7 +191,7 @@ func (k *reaper) reap() {
 	}
 }
 
-// wait returns when the command has ended by itself or by a message of the parent.
+// wait returns when the command has ended, by itself or by a message of the parent.
 func (k *reaper) wait() syscall.WaitStatus {
 	var grace <-chan time.Time
 	for {
@@ -211,17 +210,17 @@ func (k *reaper) wait() syscall.WaitStatus {
 		select {
 		case ws := <-k.ended:
 			return ws
-		default: // it cannot be killed
+		default: // the command cannot be killed
 			return syscall.WaitStatus(syscall.SIGKILL)
 		}
 	}
 }
 
-// terminate sends SIGTERM to the command. In a sandbox it signals the processes below bubblewrap, which
-// would otherwise end at once and kill them.
+// terminate sends SIGTERM to the command. In a sandbox it signals the processes below bubblewrap: a signal to
+// bubblewrap would kill them at once.
 func (k *reaper) terminate() {
 	if k.order.Bwrap == "" {
-		_ = syscall.Kill(-k.pid, syscall.SIGTERM) // it may have ended
+		_ = syscall.Kill(-k.pid, syscall.SIGTERM) // the process may have ended
 		return
 	}
 	for _, first := range children(k.pid) {
@@ -231,14 +230,14 @@ func (k *reaper) terminate() {
 	}
 }
 
-// killAll kills all descendants of this process, and returns the number that it could not
-// kill. Orphans become children of this process, so no process escapes. Processes that fork
-// fast only prolong it.
+// killAll kills all descendants of this process. It returns the number of processes that it could not kill. No
+// process escapes, because orphans become children of this process. Processes that fork fast only
+// prolong it.
 func (k *reaper) killAll() int {
 	deadline := time.After(killTimeout)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		for _, pid := range descendants(os.Getpid()) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended, or be another user's
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended or belong to another user
 		}
 		select {
 		case <-k.none:

@@ -18,23 +18,23 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// grace is the time from SIGTERM to SIGKILL: less than the runtime waits for a tool. Only tests change
+// grace is the time from SIGTERM to SIGKILL. It is shorter than the deadline of a cancel. Only tests change
 // it.
 var grace = 2 * time.Second
 
 const (
-	// pipeGrace bounds reading the rest of the output when no process is left that could write.
+	// pipeGrace bounds the read of the remaining output after the end of all processes.
 	pipeGrace = time.Second
 
 	// releaseTimeout bounds a change of the lease on a directory.
 	releaseTimeout = 5 * time.Second
 
-	// leaseTime is how long the directory stays when the job ends before its command: longer than
-	// the processes may take to end.
+	// leaseTime is the duration of the lease on the directory after the end of the job. The
+	// processes end before.
 	leaseTime = time.Minute
 
-	// removeGrace is how long a call waits for the removal of its directory: most are removed, and
-	// their leases released, before the job ends.
+	// removeGrace bounds the wait of a call for the removal of its directory. Most directories
+	// are removed within it.
 	removeGrace = 250 * time.Millisecond
 
 	// maxRemovals bounds the directories that are removed after the end of their calls.
@@ -64,9 +64,9 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	defer context.AfterFunc(ctx, func() { c.extendLease(p) })()
 	r, err := l.report(ctx)
 	end := time.Now().Add(pipeGrace)
-	_ = l.stdin.SetDeadline(time.Now()) // no process reads it
+	_ = l.stdin.SetDeadline(time.Now()) // all readers have ended
 	_ = l.stdout.SetDeadline(end)       // pipes have deadlines
-	_ = l.stderr.SetDeadline(end)       // likewise
+	_ = l.stderr.SetDeadline(end)       // pipes have deadlines
 	pipes.Wait()
 	l.close()
 	c.logSurvivors(job.ID(), &r)
@@ -92,10 +92,10 @@ func (c *command) logSurvivors(job arcp.JobID, r *report) {
 // workDir is the working directory of a command during one call.
 type workDir struct {
 	dir   string
-	lease tool.ResourceLease // on the directory; nil: Config.Dir is used
+	lease tool.ResourceLease // on the directory; nil: the directory is Config.Dir
 }
 
-// workDir returns the directory of the configuration or, if it has none, a new leased one.
+// workDir returns Config.Dir or, if that is empty, a new leased directory.
 func (c *command) workDir(ctx context.Context, job tool.Job) (p workDir, err error) {
 	if dir := c.order.Dir; dir != "" {
 		if _, err := os.Stat(dir); err != nil {
@@ -107,8 +107,7 @@ func (c *command) workDir(ctx context.Context, job tool.Job) (p workDir, err err
 	return p, err
 }
 
-// extendLease extends the lease on the directory of a command whose job may end before the command
-// does.
+// extendLease extends the lease on the directory of a command, because the job may end before the command.
 func (c *command) extendLease(p workDir) {
 	if p.lease == nil {
 		return
@@ -121,8 +120,8 @@ func (c *command) extendLease(p workDir) {
 // removals counts the directories that are removed after the end of their calls.
 var removals = make(chan struct{}, maxRemovals)
 
-// finish waits for the end of the reaper and releases the directory. err means that the reaper has not
-// reported. After a report it waits at most removeGrace, unless maxRemovals are in progress.
+// finish waits for the end of the reaper and releases the directory. err is the error of launch.report. After a
+// report finish waits at most removeGrace, unless maxRemovals are in progress.
 func (c *command) finish(l *launch, job arcp.JobID, p workDir, err error) {
 	work := func() {
 		l.end()
@@ -150,13 +149,13 @@ func (c *command) finish(l *launch, job arcp.JobID, p workDir, err error) {
 	work()
 }
 
-// releaseDir releases the lease on a directory that the reaper has removed. A directory that is still
-// there is removed when its lease ends, after the job.
+// releaseDir releases the lease on a directory that the reaper has removed. If the directory still exists, the end
+// of its lease removes it.
 func (c *command) releaseDir(job arcp.JobID, p workDir) {
 	if p.lease == nil {
 		return
 	}
-	_ = os.Remove(p.dir) // the command was not started, or the directory is removed already
+	_ = os.Remove(p.dir) // removes the empty directory of a command that was not started
 	if _, err := os.Lstat(p.dir); !errors.Is(err, fs.ErrNotExist) {
 		c.log.Warn().Str("job_id", string(job)).Str("lease_id", string(p.lease.ID())).Msg("the directory of the command is not removed yet: its lease ends soon after the job")
 		return
@@ -176,10 +175,10 @@ func (c *command) start(mark string, p workDir) (*launch, error) {
 	return o.start(mark)
 }
 
-// feed writes the arguments to the standard input of a command, and closes it. The command may end
-// without reading them.
+// feed writes the arguments to the standard input of a command and closes it. The command may end
+// without reading its input.
 func feed(w *os.File, args arcp.Raw) {
-	_, _ = w.Write(args) // the command need not read them
+	_, _ = w.Write(args) // the command may not read its input
 	_ = w.Close()
 }
 
@@ -199,7 +198,7 @@ func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
 	switch {
 	case out.exceeded:
 		e := arcp.Errorf(arcp.CodeResourceExhausted, "the output has more than %d bytes, the tool's limit", out.limit).WithDetails(details)
-		e.Retryable = false // the next output would be as long
+		e.Retryable = false // a repeated call has the same output
 		return nil, e
 	case r.Signal != 0:
 		details.Signal = unix.SignalName(syscall.Signal(r.Signal))
@@ -216,7 +215,7 @@ func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
 	return value, nil
 }
 
-// boundOf returns the bound that a signal stands for, as the end of an error message.
+// boundOf returns the end of an error message about the bound that a signal enforces, or "".
 func boundOf(s syscall.Signal) string {
 	switch s {
 	case syscall.SIGXCPU:
@@ -227,21 +226,21 @@ func boundOf(s syscall.Signal) string {
 	return ""
 }
 
-// maxOutput bounds the output of a tool without a limit: the maximum of a result.
+// maxOutput bounds the output of a tool without MaxResponseBytes: the maximum of a result.
 const maxOutput = 256 << 20
 
 // output collects the standard output of a command.
 type output struct {
 	limit    int
-	full     func() // called when there is more than limit
+	full     func() // called when the output exceeds limit
 	buf      []byte
 	exceeded bool
 }
 
-// outputBlock is the initial size of the buffer.
+// outputBlock is the initial size of the buffer in bytes.
 const outputBlock = 4 << 10
 
-// read reads until the end of r, or until the limit is exceeded.
+// read reads r to its end, or until the output exceeds the limit.
 func (o *output) read(r io.Reader) {
 	for {
 		if len(o.buf) == cap(o.buf) {
@@ -260,10 +259,10 @@ func (o *output) read(r io.Reader) {
 	}
 }
 
-// beginBytes is how much of an invalid output is in its error.
+// beginBytes bounds the start of an invalid output in its error, in bytes.
 const beginBytes = 80
 
-// value returns the output as compact JSON, or why it is not one JSON value.
+// value returns the output as compact JSON. fault is the reason why the output is not one JSON value.
 func (o *output) value() (value arcp.Raw, fault string) {
 	v := arcp.Raw(o.buf)
 	err := v.Compact()

@@ -11,10 +11,10 @@ import (
 
 // sandboxed returns a command line that runs a program in bubblewrap:
 //   - in a process namespace that ends with its first process, which ends with its parent;
-//   - with a read-only file system, writable dir, and empty /tmp and /run: sockets of programs that start
-//     others on request are in /run;
+//   - with a read-only file system, a writable dir, and empty /tmp and /run: /run has the sockets of
+//     programs that start others on request;
 //   - with the network of the host;
-//   - without capabilities, also for root, which could unmount a cover with them.
+//   - without capabilities, with which root could unmount a cover.
 func sandboxed(bwrap string, hide []string, program, dir string, args []string) ([]string, error) {
 	line := []string{bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
 		"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run",
@@ -43,16 +43,16 @@ func sandboxed(bwrap string, hide []string, program, dir string, args []string) 
 	return append(line, args...), nil
 }
 
-// cover hides files of a directory, or the whole directory.
+// cover hides files in a directory, or the whole directory.
 type cover struct {
 	dir    string
-	hidden []string // names of the hidden files; nil: all
+	hidden []string // names of the hidden files; nil: the whole directory
 	mounts []string // arguments of bubblewrap
 	end    []string // arguments that follow all mounts
 }
 
-// coversOf returns the covers of files and directories for a command in dir, outermost first. Paths
-// that do not exist need none.
+// coversOf returns the covers that hide files and directories from a command in dir, outermost first. It
+// ignores paths that do not exist.
 func coversOf(hide []string, dir string) ([]*cover, error) {
 	places := map[string]*cover{}
 	for _, h := range hide {
@@ -95,10 +95,10 @@ func coversOf(hide []string, dir string) ([]*cover, error) {
 	return covers, nil
 }
 
-// maxLinks bounds the symbolic links to a file that are followed.
+// maxLinks bounds a chain of symbolic links.
 const maxLinks = 40
 
-// chain returns the name of a file and the targets of the symbolic links that start there.
+// chain returns the name of a file and, if it is a symbolic link, all targets of the chain of links.
 func chain(name string) (names []string) {
 	for range maxLinks {
 		names = append(names, name)
@@ -117,8 +117,8 @@ func chain(name string) (names []string) {
 // maxBeside bounds the entries of a directory in which a file is hidden.
 const maxBeside = 2000
 
-// planFiles hides files in the working directory, which cannot be replaced. Such a file becomes readable
-// when another one is renamed to its name: Check warns.
+// planFiles hides files in the working directory, over which no directory can be mounted. A hidden file becomes readable
+// when another file is renamed to its name: Check logs a warning.
 func (c *cover) planFiles() {
 	for _, h := range c.hidden {
 		if name := filepath.Join(c.dir, h); name == real(name) { // the target of a link has its own cover
@@ -127,9 +127,9 @@ func (c *cover) planFiles() {
 	}
 }
 
-// planDirectory hides a directory, or files in it. For files it mounts an empty directory and binds
-// the other entries into it: a mount on the file itself disappears when another file is renamed to its
-// name, which is how most programs replace files.
+// planDirectory hides a directory, or files in it. For files it mounts an empty directory and binds the other
+// entries there. A mount on the file itself would disappear when another file is renamed to its name,
+// as most programs replace files.
 func (c *cover) planDirectory() error {
 	c.mounts, c.end = []string{"--tmpfs", c.dir}, []string{"--remount-ro", c.dir}
 	if c.hidden == nil {
@@ -160,15 +160,15 @@ func (c *cover) planDirectory() error {
 	return nil
 }
 
-// hides reports whether an entry is a hidden file, or has the name of a temporary copy of one.
+// hides reports whether an entry is a hidden file, or by its name a temporary copy of a hidden file.
 func (c *cover) hides(entry string) bool {
 	return slices.ContainsFunc(c.hidden, func(h string) bool {
 		return strings.HasPrefix(strings.TrimLeft(entry, ".#~"), strings.TrimLeft(h, ".#~"))
 	})
 }
 
-// real returns a path without symbolic links: bubblewrap cannot mount over a link to an absolute path, and
-// a file is readable by every link to it.
+// real returns a path with all symbolic links resolved. bubblewrap cannot mount over a link to an absolute path, and
+// a file is readable through every link.
 func real(name string) string {
 	if r, err := filepath.EvalSymlinks(name); err == nil {
 		return r
@@ -176,7 +176,7 @@ func real(name string) string {
 	return name
 }
 
-// below reports whether a path is below a directory, or is it.
+// below reports whether a path is a directory or below it.
 func below(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }

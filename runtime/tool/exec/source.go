@@ -6,10 +6,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Source offers commands as tools.
+// Source publishes commands as tools. It implements tool.Source.
 type Source struct{ configs []Config }
 
-// NewSource returns a source of commands that Check has accepted.
+// NewSource returns a source of commands for which Check has returned nil.
 func NewSource(configs []Config) *Source { return &Source{configs} }
 
 // Name returns tool.SourceExec.
@@ -31,5 +31,5 @@ func (s *Source) Start(_ context.Context, publish func([]*tool.Tool) error) erro
 	return publish(tools)
 }
 
-// Close does nothing: a command ends with its job.
+// Close does nothing, because a command ends with its job.
 func (s *Source) Close() {}

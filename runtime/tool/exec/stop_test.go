@@ -41,7 +41,7 @@ func TestStoppedReaper(t *testing.T) {
 	}
 }
 
-// A reaper that does not report after commandEnd is killed when its patience is over.
+// A reaper that does not report after commandEnd is killed when its reportTimeout is over.
 func TestUnresponsiveReaperIsKilled(t *testing.T) {
 	reaper := osexec.Command("sleep", "1000")
 	if err := reaper.Start(); err != nil {
@@ -52,14 +52,14 @@ func TestUnresponsiveReaperIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	l := &launch{reaper: reaper, control: null, reported: make(chan struct{}), patience: time.Microsecond}
+	l := &launch{reaper: reaper, control: null, reported: make(chan struct{}), reportTimeout: time.Microsecond}
 	l.send(commandEnd)
 	_ = reaper.Wait() // the exit status is checked next
 	if ws := reaper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended with %v, want SIGKILL", reaper.ProcessState)
 	}
-	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.patience != 2*time.Second+killTimeout+reaperMargin {
-		t.Errorf("patience = %v, %v", l, err)
+	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.reportTimeout != 2*time.Second+killTimeout+reaperMargin {
+		t.Errorf("reportTimeout = %v, %v", l, err)
 	} else if _, err := l.wait(t.Context()); err != nil {
 		t.Error(err)
 	} else {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// descendants returns the processes below pid that are visible now.
+// descendants returns the visible descendants of pid.
 func descendants(pid int) []int {
 	list := children(pid)
 	for i := 0; i < len(list); i++ { // list grows
@@ -22,9 +22,9 @@ func descendants(pid int) []int {
 
 // children returns the processes that the threads of pid have started or adopted.
 func children(pid int) []int {
-	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is right
+	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is valid
 	if len(files) == 0 {
-		return byParent(pid) // it has ended, or the kernel has no lists
+		return byParent(pid) // pid has ended, or the kernel has no such files
 	}
 	var list []int
 	for _, name := range files {
@@ -41,7 +41,7 @@ func children(pid int) []int {
 	return list
 }
 
-// byParent returns the children of pid, from a list of all processes.
+// byParent returns the children of pid. It searches all processes.
 func byParent(pid int) []int {
 	return slices.DeleteFunc(processes(), func(p int) bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(p) + "/stat")
@@ -61,7 +61,7 @@ func processes() []int {
 		return nil
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // the names that were read count
+	names, _ := d.Readdirnames(-1) // after an error, the names before it
 	var list []int
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
@@ -77,7 +77,7 @@ func marked(variable string) []int {
 	for _, pid := range processes() {
 		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 		if err != nil {
-			continue // it has ended, or is another user's
+			continue // the process has ended or belongs to another user
 		}
 		if bytes.Contains(append([]byte{0}, env...), []byte("\x00"+variable+"\x00")) {
 			list = append(list, pid)
@@ -86,8 +86,8 @@ func marked(variable string) []int {
 	return list
 }
 
-// killMarked kills the processes with a mark whose reaper is gone: the command has killed the reaper,
-// or the machine ran out of memory.
+// killMarked kills the processes with a mark after the death of their reaper: the command or the kernel (out of
+// memory) has killed the reaper.
 func killMarked(mark string) {
 	for deadline := time.Now().Add(killTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		list := marked(mark)

@@ -14,13 +14,13 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Directories makes and removes directories below one root. Symbolic links are removed,
-// never followed. Many goroutines may call its methods.
+// Directories creates and removes directories below a root. It removes symbolic links without following them. Many
+// goroutines may call the methods.
 type Directories struct {
 	root *os.Root
 }
 
-// OpenDirectories creates the root, with access for its owner only, unless it exists.
+// OpenDirectories opens the root. It creates a missing root, with access for its owner only.
 func OpenDirectories(root string) (*Directories, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of leased resources: %w", err)
@@ -32,15 +32,15 @@ func OpenDirectories(root string) (*Directories, error) {
 	return &Directories{r}, nil
 }
 
-// Close closes the root. Its content stays.
+// Close closes the root without removing its content.
 func (d *Directories) Close() error { return d.root.Close() }
 
 const directoryPrefix = "dir_"
 
-// NewName returns a name for a directory, which can be leased before Make.
+// NewName returns a unique name for Make, so that a lease can precede the directory.
 func NewName() string { return arcp.NewID(directoryPrefix) }
 
-// check refuses every name that NewName does not return, such as paths.
+// check returns an error for a name that NewName cannot return, such as a path.
 func check(name string) error {
 	body, ok := strings.CutPrefix(name, directoryPrefix)
 	if _, valid := arcp.ParseIDBody(body); !ok || !valid {
@@ -63,14 +63,14 @@ func (d *Directories) Make(name string) (path string, err error) {
 	return d.Path(name), nil
 }
 
-// Bounds of a removal, whatever a tree looks like.
+// Bounds of a removal.
 const (
-	maxDepth  = 64  // of a path; deeper directories are moved up first
-	someNames = 256 // names of a directory read at once
+	maxDepth  = 64  // names of a path; deeper directories are moved to the top first
+	someNames = 256 // names of a directory that are read at once
 )
 
-// Remove removes a directory with its content. A missing directory is no error. ctx is
-// checked before each entry.
+// Remove removes a directory with its content. A missing directory is no error. Remove checks ctx before each
+// entry.
 func (d *Directories) Remove(ctx context.Context, name string) error {
 	if err := check(name); err != nil {
 		return err
@@ -82,14 +82,14 @@ func (d *Directories) Remove(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		if err := gone(d.empty(ctx, name)); err != nil { // another goroutine may remove it, too
+		if err := gone(d.empty(ctx, name)); err != nil { // another goroutine may remove it too
 			return err
 		}
 	}
 	return gone(d.root.Remove(name))
 }
 
-// gone returns the error of a removal; a missing entry is none.
+// gone returns the error of a removal, or nil if the entry does not exist.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -97,15 +97,15 @@ func gone(err error) error {
 	return err
 }
 
-// empty removes the content of a directory. It opens everything below the directory
-// itself: links that are created meanwhile do not lead outside.
+// empty removes the content of a directory. It opens all entries relative to the directory, so that links that
+// are created meanwhile do not lead outside.
 func (d *Directories) empty(ctx context.Context, name string) error {
 	unlock(d.root, name)
 	top, err := d.root.OpenRoot(name)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = top.Close() }() // nothing was written to it
+	defer func() { _ = top.Close() }() // a directory has no write error
 	was, err := d.root.Lstat(name)
 	if err != nil {
 		return err
@@ -134,8 +134,7 @@ func empty(ctx context.Context, top *os.Root, path string, depth int) error {
 	}
 }
 
-// remove removes an entry. A directory that is too deep is moved to the top, and removed
-// there.
+// remove removes an entry. It moves a directory deeper than maxDepth to the top first.
 func remove(ctx context.Context, top *os.Root, path string, depth int) error {
 	info, err := top.Lstat(path)
 	if err != nil {
@@ -153,7 +152,7 @@ func remove(ctx context.Context, top *os.Root, path string, depth int) error {
 	return gone(top.Remove(path))
 }
 
-// list reads some names of a directory.
+// list returns up to someNames of a directory.
 func list(top *os.Root, path string) (names []string, err error) {
 	f, err := top.Open(path)
 	if err != nil {
@@ -166,8 +165,7 @@ func list(top *os.Root, path string) (names []string, err error) {
 	return names, errors.Join(err, f.Close())
 }
 
-// unlock gives the owner of a directory write access. An error shows in the next
-// operation that needs it.
+// unlock adds write access for the owner of a directory. The next operation reports an error.
 func unlock(root *os.Root, path string) {
 	info, err := root.Lstat(path)
 	if err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {

@@ -1,6 +1,5 @@
-// Package local leases processes and directories of the machine that the runtime runs
-// on. Their names identify them beyond doubt: after a restart, and after a pid is
-// reused, the clean-up ends exactly the leased process or directory.
+// Package local leases processes and directories on the machine of the runtime. Their external ids are unique,
+// also after a restart or the reuse of a pid: a clean-up ends only the leased process or directory.
 package local
 
 import "github.com/arcpd/arcpd/arcp"
@@ -12,6 +11,6 @@ const (
 	Directory = "directory"
 )
 
-func broken(what, name string) error {
-	return arcp.Errorf(arcp.CodeInvalidArgument, "%q names no %s that was leased here", name, what)
+func broken(kind, name string) error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "%q names no %s that was leased here", name, kind)
 }

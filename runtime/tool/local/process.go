@@ -18,17 +18,16 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// MarkerVariable is a variable in the environment of every process that Start starts. Their child
-// processes inherit it, and are found by it after the first process has ended.
+// MarkerVariable is a variable in the environment of every process that Start starts. The clean-up finds
+// child processes by the inherited variable after the first process has ended.
 const MarkerVariable = "ARCP_RESOURCE"
 
-// Start starts a command in a process group of its own and leases the group for d. At
-// the end of the lease all processes of the group are ended, with SIGTERM and, five
-// seconds later, SIGKILL. The command does not begin before the lease is durable;
-// without a lease, or when the runtime is killed in between, it never begins.
+// Start starts a command in a new process group and leases the group for d. The end of the lease sends
+// SIGTERM to all processes of the group and, five seconds later, SIGKILL. The command does not run
+// before the lease is durable. It never runs if the lease fails or the runtime is killed before.
 //
-// The caller must call cmd.Wait. cmd.SysProcAttr and cmd.ExtraFiles must not be set.
-// Start needs /bin/sh and /proc: UNIMPLEMENTED without.
+// The caller must call cmd.Wait, and must not set cmd.SysProcAttr and cmd.ExtraFiles. The error is
+// UNIMPLEMENTED without /bin/sh or /proc.
 func Start(ctx context.Context, job tool.Job, cmd *exec.Cmd, d time.Duration) (tool.ResourceLease, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
@@ -40,7 +39,7 @@ func Start(ctx context.Context, job tool.Job, cmd *exec.Cmd, d time.Duration) (t
 	if err != nil {
 		return nil, fmt.Errorf("start a leased process: %w", err)
 	}
-	defer func() { _ = errors.Join(hold.Close(), open.Close()) }() // a gate that still waits ends then
+	defer func() { _ = errors.Join(hold.Close(), open.Close()) }() // a waiting gate ends
 	mark := rand.Text()
 	gate(cmd, hold, mark)
 	if err := cmd.Start(); err != nil {
@@ -51,15 +50,14 @@ func Start(ctx context.Context, job tool.Job, cmd *exec.Cmd, d time.Duration) (t
 		_, err = io.WriteString(open, "go\n")
 	}
 	if err != nil {
-		_ = cmd.Process.Kill() // it has not begun, and has no group yet
-		_ = cmd.Wait()         // that it was killed is known
+		_ = cmd.Process.Kill() // the gate is the only process
+		_ = cmd.Wait()         // the process was killed
 		return nil, err
 	}
 	return l, nil
 }
 
-// gate makes a command wait for a line on a pipe before it begins, in the same
-// process.
+// gate changes a command so that its process waits for a line on a pipe before it runs the program.
 func gate(cmd *exec.Cmd, hold *os.File, mark string) {
 	const script = `IFS= read -r go <&3 || exit 125; exec 3<&-; exec "$@"`
 	cmd.Args = append([]string{"sh", "-c", script, "sh", cmd.Path}, cmd.Args[min(1, len(cmd.Args)):]...)
@@ -81,12 +79,12 @@ func leaseProcess(ctx context.Context, job tool.Job, cmd *exec.Cmd, mark string,
 		DisplayName: fmt.Sprintf("pid %d: %s", cmd.Process.Pid, clip.Text(cmd.Args[4], maxCommandText))})
 }
 
-// identity identifies a process group beyond doubt.
+// identity identifies a process group, also after a reuse of its pid.
 type identity struct {
-	boot   string // of the machine
-	pid    int    // of the first process, and of the group
-	start  uint64 // when it started, in ticks since the boot
-	marker string // in the environment of all
+	boot   string // boot id of the machine
+	pid    int    // of the first process and the group
+	start  uint64 // start of the first process in ticks since the boot
+	marker string // value of MarkerVariable in all processes
 }
 
 func (i identity) String() string {
@@ -108,14 +106,14 @@ func parseIdentity(s string) (i identity, err error) {
 	return i, nil
 }
 
-// Time limits of the end of a process group.
+// Times of the end of a process group.
 const (
 	termGrace    = 5 * time.Second // between SIGTERM and SIGKILL
 	pollInterval = 20 * time.Millisecond
 )
 
-// End ends the processes that are left of a leased process group, and returns when none
-// is left. It never signals a process outside of the group, whatever its pid.
+// End ends the processes of a leased process group and returns when all have ended. It never signals a process
+// outside of the group, also after a reuse of a pid.
 func End(ctx context.Context, externalID string) error {
 	i, err := parseIdentity(externalID)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// stat holds members of /proc/PID/stat.
+// stat holds fields of /proc/PID/stat.
 type stat struct {
 	state byte
 	group int
@@ -21,7 +21,7 @@ type stat struct {
 
 func (s stat) ended() bool { return s.state == 'Z' || s.state == 'X' || s.state == 'x' }
 
-// readStat reads /proc/PID/stat; fs.ErrNotExist if there is no such process.
+// readStat reads /proc/PID/stat. The error is fs.ErrNotExist for a missing process.
 func readStat(pid int) (s stat, err error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, syscall.ESRCH) {
@@ -30,7 +30,7 @@ func readStat(pid int) (s stat, err error) {
 	if err != nil {
 		return s, err
 	}
-	// pid (comm) state ppid pgrp … starttime: comm may have anything in it.
+	// pid (comm) state ppid pgrp … starttime. comm may contain any character.
 	rest := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	const state, group, start = 0, 2, 19
 	if len(rest) <= start {
@@ -61,16 +61,16 @@ func identify(pid int, mark string) (identity, error) {
 	return identity{boot, pid, s.start, mark}, nil
 }
 
-// group finds and signals the processes that are left of a process group. It has a
-// handle of each process, which stays valid when the pid is reused.
+// group finds and signals the processes of a process group. It has a handle on each process, which is valid
+// also after a reuse of the pid.
 type group struct {
 	identity
 	held       map[int]*os.Process
-	terminated map[int]bool // SIGTERM was sent
+	terminated map[int]bool // SIGTERM was sent to the process
 }
 
-// find counts the processes of the group that have not ended. It scans twice before it
-// returns 0: the first scan may miss a process that is started meanwhile.
+// find returns the number of running processes of the group. It scans twice before it returns 0, because a scan may
+// miss a process that starts meanwhile.
 func (g *group) find() (left int, err error) {
 	if left, err = g.scan(); left > 0 || err != nil {
 		return left, err
@@ -80,7 +80,7 @@ func (g *group) find() (left int, err error) {
 
 func (g *group) scan() (left int, err error) {
 	boot, err := bootID()
-	if err != nil || boot != g.boot { // another boot: all of it has ended
+	if err != nil || boot != g.boot { // all processes ended with the earlier boot
 		return 0, err
 	}
 	entries, err := os.ReadDir("/proc")
@@ -102,8 +102,8 @@ func (g *group) scan() (left int, err error) {
 	return len(g.held), nil
 }
 
-// unlessGone returns errors that leave open whether a process is of the group. A process
-// that has ended is not, and one of another user can neither be read nor signalled.
+// unlessGone returns err unless it means that a process has ended or belongs to another user. Such a process is not
+// of the group or cannot be signalled.
 func unlessGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ESRCH) {
 		return nil
@@ -111,15 +111,15 @@ func unlessGone(err error) error {
 	return err
 }
 
-// led reports whether the group's first process exists, running or a zombie. If so, the
-// group's number is not reused.
+// led reports whether the first process of the group exists, running or as a zombie. Then the number of the group is
+// not reused.
 func (g *group) led() (bool, error) {
 	s, err := readStat(g.pid)
 	return err == nil && s.start == g.start, unlessGone(err)
 }
 
-// hold opens a handle on a process of the group: a process with the group's number while
-// the first process exists, and one with the mark otherwise.
+// hold opens a handle on a process if it belongs to the group: by the number of the group while the first process
+// exists, else by the mark.
 func (g *group) hold(pid int, led bool) error {
 	if g.held[pid] != nil || pid == os.Getpid() {
 		return nil
@@ -132,8 +132,8 @@ func (g *group) hold(pid int, led bool) error {
 	if err != nil {
 		return fmt.Errorf("hold process %d: %w", pid, err)
 	}
-	// If the process of the handle is alive afterwards, everything read from here on is
-	// of that process.
+	// If the process of the handle is alive afterwards, everything read from here on
+	// belongs to it.
 	ours, err := g.owns(pid, s, led)
 	if err != nil || !ours || p.Signal(syscall.Signal(0)) != nil {
 		_ = p.Release() // never fails
@@ -146,7 +146,7 @@ func (g *group) hold(pid int, led bool) error {
 	return nil
 }
 
-// owns reports whether a process is unchanged since was, and of the group.
+// owns reports whether a process is the process of was and belongs to the group.
 func (g *group) owns(pid int, was stat, led bool) (bool, error) {
 	again, err := readStat(pid)
 	if err != nil || again.group != was.group || again.start != was.start {
@@ -174,8 +174,7 @@ func (g *group) marked(pid int) (bool, error) {
 	return false, nil
 }
 
-// ended reports whether a process has ended, and closes its handle then. A zombie has
-// ended, too.
+// ended reports whether a process has ended, and then closes its handle. A zombie counts as ended.
 func ended(pid int, p *os.Process) bool {
 	s, err := readStat(pid)
 	alive := p.Signal(syscall.Signal(0)) == nil
@@ -186,15 +185,15 @@ func ended(pid int, p *os.Process) bool {
 	return true
 }
 
-// signal sends SIGTERM once to each process, or SIGKILL.
+// signal sends SIGKILL to each process or, without kill, SIGTERM once.
 func (g *group) signal(kill bool) {
 	for pid, p := range g.held {
 		switch {
 		case kill:
-			_ = p.Signal(syscall.SIGKILL) // it fails only for an ended process
+			_ = p.Signal(syscall.SIGKILL) // fails only for an ended process
 		case !g.terminated[pid]:
 			g.terminated[pid] = true
-			_ = p.Signal(syscall.SIGTERM) // likewise
+			_ = p.Signal(syscall.SIGTERM) // fails only for an ended process
 			_ = p.Signal(syscall.SIGCONT) // a stopped process handles no SIGTERM
 		}
 	}

@@ -17,37 +17,37 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// ofCall is the key of a call in the context of its requests. A question of the server in the answer to a
-// request belongs to that call.
-type ofCall struct{}
+// callKey is the context key of the call to which a request belongs. An elicitation in the answer to the
+// request belongs to the same call.
+type callKey struct{}
 
 // call calls a tool of the server for a job.
 func (s *Source) call(ctx context.Context, job tool.Job, d *definition, args arcp.Raw) (arcp.Raw, error) {
-	l := s.link.Load()
-	if l == nil {
+	sess := s.current.Load()
+	if sess == nil {
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s is not connected; it is being tried again", s.cfg.Name)
 	}
-	c := l.observer.begin(job)
-	told := make(chan struct{})
+	c := sess.observer.begin(job)
+	relayed := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(relayed)
 		c.relay(ctx)
 	}()
-	res, err := l.call(ctx, c, d.name, args)
-	raw := l.observer.take(c)
-	lost := l.observer.end(c)
-	<-told
+	res, err := sess.call(ctx, c, d.name, args)
+	raw := sess.observer.takeResult(c)
+	lost := sess.observer.end(c)
+	<-relayed
 	if lost > 0 {
 		_ = job.Log(arcp.LevelWarn, fmt.Sprintf("%d log messages of the MCP server were left out: they came faster than events can be kept", lost), nil) // the job may have ended
 	}
 	if err != nil {
-		return nil, s.failure(ctx, l, err)
+		return nil, s.failure(ctx, sess, err)
 	}
 	return result(d, res, raw)
 }
 
-// relay turns the notices of a call into events of its job. After the end of ctx it only empties the
-// queue.
+// relay emits the notices of a call as events of its job until the queue is closed. After the end of
+// ctx it discards them.
 func (c *call) relay(ctx context.Context) {
 	for n := range c.queue {
 		if ctx.Err() != nil {
@@ -65,39 +65,39 @@ func (c *call) relay(ctx context.Context) {
 	}
 }
 
-// call sends a call to the server, and returns at its answer, the end of ctx, or the end of the
+// call sends a call to the server. It returns with the answer, at the end of ctx, or at the end of the
 // session.
-func (l *link) call(ctx context.Context, c *call, name string, args arcp.Raw) (*sdk.CallToolResult, error) {
-	ctx, cancel := context.WithCancel(context.WithValue(ctx, ofCall{}, c))
+func (sess *session) call(ctx context.Context, c *call, name string, args arcp.Raw) (*sdk.CallToolResult, error) {
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, callKey{}, c))
 	defer cancel()
-	defer context.AfterFunc(l.life, cancel)() // the end of the session waits for its requests
+	defer context.AfterFunc(sess.ctx, cancel)() // the end of the session waits for its requests
 	type answer struct {
 		res *sdk.CallToolResult
 		err error
 	}
-	got := make(chan answer, 1)
-	go func() { // writing to a program does not end with ctx
-		res, err := l.session.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: json.RawMessage(args), Meta: c.meta(l)})
-		got <- answer{res, err}
+	answers := make(chan answer, 1)
+	go func() { // a write to a program does not end with ctx
+		res, err := sess.client.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: json.RawMessage(args), Meta: c.meta(sess)})
+		answers <- answer{res, err}
 	}()
 	select {
-	case a := <-got:
+	case a := <-answers:
 		return a.res, a.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-l.ended:
+	case <-sess.ended:
 	}
 	select { // the answer may have been the last message
-	case a := <-got:
+	case a := <-answers:
 		return a.res, a.err
 	default:
 		return nil, sdk.ErrConnectionClosed
 	}
 }
 
-func (c *call) meta(l *link) sdk.Meta {
+func (c *call) meta(sess *session) sdk.Meta {
 	m := sdk.Meta{"progressToken": c.token}
-	if init := l.session.InitializeResult(); init != nil && init.ProtocolVersion >= perRequestLogs {
+	if init := sess.client.InitializeResult(); init != nil && init.ProtocolVersion >= versionWithRequestLogs {
 		m[sdk.MetaKeyLogLevel] = "info"
 	}
 	return m
@@ -105,14 +105,14 @@ func (c *call) meta(l *link) sdk.Meta {
 
 // JSON-RPC codes of the SDK for requests that have not reached the server.
 const (
-	codeNone          = 0 // an error of the SDK, not of the server
+	codeNone          = 0 // an error that the SDK created
 	codeClientClosing = -32003
 	codeServerClosing = -32004
 	codeNotSent       = -32005
 )
 
-// unsent reports whether the SDK made an error for a request without an answer.
-func unsent(e *jsonrpc.Error) bool {
+// isUnsent reports whether the SDK created an error for a request that the server has not answered.
+func isUnsent(e *jsonrpc.Error) bool {
 	switch e.Code {
 	case codeNone, codeClientClosing, codeServerClosing, codeNotSent:
 		return true
@@ -121,7 +121,7 @@ func unsent(e *jsonrpc.Error) bool {
 }
 
 // failure returns the error of a job for a call without a result.
-func (s *Source) failure(ctx context.Context, l *link, err error) error {
+func (s *Source) failure(ctx context.Context, sess *session, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -131,11 +131,11 @@ func (s *Source) failure(ctx context.Context, l *link, err error) error {
 	}
 	message := clip.Ellipsis(e.Message, maxDescription)
 	switch {
-	case unsent(e):
+	case isUnsent(e):
 		return s.unavailable(err)
 	case e.Code == codeTooLarge:
 		large := arcp.Errorf(arcp.CodeResourceExhausted, "the MCP server %s: %s", s.cfg.Name, message)
-		large.Retryable = false // the same call would be as large again
+		large.Retryable = false // a repeated call has the same result
 		return large
 	case e.Code == jsonrpc.CodeInvalidParams:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "the MCP server %s: %s", s.cfg.Name, message)
@@ -150,17 +150,18 @@ func (s *Source) unavailable(err error) error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s was lost before it answered", s.cfg.Name)
 }
 
-// outcome is a result as far as it is used.
+// outcome has the members of a result that are used.
 type outcome struct {
 	Content    arcp.Raw `json:"content"`
 	Structured arcp.Raw `json:"structuredContent,omitzero"`
 	IsError    bool     `json:"isError,omitzero"`
 }
 
-// result returns the result of the job: the structured content if the tool has an output schema, else an
-// object of content and structuredContent, as the server sent them.
+// result returns the result of the job in the bytes of the server: structuredContent if the tool has an
+// output schema, else an object of content and structuredContent. raw is nil if the observer has no
+// result.
 func result(d *definition, res *sdk.CallToolResult, raw arcp.Raw) (arcp.Raw, error) {
-	if raw == nil { // the observer has no result: encode the SDK's
+	if raw == nil {
 		var err error
 		if raw, err = json.Marshal(res); err != nil {
 			return nil, arcp.Errorf(arcp.CodeInternal, "the MCP server's result cannot be encoded")
@@ -184,7 +185,7 @@ func result(d *definition, res *sdk.CallToolResult, raw arcp.Raw) (arcp.Raw, err
 	return o.Structured, nil
 }
 
-// contentText returns the texts of a result, joined.
+// contentText returns the texts of a result, one a line.
 func contentText(content []sdk.Content) string {
 	var texts []string
 	for _, c := range content {

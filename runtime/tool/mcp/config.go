@@ -19,51 +19,50 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Config says how to reach an MCP server and how to publish its tools. It does not change after New. Zero
-// members are the documented defaults.
+// Config configures the connection to an MCP server and the publication of its tools. A zero member
+// means its default. The caller must not change a Config after New.
 type Config struct {
 	Name string // of the server, in logs and errors: [a-z0-9][a-z0-9._-]*, at most 64 bytes
 
-	// Command is the program to start, with its arguments; URL is the address of a server over
+	// Command is the program to start, with its arguments. URL is the address of a server over
 	// streamable HTTP. Exactly one of them is set.
 	Command []string
-	Env     []string // variables of the runtime that the program gets, besides PATH and HOME
-	Dir     string   // the program's working directory; default the runtime's
+	Env     []string // names of variables that the program inherits, besides PATH and HOME
+	Dir     string   // working directory of the program; default: the runtime's
 	URL     string
-	// HeadersFile is a file of lines "Name: value", which are added to each request. Only its owner
-	// may have access to it. It is read again when it changes.
+	// HeadersFile is a file of lines "Name: value" that are added to each request. Only its owner
+	// may have access to the file. A changed file is read again.
 	HeadersFile string
 
-	Prefix string   // of the tools' names; default Name and a dot
-	Allow  []string // globs of the server's own names; default all
+	Prefix string   // of the published names; default Name and a dot
+	Allow  []string // globs of the server's own names; default: every name
 
 	SideEffect tool.SideEffect // default read for tools with readOnlyHint, else external_system
 	Approval   tool.Approval   // default none for tools with readOnlyHint, else manual
-	Limits     tool.Limits     // of each tool; default DefaultTimeout, 8 MiB of a result, the rest as of all tools
+	Limits     tool.Limits     // of each tool; Timeout defaults to DefaultTimeout, MaxResponseBytes to 8 MiB
 
 	Log     zerolog.Logger
-	Metrics *Metrics // nil: none
-	Version string   // of this runtime, sent to the server
+	Metrics *Metrics // nil: no metrics
+	Version string   // of the runtime, sent to the server
 }
 
-// DefaultTimeout is the time limit of a call. Browsers, builds and models behind MCP servers take longer
-// than the 5 s of other tools.
+// DefaultTimeout is the default time limit of a call. It is longer than for other tools: servers run
+// browsers, builds and models.
 const DefaultTimeout = 10 * time.Minute
 
-// Bounds of the memory, messages and tools of a server. Each is far above the use of correct
-// servers.
+// Bounds of the memory, messages and tools of a server. Correct servers stay far below them.
 const (
-	maxMessage      = 16 << 20 // bytes of one message, as of the SDK
-	maxResponse     = 8 << 20  // default bytes of a result
-	maxTools        = 4096     // published by one server
-	maxPages        = 256      // of a list: bounds an endless one
-	maxListBytes    = 64 << 20 // of a list's definitions
+	maxMessage      = 16 << 20 // bytes of a message; the default of the SDK
+	maxResponse     = 8 << 20  // default of Limits.MaxResponseBytes
+	maxTools        = 4096     // published tools of a server
+	maxPages        = 256      // pages of a list
+	maxListBytes    = 64 << 20 // bytes of the definitions of a list
 	maxDescription  = 8 << 10  // bytes
-	maxQueued       = 256      // queued notifications of one call
-	maxAsks         = 64       // open questions of a session
-	maxErrorBody    = 64 << 10 // bytes of an HTTP error
-	maxHeadersFile  = 64 << 10
-	maxGarbageLines = 100 // in a row on standard output: the program does not speak MCP
+	maxQueued       = 256      // queued notifications of a call
+	maxQuestions    = 64       // open questions of a session
+	maxErrorBody    = 64 << 10 // bytes of the body of an HTTP error
+	maxHeadersFile  = 64 << 10 // bytes
+	maxGarbageLines = 100      // lines in a row that are no messages; more end the session
 
 	maxLogged = 4 << 10 // bytes of a logged text of the server
 	logRate   = 50      // logged texts a second
@@ -72,20 +71,20 @@ const (
 
 // Timeouts and intervals.
 const (
-	connectTimeout = 2 * time.Minute // start, handshake and first list: some programs are installed at first
+	connectTimeout = 2 * time.Minute // for start, handshake and first list; a launcher may install the program first
 	listTimeout    = time.Minute
 	writeTimeout   = 30 * time.Second // for a program that does not read its input
 	pingEvery      = 30 * time.Second
-	missedPings    = 4                      // in a row without a call under way: the session has ended
-	changeDelay    = 200 * time.Millisecond // from a change to the next list: changes come in groups
+	missedPings    = 4                      // unanswered pings in a row that end the session
+	changeDelay    = 200 * time.Millisecond // from a change to the next list, which then covers a group of changes
 	listEvery      = time.Second            // minimum between two lists
-	listAgain      = 15 * time.Second       // after a list has failed
+	listRetry      = 15 * time.Second       // from a failed list to the next list
 	exitGrace      = time.Second            // from the end of a program's input to SIGTERM
 	closeGrace     = 5 * time.Second        // for closing a session over HTTP
-	streamWait     = 5 * time.Second        // for the response header of the stream over HTTP
+	streamWait     = 5 * time.Second        // for the response header of the notification stream over HTTP
 )
 
-// restartBackoff is the delay of the next session after one that has ended.
+// restartBackoff is the delay from the end of a session to the next session.
 var restartBackoff = backoff.Policy{Min: 500 * time.Millisecond, Max: time.Minute, Jitter: 0.2}
 
 // termGrace is the time from SIGTERM to SIGKILL. Only tests change it.
@@ -103,7 +102,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check returns errors that a retry cannot mend.
+// check returns errors of the configuration.
 func (c *Config) check() error {
 	switch {
 	case !serverName.MatchString(c.Name):
@@ -122,13 +121,13 @@ func (c *Config) check() error {
 			return fmt.Errorf("allow: %q is no pattern", g)
 		}
 	}
-	return cmp.Or(c.checkWords(), c.checkURL(), c.checkCommand())
+	return cmp.Or(c.checkEnums(), c.checkURL(), c.checkCommand())
 }
 
 var prefixGrammar = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// checkWords checks the values of enumerations, and that the prefix is not reserved.
-func (c *Config) checkWords() error {
+// checkEnums checks the values of enumerations, and that the prefix is not reserved.
+func (c *Config) checkEnums() error {
 	for _, p := range tool.Reserved {
 		if strings.HasPrefix(c.Prefix, p) {
 			return fmt.Errorf("prefix %q: names that begin with %q are reserved", c.Prefix, p)
@@ -170,7 +169,7 @@ func (c *Config) checkCommand() error {
 		return nil
 	}
 	if strings.Contains(c.Command[0], "/") {
-		return nil // relative to Dir, where it may be created later
+		return nil // a path relative to Dir, which may be created later
 	}
 	if _, err := exec.LookPath(c.Command[0]); err != nil {
 		return fmt.Errorf("command %q: not found in PATH; install it, or give its path", c.Command[0])
@@ -186,14 +185,14 @@ func (c *Config) allows(name string) bool {
 	})
 }
 
-// approval returns the approval policy of a tool. The readOnlyHint of the server counts only if none is
-// configured.
+// approval returns the approval policy of a tool: the configured policy or, without one, the
+// default for the readOnlyHint of the server.
 func (c *Config) approval(d *definition) tool.Approval {
-	said := tool.ApprovalManual
+	byHint := tool.ApprovalManual
 	if d.readOnly {
-		said = tool.ApprovalNone
+		byHint = tool.ApprovalNone
 	}
-	return cmp.Or(c.Approval, said)
+	return cmp.Or(c.Approval, byHint)
 }
 
 func (c *Config) sideEffect(d *definition) tool.SideEffect {

@@ -66,19 +66,19 @@ func (j *job) log(p arcp.LogPayload) error {
 
 func (j *job) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) { return j.ask(ctx, a) }
 
-// shelf is where a source publishes.
-type shelf struct {
+// publisher receives the tools of a source.
+type publisher struct {
 	mu  sync.Mutex
 	reg *tool.Registry
 }
 
-func (s *shelf) publish(tools []*tool.Tool) error {
+func (s *publisher) publish(tools []*tool.Tool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reg.Replace("test", tools)
 }
 
-func (s *shelf) names() string {
+func (s *publisher) names() string {
 	var names []string
 	for _, t := range s.reg.Tools() {
 		names = append(names, t.Name)
@@ -86,29 +86,28 @@ func (s *shelf) names() string {
 	return strings.Join(names, " ")
 }
 
-// fixture is a source whose servers live in the test.
+// fixture is a source with servers in the test.
 type fixture struct {
 	*testing.T
-	src   *Source
-	shelf *shelf
-	log   *locked
-	conns []net.Conn // the servers' ends
-	mu    sync.Mutex
+	src       *Source
+	publisher *publisher
+	log       *locked
+	conns     []net.Conn // the ends of the servers
+	mu        sync.Mutex
 }
 
-// bubble runs a test in time of its own on a source; each session is given to
-// serve, with its number.
+// bubble runs a test in a synctest bubble. serve serves session n of the source on conn.
 func bubble(t *testing.T, c Config, serve func(n int, conn net.Conn), test func(r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, c, serve)
+		r := newFixture(t, c, serve)
 		defer r.end()
 		test(r)
 	})
 }
 
-func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *fixture {
-	r := &fixture{T: t, shelf: &shelf{reg: tool.NewRegistry()}, log: new(locked)}
+func newFixture(t *testing.T, c Config, serve func(n int, conn net.Conn)) *fixture {
+	r := &fixture{T: t, publisher: &publisher{reg: tool.NewRegistry()}, log: new(locked)}
 	c.Name = "srv"
 	c.Command = []string{"/bin/true"}
 	c.Log = zerolog.New(r.log).Level(zerolog.DebugLevel)
@@ -117,20 +116,20 @@ func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *fixture {
 		t.Fatal(err)
 	}
 	r.src = newSource(c)
-	r.src.open = func(tp *observer) (*wire, error) {
+	r.src.open = func(tp *observer) (*connection, error) {
 		ours, theirs := net.Pipe()
 		r.mu.Lock()
 		r.conns = append(r.conns, theirs)
 		n := len(r.conns)
 		r.mu.Unlock()
 		go serve(n, theirs)
-		return &wire{transport: stdio{ours, ours, tp, r.src.dropped}, end: func() { ours.Close(); theirs.Close() },
+		return &connection{transport: stdio{ours, ours, tp, r.src.maxBytes, r.src.logDropped}, end: func() { ours.Close(); theirs.Close() },
 			exitError: func(context.Context) error { return nil }}, nil
 	}
 	return r
 }
 
-// locked is a text that several goroutines write.
+// locked is a text that several goroutines may write.
 type locked struct {
 	mu sync.Mutex
 	w  strings.Builder
@@ -148,14 +147,14 @@ func (l *locked) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// startWait is how long a source has for its first list.
+// startWait bounds the time to the first list.
 const startWait = 30 * time.Second
 
 func (r *fixture) start() {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), startWait)
 	defer cancel()
-	if err := r.src.Start(ctx, r.shelf.publish); err != nil {
+	if err := r.src.Start(ctx, r.publisher.publish); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -170,7 +169,7 @@ func (r *fixture) end() {
 	}
 }
 
-// opened is how many sessions there were.
+// opened returns the number of sessions.
 func (r *fixture) opened() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +178,7 @@ func (r *fixture) opened() int {
 
 func (r *fixture) call(ctx context.Context, j *job, name, args string) (string, *arcp.Error) {
 	r.Helper()
-	t, err := r.shelf.reg.Resolve(name)
+	t, err := r.publisher.reg.Resolve(name)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -216,8 +215,8 @@ func sdkServer(build func(s *sdk.Server)) func(int, net.Conn) {
 	}
 }
 
-// script serves a session with answers to raw messages: by method, with ID in the
-// place of the request's id.
+// script serves a session with one answer for each method. ID in an answer stands for the id of the
+// request.
 func script(answers map[string]string) func(int, net.Conn) {
 	return func(_ int, conn net.Conn) { serveScript(conn, answers) }
 }
@@ -232,7 +231,7 @@ func serveScript(conn net.Conn, answers map[string]string) {
 	})
 }
 
-// serveLists serves a session with lists made anew each time.
+// serveLists serves a session and calls list for each list.
 func serveLists(conn net.Conn, list func() string) {
 	serveWith(conn, func(method string) string {
 		switch method {
@@ -245,7 +244,7 @@ func serveLists(conn net.Conn, list func() string) {
 	})
 }
 
-// serveWith answers each request; with nothing, never.
+// serveWith answers each request with the result of answer; "" is no answer.
 func serveWith(conn net.Conn, answer func(method string) string) {
 	dec := json.NewDecoder(conn)
 	for {
@@ -276,7 +275,7 @@ func listing(tools string) string {
 	return `{"jsonrpc":"2.0","id":ID,"result":{"tools":[` + tools + `]}}`
 }
 
-// text is a handler that answers with a text.
+// answer returns a handler that answers with a text.
 func answer(s string) sdk.ToolHandler {
 	return func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: s}}}, nil
@@ -287,7 +286,7 @@ func plainTool(name string) *sdk.Tool {
 	return &sdk.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}
 }
 
-// waitIdle waits until nothing more happens for a while.
+// waitIdle waits until all goroutines of the bubble wait for more than 5 s.
 func waitIdle() {
 	synctest.Wait()
 	time.Sleep(5 * time.Second)

@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// headers are the lines of a headers file. They are secrets: errors and logs have line numbers only.
+// headers holds the lines of a headers file. They are secrets: errors and logs have only line numbers.
 type headers struct {
 	path string
 
 	mu      sync.Mutex
-	changed time.Time // modification time of the file; zero: it was not read yet
+	changed time.Time // modification time of the file; zero: not read yet
 	size    int64
 	values  http.Header
 }
 
 func newHeaders(path string) *headers { return &headers{path: path} }
 
-// current returns the headers of the file as it is now. The caller must not change them.
+// current returns the headers, and reads a changed file again. The caller must not change the result.
 func (h *headers) current() (http.Header, error) {
 	if h.path == "" {
 		return nil, nil
@@ -74,7 +74,7 @@ func readHeaders(path string) (http.Header, fs.FileInfo, error) {
 	return values, info, err
 }
 
-// parseHeaders reads lines "Name: value". It ignores empty lines and those that begin with #.
+// parseHeaders reads lines "Name: value". It ignores empty lines and lines that begin with #.
 func parseHeaders(data []byte) (http.Header, error) {
 	h := make(http.Header)
 	n := 0
@@ -88,7 +88,7 @@ func parseHeaders(data []byte) (http.Header, error) {
 		if !ok || !isToken(name) || !isValue(strings.TrimSpace(value)) {
 			return nil, fmt.Errorf(`line %d: write "Name: value"`, n)
 		}
-		if ours(name) {
+		if isProtocolHeader(name) {
 			return nil, fmt.Errorf("line %d: this header is the protocol's own", n)
 		}
 		h.Add(name, strings.TrimSpace(value))
@@ -96,8 +96,8 @@ func parseHeaders(data []byte) (http.Header, error) {
 	return h, nil
 }
 
-// ours reports whether the protocol itself sets a header.
-func ours(name string) bool {
+// isProtocolHeader reports whether HTTP or MCP sets a header.
+func isProtocolHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	return strings.HasPrefix(name, "Mcp-") || slices.Contains([]string{"Accept", "Connection", "Content-Length", "Content-Type", "Host",
 		"Last-Event-Id", "Transfer-Encoding"}, name)

@@ -1,8 +1,8 @@
 package mcp
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,40 +11,164 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/arcpd/arcpd/internal/backoff"
 )
 
-// roundTripper adds the headers, shows the observer the messages of both directions, and bounds those
-// of the server. Redirects are not followed: the headers are meant for one server.
-//
-// It works on HTTP and not on an sdk.Connection: the SDK tells its own connection, and no other, the
-// version of the protocol, and then begins the stream of notifications.
+// httpTransport is the SDK's transport over streamable HTTP. Its connection reports each message
+// to the observer.
+type httpTransport struct {
+	*sdk.StreamableClientTransport
+	observer *observer
+}
+
+// Connect implements sdk.Transport.
+func (t httpTransport) Connect(ctx context.Context) (sdk.Connection, error) {
+	conn, err := t.StreamableClientTransport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &httpConn{Connection: conn, observer: t.observer, streamEnded: make(chan struct{}, 1)}
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return c, nil
+}
+
+// httpConn is a connection of the SDK that reports its messages. It also opens the notification
+// stream: the SDK opens it only for a connection of its own type, which cannot report messages.
+type httpConn struct {
+	sdk.Connection
+	observer    *observer
+	streamEnded chan struct{} // capacity 1
+
+	ctx    context.Context // of the notification stream
+	cancel context.CancelFunc
+}
+
+// streamID is the id of the request for the notification stream. The ids of the SDK are numbers.
+var streamID, _ = jsonrpc.MakeID("stream")
+
+// exchange passes the properties of a message to the round tripper, in the context of the HTTP
+// request, and the status back.
+type exchange struct {
+	id      jsonrpc.ID // of a request; not valid: the message expects no answer
+	stream  bool       // the request opens the notification stream
+	refused bool       // the HTTP status of the response is 300 or more
+}
+
+// exchangeKey is the context key of an exchange.
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		return x
+	}
+	return new(exchange)
+}
+
+// Close ends the session at the server, then the notification stream.
+func (c *httpConn) Close() error {
+	defer c.cancel()
+	return c.Connection.Close()
+}
+
+// Write implements sdk.Connection.
+func (c *httpConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	c.observer.sent(ctx, msg)
+	x := new(exchange)
+	req, isRequest := msg.(*jsonrpc.Request)
+	if isRequest {
+		x.id = req.ID
+	}
+	err := c.Connection.Write(context.WithValue(ctx, exchangeKey{}, x), msg)
+	if x.refused {
+		c.observer.answered(x.id, nil)
+	}
+	if err == nil && isRequest && req.Method == "notifications/initialized" {
+		err := c.openStream()
+		go c.maintainStream(err) // it ends with Close
+	}
+	return err
+}
+
+// Read implements sdk.Connection.
+func (c *httpConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	msg, err := c.Connection.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r, ok := msg.(*jsonrpc.Response); ok && r.ID == streamID {
+		select {
+		case c.streamEnded <- struct{}{}:
+		default:
+		}
+	}
+	c.observer.received(msg)
+	return msg, nil
+}
+
+// openStream opens the notification stream with the request of MCP 2026-07-28. The round tripper
+// translates the request for older versions, which alone send notifications/initialized.
+func (c *httpConn) openStream() error {
+	ctx := context.WithValue(c.ctx, exchangeKey{}, &exchange{stream: true})
+	return c.Connection.Write(ctx, &jsonrpc.Request{ID: streamID, Method: "subscriptions/listen"})
+}
+
+// maintainStream opens the notification stream again after its end or a failure, until Close or
+// errNoStream. err is the result of the first openStream.
+func (c *httpConn) maintainStream(err error) {
+	pause := backoff.Backoff{Policy: restartBackoff}
+	for !errors.Is(err, errNoStream) {
+		opened := time.Now()
+		if err == nil {
+			select {
+			case <-c.streamEnded:
+			case <-c.ctx.Done():
+			}
+		}
+		pause.Lasted(time.Since(opened))
+		if backoff.Sleep(c.ctx, pause.Next()) != nil {
+			return
+		}
+		err = c.openStream()
+	}
+}
+
+// errNoStream means that the server has no notification stream.
+var errNoStream = errors.New("the server has no stream")
+
+// roundTripper authorizes the requests, and bounds the messages of the server. Redirects are not
+// followed: the headers are meant for one server.
 type roundTripper struct {
 	next       *http.Transport
 	headers    *headers
-	observer   *observer
-	query      string // of the URL, often a secret; the SDK, whose errors repeat the URL, does not know it
-	onNoStream func() // is called when the server has not answered the request for its stream
+	maxBytes   int    // of a message
+	query      string // of the URL; often a secret, so the SDK, whose errors contain the URL, does not have it
+	onNoStream func() // called if the server does not answer the request for its notification stream
 
-	life context.Context // of all requests
-	stop context.CancelFunc
+	version atomic.Pointer[string] // version of MCP; nil before the handshake
+
+	ctx    context.Context // of all requests
+	cancel context.CancelFunc
 }
 
-func newRoundTripper(h *headers, t *observer) *roundTripper {
+func newRoundTripper(h *headers, maxBytes int) *roundTripper {
 	dial := &net.Dialer{Timeout: 10 * time.Second}
-	r := &roundTripper{headers: h, observer: t, onNoStream: func() {}, next: &http.Transport{
+	r := &roundTripper{headers: h, maxBytes: maxBytes, onNoStream: func() {}, next: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial.DialContext, TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxErrorBody,
 	}}
-	r.life, r.stop = context.WithCancel(context.Background())
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
-// end cancels the requests under way, and refuses others.
+// end cancels the requests under way and refuses further requests.
 func (r *roundTripper) end() {
-	r.stop()
+	r.cancel()
 	r.next.CloseIdleConnections()
 }
 
@@ -53,6 +177,19 @@ func (r *roundTripper) client() *http.Client {
 	return &http.Client{Transport: r, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
+// setVersion is middleware of the SDK's client. It stores the negotiated version for the header: the
+// SDK passes the version only to a connection of its own type.
+func (r *roundTripper) setVersion(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		if s, ok := req.GetSession().(*sdk.ClientSession); ok && s.InitializeResult() != nil {
+			r.version.Store(&s.InitializeResult().ProtocolVersion)
+		}
+		return next(ctx, method, req)
+	}
+}
+
+const versionHeader = "Mcp-Protocol-Version"
+
 // RoundTrip implements http.RoundTripper.
 func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	values, err := r.headers.current()
@@ -60,10 +197,13 @@ func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(req.Context())
-	detach := context.AfterFunc(r.life, cancel)
+	detach := context.AfterFunc(r.ctx, cancel)
 	req = req.Clone(ctx)
 	req.URL.RawQuery = r.query
 	maps.Copy(req.Header, values)
+	if v := r.version.Load(); v != nil {
+		req.Header.Set(versionHeader, cmp.Or(req.Header.Get(versionHeader), *v))
+	}
 	resp, err := r.exchange(req, cancel)
 	if err != nil {
 		detach()
@@ -75,42 +215,57 @@ func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (r *roundTripper) exchange(req *http.Request, cancel func()) (*http.Response, error) {
-	id, err := r.request(req)
-	if err != nil {
-		return nil, err
-	}
-	if req.Method == http.MethodGet {
-		return r.stream(req, cancel)
+	x := exchangeOf(req.Context())
+	if x.stream && req.Method == http.MethodPost {
+		return r.openStream(req, cancel)
 	}
 	resp, err := r.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
-	return r.response(resp, id)
+	if req.Method == http.MethodPost {
+		x.refused = resp.StatusCode >= 300
+	}
+	return r.bound(resp, x.id)
 }
 
-// stream requests the stream of the server, and waits for streamWait: the SDK would wait without a limit, and
-// the session would not begin.
-func (r *roundTripper) stream(req *http.Request, cancel func()) (*http.Response, error) {
+// openStream sends a GET request and waits at most streamWait for the response header, because the
+// session begins after it. The error is errNoStream if the server has no notification stream.
+func (r *roundTripper) openStream(req *http.Request, cancel func()) (*http.Response, error) {
+	if req.Body != nil {
+		_ = req.Body.Close() // the body is in memory
+	}
+	req.Method, req.Body, req.GetBody, req.ContentLength = http.MethodGet, nil, nil, 0
+	req.Header.Del("Content-Type")
+	req.Header.Set("Accept", eventStream)
 	t := time.AfterFunc(streamWait, cancel)
 	resp, err := r.next.RoundTrip(req)
-	switch late := !t.Stop(); {
-	case late && r.life.Err() == nil && req.Header.Get("Last-Event-Id") == "":
-		if err == nil {
-			_ = resp.Body.Close() // it came too late
-		}
+	late := !t.Stop() && r.ctx.Err() == nil
+	switch {
+	case late && err == nil:
+		_ = resp.Body.Close() // the body is not used
+		fallthrough
+	case late:
 		r.onNoStream()
-		return noStream(req), nil
+		return nil, errNoStream
 	case err != nil:
 		return nil, err
+	case resp.StatusCode >= 500:
+		_ = resp.Body.Close() // the body is not used
+		return nil, fmt.Errorf("the server answers the request for its stream with %s", resp.Status)
+	case resp.StatusCode >= 300 || mediaType(resp) != eventStream:
+		_ = resp.Body.Close() // the body is not used
+		return nil, errNoStream
 	}
-	return r.response(resp, jsonrpc.ID{})
+	return r.bound(resp, jsonrpc.ID{})
 }
 
-// noStream returns the response of a server without a stream.
-func noStream(req *http.Request) *http.Response {
-	return &http.Response{Status: "405 Method Not Allowed", StatusCode: http.StatusMethodNotAllowed, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: make(http.Header), Body: http.NoBody, Request: req}
+const eventStream = "text/event-stream"
+
+// mediaType returns the media type of a body, or "" if it is invalid.
+func mediaType(resp *http.Response) string {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // "" after an error, which the SDK reports
+	return kind
 }
 
 // endingBody calls end when the body of a response is closed.
@@ -124,46 +279,27 @@ func (b *endingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// request shows the observer the message that is sent, and returns the id of a request that waits
-// for an answer.
-func (r *roundTripper) request(req *http.Request) (id jsonrpc.ID, err error) {
-	if req.Method != http.MethodPost || req.Body == nil {
-		return id, nil
-	}
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return id, err
-	}
-	_ = req.Body.Close() // it is in memory
-	req.Body = io.NopCloser(bytes.NewReader(body))
-	msg, err := jsonrpc.DecodeMessage(body)
-	if err != nil {
-		return id, err
-	}
-	r.observer.sent(req.Context(), msg)
-	if call, ok := msg.(*jsonrpc.Request); ok {
-		id = call.ID
-	}
-	return id, nil
-}
-
-func (r *roundTripper) response(resp *http.Response, id jsonrpc.ID) (*http.Response, error) {
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // the SDK refuses an invalid one
-	if resp.StatusCode >= 300 {
-		r.observer.answered(id, nil) // the server has refused it
-	}
+// bound bounds the body of a response. An answer that is too large becomes an error for the request
+// id.
+func (r *roundTripper) bound(resp *http.Response, id jsonrpc.ID) (*http.Response, error) {
+	body := resp.Body
+	resp.ContentLength = -1
 	switch {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		_ = resp.Body.Close() // it is not used
+		_ = body.Close() // the body is not used
 		return nil, fmt.Errorf("the server answers with a redirect (%d), which is not followed; configure the URL that it leads to", resp.StatusCode)
 	case resp.StatusCode >= 400:
-		resp.Body = readCloser{io.LimitReader(resp.Body, maxErrorBody), resp.Body}
-	case kind == "text/event-stream":
-		resp.Body = newEventReader(resp.Body, r.observer, id)
+		resp.Body = readCloser{io.LimitReader(body, maxErrorBody), body}
+	case mediaType(resp) == eventStream:
+		resp.Body = readCloser{newEventReader(body, r.maxBytes, id), body}
 	default:
-		resp.Body = &answerReader{src: resp.Body, observer: r.observer, id: id}
+		data, err := r.readAnswer(body, id)
+		_ = body.Close() // the body was read
+		if err != nil {
+			return nil, err
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(data))
 	}
-	resp.ContentLength = -1
 	return resp, nil
 }
 
@@ -172,139 +308,14 @@ type readCloser struct {
 	io.Closer
 }
 
-// answerReader reads a body that is one message. One goroutine uses it.
-type answerReader struct {
-	src      io.ReadCloser
-	observer *observer
-	id       jsonrpc.ID
-	rest     []byte
-	read     bool
-}
-
-func (r *answerReader) Close() error { return r.src.Close() }
-
-func (r *answerReader) Read(p []byte) (int, error) {
-	if !r.read {
-		r.read = true
-		if err := r.fill(); err != nil {
-			return 0, err
-		}
-	}
-	if len(r.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
-
-func (r *answerReader) fill() error {
-	body, err := io.ReadAll(io.LimitReader(r.src, int64(r.observer.most)+1))
+// readAnswer reads a body that is one message.
+func (r *roundTripper) readAnswer(body io.Reader, id jsonrpc.ID) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, int64(r.maxBytes)+1))
 	switch {
-	case err != nil:
-		return err
-	case len(body) <= r.observer.most:
-		r.observer.receivedRaw(body)
-		r.rest = body
-	case !r.id.IsValid():
-		return errNoID
-	default:
-		r.rest, err = r.observer.instead(r.id)
+	case err != nil || len(data) <= r.maxBytes:
+		return data, err
+	case !id.IsValid():
+		return nil, errNoID
 	}
-	return err
-}
-
-// eventReader reads a stream of server-sent events. It replaces an event that is too large by an error for
-// the request that the stream answers. One goroutine uses it.
-type eventReader struct {
-	src      *bufio.Reader
-	closer   io.Closer
-	observer *observer
-	id       jsonrpc.ID // not valid: the stream answers no request
-
-	rest []byte
-	err  error
-}
-
-func newEventReader(src io.ReadCloser, t *observer, id jsonrpc.ID) *eventReader {
-	return &eventReader{src: bufio.NewReaderSize(src, 64<<10), closer: src, observer: t, id: id}
-}
-
-func (r *eventReader) Close() error { return r.closer.Close() }
-
-func (r *eventReader) Read(p []byte) (int, error) {
-	for len(r.rest) == 0 {
-		if r.err != nil {
-			return 0, r.err
-		}
-		r.rest, r.err = r.event()
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
-
-// event reads one event, up to an empty line. It does not keep an event that is too large.
-func (r *eventReader) event() ([]byte, error) {
-	var event []byte
-	large, lineStart := false, true
-	for {
-		part, err := r.src.ReadSlice('\n')
-		if large = large || len(event)+len(part) > r.observer.most; large {
-			event = nil
-		} else {
-			event = append(event, part...)
-		}
-		blank := lineStart && err == nil && len(bytes.TrimRight(part, "\r\n")) == 0
-		lineStart = err == nil
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull) || err == nil && !blank:
-			continue
-		case large:
-			return r.instead(err)
-		}
-		r.observer.receivedRaw(eventData(event))
-		return event, err
-	}
-}
-
-// instead returns the event that replaces one that is too large.
-func (r *eventReader) instead(end error) ([]byte, error) {
-	if !r.id.IsValid() {
-		return nil, end
-	}
-	data, err := r.observer.instead(r.id)
-	if err != nil {
-		return nil, err
-	}
-	return fmt.Appendf(nil, "event: message\ndata: %s\n\n", data), end
-}
-
-// receivedRaw is received for an encoded message. The SDK reports one that cannot be decoded.
-func (t *observer) receivedRaw(data []byte) {
-	if msg, err := jsonrpc.DecodeMessage(data); err == nil {
-		t.received(msg)
-	}
-}
-
-// instead returns the encoded answer that replaces one that is too large.
-func (t *observer) instead(id jsonrpc.ID) ([]byte, error) {
-	t.answered(id, nil)
-	return jsonrpc.EncodeMessage(tooLarge(id, t.most))
-}
-
-// eventData returns the data of an event.
-func eventData(event []byte) []byte {
-	var data []byte
-	for line := range bytes.Lines(event) {
-		value, ok := bytes.CutPrefix(bytes.TrimRight(line, "\r\n"), []byte("data:"))
-		if !ok {
-			continue
-		}
-		if data != nil {
-			data = append(data, '\n')
-		}
-		data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
-	}
-	return data
+	return jsonrpc.EncodeMessage(tooLarge(id, r.maxBytes))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// httpServer is a server over HTTP whose requests are seen by see first.
+// httpServer returns the URL of a server over HTTP. see may answer a request itself.
 func httpServer(t *testing.T, opts *sdk.StreamableHTTPOptions, see func(w http.ResponseWriter, r *http.Request) (done bool), build func(s *sdk.Server)) string {
 	t.Helper()
 	s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
@@ -34,15 +34,15 @@ func httpServer(t *testing.T, opts *sdk.StreamableHTTPOptions, see func(w http.R
 	return srv.URL
 }
 
-func startHTTP(t *testing.T, c Config) (*Source, *shelf) {
+func startHTTP(t *testing.T, c Config) (*Source, *publisher) {
 	t.Helper()
 	c.Name = "srv"
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.most = 1 << 20
-	sh := &shelf{reg: tool.NewRegistry()}
+	s.maxBytes = 1 << 20
+	sh := &publisher{reg: tool.NewRegistry()}
 	t.Cleanup(s.Close)
 	if err := s.Start(t.Context(), sh.publish); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func startHTTP(t *testing.T, c Config) (*Source, *shelf) {
 	return s, sh
 }
 
-func run(t *testing.T, sh *shelf, j *job, name string) (string, *arcp.Error) {
+func run(t *testing.T, sh *publisher, j *job, name string) (string, *arcp.Error) {
 	t.Helper()
 	got, err := sh.reg.Resolve(name)
 	if err != nil {
@@ -89,8 +89,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// The headers go with each request, as the file has them at that time, and are in
-// no log.
+// Each request has the current headers of the file, and no log has them.
 func TestHeadersAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headers")
 	write := func(token string, mode os.FileMode) {
@@ -146,7 +145,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.session(); err == nil || !strings.Contains(err.Error(), "redirect") {
+	if err := s.runSession(); err == nil || !strings.Contains(err.Error(), "redirect") {
 		t.Errorf("%v, want an error that says that it is a redirect", err)
 	}
 	if followed.Load() {
@@ -154,8 +153,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// A server that is gone fails the call, and one that comes back under the same
-// address is used again.
+// A call of an unreachable server fails. Later calls succeed when the server is reachable again.
 func TestHTTPServerGoesAway(t *testing.T) {
 	var away atomic.Bool
 	url := httpServer(t, nil, func(w http.ResponseWriter, _ *http.Request) bool {
@@ -175,8 +173,56 @@ func TestHTTPServerGoesAway(t *testing.T) {
 	}
 }
 
-// A server that never answers the request for its stream, nor the end of the
-// session, is used without a stream, and Close does not wait for it.
+// A server before MCP 2026-07-28 announces changes on a stream that a GET request opens. The stream
+// is opened again when it ends. An event that is too large is dropped.
+func TestHTTPStream(t *testing.T) {
+	var server *sdk.Server
+	var streams atomic.Int64
+	url := httpServer(t, nil, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Mcp-Session-Id") != "" && r.Header.Get("Mcp-Protocol-Version") != "2025-11-25" {
+			t.Errorf("%s request with the version %q", r.Method, r.Header.Get("Mcp-Protocol-Version"))
+		}
+		if r.Method != http.MethodGet {
+			return false
+		}
+		n := streams.Add(1)
+		w.Header().Set("Content-Type", "text/event-stream")
+		if n == 2 {
+			server.AddTool(plainTool("second"), answer("fine"))
+			fmt.Fprintf(w, "data: %s\n\n", strings.Repeat("x", 2<<20))
+			fmt.Fprint(w, `data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`+"\n\n")
+		}
+		w.(http.Flusher).Flush()
+		if n > 1 {
+			<-r.Context().Done()
+		}
+		return true
+	}, func(s *sdk.Server) {
+		server = s
+		s.AddTool(plainTool("first"), answer("fine"))
+	})
+	s, err := New(Config{Name: "srv", URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.maxBytes = 1 << 20
+	published := make(chan int, 10)
+	t.Cleanup(s.Close)
+	if err := s.Start(t.Context(), func(tools []*tool.Tool) error { published <- len(tools); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 2} {
+		if got := <-published; got != want {
+			t.Errorf("%d tools are published, want %d", got, want)
+		}
+	}
+	if n := streams.Load(); n != 2 {
+		t.Errorf("%d streams, want 2", n)
+	}
+}
+
+// A server that answers neither the request for its stream nor the end of the session is used
+// without a stream. Close does not wait for the server.
 func TestHTTPStreamThatDoesNotStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real time-outs: left out with -short")

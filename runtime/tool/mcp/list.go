@@ -25,17 +25,17 @@ type definition struct {
 	idempotent  bool
 }
 
-// list returns the tools of a server, which it requests page by page.
-func (s *Source) list(ctx context.Context, l *link) ([]definition, error) {
+// list requests the list of tools, page by page.
+func (s *Source) list(ctx context.Context, sess *session) ([]definition, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("the list of tools did not come within %s", listTimeout))
 	defer cancel()
-	defer context.AfterFunc(l.life, cancel)()
-	c := l.observer.begin(tool.Job{})
-	defer l.observer.end(c)
+	defer context.AfterFunc(sess.ctx, cancel)()
+	c := sess.observer.begin(tool.Job{})
+	defer sess.observer.end(c)
 	var all []definition
 	cursor, size := "", 0
 	for range maxPages {
-		page, next, err := l.page(ctx, c, cursor)
+		page, next, err := sess.page(ctx, c, cursor)
 		if err != nil {
 			return nil, cmp.Or(context.Cause(ctx), err)
 		}
@@ -56,24 +56,24 @@ func (s *Source) list(ctx context.Context, l *link) ([]definition, error) {
 }
 
 // page requests one page.
-func (l *link) page(ctx context.Context, c *call, cursor string) (page []definition, next string, err error) {
+func (sess *session) page(ctx context.Context, c *call, cursor string) (page []definition, next string, err error) {
 	params := &sdk.ListToolsParams{Meta: sdk.Meta{"progressToken": c.token}, Cursor: cursor}
 	type answer struct {
 		res *sdk.ListToolsResult
 		err error
 	}
-	got := make(chan answer, 1)
-	ctx = context.WithValue(ctx, ofCall{}, c)
-	go func() { // writing to a program does not end with ctx
-		res, err := l.session.ListTools(ctx, params)
-		got <- answer{res, err}
+	answers := make(chan answer, 1)
+	ctx = context.WithValue(ctx, callKey{}, c)
+	go func() { // a write to a program does not end with ctx
+		res, err := sess.client.ListTools(ctx, params)
+		answers <- answer{res, err}
 	}()
 	select {
-	case a := <-got:
+	case a := <-answers:
 		if a.err != nil {
 			return nil, "", a.err
 		}
-		raw := schemasOf(l.observer.take(c))
+		raw := schemasOf(sess.observer.takeResult(c))
 		for _, t := range a.res.Tools {
 			page = append(page, define(t, raw[t.Name]))
 		}
@@ -83,7 +83,7 @@ func (l *link) page(ctx context.Context, c *call, cursor string) (page []definit
 	}
 }
 
-// schemas are the schemas of a tool as sent by the server.
+// schemas holds the schemas of a tool in the bytes of the server.
 type schemas struct {
 	Name   string   `json:"name"`
 	Input  arcp.Raw `json:"inputSchema"`
@@ -104,8 +104,8 @@ func schemasOf(result arcp.Raw) map[string]*schemas {
 	return m
 }
 
-// define returns the definition of a tool, with its schemas as sent or, if the SDK has cached the list, as
-// decoded by the SDK.
+// define returns the definition of a tool. The schemas are in the bytes of the server or, if the SDK
+// has answered from its cache, encoded again.
 func define(t *sdk.Tool, raw *schemas) definition {
 	d := definition{name: clipName(t.Name), description: clip.Ellipsis(cmp.Or(t.Description, t.Title), maxDescription)}
 	if t.Annotations != nil {
@@ -120,7 +120,7 @@ func define(t *sdk.Tool, raw *schemas) definition {
 	return d
 }
 
-// clipName returns a name, cut to one byte more than names may have.
+// clipName returns at most maxName+1 bytes of a name: publishedName refuses a longer name.
 func clipName(name string) string {
 	return strings.Clone(name[:min(len(name), maxName+1)])
 }
@@ -136,57 +136,58 @@ func encoded(v any) string {
 	return string(raw)
 }
 
-// made is a tool with its definition.
-type made struct {
+// builtTool is a tool with the definition from which it was built.
+type builtTool struct {
 	from definition
 	tool *tool.Tool
 }
 
-// tools returns the tools of a list. It keeps unchanged tools, and logs and leaves out tools with a fault.
+// tools returns the tools of a list and the number of faulty definitions, which it logs. It reuses the
+// tools of unchanged definitions.
 func (s *Source) tools(list []definition) (out []*tool.Tool, faults int) {
 	list = slices.DeleteFunc(list, func(d definition) bool { return !s.cfg.allows(d.name) })
 	slices.SortStableFunc(list, func(a, b definition) int {
 		return cmp.Or(s.rank(a.name)-s.rank(b.name), strings.Compare(a.name, b.name))
 	})
-	next := make(map[string]made, len(list))
+	next := make(map[string]builtTool, len(list))
 	for _, d := range list {
-		m, err := s.make(d, next)
+		m, err := s.build(d, next)
 		if err != nil {
 			faults++
-			s.leftOut(d.name, err)
+			s.logLeftOut(d.name, err)
 			continue
 		}
 		next[m.tool.Name] = m
 		out = append(out, m.tool)
 	}
-	s.made = next
+	s.built = next
 	return out, faults
 }
 
-// rank sorts names that are published unchanged before others, so that they win a conflict.
+// rank sorts names that are published unchanged first, so that they win a conflict.
 func (s *Source) rank(name string) int {
-	if p, err := published(s.cfg.Prefix, name); err == nil && p == s.cfg.Prefix+name {
+	if p, err := publishedName(s.cfg.Prefix, name); err == nil && p == s.cfg.Prefix+name {
 		return 0
 	}
 	return 1
 }
 
-func (s *Source) make(d definition, taken map[string]made) (made, error) {
-	name, err := published(s.cfg.Prefix, d.name)
+func (s *Source) build(d definition, taken map[string]builtTool) (builtTool, error) {
+	name, err := publishedName(s.cfg.Prefix, d.name)
 	if err != nil {
-		return made{}, err
+		return builtTool{}, err
 	}
 	if other, ok := taken[name]; ok {
-		return made{}, fmt.Errorf("it would be named %s, as the server's tool %q is", name, clip.Ellipsis(other.from.name, maxName))
+		return builtTool{}, fmt.Errorf("it would be named %s, as the server's tool %q is", name, clip.Ellipsis(other.from.name, maxName))
 	}
-	if old, ok := s.made[name]; ok && old.from == d {
+	if old, ok := s.built[name]; ok && old.from == d {
 		return old, nil
 	}
 	t, err := s.tool(name, d)
-	return made{d, t}, err
+	return builtTool{d, t}, err
 }
 
-// tool returns a tool. A schema that makes the compiler panic is an error.
+// tool returns the tool of a definition. A panic of the schema compiler is an error.
 func (s *Source) tool(name string, d definition) (t *tool.Tool, err error) {
 	defer func() {
 		if recover() != nil {
@@ -208,7 +209,7 @@ func (s *Source) tool(name string, d definition) (t *tool.Tool, err error) {
 	})
 }
 
-// schemaOf returns a schema; nil: there is none.
+// schemaOf returns a schema, or nil for "".
 func schemaOf(s string) arcp.Raw {
 	if s == "" {
 		return nil
@@ -219,8 +220,8 @@ func schemaOf(s string) arcp.Raw {
 // maxFault bounds the text of a fault, in bytes.
 const maxFault = 1 << 10
 
-// leftOut logs once why a tool is not published.
-func (s *Source) leftOut(name string, err error) {
+// logLeftOut logs the fault of a tool that is not published, once for each fault.
+func (s *Source) logLeftOut(name string, err error) {
 	name, text := clip.Ellipsis(name, maxName), clip.Ellipsis(err.Error(), maxFault)
 	if s.faults[name] == text {
 		return
@@ -231,26 +232,26 @@ func (s *Source) leftOut(name string, err error) {
 	s.log.Warn().Str("tool", name).Str("error", text).Msg("a tool of an MCP server is left out")
 }
 
-// maxTaken bounds the conflicts that publishFree resolves one after another; more mean that a prefix is
-// used twice.
+// maxTaken bounds the conflicts that publishFree resolves. More conflicts mean that two sources have
+// the same prefix.
 const maxTaken = 64
 
-// publishAll publishes the tools whose names are free, unless they are published already. It counts the
-// faults.
+// publishAll publishes the tools whose names are free, unless the list is unchanged. It counts the
+// faults and conflicts.
 func (s *Source) publishAll(tools []*tool.Tool, faults int) error {
-	if s.offered == nil || !slices.Equal(tools, s.offered) {
+	if s.lastTools == nil || !slices.Equal(tools, s.lastTools) {
 		taken, err := s.publishFree(slices.Clone(tools))
 		if err != nil {
 			return err
 		}
-		s.offered, s.taken = tools, taken
+		s.lastTools, s.conflicts = tools, taken
 	}
-	s.cfg.Metrics.left(faults + s.taken - s.faulty)
-	s.faulty = faults + s.taken
+	s.cfg.Metrics.addLeftOut(faults + s.conflicts - s.omitted)
+	s.omitted = faults + s.conflicts
 	return nil
 }
 
-// publishFree publishes tools, and returns the number of names that were taken.
+// publishFree publishes the tools whose names are free, and returns the number of taken names.
 func (s *Source) publishFree(tools []*tool.Tool) (taken int, err error) {
 	for ; ; taken++ {
 		err := s.publish(tools)
@@ -262,7 +263,7 @@ func (s *Source) publishFree(tools []*tool.Tool) (taken int, err error) {
 		if i < 0 {
 			return taken, err
 		}
-		s.leftOut(tools[i].Name, err)
+		s.logLeftOut(tools[i].Name, err)
 		tools = slices.Delete(tools, i, i+1)
 	}
 }

@@ -54,23 +54,23 @@ func TestEventsOfCancelledCallReachNoOtherJob(t *testing.T) {
 }
 
 func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
-	tp := newObserver(1<<10, nil)
+	tp := newObserver(nil)
 	leave := func() jsonrpc.ID {
 		c := tp.begin(tool.NewJob(new(job)))
 		id := requestID(t, float64(len(tp.unanswered)+1))
-		tp.sent(context.WithValue(t.Context(), ofCall{}, c), &jsonrpc.Request{ID: id, Method: "tools/call"})
+		tp.sent(context.WithValue(t.Context(), callKey{}, c), &jsonrpc.Request{ID: id, Method: "tools/call"})
 		tp.end(c)
 		return id
 	}
 	for _, answer := range []jsonrpc.Response{{Result: json.RawMessage(`{}`)}, {Error: &jsonrpc.Error{Code: 1, Message: "x"}}} {
 		id := leave()
 		other := tp.begin(tool.NewJob(new(job)))
-		if tp.only() != nil {
+		if tp.soleCall() != nil {
 			t.Error("a call is the only one although another is not answered")
 		}
 		answer.ID = id
 		tp.received(&answer)
-		if tp.only() != other {
+		if tp.soleCall() != other {
 			t.Errorf("after %+v: the only call is not known", answer)
 		}
 		tp.end(other)
@@ -82,19 +82,19 @@ func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
 		tp.answered(id, nil)
 	}
 	tp.begin(tool.NewJob(new(job)))
-	if len(tp.unanswered) != 0 || tp.only() != nil {
+	if len(tp.unanswered) != 0 || tp.soleCall() != nil {
 		t.Error("one that was not remembered is taken for answered")
 	}
 }
 
 // A request that is written when its call has ended already runs at the server.
 func TestCallThatEndsDuringWriteIsTracked(t *testing.T) {
-	tp := newObserver(1<<10, nil)
+	tp := newObserver(nil)
 	c := tp.begin(tool.NewJob(new(job)))
 	tp.end(c)
-	tp.sent(context.WithValue(t.Context(), ofCall{}, c), &jsonrpc.Request{ID: requestID(t, 7.0), Method: "tools/call"})
+	tp.sent(context.WithValue(t.Context(), callKey{}, c), &jsonrpc.Request{ID: requestID(t, 7.0), Method: "tools/call"})
 	tp.begin(tool.NewJob(new(job)))
-	if tp.only() != nil {
+	if tp.soleCall() != nil {
 		t.Error("another call is the only one")
 	}
 }
@@ -108,7 +108,7 @@ func TestLongNamesAreDropped(t *testing.T) {
 	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
 		r.start()
 		for i := range 50 {
-			r.src.leftOut(long+fmt.Sprint(i), fmt.Errorf("%s", long))
+			r.src.logLeftOut(long+fmt.Sprint(i), fmt.Errorf("%s", long))
 		}
 		size := 0
 		for k, v := range r.src.faults {
@@ -125,7 +125,7 @@ func TestQuestionFlood(t *testing.T) {
 	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
 		r.start()
 		for range 5000 {
-			res, err := r.src.elicit(t.Context(), newObserver(1<<10, nil), &sdk.ElicitParams{Message: "x"})
+			res, err := r.src.elicit(t.Context(), newObserver(nil), &sdk.ElicitParams{Message: "x"})
 			if err != nil || res.Action != cancel {
 				t.Fatal(res, err)
 			}
@@ -139,7 +139,7 @@ func TestQuestionFlood(t *testing.T) {
 func TestPendingQuestionsAreBounded(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("a"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			for range maxAsks + 10 {
+			for range maxQuestions + 10 {
 				go req.Session.Elicit(ctx, &sdk.ElicitParams{Message: "x", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)})
 			}
 			<-ctx.Done()
@@ -157,7 +157,7 @@ func TestPendingQuestionsAreBounded(t *testing.T) {
 		ctx, stop := context.WithTimeout(r.Context(), 30*time.Second)
 		defer stop()
 		_, _ = r.call(ctx, j, "srv.a", `{}`)
-		if n := strings.Count(j.lines(), "asked"); n != maxAsks {
+		if n := strings.Count(j.lines(), "asked"); n != maxQuestions {
 			t.Errorf("%d questions are asked at once", n)
 		}
 		waitIdle()

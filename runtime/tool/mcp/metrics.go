@@ -11,7 +11,7 @@ const (
 
 var states = []string{stateStarting, stateReady, stateWaiting}
 
-// Metrics counts the servers of a runtime (docs/operations.md). All sources share one.
+// Metrics counts the servers of a runtime (docs/operations.md). All sources share one Metrics.
 type Metrics struct {
 	servers  *prometheus.GaugeVec
 	restarts prometheus.Counter
@@ -35,8 +35,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// move counts the change of a server from one state to another; "" is no state.
-func (m *Metrics) move(from, to string) {
+// setState counts the change of a server from one state to another; "" is no state.
+func (m *Metrics) setState(from, to string) {
 	if m == nil || from == to {
 		return
 	}
@@ -54,7 +54,7 @@ func (m *Metrics) restarted() {
 	}
 }
 
-func (m *Metrics) left(change int) {
+func (m *Metrics) addLeftOut(change int) {
 	if m != nil {
 		m.leftOut.Add(float64(change))
 	}

@@ -9,9 +9,9 @@ import (
 // maxName bounds a published name, with room for a version in a reference.
 const maxName = 200
 
-// published returns the published name of a tool: the prefix, and the server's name in lower case with an
-// underscore for each character that names may not have.
-func published(prefix, name string) (string, error) {
+// publishedName returns the published name of a tool: the prefix, and the server's name in lower
+// case with an underscore for each character that ARCP does not allow.
+func publishedName(prefix, name string) (string, error) {
 	if name == "" {
 		return "", errors.New("it has no name")
 	}

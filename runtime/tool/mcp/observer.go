@@ -12,54 +12,52 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// observer sees every message of a session. A call gets its result from the observer as the
-// bytes that the server sent, in which numbers are exact and members in order. A call gets its
-// notifications in the order in which they came, before the result: the SDK delivers results
-// before it has handled earlier notifications.
+// observer receives every message of a session. The SDK decodes results, which loses the precision of
+// numbers and the order of members, and delivers results before earlier notifications. The
+// observer holds the result of a call in the bytes of the server, and queues the notifications of
+// the call in their order.
 //
-// Its methods may be called by many goroutines, and never block.
+// Many goroutines may call the methods, which never block.
 type observer struct {
-	most  int                                       // bytes of a received message
-	stray func(level, logger string, data arcp.Raw) // is called with each log message of no call
+	onStray func(level, logger string, data arcp.Raw) // receives log messages that cannot be assigned to a call
 
-	mu    sync.Mutex
-	next  uint64
-	calls map[string]*call // by progress token
-	asked map[jsonrpc.ID]*call
+	mu       sync.Mutex
+	next     uint64
+	calls    map[string]*call     // by progress token
+	requests map[jsonrpc.ID]*call // requests without an answer
 
-	// unanswered are requests of calls that have ended here. The server may still run their
-	// tools, so a message without a progress token may be about them.
+	// unanswered has the requests of ended calls without an answer. The server may still run
+	// their tools, so a message without a progress token may belong to such a call.
 	unanswered map[jsonrpc.ID]struct{}
-	overflowed bool // there were more than maxUnanswered
+	overflowed bool // unanswered was full
 }
 
-// maxUnanswered bounds the unanswered requests that are remembered. It is far above the number
-// that a correct server leaves unanswered.
+// maxUnanswered bounds observer.unanswered. Correct servers stay far below it.
 const maxUnanswered = 1024
 
-// call is a request under way.
+// call is a tool call or a list under way.
 type call struct {
 	token  string
 	job    tool.Job    // zero: a list
 	queue  chan notice // of a job; closed by end
-	lost   uint64      // log messages that found no room in queue; guarded by observer.mu
-	id     jsonrpc.ID  // of the request that waits for its answer; not valid: none; guarded by observer.mu
+	lost   uint64      // log messages that found the queue full; guarded by observer.mu
+	id     jsonrpc.ID  // of the request without an answer; not valid: no such request; guarded by observer.mu
 	result arcp.Raw    // guarded by observer.mu
 }
 
-// notice is a notification about a call: progress, or a log message.
+// notice is a notification of a call: progress or a log message.
 type notice struct {
-	progress *arcp.JobProgressPayload
+	progress *arcp.JobProgressPayload // nil: a log message
 	level    string
 	text     string
 	attrs    arcp.Raw
 }
 
-func newObserver(most int, stray func(level, logger string, data arcp.Raw)) *observer {
-	return &observer{most: most, stray: stray, calls: make(map[string]*call), asked: make(map[jsonrpc.ID]*call), unanswered: make(map[jsonrpc.ID]struct{})}
+func newObserver(onStray func(level, logger string, data arcp.Raw)) *observer {
+	return &observer{onStray: onStray, calls: make(map[string]*call), requests: make(map[jsonrpc.ID]*call), unanswered: make(map[jsonrpc.ID]struct{})}
 }
 
-// begin returns a new call. Requests whose context has it under ofCall belong to it.
+// begin returns a new call. Requests belong to the call if their context has it under callKey.
 func (t *observer) begin(job tool.Job) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,13 +70,13 @@ func (t *observer) begin(job tool.Job) *call {
 	return c
 }
 
-// end removes a call, and closes its queue. It returns the number of log messages that found no
-// room in the queue.
+// end removes a call and closes its queue. It returns the number of log messages that found the
+// queue full.
 func (t *observer) end(c *call) (lost uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.calls, c.token)
-	delete(t.asked, c.id)
+	delete(t.requests, c.id)
 	if !c.job.IsZero() && c.id.IsValid() {
 		t.addUnansweredLocked(c.id)
 	}
@@ -96,8 +94,8 @@ func (t *observer) addUnansweredLocked(id jsonrpc.ID) {
 	t.unanswered[id] = struct{}{}
 }
 
-// take removes and returns the last result of a call; nil: there is none.
-func (t *observer) take(c *call) arcp.Raw {
+// takeResult removes and returns the last result of a call, or nil.
+func (t *observer) takeResult(c *call) arcp.Raw {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	raw := c.result
@@ -117,15 +115,15 @@ func (t *observer) busy() bool {
 	return false
 }
 
-// only returns the tool call under way if there is exactly one, unanswered requests of ended calls
-// included; else nil.
-func (t *observer) only() *call {
+// soleCall returns the only tool call under way. It returns nil for no call, for several calls, and
+// while a request of an ended call has no answer.
+func (t *observer) soleCall() *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.onlyLocked()
+	return t.soleCallLocked()
 }
 
-func (t *observer) onlyLocked() (only *call) {
+func (t *observer) soleCallLocked() (sole *call) {
 	if len(t.unanswered) > 0 || t.overflowed {
 		return nil
 	}
@@ -133,15 +131,15 @@ func (t *observer) onlyLocked() (only *call) {
 		if c.job.IsZero() {
 			continue
 		}
-		if only != nil {
+		if sole != nil {
 			return nil
 		}
-		only = c
+		sole = c
 	}
-	return only
+	return sole
 }
 
-// meta is where a progress token travels.
+// meta is the member _meta with a progress token.
 type meta struct {
 	Meta struct {
 		ProgressToken arcp.Raw `json:"progressToken"`
@@ -150,7 +148,7 @@ type meta struct {
 
 func (m *meta) token() string { return text(m.Meta.ProgressToken) }
 
-// text returns the string that raw encodes; empty if raw is no string.
+// text returns the string that raw encodes, or "" if raw is no string.
 func text(raw arcp.Raw) (s string) {
 	if raw.Kind() != '"' || arcp.Unmarshal(raw, &s) != nil {
 		return ""
@@ -158,26 +156,26 @@ func text(raw arcp.Raw) (s string) {
 	return s
 }
 
-// sent records to which call a request belongs: the call of its context.
+// sent assigns a request to the call of its context.
 func (t *observer) sent(ctx context.Context, msg jsonrpc.Message) {
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok || !req.IsCall() {
 		return
 	}
-	c, _ := ctx.Value(ofCall{}).(*call)
+	c, _ := ctx.Value(callKey{}).(*call)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case c != nil && t.calls[c.token] == c:
-		delete(t.asked, c.id)
+		delete(t.requests, c.id)
 		c.id = req.ID
-		t.asked[c.id] = c
-	case req.Method == "tools/call": // its call ended while it was being written
+		t.requests[c.id] = c
+	case req.Method == "tools/call": // the call ended during the write
 		t.addUnansweredLocked(req.ID)
 	}
 }
 
-// received records a message about a call.
+// received records an answer, and queues progress and log messages for their calls.
 func (t *observer) received(msg jsonrpc.Message) {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
@@ -192,13 +190,13 @@ func (t *observer) received(msg jsonrpc.Message) {
 	}
 }
 
-// answered records the end of a request; result is nil if it has failed.
+// answered records the answer to a request; result is nil for an error.
 func (t *observer) answered(id jsonrpc.ID, result arcp.Raw) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.unanswered, id)
-	if c := t.asked[id]; c != nil {
-		delete(t.asked, id)
+	if c := t.requests[id]; c != nil {
+		delete(t.requests, id)
 		c.id, c.result = jsonrpc.ID{}, result
 	}
 }
@@ -224,8 +222,8 @@ func (t *observer) progress(params arcp.Raw) {
 	}
 }
 
-// message adds a log message to the queue of the call that it names or, if it names none, of the
-// only call.
+// message queues a log message for the call of its progress token or, without a token, for the only
+// call.
 func (t *observer) message(params arcp.Raw) {
 	var p struct {
 		meta
@@ -237,7 +235,7 @@ func (t *observer) message(params arcp.Raw) {
 		return
 	}
 	if !t.log(p.token(), notice{level: level(p.Level), text: logText(p.Logger, p.Data), attrs: logAttributes(p.Logger, p.Data)}) {
-		t.stray(level(p.Level), p.Logger, p.Data)
+		t.onStray(level(p.Level), p.Logger, p.Data)
 	}
 }
 
@@ -246,7 +244,7 @@ func (t *observer) log(token string, n notice) bool {
 	defer t.mu.Unlock()
 	c := t.calls[token]
 	if token == "" {
-		c = t.onlyLocked()
+		c = t.soleCallLocked()
 	}
 	if c == nil || c.job.IsZero() {
 		return false
@@ -255,8 +253,8 @@ func (t *observer) log(token string, n notice) bool {
 	return true
 }
 
-// enqueueLocked drops a notice that finds no room. Later progress replaces dropped progress;
-// dropped log messages are counted.
+// enqueueLocked drops a notice if the queue is full. It counts dropped log messages, but not dropped
+// progress, which later progress replaces.
 func (t *observer) enqueueLocked(c *call, n notice) {
 	if c.queue == nil {
 		return
@@ -283,7 +281,7 @@ func level(mcp string) string {
 	return arcp.LevelInfo
 }
 
-// logText returns the text of a log message, or its data as JSON, for people.
+// logText returns the text of a log message, or its data as JSON.
 func logText(logger string, data arcp.Raw) string {
 	s := text(data)
 	if s == "" {
@@ -295,7 +293,8 @@ func logText(logger string, data arcp.Raw) string {
 	return clip.Ellipsis(s, maxDescription)
 }
 
-// logAttributes returns data that is no text as it was received, with the logger.
+// logAttributes returns the logger of a log message, and its data in the bytes of the server unless it is
+// a string.
 func logAttributes(logger string, data arcp.Raw) arcp.Raw {
 	members := map[string]arcp.Raw{}
 	if logger != "" {

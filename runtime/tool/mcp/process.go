@@ -9,14 +9,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
-// process is a server that runs as a program. It and all processes that it has started end with the
-// runtime, also when that is killed.
+// process is a server that runs as a program. All its processes end with the runtime, also if the
+// runtime is killed.
 type process struct {
 	*exec.Process
 	once sync.Once
 }
 
-// exitWait bounds the wait for the end of a program after the end of its output.
+// exitWait bounds the time from the end of a program's output to the end of the program.
 const exitWait = 3 * time.Second
 
 // startProcess starts the program of a server.
@@ -30,26 +30,26 @@ func startProcess(c *Config) (*process, error) {
 	return &process{Process: p}, nil
 }
 
-// end closes the program's input, then sends SIGTERM, then SIGKILL. It returns when no process is left. It
-// may be called twice.
+// end closes the program's input, sends SIGTERM after exitGrace and SIGKILL after termGrace. It returns
+// when no process is left. Repeated calls have no effect.
 func (p *process) end() {
 	p.once.Do(func() {
-		_ = p.Close() // the other end may be gone
+		_ = p.Close() // the program may have ended
 		p.waitFor(context.Background(), exitGrace)
 		p.End()
-		_ = p.Stdout.Close() // no process writes any more
+		_ = p.Stdout.Close() // every process has ended
 	})
 }
 
-// exitError returns how the program has ended by itself; nil: it has not.
+// exitError returns the exit status of the program, or nil if the program runs after exitWait.
 func (p *process) exitError(ctx context.Context) error {
 	p.waitFor(ctx, exitWait)
 	return p.Err()
 }
 
-// waitFor waits for the end of the program, at most within.
-func (p *process) waitFor(ctx context.Context, within time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// waitFor waits for the end of the program, at most for limit.
+func (p *process) waitFor(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	select {
 	case <-p.Done():
@@ -57,7 +57,7 @@ func (p *process) waitFor(ctx context.Context, within time.Duration) {
 	}
 }
 
-// Write writes to the program. It fails if the program does not read within writeTimeout.
+// Write writes to the program's input. It fails if the program does not read within writeTimeout.
 func (p *process) Write(b []byte) (int, error) {
 	if err := p.Stdin.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
@@ -65,5 +65,5 @@ func (p *process) Write(b []byte) (int, error) {
 	return p.Stdin.Write(b)
 }
 
-// Close closes the program's input, on which a program ends.
+// Close closes the program's input, so that the program ends.
 func (p *process) Close() error { return p.Stdin.Close() }

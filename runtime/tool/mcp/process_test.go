@@ -45,7 +45,7 @@ exec sleep 1000
 
 // startScript starts a source with the script and returns the numbers of its
 // processes.
-func startScript(t *testing.T, log zerolog.Logger) (*Source, *shelf, []int) {
+func startScript(t *testing.T, log zerolog.Logger) (*Source, *publisher, []int) {
 	t.Helper()
 	pids := filepath.Join(t.TempDir(), "pids")
 	t.Setenv("ARCP_TOKEN", "secret")
@@ -54,7 +54,7 @@ func startScript(t *testing.T, log zerolog.Logger) (*Source, *shelf, []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh := &shelf{reg: tool.NewRegistry()}
+	sh := &publisher{reg: tool.NewRegistry()}
 	if err := s.Start(t.Context(), sh.publish); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestProgramExitIsReported(t *testing.T) {
 	s := newSource(Config{Name: "srv", Command: []string{"/bin/sh", "-c", "exit 3"}}.withDefaults())
 	s.open = s.openProcess
 	defer s.Close()
-	if err := s.session(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+	if err := s.runSession(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("%v does not say how it ended", err)
 	}
 }
@@ -236,7 +236,7 @@ func TestProgramsThatCannotBeStarted(t *testing.T) {
 	} {
 		s := newSource(Config{Name: "srv", Command: []string{program}, Dir: dir}.withDefaults())
 		s.open = s.openProcess
-		if err := s.session(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.runSession(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", program, err, want)
 		}
 		s.Close()

@@ -25,52 +25,53 @@ import (
 
 // Source publishes the tools of one MCP server. It implements tool.Source.
 //
-// The goroutine of run owns all members but link, which calls read.
+// The goroutine of run owns all members but current, which calls read.
 type Source struct {
 	cfg  Config
 	log  zerolog.Logger
-	open func(t *observer) (*wire, error) // connects to the server
+	open func(t *observer) (*connection, error) // connects to the server
 
-	link    atomic.Pointer[link] // nil: there is no session
-	life    context.Context
-	stop    context.CancelFunc
-	done    sync.WaitGroup
-	listed  chan struct{}   // closed after the first publication
-	asked   chan chan error // by Refresh
-	publish func([]*tool.Tool) error
+	current   atomic.Pointer[session] // nil: no session is open
+	ctx       context.Context         // ends with Close
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+	listed    chan struct{}   // closed after the first publication
+	refreshes chan chan error // requests of Refresh, with the channel for the result
+	publish   func([]*tool.Tool) error
 
-	most    int           // bytes of a message; maxMessage but for tests
-	logged  *rate.Limiter // of logged texts of the server
-	state   string
-	made    map[string]made   // by published name
-	offered []*tool.Tool      // last published, with tools whose names were taken; nil: none
-	faults  map[string]string // logged faults of tools, by the server's name
-	taken   int               // tools of offered whose names were taken
-	faulty  int               // tools that are left out, taken ones included
+	maxBytes   int           // of a message; tests change it
+	logLimiter *rate.Limiter // of texts of the server
+	state      string
+	built      map[string]builtTool // tools of the last list, by published name
+	lastTools  []*tool.Tool         // the last list, with tools whose names are taken; nil: no list
+	faults     map[string]string    // logged faults of tools, by the server's name
+	conflicts  int                  // tools of lastTools whose names are taken
+	omitted    int                  // tools that are not published: conflicts and faults
 }
 
 var _ tool.Source = (*Source)(nil)
 
-// wire is a connection to a server.
-type wire struct {
+// connection is a program or an HTTP client that reaches the server.
+type connection struct {
 	transport sdk.Transport
-	end       func()                      // ends the server or the requests, and returns after that
-	exitError func(context.Context) error // returns how the server has ended by itself; nil: it has not
+	sending   sdk.Middleware              // of the SDK's client; nil: no middleware
+	end       func()                      // ends the program and waits for its end, or cancels the HTTP requests
+	exitError func(context.Context) error // returns the exit status of the program; nil: it runs, or is no program
 }
 
-// link is a session with a server.
-type link struct {
-	session  *sdk.ClientSession
-	observer *observer
-	wire     *wire
-	asks     atomic.Int64  // open questions
-	changed  chan struct{} // capacity 1: the list of tools has changed
-	ended    chan struct{} // closed when the session has ended
-	life     context.Context
-	stop     context.CancelFunc // of life
+// session is a session with the server.
+type session struct {
+	client    *sdk.ClientSession
+	observer  *observer
+	server    *connection
+	questions atomic.Int64  // open elicitations
+	changed   chan struct{} // capacity 1: the list of tools has changed
+	ended     chan struct{} // closed at the end of the session
+	ctx       context.Context
+	cancel    context.CancelFunc // of ctx
 }
 
-// New checks the configuration. The error contains the remedy.
+// New returns a source that Start connects to its server. The error is an invalid configuration.
 func New(c Config) (*Source, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
@@ -80,15 +81,15 @@ func New(c Config) (*Source, error) {
 	s.open = s.openProcess
 	if c.URL != "" {
 		h := newHeaders(c.HeadersFile)
-		s.open = func(t *observer) (*wire, error) { return s.openHTTP(h, t) }
+		s.open = func(t *observer) (*connection, error) { return s.openHTTP(h, t) }
 	}
 	return s, nil
 }
 
 func newSource(c Config) *Source {
-	s := &Source{cfg: c, log: c.Log.With().Str("mcp_server", c.Name).Logger(), listed: make(chan struct{}), asked: make(chan chan error),
-		faults: make(map[string]string), most: maxMessage, logged: rate.NewLimiter(logRate, logBurst)}
-	s.life, s.stop = context.WithCancel(context.Background())
+	s := &Source{cfg: c, log: c.Log.With().Str("mcp_server", c.Name).Logger(), listed: make(chan struct{}), refreshes: make(chan chan error),
+		faults: make(map[string]string), maxBytes: maxMessage, logLimiter: rate.NewLimiter(logRate, logBurst)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
@@ -98,7 +99,7 @@ func (s *Source) Name() string { return "mcp:" + s.cfg.Name }
 // Prefix returns the prefix of the published names.
 func (s *Source) Prefix() string { return s.cfg.Prefix }
 
-// Start implements tool.Source. If ctx ends before the first list, the tools are published later.
+// Start implements tool.Source. It returns nil.
 func (s *Source) Start(ctx context.Context, publish func([]*tool.Tool) error) error {
 	s.publish = publish
 	s.done.Go(s.run)
@@ -109,16 +110,16 @@ func (s *Source) Start(ctx context.Context, publish func([]*tool.Tool) error) er
 	return nil
 }
 
-// Refresh lists the tools again and publishes them. Without a session it does nothing: the next session lists
-// them.
+// Refresh lists the tools again and publishes them. Without a session it does nothing, because the
+// next session lists the tools.
 func (s *Source) Refresh(ctx context.Context) error {
-	if s.link.Load() == nil {
+	if s.current.Load() == nil {
 		return nil
 	}
 	done := make(chan error, 1)
 	select {
-	case s.asked <- done:
-	case <-s.life.Done():
+	case s.refreshes <- done:
+	case <-s.ctx.Done():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -133,110 +134,111 @@ func (s *Source) Refresh(ctx context.Context) error {
 
 // Close implements tool.Source.
 func (s *Source) Close() {
-	s.stop()
+	s.cancel()
 	s.done.Wait()
 }
 
 // run opens one session after another until Close.
 func (s *Source) run() {
 	defer func() {
-		s.move("")
-		s.cfg.Metrics.left(-s.faulty)
+		s.setState("")
+		s.cfg.Metrics.addLeftOut(-s.omitted)
 	}()
 	restarts := backoff.Backoff{Policy: restartBackoff}
-	for s.life.Err() == nil {
-		s.move(stateStarting)
+	for s.ctx.Err() == nil {
+		s.setState(stateStarting)
 		begun := time.Now()
-		err := s.session()
-		if s.life.Err() != nil {
+		err := s.runSession()
+		if s.ctx.Err() != nil {
 			return
 		}
 		restarts.Lasted(time.Since(begun))
-		s.move(stateWaiting)
+		s.setState(stateWaiting)
 		s.cfg.Metrics.restarted()
 		pause := restarts.Next()
 		s.log.Warn().Str("error", clip.Ellipsis(err.Error(), maxDescription)).Stringer("again_in", pause.Round(time.Millisecond)).
 			Msg("the session with an MCP server has ended; another is begun")
-		_ = backoff.Sleep(s.life, pause) // the loop sees that life has ended
+		_ = backoff.Sleep(s.ctx, pause) // the loop checks ctx
 	}
 }
 
-func (s *Source) move(to string) {
-	s.cfg.Metrics.move(s.state, to)
+func (s *Source) setState(to string) {
+	s.cfg.Metrics.setState(s.state, to)
 	s.state = to
 }
 
-// session opens a session and serves it until its end; the error is the reason for the end.
-func (s *Source) session() error {
-	l, err := s.connect()
+// runSession opens a session and serves it until its end. The error is the reason for the end.
+func (s *Source) runSession() error {
+	sess, err := s.connect()
 	if err != nil {
 		return err
 	}
-	defer s.endSession(l)
-	if err := s.refresh(l); err != nil {
+	defer s.endSession(sess)
+	if err := s.refresh(sess); err != nil {
 		return fmt.Errorf("list its tools: %w", err)
 	}
-	s.link.Store(l)
-	s.move(stateReady)
+	s.current.Store(sess)
+	s.setState(stateReady)
 	select {
 	case <-s.listed:
 	default:
 		close(s.listed)
 	}
-	return s.follow(l)
+	return s.follow(sess)
 }
 
 // follow lists the tools again when they change, until the session ends.
-func (s *Source) follow(l *link) error {
-	var due <-chan time.Time // nil: nothing has changed
+func (s *Source) follow(sess *session) error {
+	var due <-chan time.Time // time of the next list; nil: the list has not changed
 	last := time.Now()
-	silent := s.keepAlive(l)
+	silent := s.keepAlive(sess)
 	for {
-		changed := l.changed
+		changed := sess.changed
 		if due != nil {
-			changed = nil // a list is due already
+			changed = nil // the next list includes the change
 		}
 		select {
-		case <-l.ended:
-			return cmp.Or(l.wire.exitError(s.life), errors.New("the server has ended it"))
-		case <-s.life.Done():
+		case <-sess.ended:
+			return cmp.Or(sess.server.exitError(s.ctx), errors.New("the server has ended it"))
+		case <-s.ctx.Done():
 			return context.Canceled
 		case <-silent:
 			return fmt.Errorf("it has not answered a ping for %s or more", missedPings*pingEvery)
 		case <-changed:
 			due = time.After(max(changeDelay, time.Until(last.Add(listEvery))))
-		case asked := <-s.asked:
-			asked <- s.refresh(l)
+		case result := <-s.refreshes:
+			result <- s.refresh(sess)
 		case <-due:
 			due, last = nil, time.Now()
-			if err := s.refresh(l); err != nil && s.life.Err() == nil {
+			if err := s.refresh(sess); err != nil && s.ctx.Err() == nil {
 				s.log.Warn().Str("error", clip.Ellipsis(err.Error(), maxDescription)).Msg("the tools of an MCP server cannot be listed again; they stay as they are")
-				due = time.After(listAgain)
+				due = time.After(listRetry)
 			}
 		}
 	}
 }
 
-// keepAlive pings the server until the session ends. It closes the channel after missedPings, or during a
-// call after the time limit of a call: single-threaded servers do not answer while they compute. The
-// keepalive of the SDK would wait for the calls under way before it ends the session.
-func (s *Source) keepAlive(l *link) (silent <-chan struct{}) {
+// keepAlive pings the server until the session ends. It closes the channel after missedPings without
+// an answer. During a call it waits for the time limit of a call, because a single-threaded server
+// does not answer meanwhile. The keepalive of the SDK cannot be used: it ends a session only
+// after the calls under way.
+func (s *Source) keepAlive(sess *session) (silent <-chan struct{}) {
 	c := make(chan struct{})
-	if init := l.session.InitializeResult(); init != nil && init.ProtocolVersion >= noPings {
+	if init := sess.client.InitializeResult(); init != nil && init.ProtocolVersion >= versionWithoutPing {
 		return c
 	}
 	s.done.Go(func() {
 		t := time.NewTicker(pingEvery)
 		defer t.Stop()
-		heard := time.Now()
-		for missed := 0; missed < missedPings || l.observer.busy() && time.Since(heard) <= s.cfg.Limits.Timeout; missed++ {
+		answered := time.Now()
+		for missed := 0; missed < missedPings || sess.observer.busy() && time.Since(answered) <= s.cfg.Limits.Timeout; missed++ {
 			select {
 			case <-t.C:
-			case <-l.life.Done():
+			case <-sess.ctx.Done():
 				return
 			}
-			if l.ping() {
-				missed, heard = -1, time.Now()
+			if sess.ping() {
+				missed, answered = -1, time.Now()
 			}
 		}
 		close(c)
@@ -244,25 +246,25 @@ func (s *Source) keepAlive(l *link) (silent <-chan struct{}) {
 	return c
 }
 
-// noPings is the version of MCP that has removed pings.
-const noPings = "2026-07-28"
+// versionWithoutPing is the version of MCP that removed pings.
+const versionWithoutPing = "2026-07-28"
 
-// ping reports whether the server answers, also with an error.
-func (l *link) ping() bool {
-	ctx, cancel := context.WithTimeout(l.life, pingEvery/2)
+// ping reports whether the server answers a ping, also with an error.
+func (sess *session) ping() bool {
+	ctx, cancel := context.WithTimeout(sess.ctx, pingEvery/2)
 	defer cancel()
-	err := l.session.Ping(ctx, nil)
+	err := sess.client.Ping(ctx, nil)
 	e, refused := errors.AsType[*jsonrpc.Error](err)
-	return err == nil || refused && !unsent(e)
+	return err == nil || refused && !isUnsent(e)
 }
 
 // refresh lists and publishes the tools.
-func (s *Source) refresh(l *link) error {
+func (s *Source) refresh(sess *session) error {
 	select {
-	case <-l.changed: // this list has the change
+	case <-sess.changed: // this list includes the change
 	default:
 	}
-	list, err := s.list(s.life, l)
+	list, err := s.list(s.ctx, sess)
 	if err != nil {
 		return err
 	}
@@ -270,162 +272,170 @@ func (s *Source) refresh(l *link) error {
 }
 
 // connect opens a session.
-func (s *Source) connect() (*link, error) {
-	ctx, cancel := context.WithTimeoutCause(s.life, connectTimeout, fmt.Errorf("no session within %s", connectTimeout))
+func (s *Source) connect() (*session, error) {
+	ctx, cancel := context.WithTimeoutCause(s.ctx, connectTimeout, fmt.Errorf("no session within %s", connectTimeout))
 	defer cancel()
-	l := &link{observer: newObserver(s.most, s.strayLog), changed: make(chan struct{}, 1), ended: make(chan struct{})}
-	l.life, l.stop = context.WithCancel(s.life)
+	sess := &session{observer: newObserver(s.logStray), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	sess.ctx, sess.cancel = context.WithCancel(s.ctx)
 	var err error
-	if l.wire, err = s.open(l.observer); err != nil {
-		l.stop()
+	if sess.server, err = s.open(sess.observer); err != nil {
+		sess.cancel()
 		return nil, err
 	}
-	if l.session, err = s.handshake(ctx, l); err != nil {
-		if exit := l.wire.exitError(s.life); exit != nil {
+	if sess.client, err = s.handshake(ctx, sess); err != nil {
+		if exit := sess.server.exitError(s.ctx); exit != nil {
 			err = exit
 		}
-		l.stop()
-		l.wire.end()
+		sess.cancel()
+		sess.server.end()
 		return nil, cmp.Or(context.Cause(ctx), err)
 	}
 	s.done.Go(func() {
-		_ = l.session.Wait() // only the end matters
-		close(l.ended)
+		_ = sess.client.Wait() // the reason is not used
+		close(sess.ended)
 	})
-	s.wantLogs(ctx, l)
-	return l, nil
+	s.enableLogs(ctx, sess)
+	return sess, nil
 }
 
-// handshake returns when ctx ends, also while a write to the server blocks.
-func (s *Source) handshake(ctx context.Context, l *link) (*sdk.ClientSession, error) {
+// handshake performs the handshake of MCP. It returns when ctx ends, also if a write to the server
+// blocks.
+func (s *Source) handshake(ctx context.Context, sess *session) (*sdk.ClientSession, error) {
 	type answer struct {
 		session *sdk.ClientSession
 		err     error
 	}
-	got := make(chan answer, 1)
+	answers := make(chan answer, 1)
 	go func() {
-		session, err := s.client(l).Connect(ctx, l.wire.transport, nil)
-		got <- answer{session, err}
+		session, err := s.client(sess).Connect(ctx, sess.server.transport, nil)
+		answers <- answer{session, err}
 	}()
 	select {
-	case a := <-got:
+	case a := <-answers:
 		return a.session, a.err
 	case <-ctx.Done():
-		l.wire.end() // which ends the handshake
-		if a := <-got; a.session != nil {
-			_ = a.session.Close() // it is too late
+		sess.server.end() // the handshake ends with the connection
+		if a := <-answers; a.session != nil {
+			_ = a.session.Close() // the timeout is the error
 		}
 		return nil, context.Cause(ctx)
 	}
 }
 
-// client returns the MCP client. It offers elicitation only; the SDK refuses sampling and roots.
-func (s *Source) client(l *link) *sdk.Client {
-	return sdk.NewClient(&sdk.Implementation{Name: "arcpd", Version: s.cfg.Version}, &sdk.ClientOptions{
+// client returns an MCP client that offers elicitation. The SDK refuses sampling and roots.
+func (s *Source) client(sess *session) *sdk.Client {
+	client := sdk.NewClient(&sdk.Implementation{Name: "arcpd", Version: s.cfg.Version}, &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{},
 		ElicitationHandler: func(ctx context.Context, req *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 			ctx, stop := context.WithCancel(ctx)
 			defer stop()
-			defer context.AfterFunc(l.life, stop)() // the end of the session waits for this
-			if l.asks.Add(1) > maxAsks {
-				l.asks.Add(-1)
-				return s.tooManyAsks(), nil
+			defer context.AfterFunc(sess.ctx, stop)() // the end of the session waits for the handler
+			if sess.questions.Add(1) > maxQuestions {
+				sess.questions.Add(-1)
+				return s.tooManyQuestions(), nil
 			}
-			defer l.asks.Add(-1)
-			return s.elicit(ctx, l.observer, req.Params)
+			defer sess.questions.Add(-1)
+			return s.elicit(ctx, sess.observer, req.Params)
 		},
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
 			select {
-			case l.changed <- struct{}{}:
-			default: // a change is pending already
+			case sess.changed <- struct{}{}:
+			default: // an earlier change is pending
 			}
 		},
 	})
+	if sess.server.sending != nil {
+		client.AddSendingMiddleware(sess.server.sending)
+	}
+	return client
 }
 
-// wantLogs enables the log messages of a server that supports them.
-func (s *Source) wantLogs(ctx context.Context, l *link) {
-	init := l.session.InitializeResult()
-	if init == nil || init.Capabilities == nil || init.Capabilities.Logging == nil || init.ProtocolVersion >= perRequestLogs {
+// enableLogs enables the log messages of a server that supports them.
+func (s *Source) enableLogs(ctx context.Context, sess *session) {
+	init := sess.client.InitializeResult()
+	if init == nil || init.Capabilities == nil || init.Capabilities.Logging == nil || init.ProtocolVersion >= versionWithRequestLogs {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	asked := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(asked)
-		_ = l.session.SetLoggingLevel(ctx, &sdk.SetLoggingLevelParams{Level: "info"}) // without it the default level applies
+		defer close(done)
+		_ = sess.client.SetLoggingLevel(ctx, &sdk.SetLoggingLevelParams{Level: "info"}) // after an error the default level applies
 	}()
 	select {
-	case <-asked:
+	case <-done:
 	case <-ctx.Done():
 	}
 }
 
-// perRequestLogs is the version of MCP since which each request enables its log messages.
-const perRequestLogs = "2026-07-28"
+// versionWithRequestLogs is the version of MCP in which each request enables its log messages.
+const versionWithRequestLogs = "2026-07-28"
 
-// endSession ends a session; its calls fail.
-func (s *Source) endSession(l *link) {
-	s.link.CompareAndSwap(l, nil)
-	l.stop()
+// endSession ends a session. The calls under way fail.
+func (s *Source) endSession(sess *session) {
+	s.current.CompareAndSwap(sess, nil)
+	sess.cancel()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		_ = l.session.Close() // the server may be gone
+		_ = sess.client.Close() // the server may be gone
 	}()
 	t := time.NewTimer(closeGrace)
 	defer t.Stop()
 	select {
 	case <-closed:
-	case <-l.ended:
+	case <-sess.ended:
 	case <-t.C:
 	}
-	l.wire.end()
+	sess.server.end()
 	<-closed
-	<-l.ended
+	<-sess.ended
 }
 
-// strayLog logs a log message that belongs to no call, or to one of several.
-func (s *Source) strayLog(level, logger string, data arcp.Raw) {
-	if !s.logged.Allow() {
+// logStray logs a log message of the server that cannot be assigned to a call.
+func (s *Source) logStray(level, logger string, data arcp.Raw) {
+	if !s.logLimiter.Allow() {
 		return
 	}
 	s.log.Debug().Str("level", level).Str("logger", clip.Ellipsis(logger, maxLogged)).
 		Str("data", clip.Ellipsis(string(data), maxLogged)).Msg("an MCP server logs")
 }
 
-// openProcess starts the program of the server.
-func (s *Source) openProcess(t *observer) (*wire, error) {
+// openProcess starts the program of the server and returns its connection.
+func (s *Source) openProcess(t *observer) (*connection, error) {
 	p, err := startProcess(&s.cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &wire{transport: stdio{p.Stdout, p, t, s.dropped}, end: p.end, exitError: p.exitError}, nil
+	return &connection{transport: stdio{p.Stdout, p, t, s.maxBytes, s.logDropped}, end: p.end, exitError: p.exitError}, nil
 }
 
-func (s *Source) dropped(line []byte) {
-	if !s.logged.Allow() {
+// logDropped logs a line of the program that is no message.
+func (s *Source) logDropped(line []byte) {
+	if !s.logLimiter.Allow() {
 		return
 	}
 	s.log.Debug().Str("line", clip.Ellipsis(string(line[:min(len(line), maxLogged)]), maxLogged)).Msg("an MCP server wrote something that is no message")
 }
 
-func (s *Source) openHTTP(h *headers, t *observer) (*wire, error) {
+// openHTTP returns a connection to the URL of the server. No request is sent before the handshake.
+func (s *Source) openHTTP(h *headers, t *observer) (*connection, error) {
 	if _, err := h.current(); err != nil {
 		return nil, err
 	}
 	endpoint, err := url.Parse(s.cfg.URL)
 	if err != nil {
-		return nil, errors.New("its URL cannot be read") // the error would repeat it
+		return nil, errors.New("its URL cannot be read") // err contains the URL
 	}
-	r := newRoundTripper(h, t)
+	r := newRoundTripper(h, s.maxBytes)
 	r.query, endpoint.RawQuery = endpoint.RawQuery, ""
 	r.onNoStream = func() {
 		s.log.Warn().Stringer("after", streamWait).Msg("an MCP server does not answer the request for its stream; the session goes on without it")
 	}
-	return &wire{
-		transport: &sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10},
+	return &connection{
+		transport: httpTransport{&sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10}, t},
+		sending:   r.setVersion,
 		end:       r.end,
 		exitError: func(context.Context) error { return nil },
 	}, nil

@@ -38,7 +38,7 @@ func TestDefinitions(t *testing.T) {
 			`{"name":"` + strings.Repeat("long", 100) + `","inputSchema":{"type":"object"}}`)})
 	bubble(t, Config{Allow: []string{"[^s]*", "set", ""}}, server, func(r *fixture) {
 		r.start()
-		r.want("the names", r.shelf.names(), "srv.read srv.set srv.write_file")
+		r.want("the names", r.publisher.names(), "srv.read srv.set srv.write_file")
 		for _, c := range []struct {
 			name       string
 			effect     tool.SideEffect
@@ -50,15 +50,15 @@ func TestDefinitions(t *testing.T) {
 			{"srv.set", tool.SideEffectExternal, tool.ApprovalManual, true, tool.RecoveryRerun},
 			{"srv.write_file", tool.SideEffectExternal, tool.ApprovalManual, false, tool.RecoveryFail},
 		} {
-			got, _ := r.shelf.reg.Resolve(c.name)
+			got, _ := r.publisher.reg.Resolve(c.name)
 			if got.SideEffect != c.effect || got.Approval != c.approval || *got.Idempotent != c.idempotent || got.Recovery != c.recovery {
 				t.Errorf("%s: %+v", c.name, got.Capability)
 			}
 		}
-		w, _ := r.shelf.reg.Resolve("srv.write_file")
+		w, _ := r.publisher.reg.Resolve("srv.write_file")
 		r.want("a schema keeps its numbers and its order", string(w.InputSchema),
 			`{"type":"object","properties":{"z":{"type":"integer","maximum":9007199254740993},"a":{}}}`)
-		if w, _ := r.shelf.reg.Resolve("srv.read"); w.OutputSchema != nil {
+		if w, _ := r.publisher.reg.Resolve("srv.read"); w.OutputSchema != nil {
 			t.Errorf("an output schema %q that the server did not give", w.OutputSchema)
 		}
 		if w.Limits.Timeout != DefaultTimeout || w.Source != tool.SourceMCP {
@@ -79,7 +79,7 @@ func TestConfiguredTextOverridesServer(t *testing.T) {
 		bubble(t, Config{SideEffect: tool.SideEffectNetwork, Approval: said, Prefix: "p-"}, server, func(r *fixture) {
 			r.start()
 			for _, name := range []string{"p-read", "p-set"} {
-				got, err := r.shelf.reg.Resolve(name)
+				got, err := r.publisher.reg.Resolve(name)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -249,13 +249,13 @@ func TestServerDiesAndComesBack(t *testing.T) {
 		if time.Since(begun) != 0 {
 			t.Error("it took time to fail")
 		}
-		generation := r.shelf.reg.Generation()
+		generation := r.publisher.reg.Generation()
 		time.Sleep(2 * restartBackoff.Min)
 		synctest.Wait()
 		if out, err := r.call(r.Context(), new(job), "srv.t", `{}`); err != nil || !strings.Contains(out, "alive") {
 			t.Errorf("after its return: %s, %v", out, err)
 		}
-		if r.shelf.reg.Generation() != generation {
+		if r.publisher.reg.Generation() != generation {
 			t.Error("the catalogue has changed, though the tools are the same")
 		}
 		if testutil.ToFloat64(metrics.restarts) != 1 {
@@ -282,7 +282,7 @@ func TestBackoff(t *testing.T) {
 		if n := r.opened(); n < 50 || n > 90 {
 			t.Errorf("%d attempts within an hour, want one a minute", n)
 		}
-		r.want("the tools", r.shelf.names(), "")
+		r.want("the tools", r.publisher.names(), "")
 	})
 }
 
@@ -308,7 +308,7 @@ func TestStartIsCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancel(r.Context())
 		time.AfterFunc(time.Second, cancel)
 		begun := time.Now()
-		if err := r.src.Start(ctx, r.shelf.publish); err != nil {
+		if err := r.src.Start(ctx, r.publisher.publish); err != nil {
 			t.Error(err)
 		}
 		r.src.Close()
@@ -360,7 +360,7 @@ func TestGarbage(t *testing.T) {
 	}
 	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
-		r.want("the tools behind a greeting", r.shelf.names(), "srv.t")
+		r.want("the tools behind a greeting", r.publisher.names(), "srv.t")
 		_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
 		r.wantCode("a call that is answered with noise", err, arcp.CodeUnavailable, true)
 	})
@@ -454,10 +454,10 @@ func TestListChangedStorm(t *testing.T) {
 	}
 	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
-		r.want("at first", r.shelf.names(), "srv.v0")
+		r.want("at first", r.publisher.names(), "srv.v0")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.want("after the storm", r.shelf.names(), "srv.v10000")
+		r.want("after the storm", r.publisher.names(), "srv.v10000")
 		if lists < 5 || lists > 15 {
 			t.Errorf("listed %d times in 11 s", lists)
 		}
@@ -473,7 +473,7 @@ func TestTenThousandTools(t *testing.T) {
 	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		waitIdle()
-		if n := len(r.shelf.reg.Tools()); n != maxTools {
+		if n := len(r.publisher.reg.Tools()); n != maxTools {
 			t.Errorf("%d tools, want %d", n, maxTools)
 		}
 		if !strings.Contains(r.log.String(), "too many tools") {
@@ -514,7 +514,7 @@ func TestRefresh(t *testing.T) {
 		if err := r.src.Refresh(r.Context()); err != nil {
 			t.Error(err)
 		}
-		r.want("after Refresh", r.shelf.names(), "srv.v2")
+		r.want("after Refresh", r.publisher.names(), "srv.v2")
 	})
 }
 
@@ -530,12 +530,12 @@ func TestNameConflict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.shelf.reg.Register(mine); err != nil {
+		if err := r.publisher.reg.Register(mine); err != nil {
 			t.Fatal(err)
 		}
 		r.start()
-		r.want("the tools", r.shelf.names(), "srv.a srv.b")
-		if got, _ := r.shelf.reg.Resolve("srv.a"); got != mine {
+		r.want("the tools", r.publisher.names(), "srv.a srv.b")
+		if got, _ := r.publisher.reg.Resolve("srv.a"); got != mine {
 			t.Error("it took a name that was taken")
 		}
 		if n := testutil.ToFloat64(metrics.leftOut); n != 1 {

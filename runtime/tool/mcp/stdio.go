@@ -20,24 +20,25 @@ import (
 // errGarbage ends a session with a program that does not speak MCP.
 var errGarbage = errors.New("what it writes to standard output is not MCP")
 
-// errNoID ends a session in which a message is too large and answers no known request.
+// errNoID ends a session in which a message without an id is too large.
 var errNoID = errors.New("it sent a message that is too large, and not to what")
 
-// codeTooLarge is the JSON-RPC code of the answer that replaces one that is too large. It is
-// in the range that servers define for themselves.
+// codeTooLarge is the JSON-RPC code of the error that replaces an answer that is too large. It is in
+// the range for server errors.
 const codeTooLarge = -32019
 
-// tooLarge returns the answer that replaces one of more than most bytes.
-func tooLarge(id jsonrpc.ID, most int) *jsonrpc.Response {
-	return &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: codeTooLarge, Message: fmt.Sprintf("the answer has more than %d bytes", most)}}
+// tooLarge returns the error that replaces an answer of more than maxBytes.
+func tooLarge(id jsonrpc.ID, maxBytes int) *jsonrpc.Response {
+	return &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: codeTooLarge, Message: fmt.Sprintf("the answer has more than %d bytes", maxBytes)}}
 }
 
-// stdio is the transport to a program: JSON-RPC messages, a line each.
+// stdio is the transport to a program: one JSON-RPC message a line.
 type stdio struct {
 	in       io.ReadCloser
 	out      io.WriteCloser
 	observer *observer
-	dropped  func(line []byte) // is called with each line that is no message
+	maxBytes int               // of a received message
+	dropped  func(line []byte) // called with each line that is no message
 }
 
 // Connect implements sdk.Transport.
@@ -45,28 +46,26 @@ func (t stdio) Connect(context.Context) (sdk.Connection, error) {
 	return &stdioConn{stdio: t, lines: bufio.NewReaderSize(t.in, 64<<10)}, nil
 }
 
-// stdioConn is an sdk.Connection. It leaves out lines that are no JSON object or array, such as
-// a greeting, and replaces an answer that is too large by an error for its request. One
-// goroutine calls Read.
+// stdioConn is an sdk.Connection. It ignores lines that are no JSON object or array, such as a greeting.
+// It replaces an answer that is too large by an error for its request. One goroutine calls Read.
 type stdioConn struct {
 	stdio
 	lines   *bufio.Reader
-	batch   []jsonrpc.Message // read and not returned yet
+	batch   []jsonrpc.Message // messages that Read has not returned yet
 	garbage int               // lines in a row that are no messages
 	closed  atomic.Bool
-
-	writing sync.Mutex
+	writeMu sync.Mutex
 }
 
 func (c *stdioConn) SessionID() string { return "" }
 
-// Close ends the input and the output of the connection, and with them a Read that waits.
+// Close closes the input and the output of the connection. A waiting Read ends.
 func (c *stdioConn) Close() error {
 	c.closed.Store(true)
 	return errors.Join(c.in.Close(), c.out.Close())
 }
 
-// Write implements sdk.Connection. It may be called by many goroutines.
+// Write implements sdk.Connection. Many goroutines may call it.
 func (c *stdioConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -76,8 +75,8 @@ func (c *stdioConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 		return err
 	}
 	c.observer.sent(ctx, msg)
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
 	_, err = c.out.Write(append(line, '\n'))
 	return err
 }
@@ -103,14 +102,14 @@ func (c *stdioConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return msg, nil
 }
 
-// next reads a line, and appends its messages to the batch.
+// next reads a line and appends its messages to the batch.
 func (c *stdioConn) next() error {
 	line, large, err := c.line()
 	switch line = bytes.TrimSpace(line); {
 	case large != nil && !large.id.IsValid():
 		return errNoID
 	case large != nil:
-		c.batch = append(c.batch, tooLarge(large.id, c.observer.most))
+		c.batch = append(c.batch, tooLarge(large.id, c.maxBytes))
 		return nil
 	case len(line) == 0:
 		return err
@@ -130,7 +129,7 @@ func (c *stdioConn) next() error {
 	return err
 }
 
-// decode decodes a message, or a batch of them.
+// decode decodes a message or a batch of messages.
 func decode(line []byte) (msgs []jsonrpc.Message, err error) {
 	if line[0] != '[' {
 		msg, err := jsonrpc.DecodeMessage(line)
@@ -150,14 +149,14 @@ func decode(line []byte) (msgs []jsonrpc.Message, err error) {
 	return msgs, nil
 }
 
-// line reads a line. One that is too long is not kept; large is set instead.
+// line reads a line. For a line that is too long it returns only the scanner of its id.
 func (c *stdioConn) line() (line []byte, large *idScanner, err error) {
 	for {
 		part, err := c.lines.ReadSlice('\n')
 		switch {
 		case large != nil:
 			large.scan(part)
-		case len(line)+len(part) > c.observer.most:
+		case len(line)+len(part) > c.maxBytes:
 			large = new(idScanner)
 			large.scan(line)
 			large.scan(part)
@@ -175,13 +174,13 @@ func (c *stdioConn) line() (line []byte, large *idScanner, err error) {
 const maxIDMember = 256
 
 // idScanner finds the id of a message of any size: the member "id" of the outermost object. It
-// keeps no more than one member.
+// buffers at most maxIDMember+1 bytes.
 type idScanner struct {
-	id jsonrpc.ID // not valid: none was found
+	id jsonrpc.ID // not valid: not found
 
 	depth             int
 	inString, escaped bool
-	member            []byte // at depth 1, without nested values, and cut
+	member            []byte // the current member at depth 1, without nested values
 }
 
 func (s *idScanner) scan(text []byte) {
@@ -216,7 +215,7 @@ func (s *idScanner) endMember() {
 	if string(bytes.TrimSpace(key)) == `"id"` && len(s.member) <= maxIDMember {
 		var id any
 		if json.Unmarshal(value, &id) == nil {
-			s.id, _ = jsonrpc.MakeID(id) // one that cannot be an id is none
+			s.id, _ = jsonrpc.MakeID(id) // not valid after an error
 		}
 	}
 	s.member = s.member[:0]

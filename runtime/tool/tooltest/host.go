@@ -21,14 +21,14 @@ func (h host) Attempt() uint32    { return h.j.script.Attempt }
 func (h host) TraceID() string    { return h.j.script.TraceID }
 func (h host) Restored() arcp.Raw { return h.j.script.Restored }
 
-// note changes the record.
-func (h host) note(change func(*Record)) {
+// update changes the record under Job.mu.
+func (h host) update(change func(*Record)) {
 	h.j.mu.Lock()
 	defer h.j.mu.Unlock()
 	change(&h.j.record)
 }
 
-// accept lets the script refuse an event.
+// accept returns the error of Script.Emit for an event.
 func (h host) accept(t arcp.Type, payload any) error {
 	if h.j.script.Emit == nil {
 		return nil
@@ -40,11 +40,11 @@ func (h host) Emit(t arcp.Type, payload any) error {
 	if err := h.accept(t, payload); err != nil {
 		return err
 	}
-	h.note(func(r *Record) { h.j.add(r, payload) })
+	h.update(func(r *Record) { h.j.add(r, payload) })
 	return nil
 }
 
-// add records an event. A cost debits the budget. Called with Job.mu.
+// add records an event. A cost debits the budget. The caller holds Job.mu.
 func (j *Job) add(r *Record, payload any) {
 	switch p := payload.(type) {
 	case arcp.LogPayload:
@@ -67,7 +67,7 @@ func (h host) Checkpoint(label string, data arcp.Raw) error {
 	if err := h.accept(arcp.JobCheckpoint, arcp.JobCheckpointPayload{Label: label, Data: data}); err != nil {
 		return err
 	}
-	h.note(func(r *Record) { r.Checkpoints = append(r.Checkpoints, Checkpoint{label, slices.Clone(data)}) })
+	h.update(func(r *Record) { r.Checkpoints = append(r.Checkpoints, Checkpoint{label, slices.Clone(data)}) })
 	return nil
 }
 
@@ -80,7 +80,7 @@ func (h host) Yield(ctx context.Context) (guidance string, err error) {
 	h.j.mu.Lock()
 	resumed := h.j.resumed
 	if resumed == nil {
-		guidance, h.j.hint = h.j.hint, ""
+		guidance, h.j.guidance = h.j.guidance, ""
 	}
 	h.j.record.Yielding = resumed != nil
 	h.j.mu.Unlock()
@@ -101,17 +101,17 @@ func (h host) Interrupted() <-chan struct{} {
 	return h.j.pause
 }
 
-func (h host) ManualHeartbeat() { h.note(func(r *Record) { r.ManualHeartbeat = true }) }
-func (h host) Heartbeat()       { h.note(func(r *Record) { r.Heartbeats++ }) }
-func (h host) Failed(err error) { h.note(func(r *Record) { r.Failures = append(r.Failures, err) }) }
+func (h host) ManualHeartbeat() { h.update(func(r *Record) { r.ManualHeartbeat = true }) }
+func (h host) Heartbeat()       { h.update(func(r *Record) { r.Heartbeats++ }) }
+func (h host) Failed(err error) { h.update(func(r *Record) { r.Failures = append(r.Failures, err) }) }
 
 // unscripted returns the error of a request without a scripted answer.
-func unscripted(member, what string) error {
-	return arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: Script.%s is not set: %s", member, what)
+func unscripted(member, request string) error {
+	return arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: Script.%s is not set: %s", member, request)
 }
 
 func (h host) Ask(_ context.Context, a tool.InputAsk) (tool.Answer, error) {
-	h.note(func(r *Record) { r.Questions = append(r.Questions, a) })
+	h.update(func(r *Record) { r.Questions = append(r.Questions, a) })
 	ask := h.j.script.Ask
 	switch {
 	case ask == nil && len(a.Default) > 0:
@@ -119,29 +119,29 @@ func (h host) Ask(_ context.Context, a tool.InputAsk) (tool.Answer, error) {
 	case ask == nil:
 		return tool.Answer{}, unscripted("Ask", a.Prompt)
 	}
-	got, err := ask(a)
+	answer, err := ask(a)
 	if err != nil {
 		return tool.Answer{}, err
 	}
-	if err := tool.CheckValue(a.Schema, got.Value); err != nil {
+	if err := tool.CheckValue(a.Schema, answer.Value); err != nil {
 		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: %s", a.Prompt, err.Message)
 	}
-	return answered(got), nil
+	return answered(answer), nil
 }
 
 func (h host) Choose(_ context.Context, c tool.ChoiceAsk) (tool.Answer, error) {
-	h.note(func(r *Record) { r.Questions = append(r.Questions, c) })
+	h.update(func(r *Record) { r.Questions = append(r.Questions, c) })
 	if h.j.script.Choose == nil {
 		return tool.Answer{}, unscripted("Choose", c.Prompt)
 	}
-	got, err := h.j.script.Choose(c)
+	answer, err := h.j.script.Choose(c)
 	if err != nil {
 		return tool.Answer{}, err
 	}
-	if !slices.ContainsFunc(c.Options, func(o arcp.Option) bool { return o.ID == got.ChoiceID }) {
-		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: there is no option %q", c.Prompt, got.ChoiceID)
+	if !slices.ContainsFunc(c.Options, func(o arcp.Option) bool { return o.ID == answer.ChoiceID }) {
+		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: there is no option %q", c.Prompt, answer.ChoiceID)
 	}
-	return answered(got), nil
+	return answered(answer), nil
 }
 
 func answered(a tool.Answer) tool.Answer {
@@ -153,18 +153,18 @@ func answered(a tool.Answer) tool.Answer {
 }
 
 func (h host) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
-	h.note(func(r *Record) { r.Calls = append(r.Calls, c) })
+	h.update(func(r *Record) { r.Calls = append(r.Calls, c) })
 	if h.j.script.Call == nil {
 		return nil, unscripted("Call", c.Tool)
 	}
-	if c.Made != nil {
-		c.Made(h.j.script.ID + "_child")
+	if c.OnChild != nil {
+		c.OnChild(h.j.script.ID + "_child")
 	}
 	return h.j.script.Call(ctx, c)
 }
 
 func (h host) Allow(namespace, target string) error {
-	h.note(func(r *Record) { r.Checks = append(r.Checks, Check{Namespace: namespace, Target: target}) })
+	h.update(func(r *Record) { r.Checks = append(r.Checks, Check{Namespace: namespace, Target: target}) })
 	if allow := h.j.script.Allow; allow != nil {
 		if err := allow(namespace, target); err != nil {
 			return err
@@ -194,7 +194,7 @@ func (h host) Charge(name, currency string, amount arcp.Number) error {
 }
 
 func (h host) Permit(_ context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {
-	h.note(func(r *Record) { r.Questions = append(r.Questions, p) })
+	h.update(func(r *Record) { r.Questions = append(r.Questions, p) })
 	if h.j.script.Permit == nil {
 		return tool.PermissionLease{}, unscripted("Permit", p.Permission)
 	}
@@ -202,7 +202,7 @@ func (h host) Permit(_ context.Context, p tool.PermissionAsk) (tool.PermissionLe
 }
 
 func (h host) Permitted(permission, resource, operation string) error {
-	h.note(func(r *Record) { r.Checks = append(r.Checks, Check{permission, resource, operation}) })
+	h.update(func(r *Record) { r.Checks = append(r.Checks, Check{permission, resource, operation}) })
 	if h.j.script.Permitted == nil {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (h host) Extend(_ context.Context, _ arcp.LeaseID, more time.Duration) (tim
 }
 
 func (h host) Lease(_ context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
-	h.note(func(r *Record) { r.Leases = append(r.Leases, a) })
+	h.update(func(r *Record) { r.Leases = append(r.Leases, a) })
 	if h.j.script.Lease != nil {
 		if err := h.j.script.Lease(a); err != nil {
 			return nil, err

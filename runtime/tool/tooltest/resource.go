@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// resource is a lease that was granted.
+// resource is a granted lease.
 type resource struct {
 	ask tool.ResourceAsk
 
@@ -61,7 +61,7 @@ func newSpending(budget map[string]arcp.Number) spending {
 	return s
 }
 
-// rational returns a number; one that cannot be read is 0.
+// rational returns the value of a number, or 0 for an invalid number.
 func rational(n arcp.Number) *big.Rat {
 	r, ok := new(big.Rat).SetString(string(n))
 	if !ok {
@@ -83,7 +83,7 @@ func (s spending) fits(currency string, amount arcp.Number) error {
 	return nil
 }
 
-// check refuses operations once a budget is used up.
+// check returns BUDGET_EXHAUSTED if a budget is used up.
 func (s spending) check() error {
 	for currency, left := range s {
 		if left.Sign() <= 0 {

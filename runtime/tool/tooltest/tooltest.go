@@ -7,9 +7,9 @@
 //	})
 //	out, err := job.Run(t.Context(), paint, map[string]any{"room": "hall"})
 //
-// Run checks the arguments, the result and scripted answers against their schemas, as the
-// runtime does. Nothing is stored, and no time limit of the tool applies: the context bounds a
-// run. Many goroutines may use a Job.
+// Run checks the arguments, the result and the scripted answers against their schemas, as the
+// runtime does. Nothing is stored. Limits.Timeout does not apply; the context bounds a run. Many
+// goroutines may use a Job.
 package tooltest
 
 import (
@@ -27,27 +27,27 @@ type Script struct {
 	Attempt uint32     // default 1
 	TraceID string
 
-	Restored arcp.Raw               // data of the checkpoint to continue from; nil: none
+	Restored arcp.Raw               // result of Job.Restored; nil: no checkpoint
 	Budget   map[string]arcp.Number // by currency; a currency without an entry is not limited
-	Dir      string                 // where leased directories are made, such as t.TempDir(); empty: nowhere
+	Dir      string                 // parent of leased directories, such as t.TempDir(); empty: Resources.Directory fails
 
-	// Ask and Choose answer questions; the answer must be valid for the question.
-	// Without Ask a question gets its default.
+	// Ask and Choose answer questions. Run fails the question if its schema or options do not
+	// allow the answer. Without Ask a question gets its default.
 	Ask    func(tool.InputAsk) (tool.Answer, error)
 	Choose func(tool.ChoiceAsk) (tool.Answer, error)
 
 	// Allow decides on Authority.Allow, on Authority.UseModel with the namespace
-	// arcp.NamespaceModelUse, and on files and URLs. nil: everything is allowed.
+	// arcp.NamespaceModelUse, and on files and URLs. nil allows every operation.
 	Allow func(namespace, target string) error
 
 	Permit    func(tool.PermissionAsk) (tool.PermissionLease, error) // Permissions.Request
-	Permitted func(permission, resource, operation string) error     // Permissions.Check; nil: everything is covered
+	Permitted func(permission, resource, operation string) error     // Permissions.Check; nil permits every operation
 	Call      func(context.Context, tool.Call) (arcp.Raw, error)     // Job.Call
-	Lease     func(tool.ResourceAsk) error                           // Resources.Lease; nil: every lease is granted
+	Lease     func(tool.ResourceAsk) error                           // Resources.Lease; nil grants every lease
 	Emit      func(t arcp.Type, payload any) error                   // called before an event is recorded; an error refuses it
 }
 
-// Record holds the events and requests of a tool, each list in the order of the calls.
+// Record holds the events and requests of a tool. Each list has the order of the calls.
 type Record struct {
 	Logs        []arcp.LogPayload
 	Progress    []arcp.JobProgressPayload
@@ -62,35 +62,35 @@ type Record struct {
 
 	ManualHeartbeat bool
 	Heartbeats      int
-	Yielding        bool // Job.Yield waits for Resume
+	Yielding        bool // Job.Yield is waiting for Resume
 }
 
-// Checkpoint is a checkpoint that a tool has made.
+// Checkpoint is a call of Job.Checkpoint.
 type Checkpoint struct {
 	Label string
 	Data  arcp.Raw
 }
 
-// Check is an operation that a tool has asked its authority or permissions for.
+// Check is a call of Authority.Allow, or of Permissions.Check.
 type Check struct {
-	Namespace string // or permission
-	Target    string // or resource
-	Operation string // of Permissions.Check
+	Namespace string // the permission of Permissions.Check
+	Target    string // the resource of Permissions.Check
+	Operation string // of Permissions.Check only
 }
 
-// Job is an attempt of a job that is carried out by a Script.
+// Job is an attempt of a job whose requests a Script answers.
 type Job struct {
-	script  Script
-	wanted  chan struct{} // buffered 1
-	mu      sync.Mutex
-	record  Record
-	spent   spending
-	pause   chan struct{} // closed while an interrupt is open
-	resumed chan struct{} // closed by Resume; nil: no interrupt is open
-	hint    string        // guidance for the next Yield
+	script   Script
+	wanted   chan struct{} // buffered 1
+	mu       sync.Mutex
+	record   Record
+	spent    spending
+	pause    chan struct{} // closed while an interrupt is open
+	resumed  chan struct{} // closed by Resume; nil: no interrupt is open
+	guidance string        // result of the next Yield
 }
 
-// New returns a Job that answers by s.
+// New returns a Job that answers with s.
 func New(s Script) *Job {
 	if s.ID == "" {
 		s.ID = "job_test"
@@ -99,13 +99,12 @@ func New(s Script) *Job {
 	return &Job{script: s, wanted: make(chan struct{}, 1), pause: make(chan struct{}), spent: newSpending(s.Budget)}
 }
 
-// Job returns the job as a tool sees it.
+// Job returns the tool's handle on the attempt, to call a function of a tool directly.
 func (j *Job) Job() tool.Job { return tool.NewJob(host{j}) }
 
-// Run runs a tool with arguments that are encoded with arcp.Marshal; an arcp.Raw is
-// used as it is. Errors are those that a client sees: INVALID_ARGUMENT when the
-// arguments do not satisfy the input schema, INTERNAL when the result does not
-// satisfy the output schema or the tool panics.
+// Run runs a tool. It encodes args with arcp.Marshal, or uses an arcp.Raw unchanged. The errors are
+// the errors that a client receives: INVALID_ARGUMENT for arguments that break the input schema,
+// INTERNAL for a panic or a result that breaks the output schema, and those of Tool.Run.
 func (j *Job) Run(ctx context.Context, t *tool.Tool, args any) (arcp.Raw, *arcp.Error) {
 	raw, ok := args.(arcp.Raw)
 	if !ok && args != nil {
@@ -137,18 +136,18 @@ func (j *Job) Interrupt() {
 	}
 }
 
-// Resume answers an interrupt with a guidance for the tool, which may be empty.
+// Resume ends an interrupt. Job.Yield returns the guidance, which may be empty.
 func (j *Job) Resume(guidance string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.resumed != nil {
-		j.hint = guidance
+		j.guidance = guidance
 		close(j.resumed)
 		j.resumed, j.pause = nil, make(chan struct{})
 	}
 }
 
-// WantCheckpoint makes the job ask its tool for a checkpoint.
+// WantCheckpoint sends to the channel of Job.CheckpointWanted.
 func (j *Job) WantCheckpoint() {
 	select {
 	case j.wanted <- struct{}{}:

@@ -72,8 +72,8 @@ func (h host) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 	if err != nil {
 		return nil, wireError(err)
 	}
-	if c.Made != nil {
-		c.Made(child.ID())
+	if c.OnChild != nil {
+		c.OnChild(child.ID())
 	}
 	result, err := child.Wait(ctx)
 	return result.Value, wireError(err)
@@ -97,9 +97,9 @@ func (h host) Permit(ctx context.Context, p tool.PermissionAsk) (tool.Permission
 		ExpiresAt: time.Now().Add(time.Duration(g.LeaseSeconds) * time.Second)}, nil
 }
 
-// unoffered returns the error of a request that the protocol does not offer to workers.
-func unoffered(what string) error {
-	return arcp.Errorf(arcp.CodeUnimplemented, "a worker cannot %s: run the tool in the process of the runtime", what)
+// unoffered returns the error of an operation that the protocol does not offer to workers.
+func unoffered(operation string) error {
+	return arcp.Errorf(arcp.CodeUnimplemented, "a worker cannot %s: run the tool in the process of the runtime", operation)
 }
 
 func (h host) Allow(namespace, _ string) error { return unoffered("check the lease for " + namespace) }

@@ -1,17 +1,17 @@
 // Package toolworker runs tools in a worker: a program that connects to a runtime as a client
 // and executes the jobs of its tools.
 //
-// A tool is the same value in a worker as in the process of a runtime, and behaves the same:
-// events, questions, checkpoints, interrupts, child jobs and cancellation pass over the
-// connection. The protocol does not offer these to workers; they fail with UNIMPLEMENTED:
+// The same tool runs in a worker and in the process of a runtime, and behaves the same: events,
+// questions, checkpoints, interrupts, child jobs and cancellation pass over the connection. The
+// protocol does not offer the following to workers. They fail with UNIMPLEMENTED:
 //
-//   - Authority: a worker has no means to check the job's lease or to charge its
-//     budget beforehand. Job.Metric of a cost reports one that was incurred.
+//   - Authority: a worker cannot check the job's lease or charge its budget in advance.
+//     Report an incurred cost with Job.Metric.
 //   - Permissions.Check and Permissions.Extend.
 //   - Resources.
 //   - Job.Call with Delegate.
 //
-// Job.CheckpointWanted never receives. Answer.ResolvedBy is empty.
+// Job.CheckpointWanted returns nil. Answer.ResolvedBy is empty.
 package toolworker
 
 import (
@@ -28,16 +28,17 @@ import (
 
 // Config of a worker. The zero value is a worker that runs one job at a time.
 type Config struct {
-	client.WorkerConfig // without Tools
+	client.WorkerConfig // Run sets Tools
 
-	// Logger gets the panics of tools; default slog.Default(). Clients never see them.
+	// Logger receives the panics of tools; default slog.Default(). Clients do not receive
+	// them.
 	Logger *slog.Logger
 }
 
-// Run announces tools to the runtime and executes their jobs, at most Config.Concurrency at
-// once, until ctx or the client ends. Its errors are the errors of [client.Client.Work]. A
-// tool with an Audience, a RatePerMin or Endless is an error: a runtime does not offer them to
-// workers.
+// Run announces tools to the runtime and executes their jobs until ctx or the client ends. At most
+// Config.Concurrency jobs run at once. The errors are the errors of [client.Client.Work], and an
+// error for a tool with an Audience, a RatePerMin or Endless, which only tools of the runtime's
+// process may have.
 func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool) error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -47,7 +48,7 @@ func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool)
 		if t.Audience != nil || t.Limits.RatePerMin > 0 || t.Endless {
 			return fmt.Errorf("tool %s: a worker's tool has no Audience, RatePerMin or Endless", t.Ref())
 		}
-		work.Tools = append(work.Tools, client.WorkerTool{Ref: t.Ref(), About: announcement(t), Handle: handler(t, cfg.Logger)})
+		work.Tools = append(work.Tools, client.WorkerTool{Ref: t.Ref(), Description: announcement(t), Handle: handler(t, cfg.Logger)})
 	}
 	return c.Work(ctx, work)
 }
@@ -69,7 +70,7 @@ type about struct {
 	MinTrust         string          `json:"min_trust,omitzero"`
 }
 
-// maxBytes bounds arguments and results of workers: a frame carries them and more.
+// maxBytes bounds the arguments and the result of a job in a worker: each fits into a frame.
 const maxBytes = 4 << 20
 
 func announcement(t *tool.Tool) about {
@@ -88,7 +89,7 @@ func announcement(t *tool.Tool) about {
 	return a
 }
 
-// bounded returns a limit of the protocol for one of a tool; negative: no limit.
+// bounded returns a limit of a tool, at most maxBytes. A negative limit means maxBytes.
 func bounded(limit int) int {
 	if limit < 0 {
 		return maxBytes
@@ -109,7 +110,7 @@ func handler(t *tool.Tool, log *slog.Logger) func(context.Context, *client.Worke
 	}
 }
 
-// wireError returns the error that the runtime has reported as a tool's error.
+// wireError returns an error of the runtime as an *arcp.Error, and other errors unchanged.
 func wireError(err error) error {
 	if e, ok := errors.AsType[*arcp.Error](err); ok {
 		return e
@@ -120,7 +121,7 @@ func wireError(err error) error {
 	return err
 }
 
-// defaultExpiry is how long a question without an expiry waits.
+// defaultExpiry is the time to answer a question without an expiry.
 const defaultExpiry = 24 * time.Hour
 
 func expiry(d time.Duration) time.Time {

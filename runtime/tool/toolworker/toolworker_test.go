@@ -140,7 +140,7 @@ func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error)
 		return out, fmt.Errorf("%+v: %w", lease, err)
 	}
 	made := arcp.JobID("")
-	out.Echo, err = job.Call(ctx, tool.Call{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":7}`), Made: func(id arcp.JobID) { made = id }})
+	out.Echo, err = job.Call(ctx, tool.Call{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":7}`), OnChild: func(id arcp.JobID) { made = id }})
 	if err == nil && made == "" {
 		err = errors.New("the child has no id")
 	}

@@ -2,34 +2,34 @@
 //
 // # Method
 //
-// The runtime is a process of its own, pinned to one core; the generator is pinned to the
-// others. Each row gets a fresh runtime and, when durable, an empty data directory. The
-// generator does little work per frame. It writes frames that were built beforehand, and
-// changes only the digits of the id. It reads the type and the number from the first bytes of
-// a received frame, without decoding JSON. Frames are counted when they are read, so a row
-// counts received frames, not sent ones.
+// The runtime is a process of its own on one core; the generator runs on the other cores. Each
+// row has a new runtime and, in the durable mode, an empty data directory. The generator does
+// little work per frame. It writes prepared frames and changes only the digits of the id. It
+// finds the type and the event number in the first bytes of a received frame, without decoding
+// JSON. A row counts frames when it has received them.
 //
-//   - jobs: each session keeps a window of demo.echo jobs in flight and submits
-//     another for each job.completed. Counted are completed jobs. The row's title
-//     contains the size of the window; in the second row it is one.
-//   - events: each session runs one demo.emit without pause, with messages of
-//     64 bytes, and acknowledges each 128th event. Counted are log events.
-//   - acks: the same with an acknowledgement of each event.
-//   - fan-out, burst: one session runs demo.emit, the others subscribed to that
-//     job before it began. Deliveries to subscribers are divided by the time from the
-//     first of them to the last. Every subscriber must get every event. One row follows
-//     by job.subscribe, the other by subscribe with a filter of the job.
-//   - fan-out, paced: the same at one event a millisecond. The latency is from
-//     the event's timestamp to its arrival.
-//   - handshakes: TCP, WebSocket and session.open until session.accepted, then
-//     the connection is dropped.
-//   - round trip: one session, one demo.echo at a time, from writing the submit
-//     to reading job.completed.
-//   - idle: the increase of the runtime's resident memory by open sessions, divided by
-//     their number; the heap is collected before both measurements.
+//   - jobs: each session has a window of demo.echo jobs in flight and submits a job for each
+//     job.completed. The row counts completed jobs. Its title contains the size of the
+//     window, which is one in the second row.
+//   - events: each session runs one demo.emit without pause, with messages of 64 bytes, and
+//     acknowledges each 128th event. The row counts log events.
+//   - acks: as events, but with an acknowledgement of each event.
+//   - fan-out, burst: one session runs demo.emit, and the other sessions have subscribed to
+//     the job before. The rate is the number of deliveries, divided by the time from the
+//     first to the last delivery. Every subscriber must receive every event. One row uses
+//     job.subscribe, the other subscribe with a filter of the job.
+//   - fan-out, paced: as burst, but with one event a millisecond. The latency is the time from
+//     the timestamp of an event to its arrival.
+//   - handshakes: TCP, WebSocket and session.open until session.accepted. Then the client
+//     drops the connection.
+//   - round trip: one session, one demo.echo at a time, from the write of the submit to the
+//     read of job.completed.
+//   - idle: the growth of the runtime's resident memory, divided by the number of opened
+//     sessions. The runtime collects its heap before both measurements.
 //
-// All rows end by themselves. CPU is the time a process used, divided by the elapsed time. A
-// row shows the runtime's limit only while the generator's share is well below one.
+// Every row ends by itself. A CPU share is the CPU time of a process, divided by the elapsed
+// time. A row shows the limit of the runtime only while the share of the generator is well below
+// one.
 package bench
 
 import (
@@ -45,7 +45,7 @@ import (
 
 // Server is a runtime to measure.
 type Server struct {
-	URL, Admin string // WebSocket, and base of the admin HTTP endpoints
+	URL, Admin string // URL of the WebSocket; base URL of the admin endpoints
 	Token      auth.Secret
 	PID        int
 	Stop       func() error
@@ -60,15 +60,15 @@ const (
 // Options of a run.
 type Options struct {
 	Modes    []string      // Memory, Durable
-	Rows     []string      // of Rows; nil: all
+	Rows     []string      // names of Rows; nil: all rows
 	Duration time.Duration // of each measurement
-	Window   int           // jobs in flight a session
-	Idle     int           // sessions held
+	Window   int           // jobs in flight of each session
+	Idle     int           // open sessions of the row idle
 
 	// Start starts a runtime with demo tools for one row.
 	Start func(ctx context.Context, mode string) (*Server, error)
 
-	// OnRow is called with each result.
+	// OnRow receives each result.
 	OnRow func(Result)
 }
 
@@ -80,7 +80,7 @@ type Result struct {
 	Value   float64            `json:"value"`
 	Unit    string             `json:"unit"`
 	Target  float64            `json:"target"`
-	Ratio   float64            `json:"ratio"` // ≥ 1: the target is reached
+	Ratio   float64            `json:"ratio"` // of value and target; 1 or more reaches the target
 	Details map[string]float64 `json:"details,omitzero"`
 	Error   string             `json:"error,omitzero"`
 }
@@ -88,16 +88,16 @@ type Result struct {
 // row is a line of the table.
 type row struct {
 	name, title, unit string
-	less              bool               // less is better
-	target            map[string]float64 // by mode; nil: none
+	less              bool               // a lower value is better
+	target            map[string]float64 // by mode; nil: no target
 	measure           func(*run) (value float64, err error)
 }
 
-// windowed stands for Options.Window in the title of a row.
-const windowed = "{window}"
+// windowMark is replaced by Options.Window in the title of a row.
+const windowMark = "{window}"
 
 var rows = []row{
-	{"jobs", "echo jobs/s, 64 sessions, " + windowed + " in flight each", "jobs/s", false, nil, (*run).jobs},
+	{"jobs", "echo jobs/s, 64 sessions, " + windowMark + " in flight each", "jobs/s", false, nil, (*run).jobs},
 	{"jobs1", "echo jobs/s, 64 sessions, 1 in flight each", "jobs/s", false, map[string]float64{Memory: 50_000, Durable: 20_000}, (*run).oneByOne},
 	{"events", "events/s, 16 sessions, ack each 128", "events/s", false, map[string]float64{Memory: 450_000, Durable: 350_000}, (*run).events},
 	{"acks", "events/s, 16 sessions, ack each event", "events/s", false, map[string]float64{Memory: 360_000, Durable: 280_000}, (*run).acks},
@@ -118,11 +118,11 @@ func Rows() []string {
 	return names
 }
 
-// rowLimit bounds a row beside its duration: starting, warming up, ending.
+// rowLimit bounds the time of a row beside the measurement: for the start, the warm-up and the end.
 const rowLimit = time.Minute
 
-// Run measures the selected rows. A row that fails has an error in its result; Run's error
-// means that no row could run.
+// Run measures the selected rows. The result of a failed row has an error. The error of Run is that a
+// runtime cannot start, or the end of ctx.
 func Run(ctx context.Context, o Options) ([]Result, error) {
 	var results []Result
 	for _, mode := range o.Modes {
@@ -130,7 +130,7 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 			if len(o.Rows) > 0 && !slices.Contains(o.Rows, rows[i].name) {
 				continue
 			}
-			r, err := o.one(ctx, &rows[i], mode)
+			r, err := o.runRow(ctx, &rows[i], mode)
 			if err != nil {
 				return results, err
 			}
@@ -141,9 +141,9 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	return results, nil
 }
 
-// one measures one row on a fresh runtime.
-func (o *Options) one(ctx context.Context, r *row, mode string) (Result, error) {
-	out := Result{Row: r.name, Mode: mode, Title: strings.ReplaceAll(r.title, windowed, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode], Details: map[string]float64{}}
+// runRow measures one row with a new runtime.
+func (o *Options) runRow(ctx context.Context, r *row, mode string) (Result, error) {
+	out := Result{Row: r.name, Mode: mode, Title: strings.ReplaceAll(r.title, windowMark, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode], Details: map[string]float64{}}
 	server, err := o.Start(ctx, mode)
 	if err != nil {
 		return out, err
@@ -167,6 +167,7 @@ func (o *Options) one(ctx context.Context, r *row, mode string) (Result, error) 
 	return out, nil
 }
 
+// ratio returns the ratio of value and target, 1 or more for a reached target, or 0 without a target.
 func ratio(less bool, value, target float64) float64 {
 	switch {
 	case less && value > 0:
@@ -184,19 +185,19 @@ type run struct {
 	opts    *Options
 	details map[string]float64
 
-	sessions []*session
-	serverT  float64 // CPU seconds when the measurement began
-	selfT    float64
+	sessions     []*session
+	serverCPU    float64 // CPU seconds at the start of the measurement
+	generatorCPU float64
 }
 
-// open opens n sessions, some at a time.
+// open opens n sessions, up to 32 at once.
 func (r *run) open(n int) error {
-	fresh := make([]*session, n)
+	opened := make([]*session, n)
 	err := inParallel(min(n, 32), n, func(i int) (err error) {
-		fresh[i], err = openSession(r.ctx, r.server)
+		opened[i], err = openSession(r.ctx, r.server)
 		return err
 	})
-	for _, s := range fresh {
+	for _, s := range opened {
 		if s != nil {
 			r.sessions = append(r.sessions, s)
 		}
@@ -207,16 +208,15 @@ func (r *run) open(n int) error {
 	return nil
 }
 
-// end drops the connections that are left.
+// end drops all connections.
 func (r *run) end() {
 	for _, s := range r.sessions {
 		s.abort()
 	}
 }
 
-// each calls do for every session at once, and returns the first failure. When
-// one fails, or the context ends, all connections are dropped, so that no other
-// waits forever.
+// each calls do concurrently for every session and returns the first error. An error, or the end of the
+// context, drops all connections, so that every call returns.
 func (r *run) each(sessions []*session, do func(i int, s *session) error) error {
 	stop := context.AfterFunc(r.ctx, r.end)
 	defer stop()
@@ -229,12 +229,12 @@ func (r *run) each(sessions []*session, do func(i int, s *session) error) error 
 	})
 }
 
-// startCPU and stopCPU bracket the interval of the CPU shares.
+// startCPU begins the interval of the CPU shares; stopCPU ends it.
 func (r *run) startCPU() {
-	r.serverT, r.selfT = processCPU(r.server.PID), selfCPU()
+	r.serverCPU, r.generatorCPU = processCPU(r.server.PID), selfCPU()
 }
 
 func (r *run) stopCPU(elapsed time.Duration) {
-	r.details["server_cpu"] = (processCPU(r.server.PID) - r.serverT) / elapsed.Seconds()
-	r.details["generator_cpu"] = (selfCPU() - r.selfT) / elapsed.Seconds()
+	r.details["server_cpu"] = (processCPU(r.server.PID) - r.serverCPU) / elapsed.Seconds()
+	r.details["generator_cpu"] = (selfCPU() - r.generatorCPU) / elapsed.Seconds()
 }

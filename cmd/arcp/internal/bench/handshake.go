@@ -11,11 +11,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// handshake opens a session and drops the connection: the least a client can do,
-// on a socket, so that the row measures the runtime.
+// handshake opens a session and drops the connection. It uses a plain socket, so that the row measures the
+// runtime and not a client.
 type handshake struct {
 	addr    string
-	request []byte // of HTTP
+	request []byte // the HTTP request of the upgrade
 	open    []byte // session.open as a WebSocket frame
 }
 
@@ -29,8 +29,7 @@ func newHandshake(s *Server) (*handshake, error) {
 	return &handshake{u.Host, []byte(request), clientFrame(openFrame(s))}, nil
 }
 
-// clientFrame is a WebSocket text frame (RFC 6455 §5.2). A mask of zeros leaves
-// the payload as it is.
+// clientFrame returns a WebSocket text frame (RFC 6455 §5.2). A mask of zeros does not change the payload.
 func clientFrame(payload []byte) []byte {
 	const text, masked, twoBytes = 0x81, 0x80, 126
 	frame := binary.BigEndian.AppendUint16([]byte{text, masked | twoBytes}, uint16(len(payload)))
@@ -49,10 +48,10 @@ func (h *handshake) do(ctx context.Context) error {
 	}
 	defer conn.Close()
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // tens of thousands of closed connections would use up the ports
+		_ = tcp.SetLinger(0) // no TIME_WAIT: tens of thousands of connections would use up the ports
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline) // fails only if closed
+		_ = conn.SetDeadline(deadline) // fails only on a closed connection
 	}
 	var buf [4096]byte
 	answer, err := exchange(conn, h.request, buf[:], headerEnd)
@@ -81,6 +80,7 @@ func exchange(conn net.Conn, request, buf, must []byte) ([]byte, error) {
 	return buf, nil
 }
 
+// orRefused returns err, or errRefused for nil.
 func orRefused(err error) error {
 	if err != nil {
 		return err

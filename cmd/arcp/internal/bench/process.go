@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inParallel calls do for 0 … n-1 from some goroutines and returns when all calls have
-// returned. After an error, which it returns, it begins no more calls.
+// inParallel calls do for 0 … n-1 on a number of goroutines and returns when all calls have returned. After the
+// first error, which it returns, no further call starts.
 func inParallel(workers, n int, do func(i int) error) error {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -42,7 +42,7 @@ func inParallel(workers, n int, do func(i int) error) error {
 	return failure
 }
 
-// selfCPU is the CPU time this process has used, in seconds.
+// selfCPU returns the CPU time of this process in seconds.
 func selfCPU() float64 {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -54,14 +54,14 @@ func selfCPU() float64 {
 // ticks is USER_HZ, which Linux fixes for /proc.
 const ticks = 100
 
-// processCPU is the CPU time another process has used, in seconds; 0 if it is unknown.
+// processCPU returns the CPU time of another process in seconds, or 0 after an error.
 func processCPU(pid int) float64 {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// The name, in parentheses, may have spaces; after it come state and 10
-	// more fields before utime and stime.
+	// The name, in parentheses, may contain spaces. The state and 10 more fields follow, then
+	// utime and stime.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
 		return 0
@@ -71,7 +71,7 @@ func processCPU(pid int) float64 {
 	return (user + system) / ticks
 }
 
-// residentMemory is the RSS of a process in bytes.
+// residentMemory returns the RSS of a process in bytes.
 func residentMemory(pid int) (int64, error) {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -85,7 +85,7 @@ func residentMemory(pid int) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// freeMemory makes the runtime collect garbage and give memory back.
+// freeMemory makes the runtime collect garbage and return memory to the kernel.
 func freeMemory(ctx context.Context, admin string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, admin+"/debug/freemem", nil)
 	if err != nil {
@@ -105,7 +105,7 @@ func freeMemory(ctx context.Context, admin string) error {
 	return nil
 }
 
-// percentile sorts the samples and returns one of them, in milliseconds.
+// percentile sorts the samples and returns the percentile p, from 0 to 1, in milliseconds.
 func percentile(samples []time.Duration, p float64) float64 {
 	if len(samples) == 0 {
 		return 0

@@ -18,15 +18,15 @@ const (
 	eventSessions = 16
 	subscribers   = 50
 	dialers       = 32
-	maxHandshakes = 50_000 // sessions that the runtime then retains for a while
-	endless       = 10_000_000
-	ackEach       = 128
-	publishEach   = 64 // events, between updates of a shared counter
+	maxHandshakes = 50_000     // bounds the sessions that the runtime retains
+	endless       = 10_000_000 // events of a job that outlasts the row
+	ackEach       = 128        // events between acknowledgements
+	publishEach   = 64         // events between updates of a shared counter
 )
 
-// sustained lets the sessions work until the time is up, and returns how many
-// things a second count counted, without the time before warm-up.
-func (r *run) sustained(count *atomic.Int64, do func(i int, s *session) error) (float64, error) {
+// measureRate runs do on all sessions and returns the increase of count per second. It measures for
+// Options.Duration after a warm-up.
+func (r *run) measureRate(count *atomic.Int64, do func(i int, s *session) error) (float64, error) {
 	done := make(chan error, 1)
 	go func() { done <- r.each(r.sessions, do) }()
 	if err := r.pause(r.opts.Duration/5, done); err != nil {
@@ -40,11 +40,11 @@ func (r *run) sustained(count *atomic.Int64, do func(i int, s *session) error) (
 	elapsed, n := time.Since(began), count.Load()-before
 	r.stopCPU(elapsed)
 	r.end()
-	<-done // ends with the connections, for that reason
+	<-done // the error is the end of the connections
 	return float64(n) / elapsed.Seconds(), nil
 }
 
-// pause waits, unless the work ends before.
+// pause waits for d. The error is the end of the work before.
 func (r *run) pause(d time.Duration, done <-chan error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -59,24 +59,24 @@ func (r *run) pause(d time.Duration, done <-chan error) error {
 	}
 }
 
-func (r *run) jobs() (float64, error) { return r.echoes(r.opts.Window) }
+func (r *run) jobs() (float64, error) { return r.measureEchoes(r.opts.Window) }
 
-// oneByOne measures jobs with one in flight a session.
-func (r *run) oneByOne() (float64, error) { return r.echoes(1) }
+// oneByOne measures jobs with one job in flight in each session.
+func (r *run) oneByOne() (float64, error) { return r.measureEchoes(1) }
 
-func (r *run) echoes(window int) (float64, error) {
+func (r *run) measureEchoes(window int) (float64, error) {
 	if err := r.open(jobSessions); err != nil {
 		return 0, err
 	}
 	r.details["in_flight"] = float64(window)
 	var completed atomic.Int64
-	return r.sustained(&completed, func(_ int, s *session) error {
+	return r.measureRate(&completed, func(_ int, s *session) error {
 		return echoLoop(s, window, &completed)
 	})
 }
 
-// echoLoop keeps a window of jobs in flight. Submits are flushed by halves of the window, so
-// that one half is in flight while the other fills.
+// echoLoop submits a job for each completed job, with a window of jobs in flight. It flushes the submits of half a
+// window at once, so that the other half is in flight meanwhile.
 func echoLoop(s *session, window int, completed *atomic.Int64) error {
 	echo, acks := invoke("demo.echo", `{"n":1}`), newAcks(ackEach)
 	for range window {
@@ -87,13 +87,13 @@ func echoLoop(s *session, window int, completed *atomic.Int64) error {
 	if err := s.conn.Flush(); err != nil {
 		return err
 	}
-	for gathered := 0; ; {
+	for unflushed := 0; ; {
 		frame, err := s.conn.Read()
 		if err != nil {
 			return err
 		}
 		switch t := typeOf(frame); {
-		case refuses(t):
+		case isRefusal(t):
 			return fmt.Errorf("%w: %s", errRefused, frame)
 		case string(t) != string(arcp.JobCompleted):
 			continue
@@ -107,8 +107,8 @@ func echoLoop(s *session, window int, completed *atomic.Int64) error {
 		if err := s.conn.Write(echo.next()); err != nil {
 			return err
 		}
-		if gathered++; gathered >= max(window/2, 1) {
-			gathered = 0
+		if unflushed++; unflushed >= max(window/2, 1) {
+			unflushed = 0
 			if err := s.conn.Flush(); err != nil {
 				return err
 			}
@@ -116,18 +116,18 @@ func echoLoop(s *session, window int, completed *atomic.Int64) error {
 	}
 }
 
-func (r *run) events() (float64, error) { return r.acked(ackEach) }
+func (r *run) events() (float64, error) { return r.measureEvents(ackEach) }
 
-// acks is events with an acknowledgement of each event: the difference is the cost of
-// acknowledging.
-func (r *run) acks() (float64, error) { return r.acked(1) }
+// acks measures events with an acknowledgement of each event. The difference to events is the cost of
+// acknowledgements.
+func (r *run) acks() (float64, error) { return r.measureEvents(1) }
 
-func (r *run) acked(each uint64) (float64, error) {
+func (r *run) measureEvents(each uint64) (float64, error) {
 	if err := r.open(eventSessions); err != nil {
 		return 0, err
 	}
 	var received atomic.Int64
-	return r.sustained(&received, func(_ int, s *session) error {
+	return r.measureRate(&received, func(_ int, s *session) error {
 		if err := s.send(emit(endless, 0, 0).next()); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (r *run) acked(each uint64) (float64, error) {
 	})
 }
 
-// readEvents acknowledges all events of one read with one write.
+// readEvents reads events and adds their number to received. It writes the acknowledgements of one read at once.
 func readEvents(s *session, each uint64, received *atomic.Int64) error {
 	acks := newAcks(each)
 	for n := int64(0); ; {
@@ -145,7 +145,7 @@ func readEvents(s *session, each uint64, received *atomic.Int64) error {
 		}
 		t := typeOf(frame)
 		if string(t) != string(arcp.Log) {
-			if refuses(t) {
+			if isRefusal(t) {
 				return fmt.Errorf("%w: %s", errRefused, frame)
 			}
 			continue
@@ -166,37 +166,37 @@ func readEvents(s *session, each uint64, received *atomic.Int64) error {
 	}
 }
 
-// following is a way to follow a job.
-type following struct {
-	ask     func(job string) *prepared
-	granted arcp.Type
-	event   arcp.Type // of a frame that brings an event
-	ended   func(typ, frame []byte) bool
+// subscription is a way to receive the events of a job.
+type subscription struct {
+	request func(job string) *prepared
+	granted arcp.Type                    // type of the answer
+	event   arcp.Type                    // type of a frame with an event
+	ended   func(typ, frame []byte) bool // reports the end of the job
 }
 
-// byJob are frames of the job's events, numbered anew for each session that follows it.
-var byJob = following{
-	ask:     func(job string) *prepared { return prepare(arcp.JobSubscribe, `{"job_id":"`+job+`","history":true}`) },
+// jobSubscription uses job.subscribe: each event is a frame with a number of the session.
+var jobSubscription = subscription{
+	request: func(job string) *prepared { return prepare(arcp.JobSubscribe, `{"job_id":"`+job+`","history":true}`) },
 	granted: arcp.JobSubscribed, event: arcp.Log,
 	ended: func(typ, _ []byte) bool { return string(typ) == string(arcp.JobCompleted) },
 }
 
-// byFilter are the events that a filter selects, each in a frame of the subscription.
-var byFilter = following{
-	ask: func(job string) *prepared {
+// filterSubscription uses subscribe with a filter: each event is in a frame of the subscription.
+var filterSubscription = subscription{
+	request: func(job string) *prepared {
 		return prepare(arcp.Subscribe, `{"filter":{"job_id":["`+job+`"],"types":["log","job.completed"]}}`)
 	},
 	granted: arcp.SubscribeAccepted, event: arcp.SubscribeEvent,
 	ended: func(_, frame []byte) bool { return bytes.Contains(frame, []byte(`"type":"job.completed"`)) },
 }
 
-// subscribe makes the first session run demo.emit with a delay, and all others
-// follow that job before it begins.
-func (r *run) subscribe(how following, count, intervalMS int) (followers []*session, err error) {
+// subscribe starts demo.emit in the first session with a delay, and subscribes the other sessions to the job before
+// its first event.
+func (r *run) subscribe(sub subscription, count, intervalMS int) (followers []*session, err error) {
 	if err := r.open(1 + subscribers); err != nil {
 		return nil, err
 	}
-	const delay = 1000 // ms, ample for 50 subscriptions
+	const delay = 1000 // ms, enough for 50 subscriptions
 	source := r.sessions[0]
 	if err := source.send(emit(count, intervalMS, delay).next()); err != nil {
 		return nil, err
@@ -206,19 +206,20 @@ func (r *run) subscribe(how following, count, intervalMS int) (followers []*sess
 		return nil, err
 	}
 	id := string(member(frame, jobKey))
-	go func() { _ = readEvents(source, ackEach, new(atomic.Int64)) }() // until the row ends
+	go func() { _ = readEvents(source, ackEach, new(atomic.Int64)) }() // it ends with the row
 	followers = r.sessions[1:]
 	return followers, r.each(followers, func(_ int, s *session) error {
-		if err := s.send(how.ask(id).next()); err != nil {
+		if err := s.send(sub.request(id).next()); err != nil {
 			return err
 		}
-		_, err := s.await(string(how.granted))
+		_, err := s.await(string(sub.granted))
 		return err
 	})
 }
 
-// follow reads the events of the followed job until its end.
-func (how *following) follow(s *session, want int, event func(frame []byte)) error {
+// follow reads the events of the job until its end, and calls event with each. The error is another number of events than
+// want.
+func (sub *subscription) follow(s *session, want int, event func(frame []byte)) error {
 	acks := newAcks(ackEach)
 	for n := 0; ; {
 		frame, err := s.conn.Read()
@@ -226,15 +227,15 @@ func (how *following) follow(s *session, want int, event func(frame []byte)) err
 			return err
 		}
 		switch t := typeOf(frame); {
-		case how.ended(t, frame):
+		case sub.ended(t, frame):
 			if n != want {
 				return fmt.Errorf("a subscriber got %d events of %d", n, want)
 			}
 			return nil
-		case string(t) == string(how.event):
+		case string(t) == string(sub.event):
 			n++
 			event(frame)
-		case refuses(t):
+		case isRefusal(t):
 			return fmt.Errorf("%w: %s", errRefused, frame)
 		}
 		if ack := acks.due(seqOf(frame)); ack != nil {
@@ -245,13 +246,13 @@ func (how *following) follow(s *session, want int, event func(frame []byte)) err
 	}
 }
 
-func (r *run) fanout() (float64, error) { return r.burst(byJob) }
+func (r *run) fanout() (float64, error) { return r.burst(jobSubscription) }
 
-func (r *run) filtered() (float64, error) { return r.burst(byFilter) }
+func (r *run) filtered() (float64, error) { return r.burst(filterSubscription) }
 
-func (r *run) burst(how following) (float64, error) {
+func (r *run) burst(sub subscription) (float64, error) {
 	events := int(r.opts.Duration.Seconds() * 10_000)
-	followers, err := r.subscribe(how, events, 0)
+	followers, err := r.subscribe(sub, events, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -259,7 +260,7 @@ func (r *run) burst(how following) (float64, error) {
 	var once sync.Once
 	err = r.each(followers, func(_ int, s *session) error {
 		first := true
-		return how.follow(s, events, func([]byte) {
+		return sub.follow(s, events, func([]byte) {
 			if first {
 				first = false
 				once.Do(func() { began = time.Now(); r.startCPU() })
@@ -277,8 +278,8 @@ func (r *run) burst(how following) (float64, error) {
 
 func (r *run) paced() (float64, error) {
 	events := int(r.opts.Duration / time.Millisecond)
-	how := byJob
-	followers, err := r.subscribe(how, events, 1)
+	sub := jobSubscription
+	followers, err := r.subscribe(sub, events, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -287,7 +288,7 @@ func (r *run) paced() (float64, error) {
 	began := time.Now()
 	err = r.each(followers, func(i int, s *session) error {
 		samples[i] = make([]time.Duration, 0, events)
-		return how.follow(s, events, func(frame []byte) {
+		return sub.follow(s, events, func(frame []byte) {
 			if clock, ok := clockOf(frame); ok {
 				samples[i] = append(samples[i], since(time.Now(), clock))
 			}
@@ -351,7 +352,7 @@ func (r *run) roundtrip() (float64, error) {
 }
 
 func (r *run) idle() (float64, error) {
-	if err := r.open(1); err != nil { // the first session causes allocations that the server makes once
+	if err := r.open(1); err != nil { // the first session includes one-time allocations of the server
 		return 0, err
 	}
 	before, err := r.memory()
@@ -369,7 +370,7 @@ func (r *run) idle() (float64, error) {
 }
 
 func (r *run) memory() (int64, error) {
-	for range 2 { // the second collection frees objects that the first has finalised
+	for range 2 { // the second collection frees objects that the first collection finalised
 		if err := freeMemory(r.ctx, r.server.Admin); err != nil {
 			return 0, err
 		}

@@ -13,15 +13,15 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// session is one connection with a session. One goroutine reads, and writes.
+// session is a connection with an open session. One goroutine reads and writes.
 type session struct {
 	conn transport.Conn
 }
 
-// readLimit has room for the largest frame that the rows cause.
+// readLimit bounds a received frame, in bytes.
 const readLimit = 1 << 20
 
-// errRefused is wrapped by refusals of the runtime.
+// errRefused is a refusal or a failure that the runtime reports.
 var errRefused = errors.New("refused")
 
 func openSession(ctx context.Context, s *Server) (*session, error) {
@@ -42,10 +42,10 @@ func openSession(ctx context.Context, s *Server) (*session, error) {
 	return sess, nil
 }
 
-// abort drops the connection; anyone may call it, more than once.
-func (s *session) abort() { _ = s.conn.Abort() } // the row is over: the error has no reader
+// abort drops the connection. Many goroutines may call it, also repeatedly.
+func (s *session) abort() { _ = s.conn.Abort() } // the connection is not used any more
 
-// send writes a frame at once.
+// send writes and flushes a frame.
 func (s *session) send(frame []byte) error {
 	if err := s.conn.Write(frame); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (s *session) send(frame []byte) error {
 	return s.conn.Flush()
 }
 
-// await reads until a frame of a type; a refusal before is an error.
+// await returns the next frame of the wanted type. A refusal before the frame is an error.
 func (s *session) await(want string) ([]byte, error) {
 	for {
 		frame, err := s.conn.Read()
@@ -63,14 +63,14 @@ func (s *session) await(want string) ([]byte, error) {
 		switch t := typeOf(frame); {
 		case string(t) == want:
 			return frame, nil
-		case refuses(t):
+		case isRefusal(t):
 			return nil, fmt.Errorf("%w: %s", errRefused, frame)
 		}
 	}
 }
 
 // refuses reports whether a frame of type t is a refusal or a failure.
-func refuses(t []byte) bool {
+func isRefusal(t []byte) bool {
 	switch arcp.Type(t) {
 	case arcp.Nack, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.JobFailed, arcp.JobCancelled:
 		return true
@@ -86,10 +86,10 @@ var (
 	quote   = []byte(`"`)
 )
 
-// typeOf is the type of an envelope; nil if there is none. The envelope's own
-// members come before its payload.
+// typeOf returns the type of an envelope, or nil. The envelope has its own members before the payload.
 func typeOf(frame []byte) []byte { return member(frame, typeKey) }
 
+// member returns the value of the first string member with a key, or nil.
 func member(frame, key []byte) []byte {
 	_, value, _ := bytes.Cut(frame, key)
 	value, _, closed := bytes.Cut(value, quote)
@@ -99,7 +99,7 @@ func member(frame, key []byte) []byte {
 	return value
 }
 
-// seqOf is the event_seq of an envelope; 0 if there is none.
+// seqOf returns the event_seq of an envelope, or 0.
 func seqOf(frame []byte) (n uint64) {
 	_, digits, _ := bytes.Cut(frame, seqKey)
 	for _, c := range digits {
@@ -111,9 +111,9 @@ func seqOf(frame []byte) (n uint64) {
 	return n
 }
 
-// clockOf is the time of day in an envelope's timestamp, which has microseconds
-// and is in UTC: 2006-01-02T15:04:05.000000Z.
-func clockOf(frame []byte) (time.Duration, bool) {
+// clockOf returns the time of day of an envelope's timestamp. ok is false unless the timestamp is UTC with
+// microseconds: 2006-01-02T15:04:05.000000Z.
+func clockOf(frame []byte) (clock time.Duration, ok bool) {
 	t := member(frame, timeKey)
 	if len(t) != arcp.TimeLen-2 || t[len(t)-1] != 'Z' {
 		return 0, false
@@ -128,7 +128,7 @@ func clockOf(frame []byte) (time.Duration, bool) {
 	return num(11, 13, time.Hour) + num(14, 16, time.Minute) + num(17, 19, time.Second) + num(20, 26, time.Microsecond), true
 }
 
-// since is how long ago a time of day was.
+// since returns the time from the latest clock, a time of day, to now.
 func since(now time.Time, clock time.Duration) time.Duration {
 	const day = 24 * time.Hour
 	today := now.Sub(now.Truncate(day)) // UTC
@@ -140,7 +140,7 @@ func since(now time.Time, clock time.Duration) time.Duration {
 
 var ids atomic.Uint64
 
-// prepared is a frame whose id next replaces.
+// prepared is a frame that is sent repeatedly with new ids.
 type prepared struct {
 	frame []byte
 	id    []byte // the digits, inside frame
@@ -157,8 +157,7 @@ func prepare(t arcp.Type, payload string) *prepared {
 	return &prepared{frame, frame[len(head) : len(head)+idDigits]}
 }
 
-// next is the frame with an id that was not used before. It is valid until the
-// next call.
+// next returns the frame with a new id. The frame is valid until the next call.
 func (p *prepared) next() []byte {
 	n := ids.Add(1)
 	for i := idDigits - 1; i >= 0; i-- {
@@ -178,16 +177,16 @@ func invoke(tool, args string) *prepared {
 	return prepare(arcp.ToolInvoke, `{"tool":"`+tool+`","arguments":`+args+`}`)
 }
 
-// emit is a submit of demo.emit with messages of 64 bytes.
+// emit returns a submit of demo.emit with messages of 64 bytes.
 func emit(count, intervalMS, delayMS int) *prepared {
 	return invoke("demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64,"interval_ms":%d,"delay_ms":%d}`, count, intervalMS, delayMS))
 }
 
-// acks makes acknowledgements.
+// acks builds the acknowledgements of a session.
 type acks struct {
 	frame []byte // up to the number
-	every uint64
-	last  uint64
+	every uint64 // events between acknowledgements
+	last  uint64 // acknowledged number
 }
 
 func newAcks(every uint64) *acks {
@@ -195,7 +194,7 @@ func newAcks(every uint64) *acks {
 	return &acks{frame: bytes.TrimSuffix(frame, []byte("0}}")), every: every}
 }
 
-// due returns the acknowledgement of seq if it is due. All have the same id: repeating an
+// due returns the acknowledgement of seq if it is due, else nil. All acknowledgements have the same id, because a repeated
 // acknowledgement has no effect.
 func (a *acks) due(seq uint64) []byte {
 	if seq < a.last+a.every {

@@ -8,8 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteTable writes results for people: a line a row, with its target and how
-// far it was reached.
+// WriteTable writes the results as a table: one line a row, with the value, the target and their ratio.
 func WriteTable(w io.Writer, results []Result) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "MODE\tMEASURED\tTARGET\tRATIO\tSERVER CPU\tGENERATOR CPU\t  ROW")
@@ -31,7 +30,7 @@ func line(r Result) string {
 		share(r, "server_cpu"), share(r, "generator_cpu"), r.Title)
 }
 
-// limit is the target of a row; empty: there is none.
+// limit returns the target of a row as a bound, or "".
 func limit(r Result) string {
 	if r.Target == 0 {
 		return ""
@@ -44,6 +43,7 @@ func limit(r Result) string {
 	return "≥ " + figure(r.Target)
 }
 
+// share returns a CPU share in percent, or "" without the share.
 func share(r Result, name string) string {
 	v, ok := r.Details[name]
 	if !ok {
@@ -52,7 +52,7 @@ func share(r Result, name string) string {
 	return strconv.Itoa(int(math.Round(v*100))) + "%"
 }
 
-// figure has three digits that matter and groups of thousands.
+// figure returns a number with three significant digits or, from 1000, with groups of thousands.
 func figure(f float64) string {
 	switch {
 	case f < 1:

@@ -18,31 +18,31 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// call is a call of an MCP client, with its job.
+// call is a tool call of an MCP client.
 type call struct {
-	ctx     context.Context // of the request: the SDK sends notifications with it to the stream of the call
+	ctx     context.Context // of the request; the SDK sends notifications with ctx on the stream of the call
 	session *sdk.ServerSession
-	token   any // of progress; nil: the client wants none
+	token   any // progress token; nil: the client wants no progress
 }
 
 // running holds the calls under way.
 type running struct {
 	mu      sync.Mutex
 	jobs    map[arcp.JobID]*call
-	submits int           // calls without a job yet
+	submits int           // calls whose job is being submitted
 	changed chan struct{} // closed and replaced when jobs or submits change
 	calls   sync.WaitGroup
 }
 
-// submitting counts a call that is being submitted.
-func (r *running) submitting() {
+// startSubmit counts a call whose job is being submitted.
+func (r *running) startSubmit() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.submits++
 }
 
-// submitted records the job of a call; nil: it has none.
-func (r *running) submitted(job *client.Job, c *call) {
+// endSubmit records the job of a call; nil: the submit failed.
+func (r *running) endSubmit(job *client.Job, c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.submits--
@@ -53,38 +53,39 @@ func (r *running) submitted(job *client.Job, c *call) {
 	r.changed = make(chan struct{})
 }
 
+// end removes the call of a job.
 func (r *running) end(id arcp.JobID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.jobs, id)
 }
 
-// of returns the call of a job; nil: there is none. It waits for calls that are being submitted: a question of
-// a job may arrive before job.accepted is handled.
-func (r *running) of(ctx context.Context, id arcp.JobID) *call {
+// callOf returns the call of a job, or nil. It waits for submits under way, because a question of a job may
+// arrive before the end of its submit.
+func (r *running) callOf(ctx context.Context, id arcp.JobID) *call {
 	for {
 		r.mu.Lock()
-		c, submits, news := r.jobs[id], r.submits, r.changed
+		c, submits, changed := r.jobs[id], r.submits, r.changed
 		r.mu.Unlock()
 		if c != nil || submits == 0 {
 			return c
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// within calls fn, and returns when fn does, or after d.
-func within(most time.Duration, fn func()) {
+// within calls fn and returns when fn returns, or after the limit.
+func within(limit time.Duration, fn func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		fn()
 	}()
-	t := time.NewTimer(most)
+	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
 	case <-done:
@@ -95,14 +96,14 @@ func within(most time.Duration, fn func()) {
 // errTooLong ends a call after Config.Timeout.
 var errTooLong = errors.New("the call has waited for too long")
 
-// call submits a job for a call and waits for its end. A failure of the job or the runtime is a result with
-// isError: models see results, and no protocol errors.
+// call submits the job of a call and waits for the end of the job. A failure of the job or the runtime is a
+// result with isError: models receive results, but no protocol errors.
 func (s *Server) call(ctx context.Context, t Tool, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	s.running.calls.Add(1)
 	defer s.running.calls.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })()
+	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 	if s.cfg.Timeout > 0 {
 		defer time.AfterFunc(s.cfg.Timeout, func() { cancel(errTooLong) }).Stop()
 	}
@@ -128,30 +129,30 @@ func (s *Server) call(ctx context.Context, t Tool, req *sdk.CallToolRequest) (*s
 	return success(t, value), nil
 }
 
-// submit submits the job. If the session is lost meanwhile, it submits again in another session with the same
-// idempotency key. After the end of ctx it continues for submitGrace: the job may exist already, and
-// its id is needed to cancel it.
+// submit submits the job of a call. If the session is lost meanwhile, it submits once more in another session
+// with the same idempotency key. It ends submitGrace after ctx: the job may exist already, and cancel
+// needs its id.
 func (s *Server) submit(ctx context.Context, t Tool, c *call, req *sdk.CallToolRequest) (*client.Job, *client.Client, error) {
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
-	ctx, stop := outliving(ctx, submitGrace)
+	ctx, stop := extendContext(ctx, submitGrace)
 	defer stop()
 	args := arcp.Raw(req.Params.Arguments)
 	if len(args) == 0 || args.Kind() == 'n' {
 		args = arcp.Raw("{}")
 	}
 	r := client.InvokeRequest{Tool: t.Name, Arguments: args, IdempotencyKey: "mcp-" + string(arcp.NewMessageID())}
-	s.running.submitting()
+	s.running.startSubmit()
 	var job *client.Job
-	defer func() { s.running.submitted(job, c) }()
-	for again := false; ; again = true {
+	defer func() { s.running.endSubmit(job, c) }()
+	for retried := false; ; retried = true {
 		conn, err := s.session(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
 		j, err := conn.Invoke(ctx, r)
-		if errors.Is(err, client.ErrSessionLost) && !again {
+		if errors.Is(err, client.ErrSessionLost) && !retried {
 			continue
 		}
 		job = j
@@ -162,8 +163,8 @@ func (s *Server) submit(ctx context.Context, t Tool, c *call, req *sdk.CallToolR
 // submitGrace bounds the wait for the job id of a call that the client has cancelled.
 const submitGrace = 10 * time.Second
 
-// outliving returns a context that ends grace after ctx.
-func outliving(ctx context.Context, grace time.Duration) (context.Context, func()) {
+// extendContext returns a context that ends grace after ctx. The caller must call the function.
+func extendContext(ctx context.Context, grace time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -192,8 +193,8 @@ func (s *Server) cancel(c *client.Client, id arcp.JobID) {
 	}
 }
 
-// outcome waits for the result of a job and calls see with its events. It joins a result in parts.
-func outcome(ctx context.Context, job *client.Job, see func(*arcp.Envelope)) (arcp.Raw, error) {
+// outcome waits for the result of a job and calls onEvent with its events. It joins a result in parts.
+func outcome(ctx context.Context, job *client.Job, onEvent func(*arcp.Envelope)) (arcp.Raw, error) {
 	var parts []byte
 	var broken error
 	for env, err := range job.Events(ctx) {
@@ -203,7 +204,7 @@ func outcome(ctx context.Context, job *client.Job, see func(*arcp.Envelope)) (ar
 		case env.Type == arcp.JobResultChunk && broken == nil:
 			parts, broken = part(parts, &env)
 		default:
-			see(&env)
+			onEvent(&env)
 		}
 	}
 	result, err := job.Wait(ctx)
@@ -220,6 +221,7 @@ func outcome(ctx context.Context, job *client.Job, see func(*arcp.Envelope)) (ar
 	return result.Value, nil
 }
 
+// part appends a part of a result to parts.
 func part(parts []byte, env *arcp.Envelope) ([]byte, error) {
 	p, err := arcp.DecodePayload[arcp.JobResultChunkPayload](env)
 	if err != nil {
@@ -237,7 +239,8 @@ func part(parts []byte, env *arcp.Envelope) ([]byte, error) {
 	return append(parts, data...), nil
 }
 
-// relay sends progress to a client that wants it, and log messages of the level that the client has set.
+// relay sends the progress and the log messages of a job to the client. The SDK filters the messages by the level
+// of the client.
 func (c *call) relay(env *arcp.Envelope) {
 	switch env.Type {
 	case arcp.JobProgress:
@@ -249,7 +252,7 @@ func (c *call) relay(env *arcp.Envelope) {
 		if p.Total != nil {
 			n.Total = *p.Total
 		}
-		_ = c.session.NotifyProgress(c.ctx, n) // a client that is gone ends the call by its context
+		_ = c.session.NotifyProgress(c.ctx, n) // the context ends when the client disconnects
 	case arcp.Log:
 		p, err := arcp.DecodePayload[arcp.LogPayload](env)
 		if err != nil {
@@ -259,8 +262,9 @@ func (c *call) relay(env *arcp.Envelope) {
 	}
 }
 
-func level(ours string) sdk.LoggingLevel {
-	switch ours {
+// level returns the MCP level of a log level.
+func level(level string) sdk.LoggingLevel {
+	switch level {
 	case arcp.LevelTrace, arcp.LevelDebug:
 		return "debug"
 	case arcp.LevelWarn:
@@ -280,14 +284,15 @@ func logData(p arcp.LogPayload) any {
 	return map[string]any{"message": p.Message, "attributes": p.Attributes}
 }
 
-// success returns a result: text, its JSON unless it is a string, and structured content if it is an object.
+// success returns the result of a call: a string as text, another value as its JSON, and an object also as
+// structured content.
 func success(t Tool, value arcp.Raw) *sdk.CallToolResult {
-	if r := theirs(t, value); r != nil {
+	if r := passThrough(t, value); r != nil {
 		return r
 	}
 	text := string(value)
 	if value.Kind() == '"' {
-		_ = arcp.Unmarshal(value, &text) // it is a string
+		_ = arcp.Unmarshal(value, &text) // a string always decodes
 	}
 	r := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 	if value.Kind() == '{' && value.IsValid() { // a result in parts may be any text
@@ -296,9 +301,9 @@ func success(t Tool, value arcp.Raw) *sdk.CallToolResult {
 	return r
 }
 
-// theirs returns the result of a tool of an MCP server, with the content as that server sent it; nil: the tool is
-// of another source.
-func theirs(t Tool, value arcp.Raw) *sdk.CallToolResult {
+// passThrough returns the result of a tool of another MCP server, with the content of that server. It returns
+// nil for a tool of another source.
+func passThrough(t Tool, value arcp.Raw) *sdk.CallToolResult {
 	if t.Source != "mcp" || isObjectSchema(t.OutputSchema) {
 		return nil
 	}
@@ -330,6 +335,7 @@ func failed(err error) *sdk.CallToolResult {
 	return failure(string(arcp.CodeUnavailable), "the runtime cannot be reached: "+err.Error())
 }
 
+// failure returns a result with isError.
 func failure(code, message string) *sdk.CallToolResult {
 	text := strings.TrimSuffix(code+": "+message, ": ")
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: text}}}

@@ -20,31 +20,31 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Access says which clients are accepted over HTTP.
+// Access selects the clients that are accepted over HTTP.
 type Access struct {
-	Token   string   // bearer token of clients; "": none is required
-	Origins []string // of accepted web pages, besides pages of this computer
-	Proxied bool     // the server is behind a proxy: the Host header is not checked
+	Token   string   // bearer token of clients; "": no token is required
+	Origins []string // accepted origins of web pages, besides pages of this computer
+	Proxied bool     // the server is behind a proxy, so the Host header is not checked
 }
 
 const (
-	maxRequest   = 8 << 20
-	maxNewcomer  = 1 << 20   // of a request without a session, which is read before it is handled
-	idleSessions = time.Hour // then an idle session is ended
-	readHeader   = 10 * time.Second
-	readBody     = 30 * time.Second
+	maxRequest    = 8 << 20   // bytes
+	maxUnassigned = 1 << 20   // bytes of a request without a session, which is in memory
+	idleSessions  = time.Hour // from the last request of a session to its end
+	readHeader    = 10 * time.Second
+	readBody      = 30 * time.Second
 )
 
 // retryAfter is the value of Retry-After when all slots are in use, in seconds.
 const retryAfter = "10"
 
-// HTTP serves clients over streamable HTTP.
+// HTTP returns a handler that serves clients over streamable HTTP.
 func (s *Server) HTTP(d Access) http.Handler {
 	streamable := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.mcp },
 		&sdk.StreamableHTTPOptions{MaxRequestBodyBytes: maxRequest, DisableLocalhostProtection: d.Proxied, Logger: s.cfg.Log})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			r.Body = inTime(w, r.Body) // also for a refused request: the rest of its body is read then
+			r.Body = withDeadline(w, r.Body) // net/http also reads the rest of the body of a refused request
 		}
 		switch {
 		case !d.allowsOrigin(r.Header.Get("Origin")):
@@ -64,7 +64,7 @@ func (s *Server) serveSession(streamable http.Handler, w http.ResponseWriter, r 
 	switch {
 	case id != "":
 		c := s.sessions.acquire(id)
-		if c == nil { // the session has ended, or is ending in the SDK
+		if c == nil { // the session has ended or is ending in the SDK
 			http.Error(w, "session not found: begin another one", http.StatusNotFound)
 			return
 		}
@@ -72,31 +72,31 @@ func (s *Server) serveSession(streamable http.Handler, w http.ResponseWriter, r 
 		if r.Method == http.MethodDelete {
 			defer func() {
 				if !slices.Contains(slices.Collect(s.mcp.Sessions()), c.session) {
-					s.sessions.remove(c) // before the client gets the response and begins another
+					s.sessions.remove(c) // before the client receives the response and begins another session
 				}
 			}()
 		}
 	case r.Method == http.MethodPost:
-		s.serveNewcomer(streamable, w, r)
+		s.serveUnassigned(streamable, w, r)
 		return
 	}
 	streamable.ServeHTTP(w, r)
 }
 
-// serveNewcomer serves a request that may begin a session. It reads the request before it reserves a slot: the
-// request may be slow, or begin no session.
-func (s *Server) serveNewcomer(streamable http.Handler, w http.ResponseWriter, r *http.Request) {
+// serveUnassigned serves a request without a session. It reads the whole request before it reserves a slot,
+// because the request may be slow or begin no session.
+func (s *Server) serveUnassigned(streamable http.Handler, w http.ResponseWriter, r *http.Request) {
 	select {
-	case s.newcomers <- struct{}{}:
-		defer func() { <-s.newcomers }()
+	case s.unassigned <- struct{}{}:
+		defer func() { <-s.unassigned }()
 	default:
-		turnAway(w, fmt.Sprintf("%d requests without a session are under way: try again later", cap(s.newcomers)))
+		refuseForNow(w, fmt.Sprintf("%d requests without a session are under way: try again later", cap(s.unassigned)))
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxNewcomer))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxUnassigned))
 	switch _, tooLarge := errors.AsType[*http.MaxBytesError](err); {
 	case tooLarge:
-		http.Error(w, fmt.Sprintf("a request without a session may have at most %d bytes", maxNewcomer), http.StatusRequestEntityTooLarge)
+		http.Error(w, fmt.Sprintf("a request without a session may have at most %d bytes", maxUnassigned), http.StatusRequestEntityTooLarge)
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		http.Error(w, fmt.Sprintf("the request was not sent within %v", readBody), http.StatusRequestTimeout)
@@ -107,9 +107,9 @@ func (s *Server) serveNewcomer(streamable http.Handler, w http.ResponseWriter, r
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	var c *sessionSlot // nil: the request begins no session
-	if begins(body) {
+	if isInitialize(body) {
 		if c = s.sessions.reserve(); c == nil {
-			turnAway(w, fmt.Sprintf("all %d sessions are in use: end one, or try again later", s.sessions.most))
+			refuseForNow(w, fmt.Sprintf("all %d sessions are in use: end one, or try again later", s.sessions.size))
 			return
 		}
 		defer s.sessions.release(c)
@@ -117,47 +117,49 @@ func (s *Server) serveNewcomer(streamable http.Handler, w http.ResponseWriter, r
 	streamable.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), slotKey{}, c)))
 }
 
-// begins reports whether a message begins a session. A batch does not.
-func begins(body []byte) bool {
+// isInitialize reports whether a message begins a session. A batch does not begin a session.
+func isInitialize(body []byte) bool {
 	msg, err := jsonrpc.DecodeMessage(body)
 	req, ok := msg.(*jsonrpc.Request)
 	return err == nil && ok && req.Method == "initialize"
 }
 
-func turnAway(w http.ResponseWriter, why string) {
+// refuseForNow answers a request that the client may repeat after retryAfter.
+func refuseForNow(w http.ResponseWriter, reason string) {
 	w.Header().Set("Retry-After", retryAfter)
-	http.Error(w, why, http.StatusServiceUnavailable)
+	http.Error(w, reason, http.StatusServiceUnavailable)
 }
 
-// timedBody is the body of a request with a deadline. The deadline is removed at the end of the body, for later
-// requests of the connection. A deadline that has passed stays, so that the rest is not waited for.
+// timedBody is the body of a request with a deadline. The end of the body removes the deadline, which would also
+// apply to later requests of the connection. A deadline that has passed remains: net/http does not read the rest.
 type timedBody struct {
 	io.ReadCloser
 	conn *http.ResponseController
 }
 
-func inTime(w http.ResponseWriter, body io.ReadCloser) io.ReadCloser {
+// withDeadline returns a body that must be read within readBody.
+func withDeadline(w http.ResponseWriter, body io.ReadCloser) io.ReadCloser {
 	b := timedBody{body, http.NewResponseController(w)}
-	_ = b.conn.SetReadDeadline(time.Now().Add(readBody)) // only connections of tests have no deadlines
+	_ = b.conn.SetReadDeadline(time.Now().Add(readBody)) // only a test has a connection without deadlines
 	return b
 }
 
 func (b timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		_ = b.conn.SetReadDeadline(time.Time{}) // as in inTime
+		_ = b.conn.SetReadDeadline(time.Time{}) // as in withDeadline
 	}
 	return n, err
 }
 
-// Serve serves HTTP on a listener until it is closed.
+// Serve serves HTTP on a listener until the listener is closed.
 func (s *Server) Serve(ln net.Listener, d Access) error {
 	srv := &http.Server{Handler: s.HTTP(d), ReadHeaderTimeout: readHeader, MaxHeaderBytes: 64 << 10}
 	defer srv.Close()
 	return srv.Serve(ln)
 }
 
-// allowsOrigin reports whether the Origin of a request is accepted. Programs other than browsers send none.
+// allowsOrigin reports whether the Origin of a request is accepted. Only browsers send an Origin.
 func (d *Access) allowsOrigin(origin string) bool {
 	if origin == "" || slices.Contains(d.Origins, origin) {
 		return true

@@ -1,8 +1,7 @@
 // Package mcpserve offers the tools of a runtime to MCP clients. It is an ARCP client of the runtime: a call
-// becomes a job, a question of the job an elicitation, and a change of the catalogue a notification.
+// becomes a job, a question of the job becomes an elicitation, and a change of the catalogue a notification.
 //
-// One goroutine updates the catalogue. Each call runs on a goroutine of the SDK. SPEC.md §7.9 has the
-// mapping.
+// One goroutine updates the catalogue. Each call runs on a goroutine of the SDK. SPEC.md §7.9 defines the mapping.
 package mcpserve
 
 //lint:file-ignore SA1019 clients of the versions in use log in the way that the next one will drop
@@ -25,15 +24,15 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// Config configures a Server. It is not changed after New.
+// Config configures a Server. The caller must not change it after New.
 type Config struct {
-	// Open opens a session with the runtime that reconnects. It is called again when the session
-	// is lost. The server sets the options; Open adds the credentials.
+	// Open opens a session with the runtime that reconnects. The Server calls it again after
+	// the loss of the session. Open adds the credentials to the options.
 	Open func(ctx context.Context, opts client.Options) (*client.Client, error)
 
-	Tools   []string      // globs of the tools that are offered; none: all but the runtime's own
-	Flat    bool          // tools are named without dots
-	Timeout time.Duration // of a call; its job continues after it
+	Tools   []string      // globs of the offered tools; empty: all tools but the built-in ones
+	Flat    bool          // the names of tools have no dots
+	Timeout time.Duration // of a call, whose job continues; 0: no limit
 	Version string
 	Log     *slog.Logger // nil: no log
 }
@@ -43,51 +42,50 @@ const (
 	refreshTimeout = time.Minute
 	cancelTimeout  = 5 * time.Second
 	refreshEvery   = time.Second      // minimum between two reads of the catalogue
-	refreshAgain   = 10 * time.Second // after a failure
+	refreshRetry   = 10 * time.Second // after a failure
 	maxSessions    = 256              // of MCP clients over HTTP
 	maxTools       = 10_000
 	maxResult      = 16 << 20 // bytes of a result in parts
 )
 
-// protocols are the versions of MCP with elicitation during a call. Clients of newer versions fall back to
-// them.
+// protocols are the versions of MCP with elicitation during a call. Clients of newer versions fall back to these.
 var protocols = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
-// builtin are the prefixes of the runtime's own tools, for runtimes that do not report the source of tools.
+// builtin lists the prefixes of built-in tools, for runtimes that do not report the source of tools.
 var builtin = []string{"registry.", "host.", "approval.", "tools.", "code.", "artifact.", "jobs.", "input.", "sessions."}
 
 // Server offers the tools of a runtime to any number of MCP clients.
 type Server struct {
-	cfg  Config
-	mcp  *sdk.Server
-	life context.Context
-	stop context.CancelCauseFunc
-	done sync.WaitGroup
+	cfg       Config
+	mcp       *sdk.Server
+	ctx       context.Context
+	cancelAll context.CancelCauseFunc
+	done      sync.WaitGroup
 
 	changed chan struct{} // capacity 1: the catalogue has changed
 	running running
 
-	sessions  *sessionPool  // of clients over HTTP
-	newcomers chan struct{} // semaphore of requests without a session
-	opening   chan struct{} // mutex of opening a session: holds a token while it is free
+	sessions   *sessionPool  // of clients over HTTP
+	unassigned chan struct{} // semaphore of requests without a session
+	opening    chan struct{} // mutex of session; has a token while unlocked
 
-	mu     sync.Mutex
-	client *client.Client  // nil: the session was lost
-	shown  map[string]Tool // by the name for MCP
+	mu      sync.Mutex
+	client  *client.Client  // the latest session; nil: no session yet
+	offered map[string]Tool // by MCP name
 }
 
 var errStopped = errors.New("the server has stopped")
 
-// New opens the session and reads the catalogue.
+// New opens a session with the runtime and reads the catalogue.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, changed: make(chan struct{}, 1), shown: make(map[string]Tool), opening: make(chan struct{}, 1), sessions: newSessionPool(maxSessions),
-		newcomers: make(chan struct{}, maxSessions)}
+	s := &Server{cfg: cfg, changed: make(chan struct{}, 1), offered: make(map[string]Tool), opening: make(chan struct{}, 1), sessions: newSessionPool(maxSessions),
+		unassigned: make(chan struct{}, maxSessions)}
 	s.opening <- struct{}{}
 	s.running.jobs, s.running.changed = make(map[arcp.JobID]*call), make(chan struct{})
-	s.life, s.stop = context.WithCancelCause(context.Background())
+	s.ctx, s.cancelAll = context.WithCancelCause(context.Background())
 	s.mcp = sdk.NewServer(&sdk.Implementation{Name: "arcpd", Title: "ARCP runtime", Version: cfg.Version}, &sdk.ServerOptions{
 		Capabilities:              &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{ListChanged: true}},
 		SupportedProtocolVersions: protocols,
@@ -102,24 +100,24 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Close cancels the calls under way, and ends the sessions of clients and the session with the runtime. It
-// returns when its goroutines have ended.
+// Close cancels the calls under way, ends the sessions of clients, and ends the session with the runtime. It
+// returns when the goroutines of the Server have ended.
 func (s *Server) Close() {
-	s.stop(errStopped)
+	s.cancelAll(errStopped)
 	within(cancelTimeout, s.running.calls.Wait)
 	within(cancelTimeout, s.sessions.close)
 	s.done.Wait()
 	if c := s.current(); c != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 		defer cancel()
-		_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // the end of the connection ends the session too
+		_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // the end of the connection also ends the session
 	}
 }
 
-// Pipe serves one client over a pair of streams, until one of them or ctx ends.
+// Pipe serves one client on a pair of streams until one of the streams or ctx ends.
 func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
 	// The end of the input ends the calls, which the end of the session waits for.
-	session, err := s.mcp.Connect(ctx, &sdk.IOTransport{Reader: untilEnd{in, func() { s.stop(errGone) }}, Writer: unclosed{out}}, nil)
+	session, err := s.mcp.Connect(ctx, &sdk.IOTransport{Reader: untilEnd{in, func() { s.cancelAll(errGone) }}, Writer: unclosed{out}}, nil)
 	if err != nil {
 		return err
 	}
@@ -128,8 +126,8 @@ func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		s.stop(errGone)     // the end of the session waits for the calls
-		_ = session.Close() // the reason is the cause of ctx
+		s.cancelAll(errGone) // the end of the session waits for the calls
+		_ = session.Close()  // the reason is the cause of ctx
 		<-ended
 		err = context.Cause(ctx)
 	}
@@ -141,7 +139,7 @@ func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
 
 var errGone = errors.New("the MCP client has gone")
 
-// untilEnd calls ended when its reader ends.
+// untilEnd calls ended at the end of its reader.
 type untilEnd struct {
 	io.Reader
 	ended func()
@@ -161,14 +159,14 @@ type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }
 
-// current returns the latest session; nil: there is none.
+// current returns the latest session, or nil.
 func (s *Server) current() *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.client
 }
 
-// session returns the session with the runtime. It opens another if that was lost.
+// session returns the session with the runtime. It opens another session after a loss.
 func (s *Server) session(ctx context.Context) (*client.Client, error) {
 	if c := s.current(); c != nil && c.Err() == nil {
 		return c, nil
@@ -182,7 +180,7 @@ func (s *Server) session(ctx context.Context) (*client.Client, error) {
 		return nil, context.Cause(ctx)
 	}
 	if c := s.current(); c != nil && c.Err() == nil {
-		return c, nil // another goroutine has opened it
+		return c, nil // another goroutine has opened the session
 	}
 	c, err := s.cfg.Open(ctx, s.options())
 	if err != nil {
@@ -205,7 +203,7 @@ func (s *Server) options() client.Options {
 	}
 }
 
-// watch handles tools.changed. The reader of the client calls it.
+// watch handles the event tools.changed, on the reader of the client. It returns false for other events.
 func (s *Server) watch(env *arcp.Envelope) bool {
 	if env.Type != arcp.EventEmit || env.JobID != "" {
 		return false
@@ -216,31 +214,31 @@ func (s *Server) watch(env *arcp.Envelope) bool {
 	}
 	select {
 	case s.changed <- struct{}{}:
-	default: // a change is pending already
+	default: // an earlier change is pending
 	}
 	return true
 }
 
-// updateCatalogue reads the catalogue after each change, and in each new session, until Close.
+// updateCatalogue reads the catalogue after each change and in each new session, until Close.
 func (s *Server) updateCatalogue() {
 	for known := s.current(); ; known = s.current() {
 		select {
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 			return
 		case <-s.changed:
 		case <-known.Done():
 		}
 		pause := refreshEvery
-		if err := s.refresh(s.life); err != nil && s.life.Err() == nil {
+		if err := s.refresh(s.ctx); err != nil && s.ctx.Err() == nil {
 			s.cfg.Log.Warn("the runtime's tools cannot be read; they stay as they are", "error", err)
-			pause = refreshAgain
+			pause = refreshRetry
 			select {
 			case s.changed <- struct{}{}:
 			default:
 			}
 		}
 		select {
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 			return
 		case <-time.After(pause):
 		}
@@ -263,7 +261,7 @@ func (s *Server) refresh(ctx context.Context) error {
 	for _, t := range list {
 		name := s.name(t.Name)
 		switch _, taken := next[name]; {
-		case !s.wants(t):
+		case !s.isOffered(t):
 		case taken:
 			s.cfg.Log.Warn("a tool is not offered: another one has its name", "tool", t.Name, "name", name)
 		case len(next) == maxTools:
@@ -284,8 +282,8 @@ func (s *Server) refresh(ctx context.Context) error {
 // offer updates the tools of the SDK.
 func (s *Server) offer(next map[string]Tool) {
 	s.mu.Lock()
-	old := s.shown
-	s.shown = next
+	old := s.offered
+	s.offered = next
 	s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(next)) {
 		if before, ok := old[name]; !ok || !before.same(next[name]) {
@@ -296,7 +294,7 @@ func (s *Server) offer(next map[string]Tool) {
 	s.mcp.RemoveTools(gone...)
 }
 
-// add offers a tool. It leaves out a tool that the SDK refuses.
+// add offers a tool. It logs and omits a tool that the SDK refuses.
 func (s *Server) add(name string, t Tool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -308,8 +306,8 @@ func (s *Server) add(name string, t Tool) {
 	})
 }
 
-// wants reports whether a tool is offered.
-func (s *Server) wants(t Tool) bool {
+// isOffered reports whether the configuration selects a tool.
+func (s *Server) isOffered(t Tool) bool {
 	if len(s.cfg.Tools) > 0 {
 		return slices.ContainsFunc(s.cfg.Tools, func(g string) bool {
 			ok, _ := path.Match(g, t.Name) // the pattern is checked

@@ -9,44 +9,44 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sessionPool bounds the sessions of clients over HTTP. Most clients leave without ending theirs: a new
-// session evicts the one that has been idle for longest. A session in use is never evicted. A
-// session that has been idle for idleSessions is ended.
+// sessionPool bounds the sessions of clients over HTTP. Most clients disconnect without ending their session, so
+// a new session evicts the session that has been idle for longest. A session in use is never evicted. A session ends
+// after idleSessions without a request.
 //
-// A slot is reserved for a request before the SDK handles it, and assigned when the request begins a
-// session. It is free again when the session has ended, or when the request has begun none.
+// A slot is reserved for a request before the SDK handles the request, and assigned when the request begins a
+// session. The slot is free again at the end of the session, or of a request that began no session.
 type sessionPool struct {
-	most  int
-	watch sync.WaitGroup // for the ends of sessions
+	size  int            // number of slots
+	watch sync.WaitGroup // goroutines that end or observe sessions
 
 	mu       sync.Mutex
-	slots    map[string]*sessionSlot // with sessions, by session id
-	reserved int
-	clock    uint64      // counts how often a session became idle
-	timer    *time.Timer // for sweep; nil: nothing waits for it
+	slots    map[string]*sessionSlot // assigned slots, by session id
+	reserved int                     // reserved slots without a session
+	clock    uint64                  // incremented when a session becomes idle
+	timer    *time.Timer             // calls sweep; nil: no session is idle
 	closed   bool
 }
 
-// sessionSlot is a session of a client, or a reservation. Its fields are guarded by the pool.
+// sessionSlot is a session of a client, or a reservation. sessionPool.mu guards its fields.
 type sessionSlot struct {
-	session *sdk.ServerSession // nil: none has begun
+	session *sdk.ServerSession // nil: a reservation
 	uses    int                // requests under way, also of lost connections
-	idle    uint64             // clock at the end of the last request
-	since   time.Time          // time of the end of the last request
+	idle    uint64             // sessionPool.clock at the end of the last request
+	since   time.Time          // end of the last request
 	lost    bool               // evicted, or released without a session
 }
 
-func newSessionPool(most int) *sessionPool {
-	return &sessionPool{most: most, slots: make(map[string]*sessionSlot)}
+func newSessionPool(size int) *sessionPool {
+	return &sessionPool{size: size, slots: make(map[string]*sessionSlot)}
 }
 
-// reserve reserves a slot for a request that may begin a session; nil: all are in use. It returns when the
-// evicted session has ended. release follows.
+// reserve reserves a slot for a request that may begin a session, and ends the evicted session. It returns nil
+// if all sessions are in use. The caller must call release.
 func (p *sessionPool) reserve() *sessionSlot {
 	p.mu.Lock()
 	oldest := ""
-	if len(p.slots)+p.reserved >= p.most {
-		if oldest = p.idlest(); oldest == "" {
+	if len(p.slots)+p.reserved >= p.size {
+		if oldest = p.longestIdle(); oldest == "" {
 			p.mu.Unlock()
 			return nil
 		}
@@ -59,13 +59,14 @@ func (p *sessionPool) reserve() *sessionSlot {
 	p.reserved++
 	p.mu.Unlock()
 	if ended != nil {
-		_ = ended.session.Close() // an error does not matter
+		_ = ended.session.Close() // the session is removed in any case
 	}
 	return &sessionSlot{uses: 1}
 }
 
-// idlest returns the id of the session that has been idle for longest; "": all are in use.
-func (p *sessionPool) idlest() (id string) {
+// longestIdle returns the id of the session that has been idle for longest, or "" if all are in use. The
+// caller holds mu.
+func (p *sessionPool) longestIdle() (id string) {
 	for candidate, c := range p.slots {
 		if c.uses == 0 && (id == "" || c.idle < p.slots[id].idle) {
 			id = candidate
@@ -74,8 +75,8 @@ func (p *sessionPool) idlest() (id string) {
 	return id
 }
 
-// assign assigns a slot to a session that the SDK is about to begin. It reports false if the request of the
-// reservation has ended.
+// assign assigns a slot to a session that the SDK is beginning. It returns false if the request of the reservation
+// has ended.
 func (p *sessionPool) assign(c *sessionSlot, session *sdk.ServerSession) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +90,7 @@ func (p *sessionPool) assign(c *sessionSlot, session *sdk.ServerSession) bool {
 	c.session = session
 	p.slots[session.ID()] = c
 	p.watch.Go(func() {
-		_ = session.Wait() // only the end matters
+		_ = session.Wait() // the reason is not used
 		p.remove(c)
 	})
 	return true
@@ -104,11 +105,12 @@ func (p *sessionPool) release(c *sessionSlot) {
 	}
 	p.mu.Unlock()
 	if c.session != nil && c.session.InitializeParams() == nil {
-		p.remove(c) // the SDK has ended it
+		p.remove(c) // the SDK has ended the session
 	}
 	p.leave(c)
 }
 
+// remove frees the slot of a session that has ended.
 func (p *sessionPool) remove(c *sessionSlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +119,7 @@ func (p *sessionPool) remove(c *sessionSlot) {
 	}
 }
 
-// acquire returns the slot of a session, which is in use until leave; nil: there is no such session.
+// acquire returns the slot of a session, in use until leave. It returns nil for an unknown session.
 func (p *sessionPool) acquire(id string) *sessionSlot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +130,8 @@ func (p *sessionPool) acquire(id string) *sessionSlot {
 	return c
 }
 
-// enter adds a use of a slot whose request may have ended. It reports false if the slot is lost: a new use would
-// delay the end of the session.
+// enter adds a use of a slot until leave. It returns false for a lost slot: a new use would delay the end of the
+// session.
 func (p *sessionPool) enter(c *sessionSlot) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,6 +141,7 @@ func (p *sessionPool) enter(c *sessionSlot) bool {
 	return !c.lost
 }
 
+// leave removes a use of a slot. The session is idle after the last use.
 func (p *sessionPool) leave(c *sessionSlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +154,7 @@ func (p *sessionPool) leave(c *sessionSlot) {
 	}
 }
 
-// sweep ends the sessions that have been idle for idleSessions, and sets the timer for the next one.
+// sweep ends the sessions that have been idle for idleSessions, and sets the timer for the next session.
 func (p *sessionPool) sweep() {
 	p.mu.Lock()
 	if p.closed {
@@ -162,7 +165,7 @@ func (p *sessionPool) sweep() {
 	defer p.watch.Done()
 	var list []*sdk.ServerSession
 	p.timer = nil
-	for id := p.idlest(); id != ""; id = p.idlest() {
+	for id := p.longestIdle(); id != ""; id = p.longestIdle() {
 		c := p.slots[id]
 		if left := idleSessions - time.Since(c.since); left > 0 {
 			p.timer = time.AfterFunc(left, p.sweep)
@@ -178,7 +181,7 @@ func (p *sessionPool) sweep() {
 	}
 }
 
-// close ends all sessions; no other begins.
+// close ends all sessions. No further session begins.
 func (p *sessionPool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -196,14 +199,14 @@ func (p *sessionPool) close() {
 	p.watch.Wait()
 }
 
-// slotKey is the context key of the slot of a request's session; nil: the request has no session and begins
-// none.
+// slotKey is the context key of the slot of a request's session. A nil slot means that the request has no session
+// and begins no session.
 type slotKey struct{}
 
 var errNoSlot = errors.New("a session begins with a request of its own")
 
-// countUses is middleware that counts the methods of a session as uses of its slot, also calls that continue after
-// the loss of their connection: the end of the session would cancel them.
+// countUses is middleware that counts each request of a session as a use of its slot, also a call that continues
+// after the loss of its connection: the end of the session would cancel the call.
 func (s *Server) countUses(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		c, ok := ctx.Value(slotKey{}).(*sessionSlot)

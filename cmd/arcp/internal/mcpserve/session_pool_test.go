@@ -33,7 +33,7 @@ type web struct {
 func serveHTTP(t *testing.T, most int, tools ...*tool.Tool) *web {
 	t.Helper()
 	r := start(t, Config{}, tools...)
-	r.srv.sessions.most = most
+	r.srv.sessions.size = most
 	server := httptest.NewServer(r.srv.HTTP(Access{}))
 	t.Cleanup(server.Close)
 	return &web{r, server, server.Client()}

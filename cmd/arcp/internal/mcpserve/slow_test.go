@@ -51,7 +51,7 @@ func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes),
 		stuck := time.AfterFunc(10*24*time.Hour, func() { panic(t.Name() + " waits for what does not come") })
 		defer stuck.Stop()
 		r := start(t, Config{Timeout: 10 * time.Hour}, tools...)
-		r.srv.sessions.most = most
+		r.srv.sessions.size = most
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
 		server := &httptest.Server{Listener: p, Config: &http.Server{Handler: r.srv.HTTP(Access{})}}
 		go func() { _ = server.Config.Serve(p) }() // until it is closed
@@ -152,7 +152,7 @@ func TestRefusedSlowRequestEnds(t *testing.T) {
 
 func TestRequestsWithoutSessionAreBounded(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, w *web, p *pipes) {
-		w.srv.newcomers = make(chan struct{}, 2)
+		w.srv.unassigned = make(chan struct{}, 2)
 		slow := slowly(t, p, "")
 		slowly(t, p, "")
 		synctest.Wait()

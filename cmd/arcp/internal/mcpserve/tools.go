@@ -19,16 +19,16 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// Tool is a tool of the catalogue. tools.list has some of the members only.
+// Tool is a tool of the catalogue. A result of tools.list has only some of the members.
 type Tool struct{ arcp.ToolView }
 
-// same reports whether two tools are equal for a client.
+// same reports whether MCP clients receive equal descriptions of two tools.
 func (t Tool) same(o Tool) bool {
 	return t.Name == o.Name && t.Description == o.Description && t.SideEffect == o.SideEffect && t.Idempotent == o.Idempotent &&
 		bytes.Equal(t.InputSchema, o.InputSchema) && bytes.Equal(t.OutputSchema, o.OutputSchema)
 }
 
-// catalogue returns the tools of the runtime. Of a runtime without tools.list it returns their names only.
+// catalogue returns the tools of the runtime. For a runtime without tools.list it returns only names and versions.
 func catalogue(ctx context.Context, c *client.Client) ([]Tool, error) {
 	var all []Tool
 	for cursor := ""; ; {
@@ -37,46 +37,46 @@ func catalogue(ctx context.Context, c *client.Client) ([]Tool, error) {
 		if cursor != "" {
 			args["cursor"] = cursor
 		}
-		err := ask(ctx, c, "tools.list", args, &page)
-		if isGone(err) {
-			return announced(c), nil
+		err := callBuiltin(ctx, c, "tools.list", args, &page)
+		if isNotFound(err) {
+			return agentsOf(c), nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, page.Items...)
 		if page.NextCursor == "" || page.NextCursor == cursor || len(all) > maxTools {
-			return newest(all), nil
+			return firstVersions(all), nil
 		}
 		cursor = page.NextCursor
 	}
 }
 
-// newest returns the first version of each tool.
-func newest(all []Tool) []Tool {
+// firstVersions returns the first version of each name, which is the newest one.
+func firstVersions(all []Tool) []Tool {
 	seen := make(map[string]bool, len(all))
 	return slices.DeleteFunc(all, func(t Tool) bool {
-		again := seen[t.Name]
+		older := seen[t.Name]
 		seen[t.Name] = true
-		return again
+		return older
 	})
 }
 
-// describing bounds the concurrent calls of tools.describe.
-const describing = 16
+// maxDescribes bounds the concurrent calls of tools.describe.
+const maxDescribes = 16
 
-// describeAll adds the members that tools.list omits. It removes tools that have gone meanwhile.
+// describeAll adds the members that tools.list omits. It deletes tools that no longer exist.
 func describeAll(ctx context.Context, c *client.Client, tools map[string]Tool) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(describing)
+	g.SetLimit(maxDescribes)
 	var mu sync.Mutex
 	for name, t := range maps.Clone(tools) {
 		g.Go(func() error {
 			var full Tool
-			err := ask(ctx, c, "tools.describe", map[string]any{"name": t.Name}, &full)
+			err := callBuiltin(ctx, c, "tools.describe", map[string]any{"name": t.Name}, &full)
 			mu.Lock()
 			defer mu.Unlock()
-			if isGone(err) {
+			if isNotFound(err) {
 				delete(tools, name)
 				return nil
 			}
@@ -87,21 +87,21 @@ func describeAll(ctx context.Context, c *client.Client, tools map[string]Tool) e
 	return g.Wait()
 }
 
-func isGone(err error) bool {
+func isNotFound(err error) bool {
 	e, ok := errors.AsType[*client.RemoteError](err)
 	return ok && (e.Code == arcp.CodeAgentNotAvailable || e.Code == arcp.CodeNotFound)
 }
 
-// announced returns the tools of session.accepted.
-func announced(c *client.Client) (list []Tool) {
+// agentsOf returns the tools of session.accepted.
+func agentsOf(c *client.Client) (list []Tool) {
 	for _, a := range c.Session().Capabilities.Agents {
 		list = append(list, Tool{arcp.ToolView{Name: a.Name, Version: a.Default}})
 	}
 	return list
 }
 
-// ask calls one of the runtime's own tools.
-func ask(ctx context.Context, c *client.Client, tool string, args any, result any) error {
+// callBuiltin calls a built-in tool and decodes its result.
+func callBuiltin(ctx context.Context, c *client.Client, tool string, args any, result any) error {
 	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: args})
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func ask(ctx context.Context, c *client.Client, tool string, args any, result an
 	return arcp.Unmarshal(value, result)
 }
 
-// describe returns the tool as described in MCP.
+// describe returns the tool as an MCP tool with a name.
 func (t Tool) describe(name string) *sdk.Tool {
 	readOnly := t.SideEffect == "none" || t.SideEffect == "read"
 	d := &sdk.Tool{Name: name, Description: t.Description, InputSchema: json.RawMessage(objectSchema(t.InputSchema)),
@@ -139,7 +139,7 @@ func objectSchema(raw arcp.Raw) arcp.Raw {
 	if raw.Kind() == 'f' {
 		members["not"] = arcp.Raw("{}")
 	} else if raw.Kind() == '{' {
-		_ = arcp.Unmarshal(raw, &members) // it is an object
+		_ = arcp.Unmarshal(raw, &members) // a valid object always decodes
 	}
 	members["type"] = arcp.Raw(`"object"`)
 	out, err := arcp.Marshal(members)
@@ -156,8 +156,7 @@ func isObjectSchema(raw arcp.Raw) bool {
 	return raw.Kind() == '{' && arcp.Unmarshal(raw, &s) == nil && string(s.Type) == `"object"`
 }
 
-// MCP allows letters, digits, dots, dashes and underscores in names. Every tool name is valid unless it is too
-// long.
+// Bounds of MCP names. MCP allows letters, digits, dots, dashes and underscores: every ARCP name that is short enough.
 const (
 	maxName     = 128
 	maxFlatName = 64
@@ -167,13 +166,13 @@ const (
 // name returns the MCP name of a tool. Flat names have no dots and are shorter, for clients that are stricter
 // than the protocol.
 func (s *Server) name(name string) string {
-	most := maxName
+	limit := maxName
 	if s.cfg.Flat {
-		name, most = strings.ReplaceAll(name, ".", "_"), maxFlatName
+		name, limit = strings.ReplaceAll(name, ".", "_"), maxFlatName
 	}
-	if len(name) <= most {
+	if len(name) <= limit {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
-	return name[:most-1-2*hashBytes] + "-" + hex.EncodeToString(sum[:hashBytes])
+	return name[:limit-1-2*hashBytes] + "-" + hex.EncodeToString(sum[:hashBytes])
 }

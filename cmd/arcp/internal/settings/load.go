@@ -17,22 +17,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Input is where values are looked for.
+// Input holds the sources of values.
 type Input struct {
-	Flags    *pflag.FlagSet    // with the flags of AddFlags
-	Environ  []string          // as of os.Environ
-	Defaults map[string]string // override the defaults of the table
-	Search   []string          // files, the first that exists is read; nil: SearchPath
+	Flags    *pflag.FlagSet    // flags, defined by AddFlags
+	Environ  []string          // environment in the form of os.Environ
+	Defaults map[string]string // defaults that replace those of Table
+	Search   []string          // paths of the file, of which the first existing one is read; nil: SearchPath
 }
 
-// ConfigFlag is the flag that names the file; ConfigEnv is its variable.
+// ConfigFlag is the flag with the path of the file; ConfigEnv is its variable.
 const (
 	ConfigFlag = "config"
 	ConfigEnv  = EnvPrefix + "CONFIG"
 )
 
-// AddFlags adds a flag for each setting, and --config. Settings for later are
-// recognised but not shown.
+// AddFlags adds a flag for each setting, and --config. Flags of Later settings are hidden.
 func AddFlags(f *pflag.FlagSet) {
 	f.String(ConfigFlag, "", "configuration file; default ./arcp.yaml, the user's configuration directory, /etc/arcp/")
 	for i := range Table {
@@ -54,7 +53,7 @@ func AddFlags(f *pflag.FlagSet) {
 	f.SortFlags = false
 }
 
-// flagText is a flag whose value is parsed only if it wins.
+// flagText is the value of a flag. Load parses it.
 type flagText struct {
 	text string
 	kind Kind
@@ -64,7 +63,7 @@ func (f *flagText) String() string        { return f.text }
 func (f *flagText) Set(text string) error { f.text = text; return nil }
 func (f *flagText) Type() string          { return f.kind.String() }
 
-// SearchPath lists the files that are tried without --config.
+// SearchPath lists the paths of the configuration file without --config, in the order of their precedence.
 func SearchPath() []string {
 	path := []string{"arcp.yaml"}
 	if dir, err := os.UserConfigDir(); err == nil {
@@ -73,13 +72,13 @@ func SearchPath() []string {
 	return append(path, "/etc/arcp/arcp.yaml")
 }
 
-// layer is one source of values.
+// layer holds the values of one source by the name of the setting.
 type layer struct {
 	name   Source
 	values map[string]any
 }
 
-// Load reads all sources. The errors are for the user: one line with the remedy.
+// Load reads all sources and parses the effective values. An error is one line for the user, with the remedy.
 func Load(in Input) (*Values, error) {
 	fromFile, path, err := in.file()
 	if err != nil {
@@ -120,16 +119,16 @@ func (v *Values) resolve(s *Setting, defaults map[string]string, layers []layer)
 	if err != nil {
 		return fmt.Errorf("%s: %w", v.where(entry), err)
 	}
-	if s.Later && !s.acceptable(value) {
-		return fmt.Errorf("%s is not supported by this version", v.asked(entry))
+	if s.Later && !s.hasNoEffect(value) {
+		return fmt.Errorf("%s is not supported by this version", v.originText(entry))
 	}
 	entry.value = value
 	v.entries = append(v.entries, entry)
 	return nil
 }
 
-// acceptable reports whether a setting for later asks for nothing.
-func (s *Setting) acceptable(value any) bool {
+// hasNoEffect reports whether the value of a Later setting is in Accept.
+func (s *Setting) hasNoEffect(value any) bool {
 	return slices.ContainsFunc(s.Accept, func(text string) bool {
 		v, err := s.parse(text)
 		return err == nil && v == value
@@ -154,9 +153,8 @@ func (in Input) flags() (map[string]any, error) {
 	return k.All(), err
 }
 
-// env reads the variables of the settings. A variable with one typo in a setting's name is an
-// error. Any other unknown ARCP_ variable is only a warning, because other programs and
-// platforms share the environment.
+// env reads the variables of the settings. A likely typo of a variable is an error. Any other unknown ARCP_
+// variable is only a warning, because other programs and platforms share the environment.
 func (in Input) env() (map[string]any, []string, error) {
 	k := koanf.New(".")
 	var warnings []string
@@ -168,11 +166,11 @@ func (in Input) env() (map[string]any, []string, error) {
 			}
 			return s.Name, text
 		}
-		if foreign(name) {
+		if isOtherVariable(name) {
 			return "", nil
 		}
 		key := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, EnvPrefix), "_", "-"))
-		if near, distance := nearest(key); distance <= slip(key) {
+		if near, distance := nearest(key); distance <= maxTypos(key) {
 			failure = fmt.Errorf("environment variable %s is not known; did you mean %s?", name, Lookup(near).Env())
 		}
 		warnings = append(warnings, fmt.Sprintf("environment variable %s is not known and has no effect", name))
@@ -195,9 +193,9 @@ func splitList(text string) []string {
 	return list
 }
 
-// foreign reports ARCP_ variables that are not settings: variables of the client commands, of
-// programs started by a server, and those Kubernetes sets for a service named arcp.
-func foreign(name string) bool {
+// isOtherVariable reports whether an ARCP_ variable belongs to the client commands, to programs that a server starts, or to
+// Kubernetes, which sets variables for a service named arcp.
+func isOtherVariable(name string) bool {
 	switch name {
 	case ConfigEnv, EnvPrefix + "URL", EnvPrefix + "PORT", EnvPrefix + "DEPTH", EnvPrefix + "KEEPER", EnvPrefix + "JOB_ID":
 		return true
@@ -205,7 +203,7 @@ func foreign(name string) bool {
 	return strings.HasPrefix(name, EnvPrefix+"SERVICE_") || strings.HasPrefix(name, EnvPrefix+"PORT_")
 }
 
-// file reads the configuration file, if there is one, and returns its path.
+// file returns the values and the path of the configuration file. The path is empty if no file exists.
 func (in Input) file() (map[string]any, string, error) {
 	path, err := in.find()
 	if err != nil || path == "" {
@@ -224,8 +222,7 @@ func (in Input) file() (map[string]any, string, error) {
 	return values, path, nil
 }
 
-// unknownKey returns the error text for a key that is not a setting. The dots of key
-// separate the levels of the file.
+// unknownKey returns the error text for a key that is not a setting. Dots in key separate the levels of the file.
 func unknownKey(key string) string {
 	top, rest, nested := strings.Cut(key, ".")
 	switch s := Lookup(top); {
@@ -236,7 +233,7 @@ func unknownKey(key string) string {
 	case nested && Lookup(key[strings.LastIndexByte(key, '.')+1:]) != nil:
 		return fmt.Sprintf("unknown key %q; did you mean %q, not below %q?", key, key[strings.LastIndexByte(key, '.')+1:], top)
 	}
-	if near, distance := nearest(key); distance <= slip(key) {
+	if near, distance := nearest(key); distance <= maxTypos(key) {
 		return fmt.Sprintf("unknown key %q; did you mean %q?", key, near)
 	}
 	return fmt.Sprintf("unknown key %q; `arcp config print` lists them", key)
@@ -278,7 +275,7 @@ func (in Input) named() string {
 	return ""
 }
 
-// cause is the last part of a path error, without the path.
+// cause returns the error in a path error, without the path.
 func cause(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err

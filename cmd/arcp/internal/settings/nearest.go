@@ -6,8 +6,7 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// nearest returns the name of the setting that is most like key, and how many
-// letters apart they are.
+// nearest returns the name of the setting with the smallest edit distance to key, and the distance.
 func nearest(key string) (string, int) {
 	key = strings.ToLower(strings.NewReplacer("_", "-", ".", "-").Replace(key))
 	names := make([]string, len(Table))
@@ -17,8 +16,7 @@ func nearest(key string) (string, int) {
 	return Closest(key, names)
 }
 
-// Closest returns the one of names that is most like name, and how many letters apart
-// they are.
+// Closest returns the element of names with the smallest edit distance to name, and the distance.
 func Closest(name string, names []string) (best string, distance int) {
 	distance = len(name) + 100
 	for _, n := range names {
@@ -29,15 +27,14 @@ func Closest(name string, names []string) (best string, distance int) {
 	return best, distance
 }
 
-// Nearest returns the one of names that name was probably meant to be, or "".
+// Nearest returns the element of names of which name is probably a typo, or "".
 func Nearest(name string, names []string) string {
 	best, distance := Closest(name, names)
-	if distance > slip(name) {
+	if distance > maxTypos(name) {
 		return ""
 	}
 	return best
 }
 
-// slip is how many letters off a name may be and still be taken for a typing
-// mistake.
-func slip(name string) int { return min(2, len(name)/3) }
+// maxTypos returns the largest edit distance of a typo of name.
+func maxTypos(name string) int { return min(2, len(name)/3) }

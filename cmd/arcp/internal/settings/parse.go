@@ -76,7 +76,7 @@ func scalar(raw any) (string, error) {
 	return "", errors.New("one value is expected here, not a list or a group")
 }
 
-// texts reads a list; one value is a list of one, nothing is nil.
+// texts reads a list. A single value is a list of one, and nil an empty list.
 func texts(raw any) ([]string, error) {
 	var items []any
 	switch raw := raw.(type) {

@@ -1,10 +1,8 @@
-// Package settings is the one table of the server's settings. Flags, ARCP_ environment
-// variables, the keys of arcp.yaml and the output of `arcp config print` are all made from it,
-// so they cannot disagree.
+// Package settings defines the settings of the server in one table. The flags, the ARCP_ environment
+// variables, the keys of arcp.yaml and the output of `arcp config print` follow from the table.
 //
-// A value comes from the first of: flag, environment, file, default. Only that value is
-// parsed. Secrets are held as auth.Secret from the moment they are read, and no error quotes
-// one.
+// The effective value comes from the first of these sources: flag, environment, file, default. Only
+// the effective value is parsed. Secrets have the type auth.Secret, and no error contains a secret.
 package settings
 
 import (
@@ -12,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
 )
 
@@ -22,30 +21,30 @@ type Kind uint8
 const (
 	Text     Kind = iota
 	Switch        // true or false
-	Number        // a count, ≥ 0
+	Number        // a count, 0 or more
 	Duration      // 600s, 10m; 0 is off
 	Size          // bytes: 8MiB, 64KiB, 1000; 0 is off
 	List          // repeatable; a list in a file, separated by commas in the environment
 	Block         // structured, in a file only
 )
 
-// String is how a value of the kind is called in help.
+// String returns the name of the kind in the help of flags.
 func (k Kind) String() string {
 	return [...]string{"text", "switch", "number", "duration", "size", "list", "block"}[k]
 }
 
 // Setting is a row of the table.
 type Setting struct {
-	Name    string // of the flag and the key; ARCP_NAME in the environment
+	Name    string // of the flag and the key; Env returns the name of the variable
 	Kind    Kind
 	Default string
 	Help    string   // one line
-	Choices []string // of a Text; nil: anything
+	Choices []string // values of a Text; nil: any text
 	Secret  bool     // never printed
 	Reload  bool     // SIGHUP applies a change
 
-	// Later marks a setting whose capability is not part of this version. Only the values in
-	// Accept, which request nothing, are accepted; it has no help and is not printed.
+	// Later marks a setting of a future version. Only the values in Accept, which have no
+	// effect, are valid. The setting has no help and is not printed.
 	Later  bool
 	Accept []string
 }
@@ -55,7 +54,7 @@ func (s *Setting) Env() string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 }
 
-// EnvPrefix begins the name of every environment variable.
+// EnvPrefix is the prefix of all environment variables.
 const EnvPrefix = "ARCP_"
 
 func later(name string, kind Kind, def string, accept ...string) Setting {
@@ -66,8 +65,7 @@ func count(n int) string { return strconv.Itoa(n) }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
 
-// Table lists the settings in the order they are shown. It must not be
-// changed.
+// Table lists the settings in the order of their output. It must not be changed.
 var Table = []Setting{
 	{Name: "listen", Default: "127.0.0.1:7777", Help: `address of the WebSocket listener; port 0 picks one, "" opens none`},
 	{Name: "path", Default: "/arcp", Help: "path of the WebSocket"},
@@ -87,7 +85,7 @@ var Table = []Setting{
 	{Name: "allow-host", Kind: List, Help: "`HOST` the server is known by, beside loopback names, or * for any; may be repeated"},
 	{Name: "allow-origin", Kind: List, Help: "web `ORIGIN` whose pages may connect, beside the server's own, or * for any; may be repeated"},
 	{Name: "behind-proxy", Kind: Switch, Default: "false", Help: "a proxy in front ends TLS and sets X-Forwarded-For"},
-	{Name: "runtime-id", Default: runtime.DefaultRuntimeID, Help: "name of this runtime, the audience of signed JWTs"},
+	{Name: "runtime-id", Default: auth.DefaultRuntimeID, Help: "name of this runtime, the audience of signed JWTs"},
 	{Name: "demo", Kind: Switch, Default: "false", Help: "offer the demo tools"},
 	{Name: "tools", Kind: Block, Help: "more tools: a list of commands, MCP servers and programs that speak ARCP"},
 	{Name: "provisioners", Kind: Block, Help: "what gives jobs credentials of their own: a list of name, kind, for and more"},

@@ -12,10 +12,10 @@ import (
 	"github.com/arcpd/arcpd/auth"
 )
 
-// Source is the origin of a value.
+// Source is the source of a value.
 type Source string
 
-// The sources, strongest first.
+// The sources in the order of their precedence.
 const (
 	FromFlag    Source = "flag"
 	FromEnv     Source = "environment"
@@ -27,20 +27,19 @@ const (
 type Value struct {
 	*Setting
 	Source Source
-	raw    any // as the source has it
+	raw    any // value before parsing
 	value  any
 }
 
-// Format writes the name and source, never the value: it may be secret.
+// Format writes the name and the source, but not the value, which may be secret.
 func (e Value) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "%s from %s", e.Name, e.Source) // a fmt.State keeps its own error
 }
 
-// Values are the effective values of all settings, in the order of Table. They
-// do not change.
+// Values holds the effective values of all settings, in the order of Table. It is immutable.
 type Values struct {
-	File     string   // that was read; empty: none
-	Warnings []string // about the sources
+	File     string   // path of the configuration file; empty: no file
+	Warnings []string // about unknown variables
 	entries  []Value
 }
 
@@ -79,11 +78,10 @@ func (v *Values) List(name string) []string { return v.get(name).value.([]string
 // Secrets returns the value of a secret List.
 func (v *Values) Secrets(name string) []auth.Secret { return v.get(name).value.([]auth.Secret) }
 
-// Block returns the value of a Block as it was decoded; nil if there is none.
+// Block returns the decoded value of a Block, or nil.
 func (v *Values) Block(name string) any { return v.get(name).value }
 
-// WithoutEffect lists the settings that were set to a value which this version accepts only
-// because it matches its behaviour.
+// WithoutEffect lists the Later settings that a source sets.
 func (v *Values) WithoutEffect() (names []string) {
 	for _, s := range Table {
 		if s.Later && v.IsSet(s.Name) {
@@ -93,10 +91,10 @@ func (v *Values) WithoutEffect() (names []string) {
 	return names
 }
 
-// IsSet reports whether a setting has another value source than the default.
+// IsSet reports whether a source other than the default sets a setting.
 func (v *Values) IsSet(name string) bool { return v.get(name).Source != FromDefault }
 
-// Where names the place a setting's value came from, for messages.
+// Where returns the source of a setting's value for messages, such as a flag or a file with its key.
 func (v *Values) Where(name string) string { return v.where(v.get(name)) }
 
 func (v *Values) where(e Value) string {
@@ -109,8 +107,8 @@ func (v *Values) where(e Value) string {
 	return "--" + e.Name
 }
 
-// asked returns the source and text of a value as the user wrote it, for an error message.
-func (v *Values) asked(e Value) string {
+// originText returns the source of a value for an error message, with the unparsed value unless it is secret.
+func (v *Values) originText(e Value) string {
 	where := v.where(e)
 	if e.Secret || e.Kind == Block || e.Kind == Switch {
 		return where
@@ -118,8 +116,8 @@ func (v *Values) asked(e Value) string {
 	return fmt.Sprint(where, " ", e.raw)
 }
 
-// Changed lists the settings that differ between v and next, as
-// (applied by SIGHUP, need a restart).
+// Changed lists the settings that differ between v and next: those that SIGHUP applies, and those that need a
+// restart.
 func (v *Values) Changed(next *Values) (reloaded, restart []string) {
 	for i, e := range v.entries {
 		if reflect.DeepEqual(e.value, next.entries[i].value) {
@@ -134,8 +132,8 @@ func (v *Values) Changed(next *Values) (reloaded, restart []string) {
 	return reloaded, restart
 }
 
-// shown returns the value for printing: secrets are masked, except the NAME of a NAME=TOKEN.
-func (e Value) shown() any {
+// masked returns the value for printing. Secrets are masked, except for the NAME of NAME=TOKEN.
+func (e Value) masked() any {
 	switch value := e.value.(type) {
 	case auth.Secret:
 		if value == "" {
@@ -154,7 +152,7 @@ func (e Value) shown() any {
 	return e.value
 }
 
-// mask leaves the NAME of a NAME=TOKEN; a bare token may end in = too.
+// mask returns a masked secret, with the NAME of NAME=TOKEN. A token without a name may end in "=".
 func mask(secret auth.Secret) string {
 	name, token, ok := strings.Cut(secret.Reveal(), "=")
 	if ok && strings.Trim(token, "=") != "" {
@@ -163,7 +161,7 @@ func mask(secret auth.Secret) string {
 	return secret.String()
 }
 
-// With returns v with the values of names as next has them.
+// With returns a copy of v with the values of next for the settings in names.
 func (v *Values) With(next *Values, names []string) *Values {
 	merged := *v
 	merged.entries = slices.Clone(v.entries)
@@ -175,14 +173,13 @@ func (v *Values) With(next *Values, names []string) *Values {
 	return &merged
 }
 
-// AppendYAML writes the values as a configuration file with the source of each
-// as a comment.
+// AppendYAML appends the values as a configuration file, with the source of each value in a comment.
 func (v *Values) AppendYAML(dst []byte) []byte {
 	for _, e := range v.entries {
 		if e.Later {
 			continue
 		}
-		line := e.Name + ": " + yamlText(e.shown())
+		line := e.Name + ": " + yamlText(e.masked())
 		dst = fmt.Appendf(dst, "%-44s # %s\n", line, v.origin(e))
 	}
 	return dst
@@ -213,7 +210,7 @@ func yamlText(shown any) string {
 			quoted[i] = string(arcp.AppendString(nil, s))
 		}
 		return "[" + strings.Join(quoted, ", ") + "]"
-	case []any: // a block: JSON is YAML
+	case []any: // a Block; JSON is valid YAML
 		if raw, err := arcp.Marshal(shown); err == nil {
 			return string(raw)
 		}
@@ -234,7 +231,7 @@ func plain(s string) bool {
 	return err != nil && strings.Trim(s[:1], "-.") != ""
 }
 
-// AppendMarkdown writes the table of all settings for documentation.
+// AppendMarkdown appends the table of all settings for the documentation.
 func AppendMarkdown(dst []byte) []byte {
 	dst = append(dst, "| setting | environment | kind | default | reload | what it does |\n|---|---|---|---|---|---|\n"...)
 	for i := range Table {
@@ -258,7 +255,7 @@ func code(s string) string {
 	return "`" + s + "`"
 }
 
-// AppendJSON writes the values as one JSON object, name → {value, source}.
+// AppendJSON appends the values as a JSON object: name → {value, source}.
 func (v *Values) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	first := true
@@ -278,12 +275,12 @@ func (v *Values) AppendJSON(dst []byte) []byte {
 }
 
 func (e Value) appendValue(dst []byte) []byte {
-	shown := e.shown()
+	shown := e.masked()
 	if list, ok := shown.([]string); ok && list == nil {
 		shown = []string{}
 	}
 	out, err := arcp.AppendJSON(dst, shown)
-	if err != nil { // nothing in the table is of a kind that cannot be encoded
+	if err != nil { // values of every kind can be encoded
 		return arcp.AppendString(dst, fmt.Sprint(shown))
 	}
 	return out

@@ -1,9 +1,8 @@
-// Package stdioworker runs the workers that arcp.yaml names: programs that speak ARCP as workers
-// on their standard streams (SPEC.md §7.8).
+// Package stdioworker runs the workers of arcp.yaml: programs that speak ARCP as workers on their
+// standard streams (SPEC.md §7.8).
 //
-// A program that ends, or does not register a tool in time, is ended with all processes that
-// it has started, and started again after a delay. It ends with this process, also when this
-// process is killed.
+// A program is restarted after a delay when it exits or does not register a tool in time; before that, all its
+// processes are ended. A program also ends with this process, even if this process is killed.
 package stdioworker
 
 import (
@@ -27,21 +26,21 @@ import (
 type Config struct {
 	Name      string
 	Command   []string // the program, a name in PATH or a path, and its arguments
-	Env       []string // names of the variables that are handed on, beside PATH
-	Dir       string   // where it runs; "": where this process does
-	Tools     []string // globs of the names of the tools that it may execute
-	ReadLimit int64    // bytes of a frame
+	Env       []string // names of variables that the program inherits, besides PATH
+	Dir       string   // working directory; "": that of this process
+	Tools     []string // globs of the names of tools that the program may execute
+	ReadLimit int64    // maximum bytes of a frame
 	Log       zerolog.Logger
 }
 
-// registerTimeout bounds the time from the start of a program until it has registered a tool.
-// Only tests change it.
+// registerTimeout bounds the time from the start of a program to its first registration of a tool. Only
+// tests change it.
 var registerTimeout = 20 * time.Second
 
-// exitGrace is the time from SIGTERM to SIGKILL: jobs may come to a checkpoint in it.
+// exitGrace is the time from SIGTERM to SIGKILL. Jobs may save a checkpoint meanwhile.
 const exitGrace = 10 * time.Second
 
-// restartBackoff is the delay of the next start after a program has ended.
+// restartBackoff is the delay from the end of a program to its next start.
 var restartBackoff = backoff.Policy{Min: time.Second, Max: time.Minute, Jitter: 0.2}
 
 // Server serves the session of a worker. It is a *runtime.Runtime.
@@ -50,7 +49,7 @@ type Server interface {
 	Ready() error
 }
 
-// Worker is a program that is kept running.
+// Worker runs a program and restarts it.
 type Worker struct {
 	cfg    Config
 	server Server
@@ -58,9 +57,8 @@ type Worker struct {
 	donec  chan struct{} // closed when run has returned
 }
 
-// Start starts a program. It returns when the program has registered a tool, or when ctx ends.
-// If the first process registers none, the error is the reason, and no other process is
-// started.
+// Start starts a program. It returns when the program has registered a tool, or when ctx ends. If the first
+// process registers no tool, Start returns the reason as an error and does not restart the program.
 func Start(ctx context.Context, cfg Config, server Server) (*Worker, error) {
 	life, stop := context.WithCancel(context.Background())
 	w := &Worker{cfg: cfg, server: server, stop: stop, donec: make(chan struct{})}
@@ -77,18 +75,18 @@ func Start(ctx context.Context, cfg Config, server Server) (*Worker, error) {
 	return w, nil
 }
 
-// Close ends the program, and returns when none of its processes is left.
+// Close ends the program. It returns when all its processes have ended.
 func (w *Worker) Close() {
 	w.stop()
 	<-w.donec
 }
 
-// run starts one process after another until ctx ends. It reports on first whether the first
-// process has registered a tool, and returns if it has not.
+// run starts one process after another until ctx ends. It sends the result of the first process to first, and returns if
+// that process has registered no tool.
 func (w *Worker) run(ctx context.Context, first chan<- error) {
 	defer close(w.donec)
 	delays := backoff.Backoff{Policy: restartBackoff}
-	var registered atomic.Bool // by any process
+	var registered atomic.Bool // a process has registered a tool
 	ready := func() {
 		if !registered.Swap(true) {
 			first <- nil
@@ -98,7 +96,7 @@ func (w *Worker) run(ctx context.Context, first chan<- error) {
 		began := time.Now()
 		err := w.serve(ctx, ready)
 		switch {
-		case !registered.Swap(true): // a registration that comes too late does not count
+		case !registered.Swap(true): // a later registration does not count
 			first <- err
 			return
 		case ctx.Err() != nil || errors.Is(w.server.Ready(), runtime.ErrShutdown):
@@ -119,8 +117,8 @@ func errSilent() error {
 	return fmt.Errorf("it has not registered a tool within %s: it must open a session and call host.register_agent, as a worker does", registerTimeout)
 }
 
-// serve runs one process until its session ends. The error is the reason for the end. ready is
-// called when the process has registered tools for the first time, by any goroutine.
+// serve runs one process until the end of its session. The error is the reason for the end. serve calls ready once when
+// the process has registered tools, on any goroutine.
 func (w *Worker) serve(ctx context.Context, ready func()) error {
 	process, err := exec.Start(exec.Program{Command: w.cfg.Command, Env: w.cfg.Env, Dir: w.cfg.Dir, Grace: exitGrace, Log: w.log})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
-// execKeys are the keys of an entry with exec.
+// execKeys lists the keys of an entry with exec.
 var execKeys = []string{"name", "version", "description", "exec", "env", "dir", "input_schema", "output_schema", "side_effect",
 	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox"}
 
@@ -25,11 +25,11 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 		"description":   text(&c.Description),
 		"exec":          argv(&c.Command, dir),
 		"env":           variables(&c.Env),
-		"dir":           folder(&c.Dir, dir),
+		"dir":           directory(&c.Dir, dir),
 		"input_schema":  schema(&c.InputSchema, dir),
 		"output_schema": schema(&c.OutputSchema, dir),
 		"side_effect":   oneOf(&c.SideEffect, tool.SideEffects),
-		"idempotent":    switched(&c.Idempotent),
+		"idempotent":    boolean(&c.Idempotent),
 		"limits":        func(v any) error { return limits(v, &c.Limits, &c.Bounds) },
 		"approval":      approval(&c.Approval),
 		"recovery":      oneOf(&c.Recovery, tool.Recoveries),
@@ -47,7 +47,7 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 	return checkTool(c)
 }
 
-// checkTool checks the capability as the runtime does.
+// checkTool returns the error that the runtime would return for the capability.
 func checkTool(c *exec.Config) error {
 	for _, reserved := range tool.Reserved {
 		if strings.HasPrefix(c.Name, reserved) {
@@ -70,23 +70,23 @@ const (
 	millisecondsIn = int64(maxTimeout / time.Millisecond)
 )
 
-// limits reads the limits of a call, where 0 is off, and of its processes.
+// limits reads the limits of a call and the bounds of its processes. 0 is no limit.
 func limits(v any, l *tool.Limits, b *exec.Bounds) error {
 	var timeout int64 = -1
 	err := keys{
-		"timeout_ms":         whole(&timeout, 0, millisecondsIn),
+		"timeout_ms":         integerIn(&timeout, 0, millisecondsIn),
 		"max_request_bytes":  size(&l.MaxRequestBytes, 1, maxBytes),
 		"max_response_bytes": size(&l.MaxResponseBytes, 1, maxBytes),
-		"concurrency":        whole(&l.Concurrency, 0, maxCount),
-		"rate_per_min":       whole(&l.RatePerMin, 0, maxCount),
-		"cpu_seconds":        whole(&b.CPUSeconds, 1, maxCPUSeconds),
+		"concurrency":        integerIn(&l.Concurrency, 0, maxCount),
+		"rate_per_min":       integerIn(&l.RatePerMin, 0, maxCount),
+		"cpu_seconds":        integerIn(&b.CPUSeconds, 1, maxCPUSeconds),
 		"memory":             size(&b.Memory, 1<<20, maxBoundBytes),
-		"files":              whole(&b.Files, 8, maxCount),
-		"processes":          whole(&b.Processes, 1, maxCount),
+		"files":              integerIn(&b.Files, 8, maxCount),
+		"processes":          integerIn(&b.Processes, 1, maxCount),
 		"file_size":          size(&b.FileSize, 1, maxBoundBytes),
 	}.read(v)
 	m, _ := v.(map[string]any)
-	if _, said := m["concurrency"]; said && l.Concurrency == 0 {
+	if _, policy := m["concurrency"]; policy && l.Concurrency == 0 {
 		l.Concurrency = -1
 	}
 	switch {
@@ -98,7 +98,7 @@ func limits(v any, l *tool.Limits, b *exec.Bounds) error {
 	return err
 }
 
-// callLimits reads the limits of calls without a process of their own.
+// callLimits reads the limits of a call that has no process of its own.
 func callLimits(v any, l *tool.Limits) error {
 	var b exec.Bounds
 	if err := limits(v, l, &b); err != nil {
@@ -110,12 +110,12 @@ func callLimits(v any, l *tool.Limits) error {
 	return nil
 }
 
-// retry reads a retry policy. checkTool checks the numbers further.
+// retry reads a retry policy. checkTool checks the bounds of its numbers.
 func retry(v any, r *tool.Retry) error {
 	return keys{
-		"max_attempts": whole(&r.MaxAttempts, 1, tool.MaxAttempts),
-		"initial_ms":   whole(&r.InitialMS, 1, millisecondsIn),
-		"max_ms":       whole(&r.MaxMS, 1, millisecondsIn),
+		"max_attempts": integerIn(&r.MaxAttempts, 1, tool.MaxAttempts),
+		"initial_ms":   integerIn(&r.InitialMS, 1, millisecondsIn),
+		"max_ms":       integerIn(&r.MaxMS, 1, millisecondsIn),
 		"factor":       number(&r.Factor),
 	}.read(v, "max_attempts")
 }

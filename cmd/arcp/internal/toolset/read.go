@@ -17,12 +17,12 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// Errors in this file begin with their position: ".key", or ": " and the fault.
+// Errors in this file begin with their position ".key", or with ": ".
 
-// keys are the keys of a mapping, with the functions that read their values.
+// keys maps the keys of a mapping to the functions that read their values.
 type keys map[string]func(any) error
 
-// read reads a mapping. Dashes in its keys count as underscores.
+// read reads a mapping. A dash in a key counts as an underscore.
 func (k keys) read(v any, required ...string) error {
 	m, err := mapping(v)
 	if err != nil {
@@ -46,14 +46,14 @@ func (k keys) read(v any, required ...string) error {
 }
 
 func unknown(key string, known []string) error {
-	const slip = 2 // edit distance; swapped letters count as two
-	if near, off := settings.Closest(key, known); off <= slip {
+	const maxTypos = 2 // edit distance; two swapped letters have the distance 2
+	if near, off := settings.Closest(key, known); off <= maxTypos {
 		return fmt.Errorf(": unknown key %.40q; did you mean %q?", key, near)
 	}
 	return fmt.Errorf(": unknown key %.40q; there are %s", key, strings.Join(known, ", "))
 }
 
-// mapping returns a mapping with underscores in its keys.
+// mapping returns a mapping, with underscores for the dashes in its keys.
 func mapping(v any) (map[string]any, error) {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -81,7 +81,7 @@ func text(dst *string) func(any) error {
 	}
 }
 
-func switched(dst **bool) func(any) error {
+func boolean(dst **bool) func(any) error {
 	return func(v any) error {
 		b, ok := v.(bool)
 		if !ok {
@@ -111,7 +111,7 @@ func join[T ~string](words []T) string {
 	return strings.Join(texts, ", ")
 }
 
-func whole[T int | int64](dst *T, least, most int64) func(any) error {
+func integerIn[T int | int64](dst *T, least, most int64) func(any) error {
 	return func(v any) error {
 		n, ok := integer(v)
 		if !ok || n < least || n > most {
@@ -175,8 +175,8 @@ func texts(v any) ([]string, error) {
 	return list, nil
 }
 
-// argv reads a program and its arguments. A program with a slash is a path; another is searched in PATH when
-// it is started.
+// argv reads a program and its arguments. A program with a slash is a path; another program is searched in PATH
+// at its start.
 func argv(dst *[]string, dir string) func(any) error {
 	return func(v any) error {
 		list, err := texts(v)
@@ -195,7 +195,7 @@ func argv(dst *[]string, dir string) func(any) error {
 
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// variables reads names of environment variables. An error does not repeat an invalid name, which may be a
+// variables reads names of environment variables. An error does not contain the invalid name, which may be a
 // secret value.
 func variables(dst *[]string) func(any) error {
 	return func(v any) error {
@@ -255,7 +255,7 @@ func within(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// file reads the path of a file that is read later.
+// file reads the path of a file without opening the file.
 func file(dst *string, dir string) func(any) error {
 	return func(v any) error {
 		if err := text(dst)(v); err != nil {
@@ -266,8 +266,8 @@ func file(dst *string, dir string) func(any) error {
 	}
 }
 
-// folder reads the path of an existing directory.
-func folder(dst *string, dir string) func(any) error {
+// directory reads the path of an existing directory.
+func directory(dst *string, dir string) func(any) error {
 	return func(v any) error {
 		if err := file(dst, dir)(v); err != nil {
 			return err
@@ -280,10 +280,10 @@ func folder(dst *string, dir string) func(any) error {
 	}
 }
 
-// maxSchema bounds a schema in a file.
+// maxSchema bounds the bytes of a schema file.
 const maxSchema = 1 << 20
 
-// schema reads a JSON Schema: a mapping or, as a text, the path of a file.
+// schema reads a JSON Schema: a mapping, or a text with the path of a file.
 func schema(dst *arcp.Raw, dir string) func(any) error {
 	return func(v any) (err error) {
 		switch v := v.(type) {

@@ -1,6 +1,5 @@
-// Package toolset reads the setting tools: the commands, MCP servers and workers whose tools a
-// runtime offers. It checks them without starting them. An error names the entry and the
-// remedy.
+// Package toolset reads the setting tools: the commands, MCP servers and workers of a runtime. It
+// checks their configuration without starting them. An error contains the entry and the remedy.
 package toolset
 
 import (
@@ -18,12 +17,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
-// maxEntries bounds the entries: each MCP server and worker has a process or a connection.
+// maxEntries bounds the entries, each of which may have a process or a connection.
 const maxEntries = 1024
 
-// Entry is one entry of tools: exactly one of Exec, MCP and Worker is set.
+// Entry is an entry of the setting tools. Exactly one of Exec, MCP and Worker is set.
 type Entry struct {
-	Where string // the entry, for messages: tools[2] (github)
+	Where string // position for messages, such as "tools[2] (github)"
 
 	Exec   *exec.Config
 	MCP    *MCP
@@ -34,41 +33,41 @@ type Entry struct {
 type MCP struct {
 	Name        string
 	Command     []string // the program and its arguments
-	Env         []string // of a command: names of the variables that are handed on, beside PATH and HOME
-	Dir         string   // of a command: working directory, an absolute path; "": that of the server
+	Env         []string // for Command: names of inherited variables, besides PATH and HOME
+	Dir         string   // for Command: working directory, an absolute path; "": that of this process
 	URL         string   // http or https, without a password
-	HeadersFile string   // of a URL: absolute path of a file with lines Name: value
+	HeadersFile string   // for URL: absolute path of a file with lines "Name: value"
 	Filter
 
-	SideEffect tool.SideEffect // of all its tools; "": by the hints of the server
-	Approval   tool.Approval   // of all its tools; zero: manual for tools without readOnlyHint
-	Limits     tool.Limits     // of each of its tools
+	SideEffect tool.SideEffect // of all tools; "": from the hints of the server
+	Approval   tool.Approval   // of all tools; zero: ApprovalManual for tools without readOnlyHint
+	Limits     tool.Limits     // of each tool
 }
 
 // Worker is a program that speaks ARCP as a worker on its standard streams.
 type Worker struct {
 	Name    string
 	Command []string // the program and its arguments
-	Env     []string // names of the variables that are handed on, beside PATH
-	Dir     string   // working directory, an absolute path; "": that of the server
-	Allow   []string // patterns, as of path.Match, of the names of its tools; never empty
+	Env     []string // names of inherited variables, besides PATH
+	Dir     string   // working directory, an absolute path; "": that of this process
+	Allow   []string // patterns of path.Match for the names of tools; not empty
 }
 
 // Filter selects the tools of a source and prefixes their names.
 type Filter struct {
 	Prefix string   // of the published names
-	Allow  []string // patterns, as of path.Match, of the source's own names; never empty
+	Allow  []string // patterns of path.Match for the names in the source; not empty
 }
 
-// Allows reports whether a tool is offered, by the source's own name.
+// Allows reports whether Allow matches the name of a tool in the source.
 func (f *Filter) Allows(name string) bool {
 	return slices.ContainsFunc(f.Allow, func(pattern string) bool {
-		ok, _ := path.Match(pattern, name) // the patterns were checked
+		ok, _ := path.Match(pattern, name) // the patterns are valid
 		return ok
 	})
 }
 
-// Load reads the entries of the settings.
+// Load reads the setting tools.
 func Load(v *settings.Values) ([]Entry, error) {
 	dir := ""
 	if v.File != "" {
@@ -81,7 +80,7 @@ func Load(v *settings.Values) ([]Entry, error) {
 	return entries, nil
 }
 
-// Parse reads the value of tools as decoded from YAML. Paths are relative to dir.
+// Parse reads the decoded YAML value of the setting tools. Paths are relative to dir.
 func Parse(raw any, dir string) ([]Entry, error) {
 	if raw == nil || raw == "" {
 		return nil, nil
@@ -103,10 +102,10 @@ func Parse(raw any, dir string) ([]Entry, error) {
 			return nil, fmt.Errorf("%s%w", entries[i].Where, err)
 		}
 	}
-	return entries, distinct(entries)
+	return entries, checkDistinct(entries)
 }
 
-// parse reads an entry. It sets Where first, for errors.
+// parse reads entry i. It sets Where also if it returns an error.
 func (e *Entry) parse(i int, item any, dir string) error {
 	e.Where = fmt.Sprintf("tools[%d]", i)
 	m, err := mapping(item)
@@ -118,7 +117,7 @@ func (e *Entry) parse(i int, item any, dir string) error {
 	}
 	kinds := slices.DeleteFunc([]string{"exec", "mcp", "worker"}, func(k string) bool { _, ok := m[k]; return !ok })
 	if len(kinds) != 1 {
-		return kindless(m, kinds)
+		return kindError(m, kinds)
 	}
 	switch kinds[0] {
 	case "exec":
@@ -144,8 +143,8 @@ func nameIn(v any) any {
 	return m["name"]
 }
 
-// kindless returns the error for an entry without a kind, or with several.
-func kindless(m map[string]any, kinds []string) error {
+// kindError returns the error for an entry without a kind or with several kinds.
+func kindError(m map[string]any, kinds []string) error {
 	if len(kinds) > 1 {
 		return fmt.Errorf(": it has %s: make an entry of each", strings.Join(kinds, " and "))
 	}
@@ -161,7 +160,7 @@ func kindless(m map[string]any, kinds []string) error {
 func (e *Entry) parseMCP(m map[string]any, dir string) error {
 	s := &MCP{}
 	e.MCP = s
-	server := keys{"name": name(&s.Name), "command": argv(&s.Command, dir), "env": variables(&s.Env), "dir": folder(&s.Dir, dir),
+	server := keys{"name": name(&s.Name), "command": argv(&s.Command, dir), "env": variables(&s.Env), "dir": directory(&s.Dir, dir),
 		"url": serverURL(&s.URL), "headers_file": file(&s.HeadersFile, dir)}
 	fields := s.Filter.keys()
 	fields["mcp"] = func(v any) error { return server.read(v, "name") }
@@ -185,7 +184,7 @@ func (e *Entry) parseMCP(m map[string]any, dir string) error {
 func (e *Entry) parseWorker(m map[string]any, dir string) error {
 	w := &Worker{Allow: []string{"*"}}
 	e.Worker = w
-	program := keys{"name": name(&w.Name), "command": argv(&w.Command, dir), "env": variables(&w.Env), "dir": folder(&w.Dir, dir)}
+	program := keys{"name": name(&w.Name), "command": argv(&w.Command, dir), "env": variables(&w.Env), "dir": directory(&w.Dir, dir)}
 	if _, ok := m["prefix"]; ok {
 		return errors.New(".prefix: a worker names its tools itself: remove it")
 	}
@@ -199,7 +198,7 @@ func (f *Filter) keys() keys {
 	return keys{"prefix": text(&f.Prefix), "allow": globs(&f.Allow)}
 }
 
-// complete sets defaults and checks the prefix.
+// complete sets the defaults and checks the prefix.
 func (f *Filter) complete(name string) error {
 	if f.Prefix == "" {
 		f.Prefix = name + "."
@@ -237,8 +236,8 @@ func serverURL(dst *string) func(any) error {
 	}
 }
 
-// distinct returns an error if two entries have the same name, prefix or tool.
-func distinct(entries []Entry) error {
+// checkDistinct returns an error if two entries have the same name, prefix or tool.
+func checkDistinct(entries []Entry) error {
 	first := make(map[string]string)
 	for i := range entries {
 		e := &entries[i]

@@ -6,11 +6,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// CapabilityCache keeps the encoded capabilities of session.accepted: most clients negotiate
-// the same ones.
+// CapabilityCache caches the encoded capabilities of session.accepted, because most clients
+// negotiate the same ones.
 type CapabilityCache interface {
-	// Get returns the capabilities for a key and an inventory, which is never changed. It calls
-	// encode if it does not have them.
+	// Get returns the capabilities for a key and a list of agents, which is never changed. It
+	// calls encode if they are not cached.
 	Get(key []byte, agents []arcp.Agent, encode func() arcp.Raw) arcp.Raw
 }
 
@@ -29,19 +29,19 @@ func (n *negotiation) capabilities(cfg *Config, agents []arcp.Agent, window uint
 	return arcp.Capabilities{Encoded: cfg.Cache.Get(key, agents, func() arcp.Raw { return answer().AppendJSON(nil) })}
 }
 
-// appendKey appends a key that differs for negotiations with different capabilities.
+// appendKey appends a key. Negotiations with different capabilities have different keys.
 func (n *negotiation) appendKey(key []byte, window uint32) []byte {
 	key = binary.AppendUvarint(key, uint64(window))
 	key = binary.AppendUvarint(key, uint64(len(n.features)))
 	for _, f := range n.features {
 		key = appendText(key, string(f))
 	}
-	if n.mentioned == nil {
+	if n.listedByClient == nil {
 		key = append(key, 0)
 	} else {
-		key = binary.AppendUvarint(key, uint64(len(n.mentioned))+1)
+		key = binary.AppendUvarint(key, uint64(len(n.listedByClient))+1)
 	}
-	for _, name := range n.mentioned {
+	for _, name := range n.listedByClient {
 		key = appendText(key, name)
 	}
 	for _, name := range n.extensions {

@@ -6,71 +6,71 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Receive handles one decoded frame.
+// Receive handles one decoded frame. In the phases Closing and Closed it does nothing.
 func (m *Machine) Receive(now time.Time, env *arcp.Envelope) {
-	m.bad = 0
+	m.badFrames = 0
 	switch m.phase {
 	case Closing, Closed:
 	case Accepted:
-		m.life.receive(now, env.Type)
+		m.activity.record(now, env.Type)
 		if env.Type != arcp.Resume {
-			m.release()
+			m.endPositionWait()
 		}
 		m.admit(now, env)
-		m.spoken = true
+		m.receivedAny = true
 	default:
 		m.handshake.receive(now, env)
 	}
 }
 
-// Malformed handles a frame that is not an envelope.
+// Malformed handles a frame that cannot be decoded. maxBadFrames in a row end the connection.
 func (m *Machine) Malformed(e *arcp.EncodingError) {
 	if m.phase == Closing || m.phase == Closed {
 		return
 	}
-	m.note(e.Reason, "", e.Message)
+	m.report(e.Reason, "", e.Message)
 	if m.phase == Accepted && e.ID != "" && m.recentIDs.add(e.ID) {
 		m.nack(e.ID, arcp.CodeInvalidRequest, "%s", e.Message)
 	}
-	if m.bad++; m.bad >= maxBadFrames {
+	if m.badFrames++; m.badFrames >= maxBadFrames {
 		m.close(ClosePolicy, "too many malformed frames in a row")
 	}
 }
 
-// admit applies the catalogue's row of a message, in an order in which the most basic fault
-// is reported.
+// admit checks a message against its row of the catalogue. Of several faults it reports the
+// most basic one.
 func (m *Machine) admit(now time.Time, env *arcp.Envelope) {
 	spec := arcp.Lookup(env.Type)
 	switch {
 	case (spec == nil || !spec.Repeatable) && !m.recentIDs.add(env.ID):
-		m.note("duplicate_id", env.Type, "")
+		m.report("duplicate_id", env.Type, "")
 	case !arcp.SupportedVersion(env.ARCP):
 		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", excerpt(env.ARCP))
 	case spec == nil:
-		m.unknown(env)
+		m.refuseUnknown(env)
 	case spec.From&arcp.FromClient == 0:
 		m.refuse(env, "direction", arcp.CodeInvalidArgument, "%s is sent by the runtime, not by a client", env.Type)
 	case spec.Phase&arcp.InAccepted == 0:
 		m.refuse(env, "phase", arcp.CodeFailedPrecondition, "%s: the session is open already", env.Type)
-	case !m.scoped(env, spec):
+	case !m.checkIDs(env, spec):
 	default:
 		m.dispatch(now, env, spec)
 	}
 }
 
 func (m *Machine) refuse(env *arcp.Envelope, reason string, code arcp.Code, format string, args ...any) {
-	m.note(reason, env.Type, "")
+	m.report(reason, env.Type, "")
 	m.nack(env.ID, code, format, args...)
 }
 
-// unknown handles a type that is not in the catalogue (§6.4).
-func (m *Machine) unknown(env *arcp.Envelope) {
+// refuseUnknown refuses or ignores a type that is not in the catalogue (§6.4).
+func (m *Machine) refuseUnknown(env *arcp.Envelope) {
 	switch arcp.Classify(env.Type) {
 	case arcp.ClassExperimental:
-		m.note("experimental", env.Type, "")
+		m.report("experimental", env.Type, "")
 	case arcp.ClassExtension:
 		if env.OptionalExtension() {
-			m.note("extension", env.Type, "")
+			m.report("extension", env.Type, "")
 			return
 		}
 		m.refuse(env, "extension", arcp.CodeUnimplemented, "extension %s was not negotiated", env.Type)
@@ -81,13 +81,14 @@ func (m *Machine) unknown(env *arcp.Envelope) {
 	}
 }
 
-// scoped checks the envelope's identifiers.
-func (m *Machine) scoped(env *arcp.Envelope, spec *arcp.Spec) bool {
+// checkIDs reports whether the identifiers of the envelope are valid, and refuses the message
+// if they are not.
+func (m *Machine) checkIDs(env *arcp.Envelope, spec *arcp.Spec) bool {
 	for _, id := range [...]struct {
 		name, prefix, value string
 		scope               arcp.Scope
 	}{
-		{"session_id", arcp.SessionPrefix, string(env.SessionID), 0}, // may be left out: it is the connection's
+		{"session_id", arcp.SessionPrefix, string(env.SessionID), 0}, // optional: a connection has one session
 		{"job_id", arcp.JobPrefix, string(env.JobID), arcp.ScopeJob},
 		{"stream_id", arcp.StreamPrefix, string(env.StreamID), arcp.ScopeStream},
 		{"subscription_id", arcp.SubscriptionPrefix, string(env.SubscriptionID), arcp.ScopeSubscription},
@@ -108,48 +109,48 @@ func (m *Machine) scoped(env *arcp.Envelope, spec *arcp.Spec) bool {
 	return true
 }
 
-// own are the types that the machine handles itself: their effect is on its own state only. An
-// error refuses the message as a bad payload.
-var own = map[arcp.Type]func(*Machine, time.Time, *arcp.Envelope) error{
+// handlers handle the types that change only the state of the machine. An error refuses the
+// message as a bad payload.
+var handlers = map[arcp.Type]func(*Machine, time.Time, *arcp.Envelope) error{
 	arcp.Ping:                (*Machine).ping,
 	arcp.SessionPing:         (*Machine).sessionPing,
 	arcp.SessionClose:        (*Machine).sessionClose,
 	arcp.SessionAuthenticate: (*Machine).reauthenticate,
 }
 
-// Handles reports whether the machine handles messages of type t itself in an accepted
-// session. Others are passed on as Admitted.
-func Handles(t arcp.Type) bool { return own[t] != nil }
+// Handles reports whether the machine itself handles messages of type t in an accepted session.
+// Other messages are returned as Output.Admitted.
+func Handles(t arcp.Type) bool { return handlers[t] != nil }
 
-// dispatch handles a message or passes it on.
+// dispatch handles a message that admit has checked, or returns it as Output.Admitted.
 func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
-	switch handle := own[env.Type]; {
-	case spec.Worker && m.fromWorker(env):
+	switch handle := handlers[env.Type]; {
+	case spec.Worker && m.isWorkerMessage(env):
 		m.out.Admitted = Admitted{env, true}
 	case !spec.Served && (env.Type == arcp.ToolResult || env.Type == arcp.ToolError):
 		m.refuse(env, "not_served", arcp.CodeFailedPrecondition, "%s: this session executes nothing, or the job_id or correlation_id of the call is missing", env.Type)
 	case !spec.Served && spec.Quiet:
-		m.note("ignored", env.Type, "")
+		m.report("ignored", env.Type, "")
 	case !spec.Served:
 		m.refuse(env, "not_served", arcp.CodeUnimplemented, "%s is not offered by this runtime", env.Type)
 	case spec.Command && !m.identity.Commands:
 		m.refuse(env, ReasonRole, arcp.CodePermissionDenied, "%s: this principal may only observe", env.Type)
-	case env.Type == arcp.Resume && m.spoken:
+	case env.Type == arcp.Resume && m.receivedAny:
 		m.refuse(env, "phase", arcp.CodeFailedPrecondition, "resume has to be the first message after session.accepted")
 	case handle == nil:
 		m.out.Admitted = Admitted{env, false}
 	default:
 		if err := handle(m, now, env); err != nil {
-			m.note(arcp.ReasonPayload, env.Type, err.Error())
+			m.report(arcp.ReasonPayload, env.Type, err.Error())
 			m.send(arcp.Nack, env.ID, arcp.PayloadError(env.Type, err))
 		}
 	}
 }
 
-// fromWorker reports whether a message is about a job that the session executes (§7.8). It
-// has the id of the job and correlates to the dispatch. An ack or nack needs only the
-// latter, a call on behalf of the job only the former.
-func (m *Machine) fromWorker(env *arcp.Envelope) bool {
+// isWorkerMessage reports whether a message is about a job that the session executes (§7.8).
+// Such a message has the job_id of the job and the correlation_id of the dispatch. An ack or
+// nack needs no job_id, a call on behalf of the job no correlation_id.
+func (m *Machine) isWorkerMessage(env *arcp.Envelope) bool {
 	if !m.negotiate.has(arcp.FeatureExecutes) {
 		return false
 	}
@@ -189,21 +190,21 @@ func (m *Machine) sessionClose(now time.Time, env *arcp.Envelope) error {
 	m.out.CancelJobs = p.OpenJobs == "cancel"
 	m.end = &ending{request: env.ID, reason: ClipReason(p.Reason), deadline: now.Add(endWait)}
 	if p.Forget {
-		m.phase, m.out.Question = Closing, End{}
+		m.phase, m.out.Request = Closing, End{}
 		return nil
 	}
-	m.closed()
+	m.sendClosed()
 	return nil
 }
 
-// closed answers session.close.
-func (m *Machine) closed() {
+// sendClosed answers session.close and closes the connection.
+func (m *Machine) sendClosed() {
 	m.send(arcp.SessionClosed, m.end.request, arcp.SessionClosedPayload{Reason: m.end.reason})
 	m.close(CloseNormal, "")
 }
 
-// Ended completes End. If the end could not be stored, the client is not told that the session
-// is closed: it can be resumed after a restart.
+// Ended completes End. If refused is set, the end is not stored: the answer is nack, because
+// the session can be resumed after a restart.
 func (m *Machine) Ended(refused *arcp.Error) {
 	switch {
 	case m.phase != Closing:
@@ -211,6 +212,6 @@ func (m *Machine) Ended(refused *arcp.Error) {
 		m.send(arcp.Nack, m.end.request, refused)
 		m.close(CloseInternal, refused.Message)
 	default:
-		m.closed()
+		m.sendClosed()
 	}
 }

@@ -27,7 +27,7 @@ func TestUnofferedFeaturesAreDropped(t *testing.T) {
 		asked.Features = append(asked.Features, fmt.Sprint("feature-", n))
 	}
 	n := negotiate(&testConfig().Offer, &asked)
-	if len(n.mentioned) != 1 || cap(n.mentioned) > len(testConfig().Offer.Features)+1 {
-		t.Errorf("%d features are kept, in a list of %d", len(n.mentioned), cap(n.mentioned))
+	if len(n.listedByClient) != 1 || cap(n.listedByClient) > len(testConfig().Offer.Features)+1 {
+		t.Errorf("%d features are kept, in a list of %d", len(n.listedByClient), cap(n.listedByClient))
 	}
 }

@@ -22,12 +22,12 @@ func TestChallengeExpires(t *testing.T) {
 		cfg.Handshake = 0
 		m := New(t0, cfg, ownID)
 		m.Receive(t0, clientFrame("msg_1", arcp.SessionOpen, challengedOpen))
-		m.Take()
-		m.Judge(t0, CredentialDecision{Challenge: "n1"})
-		m.Take()
+		m.TakeOutput()
+		m.Authenticated(t0, CredentialDecision{Challenge: "n1"})
+		m.TakeOutput()
 		m.Receive(t0.Add(cfg.ChallengeTTL+late), clientFrame("msg_2", arcp.SessionAuthenticate, `{"response":"right"}`))
-		out := m.Take()
-		if _, asked := out.Question.(Verify); asked != counts {
+		out := m.TakeOutput()
+		if _, asked := out.Request.(Verify); asked != counts {
 			t.Errorf("an answer %v after the end of the challenge: looked at: %t, want %t", late, asked, counts)
 		}
 		if !counts && (len(out.Send) != 1 || out.Send[0].Type != arcp.SessionUnauthenticated) {
@@ -38,7 +38,7 @@ func TestChallengeExpires(t *testing.T) {
 
 // A challenge is answered once, with any result.
 func TestChallengeAnsweredOnce(t *testing.T) {
-	for outcome, judgement := range map[string]CredentialDecision{
+	for outcome, decision := range map[string]CredentialDecision{
 		"good":         {Identity: &Identity{Principal: "alice", Commands: true}},
 		"wrong":        {Refused: &Refusal{Message: "wrong answer"}},
 		"under way":    {},
@@ -46,19 +46,19 @@ func TestChallengeAnsweredOnce(t *testing.T) {
 	} {
 		m := New(t0, testConfig(), ownID)
 		m.Receive(t0, clientFrame("msg_1", arcp.SessionOpen, challengedOpen))
-		m.Take()
-		m.Judge(t0, CredentialDecision{Challenge: "n1"})
-		m.Take()
+		m.TakeOutput()
+		m.Authenticated(t0, CredentialDecision{Challenge: "n1"})
+		m.TakeOutput()
 		m.Receive(t0, clientFrame("msg_2", arcp.SessionAuthenticate, `{"response":"first"}`))
-		if v, ok := m.Take().Question.(Verify); !ok || v.Challenge != "n1" {
+		if v, ok := m.TakeOutput().Request.(Verify); !ok || v.Challenge != "n1" {
 			t.Fatalf("%s: the first answer is not looked at", outcome)
 		}
 		if outcome != "under way" {
-			m.Judge(t0, judgement)
-			m.Take()
+			m.Authenticated(t0, decision)
+			m.TakeOutput()
 		}
 		m.Receive(t0, clientFrame("msg_3", arcp.SessionAuthenticate, `{"response":"second"}`))
-		if v, asked := m.Take().Question.(Verify); asked && v.Challenge == "n1" {
+		if v, asked := m.TakeOutput().Request.(Verify); asked && v.Challenge == "n1" {
 			t.Errorf("%s: a second answer to the challenge is looked at", outcome)
 		}
 	}

@@ -8,15 +8,15 @@ import (
 
 var seed = maphash.MakeSeed()
 
-// dedup remembers the last dedupWindow message ids by a 64 bit keyed hash, so
-// that a busy session costs 200 kB and an idle one nothing.
+// dedup is the set of the last dedupWindow message ids. It stores a keyed 64 bit hash of each:
+// at most 200 kB a session.
 type dedup struct {
 	set  map[uint64]struct{}
 	ring []uint64
 	next int
 }
 
-// add reports whether the id is new, and remembers it.
+// add adds an id, and reports whether it is new.
 func (d *dedup) add(id arcp.MessageID) bool {
 	h := maphash.String(seed, string(id))
 	if _, dup := d.set[h]; dup {

@@ -12,7 +12,7 @@ import (
 // FuzzMachine turns bytes into inputs of a machine, and checks the invariants after each.
 func FuzzMachine(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte{0, 0, 1, 0, 2, 0, 3, 17, 3, 40, 4, 1})                          // open, judged, established, frames, malformed
+	f.Add([]byte{0, 0, 1, 0, 2, 0, 3, 17, 3, 40, 4, 1})                          // open, authenticated, established, frames, malformed
 	f.Add([]byte{0, 0, 1, 1, 0, 1, 1, 2, 0, 1, 1, 2, 5, 200})                    // challenges and wrong answers
 	f.Add([]byte{0, 0, 1, 0, 2, 1, 0, 0, 1, 0, 2, 0, 6, 0, 3, 1})                // over a limit, again, evicted
 	f.Add([]byte{7, 1, 0, 0, 1, 4, 2, 0, 5, 250, 8, 1, 0, 1, 9, 4, 10, 0, 3, 1}) // a credential that ends is renewed
@@ -43,7 +43,7 @@ func (w *witness) op(op, arg byte) {
 	case 0:
 		w.frame([]arcp.Type{arcp.SessionOpen, arcp.SessionAuthenticate, arcp.SessionResume}[int(arg)%3])
 	case 1:
-		w.judge(arg)
+		w.authenticate(arg)
 	case 2:
 		w.establish(arg)
 	case 3:
@@ -56,12 +56,12 @@ func (w *witness) op(op, arg byte) {
 	case 7:
 		w.offer = arg%2 == 1
 	case 8:
-		w.completed(w.m.renewal.state == reminding)
-		w.m.Reminded(w.now, []string{"", "n"}[arg%2])
+		w.completed(w.m.renewal.state == preparing)
+		w.m.RefreshPrepared(w.now, []string{"", "n"}[arg%2])
 	case 9:
-		w.judge(arg)
+		w.authenticate(arg)
 	case 10:
-		w.completed(w.m.renewal.state == renewing)
+		w.completed(w.m.renewal.state == storing)
 		w.m.Renewed(w.now, established([]string{"", "refused UNAVAILABLE broken"}[arg%2]))
 	case 11:
 		w.asked = w.asked && w.m.Phase() != Closing
@@ -98,11 +98,11 @@ func (w *witness) completed(answers bool) {
 	w.asked = w.asked && (!answers || w.m.Phase() == Closing)
 }
 
-func (w *witness) judge(arg byte) {
-	w.completed(w.m.Phase() == Authenticating || w.m.renewal.state == judging)
+func (w *witness) authenticate(arg byte) {
+	w.completed(w.m.Phase() == Authenticating || w.m.renewal.state == verifying)
 	j := (&script{now: w.now}).decision([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no", "alice until=40s"}[arg%5])
-	w.m.Judge(w.now, j)
-	w.m.Rejudge(w.now, j)
+	w.m.Authenticated(w.now, j)
+	w.m.Reauthenticated(w.now, j)
 }
 
 func (w *witness) establish(arg byte) {
@@ -114,8 +114,8 @@ func (w *witness) establish(arg byte) {
 
 // check takes the output of the machine and checks that it is allowed.
 func (w *witness) check() {
-	out := w.m.Take()
-	if w.closed && (len(out.Send) > 0 || out.Admitted.Envelope != nil || out.CancelJobs || out.Question != nil || out.Close != nil) {
+	out := w.m.TakeOutput()
+	if w.closed && (len(out.Send) > 0 || out.Admitted.Envelope != nil || out.CancelJobs || out.Request != nil || out.Close != nil) {
 		w.Fatalf("after the end: %+v", out)
 	}
 	for i := range out.Send {
@@ -124,9 +124,9 @@ func (w *witness) check() {
 	if out.Admitted.Envelope != nil && !w.accepted {
 		w.Fatalf("messages are handled before the session is accepted: %+v", out.Admitted)
 	}
-	if out.Question != nil {
-		if _, ends := out.Question.(End); w.asked && !ends { // End cancels the question before
-			w.Fatalf("two questions at once: %+v", out.Question)
+	if out.Request != nil {
+		if _, ends := out.Request.(End); w.asked && !ends { // End cancels the question before
+			w.Fatalf("two questions at once: %+v", out.Request)
 		}
 		w.asked = true
 	}
@@ -137,7 +137,7 @@ func (w *witness) check() {
 func (w *witness) sent(env *arcp.Envelope) {
 	switch env.Type {
 	case arcp.SessionAccepted, arcp.SessionResumed:
-		if w.accepted && w.m.renewal.state != unasked {
+		if w.accepted && w.m.renewal.state != idle {
 			w.Fatal("accepted twice")
 		}
 		w.accepted = true
@@ -169,11 +169,11 @@ func (w *witness) phase() {
 		w.Fatalf("accepted %t, but phase %v", w.accepted, p)
 	case w.m.Deadline().IsZero() != (p == Accepted || p == Closed) && p != Accepted:
 		w.Fatalf("phase %v with the deadline %v", p, w.m.Deadline())
-	case p == Accepted && w.m.position.After(w.now.Add(positionWait)):
-		w.Fatalf("the client is waited for until %v", w.m.position)
+	case p == Accepted && w.m.positionDeadline.After(w.now.Add(positionWait)):
+		w.Fatalf("the client is waited for until %v", w.m.positionDeadline)
 	case p == Accepted && w.m.Deadline().After(w.now.Add(time.Hour)):
 		w.Fatalf("nothing need be heard until %v", w.m.Deadline())
-	case p == Accepted && !w.m.renewal.expires.IsZero() && w.m.renewal.state < judging && w.m.Deadline().After(w.m.renewal.expires):
+	case p == Accepted && !w.m.renewal.expires.IsZero() && w.m.renewal.state < verifying && w.m.Deadline().After(w.m.renewal.expires):
 		w.Fatalf("the session outlives its credential: %v", w.m.Deadline())
 	case p == Closing && w.m.Deadline().After(w.now.Add(endWait)):
 		w.Fatalf("the end is waited for until %v", w.m.Deadline())
@@ -187,5 +187,5 @@ func (w *witness) phase() {
 // renewing reports whether the machine waits for its caller.
 func (w *witness) renewing() bool {
 	r := w.m.renewal.state
-	return r == reminding || r == judging || r == renewing
+	return r == preparing || r == verifying || r == storing
 }

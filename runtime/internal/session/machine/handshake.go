@@ -7,43 +7,43 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// challenge is a challenge that was sent.
+// challenge is a challenge to which the client has not responded; without a nonce: none.
 type challenge struct {
 	nonce   string
 	expires time.Time
 }
 
-// handshake is the state of a machine until its session is accepted. It has the token of the
-// client, and is dropped then.
+// handshake is the state of a machine before session.accepted. It is dropped then, with the
+// credentials of the client in it.
 type handshake struct {
-	m         *Machine
-	deadline  time.Time      // zero: none
-	latest    time.Time      // bound to which challenges may move the deadline
-	request   arcp.MessageID // correlation of the next answer
-	open      arcp.SessionOpenPayload
-	session   arcp.SessionID // that the open names
-	resuming  bool           // the question is Resume
-	challenge challenge
-	early     []arcp.MessageID // of messages that came before the session was accepted
-	warned    bool             // of one of them
+	m           *Machine
+	deadline    time.Time      // zero: none
+	maxDeadline time.Time      // latest deadline after repeated challenges
+	request     arcp.MessageID // message to answer
+	open        arcp.SessionOpenPayload
+	attachTo    arcp.SessionID // session_id of session.open; "": none
+	resuming    bool           // the pending request is Resume, not Establish
+	challenge   challenge
+	early       []arcp.MessageID // ids of messages before session.accepted; see drop
+	warnedEarly bool             // one of them was reported as a warning
 }
 
 func newHandshake(now time.Time, m *Machine) *handshake {
 	h := &handshake{m: m}
 	if m.cfg.Handshake > 0 {
 		h.deadline = now.Add(m.cfg.Handshake)
-		h.latest = h.deadline.Add(m.cfg.ChallengeTTL)
+		h.maxDeadline = h.deadline.Add(m.cfg.ChallengeTTL)
 	}
 	return h
 }
 
-// receive handles a message that comes before the session is accepted.
+// receive handles a message before session.accepted.
 func (h *handshake) receive(now time.Time, env *arcp.Envelope) {
 	switch {
 	case !h.expects(env.Type):
 		h.drop(env)
 	case !h.m.recentIDs.add(env.ID):
-		h.m.note("duplicate_id", env.Type, "")
+		h.m.report("duplicate_id", env.Type, "")
 	case env.Type == arcp.SessionOpen:
 		h.receiveOpen(env)
 	case env.Type == arcp.SessionResume:
@@ -64,23 +64,22 @@ func (h *handshake) expects(t arcp.Type) bool {
 	return t == arcp.SessionAuthenticate && h.m.phase == Challenged
 }
 
-// maxEarly bounds the messages that came before the session was accepted and are
-// answered when it is.
+// maxEarly bounds handshake.early.
 const maxEarly = 64
 
-// drop drops a message that comes before the session is accepted (§5.1). Its id is not
-// remembered as seen: the client sends it again.
+// drop drops a message before session.accepted (§5.1). Its id does not count as a duplicate
+// later: the client sends the message again, because finish refuses it.
 func (h *handshake) drop(env *arcp.Envelope) {
-	h.m.out.Notes = append(h.m.out.Notes, Note{Reason: "before_accepted", Type: env.Type, Detail: h.m.phase.String(), Warn: !h.warned})
-	h.warned = true
+	h.m.out.Incidents = append(h.m.out.Incidents, Incident{Reason: "before_accepted", Type: env.Type, Detail: h.m.phase.String(), Warn: !h.warnedEarly})
+	h.warnedEarly = true
 	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(h.early) == maxEarly || slices.Contains(h.early, env.ID) {
 		return
 	}
 	h.early = append(h.early, env.ID)
 }
 
-// finish tells the client which messages it has to send again now that the session is
-// accepted, and drops the handshake.
+// finish refuses the dropped messages, which the client can now send again, and drops the
+// handshake.
 func (h *handshake) finish() {
 	for _, id := range h.early {
 		h.m.nack(id, arcp.CodeFailedPrecondition, "sent before session.accepted; send it again")
@@ -88,8 +87,8 @@ func (h *handshake) finish() {
 	h.m.handshake = nil
 }
 
-// begin takes over the client's version, or refuses another major one.
-func (h *handshake) begin(env *arcp.Envelope) bool {
+// acceptVersion sets the version of the session, or rejects an unsupported one.
+func (h *handshake) acceptVersion(env *arcp.Envelope) bool {
 	h.request = env.ID
 	if !arcp.SupportedVersion(env.ARCP) {
 		h.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+excerpt(env.ARCP)+" is not supported; this runtime speaks 1.x")
@@ -99,9 +98,9 @@ func (h *handshake) begin(env *arcp.Envelope) bool {
 	return true
 }
 
-// receiveResume handles a token instead of credentials (§5.10).
+// receiveResume handles session.resume (§5.10).
 func (h *handshake) receiveResume(env *arcp.Envelope) {
-	if !h.begin(env) {
+	if !h.acceptVersion(env) {
 		return
 	}
 	p, err := arcp.DecodeComplete[arcp.SessionResumePayload](env)
@@ -110,11 +109,11 @@ func (h *handshake) receiveResume(env *arcp.Envelope) {
 		return
 	}
 	h.m.phase = Establishing
-	h.resuming, h.m.window = true, p.AckWindow
-	h.m.out.Question = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: h.m.version}
+	h.resuming, h.m.requestedWindow = true, p.AckWindow
+	h.m.out.Request = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: h.m.version}
 }
 
-// Resumed completes Resume. A token that is not good counts as a failed authentication.
+// Resumed completes Resume. An invalid token counts as a failed authentication.
 func (m *Machine) Resumed(now time.Time, r Resumed) {
 	if m.phase == Establishing && m.handshake.resuming {
 		m.handshake.resumed(now, r)
@@ -125,45 +124,46 @@ func (h *handshake) resumed(now time.Time, r Resumed) {
 	h.resuming = false
 	switch {
 	case r.Refused != nil && r.Refused.Retryable:
-		h.unavailable(r.Refused)
+		h.refuseSession(r.Refused)
 		return
 	case r.Refused != nil:
 		h.fail(h.request, &Refusal{Code: r.Refused.Code, Message: r.Refused.Message, Final: true})
 		return
 	}
 	m := h.m
-	h.attach(r.Attached)
-	m.negotiate.restoreMentioned(&m.cfg.Offer)
+	h.adoptSession(r.Attached)
+	m.negotiate.restoreListed(&m.cfg.Offer)
 	m.identity = r.Identity
-	m.enter(now)
+	m.accept(now)
 	m.send(arcp.SessionResumed, h.request, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
 		ReplayedFrom: r.After, Replayed: r.Replayed, AckWindow: m.Window()})
 	h.finish()
 }
 
-// unavailable refuses a session for a reason other than the client's credentials: the client
-// may try again.
-func (h *handshake) unavailable(refused *arcp.Error) {
+// refuseSession sends session.rejected for a reason other than the credentials. The client may
+// try again on the same connection.
+func (h *handshake) refuseSession(refused *arcp.Error) {
 	h.m.phase = Opening
 	h.sendRejected(h.request, refused)
 }
 
-// sendRejected sends session.rejected, which has no session.
-func (h *handshake) sendRejected(corr arcp.MessageID, refused *arcp.Error) {
-	h.m.send(arcp.SessionRejected, corr, refused)
+// sendRejected sends session.rejected, which has no session_id.
+func (h *handshake) sendRejected(request arcp.MessageID, refused *arcp.Error) {
+	h.m.send(arcp.SessionRejected, request, refused)
 	h.m.out.Send[len(h.m.out.Send)-1].SessionID = ""
 }
 
-// attach takes over a session that exists, with the features that it negotiated.
-func (h *handshake) attach(a Attached) {
+// adoptSession sets the id and the features of an existing session.
+func (h *handshake) adoptSession(a Attached) {
 	h.m.id = a.Session
 	h.m.negotiate.features = a.Negotiated
 }
 
+// receiveOpen handles session.open: it negotiates, and requests the authentication.
 func (h *handshake) receiveOpen(env *arcp.Envelope) {
 	h.challenge = challenge{}
 	h.m.phase = Opening
-	if !h.begin(env) {
+	if !h.acceptVersion(env) {
 		return
 	}
 	open, err := arcp.DecodeComplete[arcp.SessionOpenPayload](env)
@@ -172,26 +172,28 @@ func (h *handshake) receiveOpen(env *arcp.Envelope) {
 		return
 	}
 	m := h.m
-	h.open, h.session, m.window = open, env.SessionID, open.Capabilities.AckWindow
+	h.open, h.attachTo, m.requestedWindow = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
 	if len(m.negotiate.unsupported) > 0 {
 		h.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+excerpt(m.negotiate.unsupported))
 		return
 	}
 	m.phase = Authenticating
-	m.out.Question = h.credentials()
+	m.out.Request = h.credentials()
 }
 
+// credentials returns the credentials of session.open.
 func (h *handshake) credentials() Authenticate {
 	return Authenticate{Scheme: h.open.Auth.Scheme, Token: h.open.Auth.Token, Principal: h.open.Client.Principal,
 		Fingerprint: h.open.Client.Fingerprint, Anonymous: h.m.negotiate.has(arcp.FeatureAnonymous)}
 }
 
+// receiveAuthenticate handles session.authenticate, the response to a challenge.
 func (h *handshake) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
 	h.request = env.ID
 	p, err := arcp.DecodePayload[arcp.SessionAuthenticatePayload](env)
 	sent := h.challenge
-	h.challenge = challenge{} // it is used up by any answer
+	h.challenge = challenge{} // a challenge is valid for one response
 	switch {
 	case err != nil:
 		h.fail(env.ID, &Refusal{Message: "session.authenticate: " + err.Error()})
@@ -199,18 +201,18 @@ func (h *handshake) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
 		h.fail(env.ID, &Refusal{Message: "the challenge has been used or has expired; send session.open again"})
 	default:
 		h.m.phase = Authenticating
-		h.m.out.Question = Verify{h.credentials(), sent.nonce, p.Response}
+		h.m.out.Request = Verify{h.credentials(), sent.nonce, p.Response}
 	}
 }
 
-// Judge completes Authenticate or Verify.
-func (m *Machine) Judge(now time.Time, d CredentialDecision) {
+// Authenticated completes Authenticate or Verify.
+func (m *Machine) Authenticated(now time.Time, d CredentialDecision) {
 	if m.phase == Authenticating {
-		m.handshake.judge(now, d)
+		m.handshake.authenticated(now, d)
 	}
 }
 
-func (h *handshake) judge(now time.Time, d CredentialDecision) {
+func (h *handshake) authenticated(now time.Time, d CredentialDecision) {
 	m := h.m
 	switch {
 	case d.Refused != nil:
@@ -222,26 +224,26 @@ func (h *handshake) judge(now time.Time, d CredentialDecision) {
 	default:
 		m.phase = Establishing
 		m.identity = *d.Identity
-		m.negotiate.allow(&m.identity, h.open.Client.Kind)
-		m.out.Question = Establish{Identity: m.identity, Client: h.open.Client, Version: m.version,
-			Negotiated: m.negotiate.features, Attach: h.session, After: h.open.LastEventSeq}
+		m.negotiate.restrict(&m.identity, h.open.Client.Kind)
+		m.out.Request = Establish{Identity: m.identity, Client: h.open.Client, Version: m.version,
+			Negotiated: m.negotiate.features, Attach: h.attachTo, After: h.open.LastEventSeq}
 	}
 }
 
-// sendChallenge sends a challenge and gives the client time to answer it. Repeated challenges
-// do not move the deadline past latest.
+// sendChallenge sends a challenge and extends the deadline to its expiry, at most to
+// maxDeadline.
 func (h *handshake) sendChallenge(now time.Time, nonce string) {
 	h.m.phase = Challenged
 	h.challenge = challenge{nonce, now.Add(h.m.cfg.ChallengeTTL)}
 	if !h.deadline.IsZero() {
-		h.deadline = earliest(h.challenge.expires, h.latest)
+		h.deadline = earliest(h.challenge.expires, h.maxDeadline)
 	}
 	h.m.send(arcp.SessionChallenge, h.request, arcp.SessionChallengePayload{Challenge: nonce})
 }
 
-// fail refuses credentials. The client may try again with better ones, three times on a
+// fail refuses credentials. The client may send others until maxFailures are refused on the
 // connection.
-func (h *handshake) fail(corr arcp.MessageID, r *Refusal) {
+func (h *handshake) fail(request arcp.MessageID, r *Refusal) {
 	m := h.m
 	m.failures++
 	code := r.Code
@@ -250,18 +252,18 @@ func (h *handshake) fail(corr arcp.MessageID, r *Refusal) {
 	}
 	m.phase = Opening
 	if refused := arcp.Errorf(code, "%s", r.Message); r.Final {
-		h.sendRejected(corr, refused)
+		h.sendRejected(request, refused)
 	} else {
-		m.send(arcp.SessionUnauthenticated, corr, refused)
+		m.send(arcp.SessionUnauthenticated, request, refused)
 	}
 	if m.failures >= maxFailures {
 		m.close(ClosePolicy, "too many authentication failures")
 	}
 }
 
-// reject refuses an open or a resume for a reason other than credentials.
+// reject refuses session.open or session.resume for a reason other than the credentials.
 func (h *handshake) reject(env *arcp.Envelope, reason string, code arcp.Code, message string) {
-	h.m.out.Notes = append(h.m.out.Notes, Note{Reason: reason, Type: env.Type, Detail: message, Rejected: true})
+	h.m.out.Incidents = append(h.m.out.Incidents, Incident{Reason: reason, Type: env.Type, Detail: message, Rejected: true})
 	h.fail(h.request, &Refusal{Code: code, Message: message, Final: true})
 }
 
@@ -281,16 +283,16 @@ func (m *Machine) Established(now time.Time, e Established) {
 func (h *handshake) established(now time.Time, e Established) {
 	m := h.m
 	if e.Refused != nil {
-		h.unavailable(e.Refused)
+		h.refuseSession(e.Refused)
 		return
 	}
 	if e.Attached != nil {
-		h.attach(*e.Attached)
+		h.adoptSession(*e.Attached)
 		if h.open.LastEventSeq == nil {
-			m.position = now.Add(positionWait)
+			m.positionDeadline = now.Add(positionWait)
 		}
 	}
-	m.enter(now)
-	m.send(arcp.SessionAccepted, h.request, m.accepted(now, e))
+	m.accept(now)
+	m.send(arcp.SessionAccepted, h.request, m.acceptedPayload(now, e))
 	h.finish()
 }

@@ -1,6 +1,11 @@
 // Package machine is the state machine of one session on one connection: handshake,
-// negotiation and the admission of every message. It is pure: its caller passes the time,
-// stamps the ids, and carries out each [Output].
+// negotiation and the admission of every message. It is pure: the time is an argument, and the
+// caller stamps the envelopes and performs each [Output].
+//
+// A message passes through Receive (admit.go). Before session.accepted, handshake.go handles it;
+// afterwards admit checks it against its row of arcp.Catalog. The machine handles the types in
+// handlers itself, and returns every other message as Output.Admitted. Work that needs the store
+// or an authenticator is an Output.Request (requests.go), which a method of Machine completes.
 //
 // A message has no effect before the client is authenticated. A message is dropped without an
 // answer only where SPEC.md §6.4 says so.
@@ -18,12 +23,12 @@ type Phase uint8
 // The phases.
 const (
 	Opening        Phase = iota // entered by a connection; left by session.open
-	Authenticating              // entered by session.open or an answer to a challenge; left when the credentials were judged
+	Authenticating              // entered by session.open or an answer to a challenge; left when they are verified
 	Challenged                  // entered by a challenge; left by session.authenticate
-	Establishing                // entered by good credentials; left when the session is durable
+	Establishing                // entered by valid credentials; left when the session is durable
 	Accepted                    // entered by session.accepted; left by close or eviction
 	Closing                     // entered by session.close that ends the session; left when the end is durable
-	Closed                      // nothing is sent or read any more
+	Closed                      // nothing more is sent or handled
 )
 
 func (p Phase) String() string {
@@ -32,77 +37,75 @@ func (p Phase) String() string {
 
 // Limits of the handshake and of the messages of a client.
 const (
-	maxFailures  = 3    // failed authentications, then the connection ends
-	maxBadFrames = 100  // in a row, then the connection ends
-	dedupWindow  = 8192 // message ids remembered
+	maxFailures  = 3    // failed authentications until the connection ends
+	maxBadFrames = 100  // undecodable frames in a row until the connection ends
+	dedupWindow  = 8192 // latest message ids that are known as duplicates
 
-	positionWait = 2 * time.Second // for the message after session.accepted (§5.10)
-	endWait      = 5 * time.Second // for the end of a session to be durable
+	positionWait = 2 * time.Second // from session.accepted to a resume message (§5.10)
+	endWait      = 5 * time.Second // from session.close to the durable end of the session
 )
 
 // Config is shared by the machines of a runtime and never changed.
 type Config struct {
-	Handshake    time.Duration // until the session must be accepted; off if not positive
-	ChallengeTTL time.Duration // until a challenge must be answered
-	Lease        time.Duration // of the session: without a sign of life; off if not positive
-	Idle         time.Duration // with nothing but signs of life; off if not positive
-	ResumeWindow time.Duration
-	Heartbeat    time.Duration
+	Handshake    time.Duration // bound from the connection to session.accepted; not positive: none
+	ChallengeTTL time.Duration // bound from a challenge to its answer
+	Lease        time.Duration // silence of a client that evicts its session; not positive: none
+	Idle         time.Duration // time without work that evicts a session; not positive: none
+	ResumeWindow time.Duration // told to the client
+	Heartbeat    time.Duration // told to the client
 	Runtime      arcp.RuntimeInfo
 	Offer        arcp.Capabilities // without the agents
 	Cache        CapabilityCache   // nil: capabilities are encoded for each client
 }
 
-// Output lists the actions for the caller, in the order of the fields. Envelopes to send have
-// no id, timestamp and version: the caller stamps them. The caller takes an Output after each
-// call of Receive.
+// Output lists the actions for the caller, in the order of the fields. The caller takes an
+// Output after each call of a method that changes the machine.
 type Output struct {
-	Notes      []Note
+	Incidents  []Incident
 	Send       []arcp.Envelope
-	Release    bool     // the client has not named its last event: events continue from the present position
-	Admitted   Admitted // the message to handle, if the last one is handled by the caller
+	SendEvents bool     // events may be sent from the present position: the client asks for no other
+	Admitted   Admitted // the message for the caller to handle
 	CancelJobs bool     // cancel the jobs of the session
-	Close      *Close   // after everything was sent; the question is dropped
-	Question   any      // nil, Authenticate, Verify, Establish, Resume, Remind, Reauthenticate, Renew or End
+	Close      *Close   // end of the connection, after Send; Request is dropped
+	Request    any      // nil, Authenticate, Verify, Establish, Resume, PrepareRefresh, Reauthenticate, Renew or End
 }
 
-// Admitted is a message that passed admission and that the machine does not handle itself.
+// Admitted is a message that passed admission. The caller handles it.
 type Admitted struct {
 	Envelope *arcp.Envelope // nil: none
-	Worker   bool           // it is about a job that the session executes (§7.8)
+	Worker   bool           // about a job that the session executes (§7.8)
 }
 
-// ReasonRole is the reason of a Note: the principal lacks the role for the message.
+// ReasonRole is the reason of an Incident: the principal lacks the role for the message.
 const ReasonRole = "role"
 
-// Note is something to count and log: a message that was dropped or refused.
-type Note struct {
-	Reason string // from a closed set: a metric label
+// Incident describes a message that was dropped or refused, for the metrics and the log.
+type Incident struct {
+	Reason string // metric label, from a closed set
 	Type   arcp.Type
 	Detail string
 
-	Rejected bool // it ended a handshake; the caller learns of that by this note only
-	Warn     bool // to be logged as a warning, not only for debugging
+	Rejected bool // the message ended a handshake
+	Warn     bool // log level warning; otherwise debug
 }
 
 // Close asks the caller to end the connection.
 type Close struct {
 	Code    int
 	Reason  string
-	Evicted Cause // why the machine evicted the session; empty: it did not
+	Evicted Cause // cause if the machine evicted the session
 }
 
-// Machine is the state of one session on one connection. It is owned by one
-// goroutine.
+// Machine is the state of one session on one connection. It is not for concurrent use.
 type Machine struct {
 	cfg *Config
 	out Output
 
-	phase    Phase
-	failures uint8  // failed authentications in a row, up to maxFailures
-	bad      uint8  // undecodable frames in a row, up to maxBadFrames
-	spoken   bool   // a message came since the session was accepted
-	window   uint32 // that the client asks for; 0: none
+	phase           Phase
+	failures        uint8  // failed authentications in a row, up to maxFailures
+	badFrames       uint8  // undecodable frames in a row, up to maxBadFrames
+	receivedAny     bool   // a message was received since session.accepted
+	requestedWindow uint32 // ack window that the client asks for; 0: none
 
 	id        arcp.SessionID
 	version   string
@@ -110,22 +113,22 @@ type Machine struct {
 	negotiate negotiation
 	recentIDs dedup
 
-	handshake *handshake // nil once accepted
-	position  time.Time  // until then the client may ask for a position; zero: it may not
-	life      life       // once accepted
-	renewal   renewal    // once accepted
-	end       *ending    // nil until closing
+	handshake        *handshake // nil once accepted
+	positionDeadline time.Time  // until which the client may send a resume message; zero: it may not
+	activity         Activity   // once accepted
+	renewal          renewal    // once accepted
+	end              *ending    // nil before session.close
 }
 
-// ending is the session.close that waits for the end of the session to be durable.
+// ending is a session.close whose answer waits for the durable end of the session.
 type ending struct {
 	request  arcp.MessageID
 	reason   string
 	deadline time.Time
 }
 
-// New returns the machine of a new connection. id is the id of the session if a new one is
-// accepted.
+// New returns the machine of a new connection. id becomes the id of the session unless the
+// client attaches to an existing one.
 func New(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
 	m := &Machine{cfg: cfg, id: id, version: arcp.Version}
 	m.handshake = newHandshake(now, m)
@@ -141,13 +144,13 @@ func (m *Machine) Version() string { return m.version }
 // Has reports whether a feature was negotiated.
 func (m *Machine) Has(f arcp.Feature) bool { return m.negotiate.has(f) }
 
-// Window returns how many unacknowledged events are sent to a client that acknowledges: the
-// smaller of the configured and the requested window; 0: any number.
+// Window returns the bound of unacknowledged events for a client that acknowledges: the smaller
+// of the configured and the requested window; 0: none.
 func (m *Machine) Window() uint32 {
-	if w := m.cfg.Offer.AckWindow; w > 0 && (m.window == 0 || w < m.window) {
+	if w := m.cfg.Offer.AckWindow; w > 0 && (m.requestedWindow == 0 || w < m.requestedWindow) {
 		return w
 	}
-	return m.window
+	return m.requestedWindow
 }
 
 // Deadline returns when Advance must be called; zero: never.
@@ -156,7 +159,7 @@ func (m *Machine) Deadline() time.Time {
 	case Closed:
 		return time.Time{}
 	case Accepted:
-		return earliest(m.position, earliest(m.life.deadline(m.cfg), m.renewal.deadline()))
+		return earliest(m.positionDeadline, earliest(m.activity.deadline(m.cfg), m.renewal.deadline()))
 	case Closing:
 		return m.end.deadline
 	}
@@ -171,63 +174,64 @@ func (m *Machine) Advance(now time.Time) {
 	}
 	switch m.phase {
 	case Accepted:
-		if due(now, m.position) {
-			m.release()
+		if passed(now, m.positionDeadline) {
+			m.endPositionWait()
 		}
 		m.expire(now)
 	case Closing:
 		m.Ended(arcp.Errorf(arcp.CodeUnavailable, "the end of the session is not stored yet"))
 	default:
 		const timeout = "handshake not completed in time"
-		m.out.Notes = append(m.out.Notes, Note{Reason: "handshake_timeout", Detail: timeout, Rejected: m.phase != Opening})
+		m.out.Incidents = append(m.out.Incidents, Incident{Reason: "handshake_timeout", Detail: timeout, Rejected: m.phase != Opening})
 		m.close(ClosePolicy, timeout)
 	}
 }
 
-// expire evicts a session whose time is over, or asks for a new credential.
+// expire evicts a session at the end of its credential, its lease or its idle time. Before the
+// end of the credential it asks for a new one.
 func (m *Machine) expire(now time.Time) {
 	switch {
-	case due(now, m.renewal.end()):
+	case passed(now, m.renewal.evictAt()):
 		m.evict(CredentialExpired, arcp.CodeUnauthenticated, "the credential of the session has expired")
-	case due(now, m.life.leaseEnd(m.cfg)):
+	case passed(now, m.activity.leaseEnd(m.cfg)):
 		m.evict(LeaseExpired, arcp.CodeLeaseExpired, "nothing was heard for "+m.cfg.Lease.String())
-	case due(now, m.life.idleEnd(m.cfg)):
+	case passed(now, m.activity.idleEnd(m.cfg)):
 		m.evict(Idle, arcp.CodeDeadlineExceeded, "the session did nothing for "+m.cfg.Idle.String())
-	case due(now, m.renewal.ask):
-		m.renewal.ask = time.Time{}
-		m.renewal.remind("")
+	case passed(now, m.renewal.askAt):
+		m.renewal.askAt = time.Time{}
+		m.renewal.prepare("")
 	}
 }
 
-// release ends the wait for a position.
-func (m *Machine) release() {
-	if !m.position.IsZero() {
-		m.position = time.Time{}
-		m.out.Release = true
+// endPositionWait lets the events continue: the client asks for no other position.
+func (m *Machine) endPositionWait() {
+	if !m.positionDeadline.IsZero() {
+		m.positionDeadline = time.Time{}
+		m.out.SendEvents = true
 	}
 }
 
-// Positioned ends the wait for a position: the client has asked for one.
-func (m *Machine) Positioned() { m.position = time.Time{} }
+// PositionRequested ends the wait for a resume message: the caller handles one.
+func (m *Machine) PositionRequested() { m.positionDeadline = time.Time{} }
 
-// Take returns the output since the last call.
-func (m *Machine) Take() Output {
+// TakeOutput returns the output since the last call.
+func (m *Machine) TakeOutput() Output {
 	out := m.out
 	m.out = Output{}
 	return out
 }
 
-// enter begins the accepted phase with the identity of the client.
-func (m *Machine) enter(now time.Time) {
+// accept begins the accepted phase.
+func (m *Machine) accept(now time.Time) {
 	m.phase = Accepted
 	m.failures = 0
-	m.life = life{received: now, worked: now}
+	m.activity = Activity{Received: now, Worked: now}
 	m.renewal = renewal{m: m}
 	m.renewal.start(now)
 }
 
-// accepted returns the payload of session.accepted.
-func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {
+// acceptedPayload returns the payload of session.accepted.
+func (m *Machine) acceptedPayload(now time.Time, e Established) arcp.SessionAcceptedPayload {
 	rt := m.cfg.Runtime
 	rt.TrustLevel = m.identity.Trust
 	p := arcp.SessionAcceptedPayload{
@@ -235,21 +239,21 @@ func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPay
 		ResumeWindowSec:      max(0, int64(m.cfg.ResumeWindow/time.Second)),
 		HeartbeatIntervalSec: max(0, int64(m.cfg.Heartbeat/time.Second)),
 	}
-	// The lease ends after the longest silence that is allowed, but not after the credential.
+	// The lease ends after the longest allowed silence, and not later than the credential.
 	if end := earliest(after(now, m.cfg.Lease), m.renewal.expires); !end.IsZero() {
 		p.Lease = &arcp.SessionLease{ExpiresAt: end}
 	}
 	return p
 }
 
-// Identify replaces the identity of an accepted session after the configuration of its
+// SetIdentity replaces the identity of an accepted session when the configuration of its
 // principal has changed.
-func (m *Machine) Identify(id Identity) { m.identity = id }
+func (m *Machine) SetIdentity(id Identity) { m.identity = id }
 
-// Notice adds signs of life that are not messages. It is called before Advance.
-func (m *Machine) Notice(s Signs) {
-	m.life.received = later(m.life.received, s.Received)
-	m.life.worked = later(m.life.worked, s.Worked)
+// RecordActivity adds activity other than messages. It is called before Advance.
+func (m *Machine) RecordActivity(a Activity) {
+	m.activity.Received = later(m.activity.Received, a.Received)
+	m.activity.Worked = later(m.activity.Worked, a.Worked)
 }
 
 // Close codes used by the machine (SPEC.md §6.5).
@@ -267,23 +271,23 @@ func (m *Machine) close(code int, reason string) {
 	m.out.Close = &Close{Code: code, Reason: reason}
 }
 
-func (m *Machine) note(reason string, t arcp.Type, detail string) {
-	m.out.Notes = append(m.out.Notes, Note{Reason: reason, Type: t, Detail: detail})
+func (m *Machine) report(reason string, t arcp.Type, detail string) {
+	m.out.Incidents = append(m.out.Incidents, Incident{Reason: reason, Type: t, Detail: detail})
 }
 
-// send queues an answer to the message with id corr.
-func (m *Machine) send(t arcp.Type, corr arcp.MessageID, payload any) {
+// send adds an envelope to the output, an answer to the message request unless that is empty.
+func (m *Machine) send(t arcp.Type, request arcp.MessageID, payload any) {
 	env := arcp.Frame(t, payload)
-	env.CorrelationID = corr
+	env.CorrelationID = request
 	env.SessionID = m.id
 	m.out.Send = append(m.out.Send, env)
 }
 
-func (m *Machine) nack(corr arcp.MessageID, code arcp.Code, format string, args ...any) {
-	m.send(arcp.Nack, corr, arcp.Errorf(code, format, args...))
+func (m *Machine) nack(request arcp.MessageID, code arcp.Code, format string, args ...any) {
+	m.send(arcp.Nack, request, arcp.Errorf(code, format, args...))
 }
 
-// Evict ends the connection of the session from the runtime's side.
+// Evict evicts the session: it sends session.evicted and closes the connection.
 func (m *Machine) Evict(code arcp.Code, reason string) {
 	if m.phase != Accepted {
 		m.close(ClosePolicy, reason)
@@ -293,7 +297,7 @@ func (m *Machine) Evict(code arcp.Code, reason string) {
 	m.close(ClosePolicy, "evicted: "+reason)
 }
 
-// evict is Evict for a cause that the machine has found.
+// evict is Evict by the machine itself.
 func (m *Machine) evict(cause Cause, code arcp.Code, reason string) {
 	m.Evict(code, reason)
 	m.out.Close.Evicted = cause

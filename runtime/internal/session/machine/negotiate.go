@@ -7,23 +7,23 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// negotiation is the outcome of the negotiation of capabilities.
+// negotiation is the result of the negotiation of capabilities.
 type negotiation struct {
-	features    []arcp.Feature // that both sides have
-	mentioned   []string       // features list of the client, without those that the runtime does not offer; nil if it sent none
-	extensions  []string
-	unsupported string // a required capability that the runtime lacks
+	features       []arcp.Feature // of both sides
+	listedByClient []string       // offered names of the client's features list; nil: it sent none
+	extensions     []string       // of both sides
+	unsupported    string         // the first required capability that the runtime lacks; "": none
 }
 
-// listed are the features that are negotiated by the features list instead of a boolean
-// member.
+// listed are the features that the features list negotiates instead of a boolean member.
 var listed = map[arcp.Feature]bool{
 	arcp.FeatureHeartbeat: true, arcp.FeatureAck: true, arcp.FeatureRefresh: true,
 	arcp.FeatureResultChunk: true,
 }
 
+// negotiate returns the capabilities of both sides.
 func negotiate(offer, asked *arcp.Capabilities) negotiation {
-	n := negotiation{mentioned: mentioned(offer, asked)}
+	n := negotiation{listedByClient: offeredAndListed(offer, asked)}
 	for _, f := range arcp.Features {
 		if offer.Has(f) && (asked.Has(f) || slices.Contains(asked.Required, string(f))) {
 			n.features = append(n.features, f)
@@ -49,18 +49,18 @@ func ReadsNoCheckpoints(kind string) bool {
 	return strings.HasPrefix(kind, "arcp-rs") || strings.HasPrefix(kind, "rust")
 }
 
-// mentioned returns the features on a client's list that the runtime offers; nil if there is
-// no list.
-func mentioned(offer, asked *arcp.Capabilities) []string {
+// offeredAndListed returns the offered names of a client's features list; nil if the client has
+// sent none.
+func offeredAndListed(offer, asked *arcp.Capabilities) []string {
 	if asked.Features == nil {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool { return !slices.Contains(asked.Features, name) })
 }
 
-// allow removes the features that a client cannot use: executing jobs without the role,
+// restrict removes the features that a client cannot use: executing jobs without the role,
 // interrupts without human input, and checkpoints in a client that cannot read them.
-func (n *negotiation) allow(id *Identity, kind string) {
+func (n *negotiation) restrict(id *Identity, kind string) {
 	n.features = slices.DeleteFunc(n.features, func(f arcp.Feature) bool {
 		switch f {
 		case arcp.FeatureExecutes:
@@ -76,25 +76,25 @@ func (n *negotiation) allow(id *Identity, kind string) {
 
 func (n *negotiation) has(f arcp.Feature) bool { return slices.Contains(n.features, f) }
 
-// restoreMentioned derives the list of mentioned features from the negotiated ones: the list
-// itself is not stored.
-func (n *negotiation) restoreMentioned(offer *arcp.Capabilities) {
-	n.mentioned = slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool {
+// restoreListed derives listedByClient from the negotiated features, because the list itself is
+// not stored.
+func (n *negotiation) restoreListed(offer *arcp.Capabilities) {
+	n.listedByClient = slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool {
 		one := arcp.Capabilities{Features: []string{name}}
 		return slices.ContainsFunc(arcp.Features, func(f arcp.Feature) bool { return one.Has(f) && !n.has(f) })
 	})
 }
 
-// uses reports whether a feature of the features list is in use: it was negotiated, or it
-// needs no negotiation and the client mentioned it or sent no list.
-func (n *negotiation) uses(name string) bool {
+// inUse reports whether a name of the features list is in use: the feature was negotiated, or it
+// needs no negotiation and the client listed it or sent no list.
+func (n *negotiation) inUse(name string) bool {
 	one := arcp.Capabilities{Features: []string{name}}
 	for _, f := range arcp.Features {
 		if one.Has(f) {
 			return n.has(f)
 		}
 	}
-	return n.mentioned == nil || slices.Contains(n.mentioned, name)
+	return n.listedByClient == nil || slices.Contains(n.listedByClient, name)
 }
 
 // answer returns the capabilities of session.accepted: every boolean that the runtime knows,
@@ -108,7 +108,7 @@ func (n *negotiation) answer(offer *arcp.Capabilities) arcp.Capabilities {
 		}
 	}
 	caps.Extensions = append([]string{}, n.extensions...)
-	caps.Features = slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool { return !n.uses(name) })
+	caps.Features = slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool { return !n.inUse(name) })
 	caps.Required, caps.Agents = nil, nil
 	return caps
 }

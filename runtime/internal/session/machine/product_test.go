@@ -101,8 +101,8 @@ func reach(t *testing.T, p Phase) *Machine {
 	path := map[Phase][]string{
 		Opening:        nil,
 		Authenticating: {"C msg_o session.open " + samples[arcp.SessionOpen]},
-		Challenged:     {"C msg_o session.open " + samples[arcp.SessionOpen], "judge challenge n"},
-		Establishing:   {"C msg_o session.open " + samples[arcp.SessionOpen], "judge alice"},
+		Challenged:     {"C msg_o session.open " + samples[arcp.SessionOpen], "authenticated challenge n"},
+		Establishing:   {"C msg_o session.open " + samples[arcp.SessionOpen], "authenticated alice"},
 		Accepted:       {"accept human_input"},
 		Closing:        {"accept", `C msg_o session.close {"forget":true}`},
 		Closed:         {"accept", "evict CANCELLED over"},
@@ -111,7 +111,7 @@ func reach(t *testing.T, p Phase) *Machine {
 		if err := s.step(line); err != nil {
 			t.Fatal(err)
 		}
-		s.m.Take()
+		s.m.TakeOutput()
 	}
 	if s.m.Phase() != p {
 		t.Fatalf("phase = %v, want %v", s.m.Phase(), p)
@@ -178,11 +178,11 @@ func observed(out Output) reaction {
 		}
 	}
 	switch {
-	case out.Question != nil:
+	case out.Request != nil:
 		return question
 	case len(out.Send) > 0 || out.Admitted.Envelope != nil:
 		return serve
-	case len(out.Notes) > 0:
+	case len(out.Incidents) > 0:
 		return drop
 	}
 	return nothing
@@ -194,7 +194,7 @@ func TestEveryTypeInEveryPhase(t *testing.T) {
 			typ := arcp.Catalog[i].Type
 			m := reach(t, p)
 			m.Receive(t0, frameOf(t, typ))
-			out := m.Take()
+			out := m.TakeOutput()
 			if got, want := observed(out), wanted(p, typ); got != want {
 				t.Errorf("%s while %v: %q, want %q (%+v)", typ, p, got, want, out)
 			}

@@ -39,22 +39,23 @@ const ownID = arcp.SessionID("sess_own")
 //
 //	C ID TYPE [MEMBER=VALUE …] [PAYLOAD]   a frame of the client
 //	bad REASON [ID]                        a frame that is no envelope
-//	judge NAME [observer] [until=DURATION] accepts the credentials, without end or for a duration
-//	judge challenge NONCE                  accepts them for a challenge
-//	judge refuse [final] [challenge=NONCE] MESSAGE
+//	authenticated NAME [observer] [until=DURATION]
+//	                                       the credentials are valid, without end or for a duration
+//	authenticated challenge NONCE          the credentials need an answer to a challenge
+//	authenticated refuse [final] [challenge=NONCE] MESSAGE
 //	established [refused CODE MESSAGE]     the session is durable, or over a limit
 //	established attached                   an older session is taken over
 //	resumed [refused CODE MESSAGE]         the session is resumed by its token, or not
 //	resumed [until=DURATION] [refresh]     with a credential that expires
-//	reminded [NONCE]                       session.refresh has a challenge, or none
-//	rejudge …                              like judge, for a fresh credential
-//	renewed [refused CODE MESSAGE]         the session uses the fresh credential, or not
+//	refresh_prepared [NONCE]               session.refresh has a challenge, or none
+//	reauthenticated …                      like authenticated, for a new credential
+//	renewed [refused CODE MESSAGE]         the session uses the new credential, or not
 //	ended [refused CODE MESSAGE]           the end of the session is durable, or not
-//	signs received|worked                  activity other than a frame
+//	activity received|worked               activity other than a frame
 //	wait DURATION                          time passes
 //	alive DURATION                         time passes, and the client sends a pong
 //	evict CODE REASON
-//	positioned                             the caller handles resume
+//	position_requested                     the caller handles resume
 //	accept [FEATURE …] [until=DURATION]    all of the above up to session.accepted
 //	N times LINE                           repeats a line; only the last output is shown
 //
@@ -141,20 +142,20 @@ func (s *script) step(line string) error {
 	case "bad":
 		reason, id, _ := strings.Cut(rest, " ")
 		s.m.Malformed(&arcp.EncodingError{Reason: reason, Message: "the frame is bad", ID: arcp.MessageID(id)})
-	case "judge":
-		s.m.Judge(s.now, s.decision(rest))
-	case "rejudge":
-		s.m.Rejudge(s.now, s.decision(rest))
-	case "reminded":
-		s.m.Reminded(s.now, rest)
+	case "authenticated":
+		s.m.Authenticated(s.now, s.decision(rest))
+	case "reauthenticated":
+		s.m.Reauthenticated(s.now, s.decision(rest))
+	case "refresh_prepared":
+		s.m.RefreshPrepared(s.now, rest)
 	case "renewed":
 		s.m.Renewed(s.now, established(rest))
-	case "positioned":
-		s.m.Positioned()
+	case "position_requested":
+		s.m.PositionRequested()
 	case "ended":
 		s.m.Ended(established(rest).Refused)
-	case "signs":
-		s.m.Notice(map[string]Signs{"received": {Received: s.now}, "worked": {Worked: s.now}}[rest])
+	case "activity":
+		s.m.RecordActivity(map[string]Activity{"received": {Received: s.now}, "worked": {Worked: s.now}}[rest])
 	case "established":
 		s.m.Established(s.now, established(rest))
 	case "resumed":
@@ -181,7 +182,7 @@ func (s *script) step(line string) error {
 func (s *script) times(n int, line string) error {
 	for i := range n {
 		if i > 0 {
-			s.m.Take()
+			s.m.TakeOutput()
 		}
 		if err := s.step(strings.ReplaceAll(line, "$n", strconv.Itoa(i))); err != nil {
 			return err
@@ -191,21 +192,21 @@ func (s *script) times(n int, line string) error {
 }
 
 func (s *script) accept(words []string) error {
-	judge, features := "judge alice", []string{}
+	credentials, features := "authenticated alice", []string{}
 	for _, w := range words {
 		if strings.HasPrefix(w, "until=") {
-			judge += " " + w
+			credentials += " " + w
 		} else {
 			features = append(features, fmt.Sprintf("%q:true", w))
 		}
 	}
 	for _, line := range []string{
 		`C msg_open session.open {"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":{` + strings.Join(features, ",") + `}}`,
-		judge, "established"} {
+		credentials, "established"} {
 		if err := s.step(line); err != nil {
 			return err
 		}
-		s.m.Take()
+		s.m.TakeOutput()
 	}
 	s.phase = s.m.Phase()
 	return nil
@@ -301,9 +302,9 @@ func (s *script) resumed(line string) Resumed {
 
 // effects returns the outputs of the machine, a line each.
 func (s *script) effects() (lines []string) {
-	out := s.m.Take()
-	for _, n := range out.Notes {
-		lines = append(lines, strings.TrimRight("note "+n.Reason+" "+string(n.Type), " "))
+	out := s.m.TakeOutput()
+	for _, n := range out.Incidents {
+		lines = append(lines, strings.TrimRight("incident "+n.Reason+" "+string(n.Type), " "))
 		if n.Rejected {
 			lines = append(lines, "rejected: "+n.Detail)
 		}
@@ -311,8 +312,8 @@ func (s *script) effects() (lines []string) {
 	for i := range out.Send {
 		lines = append(lines, "send "+sent(&out.Send[i]))
 	}
-	if out.Release {
-		lines = append(lines, "release")
+	if out.SendEvents {
+		lines = append(lines, "send events")
 	}
 	if a := out.Admitted; a.Envelope != nil {
 		line := "handle " + string(a.Envelope.ID) + " " + string(a.Envelope.Type)
@@ -324,8 +325,8 @@ func (s *script) effects() (lines []string) {
 	if out.CancelJobs {
 		lines = append(lines, "cancel jobs")
 	}
-	if out.Question != nil {
-		lines = append(lines, "ask "+asked(out.Question))
+	if out.Request != nil {
+		lines = append(lines, "ask "+asked(out.Request))
 	}
 	if out.Close != nil {
 		lines = append(lines, fmt.Sprintf("close %d %s", out.Close.Code, out.Close.Reason))
@@ -374,8 +375,8 @@ func asked(q any) string {
 			line += fmt.Sprintf(" after=%d", *q.After)
 		}
 		return line
-	case Remind:
-		return "remind"
+	case PrepareRefresh:
+		return "prepare_refresh"
 	case Reauthenticate:
 		return fmt.Sprintf("reauthenticate %s challenge=%s response=%s", credentialsText(q.Authenticate), q.Challenge, q.Response)
 	case Renew:
@@ -397,7 +398,7 @@ func credentialsText(a Authenticate) string {
 func TestScriptsCanFail(t *testing.T) {
 	text := "C msg_1 ping\n\tsend pong\n"
 	got, err := play(text)
-	if err != nil || got == text || !bytes.Contains([]byte(got), []byte("note before_accepted ping")) {
+	if err != nil || got == text || !bytes.Contains([]byte(got), []byte("incident before_accepted ping")) {
 		t.Errorf("play = %q, %v; want what really happens", got, err)
 	}
 }

@@ -14,16 +14,16 @@ var workerTypes = words(`ack nack tool.invoke tool.result tool.error job.progres
 	stream.error artifact.put`)
 
 // receives reports whether a machine accepts a frame as a worker's frame about its job.
-func receives(t *testing.T, executes bool, typ arcp.Type, job arcp.JobID, corr arcp.MessageID) bool {
+func receives(t *testing.T, executes bool, typ arcp.Type, job arcp.JobID, request arcp.MessageID) bool {
 	t.Helper()
 	m := reach(t, Accepted)
 	if executes {
 		m.negotiate.features = append(m.negotiate.features, arcp.FeatureExecutes)
 	}
 	env := frameOf(t, typ)
-	env.JobID, env.CorrelationID = job, corr
+	env.JobID, env.CorrelationID = job, request
 	m.Receive(t0, env)
-	return m.Take().Admitted.Worker
+	return m.TakeOutput().Admitted.Worker
 }
 
 func TestWorkerMessages(t *testing.T) {
@@ -48,7 +48,7 @@ func TestWorkerMessages(t *testing.T) {
 func TestExecutesNeedsTheRole(t *testing.T) {
 	for _, worker := range []bool{true, false} {
 		n := negotiation{features: []arcp.Feature{arcp.FeatureAck, arcp.FeatureExecutes}}
-		n.allow(&Identity{Worker: worker}, "test")
+		n.restrict(&Identity{Worker: worker}, "test")
 		if n.has(arcp.FeatureExecutes) != worker || !n.has(arcp.FeatureAck) {
 			t.Errorf("with the role %v: %v", worker, n.features)
 		}

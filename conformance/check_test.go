@@ -1,0 +1,53 @@
+package conformance
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestChecksAreTheSame compares the ids, titles, sections, levels and needs of each group with
+// testdata/checks.txt. A lost or weakened check changes the file. Run with -update after a change.
+func TestChecksAreTheSame(t *testing.T) {
+	const file = "testdata/checks.txt"
+	rows := map[string][]string{}
+	for _, c := range Checks() {
+		needs := slices.Compact(slices.Sorted(slices.Values(c.Needs)))
+		rows[c.Group()] = append(rows[c.Group()], strings.Join([]string{c.ID, string(c.Level), c.Section, strings.Join(needs, " "), c.Title}, "\t"))
+	}
+	var b strings.Builder
+	for _, name := range Groups() {
+		fmt.Fprintf(&b, "%s %d %.8x\n", name, len(rows[name]), sha256.Sum256([]byte(strings.Join(rows[name], "\n"))))
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("the checks are\n%s, want %s:\n%s", b.String(), file, want)
+	}
+}
+
+// A check is either a script or a function, and each function belongs to a check.
+func TestChecksHaveOnePlace(t *testing.T) {
+	known := map[string]bool{}
+	for _, c := range Checks() {
+		known[c.ID] = true
+		if c.run == nil {
+			t.Errorf("%s has neither steps nor a function", c.ID)
+		}
+	}
+	for id := range inGo {
+		if !known[id] {
+			t.Errorf("there is a function for %s, which is no check", id)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// authenticate verifies the credentials of session.open or, with a challenge, the response to the
+// challenge.
+func (h *handshake) authenticate(now time.Time, q machine.Verify) {
+	r := h.c.principal.request(h.c.tc.Info(), now, q.Authenticate)
+	ctx := h.c.tasks.beginAuthentication()
+	h.c.tasks.read(func(context.Context) func(time.Time) {
+		j := h.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
+		return func(now time.Time) {
+			if h.c.tasks.cancelAuthentication() {
+				h.c.machine.Authenticated(now, h.decision(q, j))
+			}
+		}
+	})
+}
+
+// request returns the request of package auth for credentials on a connection.
+func (p *principal) request(info transport.Info, now time.Time, q machine.Authenticate) auth.Request {
+	r := p.peer(info, now)
+	r.Scheme, r.Token, r.Principal, r.Fingerprint, r.Anonymous = q.Scheme, auth.Secret(q.Token), q.Principal, q.Fingerprint, q.Anonymous
+	return r
+}
+
+// peer returns a request without credentials: only the locality, the user id, the certificates
+// and the program of the peer.
+func (p *principal) peer(info transport.Info, now time.Time) auth.Request {
+	r := auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now}
+	if p.program != nil {
+		r.Program = &p.program.Identity
+	}
+	return r
+}
+
+// maxAuthentication bounds an authentication when handshakes have no time limit.
+const maxAuthentication = 10 * time.Second
+
+// credentialResult is the result of an authentication: identity, challenge or err is set.
+type credentialResult struct {
+	identity  auth.Identity
+	challenge auth.Secret // to send
+	err       error
+}
+
+// authenticate verifies a credential or, with a challenge, the response to it. It may wait for the
+// issuer of the credential, at most for the time of a handshake.
+func (s *Server) authenticate(ctx context.Context, req auth.Request, challenge, response string) (j credentialResult) {
+	timeout := s.opts.HandshakeTimeout
+	if timeout <= 0 {
+		timeout = maxAuthentication
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if challenge == "" {
+		j.identity, j.challenge, j.err = s.opts.Auth.Begin(ctx, req)
+		return j
+	}
+	j.identity, j.err = s.opts.Auth.Verify(ctx, req, auth.Proof{Challenge: auth.Secret(challenge), Response: auth.Secret(response)})
+	return j
+}
+
+// decision converts the result of an authentication for the machine.
+func (h *handshake) decision(q machine.Verify, j credentialResult) machine.CredentialDecision {
+	switch {
+	case j.err != nil && q.Challenge != "":
+		return machine.CredentialDecision{Refused: h.refuseCredential(j.err), Challenge: auth.NewChallenge().Reveal()}
+	case j.err != nil:
+		return machine.CredentialDecision{Refused: h.refuseCredential(j.err)}
+	case j.challenge != "":
+		return machine.CredentialDecision{Challenge: j.challenge.Reveal()}
+	}
+	return h.setIdentity(j.identity)
+}
+
+// setIdentity sets the identity of the client, and returns it for the machine.
+func (h *handshake) setIdentity(id auth.Identity) machine.CredentialDecision {
+	h.c.principal.identity = id
+	return machine.CredentialDecision{Identity: identityOf(&id)}
+}
+
+// identityOf converts an identity for the machine.
+func identityOf(id *auth.Identity) *machine.Identity {
+	return &machine.Identity{Principal: id.Principal, Trust: id.Trust, Anonymous: id.Anonymous, Expires: id.Expires,
+		Commands: actor.MayCommand(id), Worker: auth.HasRole(*id, auth.RoleWorker)}
+}
+
+// refuseCredential converts an error of package auth to a refusal, and counts and logs it.
+func (h *handshake) refuseCredential(err error) *machine.Refusal {
+	r, reason := refusal(err)
+	h.c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(h.scheme), reason).Inc()
+	h.record(h.c.srv.opts.Logger.Warn().Err(err), "refused")
+	return r
+}
+
+// refusal converts an error of package auth to a refusal for the client and a reason for the
+// metrics.
+func refusal(err error) (r *machine.Refusal, reason string) {
+	if e, ok := errors.AsType[*auth.Error](err); ok {
+		return &machine.Refusal{Message: e.Message, Final: e.Final}, e.Reason
+	}
+	return &machine.Refusal{Message: "authentication failed"}, auth.ReasonUnavailable
+}
+
+// schemeLabel returns the metric label of a scheme, from a closed set.
+func schemeLabel(scheme string) string {
+	switch scheme {
+	case auth.Bearer, auth.SignedJWT, auth.OAuth2, auth.MTLS, auth.None, auth.Program:
+		return scheme
+	}
+	return "other"
+}

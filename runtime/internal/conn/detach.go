@@ -1,0 +1,61 @@
+package conn
+
+import (
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// detach detaches a connection that has ended from its session, its principal and the worker
+// pool. Without acknowledgements it stores the position for the next connection.
+func (c *conn) detach() {
+	now := time.Now()
+	messages, _ := c.inbox.takeMessages()
+	for _, m := range messages { // for example a session that became durable after the end
+		m.handle(c, now)
+	}
+	c.subscriptions.close()
+	s := c.srv
+	c.worker.detach()
+	var written uint64
+	if c.cursor != nil {
+		written = c.cursor.Position()
+		c.cursor.Close()
+		c.ack.trim()
+	}
+	if c.rates.principal != nil {
+		s.limiters.leave(c.principal.identity.Principal)
+	}
+	if c.session == nil || !c.session.Detach((*sessionConn)(c), now) {
+		return
+	}
+	c.ack.savePosition()
+	if !c.ack.clientAcks {
+		s.opts.Log.Free(c.id, written)
+	}
+	if s.opts.Engine.HasJobs(c.id) {
+		s.CancelAfterGrace(c.id, now)
+	}
+}
+
+// onDisconnectGrace is how long a session may have no connection until its jobs with on_disconnect
+// "cancel" are cancelled.
+const onDisconnectGrace = 5 * time.Second
+
+// CancelAfterGrace cancels the jobs of a session with on_disconnect "cancel" after
+// onDisconnectGrace. It cancels none if the session has a connection again. since is when the
+// session was detached.
+func (s *Server) CancelAfterGrace(id arcp.SessionID, since time.Time) {
+	time.AfterFunc(onDisconnectGrace, func() { s.cancelUnlessReattached(id, since) })
+}
+
+// cancelUnlessReattached cancels the jobs of a session with on_disconnect "cancel", unless the
+// session has had a connection after since.
+func (s *Server) cancelUnlessReattached(id arcp.SessionID, since time.Time) {
+	if found := s.opts.Sessions.Find(id); found != nil {
+		if detached, ok := found.DetachedSince(); !ok || !detached.Equal(since) {
+			return
+		}
+	}
+	s.opts.Engine.CancelSession(id, "session disconnected", false)
+}

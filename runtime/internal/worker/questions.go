@@ -1,0 +1,309 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Bounds of the questions and calls of a worker for a job.
+const (
+	maxOpen        = 64       // open questions and calls of a job
+	maxAnswers     = 64       // cached answers of a job, for a worker that repeats a question
+	maxCachedBytes = 16 << 20 // bytes of cached answers of a session, and of queued answers
+	maxAnswer      = 4 << 20  // bytes of the result of a child: it must fit into a frame
+	smallAnswer    = 4 << 10  // bytes of an answer to which maxCachedBytes does not apply, for example a refusal
+)
+
+// questionSet has the questions and calls of a worker for a job.
+type questionSet struct {
+	open     map[arcp.MessageID][]arcp.Envelope // with the answers so far
+	answered []*cachedAnswers                   // the oldest first
+	unsent   []arcp.Envelope                    // answers for a worker that reconnects
+	cache    *answerCache                       // of the session
+}
+
+// answerCache bounds the cached answers of a session's dispatches.
+type answerCache struct {
+	large  []*cachedAnswers // the oldest first; some are evicted
+	cached int              // bytes of large
+	unsent int              // bytes of answers that wait until the worker reconnects
+}
+
+type cachedAnswers struct {
+	id      arcp.MessageID
+	answers []arcp.Envelope
+	evicted bool
+}
+
+func size(answers []arcp.Envelope) (n int) {
+	for i := range answers {
+		n += len(answers[i].Payload)
+	}
+	return n
+}
+
+// add adds answers, and evicts the oldest answers above maxCachedBytes. Their ids stay known. Small
+// answers are bounded by their number.
+func (c *answerCache) add(s *cachedAnswers) {
+	n := size(s.answers)
+	if n <= smallAnswer {
+		return
+	}
+	c.cached += n
+	for c.large = append(c.large, s); c.cached > maxCachedBytes; c.large = c.large[1:] {
+		c.evict(c.large[0])
+	}
+	if len(c.large) > 2*maxCachedBytes/smallAnswer {
+		c.large = slices.DeleteFunc(c.large, func(s *cachedAnswers) bool { return s.evicted })
+	}
+}
+
+func (c *answerCache) evict(s *cachedAnswers) {
+	if n := size(s.answers); n > smallAnswer {
+		c.cached -= n
+	}
+	s.answers, s.evicted = nil, true
+}
+
+// begin adds a question. For a repeated question it returns the answers so far, which are not nil.
+func (a *questionSet) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error) {
+	if answers, ok := a.open[id]; ok {
+		return append([]arcp.Envelope{}, answers...), nil
+	}
+	for _, s := range a.answered {
+		switch {
+		case s.id != id:
+		case s.evicted:
+			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "it was answered before, and the answer is not cached any more: "+
+				"at most %d bytes of answers are cached for a session", maxCachedBytes)
+		default:
+			return append([]arcp.Envelope{}, s.answers...), nil
+		}
+	}
+	if len(a.open) >= maxOpen {
+		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%d questions and calls for the job wait for an answer", maxOpen).RetryAfter(1)
+	}
+	if a.open == nil {
+		a.open = make(map[arcp.MessageID][]arcp.Envelope)
+	}
+	a.open[id] = nil
+	return nil, nil
+}
+
+// questionTypes are the types of the frames of a worker that get an answer.
+var questionTypes = map[arcp.Type]bool{arcp.PermissionRequest: true, arcp.HumanInputRequest: true, arcp.HumanChoiceRequest: true, arcp.ToolInvoke: true}
+
+// refusals returns an error as the answer to every open question and call. A call whose child was
+// accepted gets job.failed.
+func (a *questionSet) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) {
+	for id, answers := range a.open {
+		env := arcp.Frame(arcp.Nack, err)
+		env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, id
+		if n := len(answers); n > 0 {
+			if answers[n-1].Type != arcp.JobAccepted {
+				continue // it has its answer
+			}
+			env.Type, env.JobID = arcp.JobFailed, answers[n-1].JobID
+		}
+		list = append(list, env)
+	}
+	return list
+}
+
+// end moves a question to the cached answers.
+func (a *questionSet) end(id arcp.MessageID) {
+	answers, open := a.open[id]
+	if !open {
+		return
+	}
+	delete(a.open, id)
+	s := &cachedAnswers{id: id, answers: answers}
+	a.answered = append(a.answered, s)
+	a.cache.add(s)
+	if len(a.answered) > maxAnswers {
+		a.cache.evict(a.answered[0])
+		a.answered = slices.Delete(a.answered, 0, 1)
+	}
+}
+
+// queue queues an answer for a worker that reconnects.
+func (a *questionSet) queue(env arcp.Envelope) {
+	a.unsent = append(a.unsent, env)
+	a.cache.unsent += len(env.Payload)
+}
+
+// dequeue removes the queued answers and returns them.
+func (a *questionSet) dequeue() []arcp.Envelope {
+	envs := a.unsent
+	a.cache.unsent -= size(envs)
+	a.unsent = nil
+	return envs
+}
+
+// drop removes everything.
+func (a *questionSet) drop() {
+	a.dequeue()
+	for _, s := range a.answered {
+		a.cache.evict(s)
+	}
+	a.open, a.answered = nil, nil
+}
+
+// onQuestion returns a relay that calls f on a goroutine for each question. A repeated question is
+// answered from the cache.
+func onQuestion[P any](f func(*dispatch, context.Context, arcp.MessageID, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
+	return func(d *dispatch, ctx context.Context, env *arcp.Envelope) error {
+		p, err := decode[P](env)
+		if err != nil {
+			return err
+		}
+		repeated, refused := d.beginQuestion(env.ID)
+		switch {
+		case refused != nil:
+			return refused
+		case repeated:
+			return nil
+		}
+		go func() {
+			if err := f(d, ctx, env.ID, p); err != nil {
+				d.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
+			}
+			d.endQuestion(env.ID)
+		}()
+		return nil
+	}
+}
+
+// beginQuestion begins a question. For a repeated question it sends the answers so far again.
+func (d *dispatch) beginQuestion(id arcp.MessageID) (repeated bool, err *arcp.Error) {
+	d.p.mu.Lock()
+	defer d.p.unlock()
+	answers, err := d.questions.begin(id)
+	for _, env := range answers {
+		d.deliver(env)
+	}
+	return answers != nil, err
+}
+
+func (d *dispatch) endQuestion(id arcp.MessageID) {
+	d.p.mu.Lock()
+	defer d.p.unlock()
+	d.questions.end(id)
+}
+
+// reply sends an answer to a question, or queues it for a worker that reconnects. If more than
+// maxCachedBytes would wait for the worker, reply sends an error instead.
+func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
+	env := arcp.Frame(t, payload)
+	d.p.mu.Lock()
+	defer d.p.unlock()
+	if d.ended {
+		return
+	}
+	if n := len(env.Payload); n > smallAnswer && d.link.waitingBytes()+n > maxCachedBytes {
+		env = unreadAnswer(t, n)
+	}
+	env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, to
+	if _, open := d.questions.open[to]; open {
+		d.questions.open[to] = append(d.questions.open[to], env)
+	}
+	if !d.deliver(env) {
+		d.questions.queue(env)
+	}
+}
+
+// waitingBytes returns the number of bytes that wait for the worker. Called with Pool.mu.
+func (l *link) waitingBytes() int {
+	if l.conn != nil {
+		return l.conn.Queued()
+	}
+	return l.answers.unsent
+}
+
+// unreadAnswer returns the error that replaces an answer of n bytes to a worker that does not read.
+func unreadAnswer(t arcp.Type, n int) arcp.Envelope {
+	err := arcp.Errorf(arcp.CodeResourceExhausted, "the answer, %s of %d bytes, is not given: more than %d bytes would wait for the worker, which does not read them", t, n, maxCachedBytes)
+	err.Retryable = false
+	if t == arcp.JobCompleted {
+		return arcp.Frame(arcp.JobFailed, err)
+	}
+	return arcp.Frame(arcp.Nack, err)
+}
+
+func (d *dispatch) permit(ctx context.Context, id arcp.MessageID, p arcp.PermissionRequestPayload) error {
+	ask := tool.PermissionAsk{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
+	if p.RequestedLeaseSeconds != nil {
+		ask.For = time.Duration(min(*p.RequestedLeaseSeconds, maxLeaseSeconds)) * time.Second
+	}
+	l, err := d.job.Permissions().Request(ctx, ask)
+	if e, ok := errors.AsType[*arcp.Error](err); ok && e.Code == arcp.CodePermissionDenied {
+		d.reply(id, arcp.PermissionDeny, d.jobID, arcp.PermissionDenyPayload{Permission: p.Permission, Reason: e.Message})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d.reply(id, arcp.PermissionGrant, d.jobID, arcp.PermissionGrantPayload{Permission: l.Permission, Resource: l.Resource, Operation: l.Operation,
+		LeaseSeconds: uint64(max(time.Until(l.ExpiresAt), 0).Round(time.Second) / time.Second)})
+	return nil
+}
+
+// maxLeaseSeconds is longer than any lease.
+const maxLeaseSeconds = 366 * 24 * 3600
+
+func (d *dispatch) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInputRequestPayload) error {
+	a, err := d.job.Ask(ctx, tool.InputAsk{Prompt: p.Prompt, Schema: p.ResponseSchema, Default: p.Default, Expires: until(p.ExpiresAt)})
+	if err != nil {
+		return err
+	}
+	d.reply(id, arcp.HumanInputResponse, d.jobID, arcp.HumanInputResponsePayload{Value: a.Value, RespondedBy: a.RespondedBy, RespondedAt: a.At.UTC()})
+	return nil
+}
+
+// until returns the time until t; after t it returns the shortest duration.
+func until(t time.Time) time.Duration { return max(time.Until(t), 1) }
+
+func (d *dispatch) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanChoiceRequestPayload) error {
+	a, err := d.job.Choose(ctx, tool.ChoiceAsk{Prompt: p.Prompt, Options: p.Options, Expires: until(p.ExpiresAt)})
+	if err != nil {
+		return err
+	}
+	d.reply(id, arcp.HumanChoiceResponse, d.jobID, arcp.HumanChoiceResponsePayload{ChoiceID: a.ChoiceID, RespondedBy: a.RespondedBy, RespondedAt: a.At.UTC()})
+	return nil
+}
+
+// call runs a child of the job. The worker gets job.accepted and the outcome.
+func (d *dispatch) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
+	if e := lease.CheckZone(p.LeaseConstraints); e != nil {
+		d.reply(id, arcp.JobFailed, "", e)
+		return nil
+	}
+	var child arcp.JobID
+	value, err := d.job.Call(ctx, tool.Call{Tool: p.Tool, Arguments: p.Arguments, Lease: p.LeaseRequest, Constraints: p.LeaseConstraints,
+		CostBudget: p.CostBudget, Detach: p.Detach, OnChild: func(job arcp.JobID) {
+			child = job
+			d.reply(id, arcp.JobAccepted, job, arcp.JobAcceptedPayload{JobID: job, Agent: p.Tool, ParentJobID: d.jobID, AcceptedAt: time.Now().UTC()})
+		}})
+	if err == nil && len(value) > maxAnswer {
+		tooLarge := arcp.Errorf(arcp.CodeResourceExhausted, "the child completed with a result of %d bytes; a worker is given at most %d", len(value), maxAnswer)
+		tooLarge.Retryable = false
+		err = tooLarge
+	}
+	if err == nil {
+		d.reply(id, arcp.JobCompleted, child, arcp.JobCompletedPayload{Value: value})
+		return nil
+	}
+	e := refusalOf(err)
+	if child != "" && e.Code == arcp.CodeCancelled {
+		d.reply(id, arcp.JobCancelled, child, arcp.JobCancelledPayload{Reason: e.Message, Code: e.Code})
+		return nil
+	}
+	d.reply(id, arcp.JobFailed, child, e)
+	return nil
+}
