@@ -88,18 +88,6 @@ func (p *peer) openHuman(name, id string) {
 	}
 }
 
-// answer sends an answer to a question and returns its id.
-func (p *peer) answer(question arcp.MessageID, typ, payload string) string {
-	p.Helper()
-	p.n++
-	id := fmt.Sprintf("msg_%d", p.n)
-	frame := fmt.Sprintf(`{"arcp":"1.1","id":%q,"type":%q,"correlation_id":%q,"timestamp":"2030-01-02T15:04:05Z","payload":%s}`, id, typ, question, payload)
-	if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
-		p.Fatal(err)
-	}
-	return id
-}
-
 // run runs a tool and returns its result, or its error.
 func (p *peer) run(name, args string) (arcp.Raw, *arcp.Error) {
 	p.Helper()
@@ -165,7 +153,7 @@ func codeOf(e *arcp.Error) arcp.Code {
 
 // Sessions that ask and wait without end reach a bound, also where no limit of jobs counts.
 // Others do not.
-func TestManyWhoWait(t *testing.T) {
+func TestQuestionsAndWaitsAreBounded(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob := b.connect(nil), b.human("bob")
 		alice.open("alice")

@@ -13,22 +13,6 @@ import (
 
 const repetitions = 50
 
-func TestAnsweredQuestionIsNotPending(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
-		alice, ann := b.human("alice"), b.human("ann")
-		for range repetitions {
-			alice.submit("danger", "{}")
-			request := ann.until("human.choice.request")
-			ann.answer(request.ID, "human.choice.response", `{"choice_id":"approve","responded_by":"me"}`)
-			ann.until("ack")
-			if list := ann.must("approval.questions", "{}")["items"].([]any); len(list) != 0 {
-				t.Fatalf("an answered question is pending: %v", list)
-			}
-			alice.until("job.completed")
-		}
-	})
-}
-
 func TestParentEndIsVisibleAtOnce(t *testing.T) {
 	inBubble(t, withCaller(t, 0), func(b *fixture) {
 		p := b.dial("alice")

@@ -23,7 +23,7 @@ func (p *peer) submit(name, args string) arcp.JobID {
 
 // Frames in order, numbers without a gap, and the answers of submits in the
 // order of the submits.
-func TestManySubmitsInFlight(t *testing.T) {
+func TestSubmitsAreAnsweredInOrder(t *testing.T) {
 	const jobs = 200
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
@@ -57,7 +57,7 @@ func TestManySubmitsInFlight(t *testing.T) {
 
 // If events that the session was not sent are no longer kept, the connection ends: it never
 // has a gap.
-func TestUnreadableEvents(t *testing.T) {
+func TestConnectionEndsBeforeAGap(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":3000,"bytes":30000,"delay_ms":1000}`) // 90 MB: more than is kept in memory
@@ -88,7 +88,7 @@ func (c *counting) JobEvents(ctx context.Context, id arcp.JobID, after uint64, f
 }
 
 // A late position in a long log is found without reading the events before it.
-func TestSubscribeFromALatePosition(t *testing.T) {
+func TestLatePositionIsFoundWithoutReadingBefore(t *testing.T) {
 	const events = 5000
 	var read *counting
 	inBubble(t, func(c *runtime.Config) { read = &counting{Store: c.Store}; c.Store = read }, func(b *fixture) {

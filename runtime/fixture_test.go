@@ -28,7 +28,7 @@ import (
 )
 
 // errLate finds tests that depend on an order which is not promised.
-var errLate = flag.Bool("late", false, "have some frames and commits wait while everybody else runs")
+var errLate = flag.Bool("late", false, "have some frames and commits wait while other goroutines run")
 
 func beLate() {
 	if rand.IntN(4) != 0 {

@@ -84,7 +84,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 	}
 }
 
-// newRealTimeFixture is a bed in the time of the machine.
+// newRealTimeFixture starts a runtime in real time.
 func newRealTimeFixture(t *testing.T) *fixture {
 	t.Helper()
 	var ac auth.Config
@@ -138,7 +138,7 @@ func (b *fixture) openAll(n int) []*idlePeer {
 	return peers
 }
 
-// enter opens a session, on any goroutine.
+// enter opens a session. Any goroutine may call it.
 func (p *peer) enter(name string) error {
 	_, err := p.try("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"test","version":"1"}}`, name, token))
 	if err != nil {

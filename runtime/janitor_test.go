@@ -3,16 +3,13 @@ package runtime_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/transport"
 )
 
 // wantTrimmed checks that nothing of a principal's feed is left.
@@ -55,29 +52,6 @@ func TestRetentionOfTheFeed(t *testing.T) {
 	})
 }
 
-// Jobs deleted for disk space take their part of the feed along, and a later since is refused.
-func TestDiskBoundTrimsTheFeed(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Retention, c.MaxDisk = time.Hour, 1 }, func(b *fixture) {
-		p := b.dial("alice")
-		p.submit("demo.echo", `{}`)
-		first := p.expect("job.started").ID
-		p.until("job.completed")
-		time.Sleep(6 * time.Second) // one look
-		if n := b.st.Stat().Jobs; n != 0 {
-			t.Fatalf("%d jobs are kept beyond the bound", n)
-		}
-		b.wantTrimmed("the job is gone", "alice")
-		p.send("subscribe", fmt.Sprintf(`{"since":{"after_message_id":%q}}`, first))
-		if e := refusal(t, p.expect("nack")); e.Code != arcp.CodeDataLoss {
-			t.Errorf("since a message of a job that is gone: %+v", e)
-		}
-		p.submit("demo.echo", `{}`)
-		p.until("job.completed")
-		time.Sleep(3 * time.Hour)
-		b.wantTrimmed("the retention is over", "alice")
-	})
-}
-
 // unreadable is a store that cannot read one principal's feed.
 type unreadable struct {
 	store.Store
@@ -103,63 +77,6 @@ func TestRetentionOfOtherFeeds(t *testing.T) {
 		}
 		time.Sleep(3 * time.Hour)
 		b.wantTrimmed("it comes after one that cannot be read", "bob")
-	})
-}
-
-// A session that follows a deleted job is told once that it lost events, and then continues
-// behind them.
-func TestFollowerOfADeletedJob(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.MaxDisk = 20_000 }, func(b *fixture) {
-		p := b.dial("alice")
-		q, token := b.dialToken("alice")
-		q.send("session.ack", `{"last_processed_seq":0}`)
-		job := p.submit("demo.emit", `{"count":50,"bytes":1000,"interval_ms":10}`)
-		q.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, job))
-		q.until("job.subscribed")
-		_ = q.conn.Abort()
-		p.until("job.completed")
-		time.Sleep(10 * time.Second)
-		q = b.resume(token, 0)
-		token = resumeToken(t, q.expect("session.resumed"))
-		q.closed("the job is gone", transport.CloseOverloaded)
-		synctest.Wait()
-		if e := refusal(t, b.resume(token, 0).expect("session.rejected")); e.Code != arcp.CodeResumeWindowExpired {
-			t.Errorf("from before the deleted job: %+v", e)
-		}
-		row, err := b.st.Session(t.Context(), q.session)
-		if err != nil || row.TrimmedTo != row.LastSeq {
-			t.Errorf("the session is trimmed to %d of %d, %v", row.TrimmedTo, row.LastSeq, err)
-		}
-		q = b.resume(token, row.LastSeq)
-		q.expect("session.resumed")
-		q.submit("demo.echo", `{}`)
-		q.expect("job.started", "job.completed")
-	})
-}
-
-// Sessions that are kept do not hide those behind them, and end in their turn.
-func TestKeptSessionsDoNotHideOthers(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Retention = 24 * time.Hour }, func(b *fixture) {
-		for range 256 {
-			p := b.dial("alice")
-			p.send("session.ack", `{"last_processed_seq":0}`)
-			p.submit("demo.echo", `{}`)
-			p.until("job.completed")
-			_ = p.conn.Abort()
-			synctest.Wait()
-		}
-		for range 50 {
-			_ = b.dial("alice").conn.Abort()
-			synctest.Wait()
-		}
-		time.Sleep(2 * time.Hour)
-		if n := b.st.Stat().Sessions; n != 256 {
-			t.Errorf("%d sessions long after the resume window, want the 256 with something to acknowledge", n)
-		}
-		time.Sleep(24 * time.Hour)
-		if n := b.st.Stat().Sessions; n != 0 {
-			t.Errorf("%d sessions after the retention", n)
-		}
 	})
 }
 
@@ -220,7 +137,7 @@ func (s slow) Stat() store.Stat {
 
 // The store is brought within its bound at once, however many jobs that takes. Space that is
 // not freed yet is not counted for further deletions.
-func TestDiskBound(t *testing.T) {
+func TestStoreStaysWithinItsBound(t *testing.T) {
 	var bytes atomic.Int64
 	inBubble(t, func(c *runtime.Config) { c.MaxDisk, c.Store = 1<<20, slow{c.Store, &bytes} }, func(b *fixture) {
 		bytes.Store(1)

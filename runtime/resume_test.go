@@ -89,7 +89,7 @@ func (p *peer) follow(h *history, n int) {
 }
 
 // Of many connections that show the same token, one wins.
-func TestResumeRace(t *testing.T) {
+func TestOneOfManyResumesWins(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		_ = p.conn.Abort()
@@ -117,23 +117,6 @@ func TestResumeRace(t *testing.T) {
 	})
 }
 
-// reopen opens a session that exists.
-func (b *fixture) reopen(name string, id arcp.SessionID, more string) *peer {
-	b.Helper()
-	p := b.connect(nil)
-	p.n = 1000 * (1 + len(b.all))
-	b.all = append(b.all, p)
-	frame := fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
-		"payload":{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"test","version":"1"}%s}}`, id, name, token, more)
-	if err := p.conn.Write([]byte(frame)); err != nil {
-		b.Fatal(err)
-	}
-	if err := p.conn.Flush(); err != nil {
-		b.Fatal(err)
-	}
-	return p
-}
-
 // call runs a tool and returns its result.
 func (p *peer) call(tool, args string) string {
 	p.Helper()
@@ -142,7 +125,7 @@ func (p *peer) call(tool, args string) string {
 }
 
 // Takeovers under load neither lose nor repeat anything.
-func TestTakeoverUnderLoad(t *testing.T) {
+func TestTakeoversLoseNothing(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")

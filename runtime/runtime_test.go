@@ -80,7 +80,7 @@ func (s *server) dial(t testing.TB, name string) *client.Client {
 	return c
 }
 
-func TestEcho(t *testing.T) {
+func TestResultHasTheBytesThatWereSent(t *testing.T) {
 	s := start(t, memory(t), nil)
 	c := s.dial(t, "alice")
 	job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1.0,"s":"x"}`)})
@@ -96,7 +96,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-func TestManyJobsAndEvents(t *testing.T) {
+func TestEveryEventOfManyJobsArrives(t *testing.T) {
 	s := start(t, memory(t), nil)
 	c := s.dial(t, "alice")
 	var jobs []*client.Job
@@ -123,7 +123,7 @@ func TestManyJobsAndEvents(t *testing.T) {
 	}
 }
 
-func TestCancelHard(t *testing.T) {
+func TestToolThatIgnoresACancelIsAborted(t *testing.T) {
 	begun, enough := make(chan struct{}), make(chan struct{})
 	deaf := tool.MustNew(tool.Capability{Name: "deaf"}, func(context.Context, tool.Job, struct{}) (string, error) {
 		close(begun)
@@ -202,7 +202,7 @@ func heap() uint64 {
 }
 
 // The end of the context of Serve closes the connection; the session can be resumed.
-func TestServeEndsWithItsContext(t *testing.T) {
+func TestServeEndsWhenItsContextDoes(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		near, far := transport.Pipe(transport.Limits{})
 		ctx, cancel := context.WithCancel(context.Background())

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,12 +28,14 @@ import (
 	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
 
 // TestScripts performs the conversations of testdata/scripts, each on a runtime of its own in
-// virtual time. The needs of a script configure the runtime, see settings. Package
+// virtual time. The needs of a script configure the runtime, see settings; a script that needs
+// durable is performed on a store in memory and on a durable one. Package
 // conformance/script describes the language, scriptVerbs and scriptFuncs what is added here.
 func TestScripts(t *testing.T) {
 	files, err := script.ParseDir(os.DirFS("testdata/scripts"), func(name string) bool { return scriptVerbs[name] != nil })
@@ -41,19 +44,60 @@ func TestScripts(t *testing.T) {
 	}
 	for _, file := range files {
 		for _, c := range file.Checks {
-			t.Run(c.ID, func(t *testing.T) {
-				t.Parallel()
-				h := &scriptHost{fixture: &fixture{T: t}, dir: t.TempDir(), sent: map[eventKey]string{}, cloud: &cloud{}, gateway: &gateway{out: map[arcp.JobID]string{}}}
-				h.free.Store(1 << 40)
-				configure := h.configuration(t, c.Needs)
-				inBubble(t, configure, func(b *fixture) {
-					h.fixture, h.configure = b, configure
-					defer h.unblock()
-					if err := c.Run(h); err != nil {
-						t.Errorf("%s: %v", c.Title, err)
-					}
-				})
-			})
+			needs := slices.DeleteFunc(slices.Clone(c.Needs), func(word string) bool { return word == "durable" })
+			t.Run(c.ID, func(t *testing.T) { runScript(t, c, needs, false) })
+			if len(needs) < len(c.Needs) {
+				t.Run(c.ID+" durable", func(t *testing.T) { runScript(t, c, needs, true) })
+			}
+		}
+	}
+}
+
+// runScript performs a script on a runtime whose store is in memory or durable.
+func runScript(t *testing.T, c *script.Check, needs []string, durable bool) {
+	t.Parallel()
+	h := &scriptHost{fixture: &fixture{T: t}, dir: t.TempDir(), durable: durable, sent: map[eventKey]string{}, cloud: &cloud{},
+		gateway: &gateway{out: map[arcp.JobID]string{}}}
+	h.free.Store(1 << 40)
+	h.configure = func(c *runtime.Config) {
+		h.openStore(c.Store.(*recordingStore))
+		h.apply(c, needs)
+	}
+	inBubble(t, h.configure, func(b *fixture) {
+		h.fixture = b
+		defer h.closeStore()
+		defer h.unblock()
+		if err := c.Run(h); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// openStore opens a durable store anew, as the next process does.
+func (h *scriptHost) openStore(st *recordingStore) {
+	if !h.durable {
+		return
+	}
+	h.Helper()
+	if h.opened != nil {
+		if err := h.opened.Close(); err != nil {
+			h.Error(err)
+		}
+	}
+	var err error
+	if h.opened, err = pebble.Open(filepath.Join(h.dir, "store"), pebble.Options{}); err != nil {
+		h.Fatal(err)
+	}
+	st.set(func() { st.Store = h.opened })
+}
+
+// closeStore closes a durable store behind the runtime.
+func (h *scriptHost) closeStore() {
+	h.shutdown(0)
+	h.serve.Wait()
+	if h.opened != nil {
+		if err := h.opened.Close(); err != nil {
+			h.Error(err)
 		}
 	}
 }
@@ -92,23 +136,20 @@ var settings = map[string]func(h *scriptHost, c *runtime.Config, n int){
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// configuration applies the words of a script. An auth file that a step has loaded outlives
-// a restart.
-func (h *scriptHost) configuration(t *testing.T, needs []string) func(*runtime.Config) {
-	return func(c *runtime.Config) {
-		for _, word := range needs {
-			name, value, _ := strings.Cut(word, "=")
-			n, err := strconv.Atoi(cmp.Or(value, "0"))
-			if err != nil || settings[name] == nil {
-				t.Fatalf("there is no setting %s", word)
-			}
-			settings[name](h, c, n)
+// apply applies the words of a script. An auth file that a step has loaded outlives a restart.
+func (h *scriptHost) apply(c *runtime.Config, needs []string) {
+	for _, word := range needs {
+		name, value, _ := strings.Cut(word, "=")
+		n, err := strconv.Atoi(cmp.Or(value, "0"))
+		if err != nil || settings[name] == nil {
+			h.Fatalf("there is no setting %s", word)
 		}
-		if h.auth == nil {
-			h.auth = c.Auth
-		}
-		c.Auth = h.auth
+		settings[name](h, c, n)
 	}
+	if h.auth == nil {
+		h.auth = c.Auth
+	}
+	c.Auth = h.auth
 }
 
 // scriptHost is a runtime as scripts see it. It implements script.Host.
@@ -123,6 +164,8 @@ type scriptHost struct {
 	gateway   *gateway
 	free      atomic.Uint64 // bytes of the disk
 	full      atomic.Int64  // changes that were announced
+	durable   bool
+	opened    store.Store   // the durable store
 	gate      chan struct{} // holds commits; nil: none
 	reads     chan struct{} // holds the reads of jobs' rows; nil: none
 	drained   chan struct{} // is closed when a shutdown in the background is over
@@ -134,8 +177,8 @@ type eventKey struct {
 	seq     uint64
 }
 
-// maxWait bounds the wait of a step for a frame. It is longer than the retention.
-const maxWait = 100 * 24 * time.Hour
+// maxWait bounds the wait of a step for a frame. An idle session ends earlier.
+const maxWait = 30 * time.Hour
 
 // scriptConn is a connection of a script.
 type scriptConn struct {
@@ -289,6 +332,7 @@ func did(do func(h *scriptHost, c *scriptConn, args []script.Value)) verbFunc {
 //	limits LIMITS       changes limits
 //	tools SOURCE NAMES  replaces the tools of a source
 //	reserve PREFIX      reserves names of tools
+//	reserve_for OWNER NAMES  reserves names of tools for one owner
 //	disk BYTES          sets the free bytes of the disk
 //	cloud STATE         makes clean-ups fail, hang, or work
 //	gateway STATE       makes the provisioner refuse, keep what it is to revoke, or work
@@ -299,85 +343,84 @@ func did(do func(h *scriptHost, c *scriptConn, args []script.Value)) verbFunc {
 //	catalogue           does not leave out tools.changed
 //	breaks              reads up to the end of the connection, however it ends
 //	hangup              closes with 1000
-var scriptVerbs map[string]verbFunc
+var scriptVerbs = map[string]verbFunc{
+	"sleep": did(func(_ *scriptHost, _ *scriptConn, a []script.Value) {
+		time.Sleep(time.Duration(number(a[0]) * float64(time.Second)))
+	}),
+	"settle": did(func(*scriptHost, *scriptConn, []script.Value) { synctest.Wait() }),
+	"stop": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.shutdown(seconds(int(number(a[0]))))
+		h.serve.Wait()
+	}),
+	"drain": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.drained = make(chan struct{})
+		go func() { h.shutdown(seconds(int(number(a[0])))); close(h.drained) }()
+		synctest.Wait()
+	}),
+	"finished": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained }),
+	"drained":  did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained; h.serve.Wait() }),
+	"start":    did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.boot(h.configure) }),
+	"kill": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		synctest.Wait()
+		h.st.set(func() { h.st.fail = errors.New("the process is gone") })
+		h.shutdown(0)
+		h.st.set(func() { h.st.fail = nil })
+	}),
+	"fails": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.st.set(func() { h.st.fail = errors.New(plainText(a[0])) })
+	}),
+	"hold": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		h.gate = make(chan struct{})
+		h.st.set(func() { h.st.gate = h.gate })
+	}),
+	"dwell": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.st.set(func() { h.st.dwell = time.Duration(number(a[0]) * float64(time.Second)) })
+	}),
+	"block": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		h.reads = make(chan struct{})
+		h.st.set(func() { h.st.block = h.reads })
+	}),
+	"release": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.unblock() }),
+	"auth":    (*scriptHost).loadAuth,
+	"reauthenticate": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		h.rt.Reauthenticate()
+		synctest.Wait()
+	}),
+	"limits": func(h *scriptHost, _ *scriptConn, a []script.Value) (script.Value, error) {
+		var l runtime.Limits
+		err := arcp.Unmarshal(a[0], &l)
+		h.rt.SetLimits(l)
+		return nil, err
+	},
+	"tools": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		var made []*tool.Tool
+		for _, name := range texts(a[1]) {
+			name, description, _ := strings.Cut(name, " ")
+			made = append(made, plainTool(h, name, description))
+		}
+		h.replace(plainText(a[0]), made...)
+	}),
+	"reserve": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cfg.Tools.ReservePrefix(plainText(a[0])) }),
+	"reserve_for": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.cfg.Tools.ReserveFor(plainText(a[0]), plainText(a[1]))
+	}),
+	"disk":    did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.free.Store(uint64(number(a[0]))) }),
+	"cloud":   did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cloud.become(plainText(a[0])) }),
+	"gateway": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.gateway.become(plainText(a[0])) }),
+	"forget_log": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+		synctest.Wait()
+		h.log.Reset()
+	}),
 
-func init() { // the verbs refer to the table
-	scriptVerbs = map[string]verbFunc{
-		"sleep": did(func(_ *scriptHost, _ *scriptConn, a []script.Value) {
-			time.Sleep(time.Duration(number(a[0]) * float64(time.Second)))
-		}),
-		"settle": did(func(*scriptHost, *scriptConn, []script.Value) { synctest.Wait() }),
-		"stop": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			h.shutdown(seconds(int(number(a[0]))))
-			h.serve.Wait()
-		}),
-		"drain": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			h.drained = make(chan struct{})
-			go func() { h.shutdown(seconds(int(number(a[0])))); close(h.drained) }()
-			synctest.Wait()
-		}),
-		"finished": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained }),
-		"drained":  did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained; h.serve.Wait() }),
-		"start":    did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.boot(h.configure) }),
-		"kill": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			synctest.Wait()
-			h.st.set(func() { h.st.fail = errors.New("the process is gone") })
-			h.shutdown(0)
-			h.st.set(func() { h.st.fail = nil })
-		}),
-		"fails": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			h.st.set(func() { h.st.fail = errors.New(plainText(a[0])) })
-		}),
-		"hold": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			h.gate = make(chan struct{})
-			h.st.set(func() { h.st.gate = h.gate })
-		}),
-		"dwell": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			h.st.set(func() { h.st.dwell = time.Duration(number(a[0]) * float64(time.Second)) })
-		}),
-		"block": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			h.reads = make(chan struct{})
-			h.st.set(func() { h.st.block = h.reads })
-		}),
-		"release": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.unblock() }),
-		"auth":    (*scriptHost).loadAuth,
-		"reauthenticate": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			h.rt.Reauthenticate()
-			synctest.Wait()
-		}),
-		"limits": func(h *scriptHost, _ *scriptConn, a []script.Value) (script.Value, error) {
-			var l runtime.Limits
-			err := arcp.Unmarshal(a[0], &l)
-			h.rt.SetLimits(l)
-			return nil, err
-		},
-		"tools": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-			var made []*tool.Tool
-			for _, name := range texts(a[1]) {
-				name, description, _ := strings.Cut(name, " ")
-				made = append(made, plainTool(h, name, description))
-			}
-			h.replace(plainText(a[0]), made...)
-		}),
-		"reserve": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cfg.Tools.ReservePrefix(plainText(a[0])) }),
-		"disk":    did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.free.Store(uint64(number(a[0]))) }),
-		"cloud":   did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cloud.become(plainText(a[0])) }),
-		"gateway": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.gateway.become(plainText(a[0])) }),
-		"forget_log": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-			synctest.Wait()
-			h.log.Reset()
-		}),
-
-		"catalogue": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) { c.catalogue = true }),
-		"breaks": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
-			for _, err := c.conn.Read(); err == nil; _, err = c.conn.Read() {
-			}
-		}),
-		"hangup": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
-			_ = c.conn.Close(transport.CloseNormal, "") // whether the farewell arrives does not matter
-			synctest.Wait()
-		}),
-	}
+	"catalogue": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) { c.catalogue = true }),
+	"breaks": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
+		for _, err := c.conn.Read(); err == nil; _, err = c.conn.Read() {
+		}
+	}),
+	"hangup": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
+		_ = c.conn.Close(transport.CloseNormal, "") // whether the farewell arrives does not matter
+		synctest.Wait()
+	}),
 }
 
 // unblock lets everything go on that a step has stopped.
@@ -389,7 +432,7 @@ func (h *scriptHost) unblock() {
 			*c = nil
 		}
 	}
-	h.cloud.become("works")
+	h.cloud.release()
 }
 
 // watchDisk has the runtime ask for the free bytes of a disk that steps fill.
@@ -564,15 +607,24 @@ func prove(name, challenge string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// become changes what the clean-up handler does.
+// become changes what the clean-up handler does from now on.
 func (c *cloud) become(state string) {
 	c.set(func() {
-		if c.fails = state == "fails"; state == "hangs" {
+		c.fails, c.hangs = state == "fails", nil
+		if state == "hangs" {
 			c.hangs = make(chan struct{})
-		} else if c.hangs != nil {
-			close(c.hangs)
-			c.hangs = nil
+			c.held = append(c.held, c.hangs)
 		}
+	})
+}
+
+// release lets clean-ups that hang end.
+func (c *cloud) release() {
+	c.set(func() {
+		for _, held := range c.held {
+			close(held)
+		}
+		c.held = nil
 	})
 }
 

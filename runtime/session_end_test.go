@@ -2,7 +2,6 @@ package runtime_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -175,21 +174,8 @@ func TestTakeoverWaitsForTheEnd(t *testing.T) {
 	})
 }
 
-// cancel of a session whose end cannot be stored is refused, and evicts no connection.
-func TestCancelThatCannotBeStored(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		alice, owner := b.dial("alice"), b.dial("alice")
-		b.st.set(func() { b.st.fail = errors.New("no disk") })
-		alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
-		if e := refusal(t, alice.until("nack")); e.Code != arcp.CodeUnavailable {
-			t.Errorf("%+v", e)
-		}
-		owner.goesOn("a session that cannot end")
-	})
-}
-
-// The runtime evicts the connection of a session that it ends.
-func TestEndOfASessionEvictsItsConnection(t *testing.T) {
+// The next process of a program ends the session of the one before, and evicts its connection.
+func TestNextProcessEvictsTheConnectionBefore(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		program := func() *peer {
 			near, far := transport.Pipe(transport.Limits{})
@@ -200,81 +186,9 @@ func TestEndOfASessionEvictsItsConnection(t *testing.T) {
 			p.expect("session.accepted")
 			return p
 		}
-		alice, root := b.dial("alice"), b.dial("root")
-
-		owner := b.dial("alice")
-		alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
-		alice.until("cancel.accepted")
-		owner.evicted("by another session", arcp.CodeCancelled)
-
-		owner = b.dial("alice")
-		owner.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
-		owner.until("cancel.accepted")
-		owner.evicted("by itself", arcp.CodeCancelled)
-
-		owner = b.dial("alice")
-		root.must("sessions.evict", fmt.Sprintf(`{"session_id":%q,"forget":true}`, owner.session))
-		owner.evicted("by an admin", arcp.CodeCancelled)
-
-		owner = program()
-		second := program()
-		owner.evicted("by the next process of the program", arcp.CodeCancelled)
+		first, second := program(), program()
+		first.evicted("by the next process of the program", arcp.CodeCancelled)
 		second.goesOn("the next process")
-
-		owner = b.dial("alice")
-		owner.send("session.close", `{"forget":true}`)
-		owner.until("session.closed")
-		owner.closed("session.close", transport.CloseNormal)
-	})
-}
-
-func TestSessionEndIsVisibleAtOnce(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
-		alice := b.dial("alice")
-		for n := range repetitions {
-			owner := b.dial("alice")
-			name := fmt.Sprintf("agent%d", n)
-			owner.must("host.register_agent", fmt.Sprintf(`{"id":%q,"name":%q,"kind":"coder"}`, name, name))
-			if n%2 == 0 {
-				owner.send("session.close", `{"forget":true}`)
-				owner.until("session.closed")
-			} else {
-				alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
-				alice.until("cancel.accepted")
-			}
-			for _, a := range alice.must("host.agents", `{"limit":1000}`)["items"].([]any) {
-				if a := a.(map[string]any); a["name"] == name && a["status"] != "stopped" {
-					t.Fatalf("after the end of its session agent %d is %v", n, a["status"])
-				}
-			}
-		}
-	})
-}
-
-// A store that does not respond delays the end of a session for a bounded time. The client is
-// then not told that the session has ended; it ends when the store responds.
-func TestEndOfASessionWhileTheStoreStandsStill(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		alice, owner := b.dial("alice"), b.dial("alice")
-		owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
-		gate := make(chan struct{})
-		b.st.set(func() { b.st.gate = gate })
-		begun := time.Now()
-		owner.send("session.close", `{"forget":true}`)
-		env := owner.until("nack")
-		if e, err := arcp.DecodePayload[arcp.Error](&env); err != nil || e.Code != arcp.CodeUnavailable {
-			t.Errorf("%s", env.Payload)
-		}
-		if d := time.Since(begun); d > 10*time.Second {
-			t.Errorf("told after %s", d)
-		}
-		b.st.set(func() { b.st.gate = nil })
-		close(gate)
-		time.Sleep(time.Second)
-		agents := alice.must("host.agents", `{}`)["items"].([]any)
-		if len(agents) != 1 || agents[0].(map[string]any)["status"] != "stopped" {
-			t.Errorf("%v", agents)
-		}
 	})
 }
 

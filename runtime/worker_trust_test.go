@@ -13,24 +13,11 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// trusted is a worker that is also asked questions to people.
-func (b *fixture) trusted(name, ref string) hand {
-	b.Helper()
-	p := b.connect(nil)
-	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"w","version":"1"},`+
-		`"capabilities":{"executes":true,"human_input":true,"permission_challenge":true}}`, name, token))
-	p.busy = true
-	w := hand{peer: p, token: resumeToken(b, p.expect("session.accepted"))}
-	w.send("tool.invoke", registration("one", "", ref))
-	w.expect("job.accepted", "job.completed")
-	return w
-}
-
 // Names that the configuration reserves for a program are free when it starts for the first time,
 // also if a worker has registered them before.
 func TestReservedNamesAreFreeForTheirProgram(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
-		b.work("alice", "kid.a@1.0.0", `,"id":"x"`)
+		b.startWorker("alice", "kid.a@1.0.0", `,"id":"x"`)
 		b.shutdown(0)
 		b.serve.Wait()
 		b.boot(func(c *runtime.Config) { c.Tools.ReserveFor("program:kid", "kid.*") })
@@ -48,51 +35,6 @@ func TestReservedNamesAreFreeForTheirProgram(t *testing.T) {
 		if len(agents) != 1 || agents[0].(map[string]any)["status"] != "errored" {
 			t.Errorf("agents of the worker that had the name: %v", agents)
 		}
-	})
-}
-
-// A worker cannot approve a call of its own job: neither while it is registered nor when it
-// has unregistered with the job unfinished.
-func TestWorkerCannotApproveItsCall(t *testing.T) {
-	for _, leaves := range []bool{false, true} {
-		inBubble(t, nil, func(b *fixture) {
-			w := b.trusted("alice", "a@1.0.0")
-			other := b.work("alice", "danger@1.0.0", about("danger@1.0.0", `"approval":"manual"`))
-			human := b.human("alice")
-			b.dial("alice").send("tool.invoke", `{"tool":"a","arguments":{},"lease_request":{"tool.call":["*"]}}`)
-			d, _ := w.take()
-			if leaves {
-				w.send("tool.invoke", `{"tool":"host.unregister_agent","arguments":{"agent_id":"one"}}`)
-				w.until("job.completed")
-			}
-			w.say(d, "tool.invoke", `{"tool":"danger","arguments":{}}`)
-			q := human.until("human.choice.request")
-			w.respond("human.choice.response", q, `{"choice_id":"approve"}`)
-			if e := refusal(t, w.until("nack")); e.Code != arcp.CodePermissionDenied {
-				t.Errorf("left: %v: a worker approves its own call: %s", leaves, e.Code)
-			}
-			human.respond("human.choice.response", q, `{"choice_id":"approve"}`)
-			other.take()
-		})
-	}
-}
-
-// A worker cannot grant its own job a permission.
-func TestWorkerCannotGrantItself(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		w := b.trusted("alice", "a@1.0.0")
-		human := b.human("alice")
-		human.send("tool.invoke", `{"tool":"a","arguments":{}}`)
-		d, _ := w.take()
-		const p = `"permission":"tool.call","resource":"demo.echo","operation":"call"`
-		w.say(d, "permission.request", `{`+p+`,"reason":"x"}`)
-		q := human.until("permission.request")
-		w.respond("permission.grant", q, `{`+p+`,"lease_seconds":100}`)
-		if e := refusal(t, w.until("nack")); e.Code != arcp.CodePermissionDenied {
-			t.Errorf("a worker grants itself a permission: %s", e.Code)
-		}
-		human.respond("permission.grant", q, `{`+p+`,"lease_seconds":100}`)
-		w.until("permission.grant")
 	})
 }
 
@@ -149,7 +91,7 @@ func TestClientLeavesAnOldAttempt(t *testing.T) {
 			ended[call.Attempt] = context.Cause(ctx)
 			return call.Attempt, ctx.Err()
 		})
-		b.dial("alice").begin("q", `{}`)
+		b.dial("alice").submit("q", `{}`)
 		time.Sleep(time.Second)
 		l.breakConnection(time.Hour) // it does not look for the runtime before that is there
 		b.shutdown(0)
@@ -174,7 +116,7 @@ func TestClientLeavesAnOldAttempt(t *testing.T) {
 }
 
 // goesTo reports whether a frame of a type comes within a while.
-func (h hand) goesTo(typ arcp.Type, within time.Duration) bool {
+func (h workerPeer) receives(typ arcp.Type, within time.Duration) bool {
 	h.Helper()
 	end := time.AfterFunc(within, func() { _ = h.conn.Abort() })
 	defer end.Stop()
@@ -189,32 +131,11 @@ func (h hand) goesTo(typ arcp.Type, within time.Duration) bool {
 	}
 }
 
-// A job that ended while its worker was away takes no place when the worker returns.
-func TestPlaceOfADispatchThatEndedInAbsence(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		w := b.work("alice", "a@1.0.0", "")
-		alice := b.dial("alice")
-		job := alice.begin("a", `{}`)
-		synctest.Wait()
-		_ = w.conn.Abort() // it has not read that it was given something
-		synctest.Wait()
-		alice.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q,"deadline_ms":1000}`, job))
-		alice.end("job.cancelled")
-		time.Sleep(5 * time.Second)
-		w = w.back()
-		alice.begin("a", `{}`)
-		w.expect("cancel")
-		if !w.goesTo("tool.invoke", 3*runtime.DefaultHeartbeat) {
-			t.Error("a job waits for a worker that is connected and idle")
-		}
-	})
-}
-
 // Sixteen acks that come at once make room for the seventeenth.
 func TestAcksAtOnceMakeRoom(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		for round := range 20 {
-			w := b.work("alice", fmt.Sprintf("a%d@1.0.0", round), `,"concurrency":40`)
+			w := b.startWorker("alice", fmt.Sprintf("a%d@1.0.0", round), `,"concurrency":40`)
 			alice := b.dial("alice")
 			for range 17 {
 				alice.send("tool.invoke", fmt.Sprintf(`{"tool":"a%d"}`, round))
@@ -228,92 +149,10 @@ func TestAcksAtOnceMakeRoom(t *testing.T) {
 				_ = w.conn.Write(f)
 			}
 			_ = w.conn.Flush()
-			if !w.goesTo("tool.invoke", time.Second) {
+			if !w.receives("tool.invoke", time.Second) {
 				t.Errorf("round %d: the 17th is not given", round)
 			}
 			_ = w.conn.Abort()
-		}
-	})
-}
-
-// A job that is cancelled is not offered to the next worker when the first refuses.
-func TestCancelledJobIsNotOfferedAgain(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		one, two := b.work("alice", "a@1.0.0", ""), b.work("alice", "a@1.0.0", "")
-		alice := b.dial("alice")
-		job := alice.begin("a", `{}`)
-		d := one.expect("tool.invoke")
-		alice.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q,"deadline_ms":30000}`, job))
-		one.expect("cancel")
-		alice.until("cancel.accepted")
-		one.say(d, "nack", `{"code":"CANCELLED","message":"not begun","retryable":false}`)
-		if two.goesTo("tool.invoke", 20*time.Second) {
-			t.Error("a cancelled job is given to another worker")
-		}
-	})
-}
-
-// A worker that returns and sends nothing is watched by its heartbeats like others.
-func TestSilenceAfterComingBack(t *testing.T) {
-	for _, says := range []string{`progress`, `heartbeat`} {
-		inBubble(t, nil, func(b *fixture) {
-			w := b.work("alice", "a@1.0.0", "")
-			b.dial("alice").begin("a", `{}`)
-			d := w.expect("tool.invoke")
-			_ = w.conn.Abort()
-			synctest.Wait()
-			w = w.back()
-			w.expect("tool.invoke")
-			w.say(d, "job."+says, map[string]string{"progress": `{"current":1}`, "heartbeat": `{"sequence":1,"state":"running"}`}[says])
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			if b.sum("arcp_jobs", `"running"`) != 0 {
-				t.Errorf("%s, then an hour of silence, and the job runs", says)
-			}
-		})
-	}
-}
-
-// One that comes back late and never says whether it takes the job is not waited
-// for for ever.
-func TestNeverTakenAfterComingBack(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		w := b.work("alice", "a@1.0.0", "")
-		b.dial("alice").begin("a", `{}`)
-		w.expect("tool.invoke")
-		time.Sleep(2*runtime.DefaultHeartbeat - 5*time.Second)
-		_ = w.conn.Abort()
-		time.Sleep(20 * time.Second)
-		w = w.back()
-		w.expect("tool.invoke")
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if b.sum("arcp_jobs", `"running"`) != 0 {
-			t.Error("nobody has taken the job for an hour, and it runs")
-		}
-	})
-}
-
-// Jobs that wait for a worker of a former owner do not hold the places of the next owner of
-// the tool's name.
-func TestJobsOfAFormerOwner(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		w := b.hired("bob")
-		w.send("tool.invoke", registration("one", "", "a@1.0.0"))
-		w.until("job.completed")
-		bob := b.dial("bob")
-		for range 5 {
-			bob.begin("a", `{}`)
-		}
-		d, _ := w.take()
-		w.send("tool.invoke", `{"tool":"host.unregister_agent","arguments":{"agent_id":"one"}}`)
-		w.until("job.completed")
-		w.say(d, "tool.result", `{"value":1}`)
-		synctest.Wait()
-		mine := b.work("alice", "a@1.0.0", "")
-		job := b.dial("alice").begin("a", `{}`)
-		if d, _ := mine.take(); d.JobID != job {
-			t.Errorf("alice's worker is given %s, want %s", d.JobID, job)
 		}
 	})
 }

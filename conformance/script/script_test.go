@@ -53,7 +53,9 @@ func (h *fake) Var(name string) (Value, bool) { return Value(`"known"`), name ==
 
 func (h *fake) Func(string) func([]Value) (Value, error) { return nil }
 
-func (h *fake) Verb(string) func(Conn, []Value) (Value, error) { return nil }
+func (h *fake) Verb(string) func(Conn, []Value) (Value, error) {
+	return func(c Conn, args []Value) (Value, error) { return text(fmt.Sprint(c != nil, " ", plain(args[0]))), nil }
+}
 
 func (h *fake) PollDeadline() time.Time { return time.Time{} }
 
@@ -136,7 +138,7 @@ func (s *server) answer(env *arcp.Envelope) {
 // play runs steps against the fake server.
 func play(t *testing.T, steps string) error {
 	t.Helper()
-	f, err := Parse("t.txt", "def c twice n\n    return $n * 2\ndef c deep\n    c deep\n== x: the title\n"+steps, nil, nil)
+	f, err := Parse("t.txt", "def c twice n\n    return $n * 2\ndef c deep\n    c deep\n== x: the title\n"+steps, nil, func(name string) bool { return name == "wave" })
 	if err != nil {
 		return err
 	}
@@ -166,6 +168,10 @@ func TestSteps(t *testing.T) {
 		{"open a\na> ping\na! pong", "got pong"},
 		{"open a\na! ack", ""},
 		{"open a by nobody", "no role nobody"},
+		{"let role = some\nopen a by $role + body", "no role somebody"},
+		{"open a\na wave 1 as v\nwant $v == \"true 1\"", ""},
+		{"server wave 1 as v\nwant $v == \"false 1\"", ""},
+		{"server quiet", "quiet is no step"},
 		{"open a\na submit demo.echo {n: 1} as id\na follow $id as job\nwant types($job) == [job.accepted, job.started, job.completed]", ""},
 		{"open a\na call demo.echo {n: 1} {n: 1} as v\nwant $v === `{\"n\":1}`", ""},
 		{"open a\na call demo.echo {n: 1} {n: 2}", "n is 1, want 2"},
@@ -182,6 +188,8 @@ func TestSteps(t *testing.T) {
 		{"open a\na> session.close\na< session.closed\na closed 1008", "closed with 1000, want [1008]"},
 		{"open a\na> ping\na closed", "got a frame"},
 		{"open a\na> session.close\na ends 1008", "closed with 1000, want [1008]"},
+		{"open a\na> ping\na> session.close\na ends 1000", ""},
+		{"open a\na redial as b\nwant $b.session == $a.session", ""},
 		{"open a\na invoke demo.echo\na cut\na replays 4 3\nwant $a.last == 6", ""},
 		{"open a\na resume 0 as b\nb submit demo.echo\nb replays 1 3", "want event 1"},
 		{"open a\nlet one = $a.token\na reopen as b\nwant $b.token != $one", ""},

@@ -77,7 +77,7 @@ func (p *Pool) Issue(_ context.Context, r Request) ([]Credential, error) {
 		i := (p.next + k) % len(p.values)
 		switch h, used := p.used[p.handles[i]]; {
 		case used && h == own:
-			return p.give(i), nil
+			return p.credentialsOf(i), nil
 		case !used && free < 0:
 			free = i
 		}
@@ -87,10 +87,10 @@ func (p *Pool) Issue(_ context.Context, r Request) ([]Credential, error) {
 	}
 	p.used[p.handles[free]] = own
 	p.next = free + 1
-	return p.give(free), nil
+	return p.credentialsOf(free), nil
 }
 
-func (p *Pool) give(i int) []Credential {
+func (p *Pool) credentialsOf(i int) []Credential {
 	return []Credential{{Value: p.values[i], Endpoint: p.endpoint, Profile: p.profile, Upstream: p.handles[i]}}
 }
 

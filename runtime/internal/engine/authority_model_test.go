@@ -21,27 +21,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-<<<<<<< HEAD
-// action is one operation of a tool.
-type action struct {
-	kind  string
-	n     int           // index in the script; makes the action's names unique
-	d     time.Duration // how long it asks, or waits for an answer
-	async bool          // asks without waiting for the answer
-	cost  string
-}
-
-// move is one step of a script: an action of a job's tool, or an external event for the job.
-type move struct {
-	kind   string
-	job    int
-	action action
-	pick   int // index of a question or lease, modulo their number
-	actor  int
-	say    int
-	many   int // at the same moment
-	d      time.Duration
-=======
 // toolAction is one operation of a tool.
 type toolAction struct {
 	kind     string
@@ -61,7 +40,6 @@ type step struct {
 	answer     int
 	responders int // at the same moment
 	duration   time.Duration
->>>>>>> pure
 }
 
 // jobPlan is a job of a script.
@@ -104,39 +82,23 @@ func drawScript(t *rapid.T) (s script) {
 	}
 	n := rapid.IntRange(5, 60).Draw(t, "moves")
 	for i := range n {
-<<<<<<< HEAD
-		m := move{
-=======
 		m := step{
->>>>>>> pure
 			kind: rapid.SampledFrom([]string{"action", "action", "action", "action", "action", "action", "action", "respond", "respond", "respond", "respond", "grant", "grant",
 				"sleep", "sleep", "extend", "revoke", "offer", "interrupt", "cancel", "restart", "crash", "crash later", "hold", "release", "stall", "late", "rewind", "rewind", "pause"}).Draw(t, "what"),
 			job: rapid.IntRange(0, len(s.jobs)-1).Draw(t, "job"),
 		}
 		switch m.kind {
 		case "action":
-<<<<<<< HEAD
-			m.action = action{n: i, kind: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
-=======
 			m.action = toolAction{n: i, kind: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
->>>>>>> pure
 				"ask", "choose", "checkpoint", "checkpoint", "yield", "extend", "return", "fail", "fail", "panic"}).Draw(t, "action"),
 				cost: rapid.SampledFrom([]string{"0.1", "1", "0.03", "3", "-1"}).Draw(t, "cost"), async: rapid.Bool().Draw(t, "async"),
 				duration: ms("ask", 1_000, 60_000, 600_000)}
 		case "grant":
-<<<<<<< HEAD
-			m.action = action{n: i, kind: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
-			m.actor, m.say, m.many = 1, 2, 1
-		case "stall":
-			m.action = action{n: i, kind: "ask", d: ms("ask", 1_000, 60_000), async: true}
-			m.d = ms("for", 500, 6_000, 61_000)
-=======
 			m.action = toolAction{n: i, kind: "permit", duration: ms("ask", 60_000, 600_000, 3_600_000), async: true}
 			m.actor, m.answer, m.responders = 1, 2, 1
 		case "stall":
 			m.action = toolAction{n: i, kind: "ask", duration: ms("ask", 1_000, 60_000), async: true}
 			m.duration = ms("for", 500, 6_000, 61_000)
->>>>>>> pure
 		case "late":
 			m.actor, m.answer, m.responders = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
 			m.duration = ms("for", 500, 6_000, 61_000)
@@ -240,11 +202,7 @@ func (w *modelRun) runTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp
 		case d := <-l.actions:
 			mine := false
 			w.locked(func() {
-<<<<<<< HEAD
-				if mine = l.run == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.kind) {
-=======
 				if mine = l.attempt == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.kind) {
->>>>>>> pure
 					l.asks = append(l.asks, d)
 				}
 			})
@@ -465,13 +423,9 @@ func (w *modelRun) events(id arcp.JobID, f func(*store.Event)) {
 
 // onceAnswered returns a function that counts the answers to one request and records a fault at
 // the second.
-<<<<<<< HEAD
-func (w *world) answered(name string) func() {
-=======
-func (w *modelRun) onceAnswered(what string) func() {
->>>>>>> pure
+func (w *modelRun) onceAnswered(request string) func() {
 	w.calls++
-	key := fmt.Sprintf("%s %d", name, w.calls)
+	key := fmt.Sprintf("%s %d", request, w.calls)
 	w.locked(func() { w.done[key] = 0 })
 	return func() {
 		w.locked(func() {
@@ -539,11 +493,7 @@ func (w *modelRun) respond(m step) {
 		return
 	}
 	if m.kind == "grant" {
-<<<<<<< HEAD
-		own := func(q approval.Row) bool { return q.Job == w.lives[m.job].id && q.Kind == approval.Permission }
-=======
 		own := func(q approval.Row) bool { return q.Job == w.jobs[m.job].id && q.Kind == approval.Permission }
->>>>>>> pure
 		if pending = slices.DeleteFunc(pending, func(q approval.Row) bool { return !own(q) }); len(pending) == 0 {
 			return
 		}
@@ -579,13 +529,8 @@ func (w *modelRun) respond(m step) {
 	}
 }
 
-<<<<<<< HEAD
-func (w *world) step(m move) {
-	l := w.lives[m.job]
-=======
 func (w *modelRun) step(m step) {
 	l := w.jobs[m.job]
->>>>>>> pure
 	switch m.kind {
 	case "action":
 		l.actions <- m.action
@@ -604,11 +549,7 @@ func (w *modelRun) step(m step) {
 				id = w.leases[m.pick%len(w.leases)]
 			}
 		})
-<<<<<<< HEAD
-		told := w.answered(m.kind)
-=======
 		told := w.onceAnswered(m.kind)
->>>>>>> pure
 		if m.kind == "extend" {
 			w.e.Extend(requesterOf("msg_x", w.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
@@ -633,13 +574,8 @@ func (w *modelRun) step(m step) {
 		w.rewind(m, l)
 	case "pause":
 		w.e.Drain()
-<<<<<<< HEAD
-		for _, l := range w.lives {
-			l.actions <- action{kind: "checkpoint"}
-=======
 		for _, l := range w.jobs {
 			l.actions <- toolAction{kind: "checkpoint"}
->>>>>>> pure
 		}
 		synctest.Wait()
 		w.restartRuntime(false)
@@ -651,11 +587,7 @@ func (w *modelRun) step(m step) {
 		w.hold()
 	case "stall": // it is asked, and time passes, while the job's supervisor waits for the store
 		w.hold()
-<<<<<<< HEAD
-		l.actions <- action{n: 1000 + m.action.n, kind: "metric", cost: "0.01"}
-=======
 		l.actions <- toolAction{n: 1000 + m.action.n, kind: "metric", cost: "0.01"}
->>>>>>> pure
 		synctest.Wait()
 		l.actions <- m.action
 		time.Sleep(m.duration)
@@ -983,19 +915,14 @@ func (w *modelRun) runScript(s script) {
 		w.restartRuntime(false)
 	}
 	w.check("when it goes on")
-<<<<<<< HEAD
-	for _, l := range w.lives {
-		l.actions <- action{kind: "return"}
-=======
 	for _, l := range w.jobs {
 		l.actions <- toolAction{kind: "return"}
->>>>>>> pure
 	}
 	time.Sleep(40 * 24 * time.Hour)
 	w.check("in the end")
-	for name, n := range w.done {
+	for request, n := range w.done {
 		if n != 1 {
-			w.fault("%s is answered %d times", name, n)
+			w.fault("%s is answered %d times", request, n)
 		}
 	}
 	for _, l := range w.jobs {

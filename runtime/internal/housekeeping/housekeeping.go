@@ -115,7 +115,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 		case <-t.C:
 			j.clean(ctx, time.Now())
 		case <-j.older: // the bound of a backlog holds only after Measure
-			j.do(ctx, time.Now(), j.backlogs)
+			j.repeat(ctx, time.Now(), j.backlogs)
 		case <-ctx.Done():
 			return
 		}
@@ -125,12 +125,12 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 // clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
 	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.storeKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
-		j.do(ctx, now, step)
+		j.repeat(ctx, now, step)
 	}
 }
 
-// do repeats a step until it has nothing to do.
-func (j *Janitor) do(ctx context.Context, now time.Time, step func(context.Context, time.Time) (more bool, err error)) {
+// repeat repeats a step until it has nothing to do.
+func (j *Janitor) repeat(ctx context.Context, now time.Time, step func(context.Context, time.Time) (more bool, err error)) {
 	for more := true; more && ctx.Err() == nil; {
 		var err error
 		if more, err = step(ctx, now); err != nil {

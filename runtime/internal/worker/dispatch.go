@@ -61,8 +61,8 @@ type refusal struct{ err *arcp.Error }
 
 func (r *refusal) Error() string { return r.err.Error() }
 
-// run returns the function of a tool.
-func (p *Pool) run(ref string) tool.Func {
+// toolFunc returns the function of a tool.
+func (p *Pool) toolFunc(ref string) tool.Func {
 	return func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		if _, ok := job.Host().(tool.Attempt); !ok {
 			return nil, fmt.Errorf("%s is executed by a worker: its job must report the terms of the attempt", ref)

@@ -319,7 +319,7 @@ func (p *Pool) toolOf(tools map[string]*workerTool, principal string, d *declare
 	}
 	c := d.capability
 	c.Audience = func(principal string) bool { return p.mayExecute(ref, principal) }
-	t, err := tool.NewRaw(c, p.run(ref))
+	t, err := tool.NewRaw(c, p.toolFunc(ref))
 	if err != nil {
 		return nil, invalid("%s", err)
 	}

@@ -30,7 +30,7 @@ func (s *Store) applyFeed(c *sequence.FeedChange) {
 		return own
 	}
 	t.apply(&c.TrailChange, jobOf, func(dropped *run) {
-		if dropped.own() {
+		if dropped.announced() {
 			s.bytes -= sizeOf(dropped.job.events)
 		}
 	})

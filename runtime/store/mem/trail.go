@@ -34,9 +34,9 @@ const maxRun = 1<<32 - 1
 
 func (r *run) end() uint64 { return r.first + uint64(r.n) }
 
-// own reports whether the events were announced: their job belongs to the run and begins
+// announced reports whether the events were announced: their job belongs to the run and begins
 // with it.
-func (r *run) own() bool { return r.job.id == "" }
+func (r *run) announced() bool { return r.job.id == "" }
 
 // apply applies the change of a trail. jobOf returns the job of a run and is called for
 // each run in turn. dropped is called for each run that is dropped.
@@ -57,7 +57,7 @@ func (t *trail) add(r *sequence.Run, j *job) {
 		return
 	}
 	next := run{first: r.First, jseq: r.JSeq, job: j, corr: r.CorrelationID, n: uint32(r.N), origin: r.Origin}
-	if next.own() {
+	if next.announced() {
 		next.jseq = 1
 	}
 	switch {

@@ -15,7 +15,7 @@ import (
 // of end and by SubmitID. Feeds begin empty. It may be interrupted: the format number is
 // written last, and a second migration changes nothing.
 func (s *Store) migrate(dir string, f vfs.FS) error {
-	if err := keepManifest(dir, f); err != nil {
+	if err := copyManifest(dir, f); err != nil {
 		return fmt.Errorf("keep the manifest: %w", err)
 	}
 	if err := s.indexJobs(); err != nil {
@@ -28,8 +28,8 @@ func (s *Store) setFormat() error {
 	return s.db.Set([]byte(keyFormat), binary.AppendUvarint(nil, format), pdb.Sync)
 }
 
-// keepManifest copies the list of files that the old version has written.
-func keepManifest(dir string, f vfs.FS) error {
+// copyManifest copies the list of files that the old version has written.
+func copyManifest(dir string, f vfs.FS) error {
 	desc, err := pdb.Peek(dir, f)
 	if err != nil {
 		return err
