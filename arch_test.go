@@ -269,15 +269,15 @@ func TestTypesAreSmall(t *testing.T) {
 			}
 		}
 	})
-	compare := func(what string, found map[string]int, most int, listed map[string]int) {
+	compare := func(members string, found map[string]int, most int, listed map[string]int) {
 		for name, n := range found {
 			if limit := max(most, listed[name]); n > limit {
-				t.Errorf("%s has %d %s, want at most %d", name, n, what, limit)
+				t.Errorf("%s has %d %s, want at most %d", name, n, members, limit)
 			}
 		}
 		for name, n := range listed {
 			if found[name] < n {
-				t.Errorf("%s has %d %s: its bound of %d is too high", name, found[name], what, n)
+				t.Errorf("%s has %d %s: its bound of %d is too high", name, found[name], members, n)
 			}
 		}
 	}
@@ -313,6 +313,9 @@ var avoided = strings.Fields(`absorb afterwards again ballast bearable beat bed 
 // the final state of a job, a session, a lease or a stream.
 var memberTerms = strings.Fields("ended members trust")
 
+// avoidedLocals are refused as names of parameters, results and variables, also in tests.
+var avoidedLocals = strings.Fields("what who whoever whom whose")
+
 func TestNamesArePlain(t *testing.T) {
 	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
 		switch {
@@ -340,8 +343,27 @@ func TestNamesArePlain(t *testing.T) {
 				}
 			}
 		}
+		refuseLocal := func(names ...ast.Expr) {
+			for _, e := range names {
+				if id, ok := e.(*ast.Ident); ok && slices.Contains(avoidedLocals, strings.ToLower(id.Name)) {
+					t.Errorf("%s: the name of variable %s says nothing to a newcomer", file, id.Name)
+				}
+			}
+		}
 		ast.Inspect(f, func(n ast.Node) bool {
 			switch n := n.(type) {
+			case *ast.AssignStmt:
+				refuseLocal(n.Lhs...)
+			case *ast.RangeStmt:
+				refuseLocal(n.Key, n.Value)
+			case *ast.ValueSpec:
+				for _, id := range n.Names {
+					refuseLocal(id)
+				}
+			case *ast.Field: // also of parameters and results
+				for _, id := range n.Names {
+					refuseLocal(id)
+				}
 			case *ast.FuncDecl:
 				refuse("function", n.Name)
 			case *ast.TypeSpec:

@@ -39,10 +39,10 @@ func TestBearerVerify(t *testing.T) {
 	set := NewSet(withTokens(t, map[Secret]string{"tok-a": "alice", "tok-a2": "alice", "tok-b": "bob"}))
 	nonce := NewChallenge()
 	for _, c := range []struct {
-		why      string
-		request  Request
-		response Secret
-		who      string // "": refused
+		why       string
+		request   Request
+		response  Secret
+		principal string // "": refused
 	}{
 		{"with the token", Request{Token: "tok-a"}, Answer("tok-a", nonce), "alice"},
 		{"with the token, whatever the hint", Request{Token: "tok-a", Principal: "bob"}, Answer("tok-a", nonce), "alice"},
@@ -63,9 +63,9 @@ func TestBearerVerify(t *testing.T) {
 	} {
 		c.request.Scheme, c.request.Now = Bearer, now
 		id, err := set.Verify(t.Context(), c.request, Proof{nonce, c.response})
-		if c.who != "" {
+		if c.principal != "" {
 			must(t, err)
-			want(t, c.why, id.Principal, c.who)
+			want(t, c.why, id.Principal, c.principal)
 			continue
 		}
 		want(t, c.why, err, error(wrongAnswer(nil)))

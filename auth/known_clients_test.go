@@ -8,13 +8,13 @@ import (
 )
 
 func TestSeenForgetsAfterThirtyDays(t *testing.T) {
-	s, who := newKnownClients(10), Client{1}
-	want(t, "a client is new at first", s.knows(who, now), false)
-	want(t, "asking does not make it known", s.knows(who, now), false)
-	s.add(who, now)
-	want(t, "30 days later it is known, and is seen then", s.knows(who, now.Add(knownFor)), true)
-	want(t, "30 days after that it is still known", s.knows(who, now.Add(2*knownFor)), true)
-	want(t, "a second too late it is new", s.knows(who, now.Add(3*knownFor+time.Second)), false)
+	s, client := newKnownClients(10), Client{1}
+	want(t, "a client is new at first", s.knows(client, now), false)
+	want(t, "asking does not make it known", s.knows(client, now), false)
+	s.add(client, now)
+	want(t, "30 days later it is known, and is seen then", s.knows(client, now.Add(knownFor)), true)
+	want(t, "30 days after that it is still known", s.knows(client, now.Add(2*knownFor)), true)
+	want(t, "a second too late it is new", s.knows(client, now.Add(3*knownFor+time.Second)), false)
 }
 
 // The model is a list of at most limit clients, latest first.
@@ -23,33 +23,33 @@ func TestSeenIsALRU(t *testing.T) {
 		const limit = 3
 		s, at := newKnownClients(limit), now
 		var model []Client
-		touch := func(who Client) (known bool) {
+		touch := func(client Client) (known bool) {
 			rest := model[:0:0]
 			for _, m := range model {
-				if m == who {
+				if m == client {
 					known = true
 				} else {
 					rest = append(rest, m)
 				}
 			}
-			model = append([]Client{who}, rest...)
+			model = append([]Client{client}, rest...)
 			return known
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
-			who := Client{byte(rapid.IntRange(1, 5).Draw(t, "who"))}
+			client := Client{byte(rapid.IntRange(1, 5).Draw(t, "who"))}
 			at = at.Add(time.Second)
 			if rapid.Bool().Draw(t, "mark") {
-				s.add(who, at)
-				touch(who)
+				s.add(client, at)
+				touch(client)
 				model = model[:min(len(model), limit)]
 				continue
 			}
 			before := append([]Client(nil), model...)
-			known := touch(who)
+			known := touch(client)
 			if !known {
 				model = before
 			}
-			want(t, "known", s.knows(who, at), known)
+			want(t, "known", s.knows(client, at), known)
 		}
 		want(t, "both sides hold as many", []int{len(s.at), s.order.Len()}, []int{len(model), len(model)})
 	})
@@ -79,11 +79,11 @@ func TestKnownClientChangesRestoreTheSet(t *testing.T) {
 		s, at, kept := newKnownClients(limit), now, map[Client]time.Time{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			at = at.Add(time.Duration(rapid.IntRange(1, 2000).Draw(t, "minutes")) * time.Minute)
-			switch who := (Client{byte(rapid.IntRange(1, 6).Draw(t, "who"))}); rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
+			switch client := (Client{byte(rapid.IntRange(1, 6).Draw(t, "who"))}); rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
 			case "mark":
-				s.add(who, at)
+				s.add(client, at)
 			case "knows":
-				s.knows(who, at)
+				s.knows(client, at)
 			case "keep":
 				applyChanges(kept, s.changes(at, rapid.IntRange(1, 4).Draw(t, "limit")))
 			case "restart":
@@ -93,8 +93,8 @@ func TestKnownClientChangesRestoreTheSet(t *testing.T) {
 		for changes := s.changes(at, 2); len(changes) > 0; changes = s.changes(at, 2) {
 			applyChanges(kept, changes)
 		}
-		for who, e := range s.at {
-			late := e.Value.(*knownEntry).At.Sub(kept[who])
+		for client, e := range s.at {
+			late := e.Value.(*knownEntry).At.Sub(kept[client])
 			want(t, "what is kept is at most so late", late >= 0 && late < storeInterval, true)
 		}
 		want(t, "nobody else is kept", len(kept), len(s.at))
@@ -113,8 +113,8 @@ func applyChanges(kept map[Client]time.Time, changes []KnownClient) {
 
 func restarted(kept map[Client]time.Time, limit int) *knownClients {
 	var list []KnownClient
-	for who, at := range kept {
-		list = append(list, KnownClient{who, at})
+	for client, at := range kept {
+		list = append(list, KnownClient{client, at})
 	}
 	s := newKnownClients(limit)
 	s.restore(list)

@@ -36,13 +36,13 @@ func TestProgram(t *testing.T) {
 	if id, err := set.Revalidate(kid, auth.Request{Program: &kid}); err != nil || id.Principal != "program:kid" {
 		t.Errorf("its own session: %+v, %v", id, err)
 	}
-	for what, again := range map[string]func() (auth.Identity, error){
+	for name, again := range map[string]func() (auth.Identity, error){
 		"a session of another principal": func() (auth.Identity, error) { return set.Revalidate(alice, auth.Request{Program: &kid}) },
 		"a session of another program":   func() (auth.Identity, error) { return set.Revalidate(other, auth.Request{Program: &kid}) },
 		"its session from elsewhere":     func() (auth.Identity, error) { return set.Revalidate(kid, auth.Request{Local: true}) },
 	} {
 		if id, err := again(); err == nil {
-			t.Errorf("%s: %+v, want an error", what, id)
+			t.Errorf("%s: %+v, want an error", name, id)
 		}
 	}
 	if auth.IsProgram("alice") || !auth.IsProgram(kid.Principal) {

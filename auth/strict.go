@@ -154,12 +154,12 @@ func word[T ~string](kind string, known []T, set func(T)) reader {
 }
 
 // unsupported refuses a key that a later version reads, unless its value is empty.
-func unsupported(what string) reader {
+func unsupported(feature string) reader {
 	return func(n *yaml.Node, at string) error {
 		if isNull(n) || (n.Kind != yaml.ScalarNode && len(n.Content) == 0) {
 			return nil
 		}
-		return complain(n, at, what+" is not supported by this version: remove it")
+		return complain(n, at, feature+" is not supported by this version: remove it")
 	}
 }
 

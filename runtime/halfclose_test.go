@@ -93,10 +93,10 @@ func TestAClientThatHasEndedSendingIsAnswered(t *testing.T) {
 	p.send("session.list_jobs", `{}`)
 	p.send("ping", `{}`)
 	text := p.rest()
-	for what, n := range map[string]int{`"type":"job.accepted"`: jobs, `"type":"job.progress"`: 8 * jobs, `"type":"job.completed"`: jobs,
+	for member, n := range map[string]int{`"type":"job.accepted"`: jobs, `"type":"job.progress"`: 8 * jobs, `"type":"job.completed"`: jobs,
 		`"type":"session.jobs"`: 1, `"type":"pong"`: 1, `"type":"subscribe.accepted"`: 1} {
-		if got := strings.Count(text, what) - strings.Count(text, `"event":{`+what); got < n {
-			t.Errorf("%d of %s are sent, want %d", got, what, n)
+		if got := strings.Count(text, member) - strings.Count(text, `"event":{`+member); got < n {
+			t.Errorf("%d of %s are sent, want %d", got, member, n)
 		}
 	}
 	p.serveEnds("everything is said")

@@ -95,10 +95,10 @@ type fakeWorkers struct {
 	calls []string
 }
 
-func (f *fakeWorkers) Register(a host.Agent, who approval.Actor) *arcp.Error {
+func (f *fakeWorkers) Register(a host.Agent, actor approval.Actor) *arcp.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls = append(f.calls, fmt.Sprint("+", a.ID, " ", who.Principal, " ", who.Session != "" && who.Session == a.Session, " ", who.Worker))
+	f.calls = append(f.calls, fmt.Sprint("+", a.ID, " ", actor.Principal, " ", actor.Session != "" && actor.Session == a.Session, " ", actor.Worker))
 	for _, name := range a.Executes {
 		if owner, ok := f.names[name]; ok && owner != a.ID {
 			return arcp.Errorf(arcp.CodeAlreadyExists, "%s is executed by %s", name, owner)

@@ -334,12 +334,12 @@ func TestUnansweredRequestsAreRepeated(t *testing.T) {
 			S: job.cancelled job=job_1 corr=invoke seq=2 {"code":"CANCELLED"}`,
 	}, func(t *testing.T, c *client.Client, d *dialer, _ *changes) {
 		type done struct {
-			what string
+			name string
 			err  error
 		}
 		results := make(chan done)
-		try := func(what string, do func() error) {
-			go func() { results <- done{what, do()} }()
+		try := func(name string, do func() error) {
+			go func() { results <- done{name, do()} }()
 			synctest.Wait()
 		}
 		var job *client.Job
@@ -348,7 +348,7 @@ func TestUnansweredRequestsAreRepeated(t *testing.T) {
 		try("cancel", func() error { return c.Cancel(t.Context(), client.CancelParams{JobID: "job_1"}) })
 		for range 3 {
 			r := <-results
-			want(t, r.what, r.err, nil)
+			want(t, r.name, r.err, nil)
 		}
 		types, err := collect(t, job)
 		want(t, "error", err, nil)

@@ -15,14 +15,14 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// probe answers whether a part of the server is ready; nil: it is.
+// probe checks whether a part of the server is ready. check returns nil if it is.
 type probe struct {
 	name  string
 	check func() error
 }
 
-// addHealth serves the pages for load balancers and supervisors. The details of ?verbose are
-// for the admin listener only.
+// addHealth serves health pages for load balancers and supervisors. details enables ?verbose, which only the
+// admin listener has.
 func addHealth(mux *http.ServeMux, probes []probe, details bool) {
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		report, ok := readiness(probes)
@@ -58,7 +58,7 @@ func reply(w http.ResponseWriter, ok bool, text string) {
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = w.Write([]byte(text)) // a prober that left does not matter
+	_, _ = w.Write([]byte(text)) // the client may have disconnected
 }
 
 func serveVersion(w http.ResponseWriter, _ *http.Request) {
@@ -68,17 +68,16 @@ func serveVersion(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // a prober that left does not matter
+	_, _ = w.Write(append(text, '\n')) // the client may have disconnected
 }
 
 func addMetrics(mux *http.ServeMux, reg *prometheus.Registry) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 }
 
-// addDebug serves profiles, to programs of this machine only. The command line is left out:
-// it may hold tokens.
+// addDebug serves profiles to programs on this machine. It omits the command line, which may contain tokens.
 func addDebug(mux *http.ServeMux) {
-	local := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, fromLoopback(fromNoPage(h))) }
+	local := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, fromLoopback(notFromWebPage(h))) }
 	local("GET /debug/pprof/", pprof.Index)
 	local("GET /debug/pprof/cmdline", http.NotFound)
 	local("GET /debug/pprof/profile", pprof.Profile)
@@ -92,24 +91,23 @@ func addDebug(mux *http.ServeMux) {
 
 func fromLoopback(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, _ := net.SplitHostPort(r.RemoteAddr) // a text that is no address is not loopback either
+		host, _, _ := net.SplitHostPort(r.RemoteAddr) // an invalid address is not loopback
 		ip, err := netip.ParseAddr(host)
 		if err != nil || !ip.Unmap().IsLoopback() {
-			http.Error(w, "only from this machine", http.StatusForbidden)
+			http.Error(w, "only clients on this machine are allowed", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// fromNoPage refuses requests that a browser sends for a web page of another origin: a
-// profile slows down the server. It allows requests without Origin and Sec-Fetch-Site,
-// and an address that the user has typed.
-func fromNoPage(next http.Handler) http.Handler {
+// notFromWebPage refuses requests of web pages, because a profile slows down the server. Requests of programs and
+// addresses typed by the user are allowed.
+func notFromWebPage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")
 		if origin := r.Header.Get("Origin"); origin != "" || site != "" && site != "none" && site != "same-origin" {
-			http.Error(w, "not from a web page", http.StatusForbidden)
+			http.Error(w, "web pages are not allowed", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -13,12 +13,12 @@ import (
 )
 
 func newApprovals(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "approvals", Short: "List and give approvals", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := &cobra.Command{Use: "approvals", Short: "List and decide approvals", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	cmd.AddCommand(newApprovalsList(a), newApprovalsShow(a), newApprovalsApprove(a), newApprovalsDeny(a), newApprovalsWait(a))
 	return cmd
 }
 
-// questionState is the status, and how it was resolved.
+// questionState returns the status and the resolution.
 func questionState(q *arcp.QuestionView) string {
 	if q.Resolution == "" {
 		return string(q.Status)
@@ -26,8 +26,8 @@ func questionState(q *arcp.QuestionView) string {
 	return string(q.Status) + ": " + q.Resolution
 }
 
-// asked returns the question in one line.
-func asked(q *arcp.QuestionView) string {
+// questionText returns the question as one line.
+func questionText(q *arcp.QuestionView) string {
 	if q.Permission == nil {
 		return q.Action
 	}
@@ -38,7 +38,7 @@ func newApprovalsList(a *app) *cobra.Command {
 	var allKinds bool
 	cmd := newList(a, list[arcp.QuestionView]{
 		short:   "List approvals",
-		long:    "Lists the approvals you may know of, yours and those of principals you see: of each the\noldest first. `arcp input ls` lists all that you may answer now.",
+		long:    "Lists the approvals of your principal and of the principals that it observes, the oldest of\neach principal first. `arcp input ls` lists the questions that you may answer.",
 		filters: []filter{{name: "status", choices: texts(arcp.QuestionStatuses)}},
 		fetch:   fromTool[arcp.QuestionView]("approval.list"),
 		match: func(q *arcp.QuestionView) bool {
@@ -50,10 +50,10 @@ func newApprovalsList(a *app) *cobra.Command {
 			{"STATUS", func(q *arcp.QuestionView) any { return questionState(q) }},
 			{"PRINCIPAL", func(q *arcp.QuestionView) any { return q.Principal }},
 			{"CREATED", func(q *arcp.QuestionView) any { return clock(q.CreatedAt) }},
-			{"ACTION", func(q *arcp.QuestionView) any { return asked(q) }},
+			{"ACTION", func(q *arcp.QuestionView) any { return questionText(q) }},
 		},
 	})
-	cmd.Flags().BoolVar(&allKinds, "all-kinds", false, "also other questions: permissions, inputs and choices")
+	cmd.Flags().BoolVar(&allKinds, "all-kinds", false, "also list other questions: permissions, inputs and choices")
 	return cmd
 }
 
@@ -62,7 +62,7 @@ type approvalArgs struct {
 }
 
 func newApprovalsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show ID", Short: "Show an approval, or any other question", Args: someArgs(1, 1)}
+	cmd := &cobra.Command{Use: "show ID", Short: "Show an approval or another question", Args: someArgs(1, 1)}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		q, err := ask[arcp.QuestionView](ctx, c, "approval.get", approvalArgs{args[0]})
@@ -82,7 +82,7 @@ func (a *app) printQuestion(q *arcp.QuestionView) error {
 		fact("approval", q.ApprovalID)
 		fact("kind", q.Kind)
 		fact("status", questionState(q))
-		fact("asks", q.Action)
+		fact("action", q.Action)
 		if q.Permission != nil {
 			fact("permission", q.Permission)
 		}
@@ -98,11 +98,11 @@ func (a *app) printQuestion(q *arcp.QuestionView) error {
 		fact("agent", q.AgentID)
 		fact("created", clock(q.CreatedAt))
 		fact("expires", clock(q.ExpiresAt))
-		answerTo(q, fact)
+		resolutionFacts(q, fact)
 	})
 }
 
-func answerTo(q *arcp.QuestionView, fact func(name string, value any)) {
+func resolutionFacts(q *arcp.QuestionView, fact func(name string, value any)) {
 	if q.ResolvedAt.IsZero() {
 		return
 	}
@@ -111,7 +111,7 @@ func answerTo(q *arcp.QuestionView, fact func(name string, value any)) {
 	fact("reason", q.Reason)
 	fact("by", q.ResolvedBy)
 	if q.RespondedBy != q.ResolvedBy {
-		fact("in the name of", q.RespondedBy)
+		fact("responded by", q.RespondedBy)
 	}
 }
 
@@ -135,8 +135,8 @@ func optionNames(options []arcp.Option) string {
 	return strings.Join(names, ", ")
 }
 
-// resolving are the arguments of approval.resolve.
-type resolving struct {
+// resolveArgs are the arguments of approval.resolve.
+type resolveArgs struct {
 	ApprovalID string `json:"approval_id"`
 	Approved   bool   `json:"approved"`
 	Reason     string `json:"reason,omitzero"`
@@ -146,17 +146,17 @@ func newApprovalsApprove(a *app) *cobra.Command {
 	var seconds uint64
 	cmd := &cobra.Command{
 		Use:   "approve ID",
-		Short: "Approve: open a gate, or grant a permission",
-		Long:  "Approves what waits for it. Who has asked for an approval cannot give it, from any session\nof the same job; it needs the role approver.",
+		Short: "Approve a gate, or grant a permission",
+		Long:  "Approves a pending approval. The caller needs the role approver. The session that asked\nfor an approval cannot approve it, nor can other sessions of the same job.",
 		Args:  someArgs(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.Flags().Uint64Var(&seconds, "seconds", 0, "how long a permission is granted for; default what was asked for")
+	cmd.Flags().Uint64Var(&seconds, "seconds", 0, "duration of a permission in seconds; default: as requested")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		if seconds == 0 {
-			return a.resolve(ctx, c, "approval.resolve", resolving{ApprovalID: args[0], Approved: true})
+			return a.resolve(ctx, c, "approval.resolve", resolveArgs{ApprovalID: args[0], Approved: true})
 		}
-		return a.resolve(ctx, c, "approval.answer", answering{RequestID: args[0], Grant: true, Seconds: seconds})
+		return a.resolve(ctx, c, "approval.answer", answerArgs{RequestID: args[0], Grant: true, Seconds: seconds})
 	})
 	return cmd
 }
@@ -165,9 +165,9 @@ func newApprovalsDeny(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: "deny ID", Short: "Deny an approval or a permission", Args: someArgs(1, 1)}
 	t := addTarget(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for who asks")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason of the denial")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
-		return a.resolve(ctx, c, "approval.resolve", resolving{ApprovalID: args[0], Reason: reason})
+		return a.resolve(ctx, c, "approval.resolve", resolveArgs{ApprovalID: args[0], Reason: reason})
 	})
 	return cmd
 }
@@ -185,34 +185,33 @@ func (a *app) printResolved(q *arcp.QuestionView) error {
 	text := q.ApprovalID + " is " + questionState(q)
 	switch {
 	case q.Status == arcp.QuestionPending && q.Kind == arcp.QuestionOwned:
-		text += ": session " + string(q.SessionID) + ", which owns it, decides"
+		text += ": session " + string(q.SessionID) + " must decide"
 	case q.Status == arcp.QuestionPending && q.Quorum > 1:
 		text += fmt.Sprintf(": %d of %d have approved", len(q.Votes), q.Quorum)
 	}
 	return a.say(q, oneLine(text))
 }
 
-// waitStep bounds one call of approval.wait: if this process is killed, its call ends by
-// itself.
+// waitStep bounds one call of approval.wait, so the call of a killed process ends soon.
 const waitStep = time.Minute
 
 func newApprovalsWait(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait ID",
-		Short: "Wait until somebody has decided",
-		Long:  "Waits until an approval, or any other question, is settled. The exit code is 0 if it was\napproved, 4 denied, 5 out of time, 6 cancelled.",
+		Short: "Wait for a decision",
+		Long:  "Waits until an approval or another question is resolved. The exit code is 0 if it was\napproved, 4 denied, 5 expired or timed out, 6 cancelled.",
 		Args:  someArgs(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; default until it expires")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; default: until the approval expires")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if timeout < 0 {
 			return usagef("--timeout %s: give a duration such as 90s", timeout)
 		}
 		return nil
 	}
-	cmd.RunE = a.lasting(t, func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		w, err := waitFor(ctx, c, args[0], timeout)
 		if err != nil {
 			return err
@@ -251,9 +250,9 @@ func (a *app) printWaited(w *arcp.OutcomeView) error {
 	code, known := codes[w.Outcome]
 	switch {
 	case !known:
-		return failf("the outcome %q is not known", w.Outcome)
+		return failf("unknown outcome %q", w.Outcome)
 	case code != exitOK:
-		return &exitError{code: code} // it was said
+		return &exitError{code: code} // already printed
 	}
 	return nil
 }

@@ -117,17 +117,17 @@ func TestApprovalsUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"approvals"}, "arcp approvals needs a command: approve, deny, ls, show, wait"},
-		{[]string{"approvals", "ls", "--status", "open"}, `--status: "open" is none of pending, resolved, expired, cancelled`},
+		{[]string{"approvals"}, "arcp approvals needs a subcommand: approve, deny, ls, show, wait"},
+		{[]string{"approvals", "ls", "--status", "open"}, `--status: "open" is not one of pending, resolved, expired, cancelled`},
 		{[]string{"approvals", "ls", "--limit", "0"}, "--limit 0"},
 		{[]string{"approvals", "wait", "x", "--timeout", "-1s"}, "--timeout -1s"},
-		{[]string{"input"}, "arcp input needs a command: answer, ls"},
+		{[]string{"input"}, "arcp input needs a subcommand: answer, ls"},
 		{[]string{"input", "ls", "--limit", "0"}, "--limit 0"},
 		{[]string{"input", "answer", "x"}, "give one answer: a JSON value, --choice, --grant or --deny"},
 		{[]string{"input", "answer", "x", "1", "--deny"}, "give one answer"},
 		{[]string{"input", "answer", "x", "--deny", "--seconds", "3"}, "--seconds and --resource need --grant"},
-		{[]string{"input", "answer", "x", "b"}, "the value: not JSON; a text is written in quotes: '\"main\"', an option is named with --choice"},
-		{[]string{"jobs", "interrupt", "job_1"}, "--prompt: say what is asked"},
+		{[]string{"input", "answer", "x", "b"}, "the value: not JSON; write a text with quotes: '\"main\"', or give --choice for an option"},
+		{[]string{"jobs", "interrupt", "job_1"}, "--prompt is missing: give the question"},
 		{[]string{"invoke", "x", "--lease", "{"}, `--lease: not JSON; give for example '{"fs.read"`},
 		{[]string{"invoke", "x", "--lease", "-"}, "--lease: give JSON or @FILE"},
 		{[]string{"invoke", "x", "--expires", "tomorrow"}, "--expires tomorrow: give a duration such as 10m, or a time"},

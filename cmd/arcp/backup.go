@@ -29,23 +29,23 @@ import (
 const (
 	defaultAdmin  = "http://127.0.0.1:7778"
 	backupPath    = "/backup"
-	maxBackupBody = 64 << 10 // bytes of a request or an answer about a backup: a path
+	maxBackupBody = 64 << 10 // bytes of a request or an answer
 	maxBackupKey  = 128      // bytes of a key
 )
 
-// A backup is made for callers that can read a key in the data directory. The key is made anew
-// at each start. Being on the same machine is not enough: so are the commands that the server
-// runs, also in a sandbox. A refusal names the file.
+// A backup request needs a key that is in a file of the data directory. The server creates the key at each
+// start. Requests from the same machine are not trusted, because the server also runs commands there. A
+// refusal names the file.
 const (
 	backupKeyFile   = "backup-key"
 	backupKeyHeader = "Arcp-Backup-Key"
-	backupKeyWhere  = "Arcp-Backup-Key-File"
+	backupKeyPath   = "Arcp-Backup-Key-File"
 )
 
-// backupKey is such a key.
+// backupKey is the key for backup requests.
 type backupKey struct{ file, text string }
 
-// newBackupKey makes the key of a data directory.
+// newBackupKey creates the key of a data directory.
 func newBackupKey(dir string) (*backupKey, error) {
 	file, err := filepath.Abs(filepath.Join(dir, backupKeyFile))
 	if err != nil {
@@ -58,22 +58,22 @@ func newBackupKey(dir string) (*backupKey, error) {
 	return k, writeSecret(file, []byte(k.text))
 }
 
-// opens reports whether a request has the key.
-func (k *backupKey) opens(r *http.Request) bool {
+// authorizes reports whether a request has the key.
+func (k *backupKey) authorizes(r *http.Request) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get(backupKeyHeader)), []byte(k.text)) == 1
 }
 
-// readBackupKey reads the key that a server wants to see.
+// readBackupKey reads the key file that the server named.
 func readBackupKey(file string) (string, error) {
 	if !filepath.IsAbs(file) || filepath.Base(file) != backupKeyFile {
-		return "", failf("what answers wants to see the file %q, which is no key of a data directory; give the URL of the listening line with --admin", file)
+		return "", failf("the server asks for the file %q, which is not a backup key; give the admin URL of the listening line with --admin", file)
 	}
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrPermission) {
-		return "", &exitError{exitDenied, fmt.Errorf("backup refused: you may not read %s; run this as the user that the server runs as, or as root", file)}
+		return "", &exitError{exitDenied, fmt.Errorf("backup refused: no permission to read %s; run this command as the user of the server, or as root", file)}
 	}
 	if err != nil {
-		return "", &exitError{exitDenied, fmt.Errorf("backup refused: %s cannot be read: %w; run this on the server's machine, where it sees the data directory", file, cause(err))}
+		return "", &exitError{exitDenied, fmt.Errorf("backup refused: read %s: %w; run this command on the machine of the server", file, cause(err))}
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxBackupKey))
@@ -94,16 +94,16 @@ func newBackup(a *app) *cobra.Command {
 	var admin, data, output string
 	cmd := &cobra.Command{
 		Use:   "backup DIR",
-		Short: "Copy a runtime's data into a new directory, while it runs",
-		Long: "Makes a running server write a consistent copy of its data into a directory that does\n" +
-			"not exist yet, on the server's machine. That takes the right to read the server's data\n" +
-			"directory: be the user that it runs as, or root. With --data the copy is made of a\n" +
-			"server that does not run. `arcp serve --data DIR` starts from the copy.",
+		Short: "Copy the data of a runtime into a new directory",
+		Long: "Makes a running server write a consistent copy of its data to DIR, a new directory on\n" +
+			"the machine of the server. The caller must be able to read the data directory of the\n" +
+			"server: run the command as the user of the server, or as root. With --data the command\n" +
+			"copies the data of a stopped server. `arcp serve --data DIR` starts with the copy.",
 		Args: someArgs(1, 1),
 	}
 	f := cmd.Flags()
-	f.StringVar(&admin, "admin", defaultAdmin, "the admin listener of the server")
-	f.StringVar(&data, "data", "", "data directory of a server that does not run")
+	f.StringVar(&admin, "admin", defaultAdmin, "URL of the server's admin listener")
+	f.StringVar(&data, "data", "", "data directory of a stopped server")
 	f.StringVarP(&output, "output", "o", "text", "text or json")
 	cmd.MarkFlagsMutuallyExclusive("admin", "data")
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
@@ -138,7 +138,7 @@ func (a *app) backup(ctx context.Context, dir, admin, data string) (err error) {
 	return err
 }
 
-// askBackup makes a running server copy its data.
+// askBackup asks a running server to copy its data.
 func askBackup(ctx context.Context, admin, dir string) (answer backupAnswer, err error) {
 	if !strings.Contains(admin, "://") {
 		admin = "http://" + admin
@@ -152,9 +152,9 @@ func askBackup(ctx context.Context, admin, dir string) (answer backupAnswer, err
 		return answer, err
 	}
 	resp, err := postBackup(ctx, u, body, "")
-	if err == nil && resp.StatusCode == http.StatusUnauthorized && resp.Header.Get(backupKeyWhere) != "" {
-		_ = resp.Body.Close() // the header says it
-		key, keyErr := readBackupKey(resp.Header.Get(backupKeyWhere))
+	if err == nil && resp.StatusCode == http.StatusUnauthorized && resp.Header.Get(backupKeyPath) != "" {
+		_ = resp.Body.Close() // the header has the file
+		key, keyErr := readBackupKey(resp.Header.Get(backupKeyPath))
 		if keyErr != nil {
 			return answer, keyErr
 		}
@@ -164,13 +164,13 @@ func askBackup(ctx context.Context, admin, dir string) (answer backupAnswer, err
 		return answer, context.Cause(ctx)
 	}
 	if err != nil {
-		return answer, &exitError{exitUnreachable, fmt.Errorf("no admin listener answers at %s: %w; with --data a stopped server's data is copied", admin, netCause(err))}
+		return answer, &exitError{exitUnreachable, fmt.Errorf("no admin listener answers at %s: %w; for a stopped server give --data DIR", admin, netCause(err))}
 	}
 	defer resp.Body.Close()
 	return readBackupAnswer(resp)
 }
 
-// backupClient does not take a key elsewhere.
+// backupClient follows no redirect, which would send the key to another server.
 var backupClient = http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 func postBackup(ctx context.Context, admin *url.URL, body []byte, key string) (*http.Response, error) {
@@ -196,17 +196,17 @@ func readBackupAnswer(resp *http.Response) (answer backupAnswer, err error) {
 	case http.StatusForbidden, http.StatusUnauthorized:
 		err = &exitError{exitDenied, fmt.Errorf("backup refused: %s", bytes.TrimSpace(text))}
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		err = failf("what answers at %s makes no backups; give the URL of the listening line with --admin", resp.Request.URL.Host)
+		err = failf("the server at %s has no backups; give the admin URL of the listening line with --admin", resp.Request.URL.Host)
 	default:
 		err = failf("backup failed: %s", bytes.TrimSpace(text))
 	}
 	return answer, err
 }
 
-// backupStopped copies the data directory of a server that does not run.
+// backupStopped copies the data directory of a stopped server.
 func backupStopped(ctx context.Context, data, dir string) (err error) {
 	if _, err := os.Stat(filepath.Join(data, storeDir)); err != nil {
-		return failf("%s is no data directory: %w", data, cause(err))
+		return failf("%s is not a data directory: %w", data, cause(err))
 	}
 	st, err := openStore(filepath.Join(data, storeDir), zerolog.Nop())
 	if err != nil {
@@ -219,12 +219,12 @@ func backupStopped(ctx context.Context, data, dir string) (err error) {
 	return nil
 }
 
-// backupData copies a data directory whose store is open into a new directory that a server
-// can start from. An incomplete copy is removed.
+// backupData copies a data directory with the open store st to the new directory dir. A server can start with
+// the copy. An incomplete copy is removed.
 func backupData(ctx context.Context, st store.Store, data, dir string) (err error) {
 	switch err := os.Mkdir(dir, 0o700); {
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%s: %w; give a directory that does not exist yet", dir, fs.ErrExist)
+		return fmt.Errorf("%s: %w; give a new directory", dir, fs.ErrExist)
 	case err != nil:
 		return err
 	}
@@ -251,7 +251,7 @@ func backupData(ctx context.Context, st store.Store, data, dir string) (err erro
 	return nil
 }
 
-// sizeOf is how many bytes the files under a directory have.
+// sizeOf returns the size of all files below a directory in bytes.
 func sizeOf(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -266,12 +266,12 @@ func sizeOf(dir string) (n int64, err error) {
 	return n, err
 }
 
-// addBackup lets programs of this machine that can read the key make backups.
+// addBackup serves backup requests of programs on this machine that have the key.
 func addBackup(mux *http.ServeMux, key func() (*backupKey, error), backup func(ctx context.Context, dir string) error) {
 	mux.Handle("POST "+backupPath, fromLoopback(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		dir, refusal := requestedBackup(w, r)
 		if refusal != 0 {
-			http.Error(w, `want {"dir": "an absolute path"} as application/json, and not from a browser`, refusal)
+			http.Error(w, `send {"dir": "an absolute path"} as application/json, not from a browser`, refusal)
 			return
 		}
 		k, err := key()
@@ -279,12 +279,12 @@ func addBackup(mux *http.ServeMux, key func() (*backupKey, error), backup func(c
 			http.Error(w, err.Error(), statusOfBackup(err))
 			return
 		}
-		if !k.opens(r) {
-			w.Header().Set(backupKeyWhere, k.file)
-			http.Error(w, "want the header "+backupKeyHeader+" with what is in "+k.file, http.StatusUnauthorized)
+		if !k.authorizes(r) {
+			w.Header().Set(backupKeyPath, k.file)
+			http.Error(w, "send the header "+backupKeyHeader+" with the content of "+k.file, http.StatusUnauthorized)
 			return
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a large store takes its time; else the usual limit holds
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a large store needs more than the usual limit
 		if err := backup(r.Context(), dir); err != nil {
 			http.Error(w, err.Error(), statusOfBackup(err))
 			return
@@ -293,15 +293,14 @@ func addBackup(mux *http.ServeMux, key func() (*backupKey, error), backup func(c
 	})))
 }
 
-// requestedBackup reads where a backup shall be written, or says how the request
-// is refused. A page in a browser of this machine is told by its Origin: it must
-// not choose where the server writes.
+// requestedBackup returns the directory for the backup, or the HTTP status of the refusal. It refuses web pages,
+// which have an Origin, because they must not choose where the server writes.
 func requestedBackup(w http.ResponseWriter, r *http.Request) (dir string, refusal int) {
 	if r.Header.Get("Origin") != "" {
 		return "", http.StatusForbidden
 	}
 	var req backupRequest
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // empty if it cannot be read
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // empty if it is invalid
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBackupBody))
 	if err != nil || kind != "application/json" || arcp.Unmarshal(text, &req) != nil || !filepath.IsAbs(req.Dir) {
 		return "", http.StatusBadRequest
@@ -320,7 +319,7 @@ func answerBackup(w http.ResponseWriter, dir string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // a caller that left does not matter
+	_, _ = w.Write(append(text, '\n')) // the client may have disconnected
 }
 
 func statusOfBackup(err error) int {

@@ -79,16 +79,16 @@ func TestBackup(t *testing.T) {
 	wantRefusal(t, cli(t, "backup", "one", "--admin", admin.URL), exitFailed, "file exists")
 	fail = fmt.Errorf("backup: %w", store.ErrUnsupported)
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitFailed, "backup failed: backup: this store cannot do that")
-	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL+"/nope"), exitFailed, "makes no backups")
+	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL+"/nope"), exitFailed, "has no backups")
 	wantRefusal(t, cli(t, "backup", "three", "--admin", "http://"), exitUsage, "give the URL of the admin listener")
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL, "--data", "x"), exitUsage, "[admin data]")
-	wantRefusal(t, cli(t, "backup", "three", "--data", "nowhere"), exitFailed, "nowhere is no data directory: no such file")
+	wantRefusal(t, cli(t, "backup", "three", "--data", "nowhere"), exitFailed, "nowhere is not a data directory: no such file")
 	shown = &backupKey{key.file, "another one"}
-	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitDenied, "backup refused: want the header Arcp-Backup-Key with what is in "+key.file)
+	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitDenied, "backup refused: send the header Arcp-Backup-Key with the content of "+key.file)
 	for file, want := range map[string]string{
-		"/etc/passwd":             `wants to see the file "/etc/passwd", which is no key`,
-		"backup-key":              "which is no key",
-		"/nonexistent/backup-key": "/nonexistent/backup-key cannot be read: no such file or directory; run this on the server's machine",
+		"/etc/passwd":             `the server asks for the file "/etc/passwd", which is not a backup key`,
+		"backup-key":              "which is not a backup key",
+		"/nonexistent/backup-key": "read /nonexistent/backup-key: no such file or directory; run this command on the machine of the server",
 	} {
 		shown.file = file
 		if o := cli(t, "backup", "three", "--admin", admin.URL); o.code == exitOK || !strings.Contains(o.stderr, want) {
@@ -188,7 +188,7 @@ func TestStoreWithoutItsKeys(t *testing.T) {
 	flags := func(data string, more ...string) []string {
 		return append([]string{"--data", data, "--config", config, "--demo", "--token", "alice=secret"}, more...)
 	}
-	refused := func(what, want string) {
+	refused := func(name, want string) {
 		t.Helper()
 		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, flags(data)...)
 		wantRefusal(t, cli(t, args...), exitFailed, want)
@@ -204,9 +204,9 @@ func TestStoreWithoutItsKeys(t *testing.T) {
 	if err := os.Rename(filepath.Join(data, identityFile), filepath.Join(dir, "identity")); err != nil {
 		t.Fatal(err)
 	}
-	refused("the runtime's key is not there", "has a store and no identity.pem")
+	refused("the runtime's key is not there", "has a store without identity.pem")
 	write(t, filepath.Join(data, identityFile), readFile(t, filepath.Join(other, identityFile)))
-	refused("it is another's", "has the store of another runtime")
+	refused("it is another's", "has the store of a runtime with another key than identity.pem")
 	if err := os.WriteFile(filepath.Join(data, identityFile), []byte(identity), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestStoreWithoutItsKeys(t *testing.T) {
 	if err := os.Rename(sealing, sealing+".away"); err != nil {
 		t.Fatal(err)
 	}
-	refused("the sealing key is not there", "credentials that were sealed with the key of "+sealing)
+	refused("the sealing key is not there", "credentials sealed with the missing key "+sealing)
 	if _, err := os.Stat(sealing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a key is made all the same: %v", err)
 	}

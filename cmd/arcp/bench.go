@@ -27,7 +27,7 @@ const (
 	maxDuration   = 2 * time.Minute
 )
 
-// benchmark holds the flags of `arcp bench`.
+// benchmark has the flags of `arcp bench`.
 type benchmark struct {
 	data     string
 	rows     []string
@@ -42,18 +42,18 @@ func newBench(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a runtime on this machine",
-		Long: "Measures runtimes in processes of their own, pinned to one core, from this process on\n" +
-			"the others: in memory, and durable in a temporary directory. Each row is compared with\n" +
-			"its target; a ratio of 1 or more reaches it.\n\nRows: " + strings.Join(bench.Rows(), ", "),
+		Long: "Measures runtimes in separate processes on one core, from this process on the other\n" +
+			"cores: in memory, and durable in a temporary directory. Each row is compared with its\n" +
+			"target; a ratio of at least 1 reaches the target.\n\nRows: " + strings.Join(bench.Rows(), ", "),
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&b.data, "data", "", `":memory:" measures in memory only, DIR durable only in a directory inside DIR; default both`)
+	f.StringVar(&b.data, "data", "", `":memory:" measures only in memory, DIR only durable in a new directory below DIR; default: both`)
 	f.StringSliceVar(&b.rows, "row", nil, "only these rows")
-	f.DurationVar(&b.duration, "duration", quickDuration, "how long a measurement takes")
-	f.BoolVar(&b.full, "full", false, "measure for "+fullDuration.String()+" each")
-	f.IntVar(&b.window, "window", 16, "jobs in flight a session")
-	f.IntVar(&b.idle, "idle", 10_000, "idle sessions held")
+	f.DurationVar(&b.duration, "duration", quickDuration, "duration of a measurement")
+	f.BoolVar(&b.full, "full", false, "use a duration of "+fullDuration.String())
+	f.IntVar(&b.window, "window", 16, "concurrent jobs of each session")
+	f.IntVar(&b.idle, "idle", 10_000, "number of idle sessions")
 	output := addOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := a.setOutput(*output); err != nil {
@@ -122,8 +122,8 @@ func (a *app) bench(ctx context.Context, b benchmark) error {
 	return a.printBench(b, results)
 }
 
-// splitCores pins this process to all cores it may use but the first, which it
-// returns for the runtime. With one core they share it.
+// splitCores pins this process to all available cores except the first, and returns the first for the runtime. With one
+// core it returns nil.
 func splitCores(stderr io.Writer) (server []int, err error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -136,15 +136,14 @@ func splitCores(stderr io.Writer) (server []int, err error) {
 		}
 	}
 	if len(cores) < 2 {
-		fmt.Fprintln(stderr, "there is one core only: runtime and generator share it")
+		fmt.Fprintln(stderr, "only one core: the runtime and the load generator share it")
 		return nil, nil
 	}
 	runtime.GOMAXPROCS(len(cores) - 1)
 	return cores[:1], pinProcess(cores[1:])
 }
 
-// pinProcess pins all threads there are; those to come inherit from them. The
-// second pass has those that came meanwhile.
+// pinProcess pins all threads. New threads inherit their cores. The second pass pins threads created during the first.
 func pinProcess(cpus []int) error {
 	for range 2 {
 		tasks, err := os.ReadDir("/proc/self/task")
@@ -169,11 +168,11 @@ const tmpfsMagic = 0x01021994
 func warnTmpfs(stderr io.Writer, dir string) {
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) == nil && fs.Type == tmpfsMagic {
-		fmt.Fprintf(stderr, "%s is in memory: durable rows say nothing about a disk; give --data DIR\n", dir)
+		fmt.Fprintf(stderr, "%s is in memory: durable rows do not measure a disk; give --data DIR\n", dir)
 	}
 }
 
-// start starts a runtime for one row; Stop kills it and removes its data.
+// start starts a runtime for one row. Stop kills it and removes its data.
 func (b *benchmark) start(ctx context.Context, mode string, cpus []int) (*bench.Server, error) {
 	token := auth.NewToken("bench_")
 	data, remove := memory, func() error { return nil }

@@ -22,28 +22,28 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// startTimeout is how long a child runtime may take to accept connections.
+// startTimeout bounds the start and the stop of a child runtime.
 const startTimeout = 30 * time.Second
 
-// child is a runtime in a process of its own: this program again.
+// child is a runtime in another process of this program.
 type child struct {
 	cmd        *exec.Cmd
 	url, admin string
 	log        *tail
-	exited     chan struct{} // closed when the process is gone
+	exited     chan struct{} // closed after the end of the process
 }
 
 var listeningLine = regexp.MustCompile(`^listening (\S+)(?: admin (\S+))?$`)
 
-// childOptions say how to start a child.
+// childOptions are the options of startChild.
 type childOptions struct {
-	args []string // of `arcp serve`
-	env  []string // in addition to the environment of this process without its settings
-	cpus []int    // processors it runs on; nil: any
+	args []string // arguments of `arcp serve`
+	env  []string // added to the environment of this process without ARCP_ variables
+	cpus []int    // processors of the child; nil: any
 }
 
-// startChild starts `arcp serve` on free loopback ports, and returns when it
-// accepts connections. The child dies with this process.
+// startChild starts `arcp serve` on free loopback ports and waits until it accepts connections. The kernel kills
+// the child at the end of this process.
 func startChild(ctx context.Context, o childOptions) (*child, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -72,23 +72,22 @@ func startChild(ctx context.Context, o childOptions) (*child, error) {
 	return ch, nil
 }
 
-// fork asks the forker for a process.
+// fork is a request to start a process.
 type fork struct {
 	cmd  *exec.Cmd
-	cpus []int // it shall run on; nil: any
+	cpus []int // processors of the process; nil: any
 	done chan<- error
 }
 
-// forks starts the forker with the first child.
+// forks returns the channel of the forker, which starts with the first child.
 var forks = sync.OnceValue(func() chan<- fork {
 	c := make(chan fork)
 	go forker(c)
 	return c
 })
 
-// forker starts the children from one thread that lives as long as this
-// process: the kernel ends a child when the thread that made it ends, and lets
-// a child begin on the processors of that thread.
+// forker starts the children on one thread that lives as long as this process. The kernel kills a child when the
+// thread that started it ends. A child inherits the processors of that thread.
 func forker(c <-chan fork) {
 	runtime.LockOSThread()
 	for f := range c {
@@ -110,7 +109,7 @@ func (f fork) start() error {
 	return errors.Join(f.cmd.Start(), unix.SchedSetaffinity(0, &before))
 }
 
-// pinThread lets a thread, 0 for this one, run on some processors only.
+// pinThread restricts a thread to some processors; 0 is the calling thread.
 func pinThread(tid int, cpus []int) error {
 	var set unix.CPUSet
 	for _, cpu := range cpus {
@@ -119,12 +118,12 @@ func pinThread(tid int, cpus []int) error {
 	return unix.SchedSetaffinity(tid, &set)
 }
 
-// withoutSettings removes variables that would configure the child.
+// withoutSettings removes the variables that would configure the child.
 func withoutSettings(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, settings.EnvPrefix) })
 }
 
-// reap hands on the first line of the child and waits for its end.
+// reap sends the first line of the child to lines and waits for the end of the child.
 func (ch *child) reap(out io.Reader, lines chan<- string) {
 	defer close(ch.exited)
 	r := bufio.NewReader(out)
@@ -132,7 +131,7 @@ func (ch *child) reap(out io.Reader, lines chan<- string) {
 		lines <- strings.TrimSpace(line)
 	}
 	close(lines)
-	_, _ = io.Copy(io.Discard, r) // nothing more is expected
+	_, _ = io.Copy(io.Discard, r) // further output is ignored
 	_ = ch.cmd.Wait()             // the caller reports how the process ended
 }
 
@@ -155,7 +154,7 @@ func (ch *child) awaitLine(ctx context.Context, lines <-chan string) error {
 	}
 }
 
-// kill ends the child at once, as a crash would, and waits until it is gone.
+// kill kills the child and waits for its end.
 func (ch *child) kill() error {
 	err := ch.cmd.Process.Kill()
 	<-ch.exited
@@ -165,7 +164,7 @@ func (ch *child) kill() error {
 	return err
 }
 
-// stop ends the child in order.
+// stop sends SIGTERM and waits for the end of the child.
 func (ch *child) stop() error {
 	err := ch.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -182,15 +181,15 @@ func (ch *child) stop() error {
 	return err
 }
 
-// failure is an error with the end of the child's log.
-func (ch *child) failure(what string) error {
+// failure returns an error with the end of the log of the child.
+func (ch *child) failure(message string) error {
 	if log := ch.log.String(); log != "" {
-		return fmt.Errorf("%s; its log ends: %s", what, log)
+		return fmt.Errorf("%s; its log ends with: %s", message, log)
 	}
-	return errors.New(what)
+	return errors.New(message)
 }
 
-// tailSize is how much of a log is kept.
+// tailSize is the number of retained bytes of a log.
 const tailSize = 4 << 10
 
 // tail stores the last bytes written to it.
@@ -203,8 +202,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = append(t.buf, p...)
-	if over := len(t.buf) - tailSize; over > 0 {
-		t.buf = append(t.buf[:0], t.buf[over:]...)
+	if excess := len(t.buf) - tailSize; excess > 0 {
+		t.buf = append(t.buf[:0], t.buf[excess:]...)
 	}
 	return len(p), nil
 }

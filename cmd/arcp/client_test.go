@@ -138,7 +138,7 @@ func TestJobs(t *testing.T) {
 	}
 	wantOutcome(t, "wait for a failed job", p.cli("jobs", "wait", ids[1]), exitFailed, "", "UNAVAILABLE: no")
 	timeout := p.cli("jobs", "wait", sleeper, "--timeout", "20ms")
-	wantOutcome(t, "wait in vain", timeout, exitTimeout, "", sleeper+" goes on")
+	wantOutcome(t, "wait in vain", timeout, exitTimeout, "", sleeper+" continues")
 
 	wantOutcome(t, "cancel", p.cli("jobs", "cancel", sleeper, "--reason", "enough"), exitOK, sleeper+" will be cancelled", "")
 	wantOutcome(t, "wait for a cancelled job", p.cli("jobs", "wait", sleeper), exitCancelled, "", "cancelled")

@@ -21,10 +21,10 @@ func newConfig(a *app) *cobra.Command {
 func newConfigPrint(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
-		Short: "Print the settings `arcp serve` would use, and where each comes from",
-		Long: "Prints the settings `arcp serve` would use with the same flags, environment and\n" +
-			"configuration file: as a configuration file with the source of each value as a\n" +
-			"comment, or as JSON. Secrets are masked.",
+		Short: "Print the settings of `arcp serve` and their sources",
+		Long: "Prints the settings that `arcp serve` uses with the same flags, environment and\n" +
+			"configuration file. The output is a configuration file with the source of each value\n" +
+			"as a comment, or JSON. Secrets are masked.",
 		Args: noArgs,
 	}
 	settings.AddFlags(cmd.Flags())
@@ -50,9 +50,9 @@ func newConfigPrint(a *app) *cobra.Command {
 	return cmd
 }
 
-// settings loads the settings of a server; a failure is a usage error.
+// settings loads the settings of a server. An error is a usage error.
 func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*settings.Values, error) {
-	v, err := settings.Load(settings.Input{Flags: flags, Environ: ofServer(a.environ), Defaults: defaults})
+	v, err := settings.Load(settings.Input{Flags: flags, Environ: serverEnviron(a.environ), Defaults: defaults})
 	if err == nil {
 		_, err = toolset.Load(v)
 	}
@@ -62,10 +62,9 @@ func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*setti
 	return v, nil
 }
 
-// ofServer is an environment without a client's ARCP_TOKEN: a server's has the
-// form NAME=TOKEN, a client's is a bare token, and a person may have that in the
-// shell that starts a server.
-func ofServer(environ []string) []string {
+// serverEnviron removes an ARCP_TOKEN for clients from the environment. The token of a server has the form
+// NAME=TOKEN, the token of a client has no name.
+func serverEnviron(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
 		token, ok := strings.CutPrefix(kv, settings.EnvPrefix+"TOKEN=")
 		return ok && token != "" && !strings.Contains(token, "=")

@@ -24,28 +24,28 @@ const (
 	defaultURL     = "ws://127.0.0.1:7777/arcp"
 	connectTimeout = 10 * time.Second
 	closeTimeout   = 2 * time.Second
-	ackEvery       = 128 // events, so that the runtime need not keep them
+	ackEvery       = 128 // events for each acknowledgement
 )
 
-// target is the runtime that a client command connects to, and the identity it uses.
+// target is the runtime of a client command, and the identity of the client.
 type target struct {
 	url, token, output string
 	dialect            string
-	person             bool // a person is present: questions are shown
+	interactive        bool // questions to people are received
 }
 
-// addTarget adds the flags that all client commands have.
+// addTarget adds the flags of all client commands.
 func addTarget(cmd *cobra.Command) *target {
 	t := new(target)
 	f := cmd.Flags()
-	f.StringVar(&t.url, "url", "", "the runtime's URL; default $ARCP_URL, or "+defaultURL)
-	f.StringVar(&t.token, "token", "", "bearer token; default $ARCP_TOKEN, or the one of a running arcp dev")
-	f.StringVar(&t.dialect, "dialect", "rfc", "the protocol's dialect to speak: rfc, the one there is in this version")
+	f.StringVar(&t.url, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
+	f.StringVar(&t.token, "token", "", "bearer token; default: $ARCP_TOKEN, or the token of a running arcp dev")
+	f.StringVar(&t.dialect, "dialect", "rfc", "dialect of the protocol: rfc, the only one in this version")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	return t
 }
 
-// resolve sets the members that flags left empty.
+// resolve sets the empty members from the environment and the defaults, and checks all.
 func (t *target) resolve(a *app) error {
 	if err := a.setOutput(t.output); err != nil {
 		return err
@@ -53,9 +53,9 @@ func (t *target) resolve(a *app) error {
 	switch t.dialect {
 	case "rfc":
 	case "draft":
-		return usagef("--dialect draft is not supported by this version; leave it out")
+		return usagef("--dialect draft is not supported by this version; omit the flag")
 	default:
-		return usagef("--dialect: %q is none of rfc", t.dialect)
+		return usagef("--dialect: %q is not one of rfc", t.dialect)
 	}
 	if t.url == "" {
 		t.url = a.env("ARCP_URL")
@@ -87,7 +87,7 @@ func dialable(u *url.URL) bool {
 	return u.Scheme == "unix" && u.Path != ""
 }
 
-// unixURL is how clients name a unix socket.
+// unixURL returns the URL of a unix socket.
 func unixURL(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -95,8 +95,7 @@ func unixURL(path string) string {
 	return "unix://" + path
 }
 
-// tokenOfDev is the token of an `arcp dev` of this user: it goes to loopback
-// only.
+// tokenOfDev returns the token of an `arcp dev` of this user at a loopback URL, or "".
 func tokenOfDev(u *url.URL) string {
 	port, err := strconv.Atoi(u.Port())
 	if err != nil || !loopbackHost(u.Hostname()) {
@@ -115,14 +114,12 @@ func (a *app) env(name string) string {
 	return ""
 }
 
-// dial opens a session that ends with its connection: for a question and its
-// answer.
+// dial opens a session for short commands. It ends with its connection.
 func (t *target) dial(ctx context.Context, _ *app) (*client.Client, error) {
 	return t.open(ctx, client.Dial, t.options())
 }
 
-// connect opens a session that survives lost connections, for long commands. Reconnections are
-// reported on standard error.
+// connect opens a session for long commands. It reconnects, and reports lost connections on standard error.
 func (t *target) connect(ctx context.Context, a *app) (*client.Client, error) {
 	opts := t.options()
 	opts.Reconnect.OnChange = a.connectionChanged
@@ -132,11 +129,11 @@ func (t *target) connect(ctx context.Context, a *app) (*client.Client, error) {
 // dialer is client.Dial or client.Connect.
 type dialer func(ctx context.Context, address string, opts client.Options) (*client.Client, error)
 
-func (t *target) open(ctx context.Context, how dialer, opts client.Options) (*client.Client, error) {
+func (t *target) open(ctx context.Context, dial dialer, opts client.Options) (*client.Client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout,
 		fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, connectTimeout))
 	defer cancel()
-	c, err := how(ctx, t.url, opts)
+	c, err := dial(ctx, t.url, opts)
 	if err != nil {
 		return nil, t.explain(err)
 	}
@@ -153,33 +150,33 @@ func (t *target) options() client.Options {
 		}},
 		AckEvery: ackEvery,
 	}
-	if t.person {
+	if t.interactive {
 		opts.Capabilities.Flags[arcp.FeatureHumanInput] = true
 	}
 	return opts
 }
 
-// connectionChanged says that a connection is lost. That it is back shows.
+// connectionChanged reports a lost connection.
 func (a *app) connectionChanged(ch client.Change) {
 	if ch.State != client.Reconnecting {
 		return
 	}
-	why := oneLine(strings.TrimPrefix(ch.Err.Error(), client.ErrConnectionLost.Error()+": "))
+	reason := oneLine(strings.TrimPrefix(ch.Err.Error(), client.ErrConnectionLost.Error()+": "))
 	switch {
 	case a.json:
-		line, err := arcp.Marshal(map[string]map[string]string{"connection": {"state": ch.State.String(), "message": why}})
+		line, err := arcp.Marshal(map[string]map[string]string{"connection": {"state": ch.State.String(), "message": reason}})
 		if err == nil { // strings can always be encoded
 			fmt.Fprintf(a.stderr, "%s\n", line)
 		}
 	case redraws(a.stderr):
-		fmt.Fprint(a.stderr, "\r\x1b[K") // a progress bar
+		fmt.Fprint(a.stderr, "\r\x1b[K") // clears a progress bar
 		fallthrough
 	default:
-		fmt.Fprintf(a.stderr, "connection lost, resuming: %s\n", why)
+		fmt.Fprintf(a.stderr, "connection lost, reconnecting: %s\n", reason)
 	}
 }
 
-// explain adds the remedy to the error of a session that could not be opened.
+// explain adds the remedy to the error of opening a session.
 func (t *target) explain(err error) error {
 	switch code := codeOf(err); {
 	case code == exitAuth && t.token == "":
@@ -187,14 +184,14 @@ func (t *target) explain(err error) error {
 	case code == exitUnreachable && strings.Contains(err.Error(), "shutting down"):
 		return &exitError{code, fmt.Errorf("the runtime at %s is shutting down; try again in a moment", t.url)}
 	case code == exitUnreachable && strings.Contains(err.Error(), "status code"):
-		return &exitError{code, fmt.Errorf("what answers at %s is no runtime: %w; use the URL of its listening line", t.url, netCause(err))}
+		return &exitError{code, fmt.Errorf("the server at %s is not a runtime: %w; use the URL of the listening line", t.url, netCause(err))}
 	case code == exitUnreachable:
 		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; `arcp dev` starts one", t.url, netCause(err))}
 	}
 	return err
 }
 
-// netCause removes the text of intermediate layers from the error of a failed connection.
+// netCause returns the cause of a network error.
 func netCause(err error) error {
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
 		return e
@@ -205,23 +202,23 @@ func netCause(err error) error {
 	return err
 }
 
-// hangUp ends a session that will not be resumed; its jobs continue.
-func hangUp(c *client.Client) {
+// closeSession ends a session for good. Its jobs continue.
+func closeSession(c *client.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // all that mattered has been said
+	_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // the command has its result
 }
 
-// onSession is the work of a command in an open session; ctx ends at a signal.
+// onSession is the work of a command with an open session. ctx ends at a signal.
 type onSession func(ctx context.Context, c *client.Client, args []string) error
 
-// session is a command's action on a session of one connection.
+// session returns the RunE of a command with a session of one connection.
 func (a *app) session(t *target, do onSession) func(*cobra.Command, []string) error {
 	return a.sessionOver(t, t.dial, do)
 }
 
-// lasting is a command's action on a session that survives its connections.
-func (a *app) lasting(t *target, do onSession) func(*cobra.Command, []string) error {
+// reconnectingSession returns the RunE of a command with a session that reconnects.
+func (a *app) reconnectingSession(t *target, do onSession) func(*cobra.Command, []string) error {
 	return a.sessionOver(t, t.connect, do)
 }
 
@@ -236,12 +233,12 @@ func (a *app) sessionOver(t *target, open func(context.Context, *app) (*client.C
 		if err != nil {
 			return err
 		}
-		defer hangUp(c)
+		defer closeSession(c)
 		return do(ctx, c, args)
 	})
 }
 
-// interruptible is a context that SIGINT and SIGTERM end.
+// interruptible returns a context that SIGINT and SIGTERM end.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := make(chan os.Signal, 1)

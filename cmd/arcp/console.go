@@ -14,20 +14,19 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// console asks the person at the terminal the questions of a job, one at a time. One
-// goroutine, the reader of the job's events, calls its methods; each question has a goroutine
-// of its own.
+// console asks the questions of a job on the terminal, one after the other. The goroutine that reads the events of
+// the job calls its methods. Each question has its own goroutine.
 type console struct {
 	a     *app
 	c     *client.Client
-	lines chan string // of standard input; closed at its end
+	lines chan string // lines of standard input; closed at its end
 	turn  chan struct{}
 	group sync.WaitGroup
 
 	mu     sync.Mutex
 	open   map[arcp.MessageID]context.CancelFunc
-	asking arcp.MessageID // the question whose turn it is
-	prompt string         // on the last line of the terminal; empty: there is none
+	asking arcp.MessageID // the current question
+	prompt string         // prompt on the last line of the terminal; empty: none
 }
 
 func (a *app) newConsole(c *client.Client) *console {
@@ -36,8 +35,7 @@ func (a *app) newConsole(c *client.Client) *console {
 	return p
 }
 
-// read reads standard input as long as there is any; as a rule it ends with the
-// process.
+// read reads standard input to its end. It usually ends with the process.
 func (p *console) read() {
 	defer close(p.lines)
 	r := bufio.NewReader(p.a.stdin)
@@ -52,7 +50,7 @@ func (p *console) read() {
 	}
 }
 
-// event shows an event, and if it is a question asks it.
+// event prints an event, and asks it if it is a question.
 func (p *console) event(ctx context.Context, env *arcp.Envelope, show func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,14 +59,14 @@ func (p *console) event(ctx context.Context, env *arcp.Envelope, show func()) {
 	}
 	show()
 	if env.Type.Terminal() || env.Type == arcp.HumanInputCancelled && env.CorrelationID == p.asking {
-		p.prompt = "" // it is not asked any more
+		p.prompt = "" // the question is closed
 	}
 	if p.prompt != "" {
 		fmt.Fprint(p.a.stderr, p.prompt)
 	}
 	if env.Type == arcp.HumanInputCancelled {
-		if withdraw := p.open[env.CorrelationID]; withdraw != nil {
-			withdraw()
+		if cancel := p.open[env.CorrelationID]; cancel != nil {
+			cancel()
 		}
 	}
 	if ask := p.asker(env); ask != nil {
@@ -76,23 +74,23 @@ func (p *console) event(ctx context.Context, env *arcp.Envelope, show func()) {
 		p.open[env.ID] = cancel
 		p.group.Go(func() {
 			defer cancel()
-			p.ask(ctx, env.ID, howToAnswer(env), ask)
+			p.ask(ctx, env.ID, answerCommand(env), ask)
 		})
 	}
 }
 
-// stop withdraws pending questions and returns when their goroutines have ended.
+// stop cancels the open questions and waits for their goroutines.
 func (p *console) stop() {
 	p.mu.Lock()
-	for _, withdraw := range p.open {
-		withdraw()
+	for _, cancel := range p.open {
+		cancel()
 	}
 	p.mu.Unlock()
 	p.group.Wait()
 }
 
-// ask asks until the answer is taken.
-func (p *console) ask(ctx context.Context, id arcp.MessageID, how string, ask func(context.Context) error) {
+// ask asks a question until an answer is accepted. command is the command that answers the question.
+func (p *console) ask(ctx context.Context, id arcp.MessageID, command string, ask func(context.Context) error) {
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -110,26 +108,26 @@ func (p *console) ask(ctx context.Context, id arcp.MessageID, how string, ask fu
 			p.clear()
 			return
 		case errors.Is(err, io.EOF):
-			p.say("not answered here; `" + how + "` does")
+			p.say("not answered; answer with `" + command + "`")
 			return
 		case refused && refusal.Code != arcp.CodeInvalidArgument:
-			p.say("the answer does not count: " + readable(err))
+			p.say("the answer was refused: " + readable(err))
 			return
 		case refused:
-			p.say("not taken: " + refusal.Message)
+			p.say("the answer is invalid: " + refusal.Message)
 		default:
 			p.say(err.Error())
 		}
 	}
 }
 
-// say prints a line of the console's own.
+// say prints a message of the console.
 func (p *console) say(text string) {
 	p.clear()
 	fmt.Fprintln(p.a.stderr, oneLine(text))
 }
 
-// clear leaves the line with a prompt that is not answered.
+// clear ends the line with the prompt.
 func (p *console) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +137,7 @@ func (p *console) clear() {
 	}
 }
 
-// line asks for a line. At the end of standard input it is io.EOF.
+// line prints the prompt and reads a line. The error is io.EOF at the end of standard input.
 func (p *console) line(ctx context.Context, prompt string) (string, error) {
 	p.mu.Lock()
 	p.prompt = oneLine(prompt)
@@ -151,7 +149,7 @@ func (p *console) line(ctx context.Context, prompt string) (string, error) {
 			return "", io.EOF
 		}
 		p.mu.Lock()
-		p.prompt = "" // the person has ended the line
+		p.prompt = "" // the user has ended the line
 		p.mu.Unlock()
 		return line, nil
 	case <-ctx.Done():
@@ -159,7 +157,7 @@ func (p *console) line(ctx context.Context, prompt string) (string, error) {
 	}
 }
 
-// asker is how a question is asked; nil if the event is none.
+// asker returns the function that asks the question of the event; nil if the event is not a question.
 func (p *console) asker(env *arcp.Envelope) func(context.Context) error {
 	id := env.ID
 	switch env.Type {
@@ -176,9 +174,9 @@ func (p *console) asker(env *arcp.Envelope) func(context.Context) error {
 	return nil
 }
 
-// permission denies whatever is not a clear yes.
+// permission grants after the answer yes, and denies after any other.
 func (p *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.PermissionRequestPayload) error {
-	line, err := p.line(ctx, "grant "+wanted(q).String()+"? [y/N] ")
+	line, err := p.line(ctx, "grant "+requested(q).String()+"? [y/N] ")
 	if err != nil {
 		return err
 	}
@@ -195,7 +193,7 @@ func (p *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.Per
 	return p.c.Deny(ctx, id, arcp.PermissionDenyPayload{Permission: q.Permission, Reason: "denied"})
 }
 
-// input takes a line of JSON, which the runtime checks.
+// input reads a line of JSON. The runtime validates it.
 func (p *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInputRequestPayload) error {
 	prompt := "JSON: "
 	if schema := compact(q.ResponseSchema); schema != "" {
@@ -213,12 +211,12 @@ func (p *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInp
 		value = q.Default
 	}
 	if !value.IsValid() {
-		return fmt.Errorf(`not JSON; a text is written in quotes: %s`, arcp.AppendString(nil, line))
+		return fmt.Errorf(`not JSON; write a text with quotes: %s`, arcp.AppendString(nil, line))
 	}
 	return p.c.RespondInput(ctx, id, value)
 }
 
-// choice takes the number of an option, or its id.
+// choice reads the number or the id of an option.
 func (p *console) choice(ctx context.Context, id arcp.MessageID, q *arcp.HumanChoiceRequestPayload) error {
 	for i, o := range q.Options {
 		fmt.Fprintf(p.a.stderr, "%4d  %s\n", i+1, optionNames([]arcp.Option{{ID: oneLine(o.ID), Label: oneLine(o.Label)}}))

@@ -31,9 +31,8 @@ const (
 	resourceDir  = "resources"
 )
 
-// openData opens the data directory: the store in it, and the fingerprint of
-// the runtime that owns it. adopt takes over a store of another runtime, or of one whose
-// key is missing.
+// openData opens the store in the data directory, and returns it with the fingerprint of the runtime. adopt accepts
+// the store of another runtime, or a store without its key.
 func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (store.Store, string, error) {
 	if dir == memory {
 		identity, err := fingerprint("")
@@ -56,10 +55,9 @@ func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (
 // identityRecord is the record of the fingerprint of the runtime that a store belongs to.
 const identityRecord = "identity"
 
-// checkOwner returns the fingerprint of the runtime key in dir. It fails if the store was
-// written by the owner of another key, unless adopt is set. A store without an owner gets
-// this one. A copy without its key may be old: tokens that were used or revoked since are
-// still valid in it.
+// checkOwner returns the fingerprint of the runtime key in dir. It fails if the store belongs to another key, unless
+// adopt is set. A store without an owner gets this owner. A copy without its key may be old, and tokens that were
+// used or revoked later are still valid in it.
 func checkOwner(ctx context.Context, st store.Store, dir string, adopt bool) (string, error) {
 	rec, err := st.Get(ctx, identityRecord)
 	if err != nil {
@@ -68,14 +66,14 @@ func checkOwner(ctx context.Context, st store.Store, dir string, adopt bool) (st
 	known := string(rec.Value)
 	_, statErr := os.Lstat(filepath.Join(dir, identityFile))
 	if known != "" && errors.Is(statErr, fs.ErrNotExist) && !adopt {
-		return "", failf("data directory %s has a store and no %s, the key of its runtime: restore that from the same backup; or give --new-identity once to make this copy a runtime of its own", dir, identityFile)
+		return "", failf("data directory %s has a store without %s, the key of its runtime: restore the key from the same backup, or give --new-identity once to make this copy a new runtime", dir, identityFile)
 	}
 	identity, err := fingerprint(dir)
 	switch {
 	case err != nil || identity == known:
 		return identity, err
 	case known != "" && !adopt:
-		return "", failf("data directory %s has the store of another runtime than %s is the key of: restore both from the same backup; or give --new-identity once to make this copy a runtime of its own", dir, identityFile)
+		return "", failf("data directory %s has the store of a runtime with another key than %s: restore both from the same backup, or give --new-identity once to make this copy a new runtime", dir, identityFile)
 	}
 	rec.Key, rec.Value = identityRecord, []byte(identity)
 	var results [1]store.Result
@@ -85,8 +83,8 @@ func checkOwner(ctx context.Context, st store.Store, dir string, adopt bool) (st
 	return identity, results[0].Err
 }
 
-// openResources returns the directory for leased directories. It is beside the store; for a
-// store in memory it is a temporary one, which remove deletes when the server stops.
+// openResources returns the directory for leased directories, in the data directory. For a store in memory it is a
+// temporary directory, which remove deletes.
 func openResources(dir string) (path string, remove func() error, err error) {
 	if dir == memory {
 		return openTempResources(os.TempDir())
@@ -95,12 +93,10 @@ func openResources(dir string) (path string, remove func() error, err error) {
 	return path, func() error { return nil }, err
 }
 
-// tempResources begins the names of temporary directories. Each has a lock as long as its server
-// runs.
+// tempResources is the prefix of temporary directories. A running server has a lock on its directory.
 const tempResources = "arcp-leased-"
 
-// openTempResources makes a temporary directory below parent, and removes those of servers that
-// were killed.
+// openTempResources creates a temporary directory below parent, and removes the directories of killed servers.
 func openTempResources(parent string) (path string, remove func() error, err error) {
 	removeStaleResources(parent)
 	for {
@@ -112,16 +108,16 @@ func openTempResources(parent string) (path string, remove func() error, err err
 			if _, err = os.Lstat(path); err == nil {
 				return path, func() error { return errors.Join(os.RemoveAll(path), lock.Close()) }, nil
 			}
-			_ = lock.Close() // the descriptor is gone also after an error
+			_ = lock.Close() // the descriptor is closed even after an error
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) { // else another server removes it
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) { // otherwise another server removes the directory
 			return "", nil, errors.Join(err, os.RemoveAll(path))
 		}
 	}
 }
 
-// removeStaleResources removes the temporary directories of this user that no server has locked.
-// The next server tries again to remove those that cannot be removed now.
+// removeStaleResources removes the temporary directories of this user without a lock. A failure is retried by the
+// next server.
 func removeStaleResources(parent string) {
 	list, err := filepath.Glob(filepath.Join(parent, tempResources+"*"))
 	if err != nil {
@@ -137,7 +133,7 @@ func removeStaleResources(parent string) {
 		}
 		if lock, err := lockDir(path); err == nil {
 			_ = os.RemoveAll(path) // the next server tries again
-			_ = lock.Close()       // the descriptor is gone also after an error
+			_ = lock.Close()       // the descriptor is closed even after an error
 		}
 	}
 }
@@ -154,11 +150,11 @@ func lockDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openStore opens a store on disk. A disk that cannot be written ends the process: nothing can
-// be promised any more, and acknowledged data is safe.
+// openStore opens a store on disk. A write error of the disk ends the process: acknowledged data is safe, and no
+// further data can be acknowledged.
 func openStore(dir string, log zerolog.Logger) (store.Store, error) {
 	log = log.With().Str("component", "store").Logger()
-	var opened atomic.Bool // errors before are reported once, by the returned error
+	var opened atomic.Bool // earlier errors are in the returned error
 	defer opened.Store(true)
 	return pebble.Open(dir, pebble.Options{
 		MaxOpenFiles: storeFiles(),
@@ -174,23 +170,23 @@ func openStore(dir string, log zerolog.Logger) (store.Store, error) {
 	})
 }
 
-// storeError says in one line why a data directory could not be used.
+// storeError returns the error of a data directory with the remedy.
 func storeError(dir string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrLocked):
-		return failf("data directory %s is in use by another process; stop that one, or give another with --data", dir)
+		return failf("data directory %s is in use by another process; stop that process, or give another directory with --data", dir)
 	case errors.Is(err, store.ErrFormat):
-		return failf("data directory %s was written by a newer version; use that version, or give another with --data", dir)
+		return failf("data directory %s was written by a newer version; use that version, or give another directory with --data", dir)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EROFS):
 		return dataError(dir, err)
 	}
-	return failf("data directory %s cannot be opened: %w; nothing was changed: restore it from a backup, or give another with --data", dir, err)
+	return failf("data directory %s cannot be opened and was not changed: %w; restore it from a backup, or give another directory with --data", dir, err)
 }
 
-// makeDataDir makes the data directory unless it exists, for its owner alone.
+// makeDataDir creates the data directory with mode 0700 unless it exists, and checks that it is writable.
 func makeDataDir(dir string) error {
 	if dir == "" {
-		return usagef("there is no home directory: give --data DIR, or --data :memory: to keep nothing")
+		return usagef("no home directory for the data: give --data DIR, or --data :memory: for data in memory")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return dataError(dir, err)
@@ -202,18 +198,18 @@ func makeDataDir(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// dataError describes a failure of the data directory in one line.
+// dataError returns the error of a data directory that cannot be written, with the remedy.
 func dataError(dir string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EEXIST):
-		return failf("data directory %s is not a directory; give another with --data", dir)
+		return failf("data directory %s is not a directory; give another directory with --data", dir)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return failf("data directory %s cannot be written; make it writable or give another with --data", dir)
+		return failf("data directory %s cannot be written; make it writable, or give another directory with --data", dir)
 	}
-	return failf("data directory %s: %w; give another with --data", dir, cause(err))
+	return failf("data directory %s: %w; give another directory with --data", dir, cause(err))
 }
 
-// cause is the last part of a path error, without the path.
+// cause returns the cause of a path error, without the path.
 func cause(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
@@ -221,8 +217,8 @@ func cause(err error) error {
 	return err
 }
 
-// fingerprint identifies the runtime: the SHA-256 of the public half of a key
-// that is made once in the data directory. An empty dir keeps nothing.
+// fingerprint returns the identity of the runtime: the SHA-256 of the public key in the data directory. The key is
+// created at the first start. An empty dir uses a temporary key.
 func fingerprint(dir string) (string, error) {
 	if dir == "" {
 		public, _, err := ed25519.GenerateKey(rand.Reader)
@@ -238,7 +234,7 @@ func fingerprint(dir string) (string, error) {
 	}
 	public, err := publicKey(text)
 	if err != nil {
-		return "", failf("runtime key %s: %w; restore it from a backup; or remove it and give --new-identity once", path, err)
+		return "", failf("runtime key %s: %w; restore it from a backup, or remove it and give --new-identity once", path, err)
 	}
 	return fingerprintOf(public), nil
 }
@@ -261,7 +257,7 @@ func newIdentity(path string) ([]byte, error) {
 	if err := writeSecret(path, text); !errors.Is(err, fs.ErrExist) {
 		return text, err
 	}
-	return os.ReadFile(path) // another process was faster
+	return os.ReadFile(path) // another process created it first
 }
 
 func publicKey(text []byte) (ed25519.PublicKey, error) {
@@ -271,11 +267,11 @@ func publicKey(text []byte) (ed25519.PublicKey, error) {
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, errors.New("it holds no private key")
+		return nil, errors.New("it has no private key")
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("it holds a %T, not an Ed25519 key", key)
+		return nil, fmt.Errorf("it has a %T instead of an Ed25519 key", key)
 	}
 	return private.Public().(ed25519.PublicKey), nil
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// The demonstration's jobs: a short one to look at, one whose connection is cut,
-// and one that is running when the runtime is killed.
+// The jobs of the demonstration: a short job, a job whose connection is cut, and a job that runs when the runtime is
+// killed.
 const (
 	demoSteps    = 8
 	demoInterval = 120 // ms
@@ -39,13 +39,13 @@ func newDemo(a *app) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work: jobs, an approval, a cut connection, a crash, and what is left after it",
-		Long: "Starts a runtime in a process of its own and runs jobs on it over a WebSocket. One waits\n" +
-			"for somebody's approval. In the middle of one it cuts the connection; in the middle of another it kills the runtime\n" +
-			"and starts it again on the same data. Both jobs come to their end.",
+		Short: "Show jobs, an approval, a cut connection and a crash",
+		Long: "Starts a runtime in another process and runs jobs over a WebSocket. One job waits for an\n" +
+			"approval. The demonstration cuts the connection during one job. During another it kills\n" +
+			"the runtime and restarts it with the same data. Both jobs complete.",
 		Args: noArgs,
 	}
-	cmd.Flags().StringVar(&data, "data", "", "data directory of the runtime; default a temporary one")
+	cmd.Flags().StringVar(&data, "data", "", "data directory of the runtime; default: a temporary directory")
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the temporary directory")
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := interruptible(cmd.Context())
@@ -63,19 +63,19 @@ func (a *app) demo(ctx context.Context, data string, keep bool) (err error) {
 		if d.data, err = os.MkdirTemp("", "arcp-demo-"); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, d.tidy(keep)) }()
+		defer func() { err = errors.Join(err, d.removeData(keep)) }()
 	}
 	defer func() { err = errors.Join(err, d.close(err != nil)) }()
-	fmt.Fprint(a.stdout, "A runtime in a process of its own, and a client that speaks ARCP with it.\n")
+	fmt.Fprint(a.stdout, "A runtime in another process, and a client that speaks ARCP with it.\n")
 	for i, s := range d.steps() {
-		fmt.Fprintf(a.stdout, "\n%d. %s\n", i+1, s.what)
-		said, err := s.do(ctx)
+		fmt.Fprintf(a.stdout, "\n%d. %s\n", i+1, s.title)
+		result, err := s.do(ctx)
 		if err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
-		fmt.Fprintf(a.stdout, "   %s %s\n", paint(a.stdout, green, "✓"), said)
+		fmt.Fprintf(a.stdout, "   %s %s\n", paint(a.stdout, green, "✓"), result)
 	}
-	fmt.Fprint(a.stdout, "\nThat was all. `arcp dev` starts a runtime to play with.\n")
+	fmt.Fprint(a.stdout, "\nEnd of the demonstration. `arcp dev` starts a runtime for development.\n")
 	return nil
 }
 
@@ -92,29 +92,29 @@ type demonstration struct {
 	resumed chan struct{} // capacity 1: the session was resumed
 
 	mu   sync.Mutex
-	url  string             // of the server: another after the crash
-	conn transport.Conn     // the client's
-	ends map[arcp.JobID]int // terminal messages that came
+	url  string             // URL of the server; changes after the crash
+	conn transport.Conn     // connection of the client
+	ends map[arcp.JobID]int // number of final messages of each job
 }
 
 type demoStep struct {
-	what string
-	do   func(ctx context.Context) (said string, err error)
+	title string
+	do    func(ctx context.Context) (result string, err error)
 }
 
 func (d *demonstration) steps() []demoStep {
 	return []demoStep{
-		{"Start a runtime that keeps its data on disk, and open a session over a WebSocket.", d.begin},
+		{"Start a runtime with its data on disk, and open a session over a WebSocket.", d.begin},
 		{"Run a tool: demo.echo returns its arguments.", d.echo},
 		{"Follow a job: demo.progress reports each of its steps as an event.", d.progress},
-		{"Ask for an approval. The session that asks cannot give it; another session can.", d.approve},
-		{"Follow another one, and cut the connection in the middle of it.", d.breakConnection},
-		{"Start a job that keeps a checkpoint of each step: demo.count.", d.long},
-		{"Kill the runtime with SIGKILL in the middle of it: no warning, no time to save anything.", d.crash},
-		{"Start it again on the same data. The client is trying to connect all the while.", d.restart},
-		{"Continue to read the job's events.", d.finish},
+		{"Ask for an approval. The asking session cannot approve; another session can.", d.approve},
+		{"Follow another job, and cut the connection during it.", d.breakConnection},
+		{"Start a job that saves a checkpoint at each step: demo.count.", d.long},
+		{"Kill the runtime with SIGKILL during the job: it has no time to save anything.", d.crash},
+		{"Restart the runtime with the same data. The client tries to connect meanwhile.", d.restart},
+		{"Continue to read the events of the job.", d.finish},
 		{"List the jobs: each has exactly one outcome.", d.list},
-		{"Stop the runtime in order.", d.stop},
+		{"Stop the runtime with SIGTERM.", d.stop},
 	}
 }
 
@@ -149,7 +149,7 @@ func (d *demonstration) start(ctx context.Context) error {
 	return err
 }
 
-// dial connects to the server of the moment.
+// dial connects to the current server.
 func (d *demonstration) dial(ctx context.Context) (transport.Conn, error) {
 	d.mu.Lock()
 	url := d.url
@@ -173,7 +173,7 @@ func (d *demonstration) changed(ch client.Change) {
 	}
 }
 
-// count counts the terminal messages of each job.
+// count counts the final messages of each job.
 func (d *demonstration) count(env *arcp.Envelope) bool {
 	if env.Type.Terminal() {
 		d.mu.Lock()
@@ -228,8 +228,7 @@ func (d *demonstration) progress(ctx context.Context) (string, error) {
 	return fmt.Sprintf("completed after %d events: %s", len(seqs), result.Value), err
 }
 
-// show draws a job's progress until its step last, or its end, and returns the
-// numbers of the events it had.
+// show draws the progress of a job until step last or its end, and returns the numbers of its events.
 func (d *demonstration) show(ctx context.Context, job *client.Job, last float64) (seqs []uint64, err error) {
 	out := d.app.stdout
 	bar := &progressBar{w: out}
@@ -259,7 +258,7 @@ func (d *demonstration) show(ctx context.Context, job *client.Job, last float64)
 	return seqs, nil
 }
 
-// breakConnection breaks the connection of the client in the middle of a job.
+// breakConnection cuts the connection of the client during a job.
 func (d *demonstration) breakConnection(ctx context.Context) (string, error) {
 	job, err := d.invoke(ctx, "demo.progress", fmt.Sprintf(`{"steps":%d,"interval_ms":%d}`, cutSteps, cutInterval))
 	if err != nil {
@@ -301,7 +300,7 @@ func (d *demonstration) long(ctx context.Context) (_ string, err error) {
 }
 
 func (d *demonstration) crash(context.Context) (string, error) {
-	return "the process is gone, and with it the connection", d.server.kill()
+	return "the process and the connection have ended", d.server.kill()
 }
 
 func (d *demonstration) restart(ctx context.Context) (string, error) {
@@ -311,7 +310,7 @@ func (d *demonstration) restart(ctx context.Context) (string, error) {
 	return "the client resumed its session", d.awaitResumed(ctx)
 }
 
-// finish reads the job that was interrupted to its end.
+// finish reads the events of the interrupted job to its end.
 func (d *demonstration) finish(ctx context.Context) (string, error) {
 	if _, err := d.show(ctx, d.job, math.Inf(1)); err != nil {
 		return "", err
@@ -332,9 +331,9 @@ func (d *demonstration) finish(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if counted.Count != longSteps || counted.ResumedFrom == 0 || info.Attempt != 2 {
-		return "", fmt.Errorf("the job returned %s in attempt %d: want it to go on from a checkpoint in attempt 2", result.Value, info.Attempt)
+		return "", fmt.Errorf("the job returned %s in attempt %d, want a resume from a checkpoint in attempt 2", result.Value, info.Attempt)
 	}
-	return fmt.Sprintf("attempt %d went on from the checkpoint at %d and counted to %d", info.Attempt, counted.ResumedFrom, counted.Count), nil
+	return fmt.Sprintf("attempt %d resumed from the checkpoint at %d and counted to %d", info.Attempt, counted.ResumedFrom, counted.Count), nil
 }
 
 func (d *demonstration) list(ctx context.Context) (string, error) {
@@ -357,7 +356,7 @@ func (d *demonstration) list(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d jobs, none lost, none run twice", len(d.jobs)), errors.Join(w.Flush(), d.listed(page))
 }
 
-// listed checks that the list has the jobs.
+// listed checks that the page has all jobs.
 func (d *demonstration) listed(page arcp.SessionJobsPayload) error {
 	for _, id := range d.jobs {
 		found := false
@@ -387,13 +386,13 @@ func (d *demonstration) info(ctx context.Context, id arcp.JobID) (arcp.JobView, 
 }
 
 func (d *demonstration) stop(context.Context) (string, error) {
-	hangUp(d.client)
+	closeSession(d.client)
 	err := d.server.stop()
 	d.server, d.client = nil, nil
 	return "jobs drained, store flushed, exit code 0", err
 }
 
-// close ends the processes that remain after a failure, and shows the runtime's log.
+// close ends the runtime after a failure and prints the end of its log.
 func (d *demonstration) close(failed bool) error {
 	if d.client != nil {
 		d.client.Abort()
@@ -403,12 +402,12 @@ func (d *demonstration) close(failed bool) error {
 	}
 	err := d.server.kill()
 	if log := d.server.log.String(); failed && log != "" {
-		fmt.Fprintf(d.app.stderr, "the runtime's log ends:\n  %s\n", strings.ReplaceAll(log, "\n", "\n  "))
+		fmt.Fprintf(d.app.stderr, "the log of the runtime ends with:\n  %s\n", strings.ReplaceAll(log, "\n", "\n  "))
 	}
 	return err
 }
 
-func (d *demonstration) tidy(keep bool) error {
+func (d *demonstration) removeData(keep bool) error {
 	if keep {
 		fmt.Fprintln(d.app.stderr, "the data is in", d.data)
 		return nil
@@ -416,7 +415,7 @@ func (d *demonstration) tidy(keep bool) error {
 	return os.RemoveAll(d.data)
 }
 
-// short is an outcome in a table.
+// short returns the outcome of a job for a table.
 func short(j *arcp.JobView) string {
 	switch {
 	case len(j.Outcome) == 0:
@@ -429,7 +428,7 @@ func short(j *arcp.JobView) string {
 
 const green = "32"
 
-// paint colours text for w if colours are on.
+// paint adds a colour to text if w supports colours.
 func paint(w io.Writer, color, text string) string {
 	if !isTerminal(w) || noColor() {
 		return text

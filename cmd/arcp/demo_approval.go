@@ -10,18 +10,18 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// demoThinks is how long the demonstration's person thinks.
-const demoThinks = time.Second
+// demoDecision is the time until the approver of the demonstration answers.
+const demoDecision = time.Second
 
-// approve has a job wait for an approval. The session that has asked tries to give
-// it, in vain; then the person in another session does.
+// approve runs a job that needs an approval. The asking session tries to approve and is refused. Then another
+// session approves.
 func (d *demonstration) approve(ctx context.Context) (string, error) {
 	asked, tried := make(chan string, 1), make(chan struct{})
-	person, err := d.person(ctx, asked, tried)
+	approver, err := d.approver(ctx, asked, tried)
 	if err != nil {
 		return "", err
 	}
-	defer hangUp(person)
+	defer closeSession(approver)
 	job, err := d.client.Invoke(ctx, client.InvokeRequest{Tool: "approval.gate",
 		Arguments: arcp.Raw(`{"action":"deploy release 7 to production","details":{"changes":3}}`)})
 	if err != nil {
@@ -38,7 +38,7 @@ func (d *demonstration) approve(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprintf(d.app.stdout, "   the session that asks tries to approve: %s\n", refused)
+	fmt.Fprintf(d.app.stdout, "   the asking session tries to approve: %s\n", refused)
 	close(tried)
 	result, err := job.Wait(ctx)
 	if err != nil {
@@ -51,12 +51,11 @@ func (d *demonstration) approve(ctx context.Context) (string, error) {
 	if out.Outcome != arcp.OutcomeApproved {
 		return "", fmt.Errorf("the job ended with %s", result.Value)
 	}
-	return fmt.Sprintf("approved by %s, and the job went on", out.Approval.ResolvedBy), nil
+	return fmt.Sprintf("approved by %s, and the job continued", out.Approval.ResolvedBy), nil
 }
 
-// person opens a session that reports the question and approves it, but not before the attempt
-// without an approval.
-func (d *demonstration) person(ctx context.Context, asked chan<- string, tried <-chan struct{}) (*client.Client, error) {
+// approver opens a session that sends the id of the question to asked and approves after tried is closed.
+func (d *demonstration) approver(ctx context.Context, asked chan<- string, tried <-chan struct{}) (*client.Client, error) {
 	t := &target{url: d.server.url, token: d.token.Reveal()}
 	opts := t.options()
 	opts.Handlers.Choice = func(ctx context.Context, q client.ChoiceRequest) (string, error) {
@@ -68,7 +67,7 @@ func (d *demonstration) person(ctx context.Context, asked chan<- string, tried <
 		}
 		fmt.Fprintf(d.app.stdout, "   another session is asked: %s?\n", q.Prompt)
 		select {
-		case <-time.After(demoThinks):
+		case <-time.After(demoDecision):
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}
@@ -81,13 +80,12 @@ func (d *demonstration) person(ctx context.Context, asked chan<- string, tried <
 	return c, nil
 }
 
-// selfApprove tries to resolve an approval in the session that asks, and returns
-// why it must not.
+// selfApprove tries to resolve the approval in the asking session, and returns the code of the refusal.
 func (d *demonstration) selfApprove(ctx context.Context, id string) (arcp.Code, error) {
 	_, err := callTool(ctx, d.client, "approval.resolve", map[string]any{"approval_id": id, "approved": true})
 	refused, ok := errors.AsType[*client.RemoteError](err)
 	if !ok {
-		return "", fmt.Errorf("the session that asks approved it itself: %w", err)
+		return "", fmt.Errorf("the asking session could approve its own request: %w", err)
 	}
 	return refused.Code, nil
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// Descriptors that connections leave to others, where the process may have many, and how
-// many of those are for tables of the store.
+// Largest number of file descriptors reserved for other uses than connections, and of these for store tables.
 const (
 	maxReserve    = 2048
 	maxStoreFiles = 1000
@@ -16,9 +15,8 @@ const (
 
 func reserve(files int) int { return min(files/2, maxReserve) }
 
-// maxConnections returns --max-connections, or the share of the descriptor limit if that is
-// less; negative: no limit. The rest is reserved for the store, which needs a descriptor for
-// each new file.
+// maxConnections returns --max-connections, or the share of the descriptor limit if that is less; negative: no
+// limit. The rest is reserved, mainly for files of the store.
 func maxConnections(v *settings.Values) int {
 	n := off(v.Number("max-connections"))
 	files, ok := maxDescriptors()
@@ -31,8 +29,7 @@ func maxConnections(v *settings.Values) int {
 	return n
 }
 
-// maxDescriptors is the limit of this process, which the Go runtime has raised as far
-// as it may.
+// maxDescriptors returns the descriptor limit of this process, which the Go runtime has raised.
 func maxDescriptors() (n int, ok bool) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {
@@ -41,7 +38,7 @@ func maxDescriptors() (n int, ok bool) {
 	return int(limit.Cur), true
 }
 
-// storeFiles is how many tables the store may have open.
+// storeFiles returns the number of tables that the store may have open.
 func storeFiles() int {
 	files, ok := maxDescriptors()
 	if !ok {
@@ -50,16 +47,16 @@ func storeFiles() int {
 	return min(maxStoreFiles, reserve(files)/2)
 }
 
-// fewConnections is fewer than a server is expected to accept.
+// fewConnections is the number of connections below which a warning is logged.
 const fewConnections = 1024
 
-// descriptorsWarning says that descriptors allow fewer connections than was asked for,
-// or few; empty: they do not.
+// descriptorsWarning returns a warning if the descriptor limit allows fewer connections than configured, or few;
+// else "".
 func descriptorsWarning(v *settings.Values) string {
 	n, want := maxConnections(v), off(v.Number("max-connections"))
 	if n < 0 || n == want || !v.IsSet("max-connections") && n >= fewConnections {
 		return ""
 	}
 	files, _ := maxDescriptors()
-	return fmt.Sprintf("the process may have %d files open: at most %d connections are accepted; raise the limit (LimitNOFILE=, ulimit -Hn) for more", files, n)
+	return fmt.Sprintf("the limit of %d open files allows %d connections; raise the limit (LimitNOFILE=, ulimit -Hn) for more", files, n)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// devPrincipal is the holder of the token that `arcp dev` makes.
+// devPrincipal is the principal of the token of `arcp dev`.
 const devPrincipal = "dev"
 
 func devDefaults(token auth.Secret) map[string]string {
@@ -29,10 +29,10 @@ func devDefaults(token auth.Secret) map[string]string {
 func newDev(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run a runtime for development: demo tools, loopback, a token of its own",
-		Long: "Runs a runtime to develop with. It is `arcp serve` with the demo tools and a token\n" +
-			"that is made once, kept in the data directory and printed. The client commands of\n" +
-			"the same user find the token while it runs.",
+		Short: "Run a runtime for development, with demo tools and a generated token",
+		Long: "Runs a runtime for development: `arcp serve` with the demo tools and a token. The\n" +
+			"token is generated once, stored in the data directory and printed. Client commands\n" +
+			"of the same user find the token while the runtime runs.",
 		Example: "  arcp dev\n  arcp invoke demo.echo '{\"hello\":\"world\"}'",
 		Args:    noArgs,
 	}
@@ -41,21 +41,20 @@ func newDev(a *app) *cobra.Command {
 		d := &dev{load: func(token auth.Secret) (*settings.Values, error) {
 			return a.settings(cmd.Flags(), devDefaults(token))
 		}}
-		defer d.forget()
+		defer d.removeToken()
 		return a.serve(cmd.Context(), d.settings, d.banner)
 	})
 	return cmd
 }
 
-// dev is the part that `arcp dev` adds to a server: a token.
+// dev adds a token to a server.
 type dev struct {
-	load  func(token auth.Secret) (*settings.Values, error)
-	token auth.Secret // empty: the user gave tokens
-	known string      // file that tells this user's clients the token
+	load      func(token auth.Secret) (*settings.Values, error)
+	token     auth.Secret // empty: authentication is configured
+	tokenFile string      // file where clients of this user find the token; empty: none
 }
 
-// settings loads the settings. It adds the token of the data directory unless authentication
-// is configured.
+// settings loads the settings, and adds the token of the data directory unless authentication is configured.
 func (d *dev) settings() (*settings.Values, error) {
 	v, err := d.load("")
 	if err != nil || len(v.Secrets("token")) > 0 || v.Text("auth-file") != "" {
@@ -69,7 +68,7 @@ func (d *dev) settings() (*settings.Values, error) {
 	return d.load(d.token)
 }
 
-// devToken reads the token kept in a data directory, or makes one.
+// devToken returns the token in a data directory. It creates the token if there is none.
 func devToken(dir string) (auth.Secret, error) {
 	if dir == memory {
 		return auth.NewToken("dev_"), nil
@@ -88,12 +87,12 @@ func devToken(dir string) (auth.Secret, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" || strings.ContainsAny(token, " \t\n,") {
-		return "", failf("token file %s does not hold one token; remove it to get a new one", path)
+		return "", failf("token file %s is invalid; remove it to get a new token", path)
 	}
 	return auth.Secret(token), nil
 }
 
-// banner prints the running server's addresses and first commands.
+// banner prints the addresses of the server and a first command.
 func (d *dev) banner(s *server) {
 	w := s.app.stderr
 	line := func(name, format string, args ...any) {
@@ -111,26 +110,26 @@ func (d *dev) banner(s *server) {
 		line("token", "%s", d.token.Reveal())
 	}
 	if d.token != "" && s.main != nil {
-		d.tell(s.main.Addr())
+		d.publishToken(s.main.Addr())
 	}
 	line("try", "%s", d.example(s))
 }
 
-// example is a command that works in another terminal of the same user.
+// example returns a command for another terminal of the same user.
 func (d *dev) example(s *server) string {
 	words := []string{"arcp", "invoke"}
 	if s.main != nil && s.url() != defaultURL {
 		words = append(words, "--url", s.url())
 	}
-	if d.known == "" {
+	if d.tokenFile == "" {
 		words = append(words, "--token", "TOKEN")
 	}
 	return strings.Join(append(words, "demo.echo", `'{"hello":"world"}'`), " ")
 }
 
-// tell leaves the token where this user's clients look for it. That is a
-// convenience: without it they need --token.
-func (d *dev) tell(addr net.Addr) {
+// publishToken writes the token to the file where clients of this user look for it. Without the file they need
+// --token, so errors are ignored.
+func (d *dev) publishToken(addr net.Addr) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsLoopback() {
 		return
@@ -139,25 +138,26 @@ func (d *dev) tell(addr net.Addr) {
 	if err != nil || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
 		return
 	}
-	_ = os.Remove(path) // of a server that had the port before
+	_ = os.Remove(path) // of an earlier server on the same port
 	if writeSecret(path, []byte(d.token.Reveal()+"\n")) == nil {
-		d.known = path
+		d.tokenFile = path
 	}
 }
 
-func (d *dev) forget() {
-	if d.known != "" {
-		_ = os.Remove(d.known) // it is overwritten by the next one at the latest
+// removeToken removes the published token.
+func (d *dev) removeToken() {
+	if d.tokenFile != "" {
+		_ = os.Remove(d.tokenFile) // the next server overwrites a remaining file
 	}
 }
 
-// knownTokenFile is where a server on a loopback port leaves its token.
+// knownTokenFile returns the file with the published token of the server on a loopback port.
 func knownTokenFile(port int) (string, error) {
 	dir, err := stateDir()
 	return filepath.Join(dir, "tokens", fmt.Sprint(port)), err
 }
 
-// knownToken is the token of the `arcp dev` of this user at a loopback port.
+// knownToken returns the published token of the server on a loopback port.
 func knownToken(port int) (auth.Secret, bool) {
 	path, err := knownTokenFile(port)
 	if err != nil {

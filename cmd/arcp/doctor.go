@@ -20,61 +20,61 @@ import (
 )
 
 const (
-	adminWait     = 5 * time.Second // for an answer of the admin listener
-	maxAdminReply = 8 << 20         // bytes of it
-	doctorPage    = 1000            // rows of a list that are looked at: as many as a page has at most
+	adminWait     = 5 * time.Second // limit for an answer of the admin listener
+	maxAdminReply = 8 << 20         // bytes of an answer of the admin listener
+	doctorPage    = 1000            // rows of a list that are checked: the largest page
 )
 
-// checkStatus is how a check came out.
+// checkStatus is the result of a check.
 type checkStatus string
 
 const (
-	fine    checkStatus = "ok"
-	wrong   checkStatus = "problem"
-	unseen  checkStatus = "not seen" // not checked: the finding names the requirement
-	noAdmin             = "needs the role admin"
+	statusOK        checkStatus = "ok"
+	statusProblem   checkStatus = "problem"
+	statusUnchecked checkStatus = "not seen" // the message names the requirement
+	needsAdmin                  = "needs the role admin"
 )
 
-// finding is the result of a check. Do is the remedy.
+// finding is the result of a check with the remedy, if any.
 type finding struct {
 	Check   string      `json:"check"`
 	Status  checkStatus `json:"verdict"`
 	Message string      `json:"message"`
-	Do      string      `json:"do,omitzero"`
+	Remedy  string      `json:"do,omitzero"`
 }
 
-// text is the finding as the last cell of its line.
+// text returns the message and the remedy.
 func (f *finding) text() any {
-	if f.Do == "" {
+	if f.Remedy == "" {
 		return f.Message
 	}
-	return f.Message + "; " + f.Do
+	return f.Message + "; " + f.Remedy
 }
 
-// diagnosis is all that was found. Healthy says that there is no problem among it.
+// diagnosis is the list of findings. Healthy reports that no finding is a problem.
 type diagnosis struct {
 	Healthy  bool      `json:"healthy"`
 	Findings []finding `json:"findings"`
 }
 
-func (d *diagnosis) add(check string, v checkStatus, do, format string, args ...any) {
-	d.Findings = append(d.Findings, finding{check, v, fmt.Sprintf(format, args...), do})
+func (d *diagnosis) add(check string, status checkStatus, remedy, format string, args ...any) {
+	d.Findings = append(d.Findings, finding{check, status, fmt.Sprintf(format, args...), remedy})
 }
 
 func newDoctor(a *app) *cobra.Command {
 	var admin string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check a runtime, and say what needs somebody's hand",
-		Long: "Checks that a runtime answers and takes jobs, and looks for what it cannot mend by\n" +
-			"itself: credentials that are not revoked, leased resources whose clean-up fails, MCP\n" +
-			"servers that do not answer. Each finding is a line that says what to do. What cannot\n" +
-			"be seen, for want of the role admin or of the admin listener, is said and is no\n" +
-			"problem. The exit code is 0 if there is none, otherwise 1.",
+		Short: "Check a runtime for problems that need an operator",
+		Long: "Checks that a runtime answers and accepts jobs, and finds problems that it cannot solve:\n" +
+			"credentials that are not revoked, leased resources whose clean-up fails, and MCP servers\n" +
+			"that do not answer. Each finding is a line with the remedy. A check that needs the role\n" +
+			"admin or the admin listener is reported as not seen, which is not a problem. The exit\n" +
+			"code is 0 without problems, otherwise 1.",
 		Args: noArgs,
 	}
 	t := addTarget(cmd)
-	cmd.Flags().StringVar(&admin, "admin", "", "the admin listener of the server; default "+defaultAdmin+" for the default --url")
+	cmd.Flags().StringVar(&admin, "admin", "", "URL of the server's admin listener; default: "+defaultAdmin+" for the default --url")
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := t.resolve(a); err != nil {
 			return err
@@ -97,7 +97,7 @@ func newDoctor(a *app) *cobra.Command {
 }
 
 func (a *app) printDiagnosis(d *diagnosis) error {
-	d.Healthy = !slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Status == wrong })
+	d.Healthy = !slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Status == statusProblem })
 	var err error
 	if a.json {
 		err = a.printJSON(d)
@@ -114,7 +114,7 @@ func (a *app) printDiagnosis(d *diagnosis) error {
 	return err
 }
 
-// caller is the caller's part of tools.policy.
+// caller has the members of tools.policy about the caller.
 type caller struct {
 	Principal string   `json:"principal"`
 	Roles     []string `json:"roles"`
@@ -124,23 +124,23 @@ type caller struct {
 func (d *diagnosis) session(ctx context.Context, a *app, t *target) {
 	c, err := t.dial(ctx, a)
 	if err != nil {
-		d.add("runtime", wrong, "", "%s", readable(err))
+		d.add("runtime", statusProblem, "", "%s", readable(err))
 		return
 	}
-	defer hangUp(c)
+	defer closeSession(c)
 	rt := c.Session().Runtime
-	d.add("runtime", fine, "", "%s %s answers at %s; this is arcp %s", rt.Kind, rt.Version, t.url, thisBuild().Version)
-	who, err := ask[caller](ctx, c, "tools.policy", map[string]int{"limit": 1})
+	d.add("runtime", statusOK, "", "%s %s answers at %s; this is arcp %s", rt.Kind, rt.Version, t.url, thisBuild().Version)
+	self, err := ask[caller](ctx, c, "tools.policy", map[string]int{"limit": 1})
 	switch {
 	case isCode(err, arcp.CodePermissionDenied):
-		d.add("jobs", unseen, "", "your principal may not submit any: %s", readable(err))
+		d.add("jobs", statusUnchecked, "", "your principal may not submit jobs: %s", readable(err))
 		return
 	case err != nil:
-		d.add("jobs", wrong, "the server's log and /readyz?verbose of its admin listener say why", "the runtime takes none: %s", readable(err))
+		d.add("jobs", statusProblem, "see the server's log and /readyz?verbose of its admin listener", "the runtime refuses jobs: %s", readable(err))
 		return
 	}
-	d.add("jobs", fine, "", "the runtime takes them, from %s with the roles %s", who.Principal, strings.Join(who.Roles, ", "))
-	isAdmin := slices.Contains(who.Roles, "admin")
+	d.add("jobs", statusOK, "", "the runtime accepts jobs of %s with the roles %s", self.Principal, strings.Join(self.Roles, ", "))
+	isAdmin := slices.Contains(self.Roles, "admin")
 	d.credentials(ctx, c, isAdmin)
 	d.resources(ctx, c, isAdmin)
 }
@@ -150,51 +150,50 @@ func isCode(err error, code arcp.Code) bool {
 	return ok && e.Code == code
 }
 
-// credentials finds those that their provisioner has been asked to revoke, and has
-// not.
+// credentials finds credentials whose revocation has failed.
 func (d *diagnosis) credentials(ctx context.Context, c *client.Client, isAdmin bool) {
 	const check = "credentials"
 	if !isAdmin {
-		d.add(check, unseen, "", "whether all that are over are revoked: that %s", noAdmin)
+		d.add(check, statusUnchecked, "", "the check for credentials that are not revoked %s", needsAdmin)
 		return
 	}
 	p, err := ask[arcp.Page[arcp.CredentialView]](ctx, c, "jobs.credentials", map[string]int{"limit": doctorPage})
 	if isCode(err, arcp.CodeFailedPrecondition) {
-		d.add(check, fine, "", "nothing issues any")
+		d.add(check, statusOK, "", "no provisioner is configured")
 		return
 	}
 	if err != nil {
-		d.add(check, wrong, "", "they cannot be listed: %s", readable(err))
+		d.add(check, statusProblem, "", "the list is not available: %s", readable(err))
 		return
 	}
 	found := 0
 	for _, e := range p.Items {
-		if e.Failed == 0 { // in use, or about to be revoked
+		if e.Failed == 0 { // in use, or waiting for the first revocation
 			continue
 		}
 		found++
-		d.add(check, wrong, fmt.Sprintf(`revoke them there, and then arcp invoke jobs.forget_credentials '{"job_id":%q,"provisioner":%q}'`, e.JobID, e.Provisioner),
-			"%s does not revoke %s of job %s of %s, attempt %d: %s", e.Provisioner, names(e.CredentialIDs), e.JobID, e.Principal, e.Failed, e.Error)
+		d.add(check, statusProblem, fmt.Sprintf(`revoke them at the provisioner, and then run arcp invoke jobs.forget_credentials '{"job_id":%q,"provisioner":%q}'`, e.JobID, e.Provisioner),
+			"%s failed to revoke %s of job %s of %s, attempt %d: %s", e.Provisioner, names(e.CredentialIDs), e.JobID, e.Principal, e.Failed, e.Error)
 	}
-	d.conclude(check, found, len(p.Items), "all that are over are revoked")
+	d.conclude(check, found, len(p.Items), "all expired credentials are revoked")
 }
 
-// names are the ids of credentials as far as they are known.
+// names returns the known ids of credentials.
 func names(ids []string) string {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })
 	if len(ids) == 0 {
-		return "what it has issued, if it has,"
+		return "the issued credentials, if any,"
 	}
 	return strings.Join(ids, ", ")
 }
 
-// conclude says that nothing was found, or that not all rows were looked at.
-func (d *diagnosis) conclude(check string, found, rows int, good string) {
+// conclude reports that the check found nothing, or that it did not check all rows.
+func (d *diagnosis) conclude(check string, found, rows int, message string) {
 	switch {
 	case rows >= doctorPage:
-		d.add(check, unseen, "", "only the first %d were looked at", doctorPage)
+		d.add(check, statusUnchecked, "", "only the first %d rows were checked", doctorPage)
 	case found == 0:
-		d.add(check, fine, "", "%s", good)
+		d.add(check, statusOK, "", "%s", message)
 	}
 }
 
@@ -203,21 +202,21 @@ func (d *diagnosis) resources(ctx context.Context, c *client.Client, isAdmin boo
 	const check = "resources"
 	p, err := ask[arcp.Page[arcp.ResourceLeaseView]](ctx, c, "registry.leases", map[string]any{"limit": doctorPage, "state": arcp.LeaseCleanupFailed})
 	if err != nil {
-		d.add(check, wrong, "", "they cannot be listed: %s", readable(err))
+		d.add(check, statusProblem, "", "the list is not available: %s", readable(err))
 		return
 	}
 	for i := range p.Items {
 		l := &p.Items[i]
-		d.add(check, wrong, fmt.Sprintf(`mend what it says, or do the clean-up by hand and arcp invoke registry.release '{"lease_id":%q}'`, l.LeaseID),
+		d.add(check, statusProblem, fmt.Sprintf(`solve the reported error, or clean up manually and run arcp invoke registry.release '{"lease_id":%q}'`, l.LeaseID),
 			"%s %s of %s is not cleaned up, %s", l.Type, l.ExternalID, l.Principal, cleanupNote(l))
 	}
 	d.conclude(check, len(p.Items), len(p.Items), "no clean-up has failed")
 	if !isAdmin {
-		d.add(check, unseen, "", "those of other principals: that %s", noAdmin)
+		d.add(check, statusUnchecked, "", "the check of other principals' leases %s", needsAdmin)
 	}
 }
 
-// pages are the pages of an admin listener.
+// pages reads the pages of an admin listener.
 type pages struct {
 	base     *url.URL
 	explicit bool // set by a flag; otherwise the default address is tried
@@ -261,29 +260,29 @@ func (p *pages) get(ctx context.Context, path, query string) (status int, text s
 func (d *diagnosis) admin(ctx context.Context, t *target, p *pages) {
 	const check = "admin"
 	if !p.explicit && t.url != defaultURL {
-		d.add(check, unseen, "", "readiness and MCP servers: --admin says where the admin listener is")
+		d.add(check, statusUnchecked, "", "readiness and MCP servers: give the URL of the admin listener with --admin")
 		return
 	}
 	status, text, err := p.get(ctx, "readyz", "verbose")
 	switch {
 	case err != nil && !p.explicit:
-		d.add(check, unseen, "", "readiness and MCP servers: no admin listener answers at %s (%v); --admin says where it is", p.base, err)
+		d.add(check, statusUnchecked, "", "readiness and MCP servers: no admin listener answers at %s (%v); give its URL with --admin", p.base, err)
 		return
 	case err != nil:
-		d.add(check, wrong, "give the URL of the listening line with --admin", "no admin listener answers at %s: %v", p.base, err)
+		d.add(check, statusProblem, "give the admin URL of the listening line with --admin", "no admin listener answers at %s: %v", p.base, err)
 		return
 	case status == http.StatusOK:
-		d.add(check, fine, "", "%s says that the server is ready", p.base)
+		d.add(check, statusOK, "", "%s reports that the server is ready", p.base)
 	case status == http.StatusServiceUnavailable:
-		d.add(check, wrong, "it starts, stops or cannot write; the server's log says more", "the server is not ready: %s", unready(text))
+		d.add(check, statusProblem, "the server starts, stops or cannot write; see its log", "the server is not ready: %s", unready(text))
 	default:
-		d.add(check, wrong, "give the URL of the listening line with --admin", "what answers at %s is no admin listener: status %d", p.base, status)
+		d.add(check, statusProblem, "give the admin URL of the listening line with --admin", "the server at %s is not an admin listener: status %d", p.base, status)
 		return
 	}
 	d.mcpServers(ctx, p)
 }
 
-// unready are the parts of a report of /readyz that are not.
+// unready returns the parts that a report of /readyz lists as not ready.
 func unready(report string) string {
 	var parts []string
 	for line := range strings.Lines(report) {
@@ -297,26 +296,25 @@ func unready(report string) string {
 	return strings.Join(parts, ", ")
 }
 
-// mcpServers finds servers whose tools are not to be had, which only their count
-// in the metrics tells.
+// mcpServers finds MCP servers whose tools are not available. The metrics only have their number.
 func (d *diagnosis) mcpServers(ctx context.Context, p *pages) {
 	const (
-		check = "mcp"
-		look  = "the server's log names it by its source"
+		check  = "mcp"
+		seeLog = "see the server's log for its name"
 	)
 	n, err := p.countMCP(ctx)
 	if err != nil {
-		d.add(check, wrong, "", "the metrics of %s cannot be read: %v", p.base, err)
+		d.add(check, statusProblem, "", "read the metrics of %s: %v", p.base, err)
 		return
 	}
 	if n["waiting"] > 0 {
-		d.add(check, wrong, look+": start it, or correct its entry of tools", "MCP servers that cannot be reached, and are tried again: %d", n["waiting"])
+		d.add(check, statusProblem, seeLog+": start it, or correct its entry in tools", "MCP servers that cannot be reached and are retried: %d", n["waiting"])
 	}
 	if n["starting"] > 0 {
-		d.add(check, wrong, look+"; ask again in a moment", "MCP servers that have not answered yet: %d", n["starting"])
+		d.add(check, statusProblem, seeLog+"; repeat the check in a moment", "MCP servers that have not answered yet: %d", n["starting"])
 	}
 	if n["waiting"]+n["starting"] == 0 {
-		d.add(check, fine, "", "MCP servers that are ready: %d of %[1]d", n["ready"])
+		d.add(check, statusOK, "", "MCP servers that are ready: %d of %[1]d", n["ready"])
 	}
 }
 
@@ -336,7 +334,7 @@ func (p *pages) countMCP(ctx context.Context) (map[string]int, error) {
 	}
 	servers := families["arcp_mcp_servers"]
 	if servers == nil {
-		return nil, errors.New("there is no arcp_mcp_servers among them")
+		return nil, errors.New("the metric arcp_mcp_servers is missing")
 	}
 	n := make(map[string]int)
 	for _, m := range servers.GetMetric() {

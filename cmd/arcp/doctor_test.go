@@ -34,18 +34,18 @@ func TestDoctor(t *testing.T) {
 		return cli(t, append([]string{"doctor", "--url", p.url, "--token", token}, more...)...)
 	}
 	o := as("root", "--admin", p.admin)
-	wantOutcome(t, "nothing is wrong", o, exitOK, "ok", "")
-	for _, want := range []string{"takes them, from root with the roles client, admin", "credentials  ok", "resources    ok", "says that the server is ready", "mcp          ok"} {
+	wantOutcome(t, "nothing is statusProblem", o, exitOK, "ok", "")
+	for _, want := range []string{"takes them, from root with the roles client, admin", "credentials  ok", "resources    ok", "reports that the server is ready", "mcp          ok"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("the findings have no %q:\n%s", want, o.stdout)
 		}
 	}
-	if strings.Contains(o.stdout, string(unseen)) {
+	if strings.Contains(o.stdout, string(statusUnchecked)) {
 		t.Errorf("an admin has not seen everything:\n%s", o.stdout)
 	}
 	o = as("secret")
-	wantOutcome(t, "what a client does not see", o, exitOK, "not seen  whether all that are over are revoked: that needs the role admin", "")
-	wantOutcome(t, "and of resources", o, exitOK, "not seen  those of other principals: that needs the role admin", "")
+	wantOutcome(t, "what a client does not see", o, exitOK, "not seen  the check for credentials that are not revoked needs the role admin", "")
+	wantOutcome(t, "and of resources", o, exitOK, "not seen  the check of other principals' leases needs the role admin", "")
 	wantOutcome(t, "without the admin listener", o, exitOK, "not seen  readiness and MCP servers: --admin says", "")
 	wantOutcome(t, "an observer", as("wall"), exitOK, "not seen  your principal may not submit any", "")
 
@@ -69,10 +69,10 @@ func TestDoctor(t *testing.T) {
 func TestDoctorOfNoRuntime(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
-	wantOutcome(t, "a wrong token", cli(t, "doctor", "--url", p.url, "--token", "x", "--admin", p.admin), exitFailed,
+	wantOutcome(t, "a statusProblem token", cli(t, "doctor", "--url", p.url, "--token", "x", "--admin", p.admin), exitFailed,
 		"runtime  problem  open session: UNAUTHENTICATED", "")
 	wantOutcome(t, "no runtime", cli(t, "doctor", "--url", "ws://127.0.0.1:1/arcp", "--token", "x", "--admin", "http://127.0.0.1:1"), exitFailed,
-		"admin    problem  no admin listener answers at http://127.0.0.1:1: connect: connection refused; give the URL", "")
+		"admin    problem  no admin listener answers at http://127.0.0.1:1: connect: connection refused; give the admin URL", "")
 	wantRefusal(t, cli(t, "doctor", "--admin", "http://"), exitUsage, "give the URL of the admin listener")
 }
 
@@ -129,11 +129,11 @@ func TestDoctorOfCredentials(t *testing.T) {
 	})
 	o := r.cli("doctor", "--admin", fakeAdmin(t))
 	for _, want := range []string{
-		"gateway does not revoke key-2 of job job_b of alice, attempt 3: status 500; revoke them there, and then arcp invoke jobs.forget_credentials '{\"job_id\":\"job_b\",\"provisioner\":\"gateway\"}'\n",
-		"gateway does not revoke what it has issued, if it has, of job job_c of bob, attempt 1: timeout",
+		"gateway failed to revoke key-2 of job job_b of alice, attempt 3: status 500; revoke them at the provisioner, and then run arcp invoke jobs.forget_credentials '{\"job_id\":\"job_b\",\"provisioner\":\"gateway\"}'\n",
+		"gateway failed to revoke the issued credentials, if any, of job job_c of bob, attempt 1: timeout",
 		"the server is not ready: runtime: draining; ",
 		"MCP servers that have not answered yet: 1; ",
-		"MCP servers that cannot be reached, and are tried again: 3; the server's log names it",
+		"MCP servers that cannot be reached and are retried: 3; see the server's log",
 	} {
 		wantOutcome(t, "findings", o, exitFailed, want, "")
 	}

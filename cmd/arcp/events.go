@@ -11,18 +11,17 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// eventPrinter shows the events of a job as they come, and gathers a result
-// that comes in pieces. One goroutine uses it.
+// eventPrinter prints the events of a job and assembles a result sent in parts. It belongs to one goroutine.
 type eventPrinter struct {
 	w    io.Writer
-	json bool // envelopes as they are
-	all  bool // also heartbeats and other signs of life
+	json bool // print envelopes as JSON
+	all  bool // also print heartbeats and similar events
 	bar  *progressBar
 
-	console *console // asks the job's questions; nil: the command that answers is printed
+	console *console // asks questions; nil: the command that answers is printed
 
-	result []byte // gathered from job.result_chunk
-	bad    error  // a piece that could not be read
+	result []byte // assembled from job.result_chunk
+	bad    error  // error of an invalid part
 }
 
 func (a *app) newEventPrinter(all bool) *eventPrinter {
@@ -33,7 +32,7 @@ func (a *app) newEventPrinter(all bool) *eventPrinter {
 	return p
 }
 
-// show prints one event, and asks its question.
+// show prints an event, and asks it if it is a question.
 func (p *eventPrinter) show(ctx context.Context, env *arcp.Envelope) {
 	if p.console == nil {
 		p.event(env)
@@ -42,7 +41,7 @@ func (p *eventPrinter) show(ctx context.Context, env *arcp.Envelope) {
 	p.console.event(ctx, env, func() { p.event(env) })
 }
 
-// event shows one event. A silent printer (w is nil) only gathers.
+// event prints an event. With a nil w it only assembles the result.
 func (p *eventPrinter) event(env *arcp.Envelope) {
 	if env.Type == arcp.JobResultChunk {
 		p.gather(env)
@@ -68,12 +67,12 @@ func (p *eventPrinter) line(env *arcp.Envelope) {
 		text = fmt.Sprintf("%4d  %s", eventNumber(env), text)
 	}
 	fmt.Fprintln(p.w, text)
-	if how := howToAnswer(env); how != "" && p.console == nil {
-		fmt.Fprintln(p.w, label("", "answer it with", how))
+	if command := answerCommand(env); command != "" && p.console == nil {
+		fmt.Fprintln(p.w, label("", "answer it with", command))
 	}
 }
 
-// eventNumber is an event's number in the session that submitted its job.
+// eventNumber returns the number of an event in the submitting session.
 func eventNumber(env *arcp.Envelope) uint64 {
 	var ext struct {
 		Origin struct {
@@ -86,7 +85,7 @@ func eventNumber(env *arcp.Envelope) uint64 {
 	return env.EventSeq
 }
 
-// done leaves the terminal as it was.
+// done ends the console and clears the progress bar.
 func (p *eventPrinter) done() {
 	if p.console != nil {
 		p.console.stop()
@@ -112,8 +111,7 @@ func payload[T any](env *arcp.Envelope) T {
 	return p
 }
 
-// describe is an event as one line; detail says that it tells no more than that
-// the job goes its way.
+// describe returns an event as one line. detail reports an event of little interest, such as a heartbeat.
 func describe(env *arcp.Envelope) (line string, detail bool) {
 	switch env.Type {
 	case arcp.JobAccepted:
@@ -147,7 +145,7 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 	return describeQuestion(env)
 }
 
-// describeMetric describes the rest of a budget in words.
+// describeMetric describes a measurement, or the rest of a budget.
 func describeMetric(p arcp.MetricPayload) string {
 	if p.Name == "cost.budget.remaining" {
 		return label("budget", p.Value, p.Unit, "left")
@@ -156,7 +154,7 @@ func describeMetric(p arcp.MetricPayload) string {
 }
 
 func approvalOf(data arcp.Raw) (a arcp.ApprovalRequested) {
-	_ = arcp.Unmarshal(data, &a) // it is shown as far as it is understood
+	_ = arcp.Unmarshal(data, &a) // the zero value of undecodable members is displayed
 	return a
 }
 
@@ -165,7 +163,7 @@ func describeQuestion(env *arcp.Envelope) (line string, detail bool) {
 	switch env.Type {
 	case arcp.PermissionRequest:
 		p := payload[arcp.PermissionRequestPayload](env)
-		return label("permission", wanted(&p).String()+"?", p.Reason), false
+		return label("permission", requested(&p).String()+"?", p.Reason), false
 	case arcp.HumanInputRequest:
 		return label("input", payload[arcp.HumanInputRequestPayload](env).Prompt), false
 	case arcp.HumanChoiceRequest:
@@ -187,8 +185,8 @@ func describeQuestion(env *arcp.Envelope) (line string, detail bool) {
 	return describeEnd(env)
 }
 
-// wanted is the permission that is asked for.
-func wanted(p *arcp.PermissionRequestPayload) *arcp.PermissionTerm {
+// requested returns the requested permission.
+func requested(p *arcp.PermissionRequestPayload) *arcp.PermissionTerm {
 	w := &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation}
 	if p.RequestedLeaseSeconds != nil {
 		w.Seconds = *p.RequestedLeaseSeconds
@@ -210,7 +208,7 @@ func describeEnd(env *arcp.Envelope) (line string, detail bool) {
 	return label(string(env.Type), compact(env.Payload)), false
 }
 
-// label returns a line: a name in a column, then the parts that are not empty.
+// label returns a line with a name in a column and the non-empty parts.
 func label(name string, parts ...any) string {
 	var words []string
 	for _, p := range parts {
@@ -221,7 +219,7 @@ func label(name string, parts ...any) string {
 	return strings.TrimRight(fmt.Sprintf("%-10s %s", name, oneLine(strings.Join(words, " "))), " ")
 }
 
-// oneLine removes control characters from a tool's text.
+// oneLine replaces line breaks and removes control characters.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -234,7 +232,7 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// compact is a JSON value in a line; nothing if it says nothing.
+// compact returns a JSON value as one line; "" for null and {}.
 func compact(v arcp.Raw) string {
 	v = v.Clone()
 	if len(v) == 0 || v.Compact() != nil || string(v) == "{}" || string(v) == "null" {

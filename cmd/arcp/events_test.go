@@ -136,7 +136,7 @@ func TestExitCodeOf(t *testing.T) {
 		{errInterrupted, exitInterrupted},
 		{usagef("x"), exitUsage},
 	} {
-		if got := exitCode(coded(c.err)); got != c.want {
+		if got := exitCode(withExitCode(c.err)); got != c.want {
 			t.Errorf("exit code of %v = %d, want %d", c.err, got, c.want)
 		}
 	}
@@ -168,7 +168,7 @@ func TestReadable(t *testing.T) {
 		{fmt.Errorf("tool.invoke: %w", &client.RemoteError{Type: "nack", Code: "NOT_FOUND", RawCode: "NOT_FOUND"}), "NOT_FOUND"},
 		{fmt.Errorf("read x: %w", &client.RemoteError{Type: "nack", Code: "NOT_FOUND", RawCode: "NOT_FOUND"}), "read x: NOT_FOUND"},
 		{&client.RemoteError{Type: "nack", Code: arcp.CodeDataLoss, RawCode: "DATA_LOSS", Message: "gone", Details: arcp.Raw(`{"oldest_message_id":"msg_7"}`)},
-			"DATA_LOSS: gone; the oldest one that is kept is msg_7"},
+			"DATA_LOSS: gone; the oldest available event is msg_7"},
 		{errors.New("tool.invoke: here"), "tool.invoke: here"},
 	} {
 		if got := readable(c.err); got != c.want {

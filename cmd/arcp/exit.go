@@ -20,11 +20,10 @@ const (
 	exitTimeout     = 5
 	exitCancelled   = 6
 	exitUnreachable = 7
-	exitInterrupted = 130 // by SIGINT, as shells count it
+	exitInterrupted = 130 // 128 + SIGINT, as in shells
 )
 
-// exitError is a failure with the exit code it deserves. Without Err it was
-// reported already.
+// exitError is an error with an exit code. A nil err was already printed.
 type exitError struct {
 	code int
 	err  error
@@ -47,15 +46,13 @@ func failf(format string, args ...any) error {
 	return &exitError{exitFailed, fmt.Errorf(format, args...)}
 }
 
-// errInterrupted is the cause of a context that ended by SIGINT or SIGTERM.
+// errInterrupted is the cause of a context that SIGINT or SIGTERM ended.
 var errInterrupted = errors.New("interrupted")
 
-// errCancelling is the cause of a context that ended while the job it waited for was
-// being cancelled.
+// errCancelling is errInterrupted while the job is being cancelled.
 var errCancelling = fmt.Errorf("%w", errInterrupted)
 
-// exitCode maps a failure to an exit code. An error that carries none was made
-// while the arguments were parsed.
+// exitCode returns the exit code of an error. An error without a code is an error of parsing the arguments.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -66,8 +63,8 @@ func exitCode(err error) int {
 	return exitUsage
 }
 
-// coded gives an error that a command returned its exit code.
-func coded(err error) error {
+// withExitCode adds the exit code to the error of a command.
+func withExitCode(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -101,7 +98,7 @@ func codeOf(err error) int {
 	return exitFailed
 }
 
-// codeOfRemote maps a code that the runtime reported.
+// codeOfRemote returns the exit code for a failure reported by the runtime.
 func codeOfRemote(e *client.RemoteError) int {
 	switch e.Code {
 	case arcp.CodeUnauthenticated:
@@ -119,7 +116,7 @@ func codeOfRemote(e *client.RemoteError) int {
 	return exitFailed
 }
 
-// report prints a failure in one line with its remedy.
+// report prints an error as one line.
 func (a *app) report(err error) {
 	if e, ok := errors.AsType[*exitError](err); err == nil || ok && e.err == nil {
 		return
@@ -132,8 +129,8 @@ func (a *app) report(err error) {
 	fmt.Fprintf(a.stderr, "arcp: %s\n", text)
 }
 
-// readable returns the text of err on one line, without control characters and without
-// the message types that the client puts before it.
+// readable returns the text of err as one line, without control characters and without the message
+// types that the client adds.
 func readable(err error) string {
 	text := strings.Join(strings.Fields(oneLine(err.Error())), " ")
 	e, ok := errors.AsType[*client.RemoteError](err)
@@ -141,17 +138,17 @@ func readable(err error) string {
 		return text
 	}
 	text = strings.Replace(text, string(e.Type)+": "+e.RawCode, e.RawCode, 1)
-	if asked, rest, ok := strings.Cut(text, ": "); ok && arcp.Lookup(arcp.Type(asked)) != nil {
+	if typ, rest, ok := strings.Cut(text, ": "); ok && arcp.Lookup(arcp.Type(typ)) != nil {
 		text = rest
 	}
-	if id := oldestKept(e); id != "" {
-		text += "; the oldest one that is kept is " + id
+	if id := oldestAvailable(e); id != "" {
+		text += "; the oldest available event is " + id
 	}
 	return text
 }
 
-// oldestKept is details.oldest_message_id of a position that is not kept any more.
-func oldestKept(e *client.RemoteError) string {
+// oldestAvailable returns details.oldest_message_id of a DATA_LOSS, or "".
+func oldestAvailable(e *client.RemoteError) string {
 	var d arcp.LostDetails
 	if e.Code != arcp.CodeDataLoss || len(e.Details) == 0 || arcp.Unmarshal(e.Details, &d) != nil {
 		return ""
@@ -159,7 +156,7 @@ func oldestKept(e *client.RemoteError) string {
 	return string(d.OldestMessageID)
 }
 
-// errorJSON is a failure as one line of JSON.
+// errorJSON returns an error as one line of JSON.
 func errorJSON(err error, text string) []byte {
 	var out struct {
 		Error struct {
@@ -180,7 +177,7 @@ func errorJSON(err error, text string) []byte {
 		out.Error.JobID = e.JobID
 	}
 	line, encErr := arcp.Marshal(out)
-	if encErr != nil { // only details that are not JSON could do that, and they came as JSON
+	if encErr != nil { // impossible: details were received as JSON
 		return arcp.AppendString(nil, text)
 	}
 	return line

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// anyHost in --allow-host lets every name pass.
+// anyHost in --allow-host allows every name.
 const anyHost = "*"
 
-// isLoopback reports whether only this machine can reach an address to listen
-// on.
+// isLoopback reports whether only this machine can reach the listen address.
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	return err == nil && loopbackHost(host)
@@ -25,8 +24,8 @@ func loopbackHost(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// allowedHosts returns the names of the main listener besides loopback. With a proxy or other
-// machines in front a name proves nothing unless the operator has listed the right ones.
+// allowedHosts returns the allowed names of the main listener besides loopback. Without a list every name is
+// allowed for a listener that other machines or a proxy can reach.
 func allowedHosts(listen string, listed []string, behindProxy bool) []string {
 	if len(listed) == 0 && (behindProxy || !isLoopback(listen)) {
 		return []string{anyHost}
@@ -34,12 +33,12 @@ func allowedHosts(listen string, listed []string, behindProxy bool) []string {
 	return listed
 }
 
-// onlyKnownHosts guards a listener on loopback against web pages: one that made
-// a name of its own point here (DNS rebinding) is known by that name.
+// onlyKnownHosts protects a loopback listener against DNS rebinding: web pages whose name resolves to this
+// machine.
 func onlyKnownHosts(listed []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !knownHost(r.Host, listed) {
-			http.Error(w, "host "+r.Host+" is not allowed here", http.StatusMisdirectedRequest)
+			http.Error(w, "host "+r.Host+" is not allowed; add it with --allow-host", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -63,7 +62,7 @@ func knownHost(host string, listed []string) bool {
 	return false
 }
 
-// forwarded makes the address that a proxy in front reports the request's own.
+// forwarded replaces the remote address of a request by the address that the proxy reports.
 func forwarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ip, ok := lastForwarded(r.Header.Values("X-Forwarded-For")); ok {
@@ -73,8 +72,7 @@ func forwarded(next http.Handler) http.Handler {
 	})
 }
 
-// lastForwarded returns the entry of the nearest proxy: earlier entries are claims of the
-// client.
+// lastForwarded returns the entry of the nearest proxy. The client may have forged earlier entries.
 func lastForwarded(headers []string) (string, bool) {
 	if len(headers) == 0 {
 		return "", false

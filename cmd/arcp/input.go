@@ -14,7 +14,7 @@ import (
 )
 
 func newInput(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "input", Short: "List and answer what jobs ask people", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := &cobra.Command{Use: "input", Short: "List and answer questions of jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	cmd.AddCommand(newInputList(a), newInputAnswer(a))
 	return cmd
 }
@@ -29,21 +29,21 @@ func newInputList(a *app) *cobra.Command {
 			{"PRINCIPAL", func(q *arcp.QuestionView) any { return q.Principal }},
 			{"JOB", func(q *arcp.QuestionView) any { return dash(string(q.JobID)) }},
 			{"EXPIRES", func(q *arcp.QuestionView) any { return clock(q.ExpiresAt) }},
-			{"ASKS", func(q *arcp.QuestionView) any { return askedOf(q) }},
+			{"ASKS", func(q *arcp.QuestionView) any { return questionAndOptions(q) }},
 		},
 	})
 }
 
-// askedOf returns the question, and the choices of it.
-func askedOf(q *arcp.QuestionView) string {
+// questionAndOptions returns the question and its options.
+func questionAndOptions(q *arcp.QuestionView) string {
 	if q.Kind == arcp.QuestionPermission || q.Kind == arcp.QuestionInput {
-		return asked(q)
+		return questionText(q)
 	}
-	return asked(q) + " [" + strings.Join(q.Options, ", ") + "]"
+	return questionText(q) + " [" + strings.Join(q.Options, ", ") + "]"
 }
 
-// answering are the arguments of approval.answer.
-type answering struct {
+// answerArgs are the arguments of approval.answer.
+type answerArgs struct {
 	RequestID string   `json:"request_id"`
 	Value     arcp.Raw `json:"value,omitzero"`
 	ChoiceID  string   `json:"choice_id,omitzero"`
@@ -55,7 +55,7 @@ type answering struct {
 }
 
 func newInputAnswer(a *app) *cobra.Command {
-	var in answering
+	var in answerArgs
 	cmd := &cobra.Command{
 		Use:   "answer ID [JSON|@FILE|-]",
 		Short: "Answer a question: with a value, a choice, or a permission",
@@ -69,9 +69,9 @@ func newInputAnswer(a *app) *cobra.Command {
 	f.StringVar(&in.ChoiceID, "choice", "", "the id of an option")
 	f.BoolVar(&in.Grant, "grant", false, "grant the permission")
 	f.BoolVar(&in.Deny, "deny", false, "deny the permission")
-	f.Uint64Var(&in.Seconds, "seconds", 0, "how long it is granted for; default what was asked for")
-	f.StringVar(&in.Resource, "resource", "", "grant it on less than was asked for")
-	f.StringVar(&in.Reason, "reason", "", "why it is denied, for who asks")
+	f.Uint64Var(&in.Seconds, "seconds", 0, "duration of the permission in seconds; default: as requested")
+	f.StringVar(&in.Resource, "resource", "", "narrower resource of the permission; default: as requested")
+	f.StringVar(&in.Reason, "reason", "", "reason of a denial")
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		return in.read(a, args)
 	}
@@ -83,26 +83,25 @@ func newInputAnswer(a *app) *cobra.Command {
 
 var errOneAnswer = errors.New("give one answer: a JSON value, --choice, --grant or --deny")
 
-// read takes the question and the value from the arguments, and checks that there
-// is one answer.
-func (in *answering) read(a *app, args []string) (err error) {
+// read sets the question and the value from the arguments, and checks that exactly one answer is set.
+func (in *answerArgs) read(a *app, args []string) (err error) {
 	in.RequestID = args[0]
 	answers := []bool{len(args) == 2, in.ChoiceID != "", in.Grant, in.Deny}
-	given := len(slices.DeleteFunc(answers, func(is bool) bool { return !is }))
+	count := len(slices.DeleteFunc(answers, func(is bool) bool { return !is }))
 	switch {
-	case given != 1:
+	case count != 1:
 		return errOneAnswer
 	case (in.Seconds > 0 || in.Resource != "") && !in.Grant:
 		return usagef("--seconds and --resource need --grant")
 	case len(args) == 2:
-		in.Value, err = a.value(args[1], "the value", `a text is written in quotes: '"main"', an option is named with --choice`)
+		in.Value, err = a.value(args[1], "the value", `write a text with quotes: '"main"', or give --choice for an option`)
 	}
 	return err
 }
 
-// howToAnswer returns the command that answers the question of an event; empty if the event is
-// none. A question without an id of its own is named by its message id.
-func howToAnswer(env *arcp.Envelope) string {
+// answerCommand returns the command that answers the question of an event, or "". A question without an approval
+// id is named by its message id.
+func answerCommand(env *arcp.Envelope) string {
 	command := func(id, answer string) string {
 		return "arcp input answer " + oneLine(cmp.Or(id, string(env.ID))) + " " + oneLine(answer)
 	}

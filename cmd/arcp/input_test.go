@@ -212,16 +212,16 @@ func TestConsole(t *testing.T) {
 	c = sit("demo.choose", choose, "--follow")
 	c.sees("   1  fix (Fix it)\n   2  abort\nchoose 1 to 2:")
 	c.types("3")
-	c.sees(`not taken: "3" is none of the options`)
+	c.sees(`the answer is invalid: "3" is none of the options`)
 	c.types("2")
 	c.leaves(exitOK, `{"choice_id":"abort","responded_by":"arcp-cli"}`+"\n")
 
 	c = sit("demo.ask", branch, "--follow")
 	c.sees(`JSON like {"type":"string","minLength":1}:`)
 	c.types("main")
-	c.sees(`not JSON; a text is written in quotes: "main"`)
+	c.sees(`not JSON; write a text with quotes: "main"`)
 	c.types(`""`)
-	c.sees("not taken: ")
+	c.sees("the answer is invalid: ")
 	c.types(`"main"`)
 	c.leaves(exitOK, `{"value":"main","responded_by":"arcp-cli"}`+"\n")
 
@@ -250,7 +250,7 @@ func TestConsoleWithoutAnAnswer(t *testing.T) {
 	if err := c.keys.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c.sees("not answered here; `arcp input answer " + id + " JSON` does")
+	c.sees("not answered; answer with `arcp input answer " + id + " JSON`")
 	wantOutcome(t, "elsewhere", p.cli("input", "answer", id, `"later"`), exitOK, "", "")
 	c.leaves(exitOK, `{"value":"later","responded_by":"alice"}`+"\n")
 
@@ -277,7 +277,7 @@ func TestHowToAnswer(t *testing.T) {
 	} {
 		env := arcp.Frame(c.event, c.payload)
 		env.ID = "msg_1"
-		if got := howToAnswer(&env); got != c.want {
+		if got := answerCommand(&env); got != c.want {
 			t.Errorf("%s is answered with %q, want %q", fmt.Sprint(c.event), got, c.want)
 		}
 	}

@@ -18,11 +18,10 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// timeoutGrace is how much longer than the job's own limit the client waits for
-// its end.
+// timeoutGrace is the time that the client waits for the end of a job after the job's own limit.
 const timeoutGrace = 5 * time.Second
 
-// invocation holds the flags of `arcp invoke`.
+// invocation has the flags of `arcp invoke`.
 type invocation struct {
 	follow, detach, noInput bool
 	key                     string
@@ -36,11 +35,11 @@ func newInvoke(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invoke TOOL [JSON|@FILE|-]",
 		Short: "Submit a job and wait for its result",
-		Long: "Submits a job and waits for its end. The events of the job go to standard error as\n" +
-			"they come, its result to standard output as JSON. SIGINT cancels the job; a second\n" +
-			"one leaves it running.\n\n" +
-			"What the job asks people is shown with the command that answers it. With --follow on a\n" +
-			"terminal it is asked there.",
+		Long: "Submits a job and waits for its end. Events of the job are printed to standard error,\n" +
+			"the result to standard output as JSON. SIGINT cancels the job. A second SIGINT ends the\n" +
+			"command and leaves the job running.\n\n" +
+			"A question of the job is printed with the command that answers it. On a terminal,\n" +
+			"--follow asks the question.",
 		Example: "  arcp invoke demo.echo '{\"hello\":\"world\"}'\n" +
 			"  arcp invoke demo.progress '{\"steps\":10,\"interval_ms\":200}' --follow\n" +
 			"  arcp invoke demo.spend '{\"currency\":\"USD\",\"amount\":\"0.10\",\"times\":3}' --budget USD:5.00 --lease '{\"tool.call\":[\"*\"]}'",
@@ -48,20 +47,20 @@ func newInvoke(a *app) *cobra.Command {
 	}
 	t := addTarget(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&in.follow, "follow", false, "show every event of the job with its number")
-	f.BoolVar(&in.noInput, "no-input", false, "never ask here what the job asks people")
-	f.StringVar(&in.lease, "lease", "", "what the job may do, as JSON or `@FILE`; default what your principal may")
-	f.StringArrayVar(&in.budget, "budget", nil, "what the job may spend, for example `USD:5.00`; may be repeated")
-	f.StringVar(&in.expires, "expires", "", "when its lease ends: a duration such as 10m, or a time such as 2030-01-02T15:04:05Z")
-	f.BoolVar(&in.detach, "detach", false, "print the job's id and leave it running")
-	f.StringVar(&in.key, "idempotency-key", "", "the same key with the same request is the same job")
-	f.DurationVar(&in.timeout, "timeout", 0, "how long the job may run, for example 90s; then it fails with TIMEOUT")
+	f.BoolVar(&in.follow, "follow", false, "print every event of the job with its number")
+	f.BoolVar(&in.noInput, "no-input", false, "do not ask the questions of the job on the terminal")
+	f.StringVar(&in.lease, "lease", "", "lease of the job, as JSON or `@FILE`; default: all permissions of your principal")
+	f.StringArrayVar(&in.budget, "budget", nil, "budget of the job, for example `USD:5.00`; may be repeated")
+	f.StringVar(&in.expires, "expires", "", "end of the lease: a duration such as 10m, or a time such as 2030-01-02T15:04:05Z")
+	f.BoolVar(&in.detach, "detach", false, "print the id of the job and do not wait")
+	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same job")
+	f.DurationVar(&in.timeout, "timeout", 0, "run time of the job, for example 90s, after which it fails with TIMEOUT")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req, err := in.request(a, args)
 		if err != nil {
 			return err
 		}
-		return coded(a.invoke(cmd.Context(), t, req, in))
+		return withExitCode(a.invoke(cmd.Context(), t, req, in))
 	}
 	return cmd
 }
@@ -85,7 +84,7 @@ func (in invocation) request(a *app, args []string) (client.InvokeRequest, error
 	return req, in.authority(a, &req.Options)
 }
 
-// authority sets the job's lease and budget.
+// authority sets the lease and the budget of the job.
 func (in invocation) authority(a *app, o *arcp.SubmitOptions) (err error) {
 	o.CostBudget = in.budget
 	if in.lease != "" {
@@ -99,7 +98,7 @@ func (in invocation) authority(a *app, o *arcp.SubmitOptions) (err error) {
 	if in.expires == "" {
 		return nil
 	}
-	at, err := moment(in.expires, time.Now())
+	at, err := parseTime(in.expires, time.Now())
 	if err != nil {
 		return usagef("--expires %s: %w", in.expires, err)
 	}
@@ -107,8 +106,8 @@ func (in invocation) authority(a *app, o *arcp.SubmitOptions) (err error) {
 	return nil
 }
 
-// moment is a time, or one that comes after a duration.
-func moment(text string, now time.Time) (time.Time, error) {
+// parseTime parses a time, or a duration after now.
+func parseTime(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d > 0 {
 		return now.Add(d).UTC(), nil
 	}
@@ -119,28 +118,27 @@ func moment(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// argument is JSON itself, @ and the name of a file with it, or - for standard
-// input.
+// argument returns the JSON of an argument: JSON text, @FILE, or - for standard input.
 func (a *app) argument(arg string) (arcp.Raw, error) {
 	return a.value(arg, "the arguments", `give for example '{"hello":"world"}', @file or -`)
 }
 
-// value parses an argument; where names it in errors and hint is the remedy.
-func (a *app) value(arg, where, hint string) (arcp.Raw, error) {
+// value parses an argument. name is its name in errors, and hint the remedy.
+func (a *app) value(arg, name, hint string) (arcp.Raw, error) {
 	raw, err := []byte(arg), error(nil)
-	if name, ok := strings.CutPrefix(arg, "@"); ok {
-		where = name
-		raw, err = os.ReadFile(name)
+	if file, ok := strings.CutPrefix(arg, "@"); ok {
+		name = file
+		raw, err = os.ReadFile(file)
 	} else if arg == "-" {
-		where = "standard input"
+		name = "standard input"
 		raw, err = io.ReadAll(a.stdin)
 	}
 	if err != nil {
-		return nil, usagef("read %s: %w", where, cause(err))
+		return nil, usagef("read %s: %w", name, cause(err))
 	}
 	v := arcp.Raw(raw)
 	if !v.IsValid() {
-		return nil, usagef("%s: not JSON; %s", where, hint)
+		return nil, usagef("%s: not JSON; %s", name, hint)
 	}
 	return v, nil
 }
@@ -149,15 +147,15 @@ func (a *app) invoke(ctx context.Context, t *target, req client.InvokeRequest, i
 	if err := t.resolve(a); err != nil {
 		return err
 	}
-	t.person = !in.detach
-	var run running
+	t.interactive = !in.detach
+	var run runningJob
 	ctx, stop := run.interruptible(ctx, a)
 	defer stop()
 	c, err := t.connect(ctx, a)
 	if err != nil {
 		return err
 	}
-	defer hangUp(c)
+	defer closeSession(c)
 	job, err := c.Invoke(ctx, req)
 	if err != nil {
 		return err
@@ -171,23 +169,23 @@ func (a *app) invoke(ctx context.Context, t *target, req client.InvokeRequest, i
 		defer stop()
 	}
 	p := a.newEventPrinter(in.follow)
-	if a.person && in.follow && !a.json && !in.noInput {
+	if a.interactive && in.follow && !a.json && !in.noInput {
 		p.console = a.newConsole(c)
 	}
-	return a.see(ctx, job, p)
+	return a.follow(ctx, job, p)
 }
 
-// running is a submitted job that signals act on.
-type running struct{ job atomic.Pointer[submitted] }
+// runningJob is the job that signals cancel.
+type runningJob struct{ job atomic.Pointer[submitted] }
 
 type submitted struct {
 	c   *client.Client
 	job *client.Job
 }
 
-// interruptible is a context that SIGINT and SIGTERM end; when the job exists
-// the first of them cancels it instead.
-func (r *running) interruptible(ctx context.Context, a *app) (context.Context, context.CancelFunc) {
+// interruptible returns a context that SIGINT and SIGTERM end. If the job exists the first signal cancels the
+// job instead.
+func (r *runningJob) interruptible(ctx context.Context, a *app) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -215,9 +213,9 @@ func (r *running) interruptible(ctx context.Context, a *app) (context.Context, c
 	return ctx, func() { cancel(nil) }
 }
 
-// cancel asks the runtime to cancel the job, and reports whether it will.
+// cancel asks the runtime to cancel the job, and reports whether the request was accepted.
 func (s *submitted) cancel(ctx context.Context, a *app) bool {
-	fmt.Fprintf(a.stderr, "cancelling %s; interrupt again to stop waiting for its end\n", s.job.ID())
+	fmt.Fprintf(a.stderr, "cancelling %s; interrupt again to stop waiting\n", s.job.ID())
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	return s.c.Cancel(ctx, client.CancelParams{JobID: s.job.ID(), Reason: "interrupted"}) == nil
@@ -234,8 +232,8 @@ func (a *app) printJobID(job *client.Job) error {
 	}{job.ID(), job.Accepted().Agent})
 }
 
-// see shows the events of a job, and its outcome.
-func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
+// follow prints the events and the outcome of a job.
+func (a *app) follow(ctx context.Context, job *client.Job, p *eventPrinter) error {
 	var failure error
 	for env, err := range job.Events(ctx) {
 		if err != nil {
@@ -247,9 +245,9 @@ func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
 	p.done()
 	switch {
 	case failure != nil && ctx.Err() != nil:
-		return leave(context.Cause(ctx), job)
+		return stopWaiting(context.Cause(ctx), job)
 	case errors.Is(failure, client.ErrSessionLost):
-		return leave(failure, job)
+		return stopWaiting(failure, job)
 	}
 	result, err := job.Wait(ctx)
 	switch {
@@ -263,12 +261,12 @@ func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
 	return a.printResult(result, p)
 }
 
-// leave reports that the job continues without this command, or that it is being cancelled.
-func leave(why error, job *client.Job) error {
-	if errors.Is(why, errCancelling) {
-		return fmt.Errorf("%w; %s is being cancelled: `arcp jobs show %s` says when it has ended", why, job.ID(), job.ID())
+// stopWaiting returns the error of a command that ends before the job: the job continues or is being cancelled.
+func stopWaiting(cause error, job *client.Job) error {
+	if errors.Is(cause, errCancelling) {
+		return fmt.Errorf("%w; %s is being cancelled: `arcp jobs show %s` shows its state", cause, job.ID(), job.ID())
 	}
-	return fmt.Errorf("%w; %s goes on: `arcp jobs watch %s` shows it", why, job.ID(), job.ID())
+	return fmt.Errorf("%w; %s continues: `arcp jobs watch %s` follows it", cause, job.ID(), job.ID())
 }
 
 // printResult writes the result of a job as JSON.

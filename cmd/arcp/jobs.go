@@ -65,7 +65,7 @@ func newJobsList(a *app) *cobra.Command {
 	return cmd
 }
 
-// clock is a moment as people here read it.
+// clock returns a time in the local time zone.
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 func newJobsShow(a *app) *cobra.Command {
@@ -85,8 +85,7 @@ func newJobsShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// getJob asks the runtime's tool about a job; a runtime without it has at least
-// its list.
+// getJob returns a job from the tool jobs.get, or from the list of jobs if the runtime does not have the tool.
 func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, error) {
 	raw, err := callTool(ctx, c, "jobs.get", map[string]arcp.JobID{"job_id": id})
 	if refusal, ok := errors.AsType[*client.RemoteError](err); ok && refusal.Code == arcp.CodeAgentNotAvailable {
@@ -95,8 +94,7 @@ func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, err
 	return raw, err
 }
 
-// callTool runs one of the runtime's own tools. Its failure is the tool's own error, without
-// the call around it.
+// callTool calls a built-in tool. The error of a failed call is the error of the tool.
 func callTool(ctx context.Context, c *client.Client, name string, args any) (arcp.Raw, error) {
 	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: name, Arguments: args, DiscardEvents: true})
 	if err != nil {
@@ -109,7 +107,7 @@ func callTool(ctx context.Context, c *client.Client, name string, args any) (arc
 	return result.Value, err
 }
 
-// ask runs one of the runtime's own tools and reads its result.
+// ask calls a built-in tool and decodes its result.
 func ask[T any](ctx context.Context, c *client.Client, tool string, args any) (got T, err error) {
 	raw, err := callTool(ctx, c, tool, args)
 	if err != nil {
@@ -130,7 +128,7 @@ func findJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, er
 			return arcp.Marshal(j)
 		}
 	}
-	return nil, failf("there is no job %s among yours; `arcp jobs ls --all` lists them", id)
+	return nil, failf("job %s not found among your jobs; `arcp jobs ls --all` lists them", id)
 }
 
 func (a *app) printJob(raw arcp.Raw) error {
@@ -156,7 +154,7 @@ func (a *app) printJob(raw arcp.Raw) error {
 	})
 }
 
-// outcomeFacts lists the facts of a job's outcome that can be decoded.
+// outcomeFacts prints the outcome of a job.
 func outcomeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	switch {
 	case len(j.Outcome) == 0:
@@ -178,7 +176,7 @@ func outcomeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	}
 }
 
-// outcomeAs decodes as much of an outcome as it can, for display.
+// outcomeAs decodes an outcome for display.
 func outcomeAs[T any](j *arcp.JobView) (p T) {
 	_ = arcp.Unmarshal(j.Outcome, &p) // the zero value of undecodable members is displayed
 	return p
@@ -188,14 +186,14 @@ func newJobsWatch(a *app) *cobra.Command {
 	var from uint64
 	cmd := &cobra.Command{
 		Use:   "watch JOB",
-		Short: "Show a job's events, past and to come, and its result",
-		Long: "Shows a job's events, past and to come, with the numbers they have in the session\n" +
-			"that submitted the job, and its result. A connection that is lost is made again.",
+		Short: "Follow a job: print its past and future events, and its result",
+		Long: "Prints the past and future events of a job and its result. The numbers are those of the\n" +
+			"session that submitted the job. A lost connection is restored.",
 		Args: someArgs(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.Flags().Uint64Var(&from, "from", 0, "only the events after this number")
-	cmd.RunE = a.lasting(t, func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.Flags().Uint64Var(&from, "from", 0, "print only the events after this number")
+	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.watch(ctx, c, arcp.JobID(args[0]), from, a.newEventPrinter(true))
 	})
 	return cmd
@@ -205,8 +203,8 @@ func newJobsWait(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: someArgs(1, 1)}
 	t := addTarget(cmd)
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; the job goes on after")
-	cmd.RunE = a.lasting(t, func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; the job continues after it")
+	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
 		if timeout > 0 {
 			var stop context.CancelFunc
 			ctx, stop = context.WithTimeout(ctx, timeout)
@@ -217,7 +215,7 @@ func newJobsWait(a *app) *cobra.Command {
 	return cmd
 }
 
-// watch follows a job from the event after a number, or from its first with 0.
+// watch follows a job from the event after the number from. With 0 it starts at the first event.
 func (a *app) watch(ctx context.Context, c *client.Client, id arcp.JobID, from uint64, p *eventPrinter) error {
 	var after *uint64
 	if from > 0 {
@@ -227,7 +225,7 @@ func (a *app) watch(ctx context.Context, c *client.Client, id arcp.JobID, from u
 	if err != nil {
 		return err
 	}
-	return a.see(ctx, job, p)
+	return a.follow(ctx, job, p)
 }
 
 func newJobsCancel(a *app) *cobra.Command {
@@ -235,8 +233,8 @@ func newJobsCancel(a *app) *cobra.Command {
 	var deadline time.Duration
 	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: someArgs(1, math.MaxInt)}
 	t := addTarget(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever follows the job")
-	cmd.Flags().DurationVar(&deadline, "deadline", 0, "how long the job may take to stop before it is ended by force; default 5s, at most 60s")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to followers of the job")
+	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time before the job is stopped by force; default: 5s, at most 60s")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
 			if err := c.Cancel(ctx, client.CancelParams{JobID: arcp.JobID(id), Reason: reason, Deadline: deadline}); err != nil {
@@ -259,20 +257,20 @@ func newJobsInterrupt(a *app) *cobra.Command {
 	var prompt string
 	cmd := &cobra.Command{
 		Use:   "interrupt JOB",
-		Short: "Have a job stop and ask whether it shall go on",
-		Long: "Has a job stop where it can and ask whether it shall go on, if its tool can be\n" +
-			"interrupted. It waits an hour for an answer, {\"action\":\"continue\"} or\n" +
-			"{\"action\":\"cancel\"}, with \"guidance\" for the tool if there is any.",
+		Short: "Pause a job and make it ask whether to continue",
+		Long: "Pauses a job at the next possible point and makes it ask whether to continue, if its tool\n" +
+			"can be interrupted. The job waits an hour for the answer: {\"action\":\"continue\"} or\n" +
+			"{\"action\":\"cancel\"}, optionally with \"guidance\" for the tool.",
 		Example: "  arcp jobs interrupt job_01J… --prompt 'is this the right branch?'\n" +
 			"  arcp input answer approval-01J… '{\"action\":\"continue\",\"guidance\":\"take main\"}'",
 		Args: someArgs(1, 1),
 	}
 	t := addTarget(cmd)
-	t.person = true // only a session that could answer may have a question asked
-	cmd.Flags().StringVar(&prompt, "prompt", "", "what is asked")
+	t.interactive = true // an interrupt needs a session that can answer
+	cmd.Flags().StringVar(&prompt, "prompt", "", "the question")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if prompt == "" {
-			return usagef("--prompt: say what is asked")
+			return usagef("--prompt is missing: give the question")
 		}
 		return nil
 	}
@@ -284,7 +282,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 		return a.say(struct {
 			JobID       arcp.JobID `json:"job_id"`
 			Interrupted bool       `json:"interrupted"`
-		}{id, true}, id, "is interrupted; `arcp input ls` shows what it asks")
+		}{id, true}, id, "is interrupted; `arcp input ls` lists its question")
 	})
 	return cmd
 }

@@ -393,7 +393,7 @@ func TestRestartIsSurvived(t *testing.T) {
 	listening(start(t, nil, args...))
 	finish()
 	o := <-invoked
-	wantOutcome(t, "invoke", o, exitOK, `"done"`, "connection lost, resuming")
+	wantOutcome(t, "invoke", o, exitOK, `"done"`, "connection lost, reconnecting")
 	if n := strings.Count(o.stderr, "  completed"); n != 1 {
 		t.Errorf("%d outcomes, want one:\n%s", n, o.stderr)
 	}
@@ -470,7 +470,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// A client's token in the environment is none of the server's.
+// A client's token in the environment is not one of the server's.
 func TestClientTokenInTheEnvironment(t *testing.T) {
 	t.Parallel()
 	p := listening(start(t, []string{"ARCP_TOKEN=of-a-client"}, "dev", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", ":memory:"))

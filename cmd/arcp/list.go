@@ -12,21 +12,21 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// list is a command that lists rows of T, a page of them or all.
+// list is a command that lists rows of T.
 type list[T any] struct {
 	short, long string
 	filters     []filter
-	onePage     bool // there is no way to ask for those after the first page
-	newest      bool // of a list that begins with the oldest, text shows the last rows
+	onePage     bool // the list has only one page
+	newest      bool // the list starts with the oldest rows; text output has the newest rows
 
 	fetch    func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error)
-	match    func(*T) bool          // nil: all that were fetched
-	document func(arcp.Page[T]) any // with -o json; nil: the page
+	match    func(*T) bool          // selects rows; nil: all
+	document func(arcp.Page[T]) any // value for -o json; nil: the page
 	columns  []column[T]
 }
 
-// filter is a flag that narrows a list, and the argument it sets: one of the choices or,
-// without choices, any value that usage describes.
+// filter is a flag that restricts a list, and the argument of the same name. The value is one of the choices. Without
+// choices usage describes the value.
 type filter struct {
 	name    string
 	choices []string
@@ -34,7 +34,7 @@ type filter struct {
 	value   string
 }
 
-// texts are the choices of a type that is one of some words.
+// texts converts words to strings.
 func texts[S ~string](words []S) []string {
 	var list []string
 	for _, w := range words {
@@ -45,20 +45,20 @@ func texts[S ~string](words []S) []string {
 
 func (f *filter) help() string {
 	if last := len(f.choices) - 1; last > 0 {
-		return "only those that are " + strings.Join(f.choices[:last], ", ") + " or " + f.choices[last]
+		return "only rows with the value " + strings.Join(f.choices[:last], ", ") + " or " + f.choices[last]
 	}
 	return f.usage
 }
 
-// query is which page of a list is wanted, and of which rows.
+// query selects a page of a list.
 type query struct {
 	filters []filter
 	limit   uint32
 	cursor  string
-	all     bool // also the pages after it
+	all     bool // also all following pages
 }
 
-// args are the arguments of a tool that lists.
+// args returns the arguments of a list tool.
 func (q *query) args() map[string]any {
 	args := map[string]any{"limit": q.limit}
 	if q.cursor != "" {
@@ -72,14 +72,14 @@ func (q *query) args() map[string]any {
 	return args
 }
 
-// fromTool fetches pages from one of the runtime's own tools.
+// fromTool fetches pages from a built-in tool.
 func fromTool[T any](tool string) func(context.Context, *client.Client, *query) (arcp.Page[T], error) {
 	return func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error) {
 		return ask[arcp.Page[T]](ctx, c, tool, q.args())
 	}
 }
 
-// newList is the command ls.
+// newList returns the command ls.
 func newList[T any](a *app, l list[T]) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: l.short, Long: l.long, Args: noArgs}
 	t := addTarget(cmd)
@@ -89,11 +89,11 @@ func newList[T any](a *app, l list[T]) *cobra.Command {
 		f.StringVar(&q.filters[i].value, q.filters[i].name, "", q.filters[i].help())
 	}
 	limits := "1 to 1000"
-	f.Uint32Var(&q.limit, "limit", 100, "how many to list, at most 1000")
+	f.Uint32Var(&q.limit, "limit", 100, "largest number of rows, at most 1000")
 	if !l.onePage {
 		limits += ", or --all"
-		f.StringVar(&q.cursor, "cursor", "", "go on where the list before ended")
-		f.BoolVar(&q.all, "all", false, "list all of them")
+		f.StringVar(&q.cursor, "cursor", "", "continue after the previous page")
+		f.BoolVar(&q.all, "all", false, "list all rows")
 	}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if q.limit == 0 {
@@ -146,9 +146,9 @@ func (l *list[T]) read(ctx context.Context, c *client.Client, q query) (arcp.Pag
 	}
 }
 
-// printNewest prints the last rows of a list that begins with the oldest.
+// printNewest prints the last rows of a list that starts with the oldest.
 func (l *list[T]) printNewest(ctx context.Context, a *app, c *client.Client, q query) error {
-	most := int(q.limit)
+	limit := int(q.limit)
 	q.limit = 1000
 	last, older := arcp.Page[T]{}, 0
 	for more := true; more; more = q.cursor != "" {
@@ -158,16 +158,16 @@ func (l *list[T]) printNewest(ctx context.Context, a *app, c *client.Client, q q
 		}
 		q.cursor = p.NextCursor
 		last.Items = append(last.Items, p.Items...)
-		if over := len(last.Items) - most; over > 0 {
-			last.Items = slices.Delete(last.Items, 0, over)
-			older += over
+		if excess := len(last.Items) - limit; excess > 0 {
+			last.Items = slices.Delete(last.Items, 0, excess)
+			older += excess
 		}
 	}
 	if err := l.print(a, last); err != nil {
 		return err
 	}
 	if older > 0 {
-		fmt.Fprintf(a.stderr, "%d older ones are not shown: --all lists them, --limit some of them\n", older)
+		fmt.Fprintf(a.stderr, "%d older rows are not shown; --all lists them, --limit sets the number\n", older)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (l *list[T]) print(a *app, p arcp.Page[T]) error {
 		return err
 	}
 	if p.NextCursor != "" {
-		fmt.Fprintln(a.stderr, "there are more: --all lists them, --cursor", p.NextCursor, "goes on")
+		fmt.Fprintln(a.stderr, "more rows follow: --all lists them, --cursor", p.NextCursor, "continues")
 	}
 	return nil
 }

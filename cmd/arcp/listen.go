@@ -17,18 +17,18 @@ import (
 // Bounds of an HTTP request before it becomes a WebSocket.
 const (
 	headerTimeout = 10 * time.Second
-	bodyTimeout   = 10 * time.Second // with the header: nothing that is served has a body
+	bodyTimeout   = 10 * time.Second // includes the header
 	idleTimeout   = 60 * time.Second
-	mainTimeout   = 30 * time.Second // of an answer that is no WebSocket
-	adminTimeout  = 5 * time.Minute  // of an answer: a CPU profile takes its time
+	mainTimeout   = 30 * time.Second // writing an HTTP response
+	adminTimeout  = 5 * time.Minute  // writing a response of the admin listener, such as a CPU profile
 	maxHeader     = 16 << 10
 	maxAdmin      = 256 // connections to the admin listener
 )
 
-// openListener binds an address; a busy one is told from a wrong one.
+// openListener binds an address. The error has the remedy.
 func openListener(ctx context.Context, v *settings.Values, name, addr string) (net.Listener, error) {
-	// TCP keep-alive costs four system calls, a part of a handshake. Sessions with heartbeats
-	// detect a lost peer by those.
+	// TCP keep-alive costs four system calls for each connection. Heartbeats of sessions make
+	// it unnecessary.
 	config := net.ListenConfig{KeepAlive: -1}
 	if v.Duration("heartbeat") == 0 {
 		config.KeepAlive = 0
@@ -40,7 +40,7 @@ func openListener(ctx context.Context, v *settings.Values, name, addr string) (n
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, failf("%s %s: the address is in use; stop the other program, or give another address (port 0 picks one)", v.Where(name), addr)
 	case errors.Is(err, syscall.EACCES):
-		return nil, failf("%s %s: not permitted; ports below 1024 need a privilege, give a higher one", v.Where(name), addr)
+		return nil, failf("%s %s: permission denied; give a port above 1023", v.Where(name), addr)
 	}
 	return nil, failf("%s %s: %w; give an address of this machine", v.Where(name), addr, bindCause(err))
 }
@@ -65,13 +65,12 @@ func (s *server) httpServer(h http.Handler, writeTimeout time.Duration) *http.Se
 	}
 }
 
-// mainHandler serves the WebSocket and health, and metrics if there is no
-// listener for them.
+// mainHandler serves the WebSocket and health, and also metrics without an admin listener.
 func (s *server) mainHandler(ws http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+s.values.Text("path"), ws)
 	if s.values.Text("path") != "/" {
-		mux.Handle("GET /{$}", ws) // where clients connect that are given a host only
+		mux.Handle("GET /{$}", ws) // for clients configured with a host only
 	}
 	addHealth(mux, s.probes(), s.ends.admin == "")
 	if s.ends.admin == "" {
@@ -95,10 +94,10 @@ func (s *server) adminHandler() http.Handler {
 	return mux
 }
 
-// errStarting refuses requests that need a runtime.
+// errStarting is the error of requests during the start.
 var errStarting = errors.New("the runtime is starting")
 
-// backupKey returns the key that a backup request must show. A server in memory has none.
+// backupKey returns the key for backup requests. A server with its data in memory has none.
 func (s *server) backupKey() (*backupKey, error) {
 	switch {
 	case s.rt.Load() == nil:
@@ -109,8 +108,7 @@ func (s *server) backupKey() (*backupKey, error) {
 	return s.key, nil
 }
 
-// backup copies the data of the running server, as long as it is not stopping:
-// that would have to wait for the copy.
+// backup copies the data of the running server. A stopping server refuses it.
 func (s *server) backup(ctx context.Context, dir string) error {
 	rt := s.rt.Load()
 	if rt == nil {

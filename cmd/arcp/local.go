@@ -6,7 +6,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// serveUnix accepts the processes of this machine.
+// serveUnix serves the unix socket.
 func (s *server) serveUnix() error {
 	for {
 		conn, err := s.unix.Accept()
@@ -17,7 +17,7 @@ func (s *server) serveUnix() error {
 	}
 }
 
-// serveStdio serves the one session on standard input and output.
+// serveStdio serves one session on standard input and output.
 func (s *server) serveStdio(limits transport.Limits) {
 	defer close(s.stdioFinished)
 	s.serveConn(transport.Stdio(readCloser(s.app.stdin), writeCloser(s.app.stdout), limits))

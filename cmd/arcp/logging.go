@@ -12,8 +12,7 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// newLog makes the server's log on w. Its level is global, so that a reload can
-// change it.
+// newLog returns the log of the server. Its level is global, so a reload can change it.
 func newLog(w io.Writer, v *settings.Values) zerolog.Logger {
 	setLogLevel(v)
 	if v.Text("log-format") == "console" {
@@ -24,13 +23,13 @@ func newLog(w io.Writer, v *settings.Values) zerolog.Logger {
 
 func setLogLevel(v *settings.Values) {
 	level, err := zerolog.ParseLevel(v.Text("log-level"))
-	if err != nil { // the table allows only names zerolog knows
+	if err != nil { // impossible: the settings allow only levels of zerolog
 		level = zerolog.InfoLevel
 	}
 	zerolog.SetGlobalLevel(level)
 }
 
-// httpLog receives net/http's complaints about peers, which are no fault of this server.
+// httpLog logs messages of net/http, which are about peers, with the level debug.
 func httpLog(l zerolog.Logger) *log.Logger {
 	return log.New(debugWriter{l}, "", 0)
 }
@@ -49,14 +48,14 @@ func trimNewline(line []byte) []byte {
 	return line
 }
 
-// isTerminal reports whether a person may be looking at w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// noColor follows no-color.org.
+// noColor reports whether colours are disabled (no-color.org).
 func noColor() bool { return os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" }
 
-// redraws reports whether w is a terminal whose last line can be drawn again.
+// redraws reports whether w is a terminal that can redraw its last line.
 func redraws(w any) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }

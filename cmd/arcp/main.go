@@ -1,9 +1,8 @@
-// Command arcp runs an ARCP runtime and speaks with one.
+// Command arcp runs an ARCP runtime, and is a client of one.
 //
-// Data goes to standard output, everything said to a person to standard error.
-// The exit code says how it went: 0 well, 1 the job or the command failed, 2
-// wrong usage or configuration, 3 not authenticated, 4 denied, 5 out of time, 6
-// cancelled, 7 the runtime cannot be reached.
+// Data is written to standard output, messages for people to standard error. The exit codes are: 0
+// success, 1 the job or the command failed, 2 wrong usage or configuration, 3 not authenticated, 4
+// denied, 5 timed out, 6 cancelled, 7 the runtime cannot be reached, 130 interrupted.
 package main
 
 import (
@@ -25,47 +24,47 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is the whole command: it parses args, executes the command and returns the exit code.
+// run is the whole program: it parses args, executes the command and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: shared(stderr), environ: os.Environ(), person: isTerminal(stdin) && isTerminal(stderr)}
+	a := &app{stdin: stdin, stdout: stdout, stderr: concurrent(stderr), environ: os.Environ(), interactive: isTerminal(stdin) && isTerminal(stderr)}
 	return a.run(ctx, args)
 }
 
-// run is run for an app that there is.
+// run executes a command line.
 func (a *app) run(ctx context.Context, args []string) int {
 	a.args = args
 	root := newRoot(a)
-	root.SetArgs(append([]string{}, args...)) // nil would mean the arguments of the process
+	root.SetArgs(append([]string{}, args...)) // cobra replaces nil by the arguments of the process
 	err := root.ExecuteContext(ctx)
 	a.report(err)
 	return exitCode(err)
 }
 
-// shared makes a writer fit for several goroutines at once, as files are.
-func shared(w io.Writer) io.Writer {
+// concurrent returns a writer that is safe for concurrent use, as files are.
+func concurrent(w io.Writer) io.Writer {
 	if _, file := w.(*os.File); file {
 		return w
 	}
-	return &sharedWriter{w: w}
+	return &lockedWriter{w: w}
 }
 
-type sharedWriter struct {
+type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-func (s *sharedWriter) Write(p []byte) (int, error) {
+func (s *lockedWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.w.Write(p)
 }
 
-// app holds the streams and the environment that all commands use.
+// app has the streams and the environment of a command line.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
-	args           []string // of the command line
-	json           bool     // -o json, for how failures are reported
-	person         bool     // standard input and standard error are terminals
+	args           []string // command line
+	json           bool     // -o json
+	interactive    bool     // standard input and standard error are terminals
 }

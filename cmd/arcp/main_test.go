@@ -103,7 +103,7 @@ func atTerminal(t *testing.T, args ...string) *typist {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	stdin, keys := io.Pipe()
 	p := &typist{t: t, keys: keys, shown: new(tail), done: make(chan int, 1)}
-	a := &app{stdin: stdin, stdout: &p.out, stderr: p.shown, environ: os.Environ(), person: true}
+	a := &app{stdin: stdin, stdout: &p.out, stderr: p.shown, environ: os.Environ(), interactive: true}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -221,7 +221,7 @@ func (p *process) wait() int {
 }
 
 // until waits for a condition that another process makes true.
-func until(t *testing.T, what string, holds func() bool) {
+func until(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -230,7 +230,7 @@ func until(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("never happened: %s", what)
+			t.Fatalf("never happened: %s", condition)
 		}
 	}
 }
@@ -333,8 +333,8 @@ func golden(t *testing.T, name, got string) {
 
 // volatile lists texts that differ from run to run.
 var volatile = []struct {
-	what *regexp.Regexp
-	with string
+	pattern *regexp.Regexp
+	with    string
 }{
 	{regexp.MustCompile(`(job_|sess_|msg_|approval-|lease_)[0-9A-Z]{26}`), "${1}ID"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?`), "TIME"},
@@ -346,7 +346,7 @@ var volatile = []struct {
 
 func scrub(s string) string {
 	for _, v := range volatile {
-		s = v.what.ReplaceAllString(s, v.with)
+		s = v.pattern.ReplaceAllString(s, v.with)
 	}
 	return s
 }

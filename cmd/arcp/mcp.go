@@ -30,8 +30,8 @@ func newMCP(a *app) *cobra.Command {
 	return cmd
 }
 
-// door holds the flags of `arcp mcp serve`.
-type door struct {
+// mcpFlags has the flags of `arcp mcp serve`.
+type mcpFlags struct {
 	tools, origins  []string
 	http, tokenFile string
 	flat, proxied   bool
@@ -40,15 +40,15 @@ type door struct {
 }
 
 func newMCPServe(a *app) *cobra.Command {
-	var d door
+	var d mcpFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Be an MCP server whose tools are those of a runtime",
-		Long: "Speaks MCP on standard input and output, or over streamable HTTP with --http, and is a\n" +
-			"client of a runtime that runs. A call becomes a job; cancelling the call cancels it.\n" +
-			"What the job asks people is asked by the MCP client if it can (elicitation); the\n" +
-			"console and `arcp approvals` can answer it, too.\n\n" +
-			"The runtime's own tools are not offered unless --tools names them.",
+		Short: "Serve the tools of a runtime over MCP",
+		Long: "Serves MCP on standard input and output, or streamable HTTP with --http, as a client of a\n" +
+			"running runtime. Each call is a job; cancelling the call cancels the job. Questions of the\n" +
+			"job are passed to an MCP client that supports elicitation. The console and\n" +
+			"`arcp approvals` can answer them too.\n\n" +
+			"Built-in tools of the runtime are offered only if --tools names them.",
 		Example: "  arcp mcp serve\n" +
 			"  arcp mcp serve --tools 'time.*' --tools demo.echo\n" +
 			"  arcp mcp serve --http 127.0.0.1:7780",
@@ -56,22 +56,22 @@ func newMCPServe(a *app) *cobra.Command {
 	}
 	t := addTarget(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&d.tools, "tools", nil, "offer only tools whose name matches, for example `demo.*`; may be repeated")
-	f.BoolVar(&d.flat, "flat-names", false, "name tools without dots, for clients that refuse them")
-	f.DurationVar(&d.timeout, "timeout", time.Hour, "how long a call may wait, also for people; then its job goes on without it")
+	f.StringArrayVar(&d.tools, "tools", nil, "offer only tools with matching names, for example `demo.*`; may be repeated")
+	f.BoolVar(&d.flat, "flat-names", false, "use tool names without dots, for clients that refuse dots")
+	f.DurationVar(&d.timeout, "timeout", time.Hour, "limit of a call, including waits for people; its job continues after it")
 	f.StringVar(&d.http, "http", "", "serve streamable HTTP at `HOST:PORT` instead of standard input and output")
-	f.StringVar(&d.tokenFile, "http-token-file", "", "a file with the bearer token that HTTP clients must send; required beyond loopback")
-	f.StringArrayVar(&d.origins, "http-origin", nil, "an Origin of web pages that may connect; may be repeated")
-	f.BoolVar(&d.proxied, "behind-proxy", false, "a proxy with TLS is before --http")
-	f.BoolVar(&d.verbose, "verbose", false, "say more on standard error")
+	f.StringVar(&d.tokenFile, "http-token-file", "", "file with the bearer token of HTTP clients; required unless --http is a loopback address")
+	f.StringArrayVar(&d.origins, "http-origin", nil, "allowed Origin of web pages; may be repeated")
+	f.BoolVar(&d.proxied, "behind-proxy", false, "a proxy with TLS is in front of --http")
+	f.BoolVar(&d.verbose, "verbose", false, "log more to standard error")
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd.Context(), t, d) })
 	return cmd
 }
 
-func (a *app) serveMCP(ctx context.Context, t *target, d door) error {
+func (a *app) serveMCP(ctx context.Context, t *target, d mcpFlags) error {
 	for _, g := range d.tools {
 		if _, err := path.Match(g, ""); err != nil {
-			return usagef("--tools %q: no pattern; give for example 'demo.*'", g)
+			return usagef("--tools %q: invalid pattern; give for example 'demo.*'", g)
 		}
 	}
 	if err := t.resolve(a); err != nil {
@@ -79,7 +79,7 @@ func (a *app) serveMCP(ctx context.Context, t *target, d door) error {
 	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	ln, guard, err := d.listen(ctx)
+	ln, access, err := d.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,11 +96,11 @@ func (a *app) serveMCP(ctx context.Context, t *target, d door) error {
 		return ending(s.Pipe(ctx, a.stdin, a.stdout))
 	}
 	fmt.Fprintf(a.stdout, "listening http://%s\n", ln.Addr())
-	defer context.AfterFunc(ctx, func() { _ = ln.Close() })() // which ends Serve
-	return ending(s.Serve(ln, guard))
+	defer context.AfterFunc(ctx, func() { _ = ln.Close() })() // ends Serve
+	return ending(s.Serve(ln, access))
 }
 
-// ending leaves out that it was told to end.
+// ending returns nil for the error of a regular end.
 func ending(err error) error {
 	if errors.Is(err, errInterrupted) || errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -108,7 +108,7 @@ func ending(err error) error {
 	return err
 }
 
-// opener returns a function that opens sessions as the target's identity.
+// opener returns a function that opens sessions with the identity of the target.
 func (a *app) opener(t *target) func(context.Context, client.Options) (*client.Client, error) {
 	return func(ctx context.Context, opts client.Options) (*client.Client, error) {
 		base := t.options()
@@ -127,33 +127,33 @@ func (a *app) slogger(verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// listen opens the listener of --http; nil without it.
-func (d *door) listen(ctx context.Context) (net.Listener, mcpserve.Access, error) {
-	guard := mcpserve.Access{Origins: d.origins, Proxied: d.proxied}
+// listen opens the listener of --http; nil without the flag.
+func (d *mcpFlags) listen(ctx context.Context) (net.Listener, mcpserve.Access, error) {
+	access := mcpserve.Access{Origins: d.origins, Proxied: d.proxied}
 	if d.http == "" {
 		if d.tokenFile != "" || len(d.origins) > 0 || d.proxied {
-			return nil, guard, usagef("--http-token-file, --http-origin and --behind-proxy are for --http")
+			return nil, access, usagef("--http-token-file, --http-origin and --behind-proxy need --http")
 		}
-		return nil, guard, nil
+		return nil, access, nil
 	}
 	var err error
-	if guard.Token, err = readToken(d.tokenFile); err != nil {
-		return nil, guard, err
+	if access.Token, err = readToken(d.tokenFile); err != nil {
+		return nil, access, err
 	}
-	if d.proxied && guard.Token == "" {
-		return nil, guard, usagef("--behind-proxy: others reach it through the proxy; give --http-token-file")
+	if d.proxied && access.Token == "" {
+		return nil, access, usagef("--behind-proxy needs --http-token-file: other machines reach the server through the proxy")
 	}
-	if !isLoopback(d.http) && (guard.Token == "" || !d.proxied) {
-		return nil, guard, usagef("--http %s: others can reach it; give --http-token-file, and --behind-proxy if a proxy with TLS is before it, or use 127.0.0.1", d.http)
+	if !isLoopback(d.http) && (access.Token == "" || !d.proxied) {
+		return nil, access, usagef("--http %s: other machines can reach this address; give --http-token-file, and --behind-proxy for a proxy with TLS, or use 127.0.0.1", d.http)
 	}
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", d.http)
 	if err != nil {
-		return nil, guard, failf("--http %s: %w", d.http, netCause(err))
+		return nil, access, failf("--http %s: %w", d.http, netCause(err))
 	}
-	return ln, guard, nil
+	return ln, access, nil
 }
 
-// minToken is the least length of a token: it must not be guessed.
+// minToken is the smallest length of a token in bytes.
 const minToken = 16
 
 func readToken(name string) (string, error) {
@@ -170,7 +170,7 @@ func readToken(name string) (string, error) {
 		return "", usagef("--http-token-file: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", usagef("--http-token-file %s: others may read it (mode %04o); chmod 600 it", name, info.Mode().Perm())
+		return "", usagef("--http-token-file %s: other users can read it (mode %04o); run chmod 600", name, info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, 4<<10))
 	if err != nil {

@@ -27,15 +27,15 @@ func TestMCPServeRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no command", nil, "arcp mcp needs a command: serve"},
-		{"bad pattern", []string{"serve", "--tools", "[a"}, `--tools "[a": no pattern`},
-		{"open to others", []string{"serve", "--http", "0.0.0.0:0"}, "others can reach it"},
-		{"a proxy and no token", []string{"serve", "--http", "127.0.0.1:0", "--behind-proxy"}, "give --http-token-file"},
-		{"open to others in clear text", []string{"serve", "--http", "0.0.0.0:0", "--http-token-file", good}, "--behind-proxy if a proxy with TLS"},
+		{"no command", nil, "arcp mcp needs a subcommand: serve"},
+		{"bad pattern", []string{"serve", "--tools", "[a"}, `--tools "[a": invalid pattern`},
+		{"open to others", []string{"serve", "--http", "0.0.0.0:0"}, "other machines can reach this address"},
+		{"a proxy and no token", []string{"serve", "--http", "127.0.0.1:0", "--behind-proxy"}, "--behind-proxy needs --http-token-file"},
+		{"open to others in clear text", []string{"serve", "--http", "0.0.0.0:0", "--http-token-file", good}, "--behind-proxy for a proxy with TLS"},
 		{"no token file", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", filepath.Join(dir, "none")}, "no such file"},
-		{"open token file", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", file("open", "0123456789abcdef", 0o644)}, "chmod 600 it"},
+		{"open token file", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", file("open", "0123456789abcdef", 0o644)}, "run chmod 600"},
 		{"short token", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", file("short", "hunter2", 0o600)}, "fewer than 16 characters"},
-		{"token without HTTP", []string{"serve", "--http-token-file", good}, "are for --http"},
+		{"token without HTTP", []string{"serve", "--http-token-file", good}, "need --http"},
 	} {
 		t.Run(c.name, func(t *testing.T) { wantRefusal(t, cli(t, append([]string{"mcp"}, c.args...)...), exitUsage, c.want) })
 	}

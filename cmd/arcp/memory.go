@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// maxData is --max-data, or a quarter of the memory that there is; 0 if that is not
-// known, which leaves it to the runtime.
+// maxData returns --max-data, or a quarter of the memory. If the memory is unknown it returns 0, the default of
+// the runtime.
 func maxData(v *settings.Values) int64 {
 	if n := v.Size("max-data"); n > 0 {
 		return n
@@ -19,8 +19,7 @@ func maxData(v *settings.Values) int64 {
 	return memoryOf("/proc/meminfo", "/sys/fs/cgroup/memory.max") / 4
 }
 
-// memoryOf is the memory of the machine in bytes, or the limit of the cgroup if that is
-// less; 0 if neither can be read.
+// memoryOf returns the memory of the machine in bytes, or the limit of the cgroup if that is less; 0 if unknown.
 func memoryOf(meminfo, cgroup string) int64 {
 	var total int64
 	text, err := os.ReadFile(meminfo)
@@ -33,7 +32,7 @@ func memoryOf(meminfo, cgroup string) int64 {
 	if err != nil {
 		return total
 	}
-	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is none
+	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is no limit
 	if err == nil && limit > 0 && (total == 0 || limit < total) {
 		return limit
 	}

@@ -11,8 +11,7 @@ import (
 
 const barWidth = 30
 
-// progressBar draws the progress of one job on the last line of a terminal. A
-// nil bar draws nothing.
+// progressBar draws the progress of a job on the last line of a terminal. clear of a nil bar does nothing.
 type progressBar struct {
 	w     io.Writer
 	drawn bool
@@ -23,7 +22,7 @@ func (b *progressBar) show(p arcp.JobProgressPayload) {
 	b.drawn = true
 }
 
-// barText is [███···] 3/6 50%, without a bar if the end is not known.
+// barText returns for example [███···] 3/6 50%. Without a known total it has no bar.
 func barText(p arcp.JobProgressPayload) string {
 	f, ok := fraction(p)
 	if !ok {
@@ -40,7 +39,7 @@ func (b *progressBar) clear() {
 	}
 }
 
-// fraction is how much is done, 0 to 1, if that can be said.
+// fraction returns the completed fraction, 0 to 1; false if it is unknown.
 func fraction(p arcp.JobProgressPayload) (float64, bool) {
 	f := 0.0
 	switch {
@@ -54,7 +53,7 @@ func fraction(p arcp.JobProgressPayload) (float64, bool) {
 	return min(max(f, 0), 1), true
 }
 
-// progressText is 3/10 30 % downloading.
+// progressText returns for example 3/10 30% downloading.
 func progressText(p arcp.JobProgressPayload) string {
 	words := []string{number(p.Current)}
 	if p.Total != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// openProvisioners opens the configured provisioners, and the sealer of their credentials.
-// Without provisioners and without a key in the data directory there is no sealer; with a key
-// credentials of earlier runs may still have to be revoked.
+// openProvisioners opens the configured provisioners and the sealer of their credentials. Without provisioners a
+// sealer is opened only if the data directory has a key, because credentials of earlier runs may not be revoked yet.
 func openProvisioners(ctx context.Context, v *settings.Values, st store.Store) ([]credential.Source, *credential.Sealer, error) {
 	configs, err := credential.ParseConfigs(v.Block("provisioners"))
 	if err != nil {
@@ -53,14 +52,14 @@ func openSealer(ctx context.Context, v *settings.Values, st store.Store, needed 
 		case err != nil:
 			return nil, failf("data directory %s: %w", dir, err)
 		case sealed:
-			return nil, failf("the store has credentials that were sealed with the key of %s, which is not there: restore that from the same backup; if it is lost, make another (openssl rand -hex 32 > %s; chmod 600 %[2]s): then they are revoked when their jobs end, and not shown any more", file, file)
+			return nil, failf("the store has credentials sealed with the missing key %s: restore the key from the same backup; if it is lost, create another (openssl rand -hex 32 > %s; chmod 600 %[2]s), with which they can be revoked but not read", file, file)
 		case !needed:
 			return nil, nil
 		}
 	}
 	s, err := credential.OpenSealer(dir)
 	if err != nil {
-		return nil, failf("the key that seals secrets: %w", err)
+		return nil, failf("open the key for sealing secrets: %w", err)
 	}
 	return s, nil
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/arcpd/arcpd/runtime"
 )
 
-// minFrame is the least --max-frame with which a session can be opened.
+// minFrame is the smallest --max-frame, enough to open a session.
 const minFrame = 64 << 10
 
-// endpoints are the places where a server will be reachable; empty: not there.
+// endpoints are the listen addresses of a server. An empty address is not used.
 type endpoints struct {
 	listen, admin, unix string
 	stdio               bool
 }
 
-// endpointsOf picks them: with --stdio the default listeners stay closed.
+// endpointsOf returns the endpoints of the settings. With --stdio the default listeners are not opened.
 func endpointsOf(v *settings.Values) endpoints {
 	e := endpoints{v.Text("listen"), v.Text("admin"), v.Text("unix"), v.On("stdio")}
 	if e.stdio && !v.IsSet("listen") {
@@ -32,10 +32,10 @@ func endpointsOf(v *settings.Values) endpoints {
 	return e
 }
 
-// check refuses settings that cannot work or are not safe, before anything is opened.
+// check refuses invalid and unsafe settings.
 func (e endpoints) check(v *settings.Values) error {
 	if e.listen == "" && e.unix == "" && !e.stdio {
-		return usagef("there is nothing to serve on: give --listen HOST:PORT, --unix PATH or --stdio")
+		return usagef("no listener: give --listen HOST:PORT, --unix PATH or --stdio")
 	}
 	if err := checkPath(v.Text("path")); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (e endpoints) checkListen(v *settings.Values) error {
 		return err
 	}
 	if !isLoopback(e.listen) && v.Text("tls-cert") == "" && !v.On("behind-proxy") {
-		return usagef("refusing to listen on %s in clear text: give --tls-cert and --tls-key, or --behind-proxy if a proxy in front ends TLS", e.listen)
+		return usagef("refusing to listen on %s without TLS: give --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS", e.listen)
 	}
 	return nil
 }
@@ -91,18 +91,18 @@ func (e endpoints) checkAdmin(v *settings.Values) error {
 		return err
 	}
 	if e.admin == e.listen && !strings.HasSuffix(e.admin, ":0") {
-		return usagef(`--admin %s is the main listener's address: give another, or --admin "" to serve metrics and health on the main listener`, e.admin)
+		return usagef(`--admin %s is the address of the main listener: give another, or --admin "" to serve metrics and health on the main listener`, e.admin)
 	}
 	if !isLoopback(e.admin) && !v.On("behind-proxy") {
-		return usagef("refusing to open the admin listener on %s: it asks nobody who they are; keep it on loopback, or give --behind-proxy if only trusted machines can reach it", e.admin)
+		return usagef("refusing to open the admin listener on %s: it has no authentication; use a loopback address, or give --behind-proxy if only trusted machines can reach it", e.admin)
 	}
 	return nil
 }
 
-// checkAuth refuses a network listener that no client, or any client, could use.
+// checkAuth refuses a network listener without authentication.
 func (e endpoints) checkAuth(set *auth.Set) error {
 	if e.listen != "" && len(set.Schemes()) == 0 {
-		return usagef("refusing to listen without authentication: give --token NAME=TOKEN or --auth-file FILE; for a first try, `arcp dev` makes a token")
+		return usagef("refusing to listen without authentication: give --token NAME=TOKEN or --auth-file FILE; `arcp dev` creates a token for a first try")
 	}
 	return nil
 }

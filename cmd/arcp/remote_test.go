@@ -23,7 +23,7 @@ func TestInvokeSurvivesItsConnection(t *testing.T) {
 		}
 	}
 	o := newFakeRuntime(t, handle).cli("invoke", "demo.echo")
-	wantOutcome(t, "text", o, exitOK, "7\n", "connection lost, resuming: closed by peer")
+	wantOutcome(t, "text", o, exitOK, "7\n", "connection lost, reconnecting: closed by peer")
 	if n := strings.Count(o.stderr, "\n"); n != 1 {
 		t.Errorf("stderr has %d lines, want one:\n%s", n, o.stderr)
 	}
@@ -32,7 +32,7 @@ func TestInvokeSurvivesItsConnection(t *testing.T) {
 
 	r := newFakeRuntime(t, handle)
 	r.refuse = true
-	wantOutcome(t, "no way back", r.cli("invoke", "demo.echo"), exitUnreachable, "", "job_1 goes on: `arcp jobs watch job_1` shows it")
+	wantOutcome(t, "no way back", r.cli("invoke", "demo.echo"), exitUnreachable, "", "job_1 continues: `arcp jobs watch job_1` follows it")
 }
 
 func TestWatchFrom(t *testing.T) {
@@ -64,7 +64,7 @@ func TestSessionsList(t *testing.T) {
 		}
 	})
 	o := r.cli("sessions", "ls")
-	wantOutcome(t, "one page", o, exitOK, "sess_A", "--cursor c1 goes on")
+	wantOutcome(t, "one page", o, exitOK, "sess_A", "--cursor c1 continues")
 	golden(t, "sessions-ls.txt", scrub(r.cli("sessions", "ls", "--all").stdout))
 	wantOutcome(t, "JSON", r.cli("sessions", "ls", "-o", "json"), exitOK, `{"items":[{"session_id":"sess_A","principal":"alice"`, "")
 	wantOutcome(t, "the next page as JSON", r.cli("sessions", "ls", "--cursor", "c1", "-o", "json"), exitOK, `"last_event_seq":0}]}`+"\n", "")
@@ -78,8 +78,8 @@ func TestSessionsList(t *testing.T) {
 
 // Flags are checked without a runtime, and names from others do not control the terminal.
 func TestLists(t *testing.T) {
-	for _, what := range []string{"tools", "sessions", "jobs", "resources", "approvals", "input"} {
-		wantRefusal(t, cli(t, what, "ls", "--limit", "0", "--url", unixURL("/nowhere")), exitUsage, "--limit 0: give 1 to 1000")
+	for _, command := range []string{"tools", "sessions", "jobs", "resources", "approvals", "input"} {
+		wantRefusal(t, cli(t, command, "ls", "--limit", "0", "--url", unixURL("/nowhere")), exitUsage, "--limit 0: give 1 to 1000")
 	}
 	var b strings.Builder
 	type row struct{ name string }
@@ -153,12 +153,12 @@ func TestTailCommand(t *testing.T) {
 	}
 	o := tailed(t, overflow).cli(tailArgs...)
 	wantOutcome(t, "the runtime ends it", o, exitFailed, "2026-01-02 15:04:05  job_1  info       one\n2026-01-02 15:04:05  job_1  warn       two\n", "BACKPRESSURE_OVERFLOW: too slow")
-	wantOutcome(t, "the connection", o, exitFailed, "", "connection lost, resuming")
-	wantOutcome(t, "where live events begin", o, exitFailed, "", "what follows is live\n")
-	wantOutcome(t, "the gap", o, exitFailed, "", "3 events of low priority were left out, from msg_2 to msg_4")
+	wantOutcome(t, "the connection", o, exitFailed, "", "connection lost, reconnecting")
+	wantOutcome(t, "where live events begin", o, exitFailed, "", "live events follow\n")
+	wantOutcome(t, "the gap", o, exitFailed, "", "3 events of low priority were skipped, from msg_2 to msg_4")
 	o = tailed(t, overflow).cli(append(tailArgs, "-o", "json")...)
 	wantOutcome(t, "JSON", o, exitFailed, `"id":"msg_1"`, `"id":"msg_g"`)
-	wantRefusal(t, cli(t, "tail", "--min-priority", "urgent"), exitUsage, `--min-priority: "urgent" is none of low, normal, high, critical`)
+	wantRefusal(t, cli(t, "tail", "--min-priority", "urgent"), exitUsage, `--min-priority: "urgent" is not one of low, normal, high, critical`)
 }
 
 func TestTailOfALostPosition(t *testing.T) {

@@ -12,12 +12,12 @@ import (
 )
 
 func newResources(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "resources", Short: "List leases on resources, and clean up what is over", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := &cobra.Command{Use: "resources", Short: "List leases on resources, and clean up expired ones", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	cmd.AddCommand(newResourcesList(a), newResourcesReap(a))
 	return cmd
 }
 
-// cleanupNote says why the clean-up has failed.
+// cleanupNote returns the error of the last clean-up, or "-".
 func cleanupNote(l *arcp.ResourceLeaseView) string {
 	if l.LastError == "" {
 		return "-"
@@ -40,28 +40,28 @@ var leasedColumns = []column[arcp.ResourceLeaseView]{
 func newResourcesList(a *app) *cobra.Command {
 	return newList(a, list[arcp.ResourceLeaseView]{
 		short:   "List leases on resources",
-		long:    "Lists what your jobs and sessions have leased, the newest first; with the role admin\nwhat everybody has, principal by principal.",
+		long:    "Lists the leases of your jobs and sessions, the newest first. With the role admin it lists\nthe leases of all principals, principal by principal.",
 		filters: []filter{{name: "state", choices: texts(arcp.ResourceLeaseStates)}},
 		fetch:   fromTool[arcp.ResourceLeaseView]("registry.leases"),
 		columns: leasedColumns,
 	})
 }
 
-// reaping are the arguments of registry.reap.
-type reaping struct {
+// reapArgs are the arguments of registry.reap.
+type reapArgs struct {
 	DryRun bool `json:"dry_run,omitzero"`
 }
 
 func newResourcesReap(a *app) *cobra.Command {
-	var r reaping
+	var r reapArgs
 	cmd := &cobra.Command{
 		Use:   "reap",
-		Short: "Clean up what leases that are over are on, now",
-		Long:  "Cleans up what your leases that are over are on, and does not wait until the runtime\ndoes so by itself; with the role admin what everybody's are on. A clean-up that fails is\ntried again later; `arcp resources ls` says why it failed.",
+		Short: "Clean up the resources of expired leases now",
+		Long:  "Cleans up the resources of your expired leases at once, instead of at the next run of the\nruntime. With the role admin it cleans up those of all principals. A failed clean-up is\nretried later; `arcp resources ls` shows the error.",
 		Args:  noArgs,
 	}
 	t := addTarget(cmd)
-	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "say what would be cleaned up, and do nothing")
+	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "list the resources, and do not clean them up")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
 		rep, err := ask[arcp.ReapReport](ctx, c, "registry.reap", r)
 		if err != nil {
@@ -84,7 +84,7 @@ func (a *app) printReaped(r *arcp.ReapReport) error {
 		return err
 	}
 	if r.More {
-		fmt.Fprintln(a.stderr, "there are more that are over")
+		fmt.Fprintln(a.stderr, "more leases are due")
 	}
 	return nil
 }

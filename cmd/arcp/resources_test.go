@@ -84,8 +84,8 @@ func TestResourcesUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"resources"}, "arcp resources needs a command: ls, reap"},
-		{[]string{"resources", "ls", "--state", "over"}, `--state: "over" is none of active, cleaning, released, cleanup_failed`},
+		{[]string{"resources"}, "arcp resources needs a subcommand: ls, reap"},
+		{[]string{"resources", "ls", "--state", "over"}, `--state: "over" is not one of active, cleaning, released, cleanup_failed`},
 		{[]string{"resources", "ls", "--limit", "0"}, "--limit 0"},
 		{[]string{"resources", "reap", "x"}, "wrong number of arguments"},
 	} {

@@ -14,8 +14,8 @@ import (
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "arcp",
-		Short:         "A runtime for ARCP, and a client",
-		Long:          "arcp runs tools as durable jobs for clients that speak ARCP over a WebSocket,\nand is a client itself. Begin with `arcp dev`, or watch `arcp demo`.",
+		Short:         "An ARCP runtime and client",
+		Long:          "arcp runs tools as durable jobs for clients that speak ARCP over a WebSocket,\nand is a client itself. Start with `arcp dev`, or watch `arcp demo`.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
@@ -36,13 +36,13 @@ func newRoot(a *app) *cobra.Command {
 	return root
 }
 
-// action wraps the work of a command, so that its failures get an exit code.
+// action returns the RunE of a command. It adds the exit code to an error.
 func action(do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error { return coded(do(cmd, args)) }
+	return func(cmd *cobra.Command, args []string) error { return withExitCode(do(cmd, args)) }
 }
 
-// flagError adds the nearest flag to an unknown one, and the command that shows help. If the
-// command itself does not exist, the error names the command instead.
+// flagError adds a suggestion to the error of an unknown flag. If the subcommand does not exist, the error
+// names the subcommand instead.
 func flagError(cmd *cobra.Command, args []string, err error) error {
 	path := strings.Fields(cmd.CommandPath())
 	if rest := args[min(len(path)-1, len(args)):]; cmd.HasAvailableSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
@@ -63,25 +63,26 @@ func nearestFlag(flags *pflag.FlagSet, name string) string {
 	return settings.Nearest(name, names)
 }
 
-// onlyCommands is the action of a command that only groups others.
+// onlyCommands is the RunE of a command that only has subcommands.
 func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usagef("%s needs a command: %s", cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
+		return usagef("%s needs a subcommand: %s", cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
 	}
 	names := commandNames(cmd)
 	if near := settings.Nearest(args[0], names); near != "" {
 		return usagef("unknown command %q; did you mean %s %s?", args[0], cmd.CommandPath(), near)
 	}
-	return usagef("unknown command %q; %s has %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	return usagef("unknown command %q; the subcommands of %s are %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
-// noArgs and someArgs check how many arguments a command has.
+// noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error { return someArgs(0, 0)(cmd, args) }
 
+// someArgs checks the number of arguments.
 func someArgs(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usagef("wrong number of arguments (%d); use it as `%s`", len(args), cmd.UseLine())
+			return usagef("wrong number of arguments (%d); usage: `%s`", len(args), cmd.UseLine())
 		}
 		return nil
 	}
@@ -97,10 +98,10 @@ func commandNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// oneOf refuses a flag's value that is none of the choices.
+// oneOf refuses a flag value outside of the choices.
 func oneOf(flag, value string, choices ...string) error {
 	if slices.Contains(choices, value) {
 		return nil
 	}
-	return fmt.Errorf("--%s: %q is none of %s", flag, value, strings.Join(choices, ", "))
+	return fmt.Errorf("--%s: %q is not one of %s", flag, value, strings.Join(choices, ", "))
 }

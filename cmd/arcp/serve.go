@@ -36,9 +36,9 @@ func newServe(a *app) *cobra.Command {
 		Use:   "serve",
 		Short: "Run a runtime",
 		Long: "Runs a runtime until SIGTERM or SIGINT. Each flag is also a key of arcp.yaml and\n" +
-			"a variable ARCP_…; `arcp config print` shows what applies. SIGHUP reloads tokens,\n" +
-			"the authentication file, the certificate and the log level.\n\n" +
-			"When it accepts connections it prints one line to standard output:\n" +
+			"a variable ARCP_…; `arcp config print` prints the values in effect. SIGHUP reloads\n" +
+			"tokens, the authentication file, the certificate and the log level.\n\n" +
+			"When the runtime accepts connections it prints one line to standard output:\n" +
 			"listening ws://HOST:PORT/PATH admin http://HOST:PORT",
 		Args: noArgs,
 	}
@@ -50,11 +50,11 @@ func newServe(a *app) *cobra.Command {
 	return cmd
 }
 
-// server is a running `arcp serve`. The goroutine of serve owns it; members that handlers use
-// are immutable or atomic.
+// server is a running `arcp serve`. It belongs to the goroutine of serve. Members that handlers read are
+// immutable or atomic.
 type server struct {
 	app    *app
-	load   func() (*settings.Values, error) // reads the settings, again on SIGHUP
+	load   func() (*settings.Values, error) // reads the settings at the start and on SIGHUP
 	values *settings.Values
 	ends   endpoints
 	log    zerolog.Logger
@@ -63,23 +63,23 @@ type server struct {
 	cert     *certificate // nil: no TLS
 	registry *prometheus.Registry
 	sources  sources
-	toStart  []stdioworker.Config            // the workers of the configuration file
-	workers  []*stdioworker.Worker           // that were started
-	rt       atomic.Pointer[runtime.Runtime] // nil until it is ready
+	toStart  []stdioworker.Config            // workers in the configuration file
+	workers  []*stdioworker.Worker           // started workers
+	rt       atomic.Pointer[runtime.Runtime] // nil during the start
 
-	forget func() error // removes temporary files; set with rt
-	key    *backupKey   // nil: nothing is kept; set with rt
+	cleanUp func() error // removes temporary files; set with rt
+	key     *backupKey   // nil: the data is in memory; set with rt
 
 	main, admin   net.Listener            // nil: not open
 	unix          *transport.UnixListener // nil: not open
 	mainSrv       *http.Server
 	adminSrv      *http.Server
-	failed        chan error    // a listener broke
+	failed        chan error    // errors of listeners
 	stdioFinished chan struct{} // the session on stdin and stdout has ended
 }
 
-// serve runs a server until it is told to stop. The banner is called when it
-// accepts connections.
+// serve runs a server until a signal, an error or the end of ctx. banner, which may be nil, is called when
+// the server accepts connections.
 func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), banner func(*server)) error {
 	signals, stop := notify()
 	defer stop()
@@ -91,7 +91,7 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 	reload, err := await(started, signals, cancel)
 	switch {
 	case errors.Is(err, errSecondSignal):
-		return err // s is still the other goroutine's
+		return err // the start still owns s
 	case err != nil:
 		s.closeListeners()
 		s.sources.close()
@@ -99,27 +99,27 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 			return nil
 		}
 		return err
-	case context.Cause(starting) == errStopped: // it was ready by then
+	case context.Cause(starting) == errStopped: // the start succeeded before the cancel
 		return s.stop(signals)
 	}
 	if reload {
 		s.reload()
 	}
-	if banner != nil { // first: files for clients exist when the address is printed
+	if banner != nil { // before announce: files for clients exist when the address is printed
 		banner(s)
 	}
 	s.announce()
 	return s.run(ctx, signals)
 }
 
-// Why a start is given up.
+// Causes of a cancelled start.
 var (
 	errStopped      = errors.New("stopped by a signal")
-	errSecondSignal = errors.New("stopped by a second signal, while it started")
+	errSecondSignal = errors.New("stopped by a second signal during the start")
 )
 
-// await waits for the end of a start, which takes long where a program is slow to
-// offer its tools. A signal to stop ends it; one to reload is for afterwards.
+// await waits for the end of a start, which is slow if a tool source is slow. SIGINT and SIGTERM cancel the
+// start. SIGHUP requests a reload after it.
 func await(started <-chan error, signals <-chan os.Signal, cancel context.CancelCauseFunc) (reload bool, err error) {
 	stopping := false
 	for {
@@ -140,7 +140,7 @@ func await(started <-chan error, signals <-chan os.Signal, cancel context.Cancel
 	}
 }
 
-// start does everything that can fail, the harmless things first.
+// start performs every step that can fail. Steps without side effects come first.
 func (s *server) start(ctx context.Context) error {
 	if err := s.configure(); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.registry = prometheus.NewRegistry()
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.serveAdmin() // answers while the runtime recovers
+	s.serveAdmin() // before newRuntime: it answers during recovery
 	rt, err := s.newRuntime(ctx)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (s *server) start(ctx context.Context) error {
 		s.log.Warn().Msg(w)
 	}
 	if names := s.values.WithoutEffect(); len(names) > 0 {
-		s.log.Warn().Strs("settings", names).Msg("these settings have no effect in this version")
+		s.log.Warn().Strs("settings", names).Msg("settings have no effect in this version")
 	}
 	if s.workers, err = startWorkers(ctx, s.toStart, rt); err != nil {
 		return errors.Join(err, s.shutdown())
@@ -169,7 +169,7 @@ func (s *server) start(ctx context.Context) error {
 	return nil
 }
 
-// configure reads and checks the settings and the files they name.
+// configure reads and checks the settings and the files that they name.
 func (s *server) configure() (err error) {
 	if s.values, err = s.load(); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (s *server) open(ctx context.Context) (err error) {
 	}
 	if s.ends.unix != "" {
 		if s.unix, err = transport.ListenUnix(s.ends.unix, s.limits()); err != nil {
-			return failf("%s: %w; give another path, or remove what is there", s.values.Where("unix"), err)
+			return failf("%s: %w; give another path, or remove the file", s.values.Where("unix"), err)
 		}
 	}
 	return nil
@@ -224,13 +224,13 @@ func (s *server) open(ctx context.Context) (err error) {
 
 func (s *server) closeListeners() {
 	if s.main != nil {
-		_ = s.main.Close() // it is given up
+		_ = s.main.Close() // the server has ended
 	}
 	if s.admin != nil {
-		_ = s.admin.Close() // it is given up
+		_ = s.admin.Close() // the server has ended
 	}
 	if s.unix != nil {
-		_ = s.unix.Close() // it is given up
+		_ = s.unix.Close() // the server has ended
 	}
 }
 
@@ -238,7 +238,7 @@ func (s *server) limits() transport.Limits {
 	return transport.Limits{ReadLimit: s.values.Size("max-frame")}
 }
 
-// newRuntime opens the data directory and starts the runtime on it.
+// newRuntime opens the data directory and starts a runtime with it.
 func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	tools := tool.NewRegistry()
 	if s.values.On("demo") {
@@ -250,17 +250,17 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if s.sources, s.toStart, err = openSources(s.values, s.log, s.registry); err != nil {
 		return nil, err
 	}
-	// Before the runtime: it registers the tools of workers that were connected to the server before.
+	// Before the runtime, which registers the tools of workers of the previous run.
 	for _, w := range s.toStart {
 		for _, glob := range w.Tools {
 			tools.ReserveFor(auth.NewProgram(w.Name, nil).Principal, glob)
 		}
 	}
-	// Before the runtime: recovered jobs look up their tools.
+	// Before the runtime, whose recovered jobs look up their tools.
 	if err := s.sources.start(ctx, tools, s.log); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil { // nothing has been opened yet
+	if ctx.Err() != nil { // nothing is open yet
 		return nil, context.Cause(ctx)
 	}
 	st, identity, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.log)
@@ -268,9 +268,9 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 		return nil, err
 	}
 	if dir := s.values.Text("data"); dir != memory {
-		keepProcs()
+		ensureTwoProcs()
 		if s.key, err = newBackupKey(dir); err != nil {
-			return nil, failf("make a key for backups: %w", errors.Join(err, st.Close()))
+			return nil, failf("create the key for backups: %w", errors.Join(err, st.Close()))
 		}
 	}
 	gcReserve = make([]byte, gcReserveBytes)
@@ -284,34 +284,32 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(ctx, s.values, st); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if cfg.ResourceDir, s.forget, err = openResources(s.values.Text("data")); err != nil {
-		return nil, failf("make the directory of leased resources: %w", errors.Join(err, st.Close()))
+	if cfg.ResourceDir, s.cleanUp, err = openResources(s.values.Text("data")); err != nil {
+		return nil, failf("create the directory of leased resources: %w", errors.Join(err, st.Close()))
 	}
 	rt, err := runtime.New(ctx, cfg)
 	if err != nil {
-		return nil, failf("start the runtime: %w", errors.Join(err, st.Close(), s.forget()))
+		return nil, failf("start the runtime: %w", errors.Join(err, st.Close(), s.cleanUp()))
 	}
 	return rt, nil
 }
 
-// keepProcs lets a second thread run Go code on a single core: one that waits
-// for the disk would stop everything else. Without a disk it would only be in
-// the way.
-func keepProcs() {
+// ensureTwoProcs allows a second thread to run Go code on a single core. Otherwise a thread that waits for
+// the disk would block all others.
+func ensureTwoProcs() {
 	if goruntime.GOMAXPROCS(0) < 2 {
 		goruntime.GOMAXPROCS(2)
 	}
 }
 
-// gcReserve makes the collector wait for this much garbage even while little is
-// live: otherwise a busy server with a small heap spends a third of its time on
-// it. The memory is never touched, so it is never resident.
+// gcReserve raises the heap size at which the garbage collector runs. Without it a busy server with a small
+// heap spends a third of its time on garbage collection. The memory is never written, so it is not resident.
 var gcReserve []byte
 
 const gcReserveBytes = 64 << 20
 
-// runtimeConfig maps settings to the runtime's: 0 is off here, the default
-// there.
+// runtimeConfig returns the configuration of the runtime. A setting of 0 is off; in runtime.Config 0 is the
+// default.
 func (s *server) runtimeConfig() runtime.Config {
 	v := s.values
 	return runtime.Config{
@@ -338,7 +336,7 @@ func (s *server) runtimeConfig() runtime.Config {
 	}
 }
 
-// limits are the settings that SIGHUP applies to a running runtime.
+// limits returns the limits of the runtime, which SIGHUP reloads.
 func limits(v *settings.Values) runtime.Limits {
 	return runtime.Limits{
 		MaxConnections:          maxConnections(v),
@@ -352,6 +350,7 @@ func limits(v *settings.Values) runtime.Limits {
 	}
 }
 
+// off maps 0, which is off in the settings, to a negative value, which is off in runtime.Config.
 func off[T int | int64 | time.Duration](n T) T {
 	if n == 0 {
 		return -1
@@ -403,27 +402,27 @@ func (s *server) upgrader() *transport.Upgrader {
 	}
 }
 
-// watch reports a listener that ends by itself.
-func (s *server) watch(what string, serve func() error) {
+// watch runs serve and reports its error, unless the listener was closed.
+func (s *server) watch(listener string, serve func() error) {
 	err := serve()
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return
 	}
-	s.failed <- failf("%s: %w", what, err)
+	s.failed <- failf("%s: %w", listener, err)
 }
 
-// serveConn speaks with one peer.
+// serveConn serves one connection.
 func (s *server) serveConn(conn transport.Conn) {
-	s.parted(conn, s.rt.Load().Serve(context.Background(), conn))
+	s.logEnd(conn, s.rt.Load().Serve(context.Background(), conn))
 }
 
-func (s *server) parted(conn transport.Conn, err error) {
+func (s *server) logEnd(conn transport.Conn, err error) {
 	info := conn.Info()
 	s.log.Debug().Str("transport", info.Kind).Str("remote", info.RemoteAddr).AnErr("reason", err).Msg("connection ended")
 }
 
-// secured returns the main listener. Handshakes without TLS and without a proxy are answered
-// on it directly.
+// secured returns the main listener with TLS, if configured. Without TLS and without a proxy it answers
+// handshakes directly.
 func (s *server) secured(up *transport.Upgrader) net.Listener {
 	switch {
 	case s.cert != nil:
@@ -434,8 +433,7 @@ func (s *server) secured(up *transport.Upgrader) net.Listener {
 	return up.Direct(s.main, s.values.Text("path"), s.serveConn)
 }
 
-// announce prints the line that tells a program where to connect. With --stdio
-// standard output belongs to the protocol.
+// announce prints the listening line, to standard error with --stdio.
 func (s *server) announce() {
 	out := s.app.stdout
 	if s.ends.stdio {
@@ -447,20 +445,20 @@ func (s *server) announce() {
 }
 
 func (s *server) listening() string {
-	var where string
+	var line string
 	switch {
 	case s.main != nil:
-		where = s.url()
+		line = s.url()
 	case s.unix != nil:
-		where = unixURL(s.ends.unix)
+		line = unixURL(s.ends.unix)
 	}
 	if admin := s.adminURL(); admin != "" {
-		where += " admin " + admin
+		line += " admin " + admin
 	}
-	return where
+	return line
 }
 
-// url is where clients connect.
+// url returns the URL for clients.
 func (s *server) url() string {
 	scheme := "ws"
 	if s.cert != nil {
@@ -469,7 +467,7 @@ func (s *server) url() string {
 	return scheme + "://" + s.main.Addr().String() + s.values.Text("path")
 }
 
-// adminURL is where metrics and health are.
+// adminURL returns the URL of metrics and health, or "".
 func (s *server) adminURL() string {
 	switch {
 	case s.admin != nil:

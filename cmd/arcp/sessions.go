@@ -27,7 +27,7 @@ func newSessionsList(a *app) *cobra.Command {
 			{"STATE", func(s *arcp.SessionView) any { return sessionState(s) }},
 			{"CREATED", func(s *arcp.SessionView) any { return clock(s.CreatedAt) }},
 			{"EVENTS", func(s *arcp.SessionView) any { return s.LastEventSeq }},
-			{"ACKED", func(s *arcp.SessionView) any { return ackedBy(s) }},
+			{"ACKED", func(s *arcp.SessionView) any { return ackedText(s) }},
 			{"CLIENT", func(s *arcp.SessionView) any { return dash(s.ClientKind) }},
 			{"FROM", func(s *arcp.SessionView) any { return dash(peerOf(s)) }},
 		},
@@ -41,7 +41,7 @@ func sessionState(s *arcp.SessionView) string {
 	return s.State + " since " + s.DetachedAt.Local().Format(time.TimeOnly)
 }
 
-func ackedBy(s *arcp.SessionView) string {
+func ackedText(s *arcp.SessionView) string {
 	if s.AckedSeq == 0 {
 		return "-"
 	}
@@ -59,11 +59,11 @@ func newSessionsEvict(a *app) *cobra.Command {
 	var forget bool
 	cmd := &cobra.Command{
 		Use:   "evict SESSION",
-		Short: "End a session's connection; its jobs go on",
+		Short: "End the connection of a session; its jobs continue",
 		Args:  someArgs(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.Flags().BoolVar(&forget, "forget", false, "so that it cannot be resumed either")
+	cmd.Flags().BoolVar(&forget, "forget", false, "also end the session, so that it cannot be resumed")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		id := arcp.SessionID(args[0])
 		_, err := callTool(ctx, c, "sessions.evict", struct {

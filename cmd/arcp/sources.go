@@ -21,22 +21,21 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/mcp"
 )
 
-// sourceTimeout is how long the server waits for the tools of a source when it
-// starts. Those that come later are offered later.
+// sourceTimeout bounds the wait for the tools of a source during the start. Later tools are added later.
 const sourceTimeout = 30 * time.Second
 
-// sources are where the tools of the configuration file come from.
+// sources are the tool sources in the configuration file.
 type sources []tool.Source
 
-// openSources makes the sources of the entries of tools, and returns the workers to start. An
-// entry that cannot work is an error that names the entry.
+// openSources returns the sources and the workers in the key tools of the configuration file. An error names the
+// invalid entry.
 func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Registerer) (sources, []stdioworker.Config, error) {
 	entries, err := toolset.Load(v)
 	if err != nil {
 		return nil, nil, usageOf(err)
 	}
 	var workers []stdioworker.Config
-	secrets := hidden(v, entries)
+	secrets := secretFiles(v, entries)
 	var list sources
 	metrics := mcp.NewMetrics(reg)
 	var commands []exec.Config
@@ -68,10 +67,9 @@ func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Register
 	return list, workers, nil
 }
 
-// hidden returns the server's files and directories that a sandboxed command does not see.
-// They contain secrets, or are the server's socket, where a peer is taken for the server's own
-// user.
-func hidden(v *settings.Values, entries []toolset.Entry) []string {
+// secretFiles returns the files and directories of the server that a sandbox hides: secrets, and the unix socket,
+// where a command would be authenticated as the user of the server.
+func secretFiles(v *settings.Values, entries []toolset.Entry) []string {
 	list := []string{v.File, v.Text("auth-file"), v.Text("tls-key"), v.Text("secret-key-file"), v.Text("unix")}
 	if dir := v.Text("data"); dir != memory {
 		list = append(list, dir)
@@ -84,7 +82,7 @@ func hidden(v *settings.Values, entries []toolset.Entry) []string {
 			list = append(list, e.MCP.HeadersFile)
 		}
 	}
-	provisioners, _ := credential.ParseConfigs(v.Block("provisioners")) // mistakes in it are reported later
+	provisioners, _ := credential.ParseConfigs(v.Block("provisioners")) // errors are reported later
 	for _, p := range provisioners {
 		list = append(list, p.File, p.TokenFile)
 	}
@@ -99,7 +97,7 @@ func hidden(v *settings.Values, entries []toolset.Entry) []string {
 
 func usageOf(err error) error { return &exitError{exitUsage, err} }
 
-// openMCP makes the source of an MCP server.
+// openMCP returns the source of an MCP server.
 func openMCP(m *toolset.MCP, log zerolog.Logger, metrics *mcp.Metrics) (tool.Source, error) {
 	return mcp.New(mcp.Config{
 		Name: m.Name, Command: m.Command, Env: m.Env, Dir: m.Dir, URL: m.URL, HeadersFile: m.HeadersFile,
@@ -108,27 +106,26 @@ func openMCP(m *toolset.MCP, log zerolog.Logger, metrics *mcp.Metrics) (tool.Sou
 	})
 }
 
-// start has all sources publish their tools, at the same time, and returns when
-// they have, or had the time to. Sources that were started are to be closed also
-// after an error.
-func (list sources) start(ctx context.Context, to *tool.Registry, log zerolog.Logger) error {
+// start starts all sources at the same time. It returns when all have published their tools, or after sourceTimeout.
+// The caller must close the sources, even after an error.
+func (list sources) start(ctx context.Context, registry *tool.Registry, log zerolog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
 	failures := make([]error, len(list))
 	var all sync.WaitGroup
 	for i, s := range list {
 		if prefix := s.Prefix(); prefix != "" {
-			to.ReservePrefix(prefix)
+			registry.ReservePrefix(prefix)
 		}
-		all.Go(func() { failures[i] = startSource(ctx, s, to, log) })
+		all.Go(func() { failures[i] = startSource(ctx, s, registry, log) })
 	}
 	all.Wait()
 	return errors.Join(failures...)
 }
 
-func startSource(ctx context.Context, s tool.Source, to *tool.Registry, log zerolog.Logger) error {
+func startSource(ctx context.Context, s tool.Source, registry *tool.Registry, log zerolog.Logger) error {
 	publish := func(tools []*tool.Tool) error {
-		err := to.Replace(s.Name(), tools)
+		err := registry.Replace(s.Name(), tools)
 		if err == nil {
 			log.Info().Str("source", s.Name()).Int("tools", len(tools)).Msg("tools published")
 		}
@@ -139,12 +136,12 @@ func startSource(ctx context.Context, s tool.Source, to *tool.Registry, log zero
 		return failf("tools of %s: %w", s.Name(), err)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		log.Warn().Str("source", s.Name()).Msg(fmt.Sprintf("no tools within %s; they are offered as soon as they come", sourceTimeout))
+		log.Warn().Str("source", s.Name()).Msg(fmt.Sprintf("no tools within %s; they are added when the source publishes them", sourceTimeout))
 	}
 	return nil
 }
 
-// refresh has those sources list their tools again that can be asked to.
+// refresh makes the sources that support it list their tools again.
 func (list sources) refresh(ctx context.Context) error {
 	failures := make([]error, len(list))
 	var all sync.WaitGroup
@@ -157,8 +154,8 @@ func (list sources) refresh(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// startWorkers starts the programs that are workers, at the same time, and returns when each
-// has registered its tools, or ctx ends. After an error none runs.
+// startWorkers starts the workers at the same time, and returns when each has registered its tools or ctx ends. After an
+// error no worker runs.
 func startWorkers(ctx context.Context, list []stdioworker.Config, server stdioworker.Server) ([]*stdioworker.Worker, error) {
 	started, failures := make([]*stdioworker.Worker, len(list)), make([]error, len(list))
 	var all sync.WaitGroup
@@ -173,7 +170,7 @@ func startWorkers(ctx context.Context, list []stdioworker.Config, server stdiowo
 	return started, nil
 }
 
-// closeWorkers ends the programs, all at the same time.
+// closeWorkers ends the workers at the same time.
 func closeWorkers(list []*stdioworker.Worker) {
 	var all sync.WaitGroup
 	for _, p := range list {
@@ -182,8 +179,7 @@ func closeWorkers(list []*stdioworker.Worker) {
 	all.Wait()
 }
 
-// close ends the sources, all at the same time: some have programs that take
-// theirs.
+// close ends the sources at the same time, because the programs of some end slowly.
 func (list sources) close() {
 	var all sync.WaitGroup
 	for _, s := range list {

@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 )
 
-// The reserve is a file that is removed when the disk is nearly full, so that running jobs can
-// still be given their end.
+// The reserve is a file that is removed when the disk is nearly full, so the ends of running jobs can still be
+// written.
 const (
 	reserveFile    = "reserve"
 	oldReserveFile = "ballast" // name of the file in earlier versions
@@ -26,8 +26,7 @@ type diskSpace struct {
 	log     zerolog.Logger
 }
 
-// newDiskSpace returns the disk space of a data directory. A reserve of an earlier version gets
-// its present name.
+// newDiskSpace returns the disk space of a data directory. It renames the reserve of an earlier version.
 func newDiskSpace(dir string, minFree uint64, log zerolog.Logger) diskSpace {
 	d := diskSpace{dir, minFree, log}
 	if err := os.Rename(filepath.Join(dir, oldReserveFile), d.reserve()); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,11 +37,10 @@ func newDiskSpace(dir string, minFree uint64, log zerolog.Logger) diskSpace {
 
 func (d diskSpace) reserve() string { return filepath.Join(d.dir, reserveFile) }
 
-// tightFactor times minFree is the free space below which there is a reserve. With more free space
-// there is no need for one.
+// tightFactor times minFree is the free space below which the reserve is created.
 const tightFactor = 4
 
-// free returns the free bytes of the disk. It makes the reserve if there is space for it.
+// free returns the free bytes of the disk. It creates the reserve if the disk has space for it.
 func (d diskSpace) free() (uint64, error) {
 	n, err := pebble.FreeSpace(d.dir)
 	if err == nil && n > d.minFree+2*reserveBytes && n < tightFactor*d.minFree {
@@ -51,7 +49,7 @@ func (d diskSpace) free() (uint64, error) {
 	return n, err
 }
 
-// full removes the reserve. free makes it again when there is space.
+// full removes the reserve if the disk is full. free creates the reserve again.
 func (d diskSpace) full(full bool) {
 	if !full {
 		return
@@ -68,12 +66,12 @@ func (d diskSpace) makeReserve() {
 		return
 	}
 	if err := writeReserve(name); err != nil {
-		d.log.Warn().Err(err).Msg("there is no disk reserve: a full disk may prevent jobs from ending")
-		_ = os.Remove(name) // the next makeReserve writes a part that stays
+		d.log.Warn().Err(err).Msg("no disk reserve: a full disk may prevent the end of jobs")
+		_ = os.Remove(name) // the next makeReserve overwrites a remaining part
 	}
 }
 
-// writeReserve writes real bytes: a hole would take no space.
+// writeReserve writes a file without holes, which would use no space.
 func writeReserve(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -81,7 +79,7 @@ func writeReserve(name string) error {
 	}
 	block := make([]byte, 1<<20)
 	for i := range block {
-		block[i] = byte(i * 167) // a file system cannot compress it to nothing
+		block[i] = byte(i * 167) // prevents compression by the file system
 	}
 	for range reserveBytes / len(block) {
 		if _, err := f.Write(block); err != nil {

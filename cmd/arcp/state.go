@@ -7,26 +7,25 @@ import (
 	"path/filepath"
 )
 
-// memory is the data directory that keeps nothing.
+// memory is the value of --data for data in memory.
 const memory = ":memory:"
 
-// stateDir is where this user's programs keep their state.
+// stateDir returns the state directory of this user.
 func stateDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "arcp"), nil
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", errors.New("there is no home directory to keep state in")
+		return "", errors.New("no home directory")
 	}
 	return filepath.Join(home, ".local", "state", "arcp"), nil
 }
 
-// defaultData is the data directory of a command that is not told one; empty if
-// there is no place for it.
+// defaultData returns the default data directory of a command; "" without a home directory.
 func defaultData(command string) string {
 	if dir := os.Getenv("STATE_DIRECTORY"); command == "serve" && filepath.IsAbs(dir) {
-		return dir // systemd made it for us
+		return dir // created by systemd
 	}
 	dir, err := stateDir()
 	if err != nil {
@@ -35,8 +34,7 @@ func defaultData(command string) string {
 	return filepath.Join(dir, command)
 }
 
-// writeSecret puts text into a new file that only its owner can read. The file
-// appears whole or not at all, and an existing one is left alone: fs.ErrExist.
+// writeSecret creates a file of mode 0600 with text, atomically. If the file exists the error is fs.ErrExist.
 func writeSecret(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// adminGrace is how long answers of the admin listener may take at the end.
+// adminGrace bounds the requests of the admin listener during a stop.
 const adminGrace = time.Second
 
-// notify delivers the signals a server acts on.
+// notify returns a channel with the signals that a server handles.
 func notify() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 8)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	return c, func() { signal.Stop(c) }
 }
 
-// run waits for a reason to stop, and stops.
+// run serves until a reason to stop, and stops.
 func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
@@ -43,8 +43,8 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// stop drains. It does not wait for a second signal: durable data stays, and the next start
-// ends interrupted jobs.
+// stop drains the server. A second signal ends the drain at once: durable data is safe, and the next start ends
+// interrupted jobs.
 func (s *server) stop(signals <-chan os.Signal) error {
 	done := make(chan error, 1)
 	go func() { done <- s.drain() }()
@@ -67,16 +67,16 @@ func signalName(sig os.Signal) string {
 	return "SIGTERM"
 }
 
-// drain shuts the runtime down; the listeners stay open meanwhile, so that
-// probes see it and clients are refused in order.
+// drain shuts down the runtime and then closes the listeners. During the shutdown probes report it, and clients
+// are refused with a reason.
 func (s *server) drain() error {
 	err := s.shutdown()
 	if s.mainSrv != nil {
-		_ = s.mainSrv.Close() // nothing is left on it
+		_ = s.mainSrv.Close() // no requests are left
 	}
 	s.closeListeners()
 	if s.adminSrv != nil {
-		// A backup that the end of the store has interrupted removes its files.
+		// A backup interrupted by the end of the store removes its files.
 		ctx, cancel := context.WithTimeout(context.Background(), adminGrace)
 		defer cancel()
 		_ = s.adminSrv.Shutdown(ctx) // a longer request is abandoned
@@ -89,17 +89,17 @@ func (s *server) drain() error {
 	return nil
 }
 
-// shutdown shuts the runtime down, then its tools, which end while its jobs do.
+// shutdown shuts down the runtime, and then the workers and tool sources that its jobs use.
 func (s *server) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.values.Duration("drain"), time.Millisecond))
 	defer cancel()
 	err := s.rt.Load().Shutdown(ctx)
 	closeWorkers(s.workers)
 	s.sources.close()
-	return errors.Join(err, s.forget())
+	return errors.Join(err, s.cleanUp())
 }
 
-// reload applies the settings that SIGHUP can change. A mistake changes nothing.
+// reload applies the settings that SIGHUP can change. An error changes nothing.
 func (s *server) reload() {
 	next, err := s.tryReload()
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *server) reload() {
 	}
 	reloaded, restart := s.values.Changed(next)
 	if len(restart) > 0 {
-		s.log.Warn().Strs("settings", restart).Msg("these settings change with the next restart")
+		s.log.Warn().Strs("settings", restart).Msg("these settings need a restart")
 	}
 	s.values = s.values.With(next, reloaded)
 	setLogLevel(s.values)
@@ -133,7 +133,7 @@ func (s *server) tryReload() (*settings.Values, error) {
 		return nil, err
 	}
 	if (pair == nil) != (s.cert == nil) {
-		return nil, errors.New("TLS can be turned on or off by a restart only")
+		return nil, errors.New("turning TLS on or off needs a restart")
 	}
 	if err := s.ends.checkAuth(auth.NewSet(cfg)); err != nil {
 		return nil, err

@@ -7,13 +7,13 @@ import (
 	"text/tabwriter"
 )
 
-// column is a column of a table of T: its title and the cell of a row.
+// column is a column of a table of T: the title, and a function for the cell of a row.
 type column[T any] struct {
 	title string
 	cell  func(*T) any
 }
 
-// table prints rows as they are, a line each.
+// table prints a table with one line for each row.
 func table[T any](w io.Writer, columns []column[T], rows []T) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := make([]string, len(columns))
@@ -30,10 +30,10 @@ func table[T any](w io.Writer, columns []column[T], rows []T) error {
 	return tab.Flush()
 }
 
-// facts prints the facts of one thing, a line each. Empty ones are omitted.
-func facts(w io.Writer, tell func(fact func(name string, value any))) error {
+// facts prints the properties that list passes to fact, one on each line. Empty properties are omitted.
+func facts(w io.Writer, list func(fact func(name string, value any))) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	tell(func(name string, value any) {
+	list(func(name string, value any) {
 		if text := oneLine(fmt.Sprint(value)); text != "" {
 			fmt.Fprintf(tab, "%s\t%s\n", name, text)
 		}
@@ -41,7 +41,7 @@ func facts(w io.Writer, tell func(fact func(name string, value any))) error {
 	return tab.Flush()
 }
 
-// dash stands for nothing in a table.
+// dash returns s, or "-" for an empty cell.
 func dash(s string) string {
 	if s == "" {
 		return "-"

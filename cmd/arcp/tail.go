@@ -11,21 +11,21 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// tailing holds the flags of `arcp tail`.
-type tailing struct {
+// tailFlags has the flags of `arcp tail`.
+type tailFlags struct {
 	jobs, sessions, traces, types []string
 	priority, since               string
 }
 
 func newTail(a *app) *cobra.Command {
-	var q tailing
+	var q tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Show the events of all your jobs as they come",
-		Long: "Shows the events of your jobs, of all sessions, and what happens to agents, approvals and\n" +
-			"resources, one a line on standard output, until interrupted. A connection that is lost is\n" +
-			"made again, and nothing is left out. With --session or --job of a principal whom yours sees,\n" +
-			"its events, as long as one of those named is there.",
+		Short: "Print the events of all your jobs",
+		Long: "Prints the events of your jobs in all sessions, and the events of agents, approvals and\n" +
+			"resources, one on each line of standard output, until interrupted. A lost connection is\n" +
+			"restored, and no event is missing. With --session or --job of a principal that yours\n" +
+			"observes, it prints the events of that principal.",
 		Example: "  arcp tail --type job.completed,job.failed\n  arcp tail --job job_01J… -o json",
 		Args:    noArgs,
 	}
@@ -36,20 +36,20 @@ func newTail(a *app) *cobra.Command {
 	f.StringSliceVar(&q.traces, "trace", nil, "only events of these traces")
 	f.StringSliceVar(&q.types, "type", nil, "only events of these types, for example log,job.failed")
 	f.StringVar(&q.priority, "min-priority", "", "only events of this priority and above: low, normal, high or critical")
-	f.StringVar(&q.since, "since", "", "first the events after the one with this message id")
+	f.StringVar(&q.since, "since", "", "start with the events after this message id")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		return q.check()
 	}
-	cmd.RunE = a.lasting(t, func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, _ []string) error {
 		return a.tail(ctx, c, q.payload())
 	})
 	return cmd
 }
 
-func (q *tailing) check() error {
+func (q *tailFlags) check() error {
 	for _, t := range q.types {
 		if class := arcp.Classify(arcp.Type(t)); arcp.Lookup(arcp.Type(t)) == nil && class != arcp.ClassExtension && class != arcp.ClassExperimental {
-			return usagef("--type: %q is no type of an event, such as log or job.completed; SPEC.md §2 lists them", t)
+			return usagef("--type: %q is not an event type, such as log or job.completed; SPEC.md §3 lists them", t)
 		}
 	}
 	if q.priority == "" {
@@ -58,7 +58,7 @@ func (q *tailing) check() error {
 	return oneOf("min-priority", q.priority, string(arcp.PriorityLow), string(arcp.PriorityNormal), string(arcp.PriorityHigh), string(arcp.PriorityCritical))
 }
 
-func (q *tailing) payload() arcp.SubscribePayload {
+func (q *tailFlags) payload() arcp.SubscribePayload {
 	p := arcp.SubscribePayload{Filter: &arcp.EventFilter{
 		JobID: ids[arcp.JobID](q.jobs), SessionID: ids[arcp.SessionID](q.sessions), TraceID: q.traces,
 		Types: ids[arcp.Type](q.types), MinPriority: arcp.Priority(q.priority),
@@ -82,7 +82,7 @@ func (a *app) tail(ctx context.Context, c *client.Client, p arcp.SubscribePayloa
 		return err
 	}
 	for env, err := range feed.Events(ctx) {
-		if errors.Is(context.Cause(ctx), errInterrupted) { // that is how it ends
+		if errors.Is(context.Cause(ctx), errInterrupted) { // the regular end
 			return nil
 		}
 		if err != nil {
@@ -119,14 +119,14 @@ func feedMarker(env *arcp.Envelope) string {
 	p := payload[arcp.EventEmitPayload](env)
 	switch p.Name {
 	case client.FeedCaughtUp:
-		return "these were the events until now; what follows is live"
+		return "end of past events; live events follow"
 	case client.FeedGap:
 		var gap arcp.FeedGap
 		_ = arcp.Unmarshal(p.Data, &gap) // undecodable details are omitted
 		if gap.Skipped == 0 {
-			return "events may be missing here: the last one before is not kept any more; what follows is live"
+			return "events may be missing here: the runtime has dropped the last position; live events follow"
 		}
-		return fmt.Sprintf("%d events of low priority were left out, from %s to %s: this terminal is too slow", gap.Skipped, gap.FirstID, gap.LastID)
+		return fmt.Sprintf("%d events of low priority were skipped, from %s to %s: this terminal is too slow", gap.Skipped, gap.FirstID, gap.LastID)
 	}
 	return ""
 }

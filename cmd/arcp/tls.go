@@ -8,30 +8,30 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// certificate is the server's own, replaced as a whole on reload.
+// certificate is the certificate of the server. A reload replaces it.
 type certificate struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// loadCertificate reads the pair of files; nil if TLS is off.
+// loadCertificate reads the certificate and key files; nil if TLS is off.
 func loadCertificate(v *settings.Values) (*tls.Certificate, error) {
 	cert, key := v.Text("tls-cert"), v.Text("tls-key")
 	switch {
 	case cert == "" && key == "":
 		return nil, nil
 	case key == "":
-		return nil, usagef("%s needs --tls-key with the certificate's key", v.Where("tls-cert"))
+		return nil, usagef("%s needs --tls-key with the key of the certificate", v.Where("tls-cert"))
 	case cert == "":
-		return nil, usagef("%s needs --tls-cert with the key's certificate", v.Where("tls-key"))
+		return nil, usagef("%s needs --tls-cert with the certificate of the key", v.Where("tls-key"))
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return nil, usagef("--tls-cert %s and --tls-key %s cannot be used together: %w", cert, key, err)
+		return nil, usagef("--tls-cert %s with --tls-key %s: %w", cert, key, err)
 	}
 	return &pair, nil
 }
 
-// config serves HTTP/1.1 only: a WebSocket begins with its upgrade.
+// config allows only HTTP/1.1, which WebSocket upgrades need.
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

@@ -19,10 +19,10 @@ func newTools(a *app) *cobra.Command {
 }
 
 func newToolsList(a *app) *cobra.Command {
-	var generation uint64 // of the last page
+	var generation uint64 // generation of the last page
 	return newList(a, list[arcp.ToolEntry]{
-		short:   "List the tools that you may see",
-		filters: []filter{{name: "prefix", usage: "only those whose names begin so, for example demo."}},
+		short:   "List the tools of your session",
+		filters: []filter{{name: "prefix", usage: "only tools whose names have this prefix, for example demo."}},
 		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.ToolEntry], error) {
 			p, err := ask[arcp.ToolPage](ctx, c, "tools.list", q.args())
 			generation = p.Generation
@@ -47,19 +47,19 @@ func versionOf(t *arcp.ToolEntry) string {
 	return t.Version
 }
 
-// policyView is a policy of approval that is more than a word.
+// policyView is an approval policy with members.
 type policyView struct {
-	Manual *askedView `json:"manual"`
-	Auto   *askedView `json:"auto"`
+	Manual *approverView `json:"manual"`
+	Auto   *approverView `json:"auto"`
 }
 
-type askedView struct {
+type approverView struct {
 	Rule       string `json:"rule"`
 	Quorum     int    `json:"quorum"`
 	EscalateMS int64  `json:"escalate_after_ms"`
 }
 
-// approvalWord returns the approver of a tool's calls in a word.
+// approvalWord returns the approval policy as one word.
 func approvalWord(policy arcp.Raw) string {
 	var word string
 	var p policyView
@@ -119,12 +119,12 @@ func (a *app) printDescription(d *arcp.ToolView) error {
 	})
 }
 
-// attemptsOf is how many attempts a retry policy allows; 0 without one.
+// attemptsOf returns the number of attempts of a retry policy; 0 without a policy.
 func attemptsOf(policy arcp.Raw) int {
 	var p struct {
 		MaxAttempts int `json:"max_attempts"`
 	}
-	_ = arcp.Unmarshal(policy, &p) // a policy of another kind is not told of
+	_ = arcp.Unmarshal(policy, &p) // a policy of another form has 0 attempts
 	return p.MaxAttempts
 }
 
@@ -133,20 +133,20 @@ func policyLine(policy arcp.Raw) string {
 	if arcp.Unmarshal(policy, &p) != nil || p.Auto == nil && p.Manual == nil {
 		return approvalWord(policy)
 	}
-	line, how := "manual", p.Manual
+	line, policyOf := "manual", p.Manual
 	if p.Auto != nil {
-		line, how = "unless "+p.Auto.Rule, p.Auto
+		line, policyOf = "unless "+p.Auto.Rule, p.Auto
 	}
-	if how.Quorum > 1 {
-		line += fmt.Sprintf("; %d must approve", how.Quorum)
+	if policyOf.Quorum > 1 {
+		line += fmt.Sprintf("; %d must approve", policyOf.Quorum)
 	}
-	if how.EscalateMS > 0 {
-		line += fmt.Sprintf("; admins of others are asked after %v", time.Duration(how.EscalateMS)*time.Millisecond)
+	if policyOf.EscalateMS > 0 {
+		line += fmt.Sprintf("; admins of other principals are asked after %v", time.Duration(policyOf.EscalateMS)*time.Millisecond)
 	}
 	return line
 }
 
-// orNone is the text of a limit.
+// orNone returns a limit as text.
 func orNone(limit *int64, text func(int64) string) string {
 	if limit == nil {
 		return "no limit"
@@ -154,7 +154,7 @@ func orNone(limit *int64, text func(int64) string) string {
 	return text(*limit)
 }
 
-// counted is the text of a number of something.
+// counted returns a function that formats a number with its unit.
 func counted(unit string) func(int64) string {
 	return func(n int64) string { return fmt.Sprint(n, unit) }
 }

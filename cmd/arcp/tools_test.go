@@ -24,7 +24,7 @@ func TestTools(t *testing.T) {
 			t.Errorf("%s comes before %s", all.Items[i].Name, item.Name)
 		}
 	}
-	wantOutcome(t, "a page", p.cli("tools", "ls", "--limit", "2"), exitOK, "TOOL", "there are more: --all lists them")
+	wantOutcome(t, "a page", p.cli("tools", "ls", "--limit", "2"), exitOK, "TOOL", "more rows follow: --all lists them")
 	wantOutcome(t, "none", p.cli("tools", "ls", "--prefix", "nobody", "-o", "json"), exitOK, `{"items":[]`, "")
 	wantOutcome(t, "there is none", p.cli("tools", "describe", "demo.emti"), exitFailed, "", `did you mean "demo.emit"?`)
 	wantOutcome(t, "no such version", p.cli("tools", "describe", "demo.echo@7"), exitFailed, "", "AGENT_VERSION_NOT_AVAILABLE")
@@ -34,7 +34,7 @@ func TestTools(t *testing.T) {
 
 func TestPolicyLine(t *testing.T) {
 	for policy, want := range map[string]string{`"none"`: "none", `"manual"`: "manual", `{"auto":{"rule":"args.n < 1"}}`: "unless args.n < 1",
-		`{"manual":{"quorum":2,"escalate_after_ms":90000}}`: "manual; 2 must approve; admins of others are asked after 1m30s",
+		`{"manual":{"quorum":2,"escalate_after_ms":90000}}`: "manual; 2 must approve; admins of other principals are asked after 1m30s",
 		`{"auto":{"rule":"false","quorum":3}}`:              "unless false; 3 must approve"} {
 		if got := policyLine([]byte(policy)); got != want {
 			t.Errorf("%s is shown as %q, want %q", policy, got, want)

@@ -24,23 +24,23 @@ func TestUsage(t *testing.T) {
 	}{
 		{"unknown command", []string{"serv"}, `unknown command "serv"; did you mean arcp serve?`},
 		{"unknown subcommand", []string{"jobs", "lst"}, `unknown command "lst"; did you mean arcp jobs ls?`},
-		{"no subcommand", []string{"jobs"}, "arcp jobs needs a command: cancel, interrupt, ls, rm, show, wait, watch"},
+		{"no subcommand", []string{"jobs"}, "arcp jobs needs a subcommand: cancel, interrupt, ls, rm, show, wait, watch"},
 		{"unknown command with flags", []string{"invok", "--url", "x"}, `unknown command "invok"; did you mean arcp invoke?`},
 		{"unknown subcommand with flags", []string{"jobs", "lst", "--url", "x"}, `unknown command "lst"; did you mean arcp jobs ls?`},
 		{"unknown flag of a group", []string{"jobs", "--url", "x"}, "unknown flag: --url"},
 		{"unknown flag", []string{"serve", "--tokn", "x"}, "unknown flag --tokn; did you mean --token?"},
 		{"unknown short flag", []string{"serve", "-z"}, "`arcp serve --help` lists the flags"},
-		{"too few arguments", []string{"invoke"}, "use it as `arcp invoke TOOL [JSON|@FILE|-] [flags]`"},
-		{"too many arguments", []string{"version", "x"}, "wrong number of arguments (1); use it as `arcp version [flags]`"},
-		{"bad output", []string{"version", "-o", "xml"}, `--output: "xml" is none of text, json`},
+		{"too few arguments", []string{"invoke"}, "usage: `arcp invoke TOOL [JSON|@FILE|-] [flags]`"},
+		{"too many arguments", []string{"version", "x"}, "wrong number of arguments (1); usage: `arcp version [flags]`"},
+		{"bad output", []string{"version", "-o", "xml"}, `--output: "xml" is not one of text, json`},
 		{"bad URL", []string{"jobs", "ls", "--url", "http://x"}, "give a ws://, wss:// or unix:// URL"},
 		{"later dialect", []string{"jobs", "ls", "--dialect", "draft"}, "--dialect draft is not supported by this version"},
-		{"bad dialect", []string{"invoke", "demo.echo", "--dialect", "x"}, `--dialect: "x" is none of rfc`},
+		{"bad dialect", []string{"invoke", "demo.echo", "--dialect", "x"}, `--dialect: "x" is not one of rfc`},
 		{"bad JSON", []string{"invoke", "demo.echo", "{"}, "the arguments: not JSON"},
 		{"no such file", []string{"invoke", "demo.echo", "@/nonexistent"}, "read /nonexistent: no such file"},
 		{"bad timeout", []string{"invoke", "demo.echo", "--timeout", "-1s"}, "--timeout -1s"},
-		{"bad row", []string{"bench", "--row", "x"}, `--row: "x" is none of jobs`},
-		{"bad group", []string{"conformance", "run", "--group", "x"}, `--group: "x" is none of`},
+		{"bad row", []string{"bench", "--row", "x"}, `--row: "x" is not one of jobs`},
+		{"bad group", []string{"conformance", "run", "--group", "x"}, `--group: "x" is not one of`},
 	} {
 		t.Run(c.name, func(t *testing.T) { wantRefusal(t, cli(t, c.args...), exitUsage, c.want) })
 	}
@@ -57,20 +57,20 @@ func TestServeRefuses(t *testing.T) {
 		want string
 	}{
 		{"no authentication", nil, "refusing to listen without authentication: give --token NAME=TOKEN"},
-		{"clear text", []string{"--listen", "0.0.0.0:0", "--token", "a=b"}, "refusing to listen on 0.0.0.0:0 in clear text"},
-		{"clear text on all", []string{"--listen", ":0", "--token", "a=b"}, "refusing to listen on :0 in clear text"},
+		{"without TLS", []string{"--listen", "0.0.0.0:0", "--token", "a=b"}, "refusing to listen on 0.0.0.0:0 without TLS"},
+		{"clear text on all", []string{"--listen", ":0", "--token", "a=b"}, "refusing to listen on :0 without TLS"},
 		{"open admin", []string{"--admin", "0.0.0.0:0", "--token", "a=b"}, "refusing to open the admin listener on 0.0.0.0:0"},
-		{"same address", []string{"--listen", "127.0.0.1:1", "--admin", "127.0.0.1:1", "--token", "a=b"}, "is the main listener's address"},
-		{"nothing to serve on", []string{"--listen", "", "--token", "a=b"}, "there is nothing to serve on"},
+		{"same address", []string{"--listen", "127.0.0.1:1", "--admin", "127.0.0.1:1", "--token", "a=b"}, "is the address of the main listener"},
+		{"no listener", []string{"--listen", "", "--token", "a=b"}, "no listener: give --listen"},
 		{"bad address", []string{"--listen", "7777", "--token", "a=b"}, "--listen 7777: give HOST:PORT"},
 		{"bad path", []string{"--path", "arcp", "--token", "a=b"}, "--path arcp: give an absolute path"},
 		{"small frames", []string{"--max-frame", "10", "--token", "a=b"}, "--max-frame 10: give at least 64KiB"},
 		{"long commit delay", []string{"--commit-delay", "1ms", "--token", "a=b"}, "--commit-delay 1ms: give at most 150µs"},
-		{"bare token", []string{"--token", "secret"}, "--token: a token of a server is given as NAME=TOKEN"},
+		{"bare token", []string{"--token", "secret"}, "--token: write a token of a server as NAME=TOKEN"},
 		{"token of two", []string{"--token", "a=b", "--token", "c=b"}, "the token belongs to another principal"},
 		{"certificate alone", []string{"--tls-cert", cert, "--token", "a=b"}, "--tls-cert needs --tls-key"},
 		{"key alone", []string{"--tls-key", key, "--token", "a=b"}, "--tls-key needs --tls-cert"},
-		{"pair of two", []string{"--tls-cert", cert, "--tls-key", otherKey, "--token", "a=b"}, "cannot be used together: tls: private key does not match public key"},
+		{"pair of two", []string{"--tls-cert", cert, "--tls-key", otherKey, "--token", "a=b"}, "tls: private key does not match public key"},
 		{"no certificate", []string{"--tls-cert", "/nonexistent", "--tls-key", key, "--token", "a=b"}, "/nonexistent"},
 		{"no auth file", []string{"--auth-file", "/nonexistent"}, "auth file /nonexistent"},
 		{"bad auth file", []string{"--auth-file", write(t, filepath.Join(dir, "auth.yaml"), "principal: []\n")}, "auth.yaml"},
@@ -132,7 +132,7 @@ func TestNoHome(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "")
 	for _, command := range []string{"serve", "dev"} {
 		o := cli(t, command, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--token", "a=b")
-		wantRefusal(t, o, exitUsage, "there is no home directory: give --data DIR")
+		wantRefusal(t, o, exitUsage, "no home directory for the data: give --data DIR")
 	}
 }
 

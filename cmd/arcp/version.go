@@ -12,7 +12,7 @@ import (
 // version is set by the linker in releases.
 var version = ""
 
-// buildInfo says which build this is.
+// buildInfo describes a build.
 type buildInfo struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitzero"`
@@ -86,7 +86,7 @@ func (a *app) setOutput(format string) error {
 	return nil
 }
 
-// say prints the result of a command: as JSON, or as the words of a sentence.
+// say prints the result of a command: v as JSON, or words as text.
 func (a *app) say(v any, words ...any) error {
 	if a.json {
 		return a.printJSON(v)

@@ -397,13 +397,13 @@ func (r *fixture) rows() int {
 }
 
 // clean reports an error for each value in b, also in base64.
-func (r *fixture) clean(what string, b []byte) {
+func (r *fixture) clean(name string, b []byte) {
 	r.t.Helper()
 	r.u.mu.Lock()
 	defer r.u.mu.Unlock()
 	for _, v := range r.u.values {
 		if bytes.Contains(b, []byte(v)) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(v))[:16])) {
-			r.t.Errorf("%s has a value in it", what)
+			r.t.Errorf("%s has a value in it", name)
 		}
 	}
 }

@@ -562,92 +562,32 @@ func TestAnyInterleavingWithRotations(t *testing.T) {
 
 var errLost = errors.New("lost")
 
+// interleaving is a sequence of random operations on a vault.
+type interleaving struct {
+	*fixture
+	t       *rapid.T
+	jobs    []arcp.JobID // all
+	pending []arcp.JobID // with credentials that are neither accepted nor discarded
+	grants  map[arcp.JobID]*Grant
+}
+
 func interleave(t *rapid.T, r *fixture) {
 	defer func() { r.v.Close() }()
-	var jobs, pending []arcp.JobID
-	grants := make(map[arcp.JobID]*Grant)
-	done := make(map[int]bool)
+	s := &interleaving{fixture: r, t: t, grants: make(map[arcp.JobID]*Grant)}
 	r.u.life = rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "life")
 	if rapid.Bool().Draw(t, "idempotent") {
 		r.u.same = make(map[string]Credential)
 	}
-	issues := []func() error{nil, nil, nil, func() error { return refuse(arcp.Errorf(arcp.CodeUnavailable, "no")) }, func() error { return errLost }}
-	revokes := []func() error{nil, nil, func() error { return errLost }}
-	check := func() {
-		r.rows()
-		for _, job := range jobs {
-			if s := r.state(job); s != "" && !s.Terminal() && !r.u.serves(job) {
-				t.Fatalf("%s goes on without its credential", job)
-			}
-		}
-		for _, job := range r.u.revokedEarly() {
-			if r.state(job) != "" {
-				t.Fatalf("%s was accepted after its credential was revoked", job)
-			}
-		}
-	}
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
-		switch op := rapid.SampledFrom([]string{"issue", "accept", "accept", "discard", "lost accept", "end", "end", "end without", "crash", "crash in", "slip", "upstream", "sleep", "rotate", "rotate", "rotate and end"}).Draw(t, "op"); op {
-		case "issue":
-			job := arcp.NewJobID()
-			if g, err := r.issue(job); err == nil {
-				grants[job] = g
-				pending = append(pending, job)
-			}
-			jobs = append(jobs, job)
-		case "accept", "discard", "lost accept":
-			if len(pending) == 0 {
-				continue
-			}
-			job := pending[0]
-			pending = pending[1:]
-			switch g := grants[job]; {
-			case op == "discard", r.accept(job, g) != nil, op == "lost accept":
-				g.Discard()
-			}
-		case "end", "end without":
-			if len(jobs) == 0 {
-				continue
-			}
-			i := rapid.IntRange(0, len(jobs)-1).Draw(t, "job")
-			if s := r.state(jobs[i]); s == "" || done[i] {
-				continue
-			}
-			if op == "end without" { // the records, as when the runtime forgets them
-				r.endBare(jobs[i], rapid.Bool().Draw(t, "told"))
-			} else {
-				_ = r.end(jobs[i])
-			}
-		case "rotate", "rotate and end":
-			if len(jobs) == 0 {
-				continue
-			}
-			job := rapid.SampledFrom(jobs).Draw(t, "job")
-			v := r.v
-			go func() { _, _ = v.Rotate(context.Background(), job, "") }() // ErrRotating and ErrEnded are expected here
-			if s := r.state(job); op == "rotate and end" && s != "" {
-				_ = r.end(job)
-			}
-		case "crash":
-			r.crash(-1, false)
-			pending = nil
-		case "crash in":
-			r.crash(rapid.IntRange(0, 6).Draw(t, "commits"), rapid.Bool().Draw(t, "torn"))
-			pending = nil
-		case "slip":
-			r.p.slips(rapid.IntRange(1, 4).Draw(t, "commits"), rapid.Bool().Draw(t, "torn"))
-		case "upstream":
-			r.u.set(rapid.SampledFrom(issues).Draw(t, "issue"), rapid.SampledFrom(revokes).Draw(t, "revoke"))
-		case "sleep":
-			time.Sleep(time.Duration(rapid.IntRange(0, 400_000).Draw(t, "ms")) * time.Millisecond)
-		}
+		s.step(rapid.SampledFrom([]string{"issue", "accept", "accept", "discard", "lost accept", "end", "end", "end without", "crash", "crash in",
+			"slip", "upstream", "sleep", "rotate", "rotate", "rotate and end"}).Draw(t, "op"))
 		synctest.Wait()
-		check()
+		s.check()
 	}
 	r.u.set(nil, nil)
 	r.crash(-1, false)
-	for _, job := range jobs {
-		if s := r.state(job); s != "" && !s.Terminal() {
+	for _, job := range s.jobs {
+		if state := r.state(job); state != "" && !state.Terminal() {
 			if len(r.v.Credentials(job)) != 1 {
 				t.Fatalf("%s has no value after a restart", job)
 			}
@@ -657,8 +597,88 @@ func interleave(t *rapid.T, r *fixture) {
 		}
 	}
 	r.settleAll()
-	check()
+	s.check()
 	r.wantNothing("in the end")
+}
+
+func (s *interleaving) step(op string) {
+	switch op {
+	case "issue":
+		job := arcp.NewJobID()
+		if g, err := s.issue(job); err == nil {
+			s.grants[job] = g
+			s.pending = append(s.pending, job)
+		}
+		s.jobs = append(s.jobs, job)
+	case "accept", "discard", "lost accept":
+		s.decide(op)
+	case "end", "end without", "rotate", "rotate and end":
+		if len(s.jobs) > 0 {
+			s.change(op, rapid.SampledFrom(s.jobs).Draw(s.t, "job"))
+		}
+	case "crash":
+		s.crash(-1, false)
+		s.pending = nil
+	case "crash in":
+		s.crash(rapid.IntRange(0, 6).Draw(s.t, "commits"), rapid.Bool().Draw(s.t, "torn"))
+		s.pending = nil
+	case "slip":
+		s.p.slips(rapid.IntRange(1, 4).Draw(s.t, "commits"), rapid.Bool().Draw(s.t, "torn"))
+	case "upstream":
+		refused := func() error { return refuse(arcp.Errorf(arcp.CodeUnavailable, "no")) }
+		lost := func() error { return errLost }
+		s.u.set(rapid.SampledFrom([]func() error{nil, nil, nil, refused, lost}).Draw(s.t, "issue"),
+			rapid.SampledFrom([]func() error{nil, nil, lost}).Draw(s.t, "revoke"))
+	case "sleep":
+		time.Sleep(time.Duration(rapid.IntRange(0, 400_000).Draw(s.t, "ms")) * time.Millisecond)
+	}
+}
+
+// decide accepts or discards the first pending job.
+func (s *interleaving) decide(op string) {
+	if len(s.pending) == 0 {
+		return
+	}
+	job := s.pending[0]
+	s.pending = s.pending[1:]
+	if g := s.grants[job]; op == "discard" || s.accept(job, g) != nil || op == "lost accept" {
+		g.Discard()
+	}
+}
+
+// change ends a job, or rotates its credentials.
+func (s *interleaving) change(op string, job arcp.JobID) {
+	accepted := s.state(job) != ""
+	switch op {
+	case "rotate", "rotate and end":
+		v := s.v
+		go func() { _, _ = v.Rotate(context.Background(), job, "") }() // ErrRotating and ErrEnded are expected here
+		if op == "rotate and end" && accepted {
+			_ = s.end(job) // the job may have ended before
+		}
+	case "end without": // the records, as if the runtime had left them out
+		if accepted {
+			s.endBare(job, rapid.Bool().Draw(s.t, "told"))
+		}
+	case "end":
+		if accepted {
+			_ = s.end(job) // the job may have ended before
+		}
+	}
+}
+
+func (s *interleaving) check() {
+	s.rows()
+	for _, job := range s.jobs {
+		if state := s.state(job); state != "" && !state.Terminal() && !s.u.serves(job) {
+			s.t.Fatalf("%s goes on without its credential", job)
+		}
+	}
+	for _, job := range s.u.revokedEarly() {
+		if s.state(job) != "" {
+			s.t.Fatalf("%s was accepted after its credential was revoked", job)
+		}
+	}
 }
 
 // endBare ends a job without the records of the vault.

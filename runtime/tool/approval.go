@@ -138,7 +138,7 @@ func (a *Approval) decode(mode string, raw []byte, members map[string]arcp.Raw) 
 // Bounds of a rule and of its evaluation. An evaluation that exceeds its bounds does not approve.
 const (
 	maxRule     = 4 << 10 // bytes
-	maxRuleCost = 100_000 // CEL's unit; takes at most some milliseconds
+	maxRuleCost = 100_000 // in the unit of CEL; some milliseconds
 	ruleTimeout = 100 * time.Millisecond
 )
 

@@ -10,11 +10,11 @@ import (
 // the overlay or the way to it.
 func TestAudience(t *testing.T) {
 	reg := NewRegistry()
-	named := func(ref string, who string) *Tool {
+	named := func(ref string, principal string) *Tool {
 		name, version, _ := strings.Cut(ref, "@")
 		c := Capability{Name: name, Version: version}
-		if who != "" {
-			c.Audience = func(principal string) bool { return principal == who }
+		if principal != "" {
+			c.Audience = func(principal string) bool { return principal == principal }
 		}
 		return raw(t, c, echo)
 	}
@@ -29,27 +29,27 @@ func TestAudience(t *testing.T) {
 	}
 	versions := map[string]int{"alice": 2, "bob": 1}
 	for _, l := range []*Overlay{nil, overlay} {
-		for who, want := range map[string]string{"alice": "a c secret", "bob": "a c"} {
-			v := Viewer{Trust: "trusted", Principal: who}
+		for principal, want := range map[string]string{"alice": "a c secret", "bob": "a c"} {
+			v := Viewer{Trust: "trusted", Principal: principal}
 			s := cat.Snapshot(v, l)
 			var names []string
 			for _, agent := range s.Agents() {
 				names = append(names, agent.Name)
 			}
 			if got := strings.Join(names, " "); got != want {
-				t.Errorf("%s is shown %q with the overlay %v, want %q", who, got, l, want)
+				t.Errorf("%s is shown %q with the overlay %v, want %q", principal, got, l, want)
 			}
-			if _, err := s.Resolve("secret"); (err == nil) != (who == "alice") {
-				t.Errorf("%s: secret: %v", who, err)
+			if _, err := s.Resolve("secret"); (err == nil) != (principal == "alice") {
+				t.Errorf("%s: secret: %v", principal, err)
 			}
-			if _, err := s.Resolve("secrat"); strings.Contains(err.Message, "secret") != (who == "alice") {
-				t.Errorf("%s is told: %s", who, err.Message)
+			if _, err := s.Resolve("secrat"); strings.Contains(err.Message, "secret") != (principal == "alice") {
+				t.Errorf("%s is told: %s", principal, err.Message)
 			}
-			if got := len(s.Versions("a")); got != versions[who] {
-				t.Errorf("%s sees %d versions of a", who, got)
+			if got := len(s.Versions("a")); got != versions[principal] {
+				t.Errorf("%s sees %d versions of a", principal, got)
 			}
 			if s != cat.Snapshot(v, l) {
-				t.Errorf("%s: the same catalogue is composed again", who)
+				t.Errorf("%s: the same catalogue is composed again", principal)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ type base struct {
 	generation uint64
 	families   *btreemap.BTreeMap[string, *family] // by name
 	restricted []*Tool                             // tools with an Audience
-	changes    []change                            // the latest ones, the newest last
+	changes    []change                            // the latest changes, the newest last
 }
 
 // change is a name whose family has changed in a generation.

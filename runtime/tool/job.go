@@ -194,8 +194,8 @@ func (j Job) Resources() Resources { return Resources(j) }
 type Authority struct{ host Host }
 
 // Allow checks that the job's lease, or a permission lease, allows an operation now. target is a
-// path, a URL or a name, as the namespace requires; for a permission of your own the namespace is
-// its name. A tool calls Allow before every operation that needs authority; Files and Fetcher
+// path, a URL or a name, as the namespace requires. The namespace may be a permission of your own,
+// such as order.refund. A tool calls Allow before every operation that needs authority; Files and Fetcher
 // call it themselves. The errors, in this order: LEASE_EXPIRED, which also ends the job;
 // PERMISSION_DENIED; BUDGET_EXHAUSTED.
 func (a Authority) Allow(namespace, target string) error { return a.host.Allow(namespace, target) }
@@ -267,8 +267,12 @@ func (r Resources) Directory(ctx context.Context, a DirectoryAsk) (path string, 
 }
 
 // UpstreamError returns the error of a tool for an HTTP status of a service that the tool called:
-// BUDGET_EXHAUSTED for 402 (the budget of the credential is used up), PERMISSION_DENIED for 401
-// and 403, RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 500 and above, else UNKNOWN.
+//
+//   - 402 (the budget of the credential is used up): BUDGET_EXHAUSTED
+//   - 401 and 403: PERMISSION_DENIED
+//   - 429: RESOURCE_EXHAUSTED
+//   - 500 and above: UNAVAILABLE
+//   - others: UNKNOWN
 func UpstreamError(status int, message string) error {
 	switch {
 	case status == http.StatusPaymentRequired:

@@ -31,13 +31,13 @@ func raw(t testing.TB, c Capability, fn Func) *Tool {
 func echo(_ context.Context, _ Job, args arcp.Raw) (arcp.Raw, error) { return args, nil }
 
 // wantError checks an error's code and message.
-func wantError(t *testing.T, what string, err *arcp.Error, code arcp.Code, message string) {
+func wantError(t *testing.T, name string, err *arcp.Error, code arcp.Code, message string) {
 	t.Helper()
 	if err == nil {
-		t.Errorf("%s: no error, want %s: %s", what, code, message)
+		t.Errorf("%s: no error, want %s: %s", name, code, message)
 		return
 	}
 	if err.Code != code || err.Message != message {
-		t.Errorf("%s: %v, want %s: %s", what, err, code, message)
+		t.Errorf("%s: %v, want %s: %s", name, err, code, message)
 	}
 }

@@ -63,7 +63,7 @@ func TestLoggerIsBounded(t *testing.T) {
 func TestEventsAreChecked(t *testing.T) {
 	job := NewJob(new(loggingHost))
 	deep := arcp.Raw(strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1))
-	for what, err := range map[string]error{
+	for name, err := range map[string]error{
 		"level":      job.Log("loud", "m", nil),
 		"attributes": job.Log(arcp.LevelInfo, "m", arcp.Raw("{")),
 		"depth":      job.Log(arcp.LevelInfo, "m", deep),
@@ -83,7 +83,7 @@ func TestEventsAreChecked(t *testing.T) {
 		"choice": func() error { _, err := job.Choose(t.Context(), ChoiceAsk{}); return err }(),
 	} {
 		if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeInvalidArgument {
-			t.Errorf("%s: %v, want INVALID_ARGUMENT", what, err)
+			t.Errorf("%s: %v, want INVALID_ARGUMENT", name, err)
 		}
 	}
 }

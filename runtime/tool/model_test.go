@@ -140,19 +140,23 @@ func modelRefs() (refs []string) {
 	return refs
 }
 
+// modelTools returns three versions of each name, with and without Default.
+func modelTools(t *testing.T) (tools []*Tool) {
+	for _, name := range modelNames {
+		for v := range 3 {
+			for _, def := range []bool{false, true} {
+				tools = append(tools, raw(t, Capability{Name: name, Version: fmt.Sprint(v + 1), Default: def, MinTrust: TrustLevels[v*2]}, echo))
+			}
+		}
+	}
+	return tools
+}
+
 // After any sequence of registrations, replacements, removals, overlays and hidden tools,
 // every query of the catalogue returns the model's answer. A snapshot that was composed
 // earlier does not change.
 func TestCatalogueFollowsTheModel(t *testing.T) {
-	var pool []*Tool
-	for _, name := range modelNames {
-		for v := range 3 {
-			for _, def := range []bool{false, true} {
-				pool = append(pool, raw(t, Capability{Name: name, Version: fmt.Sprint(v + 1), Default: def, MinTrust: TrustLevels[v*2]}, echo))
-			}
-		}
-	}
-	refs := modelRefs()
+	pool, refs := modelTools(t), modelRefs()
 	hidable := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return strings.HasPrefix(r, CatalogPrefix) })
 	rapid.Check(t, func(rt *rapid.T) {
 		reg := NewRegistry()
@@ -180,19 +184,7 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 			},
 			"delta": func(rt *rapid.T) {
 				put, remove := rapid.SampledFrom(ordinary).Draw(rt, "put"), rapid.SampledFrom(refs).Draw(rt, "remove")
-				at := reg.Generation() + rapid.Uint64Range(0, 1).Draw(rt, "later")
-				d := Delta{Source: "one", Generation: at, Put: []*Tool{put}, Remove: []string{remove}}
-				if err := reg.Apply(d); at != m.generation {
-					if e, ok := err.(*arcp.Error); !ok || e.Code != arcp.CodeFailedPrecondition ||
-						string(e.Details) != fmt.Sprintf(`{"expected":%d,"actual":%d}`, at, m.generation) {
-						rt.Fatalf("a delta of generation %d at %d: %v", at, m.generation, err)
-					}
-				} else {
-					next := slices.DeleteFunc(slices.Clone(m.has["one"]), func(t *Tool) bool { return t.Ref() == remove || t.Ref() == put.Ref() })
-					if want := m.set("one", append(next, put)); (err == nil) != want {
-						rt.Fatalf("delta: %v, the model says %v", err, want)
-					}
-				}
+				applyDelta(rt, reg, m, put, remove)
 			},
 			"overlay": func(rt *rapid.T) {
 				o := Overlay{IncludeBase: rapid.Bool().Draw(rt, "base"), Tools: rapid.SliceOfN(rapid.SampledFrom(refs), 0, 3).Draw(rt, "tools"),
@@ -227,6 +219,23 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 			},
 		})
 	})
+}
+
+// applyDelta applies a delta for the current or the next generation of the registry, and to the model.
+func applyDelta(rt *rapid.T, reg *Registry, m *model, put *Tool, remove string) {
+	expected := reg.Generation() + rapid.Uint64Range(0, 1).Draw(rt, "later")
+	err := reg.Apply(Delta{Source: "one", Generation: expected, Put: []*Tool{put}, Remove: []string{remove}})
+	if expected != m.generation {
+		if e, ok := err.(*arcp.Error); !ok || e.Code != arcp.CodeFailedPrecondition ||
+			string(e.Details) != fmt.Sprintf(`{"expected":%d,"actual":%d}`, expected, m.generation) {
+			rt.Fatalf("a delta of generation %d at %d: %v", expected, m.generation, err)
+		}
+		return
+	}
+	next := slices.DeleteFunc(slices.Clone(m.has["one"]), func(t *Tool) bool { return t.Ref() == remove || t.Ref() == put.Ref() })
+	if want := m.set("one", append(next, put)); (err == nil) != want {
+		rt.Fatalf("delta: %v, the model says %v", err, want)
+	}
 }
 
 func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int) {
@@ -284,7 +293,7 @@ func checkDifference(rt *rapid.T, old, now *Snapshot) {
 	a, b := flat(old), flat(now)
 	d := now.Since(old)
 	for _, c := range []struct {
-		what     string
+		name     string
 		got      []string
 		in, from map[string]bool
 	}{{"added", d.Added, b, a}, {"removed", d.Removed, a, b}} {
@@ -295,7 +304,7 @@ func checkDifference(rt *rapid.T, old, now *Snapshot) {
 			}
 		}
 		if got := slices.Sorted(slices.Values(c.got)); !slices.Equal(got, slices.SortedFunc(slices.Values(want), cmp.Compare)) {
-			rt.Fatalf("%s %v, want %v", c.what, got, want)
+			rt.Fatalf("%s %v, want %v", c.name, got, want)
 		}
 	}
 }

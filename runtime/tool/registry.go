@@ -45,9 +45,8 @@ type TakenError struct {
 func (e *TakenError) Error() string { return fmt.Sprintf("tool %s: %v", e.Ref, e.err) }
 func (e *TakenError) Unwrap() error { return e.err }
 
-// Register adds a tool. The error is that the name has a reserved prefix or, as a *TakenError,
-// that the name belongs to another source, the version exists, or another version is the default
-// already.
+// Register adds a tool. The error is a reserved prefix, or a *TakenError: the name belongs to another
+// source, the version exists, or another version is the default already.
 func (r *Registry) Register(t *Tool) error {
 	if err := unreserved(t); err != nil {
 		return err

@@ -35,7 +35,7 @@ type PermissionAsk struct {
 	Resource   string
 	Operation  string
 	Reason     string
-	For        time.Duration // duration of the permission; 0: the maximum of the person who answers
+	For        time.Duration // duration of the permission; 0: the longest duration that the answer allows
 	Expires    time.Duration // time to answer; 0: 24 h, at most 30 d
 }
 

@@ -29,7 +29,7 @@ type PanicError struct {
 func (p *PanicError) Error() string { return fmt.Sprintf("tool panicked: %v", p.Value) }
 
 // Run runs one attempt and returns its result as JSON, or its error as a client receives it. The
-// arguments have passed Validate; empty ones and null count as {}. The Func must not change the
+// arguments have passed Validate; empty arguments and null count as {}. The Func must not change the
 // arguments; it may return them as the result.
 //
 //   - An *arcp.Error is returned. A code that SPEC.md §4 does not list becomes UNKNOWN, and

@@ -10,9 +10,8 @@
 // New derives the JSON Schemas from In and Out. The context ends when the job is cancelled or
 // out of time, and its cause is the reason. The Job emits events ([Job.Logger],
 // [Job.Progress]), asks people ([Job.Ask], [Job.Choose]), saves checkpoints, and calls other
-// tools. It has three parts: [Job.Authority] checks the lease and spends the budget,
-// [Job.Permissions] asks for more than the lease allows, and [Job.Resources] leases things
-// outside of the runtime.
+// tools. [Job.Authority] checks the lease and spends the budget. [Job.Permissions] asks for
+// more than the lease allows. [Job.Resources] leases resources outside of the runtime.
 //
 // The same function runs in the process of the runtime, in a worker (package toolworker) and
 // in a test without a runtime (package tooltest). A [Host] is the other side of a Job: the

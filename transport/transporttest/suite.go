@@ -97,24 +97,24 @@ func (p pair) hasFarewell() bool {
 }
 
 // within fails the test if f does not return.
-func (p pair) within(what string, f func()) {
+func (p pair) within(name string, f func()) {
 	p.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		f()
 	}()
-	p.wait(what, done)
+	p.wait(name, done)
 }
 
-func (p pair) wait(what string, done <-chan struct{}) {
+func (p pair) wait(name string, done <-chan struct{}) {
 	p.Helper()
 	t := time.NewTimer(hang)
 	defer t.Stop()
 	select {
 	case <-done:
 	case <-t.C:
-		p.Fatalf("%s hangs", what)
+		p.Fatalf("%s hangs", name)
 	}
 }
 

@@ -128,9 +128,9 @@ func TestMayAnswerAndWants(t *testing.T) {
 			}
 		}
 	}
-	for _, who := range actors() {
-		if r := question("another version's"); r.MayAnswer(who) == nil || r.IsFor(who, t0) {
-			t.Errorf("%+v may answer what this version does not know", who)
+	for _, actor := range actors() {
+		if r := question("another version's"); r.MayAnswer(actor) == nil || r.IsFor(actor, t0) {
+			t.Errorf("%+v may answer what this version does not know", actor)
 		}
 	}
 }
@@ -144,9 +144,9 @@ func TestWants(t *testing.T) {
 			t.Errorf("%s is given to a machine that asks: %v", k, k != Permission)
 		}
 	}
-	who := actors()["same approver"]
+	actor := actors()["same approver"]
 	for name, change := range map[string]func(*Row){
-		"sent":      func(r *Row) { r.Sent = []arcp.SessionID{who.Session} },
+		"sent":      func(r *Row) { r.Sent = []arcp.SessionID{actor.Session} },
 		"resolved":  func(r *Row) { r.Status = Resolved },
 		"expired":   func(r *Row) { r.Status = Expired },
 		"cancelled": func(r *Row) { r.Status = Cancelled },
@@ -154,7 +154,7 @@ func TestWants(t *testing.T) {
 	} {
 		for _, k := range []Kind{Permission, Input, Choice, Gate} {
 			r := question(k)
-			if change(&r); r.IsFor(who, t0) {
+			if change(&r); r.IsFor(actor, t0) {
 				t.Errorf("%s, %s: it is given", name, k)
 			}
 		}
@@ -301,10 +301,10 @@ func TestClosedQuestionNeverChanges(t *testing.T) {
 			r := question(k)
 			settle(&r)
 			before := r
-			for who, actor := range actors() {
+			for role, actor := range actors() {
 				err := r.Answer(at(time.Minute), actor, yes(k))
 				if may := r.MayAnswer(actor); may != nil && code(err) != may.Code || may == nil && code(err) != arcp.CodeFailedPrecondition {
-					t.Errorf("%s, %s: %s is told %v", k, name, who, err)
+					t.Errorf("%s, %s: %s is told %v", k, name, role, err)
 				}
 			}
 			if r.Advance(at(2*time.Hour)) || r.Cancel(at(1), "again") || r.Escalate(at(1)) || !r.Deadline().IsZero() {
@@ -352,7 +352,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestQuorum(t *testing.T) {
-	who := func(name string) *Actor {
+	actor := func(name string) *Actor {
 		return &Actor{Principal: name, Session: arcp.SessionID("sess_" + name), Approver: true, Sees: func(string) bool { return true }}
 	}
 	r := question(Gate)
@@ -363,7 +363,7 @@ func TestQuorum(t *testing.T) {
 		status Status
 	}{{"a", "", Pending}, {"a", arcp.CodeFailedPrecondition, Pending}, {"b", "", Pending}, {"ask", arcp.CodePermissionDenied, Pending},
 		{"c", "", Resolved}, {"d", arcp.CodeFailedPrecondition, Resolved}} {
-		if err := r.Answer(at(time.Duration(i)), who(c.name), yes(Gate)); code(err) != c.code || r.Status != c.status {
+		if err := r.Answer(at(time.Duration(i)), actor(c.name), yes(Gate)); code(err) != c.code || r.Status != c.status {
 			t.Errorf("%d: %v, %s", i, err, r.Status)
 		}
 	}
@@ -374,13 +374,13 @@ func TestQuorum(t *testing.T) {
 		r := question(Gate)
 		r.Quorum = 3
 		copied := r
-		if err := r.Answer(t0, who(first), yes(Gate)); err != nil {
+		if err := r.Answer(t0, actor(first), yes(Gate)); err != nil {
 			t.Fatal(err)
 		}
 		if len(copied.Votes) != 0 {
 			t.Error("a copy has the vote")
 		}
-		if err := r.Answer(t0, who("b"), &Answer{Resolution: Deny}); err != nil || r.Status != Resolved || r.Approved() {
+		if err := r.Answer(t0, actor("b"), &Answer{Resolution: Deny}); err != nil || r.Status != Resolved || r.Approved() {
 			t.Errorf("%v, %+v", err, r)
 		}
 	}

@@ -270,7 +270,7 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 			t.Errorf("the job ends with %s", got)
 		}
 		if n := len(r.frames("sess_2")); n != 0 || len(d.closed) != 0 {
-			t.Errorf("%d frames to others; settled %v", n, d.closed)
+			t.Errorf("%d frames to others; closed %v", n, d.closed)
 		}
 		if rows := r.asked()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
 			t.Errorf("%+v", rows)

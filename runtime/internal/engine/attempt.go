@@ -12,9 +12,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// start starts an attempt, unless the job was cancelled in the queue or its checkpoint cannot be
+// startAttempt starts an attempt, unless the job was cancelled in the queue or its checkpoint cannot be
 // read.
-func (s *supervisor) start(now time.Time) {
+func (s *supervisor) startAttempt(now time.Time) {
 	if (s.attempt > 1 || s.origin != nil) && s.tool.Recovery == tool.RecoveryCheckpoint && !s.machine.State().Terminal() {
 		s.restore(now)
 	}
@@ -25,8 +25,8 @@ func (s *supervisor) start(now time.Time) {
 	s.due = s.machine.Deadline()
 }
 
-// begin emits job.started and calls the tool.
-func (s *supervisor) begin(now time.Time) {
+// announceStart emits job.started and calls the tool.
+func (s *supervisor) announceStart(now time.Time) {
 	s.started = now
 	if s.attempt == 1 {
 		s.metrics.Queue.Observe(now.Sub(s.created).Seconds())
@@ -119,12 +119,15 @@ func (t toolRunner) hookDenied(r *tool.CallDecision) {
 	s := t.s
 	s.e.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
 	if parent := s.e.run(s.row.Parent); r.Abort && parent != nil {
-		parent.post(abortJob{r.Refused})
+		parent.post(abortJob{err: r.Refused})
 	}
 }
 
 // abortJob fails a job.
-type abortJob struct{ err *arcp.Error }
+type abortJob struct {
+	unanswered
+	err *arcp.Error
+}
 
 func (a abortJob) apply(s *supervisor, now time.Time) {
 	if !s.machine.State().Terminal() {
@@ -132,9 +135,6 @@ func (a abortJob) apply(s *supervisor, now time.Time) {
 		s.machine.Fail(now, a.err)
 	}
 }
-
-func (abortJob) committed(*supervisor, error) {}
-func (abortJob) rejected(*Engine, bool)       {}
 
 // approve asks another session for an approval of the call, if the tool needs one.
 func (t toolRunner) approve(args arcp.Raw) error {

@@ -97,7 +97,7 @@ func (w *pendingWrite) addCommands(c ...command) { w.commands = append(w.command
 // concludeCalls adds the conclusions of the calls to a write.
 func (w *pendingWrite) concludeCalls(write *store.Write) {
 	for _, j := range w.calls {
-		write.With = append(write.With, j.call.conclusion(&job.Outcome{State: arcp.StateCompleted, Value: j.value()}))
+		write.With = append(write.With, j.call.endWrite(&job.Outcome{State: arcp.StateCompleted, Value: j.value()}))
 	}
 }
 

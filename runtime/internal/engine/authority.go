@@ -33,13 +33,13 @@ func (a *jobAuthority) expired() bool { return a.Expired(a.now()) }
 
 // LeaseOf returns the lease of a job in its wire form; an empty object if the job has none. budget is
 // the rest of the budget of a job that has not ended.
-func (e *Engine) LeaseOf(j *store.Job) (raw arcp.Raw, constraints *arcp.LeaseConstraints, budget arcp.Raw) {
-	options := optionsOf(j)
+func (e *Engine) LeaseOf(row *store.Job) (raw arcp.Raw, constraints *arcp.LeaseConstraints, budget arcp.Raw) {
+	options := optionsOf(row)
 	raw, constraints = authority.Describe(options.lease())
 	if raw == nil {
 		raw = arcp.Raw("{}")
 	}
-	if r := e.run(j.ID); r != nil && !j.State.Terminal() {
+	if r := e.run(row.ID); r != nil && !row.State.Terminal() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		budget = r.authority.Budget.JSON()
@@ -54,10 +54,10 @@ func (j toolJob) Allow(namespace, target string) error {
 	})
 }
 
-func (j toolJob) Files() *access.Files { return access.NewFiles(j.Allow).OnRefusal(j.s.denied) }
+func (j toolJob) Files() *access.Files { return access.NewFiles(j.Allow).OnRefusal(j.s.recordDenial) }
 
 func (j toolJob) Fetcher() *access.Fetcher {
-	return j.s.e.cfg.Fetcher.For(j.Allow).OnRefusal(j.s.denied)
+	return j.s.e.cfg.Fetcher.For(j.Allow).OnRefusal(j.s.recordDenial)
 }
 
 // UseModel checks the lease. A lease without a model namespace allows every model, unless
@@ -93,12 +93,12 @@ func (j toolGoroutine) check(namespace string, operation func(*lease.Authority, 
 	if err.Code == arcp.CodeBudgetExhausted {
 		s.e.cfg.Metrics.Exhausted(currency)
 	}
-	s.denied(namespace, err)
+	s.recordDenial(namespace, err)
 	return err
 }
 
-// denied counts and audits a refusal. If the job's lease has ended it ends the job.
-func (s *supervisor) denied(namespace string, err *arcp.Error) {
+// recordDenial counts and audits a refusal. If the job's lease has ended it ends the job.
+func (s *supervisor) recordDenial(namespace string, err *arcp.Error) {
 	if err == errEnded {
 		return
 	}
@@ -123,7 +123,7 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 }
 
 // expireLease ends a job whose lease has ended.
-type expireLease struct{}
+type expireLease struct{ unanswered }
 
 func (expireLease) apply(s *supervisor, now time.Time) { s.endExpired(now) }
 
@@ -135,9 +135,6 @@ func (s *supervisor) endExpired(now time.Time) {
 		s.machine.Fail(now, s.authority.ExpiredError())
 	}
 }
-
-func (expireLease) committed(*supervisor, error) {}
-func (expireLease) rejected(*Engine, bool)       {}
 
 func (j toolJob) Charge(name, currency string, amount arcp.Number) error {
 	m := arcp.MetricPayload{Name: "cost." + name, Value: amount, Unit: currency}
@@ -174,9 +171,9 @@ func (j toolGoroutine) spend(m arcp.MetricPayload, debit func() (rest *arcp.Metr
 	case refused == nil:
 	case refused.Code == arcp.CodeBudgetExhausted:
 		s.e.cfg.Metrics.Exhausted(m.Unit)
-		s.denied(arcp.NamespaceCostBudget, refused)
+		s.recordDenial(arcp.NamespaceCostBudget, refused)
 	case refused.Code == arcp.CodeLeaseExpired:
-		s.denied(arcp.NamespaceCostBudget, refused)
+		s.recordDenial(arcp.NamespaceCostBudget, refused)
 	}
 	return err
 }

@@ -21,39 +21,39 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// action is one operation of a tool.
-type action struct {
-	what  string
-	n     int           // index in the script; makes the action's names unique
-	d     time.Duration // how long it asks, or waits for an answer
-	async bool          // asks without waiting for the answer
-	cost  string
+// toolAction is one operation of a tool.
+type toolAction struct {
+	kind     string
+	n        int           // index in the script; makes the action's names unique
+	duration time.Duration // how long it asks, or waits for an answer
+	async    bool          // asks without waiting for the answer
+	cost     string
 }
 
-// move is one step of a script: an action of a job's tool, or an external event for the job.
-type move struct {
-	what   string
-	job    int
-	action action
-	pick   int // index of a question or lease, modulo their number
-	actor  int
-	say    int
-	many   int // at the same moment
-	d      time.Duration
+// step is one step of a script: an action of a job's tool, or an external event for the job.
+type step struct {
+	kind       string
+	job        int
+	action     toolAction
+	pick       int // index of a question or lease, modulo their number
+	actor      int
+	answer     int
+	responders int // at the same moment
+	duration   time.Duration
 }
 
 // jobPlan is a job of a script.
 type jobPlan struct {
-	tool   string
-	lease  time.Duration // until its end; 0: it has none
-	budget bool
-	limit  string // max_runtime_sec
+	tool       string
+	lease      time.Duration // until its end; 0: it has none
+	budget     bool
+	maxRuntime string // max_runtime_sec
 }
 
 type script struct {
 	preempt bool
 	jobs    []jobPlan
-	moves   []move
+	steps   []step
 }
 
 var modelTools = map[string]func(*tool.Capability){
@@ -74,69 +74,69 @@ func drawScript(t *rapid.T) (s script) {
 	s.preempt = rapid.Bool().Draw(t, "preempt")
 	for range rapid.IntRange(1, 3).Draw(t, "jobs") {
 		s.jobs = append(s.jobs, jobPlan{
-			tool:   rapid.SampledFrom([]string{"fail", "rerun", "rerun", "gated", "point", "point", "short"}).Draw(t, "tool"),
-			lease:  ms("lease", 0, 0, 7_000, 90_000, 3_600_000),
-			budget: rapid.Bool().Draw(t, "budget"),
-			limit:  rapid.SampledFrom([]string{"", "", "4", "100"}).Draw(t, "limit"),
+			tool:       rapid.SampledFrom([]string{"fail", "rerun", "rerun", "gated", "point", "point", "short"}).Draw(t, "tool"),
+			lease:      ms("lease", 0, 0, 7_000, 90_000, 3_600_000),
+			budget:     rapid.Bool().Draw(t, "budget"),
+			maxRuntime: rapid.SampledFrom([]string{"", "", "4", "100"}).Draw(t, "limit"),
 		})
 	}
 	n := rapid.IntRange(5, 60).Draw(t, "moves")
 	for i := range n {
-		m := move{
-			what: rapid.SampledFrom([]string{"action", "action", "action", "action", "action", "action", "action", "respond", "respond", "respond", "respond", "grant", "grant",
+		m := step{
+			kind: rapid.SampledFrom([]string{"action", "action", "action", "action", "action", "action", "action", "respond", "respond", "respond", "respond", "grant", "grant",
 				"sleep", "sleep", "extend", "revoke", "offer", "interrupt", "cancel", "restart", "crash", "crash later", "hold", "release", "stall", "late", "rewind", "rewind", "pause"}).Draw(t, "what"),
 			job: rapid.IntRange(0, len(s.jobs)-1).Draw(t, "job"),
 		}
-		switch m.what {
+		switch m.kind {
 		case "action":
-			m.action = action{n: i, what: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
+			m.action = toolAction{n: i, kind: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
 				"ask", "choose", "checkpoint", "checkpoint", "yield", "extend", "return", "fail", "fail", "panic"}).Draw(t, "action"),
 				cost: rapid.SampledFrom([]string{"0.1", "1", "0.03", "3", "-1"}).Draw(t, "cost"), async: rapid.Bool().Draw(t, "async"),
-				d: ms("ask", 1_000, 60_000, 600_000)}
+				duration: ms("ask", 1_000, 60_000, 600_000)}
 		case "grant":
-			m.action = action{n: i, what: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
-			m.actor, m.say, m.many = 1, 2, 1
+			m.action = toolAction{n: i, kind: "permit", duration: ms("ask", 60_000, 600_000, 3_600_000), async: true}
+			m.actor, m.answer, m.responders = 1, 2, 1
 		case "stall":
-			m.action = action{n: i, what: "ask", d: ms("ask", 1_000, 60_000), async: true}
-			m.d = ms("for", 500, 6_000, 61_000)
+			m.action = toolAction{n: i, kind: "ask", duration: ms("ask", 1_000, 60_000), async: true}
+			m.duration = ms("for", 500, 6_000, 61_000)
 		case "late":
-			m.actor, m.say, m.many = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
-			m.d = ms("for", 500, 6_000, 61_000)
+			m.actor, m.answer, m.responders = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
+			m.duration = ms("for", 500, 6_000, 61_000)
 		case "respond":
-			m.actor, m.say = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who"), rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
-			m.many = rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "many")
+			m.actor, m.answer = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who"), rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
+			m.responders = rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "many")
 		case "sleep", "cancel":
-			m.d = ms("for", 1, 400, 1_000, 6_000, 6_000, 61_000, 700_000)
+			m.duration = ms("for", 1, 400, 1_000, 6_000, 6_000, 61_000, 700_000)
 		case "crash later":
-			m.say = rapid.IntRange(1, 4).Draw(t, "commits")
+			m.answer = rapid.IntRange(1, 4).Draw(t, "commits")
 		}
 		m.pick = rapid.IntRange(0, 7).Draw(t, "pick")
-		s.moves = append(s.moves, m)
+		s.steps = append(s.steps, m)
 	}
 	return s
 }
 
-// life is a job of a script as it goes.
-type life struct {
+// modelJob is the state of a job of a script.
+type modelJob struct {
 	plan    jobPlan
-	actions chan action
+	actions chan toolAction
 	id      arcp.JobID
 	end     time.Time // of its lease; zero: it has none
 
-	// Guarded by world.mu.
-	run     *int            // the current attempt, or nil
-	asks    []action        // by every attempt, in this order
-	waiting map[string]bool // for answers
-	got     map[string]string
-	gaveUp  map[string]*int // by which attempt
-	stopped bool            // a cancel was accepted
+	// Guarded by modelRun.mu.
+	attempt   *int            // the current attempt, or nil
+	asks      []toolAction    // by every attempt, in this order
+	waiting   map[string]bool // for answers
+	answers   map[string]string
+	refusedIn map[string]*int // by which attempt
+	stopped   bool            // a cancel was accepted
 }
 
-// world is a script on its way.
-type world struct {
+// modelRun is the state of a run of a script.
+type modelRun struct {
 	*fixture
-	d     *fakeQuestions
-	lives []*life
+	broker *fakeQuestions
+	jobs   []*modelJob
 
 	mu       sync.Mutex
 	faults   []string
@@ -148,33 +148,33 @@ type world struct {
 	charges  map[string]bool // costs that fit into the budget
 	leases   []arcp.LeaseID
 	began    time.Time
-	asleep   int // tools that do nothing just now
+	asleep   int // tools that are sleeping
 	calls    int
 	release  func()
 	broken   bool
 }
 
-func (w *world) fault(format string, args ...any) {
+func (w *modelRun) fault(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.faults = append(w.faults, fmt.Sprintf(format, args...))
 }
 
-func (w *world) locked(f func()) {
+func (w *modelRun) locked(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
 }
 
-// act is the tool of all jobs.
-func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+// runTool is the tool of all jobs.
+func (w *modelRun) runTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	var n int
 	fmt.Sscanf(string(args), `{"n":%d}`, &n)
-	l, me := w.lives[n], new(int)
-	w.locked(func() { l.run, l.waiting = me, make(map[string]bool) })
+	l, me := w.jobs[n], new(int)
+	w.locked(func() { l.attempt, l.waiting = me, make(map[string]bool) })
 	defer w.locked(func() {
-		if l.run == me {
-			l.run = nil
+		if l.attempt == me {
+			l.attempt = nil
 		}
 	})
 	defer func() {
@@ -185,9 +185,9 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 	from := 0
 	fmt.Sscanf(string(j.Restored()), "%d", &from)
 	for i := from; ; i++ { // repeats the questions of earlier attempts first
-		var again *action
+		var again *toolAction
 		w.locked(func() {
-			if l.run == me && i < len(l.asks) {
+			if l.attempt == me && i < len(l.asks) {
 				again = &l.asks[i]
 			}
 		})
@@ -202,7 +202,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 		case d := <-l.actions:
 			mine := false
 			w.locked(func() {
-				if mine = l.run == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.what) {
+				if mine = l.attempt == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.kind) {
 					l.asks = append(l.asks, d)
 				}
 			})
@@ -210,7 +210,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 				l.actions <- d
 				return nil, context.Cause(ctx)
 			}
-			switch d.what {
+			switch d.kind {
 			case "return":
 				return arcp.Raw("1"), nil
 			case "fail":
@@ -224,9 +224,9 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 	return nil, context.Cause(ctx)
 }
 
-func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d action) {
+func (w *modelRun) perform(ctx context.Context, j tool.Job, l *modelJob, me *int, d toolAction) {
 	name := fmt.Sprintf("m%d", d.n)
-	switch d.what {
+	switch d.kind {
 	case "allow":
 		now := time.Now()
 		err := j.Authority().Allow(arcp.NamespaceFSRead, "/a/x")
@@ -238,7 +238,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 		}
 	case "metric", "charge":
 		var err error
-		if d.what == "metric" {
+		if d.kind == "metric" {
 			err = j.Metric(arcp.MetricPayload{Name: "cost." + name, Value: arcp.Number(d.cost), Unit: "usd"})
 		} else {
 			err = j.Authority().Charge(name, "USD", arcp.Number(d.cost))
@@ -247,7 +247,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 			switch {
 			case err == nil:
 				w.charged[name] = true
-				w.charges[name] = d.what == "charge"
+				w.charges[name] = d.kind == "charge"
 			default:
 				w.refused[name] = true
 			}
@@ -273,34 +273,34 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 	}
 }
 
-// inquire asks, and notes that it does.
-func (w *world) askQuestion(ctx context.Context, j tool.Job, l *life, me *int, d action) {
+// askQuestion asks a question and records that the job waits for the answer.
+func (w *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me *int, d toolAction) {
 	prompt := fmt.Sprintf("q%d", d.n)
 	w.locked(func() {
-		if l.run == me {
+		if l.attempt == me {
 			l.waiting[prompt] = true
 		}
 	})
 	f := func() {
 		whole := ctx
 		if d.n%5 == 0 { // the tool's wait ends before the question expires
-			short, cancel := context.WithTimeout(ctx, d.d/2)
+			short, cancel := context.WithTimeout(ctx, d.duration/2)
 			defer cancel()
 			ctx = short
 		}
 		var answer string
 		var err error
-		switch d.what {
+		switch d.kind {
 		case "permit":
 			var l tool.PermissionLease
-			l, err = j.Permissions().Request(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o", Reason: prompt, For: d.d, Expires: d.d})
+			l, err = j.Permissions().Request(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o", Reason: prompt, For: d.duration, Expires: d.duration})
 			answer = string(l.ID)
 		case "choose":
 			var a tool.Answer
-			a, err = j.Choose(ctx, tool.ChoiceAsk{Prompt: prompt, Options: []arcp.Option{{ID: "1"}, {ID: "2"}}, Expires: d.d})
+			a, err = j.Choose(ctx, tool.ChoiceAsk{Prompt: prompt, Options: []arcp.Option{{ID: "1"}, {ID: "2"}}, Expires: d.duration})
 			answer = a.ChoiceID
 		default:
-			q := tool.InputAsk{Prompt: prompt, Schema: arcp.Raw(`{"type":"integer"}`), Expires: d.d}
+			q := tool.InputAsk{Prompt: prompt, Schema: arcp.Raw(`{"type":"integer"}`), Expires: d.duration}
 			if d.n%2 == 0 {
 				q.Default = arcp.Raw("0")
 			}
@@ -310,22 +310,22 @@ func (w *world) askQuestion(ctx context.Context, j tool.Job, l *life, me *int, d
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if l.run == me {
+		if l.attempt == me {
 			delete(l.waiting, prompt)
 		}
 		if err != nil && strings.HasSuffix(err.Error(), "withdrawn: withdrawn") && whole.Err() == nil {
-			w.faults = append(w.faults, fmt.Sprintf("%s: %s was withdrawn by somebody else: %v", l.id, prompt, err))
+			w.faults = append(w.faults, fmt.Sprintf("%s: %s was withdrawn by another caller: %v", l.id, prompt, err))
 		}
 		if err != nil {
 			if !strings.HasPrefix(code(err), "LEASE_") { // it was granted and has expired
-				l.gaveUp[prompt] = me
+				l.refusedIn[prompt] = me
 			}
 			return
 		}
-		if before, known := l.got[prompt]; known && before != answer {
+		if before, known := l.answers[prompt]; known && before != answer {
 			w.faults = append(w.faults, fmt.Sprintf("%s: %s is answered %s, to an earlier attempt %s", l.id, prompt, answer, before))
 		}
-		l.got[prompt] = answer
+		l.answers[prompt] = answer
 	}
 	if !d.async {
 		f()
@@ -337,14 +337,14 @@ func (w *world) askQuestion(ctx context.Context, j tool.Job, l *life, me *int, d
 	w.locked(func() { w.asleep-- })
 }
 
-// grant is a permission as the log has it.
+// grant is the state of a permission in the log.
 type grant struct {
 	end     time.Time
 	revoked bool
 }
 
-// grants returns the permissions that the log has of a job, by the question.
-func (w *world) grants(id arcp.JobID) map[string]*grant {
+// grants returns the permissions of a job in the log, by the question.
+func (w *modelRun) grants(id arcp.JobID) map[string]*grant {
 	granted, of := make(map[arcp.LeaseID]*grant), make(map[string]*grant)
 	w.events(id, func(ev *store.Event) {
 		env := w.decode(ev)
@@ -366,9 +366,9 @@ func (w *world) grants(id arcp.JobID) map[string]*grant {
 
 // permitted uses every requested permission. The result must match the granted, unexpired and
 // unrevoked permissions in the log either just before or just after the call.
-func (w *world) permitted(j tool.Job, l *life) {
+func (w *modelRun) permitted(j tool.Job, l *modelJob) {
 	now, lastly := time.Now(), j.Authority().Allow("x", "y") // which the lease always allows
-	var asks []action
+	var asks []toolAction
 	w.locked(func() { asks = slices.Clone(l.asks) })
 	before, errs := w.grants(l.id), make(map[string]error)
 	for _, d := range asks {
@@ -393,7 +393,7 @@ func (w *world) permitted(j tool.Job, l *life) {
 	}
 }
 
-func (w *world) decode(ev *store.Event) arcp.Envelope {
+func (w *modelRun) decode(ev *store.Event) arcp.Envelope {
 	env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", "sess_1"), 0, "", ev))
 	if err != nil {
 		w.fault("%s", err)
@@ -402,7 +402,7 @@ func (w *world) decode(ev *store.Event) arcp.Envelope {
 }
 
 // log returns the events of a job, for the message of a failure.
-func (w *world) log(id arcp.JobID) string {
+func (w *modelRun) log(id arcp.JobID) string {
 	var b strings.Builder
 	err := w.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool {
 		fmt.Fprintf(&b, "\t%v %s %s\n", ev.Time.Sub(w.began), ev.Type, ev.Body[bytes.LastIndex(ev.Body, []byte(`"payload":`)):])
@@ -414,16 +414,16 @@ func (w *world) log(id arcp.JobID) string {
 	return b.String()
 }
 
-func (w *world) events(id arcp.JobID, f func(*store.Event)) {
+func (w *modelRun) events(id arcp.JobID, f func(*store.Event)) {
 	err := w.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool { f(ev); return true })
 	if err != nil {
 		w.fault("%s", err)
 	}
 }
 
-// answered returns a function that counts the answers to one request and records a fault at
+// onceAnswered returns a function that counts the answers to one request and records a fault at
 // the second.
-func (w *world) answered(what string) func() {
+func (w *modelRun) onceAnswered(what string) func() {
 	w.calls++
 	key := fmt.Sprintf("%s %d", what, w.calls)
 	w.locked(func() { w.done[key] = 0 })
@@ -436,7 +436,7 @@ func (w *world) answered(what string) func() {
 	}
 }
 
-// answers counts as an Answerer.
+// answers counts the answers that it gets.
 type answers struct {
 	answered func()
 	each     func(arcp.Envelope)
@@ -452,7 +452,7 @@ func (a answers) AnswerBeforeEvents(x any) bool {
 	return true
 }
 
-func (w *world) actor(n int) approval.Actor {
+func (w *modelRun) actor(n int) approval.Actor {
 	return []approval.Actor{person("sess_1"), person("sess_2"), person("sess_3"),
 		{Principal: "bob", Session: "sess_9", HumanInput: true, Approver: true},
 		{Principal: "root", Session: "sess_8", HumanInput: true, Admin: true}}[n]
@@ -482,27 +482,27 @@ func pickAnswer(q *approval.Row, n int) (a approval.Answer) {
 	return a
 }
 
-func (w *world) respond(m move) {
+func (w *modelRun) respond(m step) {
 	var pending []approval.Row
-	w.d.mu.Lock()
-	for _, q := range w.d.pending {
+	w.broker.mu.Lock()
+	for _, q := range w.broker.pending {
 		pending = append(pending, q)
 	}
-	w.d.mu.Unlock()
+	w.broker.mu.Unlock()
 	if len(pending) == 0 {
 		return
 	}
-	if m.what == "grant" {
-		own := func(q approval.Row) bool { return q.Job == w.lives[m.job].id && q.Kind == approval.Permission }
+	if m.kind == "grant" {
+		own := func(q approval.Row) bool { return q.Job == w.jobs[m.job].id && q.Kind == approval.Permission }
 		if pending = slices.DeleteFunc(pending, func(q approval.Row) bool { return !own(q) }); len(pending) == 0 {
 			return
 		}
 	}
 	slices.SortFunc(pending, func(a, b approval.Row) int { return strings.Compare(a.ID, b.ID) })
 	q := pending[m.pick%len(pending)]
-	for i := range m.many {
-		told := w.answered("respond")
-		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.say+i)%6),
+	for i := range m.responders {
+		told := w.onceAnswered("respond")
+		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
 				if err != nil {
@@ -516,7 +516,7 @@ func (w *world) respond(m move) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				if bad != nil || stored.Status != approval.Resolved {
-					w.faults = append(w.faults, fmt.Sprintf("somebody is told that %s is answered; in the store it is %s, %v", row.ID, stored.Status, bad))
+					w.faults = append(w.faults, fmt.Sprintf("a respondent got the report that %s is answered; in the store it is %s, %v", row.ID, stored.Status, bad))
 				}
 				if w.resolved[row.ID] != "" {
 					w.faults = append(w.faults, row.ID+" is answered twice")
@@ -529,9 +529,9 @@ func (w *world) respond(m move) {
 	}
 }
 
-func (w *world) step(m move) {
-	l := w.lives[m.job]
-	switch m.what {
+func (w *modelRun) step(m step) {
+	l := w.jobs[m.job]
+	switch m.kind {
 	case "action":
 		l.actions <- m.action
 	case "grant":
@@ -541,7 +541,7 @@ func (w *world) step(m move) {
 	case "respond":
 		w.respond(m)
 	case "sleep":
-		time.Sleep(m.d)
+		time.Sleep(m.duration)
 	case "extend", "revoke":
 		var id arcp.LeaseID = "lease_none"
 		w.locked(func() {
@@ -549,60 +549,60 @@ func (w *world) step(m move) {
 				id = w.leases[m.pick%len(w.leases)]
 			}
 		})
-		told := w.answered(m.what)
-		if m.what == "extend" {
+		told := w.onceAnswered(m.kind)
+		if m.kind == "extend" {
 			w.e.Extend(requesterOf("msg_x", w.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
 		}
 		w.e.Revoke(requesterOf("msg_v", w.actor(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
 	case "offer":
-		w.d.mu.Lock()
-		for id, q := range w.d.pending {
+		w.broker.mu.Lock()
+		for id, q := range w.broker.pending {
 			defer w.e.Offer(q.Job, id, person([]string{"sess_3", "sess_gone", "sess_2"}[m.pick%3]))
 		}
-		w.d.mu.Unlock()
+		w.broker.mu.Unlock()
 	case "interrupt":
-		w.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{answered: w.answered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
+		w.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{answered: w.onceAnswered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
 	case "cancel":
 		w.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
-			Answers: answers{w.answered("cancel"), func(env arcp.Envelope) {
+			Answers: answers{w.onceAnswered("cancel"), func(env arcp.Envelope) {
 				if env.Type == arcp.CancelAccepted {
 					w.locked(func() { l.stopped = true })
 				}
-			}}}, &arcp.CancelPayload{TargetID: string(l.id), DeadlineMS: milliseconds(m.d)})
+			}}}, &arcp.CancelPayload{TargetID: string(l.id), DeadlineMS: milliseconds(m.duration)})
 	case "rewind":
 		w.rewind(m, l)
 	case "pause":
 		w.e.Drain()
-		for _, l := range w.lives {
-			l.actions <- action{what: "checkpoint"}
+		for _, l := range w.jobs {
+			l.actions <- toolAction{kind: "checkpoint"}
 		}
 		synctest.Wait()
 		w.restartRuntime(false)
 	case "restart", "crash":
-		w.restartRuntime(m.what == "crash")
+		w.restartRuntime(m.kind == "crash")
 	case "crash later":
-		w.st.crashAfter(m.say)
+		w.st.crashAfter(m.answer)
 	case "hold":
 		w.hold()
 	case "stall": // it is asked, and time passes, while the job's supervisor waits for the store
 		w.hold()
-		l.actions <- action{n: 1000 + m.action.n, what: "metric", cost: "0.01"}
+		l.actions <- toolAction{n: 1000 + m.action.n, kind: "metric", cost: "0.01"}
 		synctest.Wait()
 		l.actions <- m.action
-		time.Sleep(m.d)
+		time.Sleep(m.duration)
 		w.unhold()
 	case "late": // an answer is on its way to the store for long
 		w.hold()
 		w.respond(m)
-		time.Sleep(m.d)
+		time.Sleep(m.duration)
 		w.unhold()
 	case "release":
 		w.unhold()
 	}
 }
 
-func (w *world) hold() {
+func (w *modelRun) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.release == nil {
@@ -610,7 +610,7 @@ func (w *world) hold() {
 	}
 }
 
-func (w *world) unhold() {
+func (w *modelRun) unhold() {
 	var release func()
 	w.locked(func() { release, w.release = w.release, nil })
 	if release != nil {
@@ -619,7 +619,7 @@ func (w *world) unhold() {
 }
 
 // rewind restores one of a job's checkpoints if the job has not ended.
-func (w *world) rewind(m move, l *life) {
+func (w *modelRun) rewind(m step, l *modelJob) {
 	var ids []string
 	w.events(l.id, func(ev *store.Event) {
 		if ev.Type == arcp.JobCheckpoint {
@@ -631,14 +631,14 @@ func (w *world) rewind(m move, l *life) {
 	if len(ids) == 0 || w.row(l.id).State.Terminal() || w.e.run(l.id) == nil {
 		return
 	}
-	told, env := w.answered("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls)), JobID: l.id}
+	told, env := w.onceAnswered("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls)), JobID: l.id}
 	w.e.RestoreCheckpoint(Submit{Envelope: env, Session: "sess_1", Principal: "alice",
 		Answers: answers{answered: func() {}}, // the job may just have ended: a new one is the answer then
 		Decided: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
 }
 
 // restartRuntime stops or crashes the engine, and starts another one on the durable state.
-func (w *world) restartRuntime(crash bool) {
+func (w *modelRun) restartRuntime(crash bool) {
 	if crash {
 		w.st.breakWith(errCrash)
 	}
@@ -647,16 +647,16 @@ func (w *world) restartRuntime(crash bool) {
 	w.stop(0)
 	synctest.Wait()
 	w.drain()
-	w.d.mu.Lock()
-	clear(w.d.pending)
-	clear(w.d.ids)
-	clear(w.d.closed)
-	w.d.mu.Unlock()
+	w.broker.mu.Lock()
+	clear(w.broker.pending)
+	clear(w.broker.ids)
+	clear(w.broker.closed)
+	w.broker.mu.Unlock()
 	w.locked(func() { clear(w.charged); w.broken = false })
 	w.restart(w.st.Stat().LiveJobs)
 }
 
-func (w *world) drain() {
+func (w *modelRun) drain() {
 	for id := range w.cursors {
 		w.frames(id)
 	}
@@ -664,15 +664,15 @@ func (w *world) drain() {
 
 // check compares the durable state with the sent frames and the tools' view, when the engine
 // is idle.
-func (w *world) check(when string) {
+func (w *modelRun) check(when string) {
 	synctest.Wait()
 	w.st.mu.Lock()
 	broken := w.st.fail != nil
 	w.st.mu.Unlock()
 	w.locked(func() { w.broken = broken })
 	w.drain()
-	w.d.mu.Lock()
-	defer w.d.mu.Unlock()
+	w.broker.mu.Lock()
+	defer w.broker.mu.Unlock()
 	rows, byPrompt := make(map[string]approval.Row), make(map[string]approval.Row)
 	interrupted := make(map[arcp.JobID]bool)
 	for _, list := range w.asked() {
@@ -692,10 +692,10 @@ func (w *world) check(when string) {
 			byPrompt[key] = q
 		}
 	}
-	for id := range w.d.pending {
+	for id := range w.broker.pending {
 		w.observed[id] = true
 		if rows[id].Status != approval.Pending {
-			w.fault("%s: the desk has %s, which is %q", when, id, rows[id].Status)
+			w.fault("%s: the broker has %s, which is %q", when, id, rows[id].Status)
 		}
 	}
 	for id := range w.observed {
@@ -703,9 +703,9 @@ func (w *world) check(when string) {
 			w.fault("%s: the question %s is lost", when, id)
 		}
 	}
-	for id, n := range w.d.closed {
+	for id, n := range w.broker.closed {
 		if n != 1 || rows[id].Status == approval.Pending {
-			w.fault("%s: %s is settled %d times, and %s", when, id, n, rows[id].Status)
+			w.fault("%s: %s is closed %d times, and %s", when, id, n, rows[id].Status)
 		}
 	}
 	for id, was := range w.resolved {
@@ -720,18 +720,18 @@ func (w *world) check(when string) {
 		if job := w.row(q.Job); job.State.Terminal() {
 			w.fault("%s: %s is pending, and its job %s", when, id, job.State)
 		}
-		if _, known := w.d.pending[id]; !known {
-			w.fault("%s: the desk does not have %s", when, id)
+		if _, known := w.broker.pending[id]; !known {
+			w.fault("%s: the broker does not have %s", when, id)
 			continue
 		}
 		n := uint64(0)
 		w.events(q.Job, func(ev *store.Event) {
-			if n++; n == q.JSeq && (ev.ID() != w.d.ids[id] || !strings.HasSuffix(string(ev.Type), ".request")) {
-				w.fault("%s: the event of %s is %s %s, not %s", when, id, ev.Type, ev.ID(), w.d.ids[id])
+			if n++; n == q.JSeq && (ev.ID() != w.broker.ids[id] || !strings.HasSuffix(string(ev.Type), ".request")) {
+				w.fault("%s: the event of %s is %s %s, not %s", when, id, ev.Type, ev.ID(), w.broker.ids[id])
 			}
 		})
 	}
-	for _, l := range w.lives {
+	for _, l := range w.jobs {
 		w.checkRequests(when, l, rows)
 		w.checkJob(when, l, byPrompt, interrupted[l.id])
 	}
@@ -739,14 +739,14 @@ func (w *world) check(when string) {
 
 // checkRequests checks that a session which was sent a question and has not answered it is
 // notified of its end.
-func (w *world) checkRequests(when string, l *life, rows map[string]approval.Row) {
-	asked, told, settled := 0, 0, 0
+func (w *modelRun) checkRequests(when string, l *modelJob, rows map[string]approval.Row) {
+	asked, notified, closed := 0, 0, 0
 	w.events(l.id, func(ev *store.Event) {
 		switch ev.Type {
 		case arcp.PermissionRequest, arcp.HumanInputRequest, arcp.HumanChoiceRequest:
 			asked++
 		case arcp.HumanInputCancelled:
-			told++
+			notified++
 		}
 	})
 	for _, q := range rows {
@@ -754,15 +754,15 @@ func (w *world) checkRequests(when string, l *life, rows map[string]approval.Row
 			continue
 		}
 		if asked--; q.Status != approval.Pending && len(q.OtherSessions()) > 0 {
-			settled++
+			closed++
 		}
 	}
-	if asked != 0 || told != settled {
-		w.fault("%s: %s: %d requests too many, %d questions have ended and %d are told to have", when, l.id, asked, settled, told)
+	if asked != 0 || notified != closed {
+		w.fault("%s: %s: %d requests too many, %d questions are closed and %d are notified", when, l.id, asked, closed, notified)
 	}
 }
 
-func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, interrupted bool) {
+func (w *modelRun) checkJob(when string, l *modelJob, asked map[string]approval.Row, interrupted bool) {
 	row := w.row(l.id)
 	ends, costs := 0, make(map[string]int)
 	left, _, _ := apd.NewFromString("5")
@@ -804,7 +804,7 @@ func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, in
 			w.faults = append(w.faults, fmt.Sprintf("%s: %s has %s left, want %s", when, l.id, has, left))
 		}
 	}
-	if l.run == nil || l.stopped || w.asleep > 0 {
+	if l.attempt == nil || l.stopped || w.asleep > 0 {
 		return
 	}
 	want := arcp.StateRunning
@@ -814,8 +814,8 @@ func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, in
 	if row.State != want {
 		w.faults = append(w.faults, fmt.Sprintf("%s: %s is %s; it waits for %v, interrupted: %v\n%s", when, l.id, row.State, l.waiting, interrupted, w.log(l.id)))
 	}
-	for prompt, me := range l.gaveUp {
-		if q := asked[string(l.id)+" "+prompt]; me == l.run && w.resolved[q.ID] != "" && q.Resolution != approval.Deny {
+	for prompt, me := range l.refusedIn {
+		if q := asked[string(l.id)+" "+prompt]; me == l.attempt && w.resolved[q.ID] != "" && q.Resolution != approval.Deny {
 			w.faults = append(w.faults, fmt.Sprintf("%s: %s was answered, and %s not told", when, prompt, l.id))
 		}
 	}
@@ -827,7 +827,7 @@ func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, in
 }
 
 // budget returns the durable remainder of a job's budget.
-func (w *world) budget(id arcp.JobID) *apd.Decimal {
+func (w *modelRun) budget(id arcp.JobID) *apd.Decimal {
 	text := arcp.Number("5")
 	rec, err := w.st.Get(context.Background(), progressKey(id))
 	var m progressRow
@@ -847,7 +847,7 @@ func (w *world) budget(id arcp.JobID) *apd.Decimal {
 	return d
 }
 
-func (w *world) submit(l *life, n int) {
+func (w *modelRun) submit(l *modelJob, n int) {
 	q := w.request("sess_1", l.plan.tool, fmt.Sprintf(`{"n":%d}`, n))
 	request := `{"x":["y"]`
 	if l.plan.lease > 0 {
@@ -858,8 +858,8 @@ func (w *world) submit(l *life, n int) {
 		request += `,"cost.budget":["USD:5"]`
 	}
 	q.payload.LeaseRequest = arcp.Raw(request + "}")
-	if l.plan.limit != "" {
-		q.payload.MaxRuntimeSec = new(arcp.Number(l.plan.limit))
+	if l.plan.maxRuntime != "" {
+		q.payload.MaxRuntimeSec = new(arcp.Number(l.plan.maxRuntime))
 	}
 	id := w.send(q)
 	if l.id = jobOf(w.frames("sess_1"), id); l.id == "" {
@@ -878,11 +878,11 @@ func TestAuthorityModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScript(rt)
 		d := newQuestions(person("sess_1"), person("sess_2"))
-		w := &world{d: d, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
+		w := &modelRun{broker: d, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
 		bubble(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
 			w.fixture = r
-			w.live(s)
+			w.runScript(s)
 		})
 		if len(w.faults) > 0 {
 			rt.Fatalf("%s", strings.Join(w.faults, "\n"))
@@ -890,22 +890,22 @@ func TestAuthorityModel(t *testing.T) {
 	})
 }
 
-func (w *world) live(s script) {
+func (w *modelRun) runScript(s script) {
 	w.began = time.Now()
 	for name, change := range modelTools {
-		w.tool(name, func(c *tool.Capability) { change(c); c.Interruptible = true }, w.act)
+		w.tool(name, func(c *tool.Capability) { change(c); c.Interruptible = true }, w.runTool)
 	}
 	for _, id := range []arcp.SessionID{"sess_1", "sess_2", "sess_3"} {
 		w.session(id)
 	}
 	for i, plan := range s.jobs {
-		l := &life{plan: plan, actions: make(chan action, 4*len(s.moves)+1), got: make(map[string]string), gaveUp: make(map[string]*int)}
-		w.lives = append(w.lives, l)
+		l := &modelJob{plan: plan, actions: make(chan toolAction, 4*len(s.steps)+1), answers: make(map[string]string), refusedIn: make(map[string]*int)}
+		w.jobs = append(w.jobs, l)
 		w.submit(l, i)
 	}
-	for i, m := range s.moves {
+	for i, m := range s.steps {
 		w.step(m)
-		if w.check(fmt.Sprintf("%d, %s %s", i, m.what, m.action.what)); len(w.faults) > 0 {
+		if w.check(fmt.Sprintf("%d, %s %s", i, m.kind, m.action.kind)); len(w.faults) > 0 {
 			break
 		}
 	}
@@ -915,8 +915,8 @@ func (w *world) live(s script) {
 		w.restartRuntime(false)
 	}
 	w.check("when it goes on")
-	for _, l := range w.lives {
-		l.actions <- action{what: "return"}
+	for _, l := range w.jobs {
+		l.actions <- toolAction{kind: "return"}
 	}
 	time.Sleep(40 * 24 * time.Hour)
 	w.check("in the end")
@@ -925,7 +925,7 @@ func (w *world) live(s script) {
 			w.fault("%s is answered %d times", what, n)
 		}
 	}
-	for _, l := range w.lives {
+	for _, l := range w.jobs {
 		if state := w.row(l.id).State; !state.Terminal() {
 			w.fault("%s, %s, is %s in the end; %d actions are left\n%s", l.plan.tool, l.id, state, len(l.actions), w.log(l.id))
 		}

@@ -166,7 +166,7 @@ func (e submitter) runInline(r *run, submit *Submit) (next bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: submit.Recheck}, log)
 	return e.appendSubmit(submit, r, w, func(made bool) {
 		if made {
-			e.pool.Run(func() { r.finished(s.outcome, time.Now()) }) // the committer does not wait for the log
+			e.pool.Run(func() { r.logFinished(s.outcome, time.Now()) }) // the committer does not wait for the log
 		}
 	}, func() {})
 }

@@ -46,7 +46,7 @@ func (c *Call) Claim() error {
 	if c.claimed || c.ended {
 		return nil
 	}
-	w := c.accept()
+	w := c.claimWrite()
 	made := make(chan bool, 1)
 	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimed(c.submit, c.supervisor.run, res) })
 	c.claimed = <-made
@@ -65,8 +65,8 @@ func (c *Call) Join() error {
 	return nil
 }
 
-// accept returns the write of the claim.
-func (c *Call) accept() *store.Write {
+// claimWrite returns the write of the claim.
+func (c *Call) claimWrite() *store.Write {
 	log := new(store.AppendEvents)
 	if !c.supervisor.direct {
 		log.Events = append(log.Events, c.supervisor.acceptedEvent())
@@ -74,11 +74,11 @@ func (c *Call) accept() *store.Write {
 	return store.NewWrite(&store.SubmitJob{Row: &c.supervisor.row, Recheck: c.submit.Recheck}, log)
 }
 
-// conclusion returns the write that ends the call. It includes the claim if that is not durable.
-func (c *Call) conclusion(o *job.Outcome) *store.Write {
+// endWrite returns the write that ends the call. It includes the claim if that is not durable.
+func (c *Call) endWrite(o *job.Outcome) *store.Write {
 	w := store.NewWrite(&store.AppendEvents{Job: c.supervisor.row.ID, Attempt: c.supervisor.attempt})
 	if !c.claimed {
-		w = c.accept()
+		w = c.claimWrite()
 	}
 	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
@@ -154,7 +154,7 @@ func (c *Call) run() {
 	for c.attempt(ctx) {
 	}
 	if c.ended && c.supervisor.outcome != nil {
-		c.supervisor.finished(c.supervisor.outcome, time.Now())
+		c.supervisor.logFinished(c.supervisor.outcome, time.Now())
 	}
 }
 
@@ -183,7 +183,7 @@ func (c *Call) attempt(ctx context.Context) (again bool) {
 
 // commit commits the call and its changes. again is as for attempt.
 func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
-	w, own := c.txn.Join(c.conclusion(o))
+	w, own := c.txn.Join(c.endWrite(o))
 	errs := make(chan error, 1)
 	c.txn.Append(c.e.cfg.Log, w, func(res *store.Result) {
 		result := res

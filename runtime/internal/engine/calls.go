@@ -85,14 +85,14 @@ func (j toolGoroutine) addNote(n callNote) {
 }
 
 // noteRefused notes a call that was refused.
-func (s childCaller) noteRefused(c *tool.Call, err error) {
+func (s childCaller) noteRefused(call *tool.Call, err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	if !ok || e == errEnded {
 		return
 	}
-	n := callNote{Tool: clip.Text(c.Tool, arcp.MaxIDLen), Request: tool.ArgumentsDigest(c.Arguments), Code: e.Code,
+	n := callNote{Tool: clip.Text(call.Tool, arcp.MaxIDLen), Request: tool.ArgumentsDigest(call.Arguments), Code: e.Code,
 		Message: clip.Text(s.e.scrubber().text(e.Message), maxNoteText)}
-	if t, err := s.catalogue.Resolve(c.Tool); err == nil {
+	if t, err := s.catalogue.Resolve(call.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
 	toolGoroutine{s.supervisor}.addNote(n)
@@ -114,14 +114,14 @@ func (s jobWriter) addNotes(w *store.Write) error {
 // children, then its refused calls. position is the position of a call in that order. The list
 // begins behind the position after; empty: at the first call. It leaves out running attempts and
 // deleted children.
-func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(position string, c CallRecord) bool) error {
+func (e *Engine) Calls(ctx context.Context, row *store.Job, after string, fn func(position string, c CallRecord) bool) error {
 	l := callLister{e: e, ctx: ctx, after: after, fn: fn}
-	notes, err := l.readNotes(ctx, j.ID)
+	notes, err := l.readNotes(ctx, row.ID)
 	if err == nil {
-		err = l.attempts(j, notes)
+		err = l.attempts(row, notes)
 	}
 	if err == nil {
-		err = l.children(j)
+		err = l.children(row)
 	}
 	for _, n := range notes {
 		if position := fmt.Sprintf("3/%08d/%04d", n.Attempt, n.number); err == nil && !n.HookArguments && l.includes(position) {
@@ -181,11 +181,11 @@ func (l *callLister) readNotes(ctx context.Context, id arcp.JobID) (list []callN
 }
 
 // attempts lists the ended attempts of a job, and a running one that waits for an approval.
-func (l *callLister) attempts(j *store.Job, notes []callNote) error {
-	if last := fmt.Sprintf("1/%08d", j.Attempt); l.after >= last {
+func (l *callLister) attempts(row *store.Job, notes []callNote) error {
+	if last := fmt.Sprintf("1/%08d", row.Attempt); l.after >= last {
 		return nil
 	}
-	list, err := l.attemptsOf(l.ctx, j)
+	list, err := l.attemptsOf(l.ctx, row)
 	if err != nil {
 		return err
 	}
@@ -204,23 +204,23 @@ func (l *callLister) attempts(j *store.Job, notes []callNote) error {
 
 // attemptsOf reads the attempts of a job. For a job with one attempt it reads the first events and the
 // last event, otherwise the whole log.
-func (l *callLister) attemptsOf(ctx context.Context, j *store.Job) (list []CallRecord, err error) {
-	c := l.newCall(j)
-	if j.Attempt > 1 {
-		if list, err = l.failedAttempts(ctx, j, &c); err != nil {
+func (l *callLister) attemptsOf(ctx context.Context, row *store.Job) (list []CallRecord, err error) {
+	c := l.newCall(row)
+	if row.Attempt > 1 {
+		if list, err = l.failedAttempts(ctx, row, &c); err != nil {
 			return nil, err
 		}
-	} else if c.StartedAt, err = l.startedAt(ctx, j); err != nil {
+	} else if c.StartedAt, err = l.startedAt(ctx, row); err != nil {
 		return nil, err
 	}
 	switch {
-	case j.State.Terminal():
-		o, err := l.outcomeFor(ctx, j)
+	case row.State.Terminal():
+		o, err := l.outcomeFor(ctx, row)
 		if err != nil {
 			return nil, err
 		}
-		c.end(j.EndedAt, o)
-	case l.awaitsApproval(j.ID):
+		c.end(row.EndedAt, o)
+	case l.awaitsApproval(row.ID):
 		c.Status, c.DurationMS = CallPending, time.Since(c.StartedAt).Milliseconds()
 	default:
 		return list, nil
@@ -228,17 +228,17 @@ func (l *callLister) attemptsOf(ctx context.Context, j *store.Job) (list []CallR
 	return append(list, c), nil
 }
 
-func (l *callLister) newCall(j *store.Job) CallRecord {
-	return CallRecord{Name: j.Agent, JobID: j.ID, Attempt: j.Attempt, SideEffect: l.sideEffect(j.Agent), StartedAt: j.CreatedAt.UTC(),
-		Request: tool.ArgumentsDigest(j.Arguments)}
+func (l *callLister) newCall(row *store.Job) CallRecord {
+	return CallRecord{Name: row.Agent, JobID: row.ID, Attempt: row.Attempt, SideEffect: l.sideEffect(row.Agent), StartedAt: row.CreatedAt.UTC(),
+		Request: tool.ArgumentsDigest(row.Arguments)}
 }
 
 // scanFirst is the number of events at the start of a log that include job.started.
 const scanFirst = 8
 
-func (l *callLister) startedAt(ctx context.Context, j *store.Job) (time.Time, error) {
-	at, n := j.CreatedAt.UTC(), 0
-	err := l.e.cfg.Store.JobEvents(ctx, j.ID, 0, func(ev *store.Event) bool {
+func (l *callLister) startedAt(ctx context.Context, row *store.Job) (time.Time, error) {
+	at, n := row.CreatedAt.UTC(), 0
+	err := l.e.cfg.Store.JobEvents(ctx, row.ID, 0, func(ev *store.Event) bool {
 		if n++; ev.Type == arcp.JobStarted {
 			at = ev.Time.UTC()
 			return false
@@ -250,11 +250,11 @@ func (l *callLister) startedAt(ctx context.Context, j *store.Job) (time.Time, er
 
 // failedAttempts reads the attempts that were followed by another one. It sets last.StartedAt to the
 // start of the last attempt.
-func (l *callLister) failedAttempts(ctx context.Context, j *store.Job, last *CallRecord) (list []CallRecord, err error) {
+func (l *callLister) failedAttempts(ctx context.Context, row *store.Job, last *CallRecord) (list []CallRecord, err error) {
 	var bad error
 	var failed *CallRecord // an attempt has failed if the event retry is its last event: a tool may emit one, too
-	c, head := *last, store.FrameHead(arcp.Version, cmp.Or(j.Session, arcp.SessionID(arcp.SessionPrefix)))
-	err = l.e.cfg.Store.JobEvents(ctx, j.ID, 0, func(ev *store.Event) bool {
+	c, head := *last, store.FrameHead(arcp.Version, cmp.Or(row.Session, arcp.SessionID(arcp.SessionPrefix)))
+	err = l.e.cfg.Store.JobEvents(ctx, row.ID, 0, func(ev *store.Event) bool {
 		switch ev.Type {
 		case arcp.JobStarted:
 			if failed != nil && (len(list) == 0 || failed.Attempt > list[len(list)-1].Attempt) {
@@ -264,7 +264,7 @@ func (l *callLister) failedAttempts(ctx context.Context, j *store.Job, last *Cal
 		case arcp.EventEmit:
 			var d retryData
 			d, bad = retryOfEvent(head, ev)
-			if failed = nil; d.Attempt < 2 || d.Attempt > j.Attempt {
+			if failed = nil; d.Attempt < 2 || d.Attempt > row.Attempt {
 				break
 			}
 			failed = new(c)
@@ -297,17 +297,17 @@ func retryOfEvent(head []byte, ev *store.Event) (d retryData, err error) {
 }
 
 // outcomeFor reads the outcome of a job. It leaves out a result of more than maxDigested bytes.
-func (l *callLister) outcomeFor(ctx context.Context, j *store.Job) (*job.Outcome, error) {
-	if j.State == arcp.StateCompleted && j.LastJSeq > maxDigested/minChunk {
-		ends, err := readEvents(ctx, l.e.cfg.Store, j, j.LastJSeq-1)
+func (l *callLister) outcomeFor(ctx context.Context, row *store.Job) (*job.Outcome, error) {
+	if row.State == arcp.StateCompleted && row.LastJSeq > maxDigested/minChunk {
+		ends, err := readEvents(ctx, l.e.cfg.Store, row, row.LastJSeq-1)
 		if err != nil || len(ends) != 1 {
 			return nil, errors.Join(err, fmt.Errorf("%d terminal events", len(ends)))
 		}
 		if p, err := arcp.DecodePayload[arcp.JobCompletedPayload](&ends[0]); err == nil && p.ResultSize != nil && *p.ResultSize > maxDigested {
-			return &job.Outcome{State: j.State}, nil
+			return &job.Outcome{State: row.State}, nil
 		}
 	}
-	return readOutcome(ctx, l.e.cfg.Store, j)
+	return readOutcome(ctx, l.e.cfg.Store, row)
 }
 
 // end completes a record with the outcome of the job.
@@ -345,10 +345,10 @@ func (l *callLister) awaitsApproval(id arcp.JobID) bool {
 }
 
 // children lists the last attempts of the children of a job.
-func (l *callLister) children(j *store.Job) error {
+func (l *callLister) children(row *store.Job) error {
 	var bad error
 	var list []family.Entry
-	err := l.e.cfg.Store.Records(l.ctx, childrenPrefix(j.ID), "", func(rec store.Record) bool {
+	err := l.e.cfg.Store.Records(l.ctx, childrenPrefix(row.ID), "", func(rec store.Record) bool {
 		var k family.Entry
 		bad = arcp.Unmarshal(rec.Value, &k)
 		list = append(list, k)

@@ -95,21 +95,21 @@ func (c *cancelJob) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)}))
-	case gone(err):
+	case jobEnded(err):
 		c.rejected(s.e, false)
 	default:
 		c.refuse(refusedUnavailable, errStore())
 	}
 }
 
-// gone reports whether a write was refused because its job has ended.
-func gone(err error) bool {
+// jobEnded reports whether a write was refused because its job has ended.
+func jobEnded(err error) bool {
 	return errors.Is(err, store.ErrTerminal) || errors.Is(err, store.ErrNotFound)
 }
 
 // refusalOfEnded returns the answer to a cancel of a job that is not in the jobTable.
 func (c *cancelJob) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
-	_, err := endedJob(ctx, e, c.Job, c.Principal, c.Admin)
+	_, err := readEndedJob(ctx, e, c.Job, c.Principal, c.Admin)
 	switch {
 	case err == nil:
 		return c.refusal(RefusedTerminal, errHasEnded())
@@ -127,8 +127,8 @@ func (c *cancelJob) refusal(reason string, err *arcp.Error) arcp.Envelope {
 	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
 }
 
-// endedJob reads the row of a job that is not in the jobTable.
-func endedJob(ctx context.Context, e *Engine, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
+// readEndedJob reads the row of a job that is not in the jobTable.
+func readEndedJob(ctx context.Context, e *Engine, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
 	j, err := e.cfg.Store.Job(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound) || err == nil && j.Principal != principal && !admin:

@@ -61,9 +61,9 @@ func TestQueueByPriority(t *testing.T) {
 			time.Sleep(time.Second)
 			return args, nil
 		})
-		send := func(who, name string, p arcp.Priority) {
+		send := func(principal, name string, p arcp.Priority) {
 			q := r.request("sess_1", "t", fmt.Sprintf("%q", name))
-			q.Principal, q.env.Priority = who, p
+			q.Principal, q.env.Priority = principal, p
 			r.send(q)
 		}
 		r.together(func() {
@@ -103,31 +103,31 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 					time.Sleep(time.Second)
 					return args, nil
 				})
-				send := func(who string, p arcp.Priority) {
-					q := r.request("sess_1", "t", fmt.Sprintf("%q", who))
-					q.Principal, q.env.Priority = who, p
+				send := func(principal string, p arcp.Priority) {
+					q := r.request("sess_1", "t", fmt.Sprintf("%q", principal))
+					q.Principal, q.env.Priority = principal, p
 					r.send(q)
 				}
 				var want []string
 				r.together(func() {
 					for i := range 66 { // one runs
-						who, priority := "alice", arcp.PriorityLow
+						principal, priority := "alice", arcp.PriorityLow
 						switch {
 						case i%10 == 6:
-							who, priority = "bob", p
+							principal, priority = "bob", p
 						case i > 6:
 							priority = arcp.PriorityHigh
 						}
-						want = append(want, who)
-						send(who, priority)
+						want = append(want, principal)
+						send(principal, priority)
 					}
 				})
 				time.Sleep(2 * time.Minute)
 				r.frames("sess_1") // which waits until all has come to rest
 				close(ran)
 				var got []string
-				for who := range ran {
-					got = append(got, who)
+				for principal := range ran {
+					got = append(got, principal)
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("ran in the order\n%s, want\n%s", got, want)

@@ -59,7 +59,7 @@ func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 	}
 	known := j.s.ledger.Known(j.s.attempt)
 	j.s.mu.Unlock()
-	p := &pendingCheckpoint{Checkpoint: job.Checkpoint{ID: arcp.NewID(arcp.CheckpointPrefix), Label: label, Data: raw, Knows: known},
+	p := &pendingCheckpoint{Checkpoint: job.Checkpoint{ID: arcp.NewID(arcp.CheckpointPrefix), Label: label, Data: raw, KnownChildren: known},
 		done: make(chan error, 1), pause: j.s.tool.Recovery == tool.RecoveryCheckpoint && j.s.e.shutdown.pausing.Load()}
 	if err := j.emit(arcp.JobCheckpoint, arcp.JobCheckpointPayload{CheckpointID: p.ID, Label: label}, p); err != nil {
 		return err
@@ -137,9 +137,9 @@ func (s *supervisor) restore(now time.Time) {
 	}
 	if p.N > 0 {
 		s.checkpoint = p
-		s.questions.Continue(p.Asked)
+		s.questions.Continue(p.Questions)
 		s.mu.Lock()
-		s.ledger.RestoreKnown(p.Knows, s.attempt)
+		s.ledger.RestoreKnown(p.KnownChildren, s.attempt)
 		s.mu.Unlock()
 	}
 }

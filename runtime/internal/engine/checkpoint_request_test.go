@@ -168,7 +168,7 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		r.create("job_none", "")
 		r.want("unknown", "nack msg_6 JOB_NOT_FOUND")
 		r.e.CreateCheckpoint(Requester{Request: "msg_x", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
-		r.want("somebody else's", "nack msg_x JOB_NOT_FOUND")
+		r.want("a job of another principal", "nack msg_x JOB_NOT_FOUND")
 		r.cancel(running, 0)
 		r.create(running, "")
 		if got := lines(r.frames("sess_1")); len(got) != 2 || !slices.Contains(got, "nack msg_8 FAILED_PRECONDITION") {
@@ -179,7 +179,7 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		r.create(running, "")
 		r.want("ended", "nack msg_9 FAILED_PRECONDITION")
 		r.e.CreateCheckpoint(Requester{Request: "msg_y", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
-		r.want("somebody else's that has ended", "nack msg_y JOB_NOT_FOUND")
+		r.want("an ended job of another principal", "nack msg_y JOB_NOT_FOUND")
 		r.stop(0)
 		r.create(queued, "")
 		r.want("after a stop", "nack msg_10")

@@ -22,17 +22,17 @@ type childCaller struct{ *supervisor }
 // before it is submitted, so a later attempt with the same request finds the child instead of creating
 // another one. Equal requests find their children in the order of the calls. The order of different
 // requests does not matter.
-func (j toolJob) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
+func (j toolJob) Call(ctx context.Context, call tool.Call) (arcp.Raw, error) {
 	s := childCaller{j.s}
-	k, err := s.findOrCreate(&c)
+	child, err := s.findOrCreate(&call)
 	if err != nil {
 		return nil, err
 	}
-	defer s.recordOutcome(k)
-	if c.OnChild != nil {
-		c.OnChild(k.Job)
+	defer s.recordOutcome(child)
+	if call.OnChild != nil {
+		call.OnChild(child.Job)
 	}
-	o, err := s.await(ctx, k)
+	o, err := s.await(ctx, child)
 	switch {
 	case err != nil:
 		return nil, err
@@ -42,40 +42,40 @@ func (j toolJob) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 		e := *o.Err
 		return nil, &e
 	}
-	return nil, arcp.Errorf(o.Code, "%s was cancelled: %s", c.Tool, o.Reason)
+	return nil, arcp.Errorf(o.Code, "%s was cancelled: %s", call.Tool, o.Reason)
 }
 
 // findOrCreate returns the child that an earlier attempt has called, or a new one.
-func (s childCaller) findOrCreate(c *tool.Call) (*family.Child, error) {
+func (s childCaller) findOrCreate(call *tool.Call) (*family.Child, error) {
 	switch {
-	case len(c.Arguments) > 0 && !c.Arguments.IsValid(), len(c.Lease) > 0 && !c.Lease.IsValid():
+	case len(call.Arguments) > 0 && !call.Arguments.IsValid(), len(call.Lease) > 0 && !call.Lease.IsValid():
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "call: the arguments and the lease must be valid JSON")
 	}
-	request := callDigest(c)
-	for k := s.match(request); k != nil; k = s.match(request) {
-		created, err := s.awaitCreation(k)
+	request := callDigest(call)
+	for child := s.match(request); child != nil; child = s.match(request) {
+		created, err := s.awaitCreation(child)
 		switch {
 		case err != nil:
 			return nil, err
-		case created && !s.stale(k):
-			return k, nil
+		case created && !s.stale(child):
+			return child, nil
 		}
 	}
-	k, err := s.create(c, request)
+	child, err := s.create(call, request)
 	if err != nil {
-		s.noteRefused(c, err)
+		s.noteRefused(call, err)
 	}
-	return k, err
+	return child, err
 }
 
 // callDigest returns the digest that identifies a request for a child.
-func callDigest(c *tool.Call) string {
-	p := arcp.ToolInvokePayload{Tool: c.Tool, SubmitOptions: arcp.SubmitOptions{Detach: c.Detach, LeaseConstraints: c.Constraints, CostBudget: c.CostBudget}}
-	if len(c.Arguments) > 0 {
-		p.Arguments = c.Arguments
+func callDigest(call *tool.Call) string {
+	p := arcp.ToolInvokePayload{Tool: call.Tool, SubmitOptions: arcp.SubmitOptions{Detach: call.Detach, LeaseConstraints: call.Constraints, CostBudget: call.CostBudget}}
+	if len(call.Arguments) > 0 {
+		p.Arguments = call.Arguments
 	}
-	if len(c.Lease) > 0 {
-		p.LeaseRequest = c.Lease
+	if len(call.Lease) > 0 {
+		p.LeaseRequest = call.Lease
 	}
 	return digest(&p, nil)
 }
@@ -95,19 +95,19 @@ func (s *supervisor) beginCreation(child arcp.JobID) {
 }
 
 // endCreation records whether there is a job for a child.
-func (s childCaller) endCreation(k *family.Child, created bool) {
+func (s childCaller) endCreation(child *family.Child, created bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.NotCreated = !created
-	close(s.creating[k.Job])
-	delete(s.creating, k.Job)
+	child.NotCreated = !created
+	close(s.creating[child.Job])
+	delete(s.creating, child.Job)
 }
 
 // awaitCreation waits while a call of an earlier attempt creates a child. It reports whether there is
 // a job.
-func (s childCaller) awaitCreation(k *family.Child) (created bool, err error) {
+func (s childCaller) awaitCreation(child *family.Child) (created bool, err error) {
 	s.mu.Lock()
-	c := s.creating[k.Job]
+	c := s.creating[child.Job]
 	s.mu.Unlock()
 	if c != nil {
 		select {
@@ -118,48 +118,48 @@ func (s childCaller) awaitCreation(k *family.Child) (created bool, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !k.NotCreated, nil
+	return !child.NotCreated, nil
 }
 
 // stale reports whether a child is to be created anew; see family.Child.Stale.
-func (s childCaller) stale(k *family.Child) bool {
-	if k.Failed >= s.call.failedBefore || s.e.Lives(k.Job) { // as nearly always
+func (s childCaller) stale(child *family.Child) bool {
+	if child.Failed >= s.call.failedBefore || s.e.Lives(child.Job) { // as nearly always
 		return false
 	}
-	j, err := s.e.cfg.Store.Job(s.ctx, k.Job)
-	return err == nil && k.Stale(s.call.failedBefore, j.State)
+	j, err := s.e.cfg.Store.Job(s.ctx, child.Job)
+	return err == nil && child.Stale(s.call.failedBefore, j.State)
 }
 
 // create submits a child: the engine counts it for the limits, its parent's supervisor admits it, and
 // one write commits the job with its entry. After the admission only the end of the parent or a refusal
 // by the store prevents the child.
-func (s childCaller) create(c *tool.Call, request string) (*family.Child, error) {
+func (s childCaller) create(call *tool.Call, request string) (*family.Child, error) {
 	namespace := arcp.NamespaceToolCall
-	if c.Delegate {
+	if call.Delegate {
 		namespace = arcp.NamespaceAgentDelegate
 	}
-	t, err := s.callable(c)
+	t, err := s.resolveCallee(call)
 	position := family.Position{}
 	if err == nil {
-		position, err = s.position.Below(c.Detach)
+		position, err = s.position.Below(call.Detach)
 	}
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
-			s.denied(namespace, err)
+			s.recordDenial(namespace, err)
 		}
 		return nil, err
 	}
 	if err := (toolJob{toolGoroutine{s.supervisor}}).Allow(namespace, t.Name); err != nil {
 		return nil, err
 	}
-	r, requested, err := s.newChild(c, t, position, namespace)
+	r, requested, err := s.newChild(call, t, position, namespace)
 	if err == nil {
 		err = s.e.admit(r, r.maxJobs)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a := &addChild{parent: s.supervisor, namespace: namespace, done: make(chan error, 1), call: family.Call{Job: r.row.ID, Agent: r.row.Agent,
+	a := &addChild{parent: s.supervisor, namespace: namespace, toolReply: newToolReply(), call: family.Call{Job: r.row.ID, Agent: r.row.Agent,
 		Request: request, Lease: requested, Attempt: s.attempt, DelegateID: arcp.NewID("dlg_"), MaxEvent: maxPayload}}
 	if !s.post(a) {
 		a.done <- errEnded
@@ -168,21 +168,21 @@ func (s childCaller) create(c *tool.Call, request string) (*family.Child, error)
 		r.discard()
 		return nil, err
 	}
-	k := a.admission.Child
-	if err := s.commitChild(r, k, a.admission.Lease); err != nil {
+	child := a.admission.Child
+	if err := s.commitChild(r, child, a.admission.Lease); err != nil {
 		r.discard()
-		s.revert(k, r)
-		s.endCreation(k, false)
+		s.revert(child, r)
+		s.endCreation(child, false)
 		return nil, err
 	}
-	s.endCreation(k, true)
-	return k, nil
+	s.endCreation(child, true)
+	return child, nil
 }
 
 // revert removes a child that was not created from the ledger. If the job has ended meanwhile, its
 // nearest ancestor that has not ended gets the report that nothing was spent.
-func (s childCaller) revert(k *family.Child, r *run) {
-	c := &revertChild{k, make(chan error, 1)}
+func (s childCaller) revert(child *family.Child, r *run) {
+	c := &revertChild{child, newToolReply()}
 	if !s.post(c) {
 		c.done <- errEnded
 	}
@@ -191,10 +191,10 @@ func (s childCaller) revert(k *family.Child, r *run) {
 	}
 }
 
-// callable resolves the tool of a call in the catalogue of the job, and refuses a tool that the job
+// resolveCallee resolves the tool of a call in the catalogue of the job, and refuses a tool that the job
 // must not call.
-func (s childCaller) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
-	t, err := s.catalogue.Resolve(c.Tool)
+func (s childCaller) resolveCallee(call *tool.Call) (*tool.Tool, *arcp.Error) {
+	t, err := s.catalogue.Resolve(call.Tool)
 	switch {
 	case err != nil && err.Code == arcp.CodeInvalidArgument:
 		err.Message = "call: " + err.Message
@@ -207,15 +207,15 @@ func (s childCaller) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 }
 
 // newChild makes the run of a child, without its lease.
-func (s childCaller) newChild(c *tool.Call, t *tool.Tool, position family.Position, namespace string) (*run, *lease.Lease, *arcp.Error) {
-	requested, err := family.RequestedLease(time.Now(), s.authority.Lease, lease.Request{Lease: c.Lease, CostBudget: c.CostBudget, Constraints: c.Constraints})
+func (s childCaller) newChild(call *tool.Call, t *tool.Tool, position family.Position, namespace string) (*run, *lease.Lease, *arcp.Error) {
+	requested, err := family.RequestedLease(time.Now(), s.authority.Lease, lease.Request{Lease: call.Lease, CostBudget: call.CostBudget, Constraints: call.Constraints})
 	if err != nil {
 		if err.Code == arcp.CodeLeaseSubsetViolation {
-			s.denied(namespace, err)
+			s.recordDenial(namespace, err)
 		}
 		return nil, nil, err
 	}
-	if err := t.Validate(c.Arguments); err != nil {
+	if err := t.Validate(call.Arguments); err != nil {
 		return nil, nil, err
 	}
 	r := newRun(s.e, t)
@@ -224,7 +224,7 @@ func (s childCaller) newChild(c *tool.Call, t *tool.Tool, position family.Positi
 	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, s.strictCancel, s.trust, s.maxJobs
 	r.position, r.done.donec = position, make(chan struct{})
 	p := &s.row
-	r.row = store.Job{ID: arcp.NewJobID(), Parent: p.ID, Principal: p.Principal, Session: p.Session, Agent: t.Ref(), Arguments: slices.Clone(c.Arguments),
+	r.row = store.Job{ID: arcp.NewJobID(), Parent: p.ID, Principal: p.Principal, Session: p.Session, Agent: t.Ref(), Arguments: slices.Clone(call.Arguments),
 		Priority: p.Priority, TraceID: p.TraceID, SpanID: randomHex(8), ParentSpanID: p.SpanID,
 		CreatedAt: r.created, State: arcp.StateAccepted, Attempt: 1}
 	r.common = commonOf(&r.row)
@@ -232,7 +232,7 @@ func (s childCaller) newChild(c *tool.Call, t *tool.Tool, position family.Positi
 }
 
 // commitChild commits the child with its job.accepted and its entry.
-func (s childCaller) commitChild(r *run, k *family.Child, l *lease.Lease) error {
+func (s childCaller) commitChild(r *run, child *family.Child, l *lease.Lease) error {
 	if s.currentLifecycle().isFinal() {
 		return errEnded
 	}
@@ -246,7 +246,7 @@ func (s childCaller) commitChild(r *run, k *family.Child, l *lease.Lease) error 
 	r.row.Options = options.encode()
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
 	r.lastJSeq = 1
-	entry, err := s.createdRecord(k)
+	entry, err := s.createdRecord(child)
 	if err != nil {
 		return s.childRefused(r, err)
 	}
@@ -262,7 +262,7 @@ func (s childCaller) commitChild(r *run, k *family.Child, l *lease.Lease) error 
 	made := make(chan error, 1)
 	r.e.cfg.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {
-			k.Created = true
+			child.Created = true
 			r.metrics.Submitted.Inc()
 			r.accepted(true)
 		} else if grant != nil {
@@ -278,8 +278,8 @@ func (s childCaller) commitChild(r *run, k *family.Child, l *lease.Lease) error 
 
 // createdRecord returns the entry of a child for the write that creates the child. With it a restart
 // distinguishes a child that was deleted later from a child that was never created.
-func (s childCaller) createdRecord(k *family.Child) (store.Record, error) {
-	key := childKey(s.row.ID, k.N)
+func (s childCaller) createdRecord(child *family.Child) (store.Record, error) {
+	key := childKey(s.row.ID, child.N)
 	rev, err := jobRecords{s.run}.revision(key, 0)
 	if err == nil && rev == 0 { // the parent is deleted
 		err = errEnded
@@ -287,7 +287,7 @@ func (s childCaller) createdRecord(k *family.Child) (store.Record, error) {
 	if err != nil {
 		return store.Record{}, err
 	}
-	created := k.Entry
+	created := child.Entry
 	created.Created = true
 	value, err := arcp.Marshal(created)
 	return store.Record{Key: key, Rev: rev, Value: value}, err
@@ -300,16 +300,16 @@ func (s childCaller) childRefused(r *run, err error) error {
 
 // recordOutcome records that the attempt knows the outcome of a child, on which its later checkpoints
 // may depend.
-func (s childCaller) recordOutcome(k *family.Child) {
+func (s childCaller) recordOutcome(child *family.Child) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.RecordOutcome(s.attempt)
+	child.RecordOutcome(s.attempt)
 }
 
 // await waits until a child has ended and the rest of its budget is returned.
-func (s childCaller) await(ctx context.Context, k *family.Child) (*job.Outcome, error) {
+func (s childCaller) await(ctx context.Context, child *family.Child) (*job.Outcome, error) {
 	var o *job.Outcome
-	r := s.e.run(k.Job)
+	r := s.e.run(child.Job)
 	if r != nil {
 		select {
 		case <-r.done.donec:
@@ -325,12 +325,12 @@ func (s childCaller) await(ctx context.Context, k *family.Child) (*job.Outcome, 
 			return nil, context.Cause(s.ctx)
 		}
 		var err error
-		if o, err = s.storedOutcome(k.Job); err != nil {
+		if o, err = s.storedOutcome(child.Job); err != nil {
 			return nil, err
 		}
 	}
 	if s.authority.Budget != nil {
-		d := &returnBudget{child: k.Job, run: r, done: make(chan error, 1)}
+		d := &returnBudget{child: child.Job, run: r, done: make(chan error, 1)}
 		if s.post(d) {
 			<-d.done
 		}

@@ -169,8 +169,8 @@ func (e *Engine) Lives(id arcp.JobID) bool { return e.run(id) != nil }
 
 // LivingAncestor returns the nearest ancestor of a job that has not ended, even if this
 // process does not run it. It is empty if there is none, or if an ancestor in between is deleted.
-func (e *Engine) LivingAncestor(ctx context.Context, j *store.Job) (arcp.JobID, error) {
-	for id := j.Parent; id != ""; {
+func (e *Engine) LivingAncestor(ctx context.Context, row *store.Job) (arcp.JobID, error) {
+	for id := row.Parent; id != ""; {
 		p, err := e.cfg.Store.Job(ctx, id)
 		switch {
 		case err == nil && !p.State.Terminal():
@@ -249,7 +249,7 @@ func (e *Engine) Stop(ctx context.Context) {
 		case <-e.shutdown.drainedc:
 			e.calls.Wait()
 			e.shutdown.retired.Store(true)
-			e.each((*run).retire)
+			e.each((*run).stopUnsupervised)
 			e.each((*run).stopEndless)
 			e.wg.Wait()
 			close(done)

@@ -10,11 +10,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-func commonOf(j *store.Job) store.Common {
-	c := store.Common{JobID: j.ID, TraceID: j.TraceID, SpanID: j.SpanID, ParentSpanID: j.ParentSpanID}
-	if len(j.Options) > 0 {
+func commonOf(row *store.Job) store.Common {
+	c := store.Common{JobID: row.ID, TraceID: row.TraceID, SpanID: row.SpanID, ParentSpanID: row.ParentSpanID}
+	if len(row.Options) > 0 {
 		// An id without the prefix is not forwarded: other sessions may refuse to decode it.
-		if id := optionsOf(j).CausationID; arcp.HasPrefix(string(id), arcp.MessagePrefix) {
+		if id := optionsOf(row).CausationID; arcp.HasPrefix(string(id), arcp.MessagePrefix) {
 			c.CausationID = id
 		}
 	}
@@ -67,7 +67,7 @@ func (s jobWriter) outcomeEvents(now time.Time) []*store.Event {
 	case size > maxResult:
 		s.outcome = tooLarge(arcp.CodeInternal, size, maxResult)
 	default:
-		return s.chunked(now, o.Value)
+		return s.chunkEvents(now, o.Value)
 	}
 	return []*store.Event{terminalEvent(&s.row, &s.common, s.outcome, now)}
 }
@@ -79,7 +79,7 @@ func tooLarge(c arcp.Code, size, limit int) *job.Outcome {
 	return failedOutcome(e)
 }
 
-func (s jobWriter) chunked(now time.Time, value []byte) []*store.Event {
+func (s jobWriter) chunkEvents(now time.Time, value []byte) []*store.Event {
 	id, size := arcp.NewID(arcp.ResultPrefix), uint64(len(value))
 	var events []*store.Event
 	for n := uint64(0); len(value) > 0; n++ {
@@ -108,8 +108,8 @@ func chunkLen(b []byte) int {
 }
 
 // terminalEvent returns the event that ends a job (§5.6). It is always critical.
-func terminalEvent(j *store.Job, c *store.Common, o *job.Outcome, now time.Time) *store.Event {
-	t, payload := terminalPayload(o, optionsOf(j).Direct)
+func terminalEvent(row *store.Job, c *store.Common, o *job.Outcome, now time.Time) *store.Event {
+	t, payload := terminalPayload(o, optionsOf(row).Direct)
 	return mustEvent(t, now, c, arcp.PriorityCritical, payload)
 }
 

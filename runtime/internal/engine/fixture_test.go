@@ -373,8 +373,8 @@ func milliseconds(d time.Duration) *uint64 {
 }
 
 // requesterOf is a session without answers.
-func requesterOf(request arcp.MessageID, who approval.Actor) Requester {
-	return Requester{Request: request, Principal: who.Principal, Session: who.Session, Admin: who.Admin}
+func requesterOf(request arcp.MessageID, actor approval.Actor) Requester {
+	return Requester{Request: request, Principal: actor.Principal, Session: actor.Session, Admin: actor.Admin}
 }
 
 // idle fails the test unless all books are empty.

@@ -171,7 +171,7 @@ func leaseError(err error) *arcp.Error {
 	switch {
 	case err == nil:
 		return nil
-	case gone(err):
+	case jobEnded(err):
 		return errHasEnded()
 	}
 	return errStore()

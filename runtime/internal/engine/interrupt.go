@@ -97,15 +97,15 @@ func (i *interruptJob) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
-	case gone(err):
+	case jobEnded(err):
 		i.rejected(s.e, false)
 	default:
 		i.refuse(errStore())
 	}
 }
 
-// guide applies the answer to an interrupt.
-func (a *Respond) guide(s *supervisor, now time.Time, row *approval.Row) {
+// applyGuidance applies the answer to an interrupt.
+func (a *Respond) applyGuidance(s *supervisor, now time.Time, row *approval.Row) {
 	guidance, err := question.GuidanceOf(row)
 	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")

@@ -94,10 +94,10 @@ func (t *jobTable) active(id arcp.JobID) bool {
 	return r != nil && r.schedule != schedResting
 }
 
-// conclude records that the end of a job is durable, before a client gets the end: the client may
+// markConcluded records that the end of a job is durable, before a client gets the end: the client may
 // submit the next job at once. It runs without Engine.mu on the committer's goroutine, which must not
 // wait.
-func (t *jobTable) conclude(r *run) {
+func (t *jobTable) markConcluded(r *run) {
 	for {
 		r.entry.nextConcluded = t.concluded.Load()
 		if t.concluded.CompareAndSwap(r.entry.nextConcluded, r) {

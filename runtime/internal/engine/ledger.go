@@ -69,7 +69,7 @@ type addChild struct {
 	namespace string
 
 	admission family.Admission
-	done      chan error // buffered 1
+	toolReply
 }
 
 func (a *addChild) apply(s *supervisor, now time.Time) {
@@ -79,7 +79,7 @@ func (a *addChild) apply(s *supervisor, now time.Time) {
 	}
 	if err := a.admit(s, now); err != nil {
 		if err.Code == arcp.CodeLeaseSubsetViolation {
-			s.denied(a.namespace, err)
+			s.recordDenial(a.namespace, err)
 		}
 		a.done <- err
 		return
@@ -104,21 +104,10 @@ func (a *addChild) admit(s *supervisor, now time.Time) (err *arcp.Error) {
 	return nil
 }
 
-func (a *addChild) committed(_ *supervisor, err error) { a.done <- endedIf(err) }
-func (a *addChild) rejected(*Engine, bool)             { a.done <- errEnded }
-
-// endedIf returns errEnded if a write has failed.
-func endedIf(err error) error {
-	if err != nil {
-		return errEnded
-	}
-	return nil
-}
-
 // revertChild removes a child that was not created from the ledger.
 type revertChild struct {
 	child *family.Child
-	done  chan error // buffered 1
+	toolReply
 }
 
 func (c *revertChild) apply(s *supervisor, now time.Time) {
@@ -128,9 +117,6 @@ func (c *revertChild) apply(s *supervisor, now time.Time) {
 	s.announceBudget(now)
 	s.write.addCommands(c)
 }
-
-func (c *revertChild) committed(_ *supervisor, err error) { c.done <- endedIf(err) }
-func (c *revertChild) rejected(*Engine, bool)             { c.done <- errEnded }
 
 // announceBudget emits the remaining budget after a change by a child. Called with s.mu.
 func (s *supervisor) announceBudget(now time.Time) {

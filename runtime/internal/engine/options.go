@@ -72,12 +72,12 @@ func (o rowOptions) encode() arcp.Raw {
 	return raw
 }
 
-func optionsOf(j *store.Job) rowOptions {
-	if len(j.Options) == 0 {
+func optionsOf(row *store.Job) rowOptions {
+	if len(row.Options) == 0 {
 		return rowOptions{}
 	}
 	var o rowOptions
-	if err := arcp.Unmarshal(j.Options, &o); err != nil { // written by another version
+	if err := arcp.Unmarshal(row.Options, &o); err != nil { // written by another version
 		return rowOptions{Lease: lease.Nothing().Encode(), Trust: trustOption("")}
 	}
 	return o
@@ -87,7 +87,7 @@ func optionsOf(j *store.Job) rowOptions {
 func (o *rowOptions) apply(r *run) {
 	r.direct, r.strictCancel, r.endsWithSession = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
 	if o.MaxRuntimeSec != "" {
-		r.maxRuntime, _ = seconds(&o.MaxRuntimeSec) // prepare has checked it
+		r.maxRuntime, _ = parseMaxRuntime(&o.MaxRuntimeSec) // prepare has checked it
 	}
 	r.retry, _ = retryOf(r.tool, o.Retry) // prepare has checked it
 	r.origin = o.RestoredFrom

@@ -12,13 +12,13 @@ import (
 )
 
 // readOutcome reads the outcome of a job that has ended.
-func readOutcome(ctx context.Context, st store.Store, j *store.Job) (*job.Outcome, error) {
-	ends, err := readEvents(ctx, st, j, j.LastJSeq-1)
+func readOutcome(ctx context.Context, st store.Store, row *store.Job) (*job.Outcome, error) {
+	ends, err := readEvents(ctx, st, row, row.LastJSeq-1)
 	if err != nil || len(ends) != 1 {
 		return nil, errors.Join(err, fmt.Errorf("%d terminal events", len(ends)))
 	}
-	o := &job.Outcome{State: j.State}
-	switch j.State {
+	o := &job.Outcome{State: row.State}
+	switch row.State {
 	case arcp.StateFailed:
 		p, err := arcp.DecodePayload[arcp.Error](&ends[0])
 		o.Err = &p
@@ -30,7 +30,7 @@ func readOutcome(ctx context.Context, st store.Store, j *store.Job) (*job.Outcom
 	}
 	p, err := arcp.DecodePayload[arcp.JobCompletedPayload](&ends[0])
 	if o.Value = p.Value; err == nil && p.ResultSize != nil {
-		o.Value, err = ReadResult(ctx, st, j.ID, j.LastJSeq, &p)
+		o.Value, err = ReadResult(ctx, st, row.ID, row.LastJSeq, &p)
 	}
 	return o, err
 }
@@ -68,10 +68,10 @@ func ReadResult(ctx context.Context, st store.Store, id arcp.JobID, end uint64, 
 }
 
 // readEvents reads the events of a job behind a position of its log.
-func readEvents(ctx context.Context, st store.Store, j *store.Job, after uint64) (events []arcp.Envelope, err error) {
+func readEvents(ctx context.Context, st store.Store, row *store.Job, after uint64) (events []arcp.Envelope, err error) {
 	var bad error
-	head := store.FrameHead(arcp.Version, cmp.Or(j.Session, arcp.SessionID(arcp.SessionPrefix)))
-	err = st.JobEvents(ctx, j.ID, after, func(ev *store.Event) bool {
+	head := store.FrameHead(arcp.Version, cmp.Or(row.Session, arcp.SessionID(arcp.SessionPrefix)))
+	err = st.JobEvents(ctx, row.ID, after, func(ev *store.Event) bool {
 		var env arcp.Envelope
 		env, bad = arcp.Decode(store.AppendFrame(nil, head, 0, "", ev))
 		events = append(events, env)

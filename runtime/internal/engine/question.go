@@ -62,7 +62,7 @@ func (j toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Dura
 	if refusal != nil {
 		return row, refusal
 	}
-	a := &askQuestion{attempt: s, row: row, done: make(chan error, 1)}
+	a := &askQuestion{attempt: s, row: row, toolReply: newToolReply()}
 	if j.attemptEnded() || !s.post(a) {
 		return row, errEnded
 	}
@@ -136,7 +136,7 @@ type askQuestion struct {
 	attempt *supervisor
 	row     approval.Row
 	q       *question.Question
-	done    chan error // buffered 1
+	toolReply
 }
 
 func (a *askQuestion) apply(s *supervisor, now time.Time) {
@@ -163,9 +163,6 @@ func (a *askQuestion) apply(s *supervisor, now time.Time) {
 	questioner{s}.blockOn(now, q)
 	s.write.addCommands(a)
 }
-
-func (a *askQuestion) committed(_ *supervisor, err error) { a.done <- endedIf(err) }
-func (a *askQuestion) rejected(*Engine, bool)             { a.done <- errEnded }
 
 // running reports whether there is an attempt.
 func (s *supervisor) running() bool {
@@ -269,7 +266,7 @@ func (s questioner) update(now time.Time, q *question.Question, row approval.Row
 // applyEffect applies the effect of a changed question.
 func (s questioner) applyEffect(now time.Time, e question.Effect) {
 	if !e.Closed {
-		s.write.addCommands(&questionChanged{e.Question})
+		s.write.addCommands(&questionChanged{q: e.Question})
 		if e.Escalated {
 			s.deliver(e.Question, s.audience(&e.Question.Row, now))
 		}
@@ -279,7 +276,7 @@ func (s questioner) applyEffect(now time.Time, e question.Effect) {
 	if e.Unblocks {
 		s.unblock(now)
 	}
-	s.write.addCommands(&questionClosed{e.Question})
+	s.write.addCommands(&questionClosed{q: e.Question})
 	if len(e.Notified) > 0 {
 		s.announce(now, arcp.HumanInputCancelled, e.Notice, &store.Route{To: e.Notified, ReplyTo: e.Question.Request})
 	}
@@ -312,9 +309,16 @@ func (s questioner) deliver(q *question.Question, sessions []arcp.SessionID) {
 }
 
 // questionClosed reports that a question is closed when that is durable.
-type questionClosed struct{ q *question.Question }
+type questionClosed struct {
+	report
+	q *question.Question
+}
 
-func (d *questionClosed) apply(*supervisor, time.Time) {}
+// report is embedded in commands that are created with a write and report its result.
+type report struct{}
+
+func (report) apply(*supervisor, time.Time) {}
+func (report) rejected(*Engine, bool)       {}
 
 func (d *questionClosed) committed(s *supervisor, err error) {
 	if err != nil {
@@ -333,20 +337,17 @@ func (d *questionClosed) committed(s *supervisor, err error) {
 	}
 }
 
-func (d *questionClosed) rejected(*Engine, bool) {}
-
 // questionChanged reports a change of a pending question when it is durable.
-type questionChanged struct{ q *question.Question }
-
-func (d *questionChanged) apply(*supervisor, time.Time) {}
+type questionChanged struct {
+	report
+	q *question.Question
+}
 
 func (d *questionChanged) committed(s *supervisor, err error) {
 	if row := s.questionRow(d.q); err == nil && row.Status == approval.Pending {
 		s.e.cfg.Questions.Asked(row, d.q.Request)
 	}
 }
-
-func (d *questionChanged) rejected(*Engine, bool) {}
 
 // withdrawQuestion withdraws a question for which its attempt does not wait any more.
 type withdrawQuestion struct {

@@ -80,7 +80,7 @@ func (d *fakeQuestions) one(t *testing.T) approval.Row {
 	panic("unreachable")
 }
 
-// inquiry runs a test with a desk that knows the sessions sess_1 and sess_2.
+// inquiry runs a test with a broker that knows the sessions sess_1 and sess_2.
 func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 	t.Helper()
 	d := newQuestions(person("sess_1"), person("sess_2"))
@@ -91,10 +91,10 @@ func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 }
 
 // respond answers a question and returns the outcome.
-func (r *fixture) respond(q approval.Row, who approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
+func (r *fixture) respond(q approval.Row, actor approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
 	r.n++
-	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: who, Answer: a,
+	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: actor, Answer: a,
 		Done: func(got approval.Row, e *arcp.Error) { row, err = got, e; close(done) }})
 	<-done
 	return row, err
@@ -125,7 +125,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 			t.Errorf("an answer of another type: %v", err)
 		}
 		if _, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")}); err == nil || err.Code != arcp.CodeNotFound {
-			t.Errorf("somebody else's answer: %v", err)
+			t.Errorf("an answer of another principal: %v", err)
 		}
 		var wg sync.WaitGroup
 		var mu sync.Mutex
@@ -161,7 +161,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 			}
 		}
 		if cancelled != 1 || d.closed[q.ID] != 1 {
-			t.Errorf("%q: %d told that somebody else was first; settled %d times", ends, cancelled, d.closed[q.ID])
+			t.Errorf("%q: %d told that another session answered first; closed %d times", ends, cancelled, d.closed[q.ID])
 		}
 		r.idle("answered")
 	})
@@ -350,13 +350,13 @@ func TestPermit(t *testing.T) {
 		r.frames("sess_2")
 		r.restart(1) // the grant outlives it, and the attempt finds it
 		r.want("goes on", "job.started")
-		extend := func(more time.Duration, who approval.Actor) *arcp.Error {
+		extend := func(more time.Duration, actor approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.Extend(requesterOf("msg_extend", who), &arcp.LeaseRefreshPayload{LeaseID: g.LeaseID, AdditionalSeconds: uint64(more / time.Second)}, func(e *arcp.Error) { done <- e })
+			r.e.Extend(requesterOf("msg_extend", actor), &arcp.LeaseRefreshPayload{LeaseID: g.LeaseID, AdditionalSeconds: uint64(more / time.Second)}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := extend(time.Minute, person("sess_2")); err == nil || err.Code != arcp.CodePermissionDenied {
-			t.Errorf("extended by somebody else: %v", err)
+			t.Errorf("extended by another session: %v", err)
 		}
 		if err := extend(time.Minute, person("sess_1")); err != nil {
 			t.Errorf("extended: %v", err)
@@ -407,9 +407,9 @@ func TestRevoke(t *testing.T) {
 		}
 		r.want("granted", "lease.granted", "human.input.cancelled")
 		r.frames("sess_2")
-		revoke := func(who approval.Actor) *arcp.Error {
+		revoke := func(actor approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.Revoke(requesterOf("msg_revoke", who), &arcp.LeaseRevokedPayload{LeaseID: row.Lease, Reason: "no more"}, func(e *arcp.Error) { done <- e })
+			r.e.Revoke(requesterOf("msg_revoke", actor), &arcp.LeaseRevokedPayload{LeaseID: row.Lease, Reason: "no more"}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := revoke(approval.Actor{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
@@ -441,7 +441,7 @@ func TestGate(t *testing.T) {
 			return args, nil
 		})
 		r.submit("danger", `{"x":1}`)
-		r.want("the requester is told that somebody else is asked", "job.accepted", "job.started", "event.emit")
+		r.want("the requester is told that another session is asked", "job.accepted", "job.started", "event.emit")
 		q := d.one(t)
 		if got := lines(r.frames("sess_2")); !slices.Equal(got, []string{"human.choice.request"}) {
 			t.Errorf("the approver is sent %q", got)
@@ -449,9 +449,9 @@ func TestGate(t *testing.T) {
 		if _, err := r.respond(q, person("sess_1"), approval.Answer{Resolution: approval.Approve}); err == nil || err.Code != arcp.CodePermissionDenied {
 			t.Errorf("who asks approves: %v", err)
 		}
-		who := person("sess_2")
-		who.Approver = false
-		if _, err := r.respond(q, who, approval.Answer{Resolution: approval.Approve}); err == nil || err.Code != arcp.CodePermissionDenied {
+		actor := person("sess_2")
+		actor.Approver = false
+		if _, err := r.respond(q, actor, approval.Answer{Resolution: approval.Approve}); err == nil || err.Code != arcp.CodePermissionDenied {
 			t.Errorf("approved without the role: %v", err)
 		}
 		if _, err := r.respond(q, person("sess_2"), approval.Answer{Resolution: "yes"}); err == nil || err.Code != arcp.CodeInvalidArgument {

@@ -54,7 +54,7 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 		switch {
 		case f.takenOver:
 		case f.outcome != nil:
-			f.finished(f.outcome, time.Now())
+			f.logFinished(f.outcome, time.Now())
 		default:
 			starts = append(starts, recoverer{e}.resumeRecovered(f.run))
 		}
@@ -89,7 +89,7 @@ func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 			return nil, err
 		}
 	}
-	decide(jobs, time.Now())
+	decideAll(jobs, time.Now())
 	return jobs, nil
 }
 
@@ -152,7 +152,7 @@ func (f *recoveredJob) decide(now time.Time) {
 		machine.Restart(now)
 		machine.Advance(now)
 	}
-	out := machine.Take()
+	out := machine.TakeOutput()
 	f.newState, f.outcome = out.State, out.Terminal
 }
 
@@ -253,7 +253,7 @@ func (e recoverer) resumeRecovered(r *run) (start func()) {
 			e.cfg.Questions.Asked(q.Row, q.Request)
 		}
 	}
-	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // read before a supervisor, which may change them, can start
+	next, end := r.progress.Next, earliest(r.deadline(), r.leaseOrQuestionDue()) // read before a supervisor, which may change them, can start
 	waits := r.state == arcp.StateQueued && next.After(time.Now())
 	e.mu.Lock()
 	e.jobs.add(r)
@@ -266,11 +266,11 @@ func (e recoverer) resumeRecovered(r *run) (start func()) {
 	e.mu.Unlock()
 	switch {
 	case waits:
-		return func() { r.arm(next, end) }
+		return func() { r.setTimers(next, end) }
 	case started:
 		return r.launch
 	default:
-		return func() { r.arm(time.Time{}, end) }
+		return func() { r.setTimers(time.Time{}, end) }
 	}
 }
 
@@ -372,8 +372,8 @@ func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 	return w, err
 }
 
-// decide decides about all jobs, parents first, because children of an ended job are cancelled.
-func decide(jobs []*recoveredJob, now time.Time) {
+// decideAll decides about all jobs, parents first, because children of an ended job are cancelled.
+func decideAll(jobs []*recoveredJob, now time.Time) {
 	byID := make(map[arcp.JobID]*recoveredJob, len(jobs))
 	for _, f := range jobs {
 		byID[f.row.ID] = f

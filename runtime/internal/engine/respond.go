@@ -65,7 +65,7 @@ func (a *Respond) apply(s *supervisor, now time.Time) {
 	questioner{s}.update(now, q, row)
 	s.write.addCommands(a) // after the report to Questions, because the respondent may read the question at once
 	if row.Interrupt && !q.Pending() {
-		a.guide(s, now, &row)
+		a.applyGuidance(s, now, &row)
 	}
 }
 
@@ -101,7 +101,7 @@ func questionCommitted(s *supervisor, q *question.Question, err error, done func
 	switch {
 	case err == nil:
 		done(s.questionRow(q), nil)
-	case gone(err):
+	case jobEnded(err):
 		done(approval.Row{}, errHasEnded())
 	default:
 		done(approval.Row{}, errStore())
@@ -175,11 +175,13 @@ func (w *Withdraw) rejected(_ *Engine, stopped bool) { questionRejected(stopped,
 // it.
 func (e *Engine) Offer(job arcp.JobID, id string, actor approval.Actor) {
 	if r := e.run(job); r != nil {
-		r.post(&offerQuestion{id, actor})
+		r.post(&offerQuestion{id: id, actor: actor})
 	}
 }
 
+// offerQuestion delivers a question to one more session.
 type offerQuestion struct {
+	unanswered
 	id    string
 	actor approval.Actor
 }
@@ -188,9 +190,6 @@ func (o *offerQuestion) apply(s *supervisor, now time.Time) {
 	q := s.questions.Find(o.id)
 	if q != nil && q.Wanted(&o.actor, now) && !s.executes(&q.Row, o.actor.Session) {
 		questioner{s}.deliver(q, []arcp.SessionID{o.actor.Session})
-		s.write.addCommands(&questionChanged{q})
+		s.write.addCommands(&questionChanged{q: q})
 	}
 }
-
-func (o *offerQuestion) committed(*supervisor, error) {}
-func (o *offerQuestion) rejected(*Engine, bool)       {}

@@ -118,7 +118,7 @@ func (q *restoreJob) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		q.ack()
-	case gone(err):
+	case jobEnded(err):
 		s.afterEnd = append(s.afterEnd, q)
 	default:
 		q.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
@@ -171,7 +171,7 @@ func (e submitter) beginCall() bool {
 // submitFrom performs restoreEnded when its turn has come. It reports whether the session's next
 // submit may follow at once.
 func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (next bool) {
-	row, refusal := endedJob(ctx, e.Engine, q.Job, q.Principal, false)
+	row, refusal := readEndedJob(ctx, e.Engine, q.Job, q.Principal, false)
 	switch {
 	case refusal != nil:
 		q.refuse(e.Engine, refusal)
@@ -216,8 +216,8 @@ func (q *restoreJob) submit(row *store.Job, p job.Checkpoint) Submit {
 		payload.MaxRuntimeSec = &o.MaxRuntimeSec
 	}
 	env := *q.Envelope
-	env.JobID, env.Priority = "", row.Priority // the job_id of a submit would be the parent's
-	p.N, p.Knows = firstCheckpointNumber, nil  // the children belong to row
+	env.JobID, env.Priority = "", row.Priority        // the job_id of a submit would be the parent's
+	p.N, p.KnownChildren = firstCheckpointNumber, nil // the children belong to row
 	record, err := arcp.Marshal(p)
 	if err != nil { // it was decoded
 		panic("engine: checkpoint: " + err.Error())

@@ -323,7 +323,7 @@ func TestRestoreIsRefused(t *testing.T) {
 		foreign := r.restoring("sess_1", id, made[5])
 		foreign.Principal = "mallory"
 		r.sendRestore(foreign)
-		r.want("somebody else's", "nack msg_4 JOB_NOT_FOUND")
+		r.want("a job of another principal", "nack msg_4 JOB_NOT_FOUND")
 		r.restore(id, "chk_none")
 		r.want("an unknown checkpoint", "nack msg_5 NOT_FOUND")
 		r.restore(id, made[1])

@@ -60,7 +60,7 @@ func (s jobWriter) retryEvent(now time.Time) *store.Event {
 // gets at the next start of the runtime. The slot is released when the tool has returned.
 func (s *supervisor) leaveUntilNextAttempt() {
 	s.state = s.machine.State()
-	next, end, due := s.progress.Next, earliest(s.deadline(), s.otherDue()), earliest(s.due, s.otherDue())
+	next, end, due := s.progress.Next, earliest(s.deadline(), s.leaseOrQuestionDue()), earliest(s.due, s.leaseOrQuestionDue())
 	if s.exit == exitRewind {
 		next = time.Now()
 	}
@@ -81,9 +81,9 @@ func (s *supervisor) leaveUntilNextAttempt() {
 	}
 	switch s.exit {
 	case exitRetry, exitRewind:
-		s.arm(next, end)
+		s.setTimers(next, end)
 	case exitIdle:
-		s.arm(time.Time{}, due)
+		s.setTimers(time.Time{}, due)
 	}
 }
 

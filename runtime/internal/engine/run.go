@@ -184,7 +184,7 @@ func (r *run) accepted(start bool) {
 	r.lifecycle.apply(onDurable)
 	var due time.Time
 	if start && r.current == nil { // a supervisor sets its own timer
-		due = r.otherDue()
+		due = r.leaseOrQuestionDue()
 	}
 	r.launchLocked()
 	r.mu.Unlock()
@@ -192,7 +192,7 @@ func (r *run) accepted(start bool) {
 	case start && r.holdsSlot():
 		r.launch()
 	case start && !due.IsZero():
-		r.arm(time.Time{}, due)
+		r.setTimers(time.Time{}, due)
 	}
 	r.wake()
 }
@@ -258,8 +258,8 @@ func (r *run) stopEndless() {
 	}
 }
 
-// retire stops a job without a supervisor. A supervisor completes the command that it applies.
-func (r *run) retire() {
+// stopUnsupervised stops a job without a supervisor. A supervisor completes the command that it applies.
+func (r *run) stopUnsupervised() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current == nil {
@@ -320,6 +320,30 @@ type command interface {
 	rejected(e *Engine, stopped bool)
 }
 
+// unanswered is embedded in commands without an answer.
+type unanswered struct{}
+
+func (unanswered) committed(*supervisor, error) {}
+func (unanswered) rejected(*Engine, bool)       {}
+
+// toolReply is embedded in commands for which a goroutine of the tool waits.
+type toolReply struct {
+	done chan error // buffered 1; gets one result
+}
+
+func newToolReply() toolReply { return toolReply{make(chan error, 1)} }
+
+func (r toolReply) committed(_ *supervisor, err error) { r.done <- endedIf(err) }
+func (r toolReply) rejected(*Engine, bool)             { r.done <- errEnded }
+
+// endedIf returns errEnded if a write has failed.
+func endedIf(err error) error {
+	if err != nil {
+		return errEnded
+	}
+	return nil
+}
+
 // post queues a command and starts a supervisor if there is none. It reports false if the job accepts
 // no commands any more.
 func (r *run) post(c command) bool {
@@ -347,9 +371,9 @@ func (r *run) setGauge(to arcp.JobState) {
 	}
 }
 
-// arm sets the timers of a job without a supervisor: next is when an attempt is due, end
+// setTimers sets the timers of a job without a supervisor: next is when an attempt is due, end
 // when a deadline of the job is; zero: no timer.
-func (r *run) arm(next, end time.Time) {
+func (r *run) setTimers(next, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lifecycle.isFinal() || r.lifecycle == lifeStopped {
@@ -370,9 +394,9 @@ func (r *run) arm(next, end time.Time) {
 // started.
 func (r *run) deadline() time.Time { return r.progress.Deadline(r.maxRuntime) }
 
-// otherDue returns when something is due that does not depend on an attempt: a question
+// leaseOrQuestionDue returns when something is due that does not depend on an attempt: a question
 // expires, or a lease ends.
-func (r *run) otherDue() time.Time {
+func (r *run) leaseOrQuestionDue() time.Time {
 	return earliest(r.questions.Due(), r.leaseDeadline(), r.authority.wallTime(r.nextGrantEnd()))
 }
 

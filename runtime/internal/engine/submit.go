@@ -80,7 +80,7 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 	env := arcp.Frame(t, err)
 	env.CorrelationID = s.Envelope.ID
 	if s.Envelope.TraceID != "" {
-		env.TraceID, _ = trace(s.Envelope)
+		env.TraceID, _ = traceOf(s.Envelope)
 	}
 	return env
 }
@@ -99,7 +99,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 		e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
-	maxRuntime, err := seconds(s.Payload.MaxRuntimeSec)
+	maxRuntime, err := parseMaxRuntime(s.Payload.MaxRuntimeSec)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.T
 		State: arcp.StateAccepted, Attempt: 1,
 		Options: options.encode(),
 	}
-	j.TraceID, j.ParentSpanID = trace(env)
+	j.TraceID, j.ParentSpanID = traceOf(env)
 	j.SpanID = randomHex(8)
 	if key != "" {
 		j.Digest = digest(p, options.RestoredFrom)
@@ -188,7 +188,7 @@ const strictCancel = "strict_cancel"
 // maxRuntimeLimit bounds max_runtime_sec, in seconds: a year.
 const maxRuntimeLimit = 365 * 24 * 3600
 
-func seconds(n *arcp.Number) (time.Duration, *arcp.Error) {
+func parseMaxRuntime(n *arcp.Number) (time.Duration, *arcp.Error) {
 	if n == nil {
 		return 0, nil
 	}
@@ -218,9 +218,9 @@ func digest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// trace returns a job's trace id and parent span (§5.11): the client's, the parts of a traceparent,
+// traceOf returns a job's trace id and parent span (§5.11): the client's, the parts of a traceparent,
 // or a new trace.
-func trace(env *arcp.Envelope) (traceID, parentSpan string) {
+func traceOf(env *arcp.Envelope) (traceID, parentSpan string) {
 	if env.TraceID == "" {
 		return randomHex(16), env.SpanID
 	}
@@ -332,7 +332,7 @@ func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
 	case res.Existing != "" && res.Repeated:
 		e.replay(s, &store.Follow{Session: s.Session, Job: res.Existing, CorrelationID: s.Envelope.ID, Types: outcomeTypes, Once: true})
 	case res.Existing != "":
-		e.repeat(s, res.Existing, res.Digest == r.row.Digest)
+		e.answerRepetition(s, res.Existing, res.Digest == r.row.Digest)
 	default:
 		r.metrics.Submitted.Inc()
 		return true
@@ -351,9 +351,9 @@ var outcomeTypes = func() arcp.TypeSet {
 	return set
 }()
 
-// repeat answers a submit with a used idempotency key (§5.2). The same request gets the original accept
+// answerRepetition answers a submit with a used idempotency key (§5.2). The same request gets the original accept
 // and outcome, another request a refusal.
-func (e submitter) repeat(s *Submit, original arcp.JobID, same bool) {
+func (e submitter) answerRepetition(s *Submit, original arcp.JobID, same bool) {
 	if !same {
 		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeDuplicateKey,
 			"the idempotency key was used with another request")))

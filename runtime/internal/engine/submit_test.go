@@ -189,11 +189,11 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
-		settled := make(map[arcp.MessageID]int)
+		decided := make(map[arcp.MessageID]int)
 		var mu sync.Mutex
 		send := func(q *request) {
 			id := q.env.ID
-			q.Decided = func() { mu.Lock(); settled[id]++; mu.Unlock() }
+			q.Decided = func() { mu.Lock(); decided[id]++; mu.Unlock() }
 			r.send(q)
 		}
 		send(r.request("sess_1", "t", "{}"))
@@ -210,12 +210,12 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 		send(r.request("sess_1", "t", "{}"))
 		send(r.keyed("sess_1", "k2", "t", "{}"))
 		r.frames("sess_1")
-		if len(settled) != 9 {
-			t.Errorf("%d submits settled, want 9", len(settled))
+		if len(decided) != 9 {
+			t.Errorf("%d submits are decided, want 9", len(decided))
 		}
-		for id, n := range settled {
+		for id, n := range decided {
 			if n != 1 {
-				t.Errorf("%s settled %d times", id, n)
+				t.Errorf("%s is decided %d times", id, n)
 			}
 		}
 		r.idle("")
@@ -271,12 +271,12 @@ func TestTrace(t *testing.T) {
 		{"00-zz-b7ad6b7169203331-01", "s", "00-zz-b7ad6b7169203331-01", "s"},
 		{strings.Replace(parent, "0af", "xyz", 1), "", strings.Replace(parent, "0af", "xyz", 1), ""},
 	} {
-		id, span := trace(&arcp.Envelope{TraceID: c.trace, SpanID: c.span})
+		id, span := traceOf(&arcp.Envelope{TraceID: c.trace, SpanID: c.span})
 		if id != c.wantTrace || span != c.wantParent {
 			t.Errorf("trace(%q, %q) = %q, %q; want %q, %q", c.trace, c.span, id, span, c.wantTrace, c.wantParent)
 		}
 	}
-	if id, _ := trace(&arcp.Envelope{}); len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
+	if id, _ := traceOf(&arcp.Envelope{}); len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
 		t.Errorf("made trace %q, want 32 hex digits", id)
 	}
 }

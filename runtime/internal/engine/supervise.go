@@ -53,8 +53,8 @@ func (s *supervisor) supervise() {
 }
 
 func (r *run) spec() job.Spec {
-	return job.Spec{MaxRuntime: r.maxRuntime, Heartbeat: r.e.cfg.Heartbeat, Block: r.e.cfg.Block,
-		Window: r.e.cfg.ResumeWindow, Since: r.progress.Started, Lost: r.runsOnWorker()}
+	return job.Spec{MaxRuntime: r.maxRuntime, Heartbeat: r.e.cfg.Heartbeat, BlockOnSilence: r.e.cfg.Block,
+		SilenceWindow: r.e.cfg.ResumeWindow, StartedAt: r.progress.Started, ReportSilence: r.runsOnWorker()}
 }
 
 // turn handles the present input, makes the next write and waits for more input. It reports false when
@@ -67,9 +67,9 @@ func (s *supervisor) turn() bool {
 	now := time.Now()
 	changed := s.handleInput(now, &in)
 	if s.advance(now, changed); s.started.IsZero() && s.holdsSlot() {
-		s.start(now)
+		s.startAttempt(now)
 	}
-	s.applyOutput(now, s.machine.Take(), in.accepted)
+	s.applyOutput(now, s.machine.TakeOutput(), in.accepted)
 	// Until the claim is durable events stay in the queue, unless a command waits for
 	// its answer or the job ends: then all are written at once, directly behind the claim.
 	if in.accepted || s.outcome != nil || len(s.write.commands) > 0 {
@@ -80,7 +80,7 @@ func (s *supervisor) turn() bool {
 		case w != nil || err != nil:
 			return jobWriter{s}.commit(w, err) && s.continueAfterWrite()
 		}
-		s.reply(nil)
+		s.answerCommands(nil)
 	}
 	if in.accepted && s.started.IsZero() && !s.holdsSlot() {
 		s.exit.set(exitIdle)
@@ -90,8 +90,8 @@ func (s *supervisor) turn() bool {
 	return true
 }
 
-// reply answers the commands of the write; err is the write's error.
-func (s *supervisor) reply(err error) {
+// answerCommands answers the commands of the write; err is the write's error.
+func (s *supervisor) answerCommands(err error) {
 	for _, c := range s.write.commands {
 		c.committed(s, err)
 	}
@@ -217,7 +217,7 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 		s.setGauge(out.State)
 	}
 	if out.Started {
-		s.begin(now)
+		s.announceStart(now)
 	}
 	if out.Heartbeat != nil && accepted {
 		ev := s.event(arcp.JobHeartbeat, now, arcp.PriorityLow, out.Heartbeat)
@@ -312,7 +312,7 @@ func (s jobWriter) addRecords(w *store.Write) error {
 		return err
 	}
 	if s.write.checkpoint != nil {
-		s.write.checkpoint.Asked = s.questions.Asked()
+		s.write.checkpoint.Questions = s.questions.Asked()
 		rec, err := jobRecords{s.run}.checkpointRecord(&s.write.checkpoint.Checkpoint)
 		if err != nil {
 			return err
@@ -342,7 +342,7 @@ func (s jobWriter) commit(w *store.Write, err error) bool {
 		}
 	}
 	if err != nil {
-		s.reply(err)
+		s.answerCommands(err)
 		s.writeRefused(err)
 		return false
 	}
@@ -362,11 +362,11 @@ func (s jobWriter) append(w *store.Write) error {
 			questioner(s).questionsLogged()
 			s.write.callsCommitted()
 		}
-		if store.Find[*store.AppendEvents](w).State.Terminal() && (r.Err == nil || gone(r.Err)) {
-			s.e.jobs.conclude(s.run)
+		if store.Find[*store.AppendEvents](w).State.Terminal() && (r.Err == nil || jobEnded(r.Err)) {
+			s.e.jobs.markConcluded(s.run)
 			jobCredentials{s.run}.endCredentials()
 		}
-		s.reply(r.Err)
+		s.answerCommands(r.Err)
 		s.committedc <- r.Err
 	})
 	return <-s.committedc
@@ -412,7 +412,7 @@ func (s jobWriter) writeRefused(err error) {
 
 // wait blocks until there is input, or a deadline has passed.
 func (s *supervisor) wait(now time.Time, accepted bool) {
-	deadline := earliest(s.due, s.limit.End(), s.otherDue())
+	deadline := earliest(s.due, s.limit.End(), s.leaseOrQuestionDue())
 	if !accepted || deadline.IsZero() {
 		<-s.wakec // the result of the claim always wakes the supervisor
 		return
@@ -444,7 +444,7 @@ func (s *supervisor) finish() {
 		s.leaveUntilNextAttempt()
 		return
 	}
-	s.report()
+	s.logEnd()
 	s.e.release(s.run)
 	for _, c := range rejected {
 		c.rejected(s.e, stopped)
@@ -500,8 +500,8 @@ func (s *supervisor) awaitTool() {
 	}
 }
 
-// report logs and counts a finished job.
-func (s *supervisor) report() {
+// logEnd logs and counts a finished job.
+func (s *supervisor) logEnd() {
 	if s.outcome == nil {
 		return
 	}
@@ -509,11 +509,11 @@ func (s *supervisor) report() {
 	if !s.started.IsZero() {
 		s.metrics.Exec.Observe(now.Sub(s.started).Seconds())
 	}
-	s.finished(s.outcome, now)
+	s.logFinished(s.outcome, now)
 }
 
-// finished logs and counts the end of a job, once for each job.
-func (r *run) finished(o *job.Outcome, now time.Time) {
+// logFinished logs and counts the end of a job, once for each job.
+func (r *run) logFinished(o *job.Outcome, now time.Time) {
 	took := now.Sub(r.row.CreatedAt)
 	r.metrics.Finished(o.State).Inc()
 	r.metrics.Total.Observe(took.Seconds())

@@ -44,7 +44,7 @@ func (r *toolRates) limiter(ref string, perMin int, now time.Time) *rate.Limiter
 	l := r.of[ref]
 	switch {
 	case l == nil:
-		r.tidy(now)
+		r.removeUnused(now)
 		l = rate.NewLimiter(limit, perMin)
 		r.of[ref] = l
 	case l.Burst() != perMin:
@@ -54,8 +54,8 @@ func (r *toolRates) limiter(ref string, perMin int, now time.Time) *rate.Limiter
 	return l
 }
 
-// tidy removes unused limiters each time that the number of limiters has doubled.
-func (r *toolRates) tidy(now time.Time) {
+// removeUnused removes unused limiters each time that the number of limiters has doubled.
+func (r *toolRates) removeUnused(now time.Time) {
 	if r.of == nil {
 		r.of = make(map[string]*rate.Limiter)
 	}

@@ -30,8 +30,8 @@ func (s *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, erro
 		return s.changeAnd(ctx, a.Principal, a.ID, joined, func(old *Agent) (*decision, error) { return s.registration(&a, old, claim, space) }, release)
 	}
 	err = register()
-	for o, ok := errors.AsType[*orphanError](err); ok; o, ok = errors.AsType[*orphanError](err) {
-		if err = s.stop(ctx, o.agent, alone); err == nil {
+	for o, ok := errors.AsType[*ownedError](err); ok; o, ok = errors.AsType[*ownedError](err) {
+		if err = s.stopEnded(ctx, o.agent); err == nil {
 			err = register()
 		}
 	}
@@ -44,11 +44,8 @@ func (s *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, erro
 
 func (s *Store) registration(a, old *Agent, claim Claim, space *reservation) (d *decision, err error) {
 	owned := old != nil && old.EndedAt.IsZero()
-	switch {
-	case owned && !s.opts.Sessions.Lives(old.Session):
-		return nil, &orphanError{old}
-	case owned && old.Session != a.Session:
-		return nil, errForeign(a.ID)
+	if owned && old.Session != a.Session {
+		return nil, &ownedError{old}
 	}
 	a.Status, a.CurrentTask, a.EndedAt = Idle, "", time.Time{}
 	a.UpdatedAt = now()
@@ -72,10 +69,23 @@ func (s *Store) registration(a, old *Agent, claim Claim, space *reservation) (d 
 	return d, nil
 }
 
-// orphanError is the error for an agent that is not stopped although its session has ended.
-type orphanError struct{ agent *Agent }
+// ownedError is the error for an agent whose row names another session as the owner.
+type ownedError struct{ agent *Agent }
 
-func (o *orphanError) Error() string { return "the session of agent " + o.agent.ID + " has ended" }
+func (o *ownedError) Error() string { return errForeign(o.agent.ID).Error() }
+
+// stopEnded stops an agent if its session has ended, and refuses another one. It waits for an end
+// that is being written, which stops the agent.
+func (s *Store) stopEnded(ctx context.Context, a *Agent) error {
+	ended, err := s.opts.Sessions.AwaitEnd(ctx, a.Session)
+	switch {
+	case err != nil:
+		return err
+	case !ended:
+		return errForeign(a.ID)
+	}
+	return s.stop(ctx, a, alone)
+}
 
 // makeSpace reserves space for an agent. If there is none it deletes agents without a session,
 // the oldest first.

@@ -79,6 +79,10 @@ func (r *fixture) DeferEnd(_ context.Context, id arcp.SessionID) (release func()
 	return func() { r.deferred.Add(-1) }, nil
 }
 
+func (r *fixture) AwaitEnd(_ context.Context, id arcp.SessionID) (ended bool, err error) {
+	return !r.Lives(id), nil
+}
+
 func (r *fixture) end(id arcp.SessionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -43,6 +43,9 @@ type Sessions interface {
 	Lives(id arcp.SessionID) bool
 	// DeferEnd delays the end of a session until release is called, or refuses an ended session.
 	DeferEnd(ctx context.Context, id arcp.SessionID) (release func(), err error)
+	// AwaitEnd waits while the end of a session is being written, and reports whether the session
+	// has ended durably.
+	AwaitEnd(ctx context.Context, id arcp.SessionID) (ended bool, err error)
 }
 
 // Store has the agents and events of all principals. Its methods may be called by any goroutine.

@@ -244,22 +244,22 @@ func TestSnapshotThenLive(t *testing.T) {
 			}
 			var last [emitters]int
 			for i, e := range list {
-				var who, n int
-				if _, err := fmt.Sscanf(e.Message, "%d %d", &who, &n); err != nil {
+				var principal, n int
+				if _, err := fmt.Sscanf(e.Message, "%d %d", &principal, &n); err != nil {
 					t.Error(err)
 				}
-				if n <= last[who] || !gap && n != last[who]+1 || i > 0 && e.ID <= list[i-1].ID {
-					t.Errorf("%s (%s) after %d", e.Message, e.ID, last[who])
+				if n <= last[principal] || !gap && n != last[principal]+1 || i > 0 && e.ID <= list[i-1].ID {
+					t.Errorf("%s (%s) after %d", e.Message, e.ID, last[principal])
 					return
 				}
-				last[who] = n
+				last[principal] = n
 			}
 		})
 	}
-	for who := range emitters {
+	for principal := range emitters {
 		emit.Go(func() {
 			for n := range each {
-				r.Emit("alice", Event{Kind: "resource.x", Message: fmt.Sprint(who, " ", n+1)})
+				r.Emit("alice", Event{Kind: "resource.x", Message: fmt.Sprint(principal, " ", n+1)})
 			}
 		})
 	}

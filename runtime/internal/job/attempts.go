@@ -8,17 +8,17 @@ import (
 
 // Bounds of attempts (SPEC.md §5.6).
 const (
-	maxLost       = 5              // lost attempts: a job that crashes every worker must end
-	maxRetryFloor = 24 * time.Hour // the wait that an error may ask for
+	maxLost           = 5              // lost attempts of a job; a job that crashes every worker must end
+	maxRequestedDelay = 24 * time.Hour // delay that an error may request
 )
 
 // Attempts is the history of a job's attempts that must survive the process.
 type Attempts struct {
-	Started time.Time `json:"started_at,omitzero"` // the first attempt; only for jobs with a maximum runtime
-	Next    time.Time `json:"next_at,omitzero"`    // the next attempt does not start before
-	Failed  int       `json:"failed,omitzero"`     // failed attempts that another one followed
+	Started time.Time `json:"started_at,omitzero"` // when the first attempt started; only for jobs with a maximum runtime
+	Next    time.Time `json:"next_at,omitzero"`    // when the next attempt may start
+	Failed  int       `json:"failed,omitzero"`     // failed attempts that were followed by another one
 	Lost    int       `json:"lost,omitzero"`       // lost attempts
-	Blocked time.Time `json:"blocked_at,omitzero"` // the job waits for people since; only for jobs with a maximum runtime
+	Blocked time.Time `json:"blocked_at,omitzero"` // since when the job waits for an answer; only for jobs with a maximum runtime
 }
 
 // Deadline returns when the maximum runtime is over; zero: never, or the job has not started.
@@ -29,7 +29,7 @@ func (a *Attempts) Deadline(maxRuntime time.Duration) time.Time {
 	return a.Started.Add(maxRuntime)
 }
 
-// Unblock ends a wait for people, which does not count for the maximum runtime.
+// Unblock ends a wait for an answer. The wait does not count for the maximum runtime.
 func (a *Attempts) Unblock(now time.Time) {
 	if !a.Blocked.IsZero() && !a.Started.IsZero() {
 		a.Started = a.Started.Add(max(0, now.Sub(a.Blocked)))
@@ -37,29 +37,29 @@ func (a *Attempts) Unblock(now time.Time) {
 	a.Blocked = time.Time{}
 }
 
-// RetryDelay decides whether another attempt follows err, and after how long. The delay is the
-// backoff, or the longer wait that err asks for. deadline is when the job's time is over, or zero:
-// no attempt follows that would begin after it.
+// RetryDelay decides whether another attempt follows err, and after which delay: the backoff, or the
+// longer delay that err requests. No attempt follows that would begin after the deadline; zero: there
+// is none.
 func (a *Attempts) RetryDelay(now time.Time, err *arcp.Error, maxAttempts int, backoff time.Duration, deadline time.Time) (time.Duration, bool) {
 	if !err.Retryable || a.Failed+1 >= maxAttempts {
 		return 0, false
 	}
-	floor, _ := arcp.RetryAfterOf(err.Details) // 0 if it asks for none
-	delay := max(backoff, min(floor, maxRetryFloor))
+	requested, _ := arcp.RetryAfterOf(err.Details) // 0: it requests none
+	delay := max(backoff, min(requested, maxRequestedDelay))
 	if !deadline.IsZero() && !now.Add(delay).Before(deadline) {
 		return 0, false
 	}
 	return delay, true
 }
 
-// Fail records a failed attempt that another one follows after delay.
+// Fail records a failed attempt that is followed by another one after delay.
 func (a *Attempts) Fail(now time.Time, delay time.Duration) {
 	a.Failed++
 	a.Next = now.Add(delay)
 }
 
-// Lose records a lost attempt. It returns the error with which the job fails; nil: another attempt
-// may follow.
+// Lose records a lost attempt, whose result is unknown. It returns the error with which the job fails;
+// nil: another attempt may follow.
 func (a *Attempts) Lose(err *arcp.Error) *arcp.Error {
 	if a.Lost++; a.Lost < maxLost {
 		return nil
@@ -69,19 +69,19 @@ func (a *Attempts) Lose(err *arcp.Error) *arcp.Error {
 	return last
 }
 
-// TimeLimit is the time limit of one attempt, which pauses while the attempt waits for people. The
-// zero value is no limit. At most one of its members is not zero.
+// TimeLimit is the time limit of one attempt. It pauses while the attempt waits for an answer. The zero
+// value is no limit. At most one member is not zero.
 type TimeLimit struct {
-	end  time.Time
-	left time.Duration // of a paused limit
+	end       time.Time
+	remaining time.Duration // of a paused limit
 }
 
-// Start begins a limit of d; zero or less: none.
+// Start starts a limit of d; zero or less: there is no limit.
 func (l *TimeLimit) Start(now time.Time, d time.Duration, paused bool) {
 	switch {
 	case d <= 0:
 	case paused:
-		l.left = d
+		l.remaining = d
 	default:
 		l.end = now.Add(d)
 	}
@@ -90,14 +90,14 @@ func (l *TimeLimit) Start(now time.Time, d time.Duration, paused bool) {
 // Pause stops the clock.
 func (l *TimeLimit) Pause(now time.Time) {
 	if !l.end.IsZero() {
-		l.left, l.end = max(l.end.Sub(now), 1), time.Time{}
+		l.remaining, l.end = max(l.end.Sub(now), 1), time.Time{}
 	}
 }
 
 // Resume lets the clock run again.
 func (l *TimeLimit) Resume(now time.Time) {
-	if l.left > 0 {
-		l.end, l.left = now.Add(l.left), 0
+	if l.remaining > 0 {
+		l.end, l.remaining = now.Add(l.remaining), 0
 	}
 }
 

@@ -23,7 +23,7 @@ func TestRetryDelay(t *testing.T) {
 		{"the last attempt", 2, later(1), time.Time{}, 0, false},
 		{"one attempt is left", 1, later(1), time.Time{}, time.Second, true},
 		{"a longer wait is asked for", 0, later(30), time.Time{}, 30 * time.Second, true},
-		{"the wait is bounded", 0, later(365 * 24 * 3600), time.Time{}, maxRetryFloor, true},
+		{"the wait is bounded", 0, later(365 * 24 * 3600), time.Time{}, maxRequestedDelay, true},
 		{"the time is over before", 0, later(30), t0.Add(30 * time.Second), 0, false},
 		{"the time is over after", 0, later(30), t0.Add(31 * time.Second), 30 * time.Second, true},
 	} {
@@ -37,7 +37,7 @@ func TestRetryDelay(t *testing.T) {
 func TestRetryDelayOfDetails(t *testing.T) {
 	for details, want := range map[string]time.Duration{
 		`{"retry_after_seconds":1.5}`: 1500 * time.Millisecond, `{"retry_after_seconds":"x"}`: 0, `{"retry_after_seconds":-1}`: 0,
-		`{"retry_after_seconds":1e300}`: maxRetryFloor, `{}`: 0, ``: 0,
+		`{"retry_after_seconds":1e300}`: maxRequestedDelay, `{}`: 0, ``: 0,
 	} {
 		err := &arcp.Error{Code: arcp.CodeUnavailable, Retryable: true, Details: arcp.Raw(details)}
 		if got, ok := new(Attempts).RetryDelay(t0, err, 2, 0, time.Time{}); got != want || !ok {
@@ -140,7 +140,7 @@ func TestCheckpoints(t *testing.T) {
 		if from, err := k.RestoreFrom(p); err != nil || from.N != c.choose {
 			t.Errorf("%s: the next attempt goes on from %d, %v", c.name, from.N, err)
 		}
-		later := p.After + 1
+		later := p.Latest + 1
 		k[later%MaxCheckpoints] = Checkpoint{ID: id(later), N: later}
 		if from, err := k.RestoreFrom(p); err != nil || from.N != later {
 			t.Errorf("%s: after a later checkpoint %d the next attempt goes on from %d, %v", c.name, later, from.N, err)
@@ -149,7 +149,7 @@ func TestCheckpoints(t *testing.T) {
 	if from, err := stored(3, 12).RestoreFrom(RestorePoint{}); err != nil || from.N != 12 {
 		t.Errorf("without a choice the next attempt goes on from %d, %v", from.N, err)
 	}
-	if _, err := stored(3, 12).RestoreFrom(RestorePoint{N: 2, After: 12}); err == nil {
+	if _, err := stored(3, 12).RestoreFrom(RestorePoint{N: 2, Latest: 12}); err == nil {
 		t.Error("a checkpoint that is not kept is restored")
 	}
 }

@@ -6,27 +6,27 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// MaxCheckpoints is the number of checkpoints that are kept of a job (SPEC.md §5.6).
+// MaxCheckpoints is the number of stored checkpoints of a job (SPEC.md §5.6). A later checkpoint replaces
+// the oldest one.
 const MaxCheckpoints = 10
 
 // Checkpoint is a checkpoint of a job as it is stored.
 type Checkpoint struct {
-	ID    string   `json:"id"`
-	N     uint64   `json:"n"` // of the job, from 1; 0: no checkpoint
-	Label string   `json:"label,omitzero"`
-	Data  arcp.Raw `json:"data"`
-	Asked int      `json:"asked,omitzero"` // questions of the attempt so far
-	Knows []byte   `json:"knows,omitzero"` // children whose outcome the attempt knew, a bit each
+	ID            string   `json:"id"`
+	N             uint64   `json:"n"` // number within the job, from 1; 0: no checkpoint
+	Label         string   `json:"label,omitzero"`
+	Data          arcp.Raw `json:"data"`
+	Questions     int      `json:"asked,omitzero"` // number of questions that the attempt had asked
+	KnownChildren []byte   `json:"knows,omitzero"` // children whose outcome the attempt knew, one bit each
 }
 
-// Checkpoints are the stored checkpoints of a job. Checkpoint N has the slot N modulo
-// MaxCheckpoints, in place of the oldest one.
+// Checkpoints are the stored checkpoints of a job. Checkpoint N has the slot N modulo MaxCheckpoints.
 type Checkpoints [MaxCheckpoints]Checkpoint
 
 // RestorePoint is a checkpoint that a client has chosen for the next attempt.
 type RestorePoint struct {
-	N     uint64 `json:"n"`
-	After uint64 `json:"after"` // the latest when it was chosen: a later one counts instead
+	N      uint64 `json:"n"`
+	Latest uint64 `json:"after"` // N of the latest checkpoint at the time of the choice: a later one replaces the choice
 }
 
 // Find returns the checkpoint with an id.
@@ -49,29 +49,30 @@ func (c *Checkpoints) Latest() (latest Checkpoint) {
 	return latest
 }
 
-// Choose returns the restore point for the checkpoint with an id. pending says that one more
-// checkpoint is on its way: it does not count, but may take the place of the oldest one.
+// Choose returns the restore point for the checkpoint with an id. pending says that one more checkpoint
+// is being stored. It does not replace the choice, but it may overwrite the chosen checkpoint: then ok
+// is false.
 func (c *Checkpoints) Choose(id string, pending bool) (RestorePoint, bool) {
-	p, ok := c.Find(id)
+	chosen, ok := c.Find(id)
 	last := c.Latest().N
 	if pending {
 		last++
 	}
-	if !ok || p.N+MaxCheckpoints <= last {
+	if !ok || chosen.N+MaxCheckpoints <= last {
 		return RestorePoint{}, false
 	}
-	return RestorePoint{N: p.N, After: last}, true
+	return RestorePoint{N: chosen.N, Latest: last}, true
 }
 
-// RestoreFrom returns the checkpoint from which an attempt continues: the chosen one until a
-// later one is made, otherwise the latest. Its N is 0 if there is none. A zero chosen is no
+// RestoreFrom returns the checkpoint from which an attempt continues: the chosen one, or the latest one
+// if there is a later one or no choice. Its N is 0 if there is none. The zero RestorePoint is no
 // choice.
 func (c *Checkpoints) RestoreFrom(chosen RestorePoint) (Checkpoint, error) {
-	p := c.Latest()
-	if chosen.N > 0 && p.N <= chosen.After {
-		if p = c[chosen.N%MaxCheckpoints]; p.N != chosen.N {
-			return Checkpoint{}, fmt.Errorf("checkpoint %d is not kept", chosen.N)
+	checkpoint := c.Latest()
+	if chosen.N > 0 && checkpoint.N <= chosen.Latest {
+		if checkpoint = c[chosen.N%MaxCheckpoints]; checkpoint.N != chosen.N {
+			return Checkpoint{}, fmt.Errorf("checkpoint %d is not stored", chosen.N)
 		}
 	}
-	return p, nil
+	return checkpoint, nil
 }

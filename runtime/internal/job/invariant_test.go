@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// witness drives a machine and checks its invariants after each call.
-type witness struct {
+// checkedMachine drives a machine and checks its invariants after each call.
+type checkedMachine struct {
 	m        *Machine
 	spec     Spec
 	now      time.Time
@@ -23,21 +23,21 @@ type witness struct {
 	sequence uint64
 }
 
-func newWitness(spec Spec) *witness { return &witness{m: New(spec), spec: spec, now: t0} }
+func newWitness(spec Spec) *checkedMachine { return &checkedMachine{m: New(spec), spec: spec, now: t0} }
 
 // do calls f and checks the machine; wait is how much time has passed.
-func (w *witness) do(wait time.Duration, f func(m *Machine, now time.Time)) error {
+func (w *checkedMachine) do(wait time.Duration, f func(m *Machine, now time.Time)) error {
 	w.now = w.now.Add(wait)
 	before := w.m.State()
 	f(w.m, w.now)
-	out := w.m.Take()
-	if again := w.m.Take(); again != (Output{}) {
+	out := w.m.TakeOutput()
+	if again := w.m.TakeOutput(); again != (Output{}) {
 		return fmt.Errorf("a second Take returned %+v", again)
 	}
 	return w.check(before, out)
 }
 
-func (w *witness) check(before arcp.JobState, out Output) error {
+func (w *checkedMachine) check(before arcp.JobState, out Output) error {
 	after := w.m.State()
 	switch {
 	case !slices.Contains(arcp.JobStates, after):
@@ -67,7 +67,7 @@ func (w *witness) check(before arcp.JobState, out Output) error {
 	return first(w.checkHeartbeat(out.Heartbeat), w.checkStop(out.Stop), checkOutcome(out.Terminal))
 }
 
-func (w *witness) checkHeartbeat(h *arcp.JobHeartbeatPayload) error {
+func (w *checkedMachine) checkHeartbeat(h *arcp.JobHeartbeatPayload) error {
 	if h == nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (w *witness) checkHeartbeat(h *arcp.JobHeartbeatPayload) error {
 	return nil
 }
 
-func (w *witness) checkStop(stop *arcp.Error) error {
+func (w *checkedMachine) checkStop(stop *arcp.Error) error {
 	if stop == nil {
 		return nil
 	}
@@ -110,7 +110,7 @@ func checkOutcome(o *Outcome) error {
 
 // advance also checks the promises of Deadline: before it nothing happens, at
 // it something does.
-func (w *witness) advance(wait time.Duration) error {
+func (w *checkedMachine) advance(wait time.Duration) error {
 	deadline := w.m.Deadline()
 	var out Output
 	var after time.Time
@@ -169,8 +169,8 @@ func FuzzMachine(f *testing.F) {
 			return
 		}
 		seconds := func(b byte) time.Duration { return time.Duration(b) * time.Second }
-		w := newWitness(Spec{MaxRuntime: seconds(script[0]), Heartbeat: seconds(script[1]), Block: script[2]&1 == 1,
-			Window: seconds(script[3])})
+		w := newWitness(Spec{MaxRuntime: seconds(script[0]), Heartbeat: seconds(script[1]), BlockOnSilence: script[2]&1 == 1,
+			SilenceWindow: seconds(script[3])})
 		for rest := script[4:]; len(rest) >= 2; rest = rest[2:] {
 			op, wait := int(rest[0])%(len(ops)+1), seconds(rest[1])
 			err := error(nil)
@@ -190,7 +190,7 @@ func drawSpec(t *rapid.T) Spec {
 	d := func(name string) time.Duration {
 		return time.Duration(rapid.IntRange(0, 20).Draw(t, name)) * time.Second
 	}
-	return Spec{MaxRuntime: d("max_runtime"), Heartbeat: d("heartbeat"), Block: rapid.Bool().Draw(t, "block"), Window: d("window")}
+	return Spec{MaxRuntime: d("max_runtime"), Heartbeat: d("heartbeat"), BlockOnSilence: rapid.Bool().Draw(t, "block"), SilenceWindow: d("window")}
 }
 
 func TestInvariants(t *testing.T) {
@@ -233,7 +233,7 @@ func TestMaxRuntimeCountsOnlyRunningTime(t *testing.T) {
 				}
 				now = next
 				m.Advance(now)
-				if m.Take().Heartbeat != nil {
+				if m.TakeOutput().Heartbeat != nil {
 					if gap := now.Sub(beat); gap > spec.Heartbeat {
 						t.Fatalf("%v without a heartbeat, want at most %v", gap, spec.Heartbeat)
 					}
@@ -263,12 +263,12 @@ func BenchmarkLife(b *testing.B) {
 	for b.Loop() {
 		m := New(spec)
 		m.Start(t0)
-		m.Take()
+		m.TakeOutput()
 		m.Advance(t0)
 		if m.Deadline().IsZero() {
 			b.Fatal("a running job has no deadline")
 		}
 		m.Complete(t0, value)
-		m.Take()
+		m.TakeOutput()
 	}
 }

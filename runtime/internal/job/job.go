@@ -1,6 +1,8 @@
 // Package job decides about one job: its states and timers, its attempts, and its checkpoints. A job
-// ends exactly once. The package is pure: its functions take the time and return what the caller must
-// do.
+// ends exactly once. The package is pure: its functions take the time and return the actions for the
+// caller.
+//
+// The packages below it decide about a job's authority, its questions and its children.
 package job
 
 import (
@@ -11,31 +13,31 @@ import (
 
 // Spec configures the machine of a job. Zero durations are off.
 type Spec struct {
-	MaxRuntime time.Duration // from the first start; then failed with TIMEOUT
-	Heartbeat  time.Duration // interval of heartbeats while running or blocked
-	Block      bool          // missed heartbeats block the job instead of failing it
-	Window     time.Duration // how long a job blocked by missed heartbeats waits for one
-	Since      time.Time     // when the first attempt started; zero: none has
+	MaxRuntime     time.Duration // from the first start; then the job fails with TIMEOUT
+	Heartbeat      time.Duration // interval of heartbeats while running or blocked
+	BlockOnSilence bool          // missed heartbeats block the job instead of failing it
+	SilenceWindow  time.Duration // how long a job that is blocked by missed heartbeats waits for one
+	StartedAt      time.Time     // of the first attempt; zero: no attempt has started
 
-	// Lost makes missed heartbeats reported by Silence instead of failing the job. The caller
-	// decides: another worker may repeat the attempt.
-	Lost bool
+	// ReportSilence reports missed heartbeats by Machine.Silence instead of failing the job:
+	// another worker may repeat the attempt.
+	ReportSilence bool
 }
 
-// Outcome is how a job ended.
+// Outcome is the end of a job.
 type Outcome struct {
 	State  arcp.JobState // completed, failed or cancelled
 	Value  arcp.Raw      // completed: the result
-	Err    *arcp.Error   // failed: why
+	Err    *arcp.Error   // failed: the error
 	Reason string        // cancelled: the reason of the cancel
 	Code   arcp.Code     // cancelled: CANCELLED, or ABORTED after the hard stop
 }
 
-// Output is what the caller must do, in the order of the fields.
+// Output has the actions for the caller, in the order of the fields.
 type Output struct {
 	State     arcp.JobState             // the new state; empty: unchanged
 	Started   bool                      // emit job.started and start an attempt
 	Heartbeat *arcp.JobHeartbeatPayload // emit it
 	Stop      *arcp.Error               // ask the tool to stop, with this cause
-	Terminal  *Outcome                  // the job has ended; nothing comes after
+	Terminal  *Outcome                  // the job has ended; no output follows
 }

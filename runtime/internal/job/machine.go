@@ -13,11 +13,11 @@ const (
 )
 
 // Machine is the state machine of one job (SPEC.md §5.6). One goroutine owns it. The owner passes
-// inputs, calls Take for the output, and calls Advance when Deadline has passed.
+// inputs, calls TakeOutput for the output, and calls Advance when Deadline has passed.
 //
-// An input counts before what became due meanwhile: a value that arrives after a deadline, but before
-// Advance, completes the job. A job ends once. Inputs after its end are ignored, and so are inputs
-// without a row in the table for its state.
+// An input has precedence over a deadline that has passed: a value that arrives after a deadline, but
+// before Advance, completes the job. A job ends once. The machine ignores inputs after the end, and
+// inputs without a row in the table for its state.
 type Machine struct {
 	spec         Spec
 	state        arcp.JobState
@@ -33,8 +33,8 @@ type Machine struct {
 type wait uint8
 
 const (
-	forNothing   wait = iota // not blocked
-	forPerson                // for an answer
+	notWaiting   wait = iota // the job is not blocked
+	forAnswer                // for an answer
 	forHeartbeat             // for a heartbeat, after missed ones
 )
 
@@ -49,23 +49,23 @@ func (s *cancellation) requested() bool { return !s.deadline.IsZero() }
 // New returns the machine of a job that was just accepted.
 func New(spec Spec) *Machine { return Restore(spec, arcp.StateAccepted) }
 
-// Restore returns the machine of a stored job without an attempt in this process. For a job that was
-// running the caller calls Restart.
+// Restore returns the machine of a stored job that has no attempt in this process. The caller calls
+// Restart if the job was running.
 func Restore(spec Spec, state arcp.JobState) *Machine {
-	return &Machine{spec: spec, state: state, clock: clock{since: spec.Since}, heartbeat: heartbeat{interval: spec.Heartbeat}}
+	return &Machine{spec: spec, state: state, clock: clock{runningSince: spec.StartedAt}, heartbeat: heartbeat{interval: spec.Heartbeat}}
 }
 
-// State returns the state the job is in now.
+// State returns the present state of the job.
 func (m *Machine) State() arcp.JobState { return m.state }
 
-// Take returns the output since the last Take.
-func (m *Machine) Take() Output {
+// TakeOutput returns the output since the last call of TakeOutput.
+func (m *Machine) TakeOutput() Output {
 	out := m.out
 	m.out = Output{}
 	return out
 }
 
-// move follows the table; false: the input has no row for the state.
+// move applies an input by the table. It reports false if the input has no row for the state.
 func (m *Machine) move(in Input) bool {
 	to, ok := table[transition{m.state, in}]
 	if ok && to != m.state {
@@ -88,7 +88,8 @@ func (m *Machine) fail(in Input, err *arcp.Error) {
 	m.end(in, Outcome{Err: err})
 }
 
-// stopAttempt asks a running attempt to stop. It is not called after a cancel, which has asked already.
+// stopAttempt requests the stop of a running attempt. It is not called after a cancel, which has
+// requested the stop already.
 func (m *Machine) stopAttempt(cause *arcp.Error) {
 	if m.active() {
 		m.out.Stop = cause
@@ -100,7 +101,7 @@ func (m *Machine) active() bool {
 	return m.state == arcp.StateRunning || m.state == arcp.StateBlocked
 }
 
-// Queue says that the tool has no capacity for the job.
+// Queue records that the tool has no capacity for the job.
 func (m *Machine) Queue(time.Time) { m.move(InputQueue) }
 
 // Start begins an attempt. The first heartbeat is due one interval later.
@@ -109,16 +110,15 @@ func (m *Machine) Start(now time.Time) {
 		return
 	}
 	m.out.Started = true
-	m.clock.run(now)
+	m.clock.start(now)
 	m.heartbeat.schedule(now)
 }
 
-// Restart says that the runtime was restarted: the attempt, if there was one, has ended, and another one
-// follows.
+// Restart records that the runtime was restarted. An attempt of the earlier process has ended, and
+// another one follows.
 func (m *Machine) Restart(time.Time) { m.move(InputRestart) }
 
-// Retry says that the attempt has ended with err and that another one follows. A job that was cancelled
-// before ends.
+// Retry records that the attempt has ended with err and that another one follows. A cancelled job ends.
 func (m *Machine) Retry(now time.Time, err *arcp.Error) {
 	if m.cancellation.requested() {
 		m.endCancelled(m.cancellation.reason)
@@ -127,23 +127,23 @@ func (m *Machine) Retry(now time.Time, err *arcp.Error) {
 	m.endAttempt(now, InputRetry, err)
 }
 
-// Pause reports that the attempt has stopped at a checkpoint. The job continues from it after
-// the next start of the runtime. A job that was cancelled before ends.
+// Pause records that the attempt has stopped at a checkpoint, from which the job continues after the
+// next start of the runtime. A cancelled job ends.
 func (m *Machine) Pause(now time.Time) {
 	if m.cancellation.requested() {
 		m.endCancelled(m.cancellation.reason)
 		return
 	}
-	m.endAttempt(now, InputPause, arcp.Errorf(arcp.CodeAborted, "the runtime is shutting down; the job goes on later"))
+	m.endAttempt(now, InputPause, arcp.Errorf(arcp.CodeAborted, "the runtime is shutting down; the job continues after the next start"))
 }
 
-// Rewind ends the attempt; another one follows from a checkpoint. It reports false if there is no attempt,
-// or the job was cancelled.
+// Rewind ends the attempt, and another one follows from a checkpoint. It reports false if there is no
+// attempt, or if the job is cancelled.
 func (m *Machine) Rewind(now time.Time) bool {
 	if !m.active() || m.cancellation.requested() {
 		return false
 	}
-	m.endAttempt(now, InputRewind, arcp.Errorf(arcp.CodeAborted, "the job goes on from an earlier checkpoint"))
+	m.endAttempt(now, InputRewind, arcp.Errorf(arcp.CodeAborted, "the job continues from an earlier checkpoint"))
 	return true
 }
 
@@ -151,13 +151,14 @@ func (m *Machine) Rewind(now time.Time) bool {
 func (m *Machine) endAttempt(now time.Time, in Input, cause *arcp.Error) {
 	m.stopAttempt(cause)
 	if m.move(in) {
-		m.waiting = forNothing
+		m.waiting = notWaiting
 		m.heartbeat.manual = false
-		m.clock.run(now)
+		m.clock.start(now)
 	}
 }
 
-// Complete says that the attempt returned value, one encoded JSON value. After a cancel the value is dropped.
+// Complete records that the attempt returned value, one encoded JSON value. After a cancel the value is
+// dropped.
 func (m *Machine) Complete(_ time.Time, value arcp.Raw) {
 	if m.cancellation.requested() {
 		m.endCancelled(m.cancellation.reason)
@@ -166,8 +167,9 @@ func (m *Machine) Complete(_ time.Time, value arcp.Raw) {
 	m.end(InputComplete, Outcome{Value: value})
 }
 
-// Fail says that the attempt returned err, or that the runtime fails the job. The attempt may still run, so
-// Output.Stop is err too. The job ends as cancelled if it was cancelled before or err is CANCELLED.
+// Fail records that the attempt returned err, or that the runtime fails the job. The attempt may still
+// run, so Output.Stop is err, too. The job ends as cancelled if it was cancelled before, or if err is
+// CANCELLED.
 func (m *Machine) Fail(_ time.Time, err *arcp.Error) {
 	switch {
 	case m.cancellation.requested():
@@ -184,9 +186,10 @@ func (m *Machine) endCancelled(reason string) {
 	m.end(InputGiveUp, Outcome{Reason: reason, Code: arcp.CodeCancelled})
 }
 
-// Cancel ends a job that does not run. A running job is asked to stop. It ends when its attempt returns, or
-// by force after deadline: zero is DefaultCancelDeadline, the maximum is MaxCancelDeadline. A second cancel
-// can only shorten the deadline. Cancel reports false if the job has ended already.
+// Cancel ends a job that does not run. The attempt of a running job gets a request to stop. The job ends
+// when the attempt returns, or at the deadline: zero is DefaultCancelDeadline, the maximum is
+// MaxCancelDeadline. A second cancel can only shorten the deadline. Cancel reports false if the job has
+// ended already.
 func (m *Machine) Cancel(now time.Time, reason string, deadline time.Duration) bool {
 	if !m.active() {
 		ended := m.state.Terminal()
@@ -213,45 +216,45 @@ func cancelled(reason string) *arcp.Error {
 	return &arcp.Error{Code: arcp.CodeCancelled, Message: reason}
 }
 
-// Block says that the attempt waits for a person. Until Unblock the maximum runtime stands still and the
-// runtime sends the heartbeats.
+// Block records that the attempt waits for an answer. Until Unblock the clock of the maximum runtime is
+// stopped, and the runtime sends the heartbeats.
 func (m *Machine) Block(now time.Time) {
 	if m.move(InputBlock) {
-		m.waiting = forPerson
+		m.waiting = forAnswer
 		m.clock.pause(now)
 	}
 }
 
-// Unblock says that the attempt waits for no person any more. It does not end a wait for heartbeats.
+// Unblock records that the attempt waits for no answer any more. It does not end a wait for heartbeats.
 func (m *Machine) Unblock(now time.Time) {
-	if m.waiting == forPerson && m.move(InputUnblock) {
-		m.waiting = forNothing
-		m.clock.run(now)
+	if m.waiting == forAnswer && m.move(InputUnblock) {
+		m.waiting = notWaiting
+		m.clock.start(now)
 		m.heartbeat.received = now
 	}
 }
 
-// Manual says that the tool sends the heartbeats from now on.
+// Manual records that the tool sends the heartbeats from now on.
 func (m *Machine) Manual(now time.Time) {
 	if m.move(InputManual) && !m.heartbeat.manual {
 		m.heartbeat.manual, m.heartbeat.received = true, now
 	}
 }
 
-// Heartbeat says that the tool sent a heartbeat. It is not emitted if it follows the last one by less than a
+// Heartbeat records a heartbeat of the tool. It is not emitted if it follows the last one by less than a
 // quarter of the interval.
 func (m *Machine) Heartbeat(now time.Time) {
 	m.heartbeat.received = now
 	switch {
 	case m.waiting == forHeartbeat:
 		if m.move(InputReturn) {
-			m.waiting = forNothing
-			m.emit(now)
+			m.waiting = notWaiting
+			m.emitHeartbeat(now)
 		}
-	case m.move(InputBeat) && m.heartbeat.worthEmitting(now):
-		m.emit(now)
+	case m.move(InputBeat) && m.heartbeat.isEmitted(now):
+		m.emitHeartbeat(now)
 	}
 }
 
-// emit puts a heartbeat into the output.
-func (m *Machine) emit(now time.Time) { m.out.Heartbeat = m.heartbeat.next(now, m.state) }
+// emitHeartbeat adds a heartbeat to the output.
+func (m *Machine) emitHeartbeat(now time.Time) { m.out.Heartbeat = m.heartbeat.next(now, m.state) }

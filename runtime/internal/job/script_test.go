@@ -58,7 +58,7 @@ func play(t *testing.T, script string) string {
 			continue
 		case "restore": // since the start of the script
 			spec := parseSpec(t, words[2:])
-			spec.Since = t0
+			spec.StartedAt = t0
 			m = Restore(spec, arcp.JobState(words[1]))
 			continue
 		}
@@ -73,10 +73,10 @@ func play(t *testing.T, script string) string {
 }
 
 func parseSpec(t *testing.T, words []string) (s Spec) {
-	fields := map[string]*time.Duration{"max_runtime": &s.MaxRuntime, "heartbeat": &s.Heartbeat, "window": &s.Window}
+	fields := map[string]*time.Duration{"max_runtime": &s.MaxRuntime, "heartbeat": &s.Heartbeat, "window": &s.SilenceWindow}
 	for _, w := range words {
 		if w == "block" {
-			s.Block = true
+			s.BlockOnSilence = true
 			continue
 		}
 		name, value, _ := strings.Cut(w, "=")
@@ -136,7 +136,7 @@ func call(t *testing.T, b *strings.Builder, m *Machine, now time.Time, name stri
 }
 
 func describe(b *strings.Builder, m *Machine) {
-	out := m.Take()
+	out := m.TakeOutput()
 	if out.State != "" {
 		fmt.Fprintf(b, "\tstate %s\n", out.State)
 	}

@@ -6,63 +6,33 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Input is an input of the table. A method of the Machine may cause different inputs: Fail causes InputFail,
-// or InputGiveUp after a cancel.
+// Input is an input of the table (SPEC.md §5.6). A method of the Machine may apply different inputs: Fail
+// applies InputFail, or InputGiveUp after a cancel.
 type Input string
 
 // The inputs.
 const (
-	InputQueue    Input = "queue"
-	InputStart    Input = "start"
-	InputComplete Input = "complete"
-	InputFail     Input = "fail"
-	InputCancel   Input = "cancel"
-	InputGiveUp   Input = "give up"
-	InputHardStop Input = "hard stop"
-	InputBlock    Input = "block"
-	InputUnblock  Input = "unblock"
-	InputManual   Input = "manual"
-	InputBeat     Input = "beat"
-	InputSilence  Input = "silence"
-	InputHold     Input = "hold"
-	InputReturn   Input = "return"
-	InputWindow   Input = "window"
-	InputTimeout  Input = "timeout"
-	InputRetry    Input = "retry"
-	InputPause    Input = "pause"
-	InputRewind   Input = "rewind"
-	InputRestart  Input = "restart"
+	InputQueue    Input = "queue"     // the tool has no capacity now
+	InputStart    Input = "start"     // an attempt starts
+	InputComplete Input = "complete"  // the attempt returned a value
+	InputFail     Input = "fail"      // the attempt returned an error, or the runtime fails the job
+	InputCancel   Input = "cancel"    // a cancel was accepted; a running attempt gets a request to stop
+	InputGiveUp   Input = "give up"   // the attempt returned after a cancel, or it returned CANCELLED
+	InputHardStop Input = "hard stop" // the attempt had not returned when the cancel's deadline passed
+	InputBlock    Input = "block"     // the attempt waits for an answer
+	InputUnblock  Input = "unblock"   // the attempt waits for no answer any more
+	InputManual   Input = "manual"    // the tool sends the heartbeats from now on
+	InputBeat     Input = "beat"      // a heartbeat of the tool arrived in time
+	InputSilence  Input = "silence"   // the tool missed two heartbeats and heartbeat_recovery is fail
+	InputHold     Input = "hold"      // the tool missed two heartbeats and heartbeat_recovery is block
+	InputReturn   Input = "return"    // a heartbeat arrived for a job that was blocked by missed heartbeats
+	InputWindow   Input = "window"    // no heartbeat arrived within the window
+	InputTimeout  Input = "timeout"   // max_runtime_sec have passed since the first start, without the waits for an answer
+	InputRetry    Input = "retry"     // the attempt returned an error, and another attempt follows
+	InputPause    Input = "pause"     // the attempt stopped at a checkpoint because the runtime shuts down
+	InputRewind   Input = "rewind"    // a client has chosen a checkpoint; another attempt follows
+	InputRestart  Input = "restart"   // the runtime was restarted; another attempt follows
 )
-
-// InputInfo describes an input.
-type InputInfo struct {
-	Input Input
-	Use   string // one sentence for SPEC.md
-}
-
-// Inputs lists every input in the order of SPEC.md §5.6.
-var Inputs = []InputInfo{
-	{InputQueue, "The tool has no capacity now."},
-	{InputStart, "An attempt starts."},
-	{InputComplete, "The attempt returned a value."},
-	{InputFail, "The attempt returned an error, or the runtime fails the job."},
-	{InputCancel, "A cancel was accepted; a running attempt is asked to stop."},
-	{InputGiveUp, "The attempt returned, with whatever, after a cancel; or it reported CANCELLED itself."},
-	{InputHardStop, "The attempt had not returned when the cancel's deadline passed."},
-	{InputBlock, "The attempt waits for a person."},
-	{InputUnblock, "The person has answered."},
-	{InputManual, "The tool sends the heartbeats from now on."},
-	{InputBeat, "The tool's heartbeat came in time."},
-	{InputSilence, "The tool missed two heartbeats and heartbeat_recovery is fail."},
-	{InputHold, "The tool missed two heartbeats and heartbeat_recovery is block."},
-	{InputReturn, "A heartbeat came for a job that missed ones had blocked."},
-	{InputWindow, "No heartbeat came back within the window."},
-	{InputTimeout, "max_runtime_sec have passed since the first start, not counting waits for a person."},
-	{InputRetry, "The attempt returned an error after which another one is made."},
-	{InputPause, "The attempt stopped at a checkpoint because the runtime shuts down."},
-	{InputRewind, "The job shall go on from one of its checkpoints; another attempt is made."},
-	{InputRestart, "The runtime was started again; another attempt is made."},
-}
 
 // Transition is one row of the table: Input takes a job from From to To.
 type Transition struct {
@@ -71,7 +41,7 @@ type Transition struct {
 	To    arcp.JobState
 }
 
-// Transitions is the table. An input without a row for a state is ignored in that state. Terminal states have
+// Transitions is the table. The machine ignores an input without a row for its state. Terminal states have
 // no rows. The table must not be changed.
 var Transitions = []Transition{
 	{arcp.StateAccepted, InputQueue, arcp.StateQueued},

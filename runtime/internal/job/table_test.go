@@ -3,6 +3,7 @@ package job
 import (
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,22 +48,28 @@ func parseGrid(t *testing.T, text string) (rows, columns []string, cell func(row
 
 func TestTableIsTheGrid(t *testing.T) {
 	rows, columns, cell := parseGrid(t, grid)
-	if len(rows) != len(arcp.JobStates) || len(columns) != len(Inputs) {
-		t.Fatalf("the grid has %d × %d cells, want %d × %d", len(rows), len(columns), len(arcp.JobStates), len(Inputs))
+	if len(rows) != len(arcp.JobStates) {
+		t.Fatalf("the grid has %d rows, want %d", len(rows), len(arcp.JobStates))
+	}
+	for _, r := range Transitions {
+		if !slices.Contains(columns, strings.ReplaceAll(string(r.Input), " ", "_")) {
+			t.Errorf("the grid has no column for %s", r.Input)
+		}
 	}
 	for _, from := range arcp.JobStates {
-		for _, in := range Inputs {
+		for _, column := range columns {
+			in := Input(strings.ReplaceAll(column, "_", " "))
 			m := Machine{state: from}
-			moved := m.move(in.Input)
+			moved := m.move(in)
 			got := "."
 			if moved {
 				got = string(m.state)
 			}
-			if want := cell(string(from), strings.ReplaceAll(string(in.Input), " ", "_")); got != want {
-				t.Errorf("%s, %s: %s, want %s", from, in.Input, got, want)
+			if want := cell(string(from), column); got != want {
+				t.Errorf("%s, %s: %s, want %s", from, in, got, want)
 			}
 			if !moved && m.state != from {
-				t.Errorf("%s, %s: an ignored input changed the state to %s", from, in.Input, m.state)
+				t.Errorf("%s, %s: an ignored input changed the state to %s", from, in, m.state)
 			}
 		}
 	}
@@ -97,7 +104,7 @@ var t0 = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
 // in returns a machine in a situation at t0.
 func in(situation string) *Machine {
-	spec := Spec{MaxRuntime: time.Minute, Heartbeat: time.Second, Block: situation == "held", Window: 10 * time.Second}
+	spec := Spec{MaxRuntime: time.Minute, Heartbeat: time.Second, BlockOnSilence: situation == "held", SilenceWindow: 10 * time.Second}
 	m := New(spec)
 	switch situation {
 	case "accepted":
@@ -106,7 +113,7 @@ func in(situation string) *Machine {
 		m.Queue(t0)
 		return m
 	case "crashed":
-		spec.Since = t0
+		spec.StartedAt = t0
 		return Restore(spec, arcp.StateRunning)
 	}
 	m.Start(t0)
@@ -159,24 +166,24 @@ func TestEveryCallInEverySituation(t *testing.T) {
 		for _, method := range columns {
 			m := in(situation)
 			before := m.State()
-			m.Take()
+			m.TakeOutput()
 			methods[method](m)
-			out := m.Take()
-			what := situation + ", " + method
+			out := m.TakeOutput()
+			name := situation + ", " + method
 			if got, want := string(m.State()), cell(situation, method); got != want {
-				t.Errorf("%s: state = %s, want %s", what, got, want)
+				t.Errorf("%s: state = %s, want %s", name, got, want)
 			}
 			if changed := m.State() != before; changed != (out.State != "") || changed && out.State != m.State() {
-				t.Errorf("%s: output says %q, the state went from %s to %s", what, out.State, before, m.State())
+				t.Errorf("%s: output says %q, the state went from %s to %s", name, out.State, before, m.State())
 			}
 			if ended := m.State().Terminal() && !before.Terminal(); ended != (out.Terminal != nil) {
-				t.Errorf("%s: terminal = %+v, want one: %v", what, out.Terminal, ended)
+				t.Errorf("%s: terminal = %+v, want one: %v", name, out.Terminal, ended)
 			}
 			if !before.Terminal() && m.State().Terminal() && !m.Deadline().IsZero() {
-				t.Errorf("%s: deadline after the end: %v", what, m.Deadline())
+				t.Errorf("%s: deadline after the end: %v", name, m.Deadline())
 			}
 			if before.Terminal() && out != (Output{}) {
-				t.Errorf("%s: output after the end: %+v", what, out)
+				t.Errorf("%s: output after the end: %+v", name, out)
 			}
 		}
 	}

@@ -6,59 +6,60 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// clock measures how long a job has run. The zero value stands still at 0.
+// clock measures how long a job has run. The zero value is stopped at 0.
 type clock struct {
-	used  time.Duration // before since
-	since time.Time     // running since; zero: it stands still
+	elapsed      time.Duration // before runningSince
+	runningSince time.Time     // zero: the clock is stopped
 }
 
-// run lets the clock run, if it does not.
-func (c *clock) run(now time.Time) {
-	if c.since.IsZero() {
-		c.since = now
+// start starts a stopped clock.
+func (c *clock) start(now time.Time) {
+	if c.runningSince.IsZero() {
+		c.runningSince = now
 	}
 }
 
 func (c *clock) pause(now time.Time) {
-	if !c.since.IsZero() {
-		c.used += max(0, now.Sub(c.since))
-		c.since = time.Time{}
+	if !c.runningSince.IsZero() {
+		c.elapsed += max(0, now.Sub(c.runningSince))
+		c.runningSince = time.Time{}
 	}
 }
 
-// reaches returns when the clock shows d; zero if it stands still.
+// reaches returns when the clock will show d; zero: it is stopped.
 func (c *clock) reaches(d time.Duration) time.Time {
-	if c.since.IsZero() {
+	if c.runningSince.IsZero() {
 		return time.Time{}
 	}
-	return c.since.Add(d - c.used)
+	return c.runningSince.Add(d - c.elapsed)
 }
 
-// heartbeat is the state of a job's heartbeats.
+// heartbeat is the state of the heartbeats of a job.
 type heartbeat struct {
 	interval  time.Duration // zero: no heartbeats
 	sequence  uint64        // of the latest one emitted
-	due       time.Time     // of the next one the runtime sends
+	nextAt    time.Time     // when the runtime sends the next one
 	manual    bool          // the tool sends them
-	received  time.Time     // manual: when the tool sent the latest one
-	blockedAt time.Time     // when missed ones blocked the job
+	received  time.Time     // when the tool sent the latest one, if manual
+	blockedAt time.Time     // when missed heartbeats blocked the job
 }
 
-// missed is the number of intervals without a heartbeat after which the tool counts as silent (SPEC.md §5.6).
-const missed = 2
+// maxMissed is the number of intervals without a heartbeat of the tool after which its heartbeats count
+// as missed (SPEC.md §5.6).
+const maxMissed = 2
 
-func (h *heartbeat) schedule(now time.Time) { h.due = now.Add(h.interval) }
+func (h *heartbeat) schedule(now time.Time) { h.nextAt = now.Add(h.interval) }
 
-// worthEmitting reports whether a heartbeat of the tool becomes an event.
-func (h *heartbeat) worthEmitting(now time.Time) bool {
-	return h.manual && h.interval > 0 && now.Sub(h.due) >= -h.interval*3/4
+// isEmitted reports whether a heartbeat that the tool sends now becomes an event.
+func (h *heartbeat) isEmitted(now time.Time) bool {
+	return h.manual && h.interval > 0 && now.Sub(h.nextAt) >= -h.interval*3/4
 }
 
 func (h *heartbeat) next(now time.Time, s arcp.JobState) *arcp.JobHeartbeatPayload {
 	h.sequence++
 	h.schedule(now)
 	return &arcp.JobHeartbeatPayload{
-		Sequence: h.sequence, DeadlineMS: uint64((missed * h.interval).Milliseconds()), State: string(s)}
+		Sequence: h.sequence, DeadlineMS: uint64((maxMissed * h.interval).Milliseconds()), State: string(s)}
 }
 
 // timer calls fire at a time; zero: never.
@@ -67,9 +68,9 @@ type timer struct {
 	fire func(m *Machine, now time.Time)
 }
 
-// timers returns the pending timers; of two at the same time the first counts. After a cancel only its
-// deadline ends the job.
-func (m *Machine) timers() [3]timer {
+// pendingTimers returns the pending timers. Of two at the same time the first one fires. After a cancel
+// only the deadline of the cancel ends the job.
+func (m *Machine) pendingTimers() [3]timer {
 	var t [3]timer
 	switch {
 	case !m.active():
@@ -81,12 +82,12 @@ func (m *Machine) timers() [3]timer {
 		t[0], t[1] = m.runtimeTimer(), m.silenceTimer()
 	}
 	if m.heartbeat.interval > 0 && (!m.heartbeat.manual || m.state == arcp.StateBlocked) {
-		t[2] = timer{m.heartbeat.due, (*Machine).emit}
+		t[2] = timer{m.heartbeat.nextAt, (*Machine).emitHeartbeat}
 	}
 	return t
 }
 
-// runtimeTimer also runs between two attempts.
+// runtimeTimer returns the timer of the maximum runtime, which also runs between two attempts.
 func (m *Machine) runtimeTimer() timer {
 	if m.spec.MaxRuntime <= 0 || !m.active() && m.state != arcp.StateQueued {
 		return timer{}
@@ -97,18 +98,18 @@ func (m *Machine) runtimeTimer() timer {
 func (m *Machine) silenceTimer() timer {
 	h := &m.heartbeat
 	switch {
-	case m.waiting == forHeartbeat && m.spec.Window > 0:
-		return timer{h.blockedAt.Add(m.spec.Window), (*Machine).window}
-	case m.waiting == forNothing && h.manual && h.interval > 0:
-		return timer{h.received.Add(missed * h.interval), (*Machine).silence}
+	case m.waiting == forHeartbeat && m.spec.SilenceWindow > 0:
+		return timer{h.blockedAt.Add(m.spec.SilenceWindow), (*Machine).windowPassed}
+	case m.waiting == notWaiting && h.manual && h.interval > 0:
+		return timer{h.received.Add(maxMissed * h.interval), (*Machine).heartbeatsMissed}
 	}
 	return timer{}
 }
 
-// next returns the earliest pending timer.
-func (m *Machine) next() timer {
+// nextTimer returns the earliest pending timer.
+func (m *Machine) nextTimer() timer {
 	var first timer
-	for _, t := range m.timers() {
+	for _, t := range m.pendingTimers() {
 		if at := earlier(first.at, t.at); !at.Equal(first.at) {
 			first = t
 		}
@@ -125,12 +126,12 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // Deadline returns when Advance is to be called next; zero: never.
-func (m *Machine) Deadline() time.Time { return m.next().at }
+func (m *Machine) Deadline() time.Time { return m.nextTimer().at }
 
-// Advance fires the timers that are due at now, the earliest first. After it Deadline is zero or later than
-// now.
+// Advance fires the timers that are due at now, the earliest first. Afterwards Deadline is zero or later
+// than now.
 func (m *Machine) Advance(now time.Time) {
-	for t := m.next(); !t.at.IsZero() && !t.at.After(now); t = m.next() {
+	for t := m.nextTimer(); !t.at.IsZero() && !t.at.After(now); t = m.nextTimer() {
 		t.fire(m, now)
 	}
 }
@@ -143,8 +144,8 @@ func (m *Machine) timeout(time.Time) {
 	m.fail(InputTimeout, arcp.Errorf(arcp.CodeTimeout, "the job ran longer than %v", m.spec.MaxRuntime))
 }
 
-func (m *Machine) silence(now time.Time) {
-	if !m.spec.Block {
+func (m *Machine) heartbeatsMissed(now time.Time) {
+	if !m.spec.BlockOnSilence {
 		m.endSilent(now, InputSilence)
 		return
 	}
@@ -152,20 +153,21 @@ func (m *Machine) silence(now time.Time) {
 	m.waiting, m.heartbeat.blockedAt = forHeartbeat, now
 }
 
-func (m *Machine) window(now time.Time) { m.endSilent(now, InputWindow) }
+func (m *Machine) windowPassed(now time.Time) { m.endSilent(now, InputWindow) }
 
-// endSilent fails the job because of missed heartbeats. With Spec.Lost it only sets the error for Silence.
+// endSilent fails the job because of missed heartbeats. With Spec.ReportSilence it only sets the error for
+// Silence.
 func (m *Machine) endSilent(now time.Time, in Input) {
-	if !m.spec.Lost {
+	if !m.spec.ReportSilence {
 		m.fail(in, m.errLost())
 		return
 	}
 	m.silenceErr = m.errLost()
-	m.heartbeat.received, m.heartbeat.blockedAt = now, now // not again at once
+	m.heartbeat.received, m.heartbeat.blockedAt = now, now // else it is reported again at once
 }
 
-// Silence returns the error of missed heartbeats, once; nil: none were missed. The state of the job does not
-// change until the caller ends the attempt.
+// Silence returns the error of missed heartbeats once; nil: none were missed. The state of the job does
+// not change until the caller ends the attempt.
 func (m *Machine) Silence() *arcp.Error {
 	err := m.silenceErr
 	m.silenceErr = nil
@@ -173,5 +175,5 @@ func (m *Machine) Silence() *arcp.Error {
 }
 
 func (m *Machine) errLost() *arcp.Error {
-	return arcp.Errorf(arcp.CodeHeartbeatLost, "the tool missed %d heartbeats of %v", missed, m.heartbeat.interval)
+	return arcp.Errorf(arcp.CodeHeartbeatLost, "the tool missed %d heartbeats of %v", maxMissed, m.heartbeat.interval)
 }

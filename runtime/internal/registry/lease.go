@@ -45,7 +45,7 @@ type Identity struct {
 // Holder is the holder of a lease.
 type Holder struct {
 	Principal string         `json:"principal"`
-	Session   arcp.SessionID `json:"session_id,omitzero"` // its registry shows the lease
+	Session   arcp.SessionID `json:"session_id,omitzero"` // its registry lists the lease
 	Job       arcp.JobID     `json:"job_id,omitzero"`     // the lease does not end before the job
 
 	// Authority of the clean-up job. This package does not interpret it.
@@ -58,7 +58,7 @@ type LeaseRequest struct {
 	Seconds     int64 // lease_duration_seconds; 0: it is due at once
 	DisplayName string
 	Metadata    arcp.Raw // an object; nil: empty
-	Unlisted    bool     // the registry of the session does not show it
+	Unlisted    bool     // the registry of the session does not list the lease
 	CleanupTool string   // is called if there is no handler
 }
 

@@ -105,13 +105,13 @@ func (w *world) judgeEnd(old, next *Lease) error {
 }
 
 // do does something at a time; the process may die meanwhile.
-func (w *world) do(what string, at time.Time, f func(ctx context.Context) error) {
+func (w *world) do(name string, at time.Time, f func(ctx context.Context) error) {
 	doing, when, claim := w.doing, w.at, w.claim
 	defer func() { w.doing, w.at, w.claim = doing, when, claim }()
-	w.doing, w.at = what, roundTime(at)
+	w.doing, w.at = name, roundTime(at)
 	err := f(context.Background())
 	if _, refused := errors.AsType[*arcp.Error](err); err != nil && !refused && !errors.Is(err, errCrash) {
-		w.Fatalf("%s: %v", what, err)
+		w.Fatalf("%s: %v", name, err)
 	}
 }
 

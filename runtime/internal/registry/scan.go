@@ -495,7 +495,7 @@ func (t *leaseTable) conclude(ctx context.Context, now time.Time, claim *leaseRo
 	return ok && err == nil, err
 }
 
-// reportCleaned shows the result of a clean-up in the registry.
+// reportCleaned reports the result of a clean-up in the registry.
 func (t *leaseTable) reportCleaned(ctx context.Context, now time.Time, l *Lease) {
 	if l.State == CleanupFailed {
 		t.updateEntry(ctx, now, l, Failed)

@@ -20,7 +20,8 @@ var errEnded = arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
 // that ends with the session calls DeferEnd before it reads, and release when the record is
 // durable or will not be. So the one write that ends the session ends the record. DeferEnd waits
 // while a call ends the session; a session that has ended is refused with FAILED_PRECONDITION.
-// The caller holds no lock that the end of the session needs.
+// A transaction calls DeferEnd once for a session. The caller holds no lock that the end of the
+// session needs.
 func (d *Directory) DeferEnd(ctx context.Context, id arcp.SessionID) (release func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,6 +41,20 @@ func (d *Directory) DeferEnd(ctx context.Context, id arcp.SessionID) (release fu
 		s.additions--
 		s.notifyLocked()
 	}, nil
+}
+
+// AwaitEnd waits while the end of a session is being written, and reports whether the session has
+// ended durably. The caller holds no lock that the end of the session needs.
+func (d *Directory) AwaitEnd(ctx context.Context, id arcp.SessionID) (ended bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.byID[id]
+	for s != nil && s.state == Ended && !s.end.written {
+		if err := s.waitLocked(ctx); err != nil {
+			return false, err
+		}
+	}
+	return s == nil || s.state == Ended, nil
 }
 
 // beginEnd waits until nothing is being added to the session and no other end is composed. Then

@@ -183,6 +183,51 @@ func TestAdditionsWaitForTheCall(t *testing.T) {
 	})
 }
 
+// blockedLog commits writes when it is told to.
+type blockedLog struct {
+	testLog
+	commits []func(error)
+}
+
+func (l *blockedLog) Append(_ *store.Write, done func(*store.Result)) {
+	l.commits = append(l.commits, func(err error) { done(&store.Result{Err: err}) })
+}
+
+// AwaitEnd waits for the outcome of an end that is being written.
+func TestAwaitEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(blockedLog)
+		d := NewDirectory(Options{Log: log})
+		d.Connect(noJobs{})
+		s, _, _ := d.Open("sess_1", "alice", time.Now(), false, &testConn{}, Limits{})
+		want := func(why string, want bool) {
+			t.Helper()
+			if ended, err := d.AwaitEnd(t.Context(), s.ID); ended != want || err != nil {
+				t.Errorf("%s: ended %t, %v", why, ended, err)
+			}
+		}
+		want("before the end", false)
+		for _, failure := range []error{store.ErrBroken, nil} {
+			d.End(s, Eviction{}, nil)
+			result := make(chan bool, 1)
+			go func() {
+				ended, _ := d.AwaitEnd(t.Context(), s.ID) // its context does not end
+				result <- ended
+			}()
+			synctest.Wait()
+			if len(result) > 0 || !d.Lives(s.ID) {
+				t.Error("the session has ended before the end is written")
+			}
+			log.commits[len(log.commits)-1](failure)
+			if ended := <-result; ended != (failure == nil) {
+				t.Errorf("ended %t after %v", ended, failure)
+			}
+			d.Wait()
+		}
+		want("after the end", true)
+	})
+}
+
 // failedLog refuses every write.
 type failedLog struct{ testLog }
 

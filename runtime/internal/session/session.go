@@ -81,7 +81,7 @@ type Session struct {
 	heardEpoch uint32 // of the newest connection whose client has sent a frame, so it has the resume token
 	position   uint64 // of the last connection, while Detached; 0: not known
 
-	changed   chan struct{} // closed when additions or composing change; nil: no goroutine waits
+	changed   chan struct{} // closed when additions or composing fall; nil: no goroutine waits
 	additions int32         // callers of DeferEnd that have not called release
 	composing bool          // the end is being composed or written
 	state     State

@@ -213,7 +213,7 @@ func (f *Fetcher) redirect(req *http.Request, via []*http.Request) error {
 // https to http. The query of a Referer is also secret.
 var secretHeaders = []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Referer", "Www-Authenticate"}
 
-// checkRequest returns an error for a request to another host than that of the URL, and for a CONNECT or an upgrade.
+// checkRequest returns an error for a request whose Host is not the host of the URL, and for a CONNECT or an upgrade.
 func checkRequest(req *http.Request) error {
 	for _, host := range append(req.Header.Values("Host"), req.Host) {
 		if host != "" && !strings.EqualFold(host, req.URL.Host) {

@@ -232,7 +232,7 @@ func (f *Files) entries(dir string, list []fs.DirEntry) []fs.DirEntry {
 	return list
 }
 
-// entry is an entry of a directory. Its Info checks the authority, unlike that of package os.
+// entry is an entry of a directory. Its Info checks the authority.
 type entry struct {
 	fs.DirEntry
 	files *Files

@@ -60,7 +60,7 @@ func TestSpendIsExact(t *testing.T) {
 	}
 }
 
-// The operation after the budget is used up fails; nothing is spent on it.
+// An operation fails after the budget is used up, and its amount is not spent.
 func TestSpendStopsWhenBudgetIsExhausted(t *testing.T) {
 	job := tooltest.New(tooltest.Script{Budget: map[string]arcp.Number{"USD": "2"}})
 	if out, err := call(t, job, "demo.spend", `{"currency":"USD","amount":1,"times":5}`); err == nil || err.Code != arcp.CodeBudgetExhausted || out != "" {

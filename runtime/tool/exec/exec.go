@@ -4,10 +4,10 @@
 //
 // Each command has a reaper: a process of this program that starts the command and adopts its
 // orphaned processes. The reaper kills all processes of the command on request, at the end of the
-// command, and at the end of this process, even if this process is killed. The reaper ends when
-// all processes of the command have ended. A call therefore returns after all its processes, and
-// a runtime that is killed leaves no process. [Start] starts programs that run for longer than a
-// call, such as MCP servers and workers, also with a reaper.
+// command, and at the end or death of this process. The reaper ends after all processes of the
+// command. A call therefore returns after all its processes, and a killed runtime leaves no
+// process. [Start] starts programs that run for longer than a call, such as MCP servers and
+// workers. They have a reaper too.
 //
 // A reaper cannot kill:
 //   - processes that another program starts for the command, such as cron or a container daemon;
@@ -161,7 +161,7 @@ func isFile(name string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// environment returns PATH and the named variables of this process, without missing ones.
+// environment returns PATH and the named variables of this process. It ignores missing variables.
 func environment(names []string) ([]string, error) {
 	path := os.Getenv("PATH")
 	if path == "" {

@@ -154,7 +154,7 @@ func script(t *testing.T, text string, with ...func(*Config)) *tool.Tool {
 
 func within(b Bounds) func(*Config) { return func(c *Config) { c.Bounds = b } }
 
-// call runs a tool as the runtime does, and sees to it that it leaves nothing.
+// call runs a tool as the runtime does, and fails the test if processes or directories remain.
 func call(t *testing.T, ctx context.Context, made *tool.Tool, job *fakeJob, args string) (arcp.Raw, *arcp.Error) {
 	t.Helper()
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)

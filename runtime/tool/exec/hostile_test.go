@@ -95,7 +95,7 @@ func withLongGrace(t *testing.T) {
 	t.Cleanup(func() { grace = before })
 }
 
-// A command that ends when it is asked to is not killed, and may clear up.
+// A command that ends on SIGTERM is not killed, and may clean up.
 func TestCancelSendsSIGTERMFirst(t *testing.T) {
 	withLongGrace(t)
 	job := newJob()
@@ -207,7 +207,7 @@ func TestStandardError(t *testing.T) {
 	})
 }
 
-// A command that finds its reaper and kills it is found by its mark.
+// The processes of a command that kills its reaper are found by their mark.
 func TestKilledReaper(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")

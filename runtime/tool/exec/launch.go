@@ -119,7 +119,7 @@ func (l *launch) kill() { go l.send(commandKill) }
 // does not report within reportTimeout; then end finds the processes by their mark.
 func (l *launch) send(b byte) {
 	_, _ = l.control.Write([]byte{b})            // the reaper may have ended
-	_ = l.reaper.Process.Signal(syscall.SIGCONT) // likewise
+	_ = l.reaper.Process.Signal(syscall.SIGCONT) // the reaper may have ended
 	late := time.NewTimer(l.reportTimeout)
 	defer late.Stop()
 	select {

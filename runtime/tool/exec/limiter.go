@@ -32,7 +32,7 @@ func limiterMain(args []string) int {
 func (b *Bounds) exec(program string, argv []string) error {
 	debug.SetGCPercent(-1)
 	type bound struct {
-		what     int
+		resource int
 		soft, up uint64
 	}
 	for _, l := range []bound{
@@ -46,7 +46,7 @@ func (b *Bounds) exec(program string, argv []string) error {
 			continue
 		}
 		// After syscall.Setrlimit, unlike unix.Setrlimit, syscall.Exec does not restore RLIMIT_NOFILE.
-		if err := syscall.Setrlimit(l.what, &syscall.Rlimit{Cur: l.soft, Max: l.soft + l.up}); err != nil {
+		if err := syscall.Setrlimit(l.resource, &syscall.Rlimit{Cur: l.soft, Max: l.soft + l.up}); err != nil {
 			return fmt.Errorf("set a limit to %d: %w", l.soft, err)
 		}
 	}

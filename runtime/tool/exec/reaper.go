@@ -54,7 +54,7 @@ func reaperMain() int {
 	return 0
 }
 
-// removeDir removes a leased directory with its content, which may take long.
+// removeDir removes a leased directory with its content.
 func removeDir(dir string) error {
 	all, err := local.OpenDirectories(filepath.Dir(dir))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 
 // sandboxed returns a command line that runs a program in bubblewrap:
 //   - in a process namespace that ends with its first process, which ends with its parent;
-//   - with a read-only file system, a writable dir, and empty /tmp and /run: /run has the sockets of
-//     programs that start others on request;
+//   - with a read-only file system and a writable dir;
+//   - with empty /tmp and /run, which have the sockets of programs that start others on request;
 //   - with the network of the host;
 //   - without capabilities, with which root could unmount a cover.
 func sandboxed(bwrap string, hide []string, program, dir string, args []string) ([]string, error) {

@@ -165,9 +165,9 @@ func TestErrorWithoutDescriptors(t *testing.T) {
 		_, led := g.led()
 		_, owns := g.owns(id.pid, all, true)
 		_, marked := g.marked(id.pid)
-		for what, err := range map[string]error{"led": led, "hold": g.hold(id.pid, true), "owns": owns, "marked": marked, "end": End(t.Context(), id.String())} {
+		for name, err := range map[string]error{"led": led, "hold": g.hold(id.pid, true), "owns": owns, "marked": marked, "end": End(t.Context(), id.String())} {
 			if !errors.Is(err, syscall.EMFILE) {
-				t.Errorf("%s: error %v", what, err)
+				t.Errorf("%s: error %v", name, err)
 			}
 		}
 	})
@@ -186,7 +186,7 @@ func TestEndStopsAtCancel(t *testing.T) {
 	}
 }
 
-// Nothing begins without a lease, nor when the runtime has gone before it had one.
+// A command does not run without a lease, nor if the runtime ends before the lease is granted.
 func TestCommandNeedsLease(t *testing.T) {
 	trace := t.TempDir() + "/trace"
 	cmd := exec.Command("touch", trace)

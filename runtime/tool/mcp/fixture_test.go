@@ -189,17 +189,17 @@ func (r *fixture) call(ctx context.Context, j *job, name, args string) (string, 
 	return string(out), e
 }
 
-func (r *fixture) want(what, got, want string) {
+func (r *fixture) want(name, got, want string) {
 	r.Helper()
 	if got != want {
-		r.Errorf("%s:\n got %s\nwant %s", what, got, want)
+		r.Errorf("%s:\n got %s\nwant %s", name, got, want)
 	}
 }
 
-func (r *fixture) wantCode(what string, err *arcp.Error, code arcp.Code, retryable bool) {
+func (r *fixture) wantCode(name string, err *arcp.Error, code arcp.Code, retryable bool) {
 	r.Helper()
 	if err == nil || err.Code != code || err.Retryable != retryable {
-		r.Errorf("%s: %v, want %s, retryable %v", what, err, code, retryable)
+		r.Errorf("%s: %v, want %s, retryable %v", name, err, code, retryable)
 	}
 }
 

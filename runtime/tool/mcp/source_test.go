@@ -592,7 +592,7 @@ func TestElicitation(t *testing.T) {
 	})
 }
 
-// A question of the server names no call. With two calls in progress it belongs to neither.
+// A question of the server names no call. With two calls in progress the question belongs to no call.
 func TestElicitationDuringSeveralCalls(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("ask"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {

@@ -32,7 +32,7 @@ type Script struct {
 	Dir      string                 // parent of leased directories, such as t.TempDir(); empty: Resources.Directory fails
 
 	// Ask and Choose answer questions. Run fails the question if its schema or options do not
-	// allow the answer. Without Ask a question gets its default.
+	// allow the answer. Without Ask, Job.Ask returns the default of the question.
 	Ask    func(tool.InputAsk) (tool.Answer, error)
 	Choose func(tool.ChoiceAsk) (tool.Answer, error)
 
@@ -104,7 +104,7 @@ func (j *Job) Job() tool.Job { return tool.NewJob(host{j}) }
 
 // Run runs a tool. It encodes args with arcp.Marshal, or uses an arcp.Raw unchanged. The errors are
 // the errors that a client receives: INVALID_ARGUMENT for arguments that break the input schema,
-// INTERNAL for a panic or a result that breaks the output schema, and those of Tool.Run.
+// INTERNAL for a panic or a result that breaks the output schema, and the other errors of Tool.Run.
 func (j *Job) Run(ctx context.Context, t *tool.Tool, args any) (arcp.Raw, *arcp.Error) {
 	raw, ok := args.(arcp.Raw)
 	if !ok && args != nil {

@@ -29,10 +29,10 @@ func run(t *testing.T, j *Job, c tool.Capability, fn func(context.Context, tool.
 	return string(out), e
 }
 
-func wantCode(t *testing.T, what string, err error, code arcp.Code) {
+func wantCode(t *testing.T, name string, err error, code arcp.Code) {
 	t.Helper()
 	if e, ok := errors.AsType[*arcp.Error](err); !ok || e == nil || e.Code != code {
-		t.Errorf("%s: %v, want %s", what, err, code)
+		t.Errorf("%s: %v, want %s", name, err, code)
 	}
 }
 
@@ -89,8 +89,8 @@ func TestUnscriptedRequestFails(t *testing.T) {
 	_, call := job.Call(ctx, tool.Call{Tool: "t"})
 	_, permit := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"})
 	_, _, dir := job.Resources().Directory(ctx, tool.DirectoryAsk{})
-	for what, err := range map[string]error{"ask": ask, "choose": choose, "call": call, "permission": permit, "directory": dir} {
-		wantCode(t, what, err, arcp.CodeFailedPrecondition)
+	for name, err := range map[string]error{"ask": ask, "choose": choose, "call": call, "permission": permit, "directory": dir} {
+		wantCode(t, name, err, arcp.CodeFailedPrecondition)
 	}
 	if a, err := job.Ask(ctx, tool.InputAsk{Prompt: "?", Default: arcp.Raw("1")}); err != nil || string(a.Value) != "1" {
 		t.Errorf("with a default: %+v, %v", a, err)

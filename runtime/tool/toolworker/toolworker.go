@@ -36,9 +36,9 @@ type Config struct {
 }
 
 // Run announces tools to the runtime and executes their jobs until ctx or the client ends. At most
-// Config.Concurrency jobs run at once. The errors are the errors of [client.Client.Work], and an
-// error for a tool with an Audience, a RatePerMin or Endless, which only tools of the runtime's
-// process may have.
+// Config.Concurrency jobs run at once. A tool with an Audience, a RatePerMin or Endless is an error,
+// because a runtime does not offer these to workers. The other errors are the errors of
+// [client.Client.Work].
 func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool) error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

@@ -247,11 +247,11 @@ func TestUnsupportedRequestsFail(t *testing.T) {
 			_, _, dir := r.Directory(ctx, tool.DirectoryAsk{})
 			_, extend := job.Permissions().Extend(ctx, "lease_1", time.Hour)
 			_, delegate := job.Call(ctx, tool.Call{Tool: "demo.echo", Delegate: true})
-			for what, err := range map[string]error{"allow": a.Allow(arcp.NamespaceFSRead, "/a"), "model": a.UseModel("m"), "charge": a.Charge("c", "USD", "1"),
+			for name, err := range map[string]error{"allow": a.Allow(arcp.NamespaceFSRead, "/a"), "model": a.UseModel("m"), "charge": a.Charge("c", "USD", "1"),
 				"read": read, "get": get, "lease": lease, "directory": dir, "extend": extend, "delegate": delegate,
 				"check": job.Permissions().Check("p", "r", "o")} {
 				if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeUnimplemented || !strings.Contains(e.Message, "a worker cannot") {
-					t.Errorf("%s: %v, want UNIMPLEMENTED", what, err)
+					t.Errorf("%s: %v, want UNIMPLEMENTED", name, err)
 				}
 			}
 			large := job.Emit("large", strings.Repeat("x", 1<<20))

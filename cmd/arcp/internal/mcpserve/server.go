@@ -30,7 +30,7 @@ type Config struct {
 	// the loss of the session. Open adds the credentials to the options.
 	Open func(ctx context.Context, opts client.Options) (*client.Client, error)
 
-	Tools   []string      // globs of the offered tools; empty: all tools but the built-in ones
+	Tools   []string      // globs of the offered tools; empty: all but built-in tools
 	Flat    bool          // the names of tools have no dots
 	Timeout time.Duration // of a call, whose job continues; 0: no limit
 	Version string

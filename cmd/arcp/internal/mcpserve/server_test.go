@@ -26,7 +26,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// fixture is a runtime with tools of the test's, and a server for it.
+// fixture is a runtime with the tools of a test, and a Server for the runtime.
 type fixture struct {
 	*testing.T
 	tools *tool.Registry

@@ -206,7 +206,7 @@ type slotKey struct{}
 var errNoSlot = errors.New("a session begins with a request of its own")
 
 // countUses is middleware that counts each request of a session as a use of its slot, also a call that continues
-// after the loss of its connection: the end of the session would cancel the call.
+// after the loss of its connection. The end of the session would cancel such a call.
 func (s *Server) countUses(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		c, ok := ctx.Value(slotKey{}).(*sessionSlot)

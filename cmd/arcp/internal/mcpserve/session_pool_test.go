@@ -62,7 +62,7 @@ func (w *web) send(method, id, body string) *http.Response {
 	return resp
 }
 
-// post sends a message and returns the status and the session it is answered in.
+// post sends a message. It returns the status and the session id of the answer.
 func (w *web) post(id, body string) (status int, session string) {
 	w.Helper()
 	resp := w.send(http.MethodPost, id, body)

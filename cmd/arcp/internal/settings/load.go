@@ -21,7 +21,7 @@ import (
 type Input struct {
 	Flags    *pflag.FlagSet    // flags, defined by AddFlags
 	Environ  []string          // environment in the form of os.Environ
-	Defaults map[string]string // defaults that replace those of Table
+	Defaults map[string]string // by name; they replace the defaults of Table
 	Search   []string          // paths of the file, of which the first existing one is read; nil: SearchPath
 }
 

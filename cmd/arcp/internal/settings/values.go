@@ -33,7 +33,7 @@ type Value struct {
 
 // Format writes the name and the source, but not the value, which may be secret.
 func (e Value) Format(f fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(f, "%s from %s", e.Name, e.Source) // a fmt.State keeps its own error
+	_, _ = fmt.Fprintf(f, "%s from %s", e.Name, e.Source) // the caller of a Formatter receives no error
 }
 
 // Values holds the effective values of all settings, in the order of Table. It is immutable.
@@ -45,7 +45,7 @@ type Values struct {
 
 // Format writes the output of AppendYAML.
 func (v *Values) Format(f fmt.State, _ rune) {
-	_, _ = f.Write(v.AppendYAML(nil)) // a fmt.State keeps its own error
+	_, _ = f.Write(v.AppendYAML(nil)) // the caller of a Formatter receives no error
 }
 
 func (v *Values) get(name string) Value {

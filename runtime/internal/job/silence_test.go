@@ -11,10 +11,10 @@ import (
 // Silence ends the attempt.
 func TestSilenceReportsMissedHeartbeats(t *testing.T) {
 	for _, block := range []bool{false, true} {
-		m := New(Spec{Heartbeat: time.Second, Block: block, Window: time.Minute, Lost: true})
+		m := New(Spec{Heartbeat: time.Second, BlockOnSilence: block, SilenceWindow: time.Minute, ReportSilence: true})
 		m.Start(t0)
 		m.Manual(t0)
-		at := t0.Add(missed * time.Second)
+		at := t0.Add(maxMissed * time.Second)
 		m.Advance(at)
 		if block {
 			if err := m.Silence(); err != nil || m.State() != arcp.StateBlocked {
