@@ -186,15 +186,15 @@ func TestWorkerMessagesAreDescribed(t *testing.T) {
 	if !found || !ended {
 		t.Fatal("SPEC.md has no table of the messages from a worker")
 	}
-	var described string
-	for _, row := range strings.Split(table, "\n|") {
+	var described strings.Builder
+	for row := range strings.SplitSeq(table, "\n|") {
 		first, _, _ := strings.Cut(row, " |")
-		described += first
+		described.WriteString(first)
 	}
 	for i := range arcp.Catalog {
 		s := &arcp.Catalog[i]
 		root, _, _ := strings.Cut(string(s.Type), ".")
-		got := strings.Contains(described, "`"+string(s.Type)+"`") || strings.Contains(described, "`"+root+".*`")
+		got := strings.Contains(described.String(), "`"+string(s.Type)+"`") || strings.Contains(described.String(), "`"+root+".*`")
 		if got != s.Worker {
 			t.Errorf("the table describes %s as a message of a worker: %v, want %v", s.Type, got, s.Worker)
 		}

@@ -135,15 +135,6 @@ func (p *peer) must(name, args string) map[string]any {
 	return out
 }
 
-// silent fails the test if a session was sent something.
-func (p *peer) silent(why string) {
-	p.Helper()
-	p.send("ping", "{}")
-	if env := p.read(); env.Type != arcp.Pong {
-		p.Fatalf("%s: sent %s %s", why, env.Type, env.Payload)
-	}
-}
-
 func codeOf(e *arcp.Error) arcp.Code {
 	if e == nil {
 		return ""

@@ -117,13 +117,6 @@ func TestOneOfManyResumesWins(t *testing.T) {
 	})
 }
 
-// call runs a tool and returns its result.
-func (p *peer) call(tool, args string) string {
-	p.Helper()
-	p.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s}`, tool, args))
-	return string(p.until("job.completed").Payload)
-}
-
 // Takeovers under load neither lose nor repeat anything.
 func TestTakeoversLoseNothing(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {

@@ -585,7 +585,7 @@ var scriptFuncs = map[string]func(h *scriptHost, args []script.Value) (script.Va
 		return value(strings.ToValidUTF8(string(raw), "?")), err
 	},
 	"digest": func(_ *scriptHost, a []script.Value) (script.Value, error) {
-		return value(tool.Digest(arcp.Raw(a[0]))), nil
+		return value(tool.Digest(a[0])), nil
 	},
 }
 

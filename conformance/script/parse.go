@@ -551,7 +551,7 @@ func (s *scanner) expr() *expr {
 	e := s.operand()
 	for s.err == nil && !s.done() {
 		rest := s.src[s.pos:]
-		if len(rest) < 2 || !strings.Contains("+-*", rest[:1]) || rest[1] != ' ' {
+		if len(rest) < 2 || strings.IndexByte("+-*", rest[0]) < 0 || rest[1] != ' ' {
 			break
 		}
 		s.pos++

@@ -14,7 +14,7 @@ func TestAudience(t *testing.T) {
 		name, version, _ := strings.Cut(ref, "@")
 		c := Capability{Name: name, Version: version}
 		if principal != "" {
-			c.Audience = func(principal string) bool { return principal == principal }
+			c.Audience = func(asking string) bool { return asking == principal }
 		}
 		return raw(t, c, echo)
 	}
