@@ -324,7 +324,7 @@ func (c *Checker) act(e, p envelope) {
 		if id != p.text("job_id") {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
 		}
-		if c.answer(c.lib.accepted, "job.submit", e, p) && c.jobs[id] == nil {
+		if c.answer(c.lib.accepted, "job.submit", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a retry has a new handle
 			c.jobs[id] = new(job)
 		}
 	case "job.cancelled":

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
@@ -308,7 +309,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	} else {
 		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
-		h.describe(now)
+		h.describe(now, &a.row)
 	}
 	if a.awaitsPosition {
 		h.c.ack.pause()
@@ -317,12 +318,17 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	}
 }
 
-// describe tells the codec of the draft dialect what session.resumed does not contain.
-func (h *handshake) describe(now time.Time) {
+// describe tells the codec of the draft dialect what session.resumed does not contain, the library
+// of the client, which a session.resume does not show, and the jobs that the client has submitted.
+func (h *handshake) describe(now time.Time, row *store.Session) {
 	codec := h.c.output.codec
 	if codec == nil {
 		return
 	}
+	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
+		codec.SetProfile(profile)
+	}
+	codec.AddJobs(h.c.srv.opts.Engine.JobsOf(row.ID)...)
 	codec.Describe(machine.Describe(h.c.machine, now, h.c.catalogue.agents()))
 }
 

@@ -57,10 +57,13 @@ func (c *conn) useCodec(codec *draft.Session) {
 	c.machine = machine.NewDraft(c.handshake.startedAt, c.srv.machineConfig(), c.id)
 }
 
-// refuse answers a frame that the codec does not accept.
+// refuse answers a frame that the codec does not accept. Only a frame that is no envelope, or the
+// first one, counts as malformed: others are optional or unknown messages.
 func (c *conn) refuse(now time.Time, refused *draft.Refusal) {
 	c.send(now, refused.Nack())
-	c.machine.Malformed(&arcp.EncodingError{Reason: arcp.ReasonPayload, Message: refused.Error()})
+	if refused.Cause != nil || c.machine.Phase() == machine.Opening {
+		c.machine.Malformed(&arcp.EncodingError{Reason: arcp.ReasonPayload, Message: refused.Error()})
+	}
 }
 
 // dialect returns the dialect of the connection.
