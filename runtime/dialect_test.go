@@ -588,7 +588,15 @@ func TestResumeInOtherDialect(t *testing.T) {
 				if e := refusal(b, b.resume(p.token, 0).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
 					b.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
 				}
-				b.reopen("alice", arcp.SessionID(p.session), "").expect("session.rejected")
+				opens := b.connect(nil)
+				if err := opens.conn.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
+					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token)); err != nil {
+					b.Fatal(err)
+				}
+				if err := opens.conn.Flush(); err != nil {
+					b.Fatal(err)
+				}
+				opens.expect("session.rejected")
 				p.run("demo.echo", `{"x":1}`)
 				_ = p.conn.Abort()
 				p.resumed().close("session.close")

@@ -131,7 +131,8 @@ func (er *eventReader) deliverDraft(item eventlog.Item) {
 	if err != nil {
 		er.c.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
 		if b.data, err = er.c.output.codec.AppendEvent(b.data, item.Seq, substitute(e, err)); err != nil {
-			panic("conn: substitute of an event in the draft dialect: " + err.Error())
+			er.fail(time.Now(), err)
+			return
 		}
 	}
 	b.ends = append(b.ends, len(b.data))
