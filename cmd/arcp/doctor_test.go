@@ -34,8 +34,8 @@ func TestDoctor(t *testing.T) {
 		return cli(t, append([]string{"doctor", "--url", p.url, "--token", token}, more...)...)
 	}
 	o := as("root", "--admin", p.admin)
-	wantOutcome(t, "nothing is statusProblem", o, exitOK, "ok", "")
-	for _, want := range []string{"takes them, from root with the roles client, admin", "credentials  ok", "resources    ok", "reports that the server is ready", "mcp          ok"} {
+	wantOutcome(t, "no problem", o, exitOK, "ok", "")
+	for _, want := range []string{"accepts jobs of root with the roles client, admin", "credentials  ok", "resources    ok", "reports that the server is ready", "mcp          ok"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("the findings have no %q:\n%s", want, o.stdout)
 		}
@@ -46,8 +46,8 @@ func TestDoctor(t *testing.T) {
 	o = as("secret")
 	wantOutcome(t, "what a client does not see", o, exitOK, "not seen  the check for credentials that are not revoked needs the role admin", "")
 	wantOutcome(t, "and of resources", o, exitOK, "not seen  the check of other principals' leases needs the role admin", "")
-	wantOutcome(t, "without the admin listener", o, exitOK, "not seen  readiness and MCP servers: --admin says", "")
-	wantOutcome(t, "an observer", as("wall"), exitOK, "not seen  your principal may not submit any", "")
+	wantOutcome(t, "without the admin listener", o, exitOK, "not seen  readiness and MCP servers: give the URL", "")
+	wantOutcome(t, "an observer", as("wall"), exitOK, "not seen  your principal may not submit jobs", "")
 
 	lease := p.leases(`{"provider":"cloud","resource_type":"vm","external_id":"vm-1","lease_duration_seconds":0}`)
 	p.eventually("its clean-up fails", lease, "resources", "ls", "--state", "cleanup_failed")
