@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
@@ -60,7 +61,7 @@ func (h *handshake) resume(q machine.Resume) {
 // resumeRow continues resume with the row of the session, or with the refusal of the token.
 func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
 	if refused == nil {
-		refused = h.c.checkDialect(&row)
+		refused = h.c.output.checkDialect(&row)
 	}
 	if refused == nil {
 		refused = h.checkResume(now, &row, q.After)
@@ -202,7 +203,7 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 		h.refuseAttachment(now, true, unreadable())
 		return
 	}
-	if refused := h.c.checkDialect(&row); refused != nil {
+	if refused := h.c.output.checkDialect(&row); refused != nil {
 		h.refuseAttachment(now, true, refused)
 		return
 	}
@@ -328,7 +329,7 @@ func (h *handshake) describe(now time.Time, row *store.Session) {
 	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
 		codec.SetProfile(profile)
 	}
-	codec.AddJobs(h.c.srv.opts.Engine.JobsOf(row.ID)...)
+	codec.AddJobs(engine.JobsOf(h.c.srv.opts.Engine, row.ID)...)
 	codec.Describe(machine.Describe(h.c.machine, now, h.c.catalogue.agents()))
 }
 

@@ -161,7 +161,7 @@ func (c *conn) full() bool {
 // undecodable, or the error that ended the reader.
 func (c *conn) receive(now time.Time, in inbound) {
 	if in.codec != nil {
-		c.useCodec(in.codec)
+		useCodec(c, in.codec)
 	}
 	switch {
 	case in.err != nil:
@@ -174,7 +174,7 @@ func (c *conn) receive(now time.Time, in inbound) {
 		c.machine.Malformed(in.bad)
 		c.perform(now)
 	case in.refused != nil:
-		c.refuse(now, in.refused)
+		refuseDraft(c, now, in.refused)
 		c.perform(now)
 	default:
 		if c.cursor != nil && !c.renewal.confirmToken() {

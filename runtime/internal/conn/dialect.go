@@ -51,15 +51,15 @@ func (d *decoder) decode(in *inbound, frame []byte) {
 	in.bad = &arcp.EncodingError{Reason: arcp.ReasonNotJSON, Message: err.Error()}
 }
 
-// useCodec makes the connection speak the draft dialect.
-func (c *conn) useCodec(codec *draft.Session) {
+// useCodec makes a connection speak the draft dialect.
+func useCodec(c *conn, codec *draft.Session) {
 	c.output.codec = codec
 	c.machine = machine.NewDraft(c.handshake.startedAt, c.srv.machineConfig(), c.id)
 }
 
-// refuse answers a frame that the codec does not accept. Only a frame that is no envelope, or the
+// refuseDraft answers a frame that the codec does not accept. Only a frame that is no envelope, or the
 // first one, counts as malformed: others are optional or unknown messages.
-func (c *conn) refuse(now time.Time, refused *draft.Refusal) {
+func refuseDraft(c *conn, now time.Time, refused *draft.Refusal) {
 	c.send(now, refused.Nack())
 	if refused.Cause != nil || c.machine.Phase() == machine.Opening {
 		c.machine.Malformed(&arcp.EncodingError{Reason: arcp.ReasonPayload, Message: refused.Error()})
@@ -67,8 +67,8 @@ func (c *conn) refuse(now time.Time, refused *draft.Refusal) {
 }
 
 // dialect returns the dialect of the connection.
-func (c *conn) dialect() store.Dialect {
-	if c.output.codec != nil {
+func (o *output) dialect() store.Dialect {
+	if o.codec != nil {
 		return store.Draft
 	}
 	return store.RFC
@@ -76,19 +76,19 @@ func (c *conn) dialect() store.Dialect {
 
 // profile returns the name of the library of a client in the draft dialect; empty: the RFC's
 // dialect.
-func (c *conn) profile() string {
-	if c.output.codec == nil {
+func (o *output) profile() string {
+	if o.codec == nil {
 		return ""
 	}
-	return c.output.codec.Profile().String()
+	return o.codec.Profile().String()
 }
 
 // checkDialect refuses to attach to a session of the other dialect, which is not harmed.
-func (c *conn) checkDialect(row *store.Session) *arcp.Error {
+func (o *output) checkDialect(row *store.Session) *arcp.Error {
 	switch {
-	case row.Dialect == c.dialect():
+	case row.Dialect == o.dialect():
 		return nil
-	case c.dialect() == store.Draft:
+	case o.dialect() == store.Draft:
 		return arcp.Errorf(arcp.CodeResumeWindowExpired, "the session was opened by session.open; resume it in that dialect")
 	}
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "the session was opened by session.hello; resume it in that dialect")

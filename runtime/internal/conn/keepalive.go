@@ -46,7 +46,7 @@ func (k *keepalive) advance(c *conn, now time.Time) {
 	k.due = now.Add(k.interval)
 	switch {
 	case k.silence > 0 && now.Sub(c.tc.LastSeen()) >= k.silence:
-		if c.dialect() == store.Draft {
+		if c.output.dialect() == store.Draft {
 			c.send(now, arcp.Frame(arcp.SessionEvicted, arcp.SessionEvictedPayload{Code: arcp.CodeHeartbeatLost, Reason: "nothing was received"}))
 		}
 		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}

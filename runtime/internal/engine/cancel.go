@@ -170,7 +170,7 @@ func (e *Engine) HasJobs(id arcp.SessionID) bool {
 }
 
 // JobsOf returns the jobs of a session that have not ended.
-func (e *Engine) JobsOf(id arcp.SessionID) (jobs []arcp.JobID) {
+func JobsOf(e *Engine, id arcp.SessionID) (jobs []arcp.JobID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for r := e.jobs.perSession[id].first; r != nil; r = r.entry.next {
