@@ -588,20 +588,23 @@ func TestResumeInOtherDialect(t *testing.T) {
 				if e := refusal(b, b.resume(p.token, 0).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
 					b.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
 				}
-				opens := b.connect(nil)
-				if err := opens.conn.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
-					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token)); err != nil {
-					b.Fatal(err)
-				}
-				if err := opens.conn.Flush(); err != nil {
-					b.Fatal(err)
-				}
-				opens.expect("session.rejected")
+				q := b.connect(nil)
+				q.write(fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
+					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token))
+				q.expect("session.rejected")
 				p.run("demo.echo", `{"x":1}`)
 				_ = p.conn.Abort()
 				p.resumed().close("session.close")
 			})
 		})
+	}
+}
+
+// write sends a frame as it is.
+func (p *peer) write(frame string) {
+	p.Helper()
+	if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
+		p.Fatal(err)
 	}
 }
 
@@ -630,9 +633,7 @@ func TestHostileFirstFrames(t *testing.T) {
 		rfc, p := b.dial("alice"), b.dialDraft(&draftLibraries[0], "alice")
 		for _, name := range slices.Sorted(maps.Keys(frames)) {
 			hostile := b.connect(nil)
-			if err := errors.Join(hostile.conn.Write([]byte(frames[name])), hostile.conn.Flush()); err != nil {
-				t.Fatal(err)
-			}
+			hostile.write(frames[name])
 			p.pong()
 			rfc.send("ping", `{}`)
 			rfc.until("pong")
