@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// draftLibrary is a published client library of the draft dialect and what it sends.
+// draftLibrary is a published client library of the draft dialect, with the forms of its frames.
 type draftLibrary struct {
 	name    strict.Library
 	id      string // of its frames, with %d
