@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/transport"
 )
 
-// draftLibrary is a published client library of the draft dialect and what it sends.
+// draftLibrary is a published client library of the draft dialect, with the forms of its frames.
 type draftLibrary struct {
 	name    strict.Library
 	id      string // of its frames, with %d
@@ -65,6 +66,7 @@ type draftPeer struct {
 	session  string
 	token    string // to resume the session
 	seq      uint64 // of the last event
+	pings    int    // that were answered
 	progress map[string][]float64
 }
 
@@ -84,6 +86,8 @@ type draftFrame struct {
 		Code        string
 		FinalStatus string `json:"final_status"`
 		Result      json.RawMessage
+		Output      json.RawMessage
+		ResultID    string `json:"result_id"`
 		Jobs        []struct {
 			JobID  string `json:"job_id"`
 			Status string
@@ -200,6 +204,7 @@ func (p *draftPeer) next() (*draftFrame, error) {
 		p.progress[f.JobID] = append(p.progress[f.JobID], f.Payload.Body.Current)
 	}
 	if f.Type == "session.ping" {
+		p.pings++
 		p.send("session.pong", "", fmt.Sprintf(`"ping_nonce":%q,"received_at":"2026-05-09T13:00:00Z"`, f.Payload.Nonce))
 		return p.next()
 	}
@@ -399,6 +404,111 @@ func (b *fixture) converse(lib *draftLibrary) {
 	p.close(b.breaks(p))
 }
 
+// TestDraftLargeFrames has jobs with large events and results. Results are sent inline, in chunks to
+// clients with the feature, or as a failure; no frame is larger than the libraries read.
+func TestDraftLargeFrames(t *testing.T) {
+	for i := range draftLibraries {
+		t.Run(string(draftLibraries[i].name), func(t *testing.T) {
+			for _, chunks := range []bool{true, false} {
+				lib := draftLibraries[i]
+				if !chunks {
+					lib.hello = strings.NewReplacer(`,"result_chunk":true`, "", `,"result_chunk"`, "").Replace(lib.hello)
+				}
+				inBubble(t, nil, func(b *fixture) {
+					p := b.dialDraft(&lib, "alice")
+					p.run("demo.emit", `{"count":3,"bytes":262144}`)
+					for _, size := range []int{490 << 10, 900 << 10} {
+						for _, letter := range []string{"é", "\\n"} {
+							input := `{"s":"` + strings.Repeat(letter, size/len(letter)) + `"}`
+							f := p.run("demo.echo", input)
+							if (f.Type != "job.result" || f.Payload.Result == nil && f.Payload.Output == nil && f.Payload.ResultID == "") && (chunks || size < 490<<10) {
+								t.Errorf("%s: a result of %d bytes with %s: %.300s", lib.name, size, letter, f.raw)
+							}
+						}
+					}
+					p.close("session.close")
+				})
+			}
+		})
+	}
+}
+
+// TestDraftHeartbeat has clients wait for hours. They answer pings, or have no heartbeat.
+func TestDraftHeartbeat(t *testing.T) {
+	for i := range draftLibraries {
+		t.Run(string(draftLibraries[i].name), func(t *testing.T) {
+			for _, heartbeat := range []bool{true, false} {
+				lib := draftLibraries[i]
+				if !heartbeat {
+					lib.hello = strings.NewReplacer(`"heartbeat":true,`, "", `"heartbeat",`, "").Replace(lib.hello)
+				}
+				inBubble(t, nil, func(b *fixture) {
+					p := b.dialDraft(&lib, "alice")
+					if f := p.run("demo.sleep", `{"ms":3000000}`); f.Type != "job.result" {
+						t.Errorf("%s: demo.sleep ends with %s", lib.name, f.raw)
+					}
+					if p.pings > 0 != heartbeat {
+						t.Errorf("%s: %d pings with heartbeat %v", lib.name, p.pings, heartbeat)
+					}
+					p.close("session.bye")
+				})
+			}
+		})
+	}
+}
+
+// TestDraftUnsubscribe follows a job no longer, and follows it again.
+func TestDraftUnsubscribe(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				p, watcher := b.dialDraft(lib, "alice"), b.dialDraft(lib, "alice")
+				job := p.accepted("demo.count", `{"to":100,"interval_ms":50}`, "")
+				watcher.follow(job)
+				watcher.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+				watcher.send("job.unsubscribe", fmt.Sprintf(`"job_id":%q,`, job), fmt.Sprintf(`"job_id":%q`, job))
+				watcher.pong()
+				time.Sleep(time.Second)
+				if frames := watcher.pong(); len(frames) > 0 {
+					t.Errorf("%s: after job.unsubscribe: %s", lib.name, frames[0].raw)
+				}
+				clear(watcher.progress)
+				watcher.follow(job)
+				watcher.end(job)
+				watcher.counted(job, 100)
+				watcher.close("session.close")
+				p.end(job)
+			})
+		})
+	}
+}
+
+// TestDraftShutdown has the server shut down, which every library learns.
+func TestDraftShutdown(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				p := b.dialDraft(lib, "alice")
+				b.shutdown(time.Second)
+				var types []string
+				for {
+					f, err := p.next()
+					if err != nil {
+						p.closedBy("the shutdown", err, transport.CloseGoingAway)
+						break
+					}
+					types = append(types, f.Type)
+				}
+				if !slices.Contains(types, "session.bye") {
+					t.Errorf("%s: sent %v, want session.bye", lib.name, types)
+				}
+			})
+		})
+	}
+}
+
 // refusals has requests fail.
 func (b *fixture) refusals(p, other *draftPeer) {
 	p.submit("nobody.there", `{}`, "")
@@ -588,20 +698,23 @@ func TestResumeInOtherDialect(t *testing.T) {
 				if e := refusal(b, b.resume(p.token, 0).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
 					b.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
 				}
-				opens := b.connect(nil)
-				if err := opens.conn.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
-					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token)); err != nil {
-					b.Fatal(err)
-				}
-				if err := opens.conn.Flush(); err != nil {
-					b.Fatal(err)
-				}
-				opens.expect("session.rejected")
+				q := b.connect(nil)
+				q.write(fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
+					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token))
+				q.expect("session.rejected")
 				p.run("demo.echo", `{"x":1}`)
 				_ = p.conn.Abort()
 				p.resumed().close("session.close")
 			})
 		})
+	}
+}
+
+// write sends a frame as it is.
+func (p *peer) write(frame string) {
+	p.Helper()
+	if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
+		p.Fatal(err)
 	}
 }
 
@@ -630,9 +743,7 @@ func TestHostileFirstFrames(t *testing.T) {
 		rfc, p := b.dial("alice"), b.dialDraft(&draftLibraries[0], "alice")
 		for _, name := range slices.Sorted(maps.Keys(frames)) {
 			hostile := b.connect(nil)
-			if err := errors.Join(hostile.conn.Write([]byte(frames[name])), hostile.conn.Flush()); err != nil {
-				t.Fatal(err)
-			}
+			hostile.write(frames[name])
 			p.pong()
 			rfc.send("ping", `{}`)
 			rfc.until("pong")

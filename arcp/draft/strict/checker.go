@@ -39,7 +39,7 @@ const (
 	RuleSeq        Rule = "seq"        // which frames are numbered, without gaps
 	RuleAnswer     Rule = "answer"     // an answer has a request; accepts are in order
 	RuleJob        Rule = "job"        // events belong to known jobs that have not ended
-	RuleResult     Rule = "result"     // result and output, or result_id alone
+	RuleResult     Rule = "result"     // the member that the library reads, or result_id alone
 	RuleRetryable  Rule = "retryable"  // retryable as the code demands
 	RuleChunk      Rule = "chunk"      // chunks of a result are contiguous in one encoding
 	RuleError      Rule = "error"      // a session.error destroys no other call or job
@@ -524,11 +524,15 @@ func (c *Checker) chunk(j *job, b envelope) {
 }
 
 func (c *Checker) result(j *job, p envelope) {
-	result, inline := p["result"]
-	output, both := p["output"]
+	read, other := "result", "output"
+	if c.lib.readsOutput {
+		read, other = other, read
+	}
+	value, inline := p[read]
+	copied, both := p[other]
 	id := p.text("result_id")
 	switch {
-	case inline != both || fmt.Sprint(result) != fmt.Sprint(output):
+	case both && (!inline || fmt.Sprint(value) != fmt.Sprint(copied)):
 		c.add(RuleResult, "result and output differ")
 	case inline && id != "":
 		c.add(RuleResult, "a value and result_id")

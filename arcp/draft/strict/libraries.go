@@ -61,6 +61,7 @@ type decoder struct {
 	sessionErrors match  // how a session.error finds a request
 	nacks         match  // how a nack finds a request
 	sessionError  effect // after the handshake
+	readsOutput   bool   // the result of a job is output, not result
 	foreignErrors bool   // a job.error for a job that is only being subscribed ends the subscription
 }
 
@@ -136,13 +137,13 @@ const numericBudget = "budget? numbers"
 
 // decoders has the facts about each library, in addition to the common ones.
 var decoders = map[Library]*decoder{
-	Go: library(decoder{gaps: true, accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsRequest},
+	Go: library(decoder{gaps: true, readsOutput: true, accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsRequest},
 		map[string]string{
 			"session.welcome": "capabilities.agents[]?.name name",
 			"job.accepted":    numericBudget,
 			"job.subscribed":  numericBudget,
 		}, map[string]string{"progress": "current uint \n total? uint"}, ""),
-	Go110: library(decoder{accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsAllAgain},
+	Go110: library(decoder{readsOutput: true, accepted: byOrder, replies: byRequestID, submitErrors: never, sessionErrors: byRequestID, nacks: never, sessionError: failsAllAgain},
 		map[string]string{
 			"session.welcome": "capabilities.agents[]?.name name",
 			"job.accepted":    numericBudget,

@@ -121,8 +121,12 @@ func substitute(e *store.Event, reason error) *draft.Event {
 	return s
 }
 
-// deliverDraft appends the frame of an event in the draft dialect to the batch.
+// deliverDraft appends the frame of an event in the draft dialect to the batch. In the dialect every
+// event has a number: events that are not logged, such as job.heartbeat, have no frame.
 func (er *eventReader) deliverDraft(item eventlog.Item) {
+	if item.Seq == 0 {
+		return
+	}
 	e, b := item.Event, er.c.output.batch()
 	start := len(b.data)
 	var err error
