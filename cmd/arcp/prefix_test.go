@@ -23,6 +23,10 @@ func TestNamesAreKept(t *testing.T) {
 	if err := (sources{down{"git."}, down{""}}).start(t.Context(), reg, zerolog.Nop()); err != nil {
 		t.Fatal(err)
 	}
+	reg.ReserveFor("program:kid", "g*")
+	if !reg.IsReserved("git.status", "program:kid") || !reg.IsReserved("gnu", "alice") || reg.IsReserved("gnu", "program:kid") {
+		t.Error("the name of a source is not reserved for it, or another name not for the worker")
+	}
 	if !reg.IsReserved("git.status", "alice") || reg.IsReserved("status", "alice") {
 		t.Errorf("reserved: git.status %v, status %v", reg.IsReserved("git.status", "alice"), reg.IsReserved("status", "alice"))
 	}

@@ -103,20 +103,24 @@ func (r *Registry) reserve(n reservation) {
 	r.reserved = append(r.reserved, n)
 }
 
-// IsReserved reports whether a name is reserved, and not for the worker of a principal.
+// IsReserved reports whether a name is reserved, and not for the worker of a principal. The name of
+// a configured source is reserved for that source, whatever a worker may register.
 func (r *Registry) IsReserved(name, principal string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	reserved := false
+	own, reserved := false, false
 	for _, n := range r.reserved {
-		if n.matches(name) {
-			if n.principal != "" && n.principal == principal {
-				return false
-			}
+		switch {
+		case !n.matches(name):
+		case n.principal == "":
+			return true
+		case n.principal == principal:
+			own = true
+		default:
 			reserved = true
 		}
 	}
-	return reserved
+	return reserved && !own
 }
 
 // Replace replaces all tools of a source in one step. The name of the source is not empty. The

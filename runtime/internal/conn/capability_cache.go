@@ -6,8 +6,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// maxCachedCapabilities bounds the keys of a capabilityCache. The cache is cleared at the bound.
-const maxCachedCapabilities = 64
+// Bounds of a capabilityCache.
+const (
+	maxCachedCapabilities = 64       // keys; the cache is cleared at the bound
+	maxCachedEncoding     = 64 << 10 // bytes of an entry; a larger one is encoded for each client
+)
 
 // capabilityCache is a [machine.CapabilityCache]. Any goroutine may use it.
 type capabilityCache struct {
@@ -24,14 +27,20 @@ type cachedCapabilities struct {
 // Get implements machine.CapabilityCache. Two lists of agents are equal if they share their memory.
 func (c *capabilityCache) Get(key []byte, agents []arcp.Agent, encode func() arcp.Raw) arcp.Raw {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if known, ok := c.byKey[string(key)]; ok && sameSlice(known.agents, agents) {
+	known, ok := c.byKey[string(key)]
+	c.mu.Unlock()
+	if ok && sameSlice(known.agents, agents) {
 		return known.encoded
 	}
+	encoded := encode()
+	if len(encoded) > maxCachedEncoding {
+		return encoded
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.byKey == nil || len(c.byKey) >= maxCachedCapabilities {
 		c.byKey = make(map[string]cachedCapabilities)
 	}
-	encoded := encode()
 	c.byKey[string(key)] = cachedCapabilities{agents, encoded}
 	return encoded
 }

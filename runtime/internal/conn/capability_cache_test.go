@@ -27,6 +27,10 @@ func TestCapabilityCacheComparesInventories(t *testing.T) {
 			t.Errorf("step %d: %s, encoded %d times, want %d", i, got, encoded, step.encoded)
 		}
 	}
+	large := c.Get([]byte("large"), one, func() arcp.Raw { return make(arcp.Raw, maxCachedEncoding+1) })
+	if len(large) <= maxCachedEncoding || c.byKey["large"].encoded != nil {
+		t.Errorf("%d bytes are kept", len(c.byKey["large"].encoded))
+	}
 	for i := range 10 * maxCachedCapabilities {
 		get(strconv.Itoa(i), one)
 		if len(c.byKey) > maxCachedCapabilities {

@@ -159,8 +159,12 @@ func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err e
 			return false, err
 		case !until.IsZero():
 			e.KeepUntil(until)
-		case j.opts.Sessions.EndDetached(e.Session, e.Since, func(err error) { ended <- err }):
-			j.opts.Metrics.Evictions.WithLabelValues("expired").Inc()
+		case j.opts.Sessions.EndDetached(e.Session, e.Since, func(err error) {
+			if err == nil {
+				j.opts.Metrics.Evictions.WithLabelValues("expired").Inc()
+			}
+			ended <- err
+		}):
 			n++
 		}
 	}

@@ -111,7 +111,7 @@ func (b *Broker) ChangeOwned(ctx context.Context, actor *approval.Actor, id stri
 func (b *Broker) Ask(ctx context.Context, q approval.Row) error {
 	release, err := b.opts.Sessions.DeferEnd(ctx, q.Session)
 	if err != nil {
-		return err
+		return b.refusal(err)
 	}
 	err = b.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func(err error) {
 		if err == nil {

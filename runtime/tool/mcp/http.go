@@ -85,7 +85,7 @@ func (c *httpConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 		x.id = req.ID
 	}
 	err := c.Connection.Write(context.WithValue(ctx, exchangeKey{}, x), msg)
-	if x.refused {
+	if x.refused || err != nil && ctx.Err() == nil { // no answer follows
 		c.observer.answered(x.id, nil)
 	}
 	if err == nil && isRequest && req.Method == "notifications/initialized" {
@@ -119,8 +119,11 @@ func (c *httpConn) openStream() error {
 }
 
 // maintainStream opens the notification stream again after its end or a failure, until Close or
-// errNoStream. err is the result of the first openStream.
+// errNoStream. err is the result of the first openStream. A server that is late then has no stream.
 func (c *httpConn) maintainStream(err error) {
+	if errors.Is(err, errStreamLate) {
+		return
+	}
 	pause := backoff.Backoff{Policy: restartBackoff}
 	for !errors.Is(err, errNoStream) {
 		opened := time.Now()
@@ -138,8 +141,11 @@ func (c *httpConn) maintainStream(err error) {
 	}
 }
 
-// errNoStream means that the server has no notification stream.
-var errNoStream = errors.New("the server has no stream")
+// Errors of the request for the notification stream.
+var (
+	errNoStream   = errors.New("the server has no stream")
+	errStreamLate = fmt.Errorf("the server has not answered the request for its stream within %s", streamWait)
+)
 
 // roundTripper authorizes the requests, and bounds the messages of the server. Redirects are not
 // followed: the headers are meant for one server.
@@ -219,6 +225,10 @@ func (r *roundTripper) exchange(req *http.Request, cancel func()) (*http.Respons
 	if x.stream && req.Method == http.MethodPost {
 		return r.openStream(req, cancel)
 	}
+	if req.Method == http.MethodGet { // it resumes a stream
+		t := time.AfterFunc(streamWait, cancel)
+		defer t.Stop()
+	}
 	resp, err := r.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -230,7 +240,8 @@ func (r *roundTripper) exchange(req *http.Request, cancel func()) (*http.Respons
 }
 
 // openStream sends a GET request and waits at most streamWait for the response header, because the
-// session begins after it. The error is errNoStream if the server has no notification stream.
+// session begins after it. The error is errStreamLate then, and errNoStream if the server has no
+// notification stream.
 func (r *roundTripper) openStream(req *http.Request, cancel func()) (*http.Response, error) {
 	if req.Body != nil {
 		_ = req.Body.Close() // the body is in memory
@@ -247,7 +258,7 @@ func (r *roundTripper) openStream(req *http.Request, cancel func()) (*http.Respo
 		fallthrough
 	case late:
 		r.onNoStream()
-		return nil, errNoStream
+		return nil, errStreamLate
 	case err != nil:
 		return nil, err
 	case resp.StatusCode >= 500:
@@ -292,6 +303,8 @@ func (r *roundTripper) bound(resp *http.Response, id jsonrpc.ID) (*http.Response
 		resp.Body = readCloser{io.LimitReader(body, maxErrorBody), body}
 	case mediaType(resp) == eventStream:
 		resp.Body = readCloser{newEventReader(body, r.maxBytes, id), body}
+	case !id.IsValid(): // the SDK does not read the answer to a notification or a response
+		resp.Body = readCloser{io.LimitReader(body, int64(r.maxBytes)), body}
 	default:
 		data, err := r.readAnswer(body, id)
 		_ = body.Close() // the body was read
