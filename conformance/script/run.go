@@ -608,7 +608,8 @@ func (r *run) onConn(st *step, s *scope, c *conn) error {
 // act performs a verb; c is nil for a step of the server.
 func (r *run) act(st *step, s *scope, c *conn) error {
 	v, err := r.verb(st, s, c)
-	if err == nil && st.as != "" && r.conns[st.as] == nil { // redial names a connection
+	connection := v == nil && r.conns[st.as] != nil // redial names a connection
+	if err == nil && st.as != "" && !connection {
 		s.vars[st.as] = v
 	}
 	return err

@@ -190,6 +190,8 @@ func TestSteps(t *testing.T) {
 		{"open a\na> session.close\na ends 1008", "closed with 1000, want [1008]"},
 		{"open a\na> ping\na> session.close\na ends 1000", ""},
 		{"open a\na redial as b\nwant $b.session == $a.session", ""},
+		{"open a\na twice 2 as a\nwant $a == 4", ""},
+		{"open a\na wave 1 as a\nwant $a == \"true 1\"", ""}, // a variable may have the name of a connection
 		{"open a\na invoke demo.echo\na cut\na replays 4 3\nwant $a.last == 6", ""},
 		{"open a\na resume 0 as b\nb submit demo.echo\nb replays 1 3", "want event 1"},
 		{"open a\nlet one = $a.token\na reopen as b\nwant $b.token != $one", ""},
