@@ -64,7 +64,6 @@ func TestAnswersSatisfyEveryLibrary(t *testing.T) {
 type refusal struct {
 	name    string
 	request string // members of the frame
-	resolve []string
 }
 
 const unknownJob = `job_01JZ0000000000000000000005`

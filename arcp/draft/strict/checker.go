@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -131,7 +132,7 @@ func (c *Checker) Sent(frame []byte) {
 		if ok {
 			c.resumed = true
 			if n, ok := resume["last_event_seq"].(json.Number); ok {
-				fmt.Sscan(n.String(), &c.lastSeq)
+				c.lastSeq = uintOf(n)
 			}
 		}
 	case "job.submit", "session.list_jobs", "job.subscribe":
@@ -270,11 +271,20 @@ func (c *Checker) checkSeq(e envelope) {
 		c.add(RuleSeq, "the type is never numbered")
 		return
 	}
-	var seq uint64
-	if fmt.Sscan(n.String(), &seq); seq != c.lastSeq+1 {
+	seq := uintOf(n)
+	if seq != c.lastSeq+1 {
 		c.add(RuleSeq, "%d after %d", seq, c.lastSeq)
 	}
 	c.lastSeq = seq
+}
+
+// uintOf returns an unsigned integer; 0 for any other number.
+func uintOf(n json.Number) uint64 {
+	u, err := strconv.ParseUint(n.String(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return u
 }
 
 func (c *Checker) checkRetryable(p envelope) {

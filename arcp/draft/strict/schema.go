@@ -64,9 +64,9 @@ var kinds = map[string]func(v any) bool{
 	"array":  func(v any) bool { _, ok := v.([]any); return ok },
 	"number": func(v any) bool { _, ok := v.(json.Number); return ok },
 	"amount": func(v any) bool { n, ok := v.(json.Number); return ok && !strings.HasPrefix(n.String(), "-") },
-	"uint":   func(v any) bool { return isUint(v) },
+	"uint":   isUint,
 	"above0": func(v any) bool { return isUint(v) && v.(json.Number) != "0" },
-	"time":   func(v any) bool { return isTime(v) },
+	"time":   isTime,
 	"utc":    func(v any) bool { return isTime(v) && strings.HasSuffix(v.(string), "Z") },
 	"trace": func(v any) bool {
 		s, ok := v.(string)
