@@ -232,7 +232,7 @@ func TestHeartbeatFlood(t *testing.T) {
 	})
 }
 
-// recordedDemand counts how it was answered.
+// recordedCommand counts its applications and rejections.
 type recordedCommand struct{ applied, rejections int }
 
 func (d *recordedCommand) apply(*supervisor, time.Time) { d.applied++ }
