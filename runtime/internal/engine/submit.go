@@ -57,9 +57,9 @@ func (e *Engine) Submit(s Submit) {
 // submitter performs submits.
 type submitter struct{ *Engine }
 
-// submit performs a submit whose turn has come. It reports whether the session's next one may follow
-// at once.
-func (e submitter) submit(s *Submit) (next bool) {
+// submit performs a submit whose turn has come. It reports whether it blocks the session's later
+// submits.
+func (e submitter) submit(s *Submit) (blocks bool) {
 	r, refusal := e.prepare(s)
 	if refusal == nil {
 		refusal = e.admit(r, s.MaxJobs)
@@ -67,7 +67,7 @@ func (e submitter) submit(s *Submit) (next bool) {
 	switch {
 	case refusal != nil:
 		e.Refuse(s, arcp.JobFailed, refusal)
-		return true
+		return false
 	case r.runsInline():
 		return e.runInline(r, s)
 	case r.runsAsCall():
@@ -294,8 +294,8 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 	return nil
 }
 
-// claim commits the job. claim reports whether the next submit may follow at once.
-func (e submitter) claim(r *run, s *Submit) (next bool) {
+// claim commits the job. It reports whether it blocks the session's later submits.
+func (e submitter) claim(r *run, s *Submit) (blocks bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
 	r.lastJSeq = 0
 	if !r.direct {
