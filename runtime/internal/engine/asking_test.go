@@ -292,7 +292,7 @@ func TestAnswerDuringTimeout(t *testing.T) {
 		q := d.one(t)
 		release := r.st.hold()
 		told := make(chan *arcp.Error, 1)
-		r.e.Respond(Respond{Job: q.Job, ID: q.ID, Actor: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
+		r.e.Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
 		time.Sleep(2 * time.Minute)
 		release()
 		if err := <-told; err != nil {

@@ -502,7 +502,7 @@ func (w *modelRun) respond(m step) {
 	q := pending[m.pick%len(pending)]
 	for i := range m.responders {
 		told := w.onceAnswered("respond")
-		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
+		go w.e.Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
 				if err != nil {

@@ -94,7 +94,7 @@ func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 func (r *fixture) respond(q approval.Row, actor approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
 	r.n++
-	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: actor, Answer: a,
+	r.e.Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: actor, Answer: a,
 		Done: func(got approval.Row, e *arcp.Error) { row, err = got, e; close(done) }})
 	<-done
 	return row, err
@@ -133,7 +133,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				done := make(chan *arcp.Error, 1)
-				r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
+				r.e.Respond(Response{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
 					Answer: approval.Answer{Value: arcp.Raw("7")}, Done: func(_ approval.Row, e *arcp.Error) { done <- e }})
 				err := <-done
 				mu.Lock()
