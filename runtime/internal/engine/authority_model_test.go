@@ -880,7 +880,7 @@ func TestAuthorityModel(t *testing.T) {
 		d := newQuestions(person("sess_1"), person("sess_2"))
 		w := &modelRun{broker: d, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
-		bubble(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
+		runEngine(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
 			w.fixture = r
 			w.runScript(s)
 		})
@@ -931,7 +931,7 @@ func (w *modelRun) runScript(s script) {
 		}
 	}
 	if len(w.faults) == 0 {
-		w.idle("in the end")
+		w.expectNoState("in the end")
 		if n := len(w.e.leases.byID); n != 0 {
 			w.fault("%d permission leases are left", n)
 		}
