@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-var echo = client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]int{"n": 1}}
+var echo = client.InvokeParams{Tool: "demo.echo", Arguments: map[string]int{"n": 1}}
 
 func TestInvoke(t *testing.T) {
 	request := echo
@@ -191,12 +191,12 @@ func TestOutOfOrderAnswers(t *testing.T) {
 	`, func(t *testing.T, c *client.Client, _ *fake) {
 		jobs := make(chan *client.Job, 1)
 		go func() {
-			j, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1}`)})
+			j, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1}`)})
 			want(t, "a", err, nil)
 			jobs <- j
 		}()
 		synctest.Wait() // a has been sent
-		b, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":2}`)})
+		b, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":2}`)})
 		want(t, "b", err, nil)
 		a := <-jobs
 		want(t, "a's id", a.ID(), "job_a")
