@@ -377,7 +377,7 @@ func TestFeed(t *testing.T) {
 		S: subscribe.accepted corr=third sub=sub_3 {"subscription_id":"sub_3"}
 		C bye: unsubscribe {"subscription_id":"sub_3"}
 	`, func(t *testing.T, c *client.Client, f *fake) {
-		feed, err := c.SubscribeFeed(t.Context(), arcp.SubscribePayload{
+		feed, err := c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{
 			Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.JobCompleted}}, Since: &arcp.Since{AfterMessageID: "msg_1"}})
 		if err != nil {
 			t.Fatal(err)
@@ -393,10 +393,10 @@ func TestFeed(t *testing.T) {
 		}
 		want(t, "original events, without what cannot be read", jobs, []arcp.JobID{"job_9"})
 
-		_, err = c.SubscribeFeed(t.Context(), arcp.SubscribePayload{})
+		_, err = c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{})
 		wantAs[*client.RemoteError](t, "refused", err)
 
-		feed, err = c.SubscribeFeed(t.Context(), arcp.SubscribePayload{})
+		feed, err = c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{})
 		want(t, "third", err, nil)
 		want(t, "close", feed.Close(), nil)
 		want(t, "close twice", feed.Close(), nil)

@@ -153,7 +153,7 @@ func ExampleClient_SubscribeFeed() {
 	ctx, c, end := local(client.Options{})
 	defer end()
 
-	feed, err := c.SubscribeFeed(ctx, arcp.SubscribePayload{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.JobCompleted}}})
+	feed, err := c.SubscribeFeed(ctx, client.SubscribeFeedParams{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.JobCompleted}}})
 	if err != nil {
 		fmt.Println(err)
 		return
