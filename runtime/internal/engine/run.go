@@ -29,7 +29,7 @@ type definition struct {
 	row     store.Job // shared with the store: not changed
 	tool    *tool.Tool
 	metrics *metrics.Tool
-	common  store.Common
+	common  store.JobContext
 	created time.Time
 
 	catalogue *tool.Snapshot   // the tools that the job can call
