@@ -184,7 +184,6 @@ type Spec struct {
 	Need     Feature  // capability without which the runtime does not send it; empty: none
 	Scope    Scope    // required envelope members
 	Delivery Delivery // whether it has an event_seq
-	Effect   bool     // a command; a repetition with the same id is answered again, not performed again
 	Quiet    bool     // the runtime never refuses it as UNIMPLEMENTED
 	Directed bool     // sent to the addressed sessions, not to all followers of the job
 	Section  string   // section of SPEC.md
@@ -216,9 +215,8 @@ func spec[P any](t Type, from Direction, phase Phase, need Feature, scope Scope,
 		payload: reflect.TypeFor[P]()}
 }
 
-func (s Spec) effectful() Spec { s.Effect = true; return s }
-func (s Spec) quietly() Spec   { s.Quiet = true; return s }
-func (s Spec) directed() Spec  { s.Directed = true; return s }
+func (s Spec) quietly() Spec  { s.Quiet = true; return s }
+func (s Spec) directed() Spec { s.Directed = true; return s }
 
 func (s Spec) served() Spec     { s.Served = true; return s }
 func (s Spec) commanding() Spec { s.Command = true; return s }
@@ -258,7 +256,7 @@ var Catalog = []Spec{
 	spec[CheckpointCreatePayload](CheckpointCreate, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2").served().commanding(),
 	spec[CheckpointRestorePayload](CheckpointRestore, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2").served().commanding(),
 
-	spec[ToolInvokePayload](ToolInvoke, Both, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful().served().commanding().ofWorkers(),
+	spec[ToolInvokePayload](ToolInvoke, Both, InAccepted, needNone, ScopeSession, Plain, "§3.3").served().commanding().ofWorkers(),
 	spec[ToolResultPayload](ToolResult, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers(),
 	spec[ErrorPayload](ToolError, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers(),
 	spec[JobAcceptedPayload](JobAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
@@ -270,13 +268,13 @@ var Catalog = []Spec{
 	spec[JobCompletedPayload](JobCompleted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[ErrorPayload](JobFailed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[JobCancelledPayload](JobCancelled, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
-	spec[JobSchedulePayload](JobSchedule, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
+	spec[JobSchedulePayload](JobSchedule, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
 	spec[JobSubscribePayload](JobSubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served(),
 	spec[JobSubscribedPayload](JobSubscribed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Plain, "§3.3"),
 	spec[JobUnsubscribePayload](JobUnsubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served(),
-	spec[WorkflowStartPayload](WorkflowStart, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
+	spec[WorkflowStartPayload](WorkflowStart, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
 	spec[WorkflowCompletePayload](WorkflowComplete, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
-	spec[AgentDelegatePayload](AgentDelegate, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
+	spec[AgentDelegatePayload](AgentDelegate, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
 	spec[AgentHandoffPayload](AgentHandoff, Both, InAccepted, FeatureAgentHandoff, ScopeSession, Plain, "§3.3"),
 
 	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
@@ -304,7 +302,7 @@ var Catalog = []Spec{
 	spec[UnsubscribePayload](Unsubscribe, Both, InAccepted, needNone, ScopeSession, Plain, "§3.7").served(),
 	spec[SubscribeClosedPayload](SubscribeClosed, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
 
-	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").effectful().ofWorkers(),
+	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").ofWorkers(),
 	spec[ArtifactRefPayload](ArtifactRef, FromRuntime, 0, needNone, ScopeSession, Sequenced, "§3.8"),
 	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
 	spec[ArtifactReleasePayload](ArtifactRelease, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),

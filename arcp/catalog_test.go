@@ -121,15 +121,11 @@ func TestVisible(t *testing.T) {
 
 // The columns of a row do not contradict each other.
 func TestCatalogRows(t *testing.T) {
-	effects := []string{"tool.invoke", "job.schedule", "workflow.start", "agent.delegate", "artifact.put"}
 	quiet := []string{"log", "metric", "trace.span", "event.emit", "ack", "nack", "pong", "session.pong"}
 	for i := range arcp.Catalog {
 		s := &arcp.Catalog[i]
 		if fromClient := s.From&arcp.FromClient != 0; fromClient != (s.Phase != 0) {
 			t.Errorf("%s: direction %s, phase %s", s.Type, s.From, s.Phase)
-		}
-		if s.Effect != slices.Contains(effects, string(s.Type)) {
-			t.Errorf("%s: Effect = %v", s.Type, s.Effect)
 		}
 		if s.Quiet != slices.Contains(quiet, string(s.Type)) {
 			t.Errorf("%s: Quiet = %v", s.Type, s.Quiet)

@@ -64,7 +64,7 @@ type Identity struct {
 	Program *ProgramRights `json:",omitzero"` // nil: not a program started by the runtime
 
 	// Set.Revalidate reads the members below.
-	TokenPrint Secret `json:",omitzero"` // identifies the bearer token; see tokenPrint
+	TokenPrint Secret `json:",omitzero"` // identifies the bearer token: a hash of its HashToken; empty: none
 	Issuer     string // claim iss of the JWT
 	RolesClaim string // claim of the JWT with the roles; empty: the roles are configured
 }

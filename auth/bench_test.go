@@ -77,6 +77,6 @@ func BenchmarkSeen(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n++
-		s.add(Client{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}, now)
+		s.add(ClientKey{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}, now)
 	}
 }

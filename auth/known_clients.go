@@ -18,13 +18,13 @@ const (
 	storeInterval = time.Hour
 )
 
-// Client is the hash of a principal, a scheme and a fingerprint.
-type Client [sha256.Size]byte
+// ClientKey is the hash of a principal, a scheme and a fingerprint.
+type ClientKey [sha256.Size]byte
 
 // KnownClient is a client that answered a challenge, and the time of its last connection. A zero time
 // means that the client is forgotten.
 type KnownClient struct {
-	Client Client
+	Client ClientKey
 	At     time.Time
 }
 
@@ -33,9 +33,9 @@ type KnownClient struct {
 type knownClients struct {
 	mu      sync.Mutex
 	limit   int
-	at      map[Client]*list.Element
-	order   list.List           // of *knownEntry, the latest first
-	changed map[Client]struct{} // not yet returned by changes; includes forgotten clients that are stored
+	at      map[ClientKey]*list.Element
+	order   list.List              // of *knownEntry, the latest first
+	changed map[ClientKey]struct{} // not yet returned by changes; includes forgotten clients that are stored
 }
 
 // knownEntry is the state of one known client.
@@ -46,21 +46,21 @@ type knownEntry struct {
 }
 
 func newKnownClients(limit int) *knownClients {
-	return &knownClients{limit: limit, at: map[Client]*list.Element{}, changed: map[Client]struct{}{}}
+	return &knownClients{limit: limit, at: map[ClientKey]*list.Element{}, changed: map[ClientKey]struct{}{}}
 }
 
 // clientOf returns false without a fingerprint. Such a client is never known.
-func clientOf(id Identity, fingerprint string) (Client, bool) {
+func clientOf(id Identity, fingerprint string) (ClientKey, bool) {
 	h := sha256.New()
 	for _, s := range []string{id.Scheme, id.Principal, fingerprint} {
 		part := sha256.Sum256([]byte(s)) // fixed width: different triples have different input
 		h.Write(part[:])
 	}
-	return Client(h.Sum(nil)), fingerprint != ""
+	return ClientKey(h.Sum(nil)), fingerprint != ""
 }
 
 // knows reports whether the client connected in the last knownFor, and records this connection.
-func (s *knownClients) knows(client Client, now time.Time) bool {
+func (s *knownClients) knows(client ClientKey, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.at[client]
@@ -71,13 +71,13 @@ func (s *knownClients) knows(client Client, now time.Time) bool {
 	return true
 }
 
-func (s *knownClients) add(client Client, now time.Time) {
+func (s *knownClients) add(client ClientKey, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addLocked(client, now)
 }
 
-func (s *knownClients) addLocked(client Client, now time.Time) {
+func (s *knownClients) addLocked(client ClientKey, now time.Time) {
 	e, ok := s.at[client]
 	if !ok {
 		_, stored := s.changed[client]

@@ -8,7 +8,7 @@ import (
 )
 
 func TestSeenForgetsAfterThirtyDays(t *testing.T) {
-	s, client := newKnownClients(10), Client{1}
+	s, client := newKnownClients(10), ClientKey{1}
 	want(t, "a client is new at first", s.knows(client, now), false)
 	want(t, "asking does not make it known", s.knows(client, now), false)
 	s.add(client, now)
@@ -22,8 +22,8 @@ func TestSeenIsALRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 3
 		s, at := newKnownClients(limit), now
-		var model []Client
-		touch := func(client Client) (known bool) {
+		var model []ClientKey
+		touch := func(client ClientKey) (known bool) {
 			rest := model[:0:0]
 			for _, m := range model {
 				if m == client {
@@ -32,11 +32,11 @@ func TestSeenIsALRU(t *testing.T) {
 					rest = append(rest, m)
 				}
 			}
-			model = append([]Client{client}, rest...)
+			model = append([]ClientKey{client}, rest...)
 			return known
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
-			client := Client{byte(rapid.IntRange(1, 5).Draw(t, "who"))}
+			client := ClientKey{byte(rapid.IntRange(1, 5).Draw(t, "who"))}
 			at = at.Add(time.Second)
 			if rapid.Bool().Draw(t, "mark") {
 				s.add(client, at)
@@ -44,7 +44,7 @@ func TestSeenIsALRU(t *testing.T) {
 				model = model[:min(len(model), limit)]
 				continue
 			}
-			before := append([]Client(nil), model...)
+			before := append([]ClientKey(nil), model...)
 			known := touch(client)
 			if !known {
 				model = before
@@ -61,7 +61,7 @@ func TestClientOf(t *testing.T) {
 	want(t, "a client with a fingerprint can be recognized", ok, true)
 	_, ok = clientOf(base, "")
 	want(t, "one without cannot", ok, false)
-	for why, other := range map[string]Client{
+	for why, other := range map[string]ClientKey{
 		"another fingerprint": first(clientOf(base, "sha256:abc")),
 		"another principal":   first(clientOf(Identity{Scheme: Bearer, Principal: "alices"}, "ha256:ab")),
 		"another scheme":      first(clientOf(Identity{Scheme: SignedJWT, Principal: "alice"}, "sha256:ab")),
@@ -76,10 +76,10 @@ func first[A, B any](a A, _ B) A { return a }
 func TestKnownClientChangesRestoreTheSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 3
-		s, at, kept := newKnownClients(limit), now, map[Client]time.Time{}
+		s, at, kept := newKnownClients(limit), now, map[ClientKey]time.Time{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			at = at.Add(time.Duration(rapid.IntRange(1, 2000).Draw(t, "minutes")) * time.Minute)
-			switch client := (Client{byte(rapid.IntRange(1, 6).Draw(t, "who"))}); rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
+			switch client := (ClientKey{byte(rapid.IntRange(1, 6).Draw(t, "who"))}); rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
 			case "mark":
 				s.add(client, at)
 			case "knows":
@@ -103,7 +103,7 @@ func TestKnownClientChangesRestoreTheSet(t *testing.T) {
 	})
 }
 
-func applyChanges(kept map[Client]time.Time, changes []KnownClient) {
+func applyChanges(kept map[ClientKey]time.Time, changes []KnownClient) {
 	for _, c := range changes {
 		if kept[c.Client] = c.At; c.At.IsZero() {
 			delete(kept, c.Client)
@@ -111,7 +111,7 @@ func applyChanges(kept map[Client]time.Time, changes []KnownClient) {
 	}
 }
 
-func restarted(kept map[Client]time.Time, limit int) *knownClients {
+func restarted(kept map[ClientKey]time.Time, limit int) *knownClients {
 	var list []KnownClient
 	for client, at := range kept {
 		list = append(list, KnownClient{client, at})
@@ -124,9 +124,9 @@ func restarted(kept map[Client]time.Time, limit int) *knownClients {
 // Sightings beyond the bound, or older than knownFor, are withdrawn.
 func TestKnownClientsAreBounded(t *testing.T) {
 	s := newKnownClients(2)
-	s.restore([]KnownClient{{Client{1}, now}, {Client{2}, now.Add(-time.Minute)}, {Client{3}, now.Add(-2 * time.Minute)}})
-	want(t, "the one seen longest ago is forgotten", s.changes(now, 10), []KnownClient{{Client: Client{3}}})
-	want(t, "the others are known", []bool{s.knows(Client{1}, now), s.knows(Client{2}, now), s.knows(Client{3}, now)}, []bool{true, true, false})
+	s.restore([]KnownClient{{ClientKey{1}, now}, {ClientKey{2}, now.Add(-time.Minute)}, {ClientKey{3}, now.Add(-2 * time.Minute)}})
+	want(t, "the one seen longest ago is forgotten", s.changes(now, 10), []KnownClient{{Client: ClientKey{3}}})
+	want(t, "the others are known", []bool{s.knows(ClientKey{1}, now), s.knows(ClientKey{2}, now), s.knows(ClientKey{3}, now)}, []bool{true, true, false})
 	want(t, "who comes again within the hour needs no writing", len(s.changes(now.Add(time.Minute), 10)), 0)
 	want(t, "who has not come for 30 days is forgotten", len(s.changes(now.Add(knownFor+time.Second), 10)), 2)
 	want(t, "and takes no room", len(s.at)+s.order.Len(), 0)

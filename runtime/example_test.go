@@ -54,7 +54,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "weather.now", Arguments: weatherIn{"Oslo"}})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "weather.now", Arguments: weatherIn{"Oslo"}})
 	if err != nil {
 		log.Fatal(err)
 	}

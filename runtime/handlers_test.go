@@ -58,7 +58,7 @@ func (b *fixture) client(name string, h client.Handlers) (*client.Client, *link)
 // run invokes a tool and waits for its outcome.
 func run(t *testing.T, c *client.Client, tool, args string) (value string, types []arcp.Type, err error) {
 	t.Helper()
-	job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: tool, Arguments: arcp.Raw(args)})
+	job, err := c.Invoke(t.Context(), client.InvokeParams{Tool: tool, Arguments: arcp.Raw(args)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestClientElevates(t *testing.T) {
 		if err := ann.RevokeLease(b.Context(), lease.LeaseID, "enough"); err != nil {
 			b.Errorf("who granted it takes it back: %v", err)
 		}
-		_, err = c.Invoke(b.Context(), client.InvokeRequest{Tool: "trusting"})
+		_, err = c.Invoke(b.Context(), client.InvokeParams{Tool: "trusting"})
 		wantCode(b.T, "with the trust taken back", err, arcp.CodePermissionDenied)
 	})
 }
@@ -224,7 +224,7 @@ func TestClientInterruptsAndExtends(t *testing.T) {
 			},
 		})
 		defer c.Abort()
-		job, err := c.Invoke(b.Context(), client.InvokeRequest{Tool: "demo.sleep", Arguments: arcp.Raw(`{"ms":3600000}`)})
+		job, err := c.Invoke(b.Context(), client.InvokeParams{Tool: "demo.sleep", Arguments: arcp.Raw(`{"ms":3600000}`)})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -235,7 +235,7 @@ func TestClientInterruptsAndExtends(t *testing.T) {
 		_, err = job.Wait(b.Context())
 		wantCode(b.T, "a handler has the job cancelled", err, arcp.CodeCancelled)
 
-		job, err = c.Invoke(b.Context(), client.InvokeRequest{Tool: "demo.permit",
+		job, err = c.Invoke(b.Context(), client.InvokeParams{Tool: "demo.permit",
 			Arguments: arcp.Raw(`{"permission":"p","resource":"r","operation":"o","lease_seconds":60,"hold_ms":100000}`)})
 		if err != nil {
 			b.Fatal(err)

@@ -31,7 +31,7 @@ func TestRetentionOfTheFeed(t *testing.T) {
 			writes = append(writes, store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: id, Principal: "alice", CreatedAt: now, State: arcp.StateAccepted}}))
 		}
 		add := func(id arcp.JobID, typ arcp.Type, after time.Duration, state arcp.JobState) {
-			e := store.NewEvent(typ, now.Add(after), &store.Common{JobID: id}, "", []byte("{}"))
+			e := store.NewEvent(typ, now.Add(after), &store.JobContext{JobID: id}, "", []byte("{}"))
 			writes = append(writes, store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, Events: []*store.Event{e}, State: state}))
 		}
 		add("job_1", arcp.JobStarted, 30*time.Minute, "")

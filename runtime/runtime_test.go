@@ -83,7 +83,7 @@ func (s *server) dial(t testing.TB, name string) *client.Client {
 func TestResultHasTheBytesThatWereSent(t *testing.T) {
 	s := start(t, memory(t), nil)
 	c := s.dial(t, "alice")
-	job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1.0,"s":"x"}`)})
+	job, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1.0,"s":"x"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestEveryEventOfManyJobsArrives(t *testing.T) {
 	c := s.dial(t, "alice")
 	var jobs []*client.Job
 	for range 50 {
-		job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.emit", Arguments: arcp.Raw(`{"count":200,"bytes":50}`)})
+		job, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.emit", Arguments: arcp.Raw(`{"count":200,"bytes":50}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestToolThatIgnoresACancelIsAborted(t *testing.T) {
 	})
 	defer close(enough)
 	c := s.dial(t, "alice")
-	job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "deaf"})
+	job, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "deaf"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo"})
+			job, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.echo"})
 			if err != nil {
 				t.Fatal(err)
 			}

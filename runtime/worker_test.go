@@ -264,7 +264,7 @@ func TestClientWorks(t *testing.T) {
 					if err != nil {
 						return nil, err
 					}
-					return call.Call(ctx, client.InvokeRequest{Tool: "demo.echo", Arguments: a.Value})
+					return call.Call(ctx, client.InvokeParams{Tool: "demo.echo", Arguments: a.Value})
 				}},
 				{Ref: "crash@1.0.0", Handle: func(context.Context, *client.WorkerCall) (any, error) { panic("oh") }},
 			}})
@@ -273,7 +273,7 @@ func TestClientWorks(t *testing.T) {
 		user, _ := b.client("alice", client.Handlers{Input: func(context.Context, client.InputRequest) (any, error) { return map[string]int{"n": 1}, nil }})
 		defer user.Abort()
 
-		job, err := user.Invoke(b.Context(), client.InvokeRequest{Tool: "count"})
+		job, err := user.Invoke(b.Context(), client.InvokeParams{Tool: "count"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestClientWorks(t *testing.T) {
 		if r, err := job.Wait(b.Context()); err != nil || string(r.Value) != `{"attempt":1}` || runs.Load() != 1 {
 			t.Errorf("counted to %s in %d runs: %v", r.Value, runs.Load(), err)
 		}
-		asked, err := user.Invoke(b.Context(), client.InvokeRequest{Tool: "ask", Options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"tool.call":["demo.echo"]}`)}})
+		asked, err := user.Invoke(b.Context(), client.InvokeParams{Tool: "ask", Options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"tool.call":["demo.echo"]}`)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func TestClientWorks(t *testing.T) {
 		_, _, err = run(b.T, user, "crash", `{}`)
 		wantCode(b.T, "a handler that panics", err, arcp.CodeInternal)
 
-		job, err = user.Invoke(b.Context(), client.InvokeRequest{Tool: "count"})
+		job, err = user.Invoke(b.Context(), client.InvokeParams{Tool: "count"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func TestClientWorks(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Work = %v", err)
 		}
-		if _, err := user.Invoke(b.Context(), client.InvokeRequest{Tool: "count"}); err == nil {
+		if _, err := user.Invoke(b.Context(), client.InvokeParams{Tool: "count"}); err == nil {
 			t.Error("a worker that has left is given jobs")
 		}
 		c.Abort()

@@ -1,5 +1,5 @@
-// Package transport carries frames over connections. It does not know ARCP. A frame is a UTF-8
-// text, sent as one WebSocket text message or as one line.
+// Package transport carries frames over connections. It knows of ARCP only the subprotocol names.
+// A frame is a UTF-8 text, sent as one WebSocket text message or as one line.
 //
 // Every Conn has the same contract, which the suite in transporttest checks.
 package transport

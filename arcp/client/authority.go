@@ -26,10 +26,18 @@ func (c *Client) RespondChoice(ctx context.Context, question arcp.MessageID, id 
 	return c.respond(ctx, question, arcp.HumanChoiceResponse, c.opts.Handlers.choiceResponse(id))
 }
 
+// GrantParams is the permission to grant.
+type GrantParams struct {
+	Permission   string // permission of the request
+	Resource     string // resource of the request, or a narrower one
+	Operation    string // operation of the request
+	LeaseSeconds uint64
+}
+
 // Grant answers a permission.request with the requested permission or a part of it, and returns the
 // lease. It has the errors of RespondInput.
-func (c *Client) Grant(ctx context.Context, question arcp.MessageID, p arcp.PermissionGrantPayload) (arcp.LeaseGrantedPayload, error) {
-	env := arcp.Frame(arcp.PermissionGrant, p)
+func (c *Client) Grant(ctx context.Context, question arcp.MessageID, p GrantParams) (arcp.LeaseGrantedPayload, error) {
+	env := arcp.Frame(arcp.PermissionGrant, arcp.PermissionGrantPayload(p))
 	env.CorrelationID = question
 	return granted(c.request(ctx, env, arcp.LeaseGranted, nil))
 }
@@ -45,9 +53,15 @@ func granted(env arcp.Envelope, err error) (arcp.LeaseGrantedPayload, error) {
 	return p, err
 }
 
+// DenyParams is the permission to refuse.
+type DenyParams struct {
+	Permission string // permission of the request
+	Reason     string // for people
+}
+
 // Deny answers a permission.request. It has the errors of RespondInput.
-func (c *Client) Deny(ctx context.Context, question arcp.MessageID, p arcp.PermissionDenyPayload) error {
-	return c.respond(ctx, question, arcp.PermissionDeny, p)
+func (c *Client) Deny(ctx context.Context, question arcp.MessageID, p DenyParams) error {
+	return c.respond(ctx, question, arcp.PermissionDeny, arcp.PermissionDenyPayload(p))
 }
 
 // respond sends an answer and waits until it is accepted.

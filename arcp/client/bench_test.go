@@ -24,7 +24,7 @@ func benchClient(b *testing.B, opts client.Options) *client.Client {
 // BenchmarkInvoke is a round trip: submit, three events, outcome.
 func BenchmarkInvoke(b *testing.B) {
 	c := benchClient(b, bearer)
-	request := client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1}`), DiscardEvents: true}
+	request := client.InvokeParams{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1}`), DiscardEvents: true}
 	b.ReportAllocs()
 	for b.Loop() {
 		j, err := c.Invoke(b.Context(), request)

@@ -251,7 +251,7 @@ func TestContextsEndWaiting(t *testing.T) {
 			return err
 		},
 		"SubscribeFeed": func(ctx context.Context, c *client.Client) error {
-			_, err := c.SubscribeFeed(ctx, arcp.SubscribePayload{})
+			_, err := c.SubscribeFeed(ctx, client.SubscribeFeedParams{})
 			return err
 		},
 		"Close": func(ctx context.Context, c *client.Client) error { return c.Close(ctx, "") },

@@ -91,11 +91,18 @@ func (c *Client) Err() error {
 // closed and the goroutines have ended. Jobs continue, and the session can be resumed. Further calls do
 // nothing. Without a connection Close only ends the client.
 func (c *Client) Close(ctx context.Context, reason string) error {
-	return c.CloseWith(ctx, arcp.SessionClosePayload{Reason: reason})
+	return c.CloseWith(ctx, CloseParams{Reason: reason})
 }
 
-// CloseWith is Close with all members of session.close.
-func (c *Client) CloseWith(ctx context.Context, p arcp.SessionClosePayload) error {
+// CloseParams are the options of CloseWith.
+type CloseParams struct {
+	Reason   string // for people
+	OpenJobs string // detach (default) or cancel
+	Forget   bool   // whether the session ends; else it can be resumed
+}
+
+// CloseWith is Close with options.
+func (c *Client) CloseWith(ctx context.Context, p CloseParams) error {
 	c.mu.Lock()
 	first, down := !c.closing && c.err == nil, c.down
 	c.closing = true
@@ -104,7 +111,7 @@ func (c *Client) CloseWith(ctx context.Context, p arcp.SessionClosePayload) erro
 	switch {
 	case down:
 	case first:
-		_, err = c.request(ctx, arcp.Frame(arcp.SessionClose, p), arcp.SessionClosed, nil)
+		_, err = c.request(ctx, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload(p)), arcp.SessionClosed, nil)
 	default:
 		select {
 		case <-c.donec:

@@ -38,7 +38,7 @@ func TestCloseFlushesSentMessages(t *testing.T) {
 		S: session.closed corr=close
 	`, func(t *testing.T, c *client.Client, _ *fake) {
 		want(t, "send", c.Send(arcp.Frame(arcp.Log, arcp.LogPayload{Level: "info", Message: "last words"})), nil)
-		want(t, "close", c.CloseWith(t.Context(), arcp.SessionClosePayload{OpenJobs: "cancel", Forget: true}), nil)
+		want(t, "close", c.CloseWith(t.Context(), client.CloseParams{OpenJobs: "cancel", Forget: true}), nil)
 	})
 }
 
@@ -123,7 +123,7 @@ func TestConnectionLost(t *testing.T) {
 			return err
 		}},
 		"in a feed": {"C s: subscribe\nS: subscribe.accepted corr=s sub=sub_1 {\"subscription_id\":\"sub_1\"}\nabort", func(ctx context.Context, c *client.Client) error {
-			f, err := c.SubscribeFeed(ctx, arcp.SubscribePayload{})
+			f, err := c.SubscribeFeed(ctx, client.SubscribeFeedParams{})
 			if err != nil {
 				return err
 			}

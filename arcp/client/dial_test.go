@@ -120,7 +120,7 @@ func TestConcurrentUse(t *testing.T) {
 	for range 16 {
 		group.Go(func() {
 			for n := range 50 {
-				j, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo", Arguments: n})
+				j, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.echo", Arguments: n})
 				if err != nil {
 					t.Error(err)
 					return

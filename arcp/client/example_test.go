@@ -25,7 +25,7 @@ func Example() {
 	}
 	defer c.Close(ctx, "done")
 
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]string{"hello": "world"}})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.echo", Arguments: map[string]string{"hello": "world"}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -61,7 +61,7 @@ func ExampleConnectFunc() {
 	}
 	defer c.Close(ctx, "done")
 
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.progress"})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.progress"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -26,10 +26,16 @@ type Feed struct {
 	lost     bool                  // the consumer must receive FeedGap
 }
 
+// SubscribeFeedParams selects events. The zero value selects all future events of the principal's jobs.
+type SubscribeFeedParams struct {
+	Filter *arcp.EventFilter
+	Since  *arcp.Since // first replay the events after this one; nil: no replay
+}
+
 // SubscribeFeed subscribes to the events of the principal's jobs. A refusal is a *RemoteError.
-func (c *Client) SubscribeFeed(ctx context.Context, p arcp.SubscribePayload) (*Feed, error) {
-	f := &Feed{c: c, request: p, queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes), caughtUp: p.Since == nil}
-	if _, err := c.request(ctx, arcp.Frame(arcp.Subscribe, p), arcp.SubscribeAccepted, f); err != nil {
+func (c *Client) SubscribeFeed(ctx context.Context, p SubscribeFeedParams) (*Feed, error) {
+	f := &Feed{c: c, request: arcp.SubscribePayload(p), queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes), caughtUp: p.Since == nil}
+	if _, err := c.request(ctx, arcp.Frame(arcp.Subscribe, f.request), arcp.SubscribeAccepted, f); err != nil {
 		return nil, err
 	}
 	return f, nil

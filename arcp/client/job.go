@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// InvokeRequest is a job to submit.
-type InvokeRequest struct {
+// InvokeParams is a job to submit.
+type InvokeParams struct {
 	Tool           string // name or name@version
 	Arguments      any    // encoded with arcp.Marshal; an arcp.Raw is sent unchanged; nil: {}
 	IdempotencyKey string
@@ -63,7 +63,7 @@ func newJob(c *Client, id arcp.JobID) *Job {
 // Options.Direct is not accepted: Invoke returns at once, and Job.Wait returns a refusal.
 //
 // After the end of ctx the job may exist nevertheless. A submit with the same IdempotencyKey returns it.
-func (c *Client) Invoke(ctx context.Context, r InvokeRequest) (*Job, error) {
+func (c *Client) Invoke(ctx context.Context, r InvokeParams) (*Job, error) {
 	env, err := r.envelope()
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (c *Client) Invoke(ctx context.Context, r InvokeRequest) (*Job, error) {
 	return c.submit(ctx, env, r.DiscardEvents, r.Options.Direct)
 }
 
-func (r *InvokeRequest) envelope() (arcp.Envelope, error) {
+func (r *InvokeParams) envelope() (arcp.Envelope, error) {
 	args := arcp.Raw("{}")
 	if r.Arguments != nil {
 		var err error

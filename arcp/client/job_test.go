@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-var echo = client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]int{"n": 1}}
+var echo = client.InvokeParams{Tool: "demo.echo", Arguments: map[string]int{"n": 1}}
 
 func TestInvoke(t *testing.T) {
 	request := echo
@@ -191,12 +191,12 @@ func TestOutOfOrderAnswers(t *testing.T) {
 	`, func(t *testing.T, c *client.Client, _ *fake) {
 		jobs := make(chan *client.Job, 1)
 		go func() {
-			j, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1}`)})
+			j, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1}`)})
 			want(t, "a", err, nil)
 			jobs <- j
 		}()
 		synctest.Wait() // a has been sent
-		b, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":2}`)})
+		b, err := c.Invoke(t.Context(), client.InvokeParams{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":2}`)})
 		want(t, "b", err, nil)
 		a := <-jobs
 		want(t, "a's id", a.ID(), "job_a")
@@ -377,7 +377,7 @@ func TestFeed(t *testing.T) {
 		S: subscribe.accepted corr=third sub=sub_3 {"subscription_id":"sub_3"}
 		C bye: unsubscribe {"subscription_id":"sub_3"}
 	`, func(t *testing.T, c *client.Client, f *fake) {
-		feed, err := c.SubscribeFeed(t.Context(), arcp.SubscribePayload{
+		feed, err := c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{
 			Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.JobCompleted}}, Since: &arcp.Since{AfterMessageID: "msg_1"}})
 		if err != nil {
 			t.Fatal(err)
@@ -393,10 +393,10 @@ func TestFeed(t *testing.T) {
 		}
 		want(t, "original events, without what cannot be read", jobs, []arcp.JobID{"job_9"})
 
-		_, err = c.SubscribeFeed(t.Context(), arcp.SubscribePayload{})
+		_, err = c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{})
 		wantAs[*client.RemoteError](t, "refused", err)
 
-		feed, err = c.SubscribeFeed(t.Context(), arcp.SubscribePayload{})
+		feed, err = c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{})
 		want(t, "third", err, nil)
 		want(t, "close", feed.Close(), nil)
 		want(t, "close twice", feed.Close(), nil)

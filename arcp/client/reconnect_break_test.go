@@ -237,7 +237,7 @@ func converse(t *testing.T, b *breakingRuntime) {
 		t.Fatal(err)
 	}
 	defer c.Abort()
-	f, err := c.SubscribeFeed(t.Context(), arcp.SubscribePayload{Since: &arcp.Since{AfterMessageID: "msg_0"}})
+	f, err := c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{Since: &arcp.Since{AfterMessageID: "msg_0"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -503,7 +503,7 @@ func TestFeedIsReopened(t *testing.T) {
 			C sub5: subscribe {"since":{"after_message_id":"msg_e"}}
 			S: nack corr=sub5 {"code":"PERMISSION_DENIED","message":"no"}`,
 	}, func(t *testing.T, c *client.Client, d *dialer, _ *changes) {
-		f, err := c.SubscribeFeed(t.Context(), arcp.SubscribePayload{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.Log}}})
+		f, err := c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.Log}}})
 		want(t, "subscribe", err, nil)
 		var ids []arcp.MessageID
 		for env, e := range f.Events(t.Context()) {
@@ -550,7 +550,7 @@ func TestFeedContinuesLive(t *testing.T) {
 			C sub5: subscribe {"filter":{"types":["log"]},"since":{"after_message_id":"msg_b"}}
 			S: nack corr=sub5 {"code":"PERMISSION_DENIED","message":"no"}`,
 	}, func(t *testing.T, c *client.Client, d *dialer, _ *changes) {
-		f, err := c.SubscribeFeed(t.Context(), arcp.SubscribePayload{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.Log}}, Since: since})
+		f, err := c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.Log}}, Since: since})
 		want(t, "subscribe", err, nil)
 		var got []string
 		for env, e := range f.Events(t.Context()) {
@@ -583,7 +583,7 @@ func TestFeedClosedBetweenConnections(t *testing.T) {
 			abort`,
 		resumed("rt_1", 0, "rt_2") + "C ping: ping",
 	}, func(t *testing.T, c *client.Client, d *dialer, _ *changes) {
-		f, err := c.SubscribeFeed(t.Context(), arcp.SubscribePayload{})
+		f, err := c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{})
 		want(t, "subscribe", err, nil)
 		synctest.Wait()
 		want(t, "close", f.Close(), nil)
@@ -607,7 +607,7 @@ func TestFeedClosedWhileReopened(t *testing.T) {
 			S: subscribe.accepted corr=again sub=sub_2 {"subscription_id":"sub_2"}
 			C un: unsubscribe {"subscription_id":"sub_2"}`,
 	}, func(t *testing.T, c *client.Client, d *dialer, _ *changes) {
-		f, err := c.SubscribeFeed(t.Context(), arcp.SubscribePayload{})
+		f, err := c.SubscribeFeed(t.Context(), client.SubscribeFeedParams{})
 		want(t, "subscribe", err, nil)
 		time.Sleep(5 * time.Second)
 		want(t, "close", f.Close(), nil)

@@ -50,7 +50,7 @@ func ExampleClient_Invoke() {
 	ctx, c, end := local(client.Options{})
 	defer end()
 
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]int{"n": 1}})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.echo", Arguments: map[string]int{"n": 1}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -65,7 +65,7 @@ func ExampleClient_Invoke_idempotent() {
 	ctx, c, end := local(client.Options{})
 	defer end()
 
-	request := client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]int{"n": 1}, IdempotencyKey: "order-17"}
+	request := client.InvokeParams{Tool: "demo.echo", Arguments: map[string]int{"n": 1}, IdempotencyKey: "order-17"}
 	first, err := c.Invoke(ctx, request)
 	if err != nil {
 		fmt.Println(err)
@@ -86,7 +86,7 @@ func ExampleClient_Jobs() {
 	defer end()
 
 	for range 3 {
-		job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo"})
+		job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.echo"})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -107,7 +107,7 @@ func ExampleClient_Cancel() {
 	ctx, c, end := local(client.Options{})
 	defer end()
 
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.sleep", Arguments: map[string]int{"ms": 60_000}})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.sleep", Arguments: map[string]int{"ms": 60_000}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -130,7 +130,7 @@ func ExampleHandlers() {
 		}}})
 	defer end()
 
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.ask", Arguments: arcp.Raw(`{"prompt":"Which color?","response_schema":{"type":"string"}}`)})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.ask", Arguments: arcp.Raw(`{"prompt":"Which color?","response_schema":{"type":"string"}}`)})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -153,12 +153,12 @@ func ExampleClient_SubscribeFeed() {
 	ctx, c, end := local(client.Options{})
 	defer end()
 
-	feed, err := c.SubscribeFeed(ctx, arcp.SubscribePayload{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.JobCompleted}}})
+	feed, err := c.SubscribeFeed(ctx, client.SubscribeFeedParams{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.JobCompleted}}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo"})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.echo"})
 	if err != nil {
 		fmt.Println(err)
 		return

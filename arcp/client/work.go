@@ -113,7 +113,7 @@ func (w *worker) registration() (map[string]any, error) {
 }
 
 func (w *worker) register(ctx context.Context, args map[string]any) (id string, err error) {
-	job, err := w.c.Invoke(ctx, InvokeRequest{Tool: "host.register_agent", Arguments: args, DiscardEvents: true})
+	job, err := w.c.Invoke(ctx, InvokeParams{Tool: "host.register_agent", Arguments: args, DiscardEvents: true})
 	if err != nil {
 		return "", err
 	}
@@ -202,7 +202,7 @@ const unregisterTimeout = 5 * time.Second
 func (w *worker) unregister(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), unregisterTimeout)
 	defer cancel()
-	job, err := w.c.Invoke(ctx, InvokeRequest{Tool: "host.unregister_agent", Arguments: map[string]string{"agent_id": id}, DiscardEvents: true})
+	job, err := w.c.Invoke(ctx, InvokeParams{Tool: "host.unregister_agent", Arguments: map[string]string{"agent_id": id}, DiscardEvents: true})
 	if err == nil {
 		_, err = job.Wait(ctx)
 	}

@@ -198,13 +198,13 @@ func (call *WorkerCall) Permit(ctx context.Context, p arcp.PermissionRequestPayl
 }
 
 // Invoke submits a child job within the lease of this job.
-func (call *WorkerCall) Invoke(ctx context.Context, r InvokeRequest) (*Job, error) {
+func (call *WorkerCall) Invoke(ctx context.Context, r InvokeParams) (*Job, error) {
 	r.JobID, r.DiscardEvents = call.JobID, true
 	return call.w.c.Invoke(ctx, r)
 }
 
 // Call is Invoke and Job.Wait. The error of a failed child is a *JobError.
-func (call *WorkerCall) Call(ctx context.Context, r InvokeRequest) (arcp.Raw, error) {
+func (call *WorkerCall) Call(ctx context.Context, r InvokeParams) (arcp.Raw, error) {
 	job, err := call.Invoke(ctx, r)
 	if err != nil {
 		return nil, err

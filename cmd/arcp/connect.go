@@ -206,7 +206,7 @@ func netCause(err error) error {
 func closeSession(c *client.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // the command has its result
+	_ = c.CloseWith(ctx, client.CloseParams{Reason: "done", Forget: true}) // the command has its result
 }
 
 // onSession is the work of a command with an open session. ctx ends at a signal.

@@ -183,14 +183,14 @@ func (p *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.Per
 	switch strings.ToLower(line) {
 	case "y", "yes":
 		const hour = 3600
-		grant := arcp.PermissionGrantPayload{Permission: q.Permission, Resource: q.Resource, Operation: q.Operation, LeaseSeconds: hour}
+		grant := client.GrantParams{Permission: q.Permission, Resource: q.Resource, Operation: q.Operation, LeaseSeconds: hour}
 		if q.RequestedLeaseSeconds != nil {
 			grant.LeaseSeconds = *q.RequestedLeaseSeconds
 		}
 		_, err := p.c.Grant(ctx, id, grant)
 		return err
 	}
-	return p.c.Deny(ctx, id, arcp.PermissionDenyPayload{Permission: q.Permission, Reason: "denied"})
+	return p.c.Deny(ctx, id, client.DenyParams{Permission: q.Permission, Reason: "denied"})
 }
 
 // input reads a line of JSON. The runtime validates it.

@@ -196,7 +196,7 @@ func (d *demonstration) awaitResumed(ctx context.Context) error {
 }
 
 func (d *demonstration) invoke(ctx context.Context, tool, args string) (*client.Job, error) {
-	job, err := d.client.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: arcp.Raw(args)})
+	job, err := d.client.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: arcp.Raw(args)})
 	if err == nil {
 		d.jobs = append(d.jobs, job.ID())
 	}

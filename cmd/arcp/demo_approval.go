@@ -22,7 +22,7 @@ func (d *demonstration) approve(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer closeSession(approver)
-	job, err := d.client.Invoke(ctx, client.InvokeRequest{Tool: "approval.gate",
+	job, err := d.client.Invoke(ctx, client.InvokeParams{Tool: "approval.gate",
 		Arguments: arcp.Raw(`{"action":"deploy release 7 to production","details":{"changes":3}}`)})
 	if err != nil {
 		return "", err

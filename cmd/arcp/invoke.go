@@ -65,8 +65,8 @@ func newInvoke(a *app) *cobra.Command {
 	return cmd
 }
 
-func (in invocation) request(a *app, args []string) (client.InvokeRequest, error) {
-	req := client.InvokeRequest{Tool: args[0], IdempotencyKey: in.key}
+func (in invocation) request(a *app, args []string) (client.InvokeParams, error) {
+	req := client.InvokeParams{Tool: args[0], IdempotencyKey: in.key}
 	if in.timeout < 0 {
 		return req, usagef("--timeout %s: give a duration such as 90s", in.timeout)
 	}
@@ -143,7 +143,7 @@ func (a *app) value(arg, name, hint string) (arcp.Raw, error) {
 	return v, nil
 }
 
-func (a *app) invoke(ctx context.Context, t *target, req client.InvokeRequest, in invocation) error {
+func (a *app) invoke(ctx context.Context, t *target, req client.InvokeParams, in invocation) error {
 	if err := t.resolve(a); err != nil {
 		return err
 	}

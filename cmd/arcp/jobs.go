@@ -96,7 +96,7 @@ func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, err
 
 // callTool calls a built-in tool. The error of a failed call is the error of the tool.
 func callTool(ctx context.Context, c *client.Client, name string, args any) (arcp.Raw, error) {
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: name, Arguments: args, DiscardEvents: true})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: name, Arguments: args, DiscardEvents: true})
 	if err != nil {
 		return nil, err
 	}

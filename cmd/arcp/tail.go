@@ -41,7 +41,7 @@ func newTail(a *app) *cobra.Command {
 		return q.check()
 	}
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, _ []string) error {
-		return a.tail(ctx, c, q.payload())
+		return a.tail(ctx, c, q.params())
 	})
 	return cmd
 }
@@ -58,8 +58,8 @@ func (q *tailFlags) check() error {
 	return oneOf("min-priority", q.priority, string(arcp.PriorityLow), string(arcp.PriorityNormal), string(arcp.PriorityHigh), string(arcp.PriorityCritical))
 }
 
-func (q *tailFlags) payload() arcp.SubscribePayload {
-	p := arcp.SubscribePayload{Filter: &arcp.EventFilter{
+func (q *tailFlags) params() client.SubscribeFeedParams {
+	p := client.SubscribeFeedParams{Filter: &arcp.EventFilter{
 		JobID: ids[arcp.JobID](q.jobs), SessionID: ids[arcp.SessionID](q.sessions), TraceID: q.traces,
 		Types: ids[arcp.Type](q.types), MinPriority: arcp.Priority(q.priority),
 	}}
@@ -76,7 +76,7 @@ func ids[T ~string](texts []string) (list []T) {
 	return list
 }
 
-func (a *app) tail(ctx context.Context, c *client.Client, p arcp.SubscribePayload) error {
+func (a *app) tail(ctx context.Context, c *client.Client, p client.SubscribeFeedParams) error {
 	feed, err := c.SubscribeFeed(ctx, p)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func workOnStdio(args []string) int {
 		}
 		switch {
 		case in.Invoke != "":
-			job, err := c.Invoke(ctx, client.InvokeRequest{Tool: in.Invoke, Arguments: map[string]any{}})
+			job, err := c.Invoke(ctx, client.InvokeParams{Tool: in.Invoke, Arguments: map[string]any{}})
 			if err == nil {
 				_, err = job.Wait(ctx)
 			}

@@ -77,7 +77,7 @@ type caller struct {
 // call runs a tool and returns its result.
 func (u *caller) call(ctx context.Context, c *client.Client, tool string, args any) (map[string]any, error) {
 	u.calls.Add(1)
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: args, DiscardEvents: true})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: args, DiscardEvents: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s %v: %w", tool, args, err)
 	}
@@ -199,7 +199,7 @@ func (u *caller) gates(ctx context.Context, n int) error {
 }
 
 func (u *caller) jobs(ctx context.Context, _ int) error {
-	job, err := u.asks.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo", DiscardEvents: true})
+	job, err := u.asks.Invoke(ctx, client.InvokeParams{Tool: "demo.echo", DiscardEvents: true})
 	if err != nil {
 		return err
 	}

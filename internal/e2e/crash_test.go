@@ -201,7 +201,7 @@ func load(ctx context.Context, url string, w *witness, seed uint64) {
 		case 3:
 			tool, args = "demo.count", `{"to":30,"interval_ms":2}`
 		}
-		if _, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: arcp.Raw(args), DiscardEvents: true}); err != nil {
+		if _, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: arcp.Raw(args), DiscardEvents: true}); err != nil {
 			return
 		}
 	}

@@ -38,7 +38,7 @@ func TestFloodWithoutSessions(t *testing.T) {
 	}
 	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 64<<10))
 	for range 200 {
-		job, err := before.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(large)})
+		job, err := before.Invoke(ctx, client.InvokeParams{Tool: "demo.echo", Arguments: arcp.Raw(large)})
 		if err == nil {
 			_, err = job.Wait(ctx)
 		}

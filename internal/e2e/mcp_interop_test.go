@@ -194,7 +194,7 @@ func useEverything(ctx context.Context, t *testing.T, url, source string) {
 	})
 	call := func(tool, args string) (string, error) {
 		t.Helper()
-		job, err := c.Invoke(ctx, client.InvokeRequest{Tool: source + "." + tool, Arguments: arcp.Raw(args)})
+		job, err := c.Invoke(ctx, client.InvokeParams{Tool: source + "." + tool, Arguments: arcp.Raw(args)})
 		if err != nil {
 			return "", err
 		}
@@ -219,14 +219,14 @@ func useEverything(ctx context.Context, t *testing.T, url, source string) {
 		t.Error("nobody was asked what the server asks")
 	}
 
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: source + ".trigger-long-running-operation", Arguments: arcp.Raw(`{"duration":1,"steps":4}`)})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: source + ".trigger-long-running-operation", Arguments: arcp.Raw(`{"duration":1,"steps":4}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if steps := progress(ctx, t, job); len(steps) < 4 || !slices.IsSorted(steps) {
 		t.Errorf("progress: %v", steps)
 	}
-	job, err = c.Invoke(ctx, client.InvokeRequest{Tool: source + ".trigger-long-running-operation", Arguments: arcp.Raw(`{"duration":3600,"steps":36000}`)})
+	job, err = c.Invoke(ctx, client.InvokeParams{Tool: source + ".trigger-long-running-operation", Arguments: arcp.Raw(`{"duration":3600,"steps":36000}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,14 +267,14 @@ func isCode(err error, code arcp.Code) bool {
 // useTime uses a server written in Python. Its tools only read, so they need no approval.
 func useTime(ctx context.Context, t *testing.T, url string) {
 	c := person(ctx, t, url, nil)
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "time.get_current_time", Arguments: arcp.Raw(`{"timezone":"Asia/Tokyo"}`)})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "time.get_current_time", Arguments: arcp.Raw(`{"timezone":"Asia/Tokyo"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if result, err := job.Wait(ctx); err != nil || !bytes.Contains(result.Value, []byte("+09:00")) {
 		t.Errorf("%s, %v", result.Value, err)
 	}
-	job, err = c.Invoke(ctx, client.InvokeRequest{Tool: "time.get_current_time", Arguments: arcp.Raw(`{"timezone":"Middle/Earth"}`)})
+	job, err = c.Invoke(ctx, client.InvokeParams{Tool: "time.get_current_time", Arguments: arcp.Raw(`{"timezone":"Middle/Earth"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestQuestionsOverKillNine(t *testing.T) {
 	c := person(ctx, t, p.url, thinks)
 	var running []*client.Job
 	for n := range jobs {
-		job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.ask", Arguments: arcp.Raw(fmt.Sprintf(
+		job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.ask", Arguments: arcp.Raw(fmt.Sprintf(
 			`{"prompt":"question %d","response_schema":{"type":"string","minLength":1}}`, n))})
 		if err != nil {
 			t.Fatal(err)

@@ -30,7 +30,7 @@ type leasedPage struct {
 // call runs a tool and reads its result.
 func call[T any](ctx context.Context, t *testing.T, c *client.Client, tool, args string) (out T) {
 	t.Helper()
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: arcp.Raw(args)})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: arcp.Raw(args)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestRollingRestart(t *testing.T) {
 func use(ctx context.Context, c *client.Client, user int, stopping *atomic.Bool, done *atomic.Int64) error {
 	for n := 0; n == 0 || !stopping.Load(); n++ {
 		steps := 5 + n%20
-		job, err := invokePatiently(ctx, c, client.InvokeRequest{Tool: "demo.count", Arguments: map[string]int{"to": steps, "interval_ms": 10}})
+		job, err := invokePatiently(ctx, c, client.InvokeParams{Tool: "demo.count", Arguments: map[string]int{"to": steps, "interval_ms": 10}})
 		if err != nil {
 			return fmt.Errorf("user %d, job %d: %w", user, n, err)
 		}
@@ -80,7 +80,7 @@ func use(ctx context.Context, c *client.Client, user int, stopping *atomic.Bool,
 }
 
 // invokePatiently repeats a submit that a stopping server refuses.
-func invokePatiently(ctx context.Context, c *client.Client, r client.InvokeRequest) (*client.Job, error) {
+func invokePatiently(ctx context.Context, c *client.Client, r client.InvokeParams) (*client.Job, error) {
 	for {
 		job, err := c.Invoke(ctx, r)
 		if err == nil || !strings.Contains(err.Error(), string(arcp.CodeUnavailable)) || ctx.Err() != nil {

@@ -137,7 +137,7 @@ func resumed(ctx context.Context, t *testing.T, url string, was *storedView) *cl
 // invoked runs a tool to its result.
 func invoked(ctx context.Context, t *testing.T, c *client.Client, tool string, a any) (out map[string]any) {
 	t.Helper()
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: a, DiscardEvents: true})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: a, DiscardEvents: true})
 	if err != nil {
 		t.Fatalf("%s: %v", tool, err)
 	}
@@ -183,7 +183,7 @@ func writeStored(t *testing.T, bin, archive string) {
 	invoked(ctx, t, c, "approval.resolve", args{"approval_id": was.Denied, "approved": false})
 	was.Jobs, was.Ended = make(map[arcp.JobID]map[arcp.MessageID]string), w.ends
 	for tool, a := range map[string]args{"demo.echo": {"x": []any{1, "ü"}}, "demo.emit": {"count": 40, "bytes": 64}, "demo.fail": {"code": "ABORTED", "message": "as asked"}} {
-		job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: a, DiscardEvents: true})
+		job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: a, DiscardEvents: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func writeStored(t *testing.T, bin, archive string) {
 		was.Jobs[job.ID()] = nil
 	}
 	for tool, a := range map[string]args{"demo.sleep": {"ms": 3000}, "demo.count": {"to": 100, "interval_ms": 10}} { // the kill cuts them off
-		job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: a, DiscardEvents: true})
+		job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: a, DiscardEvents: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,7 +116,7 @@ func TestWorkerExamples(t *testing.T) {
 
 			want(t, "counts words", outcome(ctx, t, submit(ctx, t, c, "text.words", `{"text":"one two  three"}`)), `{"words":3}`)
 			want(t, "its own error", outcome(ctx, t, submit(ctx, t, c, "text.words", `{"text":" "}`)), "INVALID_ARGUMENT: the text has no words")
-			if _, err := c.Invoke(ctx, client.InvokeRequest{Tool: "text.words", Arguments: arcp.Raw(`{"n":1}`)}); !strings.Contains(fmt.Sprint(err), "INVALID_ARGUMENT") {
+			if _, err := c.Invoke(ctx, client.InvokeParams{Tool: "text.words", Arguments: arcp.Raw(`{"n":1}`)}); !strings.Contains(fmt.Sprint(err), "INVALID_ARGUMENT") {
 				t.Errorf("what breaks its schema: %v", err)
 			}
 
@@ -162,7 +162,7 @@ func want(t *testing.T, why, got, want string) {
 func submit(ctx context.Context, t *testing.T, c *client.Client, tool, args string) *client.Job {
 	t.Helper()
 	for {
-		job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: arcp.Raw(args)})
+		job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: arcp.Raw(args)})
 		if err == nil {
 			return job
 		}

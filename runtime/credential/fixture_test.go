@@ -280,7 +280,7 @@ func (s supervisors) Rotated(c *Rotation) {
 		log := &store.AppendEvents{Job: c.Job, Attempt: 1}
 		w := store.NewWrite(log).Put(recs...)
 		for range c.IDs {
-			log.Events = append(log.Events, store.NewEvent(arcp.EventEmit, time.Now(), &store.Common{JobID: c.Job}, arcp.PriorityNormal, []byte(`{"name":"x"}`)))
+			log.Events = append(log.Events, store.NewEvent(arcp.EventEmit, time.Now(), &store.JobContext{JobID: c.Job}, arcp.PriorityNormal, []byte(`{"name":"x"}`)))
 		}
 		if err == nil {
 			_, err = s.p.Commit(context.Background(), w)
@@ -358,7 +358,7 @@ func (r *fixture) end(job arcp.JobID) error {
 	if err != nil {
 		return err
 	}
-	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.Common{JobID: job}, arcp.PriorityNormal, []byte("{}"))
+	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.JobContext{JobID: job}, arcp.PriorityNormal, []byte("{}"))
 	_, err = r.p.Commit(context.Background(), store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted}).Put(recs...))
 	if err == nil {
 		r.v.Ended(job)

@@ -685,7 +685,7 @@ func (s *interleaving) check() {
 func (r *fixture) endBare(job arcp.JobID, told bool) {
 	r.jobMu.Lock()
 	defer r.jobMu.Unlock()
-	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.Common{JobID: job}, arcp.PriorityNormal, []byte("{}"))
+	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.JobContext{JobID: job}, arcp.PriorityNormal, []byte("{}"))
 	_, err := r.p.Commit(context.Background(), store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted}))
 	if err == nil && told {
 		r.v.Ended(job)

@@ -52,8 +52,8 @@ const (
 	idEnd    = len(bodyHead) + arcp.IDBodyLen
 )
 
-// Common is what the events of one job have in common.
-type Common struct {
+// JobContext is the part of an event that is the same for all events of a job.
+type JobContext struct {
 	JobID        arcp.JobID
 	TraceID      string
 	SpanID       string
@@ -62,13 +62,13 @@ type Common struct {
 }
 
 // NewEvent encodes an event. The payload must be an encoded JSON object.
-func NewEvent(t arcp.Type, now time.Time, c *Common, p arcp.Priority, payload []byte) *Event {
+func NewEvent(t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payload []byte) *Event {
 	b := make([]byte, 0, 192+len(c.JobID)+len(c.TraceID)+len(c.SpanID)+len(payload))
 	return &Event{Type: t, Time: now, Body: AppendBody(b, t, now, c, p, payload)}
 }
 
 // AppendBody appends the Body of an event with a blank id.
-func AppendBody(b []byte, t arcp.Type, now time.Time, c *Common, p arcp.Priority, payload []byte) []byte {
+func AppendBody(b []byte, t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payload []byte) []byte {
 	b = append(b, bodyHead+"00000000000000000000000000"+`","type":"`...)
 	b = append(append(b, t...), `","timestamp":`...)
 	b = arcp.AppendTime(b, now)

@@ -103,16 +103,16 @@ type Store interface {
 // document which of them they return.
 var (
 	ErrNotFound    = errors.New("not found")
-	ErrFenced      = errors.New("another attempt has taken over")
+	ErrFenced      = errors.New("superseded by another attempt or connection")
 	ErrLive        = errors.New("the job has not ended")
 	ErrTerminal    = errors.New("the job has ended")
 	ErrExists      = errors.New("exists already")
 	ErrConflict    = errors.New("the record was changed meanwhile")
 	ErrInvalid     = errors.New("the write contradicts itself") // an error of the caller
-	ErrTogether    = errors.New("a write that was to happen together with this one cannot")
-	ErrTooMany     = errors.New("the session follows as many jobs as it may")
+	ErrTogether    = errors.New("another write of the group was refused")
+	ErrTooMany     = errors.New("the session follows the maximum number of jobs")
 	ErrTrimmed     = errors.New("the position is no longer kept")                             // see TrimmedError
-	ErrBroken      = errors.New("the store failed and was shut")                              // after an error of Commit
+	ErrBroken      = errors.New("the store has failed and is closed")                         // after an error of Commit
 	ErrLocked      = errors.New("another process uses the directory")                         // at open
 	ErrFormat      = errors.New("the directory has a format that this version does not know") // at open
 	ErrUnsupported = errors.New("this store cannot do that")

@@ -60,8 +60,8 @@ func Find[T Op](w *Write) (op T) {
 	return op
 }
 
-// Op is an operation of a Write, a pointer to one of the types in this file. It
-// must not be changed after the write was passed to Commit.
+// Op is an operation of a Write: a pointer to an operation below. It must not be
+// changed after the write was passed to Commit.
 type Op interface{ op() }
 
 // OpenSession creates a session with epoch 1. ErrExists: the id is or was in use.

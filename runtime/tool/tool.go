@@ -1,7 +1,7 @@
 // Package tool describes the tools that jobs run. A Tool has a Capability, which the runtime
 // enforces and advertises, and a function. A Registry resolves agent references to tools.
 //
-// # Writing a tool
+// # For authors of tools
 //
 // A tool is a function of a context, a Job and its arguments:
 //
@@ -14,8 +14,21 @@
 // more than the lease allows. [Job.Resources] leases resources outside of the runtime.
 //
 // The same function runs in the process of the runtime, in a worker (package toolworker) and
-// in a test without a runtime (package tooltest). A [Host] is the other side of a Job: the
-// engine, the worker or the test.
+// in a test without a runtime (package tooltest).
+//
+//   - The tool: Tool, Func, Capability, Limits, SideEffect, Recovery, Approval, Retry.
+//   - Its job: Job, Authority, Permissions, Resources, Call, Answer, InputAsk, ChoiceAsk,
+//     PermissionAsk, PermissionLease, ResourceAsk, DirectoryAsk, ResourceLease.
+//   - Tools of another server or program: Source, Delta.
+//   - Decisions on calls: Hook, HookCall, HookDecision.
+//
+// # Used by the runtime
+//
+//   - The other side of a Job, in the engine, the worker or the test: Host, Attempt,
+//     AttemptInfo, PanicError.
+//   - The catalogue of a session: Registry, TakenError, Catalog, Snapshot, Overlay, Viewer,
+//     Listed, Difference, Slots.
+//   - A decision on one call: CallDecision, RuleCall.
 package tool
 
 import (

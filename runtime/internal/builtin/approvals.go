@@ -425,7 +425,7 @@ func (t *approvalTools) submit(ctx context.Context, actor *approval.Actor, row *
 		return none, err
 	}
 	r := newReply(actor)
-	t.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Actor: *actor, Answer: *a, Call: call, Value: r.value, Done: r.done})
+	t.engine.Respond(engine.Response{Job: row.Job, ID: row.ID, Actor: *actor, Answer: *a, Call: call, Value: r.value, Done: r.done})
 	v, refused := r.wait()
 	t.questions.AuditAnswer(actor, row, a, refused)
 	if refused != nil {

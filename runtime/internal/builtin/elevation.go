@@ -67,7 +67,7 @@ func Denial(level, reason string) arcp.PermissionDenyPayload {
 	return arcp.PermissionDenyPayload{Permission: elevationPermission(level), Reason: reason}
 }
 
-// elevationOf returns the name of the permission for a trust level.
+// elevationPermission returns the name of the permission for a trust level.
 func elevationPermission(level string) string { return "trust.elevate." + level }
 
 type elevationTools struct {

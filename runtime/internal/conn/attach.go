@@ -79,7 +79,7 @@ func (h *handshake) refuseAttachment(now time.Time, opens bool, refused *arcp.Er
 	h.c.srv.opts.Metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
 	h.record(h.c.srv.opts.Logger.Warn().Str("reason", refused.Message), "rejected")
 	if opens {
-		h.c.machine.Established(now, machine.Established{Refused: refused})
+		h.c.machine.Established(now, machine.SessionResult{Refused: refused})
 		return
 	}
 	h.c.machine.Resumed(now, machine.Resumed{Refused: refused})
@@ -306,7 +306,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	h.c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
 	at := machine.Attached{Session: h.c.id, Negotiated: a.row.Negotiated}
 	if a.byOpen {
-		h.c.machine.Established(now, machine.Established{ResumeToken: a.token.Reveal(), Agents: h.c.catalogue.agents(), Attached: &at})
+		h.c.machine.Established(now, machine.SessionResult{ResumeToken: a.token.Reveal(), Agents: h.c.catalogue.agents(), Attached: &at})
 	} else {
 		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})

@@ -89,7 +89,7 @@ func (h *handshake) open(now time.Time, q machine.Establish) {
 func (h *handshake) createSession(now time.Time, q machine.Establish) {
 	if err := h.c.srv.registerSession(h.c); err != nil {
 		h.record(h.c.srv.opts.Logger.Warn().Str("reason", err.Message), "rejected")
-		h.c.machine.Established(now, machine.Established{Refused: err})
+		h.c.machine.Established(now, machine.SessionResult{Refused: err})
 		return
 	}
 	token := newResumeToken(h.c.id)
@@ -158,7 +158,7 @@ func (h *handshake) sessionStored(now time.Time, row store.Session, token auth.S
 		h.c.srv.opts.Sessions.Abandon(h.c.session)
 		h.c.session = nil
 		h.record(h.c.srv.opts.Logger.Error().Err(err), "failed")
-		h.c.machine.Established(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
+		h.c.machine.Established(now, machine.SessionResult{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}
 	h.c.session.Opened()
@@ -167,7 +167,7 @@ func (h *handshake) sessionStored(now time.Time, row store.Session, token auth.S
 	h.c.ack.position.start(0, h.c.ack.clientAcks, 0)
 	h.accept(now)
 	h.c.ack.unpause()
-	h.c.machine.Established(now, machine.Established{ResumeToken: token.Reveal(), Agents: h.c.catalogue.agents()})
+	h.c.machine.Established(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: h.c.catalogue.agents()})
 }
 
 // accept starts the accepted phase: limits, keepalive, actor and catalogue of the session.

@@ -85,12 +85,12 @@ func (rn *renewal) store() {
 func (rn *renewal) stored(now time.Time, token auth.Secret, err error) {
 	if err != nil {
 		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("fresh credential not stored")
-		rn.c.machine.Renewed(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
+		rn.c.machine.Renewed(now, machine.SessionResult{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
 		return
 	}
 	rn.c.srv.opts.Logger.Info().Str("session_id", string(rn.c.id)).Str("principal", rn.c.principal.identity.Principal).Str("scheme", schemeLabel(rn.c.handshake.scheme)).
 		Msg("credential renewed")
-	rn.c.machine.Renewed(now, machine.Established{ResumeToken: token.Reveal(), Agents: rn.c.catalogue.agents()})
+	rn.c.machine.Renewed(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: rn.c.catalogue.agents()})
 }
 
 // Reauthenticate checks the identity of every connected session again. It does not wait for the

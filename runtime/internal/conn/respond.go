@@ -56,7 +56,7 @@ func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer
 		return nil
 	}
 	c.pending.add()
-	c.srv.opts.Engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Actor: actor, Answer: answer,
+	c.srv.opts.Engine.Respond(engine.Response{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Actor: actor, Answer: answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:

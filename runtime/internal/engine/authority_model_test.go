@@ -502,7 +502,7 @@ func (w *modelRun) respond(m step) {
 	q := pending[m.pick%len(pending)]
 	for i := range m.responders {
 		told := w.onceAnswered("respond")
-		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
+		go w.e.Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
 				if err != nil {
@@ -880,7 +880,7 @@ func TestAuthorityModel(t *testing.T) {
 		d := newQuestions(person("sess_1"), person("sess_2"))
 		w := &modelRun{broker: d, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
-		bubble(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
+		runEngine(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
 			w.fixture = r
 			w.runScript(s)
 		})
@@ -931,7 +931,7 @@ func (w *modelRun) runScript(s script) {
 		}
 	}
 	if len(w.faults) == 0 {
-		w.idle("in the end")
+		w.expectNoState("in the end")
 		if n := len(w.e.leases.byID); n != 0 {
 			w.fault("%d permission leases are left", n)
 		}

@@ -28,7 +28,7 @@ func (r *fixture) leased(name, raw string, d time.Duration) arcp.MessageID {
 
 // An expired lease ends its job at the next operation, without another attempt.
 func TestLeaseEndsTheJob(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		worked := 0
 		r.tool("work", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 5} }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for j.Authority().Allow("fs.read", "/a/x") == nil { // it does not care why not
@@ -53,13 +53,13 @@ func TestLeaseEndsTheJob(t *testing.T) {
 		if r.gauge("arcp_lease_expirations_total") != 1 || r.gauge("arcp_capability_denials_total") != 1 {
 			t.Error("it is not counted")
 		}
-		r.idle("expired")
+		r.expectNoState("expired")
 	})
 }
 
 // That the tool returns right after the operation does not save the job.
 func TestLeaseEndsTheJobThatReturns(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			_ = j.Authority().Allow("fs.read", "/a")
@@ -70,14 +70,14 @@ func TestLeaseEndsTheJobThatReturns(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			r.want("its lease had ended", "job.accepted", "job.started", "job.failed "+string(id)+" LEASE_EXPIRED")
 		}
-		r.idle("expired")
+		r.expectNoState("expired")
 	})
 }
 
 // A charge is an operation and is refused after the end of the lease. A cost metric reports
 // past spending and is accepted.
 func TestChargeAfterTheLease(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.001", Unit: "USD"}); err != nil {
@@ -94,13 +94,13 @@ func TestChargeAfterTheLease(t *testing.T) {
 		if r.gauge("arcp_capability_denials_total") != 1 || r.gauge("arcp_lease_expirations_total") != 1 {
 			t.Error("it is not counted")
 		}
-		r.idle("expired")
+		r.expectNoState("expired")
 	})
 }
 
 // With preemption a job ends with its lease, whatever it does, or waits for.
 func TestPreemption(t *testing.T) {
-	bubble(t, func(c *Config) { c.PreemptExpired = true }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.PreemptExpired = true }, func(r *fixture) {
 		r.tool("wait", oneAtATime, wait)
 		r.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return nil, arcp.Errorf(arcp.CodeUnavailable, "not now").RetryAfter(3600)
@@ -123,13 +123,13 @@ func TestPreemption(t *testing.T) {
 		r.want("between attempts", "job.failed msg_3 LEASE_EXPIRED")
 		time.Sleep(3 * time.Second)
 		r.want("running", "job.failed msg_1 LEASE_EXPIRED")
-		r.idle("preempted")
+		r.expectNoState("preempted")
 	})
 }
 
 // The time of a lease keeps running while the runtime is down.
 func TestLeaseOverRestart(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var got []string
 		r.tool("work", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			got = append(got, code(j.Authority().Allow("fs.read", "/a")), code(j.Authority().Allow("fs.read", "/b")))
@@ -152,7 +152,7 @@ func TestLeaseOverRestart(t *testing.T) {
 
 func TestModels(t *testing.T) {
 	for _, required := range []bool{false, true} {
-		bubble(t, func(c *Config) { c.RequireModelLease = required }, func(r *fixture) {
+		runEngine(t, func(c *Config) { c.RequireModelLease = required }, func(r *fixture) {
 			r.tool("think", early, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				return arcp.Raw("{}"), j.Authority().UseModel("tier-fast/small")
 			})
@@ -176,7 +176,7 @@ func TestModels(t *testing.T) {
 
 // A budget is spent exactly and announced, and its remainder survives a restart.
 func TestBudgetOverRestart(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		step := 0
 		r.tool("spend", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			step++
@@ -222,7 +222,7 @@ func TestBudgetOverRestart(t *testing.T) {
 // A job that starts from another job's checkpoint has that job's lease, within the present
 // lease of its principal.
 func TestRestoredJobHasItsLease(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) { p.LeaseRequest = arcp.Raw(`{"fs.read":["/a/**"]}`) })
 		q := r.restoring("sess_1", id, made[0])
 		q.Lease = leaseFrom(t, `{"fs.read":["/**"],"fs.write":["/**"]}`)
@@ -260,7 +260,7 @@ func denials(t *testing.T, log []byte) (list []string) {
 func TestDenialsAreAudited(t *testing.T) {
 	var log bytes.Buffer
 	var strict arcp.JobID
-	bubble(t, func(c *Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }, func(r *fixture) {
 		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
 		r.tool("builtin", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
 		r.tool("patient", func(c *tool.Capability) { c.Interruptible, c.Recovery = true, tool.RecoveryCheckpoint }, wait)
@@ -307,4 +307,20 @@ func TestDenialsAreAudited(t *testing.T) {
 	if got := denials(t, log.Bytes()); !slices.Equal(got, want) {
 		t.Errorf("audited are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// A cost that no budget limits makes no record.
+func TestCostWithoutABudget(t *testing.T) {
+	runEngine(t, nil, func(r *fixture) {
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "1", Unit: "USD"})
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		r.submit("t", "{}")
+		job := r.want("", "job.accepted", "job.started", "metric")[0].JobID
+		if rec, err := r.st.Get(t.Context(), progressKey(job)); rec.Rev != 0 || err != nil {
+			t.Errorf("%s, %v", rec.Value, err)
+		}
+	})
 }

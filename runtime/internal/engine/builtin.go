@@ -141,7 +141,7 @@ func (s *supervisor) job() tool.Job {
 
 // runInline runs a built-in tool on the goroutine of the submit, and commits the outcome together with
 // the claim. It reports whether the next submit may follow at once.
-func (e submitter) runInline(r *run, submit *Submit) (next bool) {
+func (e submitter) runInline(r *run, submit *Submit) (blocks bool) {
 	s := newCallSupervisor(r)
 	timeout := r.tool.Limits.Timeout
 	if timeout <= 0 {

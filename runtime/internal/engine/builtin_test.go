@@ -24,7 +24,7 @@ func TestBuiltinRefused(t *testing.T) {
 	for _, effect := range []tool.SideEffect{tool.SideEffectRead, tool.SideEffectWrite} {
 		t.Run(string(effect), func(t *testing.T) {
 			var full atomic.Bool
-			bubble(t, func(c *Config) { c.Full, c.MaxJobs = full.Load, 1 }, func(r *fixture) {
+			runEngine(t, func(c *Config) { c.Full, c.MaxJobs = full.Load, 1 }, func(r *fixture) {
 				r.tool("t", builtin(effect), echo)
 				r.tool("other", nil, wait)
 				r.submit("other", "{}")
@@ -46,7 +46,7 @@ func TestBuiltinRefused(t *testing.T) {
 // A built-in tool that changes something does so once, however often it is asked
 // for with a key or under an id. No limit counts it while it runs.
 func TestBuiltinChangesOnce(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = 1, 1, 1 }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = 1, 1, 1 }, func(r *fixture) {
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if c, ok := j.Host().(Caller); !ok || c.Principal() != "alice" {
 				t.Errorf("%T does not say who called", j)
@@ -86,7 +86,7 @@ func TestBuiltinChangesOnce(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		r.frames("sess_1")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -110,7 +110,7 @@ func (r *fixture) counted() int {
 // The calls of one session run one after the other in the order in which they were sent. A job
 // submitted after a call sees its changes.
 func TestBuiltinInOrder(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			n := r.counted()
 			time.Sleep(time.Duration(100-n) * time.Millisecond) // the later ones would be sooner
@@ -149,7 +149,7 @@ func TestBuiltinInOrder(t *testing.T) {
 // After a write conflict the tool is called again and recomputes the change from the present
 // state.
 func TestBuiltinConflict(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			r.count(ctx)
 			time.Sleep(time.Second)
@@ -168,7 +168,7 @@ func TestBuiltinConflict(t *testing.T) {
 
 // A call interrupted by a restart leaves neither a change nor a job.
 func TestRestartDropsUnclaimedCall(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			r.count(ctx)
 			<-ctx.Done()
@@ -181,13 +181,13 @@ func TestRestartDropsUnclaimedCall(t *testing.T) {
 		if n := r.counted(); n != 0 {
 			t.Errorf("changed %d times", n)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A claimed call runs again after a restart, because the first run changed nothing.
 func TestRestartRepeatsClaimedCall(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		first := true
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if err := CallOf(ctx).Claim(); err != nil {
@@ -208,6 +208,6 @@ func TestRestartRepeatsClaimedCall(t *testing.T) {
 		if n := r.counted(); n != 1 {
 			t.Errorf("changed %d times, want once", n)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }

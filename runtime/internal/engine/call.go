@@ -99,8 +99,8 @@ func (c *Call) concluded() {
 	}
 }
 
-// startCall runs a call in its turn. It reports whether the next submit may follow at once.
-func (e submitter) startCall(r *run, submit *Submit) (next bool) {
+// startCall runs a call in its turn. It blocks the session's later submits.
+func (e submitter) startCall(r *run, submit *Submit) (blocks bool) {
 	s := *submit
 	return e.inOrder(submit, true, func() bool {
 		e.pool.Run(func() {
@@ -109,7 +109,7 @@ func (e submitter) startCall(r *run, submit *Submit) (next bool) {
 			s.decided()
 			e.submitDecided(s.Session)
 		})
-		return false
+		return true
 	})
 }
 
@@ -126,7 +126,7 @@ func (e recoverer) resumeCall(r *run) {
 			c.run()
 			submitter(e).submitDecided(submit.Session)
 		})
-		return false
+		return true
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func TestCancelCooperative(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
 			time.Sleep(3 * time.Second) // to a clean stop
@@ -33,14 +33,14 @@ func TestCancelCooperative(t *testing.T) {
 		}
 		r.cancel(id, 0)
 		r.want("it has ended", "cancel.refused msg_4 already_terminal")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A tool that ignores its cancellation loses its job at the deadline and its slot five seconds
 // later. Its later output is dropped.
 func TestCancelAbandonsTool(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		emitted := make(chan error, 2)
 		r.tool("t", oneAtATime, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Hour)
@@ -71,14 +71,14 @@ func TestCancelAbandonsTool(t *testing.T) {
 			t.Errorf("events taken with %v and %v, want only the one after the end of its job refused", late, inTime)
 		}
 		r.want("nothing of what came late", "log msg_2", "job.completed msg_2")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // The tool's own time limit does not cut a cancel short: the deadline that was
 // asked for counts.
 func TestToolLimitDuringCancel(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, sleeper(time.Hour))
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
@@ -93,7 +93,7 @@ func TestToolLimitDuringCancel(t *testing.T) {
 }
 
 func TestCancelRefused(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, wait)
 		q := r.request("sess_1", "t", "{}")
 		q.payload.StrictCancel = true
@@ -117,7 +117,7 @@ func TestCancelRefused(t *testing.T) {
 // A cancel while the claim is being committed: the job is accepted and then
 // cancelled, and its tool never runs.
 func TestCancelWhileClaimed(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			t.Error("the tool of a cancelled job ran")
 			return nil, nil
@@ -129,13 +129,13 @@ func TestCancelWhileClaimed(t *testing.T) {
 		synctest.Wait()
 		release()
 		r.want("", "job.accepted msg_1", "job.cancelled msg_1 CANCELLED")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A cancel while a claim is committed that then fails: nothing is counted twice.
 func TestCancelOfAClaimThatFails(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs = 10 }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.MaxJobs = 10 }, func(r *fixture) {
 		r.tool("t", oneAtATime, echo)
 		for range 100 {
 			q := r.request("sess_1", "t", "{}")
@@ -148,7 +148,7 @@ func TestCancelOfAClaimThatFails(t *testing.T) {
 			go r.e.CancelSession("sess_gone", "closed", true)
 			release()
 			r.want("", "job.failed "+string(q.env.ID)+" UNAVAILABLE")
-			r.idle("a job that was refused")
+			r.expectNoState("a job that was refused")
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestCancelOfAClaimThatFails(t *testing.T) {
 // on_disconnect: of a session's jobs only those that asked for it end with its
 // connection.
 func TestCancelSession(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, wait)
 		stays := r.submit("t", "{}")
 		q := r.request("sess_1", "t", "{}")
@@ -181,7 +181,7 @@ func TestCancelSession(t *testing.T) {
 
 // When the store breaks, tools are stopped, cancels answered, and nothing hangs.
 func TestBrokenStore(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var stopped atomic.Int32
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for j.Log("info", "tick", nil) == nil {
@@ -204,13 +204,13 @@ func TestBrokenStore(t *testing.T) {
 		r.want("submits are refused", "job.failed msg_3 UNAVAILABLE")
 		r.cancel(id, 0)
 		r.want("cancels are answered", "cancel.refused msg_4")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A write that the store refuses to one job is no harm to the others.
 func TestFencedJob(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		tick := make(chan struct{})
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-tick
@@ -225,6 +225,6 @@ func TestFencedJob(t *testing.T) {
 		r.want("", "job.accepted", "job.started")
 		close(tick)
 		r.want("only the job that was taken over is silent", "log msg_2", "job.completed msg_2")
-		r.idle("")
+		r.expectNoState("")
 	})
 }

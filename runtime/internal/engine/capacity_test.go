@@ -25,12 +25,12 @@ func TestQueue(t *testing.T) {
 		"panicked":  {func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { panic("x") }, "job.failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(r *fixture) {
 				r.tool("t", oneAtATime, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					time.Sleep(time.Second)
 					return end.fn(ctx, j, args)
 				})
-				r.together(func() {
+				r.submitAtOnce(func() {
 					for range 3 {
 						r.submit("t", "{}")
 					}
@@ -45,16 +45,16 @@ func TestQueue(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				r.want("the last", end.terminal+" msg_3")
-				r.idle("")
+				r.expectNoState("")
 			})
 		})
 	}
 }
 
-// Of the jobs of a principal that wait the most urgent is next, and the eighth time
-// the oldest; the places of other principals stay theirs.
+// Among the waiting jobs of a principal the most urgent one starts next, and every eighth time the
+// oldest one. The places of other principals in the queue do not change.
 func TestQueueByPriority(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		ran := make(chan string, 20)
 		r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran <- strings.Trim(string(args), `"`)
@@ -66,7 +66,7 @@ func TestQueueByPriority(t *testing.T) {
 			q.Principal, q.env.Priority = principal, p
 			r.send(q)
 		}
-		r.together(func() {
+		r.submitAtOnce(func() {
 			send("alice", "runs", "")
 			send("alice", "low", arcp.PriorityLow)
 			send("bob", "bob's", "")
@@ -87,7 +87,7 @@ func TestQueueByPriority(t *testing.T) {
 		if got := strings.Join(order, ", "); got != want {
 			t.Errorf("ran in the order\n%s, want\n%s", got, want)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -96,7 +96,7 @@ func TestQueueByPriority(t *testing.T) {
 func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 	for _, p := range []arcp.Priority{arcp.PriorityLow, arcp.PriorityNormal, arcp.PriorityCritical} {
 		t.Run(string(p), func(t *testing.T) {
-			bubble(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(r *fixture) {
 				ran := make(chan string, 100)
 				r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					ran <- strings.Trim(string(args), `"`)
@@ -109,7 +109,7 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 					r.send(q)
 				}
 				var want []string
-				r.together(func() {
+				r.submitAtOnce(func() {
 					for i := range 66 { // one runs
 						principal, priority := "alice", arcp.PriorityLow
 						switch {
@@ -132,7 +132,7 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Errorf("ran in the order\n%s, want\n%s", got, want)
 				}
-				r.idle("")
+				r.expectNoState("")
 			})
 		})
 	}
@@ -141,9 +141,9 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 // A job cancelled in the queue leaves it without having started; the order of the others is
 // unchanged.
 func TestCancelInTheQueue(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
-		r.together(func() {
+		r.submitAtOnce(func() {
 			for range 4 {
 				r.submit("t", "{}")
 			}
@@ -155,13 +155,13 @@ func TestCancelInTheQueue(t *testing.T) {
 		r.want("the third is next", "job.completed msg_1", "job.started msg_3")
 		time.Sleep(2 * time.Second)
 		r.want("", "job.completed msg_3", "job.started msg_4", "job.completed msg_4")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A job whose claim fails frees its slot or queue position.
 func TestQueueAndRefusedClaims(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
 		bad := func() { q := r.request("sess_1", "t", "{}"); q.Session = "sess_gone"; r.send(q) }
 		bad()
@@ -175,12 +175,12 @@ func TestQueueAndRefusedClaims(t *testing.T) {
 				t.Errorf("sent %s; want %s too", got, want)
 			}
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 func TestQueueIsBounded(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, wait)
 		for range 1 + tool.MaxQueue {
 			r.submit("t", "{}")
@@ -190,7 +190,7 @@ func TestQueueIsBounded(t *testing.T) {
 		wantRetryAfter(t, r.want("the queue is full", "job.failed msg_1026 RESOURCE_EXHAUSTED")[0])
 		r.e.CancelSession("sess_1", "enough", true)
 		r.frames("sess_1")
-		r.idle("all were cancelled, running and queued")
+		r.expectNoState("all were cancelled, running and queued")
 	})
 }
 
@@ -215,7 +215,7 @@ func TestLimits(t *testing.T) {
 		"own":       {func(c *Config) { c.MaxJobsPerPrincipal = 100 }, func(q *request) { q.Principal, q.MaxJobs = "bob", 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, c.change, func(r *fixture) {
+			runEngine(t, c.change, func(r *fixture) {
 				r.session("sess_2")
 				r.tool("t", nil, wait)
 				r.tool("quick", nil, echo)
@@ -244,7 +244,7 @@ func TestLimits(t *testing.T) {
 					r.e.CancelSession("sess_2", "", true)
 					r.frames("sess_1")
 					r.frames("sess_2")
-					r.idle(fmt.Sprintf("round %d", round))
+					r.expectNoState(fmt.Sprintf("round %d", round))
 				}
 				for range 3 { // a refused claim does not count
 					send(func(q *request) { q.Session = "sess_gone" })
@@ -252,7 +252,7 @@ func TestLimits(t *testing.T) {
 					send(func(q *request) { q.payload.Tool = "quick" })
 					r.frames("sess_1")
 				}
-				r.idle("quick and refused ones")
+				r.expectNoState("quick and refused ones")
 			})
 		})
 	}
@@ -262,7 +262,7 @@ func TestLimits(t *testing.T) {
 // full, and no event is lost or reordered.
 func TestEmitsAreBounded(t *testing.T) {
 	const events = 5 * maxQueuedEvents
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		emitted := make(chan int, events)
 		r.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for n := range events {
@@ -299,7 +299,7 @@ func TestEmitsAreBounded(t *testing.T) {
 
 // Large events are bounded by their bytes.
 func TestEmitsAreBoundedByBytes(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		emitted := make(chan int, 100)
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for n := range 20 {
@@ -328,7 +328,7 @@ func TestEmitsAreBoundedByBytes(t *testing.T) {
 // An event that the protocol has no room for is refused to the tool, and no
 // harm to the job.
 func TestEmitRefused(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			nan := 0.0
 			for why, err := range map[string]error{
@@ -355,7 +355,7 @@ func TestEmitRefused(t *testing.T) {
 }
 
 func TestProgressPercent(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return nil, errors.Join(j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(4.0)}),
 				j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(0.0)}))

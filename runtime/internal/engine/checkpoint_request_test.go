@@ -49,7 +49,7 @@ func label(t *testing.T, f frame) string {
 
 // A tool that looks makes the checkpoint at once.
 func TestCheckpointOnDemand(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, willing)
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
@@ -70,9 +70,9 @@ func TestCheckpointOnDemand(t *testing.T) {
 // Commands that arrive between job.accepted and the first turn of the supervisor are applied
 // when the job runs.
 func TestCommandsBeforeTheFirstTurn(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c); c.Interruptible = true }, willing)
-		r.together(func() {
+		r.submitAtOnce(func() {
 			r.submit("t", "{}")
 			r.submit("t", "{}")
 		})
@@ -93,7 +93,7 @@ func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 
 // Each of several requests gets its own checkpoint, in their order. Their number is bounded.
 func TestCheckpointsOnDemand(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			var err error
@@ -125,7 +125,7 @@ func TestCheckpointsOnDemand(t *testing.T) {
 
 // An expired checkpoint request is dropped, and the tool is not notified of it any more.
 func TestCheckpointOnDemandExpires(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var asked bool
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.CheckpointWanted()
@@ -149,7 +149,7 @@ func TestCheckpointOnDemandExpires(t *testing.T) {
 }
 
 func TestCheckpointOnDemandIsRefused(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
 			time.Sleep(time.Second) // it takes a moment

@@ -50,7 +50,7 @@ func counter(to int) tool.Func {
 
 // A checkpoint is an event without the data. It follows the events emitted before it.
 func TestCheckpointEvent(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(1))
 		r.submit("t", "{}")
 		time.Sleep(time.Second)
@@ -64,7 +64,7 @@ func TestCheckpointEvent(t *testing.T) {
 
 // The call returns when the checkpoint is durable, not before.
 func TestCheckpointIsDurable(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		saved := make(chan error, 1)
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -91,7 +91,7 @@ func TestCheckpointIsDurable(t *testing.T) {
 
 // The last ten checkpoints are stored, with their ids, across attempts and restarts.
 func TestTenCheckpointsAreKept(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(40))
 		r.submit("t", "{}")
 		time.Sleep(17*time.Second + time.Millisecond)
@@ -128,7 +128,7 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 }
 
 func TestCheckpointRefused(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if err := j.Checkpoint("", func() {}); err == nil {
 				t.Error("a function was taken for data")
@@ -149,7 +149,7 @@ func TestCheckpointRefused(t *testing.T) {
 
 // Checkpoints made by several goroutines of a tool are all stored.
 func TestCheckpointsTogether(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			var all sync.WaitGroup
 			for n := range 25 {
@@ -171,7 +171,7 @@ func TestCheckpointsTogether(t *testing.T) {
 
 // A retry continues from the checkpoint, too.
 func TestRetryFromTheCheckpoint(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		count := counter(5)
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
@@ -192,7 +192,7 @@ func TestRetryFromTheCheckpoint(t *testing.T) {
 // A shutdown pauses jobs at their next checkpoint and returns when all are paused. The next
 // start resumes from there.
 func TestPause(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); c.Limits.Concurrency = 2 }, counter(5))
 		r.submit("t", "{}")
 		time.Sleep(2500 * time.Millisecond)
@@ -222,14 +222,14 @@ func TestPause(t *testing.T) {
 		if n := r.gauge("arcp_jobs_recovered_total"); n != 2 {
 			t.Errorf("%v jobs recovered", n)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // Checkpoint returns ErrPaused, and the tool's context is cancelled with a cause. The tool's
 // result is then dropped, and its events are refused.
 func TestPausedTool(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var err, late, cause error
 		r.tool("t", checkpoints, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -257,7 +257,7 @@ func TestPausedTool(t *testing.T) {
 // A paused job can be cancelled while others still run. A job cancelled before its checkpoint
 // ends at the checkpoint.
 func TestCancelAndPause(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(5))
 		r.tool("stubborn", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(4 * time.Second)
@@ -282,7 +282,7 @@ func TestCancelAndPause(t *testing.T) {
 // still end.
 func TestDiskFull(t *testing.T) {
 	var full atomic.Bool
-	bubble(t, func(c *Config) { c.Full = full.Load }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Full = full.Load }, func(r *fixture) {
 		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return nil, j.Log("info", "x", nil)
@@ -306,7 +306,7 @@ func TestDiskFull(t *testing.T) {
 		full.Store(false)
 		r.e.SpaceFreed()
 		r.want("and the other goes on", "log msg_1", "job.completed msg_1")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 

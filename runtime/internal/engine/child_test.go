@@ -80,7 +80,7 @@ func left(j tool.Job) string {
 // The expiry and budget of a call, next to its lease, bound the child as well. The expiry may
 // be in any time zone.
 func TestCallWithBounds(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			got := []string{left(j), code(j.Authority().Charge("x", "USD", "0.5")), code(j.Authority().Charge("x", "USD", "0.5"))}
 			time.Sleep(time.Minute)
@@ -99,12 +99,12 @@ func TestCallWithBounds(t *testing.T) {
 		if last := frames[len(frames)-1]; last.Type != arcp.JobFailed || !strings.Contains(string(last.Payload), "LEASE_EXPIRED") {
 			t.Errorf("the child ended with %s %s", last.Type, last.Payload)
 		}
-		r.idle("ended")
+		r.expectNoState("ended")
 	})
 }
 
 func TestCall(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("echo", nil, echo)
 		r.tool("parent", nil, calls("echo"))
 		q := r.request("sess_1", "parent", `{"n":1}`)
@@ -132,13 +132,13 @@ func TestCall(t *testing.T) {
 		if got := string(f[6].Payload); got != `{"value":{"n":1}}` {
 			t.Errorf("the parent ends with %s", got)
 		}
-		r.idle("both have ended")
+		r.expectNoState("both have ended")
 	})
 }
 
 // A call returns the error of its child.
 func TestCallFails(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		broken := arcp.Errorf(arcp.CodeFailedPrecondition, "it is broken").WithDetails(struct{}{})
 		r.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return nil, broken })
 		r.tool("wait", nil, wait)
@@ -163,13 +163,13 @@ func TestCallFails(t *testing.T) {
 		if code(got) != "CANCELLED" {
 			t.Errorf("of a child that was cancelled: %v", got)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A call that is refused makes no job.
 func TestCallIsRefused(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobsPerSession = 2 }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.MaxJobsPerSession = 2 }, func(r *fixture) {
 		r.tool("echo", nil, echo)
 		r.tool("strict", func(c *tool.Capability) { c.MinTrust = "privileged" }, echo)
 		r.tool("inside", builtin(tool.SideEffectWrite), echo)
@@ -238,7 +238,7 @@ func remains(t *testing.T, frames []frame) string {
 
 // The child has the requested lease, and inherits the bounds of its parent.
 func TestLeaseOfChild(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return arcp.Marshal([]string{code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/b")), code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Authority().Allow(arcp.NamespaceToolCall, "child")), left(j)})
 		})
@@ -270,12 +270,12 @@ func TestLeaseOfChild(t *testing.T) {
 				t.Errorf("%s: accepted with %+v, %v", asked, a, err)
 			}
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 func TestChildrenAreBounded(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		deepest := 0
 		r.tool("down", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			deepest = max(deepest, j.Host().(toolJob).s.position.Depth)
@@ -301,7 +301,7 @@ func TestChildrenAreBounded(t *testing.T) {
 		if got := string(f[len(f)-1].Payload); got != `{"value":"RESOURCE_EXHAUSTED"}` || len(r.children(f[0].JobID)) != family.MaxChildren {
 			t.Errorf("after %d children %s", len(r.children(f[0].JobID)), got)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -333,7 +333,7 @@ func spends(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 }
 
 func TestBudgetOfChildren(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("spend", nil, spends)
 		r.tool("between", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if _, err := j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.07}`), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)}); err != nil {
@@ -384,7 +384,7 @@ func TestBudgetOfChildren(t *testing.T) {
 		if !slices.Equal(saw, want) {
 			t.Errorf("left was\n\t%s\nwant\n\t%s", strings.Join(saw, "\n\t"), strings.Join(want, "\n\t"))
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -438,7 +438,7 @@ func amount(t *testing.T, s string) lease.Amount {
 func TestCrashAnywhereWithChildren(t *testing.T) {
 	for crash := 1; ; crash++ {
 		done := false
-		bubble(t, nil, func(r *fixture) { done = r.crashFamily(crash) })
+		runEngine(t, nil, func(r *fixture) { done = r.crashFamily(crash) })
 		if done {
 			t.Logf("a life has %d commits", crash-1)
 			break
@@ -501,7 +501,7 @@ func (r *fixture) crashFamily(crash int) (done bool) {
 	if want := r.unspent("USD:100", all); f.left != want {
 		r.Errorf("%s is left, %s is not spent", f.left, want)
 	}
-	r.idle("all have ended")
+	r.expectNoState("all have ended")
 	return done
 }
 
@@ -541,7 +541,7 @@ func TestParentsEndEndsChildren(t *testing.T) {
 	}
 	for why, end := range ends {
 		t.Run(why, func(t *testing.T) {
-			bubble(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(r *fixture) {
 				r.tool("parent", func(c *tool.Capability) { c.Limits.Timeout = time.Hour }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 					go j.Call(ctx, tool.Call{Tool: "wait", Detach: true})
 					return j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["wait"]}`)})
@@ -579,7 +579,7 @@ func TestParentsEndEndsChildren(t *testing.T) {
 				if len(ends) != 4 {
 					t.Errorf("%d jobs ended, want 4", len(ends))
 				}
-				r.idle("")
+				r.expectNoState("")
 			})
 		})
 	}
@@ -588,7 +588,7 @@ func TestParentsEndEndsChildren(t *testing.T) {
 // A child's unspent budget returns to the parent when all descendants have ended, even if the
 // child ends before them.
 func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("slow", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.25", Unit: "USD"})
 			time.Sleep(2 * time.Second) // ignores its cancellation
@@ -609,14 +609,14 @@ func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
 		if want := []string{"DEADLINE_EXCEEDED", "USD:2", "USD:4.75"}; !slices.Equal(saw, want) {
 			t.Errorf("%q, want %q", saw, want)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A retried parent gets the results of its completed children, and calls the failed ones
 // again.
 func TestRetryReusesChildren(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var ran []string
 		r.tool("good", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, "good "+string(args))
@@ -651,14 +651,14 @@ func TestRetryReusesChildren(t *testing.T) {
 		if last := f[len(f)-1]; last.CorrelationID != id || string(last.Payload) != `{"value":[[{"n":1},{"n":1},1],"slept","USD:5"]}` {
 			t.Errorf("ended with %v %s", last, last.Payload)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // After a restart the parent waits again for its running child and its queued child. It gets
 // the outcome of the ended child, however large.
 func TestRestartReusesChildren(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		big := arcp.Raw(`"` + strings.Repeat("é", 2*maxPayload/3) + strings.Repeat("x", maxPayload) + `"`)
 		calls := map[string]int{}
 		r.tool("big", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
@@ -703,7 +703,7 @@ func TestRestartReusesChildren(t *testing.T) {
 		if kids := r.children(id); len(kids) != 4 || calls["big"] != 1 || calls["bad"] != 1 || attempts != 2 {
 			t.Errorf("%d children, %v calls, %d attempts", len(kids), calls, attempts)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -711,7 +711,7 @@ func TestRestartReusesChildren(t *testing.T) {
 // before the checkpoint. A job that starts from another job's checkpoint has children of its
 // own.
 func TestCheckpointRecordsChildren(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		n := 0
 		r.tool("next", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			n++
@@ -760,13 +760,13 @@ func TestCheckpointRecordsChildren(t *testing.T) {
 		if last := f3[len(f3)-1]; string(last.Payload) != `{"value":[1,2,5,6]}` {
 			t.Errorf("the new job ended with %v %s", last, last.Payload)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A runtime that is shutting down accepts the children of running jobs.
 func TestDrainAcceptsChildren(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("echo", nil, echo)
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -779,13 +779,13 @@ func TestDrainAcceptsChildren(t *testing.T) {
 		if last := f[len(f)-1]; last.String() != "job.completed "+string(id) || len(f) != 5 {
 			t.Errorf("%v", lines(f))
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A child whose credentials are refused is not created, and costs nothing.
 func TestChildWithoutCredentials(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		sealer, err := credential.NewSealer(make([]byte, 32))
 		if err != nil {
 			t.Fatal(err)
@@ -815,7 +815,7 @@ func TestChildWithoutCredentials(t *testing.T) {
 		if n := len(r.children(id)); n != 0 {
 			t.Errorf("%d children", n)
 		}
-		r.idle("")
+		r.expectNoState("")
 		r.e.cfg.Vault.Close()
 	})
 }
@@ -935,7 +935,7 @@ func (c *familyModel) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) 
 func TestChaosOfChildren(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		c := &familyModel{fixture: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), ends: map[arcp.JobID]int{}, left: map[arcp.JobID]string{}}
 		r.tool("root", rerun, c.root)
 		r.tool("rerun", func(k *tool.Capability) { rerun(k); k.Limits.Timeout = 20 * time.Second }, c.member)
@@ -970,7 +970,7 @@ func TestChaosOfChildren(t *testing.T) {
 		time.Sleep(time.Hour)
 		c.collect()
 		c.check()
-		r.idle("after all")
+		r.expectNoState("after all")
 	})
 }
 

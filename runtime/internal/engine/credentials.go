@@ -20,7 +20,7 @@ func (r jobCredentials) provisioned() bool {
 
 // appendProvisioned is appendSubmit for a job that gets credentials before its claim. The session's
 // later submits wait, because the answers to submits are sent in their order.
-func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (next bool) {
+func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (blocks bool) {
 	s := *submit
 	decided := func() {
 		e.submitDecided(s.Session)
@@ -51,7 +51,7 @@ func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, don
 			})
 			placed()
 		})
-		return false
+		return true
 	})
 }
 

@@ -58,7 +58,7 @@ func TestSleepIsInterrupted(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 		r.frames("sess_2")
-		r.idle("slept")
+		r.expectNoState("slept")
 	})
 }
 
@@ -83,7 +83,7 @@ func TestInterruptSurvivesRestart(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		r.want("goes on", "job.completed")
-		r.idle("slept")
+		r.expectNoState("slept")
 	})
 }
 
@@ -114,7 +114,7 @@ func TestDemoQuestionsSurviveRestart(t *testing.T) {
 				t.Errorf("%s ends with %s, want %s", c.tool, got, c.want)
 			}
 			r.frames("sess_2")
-			r.idle(c.tool)
+			r.expectNoState(c.tool)
 		})
 	}
 }
@@ -142,7 +142,7 @@ func TestDemoPermit(t *testing.T) {
 			}
 		}
 		r.frames("sess_2")
-		r.idle("permits")
+		r.expectNoState("permits")
 	})
 }
 
@@ -183,6 +183,6 @@ func TestDemoSpend(t *testing.T) {
 				t.Errorf("%s: %s after %d costs, want %s after %d", c.why, ends, costs, c.ends, c.costs)
 			}
 		}
-		r.idle("spent")
+		r.expectNoState("spent")
 	})
 }

@@ -1,22 +1,3 @@
-// Package engine runs jobs: it accepts submits, gives each running job a
-// supervisor, and ends every job exactly once.
-//
-// One commit makes a submit a durable job with its job.accepted. The caller does not
-// wait for it. One goroutine, the supervisor, owns the machine of a running job and
-// alone appends to its log, so a job's events keep the order in which they were
-// emitted. A queued job, or a job between two attempts, has no goroutine: it is a row
-// with a place in its tool's queue, or with a timer.
-//
-// Package job and the packages below it decide: states, timers, attempts, leases,
-// budgets, questions and children. The supervisor locks, asks for the decision, writes
-// it and applies its effects.
-//
-// Each attempt of a job has its own supervisor. Events of an earlier attempt are
-// refused. After a restart Recover resumes every job by the recovery of its tool.
-//
-// The lifecycle of a run, and its schedule in the queue of its tool, are states with
-// transition tables (lifecycle.go). Engine.mu guards the tables of the engine, and
-// run.mu the state that a run shares with its tool. No goroutine holds both.
 package engine
 
 import (

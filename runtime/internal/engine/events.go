@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-func commonOf(row *store.Job) store.Common {
-	c := store.Common{JobID: row.ID, TraceID: row.TraceID, SpanID: row.SpanID, ParentSpanID: row.ParentSpanID}
+func commonOf(row *store.Job) store.JobContext {
+	c := store.JobContext{JobID: row.ID, TraceID: row.TraceID, SpanID: row.SpanID, ParentSpanID: row.ParentSpanID}
 	if len(row.Options) > 0 {
 		// An id without the prefix is not forwarded: other sessions may refuse to decode it.
 		if id := optionsOf(row).CausationID; arcp.HasPrefix(string(id), arcp.MessagePrefix) {
@@ -26,7 +26,7 @@ func (d *definition) event(t arcp.Type, now time.Time, p arcp.Priority, payload 
 	return mustEvent(t, now, &d.common, p, payload)
 }
 
-func mustEvent(t arcp.Type, now time.Time, c *store.Common, p arcp.Priority, payload any) *store.Event {
+func mustEvent(t arcp.Type, now time.Time, c *store.JobContext, p arcp.Priority, payload any) *store.Event {
 	buffer := buffers.Get().(*[]byte)
 	raw, err := arcp.AppendJSON((*buffer)[:0], payload)
 	if err != nil {
@@ -113,7 +113,7 @@ func chunkLen(b []byte) int {
 }
 
 // terminalEvent returns the event that ends a job (§5.6). It is always critical.
-func terminalEvent(row *store.Job, c *store.Common, o *job.Outcome, now time.Time) *store.Event {
+func terminalEvent(row *store.Job, c *store.JobContext, o *job.Outcome, now time.Time) *store.Event {
 	t, payload := terminalPayload(o, optionsOf(row).Direct)
 	return mustEvent(t, now, c, arcp.PriorityCritical, payload)
 }

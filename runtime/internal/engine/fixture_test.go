@@ -100,8 +100,8 @@ type fixture struct {
 	stopped bool
 }
 
-// bubble runs a test on an engine; change may be nil.
-func bubble(t *testing.T, change func(*Config), test func(r *fixture)) {
+// runEngine runs a test on an engine in a synctest bubble; change may be nil.
+func runEngine(t *testing.T, change func(*Config), test func(r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &fixture{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
@@ -207,9 +207,9 @@ func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 	return r.cursors[id]
 }
 
-// together holds the store while f runs, so that all jobs submitted by f are claimed before
+// submitAtOnce holds the store while f runs, so that all jobs submitted by f are claimed before
 // any of them starts.
-func (r *fixture) together(f func()) {
+func (r *fixture) submitAtOnce(f func()) {
 	r.Helper()
 	r.session("sess_1")
 	release := r.st.hold()
@@ -377,14 +377,14 @@ func requesterOf(request arcp.MessageID, actor approval.Actor) Requester {
 	return Requester{Request: request, Principal: actor.Principal, Session: actor.Session, Admin: actor.Admin}
 }
 
-// idle fails the test unless all books are empty.
-func (r *fixture) idle(why string) {
+// expectNoState fails the test unless the engine has no jobs, queues and submit orders.
+func (r *fixture) expectNoState(why string) {
 	r.Helper()
 	synctest.Wait()
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
 	if len(r.e.jobs.runs)+len(r.e.jobs.perPrincipal)+len(r.e.jobs.perSession)+len(r.e.queues.byTool)+len(r.e.order.held) != 0 {
-		r.Fatalf("%s: %d jobs, principals %v, sessions %v, %d toolQueues, %d orders are still on the books", why, len(r.e.jobs.runs),
+		r.Fatalf("%s: %d jobs, principals %v, sessions %v, %d tool queues, %d submit orders remain", why, len(r.e.jobs.runs),
 			r.e.jobs.perPrincipal, r.e.jobs.perSession, len(r.e.queues.byTool), len(r.e.order.held))
 	}
 	if n := r.gauge("arcp_jobs"); n != 0 {

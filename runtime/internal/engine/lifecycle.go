@@ -1,7 +1,7 @@
 package engine
 
 // lifecycle is the state of a run from its submit to its release. It is guarded by
-// run.mu and changes only by lifecycle.on.
+// run.mu and changes only by lifecycle.apply.
 type lifecycle uint8
 
 const (
@@ -76,7 +76,7 @@ func (l lifecycle) aborted() bool { return l == lifeRefused || l == lifeStopped 
 func (l lifecycle) isFinal() bool { return l == lifeEnding || l == lifeEnded || l == lifeRefused }
 
 // schedule is the state of a run in the queue of its tool. It is guarded by Engine.mu
-// and changes only by schedule.on.
+// and changes only by schedule.apply.
 type schedule uint8
 
 const (
@@ -114,7 +114,7 @@ const (
 
 // scheduleTable has the next state for each state and event.
 var scheduleTable = [schedules][scheduleEvents]schedule{
-	//             onSlot     onQueue      onLeave       onRest        onRise
+	//             onSlot     onQueue      onRelease     onRest        onResume
 	schedNone:    {schedSlot, schedQueued, schedNone, schedResting, schedNone},
 	schedQueued:  {schedSlot, schedQueued, schedNone, schedQueued, schedQueued},
 	schedSlot:    {schedSlot, schedSlot, schedNone, schedResting, schedSlot},

@@ -20,7 +20,7 @@ import (
 // durable or after.
 func TestLifecycle(t *testing.T) {
 	for _, change := range []func(*tool.Capability){nil, early} {
-		bubble(t, nil, func(r *fixture) {
+		runEngine(t, nil, func(r *fixture) {
 			r.tool("t", change, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				return args, errors.Join(j.Log("info", "one", nil), j.Emit("two", nil), j.Progress(arcp.JobProgressPayload{Current: 1}),
 					j.Metric(arcp.MetricPayload{Name: "n", Value: "1", Unit: "u"}))
@@ -43,7 +43,7 @@ func TestLifecycle(t *testing.T) {
 			if row.State != arcp.StateCompleted || row.LastSeq != 7 || row.Agent != "t@1.0.0" {
 				t.Errorf("row %+v, want it completed with 7 events", row)
 			}
-			r.idle("the job has ended")
+			r.expectNoState("the job has ended")
 		})
 	}
 }
@@ -78,7 +78,7 @@ func TestOutcomes(t *testing.T) {
 			"job.completed msg_1", arcp.StateCompleted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(r *fixture) {
 				r.tool("t", oneAtATime, c.fn)
 				r.submit("t", "{}")
 				frames := r.want(c.name, "job.accepted msg_1", "job.started msg_1", c.want)
@@ -88,7 +88,7 @@ func TestOutcomes(t *testing.T) {
 				if strings.Contains(string(frames[2].Payload), "ouch") {
 					t.Errorf("%s: the value of a panic is nobody's business", frames[2].Payload)
 				}
-				r.idle("its slot is free again")
+				r.expectNoState("its slot is free again")
 			})
 		})
 	}
@@ -97,7 +97,7 @@ func TestOutcomes(t *testing.T) {
 // A supervisor started before the claim is in the log waits for it, because otherwise its
 // events would precede the job.
 func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		ran := false
 		r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { ran = true; return nil, nil })
 		q := r.request("sess_1", "t", "{}")
@@ -124,7 +124,7 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 // A tool that changes nothing starts while the claim is being committed, one
 // that does not.
 func TestEarlyStart(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var reads, writes, keyed atomic.Bool
 		note := func(started *atomic.Bool) tool.Func {
 			return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { started.Store(true); return nil, nil }
@@ -157,7 +157,7 @@ func TestEarlyStart(t *testing.T) {
 // When the claim of a started job fails, the job does not exist: the tool is stopped, its
 // events are dropped, and the submit is refused.
 func TestEarlyStartOfARefusedClaim(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var cause error
 		r.tool("t", func(c *tool.Capability) { early(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
@@ -177,7 +177,7 @@ func TestEarlyStartOfARefusedClaim(t *testing.T) {
 		if cause == nil {
 			t.Error("the tool of a job that does not exist goes on")
 		}
-		r.idle("the refused job has left its place")
+		r.expectNoState("the refused job has left its place")
 	})
 }
 
@@ -187,7 +187,7 @@ func TestJobEndsOnceUnderRaces(t *testing.T) {
 	const jobs = 1000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -221,7 +221,7 @@ func TestJobEndsOnceUnderRaces(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		checkEnds(t, append(accepted, r.frames("sess_1")...), asked, jobs)
-		r.idle("all jobs have ended")
+		r.expectNoState("all jobs have ended")
 	})
 }
 
@@ -255,7 +255,7 @@ func checkEnds(t *testing.T, frames []frame, asked map[arcp.MessageID]arcp.JobID
 
 // A cancel that reaches the job in its very last turn is answered, too.
 func TestCancelInTheLastTurn(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		finish := make(chan struct{})
 		r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { <-finish; return nil, nil })
 		r.submit("t", "{}")
@@ -276,7 +276,7 @@ func TestCancelInTheLastTurn(t *testing.T) {
 }
 
 func TestTimeLimits(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("short", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, wait)
 		r.tool("long", nil, wait)
 		at := func(d time.Duration, why, want string) {
@@ -308,6 +308,6 @@ func TestTimeLimits(t *testing.T) {
 			r.send(q)
 			r.want(string(bad), "job.failed "+string(q.env.ID)+" INVALID_REQUEST")
 		}
-		r.idle("all have ended")
+		r.expectNoState("all have ended")
 	})
 }

@@ -84,7 +84,7 @@ func (d *fakeQuestions) one(t *testing.T) approval.Row {
 func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 	t.Helper()
 	d := newQuestions(person("sess_1"), person("sess_2"))
-	bubble(t, func(c *Config) { c.Questions = d }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Questions = d }, func(r *fixture) {
 		r.session("sess_2")
 		test(r, d)
 	})
@@ -94,7 +94,7 @@ func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 func (r *fixture) respond(q approval.Row, actor approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
 	r.n++
-	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: actor, Answer: a,
+	r.e.Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: actor, Answer: a,
 		Done: func(got approval.Row, e *arcp.Error) { row, err = got, e; close(done) }})
 	<-done
 	return row, err
@@ -133,7 +133,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				done := make(chan *arcp.Error, 1)
-				r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
+				r.e.Respond(Response{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
 					Answer: approval.Answer{Value: arcp.Raw("7")}, Done: func(_ approval.Row, e *arcp.Error) { done <- e }})
 				err := <-done
 				mu.Lock()
@@ -163,7 +163,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		if cancelled != 1 || d.closed[q.ID] != 1 {
 			t.Errorf("%q: %d told that another session answered first; closed %d times", ends, cancelled, d.closed[q.ID])
 		}
-		r.idle("answered")
+		r.expectNoState("answered")
 	})
 }
 
@@ -188,7 +188,7 @@ func TestQuestionSurvivesRestart(t *testing.T) {
 		if got := string(f[1].Payload); got != `{"value":{"value":5,"by":"alice"}}` {
 			t.Errorf("the job ends with %s", got)
 		}
-		r.idle("answered")
+		r.expectNoState("answered")
 	})
 }
 
@@ -213,7 +213,7 @@ func TestQuestionExpires(t *testing.T) {
 		if _, err := r.respond(approval.Row{Job: "job_none", ID: "approval-x"}, person("sess_1"), approval.Answer{}); err == nil {
 			t.Error("an answer to nothing is taken")
 		}
-		r.idle("expired")
+		r.expectNoState("expired")
 	})
 }
 
@@ -236,7 +236,7 @@ func TestQuestionEndsWithItsJob(t *testing.T) {
 		r.want("asked", "job.accepted", "job.started", "human.input.request")
 		r.restart(1) // of a job whose recovery is to fail
 		r.want("failed", "human.input.cancelled", "job.failed")
-		r.idle("ended")
+		r.expectNoState("ended")
 	})
 }
 
@@ -300,7 +300,7 @@ func TestPermitEndsUnused(t *testing.T) {
 		r.cancel(job, 0)
 		r.want("cancelled", "cancel.accepted", "job.cancelled")
 		inForce("after its end", 0, 0)
-		r.idle("cancelled")
+		r.expectNoState("cancelled")
 	})
 }
 
@@ -373,7 +373,7 @@ func TestPermit(t *testing.T) {
 		if n := r.gauge("arcp_lease_expirations_total"); n != 1 {
 			t.Errorf("%v expirations are counted", n)
 		}
-		r.idle("done")
+		r.expectNoState("done")
 	})
 }
 
@@ -429,7 +429,7 @@ func TestRevoke(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		r.want("revoked", "lease.revoked", "job.failed msg_1 LEASE_REVOKED")
-		r.idle("revoked")
+		r.expectNoState("revoked")
 	})
 }
 
@@ -477,7 +477,7 @@ func TestGate(t *testing.T) {
 		if ran != 1 {
 			t.Errorf("the tool ran %d times", ran)
 		}
-		r.idle("gates")
+		r.expectNoState("gates")
 	})
 }
 
@@ -601,7 +601,7 @@ func TestInterrupt(t *testing.T) {
 				t.Errorf("%q: %v, want %s", c.answer, lines(f), c.want)
 			}
 		}
-		r.idle("interrupts")
+		r.expectNoState("interrupts")
 	})
 }
 

@@ -26,7 +26,7 @@ func TestRecoverySettings(t *testing.T) {
 		tool.RecoveryCheckpoint: {"job.started msg_1", "job.completed msg_1"},
 	} {
 		t.Run(string(d), func(t *testing.T) {
-			bubble(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(r *fixture) {
 				var attempts []uint32
 				r.tool("t", recovery(d), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					attempts = append(attempts, j.Attempt())
@@ -48,7 +48,7 @@ func TestRecoverySettings(t *testing.T) {
 				if n := r.gauge("arcp_jobs_recovered_total"); n != 1 {
 					t.Errorf("%v jobs recovered, want 1", n)
 				}
-				r.idle("")
+				r.expectNoState("")
 				r.restart(0)
 			})
 		})
@@ -62,7 +62,7 @@ func TestCrashAnywhere(t *testing.T) {
 	for _, d := range tool.Recoveries {
 		for crash := 1; ; crash++ {
 			done := false
-			bubble(t, nil, func(r *fixture) { done = r.crashAt(d, crash) })
+			runEngine(t, nil, func(r *fixture) { done = r.crashAt(d, crash) })
 			if done {
 				t.Logf("%s: a life has %d commits", d, crash-1)
 				break
@@ -135,7 +135,7 @@ func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 			r.Errorf("%s, crash %d: %v before a checkpoint", d, crash, got[i])
 		}
 	}
-	r.idle("")
+	r.expectNoState("")
 	return done
 }
 
@@ -143,7 +143,7 @@ func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 // a limit.
 func TestQueuedJobsStart(t *testing.T) {
 	const n = tool.MaxQueue + 20
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var order []string
 		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			order = append(order, string(args))
@@ -173,12 +173,12 @@ func TestQueuedJobsStart(t *testing.T) {
 		if !slices.Equal(order, want) {
 			t.Errorf("they ran in the order %v", order)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 func TestRecoverWithoutTheTool(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", recovery(tool.RecoveryRerun), wait)
 		r.submit("t", "{}")
 		r.frames("sess_1")
@@ -188,13 +188,13 @@ func TestRecoverWithoutTheTool(t *testing.T) {
 		if e, err := arcp.DecodePayload[arcp.Error](&f.Envelope); err != nil || !e.Retryable || !strings.Contains(e.Message, "t@1.0.0") {
 			t.Errorf("%+v, %v: want it retryable, with the tool's name", e, err)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A cancel that was accepted holds: the job does not come back to life.
 func TestCancelSurvives(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", recovery(tool.RecoveryRerun), sleeper(time.Hour))
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
@@ -205,7 +205,7 @@ func TestCancelSurvives(t *testing.T) {
 		if p, err := arcp.DecodePayload[arcp.JobCancelledPayload](&f.Envelope); err != nil || p.Reason != "enough" {
 			t.Errorf("reason %q, %v; want the canceller's", p.Reason, err)
 		}
-		r.idle("")
+		r.expectNoState("")
 		time.Sleep(2 * time.Hour)
 	})
 }
@@ -213,9 +213,9 @@ func TestCancelSurvives(t *testing.T) {
 // No cancel is accepted before it is durable that it is, whether the job runs or
 // waits.
 func TestCancelIsDurableWhenAccepted(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
-		r.together(func() { r.submit("t", "{}"); r.submit("t", "{}") })
+		r.submitAtOnce(func() { r.submit("t", "{}"); r.submit("t", "{}") })
 		frames := r.want("", "job.accepted", "job.accepted", "job.started")
 		release := r.st.hold()
 		r.st.breakWith(errCrash)
@@ -235,7 +235,7 @@ func TestCancelIsDurableWhenAccepted(t *testing.T) {
 // max_runtime_sec counts from the first start, through restarts, also in the
 // queue.
 func TestMaxRuntimeSurvives(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
 		limited := func() {
 			q := r.request("sess_1", "t", "{}")
@@ -257,13 +257,13 @@ func TestMaxRuntimeSurvives(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.restart(1)
 		r.want("its time was over meanwhile", "job.failed msg_2 TIMEOUT")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // All that a submit asked for is still known.
 func TestOptionsSurvive(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", recovery(tool.RecoveryRerun), wait)
 		q := r.request("sess_1", "t", "{}")
 		q.env.CausationID = "msg_cause"
@@ -289,7 +289,7 @@ func TestOptionsSurvive(t *testing.T) {
 
 // Writes of a superseded attempt are refused.
 func TestFencedAttempt(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		cause := make(chan error, 1)
 		r.tool("t", recovery(tool.RecoveryCheckpoint), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -308,6 +308,6 @@ func TestFencedAttempt(t *testing.T) {
 		if err := <-cause; err == nil {
 			t.Error("its checkpoint was taken")
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }

@@ -45,7 +45,7 @@ func (m *remembering) Commit(writes []*store.Write, results []store.Result) erro
 // A submit repeated on a later connection creates no second job. It gets the answer of the
 // first one, once, before the answers to later requests.
 func TestRepeatedSubmit(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		calls := 0
 		r.stop(0)
 		m := &remembering{Store: r.st.Store, jobs: make(map[arcp.MessageID]arcp.JobID)}
@@ -80,6 +80,6 @@ func TestRepeatedSubmit(t *testing.T) {
 		if want := (store.Follow{Session: "sess_1", Job: id, CorrelationID: "msg_1", Types: outcomeTypes, Once: true}); len(m.follows) != 1 || m.follows[0] != want {
 			t.Errorf("followed with %+v, want %+v", m.follows, want)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }

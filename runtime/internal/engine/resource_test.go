@@ -33,7 +33,7 @@ func (l *fakeLeases) LeaseDirectory(_ context.Context, t LeaseHolder, a tool.Dir
 // job's end.
 func TestLeaseHolderIsTheJob(t *testing.T) {
 	l := &fakeLeases{}
-	bubble(t, func(c *Config) { c.Resources = l }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Resources = l }, func(r *fixture) {
 		var job tool.Job
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			job = j
@@ -63,7 +63,7 @@ func TestLeaseHolderIsTheJob(t *testing.T) {
 }
 
 func TestWithoutResources(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			_, err := j.Resources().Lease(ctx, tool.ResourceAsk{})
 			return nil, err
@@ -77,7 +77,7 @@ func TestWithoutResources(t *testing.T) {
 }
 
 func TestPerform(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var may error
 		r.tool("ok", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			may = j.Authority().Allow("fs.read", "/data/x")
@@ -131,7 +131,7 @@ func TestPerform(t *testing.T) {
 			t.Errorf("what takes too long: %v", err)
 		}
 		synctest.Wait()
-		r.idle("and is cancelled")
+		r.expectNoState("and is cancelled")
 
 		r.st.breakWith(errCrash)
 		if e, ok := errors.AsType[*arcp.Error](perform(as, "ok")); !ok || e.Code != arcp.CodeUnavailable {
@@ -142,7 +142,7 @@ func TestPerform(t *testing.T) {
 
 // Perform returns ErrStopping at a shutdown.
 func TestPerformStops(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("wait", func(c *tool.Capability) { c.Limits.Timeout = -1 }, wait)
 		done := make(chan error, 1)
 		go func() {
@@ -161,7 +161,7 @@ func TestPerformStops(t *testing.T) {
 func TestEndedJobsAreNotLive(t *testing.T) {
 	const jobs = 200
 	limits := func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = jobs, jobs, jobs }
-	bubble(t, limits, func(r *fixture) {
+	runEngine(t, limits, func(r *fixture) {
 		r.tool("t", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return args, nil

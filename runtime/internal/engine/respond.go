@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Respond is an answer to a question of a job.
-type Respond struct {
+// Response is an answer to a question of a job.
+type Response struct {
 	Job     arcp.JobID
 	ID      string // of the question
 	Request arcp.MessageID
@@ -32,13 +32,13 @@ type Respond struct {
 
 // Respond passes an answer to a job. The first valid answer counts: the job's supervisor
 // decides, and Done is called when the answer is durable.
-func (e *Engine) Respond(a Respond) {
+func (e *Engine) Respond(a Response) {
 	if r := e.run(a.Job); r == nil || !r.post(&a) {
 		a.rejected(e, r != nil && r.stopped())
 	}
 }
 
-func (a *Respond) apply(s *supervisor, now time.Time) {
+func (a *Response) apply(s *supervisor, now time.Time) {
 	q, err := s.questions.Answerable(a.ID, &a.Actor)
 	if q == nil {
 		a.Done(approval.Row{}, err)
@@ -70,13 +70,13 @@ func (a *Respond) apply(s *supervisor, now time.Time) {
 }
 
 // countRefused counts a refused answer.
-func (a *Respond) countRefused(s *supervisor) {
+func (a *Response) countRefused(s *supervisor) {
 	s.e.cfg.Metrics.Approvals.WithLabelValues(string(a.q.Row.Kind), "refused").Inc()
 }
 
 // answer returns the row with the answer applied, and grants the permission that the answer grants.
 // With an error it returns the unchanged row.
-func (a *Respond) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Error) {
+func (a *Response) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Error) {
 	row, err := a.q.Answered(now, &a.Actor, &a.Answer, tool.CheckValue)
 	if err != nil || row.Resolution != approval.Granted {
 		return row, err
@@ -92,9 +92,9 @@ func (a *Respond) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Erro
 	return row, nil
 }
 
-func (a *Respond) committed(s *supervisor, err error) { questionCommitted(s, a.q, err, a.Done) }
+func (a *Response) committed(s *supervisor, err error) { questionCommitted(s, a.q, err, a.Done) }
 
-func (a *Respond) rejected(_ *Engine, stopped bool) { questionRejected(stopped, a.Done) }
+func (a *Response) rejected(_ *Engine, stopped bool) { questionRejected(stopped, a.Done) }
 
 // questionCommitted answers a command about a question; err is the error of its write.
 func questionCommitted(s *supervisor, q *question.Question, err error, done func(approval.Row, *arcp.Error)) {

@@ -149,11 +149,11 @@ func (e submitter) restoreEnded(q *restoreJob) {
 		q.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			if e.submitFrom(context.Background(), q) {
+			if !e.submitFrom(context.Background(), q) {
 				e.submitDecided(q.Session)
 			}
 		})
-		return false
+		return true
 	})
 }
 
@@ -168,17 +168,17 @@ func (e submitter) beginCall() bool {
 	return true
 }
 
-// submitFrom performs restoreEnded when its turn has come. It reports whether the session's next
-// submit may follow at once.
-func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (next bool) {
+// submitFrom performs restoreEnded when its turn has come. It reports whether it still blocks
+// the session's later submits.
+func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (blocks bool) {
 	row, refusal := readEndedJob(ctx, e.Engine, q.Job, q.Principal, false)
 	switch {
 	case refusal != nil:
 		q.refuse(e.Engine, refusal)
-		return true
+		return false
 	case !row.State.Terminal():
 		q.refuse(e.Engine, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
-		return true
+		return false
 	}
 	k, _, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
 	ended := &run{e: e.Engine, definition: definition{row: row}}
@@ -203,7 +203,7 @@ func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (next bool) {
 		s := q.submit(&row, p)
 		return e.submit(&s)
 	}
-	return true
+	return false
 }
 
 // submit returns the submit of a job like row that begins with the checkpoint p of row. Its lease is the

@@ -79,7 +79,7 @@ func (r *fixture) counting(change func(*tool.Capability), d time.Duration) (arcp
 
 // A running job continues from an earlier checkpoint, with another attempt.
 func TestRestore(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.counting(oneAtATime, 3500*time.Millisecond)
 		r.restore(id, made[0])
 		r.want("at once", "ack msg_2", "job.started msg_1")
@@ -91,14 +91,14 @@ func TestRestore(t *testing.T) {
 			"job.completed msg_1")); got != `{"value":{"from":1}}` {
 			t.Errorf("ended with %s, want it to have gone on from 1", got)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // Until the next attempt has made a checkpoint, restarts continue from the chosen one; then
 // from the latest. The later ones are kept, and may be chosen.
 func TestRestoreAndRestart(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.counting(nil, 3500*time.Millisecond)
 		r.restore(id, made[1])
 		r.want("", "ack", "job.started")
@@ -122,7 +122,7 @@ func TestRestoreAndRestart(t *testing.T) {
 // acknowledgement is not.
 func TestCrashDuringRestore(t *testing.T) {
 	for commits := 1; commits <= 4; commits++ {
-		bubble(t, nil, func(r *fixture) {
+		runEngine(t, nil, func(r *fixture) {
 			var from []string
 			r.tool("t", checkpoints, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				from = append(from, string(j.Restored()))
@@ -149,14 +149,14 @@ func TestCrashDuringRestore(t *testing.T) {
 			if got := lines(r.frames("sess_1")); got[len(got)-1] != "job.completed msg_1" {
 				t.Errorf("ended with %v", got)
 			}
-			r.idle("")
+			r.expectNoState("")
 		})
 	}
 }
 
 // A crash right after the acknowledgement has the same effect as a later one.
 func TestCrashAfterTheAck(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.counting(nil, 3500*time.Millisecond)
 		r.st.mu.Lock()
 		gate := make(chan struct{}, 1)
@@ -181,7 +181,7 @@ func TestCrashAfterTheAck(t *testing.T) {
 // An attempt that does not stop is abandoned after five seconds. Its calls are refused
 // meanwhile.
 func TestRestoreAbandonsTool(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var late error
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() > 1 {
@@ -212,14 +212,14 @@ func TestRestoreAbandonsTool(t *testing.T) {
 		if n := r.gauge("arcp_tools_abandoned_total"); n != 1 {
 			t.Errorf("%v tools left behind, want 1", n)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A paused job, or one waiting for its retry, starts from the checkpoint in its next attempt.
 // Stop returns at once.
 func TestRestoreBetweenAttempts(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
 				_, err := counter(2)(ctx, j, args)
@@ -248,7 +248,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 			t.Errorf("ended with %s, want it to have gone on from 1", got)
 		}
 	})
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(5))
 		q := r.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
@@ -281,7 +281,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 
 // A restore between two attempts preserves the job's maximum runtime.
 func TestRestoreKeepsTheMaximumRuntime(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			e := arcp.Errorf(arcp.CodeUnavailable, "later").RetryAfter(9)
 			return nil, errors.Join(j.Checkpoint("", 1), e)
@@ -297,12 +297,12 @@ func TestRestoreKeepsTheMaximumRuntime(t *testing.T) {
 		if last := got[len(got)-1]; last.Type != arcp.JobFailed {
 			t.Errorf("ended with %v", last)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 func TestRestoreIsRefused(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.session("sess_2")
 		r.tool("other", recovery(tool.RecoveryRerun), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if err := j.Checkpoint("", 1); err != nil {
@@ -379,7 +379,7 @@ func (r *fixture) finished(change func(*arcp.ToolInvokePayload)) (arcp.JobID, []
 
 // A job like a finished one begins with its checkpoint.
 func TestRestoreOfAFinishedJob(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) {
 			p.Direct, p.StrictCancel, p.MaxRuntimeSec = true, true, new(arcp.Number("77"))
 		})
@@ -399,13 +399,13 @@ func TestRestoreOfAFinishedJob(t *testing.T) {
 			t.Errorf("ended with %s, want it to have gone on from 3 with the same arguments", got)
 		}
 		r.want("the old session hears nothing")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // The new job has the lease of the finished job, within the principal's present lease.
 func TestRestoredJobKeepsItsLease(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) {
 			p.LeaseRequest = arcp.Raw(`{"fs.read":["/data/x/**"],"model.use":["small"],"cost.budget":["USD:1.00"]}`)
 		})
@@ -443,7 +443,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 // It is no less durable than any job: it begins with its checkpoint also in
 // another process, when the finished job is long gone.
 func TestRestoredJobOutlivesItsOrigin(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)
 		r.tool("later", oneAtATime, wait)
 		r.restore(id, made[2])
@@ -466,7 +466,7 @@ func TestRestoredJobOutlivesItsOrigin(t *testing.T) {
 
 // It counts like a submit, and is refused like one.
 func TestRestoreIsLimited(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
 		id, made := r.finished(nil)
 		r.restore(id, made[3])
 		r.restore(id, made[3])
@@ -485,7 +485,7 @@ func TestRestoreIsLimited(t *testing.T) {
 // A restore repeated on another connection is performed once, also if the job has ended
 // meanwhile.
 func TestRestoreRepeated(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)
 		q := r.restoring("sess_1", id, made[2])
 		r.sendRestore(q)
@@ -506,13 +506,13 @@ func TestRestoreRepeated(t *testing.T) {
 		r.frames("sess_1")
 		r.sendRestore(q)
 		r.want("no new job either", "ack msg_3")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // An idempotency key is good for one restore, and not for another.
 func TestRestoreWithAKey(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)
 		for _, checkpoint := range []string{made[2], made[2], made[3]} {
 			q := r.restoring("sess_1", id, checkpoint)
@@ -530,7 +530,7 @@ func TestRestoreWithAKey(t *testing.T) {
 // Of a restore and the job's end one comes first; then the restore makes a new
 // job. Either way each ends once.
 func TestRestoreRacesTheEnd(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Restored() != nil {
 				return arcp.Raw("2"), nil
@@ -563,6 +563,6 @@ func TestRestoreRacesTheEnd(t *testing.T) {
 			}
 		}
 		t.Logf("%d of 200 came before the end", acked)
-		r.idle("")
+		r.expectNoState("")
 	})
 }

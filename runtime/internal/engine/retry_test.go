@@ -44,7 +44,7 @@ func (r *fixture) retryDelay(f frame, attempt uint32, code arcp.Code) time.Durat
 // A failed attempt is made again after a wait that grows, and is announced; the
 // job ends once.
 func TestRetry(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
 		frames := r.want("", "job.accepted", "job.started", "event.emit msg_1")
@@ -65,7 +65,7 @@ func TestRetry(t *testing.T) {
 			}
 			frames = r.want("again", "job.started msg_1", want)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -82,7 +82,7 @@ func TestRetryEnds(t *testing.T) {
 		"by giving up":           {[]error{errUnavailable(), arcp.Errorf(arcp.CodeCancelled, "no")}, "job.cancelled msg_1 CANCELLED"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(r *fixture) {
 				r.tool("t", thrice, failing(c.errs...))
 				r.submit("t", "{}")
 				time.Sleep(time.Hour)
@@ -90,7 +90,7 @@ func TestRetryEnds(t *testing.T) {
 				if last := got[len(got)-1]; last != c.want || len(got) > 7 {
 					t.Errorf("sent %v, want its end to be %s", got, c.want)
 				}
-				r.idle("")
+				r.expectNoState("")
 			})
 		})
 	}
@@ -98,7 +98,7 @@ func TestRetryEnds(t *testing.T) {
 
 // An attempt that fails before its claim is durable is made again once, too.
 func TestRetryOfAnEarlyStart(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); early(c) }, failing(errUnavailable()))
 		r.session("sess_1")
 		release := r.st.hold()
@@ -106,13 +106,13 @@ func TestRetryOfAnEarlyStart(t *testing.T) {
 		time.Sleep(time.Minute)
 		release()
 		r.want("its wait is over already", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // An attempt whose error and whose time limit are processed in the same turn fails once.
 func TestRetryAtTheTimeLimit(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		fail := failing(errUnavailable())
 		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); c.Limits.Timeout = time.Second },
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -128,13 +128,13 @@ func TestRetryAtTheTimeLimit(t *testing.T) {
 		time.Sleep(time.Minute)
 		release()
 		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // An attempt whose claim fails is not retried, because the job does not exist.
 func TestRetryOfARefusedClaim(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); oneAtATime(c) }, failing(errUnavailable()))
 		r.session("sess_1")
 		q := r.request("sess_1", "t", "{}")
@@ -144,7 +144,7 @@ func TestRetryOfARefusedClaim(t *testing.T) {
 		synctest.Wait()
 		release()
 		r.want("", "job.failed msg_1 UNAVAILABLE")
-		r.idle("")
+		r.expectNoState("")
 		time.Sleep(time.Hour)
 		r.want("nothing is left of it")
 	})
@@ -153,7 +153,7 @@ func TestRetryOfARefusedClaim(t *testing.T) {
 // The delay requested by the error is the minimum. The retry policy of the submit has priority
 // over the tool's.
 func TestRetryFloorAndOption(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
 		if d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
@@ -174,7 +174,7 @@ func TestRetryFloorAndOption(t *testing.T) {
 
 // Between attempts others have the slot.
 func TestRetryGivesItsSlotBack(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if string(args) == `{"n":1}` && j.Attempt() == 1 {
 				return nil, errUnavailable()
@@ -182,7 +182,7 @@ func TestRetryGivesItsSlotBack(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			return args, nil
 		})
-		r.together(func() { r.submit("t", `{"n":1}`); r.submit("t", `{"n":2}`) })
+		r.submitAtOnce(func() { r.submit("t", `{"n":1}`); r.submit("t", `{"n":2}`) })
 		r.want("", "job.accepted", "job.accepted", "job.started msg_1", "event.emit msg_1", "job.started msg_2")
 		time.Sleep(5 * time.Second)
 		r.want("its wait is over, and the slot is taken")
@@ -190,19 +190,19 @@ func TestRetryGivesItsSlotBack(t *testing.T) {
 		r.want("", "job.completed msg_2", "job.started msg_1")
 		time.Sleep(10 * time.Second)
 		r.want("", "job.completed msg_1")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A job is cancelled while it waits for its next attempt.
 func TestCancelBetweenAttempts(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, failing(errUnavailable()))
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
 		r.cancel(id, 0)
 		r.want("at once", "cancel.accepted msg_2", "job.cancelled msg_1 CANCELLED")
-		r.idle("")
+		r.expectNoState("")
 		time.Sleep(time.Hour)
 		r.want("it stays so")
 		r.submit("t", "{}")
@@ -212,7 +212,7 @@ func TestCancelBetweenAttempts(t *testing.T) {
 
 // A cancel that comes while the failure of an attempt becomes durable.
 func TestCancelDuringTheRetry(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		fail := make(chan struct{})
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			<-fail
@@ -226,13 +226,13 @@ func TestCancelDuringTheRetry(t *testing.T) {
 		r.cancel(id, 0)
 		release()
 		r.want("", "cancel.accepted msg_2", "event.emit msg_1", "job.cancelled msg_1 CANCELLED")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // The remaining wait before a retry survives a restart.
 func TestRetrySurvives(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
 		r.want("", "job.accepted", "job.started", "event.emit")
@@ -247,14 +247,14 @@ func TestRetrySurvives(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.restart(1)
 		r.want("the wait was over meanwhile; this was the last attempt", "job.started", "job.failed msg_1 UNAVAILABLE")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // After the tool's own time limit the job is retried once the tool has returned. Until then
 // the slot stays occupied, and the earlier call can emit nothing for the next attempt.
 func TestRetryAfterTheToolsLimit(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		late := make(chan error, 1)
 		r.tool("t", func(c *tool.Capability) {
 			thrice(c)
@@ -277,13 +277,13 @@ func TestRetryAfterTheToolsLimit(t *testing.T) {
 		if err := <-late; err == nil {
 			t.Error("an event of an attempt that was over was taken")
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A retry that the maximum runtime would not let begin is not waited for.
 func TestRetryWithinTheMaximumRuntime(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable(), errUnavailable().RetryAfter(60)))
 		q := r.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
@@ -291,7 +291,7 @@ func TestRetryWithinTheMaximumRuntime(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.failed msg_1 UNAVAILABLE")
 	})
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if string(args) == "{}" && j.Attempt() == 1 {
 				return nil, errUnavailable()
@@ -314,7 +314,7 @@ func TestRetryWithinTheMaximumRuntime(t *testing.T) {
 // Jobs that wait for their retry have no goroutines.
 func TestManyRetries(t *testing.T) {
 	const jobs = 5000
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var calls atomic.Int32
 		r.tool("t", func(c *tool.Capability) { thrice(c); c.Limits.Concurrency = 100 }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			calls.Add(1)
@@ -338,13 +338,13 @@ func TestManyRetries(t *testing.T) {
 		if n := calls.Load(); n != 2*jobs {
 			t.Errorf("%d calls, want two a job", n)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // Stop does not wait for jobs that wait for their retry; the next start does.
 func TestStopLeavesRetries(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(3600)))
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
@@ -358,6 +358,6 @@ func TestStopLeavesRetries(t *testing.T) {
 		r.restart(1)
 		time.Sleep(time.Hour)
 		r.want("", "job.started", "job.completed")
-		r.idle("all of it")
+		r.expectNoState("all of it")
 	})
 }

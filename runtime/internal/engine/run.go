@@ -29,7 +29,7 @@ type definition struct {
 	row     store.Job // shared with the store: not changed
 	tool    *tool.Tool
 	metrics *metrics.Tool
-	common  store.Common
+	common  store.JobContext
 	created time.Time
 
 	catalogue *tool.Snapshot   // the tools that the job can call
@@ -151,7 +151,16 @@ func (d *definition) startsAfterWrite() bool {
 	return d.tool.Recovery == tool.RecoveryFail && !d.tool.SideEffect.Early()
 }
 
-// launch starts the supervisor if there is none, but not before the claim is placed.
+// startsBeforeDurable reports whether the tool of a submit starts before the claim is durable. The tool
+// has no side effect, the submit cannot be a repetition, the job begins at the start and needs no
+// credentials, and a slot is free for it.
+func (r *run) startsBeforeDurable(s *Submit) bool {
+	return r.tool.SideEffect.Early() && !r.mayRepeat(s) && s.firstCheckpoint == nil &&
+		!jobCredentials{r}.provisioned() && r.holdsSlot()
+}
+
+// launch starts the supervisor if there is none. Before the claim is placed it only marks the run, and
+// placed starts the supervisor.
 func (r *run) launch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 // Stop waits for running, queued and unclaimed jobs, and new submits are refused.
 func TestStopWaits(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
 		r.session("sess_1")
 		release := r.st.hold()
@@ -52,7 +52,7 @@ func TestStopWaits(t *testing.T) {
 // When its context ends, Stop stops the tools and leaves all jobs to the next Recover. Recover
 // ends the jobs that ran, once, and starts the queued and unclaimed ones.
 func TestStopAndRecover(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var cause error
 		r.tool("obeys", nil, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
@@ -99,7 +99,7 @@ func TestStopAndRecover(t *testing.T) {
 		}
 		r.e.CancelSession("sess_1", "enough", true)
 		r.want("all have ended", "job.cancelled", "job.cancelled", "job.cancelled")
-		r.idle("")
+		r.expectNoState("")
 		time.Sleep(time.Hour)
 	})
 }
@@ -122,7 +122,7 @@ func (r *fixture) reattach(id arcp.SessionID, after uint64) {
 }
 
 func TestRecoverFails(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, wait)
 		r.submit("t", "{}")
 		r.frames("sess_1")
@@ -138,7 +138,7 @@ func TestRecoverFails(t *testing.T) {
 // Running jobs send heartbeats, which are neither numbered nor logged, and stop
 // with their job.
 func TestHeartbeats(t *testing.T) {
-	bubble(t, func(c *Config) { c.Heartbeat = 30 * time.Second }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Heartbeat = 30 * time.Second }, func(r *fixture) {
 		r.tool("t", nil, sleeper(100*time.Second))
 		r.submit("t", "{}")
 		time.Sleep(95 * time.Second)
@@ -171,16 +171,16 @@ func TestManualHeartbeats(t *testing.T) {
 			return nil, context.Cause(ctx)
 		}
 	}
-	bubble(t, func(c *Config) { c.Heartbeat = interval }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Heartbeat = interval }, func(r *fixture) {
 		r.tool("t", nil, manual(2))
 		r.submit("t", "{}")
 		time.Sleep(4*interval - 1)
 		r.want("two beats, then silence", "job.accepted", "job.started", "job.heartbeat", "job.heartbeat")
 		time.Sleep(time.Nanosecond)
 		r.want("two are missing", "job.failed msg_1 HEARTBEAT_LOST")
-		r.idle("")
+		r.expectNoState("")
 	})
-	bubble(t, func(c *Config) { c.Heartbeat, c.Block, c.ResumeWindow = interval, true, time.Minute }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Heartbeat, c.Block, c.ResumeWindow = interval, true, time.Minute }, func(r *fixture) {
 		r.tool("t", nil, manual(0))
 		r.submit("t", "{}")
 		time.Sleep(2 * interval)
@@ -193,13 +193,13 @@ func TestManualHeartbeats(t *testing.T) {
 		if got[len(got)-1] != "job.failed msg_1 HEARTBEAT_LOST" {
 			t.Errorf("sent %v, want the end after the window", got)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A tool that sends heartbeats in a loop costs no memory, and few of them are emitted.
 func TestHeartbeatFlood(t *testing.T) {
-	bubble(t, func(c *Config) { c.Heartbeat = 10 * time.Second }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Heartbeat = 10 * time.Second }, func(r *fixture) {
 		beaten := make(chan struct{})
 		r.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.ManualHeartbeat()
@@ -232,7 +232,7 @@ func TestHeartbeatFlood(t *testing.T) {
 	})
 }
 
-// recordedDemand counts how it was answered.
+// recordedCommand counts its applications and rejections.
 type recordedCommand struct{ applied, rejections int }
 
 func (d *recordedCommand) apply(*supervisor, time.Time) { d.applied++ }
@@ -242,7 +242,7 @@ func (d *recordedCommand) rejected(*Engine, bool)       { d.rejections++ }
 // A command beside the stop of a supervisor, or before its start, is rejected: a tool that asks a person
 // waits for that.
 func TestCommandsOfAStoppedJob(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, wait)
 		r.session("sess_1")
 		r.submit("t", "{}")

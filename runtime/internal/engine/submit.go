@@ -62,9 +62,9 @@ func (e *Engine) Submit(s Submit) {
 // submitter performs submits.
 type submitter struct{ *Engine }
 
-// submit performs a submit whose turn has come. It reports whether the session's next one may follow
-// at once.
-func (e submitter) submit(s *Submit) (next bool) {
+// submit performs a submit whose turn has come. It reports whether it blocks the session's later
+// submits.
+func (e submitter) submit(s *Submit) (blocks bool) {
 	r, refusal := e.prepare(s)
 	if refusal == nil {
 		refusal = e.admit(r, s.MaxJobs)
@@ -72,7 +72,7 @@ func (e submitter) submit(s *Submit) (next bool) {
 	switch {
 	case refusal != nil:
 		e.Refuse(s, arcp.JobFailed, refusal)
-		return true
+		return false
 	case r.runsInline():
 		return e.runInline(r, s)
 	case r.runsAsCall():
@@ -98,7 +98,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 		return nil, err
 	}
 	if s.Envelope.JobID != "" {
-		return nil, arcp.Errorf(arcp.CodeUnimplemented, "child jobs are not offered by this runtime; leave job_id out")
+		return nil, arcp.Errorf(arcp.CodeUnimplemented, "only a tool can create a child job; leave job_id out")
 	}
 	if !t.AllowsTrust(s.Trust) {
 		e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
@@ -299,9 +299,8 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 	return nil
 }
 
-// claim commits the job. A tool without side effects starts before the claim is durable, unless its job
-// may be a repetition. claim reports whether the next submit may follow at once.
-func (e submitter) claim(r *run, s *Submit) (next bool) {
+// claim commits the job. It reports whether it blocks the session's later submits.
+func (e submitter) claim(r *run, s *Submit) (blocks bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
 	r.lastJSeq = 0
 	if !r.direct {
@@ -311,7 +310,7 @@ func (e submitter) claim(r *run, s *Submit) (next bool) {
 	if s.firstCheckpoint != nil {
 		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
 	}
-	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.firstCheckpoint == nil && !jobCredentials{r}.provisioned() && r.holdsSlot()
+	early := r.startsBeforeDurable(s)
 	done := func(made bool) {
 		if made {
 			r.accepted(!early)
@@ -323,7 +322,7 @@ func (e submitter) claim(r *run, s *Submit) (next bool) {
 		return e.appendProvisioned(s, r, w, done, r.placed)
 	}
 	if early {
-		r.launch() // as soon as the claim is placed
+		r.launch() // marks the run; placed starts the supervisor
 	}
 	return e.appendSubmit(s, r, w, done, r.placed)
 }

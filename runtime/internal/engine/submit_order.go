@@ -10,18 +10,18 @@ import (
 // submitOrder preserves the order of the submits of a session, and of the answers to them. The log
 // preserves the order of writes, but two kinds of submit need more. A submit that may repeat another
 // one, by its idempotency key or its id, may be answered by a second write. A call of a built-in tool
-// runs before its write is appended, and the next call must see its changes. The submits behind such
-// a submit wait until it is decided.
+// runs before its write is appended, and the next call must see its changes. Such a submit blocks the
+// later submits of its session: they wait until it is decided.
 //
-// A session has an entry, maybe empty, while such a submit is not decided.
+// A session has an entry, maybe empty, while a submit blocks.
 type submitOrder struct {
 	mu   sync.Mutex
 	held map[arcp.SessionID][]submitStep // the submits that wait
 }
 
-// submitStep performs a submit in its turn and reports whether the next one may follow at once. If
-// not, Engine.submitDecided is called for the session later.
-type submitStep func() (next bool)
+// submitStep performs a submit in its turn and reports whether it blocks the later ones. If so,
+// submitter.submitDecided is called for the session later.
+type submitStep func() (blocks bool)
 
 // wait queues a step if the submits of a session have to wait.
 func (o *submitOrder) wait(id arcp.SessionID, step submitStep) bool {
@@ -34,14 +34,14 @@ func (o *submitOrder) wait(id arcp.SessionID, step submitStep) bool {
 	return busy
 }
 
-// enqueue performs a step at once, or after the steps that wait. holds says that the later steps wait
-// until this one is decided.
-func (o *submitOrder) enqueue(id arcp.SessionID, holds bool, step submitStep) {
+// enqueue performs a step at once, or after the steps that wait. blocks says whether the step may block
+// the later ones.
+func (o *submitOrder) enqueue(id arcp.SessionID, blocks bool, step submitStep) {
 	o.mu.Lock()
 	held, busy := o.held[id]
 	if busy {
 		o.held[id] = append(held, step)
-	} else if holds {
+	} else if blocks {
 		o.held[id] = nil
 	}
 	o.mu.Unlock()
@@ -61,17 +61,17 @@ func (o *submitOrder) idle(id arcp.SessionID) bool {
 	return true
 }
 
-// drain performs the waiting steps of a session, up to the next one that later steps wait for.
+// drain performs the waiting steps of a session, up to the next one that blocks.
 func (o *submitOrder) drain(id arcp.SessionID) {
 	for {
-		step, ok := o.next(id)
-		if !ok || !step() {
+		step, ok := o.dequeue(id)
+		if !ok || step() {
 			return
 		}
 	}
 }
 
-func (o *submitOrder) next(id arcp.SessionID) (step submitStep, ok bool) {
+func (o *submitOrder) dequeue(id arcp.SessionID) (step submitStep, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	held := o.held[id]
@@ -91,31 +91,31 @@ func (e submitter) submitDecided(id arcp.SessionID) {
 	}
 }
 
-// inOrder performs a step of a submit at once or in its turn. It reports whether the next submit may
-// follow at once.
-func (e submitter) inOrder(s *Submit, holds bool, do submitStep) (next bool) {
+// inOrder performs a step of a submit at once or in its turn. It reports whether the submit blocks
+// the later ones; a step in the queue reports that in its turn.
+func (e submitter) inOrder(s *Submit, blocks bool, step submitStep) bool {
 	if s.inTurn {
-		return do()
+		return step()
 	}
-	e.order.enqueue(s.Session, holds, do)
-	return true
+	e.order.enqueue(s.Session, blocks, step)
+	return false
 }
 
 // appendSubmit appends the write of a submit in its turn. It calls placed when the write has its
 // position in the log, and done on the committer's goroutine with whether there is a job. If there is
-// no job, the submit is answered. appendSubmit reports whether the next submit may follow at once.
-func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (next bool) {
-	s, doubtful := *submit, r.mayRepeat(submit)
-	return e.inOrder(submit, doubtful, func() bool {
+// no job, the submit is answered. appendSubmit reports whether it blocks the session's later submits.
+func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) bool {
+	s, blocks := *submit, r.mayRepeat(submit)
+	return e.inOrder(submit, blocks, func() bool {
 		e.cfg.Log.Append(w, func(res *store.Result) {
 			done(e.claimed(&s, r, res))
-			if doubtful {
+			if blocks {
 				e.submitDecided(s.Session)
 			}
 			s.decided()
 		})
 		placed()
-		return !doubtful
+		return blocks
 	})
 }
 
@@ -127,7 +127,7 @@ func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 			s.Answers.AnswerAfterEvents(answer)
 			s.decided()
 		})
-		return true
+		return false
 	})
 }
 

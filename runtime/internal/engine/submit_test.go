@@ -27,7 +27,7 @@ func (r *fixture) keyed(session arcp.SessionID, key, name, args string) *request
 // A submit with the same key and request gets the original job.accepted and outcome, with its
 // own correlation id. The tool runs once.
 func TestIdempotency(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var runs atomic.Int32
 		r.tool("t", nil, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			runs.Add(1)
@@ -56,14 +56,14 @@ func TestIdempotency(t *testing.T) {
 		if runs.Load() != 1 {
 			t.Errorf("the tool ran %d times, want once", runs.Load())
 		}
-		r.idle("retries hold nothing")
+		r.expectNoState("retries hold nothing")
 	})
 }
 
 // The same key with anything else in the request is refused, and does no harm;
 // another principal's key is another key.
 func TestIdempotencyConflict(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("u", nil, echo)
 		r.send(r.keyed("sess_1", "k", "t", `{"a":1.0}`))
@@ -88,15 +88,15 @@ func TestIdempotencyConflict(t *testing.T) {
 		q.Principal = "bob"
 		r.send(q)
 		r.want("another principal", "job.accepted", "job.started", "job.completed")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A submit that is refused does not occupy its key.
 func TestRefusedSubmitKeepsNoKey(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
 		r.tool("t", nil, wait)
-		r.together(func() {
+		r.submitAtOnce(func() {
 			r.submit("t", "{}")
 			r.send(r.keyed("sess_1", "k", "t", "{}"))
 		})
@@ -113,7 +113,7 @@ func TestRefusedSubmitKeepsNoKey(t *testing.T) {
 // end.
 func TestIdempotencyRace(t *testing.T) {
 	const racers = 32
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		var runs atomic.Int32
 		r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { runs.Add(1); return nil, nil })
 		var requests []*request
@@ -141,14 +141,14 @@ func TestIdempotencyRace(t *testing.T) {
 		if runs.Load() != 1 || len(jobs) != 1 {
 			t.Errorf("%d runs of %d jobs, want one of one", runs.Load(), len(jobs))
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // Answers to a session's submits leave in the order of the submits, also when
 // one of them turns out to be a repetition, or is refused.
 func TestSubmitAnswersInOrder(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("reads", early, echo)
 		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
@@ -180,13 +180,13 @@ func TestSubmitAnswersInOrder(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("first answers to %v, want %v", got, want)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // Decided is called once for each submit, with any outcome.
 func TestSubmitIsDecidedOnce(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
 		decided := make(map[arcp.MessageID]int)
@@ -218,12 +218,12 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 				t.Errorf("%s is decided %d times", id, n)
 			}
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 func TestSubmitRefused(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["n"]}`) }, echo)
 		r.tool("once", func(c *tool.Capability) { c.Idempotent = new(false) }, echo)
 		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
@@ -259,7 +259,7 @@ func TestSubmitRefused(t *testing.T) {
 		q.payload.LeaseRequest, q.payload.Retry = arcp.Raw("{}"), arcp.Raw("null")
 		r.send(q)
 		r.want("options that ask for nothing", "job.accepted", "job.started", "job.completed")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -283,7 +283,7 @@ func TestTrace(t *testing.T) {
 
 // A direct job has one answer and nothing around it.
 func TestDirect(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			switch string(args) {
 			case `{"wait":true}`:
@@ -317,14 +317,14 @@ func TestDirect(t *testing.T) {
 		r.want("it runs")
 		r.e.CancelSession("sess_1", "enough", true)
 		r.want("cancelled", "tool.error msg_4 CANCELLED")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A built-in tool that changes nothing runs at once, free of limits, and its job is accepted and
 // ended in one commit.
 func TestBuiltin(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
 		r.tool("t", nil, wait)
 		r.tool("inline", builtin(tool.SideEffectRead),
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -349,7 +349,7 @@ func TestBuiltin(t *testing.T) {
 		}
 		r.e.CancelSession("sess_1", "", true)
 		r.frames("sess_1")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -362,7 +362,7 @@ func TestChunks(t *testing.T) {
 	} {
 		for _, size := range sizes {
 			value := `"` + strings.Repeat(ch, (size-2)/len(ch)) + strings.Repeat("y", (size-2)%len(ch)) + `"`
-			bubble(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(r *fixture) {
 				r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(value), nil })
 				r.submit("t", "{}")
 				checkChunks(r.T, value, r.frames("sess_1")[2:])

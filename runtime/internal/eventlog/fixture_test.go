@@ -136,14 +136,14 @@ func (r *fixture) job(id arcp.JobID, session arcp.SessionID) { r.Helper(); r.do(
 func logs(id arcp.JobID, texts ...string) *store.Write {
 	log := &store.AppendEvents{Job: id, Attempt: 1}
 	for _, text := range texts {
-		log.Events = append(log.Events, store.NewEvent(arcp.Log, t0, &store.Common{JobID: id}, "",
+		log.Events = append(log.Events, store.NewEvent(arcp.Log, t0, &store.JobContext{JobID: id}, "",
 			fmt.Appendf(nil, `{"level":"info","message":%q}`, text)))
 	}
 	return store.NewWrite(log)
 }
 
 func heartbeat(id arcp.JobID) *store.Write {
-	return &store.Write{Ops: []store.Op{&store.DeliverUnlogged{Job: id, Attempt: 1, Event: store.NewEvent(arcp.JobHeartbeat, t0, &store.Common{JobID: id}, "", []byte(`{"sequence":1,"state":"running"}`))}}, NoSync: true}
+	return &store.Write{Ops: []store.Op{&store.DeliverUnlogged{Job: id, Attempt: 1, Event: store.NewEvent(arcp.JobHeartbeat, t0, &store.JobContext{JobID: id}, "", []byte(`{"sequence":1,"state":"running"}`))}}, NoSync: true}
 }
 
 func (r *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {

@@ -151,7 +151,7 @@ func fill(principal string, e *Event, w *store.Write) error {
 		return fmt.Errorf("encode event: %w", err)
 	}
 	w.Add(&store.Announce{Principal: principal,
-		Events: []*store.Event{store.NewEvent(arcp.EventEmit, e.Timestamp, new(store.Common), "", payload)}})
+		Events: []*store.Event{store.NewEvent(arcp.EventEmit, e.Timestamp, new(store.JobContext), "", payload)}})
 	return nil
 }
 

@@ -26,7 +26,7 @@ func (j *Janitor) knownClients() records.Table[knownClient] {
 	return records.Table[knownClient]{Reader: j.opts.Store}
 }
 
-func knownClientKey(c auth.Client) string {
+func knownClientKey(c auth.ClientKey) string {
 	return knownClientPrefix + base64.RawURLEncoding.EncodeToString(c[:])
 }
 
@@ -37,11 +37,11 @@ func (j *Janitor) LoadKnownClients(ctx context.Context) error {
 	var failed error
 	err := j.knownClients().Scan(ctx, knownClientPrefix, "", func(row records.Row[knownClient], bad error) bool {
 		id, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(row.Key, knownClientPrefix))
-		if err != nil || len(id) != len(auth.Client{}) {
+		if err != nil || len(id) != len(auth.ClientKey{}) {
 			bad = fmt.Errorf("%s: the key names no client", row.Key)
 		}
 		if failed = bad; failed == nil {
-			list = append(list, auth.KnownClient{Client: auth.Client(id), At: row.Value.At})
+			list = append(list, auth.KnownClient{Client: auth.ClientKey(id), At: row.Value.At})
 		}
 		return failed == nil
 	})

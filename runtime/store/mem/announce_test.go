@@ -24,7 +24,7 @@ func TestAnnouncedEventsAreFreed(t *testing.T) {
 	const n, size = 2000, 1000
 	payload := []byte(`{"x":"` + strings.Repeat("x", size) + `"}`)
 	for range n {
-		e := store.NewEvent(arcp.EventEmit, time.Unix(1, 0), new(store.Common), "", payload)
+		e := store.NewEvent(arcp.EventEmit, time.Unix(1, 0), new(store.JobContext), "", payload)
 		commit(store.NewWrite(&store.Announce{Principal: "ann", Events: []*store.Event{e}}))
 	}
 	if full := s.Stat().Bytes; full < n*size {

@@ -63,7 +63,7 @@ func newJob(id arcp.JobID) *store.Write {
 func events(id arcp.JobID, types ...arcp.Type) []*store.Event {
 	var out []*store.Event
 	for _, t := range types {
-		out = append(out, store.NewEvent(t, t0, &store.Common{JobID: id}, "", []byte(`{"text":"`+strings.Repeat("x", 100)+`"}`)))
+		out = append(out, store.NewEvent(t, t0, &store.JobContext{JobID: id}, "", []byte(`{"text":"`+strings.Repeat("x", 100)+`"}`)))
 	}
 	return out
 }

@@ -30,7 +30,7 @@ func ended(t *testing.T, s *Store, n, size int) arcp.JobID {
 	id := arcp.NewJobID()
 	var log []*store.Event
 	for range n {
-		log = append(log, store.NewEvent(arcp.Log, t0, &store.Common{JobID: id}, "", randomBytes(size)))
+		log = append(log, store.NewEvent(arcp.Log, t0, &store.JobContext{JobID: id}, "", randomBytes(size)))
 	}
 	log = append(log, events(id, arcp.JobCompleted)...)
 	commit(t, s, newJob(id), store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, Events: log, State: arcp.StateCompleted}))
@@ -69,7 +69,7 @@ func TestAnnouncedIsDeleted(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	const n = 3 * trimFeedStep
 	for range n {
-		e := store.NewEvent(arcp.EventEmit, t0, new(store.Common), "", randomBytes(200))
+		e := store.NewEvent(arcp.EventEmit, t0, new(store.JobContext), "", randomBytes(200))
 		commit(t, s, store.NewWrite(&store.Announce{Principal: "ann", Events: []*store.Event{e}}))
 	}
 	stored := func() (n int) {

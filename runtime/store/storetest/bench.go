@@ -34,7 +34,7 @@ var payload = []byte(`{"current":12345,"total":99999}`)
 type template struct{ body []byte }
 
 func newTemplate(id arcp.JobID) *template {
-	return &template{store.AppendBody(nil, arcp.JobProgress, t0, &store.Common{JobID: id, TraceID: "0af7651916cd43dd"}, "", payload)}
+	return &template{store.AppendBody(nil, arcp.JobProgress, t0, &store.JobContext{JobID: id, TraceID: "0af7651916cd43dd"}, "", payload)}
 }
 
 // slab returns n events in few allocations.
@@ -107,7 +107,7 @@ func benchBatches(b *testing.B, open Open, n, size int) {
 func echo(s arcp.SessionID, principal string, types ...arcp.Type) [2]*store.Write {
 	row := &store.Job{ID: arcp.NewJobID(), Principal: principal, Session: s, SubmitID: arcp.NewMessageID(), Agent: "demo.echo@1",
 		Arguments: arcp.Raw(`{"message":"hello"}`), TraceID: "0af7651916cd43dd8448eb211c80319c", CreatedAt: time.Now(), State: arcp.StateAccepted}
-	c := &store.Common{JobID: row.ID, TraceID: row.TraceID}
+	c := &store.JobContext{JobID: row.ID, TraceID: row.TraceID}
 	event := func(t arcp.Type) *store.Event {
 		return store.NewEvent(t, row.CreatedAt, c, "", []byte(`{"result":{"message":"hello"}}`))
 	}

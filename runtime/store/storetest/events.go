@@ -519,7 +519,7 @@ func testUnlogged(t *testing.T, open Open) {
 	if diff := cmp.Diff(want, r.Unlogged); diff != "" || len(r.Runs) != 0 {
 		t.Errorf("%d runs; unlogged (-want +got):\n%s", len(r.Runs), diff)
 	}
-	if e.ID() == store.NewEvent(arcp.Log, t0, &store.Common{}, "", nil).ID() {
+	if e.ID() == store.NewEvent(arcp.Log, t0, &store.JobContext{}, "", nil).ID() {
 		t.Error("an unlogged event has no id")
 	}
 	d.want(s)

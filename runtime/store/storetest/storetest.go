@@ -172,7 +172,7 @@ func (d *db) events(id arcp.JobID, types ...arcp.Type) []*store.Event {
 	out := make([]*store.Event, len(types))
 	for i, t := range types {
 		d.now = d.now.Add(time.Millisecond + 7)
-		out[i] = store.NewEvent(t, d.now, &store.Common{JobID: id, TraceID: "t1"}, "", fmt.Appendf(nil, `{"at":%d}`, d.now.UnixNano()))
+		out[i] = store.NewEvent(t, d.now, &store.JobContext{JobID: id, TraceID: "t1"}, "", fmt.Appendf(nil, `{"at":%d}`, d.now.UnixNano()))
 	}
 	return out
 }

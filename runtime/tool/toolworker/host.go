@@ -63,7 +63,7 @@ func (h host) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 	if c.Delegate {
 		return nil, unoffered("delegate to an agent")
 	}
-	r := client.InvokeRequest{Tool: c.Tool, Options: arcp.SubmitOptions{LeaseRequest: c.Lease, LeaseConstraints: c.Constraints,
+	r := client.InvokeParams{Tool: c.Tool, Options: arcp.SubmitOptions{LeaseRequest: c.Lease, LeaseConstraints: c.Constraints,
 		CostBudget: c.CostBudget, Detach: c.Detach}}
 	if len(c.Arguments) > 0 {
 		r.Arguments = c.Arguments

@@ -206,7 +206,7 @@ func TestToolBehavesEquallyInWorkerAndRuntime(t *testing.T) {
 							return client.PermissionAnswer{Grant: true}, nil
 						}})
 					defer user.Abort()
-					job, err := user.Invoke(t.Context(), client.InvokeRequest{Tool: "t", Arguments: arcp.Raw(c.args), Options: c.options})
+					job, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t", Arguments: arcp.Raw(c.args), Options: c.options})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -262,7 +262,7 @@ func TestUnsupportedRequestsFail(t *testing.T) {
 		}))()
 		user := f.connect(client.Handlers{})
 		defer user.Abort()
-		job, err := user.Invoke(t.Context(), client.InvokeRequest{Tool: "t"})
+		job, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -142,7 +142,7 @@ func (s *Server) submit(ctx context.Context, t Tool, c *call, req *sdk.CallToolR
 	if len(args) == 0 || args.Kind() == 'n' {
 		args = arcp.Raw("{}")
 	}
-	r := client.InvokeRequest{Tool: t.Name, Arguments: args, IdempotencyKey: "mcp-" + string(arcp.NewMessageID())}
+	r := client.InvokeParams{Tool: t.Name, Arguments: args, IdempotencyKey: "mcp-" + string(arcp.NewMessageID())}
 	s.running.startSubmit()
 	var job *client.Job
 	defer func() { s.running.endSubmit(job, c) }()

@@ -110,7 +110,7 @@ func (s *Server) Close() {
 	if c := s.current(); c != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 		defer cancel()
-		_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // the end of the connection also ends the session
+		_ = c.CloseWith(ctx, client.CloseParams{Reason: "done", Forget: true}) // the end of the connection also ends the session
 	}
 }
 

@@ -102,7 +102,7 @@ func agentsOf(c *client.Client) (list []Tool) {
 
 // callBuiltin calls a built-in tool and decodes its result.
 func callBuiltin(ctx context.Context, c *client.Client, tool string, args any, result any) error {
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: args})
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: args})
 	if err != nil {
 		return err
 	}

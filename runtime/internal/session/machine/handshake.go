@@ -280,13 +280,13 @@ func (h *handshake) rejectPayload(env *arcp.Envelope, err error) {
 }
 
 // Established completes Establish.
-func (m *Machine) Established(now time.Time, e Established) {
+func (m *Machine) Established(now time.Time, e SessionResult) {
 	if m.phase == Establishing && !m.handshake.resuming {
 		m.handshake.established(now, e)
 	}
 }
 
-func (h *handshake) established(now time.Time, e Established) {
+func (h *handshake) established(now time.Time, e SessionResult) {
 	m := h.m
 	if e.Refused != nil {
 		h.refuseSession(e.Refused)

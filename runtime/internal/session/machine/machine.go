@@ -246,7 +246,7 @@ func (m *Machine) accept(now time.Time) {
 }
 
 // acceptedPayload returns the payload of session.accepted.
-func (m *Machine) acceptedPayload(now time.Time, e Established) arcp.SessionAcceptedPayload {
+func (m *Machine) acceptedPayload(now time.Time, e SessionResult) arcp.SessionAcceptedPayload {
 	rt := m.cfg.Runtime
 	rt.TrustLevel = m.identity.Trust
 	p := arcp.SessionAcceptedPayload{

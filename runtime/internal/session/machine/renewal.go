@@ -132,7 +132,7 @@ func (r *renewal) refuse(now time.Time, d CredentialDecision) {
 }
 
 // stored handles the result of storing the new credential.
-func (r *renewal) stored(now time.Time, e Established) {
+func (r *renewal) stored(now time.Time, e SessionResult) {
 	if e.Refused != nil {
 		r.state = awaiting
 		r.m.send(arcp.Nack, r.request, e.Refused)
@@ -169,7 +169,7 @@ func (m *Machine) Reauthenticated(now time.Time, d CredentialDecision) {
 }
 
 // Renewed completes Renew.
-func (m *Machine) Renewed(now time.Time, e Established) {
+func (m *Machine) Renewed(now time.Time, e SessionResult) {
 	if m.phase == Accepted && m.renewal.state == storing {
 		m.renewal.stored(now, e)
 	}

@@ -58,8 +58,8 @@ type Establish struct {
 	After      *uint64
 }
 
-// Established is the result of Establish and Renew.
-type Established struct {
+// SessionResult is the result of Establish and Renew.
+type SessionResult struct {
 	Refused     *arcp.Error // nil: the session is durable
 	ResumeToken string
 	Agents      []arcp.Agent

@@ -276,15 +276,15 @@ func (s *script) decision(line string) CredentialDecision {
 	return CredentialDecision{Identity: id}
 }
 
-func established(line string) Established {
+func established(line string) SessionResult {
 	if rest, ok := strings.CutPrefix(line, "refused "); ok {
 		code, message, _ := strings.Cut(rest, " ")
-		return Established{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
+		return SessionResult{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
 	}
 	if line == "attached" {
-		return Established{ResumeToken: "rt_x", Attached: &Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}}}
+		return SessionResult{ResumeToken: "rt_x", Attached: &Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}}}
 	}
-	return Established{ResumeToken: "rt_x", Agents: []arcp.Agent{{Name: "echo", Versions: []string{"1.0.0"}, Default: "1.0.0"}}}
+	return SessionResult{ResumeToken: "rt_x", Agents: []arcp.Agent{{Name: "echo", Versions: []string{"1.0.0"}, Default: "1.0.0"}}}
 }
 
 func (s *script) resumed(line string) Resumed {

@@ -68,7 +68,7 @@ func TestEviction(t *testing.T) {
 	c := New(s, new(arcp.IDSource), 0)
 	c.sessions.limit = 8
 	event := func(id arcp.JobID) []*store.Event {
-		return []*store.Event{store.NewEvent(arcp.Log, time.Unix(1, 0), &store.Common{JobID: id}, "", []byte("{}"))}
+		return []*store.Event{store.NewEvent(arcp.Log, time.Unix(1, 0), &store.JobContext{JobID: id}, "", []byte("{}"))}
 	}
 	job := func(id arcp.JobID, sess arcp.SessionID) *store.Write {
 		return store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: id, Session: sess, State: arcp.StateAccepted}})
@@ -166,7 +166,7 @@ func TestSourceFails(t *testing.T) {
 func TestLastIDOfAnnounced(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
-	ev := store.NewEvent(arcp.EventEmit, time.Unix(1, 0), new(store.Common), "", []byte("{}"))
+	ev := store.NewEvent(arcp.EventEmit, time.Unix(1, 0), new(store.JobContext), "", []byte("{}"))
 	results := make([]store.Result, 1)
 	chg, err := c.Decide([]*store.Write{store.NewWrite(&store.Announce{Principal: "alice", Events: []*store.Event{ev}})}, results)
 	if err != nil || results[0].Err != nil {

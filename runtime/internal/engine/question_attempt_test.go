@@ -73,8 +73,8 @@ func (r *fixture) say(q approval.Row, value string) {
 	}
 }
 
-// A question is offered to a session that ends at this moment: that is no harm to
-// the job.
+// The offer of a question to a session that has ended does not affect the job: the answer of another
+// session completes it.
 func TestOfferToAnEndedSession(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
@@ -87,7 +87,7 @@ func TestOfferToAnEndedSession(t *testing.T) {
 		synctest.Wait()
 		r.say(q, "5")
 		r.want("the job goes on", "job.completed")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -134,7 +134,7 @@ func TestAttemptEndsWhileAsking(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		r.want("after 62 s", "job.failed msg_1 TIMEOUT")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -155,7 +155,7 @@ func TestWithdrawnIsAskedAgain(t *testing.T) {
 		r.want("", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit", "job.started", "human.input.request")
 		r.say(d.pendingAs(t, "a"), `"yes"`)
 		r.want("", "job.completed")
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -292,7 +292,7 @@ func TestAnswerDuringTimeout(t *testing.T) {
 		q := d.one(t)
 		release := r.st.hold()
 		told := make(chan *arcp.Error, 1)
-		r.e.Respond(Respond{Job: q.Job, ID: q.ID, Actor: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
+		r.e.Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
 		time.Sleep(2 * time.Minute)
 		release()
 		if err := <-told; err != nil {
@@ -515,21 +515,5 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 		}
 		r.frames("sess_1")
 		r.frames("sess_2")
-	})
-}
-
-// A cost that no budget limits costs no record.
-func TestCostWithoutABudget(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
-		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "1", Unit: "USD"})
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
-		})
-		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started", "metric")[0].JobID
-		if rec, err := r.st.Get(t.Context(), progressKey(job)); rec.Rev != 0 || err != nil {
-			t.Errorf("%s, %v", rec.Value, err)
-		}
 	})
 }

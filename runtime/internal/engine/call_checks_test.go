@@ -118,7 +118,7 @@ func (c failedChecks) call() tool.Call {
 
 // child makes the call from a job; the text is how it ended.
 func (c failedChecks) child(t *testing.T) (text string) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("target", c.tool, c.run)
 		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if c[budgetSpent] {
@@ -144,7 +144,7 @@ func (c failedChecks) child(t *testing.T) (text string) {
 
 // submit makes the call from a client.
 func (c failedChecks) submit(t *testing.T) (text string) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("target", c.tool, c.run)
 		for range c.fillers() {
 			r.submit("target", `{"fill":1}`)
@@ -210,7 +210,7 @@ func TestOrderOfChecks(t *testing.T) {
 // A tool's rate limit allows a burst and then a steady rate. A refused caller is told when to
 // retry.
 func TestRateLimit(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		c := tool.Capability{Name: "x", Limits: tool.Limits{RatePerMin: 6}}
 		publish := func() {
 			made, err := tool.NewRaw(c, echo)
@@ -301,7 +301,7 @@ func TestApprovalByRule(t *testing.T) {
 				t.Errorf("%s: approved, and yet %v", why, f)
 			}
 		}
-		r.idle("all have ended")
+		r.expectNoState("all have ended")
 	})
 }
 
@@ -353,7 +353,7 @@ func TestHooksOfCalls(t *testing.T) {
 		}
 		return tool.HookDecision{}, nil
 	}}
-	bubble(t, hooked(guard), func(r *fixture) {
+	runEngine(t, hooked(guard), func(r *fixture) {
 		r.tool("x", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, string(args))
 			return args, nil
@@ -389,7 +389,7 @@ func TestHooksOfCalls(t *testing.T) {
 		if len(ran) != 1 {
 			t.Errorf("calls that were refused were made: %v", ran)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
@@ -430,7 +430,7 @@ func recordLines(list []CallRecord) (lines []string) {
 
 // The call records of a job are its attempts, its children, and its refused calls.
 func TestCallRecords(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("leaf", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(30 * time.Millisecond)
 			return args, nil
@@ -512,7 +512,7 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
 		return tool.HookDecision{Arguments: arcp.Raw(`{"n":2}`)}, nil
 	}}
-	bubble(t, func(c *Config) { c.Questions = d; hooked(swap)(c) }, func(r *fixture) {
+	runEngine(t, func(c *Config) { c.Questions = d; hooked(swap)(c) }, func(r *fixture) {
 		r.session("sess_2")
 		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
 		r.submit("danger", `{"n":1}`)
@@ -535,13 +535,13 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 			got[0].Request != tool.Digest(arcp.Raw(`{"n":2}`)) {
 			t.Errorf("denied: %v", got)
 		}
-		r.idle("")
+		r.expectNoState("")
 	})
 }
 
 // A tool that calls in vain without end fills nothing.
 func TestRefusedCallRecordsAreBounded(t *testing.T) {
-	bubble(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(r *fixture) {
 		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for i := range 3 * maxNotes {
 				_, _ = j.Call(ctx, tool.Call{Tool: "nobody", Arguments: arcp.Raw(fmt.Sprint(i))})
@@ -561,7 +561,7 @@ func TestRefusedCallRecordsAreBounded(t *testing.T) {
 // available to them.
 func TestCallsUseTheJobsCatalogue(t *testing.T) {
 	var overlay *tool.Overlay
-	bubble(t, func(c *Config) {
+	runEngine(t, func(c *Config) {
 		cat := tool.NewCatalog(c.Tools, nil)
 		c.Catalogue = func(_ arcp.SessionID, _, trust string) *tool.Snapshot {
 			return cat.Snapshot(tool.Viewer{Trust: trust}, overlay)
