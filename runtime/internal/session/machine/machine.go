@@ -147,7 +147,7 @@ func NewDraft(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
 // Describe returns the payload with which an accepted session would be accepted now, without a
 // resume token.
 func Describe(m *Machine, now time.Time, agents []arcp.Agent) arcp.SessionAcceptedPayload {
-	return m.acceptedPayload(now, Established{Agents: agents})
+	return m.acceptedPayload(now, SessionResult{Agents: agents})
 }
 
 // Phase returns the phase.
