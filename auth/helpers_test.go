@@ -224,7 +224,7 @@ func sign(t tb, algorithm string, key any, c jwt.Claims, header map[string]any) 
 	return Secret(s)
 }
 
-// good signs claims as the issuer of hmacSet does.
+// good signs claims as the issuer of the tests does.
 func good(t tb, change map[string]any) Secret {
 	t.Helper()
 	return sign(t, "HS256", signers()["secret"].private, claims(change), nil)

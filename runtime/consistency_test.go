@@ -27,8 +27,8 @@ func TestParentEndIsVisibleAtOnce(t *testing.T) {
 	})
 }
 
-// A job that is followed when it has ended has no budget left to tell of.
-func TestFinalBudgetIsVisibleAtOnce(t *testing.T) {
+// job.subscribed of a job that has ended has no budget.
+func TestEndedJobHasNoBudget(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, other := b.dial("alice"), b.dial("alice")
 		for range repetitions {

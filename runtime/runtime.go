@@ -198,7 +198,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		return fmt.Errorf("recover jobs: %w", err)
 	}
 	if n > 0 {
-		r.cfg.Log.Warn().Int("jobs", n).Msg("jobs had not ended when the runtime stopped; each goes on or has been failed, as its tool says")
+		r.cfg.Log.Warn().Int("jobs", n).Msg("jobs had not ended when the runtime stopped; each continues or has failed, as its tool declares")
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func TestClientLeavesAnOldAttempt(t *testing.T) {
 	})
 }
 
-// goesTo reports whether a frame of a type comes within a while.
+// receives reports whether a frame of a type comes within a while.
 func (h workerPeer) receives(typ arcp.Type, within time.Duration) bool {
 	h.Helper()
 	end := time.AfterFunc(within, func() { _ = h.conn.Abort() })

@@ -315,7 +315,7 @@ func (v *Vault) errorText(err error) string {
 var retryBackoff = backoff.Policy{Min: firstRetry, Max: lastRetry, Jitter: 0.2}
 
 // ErrActive is the error of Forget for the credentials of an active job.
-var ErrActive = errors.New("the job goes on: cancel it first")
+var ErrActive = errors.New("the job is active: cancel it first")
 
 // Forget deletes the rows of credentials that an operator has revoked by hand: credentials of
 // a job that has ended, and replaced ones. commit performs the deletions in one write and

@@ -176,7 +176,7 @@ type Rotated struct {
 var ErrRotating = errors.New("the credentials are being rotated")
 
 // ErrEnded is the error of Rotate for a job that has ended.
-var ErrEnded = errors.New("the job does not go on")
+var ErrEnded = errors.New("the job does not continue")
 
 // errIdle reports that the credentials last as long as the job's lease: a rotation is
 // useless.

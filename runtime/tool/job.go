@@ -289,7 +289,7 @@ func UpstreamError(status int, message string) error {
 
 // ErrPaused is the error of Job.Checkpoint while the runtime shuts down. The next start of the
 // runtime continues from the checkpoint and ignores the tool's result.
-var ErrPaused = errors.New("the runtime is shutting down; the job goes on from its checkpoint later")
+var ErrPaused = errors.New("the runtime is shutting down; the job continues from its checkpoint later")
 
 // encodeEvent encodes a part of an event. It returns nil for nil and an empty arcp.Raw. The error
 // is INVALID_ARGUMENT for invalid JSON and for more than MaxDepth levels.

@@ -247,7 +247,7 @@ func TestHTTPStreamThatDoesNotStart(t *testing.T) {
 	if query.Load() != "api_key=SECRET" {
 		t.Errorf("the server got the query %q", query.Load())
 	}
-	if l := log.String(); !strings.Contains(l, "goes on without it") || strings.Contains(l, "SECRET") {
+	if l := log.String(); !strings.Contains(l, "continues without it") || strings.Contains(l, "SECRET") {
 		t.Error(l)
 	}
 }

@@ -431,7 +431,7 @@ func (s *Source) openHTTP(h *headers, t *observer) (*connection, error) {
 	r := newRoundTripper(h, s.maxBytes)
 	r.query, endpoint.RawQuery = endpoint.RawQuery, ""
 	r.onNoStream = func() {
-		s.log.Warn().Stringer("after", streamWait).Msg("an MCP server does not answer the request for its stream; the session goes on without it")
+		s.log.Warn().Stringer("after", streamWait).Msg("an MCP server does not answer the request for its stream; the session continues without it")
 	}
 	return &connection{
 		transport: httpTransport{&sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10}, t},

@@ -119,7 +119,7 @@ func (s *Server) call(ctx context.Context, t Tool, req *sdk.CallToolRequest) (*s
 	value, err := outcome(ctx, job, c.relay)
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTooLong):
-		return failure("DEADLINE_EXCEEDED", fmt.Sprintf("no result within %s; the job %s goes on", s.cfg.Timeout, job.ID())), nil
+		return failure("DEADLINE_EXCEEDED", fmt.Sprintf("no result within %s; the job %s continues", s.cfg.Timeout, job.ID())), nil
 	case ctx.Err() != nil:
 		s.cancel(conn, job.ID())
 		return nil, context.Cause(ctx)

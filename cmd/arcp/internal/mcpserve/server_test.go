@@ -205,7 +205,7 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 			}
 			return args, nil
 		}))
-		if got, failed := r.call(r.connect(nil), "slow", `{}`); !failed || !strings.HasPrefix(got, "DEADLINE_EXCEEDED: ") || !strings.Contains(got, "goes on") {
+		if got, failed := r.call(r.connect(nil), "slow", `{}`); !failed || !strings.HasPrefix(got, "DEADLINE_EXCEEDED: ") || !strings.Contains(got, "continues") {
 			t.Errorf("%s", got)
 		}
 		close(goOn)
