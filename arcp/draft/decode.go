@@ -476,8 +476,8 @@ func decodeUnsubscribe(env *arcp.Envelope, r *request) error {
 // session.resume without a timestamp. A session.resume with a timestamp belongs to the dialect
 // of the session that its token selects.
 func Opens(frame []byte) bool {
-	if !bytes.Contains(frame, []byte("session.")) {
-		return false
+	if !bytes.Contains(frame, []byte(SessionHello)) && !bytes.Contains(frame, []byte(SessionResume)) && bytes.IndexByte(frame, '\\') < 0 {
+		return false // as nearly all frames of the other dialect, without decoding them
 	}
 	env, err := arcp.DecodeDraft(frame)
 	if err != nil {

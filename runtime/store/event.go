@@ -131,11 +131,11 @@ func (e *Event) Payload() arcp.Raw {
 func (e *Event) TraceID() string {
 	const name = `,"trace_id":"`
 	head := e.Body[:len(e.Body)-len(e.Payload())]
-	at := bytes.Index(head, []byte(name))
-	if at < 0 {
+	_, after, ok := bytes.Cut(head, []byte(name))
+	if !ok {
 		return ""
 	}
-	rest := head[at+len(name):]
+	rest := after
 	return string(rest[:bytes.IndexByte(rest, '"')])
 }
 
