@@ -18,13 +18,29 @@ import (
 //
 // A member with a type other than in §2.1 is an error. A null member is absent. Unknown members are
 // ignored.
-func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth) }
+func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth, (*Envelope).check) }
 
 // DecodeFromRuntime is Decode for frames of a runtime. The limit of the depth is twice MaxDepth,
 // because a runtime forwards events inside other messages.
-func DecodeFromRuntime(frame []byte) (Envelope, error) { return decode(frame, 2*MaxDepth) }
+func DecodeFromRuntime(frame []byte) (Envelope, error) {
+	return decode(frame, 2*MaxDepth, (*Envelope).check)
+}
 
-func decode(frame []byte, depth int) (Envelope, error) {
+// DecodeDraft is Decode for frames of the draft dialect (package draft). The timestamp may be
+// missing, a missing payload is {}, and an unknown priority is ignored.
+func DecodeDraft(frame []byte) (Envelope, error) {
+	return decode(frame, MaxDepth, func(e *Envelope) error {
+		if e.Payload == nil {
+			e.Payload = Raw("{}")
+		}
+		if !e.Priority.Valid() {
+			e.Priority = PriorityNormal
+		}
+		return e.checkMembers()
+	})
+}
+
+func decode(frame []byte, depth int, check func(*Envelope) error) (Envelope, error) {
 	var env Envelope
 	s := scanners.Get().(*scanner)
 	s.reset(frame, depth)
@@ -32,7 +48,7 @@ func decode(frame []byte, depth int) (Envelope, error) {
 	s.src = nil
 	scanners.Put(s)
 	if err == nil {
-		err = env.check()
+		err = check(&env)
 	}
 	if err == nil {
 		return env, nil
@@ -298,6 +314,15 @@ func wrongKind(name []byte, want string, value Raw) error {
 
 // check applies the rules of §2.1 that JSON types do not express.
 func (e *Envelope) check() error {
+	err := e.checkMembers()
+	if err == nil && e.Timestamp.IsZero() {
+		err = badMember("timestamp", "is required: %s", timestampHelp)
+	}
+	return err
+}
+
+// checkMembers is check without the timestamp.
+func (e *Envelope) checkMembers() error {
 	switch {
 	case e.ARCP == "":
 		return badMember("arcp", "is required: the protocol version, for example %q", Version)
@@ -307,8 +332,6 @@ func (e *Envelope) check() error {
 		return badMember("type", "is required")
 	case len(e.Type) > MaxIDLen:
 		return badMember("type", "is longer than %d bytes", MaxIDLen)
-	case e.Timestamp.IsZero():
-		return badMember("timestamp", "is required: %s", timestampHelp)
 	case e.Payload == nil:
 		return badMember("payload", "is required: an object, {} when it has no members")
 	case !e.Priority.Valid():

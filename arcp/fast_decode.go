@@ -9,9 +9,9 @@ import (
 // any other form, which is then decoded in full. raw is part of a frame and therefore valid JSON.
 type fastDecoder interface{ decodeFast(raw Raw) bool }
 
-// eachMember calls fn for each member of an object until fn returns false. It reports whether raw
-// is an object and fn returned true for each member.
-func eachMember(raw Raw, fn func(name []byte, value Raw) bool) bool {
+// EachMember calls fn for each member of an object, in their order, until fn returns false. It
+// reports whether raw is an object and fn returned true for each member. The slices alias raw.
+func EachMember(raw Raw, fn func(name []byte, value Raw) bool) bool {
 	s := scanners.Get().(*scanner)
 	defer func() {
 		s.src = nil
@@ -44,7 +44,7 @@ func setUnescaped[S ~string](to *S, value Raw) bool {
 
 // decodeFast decodes a submit with only the members tool and arguments.
 func (p *ToolInvokePayload) decodeFast(raw Raw) bool {
-	return eachMember(raw, func(name []byte, value Raw) bool {
+	return EachMember(raw, func(name []byte, value Raw) bool {
 		switch string(name) {
 		case "tool":
 			return setUnescaped(&p.Tool, value)
@@ -58,10 +58,10 @@ func (p *ToolInvokePayload) decodeFast(raw Raw) bool {
 
 // decodeFast decodes a session.open with auth, client and capabilities.
 func (p *SessionOpenPayload) decodeFast(raw Raw) bool {
-	return eachMember(raw, func(name []byte, value Raw) bool {
+	return EachMember(raw, func(name []byte, value Raw) bool {
 		switch string(name) {
 		case "auth":
-			return eachMember(value, func(name []byte, value Raw) bool {
+			return EachMember(value, func(name []byte, value Raw) bool {
 				switch string(name) {
 				case "scheme":
 					return setUnescaped(&p.Auth.Scheme, value)
@@ -71,7 +71,7 @@ func (p *SessionOpenPayload) decodeFast(raw Raw) bool {
 				return false
 			})
 		case "client":
-			return eachMember(value, p.Client.member)
+			return EachMember(value, p.Client.member)
 		case "capabilities":
 			return p.Capabilities.readQuickly(value) || p.Capabilities.UnmarshalJSON(value) == nil
 		}
@@ -96,7 +96,7 @@ func (c *ClientInfo) member(name []byte, value Raw) bool {
 // readQuickly reads capabilities that are features, as flags or by name.
 func (c *Capabilities) readQuickly(raw Raw) bool {
 	*c = Capabilities{}
-	return eachMember(raw, func(name []byte, value Raw) bool {
+	return EachMember(raw, func(name []byte, value Raw) bool {
 		if string(name) == "features" {
 			return plainList(&c.Features, value)
 		}

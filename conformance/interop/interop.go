@@ -2,9 +2,12 @@
 package interop
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 )
 
 // Env is the environment variable that makes a missing program a test failure. Set to 1 in an
@@ -28,4 +31,20 @@ func Unable(t testing.TB, format string, args ...any) {
 		t.Fatalf(format, args...)
 	}
 	t.Skipf(format+"\nwith %s=1 this is a failure", append(args, Env)...)
+}
+
+// run runs a program and returns its output.
+func run(env []string, dir string, timeout time.Duration, program string, args ...string) (output string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir, cmd.Env = dir, env
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("not finished after %v", timeout)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", program, args[0], err, out)
+	}
+	return string(out), nil
 }

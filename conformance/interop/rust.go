@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -90,10 +88,10 @@ func buildRust(sources fs.FS, cache string) (RustPrograms, error) {
 	if err := checkCargo(env, src); err != nil {
 		return RustPrograms{}, &missingError{err}
 	}
-	if _, err := cargo(env, src, fetchTimeout, "fetch", "--locked"); err != nil {
+	if _, err := run(env, src, fetchTimeout, "cargo", "fetch", "--locked"); err != nil {
 		return RustPrograms{}, &missingError{err}
 	}
-	_, err = cargo(env, src, buildTimeout, "install", "--offline", "--locked", "--debug", "--no-track", "--force", "--path", ".", "--root", root)
+	_, err = run(env, src, buildTimeout, "cargo", "install", "--offline", "--locked", "--debug", "--no-track", "--force", "--path", ".", "--root", root)
 	return p, err
 }
 
@@ -101,7 +99,7 @@ func buildRust(sources fs.FS, cache string) (RustPrograms, error) {
 const minCargo = 88
 
 func checkCargo(env []string, dir string) error {
-	out, err := cargo(env, dir, fetchTimeout, "--version")
+	out, err := run(env, dir, fetchTimeout, "cargo", "--version")
 	if err != nil {
 		return err
 	}
@@ -134,19 +132,4 @@ func digest(sources fs.FS) (string, error) {
 		return err
 	})
 	return hex.EncodeToString(sum.Sum(nil)[:8]), err
-}
-
-func cargo(env []string, dir string, timeout time.Duration, args ...string) (output string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "cargo", args...)
-	cmd.Dir, cmd.Env = dir, env
-	out, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
-		err = fmt.Errorf("not finished after %v", timeout)
-	}
-	if err != nil {
-		return "", fmt.Errorf("cargo %s: %w\n%s", args[0], err, out)
-	}
-	return string(out), nil
 }

@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"os/exec"
 	"slices"
@@ -44,38 +42,11 @@ func TestRustClient(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, programs.Drive, p.url, crashToken, string(sent))
-	cmd.Stderr = overheard(t)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	killed := 0
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if lines.Text() == "kill" {
-			p.kill(t)
-			p = startServer(t, bin, data, "--listen", p.address)
-			killed++
-			if _, err := io.WriteString(stdin, "started\n"); err != nil {
-				t.Error(err)
-			}
-			continue
-		}
-		name, why, failed := strings.Cut(lines.Text(), ": ")
-		t.Run(name, func(t *testing.T) {
-			if failed {
-				t.Error(why)
-			}
-		})
-	}
-	if err := cmd.Wait(); err != nil || killed != 1 {
-		t.Errorf("the client ended with %v and had the server killed %d times, want exit status 0 and once", err, killed)
+	if killed := runSteps(t, cmd, func() {
+		p.kill(t)
+		p = startServer(t, bin, data, "--listen", p.address)
+	}); killed != 1 {
+		t.Errorf("the client had the server killed %d times, want once", killed)
 	}
 }
 

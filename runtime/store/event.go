@@ -120,6 +120,25 @@ func (e *Event) JobID() arcp.JobID {
 	return arcp.JobID(rest[:max(bytes.IndexByte(rest, '"'), 0)])
 }
 
+// Payload returns the payload of an event. It must not be changed.
+func (e *Event) Payload() arcp.Raw {
+	const name = `,"payload":` // the first one is the member: quotes within strings are escaped
+	at := bytes.Index(e.Body, []byte(name))
+	return arcp.Raw(e.Body[at+len(name) : len(e.Body)-1])
+}
+
+// TraceID returns the trace of an event made by NewEvent; empty: none.
+func (e *Event) TraceID() string {
+	const name = `,"trace_id":"`
+	head := e.Body[:len(e.Body)-len(e.Payload())]
+	_, after, ok := bytes.Cut(head, []byte(name))
+	if !ok {
+		return ""
+	}
+	rest := after
+	return string(rest[:bytes.IndexByte(rest, '"')])
+}
+
 // AppendFrame appends the envelope for a receiver. head is the FrameHead of its session;
 // seq 0 omits event_seq.
 func AppendFrame(dst, head []byte, seq uint64, corr arcp.MessageID, e *Event) []byte {

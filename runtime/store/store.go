@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 // Store is a durable home of sessions, jobs and events.
@@ -190,7 +191,9 @@ type Session struct {
 	Anonymous  bool
 	Version    string         // of the client's arcp member
 	ClientKind string         //
-	Negotiated []arcp.Feature // selects the events that it sees
+	Dialect    Dialect        // selects, with Negotiated, the events that it sees
+	Profile    string         // of the client's library, in the draft dialect
+	Negotiated []arcp.Feature //
 	TokenHash  [32]byte       // SHA-256 of its resume token
 	PrevHashes [][32]byte     // of earlier resume tokens that are still valid
 	Identity   arcp.Raw       // of the connection's credentials; opaque here
@@ -202,11 +205,22 @@ type Session struct {
 	TrimmedTo  uint64 // read only: the last trimmed number
 }
 
+// Dialect is the dialect of the protocol that a session speaks. It never changes.
+type Dialect uint8
+
+// The dialects.
+const (
+	RFC   Dialect = iota // session.open
+	Draft                // session.hello; see package draft
+)
+
 // View returns the event types that the session sees.
 func (s *Session) View() arcp.TypeSet {
-	return arcp.Visible(func(f arcp.Feature) bool {
-		return slices.Contains(s.Negotiated, f)
-	})
+	negotiated := func(f arcp.Feature) bool { return slices.Contains(s.Negotiated, f) }
+	if s.Dialect == Draft {
+		return draft.Visible(negotiated)
+	}
+	return arcp.Visible(negotiated)
 }
 
 // Job is the row of a job.

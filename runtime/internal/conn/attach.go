@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
@@ -58,6 +60,9 @@ func (h *handshake) resume(q machine.Resume) {
 
 // resumeRow continues resume with the row of the session, or with the refusal of the token.
 func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
+	if refused == nil {
+		refused = h.c.output.checkDialect(&row)
+	}
 	if refused == nil {
 		refused = h.checkResume(now, &row, q.After)
 	}
@@ -198,6 +203,10 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 		h.refuseAttachment(now, true, unreadable())
 		return
 	}
+	if refused := h.c.output.checkDialect(&row); refused != nil {
+		h.refuseAttachment(now, true, refused)
+		return
+	}
 	if refused := h.c.srv.checkRunning(); refused != nil {
 		h.refuseAttachment(now, true, refused)
 		return
@@ -301,12 +310,27 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	} else {
 		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
+		h.describe(now, &a.row)
 	}
 	if a.awaitsPosition {
 		h.c.ack.pause()
 	} else {
 		h.c.ack.unpause()
 	}
+}
+
+// describe tells the codec of the draft dialect what session.resumed does not contain, the library
+// of the client, which a session.resume does not show, and the jobs that the client has submitted.
+func (h *handshake) describe(now time.Time, row *store.Session) {
+	codec := h.c.output.codec
+	if codec == nil {
+		return
+	}
+	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
+		codec.SetProfile(profile)
+	}
+	codec.AddJobs(engine.JobsOf(h.c.srv.opts.Engine, row.ID)...)
+	codec.Describe(machine.Describe(h.c.machine, now, h.c.catalogue.agents()))
 }
 
 // claimSession makes the connection the one of the session. It returns a refusal if the session

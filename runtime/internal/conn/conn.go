@@ -160,6 +160,9 @@ func (c *conn) full() bool {
 // receive passes a frame to the machine and performs its output. The frame may also be
 // undecodable, or the error that ended the reader.
 func (c *conn) receive(now time.Time, in inbound) {
+	if in.codec != nil {
+		useCodec(c, in.codec)
+	}
 	switch {
 	case in.err != nil:
 		if c.ending.halfClose = beginHalfClose(c.tc, now, in.err); c.ending.halfClose == nil {
@@ -169,6 +172,9 @@ func (c *conn) receive(now time.Time, in inbound) {
 		c.keepalive.due = time.Time{} // the client cannot answer
 	case in.bad != nil:
 		c.machine.Malformed(in.bad)
+		c.perform(now)
+	case in.refused != nil:
+		refuseDraft(c, now, in.refused)
 		c.perform(now)
 	default:
 		if c.cursor != nil && !c.renewal.confirmToken() {

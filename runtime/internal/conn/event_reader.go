@@ -150,6 +150,11 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 		c.send(now, item.Answer.(arcp.Envelope))
 		return
 	}
+	if c.output.codec != nil {
+		er.deliverDraft(item)
+		er.delivered(now, item)
+		return
+	}
 	b := c.output.batch()
 	start := len(b.data)
 	head := c.output.head
@@ -162,8 +167,14 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 	}
 	b.ends = append(b.ends, len(b.data))
 	c.output.counts.add(item.Event.Type, len(b.data)-start)
+	er.delivered(now, item)
+}
+
+// delivered records that the frame of an item is in the batch.
+func (er *eventReader) delivered(now time.Time, item eventlog.Item) {
+	c := er.c
 	if item.Seq != 0 {
-		b.last, c.lease.worked = item.Seq, now
+		c.output.batch().last, c.lease.worked = item.Seq, now
 		c.ack.eventSent(now, item.Seq, len(item.Event.Body))
 	}
 }

@@ -94,7 +94,7 @@ func (h *handshake) createSession(now time.Time, q machine.Establish) {
 	}
 	token := newResumeToken(h.c.id)
 	row := store.Session{ID: h.c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
-		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&h.c.principal.identity),
+		ClientKind: q.Client.Kind, Dialect: h.c.output.dialect(), Profile: h.c.output.profile(), Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&h.c.principal.identity),
 		Acks: h.c.machine.Has(arcp.FeatureAck), CreatedAt: now}
 	h.c.srv.opts.Log.Append(store.NewWrite(&store.OpenSession{Row: &row}), func(r *store.Result) {
 		err := r.Err

@@ -1,12 +1,12 @@
 package conn
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -44,12 +44,14 @@ type inbox struct {
 	next  int       // index in taken of the first frame that is not handled
 }
 
-// inbound is a result of reading from the transport: env, bad or err is set.
+// inbound is a result of reading from the transport: env, bad, refused or err is set.
 type inbound struct {
-	env  *arcp.Envelope
-	bad  *arcp.EncodingError // the frame cannot be decoded
-	err  error               // the reader has ended
-	size int
+	env     *arcp.Envelope
+	bad     *arcp.EncodingError // the frame cannot be decoded
+	refused *draft.Refusal      // the codec does not accept the frame
+	err     error               // the reader has ended
+	size    int
+	codec   *draft.Session // with the first frame of a connection in the draft dialect
 }
 
 // acks are coalesced acknowledgements.
@@ -70,6 +72,7 @@ func (b *inbox) init(wake func()) {
 // readFrames puts the frames and acknowledgements of a connection until the connection ends. Only
 // the reader calls it.
 func (b *inbox) readFrames(tc transport.Conn) {
+	var d decoder
 	for {
 		frame, err := tc.Read()
 		if err == nil && b.putAck(frame) {
@@ -77,7 +80,7 @@ func (b *inbox) readFrames(tc transport.Conn) {
 		}
 		in := inbound{err: err, size: len(frame)}
 		if err == nil {
-			in.env, in.bad = decode(frame)
+			d.decode(&in, frame)
 		}
 		if err != nil && !halfClosed(tc, err) {
 			b.post(readerEnded{})
@@ -86,18 +89,6 @@ func (b *inbox) readFrames(tc transport.Conn) {
 			return
 		}
 	}
-}
-
-// decode decodes a frame. One of the results is nil.
-func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
-	env, err := arcp.Decode(frame)
-	if err == nil {
-		return &env, nil
-	}
-	if bad, ok := errors.AsType[*arcp.EncodingError](err); ok {
-		return nil, bad
-	}
-	return nil, &arcp.EncodingError{Reason: arcp.ReasonNotJSON, Message: err.Error()}
 }
 
 // post queues a message. It reports false if the inbox is closed.

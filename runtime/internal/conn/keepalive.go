@@ -5,6 +5,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -45,6 +46,9 @@ func (k *keepalive) advance(c *conn, now time.Time) {
 	k.due = now.Add(k.interval)
 	switch {
 	case k.silence > 0 && now.Sub(c.tc.LastSeen()) >= k.silence:
+		if c.output.dialect() == store.Draft {
+			c.send(now, arcp.Frame(arcp.SessionEvicted, arcp.SessionEvictedPayload{Code: arcp.CodeHeartbeatLost, Reason: "nothing was received"}))
+		}
 		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}
 	case k.messages:
 		c.send(now, arcp.Frame(arcp.SessionPing, arcp.SessionPingPayload{Nonce: string(arcp.NewMessageID()), SentAt: now.UTC()}))

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 // output collects the frames of a turn, and passes them to the outbox at the end of the turn.
@@ -13,6 +14,7 @@ type output struct {
 	currentExpected int    // bytes in current that the outbox expects
 	head            []byte // start of every event frame; see store.FrameHead
 	counts          frameCounts
+	codec           *draft.Session // of the draft dialect; nil: the RFC's dialect
 }
 
 // batch returns the batch of this turn to append frames to.
@@ -60,7 +62,11 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	if env.Type != arcp.SessionRejected {
 		env.SessionID = c.id
 	}
-	c.output.append(&env)
+	if c.output.codec == nil {
+		c.output.append(&env)
+	} else if err := c.output.appendDraft(now, &env); err != nil {
+		c.srv.opts.Logger.Error().Err(err).Str("type", string(env.Type)).Msg("answer in the draft dialect")
+	}
 	if carriesError(env.Type) {
 		c.srv.countError(&env)
 	}

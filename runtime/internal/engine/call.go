@@ -199,6 +199,9 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 				submitter{c.e}.claimed(c.submit, c.supervisor.run, result) // answers the submit
 			}
 		case err == nil:
+			if !c.claimed {
+				c.submit.answerAccepted(c.supervisor.run)
+			}
 			c.concluded()
 			c.txn.Settle(nil)
 		}

@@ -169,6 +169,16 @@ func (e *Engine) HasJobs(id arcp.SessionID) bool {
 	return e.jobs.perSession[id].n > 0
 }
 
+// JobsOf returns the jobs of a session that have not ended.
+func JobsOf(e *Engine, id arcp.SessionID) (jobs []arcp.JobID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for r := e.jobs.perSession[id].first; r != nil; r = r.entry.next {
+		jobs = append(jobs, r.row.ID)
+	}
+	return jobs
+}
+
 // SessionsWithCancelOnDisconnect returns the sessions with jobs that end with the session's connection.
 // After a restart these sessions have no connection until they are resumed.
 func (e *Engine) SessionsWithCancelOnDisconnect() []arcp.SessionID {

@@ -92,15 +92,20 @@ func (s jobWriter) chunkEvents(now time.Time, value []byte) []*store.Event {
 		arcp.JobCompletedPayload{ResultID: id, ResultSize: &size}))
 }
 
-// minChunk is the minimum size of a chunk, except for the last one.
-const minChunk = maxPayload - utf8.UTFMax
+// Bounds of a chunk, except for the last one. JSON text has no control characters but white space,
+// so the encoded data of a chunk has at most twice its length: less than a frame of the draft
+// dialect.
+const (
+	maxChunk = 448 << 10
+	minChunk = maxChunk - utf8.UTFMax
+)
 
-// chunkLen returns the length of the next chunk: at most maxPayload, and it ends between two runes.
+// chunkLen returns the length of the next chunk: at most maxChunk, and it ends between two runes.
 func chunkLen(b []byte) int {
-	if len(b) <= maxPayload {
+	if len(b) <= maxChunk {
 		return len(b)
 	}
-	n := maxPayload
+	n := maxChunk
 	for n > minChunk && !utf8.RuneStart(b[n]) {
 		n--
 	}

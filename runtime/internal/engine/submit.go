@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -30,6 +32,9 @@ type Submit struct {
 	Roles     []string     // of the principal; nil: not known
 	Recheck   bool         // the session may have sent the same submit on an earlier connection
 	Decided   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
+
+	// Accepts says that the log of the session does not have job.accepted: it is an answer.
+	Accepts bool
 
 	// Existing, if set, is called with the job that a submit without a session repeats. It
 	// must not block.
@@ -334,9 +339,41 @@ func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
 		e.answerRepetition(s, res.Existing, res.Digest == r.row.Digest)
 	default:
 		r.metrics.Submitted.Inc()
+		s.answerAccepted(r)
 		return true
 	}
 	return false
+}
+
+// answerAccepted answers the submit of a run, if job.accepted is an answer for the session.
+func (s *Submit) answerAccepted(r *run) {
+	if s.Accepts {
+		s.Answers.AnswerAfterEvents(acceptedAnswer(s.Envelope.ID, r.acceptedEvent()))
+	}
+}
+
+// acceptedAnswer returns an event job.accepted as the answer to a submit.
+func acceptedAnswer(submit arcp.MessageID, e *store.Event) arcp.Envelope {
+	env := arcp.Envelope{Type: arcp.JobAccepted, CorrelationID: submit, JobID: e.JobID(), Payload: e.Payload()}
+	return env
+}
+
+// originalAccept returns the job.accepted of a job as the answer to a submit that repeats another
+// one.
+func (e submitter) originalAccept(submit arcp.MessageID, id arcp.JobID) eventlog.DeferredAnswer {
+	return func(ctx context.Context) arcp.Envelope {
+		var accepted *store.Event
+		err := e.cfg.Store.JobEvents(ctx, id, 0, func(event *store.Event) bool {
+			accepted = event
+			return false
+		})
+		if err != nil || accepted == nil || accepted.Type != arcp.JobAccepted {
+			env := arcp.Frame(arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable, "the original job of this submit cannot be read"))
+			env.CorrelationID = submit
+			return env
+		}
+		return acceptedAnswer(submit, accepted)
+	}
 }
 
 // outcomeTypes are job.accepted and the types that end a job.
@@ -369,7 +406,14 @@ func (e submitter) replay(s *Submit, f *store.Follow) {
 		}
 		return
 	}
-	e.cfg.Log.Follow(*f, nil, func(res *store.Result) {
+	if s.Accepts {
+		f.Types &^= arcp.Lookup(arcp.JobAccepted).Bit
+	}
+	e.cfg.Log.Follow(*f, func(res *store.Result) {
+		if s.Accepts && res.Err == nil {
+			s.Answers.AnswerAfterEvents(e.originalAccept(s.Envelope.ID, f.Job))
+		}
+	}, func(res *store.Result) {
 		if res.Err != nil {
 			s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable,
 				"the original job of this submit cannot be read")))

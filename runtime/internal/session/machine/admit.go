@@ -32,6 +32,9 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 	if m.phase == Accepted && e.ID != "" && m.recentIDs.add(e.ID) {
 		m.nack(e.ID, arcp.CodeInvalidRequest, "%s", e.Message)
 	}
+	if m.oneTry && m.phase == Opening {
+		m.close(ClosePolicy, "the first frame does not open a session")
+	}
 	if m.badFrames++; m.badFrames >= maxBadFrames {
 		m.close(ClosePolicy, "too many malformed frames in a row")
 	}

@@ -145,6 +145,9 @@ func (h *handshake) resumed(now time.Time, r Resumed) {
 func (h *handshake) refuseSession(refused *arcp.Error) {
 	h.m.phase = Opening
 	h.sendRejected(h.request, refused)
+	if h.m.oneTry {
+		h.m.close(ClosePolicy, refused.Message)
+	}
 }
 
 // sendRejected sends session.rejected, which has no session_id.
@@ -174,6 +177,9 @@ func (h *handshake) receiveOpen(env *arcp.Envelope) {
 	m := h.m
 	h.open, h.attachTo, m.requestedWindow = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
+	if m.oneTry {
+		m.negotiate.addListed()
+	}
 	if len(m.negotiate.unsupported) > 0 {
 		h.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+excerpt(m.negotiate.unsupported))
 		return
@@ -256,7 +262,7 @@ func (h *handshake) fail(request arcp.MessageID, r *Refusal) {
 	} else {
 		m.send(arcp.SessionUnauthenticated, request, refused)
 	}
-	if m.failures >= maxFailures {
+	if m.failures >= maxFailures || m.oneTry {
 		m.close(ClosePolicy, "too many authentication failures")
 	}
 }

@@ -102,6 +102,7 @@ type Machine struct {
 	out Output
 
 	phase           Phase
+	oneTry          bool   // the first failure of a handshake ends the connection
 	failures        uint8  // failed authentications in a row, up to maxFailures
 	badFrames       uint8  // undecodable frames in a row, up to maxBadFrames
 	receivedAny     bool   // a message was received since session.accepted
@@ -133,6 +134,20 @@ func New(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
 	m := &Machine{cfg: cfg, id: id, version: arcp.Version}
 	m.handshake = newHandshake(now, m)
 	return m
+}
+
+// NewDraft returns the machine of a new connection in the draft dialect. A client has one try to
+// open or resume a session.
+func NewDraft(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
+	m := New(now, cfg, id)
+	m.oneTry = true
+	return m
+}
+
+// Describe returns the payload with which an accepted session would be accepted now, without a
+// resume token.
+func Describe(m *Machine, now time.Time, agents []arcp.Agent) arcp.SessionAcceptedPayload {
+	return m.acceptedPayload(now, SessionResult{Agents: agents})
 }
 
 // Phase returns the phase.

@@ -83,7 +83,8 @@ func TestSession(t *testing.T) {
 		want := store.Session{ID: "sess_1", Principal: rapid.String().Draw(t, "principal"), Anonymous: rapid.Bool().Draw(t, "anonymous"),
 			Version: rapid.String().Draw(t, "version"), ClientKind: rapid.String().Draw(t, "kind"),
 			CreatedAt: drawTime(t), Identity: drawRaw(t), Acks: rapid.Bool().Draw(t, "acks"),
-			Epoch: rapid.Uint32().Draw(t, "epoch"), Written: rapid.Uint64().Draw(t, "written")}
+			Epoch: rapid.Uint32().Draw(t, "epoch"), Written: rapid.Uint64().Draw(t, "written"),
+			Dialect: rapid.SampledFrom([]store.Dialect{store.RFC, store.Draft}).Draw(t, "dialect"), Profile: rapid.String().Draw(t, "profile")}
 		for range rapid.IntRange(0, 3).Draw(t, "features") {
 			want.Negotiated = append(want.Negotiated, rapid.SampledFrom(arcp.Features).Draw(t, "feature"))
 		}
@@ -98,10 +99,17 @@ func TestSession(t *testing.T) {
 		}
 		strict(t, b, func(b []byte) error { _, err := DecodeSession("sess_1", b); return err })
 
+		want.Dialect, want.Profile = store.RFC, ""
+		b = AppendSession(nil, &want)
+		b[0], b = 3, b[:len(b)-2]
+		got, err := DecodeSession("sess_1", b)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Fatalf("session of version 3: %v (-want +got):\n%s", err, diff)
+		}
 		want.Written = 0
 		b = AppendSession(nil, &want)
-		b[0], b = 2, b[:len(b)-1]
-		got, err := DecodeSession("sess_1", b)
+		b[0], b = 2, b[:len(b)-3]
+		got, err = DecodeSession("sess_1", b)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Fatalf("session of version 2: %v (-want +got):\n%s", err, diff)
 		}

@@ -87,7 +87,7 @@ func (r *reader) status() sequence.Status {
 
 // sessionVersion is the version of a session's row. Older versions are still read:
 // version 1 ends before Epoch, version 2 has no Written.
-const sessionVersion = 3
+const sessionVersion = 4
 
 // AppendSession appends a session's row without its id and positions.
 func AppendSession(b []byte, s *store.Session) []byte {
@@ -107,7 +107,8 @@ func AppendSession(b []byte, s *store.Session) []byte {
 	b = appendBool(b, s.Acks)
 	b = appendTime(b, s.CreatedAt)
 	b = binary.AppendUvarint(b, uint64(s.Epoch))
-	return binary.AppendUvarint(b, s.Written)
+	b = binary.AppendUvarint(b, s.Written)
+	return appendBytes(append(b, byte(s.Dialect)), s.Profile)
 }
 
 // DecodeSession reads the row of the session with an id.
@@ -136,6 +137,9 @@ func DecodeSession(id arcp.SessionID, b []byte) (store.Session, error) {
 	s.Epoch = uint32(r.uint())
 	if v > 2 {
 		s.Written = r.uint()
+	}
+	if v > 3 {
+		s.Dialect, s.Profile = store.Dialect(r.byte()), r.str()
 	}
 	return s, r.done()
 }

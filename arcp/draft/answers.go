@@ -1,0 +1,393 @@
+package draft
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// TooLargeError says that a frame would be larger than MaxFrame. A result must be sent in
+// chunks, a list in smaller pages.
+type TooLargeError struct {
+	Type arcp.Type
+	Size int // bytes
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("draft: the frame of %s has %d bytes, at most %d are allowed", e.Type, e.Size, MaxFrame)
+}
+
+// answer is an envelope that is being encoded.
+type answer struct {
+	s       *Session
+	now     time.Time
+	env     *arcp.Envelope
+	request request // with the correlation id of the envelope
+	known   bool    // the request was made on this connection
+	frames  [][]byte
+}
+
+// answers has the encoders of the messages that are not events of jobs. Others have no frame.
+var answers = map[arcp.Type]func(*answer) error{
+	arcp.SessionAccepted:        (*answer).accepted,
+	arcp.SessionResumed:         (*answer).resumed,
+	arcp.SessionChallenge:       (*answer).challenged,
+	arcp.SessionRejected:        (*answer).failed,
+	arcp.SessionUnauthenticated: (*answer).failed,
+	arcp.SessionEvicted:         (*answer).evicted,
+	arcp.SessionClose:           (*answer).closing,
+	arcp.SessionClosed:          (*answer).closed,
+	arcp.SessionPing:            (*answer).ping,
+	arcp.SessionPong:            (*answer).pong,
+	arcp.Ping:                   (*answer).ping,
+	arcp.Pong:                   (*answer).pong,
+	arcp.SessionJobs:            (*answer).jobs,
+	arcp.JobAccepted:            (*answer).jobAccepted,
+	arcp.JobSubscribed:          (*answer).subscribed,
+	arcp.CancelAccepted:         (*answer).cancelAccepted,
+	arcp.CancelRefused:          (*answer).cancelRefused,
+	arcp.Nack:                   (*answer).failed,
+	arcp.JobFailed:              (*answer).failed, // that refuses a submit
+	arcp.ToolError:              (*answer).failed, // that refuses a submit
+}
+
+// frame is an outbound message without the members that all have.
+type frame struct {
+	t         Type
+	job       arcp.JobID
+	trace     string
+	noSession bool // TypeScript ignores a frame without session_id
+	echo      bool // the id is that of the request, whatever the profile
+	payload   any
+}
+
+// send appends a frame.
+func (a *answer) send(f frame) error {
+	payload, err := arcp.Marshal(f.payload)
+	if err != nil {
+		return err
+	}
+	id := arcp.MessageID(a.s.newID(arcp.MessagePrefix))
+	if (a.s.facts.echoID || f.echo) && a.request.id != "" {
+		id = a.request.id
+	}
+	if a.s.id == "" && !f.noSession {
+		a.s.setID(arcp.SessionID(a.s.newID(arcp.SessionPrefix)))
+	}
+	o := begin(make([]byte, 0, 256+len(payload)))
+	o.text("arcp", arcp.Version)
+	o.text("id", string(id))
+	o.text("type", string(f.t))
+	if !f.noSession {
+		o.text("session_id", string(a.s.id))
+	}
+	o.time("timestamp", a.now)
+	o.optional("job_id", string(f.job))
+	o.optional("trace_id", traceOrNone(f.trace))
+	o.optional("correlation_id", string(a.request.id))
+	o.raw("payload", payload)
+	out := o.end()
+	if len(out) > MaxFrame {
+		return &TooLargeError{a.env.Type, len(out)}
+	}
+	oneLine(out)
+	a.frames = append(a.frames, out)
+	return nil
+}
+
+func (a *answer) correlation() Correlation { return correlation(a.request.id) }
+
+func (a *answer) accepted() error {
+	p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](a.env)
+	if err != nil {
+		return err
+	}
+	return a.sendWelcome(&p)
+}
+
+func (a *answer) resumed() error {
+	p, err := arcp.DecodePayload[arcp.SessionResumedPayload](a.env)
+	if err != nil {
+		return err
+	}
+	a.s.lastSeq = p.ReplayedFrom
+	d := a.s.described
+	d.SessionID, d.ResumeToken = p.SessionID, p.ResumeToken
+	return a.sendWelcome(&d)
+}
+
+func (a *answer) sendWelcome(p *arcp.SessionAcceptedPayload) error {
+	a.s.setID(p.SessionID)
+	w := WelcomePayload{SessionID: p.SessionID, AcceptedAt: Time{a.now}, ResumeToken: p.ResumeToken,
+		Runtime:         Runtime{Name: cmp.Or(p.Runtime.Kind, "arcp"), Version: cmp.Or(p.Runtime.Version, "0")},
+		ResumeWindowSec: max(p.ResumeWindowSec, 1),
+		Capabilities:    Agreement{Encodings: []string{"json"}, Features: a.features(&p.Capabilities), Agents: agentsOf(p.Capabilities.Agents)},
+		Correlation:     a.correlation()}
+	if w.ResumeToken == "" { // TypeScript and F# require one; this one resumes nothing
+		w.ResumeToken = a.s.newID("rt_")
+	}
+	w.RuntimeName, w.RuntimeVersion = w.Runtime.Name, w.Runtime.Version
+	if slices.Contains(w.Capabilities.Features, string(arcp.FeatureHeartbeat)) {
+		w.HeartbeatIntervalSec = max(p.HeartbeatIntervalSec, 0)
+	}
+	return a.send(frame{t: SessionWelcome, payload: w})
+}
+
+// features returns the features that the runtime agreed to and the client has offered.
+func (a *answer) features(c *arcp.Capabilities) []string {
+	list := []string{}
+	for _, f := range Features {
+		if c.Has(f) && (a.s.offered == nil || slices.Contains(a.s.offered, string(f))) {
+			list = append(list, string(f))
+		}
+	}
+	return list
+}
+
+func agentsOf(agents []arcp.Agent) []Agent {
+	list := make([]Agent, len(agents))
+	for i, agent := range agents {
+		list[i] = Agent{agent.Name, agent.Versions, agent.Default}
+		if agent.Versions == nil {
+			list[i].Versions = []string{}
+		}
+	}
+	return list
+}
+
+// challenged fails the handshake: the dialect has no challenge.
+func (a *answer) challenged() error {
+	e := arcp.Errorf(arcp.CodeUnauthenticated, "the credential must be proven, which this dialect cannot do")
+	return a.handshakeFailure(failureOf(e, aboutAny))
+}
+
+func (a *answer) evicted() error {
+	p, err := arcp.DecodePayload[arcp.SessionEvictedPayload](a.env)
+	if err != nil {
+		return err
+	}
+	f := failureOf(arcp.Errorf(p.Code, "%s", p.Reason), aboutAny)
+	return a.send(frame{t: SessionError, payload: ErrorPayload{Failure: f, Correlation: a.correlation()}})
+}
+
+// closing announces that the runtime shuts down.
+func (a *answer) closing() error {
+	p, err := arcp.DecodePayload[arcp.SessionClosePayload](a.env)
+	if err != nil {
+		return err
+	}
+	return a.send(frame{t: SessionBye, payload: ClosePayload{p.Reason}})
+}
+
+func (a *answer) closed() error {
+	p, err := arcp.DecodePayload[arcp.SessionClosedPayload](a.env)
+	if err != nil {
+		return err
+	}
+	return a.send(frame{t: SessionClosed, payload: ClosedPayload{p.Reason, a.correlation()}})
+}
+
+func (a *answer) ping() error {
+	p, err := arcp.DecodePayload[arcp.PingPayload](a.env)
+	if err != nil {
+		return err
+	}
+	return a.send(frame{t: SessionPing, payload: PingPayload{cmp.Or(p.Nonce, a.s.newID("p_")), Time{a.now}}})
+}
+
+func (a *answer) pong() error {
+	p, err := arcp.DecodePayload[struct {
+		PingNonce string `json:"ping_nonce"`
+		Nonce     string `json:"nonce"`
+	}](a.env)
+	if err != nil {
+		return err
+	}
+	return a.send(frame{t: SessionPong, payload: PongPayload{cmp.Or(p.PingNonce, p.Nonce), Time{a.now}}})
+}
+
+func (a *answer) jobs() error {
+	p, err := arcp.DecodePayload[arcp.SessionJobsPayload](a.env)
+	if err != nil {
+		return err
+	}
+	page := JobsPayload{Jobs: make([]JobEntry, len(p.Jobs)), NextCursor: p.NextCursor, Correlation: correlation(cmp.Or(a.request.id, p.RequestID))}
+	for i, j := range p.Jobs {
+		created := Time{j.CreatedAt}
+		page.Jobs[i] = JobEntry{JobID: j.JobID, Agent: j.Agent, Status: statusOf(j.Status), Lease: a.lease(j.Lease), ParentJobID: j.ParentJobID,
+			CreatedAt: created, SubmittedAt: created, TraceID: traceOrNone(j.TraceID), LastEventSeq: j.LastEventSeq}
+	}
+	return a.send(frame{t: SessionJobs, payload: page})
+}
+
+// jobAccepted never sends an accept that the client did not ask for: most libraries give it to
+// the oldest pending submit.
+func (a *answer) jobAccepted() error {
+	p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](a.env)
+	if err != nil || !a.known || a.request.id == "" {
+		return err
+	}
+	trace := traceOrNone(cmp.Or(a.env.TraceID, p.TraceID))
+	a.s.pending.hold(p.JobID, handleSubmitted)
+	return a.send(frame{t: JobAccepted, job: p.JobID, trace: trace, payload: AcceptedPayload{
+		JobID: p.JobID, Agent: p.Agent, Lease: a.lease(p.Lease), LeaseConstraints: constraintsOf(p.LeaseConstraints), Budget: a.budget(p.Budget),
+		Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, AcceptedAt: Time{timeOr(p.AcceptedAt, a.now)}, TraceID: trace, Correlation: a.correlation()}})
+}
+
+func (a *answer) subscribed() error {
+	p, err := arcp.DecodePayload[arcp.JobSubscribedPayload](a.env)
+	if err != nil {
+		return err
+	}
+	trace := traceOrNone(cmp.Or(a.env.TraceID, p.TraceID))
+	if p.Replayed || !arcp.JobState(p.CurrentStatus).Terminal() {
+		a.s.pending.hold(p.JobID, handleFollowed)
+	}
+	return a.send(frame{t: JobSubscribed, job: p.JobID, trace: trace, payload: SubscribedPayload{
+		JobID: p.JobID, CurrentStatus: statusOf(p.CurrentStatus), Agent: p.Agent, Lease: a.lease(p.Lease), LeaseConstraints: constraintsOf(p.LeaseConstraints),
+		Budget: a.budget(p.Budget), Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, TraceID: trace,
+		SubscribedFrom: a.s.lastSeq, Replayed: p.Replayed, Correlation: a.correlation()}})
+}
+
+func (a *answer) cancelAccepted() error {
+	p, err := arcp.DecodePayload[arcp.CancelAcceptedPayload](a.env)
+	if err != nil {
+		return err
+	}
+	job := cmp.Or(arcp.JobID(p.TargetID), a.request.job, a.env.JobID)
+	if job == "" {
+		return nil
+	}
+	return a.send(frame{t: JobCancelled, job: job, trace: a.env.TraceID, payload: CancelledPayload{job, a.request.reason, a.correlation()}})
+}
+
+// cancelRefused ignores the cancel of a job that has ended: its terminal event is on the way.
+func (a *answer) cancelRefused() error {
+	p, err := arcp.DecodePayload[arcp.CancelRefusedPayload](a.env)
+	if err != nil || p.Reason == "already_terminal" {
+		return err
+	}
+	code := p.Code
+	switch {
+	case code != "":
+	case p.Reason == "not_found":
+		code = arcp.CodeJobNotFound
+	case p.Reason == "permission_denied":
+		code = arcp.CodePermissionDenied
+	default:
+		code = arcp.CodeInvalidRequest
+	}
+	e := arcp.Errorf(code, "%s", cmp.Or(p.Message, "cancel refused: "+p.Reason))
+	e.Details = p.Details
+	return a.s.facts.cancel(a, failureOf(e, aboutJob))
+}
+
+// failed answers a request that was refused, in the form of the profile.
+func (a *answer) failed() error {
+	e, err := arcp.DecodePayload[arcp.Error](a.env)
+	switch {
+	case err != nil:
+		return err
+	case a.request.kind == requestResume:
+		return a.handshakeFailure(failureOf(&e, aboutResume))
+	case a.request.kind == requestOpen, a.env.Type == arcp.SessionRejected, a.env.Type == arcp.SessionUnauthenticated:
+		return a.handshakeFailure(failureOf(&e, aboutAny))
+	case !a.known:
+		return nil
+	}
+	switch a.request.kind {
+	case requestSubmit:
+		return a.s.facts.submit(a, failureOf(&e, aboutSubmit))
+	case requestList:
+		return a.s.facts.list(a, failureOf(&e, aboutAny))
+	case requestSubscribe:
+		return a.s.facts.subscribe(a, failureOf(&e, aboutJob))
+	case requestCancel:
+		return a.s.facts.cancel(a, failureOf(&e, aboutJob))
+	}
+	return a.s.facts.unknownType(a, failureOf(&e, aboutAny))
+}
+
+// lease returns a lease with the dotted names only: a lease of package arcp may have both
+// spellings of a name and the end of the lease.
+func (a *answer) lease(raw arcp.Raw) arcp.Raw {
+	if a.s.facts.noLease {
+		return nil
+	}
+	return dotted(raw)
+}
+
+func dotted(raw arcp.Raw) arcp.Raw {
+	o := begin(nil)
+	if raw.Kind() == '{' {
+		arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+			if areTexts(value) && !aliases[string(name)] {
+				o.quoted(string(name), value)
+			}
+			return true
+		})
+	}
+	return o.end()
+}
+
+// areTexts reports whether raw is a list of texts.
+func areTexts(raw arcp.Raw) bool {
+	var list []string
+	return raw.Kind() == '[' && arcp.Unmarshal(raw, &list) == nil && !slices.Contains(list, "")
+}
+
+// aliases are the second spellings of the lease namespaces.
+var aliases = func() map[string]bool {
+	m := make(map[string]bool)
+	for _, namespace := range arcp.Namespaces {
+		if alias := strings.ReplaceAll(namespace, ".", "_"); alias != namespace {
+			m[alias] = true
+		}
+	}
+	return m
+}()
+
+func constraintsOf(c *arcp.LeaseConstraints) *LeaseConstraints {
+	if c == nil || c.ExpiresAt.IsZero() {
+		return nil
+	}
+	return &LeaseConstraints{Time{c.ExpiresAt}}
+}
+
+// budget returns the amounts by currency in the form of the profile.
+func (a *answer) budget(raw arcp.Raw) arcp.Raw {
+	if raw.Kind() != '{' || bytes.Equal(raw, []byte("{}")) {
+		return nil
+	}
+	o := begin(nil)
+	arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+		text := string(bytes.Trim(value, `"`))
+		switch {
+		case a.s.facts.budget == budgetTexts:
+			o.quoted(string(name), arcp.AppendString(nil, text))
+		case arcp.Raw(text).Kind() == '0':
+			o.quoted(string(name), arcp.Raw(text))
+		}
+		return true
+	})
+	return o.end()
+}
+
+// credentials returns the credentials that the profile can decode.
+func (a *answer) credentials(list []arcp.Credential) []arcp.Credential {
+	return slices.DeleteFunc(slices.Clone(list), func(c arcp.Credential) bool {
+		return c.ID == "" || c.Value == "" || c.Endpoint == "" || a.s.facts.bearerOnly && c.Scheme != "bearer"
+	})
+}
+
+func timeOr(t, otherwise time.Time) time.Time {
+	if t.IsZero() {
+		return otherwise
+	}
+	return t
+}

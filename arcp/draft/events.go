@@ -1,0 +1,270 @@
+package draft
+
+import (
+	"cmp"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Event is an event of a job, as the log of the job has it.
+type Event struct {
+	ID      arcp.MessageID
+	Type    arcp.Type
+	Time    time.Time
+	JobID   arcp.JobID
+	TraceID string
+	Payload arcp.Raw // of the type in package arcp
+}
+
+// Body is the part of an event's frame that sessions share: everything but event_seq and
+// session_id. It is valid for the sessions of all profiles if Shared says so of its type, else
+// for the sessions of the profile it was encoded for.
+type Body struct {
+	JobID    arcp.JobID
+	Terminal bool // the event ends the job
+	JSON     []byte
+}
+
+// maxHead bounds the members of a frame that are not in its Body, in bytes.
+const maxHead = 512
+
+// EventBody encodes the body of an event. The error is a *TooLargeError, or says that the event
+// has no frame.
+func EventBody(e *Event, p Profile) (*Body, error) {
+	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.facts(), false)
+	if err != nil {
+		return nil, err
+	}
+	return &Body{JobID: e.JobID, Terminal: e.Type.Terminal(), JSON: raw}, nil
+}
+
+// encoder holds the members of a payload that are being encoded.
+type encoder struct {
+	event *Event
+	facts *facts
+	row   *kindRow
+	name  string   // of an event.emit
+	data  arcp.Raw // the payload, or the data of an event.emit
+
+	names  [maxMembers][]byte
+	values [maxMembers]arcp.Raw
+	n      int
+
+	resultMember resultMember
+
+	payload, body object // being written
+}
+
+// maxMembers bounds the members of a payload that are looked at. Members with names that no
+// row reads are not counted.
+const maxMembers = 24
+
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
+
+// appendBody appends the body of an event. With reduce, a large value of a result is written once,
+// in the member that the profile reads.
+func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error) {
+	e := encoders.Get().(*encoder)
+	defer func() {
+		*e = encoder{}
+		encoders.Put(e)
+	}()
+	e.event, e.facts = event, f
+	e.read()
+	start := len(dst)
+	dst, err := e.append(dst)
+	if err != nil {
+		return dst[:start], err
+	}
+	if reduce && err == nil && event.Type.Terminal() && len(dst)-start > MaxFrame-maxHead {
+		if e.resultMember = resultOnly; f.readsOutput {
+			e.resultMember = outputOnly
+		}
+		dst, err = e.append(dst[:start])
+		if err != nil {
+			return dst[:start], err
+		}
+	}
+	if size := len(dst) - start; size > MaxFrame-maxHead {
+		return dst[:start], &TooLargeError{event.Type, size}
+	}
+	oneLine(dst[start:])
+	return dst, nil
+}
+
+// read finds the members of the payload or, of an event.emit, of its data.
+func (e *encoder) read() {
+	e.data = e.event.Payload
+	e.members(e.data)
+	if e.event.Type == arcp.EventEmit {
+		e.name, e.data = internName(e.get("name")), e.get("data")
+		e.n = 0
+		e.members(e.data)
+	}
+}
+
+func (e *encoder) members(raw arcp.Raw) {
+	if raw.Kind() != '{' {
+		return
+	}
+	arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+		if value.Kind() != 'n' && e.n < maxMembers && memberNames[string(name)] {
+			e.names[e.n], e.values[e.n] = name, value
+			e.n++
+		}
+		return true
+	})
+}
+
+// memberNames are the members that the rows and the terminals read.
+var memberNames = func() map[string]bool {
+	m := make(map[string]bool)
+	for _, name := range []string{"name", "data", "description", "label", "reason", "prompt", "current", "total", "units", "percent", "message",
+		"result_id", "chunk_seq", "encoding", "more", "level", "attributes", "value", "unit", "dims", "dimensions", "uri", "media_type", "size", "sha256",
+		"tool", "args", "call_id", "result", "error", "child_job_id", "delegate_id", "agent", "input", "lease_request", "lease", "lease_constraints",
+		"text", "role", "content", "id", "result_ref", "result_size", "summary"} {
+		m[name] = true
+	}
+	return m
+}()
+
+// get returns a member; nil if it is missing or null.
+func (e *encoder) get(name string) arcp.Raw {
+	for i := range e.n {
+		if string(e.names[i]) == name {
+			return e.values[i]
+		}
+	}
+	return nil
+}
+
+// internName returns the name of an event without an allocation if a row has it.
+func internName(raw arcp.Raw) string {
+	if isName(raw) {
+		for i := range kinds {
+			if kinds[i].event != "" && string(raw[1:len(raw)-1]) == kinds[i].event {
+				return kinds[i].event
+			}
+		}
+	}
+	return cmp.Or(textOf(raw), "event")
+}
+
+// append appends the body.
+func (e *encoder) append(dst []byte) ([]byte, error) {
+	if t, ok := terminals[e.event.Type]; ok {
+		e.begin(dst, t.to)
+		t.write(&e.payload, e)
+		return append(e.payload.end(), '}'), nil
+	}
+	if e.row = e.find(); e.row == nil {
+		return dst, fmt.Errorf("draft: %s has no frame", e.event.Type)
+	}
+	e.begin(dst, JobEvent)
+	e.payload.text("kind", string(e.row.kind))
+	e.payload.time("ts", e.event.Time)
+	e.payload.name("body")
+	e.body = begin(e.payload.dst)
+	e.row.write(&e.body, e)
+	return append(e.body.end(), '}', '}'), nil
+}
+
+// begin appends the members of the envelope and begins the payload.
+func (e *encoder) begin(dst []byte, t Type) {
+	o := object{dst: dst}
+	o.text("id", string(e.event.ID))
+	o.text("type", string(t))
+	o.time("timestamp", e.event.Time)
+	o.text("job_id", string(e.event.JobID))
+	o.optional("trace_id", traceOrNone(e.event.TraceID))
+	o.name("payload")
+	e.payload = begin(o.dst)
+}
+
+// terminal says how an event that ends a job is encoded.
+type terminal struct {
+	to     Type
+	write  func(o *object, e *encoder)
+	varies bool // the body depends on the profile
+}
+
+var terminals = map[arcp.Type]terminal{
+	arcp.JobCompleted:     {JobResult, writeResult, false},
+	arcp.WorkflowComplete: {JobResult, writeResult, false},
+	arcp.ToolResult:       {JobResult, writeResult, false},
+	arcp.JobFailed:        {JobError, writeFailed, true},
+	arcp.ToolError:        {JobError, writeFailed, true},
+	arcp.JobCancelled:     {JobError, writeCancelled, true},
+}
+
+// resultMember says which of the members result and output have the value of a job.result.
+type resultMember uint8
+
+const (
+	resultAndOutput resultMember = iota
+	resultOnly
+	outputOnly // Go
+)
+
+// writeResult writes the value twice, or, if that is too large, once, or the identifier of a result in chunks. A result in an
+// artifact is the description of the artifact.
+func writeResult(o *object, e *encoder) {
+	o.text("job_id", string(e.event.JobID))
+	o.text("final_status", statusSuccess)
+	if s := e.get("summary"); isText(s) {
+		o.raw("summary", s)
+	}
+	if id := e.get("result_id"); isText(id) && len(id) > len(`""`) {
+		o.raw("result_id", id)
+		if size := e.get("result_size"); isUint(size) {
+			o.raw("result_size", size)
+		}
+	} else {
+		value := e.get("value")
+		if len(value) == 0 {
+			value = e.get("result_ref")
+		}
+		if e.resultMember != outputOnly {
+			o.raw("result", value)
+		}
+		if e.resultMember != resultOnly {
+			o.raw("output", value)
+		}
+	}
+	o.time("completed_at", e.event.Time)
+}
+
+func writeFailed(o *object, e *encoder) {
+	env := arcp.Envelope{Payload: e.event.Payload}
+	p, err := arcp.DecodePayload[arcp.Error](&env)
+	if err != nil { // the runtime wrote it; its form is what matters
+		p = *arcp.Errorf(arcp.CodeInternal, "failed")
+	}
+	e.failed(o, failureOf(&p, aboutAny))
+}
+
+func writeCancelled(o *object, e *encoder) {
+	env := arcp.Envelope{Payload: e.event.Payload}
+	p, err := arcp.DecodePayload[arcp.JobCancelledPayload](&env)
+	if err != nil {
+		p = arcp.JobCancelledPayload{}
+	}
+	cancelled := arcp.Errorf(cmp.Or(p.Code, arcp.CodeCancelled), "%s", cmp.Or(p.Reason, "cancelled"))
+	e.failed(o, failureOf(cancelled, aboutCancel))
+}
+
+// failed writes the payload of a job.error.
+func (e *encoder) failed(o *object, f Failure) {
+	info, _ := f.Code.Info()
+	status := info.Status
+	if e.facts.errorStatus {
+		status = statusError
+	}
+	o.text("job_id", string(e.event.JobID))
+	o.text("final_status", status)
+	o.failure(&f)
+	o.time("completed_at", e.event.Time)
+}

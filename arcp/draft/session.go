@@ -1,0 +1,264 @@
+package draft
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// MaxFrame bounds a frame to a client, in bytes. Go and Python close the connection when a
+// frame is larger than 1 MiB.
+const MaxFrame = 1_000_000
+
+// Session is the codec of one connection: the profile of the client, the requests that wait for
+// an answer and the jobs that the client has a handle of. Decode may be called by one goroutine
+// and the other methods by another.
+type Session struct {
+	profile Profile
+	facts   *facts
+	offered []string                   // features of the hello; nil: not known
+	newID   func(prefix string) string // mints identifiers
+
+	decoded bool // the first frame was decoded; owned by Decode
+
+	pending pending
+
+	// Owned by the Append methods.
+	id        arcp.SessionID
+	head      []byte                      // of every event frame; see setID
+	described arcp.SessionAcceptedPayload // what session.resumed does not say
+	lastSeq   uint64                      // of the last event that was appended
+}
+
+// NewSession returns the codec for the client that has sent a first frame. The frame is then
+// passed to Decode. It is an error if the frame opens or resumes no session; a mistake in its
+// payload is an error of Decode.
+func NewSession(first []byte) (*Session, error) {
+	env, err := arcp.DecodeDraft(first)
+	if err != nil {
+		return nil, err
+	}
+	if m := Lookup(Type(env.Type)); m == nil || m.Phase != arcp.InOpening {
+		return nil, &Refusal{Request: env.ID, Type: Type(env.Type), Err: arcp.Errorf(arcp.CodeInvalidRequest, "%s: the first message must be %s", env.Type, SessionHello)}
+	}
+	s := &Session{newID: arcp.NewID}
+	s.SetProfile(Recognise(&env))
+	if p, err := arcp.DecodePayload[HelloPayload](&env); err == nil && Type(env.Type) == SessionHello {
+		s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
+	}
+	return s, nil
+}
+
+// Profile returns the profile of the client.
+func (s *Session) Profile() Profile { return s.profile }
+
+// SetProfile replaces the recognised profile, for example by the profile of the session that is
+// resumed. It must precede the first call of an Append method.
+func (s *Session) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
+
+// Describe sets what the answer to a resume contains besides the members of
+// arcp.SessionResumedPayload: the runtime, the capabilities, the resume window and the heartbeat
+// interval.
+func (s *Session) Describe(p arcp.SessionAcceptedPayload) { s.described = p }
+
+// AddJobs records that the client has handles of jobs from earlier connections of its session.
+// It must precede the first answer.
+func (s *Session) AddJobs(jobs ...arcp.JobID) {
+	for _, id := range jobs {
+		s.pending.hold(id, handleSubmitted)
+	}
+}
+
+// SessionID returns the identifier of the session; empty: there is none yet.
+func (s *Session) SessionID() arcp.SessionID { return s.id }
+
+func (s *Session) setID(id arcp.SessionID) {
+	if s.id == id && s.head != nil {
+		return
+	}
+	s.id = id
+	s.head = arcp.AppendString([]byte(`{"arcp":"`+arcp.Version+`","session_id":`), string(id))
+	s.head = append(s.head, `,"event_seq":`...)
+}
+
+// AppendEvent appends the frame of a numbered event, after the welcome. The error is a
+// *TooLargeError, or says that the event has no frame; dst is then unchanged.
+func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) {
+	start := len(dst)
+	dst = s.appendHead(dst, seq)
+	dst, err := appendBody(dst, e, s.facts, true)
+	if err != nil {
+		return dst[:start], err
+	}
+	s.sent(seq, e.JobID, e.Type.Terminal())
+	return dst, nil
+}
+
+// AppendEventFrame is AppendEvent for an event that was encoded by EventBody.
+func (s *Session) AppendEventFrame(dst []byte, seq uint64, b *Body) []byte {
+	dst = append(s.appendHead(dst, seq), b.JSON...)
+	s.sent(seq, b.JobID, b.Terminal)
+	return dst
+}
+
+func (s *Session) appendHead(dst []byte, seq uint64) []byte {
+	return append(strconv.AppendUint(append(dst, s.head...), seq, 10), ',')
+}
+
+// sent records that an event was appended.
+func (s *Session) sent(seq uint64, job arcp.JobID, terminal bool) {
+	s.lastSeq = seq
+	if terminal {
+		s.pending.end(job)
+	}
+}
+
+// AppendAnswer appends the frames of a message of the runtime that is not an event of a job: 0,
+// 1 or several. The client's connection ends after the frames of a session.rejected,
+// session.unauthenticated or session.evicted. The error of a page of jobs that is too large is a
+// *TooLargeError.
+func (s *Session) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelope) ([][]byte, error) {
+	write, ok := answers[env.Type]
+	if !ok {
+		return frames, nil
+	}
+	a := answer{s: s, now: now, env: env, frames: frames}
+	a.request, a.known = s.pending.take(env.CorrelationID)
+	if a.request.id == "" {
+		a.request.id = env.CorrelationID
+	}
+	if err := write(&a); err != nil {
+		return frames, err
+	}
+	return a.frames, nil
+}
+
+// requestKind is the kind of a request. It selects the form of a failure.
+type requestKind uint8
+
+const (
+	requestOther requestKind = iota // has no answer, or one that names the request itself
+	requestOpen
+	requestResume
+	requestSubmit
+	requestList
+	requestSubscribe
+	requestCancel
+	requestUnsubscribe
+	requestClose
+	requestUnknown // a frame that was not understood
+)
+
+// request is a message of the client that may be answered.
+type request struct {
+	kind   requestKind
+	id     arcp.MessageID
+	trace  string     // that the client can correlate by; empty: none
+	job    arcp.JobID // of a subscription or a cancel
+	reason string     // of a cancel
+	agent  string     // of a submit
+}
+
+// maxPending bounds the requests of a session that wait for an answer. The oldest is dropped: its
+// answer then has the members of the envelope only.
+const maxPending = 256
+
+// pending holds the requests that wait for an answer and the jobs that the client has a handle
+// of.
+type pending struct {
+	mu       sync.Mutex
+	requests []request // the oldest first
+	dropped  bool      // a request was dropped
+	jobs     map[arcp.JobID]handle
+}
+
+// handle says why a client sees a job.
+type handle uint8
+
+const (
+	handleSubmitted handle = 1 << iota
+	handleFollowed
+)
+
+func (p *pending) add(r request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.requests) == maxPending {
+		p.remove(0)
+		p.dropped = true
+	}
+	p.requests = append(p.requests, r)
+}
+
+// take removes a request. known reports whether it can have been made on this connection.
+func (p *pending) take(id arcp.MessageID) (r request, known bool) {
+	if id == "" {
+		return request{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.requests {
+		if p.requests[i].id == id {
+			r = p.requests[i]
+			p.remove(i)
+			return r, true
+		}
+	}
+	return request{}, p.dropped
+}
+
+// remove removes a request. The oldest, which is answered first, costs no copy.
+func (p *pending) remove(i int) {
+	copy(p.requests[1:i+1], p.requests[:i])
+	p.requests[0] = request{}
+	p.requests = p.requests[1:]
+}
+
+// hold records that the client has a handle of a job.
+func (p *pending) hold(job arcp.JobID, h handle) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.jobs == nil {
+		p.jobs = make(map[arcp.JobID]handle)
+	}
+	p.jobs[job] |= h
+}
+
+// leave records that the client does not follow a job any more.
+func (p *pending) leave(job arcp.JobID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h, ok := p.jobs[job]; ok {
+		if h &^= handleFollowed; h == 0 {
+			delete(p.jobs, job)
+		} else {
+			p.jobs[job] = h
+		}
+	}
+}
+
+// end records that a job has ended.
+func (p *pending) end(job arcp.JobID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.jobs, job)
+}
+
+// has reports whether the client has a handle of a job.
+func (p *pending) has(job arcp.JobID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.jobs[job] != 0
+}
+
+// none reports whether the client has no handle and waits for no answer.
+func (p *pending) none() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.jobs) == 0 && !slices.ContainsFunc(p.requests, func(r request) bool {
+		return r.kind == requestSubmit || r.kind == requestList || r.kind == requestSubscribe
+	})
+}

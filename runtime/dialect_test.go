@@ -1,0 +1,760 @@
+package runtime_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// draftLibrary is a published client library of the draft dialect, with the forms of its frames.
+type draftLibrary struct {
+	name    strict.Library
+	id      string // of its frames, with %d
+	members string // of its frames, before the type
+	hello   string // members of the payload, with %s for the credential
+	resume  string // members that a resume adds to the payload, with the session, the token and the position
+}
+
+const (
+	draftFeatures = `["heartbeat","ack","list_jobs","subscribe","agent_versions","lease_expires_at","cost.budget","model.use","provisioned_credentials","progress","result_chunk"]`
+
+	uuidID, ulidID, messageID = "01980000-0000-7000-8000-%012d", "01JZ0000000000000000%06d", "msg_01JZ0000000000000000%06d"
+
+	resumeObject  = `,"resume":{"session_id":%[1]q,"resume_token":%[2]q,"last_event_seq":%[3]d}`
+	resumeMembers = `,"resume_token":%[2]q,"last_event_seq":%[3]d`
+	resumeShort   = `,"resume":{"token":%[2]q,"last_event_seq":%[3]d}`
+)
+
+// draftLibraries has a row for each of strict.Libraries.
+var draftLibraries = []draftLibrary{
+	{strict.Go, uuidID, "",
+		`"client":{"name":"arcp-go-client","version":"1.1.0"},"auth":{"scheme":"bearer","token":"%s"},"capabilities":{"encodings":["json"],"features":` + draftFeatures + `}`, resumeObject},
+	{strict.Go110, uuidID, "",
+		`"client":{"name":"arcp-go-client","version":"1.1.0"},"auth":{"scheme":"bearer","token":"%s"},"capabilities":{"encodings":["json"],"features":` + draftFeatures + `}`, resumeObject},
+	{strict.TypeScript, messageID, "",
+		`"client":{"name":"ts","version":"2.0.0","fingerprint":"f"},"auth":{"scheme":"bearer","token":"%s"},"capabilities":{"encodings":["json"],"features":` + draftFeatures + `}`, resumeObject},
+	{strict.Python, ulidID, "",
+		`"client":{"name":"py","version":"1.1.3"},"auth":{"scheme":"bearer","token":"%s"},"capabilities":{"encodings":["json"],"features":` + draftFeatures + `,"agents":[]}`, resumeObject},
+	{strict.Java, ulidID, "",
+		`"client":{"name":"arcp-client-java","version":"1.0.0"},"auth":{"scheme":"bearer","token":"%s"},"capabilities":{"encodings":["json"],"features":` + draftFeatures + `}`, resumeMembers},
+	{strict.CSharp, messageID, `"timestamp":"2026-05-09T13:00:00.0000000+00:00",`,
+		`"client":{"name":"cs","version":"1.0.0"},"auth":{"token":"%s"},"capabilities":{"encodings":["json"],"features":` + draftFeatures + `}`, resumeMembers},
+	{strict.FSharp, ulidID, "",
+		`"client":{"name":"fs","version":"1.0.1"},"auth":{"scheme":"bearer","token":"%s"},"capabilities":{"features":` + draftFeatures + `}`, resumeObject},
+	{strict.Ruby, uuidID, `"session_id":"ses_mine",`,
+		`"client_name":"rb","client_version":"1.0.0","auth":{"scheme":"bearer","token":"%s"},"capabilities":{"features":` + draftFeatures + `}`, resumeShort},
+	{strict.PHP, "msg_%d", `"timestamp":"2026-05-09T13:00:00Z","priority":"urgent",`,
+		`"client":{"kind":"php","version":"1"},"auth":{"type":"bearer","token":"%s"},"capabilities":{"features":{"heartbeat":true,"ack":true,"list_jobs":true,"subscribe":true,"progress":true,"result_chunk":true,"model.use":false}}`, resumeObject},
+}
+
+// draftPeer is a client of a library. Its checker judges every frame of the runtime.
+type draftPeer struct {
+	*fixture
+	lib      *draftLibrary
+	conn     transport.Conn
+	checker  *strict.Checker
+	n        int // frames of the client
+	session  string
+	token    string // to resume the session
+	seq      uint64 // of the last event
+	pings    int    // that were answered
+	progress map[string][]float64
+}
+
+// draftFrame is a frame of the runtime.
+type draftFrame struct {
+	ID, Type      string
+	JobID         string  `json:"job_id"`
+	CorrelationID string  `json:"correlation_id"`
+	EventSeq      *uint64 `json:"event_seq"`
+	Payload       struct {
+		SessionID   string `json:"session_id"`
+		ResumeToken string `json:"resume_token"`
+		Nonce       string
+		PingNonce   string `json:"ping_nonce"`
+		Kind        string
+		Body        struct{ Current float64 }
+		Code        string
+		FinalStatus string `json:"final_status"`
+		Result      json.RawMessage
+		Output      json.RawMessage
+		ResultID    string `json:"result_id"`
+		Jobs        []struct {
+			JobID  string `json:"job_id"`
+			Status string
+		}
+		NextCursor *string `json:"next_cursor"`
+	}
+	raw string
+}
+
+// ends reports whether the frame ends a job.
+func (f *draftFrame) ends(job string) bool {
+	return f.EventSeq != nil && f.JobID == job && (f.Type == "job.result" || f.Type == "job.error")
+}
+
+// connectDraft makes a connection of a library that has sent n frames before.
+func (b *fixture) connectDraft(lib *draftLibrary, n int) *draftPeer {
+	p := b.connect(nil)
+	return &draftPeer{fixture: b, lib: lib, conn: p.conn, checker: strict.New(lib.name), n: n, progress: make(map[string][]float64)}
+}
+
+// dialDraft opens a session of a principal.
+func (b *fixture) dialDraft(lib *draftLibrary, name string) *draftPeer {
+	b.Helper()
+	p := b.connectDraft(lib, 0)
+	p.hello(name+"-"+token, "")
+	p.welcomed()
+	return p
+}
+
+func (p *draftPeer) hello(credential, more string) {
+	p.Helper()
+	p.send("session.hello", "", fmt.Sprintf(p.lib.hello, credential)+more)
+}
+
+func (p *draftPeer) welcomed() {
+	p.Helper()
+	f := p.read()
+	if f.Type != "session.welcome" || f.Payload.SessionID == "" || f.Payload.ResumeToken == "" {
+		p.Fatalf("%s: the hello is answered by %s", p.lib.name, f.raw)
+	}
+	p.session, p.token = f.Payload.SessionID, f.Payload.ResumeToken
+}
+
+// resumed makes another connection of the session, which goes on after the last event.
+func (p *draftPeer) resumed() *draftPeer {
+	p.Helper()
+	q := p.connectDraft(p.lib, p.n+1000)
+	q.seq, q.progress = p.seq, p.progress
+	q.hello("alice-"+token, fmt.Sprintf(p.lib.resume, p.session, p.token, p.seq))
+	q.welcomed()
+	if q.session != p.session || q.token == p.token {
+		p.Errorf("%s: the resume of %s brings the session %s, with a new token: %v", p.lib.name, p.session, q.session, q.token != p.token)
+	}
+	return q
+}
+
+// send sends a frame and returns its id. The members of the envelope end with a comma.
+func (p *draftPeer) send(typ, members, payload string) string {
+	p.Helper()
+	p.n++
+	id := fmt.Sprintf(p.lib.id, p.n)
+	frame := fmt.Appendf(nil, `{"arcp":"1.1","id":%q,%s%s"type":%q,"payload":{%s}}`, id, p.lib.members, members, typ, payload)
+	p.checker.Sent(frame)
+	if err := errors.Join(p.conn.Write(frame), p.conn.Flush()); err != nil {
+		p.Fatalf("%s: send %s: %v", p.lib.name, typ, err)
+	}
+	return id
+}
+
+func (p *draftPeer) submit(agent, input, more string) (request string) {
+	p.Helper()
+	return p.send("job.submit", "", fmt.Sprintf(`"agent":%q,"input":%s%s`, agent, input, more))
+}
+
+// accepted submits a job and reads up to its job.accepted.
+func (p *draftPeer) accepted(agent, input, more string) (job string) {
+	p.Helper()
+	request := p.submit(agent, input, more)
+	return p.until("job.accepted", func(f *draftFrame) bool { return f.Type == "job.accepted" && f.CorrelationID == request }).JobID
+}
+
+// run submits a job and reads up to its end.
+func (p *draftPeer) run(agent, input string) *draftFrame {
+	p.Helper()
+	return p.end(p.accepted(agent, input, ""))
+}
+
+func (p *draftPeer) end(job string) *draftFrame {
+	p.Helper()
+	return p.until("the end of "+job, func(f *draftFrame) bool { return f.ends(job) })
+}
+
+// next reads a frame and answers pings.
+func (p *draftPeer) next() (*draftFrame, error) {
+	p.Helper()
+	raw, err := p.conn.Read()
+	if err != nil {
+		return nil, err
+	}
+	f := &draftFrame{raw: string(raw)}
+	for _, v := range p.checker.Received(raw) {
+		p.Errorf("%s: %v in %s", p.lib.name, v, raw)
+	}
+	if err := json.Unmarshal(raw, f); err != nil {
+		p.Fatalf("%s: %s: %v", p.lib.name, raw, err)
+	}
+	if f.EventSeq != nil {
+		if *f.EventSeq != p.seq+1 {
+			p.Errorf("%s: event_seq %d after %d: %s", p.lib.name, *f.EventSeq, p.seq, raw)
+		}
+		p.seq = *f.EventSeq
+	}
+	if f.Payload.Kind == "progress" {
+		p.progress[f.JobID] = append(p.progress[f.JobID], f.Payload.Body.Current)
+	}
+	if f.Type == "session.ping" {
+		p.pings++
+		p.send("session.pong", "", fmt.Sprintf(`"ping_nonce":%q,"received_at":"2026-05-09T13:00:00Z"`, f.Payload.Nonce))
+		return p.next()
+	}
+	return f, nil
+}
+
+func (p *draftPeer) read() *draftFrame {
+	p.Helper()
+	f, err := p.next()
+	if err != nil {
+		p.Fatalf("%s: read: %v", p.lib.name, err)
+	}
+	return f
+}
+
+// until reads up to a frame and returns it.
+func (p *draftPeer) until(why string, is func(*draftFrame) bool) *draftFrame {
+	p.Helper()
+	for {
+		f, err := p.next()
+		if err != nil {
+			p.Fatalf("%s: the connection ends with %v before %s", p.lib.name, err, why)
+		}
+		if is(f) {
+			return f
+		}
+	}
+}
+
+// pong sends a ping and returns the frames before the pong.
+func (p *draftPeer) pong() (frames []*draftFrame) {
+	p.Helper()
+	p.send("session.ping", "", `"nonce":"n","sent_at":"2026-05-09T13:00:00Z"`)
+	for {
+		f := p.read()
+		if f.Type == "session.pong" && f.Payload.PingNonce == "n" {
+			return frames
+		}
+		frames = append(frames, f)
+	}
+}
+
+// refused reads the answer to a request that fails. No request remains unanswered.
+func (p *draftPeer) refused(why, code string) {
+	p.Helper()
+	var frames []*draftFrame
+	for len(p.checker.Unanswered()) > 0 {
+		frames = append(frames, p.read())
+	}
+	frames = append(frames, p.pong()...)
+	if code != "" && !slices.ContainsFunc(frames, func(f *draftFrame) bool { return f.Payload.Code == code }) {
+		p.Errorf("%s: %s: no frame of %d has the code %s", p.lib.name, why, len(frames), code)
+	}
+}
+
+// handshakeFails reads the frames of a failed handshake, and that the runtime closes the connection.
+func (p *draftPeer) handshakeFails(why, code string) {
+	p.Helper()
+	var types []string
+	for {
+		f, err := p.next()
+		if err != nil {
+			p.closedBy(why, err, transport.ClosePolicy)
+			break
+		}
+		if types = append(types, f.Type); f.Payload.Code != code {
+			p.Errorf("%s: %s: the code is %q, want %q", p.lib.name, why, f.Payload.Code, code)
+		}
+	}
+	if !slices.Equal(types, []string{"session.error", "job.error"}) {
+		p.Errorf("%s: %s: answered by %v", p.lib.name, why, types)
+	}
+}
+
+func (p *draftPeer) closedBy(why string, err error, code transport.CloseCode) {
+	p.Helper()
+	if te, ok := errors.AsType[*transport.Error](err); !ok || !te.Remote || te.Code != code {
+		p.Errorf("%s: %s: the connection ends with %v, want the runtime to close it with %d", p.lib.name, why, err, code)
+	}
+}
+
+// close ends the connection with a message.
+func (p *draftPeer) close(typ string) {
+	p.Helper()
+	p.send(typ, "", `"reason":"done"`)
+	p.until("session.closed", func(f *draftFrame) bool { return f.Type == "session.closed" })
+	f, err := p.next()
+	if err == nil {
+		p.Fatalf("%s: after session.closed: %s", p.lib.name, f.raw)
+	}
+	p.closedBy(typ, err, transport.CloseNormal)
+	if left := p.checker.Unanswered(); len(left) > 0 {
+		p.Errorf("%s: never answered: %v", p.lib.name, left)
+	}
+}
+
+// list lists all jobs in pages.
+func (p *draftPeer) list(limit int) (status map[string]string) {
+	p.Helper()
+	status = make(map[string]string)
+	for cursor := ""; ; {
+		request := p.send("session.list_jobs", "", fmt.Sprintf(`"limit":%d%s`, limit, cursor))
+		page := p.until("session.jobs", func(f *draftFrame) bool { return f.Type == "session.jobs" && f.CorrelationID == request }).Payload
+		if len(page.Jobs) > limit {
+			p.Errorf("%s: a page of %d jobs, want at most %d", p.lib.name, len(page.Jobs), limit)
+		}
+		for _, j := range page.Jobs {
+			if status[j.JobID] != "" {
+				p.Errorf("%s: %s is listed twice", p.lib.name, j.JobID)
+			}
+			status[j.JobID] = j.Status
+		}
+		if page.NextCursor == nil {
+			return status
+		}
+		cursor = fmt.Sprintf(`,"cursor":%q`, *page.NextCursor)
+	}
+}
+
+// follow subscribes to a job with its history.
+func (p *draftPeer) follow(job string) {
+	p.Helper()
+	request := p.send("job.subscribe", fmt.Sprintf(`"job_id":%q,`, job), fmt.Sprintf(`"job_id":%q,"history":true`, job))
+	p.until("job.subscribed", func(f *draftFrame) bool { return f.Type == "job.subscribed" && f.CorrelationID == request })
+}
+
+func (p *draftPeer) cancel(job string) {
+	p.Helper()
+	request := p.send("job.cancel", fmt.Sprintf(`"job_id":%q,`, job), `"reason":"enough"`)
+	p.until("job.cancelled", func(f *draftFrame) bool { return f.Type == "job.cancelled" && f.CorrelationID == request })
+}
+
+// counted checks that the progress of a job has come once and in order.
+func (p *draftPeer) counted(job string, to int) {
+	p.Helper()
+	got := p.progress[job]
+	if len(got) != to {
+		p.Fatalf("%s: the progress of %s is %v, want 1 to %d", p.lib.name, job, got, to)
+	}
+	for i, n := range got {
+		if n != float64(i+1) {
+			p.Fatalf("%s: the progress of %s is %v, want 1 to %d", p.lib.name, job, got, to)
+		}
+	}
+}
+
+// TestDraftLibraries has a client of each library use every message.
+func TestDraftLibraries(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) { b.converse(lib) })
+		})
+	}
+	if len(draftLibraries) != len(strict.Libraries) {
+		t.Errorf("%d libraries, want the %d of package strict", len(draftLibraries), len(strict.Libraries))
+	}
+}
+
+func (b *fixture) converse(lib *draftLibrary) {
+	p, watcher := b.dialDraft(lib, "alice"), b.dialDraft(lib, "alice")
+	if f := p.run("demo.echo", `{"x":1}`); f.Type != "job.result" || string(f.Payload.Result) != `{"x":1}` {
+		b.Errorf("demo.echo ends with %s", f.raw)
+	}
+	steps := p.accepted("demo.progress", `{"steps":3,"interval_ms":1}`, "")
+	p.end(steps)
+	p.counted(steps, 3)
+	p.run("demo.emit", `{"count":5,"bytes":10}`)
+	if f := p.run("demo.fail", `{"code":"PERMISSION_DENIED","message":"no"}`); f.Payload.Code != "PERMISSION_DENIED" || f.Payload.FinalStatus != "error" {
+		b.Errorf("demo.fail ends with %s", f.raw)
+	}
+	b.refusals(p, watcher)
+	b.retries(p, watcher)
+
+	long := p.accepted("demo.count", `{"to":1000,"interval_ms":10}`, "")
+	p.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+	p.cancel(long)
+	if f := p.end(long); f.Payload.Code != "CANCELLED" {
+		b.Errorf("the cancelled job ends with %s", f.raw)
+	}
+	status := p.list(2)
+	if status[long] != "cancelled" || status[steps] != "success" {
+		b.Errorf("listed: %v", status)
+	}
+
+	watched := p.accepted("demo.count", `{"to":20,"interval_ms":50}`, "")
+	p.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+	watcher.follow(watched)
+	watcher.end(watched)
+	watcher.counted(watched, 20)
+	p.end(watched)
+	p.counted(watched, 20)
+	watcher.send("session.ack", "", fmt.Sprintf(`"last_processed_seq":%d`, watcher.seq))
+	watcher.pong()
+	watcher.close("session.close")
+
+	p.close(b.breaks(p))
+}
+
+// TestDraftLargeFrames has jobs with large events and results. Results are sent inline, in chunks to
+// clients with the feature, or as a failure; no frame is larger than the libraries read.
+func TestDraftLargeFrames(t *testing.T) {
+	for i := range draftLibraries {
+		t.Run(string(draftLibraries[i].name), func(t *testing.T) {
+			for _, chunks := range []bool{true, false} {
+				lib := draftLibraries[i]
+				if !chunks {
+					lib.hello = strings.NewReplacer(`,"result_chunk":true`, "", `,"result_chunk"`, "").Replace(lib.hello)
+				}
+				inBubble(t, nil, func(b *fixture) {
+					p := b.dialDraft(&lib, "alice")
+					p.run("demo.emit", `{"count":3,"bytes":262144}`)
+					for _, size := range []int{490 << 10, 900 << 10} {
+						for _, letter := range []string{"é", "\\n"} {
+							input := `{"s":"` + strings.Repeat(letter, size/len(letter)) + `"}`
+							f := p.run("demo.echo", input)
+							if (f.Type != "job.result" || f.Payload.Result == nil && f.Payload.Output == nil && f.Payload.ResultID == "") && (chunks || size < 490<<10) {
+								t.Errorf("%s: a result of %d bytes with %s: %.300s", lib.name, size, letter, f.raw)
+							}
+						}
+					}
+					p.close("session.close")
+				})
+			}
+		})
+	}
+}
+
+// TestDraftHeartbeat has clients wait for hours. They answer pings, or have no heartbeat.
+func TestDraftHeartbeat(t *testing.T) {
+	for i := range draftLibraries {
+		t.Run(string(draftLibraries[i].name), func(t *testing.T) {
+			for _, heartbeat := range []bool{true, false} {
+				lib := draftLibraries[i]
+				if !heartbeat {
+					lib.hello = strings.NewReplacer(`"heartbeat":true,`, "", `"heartbeat",`, "").Replace(lib.hello)
+				}
+				inBubble(t, nil, func(b *fixture) {
+					p := b.dialDraft(&lib, "alice")
+					if f := p.run("demo.sleep", `{"ms":3000000}`); f.Type != "job.result" {
+						t.Errorf("%s: demo.sleep ends with %s", lib.name, f.raw)
+					}
+					if p.pings > 0 != heartbeat {
+						t.Errorf("%s: %d pings with heartbeat %v", lib.name, p.pings, heartbeat)
+					}
+					p.close("session.bye")
+				})
+			}
+		})
+	}
+}
+
+// TestDraftUnsubscribe follows a job no longer, and follows it again.
+func TestDraftUnsubscribe(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				p, watcher := b.dialDraft(lib, "alice"), b.dialDraft(lib, "alice")
+				job := p.accepted("demo.count", `{"to":100,"interval_ms":50}`, "")
+				watcher.follow(job)
+				watcher.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+				watcher.send("job.unsubscribe", fmt.Sprintf(`"job_id":%q,`, job), fmt.Sprintf(`"job_id":%q`, job))
+				watcher.pong()
+				time.Sleep(time.Second)
+				if frames := watcher.pong(); len(frames) > 0 {
+					t.Errorf("%s: after job.unsubscribe: %s", lib.name, frames[0].raw)
+				}
+				clear(watcher.progress)
+				watcher.follow(job)
+				watcher.end(job)
+				watcher.counted(job, 100)
+				watcher.close("session.close")
+				p.end(job)
+			})
+		})
+	}
+}
+
+// TestDraftShutdown has the server shut down, which every library learns.
+func TestDraftShutdown(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				p := b.dialDraft(lib, "alice")
+				b.shutdown(time.Second)
+				var types []string
+				for {
+					f, err := p.next()
+					if err != nil {
+						p.closedBy("the shutdown", err, transport.CloseGoingAway)
+						break
+					}
+					types = append(types, f.Type)
+				}
+				if !slices.Contains(types, "session.bye") {
+					t.Errorf("%s: sent %v, want session.bye", lib.name, types)
+				}
+			})
+		})
+	}
+}
+
+// refusals has requests fail.
+func (b *fixture) refusals(p, other *draftPeer) {
+	p.submit("nobody.there", `{}`, "")
+	p.refused("an unknown agent", "AGENT_NOT_AVAILABLE")
+	p.submit("demo.progress", `{"steps":"three"}`, "")
+	p.refused("bad arguments", "INVALID_REQUEST")
+	p.send("job.submit", "", `"agent":7`)
+	p.refused("a bad payload", "INVALID_REQUEST")
+	p.send("job.subscribe", `"job_id":"job_01JZ0000000000000000000009",`, `"job_id":"job_01JZ0000000000000000000009"`)
+	p.refused("an unknown job", "JOB_NOT_FOUND")
+	p.send("session.list_jobs", "", `"cursor":"none of the runtime"`)
+	p.refused("a bad cursor", "")
+	p.send("job.cancel", `"job_id":"job_01JZ0000000000000000000009",`, "")
+	p.refused("the cancel of an unknown job", "")
+
+	// Others run meanwhile.
+	running := p.accepted("demo.count", `{"to":1000,"interval_ms":10}`, "")
+	p.submit("nobody.there", `{}`, "")
+	p.refused("an unknown agent", "AGENT_NOT_AVAILABLE")
+	for range 150 { // more than a client may send that cannot be decoded
+		p.send("x-vendor.acme.hi", "", "")
+	}
+	p.send("job.teleport", "", "")
+	p.send("session.hello", "", fmt.Sprintf(p.lib.hello, "alice-"+token))
+	p.pong()
+	p.cancel(running)
+	p.end(running)
+	if len(other.pong()) > 0 {
+		b.Error("another session is sent frames")
+	}
+}
+
+// retries repeats a submit.
+func (b *fixture) retries(p, other *draftPeer) {
+	const key = `,"idempotency_key":"k"`
+	job := p.accepted("demo.echo", `{"a":1,"b":2}`, key)
+	p.end(job)
+	if again := p.accepted("demo.echo", `{"b":2,"a":1}`, key); again != job {
+		b.Errorf("%s: the retry has the job %s, want %s", p.lib.name, again, job)
+	}
+	p.pong()
+	if again := other.accepted("demo.echo", `{"a":1,"b":2}`, key); again != job {
+		b.Errorf("%s: the retry of another session has the job %s, want %s", p.lib.name, again, job)
+	}
+	if f := other.end(job); string(f.Payload.Result) != `{"a":1,"b":2}` {
+		b.Errorf("%s: the retry ends with %s", p.lib.name, f.raw)
+	}
+	p.submit("demo.echo", `{"a":3}`, key)
+	p.refused("another request with the key", "DUPLICATE_KEY")
+}
+
+// breaks cuts the connection in the middle of a job and resumes the session. The result is the
+// message with which the library leaves, and p is the new connection.
+func (b *fixture) breaks(p *draftPeer) string {
+	job := p.accepted("demo.count", `{"to":40,"interval_ms":50}`, "")
+	for len(p.progress[job]) < 10 {
+		p.read()
+	}
+	_ = p.conn.Abort()
+	wrong := b.connectDraft(p.lib, 5000)
+	wrong.hello("alice-"+token, fmt.Sprintf(p.lib.resume, p.session, "no token", p.seq))
+	wrong.handshakeFails("a wrong resume token", "RESUME_WINDOW_EXPIRED")
+	wrong = b.connectDraft(p.lib, 6000)
+	wrong.hello("nobody", "")
+	wrong.handshakeFails("a wrong token", "UNAUTHENTICATED")
+	wrong = b.connectDraft(p.lib, 7000)
+	wrong.send("session.hello", "", `"client":7`)
+	wrong.handshakeFails("a bad payload", "INVALID_REQUEST")
+
+	*p = *p.resumed()
+	p.end(job)
+	p.counted(job, 40)
+	return "session.bye"
+}
+
+// TestDraftResumeMessage resumes sessions with the message session.resume. Libraries with a
+// timestamp in every frame resume with a hello.
+func TestDraftResumeMessage(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		if strings.Contains(lib.members, "timestamp") {
+			continue
+		}
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				p := b.dialDraft(lib, "alice")
+				job := p.accepted("demo.count", `{"to":10,"interval_ms":50}`, "")
+				p.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+				_ = p.conn.Abort()
+				q := b.connectDraft(lib, 1000)
+				q.seq, q.progress = p.seq, p.progress
+				q.send("session.resume", "", fmt.Sprintf(`"session_id":%q,"resume_token":%q,"last_event_seq":%d`, p.session, p.token, p.seq))
+				q.welcomed()
+				q.submit("nobody.there", `{}`, "")
+				q.refused("an unknown agent", "AGENT_NOT_AVAILABLE")
+				q.end(job)
+				q.counted(job, 10)
+				q.close("session.close")
+			})
+		})
+	}
+}
+
+// TestDraftRestart has a server restarted in the middle of a job. The session keeps its dialect.
+func TestDraftRestart(t *testing.T) {
+	inBubble(t, nil, func(b *fixture) {
+		p := b.dialDraft(&draftLibraries[2], "alice")
+		job := p.accepted("demo.count", `{"to":40,"interval_ms":50}`, "")
+		for len(p.progress[job]) < 10 {
+			p.read()
+		}
+		b.shutdown(0)
+		b.serve.Wait()
+		for {
+			if _, err := p.next(); err != nil {
+				break
+			}
+		}
+		b.boot(nil)
+		if e := refusal(b, b.resume(p.token, p.seq).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
+			b.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
+		}
+		q := p.resumed()
+		q.end(job)
+		q.counted(job, 40)
+		q.close("session.close")
+	})
+}
+
+// TestDialectsShareJobs has clients of both dialects see and cancel the jobs of each other.
+func TestDialectsShareJobs(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				rfc, p := b.dial("alice"), b.dialDraft(lib, "alice")
+				rfc.send("tool.invoke", `{"tool":"demo.count","arguments":{"to":1000,"interval_ms":10}}`)
+				job := string(rfc.until("job.accepted").JobID)
+				rfc.until("job.progress")
+				if status := p.list(1); status[job] != "running" {
+					b.Errorf("listed: %v", status)
+				}
+				p.follow(job)
+				p.cancel(job)
+				if f := p.end(job); f.Payload.Code != "CANCELLED" {
+					b.Errorf("the cancelled job ends with %s", f.raw)
+				}
+				rfc.until("job.cancelled")
+				p.counted(job, len(p.progress[job]))
+
+				job = p.accepted("demo.count", `{"to":1000,"interval_ms":10}`, "")
+				rfc.send("session.list_jobs", `{"limit":1000}`)
+				if page := rfc.until("session.jobs"); !strings.Contains(string(page.Payload), job) {
+					b.Errorf("%s is not in %s", job, page.Payload)
+				}
+				rfc.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, job))
+				rfc.until("job.subscribed")
+				rfc.until("job.progress")
+				rfc.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q}`, job))
+				rfc.until("job.cancelled")
+				if f := p.end(job); f.Payload.Code != "CANCELLED" {
+					b.Errorf("the cancelled job ends with %s", f.raw)
+				}
+				p.close("session.close")
+			})
+		})
+	}
+}
+
+// TestResumeInOtherDialect refuses to resume a session in the other dialect. The session can
+// still be used and resumed.
+func TestResumeInOtherDialect(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				rfc, rfcToken := b.dialToken("alice")
+				wrong := b.connectDraft(lib, 0)
+				wrong.hello("alice-"+token, fmt.Sprintf(lib.resume, rfc.session, rfcToken, 0))
+				wrong.handshakeFails("a session of the RFC's dialect", "RESUME_WINDOW_EXPIRED")
+				rfc.send("ping", `{}`)
+				rfc.until("pong")
+				_ = rfc.conn.Abort()
+				b.resume(rfcToken, 0).expect("session.resumed")
+
+				p := b.dialDraft(lib, "alice")
+				if e := refusal(b, b.resume(p.token, 0).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
+					b.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
+				}
+				q := b.connect(nil)
+				q.write(fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
+					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token))
+				q.expect("session.rejected")
+				p.run("demo.echo", `{"x":1}`)
+				_ = p.conn.Abort()
+				p.resumed().close("session.close")
+			})
+		})
+	}
+}
+
+// write sends a frame as it is.
+func (p *peer) write(frame string) {
+	p.Helper()
+	if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// TestHostileFirstFrames has connections begin with frames that open no session, or that look like
+// both dialects. Each costs its own connection only.
+func TestHostileFirstFrames(t *testing.T) {
+	frames := map[string]string{
+		"both types":       `{"arcp":"1.1","id":"m1","type":"session.open","type":"session.hello","payload":{}}`,
+		"hello as a text":  `{"arcp":"1.1","id":"m1","type":"ping","timestamp":"2030-01-02T15:04:05Z","payload":{"type":"session.hello"}}`,
+		"neither":          `{"arcp":"1.1","id":"m1","type":"job.submit","payload":{"agent":"demo.echo"}}`,
+		"draft's welcome":  `{"arcp":"1.1","id":"m1","type":"session.welcome","payload":{}}`,
+		"hello, no id":     `{"arcp":"1.1","type":"session.hello","payload":{}}`,
+		"hello, no object": `{"arcp":"1.1","id":"m1","type":"session.hello","payload":["session.hello"]}`,
+		"other version":    `{"arcp":"9","id":"m1","type":"session.hello","payload":{}}`,
+		"object":           `{}`,
+		"list":             `["session.hello"]`,
+		"text":             `"session.hello"`,
+		"null":             `null`,
+		"not JSON":         `session.hello`,
+		"brackets":         strings.Repeat("[", 64<<10),
+		"hello, brackets":  `{"arcp":"1.1","id":"m1","type":"session.hello","payload":` + strings.Repeat("[", 64<<10),
+		"empty":            ``,
+		"binary":           "\x00\xff session.hello",
+	}
+	inBubble(t, nil, func(b *fixture) {
+		rfc, p := b.dial("alice"), b.dialDraft(&draftLibraries[0], "alice")
+		for _, name := range slices.Sorted(maps.Keys(frames)) {
+			hostile := b.connect(nil)
+			hostile.write(frames[name])
+			p.pong()
+			rfc.send("ping", `{}`)
+			rfc.until("pong")
+			_ = hostile.conn.Abort()
+		}
+
+		rfc.send("session.hello", fmt.Sprintf(draftLibraries[0].hello, "alice-"+token))
+		rfc.send("ping", `{}`)
+		rfc.until("pong")
+		p.send("session.open", "", `"auth":{"scheme":"none"}`)
+		p.pong()
+		p.run("demo.echo", `{}`)
+	})
+}
