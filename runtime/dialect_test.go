@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -468,7 +469,8 @@ func TestDraftUnsubscribe(t *testing.T) {
 				watcher.follow(job)
 				watcher.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
 				watcher.send("job.unsubscribe", fmt.Sprintf(`"job_id":%q,`, job), fmt.Sprintf(`"job_id":%q`, job))
-				watcher.pong()
+				synctest.Wait() // job.unsubscribe has no answer
+				watcher.pong()  // after events that were on their way
 				time.Sleep(time.Second)
 				if frames := watcher.pong(); len(frames) > 0 {
 					t.Errorf("%s: after job.unsubscribe: %s", lib.name, frames[0].raw)

@@ -214,6 +214,14 @@ const (
 	Draft                // session.hello; see package draft
 )
 
+// String returns the name of the dialect, which is a metric label.
+func (d Dialect) String() string {
+	if d == Draft {
+		return "draft"
+	}
+	return "rfc"
+}
+
 // View returns the event types that the session sees.
 func (s *Session) View() arcp.TypeSet {
 	negotiated := func(f arcp.Feature) bool { return slices.Contains(s.Negotiated, f) }

@@ -24,6 +24,9 @@
 //	output               the batch of frames of one turn
 //	outbox               the writer writes the batch
 //
+// In the draft dialect the codec of package draft stands between the frames and these paths
+// (dialect.go).
+//
 // session.open and session.resume are handled by handshake.go, which performs the requests of
 // the machine, and attach.go, which attaches to an existing session.
 package conn

@@ -199,7 +199,7 @@ func (h *handshake) endSession() {
 
 // record counts and logs the result of a handshake.
 func (h *handshake) record(ev *zerolog.Event, result string) {
-	h.c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(h.scheme), "rfc", result).Inc()
+	h.c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(h.scheme), h.c.output.dialect().String(), result).Inc()
 	if !ev.Enabled() {
 		return
 	}

@@ -23,7 +23,7 @@ type Item struct {
 	CorrelationID arcp.MessageID
 	Origin        bool
 	Event         *store.Event
-	Answer        any // as passed to Post or Answer; Event is nil then
+	Answer        any // as passed to AnswerAfterEvents or AnswerBeforeEvents; Event is nil then
 }
 
 // DeferredAnswer is an answer that needs the store. The connection calls it on another goroutine
@@ -31,8 +31,8 @@ type Item struct {
 type DeferredAnswer func(ctx context.Context) arcp.Envelope
 
 // Cursor is the position of one connection in the log of its session, or in the feed of
-// a principal. Post, Answer and Superseded may be called by any goroutine, everything
-// else only by the connection's loop. Answers reach the connection by its cursor, not by its
+// a principal. AnswerAfterEvents, AnswerBeforeEvents and Superseded may be called by any
+// goroutine, everything else only by the connection's loop. Answers reach the connection by its cursor, not by its
 // inbox, because each has a place among the events.
 type Cursor struct {
 	log  *Log
