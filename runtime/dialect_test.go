@@ -486,6 +486,26 @@ func TestDraftUnsubscribe(t *testing.T) {
 	}
 }
 
+// TestDraftLongLists lists jobs whose leases together do not fit in a frame.
+func TestDraftLongLists(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				p := b.dialDraft(lib, "alice")
+				lease := `,"lease_request":{"fs.read":["` + strings.Repeat("/"+strings.Repeat("x", 200)+`","`, 200) + `/last"]}`
+				for range 40 {
+					p.end(p.accepted("demo.echo", `{}`, lease))
+				}
+				if jobs := p.list(1000); len(jobs) != 40 {
+					t.Errorf("%s: %d jobs are listed, want 40", lib.name, len(jobs))
+				}
+				p.close("session.close")
+			})
+		})
+	}
+}
+
 // TestDraftShutdown has the server shut down, which every library learns.
 func TestDraftShutdown(t *testing.T) {
 	for i := range draftLibraries {
@@ -573,6 +593,12 @@ func (b *fixture) breaks(p *draftPeer) string {
 	wrong := b.connectDraft(p.lib, 5000)
 	wrong.hello("alice-"+token, fmt.Sprintf(p.lib.resume, p.session, "no token", p.seq))
 	wrong.handshakeFails("a wrong resume token", "RESUME_WINDOW_EXPIRED")
+	wrong = b.connectDraft(p.lib, 5100)
+	wrong.hello("bob-"+token, fmt.Sprintf(p.lib.resume, p.session, p.token, p.seq))
+	wrong.handshakeFails("the resume token of another principal", "RESUME_WINDOW_EXPIRED")
+	wrong = b.connectDraft(p.lib, 5200)
+	wrong.hello("nobody", fmt.Sprintf(p.lib.resume, p.session, p.token, p.seq))
+	wrong.handshakeFails("a resume token with wrong credentials", "UNAUTHENTICATED")
 	wrong = b.connectDraft(p.lib, 6000)
 	wrong.hello("nobody", "")
 	wrong.handshakeFails("a wrong token", "UNAUTHENTICATED")

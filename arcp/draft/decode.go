@@ -168,6 +168,9 @@ func decodeHello(env *arcp.Envelope, r *request) error {
 	})
 }
 
+// schemeNone is the scheme of a client without credentials.
+const schemeNone = "none"
+
 // auth returns the credentials: none of any form is the scheme none.
 func (h *HelloPayload) auth() arcp.Auth {
 	scheme := strings.ToLower(cmp.Or(h.Auth.Scheme, h.Auth.Type))
@@ -175,7 +178,7 @@ func (h *HelloPayload) auth() arcp.Auth {
 	case scheme == "" && h.Auth.Token != "":
 		scheme = "bearer"
 	case scheme == "" || scheme == "anonymous":
-		scheme = "none"
+		scheme = schemeNone
 	}
 	return arcp.Auth{Scheme: scheme, Token: h.Auth.Token}
 }

@@ -20,6 +20,7 @@ type Session struct {
 	profile Profile
 	facts   *facts
 	offered []string                   // features of the hello; nil: not known
+	auth    arcp.Auth                  // credentials of the hello
 	newID   func(prefix string) string // mints identifiers
 
 	decoded bool // the first frame was decoded; owned by Decode
@@ -48,8 +49,15 @@ func NewSession(first []byte) (*Session, error) {
 	s.SetProfile(Recognise(&env))
 	if p, err := arcp.DecodePayload[HelloPayload](&env); err == nil && Type(env.Type) == SessionHello {
 		s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
+		s.auth = p.auth()
 	}
 	return s, nil
+}
+
+// Auth returns the credentials of the session.hello. A hello that resumes a session may have some
+// besides the resume token. ok is false if there are none. The token is a secret.
+func (s *Session) Auth() (credentials arcp.Auth, ok bool) {
+	return s.auth, s.auth.Scheme != "" && s.auth.Scheme != schemeNone
 }
 
 // Profile returns the profile of the client.
@@ -119,7 +127,7 @@ func (s *Session) sent(seq uint64, job arcp.JobID, terminal bool) {
 // AppendAnswer appends the frames of a message of the runtime that is not an event of a job: 0,
 // 1 or several. The client's connection ends after the frames of a session.rejected,
 // session.unauthenticated or session.evicted. The error of a page of jobs that is too large is a
-// *TooLargeError.
+// *TooLargeError. The request then still waits for an answer: a nack with its id fails it.
 func (s *Session) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelope) ([][]byte, error) {
 	write, ok := answers[env.Type]
 	if !ok {
@@ -131,6 +139,9 @@ func (s *Session) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelop
 		a.request.id = env.CorrelationID
 	}
 	if err := write(&a); err != nil {
+		if a.request.kind != requestOther {
+			s.pending.add(a.request)
+		}
 		return frames, err
 	}
 	return a.frames, nil

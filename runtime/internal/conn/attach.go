@@ -52,10 +52,43 @@ type attachment struct {
 
 // resume attaches to the session of a resume token (SPEC.md §5.10).
 func (h *handshake) resume(q machine.Resume) {
+	credentials := h.resumeCredentials()
 	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
 		row, refused := h.c.srv.readTokenSession(ctx, auth.Secret(q.Token))
+		if refused == nil && credentials != nil {
+			refused = h.c.srv.checkOwner(ctx, *credentials, &row)
+		}
 		return func(now time.Time) { h.resumeRow(now, q, row, refused) }
 	})
+}
+
+// resumeCredentials returns the credentials that a session.hello has besides the resume token; nil:
+// there are none.
+func (h *handshake) resumeCredentials() *auth.Request {
+	if h.c.output.codec == nil {
+		return nil
+	}
+	credentials, ok := h.c.output.codec.Auth()
+	if !ok {
+		return nil
+	}
+	return new(h.c.principal.request(h.c.tc.Info(), time.Now(), machine.Authenticate{Scheme: credentials.Scheme, Token: credentials.Token}))
+}
+
+// checkOwner refuses credentials that are invalid or of another principal than the session's. It
+// may wait for the issuer of the credentials.
+func (s *Server) checkOwner(ctx context.Context, credentials auth.Request, row *store.Session) *arcp.Error {
+	result := s.authenticate(ctx, credentials, "", "")
+	switch {
+	case result.err != nil:
+		r, _ := refusal(result.err)
+		return arcp.Errorf(arcp.CodeUnauthenticated, "%s", r.Message)
+	case result.challenge != "":
+		return arcp.Errorf(arcp.CodeUnauthenticated, "the credentials must be proven: resume the session without them")
+	case result.identity.Principal != row.Principal:
+		return noSession()
+	}
+	return nil
 }
 
 // resumeRow continues resume with the row of the session, or with the refusal of the token.

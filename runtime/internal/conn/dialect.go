@@ -83,6 +83,14 @@ func (o *output) profile() string {
 	return o.codec.Profile().String()
 }
 
+// maxPage bounds a page of jobs except for its last job, in bytes; 0: the bound of all pages.
+func (o *output) maxPage() int {
+	if o.codec == nil {
+		return 0
+	}
+	return draft.MaxFrame / 4 // an entry is larger in a frame than in the reader's estimate
+}
+
 // checkDialect refuses to attach to a session of the other dialect, which is not harmed.
 func (o *output) checkDialect(row *store.Session) *arcp.Error {
 	switch {

@@ -158,9 +158,9 @@ func (c *conn) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionListJobs
 	if p.Limit != nil && *p.Limit == 0 {
 		return invalid("limit must be at least 1")
 	}
-	viewer := c.actor()
+	viewer, maxBytes := c.actor(), c.output.maxPage()
 	c.tasks.read(func(ctx context.Context) func(time.Time) {
-		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p)
+		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p, maxBytes)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, env.ID, err)

@@ -65,7 +65,11 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	if c.output.codec == nil {
 		c.output.append(&env)
 	} else if err := c.output.appendDraft(now, &env); err != nil {
-		c.srv.opts.Logger.Error().Err(err).Str("type", string(env.Type)).Msg("answer in the draft dialect")
+		c.srv.opts.Logger.Warn().Err(err).Str("session_id", string(c.id)).Str("type", string(env.Type)).Msg("answer in the draft dialect")
+		if env.Type != arcp.Nack {
+			c.nack(now, env.CorrelationID, arcp.Errorf(arcp.CodeResourceExhausted, "the answer is too large for a frame"))
+		}
+		return
 	}
 	if carriesError(env.Type) {
 		c.srv.countError(&env)

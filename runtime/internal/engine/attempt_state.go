@@ -160,6 +160,7 @@ func (l *noteLog) beginWrite() { l.writing, l.added = append(l.writing, l.added.
 
 // failure describes a failed or lost attempt that is followed by another attempt.
 type failure struct {
+	at    time.Time // the delay begins here, before the event retry is written
 	code  arcp.Code
 	delay time.Duration
 }

@@ -42,18 +42,18 @@ func (s *supervisor) failAttempt(now time.Time, err *arcp.Error) {
 	}
 	if s.machine.Retry(now, err); s.machine.State() == arcp.StateQueued {
 		s.exit.set(exitRetry)
-		s.retried = failure{err.Code, delay}
+		s.retried = failure{now, err.Code, delay}
 		s.progress.Fail(now, delay)
 		s.progress.unsaved = true
 	}
 }
 
-func (s jobWriter) retryEvent(now time.Time) *store.Event {
+func (s jobWriter) retryEvent() *store.Event {
 	data, err := arcp.Marshal(retryData{s.attempt + 1, s.retried.code, s.retried.delay.Milliseconds()})
 	if err != nil { // three plain members
 		panic("engine: " + err.Error())
 	}
-	return s.event(arcp.EventEmit, now, s.row.Priority, arcp.EventEmitPayload{Name: "retry", Data: data})
+	return s.event(arcp.EventEmit, s.retried.at, s.row.Priority, arcp.EventEmitPayload{Name: "retry", Data: data})
 }
 
 // leaveUntilNextAttempt leaves the job without a supervisor until its next attempt, which a paused job

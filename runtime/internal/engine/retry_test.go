@@ -96,16 +96,21 @@ func TestRetryEnds(t *testing.T) {
 	}
 }
 
-// An attempt that fails before its claim is durable is made again once, too.
+// An attempt that fails before its claim is durable is made again once, too. The event retry has the
+// time of the failure, from which the delay counts, not of its write.
 func TestRetryOfAnEarlyStart(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); early(c) }, failing(errUnavailable()))
 		r.session("sess_1")
 		release := r.st.hold()
+		failed := time.Now()
 		r.submit("t", "{}")
 		time.Sleep(time.Minute)
 		release()
-		r.want("its wait is over already", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
+		frames := r.want("its wait is over already", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
+		if at := frames[2].Timestamp; !at.Equal(failed) {
+			t.Errorf("the event retry is of %v, want the time of the failure, %v", at, failed)
+		}
 		r.expectNoState("")
 	})
 }

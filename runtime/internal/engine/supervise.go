@@ -268,7 +268,7 @@ func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err err
 		}
 		w.Put(records...)
 	case s.exit == exitRetry:
-		log.Events = append(log.Events, s.retryEvent(now))
+		log.Events = append(log.Events, s.retryEvent())
 		log.NewAttempt = true
 	case s.exit == exitRewind:
 		log.NewAttempt = true

@@ -70,8 +70,9 @@ func (r *Reader) Get(ctx context.Context, viewer *approval.Actor, id arcp.JobID)
 }
 
 // Page lists jobs of the viewer's principal or, with a filter, of another principal
-// (session.list_jobs, SPEC.md §5.5).
-func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+// (session.list_jobs, SPEC.md §5.5). maxBytes bounds the page except for its last job; 0: the bound
+// of all pages.
+func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.SessionListJobsPayload, maxBytes int) (*arcp.SessionJobsPayload, *arcp.Error) {
 	principal := viewer.Principal
 	if f := p.Filter; f != nil && f.Principal != "" && f.Principal != principal {
 		decision := "allowed"
@@ -84,17 +85,17 @@ func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.Sessi
 		}
 		principal = f.Principal
 	}
-	return r.list(ctx, principal, principal != viewer.Principal, p)
+	return r.list(ctx, principal, principal != viewer.Principal, p, maxBytes)
 }
 
 // list lists jobs of a principal. foreign means that the viewer is of another principal, so that
 // calls of built-in tools are omitted.
-func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload, maxBytes int) (*arcp.SessionJobsPayload, *arcp.Error) {
 	var filter arcp.JobFilter
 	if p.Filter != nil {
 		filter = *p.Filter
 	}
-	request := paging.Request{Scope: cursorScope(principal, &filter), Cursor: p.Cursor}
+	request := paging.Request{Scope: cursorScope(principal, &filter), Cursor: p.Cursor, MaxBytes: maxBytes}
 	if p.Limit != nil {
 		request.Limit = int(min(*p.Limit, maxPage))
 	}
