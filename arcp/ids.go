@@ -75,14 +75,15 @@ func (id LeaseID) Valid() bool { return HasPrefix(string(id), LeasePrefix) }
 // Valid reports whether the id has the prefix of its type and a body.
 func (id ArtifactID) Valid() bool { return HasPrefix(string(id), ArtifactPrefix) }
 
-const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+// IDAlphabet has the characters of identifiers in their order: Crockford's base32.
+const IDAlphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 // AppendIDBody appends u as 26 characters of Crockford base32.
 func AppendIDBody(dst []byte, u [16]byte) []byte {
 	hi, lo := binary.BigEndian.Uint64(u[:8]), binary.BigEndian.Uint64(u[8:])
 	var b [IDBodyLen]byte
 	for i := IDBodyLen - 1; i >= 0; i-- {
-		b[i] = crockford[lo&31]
+		b[i] = IDAlphabet[lo&31]
 		lo = lo>>5 | hi<<59
 		hi >>= 5
 	}
@@ -96,7 +97,7 @@ func ParseIDBody(s string) (u [16]byte, ok bool) {
 	}
 	var hi, lo uint64
 	for i := range len(s) {
-		v := strings.IndexByte(crockford, s[i])
+		v := strings.IndexByte(IDAlphabet, s[i])
 		if v < 0 {
 			return u, false
 		}

@@ -17,7 +17,7 @@ type Target struct {
 	OtherToken string // bearer token of another principal; empty: checks that need it are skipped
 
 	// ObserverToken is the bearer token of a principal with the single role observer. The
-	// principal observes the principal of Token and not that of OtherToken. Empty: checks
+	// principal sees the principal of Token, but not the principal of OtherToken. Empty: checks
 	// that need it are skipped.
 	ObserverToken string
 

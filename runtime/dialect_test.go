@@ -287,6 +287,9 @@ func (p *draftPeer) closedBy(why string, err error, code transport.CloseCode) {
 	}
 }
 
+// cut ends the connection without a close frame.
+func (p *draftPeer) cut() { _ = p.conn.Abort() } // it may have ended
+
 // close ends the connection with a message.
 func (p *draftPeer) close(typ string) {
 	p.Helper()
@@ -589,7 +592,7 @@ func (b *fixture) breaks(p *draftPeer) string {
 	for len(p.progress[job]) < 10 {
 		p.read()
 	}
-	_ = p.conn.Abort()
+	p.cut()
 	wrong := b.connectDraft(p.lib, 5000)
 	wrong.hello("alice-"+token, fmt.Sprintf(p.lib.resume, p.session, "no token", p.seq))
 	wrong.handshakeFails("a wrong resume token", "RESUME_WINDOW_EXPIRED")
@@ -625,7 +628,7 @@ func TestDraftResumeMessage(t *testing.T) {
 				p := b.dialDraft(lib, "alice")
 				job := p.accepted("demo.count", `{"to":10,"interval_ms":50}`, "")
 				p.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
-				_ = p.conn.Abort()
+				p.cut()
 				q := b.connectDraft(lib, 1000)
 				q.seq, q.progress = p.seq, p.progress
 				q.send("session.resume", "", fmt.Sprintf(`"session_id":%q,"resume_token":%q,"last_event_seq":%d`, p.session, p.token, p.seq))
@@ -719,7 +722,7 @@ func TestResumeInOtherDialect(t *testing.T) {
 				wrong.handshakeFails("a session of the RFC's dialect", "RESUME_WINDOW_EXPIRED")
 				rfc.send("ping", `{}`)
 				rfc.until("pong")
-				_ = rfc.conn.Abort()
+				_ = rfc.conn.Abort() // the test cuts the connection
 				b.resume(rfcToken, 0).expect("session.resumed")
 
 				p := b.dialDraft(lib, "alice")
@@ -731,7 +734,7 @@ func TestResumeInOtherDialect(t *testing.T) {
 					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token))
 				q.expect("session.rejected")
 				p.run("demo.echo", `{"x":1}`)
-				_ = p.conn.Abort()
+				p.cut()
 				p.resumed().close("session.close")
 			})
 		})
@@ -775,7 +778,7 @@ func TestHostileFirstFrames(t *testing.T) {
 			p.pong()
 			rfc.send("ping", `{}`)
 			rfc.until("pong")
-			_ = hostile.conn.Abort()
+			_ = hostile.conn.Abort() // it may have ended
 		}
 
 		rfc.send("session.hello", fmt.Sprintf(draftLibraries[0].hello, "alice-"+token))

@@ -177,7 +177,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		return err
 	}
 	if err := r.janitor.LoadKnownClients(ctx); err != nil {
-		return fmt.Errorf("load the clients that have proved themselves: %w", err)
+		return fmt.Errorf("load known clients: %w", err)
 	}
 	if err := r.agents.Load(ctx); err != nil {
 		return fmt.Errorf("load agents: %w", err)

@@ -197,7 +197,8 @@ func (call *WorkerCall) Permit(ctx context.Context, p arcp.PermissionRequestPayl
 	return arcp.DecodePayload[arcp.PermissionGrantPayload](&env)
 }
 
-// Invoke submits a child job within the lease of this job.
+// Invoke submits a child job within the lease of this job. It sets JobID, and DiscardEvents because
+// a worker receives no events: only Job.Wait is of use.
 func (call *WorkerCall) Invoke(ctx context.Context, r InvokeParams) (*Job, error) {
 	r.JobID, r.DiscardEvents = call.JobID, true
 	return call.w.c.Invoke(ctx, r)

@@ -62,7 +62,7 @@ type frame struct {
 	job       arcp.JobID
 	trace     string
 	noSession bool // TypeScript ignores a frame without session_id
-	echo      bool // the id is that of the request, whatever the profile
+	echo      bool // the frame has the id of the request, whatever the profile
 	payload   any
 }
 

@@ -76,7 +76,7 @@ func (c Code) Info() (info CodeInfo, ok bool) {
 	return CodeInfo{}, false
 }
 
-// subject is what an error is about. It selects between codes.
+// subject is the object of an error: a submit, a job or a session. It selects between codes.
 type subject uint8
 
 const (

@@ -209,8 +209,8 @@ const (
 	outputOnly // Go
 )
 
-// writeResult writes the value twice, or, if that is too large, once, or the identifier of a result in chunks. A result in an
-// artifact is the description of the artifact.
+// writeResult writes the value twice or, if that is too large, once. For a result in chunks it
+// writes the identifier, and for a result in an artifact the description of the artifact.
 func writeResult(o *object, e *encoder) {
 	o.text("job_id", string(e.event.JobID))
 	o.text("final_status", statusSuccess)
@@ -240,7 +240,7 @@ func writeResult(o *object, e *encoder) {
 func writeFailed(o *object, e *encoder) {
 	env := arcp.Envelope{Payload: e.event.Payload}
 	p, err := arcp.DecodePayload[arcp.Error](&env)
-	if err != nil { // the runtime wrote it; its form is what matters
+	if err != nil { // not reached: the runtime wrote the payload
 		p = *arcp.Errorf(arcp.CodeInternal, "failed")
 	}
 	e.failed(o, failureOf(&p, aboutAny))

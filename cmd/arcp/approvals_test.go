@@ -126,7 +126,7 @@ func TestApprovalsUsage(t *testing.T) {
 		{[]string{"input", "answer", "x"}, "give one answer: a JSON value, --choice, --grant or --deny"},
 		{[]string{"input", "answer", "x", "1", "--deny"}, "give one answer"},
 		{[]string{"input", "answer", "x", "--deny", "--seconds", "3"}, "--seconds and --resource need --grant"},
-		{[]string{"input", "answer", "x", "b"}, "the value: not JSON; write a text with quotes: '\"main\"', or give --choice for an option"},
+		{[]string{"input", "answer", "x", "b"}, "the value: not JSON; write a text with quotes: '\"main\"', or give --choice for an option, --grant or --deny for a permission"},
 		{[]string{"jobs", "interrupt", "job_1"}, "--prompt is missing: give the question"},
 		{[]string{"invoke", "x", "--lease", "{"}, `--lease: not JSON; give for example '{"fs.read"`},
 		{[]string{"invoke", "x", "--lease", "-"}, "--lease: give JSON or @FILE"},

@@ -40,7 +40,7 @@ func addTarget(cmd *cobra.Command) *target {
 	f := cmd.Flags()
 	f.StringVar(&t.url, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
 	f.StringVar(&t.token, "token", "", "bearer token; default: $ARCP_TOKEN, or the token of a running arcp dev")
-	f.StringVar(&t.dialect, "dialect", "rfc", "dialect of the protocol: rfc, the only one in this version")
+	f.StringVar(&t.dialect, "dialect", "rfc", "dialect that the command speaks: rfc, the only one in this version")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	return t
 }
@@ -53,7 +53,7 @@ func (t *target) resolve(a *app) error {
 	switch t.dialect {
 	case "rfc":
 	case "draft":
-		return usagef("--dialect draft is not supported by this version; omit the flag")
+		return usagef("--dialect draft: this command speaks rfc only; omit the flag")
 	default:
 		return usagef("--dialect: %q is not one of rfc", t.dialect)
 	}

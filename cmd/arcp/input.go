@@ -94,7 +94,7 @@ func (in *answerArgs) read(a *app, args []string) (err error) {
 	case (in.Seconds > 0 || in.Resource != "") && !in.Grant:
 		return usagef("--seconds and --resource need --grant")
 	case len(args) == 2:
-		in.Value, err = a.value(args[1], "the value", `write a text with quotes: '"main"', or give --choice for an option`)
+		in.Value, err = a.value(args[1], "the value", `write a text with quotes: '"main"', or give --choice for an option, --grant or --deny for a permission`)
 	}
 	return err
 }

@@ -34,7 +34,7 @@ func TestUsage(t *testing.T) {
 		{"too many arguments", []string{"version", "x"}, "wrong number of arguments (1); usage: `arcp version [flags]`"},
 		{"bad output", []string{"version", "-o", "xml"}, `--output: "xml" is not one of text, json`},
 		{"bad URL", []string{"jobs", "ls", "--url", "http://x"}, "give a ws://, wss:// or unix:// URL"},
-		{"later dialect", []string{"jobs", "ls", "--dialect", "draft"}, "--dialect draft is not supported by this version"},
+		{"later dialect", []string{"jobs", "ls", "--dialect", "draft"}, "--dialect draft: this command speaks rfc only"},
 		{"bad dialect", []string{"invoke", "demo.echo", "--dialect", "x"}, `--dialect: "x" is not one of rfc`},
 		{"bad JSON", []string{"invoke", "demo.echo", "{"}, "the arguments: not JSON"},
 		{"no such file", []string{"invoke", "demo.echo", "@/nonexistent"}, "read /nonexistent: no such file"},

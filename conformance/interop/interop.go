@@ -3,9 +3,14 @@ package interop
 
 import (
 	"context"
+	"embed"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -31,6 +36,43 @@ func Unable(t testing.TB, format string, args ...any) {
 		t.Fatalf(format, args...)
 	}
 	t.Skipf(format+"\nwith %s=1 this is a failure", append(args, Env)...)
+}
+
+// missingError reports a missing prerequisite.
+type missingError struct{ err error }
+
+func (e *missingError) Error() string { return e.err.Error() }
+
+func (e *missingError) Unwrap() error { return e.err }
+
+// installed returns a function that installs programs once in a process. install gets the files of
+// the directory of sources, and the cache directory of the user, in which it keeps what it makes.
+func installed[P any](sources embed.FS, dir string, install func(sources fs.FS, cache string) (P, error)) func() (P, error) {
+	return sync.OnceValues(func() (programs P, err error) {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return programs, &missingError{err}
+		}
+		files, err := fs.Sub(sources, dir)
+		if err != nil {
+			return programs, err
+		}
+		return install(files, filepath.Join(cache, "arcp-interop"))
+	})
+}
+
+// obtain returns the programs of installed. It calls Unable if a prerequisite is missing, and fails
+// the test after any other error.
+func obtain[P any](t testing.TB, programs func() (P, error), prerequisites string) P {
+	t.Helper()
+	p, err := programs()
+	if missing, ok := errors.AsType[*missingError](err); ok {
+		Unable(t, "needs %s: %v", prerequisites, missing)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // run runs a program and returns its output.

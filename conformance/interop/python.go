@@ -2,12 +2,10 @@ package interop
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 )
 
@@ -26,27 +24,10 @@ type PythonPrograms struct {
 // the sources. Without Python or the packages it calls Unable.
 func Python(t testing.TB) PythonPrograms {
 	t.Helper()
-	p, err := pythonPrograms()
-	if missing, ok := errors.AsType[*missingError](err); ok {
-		Unable(t, "needs Python 3.%d with venv and the package index: %v", minPython, missing)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return obtain(t, pythonPrograms, fmt.Sprintf("Python 3.%d with venv and the package index", minPython))
 }
 
-var pythonPrograms = sync.OnceValues(func() (PythonPrograms, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return PythonPrograms{}, &missingError{err}
-	}
-	sources, err := fs.Sub(pythonSources, "testdata/python")
-	if err != nil {
-		return PythonPrograms{}, err
-	}
-	return installPython(sources, filepath.Join(cache, "arcp-interop"))
-})
+var pythonPrograms = installed(pythonSources, "testdata/python", installPython)
 
 // installPython makes a directory below cache with the sources and a virtual environment. It is
 // named after a digest of the sources, and appears with one rename when it is complete.

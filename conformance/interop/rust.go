@@ -4,12 +4,10 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 )
@@ -35,34 +33,10 @@ type RustPrograms struct {
 // Without cargo or the crates it calls Unable; a compile error fails the test.
 func Rust(t testing.TB) RustPrograms {
 	t.Helper()
-	p, err := rustPrograms()
-	if missing, ok := errors.AsType[*missingError](err); ok {
-		Unable(t, "needs cargo 1.%d and crates.io: %v", minCargo, missing)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return obtain(t, rustPrograms, fmt.Sprintf("cargo 1.%d and crates.io", minCargo))
 }
 
-// missingError reports a missing prerequisite.
-type missingError struct{ err error }
-
-func (e *missingError) Error() string { return e.err.Error() }
-
-func (e *missingError) Unwrap() error { return e.err }
-
-var rustPrograms = sync.OnceValues(func() (RustPrograms, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return RustPrograms{}, &missingError{err}
-	}
-	sources, err := fs.Sub(rustSources, "testdata/rust")
-	if err != nil {
-		return RustPrograms{}, err
-	}
-	return buildRust(sources, filepath.Join(cache, "arcp-interop"))
-})
+var rustPrograms = installed(rustSources, "testdata/rust", buildRust)
 
 // buildRust installs the programs into a directory below cache, named after a digest of the
 // sources. All builds share a directory with the compiled crates.
@@ -73,7 +47,7 @@ func buildRust(sources fs.FS, cache string) (RustPrograms, error) {
 	}
 	root := filepath.Join(cache, "rust-"+sum)
 	p := RustPrograms{Drive: filepath.Join(root, "bin", "drive"), Decode: filepath.Join(root, "bin", "decode")}
-	if installed(p) {
+	if p.exist() {
 		return p, nil
 	}
 	src, err := os.MkdirTemp("", "arcp-interop-")
@@ -113,8 +87,8 @@ func checkCargo(env []string, dir string) error {
 	return nil
 }
 
-// installed reports whether both programs exist. Cargo installs a program with one rename.
-func installed(p RustPrograms) bool {
+// exist reports whether both programs exist. Cargo installs a program with one rename.
+func (p RustPrograms) exist() bool {
 	_, drive := os.Stat(p.Drive)
 	_, decode := os.Stat(p.Decode)
 	return drive == nil && decode == nil

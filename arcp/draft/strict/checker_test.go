@@ -22,7 +22,7 @@ const (
 	moment  = "2026-05-09T13:00:00.020Z"
 )
 
-// frame makes a frame; id is that of the request, or a new one.
+// frame makes a frame. id is the id of the request, or a new one.
 func frame(id, typ, members, payload string) string {
 	if members != "" {
 		members += ","

@@ -34,7 +34,7 @@ const (
 	never                      // the frame answers no request of the kind
 )
 
-// effect is what a session.error does after the handshake.
+// effect is the effect of a session.error after the handshake.
 type effect uint8
 
 const (

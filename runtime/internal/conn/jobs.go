@@ -51,7 +51,7 @@ func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
 // submit returns the submit of an envelope without its payload.
 func (c *conn) submit(env *arcp.Envelope) engine.Submit {
 	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
-		Lease: c.principal.limit(&c.srv.opts.Logger), Trust: c.trust(), Roles: c.principal.roleNames(),
+		Lease: c.principal.leaseLimit(&c.srv.opts.Logger), Trust: c.trust(), Roles: c.principal.roleNames(),
 		Answers: c.cursor, Accepts: c.output.codec != nil, Decided: c.pending.done, Recheck: c.handshake.resumed}
 }
 

@@ -22,9 +22,9 @@ type principal struct {
 	roles     []string // see roleNames
 }
 
-// limit returns the lease that bounds the principal's jobs; nil: there is none. A lease that
+// leaseLimit returns the lease that bounds the principal's jobs; nil: there is none. A lease that
 // cannot be decoded allows nothing.
-func (p *principal) limit(log *zerolog.Logger) *lease.Lease {
+func (p *principal) leaseLimit(log *zerolog.Logger) *lease.Lease {
 	if len(p.identity.Lease) == 0 {
 		return nil
 	}

@@ -23,7 +23,9 @@ type checkedMachine struct {
 	sequence uint64
 }
 
-func newWitness(spec Spec) *checkedMachine { return &checkedMachine{m: New(spec), spec: spec, now: t0} }
+func newCheckedMachine(spec Spec) *checkedMachine {
+	return &checkedMachine{m: New(spec), spec: spec, now: t0}
+}
 
 // do calls f and checks the machine; wait is how much time has passed.
 func (w *checkedMachine) do(wait time.Duration, f func(m *Machine, now time.Time)) error {
@@ -169,7 +171,7 @@ func FuzzMachine(f *testing.F) {
 			return
 		}
 		seconds := func(b byte) time.Duration { return time.Duration(b) * time.Second }
-		w := newWitness(Spec{MaxRuntime: seconds(script[0]), Heartbeat: seconds(script[1]), BlockOnSilence: script[2]&1 == 1,
+		w := newCheckedMachine(Spec{MaxRuntime: seconds(script[0]), Heartbeat: seconds(script[1]), BlockOnSilence: script[2]&1 == 1,
 			SilenceWindow: seconds(script[3])})
 		for rest := script[4:]; len(rest) >= 2; rest = rest[2:] {
 			op, wait := int(rest[0])%(len(ops)+1), seconds(rest[1])
@@ -195,7 +197,7 @@ func drawSpec(t *rapid.T) Spec {
 
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWitness(drawSpec(t))
+		w := newCheckedMachine(drawSpec(t))
 		for i := range rapid.IntRange(1, 60).Draw(t, "n") {
 			op := rapid.IntRange(0, 2*len(ops)).Draw(t, "op")
 			wait := time.Duration(rapid.IntRange(0, 8000).Draw(t, "wait")) * time.Millisecond

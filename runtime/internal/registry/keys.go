@@ -44,7 +44,7 @@ func leaseKey(principal string, id arcp.LeaseID) string {
 
 // newestFirst reverses the order of minted ids.
 func newestFirst(body string) string {
-	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	const digits = arcp.IDAlphabet
 	b := []byte(body)
 	for i, c := range b {
 		if v := strings.IndexByte(digits, c); v >= 0 {

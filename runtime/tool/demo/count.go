@@ -23,7 +23,7 @@ type counted struct {
 }
 
 func newCount() (*tool.Tool, error) {
-	c := interruptible("count", "Counts, with a checkpoint at every step, and goes on from the last one after a restart.")
+	c := interruptible("count", "Counts, with a checkpoint at every step, and continues from the last one after a restart.")
 	c.Recovery = tool.RecoveryCheckpoint
 	return tool.New(c, count)
 }

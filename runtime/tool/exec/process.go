@@ -20,7 +20,7 @@ import (
 type Program struct {
 	Command []string      // the program, a name in PATH or a path from Dir, and its arguments
 	Env     []string      // names of variables that the program inherits, besides PATH
-	Dir     string        // working directory; "": that of this process
+	Dir     string        // working directory; "": the directory of this process
 	Grace   time.Duration // from SIGTERM to SIGKILL; default 2 s
 
 	// Log receives the lines of standard error, bounded in length and rate, on one

@@ -27,7 +27,7 @@ type Config struct {
 	Name      string
 	Command   []string // the program, a name in PATH or a path, and its arguments
 	Env       []string // names of variables that the program inherits, besides PATH
-	Dir       string   // working directory; "": that of this process
+	Dir       string   // working directory; "": the directory of this process
 	Tools     []string // globs of the names of tools that the program may execute
 	ReadLimit int64    // maximum bytes of a frame
 	Log       zerolog.Logger

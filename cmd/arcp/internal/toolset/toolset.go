@@ -34,7 +34,7 @@ type MCP struct {
 	Name        string
 	Command     []string // the program and its arguments
 	Env         []string // for Command: names of inherited variables, besides PATH and HOME
-	Dir         string   // for Command: working directory, an absolute path; "": that of this process
+	Dir         string   // for Command: working directory, an absolute path; "": the directory of this process
 	URL         string   // http or https, without a password
 	HeadersFile string   // for URL: absolute path of a file with lines "Name: value"
 	Filter
@@ -49,7 +49,7 @@ type Worker struct {
 	Name    string
 	Command []string // the program and its arguments
 	Env     []string // names of inherited variables, besides PATH
-	Dir     string   // working directory, an absolute path; "": that of this process
+	Dir     string   // working directory, an absolute path; "": the directory of this process
 	Allow   []string // patterns of path.Match for the names of tools; not empty
 }
 
