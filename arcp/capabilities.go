@@ -31,6 +31,8 @@ const (
 	FeatureExecutes               Feature = "executes"
 	FeatureMetrics                Feature = "metrics"
 	FeatureResultChunk            Feature = "result_chunk"
+
+	FeatureProgress Feature = "progress" // of the draft dialect only
 )
 
 // Features lists the features in the order of SPEC.md.

@@ -195,6 +195,10 @@ type Spec struct {
 	Command    bool // an observer may not send it
 	Repeatable bool // a repetition is harmless: its id is not stored
 	Worker     bool // a worker may send it about its job; §7.8 has the answers
+
+	// Events of sessions that speak the draft dialect.
+	Draft     bool    // every event of the type has a frame in the dialect
+	DraftNeed Feature // feature without which the session does not receive it; empty: none
 }
 
 // NewPayload returns a pointer to a zero payload of the type.
@@ -222,6 +226,8 @@ func (s Spec) served() Spec     { s.Served = true; return s }
 func (s Spec) commanding() Spec { s.Command = true; return s }
 func (s Spec) repeatable() Spec { s.Repeatable = true; return s }
 func (s Spec) ofWorkers() Spec  { s.Worker = true; return s }
+
+func (s Spec) inDraft(need Feature) Spec { s.Draft, s.DraftNeed = true, need; return s }
 
 // Catalog lists every message type in the order of SPEC.md. It must not be changed.
 var Catalog = []Spec{
@@ -257,23 +263,23 @@ var Catalog = []Spec{
 	spec[CheckpointRestorePayload](CheckpointRestore, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2").served().commanding(),
 
 	spec[ToolInvokePayload](ToolInvoke, Both, InAccepted, needNone, ScopeSession, Plain, "§3.3").served().commanding().ofWorkers(),
-	spec[ToolResultPayload](ToolResult, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers(),
-	spec[ErrorPayload](ToolError, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers(),
+	spec[ToolResultPayload](ToolResult, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers().inDraft(needNone),
+	spec[ErrorPayload](ToolError, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers().inDraft(needNone),
 	spec[JobAcceptedPayload](JobAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
-	spec[JobStartedPayload](JobStarted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
-	spec[JobProgressPayload](JobProgress, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers(),
+	spec[JobStartedPayload](JobStarted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
+	spec[JobProgressPayload](JobProgress, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers().inDraft(FeatureProgress),
 	spec[JobHeartbeatPayload](JobHeartbeat, Both, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.3").ofWorkers(),
-	spec[JobCheckpointPayload](JobCheckpoint, Both, InAccepted, FeatureCheckpoints, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers(),
-	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, FeatureResultChunk, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers(),
-	spec[JobCompletedPayload](JobCompleted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
-	spec[ErrorPayload](JobFailed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
-	spec[JobCancelledPayload](JobCancelled, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[JobCheckpointPayload](JobCheckpoint, Both, InAccepted, FeatureCheckpoints, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers().inDraft(needNone),
+	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, FeatureResultChunk, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers().inDraft(FeatureResultChunk),
+	spec[JobCompletedPayload](JobCompleted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
+	spec[ErrorPayload](JobFailed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
+	spec[JobCancelledPayload](JobCancelled, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
 	spec[JobSchedulePayload](JobSchedule, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
 	spec[JobSubscribePayload](JobSubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served(),
 	spec[JobSubscribedPayload](JobSubscribed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Plain, "§3.3"),
 	spec[JobUnsubscribePayload](JobUnsubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served(),
 	spec[WorkflowStartPayload](WorkflowStart, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
-	spec[WorkflowCompletePayload](WorkflowComplete, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[WorkflowCompletePayload](WorkflowComplete, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
 	spec[AgentDelegatePayload](AgentDelegate, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
 	spec[AgentHandoffPayload](AgentHandoff, Both, InAccepted, FeatureAgentHandoff, ScopeSession, Plain, "§3.3"),
 
@@ -282,19 +288,19 @@ var Catalog = []Spec{
 	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
 	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
 
-	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().ofWorkers(),
+	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().ofWorkers().inDraft(needNone),
 	spec[HumanInputResponsePayload](HumanInputResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5").served(),
-	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().ofWorkers(),
+	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().ofWorkers().inDraft(needNone),
 	spec[HumanChoiceResponsePayload](HumanChoiceResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5").served(),
-	spec[HumanInputCancelledPayload](HumanInputCancelled, FromRuntime, 0, FeatureHumanInput, ScopeSession|ScopeCorrelation, Sequenced, "§3.5").directed(),
+	spec[HumanInputCancelledPayload](HumanInputCancelled, FromRuntime, 0, FeatureHumanInput, ScopeSession|ScopeCorrelation, Sequenced, "§3.5").directed().inDraft(needNone),
 
-	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").directed().served().commanding().ofWorkers(),
+	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").directed().served().commanding().ofWorkers().inDraft(needNone),
 	spec[PermissionGrantPayload](PermissionGrant, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6").served().commanding(),
 	spec[PermissionDenyPayload](PermissionDeny, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6").served().commanding(),
-	spec[LeaseGrantedPayload](LeaseGranted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6"),
+	spec[LeaseGrantedPayload](LeaseGranted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6").inDraft(needNone),
 	spec[LeaseRefreshPayload](LeaseRefresh, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.6").served().commanding(),
-	spec[LeaseExtendedPayload](LeaseExtended, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6"),
-	spec[LeaseRevokedPayload](LeaseRevoked, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").served(),
+	spec[LeaseExtendedPayload](LeaseExtended, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6").inDraft(needNone),
+	spec[LeaseRevokedPayload](LeaseRevoked, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").served().inDraft(needNone),
 
 	spec[SubscribePayload](Subscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.7").served(),
 	spec[SubscribeAcceptedPayload](SubscribeAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription|ScopeCorrelation, Plain, "§3.7"),
@@ -303,13 +309,13 @@ var Catalog = []Spec{
 	spec[SubscribeClosedPayload](SubscribeClosed, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
 
 	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").ofWorkers(),
-	spec[ArtifactRefPayload](ArtifactRef, FromRuntime, 0, needNone, ScopeSession, Sequenced, "§3.8"),
+	spec[ArtifactRefPayload](ArtifactRef, FromRuntime, 0, needNone, ScopeSession, Sequenced, "§3.8").inDraft(needNone),
 	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
 	spec[ArtifactReleasePayload](ArtifactRelease, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
 
-	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
-	spec[LogPayload](Log, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
-	spec[MetricPayload](Metric, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
+	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers().inDraft(needNone),
+	spec[LogPayload](Log, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers().inDraft(needNone),
+	spec[MetricPayload](Metric, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers().inDraft(needNone),
 	spec[TraceSpanPayload](TraceSpan, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
 }
 
@@ -354,6 +360,19 @@ func Visible(negotiated func(Feature) bool) TypeSet {
 	var set TypeSet
 	for i := range Catalog {
 		if s := &Catalog[i]; s.Need == needNone || negotiated(s.Need) {
+			set |= s.Bit
+		}
+	}
+	return set
+}
+
+// VisibleInDraft returns the sequenced types that a session of the draft dialect receives with the
+// negotiated features. Thoughts on a stream have frames, but other chunks do not: the set has no
+// stream.chunk.
+func VisibleInDraft(negotiated func(Feature) bool) TypeSet {
+	var set TypeSet
+	for i := range Catalog {
+		if s := &Catalog[i]; s.Draft && (s.DraftNeed == needNone || negotiated(s.DraftNeed)) {
 			set |= s.Bit
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/registry"
+	"github.com/arcpd/arcpd/runtime/internal/resources"
 )
 
 // Cleanup registers the Cleaner for the resources of one provider and type. See Config.Cleanups.
@@ -60,11 +60,11 @@ type LeasedResource struct {
 }
 
 // registrations returns Config.Cleanups for the registry.
-func (r *Runtime) registrations() (list []registry.Registration) {
+func (r *Runtime) registrations() (list []resources.Registration) {
 	for _, c := range r.cfg.Cleanups {
-		reg := registry.Registration{Provider: c.Provider, Type: c.Type, Clients: c.Clients}
+		reg := resources.Registration{Provider: c.Provider, Type: c.Type, Clients: c.Clients}
 		if c.Cleaner != nil {
-			reg.Handler = registry.HandlerFunc(func(ctx context.Context, l registry.Lease, attempt int) error {
+			reg.Handler = resources.HandlerFunc(func(ctx context.Context, l resources.Lease, attempt int) error {
 				return c.Cleaner.Clean(ctx, leasedResource(&l), attempt)
 			})
 		}
@@ -73,7 +73,7 @@ func (r *Runtime) registrations() (list []registry.Registration) {
 	return list
 }
 
-func leasedResource(l *registry.Lease) LeasedResource {
+func leasedResource(l *resources.Lease) LeasedResource {
 	return LeasedResource{
 		LeaseID: l.ID, Provider: l.Provider, Type: l.Type, ExternalID: l.ExternalID,
 		DisplayName: l.DisplayName, Metadata: l.Metadata, CleanupTool: l.CleanupTool,

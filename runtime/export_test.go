@@ -3,9 +3,9 @@ package runtime
 import (
 	"context"
 
+	"github.com/arcpd/arcpd/runtime/internal/agents"
+	"github.com/arcpd/arcpd/runtime/internal/agentservice"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/host"
-	"github.com/arcpd/arcpd/runtime/internal/hostservice"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -23,11 +23,11 @@ func (r *Runtime) People() (n int) {
 
 // Emit emits an event of a principal, as the runtime does.
 func (r *Runtime) Emit(principal, kind, message string) {
-	r.host.Emit(principal, host.Event{Kind: kind, Message: message})
+	r.host.Emit(principal, agents.Event{Kind: kind, Message: message})
 }
 
 // Workers is the interface through which agents execute jobs.
-type Workers = hostservice.Workers
+type Workers = agentservice.Workers
 
 // ExecuteBy replaces the service through which agents execute jobs.
 func (r *Runtime) ExecuteBy(e Workers) { r.agents.Workers = e }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 )
 
 // A hundred subscribers watch a thousand agents of ten sessions. Each sees every event or the
@@ -57,11 +57,11 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 						seen += f.Data.Skipped
 					case "host.event":
 						seen++
-						var a host.Agent
+						var a agents.Agent
 						if err := arcp.Unmarshal(f.Data.Payload, &a); err != nil {
 							t.Error(err)
 						}
-						if f.Data.Kind == host.AgentStatus && a.Status == host.Running {
+						if f.Data.Kind == agents.AgentStatus && a.Status == agents.Running {
 							running++
 						}
 					}

@@ -10,18 +10,18 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 
 // hostFrame is an event.emit of host.subscribe.
 type hostFrame struct {
 	Name string `json:"name"`
 	Data struct {
-		host.Event
-		Agents    []host.Agent     `json:"agents"`
+		agents.Event
+		Agents    []agents.Agent   `json:"agents"`
 		Approvals []map[string]any `json:"approvals"`
-		Events    []host.Event     `json:"events"`
+		Events    []agents.Event   `json:"events"`
 		More      bool             `json:"more"`
 		Skipped   int              `json:"skipped"`
 	} `json:"data"`
@@ -95,7 +95,7 @@ type fakeWorkers struct {
 	calls []string
 }
 
-func (f *fakeWorkers) Register(a host.Agent, actor approval.Actor) *arcp.Error {
+func (f *fakeWorkers) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, fmt.Sprint("+", a.ID, " ", actor.Principal, " ", actor.Session != "" && actor.Session == a.Session, " ", actor.Worker))
@@ -111,7 +111,7 @@ func (f *fakeWorkers) Register(a host.Agent, actor approval.Actor) *arcp.Error {
 	return nil
 }
 
-func (f *fakeWorkers) Unregister(a host.Agent) {
+func (f *fakeWorkers) Unregister(a agents.Agent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, "-"+a.ID)

@@ -14,22 +14,22 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
+	"github.com/arcpd/arcpd/runtime/internal/agentservice"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/conn"
 	"github.com/arcpd/arcpd/runtime/internal/diskspace"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
-	"github.com/arcpd/arcpd/runtime/internal/host"
-	"github.com/arcpd/arcpd/runtime/internal/hostservice"
 	"github.com/arcpd/arcpd/runtime/internal/housekeeping"
-	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
-	"github.com/arcpd/arcpd/runtime/internal/registryservice"
+	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -40,14 +40,14 @@ import (
 // Runtime serves ARCP. Any goroutine may call its methods.
 type Runtime struct {
 	questions *questions.Broker
-	jobs      *jobs.Reader
+	jobs      *jobview.Reader
 	builtin   *builtin.Tools
 	vault     *credential.Vault // nil: there are no provisioners
-	resources *registryservice.Service
+	resources *resourceservice.Service
 	catalog   *tool.Catalog
 	conns     *conn.Server
-	host      *host.Store
-	agents    *hostservice.Service
+	host      *agents.Store
+	agents    *agentservice.Service
 	workers   *worker.Pool
 
 	cfg     Config
@@ -90,7 +90,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: func() { r.janitor.MeasureBacklogs() },
 		CommitDelay: r.cfg.CommitDelay})
 	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, Count: r.metrics.SetSessions})
-	r.agents = hostservice.New(hostservice.Options{Store: r.cfg.Store, Log: r.log, Sessions: r.sessions, Workers: r.workers, Auth: r.cfg.Auth,
+	r.agents = agentservice.New(agentservice.Options{Store: r.cfg.Store, Log: r.log, Sessions: r.sessions, Workers: r.workers, Auth: r.cfg.Auth,
 		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit, Retention: r.cfg.Retention})
 	r.host = r.agents.Host
 	r.questions = questions.New(questions.Options{Store: r.cfg.Store, Changes: r.changes(), Sessions: r.sessions, Host: r.host,
@@ -100,7 +100,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
 	var err error
-	if r.resources, err = registryservice.New(registryservice.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
+	if r.resources, err = resourceservice.New(resourceservice.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
 		Host: r.host, Questions: r.questions, Sessions: r.sessions, Broken: func() bool { return r.broken.Load() != nil },
 		Handlers: r.registrations(), Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
 		r.closeVault()
@@ -165,7 +165,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		return err
 	}
 	r.cursors = paging.NewCursors(key)
-	r.jobs = &jobs.Reader{Store: r.cfg.Store, Engine: r.engine, Cursors: r.cursors, Audit: r.audit, Logger: r.cfg.Log,
+	r.jobs = &jobview.Reader{Store: r.cfg.Store, Engine: r.engine, Cursors: r.cursors, Audit: r.audit, Logger: r.cfg.Log,
 		IsBuiltin: func(name string) bool { return r.builtin.IsBuiltin(name) }}
 	r.builtin = &builtin.Tools{Store: r.cfg.Store, Registry: r.cfg.Tools, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
 		Agents: r.agents, Resources: r.resources, Jobs: r.jobs, Vault: r.vault, Auth: r.cfg.Auth, Changes: r.changes(), Cursors: r.cursors,

@@ -170,8 +170,8 @@ func TestShared(t *testing.T) {
 }
 
 func TestVisible(t *testing.T) {
-	all := draft.Visible(func(arcp.Feature) bool { return true })
-	none := draft.Visible(func(arcp.Feature) bool { return false })
+	all := arcp.VisibleInDraft(func(arcp.Feature) bool { return true })
+	none := arcp.VisibleInDraft(func(arcp.Feature) bool { return false })
 	want := arcp.Lookup(arcp.JobProgress).Bit | arcp.Lookup(arcp.JobResultChunk).Bit
 	if all&^none != want || none&^all != 0 {
 		t.Errorf("all %b, none %b", all, none)

@@ -38,19 +38,17 @@ type kindRow struct {
 	message string // member that is the message of a status; empty: none
 	write   func(o *object, e *encoder)
 
-	feature arcp.Feature // without which a session does not see the event; empty: none
-	partly  bool         // some events of the type have no row: Visible leaves it out
-	varies  bool         // the body depends on the profile
+	varies bool // the body depends on the profile
 }
 
 // kinds lists the rows of a type one after the other; the first that applies decides. The last
-// row of a type applies to all events, unless the type is partly visible. The libraries read
-// different members: a body has the members of all.
+// row of a type applies to all events if the catalogue row of the type has Draft. The libraries
+// read different members: a body has the members of all.
 var kinds = []kindRow{
 	{from: arcp.JobStarted, kind: KindStatus, phase: "running", message: "description", write: writeStatus},
-	{from: arcp.JobProgress, kind: KindProgress, write: writeProgress, feature: FeatureProgress, varies: true},
+	{from: arcp.JobProgress, kind: KindProgress, write: writeProgress, varies: true},
 	{from: arcp.JobCheckpoint, kind: KindStatus, phase: "checkpoint", message: "label", write: writeDetails},
-	{from: arcp.JobResultChunk, kind: KindResultChunk, write: writeChunk, feature: arcp.FeatureResultChunk},
+	{from: arcp.JobResultChunk, kind: KindResultChunk, write: writeChunk},
 	{from: arcp.Log, kind: KindLog, write: writeLog},
 	{from: arcp.Metric, kind: KindMetric, write: writeMetric},
 	{from: arcp.ArtifactRef, kind: KindArtifactRef, write: writeArtifact},
@@ -69,7 +67,7 @@ var kinds = []kindRow{
 	{from: arcp.EventEmit, event: "credential_rotated", kind: KindStatus, needs: []string{"id"}, write: writeRotated},
 	{from: arcp.EventEmit, kind: KindStatus, write: writeDetails},
 
-	{from: arcp.StreamChunk, kind: KindThought, needs: []string{"role", "content"}, write: writeThoughtChunk, partly: true},
+	{from: arcp.StreamChunk, kind: KindThought, needs: []string{"role", "content"}, write: writeThoughtChunk},
 }
 
 var kindIndex = func() map[arcp.Type][]*kindRow {
@@ -79,23 +77,6 @@ var kindIndex = func() map[arcp.Type][]*kindRow {
 	}
 	return m
 }()
-
-// Visible returns the types of package arcp that a session of the dialect sees and numbers with
-// these negotiated features: the events that become job.event, job.result and job.error.
-// job.accepted is an answer without a number. Thoughts on a stream are left out, since other
-// chunks of streams have no frame.
-func Visible(negotiated func(arcp.Feature) bool) arcp.TypeSet {
-	var set arcp.TypeSet
-	for i := range kinds {
-		if row := &kinds[i]; !row.partly && (row.feature == "" || negotiated(row.feature)) {
-			set |= arcp.Lookup(row.from).Bit
-		}
-	}
-	for t := range terminals {
-		set |= arcp.Lookup(t).Bit
-	}
-	return set
-}
 
 // Shared reports whether the body of an event of the type is the same for all profiles.
 // Progress differs for Go and Universal, the failures of jobs for Python.

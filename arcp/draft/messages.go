@@ -111,11 +111,10 @@ const (
 	FeatureLeaseExpiresAt arcp.Feature = "lease_expires_at"
 	FeatureCostBudget     arcp.Feature = "cost.budget"
 	FeatureModelUse       arcp.Feature = "model.use"
-	FeatureProgress       arcp.Feature = "progress"
 )
 
 // Features lists all features of draft 1.1.
 var Features = []arcp.Feature{
 	arcp.FeatureHeartbeat, arcp.FeatureAck, FeatureListJobs, FeatureSubscribe, FeatureAgentVersions, FeatureLeaseExpiresAt,
-	FeatureCostBudget, FeatureModelUse, arcp.FeatureProvisionedCredentials, FeatureProgress, arcp.FeatureResultChunk,
+	FeatureCostBudget, FeatureModelUse, arcp.FeatureProvisionedCredentials, arcp.FeatureProgress, arcp.FeatureResultChunk,
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 // Store is a durable home of sessions, jobs and events.
@@ -211,7 +210,7 @@ type Dialect uint8
 // The dialects.
 const (
 	RFC   Dialect = iota // session.open
-	Draft                // session.hello; see package draft
+	Draft                // session.hello
 )
 
 // String returns the name of the dialect, which is a metric label.
@@ -226,7 +225,7 @@ func (d Dialect) String() string {
 func (s *Session) View() arcp.TypeSet {
 	negotiated := func(f arcp.Feature) bool { return slices.Contains(s.Negotiated, f) }
 	if s.Dialect == Draft {
-		return draft.Visible(negotiated)
+		return arcp.VisibleInDraft(negotiated)
 	}
 	return arcp.Visible(negotiated)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/session"
@@ -84,7 +84,7 @@ type approvalTools struct {
 	engine    *engine.Engine
 	sessions  *session.Directory
 	questions *questions.Broker
-	host      *host.Store
+	host      *agents.Store
 	changes   txn.Committer
 	cursors   *paging.Cursors
 	audit     audit.Log

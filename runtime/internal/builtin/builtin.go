@@ -14,15 +14,15 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/actor"
+	"github.com/arcpd/arcpd/runtime/internal/agentservice"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
-	"github.com/arcpd/arcpd/runtime/internal/hostservice"
-	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
-	"github.com/arcpd/arcpd/runtime/internal/registryservice"
+	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -37,9 +37,9 @@ type Tools struct {
 	Engine    *engine.Engine
 	Sessions  *session.Directory
 	Questions *questions.Broker
-	Agents    *hostservice.Service
-	Resources *registryservice.Service
-	Jobs      *jobs.Reader
+	Agents    *agentservice.Service
+	Resources *resourceservice.Service
+	Jobs      *jobview.Reader
 	Vault     *credential.Vault // nil: there are no provisioners
 	Auth      *auth.Set
 	Changes   txn.Committer

@@ -10,8 +10,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/internal/host"
-	"github.com/arcpd/arcpd/runtime/internal/hostservice"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
+	"github.com/arcpd/arcpd/runtime/internal/agentservice"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -70,11 +70,11 @@ type hostEventsIn struct {
 }
 
 type hostEventPage struct {
-	Items []host.Event `json:"items"`
+	Items []agents.Event `json:"items"`
 }
 
 type hostTools struct {
-	agents    *hostservice.Service
+	agents    *agentservice.Service
 	questions *questions.Broker
 	cursors   *paging.Cursors
 }
@@ -90,12 +90,12 @@ func (t *hostTools) register(r *registrar) {
 		Description: "emits the agents and approvals of the caller and then each of their events, until it is cancelled"}, r.callers.find, t.subscribe)
 }
 
-func (t *hostTools) registerAgent(ctx context.Context, caller *Caller, in registerAgentIn) (host.Agent, error) {
+func (t *hostTools) registerAgent(ctx context.Context, caller *Caller, in registerAgentIn) (agents.Agent, error) {
 	if err := in.check(); err != nil {
-		return host.Agent{}, err
+		return agents.Agent{}, err
 	}
 	if len(in.Executes) > 0 && !caller.Worker {
-		return host.Agent{}, arcp.Errorf(arcp.CodePermissionDenied, "an agent that executes jobs needs the role %s", auth.RoleWorker)
+		return agents.Agent{}, arcp.Errorf(arcp.CodePermissionDenied, "an agent that executes jobs needs the role %s", auth.RoleWorker)
 	}
 	return t.agents.Register(ctx, in.agent(), caller.Actor)
 }
@@ -123,8 +123,8 @@ func (in *registerAgentIn) check() *arcp.Error {
 	return nil
 }
 
-func (in *registerAgentIn) agent() host.Agent {
-	a := host.Agent{ID: in.ID, Name: in.Name, Kind: in.Kind, Capabilities: in.Capabilities, Executes: in.Executes, Concurrency: in.Concurrency,
+func (in *registerAgentIn) agent() agents.Agent {
+	a := agents.Agent{ID: in.ID, Name: in.Name, Kind: in.Kind, Capabilities: in.Capabilities, Executes: in.Executes, Concurrency: in.Concurrency,
 		Project: in.Project, PID: in.PID, Metadata: in.Metadata}
 	if a.ID == "" {
 		b := make([]byte, 6)
@@ -132,7 +132,7 @@ func (in *registerAgentIn) agent() host.Agent {
 		a.ID = "agent-" + hex.EncodeToString(b)
 	}
 	if d := in.Display; d != nil {
-		a.Display = &host.Display{Label: d.Label, Icon: d.Icon, Accent: d.Accent}
+		a.Display = &agents.Display{Label: d.Label, Icon: d.Icon, Accent: d.Accent}
 	}
 	return a
 }
@@ -142,24 +142,24 @@ func (t *hostTools) unregisterAgent(ctx context.Context, caller *Caller, in agen
 	return unregistered{err == nil}, t.agents.Refusal(ctx, err)
 }
 
-func (t *hostTools) setStatus(ctx context.Context, caller *Caller, in setStatusIn) (host.Agent, error) {
+func (t *hostTools) setStatus(ctx context.Context, caller *Caller, in setStatusIn) (agents.Agent, error) {
 	if len(in.Payload) > maxHostPayload {
-		return host.Agent{}, arcp.Errorf(arcp.CodeInvalidArgument, "payload: it may have at most %d bytes", maxHostPayload)
+		return agents.Agent{}, arcp.Errorf(arcp.CodeInvalidArgument, "payload: it may have at most %d bytes", maxHostPayload)
 	}
 	a, err := t.agents.Host.SetStatus(ctx, caller.Principal, caller.Session, in.AgentID,
-		host.StatusChange{Status: host.Status(in.Status), CurrentTask: in.CurrentTask, Message: in.Message, Payload: in.Payload})
+		agents.StatusChange{Status: agents.Status(in.Status), CurrentTask: in.CurrentTask, Message: in.Message, Payload: in.Payload})
 	return a, t.agents.Refusal(ctx, err)
 }
 
-func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn) (arcp.Page[host.Agent], error) {
+func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn) (arcp.Page[agents.Agent], error) {
 	request := paging.Request{Scope: "agents\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
-	return paging.Page(t.cursors, request, func(after string, add paging.Add[host.Agent]) error {
-		var from host.Agent
+	return paging.Page(t.cursors, request, func(after string, add paging.Add[agents.Agent]) error {
+		var from agents.Agent
 		if end := strings.LastIndexByte(after, 0); end >= 0 { // ids are visible ASCII
 			from.Name, from.ID = after[:end], after[end+1:]
 		}
 		for _, a := range t.agents.WithConnections(t.agents.Host.Agents(caller.Principal)) {
-			if host.Compare(a, from) > 0 && !add(a.Name+"\x00"+a.ID, len(a.Capabilities)+len(a.Metadata), &a) {
+			if agents.Compare(a, from) > 0 && !add(a.Name+"\x00"+a.ID, len(a.Capabilities)+len(a.Metadata), &a) {
 				break
 			}
 		}
@@ -168,5 +168,5 @@ func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn)
 }
 
 func (t *hostTools) listEvents(_ context.Context, caller *Caller, in hostEventsIn) (hostEventPage, error) {
-	return hostEventPage{append([]host.Event{}, t.agents.Host.Events(caller.Principal, cmp.Or(in.Limit, defaultEvents))...)}, nil
+	return hostEventPage{append([]agents.Event{}, t.agents.Host.Events(caller.Principal, cmp.Or(in.Limit, defaultEvents))...)}, nil
 }

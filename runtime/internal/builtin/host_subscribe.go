@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -41,7 +41,7 @@ func (t *hostTools) subscribe(ctx context.Context, caller *Caller, in hostSubscr
 }
 
 // emitEvents emits each event of a subscription, up to maxSubscribedEvents.
-func emitEvents(ctx context.Context, job tool.Job, sub *host.Subscription) error {
+func emitEvents(ctx context.Context, job tool.Job, sub *agents.Subscription) error {
 	for n := 0; n < maxSubscribedEvents; {
 		events, skipped, err := sub.Next(ctx)
 		if err != nil {
@@ -77,7 +77,7 @@ func newSnapshotPart() *snapshotPart {
 }
 
 // emitSnapshot emits a snapshot in parts of at most maxSnapshotBytes.
-func emitSnapshot(job tool.Job, s *host.Snapshot, approvals []approval.Row) error {
+func emitSnapshot(job tool.Job, s *agents.Snapshot, approvals []approval.Row) error {
 	summaries := make([]questions.Summary, len(approvals))
 	for i := range approvals {
 		summaries[i] = questions.Summarize(&approvals[i])

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
-	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -35,7 +35,7 @@ type jobDeleted struct {
 type jobTools struct {
 	engine   *engine.Engine
 	sessions *session.Directory
-	jobs     *jobs.Reader
+	jobs     *jobview.Reader
 	changes  txn.Committer
 	audit    audit.Log
 	logger   zerolog.Logger

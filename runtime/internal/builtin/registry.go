@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
-	"github.com/arcpd/arcpd/runtime/internal/registry"
-	"github.com/arcpd/arcpd/runtime/internal/registryservice"
+	"github.com/arcpd/arcpd/runtime/internal/resources"
+	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
@@ -78,7 +78,7 @@ type deregistered struct {
 
 type registryTools struct {
 	sessions  *session.Directory
-	resources *registryservice.Service
+	resources *resourceservice.Service
 	cursors   *paging.Cursors
 	audit     audit.Log
 }
@@ -108,21 +108,21 @@ func (t *registryTools) sessionFor(actor *approval.Actor, named arcp.SessionID) 
 	return "", arcp.Errorf(arcp.CodeNotFound, "no such session: %s", named)
 }
 
-func (t *registryTools) registerEntry(ctx context.Context, caller *Caller, in registerIn) (registry.Entry, error) {
-	e, err := t.resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: caller.Session, Principal: caller.Principal,
-		Kind: in.Kind, DisplayName: in.DisplayName, Status: registry.Status(in.Status), Metadata: in.Metadata})
+func (t *registryTools) registerEntry(ctx context.Context, caller *Caller, in registerIn) (resources.Entry, error) {
+	e, err := t.resources.Store.Register(ctx, time.Now(), resources.Entry{ResourceID: in.ResourceID, Session: caller.Session, Principal: caller.Principal,
+		Kind: in.Kind, DisplayName: in.DisplayName, Status: resources.Status(in.Status), Metadata: in.Metadata})
 	return e, t.resources.Refusal(err, "register a resource")
 }
 
-func (t *registryTools) updateStatus(ctx context.Context, caller *Caller, in resourceStatusIn) (registry.Entry, error) {
-	e, err := t.resources.Store.UpdateStatus(ctx, time.Now(), caller.Session, in.ResourceID, registry.Status(in.Status))
+func (t *registryTools) updateStatus(ctx context.Context, caller *Caller, in resourceStatusIn) (resources.Entry, error) {
+	e, err := t.resources.Store.UpdateStatus(ctx, time.Now(), caller.Session, in.ResourceID, resources.Status(in.Status))
 	return e, t.resources.Refusal(err, "change a resource")
 }
 
-func (t *registryTools) get(ctx context.Context, caller *Caller, in resourceGetIn) (registry.Entry, error) {
+func (t *registryTools) get(ctx context.Context, caller *Caller, in resourceGetIn) (resources.Entry, error) {
 	session, err := t.sessionFor(&caller.Actor, in.SessionID)
 	if err != nil {
-		return registry.Entry{}, err
+		return resources.Entry{}, err
 	}
 	e, err := t.resources.Store.Entry(ctx, session, in.ResourceID)
 	return e, t.resources.Refusal(err, "read a resource")
@@ -133,8 +133,8 @@ func (t *registryTools) deregister(ctx context.Context, caller *Caller, in resou
 	return deregistered{removed}, t.resources.Refusal(err, "deregister a resource")
 }
 
-func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
-	if err := paging.OneOf("status", in.Status, registry.Statuses); err != nil {
+func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceListIn) (page arcp.Page[resources.Entry], err error) {
+	if err := paging.OneOf("status", in.Status, resources.Statuses); err != nil {
 		return page, err
 	}
 	session, err := t.sessionFor(&caller.Actor, in.SessionID)
@@ -142,23 +142,23 @@ func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceLis
 		return page, err
 	}
 	request := paging.Request{Scope: "resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind, Cursor: in.Cursor, Limit: in.Limit}
-	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[registry.Entry]) error {
-		var from *registry.EntryPosition
+	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[resources.Entry]) error {
+		var from *resources.EntryPosition
 		if after != "" {
 			at, id := paging.ParseTimeKey(after)
-			from = &registry.EntryPosition{CreatedAt: at, ResourceID: id}
+			from = &resources.EntryPosition{CreatedAt: at, ResourceID: id}
 		}
-		return t.resources.Store.Entries(ctx, session, in.Kind, registry.Status(in.Status), from, func(e *registry.Entry) bool {
-			return add(paging.TimeKey(e.CreatedAt, e.ResourceID), len(e.Metadata)+registry.MaxKind, e)
+		return t.resources.Store.Entries(ctx, session, in.Kind, resources.Status(in.Status), from, func(e *resources.Entry) bool {
+			return add(paging.TimeKey(e.CreatedAt, e.ResourceID), len(e.Metadata)+resources.MaxKind, e)
 		})
 	})
 	return page, t.resources.Refusal(err, "list resources")
 }
 
 func (t *registryTools) lease(ctx context.Context, job engine.LeaseTaker, in leaseIn) (arcp.ResourceLeaseView, error) {
-	l, err := t.resources.Acquire(ctx, job.LeaseHolder(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+	l, err := t.resources.Acquire(ctx, job.LeaseHolder(), resources.LeaseRequest{Identity: resources.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
-	return registryservice.ViewLease(&l), err
+	return resourceservice.ViewLease(&l), err
 }
 
 // leaseOwner returns the principal for which an actor changes a lease: its own or, for an admin,
@@ -175,14 +175,14 @@ func (t *registryTools) leaseOwner(ctx context.Context, actor *approval.Actor, i
 }
 
 // changeLease makes a tool of a function that changes one lease.
-func (t *registryTools) changeLease(change func(context.Context, time.Time, string, arcp.LeaseID) (registry.Lease, error)) func(context.Context, *Caller, leaseIDIn) (arcp.ResourceLeaseView, error) {
+func (t *registryTools) changeLease(change func(context.Context, time.Time, string, arcp.LeaseID) (resources.Lease, error)) func(context.Context, *Caller, leaseIDIn) (arcp.ResourceLeaseView, error) {
 	return func(ctx context.Context, caller *Caller, in leaseIDIn) (arcp.ResourceLeaseView, error) {
 		owner, err := t.leaseOwner(ctx, &caller.Actor, in.LeaseID)
 		if err != nil {
 			return arcp.ResourceLeaseView{}, err
 		}
 		l, err := change(ctx, time.Now(), owner, in.LeaseID)
-		return registryservice.ViewLease(&l), t.resources.Refusal(err, "change a lease")
+		return resourceservice.ViewLease(&l), t.resources.Refusal(err, "change a lease")
 	}
 }
 
@@ -193,11 +193,11 @@ func (t *registryTools) leases(ctx context.Context, caller *Caller, in leaseList
 	principal := leasesOf(caller)
 	request := paging.Request{Scope: "leases\x00" + principal + "\x00" + in.State, Cursor: in.Cursor, Limit: in.Limit}
 	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.ResourceLeaseView]) error {
-		return t.resources.Store.Leases(ctx, principal, after, func(key string, l *registry.Lease) bool {
+		return t.resources.Store.Leases(ctx, principal, after, func(key string, l *resources.Lease) bool {
 			if in.State != "" && string(l.State) != in.State {
 				return add(key, 0, nil)
 			}
-			return add(key, len(l.Metadata)+len(l.ExternalID), new(registryservice.ViewLease(l)))
+			return add(key, len(l.Metadata)+len(l.ExternalID), new(resourceservice.ViewLease(l)))
 		})
 	})
 	return page, t.resources.Refusal(err, "list leases")
@@ -220,10 +220,10 @@ func (t *registryTools) reap(ctx context.Context, caller *Caller, in reapIn) (al
 	defer leave()
 	principal := leasesOf(caller)
 	if in.DryRun {
-		rep, err := t.resources.Scanner.Scan(ctx, registry.Request{Principal: principal, DryRun: true})
+		rep, err := t.resources.Scanner.Scan(ctx, resources.Request{Principal: principal, DryRun: true})
 		all := arcp.ReapReport{DryRun: true, More: rep.More}
 		for i := range rep.Due {
-			all.Due = append(all.Due, registryservice.ViewLease(&rep.Due[i]))
+			all.Due = append(all.Due, resourceservice.ViewLease(&rep.Due[i]))
 		}
 		return all, t.resources.Refusal(err, "look for leases that are over")
 	}
@@ -231,7 +231,7 @@ func (t *registryTools) reap(ctx context.Context, caller *Caller, in reapIn) (al
 		t.audit.Event("reap", caller.Principal, caller.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
 	}
 	for {
-		rep, err := t.resources.Scanner.Scan(ctx, registry.Request{Principal: principal})
+		rep, err := t.resources.Scanner.Scan(ctx, resources.Request{Principal: principal})
 		all.Claimed += rep.Claimed
 		all.Released += rep.Released
 		all.Failed += rep.Failed

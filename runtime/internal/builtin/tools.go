@@ -11,7 +11,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
-	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -31,7 +31,7 @@ type catalogTools struct {
 	registry *tool.Registry
 	engine   *engine.Engine
 	sessions *session.Directory
-	jobs     *jobs.Reader
+	jobs     *jobview.Reader
 	cursors  *paging.Cursors
 	logger   zerolog.Logger
 	refresh  refresher

@@ -9,7 +9,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
-	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -99,7 +99,7 @@ func (fl *follows) answer(request arcp.MessageID, j store.Job, r *store.Result, 
 			switch {
 			case errors.Is(err, store.ErrNotFound):
 				fl.remove(j.ID)
-				return answerTo(request, arcp.Nack, jobs.ErrNotFound(j.ID))
+				return answerTo(request, arcp.Nack, jobview.ErrNotFound(j.ID))
 			case err != nil:
 				return fl.answerFailed(request, j.ID, err)
 			}

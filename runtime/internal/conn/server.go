@@ -18,7 +18,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
-	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
@@ -58,7 +58,7 @@ type Options struct {
 	Questions *questions.Broker
 	Workers   *worker.Pool
 	Vault     *credential.Vault // nil: there are no provisioners
-	Jobs      *jobs.Reader
+	Jobs      *jobview.Reader
 	Builtin   *builtin.Tools
 	Metrics   *metrics.Metrics
 	Pool      *pool.Pool

@@ -14,13 +14,13 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/agentservice"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
-	"github.com/arcpd/arcpd/runtime/internal/hostservice"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
-	"github.com/arcpd/arcpd/runtime/internal/registryservice"
+	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -60,8 +60,8 @@ type Options struct {
 	Engine    *engine.Engine
 	Sessions  *session.Directory
 	Questions *questions.Broker
-	Agents    *hostservice.Service
-	Resources *registryservice.Service
+	Agents    *agentservice.Service
+	Resources *resourceservice.Service
 	Metrics   *metrics.Metrics
 	Logger    zerolog.Logger
 	Broken    func() bool // reports whether the store has failed

@@ -13,9 +13,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
@@ -44,7 +44,7 @@ type Options struct {
 	Store    store.Store
 	Changes  txn.Committer
 	Sessions *session.Directory
-	Host     *host.Store // gets the events about questions
+	Host     *agents.Store // gets the events about questions
 	Metrics  *metrics.Metrics
 	Logger   zerolog.Logger
 	Audit    audit.Log
@@ -107,7 +107,7 @@ func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID)
 // host gets an event about a new question.
 func (b *Broker) Asked(row approval.Row, request arcp.MessageID) {
 	if b.asked(row, request) {
-		b.emitChange(context.Background(), host.ApprovalRequested, &row)
+		b.emitChange(context.Background(), agents.ApprovalRequested, &row)
 	}
 }
 
@@ -158,9 +158,9 @@ func (b *Broker) Closed(row approval.Row) {
 // eventKind returns the kind of the event about the end of a question.
 func eventKind(q *approval.Row) string {
 	if q.Status == approval.Expired {
-		return host.ApprovalExpired
+		return agents.ApprovalExpired
 	}
-	return host.ApprovalResolved
+	return agents.ApprovalResolved
 }
 
 // remove removes a question from the pending ones, and counts its end.

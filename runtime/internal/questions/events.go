@@ -8,8 +8,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 
 // Bounds of the text of a question's action in an event, in bytes.
@@ -51,7 +51,7 @@ func (b *Broker) emitChange(ctx context.Context, kind string, q *approval.Row) {
 // EmitResolveRequested emits the event that a session other than the owner requests the resolution of
 // an approval.
 func (b *Broker) EmitResolveRequested(ctx context.Context, actor *approval.Actor, q *approval.Row, resolution string) {
-	b.emit(ctx, q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", actor.Principal, resolution, clip.Text(q.Action, maxMessageAction)), struct {
+	b.emit(ctx, q, agents.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", actor.Principal, resolution, clip.Text(q.Action, maxMessageAction)), struct {
 		Summary
 		Wanted    string         `json:"wanted"` // the resolution
 		By        string         `json:"requested_by"`
@@ -64,7 +64,7 @@ func (b *Broker) emit(ctx context.Context, q *approval.Row, kind, message string
 	if err != nil { // texts and times
 		panic("questions: approval event: " + err.Error())
 	}
-	b.opts.Host.EmitIn(ctx, q.Principal, host.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
+	b.opts.Host.EmitIn(ctx, q.Principal, agents.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
 }
 
 // AuditAnswer records the actor and the question of an answer, but not its value.

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -120,7 +120,7 @@ func (b *Broker) Ask(ctx context.Context, q approval.Row) error {
 		release()
 	})
 	if err == nil {
-		b.emitChange(ctx, host.ApprovalRequested, &q)
+		b.emitChange(ctx, agents.ApprovalRequested, &q)
 	}
 	return b.refusal(err)
 }

@@ -3,7 +3,7 @@
 // A Session is the one object of a client session, from its first connection until its
 // end. It owns the state of the session beside its row in the store: the connection, the
 // position of the client, the actor, elevations, and the tool overlay. The agents and
-// resources of a session are not part of it: they are rows of packages host and registry, which
+// resources of a session are not part of it: they are rows of packages agents and resources, which
 // follow the store in the order of the commits. They end in the write that ends the session.
 //
 // The Directory finds sessions and is the only place where they begin, attach, detach and end.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -49,7 +49,7 @@ type declared struct {
 }
 
 // declarations returns the tools that an agent executes.
-func declarations(a *host.Agent) ([]declared, *arcp.Error) {
+func declarations(a *agents.Agent) ([]declared, *arcp.Error) {
 	switch {
 	case len(a.Executes) > maxExecutes:
 		return nil, invalid("executes: an agent names at most %d tools", maxExecutes)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -32,7 +32,7 @@ func TestDeclarations(t *testing.T) {
 		"too large":            {executes: []string{"a@1.0.0"}, capabilities: `{"tools":{"a@1.0.0":{"max_request_bytes":99999999}}}`, refused: "max_request_bytes"},
 		"less than no time":    {executes: []string{"a@1.0.0"}, capabilities: `{"tools":{"a@1.0.0":{"timeout_ms":-1}}}`, refused: "timeout_ms"},
 	} {
-		list, err := declarations(&host.Agent{Executes: c.executes, Capabilities: arcp.Raw(c.capabilities), Concurrency: c.concurrency})
+		list, err := declarations(&agents.Agent{Executes: c.executes, Capabilities: arcp.Raw(c.capabilities), Concurrency: c.concurrency})
 		switch {
 		case c.refused == "" && (err != nil || len(list) != len(c.executes)):
 			t.Errorf("%s: %v", name, err)
@@ -44,7 +44,7 @@ func TestDeclarations(t *testing.T) {
 
 // A declaration without capabilities has the defaults of other tools, but no time limit.
 func TestDeclaredDefaults(t *testing.T) {
-	list, err := declarations(&host.Agent{Executes: []string{"a@2.0.0"}})
+	list, err := declarations(&agents.Agent{Executes: []string{"a@2.0.0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestDeclaredDefaults(t *testing.T) {
 		made.Limits.Timeout >= 0 || made.Limits.MaxRequestBytes != tool.DefaultMaxRequestBytes || made.SideEffect.Early() {
 		t.Errorf("by default it is %+v", made.Capability)
 	}
-	list, err = declarations(&host.Agent{Executes: []string{"a@2.0.0"}, Capabilities: arcp.Raw(`{"tools":{"a@2.0.0":{"timeout_ms":1500}}}`)})
+	list, err = declarations(&agents.Agent{Executes: []string{"a@2.0.0"}, Capabilities: arcp.Raw(`{"tools":{"a@2.0.0":{"timeout_ms":1500}}}`)})
 	if err != nil || list[0].capability.Limits.Timeout != 1500*time.Millisecond {
 		t.Errorf("timeout_ms 1500 is %v (%v)", list[0].capability.Limits.Timeout, err)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -174,7 +174,7 @@ func (p *Pool) tool(ref string) *workerTool { return (*p.tools.Load())[ref] }
 // PERMISSION_DENIED without the role worker, INVALID_ARGUMENT for a declaration that is not valid,
 // ALREADY_EXISTS for a name of another source or principal, and FAILED_PRECONDITION if other agents
 // describe the tool differently. An error changes nothing.
-func (p *Pool) Register(a host.Agent, actor approval.Actor) *arcp.Error {
+func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 	if !actor.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "executing jobs needs the role worker")
 	}
@@ -229,7 +229,7 @@ func (p *Pool) connOf(session arcp.SessionID) Conn {
 
 // Unregister removes an agent. Its jobs continue while its session has a connection, and are lost
 // otherwise.
-func (p *Pool) Unregister(a host.Agent) {
+func (p *Pool) Unregister(a agents.Agent) {
 	p.registering.Lock()
 	defer p.registering.Unlock()
 	tools, _ := p.toolsWith(&agent{key: keyOf(&a)}, nil) // removing tools cannot fail
@@ -259,7 +259,7 @@ func (p *Pool) permitted(list []declared, actor *approval.Actor) ([]declared, *a
 	return permitted, nil
 }
 
-func keyOf(a *host.Agent) agentKey { return agentKey{a.Principal, a.ID} }
+func keyOf(a *agents.Agent) agentKey { return agentKey{a.Principal, a.ID} }
 
 // toolsWith returns the pool's tools after next has replaced the agent with its key. Called with
 // p.registering.

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -27,8 +27,8 @@ func worker(session arcp.SessionID, serves func(string) bool) approval.Actor {
 	return approval.Actor{Principal: "alice", Session: session, Worker: true, Serves: serves}
 }
 
-func agentOf(id string, executes ...string) host.Agent {
-	return host.Agent{ID: id, Principal: "alice", Executes: executes}
+func agentOf(id string, executes ...string) agents.Agent {
+	return agents.Agent{ID: id, Principal: "alice", Executes: executes}
 }
 
 func newPool(t *testing.T) (*Pool, *tool.Registry) {

@@ -1,0 +1,309 @@
+package agents
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// index has the agents and the latest events in memory. It follows the store in the order of
+// the commits: a snapshot and the events behind it fit together exactly. Functions named
+// …Locked need mu.
+type index struct {
+	count func(s Status, n int)
+
+	mu         sync.Mutex
+	principals map[string]*principalState
+	counts     map[Status]int
+	bytes      int // of all agents, with the reserved ones
+	ringBytes  int // of all events
+}
+
+// principalState has the agents and events of one principal.
+type principalState struct {
+	agents       map[string]sizedAgent // by id, as they were committed
+	bytes        int                   // of agents
+	ring         ring
+	reservations map[*reservation]struct{}
+	watchers     int // subscriptions
+}
+
+// sizedAgent is an agent with the size of its row.
+type sizedAgent struct {
+	Agent
+	size int
+}
+
+// reservation is the space of an agent that is being registered. It ends with the commit of the
+// agent, or with a release.
+type reservation struct {
+	principal     *principalState // nil: the reservation has ended
+	session       arcp.SessionID
+	agents, bytes int // additional ones of the principal
+	ofSession     int // additional agents of the session
+}
+
+func (x *index) principalLocked(principal string) *principalState {
+	p := x.principals[principal]
+	if p == nil {
+		p = &principalState{agents: make(map[string]sizedAgent), reservations: make(map[*reservation]struct{})}
+		x.principals[principal] = p
+	}
+	return p
+}
+
+// setLocked replaces an agent by its stored row; nil: it was deleted.
+func (x *index) setLocked(principal, id string, a *Agent, size int) {
+	p := x.principalLocked(principal)
+	if old, ok := p.agents[id]; ok {
+		p.bytes -= old.size
+		x.bytes -= old.size
+		delete(p.agents, id)
+		x.countLocked(old.Status, -1)
+	}
+	if a == nil {
+		return
+	}
+	p.bytes += size
+	x.bytes += size
+	p.agents[id] = sizedAgent{*a, size}
+	x.countLocked(a.Status, 1)
+}
+
+func (x *index) countLocked(s Status, d int) {
+	x.counts[s] += d
+	x.count(s, x.counts[s])
+}
+
+// reserve reserves space for an agent, or refuses it. oldest is the agent whose deletion may
+// make space, nil if there is none.
+func (x *index) reserve(a *Agent, size int) (r *reservation, oldest *Agent, full *arcp.Error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.principalLocked(a.Principal)
+	r = &reservation{principal: p, session: a.Session, bytes: size, agents: 1, ofSession: 1}
+	if old, ok := p.agents[a.ID]; ok {
+		r.agents, r.bytes = 0, max(0, size-old.size)
+		if old.Session == a.Session && old.EndedAt.IsZero() {
+			r.ofSession = 0
+		}
+	}
+	agents, bytes := len(p.agents)+r.agents, p.bytes+r.bytes
+	for other := range p.reservations {
+		agents, bytes = agents+other.agents, bytes+other.bytes
+	}
+	switch {
+	case p.ofSession(a.Session)+r.ofSession > maxOfSession:
+		return nil, nil, arcp.Errorf(arcp.CodeResourceExhausted, "the session has %d agents already; unregister some", maxOfSession)
+	case agents > maxOfPrincipal:
+		full = arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d agents already; unregister some", a.Principal, maxOfPrincipal)
+	case bytes > maxBytes:
+		full = arcp.Errorf(arcp.CodeResourceExhausted, "the agents of %s take more than %d bytes; unregister some, or say less about them", a.Principal, maxBytes)
+	case x.bytes+r.bytes > maxAllBytes:
+		full = arcp.Errorf(arcp.CodeResourceExhausted, "all agents together take more than %d bytes", maxAllBytes).RetryAfter(60)
+		for _, p := range x.principals {
+			oldest = p.oldest(oldest, a)
+		}
+		return nil, oldest, full
+	default:
+		p.reservations[r] = struct{}{}
+		x.bytes += r.bytes
+		return r, nil, nil
+	}
+	return nil, p.oldest(nil, a), full
+}
+
+// ofSession returns the number of agents that a session owns, with the reserved ones.
+func (p *principalState) ofSession(id arcp.SessionID) (n int) {
+	for _, a := range p.agents {
+		if a.Session == id && a.EndedAt.IsZero() {
+			n++
+		}
+	}
+	for r := range p.reservations {
+		if r.session == id {
+			n += r.ofSession
+		}
+	}
+	return n
+}
+
+// release ends a reservation. It does nothing after the commit of the agent.
+func (x *index) release(r *reservation) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.releaseLocked(r)
+}
+
+func (x *index) releaseLocked(r *reservation) {
+	if r.principal == nil {
+		return
+	}
+	delete(r.principal.reservations, r)
+	x.bytes -= r.bytes
+	r.principal = nil
+}
+
+// addEvent adds a durable event to the ring of a principal. withLocked, if set, changes the
+// agents together with the ring.
+func (x *index) addEvent(principal string, e Event, withLocked func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if withLocked != nil {
+		withLocked()
+	}
+	p := x.principalLocked(principal)
+	before := p.ring.bytes
+	p.ring.add(e)
+	for x.ringBytes+p.ring.bytes-before > maxRingsBytes && p.ring.bytes > fairRingBytes && len(p.ring.events) > 1 {
+		p.ring.drop()
+	}
+	x.ringBytes += p.ring.bytes - before
+}
+
+// Agents returns the agents of a principal in the order of Compare.
+func (x *index) Agents(principal string) []Agent {
+	x.mu.Lock()
+	var list []Agent
+	if p := x.principals[principal]; p != nil {
+		list = p.list()
+	}
+	x.mu.Unlock()
+	slices.SortFunc(list, Compare) // without the lock
+	return list
+}
+
+// All returns the agents of all principals that have an owner.
+func (x *index) All() (list []Agent) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, p := range x.principals {
+		for _, a := range p.agents {
+			if a.EndedAt.IsZero() {
+				list = append(list, a.Agent)
+			}
+		}
+	}
+	return list
+}
+
+// Events returns the last events of a principal, the newest first.
+func (x *index) Events(principal string, n int) []Event {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if p := x.principals[principal]; p != nil {
+		return p.ring.latest(n)
+	}
+	return nil
+}
+
+// ownedBy returns the agents that a session of a principal owns.
+func (x *index) ownedBy(principal string, id arcp.SessionID) (list []*Agent) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.principals[principal]
+	if p == nil {
+		return nil
+	}
+	for _, a := range p.agents {
+		if a.Session == id && a.EndedAt.IsZero() {
+			list = append(list, new(a.Agent))
+		}
+	}
+	return list
+}
+
+// owners returns the sessions that own agents, with their principals.
+func (x *index) owners() map[arcp.SessionID]string {
+	owners := make(map[arcp.SessionID]string)
+	for _, a := range x.All() {
+		owners[a.Session] = a.Principal
+	}
+	return owners
+}
+
+// ended returns the agents whose sessions ended before a time.
+func (x *index) ended(before time.Time) (list []*Agent) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, p := range x.principals {
+		for _, a := range p.agents {
+			if !a.EndedAt.IsZero() && a.EndedAt.Before(before) {
+				list = append(list, new(a.Agent))
+			}
+		}
+	}
+	return list
+}
+
+// idle returns the principals without subscriptions and reservations.
+func (x *index) idle() (principals []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for principal, p := range x.principals {
+		if p.isIdle() {
+			principals = append(principals, principal)
+		}
+	}
+	return principals
+}
+
+func (p *principalState) isIdle() bool { return p.watchers == 0 && len(p.reservations) == 0 }
+
+// dropEvents deletes the events of an idle principal, and its state if it has no agents.
+func (x *index) dropEvents(principal string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.principals[principal]
+	if p == nil || !p.isIdle() {
+		return
+	}
+	x.ringBytes -= p.ring.bytes
+	p.ring.clear()
+	if len(p.agents) == 0 {
+		delete(x.principals, principal)
+	}
+}
+
+// Subscribe returns the present state with at most n events, and a subscription to exactly the
+// events behind it. The caller closes the subscription.
+func (x *index) Subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
+	sub, snapshot, refused := x.subscribe(principal, n)
+	slices.SortFunc(snapshot.Agents, Compare) // without the lock
+	return sub, snapshot, refused
+}
+
+func (x *index) subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.principalLocked(principal)
+	if p.watchers >= maxWatchers {
+		return nil, Snapshot{}, arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d subscriptions to its host already; cancel some", principal, maxWatchers).RetryAfter(1)
+	}
+	p.watchers++
+	return &Subscription{x, p, p.ring.next}, Snapshot{p.list(), p.ring.latest(n)}, nil
+}
+
+// oldest returns the agent whose session ended first, among the agents of p and other, which
+// may be nil. It never returns the agent next, which is being registered.
+func (p *principalState) oldest(other, next *Agent) *Agent {
+	for _, a := range p.agents {
+		if a.EndedAt.IsZero() || a.ID == next.ID && a.Principal == next.Principal {
+			continue
+		}
+		if other == nil || a.EndedAt.Before(other.EndedAt) {
+			other = new(a.Agent)
+		}
+	}
+	return other
+}
+
+func (p *principalState) list() []Agent {
+	list := make([]Agent, 0, len(p.agents))
+	for _, a := range p.agents {
+		list = append(list, a.Agent)
+	}
+	return list
+}

@@ -1,0 +1,388 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Many sessions, on two hosts with one store, register the same agent. One succeeds; the
+// errors of the others name the owner.
+func TestOneOwner(t *testing.T) {
+	const sessions = 32
+	r := newFixture(t)
+	other := NewStore(Options{Log: r.log, Store: r.st, Count: func(Status, int) {}, Sessions: r, Released: func(Agent) {}})
+	var won atomic.Int32
+	var all sync.WaitGroup
+	for i := range sessions {
+		h := r.Store
+		if i%2 == 1 {
+			h = other
+		}
+		all.Go(func() {
+			_, err := h.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: arcp.SessionID(fmt.Sprint("sess_", i))}, nil)
+			switch codeOf(err) {
+			case "":
+				won.Add(1)
+			case arcp.CodePermissionDenied:
+				if !strings.Contains(err.Error(), "owned by another session") {
+					t.Error(err)
+				}
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if won.Load() != 1 {
+		t.Errorf("%d sessions own the agent", won.Load())
+	}
+}
+
+// A claim is settled once, as the row was written, and no two of an agent are
+// under way at once.
+func TestClaims(t *testing.T) {
+	r := newFixture(t)
+	var inside atomic.Int32
+	var ok, failed atomic.Int32
+	claim := func(_, _ *Agent) (func(bool), *arcp.Error) {
+		if inside.Add(1) != 1 {
+			t.Error("two claims of one agent at once")
+		}
+		return func(written bool) {
+			inside.Add(-1)
+			if written {
+				ok.Add(1)
+			} else {
+				failed.Add(1)
+			}
+		}, nil
+	}
+	a := Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1"}
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := r.Register(t.Context(), a, claim); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if ok.Load() != 20 || failed.Load() != 0 {
+		t.Errorf("%d claims settled as written, %d as not", ok.Load(), failed.Load())
+	}
+	refusal := arcp.Errorf(arcp.CodeAlreadyExists, "no")
+	if _, err := r.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
+		if old == nil || old.ID != "x" {
+			t.Errorf("the claim of an agent that is registered is not told of it: %v", old)
+		}
+		return nil, refusal
+	}); !errors.Is(err, refusal) {
+		t.Errorf("a claim that refuses: %v", err)
+	}
+	r.log.Close() // nothing can be written any more
+	if _, err := r.Register(t.Context(), a, claim); err == nil || failed.Load() != 1 {
+		t.Errorf("a row that is not written: %v, and %d claims settled so", err, failed.Load())
+	}
+	if list := r.Agents("alice"); len(list) != 1 {
+		t.Errorf("the agent is gone from memory: %v", list)
+	}
+}
+
+// The agent of an ended session is released before another session takes it over, also if the
+// end of the session was not noticed.
+func TestTakeoverReleasesOldAgent(t *testing.T) {
+	r := newFixture(t)
+	a := Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1", Executes: []string{"build@1"}}
+	if _, err := r.Register(t.Context(), a, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.end("sess_1")
+	if _, err := r.Register(t.Context(), a, nil); codeOf(err) != arcp.CodeFailedPrecondition {
+		t.Errorf("for a session that has ended: %v", err)
+	}
+	a.Session, a.Executes = "sess_2", nil
+	_, err := r.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
+		if old != nil || r.released["x"] != 1 {
+			t.Errorf("claimed with %v, released %v", old, r.released)
+		}
+		return func(bool) {}, nil
+	})
+	if list := r.Agents("alice"); err != nil || len(list) != 1 || list[0].Session != "sess_2" || list[0].Status != Idle {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	r := newFixture(t)
+	register := func(s, id string, metadata int) error {
+		a := Agent{ID: id, Name: id, Kind: "k", Principal: "alice", Session: arcp.SessionID(s)}
+		if metadata > 0 {
+			a.Metadata, _ = arcp.Marshal(map[string]string{"x": strings.Repeat("x", metadata)})
+		}
+		_, err := r.Register(t.Context(), a, nil)
+		return err
+	}
+	fill := func(s string, n int) {
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() {
+				if err := register(s, fmt.Sprint(s, i), 0); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	fill("sess_1", maxOfSession)
+	if err := register("sess_1", "more", 0); codeOf(err) != arcp.CodeResourceExhausted {
+		t.Errorf("one more of a session: %v", err)
+	}
+	if err := register("sess_1", "sess_10", 0); err != nil {
+		t.Errorf("one again: %v", err)
+	}
+	fill("sess_2", maxOfPrincipal-maxOfSession)
+	if err := register("sess_3", "more", 0); codeOf(err) != arcp.CodeResourceExhausted {
+		t.Errorf("one more of a principal: %v", err)
+	}
+	r.end("sess_1")
+	if err := r.EndSession(t.Context(), "alice", "sess_1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := register("sess_3", "more", 0); err != nil {
+		t.Errorf("one of a session that has ended does not make way: %v", err)
+	}
+	if n := len(r.Agents("alice")); n != maxOfPrincipal {
+		t.Errorf("%d agents", n)
+	}
+	var err error
+	n := 0
+	for ; err == nil && n < 2*maxBytes/(15<<10); n++ {
+		err = register("sess_3", fmt.Sprint("large", n), 15<<10)
+	}
+	if codeOf(err) != arcp.CodeResourceExhausted {
+		t.Errorf("%d large agents: %v", n, err)
+	}
+	if p := r.principals["alice"]; !p.isIdle() || p.bytes > maxBytes || p.bytes != r.bytes {
+		t.Errorf("%+v", p)
+	}
+}
+
+// The agents of all principals are bounded: agents without a session are evicted, the oldest
+// first.
+func TestAllAgentsAreBounded(t *testing.T) {
+	r := newFixture(t)
+	register := func(p string) error {
+		a := Agent{ID: "x", Name: "x", Kind: "k", Principal: p, Session: arcp.SessionID("sess_" + p)}
+		_, err := r.Register(t.Context(), a, nil)
+		return err
+	}
+	if err := register("alice"); err != nil {
+		t.Fatal(err)
+	}
+	r.Store.mu.Lock()
+	r.bytes += maxAllBytes - 300 // as if there were very many
+	r.Store.mu.Unlock()
+	if err := register("bob"); codeOf(err) != arcp.CodeResourceExhausted {
+		t.Errorf("where everybody is connected: %v", err)
+	}
+	r.end("sess_alice")
+	if err := r.EndSession(t.Context(), "alice", "sess_alice"); err != nil {
+		t.Fatal(err)
+	}
+	if err := register("bob"); err != nil || len(r.Agents("alice")) != 0 {
+		t.Errorf("where one has left: %v, alice has %v", err, r.Agents("alice"))
+	}
+}
+
+// Between a snapshot and the following events no event is missing or repeated, with concurrent
+// emitters. Skipped events are counted.
+func TestSnapshotThenLive(t *testing.T) {
+	const emitters, each, watchers = 8, 400, 24
+	r := newFixture(t)
+	var emit, watch sync.WaitGroup
+	for w := range watchers {
+		watch.Go(func() {
+			for range w * 20 {
+				r.Events("alice", 1) // some come later
+			}
+			sub, snap, err := r.Subscribe("alice", MaxEvents)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer sub.Close()
+			list := slices.Clone(snap.Events)
+			slices.Reverse(list)
+			total, gap := int(sub.at), len(list) < int(sub.at)
+			for total < emitters*each {
+				if w%4 == 0 {
+					time.Sleep(time.Millisecond) // a slow one, in real time: it may have gaps, and may not
+				}
+				events, skipped, err := sub.Next(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if skipped > 0 {
+					gap = true
+				}
+				list = append(list, events...)
+				total += len(events) + int(skipped)
+			}
+			if total != emitters*each {
+				t.Errorf("%d events and skipped ones, want %d", total, emitters*each)
+			}
+			var last [emitters]int
+			for i, e := range list {
+				var principal, n int
+				if _, err := fmt.Sscanf(e.Message, "%d %d", &principal, &n); err != nil {
+					t.Error(err)
+				}
+				if n <= last[principal] || !gap && n != last[principal]+1 || i > 0 && e.ID <= list[i-1].ID {
+					t.Errorf("%s (%s) after %d", e.Message, e.ID, last[principal])
+					return
+				}
+				last[principal] = n
+			}
+		})
+	}
+	for principal := range emitters {
+		emit.Go(func() {
+			for n := range each {
+				r.Emit("alice", Event{Kind: "resource.x", Message: fmt.Sprint(principal, " ", n+1)})
+			}
+		})
+	}
+	emit.Wait()
+	watch.Wait()
+}
+
+// A subscriber that does not read slows down no emitter and retains at most the ring. Next
+// returns the number of events it has missed.
+func TestSubscriberFallsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture(t)
+		slow, _, _ := r.Subscribe("alice", 0)
+		quick, _, _ := r.Subscribe("alice", 0)
+		for i := range 10 * MaxEvents {
+			r.Emit("alice", Event{Kind: "resource.x", Message: fmt.Sprint(i)})
+			events, skipped, err := quick.Next(t.Context())
+			if err != nil || skipped > 0 || len(events) != 1 || events[0].Message != fmt.Sprint(i) {
+				t.Fatalf("%v, %d skipped, %v", events, skipped, err)
+			}
+		}
+		events, skipped, err := slow.Next(t.Context())
+		if err != nil || skipped != 9*MaxEvents || events[0].Message != fmt.Sprint(9*MaxEvents) {
+			t.Fatalf("%v …, %d skipped, %v", events[0], skipped, err)
+		}
+		for n := len(events); n < MaxEvents; n += len(events) {
+			if events, skipped, err = slow.Next(t.Context()); err != nil || skipped > 0 {
+				t.Fatal(skipped, err)
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		go func() {
+			synctest.Wait()
+			cancel(gone)
+		}()
+		if _, _, err := slow.Next(ctx); !errors.Is(err, gone) {
+			t.Errorf("a wait that is given up: %v", err)
+		}
+		slow.Close()
+		quick.Close()
+	})
+}
+
+func TestRingIsBounded(t *testing.T) {
+	r := newFixture(t)
+	const fill = maxRingBytes/maxEventBytes + 1
+	large, _ := arcp.Marshal(strings.Repeat("x", maxEventBytes-2))
+	for range fill {
+		r.Emit("alice", Event{Kind: "resource.x", Payload: large})
+	}
+	r.settle(t)
+	if p := r.principals["alice"]; p.ring.bytes > maxRingBytes || len(p.ring.events) < maxRingBytes/maxEventBytes-1 {
+		t.Errorf("%d bytes in %d events", p.ring.bytes, len(p.ring.events))
+	}
+	r.Emit("alice", Event{Kind: "resource.x", Payload: append(large, ' ')})
+	r.settle(t)
+	if got := string(r.Events("alice", 1)[0].Payload); got != fmt.Sprintf(`{"truncated_bytes":%d}`, maxEventBytes+1) {
+		t.Errorf("payload %.80s", got)
+	}
+	for range 2 * MaxEvents {
+		r.Emit("alice", Event{Kind: "resource.x"})
+	}
+	r.settle(t)
+	if n := len(r.Events("alice", 2*MaxEvents)); n != MaxEvents {
+		t.Errorf("%d events", n)
+	}
+	const principals = maxRingsBytes/maxRingBytes + 4
+	for i := range principals {
+		for range fill {
+			r.Emit(fmt.Sprint("p", i), Event{Kind: "resource.x", Payload: large})
+		}
+	}
+	r.settle(t)
+	total := 0
+	for _, p := range r.principals {
+		total += p.ring.bytes
+	}
+	if total != r.ringBytes || total > maxRingsBytes+principals*2*maxEventBytes || len(r.Events(fmt.Sprint("p", principals-1), 10)) == 0 {
+		t.Errorf("the rings of everybody have %d bytes, counted as %d", total, r.ringBytes)
+	}
+	for range maxWatchers {
+		if _, _, err := r.Subscribe("alice", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := r.Subscribe("alice", 0); codeOf(err) != arcp.CodeResourceExhausted {
+		t.Errorf("one more subscription: %v", err)
+	}
+}
+
+// The ring of a principal is dropped with its last session, unless it has a subscriber.
+func TestIdleRingsAreDropped(t *testing.T) {
+	r := newFixture(t)
+	here := map[string]bool{"alice": true}
+	sub, _, _ := r.Subscribe("carol", 0)
+	for _, p := range []string{"alice", "bob", "carol", "dave"} {
+		r.Emit(p, Event{Kind: "resource.x"})
+	}
+	r.settle(t)
+	if _, err := r.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "dave", Session: "sess_d"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	sweep := func() {
+		if err := r.Sweep(t.Context(), time.Time{}, func(p string) bool { return here[p] }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep()
+	for p, want := range map[string]int{"alice": 1, "bob": 0, "carol": 1, "dave": 0} {
+		if n := len(r.Events(p, 10)); n != want {
+			t.Errorf("%s has %d events, want %d", p, n, want)
+		}
+	}
+	if r.principals["bob"] != nil || len(r.Agents("dave")) != 1 {
+		t.Errorf("bob %v, dave %v", r.principals["bob"], r.Agents("dave"))
+	}
+	sub.Close()
+	sweep()
+	if r.ringBytes != r.principals["alice"].ring.bytes {
+		t.Errorf("%d bytes of events are counted, and alice has %d", r.ringBytes, r.principals["alice"].ring.bytes)
+	}
+	if r.principals["carol"] != nil {
+		t.Error("a principal that nobody watches any more is kept")
+	}
+}
