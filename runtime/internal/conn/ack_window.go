@@ -45,7 +45,7 @@ func (aw *ackWindow) apply() {
 	if w := aw.c.machine.Window(); w > 0 && aw.clientAcks {
 		limit = aw.confirmed() + uint64(w)
 	}
-	aw.c.cursor.SetLimit(limit)
+	aw.c.events.cursor.SetLimit(limit)
 }
 
 // confirmed returns the event_seq of the last event that the client is known to have: the last
@@ -55,7 +55,7 @@ func (aw *ackWindow) confirmed() uint64 { return max(aw.acked, aw.startSeq) }
 // pause stops the events until unpause, because the client may still send resume.
 func (aw *ackWindow) pause() {
 	aw.paused = true
-	aw.c.cursor.SetLimit(aw.startSeq)
+	aw.c.events.cursor.SetLimit(aw.startSeq)
 }
 
 // unpause starts the events. From then on the inbox coalesces acknowledgements.
@@ -75,19 +75,19 @@ func (aw *ackWindow) handleAck(_ time.Time, _ *arcp.Envelope, p *arcp.SessionAck
 // acknowledge applies an acknowledgement of the events up to seq, at most up to the last sent event
 // (SPEC.md §5.3).
 func (aw *ackWindow) acknowledge(seq uint64) {
-	seq = min(seq, aw.c.cursor.Position())
-	aw.c.srv.opts.Metrics.AckLag.Observe(float64(aw.c.cursor.Position() - max(seq, min(aw.acked, aw.c.cursor.Position()))))
+	seq = min(seq, aw.c.events.cursor.Position())
+	aw.c.srv.opts.Metrics.AckLag.Observe(float64(aw.c.events.cursor.Position() - max(seq, min(aw.acked, aw.c.events.cursor.Position()))))
 	aw.acked = max(aw.acked, seq)
 	aw.position.acknowledged(aw.acked)
 	if !aw.clientAcks {
-		aw.clientAcks, aw.c.row.Acks = true, true
+		aw.clientAcks, aw.c.session.row.Acks = true, true
 		aw.c.session.SetAcks((*sessionConn)(aw.c))
-		aw.c.saveRow()
+		aw.c.session.saveRow()
 	}
-	if aw.acked-aw.c.row.TrimmedTo >= trimStep || aw.acked == aw.c.cursor.Position() {
+	if aw.acked-aw.c.session.row.TrimmedTo >= trimStep || aw.acked == aw.c.events.cursor.Position() {
 		aw.trim()
 	}
-	if aw.warned && aw.c.cursor.Position()-aw.confirmed() <= lagWarning/2 {
+	if aw.warned && aw.c.events.cursor.Position()-aw.confirmed() <= lagWarning/2 {
 		aw.warned = false
 	}
 	aw.apply()
@@ -99,10 +99,10 @@ const trimStep = 64
 
 // trim trims the acknowledged events.
 func (aw *ackWindow) trim() {
-	if aw.acked <= aw.c.row.TrimmedTo {
+	if aw.acked <= aw.c.session.row.TrimmedTo {
 		return
 	}
-	aw.c.row.TrimmedTo = aw.acked
+	aw.c.session.row.TrimmedTo = aw.acked
 	aw.c.srv.opts.Log.Free(aw.c.id, aw.acked)
 	aw.c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: aw.c.id, Seq: aw.acked}}, NoSync: true})
 }
@@ -124,7 +124,7 @@ func (aw *ackWindow) sendBackpressure(now time.Time, reason string) {
 
 // overflow closes the connection if it has not sent the events up to upTo, which are deleted.
 func (aw *ackWindow) overflow(now time.Time, upTo uint64) {
-	if aw.c.cursor == nil || aw.c.cursor.Position() >= upTo || aw.c.ending.close != nil {
+	if aw.c.events.cursor == nil || aw.c.events.cursor.Position() >= upTo || aw.c.ending.close != nil {
 		return
 	}
 	aw.closeForOverflow(now)
@@ -156,8 +156,8 @@ func (aw *ackWindow) eventSent(now time.Time, seq uint64, size int) {
 // savePosition stores the position of an ended connection, if the client does not acknowledge.
 // After a restart the session continues from it.
 func (aw *ackWindow) savePosition() {
-	if n := aw.position.load(); !aw.clientAcks && n != aw.c.row.Written {
-		aw.c.row.Written = n
-		aw.c.saveRow()
+	if n := aw.position.load(); !aw.clientAcks && n != aw.c.session.row.Written {
+		aw.c.session.row.Written = n
+		aw.c.session.saveRow()
 	}
 }

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
@@ -52,27 +50,14 @@ type attachment struct {
 
 // resume attaches to the session of a resume token (SPEC.md §5.10).
 func (h *handshake) resume(q machine.Resume) {
-	credentials := h.resumeCredentials()
-	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
+	credentials := h.c.dialect.credentials()
+	h.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		row, refused := h.c.srv.readTokenSession(ctx, auth.Secret(q.Token))
 		if refused == nil && credentials != nil {
 			refused = h.c.srv.checkOwner(ctx, *credentials, &row)
 		}
 		return func(now time.Time) { h.resumeRow(now, q, row, refused) }
 	})
-}
-
-// resumeCredentials returns the credentials that a session.hello has besides the resume token; nil:
-// there are none.
-func (h *handshake) resumeCredentials() *auth.Request {
-	if h.c.output.codec == nil {
-		return nil
-	}
-	credentials, ok := h.c.output.codec.Auth()
-	if !ok {
-		return nil
-	}
-	return new(h.c.principal.request(h.c.tc.Info(), time.Now(), machine.Authenticate{Scheme: credentials.Scheme, Token: credentials.Token}))
 }
 
 // checkOwner refuses credentials that are invalid or of another principal than the session's. It
@@ -94,7 +79,7 @@ func (s *Server) checkOwner(ctx context.Context, credentials auth.Request, row *
 // resumeRow continues resume with the row of the session, or with the refusal of the token.
 func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
 	if refused == nil {
-		refused = h.c.output.checkDialect(&row)
+		refused = h.c.dialect.checkSession(&row)
 	}
 	if refused == nil {
 		refused = h.checkResume(now, &row, q.After)
@@ -163,8 +148,8 @@ func (s *Server) readTokenSession(ctx context.Context, token auth.Secret) (store
 	}
 	existing := s.opts.Sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
-	before := existing != nil && !existing.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
-	if existing == nil || !current && !before {
+	previous := existing != nil && !existing.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+	if existing == nil || !current && !previous {
 		return row, noSession()
 	}
 	return row, nil
@@ -211,15 +196,15 @@ func (h *handshake) revalidate(now time.Time, row *store.Session) *arcp.Error {
 // checkPosition refuses a position that the session has not reached, or after which events are
 // missing. Acknowledged events count as missing, because they may be deleted at any time.
 func (s *Server) checkPosition(row *store.Session, after uint64) *arcp.Error {
-	kept := row.TrimmedTo
+	trimmed := row.TrimmedTo
 	if existing := s.opts.Sessions.Find(row.ID); existing != nil && existing.Acks() {
-		kept = max(kept, min(existing.Position(), row.LastSeq))
+		trimmed = max(trimmed, min(existing.Position(), row.LastSeq))
 	}
 	switch {
 	case after > row.LastSeq:
 		return arcp.Errorf(arcp.CodeResumeWindowExpired, "last_event_seq %d is not reached: the session's last event is %d", after, row.LastSeq)
-	case after < kept:
-		return arcp.Errorf(arcp.CodeResumeWindowExpired, "the events after %d are not kept any more: the first one is %d", after, kept+1)
+	case after < trimmed:
+		return arcp.Errorf(arcp.CodeResumeWindowExpired, "the events after %d are not kept any more: the first one is %d", after, trimmed+1)
 	}
 	return nil
 }
@@ -236,7 +221,7 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 		h.refuseAttachment(now, true, unreadable())
 		return
 	}
-	if refused := h.c.output.checkDialect(&row); refused != nil {
+	if refused := h.c.dialect.checkSession(&row); refused != nil {
 		h.refuseAttachment(now, true, refused)
 		return
 	}
@@ -293,7 +278,7 @@ func (h *handshake) awaitPreviousConn(now time.Time, a attachment, cursor *event
 		h.completeAttachment(now, a, cursor, err)
 		return
 	}
-	h.c.tasks.async(func() {
+	h.c.tasks.background(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), previousConnTimeout)
 		defer cancel()
 		old.Sync(ctx)
@@ -329,9 +314,9 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 		h.refuseAttachment(now, a.byOpen, refused)
 		return
 	}
-	h.c.id, h.c.row, h.c.cursor, h.resumed = a.row.ID, a.row, cursor, true
-	h.c.row.Acks = a.row.Acks || h.c.session.Acks() // the client may have acknowledged after the row was read
-	h.c.ack.startSeq, h.c.ack.acked, h.c.ack.clientAcks = a.after, a.row.TrimmedTo, h.c.row.Acks
+	h.c.id, h.c.session.row, h.c.events.cursor, h.resumed = a.row.ID, a.row, cursor, true
+	h.c.session.row.Acks = a.row.Acks || h.c.session.Acks() // the client may have acknowledged after the row was read
+	h.c.ack.startSeq, h.c.ack.acked, h.c.ack.clientAcks = a.after, a.row.TrimmedTo, h.c.session.row.Acks
 	h.c.session.Replay.Begin(a.row.TrimmedTo)
 	h.c.ack.position.start(h.c.ack.startSeq, h.c.ack.clientAcks, h.c.ack.acked)
 	h.accept(now)
@@ -343,27 +328,13 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	} else {
 		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
-		h.describe(now, &a.row)
+		h.c.dialect.resumed(now, &a.row)
 	}
 	if a.awaitsPosition {
 		h.c.ack.pause()
 	} else {
 		h.c.ack.unpause()
 	}
-}
-
-// describe tells the codec of the draft dialect what session.resumed does not contain, the library
-// of the client, which a session.resume does not show, and the jobs that the client has submitted.
-func (h *handshake) describe(now time.Time, row *store.Session) {
-	codec := h.c.output.codec
-	if codec == nil {
-		return
-	}
-	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
-		codec.SetProfile(profile)
-	}
-	codec.AddJobs(engine.JobsOf(h.c.srv.opts.Engine, row.ID)...)
-	codec.Describe(machine.Describe(h.c.machine, now, h.c.catalogue.agents()))
 }
 
 // claimSession makes the connection the one of the session. It returns a refusal if the session
@@ -393,7 +364,7 @@ func (h *handshake) replaceConn(s *session.Session, a *attachment, cursor *event
 	if !ok {
 		return false
 	}
-	h.c.session = s
+	h.c.session.Session = s
 	if a.awaitsPosition && old != nil {
 		a.after = max(a.after, min(position, a.row.LastSeq))
 		cursor.Move(a.after)

@@ -16,11 +16,11 @@ import (
 func (h *handshake) authenticate(now time.Time, q machine.Verify) {
 	r := h.c.principal.request(h.c.tc.Info(), now, q.Authenticate)
 	ctx := h.c.tasks.beginAuthentication()
-	h.c.tasks.read(func(context.Context) func(time.Time) {
-		j := h.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
+	h.c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
+		result := h.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
 		return func(now time.Time) {
 			if h.c.tasks.cancelAuthentication() {
-				h.c.machine.Authenticated(now, h.decision(q, j))
+				h.c.machine.Authenticated(now, h.decision(q, result))
 			}
 		}
 	})
@@ -55,7 +55,7 @@ type credentialResult struct {
 
 // authenticate verifies a credential or, with a challenge, the response to it. It may wait for the
 // issuer of the credential, at most for the time of a handshake.
-func (s *Server) authenticate(ctx context.Context, req auth.Request, challenge, response string) (j credentialResult) {
+func (s *Server) authenticate(ctx context.Context, req auth.Request, challenge, response string) (result credentialResult) {
 	timeout := s.opts.HandshakeTimeout
 	if timeout <= 0 {
 		timeout = maxAuthentication
@@ -63,24 +63,24 @@ func (s *Server) authenticate(ctx context.Context, req auth.Request, challenge, 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if challenge == "" {
-		j.identity, j.challenge, j.err = s.opts.Auth.Begin(ctx, req)
-		return j
+		result.identity, result.challenge, result.err = s.opts.Auth.Begin(ctx, req)
+		return result
 	}
-	j.identity, j.err = s.opts.Auth.Verify(ctx, req, auth.Proof{Challenge: auth.Secret(challenge), Response: auth.Secret(response)})
-	return j
+	result.identity, result.err = s.opts.Auth.Verify(ctx, req, auth.Proof{Challenge: auth.Secret(challenge), Response: auth.Secret(response)})
+	return result
 }
 
 // decision converts the result of an authentication for the machine.
-func (h *handshake) decision(q machine.Verify, j credentialResult) machine.CredentialDecision {
+func (h *handshake) decision(q machine.Verify, result credentialResult) machine.CredentialDecision {
 	switch {
-	case j.err != nil && q.Challenge != "":
-		return machine.CredentialDecision{Refused: h.refuseCredential(j.err), Challenge: auth.NewChallenge().Reveal()}
-	case j.err != nil:
-		return machine.CredentialDecision{Refused: h.refuseCredential(j.err)}
-	case j.challenge != "":
-		return machine.CredentialDecision{Challenge: j.challenge.Reveal()}
+	case result.err != nil && q.Challenge != "":
+		return machine.CredentialDecision{Refused: h.refuseCredential(result.err), Challenge: auth.NewChallenge().Reveal()}
+	case result.err != nil:
+		return machine.CredentialDecision{Refused: h.refuseCredential(result.err)}
+	case result.challenge != "":
+		return machine.CredentialDecision{Challenge: result.challenge.Reveal()}
 	}
-	return h.setIdentity(j.identity)
+	return h.setIdentity(result.identity)
 }
 
 // setIdentity sets the identity of the client, and returns it for the machine.

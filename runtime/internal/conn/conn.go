@@ -5,11 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/eventlog"
-	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
@@ -31,8 +27,8 @@ type conn struct {
 
 	handshake handshake
 	principal principal
-	session   *session.Session // nil before session.accepted
-	row       store.Session    // row of the session, as this connection last stored it
+	session   attachedSession
+	dialect   dialect
 
 	inbox     inbox      // any goroutine posts
 	scheduler *scheduler // woken by the inbox, room in the outbox and new events
@@ -40,14 +36,14 @@ type conn struct {
 	pending   pending
 	tasks     tasks
 
-	cursor  *eventlog.Cursor // nil before session.accepted
 	events  eventReader
 	ack     ackWindow
 	follows follows
 	output  output
 
+	commands      commands
 	subscriptions subscriptions
-	catalogue     catalogue
+	catalogue     shownCatalogue
 	worker        workerLink
 
 	keepalive keepalive
@@ -76,7 +72,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	c.pending.wake = wake
 	c.tasks.pool, c.tasks.inbox = srv.opts.Pool, &c.inbox
 	c.machine = machine.New(now, srv.machineConfig(), c.id)
-	bindParts(c)
+	c.bindParts()
 	c.handshake.startedAt = now
 	c.output.outbox = newOutbox(tc, srv.opts.Pool, wake, c.ack.position.wrote)
 	c.output.counts.metrics = srv.opts.Metrics
@@ -85,10 +81,11 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 }
 
 // bindParts sets the pointers of the fields to their connection.
-func bindParts(c *conn) {
-	c.handshake.c, c.renewal.c, c.lease.c = c, c, c
-	c.events.c, c.ack.c, c.follows.c = c, c, c
-	c.subscriptions.c, c.catalogue.c, c.worker.c = c, c, c
+func (c *conn) bindParts() {
+	c.handshake.c, c.principal.c, c.session.c, c.dialect.c = c, c, c, c
+	c.rates.c, c.events.c, c.ack.c, c.follows.c = c, c, c, c
+	c.commands.c, c.subscriptions.c, c.catalogue.c, c.worker.c = c, c, c, c
+	c.keepalive.c, c.lease.c, c.renewal.c = c, c, c
 }
 
 // run serves the connection on the reader's goroutine, and returns when all of its goroutines
@@ -109,10 +106,10 @@ func (c *conn) turn() bool {
 	c.rates.resume()
 	c.receiveFrames()
 	now := time.Now()
-	c.handleMessages(now)
+	c.runActions(now)
 	c.lease.advance(now)
 	c.perform(now)
-	c.keepalive.advance(c, now)
+	c.keepalive.advance(now)
 	unfinished := c.ending.halfClose.unfinished(c)
 	c.flush(now)
 	if c.ending.halfClose != nil {
@@ -145,23 +142,24 @@ func (c *conn) receiveFrames() {
 	}
 }
 
-// mayReceive reports whether the loop handles frames now. It does not while the client is paused
-// by a rate limit, a command reads the store, or full. The end of each reason wakes the loop.
+// mayReceive reports whether the loop handles frames now. It handles none while a rate limit pauses
+// the client, a command runs on another goroutine, a used resume token is being stored, or full
+// reports true. The end of each of these wakes the loop.
 func (c *conn) mayReceive() bool {
-	return c.rates.paused.IsZero() && !c.renewal.tokenPending && !c.tasks.reading && !c.full()
+	return c.rates.paused.IsZero() && !c.renewal.tokenPending && !c.tasks.inOrderRunning && !c.full()
 }
 
 // full reports whether too many bytes wait for the client, or too many commands for their
 // answers. The end of each reason wakes the loop.
 func (c *conn) full() bool {
-	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.pending.full() || c.cursor != nil && c.cursor.Waiting() >= maxPending
+	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.pending.full() || c.events.cursor != nil && c.events.cursor.Waiting() >= maxPending
 }
 
 // receive passes a frame to the machine and performs its output. The frame may also be
 // undecodable, or the error that ended the reader.
 func (c *conn) receive(now time.Time, in inbound) {
 	if in.codec != nil {
-		useCodec(c, in.codec)
+		c.dialect.use(in.codec)
 	}
 	switch {
 	case in.err != nil:
@@ -174,44 +172,19 @@ func (c *conn) receive(now time.Time, in inbound) {
 		c.machine.Malformed(in.bad)
 		c.perform(now)
 	case in.refused != nil:
-		refuseDraft(c, now, in.refused)
+		c.dialect.refuse(now, in.refused)
 		c.perform(now)
 	default:
-		if c.cursor != nil && !c.renewal.confirmToken() {
+		if c.events.cursor != nil && !c.renewal.confirmToken() {
 			c.inbox.putBack(in)
 			return
 		}
 		c.srv.opts.Metrics.CountReceived(in.env.Type, 1, in.size)
-		if !c.limited(now, in.env) {
+		if !c.rates.refuse(now, in.env) {
 			c.machine.Receive(now, in.env)
 		}
 		c.perform(now)
 	}
-}
-
-// limited refuses a frame above the rate of the connection or of its principal. It pauses the
-// connection, so that the client has to wait.
-func (c *conn) limited(now time.Time, env *arcp.Envelope) bool {
-	if c.machine.Phase() != machine.Accepted || exemptFromRate(env.Type) {
-		return false
-	}
-	limiter := c.rates.exceeded(now)
-	if limiter == nil {
-		return false
-	}
-	c.srv.opts.Metrics.RateLimited.WithLabelValues("frames").Inc()
-	c.nack(now, env.ID, arcp.Errorf(arcp.CodeResourceExhausted, "more than %d messages a minute", ratePerMin(limiter)).RetryAfter(1))
-	c.rates.pause(now, limiter)
-	return true
-}
-
-// exemptFromRate reports whether a type does not count against the rate.
-func exemptFromRate(t arcp.Type) bool {
-	switch t {
-	case arcp.Ping, arcp.Pong, arcp.SessionPing, arcp.SessionPong, arcp.SessionAck, arcp.Ack:
-		return true
-	}
-	return false
 }
 
 // perform performs the outputs of the machine, each in the order of its fields, until there is
@@ -255,7 +228,7 @@ func (c *conn) reportIncident(i machine.Incident) {
 		c.handshake.record(c.srv.opts.Logger.Warn().Str("reason", i.Detail), "rejected")
 	}
 	if i.Reason == machine.ReasonRole {
-		c.audit(string(i.Type)).Str("decision", "denied").Str("reason", i.Reason).Msg("audit")
+		c.principal.audit(string(i.Type)).Str("decision", "denied").Str("reason", i.Reason).Msg("audit")
 	}
 	ev := c.srv.opts.Logger.Debug()
 	if i.Warn {
@@ -265,9 +238,9 @@ func (c *conn) reportIncident(i machine.Incident) {
 		Str("detail", i.Detail).Msg("frame dropped or refused")
 }
 
-// handleMessages handles the acknowledgements and messages of the inbox.
-func (c *conn) handleMessages(now time.Time) {
-	messages, acked := c.inbox.takeMessages()
+// runActions handles the acknowledgements of the inbox, and runs its actions.
+func (c *conn) runActions(now time.Time) {
+	actions, acked := c.inbox.takeActions()
 	switch {
 	case acked.n == 0:
 	case !c.renewal.confirmToken():
@@ -276,15 +249,15 @@ func (c *conn) handleMessages(now time.Time) {
 		c.srv.opts.Metrics.CountReceived(arcp.SessionAck, acked.n, acked.bytes)
 		c.ack.acknowledge(acked.seq)
 	}
-	for _, m := range messages {
-		m.handle(c, now)
+	for _, a := range actions {
+		a.run(c, now)
 	}
 }
 
 // flush collects the events and answers for the client while the outbox has room, and hands the
 // batch of this turn to the writer.
 func (c *conn) flush(now time.Time) {
-	if c.cursor != nil && c.ending.close == nil {
+	if c.events.cursor != nil && c.ending.close == nil {
 		c.events.pull(now)
 	}
 	if c.catalogue.stale {
@@ -359,19 +332,8 @@ func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 	return 0, ""
 }
 
-// saveRow stores the row of the session. The change may be lost in a crash.
-func (c *conn) saveRow() {
-	row := c.row
-	c.append(&store.Write{Ops: []store.Op{&store.PutSession{Row: &row}}, NoSync: true})
-}
-
 // append appends a write that has no answer.
 func (c *conn) append(w *store.Write) {
 	c.pending.add()
 	c.srv.opts.Log.Append(w, func(*store.Result) { c.pending.done() })
-}
-
-// audit begins an audit record of an action of the client on another session or its jobs.
-func (c *conn) audit(action string) *zerolog.Event {
-	return c.srv.opts.Audit.Event(action, c.principal.identity.Principal, c.id)
 }

@@ -10,23 +10,23 @@ import (
 // pool. Without acknowledgements it stores the position for the next connection.
 func (c *conn) detach() {
 	now := time.Now()
-	messages, _ := c.inbox.takeMessages()
-	for _, m := range messages { // for example a session that became durable after the end
-		m.handle(c, now)
+	actions, _ := c.inbox.takeActions()
+	for _, a := range actions { // for example a session that became durable after the end
+		a.run(c, now)
 	}
 	c.subscriptions.close()
 	s := c.srv
 	c.worker.detach()
 	var written uint64
-	if c.cursor != nil {
-		written = c.cursor.Position()
-		c.cursor.Close()
+	if c.events.cursor != nil {
+		written = c.events.cursor.Position()
+		c.events.cursor.Close()
 		c.ack.trim()
 	}
 	if c.rates.principal != nil {
 		s.limiters.leave(c.principal.identity.Principal)
 	}
-	if c.session == nil || !c.session.Detach((*sessionConn)(c), now) {
+	if c.session.Session == nil || !c.session.Detach((*sessionConn)(c), now) {
 		return
 	}
 	c.ack.savePosition()

@@ -6,13 +6,12 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
-
-// A connection speaks the dialect of its first frame. In the draft dialect a codec stands between
-// the frames and the rest of the connection, which sees the equivalent messages of package arcp.
 
 // decoder decodes the frames of a connection. Only the reader uses it.
 type decoder struct {
@@ -51,24 +50,32 @@ func (d *decoder) decode(in *inbound, frame []byte) {
 	in.bad = &arcp.EncodingError{Reason: arcp.ReasonNotJSON, Message: err.Error()}
 }
 
-// useCodec makes a connection speak the draft dialect.
-func useCodec(c *conn, codec *draft.Session) {
-	c.output.codec = codec
-	c.machine = machine.NewDraft(c.handshake.startedAt, c.srv.machineConfig(), c.id)
+// dialect is the dialect of a connection. The connection speaks the dialect of its first frame. In
+// the draft dialect a codec stands between the frames and the rest of the connection, which sees the
+// equivalent messages of package arcp.
+type dialect struct {
+	c     *conn
+	codec *draft.Session // of the draft dialect; nil: the RFC's dialect
 }
 
-// refuseDraft answers a frame that the codec does not accept. Only a frame that is no envelope, or the
+// use makes the connection speak the draft dialect.
+func (d *dialect) use(codec *draft.Session) {
+	d.codec = codec
+	d.c.machine = machine.NewDraft(d.c.handshake.startedAt, d.c.srv.machineConfig(), d.c.id)
+}
+
+// refuse answers a frame that the codec does not accept. Only a frame that is no envelope, or the
 // first one, counts as malformed: others are optional or unknown messages.
-func refuseDraft(c *conn, now time.Time, refused *draft.Refusal) {
-	c.send(now, refused.Nack())
-	if refused.Cause != nil || c.machine.Phase() == machine.Opening {
-		c.machine.Malformed(&arcp.EncodingError{Reason: arcp.ReasonPayload, Message: refused.Error()})
+func (d *dialect) refuse(now time.Time, refused *draft.Refusal) {
+	d.c.send(now, refused.Nack())
+	if refused.Cause != nil || d.c.machine.Phase() == machine.Opening {
+		d.c.machine.Malformed(&arcp.EncodingError{Reason: arcp.ReasonPayload, Message: refused.Error()})
 	}
 }
 
-// dialect returns the dialect of the connection.
-func (o *output) dialect() store.Dialect {
-	if o.codec != nil {
+// name returns the name of the dialect.
+func (d *dialect) name() store.Dialect {
+	if d.codec != nil {
 		return store.Draft
 	}
 	return store.RFC
@@ -76,50 +83,98 @@ func (o *output) dialect() store.Dialect {
 
 // profile returns the name of the library of a client in the draft dialect; empty: the RFC's
 // dialect.
-func (o *output) profile() string {
-	if o.codec == nil {
+func (d *dialect) profile() string {
+	if d.codec == nil {
 		return ""
 	}
-	return o.codec.Profile().String()
+	return d.codec.Profile().String()
 }
 
 // maxPage bounds a page of jobs except for its last job, in bytes; 0: the bound of all pages.
-func (o *output) maxPage() int {
-	if o.codec == nil {
+func (d *dialect) maxPage() int {
+	if d.codec == nil {
 		return 0
 	}
 	return draft.MaxFrame / 4 // an entry is larger in a frame than in the reader's estimate
 }
 
-// checkDialect refuses to attach to a session of the other dialect, which is not harmed.
-func (o *output) checkDialect(row *store.Session) *arcp.Error {
+// checkSession refuses to attach to a session of the other dialect, which is not harmed.
+func (d *dialect) checkSession(row *store.Session) *arcp.Error {
 	switch {
-	case row.Dialect == o.dialect():
+	case row.Dialect == d.name():
 		return nil
-	case o.dialect() == store.Draft:
+	case d.name() == store.Draft:
 		return arcp.Errorf(arcp.CodeResumeWindowExpired, "the session was opened by session.open; resume it in that dialect")
 	}
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "the session was opened by session.hello; resume it in that dialect")
 }
 
-// appendDraft appends the frames of an envelope in the draft dialect.
-func (o *output) appendDraft(now time.Time, env *arcp.Envelope) error {
-	frames, err := o.codec.AppendAnswer(nil, now, env)
+// credentials returns the credentials that a session.hello has besides the resume token; nil:
+// there are none.
+func (d *dialect) credentials() *auth.Request {
+	if d.codec == nil {
+		return nil
+	}
+	credentials, ok := d.codec.Auth()
+	if !ok {
+		return nil
+	}
+	return new(d.c.principal.request(d.c.tc.Info(), time.Now(), machine.Authenticate{Scheme: credentials.Scheme, Token: credentials.Token}))
+}
+
+// resumed tells the codec what session.resumed does not contain, the profile of the client, which a
+// session.resume does not show, and the jobs that the client has submitted.
+func (d *dialect) resumed(now time.Time, row *store.Session) {
+	if d.codec == nil {
+		return
+	}
+	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
+		d.codec.SetProfile(profile)
+	}
+	d.codec.AddJobs(engine.JobsOf(d.c.srv.opts.Engine, row.ID)...)
+	d.codec.Describe(machine.Describe(d.c.machine, now, d.c.catalogue.agents()))
+}
+
+// append appends the frames of an envelope to the batch.
+func (d *dialect) append(now time.Time, env *arcp.Envelope) error {
+	frames, err := d.codec.AppendAnswer(nil, now, env)
 	if err != nil {
 		return err
 	}
-	b := o.batch()
+	b := d.c.output.batch()
 	for _, frame := range frames {
 		b.data = append(b.data, frame...)
 		b.ends = append(b.ends, len(b.data))
-		o.counts.add(env.Type, len(frame))
+		d.c.output.counts.add(env.Type, len(frame))
 	}
 	return nil
 }
 
-// substitute returns a small event with the number of one that has no frame in the draft dialect,
-// so that the numbers have no gap.
-func substitute(e *store.Event, reason error) *draft.Event {
+// appendEvent appends the frame of an event to the batch. In the dialect every event has a number:
+// events that are not logged, such as job.heartbeat, have no frame.
+func (d *dialect) appendEvent(item eventlog.Item) {
+	if item.Seq == 0 {
+		return
+	}
+	e, b := item.Event, d.c.output.batch()
+	start := len(b.data)
+	var err error
+	b.data, err = d.codec.AppendEvent(b.data, item.Seq, &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time,
+		JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()})
+	if err != nil {
+		d.c.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
+		if b.data, err = d.codec.AppendEvent(b.data, item.Seq, omitted(e, err)); err != nil {
+			d.c.events.fail(time.Now(), err)
+			return
+		}
+	}
+	b.ends = append(b.ends, len(b.data))
+	d.c.output.counts.add(e.Type, len(b.data)-start)
+}
+
+// omitted returns a small event in place of an event that has no frame in the draft dialect, so that
+// the numbers have no gap.
+func omitted(e *store.Event, reason error) *draft.Event {
 	s := &draft.Event{ID: e.ID(), Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Type: arcp.EventEmit}
 	var payload any = arcp.EventEmitPayload{Name: "event_omitted", Data: arcp.Raw(arcp.AppendString(nil, reason.Error()))}
 	if e.Type.Terminal() {
@@ -127,26 +182,4 @@ func substitute(e *store.Event, reason error) *draft.Event {
 	}
 	s.Payload = arcp.Frame(s.Type, payload).Payload
 	return s
-}
-
-// deliverDraft appends the frame of an event in the draft dialect to the batch. In the dialect every
-// event has a number: events that are not logged, such as job.heartbeat, have no frame.
-func (er *eventReader) deliverDraft(item eventlog.Item) {
-	if item.Seq == 0 {
-		return
-	}
-	e, b := item.Event, er.c.output.batch()
-	start := len(b.data)
-	var err error
-	b.data, err = er.c.output.codec.AppendEvent(b.data, item.Seq, &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time,
-		JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()})
-	if err != nil {
-		er.c.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
-		if b.data, err = er.c.output.codec.AppendEvent(b.data, item.Seq, substitute(e, err)); err != nil {
-			er.fail(time.Now(), err)
-			return
-		}
-	}
-	b.ends = append(b.ends, len(b.data))
-	er.c.output.counts.add(e.Type, len(b.data)-start)
 }

@@ -6,8 +6,9 @@
 // exists while there is something to write. An idle connection costs only its reader.
 //
 // Only the loop touches the state of a connection. It never waits: reads of the store and
-// authenticators run on other goroutines. Everything reaches the loop through one queue, the
-// inbox. Answers and events are the exception: the session's cursor orders them.
+// authenticators run on other goroutines. Frames, acknowledgements
+// and the actions of other goroutines reach the loop through one queue, the inbox. Answers and
+// events of the session come through its cursor, which orders them.
 //
 // A message of the client takes this path:
 //
@@ -15,7 +16,7 @@
 //	conn.turn            the loop takes the frames (receiveFrames, receive)
 //	Machine.Receive      the state machine admits the message
 //	conn.perform         the loop performs the machine's output
-//	conn.route           the handler of the type (routes.go), for example invoke (jobs.go)
+//	conn.route           the handler of the type (routes.go), for example commands.invoke
 //
 // An event of a job, and the answer to a submit, take this path:
 //
@@ -25,7 +26,8 @@
 //	outbox               the writer writes the batch
 //
 // In the draft dialect the codec of package draft stands between the frames and these paths
-// (dialect.go).
+// (dialect.go). Most of the state of a conn is in parts, one struct type each: a handler is a method
+// of the part whose state it changes, or of commands.
 //
 // session.open and session.resume are handled by handshake.go, which performs the requests of
 // the machine, and attach.go, which attaches to an existing session.

@@ -17,7 +17,8 @@ const elevationPrefix = "trust.elevate."
 
 // elevate handles permission.request: it submits a job of the runtime that asks an approver for a
 // higher trust level of the session. The answer is lease.granted or permission.deny.
-func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequestPayload) error {
+func (cm *commands) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequestPayload) error {
+	c := cm.c
 	level, ok := strings.CutPrefix(p.Permission, elevationPrefix)
 	rank := session.TrustRank(level)
 	switch {
@@ -31,20 +32,20 @@ func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequ
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeInvalidArgument, "%q is no level of trust", level))
 		return nil
 	case c.principal.identity.Anonymous:
-		c.audit("elevate").Str("target", level).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
+		c.principal.audit("elevate").Str("target", level).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodePermissionDenied, "an anonymous session stays untrusted"))
 		return nil
 	case c.session.Elevating(env.ID): // requested on an earlier connection: the answer follows, or is in the log
 		return nil
-	case rank <= session.TrustRank(c.trust()):
-		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.trust()))
+	case rank <= session.TrustRank(c.principal.trust()):
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.principal.trust()))
 		return nil
 	}
 	if err := c.srv.opts.Questions.CheckRoom(c.principal.identity.Principal); err != nil {
 		c.nack(now, env.ID, err)
 		return nil
 	}
-	c.audit("elevate").Str("target", level).Str("decision", "asked").Msg("audit")
+	c.principal.audit("elevate").Str("target", level).Str("decision", "asked").Msg("audit")
 	in := builtin.Elevation{Session: c.id, Request: env.ID, Level: level, Reason: machine.ClipReason(p.Reason)}
 	if p.RequestedLeaseSeconds != nil {
 		in.Seconds = *p.RequestedLeaseSeconds
@@ -68,9 +69,9 @@ type repeatedElevation struct {
 // read answers the request if it was denied while the session had no connection. A grant is in the
 // session's log. An undecided request is answered by its job later.
 func (r repeatedElevation) read() {
-	r.c.tasks.async(func() {
-		reason, err := r.c.srv.opts.Builtin.ElevationDenied(context.Background(), r.job)
-		r.c.inbox.runOnLoop(func(now time.Time) { r.answer(now, reason, err) })
+	r.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
+		reason, err := r.c.srv.opts.Builtin.ElevationDenied(ctx, r.job)
+		return func(now time.Time) { r.answer(now, reason, err) }
 	})
 }
 

@@ -16,16 +16,17 @@ import (
 // frames to the batch. While the next item needs data of the store, the items after it wait.
 type eventReader struct {
 	c       *conn
-	pending *eventlog.Item // the next item, whose data is read; nil: the cursor has it
-	reading bool           // data for pending is being read
-	origin  []byte         // follows.head for pending
+	cursor  *eventlog.Cursor // nil before session.accepted
+	pending *eventlog.Item   // the next item, whose data is read; nil: the cursor has it
+	reading bool             // data for pending is being read
+	origin  []byte           // follows.head for pending
 }
 
 // pull appends events and answers to the batch while the outbox has room, and then events of
 // subscriptions.
 func (er *eventReader) pull(now time.Time) {
 	c := er.c
-	if c.cursor.Superseded() {
+	if er.cursor.Superseded() {
 		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "superseded"}
 		return
 	}
@@ -60,11 +61,11 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 		er.pending, er.origin = nil, nil
 		return item, true, nil
 	}
-	if item, ok, err = er.c.cursor.Next(); !ok || err != nil {
+	if item, ok, err = er.cursor.Next(); !ok || err != nil {
 		return item, ok, err
 	}
 	if item.Event == nil {
-		if answer, later := item.Answer.(eventlog.DeferredAnswer); later {
+		if answer, deferred := item.Answer.(eventlog.DeferredAnswer); deferred {
 			er.readFirst(item, func(ctx context.Context) func(time.Time) {
 				env := answer(ctx)
 				return func(time.Time) { er.pending.Answer = env }
@@ -88,12 +89,12 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 // read returns on the loop. Then next returns the item.
 func (er *eventReader) readFirst(item eventlog.Item, read func(ctx context.Context) func(now time.Time)) {
 	er.pending, er.reading, er.origin = &item, true, er.c.follows.head
-	er.c.tasks.async(func() {
-		then := read(context.Background())
-		er.c.inbox.runOnLoop(func(now time.Time) {
+	er.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
+		onLoop := read(ctx)
+		return func(now time.Time) {
 			er.reading = false
-			then(now)
-		})
+			onLoop(now)
+		}
 	})
 }
 
@@ -139,7 +140,7 @@ func (er *eventReader) fail(now time.Time, err error) {
 		c.ack.closeForOverflow(now)
 		return
 	}
-	c.srv.opts.Logger.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")
+	c.srv.opts.Logger.Error().Err(err).Str("session_id", string(c.id)).Msg("read events of the session")
 	c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
 }
 
@@ -150,8 +151,8 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 		c.send(now, item.Answer.(arcp.Envelope))
 		return
 	}
-	if c.output.codec != nil {
-		er.deliverDraft(item)
+	if c.dialect.codec != nil {
+		c.dialect.appendEvent(item)
 		er.delivered(now, item)
 		return
 	}
@@ -174,7 +175,7 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 func (er *eventReader) delivered(now time.Time, item eventlog.Item) {
 	c := er.c
 	if item.Seq != 0 {
-		c.output.batch().last, c.lease.worked = item.Seq, now
+		c.output.batch().last, c.lease.lastEvent = item.Seq, now
 		c.ack.eventSent(now, item.Seq, len(item.Event.Body))
 	}
 }

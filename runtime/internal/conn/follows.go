@@ -39,8 +39,8 @@ func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubsc
 		fl.c.refuseID(now, env, "job_id", arcp.JobPrefix)
 		return nil
 	}
-	viewer := fl.c.actor()
-	fl.c.tasks.read(func(ctx context.Context) func(time.Time) {
+	viewer := fl.c.principal.actor()
+	fl.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		j, refused := fl.c.srv.opts.Jobs.Get(ctx, &viewer, p.JobID)
 		if refused != nil {
 			return func(now time.Time) { fl.c.nack(now, env.ID, refused) }
@@ -65,12 +65,12 @@ func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubsc
 
 // follow stores that the session follows a job from a position in the job's log.
 func (fl *follows) follow(request arcp.MessageID, j store.Job, from uint64) {
-	fl.c.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
+	fl.c.principal.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
 	fl.add(&j)
 	own := fl.owns(&j)
 	fl.c.pending.add()
 	fl.c.srv.opts.Log.Follow(*fl.operation(&j, from), func(r *store.Result) {
-		fl.c.cursor.AnswerBeforeEvents(fl.answer(request, j, r, own))
+		fl.c.events.cursor.AnswerBeforeEvents(fl.answer(request, j, r, own))
 	}, func(r *store.Result) { fl.historyEnded(&j, r) })
 }
 
@@ -251,8 +251,8 @@ func (fl *follows) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.JobUns
 		return nil
 	}
 	delete(fl.jobs, id)
-	viewer := fl.c.actor()
-	fl.c.tasks.read(func(ctx context.Context) func(time.Time) {
+	viewer := fl.c.principal.actor()
+	fl.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		j, refusal := fl.c.srv.opts.Jobs.Get(ctx, &viewer, id)
 		return func(time.Time) {
 			if refusal == nil && j.Session != fl.c.id { // the job exists and is of another session

@@ -14,18 +14,18 @@ type frameCounts struct {
 	bytes   int
 }
 
-func (a *frameCounts) add(t arcp.Type, bytes int) {
-	if t != a.current {
-		a.flush()
-		a.current = t
+func (fc *frameCounts) add(t arcp.Type, bytes int) {
+	if t != fc.current {
+		fc.flush()
+		fc.current = t
 	}
-	a.count++
-	a.bytes += bytes
+	fc.count++
+	fc.bytes += bytes
 }
 
-func (a *frameCounts) flush() {
-	if a.count > 0 {
-		a.metrics.CountSent(a.current, a.count, a.bytes)
-		a.count, a.bytes = 0, 0
+func (fc *frameCounts) flush() {
+	if fc.count > 0 {
+		fc.metrics.CountSent(fc.current, fc.count, fc.bytes)
+		fc.count, fc.bytes = 0, 0
 	}
 }

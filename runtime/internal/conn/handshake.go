@@ -65,7 +65,7 @@ func (h *handshake) establish(now time.Time, q machine.Establish) {
 		h.open(now, q)
 		return
 	}
-	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
+	h.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		row, err := h.c.srv.opts.Store.Session(ctx, q.Attach)
 		return func(now time.Time) { h.attachOpen(now, q, s, row, err) }
 	})
@@ -78,7 +78,7 @@ func (h *handshake) open(now time.Time, q machine.Establish) {
 		h.createSession(now, q)
 		return
 	}
-	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
+	h.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		endSessions(ctx, h.c.srv.opts.Sessions, func(principal string) bool { return principal == q.Identity.Principal })
 		return func(now time.Time) { h.createSession(now, q) }
 	})
@@ -94,7 +94,7 @@ func (h *handshake) createSession(now time.Time, q machine.Establish) {
 	}
 	token := newResumeToken(h.c.id)
 	row := store.Session{ID: h.c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
-		ClientKind: q.Client.Kind, Dialect: h.c.output.dialect(), Profile: h.c.output.profile(), Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&h.c.principal.identity),
+		ClientKind: q.Client.Kind, Dialect: h.c.dialect.name(), Profile: h.c.dialect.profile(), Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&h.c.principal.identity),
 		Acks: h.c.machine.Has(arcp.FeatureAck), CreatedAt: now}
 	h.c.srv.opts.Log.Append(store.NewWrite(&store.OpenSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
@@ -131,7 +131,7 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 	if evicted {
 		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()
 	}
-	c.session = opened
+	c.session.Session = opened
 	c.handshake.pass.Authenticated()
 	return nil
 }
@@ -153,17 +153,17 @@ func nearlyFull() *arcp.Error {
 
 // sessionStored completes createSession. It accepts the session unless err is set.
 func (h *handshake) sessionStored(now time.Time, row store.Session, token auth.Secret, cursor *eventlog.Cursor, err error) {
-	h.c.cursor = cursor
+	h.c.events.cursor = cursor
 	if err != nil {
-		h.c.srv.opts.Sessions.Abandon(h.c.session)
-		h.c.session = nil
+		h.c.srv.opts.Sessions.Abandon(h.c.session.Session)
+		h.c.session.Session = nil
 		h.record(h.c.srv.opts.Logger.Error().Err(err), "failed")
 		h.c.machine.Established(now, machine.SessionResult{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}
 	h.c.session.Opened()
 	row.Epoch = 1
-	h.c.row, h.c.ack.clientAcks = row, row.Acks
+	h.c.session.row, h.c.ack.clientAcks = row, row.Acks
 	h.c.ack.position.start(0, h.c.ack.clientAcks, 0)
 	h.accept(now)
 	h.c.ack.unpause()
@@ -174,9 +174,9 @@ func (h *handshake) sessionStored(now time.Time, row store.Session, token auth.S
 func (h *handshake) accept(now time.Time) {
 	h.c.output.head = store.FrameHead(h.c.machine.Version(), h.c.id)
 	h.c.tc.SetReadLimit(h.c.srv.opts.MaxFrame)
-	h.c.keepalive.begin(h.c, now)
-	h.c.updateActor()
-	h.c.catalogue.shown = h.c.session.Catalogue(h.c.trust())
+	h.c.keepalive.begin(now)
+	h.c.principal.updateActor()
+	h.c.catalogue.shown = h.c.session.Catalogue(h.c.principal.trust())
 	if n := h.c.principal.identity.Limits.RatePerMin; n > 0 {
 		h.c.rates.principal = h.c.srv.limiters.join(now, h.c.principal.identity.Principal, n)
 	}
@@ -188,7 +188,7 @@ func (h *handshake) accept(now time.Time) {
 // answers with session.closed.
 func (h *handshake) endSession() {
 	c := h.c
-	c.srv.opts.Sessions.End(c.session, session.Eviction{}, func(err error) {
+	c.srv.opts.Sessions.End(c.session.Session, session.Eviction{}, func(err error) {
 		var refused *arcp.Error
 		if err != nil {
 			refused = errEndNotStored()
@@ -199,7 +199,7 @@ func (h *handshake) endSession() {
 
 // record counts and logs the result of a handshake.
 func (h *handshake) record(ev *zerolog.Event, result string) {
-	h.c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(h.scheme), h.c.output.dialect().String(), result).Inc()
+	h.c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(h.scheme), h.c.dialect.name().String(), result).Inc()
 	if !ev.Enabled() {
 		return
 	}

@@ -17,27 +17,27 @@ const (
 )
 
 // inbox is the queue into the loop of a connection. The reader puts frames and acknowledgements,
-// any goroutine posts messages, and the loop takes them.
+// any goroutine posts actions, and the loop takes them.
 //
 // The number and size of frames are bounded: the reader waits for room. The loop takes all frames
 // at once, because a handover for each frame would cost as much as its decoding. Acknowledgements
 // are coalesced: a client may acknowledge each event, and only the last acknowledgement counts.
-// The loop takes messages before frames. Each message follows from an operation that is bounded
-// itself.
+// The loop takes actions before frames. Their number is not bounded here: each action follows from
+// an operation that has a bound of its own.
 //
-// An answer that is ordered among the events of the session is not a message. It goes through
-// eventlog.Cursor.
+// An answer that is ordered among the events of the session does not pass the inbox. It goes
+// through eventlog.Cursor.
 type inbox struct {
 	wake       func()                         // wakes the loop
 	ackSession atomic.Pointer[arcp.SessionID] // nil: acknowledgements are not coalesced
 
-	mu       sync.Mutex
-	space    sync.Cond // uses mu; signals that frames were taken
-	frames   []inbound
-	bytes    int // of frames
-	acks     acks
-	messages []message
-	closed   bool
+	mu      sync.Mutex
+	space   sync.Cond // uses mu; signals that frames were taken
+	frames  []inbound
+	bytes   int // of frames
+	acks    acks
+	actions []loopAction
+	closed  bool
 
 	// Only the loop accesses these fields.
 	taken []inbound // frames that the loop has taken
@@ -60,9 +60,6 @@ type acks struct {
 	n     int    // number of frames
 	bytes int
 }
-
-// message is an action for the loop; see messages.go.
-type message interface{ handle(c *conn, now time.Time) }
 
 func (b *inbox) init(wake func()) {
 	b.wake = wake
@@ -91,12 +88,12 @@ func (b *inbox) readFrames(tc transport.Conn) {
 	}
 }
 
-// post queues a message. It reports false if the inbox is closed.
-func (b *inbox) post(m message) bool {
+// post queues an action. It reports false if the inbox is closed.
+func (b *inbox) post(a loopAction) bool {
 	b.mu.Lock()
 	ok := !b.closed
 	if ok {
-		b.messages = append(b.messages, m)
+		b.actions = append(b.actions, a)
 	}
 	b.mu.Unlock()
 	b.wake()
@@ -104,7 +101,7 @@ func (b *inbox) post(m message) bool {
 }
 
 // runOnLoop makes the loop call f. It reports false if the loop has ended.
-func (b *inbox) runOnLoop(f func(now time.Time)) bool { return b.post(completion(f)) }
+func (b *inbox) runOnLoop(f func(now time.Time)) bool { return b.post(loopFunc(f)) }
 
 // put queues a frame. It waits for room, and reports false if the inbox is closed.
 func (b *inbox) put(in inbound) bool {
@@ -186,12 +183,12 @@ func (b *inbox) hasFrames() bool {
 	return len(b.frames) > 0
 }
 
-// takeMessages removes and returns the messages and acknowledgements.
-func (b *inbox) takeMessages() (list []message, acked acks) {
+// takeActions removes and returns the actions and acknowledgements.
+func (b *inbox) takeActions() (list []loopAction, acked acks) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list, acked = b.messages, b.acks
-	b.messages, b.acks = nil, acks{}
+	list, acked = b.actions, b.acks
+	b.actions, b.acks = nil, acks{}
 	return list, acked
 }
 
@@ -209,7 +206,7 @@ func (b *inbox) isClosed() bool {
 	return b.closed
 }
 
-// close drops the frames and refuses new frames and messages. The queued messages can still be
+// close drops the frames and refuses new frames and actions. The queued actions can still be
 // taken.
 func (b *inbox) close() {
 	b.mu.Lock()

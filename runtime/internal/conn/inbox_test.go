@@ -39,7 +39,7 @@ func TestInboxBoundsFrames(t *testing.T) {
 	})
 }
 
-// Messages pass frames that wait, and acknowledgements are one.
+// Actions pass frames that wait, and acknowledgements are coalesced.
 func TestInboxCoalescesAcks(t *testing.T) {
 	b := newInbox()
 	id := arcp.SessionID("sess_1")
@@ -54,18 +54,18 @@ func TestInboxCoalescesAcks(t *testing.T) {
 		}
 	}
 	b.put(inbound{size: 1})
-	b.post(completion(func(time.Time) {}))
-	messages, acked := b.takeMessages()
-	if len(messages) != 1 || acked != (acks{7, 3, 3 * len(ack)}) {
-		t.Errorf("%d messages and %+v, want one and three acknowledgements", len(messages), acked)
+	b.post(loopFunc(func(time.Time) {}))
+	actions, acked := b.takeActions()
+	if len(actions) != 1 || acked != (acks{7, 3, 3 * len(ack)}) {
+		t.Errorf("%d actions and %+v, want one and three acknowledgements", len(actions), acked)
 	}
 	b.putBackAcks(acked)
-	if _, again := b.takeMessages(); again != acked {
+	if _, again := b.takeActions(); again != acked {
 		t.Errorf("put back: %+v", again)
 	}
 }
 
-// A closed inbox drops frames and retains posted functions.
+// A closed inbox drops frames and retains posted actions.
 func TestInboxClose(t *testing.T) {
 	b := newInbox()
 	b.put(inbound{size: 1})
@@ -74,7 +74,7 @@ func TestInboxClose(t *testing.T) {
 	if b.put(inbound{}) || b.post(readerEnded{}) || b.hasFrames() || !b.isClosed() {
 		t.Error("the inbox is not closed")
 	}
-	if messages, _ := b.takeMessages(); len(messages) != 1 {
-		t.Errorf("%d messages, want the one that was posted before", len(messages))
+	if actions, _ := b.takeActions(); len(actions) != 1 {
+		t.Errorf("%d actions, want the one that was posted before", len(actions))
 	}
 }

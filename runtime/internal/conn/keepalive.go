@@ -17,6 +17,7 @@ const silentIntervals = 2
 // heartbeats, otherwise pings of the transport. If heartbeats are off or rare, transport pings keep
 // the lease of a client that sends nothing.
 type keepalive struct {
+	c        *conn
 	interval time.Duration
 	silence  time.Duration // time without a received byte that ends the connection; 0: never
 	due      time.Time     // time of the next ping; zero: never
@@ -24,11 +25,12 @@ type keepalive struct {
 }
 
 // begin starts the keepalive when the session is accepted.
-func (k *keepalive) begin(c *conn, now time.Time) {
+func (k *keepalive) begin(now time.Time) {
+	c := k.c
 	k.interval = c.srv.opts.Heartbeat
 	if k.interval > 0 {
 		k.silence = silentIntervals * k.interval
-		k.messages = c.negotiated(arcp.FeatureHeartbeat)
+		k.messages = c.session.negotiated(arcp.FeatureHeartbeat)
 	}
 	if lease := c.srv.opts.SessionLease; lease > 0 && (k.interval <= 0 || k.interval > lease/2) {
 		k.interval = lease / 3
@@ -39,14 +41,15 @@ func (k *keepalive) begin(c *conn, now time.Time) {
 }
 
 // advance sends a due ping, or ends the connection. The session and its jobs continue.
-func (k *keepalive) advance(c *conn, now time.Time) {
+func (k *keepalive) advance(now time.Time) {
 	if k.due.IsZero() || now.Before(k.due) {
 		return
 	}
+	c := k.c
 	k.due = now.Add(k.interval)
 	switch {
 	case k.silence > 0 && now.Sub(c.tc.LastSeen()) >= k.silence:
-		if c.output.dialect() == store.Draft {
+		if c.dialect.name() == store.Draft {
 			c.send(now, arcp.Frame(arcp.SessionEvicted, arcp.SessionEvictedPayload{Code: arcp.CodeHeartbeatLost, Reason: "nothing was received"}))
 		}
 		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}

@@ -20,7 +20,7 @@ const (
 // not negotiate result_chunk.
 func (er *eventReader) needsResult(e *store.Event) bool {
 	return e.Type == arcp.JobCompleted && len(e.Body) <= maxReference && bytes.Contains(e.Body, []byte(`"result_id":`)) &&
-		!er.c.negotiated(arcp.FeatureResultChunk)
+		!er.c.session.negotiated(arcp.FeatureResultChunk)
 }
 
 // withResult returns an event for which needsResult is true, with the result in place of the

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 // output collects the frames of a turn, and passes them to the outbox at the end of the turn.
@@ -14,7 +13,6 @@ type output struct {
 	currentExpected int    // bytes in current that the outbox expects
 	head            []byte // start of every event frame; see store.FrameHead
 	counts          frameCounts
-	codec           *draft.Session // of the draft dialect; nil: the RFC's dialect
 }
 
 // batch returns the batch of this turn to append frames to.
@@ -62,9 +60,9 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	if env.Type != arcp.SessionRejected {
 		env.SessionID = c.id
 	}
-	if c.output.codec == nil {
+	if c.dialect.codec == nil {
 		c.output.append(&env)
-	} else if err := c.output.appendDraft(now, &env); err != nil {
+	} else if err := c.dialect.append(now, &env); err != nil {
 		c.srv.opts.Logger.Warn().Err(err).Str("session_id", string(c.id)).Str("type", string(env.Type)).Msg("answer in the draft dialect")
 		if env.Type != arcp.Nack {
 			c.nack(now, env.CorrelationID, arcp.Errorf(arcp.CodeResourceExhausted, "the answer is too large for a frame"))

@@ -33,10 +33,10 @@ type pendingReply struct{ c *conn }
 
 func (r pendingReply) AnswerAfterEvents(answer any) bool {
 	defer r.c.pending.done()
-	return r.c.cursor.AnswerAfterEvents(answer)
+	return r.c.events.cursor.AnswerAfterEvents(answer)
 }
 
 func (r pendingReply) AnswerBeforeEvents(answer any) bool {
 	defer r.c.pending.done()
-	return r.c.cursor.AnswerBeforeEvents(answer)
+	return r.c.events.cursor.AnswerBeforeEvents(answer)
 }

@@ -15,6 +15,7 @@ import (
 
 // principal is the authenticated identity of the client, with values derived from it.
 type principal struct {
+	c         *conn
 	identity  auth.Identity
 	program   *Program     // nil: the runtime did not start the peer
 	lease     *lease.Lease // decoded from leaseText
@@ -53,24 +54,25 @@ func (p *principal) roleNames() []string {
 }
 
 // trust returns the current trust level of the session, with its elevation.
-func (c *conn) trust() string { return c.session.Trust(c.principal.identity.Trust) }
+func (p *principal) trust() string { return p.c.session.Trust(p.identity.Trust) }
 
 // actor returns the actor of the session.
-func (c *conn) actor() approval.Actor {
-	return actor.Of(&c.principal.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
+func (p *principal) actor() approval.Actor {
+	return actor.Of(&p.identity, p.c.id, p.c.session.negotiated(arcp.FeatureHumanInput))
 }
 
-// negotiated reports whether the session negotiated a feature. It differs from machine.Has while
-// the connection attaches to an existing session.
-func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Negotiated, f) }
-
 // updateActor sets the actor of the session, and offers pending questions and jobs to it.
-func (c *conn) updateActor() {
-	if c.session == nil { // the connection is still attaching
+func (p *principal) updateActor() {
+	if p.c.session.Session == nil { // the connection is still attaching
 		return
 	}
-	actor := c.actor()
-	c.session.Identify((*sessionConn)(c), actor)
-	c.srv.opts.Questions.SessionAttached(actor)
-	c.worker.offer(actor)
+	actor := p.actor()
+	p.c.session.Identify((*sessionConn)(p.c), actor)
+	p.c.srv.opts.Questions.SessionAttached(actor)
+	p.c.worker.offer(actor)
+}
+
+// audit begins an audit record of an action of the client on another session or its jobs.
+func (p *principal) audit(action string) *zerolog.Event {
+	return p.c.srv.opts.Audit.Event(action, p.identity.Principal, p.c.id)
 }

@@ -35,13 +35,13 @@ func endSessions(ctx context.Context, d *session.Directory, wanted func(principa
 	}
 }
 
-// ownTools is the prefix of the tools that a program may call without a job, to register its
+// toolsWithoutJob is the prefix of the tools that a program may call without a job, to register its
 // agents. It calls every other tool for a job, with the authority of the job.
-const ownTools = "host."
+const toolsWithoutJob = "host."
 
 // refuse refuses a job that a program may not submit. A nil Program refuses none.
 func (p *Program) refuse(invoke *arcp.ToolInvokePayload) *arcp.Error {
-	if p == nil || strings.HasPrefix(invoke.Tool, ownTools) {
+	if p == nil || strings.HasPrefix(invoke.Tool, toolsWithoutJob) {
 		return nil
 	}
 	return arcp.Errorf(arcp.CodePermissionDenied, "a worker that the runtime has started submits no jobs of its own: call %.100s for a job, with its job_id", invoke.Tool)

@@ -8,10 +8,12 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
 // rates are the limiters of a connection. A nil limiter has no bound.
 type rates struct {
+	c          *conn
 	connection *rate.Limiter // of its frames
 	principal  *rate.Limiter // of the frames of all connections of its principal
 	critical   *rate.Limiter // of its submits with priority critical; nil: there was none yet
@@ -46,6 +48,42 @@ func (r *rates) clampPriority(now time.Time, env *arcp.Envelope) {
 	if !r.critical.AllowN(now, 1) {
 		env.Priority = arcp.PriorityHigh
 	}
+}
+
+// refuse refuses a message above the rate of the connection or of its principal, and reports
+// whether it does. It pauses the connection, so that the client has to wait.
+func (r *rates) refuse(now time.Time, env *arcp.Envelope) bool {
+	c := r.c
+	if c.machine.Phase() != machine.Accepted || exemptFromRate(env.Type) {
+		return false
+	}
+	limiter := r.exceeded(now)
+	if limiter == nil {
+		return false
+	}
+	c.srv.opts.Metrics.RateLimited.WithLabelValues("frames").Inc()
+	c.nack(now, env.ID, arcp.Errorf(arcp.CodeResourceExhausted, "more than %d messages a minute", ratePerMin(limiter)).RetryAfter(1))
+	r.pause(now, limiter)
+	return true
+}
+
+// exemptFromRate reports whether a type does not count against the rate.
+func exemptFromRate(t arcp.Type) bool {
+	switch t {
+	case arcp.Ping, arcp.Pong, arcp.SessionPing, arcp.SessionPong, arcp.SessionAck, arcp.Ack:
+		return true
+	}
+	return false
+}
+
+// exceeded counts a frame, and returns the limiter that refuses it; nil: none.
+func (r *rates) exceeded(now time.Time) *rate.Limiter {
+	for _, l := range [...]*rate.Limiter{r.connection, r.principal} {
+		if l != nil && !l.AllowN(now, 1) {
+			return l
+		}
+	}
+	return nil
 }
 
 // newLimiter returns a limiter of frames a minute; nil, which has no bound, unless perMin is
@@ -106,14 +144,4 @@ func (s *principalLimiters) leave(principal string) {
 	if p.conns--; p.conns == 0 {
 		delete(s.byPrincipal, principal)
 	}
-}
-
-// exceeded counts a frame, and returns the limiter that refuses it; nil: none.
-func (r *rates) exceeded(now time.Time) *rate.Limiter {
-	for _, l := range [...]*rate.Limiter{r.connection, r.principal} {
-		if l != nil && !l.AllowN(now, 1) {
-			return l
-		}
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -27,34 +28,34 @@ func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
 	}
 	r := rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate)
 	ctx := rn.c.tasks.beginAuthentication()
-	rn.c.tasks.async(func() {
-		j := rn.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
-		rn.c.inbox.runOnLoop(func(now time.Time) {
+	rn.c.tasks.backgroundThenLoop(func(context.Context) func(time.Time) {
+		result := rn.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
+		return func(now time.Time) {
 			if rn.c.tasks.cancelAuthentication() {
-				rn.verified(now, q, j)
+				rn.verified(now, q, result)
 			}
-		})
+		}
 	})
 }
 
 // verified completes authenticate.
-func (rn *renewal) verified(now time.Time, q machine.Reauthenticate, j credentialResult) {
-	if j.err == nil && j.challenge == "" {
-		j.err = rn.c.principal.identity.CanBeReplacedBy(j.identity)
+func (rn *renewal) verified(now time.Time, q machine.Reauthenticate, result credentialResult) {
+	if result.err == nil && result.challenge == "" {
+		result.err = rn.c.principal.identity.CanBeReplacedBy(result.identity)
 	}
-	if j.err == nil && j.challenge == "" { // the configuration may have changed meanwhile
-		j.identity, j.err = rn.c.srv.opts.Auth.Revalidate(j.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate))
+	if result.err == nil && result.challenge == "" { // the configuration may have changed meanwhile
+		result.identity, result.err = rn.c.srv.opts.Auth.Revalidate(result.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate))
 	}
-	answer := machine.CredentialDecision{Challenge: j.challenge.Reveal()}
+	answer := machine.CredentialDecision{Challenge: result.challenge.Reveal()}
 	switch {
-	case j.err != nil:
-		answer.Refused = rn.refuse(q.Scheme, j.err)
+	case result.err != nil:
+		answer.Refused = rn.refuse(q.Scheme, result.err)
 		if q.Challenge != "" {
 			answer.Challenge = auth.NewChallenge().Reveal()
 		}
-	case j.challenge == "":
-		rn.credential = &j.identity
-		answer.Identity = identityOf(&j.identity)
+	case result.challenge == "":
+		rn.credential = &result.identity
+		answer.Identity = identityOf(&result.identity)
 	}
 	rn.c.machine.Reauthenticated(now, answer)
 }
@@ -64,12 +65,12 @@ func (rn *renewal) verified(now time.Time, q machine.Reauthenticate, j credentia
 func (rn *renewal) store() {
 	rn.c.principal.identity, rn.credential = *rn.credential, nil
 	rn.c.handshake.scheme = rn.c.principal.identity.Scheme
-	rn.c.updateActor()
+	rn.c.principal.updateActor()
 	token := newResumeToken(rn.c.id)
 	rn.unconfirmed = true
-	rn.c.row.PrevHashes, rn.c.row.TokenHash = [][32]byte{rn.c.row.TokenHash}, auth.HashToken(token)
-	rn.c.row.Identity = encodeIdentity(&rn.c.principal.identity)
-	row := rn.c.row
+	rn.c.session.row.PrevHashes, rn.c.session.row.TokenHash = [][32]byte{rn.c.session.row.TokenHash}, auth.HashToken(token)
+	rn.c.session.row.Identity = encodeIdentity(&rn.c.principal.identity)
+	row := rn.c.session.row
 	rn.c.pending.add()
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
@@ -84,7 +85,7 @@ func (rn *renewal) store() {
 // stored completes store.
 func (rn *renewal) stored(now time.Time, token auth.Secret, err error) {
 	if err != nil {
-		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("fresh credential not stored")
+		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("new credential not stored")
 		rn.c.machine.Renewed(now, machine.SessionResult{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
 		return
 	}
@@ -120,7 +121,7 @@ func (rn *renewal) revalidate(now time.Time) {
 	rn.c.principal.identity = id
 	rn.c.machine.SetIdentity(*identityOf(&id))
 	rn.c.catalogue.stale = true // the trust level may have changed
-	rn.c.updateActor()
+	rn.c.principal.updateActor()
 }
 
 // refuse counts and logs the refusal of a new credential.
@@ -128,7 +129,7 @@ func (rn *renewal) refuse(scheme string, err error) *machine.Refusal {
 	r, reason := refusal(err)
 	rn.c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(scheme), reason).Inc()
 	rn.c.srv.opts.Logger.Warn().Err(err).Str("session_id", string(rn.c.id)).Str("principal", rn.c.principal.identity.Principal).
-		Str("scheme", schemeLabel(scheme)).Msg("fresh credential refused")
+		Str("scheme", schemeLabel(scheme)).Msg("new credential refused")
 	return r
 }
 
@@ -136,12 +137,12 @@ func (rn *renewal) refuse(scheme string, err error) *machine.Refusal {
 // client then has the new token. It reports false until that is durable. The frame has to wait: a
 // crash must not make a used token valid again.
 func (rn *renewal) confirmToken() bool {
-	if rn.c.row.PrevHashes == nil || rn.unconfirmed {
+	if rn.c.session.row.PrevHashes == nil || rn.unconfirmed {
 		return !rn.tokenPending
 	}
-	rn.c.row.PrevHashes, rn.tokenPending = nil, true
-	rn.c.session.SetHeard(rn.c.row.Epoch)
-	row := rn.c.row
+	rn.c.session.row.PrevHashes, rn.tokenPending = nil, true
+	rn.c.session.SetHeard(rn.c.session.row.Epoch)
+	row := rn.c.session.row
 	rn.c.pending.add()
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err

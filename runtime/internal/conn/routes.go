@@ -26,49 +26,45 @@ type handler func(c *conn, now time.Time, env *arcp.Envelope) error
 // routes has the handler of each type that clients send and the machine does not handle itself
 // (machine.Handles).
 var routes = map[arcp.Type]handler{
-	arcp.SessionAck:      onPart(ackOf, (*ackWindow).handleAck),
-	arcp.SessionListJobs: on((*conn).listJobs),
-	arcp.Resume:          onPart(ackOf, (*ackWindow).handleResume),
+	arcp.SessionAck:      on(ackOf, (*ackWindow).handleAck),
+	arcp.SessionListJobs: on(commandsOf, (*commands).listJobs),
+	arcp.Resume:          on(ackOf, (*ackWindow).handleResume),
 
-	arcp.ToolInvoke:        (*conn).invoke,
-	arcp.Cancel:            on((*conn).cancel),
-	arcp.Interrupt:         on((*conn).interrupt),
-	arcp.CheckpointCreate:  on((*conn).createCheckpoint),
-	arcp.CheckpointRestore: on((*conn).restoreCheckpoint),
-	arcp.JobSubscribe:      onPart(followsOf, (*follows).subscribe),
-	arcp.JobUnsubscribe:    onPart(followsOf, (*follows).unsubscribe),
+	arcp.ToolInvoke:        func(c *conn, now time.Time, env *arcp.Envelope) error { return c.commands.invoke(now, env) },
+	arcp.Cancel:            on(commandsOf, (*commands).cancel),
+	arcp.Interrupt:         on(commandsOf, (*commands).interrupt),
+	arcp.CheckpointCreate:  on(commandsOf, (*commands).createCheckpoint),
+	arcp.CheckpointRestore: on(commandsOf, (*commands).restoreCheckpoint),
+	arcp.JobSubscribe:      on(followsOf, (*follows).subscribe),
+	arcp.JobUnsubscribe:    on(followsOf, (*follows).unsubscribe),
 
 	arcp.HumanInputResponse:  onAnswer(inputAnswer),
 	arcp.HumanChoiceResponse: onAnswer(choiceAnswer),
-	arcp.PermissionRequest:   on((*conn).elevate),
+	arcp.PermissionRequest:   on(commandsOf, (*commands).elevate),
 	arcp.PermissionGrant:     onAnswer(grantAnswer),
 	arcp.PermissionDeny:      onAnswer(denyAnswer),
-	arcp.LeaseRefresh:        on((*conn).extendLease),
-	arcp.LeaseRevoked:        on((*conn).revokeLease),
+	arcp.LeaseRefresh:        on(commandsOf, (*commands).extendLease),
+	arcp.LeaseRevoked:        on(commandsOf, (*commands).revokeLease),
 
-	arcp.Subscribe:    onPart(subscriptionsOf, (*subscriptions).subscribe),
-	arcp.Unsubscribe:  onPart(subscriptionsOf, (*subscriptions).unsubscribe),
-	arcp.Backpressure: onPart(subscriptionsOf, (*subscriptions).backpressure),
+	arcp.Subscribe:    on(subscriptionsOf, (*subscriptions).subscribe),
+	arcp.Unsubscribe:  on(subscriptionsOf, (*subscriptions).unsubscribe),
+	arcp.Backpressure: on(subscriptionsOf, (*subscriptions).backpressure),
 }
 
-// on makes a handler of a function that takes the decoded payload. A payload that cannot be
-// decoded, or lacks a required member, is an error.
-func on[P any](h func(*conn, time.Time, *arcp.Envelope, *P) error) handler {
+// on makes a handler of a method of a part of the connection that takes the decoded payload. A
+// payload that cannot be decoded, or lacks a required member, is an error.
+func on[T, P any](part func(*conn) *T, h func(*T, time.Time, *arcp.Envelope, *P) error) handler {
 	return func(c *conn, now time.Time, env *arcp.Envelope) error {
 		p, err := arcp.DecodeComplete[P](env)
 		if err != nil {
 			return err
 		}
-		return h(c, now, env, &p)
+		return h(part(c), now, env, &p)
 	}
 }
 
-// onPart is on for a method of a part of the connection.
-func onPart[T, P any](part func(*conn) *T, h func(*T, time.Time, *arcp.Envelope, *P) error) handler {
-	return on(func(c *conn, now time.Time, env *arcp.Envelope, p *P) error { return h(part(c), now, env, p) })
-}
-
 func ackOf(c *conn) *ackWindow               { return &c.ack }
+func commandsOf(c *conn) *commands           { return &c.commands }
 func followsOf(c *conn) *follows             { return &c.follows }
 func subscriptionsOf(c *conn) *subscriptions { return &c.subscriptions }
 

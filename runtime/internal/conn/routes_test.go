@@ -14,7 +14,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
-	"github.com/arcpd/arcpd/runtime/store"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata from what the handlers do")
@@ -55,14 +54,15 @@ func TestEachServedTypeHasOneHandler(t *testing.T) {
 // makes the test panic.
 func handling(features ...arcp.Feature) *conn {
 	srv := &Server{opts: Options{Metrics: metrics.New(prometheus.NewRegistry(), "test")}}
-	c := &conn{srv: srv, id: "sess_own", machine: machine.New(time.Time{}, new(machine.Config), "sess_own"), row: store.Session{Negotiated: features}}
-	bindParts(c)
+	c := &conn{srv: srv, id: "sess_own", machine: machine.New(time.Time{}, new(machine.Config), "sess_own")}
+	c.session.row.Negotiated = features
+	c.bindParts()
 	c.output.counts.metrics = srv.opts.Metrics
 	return c
 }
 
-// refusal handles a message and returns the frame with which it is refused.
-func (c *conn) refusal(t *testing.T, env *arcp.Envelope) (answer arcp.Envelope) {
+// refusalOf handles a message and returns the frame that refuses it.
+func refusalOf(t *testing.T, c *conn, env *arcp.Envelope) (answer arcp.Envelope) {
 	t.Helper()
 	c.route(time.Unix(0, 0), machine.Admitted{Envelope: env})
 	if c.output.current == nil {
@@ -87,7 +87,7 @@ func TestHandlersDecodeTheCataloguesPayload(t *testing.T) {
 				_, err := decodeInvoke(env)
 				text = fmt.Sprint(err)
 			} else {
-				answer := handling().refusal(t, env)
+				answer := refusalOf(t, handling(), env)
 				text = string(answer.Payload)
 			}
 			if !strings.Contains(text, f.name) {
@@ -157,7 +157,7 @@ func TestRefusals(t *testing.T) {
 		if features, ok := strings.CutPrefix(line, "negotiated "); ok {
 			c = handling(arcp.Feature(strings.TrimSpace(features)))
 		} else if strings.HasPrefix(line, "msg_") {
-			answer := c.refusal(t, parseMessage(t, line))
+			answer := refusalOf(t, c, parseMessage(t, line))
 			fmt.Fprintf(&out, "\t%s corr=%s %s\n", answer.Type, answer.CorrelationID, answer.Payload)
 		}
 	}

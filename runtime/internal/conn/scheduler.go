@@ -14,33 +14,33 @@ type scheduler struct {
 	state atomic.Int32
 	turn  func() bool // returns false after the last turn
 	tick  *time.Timer // wakes the next turn that is due; nil: none. Only the loop accesses it
-	body  func()      // t.run, allocated once. Only the goroutine that runs turns accesses turn and body
+	body  func()      // s.run, allocated once. Only the goroutine that runs turns accesses turn and body
 }
 
 const (
-	turnsIdle    = iota // no goroutine runs turns
-	turnsRunning        // a turn is running
-	turnsAgain          // another turn follows; after the last turn, the final state
+	turnIdle      = iota // no goroutine runs turns
+	turnRunning          // a turn is running
+	turnRequested        // another turn follows; after the last turn, the final state
 )
 
 func newScheduler(p *pool.Pool, turn func() bool) *scheduler {
-	t := &scheduler{pool: p, turn: turn}
-	t.body = t.run
-	return t
+	s := &scheduler{pool: p, turn: turn}
+	s.body = s.run
+	return s
 }
 
 // wake makes the loop run a turn that begins after the call. Any goroutine may call it. The
 // method value does not reference the connection after its last turn.
-func (t *scheduler) wake() {
+func (s *scheduler) wake() {
 	for {
-		switch t.state.Load() {
-		case turnsIdle:
-			if t.state.CompareAndSwap(turnsIdle, turnsRunning) {
-				t.pool.Run(t.body)
+		switch s.state.Load() {
+		case turnIdle:
+			if s.state.CompareAndSwap(turnIdle, turnRunning) {
+				s.pool.Run(s.body)
 				return
 			}
-		case turnsRunning:
-			if t.state.CompareAndSwap(turnsRunning, turnsAgain) {
+		case turnRunning:
+			if s.state.CompareAndSwap(turnRunning, turnRequested) {
 				return
 			}
 		default:
@@ -50,15 +50,15 @@ func (t *scheduler) wake() {
 }
 
 // run runs turns until there is nothing to do.
-func (t *scheduler) run() {
+func (s *scheduler) run() {
 	for {
-		t.state.Store(turnsRunning)
-		if !t.turn() {
-			t.state.Store(turnsAgain)
-			t.turn, t.body = nil, nil
+		s.state.Store(turnRunning)
+		if !s.turn() {
+			s.state.Store(turnRequested)
+			s.turn, s.body = nil, nil
 			return
 		}
-		if t.state.CompareAndSwap(turnsRunning, turnsIdle) {
+		if s.state.CompareAndSwap(turnRunning, turnIdle) {
 			return
 		}
 	}

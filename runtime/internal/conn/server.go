@@ -34,7 +34,7 @@ type Server struct {
 	opts            Options
 	authConfig      machine.Config // of new connections while credentials are required
 	anonymousConfig machine.Config // of new connections while anonymous clients are accepted
-	announcer       announcer
+	toolsNotifier   toolsNotifier
 	limiters        principalLimiters
 	secrets         frameSecrets
 	gate            *transport.Gate
@@ -102,7 +102,7 @@ func NewServer(o Options) *Server {
 	}
 	s.gateLog = o.Logger.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
 	s.gate = transport.NewGate(o.Limits.Connections, s.logRefusedConnection)
-	s.announcer.srv = s
+	s.toolsNotifier.srv = s
 	s.authConfig, s.anonymousConfig = s.newMachineConfig(false), s.newMachineConfig(true)
 	return s
 }
@@ -138,7 +138,7 @@ func (s *Server) Stop() {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	s.announcer.stop()
+	s.toolsNotifier.stop()
 }
 
 // Close sends session.close to the clients, closes the connections, and returns when they are
@@ -161,7 +161,7 @@ func (s *Server) connections() []*conn {
 }
 
 // ToolsChanged makes the connections compare their catalogues soon. It does not block.
-func (s *Server) ToolsChanged(generation uint64) { s.announcer.changed(generation) }
+func (s *Server) ToolsChanged(generation uint64) { s.toolsNotifier.changed(generation) }
 
 // machineConfig returns the configuration of the machine of a new connection.
 func (s *Server) machineConfig() *machine.Config {

@@ -10,8 +10,8 @@ import (
 // sessionLease tells the machine the time, and the activity that it does not see: transport pings,
 // jobs, subscriptions and sent events (SPEC.md §5.1).
 type sessionLease struct {
-	c      *conn
-	worked time.Time // when the last event was sent
+	c         *conn
+	lastEvent time.Time // when the last event was sent
 }
 
 // advance advances the machine if its deadline has passed.
@@ -40,7 +40,7 @@ func (l *sessionLease) lastWorked(now time.Time) time.Time {
 	if len(l.c.subscriptions.list) > 0 || len(l.c.follows.jobs) > 0 || l.c.srv.opts.Engine.HasJobs(l.c.id) {
 		return now
 	}
-	return l.worked
+	return l.lastEvent
 }
 
 // recordEviction counts and audits an eviction by the machine or the configuration.

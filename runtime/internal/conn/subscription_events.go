@@ -20,7 +20,7 @@ func (s *subscriptions) pull(now time.Time, room int) {
 	for i := 0; i < len(s.list) && s.c.ending.close == nil; {
 		sub := s.list[i]
 		if !s.mayObserve(sub.owner) {
-			s.c.audit("subscribe").Str("owner", sub.owner).Str("decision", "denied").Str("reason", "may not be observed any more").Msg("audit")
+			s.c.principal.audit("subscribe").Str("owner", sub.owner).Str("decision", "denied").Str("reason", "may not be observed any more").Msg("audit")
 			s.sendClosed(now, sub, arcp.CodePermissionDenied, "the principal may not be observed any more")
 			s.drop(i)
 			continue
@@ -149,13 +149,13 @@ func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool
 		return false
 	}
 	sub.pending, sub.reading = item, true
-	s.c.tasks.async(func() {
+	s.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 		whole, err := item.Event, error(nil)
 		if result {
-			whole, err = s.c.srv.withResult(context.Background(), item.Event)
+			whole, err = s.c.srv.withResult(ctx, item.Event)
 		}
-		shown := known || s.c.srv.opts.Jobs.VisibleToObservers(context.Background(), id)
-		s.c.inbox.runOnLoop(func(now time.Time) {
+		shown := known || s.c.srv.opts.Jobs.VisibleToObservers(ctx, id)
+		return func(now time.Time) {
 			sub.reading, sub.pendingRead, item.Event = false, whole, whole
 			if !known {
 				sub.setVisible(id, shown)
@@ -163,7 +163,7 @@ func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool
 			if err != nil {
 				s.c.events.fail(now, err)
 			}
-		})
+		}
 	})
 	return true
 }
@@ -176,9 +176,9 @@ func (s *subscriptions) passDeleted(sub *subscription, err error) error {
 		return err
 	}
 	sub.reading = true
-	s.c.tasks.async(func() {
-		trimmed, _, failed := s.c.srv.opts.Store.FeedBounds(context.Background(), sub.owner)
-		s.c.inbox.runOnLoop(func(now time.Time) {
+	s.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
+		trimmed, _, failed := s.c.srv.opts.Store.FeedBounds(ctx, sub.owner)
+		return func(now time.Time) {
 			i := s.find(sub.id)
 			switch {
 			case i < 0: // closed meanwhile
@@ -189,7 +189,7 @@ func (s *subscriptions) passDeleted(sub *subscription, err error) error {
 				sub.reading = false
 				sub.cursor.Move(gone.UpTo)
 			}
-		})
+		}
 	})
 	return nil
 }
@@ -223,9 +223,9 @@ func (s *subscriptions) reserveRoom(size int) bool {
 func (s *subscriptions) omits(t arcp.Type) bool {
 	switch t {
 	case arcp.JobResultChunk:
-		return !s.c.negotiated(arcp.FeatureResultChunk)
+		return !s.c.session.negotiated(arcp.FeatureResultChunk)
 	case arcp.JobCheckpoint:
-		return machine.ReadsNoCheckpoints(s.c.row.ClientKind)
+		return machine.ReadsNoCheckpoints(s.c.session.row.ClientKind)
 	}
 	return false
 }
@@ -249,7 +249,7 @@ func (s *subscriptions) mayObserve(principal string) bool {
 	if principal == s.c.principal.identity.Principal {
 		return true
 	}
-	viewer := s.c.actor()
+	viewer := s.c.principal.actor()
 	return viewer.Observes(principal)
 }
 

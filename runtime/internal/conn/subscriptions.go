@@ -81,8 +81,8 @@ func (s *subscriptions) subscribe(now time.Time, env *arcp.Envelope, p *arcp.Sub
 		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxSubscriptions).RetryAfter(1))
 		return nil
 	}
-	viewer := s.c.actor()
-	s.c.tasks.read(func(ctx context.Context) func(time.Time) {
+	viewer := s.c.principal.actor()
+	s.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		sub := &subscription{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix))}
 		after, refused := s.c.srv.newSubscription(ctx, &viewer, p, sub)
 		return func(now time.Time) {
@@ -177,7 +177,7 @@ func (s *subscriptions) audit(f *arcp.EventFilter, owner string) {
 	if len(sessions) == 1 && sessions[0] == s.c.id {
 		return
 	}
-	ev := s.c.audit("subscribe").Str("owner", owner).Strs("sessions", texts(sessions))
+	ev := s.c.principal.audit("subscribe").Str("owner", owner).Strs("sessions", texts(sessions))
 	if owner != s.c.principal.identity.Principal {
 		ev = ev.Strs("jobs", texts(jobs))
 	}

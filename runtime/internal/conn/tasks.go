@@ -11,21 +11,21 @@ import (
 )
 
 // tasks are the other goroutines of a connection. They read the store or wait for an
-// authenticator, which the loop never does. Serve returns after they have ended.
+// authenticator, because the loop never waits. Serve returns after they have ended.
 type tasks struct {
-	pool       *pool.Pool
-	inbox      *inbox
-	group      sync.WaitGroup
-	running    atomic.Int32
-	reading    bool               // read has not completed: no frame is handled
-	cancelAuth context.CancelFunc // cancels the running authentication; nil: none
+	pool           *pool.Pool
+	inbox          *inbox
+	group          sync.WaitGroup
+	running        atomic.Int32
+	inOrderRunning bool               // backgroundInOrder has not completed: no frame is handled
+	cancelAuth     context.CancelFunc // cancels the running authentication; nil: none
 }
 
 // loop returns the view of the loop for the cursors of the connection.
-func (t *tasks) loop() eventlog.Loop { return eventlog.Loop{Wake: t.inbox.wake, Go: t.async} }
+func (t *tasks) loop() eventlog.Loop { return eventlog.Loop{Wake: t.inbox.wake, Go: t.background} }
 
-// async runs f on another goroutine.
-func (t *tasks) async(f func()) {
+// background runs f on another goroutine.
+func (t *tasks) background(f func()) {
 	t.running.Add(1)
 	t.group.Add(1)
 	t.pool.Run(func() {
@@ -35,22 +35,28 @@ func (t *tasks) async(f func()) {
 	})
 }
 
-// read runs f on another goroutine, and then runs on the loop the function that f has returned. No
-// frame is handled meanwhile, so that commands take effect in the order in which they were sent.
-func (t *tasks) read(f func(ctx context.Context) (then func(now time.Time))) {
-	t.reading = true
-	t.async(func() {
-		then := f(context.Background())
-		t.inbox.runOnLoop(func(now time.Time) {
-			t.reading = false
-			then(now)
-		})
+// backgroundThenLoop runs f on another goroutine, and then runs on the loop the function that f has
+// returned. That function does not run if the loop has ended.
+func (t *tasks) backgroundThenLoop(f func(ctx context.Context) (onLoop func(now time.Time))) {
+	t.background(func() { t.inbox.runOnLoop(f(context.Background())) })
+}
+
+// backgroundInOrder is backgroundThenLoop, and no frame is handled until both functions have
+// returned: commands take effect in the order in which they were sent.
+func (t *tasks) backgroundInOrder(f func(ctx context.Context) (onLoop func(now time.Time))) {
+	t.inOrderRunning = true
+	t.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
+		onLoop := f(ctx)
+		return func(now time.Time) {
+			t.inOrderRunning = false
+			onLoop(now)
+		}
 	})
 }
 
-// runAsync runs f outside of the caller's path, for example to write a log record. It does not
-// block.
-func (t *tasks) runAsync(f func()) {
+// runOnLoopOrPool runs f on the loop, or on a goroutine of the pool if the loop has ended. Any
+// goroutine may call it; it does not block.
+func (t *tasks) runOnLoopOrPool(f func()) {
 	if !t.inbox.runOnLoop(func(time.Time) { f() }) {
 		t.pool.Run(f)
 	}

@@ -33,8 +33,8 @@ type Submit struct {
 	Recheck   bool         // the session may have sent the same submit on an earlier connection
 	Decided   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
-	// Accepts says that the log of the session does not have job.accepted: it is an answer.
-	Accepts bool
+	// AcceptedIsAnswer says that job.accepted is an answer outside the log of the session.
+	AcceptedIsAnswer bool
 
 	// Existing, if set, is called with the job that a submit without a session repeats. It
 	// must not block.
@@ -347,7 +347,7 @@ func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
 
 // answerAccepted answers the submit of a run, if job.accepted is an answer for the session.
 func (s *Submit) answerAccepted(r *run) {
-	if s.Accepts {
+	if s.AcceptedIsAnswer {
 		s.Answers.AnswerAfterEvents(acceptedAnswer(s.Envelope.ID, r.acceptedEvent()))
 	}
 }
@@ -406,11 +406,11 @@ func (e submitter) replay(s *Submit, f *store.Follow) {
 		}
 		return
 	}
-	if s.Accepts {
+	if s.AcceptedIsAnswer {
 		f.Types &^= arcp.Lookup(arcp.JobAccepted).Bit
 	}
 	e.cfg.Log.Follow(*f, func(res *store.Result) {
-		if s.Accepts && res.Err == nil {
+		if s.AcceptedIsAnswer && res.Err == nil {
 			s.Answers.AnswerAfterEvents(e.originalAccept(s.Envelope.ID, f.Job))
 		}
 	}, func(res *store.Result) {

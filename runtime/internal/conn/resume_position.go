@@ -45,7 +45,7 @@ func (r *resumePosition) load() uint64 {
 func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.ResumePayload) error {
 	aw.c.machine.PositionRequested()
 	switch {
-	case aw.locating, aw.c.cursor.Position() != aw.startSeq:
+	case aw.locating, aw.c.events.cursor.Position() != aw.startSeq:
 		aw.c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition,
 			"resume has to be the first message after session.accepted: the session goes on already"))
 	case p.AfterMessageID == "" && p.CheckpointID == "":
@@ -55,10 +55,10 @@ func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.Res
 		aw.pause()
 		aw.locating = true
 		aw.c.pending.add()
-		aw.c.tasks.async(func() {
-			found := aw.locate(p)
+		aw.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
+			found := aw.locate(ctx, p)
 			aw.c.pending.done()
-			aw.c.inbox.runOnLoop(func(now time.Time) { aw.completeResume(now, env.ID, found) })
+			return func(now time.Time) { aw.completeResume(now, env.ID, found) }
 		})
 	}
 	return nil
@@ -74,8 +74,8 @@ type positionResult struct {
 
 // locate searches the session's events for a message and a checkpoint. The position is after the
 // earlier one.
-func (aw *ackWindow) locate(p *arcp.ResumePayload) (at positionResult) {
-	row, err := aw.c.srv.opts.Store.Session(context.Background(), aw.c.id)
+func (aw *ackWindow) locate(ctx context.Context, p *arcp.ResumePayload) (at positionResult) {
+	row, err := aw.c.srv.opts.Store.Session(ctx, aw.c.id)
 	if err != nil {
 		return positionResult{err: err}
 	}
@@ -87,7 +87,7 @@ func (aw *ackWindow) locate(p *arcp.ResumePayload) (at positionResult) {
 		wanted = append(wanted, func(e *store.Event) bool { return e.Type == arcp.JobCheckpoint && checkpointID(e) == p.CheckpointID })
 	}
 	missing := len(wanted)
-	at.err = aw.c.srv.opts.Store.SessionEvents(context.Background(), aw.c.id, row.TrimmedTo, func(d store.Delivery) bool {
+	at.err = aw.c.srv.opts.Store.SessionEvents(ctx, aw.c.id, row.TrimmedTo, func(d store.Delivery) bool {
 		if at.oldest == "" {
 			at.oldest = d.Event.ID()
 		}
@@ -135,10 +135,10 @@ func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at po
 		}
 		aw.c.nack(now, request, e)
 	default:
-		aw.c.cursor.Move(max(at.after, aw.acked)) // acknowledged events are deleted
+		aw.c.events.cursor.Move(max(at.after, aw.acked)) // acknowledged events are deleted
 		aw.c.reply(now, request, arcp.Ack, arcp.AckPayload{})
 	}
-	aw.startSeq = aw.c.cursor.Position()
+	aw.startSeq = aw.c.events.cursor.Position()
 	aw.position.start(aw.startSeq, aw.clientAcks, aw.acked)
 	aw.unpause()
 }

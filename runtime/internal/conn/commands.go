@@ -12,21 +12,27 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
+// commands handles the messages of the client that change jobs, answer questions, or ask for
+// authority: those about jobs are in this file, the others in approvals.go and elevation.go.
+type commands struct{ c *conn }
+
 // requester returns the client as the sender of a request to the engine, and counts a pending
 // answer.
-func (c *conn) requester(request arcp.MessageID) engine.Requester {
+func (cm *commands) requester(request arcp.MessageID) engine.Requester {
+	c := cm.c
 	c.pending.add()
-	return engine.Requester{Request: request, Principal: c.principal.identity.Principal, Session: c.id, Admin: c.actor().Admin,
+	return engine.Requester{Request: request, Principal: c.principal.identity.Principal, Session: c.id, Admin: c.principal.actor().Admin,
 		Answers: pendingReply{c}}
 }
 
 // invoke handles tool.invoke: it submits a job to the engine. The engine answers all submits in
 // order, and therefore also refuses the invalid ones.
-func (c *conn) invoke(now time.Time, env *arcp.Envelope) error {
+func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
+	c := cm.c
 	p, err := decodeInvoke(env)
 	c.pending.add()
 	c.rates.clampPriority(now, env)
-	s := c.submit(env)
+	s := cm.newSubmit(env)
 	s.Payload = &p
 	switch refused := c.principal.program.refuse(&p); {
 	case err != nil:
@@ -48,15 +54,17 @@ func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
 	return p, err
 }
 
-// submit returns the submit of an envelope without its payload.
-func (c *conn) submit(env *arcp.Envelope) engine.Submit {
+// newSubmit returns the submit for a message of the client, without its payload.
+func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
+	c := cm.c
 	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
-		Lease: c.principal.leaseLimit(&c.srv.opts.Logger), Trust: c.trust(), Roles: c.principal.roleNames(),
-		Answers: c.cursor, Accepts: c.output.codec != nil, Decided: c.pending.done, Recheck: c.handshake.resumed}
+		Lease: c.principal.leaseLimit(&c.srv.opts.Logger), Trust: c.principal.trust(), Roles: c.principal.roleNames(),
+		Answers: c.events.cursor, AcceptedIsAnswer: c.dialect.codec != nil, Decided: c.pending.done, Recheck: c.handshake.resumed}
 }
 
 // cancel handles cancel for a job or a session (SPEC.md §5.7).
-func (c *conn) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) error {
+func (cm *commands) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) error {
+	c := cm.c
 	p.Reason = machine.ClipReason(p.Reason)
 	switch p.Target {
 	case arcp.TargetJob:
@@ -64,9 +72,9 @@ func (c *conn) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) 
 			c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeInvalidArgument, "malformed job id"))
 			return nil
 		}
-		c.srv.opts.Engine.Cancel(c.requester(env.ID), p)
+		c.srv.opts.Engine.Cancel(cm.requester(env.ID), p)
 	case arcp.TargetSession:
-		c.cancelSession(now, env, p)
+		cm.cancelSession(now, env, p)
 	case arcp.TargetStream:
 		c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeNotFound, "no such stream"))
 	default:
@@ -81,16 +89,17 @@ func noTarget(p *arcp.CancelPayload, code arcp.Code, message string) arcp.Cancel
 }
 
 // cancelSession ends a session of the client's principal or, for an admin, of any principal.
-func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) {
+func (cm *commands) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) {
+	c := cm.c
 	s := c.srv.opts.Sessions.Find(arcp.SessionID(p.TargetID))
-	if s == nil || s.Principal != c.principal.identity.Principal && !c.actor().Admin {
+	if s == nil || s.Principal != c.principal.identity.Principal && !c.principal.actor().Admin {
 		if s != nil {
-			c.audit("evict").Str("target", p.TargetID).Str("decision", "denied").Msg("audit")
+			c.principal.audit("evict").Str("target", p.TargetID).Str("decision", "denied").Msg("audit")
 		}
 		c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeNotFound, "no such session"))
 		return
 	}
-	c.audit("evict").Str("target", p.TargetID).Str("decision", "allowed").Msg("audit")
+	c.principal.audit("evict").Str("target", p.TargetID).Str("decision", "allowed").Msg("audit")
 	c.pending.add()
 	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: cmp.Or(p.Reason, "cancelled")}
 	c.srv.opts.Sessions.End(s, eviction, func(err error) {
@@ -115,7 +124,8 @@ func errEndNotStored() *arcp.Error {
 const maxPrompt = approval.MaxText
 
 // interrupt handles interrupt: the job stops and asks the client for guidance.
-func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPayload) error {
+func (cm *commands) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPayload) error {
+	c := cm.c
 	switch {
 	case p.Target == arcp.TargetStream, p.Target == arcp.TargetSession:
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "only jobs can be interrupted"))
@@ -125,10 +135,10 @@ func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPay
 		c.refuseID(now, env, "target_id", arcp.JobPrefix)
 	case p.Prompt == "" || len(p.Prompt) > maxPrompt:
 		return invalid("prompt must have 1 to %d bytes", maxPrompt)
-	case !c.negotiated(arcp.FeatureHumanInput):
+	case !c.session.negotiated(arcp.FeatureHumanInput):
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "an interrupt asks for guidance: it needs a session that negotiated human_input"))
 	default:
-		c.srv.opts.Engine.Interrupt(c.requester(env.ID), p)
+		c.srv.opts.Engine.Interrupt(cm.requester(env.ID), p)
 	}
 	return nil
 }
@@ -137,29 +147,32 @@ func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPay
 const maxLabel = 256
 
 // createCheckpoint handles checkpoint.create.
-func (c *conn) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointCreatePayload) error {
+func (cm *commands) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointCreatePayload) error {
+	c := cm.c
 	if len(p.Label) > maxLabel {
 		return invalid("label may have at most %d bytes", maxLabel)
 	}
-	c.srv.opts.Engine.CreateCheckpoint(c.requester(env.ID), env.JobID, p)
+	c.srv.opts.Engine.CreateCheckpoint(cm.requester(env.ID), env.JobID, p)
 	return nil
 }
 
 // restoreCheckpoint handles checkpoint.restore, which continues a job or a copy of it from a
 // checkpoint.
-func (c *conn) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
+func (cm *commands) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
+	c := cm.c
 	c.pending.add()
-	c.srv.opts.Engine.RestoreCheckpoint(c.submit(env), p)
+	c.srv.opts.Engine.RestoreCheckpoint(cm.newSubmit(env), p)
 	return nil
 }
 
 // listJobs handles session.list_jobs.
-func (c *conn) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionListJobsPayload) error {
+func (cm *commands) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionListJobsPayload) error {
+	c := cm.c
 	if p.Limit != nil && *p.Limit == 0 {
 		return invalid("limit must be at least 1")
 	}
-	viewer, maxBytes := c.actor(), c.output.maxPage()
-	c.tasks.read(func(ctx context.Context) func(time.Time) {
+	viewer, maxBytes := c.principal.actor(), c.dialect.maxPage()
+	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p, maxBytes)
 		return func(now time.Time) {
 			if err != nil {

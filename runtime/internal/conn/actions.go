@@ -9,25 +9,28 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// completion calls a function on the loop, for example after a commit; see inbox.runOnLoop.
-type completion func(now time.Time)
+// loopAction is an action that another goroutine posts to the inbox for the loop.
+type loopAction interface{ run(c *conn, now time.Time) }
 
-func (f completion) handle(_ *conn, now time.Time) { f(now) }
+// loopFunc calls a function on the loop, for example after a commit; see inbox.runOnLoop.
+type loopFunc func(now time.Time)
+
+func (f loopFunc) run(_ *conn, now time.Time) { f(now) }
 
 // readerEnded cancels a running authentication, because the client is gone.
 type readerEnded struct{}
 
-func (readerEnded) handle(c *conn, _ time.Time) { c.tasks.cancelAuthentication() }
+func (readerEnded) run(c *conn, _ time.Time) { c.tasks.cancelAuthentication() }
 
-// barrier is closed when the loop has handled the messages and acknowledgements before it.
+// barrier is closed when the loop has handled the acknowledgements and actions before it.
 type barrier chan struct{}
 
-func (b barrier) handle(*conn, time.Time) { close(b) }
+func (b barrier) run(*conn, time.Time) { close(b) }
 
 // shutdown sends session.close and ends the connection, because the runtime shuts down.
 type shutdown struct{}
 
-func (shutdown) handle(c *conn, now time.Time) {
+func (shutdown) run(c *conn, now time.Time) {
 	if c.ending.begun() {
 		return
 	}
@@ -41,7 +44,7 @@ func (shutdown) handle(c *conn, now time.Time) {
 // eviction evicts the session.
 type eviction session.Eviction
 
-func (e eviction) handle(c *conn, _ time.Time) { c.machine.Evict(e.Code, e.Reason) }
+func (e eviction) run(c *conn, _ time.Time) { c.machine.Evict(e.Code, e.Reason) }
 
 // outgoing is an envelope that is not in the session's log. It answers request if that is set.
 type outgoing struct {
@@ -50,7 +53,7 @@ type outgoing struct {
 	payload any
 }
 
-func (o outgoing) handle(c *conn, now time.Time) { c.reply(now, o.request, o.t, o.payload) }
+func (o outgoing) run(c *conn, now time.Time) { c.reply(now, o.request, o.t, o.payload) }
 
 // dispatch is an envelope for a worker. The outbox expects its size; see workerLink.Expect.
 type dispatch struct {
@@ -58,7 +61,7 @@ type dispatch struct {
 	size int
 }
 
-func (d *dispatch) handle(c *conn, now time.Time) {
+func (d *dispatch) run(c *conn, now time.Time) {
 	c.send(now, d.env)
 	c.output.currentExpected += d.size
 }
@@ -66,14 +69,14 @@ func (d *dispatch) handle(c *conn, now time.Time) {
 // catalogueChanged makes the loop compare the session's catalogue with the one of the client.
 type catalogueChanged struct{}
 
-func (catalogueChanged) handle(c *conn, _ time.Time) { c.catalogue.stale = true }
+func (catalogueChanged) run(c *conn, _ time.Time) { c.catalogue.stale = true }
 
 // backlogOverflow reports that the events of the session up to a number are deleted.
 type backlogOverflow struct{ upTo uint64 }
 
-func (o backlogOverflow) handle(c *conn, now time.Time) { c.ack.overflow(now, o.upTo) }
+func (o backlogOverflow) run(c *conn, now time.Time) { c.ack.overflow(now, o.upTo) }
 
 // revalidation checks the session's identity again after a change of the configuration.
 type revalidation struct{}
 
-func (revalidation) handle(c *conn, now time.Time) { c.renewal.revalidate(now) }
+func (revalidation) run(c *conn, now time.Time) { c.renewal.revalidate(now) }

@@ -2,10 +2,31 @@ package conn
 
 import (
 	"context"
+	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/store"
 )
+
+// attachedSession is the session of a connection.
+type attachedSession struct {
+	c                *conn
+	*session.Session               // nil before session.accepted
+	row              store.Session // as this connection last stored it
+}
+
+// negotiated reports whether the session negotiated a feature. It differs from machine.Has while
+// the connection attaches to an existing session.
+func (s *attachedSession) negotiated(f arcp.Feature) bool {
+	return slices.Contains(s.row.Negotiated, f)
+}
+
+// saveRow stores the row of the session. The change may be lost in a crash.
+func (s *attachedSession) saveRow() {
+	row := s.row
+	s.c.append(&store.Write{Ops: []store.Op{&store.PutSession{Row: &row}}, NoSync: true})
+}
 
 // sessionConn is the view of a connection for its session. Any goroutine may call its methods.
 type sessionConn conn

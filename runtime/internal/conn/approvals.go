@@ -11,12 +11,12 @@ import (
 
 // onAnswer makes the handler of a type that answers a question. answerOf converts the payload.
 func onAnswer[P any](answerOf func(*P) (approval.Answer, error)) handler {
-	return on(func(c *conn, now time.Time, env *arcp.Envelope, p *P) error {
+	return on(commandsOf, func(cm *commands, now time.Time, env *arcp.Envelope, p *P) error {
 		answer, err := answerOf(p)
 		if err != nil {
 			return err
 		}
-		return c.respond(now, env, answer)
+		return cm.respond(now, env, answer)
 	})
 }
 
@@ -41,11 +41,12 @@ func denyAnswer(p *arcp.PermissionDenyPayload) (approval.Answer, error) {
 }
 
 // respond passes an answer to the job that asks the question correlation_id.
-func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer) error {
+func (cm *commands) respond(now time.Time, env *arcp.Envelope, answer approval.Answer) error {
+	c := cm.c
 	if env.CorrelationID == "" {
 		return invalid("correlation_id must be the id of the question")
 	}
-	actor := c.actor()
+	actor := c.principal.actor()
 	a, ok := c.srv.opts.Questions.Find(string(env.CorrelationID))
 	if !ok || a.Row.Job == "" || hiddenFrom(&a.Row, &actor) {
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", env.CorrelationID))
@@ -66,7 +67,7 @@ func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer
 			default:
 				pendingReply{c}.AnswerBeforeEvents(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
 			}
-			c.tasks.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&actor, &a.Row, &answer, err) })
+			c.tasks.runOnLoopOrPool(func() { c.srv.opts.Questions.AuditAnswer(&actor, &a.Row, &answer, err) })
 		}})
 	return nil
 }
@@ -96,29 +97,32 @@ func checkAnswerType(q *approval.Row, got arcp.Type) *arcp.Error {
 }
 
 // extendLease handles lease.refresh. lease.extended or nack is the answer.
-func (c *conn) extendLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRefreshPayload) error {
+func (cm *commands) extendLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRefreshPayload) error {
+	c := cm.c
 	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
 		c.refuseID(now, env, "lease_id", arcp.LeasePrefix)
 		return nil
 	}
-	c.srv.opts.Engine.Extend(c.requester(env.ID), p, c.leaseReply(env, p.LeaseID))
+	c.srv.opts.Engine.Extend(cm.requester(env.ID), p, cm.leaseReply(env, p.LeaseID))
 	return nil
 }
 
 // revokeLease handles lease.revoked. lease.revoked or nack is the answer.
-func (c *conn) revokeLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRevokedPayload) error {
+func (cm *commands) revokeLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRevokedPayload) error {
+	c := cm.c
 	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
 		c.refuseID(now, env, "lease_id", arcp.LeasePrefix)
 		return nil
 	}
 	p.Reason = machine.ClipReason(p.Reason)
-	c.srv.opts.Engine.Revoke(c.requester(env.ID), p, c.leaseReply(env, p.LeaseID))
+	c.srv.opts.Engine.Revoke(cm.requester(env.ID), p, cm.leaseReply(env, p.LeaseID))
 	return nil
 }
 
 // leaseReply returns the callback that completes a request about a permission lease: it answers a
 // refusal, and audits the decision.
-func (c *conn) leaseReply(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) {
+func (cm *commands) leaseReply(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) {
+	c := cm.c
 	action, request, principal := env.Type, env.ID, c.principal.identity.Principal
 	return func(err *arcp.Error) {
 		if err == nil {
@@ -126,6 +130,6 @@ func (c *conn) leaseReply(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error)
 		} else {
 			pendingReply{c}.AnswerBeforeEvents(answerTo(request, arcp.Nack, err))
 		}
-		c.tasks.runAsync(func() { c.srv.opts.Audit.Decision(string(action), principal, c.id, string(id), err) })
+		c.tasks.runOnLoopOrPool(func() { c.srv.opts.Audit.Decision(string(action), principal, c.id, string(id), err) })
 	}
 }

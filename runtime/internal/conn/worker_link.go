@@ -33,7 +33,7 @@ func (wl *workerLink) full() bool {
 // offer attaches the session to the pool if it may execute jobs. Otherwise it detaches the session.
 func (wl *workerLink) offer(actor approval.Actor) {
 	switch {
-	case !wl.c.negotiated(arcp.FeatureExecutes):
+	case !wl.c.session.negotiated(arcp.FeatureExecutes):
 	case actor.Worker:
 		wl.c.srv.opts.Workers.Attach(actor, wl)
 	default:
@@ -43,7 +43,7 @@ func (wl *workerLink) offer(actor approval.Actor) {
 
 // detach detaches the session from the pool.
 func (wl *workerLink) detach() {
-	if wl.c.negotiated(arcp.FeatureExecutes) {
+	if wl.c.session.negotiated(arcp.FeatureExecutes) {
 		wl.c.srv.opts.Workers.Detach(wl.c.id, wl)
 	}
 }

@@ -16,8 +16,9 @@ const (
 	maxAnnounced  = 100 // names in each list
 )
 
-// announcer makes the connections compare their catalogues after the tools have changed.
-type announcer struct {
+// toolsNotifier makes every connection compare its catalogue with the shown one after a change of
+// the tools. It combines the changes of a short time.
+type toolsNotifier struct {
 	srv *Server
 
 	mu      sync.Mutex
@@ -27,46 +28,46 @@ type announcer struct {
 }
 
 // changed is called after a change. It does not block.
-func (a *announcer) changed(uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.timer == nil && !a.stopped {
-		a.timer = time.AfterFunc(max(announceDelay, announcePause-time.Since(a.last)), a.fire)
+func (n *toolsNotifier) changed(uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.timer == nil && !n.stopped {
+		n.timer = time.AfterFunc(max(announceDelay, announcePause-time.Since(n.last)), n.fire)
 	}
 }
 
-func (a *announcer) fire() {
-	a.mu.Lock()
-	a.timer, a.last = nil, time.Now()
-	stopped := a.stopped
-	a.mu.Unlock()
+func (n *toolsNotifier) fire() {
+	n.mu.Lock()
+	n.timer, n.last = nil, time.Now()
+	stopped := n.stopped
+	n.mu.Unlock()
 	if stopped {
 		return
 	}
-	for _, c := range a.srv.connections() {
+	for _, c := range n.srv.connections() {
 		c.inbox.post(catalogueChanged{})
 	}
 }
 
-func (a *announcer) stop() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.stopped = true; a.timer != nil {
-		a.timer.Stop()
+func (n *toolsNotifier) stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stopped = true; n.timer != nil {
+		n.timer.Stop()
 	}
 }
 
-// catalogue has the catalogue of tools that the client knows.
-type catalogue struct {
+// shownCatalogue is the catalogue of tools that the client knows.
+type shownCatalogue struct {
 	c     *conn
 	shown *tool.Snapshot // last announced catalogue; nil: none yet
-	stale bool           // the catalogue may differ from shown
+	stale bool           // the session's catalogue may differ from shown
 }
 
 // agents returns the catalogue for session.accepted.
-func (t *catalogue) agents() []arcp.Agent {
-	t.shown = t.c.session.Catalogue(t.c.trust())
-	return t.shown.Agents()
+func (sc *shownCatalogue) agents() []arcp.Agent {
+	sc.shown = sc.c.session.Catalogue(sc.c.principal.trust())
+	return sc.shown.Agents()
 }
 
 // toolsChanged is the data of the event tools.changed (SPEC.md §7.5).
@@ -81,21 +82,21 @@ type toolsChanged struct {
 
 // announce sends tools.changed if the catalogue has changed. While the client does not read,
 // changes are collected into one later announcement.
-func (t *catalogue) announce(now time.Time) {
-	if !t.stale || t.shown == nil || t.c.ending.close != nil || t.c.machine.Phase() != machine.Accepted {
+func (sc *shownCatalogue) announce(now time.Time) {
+	if !sc.stale || sc.shown == nil || sc.c.ending.close != nil || sc.c.machine.Phase() != machine.Accepted {
 		return
 	}
-	if n, _ := t.c.output.outbox.size(); n >= outboxSoft {
+	if n, _ := sc.c.output.outbox.size(); n >= outboxSoft {
 		return // the writer wakes the loop when there is room
 	}
-	t.stale = false
-	next := t.c.session.Catalogue(t.c.trust())
-	d := next.Since(t.shown)
-	t.shown = next
+	sc.stale = false
+	next := sc.c.session.Catalogue(sc.c.principal.trust())
+	d := next.Since(sc.shown)
+	sc.shown = next
 	if d.Empty() {
 		return
 	}
-	p := toolsChanged{Generation: next.Generation(), Revision: t.c.session.Overlay().Revision}
+	p := toolsChanged{Generation: next.Generation(), Revision: sc.c.session.Overlay().Revision}
 	p.Added, p.More = p.firstNames(d.Added)
 	p.Removed, p.More = p.firstNames(d.Removed)
 	p.Changed, p.More = p.firstNames(d.Changed)
@@ -103,7 +104,7 @@ func (t *catalogue) announce(now time.Time) {
 	if err != nil { // strings and numbers
 		panic("runtime: tools changed: " + err.Error())
 	}
-	t.c.send(now, arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventToolsChanged, Data: raw}))
+	sc.c.send(now, arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventToolsChanged, Data: raw}))
 }
 
 // firstNames returns the first names of a list, and p.More plus the number of the omitted ones.
