@@ -10,7 +10,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
@@ -362,7 +361,7 @@ func (h *handshake) describe(now time.Time, row *store.Session) {
 	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
 		codec.SetProfile(profile)
 	}
-	codec.AddJobs(engine.JobsOf(h.c.srv.opts.Engine, row.ID)...)
+	codec.AddJobs(h.c.srv.opts.Engine.SessionJobs().IDs(row.ID)...)
 	codec.Describe(machine.Describe(h.c.machine, now, h.c.catalogue.agents()))
 }
 

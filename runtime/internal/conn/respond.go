@@ -56,7 +56,7 @@ func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer
 		return nil
 	}
 	c.pending.add()
-	c.srv.opts.Engine.Respond(engine.Response{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Actor: actor, Answer: answer,
+	c.srv.opts.Engine.Questions().Respond(engine.Response{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Actor: actor, Answer: answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
@@ -101,7 +101,7 @@ func (c *conn) extendLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRefre
 		c.refuseID(now, env, "lease_id", arcp.LeasePrefix)
 		return nil
 	}
-	c.srv.opts.Engine.Extend(c.requester(env.ID), p, c.leaseReply(env, p.LeaseID))
+	c.srv.opts.Engine.PermissionLeases().Extend(c.requester(env.ID), p, c.leaseReply(env, p.LeaseID))
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (c *conn) revokeLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRevok
 		return nil
 	}
 	p.Reason = machine.ClipReason(p.Reason)
-	c.srv.opts.Engine.Revoke(c.requester(env.ID), p, c.leaseReply(env, p.LeaseID))
+	c.srv.opts.Engine.PermissionLeases().Revoke(c.requester(env.ID), p, c.leaseReply(env, p.LeaseID))
 	return nil
 }
 
