@@ -111,12 +111,14 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat, Block: r.cfg.HeartbeatBlock, ResumeWindow: r.cfg.ResumeWindow,
 		Slots: slots, Runs: r.workers.Runs, Full: r.space.Full, Questions: r.questions, Catalogue: r.sessions.Catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
 		Limits: r.cfg.Limits.engine()})
-	r.questions.Connect(r.engine.Offer)
+	r.questions.Connect(r.engine.Questions().Offer)
 	r.resources.Connect(r.engine)
-	r.sessions.Connect(r.engine,
+	r.sessions.Connect(r.engine.SessionJobs(),
 		func(ctx context.Context, s *session.Session) error { return r.host.EndSession(ctx, s.Principal, s.ID) },
 		func(ctx context.Context, s *session.Session) error { return r.resources.Store.EndSession(ctx, s.ID) },
-		func(ctx context.Context, s *session.Session) error { return r.questions.EndSession(ctx, s.ID) })
+		func(ctx context.Context, s *session.Session) error {
+			return r.questions.SessionApprovals().EndSession(ctx, s.ID)
+		})
 	r.janitor = r.newJanitor()
 	if err := r.boot(ctx); err != nil {
 		r.resources.Close()
@@ -127,7 +129,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.conns = r.newServer()
 	r.conns.EndPrograms(ctx)
 	now := time.Now()
-	for _, id := range r.engine.SessionsWithCancelOnDisconnect() {
+	for _, id := range r.engine.SessionJobs().EndingOnDisconnect() {
 		since := now
 		if s := r.sessions.Find(id); s != nil {
 			since, _ = s.DetachedSince()
@@ -182,7 +184,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 	if err := r.agents.Load(ctx); err != nil {
 		return fmt.Errorf("load agents: %w", err)
 	}
-	if err := r.questions.Load(ctx); err != nil {
+	if err := r.questions.SessionApprovals().Load(ctx); err != nil {
 		return fmt.Errorf("load approvals: %w", err)
 	}
 	if err := r.resources.Store.Load(ctx); err != nil {

@@ -162,7 +162,7 @@ func (t *approvalTools) request(ctx context.Context, caller *Caller, in approval
 	if row, err := t.questions.Read(ctx, &caller.Actor, row.ID); !notFound(err) { // an earlier attempt has stored it
 		return viewOf(&row, t.questions.RequestOf(&row)), err
 	}
-	if err := t.questions.Ask(ctx, row); err != nil {
+	if err := t.questions.SessionApprovals().Ask(ctx, row); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	return viewOf(&row, ""), nil
@@ -425,7 +425,7 @@ func (t *approvalTools) submit(ctx context.Context, actor *approval.Actor, row *
 		return none, err
 	}
 	r := newReply(actor)
-	t.engine.Respond(engine.Response{Job: row.Job, ID: row.ID, Actor: *actor, Answer: *a, Call: call, Value: r.value, Done: r.done})
+	t.engine.Questions().Respond(engine.Response{Job: row.Job, ID: row.ID, Actor: *actor, Answer: *a, Call: call, Value: r.value, Done: r.done})
 	v, refused := r.wait()
 	t.questions.AuditAnswer(actor, row, a, refused)
 	if refused != nil {
@@ -477,7 +477,7 @@ func callToJoin(ctx context.Context) (*engine.Call, error) {
 // changeOwned answers an approval without a job. Of two concurrent answers the first one counts,
 // because it changes the record that the second one has read.
 func (t *approvalTools) changeOwned(ctx context.Context, actor *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
-	row, err := t.questions.ChangeOwned(ctx, actor, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
+	row, err := t.questions.SessionApprovals().Change(ctx, actor, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
 	t.questions.AuditAnswer(actor, &row, a, refused)
 	return viewFor(actor, &row, ""), err
@@ -501,7 +501,7 @@ func (t *approvalTools) cancel(ctx context.Context, caller *Caller, in approvalI
 		t.audit.Decision("withdraw", caller.Principal, caller.Session, row.ID, nil)
 	}
 	if row.Job == "" {
-		row, err = t.questions.ChangeOwned(ctx, &caller.Actor, row.ID, func(row *approval.Row) *arcp.Error {
+		row, err = t.questions.SessionApprovals().Change(ctx, &caller.Actor, row.ID, func(row *approval.Row) *arcp.Error {
 			if !row.Cancel(time.Now().UTC(), "withdrawn") {
 				return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 			}
@@ -514,7 +514,7 @@ func (t *approvalTools) cancel(ctx context.Context, caller *Caller, in approvalI
 		return none, err
 	}
 	r := newReply(&caller.Actor)
-	t.engine.Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: r.value, Done: r.done})
+	t.engine.Questions().Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: r.value, Done: r.done})
 	v, refused := r.wait()
 	if refused != nil {
 		return none, refused

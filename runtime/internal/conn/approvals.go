@@ -57,7 +57,7 @@ func (cm *commands) respond(now time.Time, env *arcp.Envelope, answer approval.A
 		return nil
 	}
 	c.pending.add()
-	c.srv.opts.Engine.Respond(engine.Response{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Actor: actor, Answer: answer,
+	c.srv.opts.Engine.Questions().Respond(engine.Response{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Actor: actor, Answer: answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
@@ -103,7 +103,7 @@ func (cm *commands) extendLease(now time.Time, env *arcp.Envelope, p *arcp.Lease
 		c.refuseID(now, env, "lease_id", arcp.LeasePrefix)
 		return nil
 	}
-	c.srv.opts.Engine.Extend(cm.requester(env.ID), p, cm.leaseReply(env, p.LeaseID))
+	c.srv.opts.Engine.PermissionLeases().Extend(cm.requester(env.ID), p, cm.leaseReply(env, p.LeaseID))
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (cm *commands) revokeLease(now time.Time, env *arcp.Envelope, p *arcp.Lease
 		return nil
 	}
 	p.Reason = machine.ClipReason(p.Reason)
-	c.srv.opts.Engine.Revoke(cm.requester(env.ID), p, cm.leaseReply(env, p.LeaseID))
+	c.srv.opts.Engine.PermissionLeases().Revoke(cm.requester(env.ID), p, cm.leaseReply(env, p.LeaseID))
 	return nil
 }
 

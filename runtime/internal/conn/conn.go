@@ -205,7 +205,7 @@ func (c *conn) perform(now time.Time) {
 			c.route(now, out.Admitted)
 		}
 		if out.CancelJobs {
-			c.srv.opts.Engine.CancelSession(c.id, "session closed", true)
+			c.srv.opts.Engine.SessionJobs().CancelAll(c.id, "session closed")
 		}
 		if out.Close != nil {
 			c.ending.close = out.Close

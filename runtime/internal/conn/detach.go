@@ -33,7 +33,7 @@ func (c *conn) detach() {
 	if !c.ack.clientAcks {
 		s.opts.Log.Free(c.id, written)
 	}
-	if s.opts.Engine.HasJobs(c.id) {
+	if s.opts.Engine.SessionJobs().Has(c.id) {
 		s.CancelAfterGrace(c.id, now)
 	}
 }
@@ -57,5 +57,5 @@ func (s *Server) cancelUnlessReattached(id arcp.SessionID, since time.Time) {
 			return
 		}
 	}
-	s.opts.Engine.CancelSession(id, "session disconnected", false)
+	s.opts.Engine.SessionJobs().CancelOnDisconnect(id, "session disconnected")
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -131,7 +130,7 @@ func (d *dialect) resumed(now time.Time, row *store.Session) {
 	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
 		d.codec.SetProfile(profile)
 	}
-	d.codec.AddJobs(engine.JobsOf(d.c.srv.opts.Engine, row.ID)...)
+	d.codec.AddJobs(d.c.srv.opts.Engine.SessionJobs().IDs(row.ID)...)
 	d.codec.Describe(machine.Describe(d.c.machine, now, d.c.catalogue.agents()))
 }
 

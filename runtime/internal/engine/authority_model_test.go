@@ -502,7 +502,7 @@ func (w *modelRun) respond(m step) {
 	q := pending[m.pick%len(pending)]
 	for i := range m.responders {
 		told := w.onceAnswered("respond")
-		go w.e.Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
+		go w.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
 				if err != nil {
@@ -551,14 +551,14 @@ func (w *modelRun) step(m step) {
 		})
 		told := w.onceAnswered(m.kind)
 		if m.kind == "extend" {
-			w.e.Extend(requesterOf("msg_x", w.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
+			w.e.PermissionLeases().Extend(requesterOf("msg_x", w.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
 		}
-		w.e.Revoke(requesterOf("msg_v", w.actor(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
+		w.e.PermissionLeases().Revoke(requesterOf("msg_v", w.actor(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
 	case "offer":
 		w.broker.mu.Lock()
 		for id, q := range w.broker.pending {
-			defer w.e.Offer(q.Job, id, person([]string{"sess_3", "sess_gone", "sess_2"}[m.pick%3]))
+			defer w.e.Questions().Offer(q.Job, id, person([]string{"sess_3", "sess_gone", "sess_2"}[m.pick%3]))
 		}
 		w.broker.mu.Unlock()
 	case "interrupt":

@@ -235,7 +235,7 @@ func TestRestoredJobHasItsLease(t *testing.T) {
 		q.Lease = leaseFrom(t, `{"fs.read":["/b/**"]}`)
 		r.sendRestore(q)
 		r.want("not any more", "job.failed "+string(q.Envelope.ID)+" PERMISSION_DENIED")
-		r.e.CancelSession("sess_1", "", true)
+		r.e.SessionJobs().CancelAll("sess_1", "")
 		r.frames("sess_1")
 	})
 }

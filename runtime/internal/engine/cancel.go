@@ -109,7 +109,7 @@ func jobEnded(err error) bool {
 
 // refusalOfEnded returns the answer to a cancel of a job that is not in the jobTable.
 func (c *cancelJob) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
-	_, err := readEndedJob(ctx, e, c.Job, c.Principal, c.Admin)
+	_, err := e.endedJob(ctx, c.Job, c.Principal, c.Admin)
 	switch {
 	case err == nil:
 		return c.refusal(RefusedTerminal, errHasEnded())
@@ -127,8 +127,8 @@ func (c *cancelJob) refusal(reason string, err *arcp.Error) arcp.Envelope {
 	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
 }
 
-// readEndedJob reads the row of a job that is not in the jobTable.
-func readEndedJob(ctx context.Context, e *Engine, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
+// endedJob reads the row of a job that is not in the jobTable.
+func (e *Engine) endedJob(ctx context.Context, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
 	j, err := e.cfg.Store.Job(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound) || err == nil && j.Principal != principal && !admin:
@@ -145,53 +145,3 @@ type discardAnswers struct{}
 
 func (discardAnswers) AnswerAfterEvents(any) bool  { return false }
 func (discardAnswers) AnswerBeforeEvents(any) bool { return false }
-
-// CancelSession cancels the jobs of a session: all jobs, or only those that end with the session's
-// connection.
-func (e *Engine) CancelSession(id arcp.SessionID, reason string, all bool) {
-	e.mu.Lock()
-	var jobs []*run
-	for r := e.jobs.perSession[id].first; r != nil; r = r.entry.next {
-		if all || r.endsWithSession {
-			jobs = append(jobs, r)
-		}
-	}
-	e.mu.Unlock()
-	for _, r := range jobs {
-		r.post(internalCancel(r.row.ID, reason))
-	}
-}
-
-// HasJobs reports whether a session has jobs that have not ended.
-func (e *Engine) HasJobs(id arcp.SessionID) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.jobs.perSession[id].n > 0
-}
-
-// JobsOf returns the jobs of a session that have not ended.
-func JobsOf(e *Engine, id arcp.SessionID) (jobs []arcp.JobID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for r := e.jobs.perSession[id].first; r != nil; r = r.entry.next {
-		jobs = append(jobs, r.row.ID)
-	}
-	return jobs
-}
-
-// SessionsWithCancelOnDisconnect returns the sessions with jobs that end with the session's connection.
-// After a restart these sessions have no connection until they are resumed.
-func (e *Engine) SessionsWithCancelOnDisconnect() []arcp.SessionID {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var ids []arcp.SessionID
-	for id, jobs := range e.jobs.perSession {
-		for r := jobs.first; r != nil; r = r.entry.next {
-			if r.endsWithSession {
-				ids = append(ids, id)
-				break
-			}
-		}
-	}
-	return ids
-}

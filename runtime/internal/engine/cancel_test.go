@@ -125,7 +125,7 @@ func TestCancelWhileClaimed(t *testing.T) {
 		r.session("sess_1")
 		release := r.st.hold()
 		r.submit("t", "{}")
-		r.e.CancelSession("sess_1", "closed", true)
+		r.e.SessionJobs().CancelAll("sess_1", "closed")
 		synctest.Wait()
 		release()
 		r.want("", "job.accepted msg_1", "job.cancelled msg_1 CANCELLED")
@@ -143,9 +143,9 @@ func TestCancelOfAClaimThatFails(t *testing.T) {
 			release := r.st.hold()
 			r.send(q)
 			if r.n%2 == 0 {
-				r.e.CancelSession("sess_gone", "closed", true)
+				r.e.SessionJobs().CancelAll("sess_gone", "closed")
 			}
-			go r.e.CancelSession("sess_gone", "closed", true)
+			go r.e.SessionJobs().CancelAll("sess_gone", "closed")
 			release()
 			r.want("", "job.failed "+string(q.env.ID)+" UNAVAILABLE")
 			r.expectNoState("a job that was refused")
@@ -155,7 +155,7 @@ func TestCancelOfAClaimThatFails(t *testing.T) {
 
 // on_disconnect: of a session's jobs only those that asked for it end with its
 // connection.
-func TestCancelSession(t *testing.T) {
+func TestCancelJobsOfSession(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, wait)
 		stays := r.submit("t", "{}")
@@ -164,16 +164,16 @@ func TestCancelSession(t *testing.T) {
 		synctest.Wait()
 		goes := r.send(q)
 		r.want("", "job.accepted", "job.started", "job.accepted", "job.started")
-		r.e.CancelSession("sess_2", "another's end", true)
+		r.e.SessionJobs().CancelAll("sess_2", "another's end")
 		r.want("other sessions' ends are nothing to them")
-		r.e.CancelSession("sess_1", "disconnected", false)
+		r.e.SessionJobs().CancelOnDisconnect("sess_1", "disconnected")
 		r.want("", "job.cancelled "+string(goes))
-		if !r.e.HasJobs("sess_1") {
+		if !r.e.SessionJobs().Has("sess_1") {
 			t.Error("the session has a job")
 		}
-		r.e.CancelSession("sess_1", "closed", true)
+		r.e.SessionJobs().CancelAll("sess_1", "closed")
 		r.want("", "job.cancelled "+string(stays))
-		if r.e.HasJobs("sess_1") {
+		if r.e.SessionJobs().Has("sess_1") {
 			t.Error("the session has no job any more")
 		}
 	})

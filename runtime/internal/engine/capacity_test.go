@@ -188,7 +188,7 @@ func TestQueueIsBounded(t *testing.T) {
 		r.frames("sess_1")
 		r.submit("t", "{}")
 		wantRetryAfter(t, r.want("the queue is full", "job.failed msg_1026 RESOURCE_EXHAUSTED")[0])
-		r.e.CancelSession("sess_1", "enough", true)
+		r.e.SessionJobs().CancelAll("sess_1", "enough")
 		r.frames("sess_1")
 		r.expectNoState("all were cancelled, running and queued")
 	})
@@ -240,8 +240,8 @@ func TestLimits(t *testing.T) {
 							t.Errorf("%d jobs, want the third: it counts elsewhere", r.e.Live())
 						}
 					}
-					r.e.CancelSession("sess_1", "", true)
-					r.e.CancelSession("sess_2", "", true)
+					r.e.SessionJobs().CancelAll("sess_1", "")
+					r.e.SessionJobs().CancelAll("sess_2", "")
 					r.frames("sess_1")
 					r.frames("sess_2")
 					r.expectNoState(fmt.Sprintf("round %d", round))

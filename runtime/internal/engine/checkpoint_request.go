@@ -113,7 +113,7 @@ func (e *Engine) CreateCheckpoint(from Requester, id arcp.JobID, p *arcp.Checkpo
 // refuseEnded refuses a request about a job that is not in the jobTable.
 func (from Requester) refuseEnded(e *Engine, id arcp.JobID) {
 	from.Answers.AnswerBeforeEvents(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope {
-		if _, err := readEndedJob(ctx, e, id, from.Principal, false); err != nil {
+		if _, err := e.endedJob(ctx, id, from.Principal, false); err != nil {
 			return answerTo(from.Request, arcp.Nack, err)
 		}
 		return answerTo(from.Request, arcp.Nack, errHasEnded())

@@ -123,7 +123,7 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 		if n != 27 || len(ids) != job.MaxCheckpoints {
 			t.Errorf("%d checkpoints, %d kept; want 27 and 10", n, len(ids))
 		}
-		r.e.CancelSession("sess_1", "", true)
+		r.e.SessionJobs().CancelAll("sess_1", "")
 	})
 }
 

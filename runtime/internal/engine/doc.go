@@ -44,7 +44,7 @@
 // A change of a running job is a command (run.go): run.post queues it, and the supervisor
 // applies it in its next turn.
 //
-// View types group the methods of one task. submitter and recoverer are an *Engine; jobWriter,
-// questioner and childCaller are a *supervisor; jobRecords and jobCredentials are a *run. They
-// have no state of their own.
+// View types group the methods of one task. SessionJobs, JobQuestions, PermissionLeases, submitter
+// and recoverer are an *Engine; jobWriter, questioner and childCaller are a *supervisor; jobRecords
+// and jobCredentials are a *run. They have no state of their own.
 package engine

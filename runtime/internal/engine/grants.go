@@ -118,6 +118,13 @@ func (j toolJob) Extend(ctx context.Context, id arcp.LeaseID, more time.Duration
 	return g.ExpiresAt, nil
 }
 
+// PermissionLeases changes the permission leases of jobs that have not ended. Its methods may be called
+// by many goroutines. They do not block.
+type PermissionLeases struct{ e *Engine }
+
+// PermissionLeases returns the permission leases of the jobs.
+func (e *Engine) PermissionLeases() PermissionLeases { return PermissionLeases{e} }
+
 // extendLease is a request of the submitter or of the tool for more time for a permission lease.
 type extendLease struct {
 	Requester
@@ -133,14 +140,14 @@ const maxExtension = uint64(366 * 24 * time.Hour / time.Second)
 
 // Extend extends a permission lease. done is called once, with nil if lease.extended is the
 // answer.
-func (e *Engine) Extend(from Requester, p *arcp.LeaseRefreshPayload, done func(*arcp.Error)) {
+func (l PermissionLeases) Extend(from Requester, p *arcp.LeaseRefreshPayload, done func(*arcp.Error)) {
 	more := time.Duration(min(p.AdditionalSeconds, maxExtension)) * time.Second
-	e.postLease(p.LeaseID, &extendLease{Requester: from, Lease: p.LeaseID, More: more, Done: done}, done)
+	l.post(p.LeaseID, &extendLease{Requester: from, Lease: p.LeaseID, More: more, Done: done}, done)
 }
 
-// postLease posts a command to the job that has a permission lease.
-func (e *Engine) postLease(id arcp.LeaseID, c command, done func(*arcp.Error)) {
-	if r := e.run(e.leases.job(id)); r == nil || !r.post(c) {
+// post posts a command to the job that has a permission lease.
+func (l PermissionLeases) post(id arcp.LeaseID, c command, done func(*arcp.Error)) {
+	if r := l.e.run(l.e.leases.job(id)); r == nil || !r.post(c) {
 		done(authority.NoSuchLease(id))
 	}
 }
@@ -188,8 +195,8 @@ type revokeLease struct {
 }
 
 // Revoke ends a permission lease. done is called once, with nil if lease.revoked is the answer.
-func (e *Engine) Revoke(from Requester, p *arcp.LeaseRevokedPayload, done func(*arcp.Error)) {
-	e.postLease(p.LeaseID, &revokeLease{from, p.LeaseID, p.Reason, done}, done)
+func (l PermissionLeases) Revoke(from Requester, p *arcp.LeaseRevokedPayload, done func(*arcp.Error)) {
+	l.post(p.LeaseID, &revokeLease{from, p.LeaseID, p.Reason, done}, done)
 }
 
 func (x *revokeLease) apply(s *supervisor, now time.Time) {

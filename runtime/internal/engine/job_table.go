@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,6 +213,14 @@ func (l *jobList) add(r *run) {
 	}
 	l.first = r
 	l.n++
+}
+
+// all returns the runs of the list, the newest first.
+func (l jobList) all() iter.Seq[*run] {
+	return func(yield func(*run) bool) {
+		for r := l.first; r != nil && yield(r); r = r.entry.next {
+		}
+	}
 }
 
 func (l *jobList) remove(r *run) {

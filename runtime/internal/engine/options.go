@@ -37,14 +37,14 @@ type rowOptions struct {
 	RestoredFrom *arcp.RestoredFrom `json:"restored_from,omitzero"` // the origin of a restored job
 }
 
-// endsWithSession reports whether a job ends with its session's connection.
-func endsWithSession(t *tool.Tool, p *arcp.ToolInvokePayload) bool {
+// cancelOnDisconnect reports whether a job ends with its session's connection.
+func cancelOnDisconnect(t *tool.Tool, p *arcp.ToolInvokePayload) bool {
 	return p.OnDisconnect == onDisconnectCancel || p.OnDisconnect == "" && t.Endless
 }
 
 func optionsIn(env *arcp.Envelope, t *tool.Tool, p *arcp.ToolInvokePayload) rowOptions {
 	o := rowOptions{Direct: p.Direct, CausationID: env.CausationID, StrictCancel: p.StrictCancel}
-	if endsWithSession(t, p) {
+	if cancelOnDisconnect(t, p) {
 		o.OnDisconnect = onDisconnectCancel
 	}
 	if p.MaxRuntimeSec != nil {
@@ -85,7 +85,7 @@ func optionsOf(row *store.Job) rowOptions {
 
 // apply sets the options of a job that was found in the store.
 func (o *rowOptions) apply(r *run) {
-	r.direct, r.strictCancel, r.endsWithSession = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
+	r.direct, r.strictCancel, r.cancelOnDisconnect = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
 	if o.MaxRuntimeSec != "" {
 		r.maxRuntime, _ = parseMaxRuntime(&o.MaxRuntimeSec) // prepare has checked it
 	}

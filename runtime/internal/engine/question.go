@@ -217,7 +217,7 @@ func (r *run) executes(q *approval.Row, id arcp.SessionID) bool {
 			return false
 		}
 		var err error
-		if ref, parent, err = toolOf(r.e, parent); err != nil {
+		if ref, parent, err = r.e.toolOf(parent); err != nil {
 			return !errors.Is(err, store.ErrNotFound) // an ancestor that cannot be read may be executed by the session
 		}
 	}
@@ -225,7 +225,7 @@ func (r *run) executes(q *approval.Row, id arcp.SessionID) bool {
 }
 
 // toolOf returns the tool and the parent of a job.
-func toolOf(e *Engine, id arcp.JobID) (ref string, parent arcp.JobID, err error) {
+func (e *Engine) toolOf(id arcp.JobID) (ref string, parent arcp.JobID, err error) {
 	if r := e.run(id); r != nil {
 		return r.row.Agent, r.row.Parent, nil
 	}

@@ -83,7 +83,7 @@ func TestOfferToAnEndedSession(t *testing.T) {
 			return r.want("", "job.accepted", "job.started", "human.input.request")
 		}(), "msg_1")
 		q := d.one(t)
-		r.e.Offer(job, q.ID, person("sess_gone"))
+		r.e.Questions().Offer(job, q.ID, person("sess_gone"))
 		synctest.Wait()
 		r.say(q, "5")
 		r.want("the job goes on", "job.completed")
@@ -292,7 +292,7 @@ func TestAnswerDuringTimeout(t *testing.T) {
 		q := d.one(t)
 		release := r.st.hold()
 		told := make(chan *arcp.Error, 1)
-		r.e.Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
+		r.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
 		time.Sleep(2 * time.Minute)
 		release()
 		if err := <-told; err != nil {

@@ -94,7 +94,7 @@ func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 func (r *fixture) respond(q approval.Row, actor approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
 	r.n++
-	r.e.Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: actor, Answer: a,
+	r.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: actor, Answer: a,
 		Done: func(got approval.Row, e *arcp.Error) { row, err = got, e; close(done) }})
 	<-done
 	return row, err
@@ -133,7 +133,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				done := make(chan *arcp.Error, 1)
-				r.e.Respond(Response{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
+				r.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
 					Answer: approval.Answer{Value: arcp.Raw("7")}, Done: func(_ approval.Row, e *arcp.Error) { done <- e }})
 				err := <-done
 				mu.Lock()
@@ -285,7 +285,7 @@ func TestPermitEndsUnused(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		inForce("the short one has ended", 1, 1)
 		done := make(chan *arcp.Error, 1)
-		r.e.Extend(requesterOf("", person("sess_1")), &arcp.LeaseRefreshPayload{LeaseID: long, AdditionalSeconds: 60}, func(e *arcp.Error) { done <- e })
+		r.e.PermissionLeases().Extend(requesterOf("", person("sess_1")), &arcp.LeaseRefreshPayload{LeaseID: long, AdditionalSeconds: 60}, func(e *arcp.Error) { done <- e })
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -352,7 +352,7 @@ func TestPermit(t *testing.T) {
 		r.want("goes on", "job.started")
 		extend := func(more time.Duration, actor approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.Extend(requesterOf("msg_extend", actor), &arcp.LeaseRefreshPayload{LeaseID: g.LeaseID, AdditionalSeconds: uint64(more / time.Second)}, func(e *arcp.Error) { done <- e })
+			r.e.PermissionLeases().Extend(requesterOf("msg_extend", actor), &arcp.LeaseRefreshPayload{LeaseID: g.LeaseID, AdditionalSeconds: uint64(more / time.Second)}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := extend(time.Minute, person("sess_2")); err == nil || err.Code != arcp.CodePermissionDenied {
@@ -409,7 +409,7 @@ func TestRevoke(t *testing.T) {
 		r.frames("sess_2")
 		revoke := func(actor approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.Revoke(requesterOf("msg_revoke", actor), &arcp.LeaseRevokedPayload{LeaseID: row.Lease, Reason: "no more"}, func(e *arcp.Error) { done <- e })
+			r.e.PermissionLeases().Revoke(requesterOf("msg_revoke", actor), &arcp.LeaseRevokedPayload{LeaseID: row.Lease, Reason: "no more"}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := revoke(approval.Actor{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
@@ -490,9 +490,9 @@ func TestOfferToALaterSession(t *testing.T) {
 		q := d.one(t)
 		r.session("sess_3")
 		for range 3 {
-			r.e.Offer(job, q.ID, person("sess_3"))
-			r.e.Offer(job, q.ID, person("sess_2"))
-			r.e.Offer(job, q.ID, approval.Actor{Principal: "bob", Session: "sess_3", HumanInput: true})
+			r.e.Questions().Offer(job, q.ID, person("sess_3"))
+			r.e.Questions().Offer(job, q.ID, person("sess_2"))
+			r.e.Questions().Offer(job, q.ID, approval.Actor{Principal: "bob", Session: "sess_3", HumanInput: true})
 		}
 		if got := lines(r.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
 			t.Errorf("a later session is sent %q", got)
@@ -519,10 +519,10 @@ func TestOfferReplacesTheFirst(t *testing.T) {
 		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
 		q := d.one(t)
 		for n := range approval.MaxSent {
-			r.e.Offer(job, q.ID, person(fmt.Sprintf("sess_gone%d", n)))
+			r.e.Questions().Offer(job, q.ID, person(fmt.Sprintf("sess_gone%d", n)))
 		}
 		r.session("sess_3")
-		r.e.Offer(job, q.ID, person("sess_3"))
+		r.e.Questions().Offer(job, q.ID, person("sess_3"))
 		if got := lines(r.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
 			t.Errorf("a later session is sent %q", got)
 		}

@@ -227,7 +227,7 @@ func TestCancelIsDurableWhenAccepted(t *testing.T) {
 		r.want("neither will be", "cancel.refused msg_3 unavailable", "cancel.refused msg_4 unavailable")
 		r.restart(2)
 		r.want("the jobs go on", "job.started msg_1")
-		r.e.CancelSession("sess_1", "", true)
+		r.e.SessionJobs().CancelAll("sess_1", "")
 		r.want("", "job.cancelled", "job.cancelled")
 	})
 }
@@ -271,7 +271,7 @@ func TestOptionsSurvive(t *testing.T) {
 		r.send(q)
 		r.frames("sess_1")
 		r.restart(1)
-		if got := r.e.SessionsWithCancelOnDisconnect(); !slices.Equal(got, []arcp.SessionID{"sess_1"}) {
+		if got := r.e.SessionJobs().EndingOnDisconnect(); !slices.Equal(got, []arcp.SessionID{"sess_1"}) {
 			t.Errorf("Leashed() = %v, want the session", got)
 		}
 		var id arcp.JobID
@@ -279,7 +279,7 @@ func TestOptionsSurvive(t *testing.T) {
 		}
 		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(id)})
 		r.want("strict_cancel", "cancel.refused msg_c "+RefusedDenied)
-		r.e.CancelSession("sess_1", "gone", false)
+		r.e.SessionJobs().CancelOnDisconnect("sess_1", "gone")
 		f := r.want("on_disconnect and direct", "tool.error msg_1 CANCELLED")[0]
 		if f.CausationID != "msg_cause" {
 			t.Errorf("causation %q", f.CausationID)

@@ -83,18 +83,24 @@ func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw
 	}
 }
 
-// Perform runs a tool as a job of a lease holder's principal, without a session, and waits for its end.
-// The job has the holder's lease. The holder's session must not answer its gates. Perform refuses a
+// RunCleanupTool runs a tool as a job of a lease holder's principal, without a session, and waits for its end.
+// The job has the holder's lease. The holder's session must not answer its gates. RunCleanupTool refuses a
 // built-in tool and a tool that the holder must not call. When ctx ends the job is cancelled.
-func (e *Engine) Perform(ctx context.Context, holder LeaseHolder, name string, args arcp.Raw) error {
+func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name string, args arcp.Raw) error {
 	limit, err := holder.lease()
 	if err != nil {
 		return err
 	}
 	refusals := make(chan *arcp.Error, 1)
+	refuse := func(err *arcp.Error) {
+		select {
+		case refusals <- err:
+		default: // the first one counts
+		}
+	}
 	s := Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal},
 		Payload:   &arcp.ToolInvokePayload{Tool: name, Arguments: args},
-		Principal: holder.Principal, MaxJobs: holder.MaxJobs, Lease: limit, Trust: holder.Trust, Answers: refusalChan(refusals)}
+		Principal: holder.Principal, MaxJobs: holder.MaxJobs, Lease: limit, Trust: holder.Trust, Answers: refusalFunc(refuse)}
 	if holder.Session != "" {
 		s.Barred = []arcp.SessionID{holder.Session} // else it could approve its own clean-up
 	}
@@ -120,7 +126,7 @@ func (t *LeaseHolder) lease() (*lease.Lease, error) {
 	return lease.Decode(t.Lease)
 }
 
-// await waits for the end of a job that Perform has submitted.
+// await waits for the end of a job that RunCleanupTool has submitted.
 func (r *run) await(ctx context.Context, refusals <-chan *arcp.Error) error {
 	select {
 	case <-r.done.donec:
@@ -149,27 +155,8 @@ func (r *run) await(ctx context.Context, refusals <-chan *arcp.Error) error {
 	}
 }
 
-// refusalChan receives the refusal of a job.
-type refusalChan chan *arcp.Error
-
-func (f refusalChan) AnswerBeforeEvents(answer any) bool { return f.AnswerAfterEvents(answer) }
-
-func (f refusalChan) AnswerAfterEvents(answer any) bool {
-	env, ok := answer.(arcp.Envelope)
-	if !ok {
-		return true
-	}
-	if err, bad := arcp.DecodePayload[arcp.Error](&env); bad == nil && err.Code != "" {
-		select {
-		case f <- &err:
-		default:
-		}
-	}
-	return true
-}
-
-// CheckPerform returns the error with which Perform would refuse a tool; nil: it would not.
-func (e *Engine) CheckPerform(holder LeaseHolder, name string) error {
+// CheckCleanupTool returns the error with which RunCleanupTool would refuse a tool; nil: it would not.
+func (e *Engine) CheckCleanupTool(holder LeaseHolder, name string) error {
 	found, err := e.cfg.Catalogue(holder.Session, holder.Principal, holder.Trust).Resolve(name)
 	switch {
 	case err != nil:

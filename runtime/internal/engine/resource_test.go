@@ -91,7 +91,9 @@ func TestPerform(t *testing.T) {
 		r.tool("builtin", builtin(tool.SideEffectWrite), echo)
 		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "privileged" }, echo)
 		as := LeaseHolder{Principal: "alice", Trust: "trusted"}
-		perform := func(as LeaseHolder, name string) error { return r.e.Perform(r.Context(), as, name, arcp.Raw(`{}`)) }
+		perform := func(as LeaseHolder, name string) error {
+			return r.e.RunCleanupTool(r.Context(), as, name, arcp.Raw(`{}`))
+		}
 		for _, name := range []string{"ok", "early"} {
 			if err := perform(as, name); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -112,11 +114,11 @@ func TestPerform(t *testing.T) {
 			}
 		}
 		for name, code := range map[string]arcp.Code{"nope": arcp.CodeInvalidArgument, "builtin": arcp.CodeInvalidArgument, "trusting": arcp.CodePermissionDenied} {
-			if e, ok := errors.AsType[*arcp.Error](r.e.CheckPerform(as, name)); !ok || e.Code != code {
+			if e, ok := errors.AsType[*arcp.Error](r.e.CheckCleanupTool(as, name)); !ok || e.Code != code {
 				t.Errorf("takes %s: %v, want %s", name, e, code)
 			}
 		}
-		if err := r.e.CheckPerform(as, "ok"); err != nil {
+		if err := r.e.CheckCleanupTool(as, "ok"); err != nil {
 			t.Errorf("takes ok: %v", err)
 		}
 		as.Lease = arcp.Raw(`{`)
@@ -127,7 +129,7 @@ func TestPerform(t *testing.T) {
 
 		ctx, cancel := context.WithTimeoutCause(r.Context(), time.Second, errors.New("too late"))
 		defer cancel()
-		if err := r.e.Perform(ctx, as, "wait", arcp.Raw(`{}`)); err == nil || err.Error() != "too late" {
+		if err := r.e.RunCleanupTool(ctx, as, "wait", arcp.Raw(`{}`)); err == nil || err.Error() != "too late" {
 			t.Errorf("what takes too long: %v", err)
 		}
 		synctest.Wait()
@@ -140,13 +142,13 @@ func TestPerform(t *testing.T) {
 	})
 }
 
-// Perform returns ErrStopping at a shutdown.
+// RunCleanupTool returns ErrStopping at a shutdown.
 func TestPerformStops(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("wait", func(c *tool.Capability) { c.Limits.Timeout = -1 }, wait)
 		done := make(chan error, 1)
 		go func() {
-			done <- r.e.Perform(r.Context(), LeaseHolder{Principal: "alice", Trust: "trusted"}, "wait", arcp.Raw(`{}`))
+			done <- r.e.RunCleanupTool(r.Context(), LeaseHolder{Principal: "alice", Trust: "trusted"}, "wait", arcp.Raw(`{}`))
 		}()
 		synctest.Wait()
 		r.stop(time.Second)

@@ -9,6 +9,38 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
+// JobQuestions changes the questions of jobs that have not ended. Its methods may be called by many
+// goroutines. They do not block.
+type JobQuestions struct{ e *Engine }
+
+// Questions returns the questions of the jobs.
+func (e *Engine) Questions() JobQuestions { return JobQuestions{e} }
+
+// QuestionReply receives the result of a command about a question: the question, or the refusal. It is
+// called once, on any goroutine, and must not block.
+type QuestionReply func(row approval.Row, err *arcp.Error)
+
+// committed calls f with the result of the write that changes a question.
+func (f QuestionReply) committed(s *supervisor, q *question.Question, err error) {
+	switch {
+	case err == nil:
+		f(s.questionRow(q), nil)
+	case jobEnded(err):
+		f(approval.Row{}, errHasEnded())
+	default:
+		f(approval.Row{}, errStore())
+	}
+}
+
+// rejected calls f after the end of the job, or of the runtime if stopped is set.
+func (f QuestionReply) rejected(stopped bool) {
+	if stopped {
+		f(approval.Row{}, errShuttingDown())
+		return
+	}
+	f(approval.Row{}, errHasEnded())
+}
+
 // Response is an answer to a question of a job.
 type Response struct {
 	Job     arcp.JobID
@@ -17,9 +49,7 @@ type Response struct {
 	Actor   approval.Actor
 	Answer  approval.Answer
 
-	// Done is called once, on any goroutine, with the question or with the refusal of the
-	// answer. It must not block. lease.granted also answers a grant.
-	Done func(row approval.Row, err *arcp.Error)
+	Done QuestionReply // lease.granted also answers a grant
 
 	// Call is the call of the built-in tool that sends the answer, after Call.Join; nil: there
 	// is none. It ends in the write that stores the answer. Value returns the value of the
@@ -32,9 +62,9 @@ type Response struct {
 
 // Respond passes an answer to a job. The first valid answer counts: the job's supervisor
 // decides, and Done is called when the answer is durable.
-func (e *Engine) Respond(a Response) {
-	if r := e.run(a.Job); r == nil || !r.post(&a) {
-		a.rejected(e, r != nil && r.stopped())
+func (q JobQuestions) Respond(a Response) {
+	if r := q.e.run(a.Job); r == nil || !r.post(&a) {
+		a.rejected(q.e, r != nil && r.stopped())
 	}
 }
 
@@ -92,31 +122,9 @@ func (a *Response) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Err
 	return row, nil
 }
 
-func (a *Response) committed(s *supervisor, err error) { questionCommitted(s, a.q, err, a.Done) }
+func (a *Response) committed(s *supervisor, err error) { a.Done.committed(s, a.q, err) }
 
-func (a *Response) rejected(_ *Engine, stopped bool) { questionRejected(stopped, a.Done) }
-
-// questionCommitted answers a command about a question; err is the error of its write.
-func questionCommitted(s *supervisor, q *question.Question, err error, done func(approval.Row, *arcp.Error)) {
-	switch {
-	case err == nil:
-		done(s.questionRow(q), nil)
-	case jobEnded(err):
-		done(approval.Row{}, errHasEnded())
-	default:
-		done(approval.Row{}, errStore())
-	}
-}
-
-// questionRejected answers a command about a question after the end of the job, or of the runtime if
-// stopped is set.
-func questionRejected(stopped bool, done func(approval.Row, *arcp.Error)) {
-	if stopped {
-		done(approval.Row{}, errShuttingDown())
-		return
-	}
-	done(approval.Row{}, errHasEnded())
-}
+func (a *Response) rejected(_ *Engine, stopped bool) { a.Done.rejected(stopped) }
 
 func errStore() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written") }
 
@@ -131,17 +139,15 @@ type Withdraw struct {
 	Call  *Call
 	Value func(approval.Row) arcp.Raw
 
-	// Done is called once, on any goroutine, with the question or with the refusal. It must
-	// not block.
-	Done func(row approval.Row, err *arcp.Error)
+	Done QuestionReply
 
 	q *question.Question
 }
 
 // Withdraw withdraws a question of a job. A question that is already answered stays answered.
-func (e *Engine) Withdraw(w Withdraw) {
-	if r := e.run(w.Job); r == nil || !r.post(&w) {
-		w.rejected(e, r != nil && r.stopped())
+func (q JobQuestions) Withdraw(w Withdraw) {
+	if r := q.e.run(w.Job); r == nil || !r.post(&w) {
+		w.rejected(q.e, r != nil && r.stopped())
 	}
 }
 
@@ -167,14 +173,14 @@ func (w *Withdraw) apply(s *supervisor, now time.Time) {
 	internalCancel(s.row.ID, "withdrawn").apply(s, now)
 }
 
-func (w *Withdraw) committed(s *supervisor, err error) { questionCommitted(s, w.q, err, w.Done) }
+func (w *Withdraw) committed(s *supervisor, err error) { w.Done.committed(s, w.q, err) }
 
-func (w *Withdraw) rejected(_ *Engine, stopped bool) { questionRejected(stopped, w.Done) }
+func (w *Withdraw) rejected(_ *Engine, stopped bool) { w.Done.rejected(stopped) }
 
 // Offer delivers a question of a job to one more session, if the session may have it and has not got
 // it.
-func (e *Engine) Offer(job arcp.JobID, id string, actor approval.Actor) {
-	if r := e.run(job); r != nil {
+func (q JobQuestions) Offer(job arcp.JobID, id string, actor approval.Actor) {
+	if r := q.e.run(job); r != nil {
 		r.post(&offerQuestion{id: id, actor: actor})
 	}
 }

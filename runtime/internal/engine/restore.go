@@ -171,7 +171,7 @@ func (e submitter) beginCall() bool {
 // submitFrom performs restoreEnded when its turn has come. It reports whether it still blocks
 // the session's later submits.
 func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (blocks bool) {
-	row, refusal := readEndedJob(ctx, e.Engine, q.Job, q.Principal, false)
+	row, refusal := e.endedJob(ctx, q.Job, q.Principal, false)
 	switch {
 	case refusal != nil:
 		q.refuse(e.Engine, refusal)

@@ -356,7 +356,7 @@ func TestRestoreIsRefused(t *testing.T) {
 				t.Errorf("of jobs that have ended: %v, want %s", got, want)
 			}
 		}
-		r.e.CancelSession("sess_1", "", true)
+		r.e.SessionJobs().CancelAll("sess_1", "")
 	})
 }
 

@@ -164,7 +164,7 @@ func TestRetryFloorAndOption(t *testing.T) {
 		if d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
 			t.Errorf("wait of %v, want the 30 s that the tool asked for", d)
 		}
-		r.e.CancelSession("sess_1", "", true)
+		r.e.SessionJobs().CancelAll("sess_1", "")
 		r.frames("sess_1")
 		q := r.request("sess_1", "t", "{}")
 		q.payload.Retry = arcp.Raw(`{"max_attempts":2,"initial_ms":10}`)

@@ -38,10 +38,10 @@ type definition struct {
 	trust     string           // of the principal at the submit of the root job
 	maxJobs   int              // of the principal at the submit of the root job; 0: the engine's default
 
-	maxRuntime                            time.Duration
-	retry                                 tool.Retry
-	origin                                *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
-	direct, strictCancel, endsWithSession bool
+	maxRuntime                               time.Duration
+	retry                                    tool.Retry
+	origin                                   *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
+	direct, strictCancel, cancelOnDisconnect bool
 
 	position family.Position
 }
@@ -83,7 +83,7 @@ type run struct {
 }
 
 // completion has the outcome of a job for a caller in this process that waits for it: the parent of a
-// child, or Perform.
+// child, or RunCleanupTool.
 type completion struct {
 	donec   chan struct{} // closed when no supervisor follows; nil: no caller waits
 	outcome *job.Outcome  // written before donec is closed; nil: this process has not decided it

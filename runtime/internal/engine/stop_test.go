@@ -97,7 +97,7 @@ func TestStopAndRecover(t *testing.T) {
 				t.Errorf("%v: want an end that may be retried", f)
 			}
 		}
-		r.e.CancelSession("sess_1", "enough", true)
+		r.e.SessionJobs().CancelAll("sess_1", "enough")
 		r.want("all have ended", "job.cancelled", "job.cancelled", "job.cancelled")
 		r.expectNoState("")
 		time.Sleep(time.Hour)

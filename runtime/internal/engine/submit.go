@@ -129,7 +129,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry
 	r.trust, r.maxJobs = s.Trust, s.MaxJobs
-	r.direct, r.strictCancel, r.endsWithSession = s.Payload.Direct, s.Payload.StrictCancel, endsWithSession(t, s.Payload)
+	r.direct, r.strictCancel, r.cancelOnDisconnect = s.Payload.Direct, s.Payload.StrictCancel, cancelOnDisconnect(t, s.Payload)
 	if s.firstCheckpoint != nil {
 		r.origin = &s.firstCheckpoint.origin
 	}

@@ -101,11 +101,11 @@ func TestRefusedSubmitKeepsNoKey(t *testing.T) {
 			r.send(r.keyed("sess_1", "k", "t", "{}"))
 		})
 		r.want("", "job.accepted", "job.failed msg_2 RESOURCE_EXHAUSTED", "job.started")
-		r.e.CancelSession("sess_1", "", true)
+		r.e.SessionJobs().CancelAll("sess_1", "")
 		r.frames("sess_1")
 		r.send(r.keyed("sess_1", "k", "t", `{"other":true}`))
 		r.want("the key is free", "job.accepted", "job.started")
-		r.e.CancelSession("sess_1", "", true)
+		r.e.SessionJobs().CancelAll("sess_1", "")
 	})
 }
 
@@ -315,7 +315,7 @@ func TestDirect(t *testing.T) {
 		}
 		direct(`{"wait":true}`)
 		r.want("it runs")
-		r.e.CancelSession("sess_1", "enough", true)
+		r.e.SessionJobs().CancelAll("sess_1", "enough")
 		r.want("cancelled", "tool.error msg_4 CANCELLED")
 		r.expectNoState("")
 	})
@@ -347,7 +347,7 @@ func TestBuiltin(t *testing.T) {
 		if row := r.row(frames[0].JobID); row.State != arcp.StateCompleted {
 			t.Errorf("row %s, want completed", row.State)
 		}
-		r.e.CancelSession("sess_1", "", true)
+		r.e.SessionJobs().CancelAll("sess_1", "")
 		r.frames("sess_1")
 		r.expectNoState("")
 	})

@@ -206,7 +206,7 @@ const approvalsEvery = time.Minute
 // approvals closes approvals that have expired or whose session has ended, and deletes those
 // closed before the retention.
 func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err error) {
-	j.opts.Questions.EndOverdue(ctx, now)
+	j.opts.Questions.SessionApprovals().EndOverdue(ctx, now)
 	if j.opts.Retention <= 0 || j.approvalCursor == "" && now.Sub(j.approvalsChecked) < approvalsEvery {
 		return false, nil
 	}

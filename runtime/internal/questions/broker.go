@@ -257,26 +257,6 @@ func (b *Broker) Visible(actor *approval.Actor) []Question {
 	return list
 }
 
-// owned identifies a pending question without a job.
-type owned struct {
-	id, principal string
-	session       arcp.SessionID
-	expires       time.Time
-}
-
-// owned returns the pending questions without a job: of one session, or of all sessions if session
-// is empty.
-func (b *Broker) owned(session arcp.SessionID) (list []owned) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for id, a := range b.pending {
-		if a.Row.Job == "" && (session == "" || a.Row.Session == session) {
-			list = append(list, owned{id, a.Row.Principal, a.Row.Session, a.Row.ExpiresAt})
-		}
-	}
-	return list
-}
-
 // Find returns a pending question by its id or the id of its event.
 func (b *Broker) Find(id string) (Question, bool) {
 	b.mu.Lock()

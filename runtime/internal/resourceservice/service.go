@@ -63,8 +63,8 @@ type Options struct {
 
 // Engine runs the jobs of clean-up tools; see engine.Engine.
 type Engine interface {
-	Perform(ctx context.Context, t engine.LeaseHolder, tool string, args arcp.Raw) error
-	CheckPerform(t engine.LeaseHolder, tool string) error
+	RunCleanupTool(ctx context.Context, t engine.LeaseHolder, tool string, args arcp.Raw) error
+	CheckCleanupTool(t engine.LeaseHolder, tool string) error
 	EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool)
 }
 
@@ -163,7 +163,7 @@ func (s *Service) callCleanupTool(ctx context.Context, l resources.Lease, attemp
 	if err != nil {
 		return fmt.Errorf("arguments of %s: %w", l.CleanupTool, err)
 	}
-	return s.engine.Perform(ctx, engine.LeaseHolder{Principal: l.Principal, Session: l.Session, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
+	return s.engine.RunCleanupTool(ctx, engine.LeaseHolder{Principal: l.Principal, Session: l.Session, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
 }
 
 // holder returns the holder of a lease that a job acquires. The authority is stored only for a
@@ -184,7 +184,7 @@ func (s *Service) Acquire(ctx context.Context, t engine.LeaseHolder, a resources
 		return resources.Lease{}, arcp.Errorf(arcp.CodePermissionDenied, "only tools take leases on what the provider %q has", a.Provider)
 	}
 	if a.CleanupTool != "" {
-		if err := s.engine.CheckPerform(t, a.CleanupTool); err != nil {
+		if err := s.engine.CheckCleanupTool(t, a.CleanupTool); err != nil {
 			return resources.Lease{}, err
 		}
 	}

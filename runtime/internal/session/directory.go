@@ -23,13 +23,12 @@ type Log interface {
 	Forget(id arcp.SessionID)
 }
 
-// Jobs has the jobs of the sessions; see engine.Engine. The methods do not block.
+// Jobs finds and cancels the jobs of sessions; see engine.SessionJobs. The methods do not block.
 type Jobs interface {
-	// HasJobs reports whether a session has jobs that have not ended.
-	HasJobs(id arcp.SessionID) bool
-	// CancelSession cancels the jobs of a session: all of them, or those that end with its
-	// connection.
-	CancelSession(id arcp.SessionID, reason string, all bool)
+	// Has reports whether a session has jobs that have not ended.
+	Has(id arcp.SessionID) bool
+	// CancelOnDisconnect cancels the jobs of a session that end with its connection.
+	CancelOnDisconnect(id arcp.SessionID, reason string)
 }
 
 // Options of a Directory.
@@ -204,7 +203,7 @@ func (d *Directory) Sweep() {
 // sweep removes a session if it is Ended and not used any more, with its overlay.
 func (d *Directory) sweep(s *Session) {
 	overlay := s.overlay.Load() != nil
-	if overlay && d.jobs.HasJobs(s.ID) {
+	if overlay && d.jobs.Has(s.ID) {
 		return
 	}
 	d.mu.Lock()

@@ -33,8 +33,8 @@ func (l *testLog) Forget(arcp.SessionID) {}
 
 type noJobs struct{}
 
-func (noJobs) HasJobs(arcp.SessionID) bool                { return false }
-func (noJobs) CancelSession(arcp.SessionID, string, bool) {}
+func (noJobs) Has(arcp.SessionID) bool                   { return false }
+func (noJobs) CancelOnDisconnect(arcp.SessionID, string) {}
 
 func newTestDirectory() (*Directory, *testLog) {
 	log := new(testLog)

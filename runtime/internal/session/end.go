@@ -215,7 +215,7 @@ func (d *Directory) stageEnd(ctx context.Context, s *Session) error {
 			return err
 		}
 	}
-	if s.overlay.Load() == nil || d.jobs.HasJobs(s.ID) {
+	if s.overlay.Load() == nil || d.jobs.Has(s.ID) {
 		return nil
 	}
 	return d.deleteOverlay(ctx, s.ID)
@@ -260,7 +260,7 @@ func (d *Directory) finishEnd(s *Session) {
 	end, conn := *s.end, s.conn
 	*s.end = ending{written: true}
 	d.mu.Unlock()
-	d.jobs.CancelSession(s.ID, "session ended", false)
+	d.jobs.CancelOnDisconnect(s.ID, "session ended")
 	// After the events that are being delivered to the session.
 	d.opts.Log.Append(&store.Write{NoSync: true}, func(*store.Result) { d.opts.Log.Forget(s.ID) })
 	for _, done := range end.waiters {

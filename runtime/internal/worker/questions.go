@@ -155,15 +155,20 @@ func (a *questionSet) drop() {
 	a.open, a.answered = nil, nil
 }
 
+// questionRelay passes the questions and calls of a worker to the job, and the answers to the worker.
+// Its methods run on the goroutine of a question, except begin.
+type questionRelay struct{ *dispatch }
+
 // onQuestion returns a relay that calls f on a goroutine for each question. A repeated question is
 // answered from the cache.
-func onQuestion[P any](f func(*dispatch, context.Context, arcp.MessageID, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
+func onQuestion[P any](f func(questionRelay, context.Context, arcp.MessageID, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
 	return func(d *dispatch, ctx context.Context, env *arcp.Envelope) error {
 		p, err := decode[P](env)
 		if err != nil {
 			return err
 		}
-		repeated, refused := d.beginQuestion(env.ID)
+		q := questionRelay{d}
+		repeated, refused := q.begin(env.ID)
 		switch {
 		case refused != nil:
 			return refused
@@ -171,17 +176,17 @@ func onQuestion[P any](f func(*dispatch, context.Context, arcp.MessageID, P) err
 			return nil
 		}
 		go func() {
-			if err := f(d, ctx, env.ID, p); err != nil {
-				d.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
+			if err := f(q, ctx, env.ID, p); err != nil {
+				q.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
 			}
-			d.endQuestion(env.ID)
+			q.end(env.ID)
 		}()
 		return nil
 	}
 }
 
-// beginQuestion begins a question. For a repeated question it sends the answers so far again.
-func (d *dispatch) beginQuestion(id arcp.MessageID) (repeated bool, err *arcp.Error) {
+// begin begins a question. For a repeated question it sends the answers so far again.
+func (d questionRelay) begin(id arcp.MessageID) (repeated bool, err *arcp.Error) {
 	d.p.mu.Lock()
 	defer d.p.unlock()
 	answers, err := d.questions.begin(id)
@@ -191,7 +196,7 @@ func (d *dispatch) beginQuestion(id arcp.MessageID) (repeated bool, err *arcp.Er
 	return answers != nil, err
 }
 
-func (d *dispatch) endQuestion(id arcp.MessageID) {
+func (d questionRelay) end(id arcp.MessageID) {
 	d.p.mu.Lock()
 	defer d.p.unlock()
 	d.questions.end(id)
@@ -199,7 +204,7 @@ func (d *dispatch) endQuestion(id arcp.MessageID) {
 
 // reply sends an answer to a question, or queues it for a worker that reconnects. If more than
 // maxCachedBytes would wait for the worker, reply sends an error instead.
-func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
+func (d questionRelay) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
 	env := arcp.Frame(t, payload)
 	d.p.mu.Lock()
 	defer d.p.unlock()
@@ -236,7 +241,7 @@ func unreadAnswer(t arcp.Type, n int) arcp.Envelope {
 	return arcp.Frame(arcp.Nack, err)
 }
 
-func (d *dispatch) permit(ctx context.Context, id arcp.MessageID, p arcp.PermissionRequestPayload) error {
+func (d questionRelay) permit(ctx context.Context, id arcp.MessageID, p arcp.PermissionRequestPayload) error {
 	ask := tool.PermissionAsk{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
 	if p.RequestedLeaseSeconds != nil {
 		ask.For = time.Duration(min(*p.RequestedLeaseSeconds, maxLeaseSeconds)) * time.Second
@@ -257,7 +262,7 @@ func (d *dispatch) permit(ctx context.Context, id arcp.MessageID, p arcp.Permiss
 // maxLeaseSeconds is longer than any lease.
 const maxLeaseSeconds = 366 * 24 * 3600
 
-func (d *dispatch) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInputRequestPayload) error {
+func (d questionRelay) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInputRequestPayload) error {
 	a, err := d.job.Ask(ctx, tool.InputAsk{Prompt: p.Prompt, Schema: p.ResponseSchema, Default: p.Default, Expires: until(p.ExpiresAt)})
 	if err != nil {
 		return err
@@ -269,7 +274,7 @@ func (d *dispatch) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInp
 // until returns the time until t; after t it returns the shortest duration.
 func until(t time.Time) time.Duration { return max(time.Until(t), 1) }
 
-func (d *dispatch) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanChoiceRequestPayload) error {
+func (d questionRelay) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanChoiceRequestPayload) error {
 	a, err := d.job.Choose(ctx, tool.ChoiceAsk{Prompt: p.Prompt, Options: p.Options, Expires: until(p.ExpiresAt)})
 	if err != nil {
 		return err
@@ -279,7 +284,7 @@ func (d *dispatch) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanCh
 }
 
 // call runs a child of the job. The worker gets job.accepted and the outcome.
-func (d *dispatch) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
+func (d questionRelay) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
 	if e := lease.CheckZone(p.LeaseConstraints); e != nil {
 		d.reply(id, arcp.JobFailed, "", e)
 		return nil

@@ -64,10 +64,10 @@ var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) erro
 	arcp.Log:                on((*dispatch).log),
 	arcp.Metric:             on((*dispatch).metric),
 	arcp.EventEmit:          on((*dispatch).event),
-	arcp.PermissionRequest:  onQuestion((*dispatch).permit),
-	arcp.HumanInputRequest:  onQuestion((*dispatch).input),
-	arcp.HumanChoiceRequest: onQuestion((*dispatch).choose),
-	arcp.ToolInvoke:         onQuestion((*dispatch).call),
+	arcp.PermissionRequest:  onQuestion(questionRelay.permit),
+	arcp.HumanInputRequest:  onQuestion(questionRelay.input),
+	arcp.HumanChoiceRequest: onQuestion(questionRelay.choose),
+	arcp.ToolInvoke:         onQuestion(questionRelay.call),
 }
 
 // on returns a relay that decodes the payload for f.

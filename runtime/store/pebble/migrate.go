@@ -14,7 +14,7 @@ import (
 // migrate converts a store of format 1 to format 2: it adds the indexes of jobs by time
 // of end and by SubmitID. Feeds begin empty. It may be interrupted: the format number is
 // written last, and a second migration changes nothing.
-func (s *Store) migrate(dir string, f vfs.FS) error {
+func (s opener) migrate(dir string, f vfs.FS) error {
 	if err := copyManifest(dir, f); err != nil {
 		return fmt.Errorf("keep the manifest: %w", err)
 	}
@@ -24,7 +24,7 @@ func (s *Store) migrate(dir string, f vfs.FS) error {
 	return s.setFormat()
 }
 
-func (s *Store) setFormat() error {
+func (s opener) setFormat() error {
 	return s.db.Set([]byte(keyFormat), binary.AppendUvarint(nil, format), pdb.Sync)
 }
 
@@ -40,7 +40,7 @@ func copyManifest(dir string, f vfs.FS) error {
 // migrateBytes bounds the batches of a migration.
 const migrateBytes = 1 << 20
 
-func (s *Store) indexJobs() error {
+func (s opener) indexJobs() error {
 	it, rows, err := s.pair(table(tJob))
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func TestMigrate(t *testing.T) {
 	}
 
 	s := mustOpen(t, dir, Options{})
-	if n, err := s.readFormat(); n != format || err != nil {
+	if n, err := (opener{s}).readFormat(); n != format || err != nil {
 		t.Errorf("the format is %d, %v", n, err)
 	}
 	r := make([]store.Result, 1)

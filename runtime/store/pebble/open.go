@@ -52,7 +52,7 @@ func open(dir string, opts *Options) (_ *Store, err error) {
 	if s.db, err = openDB(dir, lock, opts); err != nil {
 		return nil, err
 	}
-	if err := s.load(dir, opts); err != nil {
+	if err := (opener{s}).load(dir, opts); err != nil {
 		return nil, joinClose(err, s.db)
 	}
 	s.reclaim = startReclaimer(s.db, opts.reclaimPause, opts.rewriteAge)
@@ -147,12 +147,15 @@ func (o *Options) locked(lock *pdb.Lock) *pdb.Options {
 	return p
 }
 
+// opener checks, migrates and loads a store while no other goroutine uses it.
+type opener struct{ *Store }
+
 // load reads the state that Commit has in memory.
-func (s *Store) load(dir string, opts *Options) error {
+func (s opener) load(dir string, opts *Options) error {
 	if err := s.checkFormat(dir); err != nil {
 		return err
 	}
-	src := &source{s: s}
+	src := &source{s: s.Store}
 	src.key = []byte(keyState)
 	_, err := src.get(func(v []byte) (err error) {
 		s.enc.state, err = codec.DecodeState(v)
@@ -172,7 +175,7 @@ func (s *Store) load(dir string, opts *Options) error {
 	return s.loadLive()
 }
 
-func (s *Store) loadLastJob() error {
+func (s opener) loadLastJob() error {
 	it, err := s.db.NewIter(table(tJob + string(rune(codec.MintedID))))
 	if err != nil {
 		return err
@@ -185,7 +188,7 @@ func (s *Store) loadLastJob() error {
 
 // checkFormat writes the format number into a new store. It migrates a store of an older
 // format and refuses a newer one.
-func (s *Store) checkFormat(dir string) error {
+func (s opener) checkFormat(dir string) error {
 	n, err := s.readFormat()
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -204,7 +207,7 @@ func (s *Store) checkFormat(dir string) error {
 	return nil
 }
 
-func (s *Store) readFormat() (n uint64, err error) {
+func (s opener) readFormat() (n uint64, err error) {
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return 0, err
@@ -220,7 +223,7 @@ func (s *Store) readFormat() (n uint64, err error) {
 	return n, err
 }
 
-func (s *Store) create(dir string) error {
+func (s opener) create(dir string) error {
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
@@ -236,7 +239,7 @@ func (s *Store) create(dir string) error {
 }
 
 // loadLive loads the live jobs and their follows into the core.
-func (s *Store) loadLive() error {
+func (s opener) loadLive() error {
 	follows, err := s.loadFollows()
 	if err != nil {
 		return err
@@ -263,7 +266,7 @@ func (s *Store) loadLive() error {
 	return it.Error()
 }
 
-func (s *Store) loadFollows() (map[arcp.JobID][]sequence.FollowChange, error) {
+func (s opener) loadFollows() (map[arcp.JobID][]sequence.FollowChange, error) {
 	it, err := s.db.NewIter(table(tFollow))
 	if err != nil {
 		return nil, err

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// SessionJobs finds and cancels the jobs of a session that have not ended. Its methods may be called
+// by many goroutines. They do not block.
+type SessionJobs struct{ e *Engine }
+
+// SessionJobs returns the jobs by session.
+func (e *Engine) SessionJobs() SessionJobs { return SessionJobs{e} }
+
+// Has reports whether a session has jobs.
+func (j SessionJobs) Has(id arcp.SessionID) bool {
+	j.e.mu.Lock()
+	defer j.e.mu.Unlock()
+	return j.e.jobs.perSession[id].n > 0
+}
+
+// IDs returns the jobs of a session.
+func (j SessionJobs) IDs(id arcp.SessionID) (jobs []arcp.JobID) {
+	j.e.mu.Lock()
+	defer j.e.mu.Unlock()
+	for r := range j.e.jobs.perSession[id].all() {
+		jobs = append(jobs, r.row.ID)
+	}
+	return jobs
+}
+
+// CancelAll cancels the jobs of a session.
+func (j SessionJobs) CancelAll(id arcp.SessionID, reason string) {
+	j.cancel(id, reason, func(*run) bool { return true })
+}
+
+// CancelOnDisconnect cancels the jobs of a session that end with its connection.
+func (j SessionJobs) CancelOnDisconnect(id arcp.SessionID, reason string) {
+	j.cancel(id, reason, func(r *run) bool { return r.cancelOnDisconnect })
+}
+
+func (j SessionJobs) cancel(id arcp.SessionID, reason string, selects func(*run) bool) {
+	j.e.mu.Lock()
+	var jobs []*run
+	for r := range j.e.jobs.perSession[id].all() {
+		if selects(r) {
+			jobs = append(jobs, r)
+		}
+	}
+	j.e.mu.Unlock()
+	for _, r := range jobs {
+		r.post(internalCancel(r.row.ID, reason))
+	}
+}
+
+// EndingOnDisconnect returns the sessions with jobs that end with the session's connection. After a
+// restart these sessions have no connection until they are resumed.
+func (j SessionJobs) EndingOnDisconnect() (ids []arcp.SessionID) {
+	j.e.mu.Lock()
+	defer j.e.mu.Unlock()
+	for id, list := range j.e.jobs.perSession {
+		for r := range list.all() {
+			if r.cancelOnDisconnect {
+				ids = append(ids, id)
+				break
+			}
+		}
+	}
+	return ids
+}

@@ -1,0 +1,147 @@
+package questions
+
+import (
+	"context"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/records"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// SessionApprovals asks and ends the approvals that no job waits for. Such an approval belongs to the
+// session that asks it, and ends with the session.
+type SessionApprovals struct{ *Broker }
+
+// SessionApprovals returns the approvals without a job.
+func (b *Broker) SessionApprovals() SessionApprovals { return SessionApprovals{b} }
+
+// pendingApproval identifies a pending question without a job.
+type pendingApproval struct {
+	id, principal string
+	session       arcp.SessionID
+	expires       time.Time
+}
+
+// pending returns the pending questions without a job: of one session, or of all sessions if session
+// is empty.
+func (b SessionApprovals) pending(session arcp.SessionID) (list []pendingApproval) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, a := range b.Broker.pending {
+		if a.Row.Job == "" && (session == "" || a.Row.Session == session) {
+			list = append(list, pendingApproval{id, a.Row.Principal, a.Row.Session, a.Row.ExpiresAt})
+		}
+	}
+	return list
+}
+
+// Change changes an approval that no job waits for. change is called again if another goroutine
+// has changed the row meanwhile.
+func (b SessionApprovals) Change(ctx context.Context, actor *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
+	err = records.Retry(func() error {
+		row, err := b.read(ctx, actor, id)
+		q = row.Value
+		if err != nil {
+			return err
+		}
+		if refused := change(&q); refused != nil {
+			return refused
+		}
+		return b.commit(ctx, row, q, func(err error) {
+			if err == nil && q.Status != approval.Pending {
+				b.remove(q)
+			}
+		})
+	})
+	if err == nil && q.Status != approval.Pending {
+		b.emitChange(ctx, eventKind(&q), &q)
+	}
+	return q, b.refusal(err)
+}
+
+// Ask stores an approval that no job waits for, in the transaction of ctx if there is one.
+func (b SessionApprovals) Ask(ctx context.Context, q approval.Row) error {
+	release, err := b.opts.Sessions.DeferEnd(ctx, q.Session)
+	if err != nil {
+		return b.refusal(err)
+	}
+	err = b.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func(err error) {
+		if err == nil {
+			b.asked(q, "")
+		}
+		release()
+	})
+	if err == nil {
+		b.emitChange(ctx, agents.ApprovalRequested, &q)
+	}
+	return b.refusal(err)
+}
+
+// commit replaces a row by q. done is called once, when the row is written or will not be.
+func (b *Broker) commit(ctx context.Context, row records.Row[approval.Row], q approval.Row, done func(error)) error {
+	rec, err := row.Put(&q)
+	if err != nil {
+		done(err)
+		return err
+	}
+	return b.opts.Changes.Commit(ctx, store.NewWrite().Put(rec), done)
+}
+
+func (b *Broker) refusal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return txn.Refusal(b.opts.Logger, err, "store approval")
+}
+
+// Load reads the pending approvals that no job waits for from the store.
+func (b SessionApprovals) Load(ctx context.Context) error {
+	return b.table().Scan(ctx, approval.RecordPrefix(""), "", func(row records.Row[approval.Row], bad error) bool {
+		if bad != nil {
+			b.opts.Logger.Error().Err(bad).Str("record", row.Key).Msg("an approval cannot be read and is left out")
+		} else if q := row.Value; q.Job == "" && q.Status == approval.Pending {
+			b.Asked(q, "")
+		}
+		return true
+	})
+}
+
+// EndOverdue cancels the approvals of sessions that have ended, and expires the approvals that
+// are unresolved at their deadline.
+func (b SessionApprovals) EndOverdue(ctx context.Context, now time.Time) {
+	for _, q := range b.pending("") {
+		if b.opts.Sessions.Lives(q.session) && now.Before(q.expires) {
+			continue
+		}
+		if err := b.cancel(ctx, &q, now); err != nil && ctx.Err() == nil {
+			b.opts.Logger.Error().Err(err).Str("approval_id", q.id).Msg("end an approval")
+		}
+	}
+}
+
+// cancel cancels a question of a session that has ended, unless it has expired.
+func (b SessionApprovals) cancel(ctx context.Context, q *pendingApproval, now time.Time) error {
+	actor := approval.Actor{Principal: q.principal, Session: q.session}
+	_, err := b.Change(ctx, &actor, q.id, func(row *approval.Row) *arcp.Error {
+		if row.Status == approval.Pending {
+			row.Cancel(now.UTC(), "its session has ended")
+		}
+		return nil
+	})
+	return err
+}
+
+// EndSession cancels the questions of a session that ends, in the transaction of ctx.
+func (b SessionApprovals) EndSession(ctx context.Context, id arcp.SessionID) error {
+	now := time.Now()
+	for _, q := range b.pending(id) {
+		if err := b.cancel(ctx, &q, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
