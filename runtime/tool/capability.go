@@ -30,19 +30,10 @@ var SideEffects = []SideEffect{SideEffectNone, SideEffectRead, SideEffectWrite, 
 // Recoveries lists the dispositions in the order of SPEC.md §7.1.
 var Recoveries = []Recovery{RecoveryRerun, RecoveryCheckpoint, RecoveryFail}
 
-// TrustLevels lists the trust levels of principals in ascending order. The MinTrust "" allows every
-// level.
-var TrustLevels = []string{"", "untrusted", "constrained", "trusted", "privileged"}
-
 // AllowsTrust reports whether principals of a trust level may call the tool.
-func (c *Capability) AllowsTrust(level string) bool {
-	return trustRank(level) >= c.rank()
+func (c *Capability) AllowsTrust(level arcp.TrustLevel) bool {
+	return level.Rank() >= c.MinTrust.Rank()
 }
-
-// rank returns the lowest trust rank that may call the tool: an index of TrustLevels.
-func (c *Capability) rank() int { return trustRank(c.MinTrust) }
-
-func trustRank(level string) int { return slices.Index(TrustLevels, level) }
 
 // The sources of tools.
 const (
@@ -93,9 +84,16 @@ func (c *Capability) check() error {
 		oneOf("side effect", c.SideEffect, SideEffects),
 		oneOf("recovery", c.Recovery, Recoveries),
 		oneOf("source", c.Source, Sources),
-		oneOf("min trust", c.MinTrust, TrustLevels),
+		c.checkTrust(),
 		c.Approval.check(),
 		c.checkRetry())
+}
+
+func (c *Capability) checkTrust() error {
+	if c.MinTrust == "" {
+		return nil
+	}
+	return oneOf("min trust", c.MinTrust, arcp.TrustLevels)
 }
 
 // checkRetry returns an error for retries of a tool that is not idempotent.
@@ -112,9 +110,7 @@ func oneOf[T ~string](property string, v T, list []T) error {
 	}
 	var names []string
 	for _, s := range list {
-		if s != "" {
-			names = append(names, string(s))
-		}
+		names = append(names, string(s))
 	}
 	return fmt.Errorf("%s %q: it must be one of %s", property, string(v), strings.Join(names, ", "))
 }

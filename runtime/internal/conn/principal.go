@@ -53,7 +53,7 @@ func (p *principal) roleNames() []string {
 }
 
 // trust returns the current trust level of the session, with its elevation.
-func (c *conn) trust() string { return c.session.Trust(c.principal.identity.Trust) }
+func (c *conn) trust() arcp.TrustLevel { return c.session.Trust(c.principal.identity.Trust) }
 
 // actor returns the actor of the session.
 func (c *conn) actor() approval.Actor {

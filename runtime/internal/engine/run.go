@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
@@ -32,11 +33,11 @@ type definition struct {
 	common  store.JobContext
 	created time.Time
 
-	catalogue *tool.Snapshot   // the tools that the job can call
-	roles     []string         // of the principal at the submit of the root job; nil: not known
-	barred    []arcp.SessionID // must not answer the job's gates, nor must its own session
-	trust     string           // of the principal at the submit of the root job
-	maxJobs   int              // of the principal at the submit of the root job; 0: the engine's default
+	catalogue *catalog.Snapshot // the tools that the job can call
+	roles     []string          // of the principal at the submit of the root job; nil: not known
+	barred    []arcp.SessionID  // must not answer the job's gates, nor must its own session
+	trust     arcp.TrustLevel   // of the principal at the submit of the root job
+	maxJobs   int               // of the principal at the submit of the root job; 0: the engine's default
 
 	maxRuntime                            time.Duration
 	retry                                 tool.Retry

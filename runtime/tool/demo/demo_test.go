@@ -36,7 +36,11 @@ func TestInventory(t *testing.T) {
 		{Name: "demo.stall", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"},
 	}
-	if diff := cmp.Diff(want, r.Agents()); diff != "" {
+	var agents []arcp.Agent
+	for _, f := range r.State().Families("") {
+		agents = append(agents, f.Agent)
+	}
+	if diff := cmp.Diff(want, agents); diff != "" {
 		t.Errorf("agents (-want +got):\n%s", diff)
 	}
 	for _, d := range r.Tools() {
