@@ -35,20 +35,24 @@ func (c *Capability) AllowsTrust(level arcp.TrustLevel) bool {
 	return level.Rank() >= c.MinTrust.Rank()
 }
 
-// The sources of tools.
+// SourceKind is the kind of program that runs a tool.
+type SourceKind string
+
+// The kinds of sources.
 const (
-	SourceGo      = "go"      // a Go function
-	SourceExec    = "exec"    // a command
-	SourceMCP     = "mcp"     // an MCP server
-	SourceWorker  = "worker"  // a connected agent
-	SourceBuiltin = "builtin" // the runtime
+	SourceGo      SourceKind = "go"      // a Go function
+	SourceExec    SourceKind = "exec"    // a command
+	SourceMCP     SourceKind = "mcp"     // an MCP server
+	SourceWorker  SourceKind = "worker"  // a connected agent
+	SourceBuiltin SourceKind = "builtin" // the runtime
 )
 
-// Sources lists the sources in the order of SPEC.md §7.1.
-var Sources = []string{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceBuiltin}
+// sourceKinds lists the kinds in the order of SPEC.md §7.1.
+var sourceKinds = []SourceKind{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceBuiltin}
 
-// Early reports whether the tool may start before its job is durable.
-func (s SideEffect) Early() bool { return s == SideEffectNone || s == SideEffectRead }
+// ReadOnly reports whether the side effect changes nothing outside of the result. A tool that only
+// reads may start before its job is durable.
+func (s SideEffect) ReadOnly() bool { return s == SideEffectNone || s == SideEffectRead }
 
 // Ref returns the reference name@version.
 func (c *Capability) Ref() string { return c.Name + "@" + c.Version }
@@ -83,7 +87,7 @@ func (c *Capability) check() error {
 	return cmp.Or(err,
 		oneOf("side effect", c.SideEffect, SideEffects),
 		oneOf("recovery", c.Recovery, Recoveries),
-		oneOf("source", c.Source, Sources),
+		oneOf("source", c.Source, sourceKinds),
 		c.checkTrust(),
 		c.Approval.check(),
 		c.checkRetry())

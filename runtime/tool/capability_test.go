@@ -64,10 +64,10 @@ func TestRefusedCapabilities(t *testing.T) {
 	}
 }
 
-func TestOnlyReadOnlyToolsStartEarly(t *testing.T) {
+func TestReadOnlySideEffects(t *testing.T) {
 	for _, s := range SideEffects {
-		if want := s == SideEffectNone || s == SideEffectRead; s.Early() != want {
-			t.Errorf("%s: Early() = %v, want %v", s, s.Early(), want)
+		if want := s == SideEffectNone || s == SideEffectRead; s.ReadOnly() != want {
+			t.Errorf("%s: ReadOnly() = %v, want %v", s, s.ReadOnly(), want)
 		}
 	}
 }

@@ -121,9 +121,9 @@ func (r *Registry) IsReserved(name, principal string) bool {
 	return reserved && !own
 }
 
-// Replace replaces all tools of a source in one step. The name of the source is not empty. The
-// errors are the errors of Register; an error changes nothing.
-func (r *Registry) Replace(source string, tools []*Tool) error {
+// Replace replaces all tools of a source in one step. The name of the source is not empty, and is
+// unique in the runtime. The errors are the errors of Register; an error changes nothing.
+func (r *Registry) Replace(sourceName string, tools []*Tool) error {
 	for _, t := range tools {
 		if err := unreserved(t); err != nil {
 			return err
@@ -131,24 +131,24 @@ func (r *Registry) Replace(source string, tools []*Tool) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.replace(source, slices.Clone(tools))
+	return r.replace(sourceName, slices.Clone(tools))
 }
 
 // replace is called with r.mu.
-func (r *Registry) replace(source string, tools []*Tool) error {
-	if slices.Equal(r.sources[source], tools) {
+func (r *Registry) replace(sourceName string, tools []*Tool) error {
+	if slices.Equal(r.sources[sourceName], tools) {
 		return nil
 	}
 	next := r.state.Load().edit()
-	next.remove(source, r.sources[source])
+	next.remove(sourceName, r.sources[sourceName])
 	for _, t := range tools {
-		if err := next.add(source, t); err != nil {
+		if err := next.add(sourceName, t); err != nil {
 			return err
 		}
 	}
-	r.sources[source] = tools
+	r.sources[sourceName] = tools
 	if len(tools) == 0 {
-		delete(r.sources, source)
+		delete(r.sources, sourceName)
 	}
 	r.publish(next)
 	return nil
@@ -156,7 +156,7 @@ func (r *Registry) replace(source string, tools []*Tool) error {
 
 // Delta is a change of some tools of a source.
 type Delta struct {
-	Source     string
+	SourceName string   // argument of Registry.Replace
 	Generation uint64   // generation of the registry to which the change applies
 	Put        []*Tool  // tools to add, or to replace if the name and version exist
 	Remove     []string // references name@version; unknown references are ignored
@@ -183,8 +183,8 @@ func (r *Registry) Apply(d Delta) error {
 	for _, t := range d.Put {
 		gone[t.ref] = true
 	}
-	tools := slices.DeleteFunc(slices.Clone(r.sources[d.Source]), func(t *Tool) bool { return gone[t.ref] })
-	return r.replace(d.Source, append(tools, d.Put...))
+	tools := slices.DeleteFunc(slices.Clone(r.sources[d.SourceName]), func(t *Tool) bool { return gone[t.ref] })
+	return r.replace(d.SourceName, append(tools, d.Put...))
 }
 
 // Mismatch returns the error for a change that expects another number, such as the generation.

@@ -95,15 +95,15 @@ func (s *State) edit() *State {
 }
 
 // add adds a tool of a source.
-func (s *State) add(source string, t *Tool) error {
+func (s *State) add(sourceName string, t *Tool) error {
 	var tools []*Tool
 	if f := s.Family(t.Name); f != nil {
-		if f.source != source { // the default version must not depend on the order of sources
+		if f.sourceName != sourceName { // the default version must not depend on the order of sources
 			return &TakenError{t.ref, errors.New("another source has tools of this name")}
 		}
 		tools = f.tools
 	}
-	f, err := newFamily(source, append(slices.Clip(tools), t))
+	f, err := newFamily(sourceName, append(slices.Clip(tools), t))
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ func (s *State) add(source string, t *Tool) error {
 }
 
 // remove removes all tools of a source.
-func (s *State) remove(source string, tools []*Tool) {
-	s.restricted = slices.DeleteFunc(slices.Clone(s.restricted), func(t *Tool) bool { return s.Family(t.Name).source == source })
+func (s *State) remove(sourceName string, tools []*Tool) {
+	s.restricted = slices.DeleteFunc(slices.Clone(s.restricted), func(t *Tool) bool { return s.Family(t.Name).sourceName == sourceName })
 	for _, t := range tools {
 		s.families.Delete(t.Name)
 		s.changes = append(s.changes, change{s.generation, t.Name})
@@ -139,14 +139,14 @@ type Family struct {
 	TrustRank  int        // highest rank of a MinTrust
 	Restricted bool       // some versions have an Audience
 
-	source string  // of every version
-	tools  []*Tool // the versions in the order of their registration
+	sourceName string  // of every version
+	tools      []*Tool // the versions in the order of their registration
 }
 
 // newFamily returns the family of tools with the same name. The error is a *TakenError for the tool
 // that conflicts with another one.
-func newFamily(source string, tools []*Tool) (*Family, error) {
-	f := &Family{source: source, tools: tools, Versions: slices.Clone(tools)}
+func newFamily(sourceName string, tools []*Tool) (*Family, error) {
+	f := &Family{sourceName: sourceName, tools: tools, Versions: slices.Clone(tools)}
 	for _, t := range tools {
 		if t.Default && f.Default != nil && f.Default.Default && f.Default.Version != t.Version {
 			return nil, &TakenError{t.ref, fmt.Errorf("version %s is the default already", f.Default.Version)}
@@ -197,7 +197,7 @@ func (f *Family) Without(drop func(*Tool) bool) *Family {
 	if len(tools) == 0 {
 		return nil
 	}
-	part, err := newFamily(f.source, tools)
+	part, err := newFamily(f.sourceName, tools)
 	if err != nil { // the whole family has no conflict
 		panic("tool: " + err.Error())
 	}

@@ -67,11 +67,11 @@ type Capability struct {
 	OutputSchema arcp.Raw   // JSON Schema 2020-12 of the result; nil: any value
 	SideEffect   SideEffect // default SideEffectExternal
 	Limits       Limits
-	Idempotent   *bool    // a repeated call has no further effect; default true
-	Recovery     Recovery // default RecoveryFail
-	Retry        Retry    // retry policy of submits without one; only for an idempotent tool
-	Source       string   // one of Sources; default SourceGo
-	Default      bool     // a reference without a version means this version, not the first registered one
+	Idempotent   *bool      // a repeated call has no further effect; default true
+	Recovery     Recovery   // default RecoveryFail
+	Retry        Retry      // retry policy of submits without one; only for an idempotent tool
+	Source       SourceKind // default SourceGo
+	Default      bool       // a reference without a version means this version, not the first registered one
 
 	Interruptible bool            // the tool calls Job.Yield
 	Approval      Approval        // approval policy of calls; default ApprovalNone

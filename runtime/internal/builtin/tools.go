@@ -83,7 +83,7 @@ func (t *catalogTools) list(_ context.Context, v engine.Viewer, in toolsListIn) 
 	out.Page, err = listTools(t, v, "tools", &in, false, func(l *catalog.Listed) (arcp.ToolEntry, int) {
 		t := l.Tool
 		e := arcp.ToolEntry{Name: l.Agent.Name, Version: t.Version, Versions: l.Agent.Versions, Description: t.Description,
-			SideEffect: string(t.SideEffect), Source: t.Source, Approval: policyText(t), MinTrust: t.MinTrust}
+			SideEffect: string(t.SideEffect), Source: string(t.Source), Approval: policyText(t), MinTrust: t.MinTrust}
 		return e, len(e.Name) + len(e.Description) + len(e.Approval)
 	})
 	return out, err
@@ -104,7 +104,7 @@ func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescri
 	l := t.Limits
 	d = arcp.ToolView{Name: t.Name, Version: t.Version, Versions: v.Catalogue().Versions(t.Name), Description: t.Description,
 		InputSchema: schemaOrAny(t.InputSchema), OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
-		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, Source: t.Source,
+		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, Source: string(t.Source),
 		Limits: arcp.ToolLimits{TimeoutMS: limit(l.Timeout.Milliseconds()), MaxRequestBytes: limit(l.MaxRequestBytes),
 			MaxResponseBytes: limit(l.MaxResponseBytes), Concurrency: limit(l.Concurrency), RatePerMin: limit(l.RatePerMin)}}
 	if t.Retry.MaxAttempts > 1 {

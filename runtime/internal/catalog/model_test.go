@@ -232,7 +232,7 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 // applyDelta applies a delta for the current or the next generation of the registry, and to the model.
 func applyDelta(rt *rapid.T, reg *tool.Registry, m *model, put *tool.Tool, remove string) {
 	expected := reg.Generation() + rapid.Uint64Range(0, 1).Draw(rt, "later")
-	err := reg.Apply(tool.Delta{Source: "one", Generation: expected, Put: []*tool.Tool{put}, Remove: []string{remove}})
+	err := reg.Apply(tool.Delta{SourceName: "one", Generation: expected, Put: []*tool.Tool{put}, Remove: []string{remove}})
 	if expected != m.generation {
 		if e, ok := err.(*arcp.Error); !ok || e.Code != arcp.CodeFailedPrecondition ||
 			string(e.Details) != fmt.Sprintf(`{"expected":%d,"actual":%d}`, expected, m.generation) {

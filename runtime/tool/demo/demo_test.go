@@ -47,7 +47,7 @@ func TestInventory(t *testing.T) {
 		if d.Name == "demo.resource" { // it uses external resources
 			continue
 		}
-		if d.Limits.Timeout < time.Hour || d.Limits.Concurrency >= 0 && d.Limits.Concurrency < 10_000 || !d.SideEffect.Early() {
+		if d.Limits.Timeout < time.Hour || d.Limits.Concurrency >= 0 && d.Limits.Concurrency < 10_000 || !d.SideEffect.ReadOnly() {
 			t.Errorf("%s: %+v, side effect %s: it cannot run for long, thousands at once", d.Ref(), d.Limits, d.SideEffect)
 		}
 	}
