@@ -41,7 +41,7 @@ func (p SessionAcceptedPayload) AppendJSON(dst []byte) []byte {
 	r.text("kind", p.Runtime.Kind)
 	r.text("version", p.Runtime.Version)
 	r.optional("fingerprint", p.Runtime.Fingerprint)
-	r.optional("trust_level", p.Runtime.TrustLevel)
+	r.optional("trust_level", string(p.Runtime.TrustLevel))
 	o.dst = r.end()
 	o.name("capabilities")
 	o.dst = p.Capabilities.AppendJSON(o.dst)

@@ -73,10 +73,10 @@ func (p SessionAcceptedPayload) GoString() string { return p.String() }
 
 // RuntimeInfo identifies a runtime.
 type RuntimeInfo struct {
-	Kind        string `json:"kind"`                 // name of the program
-	Version     string `json:"version"`              // version of the program
-	Fingerprint string `json:"fingerprint,omitzero"` // identity of the runtime
-	TrustLevel  string `json:"trust_level,omitzero"` // how far the runtime trusts the session: untrusted, constrained, trusted or privileged
+	Kind        string     `json:"kind"`                 // name of the program
+	Version     string     `json:"version"`              // version of the program
+	Fingerprint string     `json:"fingerprint,omitzero"` // identity of the runtime
+	TrustLevel  TrustLevel `json:"trust_level,omitzero"` // how far the runtime trusts the session: untrusted, constrained, trusted or privileged
 }
 
 // SessionLease is the validity of a session.

@@ -58,14 +58,14 @@ type ToolPage struct {
 
 // ToolEntry is an item of tools.list: a name and the version that it selects (§7.5).
 type ToolEntry struct {
-	Name        string   `json:"name"`                 // name of the tool
-	Version     string   `json:"version"`              // version that the bare name stands for
-	Versions    []string `json:"versions"`             // all versions, the newest first
-	Description string   `json:"description,omitzero"` // for people and models
-	SideEffect  string   `json:"side_effect"`          // side effect (§7.1)
-	Source      string   `json:"source"`               // source (§7.9)
-	Approval    Raw      `json:"approval_policy"`      // approval policy (§7.1)
-	MinTrust    string   `json:"min_trust,omitzero"`   // lowest trust level; missing: any
+	Name        string     `json:"name"`                 // name of the tool
+	Version     string     `json:"version"`              // version that the bare name stands for
+	Versions    []string   `json:"versions"`             // all versions, the newest first
+	Description string     `json:"description,omitzero"` // for people and models
+	SideEffect  string     `json:"side_effect"`          // side effect (§7.1)
+	Source      string     `json:"source"`               // source (§7.9)
+	Approval    Raw        `json:"approval_policy"`      // approval policy (§7.1)
+	MinTrust    TrustLevel `json:"min_trust,omitzero"`   // lowest trust level; missing: any
 }
 
 // ToolView is the result of tools.describe (§7.5).
@@ -79,7 +79,7 @@ type ToolView struct {
 	SideEffect    string     `json:"side_effect"`            // side effect (§7.1)
 	Limits        ToolLimits `json:"limits"`                 // limits of its calls
 	Approval      Raw        `json:"approval_policy"`        // approval policy (§7.1)
-	MinTrust      string     `json:"min_trust,omitzero"`     // lowest trust level; missing: any
+	MinTrust      TrustLevel `json:"min_trust,omitzero"`     // lowest trust level; missing: any
 	Recovery      string     `json:"recovery"`               // fail, rerun or checkpoint
 	Retry         Raw        `json:"retry,omitzero"`         // retry policy (§5.6); missing: one attempt
 	Idempotent    bool       `json:"idempotent"`             // whether a call may be repeated

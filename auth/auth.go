@@ -39,20 +39,12 @@ const (
 	RoleAdmin    Role = "admin"
 )
 
-// Trust levels, lowest first.
-const (
-	Untrusted   = "untrusted"
-	Constrained = "constrained"
-	Trusted     = "trusted"
-	Privileged  = "privileged"
-)
-
 // Identity is the authenticated principal of a session and its rights.
 type Identity struct {
 	Principal string
 	Scheme    string
 	Roles     []Role
-	Trust     string
+	Trust     arcp.TrustLevel
 	Anonymous bool
 	Expires   time.Time // end of the credential; zero: never
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
@@ -137,7 +139,7 @@ func (f *file) principal(n *yaml.Node, at string) error {
 		"tokens": sequence(collect(&tokens)),
 		"certs":  unsupported("mtls with client certificates"),
 		"roles":  sequence(role(&id.Roles)),
-		"trust":  word("trust", allTrust, func(t string) { id.Trust = t }),
+		"trust":  word("trust", arcp.TrustLevels, func(l arcp.TrustLevel) { id.Trust = l }),
 		"lease":  jsonObject(&id.Lease),
 		"limits": object(map[string]reader{
 			"sessions":     count(&id.Limits.Sessions),

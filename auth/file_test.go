@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 const fullFile = `
@@ -60,13 +62,13 @@ func TestLoad(t *testing.T) {
 	want(t, "the principals", slices.Sorted(maps.Keys(c.principals)), []string{"alice", "bob", "carol"})
 	alice := c.principals["alice"]
 	want(t, "everything of alice", alice.identity, Identity{
-		Principal: "alice", Roles: []Role{RoleClient, RoleApprover}, Trust: Privileged,
+		Principal: "alice", Roles: []Role{RoleClient, RoleApprover}, Trust: arcp.Privileged,
 		Limits: Limits{Sessions: 3, Jobs: 20, RatePerMin: 600},
 		Sees:   []string{"bob", "team-*"}, Serves: []string{"*"},
 		Lease: []byte(`{"tool.call":["demo.*","1"],"cost.budget":["USD:5.00"],"nested":{"z":1.50,"a":[true,null,"x\"y"]}}`),
 	})
 	want(t, "alice has both tokens", []bool{Matches(alice.tokens[0], "a"), Matches(alice.tokens[1], "b")}, []bool{true, true})
-	want(t, "the defaults", c.principals["carol"].identity, Identity{Principal: "carol", Roles: []Role{RoleClient}, Trust: Trusted})
+	want(t, "the defaults", c.principals["carol"].identity, Identity{Principal: "carol", Roles: []Role{RoleClient}, Trust: arcp.Trusted})
 	i := c.issuers["https://issuer.example"]
 	want(t, "the issuer", []string{i.audience, i.claim, i.prefix, i.rolesClaim}, []string{"special", "email", "corp/", "groups"})
 	want(t, "its algorithms", i.algorithms, []string{"HS256", "RS256"})
@@ -94,7 +96,7 @@ func TestEmptyFiles(t *testing.T) {
 func TestOrderDoesNotMatter(t *testing.T) {
 	c := parse(t, "", "anonymous: {enabled: false}\nprincipals: [{trust: untrusted, tokens: ['"+hashA+"'], roles: [admin], name: alice}]")
 	id := begin(t, NewSet(c), Request{Scheme: Bearer, Token: "a", Now: now})
-	want(t, "all of it counts", id, Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: Untrusted, TokenPrint: tokenPrint(HashToken("a"))})
+	want(t, "all of it counts", id, Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: arcp.Untrusted, TokenPrint: tokenPrint(HashToken("a"))})
 }
 
 func TestBadFiles(t *testing.T) {
@@ -223,10 +225,10 @@ func TestAddToken(t *testing.T) {
 		token Secret
 		id    Identity
 	}{
-		{"the file's token", "a", Identity{Principal: "alice", Roles: []Role{RoleObserver}, Trust: Constrained}},
-		{"a new token of the same", "new", Identity{Principal: "alice", Roles: []Role{RoleObserver}, Trust: Constrained}},
-		{"on loopback", "n", Identity{Principal: "near", Roles: []Role{RoleClient, RoleWorker, RoleApprover}, Trust: Trusted}},
-		{"elsewhere", "f", Identity{Principal: "far", Roles: []Role{RoleClient}, Trust: Trusted}},
+		{"the file's token", "a", Identity{Principal: "alice", Roles: []Role{RoleObserver}, Trust: arcp.Constrained}},
+		{"a new token of the same", "new", Identity{Principal: "alice", Roles: []Role{RoleObserver}, Trust: arcp.Constrained}},
+		{"on loopback", "n", Identity{Principal: "near", Roles: []Role{RoleClient, RoleWorker, RoleApprover}, Trust: arcp.Trusted}},
+		{"elsewhere", "f", Identity{Principal: "far", Roles: []Role{RoleClient}, Trust: arcp.Trusted}},
 	} {
 		w.id.Scheme, w.id.TokenPrint = Bearer, tokenPrint(HashToken(w.token))
 		want(t, w.why, begin(t, set, Request{Scheme: Bearer, Token: w.token, Now: now}), w.id)

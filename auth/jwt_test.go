@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 func TestSignedJWT(t *testing.T) {
 	set := NewSet(hmacConfig(t, ""))
 	want(t, "a stranger is a trusted client until the token ends", begin(t, set, jwtRequest(good(t, nil))), Identity{
-		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleClient}, Trust: Trusted,
+		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleClient}, Trust: arcp.Trusted,
 		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example",
 	})
 }
@@ -25,13 +27,13 @@ principals:
 `))
 	id := begin(t, set, jwtRequest(good(t, nil)))
 	want(t, "the auth file describes the principal", id, Identity{
-		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver}, Trust: Privileged,
+		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver}, Trust: arcp.Privileged,
 		Limits: Limits{Jobs: 7}, Sees: []string{"*"}, Lease: []byte(`{"tool.call":["a"]}`),
 		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example",
 	})
 	id = begin(t, set, jwtRequest(good(t, map[string]any{"groups": []string{"admin"}})))
 	want(t, "the roles claim goes before the file", id.Roles, []Role{RoleAdmin})
-	want(t, "the rest stays", id.Trust, Privileged)
+	want(t, "the rest stays", id.Trust, arcp.Privileged)
 }
 
 func TestSignedJWTRefusals(t *testing.T) {

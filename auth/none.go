@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // noneScheme is the scheme none. A local peer is the user reported by the operating system. Any
@@ -60,7 +62,7 @@ func newAnonymous() Identity {
 		Principal: anonymousPrefix + rand.Text(),
 		Scheme:    None,
 		Roles:     clientRoles,
-		Trust:     Untrusted,
+		Trust:     arcp.Untrusted,
 		Anonymous: true,
 	}
 }

@@ -3,6 +3,8 @@ package auth
 import (
 	"strings"
 	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 func TestAnonymous(t *testing.T) {
@@ -15,7 +17,7 @@ func TestAnonymous(t *testing.T) {
 	}
 	a.Principal = ""
 	want(t, "an anonymous session may little", a, Identity{
-		Scheme: None, Roles: []Role{RoleClient}, Trust: Untrusted, Anonymous: true,
+		Scheme: None, Roles: []Role{RoleClient}, Trust: arcp.Untrusted, Anonymous: true,
 	})
 }
 
@@ -45,13 +47,13 @@ func TestLocal(t *testing.T) {
 	set := NewSet(parse(t, "", `principals: [{name: "uid:7", roles: [observer], trust: constrained}]`))
 	local := Request{Scheme: None, Local: true, PeerUID: 1000, Now: now}
 	want(t, "the system vouches for the user, without anonymous", begin(t, set, local), Identity{
-		Principal: "uid:1000", Scheme: None, Roles: []Role{RoleClient, RoleWorker, RoleApprover}, Trust: Trusted,
+		Principal: "uid:1000", Scheme: None, Roles: []Role{RoleClient, RoleWorker, RoleApprover}, Trust: arcp.Trusted,
 	})
 	local.Anonymous = true
 	want(t, "a local peer is never anonymous", begin(t, set, local).Principal, "uid:1000")
 	local.PeerUID = 7
 	want(t, "the auth file may say otherwise", begin(t, set, local), Identity{
-		Principal: "uid:7", Scheme: None, Roles: []Role{RoleObserver}, Trust: Constrained,
+		Principal: "uid:7", Scheme: None, Roles: []Role{RoleObserver}, Trust: arcp.Constrained,
 	})
 	_ = refused(t, set, Request{Scheme: Bearer, Local: true, PeerUID: 1000, Now: now})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // Prefixes of the names that the runtime assigns: to anonymous sessions, to local users, and to
@@ -26,7 +28,6 @@ const (
 
 var (
 	allRoles    = []Role{RoleClient, RoleObserver, RoleWorker, RoleApprover, RoleAdmin}
-	allTrust    = []string{Untrusted, Constrained, Trusted, Privileged}
 	clientRoles = []Role{RoleClient}
 	localRoles  = []Role{RoleClient, RoleWorker, RoleApprover}
 )
@@ -39,7 +40,7 @@ type principal struct {
 }
 
 func newPrincipal(name string, roles []Role) *principal {
-	return &principal{identity: Identity{Principal: name, Roles: roles, Trust: Trusted}}
+	return &principal{identity: Identity{Principal: name, Roles: roles, Trust: arcp.Trusted}}
 }
 
 // as returns the identity of a session authenticated by scheme.

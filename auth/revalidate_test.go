@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // revalidate expects an identity, as if it had been stored.
@@ -61,17 +63,17 @@ func TestRevalidateSignedJWT(t *testing.T) {
 	want(t, "as long as nothing changes, nothing changes", revalidate(t, "", set, id), id)
 	set.Reload(hmacConfig(t, "principals: [{name: alice, roles: [observer], trust: constrained}]"))
 	want(t, "the entry has changed", revalidate(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver},
-		Trust: Constrained, Expires: id.Expires, Issuer: id.Issuer})
+		Trust: arcp.Constrained, Expires: id.Expires, Issuer: id.Issuer})
 	set.Reload(hmacConfig(t, ""))
 	want(t, "the entry is gone", revalidate(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: clientRoles,
-		Trust: Trusted, Expires: id.Expires, Issuer: id.Issuer})
+		Trust: arcp.Trusted, Expires: id.Expires, Issuer: id.Issuer})
 
 	set.Reload(hmacConfig(t, groups+alice))
 	id = begin(t, set, jwtRequest(good(t, map[string]any{"groups": []string{"worker"}})))
 	set.Reload(hmacConfig(t, groups))
 	fresh := revalidate(t, "", set, id)
 	want(t, "the issuer still gives roles so", fresh.Roles, []Role{RoleWorker})
-	want(t, "the rest is not the entry's any more", fresh.Trust+fmt.Sprint(fresh.Limits), Trusted+"{0 0 0}")
+	want(t, "the rest is not the entry's any more", string(fresh.Trust)+fmt.Sprint(fresh.Limits), string(arcp.Trusted)+"{0 0 0}")
 	want(t, "it can be renewed again", revalidate(t, "", set, fresh), fresh)
 	for why, more := range map[string]string{"it gives none any more": "", "it gives them by another claim": "    roles_claim: roles\n"} {
 		set.Reload(hmacConfig(t, more))

@@ -18,6 +18,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/agentservice"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/conn"
 	"github.com/arcpd/arcpd/runtime/internal/diskspace"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
@@ -44,7 +45,7 @@ type Runtime struct {
 	builtin   *builtin.Tools
 	vault     *credential.Vault // nil: there are no provisioners
 	resources *resourceservice.Service
-	catalog   *tool.Catalog
+	catalog   *catalog.Catalog
 	conns     *conn.Server
 	host      *agents.Store
 	agents    *agentservice.Service
@@ -82,8 +83,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.space = diskspace.New(diskspace.Options{Free: r.cfg.FreeSpace, MinFree: r.cfg.MinFree, OnFull: r.cfg.OnFull, Logger: r.cfg.Log})
 	r.metrics = metrics.New(r.cfg.Metrics, r.cfg.Version)
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
-	slots := new(tool.Slots)
+	r.catalog = catalog.New(r.cfg.Tools, r.cfg.Hooks)
+	slots := new(catalog.Slots)
 	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.SlotsChanged(ref) },
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,

@@ -100,7 +100,7 @@ func (c *Client) RevokeLease(ctx context.Context, id arcp.LeaseID, reason string
 
 // ElevateParams is a request for a higher trust level of the session.
 type ElevateParams struct {
-	Level  string        // trust level
+	Level  arcp.TrustLevel
 	Reason string        // for the approver
 	For    time.Duration // 0: the longest allowed duration
 }
@@ -110,7 +110,7 @@ type ElevateParams struct {
 //
 // After a reconnect the request is repeated, and the approver is asked only once.
 func (c *Client) Elevate(ctx context.Context, p ElevateParams) (arcp.LeaseGrantedPayload, error) {
-	request := arcp.PermissionRequestPayload{Permission: "trust.elevate." + p.Level, Resource: "session", Operation: "elevate", Reason: p.Reason}
+	request := arcp.PermissionRequestPayload{Permission: "trust.elevate." + string(p.Level), Resource: "session", Operation: "elevate", Reason: p.Reason}
 	if p.For > 0 {
 		request.RequestedLeaseSeconds = new(seconds(p.For))
 	}

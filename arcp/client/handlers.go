@@ -21,8 +21,8 @@ import (
 // Abort wait for it. It must not call them. A lost connection does not end the context. A handler is not
 // called again for a question that it is handling or has answered.
 //
-// After an invalid answer the handler is called again with Refused set, at most MaxTries times. After
-// any other refusal, which is logged, the question is closed.
+// After an invalid answer the handler is called again with Refused set, at most MaxHandlerCalls
+// times. After any other refusal, which is logged, the question is closed.
 type Handlers struct {
 	Permission func(context.Context, PermissionRequest) (PermissionAnswer, error)
 	Input      func(context.Context, InputRequest) (value any, err error) // value is encoded with arcp.Marshal
@@ -32,8 +32,8 @@ type Handlers struct {
 	By string
 }
 
-// MaxTries bounds the calls of a handler for one question.
-const MaxTries = 10
+// MaxHandlerCalls bounds the calls of a handler for one question.
+const MaxHandlerCalls = 10
 
 // Question has the members common to all kinds of questions.
 type Question struct {

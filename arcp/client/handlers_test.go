@@ -183,13 +183,13 @@ func TestInvalidAnswersAreLimited(t *testing.T) {
 	}}
 	var script strings.Builder
 	script.WriteString(inputQuestion)
-	for i := range client.MaxTries {
+	for i := range client.MaxHandlerCalls {
 		fmt.Fprintf(&script, "C a%d: human.input.response\nS: nack corr=a%d {\"code\":\"INVALID_ARGUMENT\",\"message\":\"no\"}\n", i, i)
 	}
 	scripted(t, handling(wrong), script.String(), func(t *testing.T, _ *client.Client, f *fake) {
 		synctest.Wait()
-		want(t, "the handler is not called for ever", len(p.heard()), client.MaxTries)
-		want(t, "nor is the runtime asked", len(f.types()), 1+client.MaxTries)
+		want(t, "the handler is not called for ever", len(p.heard()), client.MaxHandlerCalls)
+		want(t, "nor is the runtime asked", len(f.types()), 1+client.MaxHandlerCalls)
 	})
 }
 

@@ -176,7 +176,7 @@ func (h *handshake) authenticate() error {
 // retry sends another token after a refusal that is not final.
 func (h *handshake) retry(refusal *RemoteError) error {
 	auth := &h.c.opts.Auth
-	if auth.Retry == nil || h.retries == MaxRetries {
+	if auth.Retry == nil || h.retries == MaxAuthRetries {
 		return refusal
 	}
 	h.retries++

@@ -32,7 +32,7 @@ type Auth struct {
 	Sign func(challenge string) (string, error)
 
 	// Retry returns another token after session.unauthenticated, the attempt-th refusal,
-	// from 1. It is called at most MaxRetries times. nil: the refusal is final.
+	// from 1. It is called at most MaxAuthRetries times. nil: the refusal is final.
 	Retry func(attempt int, refusal *RemoteError) (Secret, error)
 
 	// Refresh returns a new token when the current token is about to expire
@@ -43,8 +43,8 @@ type Auth struct {
 	Refresh func(ctx context.Context) (Secret, error)
 }
 
-// MaxRetries bounds the calls of Auth.Retry. One more failure would end the connection (§5.1).
-const MaxRetries = 2
+// MaxAuthRetries bounds the calls of Auth.Retry. One more failure would end the connection (§5.1).
+const MaxAuthRetries = 2
 
 // Resume selects a session to attach to. With a token the session is resumed. Without a token it is
 // opened by its id, which needs the credentials of its principal.

@@ -167,7 +167,7 @@ func isFinal(err error) bool {
 // answerOne calls the handler until its answer is accepted or it returns an error.
 func (q *questions) answerOne(a *question) error {
 	var refused *RemoteError
-	for range MaxTries {
+	for range MaxHandlerCalls {
 		t, payload, err := a.answer(a.ctx, refused)
 		switch {
 		case a.ctx.Err() != nil:

@@ -13,7 +13,7 @@ import (
 // request that arrives during an answer is handled next.
 type refresher struct {
 	c        *Client
-	refusals int // consecutive refusals; at MaxRetries it stops, because one more would end the session
+	refusals int // consecutive refusals; at MaxAuthRetries it stops, because one more would end the session
 
 	mu         sync.Mutex
 	credential Secret // the newest credential
@@ -58,7 +58,7 @@ func (r *refresher) run(request *refreshRequest) {
 
 // answer sends a new credential, or the current credential.
 func (r *refresher) answer(ctx context.Context, p arcp.SessionRefreshPayload) error {
-	if r.refusals >= MaxRetries {
+	if r.refusals >= MaxAuthRetries {
 		return errors.New("too many credentials were refused")
 	}
 	token, err := r.renew(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/rule"
 )
 
 func TestApprovalInJSON(t *testing.T) {
@@ -46,10 +47,10 @@ func TestPoliciesOutOfBounds(t *testing.T) {
 }
 
 func TestBrokenRulesAreRefused(t *testing.T) {
-	for _, rule := range []string{"true &&", "nobody == 1", "1 + 1", `"yes"`, "args", "attempt == '1'", strings.Repeat(" ", maxRule) + "true",
+	for _, text := range []string{"true &&", "nobody == 1", "1 + 1", `"yes"`, "args", "attempt == '1'", strings.Repeat(" ", rule.MaxBytes) + "true",
 		strings.Repeat("(", 500) + "true" + strings.Repeat(")", 500)} {
-		if _, err := NewRaw(Capability{Name: "a", Approval: ApprovalAuto(rule)}, echo); err == nil || !strings.Contains(err.Error(), "approval rule") {
-			t.Errorf("%.40s: error %v, want one about the rule", rule, err)
+		if _, err := NewRaw(Capability{Name: "a", Approval: ApprovalAuto(text)}, echo); err == nil || !strings.Contains(err.Error(), "approval rule") {
+			t.Errorf("%.40s: error %v, want one about the rule", text, err)
 		}
 	}
 }
@@ -57,9 +58,9 @@ func TestBrokenRulesAreRefused(t *testing.T) {
 // A rule approves a call only if it returns true. With any other value, or an error, an
 // approver is asked.
 func TestRules(t *testing.T) {
-	call := RuleCall{Arguments: arcp.Raw(`{"n":7,"f":0.5,"s":"x","list":[1,2],"big":9007199254740993,"o":{"deep":true}}`), Principal: "alice",
+	call := rule.Call{Arguments: arcp.Raw(`{"n":7,"f":0.5,"s":"x","list":[1,2],"big":9007199254740993,"o":{"deep":true}}`), Principal: "alice",
 		Roles: []string{"client", "approver"}, Lease: arcp.Raw(`{"tool.call":["a"]}`), Attempt: 2}
-	for rule, want := range map[string]bool{
+	for text, want := range map[string]bool{
 		"true":                                 true,
 		"false":                                false,
 		`tool == "a" && version == "1.0.0"`:    true,
@@ -82,9 +83,9 @@ func TestRules(t *testing.T) {
 		`args.n / 0 == 1`:                  false,
 		`has(args.missing) || args.n == 7`: true,
 	} {
-		tool := raw(t, Capability{Name: "a", SideEffect: SideEffectRead, Approval: ApprovalAuto(rule)}, echo)
+		tool := raw(t, Capability{Name: "a", SideEffect: SideEffectRead, Approval: ApprovalAuto(text)}, echo)
 		if got, err := tool.Approves(t.Context(), call); got != want {
-			t.Errorf("%s: %v (%v), want %v", rule, got, err, want)
+			t.Errorf("%s: %v (%v), want %v", text, got, err, want)
 		}
 	}
 }
@@ -97,7 +98,7 @@ func TestRulesDoNotRoundNumbers(t *testing.T) {
 		"101": false, "100.00001": false, "100.00000000000000000001": false, "1e400": false, "9223372036854775808": false,
 		"123456789012345678901234567890": false, "1e-400": false,
 	} {
-		if got, err := small.Approves(t.Context(), RuleCall{Arguments: arcp.Raw(`{"n":` + n + `}`)}); got != want {
+		if got, err := small.Approves(t.Context(), rule.Call{Arguments: arcp.Raw(`{"n":` + n + `}`)}); got != want {
 			t.Errorf("%s: %v (%v), want %v", n, got, err, want)
 		}
 	}
@@ -106,33 +107,33 @@ func TestRulesDoNotRoundNumbers(t *testing.T) {
 func TestRulesAreBounded(t *testing.T) {
 	list := "[" + strings.Repeat("1,", 2000) + "1]"
 	costly := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.l.all(x, args.l.all(y, args.l.all(z, x + y + z > 0)))")}, echo)
-	if yes, err := costly.Approves(t.Context(), RuleCall{Arguments: arcp.Raw(`{"l":` + list + `}`)}); yes || err == nil {
+	if yes, err := costly.Approves(t.Context(), rule.Call{Arguments: arcp.Raw(`{"l":` + list + `}`)}); yes || err == nil {
 		t.Errorf("8 billion steps: %v, %v", yes, err)
 	}
-	if yes, err := costly.Approves(t.Context(), RuleCall{Arguments: arcp.Raw(`{"l":[1,2]}`)}); !yes || err != nil {
+	if yes, err := costly.Approves(t.Context(), rule.Call{Arguments: arcp.Raw(`{"l":[1,2]}`)}); !yes || err != nil {
 		t.Errorf("8 steps: %v, %v", yes, err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	long := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.l.all(x, x > 0)")}, echo)
-	if yes, _ := long.Approves(ended, RuleCall{Arguments: arcp.Raw(`{"l":` + list + `}`)}); yes {
+	if yes, _ := long.Approves(ended, rule.Call{Arguments: arcp.Raw(`{"l":` + list + `}`)}); yes {
 		t.Error("a call that has ended is approved")
 	}
 }
 
 // Roles that are not known are neither there nor not there.
 func TestUnknownRoles(t *testing.T) {
-	for _, rule := range []string{`"admin" in roles`, `!("admin" in roles)`, `size(roles) == 0`} {
-		tool := raw(t, Capability{Name: "a", Approval: ApprovalAuto(rule)}, echo)
-		if yes, err := tool.Approves(t.Context(), RuleCall{}); yes || err == nil {
-			t.Errorf("%s: %v, %v: it cannot be told", rule, yes, err)
+	for _, text := range []string{`"admin" in roles`, `!("admin" in roles)`, `size(roles) == 0`} {
+		tool := raw(t, Capability{Name: "a", Approval: ApprovalAuto(text)}, echo)
+		if yes, err := tool.Approves(t.Context(), rule.Call{}); yes || err == nil {
+			t.Errorf("%s: %v, %v: it cannot be told", text, yes, err)
 		}
 	}
 }
 
 func TestPoliciesWithoutARule(t *testing.T) {
 	for policy, want := range map[Approval]bool{ApprovalNone: true, ApprovalManual: false} {
-		if yes, err := raw(t, Capability{Name: "a", Approval: policy}, echo).Approves(t.Context(), RuleCall{}); yes != want || err != nil {
+		if yes, err := raw(t, Capability{Name: "a", Approval: policy}, echo).Approves(t.Context(), rule.Call{}); yes != want || err != nil {
 			t.Errorf("%v: %v, %v", policy, yes, err)
 		}
 	}

@@ -61,3 +61,29 @@ func BenchmarkResolve(b *testing.B) {
 		})
 	}
 }
+
+func manyTools(t testing.TB, n int) []*Tool {
+	tools := make([]*Tool, n)
+	for i := range tools {
+		tools[i] = raw(t, Capability{Name: fmt.Sprintf("tool-%05d", i)}, echo)
+	}
+	return tools
+}
+
+// BenchmarkRegister registers n tools one by one: the cost of one must not grow with n.
+func BenchmarkRegister(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 40_000} {
+		tools := manyTools(b, n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				reg := NewRegistry()
+				for _, t := range tools {
+					if err := reg.Register(t); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/tool")
+		})
+	}
+}

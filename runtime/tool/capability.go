@@ -30,34 +30,29 @@ var SideEffects = []SideEffect{SideEffectNone, SideEffectRead, SideEffectWrite, 
 // Recoveries lists the dispositions in the order of SPEC.md §7.1.
 var Recoveries = []Recovery{RecoveryRerun, RecoveryCheckpoint, RecoveryFail}
 
-// TrustLevels lists the trust levels of principals in ascending order. The MinTrust "" allows every
-// level.
-var TrustLevels = []string{"", "untrusted", "constrained", "trusted", "privileged"}
-
 // AllowsTrust reports whether principals of a trust level may call the tool.
-func (c *Capability) AllowsTrust(level string) bool {
-	return trustRank(level) >= c.rank()
+func (c *Capability) AllowsTrust(level arcp.TrustLevel) bool {
+	return level.Rank() >= c.MinTrust.Rank()
 }
 
-// rank returns the lowest trust rank that may call the tool: an index of TrustLevels.
-func (c *Capability) rank() int { return trustRank(c.MinTrust) }
+// SourceKind is the kind of program that runs a tool.
+type SourceKind string
 
-func trustRank(level string) int { return slices.Index(TrustLevels, level) }
-
-// The sources of tools.
+// The kinds of sources.
 const (
-	SourceGo      = "go"      // a Go function
-	SourceExec    = "exec"    // a command
-	SourceMCP     = "mcp"     // an MCP server
-	SourceWorker  = "worker"  // a connected agent
-	SourceBuiltin = "builtin" // the runtime
+	SourceGo      SourceKind = "go"      // a Go function
+	SourceExec    SourceKind = "exec"    // a command
+	SourceMCP     SourceKind = "mcp"     // an MCP server
+	SourceWorker  SourceKind = "worker"  // a connected agent
+	SourceBuiltin SourceKind = "builtin" // the runtime
 )
 
-// Sources lists the sources in the order of SPEC.md §7.1.
-var Sources = []string{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceBuiltin}
+// sourceKinds lists the kinds in the order of SPEC.md §7.1.
+var sourceKinds = []SourceKind{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceBuiltin}
 
-// Early reports whether the tool may start before its job is durable.
-func (s SideEffect) Early() bool { return s == SideEffectNone || s == SideEffectRead }
+// ReadOnly reports whether the side effect changes nothing outside of the result. A tool that only
+// reads may start before its job is durable.
+func (s SideEffect) ReadOnly() bool { return s == SideEffectNone || s == SideEffectRead }
 
 // Ref returns the reference name@version.
 func (c *Capability) Ref() string { return c.Name + "@" + c.Version }
@@ -92,10 +87,17 @@ func (c *Capability) check() error {
 	return cmp.Or(err,
 		oneOf("side effect", c.SideEffect, SideEffects),
 		oneOf("recovery", c.Recovery, Recoveries),
-		oneOf("source", c.Source, Sources),
-		oneOf("min trust", c.MinTrust, TrustLevels),
+		oneOf("source", c.Source, sourceKinds),
+		c.checkTrust(),
 		c.Approval.check(),
 		c.checkRetry())
+}
+
+func (c *Capability) checkTrust() error {
+	if c.MinTrust == "" {
+		return nil
+	}
+	return oneOf("min trust", c.MinTrust, arcp.TrustLevels)
 }
 
 // checkRetry returns an error for retries of a tool that is not idempotent.
@@ -112,9 +114,7 @@ func oneOf[T ~string](property string, v T, list []T) error {
 	}
 	var names []string
 	for _, s := range list {
-		if s != "" {
-			names = append(names, string(s))
-		}
+		names = append(names, string(s))
 	}
 	return fmt.Errorf("%s %q: it must be one of %s", property, string(v), strings.Join(names, ", "))
 }

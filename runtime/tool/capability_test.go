@@ -1,11 +1,14 @@
 package tool
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 func TestDefaults(t *testing.T) {
@@ -61,17 +64,20 @@ func TestRefusedCapabilities(t *testing.T) {
 	}
 }
 
-func TestOnlyReadOnlyToolsStartEarly(t *testing.T) {
+func TestReadOnlySideEffects(t *testing.T) {
 	for _, s := range SideEffects {
-		if want := s == SideEffectNone || s == SideEffectRead; s.Early() != want {
-			t.Errorf("%s: Early() = %v, want %v", s, s.Early(), want)
+		if want := s == SideEffectNone || s == SideEffectRead; s.ReadOnly() != want {
+			t.Errorf("%s: ReadOnly() = %v, want %v", s, s.ReadOnly(), want)
 		}
 	}
 }
 
+// trustLevels are the levels of the zero value and of all others, ascending.
+var trustLevels = slices.Concat([]arcp.TrustLevel{""}, arcp.TrustLevels)
+
 func TestAcceptedPolicies(t *testing.T) {
 	for _, a := range []Approval{ApprovalNone, ApprovalManual, ApprovalAuto(`tool == "a"`)} {
-		for _, level := range TrustLevels {
+		for _, level := range trustLevels {
 			c := Capability{Name: "a", Approval: a, MinTrust: level}
 			if got, err := NewRaw(c, echo); err != nil || got.Approval != a || got.MinTrust != level {
 				t.Errorf("approval %v, min trust %q: %v", a, level, err)
@@ -83,9 +89,9 @@ func TestAcceptedPolicies(t *testing.T) {
 // A trust level satisfies itself and the levels below. An unknown level satisfies only a tool
 // that demands none.
 func TestTrustLevels(t *testing.T) {
-	for need, min := range TrustLevels {
+	for need, min := range trustLevels {
 		c := Capability{MinTrust: min}
-		for have, level := range TrustLevels {
+		for have, level := range trustLevels {
 			if got, want := c.AllowsTrust(level), have >= need; got != want {
 				t.Errorf("trust %q for a tool that demands %q: %v, want %v", level, min, got, want)
 			}

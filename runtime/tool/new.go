@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/rule"
 )
 
 // NewRaw returns a tool whose function decodes its arguments and encodes its result itself. The
@@ -82,7 +83,7 @@ func newTool(c Capability, fn Func) (*Tool, error) {
 	t := &Tool{Capability: c, ref: c.Ref(), run: fn}
 	if c.Approval.Rule != "" {
 		var err error
-		if t.rule, err = compileRule(c.Approval.Rule); err != nil {
+		if t.rule, err = rule.Compile(c.Approval.Rule); err != nil {
 			return nil, fmt.Errorf("tool %s: approval rule: %w", c.Ref(), err)
 		}
 	}

@@ -8,9 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/RaduBerinde/btreemap"
-
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agentref"
 )
 
 // Reserved lists the prefixes of the runtime's own tools (SPEC.md §7).
@@ -25,14 +24,13 @@ type Registry struct {
 	sources  map[string][]*Tool // by name; "": the tools of Register
 	watches  []func(generation uint64)
 	reserved []reservation
-	state    atomic.Pointer[base]
-	latest   atomic.Pointer[inventory]
+	state    atomic.Pointer[State]
 }
 
 // NewRegistry returns an empty registry of generation 0.
 func NewRegistry() *Registry {
 	r := &Registry{sources: make(map[string][]*Tool)}
-	r.state.Store(newBase(r))
+	r.state.Store(newState())
 	return r
 }
 
@@ -123,9 +121,9 @@ func (r *Registry) IsReserved(name, principal string) bool {
 	return reserved && !own
 }
 
-// Replace replaces all tools of a source in one step. The name of the source is not empty. The
-// errors are the errors of Register; an error changes nothing.
-func (r *Registry) Replace(source string, tools []*Tool) error {
+// Replace replaces all tools of a source in one step. The name of the source is not empty, and is
+// unique in the runtime. The errors are the errors of Register; an error changes nothing.
+func (r *Registry) Replace(sourceName string, tools []*Tool) error {
 	for _, t := range tools {
 		if err := unreserved(t); err != nil {
 			return err
@@ -133,24 +131,24 @@ func (r *Registry) Replace(source string, tools []*Tool) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.replace(source, slices.Clone(tools))
+	return r.replace(sourceName, slices.Clone(tools))
 }
 
 // replace is called with r.mu.
-func (r *Registry) replace(source string, tools []*Tool) error {
-	if slices.Equal(r.sources[source], tools) {
+func (r *Registry) replace(sourceName string, tools []*Tool) error {
+	if slices.Equal(r.sources[sourceName], tools) {
 		return nil
 	}
 	next := r.state.Load().edit()
-	next.remove(source, r.sources[source])
+	next.remove(sourceName, r.sources[sourceName])
 	for _, t := range tools {
-		if err := next.add(source, t); err != nil {
+		if err := next.add(sourceName, t); err != nil {
 			return err
 		}
 	}
-	r.sources[source] = tools
+	r.sources[sourceName] = tools
 	if len(tools) == 0 {
-		delete(r.sources, source)
+		delete(r.sources, sourceName)
 	}
 	r.publish(next)
 	return nil
@@ -158,7 +156,7 @@ func (r *Registry) replace(source string, tools []*Tool) error {
 
 // Delta is a change of some tools of a source.
 type Delta struct {
-	Source     string
+	SourceName string   // argument of Registry.Replace
 	Generation uint64   // generation of the registry to which the change applies
 	Put        []*Tool  // tools to add, or to replace if the name and version exist
 	Remove     []string // references name@version; unknown references are ignored
@@ -185,8 +183,8 @@ func (r *Registry) Apply(d Delta) error {
 	for _, t := range d.Put {
 		gone[t.ref] = true
 	}
-	tools := slices.DeleteFunc(slices.Clone(r.sources[d.Source]), func(t *Tool) bool { return gone[t.ref] })
-	return r.replace(d.Source, append(tools, d.Put...))
+	tools := slices.DeleteFunc(slices.Clone(r.sources[d.SourceName]), func(t *Tool) bool { return gone[t.ref] })
+	return r.replace(d.SourceName, append(tools, d.Put...))
 }
 
 // Mismatch returns the error for a change that expects another number, such as the generation.
@@ -210,7 +208,7 @@ func (r *Registry) Watch(f func(generation uint64)) {
 }
 
 // publish makes an edited state the current one. Called with r.mu.
-func (r *Registry) publish(next *base) {
+func (r *Registry) publish(next *State) {
 	next.trim()
 	r.state.Store(next)
 	for _, f := range r.watches {
@@ -218,51 +216,30 @@ func (r *Registry) publish(next *base) {
 	}
 }
 
+// State returns the current state.
+func (r *Registry) State() *State { return r.state.Load() }
+
 // Resolve returns the tool of an agent reference: name@version, or name for the default version.
 // The error is INVALID_ARGUMENT for a malformed reference, AGENT_NOT_AVAILABLE for an unknown
 // name, or AGENT_VERSION_NOT_AVAILABLE with details {versions} (SPEC.md §2.3).
 func (r *Registry) Resolve(ref string) (*Tool, *arcp.Error) {
-	b := r.state.Load()
+	s := r.state.Load()
 	name, version, pinned := strings.Cut(ref, "@")
-	if t := b.family(name).resolve(version, pinned); t != nil {
+	f := s.Family(name)
+	if t := f.Resolve(version, pinned); t != nil {
 		return t, nil
 	}
-	s := Snapshot{base: b, rank: len(TrustLevels)}
-	return nil, s.unresolved(ref)
+	var versions []string
+	if f != nil {
+		versions = f.Agent.Versions
+	}
+	return nil, agentref.NotFound(ref, versions, s.names)
 }
-
-// Agents returns the list of agents, sorted by name, the newest version first. The caller must not
-// change the slice.
-func (r *Registry) Agents() []arcp.Agent { return r.inventory(r.state.Load()).agents }
 
 // Tools returns every tool, sorted by name, the newest version first.
 func (r *Registry) Tools() (list []*Tool) {
-	for _, f := range r.state.Load().families.Ascend(btreemap.Min[string](), btreemap.Max[string]()) {
-		list = append(list, f.versions...)
+	for _, f := range r.state.Load().Families("") {
+		list = append(list, f.Versions...)
 	}
 	return list
-}
-
-// inventory lists the agents of a base. It is separate from the base because running jobs refer to
-// bases and need no list.
-type inventory struct {
-	base   *base
-	agents []arcp.Agent
-	rank   int // highest trust rank that a tool needs
-}
-
-// inventory returns the inventory of a base. It caches the inventory of the current base.
-func (r *Registry) inventory(b *base) *inventory {
-	if l := r.latest.Load(); l != nil && l.base == b {
-		return l
-	}
-	l := &inventory{base: b}
-	for _, f := range b.families.Ascend(btreemap.Min[string](), btreemap.Max[string]()) {
-		l.agents = append(l.agents, f.agent)
-		l.rank = max(l.rank, f.rank)
-	}
-	if b == r.state.Load() {
-		r.latest.Store(l)
-	}
-	return l
 }

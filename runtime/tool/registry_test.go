@@ -76,16 +76,20 @@ func TestLongUnknownNames(t *testing.T) {
 	}
 }
 
-func TestInventory(t *testing.T) {
+func TestTools(t *testing.T) {
 	r := registry(t,
 		Capability{Name: "weather", Version: "1.2.0"},
 		Capability{Name: "report", Version: "1.9.0"}, Capability{Name: "report", Version: "1.10.0", Default: true},
 		Capability{Name: "report", Version: "1.10.0-beta"})
+	var agents []arcp.Agent
+	for _, f := range r.State().Families("") {
+		agents = append(agents, f.Agent)
+	}
 	want := []arcp.Agent{
 		{Name: "report", Versions: []string{"1.10.0", "1.10.0-beta", "1.9.0"}, Default: "1.10.0"},
 		{Name: "weather", Versions: []string{"1.2.0"}, Default: "1.2.0"},
 	}
-	if diff := cmp.Diff(want, r.Agents()); diff != "" {
+	if diff := cmp.Diff(want, agents); diff != "" {
 		t.Errorf("agents (-want +got):\n%s", diff)
 	}
 	var refs []string
@@ -95,8 +99,7 @@ func TestInventory(t *testing.T) {
 	if diff := cmp.Diff([]string{"report@1.10.0", "report@1.10.0-beta", "report@1.9.0", "weather@1.2.0"}, refs); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
-	empty := NewRegistry()
-	if len(empty.Agents()) != 0 || len(empty.Tools()) != 0 {
+	if len(NewRegistry().Tools()) != 0 {
 		t.Error("an empty registry has tools")
 	}
 }
@@ -154,8 +157,8 @@ func TestRegisterWhileResolving(t *testing.T) {
 				if _, err := r.Resolve("base"); err != nil {
 					t.Error(err)
 				}
-				if n, m := len(r.Agents()), len(r.Tools()); n < 1 || m < n {
-					t.Errorf("%d agents, %d tools", n, m)
+				if n := len(r.Tools()); n < 1 {
+					t.Errorf("%d tools", n)
 				}
 			}
 		})
@@ -205,5 +208,16 @@ func TestReplaceIsAtomic(t *testing.T) {
 	}
 	if want := []uint64{1, 2, 3, 4}; !slices.Equal(seen, want) || len(r.Tools()) != 1 {
 		t.Fatalf("generations %v with %d tools, want %v with 1", seen, len(r.Tools()), want)
+	}
+}
+
+// A state lists only the latest changes.
+func TestChangesAreBounded(t *testing.T) {
+	r := NewRegistry()
+	if err := r.Replace("many", manyTools(t, 3*maxChanges)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.State().changes); n > 2*maxChanges {
+		t.Errorf("%d changes are listed, want at most %d", n, 2*maxChanges)
 	}
 }

@@ -1,8 +1,6 @@
 // Package tool describes the tools that jobs run. A Tool has a Capability, which the runtime
 // enforces and advertises, and a function. A Registry resolves agent references to tools.
 //
-// # For authors of tools
-//
 // A tool is a function of a context, a Job and its arguments:
 //
 //	func(ctx context.Context, job tool.Job, in In) (Out, error)
@@ -19,16 +17,12 @@
 //   - The tool: Tool, Func, Capability, Limits, SideEffect, Recovery, Approval, Retry.
 //   - Its job: Job, Authority, Permissions, Resources, Call, Answer, InputAsk, ChoiceAsk,
 //     PermissionAsk, PermissionLease, ResourceAsk, DirectoryAsk, ResourceLease.
+//   - All tools of a runtime: Registry, TakenError.
 //   - Tools of another server or program: Source, Delta.
 //   - Decisions on calls: Hook, HookCall, HookDecision.
 //
-// # Used by the runtime
-//
-//   - The other side of a Job, in the engine, the worker or the test: Host, Attempt,
-//     AttemptInfo, PanicError.
-//   - The catalogue of a session: Registry, TakenError, Catalog, Snapshot, Overlay, Viewer,
-//     Listed, Difference, Slots.
-//   - A decision on one call: CallDecision, RuleCall.
+// The runtime uses Host, Attempt, AttemptInfo and PanicError for the other side of a Job, and State
+// and Family to compose the catalogue of a session.
 package tool
 
 import (
@@ -36,6 +30,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/rule"
 )
 
 // SideEffect is the strongest effect that a tool has outside of its result. Jobs of tools with
@@ -72,15 +67,15 @@ type Capability struct {
 	OutputSchema arcp.Raw   // JSON Schema 2020-12 of the result; nil: any value
 	SideEffect   SideEffect // default SideEffectExternal
 	Limits       Limits
-	Idempotent   *bool    // a repeated call has no further effect; default true
-	Recovery     Recovery // default RecoveryFail
-	Retry        Retry    // retry policy of submits without one; only for an idempotent tool
-	Source       string   // one of Sources; default SourceGo
-	Default      bool     // a reference without a version means this version, not the first registered one
+	Idempotent   *bool      // a repeated call has no further effect; default true
+	Recovery     Recovery   // default RecoveryFail
+	Retry        Retry      // retry policy of submits without one; only for an idempotent tool
+	Source       SourceKind // default SourceGo
+	Default      bool       // a reference without a version means this version, not the first registered one
 
-	Interruptible bool     // the tool calls Job.Yield
-	Approval      Approval // approval policy of calls; default ApprovalNone
-	MinTrust      string   // lowest trust level that may call the tool, one of TrustLevels; default any
+	Interruptible bool            // the tool calls Job.Yield
+	Approval      Approval        // approval policy of calls; default ApprovalNone
+	MinTrust      arcp.TrustLevel // lowest trust level that may call the tool; default any
 
 	// Audience reports whether the tool exists for a principal; nil: for every principal.
 	// The caller holds locks, so Audience must not block or lock.
@@ -127,5 +122,5 @@ type Tool struct {
 	raw    bool       // run may return invalid JSON
 	input  *validator // nil: arguments are not validated
 	output *validator // nil: results are not validated
-	rule   *rule      // nil: the approval policy has no rule
+	rule   *rule.Rule // nil: the approval policy has no rule
 }

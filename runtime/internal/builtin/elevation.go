@@ -16,11 +16,11 @@ import (
 
 // Elevation has the arguments of approval.elevate.
 type Elevation struct {
-	Session arcp.SessionID `json:"session_id" jsonschema:"description=set by the runtime"`
-	Request arcp.MessageID `json:"request_id" jsonschema:"description=set by the runtime"`
-	Level   string         `json:"level" jsonschema:"description=trust level"`
-	Reason  string         `json:"reason,omitzero" jsonschema:"description=information for the approver,maxLength=16384"`
-	Seconds uint64         `json:"seconds,omitzero" jsonschema:"description=duration in seconds"`
+	Session arcp.SessionID  `json:"session_id" jsonschema:"description=set by the runtime"`
+	Request arcp.MessageID  `json:"request_id" jsonschema:"description=set by the runtime"`
+	Level   arcp.TrustLevel `json:"level" jsonschema:"description=trust level"`
+	Reason  string          `json:"reason,omitzero" jsonschema:"description=information for the approver,maxLength=16384"`
+	Seconds uint64          `json:"seconds,omitzero" jsonschema:"description=duration in seconds"`
 }
 
 // SubmitElevation submits the job that asks for an elevation. It calls existing if the request
@@ -63,12 +63,12 @@ func (t *Tools) ElevationDenied(ctx context.Context, id arcp.JobID) (string, err
 const elevationWithdrawn = "nobody could be asked, or the question was withdrawn"
 
 // Denial returns the payload of permission.deny for a trust level.
-func Denial(level, reason string) arcp.PermissionDenyPayload {
+func Denial(level arcp.TrustLevel, reason string) arcp.PermissionDenyPayload {
 	return arcp.PermissionDenyPayload{Permission: elevationPermission(level), Reason: reason}
 }
 
 // elevationPermission returns the name of the permission for a trust level.
-func elevationPermission(level string) string { return "trust.elevate." + level }
+func elevationPermission(level arcp.TrustLevel) string { return "trust.elevate." + string(level) }
 
 type elevationTools struct {
 	sessions *session.Directory
@@ -91,7 +91,7 @@ func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Ele
 	if s := t.sessions.Find(in.Session); s != nil {
 		defer s.Elevate(&session.Elevation{Level: in.Level, Request: in.Request, Holds: granted})() // the elevation ends before the client is told
 	}
-	row, err := gates.Gate(ctx, approval.Row{System: true, Action: "trust session " + string(in.Session) + " as " + in.Level,
+	row, err := gates.Gate(ctx, approval.Row{System: true, Action: "trust session " + string(in.Session) + " as " + string(in.Level),
 		Details: reasonDetails(in.Reason), Barred: []arcp.SessionID{in.Session}}, 0)
 	if err != nil {
 		if !errors.Is(context.Cause(ctx), engine.ErrStopping) { // otherwise the job runs again after the restart
@@ -101,7 +101,7 @@ func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Ele
 	}
 	outcome := arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewOf(&row, "")}
 	auditDecision := func() {
-		t.audit.Event("elevate", row.ResolvedBy, in.Session).Str("target", in.Level).Str("decision", string(outcome.Outcome)).Msg("audit")
+		t.audit.Event("elevate", row.ResolvedBy, in.Session).Str("target", string(in.Level)).Str("decision", string(outcome.Outcome)).Msg("audit")
 	}
 	if !row.Approved() {
 		auditDecision()
@@ -111,7 +111,7 @@ func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Ele
 	until, made, err := gates.Grant(ctx, lease.Permission{Permission: permission, Resource: "session", Operation: "elevate"},
 		lease.Duration(lease.Seconds(in.Seconds), lease.MaxGrant), &row, in.Session, in.Request,
 		engine.JobEvent{Type: arcp.Metric, Payload: arcp.MetricPayload{Name: "trust.elevations", Value: "1", Unit: "count"}},
-		engine.JobEvent{Type: arcp.Log, Payload: arcp.LogPayload{Level: arcp.LevelWarn, Message: "session " + string(in.Session) + " is trusted as " + in.Level}})
+		engine.JobEvent{Type: arcp.Log, Payload: arcp.LogPayload{Level: arcp.LevelWarn, Message: "session " + string(in.Session) + " is trusted as " + string(in.Level)}})
 	if err != nil {
 		return none, err
 	}

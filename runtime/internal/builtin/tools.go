@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
@@ -65,7 +66,7 @@ func policyText(t *tool.Tool) arcp.Raw {
 
 // listTools returns a page of the catalogue. row returns an item and its size in bytes. The cursor
 // has the name of the last tool, so that added and removed tools do not shift a page.
-func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsListIn, all bool, row func(*tool.Listed) (T, int)) (arcp.Page[T], error) {
+func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsListIn, all bool, row func(*catalog.Listed) (T, int)) (arcp.Page[T], error) {
 	request := paging.Request{Scope: list + "\x00" + v.Principal() + "\x00" + in.Prefix, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[T]) error {
 		for l := range v.Catalogue().List(after, in.Prefix, all) {
@@ -79,10 +80,10 @@ func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsLi
 
 func (t *catalogTools) list(_ context.Context, v engine.Viewer, in toolsListIn) (out arcp.ToolPage, err error) {
 	out.Generation = v.Catalogue().Generation()
-	out.Page, err = listTools(t, v, "tools", &in, false, func(l *tool.Listed) (arcp.ToolEntry, int) {
+	out.Page, err = listTools(t, v, "tools", &in, false, func(l *catalog.Listed) (arcp.ToolEntry, int) {
 		t := l.Tool
 		e := arcp.ToolEntry{Name: l.Agent.Name, Version: t.Version, Versions: l.Agent.Versions, Description: t.Description,
-			SideEffect: string(t.SideEffect), Source: t.Source, Approval: policyText(t), MinTrust: t.MinTrust}
+			SideEffect: string(t.SideEffect), Source: string(t.Source), Approval: policyText(t), MinTrust: t.MinTrust}
 		return e, len(e.Name) + len(e.Description) + len(e.Approval)
 	})
 	return out, err
@@ -103,7 +104,7 @@ func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescri
 	l := t.Limits
 	d = arcp.ToolView{Name: t.Name, Version: t.Version, Versions: v.Catalogue().Versions(t.Name), Description: t.Description,
 		InputSchema: schemaOrAny(t.InputSchema), OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
-		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, Source: t.Source,
+		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, Source: string(t.Source),
 		Limits: arcp.ToolLimits{TimeoutMS: limit(l.Timeout.Milliseconds()), MaxRequestBytes: limit(l.MaxRequestBytes),
 			MaxResponseBytes: limit(l.MaxResponseBytes), Concurrency: limit(l.Concurrency), RatePerMin: limit(l.RatePerMin)}}
 	if t.Retry.MaxAttempts > 1 {
@@ -129,15 +130,15 @@ func schemaOrAny(schema arcp.Raw) arcp.Raw {
 }
 
 type toolsPolicyOut struct {
-	Principal  string       `json:"principal"`
-	SessionID  string       `json:"session_id,omitzero"`
-	Trust      string       `json:"trust"`
-	Roles      []string     `json:"roles"`
-	Lease      arcp.Raw     `json:"lease,omitzero"` // lease of a job without a lease_request, and the bound of other jobs
-	Overlay    overlayOut   `json:"overlay"`
-	Generation uint64       `json:"generation"`
-	Items      []toolPolicy `json:"items"`
-	NextCursor string       `json:"next_cursor,omitzero"`
+	Principal  string          `json:"principal"`
+	SessionID  string          `json:"session_id,omitzero"`
+	Trust      arcp.TrustLevel `json:"trust"`
+	Roles      []string        `json:"roles"`
+	Lease      arcp.Raw        `json:"lease,omitzero"` // lease of a job without a lease_request, and the bound of other jobs
+	Overlay    overlayOut      `json:"overlay"`
+	Generation uint64          `json:"generation"`
+	Items      []toolPolicy    `json:"items"`
+	NextCursor string          `json:"next_cursor,omitzero"`
 }
 
 type overlayOut struct {
@@ -170,7 +171,7 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 	if l := v.JobLease(); l != nil {
 		out.Lease = l.RFC()
 	}
-	page, err := listTools(t, v, "policy", &in, true, func(l *tool.Listed) (toolPolicy, int) {
+	page, err := listTools(t, v, "policy", &in, true, func(l *catalog.Listed) (toolPolicy, int) {
 		p := policyOf(v, l.Tool)
 		return p, len(p.Name) + len(p.Approval) + len(p.Reason)
 	})
@@ -185,7 +186,7 @@ func policyOf(v engine.Viewer, t *tool.Tool) toolPolicy {
 	p.Call, p.Delegate = callable && call == nil, callable && delegate == nil
 	switch {
 	case !p.Submit:
-		p.Reason = "it needs the trust level " + t.MinTrust
+		p.Reason = "it needs the trust level " + string(t.MinTrust)
 	case !callable:
 		p.Reason = "it is for clients; no job calls it"
 	case call != nil:
@@ -228,7 +229,7 @@ type overlaySet struct {
 }
 
 func (t *catalogTools) overlay(ctx context.Context, v engine.Viewer, in toolsOverlayIn) (out overlaySet, err error) {
-	overlay, refused := tool.ParseOverlay(tool.Overlay{IncludeBase: in.IncludeBase, Tools: in.Tools, Hide: in.Hide, Prompts: in.Prompts})
+	overlay, refused := catalog.ParseOverlay(catalog.Overlay{IncludeBase: in.IncludeBase, Tools: in.Tools, Hide: in.Hide, Prompts: in.Prompts})
 	if refused != nil {
 		return out, refused
 	}

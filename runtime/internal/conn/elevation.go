@@ -7,7 +7,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
-	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
@@ -19,8 +18,8 @@ const elevationPrefix = "trust.elevate."
 // higher trust level of the session. The answer is lease.granted or permission.deny.
 func (cm *commands) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequestPayload) error {
 	c := cm.c
-	level, ok := strings.CutPrefix(p.Permission, elevationPrefix)
-	rank := session.TrustRank(level)
+	name, ok := strings.CutPrefix(p.Permission, elevationPrefix)
+	level := arcp.TrustLevel(name)
 	switch {
 	case !ok:
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "a client may ask for %s<level> only; other permissions are asked for by jobs", elevationPrefix))
@@ -28,16 +27,16 @@ func (cm *commands) elevate(now time.Time, env *arcp.Envelope, p *arcp.Permissio
 	case p.Resource != "session" || p.Operation != "elevate":
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeInvalidArgument, "%s has the resource session and the operation elevate", p.Permission))
 		return nil
-	case rank <= 0:
+	case level.Rank() <= 0:
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeInvalidArgument, "%q is no level of trust", level))
 		return nil
 	case c.principal.identity.Anonymous:
-		c.principal.audit("elevate").Str("target", level).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
+		c.principal.audit("elevate").Str("target", name).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodePermissionDenied, "an anonymous session stays untrusted"))
 		return nil
 	case c.session.Elevating(env.ID): // requested on an earlier connection: the answer follows, or is in the log
 		return nil
-	case rank <= session.TrustRank(c.principal.trust()):
+	case level.Rank() <= c.principal.trust().Rank():
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.principal.trust()))
 		return nil
 	}
@@ -45,7 +44,7 @@ func (cm *commands) elevate(now time.Time, env *arcp.Envelope, p *arcp.Permissio
 		c.nack(now, env.ID, err)
 		return nil
 	}
-	c.principal.audit("elevate").Str("target", level).Str("decision", "asked").Msg("audit")
+	c.principal.audit("elevate").Str("target", name).Str("decision", "asked").Msg("audit")
 	in := builtin.Elevation{Session: c.id, Request: env.ID, Level: level, Reason: machine.ClipReason(p.Reason)}
 	if p.RequestedLeaseSeconds != nil {
 		in.Seconds = *p.RequestedLeaseSeconds
@@ -62,7 +61,7 @@ func (cm *commands) elevate(now time.Time, env *arcp.Envelope, p *arcp.Permissio
 type repeatedElevation struct {
 	c       *conn
 	request arcp.MessageID
-	level   string
+	level   arcp.TrustLevel
 	job     arcp.JobID // that asks for the level
 }
 

@@ -54,7 +54,7 @@ func (p *principal) roleNames() []string {
 }
 
 // trust returns the current trust level of the session, with its elevation.
-func (p *principal) trust() string { return p.c.session.Trust(p.identity.Trust) }
+func (p *principal) trust() arcp.TrustLevel { return p.c.session.Trust(p.identity.Trust) }
 
 // actor returns the actor of the session.
 func (p *principal) actor() approval.Actor {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Bounds of the announcements of changed catalogues: at most one frame a second for each session.
@@ -60,8 +60,8 @@ func (n *toolsNotifier) stop() {
 // shownCatalogue is the catalogue of tools that the client knows.
 type shownCatalogue struct {
 	c     *conn
-	shown *tool.Snapshot // last announced catalogue; nil: none yet
-	stale bool           // the session's catalogue may differ from shown
+	shown *catalog.Snapshot // last announced catalogue; nil: none yet
+	stale bool              // the session's catalogue may differ from shown
 }
 
 // agents returns the catalogue for session.accepted.

@@ -6,9 +6,11 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/rule"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -115,7 +117,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 }
 
 // hookDenied audits that a hook has refused the call. It fails the parent job if the hook says so.
-func (t toolRunner) hookDenied(r *tool.CallDecision) {
+func (t toolRunner) hookDenied(r *catalog.CallDecision) {
 	s := t.s
 	s.e.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
 	if parent := s.e.run(s.row.Parent); r.Abort && parent != nil {
@@ -142,7 +144,7 @@ func (t toolRunner) approve(args arcp.Raw) error {
 	if s.tool.Approval == tool.ApprovalNone {
 		return nil
 	}
-	approved, err := s.tool.Approves(s.ctx, tool.RuleCall{Arguments: args, Principal: s.row.Principal, Roles: s.roles, Lease: t.leaseText(), Attempt: s.attempt})
+	approved, err := s.tool.Approves(s.ctx, rule.Call{Arguments: args, Principal: s.row.Principal, Roles: s.roles, Lease: t.leaseText(), Attempt: s.attempt})
 	if err != nil {
 		s.e.cfg.Logger.Warn().Err(err).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).Msg("approval rule could not decide: an approval is requested")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
@@ -24,15 +25,15 @@ type Caller interface {
 // Viewer has the caller's catalogue, trust level, roles and lease at the time of the call.
 type Viewer interface {
 	Caller
-	Catalogue() *tool.Snapshot
-	Trust() string
+	Catalogue() *catalog.Snapshot
+	Trust() arcp.TrustLevel
 	Roles() []string
 	JobLease() *lease.Lease // of the job; nil: it has none
 }
 
-func (j builtinJob) Catalogue() *tool.Snapshot { return j.s.catalogue }
-func (j builtinJob) Trust() string             { return j.s.trust }
-func (j builtinJob) Roles() []string           { return j.s.roles }
+func (j builtinJob) Catalogue() *catalog.Snapshot { return j.s.catalogue }
+func (j builtinJob) Trust() arcp.TrustLevel       { return j.s.trust }
+func (j builtinJob) Roles() []string              { return j.s.roles }
 
 func (j builtinJob) JobLease() *lease.Lease {
 	j.s.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -328,9 +329,9 @@ func TestRuleAfterARestart(t *testing.T) {
 // hooked has an engine ask hooks.
 func hooked(hooks ...tool.Hook) func(*Config) {
 	return func(c *Config) {
-		cat := tool.NewCatalog(c.Tools, hooks)
-		c.Catalogue = func(_ arcp.SessionID, _, trust string) *tool.Snapshot {
-			return cat.Snapshot(tool.Viewer{Trust: trust}, nil)
+		cat := catalog.New(c.Tools, hooks)
+		c.Catalogue = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
+			return cat.Snapshot(catalog.Viewer{Trust: trust}, nil)
 		}
 	}
 }
@@ -560,11 +561,11 @@ func TestRefusedCallRecordsAreBounded(t *testing.T) {
 // A job's own calls use the catalogue of the job's submission: a hidden or a later tool is not
 // available to them.
 func TestCallsUseTheJobsCatalogue(t *testing.T) {
-	var overlay *tool.Overlay
+	var overlay *catalog.Overlay
 	runEngine(t, func(c *Config) {
-		cat := tool.NewCatalog(c.Tools, nil)
-		c.Catalogue = func(_ arcp.SessionID, _, trust string) *tool.Snapshot {
-			return cat.Snapshot(tool.Viewer{Trust: trust}, overlay)
+		cat := catalog.New(c.Tools, nil)
+		c.Catalogue = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
+			return cat.Snapshot(catalog.Viewer{Trust: trust}, overlay)
 		}
 	}, func(r *fixture) {
 		r.tool("secret", nil, echo)
@@ -585,7 +586,7 @@ func TestCallsUseTheJobsCatalogue(t *testing.T) {
 			return nil, nil
 		})
 		var err *arcp.Error
-		if overlay, err = tool.ParseOverlay(tool.Overlay{IncludeBase: true, Hide: []string{"secret"}, Tools: []string{"secret"}}); err != nil {
+		if overlay, err = catalog.ParseOverlay(catalog.Overlay{IncludeBase: true, Hide: []string{"secret"}, Tools: []string{"secret"}}); err != nil {
 			t.Fatal(err)
 		}
 		r.parent("caller", "{}")

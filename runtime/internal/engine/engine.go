@@ -12,6 +12,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
@@ -41,12 +42,12 @@ type Config struct {
 
 	// Catalogue returns the tools that a session of a principal with a trust level
 	// sees now; nil: all of Tools. It must not block.
-	Catalogue func(session arcp.SessionID, principal, trust string) *tool.Snapshot
+	Catalogue func(session arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot
 
 	// Slots has the number of jobs that each tool of workers may run at once. Runs
 	// reports whether a session may be assigned the jobs of a tool. Such a session
 	// answers no gates of the jobs and grants them no permissions. Neither may block.
-	Slots *tool.Slots
+	Slots *catalog.Slots
 	Runs  func(ref string, session arcp.SessionID) bool
 
 	// Vault issues credentials to jobs; nil: none. It is recovered before Recover.
@@ -113,9 +114,9 @@ func New(cfg Config) *Engine {
 		cfg.Questions = noQuestions{}
 	}
 	if cfg.Catalogue == nil {
-		all := tool.NewCatalog(cfg.Tools, nil)
-		cfg.Catalogue = func(_ arcp.SessionID, principal, trust string) *tool.Snapshot {
-			return all.Snapshot(tool.Viewer{Trust: trust, Principal: principal}, nil)
+		all := catalog.New(cfg.Tools, nil)
+		cfg.Catalogue = func(_ arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot {
+			return all.Snapshot(catalog.Viewer{Trust: trust, Principal: principal}, nil)
 		}
 	}
 	if cfg.Fetcher == nil {

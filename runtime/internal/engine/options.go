@@ -25,10 +25,10 @@ type rowOptions struct {
 	Lease arcp.Raw `json:"lease,omitzero"` // of the job, requested or not
 
 	// Inherited by the children of the job.
-	Trust   string `json:"trust,omitzero"` // of the principal; empty: usualTrust
-	MaxJobs int    `json:"max_jobs,omitzero"`
-	Depth   int    `json:"depth,omitzero"`
-	Detach  bool   `json:"detach,omitzero"`
+	Trust   arcp.TrustLevel `json:"trust,omitzero"` // of the principal; empty: usualTrust
+	MaxJobs int             `json:"max_jobs,omitzero"`
+	Depth   int             `json:"depth,omitzero"`
+	Detach  bool            `json:"detach,omitzero"`
 
 	Barred []arcp.SessionID `json:"barred,omitzero"` // must not answer gates of the job or of its children
 
@@ -112,15 +112,15 @@ func (o *rowOptions) lease() *lease.Lease {
 }
 
 // usualTrust is the trust level of most principals. It is not stored.
-const usualTrust = "trusted"
+const usualTrust = arcp.Trusted
 
 // trustOption is the stored form of a trust level.
-func trustOption(level string) string {
+func trustOption(level arcp.TrustLevel) arcp.TrustLevel {
 	switch level {
 	case usualTrust:
 		return ""
 	case "":
-		return "untrusted"
+		return arcp.Untrusted
 	}
 	return level
 }

@@ -22,7 +22,7 @@ type LeaseHolder struct {
 	Principal string
 	Session   arcp.SessionID
 	Job       arcp.JobID
-	Trust     string
+	Trust     arcp.TrustLevel
 	MaxJobs   int      // of the principal; 0: the engine's default
 	Lease     arcp.Raw // encoded for lease.Decode; empty: the job has no lease
 }

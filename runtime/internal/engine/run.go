@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
@@ -32,11 +33,11 @@ type definition struct {
 	common  store.JobContext
 	created time.Time
 
-	catalogue *tool.Snapshot   // the tools that the job can call
-	roles     []string         // of the principal at the submit of the root job; nil: not known
-	barred    []arcp.SessionID // must not answer the job's gates, nor must its own session
-	trust     string           // of the principal at the submit of the root job
-	maxJobs   int              // of the principal at the submit of the root job; 0: the engine's default
+	catalogue *catalog.Snapshot // the tools that the job can call
+	roles     []string          // of the principal at the submit of the root job; nil: not known
+	barred    []arcp.SessionID  // must not answer the job's gates, nor must its own session
+	trust     arcp.TrustLevel   // of the principal at the submit of the root job
+	maxJobs   int               // of the principal at the submit of the root job; 0: the engine's default
 
 	maxRuntime                               time.Duration
 	retry                                    tool.Retry
@@ -121,12 +122,12 @@ func (d *definition) builtin() bool { return d.tool.Source == tool.SourceBuiltin
 
 // runsInline reports whether the tool runs before the job is claimed: it is built-in and changes
 // nothing, so the claim may be a repetition.
-func (d *definition) runsInline() bool { return d.builtin() && d.tool.SideEffect.Early() }
+func (d *definition) runsInline() bool { return d.builtin() && d.tool.SideEffect.ReadOnly() }
 
 // runsAsCall reports whether the job runs as a Call: its tool is built-in, changes something
 // and returns at once.
 func (d *definition) runsAsCall() bool {
-	return d.builtin() && !d.tool.SideEffect.Early() && d.tool.SideEffect != tool.SideEffectExternal
+	return d.builtin() && !d.tool.SideEffect.ReadOnly() && d.tool.SideEffect != tool.SideEffectExternal
 }
 
 // runsOnWorker reports whether a worker executes the job. Its attempts may be lost while this process
@@ -148,14 +149,14 @@ func (d *definition) mayRepeat(s *Submit) bool { return d.row.IdempotencyKey != 
 // startsAfterWrite reports whether the tool is called only after its start is durable, so that a restart
 // does not repeat the call.
 func (d *definition) startsAfterWrite() bool {
-	return d.tool.Recovery == tool.RecoveryFail && !d.tool.SideEffect.Early()
+	return d.tool.Recovery == tool.RecoveryFail && !d.tool.SideEffect.ReadOnly()
 }
 
 // startsBeforeDurable reports whether the tool of a submit starts before the claim is durable. The tool
 // has no side effect, the submit cannot be a repetition, the job begins at the start and needs no
 // credentials, and a slot is free for it.
 func (r *run) startsBeforeDurable(s *Submit) bool {
-	return r.tool.SideEffect.Early() && !r.mayRepeat(s) && s.firstCheckpoint == nil &&
+	return r.tool.SideEffect.ReadOnly() && !r.mayRepeat(s) && s.firstCheckpoint == nil &&
 		!jobCredentials{r}.provisioned() && r.holdsSlot()
 }
 

@@ -27,11 +27,11 @@ type Submit struct {
 	Principal string
 	MaxJobs   int // of the principal; 0: the engine's default
 	Answers   AnswerSender
-	Lease     *lease.Lease // of the principal: a limit for all its jobs; nil: no limit
-	Trust     string       // of the principal
-	Roles     []string     // of the principal; nil: not known
-	Recheck   bool         // the session may have sent the same submit on an earlier connection
-	Decided   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
+	Lease     *lease.Lease    // of the principal: a limit for all its jobs; nil: no limit
+	Trust     arcp.TrustLevel // of the principal
+	Roles     []string        // of the principal; nil: not known
+	Recheck   bool            // the session may have sent the same submit on an earlier connection
+	Decided   func()          // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
 	// AcceptedIsAnswer says that job.accepted is an answer outside the log of the session.
 	AcceptedIsAnswer bool

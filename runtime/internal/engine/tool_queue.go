@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // toolQueues has a queue for each tool with a limit that has jobs. It is guarded by Engine.mu.
 type toolQueues struct {
-	slots  *tool.Slots // of tools from workers
+	slots  *catalog.Slots // of tools from workers
 	byTool map[toolQueueKey]*toolQueue
 }
 

@@ -141,9 +141,9 @@ func (s *Service) removeDirectory(ctx context.Context, l resources.Lease, _ int)
 
 // authority is the stored authority of a clean-up job.
 type authority struct {
-	Trust   string   `json:"trust,omitzero"`
-	MaxJobs int      `json:"max_jobs,omitzero"`
-	Lease   arcp.Raw `json:"lease,omitzero"`
+	Trust   arcp.TrustLevel `json:"trust,omitzero"`
+	MaxJobs int             `json:"max_jobs,omitzero"`
+	Lease   arcp.Raw        `json:"lease,omitzero"`
 }
 
 // callCleanupTool calls the clean-up tool of a lease with the authority of the lease holder.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Log appends the writes of sessions; see eventlog.Log.
@@ -35,7 +35,7 @@ type Jobs interface {
 type Options struct {
 	Store   store.Store
 	Log     Log
-	Catalog *tool.Catalog
+	Catalog *catalog.Catalog
 	Logger  zerolog.Logger
 	// Count, if set, receives the numbers of sessions with and without a connection after
 	// each change. It must not call the Directory.

@@ -4,13 +4,12 @@ import (
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Elevation is a higher trust level of a session. It is in effect as long as its job holds the
 // lease.
 type Elevation struct {
-	Level   string
+	Level   arcp.TrustLevel
 	Request arcp.MessageID // message that asked for the elevation
 	Holds   func() bool    // reports whether the lease is held; may be called by any goroutine
 }
@@ -33,9 +32,9 @@ func (s *Session) Elevating(request arcp.MessageID) bool {
 }
 
 // Trust returns the highest trust level that is held, at least own.
-func (s *Session) Trust(own string) string {
+func (s *Session) Trust(own arcp.TrustLevel) arcp.TrustLevel {
 	for _, e := range s.elevationList() {
-		if TrustRank(e.Level) > TrustRank(own) && e.Holds() {
+		if e.Level.Rank() > own.Rank() && e.Holds() {
 			own = e.Level
 		}
 	}
@@ -49,6 +48,3 @@ func (s *Session) elevationList() []*Elevation {
 	}
 	return nil
 }
-
-// TrustRank returns the index of a trust level in tool.TrustLevels, -1 for no level.
-func TrustRank(level string) int { return slices.Index(tool.TrustLevels, level) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -19,8 +20,8 @@ const maxOverlayBytes = 16 << 20
 
 // Overlay is the change of a session to its catalogue. The zero value changes nothing.
 type Overlay struct {
-	Revision uint64        // changes so far
-	Overlay  *tool.Overlay // nil: it changes nothing
+	Revision uint64           // changes so far
+	Overlay  *catalog.Overlay // nil: it changes nothing
 }
 
 // overlayPrefix begins the keys of the records; the session's id follows.
@@ -46,7 +47,7 @@ func (o Overlay) Record() OverlayRecord {
 
 // overlay returns the overlay of a record.
 func (r *OverlayRecord) overlay() (Overlay, error) {
-	overlay, refused := tool.ParseOverlay(tool.Overlay{IncludeBase: r.IncludeBase, Tools: r.Tools, Hide: r.Hide, Prompts: r.Prompts})
+	overlay, refused := catalog.ParseOverlay(catalog.Overlay{IncludeBase: r.IncludeBase, Tools: r.Tools, Hide: r.Hide, Prompts: r.Prompts})
 	if refused != nil {
 		return Overlay{}, refused
 	}
@@ -75,8 +76,8 @@ func (s *Session) Overlay() Overlay {
 
 // Catalogue returns the tools that a session sees, also after its end if it has jobs. An unknown
 // session, or none, has no overlay.
-func (d *Directory) Catalogue(id arcp.SessionID, principal, trust string) *tool.Snapshot {
-	var overlay *tool.Overlay
+func (d *Directory) Catalogue(id arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot {
+	var overlay *catalog.Overlay
 	if id != "" {
 		d.mu.Lock()
 		s := d.byID[id]
@@ -85,7 +86,7 @@ func (d *Directory) Catalogue(id arcp.SessionID, principal, trust string) *tool.
 			overlay = s.Overlay().Overlay
 		}
 	}
-	return d.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: principal}, overlay)
+	return d.opts.Catalog.Snapshot(catalog.Viewer{Trust: trust, Principal: principal}, overlay)
 }
 
 // loadOverlaysLocked reads the overlays of the loaded sessions, and of Ended ones that may have
@@ -119,8 +120,8 @@ func (d *Directory) overlays() records.Table[OverlayRecord] {
 
 // OverlayChange is a request to set the overlay of a session.
 type OverlayChange struct {
-	Trust      string // of the session
-	Overlay    *tool.Overlay
+	Trust      arcp.TrustLevel // of the session
+	Overlay    *catalog.Overlay
 	Revision   *uint64 // of the overlay that is changed; nil: any
 	Generation *uint64 // of the tools that the overlay was made for; nil: any
 }
@@ -128,9 +129,9 @@ type OverlayChange struct {
 // SetOverlay sets the overlay of a session, durably or in the transaction of ctx. done is
 // called when a changed overlay is in effect. An error of type *arcp.Error changes nothing:
 // FAILED_PRECONDITION for another revision or generation, RESOURCE_EXHAUSTED if the overlays
-// of the principal would be too large, or an error of tool.Catalog.Check.
-func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange, done func()) (Overlay, *tool.Snapshot, error) {
-	snap, refused := d.opts.Catalog.Check(tool.Viewer{Trust: q.Trust, Principal: s.Principal}, q.Overlay)
+// of the principal would be too large, or an error of catalog.Catalog.Check.
+func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange, done func()) (Overlay, *catalog.Snapshot, error) {
+	snap, refused := d.opts.Catalog.Check(catalog.Viewer{Trust: q.Trust, Principal: s.Principal}, q.Overlay)
 	if refused != nil {
 		return Overlay{}, nil, refused
 	}

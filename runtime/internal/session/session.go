@@ -19,7 +19,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 )
 
 // State is the state of a session.
@@ -201,6 +201,6 @@ func (s *Session) Actor() (approval.Actor, bool) {
 }
 
 // Catalogue returns the tools that the session sees with a trust level.
-func (s *Session) Catalogue(trust string) *tool.Snapshot {
-	return s.dir.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: s.Principal}, s.Overlay().Overlay)
+func (s *Session) Catalogue(trust arcp.TrustLevel) *catalog.Snapshot {
+	return s.dir.opts.Catalog.Snapshot(catalog.Viewer{Trust: trust, Principal: s.Principal}, s.Overlay().Overlay)
 }

@@ -39,7 +39,7 @@ type declaration struct {
 	Interruptible    bool            `json:"interruptible,omitzero"`
 	Approval         tool.Approval   `json:"approval,omitzero"`
 	Retry            tool.Retry      `json:"retry,omitzero"`
-	MinTrust         string          `json:"min_trust,omitzero"`
+	MinTrust         arcp.TrustLevel `json:"min_trust,omitzero"`
 }
 
 // declared is one tool that an agent executes.

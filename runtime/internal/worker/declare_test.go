@@ -53,7 +53,7 @@ func TestDeclaredDefaults(t *testing.T) {
 		t.Fatal(e)
 	}
 	if made.Ref() != "a@2.0.0" || made.Source != tool.SourceWorker || made.Recovery != tool.RecoveryFail || !*made.Idempotent ||
-		made.Limits.Timeout >= 0 || made.Limits.MaxRequestBytes != tool.DefaultMaxRequestBytes || made.SideEffect.Early() {
+		made.Limits.Timeout >= 0 || made.Limits.MaxRequestBytes != tool.DefaultMaxRequestBytes || made.SideEffect.ReadOnly() {
 		t.Errorf("by default it is %+v", made.Capability)
 	}
 	list, err = declarations(&agents.Agent{Executes: []string{"a@2.0.0"}, Capabilities: arcp.Raw(`{"tools":{"a@2.0.0":{"timeout_ms":1500}}}`)})

@@ -22,6 +22,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -29,7 +30,7 @@ import (
 // Config holds the dependencies of a Pool.
 type Config struct {
 	Tools   *tool.Registry
-	Slots   *tool.Slots
+	Slots   *catalog.Slots
 	Recount func(ref string) // is called after each change of Slots, without a lock
 	Metrics *metrics.Metrics
 	Logger  zerolog.Logger

@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -34,7 +35,7 @@ func agentOf(id string, executes ...string) agents.Agent {
 func newPool(t *testing.T) (*Pool, *tool.Registry) {
 	t.Helper()
 	tools := tool.NewRegistry()
-	return New(Config{Tools: tools, Slots: new(tool.Slots), Recount: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
+	return New(Config{Tools: tools, Slots: new(catalog.Slots), Recount: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
 }
 
 // The audience of a tool is read without the pool's lock: the engine and the catalogues read
@@ -121,8 +122,8 @@ func TestAudienceDuringRegistrations(t *testing.T) {
 // like any other.
 func TestToolComposedDuringRegistrationIsAnnounced(t *testing.T) {
 	p, tools := newPool(t)
-	cat := tool.NewCatalog(tools, nil)
-	v := tool.Viewer{Trust: tool.TrustLevels[0], Principal: "alice"}
+	cat := catalog.New(tools, nil)
+	v := catalog.Viewer{Principal: "alice"}
 	before := cat.Snapshot(v, nil)
 	tools.Watch(func(uint64) { // a callback may call the catalogue, but not change the registry
 		looked := make(chan struct{})

@@ -36,14 +36,18 @@ func TestInventory(t *testing.T) {
 		{Name: "demo.stall", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"},
 	}
-	if diff := cmp.Diff(want, r.Agents()); diff != "" {
+	var agents []arcp.Agent
+	for _, f := range r.State().Families("") {
+		agents = append(agents, f.Agent)
+	}
+	if diff := cmp.Diff(want, agents); diff != "" {
 		t.Errorf("agents (-want +got):\n%s", diff)
 	}
 	for _, d := range r.Tools() {
 		if d.Name == "demo.resource" { // it uses external resources
 			continue
 		}
-		if d.Limits.Timeout < time.Hour || d.Limits.Concurrency >= 0 && d.Limits.Concurrency < 10_000 || !d.SideEffect.Early() {
+		if d.Limits.Timeout < time.Hour || d.Limits.Concurrency >= 0 && d.Limits.Concurrency < 10_000 || !d.SideEffect.ReadOnly() {
 			t.Errorf("%s: %+v, side effect %s: it cannot run for long, thousands at once", d.Ref(), d.Limits, d.SideEffect)
 		}
 	}

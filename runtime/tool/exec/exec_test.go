@@ -209,7 +209,7 @@ func TestSourcePublishesItsCommands(t *testing.T) {
 	var refs []string
 	err := s.Start(t.Context(), func(tools []*tool.Tool) error {
 		for _, made := range tools {
-			refs = append(refs, made.Ref()+" "+made.Source+" "+string(made.SideEffect))
+			refs = append(refs, made.Ref()+" "+string(made.Source)+" "+string(made.SideEffect))
 		}
 		return nil
 	})

@@ -12,8 +12,8 @@ type Source struct{ configs []Config }
 // NewSource returns a source of commands for which Check has returned nil.
 func NewSource(configs []Config) *Source { return &Source{configs} }
 
-// Name returns tool.SourceExec.
-func (s *Source) Name() string { return tool.SourceExec }
+// Name returns "exec".
+func (s *Source) Name() string { return string(tool.SourceExec) }
 
 // Prefix returns "": commands have the names of their configuration.
 func (s *Source) Prefix() string { return "" }

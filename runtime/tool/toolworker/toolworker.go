@@ -67,7 +67,7 @@ type about struct {
 	Interruptible    bool            `json:"interruptible,omitzero"`
 	Approval         *tool.Approval  `json:"approval,omitzero"`
 	Retry            tool.Retry      `json:"retry,omitzero"`
-	MinTrust         string          `json:"min_trust,omitzero"`
+	MinTrust         arcp.TrustLevel `json:"min_trust,omitzero"`
 }
 
 // maxBytes bounds the arguments and the result of a job in a worker: each fits into a frame.

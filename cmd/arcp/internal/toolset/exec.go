@@ -34,7 +34,7 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 		"approval":      approval(&c.Approval),
 		"recovery":      oneOf(&c.Recovery, tool.Recoveries),
 		"retry":         func(v any) error { return retry(v, &c.Retry) },
-		"min_trust":     oneOf(&c.MinTrust, tool.TrustLevels[1:]),
+		"min_trust":     oneOf(&c.MinTrust, arcp.TrustLevels),
 		"sandbox":       oneOf(&c.Sandbox, exec.Sandboxes),
 	}
 	if err := fields.read(m, "name", "exec"); err != nil {

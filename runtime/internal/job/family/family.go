@@ -43,8 +43,8 @@ func (p Position) EndsWithParent() bool { return p.Depth > 0 && !p.Detached }
 type Callee struct {
 	Name     string
 	Builtin  bool
-	Trusted  bool   // the trust level of the job suffices
-	MinTrust string // the trust level that the tool needs
+	Trusted  bool            // the trust level of the job suffices
+	MinTrust arcp.TrustLevel // the trust level that the tool needs
 }
 
 // Check refuses a tool that no job, or not this job, may call: PERMISSION_DENIED. Built-in tools act

@@ -39,7 +39,7 @@ type Refusal struct {
 // Identity is the authenticated identity of the client.
 type Identity struct {
 	Principal string
-	Trust     string
+	Trust     arcp.TrustLevel
 	Anonymous bool
 	Commands  bool      // may send messages of commands; false for an observer
 	Worker    bool      // may execute jobs

@@ -1,4 +1,6 @@
-package tool
+// Package catalog composes the tools that a session sees: the registry, the overlay of the session
+// and the hooks of the runtime. Resolving takes no lock. Sessions with equal keys share a snapshot.
+package catalog
 
 import (
 	"sync"
@@ -7,15 +9,16 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Viewer holds the principal and the trust level that select the tools of a session.
 type Viewer struct {
-	Trust     string // one of TrustLevels; another text counts as the lowest level
-	Principal string // argument of Capability.Audience
+	Trust     arcp.TrustLevel // an unknown level counts as the lowest one
+	Principal string          // argument of tool.Capability.Audience
 }
 
-func (v Viewer) rank() int { return max(trustRank(v.Trust), 0) }
+func (v Viewer) rank() int { return max(v.Trust.Rank(), 0) }
 
 // Bounds of the cached snapshots. Each snapshot has some 200 bytes of its own.
 const (
@@ -27,29 +30,30 @@ const (
 // used snapshots of the current generation; sessions with equal keys share a snapshot. Many
 // goroutines may use a Catalog.
 type Catalog struct {
-	reg   *Registry
+	reg   *tool.Registry
 	hooks atomic.Pointer[hooks]
 	cache *lru.Cache[snapshotKey, func() *Snapshot]
+	all   atomic.Pointer[inventory] // of the latest state
 
 	overlayBytes atomic.Int64 // of the cached snapshots
 }
 
 // snapshotKey holds the values that determine a snapshot.
 type snapshotKey struct {
-	base      *base
+	base      *tool.State
 	hooks     *hooks
 	overlay   *Overlay
 	rank      int
 	principal string // empty if no tool of the base is restricted
 }
 
-// NewCatalog returns a catalogue of a registry with hooks before each call.
-func NewCatalog(r *Registry, before []Hook) *Catalog {
+// New returns a catalogue of a registry with hooks before each call.
+func New(r *tool.Registry, before []tool.Hook) *Catalog {
 	c := &Catalog{reg: r}
 	var err error
 	c.cache, err = lru.NewWithEvict(maxSnapshots, func(k snapshotKey, _ func() *Snapshot) { c.overlayBytes.Add(-k.overlay.bytes()) })
 	if err != nil { // the size is positive
-		panic("tool: " + err.Error())
+		panic("catalog: " + err.Error())
 	}
 	c.SetHooks(before)
 	r.Watch(func(uint64) { c.cache.Purge() }) // nothing requests older generations
@@ -57,7 +61,7 @@ func NewCatalog(r *Registry, before []Hook) *Catalog {
 }
 
 // SetHooks replaces the hooks of later snapshots.
-func (c *Catalog) SetHooks(hooks []Hook) {
+func (c *Catalog) SetHooks(hooks []tool.Hook) {
 	for {
 		old := c.hooks.Load()
 		if c.hooks.CompareAndSwap(old, newHooks(old, hooks)) {
@@ -67,14 +71,14 @@ func (c *Catalog) SetHooks(hooks []Hook) {
 	}
 }
 
-// HookRevision returns the number of calls of SetHooks, NewCatalog's included.
+// HookRevision returns the number of calls of SetHooks, New's included.
 func (c *Catalog) HookRevision() uint64 { return c.hooks.Load().revision }
 
 // Snapshot returns the current catalogue of a viewer with an overlay; nil is no overlay. The
 // overlay may name tools that are not registered.
 func (c *Catalog) Snapshot(v Viewer, o *Overlay) *Snapshot {
-	k := snapshotKey{base: c.reg.state.Load(), hooks: c.hooks.Load(), overlay: o, rank: v.rank()}
-	if len(k.base.restricted) > 0 {
+	k := snapshotKey{base: c.reg.State(), hooks: c.hooks.Load(), overlay: o, rank: v.rank()}
+	if len(k.base.Restricted()) > 0 {
 		k.principal = v.Principal
 	}
 	if compose, ok := c.cache.Get(k); ok {
@@ -85,7 +89,7 @@ func (c *Catalog) Snapshot(v Viewer, o *Overlay) *Snapshot {
 
 // compose creates the snapshot of a key. Concurrent calls with the same key create one snapshot.
 func (c *Catalog) compose(k snapshotKey) *Snapshot {
-	compose := sync.OnceValue(func() *Snapshot { return newSnapshot(&k) })
+	compose := sync.OnceValue(func() *Snapshot { return newSnapshot(c, &k) })
 	if first, ok, _ := c.cache.PeekOrAdd(k, compose); ok {
 		return first()
 	}
@@ -111,12 +115,36 @@ func (c *Catalog) Check(v Viewer, o *Overlay) (*Snapshot, *arcp.Error) {
 	return c.Snapshot(v, o), nil
 }
 
-func newSnapshot(k *snapshotKey) *Snapshot {
-	s := &Snapshot{base: k.base, hooks: k.hooks, overlay: k.overlay, rank: k.rank, principal: k.principal}
-	for _, t := range k.base.restricted {
+func newSnapshot(c *Catalog, k *snapshotKey) *Snapshot {
+	s := &Snapshot{catalog: c, base: k.base, hooks: k.hooks, overlay: k.overlay, rank: k.rank, principal: k.principal}
+	for _, t := range k.base.Restricted() {
 		if !t.VisibleTo(k.principal) {
 			s.refused = append(s.refused, t)
 		}
 	}
 	return s
+}
+
+// inventory lists the agents of a state. It is separate from the snapshots because running jobs
+// refer to snapshots and need no list.
+type inventory struct {
+	base   *tool.State
+	agents []arcp.Agent
+	rank   int // highest trust rank that a tool needs
+}
+
+// inventory returns the inventory of a state. It caches the inventory of the current state.
+func (c *Catalog) inventory(base *tool.State) *inventory {
+	if l := c.all.Load(); l != nil && l.base == base {
+		return l
+	}
+	l := &inventory{base: base}
+	for _, f := range base.Families("") {
+		l.agents = append(l.agents, f.Agent)
+		l.rank = max(l.rank, f.TrustRank)
+	}
+	if base == c.reg.State() {
+		c.all.Store(l)
+	}
+	return l
 }

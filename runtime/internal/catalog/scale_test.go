@@ -1,4 +1,4 @@
-package tool
+package catalog
 
 import (
 	"fmt"
@@ -6,12 +6,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-func manyTools(t testing.TB, n int) []*Tool {
-	tools := make([]*Tool, n)
+func manyTools(t testing.TB, n int) []*tool.Tool {
+	tools := make([]*tool.Tool, n)
 	for i := range tools {
-		tools[i] = raw(t, Capability{Name: fmt.Sprintf("tool-%05d", i)}, echo)
+		tools[i] = raw(t, tool.Capability{Name: fmt.Sprintf("tool-%05d", i)}, echo)
 	}
 	return tools
 }
@@ -41,12 +43,12 @@ func heap() uint64 {
 // A thousand sessions with different overlays share the ten thousand tools. A thousand
 // generations of the base share the unchanged parts.
 func TestCatalogueSharesItsMemory(t *testing.T) {
-	reg, tools := NewRegistry(), manyTools(t, 10_000)
+	reg, tools := tool.NewRegistry(), manyTools(t, 10_000)
 	if err := reg.Replace("many", tools); err != nil {
 		t.Fatal(err)
 	}
-	reg.Agents()
-	cat, overlays := NewCatalog(reg, nil), overlaysOf(t, 1000, len(tools))
+	cat, overlays := New(reg, nil), overlaysOf(t, 1000, len(tools))
+	cat.Snapshot(Viewer{}, nil).Agents()
 	before := heap()
 	var held []*Snapshot
 	for i, l := range overlays {
@@ -60,14 +62,14 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 		t.Errorf("1,000 overlays take %d bytes, want at most 4 MiB: a copy of the base each would take a GB", grown)
 	}
 	before = heap()
-	extra := raw(t, Capability{Name: "extra"}, echo)
+	extra := raw(t, tool.Capability{Name: "extra"}, echo)
 	for i := range 1000 {
-		if err := reg.Replace("flaps", []*Tool{extra}[:i%2]); err != nil {
+		if err := reg.Replace("flaps", []*tool.Tool{extra}[:i%2]); err != nil {
 			t.Fatal(err)
 		}
 		held = append(held, cat.Snapshot(Viewer{Trust: "trusted"}, overlays[0]))
 		if i%100 == 0 {
-			reg.Agents() // as a session would that is opened just then
+			cat.Snapshot(Viewer{}, nil).Agents() // as a session would that is opened just then
 		}
 	}
 	if grown := int64(heap()) - int64(before); grown > 32<<20 {
@@ -78,8 +80,8 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 
 // The cache is bounded in number, and a snapshot owns nothing of its overlay.
 func TestCatalogueEvictsSnapshots(t *testing.T) {
-	reg := registry(t, Capability{Name: "a"})
-	cat := NewCatalog(reg, nil)
+	reg := registry(t, tool.Capability{Name: "a"})
+	cat := New(reg, nil)
 	for _, l := range overlaysOf(t, maxSnapshots+100, 10_000) {
 		cat.Snapshot(Viewer{}, l)
 	}
@@ -87,7 +89,7 @@ func TestCatalogueEvictsSnapshots(t *testing.T) {
 		t.Errorf("%d snapshots are cached, want %d", n, maxSnapshots)
 	}
 	var wide []string
-	for i := range MaxOverlayNames {
+	for i := range maxNames {
 		wide = append(wide, fmt.Sprintf("name-%d", i))
 	}
 	l, err := ParseOverlay(Overlay{Hide: wide, Tools: wide})
@@ -101,7 +103,7 @@ func TestCatalogueEvictsSnapshots(t *testing.T) {
 	if grown := int64(heap()) - int64(before); grown > 1<<20 {
 		t.Errorf("600 snapshots of overlays with 2,000 names take %d bytes, want at most 1 MiB", grown)
 	}
-	if err := reg.Register(raw(t, Capability{Name: "b"}, echo)); err != nil {
+	if err := reg.Register(raw(t, tool.Capability{Name: "b"}, echo)); err != nil {
 		t.Fatal(err)
 	}
 	if cat.Snapshot(Viewer{}, l); cat.cache.Len() != 1 {
@@ -111,7 +113,7 @@ func TestCatalogueEvictsSnapshots(t *testing.T) {
 
 // The cache is bounded in the bytes of overlays, also if their sessions have ended.
 func TestCatalogueForgetsLargeOverlays(t *testing.T) {
-	cat := NewCatalog(registry(t, Capability{Name: "a"}), nil)
+	cat := New(registry(t, tool.Capability{Name: "a"}), nil)
 	before := heap()
 	for range 500 {
 		cat.Snapshot(Viewer{}, &Overlay{IncludeBase: true, Prompts: []string{strings.Repeat("x", 64<<10)}})
@@ -120,7 +122,7 @@ func TestCatalogueForgetsLargeOverlays(t *testing.T) {
 	if grown := int64(heap()) - int64(before); grown > maxOverlayBytes+4<<20 {
 		t.Errorf("the snapshots of sessions that have ended take %d bytes, want at most 20 MiB", grown)
 	}
-	if err := cat.reg.Register(raw(t, Capability{Name: "b"}, echo)); err != nil {
+	if err := cat.reg.Register(raw(t, tool.Capability{Name: "b"}, echo)); err != nil {
 		t.Fatal(err)
 	}
 	if n := cat.overlayBytes.Load(); n != 0 || cat.cache.Len() != 0 {
@@ -130,24 +132,21 @@ func TestCatalogueForgetsLargeOverlays(t *testing.T) {
 
 // Sessions without an overlay share one snapshot for each trust level.
 func TestSnapshotsWithoutOverlayAreShared(t *testing.T) {
-	cat := NewCatalog(registry(t, Capability{Name: "a"}), nil)
+	cat := New(registry(t, tool.Capability{Name: "a"}), nil)
 	if x, y := cat.Snapshot(Viewer{Principal: "alice"}, nil), cat.Snapshot(Viewer{Principal: "bob"}, nil); x != y {
 		t.Error("two sessions without an overlay have a catalogue each")
 	}
 }
 
-// States that are too far apart for the list of changes are compared name by name.
+// States that differ by more changes than a state lists are compared name by name.
 func TestDifferenceOfDistantGenerations(t *testing.T) {
-	reg, tools := NewRegistry(), manyTools(t, 3*maxChanges)
-	cat := NewCatalog(reg, nil)
+	reg, tools := tool.NewRegistry(), manyTools(t, 12_288)
+	cat := New(reg, nil)
 	empty := cat.Snapshot(Viewer{}, nil)
 	if err := reg.Replace("many", tools); err != nil {
 		t.Fatal(err)
 	}
 	full := cat.Snapshot(Viewer{}, nil)
-	if n := len(full.base.changes); n > 2*maxChanges {
-		t.Errorf("%d changes are kept, want at most %d", n, 2*maxChanges)
-	}
 	if d := full.Since(empty); len(d.Added) != len(tools) || len(d.Removed)+len(d.Changed) > 0 {
 		t.Errorf("%d added, %d removed, %d changed; want %d added", len(d.Added), len(d.Removed), len(d.Changed), len(tools))
 	}
@@ -161,7 +160,7 @@ func TestDifferenceOfDistantGenerations(t *testing.T) {
 
 // However many ask at once, one composes.
 func TestCatalogueComposesOnce(t *testing.T) {
-	cat := NewCatalog(registry(t, Capability{Name: "a"}), nil)
+	cat := New(registry(t, tool.Capability{Name: "a"}), nil)
 	l := overlaysOf(t, 1, 10)[0]
 	var wg sync.WaitGroup
 	got := make([]*Snapshot, 32)
@@ -179,12 +178,12 @@ func TestCatalogueComposesOnce(t *testing.T) {
 	}
 }
 
-func BenchmarkCatalogue(b *testing.B) {
-	reg, tools := NewRegistry(), manyTools(b, 10_000)
+func BenchmarkCatalog(b *testing.B) {
+	reg, tools := tool.NewRegistry(), manyTools(b, 10_000)
 	if err := reg.Replace("many", tools); err != nil {
 		b.Fatal(err)
 	}
-	cat, overlays := NewCatalog(reg, nil), overlaysOf(b, 1000, len(tools))
+	cat, overlays := New(reg, nil), overlaysOf(b, 1000, len(tools))
 	b.Run("overlay", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
@@ -204,13 +203,13 @@ func BenchmarkCatalogue(b *testing.B) {
 	b.Run("compose", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			newSnapshot(&snapshotKey{base: reg.state.Load(), hooks: cat.hooks.Load(), overlay: overlays[i%1000], rank: 3})
+			newSnapshot(cat, &snapshotKey{base: reg.State(), hooks: cat.hooks.Load(), overlay: overlays[i%1000], rank: 3})
 		}
 	})
 	b.Run("difference", func(b *testing.B) {
 		b.ReportAllocs()
 		old := cat.Snapshot(Viewer{Trust: "trusted"}, overlays[0])
-		if err := reg.Register(raw(b, Capability{Name: fmt.Sprintf("new-%d", b.N)}, echo)); err != nil {
+		if err := reg.Register(raw(b, tool.Capability{Name: fmt.Sprintf("new-%d", b.N)}, echo)); err != nil {
 			b.Fatal(err)
 		}
 		now := cat.Snapshot(Viewer{Trust: "trusted"}, overlays[0])
@@ -218,22 +217,4 @@ func BenchmarkCatalogue(b *testing.B) {
 			now.Since(old)
 		}
 	})
-}
-
-// BenchmarkRegister registers n tools one by one: the cost of one must not grow with n.
-func BenchmarkRegister(b *testing.B) {
-	for _, n := range []int{1000, 10_000, 40_000} {
-		tools := manyTools(b, n)
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			for b.Loop() {
-				reg := NewRegistry()
-				for _, t := range tools {
-					if err := reg.Register(t); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/tool")
-		})
-	}
 }

@@ -1,4 +1,4 @@
-package tool
+package catalog
 
 import (
 	"slices"
@@ -6,25 +6,23 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Bounds of an Overlay. Each session may have one in memory.
 const (
-	MaxOverlayNames  = 1000     // of Tools, and of Hide
-	MaxOverlayPrompt = 64 << 10 // bytes of all prompts together
-	maxPrompts       = 100
+	maxNames       = 1000     // of Tools, and of Hide
+	maxPromptBytes = 64 << 10 // bytes of all prompts together
+	maxPrompts     = 100
 )
 
-// CatalogPrefix is the prefix of the tools that change an overlay. No overlay removes them.
-const CatalogPrefix = "tools."
-
-// afterCatalogPrefix is the first text that sorts after all names with CatalogPrefix.
-const afterCatalogPrefix = "tools/"
+// Prefix is the prefix of the tools that change an overlay. No overlay removes them.
+const Prefix = "tools."
 
 // Overlay changes the base catalogue of a session. An Overlay with IncludeBase alone changes
 // nothing.
 type Overlay struct {
-	IncludeBase bool // false: the catalogue has only the tools of CatalogPrefix and of Tools
+	IncludeBase bool // false: the catalogue has only the tools of Prefix and of Tools
 
 	// Tools lists tools of the base as name or name@version. If it lists versions of a name,
 	// the other versions do not exist.
@@ -50,16 +48,16 @@ func ParseOverlay(o Overlay) (*Overlay, *arcp.Error) {
 		return nil, err
 	}
 	for _, name := range o.Hide {
-		if strings.HasPrefix(name, CatalogPrefix) {
-			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, CatalogPrefix)
+		if strings.HasPrefix(name, Prefix) {
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, Prefix)
 		}
 	}
 	size := 0
 	for _, p := range o.Prompts {
 		size += len(p)
 	}
-	if len(o.Prompts) > maxPrompts || size > MaxOverlayPrompt {
-		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "prompts: at most %d, of %d bytes together", maxPrompts, MaxOverlayPrompt)
+	if len(o.Prompts) > maxPrompts || size > maxPromptBytes {
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "prompts: at most %d, of %d bytes together", maxPrompts, maxPromptBytes)
 	}
 	if o.IncludeBase && len(o.Tools) == 0 && len(o.Hide) == 0 && len(o.Prompts) == 0 {
 		return nil, nil
@@ -69,8 +67,8 @@ func ParseOverlay(o Overlay) (*Overlay, *arcp.Error) {
 }
 
 func overlayNames(member string, names []string) ([]string, *arcp.Error) {
-	if len(names) > MaxOverlayNames {
-		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %d names; at most %d", member, len(names), MaxOverlayNames)
+	if len(names) > maxNames {
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %d names; at most %d", member, len(names), maxNames)
 	}
 	for _, name := range names {
 		if _, err := arcp.ParseAgentRef(name); err != nil {
@@ -105,26 +103,26 @@ func (o *Overlay) bytes() (n int64) {
 
 // apply returns the versions of a family that remain with the overlay; nil if none remains. o and
 // f may be nil.
-func (o *Overlay) apply(f *family) *family {
+func (o *Overlay) apply(f *tool.Family) *tool.Family {
 	if o == nil || f == nil {
 		return f
 	}
-	bare, pinned := find(o.Tools, f.name)
+	bare, pinned := find(o.Tools, f.Agent.Name)
 	switch {
 	case bare:
 	case len(pinned) > 0:
-		f = f.without(func(t *Tool) bool { return !slices.Contains(pinned, t.ref) })
-	case !o.IncludeBase && !strings.HasPrefix(f.name, CatalogPrefix):
+		f = f.Without(func(t *tool.Tool) bool { return !slices.Contains(pinned, t.Ref()) })
+	case !o.IncludeBase && !strings.HasPrefix(f.Agent.Name, Prefix):
 		return nil
 	}
 	if f == nil {
 		return nil
 	}
-	bare, pinned = find(o.Hide, f.name)
+	bare, pinned = find(o.Hide, f.Agent.Name)
 	if bare {
 		return nil
 	}
-	return f.without(func(t *Tool) bool { return slices.Contains(pinned, t.ref) })
+	return f.Without(func(t *tool.Tool) bool { return slices.Contains(pinned, t.Ref()) })
 }
 
 // find searches a sorted list of references for a name. bare reports whether the list has the name

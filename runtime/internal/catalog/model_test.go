@@ -1,4 +1,4 @@
-package tool
+package catalog
 
 import (
 	"cmp"
@@ -13,17 +13,18 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // model is the catalogue in its simplest form: everything is worked out anew from
 // lists, each time that it is asked for.
 type model struct {
-	order      []string           // of the sources
-	has        map[string][]*Tool // by source
+	order      []string                // of the sources
+	has        map[string][]*tool.Tool // by source
 	generation uint64
 }
 
-func (m *model) all() (list []*Tool) {
+func (m *model) all() (list []*tool.Tool) {
 	for _, source := range m.order {
 		list = append(list, m.has[source]...)
 	}
@@ -48,7 +49,7 @@ func (m *model) valid() bool {
 }
 
 // set makes tools all that a source has; false: they cannot be.
-func (m *model) set(source string, tools []*Tool) bool {
+func (m *model) set(source string, tools []*tool.Tool) bool {
 	if slices.Equal(m.has[source], tools) {
 		return true
 	}
@@ -70,7 +71,7 @@ func (m *model) set(source string, tools []*Tool) bool {
 }
 
 // visible are the tools of a catalogue, in their order.
-func (m *model) visible(l *Overlay) (list []*Tool) {
+func (m *model) visible(l *Overlay) (list []*tool.Tool) {
 	for _, t := range m.all() {
 		named := func(refs []string) bool { return slices.Contains(refs, t.Name) || slices.Contains(refs, t.Ref()) }
 		speaks := func(refs []string) bool {
@@ -84,7 +85,7 @@ func (m *model) visible(l *Overlay) (list []*Tool) {
 			if !named(l.Tools) {
 				continue
 			}
-		case !l.IncludeBase && !strings.HasPrefix(t.Name, CatalogPrefix):
+		case !l.IncludeBase && !strings.HasPrefix(t.Name, Prefix):
 			continue
 		}
 		list = append(list, t)
@@ -92,30 +93,34 @@ func (m *model) visible(l *Overlay) (list []*Tool) {
 	return list
 }
 
-func agentsOf(list []*Tool, rank int) (agents []arcp.Agent) {
-	byName := map[string][]*Tool{}
+func agentsOf(list []*tool.Tool, rank int) (agents []arcp.Agent) {
+	byName := map[string][]*tool.Tool{}
 	for _, t := range list {
-		if t.rank() <= rank {
+		if t.MinTrust.Rank() <= rank {
 			byName[t.Name] = append(byName[t.Name], t)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		def := defaultOf(byName[name])
-		versions := slices.SortedFunc(slices.Values(byName[name]), func(a, b *Tool) int { return compareVersions(b.Version, a.Version) })
-		agents = append(agents, arcp.Agent{Name: name, Versions: refVersions(versions), Default: def.Version})
+		var versions []string
+		for _, t := range byName[name] {
+			versions = append(versions, t.Version)
+		}
+		slices.SortFunc(versions, func(a, b string) int { return cmp.Compare(b, a) })
+		agents = append(agents, arcp.Agent{Name: name, Versions: versions, Default: def.Version})
 	}
 	return agents
 }
 
-func defaultOf(list []*Tool) *Tool {
-	if i := slices.IndexFunc(list, func(t *Tool) bool { return t.Default }); i >= 0 {
+func defaultOf(list []*tool.Tool) *tool.Tool {
+	if i := slices.IndexFunc(list, func(t *tool.Tool) bool { return t.Default }); i >= 0 {
 		return list[i]
 	}
 	return list[0]
 }
 
-func (m *model) resolve(list []*Tool, ref string) *Tool {
-	var family []*Tool
+func (m *model) resolve(list []*tool.Tool, ref string) *tool.Tool {
+	var family []*tool.Tool
 	for _, t := range list {
 		if t.Ref() == ref {
 			return t
@@ -133,6 +138,9 @@ func (m *model) resolve(list []*Tool, ref string) *Tool {
 // modelNames are few, so that operations collide.
 var modelNames = []string{"a", "b", "c", "tools.x", "tools.y"}
 
+// trustLevels are the zero value and all levels, ascending.
+var trustLevels = slices.Concat([]arcp.TrustLevel{""}, arcp.TrustLevels)
+
 func modelRefs() (refs []string) {
 	for _, name := range modelNames {
 		refs = append(refs, name, name+"@1", name+"@2", name+"@3")
@@ -141,11 +149,11 @@ func modelRefs() (refs []string) {
 }
 
 // modelTools returns three versions of each name, with and without Default.
-func modelTools(t *testing.T) (tools []*Tool) {
+func modelTools(t *testing.T) (tools []*tool.Tool) {
 	for _, name := range modelNames {
 		for v := range 3 {
 			for _, def := range []bool{false, true} {
-				tools = append(tools, raw(t, Capability{Name: name, Version: fmt.Sprint(v + 1), Default: def, MinTrust: TrustLevels[v*2]}, echo))
+				tools = append(tools, raw(t, tool.Capability{Name: name, Version: fmt.Sprint(v + 1), Default: def, MinTrust: trustLevels[v*2]}, echo))
 			}
 		}
 	}
@@ -157,21 +165,21 @@ func modelTools(t *testing.T) (tools []*Tool) {
 // earlier does not change.
 func TestCatalogueFollowsTheModel(t *testing.T) {
 	pool, refs := modelTools(t), modelRefs()
-	hidable := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return strings.HasPrefix(r, CatalogPrefix) })
+	hidable := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return strings.HasPrefix(r, Prefix) })
 	rapid.Check(t, func(rt *rapid.T) {
-		reg := NewRegistry()
-		cat := NewCatalog(reg, nil)
-		m := &model{has: map[string][]*Tool{}}
-		ordinary := slices.DeleteFunc(slices.Clone(pool), func(t *Tool) bool { return strings.HasPrefix(t.Name, CatalogPrefix) })
+		reg := tool.NewRegistry()
+		cat := New(reg, nil)
+		m := &model{has: map[string][]*tool.Tool{}}
+		ordinary := slices.DeleteFunc(slices.Clone(pool), func(t *tool.Tool) bool { return strings.HasPrefix(t.Name, Prefix) })
 		var overlay *Overlay
 		held := cat.Snapshot(Viewer{Trust: "privileged"}, nil)
 		var heldAgents []arcp.Agent
 		rt.Repeat(map[string]func(*rapid.T){
 			"register": func(rt *rapid.T) {
-				tool := rapid.SampledFrom(pool).Draw(rt, "tool")
-				want := m.set("", append(slices.Clone(m.has[""]), tool))
-				if err := reg.RegisterBuiltin(tool); (err == nil) != want {
-					rt.Fatalf("register %s: %v, the model says %v", tool.Ref(), err, want)
+				picked := rapid.SampledFrom(pool).Draw(rt, "tool")
+				want := m.set("", append(slices.Clone(m.has[""]), picked))
+				if err := reg.RegisterBuiltin(picked); (err == nil) != want {
+					rt.Fatalf("register %s: %v, the model says %v", picked.Ref(), err, want)
 				}
 			},
 			"replace": func(rt *rapid.T) {
@@ -211,7 +219,7 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 				if diff := gocmp.Diff(append([]arcp.Agent{}, heldAgents...), append([]arcp.Agent{}, held.Agents()...)); diff != "" {
 					rt.Fatalf("a catalogue that is held has changed:\n%s", diff)
 				}
-				for rank, level := range TrustLevels {
+				for rank, level := range trustLevels {
 					checkAgainstModel(rt, m, overlay, cat.Snapshot(Viewer{Trust: level}, overlay), rank)
 				}
 				now := cat.Snapshot(Viewer{Trust: "privileged"}, overlay)
@@ -222,9 +230,9 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 }
 
 // applyDelta applies a delta for the current or the next generation of the registry, and to the model.
-func applyDelta(rt *rapid.T, reg *Registry, m *model, put *Tool, remove string) {
+func applyDelta(rt *rapid.T, reg *tool.Registry, m *model, put *tool.Tool, remove string) {
 	expected := reg.Generation() + rapid.Uint64Range(0, 1).Draw(rt, "later")
-	err := reg.Apply(Delta{Source: "one", Generation: expected, Put: []*Tool{put}, Remove: []string{remove}})
+	err := reg.Apply(tool.Delta{SourceName: "one", Generation: expected, Put: []*tool.Tool{put}, Remove: []string{remove}})
 	if expected != m.generation {
 		if e, ok := err.(*arcp.Error); !ok || e.Code != arcp.CodeFailedPrecondition ||
 			string(e.Details) != fmt.Sprintf(`{"expected":%d,"actual":%d}`, expected, m.generation) {
@@ -232,7 +240,7 @@ func applyDelta(rt *rapid.T, reg *Registry, m *model, put *Tool, remove string) 
 		}
 		return
 	}
-	next := slices.DeleteFunc(slices.Clone(m.has["one"]), func(t *Tool) bool { return t.Ref() == remove || t.Ref() == put.Ref() })
+	next := slices.DeleteFunc(slices.Clone(m.has["one"]), func(t *tool.Tool) bool { return t.Ref() == remove || t.Ref() == put.Ref() })
 	if want := m.set("one", append(next, put)); (err == nil) != want {
 		rt.Fatalf("delta: %v, the model says %v", err, want)
 	}
@@ -276,7 +284,7 @@ func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int)
 }
 
 // near reports whether a hint may suggest an existing name.
-func (m *model) near(list []*Tool, name string, rank int) bool {
+func (m *model) near(list []*tool.Tool, name string, rank int) bool {
 	return slices.ContainsFunc(agentsOf(list, rank), func(a arcp.Agent) bool { return levenshtein.ComputeDistance(name, a.Name) <= min(len(name)/3, 3) })
 }
 

@@ -1,28 +1,30 @@
-package tool
+package catalog
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // A tool that exists for some does not exist for others, whatever the version,
 // the overlay or the way to it.
 func TestAudience(t *testing.T) {
-	reg := NewRegistry()
-	named := func(ref string, principal string) *Tool {
+	reg := tool.NewRegistry()
+	named := func(ref string, principal string) *tool.Tool {
 		name, version, _ := strings.Cut(ref, "@")
-		c := Capability{Name: name, Version: version}
+		c := tool.Capability{Name: name, Version: version}
 		if principal != "" {
 			c.Audience = func(asking string) bool { return asking == principal }
 		}
 		return raw(t, c, echo)
 	}
 	a1, a2, b, c := named("a@1.0.0", ""), named("a@2.0.0", "alice"), named("secret@1.0.0", "alice"), named("c@1.0.0", "")
-	if err := errors.Join(reg.Register(c), reg.Replace("x", []*Tool{a1, a2, b})); err != nil {
+	if err := errors.Join(reg.Register(c), reg.Replace("x", []*tool.Tool{a1, a2, b})); err != nil {
 		t.Fatal(err)
 	}
-	cat := NewCatalog(reg, nil)
+	cat := New(reg, nil)
 	overlay, refused := ParseOverlay(Overlay{Tools: []string{"a", "secret", "c"}})
 	if refused != nil {
 		t.Fatal(refused)
@@ -53,7 +55,7 @@ func TestAudience(t *testing.T) {
 			}
 		}
 	}
-	if err := reg.Replace("x", []*Tool{a1}); err != nil {
+	if err := reg.Replace("x", []*tool.Tool{a1}); err != nil {
 		t.Fatal(err)
 	}
 	if x, y := cat.Snapshot(Viewer{Principal: "alice"}, nil), cat.Snapshot(Viewer{Principal: "bob"}, nil); x != y {
