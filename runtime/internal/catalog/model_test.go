@@ -163,7 +163,7 @@ func modelTools(t *testing.T) (tools []*tool.Tool) {
 // After any sequence of registrations, replacements, removals, overlays and hidden tools,
 // every query of the catalogue returns the model's answer. A snapshot that was composed
 // earlier does not change.
-func TestCatalogueFollowsTheModel(t *testing.T) {
+func TestCatalogFollowsTheModel(t *testing.T) {
 	pool, refs := modelTools(t), modelRefs()
 	hidable := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return strings.HasPrefix(r, Prefix) })
 	rapid.Check(t, func(rt *rapid.T) {

@@ -100,7 +100,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 	if s.builtin() {
 		return args, nil
 	}
-	decision := s.catalogue.Before(s.ctx, s.tool, tool.HookCall{Arguments: args, Job: s.row.ID, Parent: s.row.Parent,
+	decision := s.catalog.Before(s.ctx, s.tool, tool.HookCall{Arguments: args, Job: s.row.ID, Parent: s.row.Parent,
 		Session: s.row.Session, Principal: s.row.Principal, Attempt: s.attempt})
 	if decision.Fault != nil {
 		s.e.cfg.Logger.Error().Err(decision.Fault).Str("job_id", string(s.row.ID)).Str("hook", decision.Hook).Msg("hook could not decide")

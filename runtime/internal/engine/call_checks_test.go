@@ -330,7 +330,7 @@ func TestRuleAfterARestart(t *testing.T) {
 func hooked(hooks ...tool.Hook) func(*Config) {
 	return func(c *Config) {
 		cat := catalog.New(c.Tools, hooks)
-		c.Catalogue = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
+		c.Catalog = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
 			return cat.Snapshot(catalog.Viewer{Trust: trust}, nil)
 		}
 	}
@@ -560,11 +560,11 @@ func TestRefusedCallRecordsAreBounded(t *testing.T) {
 
 // A job's own calls use the catalogue of the job's submission: a hidden or a later tool is not
 // available to them.
-func TestCallsUseTheJobsCatalogue(t *testing.T) {
+func TestCallsUseTheJobsCatalog(t *testing.T) {
 	var overlay *catalog.Overlay
 	runEngine(t, func(c *Config) {
 		cat := catalog.New(c.Tools, nil)
-		c.Catalogue = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
+		c.Catalog = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
 			return cat.Snapshot(catalog.Viewer{Trust: trust}, overlay)
 		}
 	}, func(r *fixture) {

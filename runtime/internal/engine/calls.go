@@ -92,7 +92,7 @@ func (s childCaller) noteRefused(call *tool.Call, err error) {
 	}
 	n := callNote{Tool: clip.Text(call.Tool, arcp.MaxIDLen), Request: tool.ArgumentsDigest(call.Arguments), Code: e.Code,
 		Message: clip.Text(s.e.scrubber().text(e.Message), maxNoteText)}
-	if t, err := s.catalogue.Resolve(call.Tool); err == nil {
+	if t, err := s.catalog.Resolve(call.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
 	toolGoroutine{s.supervisor}.addNote(n)

@@ -93,8 +93,8 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 
 // prepare makes the checks of a submit that need no lock, and returns its run.
 func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
-	catalogue := e.cfg.Catalogue(s.Session, s.Principal, s.Trust)
-	t, err := catalogue.Resolve(s.Payload.Tool)
+	snapshot := e.cfg.Catalog(s.Session, s.Principal, s.Trust)
+	t, err := snapshot.Resolve(s.Payload.Tool)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 		return nil, err
 	}
 	r := newRun(e.Engine, t)
-	r.catalogue, r.roles, r.barred = catalogue, s.Roles, s.Barred
+	r.catalog, r.roles, r.barred = snapshot, s.Roles, s.Barred
 	r.authority.SetLease(granted)
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry
