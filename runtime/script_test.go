@@ -27,6 +27,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/internal/digest"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -585,7 +586,7 @@ var scriptFuncs = map[string]func(h *scriptHost, args []script.Value) (script.Va
 		return value(strings.ToValidUTF8(string(raw), "?")), err
 	},
 	"digest": func(_ *scriptHost, a []script.Value) (script.Value, error) {
-		return value(tool.Digest(a[0])), nil
+		return value(digest.Of(a[0])), nil
 	},
 }
 

@@ -18,7 +18,7 @@ func manyTools(t testing.TB, n int) []*tool.Tool {
 	return tools
 }
 
-// overlays are overlays that differ, each of which hides a tool and pins another.
+// overlaysOf returns different overlays, each of which hides a tool and pins another.
 func overlaysOf(t testing.TB, n, tools int) []*Overlay {
 	list := make([]*Overlay, n)
 	for i := range list {
@@ -158,7 +158,7 @@ func TestDifferenceOfDistantGenerations(t *testing.T) {
 	}
 }
 
-// However many ask at once, one composes.
+// Concurrent requests for one key compose one snapshot.
 func TestCatalogComposesOnce(t *testing.T) {
 	cat := New(registry(t, tool.Capability{Name: "a"}), nil)
 	l := overlaysOf(t, 1, 10)[0]

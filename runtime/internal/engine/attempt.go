@@ -7,6 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
+	"github.com/arcpd/arcpd/runtime/internal/digest"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -111,7 +112,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 		return nil, decision.Refused
 	case decision.Arguments != nil:
 		args = decision.Arguments
-		t.addNote(callNote{HookArguments: true, Request: tool.ArgumentsDigest(args)})
+		t.addNote(callNote{HookArguments: true, Request: digest.OfArguments(args)})
 	}
 	return args, t.approve(args)
 }

@@ -77,7 +77,7 @@ func callDigest(call *tool.Call) string {
 	if len(call.Lease) > 0 {
 		p.LeaseRequest = call.Lease
 	}
-	return digest(&p, nil)
+	return requestDigest(&p, nil)
 }
 
 func (s childCaller) match(request string) *family.Child {

@@ -168,7 +168,7 @@ func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.T
 	j.TraceID, j.ParentSpanID = traceOf(env)
 	j.SpanID = randomHex(8)
 	if key != "" {
-		j.Digest = digest(p, options.RestoredFrom)
+		j.Digest = requestDigest(p, options.RestoredFrom)
 	}
 	return j
 }
@@ -205,9 +205,9 @@ func parseMaxRuntime(n *arcp.Number) (time.Duration, *arcp.Error) {
 	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 means no limit
 }
 
-// digest identifies a request (§5.2) by its payload without the key, and by the checkpoint from
-// which its job begins.
-func digest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
+// requestDigest identifies a request (§5.2) by its payload without the key, and by the checkpoint
+// from which its job begins.
+func requestDigest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
 	q := struct {
 		arcp.ToolInvokePayload
 		From *arcp.RestoredFrom `json:"restored_from,omitzero"`
