@@ -71,7 +71,7 @@ func Checks() []Check { return slices.Clone(registry()) }
 
 // generated are the functions that return the checks generated from the message catalogue, by
 // group.
-var generated = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogueChecks}
+var generated = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogChecks}
 
 //go:embed scripts/*.txt
 var scripts embed.FS

@@ -25,7 +25,7 @@ type checkConn struct {
 	stop          func() bool // stops aborting tc at the end of t.ctx
 	stopKeepalive context.CancelFunc
 	gone          bool                    // closed by either side
-	catalogue     bool                    // tools.changed is passed to the check
+	catalog       bool                    // tools.changed is passed to the check
 	version       string                  // member arcp of sent messages
 	nonce         int                     // number of the last ping
 	own           map[arcp.MessageID]bool // ids of messages sent on this connection
@@ -188,7 +188,7 @@ func (c *checkConn) frame(rule string) *received {
 		if err != nil {
 			c.t.Failf("%s: %s", rule, c.ending(err))
 		}
-		if f := c.validate(text); c.catalogue || !f.changesTools() {
+		if f := c.validate(text); c.catalog || !f.changesTools() {
 			return f
 		}
 	}

@@ -194,7 +194,7 @@ func (h host) Verb(name string) func(script.Conn, []script.Value) (script.Value,
 //	binary       sends a binary frame (role socket)
 //	not_utf8     sends a text frame that is not UTF-8 (role socket)
 var hostVerbs = map[string]func(c *checkConn, args []script.Value) (script.Value, error){
-	"catalogue": func(c *checkConn, _ []script.Value) (script.Value, error) { c.catalogue = true; return nil, nil },
+	"catalogue": func(c *checkConn, _ []script.Value) (script.Value, error) { c.catalog = true; return nil, nil },
 	"silent":    func(c *checkConn, _ []script.Value) (script.Value, error) { c.stopKeepalive(); return nil, nil },
 	"hangup": func(c *checkConn, _ []script.Value) (script.Value, error) {
 		c.gone = true
@@ -241,7 +241,7 @@ func (c *checkConn) ReadFrame() ([]byte, error) {
 		text, err := c.read()
 		switch {
 		case err == nil:
-			if f := c.validate(text); c.catalogue || !f.changesTools() {
+			if f := c.validate(text); c.catalog || !f.changesTools() {
 				return text, nil
 			}
 		case c.t.ctx.Err() != nil:

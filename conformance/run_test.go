@@ -14,7 +14,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func TestCatalogueOfChecks(t *testing.T) {
+func TestCatalogOfChecks(t *testing.T) {
 	seen := map[string]bool{}
 	name := regexp.MustCompile(`^[a-z]+(\.[a-z0-9_-]+)+$`)
 	for _, c := range Checks() {

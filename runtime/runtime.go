@@ -110,7 +110,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r.engine = engine.New(engine.Config{Log: r.log, Vault: r.vault, Resources: r.resources, Store: r.cfg.Store, Tools: r.cfg.Tools, Metrics: r.metrics,
 		Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat, Block: r.cfg.HeartbeatBlock, ResumeWindow: r.cfg.ResumeWindow,
-		Slots: slots, Runs: r.workers.Runs, Full: r.space.Full, Questions: r.questions, Catalogue: r.sessions.Catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
+		Slots: slots, Runs: r.workers.Runs, Full: r.space.Full, Questions: r.questions, Catalog: r.sessions.Catalog, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
 		Limits: r.cfg.Limits.engine()})
 	r.questions.Connect(r.engine.Questions().Offer)
 	r.resources.Connect(r.engine)

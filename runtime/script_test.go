@@ -27,6 +27,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/internal/digest"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -183,9 +184,9 @@ const maxWait = 30 * time.Hour
 // scriptConn is a connection of a script.
 type scriptConn struct {
 	*peer
-	host      *scriptHost
-	catalogue bool   // does not leave out tools.changed
-	last      uint64 // number of the last event
+	host    *scriptHost
+	catalog bool   // does not leave out tools.changed
+	last    uint64 // number of the last event
 }
 
 func (c *scriptConn) WriteFrame(frame []byte) error {
@@ -223,7 +224,7 @@ func (c *scriptConn) ReadFrame() ([]byte, error) {
 			}
 			c.host.sent[key] = string(frame)
 		}
-		if c.catalogue || env.Type != arcp.EventEmit || !bytes.Contains(env.Payload, []byte(`"tools.changed"`)) {
+		if c.catalog || env.Type != arcp.EventEmit || !bytes.Contains(env.Payload, []byte(`"tools.changed"`)) {
 			return frame, nil
 		}
 	}
@@ -412,7 +413,7 @@ var scriptVerbs = map[string]verbFunc{
 		h.log.Reset()
 	}),
 
-	"catalogue": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) { c.catalogue = true }),
+	"catalogue": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) { c.catalog = true }),
 	"breaks": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
 		for _, err := c.conn.Read(); err == nil; _, err = c.conn.Read() {
 		}
@@ -585,7 +586,7 @@ var scriptFuncs = map[string]func(h *scriptHost, args []script.Value) (script.Va
 		return value(strings.ToValidUTF8(string(raw), "?")), err
 	},
 	"digest": func(_ *scriptHost, a []script.Value) (script.Value, error) {
-		return value(tool.Digest(a[0])), nil
+		return value(digest.Of(a[0])), nil
 	},
 }
 

@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -86,47 +85,6 @@ func TestRules(t *testing.T) {
 		tool := raw(t, Capability{Name: "a", SideEffect: SideEffectRead, Approval: ApprovalAuto(text)}, echo)
 		if got, err := tool.Approves(t.Context(), call); got != want {
 			t.Errorf("%s: %v (%v), want %v", text, got, err, want)
-		}
-	}
-}
-
-// A rule does not approve a number that its evaluation would round, whatever the rule's form.
-func TestRulesDoNotRoundNumbers(t *testing.T) {
-	small := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.n <= 100 || !(args.n > 100)")}, echo)
-	for n, want := range map[string]bool{
-		"100": true, "1e2": true, "100.0": true, "1.000e2": true, "-5": true, "0": true, "-0": true, "0.0": true, "99.99": true,
-		"101": false, "100.00001": false, "100.00000000000000000001": false, "1e400": false, "9223372036854775808": false,
-		"123456789012345678901234567890": false, "1e-400": false,
-	} {
-		if got, err := small.Approves(t.Context(), rule.Call{Arguments: arcp.Raw(`{"n":` + n + `}`)}); got != want {
-			t.Errorf("%s: %v (%v), want %v", n, got, err, want)
-		}
-	}
-}
-
-func TestRulesAreBounded(t *testing.T) {
-	list := "[" + strings.Repeat("1,", 2000) + "1]"
-	costly := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.l.all(x, args.l.all(y, args.l.all(z, x + y + z > 0)))")}, echo)
-	if yes, err := costly.Approves(t.Context(), rule.Call{Arguments: arcp.Raw(`{"l":` + list + `}`)}); yes || err == nil {
-		t.Errorf("8 billion steps: %v, %v", yes, err)
-	}
-	if yes, err := costly.Approves(t.Context(), rule.Call{Arguments: arcp.Raw(`{"l":[1,2]}`)}); !yes || err != nil {
-		t.Errorf("8 steps: %v, %v", yes, err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	long := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.l.all(x, x > 0)")}, echo)
-	if yes, _ := long.Approves(ended, rule.Call{Arguments: arcp.Raw(`{"l":` + list + `}`)}); yes {
-		t.Error("a call that has ended is approved")
-	}
-}
-
-// Roles that are not known are neither there nor not there.
-func TestUnknownRoles(t *testing.T) {
-	for _, text := range []string{`"admin" in roles`, `!("admin" in roles)`, `size(roles) == 0`} {
-		tool := raw(t, Capability{Name: "a", Approval: ApprovalAuto(text)}, echo)
-		if yes, err := tool.Approves(t.Context(), rule.Call{}); yes || err == nil {
-			t.Errorf("%s: %v, %v: it cannot be told", text, yes, err)
 		}
 	}
 }

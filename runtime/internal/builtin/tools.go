@@ -69,7 +69,7 @@ func policyText(t *tool.Tool) arcp.Raw {
 func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsListIn, all bool, row func(*catalog.Listed) (T, int)) (arcp.Page[T], error) {
 	request := paging.Request{Scope: list + "\x00" + v.Principal() + "\x00" + in.Prefix, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[T]) error {
-		for l := range v.Catalogue().List(after, in.Prefix, all) {
+		for l := range v.Catalog().List(after, in.Prefix, all) {
 			if item, size := row(&l); !add(l.Agent.Name, size, &item) {
 				break
 			}
@@ -79,7 +79,7 @@ func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsLi
 }
 
 func (t *catalogTools) list(_ context.Context, v engine.Viewer, in toolsListIn) (out arcp.ToolPage, err error) {
-	out.Generation = v.Catalogue().Generation()
+	out.Generation = v.Catalog().Generation()
 	out.Page, err = listTools(t, v, "tools", &in, false, func(l *catalog.Listed) (arcp.ToolEntry, int) {
 		t := l.Tool
 		e := arcp.ToolEntry{Name: l.Agent.Name, Version: t.Version, Versions: l.Agent.Versions, Description: t.Description,
@@ -94,7 +94,7 @@ type toolsDescribeIn struct {
 }
 
 func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescribeIn) (d arcp.ToolView, err error) {
-	t, refused := v.Catalogue().Resolve(in.Name)
+	t, refused := v.Catalog().Resolve(in.Name)
 	switch {
 	case refused != nil:
 		return d, refused
@@ -102,7 +102,7 @@ func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescri
 		return d, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
 	l := t.Limits
-	d = arcp.ToolView{Name: t.Name, Version: t.Version, Versions: v.Catalogue().Versions(t.Name), Description: t.Description,
+	d = arcp.ToolView{Name: t.Name, Version: t.Version, Versions: v.Catalog().Versions(t.Name), Description: t.Description,
 		InputSchema: schemaOrAny(t.InputSchema), OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
 		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, Source: string(t.Source),
 		Limits: arcp.ToolLimits{TimeoutMS: limit(l.Timeout.Milliseconds()), MaxRequestBytes: limit(l.MaxRequestBytes),
@@ -166,7 +166,7 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 		rec = s.Overlay().Record()
 	}
 	out := toolsPolicyOut{Principal: v.Principal(), SessionID: string(v.Session()), Trust: v.Trust(), Roles: append([]string{}, v.Roles()...),
-		Generation: v.Catalogue().Generation(),
+		Generation: v.Catalog().Generation(),
 		Overlay:    overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)}}
 	if l := v.JobLease(); l != nil {
 		out.Lease = l.RFC()

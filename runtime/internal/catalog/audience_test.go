@@ -8,8 +8,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// A tool that exists for some does not exist for others, whatever the version,
-// the overlay or the way to it.
+// A tool exists only for the principals of its Audience, with every version, overlay and query.
 func TestAudience(t *testing.T) {
 	reg := tool.NewRegistry()
 	named := func(ref string, principal string) *tool.Tool {

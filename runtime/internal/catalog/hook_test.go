@@ -97,7 +97,7 @@ func TestHooks(t *testing.T) {
 }
 
 // A snapshot retains its hooks; a new snapshot has the new hooks.
-func TestHooksArePartOfTheCatalogue(t *testing.T) {
+func TestHooksArePartOfTheCatalog(t *testing.T) {
 	c := New(registry(t, tool.Capability{Name: "a"}), nil)
 	overlay, _ := ParseOverlay(Overlay{IncludeBase: true, Hide: []string{"b"}})
 	for _, l := range []*Overlay{nil, overlay} {

@@ -16,8 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// model is the catalogue in its simplest form: everything is worked out anew from
-// lists, each time that it is asked for.
+// model is the catalogue in its simplest form: it computes every answer from lists.
 type model struct {
 	order      []string                // of the sources
 	has        map[string][]*tool.Tool // by source
@@ -31,7 +30,7 @@ func (m *model) all() (list []*tool.Tool) {
 	return list
 }
 
-// valid reports whether the tools of all sources may be there together: a name is of
+// valid reports whether the sources may have their tools at the same time: a name belongs to
 // one source.
 func (m *model) valid() bool {
 	refs, defaults, owners := map[string]bool{}, map[string]bool{}, map[string]string{}
@@ -48,7 +47,7 @@ func (m *model) valid() bool {
 	return true
 }
 
-// set makes tools all that a source has; false: they cannot be.
+// set replaces the tools of a source; false: the registry must refuse them.
 func (m *model) set(source string, tools []*tool.Tool) bool {
 	if slices.Equal(m.has[source], tools) {
 		return true
@@ -70,7 +69,7 @@ func (m *model) set(source string, tools []*tool.Tool) bool {
 	return true
 }
 
-// visible are the tools of a catalogue, in their order.
+// visible returns the tools of a catalogue, in their order.
 func (m *model) visible(l *Overlay) (list []*tool.Tool) {
 	for _, t := range m.all() {
 		named := func(refs []string) bool { return slices.Contains(refs, t.Name) || slices.Contains(refs, t.Ref()) }
@@ -163,7 +162,7 @@ func modelTools(t *testing.T) (tools []*tool.Tool) {
 // After any sequence of registrations, replacements, removals, overlays and hidden tools,
 // every query of the catalogue returns the model's answer. A snapshot that was composed
 // earlier does not change.
-func TestCatalogueFollowsTheModel(t *testing.T) {
+func TestCatalogFollowsTheModel(t *testing.T) {
 	pool, refs := modelTools(t), modelRefs()
 	hidable := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return strings.HasPrefix(r, Prefix) })
 	rapid.Check(t, func(rt *rapid.T) {

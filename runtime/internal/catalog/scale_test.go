@@ -18,7 +18,7 @@ func manyTools(t testing.TB, n int) []*tool.Tool {
 	return tools
 }
 
-// overlays are overlays that differ, each of which hides a tool and pins another.
+// overlaysOf returns different overlays, each of which hides a tool and pins another.
 func overlaysOf(t testing.TB, n, tools int) []*Overlay {
 	list := make([]*Overlay, n)
 	for i := range list {
@@ -42,7 +42,7 @@ func heap() uint64 {
 
 // A thousand sessions with different overlays share the ten thousand tools. A thousand
 // generations of the base share the unchanged parts.
-func TestCatalogueSharesItsMemory(t *testing.T) {
+func TestCatalogSharesItsMemory(t *testing.T) {
 	reg, tools := tool.NewRegistry(), manyTools(t, 10_000)
 	if err := reg.Replace("many", tools); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 }
 
 // The cache is bounded in number, and a snapshot owns nothing of its overlay.
-func TestCatalogueEvictsSnapshots(t *testing.T) {
+func TestCatalogEvictsSnapshots(t *testing.T) {
 	reg := registry(t, tool.Capability{Name: "a"})
 	cat := New(reg, nil)
 	for _, l := range overlaysOf(t, maxSnapshots+100, 10_000) {
@@ -112,7 +112,7 @@ func TestCatalogueEvictsSnapshots(t *testing.T) {
 }
 
 // The cache is bounded in the bytes of overlays, also if their sessions have ended.
-func TestCatalogueForgetsLargeOverlays(t *testing.T) {
+func TestCatalogForgetsLargeOverlays(t *testing.T) {
 	cat := New(registry(t, tool.Capability{Name: "a"}), nil)
 	before := heap()
 	for range 500 {
@@ -158,8 +158,8 @@ func TestDifferenceOfDistantGenerations(t *testing.T) {
 	}
 }
 
-// However many ask at once, one composes.
-func TestCatalogueComposesOnce(t *testing.T) {
+// Concurrent requests for one key compose one snapshot.
+func TestCatalogComposesOnce(t *testing.T) {
 	cat := New(registry(t, tool.Capability{Name: "a"}), nil)
 	l := overlaysOf(t, 1, 10)[0]
 	var wg sync.WaitGroup

@@ -176,7 +176,7 @@ func (h *handshake) accept(now time.Time) {
 	h.c.tc.SetReadLimit(h.c.srv.opts.MaxFrame)
 	h.c.keepalive.begin(now)
 	h.c.principal.updateActor()
-	h.c.catalogue.shown = h.c.session.Catalogue(h.c.principal.trust())
+	h.c.catalogue.shown = h.c.session.Catalog(h.c.principal.trust())
 	if n := h.c.principal.identity.Limits.RatePerMin; n > 0 {
 		h.c.rates.principal = h.c.srv.limiters.join(now, h.c.principal.identity.Principal, n)
 	}

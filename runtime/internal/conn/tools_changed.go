@@ -66,7 +66,7 @@ type shownCatalogue struct {
 
 // agents returns the catalogue for session.accepted.
 func (sc *shownCatalogue) agents() []arcp.Agent {
-	sc.shown = sc.c.session.Catalogue(sc.c.principal.trust())
+	sc.shown = sc.c.session.Catalog(sc.c.principal.trust())
 	return sc.shown.Agents()
 }
 
@@ -90,7 +90,7 @@ func (sc *shownCatalogue) announce(now time.Time) {
 		return // the writer wakes the loop when there is room
 	}
 	sc.stale = false
-	next := sc.c.session.Catalogue(sc.c.principal.trust())
+	next := sc.c.session.Catalog(sc.c.principal.trust())
 	d := next.Since(sc.shown)
 	sc.shown = next
 	if d.Empty() {

@@ -7,6 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
+	"github.com/arcpd/arcpd/runtime/internal/digest"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -100,7 +101,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 	if s.builtin() {
 		return args, nil
 	}
-	decision := s.catalogue.Before(s.ctx, s.tool, tool.HookCall{Arguments: args, Job: s.row.ID, Parent: s.row.Parent,
+	decision := s.catalog.Before(s.ctx, s.tool, tool.HookCall{Arguments: args, Job: s.row.ID, Parent: s.row.Parent,
 		Session: s.row.Session, Principal: s.row.Principal, Attempt: s.attempt})
 	if decision.Fault != nil {
 		s.e.cfg.Logger.Error().Err(decision.Fault).Str("job_id", string(s.row.ID)).Str("hook", decision.Hook).Msg("hook could not decide")
@@ -111,7 +112,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 		return nil, decision.Refused
 	case decision.Arguments != nil:
 		args = decision.Arguments
-		t.addNote(callNote{HookArguments: true, Request: tool.ArgumentsDigest(args)})
+		t.addNote(callNote{HookArguments: true, Request: digest.OfArguments(args)})
 	}
 	return args, t.approve(args)
 }

@@ -25,15 +25,15 @@ type Caller interface {
 // Viewer has the caller's catalogue, trust level, roles and lease at the time of the call.
 type Viewer interface {
 	Caller
-	Catalogue() *catalog.Snapshot
+	Catalog() *catalog.Snapshot
 	Trust() arcp.TrustLevel
 	Roles() []string
 	JobLease() *lease.Lease // of the job; nil: it has none
 }
 
-func (j builtinJob) Catalogue() *catalog.Snapshot { return j.s.catalogue }
-func (j builtinJob) Trust() arcp.TrustLevel       { return j.s.trust }
-func (j builtinJob) Roles() []string              { return j.s.roles }
+func (j builtinJob) Catalog() *catalog.Snapshot { return j.s.catalog }
+func (j builtinJob) Trust() arcp.TrustLevel     { return j.s.trust }
+func (j builtinJob) Roles() []string            { return j.s.roles }
 
 func (j builtinJob) JobLease() *lease.Lease {
 	j.s.mu.Lock()

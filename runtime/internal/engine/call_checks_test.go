@@ -13,6 +13,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
+	"github.com/arcpd/arcpd/runtime/internal/digest"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -330,7 +331,7 @@ func TestRuleAfterARestart(t *testing.T) {
 func hooked(hooks ...tool.Hook) func(*Config) {
 	return func(c *Config) {
 		cat := catalog.New(c.Tools, hooks)
-		c.Catalogue = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
+		c.Catalog = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
 			return cat.Snapshot(catalog.Viewer{Trust: trust}, nil)
 		}
 	}
@@ -471,11 +472,11 @@ func TestCallRecords(t *testing.T) {
 		}
 		list := r.records(job.ID, 100)
 		for i, c := range list {
-			if c.Request != tool.Digest(arcp.Raw(`{"n":1.0}`)) {
+			if c.Request != digest.Of(arcp.Raw(`{"n":1.0}`)) {
 				t.Errorf("record %d: the request's digest is %s", i, c.Request)
 			}
 		}
-		if list[1].Response != tool.Digest(arcp.Raw(`{"a":1.0,"b":1}`)) || list[2].Response != list[2].Request || list[3].Response != "" {
+		if list[1].Response != digest.Of(arcp.Raw(`{"a":1.0,"b":1}`)) || list[2].Response != list[2].Request || list[3].Response != "" {
 			t.Errorf("the digests of the responses: %q", []string{list[1].Response, list[2].Response, list[3].Response})
 		}
 		r.restart(0)
@@ -524,7 +525,7 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 		time.Sleep(time.Minute)
 		got := r.records(q.Job, 9)
 		if lines := recordLines(got); !slices.Equal(lines, []string{"danger@1.0.0 1 external_system approval_pending 60000ms"}) ||
-			got[0].Request != tool.Digest(arcp.Raw(`{"n":2}`)) {
+			got[0].Request != digest.Of(arcp.Raw(`{"n":2}`)) {
 			t.Errorf("while it waits: %v", got)
 		}
 		if _, err := r.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Deny}); err != nil {
@@ -533,7 +534,7 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 		r.frames("sess_1")
 		got = r.records(q.Job, 9)
 		if lines := recordLines(got); !slices.Equal(lines, []string{"danger@1.0.0 1 external_system denied 60000ms PERMISSION_DENIED"}) ||
-			got[0].Request != tool.Digest(arcp.Raw(`{"n":2}`)) {
+			got[0].Request != digest.Of(arcp.Raw(`{"n":2}`)) {
 			t.Errorf("denied: %v", got)
 		}
 		r.expectNoState("")
@@ -560,11 +561,11 @@ func TestRefusedCallRecordsAreBounded(t *testing.T) {
 
 // A job's own calls use the catalogue of the job's submission: a hidden or a later tool is not
 // available to them.
-func TestCallsUseTheJobsCatalogue(t *testing.T) {
+func TestCallsUseTheJobsCatalog(t *testing.T) {
 	var overlay *catalog.Overlay
 	runEngine(t, func(c *Config) {
 		cat := catalog.New(c.Tools, nil)
-		c.Catalogue = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
+		c.Catalog = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
 			return cat.Snapshot(catalog.Viewer{Trust: trust}, overlay)
 		}
 	}, func(r *fixture) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
+	"github.com/arcpd/arcpd/runtime/internal/digest"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -90,9 +91,9 @@ func (s childCaller) noteRefused(call *tool.Call, err error) {
 	if !ok || e == errEnded {
 		return
 	}
-	n := callNote{Tool: clip.Text(call.Tool, arcp.MaxIDLen), Request: tool.ArgumentsDigest(call.Arguments), Code: e.Code,
+	n := callNote{Tool: clip.Text(call.Tool, arcp.MaxIDLen), Request: digest.OfArguments(call.Arguments), Code: e.Code,
 		Message: clip.Text(s.e.scrubber().text(e.Message), maxNoteText)}
-	if t, err := s.catalogue.Resolve(call.Tool); err == nil {
+	if t, err := s.catalog.Resolve(call.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
 	toolGoroutine{s.supervisor}.addNote(n)
@@ -230,7 +231,7 @@ func (l *callLister) attemptsOf(ctx context.Context, row *store.Job) (list []Cal
 
 func (l *callLister) newCall(row *store.Job) CallRecord {
 	return CallRecord{Name: row.Agent, JobID: row.ID, Attempt: row.Attempt, SideEffect: l.sideEffect(row.Agent), StartedAt: row.CreatedAt.UTC(),
-		Request: tool.ArgumentsDigest(row.Arguments)}
+		Request: digest.OfArguments(row.Arguments)}
 }
 
 // scanFirst is the number of events at the start of a log that include job.started.
@@ -316,7 +317,7 @@ func (c *CallRecord) end(at time.Time, o *job.Outcome) {
 	case arcp.StateCompleted:
 		c.finish(at, metrics.CallOK)
 		if len(o.Value) > 0 {
-			c.Response, c.Size = tool.Digest(o.Value), len(o.Value)
+			c.Response, c.Size = digest.Of(o.Value), len(o.Value)
 		}
 	case arcp.StateCancelled:
 		c.finish(at, metrics.CallError)

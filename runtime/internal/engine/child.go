@@ -77,7 +77,7 @@ func callDigest(call *tool.Call) string {
 	if len(call.Lease) > 0 {
 		p.LeaseRequest = call.Lease
 	}
-	return digest(&p, nil)
+	return requestDigest(&p, nil)
 }
 
 func (s childCaller) match(request string) *family.Child {
@@ -194,7 +194,7 @@ func (s childCaller) revert(child *family.Child, r *run) {
 // resolveCallee resolves the tool of a call in the catalogue of the job, and refuses a tool that the job
 // must not call.
 func (s childCaller) resolveCallee(call *tool.Call) (*tool.Tool, *arcp.Error) {
-	t, err := s.catalogue.Resolve(call.Tool)
+	t, err := s.catalog.Resolve(call.Tool)
 	switch {
 	case err != nil && err.Code == arcp.CodeInvalidArgument:
 		err.Message = "call: " + err.Message
@@ -219,7 +219,7 @@ func (s childCaller) newChild(call *tool.Call, t *tool.Tool, position family.Pos
 		return nil, nil, err
 	}
 	r := newRun(s.e, t)
-	r.catalogue, r.roles, r.barred = s.catalogue, s.roles, s.barred
+	r.catalog, r.roles, r.barred = s.catalog, s.roles, s.barred
 	r.created = time.Now().Truncate(time.Microsecond)
 	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, s.strictCancel, s.trust, s.maxJobs
 	r.position, r.done.donec = position, make(chan struct{})

@@ -40,9 +40,9 @@ type Config struct {
 	// Questions delivers questions to sessions; nil: no session can be asked.
 	Questions Questions
 
-	// Catalogue returns the tools that a session of a principal with a trust level
+	// Catalog returns the tools that a session of a principal with a trust level
 	// sees now; nil: all of Tools. It must not block.
-	Catalogue func(session arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot
+	Catalog func(session arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot
 
 	// Slots has the number of jobs that each tool of workers may run at once. Runs
 	// reports whether a session may be assigned the jobs of a tool. Such a session
@@ -113,9 +113,9 @@ func New(cfg Config) *Engine {
 	if cfg.Questions == nil {
 		cfg.Questions = noQuestions{}
 	}
-	if cfg.Catalogue == nil {
+	if cfg.Catalog == nil {
 		all := catalog.New(cfg.Tools, nil)
-		cfg.Catalogue = func(_ arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot {
+		cfg.Catalog = func(_ arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot {
 			return all.Snapshot(catalog.Viewer{Trust: trust, Principal: principal}, nil)
 		}
 	}

@@ -114,7 +114,7 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, questions *qu
 	r.lastJSeq, r.questions = row.LastJSeq, *questions
 	options := optionsOf(row)
 	options.apply(r)
-	r.catalogue = e.cfg.Catalogue(row.Session, row.Principal, r.trust)
+	r.catalog = e.cfg.Catalog(row.Session, row.Principal, r.trust)
 	if err := (jobRecords{r}).readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}

@@ -157,7 +157,7 @@ func (r *run) await(ctx context.Context, refusals <-chan *arcp.Error) error {
 
 // CheckCleanupTool returns the error with which RunCleanupTool would refuse a tool; nil: it would not.
 func (e *Engine) CheckCleanupTool(holder LeaseHolder, name string) error {
-	found, err := e.cfg.Catalogue(holder.Session, holder.Principal, holder.Trust).Resolve(name)
+	found, err := e.cfg.Catalog(holder.Session, holder.Principal, holder.Trust).Resolve(name)
 	switch {
 	case err != nil:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s", err.Message)

@@ -189,7 +189,7 @@ func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (blocks bool) 
 	if err == nil {
 		p, ok = k.Find(q.Checkpoint)
 	}
-	t, _ := e.cfg.Catalogue(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is not registered any more
+	t, _ := e.cfg.Catalog(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is not registered any more
 	switch {
 	case err != nil:
 		q.unreadable(e.Engine, err)

@@ -33,11 +33,11 @@ type definition struct {
 	common  store.JobContext
 	created time.Time
 
-	catalogue *catalog.Snapshot // the tools that the job can call
-	roles     []string          // of the principal at the submit of the root job; nil: not known
-	barred    []arcp.SessionID  // must not answer the job's gates, nor must its own session
-	trust     arcp.TrustLevel   // of the principal at the submit of the root job
-	maxJobs   int               // of the principal at the submit of the root job; 0: the engine's default
+	catalog *catalog.Snapshot // the tools that the job can call
+	roles   []string          // of the principal at the submit of the root job; nil: not known
+	barred  []arcp.SessionID  // must not answer the job's gates, nor must its own session
+	trust   arcp.TrustLevel   // of the principal at the submit of the root job
+	maxJobs int               // of the principal at the submit of the root job; 0: the engine's default
 
 	maxRuntime                               time.Duration
 	retry                                    tool.Retry

@@ -93,8 +93,8 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 
 // prepare makes the checks of a submit that need no lock, and returns its run.
 func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
-	catalogue := e.cfg.Catalogue(s.Session, s.Principal, s.Trust)
-	t, err := catalogue.Resolve(s.Payload.Tool)
+	snapshot := e.cfg.Catalog(s.Session, s.Principal, s.Trust)
+	t, err := snapshot.Resolve(s.Payload.Tool)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 		return nil, err
 	}
 	r := newRun(e.Engine, t)
-	r.catalogue, r.roles, r.barred = catalogue, s.Roles, s.Barred
+	r.catalog, r.roles, r.barred = snapshot, s.Roles, s.Barred
 	r.authority.SetLease(granted)
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry
@@ -168,7 +168,7 @@ func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.T
 	j.TraceID, j.ParentSpanID = traceOf(env)
 	j.SpanID = randomHex(8)
 	if key != "" {
-		j.Digest = digest(p, options.RestoredFrom)
+		j.Digest = requestDigest(p, options.RestoredFrom)
 	}
 	return j
 }
@@ -205,9 +205,9 @@ func parseMaxRuntime(n *arcp.Number) (time.Duration, *arcp.Error) {
 	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 means no limit
 }
 
-// digest identifies a request (§5.2) by its payload without the key, and by the checkpoint from
-// which its job begins.
-func digest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
+// requestDigest identifies a request (§5.2) by its payload without the key, and by the checkpoint
+// from which its job begins.
+func requestDigest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
 	q := struct {
 		arcp.ToolInvokePayload
 		From *arcp.RestoredFrom `json:"restored_from,omitzero"`

@@ -74,9 +74,9 @@ func (s *Session) Overlay() Overlay {
 	return Overlay{}
 }
 
-// Catalogue returns the tools that a session sees, also after its end if it has jobs. An unknown
+// Catalog returns the tools that a session sees, also after its end if it has jobs. An unknown
 // session, or none, has no overlay.
-func (d *Directory) Catalogue(id arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot {
+func (d *Directory) Catalog(id arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot {
 	var overlay *catalog.Overlay
 	if id != "" {
 		d.mu.Lock()

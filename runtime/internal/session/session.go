@@ -200,7 +200,7 @@ func (s *Session) Actor() (approval.Actor, bool) {
 	return *s.actor, true
 }
 
-// Catalogue returns the tools that the session sees with a trust level.
-func (s *Session) Catalogue(trust arcp.TrustLevel) *catalog.Snapshot {
+// Catalog returns the tools that the session sees with a trust level.
+func (s *Session) Catalog(trust arcp.TrustLevel) *catalog.Snapshot {
 	return s.dir.opts.Catalog.Snapshot(catalog.Viewer{Trust: trust, Principal: s.Principal}, s.Overlay().Overlay)
 }

@@ -96,7 +96,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		s.Close()
 		return nil, err
 	}
-	s.done.Go(s.updateCatalogue)
+	s.done.Go(s.updateCatalog)
 	return s, nil
 }
 
@@ -219,8 +219,8 @@ func (s *Server) watch(env *arcp.Envelope) bool {
 	return true
 }
 
-// updateCatalogue reads the catalogue after each change and in each new session, until Close.
-func (s *Server) updateCatalogue() {
+// updateCatalog reads the catalogue after each change and in each new session, until Close.
+func (s *Server) updateCatalog() {
 	for known := s.current(); ; known = s.current() {
 		select {
 		case <-s.ctx.Done():
@@ -253,7 +253,7 @@ func (s *Server) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := catalogue(ctx, c)
+	list, err := catalog(ctx, c)
 	if err != nil {
 		return err
 	}

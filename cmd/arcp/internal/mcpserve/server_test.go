@@ -214,7 +214,7 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 }
 
 // The offered tools follow the catalogue, and clients are notified of changes.
-func TestCatalogueChanges(t *testing.T) {
+func TestCatalogChanges(t *testing.T) {
 	told := make(chan struct{}, 16)
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
 	s := r.connect(&sdk.ClientOptions{ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})

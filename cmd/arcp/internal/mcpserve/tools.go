@@ -29,7 +29,7 @@ func (t Tool) same(o Tool) bool {
 }
 
 // catalogue returns the tools of the runtime. For a runtime without tools.list it returns only names and versions.
-func catalogue(ctx context.Context, c *client.Client) ([]Tool, error) {
+func catalog(ctx context.Context, c *client.Client) ([]Tool, error) {
 	var all []Tool
 	for cursor := ""; ; {
 		var page arcp.Page[Tool]

@@ -10,17 +10,17 @@ import (
 
 // catalogueChecks generates negative checks from the message catalogue: one for each row that they
 // apply to.
-func catalogueChecks() []Check {
+func catalogChecks() []Check {
 	var list []Check
 	for i := range arcp.Catalog {
 		spec := &arcp.Catalog[i]
 		switch {
 		case spec.From == arcp.FromRuntime:
 			list = append(list, Check{ID: "direction." + string(spec.Type), Title: "a client that sends " + string(spec.Type) + " is nacked INVALID_ARGUMENT",
-				Section: "SPEC " + spec.Section, Level: Should, run: func(_ context.Context, t *checkRun) { catalogueDirection(t, spec) }})
-		case catalogueMustRefuse(spec):
+				Section: "SPEC " + spec.Section, Level: Should, run: func(_ context.Context, t *checkRun) { catalogDirection(t, spec) }})
+		case catalogMustRefuse(spec):
 			list = append(list, Check{ID: "empty." + string(spec.Type), Title: string(spec.Type) + " without its required members is refused",
-				Section: "SPEC " + spec.Section, Level: Should, run: func(_ context.Context, t *checkRun) { catalogueEmpty(t, spec) }})
+				Section: "SPEC " + spec.Section, Level: Should, run: func(_ context.Context, t *checkRun) { catalogEmpty(t, spec) }})
 		}
 	}
 	return list
@@ -28,7 +28,7 @@ func catalogueChecks() []Check {
 
 // catalogueMustRefuse reports whether the server must refuse an empty payload of the type. Quiet
 // types may be dropped, and the handshake has its own refusals.
-func catalogueMustRefuse(spec *arcp.Spec) bool {
+func catalogMustRefuse(spec *arcp.Spec) bool {
 	return !spec.Quiet && spec.Phase&arcp.InAccepted != 0 && spec.Type != arcp.SessionAuthenticate &&
 		len(missingMembers(reflect.TypeOf(spec.NewPayload()).Elem(), arcp.Raw(`{}`), "payload")) > 0
 }
@@ -51,14 +51,14 @@ func fillScope(spec *arcp.Spec) func(*arcp.Envelope) {
 	}
 }
 
-func catalogueDirection(t *checkRun, spec *arcp.Spec) {
+func catalogDirection(t *checkRun, spec *arcp.Spec) {
 	c := t.Open()
 	id := c.Send(spec.Type, spec.NewPayload(), fillScope(spec))
 	c.ExpectNack("only a server sends "+string(spec.Type), id, arcp.CodeInvalidArgument)
 	c.ExpectNothing("the session still works")
 }
 
-func catalogueEmpty(t *checkRun, spec *arcp.Spec) {
+func catalogEmpty(t *checkRun, spec *arcp.Spec) {
 	c := t.Open()
 	id := c.Send(spec.Type, struct{}{}, fillScope(spec))
 	f := c.event("a payload without its required members is refused")
@@ -72,7 +72,7 @@ func catalogueEmpty(t *checkRun, spec *arcp.Spec) {
 	c.ExpectNothing("the session still works")
 }
 
-func cataloguePhase(_ context.Context, t *checkRun) {
+func catalogPhase(_ context.Context, t *checkRun) {
 	c := t.Dial()
 	for i := range arcp.Catalog {
 		spec := &arcp.Catalog[i]

@@ -1,4 +1,4 @@
-package tool
+package digest
 
 import (
 	"crypto/sha3"
@@ -31,7 +31,7 @@ func TestDigestVectors(t *testing.T) {
 				t.Fatalf("%s: %v", value, err)
 			}
 			n++
-			fmt.Fprintf(&out, "%s\n  %s\n  %s\n", value, canonical, Digest(arcp.Raw(value)))
+			fmt.Fprintf(&out, "%s\n  %s\n  %s\n", value, canonical, Of(arcp.Raw(value)))
 		} else if strings.HasPrefix(line, "#") {
 			out.WriteString(line)
 		}
@@ -49,21 +49,21 @@ func TestDigestVectors(t *testing.T) {
 func TestDigests(t *testing.T) {
 	sum := sha3.Sum256([]byte(`{"a":2,"b":1}`))
 	want := hex.EncodeToString(sum[:])
-	if got := Digest(arcp.Raw(` { "b":1, "a":2 } `)); got != want {
+	if got := Of(arcp.Raw(` { "b":1, "a":2 } `)); got != want {
 		t.Errorf("the digest is %s, want SHA3-256 of the sorted, compact text: %s", got, want)
 	}
-	if ArgumentsDigest(nil) != Digest(arcp.Raw(`{}`)) || ArgumentsDigest(arcp.Raw(`null`)) != Digest(arcp.Raw(`{}`)) {
+	if OfArguments(nil) != Of(arcp.Raw(`{}`)) || OfArguments(arcp.Raw(`null`)) != Of(arcp.Raw(`{}`)) {
 		t.Error("missing arguments are not {}")
 	}
 	seen := map[string]string{}
 	for _, v := range []string{`1`, `1.0`, `1e0`, `10`, `"1"`, `[1]`, `{"a":1}`, `null`, `123456789012345678901234567890`, `123456789012345678901234567891`} {
-		d := Digest(arcp.Raw(v))
+		d := Of(arcp.Raw(v))
 		if other, twice := seen[d]; twice || len(d) != 64 {
 			t.Errorf("%s and %s have the digest %q", v, other, d)
 		}
 		seen[d] = v
 	}
-	if Digest(arcp.Raw(`{"a":`)) != "" {
+	if Of(arcp.Raw(`{"a":`)) != "" {
 		t.Error("what is not JSON has a digest")
 	}
 }
