@@ -60,7 +60,7 @@ anonymous: {enabled: true}
 	return c
 }
 
-// Values of the package, also inside of others' values.
+// secretValues returns values of the package that hold the canary, also inside of other values.
 func secretValues(t *testing.T) map[string]any {
 	t.Helper()
 	config := secretConfig(t)
