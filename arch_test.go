@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -84,8 +86,8 @@ var allowed = map[string][]string{
 	"conformance":          {"arcp", "arcp/client", "transport", "conformance/..."},
 	"conformance/...":      {"arcp", "arcp/client", "transport", "conformance/..."},
 	"conformance/mcpcheck": {},
-	"cmd/arcp": {"arcp", "arcp/client", "auth", "transport", "conformance", "conformance/mcpcheck", "cmd/arcp/...", "runtime", "runtime/credential", "runtime/store",
-		"runtime/store/mem", "runtime/store/pebble", "runtime/tool", "runtime/tool/demo", "runtime/tool/exec", "runtime/tool/mcp"},
+	"cmd/arcp": {"arcp", "arcp/client", "auth", "transport", "conformance", "conformance/mcpcheck", "cmd/arcp/...", "runtime", "runtime/credential", "runtime/store/...",
+		"runtime/tool", "runtime/tool/demo", "runtime/tool/exec", "runtime/tool/mcp"},
 	"cmd/arcp/internal/stdioworker": {"internal/backoff", "runtime", "runtime/tool/exec", "transport"},
 	"cmd/arcp/internal/toolset":     {"arcp", "cmd/arcp/internal/settings", "runtime/tool", "runtime/tool/exec"},
 	"cmd/arcp/...":                  {"arcp", "arcp/client", "auth", "transport", "runtime", "cmd/arcp/..."},
@@ -143,28 +145,49 @@ func within(patterns []string, dir string) bool {
 	})
 }
 
+// goFile is a Go file of this module.
+type goFile struct {
+	path   string // with slashes
+	isTest bool
+	syntax *ast.File
+	fset   *token.FileSet
+}
+
+// goFiles parses the Go files of this module, once.
+var goFiles = sync.OnceValues(func() (files []goFile, err error) {
+	fset := token.NewFileSet()
+	err = filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && file != "."):
+			return fs.SkipDir
+		case !strings.HasSuffix(file, ".go"):
+			return nil
+		}
+		f, err := parser.ParseFile(fset, file, nil, parser.ParseComments|parser.SkipObjectResolution)
+		files = append(files, goFile{path: filepath.ToSlash(file), isTest: strings.HasSuffix(file, "_test.go"), syntax: f, fset: fset})
+		return err
+	})
+	return files, err
+})
+
+func allFiles(t *testing.T) []goFile {
+	t.Helper()
+	files, err := goFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
 // sources calls fn with every Go file that is not a test.
 func sources(t *testing.T, fn func(file string, f *ast.File)) {
 	t.Helper()
-	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	for _, f := range allFiles(t) {
+		if !f.isTest {
+			fn(f.path, f.syntax)
 		}
-		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && file != ".") {
-			return fs.SkipDir
-		}
-		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
-			return nil
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			return err
-		}
-		fn(filepath.ToSlash(file), f)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -323,40 +346,27 @@ var memberTerms = strings.Fields("ended members trust")
 var avoidedLocals = strings.Fields("what who whoever whom whose")
 
 func TestNamesArePlain(t *testing.T) {
-	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && file != "."):
-			return fs.SkipDir
-		case !strings.HasSuffix(file, ".go"):
-			return nil
+	for _, f := range allFiles(t) {
+		if name := strings.TrimSuffix(strings.TrimSuffix(path.Base(f.path), ".go"), "_test"); slices.Contains(avoided, name) {
+			t.Errorf("%s: the name of the file says nothing to a newcomer", f.path)
 		}
-		if name := strings.TrimSuffix(strings.TrimSuffix(d.Name(), ".go"), "_test"); slices.Contains(avoided, name) {
-			t.Errorf("%s: the name of the file says nothing to a newcomer", file)
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		isTest := strings.HasSuffix(file, "_test.go")
 		refuse := func(kind string, names ...*ast.Ident) {
 			for _, id := range names {
 				name := strings.ToLower(id.Name)
 				term := slices.Contains(memberTerms, name) && kind != "type"
-				if (kind == "type" || !isTest) && slices.Contains(avoided, name) && !term {
-					t.Errorf("%s: the name of %s %s says nothing to a newcomer", file, kind, id.Name)
+				if (kind == "type" || !f.isTest) && slices.Contains(avoided, name) && !term {
+					t.Errorf("%s: the name of %s %s says nothing to a newcomer", f.path, kind, id.Name)
 				}
 			}
 		}
 		refuseLocal := func(names ...ast.Expr) {
 			for _, e := range names {
 				if id, ok := e.(*ast.Ident); ok && slices.Contains(avoidedLocals, strings.ToLower(id.Name)) {
-					t.Errorf("%s: the name of variable %s says nothing to a newcomer", file, id.Name)
+					t.Errorf("%s: the name of variable %s says nothing to a newcomer", f.path, id.Name)
 				}
 			}
 		}
-		ast.Inspect(f, func(n ast.Node) bool {
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.AssignStmt:
 				refuseLocal(n.Lhs...)
@@ -391,9 +401,35 @@ func TestNamesArePlain(t *testing.T) {
 			}
 			return true
 		})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+}
+
+// The comment of a function or a type begins with its name, as go doc shows it. Comments of tests,
+// benchmarks, examples and fuzz tests say what is promised.
+func TestCommentsBeginWithTheName(t *testing.T) {
+	const articles, end = `(A |An |The )?`, `\b`
+	check := func(f *goFile, doc *ast.CommentGroup, name string) {
+		if text := doc.Text(); text != "" && !regexp.MustCompile("^"+articles+name+end).MatchString(text) {
+			t.Errorf("%s: the comment of %s begins with another name", f.fset.Position(doc.Pos()), name)
+		}
+	}
+	reported := regexp.MustCompile(`^(Test|Benchmark|Example|Fuzz)`)
+	for _, f := range allFiles(t) {
+		for _, d := range f.syntax.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if !f.isTest || !reported.MatchString(d.Name.Name) {
+					check(&f, d.Doc, d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					if ts, ok := s.(*ast.TypeSpec); ok && ts.Doc != nil {
+						check(&f, ts.Doc, ts.Name.Name)
+					} else if ok && !d.Lparen.IsValid() {
+						check(&f, d.Doc, ts.Name.Name)
+					}
+				}
+			}
+		}
 	}
 }

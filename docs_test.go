@@ -58,13 +58,7 @@ func (n codeNames) addDecl(pkg string, d ast.Decl) {
 			n.add(pkg, d.Name.Name)
 			return
 		}
-		recv := d.Recv.List[0].Type
-		if p, ok := recv.(*ast.StarExpr); ok {
-			recv = p.X
-		}
-		if t, ok := recv.(*ast.Ident); ok {
-			n.addMember(t.Name, d.Name.Name)
-		}
+		n.addMember(receiver(d.Recv.List[0].Type), d.Name.Name)
 	case *ast.GenDecl:
 		for _, s := range d.Specs {
 			switch s := s.(type) {
@@ -125,10 +119,102 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 }
 
 // isCode reports whether a name that is not exported is one of Go code, not a message, a setting
-// or a file. Only the documents about the code have such names.
+// or a file. Only the decisions have such names; codeDocuments have a test of their own.
 func isCode(document, name string, spec []byte) bool {
-	about := document == "docs/architecture.md" || strings.HasPrefix(filepath.ToSlash(document), "docs/decisions/")
+	about := strings.HasPrefix(filepath.ToSlash(document), "docs/decisions/")
 	return about && !bytes.Contains(spec, []byte(name)) && !slices.Contains([]string{".go", ".yaml"}, filepath.Ext(name))
+}
+
+// codeDocuments describe the code: every name of code, path and package in single back quotes exists.
+var codeDocuments = []string{"docs/architecture.md", "CONTRIBUTING.md"}
+
+// notInTree has the words in back quotes of codeDocuments that are not in the tree, with the reasons.
+var notInTree = map[string]string{
+	"job.pin":                 "the example of a new message type",
+	"JobPin":                  "the example of a new message type",
+	"JobPinPayload":           "the example of a new message type",
+	"GROUP.NAME":              "the form of the id of a check",
+	"store/NAME/NAME.go":      "a new store",
+	"store/NAME/NAME_test.go": "a new store",
+	"arcp.yaml":               "a file of the operator",
+	"jsonschema":              "the key of a struct tag",
+}
+
+var (
+	quotedWord = regexp.MustCompile("`([\\w.][\\w./-]*)`")
+	specName   = regexp.MustCompile("`([\\w.]+)\\W") // messages, codes and tools with their arguments
+	fencedCode = regexp.MustCompile("(?s)```.*?```")
+)
+
+func TestCodeDocumentsNameWhatExists(t *testing.T) {
+	words := treeWords(t)
+	spec, err := os.ReadFile("SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range specName.FindAllStringSubmatch(string(spec), -1) {
+		words[m[1]] = true
+	}
+	excepted := make(map[string]bool)
+	var checked int
+	for _, file := range codeDocuments {
+		doc, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range quotedWord.FindAllStringSubmatch(fencedCode.ReplaceAllString(string(doc), ""), -1) {
+			checked++
+			if notInTree[m[1]] != "" {
+				excepted[m[1]] = true
+			} else if !words[m[1]] {
+				t.Errorf("%s: %s is neither a name, a path nor a package of this module", file, m[0])
+			}
+		}
+	}
+	for word := range notInTree {
+		if words[word] || !excepted[word] {
+			t.Errorf("notInTree has %s, which is in the tree or in no document", word)
+		}
+	}
+	if checked < 200 {
+		t.Fatalf("only %d words looked at", checked)
+	}
+}
+
+// treeWords returns the names of the code, with and without the name of the package or type, the
+// imported packages, and the paths of files and directories with all their suffixes.
+func treeWords(t *testing.T) map[string]bool {
+	t.Helper()
+	words, known := make(map[string]bool), make(codeNames)
+	for _, f := range allFiles(t) {
+		for _, d := range f.syntax.Decls {
+			known.addDecl(strings.TrimSuffix(f.syntax.Name.Name, "_test"), d)
+		}
+		for _, p := range imports(f.syntax) {
+			words[p] = true
+		}
+	}
+	for of, names := range known {
+		for name := range names {
+			words[name], words[of+"."+name] = true, true
+		}
+	}
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules") {
+			return fs.SkipDir
+		}
+		for rest, more := filepath.ToSlash(file), true; more; _, rest, more = strings.Cut(rest, "/") {
+			words[rest] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return words
 }
 
 // maxColumns is the width of prose in documents. Tables, code and generated text may be wider.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -8,18 +9,34 @@ import (
 	"slices"
 )
 
-// Config lists the principals, issuers and policies of a Set. The zero value accepts only local
-// peers. One goroutine owns a Config until NewSet or Reload receives it. It must not change
-// afterwards.
+// Options of a Config.
+type Options struct {
+	// RuntimeID is the audience of an issuer that sets none; "": DefaultRuntimeID.
+	RuntimeID string
+	// CheckLease validates the lease of a principal; nil: leases are not validated. Programs that
+	// embed the runtime pass runtime.CheckLease.
+	CheckLease func(lease []byte) error
+}
+
+// DefaultRuntimeID is the default of Options.RuntimeID.
+const DefaultRuntimeID = "arcp"
+
+// Config lists the principals, issuers and policies of a Set. Load reads one from an auth file, and
+// its methods add entries. The zero value accepts only local peers. One goroutine owns a Config
+// until NewSet or Reload receives it. It must not change afterwards.
 //
 // Tokens are stored as hashes. Printing or encoding a Config does not show them.
 type Config struct {
+	opts       Options
 	principals map[string]*principal
 	holders    *holders // a pointer: fmt does not print through it
 	issuers    map[string]*issuer
-	policies   map[string]policy // by scheme; absent: never
+	policies   map[string]ChallengePolicy // by scheme; absent: never
 	anonymous  bool
 }
+
+// NewConfig returns an empty Config with options for its principals and issuers.
+func NewConfig(opts Options) *Config { return &Config{opts: opts} }
 
 // holders finds the principal of a token.
 type holders struct{ byHash map[[sha256.Size]byte]holder }
@@ -29,16 +46,17 @@ type holder struct {
 	principal *principal
 }
 
-// policy decides when a challenge is due (SPEC.md §5.1).
-type policy string
+// ChallengePolicy decides when a challenge is due (SPEC.md §5.1).
+type ChallengePolicy string
 
+// The policies of Config.SetChallenge.
 const (
-	challengeNever  policy = "never"
-	challengeAlways policy = "always"
-	challengeNew    policy = "new" // only to clients not seen for knownFor
+	ChallengeNever  ChallengePolicy = "never"
+	ChallengeAlways ChallengePolicy = "always"
+	ChallengeNew    ChallengePolicy = "new" // only to clients not seen for 30 days
 )
 
-var allPolicies = []policy{challengeNever, challengeAlways, challengeNew}
+var allPolicies = []ChallengePolicy{ChallengeNever, ChallengeAlways, ChallengeNew}
 
 // Format prints the number of entries without their content.
 func (c Config) Format(s fmt.State, _ rune) {
@@ -50,114 +68,151 @@ func (c Config) String() string {
 	return fmt.Sprintf("auth config: %d principals, %d issuers, anonymous %t", len(c.principals), len(c.issuers), c.anonymous)
 }
 
+// SetChallenge sets the policy of a scheme, Bearer or SignedJWT. The default is ChallengeNever.
+// Another scheme or policy is an error.
+func (c *Config) SetChallenge(scheme string, p ChallengePolicy) error {
+	if !challengeable(scheme) {
+		return unknownWord("scheme with challenges", scheme, []string{Bearer, SignedJWT})
+	}
+	if !slices.Contains(allPolicies, p) {
+		return unknownWord("challenge policy", p, allPolicies)
+	}
+	if c.policies == nil {
+		c.policies = map[string]ChallengePolicy{}
+	}
+	c.policies[scheme] = p
+	return nil
+}
+
+// AllowAnonymous accepts anonymous peers, which negotiate it with the scheme none (SPEC.md §5.1).
+func (c *Config) AllowAnonymous() { c.anonymous = true }
+
+// AddPrincipal adds a principal, which must not exist. The error names the invalid member as in the
+// auth file, for example roles[0], and repeats no token. After an error c is unchanged.
+func (c *Config) AddPrincipal(p Principal) error {
+	if c.principals[p.Name] != nil {
+		return errors.New("the principal is listed twice: put all its tokens in one entry")
+	}
+	added, err := p.validate(c.opts.CheckLease)
+	if err != nil {
+		return err
+	}
+	err = eachElement("tokens", p.Tokens, func(token Secret) error {
+		hash, err := parseHash(token.Reveal())
+		if err != nil {
+			return err
+		}
+		return c.appendToken(added, hash)
+	})
+	if err != nil {
+		return err
+	}
+	c.store(added)
+	return nil
+}
+
 // Token is a bearer token of a principal, like `--token NAME=TOKEN`. The principal has the trust level
 // trusted (SPEC.md §5.12).
 type Token struct {
 	Principal string
 	Secret    Secret // the token itself; only its hash is stored
-	Roles     []Role // default: RoleClient; ignored for a principal that the auth file names
+	Roles     []Role // default: RoleClient; ignored for a principal that exists
 }
 
 // LocalRoles returns the roles of a principal that connects over loopback without an auth
 // file: client, worker and approver.
 func LocalRoles() []Role { return slices.Clone(localRoles) }
 
-// AddToken adds a token to a principal, which may also be in the auth file. Adding a token twice changes
-// nothing. An empty token or a token of another principal is an error.
+// AddToken adds a token to a principal, and the principal if it does not exist. Adding a token twice
+// changes nothing. An empty token, a token of another principal, a name or role that AddPrincipal
+// refuses, or more than 16 tokens of a principal is an error. After an error c is unchanged.
 func (c *Config) AddToken(t Token) error {
 	if t.Secret == "" {
 		return errors.New("add token: the token is empty: give NAME=TOKEN")
 	}
-	p := c.principals[t.Principal]
+	p, hash := c.principals[t.Principal], HashToken(t.Secret)
 	if p == nil {
-		roles := clientRoles
-		if len(t.Roles) > 0 {
-			roles = slices.Clone(t.Roles)
+		var err error
+		if p, err = (Principal{Name: t.Principal, Roles: t.Roles}).validate(nil); err != nil {
+			return fmt.Errorf("add token: %w", err)
 		}
-		p = newPrincipal(t.Principal, roles)
 	}
-	hash := HashToken(t.Secret)
-	if c.holds(p, hash) {
+	if slices.Contains(p.tokens, hash) {
 		return nil
 	}
-	if err := c.addHash(p, hash); err != nil {
+	if err := c.appendToken(p, hash); err != nil {
 		return fmt.Errorf("add token: %w", err)
 	}
+	c.store(p)
 	return nil
 }
 
-func (c *Config) holds(p *principal, hash [sha256.Size]byte) bool {
-	return c.holders != nil && c.holders.byHash[hash].principal == p
-}
-
-// addHash adds a token to p, and p to the configuration if it is new.
-func (c *Config) addHash(p *principal, hash [sha256.Size]byte) error {
-	if err := c.checkHash(p, hash); err != nil {
-		return err
+// appendToken adds a token to p. It does not change c.
+func (c *Config) appendToken(p *principal, hash [sha256.Size]byte) error {
+	if len(p.tokens) >= maxTokens {
+		return fmt.Errorf("a principal has at most %d tokens: remove one", maxTokens)
 	}
-	if err := c.addPrincipal(p); err != nil {
-		return err
+	if slices.Contains(p.tokens, hash) {
+		return errors.New("the token is listed twice: remove one")
 	}
-	if c.holders == nil {
-		c.holders = &holders{byHash: map[[sha256.Size]byte]holder{}}
+	if c.holders != nil && c.holders.byHash[hash].principal != nil {
+		return errors.New("the token belongs to another principal: use a different token for each")
 	}
-	c.holders.byHash[hash] = holder{hash, p}
 	p.tokens = append(p.tokens, hash)
 	return nil
 }
 
-func (c *Config) checkHash(p *principal, hash [sha256.Size]byte) error {
-	if len(p.tokens) >= maxTokens {
-		return fmt.Errorf("a principal has at most %d tokens: remove one", maxTokens)
-	}
-	if c.holders == nil {
-		return nil
-	}
-	switch other, exists := c.holders.byHash[hash]; {
-	case !exists:
-		return nil
-	case other.principal == p:
-		return errors.New("the token is listed twice: remove one")
-	default:
-		return errors.New("the token belongs to another principal: use a different token for each")
-	}
-}
-
-// addPrincipal adds p. Adding p again does nothing. Another principal with the same name is an
-// error.
-func (c *Config) addPrincipal(p *principal) error {
-	name := p.identity.Principal
-	if known := c.principals[name]; known != nil && known != p {
-		return errors.New("the principal is listed twice: put all its tokens in one entry")
-	}
-	if err := checkName(name); err != nil {
-		return err
-	}
+// store adds p and its tokens.
+func (c *Config) store(p *principal) {
 	if c.principals == nil {
 		c.principals = map[string]*principal{}
 	}
-	c.principals[name] = p
-	return nil
+	c.principals[p.identity.Principal] = p
+	if len(p.tokens) > 0 && c.holders == nil {
+		c.holders = &holders{byHash: map[[sha256.Size]byte]holder{}}
+	}
+	for _, hash := range p.tokens {
+		c.holders.byHash[hash] = holder{hash, p}
+	}
 }
 
-// addIssuer adds an issuer after checking its settings.
-func (c *Config) addIssuer(i *issuer) error {
-	if err := i.check(); err != nil {
+// AddIssuer adds an issuer, which must not exist. The error names the invalid member, for example
+// algorithms[0], and repeats no key. After an error c is unchanged.
+func (c *Config) AddIssuer(i Issuer) error {
+	added, err := i.validate(cmp.Or(c.opts.RuntimeID, DefaultRuntimeID))
+	if err != nil {
 		return err
 	}
-	if c.issuers[i.name] != nil {
+	if c.issuers[i.Name] != nil {
 		return errors.New("the issuer is listed twice: put all its keys in one entry")
 	}
 	if c.issuers == nil {
 		c.issuers = map[string]*issuer{}
 	}
-	c.issuers[i.name] = i
+	c.issuers[i.Name] = added
 	return nil
 }
 
-func (c *Config) policy(scheme string) policy {
-	if p, ok := c.policies[scheme]; ok {
-		return p
+func (c *Config) policy(scheme string) ChallengePolicy {
+	return cmp.Or(c.policies[scheme], ChallengeNever)
+}
+
+// memberError is an error in a member of a Principal or an Issuer.
+type memberError struct {
+	member string // as in the auth file: trust, roles[0], limits.jobs
+	err    error
+}
+
+func (e *memberError) Error() string { return e.member + ": " + e.err.Error() }
+
+func (e *memberError) Unwrap() error { return e.err }
+
+// eachElement checks the elements of the list in a member.
+func eachElement[T any](member string, list []T, check func(T) error) error {
+	for i, v := range list {
+		if err := check(v); err != nil {
+			return &memberError{fmt.Sprintf("%s[%d]", member, i), err}
+		}
 	}
-	return challengeNever
+	return nil
 }

@@ -33,3 +33,26 @@ func Example() {
 	// identity: alice [client worker approver] <nil>
 	// auth: challenge response did not validate
 }
+
+// A configuration without an auth file: the principals come from a table of the program.
+func ExampleConfig_AddPrincipal() {
+	config := auth.NewConfig(auth.Options{RuntimeID: "build-farm"})
+	err := config.AddPrincipal(auth.Principal{
+		Name:   "alice",
+		Tokens: []auth.Secret{auth.Secret(auth.FileHash("her token"))},
+		Roles:  []auth.Role{auth.RoleClient, auth.RoleApprover},
+		Limits: auth.Limits{Jobs: 20},
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	err = config.AddPrincipal(auth.Principal{Name: "bob", Roles: []auth.Role{"clint"}})
+	fmt.Println(err)
+
+	set := auth.NewSet(config)
+	id, _, err := set.Begin(context.Background(), auth.Request{Scheme: auth.Bearer, Token: "her token"})
+	fmt.Println(id.Principal, id.Roles, err)
+	// Output:
+	// roles[0]: unknown role "clint": did you mean "client"?
+	// alice [client approver] <nil>
+}

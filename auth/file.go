@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -17,17 +16,6 @@ import (
 )
 
 const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
-
-// DefaultRuntimeID is the default of Options.RuntimeID.
-const DefaultRuntimeID = "arcp"
-
-// Options of Load.
-type Options struct {
-	// RuntimeID is the audience of an issuer that sets none; "": DefaultRuntimeID.
-	RuntimeID string
-	// CheckLease validates the lease of a principal; nil: leases are not validated.
-	CheckLease func(lease []byte) error
-}
 
 // Load reads an auth file in YAML and the key files that it names, relative to the directory of the
 // auth file. An unknown key or value is an error with the line, the path and the remedy (SPEC.md
@@ -50,12 +38,9 @@ func parseFile(data []byte, dir string, opts Options) (*Config, error) {
 	case err != nil:
 		return nil, err
 	case root == nil:
-		return new(Config), nil
+		return NewConfig(opts), nil
 	}
-	if opts.RuntimeID == "" {
-		opts.RuntimeID = DefaultRuntimeID
-	}
-	f := &file{cfg: new(Config), dir: dir, opts: opts}
+	f := &file{cfg: NewConfig(opts), dir: dir}
 	if err := f.read(root); err != nil {
 		return nil, err
 	}
@@ -105,14 +90,11 @@ func findAlias(n *yaml.Node) *yaml.Node {
 
 // file is the state of reading an auth file.
 type file struct {
-	cfg  *Config
-	dir  string
-	opts Options
+	cfg *Config
+	dir string
 }
 
 func (f *file) read(root *yaml.Node) error {
-	c := f.cfg
-	c.policies = map[string]policy{}
 	return object(map[string]reader{
 		"principals":    sequence(f.principal),
 		"issuers":       sequence(f.issuer),
@@ -121,78 +103,35 @@ func (f *file) read(root *yaml.Node) error {
 			Bearer:    f.policy(Bearer),
 			SignedJWT: f.policy(SignedJWT),
 		}),
-		"anonymous": object(map[string]reader{"enabled": flag(&c.anonymous)}),
+		"anonymous": object(map[string]reader{"enabled": flag(&f.cfg.anonymous)}),
 	})(root, "")
 }
 
 func (f *file) policy(scheme string) reader {
-	return word("challenge policy", allPolicies, func(p policy) { f.cfg.policies[scheme] = p })
+	return word("challenge policy", allPolicies, func(p ChallengePolicy) error { return f.cfg.SetChallenge(scheme, p) })
 }
 
-// principal reads one entry and then its tokens, so the order of the keys does not matter.
 func (f *file) principal(n *yaml.Node, at string) error {
-	p := newPrincipal("", nil)
-	id := &p.identity
-	var tokens []located
+	var p Principal
 	err := object(map[string]reader{
-		"name":   into(&id.Principal),
-		"tokens": sequence(collect(&tokens)),
+		"name":   into(&p.Name),
+		"tokens": sequence(text(func(s string) error { p.Tokens = append(p.Tokens, Secret(s)); return nil })),
 		"certs":  unsupported("mtls with client certificates"),
-		"roles":  sequence(role(&id.Roles)),
-		"trust":  word("trust", arcp.TrustLevels, func(l arcp.TrustLevel) { id.Trust = l }),
-		"lease":  jsonObject(&id.Lease),
+		"roles":  sequence(word("role", allRoles, func(r Role) error { p.Roles = append(p.Roles, r); return nil })),
+		"trust":  word("trust", arcp.TrustLevels, func(l arcp.TrustLevel) error { p.Trust = l; return nil }),
+		"lease":  jsonObject(&p.Lease),
 		"limits": object(map[string]reader{
-			"sessions":     count(&id.Limits.Sessions),
-			"jobs":         count(&id.Limits.Jobs),
-			"rate_per_min": count(&id.Limits.RatePerMin),
+			"sessions":     count(&p.Limits.Sessions),
+			"jobs":         count(&p.Limits.Jobs),
+			"rate_per_min": count(&p.Limits.RatePerMin),
 		}),
-		"sees":   sequence(glob(&id.Sees)),
-		"serves": sequence(glob(&id.Serves)),
+		"sees":   sequence(text(func(s string) error { p.Sees = append(p.Sees, s); return nil })),
+		"serves": sequence(text(func(s string) error { p.Serves = append(p.Serves, s); return nil })),
 	})(n, at)
 	if err != nil {
 		return err
 	}
-	if len(id.Roles) == 0 {
-		id.Roles = clientRoles
-	}
-	if err := f.cfg.addPrincipal(p); err != nil {
-		return complain(n, at, err.Error())
-	}
-	if f.opts.CheckLease != nil && id.Lease != nil {
-		if err := f.opts.CheckLease(id.Lease); err != nil {
-			return complain(n, join(at, "lease"), fmt.Sprintf("of %s: %v", id.Principal, err))
-		}
-	}
-	return f.tokens(p, tokens)
-}
-
-// located is a value that is read later.
-type located struct {
-	node *yaml.Node
-	at   string
-}
-
-func collect(dst *[]located) reader {
-	return func(n *yaml.Node, at string) error {
-		*dst = append(*dst, located{n, at})
-		return nil
-	}
-}
-
-func (f *file) tokens(p *principal, tokens []located) error {
-	read := text(func(s string) error {
-		hash, err := parseHash(s)
-		if err != nil {
-			return err
-		}
-		return f.cfg.addHash(p, hash)
-	})
-	for _, t := range tokens {
-		if err := read(t.node, t.at); err != nil {
-			return err
-		}
-	}
-	return nil
+	return locate(n, at, f.cfg.AddPrincipal(p))
 }
 
 const hashHelp = `printf %s "$TOKEN" | sha256sum prints them`
@@ -209,77 +148,105 @@ func parseHash(s string) (hash [32]byte, err error) {
 	return hash, nil
 }
 
-func role(dst *[]Role) reader {
-	return word("role", allRoles, func(r Role) {
-		if !slices.Contains(*dst, r) {
-			*dst = append(*dst, r)
-		}
-	})
-}
-
-func glob(dst *[]string) reader {
-	return text(func(s string) error {
-		if s == "" {
-			return errors.New("an empty pattern matches no principal: remove it")
-		}
-		if _, err := path.Match(s, ""); err != nil {
-			return errors.New(`the pattern has an unclosed bracket: close it or put a \ before it`)
-		}
-		*dst = append(*dst, s)
-		return nil
-	})
-}
-
 func (f *file) issuer(n *yaml.Node, at string) error {
-	i := &issuer{audience: f.opts.RuntimeID, claim: "sub"}
+	var i Issuer
+	keyFiles := map[string]position{} // by the member of i that has the content
+	addFile := func(n *yaml.Node, at string) error {
+		return text(func(name string) error {
+			data, err := f.readKeyFile(name)
+			keyFiles[fmt.Sprintf("keys[%d]", len(i.Keys))] = position{n, at}
+			i.Keys = append(i.Keys, Secret(data))
+			return err
+		})(n, at)
+	}
 	err := object(map[string]reader{
-		"issuer":      into(&i.name),
-		"audience":    into(&i.audience),
-		"jwks":        text(f.keySet(i)),
-		"key_files":   sequence(text(f.keyFile(i))),
-		"algorithms":  sequence(algorithm(&i.algorithms)),
-		"claim":       into(&i.claim),
-		"prefix":      text(i.setPrefix),
-		"roles_claim": into(&i.rolesClaim),
+		"issuer":    into(&i.Name),
+		"audience":  into(&i.Audience),
+		"jwks":      addFile,
+		"key_files": sequence(addFile),
+		"algorithms": sequence(word("algorithm", algorithms, func(a string) error {
+			i.Algorithms = append(i.Algorithms, a)
+			return nil
+		})),
+		"claim":       into(&i.Claim),
+		"prefix":      prefix(&i.Prefix),
+		"roles_claim": into(&i.RolesClaim),
 	})(n, at)
 	if err != nil {
 		return err
 	}
-	if err := f.cfg.addIssuer(i); err != nil {
-		return complain(n, at, err.Error())
+	err = f.cfg.AddIssuer(i)
+	if e, ok := errors.AsType[*memberError](err); ok {
+		if k, ok := keyFiles[e.member]; ok {
+			return complain(k.node, k.at, keyFileError(e.err).Error())
+		}
 	}
-	return nil
+	return locate(n, at, err)
 }
 
-func (f *file) keySet(i *issuer) func(string) error {
-	return func(name string) error {
-		if strings.Contains(name, "://") {
-			return errors.New("a key set at a URL is not supported by this version: save it to a file and name that")
-		}
-		return f.keyFile(i)(name)
-	}
+// position is a value of the auth file and its path.
+type position struct {
+	node *yaml.Node
+	at   string
 }
 
-func (f *file) keyFile(i *issuer) func(string) error {
-	return func(name string) error {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(f.dir, name)
+func keyFileError(err error) error {
+	return fmt.Errorf("key file (paths start at the auth file): %w", err)
+}
+
+// readKeyFile returns the content of the file. A relative name starts at the directory of the auth
+// file.
+func (f *file) readKeyFile(name string) ([]byte, error) {
+	if strings.Contains(name, "://") {
+		return nil, errors.New("a key set at a URL is not supported by this version: save it to a file and name that")
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(f.dir, name)
+	}
+	data, err := readFile(name, maxKeyFile)
+	if err != nil {
+		return nil, keyFileError(err)
+	}
+	return data, nil
+}
+
+func prefix(dst *string) reader {
+	return text(func(s string) error {
+		if s == "" {
+			return errors.New("the prefix is empty: remove it")
 		}
-		keys, err := readKeys(name)
-		if err != nil {
-			return fmt.Errorf("key file (paths start at the auth file): %w", err)
-		}
-		i.keys = append(i.keys, keys...)
+		*dst = s
+		return nil
+	})
+}
+
+// locate adds the position of n, or of the member of n that err names.
+func locate(n *yaml.Node, at string, err error) error {
+	if err == nil {
 		return nil
 	}
+	e, ok := errors.AsType[*memberError](err)
+	if !ok {
+		return complain(n, at, err.Error())
+	}
+	return complain(lookup(n, e.member), join(at, e.member), e.err.Error())
 }
 
-func algorithm(dst *[]string) reader {
-	known := word("algorithm", algorithms, func(a string) { *dst = append(*dst, a) })
-	return func(n *yaml.Node, at string) error {
-		if strings.EqualFold(n.Value, "none") {
-			return complain(n, at, "a JWT without a signature is never accepted: name the algorithm the issuer signs with")
+// lookup returns the member of n at a path such as roles[0] or limits.jobs.
+func lookup(n *yaml.Node, path string) *yaml.Node {
+	for _, part := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
+		switch n.Kind {
+		case yaml.SequenceNode:
+			if i, err := strconv.Atoi(part); err == nil && i < len(n.Content) {
+				n = n.Content[i]
+			}
+		case yaml.MappingNode:
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				if n.Content[i].Value == part {
+					n = n.Content[i+1]
+				}
+			}
 		}
-		return known(n, at)
 	}
+	return n
 }

@@ -73,7 +73,7 @@ func TestLoad(t *testing.T) {
 	want(t, "the issuer", []string{i.audience, i.claim, i.prefix, i.rolesClaim}, []string{"special", "email", "corp/", "groups"})
 	want(t, "its algorithms", i.algorithms, []string{"HS256", "RS256"})
 	want(t, "the keys of both files", i.kinds(), "RSA key, secret of 32 bytes")
-	want(t, "policies", []policy{c.policy(Bearer), c.policy(SignedJWT), c.policy(None)}, []policy{challengeNew, challengeAlways, challengeNever})
+	want(t, "policies", []ChallengePolicy{c.policy(Bearer), c.policy(SignedJWT), c.policy(None)}, []ChallengePolicy{ChallengeNew, ChallengeAlways, ChallengeNever})
 	want(t, "anonymous", c.anonymous, true)
 }
 
@@ -271,5 +271,5 @@ func TestLeaseIsChecked(t *testing.T) {
 	must(t, read(`principals: [{name: a, lease: {fs.read: ["/a"]}}, {name: b}]`))
 	want(t, "what there is", seen, []string{`{"fs.read":["/a"]}`})
 	err := read("principals:\n  - name: a\n  - name: bob\n    lease: {bad: 1}\n")
-	want(t, "who it is", fmt.Sprint(err), "line 3: principals[1].lease: of bob: so it is")
+	want(t, "the principal", fmt.Sprint(err), "line 4: principals[1].lease: of bob: so it is")
 }

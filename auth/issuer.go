@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,55 @@ const maxKeys = 32
 
 // latest is the last second of the year 9999, the latest time in JSON.
 const latest = 253402300799
+
+// Issuer is a trusted issuer of JWTs for Config.AddIssuer, like an entry of issuers in the auth file
+// (SPEC.md §5.1).
+type Issuer struct {
+	Name     string // claim iss of the tokens; required
+	Audience string // required value in claim aud; default: Options.RuntimeID
+
+	// Keys verify the tokens. An element has PEM public keys and certificates, a JWK set, or a raw
+	// secret, like a key file. At least one key is required; at most 32 are allowed.
+	Keys       []Secret
+	Algorithms []string // accepted algorithms, for example RS256; at least one
+
+	Claim      string // claim with the name of the principal; default "sub"
+	Prefix     string // prefix of the name of the principal
+	RolesClaim string // claim with the roles; default: the roles are configured
+}
+
+// validate returns the issuer. The result shares no memory with i.
+func (i Issuer) validate(runtimeID string) (*issuer, error) {
+	added := &issuer{
+		name: i.Name, audience: cmp.Or(i.Audience, runtimeID), algorithms: slices.Clone(i.Algorithms),
+		claim: cmp.Or(i.Claim, "sub"), prefix: i.Prefix, rolesClaim: i.RolesClaim,
+	}
+	err := eachElement("keys", i.Keys, func(text Secret) error {
+		keys, err := parseKeys([]byte(text))
+		added.keys = append(added.keys, keys...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := eachElement("algorithms", i.Algorithms, checkAlgorithm); err != nil {
+		return nil, err
+	}
+	if err := added.check(); err != nil {
+		return nil, err
+	}
+	return added, nil
+}
+
+func checkAlgorithm(name string) error {
+	switch {
+	case strings.EqualFold(name, "none"):
+		return errors.New("a JWT without a signature is never accepted: name the algorithm the issuer signs with")
+	case !slices.Contains(algorithms, name):
+		return unknownWord("algorithm", name, algorithms)
+	}
+	return nil
+}
 
 // issuer is a trusted issuer of JWTs (SPEC.md §5.1). It is immutable once the configuration is in
 // use.
@@ -185,15 +235,6 @@ func texts(v any) (out []string) {
 		}
 	}
 	return out
-}
-
-// setPrefix sets the prefix of the principals of the issuer.
-func (i *issuer) setPrefix(s string) error {
-	if s == "" {
-		return errors.New("the prefix is empty: remove it")
-	}
-	i.prefix = s
-	return nil
 }
 
 // check returns an error that names the first missing or invalid setting.

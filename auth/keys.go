@@ -83,16 +83,6 @@ func newPublicKey(public any) (*key, error) {
 
 var curveAlgorithms = map[string][]string{"P-256": {"ES256"}, "P-384": {"ES384"}, "P-521": {"ES512"}}
 
-// readKeys reads a key file: PEM public keys and certificates (their dates are ignored), a JWK set, or a raw
-// secret. The final line break of a text secret is removed.
-func readKeys(path string) ([]*key, error) {
-	data, err := readFile(path, maxKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	return parseKeys(data)
-}
-
 // readFile reads at most limit bytes. Its errors do not contain the path, which may be a misplaced secret.
 func readFile(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
@@ -117,6 +107,8 @@ func withoutPath(err error) error {
 	return err
 }
 
+// parseKeys parses the content of a key file: PEM public keys and certificates (their dates are
+// ignored), a JWK set, or a raw secret. The final line break of a text secret is removed.
 func parseKeys(data []byte) ([]*key, error) {
 	switch {
 	case bytes.Contains(bytes.ReplaceAll(data, []byte{0}, nil), []byte("-----BEGIN")): // also in UTF-16

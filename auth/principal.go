@@ -1,9 +1,13 @@
 package auth
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +35,100 @@ var (
 	clientRoles = []Role{RoleClient}
 	localRoles  = []Role{RoleClient, RoleWorker, RoleApprover}
 )
+
+// Principal is a principal for Config.AddPrincipal, like an entry of principals in the auth file
+// (SPEC.md §5.12). A member that is not set has its default.
+type Principal struct {
+	Name   string          // required; at most 256 bytes of printable characters; "uid:" and a number is a local user
+	Tokens []Secret        // hashes of the bearer tokens, as FileHash returns them; at most 16
+	Roles  []Role          // default: RoleClient
+	Trust  arcp.TrustLevel // default: arcp.Trusted
+	Lease  []byte          // JSON object that bounds the leases of its jobs; default: no bound
+	Limits Limits          // members of at least 0
+	Sees   []string        // globs of the principals that it may observe, in the syntax of path.Match
+	Serves []string        // globs of the principals whose jobs it may execute
+}
+
+// validate returns p without its tokens. The result shares no memory with p.
+func (p Principal) validate(checkLease func([]byte) error) (*principal, error) {
+	if err := checkName(p.Name); err != nil {
+		return nil, err
+	}
+	added := newPrincipal(p.Name, clientRoles)
+	id := &added.identity
+	if len(p.Roles) > 0 {
+		id.Roles = nil
+	}
+	err := eachElement("roles", p.Roles, func(r Role) error {
+		if !slices.Contains(allRoles, r) {
+			return unknownWord("role", r, allRoles)
+		}
+		if !slices.Contains(id.Roles, r) {
+			id.Roles = append(id.Roles, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if id.Trust = cmp.Or(p.Trust, arcp.Trusted); !slices.Contains(arcp.TrustLevels, id.Trust) {
+		return nil, &memberError{"trust", unknownWord("trust", p.Trust, arcp.TrustLevels)}
+	}
+	if err := p.Limits.check(); err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(eachElement("sees", p.Sees, checkGlob), eachElement("serves", p.Serves, checkGlob)); err != nil {
+		return nil, err
+	}
+	id.Limits = p.Limits
+	id.Sees, id.Serves = slices.Clone(p.Sees), slices.Clone(p.Serves)
+	if err := p.checkLease(checkLease); err != nil {
+		return nil, &memberError{"lease", err}
+	}
+	id.Lease = slices.Clone(p.Lease)
+	return added, nil
+}
+
+// checkLease returns an error if the lease is no JSON object, or if valid refuses it.
+func (p Principal) checkLease(valid func([]byte) error) error {
+	switch {
+	case p.Lease == nil:
+		return nil
+	case !json.Valid(p.Lease) || bytes.TrimSpace(p.Lease)[0] != '{':
+		return errors.New("want a JSON object")
+	case valid == nil:
+		return nil
+	}
+	if err := valid(p.Lease); err != nil {
+		return fmt.Errorf("of %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+var errCount = errors.New("want a whole number, 0 or more")
+
+// check refuses a negative member.
+func (l Limits) check() error {
+	switch {
+	case l.Sessions < 0:
+		return &memberError{"limits.sessions", errCount}
+	case l.Jobs < 0:
+		return &memberError{"limits.jobs", errCount}
+	case l.RatePerMin < 0:
+		return &memberError{"limits.rate_per_min", errCount}
+	}
+	return nil
+}
+
+func checkGlob(pattern string) error {
+	if pattern == "" {
+		return errors.New("an empty pattern matches no principal: remove it")
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return errors.New(`the pattern has an unclosed bracket: close it or put a \ before it`)
+	}
+	return nil
+}
 
 // principal is a configured principal. It is immutable once the configuration is in use. All its
 // sessions share its slices.

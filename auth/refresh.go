@@ -3,7 +3,7 @@ package auth
 // Challenge returns the challenge for session.refresh. Verify needs it together with the answer. It is
 // empty if the configuration has no challenges for the scheme.
 func (s *Set) Challenge(scheme string) Secret {
-	if !challengeable(scheme) || s.current.Load().policy(scheme) == challengeNever {
+	if !challengeable(scheme) || s.current.Load().policy(scheme) == ChallengeNever {
 		return ""
 	}
 	return NewChallenge()

@@ -7,7 +7,7 @@ import (
 
 func TestChallengeOfAScheme(t *testing.T) {
 	cfg := new(Config)
-	cfg.policies = map[string]policy{Bearer: challengeAlways, SignedJWT: challengeNew, None: challengeAlways}
+	cfg.policies = map[string]ChallengePolicy{Bearer: ChallengeAlways, SignedJWT: ChallengeNew, None: ChallengeAlways}
 	set := NewSet(cfg)
 	want(t, "always", set.Challenge(Bearer) != "", true)
 	want(t, "new: it is not known by what client it is", set.Challenge(SignedJWT) != "", true)

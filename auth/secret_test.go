@@ -60,7 +60,7 @@ anonymous: {enabled: true}
 	return c
 }
 
-// Values of the package, also inside of others' values.
+// secretValues returns values of the package that hold the canary, also inside of other values.
 func secretValues(t *testing.T) map[string]any {
 	t.Helper()
 	config := secretConfig(t)
@@ -81,6 +81,8 @@ func secretValues(t *testing.T) map[string]any {
 		"list":       []Secret{canary},
 		"key":        map[Secret]Secret{canary: canary},
 		"any":        []any{Secret(canary), request, config},
+		"principal":  Principal{Name: "alice", Tokens: []Secret{canary}},
+		"issuer":     Issuer{Name: "i", Keys: []Secret{canary}},
 		"a JWK":      jwk{Kty: "oct", K: canary},
 		"an issuer":  config.issuers["i"],
 		"a key":      *config.issuers["i"].keys[0],
@@ -126,6 +128,9 @@ func secretErrors(t *testing.T, set *Set) (errs []error) {
 	}
 	add(new(Config).AddToken(Token{Principal: "", Secret: canary, Roles: LocalRoles()}))
 	add(secretConfig(t).AddToken(Token{Principal: "bob", Secret: canary, Roles: LocalRoles()}))
+	add(secretConfig(t).AddPrincipal(Principal{Name: "carol", Tokens: []Secret{canary}}))
+	add(secretConfig(t).AddPrincipal(Principal{Name: "carol", Roles: []Role{canary}}))
+	add(secretConfig(t).AddIssuer(Issuer{Name: "j", Keys: []Secret{"-----BEGIN " + canary}}))
 	for _, text := range secretFiles {
 		_, err := parseFile([]byte(strings.ReplaceAll(text, "@", canary)), t.TempDir(), Options{})
 		add(err)

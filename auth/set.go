@@ -23,7 +23,7 @@ type Set struct {
 type offer struct {
 	schemes map[string]Authenticator
 	names   []string
-	policy  func(scheme string) policy
+	policy  func(scheme string) ChallengePolicy
 }
 
 // NewSet returns a Set with the schemes configured by cfg and the extra schemes. An extra scheme
@@ -158,9 +158,9 @@ func timed(r Request) Request {
 // due reports whether a valid credential also needs a challenge.
 func (s *Set) due(o *offer, id Identity, r Request) bool {
 	switch o.policy(r.Scheme) {
-	case challengeAlways:
+	case ChallengeAlways:
 		return true
-	case challengeNew:
+	case ChallengeNew:
 		client, ok := clientOf(id, r.Fingerprint)
 		return !ok || !s.knownClients.knows(client, r.Now)
 	}
@@ -169,7 +169,7 @@ func (s *Set) due(o *offer, id Identity, r Request) bool {
 
 // recordKnown adds a client that answered a challenge, if the policy makes use of that.
 func (s *Set) recordKnown(o *offer, id Identity, r Request) {
-	if o.policy(r.Scheme) != challengeNew {
+	if o.policy(r.Scheme) != ChallengeNew {
 		return
 	}
 	if client, ok := clientOf(id, r.Fingerprint); ok {

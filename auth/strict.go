@@ -44,7 +44,7 @@ func object(fields map[string]reader) reader {
 		return eachPair(n, at, func(key, value *yaml.Node) error {
 			read, ok := fields[key.Value]
 			if !ok {
-				return unknown(key, at, "key", slices.Sorted(maps.Keys(fields)))
+				return complain(key, at, unknownWord("key", key.Value, slices.Sorted(maps.Keys(fields))).Error())
 			}
 			return read(value, join(at, key.Value))
 		})
@@ -127,7 +127,7 @@ func count(dst *int) reader {
 				return nil
 			}
 		}
-		return complain(n, at, "want a whole number, 0 or more")
+		return complain(n, at, errCount.Error())
 	}
 }
 
@@ -142,13 +142,16 @@ func flag(dst *bool) reader {
 	}
 }
 
-// word reads one of the known words and passes it to set.
-func word[T ~string](kind string, known []T, set func(T)) reader {
+// word reads a text and passes it to set, which refuses it unless it is one of the known words.
+func word[T ~string](kind string, known []T, set func(T) error) reader {
 	return func(n *yaml.Node, at string) error {
-		if !isText(n) || !slices.Contains(known, T(n.Value)) {
-			return unknown(n, at, kind, known)
+		err := unknownWord(kind, T(n.Value), known)
+		if isText(n) && n.Value != "" {
+			err = set(T(n.Value))
 		}
-		set(T(n.Value))
+		if err != nil {
+			return complain(n, at, err.Error())
+		}
 		return nil
 	}
 }
@@ -163,10 +166,10 @@ func unsupported(feature string) reader {
 	}
 }
 
-// unknown returns an error that names the unknown word, if it may be shown, and the nearest
+// unknownWord returns an error that names the unknown word, if it may be shown, and the nearest
 // known word.
-func unknown[T ~string](n *yaml.Node, at, kind string, known []T) error {
-	return complain(n, at, fmt.Sprintf("unknown %s %s: did you mean %q?", kind, shown(n.Value), nearest(n.Value, known)))
+func unknownWord[T ~string](kind string, value T, known []T) error {
+	return fmt.Errorf("unknown %s %s: did you mean %q?", kind, shown(string(value)), nearest(string(value), known))
 }
 
 // nearest returns the first known word that starts with s, or else the one with the

@@ -32,8 +32,8 @@ func TestDenialsAreAudited(t *testing.T) {
 		if err := c.Tools.Register(caller); err != nil {
 			t.Fatal(err)
 		}
-	}, func(b *fixture) {
-		alice, other, ann := b.dial("alice"), b.dial("alice"), b.dial("ann")
+	}, func(f *fixture) {
+		alice, other, ann := f.dial("alice"), f.dial("alice"), f.dial("ann")
 		alice.must("host.register_agent", `{"id":"a","name":"A","kind":"k"}`)
 		id := alice.submit("demo.echo", `{}`)
 		alice.until("job.completed")

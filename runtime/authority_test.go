@@ -67,22 +67,22 @@ func withPeople(t *testing.T) func(*runtime.Config) {
 }
 
 // human opens a session with a person.
-func (b *fixture) human(name string) *peer {
-	b.Helper()
-	p := b.connect(nil)
+func (f *fixture) human(name string) *peer {
+	f.Helper()
+	p := f.connect(nil)
 	p.openHuman(name, "")
 	p.expect("session.accepted")
 	return p
 }
 
 func (p *peer) openHuman(name, id string) {
-	p.n++
+	p.sent++
 	session := ""
 	if id != "" {
 		session = fmt.Sprintf(`"session_id":%q,`, id)
 	}
 	frame := fmt.Sprintf(`{"arcp":"1.1","id":"msg_open%d",%s"type":"session.open","timestamp":"2030-01-02T15:04:05Z","payload":{"auth":{"scheme":"bearer","token":"%s-%s"},`+
-		`"client":{"kind":"test","version":"1"},"capabilities":{"human_input":true}}}`, p.n, session, name, token)
+		`"client":{"kind":"test","version":"1"},"capabilities":{"human_input":true}}}`, p.sent, session, name, token)
 	if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
 		p.Fatal(err)
 	}
@@ -145,8 +145,8 @@ func codeOf(e *arcp.Error) arcp.Code {
 // Sessions that ask and wait without end reach a bound, also where no limit of jobs counts.
 // Others do not.
 func TestQuestionsAndWaitsAreBounded(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
-		alice, bob := b.connect(nil), b.human("bob")
+	inBubble(t, withPeople(t), func(f *fixture) {
+		alice, bob := f.connect(nil), f.human("bob")
 		alice.open("alice")
 		alice.expect("session.accepted")
 		refusedOf := func(n int, args string) (refused int) {
@@ -201,12 +201,12 @@ func TestQuestionsAndWaitsAreBounded(t *testing.T) {
 // The question, the cancellation of the job that asks and the end of the call that withdraws
 // it are one write: a crash cannot come between them.
 func TestGateIsWithdrawnInOneWrite(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
-		alice := b.human("alice")
+	inBubble(t, withPeople(t), func(f *fixture) {
+		alice := f.human("alice")
 		asked := alice.must("approval.request", `{"action":"wipe","system_level":true}`)["approval_id"].(string)
 		var first *store.Write
-		b.st.set(func() {
-			b.st.reads = func(w *store.Write) {
+		f.st.set(func() {
+			f.st.onWrite = func(w *store.Write) {
 				changesGate := slices.ContainsFunc(w.Ops, func(op store.Op) bool {
 					r, ok := op.(*store.PutRecord)
 					return ok && (strings.HasSuffix(r.Key, asked) || strings.HasSuffix(r.Key, "memo"))
@@ -217,7 +217,7 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 			}
 		})
 		alice.must("approval.cancel", fmt.Sprintf(`{"approval_id":%q}`, asked))
-		b.st.set(func() { b.st.reads = nil })
+		f.st.set(func() { f.st.onWrite = nil })
 		if first == nil {
 			t.Fatal("nothing was written")
 		}
@@ -242,10 +242,10 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 
 // An approval that expires before it was announced is not waited for.
 func TestApprovalThatExpiresAtOnce(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		alice := b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		alice := f.dial("alice")
 		gate, done, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		b.st.set(func() { b.st.gate = gate })
+		f.st.set(func() { f.st.commitGate = gate })
 		go func() { // each commit takes longer than the question has
 			defer close(stopped)
 			for {
@@ -260,7 +260,7 @@ func TestApprovalThatExpiresAtOnce(t *testing.T) {
 		defer func() {
 			close(done)
 			<-stopped
-			b.st.set(func() { b.st.gate = nil })
+			f.st.set(func() { f.st.commitGate = nil })
 			close(gate) // for a commit that waits at it
 		}()
 		for range 3 {

@@ -14,8 +14,8 @@ import (
 const repetitions = 50
 
 func TestParentEndIsVisibleAtOnce(t *testing.T) {
-	inBubble(t, withCaller(t, 0), func(b *fixture) {
-		p := b.dial("alice")
+	inBubble(t, withCaller(t, 0), func(f *fixture) {
+		p := f.dial("alice")
 		for range repetitions {
 			p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)
 			parent := p.until("job.accepted").JobID
@@ -29,8 +29,8 @@ func TestParentEndIsVisibleAtOnce(t *testing.T) {
 
 // job.subscribed of a job that has ended has no budget.
 func TestEndedJobHasNoBudget(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		p, other := b.dial("alice"), b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		p, other := f.dial("alice"), f.dial("alice")
 		for range repetitions {
 			p.send("tool.invoke", `{"tool":"demo.echo","lease_request":{"cost.budget":["USD:1"]}}`)
 			id := p.until("job.accepted").JobID

@@ -25,8 +25,8 @@ func (p *peer) submit(name, args string) arcp.JobID {
 // order of the submits.
 func TestSubmitsAreAnsweredInOrder(t *testing.T) {
 	const jobs = 200
-	inBubble(t, nil, func(b *fixture) {
-		p := b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dial("alice")
 		go func() {
 			for i := range jobs {
 				_, _ = p.try("tool.invoke", []string{`{"tool":"demo.echo"}`, `{"tool":"demo.none"}`, `{"tool":7}`,
@@ -39,13 +39,13 @@ func TestSubmitsAreAnsweredInOrder(t *testing.T) {
 			env := p.read()
 			if env.EventSeq != 0 {
 				if seq++; env.EventSeq != seq {
-					b.Fatalf("event_seq %d after %d", env.EventSeq, seq-1)
+					f.Fatalf("event_seq %d after %d", env.EventSeq, seq-1)
 				}
 			}
 			if !answered[env.CorrelationID] {
 				answered[env.CorrelationID] = true
 				if want := arcp.MessageID(fmt.Sprintf("msg_%d", len(answered)+1)); env.CorrelationID != want {
-					b.Fatalf("%s is answered before %s", env.CorrelationID, want)
+					f.Fatalf("%s is answered before %s", env.CorrelationID, want)
 				}
 			}
 			if env.Type.Terminal() || env.Type == arcp.Nack {
@@ -58,14 +58,14 @@ func TestSubmitsAreAnsweredInOrder(t *testing.T) {
 // If events that the session was not sent are no longer kept, the connection ends: it never
 // has a gap.
 func TestConnectionEndsBeforeAGap(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		p := b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dial("alice")
 		p.submit("demo.emit", `{"count":3000,"bytes":30000,"delay_ms":1000}`) // 90 MB: more than is kept in memory
 		time.Sleep(5 * time.Second)
 		// This trims events that the client has not read.
 		results := make([]store.Result, 1)
-		if err := b.st.Store.Commit([]*store.Write{store.NewWrite(&store.TrimSession{Session: p.session, Seq: 2000})}, results); err != nil {
-			b.Fatal(err)
+		if err := f.st.Store.Commit([]*store.Write{store.NewWrite(&store.TrimSession{Session: p.session, Seq: 2000})}, results); err != nil {
+			f.Fatal(err)
 		}
 		if why := string(p.until("backpressure").Payload); !strings.Contains(why, "backlog_overflow") {
 			t.Errorf("backpressure %s", why)
@@ -91,8 +91,8 @@ func (c *counting) JobEvents(ctx context.Context, id arcp.JobID, after uint64, f
 func TestLatePositionIsFoundWithoutReadingBefore(t *testing.T) {
 	const events = 5000
 	var read *counting
-	inBubble(t, func(c *runtime.Config) { read = &counting{Store: c.Store}; c.Store = read }, func(b *fixture) {
-		owner := b.dial("alice")
+	inBubble(t, func(c *runtime.Config) { read = &counting{Store: c.Store}; c.Store = read }, func(f *fixture) {
+		owner := f.dial("alice")
 		owner.send("tool.invoke", `{"tool":"demo.echo"}`) // so that numbers and places differ
 		owner.until("job.completed")
 		owner.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":1}}`, events-3))
@@ -100,7 +100,7 @@ func TestLatePositionIsFoundWithoutReadingBefore(t *testing.T) {
 		first := end.EventSeq - events + 1
 		for _, from := range []uint64{1, first - 1, first, first + 1, first + 1234, end.EventSeq - 2, end.EventSeq - 1, end.EventSeq} {
 			read.read.Store(0)
-			p := b.dial("alice")
+			p := f.dial("alice")
 			p.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true,"from_event_seq":%d}`, end.JobID, from))
 			p.until("job.subscribed")
 			if n := read.read.Load(); n > 20 {

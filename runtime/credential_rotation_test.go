@@ -20,15 +20,15 @@ import (
 
 // minter is a provisioner that makes a key for each job and generation.
 type minter struct {
-	mu     sync.Mutex
-	keys   map[string]string // by job and generation
-	out    map[string]bool   // that are not revoked
-	life   time.Duration     // 0: endless
-	delay  time.Duration     // that an answer takes
-	refuse bool
+	mu       sync.Mutex
+	keys     map[string]string // by job and generation
+	live     map[string]bool   // keys that are not revoked
+	lifetime time.Duration     // of a key; 0: it does not expire
+	delay    time.Duration     // duration of Issue
+	refuse   bool
 }
 
-func newMinter() *minter { return &minter{keys: map[string]string{}, out: map[string]bool{}} }
+func newMinter() *minter { return &minter{keys: map[string]string{}, live: map[string]bool{}} }
 
 func (m *minter) Issue(_ context.Context, r credential.Request) ([]credential.Credential, error) {
 	m.mu.Lock()
@@ -43,12 +43,12 @@ func (m *minter) Issue(_ context.Context, r credential.Request) ([]credential.Cr
 	name := fmt.Sprintf("%s/%d", r.Job, r.Generation)
 	if m.keys[name] == "" {
 		m.keys[name] = fmt.Sprintf("sk-minted-%06d", len(m.keys)+1)
-		m.out[m.keys[name]] = true
+		m.live[m.keys[name]] = true
 	}
 	value := m.keys[name]
 	c := credential.Credential{Endpoint: "https://mint.example", Value: credential.Secret(value), Upstream: "handle-" + value[len(value)-6:]}
-	if m.life > 0 {
-		c.ExpiresAt = time.Now().Add(m.life)
+	if m.lifetime > 0 {
+		c.ExpiresAt = time.Now().Add(m.lifetime)
 	}
 	return []credential.Credential{c}, nil
 }
@@ -58,17 +58,17 @@ func (m *minter) Revoke(_ context.Context, r credential.Ref) error {
 	defer m.mu.Unlock()
 	for name, value := range m.keys {
 		if r.Upstream == "handle-"+value[len(value)-6:] || r.Upstream == "" && strings.HasPrefix(name, string(r.Job)+"/") {
-			delete(m.out, value)
+			delete(m.live, value)
 		}
 	}
 	return nil
 }
 
-// good are the values that are not revoked.
-func (m *minter) good() (list []string) {
+// unrevoked returns the keys that are not revoked.
+func (m *minter) unrevoked() (list []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for value := range m.out {
+	for value := range m.live {
 		list = append(list, value)
 	}
 	return list
@@ -118,8 +118,8 @@ func (p *peer) rotated() string {
 
 func TestCredentialRotation(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
-	inBubble(t, withMinter(t, m, log), func(b *fixture) {
-		alice, other, root := b.human("alice"), b.human("alice"), b.human("root")
+	inBubble(t, withMinter(t, m, log), func(f *fixture) {
+		alice, other, root := f.human("alice"), f.human("alice"), f.human("root")
 		alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":600000}}`)
 		env := alice.expect("job.accepted")
 		a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&env)
@@ -129,7 +129,7 @@ func TestCredentialRotation(t *testing.T) {
 		id, cred := a.JobID, a.Credentials[0].ID
 		other.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, id))
 		other.expect("job.subscribed")
-		feed := b.human("alice")
+		feed := f.human("alice")
 		feed.subscribe(`{}`)
 		ask := fmt.Sprintf(`{"job_id":%q}`, id)
 		if _, e := alice.run("jobs.rotate_credentials", ask); codeOf(e) != arcp.CodePermissionDenied {
@@ -155,27 +155,27 @@ func TestCredentialRotation(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if got := m.good(); len(got) != 1 || got[0] != "sk-minted-000002" {
+		if got := m.unrevoked(); len(got) != 1 || got[0] != "sk-minted-000002" {
 			t.Errorf("good are %v, want the second", got)
 		}
 		root.must("jobs.rotate_credentials", ask)
 		if got := alice.rotated(); !strings.Contains(got, "sk-minted-000003") {
 			t.Errorf("the submitter is told %s, want the third", got)
 		}
-		if b.inStore("sk-minted") {
+		if f.inStore("sk-minted") {
 			t.Error("a value is in the store")
 		}
-		if n := b.sum("arcp_credential_operations_total", `"rotate"`); n != 2 {
+		if n := f.sum("arcp_credential_operations_total", `"rotate"`); n != 2 {
 			t.Errorf("%v rotations are counted, want 2", n)
 		}
 
-		b.shutdown(0)
-		b.serve.Wait()
-		b.boot(withMinter(t, m, log)) // with another key: sealed values cannot be opened
-		root = b.human("root")
+		f.shutdown(0)
+		f.serve.Wait()
+		f.boot(withMinter(t, m, log)) // with another key: sealed values cannot be opened
+		root = f.human("root")
 		root.must("jobs.rotate_credentials", ask)
 		synctest.Wait()
-		if got := m.good(); len(got) != 1 || got[0] != "sk-minted-000004" {
+		if got := m.unrevoked(); len(got) != 1 || got[0] != "sk-minted-000004" {
 			t.Errorf("good are %v, want the fourth", got)
 		}
 		list := root.must("jobs.credentials", "{}")["items"].([]any)
@@ -195,8 +195,8 @@ func TestCredentialRotation(t *testing.T) {
 func TestCredentialRotationIsReplayed(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	change := withMinter(t, m, log)
-	inBubble(t, change, func(b *fixture) {
-		alice, root := b.connect(nil), b.human("root")
+	inBubble(t, change, func(f *fixture) {
+		alice, root := f.connect(nil), f.human("root")
 		alice.openHuman("alice", "")
 		token := resumeToken(t, alice.expect("session.accepted"))
 		alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":600000}}`)
@@ -210,7 +210,7 @@ func TestCredentialRotationIsReplayed(t *testing.T) {
 		}
 		replay := func(why, accepted, second string) (again *peer) {
 			t.Helper()
-			again = b.resume(token, 0)
+			again = f.resume(token, 0)
 			token = resumeToken(t, again.until("session.resumed"))
 			if env := again.until("job.accepted"); accepted != "" && !strings.Contains(string(env.Payload), accepted) || accepted == "" && strings.Contains(string(env.Payload), "sk-") {
 				t.Errorf("%s: accepted with %s, want %q", why, env.Payload, accepted)
@@ -224,17 +224,17 @@ func TestCredentialRotationIsReplayed(t *testing.T) {
 			return again
 		}
 		replay("live", "sk-minted-000003", "sk-minted-000003")
-		b.shutdown(0)
-		b.serve.Wait()
-		b.boot(change)
+		f.shutdown(0)
+		f.serve.Wait()
+		f.boot(change)
 		alice = replay("after a restart", "sk-minted-000003", "sk-minted-000003")
-		b.human("root").must("jobs.rotate_credentials", fmt.Sprintf(`{"job_id":%q}`, a.JobID))
+		f.human("root").must("jobs.rotate_credentials", fmt.Sprintf(`{"job_id":%q}`, a.JobID))
 		if got := alice.rotated(); !strings.Contains(got, "sk-minted-000004") {
 			t.Errorf("after a restart a rotation is told as %s, want the fourth", got)
 		}
 		replay("when it was replaced", "sk-minted-000004", "")
 		time.Sleep(time.Hour)
-		if got := m.good(); len(got) != 0 {
+		if got := m.unrevoked(); len(got) != 0 {
 			t.Errorf("good are %v after the end", got)
 		}
 		replay("after the end", "", "")
@@ -243,9 +243,9 @@ func TestCredentialRotationIsReplayed(t *testing.T) {
 
 func TestCredentialRotationBeforeItEnds(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
-	m.life = 50 * time.Second
-	inBubble(t, withMinter(t, m, log), func(b *fixture) {
-		alice := b.human("alice")
+	m.lifetime = 50 * time.Second
+	inBubble(t, withMinter(t, m, log), func(f *fixture) {
+		alice := f.human("alice")
 		begin := time.Now()
 		alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":100000}}`)
 		alice.expect("job.accepted")
@@ -256,8 +256,8 @@ func TestCredentialRotationBeforeItEnds(t *testing.T) {
 		}
 		alice.until("job.completed")
 		time.Sleep(time.Hour)
-		if len(m.keys) != 3 || len(m.good()) != 0 {
-			t.Errorf("%d keys were made, good are %v: want three, none", len(m.keys), m.good())
+		if len(m.keys) != 3 || len(m.unrevoked()) != 0 {
+			t.Errorf("%d keys were made, good are %v: want three, none", len(m.keys), m.unrevoked())
 		}
 	})
 }
@@ -265,10 +265,10 @@ func TestCredentialRotationBeforeItEnds(t *testing.T) {
 // Jobs end at the very time at which their credentials are rotated.
 func TestCredentialRotationAtTheEnd(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
-	m.life = 50 * time.Second
+	m.lifetime = 50 * time.Second
 	const jobs = 64
-	inBubble(t, withMinter(t, m, log), func(b *fixture) {
-		alice := b.human("alice")
+	inBubble(t, withMinter(t, m, log), func(f *fixture) {
+		alice := f.human("alice")
 		for range jobs {
 			alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":40000}}`)
 		}
@@ -278,10 +278,10 @@ func TestCredentialRotationAtTheEnd(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if got := m.good(); len(got) != 0 {
+		if got := m.unrevoked(); len(got) != 0 {
 			t.Errorf("%d are good after the end", len(got))
 		}
-		if n := b.sum("arcp_credentials_unrevoked", "") + b.sum("arcp_jobs", ""); n != 0 {
+		if n := f.sum("arcp_credentials_unrevoked", "") + f.sum("arcp_jobs", ""); n != 0 {
 			t.Errorf("%v jobs and credentials are left", n)
 		}
 		t.Logf("%d of %d were rotated", len(m.keys)-jobs, jobs)
@@ -293,10 +293,10 @@ func TestCredentialRotationAtTheEnd(t *testing.T) {
 func TestCredentialRotationBesideTheEnd(t *testing.T) {
 	for range 8 {
 		m, log := newMinter(), new(syncBuffer)
-		m.life = 50 * time.Second
+		m.lifetime = 50 * time.Second
 		const jobs = 8 // as many as the provisioner is asked for at once
-		inBubble(t, withMinter(t, m, log), func(b *fixture) {
-			alice, bob := b.human("alice"), b.human("bob")
+		inBubble(t, withMinter(t, m, log), func(f *fixture) {
+			alice, bob := f.human("alice"), f.human("bob")
 			for range jobs {
 				alice.send("tool.invoke", `{"tool":"late","arguments":{}}`)
 			}
@@ -306,10 +306,10 @@ func TestCredentialRotationBesideTheEnd(t *testing.T) {
 			m.mu.Unlock()
 			time.Sleep(40500 * time.Millisecond)
 			gate := make(chan struct{})
-			b.st.set(func() { b.st.gate = gate })
+			f.st.set(func() { f.st.commitGate = gate })
 			bob.send("tool.invoke", `{"tool":"demo.echo","arguments":{}}`) // commits from 41 s on wait for it
 			time.Sleep(2 * time.Second)
-			b.st.set(func() { b.st.gate = nil })
+			f.st.set(func() { f.st.commitGate = nil })
 			close(gate)
 			for range jobs {
 				if e := refusal(t, alice.until("job.failed")); e.Code != arcp.CodeDeadlineExceeded {
@@ -317,10 +317,10 @@ func TestCredentialRotationBesideTheEnd(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Minute)
-			if got := m.good(); len(got) != 0 || len(m.keys) != 2*jobs {
+			if got := m.unrevoked(); len(got) != 0 || len(m.keys) != 2*jobs {
 				t.Errorf("%d of %d are good after the end", len(got), len(m.keys))
 			}
-			if n := b.sum("arcp_credentials_unrevoked", "") + b.sum("arcp_jobs", ""); n != 0 {
+			if n := f.sum("arcp_credentials_unrevoked", "") + f.sum("arcp_jobs", ""); n != 0 {
 				t.Errorf("%v jobs and credentials are left", n)
 			}
 		})
@@ -330,9 +330,9 @@ func TestCredentialRotationBesideTheEnd(t *testing.T) {
 // If the provisioner does not rotate, the job keeps its credential.
 func TestCredentialRotationThatIsRefused(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
-	m.life = 50 * time.Second
-	inBubble(t, withMinter(t, m, log), func(b *fixture) {
-		alice, root := b.human("alice"), b.human("root")
+	m.lifetime = 50 * time.Second
+	inBubble(t, withMinter(t, m, log), func(f *fixture) {
+		alice, root := f.human("alice"), f.human("root")
 		alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":600000}}`)
 		env := alice.expect("job.accepted")
 		a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&env)
@@ -347,8 +347,8 @@ func TestCredentialRotationThatIsRefused(t *testing.T) {
 			t.Errorf("rotated: %v", e)
 		}
 		time.Sleep(time.Minute)
-		if n := b.sum("arcp_credential_operations_total", `"refused"`); n < 4 || len(m.good()) != 1 {
-			t.Errorf("%v attempts are counted, good are %v", n, m.good())
+		if n := f.sum("arcp_credential_operations_total", `"refused"`); n < 4 || len(m.unrevoked()) != 1 {
+			t.Errorf("%v attempts are counted, good are %v", n, m.unrevoked())
 		}
 		m.mu.Lock()
 		m.refuse = false
@@ -363,8 +363,8 @@ func TestCredentialRotationThatIsRefused(t *testing.T) {
 // a tool that has the same name is given no value.
 func TestCredentialRotationOfOtherJobs(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
-	inBubble(t, withMinter(t, m, log), func(b *fixture) {
-		alice, root := b.human("alice"), b.human("root")
+	inBubble(t, withMinter(t, m, log), func(f *fixture) {
+		alice, root := f.human("alice"), f.human("root")
 		alice.send("tool.invoke", `{"tool":"narrow","arguments":{}}`)
 		alice.until("job.started")
 		alice.send("tool.invoke", `{"tool":"narrow","arguments":{}}`)
@@ -380,7 +380,7 @@ func TestCredentialRotationOfOtherJobs(t *testing.T) {
 		alice.until("job.started")
 		alice.until("job.completed")
 		synctest.Wait()
-		if got := m.good(); len(got) != 0 {
+		if got := m.unrevoked(); len(got) != 0 {
 			t.Errorf("good are %v after the end", got)
 		}
 		alice.send("tool.invoke", `{"tool":"forger","arguments":{"id":"x"}}`)

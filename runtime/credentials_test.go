@@ -20,11 +20,11 @@ import (
 
 // gateway is a provisioner that records issued credentials.
 type gateway struct {
-	mu     sync.Mutex
-	out    map[arcp.JobID]string
-	n      int
-	refuse error
-	stuck  bool // nothing is revoked
+	mu          sync.Mutex
+	issued      map[arcp.JobID]string // keys that are not revoked, by job
+	n           int                   // keys issued so far
+	refuse      error                 // result of Issue; nil: it issues a key
+	revokeFails bool
 }
 
 func (g *gateway) Issue(_ context.Context, r credential.Request) ([]credential.Credential, error) {
@@ -35,24 +35,24 @@ func (g *gateway) Issue(_ context.Context, r credential.Request) ([]credential.C
 	}
 	g.n++
 	value := fmt.Sprintf("sk-virtual-%06d", g.n)
-	g.out[r.Job] = value
+	g.issued[r.Job] = value
 	return []credential.Credential{{Endpoint: "https://gw.example/v1", Value: credential.Secret(value), Upstream: fmt.Sprintf("handle-%d", g.n)}}, nil
 }
 
 func (g *gateway) Revoke(_ context.Context, r credential.Ref) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stuck {
+	if g.revokeFails {
 		return errors.New("the gateway is down")
 	}
-	delete(g.out, r.Job)
+	delete(g.issued, r.Job)
 	return nil
 }
 
 func (g *gateway) live() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.out)
+	return len(g.issued)
 }
 
 // withGateway gives the jobs of demo.sleep and of leaky a credential each, and logs to log.
@@ -66,7 +66,7 @@ func withGateway(t *testing.T, g *gateway, log *syncBuffer) func(*runtime.Config
 		c.Provisioners = []credential.Source{{Name: "gw", For: []string{"demo.sleep", "leaky"}, Provisioner: g}}
 		leaky, err := tool.NewRaw(tool.Capability{Name: "leaky", Recovery: tool.RecoveryCheckpoint}, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			g.mu.Lock()
-			secret := g.out[j.ID()]
+			secret := g.issued[j.ID()]
 			g.mu.Unlock()
 			if err := errors.Join(j.Log("info", "the key is "+secret, map[string]string{"key": secret}), j.Emit("got", secret),
 				j.Checkpoint("here "+secret, secret)); err != nil {
@@ -98,16 +98,16 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 }
 
 // inStore reports whether the store contains a text.
-func (b *fixture) inStore(text string) bool {
+func (f *fixture) inStore(text string) bool {
 	found := false
 	look := func(p []byte) { found = found || bytes.Contains(p, []byte(text)) }
 	ctx := context.Background()
-	err := b.st.Records(ctx, "", "", func(r store.Record) bool { look(r.Value); return true })
+	err := f.st.Records(ctx, "", "", func(r store.Record) bool { look(r.Value); return true })
 	for _, name := range []string{"alice", "ann"} {
-		err = errors.Join(err, b.st.Feed(ctx, name, 0, func(e store.FeedEvent) bool { look(e.Event.Body); return true }))
+		err = errors.Join(err, f.st.Feed(ctx, name, 0, func(e store.FeedEvent) bool { look(e.Event.Body); return true }))
 	}
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 	return found
 }

@@ -99,20 +99,20 @@ type draftFrame struct {
 }
 
 // ends reports whether the frame ends a job.
-func (f *draftFrame) ends(job string) bool {
-	return f.EventSeq != nil && f.JobID == job && (f.Type == "job.result" || f.Type == "job.error")
+func (frame *draftFrame) ends(job string) bool {
+	return frame.EventSeq != nil && frame.JobID == job && (frame.Type == "job.result" || frame.Type == "job.error")
 }
 
 // connectDraft makes a connection of a library that has sent n frames before.
-func (b *fixture) connectDraft(lib *draftLibrary, n int) *draftPeer {
-	p := b.connect(nil)
-	return &draftPeer{fixture: b, lib: lib, conn: p.conn, checker: strict.New(lib.name), n: n, progress: make(map[string][]float64)}
+func (f *fixture) connectDraft(lib *draftLibrary, n int) *draftPeer {
+	p := f.connect(nil)
+	return &draftPeer{fixture: f, lib: lib, conn: p.conn, checker: strict.New(lib.name), n: n, progress: make(map[string][]float64)}
 }
 
 // dialDraft opens a session of a principal.
-func (b *fixture) dialDraft(lib *draftLibrary, name string) *draftPeer {
-	b.Helper()
-	p := b.connectDraft(lib, 0)
+func (f *fixture) dialDraft(lib *draftLibrary, name string) *draftPeer {
+	f.Helper()
+	p := f.connectDraft(lib, 0)
 	p.hello(name+"-"+token, "")
 	p.welcomed()
 	return p
@@ -125,11 +125,11 @@ func (p *draftPeer) hello(credential, more string) {
 
 func (p *draftPeer) welcomed() {
 	p.Helper()
-	f := p.read()
-	if f.Type != "session.welcome" || f.Payload.SessionID == "" || f.Payload.ResumeToken == "" {
-		p.Fatalf("%s: the hello is answered by %s", p.lib.name, f.raw)
+	frame := p.read()
+	if frame.Type != "session.welcome" || frame.Payload.SessionID == "" || frame.Payload.ResumeToken == "" {
+		p.Fatalf("%s: the hello is answered by %s", p.lib.name, frame.raw)
 	}
-	p.session, p.token = f.Payload.SessionID, f.Payload.ResumeToken
+	p.session, p.token = frame.Payload.SessionID, frame.Payload.ResumeToken
 }
 
 // resumed makes another connection of the session, which goes on after the last event.
@@ -167,7 +167,7 @@ func (p *draftPeer) submit(agent, input, more string) (request string) {
 func (p *draftPeer) accepted(agent, input, more string) (job string) {
 	p.Helper()
 	request := p.submit(agent, input, more)
-	return p.until("job.accepted", func(f *draftFrame) bool { return f.Type == "job.accepted" && f.CorrelationID == request }).JobID
+	return p.until("job.accepted", func(frame *draftFrame) bool { return frame.Type == "job.accepted" && frame.CorrelationID == request }).JobID
 }
 
 // run submits a job and reads up to its end.
@@ -178,7 +178,7 @@ func (p *draftPeer) run(agent, input string) *draftFrame {
 
 func (p *draftPeer) end(job string) *draftFrame {
 	p.Helper()
-	return p.until("the end of "+job, func(f *draftFrame) bool { return f.ends(job) })
+	return p.until("the end of "+job, func(frame *draftFrame) bool { return frame.ends(job) })
 }
 
 // next reads a frame and answers pings.
@@ -188,49 +188,49 @@ func (p *draftPeer) next() (*draftFrame, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &draftFrame{raw: string(raw)}
+	frame := &draftFrame{raw: string(raw)}
 	for _, v := range p.checker.Received(raw) {
 		p.Errorf("%s: %v in %s", p.lib.name, v, raw)
 	}
-	if err := json.Unmarshal(raw, f); err != nil {
+	if err := json.Unmarshal(raw, frame); err != nil {
 		p.Fatalf("%s: %s: %v", p.lib.name, raw, err)
 	}
-	if f.EventSeq != nil {
-		if *f.EventSeq != p.seq+1 {
-			p.Errorf("%s: event_seq %d after %d: %s", p.lib.name, *f.EventSeq, p.seq, raw)
+	if frame.EventSeq != nil {
+		if *frame.EventSeq != p.seq+1 {
+			p.Errorf("%s: event_seq %d after %d: %s", p.lib.name, *frame.EventSeq, p.seq, raw)
 		}
-		p.seq = *f.EventSeq
+		p.seq = *frame.EventSeq
 	}
-	if f.Payload.Kind == "progress" {
-		p.progress[f.JobID] = append(p.progress[f.JobID], f.Payload.Body.Current)
+	if frame.Payload.Kind == "progress" {
+		p.progress[frame.JobID] = append(p.progress[frame.JobID], frame.Payload.Body.Current)
 	}
-	if f.Type == "session.ping" {
+	if frame.Type == "session.ping" {
 		p.pings++
-		p.send("session.pong", "", fmt.Sprintf(`"ping_nonce":%q,"received_at":"2026-05-09T13:00:00Z"`, f.Payload.Nonce))
+		p.send("session.pong", "", fmt.Sprintf(`"ping_nonce":%q,"received_at":"2026-05-09T13:00:00Z"`, frame.Payload.Nonce))
 		return p.next()
 	}
-	return f, nil
+	return frame, nil
 }
 
 func (p *draftPeer) read() *draftFrame {
 	p.Helper()
-	f, err := p.next()
+	frame, err := p.next()
 	if err != nil {
 		p.Fatalf("%s: read: %v", p.lib.name, err)
 	}
-	return f
+	return frame
 }
 
 // until reads up to a frame and returns it.
 func (p *draftPeer) until(why string, is func(*draftFrame) bool) *draftFrame {
 	p.Helper()
 	for {
-		f, err := p.next()
+		frame, err := p.next()
 		if err != nil {
 			p.Fatalf("%s: the connection ends with %v before %s", p.lib.name, err, why)
 		}
-		if is(f) {
-			return f
+		if is(frame) {
+			return frame
 		}
 	}
 }
@@ -240,11 +240,11 @@ func (p *draftPeer) pong() (frames []*draftFrame) {
 	p.Helper()
 	p.send("session.ping", "", `"nonce":"n","sent_at":"2026-05-09T13:00:00Z"`)
 	for {
-		f := p.read()
-		if f.Type == "session.pong" && f.Payload.PingNonce == "n" {
+		frame := p.read()
+		if frame.Type == "session.pong" && frame.Payload.PingNonce == "n" {
 			return frames
 		}
-		frames = append(frames, f)
+		frames = append(frames, frame)
 	}
 }
 
@@ -256,7 +256,7 @@ func (p *draftPeer) refused(why, code string) {
 		frames = append(frames, p.read())
 	}
 	frames = append(frames, p.pong()...)
-	if code != "" && !slices.ContainsFunc(frames, func(f *draftFrame) bool { return f.Payload.Code == code }) {
+	if code != "" && !slices.ContainsFunc(frames, func(frame *draftFrame) bool { return frame.Payload.Code == code }) {
 		p.Errorf("%s: %s: no frame of %d has the code %s", p.lib.name, why, len(frames), code)
 	}
 }
@@ -266,13 +266,13 @@ func (p *draftPeer) handshakeFails(why, code string) {
 	p.Helper()
 	var types []string
 	for {
-		f, err := p.next()
+		frame, err := p.next()
 		if err != nil {
 			p.closedBy(why, err, transport.ClosePolicy)
 			break
 		}
-		if types = append(types, f.Type); f.Payload.Code != code {
-			p.Errorf("%s: %s: the code is %q, want %q", p.lib.name, why, f.Payload.Code, code)
+		if types = append(types, frame.Type); frame.Payload.Code != code {
+			p.Errorf("%s: %s: the code is %q, want %q", p.lib.name, why, frame.Payload.Code, code)
 		}
 	}
 	if !slices.Equal(types, []string{"session.error", "job.error"}) {
@@ -294,10 +294,10 @@ func (p *draftPeer) cut() { _ = p.conn.Abort() } // it may have ended
 func (p *draftPeer) close(typ string) {
 	p.Helper()
 	p.send(typ, "", `"reason":"done"`)
-	p.until("session.closed", func(f *draftFrame) bool { return f.Type == "session.closed" })
-	f, err := p.next()
+	p.until("session.closed", func(frame *draftFrame) bool { return frame.Type == "session.closed" })
+	frame, err := p.next()
 	if err == nil {
-		p.Fatalf("%s: after session.closed: %s", p.lib.name, f.raw)
+		p.Fatalf("%s: after session.closed: %s", p.lib.name, frame.raw)
 	}
 	p.closedBy(typ, err, transport.CloseNormal)
 	if left := p.checker.Unanswered(); len(left) > 0 {
@@ -311,7 +311,7 @@ func (p *draftPeer) list(limit int) (status map[string]string) {
 	status = make(map[string]string)
 	for cursor := ""; ; {
 		request := p.send("session.list_jobs", "", fmt.Sprintf(`"limit":%d%s`, limit, cursor))
-		page := p.until("session.jobs", func(f *draftFrame) bool { return f.Type == "session.jobs" && f.CorrelationID == request }).Payload
+		page := p.until("session.jobs", func(frame *draftFrame) bool { return frame.Type == "session.jobs" && frame.CorrelationID == request }).Payload
 		if len(page.Jobs) > limit {
 			p.Errorf("%s: a page of %d jobs, want at most %d", p.lib.name, len(page.Jobs), limit)
 		}
@@ -332,13 +332,13 @@ func (p *draftPeer) list(limit int) (status map[string]string) {
 func (p *draftPeer) follow(job string) {
 	p.Helper()
 	request := p.send("job.subscribe", fmt.Sprintf(`"job_id":%q,`, job), fmt.Sprintf(`"job_id":%q,"history":true`, job))
-	p.until("job.subscribed", func(f *draftFrame) bool { return f.Type == "job.subscribed" && f.CorrelationID == request })
+	p.until("job.subscribed", func(frame *draftFrame) bool { return frame.Type == "job.subscribed" && frame.CorrelationID == request })
 }
 
 func (p *draftPeer) cancel(job string) {
 	p.Helper()
 	request := p.send("job.cancel", fmt.Sprintf(`"job_id":%q,`, job), `"reason":"enough"`)
-	p.until("job.cancelled", func(f *draftFrame) bool { return f.Type == "job.cancelled" && f.CorrelationID == request })
+	p.until("job.cancelled", func(frame *draftFrame) bool { return frame.Type == "job.cancelled" && frame.CorrelationID == request })
 }
 
 // counted checks that the progress of a job has come once and in order.
@@ -360,7 +360,7 @@ func TestDraftLibraries(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) { b.converse(lib) })
+			inBubble(t, nil, func(f *fixture) { f.converse(lib) })
 		})
 	}
 	if len(draftLibraries) != len(strict.Libraries) {
@@ -368,34 +368,34 @@ func TestDraftLibraries(t *testing.T) {
 	}
 }
 
-func (b *fixture) converse(lib *draftLibrary) {
-	p, watcher := b.dialDraft(lib, "alice"), b.dialDraft(lib, "alice")
-	if f := p.run("demo.echo", `{"x":1}`); f.Type != "job.result" || string(f.Payload.Result) != `{"x":1}` {
-		b.Errorf("demo.echo ends with %s", f.raw)
+func (f *fixture) converse(lib *draftLibrary) {
+	p, watcher := f.dialDraft(lib, "alice"), f.dialDraft(lib, "alice")
+	if frame := p.run("demo.echo", `{"x":1}`); frame.Type != "job.result" || string(frame.Payload.Result) != `{"x":1}` {
+		f.Errorf("demo.echo ends with %s", frame.raw)
 	}
 	steps := p.accepted("demo.progress", `{"steps":3,"interval_ms":1}`, "")
 	p.end(steps)
 	p.counted(steps, 3)
 	p.run("demo.emit", `{"count":5,"bytes":10}`)
-	if f := p.run("demo.fail", `{"code":"PERMISSION_DENIED","message":"no"}`); f.Payload.Code != "PERMISSION_DENIED" || f.Payload.FinalStatus != "error" {
-		b.Errorf("demo.fail ends with %s", f.raw)
+	if frame := p.run("demo.fail", `{"code":"PERMISSION_DENIED","message":"no"}`); frame.Payload.Code != "PERMISSION_DENIED" || frame.Payload.FinalStatus != "error" {
+		f.Errorf("demo.fail ends with %s", frame.raw)
 	}
-	b.refusals(p, watcher)
-	b.retries(p, watcher)
+	f.refusals(p, watcher)
+	f.retries(p, watcher)
 
 	long := p.accepted("demo.count", `{"to":1000,"interval_ms":10}`, "")
-	p.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+	p.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
 	p.cancel(long)
-	if f := p.end(long); f.Payload.Code != "CANCELLED" {
-		b.Errorf("the cancelled job ends with %s", f.raw)
+	if frame := p.end(long); frame.Payload.Code != "CANCELLED" {
+		f.Errorf("the cancelled job ends with %s", frame.raw)
 	}
 	status := p.list(2)
 	if status[long] != "cancelled" || status[steps] != "success" {
-		b.Errorf("listed: %v", status)
+		f.Errorf("listed: %v", status)
 	}
 
 	watched := p.accepted("demo.count", `{"to":20,"interval_ms":50}`, "")
-	p.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+	p.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
 	watcher.follow(watched)
 	watcher.end(watched)
 	watcher.counted(watched, 20)
@@ -405,7 +405,7 @@ func (b *fixture) converse(lib *draftLibrary) {
 	watcher.pong()
 	watcher.close("session.close")
 
-	p.close(b.breaks(p))
+	p.close(f.breaks(p))
 }
 
 // TestDraftLargeFrames has jobs with large events and results. Results are sent inline, in chunks to
@@ -418,15 +418,15 @@ func TestDraftLargeFrames(t *testing.T) {
 				if !chunks {
 					lib.hello = strings.NewReplacer(`,"result_chunk":true`, "", `,"result_chunk"`, "").Replace(lib.hello)
 				}
-				inBubble(t, nil, func(b *fixture) {
-					p := b.dialDraft(&lib, "alice")
+				inBubble(t, nil, func(f *fixture) {
+					p := f.dialDraft(&lib, "alice")
 					p.run("demo.emit", `{"count":3,"bytes":262144}`)
 					for _, size := range []int{490 << 10, 900 << 10} {
 						for _, letter := range []string{"é", "\\n"} {
 							input := `{"s":"` + strings.Repeat(letter, size/len(letter)) + `"}`
-							f := p.run("demo.echo", input)
-							if (f.Type != "job.result" || f.Payload.Result == nil && f.Payload.Output == nil && f.Payload.ResultID == "") && (chunks || size < 490<<10) {
-								t.Errorf("%s: a result of %d bytes with %s: %.300s", lib.name, size, letter, f.raw)
+							frame := p.run("demo.echo", input)
+							if (frame.Type != "job.result" || frame.Payload.Result == nil && frame.Payload.Output == nil && frame.Payload.ResultID == "") && (chunks || size < 490<<10) {
+								t.Errorf("%s: a result of %d bytes with %s: %.300s", lib.name, size, letter, frame.raw)
 							}
 						}
 					}
@@ -446,10 +446,10 @@ func TestDraftHeartbeat(t *testing.T) {
 				if !heartbeat {
 					lib.hello = strings.NewReplacer(`"heartbeat":true,`, "", `"heartbeat",`, "").Replace(lib.hello)
 				}
-				inBubble(t, nil, func(b *fixture) {
-					p := b.dialDraft(&lib, "alice")
-					if f := p.run("demo.sleep", `{"ms":3000000}`); f.Type != "job.result" {
-						t.Errorf("%s: demo.sleep ends with %s", lib.name, f.raw)
+				inBubble(t, nil, func(f *fixture) {
+					p := f.dialDraft(&lib, "alice")
+					if frame := p.run("demo.sleep", `{"ms":3000000}`); frame.Type != "job.result" {
+						t.Errorf("%s: demo.sleep ends with %s", lib.name, frame.raw)
 					}
 					if p.pings > 0 != heartbeat {
 						t.Errorf("%s: %d pings with heartbeat %v", lib.name, p.pings, heartbeat)
@@ -466,11 +466,11 @@ func TestDraftUnsubscribe(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) {
-				p, watcher := b.dialDraft(lib, "alice"), b.dialDraft(lib, "alice")
+			inBubble(t, nil, func(f *fixture) {
+				p, watcher := f.dialDraft(lib, "alice"), f.dialDraft(lib, "alice")
 				job := p.accepted("demo.count", `{"to":100,"interval_ms":50}`, "")
 				watcher.follow(job)
-				watcher.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+				watcher.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
 				watcher.send("job.unsubscribe", fmt.Sprintf(`"job_id":%q,`, job), fmt.Sprintf(`"job_id":%q`, job))
 				synctest.Wait() // job.unsubscribe has no answer
 				watcher.pong()  // after events that were on their way
@@ -494,8 +494,8 @@ func TestDraftLongLists(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) {
-				p := b.dialDraft(lib, "alice")
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
 				lease := `,"lease_request":{"fs.read":["` + strings.Repeat("/"+strings.Repeat("x", 200)+`","`, 200) + `/last"]}`
 				for range 40 {
 					p.end(p.accepted("demo.echo", `{}`, lease))
@@ -514,17 +514,17 @@ func TestDraftShutdown(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) {
-				p := b.dialDraft(lib, "alice")
-				b.shutdown(time.Second)
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
+				f.shutdown(time.Second)
 				var types []string
 				for {
-					f, err := p.next()
+					frame, err := p.next()
 					if err != nil {
 						p.closedBy("the shutdown", err, transport.CloseGoingAway)
 						break
 					}
-					types = append(types, f.Type)
+					types = append(types, frame.Type)
 				}
 				if !slices.Contains(types, "session.bye") {
 					t.Errorf("%s: sent %v, want session.bye", lib.name, types)
@@ -535,7 +535,7 @@ func TestDraftShutdown(t *testing.T) {
 }
 
 // refusals has requests fail.
-func (b *fixture) refusals(p, other *draftPeer) {
+func (f *fixture) refusals(p, other *draftPeer) {
 	p.submit("nobody.there", `{}`, "")
 	p.refused("an unknown agent", "AGENT_NOT_AVAILABLE")
 	p.submit("demo.progress", `{"steps":"three"}`, "")
@@ -562,24 +562,24 @@ func (b *fixture) refusals(p, other *draftPeer) {
 	p.cancel(running)
 	p.end(running)
 	if len(other.pong()) > 0 {
-		b.Error("another session is sent frames")
+		f.Error("another session is sent frames")
 	}
 }
 
 // retries repeats a submit.
-func (b *fixture) retries(p, other *draftPeer) {
+func (f *fixture) retries(p, other *draftPeer) {
 	const key = `,"idempotency_key":"k"`
 	job := p.accepted("demo.echo", `{"a":1,"b":2}`, key)
 	p.end(job)
 	if again := p.accepted("demo.echo", `{"b":2,"a":1}`, key); again != job {
-		b.Errorf("%s: the retry has the job %s, want %s", p.lib.name, again, job)
+		f.Errorf("%s: the retry has the job %s, want %s", p.lib.name, again, job)
 	}
 	p.pong()
 	if again := other.accepted("demo.echo", `{"a":1,"b":2}`, key); again != job {
-		b.Errorf("%s: the retry of another session has the job %s, want %s", p.lib.name, again, job)
+		f.Errorf("%s: the retry of another session has the job %s, want %s", p.lib.name, again, job)
 	}
-	if f := other.end(job); string(f.Payload.Result) != `{"a":1,"b":2}` {
-		b.Errorf("%s: the retry ends with %s", p.lib.name, f.raw)
+	if frame := other.end(job); string(frame.Payload.Result) != `{"a":1,"b":2}` {
+		f.Errorf("%s: the retry ends with %s", p.lib.name, frame.raw)
 	}
 	p.submit("demo.echo", `{"a":3}`, key)
 	p.refused("another request with the key", "DUPLICATE_KEY")
@@ -587,25 +587,25 @@ func (b *fixture) retries(p, other *draftPeer) {
 
 // breaks cuts the connection in the middle of a job and resumes the session. The result is the
 // message with which the library leaves, and p is the new connection.
-func (b *fixture) breaks(p *draftPeer) string {
+func (f *fixture) breaks(p *draftPeer) string {
 	job := p.accepted("demo.count", `{"to":40,"interval_ms":50}`, "")
 	for len(p.progress[job]) < 10 {
 		p.read()
 	}
 	p.cut()
-	wrong := b.connectDraft(p.lib, 5000)
+	wrong := f.connectDraft(p.lib, 5000)
 	wrong.hello("alice-"+token, fmt.Sprintf(p.lib.resume, p.session, "no token", p.seq))
 	wrong.handshakeFails("a wrong resume token", "RESUME_WINDOW_EXPIRED")
-	wrong = b.connectDraft(p.lib, 5100)
+	wrong = f.connectDraft(p.lib, 5100)
 	wrong.hello("bob-"+token, fmt.Sprintf(p.lib.resume, p.session, p.token, p.seq))
 	wrong.handshakeFails("the resume token of another principal", "RESUME_WINDOW_EXPIRED")
-	wrong = b.connectDraft(p.lib, 5200)
+	wrong = f.connectDraft(p.lib, 5200)
 	wrong.hello("nobody", fmt.Sprintf(p.lib.resume, p.session, p.token, p.seq))
 	wrong.handshakeFails("a resume token with wrong credentials", "UNAUTHENTICATED")
-	wrong = b.connectDraft(p.lib, 6000)
+	wrong = f.connectDraft(p.lib, 6000)
 	wrong.hello("nobody", "")
 	wrong.handshakeFails("a wrong token", "UNAUTHENTICATED")
-	wrong = b.connectDraft(p.lib, 7000)
+	wrong = f.connectDraft(p.lib, 7000)
 	wrong.send("session.hello", "", `"client":7`)
 	wrong.handshakeFails("a bad payload", "INVALID_REQUEST")
 
@@ -624,12 +624,12 @@ func TestDraftResumeMessage(t *testing.T) {
 			continue
 		}
 		t.Run(string(lib.name), func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) {
-				p := b.dialDraft(lib, "alice")
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
 				job := p.accepted("demo.count", `{"to":10,"interval_ms":50}`, "")
-				p.until("progress", func(f *draftFrame) bool { return f.Payload.Kind == "progress" })
+				p.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
 				p.cut()
-				q := b.connectDraft(lib, 1000)
+				q := f.connectDraft(lib, 1000)
 				q.seq, q.progress = p.seq, p.progress
 				q.send("session.resume", "", fmt.Sprintf(`"session_id":%q,"resume_token":%q,"last_event_seq":%d`, p.session, p.token, p.seq))
 				q.welcomed()
@@ -645,22 +645,22 @@ func TestDraftResumeMessage(t *testing.T) {
 
 // TestDraftRestart has a server restarted in the middle of a job. The session keeps its dialect.
 func TestDraftRestart(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		p := b.dialDraft(&draftLibraries[2], "alice")
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dialDraft(&draftLibraries[2], "alice")
 		job := p.accepted("demo.count", `{"to":40,"interval_ms":50}`, "")
 		for len(p.progress[job]) < 10 {
 			p.read()
 		}
-		b.shutdown(0)
-		b.serve.Wait()
+		f.shutdown(0)
+		f.serve.Wait()
 		for {
 			if _, err := p.next(); err != nil {
 				break
 			}
 		}
-		b.boot(nil)
-		if e := refusal(b, b.resume(p.token, p.seq).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
-			b.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
+		f.boot(nil)
+		if e := refusal(f, f.resume(p.token, p.seq).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
+			f.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
 		}
 		q := p.resumed()
 		q.end(job)
@@ -674,18 +674,18 @@ func TestDialectsShareJobs(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) {
-				rfc, p := b.dial("alice"), b.dialDraft(lib, "alice")
+			inBubble(t, nil, func(f *fixture) {
+				rfc, p := f.dial("alice"), f.dialDraft(lib, "alice")
 				rfc.send("tool.invoke", `{"tool":"demo.count","arguments":{"to":1000,"interval_ms":10}}`)
 				job := string(rfc.until("job.accepted").JobID)
 				rfc.until("job.progress")
 				if status := p.list(1); status[job] != "running" {
-					b.Errorf("listed: %v", status)
+					f.Errorf("listed: %v", status)
 				}
 				p.follow(job)
 				p.cancel(job)
-				if f := p.end(job); f.Payload.Code != "CANCELLED" {
-					b.Errorf("the cancelled job ends with %s", f.raw)
+				if frame := p.end(job); frame.Payload.Code != "CANCELLED" {
+					f.Errorf("the cancelled job ends with %s", frame.raw)
 				}
 				rfc.until("job.cancelled")
 				p.counted(job, len(p.progress[job]))
@@ -693,15 +693,15 @@ func TestDialectsShareJobs(t *testing.T) {
 				job = p.accepted("demo.count", `{"to":1000,"interval_ms":10}`, "")
 				rfc.send("session.list_jobs", `{"limit":1000}`)
 				if page := rfc.until("session.jobs"); !strings.Contains(string(page.Payload), job) {
-					b.Errorf("%s is not in %s", job, page.Payload)
+					f.Errorf("%s is not in %s", job, page.Payload)
 				}
 				rfc.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, job))
 				rfc.until("job.subscribed")
 				rfc.until("job.progress")
 				rfc.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q}`, job))
 				rfc.until("job.cancelled")
-				if f := p.end(job); f.Payload.Code != "CANCELLED" {
-					b.Errorf("the cancelled job ends with %s", f.raw)
+				if frame := p.end(job); frame.Payload.Code != "CANCELLED" {
+					f.Errorf("the cancelled job ends with %s", frame.raw)
 				}
 				p.close("session.close")
 			})
@@ -715,21 +715,21 @@ func TestResumeInOtherDialect(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) {
-				rfc, rfcToken := b.dialToken("alice")
-				wrong := b.connectDraft(lib, 0)
+			inBubble(t, nil, func(f *fixture) {
+				rfc, rfcToken := f.dialToken("alice")
+				wrong := f.connectDraft(lib, 0)
 				wrong.hello("alice-"+token, fmt.Sprintf(lib.resume, rfc.session, rfcToken, 0))
 				wrong.handshakeFails("a session of the RFC's dialect", "RESUME_WINDOW_EXPIRED")
 				rfc.send("ping", `{}`)
 				rfc.until("pong")
 				_ = rfc.conn.Abort() // the test cuts the connection
-				b.resume(rfcToken, 0).expect("session.resumed")
+				f.resume(rfcToken, 0).expect("session.resumed")
 
-				p := b.dialDraft(lib, "alice")
-				if e := refusal(b, b.resume(p.token, 0).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
-					b.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
+				p := f.dialDraft(lib, "alice")
+				if e := refusal(f, f.resume(p.token, 0).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
+					f.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
 				}
-				q := b.connect(nil)
+				q := f.connect(nil)
 				q.write(fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
 					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token))
 				q.expect("session.rejected")
@@ -770,10 +770,10 @@ func TestHostileFirstFrames(t *testing.T) {
 		"empty":            ``,
 		"binary":           "\x00\xff session.hello",
 	}
-	inBubble(t, nil, func(b *fixture) {
-		rfc, p := b.dial("alice"), b.dialDraft(&draftLibraries[0], "alice")
+	inBubble(t, nil, func(f *fixture) {
+		rfc, p := f.dial("alice"), f.dialDraft(&draftLibraries[0], "alice")
 		for _, name := range slices.Sorted(maps.Keys(frames)) {
-			hostile := b.connect(nil)
+			hostile := f.connect(nil)
 			hostile.write(frames[name])
 			p.pong()
 			rfc.send("ping", `{}`)

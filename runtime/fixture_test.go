@@ -27,10 +27,12 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// errLate finds tests that depend on an order which is not promised.
-var errLate = flag.Bool("late", false, "have some frames and commits wait while other goroutines run")
+// perturb makes some frames and commits wait while other goroutines run. It finds tests that depend
+// on an order which is not promised.
+var perturb = flag.Bool("late", false, "have some frames and commits wait while other goroutines run")
 
-func beLate() {
+// yieldRandomly lets other goroutines run for a random time.
+func yieldRandomly() {
 	if rand.IntN(4) != 0 {
 		return
 	}
@@ -39,49 +41,49 @@ func beLate() {
 	}
 }
 
-// recordingStore is a store that survives its Close, and records its use.
+// recordingStore is a store that survives its Close, records its use, and delays or fails calls.
 type recordingStore struct {
 	store.Store
 
-	mu      sync.Mutex
-	closed  int // times
-	delayed int // commits after that
-	fail    error
-	gate    chan struct{}        // a commit takes one; nil: none is needed
-	soft    bool                 // the latest commit may be lost in a crash
-	reads   func(w *store.Write) // if set, is told of each write before it is committed
-	dwell   time.Duration        // between the reading of the next job's row and its return
-	block   chan struct{}        // if set, job's rows are read when it is closed
+	mu           sync.Mutex
+	closes       int                  // calls of Close
+	lateCommits  int                  // commits after Close
+	unsynced     bool                 // a crash may lose the latest commit
+	onWrite      func(w *store.Write) // called before each write is committed; nil: not called
+	commitErr    error                // result of Commit; nil: the writes are committed
+	commitGate   chan struct{}        // Commit receives from it first; nil: it does not wait
+	readGate     chan struct{}        // Job receives from it before it returns; nil: it does not wait
+	nextReadTime time.Duration        // duration of the next call of Job
 }
 
-func (l *recordingStore) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
-	row, err := l.Store.Job(ctx, id)
-	l.mu.Lock()
-	d, block := l.dwell, l.block
-	l.dwell = 0
-	l.mu.Unlock()
+func (s *recordingStore) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
+	row, err := s.Store.Job(ctx, id)
+	s.mu.Lock()
+	d, gate := s.nextReadTime, s.readGate
+	s.nextReadTime = 0
+	s.mu.Unlock()
 	time.Sleep(d)
-	if block != nil {
-		<-block
+	if gate != nil {
+		<-gate
 	}
 	return row, err
 }
 
-func (l *recordingStore) Commit(writes []*store.Write, results []store.Result) error {
-	l.mu.Lock()
-	gate, err := l.gate, l.fail
-	l.soft = !slices.ContainsFunc(writes, func(w *store.Write) bool { return !w.NoSync })
-	if l.closed > 0 {
-		l.delayed++
+func (s *recordingStore) Commit(writes []*store.Write, results []store.Result) error {
+	s.mu.Lock()
+	gate, err := s.commitGate, s.commitErr
+	s.unsynced = !slices.ContainsFunc(writes, func(w *store.Write) bool { return !w.NoSync })
+	if s.closes > 0 {
+		s.lateCommits++
 	}
 	for _, w := range writes {
-		if l.reads != nil {
-			l.reads(w)
+		if s.onWrite != nil {
+			s.onWrite(w)
 		}
 	}
-	l.mu.Unlock()
-	if *errLate {
-		beLate()
+	s.mu.Unlock()
+	if *perturb {
+		yieldRandomly()
 	}
 	if gate != nil {
 		<-gate
@@ -89,41 +91,42 @@ func (l *recordingStore) Commit(writes []*store.Write, results []store.Result) e
 	if err != nil {
 		return err
 	}
-	return l.Store.Commit(writes, results)
+	return s.Store.Commit(writes, results)
 }
 
-func (l *recordingStore) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed++
+func (s *recordingStore) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closes++
 	return nil
 }
 
-func (l *recordingStore) set(change func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// set changes members while other goroutines use the store.
+func (s *recordingStore) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	change()
 }
 
-// fixture is a runtime in a bubble of its own time, which ends only when all
-// goroutines have: every test is one for leaks, too.
+// fixture is a runtime in a bubble of virtual time. A bubble ends when its last goroutine ends, so
+// every test also finds leaked goroutines.
 type fixture struct {
 	*testing.T
-	rt    *runtime.Runtime
-	st    *recordingStore
-	cfg   runtime.Config
-	reg   *prometheus.Registry
-	serve sync.WaitGroup
-	down  bool
-	all   []*peer // that have resumed
+	rt      *runtime.Runtime
+	st      *recordingStore
+	cfg     runtime.Config
+	reg     *prometheus.Registry
+	serve   sync.WaitGroup // calls of Serve
+	stopped bool           // shutdown was called
+	resumed []*peer        // peers that have resumed a session
 }
 
 // testTimeout is longer than any wait of a test. The time of a bubble advances as long as the
 // runtime has timers, so a test that is stuck ends.
 const testTimeout = 1000 * 24 * time.Hour
 
-// watchdog ends the tests when the time of a bubble stands still, with the
-// goroutines that keep it from going on. The name is the test's.
+// watchdog panics if the test called name runs for 5 minutes of real time. The message has the stacks
+// of the goroutines that keep the time of the bubble from advancing.
 func watchdog(name string) (stop func()) {
 	t := time.AfterFunc(5*time.Minute, func() {
 		all := make([]byte, 64<<20)
@@ -141,56 +144,56 @@ func watchdog(name string) (stop func()) {
 }
 
 // inBubble runs a test on a runtime; change may be nil.
-func inBubble(t *testing.T, change func(*runtime.Config), test func(b *fixture)) {
+func inBubble(t *testing.T, change func(*runtime.Config), test func(f *fixture)) {
 	t.Helper()
 	defer watchdog(t.Name())()
 	synctest.Test(t, func(t *testing.T) {
-		stuck := time.AfterFunc(testTimeout, func() { panic(t.Name() + " waits for what does not come") })
+		stuck := time.AfterFunc(testTimeout, func() { panic(t.Name() + " waits for an event that does not come") })
 		defer stuck.Stop()
-		b := &fixture{T: t, st: &recordingStore{Store: mem.Open(mem.Options{})}}
-		b.boot(change)
+		f := &fixture{T: t, st: &recordingStore{Store: mem.Open(mem.Options{})}}
+		f.boot(change)
 		defer func() {
-			b.shutdown(0)
-			b.serve.Wait()
+			f.shutdown(0)
+			f.serve.Wait()
 			time.Sleep(24 * time.Hour) // tools that ignore the end
 		}()
-		test(b)
+		test(f)
 	})
 }
 
-func (b *fixture) boot(change func(*runtime.Config)) {
-	b.Helper()
+func (f *fixture) boot(change func(*runtime.Config)) {
+	f.Helper()
 	var ac auth.Config
 	for _, name := range []string{"alice", "bob"} {
 		if err := ac.AddToken(auth.Token{Principal: name, Secret: auth.Secret(name + "-" + token), Roles: auth.LocalRoles()}); err != nil {
-			b.Fatal(err)
+			f.Fatal(err)
 		}
 	}
 	tools := tool.NewRegistry()
 	if err := demo.Register(tools); err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
-	b.reg = prometheus.NewRegistry()
-	b.cfg = runtime.Config{Store: b.st, Auth: auth.NewSet(&ac), Tools: tools, Metrics: b.reg}
+	f.reg = prometheus.NewRegistry()
+	f.cfg = runtime.Config{Store: f.st, Auth: auth.NewSet(&ac), Tools: tools, Metrics: f.reg}
 	if change != nil {
-		change(&b.cfg)
+		change(&f.cfg)
 	}
-	rt, err := runtime.New(context.Background(), b.cfg)
+	rt, err := runtime.New(context.Background(), f.cfg)
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
-	b.rt, b.down = rt, false
+	f.rt, f.stopped = rt, false
 }
 
-func (b *fixture) shutdown(grace time.Duration) {
-	if b.down {
+func (f *fixture) shutdown(grace time.Duration) {
+	if f.stopped {
 		return
 	}
-	b.down = true
+	f.stopped = true
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	if err := b.rt.Shutdown(ctx); err != nil {
-		b.Errorf("Shutdown = %v", err)
+	if err := f.rt.Shutdown(ctx); err != nil {
+		f.Errorf("Shutdown = %v", err)
 	}
 }
 
@@ -199,48 +202,49 @@ type peer struct {
 	*fixture
 	conn    transport.Conn
 	session arcp.SessionID
-	n       int
-	busy    bool // it does not look at changes of the tools
+	sent    int // frames; the last one has this number in its id
+
+	ignoreToolChanges bool // read skips tools.changed
 }
 
 // connect makes a connection. info, if not nil, changes the runtime's information about it.
-func (b *fixture) connect(info func(*transport.Info)) *peer {
+func (f *fixture) connect(info func(*transport.Info)) *peer {
 	near, far := transport.Pipe(transport.Limits{})
 	served := far
 	if info != nil {
 		i := far.Info()
 		info(&i)
-		served = informed{far, i}
+		served = connWithInfo{far, i}
 	}
-	if *errLate {
-		served, near = delayed{served}, delayed{near}
+	if *perturb {
+		served, near = perturbedConn{served}, perturbedConn{near}
 	}
-	b.serve.Go(func() { _ = b.rt.Serve(context.Background(), served) }) // the peer sees how it ended
-	b.Cleanup(func() { _ = near.Abort() })
-	return &peer{fixture: b, conn: near}
+	f.serve.Go(func() { _ = f.rt.Serve(context.Background(), served) }) // the peer sees how it ended
+	f.Cleanup(func() { _ = near.Abort() })
+	return &peer{fixture: f, conn: near}
 }
 
-// delayed is a connection whose frames are late at times.
-type delayed struct{ transport.Conn }
+// perturbedConn is a connection whose frames are late at random.
+type perturbedConn struct{ transport.Conn }
 
-func (c delayed) Read() ([]byte, error) {
+func (c perturbedConn) Read() ([]byte, error) {
 	frame, err := c.Conn.Read()
-	beLate()
+	yieldRandomly()
 	return frame, err
 }
 
-// informed is a connection with another Info.
-type informed struct {
+// connWithInfo is a connection with another Info.
+type connWithInfo struct {
 	transport.Conn
 	info transport.Info
 }
 
-func (c informed) Info() transport.Info { return c.info }
+func (c connWithInfo) Info() transport.Info { return c.info }
 
 // dial opens a session of a principal.
-func (b *fixture) dial(name string) *peer {
-	b.Helper()
-	p := b.connect(nil)
+func (f *fixture) dial(name string) *peer {
+	f.Helper()
+	p := f.connect(nil)
 	p.open(name)
 	p.expect("session.accepted")
 	return p
@@ -261,8 +265,8 @@ func (p *peer) send(typ, payload string) string {
 }
 
 func (p *peer) try(typ, payload string) (id string, err error) {
-	p.n++
-	id = fmt.Sprintf("msg_%d", p.n)
+	p.sent++
+	id = fmt.Sprintf("msg_%d", p.sent)
 	frame := fmt.Sprintf(`{"arcp":"1.1","id":%q,"type":%q,"timestamp":"2030-01-02T15:04:05Z","payload":%s}`, id, typ, payload)
 	return id, errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush())
 }
@@ -276,12 +280,12 @@ func (p *peer) read() arcp.Envelope {
 	}
 	env, err := arcp.Decode(raw)
 	if err != nil {
-		p.Fatalf("a frame of the runtime is none: %s: %v", raw, err)
+		p.Fatalf("the runtime sent an invalid frame: %s: %v", raw, err)
 	}
 	if p.session == "" {
 		p.session = env.SessionID
 	}
-	if p.busy && env.Type == arcp.EventEmit && bytes.Contains(env.Payload, []byte(`"tools.changed"`)) {
+	if p.ignoreToolChanges && env.Type == arcp.EventEmit && bytes.Contains(env.Payload, []byte(`"tools.changed"`)) {
 		return p.read()
 	}
 	return env
@@ -308,7 +312,7 @@ func (p *peer) until(t arcp.Type) arcp.Envelope {
 	}
 }
 
-// closed reads up to the end and compares how the runtime closed.
+// closed reads up to the end of the connection and compares its close code.
 func (p *peer) closed(why string, code transport.CloseCode) {
 	p.Helper()
 	for {
@@ -333,16 +337,16 @@ func refusal(t testing.TB, env arcp.Envelope) arcp.Error {
 	return e
 }
 
-// sum is a metric over all its labels that contain a text.
-func (b *fixture) sum(name, label string) (n float64) {
-	b.Helper()
-	families, err := b.reg.Gather()
+// sum returns the sum of a metric over its label sets that contain a text.
+func (f *fixture) sum(name, label string) (n float64) {
+	f.Helper()
+	families, err := f.reg.Gather()
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name && strings.Contains(m.String(), label) {
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && strings.Contains(m.String(), label) {
 				n += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
@@ -350,15 +354,15 @@ func (b *fixture) sum(name, label string) (n float64) {
 	return n
 }
 
-// noneLeft checks that no connection is counted any more, and no session once the time has
-// passed in which one that has not acknowledged everything can be resumed.
-func (b *fixture) noneLeft() {
-	b.Helper()
-	if n := b.sum("arcp_jobs", "") + b.sum("arcp_sessions", `"connected"`) + b.sum("arcp_connections_open", ""); n != 0 {
-		b.Errorf("%v jobs, connected sessions and connections are still counted", n)
+// noneLeft checks that no connection is counted any more, and no session after the retention of
+// sessions with unacknowledged events.
+func (f *fixture) noneLeft() {
+	f.Helper()
+	if n := f.sum("arcp_jobs", "") + f.sum("arcp_sessions", `"connected"`) + f.sum("arcp_connections_open", ""); n != 0 {
+		f.Errorf("%v jobs, connected sessions and connections are still counted", n)
 	}
 	time.Sleep(runtime.DefaultRetention + time.Hour)
-	if n := b.sum("arcp_sessions", ""); n != 0 {
-		b.Errorf("%v sessions are left after the retention", n)
+	if n := f.sum("arcp_sessions", ""); n != 0 {
+		f.Errorf("%v sessions are left after the retention", n)
 	}
 }

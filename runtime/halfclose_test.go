@@ -24,28 +24,28 @@ type piped struct {
 }
 
 // pipe opens a session over a unix socket.
-func (b *fixture) pipe() *piped {
-	b.Helper()
-	path := filepath.Join(b.TempDir(), "sock")
+func (f *fixture) pipe() *piped {
+	f.Helper()
+	path := filepath.Join(f.TempDir(), "sock")
 	u, err := transport.ListenUnix(path, transport.Limits{})
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 	defer func() { _ = u.Close() }()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
-	b.Cleanup(func() { _ = conn.Close() })
+	f.Cleanup(func() { _ = conn.Close() })
 	served, err := u.Accept()
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
-	p := &piped{fixture: b, conn: conn, lines: bufio.NewReader(conn), ended: make(chan error, 1)}
-	b.serve.Go(func() { p.ended <- b.rt.Serve(context.Background(), served) })
+	p := &piped{fixture: f, conn: conn, lines: bufio.NewReader(conn), ended: make(chan error, 1)}
+	f.serve.Go(func() { p.ended <- f.rt.Serve(context.Background(), served) })
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}`, token))
 	if line, err := p.lines.ReadString('\n'); err != nil || !strings.Contains(line, `"session.accepted"`) {
-		b.Fatalf("the runtime sent %s, %v", line, err)
+		f.Fatalf("the runtime sent %s, %v", line, err)
 	}
 	return p
 }
@@ -83,8 +83,8 @@ func (p *piped) serveEnds(why string) {
 
 // Requests before the end of sending are answered, and jobs are followed to their end.
 func TestAClientThatHasEndedSendingIsAnswered(t *testing.T) {
-	b := newRealTimeFixture(t)
-	p := b.pipe()
+	f := newRealTimeFixture(t)
+	p := f.pipe()
 	const jobs = 20
 	for range jobs {
 		p.send("tool.invoke", `{"tool":"demo.progress","arguments":{"steps":8,"interval_ms":50}}`)
@@ -103,8 +103,8 @@ func TestAClientThatHasEndedSendingIsAnswered(t *testing.T) {
 }
 
 func TestAClientThatAsksForNothingIsLetGo(t *testing.T) {
-	b := newRealTimeFixture(t)
-	p := b.pipe()
+	f := newRealTimeFixture(t)
+	p := f.pipe()
 	if text := p.rest(); text != "" {
 		t.Errorf("the runtime sent %s", text)
 	}
@@ -113,8 +113,8 @@ func TestAClientThatAsksForNothingIsLetGo(t *testing.T) {
 
 // A client that does not read either has disconnected; its job continues.
 func TestAClientThatGoesAfterItHasEndedSending(t *testing.T) {
-	b := newRealTimeFixture(t)
-	p := b.pipe()
+	f := newRealTimeFixture(t)
+	p := f.pipe()
 	p.send("tool.invoke", `{"tool":"demo.progress","arguments":{"steps":3600000,"interval_ms":1}}`)
 	read := func(frames int) {
 		for range frames {
@@ -132,7 +132,7 @@ func TestAClientThatGoesAfterItHasEndedSending(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.serveEnds("nobody reads")
-	if n := b.sum("arcp_jobs", `"running"`); n != 1 {
+	if n := f.sum("arcp_jobs", `"running"`); n != 1 {
 		t.Errorf("%v jobs run, want the one that was left", n)
 	}
 }

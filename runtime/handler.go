@@ -3,8 +3,8 @@ package runtime
 import (
 	"context"
 	"net/http"
+	"strconv"
 
-	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -16,6 +16,13 @@ func (r *Runtime) Handler() http.Handler {
 	return up.Handler(func(c transport.Conn) { _ = r.Serve(context.Background(), c) }) // the connection was closed with the reason
 }
 
-// AddTool adds a tool to Config.Tools. Sessions that see the tool receive tools.changed. The error
-// is the one of tool.Registry.Register.
-func (r *Runtime) AddTool(t *tool.Tool) error { return r.cfg.Tools.Register(t) }
+// Go runs f on a reused goroutine, and does not wait for it. It is meant for transport.Upgrader.Go.
+func (r *Runtime) Go(f func()) { r.pool.Run(f) }
+
+// UpgradeRefused counts and logs a refused WebSocket handshake. It is meant for
+// transport.Upgrader.Refused.
+func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
+	r.metrics.UpgradesRefused.WithLabelValues(strconv.Itoa(u.Status)).Inc()
+	r.upgradeLog.Warn().Int("status", u.Status).Str("remote", u.RemoteAddr).
+		AnErr("reason", u.Reason).Msg("WebSocket handshake refused; at most ten a minute are logged")
+}

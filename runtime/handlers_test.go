@@ -14,23 +14,23 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// link is a client's connection to the bed that can be cut.
+// link is a connection of a client to the runtime that the test can break.
 type link struct {
-	b *fixture
+	f *fixture
 
-	mu   sync.Mutex
-	conn transport.Conn
-	away time.Time // until then there is no way to the bed
+	mu        sync.Mutex
+	conn      transport.Conn
+	downUntil time.Time // dial fails until then
 }
 
 func (l *link) dial(context.Context) (transport.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Now().Before(l.away) {
-		return nil, errors.New("no way")
+	if time.Now().Before(l.downUntil) {
+		return nil, errors.New("no connection")
 	}
 	near, far := transport.Pipe(transport.Limits{})
-	l.b.serve.Go(func() { _ = l.b.rt.Serve(context.Background(), far) }) // the client sees how it ended
+	l.f.serve.Go(func() { _ = l.f.rt.Serve(context.Background(), far) }) // the client sees how it ended
 	l.conn = near
 	return near, nil
 }
@@ -38,19 +38,19 @@ func (l *link) dial(context.Context) (transport.Conn, error) {
 // breakConnection ends the connection, and there is no other one for a while.
 func (l *link) breakConnection(d time.Duration) {
 	l.mu.Lock()
-	l.away = time.Now().Add(d)
+	l.downUntil = time.Now().Add(d)
 	conn := l.conn
 	l.mu.Unlock()
 	_ = conn.Abort()
 }
 
 // client opens a session of a client with handlers, which is closed with the test.
-func (b *fixture) client(name string, h client.Handlers) (*client.Client, *link) {
-	b.Helper()
-	l := &link{b: b}
-	c, err := client.ConnectFunc(b.Context(), l.dial, client.Options{Auth: client.Auth{Token: client.Secret(name + "-" + token)}, Handlers: h})
+func (f *fixture) client(name string, h client.Handlers) (*client.Client, *link) {
+	f.Helper()
+	l := &link{f: f}
+	c, err := client.ConnectFunc(f.Context(), l.dial, client.Options{Auth: client.Auth{Token: client.Secret(name + "-" + token)}, Handlers: h})
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 	return c, l
 }
@@ -73,9 +73,9 @@ func run(t *testing.T, c *client.Client, tool, args string) (value string, types
 }
 
 func TestClientAnswers(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
+	inBubble(t, withPeople(t), func(f *fixture) {
 		tries := 0
-		c, _ := b.client("alice", client.Handlers{
+		c, _ := f.client("alice", client.Handlers{
 			By: "a script",
 			Input: func(_ context.Context, q client.InputRequest) (any, error) {
 				if tries++; q.Refused == nil {
@@ -89,23 +89,23 @@ func TestClientAnswers(t *testing.T) {
 			},
 		})
 		defer c.Abort()
-		value, _, err := run(b.T, c, "demo.ask", `{"prompt":"Branch?","response_schema":{"type":"string","minLength":1}}`)
+		value, _, err := run(f.T, c, "demo.ask", `{"prompt":"Branch?","response_schema":{"type":"string","minLength":1}}`)
 		if value != `{"value":"main","responded_by":"a script"}` || err != nil || tries != 2 {
-			b.Errorf("ask = %s, %v after %d tries; want the second to count", value, err, tries)
+			f.Errorf("ask = %s, %v after %d tries; want the second to count", value, err, tries)
 		}
-		value, _, err = run(b.T, c, "demo.choose", `{"prompt":"Go?","options":[{"id":"go","label":"Go"}]}`)
+		value, _, err = run(f.T, c, "demo.choose", `{"prompt":"Go?","options":[{"id":"go","label":"Go"}]}`)
 		if value != `{"choice_id":"go","responded_by":"a script"}` || err != nil {
-			b.Errorf("choose = %s, %v", value, err)
+			f.Errorf("choose = %s, %v", value, err)
 		}
 		permit := func(name string) (string, []arcp.Type, error) {
-			return run(b.T, c, "demo.permit", `{"permission":"`+name+`","resource":"env:*","operation":"write","lease_seconds":3600,"hold_ms":10}`)
+			return run(f.T, c, "demo.permit", `{"permission":"`+name+`","resource":"env:*","operation":"write","lease_seconds":3600,"hold_ms":10}`)
 		}
 		value, types, err := permit("deploy")
 		if !strings.Contains(value, `"resource":"env:prod"`) || err != nil || types[3] != arcp.LeaseGranted {
-			b.Errorf("permit = %s, %v with events %v; want less than was asked for, and to hear of it", value, err, types)
+			f.Errorf("permit = %s, %v with events %v; want less than was asked for, and to hear of it", value, err, types)
 		}
 		_, _, err = permit("drop")
-		wantCode(b.T, "a permission that is not granted", err, arcp.CodePermissionDenied)
+		wantCode(f.T, "a permission that is not granted", err, arcp.CodePermissionDenied)
 	})
 }
 
@@ -124,9 +124,9 @@ func reported(err error) *client.RemoteError {
 
 // A question outlives the connection that it came over; its answer is given once.
 func TestClientAnswersAfterAReconnect(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
+	inBubble(t, withPeople(t), func(f *fixture) {
 		asked := 0
-		c, l := b.client("alice", client.Handlers{Input: func(ctx context.Context, _ client.InputRequest) (any, error) {
+		c, l := f.client("alice", client.Handlers{Input: func(ctx context.Context, _ client.InputRequest) (any, error) {
 			asked++
 			select {
 			case <-time.After(time.Minute):
@@ -140,82 +140,82 @@ func TestClientAnswersAfterAReconnect(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			l.breakConnection(0)
 		}()
-		value, _, err := run(b.T, c, "demo.ask", `{"prompt":"Branch?"}`)
+		value, _, err := run(f.T, c, "demo.ask", `{"prompt":"Branch?"}`)
 		if !strings.Contains(value, `"late"`) || err != nil || asked != 1 {
-			b.Errorf("ask = %s, %v; asked %d times, want once", value, err, asked)
+			f.Errorf("ask = %s, %v; asked %d times, want once", value, err, asked)
 		}
 	})
 }
 
 // The first answer counts; the other handler is told.
 func TestClientReceivesAnotherClientsAnswer(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
+	inBubble(t, withPeople(t), func(f *fixture) {
 		var told error
-		slow, _ := b.client("alice", client.Handlers{Input: func(ctx context.Context, _ client.InputRequest) (any, error) {
+		slow, _ := f.client("alice", client.Handlers{Input: func(ctx context.Context, _ client.InputRequest) (any, error) {
 			<-ctx.Done()
 			told = context.Cause(ctx)
 			return nil, told
 		}})
 		defer slow.Abort()
-		quick, _ := b.client("alice", client.Handlers{Input: func(context.Context, client.InputRequest) (any, error) { return 7, nil }})
+		quick, _ := f.client("alice", client.Handlers{Input: func(context.Context, client.InputRequest) (any, error) { return 7, nil }})
 		defer quick.Abort()
-		if value, _, err := run(b.T, slow, "demo.ask", `{"prompt":"Well?"}`); !strings.Contains(value, `"value":7`) || err != nil {
-			b.Errorf("ask = %s, %v", value, err)
+		if value, _, err := run(f.T, slow, "demo.ask", `{"prompt":"Well?"}`); !strings.Contains(value, `"value":7`) || err != nil {
+			f.Errorf("ask = %s, %v", value, err)
 		}
 		synctest.Wait()
 		if e := reported(told); e == nil || e.Type != arcp.HumanInputCancelled || e.Message != "answered" {
-			b.Errorf("who was slower is told %v, want that somebody has answered", told)
+			f.Errorf("who was slower is told %v, want that somebody has answered", told)
 		}
 	})
 }
 
 func TestClientElevates(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
+	inBubble(t, withPeople(t), func(f *fixture) {
 		say := "approve"
-		ann, _ := b.client("ann", client.Handlers{Choice: func(_ context.Context, q client.ChoiceRequest) (string, error) {
+		ann, _ := f.client("ann", client.Handlers{Choice: func(_ context.Context, q client.ChoiceRequest) (string, error) {
 			time.Sleep(time.Hour)
 			return say, nil
 		}})
 		defer ann.Abort()
-		c, l := b.client("alice", client.Handlers{})
+		c, l := f.client("alice", client.Handlers{})
 		defer c.Abort()
-		_, err := c.Elevate(b.Context(), client.ElevateParams{Level: "trusted"})
-		wantCode(b.T, "what it is already", err, arcp.CodeFailedPrecondition)
+		_, err := c.Elevate(f.Context(), client.ElevateParams{Level: "trusted"})
+		wantCode(f.T, "what it is already", err, arcp.CodeFailedPrecondition)
 		say = "deny"
-		_, err = c.Elevate(b.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
-		wantCode(b.T, "denied", err, arcp.CodePermissionDenied)
+		_, err = c.Elevate(f.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
+		wantCode(f.T, "denied", err, arcp.CodePermissionDenied)
 		go func() {
 			time.Sleep(59 * time.Minute)
 			l.breakConnection(5 * time.Minute) // there is no connection when it is denied
 		}()
-		_, err = c.Elevate(b.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
-		wantCode(b.T, "denied meanwhile", err, arcp.CodePermissionDenied)
+		_, err = c.Elevate(f.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
+		wantCode(f.T, "denied meanwhile", err, arcp.CodePermissionDenied)
 		say = "approve"
 		go func() {
 			time.Sleep(time.Minute)
 			l.breakConnection(0) // the answer comes over the next connection
 		}()
-		lease, err := c.Elevate(b.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
+		lease, err := c.Elevate(f.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
 		if err != nil || lease.Permission != "trust.elevate.privileged" {
-			b.Fatalf("elevate = %+v, %v", lease, err)
+			f.Fatalf("elevate = %+v, %v", lease, err)
 		}
-		if value, _, err := run(b.T, c, "trusting", `{}`); value != `"done"` || err != nil {
-			b.Errorf("with more trust: %s, %v", value, err)
+		if value, _, err := run(f.T, c, "trusting", `{}`); value != `"done"` || err != nil {
+			f.Errorf("with more trust: %s, %v", value, err)
 		}
-		if n := b.sum("arcp_approvals_total", ""); n != 3 {
-			b.Errorf("%v approvals were asked for, want 3: not again after the reconnect", n)
+		if n := f.sum("arcp_approvals_total", ""); n != 3 {
+			f.Errorf("%v approvals were asked for, want 3: not again after the reconnect", n)
 		}
-		if err := ann.RevokeLease(b.Context(), lease.LeaseID, "enough"); err != nil {
-			b.Errorf("who granted it takes it back: %v", err)
+		if err := ann.RevokeLease(f.Context(), lease.LeaseID, "enough"); err != nil {
+			f.Errorf("who granted it takes it back: %v", err)
 		}
-		_, err = c.Invoke(b.Context(), client.InvokeParams{Tool: "trusting"})
-		wantCode(b.T, "with the trust taken back", err, arcp.CodePermissionDenied)
+		_, err = c.Invoke(f.Context(), client.InvokeParams{Tool: "trusting"})
+		wantCode(f.T, "with the trust taken back", err, arcp.CodePermissionDenied)
 	})
 }
 
 func TestClientInterruptsAndExtends(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
-		c, _ := b.client("alice", client.Handlers{
+	inBubble(t, withPeople(t), func(f *fixture) {
+		c, _ := f.client("alice", client.Handlers{
 			Input: func(context.Context, client.InputRequest) (any, error) {
 				return map[string]string{"action": "cancel"}, nil
 			},
@@ -224,36 +224,36 @@ func TestClientInterruptsAndExtends(t *testing.T) {
 			},
 		})
 		defer c.Abort()
-		job, err := c.Invoke(b.Context(), client.InvokeParams{Tool: "demo.sleep", Arguments: arcp.Raw(`{"ms":3600000}`)})
+		job, err := c.Invoke(f.Context(), client.InvokeParams{Tool: "demo.sleep", Arguments: arcp.Raw(`{"ms":3600000}`)})
 		if err != nil {
-			b.Fatal(err)
+			f.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if err := c.Interrupt(b.Context(), job.ID(), "go on?"); err != nil {
-			b.Errorf("interrupt: %v", err)
+		if err := c.Interrupt(f.Context(), job.ID(), "go on?"); err != nil {
+			f.Errorf("interrupt: %v", err)
 		}
-		_, err = job.Wait(b.Context())
-		wantCode(b.T, "a handler has the job cancelled", err, arcp.CodeCancelled)
+		_, err = job.Wait(f.Context())
+		wantCode(f.T, "a handler has the job cancelled", err, arcp.CodeCancelled)
 
-		job, err = c.Invoke(b.Context(), client.InvokeParams{Tool: "demo.permit",
+		job, err = c.Invoke(f.Context(), client.InvokeParams{Tool: "demo.permit",
 			Arguments: arcp.Raw(`{"permission":"p","resource":"r","operation":"o","lease_seconds":60,"hold_ms":100000}`)})
 		if err != nil {
-			b.Fatal(err)
+			f.Fatal(err)
 		}
-		for env, err := range job.Events(b.Context()) {
+		for env, err := range job.Events(f.Context()) {
 			if err != nil {
-				b.Fatal(err)
+				f.Fatal(err)
 			}
 			if env.Type != arcp.LeaseGranted {
 				continue
 			}
 			p, _ := arcp.DecodePayload[arcp.LeaseGrantedPayload](&env) // without an id it cannot be extended
-			if ends, err := c.ExtendLease(b.Context(), p.LeaseID, time.Minute); err != nil || ends.Sub(p.ExpiresAt) != time.Minute {
-				b.Errorf("extended from %s to %s, %v; want a minute more", p.ExpiresAt, ends, err)
+			if ends, err := c.ExtendLease(f.Context(), p.LeaseID, time.Minute); err != nil || ends.Sub(p.ExpiresAt) != time.Minute {
+				f.Errorf("extended from %s to %s, %v; want a minute more", p.ExpiresAt, ends, err)
 			}
 		}
-		if _, err := job.Wait(b.Context()); err != nil {
-			b.Errorf("the job has its permission for longer: %v", err)
+		if _, err := job.Wait(f.Context()); err != nil {
+			f.Errorf("the job has its permission for longer: %v", err)
 		}
 	})
 }

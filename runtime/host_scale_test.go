@@ -18,17 +18,17 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 	if racing {
 		watchers = 10
 	}
-	inBubble(t, nil, func(b *fixture) {
+	inBubble(t, nil, func(f *fixture) {
 		var peers []*peer
 		for range watchers {
-			p := b.dial("alice")
+			p := f.dial("alice")
 			p.submit("host.subscribe", `{}`)
 			p.watch() // it has begun: nothing that happens now is in its snapshot
 			peers = append(peers, p)
 		}
 		var owners sync.WaitGroup
 		for s := range sessions {
-			p := b.dial("alice")
+			p := f.dial("alice")
 			owners.Go(func() {
 				for i := range each {
 					id := fmt.Sprintf("x-%d-%d", s, i)
@@ -50,18 +50,18 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 			all.Go(func() {
 				running, missed := 0, 0
 				for seen := 0; seen < 2*sessions*each; {
-					f := p.watch()
-					switch f.Name {
+					frame := p.watch()
+					switch frame.Name {
 					case "host.gap":
-						missed += f.Data.Skipped
-						seen += f.Data.Skipped
+						missed += frame.Data.Skipped
+						seen += frame.Data.Skipped
 					case "host.event":
 						seen++
 						var a agents.Agent
-						if err := arcp.Unmarshal(f.Data.Payload, &a); err != nil {
+						if err := arcp.Unmarshal(frame.Data.Payload, &a); err != nil {
 							t.Error(err)
 						}
-						if f.Data.Kind == agents.AgentStatus && a.Status == agents.Running {
+						if frame.Data.Kind == agents.AgentStatus && a.Status == agents.Running {
 							running++
 						}
 					}
@@ -73,7 +73,7 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 		}
 		owners.Wait()
 		all.Wait()
-		if n := b.sum("arcp_agents", `"running"`); n != sessions*each {
+		if n := f.sum("arcp_agents", `"running"`); n != sessions*each {
 			t.Errorf("%v agents are counted as running", n)
 		}
 	})
@@ -81,8 +81,8 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 
 // A page of agents ends at its bound, and the next one continues.
 func TestAgentPagesEnd(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		p := b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dial("alice")
 		const agents, each = 100, 60 << 10
 		for i := range agents {
 			p.must("host.register_agent", fmt.Sprintf(`{"id":"a%03d","name":"n","kind":"k","capabilities":["%s"]}`, i, strings.Repeat("x", each)))

@@ -28,13 +28,13 @@ type hostFrame struct {
 }
 
 // watch reads the next frame of a subscription to the host.
-func (p *peer) watch() (f hostFrame) {
+func (p *peer) watch() (frame hostFrame) {
 	p.Helper()
 	env := p.until("event.emit")
-	if err := arcp.Unmarshal(env.Payload, &f); err != nil {
+	if err := arcp.Unmarshal(env.Payload, &frame); err != nil {
 		p.Fatalf("%s: %v", env.Payload, err)
 	}
-	return f
+	return frame
 }
 
 func (p *peer) refuses(why, name, args string, want arcp.Code) *arcp.Error {
@@ -50,17 +50,17 @@ func (p *peer) refuses(why, name, args string, want arcp.Code) *arcp.Error {
 // only: emitters do not wait, and missed events are counted.
 func TestWatchersDelayNoOtherClient(t *testing.T) {
 	const events = 20_000
-	inBubble(t, nil, func(b *fixture) {
-		w, blind := b.dial("alice"), b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		w, blind := f.dial("alice"), f.dial("alice")
 		w.submit("host.subscribe", `{}`)
 		w.watch()
 		blind.submit("host.subscribe", `{}`) // it never reads again
 		synctest.Wait()
 		gate := make(chan struct{})
-		b.st.set(func() { b.st.gate = gate })
+		f.st.set(func() { f.st.commitGate = gate })
 		began := time.Now()
 		for i := range events {
-			b.rt.Emit("alice", "resource.x", fmt.Sprint(i))
+			f.rt.Emit("alice", "resource.x", fmt.Sprint(i))
 			if i%100 == 0 {
 				synctest.Wait() // the subscriptions read until they block
 			}
@@ -68,18 +68,18 @@ func TestWatchersDelayNoOtherClient(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("who emits waited %v", took)
 		}
-		b.st.set(func() { b.st.gate = nil })
+		f.st.set(func() { f.st.commitGate = nil })
 		close(gate)
 		last, gaps := -1, 0
 		for last < events-1 {
-			f := w.watch()
-			if f.Name == "host.gap" {
+			frame := w.watch()
+			if frame.Name == "host.gap" {
 				gaps++
-				last += f.Data.Skipped
+				last += frame.Data.Skipped
 				continue
 			}
-			if last++; f.Data.Message != fmt.Sprint(last) {
-				t.Fatalf("%s %s, want event %d", f.Name, f.Data.Message, last)
+			if last++; frame.Data.Message != fmt.Sprint(last) {
+				t.Fatalf("%s %s, want event %d", frame.Name, frame.Data.Message, last)
 			}
 		}
 		if gaps == 0 { // they become durable faster than they are taken
@@ -95,44 +95,44 @@ type fakeWorkers struct {
 	calls []string
 }
 
-func (f *fakeWorkers) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls = append(f.calls, fmt.Sprint("+", a.ID, " ", actor.Principal, " ", actor.Session != "" && actor.Session == a.Session, " ", actor.Worker))
+func (w *fakeWorkers) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, fmt.Sprint("+", a.ID, " ", actor.Principal, " ", actor.Session != "" && actor.Session == a.Session, " ", actor.Worker))
 	for _, name := range a.Executes {
-		if owner, ok := f.names[name]; ok && owner != a.ID {
+		if owner, ok := w.names[name]; ok && owner != a.ID {
 			return arcp.Errorf(arcp.CodeAlreadyExists, "%s is executed by %s", name, owner)
 		}
 	}
-	maps.DeleteFunc(f.names, func(_, owner string) bool { return owner == a.ID })
+	maps.DeleteFunc(w.names, func(_, owner string) bool { return owner == a.ID })
 	for _, name := range a.Executes {
-		f.names[name] = a.ID
+		w.names[name] = a.ID
 	}
 	return nil
 }
 
-func (f *fakeWorkers) Unregister(a agents.Agent) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls = append(f.calls, "-"+a.ID)
-	maps.DeleteFunc(f.names, func(_, owner string) bool { return owner == a.ID })
+func (w *fakeWorkers) Unregister(a agents.Agent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, "-"+a.ID)
+	maps.DeleteFunc(w.names, func(_, owner string) bool { return owner == a.ID })
 }
 
-func (f *fakeWorkers) take() (calls []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	calls, f.calls = f.calls, nil
+func (w *fakeWorkers) take() (calls []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	calls, w.calls = w.calls, nil
 	return calls
 }
 
 // The tools of agents are registered before the agents, and again after a restart. A refused
 // registration leaves nothing behind.
 func TestAgentsThatExecute(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
+	inBubble(t, nil, func(f *fixture) {
 		e := &fakeWorkers{names: map[string]string{}}
-		b.rt.ExecuteBy(e)
-		p, token := b.dialToken("alice")
-		q := b.dial("alice")
+		f.rt.ExecuteBy(e)
+		p, token := f.dialToken("alice")
+		q := f.dial("alice")
 		want := func(why string, calls ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -157,19 +157,19 @@ func TestAgentsThatExecute(t *testing.T) {
 		p.must("host.unregister_agent", `{"agent_id":"z"}`)
 		want("unregistered", "-z")
 
-		b.shutdown(0)
-		b.serve.Wait()
-		b.boot(nil) // without
-		q = b.dial("alice")
+		f.shutdown(0)
+		f.serve.Wait()
+		f.boot(nil) // without
+		q = f.dial("alice")
 		if a := q.must("host.agents", "{}")["items"].([]any)[0].(map[string]any); a["status"] != "errored" {
 			t.Errorf("an agent that cannot execute any more is %v", a["status"])
 		}
-		b.rt.ExecuteBy(e)
-		if err := b.rt.LoadHost(b.Context()); err != nil {
+		f.rt.ExecuteBy(e)
+		if err := f.rt.LoadHost(f.Context()); err != nil {
 			t.Fatal(err)
 		}
 		want("booted", "+x alice true true")
-		p = b.resume(token, 0)
+		p = f.resume(token, 0)
 		p.until("session.resumed")
 		p.send("session.close", `{"forget":true}`)
 		want("its session has ended", "-x")

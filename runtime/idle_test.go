@@ -36,9 +36,9 @@ func TestTenThousandIdleSessions(t *testing.T) {
 		sessions = 3_000 // the detector ends with 8,128 goroutines
 	}
 	goroutines, memory := goruntime.NumGoroutine(), inUse()
-	b := newRealTimeFixture(t)
-	peers := b.openAll(sessions)
-	if n := b.sum("arcp_sessions", `"connected"`); n != float64(sessions) {
+	f := newRealTimeFixture(t)
+	peers := f.openAll(sessions)
+	if n := f.sum("arcp_sessions", `"connected"`); n != float64(sessions) {
 		t.Errorf("%v sessions are connected, want %d", n, sessions)
 	}
 	var each int64
@@ -54,7 +54,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 		t.Errorf("%d goroutines for %d idle sessions, want at most one each, one of its client, and %d more", n, sessions, pooled)
 	}
 
-	busy := b.dial("bob")
+	busy := f.dial("bob")
 	for range 20 {
 		busy.send("tool.invoke", `{"tool":"demo.progress","arguments":{"steps":5,"interval_ms":1}}`)
 		busy.until(arcp.JobCompleted)
@@ -70,8 +70,8 @@ func TestTenThousandIdleSessions(t *testing.T) {
 	for _, p := range peers[:sessions/2] { // the others end with the runtime
 		_ = p.conn.Abort()
 	}
-	b.shutdown(time.Minute)
-	b.serve.Wait()
+	f.shutdown(time.Minute)
+	f.serve.Wait()
 	for _, p := range peers {
 		_ = p.conn.Abort()
 	}
@@ -79,7 +79,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 		all := make([]byte, 1<<20)
 		t.Errorf("%d goroutines, %d before:\n%s", goruntime.NumGoroutine(), goroutines, all[:goruntime.Stack(all, true)])
 	}
-	if n := b.sum("arcp_connections_open", "") + b.sum("arcp_sessions", `"connected"`); n != 0 {
+	if n := f.sum("arcp_connections_open", "") + f.sum("arcp_sessions", `"connected"`); n != 0 {
 		t.Errorf("%v connections and connected sessions are still counted", n)
 	}
 }
@@ -93,23 +93,23 @@ func newRealTimeFixture(t *testing.T) *fixture {
 			t.Fatal(err)
 		}
 	}
-	b := &fixture{T: t, reg: prometheus.NewRegistry()}
+	f := &fixture{T: t, reg: prometheus.NewRegistry()}
 	tools := tool.NewRegistry()
 	if err := demo.Register(tools); err != nil {
 		t.Fatal(err)
 	}
-	rt, err := runtime.New(context.Background(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&ac), Tools: tools, Metrics: b.reg})
+	rt, err := runtime.New(context.Background(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&ac), Tools: tools, Metrics: f.reg})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.rt = rt
-	t.Cleanup(func() { b.shutdown(0) })
-	return b
+	f.rt = rt
+	t.Cleanup(func() { f.shutdown(0) })
+	return f
 }
 
 // openAll opens sessions of alice, some at a time.
-func (b *fixture) openAll(n int) []*idlePeer {
-	b.Helper()
+func (f *fixture) openAll(n int) []*idlePeer {
+	f.Helper()
 	const atOnce = 16
 	peers := make([]*idlePeer, n)
 	failed := make(chan error, atOnce)
@@ -118,21 +118,21 @@ func (b *fixture) openAll(n int) []*idlePeer {
 		opening.Go(func() {
 			for i := first; i < n; i += atOnce {
 				near, far := transport.Pipe(transport.Limits{})
-				b.serve.Go(func() { _ = b.rt.Serve(context.Background(), far) }) // the peer sees how it ended
-				p := &idlePeer{peer{fixture: b, conn: near}, make(chan string, 4)}
+				f.serve.Go(func() { _ = f.rt.Serve(context.Background(), far) }) // the peer sees how it ended
+				p := &idlePeer{peer{fixture: f, conn: near}, make(chan string, 4)}
 				peers[i] = p
 				if err := p.enter("alice"); err != nil {
 					failed <- fmt.Errorf("session %d: %w", i, err)
 					return
 				}
-				b.serve.Go(p.listen)
+				f.serve.Go(p.listen)
 			}
 		})
 	}
 	opening.Wait()
 	select {
 	case err := <-failed:
-		b.Fatal(err)
+		f.Fatal(err)
 	default:
 	}
 	return peers

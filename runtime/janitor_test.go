@@ -12,19 +12,19 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// wantTrimmed checks that nothing of a principal's feed is left.
-func (b *fixture) wantTrimmed(why, principal string) {
-	b.Helper()
-	trimmed, last, err := b.st.FeedBounds(context.Background(), principal)
+// wantTrimmed checks that the feed of a principal is empty, and was not always.
+func (f *fixture) wantTrimmed(why, principal string) {
+	f.Helper()
+	trimmed, last, err := f.st.FeedBounds(context.Background(), principal)
 	if err != nil || trimmed != last || last == 0 {
-		b.Errorf("%s: the feed of %s is trimmed to %d of %d, %v; want all of it", why, principal, trimmed, last, err)
+		f.Errorf("%s: the feed of %s is trimmed to %d of %d, %v; want all of it", why, principal, trimmed, last, err)
 	}
 }
 
 // Events are committed nearly in the order of time. A deleted event behind one that is kept
 // does not end the feed's retention.
 func TestRetentionOfTheFeed(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Retention = time.Hour }, func(b *fixture) {
+	inBubble(t, func(c *runtime.Config) { c.Retention = time.Hour }, func(f *fixture) {
 		now := time.Now()
 		var writes []*store.Write
 		for _, id := range []arcp.JobID{"job_1", "job_2"} {
@@ -37,65 +37,65 @@ func TestRetentionOfTheFeed(t *testing.T) {
 		add("job_1", arcp.JobStarted, 30*time.Minute, "")
 		add("job_2", arcp.JobCompleted, time.Minute, arcp.StateCompleted)
 		add("job_1", arcp.JobCompleted, 40*time.Minute, arcp.StateCompleted)
-		if err := b.st.Store.Commit(writes, make([]store.Result, len(writes))); err != nil {
+		if err := f.st.Store.Commit(writes, make([]store.Result, len(writes))); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(80 * time.Minute)
-		if st := b.st.Stat(); st.Jobs != 1 {
+		if st := f.st.Stat(); st.Jobs != 1 {
 			t.Errorf("%d jobs are left, want the second alone to be deleted", st.Jobs)
 		}
-		if trimmed, _, err := b.st.FeedBounds(t.Context(), "alice"); err != nil || trimmed != 0 {
+		if trimmed, _, err := f.st.FeedBounds(t.Context(), "alice"); err != nil || trimmed != 0 {
 			t.Errorf("the feed is trimmed to %d, %v; want its first event to be kept", trimmed, err)
 		}
 		time.Sleep(time.Hour)
-		b.wantTrimmed("all jobs ended long ago", "alice")
+		f.wantTrimmed("all jobs ended long ago", "alice")
 	})
 }
 
-// unreadable is a store that cannot read one principal's feed.
-type unreadable struct {
+// unreadableFeed is a store that cannot read one principal's feed.
+type unreadableFeed struct {
 	store.Store
 	principal string
 }
 
-func (u unreadable) Feed(ctx context.Context, principal string, after uint64, fn func(store.FeedEvent) bool) error {
-	if principal == u.principal {
+func (s unreadableFeed) Feed(ctx context.Context, principal string, after uint64, fn func(store.FeedEvent) bool) error {
+	if principal == s.principal {
 		return errors.New("a file is damaged")
 	}
-	return u.Store.Feed(ctx, principal, after, fn)
+	return s.Store.Feed(ctx, principal, after, fn)
 }
 
 // A feed that cannot be read does not keep those after it from being trimmed.
 func TestRetentionOfOtherFeeds(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
-		c.Retention, c.Store = time.Hour, unreadable{c.Store, "alice"}
-	}, func(b *fixture) {
+		c.Retention, c.Store = time.Hour, unreadableFeed{c.Store, "alice"}
+	}, func(f *fixture) {
 		for _, name := range []string{"alice", "bob"} {
-			p := b.dial(name)
+			p := f.dial(name)
 			p.submit("demo.echo", `{}`)
 			p.until("job.completed")
 		}
 		time.Sleep(3 * time.Hour)
-		b.wantTrimmed("it comes after one that cannot be read", "bob")
+		f.wantTrimmed("it comes after one that cannot be read", "bob")
 	})
 }
 
-// keepsJobs is a store that does not delete jobs.
-type keepsJobs struct {
+// undeletableJobs is a store that does not delete jobs.
+type undeletableJobs struct {
 	store.Store
 	tries *atomic.Int64
 }
 
-func (k keepsJobs) Commit(writes []*store.Write, results []store.Result) error {
+func (s undeletableJobs) Commit(writes []*store.Write, results []store.Result) error {
 	var kept []int
 	for i, w := range writes {
 		if store.Find[*store.DeleteJob](w) != nil {
-			k.tries.Add(1)
+			s.tries.Add(1)
 			writes[i] = &store.Write{NoSync: true}
 			kept = append(kept, i)
 		}
 	}
-	err := k.Store.Commit(writes, results)
+	err := s.Store.Commit(writes, results)
 	for _, i := range kept {
 		results[i].Err = errors.New("the job stays")
 	}
@@ -106,9 +106,9 @@ func (k keepsJobs) Commit(writes []*store.Write, results []store.Result) error {
 func TestJanitorDoesNotSpin(t *testing.T) {
 	var tries atomic.Int64
 	inBubble(t, func(c *runtime.Config) {
-		c.Retention, c.MaxDisk, c.Store = time.Second, 1, keepsJobs{c.Store, &tries}
-	}, func(b *fixture) {
-		p := b.dial("alice")
+		c.Retention, c.MaxDisk, c.Store = time.Second, 1, undeletableJobs{c.Store, &tries}
+	}, func(f *fixture) {
+		p := f.dial("alice")
 		for range 300 {
 			p.submit("demo.echo", `{}`)
 			p.until("job.completed")
@@ -116,18 +116,18 @@ func TestJanitorDoesNotSpin(t *testing.T) {
 		before := tries.Load()
 		time.Sleep(11 * time.Second)
 		if n := tries.Load() - before; n == 0 || n > 2000 {
-			t.Errorf("%d jobs were to be deleted within two looks", n)
+			t.Errorf("%d jobs were to be deleted in two intervals", n)
 		}
 	})
 }
 
-// slow is a store that frees deleted space later.
-type slow struct {
+// reportedSize is a store that reports a size of its own, like a store that frees space later.
+type reportedSize struct {
 	store.Store
 	bytes *atomic.Int64 // the reported size; 0: the real one
 }
 
-func (s slow) Stat() store.Stat {
+func (s reportedSize) Stat() store.Stat {
 	st := s.Store.Stat()
 	if n := s.bytes.Load(); n > 0 {
 		st.Bytes = n
@@ -139,17 +139,17 @@ func (s slow) Stat() store.Stat {
 // not freed yet is not counted for further deletions.
 func TestStoreStaysWithinItsBound(t *testing.T) {
 	var bytes atomic.Int64
-	inBubble(t, func(c *runtime.Config) { c.MaxDisk, c.Store = 1<<20, slow{c.Store, &bytes} }, func(b *fixture) {
+	inBubble(t, func(c *runtime.Config) { c.MaxDisk, c.Store = 1<<20, reportedSize{c.Store, &bytes} }, func(f *fixture) {
 		bytes.Store(1)
-		p := b.dial("alice")
+		p := f.dial("alice")
 		for range 1200 {
 			p.submit("demo.echo", `{}`)
 			p.until("job.completed")
 		}
-		size := b.st.Stat().Bytes / 1200
+		size := f.st.Stat().Bytes / 1200
 		wantJobs := func(why string, want int) {
 			t.Helper()
-			if n := b.st.Stat().Jobs; n < want-2 || n > want+2 {
+			if n := f.st.Stat().Jobs; n < want-2 || n > want+2 {
 				t.Errorf("%s: %d jobs are left, want %d", why, n, want)
 			}
 		}
@@ -163,19 +163,19 @@ func TestStoreStaysWithinItsBound(t *testing.T) {
 		wantJobs("all was given back", 600)
 		bytes.Store(1<<20 + 100*size)
 		time.Sleep(20 * time.Minute)
-		if n := b.st.Stat().Jobs; n != 0 {
+		if n := f.st.Stat().Jobs; n != 0 {
 			t.Errorf("%d jobs are left though nothing was ever given back", n)
 		}
 	})
 }
 
-// stuck is a store whose feeds cannot be listed for long.
-type stuck struct {
+// blockedFeeds is a store whose Feeds blocks until its context ends, while busy is set.
+type blockedFeeds struct {
 	store.Store
 	busy *atomic.Bool
 }
 
-func (s stuck) Feeds(ctx context.Context, fn func(string) bool) error {
+func (s blockedFeeds) Feeds(ctx context.Context, fn func(string) bool) error {
 	if s.busy.Load() {
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -183,18 +183,18 @@ func (s stuck) Feeds(ctx context.Context, fn func(string) bool) error {
 	return s.Store.Feeds(ctx, fn)
 }
 
-// The floor is looked after whatever the janitor does, and to the end of the
-// drain: tools that wait for room come to their end.
-func TestDiskFloorWhileBusyAndDraining(t *testing.T) {
+// The disk watch does not wait for the janitor, and runs until the drain ends, so tools that wait for
+// space can end.
+func TestDiskWatchWhileBusyAndDraining(t *testing.T) {
 	var free atomic.Uint64
 	var busy atomic.Bool
 	free.Store(1 << 40)
 	busy.Store(true)
 	inBubble(t, func(c *runtime.Config) {
 		c.FreeSpace = func() (uint64, error) { return free.Load(), nil }
-		c.Store = stuck{c.Store, &busy}
-	}, func(b *fixture) {
-		p := b.dial("alice")
+		c.Store = blockedFeeds{c.Store, &busy}
+	}, func(f *fixture) {
+		p := f.dial("alice")
 		p.submit("demo.emit", `{"count":3,"bytes":1,"interval_ms":20000}`)
 		p.expect("job.started", "log")
 		time.Sleep(10 * time.Second)
@@ -206,7 +206,7 @@ func TestDiskFloorWhileBusyAndDraining(t *testing.T) {
 		}
 		time.AfterFunc(10*time.Minute, func() { free.Store(1 << 40) })
 		start := time.Now()
-		b.shutdown(time.Hour)
+		f.shutdown(time.Hour)
 		if d := time.Since(start); d < 10*time.Minute || d > 20*time.Minute {
 			t.Errorf("the drain took %s, want it to end when there is room again", d)
 		}

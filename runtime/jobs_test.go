@@ -31,8 +31,8 @@ func withCaller(t *testing.T, goesOn time.Duration) func(*runtime.Config) {
 
 // A child is kept while its parent is live.
 func TestJobsDeleteChild(t *testing.T) {
-	inBubble(t, withCaller(t, time.Minute), func(b *fixture) {
-		p := b.dial("alice")
+	inBubble(t, withCaller(t, time.Minute), func(f *fixture) {
+		p := f.dial("alice")
 		p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)
 		parent := p.until("job.accepted").JobID
 		child := p.until("job.accepted").JobID
@@ -85,8 +85,8 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-			}, func(b *fixture) {
-				p := b.dial("alice")
+			}, func(f *fixture) {
+				p := f.dial("alice")
 				p.send("tool.invoke", `{"tool":"top","lease_request":{"tool.call":["*"],"cost.budget":["USD:10"]}}`)
 				top := p.until("job.accepted").JobID
 				time.Sleep(time.Minute)
@@ -95,10 +95,10 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 					t.Fatal(err)
 				}
 				spender := <-ids
-				q := b.dial("alice")
+				q := f.dial("alice")
 				q.refuses("a job above its parent goes on", "jobs.delete", ofJob(spender), arcp.CodeFailedPrecondition)
 				if !byHand { // as the bound of the disk does
-					if err := b.rt.Commit(b.Context(), store.NewWrite(&store.DeleteJob{Job: spender})); err != nil {
+					if err := f.rt.Commit(f.Context(), store.NewWrite(&store.DeleteJob{Job: spender})); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -33,18 +33,18 @@ func challengesNew(t *testing.T) func(*runtime.Config) {
 
 func TestAKeptClientThatCannotBeReadIsAnError(t *testing.T) {
 	change := challengesNew(t)
-	inBubble(t, change, func(b *fixture) {
-		b.shutdown(0)
+	inBubble(t, change, func(f *fixture) {
+		f.shutdown(0)
 		for i, rec := range []store.Record{{Key: "sighting/AA", Value: []byte(`{"at":"2030-01-02T15:04:05Z"}`)}, {Key: "sighting/AA", Rev: 1, Value: []byte(`{`)}} {
 			results := make([]store.Result, 1)
-			if err := b.st.Commit([]*store.Write{store.NewWrite().Put(rec)}, results); err != nil || results[0].Err != nil {
-				b.Fatal(err, results[0].Err)
+			if err := f.st.Commit([]*store.Write{store.NewWrite().Put(rec)}, results); err != nil || results[0].Err != nil {
+				f.Fatal(err, results[0].Err)
 			}
-			cfg := b.cfg
+			cfg := f.cfg
 			cfg.Metrics, cfg.Tools = nil, tool.NewRegistry()
 			if rt, err := runtime.New(context.Background(), cfg); err == nil {
 				_ = rt.Shutdown(context.Background())
-				b.Errorf("record %d: the runtime starts", i)
+				f.Errorf("record %d: the runtime starts", i)
 			}
 		}
 	})

@@ -31,49 +31,48 @@ func (p *peer) goesOn(why string) {
 	p.expect("pong")
 }
 
-// A client that only listens is alive while it answers the transport's pings,
-// which come often enough however heartbeats are set; so is a local one, whose end
-// the operating system would tell.
+// A client that sends nothing is alive while it answers the pings of the transport, for any setting of
+// heartbeats. A local client is alive until its connection ends.
 func TestListenersAreAlive(t *testing.T) {
 	for _, heartbeat := range []time.Duration{-1, 10 * time.Second, 60 * time.Second, time.Hour} {
-		inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionLease = heartbeat, 90*time.Second }, func(b *fixture) {
-			local := b.dial("alice")
-			pinged := &answering{began: time.Now()}
+		inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionLease = heartbeat, 90*time.Second }, func(f *fixture) {
+			local := f.dial("alice")
+			pinged := &pongConn{began: time.Now()}
 			near, far := transport.Pipe(transport.Limits{})
 			pinged.Conn = far
-			b.serve.Go(func() { _ = b.rt.Serve(context.Background(), pinged) })
-			b.Cleanup(func() { _ = near.Abort() })
-			p := &peer{fixture: b, conn: near}
+			f.serve.Go(func() { _ = f.rt.Serve(context.Background(), pinged) })
+			f.Cleanup(func() { _ = near.Abort() })
+			p := &peer{fixture: f, conn: near}
 			p.open("alice")
 			p.expect("session.accepted")
 			time.Sleep(time.Hour)
 			local.goesOn("a local one")
 			p.goesOn("one that answers pings")
-			pinged.deaf.Store(true)
+			pinged.silent.Store(true)
 			p.closed("it answers no more", transport.ClosePolicy)
 		})
 	}
 }
 
-// answering answers each ping of the transport.
-type answering struct {
+// pongConn is a connection whose peer answers pings until silent is set.
+type pongConn struct {
 	transport.Conn
 	began    time.Time
-	requests atomic.Int64
-	deaf     atomic.Bool
+	lastPong atomic.Int64 // time after began
+	silent   atomic.Bool
 }
 
-func (a *answering) Info() transport.Info {
-	i := a.Conn.Info()
+func (c *pongConn) Info() transport.Info {
+	i := c.Conn.Info()
 	i.Local, i.Pings = false, true
 	return i
 }
 
-func (a *answering) Ping() error {
-	if !a.deaf.Load() {
-		a.requests.Store(int64(time.Since(a.began)))
+func (c *pongConn) Ping() error {
+	if !c.silent.Load() {
+		c.lastPong.Store(int64(time.Since(c.began)))
 	}
 	return nil
 }
 
-func (a *answering) LastSeen() time.Time { return a.began.Add(time.Duration(a.requests.Load())) }
+func (c *pongConn) LastSeen() time.Time { return c.began.Add(time.Duration(c.lastPong.Load())) }

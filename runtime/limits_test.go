@@ -28,8 +28,8 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 		"cancels":                {"cancel", `{"target":"job","target_id":"job_none"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) {
-				p := b.dial("alice")
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dial("alice")
 				var sent atomic.Int64
 				go func() {
 					for range enough {
@@ -41,7 +41,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 				}()
 				synctest.Wait()
 				if n := sent.Load(); n >= enough {
-					b.Fatalf("%d frames were taken from a peer that does not read", n)
+					f.Fatalf("%d frames were taken from a peer that does not read", n)
 				}
 				answered := make(map[arcp.MessageID]bool)
 				for range enough {
@@ -63,10 +63,10 @@ func TestCommandsWhileTheStoreStandsStill(t *testing.T) {
 		"builtin submits": {"tool.invoke", `{"tool":"jobs.get","arguments":{"job_id":"job_none"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *fixture) {
-				p := b.dial("alice")
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dial("alice")
 				gate := make(chan struct{})
-				b.st.set(func() { b.st.gate = gate })
+				f.st.set(func() { f.st.commitGate = gate })
 				var sent atomic.Int64
 				go func() {
 					for range enough {
@@ -90,12 +90,12 @@ func TestCommandsWhileTheStoreStandsStill(t *testing.T) {
 // Idle sessions cost a goroutine each and are let go of completely.
 func TestManyIdleSessions(t *testing.T) {
 	const sessions, pooled = 1000, 256 + 8 // some are the Go runtime's own
-	inBubble(t, nil, func(b *fixture) {
+	inBubble(t, nil, func(f *fixture) {
 		synctest.Wait()
 		before := goruntime.NumGoroutine()
 		var peers []*peer
 		for range sessions {
-			peers = append(peers, b.dial("alice"))
+			peers = append(peers, f.dial("alice"))
 		}
 		synctest.Wait()
 		if n := goruntime.NumGoroutine() - before; n > sessions+pooled {
@@ -113,7 +113,7 @@ func TestManyIdleSessions(t *testing.T) {
 		if left := goruntime.NumGoroutine() - before; left > pooled {
 			t.Errorf("%d goroutines are left of %d sessions, want at most the %d that are kept for reuse", left, sessions, pooled)
 		}
-		b.noneLeft()
+		f.noneLeft()
 	})
 }
 
@@ -123,14 +123,14 @@ func TestRefusedConnectionsAreCountedAndLogged(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		c.MaxUnauthenticated = 1
 		c.Log = zerolog.New(&log)
-	}, func(b *fixture) {
-		b.connect(nil)
+	}, func(f *fixture) {
+		f.connect(nil)
 		synctest.Wait()
 		for range 3 {
-			b.connect(nil).closed("one too many", transport.CloseOverloaded)
+			f.connect(nil).closed("one too many", transport.CloseOverloaded)
 		}
-		b.rt.UpgradeRefused(transport.RefusedUpgrade{Status: 403, RemoteAddr: "192.0.2.1", Reason: errors.New(`origin "x" is not allowed here`)})
-		if refused, upgrades := b.sum("arcp_rate_limited_total", "unauthenticated"), b.sum("arcp_upgrades_refused_total", "403"); refused != 3 || upgrades != 1 {
+		f.rt.UpgradeRefused(transport.RefusedUpgrade{Status: 403, RemoteAddr: "192.0.2.1", Reason: errors.New(`origin "x" is not allowed here`)})
+		if refused, upgrades := f.sum("arcp_rate_limited_total", "unauthenticated"), f.sum("arcp_upgrades_refused_total", "403"); refused != 3 || upgrades != 1 {
 			t.Errorf("%v connections and %v handshakes are counted as refused, want 3 and 1", refused, upgrades)
 		}
 	})

@@ -245,13 +245,13 @@ func (k *talker) check() {
 // nor leave a goroutine behind, in memory ...
 func TestNoise(t *testing.T) {
 	s := seed(t)
-	inBubble(t, nil, func(b *fixture) {
+	inBubble(t, nil, func(f *fixture) {
 		var talking sync.WaitGroup
 		for i := range uint64(4) {
 			talking.Go(func() {
 				k := &talker{T: t, frameGenerator: frameGenerator{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 					near, far := transport.Pipe(transport.Limits{})
-					b.serve.Go(func() { _ = b.rt.Serve(context.Background(), far) })
+					f.serve.Go(func() { _ = f.rt.Serve(context.Background(), far) })
 					return near, nil
 				}}
 				k.talk(noiseFrames / 4)
@@ -259,15 +259,15 @@ func TestNoise(t *testing.T) {
 			})
 		}
 		talking.Wait()
-		p := b.dial("alice")
+		p := f.dial("alice")
 		p.send("tool.invoke", `{"tool":"demo.echo"}`)
 		p.until("job.completed")
 		time.Sleep(time.Hour)
-		checkLabels(t, b.reg)
-		checkHandled(t, b.reg, noiseFrames*9/10)
+		checkLabels(t, f.reg)
+		checkHandled(t, f.reg, noiseFrames*9/10)
 		_ = p.conn.Abort()
 		synctest.Wait()
-		b.noneLeft()
+		f.noneLeft()
 	})
 }
 

@@ -50,19 +50,19 @@ func resumeToken(t testing.TB, env arcp.Envelope) string {
 }
 
 // dialToken opens a session and returns its token too.
-func (b *fixture) dialToken(name string) (*peer, string) {
-	b.Helper()
-	p := b.connect(nil)
+func (f *fixture) dialToken(name string) (*peer, string) {
+	f.Helper()
+	p := f.connect(nil)
 	p.open(name)
-	return p, resumeToken(b, p.expect("session.accepted"))
+	return p, resumeToken(f, p.expect("session.accepted"))
 }
 
 // resume makes a connection that asks for a session.
-func (b *fixture) resume(token string, after uint64) *peer {
-	b.Helper()
-	p := b.connect(nil)
-	p.n = 1000 * (1 + len(b.all)) // ids of its own
-	b.all = append(b.all, p)
+func (f *fixture) resume(token string, after uint64) *peer {
+	f.Helper()
+	p := f.connect(nil)
+	p.sent = 1000 * (1 + len(f.resumed)) // ids of its own
+	f.resumed = append(f.resumed, p)
 	p.send("session.resume", fmt.Sprintf(`{"resume_token":%q,"last_event_seq":%d}`, token, after))
 	return p
 }
@@ -90,13 +90,13 @@ func (p *peer) follow(h *history, n int) {
 
 // Of many connections that show the same token, one wins.
 func TestOneOfManyResumesWins(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		p, token := b.dialToken("alice")
+	inBubble(t, nil, func(f *fixture) {
+		p, token := f.dialToken("alice")
 		_ = p.conn.Abort()
 		synctest.Wait()
 		var peers []*peer
 		for range 20 {
-			peers = append(peers, b.resume(token, 0))
+			peers = append(peers, f.resume(token, 0))
 		}
 		synctest.Wait()
 		alive := 0
@@ -119,9 +119,9 @@ func TestOneOfManyResumesWins(t *testing.T) {
 
 // Takeovers under load neither lose nor repeat anything.
 func TestTakeoversLoseNothing(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
+	inBubble(t, nil, func(f *fixture) {
 		h := newHistory(t)
-		p, token := b.dialToken("alice")
+		p, token := f.dialToken("alice")
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":400,"bytes":100,"interval_ms":1}}`)
 		var wg sync.WaitGroup
 		for h.last < 403 {
@@ -137,7 +137,7 @@ func TestTakeoversLoseNothing(t *testing.T) {
 			if h.last >= 403 {
 				break
 			}
-			p = b.resume(token, h.last)
+			p = f.resume(token, h.last)
 			token = resumeToken(t, p.expect("session.resumed"))
 		}
 		_ = p.conn.Abort()

@@ -31,8 +31,8 @@ func TestCancelWhileFull(t *testing.T) {
 		if err := c.Tools.Register(waits); err != nil {
 			t.Fatal(err)
 		}
-	}, func(b *fixture) {
-		p := b.dial("alice")
+	}, func(f *fixture) {
+		p := f.dial("alice")
 		job := p.submit("waits", `{}`)
 		p.until("job.started")
 		free.Store(1 << 20)

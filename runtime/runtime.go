@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +31,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -71,8 +71,8 @@ type Runtime struct {
 var ErrShutdown = conn.ErrShutdown
 
 // New returns a runtime that owns cfg.Store. It first recovers the live jobs of the store: each one
-// continues or fails, depending on its tool. The error is a missing member of cfg, a wrong one, or
-// an error of reading the store. The caller keeps the store if there is an error.
+// continues or fails, depending on its tool. The error names a missing or invalid member of cfg, or
+// comes from the store. After an error the caller still owns the store.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil {
 		return nil, errors.New("runtime: Config.Store and Config.Auth are required")
@@ -163,7 +163,7 @@ func (r *Runtime) newServer() *conn.Server {
 
 // boot registers the built-in tools, and loads the sessions, jobs and services of the store.
 func (r *Runtime) boot(ctx context.Context) error {
-	key, err := r.secret(ctx, "list-cursor-key")
+	key, err := r.pagingKey(ctx)
 	if err != nil {
 		return err
 	}
@@ -206,9 +206,11 @@ func (r *Runtime) boot(ctx context.Context) error {
 	return nil
 }
 
-// secret returns 32 random bytes that are stored under name: always the same ones for a store.
-func (r *Runtime) secret(ctx context.Context, name string) ([]byte, error) {
-	rec, err := r.cfg.Store.Get(ctx, name)
+// pagingKey returns the key of the cursors of lists: 32 random bytes, the same ones in each process
+// on a store.
+func (r *Runtime) pagingKey(ctx context.Context) ([]byte, error) {
+	const record = "list-cursor-key"
+	rec, err := r.cfg.Store.Get(ctx, record)
 	if err != nil {
 		return nil, err
 	}
@@ -217,9 +219,13 @@ func (r *Runtime) secret(ctx context.Context, name string) ([]byte, error) {
 	}
 	key := make([]byte, 32)
 	rand.Read(key) // never fails
-	_, err = r.log.Commit(ctx, store.NewWrite().Put(store.Record{Key: name, Value: key}))
+	_, err = r.log.Commit(ctx, store.NewWrite().Put(store.Record{Key: record, Value: key}))
 	return key, err
 }
+
+// changes returns the committer for changes of built-in tools. A change is part of the write of the
+// call if the context belongs to a call of a built-in tool. Otherwise it is a write of its own.
+func (r *Runtime) changes() txn.Committer { return txn.Committer{Log: r.log} }
 
 // onCommit observes a commit in the metrics.
 func (r *Runtime) onCommit(events int, d time.Duration) {
@@ -240,17 +246,6 @@ func (r *Runtime) SetLimits(l Limits) {
 	l = l.withDefaults()
 	r.conns.SetLimits(l.conn())
 	r.engine.SetLimits(l.engine())
-}
-
-// Go runs f on a reused goroutine, and does not wait for it. It is meant for transport.Upgrader.Go.
-func (r *Runtime) Go(f func()) { r.pool.Run(f) }
-
-// UpgradeRefused counts and logs a refused WebSocket handshake. It is meant for
-// transport.Upgrader.Refused.
-func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
-	r.metrics.UpgradesRefused.WithLabelValues(strconv.Itoa(u.Status)).Inc()
-	r.upgradeLog.Warn().Int("status", u.Status).Str("remote", u.RemoteAddr).
-		AnErr("reason", u.Reason).Msg("WebSocket handshake refused; at most ten a minute are logged")
 }
 
 // Serve serves one connection and closes it. When ctx ends, it sends session.close and closes the
@@ -305,8 +300,8 @@ func (r *Runtime) Gate() *transport.Gate { return r.conns.Gate() }
 
 // Shutdown refuses new sessions and jobs, and waits for running jobs until ctx ends. Then it sends
 // session.close to the clients, closes the connections with 1001, and closes the store. Jobs that
-// have not ended are recovered by the next New on the same store. The error is the one of closing
-// the store. Shutdown is called once.
+// have not ended are recovered by the next New on the same store. The error comes from closing the
+// store. Shutdown must be called once.
 func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.conns.Stop()
 	r.janitor.Stop()
@@ -356,10 +351,16 @@ func (r *Runtime) closeVault() {
 	}
 }
 
-// SetHooks replaces the hooks for new jobs.
+// AddTool adds a tool to Config.Tools. Sessions that see the tool receive tools.changed. It returns
+// the error of tool.Registry.Register.
+func (r *Runtime) AddTool(t *tool.Tool) error { return r.cfg.Tools.Register(t) }
+
+// SetHooks replaces Config.Hooks for jobs that start afterwards.
 func (r *Runtime) SetHooks(hooks []tool.Hook) { r.catalog.SetHooks(hooks) }
 
-// CheckLease returns an error if raw is not a valid lease of a principal. The error names the key.
+// CheckLease returns an error if raw, the JSON of a lease, is not valid. The error names the key of
+// the lease. It is meant for auth.Options.CheckLease: the lease of a principal bounds the leases of
+// its jobs (SPEC.md §5.12).
 func CheckLease(raw []byte) error {
 	_, err := lease.Decode(raw)
 	return err

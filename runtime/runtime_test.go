@@ -161,7 +161,7 @@ func TestToolThatIgnoresACancelIsAborted(t *testing.T) {
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := start(t, memory(t), func(c *runtime.Config) { c.Metrics = reg })
-	b := &fixture{T: t, reg: reg}
+	f := &fixture{T: t, reg: reg}
 	churn := func(n int) {
 		for range n {
 			c, err := client.Dial(t.Context(), s.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: "alice-" + token}})
@@ -177,8 +177,8 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 			}
 			c.Abort()
 		}
-		if !within(time.Minute, func() bool { return b.sum("arcp_connections_open", "") == 0 }) {
-			t.Fatalf("%v connections are still open", b.sum("arcp_connections_open", ""))
+		if !within(time.Minute, func() bool { return f.sum("arcp_connections_open", "") == 0 }) {
+			t.Fatalf("%v connections are still open", f.sum("arcp_connections_open", ""))
 		}
 	}
 	churn(50) // fills pools
@@ -203,12 +203,12 @@ func heap() uint64 {
 
 // The end of the context of Serve closes the connection; the session can be resumed.
 func TestServeEndsWhenItsContextDoes(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
+	inBubble(t, nil, func(f *fixture) {
 		near, far := transport.Pipe(transport.Limits{})
 		ctx, cancel := context.WithCancel(context.Background())
 		served := make(chan error, 1)
-		go func() { served <- b.rt.Serve(ctx, far) }()
-		p := &peer{fixture: b, conn: near}
+		go func() { served <- f.rt.Serve(ctx, far) }()
+		p := &peer{fixture: f, conn: near}
 		p.open("alice")
 		token := resumeToken(t, p.expect("session.accepted"))
 		cancel()
@@ -217,6 +217,6 @@ func TestServeEndsWhenItsContextDoes(t *testing.T) {
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		b.resume(token, 0).expect("session.resumed")
+		f.resume(token, 0).expect("session.resumed")
 	})
 }

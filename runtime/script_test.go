@@ -58,14 +58,14 @@ func TestScripts(t *testing.T) {
 func runScript(t *testing.T, c *script.Check, needs []string, durable bool) {
 	t.Parallel()
 	h := &scriptHost{fixture: &fixture{T: t}, dir: t.TempDir(), durable: durable, sent: map[eventKey]string{}, cloud: &cloud{},
-		gateway: &gateway{out: map[arcp.JobID]string{}}}
+		gateway: &gateway{issued: map[arcp.JobID]string{}}}
 	h.free.Store(1 << 40)
 	h.configure = func(c *runtime.Config) {
 		h.openStore(c.Store.(*recordingStore))
 		h.apply(c, needs)
 	}
-	inBubble(t, h.configure, func(b *fixture) {
-		h.fixture = b
+	inBubble(t, h.configure, func(f *fixture) {
+		h.fixture = f
 		defer h.closeStore()
 		defer h.unblock()
 		if err := c.Run(h); err != nil {
@@ -80,24 +80,24 @@ func (h *scriptHost) openStore(st *recordingStore) {
 		return
 	}
 	h.Helper()
-	if h.opened != nil {
-		if err := h.opened.Close(); err != nil {
+	if h.durableStore != nil {
+		if err := h.durableStore.Close(); err != nil {
 			h.Error(err)
 		}
 	}
 	var err error
-	if h.opened, err = pebble.Open(filepath.Join(h.dir, "store"), pebble.Options{}); err != nil {
+	if h.durableStore, err = pebble.Open(filepath.Join(h.dir, "store"), pebble.Options{}); err != nil {
 		h.Fatal(err)
 	}
-	st.set(func() { st.Store = h.opened })
+	st.set(func() { st.Store = h.durableStore })
 }
 
 // closeStore closes a durable store behind the runtime.
 func (h *scriptHost) closeStore() {
 	h.shutdown(0)
 	h.serve.Wait()
-	if h.opened != nil {
-		if err := h.opened.Close(); err != nil {
+	if h.durableStore != nil {
+		if err := h.durableStore.Close(); err != nil {
 			h.Error(err)
 		}
 	}
@@ -156,20 +156,20 @@ func (h *scriptHost) apply(c *runtime.Config, needs []string) {
 // scriptHost is a runtime as scripts see it. It implements script.Host.
 type scriptHost struct {
 	*fixture
-	configure func(*runtime.Config)
-	auth      *auth.Set
-	dir       string              // of auth files
-	sent      map[eventKey]string // event frames
-	log       syncBuffer
-	cloud     *cloud
-	gateway   *gateway
-	free      atomic.Uint64 // bytes of the disk
-	full      atomic.Int64  // changes that were announced
-	durable   bool
-	opened    store.Store   // the durable store
-	gate      chan struct{} // holds commits; nil: none
-	reads     chan struct{} // holds the reads of jobs' rows; nil: none
-	drained   chan struct{} // is closed when a shutdown in the background is over
+	configure    func(*runtime.Config)
+	auth         *auth.Set
+	dir          string              // of auth files
+	sent         map[eventKey]string // event frames
+	log          syncBuffer
+	cloud        *cloud
+	gateway      *gateway
+	free         atomic.Uint64 // bytes of the disk
+	full         atomic.Int64  // changes that were announced
+	durable      bool
+	durableStore store.Store   // the durable store
+	commitGate   chan struct{} // holds commits; nil: none
+	readGate     chan struct{} // holds the reads of jobs' rows; nil: none
+	drained      chan struct{} // is closed when a shutdown in the background is over
 }
 
 // eventKey names an event of a session.
@@ -326,7 +326,7 @@ func did(do func(h *scriptHost, c *scriptConn, args []script.Value)) verbFunc {
 //	kill                ends the runtime without another commit
 //	fails TEXT          makes commits fail
 //	hold, release       makes commits wait; lets them go on
-//	dwell SECONDS       delays the next read of a job's row
+//	delay_read SECONDS  delays the next read of a job's row
 //	block, unblock      makes reads of jobs' rows wait; lets them go on
 //	auth FILE           loads an auth file; tokens are written hash(NAME)
 //	reauthenticate      looks at the credentials of the sessions again
@@ -363,23 +363,23 @@ var scriptVerbs = map[string]verbFunc{
 	"start":    did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.boot(h.configure) }),
 	"kill": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
 		synctest.Wait()
-		h.st.set(func() { h.st.fail = errors.New("the process is gone") })
+		h.st.set(func() { h.st.commitErr = errors.New("the process is gone") })
 		h.shutdown(0)
-		h.st.set(func() { h.st.fail = nil })
+		h.st.set(func() { h.st.commitErr = nil })
 	}),
 	"fails": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-		h.st.set(func() { h.st.fail = errors.New(plainText(a[0])) })
+		h.st.set(func() { h.st.commitErr = errors.New(plainText(a[0])) })
 	}),
 	"hold": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-		h.gate = make(chan struct{})
-		h.st.set(func() { h.st.gate = h.gate })
+		h.commitGate = make(chan struct{})
+		h.st.set(func() { h.st.commitGate = h.commitGate })
 	}),
-	"dwell": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
-		h.st.set(func() { h.st.dwell = time.Duration(number(a[0]) * float64(time.Second)) })
+	"delay_read": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+		h.st.set(func() { h.st.nextReadTime = time.Duration(number(a[0]) * float64(time.Second)) })
 	}),
 	"block": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
-		h.reads = make(chan struct{})
-		h.st.set(func() { h.st.block = h.reads })
+		h.readGate = make(chan struct{})
+		h.st.set(func() { h.st.readGate = h.readGate })
 	}),
 	"release": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.unblock() }),
 	"auth":    (*scriptHost).loadAuth,
@@ -426,8 +426,8 @@ var scriptVerbs = map[string]verbFunc{
 
 // unblock lets everything go on that a step has stopped.
 func (h *scriptHost) unblock() {
-	h.st.set(func() { h.st.gate, h.st.block, h.st.fail = nil, nil, nil })
-	for _, c := range []*chan struct{}{&h.gate, &h.reads} {
+	h.st.set(func() { h.st.commitGate, h.st.readGate, h.st.commitErr = nil, nil, nil })
+	for _, c := range []*chan struct{}{&h.commitGate, &h.readGate} {
 		if *c != nil {
 			close(*c)
 			*c = nil
@@ -542,10 +542,10 @@ var scriptFuncs = map[string]func(h *scriptHost, args []script.Value) (script.Va
 		return value(""), nil
 	},
 	"closed": func(h *scriptHost, _ []script.Value) (script.Value, error) {
-		return value(map[string]any{"times": h.st.closed, "delayed": h.st.delayed}), nil
+		return value(map[string]any{"times": h.st.closes, "late_commits": h.st.lateCommits}), nil
 	},
 	"durable": func(h *scriptHost, _ []script.Value) (v script.Value, err error) {
-		h.st.set(func() { v = value(!h.st.soft) })
+		h.st.set(func() { v = value(!h.st.unsynced) })
 		return v, nil
 	},
 	"hash": func(_ *scriptHost, a []script.Value) (script.Value, error) {
@@ -633,7 +633,7 @@ func (c *cloud) release() {
 func (g *gateway) become(state string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.refuse, g.stuck = nil, state == "stuck"
+	g.refuse, g.revokeFails = nil, state == "stuck"
 	if state == "refuses" {
 		g.refuse = arcp.Errorf(arcp.CodeResourceExhausted, "no more keys").RetryAfter(5)
 	}

@@ -20,16 +20,16 @@ import (
 // ends.
 func TestSessionEndsInOneWrite(t *testing.T) {
 	for _, by := range []string{"itself", "another session", "an admin", "the janitor"} {
-		inBubble(t, withPeople(t), func(b *fixture) {
-			alice, root := b.dial("alice"), b.dial("root")
-			owner := b.dial("alice")
+		inBubble(t, withPeople(t), func(f *fixture) {
+			alice, root := f.dial("alice"), f.dial("root")
+			owner := f.dial("alice")
 			owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
 			owner.must("registry.register", `{"resource_id":"vm","kind":"vm"}`)
 			owner.must("tools.overlay", `{"hide":["demo.echo"]}`)
 			question := owner.must("approval.request", `{"action":"deploy"}`)["approval_id"].(string)
 			var ends []*store.Write
-			b.st.set(func() {
-				b.st.reads = func(w *store.Write) {
+			f.st.set(func() {
+				f.st.onWrite = func(w *store.Write) {
 					for _, part := range append(w.With, w) {
 						if end := store.Find[*store.EndSession](part); end != nil && end.Session == owner.session {
 							ends = append(ends, w)
@@ -51,7 +51,7 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 				time.Sleep(time.Hour)
 			}
 			synctest.Wait()
-			b.st.set(func() { b.st.reads = nil })
+			f.st.set(func() { f.st.onWrite = nil })
 			if len(ends) != 1 {
 				t.Fatalf("by %s: the session ended in %d writes", by, len(ends))
 			}
@@ -74,7 +74,7 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 			if q := alice.must("approval.get", fmt.Sprintf(`{"approval_id":%q}`, question)); q["status"] != "cancelled" {
 				t.Errorf("by %s: the question is %v", by, q["status"])
 			}
-			if rows := b.overlayRows(); len(rows) != 0 {
+			if rows := f.overlayRows(); len(rows) != 0 {
 				t.Errorf("by %s: overlays %v", by, rows)
 			}
 		})
@@ -93,11 +93,11 @@ func TestAdditionsEndWithTheirSession(t *testing.T) {
 	prefixes := []string{"host/agent/", "resource/entry/", "approval/", "overlay/"}
 	for name, arguments := range additions {
 		for _, by := range []string{"itself", "another session", "an admin", "an admin, first"} {
-			inBubble(t, withPeople(t), func(b *fixture) {
-				alice, root, owner := b.dial("alice"), b.dial("root"), b.dial("alice")
+			inBubble(t, withPeople(t), func(f *fixture) {
+				alice, root, owner := f.dial("alice"), f.dial("root"), f.dial("alice")
 				ends, added := 0, 0
-				b.st.set(func() {
-					b.st.reads = func(w *store.Write) {
+				f.st.set(func() {
+					f.st.onWrite = func(w *store.Write) {
 						ended := ends
 						for _, part := range append(w.With, w) {
 							for _, op := range part.Ops {
@@ -119,7 +119,7 @@ func TestAdditionsEndWithTheirSession(t *testing.T) {
 					}
 				})
 				gate := make(chan struct{})
-				b.st.set(func() { b.st.gate = gate })
+				f.st.set(func() { f.st.commitGate = gate })
 				add := func() {
 					owner.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s}`, name, arguments))
 					synctest.Wait()
@@ -139,11 +139,11 @@ func TestAdditionsEndWithTheirSession(t *testing.T) {
 				if by == "an admin, first" {
 					add()
 				}
-				b.st.set(func() { b.st.gate = nil })
+				f.st.set(func() { f.st.commitGate = nil })
 				close(gate)
 				synctest.Wait()
 				time.Sleep(time.Hour) // the janitor finds nothing that has not ended
-				b.st.set(func() { b.st.reads = nil })
+				f.st.set(func() { f.st.onWrite = nil })
 				want := 2 // the addition and its end
 				if by == "an admin, first" {
 					want = 0
@@ -158,16 +158,16 @@ func TestAdditionsEndWithTheirSession(t *testing.T) {
 
 // A session that takes over the agent of a session that is ending waits for the end.
 func TestTakeoverWaitsForTheEnd(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		alice, owner, next := b.dial("alice"), b.dial("alice"), b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		alice, owner, next := f.dial("alice"), f.dial("alice"), f.dial("alice")
 		owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
 		gate := make(chan struct{})
-		b.st.set(func() { b.st.gate = gate })
+		f.st.set(func() { f.st.commitGate = gate })
 		alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
 		synctest.Wait()
 		next.send("tool.invoke", `{"tool":"host.register_agent","arguments":{"id":"x","name":"x","kind":"coder"}}`)
 		synctest.Wait()
-		b.st.set(func() { b.st.gate = nil })
+		f.st.set(func() { f.st.commitGate = nil })
 		close(gate)
 		next.expect("job.accepted", "job.completed")
 		alice.until("cancel.accepted")
@@ -176,12 +176,12 @@ func TestTakeoverWaitsForTheEnd(t *testing.T) {
 
 // The next process of a program ends the session of the one before, and evicts its connection.
 func TestNextProcessEvictsTheConnectionBefore(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
+	inBubble(t, withPeople(t), func(f *fixture) {
 		program := func() *peer {
 			near, far := transport.Pipe(transport.Limits{})
-			b.serve.Go(func() { _ = b.rt.ServeWorker(context.Background(), far, runtime.Worker{Name: "p"}) }) // the peer sees how it ended
-			b.Cleanup(func() { _ = near.Abort() })
-			p := &peer{fixture: b, conn: near}
+			f.serve.Go(func() { _ = f.rt.ServeWorker(context.Background(), far, runtime.Worker{Name: "p"}) }) // the peer sees how it ended
+			f.Cleanup(func() { _ = near.Abort() })
+			p := &peer{fixture: f, conn: near}
 			p.open("alice")
 			p.expect("session.accepted")
 			return p
@@ -210,13 +210,13 @@ func (i silentIssuer) Verify(ctx context.Context, r auth.Request, _ auth.Proof) 
 // Serve returns when the connection has ended, also while an issuer of credentials is asked.
 func TestServeEndsWhileAnIssuerIsSilent(t *testing.T) {
 	issuer := silentIssuer{make(chan struct{})}
-	inBubble(t, func(c *runtime.Config) { c.Auth = auth.NewSet(new(auth.Config), issuer) }, func(b *fixture) {
-		p := b.connect(nil)
+	inBubble(t, func(c *runtime.Config) { c.Auth = auth.NewSet(new(auth.Config), issuer) }, func(f *fixture) {
+		p := f.connect(nil)
 		p.send("session.open", `{"auth":{"scheme":"silent","token":"t"},"client":{"kind":"test","version":"1"}}`)
 		<-issuer.asked
 		began := time.Now()
 		_ = p.conn.Abort() // the other end sees it
-		b.serve.Wait()
+		f.serve.Wait()
 		if took := time.Since(began); took != 0 {
 			t.Errorf("Serve returned %v after the end of the connection, want at once", took)
 		}

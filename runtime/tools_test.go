@@ -25,19 +25,19 @@ func plainTool(t testing.TB, name, description string) *tool.Tool {
 	return made
 }
 
-func (b *fixture) replace(source string, tools ...*tool.Tool) {
-	b.Helper()
-	if err := b.cfg.Tools.Replace(source, tools); err != nil {
-		b.Fatal(err)
+func (f *fixture) replace(source string, tools ...*tool.Tool) {
+	f.Helper()
+	if err := f.cfg.Tools.Replace(source, tools); err != nil {
+		f.Fatal(err)
 	}
 }
 
 // overlayRows are the overlays in the store.
-func (b *fixture) overlayRows() (keys []string) {
-	b.Helper()
-	err := b.st.Records(context.Background(), "overlay/", "", func(r store.Record) bool { keys = append(keys, r.Key); return true })
+func (f *fixture) overlayRows() (keys []string) {
+	f.Helper()
+	err := f.st.Records(context.Background(), "overlay/", "", func(r store.Record) bool { keys = append(keys, r.Key); return true })
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 	return keys
 }
@@ -45,25 +45,25 @@ func (b *fixture) overlayRows() (keys []string) {
 // A session that ended in a crash leaves its overlay to the janitor of the next
 // start.
 func TestOverlayWithoutASession(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		p := b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dial("alice")
 		p.must("tools.overlay", `{"hide":["demo.echo"]}`)
-		b.shutdown(0)
-		b.serve.Wait()
-		if err := b.st.Store.Commit([]*store.Write{store.NewWrite(&store.EndSession{Session: p.session})}, make([]store.Result, 1)); err != nil {
+		f.shutdown(0)
+		f.serve.Wait()
+		if err := f.st.Store.Commit([]*store.Write{store.NewWrite(&store.EndSession{Session: p.session})}, make([]store.Result, 1)); err != nil {
 			t.Fatal(err)
 		}
-		b.boot(nil)
+		f.boot(nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if rows := b.overlayRows(); len(rows) != 0 {
+		if rows := f.overlayRows(); len(rows) != 0 {
 			t.Errorf("left: %v", rows)
 		}
 	})
 }
 
 func TestPolicySaysWhatASessionMayCall(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
+	inBubble(t, withPeople(t), func(f *fixture) {
 		rule := tool.MustNew(tool.Capability{Name: "pay", Description: "pays", Approval: tool.ApprovalAuto("args.n < 1"), Recovery: tool.RecoveryRerun,
 			Retry: tool.Retry{MaxAttempts: 2}, Limits: tool.Limits{Timeout: -1, RatePerMin: 6}},
 			func(_ context.Context, _ tool.Job, in struct {
@@ -71,10 +71,10 @@ func TestPolicySaysWhatASessionMayCall(t *testing.T) {
 			}) (int, error) {
 				return in.N, nil
 			})
-		if err := b.cfg.Tools.Register(rule); err != nil {
+		if err := f.cfg.Tools.Register(rule); err != nil {
 			t.Fatal(err)
 		}
-		p := b.human("alice")
+		p := f.human("alice")
 		d := p.must("tools.describe", `{"name":"pay@1.0.0"}`)
 		for member, want := range map[string]string{"name": "pay", "version": "1.0.0", "versions": "[1.0.0]", "description": "pays", "side_effect": "external_system",
 			"approval_policy": "map[auto:map[rule:args.n < 1]]", "recovery": "rerun", "idempotent": "true", "source": "go", "interruptible": "false",
@@ -86,7 +86,7 @@ func TestPolicySaysWhatASessionMayCall(t *testing.T) {
 		}
 		bare, err := tool.NewRaw(tool.Capability{Name: "bare"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw("null"), nil })
 		if err == nil {
-			err = b.cfg.Tools.Register(bare)
+			err = f.cfg.Tools.Register(bare)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestPolicySaysWhatASessionMayCall(t *testing.T) {
 		if strings.Contains(e.Message, "trusting") {
 			t.Errorf("what is not listed is hinted at: %s", e.Message)
 		}
-		limited := b.human("limited")
+		limited := f.human("limited")
 		policy := limited.must("tools.policy", `{"limit":1000}`)
 		if policy["principal"] != "limited" || policy["trust"] != "constrained" || fmt.Sprint(policy["roles"]) != "[client]" ||
 			!strings.Contains(fmt.Sprint(policy["lease"]), "/data/**") {
@@ -138,8 +138,8 @@ func TestRefreshesShareARound(t *testing.T) {
 			time.Sleep(time.Second)
 			return failing
 		}
-	}, func(b *fixture) {
-		p := b.dial("alice")
+	}, func(f *fixture) {
+		p := f.dial("alice")
 		for range 10 {
 			p.send("tool.invoke", `{"tool":"tools.refresh"}`)
 		}
@@ -158,22 +158,22 @@ func TestRefreshesShareARound(t *testing.T) {
 
 // Names of tools that come and go do not make metrics without end.
 func TestMetricsOfManyTools(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		p := b.dial("alice")
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dial("alice")
 		for i := range 400 {
 			name := fmt.Sprintf("t%d", i)
-			b.replace("s", plainTool(t, name, ""))
+			f.replace("s", plainTool(t, name, ""))
 			if _, err := p.run(name, "{}"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		families, err := b.reg.Gather()
+		families, err := f.reg.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range families {
+		for _, family := range families {
 			names := map[string]bool{}
-			for _, m := range f.GetMetric() {
+			for _, m := range family.GetMetric() {
 				for _, l := range m.GetLabel() {
 					if l.GetName() == "tool" {
 						names[l.GetValue()] = true
@@ -181,10 +181,10 @@ func TestMetricsOfManyTools(t *testing.T) {
 				}
 			}
 			if len(names) > 201 || len(names) > 0 && !names["other"] {
-				t.Errorf("%s has %d names of tools, other among them: %v", f.GetName(), len(names), names["other"])
+				t.Errorf("%s has %d names of tools, other among them: %v", family.GetName(), len(names), names["other"])
 			}
 		}
-		if n := b.sum("arcp_tool_calls_total", `"other"`); n < 190 {
+		if n := f.sum("arcp_tool_calls_total", `"other"`); n < 190 {
 			t.Errorf("%v calls are counted as other", n)
 		}
 	})
@@ -193,8 +193,8 @@ func TestMetricsOfManyTools(t *testing.T) {
 // Every call is counted by its outcome: also calls of the runtime's own tools, and refused
 // ones, which have no duration.
 func TestCallsAreCounted(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *fixture) {
-		p := b.dial("alice")
+	inBubble(t, withPeople(t), func(f *fixture) {
+		p := f.dial("alice")
 		p.must("tools.list", `{}`)
 		p.refuses("no such tool", "tools.describe", `{"name":"none"}`, arcp.CodeAgentNotAvailable)
 		gated := p.submit("danger", `{}`)
@@ -203,7 +203,7 @@ func TestCallsAreCounted(t *testing.T) {
 		p.until("job.cancelled")
 		time.Sleep(time.Minute)
 		for ref, want := range map[string]string{"tools.list": "ok 1 of 1", "tools.describe": "error 1 of 1", "danger": "error 1 of 0"} {
-			if got := b.calls(ref); got != want {
+			if got := f.calls(ref); got != want {
 				t.Errorf("calls of %s are counted as %q, want %q", ref, got, want)
 			}
 		}
@@ -212,24 +212,24 @@ func TestCallsAreCounted(t *testing.T) {
 
 // calls is how the calls of a tool have ended, with their number, and how many
 // durations there are.
-func (b *fixture) calls(tool string) (text string) {
-	b.Helper()
-	families, err := b.reg.Gather()
+func (f *fixture) calls(tool string) (text string) {
+	f.Helper()
+	families, err := f.reg.Gather()
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 	durations := uint64(0)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
 			labels := map[string]string{}
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
 			switch {
 			case labels["tool"] != tool:
-			case f.GetName() == "arcp_tool_calls_total" && m.GetCounter().GetValue() > 0:
+			case family.GetName() == "arcp_tool_calls_total" && m.GetCounter().GetValue() > 0:
 				text += fmt.Sprintf("%s %v", labels["status"], m.GetCounter().GetValue())
-			case f.GetName() == "arcp_tool_duration_seconds":
+			case family.GetName() == "arcp_tool_duration_seconds":
 				durations = m.GetHistogram().GetSampleCount()
 			}
 		}

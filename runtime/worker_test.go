@@ -26,24 +26,24 @@ type workerPeer struct {
 const executes = `"capabilities":{"executes":true}`
 
 // openWorker opens a session that executes.
-func (b *fixture) openWorker(name string) workerPeer {
-	b.Helper()
-	p := b.connect(nil)
+func (f *fixture) openWorker(name string) workerPeer {
+	f.Helper()
+	p := f.connect(nil)
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"worker","version":"1"},%s}`, name, token, executes))
 	env := p.expect("session.accepted")
 	a, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](&env)
 	if err != nil || !a.Capabilities.Flags[arcp.FeatureExecutes] {
-		b.Fatalf("a worker is accepted with %s: %v", env.Payload, err)
+		f.Fatalf("a worker is accepted with %s: %v", env.Payload, err)
 	}
-	p.busy = true
+	p.ignoreToolChanges = true
 	return workerPeer{peer: p, token: a.ResumeToken}
 }
 
 // startWorker opens a session that executes, with an agent for one tool. The text more has
 // further members of the registration.
-func (b *fixture) startWorker(name, ref, more string) workerPeer {
-	b.Helper()
-	h := b.openWorker(name)
+func (f *fixture) startWorker(name, ref, more string) workerPeer {
+	f.Helper()
+	h := f.openWorker(name)
 	h.send("tool.invoke", registration("", more, ref))
 	for env := h.read(); env.Type != arcp.JobCompleted; env = h.read() { // jobs may have waited for it
 		switch env.Type {
@@ -51,7 +51,7 @@ func (b *fixture) startWorker(name, ref, more string) workerPeer {
 		case arcp.ToolInvoke:
 			h.early = append(h.early, env)
 		default:
-			b.Fatalf("registered: %s %s", env.Type, env.Payload)
+			f.Fatalf("registered: %s %s", env.Type, env.Payload)
 		}
 	}
 	return h
@@ -65,51 +65,51 @@ func registration(id, more string, refs ...string) string {
 }
 
 // report sends a frame about a dispatch and returns its id.
-func (h workerPeer) report(d arcp.Envelope, typ, payload string) (id string) {
-	h.Helper()
-	return h.reportAs(typ, string(d.JobID), string(d.ID), payload)
+func (w workerPeer) report(d arcp.Envelope, typ, payload string) (id string) {
+	w.Helper()
+	return w.reportAs(typ, string(d.JobID), string(d.ID), payload)
 }
 
-func (h workerPeer) reportAs(typ, job, correlation, payload string) (id string) {
-	h.Helper()
-	h.n++
-	id = fmt.Sprintf("msg_w%d", h.n)
-	h.frame(id, typ, job, correlation, payload)
+func (w workerPeer) reportAs(typ, job, correlation, payload string) (id string) {
+	w.Helper()
+	w.sent++
+	id = fmt.Sprintf("msg_w%d", w.sent)
+	w.frame(id, typ, job, correlation, payload)
 	return id
 }
 
-func (h workerPeer) frame(id, typ, job, correlation, payload string) {
-	h.Helper()
+func (w workerPeer) frame(id, typ, job, correlation, payload string) {
+	w.Helper()
 	frame := fmt.Sprintf(`{"arcp":"1.1","id":%q,"type":%q,"timestamp":"2030-01-02T15:04:05Z","job_id":%q,"correlation_id":%q,"event_seq":7,"payload":%s}`,
 		id, typ, job, correlation, payload)
-	if err := errors.Join(h.conn.Write([]byte(frame)), h.conn.Flush()); err != nil {
-		h.Fatal(err)
+	if err := errors.Join(w.conn.Write([]byte(frame)), w.conn.Flush()); err != nil {
+		w.Fatal(err)
 	}
 }
 
 // acceptDispatch waits for a dispatch and acknowledges it.
-func (h *workerPeer) acceptDispatch() (arcp.Envelope, arcp.ToolInvokePayload) {
-	h.Helper()
+func (w *workerPeer) acceptDispatch() (arcp.Envelope, arcp.ToolInvokePayload) {
+	w.Helper()
 	var d arcp.Envelope
-	if len(h.early) > 0 {
-		d, h.early = h.early[0], h.early[1:]
+	if len(w.early) > 0 {
+		d, w.early = w.early[0], w.early[1:]
 	} else {
-		d = h.expect("tool.invoke")
+		d = w.expect("tool.invoke")
 	}
 	p, err := arcp.DecodePayload[arcp.ToolInvokePayload](&d)
 	if err != nil || d.EventSeq != 0 || d.JobID == "" || d.ID == "" {
-		h.Fatalf("dispatch %+v: %v", d, err)
+		w.Fatalf("dispatch %+v: %v", d, err)
 	}
-	h.report(d, "ack", `{}`)
+	w.report(d, "ack", `{}`)
 	return d, p
 }
 
 // resumeSession resumes the session of a worker on a new connection.
-func (h workerPeer) resumeSession() workerPeer {
-	h.Helper()
-	p := h.resume(h.token, 2) // the registration
-	p.busy = true
-	return workerPeer{peer: p, token: resumeToken(h, p.expect("session.resumed"))}
+func (w workerPeer) resumeSession() workerPeer {
+	w.Helper()
+	p := w.resume(w.token, 2) // the registration
+	p.ignoreToolChanges = true
+	return workerPeer{peer: p, token: resumeToken(w, p.expect("session.resumed"))}
 }
 
 // end reads up to the end of a job, whose type must be t.
@@ -127,13 +127,13 @@ func (p *peer) end(t arcp.Type) arcp.Envelope {
 
 // Jobs go to the least busy worker; the jobs of all tools of an agent count.
 func TestLeastBusyWorker(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
+	inBubble(t, nil, func(f *fixture) {
 		var small, large atomic.Int64
 		stop := make(chan struct{})
-		share := func(h workerPeer, n *atomic.Int64) {
-			b.serve.Go(func() {
+		share := func(w workerPeer, n *atomic.Int64) {
+			f.serve.Go(func() {
 				for {
-					raw, err := h.conn.Read()
+					raw, err := w.conn.Read()
 					if err != nil {
 						return
 					}
@@ -147,18 +147,18 @@ func TestLeastBusyWorker(t *testing.T) {
 					}
 					n.Add(1)
 					frames := fmt.Sprintf(`{"arcp":"1.1","id":"msg_k%d","type":"ack","timestamp":"2030-01-02T15:04:05Z","job_id":%q,"correlation_id":%q,"payload":{}}`, n.Load(), env.JobID, env.ID)
-					_ = errors.Join(h.conn.Write([]byte(frames)), h.conn.Flush())
+					_ = errors.Join(w.conn.Write([]byte(frames)), w.conn.Flush())
 				}
 			})
 		}
-		one, three := b.openWorker("alice"), b.openWorker("alice")
+		one, three := f.openWorker("alice"), f.openWorker("alice")
 		one.send("tool.invoke", registration("", `,"concurrency":4`, "a@1.0.0", "b@1.0.0"))
 		one.expect("job.accepted", "job.completed")
 		three.send("tool.invoke", registration("", `,"concurrency":12`, "a@1.0.0", "b@1.0.0"))
 		three.expect("job.accepted", "job.completed")
 		share(one, &small)
 		share(three, &large)
-		alice := b.dial("alice")
+		alice := f.dial("alice")
 		for i := range 20 {
 			alice.send("tool.invoke", fmt.Sprintf(`{"tool":%q}`, []string{"a", "b"}[i%2]))
 			synctest.Wait()
@@ -166,8 +166,8 @@ func TestLeastBusyWorker(t *testing.T) {
 				t.Errorf("of 8 jobs %d and %d are given to workers of 4 and 12", small.Load(), large.Load())
 			}
 		}
-		if small.Load() != 4 || large.Load() != 12 || b.sum("arcp_jobs", `"queued"`) != 4 {
-			t.Errorf("of 20 jobs %d and %d are given to workers of 4 and 12, %v are queued", small.Load(), large.Load(), b.sum("arcp_jobs", `"queued"`))
+		if small.Load() != 4 || large.Load() != 12 || f.sum("arcp_jobs", `"queued"`) != 4 {
+			t.Errorf("of 20 jobs %d and %d are given to workers of 4 and 12, %v are queued", small.Load(), large.Load(), f.sum("arcp_jobs", `"queued"`))
 		}
 		close(stop)
 	})
@@ -190,9 +190,9 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 			if err = errors.Join(err, c.Tools.Register(held)); err != nil {
 				t.Fatal(err)
 			}
-		}, func(b *fixture) {
-			w := b.startWorker("alice", "a@1.0.0", "")
-			alice := b.dial("alice")
+		}, func(f *fixture) {
+			w := f.startWorker("alice", "a@1.0.0", "")
+			alice := f.dial("alice")
 			alice.send("tool.invoke", `{"tool":"a","lease_request":{"tool.call":["held"]}}`)
 			alice.expect("job.accepted")
 			d, _ := w.acceptDispatch()
@@ -235,14 +235,14 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 
 // client.Work follows the rules for workers, over several connections.
 func TestClientWorks(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		l := &link{b: b}
+	inBubble(t, nil, func(f *fixture) {
+		l := &link{f: f}
 		opts := client.Options{Auth: client.Auth{Token: client.Secret("alice-" + token)}, Log: func(msg string, args ...any) { t.Log(append([]any{msg}, args...)...) }}
-		c, err := client.ConnectFunc(b.Context(), l.dial, opts)
+		c, err := client.ConnectFunc(f.Context(), l.dial, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, stop := context.WithCancel(b.Context())
+		ctx, stop := context.WithCancel(f.Context())
 		done := make(chan error, 1)
 		var runs atomic.Int64
 		go func() {
@@ -270,10 +270,10 @@ func TestClientWorks(t *testing.T) {
 			}})
 		}()
 		synctest.Wait()
-		user, _ := b.client("alice", client.Handlers{Input: func(context.Context, client.InputRequest) (any, error) { return map[string]int{"n": 1}, nil }})
+		user, _ := f.client("alice", client.Handlers{Input: func(context.Context, client.InputRequest) (any, error) { return map[string]int{"n": 1}, nil }})
 		defer user.Abort()
 
-		job, err := user.Invoke(b.Context(), client.InvokeParams{Tool: "count"})
+		job, err := user.Invoke(f.Context(), client.InvokeParams{Tool: "count"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,34 +282,34 @@ func TestClientWorks(t *testing.T) {
 			synctest.Wait() // it has come back
 			_ = l.conn.Abort()
 		}
-		if r, err := job.Wait(b.Context()); err != nil || string(r.Value) != `{"attempt":1}` || runs.Load() != 1 {
+		if r, err := job.Wait(f.Context()); err != nil || string(r.Value) != `{"attempt":1}` || runs.Load() != 1 {
 			t.Errorf("counted to %s in %d runs: %v", r.Value, runs.Load(), err)
 		}
-		asked, err := user.Invoke(b.Context(), client.InvokeParams{Tool: "ask", Options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"tool.call":["demo.echo"]}`)}})
+		asked, err := user.Invoke(f.Context(), client.InvokeParams{Tool: "ask", Options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"tool.call":["demo.echo"]}`)}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := asked.Wait(b.Context()); err != nil || string(r.Value) != `{"n":1}` {
+		if r, err := asked.Wait(f.Context()); err != nil || string(r.Value) != `{"n":1}` {
 			t.Errorf("asked: %s, %v", r.Value, err)
 		}
-		_, _, err = run(b.T, user, "crash", `{}`)
-		wantCode(b.T, "a handler that panics", err, arcp.CodeInternal)
+		_, _, err = run(f.T, user, "crash", `{}`)
+		wantCode(f.T, "a handler that panics", err, arcp.CodeInternal)
 
-		job, err = user.Invoke(b.Context(), client.InvokeParams{Tool: "count"})
+		job, err = user.Invoke(f.Context(), client.InvokeParams{Tool: "count"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if err := user.Cancel(b.Context(), client.CancelParams{JobID: job.ID(), Reason: "enough"}); err != nil {
+		if err := user.Cancel(f.Context(), client.CancelParams{JobID: job.ID(), Reason: "enough"}); err != nil {
 			t.Error(err)
 		}
-		_, err = job.Wait(b.Context())
-		wantCode(b.T, "a job that is cancelled", err, arcp.CodeCancelled)
+		_, err = job.Wait(f.Context())
+		wantCode(f.T, "a job that is cancelled", err, arcp.CodeCancelled)
 		stop()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Work = %v", err)
 		}
-		if _, err := user.Invoke(b.Context(), client.InvokeParams{Tool: "count"}); err == nil {
+		if _, err := user.Invoke(f.Context(), client.InvokeParams{Tool: "count"}); err == nil {
 			t.Error("a worker that has left is given jobs")
 		}
 		c.Abort()

@@ -16,7 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-func TestLife(t *testing.T) {
+func TestCredentialIsIssuedAndRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		defer func() { r.v.Close() }()

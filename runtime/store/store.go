@@ -5,7 +5,8 @@
 // events, in runs, each with an event_seq. Commit decides by the session's view which
 // events a session gets, so every event_seq is of an event that the session sees.
 //
-// All stores pass one suite, in storetest.
+// Stores live in this module: Op is sealed, and the package sequence, which decides the writes of
+// every store, is internal. All stores pass one suite, in storetest.
 package store
 
 import (

@@ -104,7 +104,7 @@ func peerReadsOn(p halfPair) {
 	}
 }
 
-// A peer that goes after it has ended sending is noticed by asking, and by writing.
+// peerGoesLater checks that the end of a half-closed peer is found by reads, and by writing.
 func peerGoesLater(p halfPair) {
 	p.ends(p.peer.CloseWrite)
 	if err := p.peer.Close(); err != nil {

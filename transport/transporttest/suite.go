@@ -634,7 +634,7 @@ func lastSeenMoves(t *testing.T, dial Dial) {
 	}
 }
 
-// A peer that vanished looks like a silent one: sending to it is no sign of its life, and
+// halfOpenPeer checks a peer that vanished without closing: sending to it is no sign of life, and
 // neither Close nor Read waits for it.
 func halfOpenPeer(t *testing.T, dial Dial) {
 	p := newPair(t, dial, transport.Limits{})
@@ -669,8 +669,7 @@ func halfOpenPeer(t *testing.T, dial Dial) {
 	p.ended(p.server)
 }
 
-// A peer that is far behind with reading, and says nothing, shows by taking more that
-// it is there.
+// slowPeerIsThere checks that a silent peer that reads slowly is alive as long as it reads.
 func slowPeerIsThere(t *testing.T, dial Dial) {
 	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * hang})
 	wrote := p.blockedWrite()

@@ -60,15 +60,22 @@ func (t *Tools) IsBuiltin(name string) bool { return t.names[name] }
 
 // Register adds the tools to the registry.
 func (t *Tools) Register() error {
-	r := &registrar{registry: t.Registry, audit: t.Audit, callers: callers{t.Store, t.Sessions, t.Auth, t.Logger}, names: make(map[string]bool)}
-	(&jobTools{t.Engine, t.Sessions, t.Jobs, t.Changes, t.Audit, t.Logger}).register(r)
-	(&credentialTools{t.Vault, t.Changes, t.Audit, t.Logger}).register(r)
-	(&sessionTools{t.Store, t.Sessions, t.Changes, t.Cursors, t.Metrics, t.Audit, t.Logger}).register(r)
-	(&approvalTools{t.Store, t.Engine, t.Sessions, t.Questions, t.Agents.Host, t.Changes, t.Cursors, t.Audit, t.Logger}).register(r)
-	(&elevationTools{t.Sessions, t.Audit}).register(r)
-	(&registryTools{t.Sessions, t.Resources, t.Cursors, t.Audit}).register(r)
-	(&catalogTools{t.Registry, t.Engine, t.Sessions, t.Jobs, t.Cursors, t.Logger, refresher{run: t.Refresh, slot: make(chan struct{}, 1)}}).register(r)
-	(&hostTools{t.Agents, t.Questions, t.Cursors}).register(r)
+	r := &registrar{registry: t.Registry, audit: t.Audit, names: make(map[string]bool),
+		callers: callers{store: t.Store, sessions: t.Sessions, auth: t.Auth, logger: t.Logger}}
+	for _, group := range []interface{ register(r *registrar) }{
+		&jobTools{engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, changes: t.Changes, audit: t.Audit, logger: t.Logger},
+		&credentialTools{vault: t.Vault, changes: t.Changes, audit: t.Audit, logger: t.Logger},
+		&sessionTools{store: t.Store, sessions: t.Sessions, changes: t.Changes, cursors: t.Cursors, metrics: t.Metrics, audit: t.Audit, logger: t.Logger},
+		&approvalTools{store: t.Store, engine: t.Engine, sessions: t.Sessions, questions: t.Questions, host: t.Agents.Host,
+			changes: t.Changes, cursors: t.Cursors, audit: t.Audit, logger: t.Logger},
+		&elevationTools{sessions: t.Sessions, audit: t.Audit},
+		&registryTools{sessions: t.Sessions, resources: t.Resources, cursors: t.Cursors, audit: t.Audit},
+		&catalogTools{registry: t.Registry, engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, cursors: t.Cursors, logger: t.Logger,
+			refresh: refresher{run: t.Refresh, slot: make(chan struct{}, 1)}},
+		&hostTools{agents: t.Agents, questions: t.Questions, cursors: t.Cursors},
+	} {
+		group.register(r)
+	}
 	t.names = r.names
 	return errors.Join(r.errs...)
 }

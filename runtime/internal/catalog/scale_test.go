@@ -18,7 +18,7 @@ func manyTools(t testing.TB, n int) []*tool.Tool {
 	return tools
 }
 
-// overlaysOf returns different overlays, each of which hides a tool and pins another.
+// overlaysOf returns n different overlays. Each hides a tool and pins another.
 func overlaysOf(t testing.TB, n, tools int) []*Overlay {
 	list := make([]*Overlay, n)
 	for i := range list {

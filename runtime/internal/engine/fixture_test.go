@@ -198,7 +198,7 @@ func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 	done := make(chan error, 1)
 	r.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now(),
 		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}), func(res *store.Result) {
-		r.cursors[id] = r.cfg.Log.AttachNow(id, 0, 0, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }})
+		r.cursors[id] = r.cfg.Log.Attach(id, 0, 0, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }})
 		done <- res.Err
 	})
 	if err := <-done; err != nil {
@@ -411,7 +411,12 @@ func (r *fixture) gauge(name string) (sum float64) {
 // attach attaches to a session and waits until that is done.
 func (r *fixture) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err error) {
 	done := make(chan error, 1)
-	r.cfg.Log.Attach(id, after, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }}, func(got *eventlog.Cursor, err error) { c = got; done <- err })
+	r.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: id}}, NoSync: true}, func(res *store.Result) {
+		if res.Err == nil {
+			c = r.cfg.Log.Attach(id, after, res.LastSeq, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }})
+		}
+		done <- res.Err
+	})
 	err = <-done
 	return c, err
 }

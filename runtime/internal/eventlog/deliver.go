@@ -17,22 +17,10 @@ type logPosition struct {
 	backlog  *backlog // without the events before first until Measure has added them; nil: empty
 }
 
-// Attach calls attached, on the committer's goroutine, with a cursor of a session that
-// starts after a position. From then on the cursor misses no event. It supersedes the
-// session's cursor, if there is one.
-func (l *Log) Attach(id arcp.SessionID, after uint64, loop Loop, attached func(*Cursor, error)) {
-	l.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: id}}, NoSync: true}, func(r *store.Result) {
-		if r.Err != nil {
-			attached(nil, r.Err)
-			return
-		}
-		attached(l.AttachNow(id, after, r.LastSeq, loop), nil)
-	})
-}
-
-// AttachNow is Attach for the done callback of a write that stores the session's row.
-// last is LastSeq of the result.
-func (l *Log) AttachNow(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
+// Attach returns a cursor of a session that starts after a position. From then on the cursor misses no
+// event. It supersedes the session's cursor, if there is one. Attach is called by the done callback of
+// a write that stores the session's row; last is LastSeq of the result.
+func (l *Log) Attach(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
 	c := &Cursor{log: l, of: string(id), loop: loop, pos: after, last: last, limit: NoLimit}
 	l.posMu.Lock()
 	p := l.positionLocked(id)

@@ -278,11 +278,11 @@ func TestAttachInTraffic(t *testing.T) {
 func TestAttachAgain(t *testing.T) {
 	r := newFixture(t, Options{})
 	woken := make(chan struct{}, 100)
-	var older *Cursor
-	done := make(chan struct{})
 	r.session("sess_1")
-	r.Attach("sess_1", 0, Loop{Wake: func() { woken <- struct{}{} }, Go: func(f func()) { f() }}, func(c *Cursor, _ error) { older = c; close(done) })
-	<-done
+	older, err := r.attachLoop("sess_1", 0, func() { woken <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
 	older.AnswerAfterEvents("lost")
 	<-woken
 	newer := r.attach("sess_1", 0)
@@ -297,20 +297,6 @@ func TestAttachAgain(t *testing.T) {
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a"))
 	r.wantItems("the newer cursor", newer, "1")
-}
-
-func TestAttachToNothing(t *testing.T) {
-	r := newFixture(t, Options{})
-	done := make(chan error, 1)
-	r.Attach("sess_none", 0, Loop{Wake: nop, Go: func(f func()) { f() }}, func(c *Cursor, err error) {
-		if c != nil {
-			t.Error("a cursor on a session that does not exist")
-		}
-		done <- err
-	})
-	if err := <-done; !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("attached with %v, want ErrNotFound", err)
-	}
 }
 
 // Heartbeats are in order with the events. Their number is bounded while Next is not

@@ -104,7 +104,7 @@ func (r *fixture) session(id arcp.SessionID) *Cursor {
 	var c *Cursor
 	done := make(chan error, 1)
 	r.Append(store.NewWrite(&store.OpenSession{Row: sessionRow(id)}), func(res *store.Result) {
-		c = r.AttachNow(id, 0, 0, Loop{Wake: nop, Go: func(f func()) { f() }})
+		c = r.Attach(id, 0, 0, Loop{Wake: nop, Go: func(f func()) { f() }})
 		done <- res.Err
 	})
 	if err := <-done; err != nil {
@@ -116,13 +116,24 @@ func (r *fixture) session(id arcp.SessionID) *Cursor {
 // attach attaches a cursor to a session.
 func (r *fixture) attach(id arcp.SessionID, after uint64) *Cursor {
 	r.Helper()
-	var c *Cursor
-	done := make(chan error, 1)
-	r.Attach(id, after, Loop{Wake: nop, Go: func(f func()) { f() }}, func(got *Cursor, err error) { c = got; done <- err })
-	if err := <-done; err != nil {
+	c, err := r.attachLoop(id, after, nop)
+	if err != nil {
 		r.Fatal(err)
 	}
 	return c
+}
+
+// attachLoop attaches a cursor that calls wake. Any goroutine may call it.
+func (r *fixture) attachLoop(id arcp.SessionID, after uint64, wake func()) (c *Cursor, err error) {
+	done := make(chan error, 1)
+	r.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: id}}, NoSync: true}, func(res *store.Result) {
+		if res.Err == nil {
+			c = r.Attach(id, after, res.LastSeq, Loop{Wake: wake, Go: func(f func()) { f() }})
+		}
+		done <- res.Err
+	})
+	err = <-done
+	return c, err
 }
 
 func submitOf(id arcp.JobID, session arcp.SessionID) *store.Write {

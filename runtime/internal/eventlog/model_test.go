@@ -187,14 +187,11 @@ func readAll(r *fixture, id arcp.SessionID, written chan struct{}) {
 		default:
 		}
 		wake := make(chan struct{}, 1)
-		attached := make(chan *Cursor, 1)
-		r.Attach(id, pos, Loop{Wake: func() { ring(wake) }, Go: func(f func()) { f() }}, func(c *Cursor, err error) {
-			if err != nil {
-				r.Error(err)
-			}
-			attached <- c
-		})
-		c := <-attached
+		c, err := r.attachLoop(id, pos, func() { ring(wake) })
+		if err != nil {
+			r.Error(err)
+			return
+		}
 		for n := rng.IntN(300); n > 0 || last; n-- {
 			it, ok, err := c.Next()
 			if err != nil {

@@ -64,7 +64,7 @@ func CheckZone(c *arcp.LeaseConstraints) *arcp.Error {
 	return arcp.Errorf(arcp.CodeInvalidRequest, "lease_constraints: expires_at: %v", errZone)
 }
 
-// utc reports whether a time is in UTC; the zero time is.
+// isUTC reports whether a time is in UTC; the zero time is.
 func isUTC(t time.Time) bool {
 	_, offset := t.Zone()
 	return offset == 0

@@ -14,18 +14,18 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
-var errCrash = errors.New("the process has died")
+var errCrash = errors.New("the process has crashed")
 
-// disk is a store that commits one write at a time and may die at any of them.
+// disk is a store that commits one write at a time. A test crashes the process at a commit.
 type disk struct {
 	store.Store
 
-	mu      sync.Mutex
-	before  func()             // run once, before the next commit
-	dies    int                // at which commit from now on; 0: none
-	delayed bool               // it dies after that commit, not before
-	wrote   func(store.Record) // called for every written record
-	writes  int                //
+	mu         sync.Mutex
+	before     func()             // called once, before the next commit
+	crashAt    int                // number of the commit that crashes, counted from the next one; 0: none
+	crashAfter bool               // the crash is after that commit, not before
+	onWrite    func(store.Record) // called for each written record
+	writes     int                // commits that were not refused
 }
 
 func (d *disk) Commit(_ context.Context, w *store.Write, done func(error)) error {
@@ -44,11 +44,11 @@ func (d *disk) commit(w *store.Write) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	dies := d.dies == 1
-	if d.dies > 0 {
-		d.dies--
+	crash := d.crashAt == 1
+	if d.crashAt > 0 {
+		d.crashAt--
 	}
-	if dies && !d.delayed {
+	if crash && !d.crashAfter {
 		return errCrash
 	}
 	results := make([]store.Result, 1)
@@ -58,64 +58,64 @@ func (d *disk) commit(w *store.Write) error {
 	if results[0].Err == nil {
 		d.writes++
 		for _, op := range w.Ops {
-			if rec, ok := op.(*store.PutRecord); ok && d.wrote != nil {
-				d.wrote(store.Record(*rec))
+			if rec, ok := op.(*store.PutRecord); ok && d.onWrite != nil {
+				d.onWrite(store.Record(*rec))
 			}
 		}
 	}
-	if dies {
+	if crash {
 		return errCrash
 	}
 	return results[0].Err
 }
 
-// begin is the time at which the stories begin.
+// begin is the time at which the tests begin.
 var begin = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// fixture is a book on a store in memory.
+// fixture is a registry on a store in memory.
 type fixture struct {
 	*testing.T
 	disk     *disk
 	registry *Store
 	now      time.Time
 	events   []string
-	entries  map[string]int // as counted, by kind and status
+	entries  map[string]int // reported counts, by kind and status
 	leases   map[State]int
-	lost     int // changes that the registry could not show
-	dead     map[arcp.SessionID]bool
+	failed   int                     // calls of RegistryFailed
+	ended    map[arcp.SessionID]bool // sessions
 	mu       sync.Mutex
 }
 
 func newFixture(t *testing.T) *fixture {
-	r := &fixture{T: t, disk: &disk{Store: mem.Open(mem.Options{})}, now: begin, entries: map[string]int{}, leases: map[State]int{}, dead: map[arcp.SessionID]bool{}}
-	t.Cleanup(func() { _ = r.disk.Close() })
-	r.boot()
-	return r
+	f := &fixture{T: t, disk: &disk{Store: mem.Open(mem.Options{})}, now: begin, entries: map[string]int{}, leases: map[State]int{}, ended: map[arcp.SessionID]bool{}}
+	t.Cleanup(func() { _ = f.disk.Close() })
+	f.boot()
+	return f
 }
 
-func (r *fixture) Lives(id arcp.SessionID) bool { return !r.dead[id] }
+func (f *fixture) Lives(id arcp.SessionID) bool { return !f.ended[id] }
 
-func (r *fixture) DeferEnd(_ context.Context, id arcp.SessionID) (release func(), err error) {
-	if !r.Lives(id) {
+func (f *fixture) DeferEnd(_ context.Context, id arcp.SessionID) (release func(), err error) {
+	if !f.Lives(id) {
 		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
 	}
 	return func() {}, nil
 }
 
-// boot begins anew on the same store.
-func (r *fixture) boot() {
-	r.Helper()
-	clear(r.entries)
-	clear(r.leases)
-	locked := func(f func()) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		f()
+// boot starts the registry again on the same store.
+func (f *fixture) boot() {
+	f.Helper()
+	clear(f.entries)
+	clear(f.leases)
+	locked := func(update func()) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		update()
 	}
-	r.registry = NewStore(Options{Log: r.disk, Store: r.disk, Retention: time.Hour, Sessions: r,
-		Entries:        func(kind string, s Status, more int) { locked(func() { r.entries[kind+" "+string(s)] += more }) },
-		Leases:         func(s State, more int) { locked(func() { r.leases[s] += more }) },
-		RegistryFailed: func() { locked(func() { r.lost++ }) },
+	f.registry = NewStore(Options{Log: f.disk, Store: f.disk, Retention: time.Hour, Sessions: f,
+		Entries:        func(kind string, s Status, more int) { locked(func() { f.entries[kind+" "+string(s)] += more }) },
+		Leases:         func(s State, more int) { locked(func() { f.leases[s] += more }) },
+		RegistryFailed: func() { locked(func() { f.failed++ }) },
 		OnEvent: func(_ context.Context, event string, payload any) {
 			locked(func() {
 				switch p := payload.(type) {
@@ -124,45 +124,45 @@ func (r *fixture) boot() {
 				case Lease:
 					event += " " + p.ExternalID
 				}
-				r.events = append(r.events, strings.TrimPrefix(event, "resource."))
+				f.events = append(f.events, strings.TrimPrefix(event, "resource."))
 			})
 		}})
-	if err := r.registry.Load(context.Background()); err != nil {
-		r.Fatal(err)
+	if err := f.registry.Load(context.Background()); err != nil {
+		f.Fatal(err)
 	}
 }
 
-func (r *fixture) after(d time.Duration) { r.now = r.now.Add(d) }
+func (f *fixture) after(d time.Duration) { f.now = f.now.Add(d) }
 
 // want fails the test unless something holds.
-func (r *fixture) want(why string, ok bool, format string, args ...any) {
-	r.Helper()
+func (f *fixture) want(why string, ok bool, format string, args ...any) {
+	f.Helper()
 	if !ok {
-		r.Errorf("%s: %s", why, fmt.Sprintf(format, args...))
+		f.Errorf("%s: %s", why, fmt.Sprintf(format, args...))
 	}
 }
 
-func (r *fixture) wantCode(why string, err error, code arcp.Code) {
-	r.Helper()
+func (f *fixture) wantCode(why string, err error, code arcp.Code) {
+	f.Helper()
 	e, ok := errors.AsType[*arcp.Error](err)
-	r.want(why, ok && e.Code == code, "error %v, want %s", err, code)
+	f.want(why, ok && e.Code == code, "error %v, want %s", err, code)
 }
 
-func (r *fixture) no(err error) {
-	r.Helper()
+func (f *fixture) must(err error) {
+	f.Helper()
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 }
 
-func (r *fixture) register(e Entry) Entry {
-	r.Helper()
+func (f *fixture) register(e Entry) Entry {
+	f.Helper()
 	if e.Session == "" {
 		e.Session = "sess_a"
 	}
 	e.Principal = "alice"
-	got, err := r.registry.Register(r.Context(), r.now, e)
-	r.no(err)
+	got, err := f.registry.Register(f.Context(), f.now, e)
+	f.must(err)
 	return got
 }
 
@@ -172,31 +172,30 @@ func sandbox(id string, seconds int64) LeaseRequest {
 	return LeaseRequest{Identity: Identity{"cloud", "sandbox", id}, Seconds: seconds}
 }
 
-func (r *fixture) take(h Holder, a LeaseRequest) Lease {
-	r.Helper()
-	l, err := r.registry.Acquire(r.Context(), r.now, h, a)
-	r.no(err)
+func (f *fixture) acquire(h Holder, a LeaseRequest) Lease {
+	f.Helper()
+	l, err := f.registry.Acquire(f.Context(), f.now, h, a)
+	f.must(err)
 	return l
 }
 
-func (r *fixture) lease(l Lease) Lease {
-	r.Helper()
-	got, err := r.registry.Lease(r.Context(), l.Principal, l.ID)
-	r.no(err)
+func (f *fixture) lease(l Lease) Lease {
+	f.Helper()
+	got, err := f.registry.Lease(f.Context(), l.Principal, l.ID)
+	f.must(err)
 	return got
 }
 
-// keys are the records that begin with a prefix.
-func (r *fixture) keys(prefix string) (keys []string) {
-	r.Helper()
-	r.no(r.disk.Records(context.Background(), prefix, "", func(rec store.Record) bool {
+// keys returns the keys of the records with a prefix.
+func (f *fixture) keys(prefix string) (keys []string) {
+	f.Helper()
+	f.must(f.disk.Records(context.Background(), prefix, "", func(rec store.Record) bool {
 		keys = append(keys, rec.Key)
 		return true
 	}))
 	return keys
 }
 
-func (r *fixture) put(rec store.Record) error {
-	err := r.disk.commit(store.NewWrite().Put(rec))
-	return err
+func (f *fixture) put(rec store.Record) error {
+	return f.disk.commit(store.NewWrite().Put(rec))
 }

@@ -18,221 +18,224 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 )
 
-// world is the model. It sees every written lease and checks the invariants. Each operation
-// first sets doing and at.
-type world struct {
+// model checks each written lease against the invariants of the registry. An operation of the test
+// sets operation, operationTime and concluded while it runs.
+type model struct {
 	*rapid.T
 	disk     *disk
 	registry *Store
 	now      time.Time
 
-	doing   string
-	at      time.Time
-	claim   *Lease                 // that is being concluded
-	last    map[arcp.LeaseID]Lease // as it was written last
-	success map[arcp.LeaseID]int
-	claims  []*leaseRow // of cleaners that have not come back
-	named   bool        // of the extension
+	operation     string
+	operationTime time.Time
+	concluded     *Lease // claim that conclude ends
+
+	last      map[arcp.LeaseID]Lease // the latest written form
+	successes map[arcp.LeaseID]int   // recorded clean-ups
+	claims    []*leaseRow            // claims that are not concluded
+	extending bool                   // extend runs
 }
 
 var principals = []string{"alice", "bob"}
 
-func (w *world) boot() {
-	w.registry = NewStore(Options{Log: w.disk, Store: w.disk, Retention: time.Hour, Sessions: &fixture{}})
-	if err := w.registry.Load(context.Background()); err != nil {
-		w.Fatal(err)
+func (m *model) boot() {
+	m.registry = NewStore(Options{Log: m.disk, Store: m.disk, Retention: time.Hour, Sessions: &fixture{}})
+	if err := m.registry.Load(context.Background()); err != nil {
+		m.Fatal(err)
 	}
 }
 
-// wrote judges a record that was written.
-func (w *world) wrote(rec store.Record) {
+// onWrite checks the change of a lease that a write makes.
+func (m *model) onWrite(rec store.Record) {
 	if !strings.HasPrefix(rec.Key, leasePrefix) || rec.Value == nil {
 		return
 	}
 	var next Lease
 	if err := arcp.Unmarshal(rec.Value, &next); err != nil {
-		w.Fatal(err)
+		m.Fatal(err)
 	}
-	old, known := w.last[next.ID]
-	if err := w.judge(&old, known, &next); err != nil {
-		w.Fatalf("%s at %v: %v\nbefore %+v\nafter  %+v", w.doing, w.at, err, old, next)
+	old, known := m.last[next.ID]
+	if err := m.checkChange(&old, known, &next); err != nil {
+		m.Fatalf("%s at %v: %v\nbefore %+v\nafter  %+v", m.operation, m.operationTime, err, old, next)
 	}
-	w.last[next.ID] = next
+	m.last[next.ID] = next
 }
 
-func (w *world) judge(old *Lease, known bool, next *Lease) error {
+// checkChange returns an error if the operation must not change old to next.
+func (m *model) checkChange(old *Lease, known bool, next *Lease) error {
 	switch {
-	case !known && (w.doing != "take" || next.State != Held):
-		return errors.New("a lease begins when it is taken")
+	case !known && (m.operation != "acquire" || next.State != Held):
+		return errors.New("only acquire creates a held lease")
 	case known && old.State == Gone:
-		return errors.New("what is released stays so")
+		return errors.New("a removed lease has changed")
 	}
-	switch w.doing {
-	case "take":
+	switch m.operation {
+	case "acquire":
 		if known && old.State == Cleaning {
-			return errors.New("it was taken again while it was cleaned up")
+			return errors.New("a lease was acquired during its clean-up")
 		}
 	case "touch":
 		if old.State != Held || next.State != Held {
-			return errors.New("only what is held is touched")
+			return errors.New("a lease that is not held was touched")
 		}
 	case "extend":
-		if old.State != Held && old.State != CleanupFailed || next.State != old.State || !w.named {
-			return errors.New("it was not named, or is being cleaned up")
+		if old.State != Held && old.State != CleanupFailed || next.State != old.State || !m.extending {
+			return errors.New("a lease was extended without a request, or during its clean-up")
 		}
 	case "claim":
-		if due := old.Due(); w.at.Before(due) || next.State != Cleaning || next.CleanupAttempts != old.CleanupAttempts+1 {
-			return errors.New("it was claimed before it was due")
+		if due := old.Due(); m.operationTime.Before(due) || next.State != Cleaning || next.CleanupAttempts != old.CleanupAttempts+1 {
+			return errors.New("a lease was claimed before it was due")
 		}
 	case "conclude":
-		return w.judgeEnd(old, next)
+		return m.checkConclude(old, next)
 	}
 	return nil
 }
 
-func (w *world) judgeEnd(old, next *Lease) error {
+// checkConclude is checkChange for the end of a clean-up.
+func (m *model) checkConclude(old, next *Lease) error {
 	switch {
-	case old.State != Cleaning || !old.CleanupStartedAt.Equal(w.claim.CleanupStartedAt) || old.CleanupAttempts != w.claim.CleanupAttempts:
-		return errors.New("a cleaner that was given up has won")
-	case next.State == CleanupFailed && next.ExpiresAt.Before(w.at.Add(cleanupBackoff.Min)):
-		return errors.New("it is tried again at once")
+	case old.State != Cleaning || !old.CleanupStartedAt.Equal(m.concluded.CleanupStartedAt) || old.CleanupAttempts != m.concluded.CleanupAttempts:
+		return errors.New("a superseded claim was concluded")
+	case next.State == CleanupFailed && next.ExpiresAt.Before(m.operationTime.Add(cleanupBackoff.Min)):
+		return errors.New("a failed clean-up is repeated without a delay")
 	case next.State == Gone:
-		if w.success[next.ID]++; w.success[next.ID] > 1 {
+		if m.successes[next.ID]++; m.successes[next.ID] > 1 {
 			return errors.New("a success was recorded twice")
 		}
 	}
 	return nil
 }
 
-// do does something at a time; the process may die meanwhile.
-func (w *world) do(name string, at time.Time, f func(ctx context.Context) error) {
-	doing, when, claim := w.doing, w.at, w.claim
-	defer func() { w.doing, w.at, w.claim = doing, when, claim }()
-	w.doing, w.at = name, roundTime(at)
+// run runs an operation at a time. The process may crash during it.
+func (m *model) run(name string, at time.Time, f func(ctx context.Context) error) {
+	operation, began, concluded := m.operation, m.operationTime, m.concluded
+	defer func() { m.operation, m.operationTime, m.concluded = operation, began, concluded }()
+	m.operation, m.operationTime = name, roundTime(at)
 	err := f(context.Background())
 	if _, refused := errors.AsType[*arcp.Error](err); err != nil && !refused && !errors.Is(err, errCrash) {
-		w.Fatalf("%s: %v", name, err)
+		m.Fatalf("%s: %v", name, err)
 	}
 }
 
-// clock returns the time of one of several machines with different clocks.
-func (w *world) clock() time.Time {
-	return w.now.Add(time.Duration(rapid.IntRange(-20, 20).Draw(w.T, "skew")) * time.Second)
+// clock returns the time of a machine whose clock differs by up to 20 s.
+func (m *model) clock() time.Time {
+	return m.now.Add(time.Duration(rapid.IntRange(-20, 20).Draw(m.T, "skew")) * time.Second)
 }
 
-func (w *world) any() (Lease, bool) {
-	ids := slices.Sorted(maps.Keys(w.last))
+func (m *model) anyLease() (Lease, bool) {
+	ids := slices.Sorted(maps.Keys(m.last))
 	if len(ids) == 0 {
 		return Lease{}, false
 	}
-	return w.last[rapid.SampledFrom(ids).Draw(w.T, "lease")], true
+	return m.last[rapid.SampledFrom(ids).Draw(m.T, "lease")], true
 }
 
-func (w *world) take() {
-	h := Holder{Principal: rapid.SampledFrom(principals).Draw(w.T, "who"), Session: "sess_a"}
-	a := sandbox(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.T, "thing"), rapid.SampledFrom([]int64{0, 1, 60, 4000}).Draw(w.T, "seconds"))
-	w.do("take", w.clock(), func(ctx context.Context) error {
-		_, err := w.registry.Acquire(ctx, w.at, h, a)
+func (m *model) acquire() {
+	h := Holder{Principal: rapid.SampledFrom(principals).Draw(m.T, "principal"), Session: "sess_a"}
+	a := sandbox(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(m.T, "resource"), rapid.SampledFrom([]int64{0, 1, 60, 4000}).Draw(m.T, "seconds"))
+	m.run("acquire", m.clock(), func(ctx context.Context) error {
+		_, err := m.registry.Acquire(ctx, m.operationTime, h, a)
 		return err
 	})
 }
 
-func (w *world) touch() {
-	if l, ok := w.any(); ok {
-		w.do("touch", w.clock(), func(ctx context.Context) error {
-			_, err := w.registry.Touch(ctx, w.at, l.Principal, l.ID)
+func (m *model) touch() {
+	if l, ok := m.anyLease(); ok {
+		m.run("touch", m.clock(), func(ctx context.Context) error {
+			_, err := m.registry.Touch(ctx, m.operationTime, l.Principal, l.ID)
 			return err
 		})
 	}
 }
 
-func (w *world) release() {
-	if l, ok := w.any(); ok {
-		w.do("release", w.clock(), func(ctx context.Context) error {
-			_, err := w.registry.Release(ctx, w.at, l.Principal, l.ID)
+func (m *model) release() {
+	if l, ok := m.anyLease(); ok {
+		m.run("release", m.clock(), func(ctx context.Context) error {
+			_, err := m.registry.Release(ctx, m.operationTime, l.Principal, l.ID)
 			return err
 		})
 	}
 }
 
-// scan claims due leases, or extends them as named.
-func (w *world) scan() {
-	at, named := w.clock(), rapid.IntRange(0, 4).Draw(w.T, "named") == 0
-	due, _, err := w.registry.due(context.Background(), at, "", 2)
+// scan claims due leases. At times it extends them instead.
+func (m *model) scan() {
+	at, extend := m.clock(), rapid.IntRange(0, 4).Draw(m.T, "extend") == 0
+	due, _, err := m.registry.due(context.Background(), at, "", 2)
 	if err != nil {
-		w.Fatal(err)
+		m.Fatal(err)
 	}
 	for i := range due {
 		r := &due[i]
-		if named && r.Value.State != Cleaning {
-			w.do("extend", at, func(ctx context.Context) error {
-				w.named = true
-				defer func() { w.named = false }()
-				return w.registry.extend(ctx, at, r)
+		if extend && r.Value.State != Cleaning {
+			m.run("extend", at, func(ctx context.Context) error {
+				m.extending = true
+				defer func() { m.extending = false }()
+				return m.registry.extend(ctx, at, r)
 			})
 			continue
 		}
-		w.do("claim", w.clock(), func(ctx context.Context) error { // it has taken its time, or the clock was set
-			claim, ok, err := w.registry.claim(ctx, w.at, r)
+		m.run("claim", m.clock(), func(ctx context.Context) error { // time has passed, or another machine claims
+			claim, ok, err := m.registry.claim(ctx, m.operationTime, r)
 			if ok {
-				w.claims = append(w.claims, claim)
+				m.claims = append(m.claims, claim)
 			}
 			return err
 		})
 	}
 }
 
-// conclude finishes a clean-up, maybe after its claim has become stale.
-func (w *world) conclude() {
-	if len(w.claims) == 0 {
+// conclude ends a clean-up. Its claim may be superseded.
+func (m *model) conclude() {
+	if len(m.claims) == 0 {
 		return
 	}
-	i := rapid.IntRange(0, len(w.claims)-1).Draw(w.T, "cleaner")
-	claim := w.claims[i]
-	w.claims = slices.Delete(w.claims, i, i+1)
+	i := rapid.IntRange(0, len(m.claims)-1).Draw(m.T, "cleaner")
+	claim := m.claims[i]
+	m.claims = slices.Delete(m.claims, i, i+1)
 	var failure error
-	if rapid.Bool().Draw(w.T, "fails") {
+	if rapid.Bool().Draw(m.T, "fails") {
 		failure = errors.New("no")
 	}
-	w.do("conclude", w.clock(), func(ctx context.Context) error {
-		w.claim = &claim.Value
-		_, err := w.registry.conclude(ctx, w.at, claim, failure)
+	m.run("conclude", m.clock(), func(ctx context.Context) error {
+		m.concluded = &claim.Value
+		_, err := m.registry.conclude(ctx, m.operationTime, claim, failure)
 		return err
 	})
 }
 
-func (w *world) wait() {
-	w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 20, 45, 299, 310, 4000}).Draw(w.T, "wait")) * time.Second)
+func (m *model) wait() {
+	m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int{1, 20, 45, 299, 310, 4000}).Draw(m.T, "wait")) * time.Second)
 }
 
-// another runs another operation between the read and the write of the next one.
-func (w *world) another() {
-	other := rapid.SampledFrom([]func(){w.take, w.touch, w.release, w.scan, w.conclude}).Draw(w.T, "meanwhile")
-	w.disk.before = func() {
-		dies := w.disk.dies
-		w.disk.dies = 0
+// interleave runs another operation between the read and the write of the next one.
+func (m *model) interleave() {
+	other := rapid.SampledFrom([]func(){m.acquire, m.touch, m.release, m.scan, m.conclude}).Draw(m.T, "meanwhile")
+	m.disk.before = func() {
+		crashAt := m.disk.crashAt
+		m.disk.crashAt = 0
 		other()
-		w.disk.dies = dies
+		m.disk.crashAt = crashAt
 	}
 }
 
-// crash has the process die at one of the next commits.
-func (w *world) crash() {
-	w.disk.dies, w.disk.delayed = rapid.IntRange(1, 3).Draw(w.T, "commit"), rapid.Bool().Draw(w.T, "late")
-	w.step()
-	w.disk.dies, w.disk.before = 0, nil
-	w.boot() // the cleaners of the dead process still conclude, as those of another process would
+// crash crashes the process at one of the next commits and starts it again.
+func (m *model) crash() {
+	m.disk.crashAt, m.disk.crashAfter = rapid.IntRange(1, 3).Draw(m.T, "commit"), rapid.Bool().Draw(m.T, "after the commit")
+	m.step()
+	m.disk.crashAt, m.disk.before = 0, nil
+	m.boot() // the claims of the earlier process may still be concluded
 }
 
-func (w *world) step() {
-	rapid.SampledFrom([]func(){w.take, w.touch, w.release, w.scan, w.scan, w.conclude, w.conclude}).Draw(w.T, "step")()
+func (m *model) step() {
+	rapid.SampledFrom([]func(){m.acquire, m.touch, m.release, m.scan, m.scan, m.conclude, m.conclude}).Draw(m.T, "step")()
 }
 
-// check compares all that is stored with the model.
-func (w *world) check() {
+// check compares the records and the counts of the registry with the model.
+func (m *model) check() {
 	var want, held []string
 	perPrincipal := map[string]int{}
-	for _, l := range w.last {
+	for _, l := range m.last {
 		want = append(want, leaseKey(l.Principal, l.ID))
 		if l.State == Gone {
 			want = append(want, timeKey(oldPrefix, l.ReleasedAt.Add(time.Hour), l.ID))
@@ -245,49 +248,47 @@ func (w *world) check() {
 	want = append(want, held...)
 	slices.Sort(want)
 	if len(slices.Compact(slices.Clone(want))) != len(want) {
-		w.Fatalf("two leases are on one thing: %v", want)
+		m.Fatalf("a resource has two leases: %v", want)
 	}
 	var got []string
 	for _, prefix := range []string{duePrefix, identityPrefix, leasePrefix, oldPrefix} {
-		err := w.disk.Records(context.Background(), prefix, "", func(rec store.Record) bool {
+		err := m.disk.Records(context.Background(), prefix, "", func(rec store.Record) bool {
 			got = append(got, rec.Key)
 			return true
 		})
 		if err != nil {
-			w.Fatal(err)
+			m.Fatal(err)
 		}
 	}
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		w.Fatalf("stored is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		m.Fatalf("stored are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if !maps.Equal(w.registry.leaseTable.quota.n, perPrincipal) {
-		w.Fatalf("counted are %v, want %v", w.registry.leaseTable.quota.n, perPrincipal)
+	if !maps.Equal(m.registry.leaseTable.quota.n, perPrincipal) {
+		m.Fatalf("counted are %v, want %v", m.registry.leaseTable.quota.n, perPrincipal)
 	}
 }
 
-// finish waits long enough: nothing that is due is forgotten.
-func (w *world) finish() {
-	w.now = w.now.Add(2 * cleanupBackoff.Max)
-	s := &Scanner{Store: w.registry, Handlers: handlers(w.T, func(context.Context, Lease, int) error { return nil }), Now: func() time.Time { return w.now }}
-	w.disk.wrote = nil
-	for range len(w.last) + 1 {
+// finish scans after the longest delay and checks that each lease ends.
+func (m *model) finish() {
+	m.now = m.now.Add(2 * cleanupBackoff.Max)
+	s := &Scanner{Store: m.registry, Handlers: handlers(m.T, func(context.Context, Lease, int) error { return nil }), Now: func() time.Time { return m.now }}
+	m.disk.onWrite = nil
+	for range len(m.last) + 1 {
 		rep, err := s.Scan(context.Background(), Request{})
 		if err != nil || rep.Failed > 0 {
-			w.Fatalf("the last scan: %+v, %v", rep, err)
+			m.Fatalf("the last scan: %+v, %v", rep, err)
 		}
 	}
-	for id := range w.last {
-		l, err := w.registry.Lease(context.Background(), w.last[id].Principal, id)
+	for id := range m.last {
+		l, err := m.registry.Lease(context.Background(), m.last[id].Principal, id)
 		if err != nil || l.State != Gone {
-			w.Fatalf("a lease that is over was forgotten: %+v, %v", l, err)
+			m.Fatalf("an ended lease was not cleaned up: %+v, %v", l, err)
 		}
 	}
 }
 
-type fataler interface{ Fatal(args ...any) }
-
-func handlers(t fataler, f HandlerFunc) Handlers {
+func handlers(t interface{ Fatal(args ...any) }, f HandlerFunc) Handlers {
 	h, err := NewHandlers([]Registration{{Provider: "cloud", Handler: f}})
 	if err != nil {
 		t.Fatal(err)
@@ -301,26 +302,26 @@ func property(open func() (store.Store, error), steps int) func(*rapid.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = st.Close() }() // the test is over
-		w := &world{T: t, disk: &disk{Store: st}, now: begin, last: map[arcp.LeaseID]Lease{}, success: map[arcp.LeaseID]int{}}
-		w.disk.wrote = w.wrote
-		w.boot()
+		defer func() { _ = st.Close() }()
+		m := &model{T: t, disk: &disk{Store: st}, now: begin, last: map[arcp.LeaseID]Lease{}, successes: map[arcp.LeaseID]int{}}
+		m.disk.onWrite = m.onWrite
+		m.boot()
 		for range rapid.IntRange(1, steps).Draw(t, "steps") {
-			switch rapid.IntRange(0, 9).Draw(t, "turn") {
+			switch rapid.IntRange(0, 9).Draw(t, "action") {
 			case 0, 1, 2:
-				w.wait()
+				m.wait()
 			case 3, 4:
-				w.another()
-				w.step()
-				w.disk.before = nil
+				m.interleave()
+				m.step()
+				m.disk.before = nil
 			case 5:
-				w.crash()
+				m.crash()
 			default:
-				w.step()
+				m.step()
 			}
-			w.check()
+			m.check()
 		}
-		w.finish()
+		m.finish()
 	}
 }
 

@@ -14,36 +14,36 @@ import (
 )
 
 func TestRegisterIsAnUpsert(t *testing.T) {
-	r := newFixture(t)
-	first := r.register(Entry{ResourceID: "box", Kind: "sandbox", DisplayName: "a box", Metadata: arcp.Raw(`{"cpu":2}`)})
-	r.want("the default", first.Status == Active && first.CreatedAt.Equal(r.now), "%+v", first)
-	r.after(time.Minute)
-	second := r.register(Entry{ResourceID: "box", Kind: "vm", Status: Failed})
-	r.want("all is replaced", second.Kind == "vm" && second.DisplayName == "" && string(second.Metadata) == "{}" && second.Status == Failed, "%+v", second)
-	r.want("but for when it was made", second.CreatedAt.Equal(first.CreatedAt) && second.UpdatedAt.Equal(r.now), "%+v", second)
+	f := newFixture(t)
+	first := f.register(Entry{ResourceID: "box", Kind: "sandbox", DisplayName: "a box", Metadata: arcp.Raw(`{"cpu":2}`)})
+	f.want("the default", first.Status == Active && first.CreatedAt.Equal(f.now), "%+v", first)
+	f.after(time.Minute)
+	second := f.register(Entry{ResourceID: "box", Kind: "vm", Status: Failed})
+	f.want("all is replaced", second.Kind == "vm" && second.DisplayName == "" && string(second.Metadata) == "{}" && second.Status == Failed, "%+v", second)
+	f.want("but for when it was made", second.CreatedAt.Equal(first.CreatedAt) && second.UpdatedAt.Equal(f.now), "%+v", second)
 
-	_, err := r.registry.UpdateStatus(r.Context(), r.now, "sess_a", "box", Released)
-	r.no(err)
-	revived := r.register(Entry{ResourceID: "box", Kind: "vm"})
-	r.want("what is released is revived", revived.Status == Active && revived.CreatedAt.Equal(first.CreatedAt), "%+v", revived)
+	_, err := f.registry.UpdateStatus(f.Context(), f.now, "sess_a", "box", Released)
+	f.must(err)
+	revived := f.register(Entry{ResourceID: "box", Kind: "vm"})
+	f.want("what is released is revived", revived.Status == Active && revived.CreatedAt.Equal(first.CreatedAt), "%+v", revived)
 
-	removed, err := r.registry.Deregister(r.Context(), "sess_a", "box")
-	r.want("there was one", removed && err == nil, "%v, %v", removed, err)
-	removed, err = r.registry.Deregister(r.Context(), "sess_a", "box")
-	r.want("and is no more", !removed && err == nil, "%v, %v", removed, err)
-	_, err = r.registry.UpdateStatus(r.Context(), r.now, "sess_a", "box", Active)
-	r.wantCode("so it has no status", err, arcp.CodeNotFound)
-	_, err = r.registry.Entry(r.Context(), "sess_a", "box")
-	r.wantCode("and cannot be read", err, arcp.CodeNotFound)
+	removed, err := f.registry.Deregister(f.Context(), "sess_a", "box")
+	f.want("there was one", removed && err == nil, "%v, %v", removed, err)
+	removed, err = f.registry.Deregister(f.Context(), "sess_a", "box")
+	f.want("and is no more", !removed && err == nil, "%v, %v", removed, err)
+	_, err = f.registry.UpdateStatus(f.Context(), f.now, "sess_a", "box", Active)
+	f.wantCode("so it has no status", err, arcp.CodeNotFound)
+	_, err = f.registry.Entry(f.Context(), "sess_a", "box")
+	f.wantCode("and cannot be read", err, arcp.CodeNotFound)
 	want := []string{"registered box", "updated box", "released box", "updated box", "deregistered box"}
-	r.want("all of it is told", slices.Equal(r.events, want), "%v, want %v", r.events, want)
-	for class, n := range r.entries {
-		r.want("nothing is counted any more", n == 0, "%s: %d", class, n)
+	f.want("all of it is told", slices.Equal(f.events, want), "%v, want %v", f.events, want)
+	for class, n := range f.entries {
+		f.want("nothing is counted any more", n == 0, "%s: %d", class, n)
 	}
 }
 
 func TestInvalidEntries(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	long := strings.Repeat("x", 16<<10)
 	for why, e := range map[string]Entry{
 		"no id":              {Kind: "k"},
@@ -58,51 +58,51 @@ func TestInvalidEntries(t *testing.T) {
 		"not UTF-8":          {ResourceID: "\xff", Kind: "k"},
 	} {
 		e.Session, e.Principal = "sess_a", "alice"
-		_, err := r.registry.Register(t.Context(), r.now, e)
-		r.wantCode(why, err, arcp.CodeInvalidArgument)
+		_, err := f.registry.Register(t.Context(), f.now, e)
+		f.wantCode(why, err, arcp.CodeInvalidArgument)
 	}
-	_, err := r.registry.UpdateStatus(t.Context(), r.now, "sess_a", "a", "paused")
-	r.wantCode("an unknown status", err, arcp.CodeInvalidArgument)
-	_, err = r.registry.Register(t.Context(), r.now, Entry{ResourceID: "a", Kind: "k", Principal: "alice"})
-	r.wantCode("no session", err, arcp.CodeFailedPrecondition)
-	r.register(Entry{ResourceID: strings.Repeat("i", 256), Kind: strings.Repeat("k", 64), Metadata: arcp.Raw(`{"a":"` + long[:16<<10-8] + `"}`)})
+	_, err := f.registry.UpdateStatus(t.Context(), f.now, "sess_a", "a", "paused")
+	f.wantCode("an unknown status", err, arcp.CodeInvalidArgument)
+	_, err = f.registry.Register(t.Context(), f.now, Entry{ResourceID: "a", Kind: "k", Principal: "alice"})
+	f.wantCode("no session", err, arcp.CodeFailedPrecondition)
+	f.register(Entry{ResourceID: strings.Repeat("i", 256), Kind: strings.Repeat("k", 64), Metadata: arcp.Raw(`{"a":"` + long[:16<<10-8] + `"}`)})
 }
 
 // A status of another version is kept as it is, and can be changed.
 func TestUnknownStatusIsTolerated(t *testing.T) {
-	r := newFixture(t)
-	r.register(Entry{ResourceID: "box", Kind: "sandbox"})
-	rec, err := r.disk.Get(t.Context(), entryKey("sess_a", "box"))
-	r.no(err)
+	f := newFixture(t)
+	f.register(Entry{ResourceID: "box", Kind: "sandbox"})
+	rec, err := f.disk.Get(t.Context(), entryKey("sess_a", "box"))
+	f.must(err)
 	rec.Value = []byte(strings.Replace(string(rec.Value), `"active"`, `"hibernating"`, 1))
-	err = r.disk.commit(store.NewWrite().Put(rec))
-	r.no(err)
-	r.boot()
-	e, err := r.registry.Entry(t.Context(), "sess_a", "box")
-	r.want("it is read", err == nil && e.Status == "hibernating", "%+v, %v", e, err)
+	err = f.disk.commit(store.NewWrite().Put(rec))
+	f.must(err)
+	f.boot()
+	e, err := f.registry.Entry(t.Context(), "sess_a", "box")
+	f.want("it is read", err == nil && e.Status == "hibernating", "%+v, %v", e, err)
 	listed := 0
-	err = r.registry.Entries(t.Context(), "sess_a", "", "", nil, func(*Entry) bool { listed++; return true })
-	r.want("and listed", err == nil && listed == 1, "%d, %v", listed, err)
-	_, err = r.registry.UpdateStatus(t.Context(), r.now, "sess_a", "box", Completed)
-	r.no(err)
-	r.want("and counted", r.entries["sandbox completed"] == 1 && r.entries["sandbox hibernating"] == 0, "%v", r.entries)
+	err = f.registry.Entries(t.Context(), "sess_a", "", "", nil, func(*Entry) bool { listed++; return true })
+	f.want("and listed", err == nil && listed == 1, "%d, %v", listed, err)
+	_, err = f.registry.UpdateStatus(t.Context(), f.now, "sess_a", "box", Completed)
+	f.must(err)
+	f.want("and counted", f.entries["sandbox completed"] == 1 && f.entries["sandbox hibernating"] == 0, "%v", f.entries)
 }
 
 func TestEntriesAreListedNewestFirst(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	for i := range 7 {
-		r.register(Entry{ResourceID: fmt.Sprint("r", i), Kind: []string{"even", "odd"}[i%2], Status: []Status{Active, Active, Failed}[i%3]})
+		f.register(Entry{ResourceID: fmt.Sprint("r", i), Kind: []string{"even", "odd"}[i%2], Status: []Status{Active, Active, Failed}[i%3]})
 		if i != 3 { // two have come at the same time
-			r.after(time.Second)
+			f.after(time.Second)
 		}
 	}
-	r.register(Entry{ResourceID: "r0", Kind: "even"}) // stays where it is
-	r.register(Entry{ResourceID: "x", Kind: "even", Session: "sess_b"})
+	f.register(Entry{ResourceID: "r0", Kind: "even"}) // stays where it is
+	f.register(Entry{ResourceID: "x", Kind: "even", Session: "sess_b"})
 	pages := func(kind string, status Status, limit int) (ids []string) {
 		var after *EntryPosition
 		for {
 			n := 0
-			r.no(r.registry.Entries(t.Context(), "sess_a", kind, status, after, func(e *Entry) bool {
+			f.must(f.registry.Entries(t.Context(), "sess_a", kind, status, after, func(e *Entry) bool {
 				if n == limit {
 					return false
 				}
@@ -118,102 +118,102 @@ func TestEntriesAreListedNewestFirst(t *testing.T) {
 	}
 	for _, limit := range []int{1, 2, 3, 7, 100} {
 		got := pages("", "", limit)
-		r.want("all of the session", slices.Equal(got, []string{"r6", "r5", "r4", "r3", "r2", "r1", "r0"}), "%v by %d", got, limit)
+		f.want("all of the session", slices.Equal(got, []string{"r6", "r5", "r4", "r3", "r2", "r1", "r0"}), "%v by %d", got, limit)
 	}
 	got := pages("even", Active, 1)
-	r.want("of a kind and a status", slices.Equal(got, []string{"r6", "r4", "r0"}), "%v", got)
+	f.want("of a kind and a status", slices.Equal(got, []string{"r6", "r4", "r0"}), "%v", got)
 }
 
 func TestEntriesOfASessionAreBounded(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	for i := range MaxEntries {
-		r.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k"})
+		f.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k"})
 	}
 	one := Entry{ResourceID: "one", Kind: "k", Session: "sess_a", Principal: "alice"}
-	_, err := r.registry.Register(t.Context(), r.now, one)
-	r.wantCode("one too many", err, arcp.CodeResourceExhausted)
-	r.register(Entry{ResourceID: "7", Kind: "again"})
-	r.boot()
-	_, err = r.registry.Register(t.Context(), r.now, one)
-	r.wantCode("also after a restart", err, arcp.CodeResourceExhausted)
-	_, err = r.registry.Deregister(t.Context(), "sess_a", "7")
-	r.no(err)
-	r.register(one)
-	l := r.take(alice, sandbox("x", 60))
-	r.want("a lease is taken all the same", l.State == Held && r.lost == 1, "%+v; %d were not shown", l, r.lost)
+	_, err := f.registry.Register(t.Context(), f.now, one)
+	f.wantCode("one too many", err, arcp.CodeResourceExhausted)
+	f.register(Entry{ResourceID: "7", Kind: "again"})
+	f.boot()
+	_, err = f.registry.Register(t.Context(), f.now, one)
+	f.wantCode("also after a restart", err, arcp.CodeResourceExhausted)
+	_, err = f.registry.Deregister(t.Context(), "sess_a", "7")
+	f.must(err)
+	f.register(one)
+	l := f.acquire(alice, sandbox("x", 60))
+	f.want("a lease is taken all the same", l.State == Held && f.failed == 1, "%+v; %d were not shown", l, f.failed)
 }
 
 // Sweep deletes the entries of ended sessions in steps; their leases stay.
 func TestSweep(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	for i := range 10 {
 		for _, s := range []arcp.SessionID{"sess_a", "sess_b", "sess_c"} {
-			r.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k", Session: s})
+			f.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k", Session: s})
 		}
 	}
-	l := r.take(alice, sandbox("x", 60))
-	r.dead["sess_a"], r.dead["sess_c"] = true, true
+	l := f.acquire(alice, sandbox("x", 60))
+	f.ended["sess_a"], f.ended["sess_c"] = true, true
 	from, steps := "", 0
 	for {
-		before := len(r.keys(entryPrefix))
-		next, err := r.registry.Sweep(t.Context(), from, 4)
-		r.no(err)
-		r.want("a step is bounded", before-len(r.keys(entryPrefix)) <= 16, "%d were removed", before-len(r.keys(entryPrefix)))
+		before := len(f.keys(entryPrefix))
+		next, err := f.registry.Sweep(t.Context(), from, 4)
+		f.must(err)
+		f.want("a step is bounded", before-len(f.keys(entryPrefix)) <= 16, "%d were removed", before-len(f.keys(entryPrefix)))
 		if steps++; next == "" {
 			break
 		}
 		from = next
 	}
-	r.want("it takes several", steps > 2, "%d", steps)
-	left := r.keys(entryPrefix)
-	r.want("only the living one's are left", len(left) == 10 && strings.HasPrefix(left[0], sessionPrefix("sess_b")), "%v", left)
-	r.want("they are counted", r.entries["k active"] == 10, "%v", r.entries)
-	r.want("the lease stays", r.lease(l).State == Held, "%+v", r.lease(l))
-	r.no(func() error { _, err := r.registry.Release(t.Context(), r.now, "alice", l.ID); return err }())
-	r.want("and is shown no more", r.lost == 0 && len(r.keys(entryPrefix)) == 10, "%d, %v", r.lost, r.keys(entryPrefix))
+	f.want("it takes several", steps > 2, "%d", steps)
+	left := f.keys(entryPrefix)
+	f.want("only the living one's are left", len(left) == 10 && strings.HasPrefix(left[0], sessionPrefix("sess_b")), "%v", left)
+	f.want("they are counted", f.entries["k active"] == 10, "%v", f.entries)
+	f.want("the lease stays", f.lease(l).State == Held, "%+v", f.lease(l))
+	f.must(func() error { _, err := f.registry.Release(t.Context(), f.now, "alice", l.ID); return err }())
+	f.want("and is shown no more", f.failed == 0 && len(f.keys(entryPrefix)) == 10, "%d, %v", f.failed, f.keys(entryPrefix))
 }
 
 func TestRegistryShowsLease(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	a := sandbox("x", 60)
-	l := r.take(alice, a)
-	e, err := r.registry.Entry(t.Context(), "sess_a", string(l.ID))
-	r.no(err)
-	r.want("it is registered", e.Kind == "sandbox" && e.DisplayName == "x" && e.Status == Active && e.Principal == "alice", "%+v", e)
+	l := f.acquire(alice, a)
+	e, err := f.registry.Entry(t.Context(), "sess_a", string(l.ID))
+	f.must(err)
+	f.want("it is registered", e.Kind == "sandbox" && e.DisplayName == "x" && e.Status == Active && e.Principal == "alice", "%+v", e)
 	a.DisplayName, a.Metadata = "my box", arcp.Raw(`{"n":1}`)
-	r.after(time.Minute)
-	again := r.take(alice, a)
-	r.want("the same identity refreshes", again.ID == l.ID && again.ExpiresAt.Equal(r.now.Add(time.Minute)) && again.CreatedAt.Equal(l.CreatedAt), "%+v", again)
-	e, err = r.registry.Entry(t.Context(), "sess_a", string(l.ID))
-	r.want("and is shown so", err == nil && e.DisplayName == "my box" && string(e.Metadata) == `{"n":1}`, "%+v, %v", e, err)
+	f.after(time.Minute)
+	again := f.acquire(alice, a)
+	f.want("the same identity refreshes", again.ID == l.ID && again.ExpiresAt.Equal(f.now.Add(time.Minute)) && again.CreatedAt.Equal(l.CreatedAt), "%+v", again)
+	e, err = f.registry.Entry(t.Context(), "sess_a", string(l.ID))
+	f.want("and is shown so", err == nil && e.DisplayName == "my box" && string(e.Metadata) == `{"n":1}`, "%+v, %v", e, err)
 
-	r.take(Holder{Principal: "alice", Session: "sess_b"}, a)
-	old, err := r.registry.Entry(t.Context(), "sess_a", string(l.ID))
-	r.no(err)
-	moved, err := r.registry.Entry(t.Context(), "sess_b", string(l.ID))
-	r.no(err)
-	r.want("another session takes it over", old.Status == Released && moved.Status == Active, "%+v, %+v", old, moved)
-	released, err := r.registry.Release(t.Context(), r.now, "alice", l.ID)
-	r.want("its owner lets it go", err == nil && released.State == Gone, "%+v, %v", released, err)
-	moved, err = r.registry.Entry(t.Context(), "sess_b", string(l.ID))
-	r.want("and that is shown", err == nil && moved.Status == Released, "%+v, %v", moved, err)
-	next := r.take(alice, a)
-	r.want("then the thing can be leased anew", next.ID != l.ID && next.State == Held, "%+v", next)
+	f.acquire(Holder{Principal: "alice", Session: "sess_b"}, a)
+	old, err := f.registry.Entry(t.Context(), "sess_a", string(l.ID))
+	f.must(err)
+	moved, err := f.registry.Entry(t.Context(), "sess_b", string(l.ID))
+	f.must(err)
+	f.want("another session takes it over", old.Status == Released && moved.Status == Active, "%+v, %+v", old, moved)
+	released, err := f.registry.Release(t.Context(), f.now, "alice", l.ID)
+	f.want("its owner lets it go", err == nil && released.State == Gone, "%+v, %v", released, err)
+	moved, err = f.registry.Entry(t.Context(), "sess_b", string(l.ID))
+	f.want("and that is shown", err == nil && moved.Status == Released, "%+v, %v", moved, err)
+	next := f.acquire(alice, a)
+	f.want("then the thing can be leased anew", next.ID != l.ID && next.State == Held, "%+v", next)
 }
 
 // That the registry cannot be written costs the lease nothing.
 func TestRegistryErrorFailsNoLease(t *testing.T) {
-	r := newFixture(t)
-	r.disk.dies = 2
-	l := r.take(alice, sandbox("x", 60))
-	r.want("it is held", r.lease(l).State == Held, "%+v", l)
-	r.want("and the failure counted", r.lost == 1, "%d", r.lost)
-	r.no(func() error { _, err := r.registry.Release(t.Context(), r.now, "alice", l.ID); return err }())
-	r.want("it was never registered, and nobody minds", r.lost == 1, "%d", r.lost)
+	f := newFixture(t)
+	f.disk.crashAt = 2
+	l := f.acquire(alice, sandbox("x", 60))
+	f.want("it is held", f.lease(l).State == Held, "%+v", l)
+	f.want("and the failure counted", f.failed == 1, "%d", f.failed)
+	f.must(func() error { _, err := f.registry.Release(t.Context(), f.now, "alice", l.ID); return err }())
+	f.want("it was never registered, and nobody minds", f.failed == 1, "%d", f.failed)
 }
 
 func TestInvalidLeases(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	for why, change := range map[string]func(*LeaseRequest){
 		"no provider":      func(a *LeaseRequest) { a.Provider = "" },
 		"no type":          func(a *LeaseRequest) { a.Type = "" },
@@ -226,22 +226,22 @@ func TestInvalidLeases(t *testing.T) {
 	} {
 		a := sandbox("x", 60)
 		change(&a)
-		_, err := r.registry.Acquire(t.Context(), r.now, alice, a)
-		r.wantCode(why, err, arcp.CodeInvalidArgument)
+		_, err := f.registry.Acquire(t.Context(), f.now, alice, a)
+		f.wantCode(why, err, arcp.CodeInvalidArgument)
 	}
-	_, err := r.registry.Touch(t.Context(), r.now, "alice", "lease_00000000000000000000000000")
-	r.wantCode("one that is not there", err, arcp.CodeNotFound)
-	_, err = r.registry.Release(t.Context(), r.now, "alice", "../../etc")
-	r.wantCode("one that never was", err, arcp.CodeNotFound)
-	l := r.take(alice, sandbox("x", 60))
-	_, err = r.registry.Touch(t.Context(), r.now, "bob", l.ID)
-	r.wantCode("another's", err, arcp.CodeNotFound)
-	_, err = r.registry.Acquire(t.Context(), r.now, Holder{Principal: "bob"}, sandbox("x", 60))
-	r.wantCode("what another has", err, arcp.CodeAlreadyExists)
-	found, err := r.registry.Find(t.Context(), l.ID)
-	r.want("who may see all finds it", err == nil && found.Principal == "alice", "%+v, %v", found, err)
-	_, err = r.registry.Find(t.Context(), "lease_00000000000000000000000000")
-	r.wantCode("but not what is not there", err, arcp.CodeNotFound)
+	_, err := f.registry.Touch(t.Context(), f.now, "alice", "lease_00000000000000000000000000")
+	f.wantCode("one that is not there", err, arcp.CodeNotFound)
+	_, err = f.registry.Release(t.Context(), f.now, "alice", "../../etc")
+	f.wantCode("one that never was", err, arcp.CodeNotFound)
+	l := f.acquire(alice, sandbox("x", 60))
+	_, err = f.registry.Touch(t.Context(), f.now, "bob", l.ID)
+	f.wantCode("another's", err, arcp.CodeNotFound)
+	_, err = f.registry.Acquire(t.Context(), f.now, Holder{Principal: "bob"}, sandbox("x", 60))
+	f.wantCode("what another has", err, arcp.CodeAlreadyExists)
+	found, err := f.registry.Find(t.Context(), l.ID)
+	f.want("who may see all finds it", err == nil && found.Principal == "alice", "%+v, %v", found, err)
+	_, err = f.registry.Find(t.Context(), "lease_00000000000000000000000000")
+	f.wantCode("but not what is not there", err, arcp.CodeNotFound)
 }
 
 // Identities with different parts differ, also if their concatenations are equal.
@@ -257,66 +257,66 @@ func TestIdentitiesAreTheirParts(t *testing.T) {
 }
 
 func TestLeasesAreListedNewestFirst(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	var want []arcp.LeaseID
 	for i := range 5 {
-		want = append([]arcp.LeaseID{r.take(alice, sandbox(fmt.Sprint(i), 60)).ID}, want...)
+		want = append([]arcp.LeaseID{f.acquire(alice, sandbox(fmt.Sprint(i), 60)).ID}, want...)
 	}
-	r.take(Holder{Principal: "bob"}, sandbox("b", 60))
+	f.acquire(Holder{Principal: "bob"}, sandbox("b", 60))
 	list := func(principal string) (ids []arcp.LeaseID) {
-		r.no(r.registry.Leases(t.Context(), principal, "", func(_ string, l *Lease) bool {
+		f.must(f.registry.Leases(t.Context(), principal, "", func(_ string, l *Lease) bool {
 			ids = append(ids, l.ID)
 			return true
 		}))
 		return ids
 	}
-	r.want("alice's", slices.Equal(list("alice"), want), "%v, want %v", list("alice"), want)
-	r.want("everybody's", len(list("")) == 6, "%v", list(""))
+	f.want("alice's", slices.Equal(list("alice"), want), "%v, want %v", list("alice"), want)
+	f.want("everybody's", len(list("")) == 6, "%v", list(""))
 }
 
 // Released leases are retained for a while and then deleted in steps.
 func TestForget(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	for i := range 5 {
-		l := r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 60))
-		_, err := r.registry.Release(t.Context(), r.now, "alice", l.ID)
-		r.no(err)
+		l := f.acquire(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 60))
+		_, err := f.registry.Release(t.Context(), f.now, "alice", l.ID)
+		f.must(err)
 	}
-	held := r.take(Holder{Principal: "alice"}, sandbox("held", 60))
-	r.after(time.Hour - time.Second)
-	more, err := r.registry.Forget(t.Context(), r.now, 3)
-	r.want("not yet", !more && err == nil && len(r.keys(leasePrefix)) == 6, "%v, %v", r.keys(leasePrefix), err)
-	r.after(time.Second)
-	more, err = r.registry.Forget(t.Context(), r.now, 3)
-	r.want("three of them", more && err == nil && len(r.keys(leasePrefix)) == 3, "%v, %v", r.keys(leasePrefix), err)
-	more, err = r.registry.Forget(t.Context(), r.now, 3)
-	r.want("and the rest", !more && err == nil && len(r.keys(oldPrefix)) == 0, "%v, %v", r.keys(oldPrefix), err)
-	r.want("but not what is held", r.lease(held).State == Held && len(r.keys(leasePrefix)) == 1, "%v", r.keys(leasePrefix))
+	held := f.acquire(Holder{Principal: "alice"}, sandbox("held", 60))
+	f.after(time.Hour - time.Second)
+	more, err := f.registry.Forget(t.Context(), f.now, 3)
+	f.want("not yet", !more && err == nil && len(f.keys(leasePrefix)) == 6, "%v, %v", f.keys(leasePrefix), err)
+	f.after(time.Second)
+	more, err = f.registry.Forget(t.Context(), f.now, 3)
+	f.want("three of them", more && err == nil && len(f.keys(leasePrefix)) == 3, "%v, %v", f.keys(leasePrefix), err)
+	more, err = f.registry.Forget(t.Context(), f.now, 3)
+	f.want("and the rest", !more && err == nil && len(f.keys(oldPrefix)) == 0, "%v, %v", f.keys(oldPrefix), err)
+	f.want("but not what is held", f.lease(held).State == Held && len(f.keys(leasePrefix)) == 1, "%v", f.keys(leasePrefix))
 }
 
 func TestLeasesOfAPrincipalAreBounded(t *testing.T) {
-	r := newFixture(t)
-	r.registry.leaseTable.quota.n["alice"] = MaxLeases
-	_, err := r.registry.Acquire(t.Context(), r.now, alice, sandbox("x", 60))
-	r.wantCode("one too many", err, arcp.CodeResourceExhausted)
-	r.take(Holder{Principal: "bob"}, sandbox("x", 60))
+	f := newFixture(t)
+	f.registry.leaseTable.quota.n["alice"] = MaxLeases
+	_, err := f.registry.Acquire(t.Context(), f.now, alice, sandbox("x", 60))
+	f.wantCode("one too many", err, arcp.CodeResourceExhausted)
+	f.acquire(Holder{Principal: "bob"}, sandbox("x", 60))
 }
 
 func TestWritesOfAFullStoreAreErrors(t *testing.T) {
-	r := newFixture(t)
-	r.disk.dies = 1
-	_, err := r.registry.Acquire(context.Background(), r.now, alice, sandbox("x", 60))
-	r.want("it is no refusal", err == errCrash && len(r.registry.leaseTable.quota.n) == 0, "%v, %v", err, r.registry.leaseTable.quota.n)
+	f := newFixture(t)
+	f.disk.crashAt = 1
+	_, err := f.registry.Acquire(context.Background(), f.now, alice, sandbox("x", 60))
+	f.want("it is no refusal", err == errCrash && len(f.registry.leaseTable.quota.n) == 0, "%v, %v", err, f.registry.leaseTable.quota.n)
 }
 
-// hasty is a committer that cancels the caller's context during a write. Like eventlog.Log it
+// cancellingDisk is a committer that cancels the caller's context during a write. Like eventlog.Log it
 // returns the context's error and completes the write.
-type hasty struct {
+type cancellingDisk struct {
 	*disk
 	cancel context.CancelFunc
 }
 
-func (h *hasty) Commit(ctx context.Context, w *store.Write, done func(error)) error {
+func (h *cancellingDisk) Commit(ctx context.Context, w *store.Write, done func(error)) error {
 	h.cancel()
 	err := h.disk.Commit(ctx, w, done)
 	if ctx.Err() != nil {
@@ -328,9 +328,9 @@ func (h *hasty) Commit(ctx context.Context, w *store.Write, done func(error)) er
 // The counts equal the stored leases and entries, also when a caller stops waiting for its
 // write.
 func TestCountsOfCallersThatDoNotWait(t *testing.T) {
-	r := newFixture(t)
-	h := &hasty{disk: r.disk}
-	r.registry.opts.Log = h
+	f := newFixture(t)
+	h := &cancellingDisk{disk: f.disk}
+	f.registry.opts.Log = h
 	hurry := func() context.Context {
 		ctx, cancel := context.WithCancel(t.Context())
 		h.cancel = cancel
@@ -338,43 +338,43 @@ func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	}
 	counted := func(why string, leases, entries int) {
 		t.Helper()
-		r.want(why, r.registry.leaseTable.quota.n["alice"] == leases && len(r.keys(identityPrefix)) == leases && r.leases[Held] == leases, "counted %d, %v of %d leases", r.registry.leaseTable.quota.n["alice"], r.leases, leases)
-		r.want(why, r.registry.entryTable.quota.n["s"] == entries && len(r.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", r.registry.entryTable.quota.n["s"], entries)
+		f.want(why, f.registry.leaseTable.quota.n["alice"] == leases && len(f.keys(identityPrefix)) == leases && f.leases[Held] == leases, "counted %d, %v of %d leases", f.registry.leaseTable.quota.n["alice"], f.leases, leases)
+		f.want(why, f.registry.entryTable.quota.n["s"] == entries && len(f.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", f.registry.entryTable.quota.n["s"], entries)
 	}
-	l, err := r.registry.Acquire(hurry(), r.now, Holder{Principal: "alice"}, sandbox("x", 60))
-	r.no(err)
-	_, err = r.registry.Register(hurry(), r.now, Entry{Session: "s", Principal: "alice", ResourceID: "e", Kind: "k"})
-	r.no(err)
+	l, err := f.registry.Acquire(hurry(), f.now, Holder{Principal: "alice"}, sandbox("x", 60))
+	f.must(err)
+	_, err = f.registry.Register(hurry(), f.now, Entry{Session: "s", Principal: "alice", ResourceID: "e", Kind: "k"})
+	f.must(err)
 	counted("taken", 1, 1)
-	_, err = r.registry.Release(hurry(), r.now, "alice", l.ID)
-	r.no(err)
-	_, err = r.registry.Deregister(hurry(), "s", "e")
-	r.no(err)
+	_, err = f.registry.Release(hurry(), f.now, "alice", l.ID)
+	f.must(err)
+	_, err = f.registry.Deregister(hurry(), "s", "e")
+	f.must(err)
 	counted("released", 0, 0)
 	ctx := hurry()
 	h.cancel()
-	_, err = r.registry.Acquire(ctx, r.now, Holder{Principal: "alice"}, sandbox("y", 60))
-	r.want("what has ended before begins nothing", errors.Is(err, context.Canceled), "%v", err)
+	_, err = f.registry.Acquire(ctx, f.now, Holder{Principal: "alice"}, sandbox("y", 60))
+	f.want("what has ended before begins nothing", errors.Is(err, context.Canceled), "%v", err)
 	counted("refused", 0, 0)
 }
 
 // Leases that are of no concern outside a call do not fill the registry of the
 // session, however many there were.
 func TestUnlistedLeases(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	h := Holder{Principal: "alice", Session: "sess_1"}
 	for i := range MaxEntries + 1 {
 		a := sandbox(fmt.Sprint(i), 60)
 		a.Unlisted = true
-		l := r.take(h, a)
-		_, err := r.registry.Release(t.Context(), r.now, "alice", l.ID)
-		r.no(err)
-		if _, err := r.registry.Entry(t.Context(), "sess_1", string(l.ID)); !hasCode(err, arcp.CodeNotFound) {
+		l := f.acquire(h, a)
+		_, err := f.registry.Release(t.Context(), f.now, "alice", l.ID)
+		f.must(err)
+		if _, err := f.registry.Entry(t.Context(), "sess_1", string(l.ID)); !hasCode(err, arcp.CodeNotFound) {
 			t.Fatalf("the registry has an entry: %v", err)
 		}
 	}
-	l := r.take(h, sandbox("listed", 60))
-	if _, err := r.registry.Entry(t.Context(), "sess_1", string(l.ID)); err != nil {
+	l := f.acquire(h, sandbox("listed", 60))
+	if _, err := f.registry.Entry(t.Context(), "sess_1", string(l.ID)); err != nil {
 		t.Errorf("there is no room for another: %v", err)
 	}
 }

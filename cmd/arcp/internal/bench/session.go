@@ -69,7 +69,7 @@ func (s *session) await(want string) ([]byte, error) {
 	}
 }
 
-// refuses reports whether a frame of type t is a refusal or a failure.
+// isRefusal reports whether a frame of type t is a refusal or a failure.
 func isRefusal(t []byte) bool {
 	switch arcp.Type(t) {
 	case arcp.Nack, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.JobFailed, arcp.JobCancelled:
