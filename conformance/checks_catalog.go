@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// catalogueChecks generates negative checks from the message catalogue: one for each row that they
+// catalogChecks generates negative checks from the message catalogue: one for each row that they
 // apply to.
 func catalogChecks() []Check {
 	var list []Check
@@ -26,7 +26,7 @@ func catalogChecks() []Check {
 	return list
 }
 
-// catalogueMustRefuse reports whether the server must refuse an empty payload of the type. Quiet
+// catalogMustRefuse reports whether the server must refuse an empty payload of the type. Quiet
 // types may be dropped, and the handshake has its own refusals.
 func catalogMustRefuse(spec *arcp.Spec) bool {
 	return !spec.Quiet && spec.Phase&arcp.InAccepted != 0 && spec.Type != arcp.SessionAuthenticate &&

@@ -28,7 +28,7 @@ func (t Tool) same(o Tool) bool {
 		bytes.Equal(t.InputSchema, o.InputSchema) && bytes.Equal(t.OutputSchema, o.OutputSchema)
 }
 
-// catalogue returns the tools of the runtime. For a runtime without tools.list it returns only names and versions.
+// catalog returns the tools of the runtime. For a runtime without tools.list it returns only names and versions.
 func catalog(ctx context.Context, c *client.Client) ([]Tool, error) {
 	var all []Tool
 	for cursor := ""; ; {
