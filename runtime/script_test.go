@@ -37,7 +37,7 @@ import (
 // TestScripts performs the conversations of testdata/scripts, each on a runtime of its own in
 // virtual time. The needs of a script configure the runtime, see settings; a script that needs
 // durable is performed on a store in memory and on a durable one. Package
-// conformance/script describes the language, scriptVerbs and scriptFuncs what is added here.
+// conformance/script describes the language; scriptVerbs and scriptFuncs list the additions of the runtime.
 func TestScripts(t *testing.T) {
 	files, err := script.ParseDir(os.DirFS("testdata/scripts"), func(name string) bool { return scriptVerbs[name] != nil })
 	if err != nil {
@@ -292,7 +292,7 @@ func plainText(v script.Value) (s string) {
 }
 
 func number(v script.Value) float64 {
-	n, _ := strconv.ParseFloat(string(v), 64) // 0: what is no number
+	n, _ := strconv.ParseFloat(string(v), 64) // 0 if v is no number
 	return n
 }
 
@@ -460,7 +460,7 @@ func (h *scriptHost) loadAuth(_ *scriptConn, args []script.Value) (script.Value,
 }
 
 func texts(v script.Value) (list []string) {
-	_ = arcp.Unmarshal(v, &list) // what is no list has no items
+	_ = arcp.Unmarshal(v, &list) // a value that is no list has no items
 	return list
 }
 
