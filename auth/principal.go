@@ -40,7 +40,7 @@ var (
 // (SPEC.md §5.12). A member that is not set has its default.
 type Principal struct {
 	Name   string          // required; at most 256 bytes of printable characters; "uid:" and a number is a local user
-	Tokens []Secret        // hashes of the bearer tokens, as FileHash returns them; at most 16
+	Tokens []Secret        // hashes of the bearer tokens: Secret(FileHash(token)); at most 16
 	Roles  []Role          // default: RoleClient
 	Trust  arcp.TrustLevel // default: arcp.Trusted
 	Lease  []byte          // JSON object that bounds the leases of its jobs; default: no bound

@@ -38,7 +38,7 @@ type frameGenerator struct {
 	n int
 }
 
-// payloads that make sense for types that are acted upon; $ is a small number.
+// payloads has valid payloads of types that change something; $ is a small number.
 var payloads = map[arcp.Type][]string{
 	arcp.SessionOpen:     {`{"auth":{"scheme":"bearer","token":"x"},"client":{"kind":"k","version":"1"}}`},
 	arcp.SessionPing:     {`{"nonce":"n","sent_at":"2030-01-01T00:00:00Z"}`},
@@ -53,47 +53,47 @@ var payloads = map[arcp.Type][]string{
 		`{"tool":"demo.echo","direct":true,"idempotency_key":"k$"}`, `{"tool":"demo.stubborn","arguments":{"ms":$},"max_runtime_sec":0.001}`},
 }
 
-func (n *frameGenerator) frame() []byte {
-	switch n.IntN(10) {
+func (g *frameGenerator) frame() []byte {
+	switch g.IntN(10) {
 	case 0:
-		return n.bytes()
+		return g.bytes()
 	case 1, 2, 3:
-		return n.mutate(n.valid())
+		return g.mutate(g.valid())
 	}
-	return n.valid()
+	return g.valid()
 }
 
-func (n *frameGenerator) valid() []byte {
-	typ := arcp.Catalog[n.IntN(len(arcp.Catalog))].Type
-	if n.IntN(3) == 0 {
-		typ = []arcp.Type{arcp.ToolInvoke, arcp.Cancel, arcp.JobSubscribe, arcp.SessionListJobs}[n.IntN(4)]
+func (g *frameGenerator) valid() []byte {
+	typ := arcp.Catalog[g.IntN(len(arcp.Catalog))].Type
+	if g.IntN(3) == 0 {
+		typ = []arcp.Type{arcp.ToolInvoke, arcp.Cancel, arcp.JobSubscribe, arcp.SessionListJobs}[g.IntN(4)]
 	}
-	if typ == arcp.SessionClose && n.IntN(20) > 0 { // or every conversation is a short one
+	if typ == arcp.SessionClose && g.IntN(20) > 0 { // or every conversation is a short one
 		typ = arcp.Ping
 	}
 	payload := "{}"
 	if list := payloads[typ]; len(list) > 0 {
-		payload = strings.ReplaceAll(list[n.IntN(len(list))], "$", strconv.Itoa(1+n.IntN(20)))
+		payload = strings.ReplaceAll(list[g.IntN(len(list))], "$", strconv.Itoa(1+g.IntN(20)))
 	}
-	n.n++
-	more := []string{"", "", `"priority":"high",`, `"trace_id":"t",`, `"job_id":"job_1",`, `"extensions":{"optional":true},`, `"event_seq":7,`}[n.IntN(7)]
-	return fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_%d","type":%q,"timestamp":"2030-01-02T15:04:05Z",%s"payload":%s}`, n.n, typ, more, payload)
+	g.n++
+	more := []string{"", "", `"priority":"high",`, `"trace_id":"t",`, `"job_id":"job_1",`, `"extensions":{"optional":true},`, `"event_seq":7,`}[g.IntN(7)]
+	return fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_%d","type":%q,"timestamp":"2030-01-02T15:04:05Z",%s"payload":%s}`, g.n, typ, more, payload)
 }
 
-func (n *frameGenerator) mutate(f []byte) []byte {
-	for range 1 + n.IntN(3) {
-		i := n.IntN(len(f) + 1)
-		switch n.IntN(5) {
+func (g *frameGenerator) mutate(f []byte) []byte {
+	for range 1 + g.IntN(3) {
+		i := g.IntN(len(f) + 1)
+		switch g.IntN(5) {
 		case 0:
-			f = append(f[:i:i], f[min(len(f), i+1+n.IntN(8)):]...)
+			f = append(f[:i:i], f[min(len(f), i+1+g.IntN(8)):]...)
 		case 1:
-			f = append(f[:i:i], append([]byte(`{"[]:,0nx\`[n.IntN(10):]), f[i:]...)...)
+			f = append(f[:i:i], append([]byte(`{"[]:,0nx\`[g.IntN(10):]), f[i:]...)...)
 		case 2:
 			if i < len(f) {
-				f[i] ^= 1 << n.IntN(7)
+				f[i] ^= 1 << g.IntN(7)
 			}
 		case 3:
-			f = append(f[:i:i], append(bytes.Clone(f[n.IntN(len(f)+1):]), f[i:]...)...)
+			f = append(f[:i:i], append(bytes.Clone(f[g.IntN(len(f)+1):]), f[i:]...)...)
 		case 4:
 			f = bytes.ReplaceAll(f, []byte(`"demo.`), []byte(`"demo.demo.`))
 		}
@@ -101,12 +101,12 @@ func (n *frameGenerator) mutate(f []byte) []byte {
 	return bytes.ToValidUTF8(f, []byte("?"))
 }
 
-func (n *frameGenerator) bytes() []byte {
-	b := make([]byte, n.IntN(200))
+func (g *frameGenerator) bytes() []byte {
+	b := make([]byte, g.IntN(200))
 	for i := range b {
-		b[i] = byte(n.Uint32())
+		b[i] = byte(g.Uint32())
 	}
-	if n.IntN(50) > 0 { // else it is not UTF-8, and ends the connection
+	if g.IntN(50) > 0 { // else it is not UTF-8, and ends the connection
 		b = bytes.ToValidUTF8(b, []byte("?"))
 	}
 	if len(b) == 0 {
@@ -115,101 +115,101 @@ func (n *frameGenerator) bytes() []byte {
 	return b
 }
 
-// talker sends noise over connections, a new one whenever one ends.
-type talker struct {
+// noiseClient sends noise over connections, a new one whenever one ends.
+type noiseClient struct {
 	*testing.T
 	frameGenerator
 	dial func() (transport.Conn, error)
 	ends map[string]int
 }
 
-// talk sends n frames.
-func (k *talker) talk(n int) {
-	k.ends = make(map[string]int)
+// sendFrames sends n frames.
+func (c *noiseClient) sendFrames(n int) {
+	c.ends = make(map[string]int)
 	for n > 0 {
-		c, err := k.dial()
+		conn, err := c.dial()
 		if err != nil {
-			k.Errorf("dial: %v", err)
+			c.Errorf("dial: %v", err)
 			return
 		}
-		n -= k.conversation(c, n)
+		n -= c.conversation(conn, n)
 	}
 }
 
 // conversation sends frames until the connection ends, or n of them, and checks
 // why it ended.
-func (k *talker) conversation(c transport.Conn, n int) (sent int) {
+func (c *noiseClient) conversation(conn transport.Conn, n int) (sent int) {
 	var why error
-	ended, heard := make(chan struct{}), make(chan struct{}, 1)
+	ended, answered := make(chan struct{}), make(chan struct{}, 1)
 	go func() {
 		defer close(ended)
 		for {
-			raw, err := c.Read()
+			raw, err := conn.Read()
 			if err != nil {
 				why = err
 				return
 			}
 			env, err := arcp.Decode(raw)
 			if err != nil {
-				k.Errorf("the runtime sent what is no frame: %s", raw)
+				c.Errorf("the runtime sent an invalid frame: %s", raw)
 			}
 			if env.Type == arcp.SessionAccepted || strings.HasPrefix(string(env.CorrelationID), "msg_sync") {
-				heard <- struct{}{}
+				answered <- struct{}{}
 			}
 		}
 	}()
-	opened := k.IntN(8) > 0
+	opened := c.IntN(8) > 0
 	if !opened {
 		n = min(n, 40) // no answer confirms the frames: all may be lost
 	} else {
 		open := fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"noise","version":"1"}}`, token)
-		_ = c.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","timestamp":"2030-01-02T15:04:05Z","payload":%s}`, open))
+		_ = conn.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","timestamp":"2030-01-02T15:04:05Z","payload":%s}`, open))
 	}
-	if c.Flush() == nil && opened {
+	if conn.Flush() == nil && opened {
 		select {
-		case <-heard:
+		case <-answered:
 		case <-ended: // the handshake took too long
 		}
 	}
 	for sent < n {
-		f := k.frame()
+		f := c.frame()
 		sent++
-		if c.Write(f) != nil || sent%16 == 0 && !k.sync(c, opened, ended, heard) {
+		if conn.Write(f) != nil || sent%16 == 0 && !c.sync(conn, opened, ended, answered) {
 			break
 		}
 	}
 	if sent == n {
-		_ = c.Flush()
-		_ = c.Close(transport.CloseNormal, "")
+		_ = conn.Flush()
+		_ = conn.Close(transport.CloseNormal, "")
 	}
 	<-ended
-	_ = c.Abort()
-	k.ends[reason(why)]++
+	_ = conn.Abort()
+	c.ends[reason(why)]++
 	return sent
 }
 
 // sync waits until the sent frames were handled, so that few are lost when the connection
 // ends. It returns false if it has ended.
-func (k *talker) sync(c transport.Conn, opened bool, ended, heard chan struct{}) bool {
+func (c *noiseClient) sync(conn transport.Conn, opened bool, ended, answered chan struct{}) bool {
 	if opened {
-		k.n++
-		_ = c.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_sync%d","type":"ping","timestamp":"2030-01-02T15:04:05Z","payload":{}}`, k.n))
+		c.n++
+		_ = conn.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_sync%d","type":"ping","timestamp":"2030-01-02T15:04:05Z","payload":{}}`, c.n))
 	}
-	if c.Flush() != nil {
+	if conn.Flush() != nil {
 		return false
 	}
 	if !opened {
 		return true
 	}
 	select {
-	case <-heard:
+	case <-answered:
 		return true
 	case <-ended:
 		return false
 	}
 }
 
-// reason is how a connection ended.
+// reason returns the reason for which a connection ended.
 func reason(err error) string {
 	te, ok := errors.AsType[*transport.Error](err)
 	switch {
@@ -228,17 +228,17 @@ func reason(err error) string {
 var allowed = []string{"by the test", "1000", "1008 too many malformed frames in a row", "1008 too many authentication failures",
 	"1007 a frame is not UTF-8", "1008 handshake not completed in time"}
 
-func (k *talker) check() {
-	for why, n := range k.ends {
+func (c *noiseClient) check() {
+	for why, n := range c.ends {
 		ok := false
 		for _, a := range allowed {
 			ok = ok || strings.HasPrefix(why, a)
 		}
 		if !ok {
-			k.Errorf("%d connections ended with %q", n, why)
+			c.Errorf("%d connections ended with %q", n, why)
 		}
 	}
-	k.Logf("ends: %v", k.ends)
+	c.Logf("ends: %v", c.ends)
 }
 
 // Random frames neither crash the runtime, nor end a session but by the rules,
@@ -249,13 +249,13 @@ func TestNoise(t *testing.T) {
 		var talking sync.WaitGroup
 		for i := range uint64(4) {
 			talking.Go(func() {
-				k := &talker{T: t, frameGenerator: frameGenerator{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
+				c := &noiseClient{T: t, frameGenerator: frameGenerator{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 					near, far := transport.Pipe(transport.Limits{})
 					f.serve.Go(func() { _ = f.rt.Serve(context.Background(), far) })
 					return near, nil
 				}}
-				k.talk(noiseFrames / 4)
-				k.check()
+				c.sendFrames(noiseFrames / 4)
+				c.check()
 			})
 		}
 		talking.Wait()
@@ -280,11 +280,11 @@ func TestNoiseOverWebSocket(t *testing.T) {
 	var talking sync.WaitGroup
 	for i := range uint64(4) {
 		talking.Go(func() {
-			k := &talker{T: t, frameGenerator: frameGenerator{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
+			c := &noiseClient{T: t, frameGenerator: frameGenerator{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 				return transport.Dial(t.Context(), srv.url, transport.DialOptions{})
 			}}
-			k.talk(noiseFrames / 4)
-			k.check()
+			c.sendFrames(noiseFrames / 4)
+			c.check()
 		})
 	}
 	talking.Wait()
@@ -293,7 +293,7 @@ func TestNoiseOverWebSocket(t *testing.T) {
 	checkHandled(t, reg, noiseFrames*9/10)
 }
 
-// checkHandled fails if most of the noise was not heard: it would prove nothing.
+// checkHandled fails if the runtime handled too few of the frames.
 func checkHandled(t *testing.T, reg *prometheus.Registry, atLeast float64) {
 	t.Helper()
 	families, err := reg.Gather()

@@ -15,26 +15,26 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// cloud holds the leased things of the tests, and their clean-up handler.
+// cloud is the Cleaner of the resources that the tests lease. It records its calls.
 type cloud struct {
-	mu    sync.Mutex
-	gone  []string // external ids, and the attempts
-	fails bool
-	hangs chan struct{}   // a clean-up waits for it, whatever it is told
-	held  []chan struct{} // of clean-ups that hang until the end
-	tool  []string        // arguments of the clean-up tool
+	mu           sync.Mutex
+	cleanups     []string        // external ids and attempts
+	fails        bool            // Clean returns an error
+	blockedUntil chan struct{}   // Clean receives from it and ignores its context; nil: it does not wait
+	blockers     []chan struct{} // values of blockedUntil, closed by release
+	toolCalls    []string        // arguments of the clean-up tool
 }
 
 func (c *cloud) Clean(_ context.Context, l runtime.LeasedResource, attempt int) error {
 	c.mu.Lock()
-	hangs := c.hangs
+	blocked := c.blockedUntil
 	c.mu.Unlock()
-	if hangs != nil {
-		<-hangs
+	if blocked != nil {
+		<-blocked
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gone = append(c.gone, fmt.Sprintf("%s#%d", l.ExternalID, attempt))
+	c.cleanups = append(c.cleanups, fmt.Sprintf("%s#%d", l.ExternalID, attempt))
 	if c.fails {
 		return errors.New("the cloud is closed")
 	}
@@ -50,18 +50,18 @@ func (c *cloud) set(change func()) {
 func (c *cloud) cleaned() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strings.Join(c.gone, " ")
+	return strings.Join(c.cleanups, " ")
 }
 
 // called are the arguments with which the clean-up tool was called, in order.
 func (c *cloud) called() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strings.Join(slices.Sorted(slices.Values(c.tool)), " ")
+	return strings.Join(slices.Sorted(slices.Values(c.toolCalls)), " ")
 }
 
-// withCloud is a configuration with people and a cloud, of which clients may lease
-// things of the provider "cloud". Of "private" only tools may.
+// withCloud configures c as the Cleaner of the providers "cloud" and "private". Clients can lease
+// resources of "cloud", and only tools can lease those of "private".
 func withCloud(t *testing.T, c *cloud) func(*runtime.Config) {
 	t.Helper()
 	base := withPeople(t)
@@ -72,7 +72,7 @@ func withCloud(t *testing.T, c *cloud) func(*runtime.Config) {
 		remove := tool.MustNew(tool.Capability{Name: "vm.remove"}, func(_ context.Context, job tool.Job, in map[string]any) (string, error) {
 			err := job.Authority().Allow("fs.read", "/data/x")
 			c.set(func() {
-				c.tool = append(c.tool, fmt.Sprintf("%v %v %v %v %v", in["provider"], in["resource_type"], in["external_id"], in["attempt"], err == nil))
+				c.toolCalls = append(c.toolCalls, fmt.Sprintf("%v %v %v %v %v", in["provider"], in["resource_type"], in["external_id"], in["attempt"], err == nil))
 			})
 			return "", nil
 		})

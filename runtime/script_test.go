@@ -37,7 +37,7 @@ import (
 // TestScripts performs the conversations of testdata/scripts, each on a runtime of its own in
 // virtual time. The needs of a script configure the runtime, see settings; a script that needs
 // durable is performed on a store in memory and on a durable one. Package
-// conformance/script describes the language, scriptVerbs and scriptFuncs what is added here.
+// conformance/script describes the language; scriptVerbs and scriptFuncs list the additions of the runtime.
 func TestScripts(t *testing.T) {
 	files, err := script.ParseDir(os.DirFS("testdata/scripts"), func(name string) bool { return scriptVerbs[name] != nil })
 	if err != nil {
@@ -292,7 +292,7 @@ func plainText(v script.Value) (s string) {
 }
 
 func number(v script.Value) float64 {
-	n, _ := strconv.ParseFloat(string(v), 64) // 0: what is no number
+	n, _ := strconv.ParseFloat(string(v), 64) // 0 if v is no number
 	return n
 }
 
@@ -460,7 +460,7 @@ func (h *scriptHost) loadAuth(_ *scriptConn, args []script.Value) (script.Value,
 }
 
 func texts(v script.Value) (list []string) {
-	_ = arcp.Unmarshal(v, &list) // what is no list has no items
+	_ = arcp.Unmarshal(v, &list) // a value that is no list has no items
 	return list
 }
 
@@ -608,28 +608,28 @@ func prove(name, challenge string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// become changes what the clean-up handler does from now on.
+// become makes clean-ups fail, hang or, for any other state, succeed.
 func (c *cloud) become(state string) {
 	c.set(func() {
-		c.fails, c.hangs = state == "fails", nil
+		c.fails, c.blockedUntil = state == "fails", nil
 		if state == "hangs" {
-			c.hangs = make(chan struct{})
-			c.held = append(c.held, c.hangs)
+			c.blockedUntil = make(chan struct{})
+			c.blockers = append(c.blockers, c.blockedUntil)
 		}
 	})
 }
 
-// release lets clean-ups that hang end.
+// release ends the clean-ups that hang.
 func (c *cloud) release() {
 	c.set(func() {
-		for _, held := range c.held {
-			close(held)
+		for _, blocker := range c.blockers {
+			close(blocker)
 		}
-		c.held = nil
+		c.blockers = nil
 	})
 }
 
-// become changes what the provisioner does.
+// become makes the provisioner refuse, fail to revoke or, for any other state, work.
 func (g *gateway) become(state string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -639,7 +639,7 @@ func (g *gateway) become(state string) {
 	}
 }
 
-// records are the records of the log.
+// records returns the records of the log.
 func (b *syncBuffer) records() []arcp.Raw {
 	b.mu.Lock()
 	defer b.mu.Unlock()
