@@ -158,18 +158,49 @@ func (d *dialect) appendEvent(item eventlog.Item) {
 	}
 	e, b := item.Event, d.c.output.batch()
 	start := len(b.data)
-	var err error
-	b.data, err = d.codec.AppendEvent(b.data, item.Seq, &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time,
-		JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()})
-	if err != nil {
-		d.c.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
-		if b.data, err = d.codec.AppendEvent(b.data, item.Seq, omitted(e, err)); err != nil {
-			d.c.events.fail(time.Now(), err)
-			return
-		}
+	if body := d.sharedBody(&item); body != nil {
+		b.data = d.codec.AppendEventFrame(b.data, item.Seq, body)
+	} else if err := d.appendUnshared(b, item.Seq, e); err != nil {
+		d.c.events.fail(time.Now(), err)
+		return
 	}
 	b.ends = append(b.ends, len(b.data))
 	d.c.output.counts.add(e.Type, len(b.data)-start)
+}
+
+var _ [eventlog.MaxForms - draft.Forms]struct{} // the log has room for each form
+
+// sharedBody returns the body of an event that other sessions receive, too. It is encoded once for
+// all sessions that read the same form; nil: the event is not shared, or each session has to encode
+// it.
+func (d *dialect) sharedBody(item *eventlog.Item) *draft.Body {
+	if item.Forms == nil {
+		return nil
+	}
+	e := item.Event
+	body, _ := item.Forms.Get(e, d.codec.Form(e.Type), func() any {
+		body, err := draft.EventBody(draftEvent(e), d.codec.Profile())
+		if err != nil { // for example, the value of a large result has to be in one member only
+			return nil
+		}
+		return body
+	}).(*draft.Body)
+	return body
+}
+
+// appendUnshared appends the frame of an event that no other session shares.
+func (d *dialect) appendUnshared(b *batch, seq uint64, e *store.Event) (err error) {
+	if b.data, err = d.codec.AppendEvent(b.data, seq, draftEvent(e)); err == nil {
+		return nil
+	}
+	d.c.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
+	b.data, err = d.codec.AppendEvent(b.data, seq, omitted(e, err))
+	return err
+}
+
+// draftEvent returns an event for the codec.
+func draftEvent(e *store.Event) *draft.Event {
+	return &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()}
 }
 
 // omitted returns a small event in place of an event that has no frame in the draft dialect, so that
