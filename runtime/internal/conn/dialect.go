@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -135,8 +136,17 @@ func (d *dialect) resumed(now time.Time, row *store.Session) {
 	d.codec.Describe(machine.Describe(d.c.machine, now, d.c.catalogue.agents()))
 }
 
+// sendsCredentials reports whether the client is sent the credentials of its jobs. A client of the
+// draft dialect has to offer the feature.
+func (d *dialect) sendsCredentials() bool {
+	return d.codec == nil || d.c.session.negotiated(arcp.FeatureProvisionedCredentials)
+}
+
 // append appends the frames of an envelope to the batch.
 func (d *dialect) append(now time.Time, env *arcp.Envelope) error {
+	if env.Type == arcp.JobAccepted && d.sendsCredentials() { // the log does not have the values
+		env.Payload = d.c.srv.secrets.appendCredentials(bytes.Clone(env.Payload), env.JobID)
+	}
 	frames, err := d.codec.AppendAnswer(nil, now, env)
 	if err != nil {
 		return err
@@ -158,7 +168,15 @@ func (d *dialect) appendEvent(item eventlog.Item) {
 	}
 	e, b := item.Event, d.c.output.batch()
 	start := len(b.data)
-	if body := d.sharedBody(&item); body != nil {
+	if payload, ok := d.rotated(&item); ok {
+		e := draftEvent(e)
+		e.Payload = payload
+		var err error
+		if b.data, err = d.codec.AppendEvent(b.data, item.Seq, e); err != nil {
+			d.c.events.fail(time.Now(), err)
+			return
+		}
+	} else if body := d.sharedBody(&item); body != nil {
 		b.data = d.codec.AppendEventFrame(b.data, item.Seq, body)
 	} else if err := d.appendUnshared(b, item.Seq, e); err != nil {
 		d.c.events.fail(time.Now(), err)
@@ -166,6 +184,15 @@ func (d *dialect) appendEvent(item eventlog.Item) {
 	}
 	b.ends = append(b.ends, len(b.data))
 	d.c.output.counts.add(e.Type, len(b.data)-start)
+}
+
+// rotated returns the payload of the event of a rotation with the new value of the credential. Only
+// the session that has submitted the job is sent the value.
+func (d *dialect) rotated(item *eventlog.Item) (payload arcp.Raw, ok bool) {
+	if item.Origin || !d.sendsCredentials() {
+		return nil, false
+	}
+	return d.c.srv.secrets.rotated(item.Event)
 }
 
 var _ [eventlog.MaxForms - draft.Forms]struct{} // the log has room for each form
