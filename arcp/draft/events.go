@@ -20,8 +20,7 @@ type Event struct {
 }
 
 // Body is the part of an event's frame that sessions share: everything but event_seq and
-// session_id. It is valid for the sessions of all profiles if Shared says so of its type, else
-// for the sessions of the profile it was encoded for.
+// session_id. It is valid for sessions with the same Form. A Body must not be changed.
 type Body struct {
 	JobID    arcp.JobID
 	Terminal bool // the event ends the job
@@ -188,16 +187,16 @@ func (e *encoder) begin(dst []byte, t Type) {
 type terminal struct {
 	to     Type
 	write  func(o *object, e *encoder)
-	varies bool // the body depends on the profile
+	varies varies // the body depends on the profile; nil: it does not
 }
 
 var terminals = map[arcp.Type]terminal{
-	arcp.JobCompleted:     {JobResult, writeResult, false},
-	arcp.WorkflowComplete: {JobResult, writeResult, false},
-	arcp.ToolResult:       {JobResult, writeResult, false},
-	arcp.JobFailed:        {JobError, writeFailed, true},
-	arcp.ToolError:        {JobError, writeFailed, true},
-	arcp.JobCancelled:     {JobError, writeCancelled, true},
+	arcp.JobCompleted:     {JobResult, writeResult, nil},
+	arcp.WorkflowComplete: {JobResult, writeResult, nil},
+	arcp.ToolResult:       {JobResult, writeResult, nil},
+	arcp.JobFailed:        {JobError, writeFailed, byFailure},
+	arcp.ToolError:        {JobError, writeFailed, byFailure},
+	arcp.JobCancelled:     {JobError, writeCancelled, byFailure},
 }
 
 // resultMember says which of the members result and output have the value of a job.result.

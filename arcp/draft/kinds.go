@@ -38,7 +38,7 @@ type kindRow struct {
 	message string // member that is the message of a status; empty: none
 	write   func(o *object, e *encoder)
 
-	varies bool // the body depends on the profile
+	varies varies // the body depends on the profile; nil: it does not
 }
 
 // kinds lists the rows of a type one after the other; the first that applies decides. The last
@@ -46,7 +46,7 @@ type kindRow struct {
 // read different members: a body has the members of all.
 var kinds = []kindRow{
 	{from: arcp.JobStarted, kind: KindStatus, phase: "running", message: "description", write: writeStatus},
-	{from: arcp.JobProgress, kind: KindProgress, write: writeProgress, varies: true},
+	{from: arcp.JobProgress, kind: KindProgress, write: writeProgress, varies: byProgress},
 	{from: arcp.JobCheckpoint, kind: KindStatus, phase: "checkpoint", message: "label", write: writeDetails},
 	{from: arcp.JobResultChunk, kind: KindResultChunk, write: writeChunk},
 	{from: arcp.Log, kind: KindLog, write: writeLog},
@@ -82,14 +82,42 @@ var kindIndex = func() map[arcp.Type][]*kindRow {
 // Progress differs for Go and Universal, the failures of jobs for Python.
 func Shared(t arcp.Type) bool {
 	if w, ok := terminals[t]; ok {
-		return !w.varies
+		return w.varies == nil
 	}
+	return kindVaries(t) == nil
+}
+
+// varies reports whether the libraries of a profile read the second form of a body, not the first.
+type varies func(f *facts) bool
+
+func byProgress(f *facts) bool { return f.wholeProgress }
+
+func byFailure(f *facts) bool { return f.errorStatus }
+
+// kindVaries returns what distinguishes the forms of a type in kinds; nil: there is one form.
+func kindVaries(t arcp.Type) varies {
 	for _, row := range kindIndex[t] {
-		if row.varies {
-			return false
+		if row.varies != nil {
+			return row.varies
 		}
 	}
-	return true
+	return nil
+}
+
+// Forms is the number of forms that the body of an event may have.
+const Forms = 2
+
+// Form returns which form of the body of an event of the type the client reads, below Forms.
+// Sessions with the same form can share a Body.
+func (s *Session) Form(t arcp.Type) int {
+	v := kindVaries(t)
+	if w, ok := terminals[t]; ok {
+		v = w.varies
+	}
+	if v != nil && v(s.facts) {
+		return 1
+	}
+	return 0
 }
 
 // find returns the row that applies to the event in e.

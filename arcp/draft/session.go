@@ -105,7 +105,7 @@ func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) 
 	return dst, nil
 }
 
-// AppendEventFrame is AppendEvent for an event that was encoded by EventBody.
+// AppendEventFrame is AppendEvent for an event that EventBody has encoded in the Form of the session.
 func (s *Session) AppendEventFrame(dst []byte, seq uint64, b *Body) []byte {
 	dst = append(s.appendHead(dst, seq), b.JSON...)
 	s.sent(seq, b.JobID, b.Terminal)

@@ -259,7 +259,7 @@ func (h *handshake) storeAttachment(a attachment) {
 		if err == nil {
 			a.row = row
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
-			cursor = h.c.srv.opts.Log.Attach(row.ID, a.after, r.LastSeq, h.c.tasks.loop())
+			cursor = h.c.srv.opts.Log.Attach(row.ID, a.after, r.LastSeq, h.c.session.loop())
 		}
 		if !h.c.inbox.runOnLoop(func(now time.Time) { h.awaitPreviousConn(now, a, cursor, err) }) && cursor != nil {
 			cursor.Close()

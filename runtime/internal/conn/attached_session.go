@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -26,6 +27,11 @@ func (s *attachedSession) negotiated(f arcp.Feature) bool {
 func (s *attachedSession) saveRow() {
 	row := s.row
 	s.c.append(&store.Write{Ops: []store.Op{&store.PutSession{Row: &row}}, NoSync: true})
+}
+
+// loop returns the view of the loop for the cursors of the connection.
+func (s *attachedSession) loop() eventlog.Loop {
+	return eventlog.Loop{Wake: s.c.scheduler.wake, Go: s.c.tasks.background, UsesForms: s.c.dialect.codec != nil}
 }
 
 // sessionConn is the view of a connection for its session. Any goroutine may call its methods.

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -134,8 +135,17 @@ func (d *dialect) resumed(now time.Time, row *store.Session) {
 	d.codec.Describe(machine.Describe(d.c.machine, now, d.c.catalogue.agents()))
 }
 
+// sendsCredentials reports whether the client is sent the credentials of its jobs. A client of the
+// draft dialect has to offer the feature.
+func (d *dialect) sendsCredentials() bool {
+	return d.codec == nil || d.c.session.negotiated(arcp.FeatureProvisionedCredentials)
+}
+
 // append appends the frames of an envelope to the batch.
 func (d *dialect) append(now time.Time, env *arcp.Envelope) error {
+	if env.Type == arcp.JobAccepted && d.sendsCredentials() { // the log does not have the values
+		env.Payload = d.c.srv.secrets.appendCredentials(bytes.Clone(env.Payload), env.JobID)
+	}
 	frames, err := d.codec.AppendAnswer(nil, now, env)
 	if err != nil {
 		return err
@@ -157,18 +167,66 @@ func (d *dialect) appendEvent(item eventlog.Item) {
 	}
 	e, b := item.Event, d.c.output.batch()
 	start := len(b.data)
-	var err error
-	b.data, err = d.codec.AppendEvent(b.data, item.Seq, &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time,
-		JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()})
-	if err != nil {
-		d.c.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
-		if b.data, err = d.codec.AppendEvent(b.data, item.Seq, omitted(e, err)); err != nil {
+	if payload, ok := d.rotated(&item); ok {
+		e := draftEvent(e)
+		e.Payload = payload
+		var err error
+		if b.data, err = d.codec.AppendEvent(b.data, item.Seq, e); err != nil {
 			d.c.events.fail(time.Now(), err)
 			return
 		}
+	} else if body := d.sharedBody(&item); body != nil {
+		b.data = d.codec.AppendEventFrame(b.data, item.Seq, body)
+	} else if err := d.appendUnshared(b, item.Seq, e); err != nil {
+		d.c.events.fail(time.Now(), err)
+		return
 	}
 	b.ends = append(b.ends, len(b.data))
 	d.c.output.counts.add(e.Type, len(b.data)-start)
+}
+
+// rotated returns the payload of the event of a rotation with the new value of the credential. Only
+// the session that has submitted the job is sent the value.
+func (d *dialect) rotated(item *eventlog.Item) (payload arcp.Raw, ok bool) {
+	if item.Origin || !d.sendsCredentials() {
+		return nil, false
+	}
+	return d.c.srv.secrets.rotated(item.Event)
+}
+
+var _ [eventlog.MaxForms - draft.Forms]struct{} // the log has room for each form
+
+// sharedBody returns the body of an event that other sessions receive, too. It is encoded once for
+// all sessions that read the same form; nil: the event is not shared, or each session has to encode
+// it.
+func (d *dialect) sharedBody(item *eventlog.Item) *draft.Body {
+	if item.Forms == nil {
+		return nil
+	}
+	e := item.Event
+	body, _ := item.Forms.Get(e, d.codec.Form(e.Type), func() any {
+		body, err := draft.EventBody(draftEvent(e), d.codec.Profile())
+		if err != nil { // for example, the value of a large result has to be in one member only
+			return nil
+		}
+		return body
+	}).(*draft.Body)
+	return body
+}
+
+// appendUnshared appends the frame of an event that no other session shares.
+func (d *dialect) appendUnshared(b *batch, seq uint64, e *store.Event) (err error) {
+	if b.data, err = d.codec.AppendEvent(b.data, seq, draftEvent(e)); err == nil {
+		return nil
+	}
+	d.c.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
+	b.data, err = d.codec.AppendEvent(b.data, seq, omitted(e, err))
+	return err
+}
+
+// draftEvent returns an event for the codec.
+func draftEvent(e *store.Event) *draft.Event {
+	return &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()}
 }
 
 // omitted returns a small event in place of an event that has no frame in the draft dialect, so that

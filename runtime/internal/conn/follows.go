@@ -231,7 +231,7 @@ func (fl *follows) owns(j *store.Job) bool { return j.Principal == fl.c.principa
 func (fl *follows) jobSubscribed(request arcp.MessageID, j *store.Job, h history, own bool) arcp.Envelope {
 	lease, constraints, budget := fl.c.srv.opts.Engine.LeaseOf(j)
 	var credentials []arcp.Credential
-	if own {
+	if own && fl.c.dialect.sendsCredentials() {
 		credentials = fl.c.srv.secrets.credentials(j.ID)
 	}
 	env := answerTo(request, arcp.JobSubscribed, arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: string(j.State), Agent: j.Agent, ParentJobID: j.Parent,

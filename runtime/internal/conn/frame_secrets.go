@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"bytes"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -19,42 +21,56 @@ func (f frameSecrets) credentials(job arcp.JobID) []arcp.Credential {
 	return f.vault.Credentials(job)
 }
 
-// appendValues adds the secret values of an event to its frame for the submitting session.
+// appendValues adds the secret values of an event to its frame for the submitting session. The frame
+// ends with the payload.
 func (f frameSecrets) appendValues(frame []byte, e *store.Event) []byte {
 	if f.vault == nil {
 		return frame
 	}
 	switch e.Type {
 	case arcp.JobAccepted:
-		return f.appendCredentials(frame, e.JobID())
+		payload := f.appendCredentials(frame[:len(frame)-1], e.JobID())
+		return append(payload, '}')
 	case arcp.EventEmit:
-		return f.appendRotated(frame, e)
+		if payload, ok := f.appendRotated(frame[:len(frame)-1], e); ok {
+			return append(payload, '}')
+		}
 	}
 	return frame
 }
 
-// appendRotated adds the new value to the event of a rotation, if the value is still valid. The
-// frame ends with the data of the event, an object that is not empty.
-func (f frameSecrets) appendRotated(frame []byte, e *store.Event) []byte {
-	value, ok := f.vault.Announced(e.JobID(), e.JSeq)
-	if !ok {
-		return frame
+// rotated returns the payload of an event of a rotation with the new value; false: the event has no
+// value, or the value is no longer valid.
+func (f frameSecrets) rotated(e *store.Event) (payload arcp.Raw, ok bool) {
+	if f.vault == nil || e.Type != arcp.EventEmit {
+		return nil, false
 	}
-	frame = append(frame[:len(frame)-len("}}}")], `,"value":`...)
-	return append(arcp.AppendString(frame, value.Reveal()), "}}}"...)
+	return f.appendRotated(bytes.Clone(e.Payload()), e)
 }
 
-// appendCredentials adds the credentials of a job to a frame of job.accepted. The frame ends with
-// the payload, an object that is not empty.
-func (f frameSecrets) appendCredentials(frame []byte, job arcp.JobID) []byte {
+// appendRotated adds the new value to bytes that end with the payload of an event of a rotation. The
+// payload ends with the data, an object that is not empty. ok is false for other events, and if the
+// value is no longer valid.
+func (f frameSecrets) appendRotated(b []byte, e *store.Event) (_ []byte, ok bool) {
+	value, ok := f.vault.Announced(e.JobID(), e.JSeq)
+	if !ok {
+		return b, false
+	}
+	b = append(b[:len(b)-len("}}")], `,"value":`...)
+	return append(arcp.AppendString(b, value.Reveal()), "}}"...), true
+}
+
+// appendCredentials adds the credentials of a job to bytes that end with the payload of job.accepted,
+// an object that is not empty.
+func (f frameSecrets) appendCredentials(b []byte, job arcp.JobID) []byte {
 	list := f.credentials(job)
 	if len(list) == 0 {
-		return frame
+		return b
 	}
 	raw, err := arcp.Marshal(list)
 	if err != nil { // strings, and values that were JSON
 		panic("runtime: credentials: " + err.Error())
 	}
-	frame = append(frame[:len(frame)-len("}}")], `,"credentials":`...)
-	return append(append(frame, raw...), "}}"...)
+	b = append(b[:len(b)-1], `,"credentials":`...)
+	return append(append(b, raw...), '}')
 }

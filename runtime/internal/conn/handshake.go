@@ -100,7 +100,7 @@ func (h *handshake) createSession(now time.Time, q machine.Establish) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			cursor = h.c.srv.opts.Log.Attach(h.c.id, 0, 0, h.c.tasks.loop())
+			cursor = h.c.srv.opts.Log.Attach(h.c.id, 0, 0, h.c.session.loop())
 		}
 		if !h.c.inbox.runOnLoop(func(now time.Time) { h.sessionStored(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()

@@ -43,7 +43,6 @@ func (s *Server) withResult(ctx context.Context, e *store.Event) (*store.Event, 
 	if err != nil {
 		return nil, fmt.Errorf("result of %s: %w", e.JobID(), err)
 	}
-	complete := *e
-	complete.Body = append(append(append(bytes.Clone(e.Body[:at]), member...), payload...), '}')
-	return &complete, nil
+	body := append(append(append(bytes.Clone(e.Body[:at]), member...), payload...), '}')
+	return &store.Event{Type: e.Type, Time: e.Time, Body: body, Route: e.Route, JSeq: e.JSeq, OriginSeq: e.OriginSeq}, nil
 }

@@ -119,7 +119,7 @@ func (s *Server) newSubscription(ctx context.Context, viewer *approval.Actor, p 
 func (s *subscriptions) attach(request arcp.MessageID, p *arcp.SubscribePayload, sub *subscription, after uint64) {
 	s.audit(p.Filter, sub.owner)
 	s.c.pending.add()
-	s.c.srv.opts.Log.AttachFeed(sub.owner, after, s.c.tasks.loop(), func(cursor *eventlog.Cursor, last uint64) {
+	s.c.srv.opts.Log.AttachFeed(sub.owner, after, s.c.session.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		sub.cursor, sub.backfillEnd = cursor, last
 		if !s.c.inbox.runOnLoop(func(now time.Time) { s.attached(now, request, sub) }) && cursor != nil {
 			cursor.Close()

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 )
 
@@ -20,9 +19,6 @@ type tasks struct {
 	inOrderRunning bool               // backgroundInOrder has not completed: no frame is handled
 	cancelAuth     context.CancelFunc // cancels the running authentication; nil: none
 }
-
-// loop returns the view of the loop for the cursors of the connection.
-func (t *tasks) loop() eventlog.Loop { return eventlog.Loop{Wake: t.inbox.wake, Go: t.background} }
 
 // background runs f on another goroutine.
 func (t *tasks) background(f func()) {

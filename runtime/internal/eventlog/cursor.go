@@ -23,7 +23,8 @@ type Item struct {
 	CorrelationID arcp.MessageID
 	Origin        bool
 	Event         *store.Event
-	Answer        any // as passed to AnswerAfterEvents or AnswerBeforeEvents; Event is nil then
+	Forms         *Forms // of Event, which other cursors return, too; nil: it has none
+	Answer        any    // as passed to AnswerAfterEvents or AnswerBeforeEvents; Event is nil then
 }
 
 // DeferredAnswer is an answer that needs the store. The connection calls it on another goroutine
@@ -40,12 +41,12 @@ type Cursor struct {
 	loop Loop
 
 	mu       sync.Mutex
-	urgent   []any       // answers that overtake events
-	tail     []store.Run // the newest events, in order; older events are in the store
-	notes    []note      // between the runs, in order
-	last     uint64      // highest number in the session's log
-	read     *read       // from the store; nil: none, or it is fetched
-	unlogged int32       // unlogged events in notes
+	urgent   []any     // answers that overtake events
+	tail     []tailRun // the newest events, in order; older events are in the store
+	notes    []note    // between the runs, in order
+	last     uint64    // highest number in the session's log
+	read     *read     // from the store; nil: none, or it is fetched
+	unlogged int32     // unlogged events in notes
 	closed   bool
 
 	feed       bool         // of is a principal
@@ -55,11 +56,11 @@ type Cursor struct {
 
 	// Only the loop uses these. The order of the fields makes the struct small: each session
 	// has one.
-	next    int32     // in run.Events
-	pos     uint64    // last number returned by Next
-	limit   uint64    // highest number that Next may return
-	run     store.Run // being returned
-	fetched *read     // nil: its events have been returned
+	next    int32   // in run.Events
+	pos     uint64  // last number returned by Next
+	limit   uint64  // highest number that Next may return
+	run     tailRun // being returned
+	fetched *read   // nil: its events have been returned
 }
 
 // Loop is the loop of a connection.
@@ -68,6 +69,8 @@ type Loop struct {
 	Wake func()
 	// Go runs f, which reads the store, on another goroutine.
 	Go func(f func())
+	// UsesForms says that the connection sends forms of the events that other sessions receive, too.
+	UsesForms bool
 }
 
 // read is a read from the store.
@@ -76,6 +79,12 @@ type read struct {
 	done   bool   // guarded by Cursor.mu, like the other fields; then they belong to the loop
 	events []store.Delivery
 	err    error
+}
+
+// tailRun is a run of events in memory.
+type tailRun struct {
+	store.Run
+	forms *Forms // nil: none
 }
 
 // note is an answer or an unlogged event. A note follows the event with the number after, which is
@@ -96,7 +105,7 @@ func (c *Cursor) supersede() {
 
 // Close removes the cursor from its session or feed. Next must not be called again.
 func (c *Cursor) Close() {
-	c.run, c.fetched = store.Run{}, nil
+	c.run, c.fetched = tailRun{}, nil
 	c.loop.Go = nil // the log may refer to the cursor for a while, but not to the connection
 	c.log.detach(c)
 	c.shut()
@@ -127,7 +136,7 @@ func (c *Cursor) SetLimit(seq uint64) { c.limit = seq }
 func (c *Cursor) Limit() uint64 { return c.limit }
 
 // Move sets the position. Next must have returned no event so far, or an error last.
-func (c *Cursor) Move(after uint64) { c.pos, c.fetched, c.run, c.next = after, nil, store.Run{}, 0 }
+func (c *Cursor) Move(after uint64) { c.pos, c.fetched, c.run, c.next = after, nil, tailRun{}, 0 }
 
 // Position returns the last number that Next has returned.
 func (c *Cursor) Position() uint64 { return c.pos }
@@ -217,7 +226,7 @@ func (c *Cursor) fromRun() Item {
 	e := c.run.Events[c.next]
 	c.next++
 	c.pos++
-	return Item{Seq: c.pos, Session: c.run.Session, CorrelationID: c.run.CorrelationID, Origin: c.run.Origin, Event: e}
+	return Item{Seq: c.pos, Session: c.run.Session, CorrelationID: c.run.CorrelationID, Origin: c.run.Origin, Event: e, Forms: c.run.forms}
 }
 
 func (c *Cursor) fromFetched() Item {
@@ -259,7 +268,7 @@ func (c *Cursor) popUrgent() (item Item, ok bool) {
 func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.run, c.next = store.Run{}, 0
+	c.run, c.next = tailRun{}, 0
 	if c.closed {
 		return Item{}, false, 0
 	}
@@ -365,12 +374,13 @@ func (c *Cursor) each(after uint64, fn func(store.Delivery) bool) error {
 	})
 }
 
-// append appends a run to the tail. It reports false if the cursor is closed.
-func (c *Cursor) append(run *store.Run) bool {
+// append appends a run to the tail, with the forms of its events if the connection uses forms. It
+// reports false if the cursor is closed.
+func (c *Cursor) append(run *store.Run, forms *Forms) bool {
 	c.mu.Lock()
 	ok := !c.closed
 	if ok {
-		c.tail = append(c.tail, *run)
+		c.tail = append(c.tail, tailRun{*run, forms})
 		c.last = max(c.last, lastOf(run))
 	}
 	c.mu.Unlock()
@@ -398,7 +408,7 @@ func (c *Cursor) drop(upTo uint64) {
 }
 
 func (c *Cursor) dropLocked(upTo uint64) {
-	for len(c.tail) > 0 && lastOf(&c.tail[0]) <= upTo {
+	for len(c.tail) > 0 && lastOf(&c.tail[0].Run) <= upTo {
 		c.tail = dropFirst(c.tail)
 	}
 }

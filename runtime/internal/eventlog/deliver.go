@@ -93,9 +93,22 @@ func (l *Log) deliver(r *store.Result) {
 	}
 	var t tailEntry
 	var size sizes
+	var forms *Forms
 	for i := range r.Runs {
 		run := &r.Runs[i]
-		if c := l.extend(run, &size); c != nil && c.append(run) {
+		c := l.extend(run, &size)
+		if c == nil {
+			continue
+		}
+		var shared *Forms
+		if c.loop.UsesForms && len(r.Runs) > 1 {
+			if forms == nil {
+				forms = new(Forms)
+			}
+			shared = forms
+			t.bytes += shared.Add(run.Events)
+		}
+		if c.append(run, shared) {
 			t.add(c, run)
 		}
 	}
@@ -118,7 +131,7 @@ func (l *Log) deliverFeed(f *store.FeedRun, t *tailEntry) {
 	l.posMu.Unlock()
 	run := store.Run{Session: f.Session, First: f.First, CorrelationID: f.CorrelationID, Events: f.Events}
 	for _, c := range cursors {
-		if c.append(&run) {
+		if c.append(&run, nil) {
 			t.add(c, &run)
 		}
 	}

@@ -215,6 +215,41 @@ func TestBudgetCountsSharedEventsOnce(t *testing.T) {
 	}
 }
 
+// Followers that use forms share them, and their memory is counted once. A single receiver, and
+// followers that use none, cost nothing.
+func TestFollowersShareForms(t *testing.T) {
+	r := newFixture(t, Options{})
+	plain, one, two := r.session("sess_1"), r.session("sess_2"), r.session("sess_3")
+	one.loop.UsesForms, two.loop.UsesForms = true, true
+	r.job("job_1", "sess_1")
+	r.job("job_2", "sess_2")
+	r.follow("job_1", "sess_2", 0)
+	r.follow("job_1", "sess_3", 0)
+	before := r.recent.bytes
+	r.do(logs("job_1", "a"))
+	a, b, c := r.take(one, 1)[0], r.take(two, 1)[0], r.take(plain, 1)[0]
+	if a.Forms == nil || a.Forms != b.Forms || c.Forms != nil {
+		t.Fatalf("%+v, %+v and %+v: want two items that share forms", a, b, c)
+	}
+	encoded := 0
+	encode := func() any { encoded++; return encoded }
+	for _, item := range []Item{a, b, a} {
+		if v := item.Forms.Get(item.Event, 0, encode); v != 1 {
+			t.Errorf("the form is %v, want the first one", v)
+		}
+	}
+	if v := b.Forms.Get(b.Event, 1, encode); v != 2 {
+		t.Errorf("the other form is %v, want one of its own", v)
+	}
+	if got, want := r.recent.bytes-before, a.Event.Memory()+2*cap(a.Event.Body)+formsBytes; got != want {
+		t.Errorf("%d bytes counted, want %d", got, want)
+	}
+	r.do(logs("job_2", "a"))
+	if alone := r.take(one, 1)[0]; alone.Forms != nil {
+		t.Errorf("%+v has forms, and a single receiver", alone)
+	}
+}
+
 // Followers of one job get the same event, not a copy.
 func TestFollowersShareEvents(t *testing.T) {
 	r := newFixture(t, Options{})

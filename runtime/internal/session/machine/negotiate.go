@@ -44,15 +44,13 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 }
 
 // addListed changes the negotiation for the draft dialect. Each listed feature is a negotiated
-// one: the dialect has no other list, and its events depend on it. Credentials are not sent in
-// the dialect.
+// one: the dialect has no other list, and its events depend on it.
 func (n *negotiation) addListed() {
 	for _, name := range n.listedByClient {
 		if f := arcp.Feature(name); !slices.Contains(n.features, f) {
 			n.features = append(n.features, f)
 		}
 	}
-	n.features = slices.DeleteFunc(n.features, func(f arcp.Feature) bool { return f == arcp.FeatureProvisionedCredentials })
 }
 
 // ReadsNoCheckpoints reports whether clients of a kind fail on job.checkpoint even if they
