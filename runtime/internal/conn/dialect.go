@@ -131,7 +131,7 @@ func (d *dialect) resumed(now time.Time, row *store.Session) {
 		d.codec.SetProfile(profile)
 	}
 	d.codec.AddJobs(d.c.srv.opts.Engine.SessionJobs().IDs(row.ID)...)
-	d.codec.Describe(machine.Describe(d.c.machine, now, d.c.catalogue.agents()))
+	d.codec.Describe(d.c.machine.AcceptedPayload(now, d.c.catalogue.agents()))
 }
 
 // append appends the frames of an envelope to the batch.

@@ -28,8 +28,8 @@ func (s *supervisor) startAttempt(now time.Time) {
 	s.due = s.machine.Deadline()
 }
 
-// announceStart emits job.started and calls the tool.
-func (s *supervisor) announceStart(now time.Time) {
+// emitStarted emits job.started and calls the tool.
+func (s *supervisor) emitStarted(now time.Time) {
 	s.started = now
 	if s.attempt == 1 {
 		s.metrics.Queue.Observe(now.Sub(s.created).Seconds())

@@ -124,7 +124,7 @@ func (g *addGrant) apply(s *supervisor, now time.Time) {
 	g.expiresAt, g.created = c.Lease.ExpiresAt, true
 	s.leaseChanged(now, &c, g.holder, g.request)
 	for _, e := range g.events {
-		s.announce(now, e.Type, e.Payload, new(store.Route))
+		s.emitRouted(now, e.Type, e.Payload, new(store.Route))
 	}
 	s.write.addCommands(g)
 }

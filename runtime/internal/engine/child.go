@@ -63,7 +63,7 @@ func (s childCaller) findOrCreate(call *tool.Call) (*family.Child, error) {
 	}
 	child, err := s.create(call, request)
 	if err != nil {
-		s.noteRefused(call, err)
+		s.recordRefusal(call, err)
 	}
 	return child, err
 }
@@ -141,7 +141,7 @@ func (s childCaller) create(call *tool.Call, request string) (*family.Child, err
 	t, err := s.resolveCallee(call)
 	position := family.Position{}
 	if err == nil {
-		position, err = s.position.Below(call.Detach)
+		position, err = s.position.Child(call.Detach)
 	}
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
@@ -264,7 +264,7 @@ func (s childCaller) commitChild(r *run, child *family.Child, l *lease.Lease) er
 		if res.Err == nil {
 			child.Created = true
 			r.metrics.Submitted.Inc()
-			r.accepted(true)
+			r.markAccepted(true)
 		} else if grant != nil {
 			grant.Discard()
 		}

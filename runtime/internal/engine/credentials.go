@@ -42,7 +42,7 @@ func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, don
 			}
 			w.Put(grant.Records...)
 			e.cfg.Log.Append(w, func(res *store.Result) {
-				made := e.claimed(&s, r, res)
+				made := e.claimCommitted(&s, r, res)
 				if !made {
 					grant.Discard()
 				}

@@ -26,9 +26,9 @@
 //	                     tool (submit.go, job_table.go, tool_rates.go, tool_queue.go)
 //	submitter.claim      the write of the job row and job.accepted (submit.go)
 //	appendSubmit         the log gets the write (submit_order.go)
-//	run.placed           the write has its position: a tool without side effects may start (run.go)
-//	submitter.claimed    the write is durable: there is a job, or the submit is answered (submit.go)
-//	run.accepted         the supervisor starts if the run has a slot (run.go)
+//	run.markPlaced       the write has its position: a tool without side effects may start (run.go)
+//	submitter.claimCommitted  the write is durable: there is a job, or the submit is answered (submit.go)
+//	run.markAccepted     the supervisor starts if the run has a slot (run.go)
 //
 // Calls of built-in tools leave this path after admit: runInline (builtin.go) and startCall
 // (call.go). A job with credentials is claimed by appendProvisioned (credentials.go).

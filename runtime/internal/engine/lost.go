@@ -25,7 +25,7 @@ func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
 	}
 	if s.machine.Retry(now, err); s.machine.State() == arcp.StateQueued {
 		s.exit.set(exitRetry)
-		s.retried = failure{at: now, code: err.Code}
+		s.retryCause = failure{at: now, code: err.Code}
 		s.progress.Next, s.progress.unsaved = now, true
 	}
 }

@@ -71,7 +71,7 @@ type recoverer struct{ *Engine }
 // findJobs reads the jobs in the order of their submits, and decides about each of them.
 func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 	var rows []store.Job
-	err := e.cfg.Store.Live(ctx, func(j store.Job) bool {
+	err := e.cfg.Store.LiveJobs(ctx, func(j store.Job) bool {
 		rows = append(rows, j)
 		return true
 	})

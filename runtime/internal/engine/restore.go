@@ -149,7 +149,7 @@ func (e submitter) restoreEnded(q *restoreJob) {
 		q.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			if !e.submitFrom(context.Background(), q) {
+			if !e.submitFromCheckpoint(context.Background(), q) {
 				e.submitDecided(q.Session)
 			}
 		})
@@ -168,9 +168,9 @@ func (e submitter) beginCall() bool {
 	return true
 }
 
-// submitFrom performs restoreEnded when its turn has come. It reports whether it still blocks
+// submitFromCheckpoint performs restoreEnded when its turn has come. It reports whether it still blocks
 // the session's later submits.
-func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (blocks bool) {
+func (e submitter) submitFromCheckpoint(ctx context.Context, q *restoreJob) (blocks bool) {
 	row, refusal := e.endedJob(ctx, q.Job, q.Principal, false)
 	switch {
 	case refusal != nil:

@@ -316,22 +316,22 @@ func (e submitter) claim(r *run, s *Submit) (blocks bool) {
 	early := r.startsBeforeDurable(s)
 	done := func(made bool) {
 		if made {
-			r.accepted(!early)
+			r.markAccepted(!early)
 		} else {
 			r.discard()
 		}
 	}
 	if (jobCredentials{r}).provisioned() {
-		return e.appendProvisioned(s, r, w, done, r.placed)
+		return e.appendProvisioned(s, r, w, done, r.markPlaced)
 	}
 	if early {
 		r.launch() // marks the run; placed starts the supervisor
 	}
-	return e.appendSubmit(s, r, w, done, r.placed)
+	return e.appendSubmit(s, r, w, done, r.markPlaced)
 }
 
-// claimed reports whether the write of the claim has made a job. If not, it answers the submit.
-func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
+// claimCommitted reports whether the write of the claim has made a job. If not, it answers the submit.
+func (e submitter) claimCommitted(s *Submit, r *run, res *store.Result) bool {
 	switch {
 	case res.Err != nil:
 		e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")

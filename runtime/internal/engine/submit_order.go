@@ -108,7 +108,7 @@ func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done fun
 	s, blocks := *submit, r.mayRepeat(submit)
 	return e.inOrder(submit, blocks, func() bool {
 		e.cfg.Log.Append(w, func(res *store.Result) {
-			done(e.claimed(&s, r, res))
+			done(e.claimCommitted(&s, r, res))
 			if blocks {
 				e.submitDecided(s.Session)
 			}

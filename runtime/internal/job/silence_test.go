@@ -13,7 +13,7 @@ func TestSilenceReportsMissedHeartbeats(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		m := New(Spec{Heartbeat: time.Second, BlockOnSilence: block, SilenceWindow: time.Minute, ReportSilence: true})
 		m.Start(t0)
-		m.Manual(t0)
+		m.SetManualHeartbeats(t0)
 		at := t0.Add(maxMissed * time.Second)
 		m.Advance(at)
 		if block {

@@ -98,7 +98,7 @@ func (m *Machine) runtimeTimer() timer {
 func (m *Machine) silenceTimer() timer {
 	h := &m.heartbeat
 	switch {
-	case m.waiting == forHeartbeat && m.spec.SilenceWindow > 0:
+	case m.waiting == waitsForHeartbeat && m.spec.SilenceWindow > 0:
 		return timer{h.blockedAt.Add(m.spec.SilenceWindow), (*Machine).windowPassed}
 	case m.waiting == notWaiting && h.manual && h.interval > 0:
 		return timer{h.received.Add(maxMissed * h.interval), (*Machine).heartbeatsMissed}
@@ -150,7 +150,7 @@ func (m *Machine) heartbeatsMissed(now time.Time) {
 		return
 	}
 	m.move(InputHold) // the runtime's own heartbeat is overdue and shows the new state at once
-	m.waiting, m.heartbeat.blockedAt = forHeartbeat, now
+	m.waiting, m.heartbeat.blockedAt = waitsForHeartbeat, now
 }
 
 func (m *Machine) windowPassed(now time.Time) { m.endSilent(now, InputWindow) }

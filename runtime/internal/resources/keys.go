@@ -20,7 +20,7 @@ const (
 	leasePrefix    = "resource/lease/"
 	identityPrefix = "resource/identity/"
 	duePrefix      = "resource/due/"
-	oldPrefix      = "resource/old/"
+	releasedPrefix = "resource/old/"
 )
 
 func sessionPrefix(id arcp.SessionID) string { return records.Group(entryPrefix, string(id)) }

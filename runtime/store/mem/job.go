@@ -216,8 +216,8 @@ func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn f
 	return l.each(ctx, after, fn)
 }
 
-// Live calls fn for every job that has not ended.
-func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
+// LiveJobs calls fn for every job that has not ended.
+func (s *Store) LiveJobs(ctx context.Context, fn func(store.Job) bool) error {
 	names, err := sorted(s, s.live)
 	if err != nil {
 		return err

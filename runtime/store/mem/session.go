@@ -86,7 +86,7 @@ func (s *Store) SessionEvents(ctx context.Context, id arcp.SessionID, after uint
 		return &e.trail, nil
 	}
 	return s.read(&rd, func(p *piece) (bool, error) {
-		d := store.Delivery{Session: id, CorrelationID: p.corr, Origin: p.origin}
+		d := store.Delivery{Session: id, CorrelationID: p.corr, Forwarded: p.origin}
 		return rd.emit(ctx, p, func(seq uint64, e *store.Event) bool {
 			d.Seq, d.Event = seq, e
 			return fn(d)

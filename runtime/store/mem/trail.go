@@ -56,7 +56,7 @@ func (t *trail) add(r *sequence.Run, j *job) {
 	if k >= 0 && t.pieces[k][len(t.pieces[k])-1].extend(r, j) {
 		return
 	}
-	next := run{first: r.First, jseq: r.JSeq, job: j, corr: r.CorrelationID, n: uint32(r.N), origin: r.Origin}
+	next := run{first: r.First, jseq: r.JSeq, job: j, corr: r.CorrelationID, n: uint32(r.N), origin: r.Forwarded}
 	if next.announced() {
 		next.jseq = 1
 	}
@@ -73,7 +73,7 @@ func (t *trail) add(r *sequence.Run, j *job) {
 // extend adds the events of next to a run if they follow on it.
 func (r *run) extend(next *sequence.Run, j *job) bool {
 	if r.job != j || r.jseq+uint64(r.n) != next.JSeq || r.corr != next.CorrelationID ||
-		r.origin != next.Origin || uint64(r.n)+next.N > maxRun {
+		r.origin != next.Forwarded || uint64(r.n)+next.N > maxRun {
 		return false
 	}
 	r.n += uint32(next.N)

@@ -19,8 +19,8 @@ func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) b
 	return s.eachJob(ctx, bounds(prefix, &q), len(prefix)+timeKeyLen, fn)
 }
 
-// Ended calls fn for the jobs that ended before a time, the first ended first.
-func (s *Store) Ended(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
+// EndedJobs calls fn for the jobs that ended before a time, the first ended first.
+func (s *Store) EndedJobs(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
 	bounds := &pdb.IterOptions{LowerBound: []byte(tEnded), UpperBound: appendTimeKey([]byte(tEnded), before)}
 	return s.eachJob(ctx, bounds, len(tEnded)+timeKeyLen, fn)
 }
@@ -49,9 +49,9 @@ func bounds(prefix []byte, q *store.JobQuery) *pdb.IterOptions {
 	return o
 }
 
-// Live calls fn for every job that has not ended, in the order of their ids, minted ids
+// LiveJobs calls fn for every job that has not ended, in the order of their ids, minted ids
 // first.
-func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
+func (s *Store) LiveJobs(ctx context.Context, fn func(store.Job) bool) error {
 	return s.eachJob(ctx, table(tLive), len(tLive), fn)
 }
 

@@ -22,7 +22,7 @@ func (s *Store) SessionEvents(ctx context.Context, id arcp.SessionID, after uint
 	defer rp.close()
 	d := store.Delivery{Session: id}
 	rp.begin = func(r *sequence.Run) error {
-		d.CorrelationID, d.Origin = r.CorrelationID, r.Origin
+		d.CorrelationID, d.Forwarded = r.CorrelationID, r.Forwarded
 		return nil
 	}
 	rp.fn = func(seq uint64, e *store.Event) bool {

@@ -28,8 +28,8 @@ type Position struct {
 	Detached bool // the job continues when its parent has ended
 }
 
-// Below returns the position of a child: FAILED_PRECONDITION below MaxDepth.
-func (p Position) Below(detached bool) (Position, *arcp.Error) {
+// Child returns the position of a child: FAILED_PRECONDITION below MaxDepth.
+func (p Position) Child(detached bool) (Position, *arcp.Error) {
 	if p.Depth >= MaxDepth {
 		return Position{}, arcp.Errorf(arcp.CodeFailedPrecondition, "children are called at most %d deep", MaxDepth)
 	}

@@ -49,7 +49,7 @@ func TestPosition(t *testing.T) {
 		t.Error("a job without a parent ends with it")
 	}
 	for {
-		next, err := p.Below(false)
+		next, err := p.Child(false)
 		if err != nil {
 			if err.Code != arcp.CodeFailedPrecondition {
 				t.Error(err)
@@ -64,7 +64,7 @@ func TestPosition(t *testing.T) {
 	if deepest != MaxDepth {
 		t.Errorf("a child may have %d ancestors, want %d", deepest, MaxDepth)
 	}
-	if p, _ := (Position{}).Below(true); p.EndsWithParent() {
+	if p, _ := (Position{}).Child(true); p.EndsWithParent() {
 		t.Error("a detached child ends with its parent")
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Flags of a follow row.
 const (
 	followOff = 1 << iota
-	followOrigin
+	followForwarded
 	followSome  // names of Types are appended; else Types is everything
 	followPlain // Plain is not empty
 	followNamed // names of Plain are appended; else Plain is everything
@@ -24,7 +24,7 @@ func AppendFollow(b []byte, f *sequence.FollowChange) []byte {
 		flag byte
 		on   bool
 	}{
-		{followOff, f.Off}, {followOrigin, f.Origin}, {followSome, f.Types != everything},
+		{followOff, f.Unfollowed}, {followForwarded, f.Forwarded}, {followSome, f.Types != everything},
 		{followPlain, f.Plain != 0}, {followNamed, f.Plain != 0 && f.Plain != everything},
 	} {
 		if x.on {
@@ -66,7 +66,7 @@ func typeNames(set arcp.TypeSet) (names []arcp.Type) {
 func DecodeFollow(k sequence.FollowKey, b []byte) (sequence.FollowChange, error) {
 	r := newReader(b)
 	flags := r.byte()
-	f := sequence.FollowChange{FollowKey: k, Off: flags&followOff != 0, Origin: flags&followOrigin != 0}
+	f := sequence.FollowChange{FollowKey: k, Unfollowed: flags&followOff != 0, Forwarded: flags&followForwarded != 0}
 	f.Types = r.typeSet(flags&followSome != 0)
 	if flags&followPlain != 0 {
 		f.Plain = r.typeSet(flags&followNamed != 0)
