@@ -8,9 +8,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// index has the agents and the latest events in memory. It follows the store in the order of
-// the commits: a snapshot and the events behind it fit together exactly. Functions named
-// …Locked need mu.
+// index holds the agents and the latest events in memory. It changes in the order of the commits.
+// The caller of a function named …Locked holds mu.
 type index struct {
 	count func(s Status, n int)
 

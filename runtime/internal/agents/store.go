@@ -105,9 +105,9 @@ const (
 )
 
 // change replaces an agent by the decision of decide; nil: nothing changes. After a conflict
-// decide is called again with the new row. ctx bounds only the wait for the agent's lock: a
-// write that has begun is waited for. A staged write is not waited for: the lock is held until
-// the transaction is committed.
+// decide is called again with the new row. ctx bounds only the wait for the agent's lock, not the
+// wait for the write. change does not wait for a staged write, which holds the lock until the
+// transaction is committed.
 func (s *Store) change(ctx context.Context, principal, id string, j txnMode, decide func(old *Agent) (*decision, error)) error {
 	return s.changeThen(ctx, principal, id, j, decide, func() {})
 }
@@ -174,7 +174,7 @@ func (d *decision) finish(err error) {
 	}
 }
 
-// writeOf returns the write that replaces a row, and the change of the index when it is durable.
+// writeOf returns the write that replaces a row. withLocked changes the index when the write is durable.
 func (s *Store) writeOf(principal, id string, row records.Row[Agent], d *decision) (w *store.Write, withLocked func(), err error) {
 	rec := row.Delete()
 	if d.next != nil {

@@ -163,7 +163,7 @@ func (c *Call) run() {
 func (c *Call) attempt(ctx context.Context) (again bool) {
 	began := time.Now()
 	value, err := c.supervisor.tool.Run(ctx, c.supervisor.job(), c.supervisor.row.Arguments)
-	c.supervisor.metrics.Called(callStatus(err), time.Since(began))
+	c.supervisor.metrics.CountCall(callStatus(err), time.Since(began))
 	switch {
 	case c.ended:
 		c.txn.Finish(errAnswered)

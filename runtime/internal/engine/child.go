@@ -362,9 +362,9 @@ func (s childCaller) storedOutcome(id arcp.JobID) (*job.Outcome, error) {
 // end to the parent. It unblocks the caller that waits for the job.
 func (s *supervisor) finishFamily() {
 	if s.outcome != nil {
-		for _, k := range s.ledger.Children() {
-			if r := s.e.run(k.Job); r != nil && r.position.EndsWithParent() {
-				r.post(internalCancel(k.Job, family.ParentEnded))
+		for _, child := range s.ledger.Children() {
+			if r := s.e.run(child.Job); r != nil && r.position.EndsWithParent() {
+				r.post(internalCancel(child.Job, family.ParentEnded))
 			}
 		}
 	}

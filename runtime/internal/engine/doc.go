@@ -12,7 +12,7 @@
 // it and applies its effects.
 //
 // Each attempt of a job has its own supervisor. Events of an earlier attempt are
-// refused. After a restart Recover resumes every job by the recovery of its tool.
+// refused. After a restart Recover resumes every job as its tool's recovery says.
 //
 // The lifecycle of a run, and its schedule in the queue of its tool, are states with
 // transition tables (lifecycle.go). Engine.mu guards the tables of the engine, and

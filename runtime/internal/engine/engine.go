@@ -125,7 +125,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, jobs: newJobTable(cfg.Limits), shutdown: newShutdown(), calls: newCallGroup(), pool: pool.New(),
 		leases: leaseIndex{byID: make(map[arcp.LeaseID]leaseRef), gauges: cfg.Metrics.Leases},
 		queues: toolQueues{slots: cfg.Slots, byTool: make(map[toolQueueKey]*toolQueue)},
-		order:  submitOrder{held: make(map[arcp.SessionID][]submitStep)}}
+		order:  submitOrder{waiting: make(map[arcp.SessionID][]submitStep)}}
 	if cfg.Vault != nil {
 		cfg.Vault.RotateFor(vaultJobs{e})
 	}

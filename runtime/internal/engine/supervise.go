@@ -191,7 +191,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	}
 	if hasPassed(s.due, now) {
 		s.machine.Advance(now)
-		if err := s.machine.Silence(); err != nil {
+		if err := s.machine.TakeSilenceError(); err != nil {
 			s.loseAttempt(now, err)
 		}
 		s.due = s.machine.Deadline()

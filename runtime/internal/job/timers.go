@@ -166,9 +166,9 @@ func (m *Machine) endSilent(now time.Time, in Input) {
 	m.heartbeat.received, m.heartbeat.blockedAt = now, now // else it is reported again at once
 }
 
-// Silence returns the error of missed heartbeats once; nil: none were missed. The state of the job does
+// TakeSilenceError returns the error of missed heartbeats once; nil: none were missed. The state of the job does
 // not change until the caller ends the attempt.
-func (m *Machine) Silence() *arcp.Error {
+func (m *Machine) TakeSilenceError() *arcp.Error {
 	err := m.silenceErr
 	m.silenceErr = nil
 	return err

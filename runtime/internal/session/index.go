@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 )
 
-// index finds sessions by id, by principal, and by state. Functions named …Locked need mu. The
-// functions passed to it must not call it.
+// index finds sessions by id, by principal, and by state. The caller of a function named …Locked
+// holds mu. Functions that are passed to the index must not call it.
 type index struct {
 	count func(attached, detached int)
 

@@ -3,8 +3,8 @@
 // A Session is the one object of a client session, from its first connection until its
 // end. It owns the state of the session beside its row in the store: the connection, the
 // position of the client, the actor, elevations, and the tool overlay. The agents and
-// resources of a session are not part of it: they are rows of packages agents and resources, which
-// follow the store in the order of the commits. They end in the write that ends the session.
+// resources of a session are not part of it: they are rows of the packages agents and resources. They
+// end in the write that ends the session.
 //
 // The Directory finds sessions and is the only place where they begin, attach, detach and end.
 //
@@ -25,8 +25,8 @@ import (
 // State is the state of a session.
 type State uint8
 
-// The states. A session goes from each one only to a later one, except that Attached and
-// Detached alternate, and that a session whose end cannot be stored is Attached or Detached again.
+// The states, in their order. Attached and Detached alternate. A session whose end cannot be stored
+// returns from Ended to Attached or Detached.
 const (
 	Opened   State = iota // has its first connection; the row is being written
 	Attached              // has a connection

@@ -98,8 +98,8 @@ type delivery struct {
 	env  arcp.Envelope
 }
 
-// unlock unlocks p.mu and makes the deliveries of the critical section without the lock, unless
-// another goroutine is making deliveries, which then makes these, too.
+// unlock unlocks p.mu, and makes the deliveries of the critical section without the lock. If another
+// goroutine is making deliveries, that goroutine makes these, too.
 func (p *Pool) unlock() {
 	defer p.mu.Unlock()
 	if p.sending {

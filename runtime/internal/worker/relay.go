@@ -87,7 +87,7 @@ func decode[P any](env *arcp.Envelope) (P, error) {
 	if err != nil {
 		return p, arcp.Errorf(arcp.CodeInvalidRequest, "%s: %s", env.Type, err)
 	}
-	if name := arcp.Missing(env.Payload, p); name != "" {
+	if name := arcp.MissingMember(env.Payload, p); name != "" {
 		return p, arcp.Errorf(arcp.CodeInvalidRequest, "%s: payload member %q is required", env.Type, name)
 	}
 	return p, nil
@@ -106,7 +106,7 @@ func (d *dispatch) progress(_ context.Context, env *arcp.Envelope) error {
 		return arcp.Errorf(arcp.CodeInvalidRequest, "%s: %s", env.Type, err)
 	}
 	switch {
-	case arcp.Missing(env.Payload, p) == "":
+	case arcp.MissingMember(env.Payload, p) == "":
 	case p.Percent == nil || p.Total != nil:
 		return arcp.Errorf(arcp.CodeInvalidRequest, "%s: payload member %q is required, or percent alone", env.Type, "current")
 	default:

@@ -150,10 +150,10 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: the call is not recorded as the attempt's", c.name)
 		}
 		if strings.Join(Texts(a.Lease.Budget()), " ") != c.want || !a.Lease.ExpiresAt().Equal(end) {
-			t.Errorf("%s: lease %s, want %s until %v", c.name, a.Lease.RFC(), c.want, end)
+			t.Errorf("%s: lease %s, want %s until %v", c.name, a.Lease.WireJSON(), c.want, end)
 		}
 		var data DelegateData
-		if err := arcp.Unmarshal(a.Event.Data, &data); err != nil || a.Event.Name != "delegate" || data.ChildJobID != "job_c" || data.DelegateID != "dlg_1" || string(data.Lease) != string(a.Lease.RFC()) {
+		if err := arcp.Unmarshal(a.Event.Data, &data); err != nil || a.Event.Name != "delegate" || data.ChildJobID != "job_c" || data.DelegateID != "dlg_1" || string(data.Lease) != string(a.Lease.WireJSON()) {
 			t.Errorf("%s: event %+v %v", c.name, a.Event, err)
 		}
 	}
