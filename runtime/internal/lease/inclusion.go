@@ -49,14 +49,14 @@ const (
 	opChar     tokenKind = iota // matches one character
 	opStar                      // matches any number of characters of a segment
 	opSegments                  // matches any number of segments with a separator before each
-	opInner                     // follows opSegs: a character of such a segment
+	opInner                     // follows opSegments: a character of such a segment
 	opEnd                       // the pattern has matched
 )
 
 // token is a state of an automaton. The next state is the next token.
 type token struct {
 	op   tokenKind
-	char byte       // opChar: the character; opSegs: the separator
+	char byte       // opChar: the character; opSegments: the separator
 	stop segmentEnd // opStar, opInner: the characters that do not match
 }
 

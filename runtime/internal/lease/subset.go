@@ -26,7 +26,7 @@ func (l *Lease) CheckSubset(parent *Lease) *arcp.Error {
 	return nil
 }
 
-// CheckWithin is Subset for a request and the lease of its principal, whose amounts bound each job of
+// CheckWithin is CheckSubset for a request and the lease of its principal, whose amounts bound each job of
 // the principal separately. The error is PERMISSION_DENIED.
 func (l *Lease) CheckWithin(limit *Lease) *arcp.Error {
 	if excess := l.firstExcess(limit); excess != "" {

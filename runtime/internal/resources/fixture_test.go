@@ -81,7 +81,7 @@ type fixture struct {
 	events   []string
 	entries  map[string]int // reported counts, by kind and status
 	leases   map[State]int
-	failed   int                     // calls of RegistryFailed
+	failed   int                     // calls of OnRegistryError
 	ended    map[arcp.SessionID]bool // sessions
 	mu       sync.Mutex
 }

@@ -11,9 +11,9 @@ import (
 const (
 	followEnded = 1 << iota
 	followForwarded
-	followTypes      // names of Types are appended; else Types is everything
+	followTypes      // names of Types are appended; else Types has all types
 	followPlain      // Plain is not empty
-	followPlainTypes // names of Plain are appended; else Plain is everything
+	followPlainTypes // names of Plain are appended; else Plain has all types
 )
 
 // AppendFollow appends a follow row without its key. Types are written by name: their
@@ -40,7 +40,7 @@ func AppendFollow(b []byte, f *sequence.FollowChange) []byte {
 
 const allTypes = ^arcp.TypeSet(0)
 
-// appendTypes appends the names of a set of types; nothing for everything.
+// appendTypes appends the names of a set of types; nothing for allTypes.
 func appendTypes(b []byte, set arcp.TypeSet) []byte {
 	var names []arcp.Type
 	if set != allTypes {
@@ -74,7 +74,7 @@ func DecodeFollow(k sequence.FollowKey, b []byte) (sequence.FollowChange, error)
 	return f, r.done()
 }
 
-// typeSet reads the names of a set of types if some is set, else it returns everything.
+// typeSet reads the names of a set of types if some is set, else it returns allTypes.
 func (r *reader) typeSet(some bool) (set arcp.TypeSet) {
 	if !some {
 		set = allTypes
