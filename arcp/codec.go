@@ -72,7 +72,7 @@ func (e *Error) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err := json.UnmarshalDecode(dec, (*plainError)(e)); err != nil {
 		return err
 	}
-	e.Code, e.Details = Specific(e.Code, e.Details)
+	e.Code, e.Details = SpecificCode(e.Code, e.Details)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (p *CancelRefusedPayload) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err := json.UnmarshalDecode(dec, (*plainCancelRefused)(p)); err != nil {
 		return err
 	}
-	p.Code, p.Details = Specific(p.Code, p.Details)
+	p.Code, p.Details = SpecificCode(p.Code, p.Details)
 	return nil
 }
 

@@ -1,6 +1,6 @@
-// Package arcp is the wire format of the Agent Runtime Control Protocol: the envelope, one payload
-// struct for each message type, the message catalogue, typed identifiers, error codes, a strict
-// decoder and an append encoder.
+// Package arcp is the wire format of the Agent Runtime Control Protocol. It has the envelope, one
+// payload struct for each message type, the message catalogue, typed identifiers and error codes.
+// Frames are decoded strictly, and encoded by appending to a buffer.
 //
 // The package has no state except the process-wide source of identifiers. All functions are safe
 // for concurrent use. Only codec.go imports the JSON library.

@@ -104,9 +104,9 @@ func (c Code) Known() bool { _, ok := codeInfo[c]; return ok }
 // Canonical returns the code that represents c on the wire.
 func (c Code) Canonical() Code { return cmp.Or(codeInfo[c].Canonical, c) }
 
-// Specific returns the specific code of a received error and the details without that code. Without
+// SpecificCode returns the specific code of a received error and the details without that code. Without
 // a specific code in details it returns its arguments.
-func Specific(sent Code, details Raw) (Code, Raw) {
+func SpecificCode(sent Code, details Raw) (Code, Raw) {
 	if len(details) == 0 {
 		return sent, details
 	}

@@ -73,7 +73,7 @@ func (p *SessionOpenPayload) decodeFast(raw Raw) bool {
 		case "client":
 			return EachMember(value, p.Client.member)
 		case "capabilities":
-			return p.Capabilities.readQuickly(value) || p.Capabilities.UnmarshalJSON(value) == nil
+			return p.Capabilities.readFast(value) || p.Capabilities.UnmarshalJSON(value) == nil
 		}
 		return false
 	})
@@ -93,8 +93,8 @@ func (c *ClientInfo) member(name []byte, value Raw) bool {
 	return false
 }
 
-// readQuickly reads capabilities that are features, as flags or by name.
-func (c *Capabilities) readQuickly(raw Raw) bool {
+// readFast reads capabilities that are features, as flags or by name.
+func (c *Capabilities) readFast(raw Raw) bool {
 	*c = Capabilities{}
 	return EachMember(raw, func(name []byte, value Raw) bool {
 		if string(name) == "features" {

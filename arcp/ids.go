@@ -116,9 +116,9 @@ type IDSource struct {
 	last [16]byte
 }
 
-// After makes every later identifier greater than body, the identifier of an earlier process without
+// StartAfter makes every later identifier greater than body, the identifier of an earlier process without
 // its prefix. A body that is not a UUIDv7 is ignored.
-func (s *IDSource) After(body string) {
+func (s *IDSource) StartAfter(body string) {
 	u, ok := ParseIDBody(body)
 	if !ok || u[6]>>4 != 7 || u[8]>>6 != 2 { // not a UUIDv7
 		return
@@ -141,7 +141,7 @@ func (s *IDSource) Reserve(n int) [16]byte {
 	defer s.mu.Unlock()
 	u, err := uuid.NewV7()
 	if err != nil || string(u[:]) <= string(s.last[:]) {
-		u = Next(s.last)
+		u = NextID(s.last)
 	}
 	s.last = u
 	lo := binary.BigEndian.Uint64(u[8:])
@@ -151,8 +151,8 @@ func (s *IDSource) Reserve(n int) [16]byte {
 	return u
 }
 
-// Next returns u + 1 as a 128-bit number: the identifier after u.
-func Next(u [16]byte) [16]byte {
+// NextID returns u + 1 as a 128-bit number: the identifier after u.
+func NextID(u [16]byte) [16]byte {
 	for i := len(u) - 1; i >= 0; i-- {
 		if u[i]++; u[i] != 0 {
 			break

@@ -64,13 +64,13 @@ func TestIDSourceAfter(t *testing.T) {
 	}
 	u[6], u[8] = u[6]&0x0f|0x70, u[8]&0x3f|0x80 // a UUIDv7
 	body := string(arcp.AppendIDBody(nil, u))
-	source.After(body)
+	source.StartAfter(body)
 	if id := source.New(""); id <= body {
 		t.Errorf("%s is not after %s", id, body)
 	}
 	later := source.New("")
 	for _, not := range []string{"", "short", strings.Repeat("!", arcp.IDBodyLen), "7" + strings.Repeat("Z", 25), strings.Repeat("Z", 26)} {
-		source.After(not)
+		source.StartAfter(not)
 		if id := source.New(""); id <= later || id[:8] != later[:8] {
 			t.Errorf("After(%q) had an effect: %s after %s", not, id, later)
 		}
@@ -146,7 +146,7 @@ func TestReserveMintsAscendingIDs(t *testing.T) {
 			if body <= last || u[6]>>4 != 7 || u[8]>>6 != 2 {
 				t.Fatalf("id %d is %s after %s, want a greater UUIDv7", i, body, last)
 			}
-			last, u = body, arcp.Next(u)
+			last, u = body, arcp.NextID(u)
 		}
 		if next := string(s.Append(nil)); next <= last {
 			t.Fatalf("%s was minted after %s", next, last)

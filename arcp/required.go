@@ -23,7 +23,7 @@ func DecodeComplete[P any](env *Envelope) (P, error) {
 	if err != nil {
 		return p, err
 	}
-	if name := Missing(env.Payload, p); name != "" {
+	if name := MissingMember(env.Payload, p); name != "" {
 		return p, Errorf(CodeInvalidRequest, "payload member %q is required", name)
 	}
 	return p, nil
@@ -38,10 +38,10 @@ func PayloadError(t Type, err error) *Error {
 	return Errorf(CodeInvalidRequest, "%s: %s", t, err)
 }
 
-// Missing returns the name of the first required member that is absent or null in raw, or "". p is
+// MissingMember returns the name of the first required member that is absent or null in raw, or "". p is
 // the payload struct decoded from raw. Only zero fields of p are looked up in raw, so a complete
 // payload is checked fast.
-func Missing(raw Raw, p any) string {
+func MissingMember(raw Raw, p any) string {
 	v := reflect.ValueOf(p)
 	var present map[string]Raw
 	for _, f := range fieldsOf(v.Type()) {

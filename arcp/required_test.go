@@ -21,7 +21,7 @@ func TestMissing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := Missing(Raw(tt.raw), p); got != tt.want {
+			if got := MissingMember(Raw(tt.raw), p); got != tt.want {
 				t.Errorf("Missing(%s) = %q, want %q", tt.raw, got, tt.want)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 
 // People is how many sessions might be asked something now.
 func (r *Runtime) People() (n int) {
-	for _, s := range r.sessions.Of(func(string) bool { return true }) {
+	for _, s := range r.sessions.ByPrincipal(func(string) bool { return true }) {
 		r.sessions.EachHuman(s.Principal, func(w *approval.Actor) {
 			if w.Session == s.ID {
 				n++
@@ -23,7 +23,7 @@ func (r *Runtime) People() (n int) {
 
 // Emit emits an event of a principal, as the runtime does.
 func (r *Runtime) Emit(principal, kind, message string) {
-	r.host.Emit(principal, agents.Event{Kind: kind, Message: message})
+	r.agentStore.Emit(principal, agents.Event{Kind: kind, Message: message})
 }
 
 // Workers is the interface through which agents execute jobs.

@@ -40,16 +40,16 @@ import (
 
 // Runtime serves ARCP. Any goroutine may call its methods.
 type Runtime struct {
-	questions *questions.Broker
-	jobs      *jobview.Reader
-	builtin   *builtin.Tools
-	vault     *credential.Vault // nil: there are no provisioners
-	resources *resourceservice.Service
-	catalog   *catalog.Catalog
-	conns     *conn.Server
-	host      *agents.Store
-	agents    *agentservice.Service
-	workers   *worker.Pool
+	questions  *questions.Broker
+	jobs       *jobview.Reader
+	builtin    *builtin.Tools
+	vault      *credential.Vault // nil: there are no provisioners
+	resources  *resourceservice.Service
+	catalog    *catalog.Catalog
+	conns      *conn.Server
+	agentStore *agents.Store
+	agents     *agentservice.Service
+	workers    *worker.Pool
 
 	cfg     Config
 	metrics *metrics.Metrics
@@ -85,16 +85,16 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = catalog.New(r.cfg.Tools, r.cfg.Hooks)
 	slots := new(catalog.Slots)
-	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.SlotsChanged(ref) },
+	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, SlotsChanged: func(ref string) { r.engine.SlotsChanged(ref) },
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
-		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: func() { r.janitor.MeasureBacklogs() },
+		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnUnmeasured: func() { r.janitor.MeasureBacklogs() },
 		CommitDelay: r.cfg.CommitDelay})
-	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, Count: r.metrics.SetSessions})
+	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, OnCount: r.metrics.SetSessions})
 	r.agents = agentservice.New(agentservice.Options{Store: r.cfg.Store, Log: r.log, Sessions: r.sessions, Workers: r.workers, Auth: r.cfg.Auth,
 		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit, Retention: r.cfg.Retention})
-	r.host = r.agents.Host
-	r.questions = questions.New(questions.Options{Store: r.cfg.Store, Changes: r.changes(), Sessions: r.sessions, Host: r.host,
+	r.agentStore = r.agents.Store
+	r.questions = questions.New(questions.Options{Store: r.cfg.Store, Changes: r.changes(), Sessions: r.sessions, Agents: r.agentStore,
 		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit})
 	if err := r.newVault(); err != nil {
 		r.log.Close()
@@ -102,7 +102,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	var err error
 	if r.resources, err = resourceservice.New(resourceservice.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
-		Host: r.host, Questions: r.questions, Sessions: r.sessions, Broken: func() bool { return r.broken.Load() != nil },
+		Agents: r.agentStore, Questions: r.questions, Sessions: r.sessions, Broken: func() bool { return r.broken.Load() != nil },
 		Handlers: r.registrations(), Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
 		r.closeVault()
 		r.log.Close()
@@ -115,7 +115,9 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.questions.Connect(r.engine.Questions().Offer)
 	r.resources.Connect(r.engine)
 	r.sessions.Connect(r.engine.SessionJobs(),
-		func(ctx context.Context, s *session.Session) error { return r.host.EndSession(ctx, s.Principal, s.ID) },
+		func(ctx context.Context, s *session.Session) error {
+			return r.agentStore.EndSession(ctx, s.Principal, s.ID)
+		},
 		func(ctx context.Context, s *session.Session) error { return r.resources.Store.EndSession(ctx, s.ID) },
 		func(ctx context.Context, s *session.Session) error {
 			return r.questions.SessionApprovals().EndSession(ctx, s.ID)
@@ -312,7 +314,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	// error means that the store has failed or ctx has ended: nothing is left to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
 	r.conns.Close()
-	r.sessions.Wait()
+	r.sessions.WaitEnds()
 	r.janitor.SaveKnownClients(context.WithoutCancel(ctx))
 	r.pool.Close()
 	r.closeVault()

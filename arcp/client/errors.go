@@ -85,7 +85,7 @@ func RemoteErrorOf(env *arcp.Envelope) *RemoteError {
 	e := &RemoteError{Type: env.Type, RawCode: p.Code, Message: p.Message, Cause: p.Cause, TraceID: p.TraceID}
 	e.Code, _ = arcp.ParseCode(p.Code)
 	sent := e.Code
-	if e.Code, e.Details = arcp.Specific(sent, p.Details); e.Code != sent {
+	if e.Code, e.Details = arcp.SpecificCode(sent, p.Details); e.Code != sent {
 		e.RawCode = string(e.Code)
 	}
 	e.Retryable = e.Code.Retryable()

@@ -181,7 +181,7 @@ func (c *connection) received(frame []byte) {
 	if err := arcp.UnmarshalStrict(env.Payload, p); err != nil {
 		c.t.Errorf("%s is not a %T: %v", env.Payload, p, err)
 	}
-	if name := arcp.Missing(env.Payload, reflect.ValueOf(p).Elem().Interface()); name != "" && name != "next_cursor" {
+	if name := arcp.MissingMember(env.Payload, reflect.ValueOf(p).Elem().Interface()); name != "" && name != "next_cursor" {
 		c.t.Errorf("%s has no %s", env.Payload, name)
 	}
 	for _, v := range c.checker.Received(frame) {

@@ -193,7 +193,7 @@ func field(m map[string]Value, name string) Value {
 	if m["code"] == nil || m["details"] == nil || name != "code" && name != "details" {
 		return m[name]
 	}
-	code, details := arcp.Specific(arcp.Code(plain(m["code"])), m["details"])
+	code, details := arcp.SpecificCode(arcp.Code(plain(m["code"])), m["details"])
 	if name == "code" {
 		return text(string(code))
 	}

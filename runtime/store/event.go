@@ -97,7 +97,7 @@ func SetIDs(events []*Event, ids *arcp.IDSource) {
 	id := ids.Reserve(len(events))
 	for _, e := range events {
 		arcp.AppendIDBody(e.Body[:len(bodyHead)], id)
-		id = arcp.Next(id)
+		id = arcp.NextID(id)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package store keeps sessions, jobs and the events of jobs. A Store is the
-// only thing in the runtime that survives the process.
+// Package store stores sessions, jobs and the events of jobs. No other state of the runtime
+// survives the process.
 //
 // An event is stored once, in the log of its job. The log of a session holds pointers to
 // events, in runs, each with an event_seq. Commit decides by the session's view which
@@ -19,7 +19,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Store is a durable home of sessions, jobs and events.
+// Store stores sessions, jobs, events and records durably.
 //
 // Commit is called by one goroutine at a time. All other methods may be called by any
 // number of goroutines, also while Commit runs, and see all of a write or nothing of it.
@@ -39,9 +39,9 @@ type Store interface {
 	// starting after a position, until fn returns false.
 	Jobs(ctx context.Context, q JobQuery, fn func(Job) bool) error
 
-	// Live calls fn for every job that has not ended, of all principals, in the
+	// LiveJobs calls fn for every job that has not ended, of all principals, in the
 	// order of their ids. Used at start-up.
-	Live(ctx context.Context, fn func(Job) bool) error
+	LiveJobs(ctx context.Context, fn func(Job) bool) error
 
 	// JobEvents calls fn for a job's events with JSeq > after, in order, until
 	// fn returns false. The events are immutable and stay valid.
@@ -52,9 +52,10 @@ type Store interface {
 	// longer stored.
 	SessionEvents(ctx context.Context, id arcp.SessionID, after uint64, fn func(Delivery) bool) error
 
-	// Feed calls fn for the events of all jobs of a principal, and for its announced
-	// events, with a position > after, in the order of their commits, until fn returns
-	// false. *TrimmedError if the next event is no longer stored.
+	// Feed calls fn for the events in a principal's feed with a position > after, in the
+	// order of their commits, until fn returns false. The feed has the events of all jobs of
+	// the principal and its announced events. *TrimmedError if the next event is no longer
+	// stored.
 	Feed(ctx context.Context, principal string, after uint64, fn func(FeedEvent) bool) error
 
 	// FeedBounds returns the last trimmed position of a principal's feed and its last
@@ -68,12 +69,12 @@ type Store interface {
 	// Feeds calls fn for every principal that has a feed, in order.
 	Feeds(ctx context.Context, fn func(principal string) bool) error
 
-	// Ended calls fn for the jobs that ended before a time, of all principals,
+	// EndedJobs calls fn for the jobs that ended before a time, of all principals,
 	// the first ended first, until fn returns false.
-	Ended(ctx context.Context, before time.Time, fn func(Job) bool) error
+	EndedJobs(ctx context.Context, before time.Time, fn func(Job) bool) error
 
-	// Records calls fn for the records whose key begins with prefix and is greater
-	// than after, in the order of the keys, until fn returns false.
+	// Records calls fn for the records whose key begins with prefix and is > after, in the
+	// order of the keys, until fn returns false.
 	Records(ctx context.Context, prefix, after string, fn func(Record) bool) error
 
 	// Session returns a session's row; ErrNotFound if there is none.
@@ -161,7 +162,7 @@ type Run struct {
 	Session       arcp.SessionID
 	First         uint64
 	CorrelationID arcp.MessageID
-	Origin        bool // forwarded copies: the session did not submit the job
+	Forwarded     bool // the session did not submit the job
 	Events        []*Event
 }
 
@@ -170,7 +171,7 @@ type Delivery struct {
 	Session       arcp.SessionID
 	Seq           uint64
 	CorrelationID arcp.MessageID
-	Origin        bool
+	Forwarded     bool
 	Event         *Event
 }
 

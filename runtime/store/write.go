@@ -67,10 +67,10 @@ type Op interface{ op() }
 // OpenSession creates a session with epoch 1. ErrExists: the id is or was in use.
 type OpenSession struct{ Row *Session }
 
-// AttachSession replaces the row of a session and increments its epoch: of two
-// connections that attach at the same time only one succeeds, and later writes of
-// the connection before it are refused. ErrFenced: Row.Epoch is not the stored
-// one. ErrNotFound: there is no such session.
+// AttachSession replaces the row of a session and increments its epoch. Of two
+// connections that attach at the same time only one succeeds. Later writes of the
+// previous connection are refused. ErrFenced: Row.Epoch is not the stored one.
+// ErrNotFound: there is no such session.
 type AttachSession struct{ Row *Session }
 
 // PutSession replaces the row of a session, or creates the session if Row.Epoch
@@ -97,8 +97,8 @@ type SubmitJob struct {
 
 // Follow adds the events of a job after From, and all later ones, to the log of a
 // session. A session may follow a job more than once with different correlation ids.
-// A second follow with the same correlation id adds the history again, and adds
-// Types and Origin to those of the first: two clients may choose the same id.
+// A second follow with the same correlation id adds the history again, and extends
+// Types and Forwarded of the first one. Two clients may choose the same id.
 //
 // ErrNotFound: there is no such session or job. ErrTooMany: see Limit.
 type Follow struct {
@@ -107,7 +107,7 @@ type Follow struct {
 	CorrelationID arcp.MessageID
 	From          uint64       // JSeq
 	Types         arcp.TypeSet // zero: everything the session's view shows
-	Origin        bool         // the events are forwarded copies
+	Forwarded     bool         // the events are forwarded copies
 	Once          bool         // only the history: later events are not followed
 	New           bool         // no effect if the session follows the job already with the correlation id and all Types
 
@@ -115,22 +115,22 @@ type Follow struct {
 	// follow past it is ErrTooMany. 0: no limit.
 	Limit int
 
-	// Max bounds the number of events of the history that one Follow reads. If there
-	// are more, the job is not followed yet and Result.From says where to go on: the
-	// pieces of a long history do not delay other writes. 0: no bound.
+	// Max bounds the number of events of the history that one Follow reads, so that a
+	// long history does not delay other writes. If there are more, the session does not
+	// follow the job yet, and the next Follow begins at Result.From. 0: no bound.
 	Max uint64
 }
 
-// Unfollow ends the follow with the session, job and correlation id. With Origin it
-// ends only the part that was followed with Origin: Types that were followed without
-// it stay. An unknown follow changes nothing.
+// Unfollow ends the follow with the session, job and correlation id. With Forwarded it
+// ends only the part that was followed with Forwarded. An unknown follow changes
+// nothing.
 //
 // ErrNotFound: there is no such session or job.
 type Unfollow struct {
 	Session       arcp.SessionID
 	Job           arcp.JobID
 	CorrelationID arcp.MessageID
-	Origin        bool
+	Forwarded     bool
 }
 
 // DeliverEvent adds one stored event of a job to the log of a session, also an event

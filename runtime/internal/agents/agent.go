@@ -1,11 +1,10 @@
-// Package agents has the agents that sessions register and update, and the latest events of each
+// Package agents stores the agents that sessions register, and holds the latest events of each
 // principal.
 //
 // Agents are records of the store. A change names the revision that it replaces, so of two
-// sessions that register the same agent one is refused. Reads are served from memory, which
-// follows the store in the order of the commits: a snapshot and the events behind it fit
-// together exactly. An event is written to the feed of its principal, an event of an agent
-// together with the agent's row.
+// sessions that register the same agent one is refused. Reads are served from memory, which changes
+// in the order of the commits. A subscription has exactly the events after its snapshot. An event is
+// written to the feed of its principal, an event of an agent together with the agent's row.
 //
 // Subscribers do not block writers: a subscriber reads the ring of its principal at its own
 // pace, and learns how many events it has missed.

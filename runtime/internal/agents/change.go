@@ -27,7 +27,7 @@ func (s *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, erro
 		if err != nil {
 			return err
 		}
-		return s.changeAnd(ctx, a.Principal, a.ID, joined, func(old *Agent) (*decision, error) { return s.registration(&a, old, claim, space) }, release)
+		return s.changeThen(ctx, a.Principal, a.ID, inTxn, func(old *Agent) (*decision, error) { return s.registration(&a, old, claim, space) }, release)
 	}
 	err = register()
 	for o, ok := errors.AsType[*ownedError](err); ok; o, ok = errors.AsType[*ownedError](err) {
@@ -54,7 +54,7 @@ func (s *Store) registration(a, old *Agent, claim Claim, space *reservation) (d 
 	} else {
 		old = nil
 	}
-	d = &decision{next: new(*a), space: space}
+	d = &decision{next: new(*a), reservation: space}
 	if d.event, err = eventOf(AgentRegistered, a, a.Name+" is registered", nil); err != nil {
 		return d, err
 	}
@@ -84,7 +84,7 @@ func (s *Store) stopEnded(ctx context.Context, a *Agent) error {
 	case !ended:
 		return errForeign(a.ID)
 	}
-	return s.stop(ctx, a, alone)
+	return s.stop(ctx, a, ownWrite)
 }
 
 // makeSpace reserves space for an agent. If there is none it deletes agents without a session,
@@ -118,7 +118,7 @@ type StatusChange struct {
 
 // SetStatus changes the status of an agent of a session. It refuses the agent of another session.
 func (s *Store) SetStatus(ctx context.Context, principal string, session arcp.SessionID, id string, c StatusChange) (a Agent, err error) {
-	err = s.change(ctx, principal, id, joined, func(old *Agent) (*decision, error) {
+	err = s.change(ctx, principal, id, inTxn, func(old *Agent) (*decision, error) {
 		switch {
 		case old == nil:
 			return nil, errNotFound(id)
@@ -141,7 +141,7 @@ func (s *Store) SetStatus(ctx context.Context, principal string, session arcp.Se
 // Unregister deletes an agent of a session, or an agent whose session has ended. It refuses the
 // agent of another session.
 func (s *Store) Unregister(ctx context.Context, principal string, session arcp.SessionID, id string) error {
-	return s.change(ctx, principal, id, joined, func(old *Agent) (*decision, error) {
+	return s.change(ctx, principal, id, inTxn, func(old *Agent) (*decision, error) {
 		switch {
 		case old == nil:
 			return nil, errNotFound(id)
@@ -156,14 +156,14 @@ func (s *Store) deletion(a *Agent, message string) (*decision, error) {
 	event, err := eventOf(AgentUnregistered, a, message, nil)
 	return &decision{event: event, done: func(ok bool) {
 		if ok && a.EndedAt.IsZero() {
-			s.opts.Released(*a)
+			s.opts.OnRelease(*a)
 		}
 	}}, err
 }
 
 // Fail sets the status of an agent to Errored.
 func (s *Store) Fail(ctx context.Context, principal, id, message string) error {
-	return s.change(ctx, principal, id, alone, func(old *Agent) (*decision, error) {
+	return s.change(ctx, principal, id, ownWrite, func(old *Agent) (*decision, error) {
 		if old == nil || !old.EndedAt.IsZero() {
 			return nil, nil
 		}
@@ -180,13 +180,13 @@ func (s *Store) EndSession(ctx context.Context, principal string, id arcp.Sessio
 	list := s.ownedBy(principal, id)
 	slices.SortFunc(list, func(a, b *Agent) int { return cmp.Compare(a.ID, b.ID) }) // one order of locking for all
 	for _, a := range list {
-		err = errors.Join(err, s.stop(ctx, a, joined))
+		err = errors.Join(err, s.stop(ctx, a, inTxn))
 	}
 	return err
 }
 
 // stop stops an agent unless it was unregistered or has another owner.
-func (s *Store) stop(ctx context.Context, agent *Agent, j joins) error {
+func (s *Store) stop(ctx context.Context, agent *Agent, j txnMode) error {
 	return s.change(ctx, agent.Principal, agent.ID, j, func(old *Agent) (*decision, error) {
 		if old == nil || old.Session != agent.Session || !old.EndedAt.IsZero() {
 			return nil, nil
@@ -197,7 +197,7 @@ func (s *Store) stop(ctx context.Context, agent *Agent, j joins) error {
 		event, err := eventOf(AgentStatus, &a, a.Name+" is stopped: its session has ended", nil)
 		return &decision{next: &a, event: event, done: func(ok bool) {
 			if ok {
-				s.opts.Released(*old)
+				s.opts.OnRelease(*old)
 			}
 		}}, err
 	})
@@ -205,7 +205,7 @@ func (s *Store) stop(ctx context.Context, agent *Agent, j joins) error {
 
 // deleteEnded deletes an agent unless it has an owner.
 func (s *Store) deleteEnded(ctx context.Context, a *Agent) error {
-	return s.change(ctx, a.Principal, a.ID, alone, func(old *Agent) (*decision, error) {
+	return s.change(ctx, a.Principal, a.ID, ownWrite, func(old *Agent) (*decision, error) {
 		if old == nil || old.EndedAt.IsZero() {
 			return nil, nil
 		}
@@ -221,13 +221,13 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, hasSessions func(pr
 			err = errors.Join(err, s.EndSession(ctx, principal, id))
 		}
 	}
-	for _, a := range s.ended(before) {
+	for _, a := range s.endedBefore(before) {
 		if ctx.Err() != nil {
 			return err
 		}
 		err = errors.Join(err, s.deleteEnded(ctx, a))
 	}
-	for _, principal := range s.idle() {
+	for _, principal := range s.idlePrincipals() {
 		if !hasSessions(principal) {
 			s.dropEvents(principal)
 		}

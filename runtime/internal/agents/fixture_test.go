@@ -46,8 +46,8 @@ func newFixture(t testing.TB) *fixture {
 func (r *fixture) restart(t testing.TB) {
 	t.Helper()
 	r.counts, r.released = map[Status]int{}, map[string]int{}
-	r.Store = NewStore(Options{Log: r.log, Store: r.st, Count: func(s Status, n int) { r.counts[s] = n }, Sessions: r,
-		Released: func(a Agent) {
+	r.Store = NewStore(Options{Log: r.log, Store: r.st, OnCount: func(s Status, n int) { r.counts[s] = n }, Sessions: r,
+		OnRelease: func(a Agent) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.released[a.ID]++

@@ -8,9 +8,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// index has the agents and the latest events in memory. It follows the store in the order of
-// the commits: a snapshot and the events behind it fit together exactly. Functions named
-// …Locked need mu.
+// index holds the agents and the latest events in memory. It changes in the order of the commits.
+// The caller of a function named …Locked holds mu.
 type index struct {
 	count func(s Status, n int)
 
@@ -23,11 +22,11 @@ type index struct {
 
 // principalState has the agents and events of one principal.
 type principalState struct {
-	agents       map[string]sizedAgent // by id, as they were committed
-	bytes        int                   // of agents
-	ring         ring
-	reservations map[*reservation]struct{}
-	watchers     int // subscriptions
+	agents        map[string]sizedAgent // by id, as they were committed
+	bytes         int                   // of agents
+	ring          ring
+	reservations  map[*reservation]struct{}
+	subscriptions int // open ones
 }
 
 // sizedAgent is an agent with the size of its row.
@@ -146,9 +145,9 @@ func (x *index) releaseLocked(r *reservation) {
 	r.principal = nil
 }
 
-// addEvent adds a durable event to the ring of a principal. withLocked, if set, changes the
+// addToRing adds a durable event to the ring of a principal. withLocked, if set, changes the
 // agents together with the ring.
-func (x *index) addEvent(principal string, e Event, withLocked func()) {
+func (x *index) addToRing(principal string, e Event, withLocked func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if withLocked != nil {
@@ -224,8 +223,8 @@ func (x *index) owners() map[arcp.SessionID]string {
 	return owners
 }
 
-// ended returns the agents whose sessions ended before a time.
-func (x *index) ended(before time.Time) (list []*Agent) {
+// endedBefore returns the agents whose sessions ended before a time.
+func (x *index) endedBefore(before time.Time) (list []*Agent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, p := range x.principals {
@@ -238,8 +237,8 @@ func (x *index) ended(before time.Time) (list []*Agent) {
 	return list
 }
 
-// idle returns the principals without subscriptions and reservations.
-func (x *index) idle() (principals []string) {
+// idlePrincipals returns the principals without subscriptions and reservations.
+func (x *index) idlePrincipals() (principals []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for principal, p := range x.principals {
@@ -250,7 +249,7 @@ func (x *index) idle() (principals []string) {
 	return principals
 }
 
-func (p *principalState) isIdle() bool { return p.watchers == 0 && len(p.reservations) == 0 }
+func (p *principalState) isIdle() bool { return p.subscriptions == 0 && len(p.reservations) == 0 }
 
 // dropEvents deletes the events of an idle principal, and its state if it has no agents.
 func (x *index) dropEvents(principal string) {
@@ -279,10 +278,10 @@ func (x *index) subscribe(principal string, n int) (*Subscription, Snapshot, *ar
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := x.principalLocked(principal)
-	if p.watchers >= maxWatchers {
-		return nil, Snapshot{}, arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d subscriptions to its host already; cancel some", principal, maxWatchers).RetryAfter(1)
+	if p.subscriptions >= maxSubscriptions {
+		return nil, Snapshot{}, arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d subscriptions to its host already; cancel some", principal, maxSubscriptions).RetryAfter(1)
 	}
-	p.watchers++
+	p.subscriptions++
 	return &Subscription{x, p, p.ring.next}, Snapshot{p.list(), p.ring.latest(n)}, nil
 }
 

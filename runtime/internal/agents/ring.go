@@ -25,14 +25,14 @@ const (
 
 // Bounds of events.
 const (
-	MaxEvents     = 500      // of a principal
-	maxRingBytes  = 4 << 20  // of the events of a principal: an event may have a large agent
-	maxRingsBytes = 64 << 20 // of the events of all principals; then a principal that adds one
-	fairRingBytes = 16 << 10 // has at most this many bytes, or only the new event
-	eventOverhead = 256      // approximate bytes of an event without its texts
-	maxEventBytes = 64 << 10
-	maxBatch      = 64  // events that Next returns; they are copied under the lock
-	maxWatchers   = 256 // subscriptions of a principal; each writes all events to its own log
+	MaxEvents        = 500      // of a principal
+	maxRingBytes     = 4 << 20  // of the events of a principal: an event may have a large agent
+	maxRingsBytes    = 64 << 20 // of the events of all principals; then a principal that adds one
+	fairRingBytes    = 16 << 10 // has at most this many bytes, or only the new event
+	eventOverhead    = 256      // approximate bytes of an event without its texts
+	maxEventBytes    = 64 << 10
+	maxBatch         = 64  // events that Next returns; they are copied under the lock
+	maxSubscriptions = 256 // subscriptions of a principal; each writes all events to its own log
 )
 
 const eventPrefix = "event-"
@@ -106,30 +106,30 @@ func (s *Store) EmitIn(ctx context.Context, principal string, e Event) {
 	}
 	w := new(store.Write)
 	if t := txn.From(ctx); t != nil {
-		t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return fill(principal, &e, w) }, Done: func(err error) {
+		t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return completeEvent(principal, &e, w) }, Done: func(err error) {
 			if err == nil {
-				s.addEvent(principal, e, nil)
+				s.addToRing(principal, e, nil)
 			}
 		}})
 		return
 	}
-	if err := s.announce(principal, e, w, nil, nil); err != nil { // texts, and a payload that is JSON
+	if err := s.appendEvent(principal, e, w, nil, nil); err != nil { // texts, and a payload that is JSON
 		panic("agents: " + err.Error())
 	}
 }
 
-// announce adds an event to a write and appends it. When the write is durable, withLocked and the
+// appendEvent adds an event to a write and appends it. When the write is durable, withLocked and the
 // ring change the index together. done receives the result. Both may be nil; they run on the
 // committer's goroutine.
-func (s *Store) announce(principal string, e Event, w *store.Write, withLocked func(), done func(error)) error {
+func (s *Store) appendEvent(principal string, e Event, w *store.Write, withLocked func(), done func(error)) error {
 	s.order.Lock()
 	defer s.order.Unlock()
-	if err := fill(principal, &e, w); err != nil {
+	if err := completeEvent(principal, &e, w); err != nil {
 		return err
 	}
 	s.opts.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {
-			s.addEvent(principal, e, withLocked)
+			s.addToRing(principal, e, withLocked)
 		}
 		if done != nil {
 			done(res.Err)
@@ -138,9 +138,9 @@ func (s *Store) announce(principal string, e Event, w *store.Write, withLocked f
 	return nil
 }
 
-// fill sets the id and time of an event and adds its announcement to a write. The caller holds
+// completeEvent sets the id and time of an event and adds its announcement to a write. The caller holds
 // Store.order until the write is queued.
-func fill(principal string, e *Event, w *store.Write) error {
+func completeEvent(principal string, e *Event, w *store.Write) error {
 	e.ID, e.Timestamp = arcp.NewID(eventPrefix), now()
 	data, err := arcp.Marshal(e)
 	if err != nil {
@@ -163,16 +163,16 @@ type Snapshot struct {
 
 // Subscription reads the events of a principal at the pace of its one reader.
 type Subscription struct {
-	x  *index
-	p  *principalState
-	at uint64 // number of the next event to read
+	index     *index
+	principal *principalState
+	next      uint64 // number of the next event to read
 }
 
 // Next waits for events and returns at most maxBatch of them. skipped is the number of events
 // before them that the ring has dropped.
 func (s *Subscription) Next(ctx context.Context) (events []Event, skipped uint64, err error) {
 	for {
-		events, skipped, changed := s.next()
+		events, skipped, changed := s.poll()
 		if len(events) > 0 {
 			return events, skipped, nil
 		}
@@ -184,28 +184,28 @@ func (s *Subscription) Next(ctx context.Context) (events []Event, skipped uint64
 	}
 }
 
-func (s *Subscription) next() (events []Event, skipped uint64, changed <-chan struct{}) {
-	s.x.mu.Lock()
-	defer s.x.mu.Unlock()
-	r := &s.p.ring
-	if s.at == r.next {
+func (s *Subscription) poll() (events []Event, skipped uint64, changed <-chan struct{}) {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	r := &s.principal.ring
+	if s.next == r.next {
 		if r.changed == nil {
 			r.changed = make(chan struct{})
 		}
 		return nil, 0, r.changed
 	}
-	if first := r.first(); s.at < first {
-		skipped, s.at = first-s.at, first
+	if first := r.first(); s.next < first {
+		skipped, s.next = first-s.next, first
 	}
-	i := int(s.at - r.first())
+	i := int(s.next - r.first())
 	events = slices.Clone(r.events[i:min(i+maxBatch, len(r.events))])
-	s.at += uint64(len(events))
+	s.next += uint64(len(events))
 	return events, skipped, nil
 }
 
 // Close ends the subscription. The reader calls it once.
 func (s *Subscription) Close() {
-	s.x.mu.Lock()
-	defer s.x.mu.Unlock()
-	s.p.watchers--
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	s.principal.subscriptions--
 }

@@ -27,14 +27,14 @@ const (
 type Options struct {
 	Log   txn.Log
 	Store store.Store
-	// Count receives the number of agents with a status after each change. It must not call
+	// OnCount receives the number of agents with a status after each change. It must not call
 	// the Store.
-	Count    func(s Status, n int)
+	OnCount  func(s Status, n int)
 	Sessions Sessions
-	// Released is called for an agent that loses its session: it was unregistered, or the
+	// OnRelease is called for an agent that loses its session: it was unregistered, or the
 	// session has ended. For one agent it is called by one goroutine at a time, and not
 	// during a registration.
-	Released func(Agent)
+	OnRelease func(Agent)
 }
 
 // Sessions are the sessions that own agents; see session.Directory.
@@ -61,7 +61,7 @@ type Store struct {
 
 // NewStore returns a Store without agents.
 func NewStore(o Options) *Store {
-	return &Store{opts: o, index: &index{count: o.Count, principals: make(map[string]*principalState), counts: make(map[Status]int)}}
+	return &Store{opts: o, index: &index{count: o.OnCount, principals: make(map[string]*principalState), counts: make(map[Status]int)}}
 }
 
 // Load reads the agents of the store. It calls bad for an agent that cannot be read, and leaves
@@ -89,31 +89,31 @@ func key(principal, id string) string {
 
 // decision is the result of a change of an agent.
 type decision struct {
-	next  *Agent // nil: it is deleted
-	event Event
-	space *reservation // ends with the write; nil: none
+	next        *Agent // nil: it is deleted
+	event       Event
+	reservation *reservation // ends with the write; nil: none
 	// done, if set, receives whether the row was written. The agent's lock is held.
 	done func(ok bool)
 }
 
-// joins selects the writes that are staged in the transaction of ctx.
-type joins bool
+// txnMode selects the writes that are staged in the transaction of ctx.
+type txnMode bool
 
 const (
-	alone  joins = false
-	joined joins = true
+	ownWrite txnMode = false
+	inTxn    txnMode = true
 )
 
 // change replaces an agent by the decision of decide; nil: nothing changes. After a conflict
-// decide is called again with the new row. ctx bounds only the wait for the agent's lock: a
-// write that has begun is waited for. A staged write is not waited for: the lock is held until
-// the transaction is committed.
-func (s *Store) change(ctx context.Context, principal, id string, j joins, decide func(old *Agent) (*decision, error)) error {
-	return s.changeAnd(ctx, principal, id, j, decide, func() {})
+// decide is called again with the new row. ctx bounds only the wait for the agent's lock, not the
+// wait for the write. change does not wait for a staged write, which holds the lock until the
+// transaction is committed.
+func (s *Store) change(ctx context.Context, principal, id string, j txnMode, decide func(old *Agent) (*decision, error)) error {
+	return s.changeThen(ctx, principal, id, j, decide, func() {})
 }
 
-// changeAnd is change. It calls after once, when the row is written or will not be.
-func (s *Store) changeAnd(ctx context.Context, principal, id string, j joins, decide func(old *Agent) (*decision, error), after func()) error {
+// changeThen is change. It calls after once, when the row is written or will not be.
+func (s *Store) changeThen(ctx context.Context, principal, id string, j txnMode, decide func(old *Agent) (*decision, error), after func()) error {
 	unlock, err := s.locks.lock(ctx, key(principal, id))
 	if err != nil {
 		after()
@@ -134,7 +134,7 @@ func (s *Store) changeAnd(ctx context.Context, principal, id string, j joins, de
 
 // changeOnce tries a change. It reports whether the write was staged; then the end of the
 // transaction calls end.
-func (s *Store) changeOnce(ctx context.Context, principal, id string, j joins, decide func(old *Agent) (*decision, error), end func()) (staged bool, err error) {
+func (s *Store) changeOnce(ctx context.Context, principal, id string, j txnMode, decide func(old *Agent) (*decision, error), end func()) (staged bool, err error) {
 	row, err := s.table().Get(ctx, key(principal, id))
 	if err != nil {
 		return false, fmt.Errorf("read agent: %w", err)
@@ -152,12 +152,12 @@ func (s *Store) changeOnce(ctx context.Context, principal, id string, j joins, d
 		d.finish(err)
 		return false, err
 	}
-	if t := txn.From(ctx); t != nil && j == joined {
-		s.joinTxn(t, principal, d, w, withLocked, end)
+	if t := txn.From(ctx); t != nil && j == inTxn {
+		s.stageWrite(t, principal, d, w, withLocked, end)
 		return true, nil
 	}
 	done := make(chan error, 1)
-	if err = s.announce(principal, d.event, w, withLocked, func(err error) { done <- err }); err == nil {
+	if err = s.appendEvent(principal, d.event, w, withLocked, func(err error) { done <- err }); err == nil {
 		err = <-done
 	}
 	d.finish(err)
@@ -174,7 +174,7 @@ func (d *decision) finish(err error) {
 	}
 }
 
-// writeOf returns the write that replaces a row, and the change of the index when it is durable.
+// writeOf returns the write that replaces a row. withLocked changes the index when the write is durable.
 func (s *Store) writeOf(principal, id string, row records.Row[Agent], d *decision) (w *store.Write, withLocked func(), err error) {
 	rec := row.Delete()
 	if d.next != nil {
@@ -183,21 +183,21 @@ func (s *Store) writeOf(principal, id string, row records.Row[Agent], d *decisio
 		}
 	}
 	return store.NewWrite().Put(rec), func() {
-		if d.space != nil {
-			s.releaseLocked(d.space)
+		if d.reservation != nil {
+			s.releaseLocked(d.reservation)
 		}
 		s.setLocked(principal, id, d.next, len(rec.Value))
 	}, nil
 }
 
-// joinTxn adds a write to a transaction. end is called after the transaction.
-func (s *Store) joinTxn(t *txn.Txn, principal string, d *decision, w *store.Write, withLocked, end func()) {
+// stageWrite adds a write to a transaction. end is called after the transaction.
+func (s *Store) stageWrite(t *txn.Txn, principal string, d *decision, w *store.Write, withLocked, end func()) {
 	e := d.event
-	t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return fill(principal, &e, w) }, Done: func(err error) {
+	t.Add(txn.Change{Write: w, Order: &s.order, Fill: func() error { return completeEvent(principal, &e, w) }, Done: func(err error) {
 		if err == nil {
-			s.addEvent(principal, e, withLocked)
-		} else if d.space != nil {
-			s.release(d.space)
+			s.addToRing(principal, e, withLocked)
+		} else if d.reservation != nil {
+			s.release(d.reservation)
 		}
 		d.finish(err)
 		end()

@@ -20,7 +20,7 @@ import (
 func TestOneOwner(t *testing.T) {
 	const sessions = 32
 	r := newFixture(t)
-	other := NewStore(Options{Log: r.log, Store: r.st, Count: func(Status, int) {}, Sessions: r, Released: func(Agent) {}})
+	other := NewStore(Options{Log: r.log, Store: r.st, OnCount: func(Status, int) {}, Sessions: r, OnRelease: func(Agent) {}})
 	var won atomic.Int32
 	var all sync.WaitGroup
 	for i := range sessions {
@@ -223,7 +223,7 @@ func TestSnapshotThenLive(t *testing.T) {
 			defer sub.Close()
 			list := slices.Clone(snap.Events)
 			slices.Reverse(list)
-			total, gap := int(sub.at), len(list) < int(sub.at)
+			total, gap := int(sub.next), len(list) < int(sub.next)
 			for total < emitters*each {
 				if w%4 == 0 {
 					time.Sleep(time.Millisecond) // a slow one, in real time: it may have gaps, and may not
@@ -341,7 +341,7 @@ func TestRingIsBounded(t *testing.T) {
 	if total != r.ringBytes || total > maxRingsBytes+principals*2*maxEventBytes || len(r.Events(fmt.Sprint("p", principals-1), 10)) == 0 {
 		t.Errorf("the rings of everybody have %d bytes, counted as %d", total, r.ringBytes)
 	}
-	for range maxWatchers {
+	for range maxSubscriptions {
 		if _, _, err := r.Subscribe("alice", 0); err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ import (
 
 // Service registers agents. Its methods may be called by any goroutine.
 type Service struct {
-	Host    *agents.Store
+	Store   *agents.Store
 	Workers Workers
 
 	opts Options
@@ -52,8 +52,8 @@ func New(o Options) *Service {
 	}
 	s := &Service{opts: o}
 	s.Workers = workers{&s.opts}
-	s.Host = agents.NewStore(agents.Options{Log: o.Log, Store: o.Store, Released: s.released,
-		Count:    func(s agents.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
+	s.Store = agents.NewStore(agents.Options{Log: o.Log, Store: o.Store, OnRelease: s.released,
+		OnCount:  func(s agents.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
 		Sessions: o.Sessions})
 	return s
 }
@@ -62,7 +62,7 @@ func New(o Options) *Service {
 // *arcp.Error is for the caller.
 func (s *Service) Register(ctx context.Context, a agents.Agent, caller approval.Actor) (agents.Agent, error) {
 	a.Principal, a.Session = caller.Principal, caller.Session
-	a, err := s.Host.Register(ctx, a, func(next, old *agents.Agent) (func(bool), *arcp.Error) { return s.claimNames(next, old, caller) })
+	a, err := s.Store.Register(ctx, a, func(next, old *agents.Agent) (func(bool), *arcp.Error) { return s.claimNames(next, old, caller) })
 	return a, s.Refusal(ctx, err)
 }
 
@@ -127,7 +127,7 @@ func (s *Service) WithConnections(list []agents.Agent) []agents.Agent {
 // Load reads the agents of the store. It stops agents whose sessions have ended. Agents that
 // execute jobs are registered before any job is recovered.
 func (s *Service) Load(ctx context.Context) error {
-	err := s.Host.Load(ctx, func(key string, err error) {
+	err := s.Store.Load(ctx, func(key string, err error) {
 		s.opts.Logger.Error().Err(err).Str("record", key).Msg("an agent cannot be read and is left out")
 	})
 	if err == nil {
@@ -136,13 +136,13 @@ func (s *Service) Load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range s.Host.All() {
+	for _, a := range s.Store.All() {
 		if len(a.Executes) == 0 {
 			continue
 		}
 		if refused := s.reregister(ctx, a); refused != nil {
 			s.opts.Logger.Error().Err(refused).Str("agent_id", a.ID).Str("principal", a.Principal).Msg("an agent does not execute jobs any more")
-			if err := s.Host.Fail(ctx, a.Principal, a.ID, fmt.Sprintf("%s does not execute jobs any more: %s", a.Name, refused.Message)); err != nil {
+			if err := s.Store.Fail(ctx, a.Principal, a.ID, fmt.Sprintf("%s does not execute jobs any more: %s", a.Name, refused.Message)); err != nil {
 				return err
 			}
 		}
@@ -170,5 +170,5 @@ func (s *Service) Sweep(ctx context.Context, now time.Time) error {
 	if s.opts.Retention > 0 {
 		before = now.Add(-s.opts.Retention)
 	}
-	return s.Host.Sweep(ctx, before, s.opts.Sessions.Has)
+	return s.Store.Sweep(ctx, before, s.opts.Sessions.HasSessions)
 }

@@ -84,7 +84,7 @@ type approvalTools struct {
 	engine    *engine.Engine
 	sessions  *session.Directory
 	questions *questions.Broker
-	host      *agents.Store
+	agents    *agents.Store
 	changes   txn.Committer
 	cursors   *paging.Cursors
 	audit     audit.Log
@@ -285,7 +285,7 @@ func (t *approvalTools) gate(ctx context.Context, job gateJob, in approvalGateIn
 // sessionsOfAgent returns the sessions of a registered agent. They cannot approve a request of the
 // agent.
 func (t *approvalTools) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
-	for _, a := range t.host.Agents(principal) {
+	for _, a := range t.agents.Agents(principal) {
 		if id != "" && a.ID == id {
 			ids = append(ids, a.Session)
 		}
@@ -367,7 +367,7 @@ func (t *approvalTools) resolve(ctx context.Context, caller *Caller, in approval
 	case row.Kind == approval.Owned && row.Status == approval.Pending && caller.Session != row.Session:
 		return t.askOwner(ctx, &caller.Actor, &row, in.Resolution)
 	}
-	return t.submit(ctx, &caller.Actor, &row, &a)
+	return t.sendAnswer(ctx, &caller.Actor, &row, &a)
 }
 
 // granted returns the requested permission, with another resource and duration unless they are
@@ -415,10 +415,10 @@ func (t *approvalTools) sendResolveRequested(actor *approval.Actor, row *approva
 	send(t.sessions, row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
 }
 
-// submit passes an answer to the job that asks, or changes the row of an approval without a job.
-func (t *approvalTools) submit(ctx context.Context, actor *approval.Actor, row *approval.Row, a *approval.Answer) (none arcp.QuestionView, err error) {
+// sendAnswer passes an answer to the job that asks, or changes the row of an approval without a job.
+func (t *approvalTools) sendAnswer(ctx context.Context, actor *approval.Actor, row *approval.Row, a *approval.Answer) (none arcp.QuestionView, err error) {
 	if row.Job == "" || row.Status != approval.Pending {
-		return t.changeOwned(ctx, actor, row.ID, a)
+		return t.answerSessionApproval(ctx, actor, row.ID, a)
 	}
 	call, err := callToJoin(ctx)
 	if err != nil {
@@ -474,9 +474,9 @@ func callToJoin(ctx context.Context) (*engine.Call, error) {
 	return call, call.Join()
 }
 
-// changeOwned answers an approval without a job. Of two concurrent answers the first one counts,
+// answerSessionApproval answers an approval without a job. Of two concurrent answers the first one counts,
 // because it changes the record that the second one has read.
-func (t *approvalTools) changeOwned(ctx context.Context, actor *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
+func (t *approvalTools) answerSessionApproval(ctx context.Context, actor *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
 	row, err := t.questions.SessionApprovals().Change(ctx, actor, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
 	t.questions.AuditAnswer(actor, &row, a, refused)
@@ -580,7 +580,7 @@ func (t *approvalTools) answer(ctx context.Context, caller *Caller, in approvalA
 	if err != nil {
 		return none, err
 	}
-	return t.submit(ctx, &caller.Actor, &row, a)
+	return t.sendAnswer(ctx, &caller.Actor, &row, a)
 }
 
 func (in *approvalAnswerIn) answer(q *approval.Row) (*approval.Answer, error) {

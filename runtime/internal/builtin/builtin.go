@@ -66,7 +66,7 @@ func (t *Tools) Register() error {
 		&jobTools{engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, changes: t.Changes, audit: t.Audit, logger: t.Logger},
 		&credentialTools{vault: t.Vault, changes: t.Changes, audit: t.Audit, logger: t.Logger},
 		&sessionTools{store: t.Store, sessions: t.Sessions, changes: t.Changes, cursors: t.Cursors, metrics: t.Metrics, audit: t.Audit, logger: t.Logger},
-		&approvalTools{store: t.Store, engine: t.Engine, sessions: t.Sessions, questions: t.Questions, host: t.Agents.Host,
+		&approvalTools{store: t.Store, engine: t.Engine, sessions: t.Sessions, questions: t.Questions, agents: t.Agents.Store,
 			changes: t.Changes, cursors: t.Cursors, audit: t.Audit, logger: t.Logger},
 		&elevationTools{sessions: t.Sessions, audit: t.Audit},
 		&registryTools{sessions: t.Sessions, resources: t.Resources, cursors: t.Cursors, audit: t.Audit},

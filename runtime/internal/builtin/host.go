@@ -138,7 +138,7 @@ func (in *registerAgentIn) agent() agents.Agent {
 }
 
 func (t *hostTools) unregisterAgent(ctx context.Context, caller *Caller, in agentIDIn) (unregistered, error) {
-	err := t.agents.Host.Unregister(ctx, caller.Principal, caller.Session, in.AgentID)
+	err := t.agents.Store.Unregister(ctx, caller.Principal, caller.Session, in.AgentID)
 	return unregistered{err == nil}, t.agents.Refusal(ctx, err)
 }
 
@@ -146,7 +146,7 @@ func (t *hostTools) setStatus(ctx context.Context, caller *Caller, in setStatusI
 	if len(in.Payload) > maxHostPayload {
 		return agents.Agent{}, arcp.Errorf(arcp.CodeInvalidArgument, "payload: it may have at most %d bytes", maxHostPayload)
 	}
-	a, err := t.agents.Host.SetStatus(ctx, caller.Principal, caller.Session, in.AgentID,
+	a, err := t.agents.Store.SetStatus(ctx, caller.Principal, caller.Session, in.AgentID,
 		agents.StatusChange{Status: agents.Status(in.Status), CurrentTask: in.CurrentTask, Message: in.Message, Payload: in.Payload})
 	return a, t.agents.Refusal(ctx, err)
 }
@@ -158,7 +158,7 @@ func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn)
 		if end := strings.LastIndexByte(after, 0); end >= 0 { // ids are visible ASCII
 			from.Name, from.ID = after[:end], after[end+1:]
 		}
-		for _, a := range t.agents.WithConnections(t.agents.Host.Agents(caller.Principal)) {
+		for _, a := range t.agents.WithConnections(t.agents.Store.Agents(caller.Principal)) {
 			if agents.Compare(a, from) > 0 && !add(a.Name+"\x00"+a.ID, len(a.Capabilities)+len(a.Metadata), &a) {
 				break
 			}
@@ -168,5 +168,5 @@ func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn)
 }
 
 func (t *hostTools) listEvents(_ context.Context, caller *Caller, in hostEventsIn) (hostEventPage, error) {
-	return hostEventPage{append([]agents.Event{}, t.agents.Host.Events(caller.Principal, cmp.Or(in.Limit, defaultEvents))...)}, nil
+	return hostEventPage{append([]agents.Event{}, t.agents.Store.Events(caller.Principal, cmp.Or(in.Limit, defaultEvents))...)}, nil
 }

@@ -27,7 +27,7 @@ func (t *hostTools) subscribe(ctx context.Context, caller *Caller, in hostSubscr
 	if in.Limit != nil {
 		limit = *in.Limit
 	}
-	sub, snapshot, refused := t.agents.Host.Subscribe(caller.Principal, limit)
+	sub, snapshot, refused := t.agents.Store.Subscribe(caller.Principal, limit)
 	if refused != nil {
 		return struct{}{}, refused
 	}

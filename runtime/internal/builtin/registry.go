@@ -89,7 +89,7 @@ func (t *registryTools) register(r *registrar) {
 	register(r, readTool("registry.get", "one resource"), r.callers.find, t.get)
 	register(r, readTool("registry.list", "the resources of a session, the newest first"), r.callers.find, t.list)
 	register(r, writeTool("registry.deregister", "removes a resource from the registry"), r.callers.find, t.deregister)
-	register(r, writeTool("registry.lease", "takes a lease on an external resource, or refreshes it"), hostAs[engine.LeaseTaker], t.lease)
+	register(r, writeTool("registry.lease", "takes a lease on an external resource, or refreshes it"), hostAs[engine.LeaseRequester], t.lease)
 	register(r, writeTool("registry.touch", "extends a lease by its whole duration"), r.callers.find, t.changeLease(t.resources.Store.Touch))
 	register(r, writeTool("registry.release", "ends a lease without a clean-up"), r.callers.find, t.changeLease(t.resources.Store.Release))
 	register(r, readTool("registry.leases", "the caller's leases, the newest first; for an admin all leases"), r.callers.find, t.leases)
@@ -155,7 +155,7 @@ func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceLis
 	return page, t.resources.Refusal(err, "list resources")
 }
 
-func (t *registryTools) lease(ctx context.Context, job engine.LeaseTaker, in leaseIn) (arcp.ResourceLeaseView, error) {
+func (t *registryTools) lease(ctx context.Context, job engine.LeaseRequester, in leaseIn) (arcp.ResourceLeaseView, error) {
 	l, err := t.resources.Acquire(ctx, job.LeaseHolder(), resources.LeaseRequest{Identity: resources.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
 	return resourceservice.ViewLease(&l), err

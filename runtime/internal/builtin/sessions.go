@@ -50,7 +50,7 @@ func (t *sessionTools) register(r *registrar) {
 func (t *sessionTools) list(ctx context.Context, caller *Caller, in sessionsListIn) (arcp.Page[arcp.SessionView], error) {
 	request := paging.Request{Scope: "sessions\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.SessionView]) error {
-		list := t.sessions.Of(caller.Observes)
+		list := t.sessions.ByPrincipal(caller.Observes)
 		slices.SortFunc(list, compareSessions)
 		at, id := paging.ParseTimeKey(after)
 		from := &session.Session{ID: arcp.SessionID(id), CreatedAt: at}

@@ -169,7 +169,7 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 		Generation: v.Catalog().Generation(),
 		Overlay:    overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)}}
 	if l := v.JobLease(); l != nil {
-		out.Lease = l.RFC()
+		out.Lease = l.WireJSON()
 	}
 	page, err := listTools(t, v, "policy", &in, true, func(l *catalog.Listed) (toolPolicy, int) {
 		p := policyOf(v, l.Tool)

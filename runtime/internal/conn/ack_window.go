@@ -103,7 +103,7 @@ func (aw *ackWindow) trim() {
 		return
 	}
 	aw.c.session.row.TrimmedTo = aw.acked
-	aw.c.srv.opts.Log.Free(aw.c.id, aw.acked)
+	aw.c.srv.opts.Log.Release(aw.c.id, aw.acked)
 	aw.c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: aw.c.id, Seq: aw.acked}}, NoSync: true})
 }
 
@@ -144,12 +144,12 @@ func (aw *ackWindow) eventSent(now time.Time, seq uint64, size int) {
 		aw.warnIfLagging(now, seq)
 		return
 	}
-	trim, free := aw.c.session.Replay.Next(seq, size, aw.position.load(), uint64(aw.c.srv.opts.ReplayEvents), uint64(aw.c.srv.opts.ReplayBytes))
+	trim, free := aw.c.session.Replay.Count(seq, size, aw.position.load(), uint64(aw.c.srv.opts.ReplayEvents), uint64(aw.c.srv.opts.ReplayBytes))
 	if trim > 0 {
 		aw.c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: aw.c.id, Seq: trim}}, NoSync: true})
 	}
 	if free {
-		aw.c.srv.opts.Log.Free(aw.c.id, seq)
+		aw.c.srv.opts.Log.Release(aw.c.id, seq)
 	}
 }
 

@@ -148,7 +148,7 @@ func (s *Server) readTokenSession(ctx context.Context, token auth.Secret) (store
 	}
 	existing := s.opts.Sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
-	previous := existing != nil && !existing.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+	previous := existing != nil && !existing.TokenConfirmed(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
 	if existing == nil || !current && !previous {
 		return row, noSession()
 	}
@@ -317,7 +317,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	h.c.id, h.c.session.row, h.c.events.cursor, h.resumed = a.row.ID, a.row, cursor, true
 	h.c.session.row.Acks = a.row.Acks || h.c.session.Acks() // the client may have acknowledged after the row was read
 	h.c.ack.startSeq, h.c.ack.acked, h.c.ack.clientAcks = a.after, a.row.TrimmedTo, h.c.session.row.Acks
-	h.c.session.Replay.Begin(a.row.TrimmedTo)
+	h.c.session.Replay.SetTrimmed(a.row.TrimmedTo)
 	h.c.ack.position.start(h.c.ack.startSeq, h.c.ack.clientAcks, h.c.ack.acked)
 	h.accept(now)
 	h.c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
@@ -367,7 +367,7 @@ func (h *handshake) replaceConn(s *session.Session, a *attachment, cursor *event
 	h.c.session.Session = s
 	if a.awaitsPosition && old != nil {
 		a.after = max(a.after, min(position, a.row.LastSeq))
-		cursor.Move(a.after)
+		cursor.Seek(a.after)
 	}
 	if old != nil {
 		old.Supersede()

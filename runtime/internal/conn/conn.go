@@ -152,7 +152,7 @@ func (c *conn) mayReceive() bool {
 // full reports whether too many bytes wait for the client, or too many commands for their
 // answers. The end of each reason wakes the loop.
 func (c *conn) full() bool {
-	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.pending.full() || c.events.cursor != nil && c.events.cursor.Waiting() >= maxPending
+	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.pending.full() || c.events.cursor != nil && c.events.cursor.QueuedAnswers() >= maxPending
 }
 
 // receive passes a frame to the machine and performs its output. The frame may also be

@@ -31,7 +31,7 @@ func (c *conn) detach() {
 	}
 	c.ack.savePosition()
 	if !c.ack.clientAcks {
-		s.opts.Log.Free(c.id, written)
+		s.opts.Log.Release(c.id, written)
 	}
 	if s.opts.Engine.SessionJobs().Has(c.id) {
 		s.CancelAfterGrace(c.id, now)

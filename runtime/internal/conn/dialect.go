@@ -132,7 +132,7 @@ func (d *dialect) resumed(now time.Time, row *store.Session) {
 		d.codec.SetProfile(profile)
 	}
 	d.codec.AddJobs(d.c.srv.opts.Engine.SessionJobs().IDs(row.ID)...)
-	d.codec.Describe(machine.Describe(d.c.machine, now, d.c.catalogue.agents()))
+	d.codec.Describe(d.c.machine.AcceptedPayload(now, d.c.catalogue.agents()))
 }
 
 // sendsCredentials reports whether the client is sent the credentials of its jobs. A client of the
@@ -188,7 +188,7 @@ func (d *dialect) appendEvent(item eventlog.Item) {
 // rotated returns the payload of the event of a rotation with the new value of the credential. Only
 // the session that has submitted the job is sent the value.
 func (d *dialect) rotated(item *eventlog.Item) (payload arcp.Raw, ok bool) {
-	if item.Origin || !d.sendsCredentials() {
+	if item.Forwarded || !d.sendsCredentials() {
 		return nil, false
 	}
 	return d.c.srv.secrets.rotated(item.Event)

@@ -75,7 +75,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 		return item, true, nil
 	}
 	known := true
-	if item.Origin {
+	if item.Forwarded {
 		follows.head, known = follows.origin(item.Event.JobID())
 	}
 	if result := er.needsResult(item.Event); result || !known {
@@ -159,11 +159,11 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 	b := c.output.batch()
 	start := len(b.data)
 	head := c.output.head
-	if item.Origin {
+	if item.Forwarded {
 		b.data, head = c.follows.appendOrigin(append(b.data, head...), item.Event), nil
 	}
 	b.data = store.AppendFrame(b.data, head, item.Seq, item.CorrelationID, item.Event)
-	if !item.Origin {
+	if !item.Forwarded {
 		b.data = c.srv.secrets.appendValues(b.data, item.Event)
 	}
 	b.ends = append(b.ends, len(b.data))

@@ -155,7 +155,7 @@ func (fl *follows) historyEnded(j *store.Job, r *store.Result) {
 
 // operation returns the operation of the store that makes the session follow a job.
 func (fl *follows) operation(j *store.Job, from uint64) *store.Follow {
-	f := &store.Follow{Session: fl.c.id, Job: j.ID, From: from, Origin: true, Limit: fl.c.srv.opts.MaxFollows, New: true}
+	f := &store.Follow{Session: fl.c.id, Job: j.ID, From: from, Forwarded: true, Limit: fl.c.srv.opts.MaxFollows, New: true}
 	if arcp.HasPrefix(string(j.SubmitID), arcp.MessagePrefix) {
 		f.CorrelationID = j.SubmitID
 	}
@@ -259,7 +259,7 @@ func (fl *follows) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.JobUns
 				delete(fl.jobs, id) // a concurrent addOrigin may have added it again
 				fl.setOrigin(&j)
 				f := fl.operation(&j, 0)
-				fl.c.append(store.NewWrite(&store.Unfollow{Session: f.Session, Job: f.Job, CorrelationID: f.CorrelationID, Origin: f.Origin}))
+				fl.c.append(store.NewWrite(&store.Unfollow{Session: f.Session, Job: f.Job, CorrelationID: f.CorrelationID, Forwarded: f.Forwarded}))
 			}
 		}
 	})

@@ -60,7 +60,7 @@ func (h *halfClose) advance(c *conn, now time.Time, unfinished bool) {
 	if c.ending.begun() {
 		return
 	}
-	if unfinished || c.output.outbox.queued() > 0 || c.events.cursor != nil && c.events.cursor.Waiting() > 0 {
+	if unfinished || c.output.outbox.queued() > 0 || c.events.cursor != nil && c.events.cursor.QueuedAnswers() > 0 {
 		h.busyAt = now
 	}
 	if now.Sub(h.busyAt) >= halfCloseQuiet || !c.tc.(transport.HalfCloser).Reads() {

@@ -161,7 +161,7 @@ func (h *handshake) sessionStored(now time.Time, row store.Session, token auth.S
 		h.c.machine.Established(now, machine.SessionResult{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}
-	h.c.session.Opened()
+	h.c.session.MarkAttached()
 	row.Epoch = 1
 	h.c.session.row, h.c.ack.clientAcks = row, row.Acks
 	h.c.ack.position.start(0, h.c.ack.clientAcks, 0)

@@ -67,7 +67,7 @@ func (p *principal) updateActor() {
 		return
 	}
 	actor := p.actor()
-	p.c.session.Identify((*sessionConn)(p.c), actor)
+	p.c.session.SetActor((*sessionConn)(p.c), actor)
 	p.c.srv.opts.Questions.SessionAttached(actor)
 	p.c.worker.offer(actor)
 }

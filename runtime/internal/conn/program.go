@@ -25,7 +25,7 @@ func (s *Server) EndPrograms(ctx context.Context) {
 // stored, or ctx ends. A failure is logged.
 func endSessions(ctx context.Context, d *session.Directory, wanted func(principal string) bool) {
 	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: "another process of the program has opened a session"}
-	for _, s := range d.Of(wanted) {
+	for _, s := range d.ByPrincipal(wanted) {
 		done := make(chan struct{})
 		d.End(s, eviction, func(error) { close(done) })
 		select {

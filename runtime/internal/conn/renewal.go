@@ -75,7 +75,7 @@ func (rn *renewal) store() {
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		if err == nil {
-			rn.c.session.ClearHeard(row.Epoch)
+			rn.c.session.TokenIssued(row.Epoch)
 		}
 		rn.c.pending.done()
 		rn.c.inbox.runOnLoop(func(now time.Time) { rn.stored(now, token, err) })
@@ -141,7 +141,7 @@ func (rn *renewal) confirmToken() bool {
 		return !rn.tokenPending
 	}
 	rn.c.session.row.PrevHashes, rn.tokenPending = nil, true
-	rn.c.session.SetHeard(rn.c.session.row.Epoch)
+	rn.c.session.ConfirmToken(rn.c.session.row.Epoch)
 	row := rn.c.session.row
 	rn.c.pending.add()
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {

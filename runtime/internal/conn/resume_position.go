@@ -135,7 +135,7 @@ func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at po
 		}
 		aw.c.nack(now, request, e)
 	default:
-		aw.c.events.cursor.Move(max(at.after, aw.acked)) // acknowledged events are deleted
+		aw.c.events.cursor.Seek(max(at.after, aw.acked)) // acknowledged events are deleted
 		aw.c.reply(now, request, arcp.Ack, arcp.AckPayload{})
 	}
 	aw.startSeq = aw.c.events.cursor.Position()

@@ -187,7 +187,7 @@ func (s *subscriptions) passDeleted(sub *subscription, err error) error {
 				s.drop(i)
 			default:
 				sub.reading = false
-				sub.cursor.Move(gone.UpTo)
+				sub.cursor.Seek(gone.UpTo)
 			}
 		}
 	})

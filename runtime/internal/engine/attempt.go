@@ -28,8 +28,8 @@ func (s *supervisor) startAttempt(now time.Time) {
 	s.due = s.machine.Deadline()
 }
 
-// announceStart emits job.started and calls the tool.
-func (s *supervisor) announceStart(now time.Time) {
+// emitStarted emits job.started and calls the tool.
+func (s *supervisor) emitStarted(now time.Time) {
 	s.started = now
 	if s.attempt == 1 {
 		s.metrics.Queue.Observe(now.Sub(s.created).Seconds())
@@ -85,12 +85,12 @@ func (t toolRunner) run() {
 	args, err := t.authorize()
 	if err != nil {
 		result, _ = arcp.AsError(err)
-		s.metrics.Refused(callStatus(result))
+		s.metrics.CountRefusedCall(callStatus(result))
 		return
 	}
 	began := time.Now()
 	value, result = s.tool.Run(s.ctx, s.job(), args)
-	s.metrics.Called(callStatus(result), time.Since(began))
+	s.metrics.CountCall(callStatus(result), time.Since(began))
 }
 
 // authorize calls the hooks and, if the tool needs an approval, asks another session. It returns the
@@ -164,7 +164,7 @@ func (t toolRunner) leaseText() arcp.Raw {
 	s := t.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	raw, _ := authority.Describe(s.authority.Lease)
+	raw, _ := authority.WireForm(s.authority.Lease)
 	return raw
 }
 

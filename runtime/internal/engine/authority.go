@@ -35,7 +35,7 @@ func (a *jobAuthority) expired() bool { return a.Expired(a.now()) }
 // the rest of the budget of a job that has not ended.
 func (e *Engine) LeaseOf(row *store.Job) (raw arcp.Raw, constraints *arcp.LeaseConstraints, budget arcp.Raw) {
 	options := optionsOf(row)
-	raw, constraints = authority.Describe(options.lease())
+	raw, constraints = authority.WireForm(options.lease())
 	if raw == nil {
 		raw = arcp.Raw("{}")
 	}
@@ -91,7 +91,7 @@ func (j toolGoroutine) check(namespace string, operation func(*lease.Authority, 
 	currency, _ := s.authority.Budget.Exhausted()
 	s.mu.Unlock()
 	if err.Code == arcp.CodeBudgetExhausted {
-		s.e.cfg.Metrics.Exhausted(currency)
+		s.e.cfg.Metrics.CountExhausted(currency)
 	}
 	s.recordDenial(namespace, err)
 	return err
@@ -111,7 +111,7 @@ func (s *supervisor) recordDenial(namespace string, err *arcp.Error) {
 	case arcp.CodeBudgetExhausted:
 		reason = "exhausted"
 	}
-	s.e.cfg.Metrics.Denied(namespace, reason)
+	s.e.cfg.Metrics.CountDenial(namespace, reason)
 	s.e.audit().Event("denial", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 		Str("namespace", namespace).Str("decision", "denied").Str("reason", reason).Msg("audit")
 	switch {
@@ -138,7 +138,7 @@ func (s *supervisor) endExpired(now time.Time) {
 
 func (j toolJob) Charge(name, currency string, amount arcp.Number) error {
 	m := arcp.MetricPayload{Name: "cost." + name, Value: amount, Unit: currency}
-	if name == "" || currency == "" || !lease.Debits(m.Name) {
+	if name == "" || currency == "" || !lease.IsCost(m.Name) {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "a charge needs a name other than budget, and a currency")
 	}
 	return j.spend(m, func() (*arcp.MetricPayload, *arcp.Error) {
@@ -170,7 +170,7 @@ func (j toolGoroutine) spend(m arcp.MetricPayload, debit func() (rest *arcp.Metr
 	switch {
 	case refused == nil:
 	case refused.Code == arcp.CodeBudgetExhausted:
-		s.e.cfg.Metrics.Exhausted(m.Unit)
+		s.e.cfg.Metrics.CountExhausted(m.Unit)
 		s.recordDenial(arcp.NamespaceCostBudget, refused)
 	case refused.Code == arcp.CodeLeaseExpired:
 		s.recordDenial(arcp.NamespaceCostBudget, refused)

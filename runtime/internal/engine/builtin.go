@@ -124,7 +124,7 @@ func (g *addGrant) apply(s *supervisor, now time.Time) {
 	g.expiresAt, g.created = c.Lease.ExpiresAt, true
 	s.leaseChanged(now, &c, g.holder, g.request)
 	for _, e := range g.events {
-		s.announce(now, e.Type, e.Payload, new(store.Route))
+		s.emitRouted(now, e.Type, e.Payload, new(store.Route))
 	}
 	s.write.addCommands(g)
 }
@@ -153,7 +153,7 @@ func (e submitter) runInline(r *run, submit *Submit) (blocks bool) {
 	o := &job.Outcome{State: arcp.StateCompleted}
 	began := time.Now()
 	o.Value, o.Err = r.tool.Run(ctx, s.job(), r.row.Arguments)
-	r.metrics.Called(callStatus(o.Err), time.Since(began))
+	r.metrics.CountCall(callStatus(o.Err), time.Since(began))
 	if o.Err != nil {
 		o = failedOutcome(o.Err)
 	}
@@ -165,8 +165,8 @@ func (e submitter) runInline(r *run, submit *Submit) (blocks bool) {
 	log.Events = append(log.Events, jobWriter{s}.outcomeEvents(time.Now())...)
 	log.State, log.Code = s.outcome.State, outcomeCode(s.outcome)
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: submit.Recheck}, log)
-	return e.appendSubmit(submit, r, w, func(made bool) {
-		if made {
+	return e.appendSubmit(submit, r, w, func(created bool) {
+		if created {
 			e.pool.Run(func() { r.logFinished(s.outcome, time.Now()) }) // the committer does not wait for the log
 		}
 	}, func() {})

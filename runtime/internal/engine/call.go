@@ -48,7 +48,7 @@ func (c *Call) Claim() error {
 	}
 	w := c.claimWrite()
 	made := make(chan bool, 1)
-	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimed(c.submit, c.supervisor.run, res) })
+	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimCommitted(c.submit, c.supervisor.run, res) })
 	c.claimed = <-made
 	if c.ended = !c.claimed; c.ended {
 		return errAnswered
@@ -163,19 +163,19 @@ func (c *Call) run() {
 func (c *Call) attempt(ctx context.Context) (again bool) {
 	began := time.Now()
 	value, err := c.supervisor.tool.Run(ctx, c.supervisor.job(), c.supervisor.row.Arguments)
-	c.supervisor.metrics.Called(callStatus(err), time.Since(began))
+	c.supervisor.metrics.CountCall(callStatus(err), time.Since(began))
 	switch {
 	case c.ended:
-		c.txn.Settle(errAnswered)
+		c.txn.Finish(errAnswered)
 		return false
 	case err != nil && c.e.calls.ctx.Err() != nil: // the runtime stops: nothing is committed
-		c.txn.Settle(err)
+		c.txn.Finish(err)
 		if !c.claimed {
 			c.submit.Answers.AnswerAfterEvents(refusalFrame(c.submit, arcp.JobFailed, errShuttingDown()))
 		}
 		return false
 	case err != nil:
-		c.txn.Settle(err)
+		c.txn.Finish(err)
 		return c.commit(ctx, failedOutcome(err))
 	}
 	return c.commit(ctx, &job.Outcome{State: arcp.StateCompleted, Value: value})
@@ -183,7 +183,7 @@ func (c *Call) attempt(ctx context.Context) (again bool) {
 
 // commit commits the call and its changes. again is as for attempt.
 func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
-	w, own := c.txn.Join(c.endWrite(o))
+	w, own := c.txn.Combine(c.endWrite(o))
 	errs := make(chan error, 1)
 	c.txn.Append(c.e.cfg.Log, w, func(res *store.Result) {
 		result := res
@@ -194,16 +194,16 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 		switch {
 		case result.Existing != "" || result.Err != nil && !errors.Is(result.Err, store.ErrTogether): // there is no such job
 			c.ended, c.supervisor.outcome = true, nil
-			c.txn.Settle(cmp.Or(err, errAnswered))
+			c.txn.Finish(cmp.Or(err, errAnswered))
 			if !c.claimed {
-				submitter{c.e}.claimed(c.submit, c.supervisor.run, result) // answers the submit
+				submitter{c.e}.claimCommitted(c.submit, c.supervisor.run, result) // answers the submit
 			}
 		case err == nil:
 			if !c.claimed {
 				c.submit.answerAccepted(c.supervisor.run)
 			}
 			c.concluded()
-			c.txn.Settle(nil)
+			c.txn.Finish(nil)
 		}
 		errs <- err
 	})
@@ -211,7 +211,7 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 	case err == nil || c.ended:
 		return false
 	default:
-		c.txn.Settle(err)
+		c.txn.Finish(err)
 		if errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
 			return true
 		}

@@ -268,7 +268,7 @@ func TestRateLimit(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		r.frames("sess_1")
-		if n := len(r.e.rates.of); n > minSweep {
+		if n := len(r.e.rates.limiters); n > minSweep {
 			t.Errorf("%d tools are remembered that nobody calls, want at most %d", n, minSweep)
 		}
 	})

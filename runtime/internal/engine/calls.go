@@ -85,8 +85,8 @@ func (j toolGoroutine) addNote(n callNote) {
 	}
 }
 
-// noteRefused notes a call that was refused.
-func (s childCaller) noteRefused(call *tool.Call, err error) {
+// recordRefusal adds a note of a refused call.
+func (s childCaller) recordRefusal(call *tool.Call, err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	if !ok || e == errEnded {
 		return

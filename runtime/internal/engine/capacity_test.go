@@ -236,8 +236,8 @@ func TestLimits(t *testing.T) {
 					refused := send(nil)
 					wantRetryAfter(t, r.want("one too many", "job.failed "+string(refused)+" RESOURCE_EXHAUSTED")[0])
 					if c.other != nil {
-						if send(c.other); r.e.Live() != 3 {
-							t.Errorf("%d jobs, want the third: it counts elsewhere", r.e.Live())
+						if send(c.other); r.e.LiveCount() != 3 {
+							t.Errorf("%d jobs, want the third: it counts elsewhere", r.e.LiveCount())
 						}
 					}
 					r.e.SessionJobs().CancelAll("sess_1", "")

@@ -137,7 +137,7 @@ func (s *supervisor) restore(now time.Time) {
 	}
 	if p.N > 0 {
 		s.checkpoint = p
-		s.questions.Continue(p.Questions)
+		s.questions.SetAsked(p.Questions)
 		s.mu.Lock()
 		s.ledger.RestoreKnown(p.KnownChildren, s.attempt)
 		s.mu.Unlock()

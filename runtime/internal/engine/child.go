@@ -63,7 +63,7 @@ func (s childCaller) findOrCreate(call *tool.Call) (*family.Child, error) {
 	}
 	child, err := s.create(call, request)
 	if err != nil {
-		s.noteRefused(call, err)
+		s.recordRefusal(call, err)
 	}
 	return child, err
 }
@@ -141,7 +141,7 @@ func (s childCaller) create(call *tool.Call, request string) (*family.Child, err
 	t, err := s.resolveCallee(call)
 	position := family.Position{}
 	if err == nil {
-		position, err = s.position.Below(call.Detach)
+		position, err = s.position.Child(call.Detach)
 	}
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
@@ -264,7 +264,7 @@ func (s childCaller) commitChild(r *run, child *family.Child, l *lease.Lease) er
 		if res.Err == nil {
 			child.Created = true
 			r.metrics.Submitted.Inc()
-			r.accepted(true)
+			r.markAccepted(true)
 		} else if grant != nil {
 			grant.Discard()
 		}
@@ -362,9 +362,9 @@ func (s childCaller) storedOutcome(id arcp.JobID) (*job.Outcome, error) {
 // end to the parent. It unblocks the caller that waits for the job.
 func (s *supervisor) finishFamily() {
 	if s.outcome != nil {
-		for _, k := range s.ledger.Children() {
-			if r := s.e.run(k.Job); r != nil && r.position.EndsWithParent() {
-				r.post(internalCancel(k.Job, family.ParentEnded))
+		for _, child := range s.ledger.Children() {
+			if r := s.e.run(child.Job); r != nil && r.position.EndsWithParent() {
+				r.post(internalCancel(child.Job, family.ParentEnded))
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func (a *addChild) admit(s *supervisor, now time.Time) (err *arcp.Error) {
 	s.progress.Children, s.progress.unsaved = a.call.N, true
 	s.beginCreation(a.call.Job)
 	s.events.push(s.event(arcp.EventEmit, now, s.row.Priority, a.admission.Event))
-	s.announceBudget(now)
+	s.emitBudget(now)
 	return nil
 }
 
@@ -114,12 +114,12 @@ func (c *revertChild) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ledger.Revert(&s.authority.State, c.child)
-	s.announceBudget(now)
+	s.emitBudget(now)
 	s.write.addCommands(c)
 }
 
-// announceBudget emits the remaining budget after a change by a child. Called with s.mu.
-func (s *supervisor) announceBudget(now time.Time) {
+// emitBudget emits the remaining budget after a change by a child. Called with s.mu.
+func (s *supervisor) emitBudget(now time.Time) {
 	if s.events.closed {
 		return
 	}
@@ -151,7 +151,7 @@ func (d *returnBudget) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	closed := s.ledger.Return(&s.authority.State, c, status, rest)
 	if closed {
-		s.announceBudget(now)
+		s.emitBudget(now)
 	}
 	s.mu.Unlock()
 	d.answer(s, closed)

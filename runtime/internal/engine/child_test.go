@@ -1007,7 +1007,7 @@ func (r *fixture) unspent(from string, jobs []arcp.JobID) string {
 			if err != nil {
 				r.Fatal(err)
 			}
-			if m, err := arcp.DecodePayload[arcp.MetricPayload](&env); err == nil && lease.Debits(m.Name) {
+			if m, err := arcp.DecodePayload[arcp.MetricPayload](&env); err == nil && lease.IsCost(m.Name) {
 				b.Report(m.Unit, m.Value)
 			}
 			return true

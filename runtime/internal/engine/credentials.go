@@ -20,7 +20,7 @@ func (r jobCredentials) provisioned() bool {
 
 // appendProvisioned is appendSubmit for a job that gets credentials before its claim. The session's
 // later submits wait, because the answers to submits are sent in their order.
-func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (blocks bool) {
+func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, done func(created bool), placed func()) (blocks bool) {
 	s := *submit
 	decided := func() {
 		e.submitDecided(s.Session)
@@ -42,11 +42,11 @@ func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, don
 			}
 			w.Put(grant.Records...)
 			e.cfg.Log.Append(w, func(res *store.Result) {
-				made := e.claimed(&s, r, res)
-				if !made {
+				created := e.claimCommitted(&s, r, res)
+				if !created {
 					grant.Discard()
 				}
-				done(made)
+				done(created)
 				decided()
 			})
 			placed()
@@ -81,7 +81,7 @@ func (e *Engine) issue(r *run) (*credential.Grant, *arcp.Error) {
 func (r jobCredentials) request() credential.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return credential.Request{Job: r.row.ID, Principal: r.row.Principal, Agent: r.row.Agent, Lease: r.authority.Lease.RFC(),
+	return credential.Request{Job: r.row.ID, Principal: r.row.Principal, Agent: r.row.Agent, Lease: r.authority.Lease.WireJSON(),
 		ExpiresAt: r.authority.Lease.ExpiresAt(), Budget: r.authority.Budget.JSON(), TraceID: r.row.TraceID}
 }
 

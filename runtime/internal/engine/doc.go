@@ -12,7 +12,7 @@
 // it and applies its effects.
 //
 // Each attempt of a job has its own supervisor. Events of an earlier attempt are
-// refused. After a restart Recover resumes every job by the recovery of its tool.
+// refused. After a restart Recover resumes every job as its tool's recovery says.
 //
 // The lifecycle of a run, and its schedule in the queue of its tool, are states with
 // transition tables (lifecycle.go). Engine.mu guards the tables of the engine, and
@@ -26,9 +26,9 @@
 //	                     tool (submit.go, job_table.go, tool_rates.go, tool_queue.go)
 //	submitter.claim      the write of the job row and job.accepted (submit.go)
 //	appendSubmit         the log gets the write (submit_order.go)
-//	run.placed           the write has its position: a tool without side effects may start (run.go)
-//	submitter.claimed    the write is durable: there is a job, or the submit is answered (submit.go)
-//	run.accepted         the supervisor starts if the run has a slot (run.go)
+//	run.markPlaced       the write has its position: a tool without side effects may start (run.go)
+//	submitter.claimCommitted  the write is durable: there is a job, or the submit is answered (submit.go)
+//	run.markAccepted     the supervisor starts if the run has a slot (run.go)
 //
 // Calls of built-in tools leave this path after admit: runInline (builtin.go) and startCall
 // (call.go). A job with credentials is claimed by appendProvisioned (credentials.go).

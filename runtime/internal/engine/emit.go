@@ -25,7 +25,7 @@ func (j toolJob) TraceID() string { return j.s.row.TraceID }
 
 // Emit queues an event. A metric of a cost debits the budget in the same write.
 func (j toolJob) Emit(t arcp.Type, payload any) error {
-	if m, ok := payload.(arcp.MetricPayload); ok && lease.Debits(m.Name) {
+	if m, ok := payload.(arcp.MetricPayload); ok && lease.IsCost(m.Name) {
 		return j.report(m)
 	}
 	return j.emit(t, payload, nil)

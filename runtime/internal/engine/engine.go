@@ -38,7 +38,7 @@ type Config struct {
 	Full func() bool
 
 	// Questions delivers questions to sessions; nil: no session can be asked.
-	Questions Questions
+	Questions QuestionBroker
 
 	// Catalog returns the tools that a session of a principal with a trust level
 	// sees now; nil: all of Tools. It must not block.
@@ -125,7 +125,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, jobs: newJobTable(cfg.Limits), shutdown: newShutdown(), calls: newCallGroup(), pool: pool.New(),
 		leases: leaseIndex{byID: make(map[arcp.LeaseID]leaseRef), gauges: cfg.Metrics.Leases},
 		queues: toolQueues{slots: cfg.Slots, byTool: make(map[toolQueueKey]*toolQueue)},
-		order:  submitOrder{held: make(map[arcp.SessionID][]submitStep)}}
+		order:  submitOrder{waiting: make(map[arcp.SessionID][]submitStep)}}
 	if cfg.Vault != nil {
 		cfg.Vault.RotateFor(vaultJobs{e})
 	}
@@ -195,15 +195,15 @@ var closedc = func() chan struct{} {
 	return c
 }()
 
-// Live returns the number of jobs that have not ended.
-func (e *Engine) Live() int {
+// LiveCount returns the number of jobs that have not ended.
+func (e *Engine) LiveCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.jobs.runs)
 }
 
 // SpaceFreed wakes the tools that wait to emit because the disk was full.
-func (e *Engine) SpaceFreed() { e.each((*run).wakeTool) }
+func (e *Engine) SpaceFreed() { e.eachRun((*run).wakeTool) }
 
 // Drain refuses submits from now on, except for children of running jobs. Jobs whose
 // tools recover from checkpoints are paused at their next checkpoint.
@@ -230,9 +230,9 @@ func (e *Engine) Stop(ctx context.Context) {
 		select {
 		case <-e.shutdown.drainedc:
 			e.calls.Wait()
-			e.shutdown.retired.Store(true)
-			e.each((*run).stopUnsupervised)
-			e.each((*run).stopEndless)
+			e.shutdown.stopResting.Store(true)
+			e.eachRun((*run).stopUnsupervised)
+			e.eachRun((*run).stopEndless)
 			e.wg.Wait()
 			close(done)
 		case <-e.shutdown.quitc:
@@ -245,14 +245,14 @@ func (e *Engine) Stop(ctx context.Context) {
 	}
 	close(e.shutdown.quitc)
 	e.calls.cancel(ErrStopping)
-	e.each((*run).stop)
+	e.eachRun((*run).stop)
 	e.wg.Wait()
-	e.each((*run).rejectUnhandled)
+	e.eachRun((*run).rejectUnhandled)
 	e.calls.Wait()
 }
 
-// each calls f for every job that has not ended, without e.mu: f may lock the run.
-func (e *Engine) each(f func(*run)) {
+// eachRun calls f for every job that has not ended, without e.mu: f may lock the run.
+func (e *Engine) eachRun(f func(*run)) {
 	e.mu.Lock()
 	runs := slices.Collect(maps.Values(e.jobs.runs))
 	e.mu.Unlock()

@@ -383,9 +383,9 @@ func (r *fixture) expectNoState(why string) {
 	synctest.Wait()
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	if len(r.e.jobs.runs)+len(r.e.jobs.perPrincipal)+len(r.e.jobs.perSession)+len(r.e.queues.byTool)+len(r.e.order.held) != 0 {
+	if len(r.e.jobs.runs)+len(r.e.jobs.perPrincipal)+len(r.e.jobs.perSession)+len(r.e.queues.byTool)+len(r.e.order.waiting) != 0 {
 		r.Fatalf("%s: %d jobs, principals %v, sessions %v, %d tool queues, %d submit orders remain", why, len(r.e.jobs.runs),
-			r.e.jobs.perPrincipal, r.e.jobs.perSession, len(r.e.queues.byTool), len(r.e.order.held))
+			r.e.jobs.perPrincipal, r.e.jobs.perSession, len(r.e.queues.byTool), len(r.e.order.waiting))
 	}
 	if n := r.gauge("arcp_jobs"); n != 0 {
 		r.Fatalf("%s: arcp_jobs counts %v jobs that have not ended", why, n)

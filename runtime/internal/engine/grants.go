@@ -50,12 +50,12 @@ func (s *supervisor) leaseChanged(now time.Time, c *authority.Change, reply arcp
 	for _, id := range c.Dropped {
 		s.e.leases.remove(id)
 	}
-	s.announce(now, c.Type, c.Payload, &store.Route{Reply: reply, ReplyTo: request, To: c.To})
+	s.emitRouted(now, c.Type, c.Payload, &store.Route{Reply: reply, ReplyTo: request, To: c.To})
 }
 
-// announce emits an event that also answers a session's message, or reaches sessions that do
+// emitRouted emits an event that also answers a session's message, or reaches sessions that do
 // not follow the job.
-func (s *supervisor) announce(now time.Time, t arcp.Type, payload any, route *store.Route) {
+func (s *supervisor) emitRouted(now time.Time, t arcp.Type, payload any, route *store.Route) {
 	ev := s.event(t, now, s.row.Priority, payload)
 	if route.ReplyTo != "" || len(route.To) > 0 {
 		ev.Route = route

@@ -36,7 +36,7 @@ func newJobTable(l Limits) jobTable {
 // tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
 // for nextConcluded, which belongs to the list concluded.
 type tableEntry struct {
-	before, next  *run          // of the same session
+	prev, next    *run          // of the same session
 	releasedc     chan struct{} // closed when the run leaves the table; nil: it has no waiter
 	concluded     bool          // the run is not counted any more
 	nextConcluded *run
@@ -209,7 +209,7 @@ type jobList struct {
 
 func (l *jobList) add(r *run) {
 	if r.entry.next = l.first; l.first != nil {
-		l.first.entry.before = r
+		l.first.entry.prev = r
 	}
 	l.first = r
 	l.n++
@@ -224,15 +224,15 @@ func (l jobList) all() iter.Seq[*run] {
 }
 
 func (l *jobList) remove(r *run) {
-	if r.entry.before != nil {
-		r.entry.before.entry.next = r.entry.next
+	if r.entry.prev != nil {
+		r.entry.prev.entry.next = r.entry.next
 	} else {
 		l.first = r.entry.next
 	}
 	if r.entry.next != nil {
-		r.entry.next.entry.before = r.entry.before
+		r.entry.next.entry.prev = r.entry.prev
 	}
-	r.entry.before, r.entry.next = nil, nil
+	r.entry.prev, r.entry.next = nil, nil
 	l.n--
 }
 
@@ -250,8 +250,8 @@ type shutdown struct {
 	drainedc chan struct{} // closed with shutdownDrained
 	quitc    chan struct{} // closed when Stop does not wait any longer
 
-	pausing atomic.Bool // jobs stop at their next checkpoint
-	retired atomic.Bool // resting jobs are left to the next start
+	pausing     atomic.Bool // jobs stop at their next checkpoint
+	stopResting atomic.Bool // resting jobs are left to the next start
 }
 
 type shutdownPhase uint8

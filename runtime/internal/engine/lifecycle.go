@@ -5,9 +5,9 @@ package engine
 type lifecycle uint8
 
 const (
-	// lifeClaimed: the write of the submit has no position in the log. No supervisor
+	// lifeSubmitted: the write of the submit has no position in the log. No supervisor
 	// starts. Entry: newRun. Exit: the log accepts the write, or refuses it.
-	lifeClaimed lifecycle = iota
+	lifeSubmitted lifecycle = iota
 
 	// lifePlaced: the write has its position in the log. A supervisor may start: its
 	// writes follow. Entry: eventlog.Append returns. Exit: the result of the write.
@@ -51,13 +51,13 @@ const (
 // lifecycleTable has the next state for each state and event.
 var lifecycleTable = [lifecycles][lifecycleEvents]lifecycle{
 	//             onPlaced      onDurable     onRefused    onOutcome     onClosed     onStop
-	lifeClaimed:  {lifePlaced, lifeAccepted, lifeRefused, lifeEnding, lifeEnded, lifeStopped},
-	lifePlaced:   {lifePlaced, lifeAccepted, lifeRefused, lifeEnding, lifeEnded, lifeStopped},
-	lifeAccepted: {lifeAccepted, lifeAccepted, lifeAccepted, lifeEnding, lifeEnded, lifeStopped},
-	lifeEnding:   {lifeEnding, lifeEnding, lifeRefused, lifeEnding, lifeEnded, lifeEnding},
-	lifeEnded:    {lifeEnded, lifeEnded, lifeEnded, lifeEnded, lifeEnded, lifeEnded},
-	lifeRefused:  {lifeRefused, lifeRefused, lifeRefused, lifeRefused, lifeRefused, lifeRefused},
-	lifeStopped:  {lifeStopped, lifeStopped, lifeRefused, lifeStopped, lifeEnded, lifeStopped},
+	lifeSubmitted: {lifePlaced, lifeAccepted, lifeRefused, lifeEnding, lifeEnded, lifeStopped},
+	lifePlaced:    {lifePlaced, lifeAccepted, lifeRefused, lifeEnding, lifeEnded, lifeStopped},
+	lifeAccepted:  {lifeAccepted, lifeAccepted, lifeAccepted, lifeEnding, lifeEnded, lifeStopped},
+	lifeEnding:    {lifeEnding, lifeEnding, lifeRefused, lifeEnding, lifeEnded, lifeEnding},
+	lifeEnded:     {lifeEnded, lifeEnded, lifeEnded, lifeEnded, lifeEnded, lifeEnded},
+	lifeRefused:   {lifeRefused, lifeRefused, lifeRefused, lifeRefused, lifeRefused, lifeRefused},
+	lifeStopped:   {lifeStopped, lifeStopped, lifeRefused, lifeStopped, lifeEnded, lifeStopped},
 }
 
 // apply applies an event.

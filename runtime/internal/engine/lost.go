@@ -25,7 +25,7 @@ func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
 	}
 	if s.machine.Retry(now, err); s.machine.State() == arcp.StateQueued {
 		s.exit.set(exitRetry)
-		s.retried = failure{at: now, code: err.Code}
+		s.retryCause = failure{at: now, code: err.Code}
 		s.progress.Next, s.progress.unsaved = now, true
 	}
 }
@@ -54,7 +54,7 @@ func (j toolJob) Info() tool.AttemptInfo { return j.s.call.info }
 // attemptInfo returns a copy of the attempt's lease, deadline and checkpoint, which the tool reads on its
 // own goroutine.
 func (s *supervisor) attemptInfo() tool.AttemptInfo {
-	raw, _ := authority.Describe(s.authority.Lease)
+	raw, _ := authority.WireForm(s.authority.Lease)
 	t := tool.AttemptInfo{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
 		Deadline: earliest(s.deadline(), s.limit.End())}
 	if l := s.authority.Lease; l != nil {

@@ -25,7 +25,7 @@ type rowOptions struct {
 	Lease arcp.Raw `json:"lease,omitzero"` // of the job, requested or not
 
 	// Inherited by the children of the job.
-	Trust   arcp.TrustLevel `json:"trust,omitzero"` // of the principal; empty: usualTrust
+	Trust   arcp.TrustLevel `json:"trust,omitzero"` // of the principal; empty: defaultTrust
 	MaxJobs int             `json:"max_jobs,omitzero"`
 	Depth   int             `json:"depth,omitzero"`
 	Detach  bool            `json:"detach,omitzero"`
@@ -91,7 +91,7 @@ func (o *rowOptions) apply(r *run) {
 	}
 	r.retry, _ = retryOf(r.tool, o.Retry) // prepare has checked it
 	r.origin = o.RestoredFrom
-	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, usualTrust), o.MaxJobs, o.Roles, o.Barred
+	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, defaultTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
 		r.position, r.done.donec = family.Position{Depth: o.Depth, Detached: o.Detach}, make(chan struct{})
 	}
@@ -111,13 +111,13 @@ func (o *rowOptions) lease() *lease.Lease {
 	return l
 }
 
-// usualTrust is the trust level of most principals. It is not stored.
-const usualTrust = arcp.Trusted
+// defaultTrust is the trust level of most principals. It is not stored.
+const defaultTrust = arcp.Trusted
 
 // trustOption is the stored form of a trust level.
 func trustOption(level arcp.TrustLevel) arcp.TrustLevel {
 	switch level {
-	case usualTrust:
+	case defaultTrust:
 		return ""
 	case "":
 		return arcp.Untrusted

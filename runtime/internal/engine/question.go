@@ -13,9 +13,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Questions delivers questions to sessions. Its methods are called after a change of a question is
+// QuestionBroker delivers questions to sessions. Its methods are called after a change of a question is
 // durable and before the event is delivered. They must neither block nor call the engine.
-type Questions interface {
+type QuestionBroker interface {
 	// Audience returns the connected sessions that get the question.
 	Audience(q *approval.Row, now time.Time) []arcp.SessionID
 	// Asked is called for a question that is pending, and for each of its changes. request
@@ -278,7 +278,7 @@ func (s questioner) applyEffect(now time.Time, e question.Effect) {
 	}
 	s.write.addCommands(&questionClosed{q: e.Question})
 	if len(e.Notified) > 0 {
-		s.announce(now, arcp.HumanInputCancelled, e.Notice, &store.Route{To: e.Notified, ReplyTo: e.Question.Request})
+		s.emitRouted(now, arcp.HumanInputCancelled, e.Notice, &store.Route{To: e.Notified, ReplyTo: e.Question.Request})
 	}
 	if e.Failure != nil {
 		s.machine.Fail(now, e.Failure)
@@ -301,7 +301,7 @@ func (s questioner) dropEvent(q *question.Question) {
 // deliver delivers a question to more sessions with the next write.
 func (s questioner) deliver(q *question.Question, sessions []arcp.SessionID) {
 	s.mu.Lock()
-	q.Deliver(sessions)
+	q.RecordDelivery(sessions)
 	s.mu.Unlock()
 	for _, id := range sessions {
 		s.write.deliveries = append(s.write.deliveries, store.DeliverEvent{Session: id, Job: s.row.ID, JSeq: q.Row.JSeq})
@@ -437,7 +437,7 @@ func (s questioner) questionsLogged() {
 		if o.event.JSeq == 0 {
 			return false
 		}
-		o.q.Logged(o.event.ID())
+		o.q.SetLogged(o.event.ID())
 		if row := s.questionRow(o.q); row.Status == approval.Pending {
 			s.e.cfg.Questions.Asked(row, o.q.Request)
 		}

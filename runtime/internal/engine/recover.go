@@ -49,14 +49,14 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	var starts []func()
-	for _, f := range jobs {
-		e.cfg.Metrics.JobsRecovered.WithLabelValues(f.disposition).Inc()
+	for _, j := range jobs {
+		e.cfg.Metrics.JobsRecovered.WithLabelValues(j.disposition).Inc()
 		switch {
-		case f.takenOver:
-		case f.outcome != nil:
-			f.logFinished(f.outcome, time.Now())
+		case j.takenOver:
+		case j.outcome != nil:
+			j.logFinished(j.outcome, time.Now())
 		default:
-			starts = append(starts, recoverer{e}.resumeRecovered(f.run))
+			starts = append(starts, recoverer{e}.resumeRecovered(j.run))
 		}
 	}
 	for _, start := range starts { // all are in the table: a job may wait for another
@@ -71,8 +71,8 @@ type recoverer struct{ *Engine }
 // findJobs reads the jobs in the order of their submits, and decides about each of them.
 func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 	var rows []store.Job
-	err := e.cfg.Store.Live(ctx, func(j store.Job) bool {
-		rows = append(rows, j)
+	err := e.cfg.Store.LiveJobs(ctx, func(row store.Job) bool {
+		rows = append(rows, row)
 		return true
 	})
 	if err != nil {
@@ -102,9 +102,9 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, questions *qu
 	}
 	t, refusal := e.cfg.Tools.Resolve(row.Agent)
 	if refusal != nil {
-		f := e.recoverOrphan(row, refusal)
-		f.questions = *questions
-		return f, nil
+		j := e.recoverOrphan(row, refusal)
+		j.questions = *questions
+		return j, nil
 	}
 	r := newRun(e.Engine, t)
 	r.row, r.created = *row, row.CreatedAt
@@ -118,9 +118,9 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, questions *qu
 	if err := (jobRecords{r}).readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
-	f := &recoveredJob{run: r, clockResumed: !r.progress.Blocked.IsZero()}
+	j := &recoveredJob{run: r, clockResumed: !r.progress.Blocked.IsZero()}
 	r.progress.Unblock(time.Now()) // the wait for an answer does not count, nor the time when the runtime was down
-	return f, nil
+	return j, nil
 }
 
 // recoverOrphan fails a job whose tool is not registered. The error is retryable, because the tool may
@@ -135,39 +135,39 @@ func (e recoverer) recoverOrphan(row *store.Job, refusal *arcp.Error) *recovered
 }
 
 // decide passes the restart to the machine of the job and records the result.
-func (f *recoveredJob) decide(now time.Time) {
-	machine := job.Restore(f.spec(), f.state)
-	attempted := f.state != arcp.StateAccepted && f.state != arcp.StateQueued
-	f.disposition = dispositionStart
+func (j *recoveredJob) decide(now time.Time) {
+	machine := job.Restore(j.spec(), j.state)
+	attempted := j.state != arcp.StateAccepted && j.state != arcp.StateQueued
+	j.disposition = dispositionStart
 	if attempted {
-		f.disposition = string(f.tool.Recovery)
+		j.disposition = string(j.tool.Recovery)
 	}
 	switch {
-	case f.progress.Cancel != nil:
+	case j.progress.Cancel != nil:
 		machine.Restart(now)
-		machine.Cancel(now, *f.progress.Cancel, 0)
-	case attempted && f.tool.Recovery == tool.RecoveryFail:
-		machine.Fail(now, arcp.Errorf(arcp.CodeAborted, "the runtime stopped while the job was %s", f.state))
+		machine.Cancel(now, *j.progress.Cancel, 0)
+	case attempted && j.tool.Recovery == tool.RecoveryFail:
+		machine.Fail(now, arcp.Errorf(arcp.CodeAborted, "the runtime stopped while the job was %s", j.state))
 	default:
 		machine.Restart(now)
 		machine.Advance(now)
 	}
 	out := machine.TakeOutput()
-	f.newState, f.outcome = out.State, out.Terminal
+	j.newState, j.outcome = out.State, out.Terminal
 }
 
 // commitRecovered commits the decisions.
 func (e recoverer) commitRecovered(ctx context.Context, jobs []*recoveredJob) error {
 	results := make(chan error, len(jobs))
 	n := 0
-	for _, f := range jobs {
-		w, err := f.write(time.Now())
+	for _, j := range jobs {
+		w, err := j.write(time.Now())
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.row.ID, err)
+			return fmt.Errorf("%s: %w", j.row.ID, err)
 		}
 		if w != nil {
 			n++
-			e.cfg.Log.Append(w, func(r *store.Result) { results <- f.committed(r.Err) })
+			e.cfg.Log.Append(w, func(r *store.Result) { results <- j.committed(r.Err) })
 		}
 	}
 	for range n {
@@ -184,25 +184,25 @@ func (e recoverer) commitRecovered(ctx context.Context, jobs []*recoveredJob) er
 }
 
 // write returns the write of the decision; nil: nothing changes.
-func (f *recoveredJob) write(now time.Time) (*store.Write, error) {
-	log := &store.AppendEvents{Job: f.row.ID, Attempt: f.attempt, State: f.newState}
+func (j *recoveredJob) write(now time.Time) (*store.Write, error) {
+	log := &store.AppendEvents{Job: j.row.ID, Attempt: j.attempt, State: j.newState}
 	w := store.NewWrite(log)
 	switch {
-	case f.outcome != nil:
-		if err := f.withdrawQuestions(w, now); err != nil {
+	case j.outcome != nil:
+		if err := j.withdrawQuestions(w, now); err != nil {
 			return nil, err
 		}
-		records, err := jobCredentials{f.run}.ending()
+		records, err := jobCredentials{j.run}.ending()
 		if err != nil {
 			return nil, err
 		}
 		w.Put(records...)
-		log.Events = append(log.Events, terminalEvent(&f.row, &f.common, f.outcome, now))
-		log.State, log.Code = f.outcome.State, outcomeCode(f.outcome)
-	case f.newState != "":
+		log.Events = append(log.Events, terminalEvent(&j.row, &j.common, j.outcome, now))
+		log.State, log.Code = j.outcome.State, outcomeCode(j.outcome)
+	case j.newState != "":
 		log.NewAttempt = true
-		if f.clockResumed {
-			rec, err := jobRecords{f.run}.progressRecord()
+		if j.clockResumed {
+			rec, err := jobRecords{j.run}.progressRecord()
 			if err != nil {
 				return nil, err
 			}
@@ -216,22 +216,22 @@ func (f *recoveredJob) write(now time.Time) (*store.Write, error) {
 
 // committed records the result of the write. A job that another process has taken over is left to
 // that process.
-func (f *recoveredJob) committed(err error) error {
+func (j *recoveredJob) committed(err error) error {
 	switch {
 	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrTerminal):
-		f.takenOver = true
-		f.e.cfg.Logger.Warn().Err(err).Str("job_id", string(f.row.ID)).Msg("job was taken over and is not recovered")
+		j.takenOver = true
+		j.e.cfg.Logger.Warn().Err(err).Str("job_id", string(j.row.ID)).Msg("job was taken over and is not recovered")
 	case err != nil:
-		return fmt.Errorf("%s: %w", f.row.ID, err)
-	case f.outcome == nil:
-		f.attempt++
-		f.state = f.newState
-		if f.clockResumed {
-			f.progress.rev = nextRev(f.progress.rev)
+		return fmt.Errorf("%s: %w", j.row.ID, err)
+	case j.outcome == nil:
+		j.attempt++
+		j.state = j.newState
+		if j.clockResumed {
+			j.progress.rev = nextRev(j.progress.rev)
 		}
 	}
-	if f.outcome != nil {
-		jobCredentials{f.run}.endCredentials()
+	if j.outcome != nil {
+		jobCredentials{j.run}.endCredentials()
 	}
 	return nil
 }
@@ -307,16 +307,16 @@ func (e recoverer) findRequest(ctx context.Context, q *question.Question) error 
 }
 
 // withdrawQuestions withdraws the questions of a job that ends.
-func (f *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
+func (j *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 	log := store.Find[*store.AppendEvents](w)
-	for _, effect := range f.questions.WithdrawAll(now) {
-		rec, err := jobRecords{f.run}.questionRecord(effect.Question)
+	for _, effect := range j.questions.WithdrawAll(now) {
+		rec, err := jobRecords{j.run}.questionRecord(effect.Question)
 		if err != nil {
 			return err
 		}
 		w.Put(rec)
 		if len(effect.Notified) > 0 {
-			ev := mustEvent(arcp.HumanInputCancelled, now, &f.common, arcp.PriorityNormal, effect.Notice)
+			ev := mustEvent(arcp.HumanInputCancelled, now, &j.common, arcp.PriorityNormal, effect.Notice)
 			ev.Route = &store.Route{To: effect.Notified, ReplyTo: effect.Question.Request}
 			log.Events = append(log.Events, ev)
 		}
@@ -327,47 +327,47 @@ func (f *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 // updateLedgers updates the ledgers of jobs that continue. The entry of a child does not show yet that
 // the child has ended or was never created.
 func (e recoverer) updateLedgers(ctx context.Context, jobs []*recoveredJob) error {
-	for _, f := range jobs {
-		if f.takenOver || f.outcome != nil {
+	for _, j := range jobs {
+		if j.takenOver || j.outcome != nil {
 			continue
 		}
-		w, err := f.updateLedger(ctx)
+		w, err := j.updateLedger(ctx)
 		if w != nil && err == nil {
 			_, err = e.cfg.Log.Commit(ctx, w)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: ledger: %w", f.row.ID, err)
+			return fmt.Errorf("%s: ledger: %w", j.row.ID, err)
 		}
 		if w != nil {
-			f.progress.rev = nextRev(f.progress.rev)
-			f.ledger.Committed()
+			j.progress.rev = nextRev(j.progress.rev)
+			j.ledger.Committed()
 		}
 	}
 	return nil
 }
 
-func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
-	w := store.NewWrite(&store.AppendEvents{Job: f.row.ID, Attempt: f.attempt})
-	for _, k := range f.ledger.Children() {
-		if !k.Open {
+func (j *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
+	w := store.NewWrite(&store.AppendEvents{Job: j.row.ID, Attempt: j.attempt})
+	for _, child := range j.ledger.Children() {
+		if !child.Open {
 			continue
 		}
-		status, rest, err := f.e.childStatus(ctx, k, nil)
+		status, rest, err := j.e.childStatus(ctx, child, nil)
 		if err != nil {
 			return nil, err
 		}
-		f.ledger.Return(&f.authority.State, k, status, rest)
+		j.ledger.Return(&j.authority.State, child, status, rest)
 	}
-	if err := (jobRecords{f.run}).addLedger(w); err != nil {
+	if err := (jobRecords{j.run}).addLedger(w); err != nil {
 		return nil, err
 	}
 	if len(w.Ops) == 1 {
 		return nil, nil
 	}
-	if budget, changed := f.authority.SaveBudget(); changed {
-		f.progress.Spent = budget
+	if budget, changed := j.authority.SaveBudget(); changed {
+		j.progress.Spent = budget
 	}
-	rec, err := jobRecords{f.run}.progressRecord()
+	rec, err := jobRecords{j.run}.progressRecord()
 	w.Put(rec)
 	return w, err
 }
@@ -375,18 +375,18 @@ func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 // decideAll decides about all jobs, parents first, because children of an ended job are cancelled.
 func decideAll(jobs []*recoveredJob, now time.Time) {
 	byID := make(map[arcp.JobID]*recoveredJob, len(jobs))
-	for _, f := range jobs {
-		byID[f.row.ID] = f
+	for _, j := range jobs {
+		byID[j.row.ID] = j
 	}
 	order := slices.Clone(jobs)
 	slices.SortStableFunc(order, func(a, b *recoveredJob) int { return a.position.Depth - b.position.Depth })
-	for _, f := range order {
-		if f.outcome != nil {
+	for _, j := range order {
+		if j.outcome != nil {
 			continue
 		}
-		if p := byID[f.row.Parent]; f.position.EndsWithParent() && (p == nil || p.outcome != nil) && f.progress.Cancel == nil {
-			f.progress.Cancel = new(family.ParentEnded)
+		if p := byID[j.row.Parent]; j.position.EndsWithParent() && (p == nil || p.outcome != nil) && j.progress.Cancel == nil {
+			j.progress.Cancel = new(family.ParentEnded)
 		}
-		f.decide(now)
+		j.decide(now)
 	}
 }

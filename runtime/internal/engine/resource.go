@@ -27,8 +27,8 @@ type LeaseHolder struct {
 	Lease     arcp.Raw // encoded for lease.Decode; empty: the job has no lease
 }
 
-// LeaseTaker is the job of a built-in tool that takes resource leases.
-type LeaseTaker interface {
+// LeaseRequester is the job of a built-in tool that takes resource leases.
+type LeaseRequester interface {
 	LeaseHolder() LeaseHolder
 }
 

@@ -107,7 +107,7 @@ func (a *Response) countRefused(s *supervisor) {
 // answer returns the row with the answer applied, and grants the permission that the answer grants.
 // With an error it returns the unchanged row.
 func (a *Response) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Error) {
-	row, err := a.q.Answered(now, &a.Actor, &a.Answer, tool.CheckValue)
+	row, err := a.q.WithAnswer(now, &a.Actor, &a.Answer, tool.CheckValue)
 	if err != nil || row.Resolution != approval.Granted {
 		return row, err
 	}
@@ -194,7 +194,7 @@ type offerQuestion struct {
 
 func (o *offerQuestion) apply(s *supervisor, now time.Time) {
 	q := s.questions.Find(o.id)
-	if q != nil && q.Wanted(&o.actor, now) && !s.executes(&q.Row, o.actor.Session) {
+	if q != nil && q.CanDeliver(&o.actor, now) && !s.executes(&q.Row, o.actor.Session) {
 		questioner{s}.deliver(q, []arcp.SessionID{o.actor.Session})
 		s.write.addCommands(&questionChanged{q: q})
 	}

@@ -84,12 +84,12 @@ func (q *restoreJob) apply(s *supervisor, now time.Time) {
 		s.write.addCommands(q)
 		return
 	}
-	k, _, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
+	checkpoints, _, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
 	if err != nil {
 		q.unreadable(s.e, err)
 		return
 	}
-	from, ok := q.choose(s, k)
+	from, ok := q.choose(s, checkpoints)
 	if !ok {
 		q.refuse(s.e, q.errNoCheckpoint())
 		return
@@ -149,7 +149,7 @@ func (e submitter) restoreEnded(q *restoreJob) {
 		q.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			if !e.submitFrom(context.Background(), q) {
+			if !e.submitFromCheckpoint(context.Background(), q) {
 				e.submitDecided(q.Session)
 			}
 		})
@@ -168,9 +168,9 @@ func (e submitter) beginCall() bool {
 	return true
 }
 
-// submitFrom performs restoreEnded when its turn has come. It reports whether it still blocks
+// submitFromCheckpoint performs restoreEnded when its turn has come. It reports whether it still blocks
 // the session's later submits.
-func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (blocks bool) {
+func (e submitter) submitFromCheckpoint(ctx context.Context, q *restoreJob) (blocks bool) {
 	row, refusal := e.endedJob(ctx, q.Job, q.Principal, false)
 	switch {
 	case refusal != nil:
@@ -180,14 +180,14 @@ func (e submitter) submitFrom(ctx context.Context, q *restoreJob) (blocks bool) 
 		q.refuse(e.Engine, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
 		return false
 	}
-	k, _, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
+	checkpoints, _, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
 	ended := &run{e: e.Engine, definition: definition{row: row}}
 	if err == nil && q.Recheck {
 		err = jobRecords{ended}.readProgress(ctx)
 	}
 	p, ok := job.Checkpoint{}, false
 	if err == nil {
-		p, ok = k.Find(q.Checkpoint)
+		p, ok = checkpoints.Find(q.Checkpoint)
 	}
 	t, _ := e.cfg.Catalog(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is not registered any more
 	switch {

@@ -42,23 +42,23 @@ func (s *supervisor) failAttempt(now time.Time, err *arcp.Error) {
 	}
 	if s.machine.Retry(now, err); s.machine.State() == arcp.StateQueued {
 		s.exit.set(exitRetry)
-		s.retried = failure{now, err.Code, delay}
+		s.retryCause = failure{now, err.Code, delay}
 		s.progress.Fail(now, delay)
 		s.progress.unsaved = true
 	}
 }
 
 func (s jobWriter) retryEvent() *store.Event {
-	data, err := arcp.Marshal(retryData{s.attempt + 1, s.retried.code, s.retried.delay.Milliseconds()})
+	data, err := arcp.Marshal(retryData{s.attempt + 1, s.retryCause.code, s.retryCause.delay.Milliseconds()})
 	if err != nil { // three plain members
 		panic("engine: " + err.Error())
 	}
-	return s.event(arcp.EventEmit, s.retried.at, s.row.Priority, arcp.EventEmitPayload{Name: "retry", Data: data})
+	return s.event(arcp.EventEmit, s.retryCause.at, s.row.Priority, arcp.EventEmitPayload{Name: "retry", Data: data})
 }
 
-// leaveUntilNextAttempt leaves the job without a supervisor until its next attempt, which a paused job
+// suspend leaves the job without a supervisor until its next attempt, which a paused job
 // gets at the next start of the runtime. The slot is released when the tool has returned.
-func (s *supervisor) leaveUntilNextAttempt() {
+func (s *supervisor) suspend() {
 	s.state = s.machine.State()
 	next, end, due := s.progress.Next, earliest(s.deadline(), s.leaseOrQuestionDue()), earliest(s.due, s.leaseOrQuestionDue())
 	if s.exit == exitRewind {
@@ -69,7 +69,7 @@ func (s *supervisor) leaveUntilNextAttempt() {
 	s.current = nil
 	s.commands.wanted = s.commands.wanted && s.exit == exitIdle || len(s.commands.list) > 0
 	s.launchLocked()
-	if s.current == nil && s.e.shutdown.retired.Load() {
+	if s.current == nil && s.e.shutdown.stopResting.Load() {
 		s.lifecycle.apply(onStop)
 	}
 	s.mu.Unlock()
@@ -109,6 +109,6 @@ func (r *run) resume() {
 	}
 	r.e.mu.Unlock()
 	if ready {
-		r.slotGranted()
+		r.markSlotGranted()
 	}
 }

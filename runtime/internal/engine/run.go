@@ -180,16 +180,16 @@ func (r *run) launchLocked() {
 	r.e.pool.Run(s.supervise)
 }
 
-// placed records that the claim is in the log.
-func (r *run) placed() {
+// markPlaced records that the claim is in the log.
+func (r *run) markPlaced() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lifecycle.apply(onPlaced)
 	r.launchLocked()
 }
 
-// accepted records that the claim is durable, and starts the job if start is set.
-func (r *run) accepted(start bool) {
+// markAccepted records that the claim is durable, and starts the job if start is set.
+func (r *run) markAccepted(start bool) {
 	r.mu.Lock()
 	r.lifecycle.apply(onDurable)
 	var due time.Time
@@ -207,8 +207,8 @@ func (r *run) accepted(start bool) {
 	r.wake()
 }
 
-// slotGranted records that the job got a slot of its tool.
-func (r *run) slotGranted() {
+// markSlotGranted records that the job got a slot of its tool.
+func (r *run) markSlotGranted() {
 	r.mu.Lock()
 	ready := r.lifecycle == lifeAccepted
 	r.mu.Unlock()

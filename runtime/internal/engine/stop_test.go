@@ -248,7 +248,7 @@ func TestCommandsOfAStoppedJob(t *testing.T) {
 		r.submit("t", "{}")
 		synctest.Wait()
 		var begun *run
-		r.e.each(func(one *run) { begun = one })
+		r.e.eachRun(func(one *run) { begun = one })
 		just := new(recordedCommand)
 		begun.mu.Lock()
 		begun.commands.list = append(begun.commands.list, just)

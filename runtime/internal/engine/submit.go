@@ -116,7 +116,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	granted, err := authority.SubmitLease(time.Now(), &s.Payload.SubmitOptions, s.Lease)
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
-			e.cfg.Metrics.Denied(metrics.LeaseRequest, "not_covered")
+			e.cfg.Metrics.CountDenial(metrics.LeaseRequest, "not_covered")
 			e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "lease")
 		}
 		return nil, err
@@ -313,25 +313,25 @@ func (e submitter) claim(r *run, s *Submit) (blocks bool) {
 	if s.firstCheckpoint != nil {
 		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
 	}
-	early := r.startsBeforeDurable(s)
-	done := func(made bool) {
-		if made {
-			r.accepted(!early)
+	startEarly := r.startsBeforeDurable(s)
+	done := func(created bool) {
+		if created {
+			r.markAccepted(!startEarly)
 		} else {
 			r.discard()
 		}
 	}
 	if (jobCredentials{r}).provisioned() {
-		return e.appendProvisioned(s, r, w, done, r.placed)
+		return e.appendProvisioned(s, r, w, done, r.markPlaced)
 	}
-	if early {
-		r.launch() // marks the run; placed starts the supervisor
+	if startEarly {
+		r.launch() // marks the run; markPlaced starts the supervisor
 	}
-	return e.appendSubmit(s, r, w, done, r.placed)
+	return e.appendSubmit(s, r, w, done, r.markPlaced)
 }
 
-// claimed reports whether the write of the claim has made a job. If not, it answers the submit.
-func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
+// claimCommitted reports whether the write of the claim has created a job. If not, it answers the submit.
+func (e submitter) claimCommitted(s *Submit, r *run, res *store.Result) bool {
 	switch {
 	case res.Err != nil:
 		e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")
@@ -390,8 +390,8 @@ var outcomeTypes = func() arcp.TypeSet {
 	return set
 }()
 
-// answerRepetition answers a submit with a used idempotency key (§5.2). The same request gets the original accept
-// and outcome, another request a refusal.
+// answerRepetition answers a submit with a used idempotency key (§5.2). The same request gets the
+// original accept and outcome, another request a refusal.
 func (e submitter) answerRepetition(s *Submit, original arcp.JobID, same bool) {
 	if !same {
 		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeDuplicateKey,

@@ -8,15 +8,19 @@ import (
 )
 
 // submitOrder preserves the order of the submits of a session, and of the answers to them. The log
-// preserves the order of writes, but two kinds of submit need more. A submit that may repeat another
-// one, by its idempotency key or its id, may be answered by a second write. A call of a built-in tool
-// runs before its write is appended, and the next call must see its changes. Such a submit blocks the
-// later submits of its session: they wait until it is decided.
+// preserves the order of writes, but two kinds of submit need more:
+//
+//   - A submit that may repeat another one, by its idempotency key or its id. A second write may
+//     answer it.
+//   - A call of a built-in tool. It runs before its write is appended, and the next call must see its
+//     changes.
+//
+// Such a submit blocks the later submits of its session until it is decided.
 //
 // A session has an entry, maybe empty, while a submit blocks.
 type submitOrder struct {
-	mu   sync.Mutex
-	held map[arcp.SessionID][]submitStep // the submits that wait
+	mu      sync.Mutex
+	waiting map[arcp.SessionID][]submitStep // the submits that wait
 }
 
 // submitStep performs a submit in its turn and reports whether it blocks the later ones. If so,
@@ -27,9 +31,9 @@ type submitStep func() (blocks bool)
 func (o *submitOrder) wait(id arcp.SessionID, step submitStep) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	held, busy := o.held[id]
+	held, busy := o.waiting[id]
 	if busy {
-		o.held[id] = append(held, step)
+		o.waiting[id] = append(held, step)
 	}
 	return busy
 }
@@ -38,11 +42,11 @@ func (o *submitOrder) wait(id arcp.SessionID, step submitStep) bool {
 // the later ones.
 func (o *submitOrder) enqueue(id arcp.SessionID, blocks bool, step submitStep) {
 	o.mu.Lock()
-	held, busy := o.held[id]
+	held, busy := o.waiting[id]
 	if busy {
-		o.held[id] = append(held, step)
+		o.waiting[id] = append(held, step)
 	} else if blocks {
-		o.held[id] = nil
+		o.waiting[id] = nil
 	}
 	o.mu.Unlock()
 	if !busy {
@@ -50,14 +54,14 @@ func (o *submitOrder) enqueue(id arcp.SessionID, blocks bool, step submitStep) {
 	}
 }
 
-// idle removes the entry of a session if no step waits, and reports whether it did.
-func (o *submitOrder) idle(id arcp.SessionID) bool {
+// removeIdle removes the entry of a session if no step waits, and reports whether it did.
+func (o *submitOrder) removeIdle(id arcp.SessionID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.held[id]) > 0 {
+	if len(o.waiting[id]) > 0 {
 		return false
 	}
-	delete(o.held, id)
+	delete(o.waiting, id)
 	return true
 }
 
@@ -74,19 +78,19 @@ func (o *submitOrder) drain(id arcp.SessionID) {
 func (o *submitOrder) dequeue(id arcp.SessionID) (step submitStep, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	held := o.held[id]
+	held := o.waiting[id]
 	if len(held) == 0 {
-		delete(o.held, id)
+		delete(o.waiting, id)
 		return nil, false
 	}
-	step, o.held[id] = held[0], held[1:]
+	step, o.waiting[id] = held[0], held[1:]
 	return step, true
 }
 
 // submitDecided performs the submits behind one that is decided. It may be called on the
 // committer's goroutine, on which no submit runs.
 func (e submitter) submitDecided(id arcp.SessionID) {
-	if !e.order.idle(id) {
+	if !e.order.removeIdle(id) {
 		e.pool.Run(func() { e.order.drain(id) })
 	}
 }
@@ -104,11 +108,11 @@ func (e submitter) inOrder(s *Submit, blocks bool, step submitStep) bool {
 // appendSubmit appends the write of a submit in its turn. It calls placed when the write has its
 // position in the log, and done on the committer's goroutine with whether there is a job. If there is
 // no job, the submit is answered. appendSubmit reports whether it blocks the session's later submits.
-func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) bool {
+func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done func(created bool), placed func()) bool {
 	s, blocks := *submit, r.mayRepeat(submit)
 	return e.inOrder(submit, blocks, func() bool {
 		e.cfg.Log.Append(w, func(res *store.Result) {
-			done(e.claimed(&s, r, res))
+			done(e.claimCommitted(&s, r, res))
 			if blocks {
 				e.submitDecided(s.Session)
 			}

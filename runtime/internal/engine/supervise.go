@@ -28,10 +28,10 @@ type supervisor struct {
 	call  toolCall
 	write pendingWrite
 
-	exit     exit
-	retried  failure      // with exitRetry
-	outcome  *job.Outcome // with exitEnd
-	afterEnd []command    // answered when the job has ended
+	exit       exit
+	retryCause failure      // with exitRetry
+	outcome    *job.Outcome // with exitEnd
+	afterEnd   []command    // answered when the job has ended
 
 	// Shared with the tool, guarded by run.mu.
 	events     eventQueue
@@ -149,7 +149,7 @@ func (s *supervisor) collectInput() (in turnInput, ok bool) {
 // handleInput passes the input to the machine, and reports whether there was any.
 func (s *supervisor) handleInput(now time.Time, in *turnInput) bool {
 	if in.manualHeartbeats {
-		s.machine.Manual(now)
+		s.machine.SetManualHeartbeats(now)
 	}
 	if in.heartbeat {
 		s.machine.Heartbeat(now)
@@ -191,7 +191,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	}
 	if hasPassed(s.due, now) {
 		s.machine.Advance(now)
-		if err := s.machine.Silence(); err != nil {
+		if err := s.machine.TakeSilenceError(); err != nil {
 			s.loseAttempt(now, err)
 		}
 		s.due = s.machine.Deadline()
@@ -217,7 +217,7 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 		s.setGauge(out.State)
 	}
 	if out.Started {
-		s.announceStart(now)
+		s.emitStarted(now)
 	}
 	if out.Heartbeat != nil && accepted {
 		ev := s.event(arcp.JobHeartbeat, now, arcp.PriorityLow, out.Heartbeat)
@@ -441,7 +441,7 @@ func (s *supervisor) finish() {
 		s.cancel(errEnded)
 	}
 	if rests {
-		s.leaveUntilNextAttempt()
+		s.suspend()
 		return
 	}
 	s.logEnd()

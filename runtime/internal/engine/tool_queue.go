@@ -136,7 +136,7 @@ type toolQueue struct {
 	limit       int
 	running     int
 	queue       []*run
-	left        int
+	withdrawn   int
 	prioritized int // jobs that wait with another priority than normal
 }
 
@@ -144,7 +144,7 @@ type toolQueue struct {
 // Then the oldest job gets the next slot, whatever its priority, so that no job waits for ever.
 const maxPassedOver = 7
 
-func (l *toolQueue) waiting() int { return len(l.queue) - l.left }
+func (l *toolQueue) waiting() int { return len(l.queue) - l.withdrawn }
 
 // countPrioritized counts a job that waits with another priority than normal.
 func (l *toolQueue) countPrioritized(r *run, d int) {
@@ -162,7 +162,7 @@ func (l *toolQueue) grantSlot() *run {
 	}
 	for len(l.queue) > 0 && l.queue[0].schedule != schedQueued {
 		l.remove(0)
-		l.left--
+		l.withdrawn--
 	}
 	i := l.next()
 	if i < 0 {
@@ -220,9 +220,9 @@ func (l *toolQueue) remove(i int) {
 func (l *toolQueue) withdraw(r *run) {
 	l.countPrioritized(r, -1)
 	r.schedule.apply(onRelease)
-	if l.left++; 2*l.left > len(l.queue) {
+	if l.withdrawn++; 2*l.withdrawn > len(l.queue) {
 		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return w.schedule != schedQueued })
-		l.left = 0
+		l.withdrawn = 0
 	}
 }
 
@@ -233,7 +233,7 @@ func (e *Engine) SlotsChanged(ref string) {
 	start := e.queues.recount(ref)
 	e.mu.Unlock()
 	for _, r := range start {
-		r.slotGranted()
+		r.markSlotGranted()
 	}
 }
 
@@ -243,6 +243,6 @@ func (e *Engine) startNext(next func(*toolQueues) *run) {
 	r := next(&e.queues)
 	e.mu.Unlock()
 	if r != nil {
-		r.slotGranted()
+		r.markSlotGranted()
 	}
 }

@@ -13,8 +13,8 @@ import (
 // toolRates limits the calls of tools per minute, by name and version. A tool that its source registers
 // again keeps its count. It is guarded by Engine.mu.
 type toolRates struct {
-	of    map[string]*rate.Limiter
-	sweep int // number of entries at which unused ones are removed
+	limiters map[string]*rate.Limiter
+	sweepAt  int // number of entries at which unused ones are removed
 }
 
 // minSweep is the least number of entries at which unused ones are removed.
@@ -41,12 +41,12 @@ func (r *toolRates) check(t *tool.Tool) *limitError {
 
 func (r *toolRates) limiter(ref string, perMin int, now time.Time) *rate.Limiter {
 	limit := rate.Limit(float64(perMin) / 60)
-	l := r.of[ref]
+	l := r.limiters[ref]
 	switch {
 	case l == nil:
 		r.removeUnused(now)
 		l = rate.NewLimiter(limit, perMin)
-		r.of[ref] = l
+		r.limiters[ref] = l
 	case l.Burst() != perMin:
 		l.SetLimitAt(now, limit)
 		l.SetBurstAt(now, perMin)
@@ -56,16 +56,16 @@ func (r *toolRates) limiter(ref string, perMin int, now time.Time) *rate.Limiter
 
 // removeUnused removes unused limiters each time that the number of limiters has doubled.
 func (r *toolRates) removeUnused(now time.Time) {
-	if r.of == nil {
-		r.of = make(map[string]*rate.Limiter)
+	if r.limiters == nil {
+		r.limiters = make(map[string]*rate.Limiter)
 	}
-	if len(r.of) < max(r.sweep, minSweep) {
+	if len(r.limiters) < max(r.sweepAt, minSweep) {
 		return
 	}
-	for ref, l := range r.of {
+	for ref, l := range r.limiters {
 		if l.TokensAt(now) >= float64(l.Burst()) {
-			delete(r.of, ref)
+			delete(r.limiters, ref)
 		}
 	}
-	r.sweep = 2 * len(r.of)
+	r.sweepAt = 2 * len(r.limiters)
 }

@@ -76,12 +76,12 @@ func (b *backlog) prepend(older *backlog) {
 	b.freed += older.freed
 }
 
-// Free releases the events of a session up to a number: the client has acknowledged
+// Release releases the events of a session up to a number: the client has acknowledged
 // them or, if it never acknowledges, they were written to it.
-func (l *Log) Free(id arcp.SessionID, seq uint64) {
-	l.posMu.Lock()
-	defer l.posMu.Unlock()
-	p := l.positions[id]
+func (l *Log) Release(id arcp.SessionID, seq uint64) {
+	l.sessionsMu.Lock()
+	defer l.sessionsMu.Unlock()
+	p := l.sessions[id]
 	switch {
 	case p == nil:
 		return

@@ -21,7 +21,7 @@ type Item struct {
 	Seq           uint64         // in the session or the feed; 0: not numbered
 	Session       arcp.SessionID // of a numbered event: the cursor's session, or in a feed the session that submitted the job
 	CorrelationID arcp.MessageID
-	Origin        bool
+	Forwarded     bool
 	Event         *store.Event
 	Forms         *Forms // of Event, which other cursors return, too; nil: it has none
 	Answer        any    // as passed to AnswerAfterEvents or AnswerBeforeEvents; Event is nil then
@@ -33,26 +33,26 @@ type DeferredAnswer func(ctx context.Context) arcp.Envelope
 
 // Cursor is the position of one connection in the log of its session, or in the feed of
 // a principal. AnswerAfterEvents, AnswerBeforeEvents and Superseded may be called by any
-// goroutine, everything else only by the connection's loop. Answers reach the connection by its cursor, not by its
-// inbox, because each has a place among the events.
+// goroutine, the other methods only by the connection's loop. Answers reach the connection by its
+// cursor, not by its inbox, because each answer has a place among the events.
 type Cursor struct {
 	log  *Log
-	of   string // the session, or the principal of a feed
+	key  string // the session, or the principal of a feed
 	loop Loop
 
-	mu       sync.Mutex
-	urgent   []any     // answers that overtake events
-	tail     []tailRun // the newest events, in order; older events are in the store
-	notes    []note    // between the runs, in order
-	last     uint64    // highest number in the session's log
-	read     *read     // from the store; nil: none, or it is fetched
-	unlogged int32     // unlogged events in notes
-	closed   bool
+	mu         sync.Mutex
+	urgent     []any            // answers that overtake events
+	tail       []tailRun        // the newest events, in order; older events are in the store
+	unnumbered []unnumberedItem // between the runs, in order
+	last       uint64           // highest number in the session's log
+	read       *read            // from the store; nil: none, or it is fetched
+	unlogged   int32            // unlogged events in unnumbered
+	closed     bool
 
 	feed       bool         // of is a principal
 	superseded atomic.Bool  // by a newer cursor of the session
 	hasUrgent  atomic.Bool  // urgent is not empty
-	answers    atomic.Int32 // in urgent and notes
+	answers    atomic.Int32 // in urgent and unnumbered
 
 	// Only the loop uses these. The order of the fields makes the struct small: each session
 	// has one.
@@ -87,9 +87,9 @@ type tailRun struct {
 	forms *Forms // nil: none
 }
 
-// note is an answer or an unlogged event. A note follows the event with the number after, which is
-// the last event of a run.
-type note struct {
+// unnumberedItem is an answer or an unlogged event. It follows the event with the number after, which
+// is the last event of a run.
+type unnumberedItem struct {
 	after uint64
 	item  Item
 }
@@ -100,7 +100,7 @@ func (c *Cursor) Superseded() bool { return c.superseded.Load() }
 
 func (c *Cursor) supersede() {
 	c.superseded.Store(true)
-	c.shut()
+	c.markClosed()
 }
 
 // Close removes the cursor from its session or feed. Next must not be called again.
@@ -108,12 +108,12 @@ func (c *Cursor) Close() {
 	c.run, c.fetched = tailRun{}, nil
 	c.loop.Go = nil // the log may refer to the cursor for a while, but not to the connection
 	c.log.detach(c)
-	c.shut()
+	c.markClosed()
 }
 
-func (c *Cursor) shut() {
+func (c *Cursor) markClosed() {
 	c.mu.Lock()
-	c.closed, c.tail, c.notes, c.urgent = true, nil, nil, nil
+	c.closed, c.tail, c.unnumbered, c.urgent = true, nil, nil, nil
 	c.hasUrgent.Store(false)
 	c.answers.Store(0)
 	c.mu.Unlock()
@@ -135,8 +135,8 @@ func (c *Cursor) SetLimit(seq uint64) { c.limit = seq }
 // Limit returns the highest number that Next may return.
 func (c *Cursor) Limit() uint64 { return c.limit }
 
-// Move sets the position. Next must have returned no event so far, or an error last.
-func (c *Cursor) Move(after uint64) { c.pos, c.fetched, c.run, c.next = after, nil, tailRun{}, 0 }
+// Seek sets the position. Next must have returned no event so far, or an error last.
+func (c *Cursor) Seek(after uint64) { c.pos, c.fetched, c.run, c.next = after, nil, tailRun{}, 0 }
 
 // Position returns the last number that Next has returned.
 func (c *Cursor) Position() uint64 { return c.pos }
@@ -154,7 +154,7 @@ func (c *Cursor) AnswerAfterEvents(answer any) bool {
 	c.mu.Lock()
 	ok := !c.closed
 	if ok {
-		c.notes = append(c.notes, note{c.last, Item{Answer: answer}})
+		c.unnumbered = append(c.unnumbered, unnumberedItem{c.last, Item{Answer: answer}})
 		c.answers.Add(1)
 	}
 	c.mu.Unlock()
@@ -178,10 +178,10 @@ func (c *Cursor) AnswerBeforeEvents(answer any) bool {
 	return ok
 }
 
-// Waiting returns the number of answers that Next has not returned yet. Answers exist
+// QueuedAnswers returns the number of answers that Next has not returned yet. Answers exist
 // only in memory: a client that causes answers without reading them has to be slowed
 // down.
-func (c *Cursor) Waiting() int { return int(c.answers.Load()) }
+func (c *Cursor) QueuedAnswers() int { return int(c.answers.Load()) }
 
 // Next returns the next item. ok is false when there is none now, and always after the
 // session was forgotten or has a newer cursor. Next does not block: events that are not
@@ -194,7 +194,7 @@ func (c *Cursor) Next() (item Item, ok bool, err error) {
 			}
 		}
 		if c.pos >= c.limit {
-			item, ok := c.popFirstNote()
+			item, ok := c.popFirstUnnumbered()
 			return item, ok, nil
 		}
 		if int(c.next) < len(c.run.Events) {
@@ -226,7 +226,7 @@ func (c *Cursor) fromRun() Item {
 	e := c.run.Events[c.next]
 	c.next++
 	c.pos++
-	return Item{Seq: c.pos, Session: c.run.Session, CorrelationID: c.run.CorrelationID, Origin: c.run.Origin, Event: e, Forms: c.run.forms}
+	return Item{Seq: c.pos, Session: c.run.Session, CorrelationID: c.run.CorrelationID, Forwarded: c.run.Forwarded, Event: e, Forms: c.run.forms}
 }
 
 func (c *Cursor) fromFetched() Item {
@@ -235,17 +235,17 @@ func (c *Cursor) fromFetched() Item {
 		c.fetched = nil
 	}
 	c.pos = d.Seq
-	return Item{Seq: d.Seq, Session: d.Session, CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}
+	return Item{Seq: d.Seq, Session: d.Session, CorrelationID: d.CorrelationID, Forwarded: d.Forwarded, Event: d.Event}
 }
 
-// popFirstNote returns the first note, also if the limit excludes events before the note.
-func (c *Cursor) popFirstNote() (item Item, ok bool) {
+// popFirstUnnumbered returns the first unnumbered item, also if the limit excludes events before it.
+func (c *Cursor) popFirstUnnumbered() (item Item, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.notes) == 0 {
+	if len(c.unnumbered) == 0 {
 		return Item{}, false
 	}
-	return c.popNote(), true
+	return c.popUnnumbered(), true
 }
 
 // popUrgent returns the first answer that overtakes events.
@@ -263,8 +263,8 @@ func (c *Cursor) popUrgent() (item Item, ok bool) {
 	return item, true
 }
 
-// pop returns the next note, or sets c.run to the next run. missing is the last event before the
-// note or the run that is no longer in memory, 0 if there is none.
+// pop returns the next unnumbered item, or sets c.run to the next run. missing is the last event before
+// the item or the run that is not in memory any more; 0: there is none.
 func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -272,8 +272,8 @@ func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	if c.closed {
 		return Item{}, false, 0
 	}
-	if len(c.notes) > 0 && c.notes[0].after <= c.pos {
-		return c.popNote(), true, 0
+	if len(c.unnumbered) > 0 && c.unnumbered[0].after <= c.pos {
+		return c.popUnnumbered(), true, 0
 	}
 	c.dropLocked(c.pos) // these runs were read from the store meanwhile
 	switch {
@@ -287,15 +287,15 @@ func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	case c.last > c.pos:
 		missing = c.last
 	}
-	if len(c.notes) > 0 {
-		missing = min(missing, c.notes[0].after)
+	if len(c.unnumbered) > 0 {
+		missing = min(missing, c.unnumbered[0].after)
 	}
 	return Item{}, false, missing
 }
 
-func (c *Cursor) popNote() Item {
-	item := c.notes[0].item
-	c.notes = dropFirst(c.notes)
+func (c *Cursor) popUnnumbered() Item {
+	item := c.unnumbered[0].item
+	c.unnumbered = dropFirst(c.unnumbered)
 	if item.Event != nil {
 		c.unlogged--
 	} else {
@@ -318,7 +318,7 @@ func dropFirst[T any](s []T) []T {
 func (c *Cursor) fetch(upTo uint64) (ok bool, err error) {
 	c.mu.Lock()
 	r := c.read
-	if started := r != nil && r.after == c.pos; !started { // another position was before Move
+	if started := r != nil && r.after == c.pos; !started { // another position was before Seek
 		r = &read{after: c.pos}
 		c.read = r
 		c.mu.Unlock()
@@ -367,9 +367,9 @@ func (c *Cursor) eventsAfter(after, upTo uint64) (list []store.Delivery, err err
 // each calls fn for the stored events after a position.
 func (c *Cursor) each(after uint64, fn func(store.Delivery) bool) error {
 	if !c.feed {
-		return c.log.store.SessionEvents(context.Background(), arcp.SessionID(c.of), after, fn)
+		return c.log.store.SessionEvents(context.Background(), arcp.SessionID(c.key), after, fn)
 	}
-	return c.log.store.Feed(context.Background(), c.of, after, func(e store.FeedEvent) bool {
+	return c.log.store.Feed(context.Background(), c.key, after, func(e store.FeedEvent) bool {
 		return fn(store.Delivery{Seq: e.Position, Session: e.Session, CorrelationID: e.CorrelationID, Event: e.Event})
 	})
 }
@@ -393,7 +393,7 @@ func (c *Cursor) appendUnlogged(d *store.Delivery) {
 	c.mu.Lock()
 	if !c.closed && c.unlogged < maxUnlogged {
 		c.unlogged++
-		c.notes = append(c.notes, note{c.last, Item{CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}})
+		c.unnumbered = append(c.unnumbered, unnumberedItem{c.last, Item{CorrelationID: d.CorrelationID, Forwarded: d.Forwarded, Event: d.Event}})
 	}
 	c.mu.Unlock()
 	c.loop.Wake()

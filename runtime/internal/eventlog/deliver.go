@@ -7,9 +7,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// logPosition is the state of a session in the log: its connection and the range of its
+// sessionState is the state of a session in the log: its connection and the range of its
 // events. Detached sessions have one, too: their backlog grows.
-type logPosition struct {
+type sessionState struct {
 	cursor   *Cursor  // nil: no connection
 	last     uint64   // highest number since the log was started
 	first    uint64   // lowest one; 0: none
@@ -21,23 +21,23 @@ type logPosition struct {
 // event. It supersedes the session's cursor, if there is one. Attach is called by the done callback of
 // a write that stores the session's row; last is LastSeq of the result.
 func (l *Log) Attach(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
-	c := &Cursor{log: l, of: string(id), loop: loop, pos: after, last: last, limit: NoLimit}
-	l.posMu.Lock()
-	p := l.positionLocked(id)
+	c := &Cursor{log: l, key: string(id), loop: loop, pos: after, last: last, limit: NoLimit}
+	l.sessionsMu.Lock()
+	p := l.sessionLocked(id)
 	old := p.cursor
 	p.cursor, p.last = c, last
-	l.posMu.Unlock()
+	l.sessionsMu.Unlock()
 	if old != nil {
 		old.supersede()
 	}
 	return c
 }
 
-func (l *Log) positionLocked(id arcp.SessionID) *logPosition {
-	p := l.positions[id]
+func (l *Log) sessionLocked(id arcp.SessionID) *sessionState {
+	p := l.sessions[id]
 	if p == nil {
-		p = new(logPosition)
-		l.positions[id] = p
+		p = new(sessionState)
+		l.sessions[id] = p
 	}
 	return p
 }
@@ -51,25 +51,25 @@ func (l *Log) AttachFeed(principal string, after uint64, loop Loop, attached fun
 			attached(nil, 0)
 			return
 		}
-		c := &Cursor{log: l, of: principal, feed: true, loop: loop, pos: min(after, r.FeedLast), last: r.FeedLast, limit: NoLimit}
-		l.posMu.Lock()
+		c := &Cursor{log: l, key: principal, feed: true, loop: loop, pos: min(after, r.FeedLast), last: r.FeedLast, limit: NoLimit}
+		l.sessionsMu.Lock()
 		l.feeds[principal] = append(l.feeds[principal], c)
-		l.posMu.Unlock()
+		l.sessionsMu.Unlock()
 		attached(c, r.FeedLast)
 	})
 }
 
 func (l *Log) detach(c *Cursor) {
-	l.posMu.Lock()
-	defer l.posMu.Unlock()
+	l.sessionsMu.Lock()
+	defer l.sessionsMu.Unlock()
 	if c.feed {
-		feeds := slices.DeleteFunc(l.feeds[c.of], func(o *Cursor) bool { return o == c })
-		if l.feeds[c.of] = feeds; len(feeds) == 0 {
-			delete(l.feeds, c.of)
+		feeds := slices.DeleteFunc(l.feeds[c.key], func(o *Cursor) bool { return o == c })
+		if l.feeds[c.key] = feeds; len(feeds) == 0 {
+			delete(l.feeds, c.key)
 		}
 		return
 	}
-	if p := l.positions[arcp.SessionID(c.of)]; p != nil && p.cursor == c {
+	if p := l.sessions[arcp.SessionID(c.key)]; p != nil && p.cursor == c {
 		p.cursor = nil
 	}
 }
@@ -77,12 +77,12 @@ func (l *Log) detach(c *Cursor) {
 // Forget drops the state of a session that has ended, and closes its cursor. It is called when no
 // later write can add events to the session.
 func (l *Log) Forget(id arcp.SessionID) {
-	l.posMu.Lock()
-	p := l.positions[id]
-	delete(l.positions, id)
-	l.posMu.Unlock()
+	l.sessionsMu.Lock()
+	p := l.sessions[id]
+	delete(l.sessions, id)
+	l.sessionsMu.Unlock()
 	if p != nil && p.cursor != nil {
-		p.cursor.shut()
+		p.cursor.markClosed()
 	}
 }
 
@@ -121,14 +121,14 @@ func (l *Log) deliver(r *store.Result) {
 		}
 	}
 	if len(t.marks) > 0 {
-		l.recent.add(t)
+		l.tails.add(t)
 	}
 }
 
 func (l *Log) deliverFeed(f *store.FeedRun, t *tailEntry) {
-	l.posMu.Lock()
+	l.sessionsMu.Lock()
 	cursors := slices.Clone(l.feeds[f.Principal]) // of nil costs nothing
-	l.posMu.Unlock()
+	l.sessionsMu.Unlock()
 	run := store.Run{Session: f.Session, First: f.First, CorrelationID: f.CorrelationID, Events: f.Events}
 	for _, c := range cursors {
 		if c.append(&run, nil) {
@@ -140,8 +140,8 @@ func (l *Log) deliverFeed(f *store.FeedRun, t *tailEntry) {
 // extend adds a run to the position and the backlog of its session, and returns the
 // session's cursor, nil if there is none.
 func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
-	l.posMu.Lock()
-	p := l.positionLocked(run.Session)
+	l.sessionsMu.Lock()
+	p := l.sessionLocked(run.Session)
 	p.last = lastOf(run)
 	var overflow uint64
 	older := false
@@ -158,9 +158,9 @@ func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
 		p.released = max(p.released, overflow)
 	}
 	c := p.cursor
-	l.posMu.Unlock()
-	if older && l.opts.OnOlder != nil {
-		l.opts.OnOlder()
+	l.sessionsMu.Unlock()
+	if older && l.opts.OnUnmeasured != nil {
+		l.opts.OnUnmeasured()
 	}
 	if overflow > 0 {
 		l.opts.OnOverflow(run.Session, overflow)
@@ -169,22 +169,22 @@ func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
 }
 
 func (l *Log) cursor(id arcp.SessionID) *Cursor {
-	l.posMu.Lock()
-	defer l.posMu.Unlock()
-	if p := l.positions[id]; p != nil {
+	l.sessionsMu.Lock()
+	defer l.sessionsMu.Unlock()
+	if p := l.sessions[id]; p != nil {
 		return p.cursor
 	}
 	return nil
 }
 
-// recent bounds the memory of all tails. It lists, the oldest first, the runs that each write has
+// tailLimiter bounds the memory of all tails. It lists, the oldest first, the runs that each write has
 // added to tails. Runs that Next has returned stay in the list; dropping them does nothing.
-type recent struct {
-	budget  int // of bytes
-	entries []tailEntry
-	head    int
-	bytes   int
-	marks   int
+type tailLimiter struct {
+	maxBytes int // of bytes
+	entries  []tailEntry
+	head     int
+	bytes    int
+	marks    int
 }
 
 // tailEntry lists the runs that one write has added to tails.
@@ -215,12 +215,12 @@ func (t *tailEntry) count(events []*store.Event) {
 	}
 }
 
-func (r *recent) add(t tailEntry) {
+func (r *tailLimiter) add(t tailEntry) {
 	t.first = nil
 	r.entries = append(r.entries, t)
 	r.bytes += t.bytes
 	r.marks += len(t.marks)
-	for r.head < len(r.entries)-1 && (r.bytes > r.budget || r.marks > tailMarks) {
+	for r.head < len(r.entries)-1 && (r.bytes > r.maxBytes || r.marks > tailMarks) {
 		r.evict()
 	}
 	if r.head > 1024 && r.head > len(r.entries)/2 {
@@ -230,7 +230,7 @@ func (r *recent) add(t tailEntry) {
 	}
 }
 
-func (r *recent) evict() {
+func (r *tailLimiter) evict() {
 	t := r.entries[r.head]
 	r.entries[r.head] = tailEntry{}
 	r.head++

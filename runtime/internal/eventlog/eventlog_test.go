@@ -60,13 +60,13 @@ func TestAnswerOvertakes(t *testing.T) {
 	}
 	c.AnswerBeforeEvents("now")
 	c.AnswerBeforeEvents("and now")
-	if c.Waiting() != 2 {
-		t.Errorf("%d answers are waiting, want 2", c.Waiting())
+	if c.QueuedAnswers() != 2 {
+		t.Errorf("%d answers are waiting, want 2", c.QueuedAnswers())
 	}
 	c.AnswerAfterEvents("then")
 	r.wantItems("answers overtake events", c, "now", "and now", "2", "3", "4", "then")
-	if c.Waiting() != 0 {
-		t.Errorf("%d answers are waiting, want none: all were taken", c.Waiting())
+	if c.QueuedAnswers() != 0 {
+		t.Errorf("%d answers are waiting, want none: all were taken", c.QueuedAnswers())
 	}
 }
 
@@ -192,8 +192,8 @@ func TestMarksAreBounded(t *testing.T) {
 		t.Errorf("%d items, want all %d", n, tailMarks+500)
 	}
 	r.Close()
-	if r.recent.marks > tailMarks || len(r.recent.entries) > 2*tailMarks+1024 {
-		t.Errorf("%d marks in %d entries kept", r.recent.marks, len(r.recent.entries))
+	if r.tails.marks > tailMarks || len(r.tails.entries) > 2*tailMarks+1024 {
+		t.Errorf("%d marks in %d entries kept", r.tails.marks, len(r.tails.entries))
 	}
 }
 
@@ -225,7 +225,7 @@ func TestFollowersShareForms(t *testing.T) {
 	r.job("job_2", "sess_2")
 	r.follow("job_1", "sess_2", 0)
 	r.follow("job_1", "sess_3", 0)
-	before := r.recent.bytes
+	before := r.tails.bytes
 	r.do(logs("job_1", "a"))
 	a, b, c := r.take(one, 1)[0], r.take(two, 1)[0], r.take(plain, 1)[0]
 	if a.Forms == nil || a.Forms != b.Forms || c.Forms != nil {
@@ -241,7 +241,7 @@ func TestFollowersShareForms(t *testing.T) {
 	if v := b.Forms.Get(b.Event, 1, encode); v != 2 {
 		t.Errorf("the other form is %v, want one of its own", v)
 	}
-	if got, want := r.recent.bytes-before, a.Event.Memory()+2*cap(a.Event.Body)+formsBytes; got != want {
+	if got, want := r.tails.bytes-before, a.Event.Memory()+2*cap(a.Event.Body)+formsBytes; got != want {
 		t.Errorf("%d bytes counted, want %d", got, want)
 	}
 	r.do(logs("job_2", "a"))
@@ -261,7 +261,7 @@ func TestFollowersShareEvents(t *testing.T) {
 	if len(one) != 2 || len(two) != 2 || one[0].Event != two[0].Event || one[1].Event != two[1].Event {
 		t.Fatalf("%v and %v, want the same two events", one, two)
 	}
-	if one[0].Origin || !two[0].Origin || one[0].CorrelationID != "msg_job_1" || two[0].CorrelationID != "msg_f" {
+	if one[0].Forwarded || !two[0].Forwarded || one[0].CorrelationID != "msg_job_1" || two[0].CorrelationID != "msg_f" {
 		t.Errorf("%+v and %+v: each receiver has its own correlation and origin", one[0], two[0])
 	}
 }
@@ -325,7 +325,7 @@ func TestAttachAgain(t *testing.T) {
 	if older.AnswerAfterEvents("x") || older.AnswerBeforeEvents("x") {
 		t.Error("a cursor that was superseded takes answers")
 	}
-	if older.Waiting() != 0 {
+	if older.QueuedAnswers() != 0 {
 		t.Error("answers wait in a cursor that nobody will ask")
 	}
 	older.Close() // of no effect on the newer one
@@ -637,7 +637,7 @@ func TestForgottenCursor(t *testing.T) {
 	if c.AnswerAfterEvents("late") || c.AnswerBeforeEvents("late") {
 		t.Error("an answer was taken that nobody will get")
 	}
-	if n := len(r.positions); n != 0 {
+	if n := len(r.sessions); n != 0 {
 		t.Errorf("%d places are kept", n)
 	}
 }

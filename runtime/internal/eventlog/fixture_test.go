@@ -159,7 +159,7 @@ func heartbeat(id arcp.JobID) *store.Write {
 
 func (r *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
 	r.Helper()
-	r.do(store.NewWrite(&store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Origin: true}))
+	r.do(store.NewWrite(&store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Forwarded: true}))
 }
 
 // settle returns when the events of all earlier writes were delivered.

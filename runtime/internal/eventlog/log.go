@@ -41,13 +41,13 @@ type Options struct {
 	// TailBytes bounds the committed events in memory for all cursors together. Default
 	// 16 MiB.
 	TailBytes int
-	// BacklogBytes bounds the events of one session that Free has not released; 0: no bound.
+	// BacklogBytes bounds the events of one session that Release has not released; 0: no bound.
 	// Over the bound OnOverflow is called, on the committer's goroutine or in Measure, with the
-	// number up to which the session has to be trimmed. OnOlder, if set, is called on the
+	// number up to which the session has to be trimmed. OnUnmeasured, if set, is called on the
 	// committer's goroutine when Measure has a session to count.
 	BacklogBytes int64
 	OnOverflow   func(id arcp.SessionID, upTo uint64)
-	OnOlder      func()
+	OnUnmeasured func()
 	// CommitDelay is how long a commit waits for more writes if writes were queued during
 	// the commit before: a single writer never waits. At most MaxCommitDelay; 0: no wait.
 	CommitDelay time.Duration
@@ -71,14 +71,14 @@ type Log struct {
 	closed bool
 	wake   chan struct{} // buffered 1: the queue is not empty, or closed
 
-	posMu sync.Mutex
-	// positions are by session id, because the results of the store name sessions by id.
-	positions  map[arcp.SessionID]*logPosition
+	sessionsMu sync.Mutex
+	// sessions are by session id, because the results of the store name sessions by id.
+	sessions   map[arcp.SessionID]*sessionState
 	feeds      map[string][]*Cursor // by principal
 	unmeasured []arcp.SessionID     // sessions whose older events Measure has to count
 
-	measuring measuring // only Measure uses it
-	recent    recent    // only the committer uses it
+	measuring measuring   // only Measure uses it
+	tails     tailLimiter // only the committer uses it
 }
 
 type entry struct {
@@ -95,8 +95,8 @@ func New(st store.Store, opts Options) *Log {
 	if opts.now == nil {
 		opts.now, opts.yield = time.Now, runtime.Gosched
 	}
-	l := &Log{store: st, opts: opts, recent: recent{budget: opts.TailBytes}, donec: make(chan struct{}), wake: make(chan struct{}, 1),
-		positions: make(map[arcp.SessionID]*logPosition), feeds: make(map[string][]*Cursor)}
+	l := &Log{store: st, opts: opts, tails: tailLimiter{maxBytes: opts.TailBytes}, donec: make(chan struct{}), wake: make(chan struct{}, 1),
+		sessions: make(map[arcp.SessionID]*sessionState), feeds: make(map[string][]*Cursor)}
 	go l.run()
 	return l
 }

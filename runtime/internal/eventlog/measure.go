@@ -40,14 +40,14 @@ func (l *Log) Measure(ctx context.Context, released func(arcp.SessionID) uint64)
 	}
 	done, err := l.measurePiece(ctx, m)
 	if err != nil {
-		l.posMu.Lock()
+		l.sessionsMu.Lock()
 		l.unmeasured = append(l.unmeasured, m.id)
-		l.posMu.Unlock()
+		l.sessionsMu.Unlock()
 		*m = measuring{}
 		return true, fmt.Errorf("measure the backlog of a session: %w", err)
 	}
 	if done {
-		l.measured(m)
+		l.addMeasured(m)
 		*m = measuring{}
 	}
 	return true, nil
@@ -55,12 +55,12 @@ func (l *Log) Measure(ctx context.Context, released func(arcp.SessionID) uint64)
 
 // nextUnmeasured removes the first session from the list and returns it.
 func (l *Log) nextUnmeasured() measuring {
-	l.posMu.Lock()
-	defer l.posMu.Unlock()
+	l.sessionsMu.Lock()
+	defer l.sessionsMu.Unlock()
 	for len(l.unmeasured) > 0 {
 		id := l.unmeasured[0]
 		l.unmeasured = dropFirst(l.unmeasured)
-		if p := l.positions[id]; p != nil {
+		if p := l.sessions[id]; p != nil {
 			return measuring{id: id, upTo: p.first - 1}
 		}
 	}
@@ -97,12 +97,12 @@ func (l *Log) measurePiece(ctx context.Context, m *measuring) (done bool, err er
 	return events < measureEvents && bytes < measureBytes, err
 }
 
-// measured adds the counted events to the backlog of the session.
-func (l *Log) measured(m *measuring) {
-	l.posMu.Lock()
-	p := l.positions[m.id]
+// addMeasured adds the counted events to the backlog of the session.
+func (l *Log) addMeasured(m *measuring) {
+	l.sessionsMu.Lock()
+	p := l.sessions[m.id]
 	if p == nil {
-		l.posMu.Unlock()
+		l.sessionsMu.Unlock()
 		return
 	}
 	if p.released >= m.upTo {
@@ -116,7 +116,7 @@ func (l *Log) measured(m *measuring) {
 	p.backlog.prepend(&m.backlog)
 	overflow := p.backlog.overflow(uint64(l.opts.BacklogBytes))
 	p.released = max(p.released, overflow)
-	l.posMu.Unlock()
+	l.sessionsMu.Unlock()
 	if overflow > 0 {
 		l.opts.OnOverflow(m.id, overflow)
 	}

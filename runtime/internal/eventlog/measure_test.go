@@ -121,7 +121,7 @@ func TestMeasureInTraffic(t *testing.T) {
 			switch rnd.IntN(4) {
 			case 0:
 				released += uint64(rnd.IntN(int(last-released) + 1))
-				r.Free("sess_1", released)
+				r.Release("sess_1", released)
 			case 1:
 				r.do(&store.Write{Ops: []store.Op{&store.TrimSession{Session: "sess_1", Seq: released}}, NoSync: true})
 			case 2:
@@ -138,14 +138,14 @@ func TestMeasureInTraffic(t *testing.T) {
 			}
 			r.settle()
 		}
-		r.posMu.Lock()
-		p := r.positions["sess_1"]
+		r.sessionsMu.Lock()
+		p := r.sessions["sess_1"]
 		counted := uint64(0)
 		if p != nil {
 			counted = p.backlog.added - p.backlog.freed
 		}
 		measured := p == nil || p.first == 0 || len(r.unmeasured) == 0 && r.measuring.id == ""
-		r.posMu.Unlock()
+		r.sessionsMu.Unlock()
 		if !measured {
 			t.Fatalf("seed %d: the history is not measured", seed)
 		}
@@ -173,7 +173,7 @@ func TestMeasureSkipsFailedSessions(t *testing.T) {
 	}
 	older := 0
 	opts := r.trimming(limit)
-	opts.OnOlder = func() { older++ }
+	opts.OnUnmeasured = func() { older++ }
 	r.restart(opts)
 	for i := range 3 {
 		r.do(logs(arcp.JobID(fmt.Sprintf("job_%d", i)), "more"))

@@ -41,12 +41,12 @@ func (w *world) commitWrite(write *store.Write) {
 	for _, run := range res.Runs {
 		for i, e := range run.Events {
 			w.want[run.Session] = append(w.want[run.Session], Item{Session: run.Session, Seq: run.First + uint64(i),
-				CorrelationID: run.CorrelationID, Origin: run.Origin, Event: e})
+				CorrelationID: run.CorrelationID, Forwarded: run.Forwarded, Event: e})
 		}
 		w.last[run.Session] = run.First + uint64(len(run.Events)) - 1
 	}
 	for _, d := range res.Unlogged {
-		w.want[d.Session] = append(w.want[d.Session], Item{CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event})
+		w.want[d.Session] = append(w.want[d.Session], Item{CorrelationID: d.CorrelationID, Forwarded: d.Forwarded, Event: d.Event})
 	}
 }
 
@@ -119,7 +119,7 @@ func TestAnyInterleaving(t *testing.T) {
 			"post":      func(rt *rapid.T) { w.post(session.Draw(rt, "session")) },
 			"follow": func(rt *rapid.T) {
 				w.commitWrite(store.NewWrite(&store.Follow{Session: session.Draw(rt, "session"), Job: job.Draw(rt, "job"),
-					CorrelationID: "msg_f", From: rapid.Uint64Range(0, 20).Draw(rt, "from"), Origin: true}))
+					CorrelationID: "msg_f", From: rapid.Uint64Range(0, 20).Draw(rt, "from"), Forwarded: true}))
 			},
 			"take": func(rt *rapid.T) {
 				if err := w.take(session.Draw(rt, "session"), rapid.IntRange(1, 20).Draw(rt, "items")); err != nil {

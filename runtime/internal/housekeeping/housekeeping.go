@@ -39,10 +39,10 @@ const (
 // Janitor runs on one goroutine of its own, in small steps: a concurrent commit waits for at most
 // one step.
 type Janitor struct {
-	opts  Options
-	quit  context.CancelFunc
-	donec chan struct{}
-	older chan struct{} // buffered 1: the log has a backlog to measure
+	opts     Options
+	quit     context.CancelFunc
+	donec    chan struct{}
+	measurec chan struct{} // buffered 1: the log has a backlog to measure
 
 	// Fields of the goroutine.
 	pendingReclaim   pendingReclaim
@@ -73,14 +73,14 @@ type Options struct {
 
 // New returns a janitor that has not started.
 func New(o Options) *Janitor {
-	return &Janitor{opts: o, donec: make(chan struct{}), older: make(chan struct{}, 1)}
+	return &Janitor{opts: o, donec: make(chan struct{}), measurec: make(chan struct{}, 1)}
 }
 
 // Start starts the janitor's goroutine.
 func (j *Janitor) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	j.quit = cancel
-	go j.run(ctx, every(j.opts.ResumeWindow))
+	go j.run(ctx, tickInterval(j.opts.ResumeWindow))
 }
 
 // Stop ends the goroutine and waits for it.
@@ -93,13 +93,13 @@ func (j *Janitor) Stop() {
 // block.
 func (j *Janitor) MeasureBacklogs() {
 	select {
-	case j.older <- struct{}{}:
+	case j.measurec <- struct{}{}:
 	default:
 	}
 }
 
-// every returns an interval that is short compared with the resume window.
-func every(window time.Duration) time.Duration {
+// tickInterval returns an interval that is short compared with the resume window.
+func tickInterval(window time.Duration) time.Duration {
 	if window <= 0 {
 		return interval
 	}
@@ -114,7 +114,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 		select {
 		case <-t.C:
 			j.clean(ctx, time.Now())
-		case <-j.older: // the bound of a backlog holds only after Measure
+		case <-j.measurec: // the bound of a backlog holds only after Measure
 			j.repeat(ctx, time.Now(), j.backlogs)
 		case <-ctx.Done():
 			return
@@ -124,7 +124,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 
 // clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
-	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.storeKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
+	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.storeKnownClients, j.approvals, j.resources, j.agents, j.feeds, j.jobs, j.boundDisk, j.backlogs} {
 		j.repeat(ctx, now, step)
 	}
 }
@@ -158,7 +158,7 @@ func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err e
 		case err != nil:
 			return false, err
 		case !until.IsZero():
-			e.KeepUntil(until)
+			e.PostponeExpiry(until)
 		case j.opts.Sessions.EndDetached(e.Session, e.Since, func(err error) {
 			if err == nil {
 				j.opts.Metrics.Evictions.WithLabelValues("expired").Inc()
@@ -231,9 +231,9 @@ func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err 
 	return j.approvalCursor != "", err
 }
 
-// host stops the remaining agents of sessions that have ended, and deletes agents that were stopped
+// agents stops the remaining agents of sessions that have ended, and deletes agents that were stopped
 // before the retention.
-func (j *Janitor) host(ctx context.Context, now time.Time) (more bool, err error) {
+func (j *Janitor) agents(ctx context.Context, now time.Time) (more bool, err error) {
 	return false, j.opts.Agents.Sweep(ctx, now)
 }
 
@@ -329,7 +329,7 @@ type endedJob struct {
 
 // oldestEndedJobs returns the jobs that ended first, at most a step of them.
 func (j *Janitor) oldestEndedJobs(ctx context.Context, before time.Time) (list []endedJob, err error) {
-	err = j.opts.Store.Ended(ctx, before, func(job store.Job) bool {
+	err = j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
 		list = append(list, endedJob{id: job.ID, principal: job.Principal, at: job.EndedAt})
 		return len(list) < step
 	})
@@ -367,9 +367,9 @@ func (j *Janitor) deleteJobs(ctx context.Context, now time.Time, list []endedJob
 	return err
 }
 
-// disk deletes the oldest ended jobs until the store is within its bound, counting space that
+// boundDisk deletes the oldest ended jobs until the store is within its bound, counting space that
 // the store has yet to reclaim.
-func (j *Janitor) disk(ctx context.Context, now time.Time) (more bool, err error) {
+func (j *Janitor) boundDisk(ctx context.Context, now time.Time) (more bool, err error) {
 	n := 0
 	for ctx.Err() == nil && err == nil {
 		excess := j.excess(now)
@@ -377,7 +377,7 @@ func (j *Janitor) disk(ctx context.Context, now time.Time) (more bool, err error
 			break
 		}
 		var list []endedJob
-		if list, err = j.oldest(ctx, now, excess); len(list) == 0 {
+		if list, err = j.jobsToDelete(ctx, now, excess); len(list) == 0 {
 			break
 		}
 		err = errors.Join(err, j.deleteJobs(ctx, now, list))
@@ -389,9 +389,9 @@ func (j *Janitor) disk(ctx context.Context, now time.Time) (more bool, err error
 	return false, err
 }
 
-// oldest returns the ended jobs to delete for a number of bytes, at most a step of them. It trims
+// jobsToDelete returns the ended jobs to delete for a number of bytes, at most a step of them. It trims
 // their feeds before.
-func (j *Janitor) oldest(ctx context.Context, now time.Time, excess int64) ([]endedJob, error) {
+func (j *Janitor) jobsToDelete(ctx context.Context, now time.Time, excess int64) ([]endedJob, error) {
 	list, err := j.oldestEndedJobs(ctx, now)
 	if err == nil {
 		list, err = j.measure(ctx, list, excess)
@@ -453,11 +453,11 @@ func (p *pendingReclaim) update(now time.Time, size int64) {
 // sweepEvery is the interval of the scans for resources of sessions that have ended.
 const sweepEvery = time.Minute
 
-// registry deletes the remaining resources of sessions that have ended, and leases that were
+// resources deletes the remaining resources of sessions that have ended, and leases that were
 // released before the retention.
-func (j *Janitor) registry(ctx context.Context, now time.Time) (more bool, err error) {
+func (j *Janitor) resources(ctx context.Context, now time.Time) (more bool, err error) {
 	resources := j.opts.Resources.Store
-	if more, err = resources.Forget(ctx, now, step); more || err != nil {
+	if more, err = resources.DeleteReleased(ctx, now, step); more || err != nil {
 		return more, err
 	}
 	if j.resourceCursor == "" && now.Sub(j.resourcesChecked) < sweepEvery {

@@ -153,7 +153,7 @@ var ops = []func(m *Machine, now time.Time){
 	func(m *Machine, now time.Time) { m.Cancel(now, "why", 90*time.Second) },
 	func(m *Machine, now time.Time) { m.Block(now) },
 	func(m *Machine, now time.Time) { m.Unblock(now) },
-	func(m *Machine, now time.Time) { m.Manual(now) },
+	func(m *Machine, now time.Time) { m.SetManualHeartbeats(now) },
 	func(m *Machine, now time.Time) { m.Heartbeat(now) },
 	func(m *Machine, now time.Time) { m.Retry(now, arcp.Errorf(arcp.CodeUnavailable, "later")) },
 	func(m *Machine, now time.Time) { m.Pause(now) },

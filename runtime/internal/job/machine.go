@@ -33,9 +33,9 @@ type Machine struct {
 type wait uint8
 
 const (
-	notWaiting   wait = iota // the job is not blocked
-	forAnswer                // for an answer
-	forHeartbeat             // for a heartbeat, after missed ones
+	notWaiting        wait = iota // the job is not blocked
+	waitsForAnswer                // for an answer
+	waitsForHeartbeat             // for a heartbeat, after missed ones
 )
 
 // cancellation is a cancel that was accepted while the attempt ran.
@@ -220,22 +220,22 @@ func cancelled(reason string) *arcp.Error {
 // stopped, and the runtime sends the heartbeats.
 func (m *Machine) Block(now time.Time) {
 	if m.move(InputBlock) {
-		m.waiting = forAnswer
+		m.waiting = waitsForAnswer
 		m.clock.pause(now)
 	}
 }
 
 // Unblock records that the attempt waits for no answer any more. It does not end a wait for heartbeats.
 func (m *Machine) Unblock(now time.Time) {
-	if m.waiting == forAnswer && m.move(InputUnblock) {
+	if m.waiting == waitsForAnswer && m.move(InputUnblock) {
 		m.waiting = notWaiting
 		m.clock.start(now)
 		m.heartbeat.received = now
 	}
 }
 
-// Manual records that the tool sends the heartbeats from now on.
-func (m *Machine) Manual(now time.Time) {
+// SetManualHeartbeats records that the tool sends the heartbeats from now on.
+func (m *Machine) SetManualHeartbeats(now time.Time) {
 	if m.move(InputManual) && !m.heartbeat.manual {
 		m.heartbeat.manual, m.heartbeat.received = true, now
 	}
@@ -246,12 +246,12 @@ func (m *Machine) Manual(now time.Time) {
 func (m *Machine) Heartbeat(now time.Time) {
 	m.heartbeat.received = now
 	switch {
-	case m.waiting == forHeartbeat:
+	case m.waiting == waitsForHeartbeat:
 		if m.move(InputReturn) {
 			m.waiting = notWaiting
 			m.emitHeartbeat(now)
 		}
-	case m.move(InputBeat) && m.heartbeat.isEmitted(now):
+	case m.move(InputHeartbeat) && m.heartbeat.isEmitted(now):
 		m.emitHeartbeat(now)
 	}
 }

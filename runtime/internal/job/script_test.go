@@ -115,7 +115,7 @@ func call(t *testing.T, b *strings.Builder, m *Machine, now time.Time, name stri
 	case "unblock":
 		m.Unblock(now)
 	case "manual":
-		m.Manual(now)
+		m.SetManualHeartbeats(now)
 	case "beat":
 		m.Heartbeat(now)
 	case "retry":

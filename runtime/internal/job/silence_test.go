@@ -13,11 +13,11 @@ func TestSilenceReportsMissedHeartbeats(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		m := New(Spec{Heartbeat: time.Second, BlockOnSilence: block, SilenceWindow: time.Minute, ReportSilence: true})
 		m.Start(t0)
-		m.Manual(t0)
+		m.SetManualHeartbeats(t0)
 		at := t0.Add(maxMissed * time.Second)
 		m.Advance(at)
 		if block {
-			if err := m.Silence(); err != nil || m.State() != arcp.StateBlocked {
+			if err := m.TakeSilenceError(); err != nil || m.State() != arcp.StateBlocked {
 				t.Fatalf("a job that is to be blocked is %s, and told %v", m.State(), err)
 			}
 			at = at.Add(time.Minute)
@@ -26,11 +26,11 @@ func TestSilenceReportsMissedHeartbeats(t *testing.T) {
 		if m.State().Terminal() {
 			t.Fatalf("block %v: the job is %s", block, m.State())
 		}
-		err := m.Silence()
+		err := m.TakeSilenceError()
 		if err == nil || err.Code != arcp.CodeHeartbeatLost {
 			t.Fatalf("block %v: told %v", block, err)
 		}
-		if again := m.Silence(); again != nil {
+		if again := m.TakeSilenceError(); again != nil {
 			t.Errorf("block %v: told twice: %v", block, again)
 		}
 		if d := m.Deadline(); !d.After(at) {

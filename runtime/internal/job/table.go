@@ -12,26 +12,26 @@ type Input string
 
 // The inputs.
 const (
-	InputQueue    Input = "queue"     // the tool has no capacity now
-	InputStart    Input = "start"     // an attempt starts
-	InputComplete Input = "complete"  // the attempt returned a value
-	InputFail     Input = "fail"      // the attempt returned an error, or the runtime fails the job
-	InputCancel   Input = "cancel"    // a cancel was accepted; a running attempt gets a request to stop
-	InputGiveUp   Input = "give up"   // the attempt returned after a cancel, or it returned CANCELLED
-	InputHardStop Input = "hard stop" // the attempt had not returned when the cancel's deadline passed
-	InputBlock    Input = "block"     // the attempt waits for an answer
-	InputUnblock  Input = "unblock"   // the attempt waits for no answer any more
-	InputManual   Input = "manual"    // the tool sends the heartbeats from now on
-	InputBeat     Input = "beat"      // a heartbeat of the tool arrived in time
-	InputSilence  Input = "silence"   // the tool missed two heartbeats and heartbeat_recovery is fail
-	InputHold     Input = "hold"      // the tool missed two heartbeats and heartbeat_recovery is block
-	InputReturn   Input = "return"    // a heartbeat arrived for a job that was blocked by missed heartbeats
-	InputWindow   Input = "window"    // no heartbeat arrived within the window
-	InputTimeout  Input = "timeout"   // max_runtime_sec have passed since the first start, without the waits for an answer
-	InputRetry    Input = "retry"     // the attempt returned an error, and another attempt follows
-	InputPause    Input = "pause"     // the attempt stopped at a checkpoint because the runtime shuts down
-	InputRewind   Input = "rewind"    // a client has chosen a checkpoint; another attempt follows
-	InputRestart  Input = "restart"   // the runtime was restarted; another attempt follows
+	InputQueue     Input = "queue"     // the tool has no capacity now
+	InputStart     Input = "start"     // an attempt starts
+	InputComplete  Input = "complete"  // the attempt returned a value
+	InputFail      Input = "fail"      // the attempt returned an error, or the runtime fails the job
+	InputCancel    Input = "cancel"    // a cancel was accepted; a running attempt gets a request to stop
+	InputGiveUp    Input = "give up"   // the attempt returned after a cancel, or it returned CANCELLED
+	InputHardStop  Input = "hard stop" // the attempt had not returned when the cancel's deadline passed
+	InputBlock     Input = "block"     // the attempt waits for an answer
+	InputUnblock   Input = "unblock"   // the attempt waits for no answer any more
+	InputManual    Input = "manual"    // the tool sends the heartbeats from now on
+	InputHeartbeat Input = "beat"      // a heartbeat of the tool arrived in time
+	InputSilence   Input = "silence"   // the tool missed two heartbeats and heartbeat_recovery is fail
+	InputHold      Input = "hold"      // the tool missed two heartbeats and heartbeat_recovery is block
+	InputReturn    Input = "return"    // a heartbeat arrived for a job that was blocked by missed heartbeats
+	InputWindow    Input = "window"    // no heartbeat arrived within the window
+	InputTimeout   Input = "timeout"   // max_runtime_sec have passed since the first start, without the waits for an answer
+	InputRetry     Input = "retry"     // the attempt returned an error, and another attempt follows
+	InputPause     Input = "pause"     // the attempt stopped at a checkpoint because the runtime shuts down
+	InputRewind    Input = "rewind"    // a client has chosen a checkpoint; another attempt follows
+	InputRestart   Input = "restart"   // the runtime was restarted; another attempt follows
 )
 
 // Transition is one row of the table: Input takes a job from From to To.
@@ -63,7 +63,7 @@ var Transitions = []Transition{
 	{arcp.StateRunning, InputHardStop, arcp.StateCancelled},
 	{arcp.StateRunning, InputBlock, arcp.StateBlocked},
 	{arcp.StateRunning, InputManual, arcp.StateRunning},
-	{arcp.StateRunning, InputBeat, arcp.StateRunning},
+	{arcp.StateRunning, InputHeartbeat, arcp.StateRunning},
 	{arcp.StateRunning, InputSilence, arcp.StateFailed},
 	{arcp.StateRunning, InputHold, arcp.StateBlocked},
 	{arcp.StateRunning, InputTimeout, arcp.StateFailed},
@@ -80,7 +80,7 @@ var Transitions = []Transition{
 	{arcp.StateBlocked, InputBlock, arcp.StateBlocked},
 	{arcp.StateBlocked, InputUnblock, arcp.StateRunning},
 	{arcp.StateBlocked, InputManual, arcp.StateBlocked},
-	{arcp.StateBlocked, InputBeat, arcp.StateBlocked},
+	{arcp.StateBlocked, InputHeartbeat, arcp.StateBlocked},
 	{arcp.StateBlocked, InputReturn, arcp.StateRunning},
 	{arcp.StateBlocked, InputWindow, arcp.StateFailed},
 	{arcp.StateBlocked, InputTimeout, arcp.StateFailed},

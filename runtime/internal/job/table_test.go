@@ -125,7 +125,7 @@ func in(situation string) *Machine {
 	case "waiting":
 		m.Block(t0)
 	case "held":
-		m.Manual(t0.Add(-2 * time.Second))
+		m.SetManualHeartbeats(t0.Add(-2 * time.Second))
 		m.Advance(t0)
 	case "stopping":
 		m.Cancel(t0, "enough", time.Minute)
@@ -148,7 +148,7 @@ var methods = map[string]func(*Machine){
 	"cancel":         func(m *Machine) { m.Cancel(t0, "why", 0) },
 	"block":          func(m *Machine) { m.Block(t0) },
 	"unblock":        func(m *Machine) { m.Unblock(t0) },
-	"manual":         func(m *Machine) { m.Manual(t0) },
+	"manual":         func(m *Machine) { m.SetManualHeartbeats(t0) },
 	"beat":           func(m *Machine) { m.Heartbeat(t0) },
 	"retry":          func(m *Machine) { m.Retry(t0, arcp.Errorf(arcp.CodeUnavailable, "later")) },
 	"pause":          func(m *Machine) { m.Pause(t0) },

@@ -98,7 +98,7 @@ func (m *Machine) runtimeTimer() timer {
 func (m *Machine) silenceTimer() timer {
 	h := &m.heartbeat
 	switch {
-	case m.waiting == forHeartbeat && m.spec.SilenceWindow > 0:
+	case m.waiting == waitsForHeartbeat && m.spec.SilenceWindow > 0:
 		return timer{h.blockedAt.Add(m.spec.SilenceWindow), (*Machine).windowPassed}
 	case m.waiting == notWaiting && h.manual && h.interval > 0:
 		return timer{h.received.Add(maxMissed * h.interval), (*Machine).heartbeatsMissed}
@@ -150,7 +150,7 @@ func (m *Machine) heartbeatsMissed(now time.Time) {
 		return
 	}
 	m.move(InputHold) // the runtime's own heartbeat is overdue and shows the new state at once
-	m.waiting, m.heartbeat.blockedAt = forHeartbeat, now
+	m.waiting, m.heartbeat.blockedAt = waitsForHeartbeat, now
 }
 
 func (m *Machine) windowPassed(now time.Time) { m.endSilent(now, InputWindow) }
@@ -166,9 +166,9 @@ func (m *Machine) endSilent(now time.Time, in Input) {
 	m.heartbeat.received, m.heartbeat.blockedAt = now, now // else it is reported again at once
 }
 
-// Silence returns the error of missed heartbeats once; nil: none were missed. The state of the job does
+// TakeSilenceError returns the error of missed heartbeats once; nil: none were missed. The state of the job does
 // not change until the caller ends the attempt.
-func (m *Machine) Silence() *arcp.Error {
+func (m *Machine) TakeSilenceError() *arcp.Error {
 	err := m.silenceErr
 	m.silenceErr = nil
 	return err

@@ -23,40 +23,40 @@ type Authority struct {
 //
 // The empty operation matches every grant.
 func (a *Authority) Check(now time.Time, namespace, target, operation string) *arcp.Error {
-	if err := a.Ended(now); err != nil {
+	if err := a.CheckExpiry(now); err != nil {
 		return err
 	}
-	if err := a.covers(now, namespace, target, operation); err != nil {
+	if err := a.checkCoverage(now, namespace, target, operation); err != nil {
 		return err
 	}
-	return a.exhausted()
+	return a.checkBudget()
 }
 
-// Operate is Check for an operation without a target: only LEASE_EXPIRED and BUDGET_EXHAUSTED are
+// CheckUntargeted is Check for an operation without a target: only LEASE_EXPIRED and BUDGET_EXHAUSTED are
 // possible.
-func (a *Authority) Operate(now time.Time) *arcp.Error {
-	if err := a.Ended(now); err != nil {
+func (a *Authority) CheckUntargeted(now time.Time) *arcp.Error {
+	if err := a.CheckExpiry(now); err != nil {
 		return err
 	}
-	return a.exhausted()
+	return a.checkBudget()
 }
 
-// Ended returns LEASE_EXPIRED if the job's lease has ended.
-func (a *Authority) Ended(now time.Time) *arcp.Error {
+// CheckExpiry returns LEASE_EXPIRED if the job's lease has ended.
+func (a *Authority) CheckExpiry(now time.Time) *arcp.Error {
 	if a.Lease.Expired(now) {
 		return arcp.Errorf(arcp.CodeLeaseExpired, "the lease expired at %s", a.Lease.ExpiresAt().Format(time.RFC3339Nano))
 	}
 	return nil
 }
 
-func (a *Authority) exhausted() *arcp.Error {
+func (a *Authority) checkBudget() *arcp.Error {
 	if currency, yes := a.Budget.Exhausted(); yes {
 		return arcp.Errorf(arcp.CodeBudgetExhausted, "nothing is left of the budget of %s", currency)
 	}
 	return nil
 }
 
-func (a *Authority) covers(now time.Time, namespace, target, operation string) *arcp.Error {
+func (a *Authority) checkCoverage(now time.Time, namespace, target, operation string) *arcp.Error {
 	err := a.Lease.Covers(namespace, target)
 	if err == nil || len(a.Grants.list) == 0 {
 		return err

@@ -33,7 +33,7 @@ func BenchmarkHardSubset(b *testing.B) {
 	}
 	parent, child := lease(b, map[string][]string{FSRead: parents, FSWrite: parents}), lease(b, map[string][]string{FSRead: children[:1], FSWrite: children})
 	for b.Loop() {
-		if child.Subset(parent) == nil {
+		if child.CheckSubset(parent) == nil {
 			b.Fatal("it is covered")
 		}
 	}
@@ -47,7 +47,7 @@ func BenchmarkLiteralSubset(b *testing.B) {
 	}
 	parent, child := lease(b, map[string][]string{FSRead: parents}), lease(b, map[string][]string{FSRead: children})
 	for b.Loop() {
-		if child.Subset(parent) != nil {
+		if child.CheckSubset(parent) != nil {
 			b.Fatal("it is not covered")
 		}
 	}
@@ -57,7 +57,7 @@ func BenchmarkSubset(b *testing.B) {
 	parent := parse(b, `{"fs.read":["/workspace/**","/tmp/*"],"net.fetch":["https://**.example.com/**"],"tool.call":["demo.*","web.search"],"model.use":["tier-fast/*"]}`)
 	child := parse(b, `{"fs.read":["/workspace/src/**/*.go"],"net.fetch":["https://api.example.com/v1/**"],"tool.call":["demo.e*"],"model.use":["tier-fast/*"]}`)
 	for b.Loop() {
-		if err := child.Subset(parent); err != nil {
+		if err := child.CheckSubset(parent); err != nil {
 			b.Fatal(err)
 		}
 	}

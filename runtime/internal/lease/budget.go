@@ -36,9 +36,9 @@ func NewBudget(amounts []Amount) *Budget {
 	return b
 }
 
-// Debits reports whether a metric of this name is subtracted from a budget. The names begin with
+// IsCost reports whether a metric of this name is subtracted from a budget. The names begin with
 // "cost.", but not with "cost.budget", which are metrics of the budget itself.
-func Debits(metric string) bool {
+func IsCost(metric string) bool {
 	rest, ok := strings.CutPrefix(metric, "cost.")
 	return ok && rest != "budget" && !strings.HasPrefix(rest, "budget.")
 }
@@ -218,10 +218,10 @@ func (b *Budget) JSON() arcp.Raw {
 
 // savedCounter is a counter as it is stored.
 type savedCounter struct {
-	Currency string      `json:"currency"`
-	Cap      arcp.Number `json:"cap"`
-	Left     arcp.Number `json:"left"`
-	Reported arcp.Number `json:"told"`
+	Currency  string      `json:"currency"`
+	Cap       arcp.Number `json:"cap"`
+	Left      arcp.Number `json:"left"`
+	Announced arcp.Number `json:"told"`
 }
 
 // Save encodes the budget for RestoreBudget, without a loss.
@@ -254,7 +254,7 @@ func RestoreBudget(raw arcp.Raw) (*Budget, error) {
 		for _, f := range []struct {
 			to   *apd.Decimal
 			text arcp.Number
-		}{{&c.cap.value, s.Cap}, {&c.left, s.Left}, {&c.announced, s.Reported}} {
+		}{{&c.cap.value, s.Cap}, {&c.left, s.Left}, {&c.announced, s.Announced}} {
 			d, _, err := apd.NewFromString(string(f.text))
 			if err != nil {
 				return nil, fmt.Errorf("budget of %s: %w", s.Currency, err)

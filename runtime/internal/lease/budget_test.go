@@ -27,7 +27,7 @@ func TestDebits(t *testing.T) {
 		"cost.usd": true, "cost.model.tokens": true, "cost.": true, "cost.budgets": true, "cost.budget_x": true,
 		"cost.budget": false, "cost.budget.remaining": false, "cost": false, "costs.x": false, "tokens.used": false, "Cost.usd": false, "": false,
 	} {
-		if got := Debits(name); got != want {
+		if got := IsCost(name); got != want {
 			t.Errorf("Debits(%q) = %v, want %v", name, got, want)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 // order have equal bytes.
 func (l *Lease) Encode() arcp.Raw { return l.encode(false) }
 
-// RFC encodes the lease for clients: Encode with both spellings of each key.
-func (l *Lease) RFC() arcp.Raw { return l.encode(true) }
+// WireJSON encodes the lease for clients: Encode with both spellings of each key.
+func (l *Lease) WireJSON() arcp.Raw { return l.encode(true) }
 
 func (l *Lease) encode(bothSpellings bool) arcp.Raw {
 	members := map[string]any{}

@@ -65,9 +65,9 @@ type Permission struct {
 	Operation  string
 }
 
-// Narrower returns nil if granted is not wider than asked: the same permission and operation, and a
+// CheckNarrower returns nil if granted is not wider than asked: the same permission and operation, and a
 // resource that the requested one covers. Otherwise it returns INVALID_ARGUMENT.
-func Narrower(asked, granted Permission) *arcp.Error {
+func CheckNarrower(asked, granted Permission) *arcp.Error {
 	switch {
 	case canonicalNamespace(asked.Permission) != canonicalNamespace(granted.Permission):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "permission: %s was asked for", quote(asked.Permission))
@@ -126,15 +126,15 @@ func (g *Grants) Add(grant Grant) *arcp.Error {
 		return err
 	}
 	g.prune(grant.GrantedAt)
-	if g.live(grant.GrantedAt) >= MaxGrants {
+	if g.countLive(grant.GrantedAt) >= MaxGrants {
 		return arcp.Errorf(arcp.CodeResourceExhausted, "the job has %d permission leases already", MaxGrants)
 	}
 	g.list = append(g.list, compiledGrant{grant, p})
 	return nil
 }
 
-// live returns the number of live grants.
-func (g *Grants) live(now time.Time) (n int) {
+// countLive returns the number of live grants.
+func (g *Grants) countLive(now time.Time) (n int) {
 	for i := range g.list {
 		if g.list[i].live(now) == nil {
 			n++
@@ -145,7 +145,7 @@ func (g *Grants) live(now time.Time) (n int) {
 
 // prune removes the oldest ended grants, so that fewer than MaxGrants ended ones stay.
 func (g *Grants) prune(now time.Time) {
-	excess := len(g.list) - g.live(now) - (MaxGrants - 1)
+	excess := len(g.list) - g.countLive(now) - (MaxGrants - 1)
 	rest := g.list[:0]
 	for i := range g.list {
 		if excess > 0 && g.list[i].live(now) != nil {
@@ -167,8 +167,8 @@ func (g *Grants) find(id arcp.LeaseID) *compiledGrant {
 	return nil
 }
 
-// current returns a live grant, or NOT_FOUND, LEASE_REVOKED or LEASE_EXPIRED.
-func (g *Grants) current(now time.Time, id arcp.LeaseID) (*compiledGrant, *arcp.Error) {
+// findLive returns a live grant, or NOT_FOUND, LEASE_REVOKED or LEASE_EXPIRED.
+func (g *Grants) findLive(now time.Time, id arcp.LeaseID) (*compiledGrant, *arcp.Error) {
 	c := g.find(id)
 	if c == nil {
 		return nil, arcp.Errorf(arcp.CodeNotFound, "no lease %s", quote(string(id)))
@@ -186,7 +186,7 @@ func (g *Grants) Get(id arcp.LeaseID) (Grant, bool) {
 
 // Live returns a live grant, or NOT_FOUND, LEASE_REVOKED or LEASE_EXPIRED.
 func (g *Grants) Live(now time.Time, id arcp.LeaseID) (Grant, *arcp.Error) {
-	c, err := g.current(now, id)
+	c, err := g.findLive(now, id)
 	if err != nil {
 		return Grant{}, err
 	}
@@ -197,7 +197,7 @@ func (g *Grants) Live(now time.Time, id arcp.LeaseID) (Grant, *arcp.Error) {
 // NOT_FOUND, LEASE_REVOKED, LEASE_EXPIRED, or INVALID_ARGUMENT if additional is not
 // positive.
 func (g *Grants) Refresh(now time.Time, id arcp.LeaseID, additional time.Duration) (Grant, *arcp.Error) {
-	c, err := g.current(now, id)
+	c, err := g.findLive(now, id)
 	switch {
 	case err != nil:
 		return Grant{}, err
@@ -217,7 +217,7 @@ func (g *Grants) Refresh(now time.Time, id arcp.LeaseID, additional time.Duratio
 // Revoke ends a live grant. The error is NOT_FOUND, LEASE_REVOKED or
 // LEASE_EXPIRED.
 func (g *Grants) Revoke(now time.Time, id arcp.LeaseID) (Grant, *arcp.Error) {
-	c, err := g.current(now, id)
+	c, err := g.findLive(now, id)
 	if err != nil {
 		return Grant{}, err
 	}

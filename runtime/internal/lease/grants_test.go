@@ -73,7 +73,7 @@ func TestNarrower(t *testing.T) {
 		if c.ok {
 			want = ""
 		}
-		wantCode(t, c.why, Narrower(c.asked, c.granted), want)
+		wantCode(t, c.why, CheckNarrower(c.asked, c.granted), want)
 	}
 }
 

@@ -35,14 +35,14 @@ func TestNamespaceSpellings(t *testing.T) {
 			if got, want := string(l.Encode()), fmt.Sprintf(`{%q:[%q]}`, ns, c.pattern); got != want {
 				t.Errorf("%s in the store: %s, want %s", in, got, want)
 			}
-			if got, want := string(l.RFC()), fmt.Sprintf(`{%q:[%q],%q:[%q]}`, ns, c.pattern, snakeCase(ns), c.pattern); got != want {
+			if got, want := string(l.WireJSON()), fmt.Sprintf(`{%q:[%q],%q:[%q]}`, ns, c.pattern, snakeCase(ns), c.pattern); got != want {
 				t.Errorf("%s in the RFC dialect: %s, want %s", in, got, want)
 			}
 		}
 	}
 	for _, key := range []string{"cost.budget", "cost_budget"} {
 		l := lease(t, map[string][]string{key: {"USD:5.00"}})
-		if got, want := string(l.RFC()), `{"cost.budget":["USD:5.00"],"cost_budget":["USD:5.00"]}`; got != want {
+		if got, want := string(l.WireJSON()), `{"cost.budget":["USD:5.00"],"cost_budget":["USD:5.00"]}`; got != want {
 			t.Errorf("%s: %s, want %s", key, got, want)
 		}
 	}
@@ -148,9 +148,9 @@ func TestNoLeaseCoversNothing(t *testing.T) {
 	wantCode(t, "no lease", l.Covers(ToolCall, "a"), arcp.CodePermissionDenied)
 	wantCode(t, "a lease without the namespace", parse(t, `{"fs.read":["/**"]}`).Covers(FSWrite, "/a"), arcp.CodePermissionDenied)
 	wantCode(t, "a budget is no permission", parse(t, `{"cost.budget":["USD:5"]}`).Covers(arcp.NamespaceCostBudget, "USD:5"), arcp.CodePermissionDenied)
-	wantCode(t, "nothing is within nothing", l.Subset(nil), "")
-	wantCode(t, "nothing is within nothing", parse(t, `{"fs.read":[]}`).Subset(nil), "")
-	wantCode(t, "something is not", parse(t, `{"fs.read":["/a"]}`).Subset(nil), arcp.CodeLeaseSubsetViolation)
+	wantCode(t, "nothing is within nothing", l.CheckSubset(nil), "")
+	wantCode(t, "nothing is within nothing", parse(t, `{"fs.read":[]}`).CheckSubset(nil), "")
+	wantCode(t, "something is not", parse(t, `{"fs.read":["/a"]}`).CheckSubset(nil), arcp.CodeLeaseSubsetViolation)
 	if l.Budget() != nil || !l.ExpiresAt().IsZero() || string(l.Encode()) != "{}" || l.Has(FSRead) {
 		t.Error("a nil lease is not empty")
 	}
@@ -177,13 +177,13 @@ func TestChildLeases(t *testing.T) {
 		if c.ok {
 			subset, within = "", ""
 		}
-		wantCode(t, c.why, parse(t, c.child).Subset(parent), subset)
-		wantCode(t, c.why, parse(t, c.child).Within(parent), within)
+		wantCode(t, c.why, parse(t, c.child).CheckSubset(parent), subset)
+		wantCode(t, c.why, parse(t, c.child).CheckWithin(parent), within)
 	}
-	if err := parse(t, `{"fs.read":["/a","/secret"]}`).Subset(parent); err == nil || !strings.Contains(err.Message, `fs.read "/secret"`) {
+	if err := parse(t, `{"fs.read":["/a","/secret"]}`).CheckSubset(parent); err == nil || !strings.Contains(err.Message, `fs.read "/secret"`) {
 		t.Errorf("%v does not name what is not covered", err)
 	}
-	wantCode(t, "a child may end before a parent that does not", parse(t, `{"expires_at":"2026-05-09T14:00:00Z"}`).Subset(parse(t, `{}`)), "")
+	wantCode(t, "a child may end before a parent that does not", parse(t, `{"expires_at":"2026-05-09T14:00:00Z"}`).CheckSubset(parse(t, `{}`)), "")
 }
 
 func TestInheritAndCut(t *testing.T) {
@@ -241,15 +241,15 @@ func TestEncodeDecode(t *testing.T) {
 		if bad != nil {
 			t.Fatalf("%s: %v", raw, bad)
 		}
-		for _, form := range []arcp.Raw{l.Encode(), l.RFC()} {
+		for _, form := range []arcp.Raw{l.Encode(), l.WireJSON()} {
 			again, err := Decode(form)
 			if err != nil || string(again.Encode()) != string(l.Encode()) {
 				t.Fatalf("%s becomes %s, %v", form, again.Encode(), err)
 			}
 		}
-		wantNoError(t, l.Subset(l))
-		wantNoError(t, l.Within(l))
-		wantNoError(t, l.Inherit(l, l.Budget()).Subset(l))
+		wantNoError(t, l.CheckSubset(l))
+		wantNoError(t, l.CheckWithin(l))
+		wantNoError(t, l.Inherit(l, l.Budget()).CheckSubset(l))
 	})
 }
 
@@ -286,7 +286,7 @@ func FuzzParse(f *testing.F) {
 		if (l.Covers(namespace, target) == nil) != (again.Covers(namespace, target) == nil) {
 			t.Fatalf("%s covers %q only before it was encoded, or after", l.Encode(), target)
 		}
-		if err := l.Subset(again); err != nil {
+		if err := l.CheckSubset(again); err != nil {
 			t.Fatal(err)
 		}
 	})

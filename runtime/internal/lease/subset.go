@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Subset returns nil if a child of a job with the lease parent may have the lease l. Otherwise it
+// CheckSubset returns nil if a child of a job with the lease parent may have the lease l. Otherwise it
 // returns LEASE_SUBSET_VIOLATION, which names the first excess:
 //
 //   - Each pattern is covered by the union of the parent's patterns of the namespace. The
@@ -19,24 +19,24 @@ import (
 //   - The expiry is not later than the parent's.
 //
 // Absent members of l are allowed; Inherit copies them from the parent.
-func (l *Lease) Subset(parent *Lease) *arcp.Error {
-	if excess := l.exceeds(parent); excess != "" {
+func (l *Lease) CheckSubset(parent *Lease) *arcp.Error {
+	if excess := l.firstExcess(parent); excess != "" {
 		return arcp.Errorf(arcp.CodeLeaseSubsetViolation, "the parent's lease does not cover %s", excess)
 	}
 	return nil
 }
 
-// Within is Subset for a request and the lease of its principal, whose amounts bound each job of
+// CheckWithin is CheckSubset for a request and the lease of its principal, whose amounts bound each job of
 // the principal separately. The error is PERMISSION_DENIED.
-func (l *Lease) Within(limit *Lease) *arcp.Error {
-	if excess := l.exceeds(limit); excess != "" {
+func (l *Lease) CheckWithin(limit *Lease) *arcp.Error {
+	if excess := l.firstExcess(limit); excess != "" {
 		return denied("the principal's lease does not cover %s", excess)
 	}
 	return nil
 }
 
-// exceeds returns the name of the first part of l that limit does not cover; "": it covers l.
-func (l *Lease) exceeds(limit *Lease) string {
+// firstExcess returns the name of the first part of l that limit does not cover; "": it covers l.
+func (l *Lease) firstExcess(limit *Lease) string {
 	if l == nil {
 		return ""
 	}
@@ -50,16 +50,16 @@ func (l *Lease) exceeds(limit *Lease) string {
 	}
 	steps := maxSteps
 	for i := range l.permissions {
-		if p := l.permissions[i].exceeds(limit, &steps); p != nil {
+		if p := l.permissions[i].firstExcess(limit, &steps); p != nil {
 			return l.permissions[i].namespace + " " + quote(p.text)
 		}
 	}
 	return ""
 }
 
-// exceeds returns the first pattern that limit does not cover; nil: it covers all. It subtracts
+// firstExcess returns the first pattern that limit does not cover; nil: it covers all. It subtracts
 // from steps.
-func (p *permission) exceeds(limit *Lease, steps *int) *pattern {
+func (p *permission) firstExcess(limit *Lease, steps *int) *pattern {
 	if len(p.patterns) == 0 {
 		return nil
 	}
@@ -77,8 +77,8 @@ func (p *permission) exceeds(limit *Lease, steps *int) *pattern {
 	return nil
 }
 
-// With returns the budget of l with the permissions of other and the earlier expiry of both.
-func (l *Lease) With(other *Lease) *Lease {
+// WithPermissions returns the budget of l with the permissions of other and the earlier expiry of both.
+func (l *Lease) WithPermissions(other *Lease) *Lease {
 	return &Lease{permissions: other.permissions, budget: l.budget, expires: earlier(l.expires, other.expires)}
 }
 

@@ -108,14 +108,14 @@ const (
 	DispatchWithdrawn = "withdrawn" // the attempt ended before: cancelled, timed out or paused
 )
 
-// Called counts a call of the tool.
-func (t *Tool) Called(status string, d time.Duration) {
+// CountCall counts a call of the tool.
+func (t *Tool) CountCall(status string, d time.Duration) {
 	t.calls[status].Inc()
 	t.exec.Observe(d.Seconds())
 }
 
-// Refused counts a call that was refused before it started. It has no duration.
-func (t *Tool) Refused(status string) { t.calls[status].Inc() }
+// CountRefusedCall counts a call that was refused before it started. It has no duration.
+func (t *Tool) CountRefusedCall(status string) { t.calls[status].Inc() }
 
 // New returns collectors that are registered on r. It panics if a name is registered already.
 func New(r prometheus.Registerer, version string) *Metrics {
@@ -302,8 +302,8 @@ var namespaces = append(slices.Clip(arcp.Namespaces), LeaseRequest)
 // lease.
 const LeaseRequest = "lease_request"
 
-// Denied counts an operation that the lease of its job does not allow.
-func (m *Metrics) Denied(namespace, reason string) {
+// CountDenial counts an operation that the lease of its job does not allow.
+func (m *Metrics) CountDenial(namespace, reason string) {
 	if !slices.Contains(namespaces, namespace) {
 		namespace = "other"
 	}
@@ -328,8 +328,8 @@ func (m *Metrics) Resource(kind, status string, statuses []string) prometheus.Ga
 // maxCurrencies bounds the values of the label currency. Later currencies are counted as "other".
 const maxCurrencies = 32
 
-// Exhausted counts an operation that was refused because the budget of a currency is exhausted.
-func (m *Metrics) Exhausted(currency string) {
+// CountExhausted counts an operation that was refused because the budget of a currency is exhausted.
+func (m *Metrics) CountExhausted(currency string) {
 	currency = strings.ToUpper(currency)
 	m.mu.Lock()
 	if !m.currencies[currency] {

@@ -44,7 +44,7 @@ type Options struct {
 	Store    store.Store
 	Changes  txn.Committer
 	Sessions *session.Directory
-	Host     *agents.Store // gets the events about questions
+	Agents   *agents.Store // gets the events about questions
 	Metrics  *metrics.Metrics
 	Logger   zerolog.Logger
 	Audit    audit.Log

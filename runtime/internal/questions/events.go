@@ -64,7 +64,7 @@ func (b *Broker) emit(ctx context.Context, q *approval.Row, kind, message string
 	if err != nil { // texts and times
 		panic("questions: approval event: " + err.Error())
 	}
-	b.opts.Host.EmitIn(ctx, q.Principal, agents.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
+	b.opts.Agents.EmitIn(ctx, q.Principal, agents.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
 }
 
 // AuditAnswer records the actor and the question of an answer, but not its value.

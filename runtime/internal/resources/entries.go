@@ -32,7 +32,7 @@ func newEntryTable(b *base) *entryTable {
 func (t *entryTable) load(ctx context.Context) error {
 	return t.scan(ctx, entryPrefix, func(row entryRow) bool {
 		t.quota.add(row.Value.Session, 1)
-		t.opts.Entries(row.Value.Kind, row.Value.Status, 1)
+		t.opts.OnEntryCount(row.Value.Kind, row.Value.Status, 1)
 		return true
 	})
 }
@@ -131,10 +131,10 @@ func (t *entryTable) put(ctx context.Context, row entryRow, old *Entry, e Entry,
 // one.
 func (t *entryTable) count(old, e *Entry) {
 	if old != nil {
-		t.opts.Entries(old.Kind, old.Status, -1)
+		t.opts.OnEntryCount(old.Kind, old.Status, -1)
 	}
 	if e != nil {
-		t.opts.Entries(e.Kind, e.Status, 1)
+		t.opts.OnEntryCount(e.Kind, e.Status, 1)
 	}
 }
 

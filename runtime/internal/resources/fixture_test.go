@@ -81,7 +81,7 @@ type fixture struct {
 	events   []string
 	entries  map[string]int // reported counts, by kind and status
 	leases   map[State]int
-	failed   int                     // calls of RegistryFailed
+	failed   int                     // calls of OnRegistryError
 	ended    map[arcp.SessionID]bool // sessions
 	mu       sync.Mutex
 }
@@ -113,9 +113,9 @@ func (f *fixture) boot() {
 		update()
 	}
 	f.registry = NewStore(Options{Log: f.disk, Store: f.disk, Retention: time.Hour, Sessions: f,
-		Entries:        func(kind string, s Status, more int) { locked(func() { f.entries[kind+" "+string(s)] += more }) },
-		Leases:         func(s State, more int) { locked(func() { f.leases[s] += more }) },
-		RegistryFailed: func() { locked(func() { f.failed++ }) },
+		OnEntryCount:    func(kind string, s Status, more int) { locked(func() { f.entries[kind+" "+string(s)] += more }) },
+		OnLeaseCount:    func(s State, more int) { locked(func() { f.leases[s] += more }) },
+		OnRegistryError: func() { locked(func() { f.failed++ }) },
 		OnEvent: func(_ context.Context, event string, payload any) {
 			locked(func() {
 				switch p := payload.(type) {

@@ -12,15 +12,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/records"
 )
 
-// Prefixes of the keys. A lease has a row under its principal. An index row leads to it from
-// its identity, until it is released. Another one leads to it from the time at which it is
-// due or, once released, deleted.
+// Prefixes of the keys. A lease has a row under its principal, and two index rows. The first one
+// finds a lease by its identity until the lease is released. The second one finds it by the time at
+// which it is due or, after the release, deleted.
 const (
 	entryPrefix    = "resource/entry/"
 	leasePrefix    = "resource/lease/"
 	identityPrefix = "resource/identity/"
 	duePrefix      = "resource/due/"
-	oldPrefix      = "resource/old/"
+	releasedPrefix = "resource/old/"
 )
 
 func sessionPrefix(id arcp.SessionID) string { return records.Group(entryPrefix, string(id)) }

@@ -13,10 +13,10 @@ type State = arcp.ResourceLeaseState
 
 // The states.
 const (
-	Held          = arcp.LeaseActive
-	Cleaning      = arcp.LeaseCleaning
-	Gone          = arcp.LeaseReleased
-	CleanupFailed = arcp.LeaseCleanupFailed
+	StateActive        = arcp.LeaseActive
+	StateCleaning      = arcp.LeaseCleaning
+	StateReleased      = arcp.LeaseReleased
+	StateCleanupFailed = arcp.LeaseCleanupFailed
 )
 
 // Times of clean-up.
@@ -26,8 +26,8 @@ const (
 
 	// Bounds of the extension of a due lease that is still named. The upper one limits the
 	// delay of the clean-up when it is no longer named.
-	extendLeast = 5 * time.Second
-	extendMost  = 5 * time.Minute
+	minExtension = 5 * time.Second
+	maxExtension = 5 * time.Minute
 
 	maxError = 1 << 10 // bytes of last_cleanup_error
 )
@@ -105,7 +105,7 @@ func newLease(now time.Time, id arcp.LeaseID, h Holder, a *LeaseRequest) Lease {
 // acquired returns the lease with the holder and the terms of a request.
 func (l Lease) acquired(now time.Time, h Holder, a *LeaseRequest) Lease {
 	l.Holder, l.DisplayName, l.Metadata, l.CleanupTool = h, a.DisplayName, metadata(a.Metadata), a.CleanupTool
-	l.State, l.Seconds, l.TouchedAt, l.ExpiresAt = Held, a.Seconds, now, now.Add(time.Duration(a.Seconds)*time.Second)
+	l.State, l.Seconds, l.TouchedAt, l.ExpiresAt = StateActive, a.Seconds, now, now.Add(time.Duration(a.Seconds)*time.Second)
 	l.CleanupStartedAt, l.CleanupAttempts, l.LastError = time.Time{}, 0, ""
 	return l
 }
@@ -116,27 +116,27 @@ func (l Lease) Renewed(now time.Time, h Holder, a *LeaseRequest) (Lease, *arcp.E
 	switch {
 	case l.Principal != h.Principal:
 		return l, arcp.Errorf(arcp.CodeAlreadyExists, "somebody else holds a lease on this %s", l.Type)
-	case l.State != Held && l.State != CleanupFailed:
-		return l, l.cannot("taken again")
+	case l.State != StateActive && l.State != StateCleanupFailed:
+		return l, l.refuseOperation("taken again")
 	}
 	return l.acquired(now, h, a), nil
 }
 
 // Touched returns an active lease with its whole duration from now.
 func (l Lease) Touched(now time.Time) (Lease, *arcp.Error) {
-	if l.State != Held {
-		return l, l.cannot("touched")
+	if l.State != StateActive {
+		return l, l.refuseOperation("touched")
 	}
 	l.TouchedAt, l.ExpiresAt = now, now.Add(time.Duration(l.Seconds)*time.Second)
 	return l, nil
 }
 
-// cannot refuses an operation in the state of the lease.
-func (l *Lease) cannot(operation string) *arcp.Error {
+// refuseOperation refuses an operation in the state of the lease.
+func (l *Lease) refuseOperation(operation string) *arcp.Error {
 	switch l.State {
-	case Cleaning:
+	case StateCleaning:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is over and is being cleaned up: it cannot be %s", operation)
-	case CleanupFailed:
+	case StateCleanupFailed:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is over and its clean-up has failed: take it again instead")
 	}
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is %s: it cannot be %s", l.State, operation)
@@ -145,8 +145,8 @@ func (l *Lease) cannot(operation string) *arcp.Error {
 // Released returns the released lease, which is not cleaned up. A cleaner that has claimed the
 // lease loses its claim. A released lease does not change.
 func (l Lease) Released(now time.Time) Lease {
-	if l.State != Gone {
-		l.State, l.ReleasedAt, l.CleanupStartedAt = Gone, now, time.Time{}
+	if l.State != StateReleased {
+		l.State, l.ReleasedAt, l.CleanupStartedAt = StateReleased, now, time.Time{}
 	}
 	return l
 }
@@ -154,9 +154,9 @@ func (l Lease) Released(now time.Time) Lease {
 // Due returns the time from which a cleaner may claim the lease; zero: never.
 func (l *Lease) Due() time.Time {
 	switch l.State {
-	case Held, CleanupFailed:
+	case StateActive, StateCleanupFailed:
 		return l.ExpiresAt
-	case Cleaning:
+	case StateCleaning:
 		return l.CleanupStartedAt.Add(StaleClaim)
 	}
 	return time.Time{}
@@ -171,20 +171,20 @@ func (l *Lease) IsDue(now time.Time) bool {
 // extended returns a due lease that is still named. Its end, or the next attempt of its clean-up,
 // is later.
 func (l Lease) extended(now time.Time) Lease {
-	l.ExpiresAt = now.Add(min(max(time.Duration(l.Seconds)*time.Second, extendLeast), extendMost))
+	l.ExpiresAt = now.Add(min(max(time.Duration(l.Seconds)*time.Second, minExtension), maxExtension))
 	return l
 }
 
 // claimed returns a due lease that a cleaner has claimed.
 func (l Lease) claimed(now time.Time) Lease {
-	l.State, l.CleanupStartedAt = Cleaning, now
+	l.State, l.CleanupStartedAt = StateCleaning, now
 	l.CleanupAttempts++
 	return l
 }
 
 // hasClaim reports whether the claim of a cleaner is still valid.
 func (l *Lease) hasClaim(claim *Lease) bool {
-	return l.State == Cleaning && l.CleanupStartedAt.Equal(claim.CleanupStartedAt) && l.CleanupAttempts == claim.CleanupAttempts
+	return l.State == StateCleaning && l.CleanupStartedAt.Equal(claim.CleanupStartedAt) && l.CleanupAttempts == claim.CleanupAttempts
 }
 
 // cleaned returns a claimed lease after a successful clean-up.
@@ -195,7 +195,7 @@ func (l Lease) cleaned(now time.Time) Lease {
 
 // failed returns a claimed lease after a failed clean-up, with the time of the next attempt.
 func (l Lease) failed(now time.Time, reason string) Lease {
-	l.State, l.LastError, l.CleanupStartedAt = CleanupFailed, clip.Text(reason, maxError), time.Time{}
+	l.State, l.LastError, l.CleanupStartedAt = StateCleanupFailed, clip.Text(reason, maxError), time.Time{}
 	l.ExpiresAt = now.Add(cleanupBackoff.Delay(l.CleanupAttempts))
 	return l
 }

@@ -40,9 +40,9 @@ func newLeaseTable(b *base, entries *entryTable) *leaseTable {
 
 func (t *leaseTable) load(ctx context.Context) error {
 	return t.Leases(ctx, "", "", func(_ string, l *Lease) bool {
-		if l.State != Gone {
+		if l.State != StateReleased {
 			t.quota.add(l.Principal, 1)
-			t.opts.Leases(l.State, 1)
+			t.opts.OnLeaseCount(l.State, 1)
 		}
 		return true
 	})
@@ -92,8 +92,8 @@ func (t *leaseTable) timeIndex(l *Lease) string {
 	if due := l.Due(); !due.IsZero() {
 		return timeKey(duePrefix, due, l.ID)
 	}
-	if l.State == Gone && t.opts.Retention > 0 {
-		return timeKey(oldPrefix, l.ReleasedAt.Add(t.opts.Retention), l.ID)
+	if l.State == StateReleased && t.opts.Retention > 0 {
+		return timeKey(releasedPrefix, l.ReleasedAt.Add(t.opts.Retention), l.ID)
 	}
 	return ""
 }
@@ -139,9 +139,9 @@ func (t *leaseTable) changes(ctx context.Context, old *leaseRow, next *Lease) ([
 	case old == nil:
 		rec, err = records.Row[pointer]{Key: identityKey(&next.Identity)}.Put(&p)
 		list = append(list, rec)
-	case next.State == Gone && old.Value.State != Gone:
+	case next.State == StateReleased && old.Value.State != StateReleased:
 		var name records.Row[pointer]
-		if name, err = t.pointer(ctx, &next.Identity); err == nil && name.Value.ID == next.ID {
+		if name, err = t.readPointer(ctx, &next.Identity); err == nil && name.Value.ID == next.ID {
 			list = append(list, name.Delete())
 		}
 	}
@@ -175,19 +175,19 @@ func (t *leaseTable) reindex(ctx context.Context, list []store.Record, from, to 
 	return list, nil
 }
 
-// pointer reads the index row of an identity.
-func (t *leaseTable) pointer(ctx context.Context, i *Identity) (records.Row[pointer], error) {
+// readPointer reads the index row of an identity.
+func (t *leaseTable) readPointer(ctx context.Context, i *Identity) (records.Row[pointer], error) {
 	return t.pointers.Get(ctx, identityKey(i))
 }
 
 // count changes the counts of leases after a change; old is nil for a new lease.
 func (t *leaseTable) count(old *leaseRow, next *Lease) {
-	counted := old != nil && old.Value.State != Gone
+	counted := old != nil && old.Value.State != StateReleased
 	if counted {
-		t.opts.Leases(old.Value.State, -1)
+		t.opts.OnLeaseCount(old.Value.State, -1)
 	}
-	if next.State != Gone {
-		t.opts.Leases(next.State, 1)
+	if next.State != StateReleased {
+		t.opts.OnLeaseCount(next.State, 1)
 	} else if counted {
 		t.quota.add(next.Principal, -1)
 	}
@@ -223,7 +223,7 @@ func (t *leaseTable) Acquire(ctx context.Context, now time.Time, h Holder, a Lea
 // acquire returns the lease and the row that it replaces, nil if it is new. The error is
 // store.ErrConflict if the identity was released or leased meanwhile.
 func (t *leaseTable) acquire(ctx context.Context, now time.Time, h Holder, a *LeaseRequest) (*leaseRow, Lease, error) {
-	name, err := t.pointer(ctx, &a.Identity)
+	name, err := t.readPointer(ctx, &a.Identity)
 	if err != nil {
 		return nil, Lease{}, err
 	}
@@ -246,7 +246,7 @@ func (t *leaseTable) acquire(ctx context.Context, now time.Time, h Holder, a *Le
 	switch {
 	case refused == nil:
 		return &found, l, t.put(ctx, &found, l)
-	case found.Value.State == Gone: // released meanwhile
+	case found.Value.State == StateReleased: // released meanwhile
 		return nil, Lease{}, t.unlessReassigned(ctx, a, p, refused)
 	}
 	return nil, Lease{}, refused
@@ -254,7 +254,7 @@ func (t *leaseTable) acquire(ctx context.Context, now time.Time, h Holder, a *Le
 
 // unlessReassigned returns err if the identity still has the pointer p, else store.ErrConflict.
 func (t *leaseTable) unlessReassigned(ctx context.Context, a *LeaseRequest, p pointer, err error) error {
-	now, failed := t.pointer(ctx, &a.Identity)
+	now, failed := t.readPointer(ctx, &a.Identity)
 	switch {
 	case failed != nil:
 		return failed
@@ -278,7 +278,7 @@ func (t *leaseTable) updateEntry(ctx context.Context, now time.Time, l *Lease, s
 		err = nil // it was deregistered
 	}
 	if err != nil {
-		t.opts.RegistryFailed()
+		t.opts.OnRegistryError()
 		t.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Str("status", string(s)).Msg("the registry does not list the present status of a lease")
 	}
 }
@@ -294,7 +294,7 @@ func (t *leaseTable) change(ctx context.Context, principal string, id arcp.Lease
 		switch next, refused = update(old.Value); {
 		case refused != nil:
 			return refused
-		case old.Value.State == Gone:
+		case old.Value.State == StateReleased:
 			return nil
 		}
 		return t.put(ctx, &old, next)
@@ -317,7 +317,7 @@ func (t *leaseTable) Release(ctx context.Context, now time.Time, principal strin
 		before = l.State
 		return l.Released(roundTime(now)), nil
 	})
-	if err == nil && before != Gone {
+	if err == nil && before != StateReleased {
 		t.updateEntry(ctx, now, &l, Released)
 	}
 	return l, err
@@ -348,13 +348,13 @@ func (t *leaseTable) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
 	}
 }
 
-// Forget deletes at most step leases together that were released before the retention; more
+// DeleteReleased deletes at most step leases together that were released before the retention; more
 // reports whether there may be others.
-func (t *leaseTable) Forget(ctx context.Context, now time.Time, step int) (more bool, err error) {
+func (t *leaseTable) DeleteReleased(ctx context.Context, now time.Time, step int) (more bool, err error) {
 	var gone []store.Record
 	var keys []string
-	err = t.pointers.Scan(ctx, oldPrefix, "", func(row records.Row[pointer], bad error) bool {
-		if timeOf(row.Key, oldPrefix).After(now) {
+	err = t.pointers.Scan(ctx, releasedPrefix, "", func(row records.Row[pointer], bad error) bool {
+		if timeOf(row.Key, releasedPrefix).After(now) {
 			return false
 		}
 		gone = append(gone, row.Delete())

@@ -64,26 +64,26 @@ func (m *model) onWrite(rec store.Record) {
 // checkChange returns an error if the operation must not change old to next.
 func (m *model) checkChange(old *Lease, known bool, next *Lease) error {
 	switch {
-	case !known && (m.operation != "acquire" || next.State != Held):
+	case !known && (m.operation != "acquire" || next.State != StateActive):
 		return errors.New("only acquire creates a held lease")
-	case known && old.State == Gone:
+	case known && old.State == StateReleased:
 		return errors.New("a removed lease has changed")
 	}
 	switch m.operation {
 	case "acquire":
-		if known && old.State == Cleaning {
+		if known && old.State == StateCleaning {
 			return errors.New("a lease was acquired during its clean-up")
 		}
 	case "touch":
-		if old.State != Held || next.State != Held {
+		if old.State != StateActive || next.State != StateActive {
 			return errors.New("a lease that is not held was touched")
 		}
 	case "extend":
-		if old.State != Held && old.State != CleanupFailed || next.State != old.State || !m.extending {
+		if old.State != StateActive && old.State != StateCleanupFailed || next.State != old.State || !m.extending {
 			return errors.New("a lease was extended without a request, or during its clean-up")
 		}
 	case "claim":
-		if due := old.Due(); m.operationTime.Before(due) || next.State != Cleaning || next.CleanupAttempts != old.CleanupAttempts+1 {
+		if due := old.Due(); m.operationTime.Before(due) || next.State != StateCleaning || next.CleanupAttempts != old.CleanupAttempts+1 {
 			return errors.New("a lease was claimed before it was due")
 		}
 	case "conclude":
@@ -95,11 +95,11 @@ func (m *model) checkChange(old *Lease, known bool, next *Lease) error {
 // checkConclude is checkChange for the end of a clean-up.
 func (m *model) checkConclude(old, next *Lease) error {
 	switch {
-	case old.State != Cleaning || !old.CleanupStartedAt.Equal(m.concluded.CleanupStartedAt) || old.CleanupAttempts != m.concluded.CleanupAttempts:
+	case old.State != StateCleaning || !old.CleanupStartedAt.Equal(m.concluded.CleanupStartedAt) || old.CleanupAttempts != m.concluded.CleanupAttempts:
 		return errors.New("a superseded claim was concluded")
-	case next.State == CleanupFailed && next.ExpiresAt.Before(m.operationTime.Add(cleanupBackoff.Min)):
+	case next.State == StateCleanupFailed && next.ExpiresAt.Before(m.operationTime.Add(cleanupBackoff.Min)):
 		return errors.New("a failed clean-up is repeated without a delay")
-	case next.State == Gone:
+	case next.State == StateReleased:
 		if m.successes[next.ID]++; m.successes[next.ID] > 1 {
 			return errors.New("a success was recorded twice")
 		}
@@ -167,7 +167,7 @@ func (m *model) scan() {
 	}
 	for i := range due {
 		r := &due[i]
-		if extend && r.Value.State != Cleaning {
+		if extend && r.Value.State != StateCleaning {
 			m.run("extend", at, func(ctx context.Context) error {
 				m.extending = true
 				defer func() { m.extending = false }()
@@ -199,7 +199,7 @@ func (m *model) conclude() {
 	}
 	m.run("conclude", m.clock(), func(ctx context.Context) error {
 		m.concluded = &claim.Value
-		_, err := m.registry.conclude(ctx, m.operationTime, claim, failure)
+		_, err := m.registry.storeResult(ctx, m.operationTime, claim, failure)
 		return err
 	})
 }
@@ -237,8 +237,8 @@ func (m *model) check() {
 	perPrincipal := map[string]int{}
 	for _, l := range m.last {
 		want = append(want, leaseKey(l.Principal, l.ID))
-		if l.State == Gone {
-			want = append(want, timeKey(oldPrefix, l.ReleasedAt.Add(time.Hour), l.ID))
+		if l.State == StateReleased {
+			want = append(want, timeKey(releasedPrefix, l.ReleasedAt.Add(time.Hour), l.ID))
 			continue
 		}
 		held = append(held, identityKey(&l.Identity))
@@ -251,7 +251,7 @@ func (m *model) check() {
 		m.Fatalf("a resource has two leases: %v", want)
 	}
 	var got []string
-	for _, prefix := range []string{duePrefix, identityPrefix, leasePrefix, oldPrefix} {
+	for _, prefix := range []string{duePrefix, identityPrefix, leasePrefix, releasedPrefix} {
 		err := m.disk.Records(context.Background(), prefix, "", func(rec store.Record) bool {
 			got = append(got, rec.Key)
 			return true
@@ -282,7 +282,7 @@ func (m *model) finish() {
 	}
 	for id := range m.last {
 		l, err := m.registry.Lease(context.Background(), m.last[id].Principal, id)
-		if err != nil || l.State != Gone {
+		if err != nil || l.State != StateReleased {
 			m.Fatalf("an ended lease was not cleaned up: %+v, %v", l, err)
 		}
 	}

@@ -102,8 +102,8 @@ type Scanner struct {
 	// In doubt it returns a lease.
 	Named func(ctx context.Context, due []Lease) (map[arcp.LeaseID]bool, error)
 
-	// Counted, if set, receives every claim and its result.
-	Counted func(result string)
+	// OnResult, if set, receives every claim and its result.
+	OnResult func(result string)
 
 	Timeout time.Duration    // of a handler; 0: a minute. It is less than StaleClaim
 	Now     func() time.Time // nil: time.Now
@@ -132,7 +132,7 @@ type principalSlots struct {
 	users int // handlers that run or wait; guarded by Scanner.mu
 }
 
-// The results that Counted receives.
+// The results that OnResult receives.
 const (
 	CountClaimed  = "claimed"
 	CountReleased = "released"
@@ -191,7 +191,7 @@ func (s *Scanner) Scan(ctx context.Context, r Request) (rep Report, err error) {
 func (s *Scanner) named(ctx context.Context, due []leaseRow) (map[arcp.LeaseID]bool, error) {
 	var unclaimed []Lease
 	for i := range due {
-		if due[i].Value.State != Cleaning {
+		if due[i].Value.State != StateCleaning {
 			unclaimed = append(unclaimed, due[i].Value)
 		}
 	}
@@ -251,24 +251,24 @@ func (s *Scanner) count(mu *sync.Mutex, rep *Report, result string) {
 	case CountSkipped:
 		rep.Skipped++
 	}
-	if s.Counted != nil {
-		s.Counted(result)
+	if s.OnResult != nil {
+		s.OnResult(result)
 	}
 }
 
 // acquire waits until another handler of a principal may run.
 func (s *Scanner) acquire(ctx context.Context, principal string) (release func(), err error) {
-	p, err := s.enter(principal)
+	p, err := s.acquireSlots(principal)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.acquire(ctx); err != nil {
-		s.leave(principal, p)
+		s.releaseSlots(principal, p)
 		return nil, err
 	}
 	releaseOwn := func() {
 		<-p.semaphore
-		s.leave(principal, p)
+		s.releaseSlots(principal, p)
 	}
 	if err := s.slots.acquire(ctx); err != nil {
 		releaseOwn()
@@ -277,8 +277,8 @@ func (s *Scanner) acquire(ctx context.Context, principal string) (release func()
 	return func() { <-s.slots; releaseOwn() }, nil
 }
 
-// enter returns the slots of a principal, which exist until leave.
-func (s *Scanner) enter(principal string) (*principalSlots, error) {
+// acquireSlots returns the slots of a principal, which exist until releaseSlots.
+func (s *Scanner) acquireSlots(principal string) (*principalSlots, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unreturned >= maxUnreturned {
@@ -296,7 +296,7 @@ func (s *Scanner) enter(principal string) (*principalSlots, error) {
 	return p, nil
 }
 
-func (s *Scanner) leave(principal string, p *principalSlots) {
+func (s *Scanner) releaseSlots(principal string, p *principalSlots) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.users--; p.users == 0 {
@@ -314,7 +314,7 @@ func (s *Scanner) clean(ctx context.Context, r *leaseRow) (results []string) {
 	failure := s.call(ctx, claim)
 	// The result is stored even if the scan is cancelled.
 	ctx = context.WithoutCancel(ctx)
-	if ok, err = s.Store.conclude(ctx, s.now(), claim, failure); err != nil || !ok {
+	if ok, err = s.Store.storeResult(ctx, s.now(), claim, failure); err != nil || !ok {
 		s.logFailure(err, &r.Value, "store the result of a clean-up")
 		return []string{CountClaimed, CountSkipped}
 	}
@@ -446,12 +446,12 @@ func (t *leaseTable) due(ctx context.Context, now time.Time, principal string, l
 
 // extend extends a due lease that is named. A change since the row was read has priority.
 func (t *leaseTable) extend(ctx context.Context, now time.Time, r *leaseRow) error {
-	_, err := t.swap(ctx, r, r.Value.extended(roundTime(now)))
+	_, err := t.replaceUnchanged(ctx, r, r.Value.extended(roundTime(now)))
 	return err
 }
 
-// swap replaces a lease. ok is false if the lease has changed since the row was read.
-func (t *leaseTable) swap(ctx context.Context, r *leaseRow, next Lease) (ok bool, err error) {
+// replaceUnchanged replaces a lease. ok is false if the lease has changed since the row was read.
+func (t *leaseTable) replaceUnchanged(ctx context.Context, r *leaseRow, next Lease) (ok bool, err error) {
 	if err = t.put(ctx, r, next); errors.Is(err, store.ErrConflict) {
 		return false, nil
 	}
@@ -466,14 +466,14 @@ func (t *leaseTable) claim(ctx context.Context, now time.Time, r *leaseRow) (cla
 		return nil, false, nil
 	}
 	next := r.Value.claimed(now)
-	if ok, err = t.swap(ctx, r, next); !ok {
+	if ok, err = t.replaceUnchanged(ctx, r, next); !ok {
 		return nil, false, err
 	}
 	return &leaseRow{Key: r.Key, Rev: r.Rev + 1, Value: next}, true, nil
 }
 
-// conclude stores the result of a clean-up; ok is false if the claim is no longer valid.
-func (t *leaseTable) conclude(ctx context.Context, now time.Time, claim *leaseRow, failure error) (ok bool, err error) {
+// storeResult stores the result of a clean-up; ok is false if the claim is no longer valid.
+func (t *leaseTable) storeResult(ctx context.Context, now time.Time, claim *leaseRow, failure error) (ok bool, err error) {
 	now = roundTime(now)
 	err = records.Retry(func() error {
 		row, err := t.read(ctx, claim.Value.Principal, claim.Value.ID)
@@ -497,7 +497,7 @@ func (t *leaseTable) conclude(ctx context.Context, now time.Time, claim *leaseRo
 
 // reportCleaned reports the result of a clean-up in the registry.
 func (t *leaseTable) reportCleaned(ctx context.Context, now time.Time, l *Lease) {
-	if l.State == CleanupFailed {
+	if l.State == StateCleanupFailed {
 		t.updateEntry(ctx, now, l, Failed)
 		t.opts.OnEvent(ctx, EventCleanupFailed, *l)
 		return

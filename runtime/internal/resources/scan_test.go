@@ -37,7 +37,7 @@ func TestEndedLeaseIsCleanedUpOnce(t *testing.T) {
 	})
 	rep := f.scan(s, Request{})
 	f.want("what lasts for no time is over", rep.Claimed == 1 && rep.Released == 1 && rep.Failed == 0 && rep.Skipped == 0, "%+v", rep)
-	f.want("it is released", f.lease(at).State == Gone && f.lease(later).State == Held, "%+v", f.lease(at))
+	f.want("it is released", f.lease(at).State == StateReleased && f.lease(later).State == StateActive, "%+v", f.lease(at))
 	e, err := f.registry.Entry(t.Context(), "sess_a", string(at.ID))
 	f.want("and shown so", err == nil && e.Status == Released, "%+v, %v", e, err)
 	f.after(time.Minute)
@@ -55,7 +55,7 @@ func TestFailedCleanUpIsRetried(t *testing.T) {
 		rep := f.scan(s, Request{})
 		f.want("it fails", rep.Claimed == 1 && rep.Failed == 1, "%+v", rep)
 		got := f.lease(l)
-		f.want("and says why", got.State == CleanupFailed && got.CleanupAttempts == attempt+1 && got.LastError == "the cloud is closed", "%+v", got)
+		f.want("and says why", got.State == StateCleanupFailed && got.CleanupAttempts == attempt+1 && got.LastError == "the cloud is closed", "%+v", got)
 		f.want("it waits", got.ExpiresAt.Equal(f.now.Add(wait)), "until %v, want %v", got.ExpiresAt.Sub(f.now), wait)
 		f.after(wait - time.Second)
 		f.want("for all of it", f.scan(s, Request{}).Claimed == 0, "attempt %d", attempt)
@@ -66,7 +66,7 @@ func TestFailedCleanUpIsRetried(t *testing.T) {
 	_, err = f.registry.Touch(t.Context(), f.now, "alice", l.ID)
 	f.wantCode("it cannot be touched", err, arcp.CodeFailedPrecondition)
 	again := f.acquire(alice, sandbox("x", 60))
-	f.want("but taken again", again.ID == l.ID && again.State == Held && again.CleanupAttempts == 0 && again.LastError == "", "%+v", again)
+	f.want("but taken again", again.ID == l.ID && again.State == StateActive && again.CleanupAttempts == 0 && again.LastError == "", "%+v", again)
 }
 
 func TestNoHandler(t *testing.T) {
@@ -74,7 +74,7 @@ func TestNoHandler(t *testing.T) {
 	l := f.acquire(alice, LeaseRequest{Identity: Identity{"elsewhere", "vm", "7"}})
 	f.scan(f.scanner(gone), Request{})
 	got := f.lease(l)
-	f.want("that is said", got.State == CleanupFailed && strings.Contains(got.LastError, `no clean-up handler is registered for provider "elsewhere" and type "vm"`), "%+v", got)
+	f.want("that is said", got.State == StateCleanupFailed && strings.Contains(got.LastError, `no clean-up handler is registered for provider "elsewhere" and type "vm"`), "%+v", got)
 
 	tool := LeaseRequest{Identity: Identity{"elsewhere", "vm", "8"}, CleanupTool: "vm.delete"}
 	l = f.acquire(alice, tool)
@@ -82,7 +82,7 @@ func TestNoHandler(t *testing.T) {
 	var by string
 	s.Fallback = HandlerFunc(func(_ context.Context, l Lease, _ int) error { by = l.CleanupTool; return nil })
 	f.scan(s, Request{})
-	f.want("a tool can", f.lease(l).State == Gone && by == "vm.delete", "%+v", f.lease(l))
+	f.want("a tool can", f.lease(l).State == StateReleased && by == "vm.delete", "%+v", f.lease(l))
 }
 
 // A claim without a conclusion becomes stale. A late conclusion has no effect.
@@ -112,12 +112,12 @@ func TestStaleCleaner(t *testing.T) {
 	second := claim()
 	f.want("then another one's turn has come", second != nil && second.Value.CleanupAttempts == 2, "%+v", second)
 	for _, failure := range []error{nil, errors.New("late")} {
-		ok, err := f.registry.conclude(t.Context(), f.now, first, failure)
+		ok, err := f.registry.storeResult(t.Context(), f.now, first, failure)
 		f.want("the first has lost", !ok && err == nil, "%v, %v", ok, err)
 	}
-	ok, err := f.registry.conclude(t.Context(), f.now, second, nil)
-	f.want("the second counts", ok && err == nil && f.lease(l).State == Gone, "%v, %v", ok, err)
-	ok, err = f.registry.conclude(t.Context(), f.now, second, nil)
+	ok, err := f.registry.storeResult(t.Context(), f.now, second, nil)
+	f.want("the second counts", ok && err == nil && f.lease(l).State == StateReleased, "%v, %v", ok, err)
+	ok, err = f.registry.storeResult(t.Context(), f.now, second, nil)
 	f.want("once", !ok && err == nil, "%v, %v", ok, err)
 }
 
@@ -130,7 +130,7 @@ func TestReleaseDuringCleanUp(t *testing.T) {
 		return errors.Join(err, errors.New("it is gone already"))
 	}), Request{})
 	got := f.lease(l)
-	f.want("the owner was right", got.State == Gone && got.LastError == "" && rep.Failed == 0 && rep.Skipped == 1, "%+v, %+v", got, rep)
+	f.want("the owner was right", got.State == StateReleased && got.LastError == "" && rep.Failed == 0 && rep.Skipped == 1, "%+v, %+v", got, rep)
 }
 
 func TestNamedLeaseIsNotReaped(t *testing.T) {
@@ -146,12 +146,12 @@ func TestNamedLeaseIsNotReaped(t *testing.T) {
 	f.want("a dry run leaves it out, too", len(f.scan(s, Request{DryRun: true}).Due) == 0, "it is there")
 	rep := f.scan(s, Request{})
 	f.want("they are left alone", rep.Claimed == 0 && rep.Skipped == 2 && asked == 4, "%+v, %d", rep, asked)
-	f.want("and last longer", f.lease(short).ExpiresAt.Equal(f.now.Add(extendLeast)) && f.lease(long).ExpiresAt.Equal(f.now.Add(extendMost)),
+	f.want("and last longer", f.lease(short).ExpiresAt.Equal(f.now.Add(minExtension)) && f.lease(long).ExpiresAt.Equal(f.now.Add(maxExtension)),
 		"%v, %v", f.lease(short).ExpiresAt, f.lease(long).ExpiresAt)
 	s.Named = func(context.Context, []Lease) (map[arcp.LeaseID]bool, error) { return nil, errors.New("who knows") }
-	f.after(extendMost)
+	f.after(maxExtension)
 	_, err := s.Scan(t.Context(), Request{})
-	f.want("without an answer nothing is reaped", err != nil && f.lease(long).State == Held, "%v", err)
+	f.want("without an answer nothing is reaped", err != nil && f.lease(long).State == StateActive, "%v", err)
 }
 
 // A failed clean-up is not repeated while a job names the lease: the thing may still be
@@ -166,16 +166,16 @@ func TestNamedLeaseIsNotCleanedUpAgain(t *testing.T) {
 		return map[arcp.LeaseID]bool{l.ID: named}, nil
 	}
 	rep := f.scan(s, Request{})
-	f.want("the clean-up fails", rep.Failed == 1 && f.lease(l).State == CleanupFailed, "%+v", rep)
+	f.want("the clean-up fails", rep.Failed == 1 && f.lease(l).State == StateCleanupFailed, "%+v", rep)
 	named = true
 	f.after(cleanupBackoff.Min)
 	f.want("a dry run leaves it out", len(f.scan(s, Request{DryRun: true}).Due) == 0, "it is there")
 	rep = f.scan(s, Request{})
 	got := f.lease(l)
 	f.want("it is left alone", rep.Claimed == 0 && rep.Skipped == 1, "%+v", rep)
-	f.want("and has still failed", got.State == CleanupFailed && got.CleanupAttempts == 1 && got.LastError == "no" && got.ExpiresAt.Equal(f.now.Add(extendLeast)), "%+v", got)
+	f.want("and has still failed", got.State == StateCleanupFailed && got.CleanupAttempts == 1 && got.LastError == "no" && got.ExpiresAt.Equal(f.now.Add(minExtension)), "%+v", got)
 	named = false
-	f.after(extendLeast)
+	f.after(minExtension)
 	read, err := f.registry.read(t.Context(), l.Principal, l.ID)
 	f.must(err)
 	claim, ok, err := f.registry.claim(t.Context(), f.now, &read)
@@ -192,9 +192,9 @@ func TestScanOfOnePrincipal(t *testing.T) {
 	s := f.scanner(gone)
 	dry := f.scan(s, Request{Principal: "alice", DryRun: true})
 	f.want("it says what it would do", len(dry.Due) == 1 && dry.Due[0].ID == mine.ID && dry.Claimed == 0, "%+v", dry)
-	f.want("and does nothing", f.lease(mine).State == Held, "%+v", f.lease(mine))
+	f.want("and does nothing", f.lease(mine).State == StateActive, "%+v", f.lease(mine))
 	f.scan(s, Request{Principal: "alice"})
-	f.want("hers only", f.lease(mine).State == Gone && f.lease(other).State == Held, "%+v", f.lease(other))
+	f.want("hers only", f.lease(mine).State == StateReleased && f.lease(other).State == StateActive, "%+v", f.lease(other))
 }
 
 func TestScanIsBounded(t *testing.T) {
@@ -249,7 +249,7 @@ func TestManyDueLeasesHideNoOthers(t *testing.T) {
 	f.want("who asks for their own has it", rep.Released == 1, "%+v", rep)
 	l := f.acquire(Holder{Principal: "bob"}, sandbox("bob's", 0))
 	rep = f.scan(s, Request{})
-	f.want("and in a scan of everybody's", f.lease(l).State == Gone && rep.Released == maxDueOfOne+1 && rep.More, "%+v, %+v", f.lease(l), rep)
+	f.want("and in a scan of everybody's", f.lease(l).State == StateReleased && rep.Released == maxDueOfOne+1 && rep.More, "%+v, %+v", f.lease(l), rep)
 }
 
 // An answer of Named that took longer than namedTTL is outdated: the leases are left to the
@@ -264,7 +264,7 @@ func TestOutdatedNamedAnswerIsDropped(t *testing.T) {
 		return nil, nil
 	}
 	rep := f.scan(s, Request{})
-	f.want("it is left to the next scan", rep.Skipped == 1 && f.lease(l).State == Held, "%+v", rep)
+	f.want("it is left to the next scan", rep.Skipped == 1 && f.lease(l).State == StateActive, "%+v", rep)
 	takes = 0
 	rep = f.scan(s, Request{})
 	f.want("which cleans it up", rep.Released == 1, "%+v", rep)
@@ -324,7 +324,7 @@ func TestScanEndsWithItsContext(t *testing.T) {
 		began := time.Now()
 		rep, err := s.Scan(ctx, Request{})
 		f.want("it ends", time.Since(began) == time.Second && err == nil && rep.Failed == 1, "%v, %+v, %v", time.Since(began), rep, err)
-		f.want("and is due again", f.lease(l).State == CleanupFailed && f.lease(l).LastError == "we are closing", "%+v", f.lease(l))
+		f.want("and is due again", f.lease(l).State == StateCleanupFailed && f.lease(l).LastError == "we are closing", "%+v", f.lease(l))
 	})
 }
 
@@ -343,7 +343,7 @@ func TestUnreadableLeases(t *testing.T) {
 		f.want("they are left alone", rep.Failed == 0 && rep.Skipped == 0, "%+v", rep)
 		f.boot()
 	}
-	f.want("the others are not", f.lease(fine).State == Gone, "%+v", f.lease(fine))
+	f.want("the others are not", f.lease(fine).State == StateReleased, "%+v", f.lease(fine))
 }
 
 func TestHandlersAreFound(t *testing.T) {

@@ -35,12 +35,12 @@ type Options struct {
 	// Sessions own the entries. The leases of an ended session are in no registry.
 	Sessions Sessions
 
-	// Entries and Leases, if set, receive every change of the number of entries and leases.
-	Entries func(kind string, status Status, more int)
-	Leases  func(state State, more int)
+	// OnEntryCount and OnLeaseCount, if set, receive every change of the number of entries and leases.
+	OnEntryCount func(kind string, status Status, more int)
+	OnLeaseCount func(state State, more int)
 
-	// RegistryFailed, if set, is called when a change of a lease could not be listed in the registry.
-	RegistryFailed func()
+	// OnRegistryError, if set, is called when a change of a lease could not be listed in the registry.
+	OnRegistryError func()
 
 	// OnEvent, if set, is called for each event, when it is durable or staged in the
 	// transaction of ctx. The payload is an Entry, or the Lease of EventCleanupFailed.
@@ -66,14 +66,14 @@ type Store struct {
 
 // NewStore returns a Store that is not loaded.
 func NewStore(o Options) *Store {
-	if o.Entries == nil {
-		o.Entries = func(string, Status, int) {}
+	if o.OnEntryCount == nil {
+		o.OnEntryCount = func(string, Status, int) {}
 	}
-	if o.Leases == nil {
-		o.Leases = func(State, int) {}
+	if o.OnLeaseCount == nil {
+		o.OnLeaseCount = func(State, int) {}
 	}
-	if o.RegistryFailed == nil {
-		o.RegistryFailed = func() {}
+	if o.OnRegistryError == nil {
+		o.OnRegistryError = func() {}
 	}
 	if o.OnEvent == nil {
 		o.OnEvent = func(context.Context, string, any) {}

@@ -140,7 +140,7 @@ func TestEntriesOfASessionAreBounded(t *testing.T) {
 	f.must(err)
 	f.register(one)
 	l := f.acquire(alice, sandbox("x", 60))
-	f.want("a lease is taken all the same", l.State == Held && f.failed == 1, "%+v; %d were not shown", l, f.failed)
+	f.want("a lease is taken all the same", l.State == StateActive && f.failed == 1, "%+v; %d were not shown", l, f.failed)
 }
 
 // Sweep deletes the entries of ended sessions in steps; their leases stay.
@@ -168,7 +168,7 @@ func TestSweep(t *testing.T) {
 	left := f.keys(entryPrefix)
 	f.want("only the living one's are left", len(left) == 10 && strings.HasPrefix(left[0], sessionPrefix("sess_b")), "%v", left)
 	f.want("they are counted", f.entries["k active"] == 10, "%v", f.entries)
-	f.want("the lease stays", f.lease(l).State == Held, "%+v", f.lease(l))
+	f.want("the lease stays", f.lease(l).State == StateActive, "%+v", f.lease(l))
 	f.must(func() error { _, err := f.registry.Release(t.Context(), f.now, "alice", l.ID); return err }())
 	f.want("and is shown no more", f.failed == 0 && len(f.keys(entryPrefix)) == 10, "%d, %v", f.failed, f.keys(entryPrefix))
 }
@@ -194,11 +194,11 @@ func TestRegistryShowsLease(t *testing.T) {
 	f.must(err)
 	f.want("another session takes it over", old.Status == Released && moved.Status == Active, "%+v, %+v", old, moved)
 	released, err := f.registry.Release(t.Context(), f.now, "alice", l.ID)
-	f.want("its owner lets it go", err == nil && released.State == Gone, "%+v, %v", released, err)
+	f.want("its owner lets it go", err == nil && released.State == StateReleased, "%+v, %v", released, err)
 	moved, err = f.registry.Entry(t.Context(), "sess_b", string(l.ID))
 	f.want("and that is shown", err == nil && moved.Status == Released, "%+v, %v", moved, err)
 	next := f.acquire(alice, a)
-	f.want("then the thing can be leased anew", next.ID != l.ID && next.State == Held, "%+v", next)
+	f.want("then the thing can be leased anew", next.ID != l.ID && next.State == StateActive, "%+v", next)
 }
 
 // That the registry cannot be written costs the lease nothing.
@@ -206,7 +206,7 @@ func TestRegistryErrorFailsNoLease(t *testing.T) {
 	f := newFixture(t)
 	f.disk.crashAt = 2
 	l := f.acquire(alice, sandbox("x", 60))
-	f.want("it is held", f.lease(l).State == Held, "%+v", l)
+	f.want("it is held", f.lease(l).State == StateActive, "%+v", l)
 	f.want("and the failure counted", f.failed == 1, "%d", f.failed)
 	f.must(func() error { _, err := f.registry.Release(t.Context(), f.now, "alice", l.ID); return err }())
 	f.want("it was never registered, and nobody minds", f.failed == 1, "%d", f.failed)
@@ -284,14 +284,14 @@ func TestForget(t *testing.T) {
 	}
 	held := f.acquire(Holder{Principal: "alice"}, sandbox("held", 60))
 	f.after(time.Hour - time.Second)
-	more, err := f.registry.Forget(t.Context(), f.now, 3)
+	more, err := f.registry.DeleteReleased(t.Context(), f.now, 3)
 	f.want("not yet", !more && err == nil && len(f.keys(leasePrefix)) == 6, "%v, %v", f.keys(leasePrefix), err)
 	f.after(time.Second)
-	more, err = f.registry.Forget(t.Context(), f.now, 3)
+	more, err = f.registry.DeleteReleased(t.Context(), f.now, 3)
 	f.want("three of them", more && err == nil && len(f.keys(leasePrefix)) == 3, "%v, %v", f.keys(leasePrefix), err)
-	more, err = f.registry.Forget(t.Context(), f.now, 3)
-	f.want("and the rest", !more && err == nil && len(f.keys(oldPrefix)) == 0, "%v, %v", f.keys(oldPrefix), err)
-	f.want("but not what is held", f.lease(held).State == Held && len(f.keys(leasePrefix)) == 1, "%v", f.keys(leasePrefix))
+	more, err = f.registry.DeleteReleased(t.Context(), f.now, 3)
+	f.want("and the rest", !more && err == nil && len(f.keys(releasedPrefix)) == 0, "%v, %v", f.keys(releasedPrefix), err)
+	f.want("but not what is held", f.lease(held).State == StateActive && len(f.keys(leasePrefix)) == 1, "%v", f.keys(leasePrefix))
 }
 
 func TestLeasesOfAPrincipalAreBounded(t *testing.T) {
@@ -338,7 +338,7 @@ func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	}
 	counted := func(why string, leases, entries int) {
 		t.Helper()
-		f.want(why, f.registry.leaseTable.quota.n["alice"] == leases && len(f.keys(identityPrefix)) == leases && f.leases[Held] == leases, "counted %d, %v of %d leases", f.registry.leaseTable.quota.n["alice"], f.leases, leases)
+		f.want(why, f.registry.leaseTable.quota.n["alice"] == leases && len(f.keys(identityPrefix)) == leases && f.leases[StateActive] == leases, "counted %d, %v of %d leases", f.registry.leaseTable.quota.n["alice"], f.leases, leases)
 		f.want(why, f.registry.entryTable.quota.n["s"] == entries && len(f.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", f.registry.entryTable.quota.n["s"], entries)
 	}
 	l, err := f.registry.Acquire(hurry(), f.now, Holder{Principal: "alice"}, sandbox("x", 60))

@@ -18,10 +18,10 @@ const (
 	maxNameText = 6*max(resources.MaxExternalID, arcp.MaxIDLen) + 2
 )
 
-// named returns the leases that are named. A lease is named if the job that acquired it lives. It
+// namedLeases returns the leases that are named. A lease is named if the job that acquired it lives. It
 // is also named if its lease_id or external_id is a string in the arguments of a live job, or in
 // the details of a pending question, of its principal.
-func (s *Service) named(ctx context.Context, due []resources.Lease) (map[arcp.LeaseID]bool, error) {
+func (s *Service) namedLeases(ctx context.Context, due []resources.Lease) (map[arcp.LeaseID]bool, error) {
 	n := newNameSearch(due)
 	s.engine.EachLive(func(principal string, id arcp.JobID, args arcp.Raw) bool {
 		n.add(n.byJob[id])

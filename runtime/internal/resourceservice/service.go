@@ -50,7 +50,7 @@ type Options struct {
 	Changes   txn.Committer
 	Logger    zerolog.Logger
 	Metrics   *metrics.Metrics
-	Host      *agents.Store     // shows resources to its subscribers
+	Agents    *agents.Store     // shows resources to its subscribers
 	Questions *questions.Broker // the details of questions may name leases
 	Sessions  resources.Sessions
 	Broken    func() bool // reports whether the store has failed
@@ -96,27 +96,27 @@ func New(o Options) (*Service, error) {
 	}
 	m := o.Metrics
 	s.Store = resources.NewStore(resources.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Sessions: o.Sessions,
-		Entries: func(kind string, status resources.Status, more int) {
+		OnEntryCount: func(kind string, status resources.Status, more int) {
 			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
 		},
-		Leases: func(state resources.State, more int) {
+		OnLeaseCount: func(state resources.State, more int) {
 			if !state.Known() {
 				state = "unknown"
 			}
 			m.ResourceLeases.WithLabelValues(string(state)).Add(float64(more))
 		},
-		RegistryFailed: m.ResourceRegistryErrors.Inc,
-		OnEvent:        s.event,
+		OnRegistryError: m.ResourceRegistryErrors.Inc,
+		OnEvent:         s.onEvent,
 	})
-	s.Scanner = &resources.Scanner{Store: s.Store, Handlers: handlers, Fallback: resources.HandlerFunc(s.callCleanupTool), Named: s.named,
-		Counted: func(result string) { m.ResourceCleanup.WithLabelValues(result).Inc() }}
+	s.Scanner = &resources.Scanner{Store: s.Store, Handlers: handlers, Fallback: resources.HandlerFunc(s.callCleanupTool), Named: s.namedLeases,
+		OnResult: func(result string) { m.ResourceCleanup.WithLabelValues(result).Inc() }}
 	return s, nil
 }
 
 // Connect sets the engine. It is called once, before Start.
 func (s *Service) Connect(e Engine) { s.engine = e }
 
-func (s *Service) event(ctx context.Context, event string, payload any) {
+func (s *Service) onEvent(ctx context.Context, event string, payload any) {
 	if l, ok := payload.(resources.Lease); ok {
 		payload = ViewLease(&l) // without the authority of its clean-up tool
 	}
@@ -214,7 +214,7 @@ func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.Resour
 	if err != nil {
 		return nil, err
 	}
-	return &leased{s: s, l: l}, nil
+	return &toolLease{s: s, l: l}, nil
 }
 
 // LeaseDirectory leases a directory, then makes it, and returns its path.
@@ -234,24 +234,24 @@ func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a to
 	return path, l, nil
 }
 
-// leased implements tool.ResourceLease.
-type leased struct {
+// toolLease implements tool.ResourceLease.
+type toolLease struct {
 	s *Service
 	l resources.Lease
 }
 
-func (l *leased) ID() arcp.LeaseID     { return l.l.ID }
-func (l *leased) Provider() string     { return l.l.Provider }
-func (l *leased) Type() string         { return l.l.Type }
-func (l *leased) ExternalID() string   { return l.l.ExternalID }
-func (l *leased) ExpiresAt() time.Time { return l.l.ExpiresAt }
+func (l *toolLease) ID() arcp.LeaseID     { return l.l.ID }
+func (l *toolLease) Provider() string     { return l.l.Provider }
+func (l *toolLease) Type() string         { return l.l.Type }
+func (l *toolLease) ExternalID() string   { return l.l.ExternalID }
+func (l *toolLease) ExpiresAt() time.Time { return l.l.ExpiresAt }
 
-func (l *leased) Touch(ctx context.Context) (time.Time, error) {
+func (l *toolLease) Touch(ctx context.Context) (time.Time, error) {
 	got, err := l.s.Store.Touch(ctx, time.Now(), l.l.Principal, l.l.ID)
 	return got.ExpiresAt, l.s.Refusal(err, "touch a lease")
 }
 
-func (l *leased) Release(ctx context.Context) error {
+func (l *toolLease) Release(ctx context.Context) error {
 	_, err := l.s.Store.Release(ctx, time.Now(), l.l.Principal, l.l.ID)
 	return l.s.Refusal(err, "release a lease")
 }
@@ -385,5 +385,5 @@ func (s *Service) emit(ctx context.Context, event string, payload any) {
 		s.opts.Logger.Error().Err(err).Str("event", event).Msg("event of a resource")
 		return
 	}
-	s.opts.Host.EmitIn(ctx, principal, agents.Event{Kind: event, Message: message, Payload: raw})
+	s.opts.Agents.EmitIn(ctx, principal, agents.Event{Kind: event, Message: message, Payload: raw})
 }

@@ -37,28 +37,28 @@ type Options struct {
 	Log     Log
 	Catalog *catalog.Catalog
 	Logger  zerolog.Logger
-	// Count, if set, receives the numbers of sessions with and without a connection after
+	// OnCount, if set, receives the numbers of sessions with and without a connection after
 	// each change. It must not call the Directory.
-	Count func(attached, detached int)
+	OnCount func(attached, detached int)
 }
 
 // Directory holds all sessions, with and without a connection. It is the only place where
 // sessions begin and end.
 type Directory struct {
 	index
-	opts   Options
-	jobs   Jobs
-	ending []func(ctx context.Context, s *Session) error
+	opts     Options
+	jobs     Jobs
+	endHooks []func(ctx context.Context, s *Session) error
 
-	ends sync.WaitGroup // goroutines that write the end of a session
+	endWriters sync.WaitGroup // goroutines that write the end of a session
 }
 
 // NewDirectory returns an empty directory.
 func NewDirectory(o Options) *Directory {
-	if o.Count == nil {
-		o.Count = func(int, int) {}
+	if o.OnCount == nil {
+		o.OnCount = func(int, int) {}
 	}
-	return &Directory{opts: o, index: index{count: o.Count, byID: make(map[arcp.SessionID]*Session), ended: make(map[*Session]struct{}),
+	return &Directory{opts: o, index: index{count: o.OnCount, byID: make(map[arcp.SessionID]*Session), ended: make(map[*Session]struct{}),
 		owners: make(map[string]*owner), approvers: make(map[*Session]struct{})}}
 }
 
@@ -66,7 +66,7 @@ func NewDirectory(o Options) *Directory {
 // function stages its changes in the transaction of ctx, and may be called again. Records are
 // added with DeferEnd. Connect is called once, before anything is served.
 func (d *Directory) Connect(jobs Jobs, ending ...func(ctx context.Context, s *Session) error) {
-	d.jobs, d.ending = jobs, ending
+	d.jobs, d.endHooks = jobs, ending
 }
 
 // Load reads the sessions of the store and their overlays. All are Detached as of now.
@@ -96,10 +96,10 @@ func (d *Directory) Load(ctx context.Context, now time.Time) error {
 // Open adds a new session with its first connection. Over a limit it ends the session of the same
 // principal that has been Detached for longest; evicted reports that. If the principal has no
 // Detached session, nothing is added and full is the limit.
-func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, acks bool, conn Conn, l Limits) (s *Session, evicted bool, full *Full) {
+func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, acks bool, conn Conn, l Limits) (s *Session, evicted bool, full *ExceededLimit) {
 	d.mu.Lock()
 	var oldest *Session
-	if full = d.fullLocked(principal, l); full != nil {
+	if full = d.exceededLocked(principal, l); full != nil {
 		if oldest = d.owners[principal].longestDetached(); oldest == nil {
 			d.mu.Unlock()
 			return nil, false, full
@@ -124,8 +124,8 @@ func (d *Directory) Abandon(s *Session) {
 	}
 }
 
-// Opened sets the state after the row of a new session has become durable.
-func (s *Session) Opened() {
+// MarkAttached sets the state after the row of a new session has become durable.
+func (s *Session) MarkAttached() {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
 	if s.state == Opened {
@@ -145,7 +145,7 @@ func (s *Session) Attach(conn Conn, epoch uint32) (old Conn, position uint64, ok
 	}
 	position = s.positionLocked()
 	old, s.conn, s.epoch, s.state = s.conn, conn, epoch, Attached
-	d.reattachLocked(s)
+	d.removeDetachedLocked(s)
 	d.countLocked()
 	return old, position, true
 }
@@ -167,8 +167,8 @@ func (s *Session) Detach(conn Conn, now time.Time) bool {
 	return true
 }
 
-// Identify sets the actor of the session. Connections other than the current one are ignored.
-func (s *Session) Identify(conn Conn, actor approval.Actor) {
+// SetActor sets the actor of the session. Connections other than the current one are ignored.
+func (s *Session) SetActor(conn Conn, actor approval.Actor) {
 	d := s.dir
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,16 +176,16 @@ func (s *Session) Identify(conn Conn, actor approval.Actor) {
 		return
 	}
 	s.actor = &actor
-	d.unlistLocked(s)
-	d.listLocked(s)
+	d.removeResponderLocked(s)
+	d.addResponderLocked(s)
 }
 
-// KeepUntil makes Expired leave out the session until a time, or until a connection attaches.
-func (s *Session) KeepUntil(until time.Time) {
+// PostponeExpiry makes Expired leave out the session until a time, or until a connection attaches.
+func (s *Session) PostponeExpiry(until time.Time) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
 	if s.detached != nil {
-		s.detached.keepUntil = until
+		s.detached.notBefore = until
 	}
 }
 
@@ -215,12 +215,12 @@ func (d *Directory) sweep(s *Session) {
 	if !ended || !overlay {
 		return
 	}
-	d.ends.Go(func() {
+	d.endWriters.Go(func() {
 		if err := d.deleteOverlay(context.Background(), s.ID); err != nil { // the next start deletes it
 			d.opts.Logger.Warn().Err(err).Str("session_id", string(s.ID)).Msg("delete the overlay of a session")
 		}
 	})
 }
 
-// Wait waits until the ends of sessions that are being written are durable or have failed.
-func (d *Directory) Wait() { d.ends.Wait() }
+// WaitEnds waits until the ends of sessions that are being written are durable or have failed.
+func (d *Directory) WaitEnds() { d.endWriters.Wait() }

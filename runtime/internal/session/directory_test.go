@@ -66,8 +66,8 @@ func TestEndDetachedAfterAttach(t *testing.T) {
 	if !d.EndDetached(s, later, nil) {
 		t.Error("a detached session is not ended")
 	}
-	d.Wait()
-	if len(log.ended) != 1 || d.Lives("sess_1") || d.Has("alice") {
+	d.WaitEnds()
+	if len(log.ended) != 1 || d.Lives("sess_1") || d.HasSessions("alice") {
 		t.Errorf("ended %v, lives %t", log.ended, d.Lives("sess_1"))
 	}
 }
@@ -86,7 +86,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	s, _, _ := d.Open("sess_1", "alice", now, false, c1, Limits{})
 	want(s, "a new session", Opened)
-	s.Opened()
+	s.MarkAttached()
 	want(s, "its row is durable", Attached)
 	if _, _, ok := s.Attach(c2, 2); !ok {
 		t.Fatal("a newer connection does not attach")
@@ -114,7 +114,7 @@ func TestLifecycle(t *testing.T) {
 	if _, _, ok := s.Attach(c1, 3); ok || d.Find("sess_1") != nil {
 		t.Error("a connection attaches to a session that has ended")
 	}
-	d.Wait()
+	d.WaitEnds()
 	if len(d.byID)+len(d.ended)+len(d.owners)+len(d.approvers)+d.detached != 0 {
 		t.Errorf("kept of nothing: %+v", d)
 	}
@@ -131,7 +131,7 @@ func TestEndEvictsTheConnection(t *testing.T) {
 		before := -1
 		d.End(s, e, func(error) { before = len(c.evictions) })
 		d.End(s, second, nil)
-		d.Wait()
+		d.WaitEnds()
 		var want []Eviction
 		if e != (Eviction{}) {
 			want = []Eviction{e}
@@ -146,7 +146,7 @@ func TestEndEvictsTheConnection(t *testing.T) {
 func TestLimits(t *testing.T) {
 	d, log := newTestDirectory()
 	now := time.Now()
-	open := func(id arcp.SessionID, principal string, l Limits) (*Session, *Full) {
+	open := func(id arcp.SessionID, principal string, l Limits) (*Session, *ExceededLimit) {
 		s, _, full := d.Open(id, principal, now, false, &testConn{}, l)
 		return s, full
 	}
@@ -163,7 +163,7 @@ func TestLimits(t *testing.T) {
 	if s, full := open("sess_c", "alice", Limits{All: 2}); full != nil || s == nil {
 		t.Errorf("no session made room: %+v", full)
 	}
-	d.Wait()
+	d.WaitEnds()
 	if len(log.ended) != 1 || log.ended[0] != "sess_b" {
 		t.Errorf("%v ended, want the session that was detached first", log.ended)
 	}
@@ -175,7 +175,7 @@ func TestAcksOfASupersededConnectionAreIgnored(t *testing.T) {
 	d, _ := newTestDirectory()
 	before, after := &testConn{}, &testConn{}
 	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, before, Limits{})
-	s.Opened()
+	s.MarkAttached()
 	if _, _, ok := s.Attach(after, 2); !ok {
 		t.Fatal("not attached")
 	}

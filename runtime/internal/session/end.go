@@ -16,17 +16,19 @@ const endAttempts = 8
 // errEnded is the error of an addition to a session that has ended.
 var errEnded = arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
 
-// DeferEnd delays the end of a session until release is called, once. Code that adds a record
-// that ends with the session calls DeferEnd before it reads, and release when the record is
-// durable or will not be. So the one write that ends the session ends the record. DeferEnd waits
-// while a call ends the session; a session that has ended is refused with FAILED_PRECONDITION.
-// A transaction calls DeferEnd once for a session. The caller holds no lock that the end of the
-// session needs.
+// DeferEnd delays the end of a session until release is called, once. A record that ends with the
+// session is added between the two calls: the caller reads the old record after DeferEnd, and calls
+// release when the new one is durable or refused. The write that ends the session then ends the
+// record, too.
+//
+// DeferEnd waits while the end of the session is being written. It refuses an ended session with
+// FAILED_PRECONDITION. A transaction calls DeferEnd once for a session. The caller holds no lock
+// that the end of the session needs.
 func (d *Directory) DeferEnd(ctx context.Context, id arcp.SessionID) (release func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.byID[id]
-	for s != nil && s.state != Ended && s.composing {
+	for s != nil && s.state != Ended && s.endHeld {
 		if err := s.waitLocked(ctx); err != nil {
 			return nil, err
 		}
@@ -34,11 +36,11 @@ func (d *Directory) DeferEnd(ctx context.Context, id arcp.SessionID) (release fu
 	if s == nil || s.state == Ended {
 		return nil, errEnded
 	}
-	s.additions++
+	s.deferrals++
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		s.additions--
+		s.deferrals--
 		s.notifyLocked()
 	}, nil
 }
@@ -57,20 +59,20 @@ func (d *Directory) AwaitEnd(ctx context.Context, id arcp.SessionID) (ended bool
 	return s == nil || s.state == Ended, nil
 }
 
-// beginEnd waits until nothing is being added to the session and no other end is composed. Then
-// it excludes both until endDecided.
-func (s *Session) beginEnd(ctx context.Context) error {
+// lockEnd waits until no call of DeferEnd is open and no other goroutine writes an end of the session.
+// It excludes both until unlockEnd.
+func (s *Session) lockEnd(ctx context.Context) error {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	for s.composing {
+	for s.endHeld {
 		if err := s.waitLocked(ctx); err != nil {
 			return err
 		}
 	}
-	s.composing = true
-	for s.additions > 0 {
+	s.endHeld = true
+	for s.deferrals > 0 {
 		if err := s.waitLocked(ctx); err != nil {
-			s.composing = false
+			s.endHeld = false
 			s.notifyLocked()
 			return err
 		}
@@ -78,11 +80,11 @@ func (s *Session) beginEnd(ctx context.Context) error {
 	return nil
 }
 
-// endDecided is called when an end is durable, has failed, or was abandoned.
-func (s *Session) endDecided() {
+// unlockEnd ends the exclusion when the end is durable or has failed.
+func (s *Session) unlockEnd() {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	s.composing = false
+	s.endHeld = false
 	s.notifyLocked()
 }
 
@@ -153,15 +155,15 @@ func (d *Directory) EndDetached(s *Session, since time.Time, done func(error)) b
 // is durable. Then its connection is evicted, and done is called on the committer's goroutine.
 // Until the transaction is decided, DeferEnd waits.
 func (d *Directory) EndWithCall(ctx context.Context, s *Session, e Eviction, done func()) error {
-	if err := s.beginEnd(ctx); err != nil {
+	if err := s.lockEnd(ctx); err != nil {
 		return err
 	}
 	if s.State() == Ended {
-		s.endDecided()
+		s.unlockEnd()
 		return errEnded
 	}
 	if err := d.stageEnd(ctx, s); err != nil {
-		s.endDecided()
+		s.unlockEnd()
 		return err
 	}
 	txn.From(ctx).Add(txn.Change{Write: store.NewWrite(&store.EndSession{Session: s.ID}), Done: func(err error) {
@@ -172,16 +174,16 @@ func (d *Directory) EndWithCall(ctx context.Context, s *Session, e Eviction, don
 			d.finishEnd(s)
 			done()
 		}
-		s.endDecided()
+		s.unlockEnd()
 	}})
 	return nil
 }
 
 // writeEnd writes the end of a session after endLocked.
 func (d *Directory) writeEnd(s *Session) {
-	d.ends.Go(func() {
-		_ = s.beginEnd(context.Background()) // only the end of the context is an error
-		defer s.endDecided()
+	d.endWriters.Go(func() {
+		_ = s.lockEnd(context.Background()) // only the end of the context is an error
+		defer s.unlockEnd()
 		if d.endWritten(s) {
 			return
 		}
@@ -189,7 +191,7 @@ func (d *Directory) writeEnd(s *Session) {
 			var t txn.Txn
 			if err := d.stageEnd(txn.With(context.Background(), &t), s); err != nil {
 				d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("read the records that end with a session; they end later")
-				t.Settle(err)
+				t.Finish(err)
 				break
 			}
 			if err := d.commitEnd(&t, s); !errors.Is(err, store.ErrConflict) {
@@ -210,7 +212,7 @@ func (d *Directory) endWritten(s *Session) bool {
 
 // stageEnd stages the end of all records that belong to a session in the transaction of ctx.
 func (d *Directory) stageEnd(ctx context.Context, s *Session) error {
-	for _, end := range d.ending {
+	for _, end := range d.endHooks {
 		if err := end(ctx, s); err != nil {
 			return err
 		}
@@ -224,11 +226,11 @@ func (d *Directory) stageEnd(ctx context.Context, s *Session) error {
 // commitEnd commits the end of a session with the staged changes.
 func (d *Directory) commitEnd(t *txn.Txn, s *Session) error {
 	t.Add(txn.Change{Write: store.NewWrite(&store.EndSession{Session: s.ID})})
-	w, _ := t.Join(nil)
+	w, _ := t.Combine(nil)
 	result := make(chan error, 1)
 	t.Append(d.opts.Log, w, func(res *store.Result) {
 		err := txn.ErrorOf(res)
-		t.Settle(err)
+		t.Finish(err)
 		if err == nil {
 			d.finishEnd(s)
 		}
@@ -246,7 +248,7 @@ func (d *Directory) endFailed(s *Session, err error) {
 	d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("store the end of a session")
 	d.mu.Lock()
 	waiters := s.end.waiters
-	d.reviveLocked(s, time.Now())
+	d.undoEndLocked(s, time.Now())
 	d.mu.Unlock()
 	for _, done := range waiters {
 		done(err)

@@ -126,15 +126,15 @@ func TestAdditionsRaceTheEnd(t *testing.T) {
 				}
 				var call txn.Txn
 				if err := d.EndWithCall(txn.With(t.Context(), &call), s, Eviction{}, func() {}); err != nil || i == 1 {
-					call.Settle(errors.New("abandoned"))
+					call.Finish(errors.New("abandoned"))
 					return
 				}
-				w, _ := call.Join(nil)
-				call.Append(log, w, func(*store.Result) { call.Settle(nil) })
+				w, _ := call.Combine(nil)
+				call.Append(log, w, func(*store.Result) { call.Finish(nil) })
 			})
 		}
 		all.Wait()
-		d.Wait()
+		d.WaitEnds()
 		log.mu.Lock()
 		if log.ends != 1 {
 			t.Errorf("the session ended in %d writes", log.ends)
@@ -172,9 +172,9 @@ func TestAdditionsWaitForTheCall(t *testing.T) {
 			want := errEnded
 			if abandoned {
 				want = nil
-				call.Settle(errors.New("abandoned"))
+				call.Finish(errors.New("abandoned"))
 			} else {
-				call.Settle(nil)
+				call.Finish(nil)
 			}
 			if err := <-results; want == nil && err != nil || want != nil && !errors.Is(err, want) {
 				t.Errorf("abandoned %t: %v, want %v", abandoned, err, want)
@@ -222,7 +222,7 @@ func TestAwaitEnd(t *testing.T) {
 			if ended := <-result; ended != (failure == nil) {
 				t.Errorf("ended %t after %v", ended, failure)
 			}
-			d.Wait()
+			d.WaitEnds()
 		}
 		want("after the end", true)
 	})
@@ -241,14 +241,14 @@ func TestEndThatCannotBeStored(t *testing.T) {
 	d.Connect(noJobs{})
 	c := new(testConn)
 	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, c, Limits{})
-	s.Opened()
+	s.MarkAttached()
 	for range 2 {
 		failed := make(chan error, 1)
 		d.End(s, Eviction{arcp.CodeCancelled, "cancelled"}, func(err error) { failed <- err })
 		if err := <-failed; !errors.Is(err, store.ErrBroken) {
 			t.Fatalf("error %v", err)
 		}
-		d.Wait()
+		d.WaitEnds()
 		if s.State() != Attached || d.Find("sess_1") != s || len(c.evictions) != 0 {
 			t.Errorf("%v after the failure, evictions %v", s.State(), c.evictions)
 		}
@@ -258,9 +258,9 @@ func TestEndThatCannotBeStored(t *testing.T) {
 	if !d.EndDetached(s, since, nil) {
 		t.Error("a detached session does not end")
 	}
-	d.Wait()
-	if s.State() != Detached || !d.Has("alice") {
-		t.Errorf("%v, sessions %t", s.State(), d.Has("alice"))
+	d.WaitEnds()
+	if s.State() != Detached || !d.HasSessions("alice") {
+		t.Errorf("%v, sessions %t", s.State(), d.HasSessions("alice"))
 	}
 }
 
@@ -280,7 +280,7 @@ func TestEndIsAtomic(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	d.Wait()
+	d.WaitEnds()
 	if reads != 2 || len(log.writes) != 2 {
 		t.Fatalf("read %d times, %d writes, want 2 of each: the first is a conflict", reads, len(log.writes))
 	}

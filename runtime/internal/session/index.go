@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 )
 
-// index finds sessions by id, by principal, and by state. Functions named …Locked need mu. The
-// functions passed to it must not call it.
+// index finds sessions by id, by principal, and by state. The caller of a function named …Locked
+// holds mu. Functions that are passed to the index must not call it.
 type index struct {
 	count func(attached, detached int)
 
@@ -37,8 +37,8 @@ type Limits struct {
 	PerPrincipal int
 }
 
-// Full is the limit that a new session exceeds.
-type Full struct {
+// ExceededLimit is the limit that a new session exceeds.
+type ExceededLimit struct {
 	Limit string // "sessions" or "sessions_per_principal"
 	N     int
 }
@@ -52,8 +52,8 @@ func (x *index) ownerLocked(principal string) *owner {
 	return o
 }
 
-// tidyLocked removes an owner without sessions and overlays.
-func (x *index) tidyLocked(principal string) {
+// removeUnusedOwnerLocked removes an owner without sessions and overlays.
+func (x *index) removeUnusedOwnerLocked(principal string) {
 	if o := x.owners[principal]; o != nil && o.sessions == 0 && o.overlayBytes == 0 {
 		delete(x.owners, principal)
 	}
@@ -70,15 +70,15 @@ func (x *index) addLocked(s *Session) {
 }
 
 func (x *index) detachLocked(s *Session, now time.Time) {
-	x.unlistLocked(s)
+	x.removeResponderLocked(s)
 	s.conn, s.state = nil, Detached
 	s.detached = &detachment{since: now, elem: x.owners[s.Principal].detached.PushBack(s)}
 	x.detached++
 	x.countLocked()
 }
 
-// reattachLocked removes a session from the list of the Detached ones.
-func (x *index) reattachLocked(s *Session) {
+// removeDetachedLocked removes a session from the list of the Detached ones.
+func (x *index) removeDetachedLocked(s *Session) {
 	if s.detached != nil {
 		x.owners[s.Principal].detached.Remove(s.detached.elem)
 		s.detached = nil
@@ -86,8 +86,8 @@ func (x *index) reattachLocked(s *Session) {
 	}
 }
 
-// listLocked adds an Attached session to the lists of the sessions that answer questions.
-func (x *index) listLocked(s *Session) {
+// addResponderLocked adds an Attached session to the lists of the sessions that answer questions.
+func (x *index) addResponderLocked(s *Session) {
 	if s.actor == nil || !s.actor.HumanInput {
 		return
 	}
@@ -97,22 +97,22 @@ func (x *index) listLocked(s *Session) {
 	}
 }
 
-// unlistLocked removes a session from the lists of the sessions that answer questions.
-func (x *index) unlistLocked(s *Session) {
+// removeResponderLocked removes a session from the lists of the sessions that answer questions.
+func (x *index) removeResponderLocked(s *Session) {
 	delete(x.owners[s.Principal].humans, s)
 	delete(x.approvers, s)
 }
 
-func (x *index) fullLocked(principal string, l Limits) *Full {
+func (x *index) exceededLocked(principal string, l Limits) *ExceededLimit {
 	sessions := 0
 	if o := x.owners[principal]; o != nil {
 		sessions = o.sessions
 	}
 	switch {
 	case l.All > 0 && len(x.byID)-len(x.ended) >= l.All:
-		return &Full{"sessions", l.All}
+		return &ExceededLimit{"sessions", l.All}
 	case l.PerPrincipal > 0 && sessions >= l.PerPrincipal:
-		return &Full{"sessions_per_principal", l.PerPrincipal}
+		return &ExceededLimit{"sessions_per_principal", l.PerPrincipal}
 	}
 	return nil
 }
@@ -123,8 +123,8 @@ func (x *index) endLocked(s *Session, e Eviction) bool {
 	if s.state == Ended {
 		return false
 	}
-	x.reattachLocked(s)
-	x.unlistLocked(s)
+	x.removeDetachedLocked(s)
+	x.removeResponderLocked(s)
 	s.state, s.end = Ended, &ending{eviction: e}
 	x.ended[s] = struct{}{}
 	x.owners[s.Principal].sessions--
@@ -132,8 +132,8 @@ func (x *index) endLocked(s *Session, e Eviction) bool {
 	return true
 }
 
-// reviveLocked undoes endLocked for an end that could not be stored.
-func (x *index) reviveLocked(s *Session, now time.Time) {
+// undoEndLocked undoes endLocked for an end that could not be stored.
+func (x *index) undoEndLocked(s *Session, now time.Time) {
 	s.end = nil
 	delete(x.ended, s)
 	x.ownerLocked(s.Principal).sessions++
@@ -142,7 +142,7 @@ func (x *index) reviveLocked(s *Session, now time.Time) {
 		return
 	}
 	s.state = Attached
-	x.listLocked(s)
+	x.addResponderLocked(s)
 	x.countLocked()
 }
 
@@ -152,7 +152,7 @@ func (x *index) removeLocked(s *Session) {
 	delete(x.ended, s)
 	if o := x.owners[s.Principal]; o != nil {
 		o.overlayBytes -= s.Overlay().size()
-		x.tidyLocked(s.Principal)
+		x.removeUnusedOwnerLocked(s.Principal)
 	}
 }
 
@@ -212,8 +212,8 @@ func (x *index) ConnOf(id arcp.SessionID) Conn {
 	return nil
 }
 
-// Of returns the sessions of the principals that the function wanted selects.
-func (x *index) Of(wanted func(principal string) bool) (list []*Session) {
+// ByPrincipal returns the sessions of the principals that the function wanted selects.
+func (x *index) ByPrincipal(wanted func(principal string) bool) (list []*Session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range x.byID {
@@ -224,8 +224,8 @@ func (x *index) Of(wanted func(principal string) bool) (list []*Session) {
 	return list
 }
 
-// Has reports whether a principal has a session.
-func (x *index) Has(principal string) bool {
+// HasSessions reports whether a principal has a session.
+func (x *index) HasSessions(principal string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	o := x.owners[principal]
@@ -233,7 +233,7 @@ func (x *index) Has(principal string) bool {
 }
 
 // Expired returns at most n sessions that have been Detached since before a time. It leaves out a
-// session for which KeepUntil was called with a time after now.
+// session for which PostponeExpiry was called with a time after now.
 func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -243,7 +243,7 @@ func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
 			if !s.detached.since.Before(before) {
 				break
 			}
-			if !now.Before(s.detached.keepUntil) {
+			if !now.Before(s.detached.notBefore) {
 				list = append(list, Expired{s, s.detached.since, s.acks})
 			}
 		}

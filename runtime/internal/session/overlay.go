@@ -146,7 +146,7 @@ func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange,
 		return old, snap, nil
 	}
 	next := Overlay{old.Revision + 1, q.Overlay}
-	if refused := d.overlayRoom(s, next); refused != nil {
+	if refused := d.checkOverlaySize(s, next); refused != nil {
 		return Overlay{}, nil, refused
 	}
 	if err := d.writeOverlay(ctx, s, next, done); err != nil {
@@ -155,7 +155,7 @@ func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange,
 	return next, snap, nil
 }
 
-func (d *Directory) overlayRoom(s *Session, next Overlay) *arcp.Error {
+func (d *Directory) checkOverlaySize(s *Session, next Overlay) *arcp.Error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ownerLocked(s.Principal).overlayBytes+next.size()-s.Overlay().size() > maxOverlayBytes {

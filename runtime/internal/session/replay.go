@@ -40,8 +40,8 @@ func (w *ReplayWindow) lock() *replayCounts {
 	return c
 }
 
-// Begin sets the event up to which the session is trimmed.
-func (w *ReplayWindow) Begin(trimmed uint64) {
+// SetTrimmed sets the event up to which the session is trimmed.
+func (w *ReplayWindow) SetTrimmed(trimmed uint64) {
 	if trimmed == 0 {
 		return
 	}
@@ -50,11 +50,11 @@ func (w *ReplayWindow) Begin(trimmed uint64) {
 	c.trimmed = max(c.trimmed, trimmed)
 }
 
-// Next counts an event of size bytes that is about to be written, once. written is the last
+// Count counts an event of size bytes that is about to be written, once. written is the last
 // written event, events and bytes are the bounds. Next checks the bounds only after each
 // replayStep events or a part of the bytes; checked reports that this call did. trim is the event
 // up to which the session may be trimmed, at most written; else 0.
-func (w *ReplayWindow) Next(seq uint64, size int, written, events, bytes uint64) (trim uint64, checked bool) {
+func (w *ReplayWindow) Count(seq uint64, size int, written, events, bytes uint64) (trim uint64, checked bool) {
 	c := w.lock()
 	defer c.mu.Unlock()
 	if seq <= c.seq {

@@ -10,7 +10,7 @@ func TestReplayWindowRetainsUnwrittenEvents(t *testing.T) {
 		trimmed := uint64(0)
 		for seq := uint64(1); seq <= 20_000; seq++ {
 			written := min(seq-1, stalled)
-			trim, _ := w.Next(seq, 300, written, bound.events, bound.bytes)
+			trim, _ := w.Count(seq, 300, written, bound.events, bound.bytes)
 			if trim > written {
 				t.Fatalf("%+v: trimmed up to %d, and %d was never written", bound, trim, written+1)
 			}

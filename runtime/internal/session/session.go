@@ -3,8 +3,8 @@
 // A Session is the one object of a client session, from its first connection until its
 // end. It owns the state of the session beside its row in the store: the connection, the
 // position of the client, the actor, elevations, and the tool overlay. The agents and
-// resources of a session are not part of it: they are rows of packages agents and resources, which
-// follow the store in the order of the commits. They end in the write that ends the session.
+// resources of a session are not part of it: they are rows of the packages agents and resources. They
+// end in the write that ends the session.
 //
 // The Directory finds sessions and is the only place where they begin, attach, detach and end.
 //
@@ -25,8 +25,8 @@ import (
 // State is the state of a session.
 type State uint8
 
-// The states. A session goes from each one only to a later one, except that Attached and
-// Detached alternate, and that a session whose end cannot be stored is Attached or Detached again.
+// The states, in their order. Attached and Detached alternate. A session whose end cannot be stored
+// returns from Ended to Attached or Detached.
 const (
 	Opened   State = iota // has its first connection; the row is being written
 	Attached              // has a connection
@@ -77,13 +77,13 @@ type Session struct {
 	dir  *Directory
 	conn Conn // nil while Detached
 
-	epoch      uint32 // of the newest connection
-	heardEpoch uint32 // of the newest connection whose client has sent a frame, so it has the resume token
-	position   uint64 // of the last connection, while Detached; 0: not known
+	epoch          uint32 // of the newest connection
+	confirmedEpoch uint32 // of the newest connection whose client has sent a frame, so it has the resume token
+	position       uint64 // of the last connection, while Detached; 0: not known
 
-	changed   chan struct{} // closed when additions or composing fall; nil: no goroutine waits
-	additions int32         // callers of DeferEnd that have not called release
-	composing bool          // the end is being composed or written
+	changed   chan struct{} // closed when deferrals or endHeld changes; nil: no goroutine waits
+	deferrals int32         // callers of DeferEnd that have not called release
+	endHeld   bool          // lockEnd excludes calls of DeferEnd
 	state     State
 	acks      bool // the client acknowledges events
 
@@ -99,7 +99,7 @@ type Session struct {
 type detachment struct {
 	since     time.Time
 	elem      *list.Element // in owner.detached
-	keepUntil time.Time     // Expired leaves the session out before
+	notBefore time.Time     // Expired leaves the session out before
 }
 
 // ending is the state of an Ended session.
@@ -165,27 +165,27 @@ func (s *Session) DetachedSince() (time.Time, bool) {
 	return s.detached.since, true
 }
 
-// Heard reports whether the client has sent a frame on the connection of an epoch.
-func (s *Session) Heard(epoch uint32) bool {
+// TokenConfirmed reports whether the client has sent a frame on the connection of an epoch.
+func (s *Session) TokenConfirmed(epoch uint32) bool {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	return s.heardEpoch == epoch
+	return s.confirmedEpoch == epoch
 }
 
-// SetHeard records that the client has sent a frame on the connection of an epoch.
-func (s *Session) SetHeard(epoch uint32) {
+// ConfirmToken records that the client has sent a frame on the connection of an epoch.
+func (s *Session) ConfirmToken(epoch uint32) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	s.heardEpoch = max(s.heardEpoch, epoch)
+	s.confirmedEpoch = max(s.confirmedEpoch, epoch)
 }
 
-// ClearHeard records that the connection of an epoch has a new resume token, which the client may
+// TokenIssued records that the connection of an epoch has a new resume token, which the client may
 // not have received.
-func (s *Session) ClearHeard(epoch uint32) {
+func (s *Session) TokenIssued(epoch uint32) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
 	if s.epoch == epoch {
-		s.heardEpoch = 0
+		s.confirmedEpoch = 0
 	}
 }
 

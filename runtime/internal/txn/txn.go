@@ -32,7 +32,7 @@ type Change struct {
 }
 
 // Txn is a list of staged changes. It belongs to one goroutine; the committer may call
-// Settle. The zero value is an empty transaction.
+// Finish. The zero value is an empty transaction.
 type Txn struct{ staged []Change }
 
 type key struct{}
@@ -51,8 +51,8 @@ func From(ctx context.Context) *Txn {
 // record meanwhile.
 func (t *Txn) Add(c Change) { t.staged = append(t.staged, c) }
 
-// Settle calls Done of all staged changes with err, and drops the changes.
-func (t *Txn) Settle(err error) {
+// Finish calls Done of all staged changes with err, and drops the changes.
+func (t *Txn) Finish(err error) {
 	staged := t.staged
 	t.staged = nil
 	for _, c := range staged {
@@ -62,10 +62,10 @@ func (t *Txn) Settle(err error) {
 	}
 }
 
-// Join combines the staged writes, and own after them, into one write. The end of a session
+// Combine combines the staged writes, and own after them, into one write. The end of a session
 // comes last: own may append an event to the log of that session. at is the index of own
 // in With of the returned write; -1: own is the returned write. own may be nil.
-func (t *Txn) Join(own *store.Write) (w *store.Write, at int) {
+func (t *Txn) Combine(own *store.Write) (w *store.Write, at int) {
 	var with []*store.Write
 	w, at = own, -1
 	for _, c := range t.staged {
@@ -92,7 +92,7 @@ type Log interface {
 	Append(w *store.Write, done func(*store.Result))
 }
 
-// Append appends the write that Join returned. It completes the changes with Fill.
+// Append appends the write that Combine returned. It completes the changes with Fill.
 func (t *Txn) Append(log Log, w *store.Write, done func(*store.Result)) {
 	var order sync.Locker
 	for _, c := range t.staged {
@@ -111,7 +111,7 @@ func (t *Txn) Append(log Log, w *store.Write, done func(*store.Result)) {
 	log.Append(w, done)
 }
 
-// ErrorOf returns the error of a write that Join returned, joined with the errors of the
+// ErrorOf returns the error of a write that Combine returned, joined with the errors of the
 // writes in its With; nil: the write is durable.
 func ErrorOf(res *store.Result) error {
 	if !errors.Is(res.Err, store.ErrTogether) {

@@ -21,11 +21,11 @@ const (
 // dispatch is an attempt of a job that was sent to a worker. It belongs to the goroutine of the
 // attempt, except the fields guarded by Pool.mu.
 type dispatch struct {
-	p             *Pool
+	pool          *Pool
 	id            arcp.MessageID
 	jobID         arcp.JobID
 	ref           string
-	link          *link
+	worker        *workerSession
 	job           tool.Job
 	attempt       tool.Attempt  // of job
 	invoke        arcp.Envelope // the tool.invoke
@@ -44,7 +44,7 @@ type dispatch struct {
 	lost       string    // reason for the loss of the worker; "": the worker is not lost
 	sentAt     time.Time // of the last sending
 	frames     []frame
-	inForce    []arcp.Envelope // a cancel or interrupt; sent again to a worker that reconnects
+	controls   []arcp.Envelope // a cancel or interrupt; sent again to a worker that reconnects
 	questions  questionSet
 	unhandled  []*arcp.Envelope // received after the outcome; owned by the goroutine of the attempt
 	unsent     []arcp.Envelope  // refusals for a worker that reconnects
@@ -73,7 +73,7 @@ func (p *Pool) toolFunc(ref string) tool.Func {
 
 // execute dispatches an attempt until a worker accepts it, and returns the outcome.
 func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
-	tried := make(map[*link]bool)
+	tried := make(map[*workerSession]bool)
 	var last *refusal
 	for range maxTries {
 		d, err := p.assign(ctx, ref, job, args, tried)
@@ -88,14 +88,14 @@ func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.
 		if !ok {
 			return value, err
 		}
-		last, tried[d.link] = refused, true
+		last, tried[d.worker] = refused, true
 	}
 	return nil, last.err
 }
 
 // assign waits for a worker and dispatches an attempt to it. A nil dispatch means that all connected
 // workers have been tried.
-func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.Raw, tried map[*link]bool) (*dispatch, error) {
+func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.Raw, tried map[*workerSession]bool) (*dispatch, error) {
 	attempt := job.Host().(tool.Attempt)
 	info := attempt.Info()
 	payload := arcp.ToolInvokePayload{Tool: ref, Arguments: args, Dispatch: arcp.Dispatch{Attempt: job.Attempt(),
@@ -104,7 +104,7 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 	if err != nil { // its members were decoded
 		return nil, err
 	}
-	d := &dispatch{p: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, attempt: attempt, wake: make(chan struct{}, 1)}
+	d := &dispatch{pool: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, attempt: attempt, wake: make(chan struct{}, 1)}
 	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: d.id, JobID: d.jobID, TraceID: job.TraceID(), SpanID: info.SpanID,
 		Priority: info.Priority, Payload: raw}
 	for {
@@ -118,7 +118,7 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 		sent, others, changed := p.tryDispatch(d, info.Principal, tried)
 		switch {
 		case sent:
-			p.recount(others)
+			p.updateSlots(others)
 			return d, nil
 		case changed == nil:
 			return nil, nil
@@ -138,7 +138,7 @@ var errEnded = arcp.Errorf(arcp.CodeAborted, "the attempt is over")
 // tryDispatch sends a dispatch to the least busy worker, and returns the other tools whose slots
 // change. If all workers are busy it returns a channel that is closed when one may be free. The
 // channel is nil if all workers of the tool have been tried.
-func (p *Pool) tryDispatch(d *dispatch, principal string, tried map[*link]bool) (sent bool, others []string, changed <-chan struct{}) {
+func (p *Pool) tryDispatch(d *dispatch, principal string, tried map[*workerSession]bool) (sent bool, others []string, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.unlock()
 	t := p.tool(d.ref)
@@ -147,11 +147,11 @@ func (p *Pool) tryDispatch(d *dispatch, principal string, tried map[*link]bool) 
 	if t != nil {
 		d.interruptible = t.tool.Interruptible
 		for _, a := range t.agents {
-			if a.link.conn == nil || tried[a.link] || !a.link.executesFor(principal) {
+			if a.worker.conn == nil || tried[a.worker] || !a.worker.executesFor(principal) {
 				continue
 			}
 			connected = true
-			if a.jobs < a.concurrency && a.link.unanswered < maxUnanswered && (best == nil || a.lessBusy(best)) {
+			if a.jobs < a.concurrency && a.worker.unanswered < maxUnanswered && (best == nil || a.lessBusy(best)) {
 				best = a
 			}
 		}
@@ -221,12 +221,12 @@ func (a *agent) otherTools(ref string) (refs []string) {
 // start sends a dispatch to an agent. Called with p.mu.
 func (p *Pool) start(d *dispatch, a *agent) {
 	p.picks++
-	d.agent, d.link, d.questions.cache = a, a.link, &a.link.answers
+	d.agent, d.worker, d.questions.cache = a, a.worker, &a.worker.answers
 	a.jobs++
 	a.live[d.ref]++
 	a.lastPick = p.picks
-	a.link.unanswered++
-	a.link.dispatches[d] = struct{}{}
+	a.worker.unanswered++
+	a.worker.dispatches[d] = struct{}{}
 	p.byID[d.id], p.byJob[d.jobID] = d, d
 	d.sentAt = time.Now()
 	d.send(d.invoke)
@@ -243,7 +243,7 @@ func (d *dispatch) resend() {
 	for _, env := range d.questions.dequeue() {
 		d.send(env)
 	}
-	for _, env := range d.inForce {
+	for _, env := range d.controls {
 		d.send(env)
 	}
 }
@@ -260,12 +260,12 @@ func (d *dispatch) cancelEnded() {
 		return
 	}
 	d.cancelSent = true
-	time.AfterFunc(d.p.reconnectTimeout, func() {
-		d.p.mu.Lock()
+	time.AfterFunc(d.pool.reconnectTimeout, func() {
+		d.pool.mu.Lock()
 		d.release()
-		refs := d.p.refsOf(d.link)
-		d.p.unlock()
-		d.p.recount(refs)
+		refs := d.pool.refsOf(d.worker)
+		d.pool.unlock()
+		d.pool.updateSlots(refs)
 	})
 }
 
@@ -273,7 +273,7 @@ func (d *dispatch) cancelEnded() {
 func (d *dispatch) markAnswered() {
 	if !d.answered {
 		d.answered = true
-		d.link.unanswered--
+		d.worker.unanswered--
 	}
 }
 
@@ -296,14 +296,14 @@ func (d *dispatch) signal() {
 
 // release frees the slot of the worker. Called with Pool.mu.
 func (d *dispatch) release() {
-	if _, ok := d.link.dispatches[d]; !ok {
+	if _, ok := d.worker.dispatches[d]; !ok {
 		return
 	}
 	d.markAnswered()
-	delete(d.link.dispatches, d)
-	delete(d.p.byID, d.id)
+	delete(d.worker.dispatches, d)
+	delete(d.pool.byID, d.id)
 	d.agent.jobs--
-	d.p.removeIdle(d.link)
+	d.pool.removeIdle(d.worker)
 }
 
 // releaseEnded frees the slot of an ended dispatch when the worker sends the outcome. It returns
@@ -340,7 +340,7 @@ func withdrawn(err error) *result { return &result{label: metrics.DispatchWithdr
 
 // loop returns the outcome of the dispatch. questions is the context of the questions of the worker.
 func (d *dispatch) loop(ctx, questions context.Context) *result {
-	unanswered := time.NewTimer(d.p.reconnectTimeout)
+	unanswered := time.NewTimer(d.pool.reconnectTimeout)
 	defer unanswered.Stop()
 	done := ctx.Done()
 	resumed := make(chan struct{}, 1)
@@ -359,7 +359,7 @@ func (d *dispatch) loop(ctx, questions context.Context) *result {
 			if o := ended(ctx); o != nil {
 				return o
 			}
-			d.sendInForce(d.cancel(context.Cause(ctx).Error())) // the worker may still send an outcome
+			d.sendControl(d.cancel(context.Cause(ctx).Error())) // the worker may still send an outcome
 		case <-d.attempt.Ended():
 			if failure := d.attempt.Failure(); failure != nil {
 				return withdrawn(failure)
@@ -403,16 +403,16 @@ func (d *dispatch) cancel(reason string) arcp.Envelope {
 	return env
 }
 
-// sendInForce sends a cancel, an interrupt, or the answer that ends an interrupt. A worker that
+// sendControl sends a cancel, an interrupt, or the answer that ends an interrupt. A worker that
 // reconnects gets it again. An interrupt and its answer replace each other.
-func (d *dispatch) sendInForce(env arcp.Envelope) arcp.MessageID {
-	d.p.mu.Lock()
-	defer d.p.unlock()
+func (d *dispatch) sendControl(env arcp.Envelope) arcp.MessageID {
+	d.pool.mu.Lock()
+	defer d.pool.unlock()
 	env.ID = arcp.NewMessageID()
 	if env.Type != arcp.Cancel {
-		d.inForce = slices.DeleteFunc(d.inForce, func(e arcp.Envelope) bool { return e.Type != arcp.Cancel })
+		d.controls = slices.DeleteFunc(d.controls, func(e arcp.Envelope) bool { return e.Type != arcp.Cancel })
 	}
-	d.inForce = append(d.inForce, env)
+	d.controls = append(d.controls, env)
 	d.deliver(env)
 	return env.ID
 }
@@ -420,7 +420,7 @@ func (d *dispatch) sendInForce(env arcp.Envelope) arcp.MessageID {
 // deliver sends an envelope to the worker. It reports false if the worker has no connection or
 // the dispatch has ended. Called with Pool.mu.
 func (d *dispatch) deliver(env arcp.Envelope) (sent bool) {
-	if d.link.conn == nil || d.ended {
+	if d.worker.conn == nil || d.ended {
 		return false
 	}
 	d.send(env)
@@ -430,34 +430,34 @@ func (d *dispatch) deliver(env arcp.Envelope) (sent bool) {
 // send sends an envelope to the worker, which has a connection, when Pool.mu is unlocked.
 // Called with Pool.mu.
 func (d *dispatch) send(env arcp.Envelope) {
-	d.link.conn.Expect(len(env.Payload))
-	d.p.outgoing = append(d.p.outgoing, delivery{d.link.conn, env})
+	d.worker.conn.Expect(len(env.Payload))
+	d.pool.outgoing = append(d.pool.outgoing, delivery{d.worker.conn, env})
 }
 
 // checkAnswered returns a refusal for a worker that has not answered in time, or the time until
 // the next check; 0: the worker has answered. For a worker without a connection the time begins
 // when it reconnects.
 func (d *dispatch) checkAnswered() (o *result, wait time.Duration) {
-	d.p.mu.Lock()
-	defer d.p.unlock()
+	d.pool.mu.Lock()
+	defer d.pool.unlock()
 	if d.answered {
 		return nil, 0
 	}
-	if d.link.conn == nil {
-		return nil, d.p.reconnectTimeout
+	if d.worker.conn == nil {
+		return nil, d.pool.reconnectTimeout
 	}
-	if left := d.p.reconnectTimeout - time.Since(d.sentAt); left > 0 {
+	if left := d.pool.reconnectTimeout - time.Since(d.sentAt); left > 0 {
 		return nil, left
 	}
-	return &result{label: metrics.DispatchRefused, err: &refusal{arcp.Errorf(arcp.CodeUnavailable, "the worker did not take the job within %v", d.p.reconnectTimeout)}}, 0
+	return &result{label: metrics.DispatchRefused, err: &refusal{arcp.Errorf(arcp.CodeUnavailable, "the worker did not take the job within %v", d.pool.reconnectTimeout)}}, 0
 }
 
 // finish ends the dispatch. A worker that has sent no outcome gets a cancel, and is busy until it
 // sends one. Its open questions are answered with the error of the dispatch.
 func (d *dispatch) finish(o *result) {
-	p, label := d.p, o.label
+	p, label := d.pool, o.label
 	p.mu.Lock()
-	if label == metrics.DispatchWithdrawn && d.link.conn == nil { // heartbeats were missed
+	if label == metrics.DispatchWithdrawn && d.worker.conn == nil { // heartbeats were missed
 		label = metrics.DispatchLost
 	}
 	p.cfg.Metrics.WorkerDispatches.WithLabelValues(label).Inc()
@@ -474,7 +474,7 @@ func (d *dispatch) finish(o *result) {
 		delete(p.byJob, d.jobID)
 	}
 	frames := d.frames
-	d.frames, d.inForce = nil, nil
+	d.frames, d.controls = nil, nil
 	d.questions.drop()
 	if !unfinished {
 		d.release()
@@ -484,5 +484,5 @@ func (d *dispatch) finish(o *result) {
 	for _, f := range frames {
 		f.done()
 	}
-	p.recount(refs)
+	p.updateSlots(refs)
 }

@@ -29,11 +29,11 @@ import (
 
 // Config holds the dependencies of a Pool.
 type Config struct {
-	Tools   *tool.Registry
-	Slots   *catalog.Slots
-	Recount func(ref string) // is called after each change of Slots, without a lock
-	Metrics *metrics.Metrics
-	Logger  zerolog.Logger
+	Tools        *tool.Registry
+	Slots        *catalog.Slots
+	SlotsChanged func(ref string) // is called after each change of Slots, without a lock
+	Metrics      *metrics.Metrics
+	Logger       zerolog.Logger
 
 	// Heartbeat is the interval of job heartbeats. A worker may be without a connection for two
 	// intervals, and has as long to accept a job. Not positive: the default.
@@ -80,9 +80,9 @@ type Pool struct {
 
 	mu     sync.Mutex
 	agents map[agentKey]*agent
-	// links are by session id, because the row of an agent names its session by id, and the agent
+	// workers are by session id, because the row of an agent names its session by id, and the agent
 	// is registered again after a restart before its session has a connection.
-	links   map[arcp.SessionID]*link
+	workers map[arcp.SessionID]*workerSession
 	byID    map[arcp.MessageID]*dispatch // that have not been released
 	byJob   map[arcp.JobID]*dispatch     // that have not ended
 	waiting map[string]chan struct{}     // by reference: closed when a worker may be free
@@ -98,8 +98,8 @@ type delivery struct {
 	env  arcp.Envelope
 }
 
-// unlock unlocks p.mu and makes the deliveries of the critical section without the lock, unless
-// another goroutine is making deliveries, which then makes these, too.
+// unlock unlocks p.mu, and makes the deliveries of the critical section without the lock. If another
+// goroutine is making deliveries, that goroutine makes these, too.
 func (p *Pool) unlock() {
 	defer p.mu.Unlock()
 	if p.sending {
@@ -134,15 +134,15 @@ type agent struct {
 	key         agentKey
 	executes    []string // references
 	concurrency int
-	link        *link
+	worker      *workerSession
 
 	jobs     int            // dispatches, with those that have ended and that the worker still executes
 	live     map[string]int // dispatches that have not ended, by reference
 	lastPick uint64         // Pool.picks at the last dispatch
 }
 
-// link is a session that has registered agents, or whose connection may register agents.
-type link struct {
+// workerSession is a session that has registered agents, or whose connection may register agents.
+type workerSession struct {
 	session     arcp.SessionID
 	principal   string
 	serves      atomic.Pointer[func(principal string) bool] // to nil: only its own principal
@@ -150,7 +150,7 @@ type link struct {
 	disconnects uint64                                      // number of lost connections
 	timer       *time.Timer                                 // of the wait for a new connection; nil: none
 	agents      int                                         // number of registered agents
-	counted     bool                                        // in the metric of workers
+	inMetric    bool                                        // in the metric of workers
 	unanswered  int                                         // dispatches without ack or nack
 	answers     answerCache
 	dispatches  map[*dispatch]struct{}
@@ -161,7 +161,7 @@ func New(cfg Config) *Pool {
 	if cfg.Heartbeat <= 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}
-	p := &Pool{cfg: cfg, reconnectTimeout: reconnectIntervals * cfg.Heartbeat, agents: make(map[agentKey]*agent), links: make(map[arcp.SessionID]*link),
+	p := &Pool{cfg: cfg, reconnectTimeout: reconnectIntervals * cfg.Heartbeat, agents: make(map[agentKey]*agent), workers: make(map[arcp.SessionID]*workerSession),
 		byID: make(map[arcp.MessageID]*dispatch), byJob: make(map[arcp.JobID]*dispatch), waiting: make(map[string]chan struct{})}
 	p.tools.Store(new(map[string]*workerTool))
 	p.audience.Store(p.tools.Load())
@@ -194,9 +194,9 @@ func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 		return err
 	}
 	p.mu.Lock()
-	next.link = p.link(&actor)
-	next.link.agents++
-	p.updateMetric(next.link)
+	next.worker = p.workerOf(&actor)
+	next.worker.agents++
+	p.updateMetric(next.worker)
 	p.unlock()
 	both := make(map[string]*workerTool)
 	maps.Copy(both, *p.tools.Load())
@@ -205,9 +205,9 @@ func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 	if err := p.publish(tools); err != nil {
 		p.audience.Store(p.tools.Load())
 		p.mu.Lock()
-		next.link.agents--
-		p.updateMetric(next.link)
-		p.removeIdle(next.link)
+		next.worker.agents--
+		p.updateMetric(next.worker)
+		p.removeIdle(next.worker)
 		p.unlock()
 		return err
 	}
@@ -222,7 +222,7 @@ func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 func (p *Pool) connOf(session arcp.SessionID) Conn {
 	p.mu.Lock()
 	defer p.unlock()
-	if l := p.links[session]; l != nil {
+	if l := p.workers[session]; l != nil {
 		return l.conn
 	}
 	return nil
@@ -360,36 +360,36 @@ func (p *Pool) replace(next *agent, tools map[string]*workerTool) {
 		p.retire(old, next)
 	}
 	p.unlock()
-	p.recount(refs)
+	p.updateSlots(refs)
 }
 
 // retire removes the agent old, which next replaces. Its dispatches move to next if next belongs
 // to the same session. Called with p.mu.
 func (p *Pool) retire(old, next *agent) {
-	l := old.link
+	l := old.worker
 	l.agents--
 	p.updateMetric(l)
 	for d := range l.dispatches {
 		switch {
 		case d.agent != old:
-		case next.link == l:
+		case next.worker == l:
 			d.agent = next
 		case l.conn == nil:
 			d.markLost("the worker's session has ended")
 		}
 	}
-	if next.link == l {
+	if next.worker == l {
 		next.jobs, next.live, next.lastPick = old.jobs, old.live, old.lastPick
 	}
 	p.removeIdle(l)
 }
 
-// link returns the link of the actor's session. Called with p.mu.
-func (p *Pool) link(actor *approval.Actor) *link {
-	l := p.links[actor.Session]
+// workerOf returns the session of the actor. Called with p.mu.
+func (p *Pool) workerOf(actor *approval.Actor) *workerSession {
+	l := p.workers[actor.Session]
 	if l == nil {
-		l = &link{session: actor.Session, principal: actor.Principal, dispatches: make(map[*dispatch]struct{})}
-		p.links[actor.Session] = l
+		l = &workerSession{session: actor.Session, principal: actor.Principal, dispatches: make(map[*dispatch]struct{})}
+		p.workers[actor.Session] = l
 	}
 	serves := actor.Serves
 	l.serves.Store(&serves)
@@ -397,34 +397,34 @@ func (p *Pool) link(actor *approval.Actor) *link {
 }
 
 // updateMetric counts a session as a worker while it has a connection and agents. Called with p.mu.
-func (p *Pool) updateMetric(l *link) {
+func (p *Pool) updateMetric(l *workerSession) {
 	switch working := l.conn != nil && l.agents > 0; {
-	case working == l.counted:
+	case working == l.inMetric:
 		return
 	case working:
 		p.cfg.Metrics.Workers.Inc()
 	default:
 		p.cfg.Metrics.Workers.Dec()
 	}
-	l.counted = !l.counted
+	l.inMetric = !l.inMetric
 }
 
-// removeIdle removes a link without connection, agents and dispatches. Called with p.mu.
-func (p *Pool) removeIdle(l *link) {
+// removeIdle removes a session without connection, agents and dispatches. Called with p.mu.
+func (p *Pool) removeIdle(l *workerSession) {
 	if l.conn == nil && l.agents == 0 && len(l.dispatches) == 0 {
-		l.stop()
-		delete(p.links, l.session)
+		l.stopTimer()
+		delete(p.workers, l.session)
 	}
 }
 
 // mayExecute reports whether a worker of the tool executes jobs of a principal. It takes no lock.
 func (p *Pool) mayExecute(ref, principal string) bool {
 	t := (*p.audience.Load())[ref]
-	return t != nil && (t.principal == principal || slices.ContainsFunc(t.agents, func(a *agent) bool { return a.link.executesFor(principal) }))
+	return t != nil && (t.principal == principal || slices.ContainsFunc(t.agents, func(a *agent) bool { return a.worker.executesFor(principal) }))
 }
 
 // executesFor reports whether a session executes jobs of a principal.
-func (l *link) executesFor(principal string) bool {
+func (l *workerSession) executesFor(principal string) bool {
 	serves := *l.serves.Load()
 	return l.principal == principal || serves != nil && serves(principal)
 }
@@ -433,7 +433,7 @@ func (l *link) executesFor(principal string) bool {
 func (p *Pool) Runs(ref string, session arcp.SessionID) bool {
 	p.mu.Lock()
 	defer p.unlock()
-	if l := p.links[session]; l != nil {
+	if l := p.workers[session]; l != nil {
 		for d := range l.dispatches {
 			if d.ref == ref {
 				return true
@@ -441,11 +441,11 @@ func (p *Pool) Runs(ref string, session arcp.SessionID) bool {
 		}
 	}
 	t := p.tool(ref)
-	return t != nil && slices.ContainsFunc(t.agents, func(a *agent) bool { return a.link.session == session })
+	return t != nil && slices.ContainsFunc(t.agents, func(a *agent) bool { return a.worker.session == session })
 }
 
-// recount updates how many jobs of each tool may run, and wakes attempts that wait for a worker.
-func (p *Pool) recount(refs []string) {
+// updateSlots updates how many jobs of each tool may run, and wakes attempts that wait for a worker.
+func (p *Pool) updateSlots(refs []string) {
 	p.mu.Lock()
 	for _, ref := range refs {
 		p.cfg.Slots.Set(ref, p.slots(ref))
@@ -456,7 +456,7 @@ func (p *Pool) recount(refs []string) {
 	}
 	p.unlock()
 	for _, ref := range refs {
-		p.cfg.Recount(ref)
+		p.cfg.SlotsChanged(ref)
 	}
 }
 
@@ -469,7 +469,7 @@ func (p *Pool) slots(ref string) (n int) {
 	}
 	for _, a := range t.agents {
 		live := a.live[ref]
-		if a.link.conn == nil {
+		if a.worker.conn == nil {
 			n += live
 		} else {
 			n += max(live, a.concurrency-(a.jobs-live))

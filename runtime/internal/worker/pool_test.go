@@ -35,7 +35,7 @@ func agentOf(id string, executes ...string) agents.Agent {
 func newPool(t *testing.T) (*Pool, *tool.Registry) {
 	t.Helper()
 	tools := tool.NewRegistry()
-	return New(Config{Tools: tools, Slots: new(catalog.Slots), Recount: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
+	return New(Config{Tools: tools, Slots: new(catalog.Slots), SlotsChanged: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
 }
 
 // The audience of a tool is read without the pool's lock: the engine and the catalogues read
@@ -158,7 +158,7 @@ func TestRefusedRegistrationLeavesNoLink(t *testing.T) {
 			t.Errorf("%s was registered", name)
 		}
 	}
-	if len(p.links) != 0 {
-		t.Errorf("%d links are left", len(p.links))
+	if len(p.workers) != 0 {
+		t.Errorf("%d links are left", len(p.workers))
 	}
 }

@@ -187,8 +187,8 @@ func onQuestion[P any](f func(questionRelay, context.Context, arcp.MessageID, P)
 
 // begin begins a question. For a repeated question it sends the answers so far again.
 func (d questionRelay) begin(id arcp.MessageID) (repeated bool, err *arcp.Error) {
-	d.p.mu.Lock()
-	defer d.p.unlock()
+	d.pool.mu.Lock()
+	defer d.pool.unlock()
 	answers, err := d.questions.begin(id)
 	for _, env := range answers {
 		d.deliver(env)
@@ -197,8 +197,8 @@ func (d questionRelay) begin(id arcp.MessageID) (repeated bool, err *arcp.Error)
 }
 
 func (d questionRelay) end(id arcp.MessageID) {
-	d.p.mu.Lock()
-	defer d.p.unlock()
+	d.pool.mu.Lock()
+	defer d.pool.unlock()
 	d.questions.end(id)
 }
 
@@ -206,12 +206,12 @@ func (d questionRelay) end(id arcp.MessageID) {
 // maxCachedBytes would wait for the worker, reply sends an error instead.
 func (d questionRelay) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
 	env := arcp.Frame(t, payload)
-	d.p.mu.Lock()
-	defer d.p.unlock()
+	d.pool.mu.Lock()
+	defer d.pool.unlock()
 	if d.ended {
 		return
 	}
-	if n := len(env.Payload); n > smallAnswer && d.link.waitingBytes()+n > maxCachedBytes {
+	if n := len(env.Payload); n > smallAnswer && d.worker.waitingBytes()+n > maxCachedBytes {
 		env = unreadAnswer(t, n)
 	}
 	env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, to
@@ -224,7 +224,7 @@ func (d questionRelay) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, pay
 }
 
 // waitingBytes returns the number of bytes that wait for the worker. Called with Pool.mu.
-func (l *link) waitingBytes() int {
+func (l *workerSession) waitingBytes() int {
 	if l.conn != nil {
 		return l.conn.Queued()
 	}

@@ -13,10 +13,10 @@ import (
 
 // handle applies the received frames. A nil result means that the dispatch continues.
 func (d *dispatch) handle(ctx context.Context) *result {
-	d.p.mu.Lock()
+	d.pool.mu.Lock()
 	frames, lost := d.frames, d.lost
 	d.frames = nil
-	d.p.unlock()
+	d.pool.unlock()
 	var o *result
 	for _, f := range frames {
 		if o == nil {
@@ -61,17 +61,17 @@ func (d *dispatch) relay(ctx context.Context, env *arcp.Envelope) *result {
 var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) error{
 	arcp.JobProgress:        (*dispatch).progress,
 	arcp.JobCheckpoint:      (*dispatch).checkpoint,
-	arcp.Log:                on((*dispatch).log),
-	arcp.Metric:             on((*dispatch).metric),
-	arcp.EventEmit:          on((*dispatch).event),
+	arcp.Log:                onPayload((*dispatch).log),
+	arcp.Metric:             onPayload((*dispatch).metric),
+	arcp.EventEmit:          onPayload((*dispatch).event),
 	arcp.PermissionRequest:  onQuestion(questionRelay.permit),
 	arcp.HumanInputRequest:  onQuestion(questionRelay.input),
 	arcp.HumanChoiceRequest: onQuestion(questionRelay.choose),
 	arcp.ToolInvoke:         onQuestion(questionRelay.call),
 }
 
-// on returns a relay that decodes the payload for f.
-func on[P any](f func(*dispatch, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
+// onPayload returns a relay that decodes the payload for f.
+func onPayload[P any](f func(*dispatch, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
 	return func(d *dispatch, _ context.Context, env *arcp.Envelope) error {
 		p, err := decode[P](env)
 		if err != nil {
@@ -87,7 +87,7 @@ func decode[P any](env *arcp.Envelope) (P, error) {
 	if err != nil {
 		return p, arcp.Errorf(arcp.CodeInvalidRequest, "%s: %s", env.Type, err)
 	}
-	if name := arcp.Missing(env.Payload, p); name != "" {
+	if name := arcp.MissingMember(env.Payload, p); name != "" {
 		return p, arcp.Errorf(arcp.CodeInvalidRequest, "%s: payload member %q is required", env.Type, name)
 	}
 	return p, nil
@@ -106,7 +106,7 @@ func (d *dispatch) progress(_ context.Context, env *arcp.Envelope) error {
 		return arcp.Errorf(arcp.CodeInvalidRequest, "%s: %s", env.Type, err)
 	}
 	switch {
-	case arcp.Missing(env.Payload, p) == "":
+	case arcp.MissingMember(env.Payload, p) == "":
 	case p.Percent == nil || p.Total != nil:
 		return arcp.Errorf(arcp.CodeInvalidRequest, "%s: payload member %q is required, or percent alone", env.Type, "current")
 	default:
@@ -153,9 +153,9 @@ func (d *dispatch) failed(env *arcp.Envelope) *result {
 	if err != nil || e.Code == "" {
 		e = *arcp.Errorf(arcp.CodeUnavailable, "the worker failed without a reason")
 	}
-	d.p.mu.Lock()
+	d.pool.mu.Lock()
 	refused := env.Type == arcp.Nack && !d.accepted
-	d.p.unlock()
+	d.pool.unlock()
 	if refused {
 		return &result{label: metrics.DispatchRefused, err: &refusal{&e}}
 	}
@@ -172,8 +172,8 @@ func (d *dispatch) failed(env *arcp.Envelope) *result {
 func (d *dispatch) answer(to arcp.MessageID, t arcp.Type, payload any) {
 	env := arcp.Frame(t, payload)
 	env.JobID, env.CorrelationID = d.jobID, to
-	d.p.mu.Lock()
-	defer d.p.unlock()
+	d.pool.mu.Lock()
+	defer d.pool.unlock()
 	d.deliver(env)
 }
 
@@ -183,7 +183,7 @@ func (d *dispatch) pause(ctx context.Context, resumed chan<- struct{}) {
 	env := arcp.Frame(arcp.Interrupt, arcp.InterruptPayload{Target: arcp.TargetJob, TargetID: string(d.jobID),
 		Prompt: "stop at the next safe point and wait for the answer"})
 	env.JobID, env.CorrelationID = d.jobID, d.id
-	id := d.sendInForce(env)
+	id := d.sendControl(env)
 	guidance, err := d.job.Yield(ctx)
 	if err != nil {
 		return // the job is cancelled, or the dispatch has ended
@@ -197,6 +197,6 @@ func (d *dispatch) pause(ctx context.Context, resumed chan<- struct{}) {
 	}
 	env = arcp.Frame(arcp.HumanInputResponse, arcp.HumanInputResponsePayload{Value: value, RespondedAt: time.Now().UTC()})
 	env.JobID, env.CorrelationID = d.jobID, id
-	d.sendInForce(env) // replaces the interrupt
+	d.sendControl(env) // replaces the interrupt
 	resumed <- struct{}{}
 }

@@ -116,7 +116,7 @@ func (t *trail) runOf(id arcp.MessageID) (found *run, err error) {
 	low, high := t.trimmed+1, t.last
 	for low <= high {
 		mid := low + (high-low)/2
-		r := t.alive(mid)
+		r := t.findLive(mid)
 		if r == nil || r.first > high {
 			high = mid - 1
 			continue
@@ -134,9 +134,9 @@ func (t *trail) runOf(id arcp.MessageID) (found *run, err error) {
 	return found, nil
 }
 
-// alive returns the run with a number or, if its job was deleted and its ids are
+// findLive returns the run with a number or, if its job was deleted and its ids are
 // unknown, the next run of a job that exists.
-func (t *trail) alive(seq uint64) *run {
+func (t *trail) findLive(seq uint64) *run {
 	i, k := t.find(seq)
 	for ; i < len(t.pieces); i, k = i+1, 0 {
 		for ; k < len(t.pieces[i]); k++ {

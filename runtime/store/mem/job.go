@@ -20,7 +20,7 @@ type job struct {
 	row     *store.Job     // nil when packed, and of announced events
 	events  []*store.Event // append only: a reader's copy of the slice stays valid
 	packed  []byte         // row, then chunk
-	split   int            // length of the row in packed
+	rowLen  int            // length of the row in packed
 	deleted bool           // only runs still point to it
 }
 
@@ -60,7 +60,7 @@ func (s *Store) addJob(row *store.Job, j *job) {
 	}
 	l.add(row.CreatedAt, j)
 	if row.IdempotencyKey != "" {
-		s.keys[ikey{row.Principal, row.IdempotencyKey}] = holder{row.ID, row.Digest}
+		s.keys[idempotencyKey{row.Principal, row.IdempotencyKey}] = holder{row.ID, row.Digest}
 	}
 	if e := s.sessions[row.Session]; e != nil && row.SubmitID != "" {
 		if e.submits == nil {
@@ -84,7 +84,7 @@ func (s *Store) deleteJob(d *sequence.Deletion) error {
 		delete(s.lists, row.Principal)
 	}
 	if d.Key {
-		delete(s.keys, ikey{row.Principal, row.IdempotencyKey})
+		delete(s.keys, idempotencyKey{row.Principal, row.IdempotencyKey})
 	}
 	if d.Submit {
 		delete(s.sessions[row.Session].submits, row.SubmitID)
@@ -99,7 +99,7 @@ func (s *Store) pack(j *job, events []*store.Event) bool {
 		return false
 	}
 	b := codec.AppendJob(s.scratch[:0], j.row)
-	j.split = len(b)
+	j.rowLen = len(b)
 	b = codec.AppendChunk(b, events)
 	j.packed = append(make([]byte, 0, len(b)), b...)
 	j.row, j.events = nil, nil
@@ -113,7 +113,7 @@ type log struct {
 	packed []byte // a chunk; then events is nil
 }
 
-func (j *job) log() log { return log{j.events, j.packed[j.split:]} }
+func (j *job) log() log { return log{j.events, j.packed[j.rowLen:]} }
 
 // at returns the event with a position.
 func (l log) at(jseq uint64) (*store.Event, error) {
@@ -166,7 +166,7 @@ func (j *job) copyRow() row {
 	if j.row != nil {
 		return row{plain: *j.row}
 	}
-	return row{plain: store.Job{ID: j.id}, packed: j.packed[:j.split]}
+	return row{plain: store.Job{ID: j.id}, packed: j.packed[:j.rowLen]}
 }
 
 func (r *row) unpack() (store.Job, error) {
@@ -216,8 +216,8 @@ func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn f
 	return l.each(ctx, after, fn)
 }
 
-// Live calls fn for every job that has not ended.
-func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
+// LiveJobs calls fn for every job that has not ended.
+func (s *Store) LiveJobs(ctx context.Context, fn func(store.Job) bool) error {
 	names, err := sorted(s, s.live)
 	if err != nil {
 		return err

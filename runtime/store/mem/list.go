@@ -70,10 +70,10 @@ func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) b
 	return s.eachJob(ctx, list, newPosition(&q), q.CreatedBefore, fn)
 }
 
-// Ended calls fn for the jobs that ended before a time, the first ended first.
-func (s *Store) Ended(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
+// EndedJobs calls fn for the jobs that ended before a time, the first ended first.
+func (s *Store) EndedJobs(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
 	if before.IsZero() {
-		return s.state()
+		return s.checkOpen()
 	}
 	return s.eachJob(ctx, func() *list { return &s.ended }, position{}, before, fn)
 }

@@ -37,14 +37,14 @@ type Store struct {
 	lists    map[string]*list // by principal
 	ended    list
 	feeds    map[string]*trail // by principal
-	keys     map[ikey]holder
+	keys     map[idempotencyKey]holder
 	records  map[string]store.Record
 	names    names // of the records
 	bytes    int64
 	broken   error // set: the store is closed, or Commit has failed
 }
 
-type ikey struct{ principal, key string }
+type idempotencyKey struct{ principal, key string }
 
 type holder struct {
 	job    arcp.JobID
@@ -61,7 +61,7 @@ func Open(opts Options) store.Store {
 		live:     make(map[arcp.JobID]struct{}),
 		lists:    make(map[string]*list),
 		feeds:    make(map[string]*trail),
-		keys:     make(map[ikey]holder),
+		keys:     make(map[idempotencyKey]holder),
 		records:  make(map[string]store.Record),
 	}
 	if opts.IDs == nil {
@@ -73,7 +73,7 @@ func Open(opts Options) store.Store {
 
 // Commit performs writes in order. It fails only if the caller made a mistake.
 func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
-	if err := s.state(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	chg, err := s.core.Decide(writes, results)
@@ -145,8 +145,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// state returns nil, or why the store cannot be used.
-func (s *Store) state() error {
+// checkOpen returns nil, or why the store cannot be used.
+func (s *Store) checkOpen() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.broken
@@ -164,7 +164,7 @@ type source struct{ s *Store }
 
 func (src source) Session(id arcp.SessionID) (store.Session, error) {
 	if e := src.s.sessions[id]; e != nil {
-		return e.full(), nil
+		return e.fullRow(), nil
 	}
 	return store.Session{}, store.ErrNotFound
 }
@@ -202,7 +202,7 @@ func (src source) Keys(prefix string, fn func(key string)) error {
 func (src source) Ended(id arcp.JobID) (bool, error) { return src.s.jobs[id] != nil, nil }
 
 func (src source) Key(principal, key string) (arcp.JobID, string, error) {
-	h := src.s.keys[ikey{principal, key}]
+	h := src.s.keys[idempotencyKey{principal, key}]
 	return h.job, h.digest, nil
 }
 

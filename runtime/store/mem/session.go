@@ -17,8 +17,8 @@ type session struct {
 	submits map[arcp.MessageID]*job // the last job for each SubmitID
 }
 
-// full returns the row with its positions.
-func (e *session) full() store.Session {
+// fullRow returns the row with its positions.
+func (e *session) fullRow() store.Session {
 	row := e.row
 	row.LastSeq, row.TrimmedTo = e.last, e.trimmed
 	return row
@@ -44,7 +44,7 @@ func (s *Store) Session(_ context.Context, id arcp.SessionID) (store.Session, er
 	if err != nil {
 		return store.Session{}, err
 	}
-	return e.full(), nil
+	return e.fullRow(), nil
 }
 
 // find returns a session. The lock must be held.
@@ -86,7 +86,7 @@ func (s *Store) SessionEvents(ctx context.Context, id arcp.SessionID, after uint
 		return &e.trail, nil
 	}
 	return s.read(&rd, func(p *piece) (bool, error) {
-		d := store.Delivery{Session: id, CorrelationID: p.corr, Origin: p.origin}
+		d := store.Delivery{Session: id, CorrelationID: p.correlation, Forwarded: p.forwarded}
 		return rd.emit(ctx, p, func(seq uint64, e *store.Event) bool {
 			d.Seq, d.Event = seq, e
 			return fn(d)

@@ -22,12 +22,12 @@ const pieceRuns = 256
 
 // run is consecutive events of a job with consecutive numbers.
 type run struct {
-	first  uint64
-	jseq   uint64 // of the first
-	job    *job   // of announced events: a job of the run's own
-	corr   arcp.MessageID
-	n      uint32
-	origin bool
+	first       uint64
+	jseq        uint64 // of the first
+	job         *job   // of announced events: a job of the run's own
+	correlation arcp.MessageID
+	n           uint32
+	forwarded   bool
 }
 
 const maxRun = 1<<32 - 1
@@ -56,7 +56,7 @@ func (t *trail) add(r *sequence.Run, j *job) {
 	if k >= 0 && t.pieces[k][len(t.pieces[k])-1].extend(r, j) {
 		return
 	}
-	next := run{first: r.First, jseq: r.JSeq, job: j, corr: r.CorrelationID, n: uint32(r.N), origin: r.Origin}
+	next := run{first: r.First, jseq: r.JSeq, job: j, correlation: r.CorrelationID, n: uint32(r.N), forwarded: r.Forwarded}
 	if next.announced() {
 		next.jseq = 1
 	}
@@ -72,8 +72,8 @@ func (t *trail) add(r *sequence.Run, j *job) {
 
 // extend adds the events of next to a run if they follow on it.
 func (r *run) extend(next *sequence.Run, j *job) bool {
-	if r.job != j || r.jseq+uint64(r.n) != next.JSeq || r.corr != next.CorrelationID ||
-		r.origin != next.Origin || uint64(r.n)+next.N > maxRun {
+	if r.job != j || r.jseq+uint64(r.n) != next.JSeq || r.correlation != next.CorrelationID ||
+		r.forwarded != next.Forwarded || uint64(r.n)+next.N > maxRun {
 		return false
 	}
 	r.n += uint32(next.N)

@@ -17,7 +17,7 @@ import (
 // When ctx ends, or the store is closed, Backup ends without a copy. It waits for
 // copying that has begun.
 func (s *Store) Backup(ctx context.Context, dir string) error {
-	if err := s.enter(); err != nil {
+	if err := s.acquire(); err != nil {
 		return err
 	}
 	defer s.users.Done()

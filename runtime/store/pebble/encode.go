@@ -218,7 +218,7 @@ func (e *encoder) announced(b *pdb.Batch, c *sequence.FeedChange) {
 	events := c.Events
 	for i := range c.Runs {
 		if r := &c.Runs[i]; r.Job == "" {
-			e.putEvents(b, e.trail.own, r.First, events[:r.N])
+			e.putEvents(b, e.trail.announced, r.First, events[:r.N])
 			events = events[r.N:]
 		}
 	}

@@ -19,8 +19,8 @@ func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) b
 	return s.eachJob(ctx, bounds(prefix, &q), len(prefix)+timeKeyLen, fn)
 }
 
-// Ended calls fn for the jobs that ended before a time, the first ended first.
-func (s *Store) Ended(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
+// EndedJobs calls fn for the jobs that ended before a time, the first ended first.
+func (s *Store) EndedJobs(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
 	bounds := &pdb.IterOptions{LowerBound: []byte(tEnded), UpperBound: appendTimeKey([]byte(tEnded), before)}
 	return s.eachJob(ctx, bounds, len(tEnded)+timeKeyLen, fn)
 }
@@ -49,9 +49,9 @@ func bounds(prefix []byte, q *store.JobQuery) *pdb.IterOptions {
 	return o
 }
 
-// Live calls fn for every job that has not ended, in the order of their ids, minted ids
+// LiveJobs calls fn for every job that has not ended, in the order of their ids, minted ids
 // first.
-func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
+func (s *Store) LiveJobs(ctx context.Context, fn func(store.Job) bool) error {
 	return s.eachJob(ctx, table(tLive), len(tLive), fn)
 }
 
@@ -63,7 +63,7 @@ func table(name string) *pdb.IterOptions {
 // eachJob calls fn for the jobs of the keys within bounds. A job's id begins after a
 // number of bytes.
 func (s *Store) eachJob(ctx context.Context, bounds *pdb.IterOptions, n int, fn func(store.Job) bool) error {
-	it, rows, err := s.pair(bounds)
+	it, rows, err := s.viewPair(bounds)
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (s *Store) eachJob(ctx context.Context, bounds *pdb.IterOptions, n int, fn 
 	return it.Error()
 }
 
-// pair opens an iterator within bounds, and one over all keys of the same snapshot.
-func (s *Store) pair(bounds *pdb.IterOptions) (it, all *pdb.Iterator, err error) {
+// viewPair opens an iterator within bounds, and one over all keys of the same snapshot.
+func (s *Store) viewPair(bounds *pdb.IterOptions) (it, all *pdb.Iterator, err error) {
 	if it, err = s.view(bounds); err != nil {
 		return nil, nil, err
 	}
@@ -100,7 +100,7 @@ func (s *Store) pair(bounds *pdb.IterOptions) (it, all *pdb.Iterator, err error)
 
 // Sessions calls fn for every session in the order of their ids, minted ids first.
 func (s *Store) Sessions(ctx context.Context, fn func(store.Session) bool) error {
-	it, rows, err := s.pair(table(tSession))
+	it, rows, err := s.viewPair(table(tSession))
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func copyManifest(dir string, f vfs.FS) error {
 const migrateBytes = 1 << 20
 
 func (s opener) indexJobs() error {
-	it, rows, err := s.pair(table(tJob))
+	it, rows, err := s.viewPair(table(tJob))
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func checkMigrated(t *testing.T, s *Store) {
 		t.Errorf("session: %v (-want +got):\n%s", err, diff)
 	}
 	var got []arcp.JobID
-	err = s.Ended(ctx, t0.Add(time.Second), func(j store.Job) bool { got = append(got, j.ID); return true })
+	err = s.EndedJobs(ctx, t0.Add(time.Second), func(j store.Job) bool { got = append(got, j.ID); return true })
 	if diff := cmp.Diff([]arcp.JobID{job, "job_3"}, got); err != nil || diff != "" {
 		t.Errorf("ended: %v (-want +got):\n%s", err, diff)
 	}

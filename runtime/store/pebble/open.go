@@ -43,7 +43,7 @@ func open(dir string, opts *Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{lock: lock, fs: opts.fs}
-	s.ctx, s.shut = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, lock.Close())
@@ -164,7 +164,7 @@ func (s opener) load(dir string, opts *Options) error {
 	if err != nil {
 		return err
 	}
-	opts.IDs.After(strings.TrimPrefix(string(s.enc.state.LastID), arcp.MessagePrefix))
+	opts.IDs.StartAfter(strings.TrimPrefix(string(s.enc.state.LastID), arcp.MessagePrefix))
 	s.jobs.Store(int64(s.enc.state.Jobs))
 	s.sessions.Store(int64(s.enc.state.Sessions))
 	s.enc.floors, s.enc.endedSessions = make(map[string]uint64), make(map[arcp.SessionID]struct{})
@@ -244,7 +244,7 @@ func (s opener) loadLive() error {
 	if err != nil {
 		return err
 	}
-	it, rows, err := s.pair(table(tLive))
+	it, rows, err := s.viewPair(table(tLive))
 	if err != nil {
 		return err
 	}

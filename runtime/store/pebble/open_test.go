@@ -324,7 +324,7 @@ func TestBroken(t *testing.T) {
 	_, getErr := s.Get(ctx, "k")
 	for i, err := range []error{
 		s.Commit([]*store.Write{newSession("sess_2")}, make([]store.Result, 1)), jobErr, getErr,
-		s.SessionEvents(ctx, sess, 0, nil), s.Live(ctx, nil), s.Sessions(ctx, nil), s.Jobs(ctx, store.JobQuery{}, nil), s.JobEvents(ctx, job, 0, nil),
+		s.SessionEvents(ctx, sess, 0, nil), s.LiveJobs(ctx, nil), s.Sessions(ctx, nil), s.Jobs(ctx, store.JobQuery{}, nil), s.JobEvents(ctx, job, 0, nil),
 	} {
 		if !errors.Is(err, store.ErrBroken) {
 			t.Errorf("call %d after a failed commit = %v, want ErrBroken", i, err)

@@ -136,17 +136,17 @@ func (c *chunks) each(id arcp.JobID, after uint64, fn func(*store.Event) bool) e
 // chunks reads the events of jobs, a chunk at a time. The announced events of a feed are
 // stored like the events of a job with an empty id.
 type chunks struct {
-	it    *pdb.Iterator
-	own   []byte // prefix of the keys of announced events
-	key   []byte
-	valid bool // the iterator is at the last chunk read
+	it        *pdb.Iterator
+	announced []byte // prefix of the keys of announced events
+	key       []byte
+	valid     bool // the iterator is at the last chunk read
 }
 
 // from returns the events of the chunk with a position, from that position on; none if
 // they were deleted.
 func (c *chunks) from(id arcp.JobID, jseq uint64) ([]store.Event, error) {
 	if id == "" {
-		c.key = numberKey(c.key[:0], c.own, jseq)
+		c.key = numberKey(c.key[:0], c.announced, jseq)
 	} else {
 		c.key = chunkKey(c.key[:0], id, jseq)
 	}

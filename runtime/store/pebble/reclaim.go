@@ -56,7 +56,7 @@ func (r *reclaimer) deleted(id arcp.JobID) {
 
 func (r *reclaimer) addLocked(jobs ...[]byte) {
 	if r.jobs = append(r.jobs, jobs...); len(r.jobs) > reclaimJobs {
-		r.thin()
+		r.halve()
 	}
 	select {
 	case r.wake <- struct{}{}:
@@ -64,7 +64,7 @@ func (r *reclaimer) addLocked(jobs ...[]byte) {
 	}
 }
 
-func (r *reclaimer) thin() {
+func (r *reclaimer) halve() {
 	slices.SortFunc(r.jobs, bytes.Compare)
 	kept := r.jobs[:0]
 	for i := 0; i < len(r.jobs); i += 2 {

@@ -22,7 +22,7 @@ func (s *Store) SessionEvents(ctx context.Context, id arcp.SessionID, after uint
 	defer rp.close()
 	d := store.Delivery{Session: id}
 	rp.begin = func(r *sequence.Run) error {
-		d.CorrelationID, d.Origin = r.CorrelationID, r.Origin
+		d.CorrelationID, d.Forwarded = r.CorrelationID, r.Forwarded
 		return nil
 	}
 	rp.fn = func(seq uint64, e *store.Event) bool {
@@ -56,11 +56,11 @@ type replay struct {
 const recentJobs = 64
 
 func (s *Store) replay(ctx context.Context, t trail, after uint64) (*replay, error) {
-	it, all, err := s.pair(nil)
+	it, all, err := s.viewPair(nil)
 	if err != nil {
 		return nil, err
 	}
-	return &replay{store: s, ctx: ctx, trail: t, after: after, it: it, chunks: chunks{it: all, own: t.own}, recent: make(map[arcp.JobID][]store.Event)}, nil
+	return &replay{store: s, ctx: ctx, trail: t, after: after, it: it, chunks: chunks{it: all, announced: t.announced}, recent: make(map[arcp.JobID][]store.Event)}, nil
 }
 
 func (rp *replay) close() { rp.store.release(rp.chunks.it, rp.it) }

@@ -32,7 +32,7 @@ type Store struct {
 
 	users   sync.WaitGroup     // calls in progress; none is added once broken is errClosed
 	ctx     context.Context    // of backups
-	shut    context.CancelFunc // of ctx
+	cancel  context.CancelFunc // of ctx
 	closing sync.Once
 
 	jobs, live, sessions atomic.Int64
@@ -42,7 +42,7 @@ var errClosed = errors.New("the store is closed")
 
 // Commit performs writes in order and syncs them.
 func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
-	if err := s.enter(); err != nil {
+	if err := s.acquire(); err != nil {
 		return err
 	}
 	defer s.users.Done()
@@ -92,8 +92,8 @@ func (s *Store) sync(b *pdb.Batch, mode *pdb.WriteOptions) error {
 	return b.Commit(mode)
 }
 
-// enter keeps the store open until users.Done. It returns why the store cannot be used.
-func (s *Store) enter() error {
+// acquire keeps the store open until users.Done. It returns why the store cannot be used.
+func (s *Store) acquire() error {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	if s.broken == nil {
@@ -157,7 +157,7 @@ func (s *Store) Get(ctx context.Context, key string) (store.Record, error) {
 // the log.
 func (s *Store) Stat() store.Stat {
 	st := store.Stat{Jobs: int(s.jobs.Load()), LiveJobs: int(s.live.Load()), Sessions: int(s.sessions.Load())}
-	if s.enter() == nil {
+	if s.acquire() == nil {
 		defer s.users.Done()
 		st.Bytes = int64(s.db.Metrics().DiskSpaceUsage())
 	}
@@ -171,7 +171,7 @@ func (s *Store) Close() (err error) {
 		s.gate.Lock()
 		s.broken = errClosed
 		s.gate.Unlock()
-		s.shut()
+		s.cancel()
 		s.users.Wait()
 		s.reclaim.close()
 		err = errors.Join(s.db.Close(), s.lock.Close())

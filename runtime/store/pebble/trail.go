@@ -15,10 +15,10 @@ import (
 
 // trail holds the keys of a session's log, or of a principal's feed.
 type trail struct {
-	records []byte // prefix of the keys of its records, which end with a number
-	trim    []byte // key of its last trimmed number
-	feed    bool   // its records have a head
-	own     []byte // of a feed: prefix of the keys of announced events
+	records   []byte // prefix of the keys of its records, which end with a number
+	trim      []byte // key of its last trimmed number
+	feed      bool   // its records have a head
+	announced []byte // of a feed: prefix of the keys of announced events
 }
 
 func (t *trail) setSession(id arcp.SessionID) {
@@ -26,7 +26,7 @@ func (t *trail) setSession(id arcp.SessionID) {
 }
 
 func (t *trail) setFeed(principal string) {
-	t.own = feedKey(t.own[:0], tFeedOwn, principal)
+	t.announced = feedKey(t.announced[:0], tFeedOwn, principal)
 	t.records, t.trim, t.feed = feedKey(t.records[:0], tFeed, principal), feedKey(t.trim[:0], tFeedTrim, principal), true
 }
 
@@ -102,9 +102,9 @@ func head(it *pdb.Iterator) (id arcp.MessageID, err error) {
 	return id, nil
 }
 
-// keptFrom returns the first number of the last stored record that begins at or before
+// recordStart returns the first number of the last stored record that begins at or before
 // seq, or 0. A read from seq does not need the records before it.
-func (t *trail) keptFrom(db *pdb.DB, seq uint64) (uint64, error) {
+func (t *trail) recordStart(db *pdb.DB, seq uint64) (uint64, error) {
 	it, err := db.NewIter(&pdb.IterOptions{LowerBound: t.records})
 	if err != nil {
 		return 0, err

@@ -50,7 +50,7 @@ func (e *encoder) trim(b *pdb.Batch, c *sequence.TrailChange, rowToo bool, s *St
 	if c.Trim <= floor || !rowToo && (!c.Trimmed || c.Trim-floor < step) {
 		return nil
 	}
-	first, err := e.trail.keptFrom(s.db, c.Trim+1)
+	first, err := e.trail.recordStart(s.db, c.Trim+1)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (e *encoder) trim(b *pdb.Batch, c *sequence.TrailChange, rowToo bool, s *St
 	e.key, e.end = numberKey(e.key[:0], e.trail.records, 0), numberKey(e.end[:0], e.trail.records, first)
 	must(b.DeleteRange(e.key, e.end, nil))
 	if e.trail.feed { // announced events of one value are in one record
-		e.key, e.end = numberKey(e.key[:0], e.trail.own, 0), numberKey(e.end[:0], e.trail.own, first)
+		e.key, e.end = numberKey(e.key[:0], e.trail.announced, 0), numberKey(e.end[:0], e.trail.announced, first)
 		must(b.DeleteRange(e.key, e.end, nil))
 	}
 	return nil

@@ -44,7 +44,7 @@ func testCloseWhileReading(t *testing.T, open Open) {
 		return d.JobEvents(ctx, "job_1", 0, func(*store.Event) bool { return saw() })
 	})
 	read(func(saw func() bool) error {
-		return d.Live(ctx, func(j store.Job) bool { return saw() && d.within(func() { _, _ = d.Job(ctx, j.ID) }) })
+		return d.LiveJobs(ctx, func(j store.Job) bool { return saw() && d.within(func() { _, _ = d.Job(ctx, j.ID) }) })
 	})
 	for i := range 4 {
 		done.Go(func() { _ = d.Backup(ctx, filepath.Join(dir, fmt.Sprint("copy", i))) })

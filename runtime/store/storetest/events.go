@@ -81,7 +81,7 @@ func testNumbers(t *testing.T, open Open) {
 	got := d.sessionLog(s, 0)
 	for i, e := range d.jobLog("job_a", 0) {
 		x := got[[]int{0, 1, 3}[i]]
-		if diff := cmp.Diff(e, x.Event); diff != "" || x.CorrelationID != "submit-job_a" || x.Origin {
+		if diff := cmp.Diff(e, x.Event); diff != "" || x.CorrelationID != "submit-job_a" || x.Forwarded {
 			t.Errorf("delivery %d = %+v (-log +delivered):\n%s", x.Seq, x, diff)
 		}
 	}
@@ -150,19 +150,19 @@ func testRoutes(t *testing.T, open Open) {
 	d.want(owner, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.want(person, arcp.Log, arcp.HumanInputRequest, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.want(blind, arcp.LeaseGranted, arcp.LeaseRevoked)
-	if x := d.sessionLog(blind, 0)[0]; x.CorrelationID != "msg_grant" || !x.Origin {
+	if x := d.sessionLog(blind, 0)[0]; x.CorrelationID != "msg_grant" || !x.Forwarded {
 		t.Errorf("the answer is given as %+v", x)
 	}
-	if x := d.sessionLog(owner, 0)[2]; x.CorrelationID != "msg_question" || x.Origin {
+	if x := d.sessionLog(owner, 0)[2]; x.CorrelationID != "msg_question" || x.Forwarded {
 		t.Errorf("the end of a question is given as %+v", x)
 	}
-	if x := d.sessionLog(blind, 0)[1]; x.CorrelationID != "" || !x.Origin {
+	if x := d.sessionLog(blind, 0)[1]; x.CorrelationID != "" || !x.Forwarded {
 		t.Errorf("who is told besides is given %+v", x)
 	}
 	if x := d.sessionLog(owner, 0)[4]; x.CorrelationID != "msg_revoke" {
 		t.Errorf("who has asked is given %+v", x)
 	}
-	if x := d.sessionLog(person, 0)[1]; x.CorrelationID != "" || !x.Origin || x.Event.OriginSeq != 2 {
+	if x := d.sessionLog(person, 0)[1]; x.CorrelationID != "" || !x.Forwarded || x.Event.OriginSeq != 2 {
 		t.Errorf("a question is given as %+v", x)
 	}
 	if n := len(d.jobLog(j, 0)); n != len(events) {
@@ -236,11 +236,11 @@ func testFollow(t *testing.T, open Open) {
 	d.emit("job_1", arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobStarted)
 	d.emit("job_1", arcp.JobProgress)
 
-	r := d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", From: 1, Origin: true}))
+	r := d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", From: 1, Forwarded: true}))
 	if r.LastSeq != 3 || len(r.Runs) != 1 || r.Runs[0].First != 2 || len(r.Runs[0].Events) != 2 {
 		t.Fatalf("follow from 1 gave LastSeq %d and %+v; want 3 and two events from 2", r.LastSeq, r.Runs)
 	}
-	if !r.Runs[0].Origin || r.Runs[0].CorrelationID != "c1" || r.Runs[0].Session != other {
+	if !r.Runs[0].Forwarded || r.Runs[0].CorrelationID != "c1" || r.Runs[0].Session != other {
 		t.Errorf("run = %+v", r.Runs[0])
 	}
 	for i, e := range r.Runs[0].Events {
@@ -254,7 +254,7 @@ func testFollow(t *testing.T, open Open) {
 	d.finish("job_1")
 	d.want(other, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
 	d.want(owner, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
-	if x := d.sessionLog(other, 3)[0]; !x.Origin || x.CorrelationID != "c1" || x.Event.OriginSeq != 4 {
+	if x := d.sessionLog(other, 3)[0]; !x.Forwarded || x.CorrelationID != "c1" || x.Event.OriginSeq != 4 {
 		t.Errorf("a forwarded copy is %+v", x)
 	}
 }
@@ -316,7 +316,7 @@ func testFollowNew(t *testing.T, open Open) {
 	s := d.session("sess_1")
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted)
-	w := store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true, New: true})
+	w := store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Forwarded: true, New: true})
 	for n, want := range []int{1, 0} {
 		if r := d.do(w); len(r.Runs) != want || r.LastSeq != 1 {
 			t.Errorf("time %d gave %+v, want %d runs", n+1, r.Runs, want)
@@ -337,7 +337,7 @@ func testFollowMore(t *testing.T, open Open) {
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
 	some := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit}
-	all := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true, New: true}
+	all := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Forwarded: true, New: true}
 	d.do(store.NewWrite(some))
 	d.want(s, arcp.JobAccepted)
 	d.do(store.NewWrite(all))
@@ -345,7 +345,7 @@ func testFollowMore(t *testing.T, open Open) {
 	d.do(store.NewWrite(some))
 	d.do(store.NewWrite(all))
 	r := d.emit("job_1", arcp.Log)
-	if len(r.Runs) != 1 || !r.Runs[0].Origin {
+	if len(r.Runs) != 1 || !r.Runs[0].Forwarded {
 		t.Errorf("runs = %+v, want one of a forwarded event", r.Runs)
 	}
 	d.finish("job_1")
@@ -429,25 +429,25 @@ func unfollowOrigin(d *db, pause func()) {
 	d.Helper()
 	s := d.session("sess_1")
 	some := store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.JobCompleted).Bit}
-	all := store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true}
+	all := store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Forwarded: true}
 	d.submit("job_1", "")
 	for _, order := range [][]store.Follow{{some, all}, {all, some}} {
 		for _, f := range order {
 			d.do(store.NewWrite(&f))
 			pause()
 		}
-		if r := d.emit("job_1", arcp.Log); len(r.Runs) != 1 || !r.Runs[0].Origin {
+		if r := d.emit("job_1", arcp.Log); len(r.Runs) != 1 || !r.Runs[0].Forwarded {
 			d.Errorf("runs = %+v, want one of a forwarded event", r.Runs)
 		}
-		d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true}))
+		d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c1", Forwarded: true}))
 		pause()
 		if r := d.emit("job_1", arcp.Log); len(r.Runs) != 0 {
 			d.Errorf("runs = %+v after the end of the follow, want none", r.Runs)
 		}
-		d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true})) // it is not there
+		d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c1", Forwarded: true})) // it is not there
 		pause()
 	}
-	if r := d.finish("job_1"); len(r.Runs) != 1 || r.Runs[0].Origin {
+	if r := d.finish("job_1"); len(r.Runs) != 1 || r.Runs[0].Forwarded {
 		d.Errorf("runs = %+v, want one of an event that is not forwarded", r.Runs)
 	}
 }
@@ -508,13 +508,13 @@ func testUnlogged(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s, other, some := d.session("sess_1"), d.session("sess_2"), d.session("sess_3")
 	d.submit("job_1", s)
-	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c", Origin: true}))
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c", Forwarded: true}))
 	d.do(store.NewWrite(&store.Follow{Session: some, Job: "job_1", Types: arcp.Lookup(arcp.Log).Bit}))
 	e := d.events("job_1", arcp.JobHeartbeat)[0]
 	r := d.do(&store.Write{Ops: []store.Op{&store.DeliverUnlogged{Job: "job_1", Attempt: 1, Event: e}}, NoSync: true})
 	want := []store.Delivery{
 		{Session: s, CorrelationID: "submit-job_1", Event: e},
-		{Session: other, CorrelationID: "c", Origin: true, Event: e},
+		{Session: other, CorrelationID: "c", Forwarded: true, Event: e},
 	}
 	if diff := cmp.Diff(want, r.Unlogged); diff != "" || len(r.Runs) != 0 {
 		t.Errorf("%d runs; unlogged (-want +got):\n%s", len(r.Runs), diff)

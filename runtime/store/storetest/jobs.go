@@ -345,7 +345,7 @@ func testListFilters(t *testing.T, open Open) {
 
 func live(d *db) (out []store.Job) {
 	d.Helper()
-	if err := d.Live(context.Background(), func(j store.Job) bool { out = append(out, j); return true }); err != nil {
+	if err := d.LiveJobs(context.Background(), func(j store.Job) bool { out = append(out, j); return true }); err != nil {
 		d.Fatalf("Live = %v", err)
 	}
 	return out
@@ -375,7 +375,7 @@ func testLive(t *testing.T, open Open) {
 		t.Errorf("Stat = %+v, want 21 jobs of which %d live", st, len(want))
 	}
 	n := 0
-	err := d.Live(context.Background(), func(store.Job) bool { n++; return false })
+	err := d.LiveJobs(context.Background(), func(store.Job) bool { n++; return false })
 	if err != nil || n != 1 {
 		t.Errorf("stopped after %d with %v", n, err)
 	}

@@ -365,7 +365,7 @@ func testEnded(t *testing.T, open Open) {
 	d.do(store.NewWrite(&store.DeleteJob{Job: want[7]}))
 	want = append(want[:7:7], want[8:]...)
 	listed := func(before time.Time, limit int) (got []arcp.JobID) {
-		err := d.Ended(context.Background(), before, func(j store.Job) bool {
+		err := d.EndedJobs(context.Background(), before, func(j store.Job) bool {
 			got = append(got, j.ID)
 			return len(got) != limit
 		})

@@ -273,7 +273,7 @@ func (m *model) follow(w *draft) error {
 	if m.pastLimit(w.Follow, j) {
 		return store.ErrTooMany
 	}
-	f := modelFollow{session: w.Follow.Session, corr: w.Follow.CorrelationID, types: w.Follow.Types, origin: w.Follow.Origin}
+	f := modelFollow{session: w.Follow.Session, corr: w.Follow.CorrelationID, types: w.Follow.Types, origin: w.Follow.Forwarded}
 	f.primary = f.session == j.session && f.corr == j.submitID
 	if !f.origin {
 		f.plain = cmp.Or(f.types, every)
@@ -354,8 +354,8 @@ func (m *model) unfollow(w *draft) error {
 		return nil
 	}
 	switch f := &j.follows[i]; {
-	case w.Unfollow.Origin && !f.origin:
-	case w.Unfollow.Origin && f.plain != 0:
+	case w.Unfollow.Forwarded && !f.origin:
+	case w.Unfollow.Forwarded && f.plain != 0:
 		if f.types, f.origin = f.plain, false; f.plain == every {
 			f.types = 0
 		}

@@ -211,13 +211,13 @@ func (s *modelScript) drawEnd(w *draft) {
 func (s *modelScript) drawFollow(w *draft) {
 	types := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
 	w.Follow = &store.Follow{Session: s.session(), Job: s.job(), From: pick(s, "from", uint64(0), 0, 1, 3, 100),
-		Types: pick(s, "types", 0, 0, types), Origin: pick(s, "origin", true, false), Once: pick(s, "once", false, false, true),
+		Types: pick(s, "types", 0, 0, types), Forwarded: pick(s, "origin", true, false), Once: pick(s, "once", false, false, true),
 		Max: pick(s, "max", uint64(0), 0, 1, 2), Limit: pick(s, "limit", 0, 0, 1, 2)}
 	w.Follow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Follow.Job))
 }
 
 func (s *modelScript) drawUnfollow(w *draft) {
-	w.Unfollow = &store.Unfollow{Session: s.session(), Job: s.job(), Origin: pick(s, "origin", true, false)}
+	w.Unfollow = &store.Unfollow{Session: s.session(), Job: s.job(), Forwarded: pick(s, "origin", true, false)}
 	w.Unfollow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Unfollow.Job))
 }
 
@@ -298,7 +298,7 @@ func (s *modelScript) checkRuns(before *model, r *store.Result) {
 		}
 		for k, e := range run.Events {
 			want := log[i+k]
-			if run.First != uint64(i)+1 || e.JSeq != want.jseq || run.CorrelationID != want.corr || run.Origin != want.origin {
+			if run.First != uint64(i)+1 || e.JSeq != want.jseq || run.CorrelationID != want.corr || run.Forwarded != want.origin {
 				s.t.Fatalf("run %+v has event %d, want %+v", run, e.JSeq, want)
 			}
 		}
@@ -369,7 +369,7 @@ func (s *modelScript) compareGone() {
 func (s *modelScript) compareEnded() {
 	var last time.Time
 	n := 0
-	err := s.d.Ended(context.Background(), s.d.now.Add(time.Hour), func(j store.Job) bool {
+	err := s.d.EndedJobs(context.Background(), s.d.now.Add(time.Hour), func(j store.Job) bool {
 		if j.EndedAt.Before(last) {
 			s.t.Fatalf("%s ended at %s is listed after %s", j.ID, j.EndedAt, last)
 		}
@@ -484,7 +484,7 @@ func (s *modelScript) compareSession(id arcp.SessionID, want *modelSession) {
 		if k != len(got)+int(want.trimmed) || k >= len(want.log) || !bytes.Contains(x.Event.Body, []byte(want.log[k].job)) {
 			s.t.Fatalf("%s: number %d after %d is %s", id, x.Seq, len(got), x.Event.Body)
 		}
-		got = append(got, modelDelivery{want.log[k].job, x.Event.JSeq, x.CorrelationID, x.Origin})
+		got = append(got, modelDelivery{want.log[k].job, x.Event.JSeq, x.CorrelationID, x.Forwarded})
 		return true
 	})
 	log, wantErr := s.m.readable(want.log[want.trimmed:])

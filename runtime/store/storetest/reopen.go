@@ -63,7 +63,7 @@ func testReopen(t *testing.T, open Open) {
 	full := fullJob(s)
 	d.do(store.NewWrite(&store.SubmitJob{Row: full}, &store.AppendEvents{Events: d.events(full.ID, arcp.JobAccepted)}))
 	d.submit("job_ended", other)
-	d.do(store.NewWrite(&store.Follow{Session: other, Job: full.ID, CorrelationID: arcp.NewMessageID(), Origin: true}))
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: full.ID, CorrelationID: arcp.NewMessageID(), Forwarded: true}))
 	d.do(store.NewWrite(&store.AppendEvents{Job: full.ID, Attempt: 1, NewAttempt: true, Events: d.events(full.ID, arcp.JobCheckpoint, arcp.JobProgress), State: arcp.StateBlocked}))
 	d.emit("job_ended", "arcpx.test.thing", arcp.Log)
 	d.finish("job_ended")
@@ -104,7 +104,7 @@ func testReopenFollows(t *testing.T, open Open) {
 	d := at(t, open, dir)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", s)
-	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.Log).Bit, Origin: true}))
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.Log).Bit, Forwarded: true}))
 	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c2"}))
 	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c3"}))
 	d.do(store.NewWrite(&store.Unfollow{Session: other, Job: "job_1", CorrelationID: "c3"}))
@@ -114,7 +114,7 @@ func testReopenFollows(t *testing.T, open Open) {
 	if len(r.Runs) != 2 {
 		t.Fatalf("runs = %+v, want two", r.Runs)
 	}
-	if c1 := r.Runs[0]; c1.CorrelationID != "c1" || len(c1.Events) != 1 || !c1.Origin || r.Runs[1].Origin {
+	if c1 := r.Runs[0]; c1.CorrelationID != "c1" || len(c1.Events) != 1 || !c1.Forwarded || r.Runs[1].Forwarded {
 		t.Errorf("runs = %+v", r.Runs)
 	}
 	d.submit("job_2", s)

@@ -37,23 +37,20 @@ func SubmitLease(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lea
 		return requested, nil
 	}
 	if unrequested {
-		requested = requested.With(limit)
+		requested = requested.WithPermissions(limit)
 	}
-	if err := requested.Within(limit); err != nil {
+	if err := requested.CheckWithin(limit); err != nil {
 		return nil, err
 	}
 	return requested.Inherit(limit, limit.Budget()), nil
 }
 
-// Describe returns a lease in its wire form; nil for no lease.
-func Describe(l *lease.Lease) (raw arcp.Raw, constraints *arcp.LeaseConstraints) {
+// WireForm returns a lease in its wire form; nil for no lease.
+func WireForm(l *lease.Lease) (raw arcp.Raw, constraints *arcp.LeaseConstraints) {
 	if l == nil {
 		return nil, nil
 	}
-	if end := l.ExpiresAt(); !end.IsZero() {
-		constraints = &arcp.LeaseConstraints{ExpiresAt: end.UTC()}
-	}
-	return l.RFC(), constraints
+	return l.WireJSON(), l.Constraints()
 }
 
 // SetLease sets the job's lease and its budget, with nothing spent.
@@ -112,7 +109,7 @@ func (s *State) Decide(now time.Time, check func(*lease.Authority, time.Time) *a
 func UseModel(model string, required bool) func(*lease.Authority, time.Time) *arcp.Error {
 	return func(a *lease.Authority, now time.Time) *arcp.Error {
 		if !a.Lease.Has(arcp.NamespaceModelUse) && !required {
-			return a.Operate(now)
+			return a.CheckUntargeted(now)
 		}
 		return a.Check(now, arcp.NamespaceModelUse, model, "")
 	}

@@ -34,7 +34,7 @@ func codeOf(err *arcp.Error) arcp.Code {
 // dotted returns the members of a lease with dotted names. It leaves out the expiry.
 func dotted(t *testing.T, l *lease.Lease) string {
 	t.Helper()
-	raw, _ := Describe(l)
+	raw, _ := WireForm(l)
 	if len(raw) == 0 {
 		return ""
 	}

@@ -16,7 +16,7 @@ func (s *State) Report(unit string, cost arcp.Number) (rest *arcp.MetricPayload,
 // Charge debits a cost before it is incurred. The errors are BUDGET_EXHAUSTED if the budget does not
 // cover the cost, and LEASE_EXPIRED: the rest of an ended lease cannot be spent.
 func (s *State) Charge(now time.Time, unit string, cost arcp.Number) (rest *arcp.MetricPayload, err *arcp.Error) {
-	if err := s.Ended(now); err != nil {
+	if err := s.CheckExpiry(now); err != nil {
 		s.Lapsed = true
 		return nil, err
 	}

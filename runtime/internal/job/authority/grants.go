@@ -72,7 +72,7 @@ func (s *State) Grant(now time.Time, r Grant) (Change, *arcp.Error) {
 // INVALID_ARGUMENT for a grant that is wider than the question, or without a duration.
 func (s *State) GrantAnswer(now time.Time, id arcp.LeaseID, answered *approval.Row) (Change, *arcp.Error) {
 	asked, granted := permission(answered.Permission), permission(answered.Grant)
-	if err := lease.Narrower(asked, granted); err != nil {
+	if err := lease.CheckNarrower(asked, granted); err != nil {
 		return Change{}, err
 	}
 	d := lease.Duration(lease.Seconds(answered.Permission.Seconds), lease.Seconds(answered.Grant.Seconds))

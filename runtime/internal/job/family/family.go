@@ -28,8 +28,8 @@ type Position struct {
 	Detached bool // the job continues when its parent has ended
 }
 
-// Below returns the position of a child: FAILED_PRECONDITION below MaxDepth.
-func (p Position) Below(detached bool) (Position, *arcp.Error) {
+// Child returns the position of a child: FAILED_PRECONDITION below MaxDepth.
+func (p Position) Child(detached bool) (Position, *arcp.Error) {
 	if p.Depth >= MaxDepth {
 		return Position{}, arcp.Errorf(arcp.CodeFailedPrecondition, "children are called at most %d deep", MaxDepth)
 	}
@@ -69,7 +69,7 @@ func RequestedLease(now time.Time, parent *lease.Lease, r lease.Request) (*lease
 	if err != nil {
 		return nil, err
 	}
-	if err := requested.Subset(parent); err != nil {
+	if err := requested.CheckSubset(parent); err != nil {
 		return requested, err
 	}
 	return requested, nil
@@ -117,7 +117,7 @@ func (l *Ledger) Admit(parent *authority.State, call Call) (Admission, *arcp.Err
 		return Admission{}, err
 	}
 	granted := call.Lease.Inherit(parent.Lease, parent.Budget.Remaining())
-	data, err := arcp.Marshal(DelegateData{call.DelegateID, call.Job, call.Agent, granted.RFC()})
+	data, err := arcp.Marshal(DelegateData{call.DelegateID, call.Job, call.Agent, granted.WireJSON()})
 	if err != nil { // plain members, and a lease that was encoded
 		panic("family: " + err.Error())
 	}

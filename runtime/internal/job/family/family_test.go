@@ -49,7 +49,7 @@ func TestPosition(t *testing.T) {
 		t.Error("a job without a parent ends with it")
 	}
 	for {
-		next, err := p.Below(false)
+		next, err := p.Child(false)
 		if err != nil {
 			if err.Code != arcp.CodeFailedPrecondition {
 				t.Error(err)
@@ -64,7 +64,7 @@ func TestPosition(t *testing.T) {
 	if deepest != MaxDepth {
 		t.Errorf("a child may have %d ancestors, want %d", deepest, MaxDepth)
 	}
-	if p, _ := (Position{}).Below(true); p.EndsWithParent() {
+	if p, _ := (Position{}).Child(true); p.EndsWithParent() {
 		t.Error("a detached child ends with its parent")
 	}
 }
@@ -150,10 +150,10 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: the call is not recorded as the attempt's", c.name)
 		}
 		if strings.Join(Texts(a.Lease.Budget()), " ") != c.want || !a.Lease.ExpiresAt().Equal(end) {
-			t.Errorf("%s: lease %s, want %s until %v", c.name, a.Lease.RFC(), c.want, end)
+			t.Errorf("%s: lease %s, want %s until %v", c.name, a.Lease.WireJSON(), c.want, end)
 		}
 		var data DelegateData
-		if err := arcp.Unmarshal(a.Event.Data, &data); err != nil || a.Event.Name != "delegate" || data.ChildJobID != "job_c" || data.DelegateID != "dlg_1" || string(data.Lease) != string(a.Lease.RFC()) {
+		if err := arcp.Unmarshal(a.Event.Data, &data); err != nil || a.Event.Name != "delegate" || data.ChildJobID != "job_c" || data.DelegateID != "dlg_1" || string(data.Lease) != string(a.Lease.WireJSON()) {
 			t.Errorf("%s: event %+v %v", c.name, a.Event, err)
 		}
 	}

@@ -25,7 +25,7 @@ type Child struct {
 	NotCreated bool   // there is no job, and the entry will be reverted
 
 	calledBy uint32 // the latest attempt that called the child
-	toldTo   uint32 // the latest attempt that knows the outcome
+	knownTo  uint32 // the latest attempt that knows the outcome
 }
 
 // Entry is the record of a child.
@@ -58,7 +58,7 @@ func (e *Entry) reserved() (list []lease.Amount) {
 }
 
 // RecordOutcome records that an attempt knows the outcome of the child.
-func (c *Child) RecordOutcome(attempt uint32) { c.toldTo = attempt }
+func (c *Child) RecordOutcome(attempt uint32) { c.knownTo = attempt }
 
 // Stale reports whether an attempt creates the child anew: the child has failed, and so has the
 // attempt that called it. failed is the number of attempts that have failed, and state the state of
@@ -102,7 +102,7 @@ func (l *Ledger) Match(request string, attempt uint32) *Child {
 // Known returns the children whose outcome an attempt knows, a bit each.
 func (l *Ledger) Known(attempt uint32) (bits []byte) {
 	for _, c := range l.children {
-		if c.toldTo != attempt {
+		if c.knownTo != attempt {
 			continue
 		}
 		if i := int(c.N / 8); i >= len(bits) {
@@ -117,7 +117,7 @@ func (l *Ledger) Known(attempt uint32) (bits []byte) {
 func (l *Ledger) RestoreKnown(bits []byte, attempt uint32) {
 	for _, c := range l.children {
 		if i := int(c.N / 8); i < len(bits) && bits[i]&(1<<(c.N%8)) != 0 {
-			c.calledBy, c.toldTo = attempt, attempt
+			c.calledBy, c.knownTo = attempt, attempt
 		}
 	}
 }

@@ -49,8 +49,8 @@ func TestKnown(t *testing.T) {
 	bits := l.Known(1)
 	l.RestoreKnown(bits, 3)
 	for n, known := range []bool{true, false, true, false} {
-		if k := l.children[n]; (k.toldTo == 3) != known || (k.calledBy == 3) != known {
-			t.Errorf("child %d is known: %v, want %v", k.N, k.toldTo == 3, known)
+		if k := l.children[n]; (k.knownTo == 3) != known || (k.calledBy == 3) != known {
+			t.Errorf("child %d is known: %v, want %v", k.N, k.knownTo == 3, known)
 		}
 	}
 	if k := l.Match("a", 3); k == nil || k.N != 4 {

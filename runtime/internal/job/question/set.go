@@ -43,8 +43,8 @@ type Question struct {
 // Pending reports whether the question has neither an answer nor another end.
 func (q *Question) Pending() bool { return q.Row.Status == approval.Pending }
 
-// Logged records that the event of the question is in the log.
-func (q *Question) Logged(request arcp.MessageID) { q.Request, q.Queued = request, false }
+// SetLogged records that the event of the question is in the log.
+func (q *Question) SetLogged(request arcp.MessageID) { q.Request, q.Queued = request, false }
 
 // Set has the questions of a job. The zero value is empty. The job is blocked while a call of its
 // attempt waits for a question.
@@ -87,8 +87,8 @@ func (s *Set) BeginAttempt() {
 // Asked returns the number of questions of the attempt, for a checkpoint.
 func (s *Set) Asked() int { return s.ordinal }
 
-// Continue begins to count the attempt's questions behind those of a checkpoint.
-func (s *Set) Continue(asked int) { s.ordinal = asked }
+// SetAsked begins to count the attempt's questions behind those of a checkpoint.
+func (s *Set) SetAsked(asked int) { s.ordinal = asked }
 
 // All returns the questions, the oldest first. The caller must not change the list.
 func (s *Set) All() []*Question { return s.list }
@@ -217,10 +217,10 @@ func ExecutorRefusal() *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, "a worker that executes the job, or a job above it, cannot approve it")
 }
 
-// Answered returns the row of a question with an answer applied. The question itself is unchanged
+// WithAnswer returns the row of a question with an answer applied. The question itself is unchanged
 // until Update. The first valid answer counts: FAILED_PRECONDITION if the question is not pending.
 // validate checks a value by its schema.
-func (q *Question) Answered(now time.Time, actor *approval.Actor, a *approval.Answer, validate func(schema, value arcp.Raw) *arcp.Error) (approval.Row, *arcp.Error) {
+func (q *Question) WithAnswer(now time.Time, actor *approval.Actor, a *approval.Answer, validate func(schema, value arcp.Raw) *arcp.Error) (approval.Row, *arcp.Error) {
 	row := q.Row
 	if err := row.Answer(now.UTC(), actor, a); err != nil {
 		return q.Row, err
@@ -292,14 +292,14 @@ func (s *Set) Advance(now time.Time) (effects []Effect) {
 	return effects
 }
 
-// Wanted reports whether a question can be delivered to one more session: its event is in the log,
+// CanDeliver reports whether a question can be delivered to one more session: its event is in the log,
 // and the session may have it and has not got it.
-func (q *Question) Wanted(actor *approval.Actor, now time.Time) bool {
+func (q *Question) CanDeliver(actor *approval.Actor, now time.Time) bool {
 	return q.Request != "" && q.Row.IsFor(actor, now)
 }
 
-// Deliver records that sessions get a question. The latest MaxSent of them are notified of its end.
-func (q *Question) Deliver(sessions []arcp.SessionID) {
+// RecordDelivery records that sessions get a question. The latest MaxSent of them are notified of its end.
+func (q *Question) RecordDelivery(sessions []arcp.SessionID) {
 	for _, id := range sessions {
 		sent := q.Row.Sent
 		q.Row.Sent = append(slices.Clip(sent[max(0, len(sent)+1-approval.MaxSent):]), id)

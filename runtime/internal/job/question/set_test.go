@@ -25,7 +25,7 @@ func input(id string) approval.Row {
 func (s *Set) logged(row approval.Row) *Question {
 	q := s.Add(row)
 	q.Row.JSeq = 1
-	q.Logged(arcp.MessageID("msg_" + row.ID))
+	q.SetLogged(arcp.MessageID("msg_" + row.ID))
 	return q
 }
 
@@ -142,10 +142,10 @@ func TestAnswer(t *testing.T) {
 		}
 	}
 	refuse := func(_, _ arcp.Raw) *arcp.Error { return arcp.Errorf(arcp.CodeInvalidArgument, "no") }
-	if row, err := q.Answered(t0, alice("s1"), &approval.Answer{Value: arcp.Raw("0")}, refuse); codeOf(err) != arcp.CodeInvalidArgument || row.Status != approval.Pending {
+	if row, err := q.WithAnswer(t0, alice("s1"), &approval.Answer{Value: arcp.Raw("0")}, refuse); codeOf(err) != arcp.CodeInvalidArgument || row.Status != approval.Pending {
 		t.Errorf("an answer that does not satisfy the schema: %v, %s", err, row.Status)
 	}
-	row, err := q.Answered(t0, alice("s1"), &approval.Answer{Value: arcp.Raw("1")}, anyValue)
+	row, err := q.WithAnswer(t0, alice("s1"), &approval.Answer{Value: arcp.Raw("1")}, anyValue)
 	if err != nil || !q.Pending() {
 		t.Fatalf("%v, pending: %v", err, q.Pending())
 	}
@@ -153,7 +153,7 @@ func TestAnswer(t *testing.T) {
 	if !e.Closed || !slices.Equal(e.Notified, []arcp.SessionID{"s2"}) || e.Notice.Reason != "answered" || !q.Unsaved || string(q.Row.Value) != "1" {
 		t.Errorf("after the answer: %+v, %+v", e, q)
 	}
-	if _, err := q.Answered(t0, alice("s2"), &approval.Answer{Value: arcp.Raw("2")}, anyValue); codeOf(err) != arcp.CodeFailedPrecondition {
+	if _, err := q.WithAnswer(t0, alice("s2"), &approval.Answer{Value: arcp.Raw("2")}, anyValue); codeOf(err) != arcp.CodeFailedPrecondition {
 		t.Errorf("a second answer: %v", err)
 	}
 	if _, ok := set.Withdraw(t0, q, "withdrawn"); ok {
@@ -230,19 +230,19 @@ func TestWithdrawAll(t *testing.T) {
 func TestDeliver(t *testing.T) {
 	var set Set
 	q := set.Add(input("q"))
-	if q.Wanted(alice("s3"), t0) {
+	if q.CanDeliver(alice("s3"), t0) {
 		t.Error("a question whose event is not in the log is delivered")
 	}
-	q.Logged("msg_q")
-	if !q.Wanted(alice("s3"), t0) || q.Wanted(alice("s1"), t0) {
+	q.SetLogged("msg_q")
+	if !q.CanDeliver(alice("s3"), t0) || q.CanDeliver(alice("s1"), t0) {
 		t.Error("the question is wanted by the wrong session")
 	}
-	q.Deliver([]arcp.SessionID{"s3"})
-	if !slices.Equal(q.Row.Sent, []arcp.SessionID{"s1", "s2", "s3"}) || q.Wanted(alice("s3"), t0) {
+	q.RecordDelivery([]arcp.SessionID{"s3"})
+	if !slices.Equal(q.Row.Sent, []arcp.SessionID{"s1", "s2", "s3"}) || q.CanDeliver(alice("s3"), t0) {
 		t.Errorf("delivered to %v", q.Row.Sent)
 	}
 	for i := range approval.MaxSent {
-		q.Deliver([]arcp.SessionID{arcp.SessionID(fmt.Sprint(i))})
+		q.RecordDelivery([]arcp.SessionID{arcp.SessionID(fmt.Sprint(i))})
 	}
 	if n := len(q.Row.Sent); n != approval.MaxSent || q.Row.Sent[0] != "0" {
 		t.Errorf("%d sessions are remembered, the first is %s", n, q.Row.Sent[0])
@@ -256,7 +256,7 @@ func TestCommittedAndForget(t *testing.T) {
 	if set.Committed() || !q.Unsaved {
 		t.Error("a question whose event is on its way is stored")
 	}
-	q.Logged("msg_q")
+	q.SetLogged("msg_q")
 	if set.Committed() || q.Unsaved {
 		t.Error("a pending question is not stored")
 	}
@@ -330,7 +330,7 @@ func TestSetModel(t *testing.T) {
 				set.Committed()
 			case q == nil:
 			case step == "answer":
-				row, err := q.Answered(now, alice("s1"), &approval.Answer{Value: arcp.Raw("1")}, anyValue)
+				row, err := q.WithAnswer(now, alice("s1"), &approval.Answer{Value: arcp.Raw("1")}, anyValue)
 				if (err == nil) != q.Pending() {
 					t.Fatalf("an answer to %+v: %v", q.Row, err)
 				}

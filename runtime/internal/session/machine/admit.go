@@ -16,7 +16,7 @@ func (m *Machine) Receive(now time.Time, env *arcp.Envelope) {
 		if env.Type != arcp.Resume {
 			m.endPositionWait()
 		}
-		m.admit(now, env)
+		admission{m}.admit(now, env)
 		m.receivedAny = true
 	default:
 		m.handshake.receive(now, env)
@@ -32,7 +32,7 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 	if m.phase == Accepted && e.ID != "" && m.recentIDs.add(e.ID) {
 		m.nack(e.ID, arcp.CodeInvalidRequest, "%s", e.Message)
 	}
-	if m.oneTry && m.phase == Opening {
+	if m.singleAttempt && m.phase == Opening {
 		m.close(ClosePolicy, "the first frame does not open a session")
 	}
 	if m.badFrames++; m.badFrames >= maxBadFrames {
@@ -40,9 +40,12 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 	}
 }
 
+// admission checks and dispatches the messages of an accepted session.
+type admission struct{ *Machine }
+
 // admit checks a message against its row of the catalogue. Of several faults it reports the
 // most basic one.
-func (m *Machine) admit(now time.Time, env *arcp.Envelope) {
+func (m admission) admit(now time.Time, env *arcp.Envelope) {
 	spec := arcp.Lookup(env.Type)
 	switch {
 	case (spec == nil || !spec.Repeatable) && !m.recentIDs.add(env.ID):
@@ -61,13 +64,13 @@ func (m *Machine) admit(now time.Time, env *arcp.Envelope) {
 	}
 }
 
-func (m *Machine) refuse(env *arcp.Envelope, reason string, code arcp.Code, format string, args ...any) {
+func (m admission) refuse(env *arcp.Envelope, reason string, code arcp.Code, format string, args ...any) {
 	m.report(reason, env.Type, "")
 	m.nack(env.ID, code, format, args...)
 }
 
 // refuseUnknown refuses or ignores a type that is not in the catalogue (§6.4).
-func (m *Machine) refuseUnknown(env *arcp.Envelope) {
+func (m admission) refuseUnknown(env *arcp.Envelope) {
 	switch arcp.Classify(env.Type) {
 	case arcp.ClassExperimental:
 		m.report("experimental", env.Type, "")
@@ -86,7 +89,7 @@ func (m *Machine) refuseUnknown(env *arcp.Envelope) {
 
 // checkIDs reports whether the identifiers of the envelope are valid, and refuses the message
 // if they are not.
-func (m *Machine) checkIDs(env *arcp.Envelope, spec *arcp.Spec) bool {
+func (m admission) checkIDs(env *arcp.Envelope, spec *arcp.Spec) bool {
 	for _, id := range [...]struct {
 		name, prefix, value string
 		scope               arcp.Scope
@@ -114,11 +117,11 @@ func (m *Machine) checkIDs(env *arcp.Envelope, spec *arcp.Spec) bool {
 
 // handlers handle the types that change only the state of the machine. An error refuses the
 // message as a bad payload.
-var handlers = map[arcp.Type]func(*Machine, time.Time, *arcp.Envelope) error{
-	arcp.Ping:                (*Machine).ping,
-	arcp.SessionPing:         (*Machine).sessionPing,
-	arcp.SessionClose:        (*Machine).sessionClose,
-	arcp.SessionAuthenticate: (*Machine).reauthenticate,
+var handlers = map[arcp.Type]func(admission, time.Time, *arcp.Envelope) error{
+	arcp.Ping:                admission.ping,
+	arcp.SessionPing:         admission.sessionPing,
+	arcp.SessionClose:        admission.sessionClose,
+	arcp.SessionAuthenticate: admission.reauthenticate,
 }
 
 // Handles reports whether the machine itself handles messages of type t in an accepted session.
@@ -126,7 +129,7 @@ var handlers = map[arcp.Type]func(*Machine, time.Time, *arcp.Envelope) error{
 func Handles(t arcp.Type) bool { return handlers[t] != nil }
 
 // dispatch handles a message that admit has checked, or returns it as Output.Admitted.
-func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
+func (m admission) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
 	switch handle := handlers[env.Type]; {
 	case spec.Worker && m.isWorkerMessage(env):
 		m.out.Admitted = Admitted{env, true}
@@ -153,7 +156,7 @@ func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
 // isWorkerMessage reports whether a message is about a job that the session executes (§7.8).
 // Such a message has the job_id of the job and the correlation_id of the dispatch. An ack or
 // nack needs no job_id, a call on behalf of the job no correlation_id.
-func (m *Machine) isWorkerMessage(env *arcp.Envelope) bool {
+func (m admission) isWorkerMessage(env *arcp.Envelope) bool {
 	if !m.negotiate.has(arcp.FeatureExecutes) {
 		return false
 	}
@@ -166,7 +169,7 @@ func (m *Machine) isWorkerMessage(env *arcp.Envelope) bool {
 	return env.JobID != "" && env.CorrelationID != ""
 }
 
-func (m *Machine) ping(_ time.Time, env *arcp.Envelope) error {
+func (m admission) ping(_ time.Time, env *arcp.Envelope) error {
 	p, err := arcp.DecodeComplete[arcp.PingPayload](env)
 	if err == nil {
 		m.send(arcp.Pong, env.ID, arcp.PongPayload(p))
@@ -174,7 +177,7 @@ func (m *Machine) ping(_ time.Time, env *arcp.Envelope) error {
 	return err
 }
 
-func (m *Machine) sessionPing(now time.Time, env *arcp.Envelope) error {
+func (m admission) sessionPing(now time.Time, env *arcp.Envelope) error {
 	p, err := arcp.DecodeComplete[arcp.SessionPingPayload](env)
 	if err == nil {
 		m.send(arcp.SessionPong, env.ID, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: now.UTC()})
@@ -182,7 +185,7 @@ func (m *Machine) sessionPing(now time.Time, env *arcp.Envelope) error {
 	return err
 }
 
-func (m *Machine) sessionClose(now time.Time, env *arcp.Envelope) error {
+func (m admission) sessionClose(now time.Time, env *arcp.Envelope) error {
 	p, err := arcp.DecodeComplete[arcp.SessionClosePayload](env)
 	switch {
 	case err != nil:

@@ -145,7 +145,7 @@ func (h *handshake) resumed(now time.Time, r Resumed) {
 func (h *handshake) refuseSession(refused *arcp.Error) {
 	h.m.phase = Opening
 	h.sendRejected(h.request, refused)
-	if h.m.oneTry {
+	if h.m.singleAttempt {
 		h.m.close(ClosePolicy, refused.Message)
 	}
 }
@@ -177,7 +177,7 @@ func (h *handshake) receiveOpen(env *arcp.Envelope) {
 	m := h.m
 	h.open, h.attachTo, m.requestedWindow = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
-	if m.oneTry {
+	if m.singleAttempt {
 		m.negotiate.addListed()
 	}
 	if len(m.negotiate.unsupported) > 0 {
@@ -262,7 +262,7 @@ func (h *handshake) fail(request arcp.MessageID, r *Refusal) {
 	} else {
 		m.send(arcp.SessionUnauthenticated, request, refused)
 	}
-	if m.failures >= maxFailures || m.oneTry {
+	if m.failures >= maxFailures || m.singleAttempt {
 		m.close(ClosePolicy, "too many authentication failures")
 	}
 }

@@ -102,7 +102,7 @@ type Machine struct {
 	out Output
 
 	phase           Phase
-	oneTry          bool   // the first failure of a handshake ends the connection
+	singleAttempt   bool   // the first failure of a handshake ends the connection
 	failures        uint8  // failed authentications in a row, up to maxFailures
 	badFrames       uint8  // undecodable frames in a row, up to maxBadFrames
 	receivedAny     bool   // a message was received since session.accepted
@@ -140,13 +140,13 @@ func New(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
 // open or resume a session.
 func NewDraft(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
 	m := New(now, cfg, id)
-	m.oneTry = true
+	m.singleAttempt = true
 	return m
 }
 
-// Describe returns the payload with which an accepted session would be accepted now, without a
-// resume token.
-func Describe(m *Machine, now time.Time, agents []arcp.Agent) arcp.SessionAcceptedPayload {
+// AcceptedPayload returns the payload of a session.accepted for an accepted session as of now, without
+// a resume token.
+func (m *Machine) AcceptedPayload(now time.Time, agents []arcp.Agent) arcp.SessionAcceptedPayload {
 	return m.acceptedPayload(now, SessionResult{Agents: agents})
 }
 

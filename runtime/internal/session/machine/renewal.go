@@ -146,7 +146,7 @@ func (r *renewal) stored(now time.Time, e SessionResult) {
 
 // reauthenticate handles session.authenticate in an accepted session. The message is dropped
 // unless a new credential was asked for (§5.1).
-func (m *Machine) reauthenticate(now time.Time, env *arcp.Envelope) error {
+func (m admission) reauthenticate(now time.Time, env *arcp.Envelope) error {
 	if m.renewal.state != awaiting {
 		m.report("no_challenge", env.Type, "")
 		return nil

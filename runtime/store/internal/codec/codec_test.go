@@ -155,7 +155,7 @@ func TestRuns(t *testing.T) {
 		corrs := []arcp.MessageID{"", arcp.MessageID(drawID(t, arcp.MessagePrefix))}
 		for range rapid.IntRange(1, 10).Draw(t, "runs") {
 			r := sequence.Run{First: seq, Job: rapid.SampledFrom(names).Draw(t, "job"), CorrelationID: rapid.SampledFrom(corrs).Draw(t, "corr"),
-				Origin: rapid.Bool().Draw(t, "origin"), JSeq: rapid.Uint64Range(1, 100).Draw(t, "jseq"), N: rapid.Uint64Range(1, 100).Draw(t, "n")}
+				Forwarded: rapid.Bool().Draw(t, "origin"), JSeq: rapid.Uint64Range(1, 100).Draw(t, "jseq"), N: rapid.Uint64Range(1, 100).Draw(t, "n")}
 			want = append(want, r)
 			seq += r.N
 		}
@@ -216,11 +216,11 @@ func TestFollow(t *testing.T) {
 	k := sequence.FollowKey{Session: "s", Job: "j", CorrelationID: "c"}
 	some := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCompleted).Bit
 	for _, want := range []sequence.FollowChange{
-		{FollowKey: k, Off: true},
+		{FollowKey: k, Unfollowed: true},
 		{FollowKey: k, Types: ^arcp.TypeSet(0)},
-		{FollowKey: k, Types: some, Origin: true},
-		{FollowKey: k, Types: ^arcp.TypeSet(0), Plain: some, Origin: true},
-		{FollowKey: k, Types: ^arcp.TypeSet(0), Plain: ^arcp.TypeSet(0), Origin: true},
+		{FollowKey: k, Types: some, Forwarded: true},
+		{FollowKey: k, Types: ^arcp.TypeSet(0), Plain: some, Forwarded: true},
+		{FollowKey: k, Types: ^arcp.TypeSet(0), Plain: ^arcp.TypeSet(0), Forwarded: true},
 	} {
 		got, err := DecodeFollow(k, AppendFollow(nil, &want))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {

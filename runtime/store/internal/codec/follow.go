@@ -9,11 +9,11 @@ import (
 
 // Flags of a follow row.
 const (
-	followOff = 1 << iota
-	followOrigin
-	followSome  // names of Types are appended; else Types is everything
-	followPlain // Plain is not empty
-	followNamed // names of Plain are appended; else Plain is everything
+	followEnded = 1 << iota
+	followForwarded
+	followTypes      // names of Types are appended; else Types has all types
+	followPlain      // Plain is not empty
+	followPlainTypes // names of Plain are appended; else Plain has all types
 )
 
 // AppendFollow appends a follow row without its key. Types are written by name: their
@@ -24,8 +24,8 @@ func AppendFollow(b []byte, f *sequence.FollowChange) []byte {
 		flag byte
 		on   bool
 	}{
-		{followOff, f.Off}, {followOrigin, f.Origin}, {followSome, f.Types != everything},
-		{followPlain, f.Plain != 0}, {followNamed, f.Plain != 0 && f.Plain != everything},
+		{followEnded, f.Unfollowed}, {followForwarded, f.Forwarded}, {followTypes, f.Types != allTypes},
+		{followPlain, f.Plain != 0}, {followPlainTypes, f.Plain != 0 && f.Plain != allTypes},
 	} {
 		if x.on {
 			flags |= x.flag
@@ -38,12 +38,12 @@ func AppendFollow(b []byte, f *sequence.FollowChange) []byte {
 	return b
 }
 
-const everything = ^arcp.TypeSet(0)
+const allTypes = ^arcp.TypeSet(0)
 
-// appendTypes appends the names of a set of types; nothing for everything.
+// appendTypes appends the names of a set of types; nothing for allTypes.
 func appendTypes(b []byte, set arcp.TypeSet) []byte {
 	var names []arcp.Type
-	if set != everything {
+	if set != allTypes {
 		names = typeNames(set)
 	}
 	b = binary.AppendUvarint(b, uint64(len(names)))
@@ -66,18 +66,18 @@ func typeNames(set arcp.TypeSet) (names []arcp.Type) {
 func DecodeFollow(k sequence.FollowKey, b []byte) (sequence.FollowChange, error) {
 	r := newReader(b)
 	flags := r.byte()
-	f := sequence.FollowChange{FollowKey: k, Off: flags&followOff != 0, Origin: flags&followOrigin != 0}
-	f.Types = r.typeSet(flags&followSome != 0)
+	f := sequence.FollowChange{FollowKey: k, Unfollowed: flags&followEnded != 0, Forwarded: flags&followForwarded != 0}
+	f.Types = r.typeSet(flags&followTypes != 0)
 	if flags&followPlain != 0 {
-		f.Plain = r.typeSet(flags&followNamed != 0)
+		f.Plain = r.typeSet(flags&followPlainTypes != 0)
 	}
 	return f, r.done()
 }
 
-// typeSet reads the names of a set of types if some is set, else it returns everything.
+// typeSet reads the names of a set of types if some is set, else it returns allTypes.
 func (r *reader) typeSet(some bool) (set arcp.TypeSet) {
 	if !some {
-		set = everything
+		set = allTypes
 	}
 	for range r.count() {
 		if s := arcp.Lookup(arcp.Type(r.str())); s != nil {

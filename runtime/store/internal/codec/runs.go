@@ -24,13 +24,13 @@ func AppendRuns(b []byte, runs []sequence.Run) []byte {
 }
 
 func sameNames(a, b *sequence.Run) bool {
-	return a.Job == b.Job && a.CorrelationID == b.CorrelationID && a.Origin == b.Origin && a.JSeq+a.N <= b.JSeq
+	return a.Job == b.Job && a.CorrelationID == b.CorrelationID && a.Forwarded == b.Forwarded && a.JSeq+a.N <= b.JSeq
 }
 
 func appendGroup(b []byte, runs []sequence.Run) []byte {
 	b = appendID(b, arcp.JobPrefix, runs[0].Job)
 	b = appendID(b, arcp.MessagePrefix, runs[0].CorrelationID)
-	b = appendBool(b, runs[0].Origin)
+	b = appendBool(b, runs[0].Forwarded)
 	b = binary.AppendUvarint(b, uint64(len(runs)))
 	end := uint64(0)
 	for i := range runs {
@@ -60,7 +60,7 @@ func DecodeRuns(runs []sequence.Run, b []byte, first uint64) ([]sequence.Run, er
 	r := newReader(b)
 	for r.err == nil && r.off < len(r.b) {
 		run := sequence.Run{First: first, Job: arcp.JobID(r.id(arcp.JobPrefix)),
-			CorrelationID: arcp.MessageID(r.id(arcp.MessagePrefix)), Origin: r.bool()}
+			CorrelationID: arcp.MessageID(r.id(arcp.MessagePrefix)), Forwarded: r.bool()}
 		n := r.count()
 		runs = slices.Grow(runs, n)
 		for range n {

@@ -90,13 +90,13 @@ func (s *Status) Apply(j *store.Job) {
 }
 
 // Run is a list of consecutive events of one job with consecutive numbers in a trail. A
-// run in a feed has no CorrelationID and no Origin. A run of announced events has no Job,
+// run in a feed has no CorrelationID and is not Forwarded. A run of announced events has no Job,
 // and JSeq is First.
 type Run struct {
 	First         uint64 // number of the first
 	Job           arcp.JobID
 	CorrelationID arcp.MessageID
-	Origin        bool
+	Forwarded     bool
 	JSeq          uint64 // position of the first
 	N             uint64
 
@@ -110,15 +110,15 @@ type FollowKey struct {
 	CorrelationID arcp.MessageID
 }
 
-// FollowChange stores or deletes the row of a follow. A row with Off says that the
-// follow of the submit, which has no row, has ended.
+// FollowChange stores or deletes the row of a follow. The follow of a submit has no row;
+// a row with Unfollowed says that it has ended.
 type FollowChange struct {
 	FollowKey
-	Delete bool
-	Off    bool
-	Types  arcp.TypeSet
-	Plain  arcp.TypeSet // with Origin: the types that are also followed without it
-	Origin bool
+	Delete     bool
+	Unfollowed bool
+	Types      arcp.TypeSet
+	Plain      arcp.TypeSet // with Forwarded: the types that are also followed without it
+	Forwarded  bool
 }
 
 // RecordChange is the new value of a record; a nil Value deletes.
@@ -195,5 +195,5 @@ func (tc *TrailChange) add(r Run) {
 }
 
 func (r *Run) precedes(next *Run) bool {
-	return r.JSeq+r.N == next.JSeq && r.Job == next.Job && r.Origin == next.Origin && r.CorrelationID == next.CorrelationID
+	return r.JSeq+r.N == next.JSeq && r.Job == next.Job && r.Forwarded == next.Forwarded && r.CorrelationID == next.CorrelationID
 }

@@ -32,11 +32,11 @@ func (d *decision) report(r *store.Result) {
 // check decides whether a write may happen and changes nothing. A write that it has
 // allowed fails only by an error of the source.
 func (c *Core) check(w *store.Write) decision {
-	v := check{core: c, write: w}
+	v := checker{core: c, write: w}
 	if v.findExisting(); v.existing != "" {
 		return v.decision
 	}
-	if overlap(w) {
+	if hasConflicts(w) {
 		v.refused = invalid("writes that happen together change the same job or record")
 		return v.decision
 	}
@@ -48,24 +48,24 @@ func (c *Core) check(w *store.Write) decision {
 	return v.decision
 }
 
-// check is a write that is being checked, and the effects of its operations so far
+// checker is a write that is being checked, and the effects of its operations so far
 // that matter to the operations after them.
-type check struct {
+type checker struct {
 	decision
 	core   *Core
 	write  *store.Write
-	kinds  kinds
+	kinds  opKinds
 	row    arcp.SessionID // of OpenSession, AttachSession or PutSession
 	ended  arcp.SessionID // of EndSession
 	submit *store.Job     // of SubmitJob
 	events bool           // AppendEvents has events
 }
 
-// kinds is a set of kinds of operations. A write has one operation of each kind.
-type kinds uint16
+// opKinds is a set of kinds of operations. A write has one operation of each kind.
+type opKinds uint16
 
 const (
-	sessionRow kinds = 1 << iota
+	sessionRow opKinds = 1 << iota
 	endSession
 	submitJob
 	follow
@@ -81,7 +81,7 @@ const (
 )
 
 // kindOf returns the kind of an operation; 0: a write may have any number.
-func kindOf(op store.Op) kinds {
+func kindOf(op store.Op) opKinds {
 	switch op.(type) {
 	case *store.OpenSession, *store.AttachSession, *store.PutSession:
 		return sessionRow
@@ -114,7 +114,7 @@ func kindOf(op store.Op) kinds {
 }
 
 // op checks operation i of the write.
-func (v *check) op(i int, op store.Op) error {
+func (v *checker) op(i int, op store.Op) error {
 	kind := kindOf(op)
 	if v.kinds&kind != 0 {
 		return invalid("two operations of one type")
@@ -161,7 +161,7 @@ func (v *check) op(i int, op store.Op) error {
 }
 
 // findExisting finds the job that a submit would create a second time.
-func (v *check) findExisting() {
+func (v *checker) findExisting() {
 	op := store.Find[*store.SubmitJob](v.write)
 	if op == nil {
 		return
@@ -185,7 +185,7 @@ func (v *check) findExisting() {
 
 // sessionRow checks that a session row has an id, and that the write does not also
 // end the session.
-func (v *check) sessionRow(row *store.Session) error {
+func (v *checker) sessionRow(row *store.Session) error {
 	switch {
 	case row == nil || row.ID == "":
 		return invalid("a session without an id")
@@ -196,7 +196,7 @@ func (v *check) sessionRow(row *store.Session) error {
 	return nil
 }
 
-func (v *check) openSession(row *store.Session) error {
+func (v *checker) openSession(row *store.Session) error {
 	if err := v.sessionRow(row); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (v *check) openSession(row *store.Session) error {
 
 // putSession checks that a row has the stored epoch: only the connection that
 // attached last may change a session.
-func (v *check) putSession(row *store.Session, attach bool) error {
+func (v *checker) putSession(row *store.Session, attach bool) error {
 	if err := v.sessionRow(row); err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (v *check) putSession(row *store.Session, attach bool) error {
 	return nil
 }
 
-func (v *check) endSession(id arcp.SessionID) error {
+func (v *checker) endSession(id arcp.SessionID) error {
 	if id != "" && id == v.row {
 		return invalid("a session that is stored and ended")
 	}
@@ -232,7 +232,7 @@ func (v *check) endSession(id arcp.SessionID) error {
 	return nil
 }
 
-func (v *check) submitJob(row *store.Job) error {
+func (v *checker) submitJob(row *store.Job) error {
 	switch {
 	case row.ID == "" || row.State == "" || row.State.Terminal():
 		return invalid("a submit without an id, or of a job that has ended")
@@ -249,7 +249,7 @@ func (v *check) submitJob(row *store.Job) error {
 	return nil
 }
 
-func (v *check) follow(f *store.Follow) error {
+func (v *checker) follow(f *store.Follow) error {
 	if err := v.sessionAndJob(f.Session, f.Job); err != nil {
 		return err
 	}
@@ -260,9 +260,9 @@ func (v *check) follow(f *store.Follow) error {
 }
 
 // pastLimit reports whether a follow exceeds its Limit.
-func (v *check) pastLimit(f *store.Follow) bool {
+func (v *checker) pastLimit(f *store.Follow) bool {
 	s := v.core.sessions.get(f.Session)
-	if f.Limit == 0 || f.Once || s == nil || s.others < f.Limit || s.others-v.justEnded(s) < f.Limit {
+	if f.Limit == 0 || f.Once || s == nil || s.foreignJobs < f.Limit || s.foreignJobs-v.justEnded(s) < f.Limit {
 		return false
 	}
 	if v.submit != nil && v.submit.ID == f.Job {
@@ -278,7 +278,7 @@ func (v *check) pastLimit(f *store.Follow) bool {
 
 // justEnded returns how many jobs of others that a session follows have ended in this
 // batch.
-func (v *check) justEnded(s *session) (n int) {
+func (v *checker) justEnded(s *session) (n int) {
 	for _, change := range v.core.batch.changes.Jobs {
 		if _, follows := s.jobs[change.job]; follows && change.Ended && change.job.session != s.id {
 			n++
@@ -287,7 +287,7 @@ func (v *check) justEnded(s *session) (n int) {
 	return n
 }
 
-func (v *check) deliverEvent(op *store.DeliverEvent) error {
+func (v *checker) deliverEvent(op *store.DeliverEvent) error {
 	if op.JSeq == 0 {
 		return invalid("an event without a position")
 	}
@@ -295,7 +295,7 @@ func (v *check) deliverEvent(op *store.DeliverEvent) error {
 }
 
 // appendEvents checks that a job has one terminal event, and no event after it.
-func (v *check) appendEvents(op *store.AppendEvents) (err error) {
+func (v *checker) appendEvents(op *store.AppendEvents) (err error) {
 	if v.job, err = v.liveJob(op.Job, op.Attempt); err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (v *check) appendEvents(op *store.AppendEvents) (err error) {
 
 // liveJob returns the live job with an id if the attempt is the job's; nil if the
 // write submits the job.
-func (v *check) liveJob(id arcp.JobID, attempt uint32) (*job, error) {
+func (v *checker) liveJob(id arcp.JobID, attempt uint32) (*job, error) {
 	switch {
 	case v.submit != nil && id == "" && attempt == 0:
 		return nil, nil
@@ -340,7 +340,7 @@ func (v *check) liveJob(id arcp.JobID, attempt uint32) (*job, error) {
 	return nil, notFound("job", string(id))
 }
 
-func (v *check) announce(op *store.Announce) error {
+func (v *checker) announce(op *store.Announce) error {
 	switch {
 	case op.Principal == "" || len(op.Events) == 0:
 		return invalid("an announcement without a principal or events")
@@ -350,7 +350,7 @@ func (v *check) announce(op *store.Announce) error {
 	return nil
 }
 
-func (v *check) putRecord(i int, r *store.PutRecord) error {
+func (v *checker) putRecord(i int, r *store.PutRecord) error {
 	for _, op := range v.write.Ops[:i] {
 		if o, ok := op.(*store.PutRecord); ok && o.Key == r.Key {
 			return invalid("two changes of one record")
@@ -362,7 +362,7 @@ func (v *check) putRecord(i int, r *store.PutRecord) error {
 	return nil
 }
 
-func (v *check) deleteJob(id arcp.JobID) error {
+func (v *checker) deleteJob(id arcp.JobID) error {
 	if slices.ContainsFunc(v.write.Ops, func(op store.Op) bool { return jobOf(op) == id }) {
 		return invalid("a job that is changed and deleted")
 	}
@@ -372,7 +372,7 @@ func (v *check) deleteJob(id arcp.JobID) error {
 	return nil
 }
 
-func (v *check) sessionAndJob(session arcp.SessionID, job arcp.JobID) error {
+func (v *checker) sessionAndJob(session arcp.SessionID, job arcp.JobID) error {
 	if err := v.sessionExists(session); err != nil {
 		return err
 	}
@@ -381,7 +381,7 @@ func (v *check) sessionAndJob(session arcp.SessionID, job arcp.JobID) error {
 
 // sessionExists checks that a session is stored or opened by the write, and not ended
 // by the write.
-func (v *check) sessionExists(id arcp.SessionID) error {
+func (v *checker) sessionExists(id arcp.SessionID) error {
 	if id == v.ended || id != v.row && v.core.sessions.get(id) == nil {
 		return notFound("session", string(id))
 	}
@@ -389,7 +389,7 @@ func (v *check) sessionExists(id arcp.SessionID) error {
 }
 
 // jobExists checks that a job is stored, live or not, or submitted by the write.
-func (v *check) jobExists(id arcp.JobID) error {
+func (v *checker) jobExists(id arcp.JobID) error {
 	if !v.core.jobs.exists(id) && (v.submit == nil || v.submit.ID != id) {
 		return notFound("job", string(id))
 	}
@@ -415,25 +415,25 @@ func jobOf(op store.Op) arcp.JobID {
 	return ""
 }
 
-// overlap reports whether writes that happen together change the same job or record.
+// hasConflicts reports whether writes that happen together change the same job or record.
 // Each of them is checked without the others.
-func overlap(w *store.Write) bool {
+func hasConflicts(w *store.Write) bool {
 	for i, part := range w.With {
-		if len(part.With) > 0 || conflict(w, part) {
+		if len(part.With) > 0 || writesConflict(w, part) {
 			return true
 		}
-		if slices.ContainsFunc(w.With[:i], func(other *store.Write) bool { return conflict(other, part) }) {
+		if slices.ContainsFunc(w.With[:i], func(other *store.Write) bool { return writesConflict(other, part) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// conflict reports whether two writes change the same job or record.
-func conflict(w, other *store.Write) bool {
+// writesConflict reports whether two writes change the same job or record.
+func writesConflict(w, other *store.Write) bool {
 	for _, a := range w.Ops {
 		for _, b := range other.Ops {
-			if excludes(a, b) || excludes(b, a) {
+			if opConflicts(a, b) || opConflicts(b, a) {
 				return true
 			}
 		}
@@ -441,8 +441,8 @@ func conflict(w, other *store.Write) bool {
 	return false
 }
 
-// excludes reports whether a changes a record or a job that b is about.
-func excludes(a, b store.Op) bool {
+// opConflicts reports whether a changes a record or a job that b is about.
+func opConflicts(a, b store.Op) bool {
 	switch a := a.(type) {
 	case *store.PutRecord:
 		o, ok := b.(*store.PutRecord)

@@ -186,7 +186,7 @@ func (c *Core) appendEvents(j *job, op *store.AppendEvents) {
 	if op.State.Terminal() {
 		j.ended, change.Ended = true, true
 		change.Status.EndedAt, change.Status.Code = op.Events[len(op.Events)-1].Time, op.Code
-		c.follows.deleteOf(j)
+		c.follows.deleteFollows(j)
 	}
 }
 

@@ -13,14 +13,14 @@ type follower struct {
 	session     *session
 	correlation arcp.MessageID
 	types       arcp.TypeSet
-	plain       arcp.TypeSet // of these, the types followed without origin
-	origin      bool         // gets forwarded copies
+	plain       arcp.TypeSet // of these, the types followed without Forwarded
+	forwarded   bool         // gets forwarded copies
 	primary     bool         // the follow of the submit: its numbers are the job's origin numbers
 	stored      bool         // has a row of its own; else it follows from the job's row
 	directed    bool         // gets an event of a directed type
 }
 
-const everything = ^arcp.TypeSet(0)
+const allTypes = ^arcp.TypeSet(0)
 
 // before reports whether f gets its numbers before o: the primary follow first, the
 // others by session and correlation id, so that the order survives a restart.
@@ -47,19 +47,19 @@ func (f *follower) mask() arcp.TypeSet {
 // number are in no TypeSet: only a follower of everything gets them.
 func (f *follower) seesUnlogged(bit arcp.TypeSet) bool {
 	if bit == hidden {
-		return f.types == everything
+		return f.types == allTypes
 	}
 	return f.mask()&bit != 0
 }
 
 func (f *follower) run(id arcp.JobID, first, jseq, n uint64) Run {
-	return Run{First: first, Job: id, CorrelationID: f.correlation, Origin: f.origin, JSeq: jseq, N: n}
+	return Run{First: first, Job: id, CorrelationID: f.correlation, Forwarded: f.forwarded, JSeq: jseq, N: n}
 }
 
 // change returns the row of the follow.
 func (f *follower) change(id arcp.JobID) FollowChange {
-	change := FollowChange{FollowKey: FollowKey{f.session.id, id, f.correlation}, Types: f.types, Origin: f.origin}
-	if f.origin {
+	change := FollowChange{FollowKey: FollowKey{f.session.id, id, f.correlation}, Types: f.types, Forwarded: f.forwarded}
+	if f.forwarded {
 		change.Plain = f.plain
 	}
 	return change
@@ -83,11 +83,11 @@ func (fs *follows) follow(op *store.Follow, r *store.Result) {
 	if j != nil {
 		r.JobState, r.JobSeq = j.state, j.lastSeq
 	}
-	f := follower{session: fs.sessions.get(op.Session), correlation: op.CorrelationID, types: op.Types, origin: op.Origin, stored: true}
+	f := follower{session: fs.sessions.get(op.Session), correlation: op.CorrelationID, types: op.Types, forwarded: op.Forwarded, stored: true}
 	if f.types == 0 {
-		f.types = everything
+		f.types = allTypes
 	}
-	if !f.origin {
+	if !f.forwarded {
 		f.plain = f.types
 	}
 	var before follower
@@ -103,7 +103,7 @@ func (fs *follows) follow(op *store.Follow, r *store.Result) {
 		return
 	}
 	f.types, f.plain = f.types|before.types, f.plain|before.plain
-	f.origin = f.origin || before.origin
+	f.forwarded = f.forwarded || before.forwarded
 	j.put(f)
 	if j.submitter == f.session && j.submitID == f.correlation {
 		j.unfollows = false
@@ -167,7 +167,7 @@ func (fs *follows) storedEvents(id arcp.JobID, after, limit uint64) (events []*s
 // changes nothing.
 func (fs *follows) deliverEvent(op *store.DeliverEvent) {
 	j := fs.jobs.live[op.Job]
-	f := follower{session: fs.sessions.get(op.Session), types: everything, origin: true}
+	f := follower{session: fs.sessions.get(op.Session), types: allTypes, forwarded: true}
 	if f.session == nil {
 		return
 	}
@@ -180,7 +180,7 @@ func (fs *follows) deliverEvent(op *store.DeliverEvent) {
 	}
 }
 
-// unfollow ends a follow, or with Origin its forwarded part. An unknown follow changes
+// unfollow ends a follow, or with Forwarded its forwarded part. An unknown follow changes
 // nothing.
 func (fs *follows) unfollow(op *store.Unfollow) {
 	k := FollowKey{op.Session, op.Job, op.CorrelationID}
@@ -188,13 +188,13 @@ func (fs *follows) unfollow(op *store.Unfollow) {
 	if j == nil || j.ended {
 		return
 	}
-	if i := j.find(op.Session, op.CorrelationID); i >= 0 && op.Origin {
+	if i := j.find(op.Session, op.CorrelationID); i >= 0 && op.Forwarded {
 		f := &j.followers[i]
-		if !f.origin {
+		if !f.forwarded {
 			return
 		}
 		if f.plain != 0 {
-			f.types, f.origin, f.stored = f.plain, false, true
+			f.types, f.forwarded, f.stored = f.plain, false, true
 			fs.add(f.change(j.id))
 			return
 		}
@@ -205,14 +205,14 @@ func (fs *follows) unfollow(op *store.Unfollow) {
 		return
 	case f.primary:
 		j.unfollows = true
-		fs.add(FollowChange{FollowKey: k, Off: true})
+		fs.add(FollowChange{FollowKey: k, Unfollowed: true})
 	default:
 		fs.add(FollowChange{FollowKey: k, Delete: true})
 	}
 }
 
-// deleteOf deletes the stored follows of a job that ends.
-func (fs *follows) deleteOf(j *job) {
+// deleteFollows deletes the stored follows of a job that ends.
+func (fs *follows) deleteFollows(j *job) {
 	for i := range j.followers {
 		if f := &j.followers[i]; f.stored {
 			fs.add(FollowChange{FollowKey: FollowKey{f.session.id, j.id, f.correlation}, Delete: true})

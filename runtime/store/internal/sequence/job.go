@@ -83,9 +83,9 @@ func (j *job) release() {
 // job.
 func (j *job) receiver(s *session) follower {
 	if s == j.submitter {
-		return follower{session: s, correlation: j.submitID, types: everything, primary: true}
+		return follower{session: s, correlation: j.submitID, types: allTypes, primary: true}
 	}
-	return follower{session: s, types: everything, origin: true}
+	return follower{session: s, types: allTypes, forwarded: true}
 }
 
 // receiversOf returns the deliveries of an unlogged event.
@@ -93,7 +93,7 @@ func (j *job) receiversOf(e *store.Event) (out []store.Delivery) {
 	bit := bitOf(e.Type)
 	for i := range j.followers {
 		if f := &j.followers[i]; f.seesUnlogged(bit) {
-			out = append(out, store.Delivery{Session: f.session.id, CorrelationID: f.correlation, Origin: f.origin, Event: e})
+			out = append(out, store.Delivery{Session: f.session.id, CorrelationID: f.correlation, Forwarded: f.forwarded, Event: e})
 		}
 	}
 	return out
@@ -117,15 +117,15 @@ func (js *jobs) load(row *store.Job, follows []FollowChange) {
 	j.state, j.attempt, j.lastJSeq, j.lastSeq = row.State, row.Attempt, row.LastJSeq, row.LastSeq
 	for i := range follows {
 		f := &follows[i]
-		if f.Off {
+		if f.Unfollowed {
 			j.remove(f.FollowKey)
 			j.unfollows = j.submitter != nil
 		} else if s := js.sessions.get(f.Session); s != nil {
 			plain := f.Plain
-			if !f.Origin {
+			if !f.Forwarded {
 				plain = f.Types
 			}
-			j.put(follower{session: s, correlation: f.CorrelationID, types: f.Types, plain: plain, origin: f.Origin, stored: true})
+			j.put(follower{session: s, correlation: f.CorrelationID, types: f.Types, plain: plain, forwarded: f.Forwarded, stored: true})
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (js *jobs) add(row *store.Job) *job {
 	}
 	if row.Session != "" {
 		if j.submitter = js.sessions.get(row.Session); j.submitter != nil {
-			j.put(follower{session: j.submitter, correlation: row.SubmitID, types: everything, plain: everything})
+			j.put(follower{session: j.submitter, correlation: row.SubmitID, types: allTypes, plain: allTypes})
 		}
 	}
 	js.live[j.id] = j

@@ -12,11 +12,11 @@ import (
 type session struct {
 	id arcp.SessionID
 	trail
-	view   arcp.TypeSet // the types that the session sees
-	epoch  uint32
-	jobs   map[*job]struct{} // live jobs that it submitted or follows; a session with any is not evicted
-	others int               // of these, jobs that it did not submit
-	change *SessionChange
+	view        arcp.TypeSet // the types that the session sees
+	epoch       uint32
+	jobs        map[*job]struct{} // live jobs that it submitted or follows; a session with any is not evicted
+	foreignJobs int               // of these, jobs that it did not submit
+	change      *SessionChange
 }
 
 func (s *session) idle() bool { return len(s.jobs) == 0 }
@@ -26,14 +26,14 @@ func (s *session) addJob(j *job) {
 		s.jobs = make(map[*job]struct{})
 	}
 	if _, ok := s.jobs[j]; !ok && j.session != s.id {
-		s.others++
+		s.foreignJobs++
 	}
 	s.jobs[j] = struct{}{}
 }
 
 func (s *session) removeJob(j *job) {
 	if _, ok := s.jobs[j]; ok && j.session != s.id {
-		s.others--
+		s.foreignJobs--
 	}
 	delete(s.jobs, j)
 }

@@ -12,25 +12,25 @@ import (
 // actor has changed.
 func (p *Pool) Attach(actor approval.Actor, conn Conn) {
 	p.mu.Lock()
-	l := p.link(&actor)
+	l := p.workerOf(&actor)
 	if l.conn != conn {
 		l.conn = conn
 		p.updateMetric(l)
-		l.stop()
+		l.stopTimer()
 		for d := range l.dispatches {
 			d.resend()
 		}
 	}
 	refs := p.refsOf(l)
 	p.unlock()
-	p.recount(refs)
+	p.updateSlots(refs)
 }
 
 // Detach removes the connection of a session. If the session has no new connection after the
 // reconnect timeout, its dispatches are lost.
 func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	p.mu.Lock()
-	l := p.links[session]
+	l := p.workers[session]
 	if l == nil || l.conn != conn { // a newer connection has replaced it
 		p.unlock()
 		return
@@ -55,11 +55,11 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	for _, heartbeat := range heartbeats {
 		heartbeat()
 	}
-	p.recount(refs)
+	p.updateSlots(refs)
 }
 
 // expire loses the dispatches of a session without a new connection since its disconnect.
-func (p *Pool) expire(l *link, disconnect uint64) {
+func (p *Pool) expire(l *workerSession, disconnect uint64) {
 	p.mu.Lock()
 	defer p.unlock()
 	if l.conn == nil && l.disconnects == disconnect {
@@ -68,8 +68,8 @@ func (p *Pool) expire(l *link, disconnect uint64) {
 	}
 }
 
-// stop stops the wait for a new connection.
-func (l *link) stop() {
+// stopTimer stops the wait for a new connection.
+func (l *workerSession) stopTimer() {
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil
@@ -77,19 +77,19 @@ func (l *link) stop() {
 }
 
 // markLost ends the dispatches of the session. Called with p.mu.
-func (l *link) markLost(reason string) {
+func (l *workerSession) markLost(reason string) {
 	for d := range l.dispatches {
 		d.markLost(reason)
 	}
 }
 
-// refsOf returns the tools that the agents of a link execute. Called with p.mu.
-func (p *Pool) refsOf(l *link) (refs []string) {
+// refsOf returns the tools that the agents of a session execute. Called with p.mu.
+func (p *Pool) refsOf(l *workerSession) (refs []string) {
 	if l.agents == 0 {
 		return nil
 	}
 	for _, a := range p.agents {
-		if a.link == l {
+		if a.worker == l {
 			refs = append(refs, a.executes...)
 		}
 	}
@@ -108,7 +108,7 @@ func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) 
 		refs := d.releaseEnded(env.Type)
 		p.unlock()
 		done()
-		p.recount(refs)
+		p.updateSlots(refs)
 		return err
 	}
 	heartbeat := env.Type == arcp.JobHeartbeat
@@ -119,7 +119,7 @@ func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) 
 	job, now := d.job, d.state()
 	var refs []string
 	if before.full && !now.full { // an attempt may wait for the session
-		refs = p.refsOf(d.link)
+		refs = p.refsOf(d.worker)
 	}
 	p.unlock()
 	if now.accepted && !before.accepted {
@@ -129,7 +129,7 @@ func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) 
 	if heartbeat {
 		done()
 	}
-	p.recount(refs)
+	p.updateSlots(refs)
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (d *dispatch) state() state {
 	if d == nil {
 		return state{}
 	}
-	return state{accepted: d.accepted, full: d.link.unanswered >= maxUnanswered}
+	return state{accepted: d.accepted, full: d.worker.unanswered >= maxUnanswered}
 }
 
 // dispatchOf returns the dispatch that a frame is about; nil: there is none. Called with p.mu.
@@ -151,7 +151,7 @@ func (p *Pool) dispatchOf(session arcp.SessionID, env *arcp.Envelope) *dispatch 
 	if env.Type == arcp.ToolInvoke && env.CorrelationID == "" {
 		d = p.byJob[env.JobID]
 	}
-	if d == nil || d.link.session != session || env.JobID != d.jobID && env.JobID != "" {
+	if d == nil || d.worker.session != session || env.JobID != d.jobID && env.JobID != "" {
 		return nil
 	}
 	return d

@@ -46,17 +46,17 @@ func (in *inclusion) covers(p *pattern) bool {
 type tokenKind uint8
 
 const (
-	opChar  tokenKind = iota // matches one character
-	opStar                   // matches any number of characters of a segment
-	opSegs                   // matches any number of segments with a separator before each
-	opInner                  // follows opSegs: a character of such a segment
-	opEnd                    // the pattern has matched
+	opChar     tokenKind = iota // matches one character
+	opStar                      // matches any number of characters of a segment
+	opSegments                  // matches any number of segments with a separator before each
+	opInner                     // follows opSegments: a character of such a segment
+	opEnd                       // the pattern has matched
 )
 
 // token is a state of an automaton. The next state is the next token.
 type token struct {
 	op   tokenKind
-	char byte       // opChar: the character; opSegs: the separator
+	char byte       // opChar: the character; opSegments: the separator
 	stop segmentEnd // opStar, opInner: the characters that do not match
 }
 
@@ -93,7 +93,7 @@ func appendGlob(dst []token, g glob, s segmentEnd, nonEmpty bool) []token {
 	}
 	for _, seg := range g.segs {
 		if seg.any {
-			dst = append(dst, token{op: opSegs, char: g.sep}, token{op: opInner, stop: s})
+			dst = append(dst, token{op: opSegments, char: g.sep}, token{op: opInner, stop: s})
 			continue
 		}
 		dst = append(dst, token{op: opChar, char: g.sep})
@@ -191,7 +191,7 @@ func (in *inclusion) chars(t token, union []int) []int {
 	switch t.op {
 	case opEnd:
 		return nil
-	case opChar, opSegs:
+	case opChar, opSegments:
 		return []int{int(t.char)}
 	}
 	chars := []int{otherChar}
@@ -218,7 +218,7 @@ func (in *inclusion) step(union []int, char int) []int {
 // step returns the state after a character; t is the token at index at.
 func (t token) step(at, char int) (to int, ok bool) {
 	switch t.op {
-	case opChar, opSegs:
+	case opChar, opSegments:
 		return at + 1, char == int(t.char)
 	case opStar, opInner:
 		return at, t.stop.allows(char)
@@ -233,7 +233,7 @@ func appendClosure(dst []int, tokens []token, at int) []int {
 		switch tokens[at].op {
 		case opStar:
 			at++
-		case opSegs:
+		case opSegments:
 			at += 2
 		case opInner:
 			at--

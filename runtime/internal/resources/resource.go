@@ -1,4 +1,5 @@
-// Package resources lists the resources of sessions, and cleans up leased resources.
+// Package resources stores the resources of sessions and the leases on external resources, and
+// cleans up leased resources.
 //
 // An Entry describes a resource of a session: a sandbox, a sub-agent, a browser. It ends with
 // its session. A Lease gives a resource outside of the runtime an owner for a time, and outlives
