@@ -35,6 +35,13 @@ type ackWindow struct {
 	warned     bool           // the client was sent backpressure
 }
 
+var ackRoutes = map[arcp.Type]handler{
+	arcp.SessionAck: on(ackOf, (*ackWindow).handleAck),
+	arcp.Resume:     on(ackOf, (*ackWindow).handleResume),
+}
+
+func ackOf(c *conn) *ackWindow { return &c.ack }
+
 // apply sets the limit of the cursor to the acknowledged events and the window. While paused, the
 // limit stays.
 func (aw *ackWindow) apply() {

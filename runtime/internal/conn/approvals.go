@@ -9,6 +9,17 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
+// authorityRoutes has the handlers of answers to questions, and of messages about authority.
+var authorityRoutes = map[arcp.Type]handler{
+	arcp.HumanInputResponse:  onAnswer(inputAnswer),
+	arcp.HumanChoiceResponse: onAnswer(choiceAnswer),
+	arcp.PermissionGrant:     onAnswer(grantAnswer),
+	arcp.PermissionDeny:      onAnswer(denyAnswer),
+	arcp.PermissionRequest:   on(commandsOf, (*commands).elevate),
+	arcp.LeaseRefresh:        on(commandsOf, (*commands).extendLease),
+	arcp.LeaseRevoked:        on(commandsOf, (*commands).revokeLease),
+}
+
 // onAnswer makes the handler of a type that answers a question. answerOf converts the payload.
 func onAnswer[P any](answerOf func(*P) (approval.Answer, error)) handler {
 	return on(commandsOf, func(cm *commands, now time.Time, env *arcp.Envelope, p *P) error {

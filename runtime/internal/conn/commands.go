@@ -16,6 +16,18 @@ import (
 // authority: those about jobs are in this file, the others in approvals.go and elevation.go.
 type commands struct{ c *conn }
 
+// commandRoutes has the handlers of messages about jobs.
+var commandRoutes = map[arcp.Type]handler{
+	arcp.ToolInvoke:        func(c *conn, now time.Time, env *arcp.Envelope) error { return c.commands.invoke(now, env) },
+	arcp.Cancel:            on(commandsOf, (*commands).cancel),
+	arcp.Interrupt:         on(commandsOf, (*commands).interrupt),
+	arcp.CheckpointCreate:  on(commandsOf, (*commands).createCheckpoint),
+	arcp.CheckpointRestore: on(commandsOf, (*commands).restoreCheckpoint),
+	arcp.SessionListJobs:   on(commandsOf, (*commands).listJobs),
+}
+
+func commandsOf(c *conn) *commands { return &c.commands }
+
 // requester returns the client as the sender of a request to the engine, and counts a pending
 // answer.
 func (cm *commands) requester(request arcp.MessageID) engine.Requester {

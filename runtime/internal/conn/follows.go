@@ -32,6 +32,13 @@ type follows struct {
 	head    []byte                // originHead of the last event of eventReader.next
 }
 
+var followRoutes = map[arcp.Type]handler{
+	arcp.JobSubscribe:   on(followsOf, (*follows).subscribe),
+	arcp.JobUnsubscribe: on(followsOf, (*follows).unsubscribe),
+}
+
+func followsOf(c *conn) *follows { return &c.follows }
+
 // subscribe handles job.subscribe. The client receives job.subscribed, the requested history, and
 // then new events of the job (SPEC.md §5.4).
 func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubscribePayload) error {

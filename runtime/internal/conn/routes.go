@@ -24,31 +24,20 @@ func (c *conn) route(now time.Time, a machine.Admitted) {
 type handler func(c *conn, now time.Time, env *arcp.Envelope) error
 
 // routes has the handler of each type that clients send and the machine does not handle itself
-// (machine.Handles).
-var routes = map[arcp.Type]handler{
-	arcp.SessionAck:      on(ackOf, (*ackWindow).handleAck),
-	arcp.SessionListJobs: on(commandsOf, (*commands).listJobs),
-	arcp.Resume:          on(ackOf, (*ackWindow).handleResume),
+// (machine.Handles). Each part of the connection lists its types.
+var routes = joinRoutes(commandRoutes, authorityRoutes, ackRoutes, followRoutes, subscriptionRoutes)
 
-	arcp.ToolInvoke:        func(c *conn, now time.Time, env *arcp.Envelope) error { return c.commands.invoke(now, env) },
-	arcp.Cancel:            on(commandsOf, (*commands).cancel),
-	arcp.Interrupt:         on(commandsOf, (*commands).interrupt),
-	arcp.CheckpointCreate:  on(commandsOf, (*commands).createCheckpoint),
-	arcp.CheckpointRestore: on(commandsOf, (*commands).restoreCheckpoint),
-	arcp.JobSubscribe:      on(followsOf, (*follows).subscribe),
-	arcp.JobUnsubscribe:    on(followsOf, (*follows).unsubscribe),
-
-	arcp.HumanInputResponse:  onAnswer(inputAnswer),
-	arcp.HumanChoiceResponse: onAnswer(choiceAnswer),
-	arcp.PermissionRequest:   on(commandsOf, (*commands).elevate),
-	arcp.PermissionGrant:     onAnswer(grantAnswer),
-	arcp.PermissionDeny:      onAnswer(denyAnswer),
-	arcp.LeaseRefresh:        on(commandsOf, (*commands).extendLease),
-	arcp.LeaseRevoked:        on(commandsOf, (*commands).revokeLease),
-
-	arcp.Subscribe:    on(subscriptionsOf, (*subscriptions).subscribe),
-	arcp.Unsubscribe:  on(subscriptionsOf, (*subscriptions).unsubscribe),
-	arcp.Backpressure: on(subscriptionsOf, (*subscriptions).backpressure),
+func joinRoutes(parts ...map[arcp.Type]handler) map[arcp.Type]handler {
+	all := make(map[arcp.Type]handler)
+	for _, part := range parts {
+		for t, h := range part {
+			if all[t] != nil {
+				panic("conn: two handlers of " + string(t))
+			}
+			all[t] = h
+		}
+	}
+	return all
 }
 
 // on makes a handler of a method of a part of the connection that takes the decoded payload. A
@@ -62,11 +51,6 @@ func on[T, P any](part func(*conn) *T, h func(*T, time.Time, *arcp.Envelope, *P)
 		return h(part(c), now, env, &p)
 	}
 }
-
-func ackOf(c *conn) *ackWindow               { return &c.ack }
-func commandsOf(c *conn) *commands           { return &c.commands }
-func followsOf(c *conn) *follows             { return &c.follows }
-func subscriptionsOf(c *conn) *subscriptions { return &c.subscriptions }
 
 // invalid returns the error of a handler for a payload that decodes and is not valid.
 func invalid(format string, args ...any) error {

@@ -34,6 +34,14 @@ type subscriptions struct {
 	due     time.Time // when the limiter admits the next event; zero: no event waits
 }
 
+var subscriptionRoutes = map[arcp.Type]handler{
+	arcp.Subscribe:    on(subscriptionsOf, (*subscriptions).subscribe),
+	arcp.Unsubscribe:  on(subscriptionsOf, (*subscriptions).unsubscribe),
+	arcp.Backpressure: on(subscriptionsOf, (*subscriptions).backpressure),
+}
+
+func subscriptionsOf(c *conn) *subscriptions { return &c.subscriptions }
+
 // subscriptionSlots counts the subscriptions of a connection, including those that are being
 // opened. Every limit of the number of subscriptions is enforced here.
 type subscriptionSlots struct{ taken int }
