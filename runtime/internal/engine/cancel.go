@@ -45,7 +45,7 @@ const (
 // Cancel cancels the job target_id. The answer, accepted or refused, precedes the terminal event of
 // the job.
 func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
-	c := cancelJob{from, arcp.JobID(p.TargetID), p.Reason, cancelDeadline(p.DeadlineMS)}
+	c := cancelJob{Requester: from, Job: arcp.JobID(p.TargetID), Reason: p.Reason, Deadline: cancelDeadline(p.DeadlineMS)}
 	r := e.run(c.Job)
 	switch {
 	case r == nil:

@@ -196,7 +196,7 @@ type revokeLease struct {
 
 // Revoke ends a permission lease. done is called once, with nil if lease.revoked is the answer.
 func (l PermissionLeases) Revoke(from Requester, p *arcp.LeaseRevokedPayload, done func(*arcp.Error)) {
-	l.post(p.LeaseID, &revokeLease{from, p.LeaseID, p.Reason, done}, done)
+	l.post(p.LeaseID, &revokeLease{Requester: from, Lease: p.LeaseID, Reason: p.Reason, Done: done}, done)
 }
 
 func (x *revokeLease) apply(s *supervisor, now time.Time) {

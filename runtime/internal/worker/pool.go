@@ -270,7 +270,7 @@ func (p *Pool) toolsWith(next *agent, list []declared) (map[string]*workerTool, 
 	for ref, t := range *p.tools.Load() {
 		rest := slices.DeleteFunc(slices.Clone(t.agents), func(a *agent) bool { return a.key == next.key })
 		if len(rest) > 0 {
-			tools[ref] = &workerTool{t.tool, t.digest, t.principal, rest}
+			tools[ref] = &workerTool{tool: t.tool, digest: t.digest, principal: t.principal, agents: rest}
 		}
 	}
 	for _, t := range tools {
