@@ -509,6 +509,45 @@ func TestDraftLongLists(t *testing.T) {
 	}
 }
 
+// TestDraftTimedOut lists a job that has run too long. Its status is timed_out in the draft dialect,
+// and failed in the RFC's. The words timed_out and error of a filter exclude each other.
+func TestDraftTimedOut(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(b *fixture) {
+				p := b.dialDraft(lib, "alice")
+				late := p.accepted("demo.sleep", `{"ms":600000}`, `,"max_runtime_sec":1`)
+				if f := p.end(late); f.Payload.Code != "TIMEOUT" {
+					t.Errorf("%s: %s, want TIMEOUT", lib.name, f.raw)
+				}
+				failed := p.run("demo.fail", `{"code":"PERMISSION_DENIED","message":"no"}`).JobID
+				if status := p.list(1); status[late] != "timed_out" || status[failed] != "error" {
+					t.Errorf("%s: listed: %v", lib.name, status)
+				}
+				for word, job := range map[string]string{"timed_out": late, "error": failed} {
+					p.send("session.list_jobs", "", fmt.Sprintf(`"filter":{"status":[%q]}`, word))
+					page := p.until("session.jobs", func(f *draftFrame) bool { return f.Type == "session.jobs" }).Payload
+					if len(page.Jobs) != 1 || page.Jobs[0].JobID != job || page.Jobs[0].Status != word {
+						t.Errorf("%s: the filter %s lists %+v, want %s", lib.name, word, page.Jobs, job)
+					}
+				}
+				q := b.dialDraft(lib, "alice")
+				request := q.send("job.subscribe", fmt.Sprintf(`"job_id":%q,`, late), fmt.Sprintf(`"job_id":%q`, late))
+				f := q.until("job.subscribed", func(f *draftFrame) bool { return f.CorrelationID == request })
+				if !strings.Contains(f.raw, `"current_status":"timed_out"`) {
+					t.Errorf("%s: %s", lib.name, f.raw)
+				}
+				rfc := b.dial("alice")
+				rfc.send("session.list_jobs", `{"filter":{"status":["timed_out"]}}`)
+				if page := rfc.until("session.jobs"); !strings.Contains(string(page.Payload), `"status":"failed"`) || !strings.Contains(string(page.Payload), late) {
+					t.Errorf("the RFC's dialect lists %s", page.Payload)
+				}
+			})
+		})
+	}
+}
+
 // TestDraftShutdown has the server shut down, which every library learns.
 func TestDraftShutdown(t *testing.T) {
 	for i := range draftLibraries {

@@ -245,7 +245,7 @@ func (a *answer) subscribed() error {
 		return err
 	}
 	trace := traceOrNone(cmp.Or(a.env.TraceID, p.TraceID))
-	if p.Replayed || !arcp.JobState(p.CurrentStatus).Terminal() {
+	if p.Replayed || p.CurrentStatus != StatusTimedOut && !arcp.JobState(p.CurrentStatus).Terminal() {
 		a.s.pending.hold(p.JobID, handleFollowed)
 	}
 	return a.send(frame{t: JobSubscribed, job: p.JobID, trace: trace, payload: SubscribedPayload{

@@ -46,7 +46,7 @@ var Codes = []CodeInfo{
 	{CodeAgentNotAvailable, false, statusError},
 	{CodeAgentVersionNotAvailable, false, statusError},
 	{CodeCancelled, false, statusCancelled},
-	{CodeTimeout, true, statusTimedOut},
+	{CodeTimeout, true, StatusTimedOut},
 	{CodeResumeWindowExpired, false, statusError},
 	{CodeHeartbeatLost, true, statusError},
 	{CodeLeaseExpired, false, statusError},
@@ -56,6 +56,9 @@ var Codes = []CodeInfo{
 	{CodeInternalError, true, statusError},
 }
 
+// StatusTimedOut is the status of a job that has failed because it ran too long.
+const StatusTimedOut = "timed_out"
+
 // Status words of jobs.
 const (
 	statusPending   = "pending"
@@ -63,7 +66,6 @@ const (
 	statusSuccess   = "success"
 	statusError     = "error"
 	statusCancelled = "cancelled"
-	statusTimedOut  = "timed_out"
 )
 
 // Info returns the row of a code. ok is false if there is none.

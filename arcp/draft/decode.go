@@ -285,8 +285,8 @@ func decodeListJobs(env *arcp.Envelope, _ *request) error {
 	return encode(env, arcp.SessionListJobs, out)
 }
 
-// statusWords are the states of jobs that a status word selects. A job that has timed out is
-// failed.
+// statusWords are the states of jobs that a status word selects. A failed job has one of two words,
+// which a filter names instead of the state.
 var statusWords = []struct {
 	word   string
 	states []arcp.JobState
@@ -296,7 +296,7 @@ var statusWords = []struct {
 	{statusSuccess, []arcp.JobState{arcp.StateCompleted}},
 	{statusError, []arcp.JobState{arcp.StateFailed}},
 	{statusCancelled, []arcp.JobState{arcp.StateCancelled}},
-	{statusTimedOut, []arcp.JobState{arcp.StateFailed}},
+	{StatusTimedOut, []arcp.JobState{arcp.StateFailed}},
 }
 
 // statusOf returns the status word of a state. A word stays as it is.
@@ -335,7 +335,11 @@ func statesOf(raw arcp.Raw) ([]string, error) {
 		if i < 0 {
 			return nil, arcp.Errorf(arcp.CodeInvalidRequest, "payload member %q has the unknown status %q", "filter/status", word)
 		}
-		for _, state := range statusWords[i].states {
+		selected := statusWords[i].states
+		if word == statusError || word == StatusTimedOut {
+			selected = []arcp.JobState{arcp.JobState(word)}
+		}
+		for _, state := range selected {
 			if !slices.Contains(states, string(state)) {
 				states = append(states, string(state))
 			}

@@ -183,9 +183,9 @@ func (cm *commands) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionLis
 	if p.Limit != nil && *p.Limit == 0 {
 		return invalid("limit must be at least 1")
 	}
-	viewer, maxBytes := c.principal.actor(), c.dialect.maxPage()
+	viewer, form := c.principal.actor(), c.dialect.pageForm()
 	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
-		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p, maxBytes)
+		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p, form)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, env.ID, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -90,12 +91,22 @@ func (d *dialect) profile() string {
 	return d.codec.Profile().String()
 }
 
-// maxPage bounds a page of jobs except for its last job, in bytes; 0: the bound of all pages.
-func (d *dialect) maxPage() int {
-	if d.codec == nil {
-		return 0
+// pageForm returns the form of a page of jobs.
+func (d *dialect) pageForm() jobview.PageForm {
+	form := jobview.PageForm{Status: d.status}
+	if d.codec != nil {
+		form.MaxBytes = draft.MaxFrame / 4 // an entry is larger in a frame than in the reader's estimate
 	}
-	return draft.MaxFrame / 4 // an entry is larger in a frame than in the reader's estimate
+	return form
+}
+
+// status returns the status of a job: its state or, in the draft dialect, a status word that the
+// state does not tell. Any goroutine may call it.
+func (d *dialect) status(j *store.Job) string {
+	if d.codec != nil && jobview.TimedOut(j) {
+		return draft.StatusTimedOut
+	}
+	return string(j.State)
 }
 
 // checkSession refuses to attach to a session of the other dialect, which is not harmed.

@@ -241,7 +241,7 @@ func (fl *follows) jobSubscribed(request arcp.MessageID, j *store.Job, h history
 	if own && fl.c.dialect.sendsCredentials() {
 		credentials = fl.c.srv.secrets.credentials(j.ID)
 	}
-	env := answerTo(request, arcp.JobSubscribed, arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: string(j.State), Agent: j.Agent, ParentJobID: j.Parent,
+	env := answerTo(request, arcp.JobSubscribed, arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: fl.c.dialect.status(j), Agent: j.Agent, ParentJobID: j.Parent,
 		TraceID: j.TraceID, Lease: lease, LeaseConstraints: constraints, Budget: budget, Credentials: credentials, SubscribedFrom: h.last, Replayed: h.events})
 	env.JobID = j.ID
 	return env

@@ -69,10 +69,15 @@ func (r *Reader) Get(ctx context.Context, viewer *approval.Actor, id arcp.JobID)
 	return j, nil
 }
 
+// PageForm is the form of a page of jobs.
+type PageForm struct {
+	MaxBytes int                     // bounds the page except for its last job; 0: the bound of all pages
+	Status   func(*store.Job) string // returns the status of a job
+}
+
 // Page lists jobs of the viewer's principal or, with a filter, of another principal
-// (session.list_jobs, SPEC.md §5.5). maxBytes bounds the page except for its last job; 0: the bound
-// of all pages.
-func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.SessionListJobsPayload, maxBytes int) (*arcp.SessionJobsPayload, *arcp.Error) {
+// (session.list_jobs, SPEC.md §5.5).
+func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.SessionListJobsPayload, form PageForm) (*arcp.SessionJobsPayload, *arcp.Error) {
 	principal := viewer.Principal
 	if f := p.Filter; f != nil && f.Principal != "" && f.Principal != principal {
 		decision := "allowed"
@@ -85,17 +90,17 @@ func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.Sessi
 		}
 		principal = f.Principal
 	}
-	return r.list(ctx, principal, principal != viewer.Principal, p, maxBytes)
+	return r.list(ctx, principal, principal != viewer.Principal, p, form)
 }
 
 // list lists jobs of a principal. foreign means that the viewer is of another principal, so that
 // calls of built-in tools are omitted.
-func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload, maxBytes int) (*arcp.SessionJobsPayload, *arcp.Error) {
+func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload, form PageForm) (*arcp.SessionJobsPayload, *arcp.Error) {
 	var filter arcp.JobFilter
 	if p.Filter != nil {
 		filter = *p.Filter
 	}
-	request := paging.Request{Scope: cursorScope(principal, &filter), Cursor: p.Cursor, MaxBytes: maxBytes}
+	request := paging.Request{Scope: cursorScope(principal, &filter), Cursor: p.Cursor, MaxBytes: form.MaxBytes}
 	if p.Limit != nil {
 		request.Limit = int(min(*p.Limit, maxPage))
 	}
@@ -108,7 +113,7 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 				return add(key, 0, nil)
 			}
 			lease, _, _ := r.Engine.LeaseOf(&j)
-			return add(key, len(lease)+jobEntryBytes, &arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: string(j.State),
+			return add(key, len(lease)+jobEntryBytes, &arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: form.Status(&j),
 				Lease: lease, ParentJobID: j.Parent, CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq})
 		})
 	})
@@ -126,9 +131,25 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 	return list, nil
 }
 
-// statusAliases are the statuses of a filter that stand for states of jobs.
-var statusAliases = map[string][]string{
-	"pending": {"accepted", "queued"}, "success": {"completed"}, "error": {"failed"}, "timed_out": {"failed"},
+// hasStatus reports whether a job has a status of a filter: its state, or a word of the draft
+// dialect.
+func hasStatus(j *store.Job, status string) bool {
+	switch status {
+	case "pending":
+		return j.State == arcp.StateAccepted || j.State == arcp.StateQueued
+	case "success":
+		return j.State == arcp.StateCompleted
+	case "error":
+		return j.State == arcp.StateFailed && !TimedOut(j)
+	case "timed_out":
+		return TimedOut(j)
+	}
+	return status == string(j.State)
+}
+
+// TimedOut reports whether a job has failed because it ran too long.
+func TimedOut(j *store.Job) bool {
+	return j.State == arcp.StateFailed && (j.Code == arcp.CodeTimeout || j.Code == arcp.CodeDeadlineExceeded)
 }
 
 // isBuiltin reports whether a job is a call of a built-in tool.
@@ -150,9 +171,7 @@ func (r *Reader) selects(f *arcp.JobFilter, j *store.Job) bool {
 	case len(f.Status) == 0:
 		return true
 	}
-	return slices.ContainsFunc(f.Status, func(s string) bool {
-		return s == string(j.State) || slices.Contains(statusAliases[s], string(j.State))
-	})
+	return slices.ContainsFunc(f.Status, func(status string) bool { return hasStatus(j, status) })
 }
 
 // cursorScope returns the scope of the cursors of a list: its principal and its filter.
