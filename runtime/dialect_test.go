@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -69,6 +72,7 @@ type draftPeer struct {
 	seq      uint64 // of the last event
 	pings    int    // that were answered
 	progress map[string][]float64
+	features []string // of the welcome
 }
 
 // draftFrame is a frame of the runtime.
@@ -77,7 +81,12 @@ type draftFrame struct {
 	JobID         string  `json:"job_id"`
 	CorrelationID string  `json:"correlation_id"`
 	EventSeq      *uint64 `json:"event_seq"`
+	Extensions    map[string]json.RawMessage
 	Payload       struct {
+		Capabilities struct {
+			Features []string
+			Agents   []struct{ Name string }
+		}
 		SessionID   string `json:"session_id"`
 		ResumeToken string `json:"resume_token"`
 		Nonce       string
@@ -129,7 +138,7 @@ func (p *draftPeer) welcomed() {
 	if frame.Type != "session.welcome" || frame.Payload.SessionID == "" || frame.Payload.ResumeToken == "" {
 		p.Fatalf("%s: the hello is answered by %s", p.lib.name, frame.raw)
 	}
-	p.session, p.token = frame.Payload.SessionID, frame.Payload.ResumeToken
+	p.session, p.token, p.features = frame.Payload.SessionID, frame.Payload.ResumeToken, frame.Payload.Capabilities.Features
 }
 
 // resumed makes another connection of the session, which goes on after the last event.
@@ -141,6 +150,9 @@ func (p *draftPeer) resumed() *draftPeer {
 	q.welcomed()
 	if q.session != p.session || q.token == p.token {
 		p.Errorf("%s: the resume of %s brings the session %s, with a new token: %v", p.lib.name, p.session, q.session, q.token != p.token)
+	}
+	if len(q.features) == 0 || !slices.Equal(q.features, p.features) {
+		p.Errorf("%s: the resume agrees to the features %v, want those of the session: %v", p.lib.name, q.features, p.features)
 	}
 	return q
 }
@@ -546,6 +558,65 @@ func TestDraftTimedOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestInventoryIsBounded has more tools than the answer to an open lists. It says how many there are,
+// and tools.list has the others.
+func TestInventoryIsBounded(t *testing.T) {
+	const tools = 400
+	change := func(c *runtime.Config) {
+		withPeople(t)(c)
+		for i := range tools {
+			bulk, err := tool.NewRaw(tool.Capability{Name: fmt.Sprintf("bulk.%03d", i)}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw("1"), nil })
+			if err = errors.Join(err, c.Tools.Register(bulk)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var told struct{ Total, Included int }
+	inBubble(t, change, func(b *fixture) {
+		rfc := b.connect(nil)
+		rfc.openHuman("alice", "")
+		env := rfc.expect("session.accepted")
+		accepted, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](&env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		extensions := map[string]json.RawMessage{}
+		if err := json.Unmarshal(env.Extensions, &extensions); err != nil {
+			t.Fatalf("%s: %v", env.Extensions, err)
+		}
+		if err := json.Unmarshal(extensions["arcpx.arcp.inventory.v1"], &told); err != nil || told.Total <= tools || told.Included != 256 || len(accepted.Capabilities.Agents) != 256 {
+			t.Errorf("%d tools with %s, %v", len(accepted.Capabilities.Agents), env.Extensions, err)
+		}
+		for i := range draftLibraries {
+			lib := &draftLibraries[i]
+			p := b.connectDraft(lib, 0)
+			p.hello("alice-"+token, "")
+			for _, why := range []string{"hello", "resume"} {
+				f := p.read()
+				if f.Type != "session.welcome" || len(f.Payload.Capabilities.Agents) != told.Included {
+					t.Errorf("%s: %s has %d tools: %s", lib.name, why, len(f.Payload.Capabilities.Agents), f.raw)
+				}
+				if string(f.Extensions["x-vendor.arcp.inventory.v1"]) != string(extensions["arcpx.arcp.inventory.v1"]) {
+					t.Errorf("%s: %s: the extensions are %s", lib.name, why, f.Extensions)
+				}
+				p.session, p.token = f.Payload.SessionID, f.Payload.ResumeToken
+				if why == "hello" {
+					p.cut()
+					p = b.connectDraft(lib, 1000)
+					p.hello("alice-"+token, fmt.Sprintf(lib.resume, f.Payload.SessionID, f.Payload.ResumeToken, 0))
+				}
+			}
+			listed := p.run("tools.list", `{"prefix":"bulk.3","limit":200}`)
+			if n := strings.Count(string(listed.Payload.Result), `"bulk.3`); n != 100 {
+				t.Errorf("%s: tools.list lists %d tools: %s", lib.name, n, listed.Payload.Result)
+			}
+			if f := p.run(fmt.Sprintf("bulk.%03d", tools-1), `{}`); f.Type != "job.result" {
+				t.Errorf("%s: a tool that is not listed ends with %s", lib.name, f.raw)
+			}
+		}
+	})
 }
 
 // TestDraftShutdown has the server shut down, which every library learns.

@@ -37,6 +37,7 @@ type Server struct {
 	toolsNotifier   toolsNotifier
 	limiters        principalLimiters
 	secrets         frameSecrets
+	inventory       inventoryBound
 	gate            *transport.Gate
 	gateLog         zerolog.Logger // sampled: refused connections
 
@@ -97,6 +98,9 @@ var ErrShutdown = errors.New("runtime is shutting down")
 // NewServer returns a server.
 func NewServer(o Options) *Server {
 	s := &Server{opts: o, limits: o.Limits, secrets: frameSecrets{o.Vault}, conns: make(map[*conn]struct{})}
+	if o.Jobs != nil { // nil: a test
+		s.inventory.isBuiltin = o.Jobs.IsBuiltin
+	}
 	if s.opts.MaxFollows == 0 {
 		s.opts.MaxFollows = DefaultMaxFollows
 	}
