@@ -725,14 +725,11 @@ func (f *fixture) breaks(p *draftPeer) string {
 	return "session.bye"
 }
 
-// TestDraftResumeMessage resumes sessions with the message session.resume. Libraries with a
-// timestamp in every frame resume with a hello.
+// TestDraftResumeMessage resumes sessions with the message session.resume, also of libraries with a
+// timestamp in every frame.
 func TestDraftResumeMessage(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
-		if strings.Contains(lib.members, "timestamp") {
-			continue
-		}
 		t.Run(string(lib.name), func(t *testing.T) {
 			inBubble(t, nil, func(f *fixture) {
 				p := f.dialDraft(lib, "alice")
@@ -769,9 +766,7 @@ func TestDraftRestart(t *testing.T) {
 			}
 		}
 		f.boot(nil)
-		if e := refusal(f, f.resume(p.token, p.seq).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
-			f.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
-		}
+		f.resume(p.token, p.seq).expect("session.welcome")
 		q := p.resumed()
 		q.end(job)
 		q.counted(job, 40)
@@ -819,8 +814,8 @@ func TestDialectsShareJobs(t *testing.T) {
 	}
 }
 
-// TestResumeInOtherDialect refuses to resume a session in the other dialect. The session can
-// still be used and resumed.
+// TestResumeInOtherDialect refuses to attach to a session in the other dialect. The session can
+// still be used and resumed. A session.resume is answered in the dialect of the session.
 func TestResumeInOtherDialect(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
@@ -836,15 +831,13 @@ func TestResumeInOtherDialect(t *testing.T) {
 				f.resume(rfcToken, 0).expect("session.resumed")
 
 				p := f.dialDraft(lib, "alice")
-				if e := refusal(f, f.resume(p.token, 0).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
-					f.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
-				}
 				q := f.connect(nil)
 				q.write(fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
 					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token))
 				q.expect("session.rejected")
 				p.run("demo.echo", `{"x":1}`)
 				p.cut()
+				f.resume(p.token, p.seq).expect("session.welcome") // the token tells the dialect
 				p.resumed().close("session.close")
 			})
 		})
@@ -857,6 +850,28 @@ func (p *peer) write(frame string) {
 	if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
 		p.Fatal(err)
 	}
+}
+
+// TestDraftBrokenHello fails the handshake at once if the hello cannot be decoded.
+func TestDraftBrokenHello(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		before := time.Now()
+		for why, frame := range map[string]string{
+			"a hello that is cut":       `{"arcp":"1.1","id":"m1","type":"session.hello","payload":{"client"`,
+			"a hello without an id":     `{"arcp":"1.1","type":"session.hello","payload":{}}`,
+			"a hello that is no object": `["session.hello"]`,
+			"a hello with two payloads": `{"arcp":"1.1","id":"m1","type":"session.hello","payload":{},"payload":{}}`,
+		} {
+			wrong := f.connectDraft(&draftLibraries[0], 8000)
+			if err := errors.Join(wrong.conn.Write([]byte(frame)), wrong.conn.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			wrong.handshakeFails(why, "INVALID_REQUEST")
+		}
+		if waited := time.Since(before); waited > time.Second {
+			t.Errorf("the answers take %v", waited)
+		}
+	})
 }
 
 // TestHostileFirstFrames has connections begin with frames that open no session, or that look like

@@ -35,10 +35,15 @@ type Session struct {
 }
 
 // NewSession returns the codec for the client that has sent a first frame. The frame is then
-// passed to Decode. It is an error if the frame opens or resumes no session; a mistake in its
-// payload is an error of Decode.
+// passed to Decode. It is an error if the frame opens or resumes no session. A hello that cannot be
+// decoded, and a mistake in its payload, are errors of Decode.
 func NewSession(first []byte) (*Session, error) {
 	env, err := arcp.DecodeDraft(first)
+	if err != nil && isBadHello(first) {
+		s := &Session{newID: arcp.NewID}
+		s.SetProfile(Universal)
+		return s, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -206,19 +211,16 @@ func (p *pending) add(r request) {
 
 // take removes a request. known reports whether it can have been made on this connection.
 func (p *pending) take(id arcp.MessageID) (r request, known bool) {
-	if id == "" {
-		return request{}, false
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.requests {
+	for i := range p.requests { // a first frame without an identifier is a request, too
 		if p.requests[i].id == id {
 			r = p.requests[i]
 			p.remove(i)
 			return r, true
 		}
 	}
-	return request{}, p.dropped
+	return request{}, p.dropped && id != ""
 }
 
 // remove removes a request. The oldest, which is answered first, costs no copy.

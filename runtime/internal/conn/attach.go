@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
@@ -15,17 +16,25 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// resumePrefix is the start of a resume token. The body of the session's id follows, so that the
-// session can be found, and then the secret.
+// resumePrefix is the start of a resume token of the RFC's dialect. The body of the session's id
+// follows, so that the session can be found, and then the secret.
 const resumePrefix = "rt_"
 
-func newResumeToken(id arcp.SessionID) auth.Secret {
-	return auth.NewToken(resumePrefix + strings.TrimPrefix(string(id), arcp.SessionPrefix))
+// newResumeToken returns a resume token of a session. Its prefix tells the dialect of the session.
+func (d *dialect) newResumeToken(id arcp.SessionID) auth.Secret {
+	prefix := resumePrefix
+	if d.codec != nil {
+		prefix = draft.ResumePrefix
+	}
+	return auth.NewToken(prefix + strings.TrimPrefix(string(id), arcp.SessionPrefix))
 }
 
 // tokenSessionID returns the id of the session that a resume token names.
 func tokenSessionID(token string) (arcp.SessionID, bool) {
 	rest, ok := strings.CutPrefix(token, resumePrefix)
+	if !ok {
+		rest, ok = strings.CutPrefix(token, draft.ResumePrefix)
+	}
 	if !ok || len(rest) <= arcp.IDBodyLen {
 		return "", false
 	}
@@ -246,7 +255,7 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 // storeAttachment stores the attachment, which supersedes the previous connection, and attaches a
 // cursor when it is durable.
 func (h *handshake) storeAttachment(a attachment) {
-	a.token = newResumeToken(a.row.ID)
+	a.token = h.c.dialect.newResumeToken(a.row.ID)
 	row := a.row
 	row.PrevHashes, row.TokenHash = a.validHashes, auth.HashToken(a.token)
 	row.Identity = encodeIdentity(&h.c.principal.identity)
