@@ -852,6 +852,34 @@ func (p *peer) write(frame string) {
 	}
 }
 
+// TestDraftResumeKeepsFollowedJobs has a client follow a job and resume its session. A library that
+// fails all calls and jobs on a session.error is sent none while it follows the job.
+func TestDraftResumeKeepsFollowedJobs(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		if lib.name != strict.TypeScript && lib.name != strict.Python && lib.name != strict.CSharp {
+			continue
+		}
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				owner, p := f.dialDraft(lib, "alice"), f.dialDraft(lib, "alice")
+				job := owner.accepted("demo.count", `{"to":100,"interval_ms":50}`, "")
+				p.follow(job)
+				p.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
+				p.cut()
+				p = p.resumed()
+				p.send("job.subscribe", `"job_id":"job_01JZ0000000000000000000000",`, `"job_id":"job_01JZ0000000000000000000000"`)
+				for _, frame := range p.pong() {
+					if frame.Type == "session.error" {
+						t.Errorf("%s: %s would fail the followed job", lib.name, frame.raw)
+					}
+				}
+				p.end(job)
+			})
+		})
+	}
+}
+
 // TestDraftBrokenHello fails the handshake at once if the hello cannot be decoded.
 func TestDraftBrokenHello(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {

@@ -77,11 +77,14 @@ func (s *Session) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
 // interval.
 func (s *Session) Describe(p arcp.SessionAcceptedPayload) { s.described = p }
 
-// AddJobs records that the client has handles of jobs from earlier connections of its session.
-// It must precede the first answer.
-func (s *Session) AddJobs(jobs ...arcp.JobID) {
-	for _, id := range jobs {
+// AddJobs records that the client has handles of jobs from earlier connections of its session: jobs
+// that it has submitted, and jobs that it follows. It must precede the first answer.
+func (s *Session) AddJobs(submitted, followed []arcp.JobID) {
+	for _, id := range submitted {
 		s.pending.hold(id, handleSubmitted)
+	}
+	for _, id := range followed {
+		s.pending.hold(id, handleFollowed)
 	}
 }
 

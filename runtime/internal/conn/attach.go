@@ -53,6 +53,7 @@ type attachment struct {
 	awaitsPosition bool          // session.open without a position: the client may send resume
 	token          auth.Secret   // new resume token
 	byOpen         bool          // by session.open; false: by session.resume
+	followed       []arcp.JobID  // live jobs of other sessions that the session follows
 
 	retry func(now time.Time) // attaches again after another connection has attached
 }
@@ -266,7 +267,7 @@ func (h *handshake) storeAttachment(a attachment) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			a.row = row
+			a.row, a.followed = row, r.Followed
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
 			cursor = h.c.srv.opts.Log.Attach(row.ID, a.after, r.LastSeq, h.c.session.loop())
 		}
@@ -337,7 +338,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	} else {
 		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
-		h.c.dialect.resumed(now, &a.row)
+		h.c.dialect.resumed(now, &a.row, a.followed)
 	}
 	if a.awaitsPosition {
 		h.c.ack.pause()
