@@ -14,7 +14,9 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store/mem"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -877,6 +879,37 @@ func TestDraftResumeKeepsFollowedJobs(t *testing.T) {
 				p.end(job)
 			})
 		})
+	}
+}
+
+// TestDraftProfile configures the library that clients are taken for if their first frame does not
+// tell. Other clients are recognised as ever.
+func TestDraftProfile(t *testing.T) {
+	unknown := draftLibrary{name: strict.Go, id: "anything-%d", hello: draftLibraries[0].hello, resume: resumeObject}
+	python := &draftLibraries[slices.IndexFunc(draftLibraries, func(l draftLibrary) bool { return l.name == strict.Python })]
+	for _, profile := range []string{"", "go"} {
+		inBubble(t, func(c *runtime.Config) { withPeople(t)(c); c.DraftProfile = profile }, func(f *fixture) {
+			p := f.dialDraft(&unknown, "alice")
+			p.submit("nobody.there", `{}`, "")
+			want := []string{"job.error", "job.error", "session.error"} // of the universal profile
+			if profile == "go" {
+				want = want[2:]
+			}
+			for _, typ := range want {
+				if frame := p.read(); frame.Type != typ {
+					t.Errorf("with the profile %q a submit is refused by %s, want %s", profile, frame.raw, typ)
+				}
+			}
+			if frames := p.pong(); len(frames) > 0 {
+				t.Errorf("with the profile %q, %d frames more: %s", profile, len(frames), frames[0].raw)
+			}
+			q := f.dialDraft(python, "alice")
+			q.submit("nobody.there", `{}`, "")
+			q.refused("an unknown agent", "AGENT_NOT_AVAILABLE")
+		})
+	}
+	if _, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: new(auth.Set), DraftProfile: "cobol"}); err == nil || !strings.Contains(err.Error(), "DraftProfile") {
+		t.Errorf("a profile that does not exist: %v", err)
 	}
 }
 

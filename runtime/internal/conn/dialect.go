@@ -59,9 +59,13 @@ type dialect struct {
 	codec *draft.Session // of the draft dialect; nil: the RFC's dialect
 }
 
-// use makes the connection speak the draft dialect.
+// use makes the connection speak the draft dialect. A client that is not recognised has the configured
+// profile.
 func (d *dialect) use(codec *draft.Session) {
 	d.codec = codec
+	if profile, err := draft.ParseProfile(d.c.srv.opts.DraftProfile); err == nil && codec.Profile() == draft.Universal {
+		codec.SetProfile(profile)
+	}
 	d.c.machine = machine.NewDraft(d.c.handshake.startedAt, d.c.srv.machineConfig(), d.c.id)
 }
 

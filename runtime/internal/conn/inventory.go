@@ -32,13 +32,13 @@ func (ib *inventoryBound) bound(agents []arcp.Agent) []arcp.Agent {
 	ib.mu.Lock()
 	defer ib.mu.Unlock()
 	if !sameSlice(ib.whole, agents) {
-		ib.whole, ib.bounded = agents, ib.cut(agents)
+		ib.whole, ib.bounded = agents, ib.choose(agents)
 	}
 	return ib.bounded
 }
 
-// cut returns the tools that fit.
-func (ib *inventoryBound) cut(agents []arcp.Agent) []arcp.Agent {
+// choose returns the tools that fit.
+func (ib *inventoryBound) choose(agents []arcp.Agent) []arcp.Agent {
 	included := make([]bool, len(agents))
 	n, size := 0, 0
 	for _, builtin := range []bool{false, true} {
