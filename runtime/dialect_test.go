@@ -73,6 +73,7 @@ type draftPeer struct {
 	token    string // to resume the session
 	seq      uint64 // of the last event
 	pings    int    // that were answered
+	followed int    // frames subscribe.event
 	progress map[string][]float64
 	features []string // of the welcome
 }
@@ -92,7 +93,8 @@ type draftFrame struct {
 		SessionID   string `json:"session_id"`
 		ResumeToken string `json:"resume_token"`
 		Nonce       string
-		PingNonce   string `json:"ping_nonce"`
+		PingNonce   string          `json:"ping_nonce"`
+		Event       json.RawMessage // of a subscribe.event
 		Kind        string
 		Body        struct{ Current float64 }
 		Code        string
@@ -208,6 +210,14 @@ func (p *draftPeer) next() (*draftFrame, error) {
 	}
 	if err := json.Unmarshal(raw, frame); err != nil {
 		p.Fatalf("%s: %s: %v", p.lib.name, raw, err)
+	}
+	if frame.Type == "subscribe.event" {
+		if p.followed++; p.lib.name != strict.PHP {
+			p.Errorf("%s: %s", p.lib.name, raw)
+		}
+		if err := json.Unmarshal(frame.Payload.Event, frame); err != nil {
+			p.Fatalf("%s: %s: %v", p.lib.name, raw, err)
+		}
 	}
 	if frame.EventSeq != nil {
 		if *frame.EventSeq != p.seq+1 {
@@ -413,6 +423,9 @@ func (f *fixture) converse(lib *draftLibrary) {
 	watcher.follow(watched)
 	watcher.end(watched)
 	watcher.counted(watched, 20)
+	if (watcher.followed >= 20) != (lib.name == strict.PHP) || p.followed > 0 {
+		f.Errorf("%d frames of the follower and %d of the submitter are wrapped", watcher.followed, p.followed)
+	}
 	p.end(watched)
 	p.counted(watched, 20)
 	watcher.send("session.ack", "", fmt.Sprintf(`"last_processed_seq":%d`, watcher.seq))
