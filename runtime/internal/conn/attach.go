@@ -81,7 +81,7 @@ func (s *Server) checkOwner(ctx context.Context, credentials auth.Request, row *
 	case result.challenge != "":
 		return arcp.Errorf(arcp.CodeUnauthenticated, "the credentials must be proven: resume the session without them")
 	case result.identity.Principal != row.Principal:
-		return noSession()
+		return errNoSession()
 	}
 	return nil
 }
@@ -123,9 +123,9 @@ func resumeResult(refused *arcp.Error) string {
 	return "unavailable"
 }
 
-// noSession returns the refusal of a token that is wrong, old, or of a session that has ended. It
+// errNoSession returns the refusal of a token that is wrong, old, or of a session that has ended. It
 // does not reveal which.
-func noSession() *arcp.Error {
+func errNoSession() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResumeWindowExpired,
 		"the token resumes no session: it was used, or the session has ended; open a new one: jobs go on and are listed")
 }
@@ -146,21 +146,21 @@ func (h *handshake) checkResume(now time.Time, row *store.Session, after uint64)
 func (s *Server) readTokenSession(ctx context.Context, token auth.Secret) (store.Session, *arcp.Error) {
 	id, ok := tokenSessionID(token.Reveal())
 	if !ok {
-		return store.Session{}, noSession()
+		return store.Session{}, errNoSession()
 	}
 	row, err := s.opts.Store.Session(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return row, noSession()
+		return row, errNoSession()
 	case err != nil:
 		s.opts.Logger.Error().Err(err).Msg("read session")
-		return row, unreadable()
+		return row, errUnreadable()
 	}
 	existing := s.opts.Sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
 	previous := existing != nil && !existing.TokenConfirmed(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
 	if existing == nil || !current && !previous {
-		return row, noSession()
+		return row, errNoSession()
 	}
 	return row, nil
 }
@@ -181,8 +181,8 @@ func validTokens(shown [32]byte, row *store.Session) [][32]byte {
 	return valid
 }
 
-// unreadable returns the refusal of a request for which the store cannot be read.
-func unreadable() *arcp.Error {
+// errUnreadable returns the refusal of a request for which the store cannot be read.
+func errUnreadable() *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
 }
 
@@ -192,7 +192,7 @@ func (h *handshake) revalidate(now time.Time, row *store.Session) *arcp.Error {
 	var stored auth.Identity
 	if err := arcp.Unmarshal(row.Identity, &stored); err != nil {
 		h.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(row.ID)).Msg("identity of a session")
-		return unreadable()
+		return errUnreadable()
 	}
 	h.scheme = stored.Scheme
 	id, err := h.c.srv.opts.Auth.Revalidate(stored, h.c.principal.peer(h.c.tc.Info(), now))
@@ -228,7 +228,7 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 		return
 	case err != nil:
 		h.c.srv.opts.Logger.Error().Err(err).Msg("read session")
-		h.refuseAttachment(now, true, unreadable())
+		h.refuseAttachment(now, true, errUnreadable())
 		return
 	}
 	if refused := h.c.dialect.checkSession(&row); refused != nil {
@@ -352,7 +352,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 func (h *handshake) claimSession(a *attachment, cursor *eventlog.Cursor, err error) *arcp.Error {
 	switch {
 	case errors.Is(err, store.ErrNotFound): // the session has ended meanwhile
-		return noSession()
+		return errNoSession()
 	case err != nil:
 		h.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
@@ -360,7 +360,7 @@ func (h *handshake) claimSession(a *attachment, cursor *eventlog.Cursor, err err
 	s := h.c.srv.opts.Sessions.Find(a.row.ID)
 	if s == nil || !h.replaceConn(s, a, cursor) {
 		cursor.Close()
-		return noSession()
+		return errNoSession()
 	}
 	h.pass.Authenticated()
 	return nil

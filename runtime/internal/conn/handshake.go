@@ -115,7 +115,7 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 		return err
 	}
 	if s.opts.Full() {
-		return nearlyFull()
+		return errNearlyFull()
 	}
 	s.mu.Lock()
 	limits := s.limits.Sessions
@@ -146,8 +146,8 @@ func (s *Server) checkRunning() *arcp.Error {
 	return nil
 }
 
-// nearlyFull returns the refusal while the disk is nearly full.
-func nearlyFull() *arcp.Error {
+// errNearlyFull returns the refusal while the disk is nearly full.
+func errNearlyFull() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResourceExhausted, "the disk of the runtime is nearly full").RetryAfter(30)
 }
 
