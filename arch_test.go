@@ -271,7 +271,7 @@ const (
 
 // largeStructs have more fields than maxFields.
 var largeStructs = map[string]int{
-	"runtime.Config":                   37, // configuration
+	"runtime.Config":                   38, // configuration
 	"runtime/internal/conn.Options":    31, // configuration
 	"runtime/internal/metrics.Metrics": 53, // metrics
 	"runtime/internal/approval.Row":    34, // as it is stored and shown

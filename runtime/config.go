@@ -52,6 +52,11 @@ type Config struct {
 	HeartbeatBlock   bool          // a job that misses heartbeats is blocked; false: it fails
 	MaxFrame         int64         // bytes of a received frame; default 8 MiB
 
+	// DraftProfile is the client library whose forms are sent to clients of the draft dialect that
+	// are not recognised: go, typescript, python, java, csharp, ruby, php or universal; default
+	// universal, the forms that most libraries decode.
+	DraftProfile string
+
 	AckWindow    int           // unacknowledged events of a client that acknowledges; default: no bound
 	ReplayEvents int           // sent events kept for a session that never acknowledges; default 10,000
 	ReplayBytes  int64         // bytes of these events; default 64 MiB

@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,10 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -68,7 +73,9 @@ type draftPeer struct {
 	token    string // to resume the session
 	seq      uint64 // of the last event
 	pings    int    // that were answered
+	followed int    // frames subscribe.event
 	progress map[string][]float64
+	features []string // of the welcome
 }
 
 // draftFrame is a frame of the runtime.
@@ -77,11 +84,17 @@ type draftFrame struct {
 	JobID         string  `json:"job_id"`
 	CorrelationID string  `json:"correlation_id"`
 	EventSeq      *uint64 `json:"event_seq"`
+	Extensions    map[string]json.RawMessage
 	Payload       struct {
+		Capabilities struct {
+			Features []string
+			Agents   []struct{ Name string }
+		}
 		SessionID   string `json:"session_id"`
 		ResumeToken string `json:"resume_token"`
 		Nonce       string
-		PingNonce   string `json:"ping_nonce"`
+		PingNonce   string          `json:"ping_nonce"`
+		Event       json.RawMessage // of a subscribe.event
 		Kind        string
 		Body        struct{ Current float64 }
 		Code        string
@@ -129,7 +142,7 @@ func (p *draftPeer) welcomed() {
 	if frame.Type != "session.welcome" || frame.Payload.SessionID == "" || frame.Payload.ResumeToken == "" {
 		p.Fatalf("%s: the hello is answered by %s", p.lib.name, frame.raw)
 	}
-	p.session, p.token = frame.Payload.SessionID, frame.Payload.ResumeToken
+	p.session, p.token, p.features = frame.Payload.SessionID, frame.Payload.ResumeToken, frame.Payload.Capabilities.Features
 }
 
 // resumed makes another connection of the session, which goes on after the last event.
@@ -141,6 +154,9 @@ func (p *draftPeer) resumed() *draftPeer {
 	q.welcomed()
 	if q.session != p.session || q.token == p.token {
 		p.Errorf("%s: the resume of %s brings the session %s, with a new token: %v", p.lib.name, p.session, q.session, q.token != p.token)
+	}
+	if len(q.features) == 0 || !slices.Equal(q.features, p.features) {
+		p.Errorf("%s: the resume agrees to the features %v, want those of the session: %v", p.lib.name, q.features, p.features)
 	}
 	return q
 }
@@ -194,6 +210,14 @@ func (p *draftPeer) next() (*draftFrame, error) {
 	}
 	if err := json.Unmarshal(raw, frame); err != nil {
 		p.Fatalf("%s: %s: %v", p.lib.name, raw, err)
+	}
+	if frame.Type == "subscribe.event" {
+		if p.followed++; p.lib.name != strict.PHP {
+			p.Errorf("%s: %s", p.lib.name, raw)
+		}
+		if err := json.Unmarshal(frame.Payload.Event, frame); err != nil {
+			p.Fatalf("%s: %s: %v", p.lib.name, raw, err)
+		}
 	}
 	if frame.EventSeq != nil {
 		if *frame.EventSeq != p.seq+1 {
@@ -399,6 +423,9 @@ func (f *fixture) converse(lib *draftLibrary) {
 	watcher.follow(watched)
 	watcher.end(watched)
 	watcher.counted(watched, 20)
+	if (watcher.followed >= 20) != (lib.name == strict.PHP) || p.followed > 0 {
+		f.Errorf("%d frames of the follower and %d of the submitter are wrapped", watcher.followed, p.followed)
+	}
 	p.end(watched)
 	p.counted(watched, 20)
 	watcher.send("session.ack", "", fmt.Sprintf(`"last_processed_seq":%d`, watcher.seq))
@@ -548,6 +575,65 @@ func TestDraftTimedOut(t *testing.T) {
 	}
 }
 
+// TestInventoryIsBounded has more tools than the answer to an open lists. It says how many there are,
+// and tools.list has the others.
+func TestInventoryIsBounded(t *testing.T) {
+	const tools = 400
+	change := func(c *runtime.Config) {
+		withPeople(t)(c)
+		for i := range tools {
+			bulk, err := tool.NewRaw(tool.Capability{Name: fmt.Sprintf("bulk.%03d", i)}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw("1"), nil })
+			if err = errors.Join(err, c.Tools.Register(bulk)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var told struct{ Total, Included int }
+	inBubble(t, change, func(b *fixture) {
+		rfc := b.connect(nil)
+		rfc.openHuman("alice", "")
+		env := rfc.expect("session.accepted")
+		accepted, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](&env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		extensions := map[string]json.RawMessage{}
+		if err := json.Unmarshal(env.Extensions, &extensions); err != nil {
+			t.Fatalf("%s: %v", env.Extensions, err)
+		}
+		if err := json.Unmarshal(extensions["arcpx.arcp.inventory.v1"], &told); err != nil || told.Total <= tools || told.Included != 256 || len(accepted.Capabilities.Agents) != 256 {
+			t.Errorf("%d tools with %s, %v", len(accepted.Capabilities.Agents), env.Extensions, err)
+		}
+		for i := range draftLibraries {
+			lib := &draftLibraries[i]
+			p := b.connectDraft(lib, 0)
+			p.hello("alice-"+token, "")
+			for _, why := range []string{"hello", "resume"} {
+				f := p.read()
+				if f.Type != "session.welcome" || len(f.Payload.Capabilities.Agents) != told.Included {
+					t.Errorf("%s: %s has %d tools: %s", lib.name, why, len(f.Payload.Capabilities.Agents), f.raw)
+				}
+				if string(f.Extensions["x-vendor.arcp.inventory.v1"]) != string(extensions["arcpx.arcp.inventory.v1"]) {
+					t.Errorf("%s: %s: the extensions are %s", lib.name, why, f.Extensions)
+				}
+				p.session, p.token = f.Payload.SessionID, f.Payload.ResumeToken
+				if why == "hello" {
+					p.cut()
+					p = b.connectDraft(lib, 1000)
+					p.hello("alice-"+token, fmt.Sprintf(lib.resume, f.Payload.SessionID, f.Payload.ResumeToken, 0))
+				}
+			}
+			listed := p.run("tools.list", `{"prefix":"bulk.3","limit":200}`)
+			if n := strings.Count(string(listed.Payload.Result), `"bulk.3`); n != 100 {
+				t.Errorf("%s: tools.list lists %d tools: %s", lib.name, n, listed.Payload.Result)
+			}
+			if f := p.run(fmt.Sprintf("bulk.%03d", tools-1), `{}`); f.Type != "job.result" {
+				t.Errorf("%s: a tool that is not listed ends with %s", lib.name, f.raw)
+			}
+		}
+	})
+}
+
 // TestDraftShutdown has the server shut down, which every library learns.
 func TestDraftShutdown(t *testing.T) {
 	for i := range draftLibraries {
@@ -654,14 +740,11 @@ func (f *fixture) breaks(p *draftPeer) string {
 	return "session.bye"
 }
 
-// TestDraftResumeMessage resumes sessions with the message session.resume. Libraries with a
-// timestamp in every frame resume with a hello.
+// TestDraftResumeMessage resumes sessions with the message session.resume, also of libraries with a
+// timestamp in every frame.
 func TestDraftResumeMessage(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
-		if strings.Contains(lib.members, "timestamp") {
-			continue
-		}
 		t.Run(string(lib.name), func(t *testing.T) {
 			inBubble(t, nil, func(f *fixture) {
 				p := f.dialDraft(lib, "alice")
@@ -698,9 +781,7 @@ func TestDraftRestart(t *testing.T) {
 			}
 		}
 		f.boot(nil)
-		if e := refusal(f, f.resume(p.token, p.seq).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
-			f.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
-		}
+		f.resume(p.token, p.seq).expect("session.welcome")
 		q := p.resumed()
 		q.end(job)
 		q.counted(job, 40)
@@ -748,8 +829,8 @@ func TestDialectsShareJobs(t *testing.T) {
 	}
 }
 
-// TestResumeInOtherDialect refuses to resume a session in the other dialect. The session can
-// still be used and resumed.
+// TestResumeInOtherDialect refuses to attach to a session in the other dialect. The session can
+// still be used and resumed. A session.resume is answered in the dialect of the session.
 func TestResumeInOtherDialect(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
@@ -765,15 +846,13 @@ func TestResumeInOtherDialect(t *testing.T) {
 				f.resume(rfcToken, 0).expect("session.resumed")
 
 				p := f.dialDraft(lib, "alice")
-				if e := refusal(f, f.resume(p.token, 0).expect("session.rejected")); e.Code != arcp.CodeFailedPrecondition {
-					f.Errorf("a resume in the RFC's dialect is refused with %s", e.Code)
-				}
 				q := f.connect(nil)
 				q.write(fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
 					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token))
 				q.expect("session.rejected")
 				p.run("demo.echo", `{"x":1}`)
 				p.cut()
+				f.resume(p.token, p.seq).expect("session.welcome") // the token tells the dialect
 				p.resumed().close("session.close")
 			})
 		})
@@ -786,6 +865,87 @@ func (p *peer) write(frame string) {
 	if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
 		p.Fatal(err)
 	}
+}
+
+// TestDraftResumeKeepsFollowedJobs has a client follow a job and resume its session. A library that
+// fails all calls and jobs on a session.error is sent none while it follows the job.
+func TestDraftResumeKeepsFollowedJobs(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		if lib.name != strict.TypeScript && lib.name != strict.Python && lib.name != strict.CSharp {
+			continue
+		}
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				owner, p := f.dialDraft(lib, "alice"), f.dialDraft(lib, "alice")
+				job := owner.accepted("demo.count", `{"to":100,"interval_ms":50}`, "")
+				p.follow(job)
+				p.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
+				p.cut()
+				p = p.resumed()
+				p.send("job.subscribe", `"job_id":"job_01JZ0000000000000000000000",`, `"job_id":"job_01JZ0000000000000000000000"`)
+				for _, frame := range p.pong() {
+					if frame.Type == "session.error" {
+						t.Errorf("%s: %s would fail the followed job", lib.name, frame.raw)
+					}
+				}
+				p.end(job)
+			})
+		})
+	}
+}
+
+// TestDraftProfile configures the library that clients are taken for if their first frame does not
+// tell. Other clients are recognised as ever.
+func TestDraftProfile(t *testing.T) {
+	unknown := draftLibrary{name: strict.Go, id: "anything-%d", hello: draftLibraries[0].hello, resume: resumeObject}
+	python := &draftLibraries[slices.IndexFunc(draftLibraries, func(l draftLibrary) bool { return l.name == strict.Python })]
+	for _, profile := range []string{"", "go"} {
+		inBubble(t, func(c *runtime.Config) { withPeople(t)(c); c.DraftProfile = profile }, func(f *fixture) {
+			p := f.dialDraft(&unknown, "alice")
+			p.submit("nobody.there", `{}`, "")
+			want := []string{"job.error", "job.error", "session.error"} // of the universal profile
+			if profile == "go" {
+				want = want[2:]
+			}
+			for _, typ := range want {
+				if frame := p.read(); frame.Type != typ {
+					t.Errorf("with the profile %q a submit is refused by %s, want %s", profile, frame.raw, typ)
+				}
+			}
+			if frames := p.pong(); len(frames) > 0 {
+				t.Errorf("with the profile %q, %d frames more: %s", profile, len(frames), frames[0].raw)
+			}
+			q := f.dialDraft(python, "alice")
+			q.submit("nobody.there", `{}`, "")
+			q.refused("an unknown agent", "AGENT_NOT_AVAILABLE")
+		})
+	}
+	if _, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: new(auth.Set), DraftProfile: "cobol"}); err == nil || !strings.Contains(err.Error(), "DraftProfile") {
+		t.Errorf("a profile that does not exist: %v", err)
+	}
+}
+
+// TestDraftBrokenHello fails the handshake at once if the hello cannot be decoded.
+func TestDraftBrokenHello(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		before := time.Now()
+		for why, frame := range map[string]string{
+			"a hello that is cut":       `{"arcp":"1.1","id":"m1","type":"session.hello","payload":{"client"`,
+			"a hello without an id":     `{"arcp":"1.1","type":"session.hello","payload":{}}`,
+			"a hello that is no object": `["session.hello"]`,
+			"a hello with two payloads": `{"arcp":"1.1","id":"m1","type":"session.hello","payload":{},"payload":{}}`,
+		} {
+			wrong := f.connectDraft(&draftLibraries[0], 8000)
+			if err := errors.Join(wrong.conn.Write([]byte(frame)), wrong.conn.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			wrong.handshakeFails(why, "INVALID_REQUEST")
+		}
+		if waited := time.Since(before); waited > time.Second {
+			t.Errorf("the answers take %v", waited)
+		}
+	})
 }
 
 // TestHostileFirstFrames has connections begin with frames that open no session, or that look like

@@ -77,6 +77,9 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil {
 		return nil, errors.New("runtime: Config.Store and Config.Auth are required")
 	}
+	if err := conn.CheckDraftProfile(cfg.DraftProfile); err != nil {
+		return nil, fmt.Errorf("runtime: Config.DraftProfile: %w", err)
+	}
 	r := &Runtime{cfg: cfg.withDefaults()}
 	r.audit = audit.New(r.cfg.Log)
 	r.pool = pool.New()
@@ -157,10 +160,10 @@ func (r *Runtime) newServer() *conn.Server {
 	c := &r.cfg
 	return conn.NewServer(conn.Options{Store: c.Store, Auth: c.Auth, Log: r.log, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
 		Workers: r.workers, Vault: r.vault, Jobs: r.jobs, Builtin: r.builtin, Metrics: r.metrics, Pool: r.pool, Audit: r.audit, Logger: c.Log,
-		Full: r.space.Full, Broken: func() bool { return r.broken.Load() != nil }, Version: c.Version, Fingerprint: c.Fingerprint,
+		Full: r.space.Full, Broken: func() bool { return r.broken.Load() != nil }, Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: c.Version, Fingerprint: c.Fingerprint},
 		HandshakeTimeout: c.HandshakeTimeout, SessionLease: c.SessionLease, SessionIdle: c.SessionIdle, ResumeWindow: c.ResumeWindow,
 		Heartbeat: c.Heartbeat, HeartbeatBlock: c.HeartbeatBlock, MaxFrame: c.MaxFrame, AckWindow: c.AckWindow,
-		ReplayEvents: c.ReplayEvents, ReplayBytes: c.ReplayBytes, Provisions: len(c.Provisioners) > 0, MaxFollows: c.maxFollows, Limits: c.Limits.conn()})
+		ReplayEvents: c.ReplayEvents, ReplayBytes: c.ReplayBytes, Provisions: len(c.Provisioners) > 0, DraftProfile: c.DraftProfile, MaxFollows: c.maxFollows, Limits: c.Limits.conn()})
 }
 
 // boot registers the built-in tools, and loads the sessions, jobs and services of the store.

@@ -58,12 +58,13 @@ var answers = map[arcp.Type]func(*answer) error{
 
 // frame is an outbound message without the members that all have.
 type frame struct {
-	t         Type
-	job       arcp.JobID
-	trace     string
-	noSession bool // TypeScript ignores a frame without session_id
-	echo      bool // the frame has the id of the request, whatever the profile
-	payload   any
+	t          Type
+	job        arcp.JobID
+	trace      string
+	extensions arcp.Raw // nil: none
+	noSession  bool     // TypeScript ignores a frame without session_id
+	echo       bool     // the frame has the id of the request, whatever the profile
+	payload    any
 }
 
 // send appends a frame.
@@ -90,6 +91,7 @@ func (a *answer) send(f frame) error {
 	o.optional("job_id", string(f.job))
 	o.optional("trace_id", traceOrNone(f.trace))
 	o.optional("correlation_id", string(a.request.id))
+	o.raw("extensions", f.extensions)
 	o.raw("payload", payload)
 	out := o.end()
 	if len(out) > MaxFrame {
@@ -135,7 +137,26 @@ func (a *answer) sendWelcome(p *arcp.SessionAcceptedPayload) error {
 	if slices.Contains(w.Capabilities.Features, string(arcp.FeatureHeartbeat)) {
 		w.HeartbeatIntervalSec = max(p.HeartbeatIntervalSec, 0)
 	}
-	return a.send(frame{t: SessionWelcome, payload: w})
+	return a.send(frame{t: SessionWelcome, extensions: vendorExtensions(a.env.Extensions), payload: w})
+}
+
+// vendorExtensions returns extensions under the names that TypeScript accepts: x-vendor.arcp.NAME
+// for arcpx.arcp.NAME. It omits others.
+func vendorExtensions(raw arcp.Raw) arcp.Raw {
+	if raw.Kind() != '{' {
+		return nil
+	}
+	o := begin(nil)
+	arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+		if rest, ok := strings.CutPrefix(string(name), "arcpx."); ok {
+			o.quoted("x-vendor."+rest, value)
+		}
+		return true
+	})
+	if !o.some {
+		return nil
+	}
+	return o.end()
 }
 
 // features returns the features that the runtime agreed to and the client has offered.

@@ -194,7 +194,7 @@ func TestManyRequestsWait(t *testing.T) {
 func TestRefusalAfterResume(t *testing.T) {
 	c := libraries[2].connectWith(t, `,"resume":{"resume_token":"t","last_event_seq":7}`)
 	c.s.Describe(acceptedSession())
-	c.s.AddJobs(job)
+	c.s.AddJobs([]arcp.JobID{job}, nil)
 	c.answer(arcp.SessionResumed, c.firstID(), arcp.SessionResumedPayload{SessionID: acceptedSession().SessionID, ResumeToken: "next", ReplayedFrom: 7})
 	subscribe := refusals[2].request
 	id := c.request(subscribe)

@@ -13,7 +13,7 @@ import (
 // Refusal is the error of a frame that the runtime does not act on. AppendAnswer encodes its Nack
 // as the profile demands, often as no frame at all.
 type Refusal struct {
-	Request arcp.MessageID // identifier of the frame; empty: it is never answered
+	Request arcp.MessageID // identifier of the frame; empty: it is not answered, unless it is the first
 	Type    Type           // empty: not known
 	Err     *arcp.Error    // why
 	Cause   error          // an *arcp.EncodingError, or nil
@@ -37,6 +37,9 @@ func (r *Refusal) Nack() arcp.Envelope {
 // Calls of Decode must not overlap each other. They may overlap calls of the other methods.
 func (s *Session) Decode(frame []byte) (arcp.Envelope, error) {
 	env, err := arcp.DecodeDraft(frame)
+	if err != nil && !s.decoded {
+		return arcp.Envelope{}, s.refuseHello(err)
+	}
 	if err != nil {
 		return arcp.Envelope{}, s.refuseFrame(frame, err)
 	}
@@ -64,6 +67,18 @@ func (s *Session) Decode(frame []byte) (arcp.Envelope, error) {
 		s.pending.add(r)
 	}
 	return env, nil
+}
+
+// refuseHello returns the error of a first frame that cannot be decoded. It fails the handshake, also
+// if the identifier of the frame cannot be read.
+func (s *Session) refuseHello(err error) error {
+	s.decoded = true
+	refused := &Refusal{Type: SessionHello, Err: arcp.Errorf(arcp.CodeInvalidRequest, "%s cannot be decoded: %s", SessionHello, err.Error()), Cause: err}
+	if bad, ok := err.(*arcp.EncodingError); ok {
+		refused.Request, refused.Err.Message = bad.ID, string(SessionHello)+" cannot be decoded: "+bad.Message
+	}
+	s.pending.add(request{kind: requestOpen, id: refused.Request})
+	return refused
 }
 
 // refuseFrame returns the error of a frame that is not an envelope. If the type can be read, the
@@ -479,16 +494,30 @@ func decodeUnsubscribe(env *arcp.Envelope, r *request) error {
 	return encode(env, arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: r.job})
 }
 
-// Opens reports whether a frame opens a connection of the draft dialect: session.hello, or
-// session.resume without a timestamp. A session.resume with a timestamp belongs to the dialect
-// of the session that its token selects.
+// ResumePrefix is the start of the resume tokens of sessions of the dialect.
+const ResumePrefix = "rtd_"
+
+// Opens reports whether a frame opens a connection of the draft dialect: session.hello, also one that
+// cannot be decoded; session.resume without a timestamp; or session.resume with a token that begins
+// with ResumePrefix.
 func Opens(frame []byte) bool {
 	if !bytes.Contains(frame, []byte(SessionHello)) && !bytes.Contains(frame, []byte(SessionResume)) && bytes.IndexByte(frame, '\\') < 0 {
 		return false // as nearly all frames of the other dialect, without decoding them
 	}
 	env, err := arcp.DecodeDraft(frame)
-	if err != nil {
-		return false
+	switch {
+	case err != nil:
+		return isBadHello(frame)
+	case Type(env.Type) != SessionResume:
+		return Type(env.Type) == SessionHello
+	case env.Timestamp.IsZero():
+		return true
 	}
-	return Type(env.Type) == SessionHello || Type(env.Type) == SessionResume && env.Timestamp.IsZero()
+	p, err := arcp.DecodePayload[ResumePayload](&env)
+	return err == nil && strings.HasPrefix(cmp.Or(p.ResumeToken, p.Token), ResumePrefix)
+}
+
+// isBadHello reports whether a frame that cannot be decoded was meant to be a session.hello.
+func isBadHello(frame []byte) bool {
+	return bytes.Contains(frame, []byte(`"`+SessionHello+`"`)) && !bytes.Contains(frame, []byte(`"`+arcp.SessionOpen+`"`))
 }

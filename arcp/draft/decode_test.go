@@ -139,19 +139,16 @@ func TestFirstFrame(t *testing.T) {
 	for frame, opens := range map[string]bool{
 		``:  false,
 		`{`: false,
-		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{}}`:                                     true,
-		`{"arcp":"1.1","id":"m","type":"session.hello","timestamp":"2026-07-01T13:00:00Z","payload":{}}`:  true,
-		`{"arcp":"1.1","id":"m","type":"session.resume","payload":{}}`:                                    true,
-		`{"arcp":"1.1","id":"m","type":"session.resume","timestamp":"2026-07-01T13:00:00Z","payload":{}}`: false,
-		`{"arcp":"1.1","id":"m","type":"session.open","payload":{}}`:                                      false,
-		`{"arcp":"1.1","id":"m","type":"job.submit","payload":{"agent":"session.hello"}}`:                 false,
-		`{"arcp":"1.1","id":"m","type":"session.hello","session_id":"a b","payload":{}}`:                  false,
-		`{"arcp":"1.1","id":"m","type":"session.hello","type":"session.hello","payload":{}}`:              false,
-		`{"arcp":"1.1","type":"session.hello","payload":{}}`:                                              false,
-		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{"client":{"name":"a","name":"b"}}}`:     false,
-		`{"id":"m","type":"session.hello","payload":{}}`:                                                  false,
-		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{"a":` + strings.Repeat("[", 100) + `}}`: false,
-		"{\"arcp\":\"1.1\",\"id\":\"m\",\"type\":\"session.hello\",\"payload\":{\"a\":\"\xff\"}}":         false,
+		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{}}`:                                                           true,
+		`{"arcp":"1.1","id":"m","type":"session.hello","timestamp":"2026-07-01T13:00:00Z","payload":{}}`:                        true,
+		`{"arcp":"1.1","id":"m","type":"session.resume","payload":{}}`:                                                          true,
+		`{"arcp":"1.1","id":"m","type":"session.resume","timestamp":"2026-07-01T13:00:00Z","payload":{}}`:                       false,
+		`{"arcp":"1.1","id":"m","type":"session.resume","timestamp":"2026-07-01T13:00:00Z","payload":{"resume_token":"rtd_x"}}`: true,
+		`{"arcp":"1.1","id":"m","type":"session.resume","timestamp":"2026-07-01T13:00:00Z","payload":{"resume_token":"rt_x"}}`:  false,
+		`{"arcp":"1.1","id":"m","type":"session.open","type":"session.hello","payload":{}}`:                                     false,
+		`session.hello`: false,
+		`{"arcp":"1.1","id":"m","type":"session.open","payload":{}}`:                      false,
+		`{"arcp":"1.1","id":"m","type":"job.submit","payload":{"agent":"session.hello"}}`: false,
 	} {
 		if got := draft.Opens([]byte(frame)); got != opens {
 			t.Errorf("Opens(%s) = %v", frame, got)
@@ -160,6 +157,36 @@ func TestFirstFrame(t *testing.T) {
 			t.Errorf("NewSession(%s): %v", frame, err)
 		} else if !opens && err == nil && !strings.Contains(frame, "session.resume") {
 			t.Errorf("NewSession(%s) succeeds", frame)
+		}
+	}
+}
+
+// A first frame that was meant to be a hello and cannot be decoded fails the handshake.
+func TestBrokenHello(t *testing.T) {
+	for _, frame := range []string{
+		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{"client"`,
+		`["session.hello"]`,
+		`{"arcp":"1.1","id":"m","type":"session.hello","session_id":"a b","payload":{}}`,
+		`{"arcp":"1.1","id":"m","type":"session.hello","type":"session.hello","payload":{}}`,
+		`{"arcp":"1.1","type":"session.hello","payload":{}}`,
+		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{"client":{"name":"a","name":"b"}}}`,
+		`{"id":"m","type":"session.hello","payload":{}}`,
+		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{"a":` + strings.Repeat("[", 100) + `}}`,
+		"{\"arcp\":\"1.1\",\"id\":\"m\",\"type\":\"session.hello\",\"payload\":{\"a\":\"\xff\"}}",
+	} {
+		s, err := draft.NewSession([]byte(frame))
+		if err != nil || !draft.Opens([]byte(frame)) {
+			t.Fatalf("%s does not open a connection: %v", frame, err)
+		}
+		_, err = s.Decode([]byte(frame))
+		r, ok := errors.AsType[*draft.Refusal](err)
+		if !ok || r.Cause == nil {
+			t.Fatalf("%s: %v", frame, err)
+		}
+		nack := r.Nack()
+		frames, err := s.AppendAnswer(nil, moment, &nack)
+		if err != nil || len(frames) != 2 || !strings.Contains(string(frames[0]), `"session.error"`) || !strings.Contains(string(frames[1]), `"job.error"`) {
+			t.Errorf("%s is answered by %s, %v", frame, frames, err)
 		}
 	}
 }

@@ -22,7 +22,9 @@ type Event struct {
 // Body is the part of an event's frame that sessions share: everything but event_seq and
 // session_id. It is valid for sessions with the same Form. A Body must not be changed.
 type Body struct {
+	ID       arcp.MessageID
 	JobID    arcp.JobID
+	Time     time.Time
 	Terminal bool // the event ends the job
 	JSON     []byte
 }
@@ -37,7 +39,7 @@ func EventBody(e *Event, p Profile) (*Body, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Body{JobID: e.JobID, Terminal: e.Type.Terminal(), JSON: raw}, nil
+	return &Body{ID: e.ID, JobID: e.JobID, Time: e.Time, Terminal: e.Type.Terminal(), JSON: raw}, nil
 }
 
 // encoder holds the members of a payload that are being encoded.

@@ -202,6 +202,9 @@ func (c *connection) event(id arcp.JobID, t arcp.Type, payload any) {
 	if err != nil {
 		c.t.Fatalf("%s: EventBody(%s): %v", c.lib.name, t, err)
 	}
+	if strings.Contains(string(frame), `"subscribe.event"`) && t.Terminal() { // the first frame has ended the subscription
+		c.s.AddJobs(nil, []arcp.JobID{id})
+	}
 	if second := c.s.AppendEventFrame(nil, c.seq, body); string(second) != string(frame) {
 		c.t.Errorf("%s: the shared body makes\n%s, want\n%s", c.lib.name, second, frame)
 	}

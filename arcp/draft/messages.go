@@ -35,7 +35,8 @@ const (
 	JobSubscribed  Type = "job.subscribed"
 	JobUnsubscribe Type = "job.unsubscribe"
 
-	Nack Type = "nack" // of the PHP library only
+	Nack           Type = "nack"            // of the PHP library only
+	SubscribeEvent Type = "subscribe.event" // of the PHP library only
 )
 
 // Message is a row of Messages.
@@ -89,6 +90,7 @@ var Messages = []Message{
 	message[UnsubscribePayload](JobUnsubscribe, arcp.FromClient, arcp.InAccepted, "§7.6").decoded(requestUnsubscribe, decodeUnsubscribe),
 
 	message[ErrorPayload](Nack, arcp.FromRuntime, 0, ""),
+	message[SubscribeEventPayload](SubscribeEvent, arcp.FromRuntime, 0, ""),
 }
 
 var messageIndex = func() map[Type]*Message {

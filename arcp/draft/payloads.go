@@ -294,6 +294,11 @@ type SubscribedPayload struct {
 	Correlation
 }
 
+// SubscribeEventPayload has a frame of a followed job, for the PHP library.
+type SubscribeEventPayload struct {
+	Event arcp.Raw `json:"event"` // a job.event, job.result or job.error
+}
+
 // UnsubscribePayload stops following a job.
 type UnsubscribePayload struct {
 	JobID arcp.JobID `json:"job_id,omitzero"` // job to stop following

@@ -61,6 +61,7 @@ type facts struct {
 	noLease       bool // a lease must be omitted
 	bearerOnly    bool // credentials of another scheme make the frame invalid
 	readsOutput   bool // the value of a result is in output, not in result
+	wrapsFollowed bool // events of jobs that the client has subscribed to are in a subscribe.event
 	budget        budgetForm
 }
 
@@ -79,7 +80,8 @@ var profiles = [...]facts{
 	CSharp: {name: "csharp", submit: acceptThenFail, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer},
 	Ruby: {name: "ruby", submit: jobErrorOfNewJob, list: sessionError, subscribe: sessionError, cancel: sessionError, unknownType: noAnswer,
 		noLease: true},
-	PHP: {name: "php", submit: jobErrorWithoutJob, list: nack, subscribe: nack, cancel: nack, unknownType: nack},
+	PHP: {name: "php", submit: jobErrorWithoutJob, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
+		wrapsFollowed: true},
 }
 
 func (p Profile) facts() *facts {

@@ -35,10 +35,15 @@ type Session struct {
 }
 
 // NewSession returns the codec for the client that has sent a first frame. The frame is then
-// passed to Decode. It is an error if the frame opens or resumes no session; a mistake in its
-// payload is an error of Decode.
+// passed to Decode. It is an error if the frame opens or resumes no session. A hello that cannot be
+// decoded, and a mistake in its payload, are errors of Decode.
 func NewSession(first []byte) (*Session, error) {
 	env, err := arcp.DecodeDraft(first)
+	if err != nil && isBadHello(first) {
+		s := &Session{newID: arcp.NewID}
+		s.SetProfile(Universal)
+		return s, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -72,11 +77,14 @@ func (s *Session) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
 // interval.
 func (s *Session) Describe(p arcp.SessionAcceptedPayload) { s.described = p }
 
-// AddJobs records that the client has handles of jobs from earlier connections of its session.
-// It must precede the first answer.
-func (s *Session) AddJobs(jobs ...arcp.JobID) {
-	for _, id := range jobs {
+// AddJobs records that the client has handles of jobs from earlier connections of its session: jobs
+// that it has submitted, and jobs that it follows. It must precede the first answer.
+func (s *Session) AddJobs(submitted, followed []arcp.JobID) {
+	for _, id := range submitted {
 		s.pending.hold(id, handleSubmitted)
+	}
+	for _, id := range followed {
+		s.pending.hold(id, handleFollowed)
 	}
 }
 
@@ -96,10 +104,13 @@ func (s *Session) setID(id arcp.SessionID) {
 // *TooLargeError, or says that the event has no frame; dst is then unchanged.
 func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) {
 	start := len(dst)
-	dst = s.appendHead(dst, seq)
+	dst, wraps := s.begin(dst, seq, e.ID, e.JobID, e.Time)
 	dst, err := appendBody(dst, e, s.facts, true)
 	if err != nil {
 		return dst[:start], err
+	}
+	if wraps {
+		dst = append(dst, "}}"...)
 	}
 	s.sent(seq, e.JobID, e.Type.Terminal())
 	return dst, nil
@@ -107,9 +118,29 @@ func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) 
 
 // AppendEventFrame is AppendEvent for an event that EventBody has encoded in the Form of the session.
 func (s *Session) AppendEventFrame(dst []byte, seq uint64, b *Body) []byte {
-	dst = append(s.appendHead(dst, seq), b.JSON...)
+	dst, wraps := s.begin(dst, seq, b.ID, b.JobID, b.Time)
+	dst = append(dst, b.JSON...)
+	if wraps {
+		dst = append(dst, "}}"...)
+	}
 	s.sent(seq, b.JobID, b.Terminal)
 	return dst
+}
+
+// begin appends the members of a frame before the Body of an event. For the PHP library it first
+// begins the subscribe.event that has the frame of a followed job as its payload.event. wraps says
+// that the Body must be followed by the ends of both objects.
+func (s *Session) begin(dst []byte, seq uint64, id arcp.MessageID, job arcp.JobID, at time.Time) (_ []byte, wraps bool) {
+	if s.facts.wrapsFollowed && s.pending.follows(job) {
+		o := object{dst: s.appendHead(dst, seq)}
+		o.text("id", string(id))
+		o.text("type", string(SubscribeEvent))
+		o.time("timestamp", at)
+		o.text("job_id", string(job))
+		o.name("payload")
+		dst, wraps = append(o.dst, `{"event":`...), true
+	}
+	return s.appendHead(dst, seq), wraps
 }
 
 func (s *Session) appendHead(dst []byte, seq uint64) []byte {
@@ -206,19 +237,16 @@ func (p *pending) add(r request) {
 
 // take removes a request. known reports whether it can have been made on this connection.
 func (p *pending) take(id arcp.MessageID) (r request, known bool) {
-	if id == "" {
-		return request{}, false
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.requests {
+	for i := range p.requests { // a first frame without an identifier is a request, too
 		if p.requests[i].id == id {
 			r = p.requests[i]
 			p.remove(i)
 			return r, true
 		}
 	}
-	return request{}, p.dropped
+	return request{}, p.dropped && id != ""
 }
 
 // remove removes a request. The oldest, which is answered first, costs no copy.
@@ -256,6 +284,13 @@ func (p *pending) end(job arcp.JobID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.jobs, job)
+}
+
+// follows reports whether the client has subscribed to a job.
+func (p *pending) follows(job arcp.JobID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.jobs[job]&handleFollowed != 0
 }
 
 // has reports whether the client has a handle of a job.

@@ -321,6 +321,7 @@ func (s *server) runtimeConfig() runtime.Config {
 		Heartbeat:      off(v.Duration("heartbeat")),
 		HeartbeatBlock: v.Text("heartbeat-recovery") == "block",
 		MaxFrame:       off(v.Size("max-frame")),
+		DraftProfile:   v.Text("draft-profile"),
 		AckWindow:      off(v.Number("ack-window")),
 		ReplayEvents:   off(v.Number("replay-events")),
 		ReplayBytes:    off(v.Size("replay-bytes")),

@@ -230,6 +230,7 @@ type Result struct {
 	Repeated bool          // Existing was submitted with the same SubmitID
 	Digest   string        // of Existing
 	Epoch    uint32        // of OpenSession, AttachSession and PutSession: of the session after the write
+	Followed []arcp.JobID  // of AttachSession: the live jobs that the session follows and did not submit
 	More     bool          // of Follow: there are events after From
 	From     uint64        // of Follow: JSeq
 	JobState arcp.JobState // of Follow: of the job before the write appends events; empty: the job had ended before, or there is none

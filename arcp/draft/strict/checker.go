@@ -176,6 +176,9 @@ func (c *Checker) Received(frame []byte) []Violation {
 	if c.hidden(e) {
 		return nil
 	}
+	if c.current == "subscribe.event" && c.lib.messages[c.current] != nil {
+		return c.unwrap(e)
+	}
 	c.checkIDs(e)
 	c.checkNulls(e)
 	c.checkSession(e)
@@ -197,6 +200,28 @@ func (c *Checker) Received(frame []byte) []Violation {
 	c.checkHandshake(e)
 	if c.found == nil {
 		c.act(e, p)
+	}
+	return c.found
+}
+
+// unwrap judges the event in a subscribe.event. The PHP library finds the subscriber by the job of the
+// outer frame.
+func (c *Checker) unwrap(e envelope) []Violation {
+	p := e.payload()
+	if c.fields(RulePayload, c.lib.messages[c.current], p); len(c.found) > 0 {
+		return c.found
+	}
+	inner, err := json.Marshal(p["event"])
+	event := envelope(p["event"].(map[string]any))
+	switch {
+	case err != nil:
+		c.add(RuleJSON, "%v", err)
+	case e.text("job_id") == "" || e.text("job_id") != event.text("job_id") || e.text("session_id") != event.text("session_id"):
+		c.add(RuleEnvelope, "the event is of another job or session")
+	case e["event_seq"] != event["event_seq"]:
+		c.add(RuleSeq, "the event has the number %v, the frame %v", event["event_seq"], e["event_seq"])
+	default:
+		return c.Received(inner)
 	}
 	return c.found
 }

@@ -225,6 +225,7 @@ var decoders = map[Library]*decoder{
 		map[string]string{
 			"session.welcome": "session_id name",
 			"nack":            "code code \n message name",
+			"subscribe.event": "event object",
 		}, nil, "timestamp time"),
 }
 

@@ -33,7 +33,7 @@ func onAnswer[P any](answerOf func(*P) (approval.Answer, error)) handler {
 
 func inputAnswer(p *arcp.HumanInputResponsePayload) (approval.Answer, error) {
 	if len(p.Value) == 0 {
-		return approval.Answer{}, invalid("payload member %q is required", "value")
+		return approval.Answer{}, errInvalid("payload member %q is required", "value")
 	}
 	return approval.Answer{Value: p.Value, RespondedBy: p.RespondedBy}, nil
 }
@@ -55,7 +55,7 @@ func denyAnswer(p *arcp.PermissionDenyPayload) (approval.Answer, error) {
 func (cm *commands) respond(now time.Time, env *arcp.Envelope, answer approval.Answer) error {
 	c := cm.c
 	if env.CorrelationID == "" {
-		return invalid("correlation_id must be the id of the question")
+		return errInvalid("correlation_id must be the id of the question")
 	}
 	actor := c.principal.actor()
 	a, ok := c.srv.opts.Questions.Find(string(env.CorrelationID))

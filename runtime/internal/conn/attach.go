@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
@@ -15,17 +16,25 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// resumePrefix is the start of a resume token. The body of the session's id follows, so that the
-// session can be found, and then the secret.
+// resumePrefix is the start of a resume token of the RFC's dialect. The body of the session's id
+// follows, so that the session can be found, and then the secret.
 const resumePrefix = "rt_"
 
-func newResumeToken(id arcp.SessionID) auth.Secret {
-	return auth.NewToken(resumePrefix + strings.TrimPrefix(string(id), arcp.SessionPrefix))
+// newResumeToken returns a resume token of a session. Its prefix tells the dialect of the session.
+func (d *dialect) newResumeToken(id arcp.SessionID) auth.Secret {
+	prefix := resumePrefix
+	if d.codec != nil {
+		prefix = draft.ResumePrefix
+	}
+	return auth.NewToken(prefix + strings.TrimPrefix(string(id), arcp.SessionPrefix))
 }
 
 // tokenSessionID returns the id of the session that a resume token names.
 func tokenSessionID(token string) (arcp.SessionID, bool) {
 	rest, ok := strings.CutPrefix(token, resumePrefix)
+	if !ok {
+		rest, ok = strings.CutPrefix(token, draft.ResumePrefix)
+	}
 	if !ok || len(rest) <= arcp.IDBodyLen {
 		return "", false
 	}
@@ -44,6 +53,7 @@ type attachment struct {
 	awaitsPosition bool          // session.open without a position: the client may send resume
 	token          auth.Secret   // new resume token
 	byOpen         bool          // by session.open; false: by session.resume
+	followed       []arcp.JobID  // live jobs of other sessions that the session follows
 
 	retry func(now time.Time) // attaches again after another connection has attached
 }
@@ -71,7 +81,7 @@ func (s *Server) checkOwner(ctx context.Context, credentials auth.Request, row *
 	case result.challenge != "":
 		return arcp.Errorf(arcp.CodeUnauthenticated, "the credentials must be proven: resume the session without them")
 	case result.identity.Principal != row.Principal:
-		return noSession()
+		return errNoSession()
 	}
 	return nil
 }
@@ -113,9 +123,9 @@ func resumeResult(refused *arcp.Error) string {
 	return "unavailable"
 }
 
-// noSession returns the refusal of a token that is wrong, old, or of a session that has ended. It
+// errNoSession returns the refusal of a token that is wrong, old, or of a session that has ended. It
 // does not reveal which.
-func noSession() *arcp.Error {
+func errNoSession() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResumeWindowExpired,
 		"the token resumes no session: it was used, or the session has ended; open a new one: jobs go on and are listed")
 }
@@ -136,21 +146,21 @@ func (h *handshake) checkResume(now time.Time, row *store.Session, after uint64)
 func (s *Server) readTokenSession(ctx context.Context, token auth.Secret) (store.Session, *arcp.Error) {
 	id, ok := tokenSessionID(token.Reveal())
 	if !ok {
-		return store.Session{}, noSession()
+		return store.Session{}, errNoSession()
 	}
 	row, err := s.opts.Store.Session(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return row, noSession()
+		return row, errNoSession()
 	case err != nil:
 		s.opts.Logger.Error().Err(err).Msg("read session")
-		return row, unreadable()
+		return row, errUnreadable()
 	}
 	existing := s.opts.Sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
 	previous := existing != nil && !existing.TokenConfirmed(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
 	if existing == nil || !current && !previous {
-		return row, noSession()
+		return row, errNoSession()
 	}
 	return row, nil
 }
@@ -171,8 +181,8 @@ func validTokens(shown [32]byte, row *store.Session) [][32]byte {
 	return valid
 }
 
-// unreadable returns the refusal of a request for which the store cannot be read.
-func unreadable() *arcp.Error {
+// errUnreadable returns the refusal of a request for which the store cannot be read.
+func errUnreadable() *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
 }
 
@@ -182,7 +192,7 @@ func (h *handshake) revalidate(now time.Time, row *store.Session) *arcp.Error {
 	var stored auth.Identity
 	if err := arcp.Unmarshal(row.Identity, &stored); err != nil {
 		h.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(row.ID)).Msg("identity of a session")
-		return unreadable()
+		return errUnreadable()
 	}
 	h.scheme = stored.Scheme
 	id, err := h.c.srv.opts.Auth.Revalidate(stored, h.c.principal.peer(h.c.tc.Info(), now))
@@ -218,7 +228,7 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 		return
 	case err != nil:
 		h.c.srv.opts.Logger.Error().Err(err).Msg("read session")
-		h.refuseAttachment(now, true, unreadable())
+		h.refuseAttachment(now, true, errUnreadable())
 		return
 	}
 	if refused := h.c.dialect.checkSession(&row); refused != nil {
@@ -246,7 +256,7 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 // storeAttachment stores the attachment, which supersedes the previous connection, and attaches a
 // cursor when it is durable.
 func (h *handshake) storeAttachment(a attachment) {
-	a.token = newResumeToken(a.row.ID)
+	a.token = h.c.dialect.newResumeToken(a.row.ID)
 	row := a.row
 	row.PrevHashes, row.TokenHash = a.validHashes, auth.HashToken(a.token)
 	row.Identity = encodeIdentity(&h.c.principal.identity)
@@ -257,7 +267,7 @@ func (h *handshake) storeAttachment(a attachment) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			a.row = row
+			a.row, a.followed = row, r.Followed
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
 			cursor = h.c.srv.opts.Log.Attach(row.ID, a.after, r.LastSeq, h.c.session.loop())
 		}
@@ -328,7 +338,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	} else {
 		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
-		h.c.dialect.resumed(now, &a.row)
+		h.c.dialect.resumed(now, &a.row, a.followed)
 	}
 	if a.awaitsPosition {
 		h.c.ack.pause()
@@ -342,7 +352,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 func (h *handshake) claimSession(a *attachment, cursor *eventlog.Cursor, err error) *arcp.Error {
 	switch {
 	case errors.Is(err, store.ErrNotFound): // the session has ended meanwhile
-		return noSession()
+		return errNoSession()
 	case err != nil:
 		h.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
@@ -350,7 +360,7 @@ func (h *handshake) claimSession(a *attachment, cursor *eventlog.Cursor, err err
 	s := h.c.srv.opts.Sessions.Find(a.row.ID)
 	if s == nil || !h.replaceConn(s, a, cursor) {
 		cursor.Close()
-		return noSession()
+		return errNoSession()
 	}
 	h.pass.Authenticated()
 	return nil

@@ -61,7 +61,7 @@ func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
 func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
 	p, err := arcp.DecodeComplete[arcp.ToolInvokePayload](env)
 	if err == nil && p.OnDisconnect != "" && p.OnDisconnect != "continue" && p.OnDisconnect != "cancel" {
-		err = invalid("on_disconnect must be continue or cancel")
+		err = errInvalid("on_disconnect must be continue or cancel")
 	}
 	return p, err
 }
@@ -90,7 +90,7 @@ func (cm *commands) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayl
 	case arcp.TargetStream:
 		c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeNotFound, "no such stream"))
 	default:
-		return invalid("target must be job, stream or session")
+		return errInvalid("target must be job, stream or session")
 	}
 	return nil
 }
@@ -142,11 +142,11 @@ func (cm *commands) interrupt(now time.Time, env *arcp.Envelope, p *arcp.Interru
 	case p.Target == arcp.TargetStream, p.Target == arcp.TargetSession:
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "only jobs can be interrupted"))
 	case p.Target != arcp.TargetJob:
-		return invalid("target must be job")
+		return errInvalid("target must be job")
 	case !arcp.JobID(p.TargetID).Valid():
 		c.refuseID(now, env, "target_id", arcp.JobPrefix)
 	case p.Prompt == "" || len(p.Prompt) > maxPrompt:
-		return invalid("prompt must have 1 to %d bytes", maxPrompt)
+		return errInvalid("prompt must have 1 to %d bytes", maxPrompt)
 	case !c.session.negotiated(arcp.FeatureHumanInput):
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "an interrupt asks for guidance: it needs a session that negotiated human_input"))
 	default:
@@ -162,7 +162,7 @@ const maxLabel = 256
 func (cm *commands) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointCreatePayload) error {
 	c := cm.c
 	if len(p.Label) > maxLabel {
-		return invalid("label may have at most %d bytes", maxLabel)
+		return errInvalid("label may have at most %d bytes", maxLabel)
 	}
 	c.srv.opts.Engine.CreateCheckpoint(cm.requester(env.ID), env.JobID, p)
 	return nil
@@ -181,7 +181,7 @@ func (cm *commands) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.C
 func (cm *commands) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionListJobsPayload) error {
 	c := cm.c
 	if p.Limit != nil && *p.Limit == 0 {
-		return invalid("limit must be at least 1")
+		return errInvalid("limit must be at least 1")
 	}
 	viewer, form := c.principal.actor(), c.dialect.pageForm()
 	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {

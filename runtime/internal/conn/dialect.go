@@ -59,9 +59,13 @@ type dialect struct {
 	codec *draft.Session // of the draft dialect; nil: the RFC's dialect
 }
 
-// use makes the connection speak the draft dialect.
+// use makes the connection speak the draft dialect. A client that is not recognised has the configured
+// profile.
 func (d *dialect) use(codec *draft.Session) {
 	d.codec = codec
+	if profile, err := draft.ParseProfile(d.c.srv.opts.DraftProfile); err == nil && codec.Profile() == draft.Universal {
+		codec.SetProfile(profile)
+	}
 	d.c.machine = machine.NewDraft(d.c.handshake.startedAt, d.c.srv.machineConfig(), d.c.id)
 }
 
@@ -134,15 +138,15 @@ func (d *dialect) credentials() *auth.Request {
 }
 
 // resumed tells the codec what session.resumed does not contain, the profile of the client, which a
-// session.resume does not show, and the jobs that the client has submitted.
-func (d *dialect) resumed(now time.Time, row *store.Session) {
+// session.resume does not show, and the jobs of which the client has a handle.
+func (d *dialect) resumed(now time.Time, row *store.Session, followed []arcp.JobID) {
 	if d.codec == nil {
 		return
 	}
 	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
 		d.codec.SetProfile(profile)
 	}
-	d.codec.AddJobs(d.c.srv.opts.Engine.SessionJobs().IDs(row.ID)...)
+	d.codec.AddJobs(d.c.srv.opts.Engine.SessionJobs().IDs(row.ID), followed)
 	d.codec.Describe(d.c.machine.AcceptedPayload(now, d.c.catalogue.agents()))
 }
 

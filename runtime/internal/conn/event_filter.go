@@ -25,11 +25,11 @@ func checkFilter(f *arcp.EventFilter, size int) error {
 	switch {
 	case f == nil:
 	case f.MinPriority != "" && !f.MinPriority.Valid():
-		return invalid("min_priority must be low, normal, high or critical")
+		return errInvalid("min_priority must be low, normal, high or critical")
 	case size > maxFilterBytes:
-		return invalid("the filter may have at most %d bytes; subscribe more than once, each with a part of it", maxFilterBytes)
+		return errInvalid("the filter may have at most %d bytes; subscribe more than once, each with a part of it", maxFilterBytes)
 	case len(f.SessionID)+len(f.TraceID)+len(f.JobID)+len(f.StreamID)+len(f.Types) > maxFilterTerms:
-		return invalid("the filter may name at most %d values; subscribe more than once, each with some of them", maxFilterTerms)
+		return errInvalid("the filter may name at most %d values; subscribe more than once, each with some of them", maxFilterTerms)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (r *filterResolver) ownerOfJobs(ctx context.Context, owner string, ids []ar
 	var denied []arcp.JobID
 	defer func() {
 		if len(denied) > 0 {
-			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).Strs("jobs", texts(denied)).Str("decision", "denied").Msg("audit")
+			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).Strs("jobs", stringsOf(denied)).Str("decision", "denied").Msg("audit")
 		}
 	}()
 	for _, id := range ids {
@@ -143,7 +143,7 @@ func (r *filterResolver) ownerOfJobs(ctx context.Context, owner string, ids []ar
 			denied = append(denied, id)
 		case err != nil:
 			r.srv.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
-			return "", unreadable()
+			return "", errUnreadable()
 		case owner != "" && owner != j.Principal:
 			return "", errMixedFilter()
 		default:
@@ -210,8 +210,8 @@ func (event *submitterEvent) decoded() *arcp.Envelope {
 	return event.env
 }
 
-// isLow reports whether the event has priority low. It decodes only events that may have it.
-func (event *submitterEvent) isLow() bool {
+// hasLowPriority reports whether the event has priority low. It decodes only events that may have it.
+func (event *submitterEvent) hasLowPriority() bool {
 	return bytes.Contains(event.item.Event.Body, []byte(`"priority":"low"`)) && event.priority() == arcp.PriorityLow
 }
 

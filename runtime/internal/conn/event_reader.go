@@ -78,7 +78,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 	if item.Forwarded {
 		follows.head, known = follows.origin(item.Event.JobID())
 	}
-	if result := er.needsResult(item.Event); result || !known {
+	if result := er.needsWholeResult(item.Event); result || !known {
 		er.readEvent(item, result, !known)
 		return item, false, nil
 	}
@@ -105,7 +105,7 @@ func (er *eventReader) readEvent(item eventlog.Item, result, origin bool) {
 	er.readFirst(item, func(ctx context.Context) func(time.Time) {
 		whole, err := e, error(nil)
 		if result {
-			whole, err = er.c.srv.withResult(ctx, e)
+			whole, err = er.c.srv.withWholeResult(ctx, e)
 		}
 		var j store.Job
 		var noJob error

@@ -92,7 +92,7 @@ func (h *handshake) createSession(now time.Time, q machine.Establish) {
 		h.c.machine.Established(now, machine.SessionResult{Refused: err})
 		return
 	}
-	token := newResumeToken(h.c.id)
+	token := h.c.dialect.newResumeToken(h.c.id)
 	row := store.Session{ID: h.c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
 		ClientKind: q.Client.Kind, Dialect: h.c.dialect.name(), Profile: h.c.dialect.profile(), Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&h.c.principal.identity),
 		Acks: h.c.machine.Has(arcp.FeatureAck), CreatedAt: now}
@@ -115,7 +115,7 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 		return err
 	}
 	if s.opts.Full() {
-		return nearlyFull()
+		return errNearlyFull()
 	}
 	s.mu.Lock()
 	limits := s.limits.Sessions
@@ -146,8 +146,8 @@ func (s *Server) checkRunning() *arcp.Error {
 	return nil
 }
 
-// nearlyFull returns the refusal while the disk is nearly full.
-func nearlyFull() *arcp.Error {
+// errNearlyFull returns the refusal while the disk is nearly full.
+func errNearlyFull() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResourceExhausted, "the disk of the runtime is nearly full").RetryAfter(30)
 }
 

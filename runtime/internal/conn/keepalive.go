@@ -17,11 +17,11 @@ const silentIntervals = 2
 // heartbeats, otherwise pings of the transport. If heartbeats are off or rare, transport pings keep
 // the lease of a client that sends nothing.
 type keepalive struct {
-	c        *conn
-	interval time.Duration
-	silence  time.Duration // time without a received byte that ends the connection; 0: never
-	due      time.Time     // time of the next ping; zero: never
-	messages bool          // pings are session.ping
+	c             *conn
+	interval      time.Duration
+	silence       time.Duration // time without a received byte that ends the connection; 0: never
+	due           time.Time     // time of the next ping; zero: never
+	sendsMessages bool          // pings are session.ping
 }
 
 // begin starts the keepalive when the session is accepted.
@@ -30,12 +30,12 @@ func (k *keepalive) begin(now time.Time) {
 	k.interval = c.srv.opts.Heartbeat
 	if k.interval > 0 {
 		k.silence = silentIntervals * k.interval
-		k.messages = c.session.negotiated(arcp.FeatureHeartbeat)
+		k.sendsMessages = c.session.negotiated(arcp.FeatureHeartbeat)
 	}
 	if lease := c.srv.opts.SessionLease; lease > 0 && (k.interval <= 0 || k.interval > lease/2) {
 		k.interval = lease / 3
 	}
-	if k.interval > 0 && (k.messages || c.tc.Info().Pings) {
+	if k.interval > 0 && (k.sendsMessages || c.tc.Info().Pings) {
 		k.due = now.Add(k.interval)
 	}
 }
@@ -53,7 +53,7 @@ func (k *keepalive) advance(now time.Time) {
 			c.send(now, arcp.Frame(arcp.SessionEvicted, arcp.SessionEvictedPayload{Code: arcp.CodeHeartbeatLost, Reason: "nothing was received"}))
 		}
 		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}
-	case k.messages:
+	case k.sendsMessages:
 		c.send(now, arcp.Frame(arcp.SessionPing, arcp.SessionPingPayload{Nonce: string(arcp.NewMessageID()), SentAt: now.UTC()}))
 	default:
 		_ = c.tc.Ping() // an error of the connection reaches the reader

@@ -16,16 +16,16 @@ const (
 	maxReference  = 4 << 10 // bytes of an event that refers to chunks
 )
 
-// needsResult reports whether an event completes a job with a result in chunks, and the session did
+// needsWholeResult reports whether an event completes a job with a result in chunks, and the session did
 // not negotiate result_chunk.
-func (er *eventReader) needsResult(e *store.Event) bool {
+func (er *eventReader) needsWholeResult(e *store.Event) bool {
 	return e.Type == arcp.JobCompleted && len(e.Body) <= maxReference && bytes.Contains(e.Body, []byte(`"result_id":`)) &&
 		!er.c.session.negotiated(arcp.FeatureResultChunk)
 }
 
-// withResult returns an event for which needsResult is true, with the result in place of the
+// withWholeResult returns an event for which needsWholeResult is true, with the result in place of the
 // reference to chunks. It returns e itself if the frame would be too large.
-func (s *Server) withResult(ctx context.Context, e *store.Event) (*store.Event, error) {
+func (s *Server) withWholeResult(ctx context.Context, e *store.Event) (*store.Event, error) {
 	const member = `,"payload":`
 	at := bytes.Index(e.Body, []byte(member)) // the first one: quotes in strings are escaped
 	var p arcp.JobCompletedPayload

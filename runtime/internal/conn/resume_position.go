@@ -127,7 +127,7 @@ func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at po
 	switch {
 	case at.err != nil:
 		aw.c.srv.opts.Logger.Error().Err(at.err).Str("session_id", string(aw.c.id)).Msg("look for a position")
-		aw.c.nack(now, request, unreadable())
+		aw.c.nack(now, request, errUnreadable())
 	case !at.ok:
 		e := arcp.Errorf(arcp.CodeDataLoss, "the message or checkpoint is not among the events that are kept of this session")
 		if at.oldest != "" {

@@ -52,8 +52,8 @@ func on[T, P any](part func(*conn) *T, h func(*T, time.Time, *arcp.Envelope, *P)
 	}
 }
 
-// invalid returns the error of a handler for a payload that decodes and is not valid.
-func invalid(format string, args ...any) error {
+// errInvalid returns the error of a handler for a payload that decodes and is not valid.
+func errInvalid(format string, args ...any) error {
 	return arcp.Errorf(arcp.CodeInvalidRequest, format, args...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
@@ -37,6 +38,7 @@ type Server struct {
 	toolsNotifier   toolsNotifier
 	limiters        principalLimiters
 	secrets         frameSecrets
+	inventory       inventoryBound
 	gate            *transport.Gate
 	gateLog         zerolog.Logger // sampled: refused connections
 
@@ -67,19 +69,20 @@ type Options struct {
 	Full      func() bool // reports whether the disk is nearly full
 	Broken    func() bool // reports whether the store has failed
 
-	Version, Fingerprint string
-	HandshakeTimeout     time.Duration
-	SessionLease         time.Duration
-	SessionIdle          time.Duration
-	ResumeWindow         time.Duration
-	Heartbeat            time.Duration
-	HeartbeatBlock       bool
-	MaxFrame             int64
-	AckWindow            int
-	ReplayEvents         int
-	ReplayBytes          int64
-	Provisions           bool // there are provisioners of credentials
-	MaxFollows           int  // bound of followed jobs of a session; 0: DefaultMaxFollows
+	Runtime          arcp.RuntimeInfo // shown in session.accepted; without a trust level
+	HandshakeTimeout time.Duration
+	SessionLease     time.Duration
+	SessionIdle      time.Duration
+	ResumeWindow     time.Duration
+	Heartbeat        time.Duration
+	HeartbeatBlock   bool
+	MaxFrame         int64
+	AckWindow        int
+	ReplayEvents     int
+	ReplayBytes      int64
+	Provisions       bool   // there are provisioners of credentials
+	DraftProfile     string // of the clients of the draft dialect that are not recognised; "": universal
+	MaxFollows       int    // bound of followed jobs of a session; 0: DefaultMaxFollows
 
 	Limits Limits
 }
@@ -94,9 +97,21 @@ type Limits struct {
 // ErrShutdown is returned by Serve when the runtime is shutting down.
 var ErrShutdown = errors.New("runtime is shutting down")
 
+// CheckDraftProfile returns an error if there is no profile with the name. "" is valid.
+func CheckDraftProfile(name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := draft.ParseProfile(name)
+	return err
+}
+
 // NewServer returns a server.
 func NewServer(o Options) *Server {
 	s := &Server{opts: o, limits: o.Limits, secrets: frameSecrets{o.Vault}, conns: make(map[*conn]struct{})}
+	if o.Jobs != nil { // nil: a test
+		s.inventory.isBuiltin = o.Jobs.IsBuiltin
+	}
 	if s.opts.MaxFollows == 0 {
 		s.opts.MaxFollows = DefaultMaxFollows
 	}
@@ -180,7 +195,7 @@ func (s *Server) newMachineConfig(anonymous bool) machine.Config {
 	return machine.Config{
 		Handshake: s.opts.HandshakeTimeout, ChallengeTTL: auth.ChallengeTTL, Lease: s.opts.SessionLease, Idle: s.opts.SessionIdle,
 		ResumeWindow: s.opts.ResumeWindow, Heartbeat: s.opts.Heartbeat,
-		Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: s.opts.Version, Fingerprint: s.opts.Fingerprint},
+		Runtime: s.opts.Runtime,
 		Cache:   &capabilityCache{},
 		Offer: arcp.Capabilities{
 			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: anonymous,

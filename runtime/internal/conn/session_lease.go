@@ -29,7 +29,7 @@ func (l *sessionLease) advance(now time.Time) {
 // lastReceived returns when anything was last received from the client. It returns now for a local
 // client without pings: the operating system reports its end.
 func (l *sessionLease) lastReceived(now time.Time) time.Time {
-	if info := l.c.tc.Info(); info.Local && !info.Pings && !l.c.keepalive.messages {
+	if info := l.c.tc.Info(); info.Local && !info.Pings && !l.c.keepalive.sendsMessages {
 		return now
 	}
 	return l.c.tc.LastSeen()

@@ -94,12 +94,12 @@ func (s *subscriptions) deliver(now time.Time, sub *subscription, item *eventlog
 	if !sub.filter.selects(&event) || !s.mayShow(sub, item.Event.JobID()) {
 		return true
 	}
-	if late && event.isLow() {
+	if late && event.hasLowPriority() {
 		s.c.srv.opts.Metrics.SlowConsumers.WithLabelValues(slowSkipped).Inc()
 		sub.skip(item.Event.ID())
 		return true
 	}
-	if !s.admits(now) || s.bounded && !s.reserveRoom(len(event.encoded())) {
+	if !s.admits(now) || s.roomBounded && !s.reserveRoom(len(event.encoded())) {
 		sub.pending = item
 		return false
 	}
@@ -144,7 +144,7 @@ func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool
 	id := item.Event.JobID()
 	_, known := sub.visible[id]
 	known = known || sub.owner == s.c.principal.identity.Principal
-	result := s.c.events.needsResult(item.Event)
+	result := s.c.events.needsWholeResult(item.Event)
 	if known && !result || !sub.filter.selects(&submitterEvent{version: s.c.machine.Version(), item: item}) {
 		return false
 	}
@@ -152,7 +152,7 @@ func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool
 	s.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 		whole, err := item.Event, error(nil)
 		if result {
-			whole, err = s.c.srv.withResult(ctx, item.Event)
+			whole, err = s.c.srv.withWholeResult(ctx, item.Event)
 		}
 		shown := known || s.c.srv.opts.Jobs.VisibleToObservers(ctx, id)
 		return func(now time.Time) {
@@ -208,7 +208,7 @@ func (s *subscriptions) admits(now time.Time) bool {
 
 // reserveRoom reports whether the client has room for an event of size bytes, and subtracts it.
 func (s *subscriptions) reserveRoom(size int) bool {
-	if !s.bounded {
+	if !s.roomBounded {
 		return true
 	}
 	if uint64(size) > s.room {
@@ -329,6 +329,6 @@ func (s *subscriptions) setBackpressure(p *arcp.BackpressurePayload) {
 		}
 	}
 	if p.BufferRemainingBytes != nil {
-		s.room, s.bounded = *p.BufferRemainingBytes, true
+		s.room, s.roomBounded = *p.BufferRemainingBytes, true
 	}
 }

@@ -25,13 +25,13 @@ const (
 
 // subscriptions are the subscriptions of a connection (SPEC.md §5.9). They end with the connection.
 type subscriptions struct {
-	c       *conn
-	slots   subscriptionSlots
-	list    []*subscription
-	limiter *rate.Limiter // nil: any rate
-	room    uint64        // bytes that the client can take, if bounded
-	bounded bool
-	due     time.Time // when the limiter admits the next event; zero: no event waits
+	c           *conn
+	slots       subscriptionSlots
+	list        []*subscription
+	limiter     *rate.Limiter // nil: any rate
+	room        uint64        // bytes that the client can take, if roomBounded
+	roomBounded bool
+	due         time.Time // when the limiter admits the next event; zero: no event waits
 }
 
 var subscriptionRoutes = map[arcp.Type]handler{
@@ -139,7 +139,7 @@ func (s *subscriptions) attach(request arcp.MessageID, p *arcp.SubscribePayload,
 // attached completes attach.
 func (s *subscriptions) attached(now time.Time, request arcp.MessageID, sub *subscription) {
 	if sub.cursor == nil {
-		s.refuse(now, request, unreadable())
+		s.refuse(now, request, errUnreadable())
 		return
 	}
 	sub.framePrefix = subscribePrefix(s.c.id, sub.id)
@@ -159,7 +159,7 @@ func (s *Server) startPosition(ctx context.Context, principal string, id arcp.Me
 		return pos, nil
 	case !errors.Is(err, store.ErrNotFound):
 		s.opts.Logger.Error().Err(err).Msg("look for a position in a feed")
-		return 0, unreadable()
+		return 0, errUnreadable()
 	}
 	lost := arcp.Errorf(arcp.CodeDataLoss, "the message is not among the events that are kept")
 	trimmed, _, err := st.FeedBounds(ctx, principal)
@@ -185,14 +185,14 @@ func (s *subscriptions) audit(f *arcp.EventFilter, owner string) {
 	if len(sessions) == 1 && sessions[0] == s.c.id {
 		return
 	}
-	ev := s.c.principal.audit("subscribe").Str("owner", owner).Strs("sessions", texts(sessions))
+	ev := s.c.principal.audit("subscribe").Str("owner", owner).Strs("sessions", stringsOf(sessions))
 	if owner != s.c.principal.identity.Principal {
-		ev = ev.Strs("jobs", texts(jobs))
+		ev = ev.Strs("jobs", stringsOf(jobs))
 	}
 	ev.Str("decision", "allowed").Msg("audit")
 }
 
-func texts[T ~string](ids []T) []string {
+func stringsOf[T ~string](ids []T) []string {
 	list := make([]string, len(ids))
 	for i, id := range ids {
 		list[i] = string(id)

@@ -62,12 +62,25 @@ type shownCatalogue struct {
 	c     *conn
 	shown *catalog.Snapshot // last announced catalogue; nil: none yet
 	stale bool              // the session's catalogue may differ from shown
+	total int               // tools of the last inventory
+	sent  int               // of which the client is told
 }
 
-// agents returns the catalogue for session.accepted.
+// agents returns the inventory for the answer that opens a session: as many tools of the catalogue
+// as fit.
 func (sc *shownCatalogue) agents() []arcp.Agent {
 	sc.shown = sc.c.session.Catalog(sc.c.principal.trust())
-	return sc.shown.Agents()
+	all := sc.shown.Agents()
+	some := sc.c.srv.inventory.bound(all)
+	sc.total, sc.sent = len(all), len(some)
+	return some
+}
+
+// extend adds to an answer with an inventory how many tools the inventory omits.
+func (sc *shownCatalogue) extend(env *arcp.Envelope) {
+	if sc.sent < sc.total && (env.Type == arcp.SessionAccepted || env.Type == arcp.SessionResumed && sc.c.dialect.codec != nil) {
+		env.Extensions = inventoryExtension(sc.total, sc.sent)
+	}
 }
 
 // toolsChanged is the data of the event tools.changed (SPEC.md §7.5).

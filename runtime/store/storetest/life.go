@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,6 +42,15 @@ func testEpochs(t *testing.T, open Open) {
 		t.Errorf("the row was replaced: %+v, %+v", r, d.row("sess_1"))
 	}
 	d.refuse(put("sess_gone", 1), store.ErrFenced)
+	d.submit("job_other", d.session("sess_other"))
+	d.do(store.NewWrite(&store.Follow{Session: "sess_1", Job: "job_other", CorrelationID: "c"}))
+	if r := d.do(attach(2)); !slices.Equal(r.Followed, []arcp.JobID{"job_other"}) {
+		t.Errorf("the session that attaches follows %v, want the job of the other session", r.Followed)
+	}
+	d.finish("job_other")
+	if r := d.do(attach(3)); len(r.Followed) > 0 {
+		t.Errorf("the session follows %v, which have ended", r.Followed)
+	}
 }
 
 func testInvalid(t *testing.T, open Open) {

@@ -100,6 +100,7 @@ var Table = []Setting{
 	{Name: "require-model-lease", Kind: Switch, Default: "false", Help: "jobs whose lease does not name models may use none"},
 	{Name: "preempt-expired", Kind: Switch, Default: "false", Help: "a job ends as soon as its lease does, not at its next operation"},
 	{Name: "heartbeat-recovery", Default: "fail", Choices: []string{"fail", "block"}, Help: "what two missed heartbeats do to a job: fail or block"},
+	{Name: "draft-profile", Default: "universal", Choices: []string{"universal", "go", "typescript", "python", "java", "csharp", "ruby", "php"}, Help: "client library of the draft dialect that a client is taken for if its first frame does not tell: universal, go, typescript, python, java, csharp, ruby or php"},
 	{Name: "ack-window", Kind: Number, Default: "0", Help: "events sent ahead of what a client that acknowledges has acknowledged; 0 is no limit"},
 	{Name: "max-frame", Kind: Size, Default: "8MiB", Help: "largest frame accepted"},
 	{Name: "max-connections", Kind: Number, Default: count(runtime.DefaultMaxConnections), Reload: true, Help: "connections at once; 0 is no limit"},

@@ -16,17 +16,21 @@ type CapabilityCache interface {
 
 // capabilities returns the capabilities of session.accepted.
 func (n *negotiation) capabilities(cfg *Config, agents []arcp.Agent, window uint32) arcp.Capabilities {
-	answer := func() arcp.Capabilities {
-		caps := n.answer(&cfg.Offer)
-		caps.Agents, caps.AckWindow = agents, window
-		return caps
-	}
+	caps := n.answer(&cfg.Offer)
+	caps.Agents, caps.AckWindow = agents, window
+	return caps
+}
+
+// cachedCapabilities returns the capabilities of session.accepted, encoded if there is a cache.
+func (n *negotiation) cachedCapabilities(cfg *Config, agents []arcp.Agent, window uint32) arcp.Capabilities {
 	if cfg.Cache == nil {
-		return answer()
+		return n.capabilities(cfg, agents, window)
 	}
 	var space [512]byte
 	key := n.appendKey(space[:0], window)
-	return arcp.Capabilities{Encoded: cfg.Cache.Get(key, agents, func() arcp.Raw { return answer().AppendJSON(nil) })}
+	return arcp.Capabilities{Encoded: cfg.Cache.Get(key, agents, func() arcp.Raw {
+		return n.capabilities(cfg, agents, window).AppendJSON(nil)
+	})}
 }
 
 // appendKey appends a key. Negotiations with different capabilities have different keys.

@@ -30,7 +30,7 @@ func TestCachedCapabilitiesFollowNegotiation(t *testing.T) {
 					for _, window := range []uint32{0, 1, 300} {
 						payload := func(cfg *Config) string {
 							n := negotiate(&cfg.Offer, &arcp.Capabilities{Features: features, Extensions: extensions})
-							return string(n.capabilities(cfg, agents, window).AppendJSON(nil))
+							return string(n.cachedCapabilities(cfg, agents, window).AppendJSON(nil))
 						}
 						if got, want := payload(&cached), payload(plain); got != want {
 							t.Fatalf("features %v, extensions %v, agents %v, window %d:\n got %s\nwant %s", features, extensions, agents, window, got, want)

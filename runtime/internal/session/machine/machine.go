@@ -147,7 +147,9 @@ func NewDraft(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
 // AcceptedPayload returns the payload of a session.accepted for an accepted session as of now, without
 // a resume token.
 func (m *Machine) AcceptedPayload(now time.Time, agents []arcp.Agent) arcp.SessionAcceptedPayload {
-	return m.acceptedPayload(now, SessionResult{Agents: agents})
+	p := m.acceptedPayload(now, SessionResult{Agents: agents})
+	p.Capabilities = m.negotiate.capabilities(m.cfg, agents, m.Window()) // not encoded: the caller reads them
+	return p
 }
 
 // Phase returns the phase.
@@ -250,7 +252,7 @@ func (m *Machine) acceptedPayload(now time.Time, e SessionResult) arcp.SessionAc
 	rt := m.cfg.Runtime
 	rt.TrustLevel = m.identity.Trust
 	p := arcp.SessionAcceptedPayload{
-		SessionID: m.id, Runtime: rt, Capabilities: m.negotiate.capabilities(m.cfg, e.Agents, m.Window()), ResumeToken: e.ResumeToken,
+		SessionID: m.id, Runtime: rt, Capabilities: m.negotiate.cachedCapabilities(m.cfg, e.Agents, m.Window()), ResumeToken: e.ResumeToken,
 		ResumeWindowSec:      max(0, int64(m.cfg.ResumeWindow/time.Second)),
 		HeartbeatIntervalSec: max(0, int64(m.cfg.Heartbeat/time.Second)),
 	}

@@ -121,7 +121,7 @@ func (c *Core) perform(w *store.Write, j *job, r *store.Result) {
 			r.Epoch = read.epoch
 		case *store.AttachSession:
 			read = c.sessions.put(op.Row, true)
-			r.Epoch = read.epoch
+			r.Epoch, r.Followed = read.epoch, read.followed()
 		case *store.PutSession:
 			read = c.sessions.put(op.Row, false)
 			r.Epoch = read.epoch

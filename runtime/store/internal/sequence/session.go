@@ -38,6 +38,19 @@ func (s *session) removeJob(j *job) {
 	delete(s.jobs, j)
 }
 
+// followed returns the live jobs that the session follows and did not submit.
+func (s *session) followed() (ids []arcp.JobID) {
+	if s.foreignJobs == 0 {
+		return nil
+	}
+	for j := range s.jobs {
+		if j.session != s.id {
+			ids = append(ids, j.id)
+		}
+	}
+	return ids
+}
+
 // sessions are the sessions in memory.
 type sessions struct {
 	*batch
