@@ -15,7 +15,8 @@ import (
 //   - priority, causation, source, target, deadlines of envelopes and extensions are lost, and a
 //     trace_id that is not 32 hexadecimal digits.
 //   - session.close loses forget, session.accepted the trust level and the lease of the session.
-//   - A state of a job becomes the first state of its status word: queued becomes accepted.
+//   - A state of a job becomes the first state of its status word: queued becomes accepted. A filter
+//     selects all states of the word.
 //   - The levels trace and critical of a log become debug and error.
 //   - job.progress in percent becomes progress out of 100.
 //   - human.choice.request becomes human.input.request, workflow.complete and tool.result become
@@ -269,9 +270,7 @@ func (e *requestEncoder) listJobs() error {
 		if len(f.Status) > 0 {
 			var words []string
 			for _, state := range f.Status {
-				if word := statusOf(state); !slices.Contains(words, word) {
-					words = append(words, word)
-				}
+				words = appendWords(words, state)
 			}
 			raw, err := arcp.Marshal(words)
 			if err != nil {
@@ -357,6 +356,23 @@ func (p *pending) takeKind(kind requestKind, job arcp.JobID) (r request, ok bool
 		}
 	}
 	return request{}, false
+}
+
+// appendWords appends the status words that select a state. The runtime refuses an unknown state.
+func appendWords(words []string, state string) []string {
+	known := false
+	for i := range statusWords {
+		if row := &statusWords[i]; slices.Contains(row.states, arcp.JobState(state)) {
+			known = true
+			if !slices.Contains(words, row.word) {
+				words = append(words, row.word)
+			}
+		}
+	}
+	if !known {
+		words = append(words, state)
+	}
+	return words
 }
 
 // stateOf returns the first state of a status word. Another word stays as it is.

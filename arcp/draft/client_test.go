@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
 )
@@ -145,6 +147,7 @@ func TestClientRequests(t *testing.T) {
 		{arcp.SessionPong, arcp.SessionPongPayload{PingNonce: "n", ReceivedAt: moment.UTC()}, `{"ping_nonce":"n","received_at":"2026-05-09T13:00:00.020000Z"}`},
 		{arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: 3}, ""},
 		{arcp.SessionListJobs, arcp.SessionListJobsPayload{Limit: &limit, Cursor: "c", Filter: &arcp.JobFilter{Agent: "a", Status: []string{"completed"}}}, ""},
+		{arcp.SessionListJobs, arcp.SessionListJobsPayload{Filter: &arcp.JobFilter{Status: []string{"failed", "queued"}}}, `{"filter":{"status":["error","timed_out","accepted","queued"]}}`},
 		{arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "a@1", Arguments: arcp.Raw(`{"k":[1,2]}`), SubmitOptions: arcp.SubmitOptions{
 			LeaseRequest: arcp.Raw(`{"fs.read":["/a"]}`), IdempotencyKey: "key", OnDisconnect: "continue"}}, `{"tool":"a@1","arguments":{"k":[1,2]},"lease_request":{"fs.read":["/a"]},"idempotency_key":"key"}`},
 		{arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job), Reason: "r"}, ""},
@@ -416,4 +419,98 @@ func FuzzClientDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Any order of requests, answers, refusals and events: each request has one answer that names it, and
+// each event one message. A message that has passed through both halves once is not changed by the
+// second time.
+func TestClientConversations(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := newHalves(t)
+		var jobs []arcp.JobID
+		answered := func(typ arcp.Type, request arcp.Envelope, payload any, want arcp.Type) {
+			if got := h.answer(typ, request.ID, payload); got.Type != want || got.CorrelationID != request.ID {
+				rt.Fatalf("%s of %s is answered by %s, want %s", typ, request.Type, got.Append(nil), want)
+			}
+		}
+		n := 0
+		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 5).Draw(rt, "step") {
+			case 0:
+				n++
+				jobs = append(jobs, eventJob(n))
+				h.submit(eventJob(n))
+			case 1:
+				code := rapid.SampledFrom(arcp.Codes).Draw(rt, "code").Code
+				request := rapid.SampledFrom([]arcp.Envelope{
+					arcp.Frame(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "a"}),
+					arcp.Frame(arcp.SessionListJobs, arcp.SessionListJobsPayload{}),
+					arcp.Frame(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: job}),
+				}).Draw(rt, "refused")
+				answered(arcp.Nack, h.request(request.Type, request.Payload), arcp.Errorf(code, "refused"), arcp.Nack)
+			case 2:
+				request := h.request(arcp.SessionListJobs, arcp.SessionListJobsPayload{})
+				answered(arcp.SessionJobs, request, arcp.SessionJobsPayload{RequestID: request.ID}, arcp.SessionJobs)
+			case 3:
+				n++
+				request := h.request(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: eventJob(n)})
+				answered(arcp.JobSubscribed, request, arcp.JobSubscribedPayload{JobID: eventJob(n), CurrentStatus: "running", Agent: "a@1"}, arcp.JobSubscribed)
+				jobs = append(jobs, eventJob(n))
+			case 4:
+				if len(jobs) > 0 {
+					id := rapid.SampledFrom(jobs).Draw(rt, "job")
+					e := rapid.SampledFrom(events).Draw(rt, "event")
+					once := h.event(id, e.t, e.payload)
+					twice := h.event(id, once.Type, once.Payload)
+					if once.Type != twice.Type || string(once.Payload) != string(twice.Payload) || once.CorrelationID != twice.CorrelationID {
+						rt.Fatalf("%s %s is %s %s the first and %s %s the second time", e.t, newEvent(id, e.t, e.payload).Payload, once.Type, once.Payload, twice.Type, twice.Payload)
+					}
+				}
+			case 5:
+				if len(jobs) > 0 {
+					i := rapid.IntRange(0, len(jobs)-1).Draw(rt, "job")
+					e := rapid.SampledFrom(ends).Draw(rt, "end")
+					once := h.event(jobs[i], e.t, e.payload)
+					twice := h.event(jobs[i], once.Type, once.Payload)
+					if !once.Type.Terminal() || once.Type != twice.Type || string(once.Payload) != string(twice.Payload) {
+						rt.Fatalf("%s %s is %s %s the first and %s %s the second time", e.t, newEvent(jobs[i], e.t, e.payload).Payload, once.Type, once.Payload, twice.Type, twice.Payload)
+					}
+					jobs = append(jobs[:i:i], jobs[i+1:]...)
+				}
+			}
+		}
+		if t.Failed() {
+			rt.FailNow()
+		}
+	})
+}
+
+// A runtime that does not name requests answers the oldest of the kind.
+func TestClientUncorrelated(t *testing.T) {
+	h := newHalves(t)
+	_, submit := h.encode(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "a"})
+	_, list := h.encode(arcp.SessionListJobs, arcp.SessionListJobsPayload{})
+	_, second := h.encode(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "b"})
+	_, cancel := h.encode(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: "job_2"})
+	_, subscribe := h.encode(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: "job_3"})
+	for _, test := range []struct {
+		frame string
+		typ   arcp.Type
+		want  arcp.MessageID
+	}{
+		{`"type":"job.accepted","payload":{"job_id":"job_1"}`, arcp.JobAccepted, submit.ID},
+		{`"type":"session.jobs","payload":{"jobs":[]}`, arcp.SessionJobs, list.ID},
+		{`"type":"job.error","payload":{"code":"AGENT_NOT_AVAILABLE","message":"m"}`, arcp.Nack, second.ID},
+		{`"type":"job.subscribed","payload":{"job_id":"job_3"}`, arcp.JobSubscribed, subscribe.ID},
+		{`"type":"job.cancelled","payload":{"job_id":"job_2"}`, arcp.CancelAccepted, cancel.ID},
+		{`"type":"job.error","job_id":"job_1","payload":{"code":"TIMEOUT","message":"m"}`, arcp.JobFailed, submit.ID},
+		{`"type":"job.event","job_id":"job_3","event_seq":1,"payload":{"kind":"unknown","body":{"x":1}}`, arcp.EventEmit, ""},
+		{`"type":"session.error","payload":{"code":"HEARTBEAT_LOST","message":"m"}`, arcp.SessionEvicted, ""},
+		{`"type":"x-vendor.thing","payload":{}`, "", ""},
+	} {
+		got, ok, err := h.client.Decode([]byte(`{"arcp":"1.1","id":"m",` + test.frame + `}`))
+		if err != nil || ok != (test.typ != "") || ok && (got.Type != test.typ || got.CorrelationID != test.want) {
+			t.Errorf("%s: %s, %t, %v", test.frame, got.Append(nil), ok, err)
+		}
+	}
 }
