@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -332,4 +334,87 @@ func TestAutoDialect(t *testing.T) {
 			t.Errorf("New accepts the dialect %s", dialect)
 		}
 	}
+}
+
+// A client opens with session.hello and answers the ping of the runtime.
+func TestDraftPing(t *testing.T) {
+	near, far := transport.Pipe(transport.Limits{})
+	pong := make(chan string, 1)
+	go func() {
+		defer close(pong)
+		hello, err := far.Read()
+		if err != nil || !strings.Contains(string(hello), `"type":"session.hello"`) {
+			t.Errorf("%s, %v", hello, err)
+			return
+		}
+		for _, frame := range []string{
+			`{"arcp":"1.1","id":"m1","type":"session.welcome","payload":{"session_id":"s","resume_token":"r","resume_window_sec":60,"runtime":{"name":"n","version":"1"},"capabilities":{"features":["heartbeat"]}}}`,
+			`{"arcp":"1.1","id":"m2","type":"session.ping","payload":{"nonce":"n1"}}`,
+		} {
+			if err := errors.Join(far.Write([]byte(frame)), far.Flush()); err != nil {
+				t.Error(err)
+			}
+		}
+		frame, err := far.Read()
+		if err != nil {
+			t.Error(err)
+		}
+		pong <- string(frame)
+	}()
+	c, err := client.New(t.Context(), near, client.Options{Dialect: client.Draft})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	if s := c.Session(); s.ID != "s" || s.Runtime.Kind != "n" || !s.Capabilities.Has(arcp.FeatureHeartbeat) {
+		t.Errorf("%+v", s)
+	}
+	if frame := <-pong; !strings.Contains(frame, `"type":"session.pong"`) || !strings.Contains(frame, `"ping_nonce":"n1"`) {
+		t.Errorf("the ping is answered by %q", frame)
+	}
+}
+
+// A frame that is not one of the dialect ends a client of Connect: it would receive the frame again.
+func TestDraftInvalidFrame(t *testing.T) {
+	near, far := transport.Pipe(transport.Limits{})
+	go func() {
+		_, _ = far.Read()
+		for _, frame := range []string{`{"arcp":"1.1","id":"m1","type":"session.welcome","payload":{"session_id":"s","resume_token":"r"}}`, `{"arcp":"1.1","id":"m2","type":"job.event","payload":[]}`} {
+			_ = far.Write([]byte(frame))
+		}
+		_ = far.Flush()
+	}()
+	c, err := client.ConnectFunc(t.Context(), func(context.Context) (transport.Conn, error) { return near, nil }, client.Options{Dialect: client.Draft})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	<-c.Done()
+	if _, ok := errors.AsType[*client.ProtocolError](c.Err()); !ok {
+		t.Error(c.Err())
+	}
+}
+
+// A runtime that does not answer session.open may know the other dialect.
+func TestAutoDialectOfASilentRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		_, err := client.ConnectFunc(t.Context(), func(context.Context) (transport.Conn, error) {
+			if dials++; dials > 1 {
+				return nil, errNoListener
+			}
+			near, far := transport.Pipe(transport.Limits{})
+			go func() {
+				for {
+					if _, err := far.Read(); err != nil {
+						return
+					}
+				}
+			}()
+			return near, nil
+		}, client.Options{Dialect: client.Auto})
+		if dials != 2 || !errors.Is(err, errNoListener) || !strings.Contains(err.Error(), "session.open has no answer within 5s; in the draft dialect: ") {
+			t.Errorf("%d dials: %v", dials, err)
+		}
+	})
 }
