@@ -24,7 +24,7 @@ var common = []string{"internal/clip"}
 // pattern ending in /... stands for a tree. Tests of a package may import more.
 var allowed = map[string][]string{
 	"arcp":                             {},
-	"arcp/client":                      {"arcp", "transport", "internal/backoff"},
+	"arcp/client":                      {"arcp", "arcp/draft", "transport", "internal/backoff"},
 	"arcp/draft":                       {"arcp"},
 	"arcp/draft/strict":                {},
 	"transport":                        {},

@@ -28,8 +28,13 @@ func DecodeFromRuntime(frame []byte) (Envelope, error) {
 
 // DecodeDraft is Decode for frames of the draft dialect (package draft). The timestamp may be
 // missing, a missing payload is {}, and an unknown priority is ignored.
-func DecodeDraft(frame []byte) (Envelope, error) {
-	return decode(frame, MaxDepth, func(e *Envelope) error {
+func DecodeDraft(frame []byte) (Envelope, error) { return decodeDraft(frame, MaxDepth) }
+
+// DecodeDraftFromRuntime is DecodeDraft for frames of a runtime; see DecodeFromRuntime.
+func DecodeDraftFromRuntime(frame []byte) (Envelope, error) { return decodeDraft(frame, 2*MaxDepth) }
+
+func decodeDraft(frame []byte, depth int) (Envelope, error) {
+	return decode(frame, depth, func(e *Envelope) error {
 		if e.Payload == nil {
 			e.Payload = Raw("{}")
 		}

@@ -37,7 +37,10 @@ func (c *Client) Send(env arcp.Envelope) error { return c.send(context.Backgroun
 // send is Send with a context. A request is sent again on later connections until it is answered.
 func (c *Client) send(ctx context.Context, env *arcp.Envelope, request bool) error {
 	c.stamp(env)
-	err := c.out.put(ctx, env, request)
+	err := c.opts.check(env)
+	if err == nil {
+		err = c.out.put(ctx, env, request)
+	}
 	if err == nil {
 		return nil
 	}

@@ -46,7 +46,13 @@ func New(ctx context.Context, conn transport.Conn, opts Options) (*Client, error
 }
 
 func open(ctx context.Context, conn transport.Conn, opts Options, r *reconnection) (*Client, error) {
-	c := &Client{conn: conn, opts: opts.withDefaults(), reconnect: r, routes: newRoutes(), donec: make(chan struct{})}
+	opts = opts.withDefaults()
+	if err := opts.checkDialect(); err != nil {
+		closeNormal(conn) // the error of the options is more useful
+		return nil, fmt.Errorf("open session: %w", err)
+	}
+	conn = opts.inDialect(conn)
+	c := &Client{conn: conn, opts: opts, reconnect: r, routes: newRoutes(), donec: make(chan struct{})}
 	c.reader.c, c.questions.c, c.refresher.c = c, c, c
 	if r != nil {
 		r.c = c
@@ -71,7 +77,11 @@ func open(ctx context.Context, conn transport.Conn, opts Options, r *reconnectio
 }
 
 // Session returns the session as last announced by the runtime.
-func (c *Client) Session() Session { return c.state.get() }
+func (c *Client) Session() Session {
+	s := c.state.get()
+	s.Dialect = c.opts.Dialect
+	return s
+}
 
 // LastEventSeq returns the event_seq of the last event received.
 func (c *Client) LastEventSeq() uint64 { return c.reader.sequence.last.Load() }

@@ -16,11 +16,7 @@ import (
 //
 // The context bounds Dial only.
 func Dial(ctx context.Context, address string, opts Options) (*Client, error) {
-	conn, err := connect(ctx, address, &opts)
-	if err != nil {
-		return nil, err
-	}
-	return New(ctx, conn, opts)
+	return openOver(ctx, func(ctx context.Context) (transport.Conn, error) { return connect(ctx, address, &opts) }, opts, nil)
 }
 
 func connect(ctx context.Context, address string, opts *Options) (conn transport.Conn, err error) {

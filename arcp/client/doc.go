@@ -9,6 +9,9 @@
 // [Client.SubscribeFeed] follows all jobs of the principal. [Client.Call], [Client.Submit],
 // [Client.Send] and [Client.Reply] send envelopes without a specific method.
 //
+// [Options.Dialect] selects the dialect of the protocol. A method that the draft dialect does not
+// have returns an [*UnsupportedError].
+//
 // # Ownership and bounds
 //
 // One goroutine reads and routes, and one writes. With [Connect] a third checks that the peer is

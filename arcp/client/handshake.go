@@ -214,6 +214,9 @@ func (h *handshake) resumed(env *arcp.Envelope) error {
 func (h *handshake) send(env arcp.Envelope) error {
 	env.ARCP, env.ID, env.Timestamp = h.c.opts.Version, arcp.NewMessageID(), time.Now()
 	h.sent = env.ID
+	if err := h.c.opts.check(&env); err != nil {
+		return err
+	}
 	err := h.conn.Write(env.Append(nil))
 	if err == nil {
 		err = h.conn.Flush()

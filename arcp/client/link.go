@@ -61,6 +61,9 @@ func (r *reader) readFrame(conn transport.Conn) (arcp.Envelope, error) {
 	if err != nil && r.closeReason != nil {
 		return arcp.Envelope{}, fmt.Errorf("%w: %w (%w)", ErrConnectionLost, r.closeReason, err)
 	}
+	if _, ok := errors.AsType[*ProtocolError](err); ok {
+		return arcp.Envelope{}, err
+	}
 	if err != nil {
 		return arcp.Envelope{}, lost(err)
 	}

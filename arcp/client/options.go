@@ -65,6 +65,7 @@ type Resume struct {
 type Options struct {
 	Auth         Auth
 	Client       arcp.ClientInfo   // default kind "arcp-go-client", version arcp.Version
+	Dialect      Dialect           // default RFC
 	Version      string            // member arcp of envelopes; default arcp.Version
 	Capabilities arcp.Capabilities // offered to the runtime
 	Resume       *Resume           // nil: a new session
@@ -114,6 +115,10 @@ func (o *Options) withDefaults() Options {
 	setDefault(&d.Client.Kind, "arcp-go-client")
 	setDefault(&d.Client.Version, arcp.Version)
 	setDefault(&d.Version, arcp.Version)
+	setDefault(&d.Dialect, RFC)
+	if d.Dialect == Draft { // has no answers to questions
+		d.Handlers = Handlers{}
+	}
 	setDefault(&d.Handlers.By, d.Client.Kind)
 	setDefault(&d.Limits.EventBuffer, 65_536)
 	setDefault(&d.Limits.EventBytes, 64<<20)

@@ -36,12 +36,8 @@ func Connect(ctx context.Context, address string, opts Options) (*Client, error)
 
 // ConnectFunc is Connect with a function that connects. Calls of dial do not overlap.
 func ConnectFunc(ctx context.Context, dial func(context.Context) (transport.Conn, error), opts Options) (*Client, error) {
-	conn, err := dial(ctx)
-	if err != nil {
-		return nil, err
-	}
 	r := opts.Reconnect.withDefaults()
-	return open(ctx, conn, opts, &reconnection{Reconnect: r, dial: dial, delays: backoff.Backoff{Policy: backoff.Policy{Min: r.MinDelay, Max: r.MaxDelay}}})
+	return openOver(ctx, dial, opts, &reconnection{Reconnect: r, dial: dial, delays: backoff.Backoff{Policy: backoff.Policy{Min: r.MinDelay, Max: r.MaxDelay}}})
 }
 
 // Reconnect bounds the reconnects of a client of Connect. A zero member has the documented default.
@@ -101,7 +97,7 @@ func (s LinkState) String() string {
 type reconnection struct {
 	Reconnect
 	c          *Client
-	dial       func(context.Context) (transport.Conn, error)
+	dial       dialFunc
 	delays     backoff.Backoff // largest delays before the attempts
 	unanswered int             // number of attempts without an answer
 }
@@ -189,6 +185,9 @@ func isFatal(err error) bool {
 		return true
 	}
 	if _, ok := errors.AsType[*ProtocolError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*UnsupportedError](err); ok {
 		return true
 	}
 	return errors.Is(err, ErrConnectionLost) && !isTransient(err)
@@ -282,6 +281,7 @@ func (r *reconnection) resume(ctx context.Context, token Secret) error {
 	if err != nil {
 		return err
 	}
+	conn = r.c.opts.inDialect(conn)
 	h := &handshake{c: r.c, conn: conn, resume: &Resume{SessionID: r.c.state.id(), Token: token, LastEventSeq: new(r.c.LastEventSeq())}, reattach: true}
 	if err := h.attach(ctx); err != nil {
 		if _, answered := errors.AsType[*RemoteError](err); !answered {

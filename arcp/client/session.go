@@ -12,6 +12,7 @@ import (
 // Session holds the members of session.accepted.
 type Session struct {
 	ID           arcp.SessionID
+	Dialect      Dialect // RFC or Draft
 	Runtime      arcp.RuntimeInfo
 	Capabilities arcp.Capabilities // negotiated capabilities
 	ResumeToken  Secret            // valid once; replaced by each session.accepted and session.resumed

@@ -50,6 +50,9 @@ var ErrNotWorker = errors.New("the session cannot execute jobs: its principal ne
 // When ctx ends, Work accepts no more jobs, waits at most Grace for running jobs, and returns the cause
 // of ctx.
 func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
+	if c.opts.Dialect == Draft {
+		return &UnsupportedError{Feature: "workers"}
+	}
 	if caps := c.Session().Capabilities; !caps.Has(arcp.FeatureExecutes) {
 		return ErrNotWorker
 	}

@@ -287,15 +287,19 @@ func (a *answer) cancelAccepted() error {
 	return a.send(frame{t: JobCancelled, job: job, trace: a.env.TraceID, payload: CancelledPayload{job, a.request.reason, a.correlation()}})
 }
 
-// cancelRefused ignores the cancel of a job that has ended: its terminal event is on the way.
+// cancelRefused ignores the cancel of a job that has ended: the libraries would fail other calls on an
+// answer, and the terminal event of the job may be on the way.
 func (a *answer) cancelRefused() error {
 	p, err := arcp.DecodePayload[arcp.CancelRefusedPayload](a.env)
-	if err != nil || p.Reason == "already_terminal" {
+	ended := p.Reason == "already_terminal"
+	if err != nil || ended && !a.s.facts.cancelAlways {
 		return err
 	}
 	code := p.Code
 	switch {
 	case code != "":
+	case ended:
+		code = arcp.CodeFailedPrecondition
 	case p.Reason == "not_found":
 		code = arcp.CodeJobNotFound
 	case p.Reason == "permission_denied":

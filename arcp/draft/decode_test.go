@@ -244,7 +244,7 @@ func TestUnknownTypes(t *testing.T) {
 }
 
 func TestProfileNames(t *testing.T) {
-	for p := draft.Universal; p <= draft.PHP; p++ {
+	for p := draft.Universal; p <= draft.OwnClient; p++ {
 		if got, err := draft.ParseProfile(p.String()); err != nil || got != p {
 			t.Errorf("ParseProfile(%s) = %v, %v", p, got, err)
 		}

@@ -6,5 +6,9 @@
 // frames. AppendEvent turns a numbered event into exactly one frame. The libraries disagree
 // about correlation, failures and some members: the table in profile.go lists the differences.
 //
+// A ClientSession is the codec of the other side. Append turns a message of a client into a frame,
+// and Decode turns a frame of the runtime into the equivalent message. Both sides read the same
+// tables of kinds, codes and status words.
+//
 // The package has no clock, no I/O and no goroutines.
 package draft

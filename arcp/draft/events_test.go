@@ -153,7 +153,7 @@ func TestShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for p := draft.Universal; p <= draft.PHP; p++ {
+		for p := draft.Universal; p <= draft.OwnClient; p++ {
 			body, err := draft.EventBody(newEvent(job, e.t, e.payload), p)
 			if err != nil {
 				t.Fatal(err)

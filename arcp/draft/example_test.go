@@ -41,3 +41,33 @@ func Example() {
 	// 1 <nil>
 	// <nil>
 }
+
+// A client encodes its requests to frames, and decodes the frames of a runtime to envelopes.
+func ExampleClientSession() {
+	c := draft.NewClientSession()
+	now := time.Date(2026, 5, 9, 13, 0, 0, 0, time.UTC)
+	send := func(id arcp.MessageID, t arcp.Type, payload any) {
+		env := arcp.Frame(t, payload)
+		env.ID, env.Timestamp = id, now
+		if _, err := c.Append(nil, &env); err != nil {
+			fmt.Println(err)
+		}
+	}
+	send("msg_1", arcp.SessionOpen, arcp.SessionOpenPayload{Auth: arcp.Auth{Scheme: "none"}, Client: arcp.ClientInfo{Kind: "example", Version: "1"}})
+	send("msg_2", arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "demo.echo"})
+	send("msg_3", arcp.AgentDelegate, struct{}{})
+	for _, frame := range []string{
+		`{"arcp":"1.1","id":"1","type":"session.welcome","correlation_id":"msg_1","payload":{"session_id":"sess_1"}}`,
+		`{"arcp":"1.1","id":"2","type":"job.accepted","correlation_id":"msg_2","payload":{"job_id":"job_1","agent":"demo.echo@1"}}`,
+		`{"arcp":"1.1","id":"3","type":"job.result","event_seq":1,"job_id":"job_1","payload":{"final_status":"success","result":{"n":1}}}`,
+	} {
+		env, ok, err := c.Decode([]byte(frame))
+		fmt.Println(env.Type, env.CorrelationID, ok, err)
+	}
+
+	// Output:
+	// the draft dialect has no agent.delegate
+	// session.accepted msg_1 true <nil>
+	// job.accepted msg_2 true <nil>
+	// job.completed msg_2 true <nil>
+}

@@ -21,6 +21,7 @@ const (
 	CSharp
 	Ruby
 	PHP
+	OwnClient // package client of this module: a nack names its request
 )
 
 // String returns the name of the profile.
@@ -59,6 +60,7 @@ type facts struct {
 	wholeProgress bool // progress is decoded as unsigned integers
 	errorStatus   bool // final_status of a job.error is always error
 	noLease       bool // a lease must be omitted
+	cancelAlways  bool // the cancel of a job that has ended is answered
 	bearerOnly    bool // credentials of another scheme make the frame invalid
 	readsOutput   bool // the value of a result is in output, not in result
 	wrapsFollowed bool // events of jobs that the client has subscribed to are in a subscribe.event
@@ -82,6 +84,8 @@ var profiles = [...]facts{
 		noLease: true},
 	PHP: {name: "php", submit: jobErrorWithoutJob, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
 		wrapsFollowed: true},
+	OwnClient: {name: "arcp-client", submit: nack, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
+		cancelAlways: true},
 }
 
 func (p Profile) facts() *facts {
@@ -97,6 +101,7 @@ type firstFrame struct {
 	timestamp  bool
 	clientName bool // payload.client_name
 	clientKind bool // payload.client.kind
+	bothNames  bool // payload.client.kind and payload.client.name
 	agents     bool // payload.capabilities.agents
 }
 
@@ -106,6 +111,7 @@ var recognition = []struct {
 	test    func(f *firstFrame) bool
 }{
 	{Ruby, func(f *firstFrame) bool { return f.clientName }},
+	{OwnClient, func(f *firstFrame) bool { return f.timestamp && f.bothNames }},
 	{PHP, func(f *firstFrame) bool { return f.timestamp && f.clientKind }},
 	{CSharp, func(f *firstFrame) bool { return f.timestamp && strings.HasPrefix(f.id, arcp.MessagePrefix) }},
 	{Go, func(f *firstFrame) bool { return isUUID(f.id) }},
@@ -126,6 +132,7 @@ func Recognise(first *arcp.Envelope) Profile {
 			f.clientName = true
 		case "client":
 			f.clientKind = hasMember(value, "kind")
+			f.bothNames = f.clientKind && hasMember(value, "name")
 		case "capabilities":
 			f.agents = hasMember(value, "agents")
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/conformance"
 	"github.com/arcpd/arcpd/conformance/mcpcheck"
 )
@@ -96,6 +97,9 @@ func newConformanceRun(a *app) *cobra.Command {
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := t.resolve(a); err != nil {
 			return err
+		}
+		if t.dialect == string(client.Draft) {
+			return usagef("--dialect draft: the checks are those of rfc; omit the flag")
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()

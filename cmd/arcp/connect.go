@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func addTarget(cmd *cobra.Command) *target {
 	f := cmd.Flags()
 	f.StringVar(&t.url, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
 	f.StringVar(&t.token, "token", "", "bearer token; default: $ARCP_TOKEN, or the token of a running arcp dev")
-	f.StringVar(&t.dialect, "dialect", "rfc", "dialect that the command speaks: rfc, the only one in this version")
+	f.StringVar(&t.dialect, "dialect", "", "dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	return t
 }
@@ -50,19 +51,11 @@ func (t *target) resolve(a *app) error {
 	if err := a.setOutput(t.output); err != nil {
 		return err
 	}
-	switch t.dialect {
-	case "rfc":
-	case "draft":
-		return usagef("--dialect draft: this command speaks rfc only; omit the flag")
-	default:
-		return usagef("--dialect: %q is not one of rfc", t.dialect)
+	t.dialect = cmp.Or(t.dialect, a.env("ARCP_DIALECT"), string(client.RFC))
+	if err := oneOf("dialect", t.dialect, string(client.RFC), string(client.Draft), string(client.Auto)); err != nil {
+		return usagef("%w", err)
 	}
-	if t.url == "" {
-		t.url = a.env("ARCP_URL")
-	}
-	if t.url == "" {
-		t.url = defaultURL
-	}
+	t.url = cmp.Or(t.url, a.env("ARCP_URL"), defaultURL)
 	u, err := url.Parse(t.url)
 	if err != nil || !dialable(u) {
 		return usagef("--url %s: give a ws://, wss:// or unix:// URL, for example %s", t.url, defaultURL)
@@ -142,8 +135,9 @@ func (t *target) open(ctx context.Context, dial dialer, opts client.Options) (*c
 
 func (t *target) options() client.Options {
 	opts := client.Options{
-		Auth:   client.Auth{Token: client.Secret(t.token)},
-		Client: arcp.ClientInfo{Kind: "arcp-cli", Version: thisBuild().Version},
+		Dialect: client.Dialect(t.dialect),
+		Auth:    client.Auth{Token: client.Secret(t.token)},
+		Client:  arcp.ClientInfo{Kind: "arcp-cli", Version: thisBuild().Version},
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
 			arcp.FeatureStreaming: true, arcp.FeatureDurableJobs: true, arcp.FeatureCheckpoints: true,
 			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true,

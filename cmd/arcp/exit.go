@@ -87,6 +87,9 @@ func codeOf(err error) int {
 	if e, ok := errors.AsType[*client.CancelRefused](err); ok && e.Reason == "permission_denied" {
 		return exitDenied
 	}
+	if _, ok := errors.AsType[*client.UnsupportedError](err); ok {
+		return exitUsage
+	}
 	switch {
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return exitInterrupted
@@ -133,6 +136,9 @@ func (a *app) report(err error) {
 // types that the client adds.
 func readable(err error) string {
 	text := strings.Join(strings.Fields(oneLine(err.Error())), " ")
+	if _, ok := errors.AsType[*client.UnsupportedError](err); ok {
+		return text + "; use --dialect rfc"
+	}
 	e, ok := errors.AsType[*client.RemoteError](err)
 	if !ok {
 		return text

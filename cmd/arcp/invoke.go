@@ -169,7 +169,7 @@ func (a *app) invoke(ctx context.Context, t *target, req client.InvokeParams, in
 		defer stop()
 	}
 	p := a.newEventPrinter(in.follow)
-	if a.interactive && in.follow && !a.json && !in.noInput {
+	if a.interactive && in.follow && !a.json && !in.noInput && c.Session().Dialect == client.RFC {
 		p.console = a.newConsole(c)
 	}
 	return a.follow(ctx, job, p)

@@ -1,0 +1,144 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// Dialect is a dialect of the protocol.
+type Dialect string
+
+// The dialects. A client of the draft dialect can invoke tools, follow, list and cancel jobs. Its other
+// methods return an *UnsupportedError, and it is asked no questions.
+const (
+	RFC   Dialect = "rfc"   // session.open
+	Draft Dialect = "draft" // session.hello of draft 1.1
+
+	// Auto is RFC unless the runtime does not understand session.open. Then it is Draft, on another
+	// connection. New cannot make one, and refuses Auto.
+	Auto Dialect = "auto"
+)
+
+// UnsupportedError says that the dialect of the client cannot express a message.
+type UnsupportedError = draft.UnsupportedError
+
+// dialFunc makes a connection.
+type dialFunc func(context.Context) (transport.Conn, error)
+
+// openOver opens a client over a new connection, with Auto over at most two. r is nil without Connect.
+func openOver(ctx context.Context, dial dialFunc, opts Options, r *reconnection) (*Client, error) {
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Dialect != Auto {
+		return open(ctx, conn, opts, r)
+	}
+	opts.Dialect = RFC
+	c, err := openWithin(ctx, openingTimeout, conn, opts, r)
+	if err == nil || ctx.Err() != nil || !notUnderstood(err) {
+		return c, err
+	}
+	opts.Dialect = Draft
+	c, inDraft := openOver(ctx, dial, opts, r)
+	if inDraft != nil {
+		return nil, fmt.Errorf("%w; in the draft dialect: %w", err, inDraft)
+	}
+	return c, nil
+}
+
+// openingTimeout bounds the wait for the answer to session.open with Auto.
+const openingTimeout = 5 * time.Second
+
+var errSilent = fmt.Errorf("%w: session.open has no answer within %s", ErrConnectionLost, openingTimeout)
+
+func openWithin(ctx context.Context, d time.Duration, conn transport.Conn, opts Options, r *reconnection) (*Client, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d, errSilent)
+	defer cancel()
+	return open(ctx, conn, opts, r)
+}
+
+// checkDialect refuses the dialects that open does not know.
+func (o *Options) checkDialect() error {
+	switch o.Dialect {
+	case RFC, Draft:
+		return nil
+	case Auto:
+		return errors.New("the dialect auto needs Dial or Connect")
+	}
+	return fmt.Errorf("unknown dialect %q", o.Dialect)
+}
+
+// notUnderstood reports whether a runtime may fail the handshake so because it does not know
+// session.open: it is silent, closes the connection, or answers with another message.
+func notUnderstood(err error) bool {
+	if refusal, ok := errors.AsType[*RemoteError](err); ok {
+		return refusal.Type == arcp.Nack && (refusal.Code == arcp.CodeUnimplemented || refusal.Code == arcp.CodeInvalidRequest || refusal.Code == arcp.CodeInvalidArgument)
+	}
+	_, strange := errors.AsType[*ProtocolError](err)
+	return strange || errors.Is(err, ErrConnectionLost)
+}
+
+// inDialect returns a connection that reads and writes frames of RFC 0001. In the draft dialect a codec
+// translates them.
+func (o *Options) inDialect(conn transport.Conn) transport.Conn {
+	if o.Dialect == Draft {
+		return &draftConn{Conn: conn, codec: draft.NewClientSession()}
+	}
+	return conn
+}
+
+// check returns an *UnsupportedError for a message that the dialect cannot express.
+func (o *Options) check(env *arcp.Envelope) error {
+	if o.Dialect == Draft {
+		return draft.Check(env)
+	}
+	return nil
+}
+
+// draftConn translates the frames of a connection in the draft dialect.
+type draftConn struct {
+	transport.Conn
+	codec   *draft.ClientSession
+	in, out []byte // frames
+}
+
+// Read returns the next frame with an equivalent in RFC 0001.
+func (c *draftConn) Read() ([]byte, error) {
+	for {
+		frame, err := c.Conn.Read()
+		if err != nil {
+			return nil, err
+		}
+		env, ok, err := c.codec.Decode(frame)
+		if err != nil {
+			return nil, &ProtocolError{"read", err}
+		}
+		if !ok {
+			continue
+		}
+		if env.Timestamp.IsZero() {
+			env.Timestamp = time.Now()
+		}
+		c.in = env.Append(c.in[:0])
+		return c.in, nil
+	}
+}
+
+// Write translates a frame and writes it.
+func (c *draftConn) Write(frame []byte) error {
+	env, err := arcp.Decode(frame)
+	if err != nil {
+		return err
+	}
+	if c.out, err = c.codec.Append(c.out[:0], &env); err != nil {
+		return err
+	}
+	return c.Conn.Write(c.out)
+}

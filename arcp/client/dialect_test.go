@@ -1,0 +1,420 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// draftRuntime is a runtime in this process with the demo tools.
+type draftRuntime struct {
+	*testing.T
+	ctx    context.Context
+	rt     *runtime.Runtime
+	served sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []transport.Conn // of the clients
+}
+
+const draftToken = "correct horse battery staple"
+
+func newDraftRuntime(t *testing.T) *draftRuntime {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	d := &draftRuntime{T: t, ctx: ctx}
+	tools := tool.NewRegistry()
+	var config auth.Config
+	err := errors.Join(demo.Register(tools), config.AddToken(auth.Token{Principal: "alice", Secret: draftToken, Roles: auth.LocalRoles()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.rt, err = runtime.New(ctx, runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&config), Tools: tools}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, conn := range d.conns {
+			_ = conn.Abort()
+		}
+		d.served.Wait()
+		if err := d.rt.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	})
+	return d
+}
+
+func (d *draftRuntime) dial(context.Context) (transport.Conn, error) {
+	near, far := transport.Pipe(transport.Limits{})
+	d.served.Go(func() { _ = d.rt.Serve(d.ctx, far) })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conns = append(d.conns, near)
+	return near, nil
+}
+
+// last returns the newest connection.
+func (d *draftRuntime) last() transport.Conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.conns[len(d.conns)-1]
+}
+
+// open opens a session in the draft dialect.
+func (d *draftRuntime) open(opts client.Options) *client.Client {
+	d.Helper()
+	conn, _ := d.dial(d.ctx)
+	c, err := client.New(d.ctx, conn, draftOptions(opts))
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.Cleanup(c.Abort)
+	return c
+}
+
+func draftOptions(opts client.Options) client.Options {
+	opts.Dialect, opts.Auth = client.Draft, client.Auth{Token: draftToken}
+	return opts
+}
+
+func (d *draftRuntime) invoke(c *client.Client, name string, args any) *client.Job {
+	d.Helper()
+	job, err := c.Invoke(d.ctx, client.InvokeParams{Tool: name, Arguments: args})
+	if err != nil {
+		d.Fatal(err)
+	}
+	return job
+}
+
+// A client of the draft dialect invokes tools and reads their events and outcomes.
+func TestDraftInvoke(t *testing.T) {
+	d := newDraftRuntime(t)
+	c := d.open(client.Options{})
+	if s := c.Session(); s.Dialect != client.Draft || s.ID == "" || s.ResumeToken == "" || s.ResumeWindow == 0 {
+		t.Errorf("%+v", s)
+	}
+	result, err := d.invoke(c, "demo.echo", map[string]int{"n": 1}).Wait(d.ctx)
+	if err != nil || string(result.Value) != `{"n":1}` {
+		t.Errorf("%s, %v", result.Value, err)
+	}
+	job := d.invoke(c, "demo.progress", map[string]int{"steps": 3, "interval_ms": 1})
+	var types []arcp.Type
+	for env, err := range job.Events(d.ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(types) == 0 || types[len(types)-1] != env.Type {
+			types = append(types, env.Type)
+		}
+		if env.Type != arcp.JobAccepted && (env.JobID != job.ID() || env.EventSeq == 0 || env.CorrelationID != job.RequestID()) {
+			t.Errorf("%s", env.Append(nil))
+		}
+	}
+	if want := []arcp.Type{arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.JobCompleted}; !slices.Equal(types, want) {
+		t.Errorf("%s, want %s", types, want)
+	}
+	if _, err := c.Ping(d.ctx); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(d.ctx, "done"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Refusals have the codes of package arcp.
+func TestDraftRefusals(t *testing.T) {
+	d := newDraftRuntime(t)
+	c := d.open(client.Options{})
+	_, err := c.Invoke(d.ctx, client.InvokeParams{Tool: "no.such"})
+	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Code != arcp.CodeAgentNotAvailable {
+		t.Error(err)
+	}
+	const unknown = "job_01JZ0000000000000000000009"
+	_, err = c.SubscribeJob(d.ctx, client.SubscribeJobParams{JobID: unknown})
+	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Code != arcp.CodeJobNotFound {
+		t.Error(err)
+	}
+	err = c.Cancel(d.ctx, client.CancelParams{JobID: unknown})
+	if e, ok := errors.AsType[*client.CancelRefused](err); !ok || e.Reason != "not_found" {
+		t.Error(err)
+	}
+	job := d.invoke(c, "demo.echo", nil)
+	if _, err := job.Wait(d.ctx); err != nil {
+		t.Fatal(err)
+	}
+	err = c.Cancel(d.ctx, client.CancelParams{JobID: job.ID()})
+	if e, ok := errors.AsType[*client.CancelRefused](err); !ok || e.Reason != "already_terminal" {
+		t.Error(err)
+	}
+	conn, _ := d.dial(d.ctx)
+	_, err = client.New(d.ctx, conn, client.Options{Dialect: client.Draft, Auth: client.Auth{Token: "another"}})
+	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Type != arcp.SessionRejected || e.Code != arcp.CodeUnauthenticated {
+		t.Error(err)
+	}
+}
+
+// Methods that the dialect does not have return an error that names them.
+func TestDraftUnsupported(t *testing.T) {
+	d := newDraftRuntime(t)
+	c := d.open(client.Options{})
+	_, feed := c.SubscribeFeed(d.ctx, client.SubscribeFeedParams{})
+	_, direct := c.Invoke(d.ctx, client.InvokeParams{Tool: "demo.echo", Options: arcp.SubmitOptions{Direct: true}})
+	conn, _ := d.dial(d.ctx)
+	_, attach := client.New(d.ctx, conn, draftOptions(client.Options{Resume: &client.Resume{SessionID: "sess_1"}}))
+	for feature, err := range map[string]error{
+		"subscribe":                    feed,
+		"tool.invoke with direct":      direct,
+		"workers":                      c.Work(d.ctx, client.WorkerConfig{}),
+		"session.open with session_id": attach,
+	} {
+		if e, ok := errors.AsType[*client.UnsupportedError](err); !ok || e.Feature != feature {
+			t.Errorf("%s: %v", feature, err)
+		}
+	}
+	if _, err := d.invoke(c, "demo.echo", nil).Wait(d.ctx); err != nil { // the client goes on
+		t.Error(err)
+	}
+}
+
+// Another session lists, follows and cancels the job.
+func TestDraftJobsOfAnotherSession(t *testing.T) {
+	d := newDraftRuntime(t)
+	job := d.invoke(d.open(client.Options{}), "demo.progress", map[string]int{"steps": 1000, "interval_ms": 60_000})
+	c := d.open(client.Options{})
+	page, err := c.ListJobs(d.ctx, client.ListJobsParams{Filter: &arcp.JobFilter{Status: []string{"accepted", "queued", "running"}}})
+	if err != nil || len(page.Jobs) != 1 || page.Jobs[0].JobID != job.ID() {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	followed, err := c.SubscribeJob(d.ctx, client.SubscribeJobParams{JobID: job.ID(), History: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for env, err := range followed.Events(d.ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if env.Type == arcp.JobStarted {
+			break
+		}
+	}
+	if err := c.Cancel(d.ctx, client.CancelParams{JobID: job.ID(), Reason: "enough"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range []*client.Job{job, followed} {
+		_, err := j.Wait(d.ctx)
+		if e, ok := errors.AsType[*client.JobError](err); !ok || e.State != arcp.StateCancelled || e.Code != arcp.CodeCancelled {
+			t.Error(err)
+		}
+	}
+}
+
+// A client of Connect resumes its session when its connection is lost, and misses no event.
+func TestDraftReconnect(t *testing.T) {
+	d := newDraftRuntime(t)
+	var changes changes
+	c, err := client.ConnectFunc(d.ctx, d.dial, draftOptions(client.Options{Reconnect: client.Reconnect{MinDelay: time.Millisecond, OnChange: changes.add}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	session := c.Session().ID
+	job := d.invoke(c, "demo.progress", map[string]int{"steps": 40, "interval_ms": 5})
+	var steps []float64
+	for env, err := range job.Events(d.ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if env.Type != arcp.JobProgress {
+			continue
+		}
+		p, err := arcp.DecodePayload[arcp.JobProgressPayload](&env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, p.Current)
+		if n := len(steps); n == 3 || n == 10 {
+			_ = d.last().Abort()
+		}
+	}
+	if !slices.IsSorted(steps) || len(slices.Compact(slices.Clone(steps))) != len(steps) || len(steps) == 0 || steps[len(steps)-1] != 40 {
+		t.Errorf("steps %v", steps)
+	}
+	if _, err := job.Wait(d.ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.invoke(c, "demo.echo", nil).Wait(d.ctx); err != nil {
+		t.Error(err)
+	}
+	if s := c.Session(); s.ID != session || !s.Resumed || s.Dialect != client.Draft {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Another client resumes the session with its token, and follows its job.
+func TestDraftResume(t *testing.T) {
+	d := newDraftRuntime(t)
+	first := d.open(client.Options{})
+	job := d.invoke(first, "demo.progress", map[string]int{"steps": 20, "interval_ms": 5})
+	s, seq := first.Session(), first.LastEventSeq()
+	first.Abort()
+	c := d.open(client.Options{Resume: &client.Resume{SessionID: s.ID, Token: s.ResumeToken, LastEventSeq: &seq, Jobs: []arcp.JobID{job.ID()}}})
+	if got := c.Session(); got.ID != s.ID || !got.Resumed || got.ReplayedFrom != seq {
+		t.Errorf("%+v", got)
+	}
+	if again, ok := c.Job(job.ID()); ok { // else it has ended
+		if _, err := again.Wait(d.ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Auto prefers the RFC's dialect.
+func TestAutoDialect(t *testing.T) {
+	d := newDraftRuntime(t)
+	draftOnly := func(answer string) func(context.Context) (transport.Conn, error) {
+		dials := 0
+		return func(ctx context.Context) (transport.Conn, error) {
+			if dials++; dials > 1 {
+				return d.dial(ctx)
+			}
+			near, far := transport.Pipe(transport.Limits{})
+			d.served.Go(func() {
+				_, _ = far.Read()
+				if answer != "" {
+					_ = far.Write([]byte(answer))
+				}
+				_ = far.Close(transport.CloseNormal, "")
+			})
+			return near, nil
+		}
+	}
+	for _, test := range []struct {
+		name string
+		dial func(context.Context) (transport.Conn, error)
+		want client.Dialect
+	}{
+		{"both", d.dial, client.RFC},
+		{"closes", draftOnly(""), client.Draft},
+		{"session.error", draftOnly(`{"arcp":"1.1","id":"m1","type":"session.error","payload":{"code":"INVALID_REQUEST","message":"m","retryable":false}}`), client.Draft},
+		{"nack", draftOnly(`{"arcp":"1.1","id":"m1","timestamp":"2026-05-09T13:00:00Z","type":"nack","payload":{"code":"UNIMPLEMENTED","message":"m","retryable":false}}`), client.Draft},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := client.ConnectFunc(d.ctx, test.dial, client.Options{Dialect: client.Auto, Auth: client.Auth{Token: draftToken}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Abort()
+			if got := c.Session().Dialect; got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+	_, err := client.ConnectFunc(d.ctx, d.dial, client.Options{Dialect: client.Auto, Auth: client.Auth{Token: "another"}})
+	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Code != arcp.CodeUnauthenticated {
+		t.Errorf("a refusal is no reason for another dialect: %v", err)
+	}
+	for _, dialect := range []client.Dialect{client.Auto, "x"} {
+		conn, _ := d.dial(d.ctx)
+		if _, err := client.New(d.ctx, conn, client.Options{Dialect: dialect}); err == nil {
+			t.Errorf("New accepts the dialect %s", dialect)
+		}
+	}
+}
+
+// A client opens with session.hello and answers the ping of the runtime.
+func TestDraftPing(t *testing.T) {
+	near, far := transport.Pipe(transport.Limits{})
+	pong := make(chan string, 1)
+	go func() {
+		defer close(pong)
+		hello, err := far.Read()
+		if err != nil || !strings.Contains(string(hello), `"type":"session.hello"`) {
+			t.Errorf("%s, %v", hello, err)
+			return
+		}
+		for _, frame := range []string{
+			`{"arcp":"1.1","id":"m1","type":"session.welcome","payload":{"session_id":"s","resume_token":"r","resume_window_sec":60,"runtime":{"name":"n","version":"1"},"capabilities":{"features":["heartbeat"]}}}`,
+			`{"arcp":"1.1","id":"m2","type":"session.ping","payload":{"nonce":"n1"}}`,
+		} {
+			if err := errors.Join(far.Write([]byte(frame)), far.Flush()); err != nil {
+				t.Error(err)
+			}
+		}
+		frame, err := far.Read()
+		if err != nil {
+			t.Error(err)
+		}
+		pong <- string(frame)
+	}()
+	c, err := client.New(t.Context(), near, client.Options{Dialect: client.Draft})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	if s := c.Session(); s.ID != "s" || s.Runtime.Kind != "n" || !s.Capabilities.Has(arcp.FeatureHeartbeat) {
+		t.Errorf("%+v", s)
+	}
+	if frame := <-pong; !strings.Contains(frame, `"type":"session.pong"`) || !strings.Contains(frame, `"ping_nonce":"n1"`) {
+		t.Errorf("the ping is answered by %q", frame)
+	}
+}
+
+// A frame that is not one of the dialect ends a client of Connect: it would receive the frame again.
+func TestDraftInvalidFrame(t *testing.T) {
+	near, far := transport.Pipe(transport.Limits{})
+	go func() {
+		_, _ = far.Read()
+		for _, frame := range []string{`{"arcp":"1.1","id":"m1","type":"session.welcome","payload":{"session_id":"s","resume_token":"r"}}`, `{"arcp":"1.1","id":"m2","type":"job.event","payload":[]}`} {
+			_ = far.Write([]byte(frame))
+		}
+		_ = far.Flush()
+	}()
+	c, err := client.ConnectFunc(t.Context(), func(context.Context) (transport.Conn, error) { return near, nil }, client.Options{Dialect: client.Draft})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	<-c.Done()
+	if _, ok := errors.AsType[*client.ProtocolError](c.Err()); !ok {
+		t.Error(c.Err())
+	}
+}
+
+// A runtime that does not answer session.open may know the other dialect.
+func TestAutoDialectOfASilentRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		_, err := client.ConnectFunc(t.Context(), func(context.Context) (transport.Conn, error) {
+			if dials++; dials > 1 {
+				return nil, errNoListener
+			}
+			near, far := transport.Pipe(transport.Limits{})
+			go func() {
+				for {
+					if _, err := far.Read(); err != nil {
+						return
+					}
+				}
+			}()
+			return near, nil
+		}, client.Options{Dialect: client.Auto})
+		if dials != 2 || !errors.Is(err, errNoListener) || !strings.Contains(err.Error(), "session.open has no answer within 5s; in the draft dialect: ") {
+			t.Errorf("%d dials: %v", dials, err)
+		}
+	})
+}
