@@ -136,7 +136,7 @@ func (s *scanner) array() error {
 	}
 }
 
-// object is an open object.
+// object scans an object.
 func (s *scanner) object() error {
 	o, err := s.open()
 	for more := true; more && err == nil; {
@@ -145,7 +145,7 @@ func (s *scanner) object() error {
 	return err
 }
 
-// object is one that is being read.
+// object is an object that is being scanned.
 type object struct {
 	first int             // index of its first name in scanner.names
 	many  map[string]bool // its names, if there are more than fewNames

@@ -12,7 +12,6 @@ type clientFrame struct {
 	c       *ClientSession
 	env     *arcp.Envelope
 	request request // that the frame names; its id may be empty
-	known   bool    // the request waited for an answer
 }
 
 // received has the decoders of the frames that a runtime may send. They replace the type and the
@@ -71,8 +70,7 @@ func (f *clientFrame) correlate() error {
 		return err
 	}
 	f.env.CorrelationID = cmp.Or(f.env.CorrelationID, p.RequestID, p.ReplyTo)
-	f.request, f.known = f.c.pending.take(f.env.CorrelationID)
-	f.known = f.known && f.request.id != ""
+	f.request, _ = f.c.pending.take(f.env.CorrelationID)
 	return nil
 }
 
@@ -83,7 +81,7 @@ func (f *clientFrame) answer(kind requestKind, job arcp.JobID) {
 		return
 	}
 	if r, ok := f.c.pending.takeKind(kind, job); ok {
-		f.request, f.known, f.env.CorrelationID = r, true, r.id
+		f.request, f.env.CorrelationID = r, r.id
 	}
 }
 

@@ -101,7 +101,7 @@ type firstFrame struct {
 	timestamp  bool
 	clientName bool // payload.client_name
 	clientKind bool // payload.client.kind
-	bothNames  bool // payload.client.kind and payload.client.name
+	ownClient  bool // payload.client.name is payload.client.kind, as arcp/client sends them
 	agents     bool // payload.capabilities.agents
 }
 
@@ -111,7 +111,7 @@ var recognition = []struct {
 	test    func(f *firstFrame) bool
 }{
 	{Ruby, func(f *firstFrame) bool { return f.clientName }},
-	{OwnClient, func(f *firstFrame) bool { return f.timestamp && f.bothNames }},
+	{OwnClient, func(f *firstFrame) bool { return f.timestamp && f.ownClient }},
 	{PHP, func(f *firstFrame) bool { return f.timestamp && f.clientKind }},
 	{CSharp, func(f *firstFrame) bool { return f.timestamp && strings.HasPrefix(f.id, arcp.MessagePrefix) }},
 	{Go, func(f *firstFrame) bool { return isUUID(f.id) }},
@@ -131,8 +131,18 @@ func Recognise(first *arcp.Envelope) Profile {
 		case "client_name":
 			f.clientName = true
 		case "client":
-			f.clientKind = hasMember(value, "kind")
-			f.bothNames = f.clientKind && hasMember(value, "name")
+			var clientName, kind arcp.Raw
+			arcp.EachMember(value, func(name []byte, value arcp.Raw) bool {
+				switch string(name) {
+				case "kind":
+					kind = value
+				case "name":
+					clientName = value
+				}
+				return true
+			})
+			f.clientKind = kind != nil
+			f.ownClient = f.clientKind && bytes.Equal(kind, clientName)
 		case "capabilities":
 			f.agents = hasMember(value, "agents")
 		}

@@ -99,7 +99,7 @@ func newConformanceRun(a *app) *cobra.Command {
 			return err
 		}
 		if t.dialect == string(client.Draft) {
-			return usagef("--dialect draft: the checks are those of rfc; omit the flag")
+			return usagef("the checks are those of the RFC's dialect: use --dialect rfc")
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()

@@ -34,7 +34,7 @@ func TestUsage(t *testing.T) {
 		{"too many arguments", []string{"version", "x"}, "wrong number of arguments (1); usage: `arcp version [flags]`"},
 		{"bad output", []string{"version", "-o", "xml"}, `--output: "xml" is not one of text, json`},
 		{"bad URL", []string{"jobs", "ls", "--url", "http://x"}, "give a ws://, wss:// or unix:// URL"},
-		{"dialect of checks", []string{"conformance", "run", "--dialect", "draft"}, "--dialect draft: the checks are those of rfc"},
+		{"dialect of checks", []string{"conformance", "run", "--dialect", "draft"}, "the checks are those of the RFC's dialect: use --dialect rfc"},
 		{"bad dialect", []string{"invoke", "demo.echo", "--dialect", "x"}, `--dialect: "x" is not one of rfc, draft, auto`},
 		{"bad JSON", []string{"invoke", "demo.echo", "{"}, "the arguments: not JSON"},
 		{"no such file", []string{"invoke", "demo.echo", "@/nonexistent"}, "read /nonexistent: no such file"},

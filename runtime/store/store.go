@@ -191,10 +191,10 @@ type Session struct {
 	Principal  string
 	Anonymous  bool
 	Version    string         // of the client's arcp member
-	ClientKind string         //
+	ClientKind string         // of the client, as the client names itself
 	Dialect    Dialect        // selects, with Negotiated, the events that it sees
 	Profile    string         // of the client's library, in the draft dialect
-	Negotiated []arcp.Feature //
+	Negotiated []arcp.Feature // features of the session
 	TokenHash  [32]byte       // SHA-256 of its resume token
 	PrevHashes [][32]byte     // of earlier resume tokens that are still valid
 	Identity   arcp.Raw       // of the connection's credentials; opaque here
@@ -262,7 +262,7 @@ type Job struct {
 type JobQuery struct {
 	Principal     string
 	AfterTime     time.Time  // with AfterID: the position to start after
-	AfterID       arcp.JobID //
+	AfterID       arcp.JobID // among jobs of AfterTime
 	CreatedAfter  time.Time  // exclusive
 	CreatedBefore time.Time  // exclusive
 }

@@ -308,7 +308,7 @@ func encodeIdentity(id *auth.Identity) arcp.Raw {
 	}
 	raw, err := arcp.Marshal(id)
 	if err != nil { // strings, numbers and times
-		panic("runtime: identity: " + err.Error())
+		panic("conn: identity: " + err.Error())
 	}
 	return raw
 }

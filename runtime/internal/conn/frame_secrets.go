@@ -69,7 +69,7 @@ func (f frameSecrets) appendCredentials(b []byte, job arcp.JobID) []byte {
 	}
 	raw, err := arcp.Marshal(list)
 	if err != nil { // strings, and values that were JSON
-		panic("runtime: credentials: " + err.Error())
+		panic("conn: credentials: " + err.Error())
 	}
 	b = append(b[:len(b)-1], `,"credentials":`...)
 	return append(append(b, raw...), '}')

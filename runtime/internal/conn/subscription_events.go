@@ -269,7 +269,7 @@ func (s *subscriptions) sendGap(now time.Time, sub *subscription) {
 	}
 	data, err := arcp.Marshal(sub.gap)
 	if err != nil { // a number and two strings
-		panic("runtime: gap: " + err.Error())
+		panic("conn: gap: " + err.Error())
 	}
 	sub.gap = arcp.FeedGap{}
 	s.sendNotice(now, sub, arcp.EventEmitPayload{Name: arcp.EventGap, Data: data})

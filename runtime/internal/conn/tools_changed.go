@@ -115,7 +115,7 @@ func (sc *shownCatalogue) announce(now time.Time) {
 	p.Changed, p.More = p.firstNames(d.Changed)
 	raw, err := arcp.Marshal(p)
 	if err != nil { // strings and numbers
-		panic("runtime: tools changed: " + err.Error())
+		panic("conn: tools changed: " + err.Error())
 	}
 	sc.c.send(now, arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventToolsChanged, Data: raw}))
 }

@@ -18,12 +18,18 @@ import (
 
 // Bounds of a job's events that are not yet durable.
 const (
-	maxQueuedEvents = 1024            // as many as a fast tool emits during one commit
-	maxQueuedBytes  = 1 << 20         //
-	maxPayload      = 512 << 10       // of one event
-	maxResult       = 256 << 20       // of a result, in chunks
-	abandonAfter    = 5 * time.Second // a tool may take this long to return after its job has ended
+	maxQueuedEvents = 1024    // as many as a fast tool emits during one commit
+	maxQueuedBytes  = 1 << 20 // of their payloads
 )
+
+// Bounds of what a tool returns.
+const (
+	maxPayload = 512 << 10 // bytes of one event
+	maxResult  = 256 << 20 // bytes of a result, in chunks
+)
+
+// abandonAfter is how long a tool may take to return after its job has ended.
+const abandonAfter = 5 * time.Second
 
 // definition is the part of a job that does not change once the run is in the jobTable.
 type definition struct {
@@ -161,7 +167,7 @@ func (r *run) startsBeforeDurable(s *Submit) bool {
 }
 
 // launch starts the supervisor if there is none. Before the claim is placed it only marks the run, and
-// placed starts the supervisor.
+// markPlaced starts the supervisor.
 func (r *run) launch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

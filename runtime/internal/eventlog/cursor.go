@@ -49,7 +49,7 @@ type Cursor struct {
 	unlogged   int32            // unlogged events in unnumbered
 	closed     bool
 
-	feed       bool         // of is a principal
+	feed       bool         // key is a principal
 	superseded atomic.Bool  // by a newer cursor of the session
 	hasUrgent  atomic.Bool  // urgent is not empty
 	answers    atomic.Int32 // in urgent and unnumbered
