@@ -126,12 +126,12 @@ func TestServerOfLeases(t *testing.T) {
 	t.Parallel()
 	lax := demoServer(t)
 	model := `{"model":"tiny"}`
-	// sleeps runs a job that lasts longer than its lease. How long that has to last
-	// depends on how slow the machine is.
+	// sleeps runs a job that lasts much longer than its lease, which ends a second after its time.
+	// How long the lease has to last depends on how slow the machine is.
 	sleeps := func(p *process) (o outcome) {
 		t.Helper()
 		for lease := 200 * time.Millisecond; lease < time.Minute; lease *= 5 {
-			args := fmt.Sprintf(`{"ms":%d}`, (lease + time.Second).Milliseconds())
+			args := fmt.Sprintf(`{"ms":%d}`, (lease + 5*time.Second).Milliseconds())
 			if o = p.cli("invoke", "demo.sleep", args, "--expires", lease.String()); o.code != exitFailed || !strings.Contains(o.stderr, "expires_at") {
 				break // it was not too late
 			}
