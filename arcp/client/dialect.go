@@ -20,8 +20,8 @@ const (
 	RFC   Dialect = "rfc"   // session.open
 	Draft Dialect = "draft" // session.hello of draft 1.1
 
-	// Auto is RFC unless the runtime does not understand session.open. Then it is Draft, on another
-	// connection. New cannot make one, and refuses Auto.
+	// Auto is RFC unless the runtime does not understand session.open, or twice does not answer it.
+	// Then it is Draft, on another connection. New cannot make one, and refuses Auto.
 	Auto Dialect = "auto"
 )
 
@@ -31,17 +31,26 @@ type UnsupportedError = draft.UnsupportedError
 // dialFunc makes a connection.
 type dialFunc func(context.Context) (transport.Conn, error)
 
-// openOver opens a client over a new connection, with Auto over at most two. r is nil without Connect.
+// openOver opens a client over a new connection, with Auto over at most three. r is nil without Connect.
 func openOver(ctx context.Context, dial dialFunc, opts Options, r *reconnection) (*Client, error) {
+	if opts.Dialect == Auto {
+		return openAuto(ctx, dial, opts, r)
+	}
 	conn, err := dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if opts.Dialect != Auto {
-		return open(ctx, conn, opts, r)
-	}
+	return open(ctx, conn, opts, r)
+}
+
+// openAuto opens a client in the dialect that the runtime understands. A lost connection alone does not
+// tell the dialect: the runtime may have stopped. Then session.open is sent once more.
+func openAuto(ctx context.Context, dial dialFunc, opts Options, r *reconnection) (*Client, error) {
 	opts.Dialect = RFC
-	c, err := openWithin(ctx, openingTimeout, conn, opts, r)
+	c, err := openRFC(ctx, dial, opts, r)
+	if ctx.Err() == nil && errors.Is(err, ErrConnectionLost) {
+		c, err = openRFC(ctx, dial, opts, r)
+	}
 	if err == nil || ctx.Err() != nil || !notUnderstood(err) {
 		return c, err
 	}
@@ -58,8 +67,13 @@ const openingTimeout = 5 * time.Second
 
 var errSilent = fmt.Errorf("%w: session.open has no answer within %s", ErrConnectionLost, openingTimeout)
 
-func openWithin(ctx context.Context, d time.Duration, conn transport.Conn, opts Options, r *reconnection) (*Client, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d, errSilent)
+// openRFC opens a client over a new connection, and waits for the answer at most openingTimeout.
+func openRFC(ctx context.Context, dial dialFunc, opts Options, r *reconnection) (*Client, error) {
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, openingTimeout, errSilent)
 	defer cancel()
 	return open(ctx, conn, opts, r)
 }

@@ -48,7 +48,7 @@ func newDraftRuntime(t *testing.T) *draftRuntime {
 	}
 	t.Cleanup(func() {
 		for _, conn := range d.conns {
-			_ = conn.Abort()
+			_ = conn.Abort() // it may have ended
 		}
 		d.served.Wait()
 		if err := d.rt.Shutdown(ctx); err != nil {
@@ -248,7 +248,7 @@ func TestDraftReconnect(t *testing.T) {
 		}
 		steps = append(steps, p.Current)
 		if n := len(steps); n == 3 || n == 10 {
-			_ = d.last().Abort()
+			_ = d.last().Abort() // the connection breaks
 		}
 	}
 	if !slices.IsSorted(steps) || len(slices.Compact(slices.Clone(steps))) != len(steps) || len(steps) == 0 || steps[len(steps)-1] != 40 {
@@ -286,14 +286,16 @@ func TestDraftResume(t *testing.T) {
 // Auto prefers the RFC's dialect.
 func TestAutoDialect(t *testing.T) {
 	d := newDraftRuntime(t)
-	draftOnly := func(answer string) func(context.Context) (transport.Conn, error) {
+	// refusing makes connections that answer the first frame and close, and then those of the runtime.
+	refusing := func(refusals int, answer string) func(context.Context) (transport.Conn, error) {
 		dials := 0
 		return func(ctx context.Context) (transport.Conn, error) {
-			if dials++; dials > 1 {
+			if dials++; dials > refusals {
 				return d.dial(ctx)
 			}
 			near, far := transport.Pipe(transport.Limits{})
 			d.served.Go(func() {
+				// The client may end the connection at any time: errors say no more.
 				_, _ = far.Read()
 				if answer != "" {
 					_ = far.Write([]byte(answer))
@@ -309,9 +311,10 @@ func TestAutoDialect(t *testing.T) {
 		want client.Dialect
 	}{
 		{"both", d.dial, client.RFC},
-		{"closes", draftOnly(""), client.Draft},
-		{"session.error", draftOnly(`{"arcp":"1.1","id":"m1","type":"session.error","payload":{"code":"INVALID_REQUEST","message":"m","retryable":false}}`), client.Draft},
-		{"nack", draftOnly(`{"arcp":"1.1","id":"m1","timestamp":"2026-05-09T13:00:00Z","type":"nack","payload":{"code":"UNIMPLEMENTED","message":"m","retryable":false}}`), client.Draft},
+		{"closes", refusing(2, ""), client.Draft},
+		{"stops once", refusing(1, ""), client.RFC},
+		{"session.error", refusing(1, `{"arcp":"1.1","id":"m1","type":"session.error","payload":{"code":"INVALID_REQUEST","message":"m","retryable":false}}`), client.Draft},
+		{"nack", refusing(1, `{"arcp":"1.1","id":"m1","timestamp":"2026-05-09T13:00:00Z","type":"nack","payload":{"code":"UNIMPLEMENTED","message":"m","retryable":false}}`), client.Draft},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := client.ConnectFunc(d.ctx, test.dial, client.Options{Dialect: client.Auto, Auth: client.Auth{Token: draftToken}})
@@ -378,6 +381,7 @@ func TestDraftPing(t *testing.T) {
 func TestDraftInvalidFrame(t *testing.T) {
 	near, far := transport.Pipe(transport.Limits{})
 	go func() {
+		// The client may end the connection before the last write: errors say no more.
 		_, _ = far.Read()
 		for _, frame := range []string{`{"arcp":"1.1","id":"m1","type":"session.welcome","payload":{"session_id":"s","resume_token":"r"}}`, `{"arcp":"1.1","id":"m2","type":"job.event","payload":[]}`} {
 			_ = far.Write([]byte(frame))
@@ -400,7 +404,7 @@ func TestAutoDialectOfASilentRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
 		_, err := client.ConnectFunc(t.Context(), func(context.Context) (transport.Conn, error) {
-			if dials++; dials > 1 {
+			if dials++; dials > 2 {
 				return nil, errNoListener
 			}
 			near, far := transport.Pipe(transport.Limits{})
@@ -413,7 +417,7 @@ func TestAutoDialectOfASilentRuntime(t *testing.T) {
 			}()
 			return near, nil
 		}, client.Options{Dialect: client.Auto})
-		if dials != 2 || !errors.Is(err, errNoListener) || !strings.Contains(err.Error(), "session.open has no answer within 5s; in the draft dialect: ") {
+		if dials != 3 || !errors.Is(err, errNoListener) || !strings.Contains(err.Error(), "session.open has no answer within 5s; in the draft dialect: ") {
 			t.Errorf("%d dials: %v", dials, err)
 		}
 	})

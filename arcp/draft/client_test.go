@@ -399,10 +399,11 @@ func FuzzClientDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := draft.NewClientSession()
-		for typ, payload := range map[arcp.Type]any{arcp.SessionOpen: struct{}{}, arcp.ToolInvoke: arcp.ToolInvokePayload{Tool: "a"}, arcp.SessionListJobs: struct{}{},
-			arcp.Cancel: arcp.CancelPayload{Target: arcp.TargetJob, TargetID: "j"}, arcp.Ping: arcp.PingPayload{Nonce: "n"}} {
-			env := arcp.Frame(typ, payload)
-			env.ID, env.Timestamp = "msg_"+arcp.MessageID(typ), moment
+		for _, env := range []arcp.Envelope{
+			arcp.Frame(arcp.SessionOpen, struct{}{}), arcp.Frame(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "a"}), arcp.Frame(arcp.SessionListJobs, struct{}{}),
+			arcp.Frame(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: "j"}), arcp.Frame(arcp.Ping, arcp.PingPayload{Nonce: "n"}),
+		} {
+			env.ID, env.Timestamp = "msg_"+arcp.MessageID(env.Type), moment
 			if _, err := c.Append(nil, &env); err != nil {
 				t.Fatal(err)
 			}
