@@ -156,6 +156,10 @@ func (s childCaller) create(call *tool.Call, request string) (*family.Child, err
 	if err == nil {
 		err = s.e.admit(r, r.maxJobs)
 	}
+	if err != nil && s.e.shutdown.quitting() { // not an answer to the tool, which runs again after a restart
+		<-s.ctx.Done()
+		return nil, context.Cause(s.ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -270,6 +270,17 @@ func (s *shutdown) drain() { s.phase = max(s.phase, shutdownDraining) }
 
 func (s *shutdown) draining() bool { return s.phase != shutdownNone }
 
+// quitting reports whether Stop does not wait any longer. Stop stops only the jobs that it finds then:
+// no other job is added, which the caller ensures by holding Engine.mu for this and for the addition.
+func (s *shutdown) quitting() bool {
+	select {
+	case <-s.quitc:
+		return true
+	default:
+		return false
+	}
+}
+
 // check ends the draining when every job rests. It is called after each change of the table.
 func (s *shutdown) check(t *jobTable) {
 	if s.phase == shutdownDraining && len(t.runs) == t.resting {

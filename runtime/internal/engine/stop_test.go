@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -268,4 +269,36 @@ func TestCommandsOfAStoppedJob(t *testing.T) {
 			t.Error("a command of a job whose claim failed is not rejected")
 		}
 	})
+}
+
+// A tool calls another one while Stop stops the jobs: Stop returns, no child is forgotten, and the
+// refusal is not an outcome of the tool.
+func TestCallsWhileStopping(t *testing.T) {
+	for range 5 {
+		runEngine(t, nil, func(r *fixture) {
+			r.session("sess_1")
+			var e *Engine
+			r.tool("parent", rerun, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				<-e.shutdown.quitc
+				return j.Call(ctx, tool.Call{Tool: "child", Arguments: args})
+			})
+			r.tool("child", rerun, wait)
+			e = r.e
+			const parents = 1000
+			for i := range parents {
+				r.parent("parent", strconv.Itoa(i))
+			}
+			synctest.Wait()
+			r.frames("sess_1")
+			r.stop(0)
+			for _, f := range r.frames("sess_1") {
+				if f.Type.Terminal() {
+					t.Errorf("%s: %s, want no outcome", f.Type, f.Payload)
+				}
+			}
+			if n := r.st.Stat().LiveJobs; n < parents {
+				t.Errorf("%d live jobs, want at least %d", n, parents)
+			}
+		})
+	}
 }

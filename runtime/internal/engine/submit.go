@@ -278,7 +278,7 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 	switch {
 	case r.row.Parent != "" && !e.jobs.active(r.row.Parent):
 		return &limitError{"", errEnded}
-	case e.shutdown.draining() && r.row.Parent == "":
+	case e.shutdown.quitting() || e.shutdown.draining() && r.row.Parent == "":
 		return &limitError{"", errShuttingDown()}
 	case r.runsInline():
 		return nil
