@@ -21,14 +21,23 @@ const (
 	Runtime Level = "runtime" // a choice of this project where the protocol leaves one
 )
 
-// DialectRFC is the dialect that opens with session.open.
-const DialectRFC = "rfc"
+// Dialect is a dialect of the protocol.
+type Dialect string
+
+// The dialects.
+const (
+	RFC   Dialect = "rfc"   // opens with session.open
+	Draft Dialect = "draft" // opens with session.hello
+)
+
+// draftPrefix begins the id of each check of the draft dialect.
+const draftPrefix = "draft."
 
 // Check tests one rule of the protocol.
 type Check struct {
-	ID      string // group.name, unique
+	ID      string // group.name, unique; draft.group.name in the draft dialect
 	Title   string // the rule, as a sentence
-	Dialect string // DialectRFC
+	Dialect Dialect
 	Section string // section of the specification, for example "RFC §10.6"
 	Level   Level
 	Needs   []string // preconditions: a Need constant, "tool:NAME" or "capability:NAME"
@@ -36,9 +45,13 @@ type Check struct {
 	run func(ctx context.Context, t *checkRun)
 }
 
-// Group returns the part of ID before the first dot.
+// Group returns the name of the group in ID.
 func (c *Check) Group() string {
-	group, _, _ := strings.Cut(c.ID, ".")
+	id := c.ID
+	if c.Dialect == Draft {
+		id = strings.TrimPrefix(id, draftPrefix)
+	}
+	group, _, _ := strings.Cut(id, ".")
 	return group
 }
 
@@ -63,22 +76,52 @@ func toolNeed(name string) string { return toolPrefix + name }
 
 func capabilityNeed(name string) string { return capabilityPrefix + name }
 
-// Groups returns the names of the groups, in the order of Checks.
-func Groups() []string { return slices.Clone(groups) }
+// Groups returns the names of the groups of a dialect, in the order of Checks.
+func Groups(d Dialect) []string {
+	if d == Draft {
+		return slices.Clone(draftGroups)
+	}
+	return slices.Clone(groups)
+}
 
-// Checks returns every check, ordered by group.
-func Checks() []Check { return slices.Clone(registry()) }
+// Checks returns every check of a dialect, ordered by group.
+func Checks(d Dialect) []Check {
+	return slices.DeleteFunc(slices.Clone(registry()), func(c Check) bool { return c.Dialect != d })
+}
 
 // generated are the functions that return the checks generated from the message catalogue, by
 // group.
 var generated = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogChecks}
 
-//go:embed scripts/*.txt
+//go:embed scripts/*.txt scripts/draft/*.txt
 var scripts embed.FS
 
 // registry parses the scripts once and returns all checks.
 var registry = sync.OnceValue(func() []Check {
-	dir, err := fs.Sub(scripts, "scripts")
+	files := parseScripts("scripts")
+	var all []Check
+	for _, name := range groups {
+		if more := generated[name]; more != nil {
+			for _, c := range more() {
+				c.ID, c.Dialect = name+"."+c.ID, RFC
+				all = append(all, c)
+			}
+		}
+		for _, s := range files[name].Checks {
+			all = append(all, scripted(s, RFC))
+		}
+	}
+	files = parseScripts("scripts/draft")
+	for _, name := range draftGroups {
+		for _, s := range files[name].Checks {
+			all = append(all, scripted(s, Draft))
+		}
+	}
+	return all
+})
+
+func parseScripts(folder string) map[string]*script.File {
+	dir, err := fs.Sub(scripts, folder)
 	if err != nil {
 		panic(err)
 	}
@@ -86,27 +129,15 @@ var registry = sync.OnceValue(func() []Check {
 	if err != nil {
 		panic(err) // the files are part of the program
 	}
-	var all []Check
-	for _, name := range groups {
-		if more := generated[name]; more != nil {
-			for _, c := range more() {
-				c.ID = name + "." + c.ID
-				all = append(all, c)
-			}
-		}
-		for _, s := range files[name].Checks {
-			all = append(all, scripted(s))
-		}
-	}
-	for i := range all {
-		all[i].Dialect = DialectRFC
-	}
-	return all
-})
+	return files
+}
 
 // scripted returns the check of a script header. Its steps are in the script or in inGo.
-func scripted(s *script.Check) Check {
-	c := Check{ID: s.ID, Title: s.Title, Section: s.Section, Level: Level(s.Level), run: inGo[s.ID]}
+func scripted(s *script.Check, d Dialect) Check {
+	c := Check{ID: s.ID, Dialect: d, Title: s.Title, Section: s.Section, Level: Level(s.Level), run: inGo[s.ID]}
+	if d == Draft {
+		c.ID = draftPrefix + s.ID
+	}
 	for _, need := range s.Needs {
 		c.Needs = append(c.Needs, needOf(need))
 	}
@@ -136,6 +167,10 @@ var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control
 	"list", "subscribe", "resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions", "leases", "budgets",
 	"permissions", "questions", "interrupts", "approvals", "observers", "workers", "resources", "tools", "host", "exec", "mcp", "extensions",
 	"unimplemented", "catalogue", "close"}
+
+// draftGroups are the names of the groups of the draft dialect in the order of Checks. The script of
+// a group is scripts/draft/GROUP.txt.
+var draftGroups = []string{"hello", "jobs"}
 
 // selects reports whether the options include the check.
 func (o *Options) selects(c *Check) bool {

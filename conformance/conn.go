@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,39 +8,32 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/transport"
 )
 
-// checkConn is one connection of a check. It validates each received frame before the check sees it.
+// checkConn is one connection of a check in the RFC's dialect. It validates each received frame
+// before the check sees it.
 type checkConn struct {
+	*link
 	Session  arcp.SessionID              // empty until session.accepted
 	Accepted arcp.SessionAcceptedPayload // set by Open
 
-	t             *checkRun
-	n             int // number in the transcript
-	tc            transport.Conn
-	v             *validator
-	rec           *record     // state of the session
-	stop          func() bool // stops aborting tc at the end of t.ctx
-	stopKeepalive context.CancelFunc
-	gone          bool                    // closed by either side
-	catalog       bool                    // tools.changed is passed to the check
-	version       string                  // member arcp of sent messages
-	nonce         int                     // number of the last ping
-	own           map[arcp.MessageID]bool // ids of messages sent on this connection
+	v       *validator
+	rec     *record                 // state of the session
+	catalog bool                    // tools.changed is passed to the check
+	version string                  // member arcp of sent messages
+	nonce   int                     // number of the last ping
+	own     map[arcp.MessageID]bool // ids of messages sent on this connection
 }
 
-func newConn(t *checkRun, tc transport.Conn) *checkConn {
-	c := &checkConn{t: t, n: len(t.conns) + 1, tc: tc, version: arcp.Version, own: map[arcp.MessageID]bool{}}
-	c.v = newValidator(t.tr.secrets, func(id string) bool { return t.sent[id] })
+func newConn(l *link) *checkConn {
+	c := &checkConn{link: l, version: arcp.Version, own: map[arcp.MessageID]bool{}}
+	c.v = newValidator(l.t.tr.secrets, func(id string) bool { return l.t.sent[id] })
 	c.rec = c.v.rec
-	c.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // ends a blocked read
-	tc.SetReadLimit(64 << 20)
-	life, stop := context.WithCancel(t.ctx)
-	c.stopKeepalive = stop
-	go c.keepalive(life)
 	return c
 }
+
+// forbid implements connection.
+func (c *checkConn) forbid(secret string) { c.v.secrets = append(slices.Clone(c.v.secrets), secret) }
 
 // received is a received frame.
 type received struct {
@@ -156,18 +148,6 @@ func (c *checkConn) recordOpen(p *arcp.SessionOpenPayload) {
 	}
 }
 
-func (c *checkConn) write(frame []byte) {
-	c.t.tr.add(c.n, Sent, frame)
-	err := c.tc.Write(frame)
-	if err == nil {
-		err = c.tc.Flush()
-	}
-	if err != nil {
-		c.t.tr.add(c.n, Noted, []byte(err.Error()))
-	}
-	// The read that follows reports the reason.
-}
-
 // next reads the next frame other than session.ping, which it answers. If the connection ends, the
 // check fails with the violated rule.
 func (c *checkConn) next(rule string) *received {
@@ -214,51 +194,11 @@ func (c *checkConn) validate(text []byte) *received {
 	return f
 }
 
-func (c *checkConn) read() ([]byte, error) {
-	text, err := c.tc.Read()
-	if err != nil {
-		c.gone = true
-		c.t.tr.add(c.n, Noted, []byte(c.ending(err)))
-		return nil, err
-	}
-	c.t.tr.add(c.n, Received, text)
-	return slices.Clone(text), nil
-}
-
-// ending describes the end of a connection or the timeout of the check.
-func (c *checkConn) ending(err error) string {
-	if c.t.ctx.Err() != nil {
-		return "no frame was received before the timeout of the check"
-	}
-	return err.Error()
-}
-
 // event reads the next frame other than job.heartbeat.
 func (c *checkConn) event(rule string) *received {
 	for {
 		if f := c.next(rule); f.Type != arcp.JobHeartbeat {
 			return f
-		}
-	}
-}
-
-// pingInterval is the time between two transport pings. Servers close connections that are silent
-// for longer.
-const pingInterval = 500 * time.Millisecond
-
-// keepalive pings the server until life ends. Without the pings a check that does not read for a
-// while would lose its connection.
-func (c *checkConn) keepalive(life context.Context) {
-	tick := time.NewTicker(pingInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-life.Done():
-			return
-		}
-		if c.tc.Ping() != nil {
-			return // the connection has ended: the next read reports the reason
 		}
 	}
 }
@@ -341,14 +281,6 @@ func (c *checkConn) ExpectNothing(rule string) {
 	id, nonce := c.Ping()
 	f := c.Expect(rule, arcp.Pong, id)
 	want(c.t, "pong has the nonce of its ping", payload[arcp.PongPayload](c.t, f).Nonce, nonce)
-}
-
-// Drop ends the connection without a close frame.
-func (c *checkConn) Drop() {
-	c.gone = true
-	c.stop()
-	c.stopKeepalive()
-	_ = c.tc.Abort() // the connection is not used any more
 }
 
 // checkAlive drains the connection at the end of a check and fails the check unless the session

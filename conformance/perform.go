@@ -16,7 +16,11 @@ import (
 
 // perform runs the steps of a script.
 func (t *checkRun) perform(c *script.Check) {
-	err := c.Run(host{t})
+	var h script.Host = host{t}
+	if t.target.Dialect == Draft {
+		h = draftHost{host{t}}
+	}
+	err := c.Run(h)
 	if skip, ok := errors.AsType[script.Skip](err); ok {
 		t.Skipf("%s", string(skip))
 	}
@@ -25,8 +29,11 @@ func (t *checkRun) perform(c *script.Check) {
 	}
 }
 
-// host implements script.Host for a target.
+// host implements script.Host for a target that is checked in the RFC's dialect.
 type host struct{ t *checkRun }
+
+// Dialect implements script.Host.
+func (h host) Dialect() *script.Dialect { return script.RFC() }
 
 // Dial implements script.Host. A connection of the role socket can send binary frames.
 func (h host) Dial(role string, earlier script.Conn) (script.Conn, error) {
@@ -181,7 +188,7 @@ func (h host) Verb(name string) func(script.Conn, []script.Value) (script.Value,
 		if c == nil {
 			return nil, errors.New(name + " is a step of a connection")
 		}
-		return hostVerbs[name](c.(*checkConn), args)
+		return hostVerbs[name](c.(connection), args)
 	}
 }
 
@@ -193,22 +200,29 @@ func (h host) Verb(name string) func(script.Conn, []script.Value) (script.Value,
 //	hangup       closes the connection with code 1000
 //	binary       sends a binary frame (role socket)
 //	not_utf8     sends a text frame that is not UTF-8 (role socket)
-var hostVerbs = map[string]func(c *checkConn, args []script.Value) (script.Value, error){
-	"catalogue": func(c *checkConn, _ []script.Value) (script.Value, error) { c.catalog = true; return nil, nil },
-	"silent":    func(c *checkConn, _ []script.Value) (script.Value, error) { c.stopKeepalive(); return nil, nil },
-	"hangup": func(c *checkConn, _ []script.Value) (script.Value, error) {
-		c.gone = true
-		_ = c.tc.Close(transport.CloseNormal, "bye") // the check does not depend on the close frame
+var hostVerbs = map[string]func(c connection, args []script.Value) (script.Value, error){
+	"catalogue": func(c connection, _ []script.Value) (script.Value, error) {
+		c.(*checkConn).catalog = true
 		return nil, nil
 	},
-	"binary": func(c *checkConn, _ []script.Value) (script.Value, error) {
-		return nil, c.tc.(*socket).send(opBinary, []byte{1, 2, 3})
+	"silent": func(c connection, _ []script.Value) (script.Value, error) {
+		c.transportLink().stopKeepalive()
+		return nil, nil
 	},
-	"not_utf8": func(c *checkConn, _ []script.Value) (script.Value, error) {
-		return nil, c.tc.(*socket).send(opText, []byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
+	"hangup": func(c connection, _ []script.Value) (script.Value, error) {
+		l := c.transportLink()
+		l.gone = true
+		_ = l.tc.Close(transport.CloseNormal, "bye") // the check does not depend on the close frame
+		return nil, nil
 	},
-	"secret": func(c *checkConn, args []script.Value) (script.Value, error) {
-		c.v.secrets = append(slices.Clone(c.v.secrets), text(args[0]))
+	"binary": func(c connection, _ []script.Value) (script.Value, error) {
+		return nil, c.transportLink().tc.(*socket).send(opBinary, []byte{1, 2, 3})
+	},
+	"not_utf8": func(c connection, _ []script.Value) (script.Value, error) {
+		return nil, c.transportLink().tc.(*socket).send(opText, []byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
+	},
+	"secret": func(c connection, args []script.Value) (script.Value, error) {
+		c.forbid(text(args[0]))
 		return nil, nil
 	},
 }
@@ -244,12 +258,19 @@ func (c *checkConn) ReadFrame() ([]byte, error) {
 			if f := c.validate(text); c.catalog || !f.changesTools() {
 				return text, nil
 			}
-		case c.t.ctx.Err() != nil:
-			return nil, errors.New(c.ending(err))
-		case errors.Is(err, io.EOF) && c.t.target.local():
-			return nil, &transport.Error{Err: err} // a unix socket has no close codes
 		default:
-			return nil, err
+			return nil, c.readError(err)
 		}
 	}
+}
+
+// readError returns the error of a script for the error of a read.
+func (l *link) readError(err error) error {
+	switch {
+	case l.t.ctx.Err() != nil:
+		return errors.New(l.ending(err))
+	case errors.Is(err, io.EOF) && l.t.target.local():
+		return &transport.Error{Err: err} // a unix socket has no close codes
+	}
+	return err
 }

@@ -54,7 +54,7 @@ type Result struct {
 	ID         string  `json:"id"`
 	Title      string  `json:"title"`
 	Group      string  `json:"group"`
-	Dialect    string  `json:"dialect"`
+	Dialect    Dialect `json:"dialect"`
 	Section    string  `json:"section"`
 	Level      Level   `json:"level"`
 	Status     Status  `json:"status"`
@@ -101,7 +101,7 @@ var ErrNoChecks = errors.New("conformance: the options select no check")
 // example because the target cannot be reached. Failed checks are not an error. Checks that have
 // not started when ctx ends are reported as skipped.
 func Run(ctx context.Context, target Target, opts Options) (Report, error) {
-	checks := opts.selected()
+	checks := opts.selected(target.dialect())
 	report := Report{URL: target.URL, Started: time.Now()}
 	if len(checks) == 0 {
 		return report, ErrNoChecks
@@ -120,9 +120,9 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	return report, nil
 }
 
-func (o *Options) selected() []Check {
+func (o *Options) selected(d Dialect) []Check {
 	var list []Check
-	for _, c := range Checks() {
+	for _, c := range Checks(d) {
 		if o.selects(&c) {
 			list = append(list, c)
 		}

@@ -29,13 +29,13 @@ var durable = []string{"resume", "takeover", "flow", "feeds", "dedup", "liveness
 // fakeFaults are the faults that a check detects with the fake server.
 func fakeFaults() []proxy.Fault {
 	return slices.DeleteFunc(proxy.Faults(), func(f proxy.Fault) bool {
-		return slices.ContainsFunc(durable, func(group string) bool { return strings.HasPrefix(f.Checks[0], group+".") })
+		return strings.HasPrefix(f.Checks[0], draftPrefix) || slices.ContainsFunc(durable, func(group string) bool { return strings.HasPrefix(f.Checks[0], group+".") })
 	})
 }
 
 func TestFaultsNameChecks(t *testing.T) {
 	known, defects := map[string]bool{}, map[string]bool{}
-	for _, c := range Checks() {
+	for _, c := range allChecks() {
 		known[c.ID] = true
 	}
 	for _, f := range proxy.Faults() {
@@ -51,6 +51,21 @@ func TestFaultsNameChecks(t *testing.T) {
 	}
 }
 
+// Each check of the draft dialect can fail.
+func TestDraftChecksHaveFaults(t *testing.T) {
+	named := map[string]bool{}
+	for _, f := range proxy.Faults() {
+		for _, id := range f.Checks {
+			named[id] = true
+		}
+	}
+	for _, c := range Checks(Draft) {
+		if !named[c.ID] {
+			t.Errorf("no fault names the check %s", c.ID)
+		}
+	}
+}
+
 // A check of a broken server fails with a reason and does not panic.
 func TestChecksSurviveTheServer(t *testing.T) {
 	for name, target := range map[string]Target{"small": fakeTarget(t), "parrot": parrotTarget(t)} {
@@ -58,7 +73,7 @@ func TestChecksSurviveTheServer(t *testing.T) {
 			target.OtherToken, target.ObserverToken, target.Principal = fakeToken, fakeToken, "fake"
 			target.JWT = &JWT{Key: secretKey(make([]byte, minSecret)), Issuer: "https://issuer.example"}
 			r := &runner{target: &target, opts: &Options{Parallel: 16, Timeout: 300 * time.Millisecond}, server: knowsAll()}
-			for _, res := range r.run(t.Context(), Checks()) {
+			for _, res := range r.run(t.Context(), Checks(RFC)) {
 				if res.Status == Failed && (res.Reason == "" || strings.Contains(res.Reason, "panicked")) {
 					t.Errorf("%s fails with %q", res.ID, res.Reason)
 				}
@@ -70,7 +85,7 @@ func TestChecksSurviveTheServer(t *testing.T) {
 // knowsAll returns a server with every tool that the checks need.
 func knowsAll() *server {
 	s := &server{tools: map[string]bool{}}
-	for _, c := range Checks() {
+	for _, c := range allChecks() {
 		for _, need := range c.Needs {
 			if name, ok := strings.CutPrefix(need, toolPrefix); ok {
 				s.tools[name] = true

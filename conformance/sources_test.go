@@ -17,7 +17,7 @@ func TestSourcesHaveWhatChecksNeed(t *testing.T) {
 	}
 	const execTools = "check.exec."
 	commands := 0
-	for _, c := range Checks() {
+	for _, c := range Checks(RFC) {
 		for _, need := range c.Needs {
 			name, ok := strings.CutPrefix(need, toolNeed(execTools))
 			if !ok {

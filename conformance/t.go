@@ -18,7 +18,7 @@ type checkRun struct {
 	target *Target
 	server *server
 	tr     *transcript
-	conns  []*checkConn
+	conns  []connection
 	sent   map[string]bool // ids of messages sent on any connection
 
 	failure string
@@ -113,6 +113,18 @@ func (t *checkRun) Dial() *checkConn {
 	return t.connected(tc)
 }
 
+// DialDraft connects for a client of the draft dialect and sends nothing. The connection is for the
+// session of an earlier one unless that is nil.
+func (t *checkRun) DialDraft(earlier *draftConn) *draftConn {
+	tc, err := t.target.dial(t.ctx)
+	if err != nil {
+		t.Failf("connect to the server: %v", err)
+	}
+	c := newDraftConn(newLink(t, tc), earlier)
+	t.conns = append(t.conns, c)
+	return c
+}
+
 // Restart kills and starts the server, and drops the connections of the check.
 func (t *checkRun) Restart(ctx context.Context) {
 	if err := t.target.Restart(ctx); err != nil {
@@ -133,9 +145,8 @@ func (t *checkRun) DialSocket() *checkConn {
 }
 
 func (t *checkRun) connected(tc transport.Conn) *checkConn {
-	c := newConn(t, tc)
+	c := newConn(newLink(t, tc))
 	t.conns = append(t.conns, c)
-	t.tr.add(c.n, Noted, []byte("connected"))
 	return c
 }
 

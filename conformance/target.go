@@ -1,15 +1,24 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/transport"
 )
 
 // Target is the server to check and the settings that the checks need to know.
 type Target struct {
+	// Dialect is the dialect that the checks speak. Empty: RFC.
+	Dialect Dialect
+
+	// Library is the client library that the checks of the draft dialect play. Each frame of
+	// the server is judged as the library decodes it. Empty: strict.TypeScript, the strictest.
+	Library strict.Library
+
 	URL       string // ws://HOST/PATH, wss://HOST/PATH or unix://PATH
 	Token     string // bearer token with the roles client, worker and approver
 	Principal string // principal of Token; empty: unknown, checks that need it are skipped
@@ -55,6 +64,10 @@ func (tg *Target) frameLimit() int64 {
 	return tg.FrameLimit
 }
 
+func (tg *Target) library() strict.Library { return cmp.Or(tg.Library, strict.TypeScript) }
+
+func (tg *Target) dialect() Dialect { return cmp.Or(tg.Dialect, RFC) }
+
 func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
 	if tg.Dial != nil {
 		return tg.Dial(ctx)
@@ -77,6 +90,7 @@ func (tg *Target) secrets() []string {
 type server struct {
 	accepted arcp.SessionAcceptedPayload
 	tools    map[string]bool // by name; only tools that checks need
+	agents   []string        // names in session.welcome; only in the draft dialect
 	err      string          // why the probe failed, or ""
 }
 
@@ -136,6 +150,10 @@ func (s *server) unless(present bool, reason string) string {
 // probe opens one session with all features and looks for each tool that the checks need. The
 // validator is lenient during the probe.
 func probe(t *checkRun, checks []Check, s *server) {
+	if t.target.dialect() == Draft {
+		probeDraft(t, s)
+		return
+	}
 	s.tools = map[string]bool{}
 	c := t.Dial()
 	c.v.lenient = true

@@ -255,6 +255,9 @@ func (h *scriptHost) Open(role string) (script.Value, error) {
 		"client": map[string]any{"kind": "test", "version": "1"}}), nil
 }
 
+// Dialect implements script.Host.
+func (h *scriptHost) Dialect() *script.Dialect { return script.RFC() }
+
 // Restart implements script.Host.
 func (h *scriptHost) Restart() error {
 	h.shutdown(0)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/conformance"
 	"github.com/arcpd/arcpd/conformance/mcpcheck"
 )
@@ -65,6 +66,7 @@ type conformanceRun struct {
 	levels     []string
 	junit      string
 	verbose    bool
+	library    string
 }
 
 func newConformanceRun(a *app) *cobra.Command {
@@ -74,12 +76,17 @@ func newConformanceRun(a *app) *cobra.Command {
 		Short: "Run the conformance checks against a runtime with the demo tools",
 		Long: "Plays the conformance checks against the runtime at --url, which should have the\n" +
 			"demo tools and, for the groups exec and mcp, those that `arcp conformance sources`\n" +
-			"prints. Ends with exit code 1 if a check fails.\n\nGroups: " + strings.Join(conformance.Groups(), ", "),
+			"prints. Ends with exit code 1 if a check fails.\n\n" +
+			"With --dialect draft the checks play a client library of the draft dialect, and judge every\n" +
+			"frame of the runtime as that library decodes it.\n\n" +
+			"Groups: " + strings.Join(conformance.Groups(conformance.RFC), ", ") +
+			"\n\nGroups of the draft dialect: " + strings.Join(conformance.Groups(conformance.Draft), ", "),
 		Args: noArgs,
 	}
 	t := addTarget(cmd)
 	f := cmd.Flags()
 	f.StringSliceVar(&r.opts.Groups, "group", nil, "only these groups")
+	f.StringVar(&r.library, "library", "", "library that the checks of the draft dialect play: "+strings.Join(libraries(), ", ")+" (default typescript)")
 	f.StringSliceVar(&r.opts.IDs, "check", nil, "only these checks")
 	f.StringSliceVar(&r.levels, "level", nil, "only checks of these levels: must, should, runtime")
 	f.StringVar(&r.target.Principal, "principal", "", "principal of the token, if known")
@@ -98,8 +105,13 @@ func newConformanceRun(a *app) *cobra.Command {
 		if err := t.resolve(a); err != nil {
 			return err
 		}
-		if t.dialect == string(client.Draft) {
-			return usagef("the checks are those of the RFC's dialect: use --dialect rfc")
+		switch r.target.Dialect = conformance.Dialect(t.dialect); {
+		case t.dialect == string(client.Auto):
+			return usagef("the checks speak one dialect: use --dialect rfc or --dialect draft")
+		case r.target.Dialect == conformance.Draft && r.library == "":
+			r.library = string(strict.TypeScript)
+		case r.target.Dialect != conformance.Draft && r.library != "":
+			return usagef("--library is for --dialect draft")
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
@@ -120,7 +132,7 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	report, err := conformance.Run(ctx, r.target, r.opts)
 	done()
 	if errors.Is(err, conformance.ErrNoChecks) {
-		return usagef("no check is chosen; groups: %s", strings.Join(conformance.Groups(), ", "))
+		return usagef("no check is chosen; groups: %s", strings.Join(conformance.Groups(r.target.Dialect), ", "))
 	}
 	if err != nil {
 		return &exitError{exitUnreachable, err}
@@ -137,13 +149,27 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	return nil
 }
 
+// libraries returns the names of the libraries that the checks can play.
+func libraries() (names []string) {
+	for _, l := range strict.Libraries {
+		names = append(names, string(l))
+	}
+	return names
+}
+
 // known takes over the names that choose checks, and refuses those that would
 // choose nothing.
 func (r *conformanceRun) known() error {
 	for _, g := range r.opts.Groups {
-		if err := oneOf("group", g, conformance.Groups()...); err != nil {
+		if err := oneOf("group", g, conformance.Groups(r.target.Dialect)...); err != nil {
 			return &exitError{exitUsage, err}
 		}
+	}
+	if r.library != "" {
+		if err := oneOf("library", r.library, libraries()...); err != nil {
+			return &exitError{exitUsage, err}
+		}
+		r.target.Library = strict.Library(r.library)
 	}
 	for _, l := range r.levels {
 		r.opts.Levels = append(r.opts.Levels, conformance.Level(l))

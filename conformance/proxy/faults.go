@@ -12,6 +12,9 @@ import (
 // Faults returns every fault.
 func Faults() []Fault {
 	var all []Fault
+	for _, list := range draftFaults {
+		all = append(all, list...)
+	}
 	for _, list := range [][]Fault{eventFaults, answerFaults, jwtFaults, formFaults, connectionFaults,
 		resumeFaults, replayFaults, flowFaults, feedFaults, feedFilterFaults, dedupFaults, livenessFaults, retryFaults, sessionFaults,
 		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, resourceFaults, hostFaults, observerFaults, workerFaults, execFaults, mcpFaults} {

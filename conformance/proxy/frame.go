@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // frame is the text of a frame with its envelope. The envelope is zero if the text cannot be
@@ -17,7 +18,10 @@ type frame struct {
 
 func parse(text []byte) frame {
 	f := frame{text: bytes.Clone(text)}
-	f.Envelope, _ = arcp.Decode(f.text) // an undecodable frame has the zero envelope
+	var err error
+	if f.Envelope, err = arcp.Decode(f.text); err != nil {
+		f.Envelope, _ = script.DecodeDraft(f.text) // an undecodable frame has the zero envelope
+	}
 	return f
 }
 

@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,9 +24,12 @@ type Host interface {
 	// earlier one unless that is nil.
 	Dial(role string, earlier Conn) (Conn, error)
 
-	// Open returns the payload of a valid session.open of a role; "" is the
+	// Open returns the payload of a valid session.open or session.hello of a role; "" is the
 	// ordinary client.
 	Open(role string) (Value, error)
+
+	// Dialect returns the dialect of all connections.
+	Dialect() *Dialect
 
 	// Restart ends the server and starts it again.
 	Restart() error
@@ -64,7 +68,7 @@ func (s Skip) Error() string { return string(s) }
 // Run performs the steps of a check. The error is a *Failure if the server is at
 // fault, and a Skip if the check cannot be made.
 func (c *Check) Run(h Host) error {
-	r := &run{host: h, file: c.file, title: c.Title, conns: map[string]*conn{}}
+	r := &run{Dialect: h.Dialect(), host: h, file: c.file, title: c.Title, conns: map[string]*conn{}}
 	err := r.block(c.steps, r.scope(nil))
 	if _, ok := errors.AsType[*jump](err); ok {
 		return nil // a return at the top ends the check
@@ -74,6 +78,7 @@ func (c *Check) Run(h Host) error {
 
 // run is one check that is being performed.
 type run struct {
+	*Dialect
 	host  Host
 	file  *File
 	title string
@@ -81,6 +86,8 @@ type run struct {
 	at    *step // the innermost step with a text after --, else the current one
 	round Value // item of the innermost loop; nil: none
 	depth int   // of macro calls
+
+	barriers int // pings that no step asked for
 }
 
 // session is what the connections of one session have in common.
@@ -445,12 +452,12 @@ func (r *run) open(st *step, s *scope, c *conn, env map[string]Value) error {
 	if err != nil {
 		return err
 	}
-	if err := r.send(c, text(string(arcp.SessionOpen)), payload, env); err != nil {
+	if err := r.send(c, text(string(r.Dialect.open)), payload, env); err != nil {
 		return err
 	}
 	f, err := r.event(c)
-	if err == nil && (f.Type != arcp.SessionAccepted || string(f.CorrelationID) != c.sent) {
-		err = r.failf("a valid session.open is accepted: got %s", f)
+	if err == nil && (f.Type != r.accepted || r.correlated && string(f.CorrelationID) != c.sent) {
+		err = r.failf("a valid %s is accepted: got %s", r.Dialect.open, f)
 	}
 	return err
 }
@@ -490,9 +497,12 @@ func or(a, b Value) Value {
 // send sends a message whose envelope is right but for the members of env. A nil
 // member is left out.
 func (r *run) send(c *conn, typ, payload Value, env map[string]Value) error {
-	m := map[string]Value{"arcp": text(c.version), "id": text(string(arcp.NewMessageID())), "type": typ,
-		"timestamp": text(time.Now().UTC().Format(time.RFC3339Nano)), "payload": payload}
-	if t := arcp.Type(plain(typ)); c.session.id != "" && t != arcp.SessionOpen && t != arcp.SessionResume {
+	m := map[string]Value{"arcp": text(c.version), "id": text(r.newID()), "type": typ, "payload": payload}
+	if r.timestamps {
+		m["timestamp"] = text(time.Now().UTC().Format(time.RFC3339Nano))
+	}
+	maps.Copy(m, r.members)
+	if t := arcp.Type(plain(typ)); c.session.id != "" && t != r.Dialect.open && t != arcp.SessionResume {
 		m["session_id"] = text(c.session.id)
 	}
 	for name, v := range env {
@@ -517,10 +527,10 @@ func (r *run) next(c *conn) (*frame, error) {
 		return nil, r.failf("%v", err)
 	}
 	f := &frame{text: data}
-	if f.Envelope, err = arcp.Decode(data); err != nil {
+	if f.Envelope, err = r.decode(data); err != nil {
 		return nil, r.failf("the frame %s: %v", show(data), err)
 	}
-	c.record(f)
+	r.record(c, f)
 	return f, nil
 }
 
@@ -546,10 +556,10 @@ func (r *run) event(c *conn, named ...*expr) (*frame, error) {
 }
 
 // record stores what a frame tells of its session.
-func (c *conn) record(f *frame) {
+func (r *run) record(c *conn, f *frame) {
 	switch f.Type {
-	case arcp.SessionAccepted, arcp.SessionResumed:
-		if f.Type == arcp.SessionAccepted {
+	case r.accepted, r.resumed:
+		if f.Type == r.accepted {
 			c.accepted = f.Payload
 		}
 		p := members(f.Payload)
@@ -567,16 +577,29 @@ func (f *frame) named(p *expr) bool {
 	return p.kind == constant && same(p.value, typ) || slices.ContainsFunc(p.args, func(a *expr) bool { return same(a.value, typ) })
 }
 
-// pingNonce is the nonce of the pings that no step asks for.
-const pingNonce = "script"
+// barrier is a ping that no step asks for.
+type barrier struct{ id, nonce string }
 
-// ping sends a ping and returns its id.
-func (r *run) ping(c *conn) (string, error) {
+// barrier sends a ping. Its answer follows all that the server has sent before.
+func (r *run) barrier(c *conn) (b barrier, err error) {
 	sent := c.sent
-	err := r.send(c, text(string(arcp.Ping)), Value(`{"nonce":"`+pingNonce+`"}`), nil)
-	id := c.sent
-	c.sent = sent
-	return id, err
+	r.barriers++
+	b.nonce = fmt.Sprintf("script-%d", r.barriers)
+	p := map[string]Value{"nonce": text(b.nonce)}
+	if r.ping == arcp.SessionPing {
+		p["sent_at"] = text(time.Now().UTC().Format(time.RFC3339Nano))
+	}
+	err = r.send(c, text(string(r.ping)), join(p), nil)
+	b.id, c.sent = c.sent, sent
+	return b, err
+}
+
+// passes reports whether a frame answers the ping.
+func (r *run) passes(b barrier, f *frame) bool {
+	if r.correlated {
+		return f.Type == r.pong && string(f.CorrelationID) == b.id
+	}
+	return f.Type == r.pong && plain(members(f.Payload)["ping_nonce"]) == b.nonce
 }
 
 // onConn performs a step of one connection.
@@ -636,7 +659,11 @@ func (r *run) verb(st *step, s *scope, c *conn) (Value, error) {
 	case !known:
 		return r.host.Verb(st.verb)(c.Conn, args)
 	}
-	return v.run(&action{run: r, step: st, scope: s, conn: c, args: args, patterns: st.args[patterns:]})
+	perform := v.run
+	if own := r.verbs[st.verb]; own != nil {
+		perform = own
+	}
+	return perform(&action{run: r, step: st, scope: s, conn: c, args: args, patterns: st.args[patterns:]})
 }
 
 // maxDepth bounds macros that call macros.
@@ -709,7 +736,7 @@ func (s *scope) envelope(e *expr) (map[string]Value, error) {
 // correlation returns the id that a step's frame has to name; "" is any.
 func (r *run) correlation(st *step, s *scope, c *conn) (string, error) {
 	switch {
-	case st.re != nil && st.re.kind == wildcard, st.re == nil && len(st.args) > 2:
+	case st.re != nil && st.re.kind == wildcard, st.re == nil && (len(st.args) > 2 || !r.correlated):
 		return "", nil
 	case st.re == nil:
 		return c.sent, nil
@@ -734,10 +761,10 @@ func (r *run) expect(st *step, s *scope, c *conn) (*frame, error) {
 		if !mismatched {
 			return f, err
 		}
-		if st.verb == "<" || corr != "" && string(f.CorrelationID) == corr && (f.Type == arcp.Nack || f.Type == arcp.Ack || f.Type.Terminal()) {
+		if st.verb == "<" || corr != "" && string(f.CorrelationID) == corr && slices.Contains(r.refusals, f.Type) {
 			return nil, r.failf("got %s: %v", f, wrong)
 		}
-		if job := jobOf(st, s); job != "" && string(f.JobID) == job && f.Type.Terminal() {
+		if job := jobOf(st, s); job != "" && string(f.JobID) == job && r.isFinal(f) {
 			return nil, r.failf("got %s: %v", f, wrong)
 		}
 	}
@@ -778,7 +805,7 @@ func (r *run) fits(st *step, s *scope, f *frame, corr string) error {
 
 // never reads up to the answer to a ping, and wants no frame that fits.
 func (r *run) never(st *step, s *scope, c *conn) error {
-	id, err := r.ping(c)
+	ping, err := r.barrier(c)
 	if err != nil {
 		return err
 	}
@@ -787,7 +814,7 @@ func (r *run) never(st *step, s *scope, c *conn) error {
 		if err != nil {
 			return err
 		}
-		if f.Type == arcp.Pong && string(f.CorrelationID) == id {
+		if r.passes(ping, f) {
 			return nil
 		}
 		err = r.fits(st, s, f, "")

@@ -47,6 +47,8 @@ func (h *fake) Open(role string) (Value, error) {
 	return Value(`{"auth":{"scheme":"none"},"client":{"kind":"test","version":"1"}}`), nil
 }
 
+func (h *fake) Dialect() *Dialect { return RFC() }
+
 func (h *fake) Restart() error { return nil }
 
 func (h *fake) Var(name string) (Value, bool) { return Value(`"known"`), name == "host" }

@@ -231,7 +231,7 @@ func (a *action) started() (Value, error) {
 }
 
 func (a *action) quiet() (Value, error) {
-	id, err := a.ping(a.conn)
+	ping, err := a.barrier(a.conn)
 	if err != nil {
 		return nil, err
 	}
@@ -239,9 +239,9 @@ func (a *action) quiet() (Value, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case f.Type != arcp.Pong || string(f.CorrelationID) != id:
+	case !a.passes(ping, f):
 		return nil, a.failf("got %s, want the answer to a ping", f)
-	case plain(members(f.Payload)["nonce"]) != pingNonce:
+	case a.correlated && plain(members(f.Payload)["nonce"]) != ping.nonce:
 		return nil, a.failf("a pong carries the ping's nonce: got %s", show(f.Payload))
 	}
 	return nil, nil
@@ -393,7 +393,7 @@ func (a *action) copies() (Value, error) {
 		if string(f.JobID) != plain(a.arg(0)) {
 			continue
 		}
-		if list = append(list, f.text); f.Type.Terminal() {
+		if list = append(list, f.text); a.isFinal(f) {
 			return array(list), nil
 		}
 	}
@@ -439,11 +439,11 @@ func (a *action) jobs() (Value, error) {
 	}
 }
 
-// answer reads until a frame correlated to id comes.
+// answer reads until the answer to a list request with an id comes.
 func (a *action) answer(id string) (*frame, error) {
 	for {
 		f, err := a.event(a.conn)
-		if err != nil || string(f.CorrelationID) == id {
+		if err != nil || a.correlated && string(f.CorrelationID) == id || !a.correlated && f.Type == arcp.SessionJobs {
 			return f, err
 		}
 	}

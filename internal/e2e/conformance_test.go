@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance"
 )
@@ -37,7 +38,7 @@ func TestConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			checks := map[string]conformance.Check{}
-			for _, c := range conformance.Checks() {
+			for _, c := range conformance.Checks(conformance.RFC) {
 				checks[c.ID] = c
 			}
 			var failed []conformance.Result
@@ -116,6 +117,51 @@ func authFile(t *testing.T) (file string) {
 		}
 	}
 	return file
+}
+
+// TestDraftConformance runs the checks of the draft dialect against the command, as each client
+// library. Each passes, but for those that start the server again where the store is in memory.
+func TestDraftConformance(t *testing.T) {
+	endToEnd(t)
+	data := t.TempDir()
+	flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
+	p := startServer(t, binary(t), data, flags...)
+	defer func() { p.kill(t) }()
+	for _, lib := range strict.Libraries {
+		tg := target(t, p)
+		tg.Dialect, tg.Library = conformance.Draft, lib
+		tg.Restart = func(context.Context) error {
+			p.kill(t)
+			p = startServer(t, binary(t), data, append([]string{"--listen", p.address}, flags...)...)
+			return nil
+		}
+		report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: 4, Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		report.Results = slices.DeleteFunc(report.Results, func(r conformance.Result) bool { return r.Status == conformance.Passed })
+		if len(report.Results) == 0 {
+			continue
+		}
+		var text strings.Builder
+		if err := conformance.WriteText(&text, &report, conformance.TextOptions{Verbose: true}); err != nil {
+			t.Error(err)
+		}
+		t.Errorf("as the library %s:\n%s", lib, text.String())
+	}
+}
+
+// TestDraftConformanceChecksCanFail plants each fault of the draft dialect: every check that the fault
+// names must notice it.
+func TestDraftConformanceChecksCanFail(t *testing.T) {
+	endToEnd(t)
+	p := startServer(t, binary(t), ":memory:", append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)...)
+	defer p.kill(t)
+	tg := target(t, p)
+	tg.Dialect = conformance.Draft
+	if err := conformance.SelfTest(t.Context(), tg); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestConformanceChecksCanFail puts a proxy in between that breaks one rule at a

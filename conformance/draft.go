@@ -1,0 +1,245 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft/strict"
+	"github.com/arcpd/arcpd/conformance/script"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// draftConn is one connection of a check in the draft dialect. It judges each received frame as the
+// library of Target.Library decodes it, before the check sees it.
+type draftConn struct {
+	*link
+	checker *strict.Checker
+	secrets []string // texts that the server must not send
+	session *draftSession
+	opened  bool // welcomed on this connection
+}
+
+// draftSession has the events of a session over all its connections, by event_seq.
+type draftSession struct{ events map[uint64][]byte }
+
+func newDraftConn(l *link, earlier *draftConn) *draftConn {
+	c := &draftConn{link: l, checker: strict.New(l.t.target.library()), secrets: l.t.tr.secrets, session: &draftSession{events: map[uint64][]byte{}}}
+	if earlier != nil {
+		c.session, c.secrets = earlier.session, earlier.secrets
+	}
+	return c
+}
+
+// forbid implements connection.
+func (c *draftConn) forbid(secret string) { c.secrets = append(slices.Clone(c.secrets), secret) }
+
+// WriteFrame implements script.Conn.
+func (c *draftConn) WriteFrame(frame []byte) error {
+	c.checker.Sent(frame)
+	c.write(frame)
+	return nil
+}
+
+// ReadFrame implements script.Conn. It returns the event inside a subscribe.event.
+func (c *draftConn) ReadFrame() ([]byte, error) {
+	text, err := c.read()
+	if err != nil {
+		return nil, c.readError(err)
+	}
+	if err := c.validate(text); err != nil {
+		c.t.Failf("the server sent a frame that a client refuses: %v", err)
+	}
+	if env, err := script.DecodeDraft(text); err == nil && env.Type == arcp.SubscribeEvent {
+		var p arcp.SubscribeEventPayload
+		if err := arcp.Unmarshal(env.Payload, &p); err != nil {
+			c.t.Failf("subscribe.event: %v", err)
+		}
+		return p.Event, nil
+	}
+	return text, nil
+}
+
+// validate returns the rule that a frame violates.
+func (c *draftConn) validate(text []byte) error {
+	for _, secret := range c.secrets {
+		if bytes.Contains(text, []byte(secret)) {
+			return errors.New("it contains a secret")
+		}
+	}
+	if found := c.checker.Received(text); len(found) > 0 {
+		return fmt.Errorf("the library %s: %v", c.t.target.library(), found[0])
+	}
+	env, err := script.DecodeDraft(text)
+	if err != nil {
+		return err
+	}
+	c.opened = c.opened || env.Type == sessionWelcome
+	if env.EventSeq == 0 {
+		return nil
+	}
+	if before := c.session.events[env.EventSeq]; before != nil && !bytes.Equal(before, text) {
+		return fmt.Errorf("event %d differs from what was sent before: %s", env.EventSeq, before)
+	}
+	c.session.events[env.EventSeq] = text
+	return nil
+}
+
+// checkAlive implements connection.
+func (c *draftConn) checkAlive() {
+	if c.gone || !c.opened {
+		return
+	}
+	const nonce = "conformance-end"
+	frame, _ := c.t.target.library().Frame(string(arcp.SessionPing), map[string]any{"nonce": nonce, "sent_at": "2026-01-01T00:00:00Z"}, nil)
+	c.write(frame)
+	for {
+		text, err := c.ReadFrame()
+		if err != nil {
+			c.t.Failf("the session still works at the end: %v", err)
+		}
+		env, _ := script.DecodeDraft(text) // an invalid frame has failed the check
+		var pong struct {
+			Nonce string `json:"ping_nonce"`
+		}
+		if env.Type == arcp.SessionPong && arcp.Unmarshal(env.Payload, &pong) == nil && pong.Nonce == nonce {
+			return
+		}
+	}
+}
+
+// Types of the draft dialect that the RFC does not have.
+const (
+	sessionHello   arcp.Type = "session.hello"
+	sessionWelcome arcp.Type = "session.welcome"
+)
+
+// draftHost implements script.Host for a target that is checked in the draft dialect.
+type draftHost struct{ host }
+
+// Dialect implements script.Host.
+func (h draftHost) Dialect() *script.Dialect {
+	lib := h.t.target.library()
+	members := map[string]script.Value{}
+	for name, v := range lib.Members() {
+		members[name] = value(v)
+	}
+	return script.Draft(lib.NewID, members)
+}
+
+// Dial implements script.Host.
+func (h draftHost) Dial(role string, earlier script.Conn) (script.Conn, error) {
+	if earlier != nil {
+		return h.t.DialDraft(earlier.(*draftConn)), nil
+	}
+	if role == "socket" {
+		s, err := dialSocket(h.t.ctx, h.t.target.URL)
+		if err != nil {
+			h.t.Failf("connect to the server: %v", err)
+		}
+		c := newDraftConn(newLink(h.t, s), nil)
+		h.t.conns = append(h.t.conns, c)
+		return c, nil
+	}
+	return h.t.DialDraft(nil), nil
+}
+
+// Open implements script.Host.
+func (h draftHost) Open(role string) (script.Value, error) {
+	token := h.t.target.Token
+	switch role {
+	case "", "socket":
+	case "other":
+		token = h.t.target.OtherToken
+	case "observer":
+		token = h.t.target.ObserverToken
+	default:
+		return nil, errors.New("there is no role " + role)
+	}
+	return value(h.t.target.library().Hello(token)), nil
+}
+
+// Var implements script.Host.
+func (h draftHost) Var(name string) (script.Value, bool) {
+	switch name {
+	case "opening":
+		v, _ := h.Open("") // the role is known
+		return v, true
+	case "opening_other":
+		v, _ := h.Open("other") // the role is known
+		return v, true
+	case "library":
+		return value(h.t.target.library()), true
+	case "inventory":
+		return value(h.t.server.agents), true
+	}
+	return h.host.Var(name)
+}
+
+// Func implements script.Host.
+func (h draftHost) Func(name string) func([]script.Value) (script.Value, error) {
+	if name != "resuming" {
+		return h.host.Func(name)
+	}
+	// resuming(HELLO, SESSION, TOKEN, SEQ) adds what resumes a session.
+	return func(args []script.Value) (script.Value, error) {
+		var hello map[string]any
+		var seq uint64
+		if len(args) != 4 {
+			return nil, errors.New("resuming has 4 arguments")
+		}
+		if err := errors.Join(arcp.Unmarshal(args[0], &hello), arcp.Unmarshal(args[3], &seq)); err != nil {
+			return nil, err
+		}
+		for name, v := range h.t.target.library().Resume(text(args[1]), text(args[2]), seq) {
+			hello[name] = v
+		}
+		return value(hello), nil
+	}
+}
+
+// probeDraft opens a session with all features and reads the agents from the welcome.
+func probeDraft(t *checkRun, s *server) {
+	s.tools = map[string]bool{}
+	c := t.DialDraft(nil)
+	frame, _ := t.target.library().Frame(string(sessionHello), t.target.library().Hello(t.target.Token), nil)
+	if err := c.WriteFrame(frame); err != nil {
+		t.Failf("session.hello: %v", err)
+	}
+	text, err := c.ReadFrame()
+	if err != nil {
+		t.Failf("session.hello with a valid token is answered: %v", err)
+	}
+	env, err := script.DecodeDraft(text)
+	if err != nil || env.Type != sessionWelcome {
+		t.Failf("session.hello with a valid token is answered by session.welcome: got %s", text)
+	}
+	var welcome struct {
+		Runtime struct {
+			Name    string `json:"name"`
+			Version string `json:"version"`
+		} `json:"runtime"`
+		Capabilities struct {
+			Features []arcp.Feature `json:"features"`
+			Agents   []struct {
+				Name string `json:"name"`
+			} `json:"agents"`
+		} `json:"capabilities"`
+	}
+	if err := arcp.Unmarshal(env.Payload, &welcome); err != nil {
+		t.Failf("session.welcome: %v", err)
+	}
+	s.accepted.Runtime = arcp.RuntimeInfo{Kind: welcome.Runtime.Name, Version: welcome.Runtime.Version}
+	s.accepted.Capabilities.Flags = map[arcp.Feature]bool{}
+	for _, f := range welcome.Capabilities.Features {
+		s.accepted.Capabilities.Flags[f] = true
+	}
+	for _, a := range welcome.Capabilities.Agents {
+		s.tools[a.Name] = true
+		s.agents = append(s.agents, a.Name)
+	}
+	_ = c.tc.Close(transport.CloseNormal, "") // the probe does not depend on the close frame
+	c.gone = true
+}

@@ -1,0 +1,103 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/arcpd/arcpd/conformance/script"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// connection is one connection of a check in either dialect.
+type connection interface {
+	script.Conn
+
+	checkAlive()          // fails the check unless the session, if any, answers a ping
+	forbid(secret string) // declares a text that the server must not send
+	transportLink() *link
+}
+
+// link is the transport of a connection of a check. It writes the transcript.
+type link struct {
+	t             *checkRun
+	n             int // number in the transcript
+	tc            transport.Conn
+	stop          func() bool // stops aborting tc at the end of t.ctx
+	stopKeepalive context.CancelFunc
+	gone          bool // closed by either side
+}
+
+func newLink(t *checkRun, tc transport.Conn) *link {
+	l := &link{t: t, n: len(t.conns) + 1, tc: tc}
+	l.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // ends a blocked read
+	tc.SetReadLimit(64 << 20)
+	life, stop := context.WithCancel(t.ctx)
+	l.stopKeepalive = stop
+	go l.keepalive(life)
+	t.tr.add(l.n, Noted, []byte("connected"))
+	return l
+}
+
+// transportLink implements connection.
+func (l *link) transportLink() *link { return l }
+
+func (l *link) write(frame []byte) {
+	l.t.tr.add(l.n, Sent, frame)
+	err := l.tc.Write(frame)
+	if err == nil {
+		err = l.tc.Flush()
+	}
+	if err != nil {
+		l.t.tr.add(l.n, Noted, []byte(err.Error()))
+	}
+	// The read that follows reports the reason.
+}
+
+func (l *link) read() ([]byte, error) {
+	text, err := l.tc.Read()
+	if err != nil {
+		l.gone = true
+		l.t.tr.add(l.n, Noted, []byte(l.ending(err)))
+		return nil, err
+	}
+	l.t.tr.add(l.n, Received, text)
+	return slices.Clone(text), nil
+}
+
+// ending describes the end of a connection or the timeout of the check.
+func (l *link) ending(err error) string {
+	if l.t.ctx.Err() != nil {
+		return "no frame was received before the timeout of the check"
+	}
+	return err.Error()
+}
+
+// pingInterval is the time between two transport pings. Servers close connections that are silent
+// for longer.
+const pingInterval = 500 * time.Millisecond
+
+// keepalive pings the server until life ends. Without the pings a check that does not read for a
+// while would lose its connection.
+func (l *link) keepalive(life context.Context) {
+	tick := time.NewTicker(pingInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-life.Done():
+			return
+		}
+		if l.tc.Ping() != nil {
+			return // the connection has ended: the next read reports the reason
+		}
+	}
+}
+
+// Drop ends the connection without a close frame.
+func (l *link) Drop() {
+	l.gone = true
+	l.stop()
+	l.stopKeepalive()
+	_ = l.tc.Abort() // the connection is not used any more
+}

@@ -1,0 +1,24 @@
+package proxy
+
+import "github.com/arcpd/arcpd/arcp"
+
+// Types of the draft dialect that the RFC does not have.
+const (
+	sessionWelcome arcp.Type = "session.welcome"
+	jobResult      arcp.Type = "job.result"
+)
+
+// draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
+var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults}
+
+// draftHelloFaults are defects of the handshake.
+var draftHelloFaults = []Fault{
+	{Defect: "session.welcome has no resume_token", Checks: []string{"draft.hello.welcome"},
+		newRewriter: editReceived(sessionWelcome, func(f frame) frame { return f.withPayload("resume_token", nil) })},
+}
+
+// draftJobFaults are defects of jobs.
+var draftJobFaults = []Fault{
+	{Defect: "job.result has another value", Checks: []string{"draft.jobs.life"},
+		newRewriter: editReceived(jobResult, func(f frame) frame { return f.withPayload("result", 1).withPayload("output", 1) })},
+}

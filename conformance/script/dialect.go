@@ -1,0 +1,98 @@
+package script
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Dialect is what steps depend on in a dialect of the protocol.
+type Dialect struct {
+	open     arcp.Type // opens a session
+	accepted arcp.Type // answers open
+	resumed  arcp.Type // answers a resume
+	ping     arcp.Type
+	pong     arcp.Type
+	final    []arcp.Type // end a job
+	refusals []arcp.Type // end the wait for the answer to a message
+
+	correlated bool // an answer has the correlation_id of its request
+	timestamps bool // every message has a timestamp
+	newID      func() string
+	members    map[string]Value // that every message has
+	decode     func(frame []byte) (arcp.Envelope, error)
+	verbs      map[string]func(a *action) (Value, error) // steps that differ from those in verbs
+}
+
+// RFC returns the dialect that opens with session.open.
+func RFC() *Dialect { return &rfc }
+
+var rfc = Dialect{
+	open: arcp.SessionOpen, accepted: arcp.SessionAccepted, resumed: arcp.SessionResumed,
+	ping: arcp.Ping, pong: arcp.Pong,
+	final:      terminalTypes(),
+	refusals:   append(terminalTypes(), arcp.Nack, arcp.Ack),
+	correlated: true, timestamps: true,
+	newID:  func() string { return string(arcp.NewMessageID()) },
+	decode: arcp.Decode,
+}
+
+func terminalTypes() (types []arcp.Type) {
+	for i := range arcp.Catalog {
+		if t := arcp.Catalog[i].Type; t.Terminal() {
+			types = append(types, t)
+		}
+	}
+	return types
+}
+
+// Types of the draft dialect that the RFC does not have.
+const (
+	sessionHello   arcp.Type = "session.hello"
+	sessionWelcome arcp.Type = "session.welcome"
+	sessionError   arcp.Type = "session.error"
+	jobSubmit      arcp.Type = "job.submit"
+	jobResult      arcp.Type = "job.result"
+	jobError       arcp.Type = "job.error"
+)
+
+// Draft returns the dialect that opens with session.hello. Every message has an id from newID, and
+// the members.
+func Draft(newID func() string, members map[string]Value) *Dialect {
+	return &Dialect{
+		open: sessionHello, accepted: sessionWelcome, resumed: sessionWelcome,
+		ping: arcp.SessionPing, pong: arcp.SessionPong,
+		final:    []arcp.Type{jobResult, jobError},
+		refusals: []arcp.Type{jobError, sessionError, arcp.Nack},
+		newID:    newID, members: members,
+		decode: DecodeDraft,
+		verbs:  draftVerbs,
+	}
+}
+
+// DecodeDraft decodes the envelope of a frame of the draft dialect.
+func DecodeDraft(frame []byte) (arcp.Envelope, error) {
+	var f struct {
+		ARCP          string         `json:"arcp"`
+		ID            arcp.MessageID `json:"id"`
+		Type          arcp.Type      `json:"type"`
+		SessionID     arcp.SessionID `json:"session_id"`
+		JobID         arcp.JobID     `json:"job_id"`
+		TraceID       string         `json:"trace_id"`
+		CorrelationID arcp.MessageID `json:"correlation_id"`
+		EventSeq      uint64         `json:"event_seq"`
+		Payload       arcp.Raw       `json:"payload"`
+	}
+	if err := arcp.Unmarshal(frame, &f); err != nil {
+		return arcp.Envelope{}, err
+	}
+	if f.Type == "" || f.Payload.Kind() != '{' {
+		return arcp.Envelope{}, fmt.Errorf("type and payload are required")
+	}
+	return arcp.Envelope{ARCP: f.ARCP, ID: f.ID, Type: f.Type, SessionID: f.SessionID, JobID: f.JobID, TraceID: f.TraceID,
+		CorrelationID: f.CorrelationID, EventSeq: f.EventSeq, Payload: f.Payload}, nil
+}
+
+// isFinal reports whether the frame is the last event of a job.
+func (d *Dialect) isFinal(f *frame) bool { return slices.Contains(d.final, f.Type) }
