@@ -97,6 +97,7 @@ func newConformanceRun(a *app) *cobra.Command {
 	f.StringVar(&r.jwt.Audience, "jwt-audience", "", "whom its tokens are for (default arcp)")
 	f.StringVar(&r.jwt.Subject, "jwt-subject", "", "whom its tokens are about, a principal (default that of --principal)")
 	f.Int64Var(&r.frameLimit, "frame-limit", conformance.DefaultFrameLimit, "largest frame the runtime takes, in bytes; -1 is not known")
+	f.IntVar(&r.target.AckWindow, "ack-window", 0, "unacknowledged events after which the runtime holds events back, if known; checks that need it are skipped without")
 	f.IntVar(&r.opts.Parallel, "parallel", conformance.DefaultParallel, "checks at the same time")
 	f.DurationVar(&r.opts.Timeout, "timeout", conformance.DefaultTimeout, "how long a check may take")
 	f.StringVar(&r.junit, "junit", "", "also write the report as JUnit XML to this file")
