@@ -39,6 +39,9 @@ func (c *draftConn) forbid(secret string) { c.secrets = append(slices.Clone(c.se
 // WriteFrame implements script.Conn.
 func (c *draftConn) WriteFrame(frame []byte) error {
 	c.checker.Sent(frame)
+	if env, err := script.DecodeDraft(frame); err == nil {
+		c.t.sent[string(env.ID)] = true
+	}
 	c.write(frame)
 	return nil
 }
@@ -120,7 +123,10 @@ const (
 type draftHost struct{ host }
 
 // Dialect implements script.Host.
-func (h draftHost) Dialect() *script.Dialect {
+func (h draftHost) Dialect(role string) *script.Dialect {
+	if role == roleRFC {
+		return h.host.Dialect(role)
+	}
 	lib := h.t.target.library()
 	members := map[string]script.Value{}
 	for name, v := range lib.Members() {
@@ -129,12 +135,18 @@ func (h draftHost) Dialect() *script.Dialect {
 	return script.Draft(lib.NewID, members)
 }
 
+// roleRFC is the role of a connection in the RFC's dialect.
+const roleRFC = "rfc"
+
 // Dial implements script.Host.
 func (h draftHost) Dial(role string, earlier script.Conn) (script.Conn, error) {
-	if earlier != nil {
-		return h.t.DialDraft(earlier.(*draftConn)), nil
+	if earlier, ok := earlier.(*draftConn); ok {
+		return h.t.DialDraft(earlier), nil
 	}
-	if role == "socket" {
+	switch {
+	case earlier != nil || role == roleRFC:
+		return h.host.Dial("", earlier)
+	case role == "socket":
 		s, err := dialSocket(h.t.ctx, h.t.target.URL)
 		if err != nil {
 			h.t.Failf("connect to the server: %v", err)
@@ -150,6 +162,8 @@ func (h draftHost) Dial(role string, earlier script.Conn) (script.Conn, error) {
 func (h draftHost) Open(role string) (script.Value, error) {
 	token := h.t.target.Token
 	switch role {
+	case roleRFC:
+		return h.host.Open("")
 	case "", "socket":
 	case "other":
 		token = h.t.target.OtherToken
@@ -164,6 +178,8 @@ func (h draftHost) Open(role string) (script.Value, error) {
 // Var implements script.Host.
 func (h draftHost) Var(name string) (script.Value, bool) {
 	switch name {
+	case "opening_rfc":
+		return value(h.t.openPayload()), true
 	case "opening":
 		v, _ := h.Open("") // the role is known
 		return v, true

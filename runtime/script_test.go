@@ -256,7 +256,7 @@ func (h *scriptHost) Open(role string) (script.Value, error) {
 }
 
 // Dialect implements script.Host.
-func (h *scriptHost) Dialect() *script.Dialect { return script.RFC() }
+func (h *scriptHost) Dialect(string) *script.Dialect { return script.RFC() }
 
 // Restart implements script.Host.
 func (h *scriptHost) Restart() error {

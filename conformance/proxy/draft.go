@@ -6,10 +6,11 @@ import "github.com/arcpd/arcpd/arcp"
 const (
 	sessionWelcome arcp.Type = "session.welcome"
 	jobResult      arcp.Type = "job.result"
+	jobError       arcp.Type = "job.error"
 )
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
-var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults}
+var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults}
 
 // draftHelloFaults are defects of the handshake.
 var draftHelloFaults = []Fault{

@@ -60,7 +60,7 @@ func (a *action) acceptance() (*frame, error) {
 		switch {
 		case err != nil, f.Type == arcp.JobAccepted:
 			return f, err
-		case slices.Contains(a.refusals, f.Type) && f.EventSeq == 0:
+		case slices.Contains(a.conn.dialect.refusals, f.Type) && f.EventSeq == 0:
 			return nil, a.failf("job.submit is accepted: got %s", f)
 		}
 	}
@@ -81,7 +81,7 @@ func (a *action) followJob(job string, list []Value) (Value, error) {
 		if string(f.JobID) != job {
 			continue
 		}
-		if list = append(list, f.text); a.isFinal(f) {
+		if list = append(list, f.text); a.conn.dialect.isFinal(f) {
 			return array(list), nil
 		}
 	}
@@ -90,10 +90,10 @@ func (a *action) followJob(job string, list []Value) (Value, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case string(f.JobID) != job || f.EventSeq == 0 && !a.isFinal(f):
+		case string(f.JobID) != job || f.EventSeq == 0 && !a.conn.dialect.isFinal(f):
 			continue
 		}
-		if list = append(list, f.text); a.isFinal(f) {
+		if list = append(list, f.text); a.conn.dialect.isFinal(f) {
 			return array(list), nil
 		}
 	}
@@ -161,10 +161,10 @@ func (a *action) refusedDraft() (Value, error) {
 		case err != nil:
 			return nil, err
 		case f.Type == arcp.JobAccepted:
-		case slices.Contains(a.refusals, f.Type):
+		case slices.Contains(a.conn.dialect.refusals, f.Type):
 			return f.Payload, a.code(f, a.patterns[0])
 		default:
-			return nil, a.failf("got %s, want %v", f, a.refusals)
+			return nil, a.failf("got %s, want %v", f, a.conn.dialect.refusals)
 		}
 	}
 }

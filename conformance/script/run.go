@@ -28,8 +28,8 @@ type Host interface {
 	// ordinary client.
 	Open(role string) (Value, error)
 
-	// Dialect returns the dialect of all connections.
-	Dialect() *Dialect
+	// Dialect returns the dialect of the connections of a role.
+	Dialect(role string) *Dialect
 
 	// Restart ends the server and starts it again.
 	Restart() error
@@ -68,7 +68,7 @@ func (s Skip) Error() string { return string(s) }
 // Run performs the steps of a check. The error is a *Failure if the server is at
 // fault, and a Skip if the check cannot be made.
 func (c *Check) Run(h Host) error {
-	r := &run{Dialect: h.Dialect(), host: h, file: c.file, title: c.Title, conns: map[string]*conn{}}
+	r := &run{host: h, file: c.file, title: c.Title, conns: map[string]*conn{}}
 	err := r.block(c.steps, r.scope(nil))
 	if _, ok := errors.AsType[*jump](err); ok {
 		return nil // a return at the top ends the check
@@ -78,7 +78,6 @@ func (c *Check) Run(h Host) error {
 
 // run is one check that is being performed.
 type run struct {
-	*Dialect
 	host  Host
 	file  *File
 	title string
@@ -112,6 +111,7 @@ func (s *session) list() (events []*frame) {
 // conn is a named connection.
 type conn struct {
 	Conn
+	dialect  *Dialect
 	name     string
 	session  *session
 	version  string
@@ -429,7 +429,7 @@ func (r *run) dial(st *step, s *scope, name string) error {
 	if err != nil {
 		return err
 	}
-	c := &conn{Conn: wire, name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version}
+	c := &conn{Conn: wire, dialect: r.host.Dialect(role), name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version}
 	r.conns[name] = c
 	if st.verb == "dial" {
 		return nil
@@ -452,12 +452,12 @@ func (r *run) open(st *step, s *scope, c *conn, env map[string]Value) error {
 	if err != nil {
 		return err
 	}
-	if err := r.send(c, text(string(r.Dialect.open)), payload, env); err != nil {
+	if err := r.send(c, text(string(c.dialect.open)), payload, env); err != nil {
 		return err
 	}
 	f, err := r.event(c)
-	if err == nil && (f.Type != r.accepted || r.correlated && string(f.CorrelationID) != c.sent) {
-		err = r.failf("a valid %s is accepted: got %s", r.Dialect.open, f)
+	if err == nil && (f.Type != c.dialect.accepted || c.dialect.correlated && string(f.CorrelationID) != c.sent) {
+		err = r.failf("a valid %s is accepted: got %s", c.dialect.open, f)
 	}
 	return err
 }
@@ -497,12 +497,12 @@ func or(a, b Value) Value {
 // send sends a message whose envelope is right but for the members of env. A nil
 // member is left out.
 func (r *run) send(c *conn, typ, payload Value, env map[string]Value) error {
-	m := map[string]Value{"arcp": text(c.version), "id": text(r.newID()), "type": typ, "payload": payload}
-	if r.timestamps {
+	m := map[string]Value{"arcp": text(c.version), "id": text(c.dialect.newID()), "type": typ, "payload": payload}
+	if c.dialect.timestamps {
 		m["timestamp"] = text(time.Now().UTC().Format(time.RFC3339Nano))
 	}
-	maps.Copy(m, r.members)
-	if t := arcp.Type(plain(typ)); c.session.id != "" && t != r.Dialect.open && t != arcp.SessionResume {
+	maps.Copy(m, c.dialect.members)
+	if t := arcp.Type(plain(typ)); c.session.id != "" && t != c.dialect.open && t != arcp.SessionResume {
 		m["session_id"] = text(c.session.id)
 	}
 	for name, v := range env {
@@ -527,10 +527,10 @@ func (r *run) next(c *conn) (*frame, error) {
 		return nil, r.failf("%v", err)
 	}
 	f := &frame{text: data}
-	if f.Envelope, err = r.decode(data); err != nil {
+	if f.Envelope, err = c.dialect.decode(data); err != nil {
 		return nil, r.failf("the frame %s: %v", show(data), err)
 	}
-	r.record(c, f)
+	c.record(f)
 	return f, nil
 }
 
@@ -556,10 +556,10 @@ func (r *run) event(c *conn, named ...*expr) (*frame, error) {
 }
 
 // record stores what a frame tells of its session.
-func (r *run) record(c *conn, f *frame) {
+func (c *conn) record(f *frame) {
 	switch f.Type {
-	case r.accepted, r.resumed:
-		if f.Type == r.accepted {
+	case c.dialect.accepted, c.dialect.resumed:
+		if f.Type == c.dialect.accepted {
 			c.accepted = f.Payload
 		}
 		p := members(f.Payload)
@@ -586,20 +586,20 @@ func (r *run) barrier(c *conn) (b barrier, err error) {
 	r.barriers++
 	b.nonce = fmt.Sprintf("script-%d", r.barriers)
 	p := map[string]Value{"nonce": text(b.nonce)}
-	if r.ping == arcp.SessionPing {
+	if c.dialect.ping == arcp.SessionPing {
 		p["sent_at"] = text(time.Now().UTC().Format(time.RFC3339Nano))
 	}
-	err = r.send(c, text(string(r.ping)), join(p), nil)
+	err = r.send(c, text(string(c.dialect.ping)), join(p), nil)
 	b.id, c.sent = c.sent, sent
 	return b, err
 }
 
 // passes reports whether a frame answers the ping.
-func (r *run) passes(b barrier, f *frame) bool {
-	if r.correlated {
-		return f.Type == r.pong && string(f.CorrelationID) == b.id
+func (c *conn) passes(b barrier, f *frame) bool {
+	if c.dialect.correlated {
+		return f.Type == c.dialect.pong && string(f.CorrelationID) == b.id
 	}
-	return f.Type == r.pong && plain(members(f.Payload)["ping_nonce"]) == b.nonce
+	return f.Type == c.dialect.pong && plain(members(f.Payload)["ping_nonce"]) == b.nonce
 }
 
 // onConn performs a step of one connection.
@@ -660,7 +660,7 @@ func (r *run) verb(st *step, s *scope, c *conn) (Value, error) {
 		return r.host.Verb(st.verb)(c.Conn, args)
 	}
 	perform := v.run
-	if own := r.verbs[st.verb]; own != nil {
+	if own := c.dialect.verbs[st.verb]; own != nil {
 		perform = own
 	}
 	return perform(&action{run: r, step: st, scope: s, conn: c, args: args, patterns: st.args[patterns:]})
@@ -736,7 +736,7 @@ func (s *scope) envelope(e *expr) (map[string]Value, error) {
 // correlation returns the id that a step's frame has to name; "" is any.
 func (r *run) correlation(st *step, s *scope, c *conn) (string, error) {
 	switch {
-	case st.re != nil && st.re.kind == wildcard, st.re == nil && (len(st.args) > 2 || !r.correlated):
+	case st.re != nil && st.re.kind == wildcard, st.re == nil && (len(st.args) > 2 || !c.dialect.correlated):
 		return "", nil
 	case st.re == nil:
 		return c.sent, nil
@@ -761,10 +761,10 @@ func (r *run) expect(st *step, s *scope, c *conn) (*frame, error) {
 		if !mismatched {
 			return f, err
 		}
-		if st.verb == "<" || corr != "" && string(f.CorrelationID) == corr && slices.Contains(r.refusals, f.Type) {
+		if st.verb == "<" || corr != "" && string(f.CorrelationID) == corr && slices.Contains(c.dialect.refusals, f.Type) {
 			return nil, r.failf("got %s: %v", f, wrong)
 		}
-		if job := jobOf(st, s); job != "" && string(f.JobID) == job && r.isFinal(f) {
+		if job := jobOf(st, s); job != "" && string(f.JobID) == job && c.dialect.isFinal(f) {
 			return nil, r.failf("got %s: %v", f, wrong)
 		}
 	}
@@ -814,7 +814,7 @@ func (r *run) never(st *step, s *scope, c *conn) error {
 		if err != nil {
 			return err
 		}
-		if r.passes(ping, f) {
+		if c.passes(ping, f) {
 			return nil
 		}
 		err = r.fits(st, s, f, "")

@@ -47,7 +47,7 @@ func (h *fake) Open(role string) (Value, error) {
 	return Value(`{"auth":{"scheme":"none"},"client":{"kind":"test","version":"1"}}`), nil
 }
 
-func (h *fake) Dialect() *Dialect { return RFC() }
+func (h *fake) Dialect(string) *Dialect { return RFC() }
 
 func (h *fake) Restart() error { return nil }
 

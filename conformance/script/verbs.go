@@ -239,9 +239,9 @@ func (a *action) quiet() (Value, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !a.passes(ping, f):
+	case !a.conn.passes(ping, f):
 		return nil, a.failf("got %s, want the answer to a ping", f)
-	case a.correlated && plain(members(f.Payload)["nonce"]) != ping.nonce:
+	case a.conn.dialect.correlated && plain(members(f.Payload)["nonce"]) != ping.nonce:
 		return nil, a.failf("a pong carries the ping's nonce: got %s", show(f.Payload))
 	}
 	return nil, nil
@@ -283,7 +283,7 @@ func (a *action) redial() (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: wire, name: a.conn.name, session: a.conn.session, version: arcp.Version}
+	c := &conn{Conn: wire, dialect: a.conn.dialect, name: a.conn.name, session: a.conn.session, version: arcp.Version}
 	if a.step.as != "" {
 		c.name = a.step.as
 	}
@@ -393,7 +393,7 @@ func (a *action) copies() (Value, error) {
 		if string(f.JobID) != plain(a.arg(0)) {
 			continue
 		}
-		if list = append(list, f.text); a.isFinal(f) {
+		if list = append(list, f.text); a.conn.dialect.isFinal(f) {
 			return array(list), nil
 		}
 	}
@@ -443,7 +443,7 @@ func (a *action) jobs() (Value, error) {
 func (a *action) answer(id string) (*frame, error) {
 	for {
 		f, err := a.event(a.conn)
-		if err != nil || a.correlated && string(f.CorrelationID) == id || !a.correlated && f.Type == arcp.SessionJobs {
+		if err != nil || a.conn.dialect.correlated && string(f.CorrelationID) == id || !a.conn.dialect.correlated && f.Type == arcp.SessionJobs {
 			return f, err
 		}
 	}
