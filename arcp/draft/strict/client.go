@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,6 +14,9 @@ import (
 // allFeatures are the features that most libraries offer.
 var allFeatures = []string{"heartbeat", "ack", "list_jobs", "subscribe", "agent_versions", "lease_expires_at", "cost.budget", "model.use",
 	"provisioned_credentials", "progress", "result_chunk"}
+
+// pythonFeatures are those that the Python library offers.
+var pythonFeatures = slices.DeleteFunc(slices.Clone(allFeatures), func(f string) bool { return f == "provisioned_credentials" })
 
 // object is a JSON object.
 type object = map[string]any
@@ -31,7 +35,7 @@ var forms = map[Library]form{
 	Go:         {uuid, nil, client("arcp-go-client", "1.1.0", "encodings"), bearer, resumeObject},
 	Go110:      {uuid, nil, client("arcp-go-client", "1.1.0", "encodings"), bearer, resumeObject},
 	TypeScript: {prefixed, nil, client("ts", "2.0.0", "encodings"), bearer, resumeObject},
-	Python:     {ulid, nil, client("py", "1.1.3", "encodings", "agents"), bearer, resumeObject},
+	Python:     {ulid, nil, offering(pythonFeatures, client("py", "1.1.3", "encodings", "agents")), bearer, resumeObject},
 	Java:       {ulid, nil, client("arcp-client-java", "1.0.0", "encodings"), bearer, resumeMembers},
 	CSharp:     {prefixed, object{"timestamp": now}, client("cs", "1.0.0", "encodings"), nil, resumeMembers},
 	FSharp:     {ulid, nil, client("fs", "1.0.1"), bearer, resumeObject},
@@ -55,6 +59,12 @@ func client(name, version string, lists ...string) object {
 		capabilities["encodings"] = []string{"json"}
 	}
 	return object{"client": object{"name": name, "version": version}, "capabilities": capabilities}
+}
+
+// offering replaces the features of a hello.
+func offering(features []string, hello object) object {
+	hello["capabilities"].(object)["features"] = features
+	return hello
 }
 
 func flags(names []string) object {
