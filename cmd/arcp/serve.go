@@ -372,7 +372,7 @@ func (s *server) serveAdmin() {
 	if s.admin == nil {
 		return
 	}
-	s.admin = transport.NewGate(transport.GateLimits{Open: maxAdmin}, nil).Listener(s.admin, true)
+	s.admin = transport.NewGate(transport.GateLimits{Open: maxAdmin}, nil).ProxyListener(s.admin)
 	s.adminSrv = s.httpServer(s.adminHandler(), adminTimeout)
 	go s.watch("admin listener", func() error { return s.adminSrv.Serve(s.admin) })
 }
@@ -380,7 +380,11 @@ func (s *server) serveAdmin() {
 func (s *server) serveMain() {
 	if s.main != nil {
 		up := s.upgrader()
-		s.main = s.rt.Load().Gate().Listener(s.main, s.values.On("behind-proxy"))
+		listen := s.rt.Load().Gate().Listener
+		if s.values.On("behind-proxy") {
+			listen = s.rt.Load().Gate().ProxyListener
+		}
+		s.main = listen(s.main)
 		s.mainSrv = s.httpServer(s.mainHandler(up.Handler(s.serveConn)), mainTimeout)
 		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(up)) })
 	}
