@@ -316,6 +316,8 @@ func (s *server) runtimeConfig() runtime.Config {
 		Log:            s.log,
 		Metrics:        s.registry,
 		Version:        thisBuild().Version,
+		AllowHosts:     allowedHosts(s.ends.listen, v.List("allow-host"), v.On("behind-proxy")),
+		AllowOrigins:   v.List("allow-origin"),
 		SessionLease:   off(v.Duration("session-lease")),
 		ResumeWindow:   off(v.Duration("resume-window")),
 		Heartbeat:      off(v.Duration("heartbeat")),
@@ -379,7 +381,7 @@ func (s *server) serveAdmin() {
 
 func (s *server) serveMain() {
 	if s.main != nil {
-		up := s.upgrader()
+		up := s.rt.Load().Upgrader()
 		listen := s.rt.Load().Gate().Listener
 		if s.values.On("behind-proxy") {
 			listen = s.rt.Load().Gate().ProxyListener
@@ -393,17 +395,6 @@ func (s *server) serveMain() {
 	}
 	if s.ends.stdio {
 		go s.serveStdio(s.limits())
-	}
-}
-
-func (s *server) upgrader() *transport.Upgrader {
-	v := s.values
-	return &transport.Upgrader{
-		Limits:       s.limits(),
-		AllowHosts:   allowedHosts(s.ends.listen, v.List("allow-host"), v.On("behind-proxy")),
-		AllowOrigins: v.List("allow-origin"),
-		Refused:      s.rt.Load().UpgradeRefused,
-		Go:           s.rt.Load().Go,
 	}
 }
 
