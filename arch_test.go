@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"arcp/draft/strict":                {},
 	"transport":                        {},
 	"auth":                             {"arcp"},
-	"runtime/internal/session":         {"arcp", "runtime/internal/approval", "runtime/internal/catalog", "runtime/internal/records", "runtime/internal/txn", "runtime/store", "runtime/tool"},
+	"runtime/internal/session":         {"arcp", "runtime/internal/agentref", "runtime/internal/approval", "runtime/internal/catalog", "runtime/internal/records", "runtime/internal/txn", "runtime/store", "runtime/tool"},
 	"runtime/internal/session/machine": {"arcp"},
 	"runtime/internal/job":             {"arcp"},
 	"runtime/internal/job/authority":   {"arcp", "runtime/internal/approval", "runtime/internal/lease"},

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestBearer(t *testing.T) {
+func TestBearerTokenNamesThePrincipal(t *testing.T) {
 	set := NewSet(withTokens(t, map[Secret]string{"tok-a": "alice", "tok-b": "bob"}))
 	id := begin(t, set, Request{Scheme: Bearer, Token: "tok-a", Principal: "bob", Now: now})
 	want(t, "the principal comes from the token, not from the hint", id, Identity{
@@ -18,7 +18,7 @@ func TestBearer(t *testing.T) {
 	})
 }
 
-func TestBearerRefusals(t *testing.T) {
+func TestBearerRefusalsHaveReasons(t *testing.T) {
 	set := NewSet(withTokens(t, map[Secret]string{"tok-a": "alice"}))
 	for _, c := range []struct {
 		why             string
@@ -37,7 +37,7 @@ func TestBearerRefusals(t *testing.T) {
 	}
 }
 
-func TestBearerVerify(t *testing.T) {
+func TestBearerChallengeNeedsTheToken(t *testing.T) {
 	set := NewSet(withTokens(t, map[Secret]string{"tok-a": "alice", "tok-a2": "alice", "tok-b": "bob"}))
 	nonce := NewChallenge()
 	for _, c := range []struct {

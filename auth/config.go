@@ -97,7 +97,7 @@ func (c *Config) AddPrincipal(p Principal) error {
 	if err != nil {
 		return err
 	}
-	err = eachElement("tokens", p.Tokens, func(token Secret) error {
+	err = eachElement("tokens", p.TokenHashes, func(token Secret) error {
 		hash, err := parseHash(token.Reveal())
 		if err != nil {
 			return err

@@ -22,7 +22,7 @@ func TestConfigMethodsEqualTheFile(t *testing.T) {
 	built := new(Config)
 	must(t, errors.Join(
 		built.AddPrincipal(Principal{
-			Name: "alice", Tokens: []Secret{hashA, hashB}, Roles: []Role{RoleClient, RoleApprover, RoleClient}, Trust: arcp.Privileged,
+			Name: "alice", TokenHashes: []Secret{hashA, hashB}, Roles: []Role{RoleClient, RoleApprover, RoleClient}, Trust: arcp.Privileged,
 			Lease:  []byte(`{"tool.call":["demo.*","1"],"cost.budget":["USD:5.00"],"nested":{"z":1.50,"a":[true,null,"x\"y"]}}`),
 			Limits: Limits{Sessions: 3, Jobs: 20, RatePerMin: 600}, Sees: []string{"bob", "team-*"}, Serves: []string{"*"},
 		}),
@@ -71,9 +71,9 @@ func TestConfigMethodsRefuseAsTheFile(t *testing.T) {
 		{bob + "{roles: [client]}]", principal(Principal{Roles: []Role{RoleClient}}), "principals[1]: ", "a principal needs a name"},
 		{bob + "{name: 'anonymous:x'}]", principal(Principal{Name: "anonymous:x"}), "principals[1]: ", `names with "anonymous:" belong to anonymous sessions: choose another`},
 		{bob + "{name: bob}]", principal(Principal{Name: "bob"}), "principals[1]: ", "the principal is listed twice: put all its tokens in one entry"},
-		{bob + "{name: a, tokens: [plain]}]", principal(Principal{Name: "a", Tokens: []Secret{"plain"}}), "principals[1].", "tokens[0]: want sha256: and 64 hex digits, the hash of the token: " + hashHelp},
-		{bob + "{name: a, tokens: ['" + hashA + "', '" + hashA + "']}]", principal(Principal{Name: "a", Tokens: []Secret{hashA, hashA}}), "principals[1].", "tokens[1]: the token is listed twice: remove one"},
-		{bob + "{name: a, tokens: ['" + hashA + "', '" + hashB + "']}]", principal(Principal{Name: "a", Tokens: []Secret{hashA, hashB}}), "principals[1].", "tokens[1]: the token belongs to another principal: use a different token for each"},
+		{bob + "{name: a, tokens: [plain]}]", principal(Principal{Name: "a", TokenHashes: []Secret{"plain"}}), "principals[1].", "tokens[0]: want sha256: and 64 hex digits, the hash of the token: " + hashHelp},
+		{bob + "{name: a, tokens: ['" + hashA + "', '" + hashA + "']}]", principal(Principal{Name: "a", TokenHashes: []Secret{hashA, hashA}}), "principals[1].", "tokens[1]: the token is listed twice: remove one"},
+		{bob + "{name: a, tokens: ['" + hashA + "', '" + hashB + "']}]", principal(Principal{Name: "a", TokenHashes: []Secret{hashA, hashB}}), "principals[1].", "tokens[1]: the token belongs to another principal: use a different token for each"},
 		{bob + "{name: a, roles: [clint]}]", principal(Principal{Name: "a", Roles: []Role{"clint"}}), "principals[1].", `roles[0]: unknown role "clint": did you mean "client"?`},
 		{bob + "{name: a, trust: trust}]", principal(Principal{Name: "a", Trust: "trust"}), "principals[1].", `trust: unknown trust "trust": did you mean "trusted"?`},
 		{bob + "{name: a, limits: {jobs: -1}}]", principal(Principal{Name: "a", Limits: Limits{Jobs: -1}}), "principals[1].", "limits.jobs: want a whole number, 0 or more"},
@@ -97,7 +97,7 @@ func TestConfigMethodsRefuseAsTheFile(t *testing.T) {
 		_, err := parseFile([]byte(c.text), dir, opts)
 		want(t, c.text, fmt.Sprint(err), "line 1: "+c.at+c.err)
 		cfg := NewConfig(opts)
-		must(t, cfg.AddPrincipal(Principal{Name: "bob", Tokens: []Secret{hashB}}))
+		must(t, cfg.AddPrincipal(Principal{Name: "bob", TokenHashes: []Secret{hashB}}))
 		want(t, "the method for "+c.text, fmt.Sprint(c.add(cfg)), c.err)
 		want(t, "a refused entry changes nothing", []int{len(cfg.principals), len(cfg.holders.byHash), len(cfg.issuers), len(cfg.policies)}, []int{1, 1, 0, 0})
 	}

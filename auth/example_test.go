@@ -38,10 +38,10 @@ func Example() {
 func ExampleConfig_AddPrincipal() {
 	config := auth.NewConfig(auth.Options{RuntimeID: "build-farm"})
 	err := config.AddPrincipal(auth.Principal{
-		Name:   "alice",
-		Tokens: []auth.Secret{auth.Secret(auth.FileHash("her token"))},
-		Roles:  []auth.Role{auth.RoleClient, auth.RoleApprover},
-		Limits: auth.Limits{Jobs: 20},
+		Name:        "alice",
+		TokenHashes: []auth.Secret{auth.Secret(auth.FileHash("her token"))},
+		Roles:       []auth.Role{auth.RoleClient, auth.RoleApprover},
+		Limits:      auth.Limits{Jobs: 20},
 	})
 	if err != nil {
 		fmt.Println(err)

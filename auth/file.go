@@ -115,7 +115,7 @@ func (f *file) principal(n *yaml.Node, at string) error {
 	var p Principal
 	err := object(map[string]reader{
 		"name":   into(&p.Name),
-		"tokens": sequence(text(func(s string) error { p.Tokens = append(p.Tokens, Secret(s)); return nil })),
+		"tokens": sequence(text(func(s string) error { p.TokenHashes = append(p.TokenHashes, Secret(s)); return nil })),
 		"certs":  unsupported("mtls with client certificates"),
 		"roles":  sequence(word("role", allRoles, func(r Role) error { p.Roles = append(p.Roles, r); return nil })),
 		"trust":  word("trust", arcp.TrustLevels, func(l arcp.TrustLevel) error { p.Trust = l; return nil }),

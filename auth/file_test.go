@@ -51,7 +51,7 @@ const (
 	hashC = "sha256:2E7D2C03A9507AE265ECF5B5356885A53393A2029D241394997265A1A25AEFC6"
 )
 
-func TestLoad(t *testing.T) {
+func TestLoadReadsEveryMember(t *testing.T) {
 	dir := writeFiles(t, map[string]string{
 		"auth.yaml": fullFile,
 		"set.json":  jwksOf(signers()["RSA"].jwk),
@@ -84,7 +84,7 @@ func TestLoadedConfigurationWorks(t *testing.T) {
 	}
 }
 
-func TestEmptyFiles(t *testing.T) {
+func TestEmptyFilesAcceptNoToken(t *testing.T) {
 	for _, text := range []string{"", "# only a comment\n", "---\n", "{}", "principals:\nissuers:\n", "null"} {
 		c, err := parseFile([]byte(text), "", Options{})
 		must(t, err)
@@ -99,7 +99,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	want(t, "all of it counts", id, Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: arcp.Untrusted, TokenPrint: tokenPrint(HashToken("a"))})
 }
 
-func TestBadFiles(t *testing.T) {
+func TestBadFilesNameTheEntry(t *testing.T) {
 	dir := writeFiles(t, map[string]string{
 		"rsa.pem": signers()["RSA"].pem, "secret": strings.Repeat("s", 32), "short": "s",
 		"many.json": jwksOf(slices.Repeat([]map[string]any{signers()["RSA"].jwk}, maxKeys+1)...),
@@ -213,7 +213,7 @@ func TestAbsoluteKeyFile(t *testing.T) {
 	want(t, "the key is read", c.issuers["i"].kinds(), "secret of 32 bytes")
 }
 
-func TestAddToken(t *testing.T) {
+func TestAddTokenExtendsAPrincipal(t *testing.T) {
 	c := parse(t, "", "principals: [{name: alice, tokens: ['"+hashA+"'], roles: [observer], trust: constrained}]")
 	must(t, c.AddToken(Token{Principal: "alice", Secret: "new", Roles: LocalRoles()}))
 	must(t, c.AddToken(Token{Principal: "alice", Secret: "new", Roles: LocalRoles()})) // again is fine

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestSignedJWT(t *testing.T) {
+func TestSignedJWTIdentifiesThePrincipal(t *testing.T) {
 	set := NewSet(hmacConfig(t, ""))
 	want(t, "a stranger is a trusted client until the token ends", begin(t, set, jwtRequest(good(t, nil))), Identity{
 		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleClient}, Trust: arcp.Trusted,
@@ -306,7 +306,7 @@ func TestKeyIDs(t *testing.T) {
 	}
 }
 
-func TestAudience(t *testing.T) {
+func TestAudienceDefaultsToTheRuntime(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"secret": strings.Repeat("s", 32)})
 	for _, c := range []struct{ option, line, audience string }{
 		{"", "", "arcp"},

@@ -157,7 +157,7 @@ func TestKeySetSkipsWhatItCannotUse(t *testing.T) {
 }
 
 // The length of a secret decides how long a hash it may key.
-func TestSecretLengths(t *testing.T) {
+func TestShortSecretsAreRefused(t *testing.T) {
 	for n, algorithms := range map[int][]string{
 		32: {"HS256"}, 47: {"HS256"}, 48: {"HS256", "HS384"}, 63: {"HS256", "HS384"}, 64: {"HS256", "HS384", "HS512"},
 	} {

@@ -55,7 +55,7 @@ func TestSeenIsALRU(t *testing.T) {
 	})
 }
 
-func TestClientOf(t *testing.T) {
+func TestClientKeyNeedsAFingerprint(t *testing.T) {
 	base := Identity{Scheme: Bearer, Principal: "alice"}
 	a, ok := clientOf(base, "sha256:ab")
 	want(t, "a client with a fingerprint can be recognized", ok, true)

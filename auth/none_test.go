@@ -7,7 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestAnonymous(t *testing.T) {
+func TestAnonymousPeersAreDifferentPrincipals(t *testing.T) {
 	set := NewSet(parse(t, "", "anonymous: {enabled: true}"))
 	r := Request{Scheme: None, Anonymous: true, Now: now}
 	a, b := begin(t, set, r), begin(t, set, r)
@@ -21,7 +21,7 @@ func TestAnonymous(t *testing.T) {
 	})
 }
 
-func TestNoneRefusals(t *testing.T) {
+func TestNoneRefusalsHaveReasons(t *testing.T) {
 	off, on := NewSet(new(Config)), NewSet(parse(t, "", "anonymous: {enabled: true}"))
 	for _, c := range []struct {
 		why             string
@@ -43,7 +43,7 @@ func TestNoneRefusals(t *testing.T) {
 	}
 }
 
-func TestLocal(t *testing.T) {
+func TestLocalPeerIsItsUser(t *testing.T) {
 	set := NewSet(parse(t, "", `principals: [{name: "uid:7", roles: [observer], trust: constrained}]`))
 	local := Request{Scheme: None, Local: true, PeerUID: 1000, Now: now}
 	want(t, "the system vouches for the user, without anonymous", begin(t, set, local), Identity{

@@ -39,14 +39,14 @@ var (
 // Principal is a principal for Config.AddPrincipal, like an entry of principals in the auth file
 // (SPEC.md §5.12). A member that is not set has its default.
 type Principal struct {
-	Name   string          // required; at most 256 bytes of printable characters; "uid:" and a number is a local user
-	Tokens []Secret        // hashes of the bearer tokens: Secret(FileHash(token)); at most 16
-	Roles  []Role          // default: RoleClient
-	Trust  arcp.TrustLevel // default: arcp.Trusted
-	Lease  []byte          // JSON object that bounds the leases of its jobs; default: no bound
-	Limits Limits          // members of at least 0
-	Sees   []string        // globs of the principals that it may observe, in the syntax of path.Match
-	Serves []string        // globs of the principals whose jobs it may execute
+	Name        string          // required; at most 256 bytes of printable characters; "uid:" and a number is a local user
+	TokenHashes []Secret        // Secret(FileHash(token)) of each bearer token; at most 16; key tokens of the auth file
+	Roles       []Role          // default: RoleClient
+	Trust       arcp.TrustLevel // default: arcp.Trusted
+	Lease       []byte          // JSON object that bounds the leases of its jobs; default: no bound
+	Limits      Limits          // members of at least 0
+	Sees        []string        // globs of the principals that it may observe, in the syntax of path.Match
+	Serves      []string        // globs of the principals whose jobs it may execute
 }
 
 // validate returns p without its tokens. The result shares no memory with p.

@@ -10,7 +10,7 @@ import (
 
 // A program has the identity that the runtime assigns, whatever its process shows, and no
 // other peer has it.
-func TestProgram(t *testing.T) {
+func TestProgramHasTheAssignedIdentity(t *testing.T) {
 	var cfg auth.Config
 	if err := cfg.AddToken(auth.Token{Principal: "alice", Secret: "a-long-secret"}); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ func TestChallengeOfAScheme(t *testing.T) {
 	want(t, "never", set.Challenge(Bearer).Reveal(), "")
 }
 
-func TestYields(t *testing.T) {
+func TestNewCredentialMustExpireLater(t *testing.T) {
 	end := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	id := Identity{Principal: "alice", Expires: end}
 	for _, c := range []struct {

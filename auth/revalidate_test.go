@@ -27,7 +27,7 @@ func notAgain(t *testing.T, why string, s *Set, id Identity) {
 
 // A bearer session ends with its own token, whichever way it was proved, and gets the settings
 // of the present configuration.
-func TestRevalidateBearer(t *testing.T) {
+func TestBearerSessionEndsWithItsToken(t *testing.T) {
 	file := func(tokens, role string) *Config {
 		return parse(t, "", fmt.Sprintf("principals: [{name: alice, tokens: [%s], roles: [%s]}]", tokens, role))
 	}

@@ -81,7 +81,7 @@ func secretValues(t *testing.T) map[string]any {
 		"list":       []Secret{canary},
 		"key":        map[Secret]Secret{canary: canary},
 		"any":        []any{Secret(canary), request, config},
-		"principal":  Principal{Name: "alice", Tokens: []Secret{canary}},
+		"principal":  Principal{Name: "alice", TokenHashes: []Secret{canary}},
 		"issuer":     Issuer{Name: "i", Keys: []Secret{canary}},
 		"a JWK":      jwk{Kty: "oct", K: canary},
 		"an issuer":  config.issuers["i"],
@@ -128,7 +128,7 @@ func secretErrors(t *testing.T, set *Set) (errs []error) {
 	}
 	add(new(Config).AddToken(Token{Principal: "", Secret: canary, Roles: LocalRoles()}))
 	add(secretConfig(t).AddToken(Token{Principal: "bob", Secret: canary, Roles: LocalRoles()}))
-	add(secretConfig(t).AddPrincipal(Principal{Name: "carol", Tokens: []Secret{canary}}))
+	add(secretConfig(t).AddPrincipal(Principal{Name: "carol", TokenHashes: []Secret{canary}}))
 	add(secretConfig(t).AddPrincipal(Principal{Name: "carol", Roles: []Role{canary}}))
 	add(secretConfig(t).AddIssuer(Issuer{Name: "j", Keys: []Secret{"-----BEGIN " + canary}}))
 	for _, text := range secretFiles {
@@ -212,7 +212,7 @@ func TestSecretSaysThatItIsOne(t *testing.T) {
 	want(t, "a Config counts", fmt.Sprint(secretConfig(t)), "auth config: 2 principals, 1 issuers, anonymous true")
 }
 
-func TestShown(t *testing.T) {
+func TestErrorsQuoteOnlyShortWords(t *testing.T) {
 	for word, is := range map[string]string{
 		"": "(not shown)", "rolls": `"rolls"`, "rate_per_min": `"rate_per_min"`, "a b": "(not shown)", "ä": "(not shown)",
 		strings.Repeat("a", 20): `"` + strings.Repeat("a", 20) + `"`, strings.Repeat("a", 21): "(not shown)",
@@ -225,7 +225,7 @@ func TestShown(t *testing.T) {
 }
 
 // An error's text is its message, and its detail if it has one.
-func TestErrorText(t *testing.T) {
+func TestErrorHasMessageAndDetail(t *testing.T) {
 	want(t, "without a detail", wrongAnswer(nil).Error(), "auth: challenge response did not validate")
 	want(t, "with a detail", wrongAnswer(errNonce).Error(), "auth: challenge response did not validate: nonce is not the challenge")
 	want(t, "the detail can be asked for", wrongAnswer(errNonce).Unwrap(), error(errNonce))

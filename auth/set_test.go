@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestUnconfiguredSchemes(t *testing.T) {
+func TestUnconfiguredSchemesAreRefused(t *testing.T) {
 	set := NewSet(new(Config))
 	for scheme, message := range map[string]string{
 		Bearer:                  `auth scheme "bearer" is not configured`,
@@ -33,7 +33,7 @@ func TestUnconfiguredSchemes(t *testing.T) {
 	}
 }
 
-func TestSchemes(t *testing.T) {
+func TestSchemesListsTheConfigured(t *testing.T) {
 	want(t, "nothing is offered to the network", NewSet(new(Config)).Schemes(), nil)
 	all := hmacConfig(t, "anonymous: {enabled: true}")
 	must(t, all.AddToken(Token{Principal: "alice", Secret: "tok"}))
@@ -45,7 +45,7 @@ func TestSchemes(t *testing.T) {
 	want(t, "its String too", set.String(), fmt.Sprint(set))
 }
 
-func TestHasRole(t *testing.T) {
+func TestNoRoleImpliesAnother(t *testing.T) {
 	id := Identity{Roles: []Role{RoleAdmin}}
 	want(t, "a role it has", HasRole(id, RoleAdmin), true)
 	want(t, "no role implies another", HasRole(id, RoleClient), false)
@@ -53,7 +53,7 @@ func TestHasRole(t *testing.T) {
 }
 
 // A challenge policy is followed for each scheme alike.
-func TestChallengePolicies(t *testing.T) {
+func TestChallengePolicyHoldsForEachScheme(t *testing.T) {
 	jwt := good(t, nil)
 	for _, s := range []struct {
 		request Request

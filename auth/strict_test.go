@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestNearest(t *testing.T) {
+func TestTyposHaveASuggestion(t *testing.T) {
 	for typed, meant := range map[string]Role{
 		"clients": RoleClient, "obsrever": RoleObserver, "ADMIN": RoleAdmin, "approvers": RoleApprover, "obs": RoleObserver, "workr": RoleWorker,
 	} {
@@ -27,7 +27,7 @@ func TestLeaseKeepsJSON(t *testing.T) {
 	})
 }
 
-func TestNoLease(t *testing.T) {
+func TestLeaseWithoutValueIsNotSet(t *testing.T) {
 	for _, lease := range []string{"lease:", "lease: null", ""} {
 		c := parse(t, "", "principals:\n- name: p\n  "+lease)
 		want(t, "a lease without a value is not set", c.principals["p"].identity.Lease, nil)

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestNewToken(t *testing.T) {
+func TestNewTokensAreRandom(t *testing.T) {
 	shape := regexp.MustCompile(`^rt_[A-Z2-7]{26}$`) // 26 × 5 bits
 	seen := map[Secret]bool{}
 	for range 100 {
@@ -25,7 +25,7 @@ func TestNewToken(t *testing.T) {
 	want(t, "each token is another", len(seen), 100)
 }
 
-func TestNewChallenge(t *testing.T) {
+func TestNewChallengesAreRandom(t *testing.T) {
 	a, b := NewChallenge(), NewChallenge()
 	raw, err := base64.RawURLEncoding.DecodeString(a.Reveal())
 	must(t, err)
@@ -34,7 +34,7 @@ func TestNewChallenge(t *testing.T) {
 	want(t, "a challenge is good for a minute", ChallengeTTL, time.Minute)
 }
 
-func TestHashes(t *testing.T) {
+func TestFileHashIsSHA256(t *testing.T) {
 	const hash = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // FIPS 180-2, B.1
 	want(t, "the file has the plain SHA-256", FileHash("abc"), hash)
 	parsed, err := parseHash(hash)
@@ -43,7 +43,7 @@ func TestHashes(t *testing.T) {
 	want(t, "another token does not match", Matches(parsed, "abd"), false)
 }
 
-func TestEqual(t *testing.T) {
+func TestEqualComparesSecrets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
 		want(t, "Equal is ==", Equal(Secret(a), Secret(b)), a == b)
@@ -51,7 +51,7 @@ func TestEqual(t *testing.T) {
 	})
 }
 
-func TestAnswer(t *testing.T) {
+func TestAnswerIsAnHMAC(t *testing.T) {
 	key := sha256.Sum256([]byte("token"))
 	mac := hmac.New(sha256.New, key[:])
 	mac.Write([]byte("nonce-1"))

@@ -56,7 +56,7 @@ func withPeople(t *testing.T) func(*runtime.Config) {
 		c.Auth = auth.NewSet(ac)
 		danger, err := tool.NewRaw(tool.Capability{Name: "danger", Approval: tool.ApprovalManual, Recovery: tool.RecoveryRerun},
 			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
-		grave, err3 := tool.NewRaw(tool.Capability{Name: "grave", Approval: tool.Approval{Mode: "manual", Quorum: 2, EscalateAfter: time.Minute}, Recovery: tool.RecoveryRerun},
+		grave, err3 := tool.NewRaw(tool.Capability{Name: "grave", Approval: tool.Approval{Mode: tool.ModeManual, Quorum: 2, EscalateAfter: time.Minute}, Recovery: tool.RecoveryRerun},
 			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
 		trusting, err2 := tool.NewRaw(tool.Capability{Name: "trusting", MinTrust: "privileged", SideEffect: tool.SideEffectNone},
 			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })

@@ -37,7 +37,8 @@ type Config struct {
 	Log     zerolog.Logger        // default: nothing is logged
 	Metrics prometheus.Registerer // registers the collectors; default: a new registry
 
-	// AllowHosts and AllowOrigins are the members of transport.Upgrader for Runtime.Handler.
+	// AllowHosts and AllowOrigins are the members of transport.Upgrader for Runtime.Handler and
+	// Runtime.Upgrader.
 	AllowHosts   []string
 	AllowOrigins []string
 

@@ -116,7 +116,7 @@ func (p *peer) rotated() string {
 	return string(e.Data)
 }
 
-func TestCredentialRotation(t *testing.T) {
+func TestCredentialRotationReachesTheJob(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	inBubble(t, withMinter(t, m, log), func(f *fixture) {
 		alice, other, root := f.human("alice"), f.human("alice"), f.human("root")

@@ -8,10 +8,10 @@ import (
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 )
 
-// TestDraftCredentials issues and rotates the credential of a job in the draft dialect. Only sessions
+// The credential of a job is issued and rotated in the draft dialect. Only sessions
 // of the submitter that have offered the feature are sent values, and only the submitting session is
 // sent a rotated one, also after a resume.
-func TestDraftCredentials(t *testing.T) {
+func TestDraftCredentialsReachTheSubmitter(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
@@ -71,7 +71,7 @@ func (b *fixture) credentials(lib *draftLibrary) {
 	p.end(job)
 }
 
-// TestDraftCredentialsNeedTheFeature has a client that does not offer the feature.
+// A client that does not offer the feature receives no credential.
 func TestDraftCredentialsNeedTheFeature(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	inBubble(t, withMinter(t, m, log), func(b *fixture) {

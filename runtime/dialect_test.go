@@ -379,8 +379,8 @@ func (p *draftPeer) counted(job string, to int) {
 	}
 }
 
-// TestDraftLibraries has a client of each library use every message.
-func TestDraftLibraries(t *testing.T) {
+// A client of each library uses every message.
+func TestDraftLibrariesUseEveryMessage(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
@@ -464,8 +464,8 @@ func TestDraftLargeFrames(t *testing.T) {
 	}
 }
 
-// TestDraftHeartbeat has clients wait for hours. They answer pings, or have no heartbeat.
-func TestDraftHeartbeat(t *testing.T) {
+// Clients that answer pings, or have no heartbeat, stay connected for hours.
+func TestDraftClientsStayConnected(t *testing.T) {
 	for i := range draftLibraries {
 		t.Run(string(draftLibraries[i].name), func(t *testing.T) {
 			for _, heartbeat := range []bool{true, false} {
@@ -488,8 +488,8 @@ func TestDraftHeartbeat(t *testing.T) {
 	}
 }
 
-// TestDraftUnsubscribe follows a job no longer, and follows it again.
-func TestDraftUnsubscribe(t *testing.T) {
+// A client ends its subscription to a job, and subscribes again.
+func TestDraftUnsubscribeEndsTheEvents(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
@@ -634,8 +634,8 @@ func TestInventoryIsBounded(t *testing.T) {
 	})
 }
 
-// TestDraftShutdown has the server shut down, which every library learns.
-func TestDraftShutdown(t *testing.T) {
+// Clients of every library are told of a shutdown.
+func TestDraftClientsLearnOfAShutdown(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
 		t.Run(string(lib.name), func(t *testing.T) {
@@ -765,8 +765,8 @@ func TestDraftResumeMessage(t *testing.T) {
 	}
 }
 
-// TestDraftRestart has a server restarted in the middle of a job. The session keeps its dialect.
-func TestDraftRestart(t *testing.T) {
+// The server restarts during a job. The session keeps its dialect.
+func TestDraftSessionSurvivesARestart(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {
 		p := f.dialDraft(&draftLibraries[2], "alice")
 		job := p.accepted("demo.count", `{"to":40,"interval_ms":50}`, "")
@@ -789,7 +789,7 @@ func TestDraftRestart(t *testing.T) {
 	})
 }
 
-// TestDialectsShareJobs has clients of both dialects see and cancel the jobs of each other.
+// Clients of both dialects list and cancel the jobs of each other.
 func TestDialectsShareJobs(t *testing.T) {
 	for i := range draftLibraries {
 		lib := &draftLibraries[i]
@@ -895,9 +895,9 @@ func TestDraftResumeKeepsFollowedJobs(t *testing.T) {
 	}
 }
 
-// TestDraftProfile configures the library that clients are taken for if their first frame does not
+// TestDraftProfileAppliesToUnknownClients configures the library that clients are taken for if their first frame does not
 // tell. Other clients are recognised as ever.
-func TestDraftProfile(t *testing.T) {
+func TestDraftProfileAppliesToUnknownClients(t *testing.T) {
 	unknown := draftLibrary{name: strict.Go, id: "anything-%d", hello: draftLibraries[0].hello, resume: resumeObject}
 	python := &draftLibraries[slices.IndexFunc(draftLibraries, func(l draftLibrary) bool { return l.name == strict.Python })]
 	for _, profile := range []string{"", "go"} {

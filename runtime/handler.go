@@ -11,17 +11,23 @@ import (
 // Handler returns a handler that serves ARCP over WebSocket at any path. http.Server.Shutdown does
 // not wait for its connections; Runtime.Shutdown closes them.
 func (r *Runtime) Handler() http.Handler {
-	up := transport.Upgrader{Limits: transport.Limits{ReadLimit: r.cfg.MaxFrame}, AllowHosts: r.cfg.AllowHosts,
-		AllowOrigins: r.cfg.AllowOrigins, Refused: r.UpgradeRefused, Go: r.Go}
-	return up.Handler(func(c transport.Conn) { _ = r.Serve(context.Background(), c) }) // the connection was closed with the reason
+	return r.Upgrader().Handler(func(c transport.Conn) { _ = r.Serve(context.Background(), c) }) // the connection was closed with the reason
 }
 
-// Go runs f on a reused goroutine, and does not wait for it. It is meant for transport.Upgrader.Go.
-func (r *Runtime) Go(f func()) { r.pool.Run(f) }
+// Upgrader returns an upgrader whose caller serves the connections, for example to log the error of
+// Serve. It applies MaxFrame, AllowHosts and AllowOrigins of Config, counts and logs refused
+// handshakes, and serves connections on reused goroutines.
+func (r *Runtime) Upgrader() *transport.Upgrader {
+	return &transport.Upgrader{
+		Limits:       transport.Limits{ReadLimit: r.cfg.MaxFrame},
+		AllowHosts:   r.cfg.AllowHosts,
+		AllowOrigins: r.cfg.AllowOrigins,
+		Refused:      r.upgradeRefused,
+		Go:           r.pool.Run,
+	}
+}
 
-// UpgradeRefused counts and logs a refused WebSocket handshake. It is meant for
-// transport.Upgrader.Refused.
-func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
+func (r *Runtime) upgradeRefused(u transport.RefusedUpgrade) {
 	r.metrics.UpgradesRefused.WithLabelValues(strconv.Itoa(u.Status)).Inc()
 	r.upgradeLog.Warn().Int("status", u.Status).Str("remote", u.RemoteAddr).
 		AnErr("reason", u.Reason).Msg("WebSocket handshake refused; at most ten a minute are logged")

@@ -72,7 +72,7 @@ func run(t *testing.T, c *client.Client, tool, args string) (value string, types
 	return string(r.Value), types, err
 }
 
-func TestClientAnswers(t *testing.T) {
+func TestClientHandlersAnswerJobs(t *testing.T) {
 	inBubble(t, withPeople(t), func(f *fixture) {
 		tries := 0
 		c, _ := f.client("alice", client.Handlers{
@@ -169,7 +169,7 @@ func TestClientReceivesAnotherClientsAnswer(t *testing.T) {
 	})
 }
 
-func TestClientElevates(t *testing.T) {
+func TestClientElevatesItsSession(t *testing.T) {
 	inBubble(t, withPeople(t), func(f *fixture) {
 		say := "approve"
 		ann, _ := f.client("ann", client.Handlers{Choice: func(_ context.Context, q client.ChoiceRequest) (string, error) {

@@ -243,7 +243,7 @@ func (c *noiseClient) check() {
 
 // Random frames neither crash the runtime, nor end a session but by the rules,
 // nor leave a goroutine behind, in memory ...
-func TestNoise(t *testing.T) {
+func TestRandomFramesAreHandled(t *testing.T) {
 	s := seed(t)
 	inBubble(t, nil, func(f *fixture) {
 		var talking sync.WaitGroup

@@ -83,57 +83,146 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r := &Runtime{cfg: cfg.withDefaults()}
 	r.audit = audit.New(r.cfg.Log)
 	r.pool = pool.New()
-	r.space = diskspace.New(diskspace.Options{Free: r.cfg.FreeSpace, MinFree: r.cfg.MinFree, OnFull: r.cfg.OnFull, Logger: r.cfg.Log})
+	r.space = diskspace.New(diskspace.Options{
+		Free:    r.cfg.FreeSpace,
+		MinFree: r.cfg.MinFree,
+		OnFull:  r.cfg.OnFull,
+		Logger:  r.cfg.Log,
+	})
 	r.metrics = metrics.New(r.cfg.Metrics, r.cfg.Version)
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = catalog.New(r.cfg.Tools, r.cfg.Hooks)
-	slots := new(catalog.Slots)
-	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, SlotsChanged: func(ref string) { r.engine.SlotsChanged(ref) },
-		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
-	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
-		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnUnmeasured: func() { r.janitor.MeasureBacklogs() },
-		CommitDelay: r.cfg.CommitDelay})
-	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, OnCount: r.metrics.SetSessions})
-	r.agents = agentservice.New(agentservice.Options{Store: r.cfg.Store, Log: r.log, Sessions: r.sessions, Workers: r.workers, Auth: r.cfg.Auth,
-		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit, Retention: r.cfg.Retention})
-	r.agentStore = r.agents.Store
-	r.questions = questions.New(questions.Options{Store: r.cfg.Store, Changes: r.changes(), Sessions: r.sessions, Agents: r.agentStore,
-		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit})
-	if err := r.newVault(); err != nil {
+	slots := new(catalog.Slots) // of the tools of workers, shared by the pool and the engine
+	r.workers = worker.New(worker.Config{
+		Tools:        r.cfg.Tools,
+		Slots:        slots,
+		SlotsChanged: func(ref string) { r.engine.SlotsChanged(ref) }, // no worker is connected before r.engine is set
+		Metrics:      r.metrics,
+		Logger:       r.cfg.Log,
+		Heartbeat:    r.cfg.Heartbeat,
+	})
+	// The log starts its committer, which every return with an error below has to close.
+	r.log = eventlog.New(r.cfg.Store, eventlog.Options{
+		OnCommit:     r.onCommit,
+		OnBroken:     r.onBroken,
+		OnOverflow:   r.onOverflow,
+		OnUnmeasured: func() { r.janitor.MeasureBacklogs() }, // no session is attached before r.janitor is set
+		BacklogBytes: max(r.cfg.BacklogBytes, 0),
+		CommitDelay:  r.cfg.CommitDelay,
+	})
+	if err := r.connectServices(slots); err != nil {
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
-	var err error
-	if r.resources, err = resourceservice.New(resourceservice.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
-		Agents: r.agentStore, Questions: r.questions, Sessions: r.sessions, Broken: func() bool { return r.broken.Load() != nil },
-		Handlers: r.registrations(), Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
-		r.closeVault()
-		r.log.Close()
-		return nil, fmt.Errorf("runtime: %w", err)
-	}
-	r.engine = engine.New(engine.Config{Log: r.log, Vault: r.vault, Resources: r.resources, Store: r.cfg.Store, Tools: r.cfg.Tools, Metrics: r.metrics,
-		Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat, Block: r.cfg.HeartbeatBlock, ResumeWindow: r.cfg.ResumeWindow,
-		Slots: slots, Runs: r.workers.Runs, Full: r.space.Full, Questions: r.questions, Catalog: r.sessions.Catalog, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
-		Limits: r.cfg.Limits.engine()})
-	r.questions.Connect(r.engine.Questions().Offer)
-	r.resources.Connect(r.engine)
-	r.sessions.Connect(r.engine.SessionJobs(),
-		func(ctx context.Context, s *session.Session) error {
-			return r.agentStore.EndSession(ctx, s.Principal, s.ID)
-		},
-		func(ctx context.Context, s *session.Session) error { return r.resources.Store.EndSession(ctx, s.ID) },
-		func(ctx context.Context, s *session.Session) error {
-			return r.questions.SessionApprovals().EndSession(ctx, s.ID)
-		})
 	r.janitor = r.newJanitor()
+	// boot runs recovered jobs, so all services that jobs use are connected before it.
 	if err := r.boot(ctx); err != nil {
 		r.resources.Close()
 		r.closeVault()
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: start on the store: %w", err)
 	}
+	// The server accepts connections only after everything is loaded.
 	r.conns = r.newServer()
 	r.conns.EndPrograms(ctx)
+	r.resumeGraces()
+	r.janitor.Start()
+	r.space.Start(r.engine.SpaceFreed)
+	r.resources.Start()
+	r.cfg.Tools.Watch(r.conns.ToolsChanged)
+	return r, nil
+}
+
+// connectServices creates the services that share the log, each after the services that it uses, and
+// connects those that use each other. After an error nothing of them needs to be closed.
+func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
+	r.sessions = session.NewDirectory(session.Options{
+		Store:   r.cfg.Store,
+		Log:     r.log,
+		Catalog: r.catalog,
+		Logger:  r.cfg.Log,
+		OnCount: r.metrics.SetSessions,
+	})
+	r.agents = agentservice.New(agentservice.Options{
+		Store:     r.cfg.Store,
+		Log:       r.log,
+		Sessions:  r.sessions,
+		Workers:   r.workers,
+		Auth:      r.cfg.Auth,
+		Metrics:   r.metrics,
+		Logger:    r.cfg.Log,
+		Audit:     r.audit,
+		Retention: r.cfg.Retention,
+	})
+	r.agentStore = r.agents.Store
+	r.questions = questions.New(questions.Options{
+		Store:    r.cfg.Store,
+		Changes:  r.changes(),
+		Sessions: r.sessions,
+		Agents:   r.agentStore,
+		Metrics:  r.metrics,
+		Logger:   r.cfg.Log,
+		Audit:    r.audit,
+	})
+	if err := r.newVault(); err != nil {
+		return err
+	}
+	r.resources, err = resourceservice.New(resourceservice.Options{
+		Store:     r.cfg.Store,
+		Changes:   r.changes(),
+		Logger:    r.cfg.Log,
+		Metrics:   r.metrics,
+		Agents:    r.agentStore,
+		Questions: r.questions,
+		Sessions:  r.sessions,
+		Broken:    r.isBroken,
+		Handlers:  r.registrations(),
+		Dir:       r.cfg.ResourceDir,
+		ReapEvery: r.cfg.ReapEvery,
+		Retention: r.cfg.Retention,
+	})
+	if err != nil {
+		r.closeVault()
+		return err
+	}
+	r.engine = engine.New(engine.Config{
+		Store:             r.cfg.Store,
+		Log:               r.log,
+		Tools:             r.cfg.Tools,
+		Catalog:           r.sessions.Catalog,
+		Slots:             slots,
+		Runs:              r.workers.Runs,
+		Questions:         r.questions,
+		Resources:         r.resources,
+		Vault:             r.vault,
+		Full:              r.space.Full,
+		Metrics:           r.metrics,
+		Logger:            r.cfg.Log,
+		Heartbeat:         r.cfg.Heartbeat,
+		Block:             r.cfg.HeartbeatBlock,
+		ResumeWindow:      r.cfg.ResumeWindow,
+		RequireModelLease: r.cfg.RequireModelLease,
+		PreemptExpired:    r.cfg.PreemptExpired,
+		Limits:            r.cfg.Limits.engine(),
+	})
+	r.questions.Connect(r.engine.Questions().Offer)
+	r.resources.Connect(r.engine)
+	// Each function ends the records of its owner in the write that ends the session.
+	r.sessions.Connect(r.engine.SessionJobs(),
+		func(ctx context.Context, s *session.Session) error {
+			return r.agentStore.EndSession(ctx, s.Principal, s.ID)
+		},
+		func(ctx context.Context, s *session.Session) error {
+			return r.resources.Store.EndSession(ctx, s.ID)
+		},
+		func(ctx context.Context, s *session.Session) error {
+			return r.questions.SessionApprovals().EndSession(ctx, s.ID)
+		})
+	return nil
+}
+
+// resumeGraces continues the grace periods of jobs that end with the connection of their session.
+func (r *Runtime) resumeGraces() {
 	now := time.Now()
 	for _, id := range r.engine.SessionJobs().EndingOnDisconnect() {
 		since := now
@@ -142,28 +231,63 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		}
 		r.conns.CancelAfterGrace(id, since)
 	}
-	r.janitor.Start()
-	r.space.Start(r.engine.SpaceFreed)
-	r.resources.Start()
-	r.cfg.Tools.Watch(r.conns.ToolsChanged)
-	return r, nil
 }
 
 func (r *Runtime) newJanitor() *housekeeping.Janitor {
-	return housekeeping.New(housekeeping.Options{Store: r.cfg.Store, Log: r.log, Auth: r.cfg.Auth, Engine: r.engine, Sessions: r.sessions,
-		Questions: r.questions, Agents: r.agents, Resources: r.resources, Metrics: r.metrics, Logger: r.cfg.Log,
-		Broken: func() bool { return r.broken.Load() != nil }, ResumeWindow: r.cfg.ResumeWindow, Retention: r.cfg.Retention, MaxDisk: r.cfg.MaxDisk})
+	return housekeeping.New(housekeeping.Options{
+		Store:        r.cfg.Store,
+		Log:          r.log,
+		Auth:         r.cfg.Auth,
+		Engine:       r.engine,
+		Sessions:     r.sessions,
+		Questions:    r.questions,
+		Agents:       r.agents,
+		Resources:    r.resources,
+		Metrics:      r.metrics,
+		Logger:       r.cfg.Log,
+		Broken:       r.isBroken,
+		ResumeWindow: r.cfg.ResumeWindow,
+		Retention:    r.cfg.Retention,
+		MaxDisk:      r.cfg.MaxDisk,
+	})
 }
 
 // newServer returns the server of connections.
 func (r *Runtime) newServer() *conn.Server {
 	c := &r.cfg
-	return conn.NewServer(conn.Options{Store: c.Store, Auth: c.Auth, Log: r.log, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
-		Workers: r.workers, Vault: r.vault, Jobs: r.jobs, Builtin: r.builtin, Metrics: r.metrics, Pool: r.pool, Audit: r.audit, Logger: c.Log,
-		Full: r.space.Full, Broken: func() bool { return r.broken.Load() != nil }, Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: c.Version, Fingerprint: c.Fingerprint},
-		HandshakeTimeout: c.HandshakeTimeout, SessionLease: c.SessionLease, SessionIdle: c.SessionIdle, ResumeWindow: c.ResumeWindow,
-		Heartbeat: c.Heartbeat, HeartbeatBlock: c.HeartbeatBlock, MaxFrame: c.MaxFrame, AckWindow: c.AckWindow,
-		ReplayEvents: c.ReplayEvents, ReplayBytes: c.ReplayBytes, Provisions: len(c.Provisioners) > 0, DraftProfile: c.DraftProfile, MaxFollows: c.maxFollows, Limits: c.Limits.conn()})
+	return conn.NewServer(conn.Options{
+		Store:            c.Store,
+		Auth:             c.Auth,
+		Log:              r.log,
+		Engine:           r.engine,
+		Sessions:         r.sessions,
+		Questions:        r.questions,
+		Workers:          r.workers,
+		Vault:            r.vault,
+		Jobs:             r.jobs,
+		Builtin:          r.builtin,
+		Metrics:          r.metrics,
+		Pool:             r.pool,
+		Audit:            r.audit,
+		Logger:           c.Log,
+		Full:             r.space.Full,
+		Broken:           r.isBroken,
+		Runtime:          arcp.RuntimeInfo{Kind: "arcp-go", Version: c.Version, Fingerprint: c.Fingerprint},
+		HandshakeTimeout: c.HandshakeTimeout,
+		SessionLease:     c.SessionLease,
+		SessionIdle:      c.SessionIdle,
+		ResumeWindow:     c.ResumeWindow,
+		Heartbeat:        c.Heartbeat,
+		HeartbeatBlock:   c.HeartbeatBlock,
+		MaxFrame:         c.MaxFrame,
+		AckWindow:        c.AckWindow,
+		ReplayEvents:     c.ReplayEvents,
+		ReplayBytes:      c.ReplayBytes,
+		Provisions:       len(c.Provisioners) > 0,
+		DraftProfile:     c.DraftProfile,
+		MaxFollows:       c.maxFollows,
+		Limits:           c.Limits.conn(),
+	})
 }
 
 // boot registers the built-in tools, and loads the sessions, jobs and services of the store.
@@ -173,14 +297,37 @@ func (r *Runtime) boot(ctx context.Context) error {
 		return err
 	}
 	r.cursors = paging.NewCursors(key)
-	r.jobs = &jobview.Reader{Store: r.cfg.Store, Engine: r.engine, Cursors: r.cursors, Audit: r.audit, Logger: r.cfg.Log,
-		IsBuiltin: func(name string) bool { return r.builtin.IsBuiltin(name) }}
-	r.builtin = &builtin.Tools{Store: r.cfg.Store, Registry: r.cfg.Tools, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
-		Agents: r.agents, Resources: r.resources, Jobs: r.jobs, Vault: r.vault, Auth: r.cfg.Auth, Changes: r.changes(), Cursors: r.cursors,
-		Metrics: r.metrics, Audit: r.audit, Logger: r.cfg.Log, Refresh: r.cfg.Refresh}
+	r.jobs = &jobview.Reader{
+		Store:     r.cfg.Store,
+		Engine:    r.engine,
+		Cursors:   r.cursors,
+		Audit:     r.audit,
+		Logger:    r.cfg.Log,
+		IsBuiltin: func(name string) bool { return r.builtin.IsBuiltin(name) },
+	}
+	r.builtin = &builtin.Tools{
+		Store:     r.cfg.Store,
+		Registry:  r.cfg.Tools,
+		Engine:    r.engine,
+		Sessions:  r.sessions,
+		Questions: r.questions,
+		Agents:    r.agents,
+		Resources: r.resources,
+		Jobs:      r.jobs,
+		Vault:     r.vault,
+		Auth:      r.cfg.Auth,
+		Changes:   r.changes(),
+		Cursors:   r.cursors,
+		Metrics:   r.metrics,
+		Audit:     r.audit,
+		Logger:    r.cfg.Log,
+		Refresh:   r.cfg.Refresh,
+	}
 	if err := r.builtin.Register(); err != nil {
 		return err
 	}
+	// The sessions come first: all other records name their session. The jobs come last, because a
+	// recovered job may run at once and use all other services.
 	if err := r.sessions.Load(ctx, time.Now()); err != nil {
 		return err
 	}
@@ -238,6 +385,9 @@ func (r *Runtime) onCommit(events int, d time.Duration) {
 	r.metrics.BatchEvents.Observe(float64(events))
 	r.metrics.EventsAppended.Add(float64(events))
 }
+
+// isBroken reports whether the store has failed.
+func (r *Runtime) isBroken() bool { return r.broken.Load() != nil }
 
 // onBroken records that the store has failed.
 func (r *Runtime) onBroken(err error) {
@@ -344,9 +494,15 @@ func (r *Runtime) newVault() (err error) {
 	if sealer == nil {
 		sealer = credential.EphemeralSealer()
 	}
-	r.vault, err = credential.New(credential.Options{Sources: r.cfg.Provisioners, Log: r.log, Store: r.cfg.Store, Sealer: sealer, Logger: r.cfg.Log,
+	r.vault, err = credential.New(credential.Options{
+		Sources:   r.cfg.Provisioners,
+		Log:       r.log,
+		Store:     r.cfg.Store,
+		Sealer:    sealer,
+		Logger:    r.cfg.Log,
 		Unrevoked: func(n int) { r.metrics.CredentialsUnrevoked.Set(float64(n)) },
-		Operation: func(op, result string) { r.metrics.CredentialOperations.WithLabelValues(op, result).Inc() }})
+		Operation: func(op, result string) { r.metrics.CredentialOperations.WithLabelValues(op, result).Inc() },
+	})
 	return err
 }
 

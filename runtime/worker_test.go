@@ -234,7 +234,7 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 }
 
 // client.Work follows the rules for workers, over several connections.
-func TestClientWorks(t *testing.T) {
+func TestClientWorkExecutesJobs(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {
 		l := &link{f: f}
 		opts := client.Options{Auth: client.Auth{Token: client.Secret("alice-" + token)}, Log: func(msg string, args ...any) { t.Log(append([]any{msg}, args...)...) }}

@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func TestDial(t *testing.T) {
+func TestDialSendsHeadersAndSubprotocols(t *testing.T) {
 	headers := make(chan http.Header, 1)
 	s := newWSServer(t, func(h http.Handler) *httptest.Server {
 		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func TestDialTLSShowsCertificate(t *testing.T) {
 	}
 }
 
-func TestDialRefused(t *testing.T) {
+func TestRefusedDialHasTheReason(t *testing.T) {
 	s := newWSServer(t, httptest.NewServer)
 	s.AllowOrigins = []string{"https://app.example"}
 	tls := newWSServer(t, httptest.NewTLSServer)

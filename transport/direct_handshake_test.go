@@ -64,7 +64,7 @@ func (*hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // A client that says nothing is not waited for.
-func TestSilentClients(t *testing.T) {
+func TestSilentClientsDoNotBlockAccept(t *testing.T) {
 	defer func(was time.Duration) { requestTimeout = was }(requestTimeout)
 	requestTimeout = 50 * time.Millisecond
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

@@ -168,9 +168,14 @@ func (p *Pass) Leave() {
 }
 
 // Listener returns a listener that counts the connections of the TCP listener ln. A connection above a limit
-// is answered with status 503 and closed. Behind a proxy a connection is counted by address after Pass.From.
-func (g *Gate) Listener(ln net.Listener, behindProxy bool) net.Listener {
-	return &gatedListener{ln, g, behindProxy}
+// is answered with status 503 and closed.
+func (g *Gate) Listener(ln net.Listener) net.Listener {
+	return &gatedListener{Listener: ln, gate: g}
+}
+
+// ProxyListener is Listener for connections from a proxy. A connection is counted by address after Pass.From.
+func (g *Gate) ProxyListener(ln net.Listener) net.Listener {
+	return &gatedListener{Listener: ln, gate: g, behindProxy: true}
 }
 
 type gatedListener struct {

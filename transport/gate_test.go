@@ -15,7 +15,7 @@ func limitOf(err error) string {
 	return ""
 }
 
-func TestGateLimits(t *testing.T) {
+func TestGateRefusesAboveItsLimits(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		limits  GateLimits
@@ -73,7 +73,7 @@ func TestGateLimits(t *testing.T) {
 }
 
 // A client behind a proxy is counted once its address is known.
-func TestGateProxy(t *testing.T) {
+func TestGateCountsTheForwardedAddress(t *testing.T) {
 	g := NewGate(GateLimits{PerAddress: 1}, nil)
 	var passes [3]*Pass
 	for i := range passes {
@@ -99,14 +99,14 @@ func TestGateProxy(t *testing.T) {
 }
 
 // A connection is counted from Accept to Close. One over the limit is told so.
-func TestGateListener(t *testing.T) {
+func TestGateCountsFromAcceptToClose(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var refused []string
 	g := NewGate(GateLimits{Open: 1}, func(e *GateError) { refused = append(refused, e.Limit) })
-	ln := g.Listener(inner, false)
+	ln := g.Listener(inner)
 	defer ln.Close()
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", inner.Addr().String())

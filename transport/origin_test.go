@@ -112,7 +112,7 @@ func ask(t *testing.T, r *http.Request) (code int, h http.Header, body string) {
 	return resp.StatusCode, resp.Header, b.String()
 }
 
-func TestHandshakeRefused(t *testing.T) {
+func TestInvalidHandshakesAreRefused(t *testing.T) {
 	s := newWSServer(t, httptest.NewServer)
 	for _, test := range []struct {
 		name string
@@ -139,7 +139,7 @@ func TestHandshakeRefused(t *testing.T) {
 	}
 }
 
-func TestSubprotocol(t *testing.T) {
+func TestPreferredSubprotocolIsChosen(t *testing.T) {
 	s := newWSServer(t, httptest.NewServer)
 	for offer, want := range map[string]string{
 		"": "", "arcp": "arcp", "arcp.v1": "arcp.v1", "arcp, arcp.v1": "arcp.v1", "chat, arcp": "arcp", "chat": "",

@@ -11,7 +11,7 @@ import (
 
 func dialPipe(_ *testing.T, l transport.Limits) (a, b transport.Conn) { return transport.Pipe(l) }
 
-func TestPipe(t *testing.T) { transporttest.Run(t, dialPipe) }
+func TestPipeIsAConn(t *testing.T) { transporttest.Run(t, dialPipe) }
 
 func TestPipeInBubble(t *testing.T) { transporttest.RunIn(t, synctest.Test, dialPipe) }
 

@@ -40,7 +40,7 @@ func blockingPipe(t *testing.T) (io.ReadCloser, io.WriteCloser) {
 	return os.NewFile(uintptr(fds[0]), "in"), os.NewFile(uintptr(fds[1]), "out")
 }
 
-func TestStdio(t *testing.T) {
+func TestStdioIsAConn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -66,7 +66,7 @@ type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }
 
-func TestLines(t *testing.T) {
+func TestReadReturnsEachLine(t *testing.T) {
 	long := strings.Repeat("x", 200_000)
 	c := stdioOver(t, "{}\n\n\r\n[1]\r\n \n"+long+"\n1\r\n"+long+"\r\n", transport.Limits{})
 	wantRead(t, c, "{}", "[1]", " ", long, "1", long)
@@ -77,7 +77,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-func TestInvalidLines(t *testing.T) {
+func TestInvalidLinesHaveACloseCode(t *testing.T) {
 	for input, want := range map[string]transport.CloseCode{
 		"0123456789\r\n01234567890\n":                  transport.CloseTooBig,
 		"0123456789\r\n" + strings.Repeat("x", 99_999): transport.CloseTooBig,
@@ -92,7 +92,7 @@ func TestInvalidLines(t *testing.T) {
 
 // A frame that is not a single line is refused before any byte is written. The connection
 // stays usable.
-func TestLinesOut(t *testing.T) {
+func TestFrameOfSeveralLinesIsRefused(t *testing.T) {
 	r, w := polledPipe(t)
 	c := transport.Stdio(io.NopCloser(strings.NewReader("")), w, transport.Limits{})
 	for _, f := range []string{"1", "", "two\nlines", "\n", "2", "\n" + strings.Repeat("x", 100_000)} {
@@ -153,7 +153,7 @@ func (f files) Close() error {
 	return err
 }
 
-func TestStdioHalf(t *testing.T) {
+func TestStdioHalfCloses(t *testing.T) {
 	for name, mk := range map[string]func(*testing.T) (io.ReadCloser, io.WriteCloser){
 		"polled": polledPipe, "blocking": blockingPipe,
 	} {

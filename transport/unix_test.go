@@ -30,7 +30,7 @@ func dialUnix(t *testing.T, l transport.Limits) (server, client transport.Conn) 
 	return server, client
 }
 
-func TestUnix(t *testing.T) {
+func TestUnixIsAConn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("listens on sockets: left out with -short")
 	}
@@ -130,7 +130,7 @@ func TestUnixCloseLeavesSuccessor(t *testing.T) {
 	}
 }
 
-func TestUnixHalf(t *testing.T) {
+func TestUnixHalfCloses(t *testing.T) {
 	transporttest.RunHalf(t, func(t *testing.T) (transport.Conn, transporttest.Peer) {
 		path := filepath.Join(t.TempDir(), "sock")
 		u := listenUnix(t, path)

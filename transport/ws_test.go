@@ -69,7 +69,7 @@ func (s *wsServer) dial(t *testing.T, l transport.Limits) (server, client transp
 	return <-s.conns, client
 }
 
-func TestWebSocket(t *testing.T) {
+func TestWebSocketIsAConn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("listens on sockets: left out with -short")
 	}
@@ -144,7 +144,7 @@ func closeText(code transport.CloseCode, reason string) string {
 	return string(binary.BigEndian.AppendUint16(nil, uint16(code))) + reason
 }
 
-func TestFragments(t *testing.T) {
+func TestFragmentsAreJoined(t *testing.T) {
 	server, client := rawDial(t, transport.Limits{ReadLimit: 200_000})
 	big := strings.Repeat("0123456789", 7000)
 	snow := "☃"
@@ -173,7 +173,7 @@ func TestFramesInPieces(t *testing.T) {
 	client.wantFrame(fin|pong, "p")
 }
 
-func TestBadFrames(t *testing.T) {
+func TestBadFramesCloseTheConnection(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		bytes func(c rawClient) string
@@ -209,7 +209,7 @@ func TestBadFrames(t *testing.T) {
 }
 
 // A connection that breaks in the middle of a message is no message.
-func TestBrokenOff(t *testing.T) {
+func TestIncompleteMessageIsAnError(t *testing.T) {
 	for _, part := range []string{"", "\x81", "\x81\x85\x00\x00\x00\x00{}", "\x01\x81\x00\x00\x00\x00{", "\x01\x82\x00\x00\x00\x00{", "\x89\x82\x00\x00\x00\x00{"} {
 		server, client := rawDial(t, transport.Limits{})
 		client.write(part)
@@ -220,7 +220,7 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-func TestPeerCloses(t *testing.T) {
+func TestCloseOfThePeerHasItsCode(t *testing.T) {
 	for payload, want := range map[string]transport.Error{
 		closeText(1000, ""):           {Code: transport.CloseNormal},
 		closeText(1001, "tab closed"): {Code: transport.CloseGoingAway, Reason: "tab closed"},
@@ -249,7 +249,7 @@ func TestPeerCloses(t *testing.T) {
 }
 
 // Pings are answered between the frames of a flood and without a writer, each answer whole.
-func TestPongs(t *testing.T) {
+func TestPingsAreAnsweredInAFlood(t *testing.T) {
 	server, client := rawDial(t, transport.Limits{})
 	go discard(server)
 	client.write(client.frame(fin|ping, "idle"))
@@ -329,7 +329,7 @@ func TestPingsToBlockedWriter(t *testing.T) {
 	}
 }
 
-func TestPing(t *testing.T) {
+func TestPongAdvancesLastSeen(t *testing.T) {
 	server, client := rawDial(t, transport.Limits{})
 	go discard(server)
 	if err := server.Ping(); err != nil {
@@ -346,7 +346,7 @@ func TestPing(t *testing.T) {
 }
 
 // Bytes that follow the client's handshake at once are not lost.
-func TestEarlyFrame(t *testing.T) {
+func TestFrameAfterTheHandshakeIsRead(t *testing.T) {
 	s := newWSServer(t, httptest.NewServer)
 	client := rawClient{t, rawConnect(t, strings.TrimPrefix(s.url, "ws://"))}
 	defer client.close()
@@ -357,7 +357,7 @@ func TestEarlyFrame(t *testing.T) {
 	wantRead(t, server, "early")
 }
 
-func TestBuffered(t *testing.T) {
+func TestBufferedReportsUnreadBytes(t *testing.T) {
 	server, client := rawDial(t, transport.Limits{})
 	b := server.(transport.Bufferer)
 	if b.Buffered() {

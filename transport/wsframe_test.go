@@ -108,7 +108,7 @@ func FuzzFrames(f *testing.F) {
 }
 
 // Invalid WebSocket frames are refused with the code for them (RFC 6455 §5, §7.4).
-func TestInvalidFrames(t *testing.T) {
+func TestInvalidFramesHaveACloseCode(t *testing.T) {
 	for name, c := range map[string]struct {
 		frames []byte
 		code   CloseCode

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -28,16 +29,17 @@ func (c *Client) RespondChoice(ctx context.Context, question arcp.MessageID, id 
 
 // GrantParams is the permission to grant.
 type GrantParams struct {
-	Permission   string // permission of the request
-	Resource     string // resource of the request, or a narrower one
-	Operation    string // operation of the request
-	LeaseSeconds uint64
+	Permission string        // permission of the request
+	Resource   string        // resource of the request, or a narrower one
+	Operation  string        // operation of the request
+	For        time.Duration // duration of the lease, rounded up to seconds; 0: 1 h
 }
 
 // Grant answers a permission.request with the requested permission or a part of it, and returns the
 // lease. It has the errors of RespondInput.
 func (c *Client) Grant(ctx context.Context, question arcp.MessageID, p GrantParams) (arcp.LeaseGrantedPayload, error) {
-	env := arcp.Frame(arcp.PermissionGrant, arcp.PermissionGrantPayload(p))
+	env := arcp.Frame(arcp.PermissionGrant, arcp.PermissionGrantPayload{Permission: p.Permission, Resource: p.Resource,
+		Operation: p.Operation, LeaseSeconds: cmp.Or(seconds(p.For), defaultGrantSeconds)})
 	env.CorrelationID = question
 	return granted(c.request(ctx, env, arcp.LeaseGranted, nil))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-func TestCall(t *testing.T) {
+func TestCallReturnsTheFirstAnswer(t *testing.T) {
 	scripted(t, bearer, `
 		C list: session.list_jobs
 		S: nack corr=list {"code":"INVALID_REQUEST","message":"no"}
@@ -45,7 +45,7 @@ func TestCallIDInUse(t *testing.T) {
 	})
 }
 
-func TestPing(t *testing.T) {
+func TestPingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, f := start(t, opened+"hang")
 		c, err := client.New(t.Context(), conn, bearer)
@@ -78,7 +78,7 @@ func TestPing(t *testing.T) {
 	})
 }
 
-func TestAnswersPings(t *testing.T) {
+func TestClientAnswersPings(t *testing.T) {
 	scripted(t, bearer, `
 		S: ping id=msg_p1 {"nonce":"n1"}
 		C pong: pong {"nonce":"n1"}
@@ -92,7 +92,7 @@ func TestAnswersPings(t *testing.T) {
 	})
 }
 
-func TestListJobs(t *testing.T) {
+func TestListJobsReadsAllPages(t *testing.T) {
 	const entry = `{"job_id":"%s","agent":"a@1","status":"running","created_at":"2026-05-09T13:00:00Z","last_event_seq":3}`
 	page := func(next string, ids ...string) string {
 		var s strings.Builder
@@ -136,7 +136,7 @@ func TestListJobs(t *testing.T) {
 	})
 }
 
-func TestCancel(t *testing.T) {
+func TestCancelReturnsTheRefusal(t *testing.T) {
 	scripted(t, bearer, `
 		C one: cancel {"target":"job","target_id":"job_1","reason":"enough","deadline_ms":1500}
 		S: cancel.accepted corr=one {"target_id":"job_1"}
@@ -152,7 +152,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-func TestReply(t *testing.T) {
+func TestReplyHasJobAndCorrelation(t *testing.T) {
 	scripted(t, bearer, `
 		S: permission.request id=msg_q job=job_1 seq=1 {"permission":"p","resource":"r","operation":"o"}
 		C deny: permission.deny {"permission":"p","reason":"no"}
@@ -169,7 +169,7 @@ func TestReply(t *testing.T) {
 	})
 }
 
-func TestAcks(t *testing.T) {
+func TestClientAcknowledgesEveryNthEvent(t *testing.T) {
 	opts := bearer
 	opts.AckEvery = 2
 	scripted(t, opts, `
@@ -187,7 +187,7 @@ func TestAcks(t *testing.T) {
 	})
 }
 
-func TestHooks(t *testing.T) {
+func TestOnEventTakesMessages(t *testing.T) {
 	var seen, stray []arcp.Type
 	opts := bearer
 	opts.OnEvent = func(env *arcp.Envelope) bool {
@@ -286,7 +286,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 
 // If the runtime reads nothing, Send blocks when the buffers are full. The reader and a caller with a
 // context are not blocked.
-func TestBackpressure(t *testing.T) {
+func TestSendBlocksWhenBuffersAreFull(t *testing.T) {
 	opts := bearer
 	opts.Limits.SendBuffer = 32 << 10
 	scripted(t, opts, "hang", func(t *testing.T, c *client.Client, f *fake) {

@@ -106,9 +106,17 @@ func (c *Client) Close(ctx context.Context, reason string) error {
 
 // CloseParams are the options of CloseWith.
 type CloseParams struct {
-	Reason   string // for people
-	OpenJobs string // detach (default) or cancel
-	Forget   bool   // whether the session ends; else it can be resumed
+	Reason     string // for people
+	CancelJobs bool   // cancel the jobs of the session that have not ended; else they continue
+	Forget     bool   // end the session; else it can be resumed
+}
+
+func (p CloseParams) payload() arcp.SessionClosePayload {
+	payload := arcp.SessionClosePayload{Reason: p.Reason, Forget: p.Forget}
+	if p.CancelJobs {
+		payload.OpenJobs = "cancel"
+	}
+	return payload
 }
 
 // CloseWith is Close with options.
@@ -121,7 +129,7 @@ func (c *Client) CloseWith(ctx context.Context, p CloseParams) error {
 	switch {
 	case down:
 	case first:
-		_, err = c.request(ctx, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload(p)), arcp.SessionClosed, nil)
+		_, err = c.request(ctx, arcp.Frame(arcp.SessionClose, p.payload()), arcp.SessionClosed, nil)
 	default:
 		select {
 		case <-c.donec:

@@ -14,7 +14,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func TestClose(t *testing.T) {
+func TestCloseWaitsForSessionClosed(t *testing.T) {
 	scripted(t, bearer, `
 		C close: session.close {"reason":"done"}
 		S: session.closed corr=close
@@ -38,7 +38,7 @@ func TestCloseFlushesSentMessages(t *testing.T) {
 		S: session.closed corr=close
 	`, func(t *testing.T, c *client.Client, _ *fake) {
 		want(t, "send", c.Send(arcp.Frame(arcp.Log, arcp.LogPayload{Level: "info", Message: "last words"})), nil)
-		want(t, "close", c.CloseWith(t.Context(), client.CloseParams{OpenJobs: "cancel", Forget: true}), nil)
+		want(t, "close", c.CloseWith(t.Context(), client.CloseParams{CancelJobs: true, Forget: true}), nil)
 	})
 }
 
@@ -73,7 +73,7 @@ func TestCloseEndsWaitingCalls(t *testing.T) {
 	})
 }
 
-func TestAbort(t *testing.T) {
+func TestAbortEndsPendingCalls(t *testing.T) {
 	scripted(t, bearer, "hang", func(t *testing.T, c *client.Client, _ *fake) {
 		stuck := make(chan error)
 		go func() { _, err := c.Ping(t.Context()); stuck <- err }()
@@ -85,7 +85,7 @@ func TestAbort(t *testing.T) {
 	})
 }
 
-func TestConnectionLost(t *testing.T) {
+func TestLostConnectionEndsTheClient(t *testing.T) {
 	const job = `
 		C invoke: tool.invoke
 		S: job.accepted corr=invoke job=job_1 seq=1 {"job_id":"job_1"}
@@ -161,7 +161,7 @@ func TestConnectionLostWhileSending(t *testing.T) {
 	})
 }
 
-func TestEviction(t *testing.T) {
+func TestEvictionEndsTheClient(t *testing.T) {
 	scripted(t, bearer, `
 		S: session.evicted {"code":"UNAUTHENTICATED","reason":"lease ended"}
 		close 1008
@@ -188,7 +188,7 @@ func TestShutdownOfTheRuntime(t *testing.T) {
 	})
 }
 
-func TestSequence(t *testing.T) {
+func TestWrongEventSeqEndsTheConnection(t *testing.T) {
 	for name, c := range map[string]struct {
 		seqs      []uint64
 		want, got uint64

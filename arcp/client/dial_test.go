@@ -62,7 +62,7 @@ func serveEcho(conn transport.Conn) {
 	}
 }
 
-func TestDialUnix(t *testing.T) {
+func TestDialReachesAUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := transport.ListenUnix(path, transport.Limits{})
 	if err != nil {
@@ -88,7 +88,7 @@ func TestDialUnix(t *testing.T) {
 	want(t, "close", c.Close(t.Context(), ""), nil)
 }
 
-func TestDialErrors(t *testing.T) {
+func TestDialErrorsWrapUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestDialErrors(t *testing.T) {
 }
 
 // Many goroutines share one client.
-func TestConcurrentUse(t *testing.T) {
+func TestManyGoroutinesShareAClient(t *testing.T) {
 	near, far := transport.Pipe(transport.Limits{})
 	go serveEcho(far)
 	opts := bearer
@@ -144,7 +144,7 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 // Two iterators share a job's events: each event goes to one of them.
-func TestTwoIterators(t *testing.T) {
+func TestTwoIteratorsShareTheEvents(t *testing.T) {
 	scripted(t, bearer, `
 		C invoke: tool.invoke
 		S: job.accepted corr=invoke job=job_1 seq=1 {"job_id":"job_1"}

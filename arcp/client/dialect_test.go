@@ -102,7 +102,7 @@ func (d *draftRuntime) invoke(c *client.Client, name string, args any) *client.J
 }
 
 // A client of the draft dialect invokes tools and reads their events and outcomes.
-func TestDraftInvoke(t *testing.T) {
+func TestDraftInvokeReadsEventsAndOutcome(t *testing.T) {
 	d := newDraftRuntime(t)
 	c := d.open(client.Options{})
 	if s := c.Session(); s.Dialect != client.Draft || s.ID == "" || s.ResumeToken == "" || s.ResumeWindow == 0 {
@@ -137,7 +137,7 @@ func TestDraftInvoke(t *testing.T) {
 }
 
 // Refusals have the codes of package arcp.
-func TestDraftRefusals(t *testing.T) {
+func TestDraftRefusalsHaveCodes(t *testing.T) {
 	d := newDraftRuntime(t)
 	c := d.open(client.Options{})
 	_, err := c.Invoke(d.ctx, client.InvokeParams{Tool: "no.such"})
@@ -169,7 +169,7 @@ func TestDraftRefusals(t *testing.T) {
 }
 
 // Methods that the dialect does not have return an error that names them.
-func TestDraftUnsupported(t *testing.T) {
+func TestDraftNamesUnsupportedMethods(t *testing.T) {
 	d := newDraftRuntime(t)
 	c := d.open(client.Options{})
 	_, feed := c.SubscribeFeed(d.ctx, client.SubscribeFeedParams{})
@@ -224,7 +224,7 @@ func TestDraftJobsOfAnotherSession(t *testing.T) {
 }
 
 // A client of Connect resumes its session when its connection is lost, and misses no event.
-func TestDraftReconnect(t *testing.T) {
+func TestDraftReconnectMissesNoEvent(t *testing.T) {
 	d := newDraftRuntime(t)
 	var changes changes
 	c, err := client.ConnectFunc(d.ctx, d.dial, draftOptions(client.Options{Reconnect: client.Reconnect{MinDelay: time.Millisecond, OnChange: changes.add}}))
@@ -266,7 +266,7 @@ func TestDraftReconnect(t *testing.T) {
 }
 
 // Another client resumes the session with its token, and follows its job.
-func TestDraftResume(t *testing.T) {
+func TestDraftResumeFollowsTheJob(t *testing.T) {
 	d := newDraftRuntime(t)
 	first := d.open(client.Options{})
 	job := d.invoke(first, "demo.progress", map[string]int{"steps": 20, "interval_ms": 5})
@@ -284,7 +284,7 @@ func TestDraftResume(t *testing.T) {
 }
 
 // Auto prefers the RFC's dialect.
-func TestAutoDialect(t *testing.T) {
+func TestAutoPrefersTheRFC(t *testing.T) {
 	d := newDraftRuntime(t)
 	// refusing makes connections that answer the first frame and close, and then those of the runtime.
 	refusing := func(refusals int, answer string) func(context.Context) (transport.Conn, error) {
@@ -340,7 +340,7 @@ func TestAutoDialect(t *testing.T) {
 }
 
 // A client opens with session.hello and answers the ping of the runtime.
-func TestDraftPing(t *testing.T) {
+func TestDraftClientAnswersPings(t *testing.T) {
 	near, far := transport.Pipe(transport.Limits{})
 	pong := make(chan string, 1)
 	go func() {

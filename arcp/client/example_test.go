@@ -53,7 +53,7 @@ func ExampleConnectFunc() {
 
 	server := newBreakingRuntime(3)
 	opts := client.Options{Auth: client.Auth{Token: "secret"}}
-	opts.Reconnect.OnChange = func(ch client.Change) { fmt.Println(ch.State) }
+	opts.Reconnect.OnChange = func(ch client.LinkChange) { fmt.Println(ch.State) }
 	c, err := client.ConnectFunc(ctx, server.dial, opts) // against a server: client.Connect(ctx, "ws://127.0.0.1:7777/arcp", opts)
 	if err != nil {
 		fmt.Println(err)

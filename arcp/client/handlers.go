@@ -106,15 +106,17 @@ func (h *Handlers) permission(q PermissionRequest) answerFunc {
 	}
 }
 
+// defaultGrantSeconds is the duration of a granted permission if neither side names one.
+const defaultGrantSeconds = 3600
+
 // grant returns the payload that grants the request, or a part of it.
 func (a *PermissionAnswer) grant(request *arcp.PermissionRequestPayload) arcp.PermissionGrantPayload {
-	const hour = 3600
 	g := arcp.PermissionGrantPayload{Permission: request.Permission, Resource: cmp.Or(a.Resource, request.Resource),
 		Operation: request.Operation, LeaseSeconds: seconds(a.For)}
 	if g.LeaseSeconds == 0 && request.RequestedLeaseSeconds != nil {
 		g.LeaseSeconds = *request.RequestedLeaseSeconds
 	}
-	g.LeaseSeconds = cmp.Or(g.LeaseSeconds, hour)
+	g.LeaseSeconds = cmp.Or(g.LeaseSeconds, defaultGrantSeconds)
 	return g
 }
 

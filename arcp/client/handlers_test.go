@@ -77,7 +77,7 @@ func TestHumanInputIsOffered(t *testing.T) {
 	}
 }
 
-func TestHandlersAnswer(t *testing.T) {
+func TestHandlersAnswerQuestions(t *testing.T) {
 	h := client.Handlers{
 		By: "ann",
 		Input: func(_ context.Context, q client.InputRequest) (any, error) {
@@ -111,7 +111,7 @@ func TestHandlersAnswer(t *testing.T) {
 }
 
 // The duration of a grant is the requested duration, or an hour.
-func TestGrantedFor(t *testing.T) {
+func TestGrantLastsAsRequestedOrAnHour(t *testing.T) {
 	yes := func(context.Context, client.PermissionRequest) (client.PermissionAnswer, error) {
 		return client.PermissionAnswer{Grant: true}, nil
 	}
@@ -151,7 +151,7 @@ func TestQuestionsAreEventsToo(t *testing.T) {
 }
 
 // After an invalid answer the handler is called again with the reason.
-func TestInvalidAnswer(t *testing.T) {
+func TestInvalidAnswerCallsTheHandlerAgain(t *testing.T) {
 	answers := []any{"", 7, "main"}
 	var refusals []string
 	h := client.Handlers{Input: func(_ context.Context, q client.InputRequest) (any, error) {
@@ -193,7 +193,7 @@ func TestInvalidAnswersAreLimited(t *testing.T) {
 	})
 }
 
-func TestNoAnswer(t *testing.T) {
+func TestFailedHandlerSendsNoAnswer(t *testing.T) {
 	var logged []any
 	h := client.Handlers{Input: func(context.Context, client.InputRequest) (any, error) { return nil, errors.New("nobody is here") }}
 	opts := handling(h)
@@ -237,7 +237,7 @@ func TestCloseEndsHandlers(t *testing.T) {
 
 // At most Limits.Handlers handlers run at the same time; other questions wait. A question that is
 // resolved while it waits is not asked.
-func TestQuestionsWait(t *testing.T) {
+func TestQuestionsWaitForAHandler(t *testing.T) {
 	p := new(people)
 	opts := handling(client.Handlers{Input: p.slow})
 	opts.Limits.Handlers = 2
@@ -259,7 +259,7 @@ func TestQuestionsWait(t *testing.T) {
 
 // A repeated question is not asked again while its handler runs or after it was answered. A question
 // without an answer is asked again.
-func TestRepeatedQuestion(t *testing.T) {
+func TestRepeatedQuestionIsAskedOnce(t *testing.T) {
 	again := func(seq int, id string) string {
 		return fmt.Sprintf("S: human.input.request id=%s job=job_1 seq=%d {\"prompt\":\"Well?\",\"expires_at\":\"2030-01-01T00:00:00Z\"}\n", id, seq)
 	}
@@ -317,7 +317,7 @@ func TestAnswerAfterAReconnect(t *testing.T) {
 	})
 }
 
-func TestRespond(t *testing.T) {
+func TestRespondReturnsTheRefusal(t *testing.T) {
 	scripted(t, bearer, `
 		C a: human.input.response {"value":{"x":1},"responded_by":"arcp-go-client"}
 		S: nack corr=a {"code":"INVALID_ARGUMENT","message":"no"}
@@ -341,7 +341,7 @@ func TestRespond(t *testing.T) {
 		want(t, "its code", invalid.Code, arcp.CodeInvalidArgument)
 		want(t, "choice", c.RespondChoice(ctx, "msg_c", "yes"), nil)
 		want(t, "deny", c.Deny(ctx, "msg_p", client.DenyParams{Permission: "p", Reason: "because"}), nil)
-		lease, err := c.Grant(ctx, "msg_p", client.GrantParams{Permission: "p", Resource: "r", Operation: "o", LeaseSeconds: 5})
+		lease, err := c.Grant(ctx, "msg_p", client.GrantParams{Permission: "p", Resource: "r", Operation: "o", For: 5 * time.Second})
 		want(t, "grant", err, nil)
 		want(t, "lease", lease.LeaseID, "lease_1")
 		ends, err := c.ExtendLease(ctx, lease.LeaseID, 90*time.Second)
@@ -366,7 +366,7 @@ func TestAnswersAreEventsToo(t *testing.T) {
 	`, func(t *testing.T, c *client.Client, _ *fake) {
 		j, err := c.Invoke(t.Context(), echo)
 		want(t, "invoke", err, nil)
-		_, err = c.Grant(t.Context(), "msg_p", client.GrantParams{Permission: "p", Resource: "r", Operation: "o", LeaseSeconds: 1})
+		_, err = c.Grant(t.Context(), "msg_p", client.GrantParams{Permission: "p", Resource: "r", Operation: "o", For: time.Second})
 		want(t, "grant", err, nil)
 		types, err := collect(t, j)
 		want(t, "events end", err, nil)
@@ -374,7 +374,7 @@ func TestAnswersAreEventsToo(t *testing.T) {
 	})
 }
 
-func TestElevate(t *testing.T) {
+func TestElevateReturnsTheDecision(t *testing.T) {
 	ask := `C elevate: permission.request {"permission":"trust.elevate.privileged","resource":"session","operation":"elevate","reason":"deploy","requested_lease_seconds":60}
 		wait 3h
 	`

@@ -29,7 +29,7 @@ func open(t *testing.T, opts client.Options, script string, check func(t *testin
 	})
 }
 
-func TestOpen(t *testing.T) {
+func TestOpenSendsTheOptions(t *testing.T) {
 	open(t, bearer, `
 		C open: session.open {"auth":{"scheme":"bearer","token":"tok"},"client":{"kind":"arcp-go-client","version":"1.1"}}
 		S: session.accepted corr=open {"session_id":"sess_9","runtime":{"kind":"fake","version":"1","trust_level":"trusted"},"capabilities":{"streaming":true},"lease":{"expires_at":"2030-01-01T00:00:00Z"},"resume_token":"rt_1","resume_window_sec":600,"heartbeat_interval_sec":30}
@@ -87,7 +87,7 @@ func TestOpenAnswersChallenge(t *testing.T) {
 	})
 }
 
-func TestOpenRejected(t *testing.T) {
+func TestRejectedOpenIsARemoteError(t *testing.T) {
 	open(t, bearer, `
 		C open: session.open
 		S: session.rejected corr=open {"code":"UNAUTHENTICATED","message":"unknown bearer token"}
@@ -179,7 +179,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestResume(t *testing.T) {
+func TestResumeContinuesJobsAndEvents(t *testing.T) {
 	last := uint64(40)
 	opts := client.Options{Resume: &client.Resume{SessionID: "sess_1", Token: "rt_1", LastEventSeq: &last, Jobs: []arcp.JobID{"job_1"}}}
 	open(t, opts, `

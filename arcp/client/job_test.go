@@ -15,7 +15,7 @@ import (
 
 var echo = client.InvokeParams{Tool: "demo.echo", Arguments: map[string]int{"n": 1}}
 
-func TestInvoke(t *testing.T) {
+func TestInvokeReturnsEventsAndResult(t *testing.T) {
 	request := echo
 	request.IdempotencyKey, request.TraceID = "key-1", "trace-1"
 	request.Options.StrictCancel = true
@@ -52,7 +52,7 @@ func TestInvoke(t *testing.T) {
 	})
 }
 
-func TestInvokeRefused(t *testing.T) {
+func TestRefusedInvokeIsARemoteError(t *testing.T) {
 	for name, answer := range map[string]string{
 		"job.failed": `S: job.failed corr=invoke job=job_x {"code":"AGENT_NOT_AVAILABLE","message":"no such tool","retryable":false}`,
 		"nack":       `S: nack corr=invoke {"code":"AGENT_NOT_AVAILABLE","message":"no such tool","retryable":false}`,
@@ -70,7 +70,7 @@ func TestInvokeRefused(t *testing.T) {
 	}
 }
 
-func TestUnsuccessfulJob(t *testing.T) {
+func TestUnsuccessfulJobIsAJobError(t *testing.T) {
 	for name, c := range map[string]struct {
 		last  string
 		state arcp.JobState
@@ -107,7 +107,7 @@ func TestUnsuccessfulJob(t *testing.T) {
 	}
 }
 
-func TestInvokeDirect(t *testing.T) {
+func TestDirectInvokeReturnsTheAnswer(t *testing.T) {
 	request := echo
 	request.Options.Direct = true
 	run := func(name, answer string, check func(*testing.T, client.Result, error)) {
@@ -136,7 +136,7 @@ func TestInvokeDirect(t *testing.T) {
 
 // The same key submitted twice leads to one job with two handles. Each handle gets its
 // acceptance and its terminal message; the events in between go to the first.
-func TestIdempotentRetry(t *testing.T) {
+func TestIdempotentRetryReturnsTheSameJob(t *testing.T) {
 	scripted(t, bearer, `
 		C one: tool.invoke
 		S: job.accepted corr=one job=job_1 seq=1 {"job_id":"job_1"}
@@ -218,7 +218,7 @@ func TestOutOfOrderAnswers(t *testing.T) {
 	})
 }
 
-func TestEventBuffer(t *testing.T) {
+func TestFullEventBufferEndsTheIterator(t *testing.T) {
 	opts := bearer
 	opts.Limits.EventBuffer = 3
 	scripted(t, opts, `
@@ -247,7 +247,7 @@ func TestEventBuffer(t *testing.T) {
 	})
 }
 
-func TestDiscardEvents(t *testing.T) {
+func TestDiscardedEventsKeepTheOutcome(t *testing.T) {
 	scripted(t, bearer, `
 		C invoke: tool.invoke
 		S: job.accepted corr=invoke job=job_1 seq=1 {"job_id":"job_1"}
@@ -292,7 +292,7 @@ func TestEventsContinueAfterLastMessage(t *testing.T) {
 	})
 }
 
-func TestSubscribe(t *testing.T) {
+func TestSubscribeJobReplaysHistory(t *testing.T) {
 	scripted(t, bearer, `
 		C sub: job.subscribe {"job_id":"job_1","from_event_seq":3,"history":true}
 		S: job.subscribed corr=sub job=job_1 {"job_id":"job_1","current_status":"running","agent":"a@1","subscribed_from":5,"replayed":true}
@@ -363,7 +363,7 @@ func TestSubscribersSeeWhatTheSubmitterSees(t *testing.T) {
 	})
 }
 
-func TestFeed(t *testing.T) {
+func TestFeedReadsEventsOfOtherSessions(t *testing.T) {
 	const inner = `{"arcp":"1.1","id":"msg_x","timestamp":"2026-05-09T13:00:00Z","type":"job.completed","session_id":"sess_2","job_id":"job_9","payload":{"value":1}}`
 	scripted(t, bearer, `
 		C sub: subscribe {"filter":{"types":["job.completed"]},"since":{"after_message_id":"msg_1"}}

@@ -52,7 +52,7 @@ type Reconnect struct {
 
 	// OnChange is called when a connection is lost, and when the session is resumed or
 	// lost. The reader calls it: it must not block.
-	OnChange func(Change)
+	OnChange func(LinkChange)
 }
 
 func (r Reconnect) withDefaults() Reconnect {
@@ -61,13 +61,13 @@ func (r Reconnect) withDefaults() Reconnect {
 	r.MinDelay = max(r.MinDelay, time.Millisecond)
 	r.MaxDelay = max(r.MaxDelay, r.MinDelay)
 	if r.OnChange == nil {
-		r.OnChange = func(Change) {}
+		r.OnChange = func(LinkChange) {}
 	}
 	return r
 }
 
-// Change is a change in the connection of a client of Connect.
-type Change struct {
+// LinkChange is a change in the connection of a client of Connect.
+type LinkChange struct {
 	State LinkState
 	Err   error // reason of Reconnecting or Lost
 }
@@ -195,16 +195,16 @@ func isFatal(err error) bool {
 
 // run resumes the session on another connection.
 func (r *reconnection) run(cause error) error {
-	r.OnChange(Change{Reconnecting, cause})
+	r.OnChange(LinkChange{Reconnecting, cause})
 	if err := r.retry(cause); err != nil {
 		if r.c.Err() != nil { // the client was closed
 			return err
 		}
 		err = fmt.Errorf("%w: %w", ErrSessionLost, err)
-		r.OnChange(Change{Lost, err})
+		r.OnChange(LinkChange{Lost, err})
 		return err
 	}
-	r.OnChange(Change{State: Resumed})
+	r.OnChange(LinkChange{State: Resumed})
 	return nil
 }
 

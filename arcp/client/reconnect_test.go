@@ -70,10 +70,10 @@ func (d *dialer) lastPause() time.Duration {
 // changes records the changes of the connection.
 type changes struct {
 	mu   sync.Mutex
-	list []client.Change
+	list []client.LinkChange
 }
 
-func (c *changes) add(ch client.Change) {
+func (c *changes) add(ch client.LinkChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.list = append(c.list, ch)
@@ -145,7 +145,7 @@ func TestResumeInTheMiddleOfAJob(t *testing.T) {
 	}
 }
 
-func TestNotResumed(t *testing.T) {
+func TestPermanentEndsAreNotResumed(t *testing.T) {
 	for _, end := range []string{"close 1008 superseded", "close 1009", `S: session.evicted {"code":"CANCELLED","reason":"out"}` + "\nclose 1008 evicted",
 		"raw nonsense", `S: log seq=9 {"level":"info","message":"a gap"}`} {
 		t.Run(end, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestPreviousResumeToken(t *testing.T) {
 	})
 }
 
-func TestRepeatedEvents(t *testing.T) {
+func TestRepeatedEventsAreSkipped(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + invoked + "abort",
 		`C resume: session.resume {"last_event_seq":2}
@@ -253,7 +253,7 @@ func TestGapAfterResume(t *testing.T) {
 	}
 }
 
-func TestSessionLost(t *testing.T) {
+func TestRejectedResumeLosesTheSession(t *testing.T) {
 	const rejected = `C resume: session.resume
 		S: session.rejected corr=resume {"code":"%s","message":"no"}`
 	for _, code := range []arcp.Code{arcp.CodeResumeWindowExpired, arcp.CodeDataLoss, arcp.CodeUnauthenticated} {
@@ -456,7 +456,7 @@ func TestCloseBetweenConnections(t *testing.T) {
 }
 
 // A resume without an answer times out, and the next attempt follows.
-func TestResumeUnanswered(t *testing.T) {
+func TestUnansweredResumeIsTriedAgain(t *testing.T) {
 	connected(t, bearer, []string{resumable + "abort", "C resume: session.resume\nhang", resumed("rt_1", 0, "rt_2")},
 		func(t *testing.T, c *client.Client, _ *dialer, seen *changes) {
 			time.Sleep(15 * time.Second)
@@ -464,7 +464,7 @@ func TestResumeUnanswered(t *testing.T) {
 		})
 }
 
-func TestSilentRuntime(t *testing.T) {
+func TestSilentRuntimeIsDialedAgain(t *testing.T) {
 	heartbeats := strings.Replace(resumable, `"capabilities":{}`, `"capabilities":{"heartbeat":true},"heartbeat_interval_sec":5`, 1)
 	connected(t, bearer, []string{heartbeats + "wait 5s\nS: session.ping {\"nonce\":\"n\",\"sent_at\":\"2026-05-09T13:00:00Z\"}\nhang", resumed("rt_1", 0, "rt_2")},
 		func(t *testing.T, c *client.Client, _ *dialer, seen *changes) {
@@ -617,7 +617,7 @@ func TestFeedClosedWhileReopened(t *testing.T) {
 	})
 }
 
-func TestConnectFails(t *testing.T) {
+func TestFirstConnectionIsTriedOnce(t *testing.T) {
 	_, err := client.Connect(t.Context(), "unix:///does/not/exist", client.Options{})
 	wantIs(t, "the first connection is tried once", err, client.ErrUnreachable)
 	if errors.Is(err, client.ErrSessionLost) {

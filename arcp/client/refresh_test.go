@@ -49,7 +49,7 @@ func TestRefreshIsOffered(t *testing.T) {
 }
 
 // Without a new credential the client sends the current one.
-func TestRefresh(t *testing.T) {
+func TestRefreshSendsACredential(t *testing.T) {
 	scripted(t, bearer, `
 		S: session.refresh {"deadline":"2030-01-01T00:00:00Z","challenge":"n"}
 		C auth: session.authenticate {"auth":{"scheme":"bearer","token":"tok"}}
@@ -96,7 +96,7 @@ func TestRefreshRetriesAreLimited(t *testing.T) {
 }
 
 // A signed answer to a challenge is a credential itself.
-func TestRefreshSigned(t *testing.T) {
+func TestSignedAnswerIsACredential(t *testing.T) {
 	opts := client.Options{Auth: client.Auth{Scheme: client.SignedJWT, Token: "old",
 		Sign: func(challenge string) (string, error) { return "signed " + challenge, nil }}}
 	scripted(t, opts, `
@@ -135,7 +135,7 @@ func TestReopenWithAFreshCredential(t *testing.T) {
 	}
 }
 
-func TestNotReopened(t *testing.T) {
+func TestExpiredCredentialIsNotReopened(t *testing.T) {
 	gone := `C resume: session.resume
 		S: session.rejected corr=resume {"code":"UNAUTHENTICATED","message":"the credential has expired"}
 		close 1000`

@@ -30,7 +30,7 @@ func idOf(t *testing.T, stdout string) string {
 
 const deploy = `{"action":"deploy","system_level":true,"details":{"env":"prod"}}`
 
-func TestApprovals(t *testing.T) {
+func TestApprovalsAreListedAndDecided(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	wantOutcome(t, "none", p.cli("approvals", "ls"), exitOK, "APPROVAL", "")
@@ -81,7 +81,7 @@ func jobOf(t *testing.T, stdout string) string {
 }
 
 // No other principal resolves a question of a session, nor one of a session that has ended.
-func TestOwnedApproval(t *testing.T) {
+func TestApprovalsOfOthersAreNotResolved(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	o := p.cli("invoke", "approval.request", `{"action":"mine"}`)
@@ -112,7 +112,7 @@ func TestApproverOfAnother(t *testing.T) {
 	wantOutcome(t, "who it was", as("alice", "approvals", "show", id), exitOK, "by         ann\n", "")
 }
 
-func TestApprovalsUsage(t *testing.T) {
+func TestApprovalsRefusesBadArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

@@ -27,7 +27,7 @@ func (s copyable) Backup(_ context.Context, dir string) error {
 	return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "000001.log"), []byte("12345"), 0o600), s.err)
 }
 
-func TestBackupData(t *testing.T) {
+func TestBackupCopiesTheKeys(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Dir(write(t, filepath.Join(dir, "data", identityFile), "key"))
 	write(t, filepath.Join(data, credential.KeyFile), "sealing")
@@ -52,7 +52,7 @@ func TestBackupData(t *testing.T) {
 	}
 }
 
-func TestBackup(t *testing.T) {
+func TestBackupIsWrittenForTheCaller(t *testing.T) {
 	mux := http.NewServeMux()
 	fail := error(nil)
 	key, err := newBackupKey(t.TempDir())
@@ -101,7 +101,7 @@ func TestBackup(t *testing.T) {
 
 // Where a backup goes is decided by programs of this machine, not by pages in its
 // browsers.
-func TestBackupRefused(t *testing.T) {
+func TestBackupRefusesWebPages(t *testing.T) {
 	mux := http.NewServeMux()
 	key := func() (*backupKey, error) { return &backupKey{"/x/" + backupKeyFile, "secret"}, nil }
 	addBackup(mux, key, func(context.Context, string) error {

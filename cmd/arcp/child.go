@@ -198,18 +198,18 @@ type tail struct {
 	buf []byte
 }
 
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if excess := len(t.buf) - tailSize; excess > 0 {
-		t.buf = append(t.buf[:0], t.buf[excess:]...)
+func (tl *tail) Write(p []byte) (int, error) {
+	tl.mu.Lock()
+	defer tl.mu.Unlock()
+	tl.buf = append(tl.buf, p...)
+	if excess := len(tl.buf) - tailSize; excess > 0 {
+		tl.buf = append(tl.buf[:0], tl.buf[excess:]...)
 	}
 	return len(p), nil
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.buf))
+func (tl *tail) String() string {
+	tl.mu.Lock()
+	defer tl.mu.Unlock()
+	return string(bytes.TrimSpace(tl.buf))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestInvoke(t *testing.T) {
+func TestInvokeReadsArgumentsAndPrintsResult(t *testing.T) {
 	p := demoServer(t)
 	file := write(t, filepath.Join(t.TempDir(), "args.json"), `{"from":"file"}`)
 
@@ -25,7 +25,7 @@ func TestInvoke(t *testing.T) {
 	wantOutcome(t, "the environment", cli(t, "invoke", "demo.echo"), exitOK, "{}\n", "")
 }
 
-func TestInvokeEvents(t *testing.T) {
+func TestInvokePrintsEvents(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	args := `{"steps":3,"interval_ms":1}`
@@ -47,7 +47,7 @@ func TestInvokeEvents(t *testing.T) {
 }
 
 // A script can tell why a job did not give a result.
-func TestExitCodes(t *testing.T) {
+func TestExitCodesTellWhyAJobFailed(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	fail := func(code string) []string {
@@ -92,7 +92,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestJobs(t *testing.T) {
+func TestJobsAreListedAndDescribed(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	wantOutcome(t, "no jobs", p.cli("jobs", "ls"), exitOK, "JOB", "")
@@ -171,7 +171,7 @@ func jobIDs(table string) (ids []string) {
 	return ids
 }
 
-func TestIdempotencyKey(t *testing.T) {
+func TestIdempotencyKeyFindsTheJob(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	first := p.cli("invoke", "--detach", "--idempotency-key", "k", "demo.echo", `{"a":1}`)
@@ -221,7 +221,7 @@ func TestAdminOnMain(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestServeListensOnAUnixSocket(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "arcp.sock")
 	p := listening(start(t, nil, "serve", "--listen", "", "--admin", "127.0.0.1:0", "--unix", socket, "--demo", "--data", ":memory:"))
@@ -235,7 +235,7 @@ func TestUnixSocket(t *testing.T) {
 }
 
 // With --stdio standard output has frames only.
-func TestStdio(t *testing.T) {
+func TestStdioPrintsFramesOnly(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, "serve", "--stdio", "--demo", "--data", ":memory:")
 	open := `{"arcp":"1.1","id":"msg_1","type":"session.open","timestamp":"2026-01-02T15:04:05Z","payload":{"auth":{"scheme":"none"},"client":{"kind":"test","version":"1"}}}`
@@ -286,7 +286,7 @@ func TestStdioInAPipeline(t *testing.T) {
 	}
 }
 
-func TestConformance(t *testing.T) {
+func TestConformanceOfTheServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs all conformance checks: left out with -short")
 	}

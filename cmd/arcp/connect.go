@@ -37,37 +37,37 @@ type target struct {
 
 // addTarget adds the flags of all client commands.
 func addTarget(cmd *cobra.Command) *target {
-	t := new(target)
+	tg := new(target)
 	f := cmd.Flags()
-	f.StringVar(&t.url, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
-	f.StringVar(&t.token, "token", "", "bearer token; default: $ARCP_TOKEN, or the token of a running arcp dev")
-	f.StringVar(&t.dialect, "dialect", "", "dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
-	f.StringVarP(&t.output, "output", "o", "text", "text or json")
-	return t
+	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
+	f.StringVar(&tg.token, "token", "", "bearer token; default: $ARCP_TOKEN, or the token of a running arcp dev")
+	f.StringVar(&tg.dialect, "dialect", "", "dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
+	f.StringVarP(&tg.output, "output", "o", "text", "text or json")
+	return tg
 }
 
 // resolve sets the empty members from the environment and the defaults, and checks all.
-func (t *target) resolve(a *app) error {
-	if err := a.setOutput(t.output); err != nil {
+func (tg *target) resolve(a *app) error {
+	if err := a.setOutput(tg.output); err != nil {
 		return err
 	}
-	t.dialect = cmp.Or(t.dialect, a.env("ARCP_DIALECT"), string(client.RFC))
-	if err := oneOf("dialect", t.dialect, string(client.RFC), string(client.Draft), string(client.Auto)); err != nil {
+	tg.dialect = cmp.Or(tg.dialect, a.env("ARCP_DIALECT"), string(client.RFC))
+	if err := oneOf("dialect", tg.dialect, string(client.RFC), string(client.Draft), string(client.Auto)); err != nil {
 		return usagef("%w", err)
 	}
-	t.url = cmp.Or(t.url, a.env("ARCP_URL"), defaultURL)
-	u, err := url.Parse(t.url)
+	tg.url = cmp.Or(tg.url, a.env("ARCP_URL"), defaultURL)
+	u, err := url.Parse(tg.url)
 	if err != nil || !dialable(u) {
-		return usagef("--url %s: give a ws://, wss:// or unix:// URL, for example %s", t.url, defaultURL)
+		return usagef("--url %s: give a ws://, wss:// or unix:// URL, for example %s", tg.url, defaultURL)
 	}
 	if u.Scheme == "unix" {
 		return nil // the operating system identifies the user
 	}
-	if t.token == "" {
-		t.token = a.env("ARCP_TOKEN")
+	if tg.token == "" {
+		tg.token = a.env("ARCP_TOKEN")
 	}
-	if t.token == "" {
-		t.token = tokenOfDev(u)
+	if tg.token == "" {
+		tg.token = tokenOfDev(u)
 	}
 	return nil
 }
@@ -108,35 +108,35 @@ func (a *app) env(name string) string {
 }
 
 // dial opens a session for short commands. It ends with its connection.
-func (t *target) dial(ctx context.Context, _ *app) (*client.Client, error) {
-	return t.open(ctx, client.Dial, t.options())
+func (tg *target) dial(ctx context.Context, _ *app) (*client.Client, error) {
+	return tg.open(ctx, client.Dial, tg.options())
 }
 
 // connect opens a session for long commands. It reconnects, and reports lost connections on standard error.
-func (t *target) connect(ctx context.Context, a *app) (*client.Client, error) {
-	opts := t.options()
+func (tg *target) connect(ctx context.Context, a *app) (*client.Client, error) {
+	opts := tg.options()
 	opts.Reconnect.OnChange = a.connectionChanged
-	return t.open(ctx, client.Connect, opts)
+	return tg.open(ctx, client.Connect, opts)
 }
 
 // dialer is client.Dial or client.Connect.
 type dialer func(ctx context.Context, address string, opts client.Options) (*client.Client, error)
 
-func (t *target) open(ctx context.Context, dial dialer, opts client.Options) (*client.Client, error) {
+func (tg *target) open(ctx context.Context, dial dialer, opts client.Options) (*client.Client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout,
 		fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, connectTimeout))
 	defer cancel()
-	c, err := dial(ctx, t.url, opts)
+	c, err := dial(ctx, tg.url, opts)
 	if err != nil {
-		return nil, t.explain(err)
+		return nil, tg.explain(err)
 	}
 	return c, nil
 }
 
-func (t *target) options() client.Options {
+func (tg *target) options() client.Options {
 	opts := client.Options{
-		Dialect: client.Dialect(t.dialect),
-		Auth:    client.Auth{Token: client.Secret(t.token)},
+		Dialect: client.Dialect(tg.dialect),
+		Auth:    client.Auth{Token: client.Secret(tg.token)},
 		Client:  arcp.ClientInfo{Kind: "arcp-cli", Version: thisBuild().Version},
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
 			arcp.FeatureStreaming: true, arcp.FeatureDurableJobs: true, arcp.FeatureCheckpoints: true,
@@ -144,14 +144,14 @@ func (t *target) options() client.Options {
 		}},
 		AckEvery: ackEvery,
 	}
-	if t.interactive {
+	if tg.interactive {
 		opts.Capabilities.Flags[arcp.FeatureHumanInput] = true
 	}
 	return opts
 }
 
 // connectionChanged reports a lost connection.
-func (a *app) connectionChanged(ch client.Change) {
+func (a *app) connectionChanged(ch client.LinkChange) {
 	if ch.State != client.Reconnecting {
 		return
 	}
@@ -171,16 +171,16 @@ func (a *app) connectionChanged(ch client.Change) {
 }
 
 // explain adds the remedy to the error of opening a session.
-func (t *target) explain(err error) error {
+func (tg *target) explain(err error) error {
 	switch code := codeOf(err); {
-	case code == exitAuth && t.token == "":
+	case code == exitAuth && tg.token == "":
 		return fmt.Errorf("%w; give --token or set ARCP_TOKEN", err)
 	case code == exitUnreachable && strings.Contains(err.Error(), "shutting down"):
-		return &exitError{code, fmt.Errorf("the runtime at %s is shutting down; try again in a moment", t.url)}
+		return &exitError{code, fmt.Errorf("the runtime at %s is shutting down; try again in a moment", tg.url)}
 	case code == exitUnreachable && strings.Contains(err.Error(), "status code"):
-		return &exitError{code, fmt.Errorf("the server at %s is not a runtime: %w; use the URL of the listening line", t.url, netCause(err))}
+		return &exitError{code, fmt.Errorf("the server at %s is not a runtime: %w; use the URL of the listening line", tg.url, netCause(err))}
 	case code == exitUnreachable:
-		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; `arcp dev` starts one", t.url, netCause(err))}
+		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; `arcp dev` starts one", tg.url, netCause(err))}
 	}
 	return err
 }
@@ -207,18 +207,18 @@ func closeSession(c *client.Client) {
 type onSession func(ctx context.Context, c *client.Client, args []string) error
 
 // session returns the RunE of a command with a session of one connection.
-func (a *app) session(t *target, do onSession) func(*cobra.Command, []string) error {
-	return a.sessionOver(t, t.dial, do)
+func (a *app) session(tg *target, do onSession) func(*cobra.Command, []string) error {
+	return a.sessionOver(tg, tg.dial, do)
 }
 
 // reconnectingSession returns the RunE of a command with a session that reconnects.
-func (a *app) reconnectingSession(t *target, do onSession) func(*cobra.Command, []string) error {
-	return a.sessionOver(t, t.connect, do)
+func (a *app) reconnectingSession(tg *target, do onSession) func(*cobra.Command, []string) error {
+	return a.sessionOver(tg, tg.connect, do)
 }
 
-func (a *app) sessionOver(t *target, open func(context.Context, *app) (*client.Client, error), do onSession) func(*cobra.Command, []string) error {
+func (a *app) sessionOver(tg *target, open func(context.Context, *app) (*client.Client, error), do onSession) func(*cobra.Command, []string) error {
 	return action(func(cmd *cobra.Command, args []string) error {
-		if err := t.resolve(a); err != nil {
+		if err := tg.resolve(a); err != nil {
 			return err
 		}
 		ctx, stop := interruptible(cmd.Context())

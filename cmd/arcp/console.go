@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
@@ -182,10 +184,9 @@ func (p *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.Per
 	}
 	switch strings.ToLower(line) {
 	case "y", "yes":
-		const hour = 3600
-		grant := client.GrantParams{Permission: q.Permission, Resource: q.Resource, Operation: q.Operation, LeaseSeconds: hour}
+		grant := client.GrantParams{Permission: q.Permission, Resource: q.Resource, Operation: q.Operation}
 		if q.RequestedLeaseSeconds != nil {
-			grant.LeaseSeconds = *q.RequestedLeaseSeconds
+			grant.For = time.Duration(min(*q.RequestedLeaseSeconds, math.MaxInt64/uint64(time.Second))) * time.Second
 		}
 		_, err := p.c.Grant(ctx, id, grant)
 		return err

@@ -122,13 +122,13 @@ func (d *demonstration) begin(ctx context.Context) (string, error) {
 	if err := d.start(ctx); err != nil {
 		return "", err
 	}
-	t := &target{url: d.server.url, token: d.token.Reveal()}
-	opts := t.options()
+	tg := &target{url: d.server.url, token: d.token.Reveal()}
+	opts := tg.options()
 	opts.OnEvent = d.count
 	opts.Reconnect = client.Reconnect{MaxDelay: time.Second / 2, OnChange: d.changed}
 	c, err := client.ConnectFunc(ctx, d.dial, opts)
 	if err != nil {
-		return "", t.explain(err)
+		return "", tg.explain(err)
 	}
 	d.client = c
 	s := c.Session()
@@ -164,7 +164,7 @@ func (d *demonstration) dial(ctx context.Context) (transport.Conn, error) {
 	return conn, nil
 }
 
-func (d *demonstration) changed(ch client.Change) {
+func (d *demonstration) changed(ch client.LinkChange) {
 	if ch.State == client.Resumed {
 		select {
 		case d.resumed <- struct{}{}:

@@ -56,8 +56,8 @@ func (d *demonstration) approve(ctx context.Context) (string, error) {
 
 // approver opens a session that sends the id of the question to asked and approves after tried is closed.
 func (d *demonstration) approver(ctx context.Context, asked chan<- string, tried <-chan struct{}) (*client.Client, error) {
-	t := &target{url: d.server.url, token: d.token.Reveal()}
-	opts := t.options()
+	tg := &target{url: d.server.url, token: d.token.Reveal()}
+	opts := tg.options()
 	opts.Handlers.Choice = func(ctx context.Context, q client.ChoiceRequest) (string, error) {
 		asked <- q.ApprovalID
 		select {
@@ -75,7 +75,7 @@ func (d *demonstration) approver(ctx context.Context, asked chan<- string, tried
 	}
 	c, err := client.Dial(ctx, d.server.url, opts)
 	if err != nil {
-		return nil, t.explain(err)
+		return nil, tg.explain(err)
 	}
 	return c, nil
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // The commands for jobs work in both dialects, also on a runtime where auto has to choose.
-func TestDialects(t *testing.T) {
+func TestJobCommandsWorkInBothDialects(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	for _, dialect := range []string{"draft", "auto"} {

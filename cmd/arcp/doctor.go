@@ -121,15 +121,15 @@ type caller struct {
 }
 
 // session runs the checks that need a session.
-func (d *diagnosis) session(ctx context.Context, a *app, t *target) {
-	c, err := t.dial(ctx, a)
+func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
+	c, err := tg.dial(ctx, a)
 	if err != nil {
 		d.add("runtime", statusProblem, "", "%s", readable(err))
 		return
 	}
 	defer closeSession(c)
 	rt := c.Session().Runtime
-	d.add("runtime", statusOK, "", "%s %s answers at %s; this is arcp %s", rt.Kind, rt.Version, t.url, thisBuild().Version)
+	d.add("runtime", statusOK, "", "%s %s answers at %s; this is arcp %s", rt.Kind, rt.Version, tg.url, thisBuild().Version)
 	self, err := ask[caller](ctx, c, "tools.policy", map[string]int{"limit": 1})
 	switch {
 	case isCode(err, arcp.CodePermissionDenied):
@@ -257,9 +257,9 @@ func (p *pages) get(ctx context.Context, path, query string) (status int, text s
 }
 
 // admin runs the checks that need the admin listener.
-func (d *diagnosis) admin(ctx context.Context, t *target, p *pages) {
+func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	const check = "admin"
-	if !p.explicit && t.url != defaultURL {
+	if !p.explicit && tg.url != defaultURL {
 		d.add(check, statusUnchecked, "", "readiness and MCP servers: give the URL of the admin listener with --admin")
 		return
 	}

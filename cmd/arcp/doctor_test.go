@@ -23,7 +23,7 @@ func doctorServer(t *testing.T) *process {
 	return serve(t, "--data", ":memory:", "--auth-file", auth)
 }
 
-func TestDoctor(t *testing.T) {
+func TestDoctorReportsEachCheck(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}

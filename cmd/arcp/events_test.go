@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-func TestDescribe(t *testing.T) {
+func TestDescribeShowsEachEvent(t *testing.T) {
 	total, percent := 4.0, 12.4
 	day := time.Date(2030, 1, 2, 15, 4, 5, 0, time.Local)
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-func TestProgressBar(t *testing.T) {
+func TestProgressBarIsRedrawn(t *testing.T) {
 	var b bytes.Buffer
 	bar := &progressBar{w: &b}
 	total := 2.0
@@ -97,7 +97,7 @@ func TestResultInParts(t *testing.T) {
 	}
 }
 
-func TestResultForms(t *testing.T) {
+func TestResultIsPrintedAsJSON(t *testing.T) {
 	for _, c := range []struct {
 		result arcp.JobCompletedPayload
 		want   string
@@ -142,7 +142,7 @@ func TestExitCodeOf(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
+func TestTailKeepsTheLastBytes(t *testing.T) {
 	var l tail
 	for range 3 {
 		if _, err := l.Write(bytes.Repeat([]byte("x"), tailSize-10)); err != nil {
@@ -159,7 +159,7 @@ func TestTail(t *testing.T) {
 
 // A failure is described by its reason, without message ids; a lost position with the position
 // to continue from.
-func TestReadable(t *testing.T) {
+func TestFailuresAreReadable(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want string

@@ -29,7 +29,7 @@ const (
 	branch = `{"prompt":"Branch?","response_schema":{"type":"string","minLength":1}}`
 )
 
-func TestInputAnswer(t *testing.T) {
+func TestInputAnswersQuestions(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	wantOutcome(t, "nothing is asked", p.cli("input", "ls"), exitOK, "QUESTION", "")
@@ -65,7 +65,7 @@ func TestInputAnswer(t *testing.T) {
 	}
 }
 
-func TestApprovePermission(t *testing.T) {
+func TestInputGrantsPermissions(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	job := p.detach("demo.permit", permit)
@@ -79,7 +79,7 @@ func TestApprovePermission(t *testing.T) {
 	wantOutcome(t, "the job is denied", p.cli("jobs", "wait", job), exitDenied, "", "PERMISSION_DENIED")
 }
 
-func TestInterruptCommand(t *testing.T) {
+func TestInterruptPausesAJob(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	job := p.detach("demo.sleep", `{"ms":3600000}`)
@@ -99,7 +99,7 @@ func TestInterruptCommand(t *testing.T) {
 }
 
 // Flags set the lease and the budget of the job.
-func TestInvokeAuthority(t *testing.T) {
+func TestInvokeFlagsSetTheLease(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	access := `{"namespace":"fs.read","target":"/srv/data/x"}`
@@ -191,7 +191,7 @@ func TestInvokeSaysHowToAnswer(t *testing.T) {
 	}
 }
 
-func TestConsole(t *testing.T) {
+func TestConsoleAsksQuestions(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	sit := func(args ...string) *typist {

@@ -143,15 +143,15 @@ func (a *app) value(arg, name, hint string) (arcp.Raw, error) {
 	return v, nil
 }
 
-func (a *app) invoke(ctx context.Context, t *target, req client.InvokeParams, in invocation) error {
-	if err := t.resolve(a); err != nil {
+func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, in invocation) error {
+	if err := tg.resolve(a); err != nil {
 		return err
 	}
-	t.interactive = !in.detach
+	tg.interactive = !in.detach
 	var run runningJob
 	ctx, stop := run.interruptible(ctx, a)
 	defer stop()
-	c, err := t.connect(ctx, a)
+	c, err := tg.connect(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // On SIGTERM running jobs come to their end, and nothing new begins.
-func TestDrain(t *testing.T) {
+func TestDrainLetsJobsEnd(t *testing.T) {
 	t.Parallel()
 	config, finish := waiting(t)
 	p := serve(t, "--config", config, "--data", ":memory:", "--demo", "--drain", "1h")
@@ -55,7 +55,7 @@ func (p *process) untilRunning(n int) {
 	})
 }
 
-func TestDrainEnds(t *testing.T) {
+func TestDrainIsBounded(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t, "--drain", "50ms")
 	p.detach("demo.sleep", `{"ms":3600000}`)
@@ -66,7 +66,7 @@ func TestDrainEnds(t *testing.T) {
 	}
 }
 
-func TestSecondSignal(t *testing.T) {
+func TestSecondSignalEndsTheDrain(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t, "--drain", "1h")
 	p.detach("demo.sleep", `{"ms":3600000}`)
@@ -79,7 +79,7 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-func TestReload(t *testing.T) {
+func TestHangupReloadsTheSettings(t *testing.T) {
 	t.Parallel()
 	config := write(t, filepath.Join(t.TempDir(), "arcp.yaml"), "token: [alice=first]\ndemo: true\n")
 	p := serve(t, "--config", config, "--data", ":memory:", "--log-level", "info")
@@ -116,7 +116,7 @@ func TestReload(t *testing.T) {
 	want("the second token after another mistake", "second", exitOK)
 }
 
-func TestTLS(t *testing.T) {
+func TestServeUsesTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := makeCertificate(t, dir, "one", 1)
@@ -158,7 +158,7 @@ func serial(t *testing.T, url string) int64 {
 }
 
 // Acknowledged events survive a kill, and so does the runtime's identity.
-func TestRestart(t *testing.T) {
+func TestRestartKeepsEventsAndIdentity(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	args := []string{"--data", data, "--demo", "--token", "alice=secret"}
@@ -200,7 +200,7 @@ func readFile(t *testing.T, path string) string {
 }
 
 // A damaged store is refused and left as it is: put right, it works again.
-func TestCorruptStore(t *testing.T) {
+func TestCorruptStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	args := []string{"--data", data, "--demo", "--token", "alice=secret"}
@@ -229,7 +229,7 @@ func TestCorruptStore(t *testing.T) {
 var devToken1 = regexp.MustCompile(`token +(dev_\w+)\n`)
 
 // `arcp dev` makes a token once, and the clients of the same user find it.
-func TestDev(t *testing.T) {
+func TestDevCreatesATokenOnce(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	startDev := func() (p *process, token string) {
@@ -312,7 +312,7 @@ func TestDevWithToken(t *testing.T) {
 }
 
 // SIGINT cancels the job that `arcp invoke` waits for.
-func TestInvokeInterrupted(t *testing.T) {
+func TestInterruptCancelsTheInvokedJob(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	c := start(t, nil, "invoke", "demo.sleep", `{"ms":3600000}`, "--follow", "--url", p.url, "--token", "secret")
@@ -340,7 +340,7 @@ func TestInvokeInterruptedTwice(t *testing.T) {
 	}
 }
 
-func TestWatchInterrupted(t *testing.T) {
+func TestInterruptedWatchLeavesTheJob(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	id := p.detach("demo.sleep", `{"ms":3600000}`)
@@ -353,7 +353,7 @@ func TestWatchInterrupted(t *testing.T) {
 	wantOutcome(t, "the job goes on", p.cli("jobs", "show", id), exitOK, "running", "")
 }
 
-func TestDemo(t *testing.T) {
+func TestDemoRunsToTheEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -416,7 +416,7 @@ func freeAddress(t *testing.T) string {
 }
 
 // A failure ends the demonstration with the runtime's own words.
-func TestDemoFails(t *testing.T) {
+func TestDemoReportsTheFailure(t *testing.T) {
 	t.Parallel()
 	file := write(t, filepath.Join(t.TempDir(), "file"), "")
 	p := start(t, nil, "demo", "--data", file)
@@ -426,7 +426,7 @@ func TestDemoFails(t *testing.T) {
 }
 
 // A row that cannot be measured says why.
-func TestBenchFails(t *testing.T) {
+func TestBenchReportsTheFailure(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	results, err := bench.Run(t.Context(), bench.Options{
@@ -442,7 +442,7 @@ func TestBenchFails(t *testing.T) {
 }
 
 // The benchmark measures every row, in little time here.
-func TestBench(t *testing.T) {
+func TestBenchMeasuresEveryRow(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes some seconds")

@@ -119,3 +119,14 @@ func (s *server) backup(ctx context.Context, dir string) error {
 	}
 	return backupData(ctx, rt.Store(), s.values.Text("data"), dir)
 }
+
+// serveUnix serves the unix socket.
+func (s *server) serveUnix() error {
+	for {
+		conn, err := s.unix.Accept()
+		if err != nil {
+			return err
+		}
+		go s.serveConn(conn)
+	}
+}

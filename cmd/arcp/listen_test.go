@@ -11,7 +11,7 @@ import (
 )
 
 // Where no heartbeat notices that a peer has vanished, TCP does.
-func TestKeepAlive(t *testing.T) {
+func TestKeepAliveIsOnWithoutHeartbeats(t *testing.T) {
 	for heartbeat, want := range map[string]int{"0": 1, "30s": 0} {
 		flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 		settings.AddFlags(flags)

@@ -68,13 +68,13 @@ func newMCPServe(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) serveMCP(ctx context.Context, t *target, d mcpFlags) error {
+func (a *app) serveMCP(ctx context.Context, tg *target, d mcpFlags) error {
 	for _, g := range d.tools {
 		if _, err := path.Match(g, ""); err != nil {
 			return usagef("--tools %q: invalid pattern; give for example 'demo.*'", g)
 		}
 	}
-	if err := t.resolve(a); err != nil {
+	if err := tg.resolve(a); err != nil {
 		return err
 	}
 	ctx, stop := interruptible(ctx)
@@ -86,7 +86,7 @@ func (a *app) serveMCP(ctx context.Context, t *target, d mcpFlags) error {
 	if ln != nil {
 		defer ln.Close()
 	}
-	s, err := mcpserve.New(ctx, mcpserve.Config{Open: a.opener(t), Tools: d.tools, Flat: d.flat, Timeout: d.timeout,
+	s, err := mcpserve.New(ctx, mcpserve.Config{Open: a.opener(tg), Tools: d.tools, Flat: d.flat, Timeout: d.timeout,
 		Version: thisBuild().Version, Log: a.slogger(d.verbose)})
 	if err != nil {
 		return err
@@ -109,13 +109,13 @@ func ending(err error) error {
 }
 
 // opener returns a function that opens sessions with the identity of the target.
-func (a *app) opener(t *target) func(context.Context, client.Options) (*client.Client, error) {
+func (a *app) opener(tg *target) func(context.Context, client.Options) (*client.Client, error) {
 	return func(ctx context.Context, opts client.Options) (*client.Client, error) {
-		base := t.options()
+		base := tg.options()
 		opts.Dialect, opts.Auth, opts.Client = base.Dialect, base.Auth, base.Client
 		opts.Client.Kind = "arcp-mcp"
 		opts.Reconnect.OnChange = a.connectionChanged
-		return t.open(ctx, client.Connect, opts)
+		return tg.open(ctx, client.Connect, opts)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestMCPServeRefuses(t *testing.T) {
 }
 
 // The whole way on standard input and output, to the end of the input.
-func TestMCPServe(t *testing.T) {
+func TestMCPServeOverStdio(t *testing.T) {
 	s := demoServer(t)
 	in, say := io.Pipe()
 	hear, out := io.Pipe()

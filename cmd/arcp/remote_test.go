@@ -35,7 +35,7 @@ func TestInvokeSurvivesItsConnection(t *testing.T) {
 	wantOutcome(t, "no way back", r.cli("invoke", "demo.echo"), exitUnreachable, "", "job_1 continues: `arcp jobs watch job_1` follows it")
 }
 
-func TestWatchFrom(t *testing.T) {
+func TestWatchStartsAtAnEvent(t *testing.T) {
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
 		p, _ := arcp.DecodePayload[arcp.JobSubscribePayload](env)
 		if p.FromEventSeq == nil || *p.FromEventSeq != 41 || !p.History {
@@ -50,7 +50,7 @@ func TestWatchFrom(t *testing.T) {
 	wantOutcome(t, "numbers are those of the submitting session", r.cli("jobs", "watch", "job_1", "--from", "41"), exitOK, "7\n", "  42  completed")
 }
 
-func TestSessionsList(t *testing.T) {
+func TestSessionsAreListed(t *testing.T) {
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
 		switch string(env.Payload) {
 		case `{"tool":"sessions.list","arguments":{"limit":100}}`:
@@ -77,7 +77,7 @@ func TestSessionsList(t *testing.T) {
 }
 
 // Flags are checked without a runtime, and names from others do not control the terminal.
-func TestLists(t *testing.T) {
+func TestListsCheckFlagsAndEscapeNames(t *testing.T) {
 	for _, command := range []string{"tools", "sessions", "jobs", "resources", "approvals", "input"} {
 		wantRefusal(t, cli(t, command, "ls", "--limit", "0", "--url", unixURL("/nowhere")), exitUsage, "--limit 0: give 1 to 1000")
 	}
@@ -98,7 +98,7 @@ func TestSessionsOfAServer(t *testing.T) {
 	wantOutcome(t, "no such session", p.cli("sessions", "evict", "sess_nope"), exitFailed, "", "NOT_FOUND")
 }
 
-func TestSessionsEvict(t *testing.T) {
+func TestSessionsAreEvicted(t *testing.T) {
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
 		switch string(env.Payload) {
 		case `{"tool":"sessions.evict","arguments":{"session_id":"sess_A"}}`,
@@ -145,7 +145,7 @@ func tailed(t *testing.T, last func(c *fakeConn)) *fakeRuntime {
 
 var tailArgs = []string{"tail", "--job", "job_1", "--job", "job_2", "--type", "log", "--min-priority", "high", "--since", "msg_0"}
 
-func TestTailCommand(t *testing.T) {
+func TestTailPrintsTheFeed(t *testing.T) {
 	overflow := func(c *fakeConn) {
 		env := arcp.Frame(arcp.SubscribeClosed, arcp.SubscribeClosedPayload{SubscriptionID: "sub_1", Code: arcp.CodeBackpressureOverflow, Reason: "too slow"})
 		env.SubscriptionID = "sub_1"
@@ -168,7 +168,7 @@ func TestTailOfALostPosition(t *testing.T) {
 	}
 }
 
-func TestTailInterrupted(t *testing.T) {
+func TestInterruptEndsTail(t *testing.T) {
 	t.Parallel()
 	shown := make(chan struct{})
 	r := tailed(t, func(*fakeConn) { close(shown) })

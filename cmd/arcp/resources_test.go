@@ -19,7 +19,7 @@ func (p *process) leases(args string) string {
 	return id
 }
 
-func TestResources(t *testing.T) {
+func TestResourcesAreListedAndReaped(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	wantOutcome(t, "none", p.cli("resources", "ls"), exitOK, "LEASE", "")
@@ -79,7 +79,7 @@ func TestResourcesOfAnother(t *testing.T) {
 	wantOutcome(t, "and may clean up", as("root", "resources", "reap"), exitOK, "claimed 0: released 0, failed 0; skipped 0\n", "")
 }
 
-func TestResourcesUsage(t *testing.T) {
+func TestResourcesRefusesBadArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

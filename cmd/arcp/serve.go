@@ -316,6 +316,8 @@ func (s *server) runtimeConfig() runtime.Config {
 		Log:            s.log,
 		Metrics:        s.registry,
 		Version:        thisBuild().Version,
+		AllowHosts:     allowedHosts(s.ends.listen, v.List("allow-host"), v.On("behind-proxy")),
+		AllowOrigins:   v.List("allow-origin"),
 		SessionLease:   off(v.Duration("session-lease")),
 		ResumeWindow:   off(v.Duration("resume-window")),
 		Heartbeat:      off(v.Duration("heartbeat")),
@@ -372,15 +374,19 @@ func (s *server) serveAdmin() {
 	if s.admin == nil {
 		return
 	}
-	s.admin = transport.NewGate(transport.GateLimits{Open: maxAdmin}, nil).Listener(s.admin, true)
+	s.admin = transport.NewGate(transport.GateLimits{Open: maxAdmin}, nil).ProxyListener(s.admin)
 	s.adminSrv = s.httpServer(s.adminHandler(), adminTimeout)
 	go s.watch("admin listener", func() error { return s.adminSrv.Serve(s.admin) })
 }
 
 func (s *server) serveMain() {
 	if s.main != nil {
-		up := s.upgrader()
-		s.main = s.rt.Load().Gate().Listener(s.main, s.values.On("behind-proxy"))
+		up := s.rt.Load().Upgrader()
+		listen := s.rt.Load().Gate().Listener
+		if s.values.On("behind-proxy") {
+			listen = s.rt.Load().Gate().ProxyListener
+		}
+		s.main = listen(s.main)
 		s.mainSrv = s.httpServer(s.mainHandler(up.Handler(s.serveConn)), mainTimeout)
 		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(up)) })
 	}
@@ -389,17 +395,6 @@ func (s *server) serveMain() {
 	}
 	if s.ends.stdio {
 		go s.serveStdio(s.limits())
-	}
-}
-
-func (s *server) upgrader() *transport.Upgrader {
-	v := s.values
-	return &transport.Upgrader{
-		Limits:       s.limits(),
-		AllowHosts:   allowedHosts(s.ends.listen, v.List("allow-host"), v.On("behind-proxy")),
-		AllowOrigins: v.List("allow-origin"),
-		Refused:      s.rt.Load().UpgradeRefused,
-		Go:           s.rt.Load().Go,
 	}
 }
 

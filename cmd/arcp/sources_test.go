@@ -114,7 +114,7 @@ func TestToolsChangeWithARestart(t *testing.T) {
 
 // A job of a command continues after a crash according to its recovery: the tools exist when
 // the runtime looks for them.
-func TestCommandsRecover(t *testing.T) {
+func TestJobsOfCommandsRecover(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	again := program(t, "test -e "+dir+"/second && echo '\"again\"' && exit\ntouch "+dir+"/second; sleep 1000")
@@ -152,7 +152,7 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
-func TestAwait(t *testing.T) {
+func TestSignalsStopTheStart(t *testing.T) {
 	signals, started := make(chan os.Signal, 3), make(chan error, 1)
 	var cause error
 	cancel := func(err error) { cause = err }

@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestTools(t *testing.T) {
+func TestToolsAreListedAndDescribed(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	golden(t, "tools-ls.txt", scrub(p.cli("tools", "ls", "--prefix", "demo.e").stdout))
@@ -32,7 +32,7 @@ func TestTools(t *testing.T) {
 	wantOutcome(t, "nothing to describe", p.cli("tools", "describe"), exitUsage, "", "TOOL")
 }
 
-func TestPolicyLine(t *testing.T) {
+func TestApprovalPolicyIsReadable(t *testing.T) {
 	for policy, want := range map[string]string{`"none"`: "none", `"manual"`: "manual", `{"auto":{"rule":"args.n < 1"}}`: "unless args.n < 1",
 		`{"manual":{"quorum":2,"escalate_after_ms":90000}}`: "manual; 2 must approve; admins of other principals are asked after 1m30s",
 		`{"auto":{"rule":"false","quorum":3}}`:              "unless false; 3 must approve"} {

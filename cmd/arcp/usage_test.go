@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-func TestUsage(t *testing.T) {
+func TestUsageErrorsNameTheRemedy(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
@@ -49,7 +49,7 @@ func TestUsage(t *testing.T) {
 }
 
 // Settings that cannot work or are not safe are refused before anything is opened.
-func TestServeRefuses(t *testing.T) {
+func TestServeRefusesUnsafeSettings(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := makeCertificate(t, dir, "one", 1)
 	_, otherKey := makeCertificate(t, dir, "two", 2)
@@ -93,7 +93,7 @@ func TestServeRefuses(t *testing.T) {
 }
 
 // A failure outside of the command is one line too, and changes nothing.
-func TestServeFails(t *testing.T) {
+func TestServeFailureIsOneLine(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestServeFails(t *testing.T) {
 }
 
 // Without a home there is no place to keep data by default.
-func TestNoHome(t *testing.T) {
+func TestDataNeedsAHome(t *testing.T) {
 	t.Setenv("HOME", "")
 	t.Setenv("XDG_STATE_HOME", "")
 	for _, command := range []string{"serve", "dev"} {
@@ -138,7 +138,7 @@ func TestNoHome(t *testing.T) {
 	}
 }
 
-func TestConfigPrint(t *testing.T) {
+func TestConfigPrintNamesSources(t *testing.T) {
 	t.Setenv("ARCP_RATE", "60")
 	o := cli(t, "config", "print", "--token", "alice=hush-hush", "--drain", "5s")
 	wantOutcome(t, "a flag", o, exitOK, "drain: 5s", "")
@@ -154,7 +154,7 @@ func TestConfigPrint(t *testing.T) {
 	wantRefusal(t, cli(t, "config", "print"), exitUsage, "ARCP_RAT is not known; did you mean ARCP_RATE?")
 }
 
-func TestUnreachable(t *testing.T) {
+func TestUnreachableRuntimeIsReported(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestUnreachable(t *testing.T) {
 	wantOutcome(t, "a failure as JSON", o, exitUnreachable, "", `{"error":{"exit":7,"message":"no runtime answers`)
 }
 
-func TestVersion(t *testing.T) {
+func TestVersionNamesTheProtocol(t *testing.T) {
 	wantOutcome(t, "text", cli(t, "version"), exitOK, "protocol 1.1", "")
 	wantOutcome(t, "JSON", cli(t, "version", "-o", "json"), exitOK, `"protocol":"1.1"`, "")
 	wantOutcome(t, "help", cli(t), exitOK, "Available Commands", "")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -18,12 +19,22 @@ import (
 // The JSON of a policy is "none", "manual", {"manual":{…}} or {"auto":{"rule":"…",…}}. Both modes
 // may have the members quorum and escalate_after_ms.
 type Approval struct {
-	Mode string // none, manual or auto
-	Rule string // CEL expression of auto: true approves the call, anything else asks as manual does
+	Mode ApprovalMode // "": the default of the source
+	Rule string       // CEL expression of ModeAuto: true approves the call, any other result asks as ModeManual does
 
 	Quorum        int           // principals that must approve, at most MaxQuorum; 0 means 1
 	EscalateAfter time.Duration // delay before admins of other principals are asked, at least 1 ms; 0: no escalation
 }
+
+// ApprovalMode selects whether people approve calls.
+type ApprovalMode string
+
+// The modes.
+const (
+	ModeNone   ApprovalMode = "none"   // no approval is needed
+	ModeManual ApprovalMode = "manual" // a principal with the role approver approves each call in another session
+	ModeAuto   ApprovalMode = "auto"   // a rule approves calls; the other calls need approval as with ModeManual
+)
 
 // Bounds of a policy.
 const (
@@ -33,12 +44,12 @@ const (
 
 // The policies without a rule.
 var (
-	ApprovalNone   = Approval{Mode: "none"}
-	ApprovalManual = Approval{Mode: "manual"} // a principal with the role approver approves in another session
+	ApprovalNone   = Approval{Mode: ModeNone}
+	ApprovalManual = Approval{Mode: ModeManual}
 )
 
-// ApprovalAuto returns the policy with a rule.
-func ApprovalAuto(rule string) Approval { return Approval{Mode: "auto", Rule: rule} }
+// ApprovalAuto returns the policy with a rule, a CEL expression. New and NewRaw compile it.
+func ApprovalAuto(rule string) Approval { return Approval{Mode: ModeAuto, Rule: rule} }
 
 // orNone returns the effective policy.
 func (a Approval) orNone() Approval { return cmp.Or(a, ApprovalNone) }
@@ -47,15 +58,15 @@ func (a Approval) String() string {
 	if a.Rule != "" {
 		return "auto: " + a.Rule
 	}
-	return a.orNone().Mode
+	return string(a.orNone().Mode)
 }
 
 // check refuses an inconsistent policy.
 func (a Approval) check() error {
 	switch {
-	case (a.Rule != "") != (a.Mode == "auto") || a.Mode != "none" && a.Mode != "manual" && a.Mode != "auto":
+	case !slices.Contains([]ApprovalMode{ModeNone, ModeManual, ModeAuto}, a.Mode) || (a.Rule != "") != (a.Mode == ModeAuto):
 		return fmt.Errorf("approval %q: it must be none, manual, or auto with a rule", a.Mode)
-	case a.Mode == "none" && a != ApprovalNone:
+	case a.Mode == ModeNone && a != ApprovalNone:
 		return errors.New("approval: where nobody is asked there is no quorum and no escalation")
 	case a.Quorum < 0 || a.Quorum > MaxQuorum:
 		return fmt.Errorf("approval: a quorum of %d; want 1 to %d", a.Quorum, MaxQuorum)
@@ -78,23 +89,22 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 	if options == (policyOptions{}) {
 		return arcp.Marshal(a.String())
 	}
-	return arcp.Marshal(map[string]policyOptions{a.Mode: options})
+	return arcp.Marshal(map[ApprovalMode]policyOptions{a.Mode: options})
 }
 
 var errPolicy = errors.New(`approval: it must be "none", "manual", {"manual":{…}} or {"auto":{"rule":"…",…}}, with quorum and escalate_after_ms`)
 
 // UnmarshalJSON decodes a policy. New and NewRaw compile the rule and check the bounds.
 func (a *Approval) UnmarshalJSON(raw []byte) error {
-	var word string
-	if arcp.Unmarshal(raw, &word) == nil {
-		switch word {
-		case "none", "manual":
-			*a = Approval{Mode: word}
-			return nil
+	var mode ApprovalMode
+	if arcp.Unmarshal(raw, &mode) == nil {
+		if mode != ModeNone && mode != ModeManual {
+			return fmt.Errorf("%w, not %q", errPolicy, clip.Ellipsis(string(mode), 64))
 		}
-		return fmt.Errorf("%w, not %q", errPolicy, clip.Ellipsis(word, 64))
+		*a = Approval{Mode: mode}
+		return nil
 	}
-	var members map[string]map[string]arcp.Raw
+	var members map[ApprovalMode]map[string]arcp.Raw
 	if err := arcp.Unmarshal(raw, &members); err != nil || len(members) != 1 {
 		return errPolicy
 	}
@@ -105,25 +115,25 @@ func (a *Approval) UnmarshalJSON(raw []byte) error {
 }
 
 // decode decodes a policy with members.
-func (a *Approval) decode(mode string, raw []byte, members map[string]arcp.Raw) error {
-	var options map[string]policyOptions
-	if err := arcp.Unmarshal(raw, &options); err != nil || members == nil || mode != "manual" && mode != "auto" {
+func (a *Approval) decode(mode ApprovalMode, raw []byte, members map[string]arcp.Raw) error {
+	var options map[ApprovalMode]policyOptions
+	if err := arcp.Unmarshal(raw, &options); err != nil || members == nil || mode != ModeManual && mode != ModeAuto {
 		return errPolicy
 	}
-	h := options[mode]
-	known := map[string]bool{"rule": h.Rule != "" && mode == "auto", "quorum": h.Quorum > 0, "escalate_after_ms": h.EscalateMS > 0}
+	o := options[mode]
+	known := map[string]bool{"rule": o.Rule != "" && mode == ModeAuto, "quorum": o.Quorum > 0, "escalate_after_ms": o.EscalateMS > 0}
 	for name := range members {
 		if !known[name] {
 			return errPolicy
 		}
 	}
-	if mode == "auto" && h.Rule == "" {
+	if mode == ModeAuto && o.Rule == "" {
 		return errPolicy
 	}
-	if h.EscalateMS > MaxEscalation.Milliseconds() {
-		return fmt.Errorf("approval: escalate_after_ms %d; want 1 to %d", h.EscalateMS, MaxEscalation.Milliseconds())
+	if o.EscalateMS > MaxEscalation.Milliseconds() {
+		return fmt.Errorf("approval: escalate_after_ms %d; want 1 to %d", o.EscalateMS, MaxEscalation.Milliseconds())
 	}
-	*a = Approval{Mode: mode, Rule: h.Rule, Quorum: h.Quorum, EscalateAfter: time.Duration(h.EscalateMS) * time.Millisecond}
+	*a = Approval{Mode: mode, Rule: o.Rule, Quorum: o.Quorum, EscalateAfter: time.Duration(o.EscalateMS) * time.Millisecond}
 	return nil
 }
 

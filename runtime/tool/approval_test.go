@@ -12,9 +12,9 @@ import (
 func TestApprovalInJSON(t *testing.T) {
 	for text, want := range map[string]Approval{
 		`"none"`: ApprovalNone, `"manual"`: ApprovalManual, `{"auto":{"rule":"attempt == 1"}}`: ApprovalAuto("attempt == 1"),
-		`{"manual":{"quorum":2,"escalate_after_ms":60000}}`:                 {Mode: "manual", Quorum: 2, EscalateAfter: time.Minute},
-		`{"manual":{"quorum":1}}`:                                           {Mode: "manual", Quorum: 1},
-		`{"auto":{"rule":"true","quorum":16,"escalate_after_ms":86400000}}`: {Mode: "auto", Rule: "true", Quorum: 16, EscalateAfter: MaxEscalation},
+		`{"manual":{"quorum":2,"escalate_after_ms":60000}}`:                 {Mode: ModeManual, Quorum: 2, EscalateAfter: time.Minute},
+		`{"manual":{"quorum":1}}`:                                           {Mode: ModeManual, Quorum: 1},
+		`{"auto":{"rule":"true","quorum":16,"escalate_after_ms":86400000}}`: {Mode: ModeAuto, Rule: "true", Quorum: 16, EscalateAfter: MaxEscalation},
 	} {
 		var got Approval
 		if err := arcp.Unmarshal(arcp.Raw(text), &got); err != nil || got != want {
@@ -37,8 +37,8 @@ func TestApprovalInJSON(t *testing.T) {
 
 // A policy that cannot be fulfilled, or has no effect, is refused.
 func TestPoliciesOutOfBounds(t *testing.T) {
-	for _, p := range []Approval{{Mode: "manual", Quorum: MaxQuorum + 1}, {Mode: "manual", Quorum: -1}, {Mode: "manual", EscalateAfter: -1}, {Mode: "manual", EscalateAfter: time.Microsecond},
-		{Mode: "manual", EscalateAfter: MaxEscalation + 1}, {Mode: "none", Quorum: 2}, {Quorum: 2}, {Mode: "manual", Rule: "true"}, {Mode: "auto"}, {Mode: "often"}} {
+	for _, p := range []Approval{{Mode: ModeManual, Quorum: MaxQuorum + 1}, {Mode: ModeManual, Quorum: -1}, {Mode: ModeManual, EscalateAfter: -1}, {Mode: ModeManual, EscalateAfter: time.Microsecond},
+		{Mode: ModeManual, EscalateAfter: MaxEscalation + 1}, {Mode: ModeNone, Quorum: 2}, {Quorum: 2}, {Mode: ModeManual, Rule: "true"}, {Mode: ModeAuto}, {Mode: "often"}} {
 		if _, err := NewRaw(Capability{Name: "a", Approval: p}, echo); err == nil || !strings.Contains(err.Error(), "tool a@1.0.0: approval") {
 			t.Errorf("%+v: error %v, want one about the approval", p, err)
 		}
@@ -56,7 +56,7 @@ func TestBrokenRulesAreRefused(t *testing.T) {
 
 // A rule approves a call only if it returns true. With any other value, or an error, an
 // approver is asked.
-func TestRules(t *testing.T) {
+func TestOnlyATrueRuleApproves(t *testing.T) {
 	call := rule.Call{Arguments: arcp.Raw(`{"n":7,"f":0.5,"s":"x","list":[1,2],"big":9007199254740993,"o":{"deep":true}}`), Principal: "alice",
 		Roles: []string{"client", "approver"}, Lease: arcp.Raw(`{"tool.call":["a"]}`), Attempt: 2}
 	for text, want := range map[string]bool{

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestDefaults(t *testing.T) {
+func TestCapabilityHasDefaults(t *testing.T) {
 	got := raw(t, Capability{Name: "weather"}, echo)
 	want := Capability{Name: "weather", Version: "1.0.0", SideEffect: SideEffectExternal, Recovery: RecoveryFail,
 		Source: "go", Idempotent: new(true), Approval: ApprovalNone,
@@ -34,7 +34,7 @@ func TestExplicitValuesAreKept(t *testing.T) {
 	}
 }
 
-func TestRefusedCapabilities(t *testing.T) {
+func TestInvalidCapabilitiesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		why  string
 		c    Capability
@@ -51,7 +51,7 @@ func TestRefusedCapabilities(t *testing.T) {
 		{"a retry without a number", Capability{Name: "a", Retry: Retry{InitialMS: 1}}, "max_attempts"},
 		{"not to be done twice", Capability{Name: "a", Idempotent: new(false), Retry: Retry{MaxAttempts: 2}}, "idempotent"},
 		{"no such source", Capability{Name: "a", Source: "rumour"}, "source"},
-		{"a rule and people", Capability{Name: "a", Approval: Approval{Mode: "manual", Rule: "true"}}, `approval "manual"`},
+		{"a rule and people", Capability{Name: "a", Approval: Approval{Mode: ModeManual, Rule: "true"}}, `approval "manual"`},
 		{"no rule", Capability{Name: "a", Approval: ApprovalAuto("")}, `approval "auto"`},
 		{"no such approval", Capability{Name: "a", Approval: Approval{Mode: "Manual"}}, `approval "Manual"`},
 		{"no such trust", Capability{Name: "a", MinTrust: "blind"}, `min trust "blind": it must be one of untrusted, constrained, trusted, privileged`},
@@ -75,7 +75,7 @@ func TestReadOnlySideEffects(t *testing.T) {
 // trustLevels are the levels of the zero value and of all others, ascending.
 var trustLevels = slices.Concat([]arcp.TrustLevel{""}, arcp.TrustLevels)
 
-func TestAcceptedPolicies(t *testing.T) {
+func TestPoliciesAreAccepted(t *testing.T) {
 	for _, a := range []Approval{ApprovalNone, ApprovalManual, ApprovalAuto(`tool == "a"`)} {
 		for _, level := range trustLevels {
 			c := Capability{Name: "a", Approval: a, MinTrust: level}
@@ -88,7 +88,7 @@ func TestAcceptedPolicies(t *testing.T) {
 
 // A trust level satisfies itself and the levels below. An unknown level satisfies only a tool
 // that demands none.
-func TestTrustLevels(t *testing.T) {
+func TestTrustLevelIncludesTheLower(t *testing.T) {
 	for need, min := range trustLevels {
 		c := Capability{MinTrust: min}
 		for have, level := range trustLevels {

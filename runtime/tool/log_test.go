@@ -88,7 +88,7 @@ func TestEventsAreChecked(t *testing.T) {
 	}
 }
 
-func TestUpstreamError(t *testing.T) {
+func TestUpstreamStatusHasACode(t *testing.T) {
 	for status, want := range map[int]arcp.Code{402: arcp.CodeBudgetExhausted, 401: arcp.CodePermissionDenied, 403: arcp.CodePermissionDenied,
 		429: arcp.CodeResourceExhausted, 503: arcp.CodeUnavailable, 404: arcp.CodeUnknown} {
 		if e, ok := errors.AsType[*arcp.Error](UpstreamError(status, "m")); !ok || e.Code != want {

@@ -46,7 +46,7 @@ func call(t *testing.T, tool *Tool, args string) (string, *arcp.Error) {
 	return string(out), err
 }
 
-func TestTypedTool(t *testing.T) {
+func TestTypedToolDecodesArguments(t *testing.T) {
 	tool := MustNew(Capability{Name: "add"}, add)
 	for _, c := range []struct{ args, want string }{
 		{`{"a":1}`, `{"sum":11}`},
@@ -154,7 +154,7 @@ func TestExplicitSchemasOverrideDerived(t *testing.T) {
 	wantError(t, "output", err, arcp.CodeInternal, "the tool's result breaks its output schema: the result must be at most 1")
 }
 
-func TestNewErrors(t *testing.T) {
+func TestNewRefusesInvalidTools(t *testing.T) {
 	type in = struct{}
 	ok := func(context.Context, Job, in) (int, error) { return 1, nil }
 	for why, newTool := range map[string]func() (*Tool, error){

@@ -174,7 +174,7 @@ func (r *Registry) Apply(d Delta) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := r.state.Load().generation; now != d.Generation {
-		return Mismatch("generation", d.Generation, now)
+		return agentref.Mismatch("generation", d.Generation, now)
 	}
 	gone := make(map[string]bool)
 	for _, ref := range d.Remove {
@@ -185,15 +185,6 @@ func (r *Registry) Apply(d Delta) error {
 	}
 	tools := slices.DeleteFunc(slices.Clone(r.sources[d.SourceName]), func(t *Tool) bool { return gone[t.ref] })
 	return r.replace(d.SourceName, append(tools, d.Put...))
-}
-
-// Mismatch returns the error for a change that expects another number, such as the generation.
-func Mismatch(number string, expected, actual uint64) *arcp.Error {
-	return arcp.Errorf(arcp.CodeFailedPrecondition, "the %s is %d, not %d: look again at what is there, and change that",
-		number, actual, expected).WithDetails(struct {
-		Expected uint64 `json:"expected"`
-		Actual   uint64 `json:"actual"`
-	}{expected, actual})
 }
 
 // Generation returns the number of changes since the registry was created.

@@ -24,7 +24,7 @@ func registry(t testing.TB, caps ...Capability) *Registry {
 	return r
 }
 
-func TestResolve(t *testing.T) {
+func TestReferenceResolvesToAVersion(t *testing.T) {
 	r := registry(t,
 		Capability{Name: "report", Version: "2.0.0"}, Capability{Name: "report", Version: "10.0.0"},
 		Capability{Name: "report", Version: "10.0.0-rc1"},
@@ -76,7 +76,7 @@ func TestLongUnknownNames(t *testing.T) {
 	}
 }
 
-func TestTools(t *testing.T) {
+func TestToolsAreSortedByVersion(t *testing.T) {
 	r := registry(t,
 		Capability{Name: "weather", Version: "1.2.0"},
 		Capability{Name: "report", Version: "1.9.0"}, Capability{Name: "report", Version: "1.10.0", Default: true},
@@ -104,7 +104,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-func TestRefusedTools(t *testing.T) {
+func TestRegisterRefusesInvalidTools(t *testing.T) {
 	r := registry(t, Capability{Name: "report", Default: true})
 	for _, c := range []struct {
 		why  string
@@ -125,7 +125,7 @@ func TestRefusedTools(t *testing.T) {
 	}
 }
 
-func TestReservedNames(t *testing.T) {
+func TestReservedNamesAreRefused(t *testing.T) {
 	r := NewRegistry()
 	for _, prefix := range Reserved {
 		builtin := raw(t, Capability{Name: prefix + "x"}, echo)

@@ -31,10 +31,10 @@ type Call struct {
 
 // PermissionAsk is a request for a permission.
 type PermissionAsk struct {
-	Permission string
-	Resource   string
-	Operation  string
-	Reason     string
+	Permission string        // required; for example order.refund
+	Resource   string        // required; for example order/17
+	Operation  string        // required; for example refund
+	Reason     string        // for the person that answers
 	For        time.Duration // duration of the permission; 0: the longest duration that the answer allows
 	Expires    time.Duration // time to answer; 0: 24 h, at most 30 d
 }

@@ -20,10 +20,10 @@ type Retry struct {
 // Bounds and defaults of a Retry (SPEC.md §5.6).
 const (
 	MaxAttempts         = 10
-	RetryJitter         = 0.2 // part of a delay by which it varies at random, up or down
-	DefaultRetryInitial = 1000
+	RetryJitter         = 0.2  // part of a delay by which it varies at random, up or down
+	DefaultRetryInitial = 1000 // ms
 	DefaultRetryFactor  = 2
-	DefaultRetryMax     = 60_000
+	DefaultRetryMax     = 60_000 // ms
 
 	maxRetryMS     = 24 * 3600 * 1000
 	maxRetryFactor = 100

@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestParseRetry(t *testing.T) {
+func TestRetryIsParsedAndBounded(t *testing.T) {
 	for raw, want := range map[string]Retry{
 		`{"max_attempts":3}`: {3, 1000, 2, 60_000},
 		`{"max_attempts":10,"initial_ms":1,"factor":1.5,"max_ms":7,"colour":"red"}`: {10, 1, 1.5, 7},
@@ -35,7 +35,7 @@ func TestParseRetry(t *testing.T) {
 }
 
 // The wait grows by the factor up to the maximum, and varies by the jitter.
-func TestDelay(t *testing.T) {
+func TestRetryDelayGrowsToItsMaximum(t *testing.T) {
 	r := Retry{MaxAttempts: 10, InitialMS: 1000, Factor: 2, MaxMS: 5000}
 	for i, middle := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
 		low, mid, high := r.Delay(i+1, 0), r.Delay(i+1, 0.5), r.Delay(i+1, 0.999999)

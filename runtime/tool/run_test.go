@@ -18,7 +18,7 @@ func failing(t *testing.T, err error) *Tool {
 	return raw(t, Capability{}, func(context.Context, Job, arcp.Raw) (arcp.Raw, error) { return nil, err })
 }
 
-func TestToolErrors(t *testing.T) {
+func TestErrorsOfToolsHaveCodes(t *testing.T) {
 	ended := func(cause error) context.Context {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
@@ -89,7 +89,7 @@ func TestToolErrorsAreCopied(t *testing.T) {
 	}
 }
 
-func TestPanics(t *testing.T) {
+func TestPanicIsAnInternalError(t *testing.T) {
 	for _, c := range []struct {
 		why  string
 		fn   Func
@@ -118,7 +118,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-func TestResults(t *testing.T) {
+func TestInvalidResultsAreRefused(t *testing.T) {
 	result := func(c Capability, out string) (arcp.Raw, *arcp.Error) {
 		return raw(t, c, func(context.Context, Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(out), nil }).Run(t.Context(), Job{}, nil)
 	}

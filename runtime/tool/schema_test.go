@@ -107,7 +107,7 @@ func TestSchemaOfTypes(t *testing.T) {
 	}
 }
 
-func TestSchemaTag(t *testing.T) {
+func TestSchemaTagsSetKeywords(t *testing.T) {
 	type all struct {
 		A int     `json:"a" jsonschema:"minimum=-1,maximum=10,multipleOf=2,default=4,description=An even number, if any."`
 		B float64 `json:"b" jsonschema:"exclusiveMinimum=0,exclusiveMaximum=1.5"`
@@ -233,7 +233,7 @@ func TestTypesWithoutSchema(t *testing.T) {
 	}
 }
 
-func TestConstrained(t *testing.T) {
+func TestConstrainedTypesAreRecognised(t *testing.T) {
 	for _, c := range []struct {
 		typ  reflect.Type
 		want bool

@@ -34,7 +34,7 @@ func order(t testing.TB) *Tool {
 	return raw(t, Capability{InputSchema: arcp.Raw(orderSchema)}, echo)
 }
 
-func TestValidate(t *testing.T) {
+func TestValidateNamesTheArgument(t *testing.T) {
 	tool := order(t)
 	for _, c := range []struct {
 		args, path, keyword, message string // no message: the arguments are right
@@ -103,7 +103,7 @@ func TestLongPathsAreTruncated(t *testing.T) {
 	}
 }
 
-func TestRequestLimit(t *testing.T) {
+func TestLargeArgumentsAreRefused(t *testing.T) {
 	tool := raw(t, Capability{Limits: Limits{MaxRequestBytes: 10}}, echo)
 	if err := tool.Validate(arcp.Raw(`"12345678"`)); err != nil {
 		t.Errorf("10 bytes: %v", err)
@@ -130,7 +130,7 @@ func TestPermissiveSchemasAreFree(t *testing.T) {
 	}
 }
 
-func TestRefusedSchemas(t *testing.T) {
+func TestInvalidSchemasAreRefused(t *testing.T) {
 	for _, c := range []struct{ schema, want string }{
 		{`{`, "not JSON"},
 		{`"string"`, ""},
@@ -187,7 +187,7 @@ func TestValidateAtTheSameTime(t *testing.T) {
 	wg.Wait()
 }
 
-func TestCheckSchema(t *testing.T) {
+func TestCheckSchemaAcceptsDialects(t *testing.T) {
 	for _, s := range []string{``, `{}`, `true`, `false`, `{"type":"integer","minimum":1}`, `{"minimum":1e1000}`,
 		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"string"}`, `{"$defs":{"n":{"type":"number"}},"items":{"$ref":"#/$defs/n"}}`} {
 		if err := CheckSchema(arcp.Raw(s)); err != nil {
@@ -221,7 +221,7 @@ func TestCheckSchema(t *testing.T) {
 	}
 }
 
-func TestCheckValue(t *testing.T) {
+func TestCheckValueNamesTheMember(t *testing.T) {
 	const object = `{"type":"object","properties":{"a":{"type":"string","format":"email"}},"required":["a"],"additionalProperties":false}`
 	for _, c := range []struct{ schema, value, want string }{ // no want: it is allowed
 		{``, `7`, ""},

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestVersionOrder(t *testing.T) {
+func TestVersionsAreOrdered(t *testing.T) {
 	ascending := []string{
 		"0.9.0", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1",
 		"1.0.0", "1.0.0+build", "1.0.1", "v1.2", "1.2.0", "1.9", "1.10", "2", "10", "2026.01.02", "20260102", "latest",

@@ -3,7 +3,6 @@ package transporttest
 import (
 	"errors"
 	"io"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +22,9 @@ type DialPeer func(t *testing.T) (transport.Conn, Peer)
 // RunHalf checks the connections that dial makes, which are HalfClosers.
 func RunHalf(t *testing.T, dial DialPeer) {
 	for name, run := range map[string]func(p halfPair){
-		"PeerReadsOn":   peerReadsOn,
-		"PeerGoesLater": peerGoesLater,
-		"PeerGone":      peerGone,
+		"WritesAfterHalfClose": writesAfterHalfClose,
+		"FindsLaterClose":      findsLaterClose,
+		"FindsClose":           findsClose,
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, peer := dial(t)
@@ -44,7 +43,7 @@ type halfPair struct {
 	peer Peer
 }
 
-// reads returns the connection's knowledge of its peer.
+// reads returns HalfCloser.Reads of the connection.
 func (p halfPair) reads() bool {
 	p.Helper()
 	h, ok := p.conn.(transport.HalfCloser)
@@ -54,8 +53,8 @@ func (p halfPair) reads() bool {
 	return h.Reads()
 }
 
-// ends has the peer send two frames and then end sending by end.
-func (p halfPair) ends(end func() error) {
+// sendsThenEnds sends two frames of the peer, calls end, and reads the frames and the end.
+func (p halfPair) sendsThenEnds(end func() error) {
 	p.Helper()
 	if _, err := io.WriteString(p.peer, "1\n2\n"); err != nil {
 		p.Fatal(err)
@@ -65,7 +64,7 @@ func (p halfPair) ends(end func() error) {
 	}
 	for _, want := range []string{"1", "2"} {
 		if frame, err := p.conn.Read(); err != nil || string(frame) != want {
-			p.Fatalf("Read() = %q, %v, want what was sent before the end", frame, err)
+			p.Fatalf("Read() = %q, %v, want %q", frame, err, want)
 		}
 	}
 	for range 2 {
@@ -76,7 +75,7 @@ func (p halfPair) ends(end func() error) {
 	}
 }
 
-// write writes many frames, more than is buffered anywhere.
+// write writes more frames than all buffers hold.
 func (p halfPair) write() (err error) {
 	frame := strings.Repeat("x", 4095)
 	for range 256 {
@@ -85,47 +84,49 @@ func (p halfPair) write() (err error) {
 	return errors.Join(err, p.conn.Flush())
 }
 
-func peerReadsOn(p halfPair) {
-	p.ends(p.peer.CloseWrite)
+// writesAfterHalfClose checks that a peer that only ended sending receives all frames.
+func writesAfterHalfClose(p halfPair) {
+	p.sendsThenEnds(p.peer.CloseWrite)
 	if !p.reads() {
-		p.Errorf("Reads() = false of a peer that has only ended sending")
+		p.Error("Reads() = false for a peer that has only ended sending, want true")
 	}
 	wrote := make(chan error, 1)
 	go func() { wrote <- errors.Join(p.write(), p.conn.Close(transport.CloseNormal, "")) }()
 	got, err := io.ReadAll(p.peer)
 	if err != nil || len(got) != 256*4096 {
-		p.Errorf("the peer reads %s bytes, %v, want all that was written", strconv.Itoa(len(got)), err)
+		p.Errorf("the peer reads %d bytes, %v, want all %d", len(got), err, 256*4096)
 	}
 	if err := <-wrote; err != nil {
-		p.Errorf("Write, Flush and Close = %v", err)
+		p.Errorf("Write, Flush and Close = %v, want no error", err)
 	}
 	if p.reads() {
-		p.Errorf("Reads() = true of a connection that was closed")
+		p.Error("Reads() = true for a closed connection, want false")
 	}
 }
 
-// peerGoesLater checks that the end of a half-closed peer is found by reads, and by writing.
-func peerGoesLater(p halfPair) {
-	p.ends(p.peer.CloseWrite)
+// findsLaterClose checks that Reads and writes report a peer that closes after its half-close.
+func findsLaterClose(p halfPair) {
+	p.sendsThenEnds(p.peer.CloseWrite)
 	if err := p.peer.Close(); err != nil {
 		p.Fatal(err)
 	}
-	for end := time.Now().Add(hang); p.reads(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(callTimeout); p.reads(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			p.Fatalf("Reads() = true of a peer that has gone")
+			p.Fatal("Reads() = true for a closed peer, want false")
 		}
 	}
 	if err := p.write(); err == nil {
-		p.Errorf("Write and Flush succeed though nobody reads")
+		p.Error("Write and Flush to a closed peer succeed, want an error")
 	}
 }
 
-func peerGone(p halfPair) {
-	p.ends(p.peer.Close)
+// findsClose checks that Reads and writes report a closed peer.
+func findsClose(p halfPair) {
+	p.sendsThenEnds(p.peer.Close)
 	if p.reads() {
-		p.Errorf("Reads() = true of a peer that has gone")
+		p.Error("Reads() = true for a closed peer, want false")
 	}
 	if err := p.write(); err == nil {
-		p.Errorf("Write and Flush succeed though nobody reads")
+		p.Error("Write and Flush to a closed peer succeed, want an error")
 	}
 }

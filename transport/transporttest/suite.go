@@ -1,4 +1,4 @@
-// Package transporttest is the contract of transport.Conn as tests.
+// Package transporttest has the test suite of the contract of transport.Conn.
 package transporttest
 
 import (
@@ -22,15 +22,15 @@ import (
 // must end with the test.
 type Dial func(t *testing.T, l transport.Limits) (server, client transport.Conn)
 
-// hang is when a call that should return is taken for one that never does.
-const hang = 30 * time.Second
+// callTimeout bounds the calls that must return.
+const callTimeout = 30 * time.Second
 
 // Run checks the connections that dial makes.
 func Run(t *testing.T, dial Dial) {
 	RunIn(t, func(t *testing.T, test func(*testing.T)) { test(t) }, dial)
 }
 
-// RunIn is Run with each test run by around, such as synctest.Test.
+// RunIn is Run with each test called by around, such as synctest.Test.
 func RunIn(t *testing.T, around func(*testing.T, func(*testing.T)), dial Dial) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -48,13 +48,13 @@ var tests = []struct {
 	{"FlushSends", flushSends},
 	{"WriteAloneDoesNotSend", writeAloneDoesNotSend},
 	{"WriteSendsWhatDoesNotFit", writeSendsWhatDoesNotFit},
-	{"FrameIsNotKept", frameIsNotKept},
+	{"WrittenFrameMayBeReused", writtenFrameMayBeReused},
 	{"FrameOverTheLimit", frameOverTheLimit},
 	{"LimitChanges", limitChanges},
 	{"NotUTF8", notUTF8},
 	{"CloseSendsWhatIsBuffered", closeSendsWhatIsBuffered},
 	{"CloseCodesArrive", closeCodesArrive},
-	{"ReasonIsCut", reasonIsCut},
+	{"ReasonIsTruncated", reasonIsTruncated},
 	{"CloseEndsEverything", closeEndsEverything},
 	{"AbortEndsEverything", abortEndsEverything},
 	{"AbortIsSeenByPeer", abortIsSeenByPeer},
@@ -64,11 +64,11 @@ var tests = []struct {
 	{"CloseDoesNotWaitForWrite", closeDoesNotWaitForWrite},
 	{"AbortEndsWrite", abortEndsWrite},
 	{"AbortEndsClose", abortEndsClose},
-	{"CloseLeavesFrameAlone", closeLeavesFrameAlone},
+	{"CloseKeepsTheLastFrame", closeKeepsTheLastFrame},
 	{"CallsRace", callsRace},
 	{"LastSeenMoves", lastSeenMoves},
 	{"HalfOpenPeer", halfOpenPeer},
-	{"SlowPeerIsThere", slowPeerIsThere},
+	{"SlowPeerIsAlive", slowPeerIsAlive},
 	{"InfoTellsKind", infoTellsKind},
 	{"NothingIsLeftRunning", nothingIsLeftRunning},
 }
@@ -90,8 +90,8 @@ func newPair(t *testing.T, dial Dial, l transport.Limits) pair {
 	return p
 }
 
-// hasFarewell is whether close codes travel.
-func (p pair) hasFarewell() bool {
+// sendsCloseCodes reports whether the peer receives close codes.
+func (p pair) sendsCloseCodes() bool {
 	kind := p.server.Info().Kind
 	return kind == "websocket" || kind == "pipe"
 }
@@ -109,12 +109,12 @@ func (p pair) within(name string, f func()) {
 
 func (p pair) wait(name string, done <-chan struct{}) {
 	p.Helper()
-	t := time.NewTimer(hang)
+	t := time.NewTimer(callTimeout)
 	defer t.Stop()
 	select {
 	case <-done:
 	case <-t.C:
-		p.Fatalf("%s hangs", name)
+		p.Fatalf("%s has not returned after %v", name, callTimeout)
 	}
 }
 
@@ -148,8 +148,8 @@ func (p pair) read(c transport.Conn, frames ...string) {
 	}
 }
 
-// want is read, but ends the test when that fails or hangs.
-func (p pair) want(c transport.Conn, frames ...string) {
+// mustRead calls read, and ends the test if it fails or does not return.
+func (p pair) mustRead(c transport.Conn, frames ...string) {
 	p.Helper()
 	p.within("Read", func() { p.read(c, frames...) })
 	if p.Failed() {
@@ -157,19 +157,19 @@ func (p pair) want(c transport.Conn, frames ...string) {
 	}
 }
 
-// pass sends frames from one end to the other.
 // maxQuoted bounds the part of a frame that an error quotes, in bytes.
 const maxQuoted = 60
 
+// pass sends frames from one end to the other.
 func (p pair) pass(from, to transport.Conn, frames ...string) {
 	p.Helper()
 	var sending sync.WaitGroup
 	sending.Go(func() { p.send(from, frames...) })
-	p.want(to, frames...)
+	p.mustRead(to, frames...)
 	p.within("Flush", sending.Wait)
 }
 
-// wantEnd reads until the end and returns why it ended.
+// wantEnd reads until the connection ends and returns its error.
 func (p pair) wantEnd(c transport.Conn) *transport.Error {
 	p.Helper()
 	var err error
@@ -182,13 +182,13 @@ func (p pair) wantEnd(c transport.Conn) *transport.Error {
 	if !ok {
 		p.Fatalf("Read() = %v, want a *transport.Error", err)
 	}
-	if _, again := c.Read(); !errors.Is(again, e) {
-		p.Errorf("Read() after the end = %v, want %v again", again, e)
+	if _, err := c.Read(); !errors.Is(err, e) {
+		p.Errorf("Read() after the end = %v, want %v again", err, e)
 	}
 	return e
 }
 
-// frame is n bytes of text.
+// frame returns n bytes of text.
 func frame(n int) string {
 	return strings.Repeat("0123456789abcdef", n/16+1)[:n]
 }
@@ -231,9 +231,9 @@ func flushSends(t *testing.T, dial Dial) {
 	for i := range 100 {
 		question, answer := fmt.Sprint("question ", i), fmt.Sprint("answer ", i)
 		p.send(p.client, question)
-		p.want(p.server, question)
+		p.mustRead(p.server, question)
 		p.send(p.server, answer, answer)
-		p.want(p.client, answer, answer)
+		p.mustRead(p.client, answer, answer)
 	}
 }
 
@@ -244,7 +244,7 @@ func writeAloneDoesNotSend(t *testing.T, dial Dial) {
 		t.Fatal(err)
 	}
 	_ = p.server.Abort()
-	p.want(p.client, "flushed")
+	p.mustRead(p.client, "flushed")
 	if f, err := p.client.Read(); err == nil {
 		t.Errorf("Read() = %q, which was never flushed", f)
 	}
@@ -258,10 +258,10 @@ func writeSendsWhatDoesNotFit(t *testing.T, dial Dial) {
 			t.Fatal(err)
 		}
 	}
-	p.want(p.client, f, f)
+	p.mustRead(p.client, f, f)
 }
 
-func frameIsNotKept(t *testing.T, dial Dial) {
+func writtenFrameMayBeReused(t *testing.T, dial Dial) {
 	p := newPair(t, dial, transport.Limits{})
 	f := []byte("before")
 	if err := p.client.Write(f); err != nil {
@@ -269,7 +269,7 @@ func frameIsNotKept(t *testing.T, dial Dial) {
 	}
 	copy(f, "after!")
 	p.send(p.client)
-	p.want(p.server, "before")
+	p.mustRead(p.server, "before")
 	if string(f) != "after!" {
 		t.Errorf("the frame became %q", f)
 	}
@@ -299,7 +299,7 @@ func (p pair) closeArrives(code transport.CloseCode) {
 	_ = p.client.Close(transport.CloseNormal, "")
 	p.within("Close", closing.Wait)
 	want := transport.Error{Code: transport.CloseNoStatus, Remote: true}
-	if p.hasFarewell() {
+	if p.sendsCloseCodes() {
 		want = transport.Error{Code: code, Reason: "the reason", Remote: true}
 	}
 	if e.Code != want.Code || e.Reason != want.Reason || e.Remote != want.Remote {
@@ -314,7 +314,7 @@ func limitChanges(t *testing.T, dial Dial) {
 	p.pass(p.client, p.server, frame(100_000))
 	p.server.SetReadLimit(20)
 	p.send(p.client, frame(20), frame(21))
-	p.want(p.server, frame(20))
+	p.mustRead(p.server, frame(20))
 	if e := p.wantEnd(p.server); e.Code != transport.CloseTooBig {
 		t.Errorf("Read() = %v, want %d", e, transport.CloseTooBig)
 	}
@@ -325,7 +325,7 @@ func notUTF8(t *testing.T, dial Dial) {
 		p := newPair(t, dial, transport.Limits{})
 		var sending sync.WaitGroup
 		sending.Go(func() { p.send(p.client, "☃", bad) })
-		p.want(p.server, "☃")
+		p.mustRead(p.server, "☃")
 		if e := p.wantEnd(p.server); e.Code != transport.CloseNotUTF8 || e.Remote {
 			t.Errorf("Read() of %s = %v, want %d", clip.Quote(bad, maxQuoted), e, transport.CloseNotUTF8)
 		}
@@ -343,10 +343,10 @@ func closeSendsWhatIsBuffered(t *testing.T, dial Dial) {
 	}
 	go p.server.Close(transport.CloseGoingAway, "bye")
 	for i := range 100 {
-		p.want(p.client, fmt.Sprint("frame ", i))
+		p.mustRead(p.client, fmt.Sprint("frame ", i))
 	}
 	if e := p.wantEnd(p.client); !e.Remote {
-		t.Errorf("Read() = %v, want an end in order", e)
+		t.Errorf("Read() = %v, want a close by the peer", e)
 	}
 }
 
@@ -363,12 +363,12 @@ func closeCodesArrive(t *testing.T, dial Dial) {
 	}
 }
 
-func reasonIsCut(t *testing.T, dial Dial) {
+func reasonIsTruncated(t *testing.T, dial Dial) {
 	for _, reason := range []string{strings.Repeat("x", 123), strings.Repeat("x", 124), strings.Repeat("☃", 100)} {
 		p := newPair(t, dial, transport.Limits{})
 		go p.server.Close(transport.ClosePolicy, reason)
 		e := p.wantEnd(p.client)
-		if p.hasFarewell() && (len(e.Reason) < 120 || !strings.HasPrefix(reason, e.Reason)) {
+		if p.sendsCloseCodes() && (len(e.Reason) < 120 || !strings.HasPrefix(reason, e.Reason)) {
 			t.Errorf("the reason %q arrived as %q", reason, e.Reason)
 		}
 		if len(e.Reason) > 123 || !utf8.ValidString(e.Reason) {
@@ -378,8 +378,8 @@ func reasonIsCut(t *testing.T, dial Dial) {
 	}
 }
 
-// ended checks the calls after an end from this side.
-func (p pair) ended(c transport.Conn) {
+// wantClosed checks that the calls on a closed connection return ErrClosed.
+func (p pair) wantClosed(c transport.Conn) {
 	p.Helper()
 	if _, err := c.Read(); !errors.Is(err, transport.ErrClosed) {
 		p.Errorf("Read() after the end = %v, want ErrClosed", err)
@@ -397,7 +397,7 @@ func (p pair) ended(c transport.Conn) {
 func closeEndsEverything(t *testing.T, dial Dial) {
 	p := newPair(t, dial, transport.Limits{})
 	p.send(p.client, "1")
-	p.want(p.server, "1")
+	p.mustRead(p.server, "1")
 	end := make(chan error, 1)
 	go func() {
 		_, err := p.server.Read()
@@ -408,7 +408,7 @@ func closeEndsEverything(t *testing.T, dial Dial) {
 	if err := <-end; !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Read() during Close = %v, want ErrClosed", err)
 	}
-	p.ended(p.server)
+	p.wantClosed(p.server)
 }
 
 func abortEndsEverything(t *testing.T, dial Dial) {
@@ -422,16 +422,16 @@ func abortEndsEverything(t *testing.T, dial Dial) {
 	if err := <-end; !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Read() during Abort = %v, want ErrClosed", err)
 	}
-	p.ended(p.server)
+	p.wantClosed(p.server)
 }
 
 func abortIsSeenByPeer(t *testing.T, dial Dial) {
 	p := newPair(t, dial, transport.Limits{})
 	p.send(p.server, "last words")
 	_ = p.server.Abort()
-	p.want(p.client, "last words")
+	p.mustRead(p.client, "last words")
 	e := p.wantEnd(p.client)
-	if p.hasFarewell() && (e.Code != transport.CloseAbnormal || e.Remote) {
+	if p.sendsCloseCodes() && (e.Code != transport.CloseAbnormal || e.Remote) {
 		t.Errorf("Read() = %v, want %d", e, transport.CloseAbnormal)
 	}
 }
@@ -445,8 +445,8 @@ func closeOfBothAtOnce(t *testing.T, dial Dial) {
 		wg.Go(func() { _ = p.server.Close(transport.CloseNormal, "") })
 		wg.Go(func() { _ = p.client.Close(transport.CloseNormal, "") })
 		p.within("Close", wg.Wait)
-		p.ended(p.server)
-		p.ended(p.client)
+		p.wantClosed(p.server)
+		p.wantClosed(p.client)
 	}
 }
 
@@ -467,10 +467,10 @@ func manyClosers(t *testing.T, dial Dial) {
 		})
 	}
 	p.within("Close", wg.Wait)
-	p.ended(p.server)
+	p.wantClosed(p.server)
 }
 
-// fill writes until that fails, and returns the error.
+// fill writes until a write fails, and returns the error.
 func fill(c transport.Conn) error {
 	f := []byte(frame(transport.BufferSize))
 	for {
@@ -494,8 +494,8 @@ func peerThatDoesNotRead(t *testing.T, dial Dial) {
 	p.within("Close", func() { _ = p.server.Close(transport.CloseNormal, "") })
 }
 
-// blockedWrite starts writing, waits until that seems to block, and returns
-// where its error comes.
+// blockedWrite starts writing and waits until no write returns for 20 ms. The channel receives the
+// error of the writes.
 func (p pair) blockedWrite() <-chan error {
 	var wrote atomic.Int64
 	failed := make(chan error, 1)
@@ -518,18 +518,18 @@ func (p pair) wantWriteClosed(wrote <-chan error) {
 	if err := <-wrote; !errors.Is(err, transport.ErrClosed) {
 		p.Errorf("Write() = %v, want ErrClosed", err)
 	}
-	p.ended(p.server)
+	p.wantClosed(p.server)
 }
 
 func closeDoesNotWaitForWrite(t *testing.T, dial Dial) {
-	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * hang})
+	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * callTimeout})
 	wrote := p.blockedWrite()
 	p.within("Close", func() { _ = p.server.Close(transport.CloseNormal, "") })
 	p.wantWriteClosed(wrote)
 }
 
 func abortEndsWrite(t *testing.T, dial Dial) {
-	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * hang})
+	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * callTimeout})
 	wrote := p.blockedWrite()
 	p.within("Abort", func() { _ = p.server.Abort() })
 	p.wantWriteClosed(wrote)
@@ -541,10 +541,10 @@ func abortEndsClose(t *testing.T, dial Dial) {
 	wg.Go(func() { _ = p.server.Close(transport.CloseNormal, "") })
 	wg.Go(func() { _ = p.server.Abort() })
 	p.within("Close", wg.Wait)
-	p.ended(p.server)
+	p.wantClosed(p.server)
 }
 
-func closeLeavesFrameAlone(t *testing.T, dial Dial) {
+func closeKeepsTheLastFrame(t *testing.T, dial Dial) {
 	other := newPair(t, dial, transport.Limits{})
 	for _, size := range []int{200, transport.BufferSize, 3 * transport.BufferSize} {
 		p := newPair(t, dial, transport.Limits{})
@@ -600,7 +600,7 @@ func readAll(c transport.Conn, n int, begun chan<- struct{}) {
 	}
 }
 
-// writeAll writes until the end, of either side.
+// writeAll writes until the connection ends.
 func writeAll(c transport.Conn) {
 	sizes := []int{4, 200, 2, 70_000, 130, 4000, 200}
 	for i := 0; c.Write([]byte(frame(sizes[i%len(sizes)]))) == nil; i++ {
@@ -628,18 +628,18 @@ func lastSeenMoves(t *testing.T, dial Dial) {
 	time.Sleep(time.Nanosecond)
 	before := time.Now()
 	p.send(p.client, "1")
-	p.want(p.server, "1")
+	p.mustRead(p.server, "1")
 	if last := p.server.LastSeen(); last.Before(before) {
 		t.Errorf("LastSeen() = %v, after a frame was sent at %v", last, before)
 	}
 }
 
-// halfOpenPeer checks a peer that vanished without closing: sending to it is no sign of life, and
-// neither Close nor Read waits for it.
+// halfOpenPeer checks a peer that vanished without closing. Writing does not advance LastSeen, and
+// neither Close nor Read waits for the peer.
 func halfOpenPeer(t *testing.T, dial Dial) {
 	p := newPair(t, dial, transport.Limits{})
 	p.send(p.client, "1")
-	p.want(p.server, "1")
+	p.mustRead(p.server, "1")
 	last := p.server.LastSeen()
 	read := make(chan error, 1)
 	go func() {
@@ -666,12 +666,12 @@ func halfOpenPeer(t *testing.T, dial Dial) {
 	if err := <-read; !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Read() = %v, want ErrClosed", err)
 	}
-	p.ended(p.server)
+	p.wantClosed(p.server)
 }
 
-// slowPeerIsThere checks that a silent peer that reads slowly is alive as long as it reads.
-func slowPeerIsThere(t *testing.T, dial Dial) {
-	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * hang})
+// slowPeerIsAlive checks that a peer that sends nothing advances LastSeen as long as it reads.
+func slowPeerIsAlive(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * callTimeout})
 	wrote := p.blockedWrite()
 	last := p.server.LastSeen()
 	p.within("Read", func() {
@@ -696,11 +696,11 @@ func infoTellsKind(t *testing.T, dial Dial) {
 		switch info.Kind {
 		case "websocket":
 			if info.Local || info.PeerUID != -1 || info.RemoteAddr == "" || !info.Pings {
-				t.Errorf("Info() = %+v", info)
+				t.Errorf("Info() = %+v, want the members of a %s", info, info.Kind)
 			}
 		case "stdio", "unix", "pipe":
 			if !info.Local || info.PeerUID != os.Getuid() || info.RemoteAddr != "" || info.Pings {
-				t.Errorf("Info() = %+v", info)
+				t.Errorf("Info() = %+v, want the members of a %s", info, info.Kind)
 			}
 		default:
 			t.Errorf("Info() = %+v, want a known kind", info)
@@ -716,7 +716,7 @@ func nothingIsLeftRunning(t *testing.T, dial Dial) {
 	for i := range 10 {
 		p := newPair(t, dial, transport.Limits{})
 		p.send(p.client, "1")
-		p.want(p.server, "1")
+		p.mustRead(p.server, "1")
 		_ = p.server.Ping()
 		if i%2 == 0 {
 			_ = p.server.Abort()
@@ -726,7 +726,7 @@ func nothingIsLeftRunning(t *testing.T, dial Dial) {
 		_ = p.client.Close(transport.CloseNormal, "")
 		_ = p.server.Close(transport.CloseNormal, "")
 	}
-	for until := time.Now().Add(hang); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(callTimeout); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines before, now %d:\n%s", before, runtime.NumGoroutine(), stacks[:runtime.Stack(stacks, true)])

@@ -1,4 +1,5 @@
-// Package agentref explains why an agent reference names no tool.
+// Package agentref has the errors for references that name no tool, and for changes of another
+// generation of the tools.
 package agentref
 
 import (
@@ -27,6 +28,16 @@ func NotFound(ref string, versions []string, names iter.Seq[string]) *arcp.Error
 		parsed.Name, parsed.Version, strings.Join(versions, ", ")).WithDetails(struct {
 		Versions []string `json:"versions"`
 	}{versions})
+}
+
+// Mismatch returns the error for a change that expects another number, such as the generation:
+// FAILED_PRECONDITION with details {expected, actual}.
+func Mismatch(number string, expected, actual uint64) *arcp.Error {
+	return arcp.Errorf(arcp.CodeFailedPrecondition, "the %s is %d, not %d: look again at what is there, and change that",
+		number, actual, expected).WithDetails(struct {
+		Expected uint64 `json:"expected"`
+		Actual   uint64 `json:"actual"`
+	}{expected, actual})
 }
 
 // maxHintBytes bounds the work that an unknown name causes.

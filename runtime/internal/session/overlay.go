@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/agentref"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // maxOverlayBytes bounds the overlays of all sessions of a principal together. They are in
@@ -136,12 +136,12 @@ func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange,
 		return Overlay{}, nil, refused
 	}
 	if q.Generation != nil && *q.Generation != snap.Generation() {
-		return Overlay{}, nil, tool.Mismatch("generation", *q.Generation, snap.Generation())
+		return Overlay{}, nil, agentref.Mismatch("generation", *q.Generation, snap.Generation())
 	}
 	old := s.Overlay()
 	switch {
 	case q.Revision != nil && *q.Revision != old.Revision:
-		return Overlay{}, nil, tool.Mismatch("revision of the overlay", *q.Revision, old.Revision)
+		return Overlay{}, nil, agentref.Mismatch("revision of the overlay", *q.Revision, old.Revision)
 	case old.Overlay.Same(q.Overlay):
 		return old, snap, nil
 	}

@@ -150,7 +150,7 @@ func TestRequestReachesOnlyItsHost(t *testing.T) {
 	}
 }
 
-func TestRedirects(t *testing.T) {
+func TestRedirectsAreChecked(t *testing.T) {
 	secret := serve(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s was fetched", r.URL) })
 	other := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "auth="+r.Header.Get("Authorization")+" cookie="+r.Header.Get("Cookie")+" from="+r.Header.Get("Referer"))
@@ -207,7 +207,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-func TestBodyLimit(t *testing.T) {
+func TestBodiesAreBounded(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	_, _ = z.Write(make([]byte, 1<<16))
@@ -318,7 +318,7 @@ func answerDNS(conn net.Conn, next func() netip.Addr) {
 	_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(m))), m...))
 }
 
-func TestRebinding(t *testing.T) {
+func TestRebindingIsRefused(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // the next request dials again
 		_, _ = io.WriteString(w, "hello "+r.Host)
@@ -348,7 +348,7 @@ func TestRebinding(t *testing.T) {
 	want(t, err, "denied", "a private address, named")
 }
 
-func TestDialable(t *testing.T) {
+func TestPrivateAddressesAreRefused(t *testing.T) {
 	// byName, named: by default; public: with BlockPrivate, however named.
 	for ip, c := range map[string]struct{ byName, named, public bool }{
 		"93.184.216.34":          {true, true, true},

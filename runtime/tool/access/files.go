@@ -67,20 +67,20 @@ type target struct {
 	onRefusal RefusalFunc
 }
 
-func (t *target) refuse(err *arcp.Error) error { return t.onRefusal.refuse(t.namespace, err) }
+func (tg *target) refuse(err *arcp.Error) error { return tg.onRefusal.refuse(tg.namespace, err) }
 
-func (t *target) fail(err error) error {
+func (tg *target) fail(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, errEscape):
-		return t.refuse(refused(t.asked))
+		return tg.refuse(refused(tg.asked))
 	}
-	return &fs.PathError{Op: t.op, Path: t.asked, Err: err}
+	return &fs.PathError{Op: tg.op, Path: tg.asked, Err: err}
 }
 
 // missing reports whether only the last name of the path does not exist.
-func (t *target) missing() bool { return len(t.lost) == 1 }
+func (tg *target) missing() bool { return len(tg.lost) == 1 }
 
 // intent is an operation before its path is resolved.
 type intent struct {
@@ -108,32 +108,32 @@ func (f *Files) find(name string, in intent) (*target, error) {
 		}
 	}
 	real := func(path string) error { return f.checkReal(in.namespaces, asked, path) }
-	t := &target{pathEnd: walk(asked, !in.nofollow, real), op: in.op, asked: asked, namespace: in.namespaces[len(in.namespaces)-1], onRefusal: f.onRefusal}
-	if err := t.admit(in, real); err != nil {
-		t.close()
+	tg := &target{pathEnd: walk(asked, !in.nofollow, real), op: in.op, asked: asked, namespace: in.namespaces[len(in.namespaces)-1], onRefusal: f.onRefusal}
+	if err := tg.admit(in, real); err != nil {
+		tg.close()
 		return nil, err
 	}
-	return t, nil
+	return tg, nil
 }
 
 // admit checks the authority over the real path. It returns the error of the walk only for a path within the
 // authority.
-func (t *target) admit(in intent, check func(string) error) error {
-	if wire, ok := errors.AsType[*arcp.Error](t.err); ok {
+func (tg *target) admit(in intent, check func(string) error) error {
+	if wire, ok := errors.AsType[*arcp.Error](tg.err); ok {
 		return wire
 	}
-	if errors.Is(t.err, errEscape) {
-		return t.refuse(refused(t.asked))
+	if errors.Is(tg.err, errEscape) {
+		return tg.refuse(refused(tg.asked))
 	}
-	if real := t.real(); real != t.asked {
+	if real := tg.real(); real != tg.asked {
 		if err := check(real); err != nil {
 			return err
 		}
 	}
-	if in.create && len(t.lost) > 0 {
+	if in.create && len(tg.lost) > 0 {
 		return nil
 	}
-	return t.fail(t.err)
+	return tg.fail(tg.err)
 }
 
 // checkReal checks the authority over the real path. A refusal does not reveal the path.

@@ -253,7 +253,7 @@ var pathTricks = []struct{ path, read, write string }{
 	{"ws/" + strings.Repeat("self/", 41) + "f", "too many levels of symbolic links", "too many levels of symbolic links"},
 }
 
-func TestPathTricks(t *testing.T) {
+func TestPathTricksStayInTheLease(t *testing.T) {
 	b := newTree(t)
 	b.traps()
 	files := b.files()
@@ -335,7 +335,7 @@ func TestErrorsOutsideAllowedPathsAreEqual(t *testing.T) {
 	b.unharmed()
 }
 
-func TestCreating(t *testing.T) {
+func TestCreatedFilesStayInTheLease(t *testing.T) {
 	for _, c := range []struct{ path, create, write, mkdir string }{
 		{"ws/new", "ok", "ok", "ok"},
 		{"ws/a/new", "ok", "ok", "ok"},
@@ -414,7 +414,7 @@ func TestWriteFileIsAtomic(t *testing.T) {
 	}
 }
 
-func TestReadDir(t *testing.T) {
+func TestReadDirListsWithinTheLease(t *testing.T) {
 	b := newTree(t)
 	b.link(b.at("out/f"), "ws/a/leak")
 	only := lease{arcp.NamespaceFSRead: {b.at("ws/a")}}
@@ -453,7 +453,7 @@ func TestReadFileLimit(t *testing.T) {
 	}
 }
 
-func TestNamespaces(t *testing.T) {
+func TestReadAndWriteNeedTheirNamespace(t *testing.T) {
 	b := newTree(t)
 	r, w := NewFiles(lease{arcp.NamespaceFSRead: {b.at("ws")}}.check), NewFiles(lease{arcp.NamespaceFSWrite: {b.at("ws")}}.check)
 	for _, c := range []struct {
@@ -514,7 +514,7 @@ func TestRemoveAndRename(t *testing.T) {
 	}
 }
 
-func TestMkdirAll(t *testing.T) {
+func TestMkdirAllStaysInTheLease(t *testing.T) {
 	b := newTree(t)
 	b.traps()
 	files := b.files()
@@ -535,7 +535,7 @@ func TestMkdirAll(t *testing.T) {
 	b.unharmed()
 }
 
-func TestCheckedOperations(t *testing.T) {
+func TestOperationsCheckTheirPaths(t *testing.T) {
 	b := newTree(t)
 	b.link("a/f", "ws/rel")
 	a := &asked{lease: lease{arcp.NamespaceFSRead: {b.at("ws")}, arcp.NamespaceFSWrite: {b.at("ws")}}}
@@ -572,7 +572,7 @@ func TestErrorsOfTheCheck(t *testing.T) {
 }
 
 // A directory without permission to read is still a way.
-func TestSearchableDirectories(t *testing.T) {
+func TestSearchableDirectoriesArePassed(t *testing.T) {
 	b := newTree(t)
 	b.must(os.Chmod(b.at("ws/a"), 0o711))
 	want(t, func() error { _, err := b.files().Open(b.at("ws/a/b/f")); return err }(), "ok", "through a directory of mode 711")

@@ -42,12 +42,12 @@ func (f *Files) Create(path string) (*os.File, error) {
 	return f.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 }
 
-func (t *target) open(flag int, perm fs.FileMode) (*os.File, error) {
-	if len(t.lost) > 1 || t.name == "." {
-		return nil, t.fail(cmp.Or(t.err, error(unix.EISDIR)))
+func (tg *target) open(flag int, perm fs.FileMode) (*os.File, error) {
+	if len(tg.lost) > 1 || tg.name == "." {
+		return nil, tg.fail(cmp.Or(tg.err, error(unix.EISDIR)))
 	}
 	for range maxTries {
-		fd, err := t.try(flag, perm)
+		fd, err := tg.try(flag, perm)
 		switch {
 		case errors.Is(err, errAgain):
 			continue
@@ -56,79 +56,79 @@ func (t *target) open(flag int, perm fs.FileMode) (*os.File, error) {
 		}
 		if err := unix.SetNonblock(fd, false); err != nil {
 			closeFD(fd)
-			return nil, t.fail(err)
+			return nil, tg.fail(err)
 		}
-		return os.NewFile(uintptr(fd), t.asked), nil
+		return os.NewFile(uintptr(fd), tg.asked), nil
 	}
-	return nil, t.fail(unix.EBUSY)
+	return nil, tg.fail(unix.EBUSY)
 }
 
 // try opens or creates the file at t. It returns errAgain if the file was replaced meanwhile.
-func (t *target) try(flag int, perm fs.FileMode) (int, error) {
-	st, err := lstatat(t.dir, t.name)
+func (tg *target) try(flag int, perm fs.FileMode) (int, error) {
+	st, err := lstatat(tg.dir, tg.name)
 	switch {
 	case errors.Is(err, unix.ENOENT) && flag&os.O_CREATE != 0:
-		return t.create(flag, perm)
+		return tg.create(flag, perm)
 	case err != nil:
-		return noFD, t.fail(err)
+		return noFD, tg.fail(err)
 	case flag&os.O_EXCL != 0:
-		return noFD, t.fail(unix.EEXIST)
+		return noFD, tg.fail(unix.EEXIST)
 	}
-	if err := t.regular(st); err != nil {
+	if err := tg.regular(st); err != nil {
 		return noFD, err
 	}
 	// O_TRUNC would empty the file before verify.
-	fd, err := openat(t.dir, t.name, oOpen|flag&^(os.O_CREATE|os.O_EXCL|os.O_TRUNC), 0)
+	fd, err := openat(tg.dir, tg.name, oOpen|flag&^(os.O_CREATE|os.O_EXCL|os.O_TRUNC), 0)
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO):
 		return noFD, errAgain // the file was removed, or replaced by a link or a fifo
 	case err != nil:
-		return noFD, t.fail(err)
+		return noFD, tg.fail(err)
 	}
-	if err := t.verify(fd, flag); err != nil {
+	if err := tg.verify(fd, flag); err != nil {
 		closeFD(fd)
 		return noFD, err
 	}
 	return fd, nil
 }
 
-func (t *target) create(flag int, perm fs.FileMode) (int, error) {
-	fd, err := openat(t.dir, t.name, oOpen|flag&^os.O_TRUNC|os.O_EXCL, uint32(perm.Perm()))
+func (tg *target) create(flag int, perm fs.FileMode) (int, error) {
+	fd, err := openat(tg.dir, tg.name, oOpen|flag&^os.O_TRUNC|os.O_EXCL, uint32(perm.Perm()))
 	if errors.Is(err, unix.EEXIST) && flag&os.O_EXCL == 0 {
 		return noFD, errAgain
 	}
-	return fd, t.fail(err)
+	return fd, tg.fail(err)
 }
 
 // regular returns an error unless the file is a regular file.
-func (t *target) regular(st unix.Stat_t) error {
+func (tg *target) regular(st unix.Stat_t) error {
 	switch kind(st) {
 	case unix.S_IFREG:
 		return nil
 	case unix.S_IFDIR:
-		return t.fail(unix.EISDIR)
+		return tg.fail(unix.EISDIR)
 	case unix.S_IFLNK: // the file was replaced by a link
-		return t.refuse(refused(t.asked))
+		return tg.refuse(refused(tg.asked))
 	}
-	return t.refuse(notRegular(t.asked))
+	return tg.refuse(notRegular(tg.asked))
 }
 
 // verify checks the opened file, and empties the file if the flags require it.
-func (t *target) verify(fd, flag int) error {
+func (tg *target) verify(fd, flag int) error {
 	st, err := fstat(fd)
 	if err != nil {
-		return t.fail(err)
+		return tg.fail(err)
 	}
-	if err := t.regular(st); err != nil || flag&(os.O_WRONLY|os.O_RDWR) == 0 {
+	if err := tg.regular(st); err != nil || flag&(os.O_WRONLY|os.O_RDWR) == 0 {
 		return err
 	}
-	if err := t.onlyName(fd, st); err != nil {
+	if err := tg.onlyName(fd, st); err != nil {
 		return err
 	}
 	if flag&os.O_TRUNC == 0 {
 		return nil
 	}
-	return t.fail(unix.Ftruncate(fd, 0))
+	return tg.fail(unix.Ftruncate(fd, 0))
 }
 
 // onlyName returns an error if an open file has other names than the opened one. A link count of one is not enough:
@@ -138,22 +138,22 @@ func (t *target) verify(fd, flag int) error {
 // which fd was opened, and a removed entry never returns. A removal lowers the count before it
 // removes the entry. It holds the lock of the directory meanwhile, for which a rename waits, so this
 // order has no effect.
-func (t *target) onlyName(fd int, st unix.Stat_t) error {
+func (tg *target) onlyName(fd int, st unix.Stat_t) error {
 	if st.Nlink > 1 {
-		return t.refuse(arcp.Errorf(arcp.CodePermissionDenied, "%s has other names (hard links), which the job may not be allowed to write", t.asked))
+		return tg.refuse(arcp.Errorf(arcp.CodePermissionDenied, "%s has other names (hard links), which the job may not be allowed to write", tg.asked))
 	}
-	err := unix.Renameat(t.dir, t.name, t.dir, t.name)
+	err := unix.Renameat(tg.dir, tg.name, tg.dir, tg.name)
 	if errors.Is(err, unix.ENOENT) {
 		return errAgain
 	}
 	if err != nil {
-		return t.fail(err)
+		return tg.fail(err)
 	}
 	at, err := currentPath(fd)
 	if err != nil {
-		return arcp.Errorf(arcp.CodeUnavailable, "%s: an existing file is not written where /proc is missing", t.asked)
+		return arcp.Errorf(arcp.CodeUnavailable, "%s: an existing file is not written where /proc is missing", tg.asked)
 	}
-	if at != t.real() {
+	if at != tg.real() {
 		return errAgain
 	}
 	return nil
@@ -181,31 +181,31 @@ func (f *Files) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	return t.fail(t.replace(data, perm))
 }
 
-func (t *target) replace(data []byte, perm fs.FileMode) (err error) {
+func (tg *target) replace(data []byte, perm fs.FileMode) (err error) {
 	temp := ".arcp-" + rand.Text()
-	fd, err := openat(t.dir, temp, oOpen|unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, uint32(perm.Perm()))
+	fd, err := openat(tg.dir, temp, oOpen|unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, uint32(perm.Perm()))
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = unix.Unlinkat(t.dir, temp, 0) // the first error is more precise
+			_ = unix.Unlinkat(tg.dir, temp, 0) // the first error is more precise
 		}
 	}()
-	file := os.NewFile(uintptr(fd), t.asked)
-	if err = t.fill(file, data); err != nil {
+	file := os.NewFile(uintptr(fd), tg.asked)
+	if err = tg.fill(file, data); err != nil {
 		_ = file.Close() // the first error is more precise
 		return err
 	}
 	if err = file.Close(); err != nil {
 		return cause(err)
 	}
-	return unix.Renameat(t.dir, temp, t.dir, t.name)
+	return unix.Renameat(tg.dir, temp, tg.dir, tg.name)
 }
 
-func (t *target) fill(file *os.File, data []byte) error {
-	if t.err == nil {
-		if err := file.Chmod(fs.FileMode(t.stat.Mode).Perm()); err != nil {
+func (tg *target) fill(file *os.File, data []byte) error {
+	if tg.err == nil {
+		if err := file.Chmod(fs.FileMode(tg.stat.Mode).Perm()); err != nil {
 			return cause(err)
 		}
 	}
@@ -263,18 +263,18 @@ func (f *Files) MkdirAll(path string, perm fs.FileMode) error {
 }
 
 // makeLost creates the missing directories of the path.
-func (t *target) makeLost(perm fs.FileMode) error {
-	for _, name := range t.lost {
-		err := unix.Mkdirat(t.dir, name, uint32(perm.Perm()))
+func (tg *target) makeLost(perm fs.FileMode) error {
+	for _, name := range tg.lost {
+		err := unix.Mkdirat(tg.dir, name, uint32(perm.Perm()))
 		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return t.fail(err)
+			return tg.fail(err)
 		}
-		fd, err := openat(t.dir, name, oDirectory, 0)
+		fd, err := openat(tg.dir, name, oDirectory, 0)
 		if err != nil {
-			return t.fail(err)
+			return tg.fail(err)
 		}
-		closeFD(t.dir)
-		t.dir = fd
+		closeFD(tg.dir)
+		tg.dir = fd
 	}
 	return nil
 }

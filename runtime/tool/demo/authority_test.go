@@ -133,7 +133,7 @@ func TestPermitHoldsWhatWasGranted(t *testing.T) {
 	}
 }
 
-func TestQuestions(t *testing.T) {
+func TestQuestionsReturnTheAnswer(t *testing.T) {
 	schema := arcp.Raw(`{"type":"integer"}`)
 	for _, c := range []struct {
 		tool, args string
@@ -171,7 +171,7 @@ func TestQuestions(t *testing.T) {
 }
 
 // The outcome of a delegation is the outcome of the child.
-func TestDelegate(t *testing.T) {
+func TestDelegateReturnsTheOutcome(t *testing.T) {
 	const args = `{"tool":"other@1.0.0","arguments":{"a":[1]},"lease_request":{"fs.read":["/a"]}}`
 	calls := func(err error) *tooltest.Job {
 		return tooltest.New(tooltest.Script{Call: func(context.Context, tool.Call) (arcp.Raw, error) { return arcp.Raw(`{"b":2}`), err }})

@@ -17,7 +17,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/tooltest"
 )
 
-func TestInventory(t *testing.T) {
+func TestRegisterAddsEveryTool(t *testing.T) {
 	r := tool.NewRegistry()
 	if err := Register(r); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestInventory(t *testing.T) {
 }
 
 // Each case is one call by a client, in a synctest bubble.
-func TestCalls(t *testing.T) {
+func TestCallsReturnTheirResult(t *testing.T) {
 	for _, c := range []struct {
 		tool, args string
 		want       string // the result
@@ -96,7 +96,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-func TestRefusedArguments(t *testing.T) {
+func TestInvalidArgumentsAreRefused(t *testing.T) {
 	for _, c := range []struct{ tool, args, message string }{
 		{"demo.emit", `{"bytes":1}`, "argument /count is required"},
 		{"demo.emit", `{"count":1}`, "argument /bytes is required"},
@@ -166,7 +166,7 @@ func TestRefusedArguments(t *testing.T) {
 	}
 }
 
-func TestEmittedEvents(t *testing.T) {
+func TestEmitEmitsTheEvents(t *testing.T) {
 	const n = 2000 // more than one block of attributes
 	job := newJob()
 	if _, err := job.Run(t.Context(), demo(t, "demo.emit"), arcp.Raw(fmt.Appendf(nil, `{"count":%d,"bytes":9}`, n))); err != nil {
@@ -184,7 +184,7 @@ func TestEmittedEvents(t *testing.T) {
 	}
 }
 
-func TestProgressEvents(t *testing.T) {
+func TestProgressEmitsEachStep(t *testing.T) {
 	job := newJob()
 	if _, err := job.Run(t.Context(), demo(t, "demo.progress"), arcp.Raw(`{"steps":4,"interval_ms":0}`)); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestProgressEvents(t *testing.T) {
 }
 
 // A cooperative tool returns at once, with the cause, when its job is stopped.
-func TestStopping(t *testing.T) {
+func TestStoppedToolsReturnTheCause(t *testing.T) {
 	stop := &arcp.Error{Code: arcp.CodeCancelled, Message: "enough"}
 	for _, c := range []struct {
 		tool, args string
@@ -255,7 +255,7 @@ func TestJobEndStopsTool(t *testing.T) {
 }
 
 // demo.count makes a checkpoint after each step's progress, and resumes from one.
-func TestCountResumes(t *testing.T) {
+func TestCountResumesAtItsCheckpoint(t *testing.T) {
 	job := endingJob(7)
 	_, err := job.Run(t.Context(), demo(t, "demo.count"), arcp.Raw(`{"to":10,"interval_ms":0}`))
 	first := job.Record()
@@ -273,7 +273,7 @@ func TestCountResumes(t *testing.T) {
 	}
 }
 
-func TestRecoveries(t *testing.T) {
+func TestToolsDeclareTheirRecovery(t *testing.T) {
 	want := map[string]tool.Recovery{"demo.count": tool.RecoveryCheckpoint}
 	for _, name := range []string{"echo", "progress", "sleep", "ask", "choose", "permit", "spend", "model", "access", "delegate"} {
 		want["demo."+name] = tool.RecoveryRerun
@@ -312,7 +312,7 @@ func TestStallMakesHeartbeatsManual(t *testing.T) {
 	}
 }
 
-func TestFail(t *testing.T) {
+func TestFailReturnsTheCode(t *testing.T) {
 	d := demo(t, "demo.fail")
 	for _, info := range arcp.Codes {
 		args := arcp.Raw(fmt.Appendf(nil, `{"code":%q,"message":"m"}`, info.Code))
@@ -353,7 +353,7 @@ func TestFailListsCodes(t *testing.T) {
 	}
 }
 
-func TestPanic(t *testing.T) {
+func TestPanicIsReported(t *testing.T) {
 	job := newJob()
 	_, err := job.Run(t.Context(), demo(t, "demo.panic"), nil)
 	if err == nil || err.Code != arcp.CodeInternal || len(job.Record().Failures) != 1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-func TestInterruptible(t *testing.T) {
+func TestInterruptibleToolsAreMarked(t *testing.T) {
 	want := map[string]bool{"demo.count": true, "demo.progress": true, "demo.sleep": true}
 	r := tool.NewRegistry()
 	if err := Register(r); err != nil {
@@ -25,7 +25,7 @@ func TestInterruptible(t *testing.T) {
 
 // An interrupted tool stops at once, emits nothing until it is told to continue, and resumes
 // at the same step.
-func TestInterrupts(t *testing.T) {
+func TestInterruptedToolsResume(t *testing.T) {
 	for _, c := range []struct {
 		tool, args string
 		after      time.Duration // the interrupt

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/tooltest"
 )
 
-func TestResource(t *testing.T) {
+func TestResourceAsksForALease(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want tool.ResourceAsk

@@ -32,7 +32,7 @@ func TestCommandsInheritNothing(t *testing.T) {
 	}
 }
 
-func TestCloseInherited(t *testing.T) {
+func TestInheritedDescriptorsAreClosed(t *testing.T) {
 	f, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func TestEnvironmentHasAVariableOnce(t *testing.T) {
 	}
 }
 
-func TestDirectories(t *testing.T) {
+func TestCommandHasItsDirectory(t *testing.T) {
 	t.Run("its own", func(t *testing.T) {
 		made := script(t, `mkdir -p a/b; echo x > a/b/c; chmod 0 a; ls -A | wc -l >&2; printf '"%s"' "$PWD"`)
 		job := newJob()
@@ -98,7 +98,7 @@ func TestDirectories(t *testing.T) {
 	})
 }
 
-func TestFailures(t *testing.T) {
+func TestFailuresHaveCodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		code   arcp.Code
@@ -130,7 +130,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestBoundsAreEnforced(t *testing.T) {
 	for name, c := range map[string]struct {
 		bounds Bounds
 		script string
@@ -190,7 +190,7 @@ func TestRunReportsStartErrors(t *testing.T) {
 }
 
 // A call whose context has ended starts no command.
-func TestCancelledBefore(t *testing.T) {
+func TestCancelledCallStartsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(arcp.Errorf(arcp.CodeCancelled, "never mind"))
 	mark := filepath.Join(t.TempDir(), "mark")

@@ -162,7 +162,7 @@ func TestUnreadArgumentsDoNotBlock(t *testing.T) {
 	}
 }
 
-func TestStandardError(t *testing.T) {
+func TestStandardErrorBecomesBoundedLogs(t *testing.T) {
 	t.Run("a huge line", func(t *testing.T) {
 		job := newJob()
 		_, err := call(t, soon(t), script(t, `head -c 10000000 /dev/zero | tr '\0' x >&2; echo >&2; echo next >&2; echo 1`), job, `{}`)
@@ -208,7 +208,7 @@ func TestStandardError(t *testing.T) {
 }
 
 // The processes of a command that kills its reaper are found by their mark.
-func TestKilledReaper(t *testing.T) {
+func TestCommandWithKilledReaperIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}

@@ -34,7 +34,7 @@ func sandboxedScript(t *testing.T, text string, with ...func(*Config)) func() (s
 	}
 }
 
-func TestSandbox(t *testing.T) {
+func TestSandboxHidesSecrets(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(secret, 0o755); err != nil {
 		t.Fatal(err)

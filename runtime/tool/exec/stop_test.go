@@ -20,7 +20,7 @@ import (
 
 // A command that stops its reaper can be cancelled, and leaves nothing, also nothing
 // that is stopped itself.
-func TestStoppedReaper(t *testing.T) {
+func TestCommandWithStoppedReaperIsCancelled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}

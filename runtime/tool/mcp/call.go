@@ -78,7 +78,7 @@ func (sess *session) call(ctx context.Context, c *call, name string, args arcp.R
 	answers := make(chan answer, 1)
 	go func() { // a write to a program does not end with ctx
 		res, err := sess.client.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: json.RawMessage(args), Meta: c.meta(sess)})
-		answers <- answer{res, err}
+		answers <- answer{res: res, err: err}
 	}()
 	select {
 	case a := <-answers:

@@ -25,13 +25,13 @@ const maxPrompt = 8 << 10
 
 // elicit asks a person, as a question of the job of the call. The action is accept for an answer,
 // decline for the answer null, and cancel for an error.
-func (s *Source) elicit(ctx context.Context, t *observer, p *sdk.ElicitParams) (*sdk.ElicitResult, error) {
+func (s *Source) elicit(ctx context.Context, ob *observer, p *sdk.ElicitParams) (*sdk.ElicitResult, error) {
 	if p.Mode == "url" {
 		return &sdk.ElicitResult{Action: decline}, nil // the client does not offer the mode
 	}
 	c, _ := ctx.Value(callKey{}).(*call)
 	if c == nil {
-		c = t.soleCall()
+		c = ob.soleCall()
 	}
 	if c == nil || c.job.IsZero() {
 		s.warn("an MCP server asks something while none or several of its tools run, or one runs on that was cancelled; nobody knows for which job, and it is not asked")

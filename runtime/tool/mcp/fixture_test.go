@@ -97,36 +97,36 @@ type fixture struct {
 }
 
 // bubble runs a test in a synctest bubble. serve serves session n of the source on conn.
-func bubble(t *testing.T, c Config, serve func(n int, conn net.Conn), test func(r *fixture)) {
+func bubble(t *testing.T, c Config, serve func(n int, conn net.Conn), test func(fx *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t, c, serve)
-		defer r.end()
-		test(r)
+		fx := newFixture(t, c, serve)
+		defer fx.end()
+		test(fx)
 	})
 }
 
 func newFixture(t *testing.T, c Config, serve func(n int, conn net.Conn)) *fixture {
-	r := &fixture{T: t, publisher: &publisher{reg: tool.NewRegistry()}, log: new(locked)}
+	fx := &fixture{T: t, publisher: &publisher{reg: tool.NewRegistry()}, log: new(locked)}
 	c.Name = "srv"
 	c.Command = []string{"/bin/true"}
-	c.Log = zerolog.New(r.log).Level(zerolog.DebugLevel)
+	c.Log = zerolog.New(fx.log).Level(zerolog.DebugLevel)
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
 		t.Fatal(err)
 	}
-	r.src = newSource(c)
-	r.src.open = func(tp *observer) (*connection, error) {
+	fx.src = newSource(c)
+	fx.src.open = func(tp *observer) (*connection, error) {
 		ours, theirs := net.Pipe()
-		r.mu.Lock()
-		r.conns = append(r.conns, theirs)
-		n := len(r.conns)
-		r.mu.Unlock()
+		fx.mu.Lock()
+		fx.conns = append(fx.conns, theirs)
+		n := len(fx.conns)
+		fx.mu.Unlock()
 		go serve(n, theirs)
-		return &connection{transport: stdio{ours, ours, tp, r.src.maxBytes, r.src.logDropped}, end: func() { ours.Close(); theirs.Close() },
+		return &connection{transport: stdio{ours, ours, tp, fx.src.maxBytes, fx.src.logDropped}, end: func() { ours.Close(); theirs.Close() },
 			exitError: func(context.Context) error { return nil }}, nil
 	}
-	return r
+	return fx
 }
 
 // locked is a text that several goroutines may write.
@@ -150,37 +150,37 @@ func (l *locked) Write(p []byte) (int, error) {
 // startWait bounds the time to the first list.
 const startWait = 30 * time.Second
 
-func (r *fixture) start() {
-	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), startWait)
+func (fx *fixture) start() {
+	fx.Helper()
+	ctx, cancel := context.WithTimeout(fx.Context(), startWait)
 	defer cancel()
-	if err := r.src.Start(ctx, r.publisher.publish); err != nil {
-		r.Fatal(err)
+	if err := fx.src.Start(ctx, fx.publisher.publish); err != nil {
+		fx.Fatal(err)
 	}
 }
 
 // end closes the source and the servers: a bubble ends only with its goroutines.
-func (r *fixture) end() {
-	r.src.Close()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.conns {
+func (fx *fixture) end() {
+	fx.src.Close()
+	fx.mu.Lock()
+	defer fx.mu.Unlock()
+	for _, c := range fx.conns {
 		c.Close()
 	}
 }
 
 // opened returns the number of sessions.
-func (r *fixture) opened() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.conns)
+func (fx *fixture) opened() int {
+	fx.mu.Lock()
+	defer fx.mu.Unlock()
+	return len(fx.conns)
 }
 
-func (r *fixture) call(ctx context.Context, j *job, name, args string) (string, *arcp.Error) {
-	r.Helper()
-	t, err := r.publisher.reg.Resolve(name)
+func (fx *fixture) call(ctx context.Context, j *job, name, args string) (string, *arcp.Error) {
+	fx.Helper()
+	t, err := fx.publisher.reg.Resolve(name)
 	if err != nil {
-		r.Fatal(err)
+		fx.Fatal(err)
 	}
 	if e := t.Validate(arcp.Raw(args)); e != nil {
 		return "", e
@@ -189,17 +189,17 @@ func (r *fixture) call(ctx context.Context, j *job, name, args string) (string, 
 	return string(out), e
 }
 
-func (r *fixture) want(name, got, want string) {
-	r.Helper()
+func (fx *fixture) want(name, got, want string) {
+	fx.Helper()
 	if got != want {
-		r.Errorf("%s:\n got %s\nwant %s", name, got, want)
+		fx.Errorf("%s:\n got %s\nwant %s", name, got, want)
 	}
 }
 
-func (r *fixture) wantCode(name string, err *arcp.Error, code arcp.Code, retryable bool) {
-	r.Helper()
+func (fx *fixture) wantCode(name string, err *arcp.Error, code arcp.Code, retryable bool) {
+	fx.Helper()
 	if err == nil || err.Code != code || err.Retryable != retryable {
-		r.Errorf("%s: %v, want %s, retryable %v", name, err, code, retryable)
+		fx.Errorf("%s: %v, want %s, retryable %v", name, err, code, retryable)
 	}
 }
 

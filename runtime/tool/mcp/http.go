@@ -28,12 +28,12 @@ type httpTransport struct {
 }
 
 // Connect implements sdk.Transport.
-func (t httpTransport) Connect(ctx context.Context) (sdk.Connection, error) {
-	conn, err := t.StreamableClientTransport.Connect(ctx)
+func (ht httpTransport) Connect(ctx context.Context) (sdk.Connection, error) {
+	conn, err := ht.StreamableClientTransport.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &httpConn{Connection: conn, observer: t.observer, streamEnded: make(chan struct{}, 1)}
+	c := &httpConn{Connection: conn, observer: ht.observer, streamEnded: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return c, nil
 }

@@ -60,7 +60,7 @@ func run(t *testing.T, sh *publisher, j *job, name string) (string, *arcp.Error)
 	return string(out), e
 }
 
-func TestHTTP(t *testing.T) {
+func TestHTTPServerPublishesTools(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
 	for _, mode := range []sdk.StreamableHTTPOptions{{}, {JSONResponse: true}, {Stateless: true}} {
 		t.Run(fmt.Sprintf("json=%v,stateless=%v", mode.JSONResponse, mode.Stateless), func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestHTTPServerGoesAway(t *testing.T) {
 
 // A server before MCP 2026-07-28 announces changes on a stream that a GET request opens. The stream
 // is opened again when it ends. An event that is too large is dropped.
-func TestHTTPStream(t *testing.T) {
+func TestHTTPStreamIsReopened(t *testing.T) {
 	var server *sdk.Server
 	var streams atomic.Int64
 	url := httpServer(t, nil, func(w http.ResponseWriter, r *http.Request) bool {

@@ -66,7 +66,7 @@ func (sess *session) page(ctx context.Context, c *call, cursor string) (page []d
 	ctx = context.WithValue(ctx, callKey{}, c)
 	go func() { // a write to a program does not end with ctx
 		res, err := sess.client.ListTools(ctx, params)
-		answers <- answer{res, err}
+		answers <- answer{res: res, err: err}
 	}()
 	select {
 	case a := <-answers:
@@ -184,7 +184,7 @@ func (s *Source) build(d definition, taken map[string]builtTool) (builtTool, err
 		return old, nil
 	}
 	t, err := s.tool(name, d)
-	return builtTool{d, t}, err
+	return builtTool{from: d, tool: t}, err
 }
 
 // tool returns the tool of a definition. A panic of the schema compiler is an error.

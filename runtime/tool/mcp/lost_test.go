@@ -35,10 +35,10 @@ func TestEventsOfCancelledCallReachNoOtherJob(t *testing.T) {
 		s.AddTool(plainTool("a"), asks("alice's secret", 2*time.Second))
 		s.AddTool(plainTool("b"), asks("bob's", 10*time.Second))
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
-		ctx, cancel := context.WithCancel(r.Context())
-		go func() { _, _ = r.call(ctx, new(job), "srv.a", `{}`) }()
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
+		ctx, cancel := context.WithCancel(fx.Context())
+		go func() { _, _ = fx.call(ctx, new(job), "srv.a", `{}`) }()
 		time.Sleep(time.Second)
 		cancel()
 		j := new(job)
@@ -47,9 +47,9 @@ func TestEventsOfCancelledCallReachNoOtherJob(t *testing.T) {
 			j.say("%s", prompt)
 			return tool.Answer{Value: arcp.Raw(`{}`)}, nil
 		}
-		_, _ = r.call(r.Context(), j, "srv.b", `{}`)
+		_, _ = fx.call(fx.Context(), j, "srv.b", `{}`)
 		synctest.Wait()
-		r.want("what job b was asked", j.lines(), "bob's")
+		fx.want("what job b was asked", j.lines(), "bob's")
 	})
 }
 
@@ -105,13 +105,13 @@ func TestLongNamesAreDropped(t *testing.T) {
 	if d := define(&sdk.Tool{Name: long}, nil); len(d.name) > maxName+1 {
 		t.Errorf("%d bytes of a name are kept", len(d.name))
 	}
-	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(fx *fixture) {
+		fx.start()
 		for i := range 50 {
-			r.src.logLeftOut(long+fmt.Sprint(i), fmt.Errorf("%s", long))
+			fx.src.logLeftOut(long+fmt.Sprint(i), fmt.Errorf("%s", long))
 		}
 		size := 0
-		for k, v := range r.src.faults {
+		for k, v := range fx.src.faults {
 			size += len(k) + len(v)
 		}
 		if size > 50*(maxName+maxFault+10) {
@@ -121,16 +121,16 @@ func TestLongNamesAreDropped(t *testing.T) {
 }
 
 // A server that asks without an end is not asked for, and does not fill the log.
-func TestQuestionFlood(t *testing.T) {
-	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
-		r.start()
+func TestQuestionFloodIsBounded(t *testing.T) {
+	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(fx *fixture) {
+		fx.start()
 		for range 5000 {
-			res, err := r.src.elicit(t.Context(), newObserver(nil), &sdk.ElicitParams{Message: "x"})
+			res, err := fx.src.elicit(t.Context(), newObserver(nil), &sdk.ElicitParams{Message: "x"})
 			if err != nil || res.Action != cancel {
 				t.Fatal(res, err)
 			}
 		}
-		if n := strings.Count(r.log.String(), "it is not asked"); n == 0 || n > logBurst {
+		if n := strings.Count(fx.log.String(), "it is not asked"); n == 0 || n > logBurst {
 			t.Errorf("%d lines of the log", n)
 		}
 	})
@@ -146,17 +146,17 @@ func TestPendingQuestionsAreBounded(t *testing.T) {
 			return answer("x")(ctx, req)
 		})
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
 		j := new(job)
 		j.ask = func(ctx context.Context, _ tool.InputAsk) (tool.Answer, error) {
 			j.say("asked")
 			<-ctx.Done()
 			return tool.Answer{}, ctx.Err()
 		}
-		ctx, stop := context.WithTimeout(r.Context(), 30*time.Second)
+		ctx, stop := context.WithTimeout(fx.Context(), 30*time.Second)
 		defer stop()
-		_, _ = r.call(ctx, j, "srv.a", `{}`)
+		_, _ = fx.call(ctx, j, "srv.a", `{}`)
 		if n := strings.Count(j.lines(), "asked"); n != maxQuestions {
 			t.Errorf("%d questions are asked at once", n)
 		}
@@ -181,11 +181,11 @@ func TestBusyServerIsNotDisconnected(t *testing.T) {
 			return ack
 		})
 	}
-	bubble(t, Config{}, serve, func(r *fixture) {
-		r.start()
-		out, err := r.call(r.Context(), new(job), "srv.long", `{}`)
-		if err != nil || out != `{"content":[]}` || r.opened() != 1 {
-			t.Errorf("%s, %v, %d sessions", out, err, r.opened())
+	bubble(t, Config{}, serve, func(fx *fixture) {
+		fx.start()
+		out, err := fx.call(fx.Context(), new(job), "srv.long", `{}`)
+		if err != nil || out != `{"content":[]}` || fx.opened() != 1 {
+			t.Errorf("%s, %v, %d sessions", out, err, fx.opened())
 		}
 	})
 }

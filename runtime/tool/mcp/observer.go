@@ -58,27 +58,27 @@ func newObserver(onStray func(level, logger string, data arcp.Raw)) *observer {
 }
 
 // begin returns a new call. Requests belong to the call if their context has it under callKey.
-func (t *observer) begin(job tool.Job) *call {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.next++
-	c := &call{token: "arcp-" + strconv.FormatUint(t.next, 10), job: job}
+func (ob *observer) begin(job tool.Job) *call {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	ob.next++
+	c := &call{token: "arcp-" + strconv.FormatUint(ob.next, 10), job: job}
 	if !job.IsZero() {
 		c.queue = make(chan notice, maxQueued)
 	}
-	t.calls[c.token] = c
+	ob.calls[c.token] = c
 	return c
 }
 
 // end removes a call and closes its queue. It returns the number of log messages that found the
 // queue full.
-func (t *observer) end(c *call) (lost uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.calls, c.token)
-	delete(t.requests, c.id)
+func (ob *observer) end(c *call) (lost uint64) {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	delete(ob.calls, c.token)
+	delete(ob.requests, c.id)
 	if !c.job.IsZero() && c.id.IsValid() {
-		t.addUnansweredLocked(c.id)
+		ob.addUnansweredLocked(c.id)
 	}
 	if c.queue != nil {
 		close(c.queue)
@@ -86,28 +86,28 @@ func (t *observer) end(c *call) (lost uint64) {
 	return c.lost
 }
 
-func (t *observer) addUnansweredLocked(id jsonrpc.ID) {
-	if len(t.unanswered) == maxUnanswered {
-		t.overflowed = true
+func (ob *observer) addUnansweredLocked(id jsonrpc.ID) {
+	if len(ob.unanswered) == maxUnanswered {
+		ob.overflowed = true
 		return
 	}
-	t.unanswered[id] = struct{}{}
+	ob.unanswered[id] = struct{}{}
 }
 
 // takeResult removes and returns the last result of a call, or nil.
-func (t *observer) takeResult(c *call) arcp.Raw {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ob *observer) takeResult(c *call) arcp.Raw {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
 	raw := c.result
 	c.result = nil
 	return raw
 }
 
 // busy reports whether a tool call is under way.
-func (t *observer) busy() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range t.calls {
+func (ob *observer) busy() bool {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	for _, c := range ob.calls {
 		if !c.job.IsZero() {
 			return true
 		}
@@ -117,17 +117,17 @@ func (t *observer) busy() bool {
 
 // soleCall returns the only tool call under way. It returns nil for no call, for several calls, and
 // while a request of an ended call has no answer.
-func (t *observer) soleCall() *call {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.soleCallLocked()
+func (ob *observer) soleCall() *call {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	return ob.soleCallLocked()
 }
 
-func (t *observer) soleCallLocked() (sole *call) {
-	if len(t.unanswered) > 0 || t.overflowed {
+func (ob *observer) soleCallLocked() (sole *call) {
+	if len(ob.unanswered) > 0 || ob.overflowed {
 		return nil
 	}
-	for _, c := range t.calls {
+	for _, c := range ob.calls {
 		if c.job.IsZero() {
 			continue
 		}
@@ -157,51 +157,51 @@ func text(raw arcp.Raw) (s string) {
 }
 
 // sent assigns a request to the call of its context.
-func (t *observer) sent(ctx context.Context, msg jsonrpc.Message) {
+func (ob *observer) sent(ctx context.Context, msg jsonrpc.Message) {
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok || !req.IsCall() {
 		return
 	}
 	c, _ := ctx.Value(callKey{}).(*call)
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
 	switch {
-	case c != nil && t.calls[c.token] == c:
-		delete(t.requests, c.id)
+	case c != nil && ob.calls[c.token] == c:
+		delete(ob.requests, c.id)
 		c.id = req.ID
-		t.requests[c.id] = c
+		ob.requests[c.id] = c
 	case req.Method == "tools/call": // the call ended during the write
-		t.addUnansweredLocked(req.ID)
+		ob.addUnansweredLocked(req.ID)
 	}
 }
 
 // received records an answer, and queues progress and log messages for their calls.
-func (t *observer) received(msg jsonrpc.Message) {
+func (ob *observer) received(msg jsonrpc.Message) {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
-		t.answered(m.ID, arcp.Raw(m.Result))
+		ob.answered(m.ID, arcp.Raw(m.Result))
 	case *jsonrpc.Request:
 		switch m.Method {
 		case "notifications/progress":
-			t.progress(arcp.Raw(m.Params))
+			ob.progress(arcp.Raw(m.Params))
 		case "notifications/message":
-			t.message(arcp.Raw(m.Params))
+			ob.message(arcp.Raw(m.Params))
 		}
 	}
 }
 
 // answered records the answer to a request; result is nil for an error.
-func (t *observer) answered(id jsonrpc.ID, result arcp.Raw) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.unanswered, id)
-	if c := t.requests[id]; c != nil {
-		delete(t.requests, id)
+func (ob *observer) answered(id jsonrpc.ID, result arcp.Raw) {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	delete(ob.unanswered, id)
+	if c := ob.requests[id]; c != nil {
+		delete(ob.requests, id)
 		c.id, c.result = jsonrpc.ID{}, result
 	}
 }
 
-func (t *observer) progress(params arcp.Raw) {
+func (ob *observer) progress(params arcp.Raw) {
 	var p struct {
 		Token    arcp.Raw `json:"progressToken"`
 		Progress float64  `json:"progress"`
@@ -215,16 +215,16 @@ func (t *observer) progress(params arcp.Raw) {
 	if p.Total > 0 {
 		n.Total = &p.Total
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c := t.calls[text(p.Token)]; c != nil {
-		t.enqueueLocked(c, notice{progress: n})
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	if c := ob.calls[text(p.Token)]; c != nil {
+		ob.enqueueLocked(c, notice{progress: n})
 	}
 }
 
 // message queues a log message for the call of its progress token or, without a token, for the only
 // call.
-func (t *observer) message(params arcp.Raw) {
+func (ob *observer) message(params arcp.Raw) {
 	var p struct {
 		meta
 		Level  string   `json:"level"`
@@ -234,28 +234,28 @@ func (t *observer) message(params arcp.Raw) {
 	if arcp.Unmarshal(params, &p) != nil {
 		return
 	}
-	if !t.log(p.token(), notice{level: level(p.Level), text: logText(p.Logger, p.Data), attrs: logAttributes(p.Logger, p.Data)}) {
-		t.onStray(level(p.Level), p.Logger, p.Data)
+	if !ob.log(p.token(), notice{level: level(p.Level), text: logText(p.Logger, p.Data), attrs: logAttributes(p.Logger, p.Data)}) {
+		ob.onStray(level(p.Level), p.Logger, p.Data)
 	}
 }
 
-func (t *observer) log(token string, n notice) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.calls[token]
+func (ob *observer) log(token string, n notice) bool {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	c := ob.calls[token]
 	if token == "" {
-		c = t.soleCallLocked()
+		c = ob.soleCallLocked()
 	}
 	if c == nil || c.job.IsZero() {
 		return false
 	}
-	t.enqueueLocked(c, n)
+	ob.enqueueLocked(c, n)
 	return true
 }
 
 // enqueueLocked drops a notice if the queue is full. It counts dropped log messages, but not dropped
 // progress, which later progress replaces.
-func (t *observer) enqueueLocked(c *call, n notice) {
+func (ob *observer) enqueueLocked(c *call, n notice) {
 	if c.queue == nil {
 		return
 	}

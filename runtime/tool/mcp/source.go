@@ -29,7 +29,7 @@ import (
 type Source struct {
 	cfg  Config
 	log  zerolog.Logger
-	open func(t *observer) (*connection, error) // connects to the server
+	open func(ob *observer) (*connection, error) // connects to the server
 
 	current   atomic.Pointer[session] // nil: no session is open
 	ctx       context.Context         // ends with Close
@@ -81,7 +81,7 @@ func New(c Config) (*Source, error) {
 	s.open = s.openProcess
 	if c.URL != "" {
 		h := newHeaders(c.HeadersFile)
-		s.open = func(t *observer) (*connection, error) { return s.openHTTP(h, t) }
+		s.open = func(ob *observer) (*connection, error) { return s.openHTTP(h, ob) }
 	}
 	return s, nil
 }
@@ -308,7 +308,7 @@ func (s *Source) handshake(ctx context.Context, sess *session) (*sdk.ClientSessi
 	answers := make(chan answer, 1)
 	go func() {
 		session, err := s.client(sess).Connect(ctx, sess.server.transport, nil)
-		answers <- answer{session, err}
+		answers <- answer{session: session, err: err}
 	}()
 	select {
 	case a := <-answers:
@@ -403,12 +403,16 @@ func (s *Source) logStray(level, logger string, data arcp.Raw) {
 }
 
 // openProcess starts the program of the server and returns its connection.
-func (s *Source) openProcess(t *observer) (*connection, error) {
+func (s *Source) openProcess(ob *observer) (*connection, error) {
 	p, err := startProcess(&s.cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &connection{transport: stdio{p.Stdout, p, t, s.maxBytes, s.logDropped}, end: p.end, exitError: p.exitError}, nil
+	return &connection{
+		transport: stdio{in: p.Stdout, out: p, observer: ob, maxBytes: s.maxBytes, dropped: s.logDropped},
+		end:       p.end,
+		exitError: p.exitError,
+	}, nil
 }
 
 // logDropped logs a line of the program that is no message.
@@ -420,7 +424,7 @@ func (s *Source) logDropped(line []byte) {
 }
 
 // openHTTP returns a connection to the URL of the server. No request is sent before the handshake.
-func (s *Source) openHTTP(h *headers, t *observer) (*connection, error) {
+func (s *Source) openHTTP(h *headers, ob *observer) (*connection, error) {
 	if _, err := h.current(); err != nil {
 		return nil, err
 	}
@@ -434,7 +438,10 @@ func (s *Source) openHTTP(h *headers, t *observer) (*connection, error) {
 		s.log.Warn().Stringer("after", streamWait).Msg("an MCP server does not answer the request for its stream; the session continues without it")
 	}
 	return &connection{
-		transport: httpTransport{&sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10}, t},
+		transport: httpTransport{
+			StreamableClientTransport: &sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10},
+			observer:                  ob,
+		},
 		sending:   r.setVersion,
 		end:       r.end,
 		exitError: func(context.Context) error { return nil },

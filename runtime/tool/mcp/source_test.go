@@ -25,7 +25,7 @@ import (
 )
 
 // The schemas and annotations of a server's tools are advertised to clients and enforced.
-func TestDefinitions(t *testing.T) {
+func TestDefinitionsAreEnforced(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "tools/list": listing(
 		`{"name":"Write File","inputSchema":{"type":"object","properties":{"z":{"type":"integer","maximum":9007199254740993},"a":{}}},"outputSchema":{"type":"object"}},` +
 			`{"name":"read","title":"Reads","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},` +
@@ -36,9 +36,9 @@ func TestDefinitions(t *testing.T) {
 			`{"name":"READ","inputSchema":{"type":"object"}},` +
 			`{"name":"","inputSchema":{"type":"object"}},` +
 			`{"name":"` + strings.Repeat("long", 100) + `","inputSchema":{"type":"object"}}`)})
-	bubble(t, Config{Allow: []string{"[^s]*", "set", ""}}, server, func(r *fixture) {
-		r.start()
-		r.want("the names", r.publisher.names(), "srv.read srv.set srv.write_file")
+	bubble(t, Config{Allow: []string{"[^s]*", "set", ""}}, server, func(fx *fixture) {
+		fx.start()
+		fx.want("the names", fx.publisher.names(), "srv.read srv.set srv.write_file")
 		for _, c := range []struct {
 			name       string
 			effect     tool.SideEffect
@@ -50,23 +50,23 @@ func TestDefinitions(t *testing.T) {
 			{"srv.set", tool.SideEffectExternal, tool.ApprovalManual, true, tool.RecoveryRerun},
 			{"srv.write_file", tool.SideEffectExternal, tool.ApprovalManual, false, tool.RecoveryFail},
 		} {
-			got, _ := r.publisher.reg.Resolve(c.name)
+			got, _ := fx.publisher.reg.Resolve(c.name)
 			if got.SideEffect != c.effect || got.Approval != c.approval || *got.Idempotent != c.idempotent || got.Recovery != c.recovery {
 				t.Errorf("%s: %+v", c.name, got.Capability)
 			}
 		}
-		w, _ := r.publisher.reg.Resolve("srv.write_file")
-		r.want("a schema keeps its numbers and its order", string(w.InputSchema),
+		w, _ := fx.publisher.reg.Resolve("srv.write_file")
+		fx.want("a schema keeps its numbers and its order", string(w.InputSchema),
 			`{"type":"object","properties":{"z":{"type":"integer","maximum":9007199254740993},"a":{}}}`)
-		if w, _ := r.publisher.reg.Resolve("srv.read"); w.OutputSchema != nil {
+		if w, _ := fx.publisher.reg.Resolve("srv.read"); w.OutputSchema != nil {
 			t.Errorf("an output schema %q that the server did not give", w.OutputSchema)
 		}
 		if w.Limits.Timeout != DefaultTimeout || w.Source != tool.SourceMCP {
 			t.Errorf("limits %+v, source %s", w.Limits, w.Source)
 		}
 		for _, left := range []string{`"tool":"remote"`, `"tool":"broken"`, `"tool":"READ"`, `"tool":""`, `"tool":"longlong`} {
-			if !strings.Contains(r.log.String(), left) {
-				t.Errorf("the log does not say that %s is left out:\n%s", left, r.log)
+			if !strings.Contains(fx.log.String(), left) {
+				t.Errorf("the log does not say that %s is left out:\n%s", left, fx.log)
 			}
 		}
 	})
@@ -76,10 +76,10 @@ func TestConfiguredTextOverridesServer(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "tools/list": listing(
 		`{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"set","inputSchema":{"type":"object"}}`)})
 	for _, said := range []tool.Approval{tool.ApprovalManual, tool.ApprovalNone, tool.ApprovalAuto("true")} {
-		bubble(t, Config{SideEffect: tool.SideEffectNetwork, Approval: said, Prefix: "p-"}, server, func(r *fixture) {
-			r.start()
+		bubble(t, Config{SideEffect: tool.SideEffectNetwork, Approval: said, Prefix: "p-"}, server, func(fx *fixture) {
+			fx.start()
 			for _, name := range []string{"p-read", "p-set"} {
-				got, err := r.publisher.reg.Resolve(name)
+				got, err := fx.publisher.reg.Resolve(name)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -91,7 +91,7 @@ func TestConfiguredTextOverridesServer(t *testing.T) {
 	}
 }
 
-func TestResults(t *testing.T) {
+func TestResultsFollowTheOutputSchema(t *testing.T) {
 	for _, c := range []struct{ output, result, want string }{
 		{`{"type":"object"}`, `{"content":[],"structuredContent":{"n":9007199254740993,"a":1}}`, `{"n":9007199254740993,"a":1}`},
 		{`{"type":"object","required":["m"]}`, `{"content":[],"structuredContent":{"n":1}}`, `INTERNAL: the tool's result breaks its output schema: member /m is required`},
@@ -108,28 +108,28 @@ func TestResults(t *testing.T) {
 		}
 		server := script(map[string]string{"initialize": hello, "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}` + output + `}`),
 			"tools/call": `{"result":` + c.result + `,"jsonrpc":"2.0","id":ID}`})
-		bubble(t, Config{}, server, func(r *fixture) {
-			r.start()
-			got, err := r.call(r.Context(), new(job), "srv.t", `{}`)
+		bubble(t, Config{}, server, func(fx *fixture) {
+			fx.start()
+			got, err := fx.call(fx.Context(), new(job), "srv.t", `{}`)
 			if err != nil {
 				got = fmt.Sprintf("%s: %s", err.Code, err.Message)
 			}
-			r.want(c.result, got, c.want)
+			fx.want(c.result, got, c.want)
 		})
 	}
 }
 
-func TestProtocolErrors(t *testing.T) {
+func TestProtocolErrorsHaveCodes(t *testing.T) {
 	for _, c := range []struct {
 		code int
 		want arcp.Code
 	}{{-32602, arcp.CodeInvalidArgument}, {-32603, arcp.CodeUnknown}, {-32001, arcp.CodeUnknown}} {
 		server := script(map[string]string{"initialize": hello, "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`),
 			"tools/call": fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"error":{"code":%d,"message":"why not"}}`, c.code)})
-		bubble(t, Config{}, server, func(r *fixture) {
-			r.start()
-			_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
-			r.wantCode(fmt.Sprint(c.code), err, c.want, false)
+		bubble(t, Config{}, server, func(fx *fixture) {
+			fx.start()
+			_, err := fx.call(fx.Context(), new(job), "srv.t", `{}`)
+			fx.wantCode(fmt.Sprint(c.code), err, c.want, false)
 			if err != nil && !strings.Contains(err.Message, "why not") {
 				t.Errorf("the message is lost: %v", err)
 			}
@@ -149,13 +149,13 @@ func TestProgressAndLogsComeInOrder(t *testing.T) {
 			return &sdk.CallToolResult{Content: []sdk.Content{}}, nil
 		})
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
 		j := new(job)
-		if _, err := r.call(r.Context(), j, "srv.work", `{}`); err != nil {
+		if _, err := fx.call(fx.Context(), j, "srv.work", `{}`); err != nil {
 			t.Fatal(err)
 		}
-		r.want("the events", j.lines(), "progress 0/2 step\nprogress 1/2 step\nprogress 2/2 step\n"+
+		fx.want("the events", j.lines(), "progress 0/2 step\nprogress 1/2 step\nprogress 2/2 step\n"+
 			`warn disk: {"left":3} {"data":{"left":3},"logger":"disk"}`+"\ninfo done null")
 	})
 }
@@ -171,13 +171,13 @@ func TestNotificationsAreBounded(t *testing.T) {
 		})
 		s.AddTool(plainTool("other"), answer("fine"))
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
 		slow := &job{blocked: make(chan struct{})}
 		ended := make(chan *arcp.Error)
-		go func() { _, err := r.call(r.Context(), slow, "srv.chatter", `{}`); ended <- err }()
+		go func() { _, err := fx.call(fx.Context(), slow, "srv.chatter", `{}`); ended <- err }()
 		synctest.Wait()
-		if _, err := r.call(r.Context(), new(job), "srv.other", `{}`); err != nil {
+		if _, err := fx.call(fx.Context(), new(job), "srv.other", `{}`); err != nil {
 			t.Errorf("another call beside a slow job: %v", err)
 		}
 		close(slow.blocked)
@@ -202,16 +202,16 @@ func TestCancelReachesTheServer(t *testing.T) {
 			return nil, ctx.Err()
 		})
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
+	bubble(t, Config{}, server, func(fx *fixture) {
 		heard = make(chan struct{}) // of the bubble
-		r.start()
-		ctx, cancel := context.WithCancelCause(r.Context())
+		fx.start()
+		ctx, cancel := context.WithCancelCause(fx.Context())
 		go func() {
 			time.Sleep(time.Second)
 			cancel(arcp.Errorf(arcp.CodeCancelled, "enough"))
 		}()
-		_, err := r.call(ctx, new(job), "srv.slow", `{}`)
-		r.wantCode("a cancelled call", err, arcp.CodeCancelled, false)
+		_, err := fx.call(ctx, new(job), "srv.slow", `{}`)
+		fx.wantCode("a cancelled call", err, arcp.CodeCancelled, false)
 		<-heard
 	})
 }
@@ -231,31 +231,31 @@ func TestServerDiesAndComesBack(t *testing.T) {
 			})
 		})(n, conn)
 	}
-	bubble(t, Config{Metrics: metrics}, server, func(r *fixture) {
-		r.start()
+	bubble(t, Config{Metrics: metrics}, server, func(fx *fixture) {
+		fx.start()
 		gauge := func(state string) float64 { return testutil.ToFloat64(metrics.servers.WithLabelValues(state)) }
 		if gauge(stateReady) != 1 {
 			t.Error("it is not counted as ready")
 		}
-		_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
-		r.wantCode("the call that it died of", err, arcp.CodeUnavailable, true)
+		_, err := fx.call(fx.Context(), new(job), "srv.t", `{}`)
+		fx.wantCode("the call that it died of", err, arcp.CodeUnavailable, true)
 		synctest.Wait()
 		if gauge(stateWaiting) != 1 || gauge(stateReady) != 0 {
 			t.Error("it is not counted as waiting")
 		}
 		begun := time.Now()
-		_, err = r.call(r.Context(), new(job), "srv.t", `{}`)
-		r.wantCode("a call while it is down", err, arcp.CodeUnavailable, true)
+		_, err = fx.call(fx.Context(), new(job), "srv.t", `{}`)
+		fx.wantCode("a call while it is down", err, arcp.CodeUnavailable, true)
 		if time.Since(begun) != 0 {
 			t.Error("it took time to fail")
 		}
-		generation := r.publisher.reg.Generation()
+		generation := fx.publisher.reg.Generation()
 		time.Sleep(2 * restartBackoff.Min)
 		synctest.Wait()
-		if out, err := r.call(r.Context(), new(job), "srv.t", `{}`); err != nil || !strings.Contains(out, "alive") {
+		if out, err := fx.call(fx.Context(), new(job), "srv.t", `{}`); err != nil || !strings.Contains(out, "alive") {
 			t.Errorf("after its return: %s, %v", out, err)
 		}
-		if r.publisher.reg.Generation() != generation {
+		if fx.publisher.reg.Generation() != generation {
 			t.Error("the catalogue has changed, though the tools are the same")
 		}
 		if testutil.ToFloat64(metrics.restarts) != 1 {
@@ -271,31 +271,31 @@ func TestServerDiesAndComesBack(t *testing.T) {
 }
 
 // The delay between attempts doubles up to a minute.
-func TestBackoff(t *testing.T) {
+func TestReconnectDelayDoubles(t *testing.T) {
 	server := func(_ int, conn net.Conn) { conn.Close() }
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start() // it fails after startWait
-		if n := r.opened(); n < 5 || n > 8 {
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start() // it fails after startWait
+		if n := fx.opened(); n < 5 || n > 8 {
 			t.Errorf("%d attempts within %s", n, startWait)
 		}
 		time.Sleep(time.Hour)
-		if n := r.opened(); n < 50 || n > 90 {
+		if n := fx.opened(); n < 50 || n > 90 {
 			t.Errorf("%d attempts within an hour, want one a minute", n)
 		}
-		r.want("the tools", r.publisher.names(), "")
+		fx.want("the tools", fx.publisher.names(), "")
 	})
 }
 
 func TestServerThatNeverAnswers(t *testing.T) {
 	server := func(_ int, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
-	bubble(t, Config{}, server, func(r *fixture) {
+	bubble(t, Config{}, server, func(fx *fixture) {
 		begun := time.Now()
-		r.start()
+		fx.start()
 		if d := time.Since(begun); d != startWait {
 			t.Errorf("Start took %s, want %s", d, startWait)
 		}
 		time.Sleep(connectTimeout)
-		if n := r.opened(); n != 2 {
+		if n := fx.opened(); n != 2 {
 			t.Errorf("%d sessions, want a second one after %s", n, connectTimeout)
 		}
 	})
@@ -304,14 +304,14 @@ func TestServerThatNeverAnswers(t *testing.T) {
 // A start that is called off waits for nothing.
 func TestStartIsCancelled(t *testing.T) {
 	server := func(_ int, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
-	bubble(t, Config{}, server, func(r *fixture) {
-		ctx, cancel := context.WithCancel(r.Context())
+	bubble(t, Config{}, server, func(fx *fixture) {
+		ctx, cancel := context.WithCancel(fx.Context())
 		time.AfterFunc(time.Second, cancel)
 		begun := time.Now()
-		if err := r.src.Start(ctx, r.publisher.publish); err != nil {
+		if err := fx.src.Start(ctx, fx.publisher.publish); err != nil {
 			t.Error(err)
 		}
-		r.src.Close()
+		fx.src.Close()
 		if d := time.Since(begun); d != time.Second {
 			t.Errorf("Start and Close took %s, want no longer than until the start was called off", d)
 		}
@@ -320,49 +320,49 @@ func TestStartIsCancelled(t *testing.T) {
 
 // A server that does not read must not block Close.
 func TestServerThatNeverReads(t *testing.T) {
-	bubble(t, Config{}, func(int, net.Conn) {}, func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, func(int, net.Conn) {}, func(fx *fixture) {
+		fx.start()
 	})
 }
 
 func TestCallThatIsNeverAnswered(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "ping": ack, "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`), "tools/call": ""})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
-		ctx, cancel := context.WithTimeoutCause(r.Context(), time.Hour, errors.New("x"))
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
+		ctx, cancel := context.WithTimeoutCause(fx.Context(), time.Hour, errors.New("x"))
 		defer cancel()
 		begun := time.Now()
-		if _, err := r.call(ctx, new(job), "srv.t", `{}`); err == nil || time.Since(begun) != time.Hour {
+		if _, err := fx.call(ctx, new(job), "srv.t", `{}`); err == nil || time.Since(begun) != time.Hour {
 			t.Errorf("%v after %s: a server that answers pings is alive", err, time.Since(begun))
 		}
-		if r.opened() != 1 {
+		if fx.opened() != 1 {
 			t.Error("its session was ended")
 		}
 	})
 }
 
 // The session of a server that answers no pings ends.
-func TestSilentServer(t *testing.T) {
+func TestSilentServerEndsTheSession(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "ping": "", "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`), "tools/call": ""})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
-		_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
-		r.wantCode("the call", err, arcp.CodeUnavailable, true)
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
+		_, err := fx.call(fx.Context(), new(job), "srv.t", `{}`)
+		fx.wantCode("the call", err, arcp.CodeUnavailable, true)
 	})
 }
 
 // Lines that are no messages are skipped; too many of them end the session.
-func TestGarbage(t *testing.T) {
+func TestGarbageLinesAreSkipped(t *testing.T) {
 	server := func(n int, conn net.Conn) {
 		_, _ = io.WriteString(conn, "Welcome to the server!\n\x00\xff\n[1,\n{\"jsonrpc\":\n\n")
 		serveScript(conn, map[string]string{"initialize": hello, "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`),
 			"tools/call": strings.Repeat("noise\n", maxGarbageLines+1) + ack})
 	}
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
-		r.want("the tools behind a greeting", r.publisher.names(), "srv.t")
-		_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
-		r.wantCode("a call that is answered with noise", err, arcp.CodeUnavailable, true)
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
+		fx.want("the tools behind a greeting", fx.publisher.names(), "srv.t")
+		_, err := fx.call(fx.Context(), new(job), "srv.t", `{}`)
+		fx.wantCode("a call that is answered with noise", err, arcp.CodeUnavailable, true)
 	})
 }
 
@@ -381,7 +381,7 @@ func flood(w io.Writer, begin string, n int, end string) {
 var hugeSizes = map[string]int{"id last": huge, "id first": 64 << 20}
 
 // A result of a gigabyte fails its call and is not buffered. The session continues.
-func TestHugeResult(t *testing.T) {
+func TestHugeResultFailsItsCall(t *testing.T) {
 	for name, ends := range map[string][2]string{
 		"id last":  {`{"result":{"content":[{"type":"text","text":"`, `"}]},"jsonrpc":"2.0","id":ID}` + "\n"},
 		"id first": {`{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"`, `"}]}}` + "\n"},
@@ -415,12 +415,12 @@ func TestHugeResult(t *testing.T) {
 					}
 				}
 			}
-			bubble(t, Config{}, server, func(r *fixture) {
-				r.start()
-				_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
-				r.wantCode("the call", err, arcp.CodeResourceExhausted, false)
-				if _, err := r.call(r.Context(), new(job), "srv.t", `{}`); err != nil || r.opened() != 1 {
-					t.Errorf("the next call: %v, in session %d", err, r.opened())
+			bubble(t, Config{}, server, func(fx *fixture) {
+				fx.start()
+				_, err := fx.call(fx.Context(), new(job), "srv.t", `{}`)
+				fx.wantCode("the call", err, arcp.CodeResourceExhausted, false)
+				if _, err := fx.call(fx.Context(), new(job), "srv.t", `{}`); err != nil || fx.opened() != 1 {
+					t.Errorf("the next call: %v, in session %d", err, fx.opened())
 				}
 			})
 		})
@@ -452,12 +452,12 @@ func TestListChangedStorm(t *testing.T) {
 			return listing(fmt.Sprintf(`{"name":"v%d","inputSchema":{"type":"object"}}`, version))
 		})
 	}
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
-		r.want("at first", r.publisher.names(), "srv.v0")
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
+		fx.want("at first", fx.publisher.names(), "srv.v0")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.want("after the storm", r.publisher.names(), "srv.v10000")
+		fx.want("after the storm", fx.publisher.names(), "srv.v10000")
 		if lists < 5 || lists > 15 {
 			t.Errorf("listed %d times in 11 s", lists)
 		}
@@ -470,35 +470,35 @@ func TestTenThousandTools(t *testing.T) {
 			s.AddTool(plainTool(fmt.Sprint("tool-", i)), answer(""))
 		}
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
 		waitIdle()
-		if n := len(r.publisher.reg.Tools()); n != maxTools {
+		if n := len(fx.publisher.reg.Tools()); n != maxTools {
 			t.Errorf("%d tools, want %d", n, maxTools)
 		}
-		if !strings.Contains(r.log.String(), "too many tools") {
+		if !strings.Contains(fx.log.String(), "too many tools") {
 			t.Error("nobody says that some are left out")
 		}
 	})
 }
 
-func TestEndlessList(t *testing.T) {
+func TestEndlessListIsRefused(t *testing.T) {
 	var pages atomic.Int64 // a session may be under way when it is read
 	server := func(_ int, conn net.Conn) {
 		serveLists(conn, func() string {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"result":{"tools":[],"nextCursor":"c%d"}}`, pages.Add(1))
 		})
 	}
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
-		if n := pages.Load(); n > 8*maxPages || !strings.Contains(r.log.String(), "pages") {
-			t.Errorf("%d pages were asked for:\n%s", n, r.log)
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
+		if n := pages.Load(); n > 8*maxPages || !strings.Contains(fx.log.String(), "pages") {
+			t.Errorf("%d pages were asked for:\n%s", n, fx.log)
 		}
 	})
 }
 
 // The list of a server that announces no changes is polled.
-func TestRefresh(t *testing.T) {
+func TestSilentListIsPolled(t *testing.T) {
 	version := 0
 	server := func(_ int, conn net.Conn) {
 		serveLists(conn, func() string {
@@ -506,36 +506,36 @@ func TestRefresh(t *testing.T) {
 			return listing(fmt.Sprintf(`{"name":"v%d","inputSchema":{"type":"object"}}`, version))
 		})
 	}
-	bubble(t, Config{}, server, func(r *fixture) {
-		if err := r.src.Refresh(r.Context()); err != nil {
+	bubble(t, Config{}, server, func(fx *fixture) {
+		if err := fx.src.Refresh(fx.Context()); err != nil {
 			t.Errorf("without a session: %v", err)
 		}
-		r.start()
-		if err := r.src.Refresh(r.Context()); err != nil {
+		fx.start()
+		if err := fx.src.Refresh(fx.Context()); err != nil {
 			t.Error(err)
 		}
-		r.want("after Refresh", r.publisher.names(), "srv.v2")
+		fx.want("after Refresh", fx.publisher.names(), "srv.v2")
 	})
 }
 
 // A name that another source has is an error of that tool only.
-func TestNameConflict(t *testing.T) {
+func TestConflictOmitsOnlyTheTool(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("a"), answer(""))
 		s.AddTool(plainTool("b"), answer(""))
 	})
 	metrics := NewMetrics(prometheus.NewRegistry())
-	bubble(t, Config{Metrics: metrics}, server, func(r *fixture) {
+	bubble(t, Config{Metrics: metrics}, server, func(fx *fixture) {
 		mine, err := tool.NewRaw(tool.Capability{Name: "srv.a"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.publisher.reg.Register(mine); err != nil {
+		if err := fx.publisher.reg.Register(mine); err != nil {
 			t.Fatal(err)
 		}
-		r.start()
-		r.want("the tools", r.publisher.names(), "srv.a srv.b")
-		if got, _ := r.publisher.reg.Resolve("srv.a"); got != mine {
+		fx.start()
+		fx.want("the tools", fx.publisher.names(), "srv.a srv.b")
+		if got, _ := fx.publisher.reg.Resolve("srv.a"); got != mine {
 			t.Error("it took a name that was taken")
 		}
 		if n := testutil.ToFloat64(metrics.leftOut); n != 1 {
@@ -547,7 +547,7 @@ func TestNameConflict(t *testing.T) {
 	}
 }
 
-func TestElicitation(t *testing.T) {
+func TestElicitationAsksTheJob(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("ask"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			res, err := req.Session.Elicit(ctx, &sdk.ElicitParams{Message: "Which?", RequestedSchema: json.RawMessage(
@@ -562,8 +562,8 @@ func TestElicitation(t *testing.T) {
 			return answer(fmt.Sprint(err))(ctx, req)
 		})
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
 		for _, c := range []struct {
 			value string
 			err   error
@@ -580,12 +580,12 @@ func TestElicitation(t *testing.T) {
 				}
 				return tool.Answer{Value: arcp.Raw(c.value)}, c.err
 			}}
-			out, err := r.call(r.Context(), j, "srv.ask", `{}`)
+			out, err := fx.call(fx.Context(), j, "srv.ask", `{}`)
 			if err != nil || !strings.Contains(out, c.want) {
 				t.Errorf("%s: %s, %v, want %s", c.value, out, err, c.want)
 			}
 		}
-		out, _ := r.call(r.Context(), new(job), "srv.sample", `{}`)
+		out, _ := fx.call(fx.Context(), new(job), "srv.sample", `{}`)
 		if !strings.Contains(out, "sampl") && !strings.Contains(out, "support") {
 			t.Errorf("sampling: %s", out)
 		}
@@ -605,12 +605,12 @@ func TestElicitationDuringSeveralCalls(t *testing.T) {
 			return answer(res.Action)(ctx, req)
 		})
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
 		results := make(chan string, 2)
 		for range 2 {
 			go func() {
-				out, _ := r.call(r.Context(), new(job), "srv.ask", `{}`) // job.ask is nil: it would panic
+				out, _ := fx.call(fx.Context(), new(job), "srv.ask", `{}`) // job.ask is nil: it would panic
 				results <- out
 			}()
 		}
@@ -631,16 +631,16 @@ func TestCloseDuringQuestion(t *testing.T) {
 			return nil, err
 		})
 	})
-	bubble(t, Config{}, server, func(r *fixture) {
-		r.start()
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
 		j := &job{ask: func(ctx context.Context, _ tool.InputAsk) (tool.Answer, error) {
 			<-ctx.Done()
 			return tool.Answer{}, ctx.Err()
 		}}
 		ended := make(chan *arcp.Error)
-		go func() { _, err := r.call(r.Context(), j, "srv.ask", `{}`); ended <- err }()
+		go func() { _, err := fx.call(fx.Context(), j, "srv.ask", `{}`); ended <- err }()
 		synctest.Wait()
-		r.src.Close()
-		r.wantCode("the call", <-ended, arcp.CodeUnavailable, true)
+		fx.src.Close()
+		fx.wantCode("the call", <-ended, arcp.CodeUnavailable, true)
 	})
 }

@@ -42,8 +42,8 @@ type stdio struct {
 }
 
 // Connect implements sdk.Transport.
-func (t stdio) Connect(context.Context) (sdk.Connection, error) {
-	return &stdioConn{stdio: t, lines: bufio.NewReaderSize(t.in, 64<<10)}, nil
+func (st stdio) Connect(context.Context) (sdk.Connection, error) {
+	return &stdioConn{stdio: st, lines: bufio.NewReaderSize(st.in, 64<<10)}, nil
 }
 
 // stdioConn is an sdk.Connection. It ignores lines that are no JSON object or array, such as a greeting.

@@ -36,7 +36,7 @@ func wantCode(t *testing.T, name string, err error, code arcp.Code) {
 	}
 }
 
-func TestRecord(t *testing.T) {
+func TestRecordHasWhatTheToolDid(t *testing.T) {
 	j := New(Script{ID: "job_7", Attempt: 3, TraceID: "trace", Restored: arcp.Raw(`{"n":1}`), Dir: t.TempDir()})
 	_, err := run(t, j, tool.Capability{}, func(ctx context.Context, job tool.Job) (any, error) {
 		if job.ID() != "job_7" || job.Attempt() != 3 || job.TraceID() != "trace" || string(job.Restored()) != `{"n":1}` {
@@ -114,7 +114,7 @@ func TestAnswersAreChecked(t *testing.T) {
 	}
 }
 
-func TestBudget(t *testing.T) {
+func TestChargesDebitTheBudget(t *testing.T) {
 	j := New(Script{Budget: map[string]arcp.Number{"USD": "1.00"}})
 	a := j.Job().Authority()
 	if err := errors.Join(a.Charge("api", "USD", "0.7"), a.Charge("api", "EUR", "9"), a.Allow("fs.read", "/")); err != nil {
@@ -156,7 +156,7 @@ func TestResultsAndFailures(t *testing.T) {
 	}
 }
 
-func TestInterrupt(t *testing.T) {
+func TestInterruptPausesTheTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := New(Script{})
 		time.AfterFunc(time.Second, j.Interrupt)

@@ -276,7 +276,7 @@ func TestUnsupportedRequestsFail(t *testing.T) {
 }
 
 // A tool that a runtime would not offer to workers is refused before it is announced.
-func TestRefusedTools(t *testing.T) {
+func TestToolsForTheRuntimeAreRefused(t *testing.T) {
 	for name, c := range map[string]tool.Capability{
 		"audience": {Audience: func(string) bool { return true }}, "rate": {Limits: tool.Limits{RatePerMin: 1}}, "endless": {Endless: true},
 	} {

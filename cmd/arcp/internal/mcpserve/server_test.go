@@ -36,9 +36,9 @@ type fixture struct {
 
 func start(t *testing.T, cfg Config, tools ...*tool.Tool) *fixture {
 	t.Helper()
-	r := &fixture{T: t, tools: tool.NewRegistry()}
+	fx := &fixture{T: t, tools: tool.NewRegistry()}
 	for _, made := range tools {
-		if err := r.tools.Register(made); err != nil {
+		if err := fx.tools.Register(made); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +46,7 @@ func start(t *testing.T, cfg Config, tools ...*tool.Tool) *fixture {
 	if err := credentials.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}); err != nil {
 		t.Fatal(err)
 	}
-	rt, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&credentials), Tools: r.tools})
+	rt, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&credentials), Tools: fx.tools})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,55 +57,55 @@ func start(t *testing.T, cfg Config, tools ...*tool.Tool) *fixture {
 	})
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
-	r.dial = func(ctx context.Context, opts client.Options) (*client.Client, error) {
+	fx.dial = func(ctx context.Context, opts client.Options) (*client.Client, error) {
 		opts.Auth = client.Auth{Scheme: "bearer", Token: "correct horse battery staple"}
 		ours, theirs := transport.Pipe(transport.Limits{})
 		serving.Go(func() { _ = rt.Serve(context.Background(), theirs) })
 		return client.New(ctx, ours, opts)
 	}
-	cfg.Open = r.dial
-	if r.srv, err = New(t.Context(), cfg); err != nil {
+	cfg.Open = fx.dial
+	if fx.srv, err = New(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.srv.Close)
-	return r
+	t.Cleanup(fx.srv.Close)
+	return fx
 }
 
 // connect connects an MCP client.
-func (r *fixture) connect(opts *sdk.ClientOptions) *sdk.ClientSession {
-	r.Helper()
+func (fx *fixture) connect(opts *sdk.ClientOptions) *sdk.ClientSession {
+	fx.Helper()
 	if opts == nil {
 		opts = &sdk.ClientOptions{}
 	}
 	ours, theirs := sdk.NewInMemoryTransports()
-	if _, err := r.srv.mcp.Connect(r.Context(), theirs, nil); err != nil {
-		r.Fatal(err)
+	if _, err := fx.srv.mcp.Connect(fx.Context(), theirs, nil); err != nil {
+		fx.Fatal(err)
 	}
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, opts)
-	s, err := c.Connect(r.Context(), ours, nil)
+	s, err := c.Connect(fx.Context(), ours, nil)
 	if err != nil {
-		r.Fatal(err)
+		fx.Fatal(err)
 	}
-	r.Cleanup(func() { _ = s.Close() })
+	fx.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-func (r *fixture) names(s *sdk.ClientSession) (names []string) {
-	r.Helper()
-	for t, err := range s.Tools(r.Context(), nil) {
+func (fx *fixture) names(s *sdk.ClientSession) (names []string) {
+	fx.Helper()
+	for t, err := range s.Tools(fx.Context(), nil) {
 		if err != nil {
-			r.Fatal(err)
+			fx.Fatal(err)
 		}
 		names = append(names, t.Name)
 	}
 	return names
 }
 
-func (r *fixture) call(s *sdk.ClientSession, name, args string) (text string, failed bool) {
-	r.Helper()
-	res, err := s.CallTool(r.Context(), &sdk.CallToolParams{Name: name, Arguments: arcp.Raw(args)})
+func (fx *fixture) call(s *sdk.ClientSession, name, args string) (text string, failed bool) {
+	fx.Helper()
+	res, err := s.CallTool(fx.Context(), &sdk.CallToolParams{Name: name, Arguments: arcp.Raw(args)})
 	if err != nil {
-		r.Fatal(err)
+		fx.Fatal(err)
 	}
 	if len(res.Content) == 0 {
 		return "", res.IsError
@@ -139,8 +139,8 @@ func TestWhichToolsAreOffered(t *testing.T) {
 		{Config{Flat: true}, func(n []string) bool { return len(n) == 3 && slices.Contains(n, "a_b") }},
 	} {
 		t.Run("", func(t *testing.T) {
-			r := start(t, c.cfg, list...)
-			names := r.names(r.connect(nil))
+			fx := start(t, c.cfg, list...)
+			names := fx.names(fx.connect(nil))
 			if !c.want(names) {
 				t.Errorf("%+v: %q", c.cfg, names)
 			}
@@ -154,8 +154,8 @@ func TestWhichToolsAreOffered(t *testing.T) {
 }
 
 // A call reaches a tool with a changed name, and its result is unchanged.
-func TestCalls(t *testing.T) {
-	r := start(t, Config{Flat: true},
+func TestCallReachesItsTool(t *testing.T) {
+	fx := start(t, Config{Flat: true},
 		raw(t, tool.Capability{Name: "files.read", SideEffect: tool.SideEffectRead, Description: "Reads.", InputSchema: arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`)}, echo),
 		raw(t, tool.Capability{Name: "say"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"as \"text\""`), nil }),
 		raw(t, tool.Capability{Name: "big", Limits: tool.Limits{MaxResponseBytes: 4 << 20}}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
@@ -164,20 +164,20 @@ func TestCalls(t *testing.T) {
 		raw(t, tool.Capability{Name: "fails"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return nil, arcp.Errorf(arcp.CodeNotFound, "not here")
 		}))
-	s := r.connect(nil)
+	s := fx.connect(nil)
 	res, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "files_read", Arguments: arcp.Raw(`{"n":9007199254740993}`)})
 	if err != nil || res.IsError || res.Content[0].(*sdk.TextContent).Text != `{"n":9007199254740993}` || res.StructuredContent == nil {
 		t.Errorf("%+v, %v", res, err)
 	}
 	for name, want := range map[string]string{"say": `as "text"`, "fails": "NOT_FOUND: not here"} {
-		if got, failed := r.call(s, name, `{}`); got != want || failed != (name == "fails") {
+		if got, failed := fx.call(s, name, `{}`); got != want || failed != (name == "fails") {
 			t.Errorf("%s: %q, %v", name, got, failed)
 		}
 	}
-	if got, failed := r.call(s, "files_read", `{"n":"x"}`); !failed || !strings.HasPrefix(got, "INVALID_ARGUMENT: ") {
+	if got, failed := fx.call(s, "files_read", `{"n":"x"}`); !failed || !strings.HasPrefix(got, "INVALID_ARGUMENT: ") {
 		t.Errorf("wrong arguments: %s", got)
 	}
-	if got, _ := r.call(s, "big", `{}`); len(got) != 2<<20 {
+	if got, _ := fx.call(s, "big", `{}`); len(got) != 2<<20 {
 		t.Errorf("a result in parts has %d bytes", len(got))
 	}
 	for d, err := range s.Tools(t.Context(), nil) {
@@ -196,7 +196,7 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 		goOn := make(chan struct{})
 		done := make(chan struct{})
 		slow := tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: 2 * time.Hour}}
-		r := start(t, Config{Timeout: time.Hour}, raw(t, slow, func(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		fx := start(t, Config{Timeout: time.Hour}, raw(t, slow, func(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			defer close(done)
 			select {
 			case <-goOn:
@@ -205,7 +205,7 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 			}
 			return args, nil
 		}))
-		if got, failed := r.call(r.connect(nil), "slow", `{}`); !failed || !strings.HasPrefix(got, "DEADLINE_EXCEEDED: ") || !strings.Contains(got, "continues") {
+		if got, failed := fx.call(fx.connect(nil), "slow", `{}`); !failed || !strings.HasPrefix(got, "DEADLINE_EXCEEDED: ") || !strings.Contains(got, "continues") {
 			t.Errorf("%s", got)
 		}
 		close(goOn)
@@ -214,28 +214,28 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 }
 
 // The offered tools follow the catalogue, and clients are notified of changes.
-func TestCatalogChanges(t *testing.T) {
+func TestToolsFollowTheCatalogue(t *testing.T) {
 	told := make(chan struct{}, 16)
-	r := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
-	s := r.connect(&sdk.ClientOptions{ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})
-	if err := r.tools.Replace("more", []*tool.Tool{raw(t, tool.Capability{Name: "second"}, echo)}); err != nil {
+	fx := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
+	s := fx.connect(&sdk.ClientOptions{ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})
+	if err := fx.tools.Replace("more", []*tool.Tool{raw(t, tool.Capability{Name: "second"}, echo)}); err != nil {
 		t.Fatal(err)
 	}
 	<-told
-	if names := r.names(s); !slices.Equal(names, []string{"first", "second"}) {
+	if names := fx.names(s); !slices.Equal(names, []string{"first", "second"}) {
 		t.Errorf("%q", names)
 	}
-	if err := r.tools.Replace("more", nil); err != nil {
+	if err := fx.tools.Replace("more", nil); err != nil {
 		t.Fatal(err)
 	}
 	<-told
-	if names := r.names(s); !slices.Equal(names, []string{"first"}) {
+	if names := fx.names(s); !slices.Equal(names, []string{"first"}) {
 		t.Errorf("%q", names)
 	}
 }
 
 // A question of a job goes only to the client whose call the job serves.
-func TestQuestions(t *testing.T) {
+func TestQuestionReachesItsCaller(t *testing.T) {
 	ask := raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		a, err := job.Ask(ctx, tool.InputAsk{Prompt: "what?", Schema: args, Expires: time.Minute})
 		return a.Value, err
@@ -248,14 +248,14 @@ func TestQuestions(t *testing.T) {
 		_, err := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
 		return arcp.Raw(`"granted"`), err
 	})
-	r := start(t, Config{}, ask, choose, permit)
+	fx := start(t, Config{}, ask, choose, permit)
 	answers := func(result *sdk.ElicitResult) *sdk.ClientSession {
-		return r.connect(&sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) { return result, nil }})
+		return fx.connect(&sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) { return result, nil }})
 	}
 	accept := func(content map[string]any) *sdk.ElicitResult {
 		return &sdk.ElicitResult{Action: "accept", Content: content}
 	}
-	r.connect(&sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+	fx.connect(&sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 		t.Error("a client is asked for the call of another")
 		return &sdk.ElicitResult{Action: "cancel"}, nil
 	}})
@@ -273,7 +273,7 @@ func TestQuestions(t *testing.T) {
 		{"permit", `{}`, accept(map[string]any{"grant": false}), `PERMISSION_DENIED`},
 		{"permit", `{}`, &sdk.ElicitResult{Action: "decline"}, `PERMISSION_DENIED`},
 	} {
-		if got, _ := r.call(answers(c.answer), c.tool, c.args); !strings.HasPrefix(got, c.want) {
+		if got, _ := fx.call(answers(c.answer), c.tool, c.args); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s %s: %s, want %s", c.tool, c.args, got, c.want)
 		}
 	}
@@ -284,14 +284,14 @@ func TestQuestions(t *testing.T) {
 func TestQuestionWithoutElicitation(t *testing.T) {
 	asked := make(chan struct{})
 	ended := make(chan error, 1)
-	r := start(t, Config{}, raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	fx := start(t, Config{}, raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		close(asked)
 		_, err := job.Ask(ctx, tool.InputAsk{Prompt: "what?", Expires: time.Minute})
 		ended <- err
 		return nil, err
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
-	s := r.connect(nil)
+	s := fx.connect(nil)
 	go func() { <-asked; cancel() }()
 	if _, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "ask"}); err == nil {
 		t.Error("a cancelled call was answered")
@@ -304,7 +304,7 @@ func TestQuestionWithoutElicitation(t *testing.T) {
 // The end of the client's stream ends the server and cancels the client's calls.
 func TestPipeEndsWithItsClient(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
-	r := start(t, Config{}, raw(t, tool.Capability{Name: "slow"}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	fx := start(t, Config{}, raw(t, tool.Capability{Name: "slow"}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		close(begun)
 		<-ctx.Done()
 		close(ended)
@@ -312,7 +312,7 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 	}))
 	in, say := io.Pipe()
 	served := make(chan error)
-	go func() { served <- r.srv.Pipe(t.Context(), in, io.Discard) }()
+	go func() { served <- fx.srv.Pipe(t.Context(), in, io.Discard) }()
 	for _, m := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
@@ -328,10 +328,10 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 	<-ended
 }
 
-func TestAccess(t *testing.T) {
-	r := start(t, Config{}, raw(t, tool.Capability{Name: "t"}, echo))
+func TestHTTPNeedsTokenAndOrigin(t *testing.T) {
+	fx := start(t, Config{}, raw(t, tool.Capability{Name: "t"}, echo))
 	d := Access{Token: "0123456789abcdef", Origins: []string{"https://app.example"}}
-	web := httptest.NewServer(r.srv.HTTP(d))
+	web := httptest.NewServer(fx.srv.HTTP(d))
 	defer web.Close()
 	for _, c := range []struct {
 		origin, authorization, host string
@@ -374,18 +374,18 @@ func TestAccess(t *testing.T) {
 // A session that is lost is opened anew, and its catalogue is read.
 func TestSessionIsLost(t *testing.T) {
 	told := make(chan struct{}, 16)
-	r := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
-	s := r.connect(&sdk.ClientOptions{ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})
-	lost := r.srv.current()
+	fx := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
+	s := fx.connect(&sdk.ClientOptions{ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})
+	lost := fx.srv.current()
 	lost.Abort()
-	if got, failed := r.call(s, "first", `{"n":1}`); failed || got != `{"n":1}` {
+	if got, failed := fx.call(s, "first", `{"n":1}`); failed || got != `{"n":1}` {
 		t.Errorf("after the session was lost: %s", got)
 	}
-	if err := r.tools.Replace("more", []*tool.Tool{raw(t, tool.Capability{Name: "second"}, echo)}); err != nil {
+	if err := fx.tools.Replace("more", []*tool.Tool{raw(t, tool.Capability{Name: "second"}, echo)}); err != nil {
 		t.Fatal(err)
 	}
 	<-told
-	if names := r.names(s); !slices.Equal(names, []string{"first", "second"}) {
+	if names := fx.names(s); !slices.Equal(names, []string{"first", "second"}) {
 		t.Errorf("%q", names)
 	}
 }
@@ -400,14 +400,14 @@ func TestCancelDuringSubmitCancelsJob(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-	r := start(t, Config{}, slow, raw(t, tool.Capability{Name: "quick"}, echo))
-	s := r.connect(nil)
+	fx := start(t, Config{}, slow, raw(t, tool.Capability{Name: "quick"}, echo))
+	s := fx.connect(nil)
 	for i := range 150 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*10)*time.Microsecond)
 		_, _ = s.CallTool(ctx, &sdk.CallToolParams{Name: "slow", Arguments: map[string]any{}})
 		cancel()
 	}
-	if text, failed := r.call(s, "quick", "{}"); failed {
+	if text, failed := fx.call(s, "quick", "{}"); failed {
 		t.Error(text) // the session is still usable
 	}
 	for deadline := time.Now().Add(20 * time.Second); live.Load() > 0; time.Sleep(10 * time.Millisecond) {

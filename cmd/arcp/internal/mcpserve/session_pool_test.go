@@ -32,11 +32,11 @@ type web struct {
 
 func serveHTTP(t *testing.T, most int, tools ...*tool.Tool) *web {
 	t.Helper()
-	r := start(t, Config{}, tools...)
-	r.srv.sessions.size = most
-	server := httptest.NewServer(r.srv.HTTP(Access{}))
+	fx := start(t, Config{}, tools...)
+	fx.srv.sessions.size = most
+	server := httptest.NewServer(fx.srv.HTTP(Access{}))
 	t.Cleanup(server.Close)
-	return &web{r, server, server.Client()}
+	return &web{fx, server, server.Client()}
 }
 
 // try sends a request and returns its answer; the caller closes the body.

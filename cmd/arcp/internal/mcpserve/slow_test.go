@@ -50,14 +50,14 @@ func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes),
 		// The fake clock advances while timers are active, also in a blocked test.
 		stuck := time.AfterFunc(10*24*time.Hour, func() { panic(t.Name() + " waits for what does not come") })
 		defer stuck.Stop()
-		r := start(t, Config{Timeout: 10 * time.Hour}, tools...)
-		r.srv.sessions.size = most
+		fx := start(t, Config{Timeout: 10 * time.Hour}, tools...)
+		fx.srv.sessions.size = most
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
-		server := &httptest.Server{Listener: p, Config: &http.Server{Handler: r.srv.HTTP(Access{})}}
+		server := &httptest.Server{Listener: p, Config: &http.Server{Handler: fx.srv.HTTP(Access{})}}
 		go func() { _ = server.Config.Serve(p) }() // until it is closed
 		client := &http.Transport{DialContext: p.dial}
 		server.URL = "http://localhost"
-		w := &web{r, server, &http.Client{Transport: client}}
+		w := &web{fx, server, &http.Client{Transport: client}}
 		defer func() {
 			client.CloseIdleConnections()
 			_ = server.Config.Close()

@@ -23,9 +23,9 @@ import (
 type Tool struct{ arcp.ToolView }
 
 // same reports whether MCP clients receive equal descriptions of two tools.
-func (t Tool) same(o Tool) bool {
-	return t.Name == o.Name && t.Description == o.Description && t.SideEffect == o.SideEffect && t.Idempotent == o.Idempotent &&
-		bytes.Equal(t.InputSchema, o.InputSchema) && bytes.Equal(t.OutputSchema, o.OutputSchema)
+func (tl Tool) same(o Tool) bool {
+	return tl.Name == o.Name && tl.Description == o.Description && tl.SideEffect == o.SideEffect && tl.Idempotent == o.Idempotent &&
+		bytes.Equal(tl.InputSchema, o.InputSchema) && bytes.Equal(tl.OutputSchema, o.OutputSchema)
 }
 
 // catalog returns the tools of the runtime. For a runtime without tools.list it returns only names and versions.
@@ -55,9 +55,9 @@ func catalog(ctx context.Context, c *client.Client) ([]Tool, error) {
 // firstVersions returns the first version of each name, which is the newest one.
 func firstVersions(all []Tool) []Tool {
 	seen := make(map[string]bool, len(all))
-	return slices.DeleteFunc(all, func(t Tool) bool {
-		older := seen[t.Name]
-		seen[t.Name] = true
+	return slices.DeleteFunc(all, func(tl Tool) bool {
+		older := seen[tl.Name]
+		seen[tl.Name] = true
 		return older
 	})
 }
@@ -114,17 +114,17 @@ func callBuiltin(ctx context.Context, c *client.Client, tool string, args any, r
 }
 
 // describe returns the tool as an MCP tool with a name.
-func (t Tool) describe(name string) *sdk.Tool {
-	readOnly := t.SideEffect == "none" || t.SideEffect == "read"
-	d := &sdk.Tool{Name: name, Description: t.Description, InputSchema: json.RawMessage(objectSchema(t.InputSchema)),
-		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: readOnly, IdempotentHint: readOnly || t.Idempotent}}
-	if name != t.Name {
-		d.Title = t.Name
+func (tl Tool) describe(name string) *sdk.Tool {
+	readOnly := tl.SideEffect == "none" || tl.SideEffect == "read"
+	d := &sdk.Tool{Name: name, Description: tl.Description, InputSchema: json.RawMessage(objectSchema(tl.InputSchema)),
+		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: readOnly, IdempotentHint: readOnly || tl.Idempotent}}
+	if name != tl.Name {
+		d.Title = tl.Name
 	}
-	if out := t.OutputSchema; isObjectSchema(out) {
+	if out := tl.OutputSchema; isObjectSchema(out) {
 		d.OutputSchema = json.RawMessage(out)
 	}
-	if t.SideEffect == "none" {
+	if tl.SideEffect == "none" {
 		d.Annotations.OpenWorldHint = new(false)
 	}
 	return d

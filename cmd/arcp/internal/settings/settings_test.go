@@ -51,7 +51,7 @@ func (s sources) mustLoad(t *testing.T) *Values {
 	return v
 }
 
-func TestPrecedence(t *testing.T) {
+func TestFlagPrecedesEnvironmentAndFile(t *testing.T) {
 	all := sources{
 		args:     []string{"--path", "/flag"},
 		env:      []string{"ARCP_PATH=/env"},
@@ -80,7 +80,7 @@ func TestPrecedence(t *testing.T) {
 	want("then the table's default", s, "/arcp", FromDefault)
 }
 
-func TestKinds(t *testing.T) {
+func TestValuesHaveTheirKind(t *testing.T) {
 	v := sources{
 		args: []string{"--demo", "--max-frame=64KiB", "--allow-host", "a,b", "--allow-host", "c"},
 		env:  []string{"ARCP_DRAIN=1m30s", "ARCP_ALLOW_ORIGIN=https://x.org, https://y.org", "ARCP_RATE=60"},
@@ -109,7 +109,7 @@ func TestKinds(t *testing.T) {
 }
 
 // A refusal is one line that names the place, and never repeats a secret.
-func TestRefusals(t *testing.T) {
+func TestRefusalsNameThePlace(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		sources
@@ -161,7 +161,7 @@ func TestUnsupportedSettingsAcceptOff(t *testing.T) {
 	}.mustLoad(t)
 }
 
-func TestForeignVariables(t *testing.T) {
+func TestForeignVariablesAreWarnedOf(t *testing.T) {
 	v := sources{env: []string{"ARCP_URL=ws://x", "ARCP_PORT=tcp://10.0.0.1:7777", "ARCP_PORT_7777_TCP=x",
 		"ARCP_SERVICE_HOST=10.0.0.1", "ARCP_SOMETHING_ELSE=1", "PATH=/bin"}}.mustLoad(t)
 	if len(v.Warnings) != 1 || !strings.Contains(v.Warnings[0], "ARCP_SOMETHING_ELSE") {
@@ -169,7 +169,7 @@ func TestForeignVariables(t *testing.T) {
 	}
 }
 
-func TestSearchOrder(t *testing.T) {
+func TestFilesAreSearchedInOrder(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "user"))
@@ -207,7 +207,7 @@ func TestSearchOrder(t *testing.T) {
 	want("--config comes first", Input{Flags: flags, Environ: []string{"ARCP_CONFIG=" + named}}, "/flag")
 }
 
-func TestChanged(t *testing.T) {
+func TestChangedSeparatesReloads(t *testing.T) {
 	before := sources{file: "log-level: info\nlisten: 127.0.0.1:1\n"}.mustLoad(t)
 	after := sources{file: "log-level: debug\nlisten: 127.0.0.1:2\n"}.mustLoad(t)
 	reloaded, restart := before.Changed(after)
@@ -216,7 +216,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-func TestPrint(t *testing.T) {
+func TestPrintHidesSecrets(t *testing.T) {
 	v := sources{
 		args: []string{"--token", "alice=hunter2", "--token", "hunter3==", "--listen", "0.0.0.0:80"},
 		env:  []string{"ARCP_MAX_FRAME=1048576", "ARCP_DEMO=1", "ARCP_RUNTIME_ID=007"},
@@ -242,7 +242,7 @@ func TestPrintRoundTrip(t *testing.T) {
 	}
 }
 
-func TestMarkdown(t *testing.T) { golden(t, "settings.md", AppendMarkdown(nil)) }
+func TestMarkdownHasEverySetting(t *testing.T) { golden(t, "settings.md", AppendMarkdown(nil)) }
 
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
@@ -261,7 +261,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestSizes(t *testing.T) {
+func TestSizesAreParsed(t *testing.T) {
 	for text, want := range map[string]int64{"0": 0, "1000": 1000, "8MiB": 8 << 20, "64KiB": 64 << 10, "1.5GB": 15e8, "2 kB": 2000, "3B": 3, "1TiB": 1 << 40} {
 		got, err := ParseSize(text)
 		if err != nil || got != want {
@@ -275,7 +275,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableIsConsistent(t *testing.T) {
 	if n, err := ParseSize(Lookup("max-frame").Default); err != nil || n != runtime.DefaultMaxFrame {
 		t.Errorf("default of max-frame = %d, %v, want the runtime's", n, err)
 	}

@@ -178,7 +178,7 @@ func TestErrorsNameTheEntry(t *testing.T) {
 	}
 }
 
-func TestPrintTools(t *testing.T) {
+func TestToolsArePrintedAsYAML(t *testing.T) {
 	_, v, err := load(t, t.TempDir(), `  - {name: x, exec: ["true", "a: b"], env: [HOME]}`)
 	if err != nil {
 		t.Fatal(err)

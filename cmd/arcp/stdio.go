@@ -6,17 +6,6 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// serveUnix serves the unix socket.
-func (s *server) serveUnix() error {
-	for {
-		conn, err := s.unix.Accept()
-		if err != nil {
-			return err
-		}
-		go s.serveConn(conn)
-	}
-}
-
 // serveStdio serves one session on standard input and output.
 func (s *server) serveStdio(limits transport.Limits) {
 	defer close(s.stdioFinished)

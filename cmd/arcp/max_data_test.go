@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestMemoryOf(t *testing.T) {
+func TestMemoryIsBoundedByTheCgroup(t *testing.T) {
 	dir := t.TempDir()
 	info := write(t, filepath.Join(dir, "meminfo"), "MemTotal:       8000 kB\nMemFree: 1 kB\n")
 	for name, c := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestLoopback(t *testing.T) {
+func TestLoopbackAddressesAreRecognised(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true, "localhost:1": true, "LOCALHOST:1": true, "[::ffff:127.0.0.1]:1": true,
 		"0.0.0.0:1": false, ":1": false, "[::]:1": false, "192.0.2.1:1": false, "example.org:1": false, "127.0.0.1": false, "localhost.example.org:1": false,
@@ -18,7 +18,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-func TestAllowedHosts(t *testing.T) {
+func TestAllowedHostsFollowTheListener(t *testing.T) {
 	for _, c := range []struct {
 		listen string
 		listed []string
@@ -36,7 +36,7 @@ func TestAllowedHosts(t *testing.T) {
 	}
 }
 
-func TestKnownHost(t *testing.T) {
+func TestAdminKnowsItsHosts(t *testing.T) {
 	listed := []string{"metrics.example.org", "other.example.org:7778"}
 	for host, want := range map[string]bool{
 		"127.0.0.1:7778": true, "localhost": true, "[::1]:7778": true, "10.0.0.1:7778": true, "Metrics.example.org:1": true,
@@ -51,7 +51,7 @@ func TestKnownHost(t *testing.T) {
 	}
 }
 
-func TestForwarded(t *testing.T) {
+func TestForwardedAddressIsTheLast(t *testing.T) {
 	for _, c := range []struct {
 		headers []string
 		want    string
