@@ -559,7 +559,7 @@ func TestRefusedCallRecordsAreBounded(t *testing.T) {
 	})
 }
 
-// A job's own calls use the catalogue of the job's submission: a hidden or a later tool is not
+// A job's own calls use the catalog of the job's submission: a hidden or a later tool is not
 // available to them.
 func TestCallsUseTheJobsCatalog(t *testing.T) {
 	var overlay *catalog.Overlay

@@ -59,7 +59,7 @@ type callNote struct {
 	Attempt       uint32          `json:"attempt"`
 	HookArguments bool            `json:"own,omitzero"` // the attempt's own call, with the arguments of a hook
 	Tool          string          `json:"tool,omitzero"`
-	Effect        tool.SideEffect `json:"side_effect,omitzero"` // empty if the tool is not in the job's catalogue
+	Effect        tool.SideEffect `json:"side_effect,omitzero"` // empty if the tool is not in the job's catalog
 	At            time.Time       `json:"at"`
 	Request       string          `json:"request"`
 	Code          arcp.Code       `json:"code,omitzero"`

@@ -87,7 +87,7 @@ func ChunkEnd(b []byte) (n, origin uint64, err error) {
 	return n, origin, r.err
 }
 
-// types reads the table of types. Known types share the catalogue's strings.
+// types reads the table of types. Known types share the catalog's strings.
 func (r *reader) types() []arcp.Type {
 	types := make([]arcp.Type, r.count())
 	for i := range types {
