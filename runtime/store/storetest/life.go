@@ -76,7 +76,7 @@ func testInvalid(t *testing.T, open Open) {
 }
 
 // testEndSession checks that a session is deleted with its log and follows. Its jobs go
-// on, and their origin numbers count on from the last.
+// on, and their OriginSeq counts on from the last.
 func testEndSession(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	checkEndSession(d, func() {})
@@ -111,7 +111,7 @@ func checkEndSession(d *db, between func()) {
 	d.finish("job_1")
 	for i, e := range d.jobLog("job_1", 1) {
 		if e.OriginSeq != last+uint64(i)+1 {
-			d.Errorf("event %d has origin number %d, want %d", e.JSeq, e.OriginSeq, last+uint64(i)+1)
+			d.Errorf("event %d has OriginSeq %d, want %d", e.JSeq, e.OriginSeq, last+uint64(i)+1)
 		}
 	}
 	if _, err := d.Session(context.Background(), home); !errors.Is(err, store.ErrNotFound) {
