@@ -68,7 +68,7 @@ type callNote struct {
 	number int
 }
 
-func notesPrefix(id arcp.JobID) string { return store.JobRecords(id) + "call/" }
+func notesPrefix(id arcp.JobID) string { return store.JobRecordPrefix(id) + "call/" }
 
 func (n *callNote) key(id arcp.JobID) string {
 	return fmt.Sprintf("%s%08d/%04d", notesPrefix(id), n.Attempt, n.number)

@@ -43,7 +43,7 @@ type pendingCheckpoint struct {
 }
 
 func checkpointKey(id arcp.JobID, n uint64) string {
-	return fmt.Sprintf("%scheckpoint/%d", store.JobRecords(id), n%job.MaxCheckpoints)
+	return fmt.Sprintf("%scheckpoint/%d", store.JobRecordPrefix(id), n%job.MaxCheckpoints)
 }
 
 func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {

@@ -211,7 +211,7 @@ func testDeleteJob(t *testing.T, open Open) {
 	row := fullJob(s)
 	d.do(store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events(row.ID, arcp.JobAccepted)}))
 	d.do(store.NewWrite(&store.Follow{Session: other, Job: row.ID, CorrelationID: "c"}))
-	d.do(put(store.JobRecords(row.ID)+"checkpoint", 0, "x"))
+	d.do(put(store.JobRecordPrefix(row.ID)+"checkpoint", 0, "x"))
 	d.do(put("job/"+string(row.ID), 0, "its name only begins so"))
 	d.refuse(store.NewWrite(&store.DeleteJob{Job: row.ID}), store.ErrLive)
 	d.submit("job_2", s)
@@ -220,7 +220,7 @@ func testDeleteJob(t *testing.T, open Open) {
 	d.finish(row.ID)
 	d.emit("job_2", arcp.JobStarted)
 
-	rev := d.record(store.JobRecords(row.ID) + "checkpoint").Rev
+	rev := d.record(store.JobRecordPrefix(row.ID) + "checkpoint").Rev
 	d.do(store.NewWrite(&store.AppendEvents{Job: "job_2", Attempt: 1, Events: d.events("job_2", arcp.JobProgress)},
 		&store.DeleteJob{Job: row.ID}))
 	d.do(store.NewWrite(&store.DeleteJob{Job: row.ID}))
@@ -254,8 +254,8 @@ func testDeleteJob(t *testing.T, open Open) {
 	}
 	d.refuse(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1}), store.ErrNotFound)
 	d.refuse(store.NewWrite(&store.Follow{Session: s, Job: row.ID}), store.ErrNotFound)
-	d.do(put(store.JobRecords(row.ID)+"checkpoint", 0, "new"))
-	if got := d.record(store.JobRecords(row.ID) + "checkpoint").Rev; got <= rev {
+	d.do(put(store.JobRecordPrefix(row.ID)+"checkpoint", 0, "new"))
+	if got := d.record(store.JobRecordPrefix(row.ID) + "checkpoint").Rev; got <= rev {
 		t.Errorf("revision %d came back after %d", got, rev)
 	}
 	again := fullJob(s)

@@ -549,7 +549,7 @@ func (m *model) deleteJob(w *draft) error {
 	maps.DeleteFunc(m.keys, func(_ [2]string, id arcp.JobID) bool { return id == w.DeleteJob })
 	maps.DeleteFunc(m.submits, func(_ [2]string, id arcp.JobID) bool { return id == w.DeleteJob })
 	maps.DeleteFunc(m.records, func(key string, r modelRecord) bool {
-		its := strings.HasPrefix(key, store.JobRecords(w.DeleteJob))
+		its := strings.HasPrefix(key, store.JobRecordPrefix(w.DeleteJob))
 		if its {
 			m.deleted = max(m.deleted, r.rev)
 		}

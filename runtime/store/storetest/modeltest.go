@@ -228,7 +228,7 @@ func (s *modelScript) drawTrim(w *draft) {
 func (s *modelScript) drawRecord(w *draft) {
 	key := s.name + pick(s, "record", "x", "y")
 	if pick(s, "of a job", true, false) {
-		key = store.JobRecords(s.job()) + pick(s, "record", "x", "y")
+		key = store.JobRecordPrefix(s.job()) + pick(s, "record", "x", "y")
 	}
 	if slices.ContainsFunc(w.Records, func(r store.Record) bool { return r.Key == key }) {
 		return

@@ -100,7 +100,7 @@ func (a *appender) receivers(j *job, r *store.Route, directed bool) []follower {
 // sets a.bits. It returns the union of the bits. OriginSeq is set for events that
 // the submitter does not get; without a submitter it counts on.
 func (a *appender) assign(j *job, events []*store.Event) (union arcp.TypeSet) {
-	store.SetIDs(events, a.ids)
+	setIDs(events, a.ids)
 	for i, e := range events {
 		e.JSeq = j.lastJSeq + uint64(i) + 1
 		if j.submitter == nil {
