@@ -9,13 +9,14 @@ import (
 )
 
 // Event is an event of a job, or an announced event. Before Commit only Type, Time, Body
-// and Route are set. Commit sets the rest and patches the id into Body. After that the
+// and Route are set. Commit sets the rest and writes the id into Body. After that the
 // event never changes: all sessions get the same bytes.
 type Event struct {
 	Type arcp.Type
 	Time time.Time
 	// Body is the part of the encoded envelope that all receivers share: from the id up
 	// to and including the last brace. AppendFrame puts a receiver's own members before it.
+	// It begins with "id":"msg_, and arcp.IDBodyLen zeros until Commit writes the id there.
 	Body []byte
 
 	// Route selects receivers in addition to, or instead of, the followers of the job.
@@ -64,11 +65,6 @@ type JobContext struct {
 // NewEvent encodes an event. The payload must be an encoded JSON object.
 func NewEvent(t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payload []byte) *Event {
 	b := make([]byte, 0, 192+len(c.JobID)+len(c.TraceID)+len(c.SpanID)+len(payload))
-	return &Event{Type: t, Time: now, Body: AppendBody(b, t, now, c, p, payload)}
-}
-
-// AppendBody appends the Body of an event with a blank id.
-func AppendBody(b []byte, t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payload []byte) []byte {
 	b = append(b, bodyHead+"00000000000000000000000000"+`","type":"`...)
 	b = append(append(b, t...), `","timestamp":`...)
 	b = arcp.AppendTime(b, now)
@@ -81,7 +77,7 @@ func AppendBody(b []byte, t arcp.Type, now time.Time, c *JobContext, p arcp.Prio
 		b = member(b, "priority", string(p))
 	}
 	b = append(append(b, `,"payload":`...), payload...)
-	return append(b, '}')
+	return &Event{Type: t, Time: now, Body: append(b, '}')}
 }
 
 func member(b []byte, name, value string) []byte {
@@ -90,20 +86,6 @@ func member(b []byte, name, value string) []byte {
 	}
 	b = append(append(append(b, `,"`...), name...), `":`...)
 	return arcp.AppendString(b, value)
-}
-
-// SetIDs sets consecutive ids of events. Only Commit may call it.
-func SetIDs(events []*Event, ids *arcp.IDSource) {
-	id := ids.Reserve(len(events))
-	for _, e := range events {
-		arcp.AppendIDBody(e.Body[:len(bodyHead)], id)
-		id = arcp.NextID(id)
-	}
-}
-
-// SetID sets the id of an event. Only Commit may call it.
-func (e *Event) SetID(ids *arcp.IDSource) {
-	ids.Append(e.Body[:len(bodyHead)])
 }
 
 // ID returns the id of a committed event.

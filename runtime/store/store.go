@@ -152,8 +152,8 @@ type FeedEvent struct {
 	Event         *Event
 }
 
-// JobRecords returns the prefix of the keys of the records that are deleted with a job.
-func JobRecords(id arcp.JobID) string { return "job/" + string(id) + "/" }
+// JobRecordPrefix returns the prefix of the keys of the records that are deleted with a job.
+func JobRecordPrefix(id arcp.JobID) string { return "job/" + string(id) + "/" }
 
 // Run is a part of a session's log: the events of one job that the session's view shows,
 // numbered from First without a gap. Runs of several sessions, and the Write, may share

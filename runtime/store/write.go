@@ -192,7 +192,7 @@ type ReadPosition struct{ Session arcp.SessionID }
 type ReadFeedPosition struct{ Principal string }
 
 // DeleteJob deletes a job that has ended with its events, the idempotency key it holds
-// and all records whose key begins with JobRecords of it. The log of the submitting
+// and all records whose key begins with its JobRecordPrefix. The log of the submitting
 // session is trimmed up to the last event of the job. An unknown job changes nothing.
 // The id cannot be used again. ErrLive: the job has not ended. ErrInvalid: another
 // operation of the write is about the job.

@@ -66,10 +66,10 @@ func (d *dispatch) run(c *conn, now time.Time) {
 	c.output.currentExpected += d.size
 }
 
-// catalogueChanged makes the loop compare the session's catalogue with the one of the client.
-type catalogueChanged struct{}
+// catalogChanged makes the loop compare the session's catalog with the one of the client.
+type catalogChanged struct{}
 
-func (catalogueChanged) run(c *conn, _ time.Time) { c.catalogue.stale = true }
+func (catalogChanged) run(c *conn, _ time.Time) { c.catalog.stale = true }
 
 // backlogOverflow reports that the events of the session up to a number are deleted.
 type backlogOverflow struct{ upTo uint64 }

@@ -334,7 +334,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	h.c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
 	at := machine.Attached{Session: h.c.id, Negotiated: a.row.Negotiated}
 	if a.byOpen {
-		h.c.machine.Established(now, machine.SessionResult{ResumeToken: a.token.Reveal(), Agents: h.c.catalogue.agents(), Attached: &at})
+		h.c.machine.Established(now, machine.SessionResult{ResumeToken: a.token.Reveal(), Agents: h.c.catalog.agents(), Attached: &at})
 	} else {
 		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})

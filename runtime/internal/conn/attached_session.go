@@ -61,7 +61,7 @@ func (s *sessionConn) Send(request arcp.MessageID, t arcp.Type, payload any) {
 	s.conn().inbox.post(outgoing{request, t, payload})
 }
 
-func (s *sessionConn) ToolsChanged() { s.conn().inbox.post(catalogueChanged{}) }
+func (s *sessionConn) ToolsChanged() { s.conn().inbox.post(catalogChanged{}) }
 
 func (s *sessionConn) Overflow(seq uint64) {
 	s.conn().inbox.post(backlogOverflow{seq})

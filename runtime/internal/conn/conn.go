@@ -43,7 +43,7 @@ type conn struct {
 
 	commands      commands
 	subscriptions subscriptions
-	catalogue     shownCatalogue
+	catalog       shownCatalog
 	worker        workerLink
 
 	keepalive keepalive
@@ -84,7 +84,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 func (c *conn) bindParts() {
 	c.handshake.c, c.principal.c, c.session.c, c.dialect.c = c, c, c, c
 	c.rates.c, c.events.c, c.ack.c, c.follows.c = c, c, c, c
-	c.commands.c, c.subscriptions.c, c.catalogue.c, c.worker.c = c, c, c, c
+	c.commands.c, c.subscriptions.c, c.catalog.c, c.worker.c = c, c, c, c
 	c.keepalive.c, c.lease.c, c.renewal.c = c, c, c
 }
 
@@ -260,8 +260,8 @@ func (c *conn) flush(now time.Time) {
 	if c.events.cursor != nil && c.ending.close == nil {
 		c.events.pull(now)
 	}
-	if c.catalogue.stale {
-		c.catalogue.announce(now)
+	if c.catalog.stale {
+		c.catalog.announce(now)
 	}
 	c.output.publish()
 }

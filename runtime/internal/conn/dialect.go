@@ -147,7 +147,7 @@ func (d *dialect) resumed(now time.Time, row *store.Session, followed []arcp.Job
 		d.codec.SetProfile(profile)
 	}
 	d.codec.AddJobs(d.c.srv.opts.Engine.SessionJobs().IDs(row.ID), followed)
-	d.codec.Describe(d.c.machine.AcceptedPayload(now, d.c.catalogue.agents()))
+	d.codec.Describe(d.c.machine.AcceptedPayload(now, d.c.catalog.agents()))
 }
 
 // sendsCredentials reports whether the client is sent the credentials of its jobs. A client of the

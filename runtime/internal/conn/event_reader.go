@@ -19,7 +19,7 @@ type eventReader struct {
 	cursor  *eventlog.Cursor // nil before session.accepted
 	pending *eventlog.Item   // the next item, whose data is read; nil: the cursor has it
 	reading bool             // data for pending is being read
-	origin  []byte           // follows.head for pending
+	head    []byte           // follows.head for pending
 }
 
 // pull appends events and answers to the batch while the outbox has room, and then events of
@@ -57,8 +57,8 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 	}
 	follows := &er.c.follows
 	if er.pending != nil {
-		item, follows.head = *er.pending, er.origin
-		er.pending, er.origin = nil, nil
+		item, follows.head = *er.pending, er.head
+		er.pending, er.head = nil, nil
 		return item, true, nil
 	}
 	if item, ok, err = er.cursor.Next(); !ok || err != nil {
@@ -76,7 +76,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 	}
 	known := true
 	if item.Forwarded {
-		follows.head, known = follows.origin(item.Event.JobID())
+		follows.head, known = follows.knownHead(item.Event.JobID())
 	}
 	if result := er.needsWholeResult(item.Event); result || !known {
 		er.readEvent(item, result, !known)
@@ -88,7 +88,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 // readFirst makes item the pending one. It calls read on another goroutine, and the function that
 // read returns on the loop. Then next returns the item.
 func (er *eventReader) readFirst(item eventlog.Item, read func(ctx context.Context) func(now time.Time)) {
-	er.pending, er.reading, er.origin = &item, true, er.c.follows.head
+	er.pending, er.reading, er.head = &item, true, er.c.follows.head
 	er.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 		onLoop := read(ctx)
 		return func(now time.Time) {
@@ -98,9 +98,9 @@ func (er *eventReader) readFirst(item eventlog.Item, read func(ctx context.Conte
 	})
 }
 
-// readEvent reads the result of the event's job, the origin of the event, or both. Then next
+// readEvent reads the result of the event's job, the job for its forwardHead, or both. Then next
 // returns the item.
-func (er *eventReader) readEvent(item eventlog.Item, result, origin bool) {
+func (er *eventReader) readEvent(item eventlog.Item, result, head bool) {
 	e := item.Event
 	er.readFirst(item, func(ctx context.Context) func(time.Time) {
 		whole, err := e, error(nil)
@@ -109,7 +109,7 @@ func (er *eventReader) readEvent(item eventlog.Item, result, origin bool) {
 		}
 		var j store.Job
 		var noJob error
-		if origin {
+		if head {
 			j, noJob = er.c.srv.opts.Store.Job(ctx, e.JobID())
 		}
 		return func(now time.Time) {
@@ -118,12 +118,12 @@ func (er *eventReader) readEvent(item eventlog.Item, result, origin bool) {
 				er.fail(now, err)
 			}
 			switch {
-			case !origin:
+			case !head:
 			case noJob != nil:
 				er.c.srv.opts.Logger.Error().Err(noJob).Str("job_id", string(e.JobID())).Msg("origin of a forwarded event")
-				er.origin = []byte(originPrefix)
+				er.head = []byte(forwardPrefix)
 			default:
-				er.origin = er.c.follows.addOrigin(&j, e.Type)
+				er.head = er.c.follows.addForwarded(&j, e.Type)
 			}
 		}
 	})
@@ -160,7 +160,7 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 	start := len(b.data)
 	head := c.output.head
 	if item.Forwarded {
-		b.data, head = c.follows.appendOrigin(append(b.data, head...), item.Event), nil
+		b.data, head = c.follows.appendForwarded(append(b.data, head...), item.Event), nil
 	}
 	b.data = store.AppendFrame(b.data, head, item.Seq, item.CorrelationID, item.Event)
 	if !item.Forwarded {

@@ -16,20 +16,20 @@ import (
 // DefaultMaxFollows bounds the live jobs of other sessions that a session follows.
 const DefaultMaxFollows = 10_000
 
-// originPrefix is the start of the origin extension, without its members.
-const originPrefix = `"extensions":{"arcpx.arcp.origin.v1":{`
+// forwardPrefix is the start of the extension of forwarded events, without its members.
+const forwardPrefix = `"extensions":{"arcpx.arcp.origin.v1":{`
 
-// maxOrigins bounds follows.origins.
-const maxOrigins = 1000
+// maxUnfollowed bounds follows.unfollowed.
+const maxUnfollowed = 1000
 
 // follows has the jobs of other sessions whose events the session receives: jobs that it follows,
-// and jobs that have asked it a question. A frame of such a job has the origin extension (SPEC.md
-// §5.4), whose start is the originHead.
+// and jobs that have asked it a question. A frame of such a job has the extension of forwarded events
+// (SPEC.md §5.4), whose start is the forwardHead of the job.
 type follows struct {
-	c       *conn
-	jobs    map[arcp.JobID][]byte // originHead of each live job that the session follows
-	origins map[arcp.JobID][]byte // originHead of other jobs, at most maxOrigins
-	head    []byte                // originHead of the last event of eventReader.next
+	c          *conn
+	jobs       map[arcp.JobID][]byte // forwardHead of each live job that the session follows
+	unfollowed map[arcp.JobID][]byte // forwardHead of other jobs, at most maxUnfollowed
+	head       []byte                // forwardHead of the last event of eventReader.next
 }
 
 var followRoutes = map[arcp.Type]handler{
@@ -210,15 +210,15 @@ func (s *Server) checkReached(ctx context.Context, j *store.Job, from *uint64) *
 	return nil
 }
 
-// countUpTo returns how many events of a job have origin numbers up to origin. The numbers ascend
-// in the job's log, so that a binary search reads few events.
-func (s *Server) countUpTo(ctx context.Context, j *store.Job, origin uint64) (n uint64, err error) {
-	low, high := uint64(0), j.LastJSeq // the first low events have numbers up to origin, the events after high have not
+// countUpTo returns how many events of a job have an OriginSeq up to seq. OriginSeq ascends in the
+// job's log, so that a binary search reads few events.
+func (s *Server) countUpTo(ctx context.Context, j *store.Job, seq uint64) (n uint64, err error) {
+	low, high := uint64(0), j.LastJSeq // OriginSeq is at most seq for the first low events, and greater for the events after high
 	for low < high && err == nil {
 		mid := low + (high-low)/2
 		later := true
 		err = s.opts.Store.JobEvents(ctx, j.ID, mid, func(e *store.Event) bool {
-			later = e.OriginSeq > origin
+			later = e.OriginSeq > seq
 			return false
 		})
 		if later {
@@ -263,8 +263,8 @@ func (fl *follows) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.JobUns
 		j, refusal := fl.c.srv.opts.Jobs.Get(ctx, &viewer, id)
 		return func(time.Time) {
 			if refusal == nil && j.Session != fl.c.id { // the job exists and is of another session
-				delete(fl.jobs, id) // a concurrent addOrigin may have added it again
-				fl.setOrigin(&j)
+				delete(fl.jobs, id) // a concurrent addForwarded may have added it again
+				fl.addUnfollowed(&j)
 				f := fl.operation(&j, 0)
 				fl.c.append(store.NewWrite(&store.Unfollow{Session: f.Session, Job: f.Job, CorrelationID: f.CorrelationID, Forwarded: f.Forwarded}))
 			}
@@ -278,21 +278,21 @@ func (fl *follows) add(j *store.Job) {
 	if fl.jobs == nil {
 		fl.jobs = make(map[arcp.JobID][]byte)
 	}
-	fl.jobs[j.ID] = fl.originHead(j)
+	fl.jobs[j.ID] = fl.forwardHead(j)
 }
 
-// originHead returns the start of the origin extension of a job. It has the submitting session,
-// except for another principal.
-func (fl *follows) originHead(j *store.Job) []byte {
-	b := []byte(originPrefix)
+// forwardHead returns the start of the extension of forwarded events of a job. It has the submitting
+// session, except for another principal.
+func (fl *follows) forwardHead(j *store.Job) []byte {
+	b := []byte(forwardPrefix)
 	if j.Session != "" && fl.owns(j) {
 		b = append(arcp.AppendString(append(b, `"session_id":`...), string(j.Session)), ',')
 	}
 	return b
 }
 
-// appendOrigin appends the origin extension of an event.
-func (fl *follows) appendOrigin(dst []byte, e *store.Event) []byte {
+// appendForwarded appends the extension of a forwarded event.
+func (fl *follows) appendForwarded(dst []byte, e *store.Event) []byte {
 	if e.Type.Terminal() {
 		delete(fl.jobs, e.JobID())
 	}
@@ -300,33 +300,33 @@ func (fl *follows) appendOrigin(dst []byte, e *store.Event) []byte {
 	return append(strconv.AppendUint(dst, e.OriginSeq, 10), `}},`...)
 }
 
-// origin returns the originHead of a job if it is known.
-func (fl *follows) origin(id arcp.JobID) (head []byte, ok bool) {
+// knownHead returns the forwardHead of a job if it is known.
+func (fl *follows) knownHead(id arcp.JobID) (head []byte, ok bool) {
 	if head, ok = fl.jobs[id]; !ok {
-		head, ok = fl.origins[id]
+		head, ok = fl.unfollowed[id]
 	}
 	return head, ok
 }
 
-// addOrigin returns the originHead of a job and keeps it for later events. t is the type of the
+// addForwarded returns the forwardHead of a job, and stores it for later events. t is the type of the
 // event.
-func (fl *follows) addOrigin(j *store.Job, t arcp.Type) []byte {
-	switch _, known := fl.origins[j.ID]; {
+func (fl *follows) addForwarded(j *store.Job, t arcp.Type) []byte {
+	switch _, known := fl.unfollowed[j.ID]; {
 	case known: // unsubscribe has added it meanwhile
 	case sentUnfollowed(t):
-		fl.setOrigin(j)
+		fl.addUnfollowed(j)
 	case len(fl.jobs) < fl.c.srv.opts.MaxFollows: // an earlier connection has followed the job
 		fl.add(j)
 	}
-	return fl.originHead(j)
+	return fl.forwardHead(j)
 }
 
-// setOrigin adds the originHead of a job that the session does not follow.
-func (fl *follows) setOrigin(j *store.Job) {
-	if len(fl.origins) >= maxOrigins || fl.origins == nil {
-		fl.origins = make(map[arcp.JobID][]byte)
+// addUnfollowed adds a job that the session does not follow to follows.unfollowed.
+func (fl *follows) addUnfollowed(j *store.Job) {
+	if len(fl.unfollowed) >= maxUnfollowed || fl.unfollowed == nil {
+		fl.unfollowed = make(map[arcp.JobID][]byte)
 	}
-	fl.origins[j.ID] = fl.originHead(j)
+	fl.unfollowed[j.ID] = fl.forwardHead(j)
 }
 
 // sentUnfollowed reports whether a session may receive an event of type t without following the

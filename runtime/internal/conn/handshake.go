@@ -167,16 +167,16 @@ func (h *handshake) sessionStored(now time.Time, row store.Session, token auth.S
 	h.c.ack.position.start(0, h.c.ack.clientAcks, 0)
 	h.accept(now)
 	h.c.ack.unpause()
-	h.c.machine.Established(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: h.c.catalogue.agents()})
+	h.c.machine.Established(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: h.c.catalog.agents()})
 }
 
-// accept starts the accepted phase: limits, keepalive, actor and catalogue of the session.
+// accept starts the accepted phase: limits, keepalive, actor and catalog of the session.
 func (h *handshake) accept(now time.Time) {
 	h.c.output.head = store.FrameHead(h.c.machine.Version(), h.c.id)
 	h.c.tc.SetReadLimit(h.c.srv.opts.MaxFrame)
 	h.c.keepalive.begin(now)
 	h.c.principal.updateActor()
-	h.c.catalogue.shown = h.c.session.Catalog(h.c.principal.trust())
+	h.c.catalog.shown = h.c.session.Catalog(h.c.principal.trust())
 	if n := h.c.principal.identity.Limits.RatePerMin; n > 0 {
 		h.c.rates.principal = h.c.srv.limiters.join(now, h.c.principal.identity.Principal, n)
 	}

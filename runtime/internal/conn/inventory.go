@@ -14,7 +14,7 @@ const (
 )
 
 // inventoryBound bounds lists of tools. It caches the last bounded list, because most sessions have
-// the same catalogue. Any goroutine may use it.
+// the same catalog. Any goroutine may use it.
 type inventoryBound struct {
 	isBuiltin func(name string) bool
 

@@ -60,7 +60,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	if env.Type != arcp.SessionRejected {
 		env.SessionID = c.id
 	}
-	c.catalogue.extend(&env)
+	c.catalog.extend(&env)
 	if c.dialect.codec == nil {
 		c.output.append(&env)
 	} else if err := c.dialect.append(now, &env); err != nil {

@@ -91,7 +91,7 @@ func (rn *renewal) stored(now time.Time, token auth.Secret, err error) {
 	}
 	rn.c.srv.opts.Logger.Info().Str("session_id", string(rn.c.id)).Str("principal", rn.c.principal.identity.Principal).Str("scheme", schemeLabel(rn.c.handshake.scheme)).
 		Msg("credential renewed")
-	rn.c.machine.Renewed(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: rn.c.catalogue.agents()})
+	rn.c.machine.Renewed(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: rn.c.catalog.agents()})
 }
 
 // Reauthenticate checks the identity of every connected session again. It does not wait for the
@@ -120,7 +120,7 @@ func (rn *renewal) revalidate(now time.Time) {
 	}
 	rn.c.principal.identity = id
 	rn.c.machine.SetIdentity(*identityOf(&id))
-	rn.c.catalogue.stale = true // the trust level may have changed
+	rn.c.catalog.stale = true // the trust level may have changed
 	rn.c.principal.updateActor()
 }
 

@@ -76,9 +76,9 @@ func refusalOf(t *testing.T, c *conn, env *arcp.Envelope) (answer arcp.Envelope)
 	return answer
 }
 
-// Each handler decodes the payload that the catalogue names: a member of another type is
+// Each handler decodes the payload that the catalog names: a member of another type is
 // refused by its name.
-func TestHandlersDecodeTheCataloguesPayload(t *testing.T) {
+func TestHandlersDecodeTheCatalogPayload(t *testing.T) {
 	for typ := range routes {
 		for _, f := range members(reflect.TypeOf(arcp.Lookup(typ).NewPayload()).Elem()) {
 			env := &arcp.Envelope{ID: "msg_x", Type: typ, Payload: fmt.Appendf(nil, `{%q:%s}`, f.name, f.wrong)}

@@ -175,7 +175,7 @@ func (s *Server) connections() []*conn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// ToolsChanged makes the connections compare their catalogues soon. It does not block.
+// ToolsChanged makes the connections compare their catalogs soon. It does not block.
 func (s *Server) ToolsChanged(generation uint64) { s.toolsNotifier.changed(generation) }
 
 // machineConfig returns the configuration of the machine of a new connection.

@@ -46,18 +46,18 @@ func subscriptionsOf(c *conn) *subscriptions { return &c.subscriptions }
 // opened. Every limit of the number of subscriptions is enforced here.
 type subscriptionSlots struct{ taken int }
 
-// acquire takes a slot for a new subscription. It reports false if none is free.
-func (l *subscriptionSlots) acquire() bool {
-	if l.taken >= maxSubscriptions {
-		return false
+// acquire takes a slot for a new subscription. It refuses the subscription if no slot is free.
+func (ss *subscriptionSlots) acquire() *arcp.Error {
+	if ss.taken >= maxSubscriptions {
+		return arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxSubscriptions).RetryAfter(1)
 	}
-	l.taken++
-	return true
+	ss.taken++
+	return nil
 }
 
 // release frees n slots. Every slot is freed once: when the subscription is refused, when it ends,
 // or with the connection.
-func (l *subscriptionSlots) release(n int) { l.taken -= n }
+func (ss *subscriptionSlots) release(n int) { ss.taken -= n }
 
 // subscription is a cursor on the feed of a principal, with a filter.
 type subscription struct {
@@ -85,8 +85,8 @@ func (s *subscriptions) subscribe(now time.Time, env *arcp.Envelope, p *arcp.Sub
 	if err := checkFilter(p.Filter, len(env.Payload)); err != nil {
 		return err
 	}
-	if !s.slots.acquire() {
-		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxSubscriptions).RetryAfter(1))
+	if refused := s.slots.acquire(); refused != nil {
+		s.c.nack(now, env.ID, refused)
 		return nil
 	}
 	viewer := s.c.principal.actor()

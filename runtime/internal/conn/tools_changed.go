@@ -9,14 +9,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// Bounds of the announcements of changed catalogues: at most one frame a second for each session.
+// Bounds of the announcements of changed catalogs: at most one frame a second for each session.
 const (
 	announceDelay = 100 * time.Millisecond // changes within it are announced together
 	announcePause = time.Second
 	maxAnnounced  = 100 // names in each list
 )
 
-// toolsNotifier makes every connection compare its catalogue with the shown one after a change of
+// toolsNotifier makes every connection compare its catalog with the shown one after a change of
 // the tools. It combines the changes of a short time.
 type toolsNotifier struct {
 	srv *Server
@@ -45,7 +45,7 @@ func (n *toolsNotifier) fire() {
 		return
 	}
 	for _, c := range n.srv.connections() {
-		c.inbox.post(catalogueChanged{})
+		c.inbox.post(catalogChanged{})
 	}
 }
 
@@ -57,18 +57,18 @@ func (n *toolsNotifier) stop() {
 	}
 }
 
-// shownCatalogue is the catalogue of tools that the client knows.
-type shownCatalogue struct {
+// shownCatalog is the catalog of tools that the client knows.
+type shownCatalog struct {
 	c     *conn
-	shown *catalog.Snapshot // last announced catalogue; nil: none yet
-	stale bool              // the session's catalogue may differ from shown
+	shown *catalog.Snapshot // last announced catalog; nil: none yet
+	stale bool              // the session's catalog may differ from shown
 	total int               // tools of the last inventory
 	sent  int               // of which the client is told
 }
 
-// agents returns the inventory for the answer that opens a session: as many tools of the catalogue
+// agents returns the inventory for the answer that opens a session: as many tools of the catalog
 // as fit.
-func (sc *shownCatalogue) agents() []arcp.Agent {
+func (sc *shownCatalog) agents() []arcp.Agent {
 	sc.shown = sc.c.session.Catalog(sc.c.principal.trust())
 	all := sc.shown.Agents()
 	some := sc.c.srv.inventory.bound(all)
@@ -77,7 +77,7 @@ func (sc *shownCatalogue) agents() []arcp.Agent {
 }
 
 // extend adds to an answer with an inventory how many tools the inventory omits.
-func (sc *shownCatalogue) extend(env *arcp.Envelope) {
+func (sc *shownCatalog) extend(env *arcp.Envelope) {
 	if sc.sent < sc.total && (env.Type == arcp.SessionAccepted || env.Type == arcp.SessionResumed && sc.c.dialect.codec != nil) {
 		env.Extensions = inventoryExtension(sc.total, sc.sent)
 	}
@@ -93,9 +93,9 @@ type toolsChanged struct {
 	More       int      `json:"more,omitzero"` // number of omitted names
 }
 
-// announce sends tools.changed if the catalogue has changed. While the client does not read,
+// announce sends tools.changed if the catalog has changed. While the client does not read,
 // changes are collected into one later announcement.
-func (sc *shownCatalogue) announce(now time.Time) {
+func (sc *shownCatalog) announce(now time.Time) {
 	if !sc.stale || sc.shown == nil || sc.c.ending.close != nil || sc.c.machine.Phase() != machine.Accepted {
 		return
 	}

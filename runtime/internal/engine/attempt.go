@@ -18,7 +18,7 @@ import (
 // startAttempt starts an attempt, unless the job was cancelled in the queue or its checkpoint cannot be
 // read.
 func (s *supervisor) startAttempt(now time.Time) {
-	if (s.attempt > 1 || s.origin != nil) && s.tool.Recovery == tool.RecoveryCheckpoint && !s.machine.State().Terminal() {
+	if (s.attempt > 1 || s.restoredFrom != nil) && s.tool.Recovery == tool.RecoveryCheckpoint && !s.machine.State().Terminal() {
 		s.restore(now)
 	}
 	s.machine.Start(now)

@@ -22,7 +22,7 @@ type Caller interface {
 	Session() arcp.SessionID
 }
 
-// Viewer has the caller's catalogue, trust level, roles and lease at the time of the call.
+// Viewer has the caller's catalog, trust level, roles and lease at the time of the call.
 type Viewer interface {
 	Caller
 	Catalog() *catalog.Snapshot

@@ -487,7 +487,7 @@ func TestCallRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := 0
-		if err := r.st.Records(context.Background(), store.JobRecords(job.ID), "", func(store.Record) bool { left++; return true }); err != nil || left > 0 {
+		if err := r.st.Records(context.Background(), store.JobRecordPrefix(job.ID), "", func(store.Record) bool { left++; return true }); err != nil || left > 0 {
 			t.Errorf("%d records are left of a job that was deleted, %v", left, err)
 		}
 	})
@@ -559,7 +559,7 @@ func TestRefusedCallRecordsAreBounded(t *testing.T) {
 	})
 }
 
-// A job's own calls use the catalogue of the job's submission: a hidden or a later tool is not
+// A job's own calls use the catalog of the job's submission: a hidden or a later tool is not
 // available to them.
 func TestCallsUseTheJobsCatalog(t *testing.T) {
 	var overlay *catalog.Overlay

@@ -59,7 +59,7 @@ type callNote struct {
 	Attempt       uint32          `json:"attempt"`
 	HookArguments bool            `json:"own,omitzero"` // the attempt's own call, with the arguments of a hook
 	Tool          string          `json:"tool,omitzero"`
-	Effect        tool.SideEffect `json:"side_effect,omitzero"` // empty if the tool is not in the job's catalogue
+	Effect        tool.SideEffect `json:"side_effect,omitzero"` // empty if the tool is not in the job's catalog
 	At            time.Time       `json:"at"`
 	Request       string          `json:"request"`
 	Code          arcp.Code       `json:"code,omitzero"`
@@ -68,7 +68,7 @@ type callNote struct {
 	number int
 }
 
-func notesPrefix(id arcp.JobID) string { return store.JobRecords(id) + "call/" }
+func notesPrefix(id arcp.JobID) string { return store.JobRecordPrefix(id) + "call/" }
 
 func (n *callNote) key(id arcp.JobID) string {
 	return fmt.Sprintf("%s%08d/%04d", notesPrefix(id), n.Attempt, n.number)

@@ -43,7 +43,7 @@ type pendingCheckpoint struct {
 }
 
 func checkpointKey(id arcp.JobID, n uint64) string {
-	return fmt.Sprintf("%scheckpoint/%d", store.JobRecords(id), n%job.MaxCheckpoints)
+	return fmt.Sprintf("%scheckpoint/%d", store.JobRecordPrefix(id), n%job.MaxCheckpoints)
 }
 
 func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
@@ -110,7 +110,7 @@ func readCheckpoints(ctx context.Context, st store.Store, id arcp.JobID) (*job.C
 // readCheckpoints reads the job's checkpoints.
 func (r jobRecords) readCheckpoints() (*job.Checkpoints, error) {
 	r.checkpoints = new(checkpointSlots)
-	if r.attempt == 1 && r.origin == nil {
+	if r.attempt == 1 && r.restoredFrom == nil {
 		return new(job.Checkpoints), nil
 	}
 	k, slots, err := readCheckpoints(context.Background(), r.e.cfg.Store, r.row.ID)

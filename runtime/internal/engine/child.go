@@ -195,7 +195,7 @@ func (s childCaller) revert(child *family.Child, r *run) {
 	}
 }
 
-// resolveCallee resolves the tool of a call in the catalogue of the job, and refuses a tool that the job
+// resolveCallee resolves the tool of a call in the catalog of the job, and refuses a tool that the job
 // must not call.
 func (s childCaller) resolveCallee(call *tool.Call) (*tool.Tool, *arcp.Error) {
 	t, err := s.catalog.Resolve(call.Tool)

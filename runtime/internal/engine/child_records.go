@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-func childrenPrefix(id arcp.JobID) string { return store.JobRecords(id) + "child/" }
+func childrenPrefix(id arcp.JobID) string { return store.JobRecordPrefix(id) + "child/" }
 
 func childKey(id arcp.JobID, n uint64) string { return fmt.Sprintf("%s%d", childrenPrefix(id), n) }
 

@@ -34,7 +34,7 @@ type rowOptions struct {
 
 	Roles []string `json:"roles,omitzero"` // of the principal; only for a tool whose approval rule may ask
 
-	RestoredFrom *arcp.RestoredFrom `json:"restored_from,omitzero"` // the origin of a restored job
+	RestoredFrom *arcp.RestoredFrom `json:"restored_from,omitzero"` // the checkpoint with which a restored job begins
 }
 
 // cancelOnDisconnect reports whether a job ends with its session's connection.
@@ -90,7 +90,7 @@ func (o *rowOptions) apply(r *run) {
 		r.maxRuntime, _ = parseMaxRuntime(&o.MaxRuntimeSec) // prepare has checked it
 	}
 	r.retry, _ = retryOf(r.tool, o.Retry) // prepare has checked it
-	r.origin = o.RestoredFrom
+	r.restoredFrom = o.RestoredFrom
 	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, defaultTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
 		r.position, r.done.donec = family.Position{Depth: o.Depth, Detached: o.Detach}, make(chan struct{})

@@ -46,7 +46,7 @@ func (p *progressState) committed() {
 // jobRecords reads and writes the records of a job. Its supervisor calls it, or Recover.
 type jobRecords struct{ *run }
 
-func progressKey(id arcp.JobID) string { return store.JobRecords(id) + "memo" }
+func progressKey(id arcp.JobID) string { return store.JobRecordPrefix(id) + "memo" }
 
 // progressRecord is the change of the progress record.
 func (r jobRecords) progressRecord() (store.Record, error) {

@@ -32,8 +32,8 @@ func (c *chosenCheckpoint) sameRequest(q *restoreJob) bool {
 // firstCheckpoint is the checkpoint with which a new job begins. The new job has a copy, which does not
 // depend on the original job.
 type firstCheckpoint struct {
-	origin arcp.RestoredFrom
-	record []byte
+	restoredFrom arcp.RestoredFrom
+	record       []byte
 }
 
 const firstCheckpointNumber = 1
@@ -224,6 +224,6 @@ func (q *restoreJob) submit(row *store.Job, p job.Checkpoint) Submit {
 	}
 	s := q.Submit
 	s.Envelope, s.Payload = &env, &payload
-	s.firstCheckpoint = &firstCheckpoint{arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record}
+	s.firstCheckpoint = &firstCheckpoint{restoredFrom: arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record: record}
 	return s
 }

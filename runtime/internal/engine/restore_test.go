@@ -442,7 +442,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 
 // It is no less durable than any job: it begins with its checkpoint also in
 // another process, when the finished job is long gone.
-func TestRestoredJobOutlivesItsOrigin(t *testing.T) {
+func TestRestoredJobOutlivesTheOriginalJob(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)
 		r.tool("later", oneAtATime, wait)

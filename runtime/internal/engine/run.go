@@ -47,7 +47,7 @@ type definition struct {
 
 	maxRuntime                               time.Duration
 	retry                                    tool.Retry
-	origin                                   *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
+	restoredFrom                             *arcp.RestoredFrom // the first attempt continues from this checkpoint; nil: from the start
 	direct, strictCancel, cancelOnDisconnect bool
 
 	position family.Position

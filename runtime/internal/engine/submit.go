@@ -132,7 +132,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	r.trust, r.maxJobs = s.Trust, s.MaxJobs
 	r.direct, r.strictCancel, r.cancelOnDisconnect = s.Payload.Direct, s.Payload.StrictCancel, cancelOnDisconnect(t, s.Payload)
 	if s.firstCheckpoint != nil {
-		r.origin = &s.firstCheckpoint.origin
+		r.restoredFrom = &s.firstCheckpoint.restoredFrom
 	}
 	r.row = e.row(s, t, granted, r.created)
 	r.common = commonOf(&r.row)
@@ -157,7 +157,7 @@ func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.T
 	}
 	options.Barred = s.Barred
 	if s.firstCheckpoint != nil {
-		options.RestoredFrom = &s.firstCheckpoint.origin
+		options.RestoredFrom = &s.firstCheckpoint.restoredFrom
 	}
 	j := store.Job{
 		ID: arcp.NewJobID(), Principal: s.Principal, Session: s.Session, SubmitID: env.ID, Agent: t.Ref(),

@@ -262,7 +262,7 @@ func TestFollowersShareEvents(t *testing.T) {
 		t.Fatalf("%v and %v, want the same two events", one, two)
 	}
 	if one[0].Forwarded || !two[0].Forwarded || one[0].CorrelationID != "msg_job_1" || two[0].CorrelationID != "msg_f" {
-		t.Errorf("%+v and %+v: each receiver has its own correlation and origin", one[0], two[0])
+		t.Errorf("%+v and %+v: each receiver has its own CorrelationID and Forwarded", one[0], two[0])
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // memory as long as the sessions live.
 const maxOverlayBytes = 16 << 20
 
-// Overlay is the change of a session to its catalogue. The zero value changes nothing.
+// Overlay is the change of a session to its catalog. The zero value changes nothing.
 type Overlay struct {
 	Revision uint64           // changes so far
 	Overlay  *catalog.Overlay // nil: it changes nothing

@@ -47,7 +47,7 @@ type Conn interface {
 	Sync(ctx context.Context)
 	// Send sends an envelope outside of the session's log.
 	Send(request arcp.MessageID, t arcp.Type, payload any)
-	// ToolsChanged makes the connection compare the session's catalogue with the catalogue that
+	// ToolsChanged makes the connection compare the session's catalog with the catalog that
 	// the client knows.
 	ToolsChanged()
 	// Overflow closes the connection if it still has to send events up to seq.

@@ -64,11 +64,11 @@ func readEnd(it *pdb.Iterator, j *store.Job) error {
 	if err != nil {
 		return fmt.Errorf("key %q: %w", it.Key(), err)
 	}
-	n, origin, err := codec.ChunkEnd(v)
+	n, originSeq, err := codec.ChunkEnd(v)
 	if err != nil {
 		return fmt.Errorf("key %q: %w", it.Key(), err)
 	}
-	j.LastJSeq, j.LastSeq = numberAt(it.Key())+n-1, origin
+	j.LastJSeq, j.LastSeq = numberAt(it.Key())+n-1, originSeq
 	return nil
 }
 

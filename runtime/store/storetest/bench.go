@@ -34,7 +34,7 @@ var payload = []byte(`{"current":12345,"total":99999}`)
 type template struct{ body []byte }
 
 func newTemplate(id arcp.JobID) *template {
-	return &template{store.AppendBody(nil, arcp.JobProgress, t0, &store.JobContext{JobID: id, TraceID: "0af7651916cd43dd"}, "", payload)}
+	return &template{store.NewEvent(arcp.JobProgress, t0, &store.JobContext{JobID: id, TraceID: "0af7651916cd43dd"}, "", payload).Body}
 }
 
 // slab returns n events in few allocations.

@@ -179,9 +179,9 @@ func testRoutes(t *testing.T, open Open) {
 	d.refuse(store.NewWrite(&store.DeliverEvent{Session: late, Job: j}), store.ErrInvalid)
 }
 
-// testOriginNumbers checks that OriginSeq is the event_seq in the submitting session, or
+// testOriginSeq checks that OriginSeq is the event_seq in the submitting session, or
 // the last one before.
-func testOriginNumbers(t *testing.T, open Open) {
+func testOriginSeq(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -191,17 +191,17 @@ func testOriginNumbers(t *testing.T, open Open) {
 	d.emit("job_1", arcp.JobCheckpoint, arcp.JobStarted, arcp.JobCheckpoint, arcp.JobProgress)
 	d.emit("job_1", arcp.JobCheckpoint)
 	d.emit("job_free", arcp.JobCheckpoint, arcp.JobStarted)
-	origins := func(id arcp.JobID) (out []uint64) {
+	originSeqs := func(id arcp.JobID) (out []uint64) {
 		for _, e := range d.jobLog(id, 0) {
 			out = append(out, e.OriginSeq)
 		}
 		return out
 	}
-	if diff := cmp.Diff([]uint64{1, 2, 2, 3, 3}, origins("job_1")); diff != "" {
-		t.Errorf("origin numbers (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]uint64{1, 2, 2, 3, 3}, originSeqs("job_1")); diff != "" {
+		t.Errorf("OriginSeq (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]uint64{1, 2}, origins("job_free")); diff != "" {
-		t.Errorf("origin numbers without a session (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]uint64{1, 2}, originSeqs("job_free")); diff != "" {
+		t.Errorf("OriginSeq without a session (-want +got):\n%s", diff)
 	}
 	if j := d.job("job_1"); j.LastJSeq != 5 || j.LastSeq != 3 {
 		t.Errorf("job_1 has LastJSeq %d, LastSeq %d; want 5, 3", j.LastJSeq, j.LastSeq)
@@ -411,21 +411,21 @@ func testFollowTellsState(t *testing.T, open Open) {
 	}
 }
 
-// testUnfollowOrigin checks that Unfollow with Origin ends only the forwarded part of a
+// testUnfollowForwarded checks that Unfollow with Forwarded ends only the forwarded part of a
 // follow.
-func testUnfollowOrigin(t *testing.T, open Open) {
+func testUnfollowForwarded(t *testing.T, open Open) {
 	d := openEmpty(t, open)
-	unfollowOrigin(d, func() {})
+	unfollowForwarded(d, func() {})
 }
 
-// testReopenUnfollowOrigin is testUnfollowOrigin with restarts.
-func testReopenUnfollowOrigin(t *testing.T, open Open) {
+// testReopenUnfollowForwarded is testUnfollowForwarded with restarts.
+func testReopenUnfollowForwarded(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
-	unfollowOrigin(d, func() { d.reopen(open, dir) })
+	unfollowForwarded(d, func() { d.reopen(open, dir) })
 }
 
-func unfollowOrigin(d *db, pause func()) {
+func unfollowForwarded(d *db, pause func()) {
 	d.Helper()
 	s := d.session("sess_1")
 	some := store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.JobCompleted).Bit}
@@ -495,7 +495,7 @@ func testUnfollow(t *testing.T, open Open) {
 	d.emit("job_1", arcp.Log)
 	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress)
 	if e := d.jobLog("job_1", 2)[0]; e.OriginSeq != 3 {
-		t.Errorf("an event that the submitting session is not given has origin number %d, want 3", e.OriginSeq)
+		t.Errorf("an event that the submitting session is not given has OriginSeq %d, want 3", e.OriginSeq)
 	}
 	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}))
 	d.finish("job_1")

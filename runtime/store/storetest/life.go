@@ -76,7 +76,7 @@ func testInvalid(t *testing.T, open Open) {
 }
 
 // testEndSession checks that a session is deleted with its log and follows. Its jobs go
-// on, and their origin numbers count on from the last.
+// on, and their OriginSeq counts on from the last.
 func testEndSession(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	checkEndSession(d, func() {})
@@ -111,7 +111,7 @@ func checkEndSession(d *db, between func()) {
 	d.finish("job_1")
 	for i, e := range d.jobLog("job_1", 1) {
 		if e.OriginSeq != last+uint64(i)+1 {
-			d.Errorf("event %d has origin number %d, want %d", e.JSeq, e.OriginSeq, last+uint64(i)+1)
+			d.Errorf("event %d has OriginSeq %d, want %d", e.JSeq, e.OriginSeq, last+uint64(i)+1)
 		}
 	}
 	if _, err := d.Session(context.Background(), home); !errors.Is(err, store.ErrNotFound) {
@@ -211,7 +211,7 @@ func testDeleteJob(t *testing.T, open Open) {
 	row := fullJob(s)
 	d.do(store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events(row.ID, arcp.JobAccepted)}))
 	d.do(store.NewWrite(&store.Follow{Session: other, Job: row.ID, CorrelationID: "c"}))
-	d.do(put(store.JobRecords(row.ID)+"checkpoint", 0, "x"))
+	d.do(put(store.JobRecordPrefix(row.ID)+"checkpoint", 0, "x"))
 	d.do(put("job/"+string(row.ID), 0, "its name only begins so"))
 	d.refuse(store.NewWrite(&store.DeleteJob{Job: row.ID}), store.ErrLive)
 	d.submit("job_2", s)
@@ -220,7 +220,7 @@ func testDeleteJob(t *testing.T, open Open) {
 	d.finish(row.ID)
 	d.emit("job_2", arcp.JobStarted)
 
-	rev := d.record(store.JobRecords(row.ID) + "checkpoint").Rev
+	rev := d.record(store.JobRecordPrefix(row.ID) + "checkpoint").Rev
 	d.do(store.NewWrite(&store.AppendEvents{Job: "job_2", Attempt: 1, Events: d.events("job_2", arcp.JobProgress)},
 		&store.DeleteJob{Job: row.ID}))
 	d.do(store.NewWrite(&store.DeleteJob{Job: row.ID}))
@@ -254,8 +254,8 @@ func testDeleteJob(t *testing.T, open Open) {
 	}
 	d.refuse(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1}), store.ErrNotFound)
 	d.refuse(store.NewWrite(&store.Follow{Session: s, Job: row.ID}), store.ErrNotFound)
-	d.do(put(store.JobRecords(row.ID)+"checkpoint", 0, "new"))
-	if got := d.record(store.JobRecords(row.ID) + "checkpoint").Rev; got <= rev {
+	d.do(put(store.JobRecordPrefix(row.ID)+"checkpoint", 0, "new"))
+	if got := d.record(store.JobRecordPrefix(row.ID) + "checkpoint").Rev; got <= rev {
 		t.Errorf("revision %d came back after %d", got, rev)
 	}
 	again := fullJob(s)

@@ -49,26 +49,26 @@ type modelJob struct {
 }
 
 type modelEvent struct {
-	typ    arcp.Type
-	origin uint64
+	typ       arcp.Type
+	originSeq uint64
 }
 
 type modelFollow struct {
-	session arcp.SessionID
-	corr    arcp.MessageID
-	types   arcp.TypeSet // 0: everything
-	plain   arcp.TypeSet // of these, the types followed without origin
-	origin  bool
-	primary bool // its numbers are the origin numbers of the job
+	session   arcp.SessionID
+	corr      arcp.MessageID
+	types     arcp.TypeSet // 0: everything
+	plain     arcp.TypeSet // of these, the types followed without forwarded
+	forwarded bool
+	primary   bool // its numbers are the OriginSeq of the job's events
 }
 
 const every = ^arcp.TypeSet(0)
 
 type modelDelivery struct {
-	job    arcp.JobID
-	jseq   uint64
-	corr   arcp.MessageID
-	origin bool
+	job       arcp.JobID
+	jseq      uint64
+	corr      arcp.MessageID
+	forwarded bool
 }
 
 type modelRecord struct {
@@ -273,9 +273,9 @@ func (m *model) follow(w *draft) error {
 	if m.pastLimit(w.Follow, j) {
 		return store.ErrTooMany
 	}
-	f := modelFollow{session: w.Follow.Session, corr: w.Follow.CorrelationID, types: w.Follow.Types, origin: w.Follow.Forwarded}
+	f := modelFollow{session: w.Follow.Session, corr: w.Follow.CorrelationID, types: w.Follow.Types, forwarded: w.Follow.Forwarded}
 	f.primary = f.session == j.session && f.corr == j.submitID
-	if !f.origin {
+	if !f.forwarded {
 		f.plain = cmp.Or(f.types, every)
 	}
 	left := w.Follow.Max
@@ -288,7 +288,7 @@ func (m *model) follow(w *draft) error {
 		}
 		left--
 		if m.sees(f, e.typ) {
-			s.log = append(s.log, modelDelivery{w.Follow.Job, uint64(i) + 1, f.corr, f.origin})
+			s.log = append(s.log, modelDelivery{w.Follow.Job, uint64(i) + 1, f.corr, f.forwarded})
 		}
 	}
 	if w.Follow.Once {
@@ -300,7 +300,7 @@ func (m *model) follow(w *draft) error {
 			f.types = 0
 		}
 		f.plain |= before.plain
-		f.origin = f.origin || before.origin
+		f.forwarded = f.forwarded || before.forwarded
 		j.follows[i] = f
 	} else {
 		j.follows = append(j.follows, f)
@@ -354,9 +354,9 @@ func (m *model) unfollow(w *draft) error {
 		return nil
 	}
 	switch f := &j.follows[i]; {
-	case w.Unfollow.Forwarded && !f.origin:
+	case w.Unfollow.Forwarded && !f.forwarded:
 	case w.Unfollow.Forwarded && f.plain != 0:
-		if f.types, f.origin = f.plain, false; f.plain == every {
+		if f.types, f.forwarded = f.plain, false; f.plain == every {
 			f.types = 0
 		}
 	default:
@@ -437,28 +437,28 @@ func (j *modelJob) single(id arcp.SessionID) modelFollow {
 	if id == j.session {
 		return modelFollow{session: id, corr: j.submitID, primary: true}
 	}
-	return modelFollow{session: id, origin: true}
+	return modelFollow{session: id, forwarded: true}
 }
 
 // deliver delivers events by follows, one follow after the other.
 func (m *model) deliver(id arcp.JobID, j *modelJob, events []*store.Event, follows []modelFollow) {
 	base := uint64(len(j.events))
 	for i, e := range events {
-		origin := j.lastOrigin() + 1
+		originSeq := j.lastOriginSeq() + 1
 		if submitter := m.sessions[j.session]; submitter != nil {
-			origin = uint64(len(submitter.log))
+			originSeq = uint64(len(submitter.log))
 		}
-		j.events = append(j.events, modelEvent{e.Type, origin})
+		j.events = append(j.events, modelEvent{typ: e.Type, originSeq: originSeq})
 		m.publish(j.principal, modelDelivery{job: id, jseq: base + uint64(i) + 1})
 	}
 	for _, f := range follows {
 		s := m.sessions[f.session]
 		for i, e := range events {
 			if m.sees(f, e.Type) || e.Route != nil && m.shows(f, e.Type) {
-				s.log = append(s.log, modelDelivery{id, base + uint64(i) + 1, f.corr, f.origin})
+				s.log = append(s.log, modelDelivery{id, base + uint64(i) + 1, f.corr, f.forwarded})
 			}
 			if f.primary {
-				j.events[base+uint64(i)].origin = uint64(len(s.log))
+				j.events[base+uint64(i)].originSeq = uint64(len(s.log))
 			}
 		}
 	}
@@ -483,19 +483,19 @@ func (m *model) deliverOne(g store.DeliverEvent) {
 	}
 	f := j.single(g.Session)
 	if j.state.Terminal() {
-		f = modelFollow{session: f.session, origin: true}
+		f = modelFollow{session: f.session, forwarded: true}
 	}
 	if m.shows(f, j.events[g.JSeq-1].typ) {
 		s := m.sessions[f.session]
-		s.log = append(s.log, modelDelivery{g.Job, g.JSeq, f.corr, f.origin})
+		s.log = append(s.log, modelDelivery{g.Job, g.JSeq, f.corr, f.forwarded})
 	}
 }
 
-func (j *modelJob) lastOrigin() uint64 {
+func (j *modelJob) lastOriginSeq() uint64 {
 	if len(j.events) == 0 {
 		return 0
 	}
-	return j.events[len(j.events)-1].origin
+	return j.events[len(j.events)-1].originSeq
 }
 
 func (m *model) publish(principal string, x modelDelivery) {
@@ -549,14 +549,14 @@ func (m *model) deleteJob(w *draft) error {
 	maps.DeleteFunc(m.keys, func(_ [2]string, id arcp.JobID) bool { return id == w.DeleteJob })
 	maps.DeleteFunc(m.submits, func(_ [2]string, id arcp.JobID) bool { return id == w.DeleteJob })
 	maps.DeleteFunc(m.records, func(key string, r modelRecord) bool {
-		its := strings.HasPrefix(key, store.JobRecords(w.DeleteJob))
+		its := strings.HasPrefix(key, store.JobRecordPrefix(w.DeleteJob))
 		if its {
 			m.deleted = max(m.deleted, r.rev)
 		}
 		return its
 	})
 	if s := m.sessions[j.session]; s != nil {
-		s.trimmed = max(s.trimmed, j.lastOrigin())
+		s.trimmed = max(s.trimmed, j.lastOriginSeq())
 	}
 	return nil
 }

@@ -211,13 +211,13 @@ func (s *modelScript) drawEnd(w *draft) {
 func (s *modelScript) drawFollow(w *draft) {
 	types := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
 	w.Follow = &store.Follow{Session: s.session(), Job: s.job(), From: pick(s, "from", uint64(0), 0, 1, 3, 100),
-		Types: pick(s, "types", 0, 0, types), Forwarded: pick(s, "origin", true, false), Once: pick(s, "once", false, false, true),
+		Types: pick(s, "types", 0, 0, types), Forwarded: pick(s, "forwarded", true, false), Once: pick(s, "once", false, false, true),
 		Max: pick(s, "max", uint64(0), 0, 1, 2), Limit: pick(s, "limit", 0, 0, 1, 2)}
 	w.Follow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Follow.Job))
 }
 
 func (s *modelScript) drawUnfollow(w *draft) {
-	w.Unfollow = &store.Unfollow{Session: s.session(), Job: s.job(), Forwarded: pick(s, "origin", true, false)}
+	w.Unfollow = &store.Unfollow{Session: s.session(), Job: s.job(), Forwarded: pick(s, "forwarded", true, false)}
 	w.Unfollow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Unfollow.Job))
 }
 
@@ -228,7 +228,7 @@ func (s *modelScript) drawTrim(w *draft) {
 func (s *modelScript) drawRecord(w *draft) {
 	key := s.name + pick(s, "record", "x", "y")
 	if pick(s, "of a job", true, false) {
-		key = store.JobRecords(s.job()) + pick(s, "record", "x", "y")
+		key = store.JobRecordPrefix(s.job()) + pick(s, "record", "x", "y")
 	}
 	if slices.ContainsFunc(w.Records, func(r store.Record) bool { return r.Key == key }) {
 		return
@@ -298,7 +298,7 @@ func (s *modelScript) checkRuns(before *model, r *store.Result) {
 		}
 		for k, e := range run.Events {
 			want := log[i+k]
-			if run.First != uint64(i)+1 || e.JSeq != want.jseq || run.CorrelationID != want.corr || run.Forwarded != want.origin {
+			if run.First != uint64(i)+1 || e.JSeq != want.jseq || run.CorrelationID != want.corr || run.Forwarded != want.forwarded {
 				s.t.Fatalf("run %+v has event %d, want %+v", run, e.JSeq, want)
 			}
 		}

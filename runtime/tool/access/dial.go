@@ -17,14 +17,14 @@ func (o FetchOptions) dial(ctx context.Context, network, hostPort string) (net.C
 		return nil, err
 	}
 	_, err = netip.ParseAddr(host)
-	named := err == nil // the checked URL contains the address
+	literalIP := err == nil // the host of the checked URL is the address
 	d := net.Dialer{
 		Timeout:   30 * time.Second,
 		KeepAlive: 30 * time.Second,
 		Resolver:  o.Resolver,
 		Control: func(_, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
-			if err == nil && o.dialable(to.Addr(), named) {
+			if err == nil && o.dialable(to.Addr(), literalIP) {
 				return nil
 			}
 			return &blocked{arcp.Errorf(arcp.CodePermissionDenied, "%s is at an address that is not connected to", host)}
@@ -39,13 +39,13 @@ type blocked struct{ err *arcp.Error }
 func (b *blocked) Error() string { return b.err.Error() }
 func (b *blocked) Unwrap() error { return b.err }
 
-// dialable reports whether an address may be dialled. named means that the URL contains the address.
-func (o FetchOptions) dialable(ip netip.Addr, named bool) bool {
-	ip = inner(ip)
+// dialable reports whether an address may be dialled. literalIP says that the host of the URL is the address.
+func (o FetchOptions) dialable(ip netip.Addr, literalIP bool) bool {
+	ip = embeddedIPv4(ip)
 	switch {
 	case o.BlockPrivate:
 		return !sensitive(ip) && !private(ip)
-	case named:
+	case literalIP:
 		return true
 	}
 	return !sensitive(ip)
@@ -56,8 +56,8 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16")
 )
 
-// inner returns the IPv4 address that an IPv6 address embeds, or the address itself.
-func inner(ip netip.Addr) netip.Addr {
+// embeddedIPv4 returns the IPv4 address that an IPv6 address embeds, or the address itself.
+func embeddedIPv4(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap().WithZone("")
 	b := ip.As16()
 	switch {

@@ -43,7 +43,7 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 // admission checks and dispatches the messages of an accepted session.
 type admission struct{ *Machine }
 
-// admit checks a message against its row of the catalogue. Of several faults it reports the
+// admit checks a message against its row of the catalog. Of several faults it reports the
 // most basic one.
 func (m admission) admit(now time.Time, env *arcp.Envelope) {
 	spec := arcp.Lookup(env.Type)
@@ -69,7 +69,7 @@ func (m admission) refuse(env *arcp.Envelope, reason string, code arcp.Code, for
 	m.nack(env.ID, code, format, args...)
 }
 
-// refuseUnknown refuses or ignores a type that is not in the catalogue (§6.4).
+// refuseUnknown refuses or ignores a type that is not in the catalog (§6.4).
 func (m admission) refuseUnknown(env *arcp.Envelope) {
 	switch arcp.Classify(env.Type) {
 	case arcp.ClassExperimental:

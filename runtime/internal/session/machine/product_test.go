@@ -9,7 +9,7 @@ import (
 )
 
 // The message types by sender and effect, as the specification says, listed independently of the
-// catalogue.
+// catalog.
 var (
 	handshakeTypes = words("session.open session.resume") // begin a session
 	runtimeOnly    = words(`session.challenge session.accepted session.unauthenticated session.rejected session.refresh

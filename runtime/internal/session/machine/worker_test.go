@@ -8,7 +8,7 @@ import (
 )
 
 // workerTypes are the types that a worker sends about its job by SPEC.md §7.8, listed
-// independently of the catalogue.
+// independently of the catalog.
 var workerTypes = words(`ack nack tool.invoke tool.result tool.error job.progress job.heartbeat job.checkpoint job.result_chunk log metric
 	event.emit trace.span permission.request human.input.request human.choice.request stream.open stream.chunk stream.close
 	stream.error artifact.put`)

@@ -9,7 +9,7 @@ import (
 )
 
 // A chunk is consecutive events of one job, or consecutive announced events of a feed:
-// their number, the origin number of the last, the types that occur, then each event.
+// their number, the OriginSeq of the last, the types that occur, then each event.
 
 // AppendChunk appends at least one event.
 func AppendChunk(b []byte, events []*store.Event) []byte {
@@ -22,15 +22,15 @@ func AppendChunk(b []byte, events []*store.Event) []byte {
 		b = appendBytes(b, t)
 	}
 	var sec int64
-	var origin uint64
+	var originSeq uint64
 	for _, e := range events {
 		s := e.Time.Unix()
 		b = binary.AppendUvarint(b, uint64(slices.Index(types, e.Type)))
 		b = appendInt(b, s-sec)
 		b = binary.AppendUvarint(b, uint64(e.Time.Nanosecond()))
-		b = appendInt(b, int64(e.OriginSeq-origin))
+		b = appendInt(b, int64(e.OriginSeq-originSeq))
 		b = appendBytes(b, e.Body)
-		sec, origin = s, e.OriginSeq
+		sec, originSeq = s, e.OriginSeq
 	}
 	return b
 }
@@ -62,15 +62,15 @@ func DecodeChunk(b []byte, first uint64) ([]store.Event, error) {
 	r.uint()
 	types := r.types()
 	var sec int64
-	var origin uint64
+	var originSeq uint64
 	for i := range events {
 		e := &events[i]
 		e.JSeq = first + uint64(i)
 		e.Type = r.typeIn(types)
 		sec += r.int()
 		e.Time = unix(sec, r.uint())
-		origin += uint64(r.int())
-		e.OriginSeq = origin
+		originSeq += uint64(r.int())
+		e.OriginSeq = originSeq
 		e.Body = r.alias()
 	}
 	if err := r.done(); err != nil {
@@ -79,15 +79,15 @@ func DecodeChunk(b []byte, first uint64) ([]store.Event, error) {
 	return events, nil
 }
 
-// ChunkEnd reads the number of events in a chunk and the origin number of the last.
-func ChunkEnd(b []byte) (n, origin uint64, err error) {
+// ChunkEnd reads the number of events in a chunk and the OriginSeq of the last.
+func ChunkEnd(b []byte) (n, originSeq uint64, err error) {
 	r := reader{b: b}
 	r.version()
-	n, origin = r.uint(), r.uint()
-	return n, origin, r.err
+	n, originSeq = r.uint(), r.uint()
+	return n, originSeq, r.err
 }
 
-// types reads the table of types. Known types share the catalogue's strings.
+// types reads the table of types. Known types share the catalog's strings.
 func (r *reader) types() []arcp.Type {
 	types := make([]arcp.Type, r.count())
 	for i := range types {

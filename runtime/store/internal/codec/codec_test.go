@@ -123,7 +123,7 @@ func TestChunk(t *testing.T) {
 		var want []*store.Event
 		for i := range rapid.Uint64Range(1, 5).Draw(t, "events") {
 			want = append(want, &store.Event{Type: rapid.SampledFrom(types).Draw(t, "type"), Time: drawTime(t), Body: drawRaw(t),
-				JSeq: first + i, OriginSeq: rapid.Uint64().Draw(t, "origin")})
+				JSeq: first + i, OriginSeq: rapid.Uint64().Draw(t, "originSeq")})
 		}
 		b := AppendChunk(nil, want)
 		if len(b) > ChunkSize(want)+64 {
@@ -139,9 +139,9 @@ func TestChunk(t *testing.T) {
 				t.Fatalf("event %d (-want +got):\n%s", i, diff)
 			}
 		}
-		n, origin, err := ChunkEnd(b)
-		if last := want[len(want)-1]; err != nil || n != uint64(len(want)) || len(got) != len(want) || origin != last.OriginSeq {
-			t.Fatalf("ChunkEnd = %d, %d, %v", n, origin, err)
+		n, originSeq, err := ChunkEnd(b)
+		if last := want[len(want)-1]; err != nil || n != uint64(len(want)) || len(got) != len(want) || originSeq != last.OriginSeq {
+			t.Fatalf("ChunkEnd = %d, %d, %v", n, originSeq, err)
 		}
 		strict(t, b, func(b []byte) error { _, err := DecodeChunk(b, first); return err })
 	})
@@ -155,7 +155,7 @@ func TestRuns(t *testing.T) {
 		corrs := []arcp.MessageID{"", arcp.MessageID(drawID(t, arcp.MessagePrefix))}
 		for range rapid.IntRange(1, 10).Draw(t, "runs") {
 			r := sequence.Run{First: seq, Job: rapid.SampledFrom(names).Draw(t, "job"), CorrelationID: rapid.SampledFrom(corrs).Draw(t, "corr"),
-				Forwarded: rapid.Bool().Draw(t, "origin"), JSeq: rapid.Uint64Range(1, 100).Draw(t, "jseq"), N: rapid.Uint64Range(1, 100).Draw(t, "n")}
+				Forwarded: rapid.Bool().Draw(t, "forwarded"), JSeq: rapid.Uint64Range(1, 100).Draw(t, "jseq"), N: rapid.Uint64Range(1, 100).Draw(t, "n")}
 			want = append(want, r)
 			seq += r.N
 		}

@@ -68,7 +68,7 @@ func (j *job) advance(events []*store.Event) {
 }
 
 // receivers returns the receivers of an event with a route. The submitter is first: its
-// numbers are the origin numbers of the others.
+// numbers are the OriginSeq of the event.
 func (a *appender) receivers(j *job, r *store.Route, directed bool) []follower {
 	var list []follower
 	if !directed {
@@ -97,10 +97,10 @@ func (a *appender) receivers(j *job, r *store.Route, directed bool) []follower {
 }
 
 // assign sets the ids and positions of new events, adds them to the job's change, and
-// sets a.bits. It returns the union of the bits. Origin numbers are set for events that
-// the submitter does not get; without a submitter they count on.
+// sets a.bits. It returns the union of the bits. OriginSeq is set for events that
+// the submitter does not get; without a submitter it counts on.
 func (a *appender) assign(j *job, events []*store.Event) (union arcp.TypeSet) {
-	store.SetIDs(events, a.ids)
+	setIDs(events, a.ids)
 	for i, e := range events {
 		e.JSeq = j.lastJSeq + uint64(i) + 1
 		if j.submitter == nil {
@@ -120,8 +120,7 @@ func (a *appender) assign(j *job, events []*store.Event) (union arcp.TypeSet) {
 	return union
 }
 
-// assignOriginSeq sets the origin numbers of events that the primary follower is about
-// to get. An event that the follower does not see has the number of the event before.
+// assignOriginSeq sets the OriginSeq of events that the primary follower is about to get. An event that the follower does not see has the number of the event before.
 func (a *appender) assignOriginSeq(f *follower, events []*store.Event) {
 	mask, seq := f.mask(), f.session.last
 	for i, e := range events {

@@ -197,7 +197,7 @@ func (c *Core) deliverUnlogged(op *store.DeliverUnlogged, submitted *job) []stor
 	if op.Job != "" {
 		j = c.jobs.live[op.Job]
 	}
-	op.Event.SetID(c.batch.ids)
+	setID(op.Event, c.batch.ids)
 	return j.receiversOf(op.Event)
 }
 
@@ -208,7 +208,7 @@ func (c *Core) deleteJob(id arcp.JobID) {
 		return
 	}
 	row := c.jobs.delete(id)
-	c.records.deletePrefix(store.JobRecords(id))
+	c.records.deletePrefix(store.JobRecordPrefix(id))
 	if row.Session != "" && c.sessions.get(row.Session) != nil {
 		c.sessions.trim(row.Session, row.LastSeq)
 	}

@@ -65,7 +65,7 @@ func (fs *feeds) publish(j *job, events []*store.Event) store.FeedRun {
 func (fs *feeds) announce(a *store.Announce) store.FeedRun {
 	f := fs.get(a.Principal)
 	r := store.FeedRun{Principal: f.principal, First: f.last + 1, Events: a.Events}
-	store.SetIDs(a.Events, fs.ids)
+	setIDs(a.Events, fs.ids)
 	for i, e := range a.Events {
 		e.JSeq = r.First + uint64(i)
 	}

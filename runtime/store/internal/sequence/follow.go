@@ -15,7 +15,7 @@ type follower struct {
 	types       arcp.TypeSet
 	plain       arcp.TypeSet // of these, the types followed without Forwarded
 	forwarded   bool         // gets forwarded copies
-	primary     bool         // the follow of the submit: its numbers are the job's origin numbers
+	primary     bool         // the follow of the submit: its numbers are the OriginSeq of the job's events
 	stored      bool         // has a row of its own; else it follows from the job's row
 	directed    bool         // gets an event of a directed type
 }
