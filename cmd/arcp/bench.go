@@ -31,6 +31,7 @@ const (
 type benchmark struct {
 	data     string
 	rows     []string
+	dialect  string
 	duration time.Duration
 	full     bool
 	window   int
@@ -50,6 +51,7 @@ func newBench(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&b.data, "data", "", `":memory:" measures only in memory, DIR only durable in a new directory below DIR; default: both`)
 	f.StringSliceVar(&b.rows, "row", nil, "only these rows")
+	f.StringVar(&b.dialect, "dialect", bench.RFC, "dialect of the clients: "+strings.Join(bench.Dialects(), ", "))
 	f.DurationVar(&b.duration, "duration", quickDuration, "duration of a measurement")
 	f.BoolVar(&b.full, "full", false, "use a duration of "+fullDuration.String())
 	f.IntVar(&b.window, "window", 16, "concurrent jobs of each session")
@@ -77,6 +79,9 @@ func (b *benchmark) check(durationSet bool) error {
 		if err := oneOf("row", r, bench.Rows()...); err != nil {
 			return &exitError{exitUsage, err}
 		}
+	}
+	if err := oneOf("dialect", b.dialect, bench.Dialects()...); err != nil {
+		return &exitError{exitUsage, err}
 	}
 	switch {
 	case b.duration < 100*time.Millisecond || b.duration > maxDuration:
@@ -112,7 +117,7 @@ func (a *app) bench(ctx context.Context, b benchmark) error {
 		warnTmpfs(a.stderr, b.data)
 	}
 	results, err := bench.Run(ctx, bench.Options{
-		Modes: modes, Rows: b.rows, Duration: b.duration, Window: b.window, Idle: b.idle,
+		Modes: modes, Rows: b.rows, Dialect: b.dialect, Duration: b.duration, Window: b.window, Idle: b.idle,
 		Start: func(ctx context.Context, mode string) (*bench.Server, error) { return b.start(ctx, mode, serverCPU) },
 		OnRow: func(r bench.Result) { fmt.Fprintf(a.stderr, "%s %s done\n", r.Mode, r.Row) },
 	})

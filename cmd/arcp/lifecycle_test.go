@@ -441,32 +441,34 @@ func TestBenchReportsTheFailure(t *testing.T) {
 	}
 }
 
-// The benchmark measures every row, in little time here.
+// The benchmark measures every row in each dialect, in little time here.
 func TestBenchMeasuresEveryRow(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
-	p := start(t, nil, "bench", "--data", t.TempDir(), "--duration", "100ms", "--idle", "20", "-o", "json")
-	if code := p.wait(); code != exitOK {
-		t.Fatalf("exit code = %d, want 0", code)
-	}
-	var report struct {
-		Rows []struct {
-			Row, Mode, Error string
-		}
-	}
-	text := <-p.first + p.out.String()
-	if err := json.Unmarshal([]byte(text), &report); err != nil {
-		t.Fatalf("report = %s: %v", text, err)
-	}
-	if len(report.Rows) != 10 {
-		t.Errorf("%d rows, want 10", len(report.Rows))
-	}
-	for _, r := range report.Rows {
-		if r.Error != "" || r.Mode != "durable" {
-			t.Errorf("row %+v, want a durable measurement", r)
-		}
+	for _, dialect := range bench.Dialects() {
+		t.Run(dialect, func(t *testing.T) {
+			p := start(t, nil, "bench", "--dialect", dialect, "--data", t.TempDir(), "--duration", "100ms", "--idle", "20", "-o", "json")
+			if code := p.wait(); code != exitOK {
+				t.Fatalf("exit code = %d, want 0", code)
+			}
+			var report struct {
+				Rows []bench.Result
+			}
+			text := <-p.first + p.out.String()
+			if err := json.Unmarshal([]byte(text), &report); err != nil {
+				t.Fatalf("report = %s: %v", text, err)
+			}
+			if len(report.Rows) != len(bench.Rows()) {
+				t.Errorf("%d rows, want %d", len(report.Rows), len(bench.Rows()))
+			}
+			for _, r := range report.Rows {
+				if r.Error != "" || r.Mode != bench.Durable || r.Dialect != dialect || (r.Absent != "") != (dialect == bench.Draft && r.Row == "filtered") {
+					t.Errorf("row %+v, want a durable measurement", r)
+				}
+			}
+		})
 	}
 }
 

@@ -42,6 +42,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{"no such file", []string{"invoke", "demo.echo", "@/nonexistent"}, "read /nonexistent: no such file"},
 		{"bad timeout", []string{"invoke", "demo.echo", "--timeout", "-1s"}, "--timeout -1s"},
 		{"bad row", []string{"bench", "--row", "x"}, `--row: "x" is not one of jobs`},
+		{"bad dialect of a measurement", []string{"bench", "--dialect", "auto"}, `--dialect: "auto" is not one of rfc, draft`},
 		{"bad group", []string{"conformance", "run", "--group", "x"}, `--group: "x" is not one of`},
 	} {
 		t.Run(c.name, func(t *testing.T) { wantRefusal(t, cli(t, c.args...), exitUsage, c.want) })

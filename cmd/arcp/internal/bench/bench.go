@@ -8,6 +8,10 @@
 // finds the type and the event number in the first bytes of a received frame, without decoding
 // JSON. A row counts frames when it has received them.
 //
+// The clients of a run speak one dialect of the protocol. The list names the messages of the RFC
+// dialect. The table dialects has the messages of the draft dialect. A row that a dialect cannot
+// express says so.
+//
 //   - jobs: each session has a window of demo.echo jobs in flight and submits a job for each
 //     job.completed. The row counts completed jobs. Its title contains the size of the
 //     window, which is one in the second row.
@@ -19,7 +23,8 @@
 //     first to the last delivery. Every subscriber must receive every event. One row uses
 //     job.subscribe, the other subscribe with a filter of the job.
 //   - fan-out, paced: as burst, but with one event a millisecond. The latency is the time from
-//     the timestamp of an event to its arrival.
+//     the timestamp of an event to its arrival. Timestamps of the draft dialect have milliseconds,
+//     so its latencies are up to 1 ms too high.
 //   - handshakes: TCP, WebSocket and session.open until session.accepted. Then the client
 //     drops the connection.
 //   - round trip: one session, one demo.echo at a time, from the write of the submit to the
@@ -61,6 +66,7 @@ const (
 type Options struct {
 	Modes    []string      // Memory, Durable
 	Rows     []string      // names of Rows; nil: all rows
+	Dialect  string        // one of Dialects; empty: RFC
 	Duration time.Duration // of each measurement
 	Window   int           // jobs in flight of each session
 	Idle     int           // open sessions of the row idle
@@ -75,6 +81,7 @@ type Options struct {
 // Result is one measured row.
 type Result struct {
 	Row     string             `json:"row"`
+	Dialect string             `json:"dialect"`
 	Mode    string             `json:"mode"`
 	Title   string             `json:"title"`
 	Value   float64            `json:"value"`
@@ -82,6 +89,7 @@ type Result struct {
 	Target  float64            `json:"target"`
 	Ratio   float64            `json:"ratio"` // of value and target; 1 or more reaches the target
 	Details map[string]float64 `json:"details,omitzero"`
+	Absent  string             `json:"absent,omitzero"` // why the dialect does not have the row; then nothing is measured
 	Error   string             `json:"error,omitzero"`
 }
 
@@ -122,15 +130,19 @@ func Rows() []string {
 const rowLimit = time.Minute
 
 // Run measures the selected rows. The result of a failed row has an error. The error of Run is that a
-// runtime cannot start, or the end of ctx.
+// runtime cannot start, the end of ctx, or an unknown dialect.
 func Run(ctx context.Context, o Options) ([]Result, error) {
+	d, err := lookupDialect(o.Dialect)
+	if err != nil {
+		return nil, err
+	}
 	var results []Result
 	for _, mode := range o.Modes {
 		for i := range rows {
 			if len(o.Rows) > 0 && !slices.Contains(o.Rows, rows[i].name) {
 				continue
 			}
-			r, err := o.runRow(ctx, &rows[i], mode)
+			r, err := o.runRow(ctx, &rows[i], mode, d)
 			if err != nil {
 				return results, err
 			}
@@ -142,14 +154,17 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 }
 
 // runRow measures one row with a new runtime.
-func (o *Options) runRow(ctx context.Context, r *row, mode string) (Result, error) {
-	out := Result{Row: r.name, Mode: mode, Title: strings.ReplaceAll(r.title, windowMark, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode], Details: map[string]float64{}}
+func (o *Options) runRow(ctx context.Context, r *row, mode string, d *dialect) (Result, error) {
+	out := Result{Row: r.name, Dialect: d.name, Mode: mode, Title: strings.ReplaceAll(r.title, windowMark, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode], Details: map[string]float64{}, Absent: d.absent[r.name]}
+	if out.Absent != "" {
+		return out, nil
+	}
 	server, err := o.Start(ctx, mode)
 	if err != nil {
 		return out, err
 	}
 	rowCtx, cancel := context.WithTimeout(ctx, o.Duration+rowLimit)
-	run := &run{ctx: rowCtx, server: server, opts: o, details: out.Details}
+	run := &run{ctx: rowCtx, server: server, dialect: d, opts: o, details: out.Details}
 	out.Value, err = r.measure(run)
 	cancel()
 	run.end()
@@ -182,6 +197,7 @@ func ratio(less bool, value, target float64) float64 {
 type run struct {
 	ctx     context.Context
 	server  *Server
+	dialect *dialect
 	opts    *Options
 	details map[string]float64
 
@@ -194,7 +210,7 @@ type run struct {
 func (r *run) open(n int) error {
 	opened := make([]*session, n)
 	err := inParallel(min(n, 32), n, func(i int) (err error) {
-		opened[i], err = openSession(r.ctx, r.server)
+		opened[i], err = openSession(r.ctx, r.server, r.dialect)
 		return err
 	})
 	for _, s := range opened {

@@ -1,47 +1,111 @@
 package bench
 
 import (
+	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// event is a frame as the runtime makes it: the payload comes last.
-func event(seq uint64, at time.Time) []byte {
-	env := arcp.Frame(arcp.Log, arcp.LogPayload{Level: "info", Message: `"type":"job.failed","event_seq":99`})
-	env.ARCP, env.ID, env.SessionID, env.JobID = arcp.Version, "msg_1", "sess_1", "job_1"
-	env.EventSeq, env.Timestamp = seq, at
-	return env.Append(nil)
+// peers has, for each dialect, the runtime's side: it decodes frames of the generator and makes events.
+var peers = map[string]func(t *testing.T) peer{
+	RFC: func(*testing.T) peer {
+		return peer{arcp.Decode, func(e draft.Event, seq uint64) []byte {
+			env := arcp.Envelope{ARCP: arcp.Version, ID: e.ID, Type: e.Type, SessionID: "sess_1", JobID: e.JobID, EventSeq: seq, Timestamp: e.Time, Payload: e.Payload}
+			return env.Append(nil)
+		}}
+	},
+	Draft: func(t *testing.T) peer {
+		open := dialectNamed(t, Draft).openFrame(&Server{Token: "token"})
+		codec, err := draft.NewSession(open)
+		if err == nil {
+			_, err = codec.Decode(open)
+		}
+		if err == nil {
+			accepted := arcp.Frame(arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: "sess_1"})
+			_, err = codec.AppendAnswer(nil, time.Now(), &accepted)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return peer{codec.Decode, func(e draft.Event, seq uint64) []byte {
+			frame, err := codec.AppendEvent(nil, seq, &e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return frame
+		}}
+	},
+}
+
+type peer struct {
+	decode func(frame []byte) (arcp.Envelope, error)
+	event  func(e draft.Event, seq uint64) []byte
+}
+
+func dialectNamed(t *testing.T, name string) *dialect {
+	t.Helper()
+	d, err := lookupDialect(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// inEachDialect runs a test with the client's and the runtime's side of each dialect.
+func inEachDialect(t *testing.T, test func(t *testing.T, d *dialect, p peer)) {
+	for _, name := range Dialects() {
+		t.Run(name, func(t *testing.T) { test(t, dialectNamed(t, name), peers[name](t)) })
+	}
 }
 
 func TestScan(t *testing.T) {
-	at := time.Date(2026, 5, 9, 23, 59, 58, 123456000, time.UTC)
-	frame := event(1234, at)
-	if got := string(typeOf(frame)); got != "log" {
-		t.Errorf("type = %q, want log", got)
-	}
-	if got := seqOf(frame); got != 1234 {
-		t.Errorf("event_seq = %d, want 1234", got)
-	}
-	if got := string(member(frame, jobKey)); got != "job_1" {
-		t.Errorf("job_id = %q, want job_1", got)
-	}
-	clock, ok := clockOf(frame)
-	if want := at.Sub(at.Truncate(24 * time.Hour)); !ok || clock != want {
-		t.Errorf("clock = %s, %t, want %s", clock, ok, want)
-	}
-	for later, why := range map[time.Duration]string{time.Second: "the same day", 5 * time.Second: "after midnight"} {
-		if got := since(at.Add(later), clock); got != later {
-			t.Errorf("%s: since = %s, want %s", why, got, later)
+	at := time.Date(2026, 5, 9, 23, 59, 58, 123000000, time.UTC)
+	log := arcp.Frame(arcp.Log, arcp.LogPayload{Level: "info", Message: `"type":"job.failed","event_seq":99,"kind":"status"`})
+	e := draft.Event{ID: "msg_1", Type: arcp.Log, Time: at, JobID: "job_1", Payload: log.Payload}
+	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
+		frame := p.event(e, 1234)
+		if !d.isEvent(typeOf(frame), frame) {
+			t.Errorf("%s is not an event", frame)
 		}
-	}
+		if got := seqOf(frame); got != 1234 {
+			t.Errorf("event_seq = %d, want 1234", got)
+		}
+		if got := string(member(frame, jobKey)); got != "job_1" {
+			t.Errorf("job_id = %q, want job_1", got)
+		}
+		clock, ok := clockOf(frame)
+		if want := at.Sub(at.Truncate(24 * time.Hour)); !ok || clock != want {
+			t.Errorf("clock = %s, %t, want %s", clock, ok, want)
+		}
+		for later, why := range map[time.Duration]string{time.Second: "the same day", 5 * time.Second: "after midnight"} {
+			if got := since(at.Add(later), clock); got != later {
+				t.Errorf("%s: since = %s, want %s", why, got, later)
+			}
+		}
+		started := p.event(draft.Event{ID: "msg_2", Type: arcp.JobStarted, Time: at, JobID: "job_1", Payload: arcp.Raw(`{}`)}, 1235)
+		if d.isEvent(typeOf(started), started) {
+			t.Errorf("%s is an event", started)
+		}
+		completed := p.event(draft.Event{ID: "msg_3", Type: arcp.JobCompleted, Time: at, JobID: "job_1", Payload: arcp.Raw(`{"value":1}`)}, 1236)
+		if got := string(typeOf(completed)); got != d.completed {
+			t.Errorf("type = %q, want %q", got, d.completed)
+		}
+		failed := p.event(draft.Event{ID: "msg_4", Type: arcp.JobFailed, Time: at, JobID: "job_1", Payload: arcp.Raw(`{"code":"INTERNAL","message":"m"}`)}, 1237)
+		if !d.isRefusal(typeOf(failed)) {
+			t.Errorf("%s is not a refusal", failed)
+		}
+	})
 	for _, bad := range []string{"", "{}", `{"type":"`, `{"timestamp":"2026-05-09T23:59:58Z"}`} {
 		if typeOf([]byte(bad)) != nil || seqOf([]byte(bad)) != 0 {
 			t.Errorf("%q has a type or a number", bad)
@@ -50,40 +114,84 @@ func TestScan(t *testing.T) {
 			t.Errorf("%q has a clock", bad)
 		}
 	}
+	micros := []byte(`{"timestamp":"2026-05-09T00:00:01.000002Z"}`)
+	if clock, ok := clockOf(micros); !ok || clock != time.Second+2*time.Microsecond {
+		t.Errorf("clock = %s, %t, want 1.000002s", clock, ok)
+	}
 }
 
 func TestPreparedFrames(t *testing.T) {
-	echo := invoke("demo.echo", `{"n":1}`)
-	seen := map[arcp.MessageID]bool{}
-	for range 3 {
-		env, err := arcp.Decode(echo.next())
-		if err != nil || env.Type != arcp.ToolInvoke || seen[env.ID] {
-			t.Fatalf("frame = %+v, %v, want tool.invoke with a new id", env, err)
+	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
+		echo := d.invoke("demo.echo", `{"n":1}`)
+		seen := map[arcp.MessageID]bool{}
+		for range 3 {
+			env, err := p.decode(echo.next())
+			if err != nil || env.Type != arcp.ToolInvoke || seen[env.ID] {
+				t.Fatalf("frame = %+v, %v, want a submit with a new id", env, err)
+			}
+			seen[env.ID] = true
+			submit, err := arcp.DecodePayload[arcp.ToolInvokePayload](&env)
+			if err != nil || submit.Tool != "demo.echo" || string(submit.Arguments) != `{"n":1}` {
+				t.Errorf("payload = %+v, %v, want demo.echo with its arguments", submit, err)
+			}
 		}
-		seen[env.ID] = true
-	}
-	if _, err := arcp.Decode(openFrame(&Server{Token: `"quoted"`})); err != nil {
-		t.Error(err)
-	}
+		sub := d.jobSubscription()
+		env, err := p.decode(d.prepare(sub.request, fmt.Sprintf(sub.payload, "job_1")).next())
+		if err != nil || env.Type != arcp.JobSubscribe {
+			t.Fatalf("frame = %+v, %v, want job.subscribe", env, err)
+		}
+		if follow, err := arcp.DecodePayload[arcp.JobSubscribePayload](&env); err != nil || follow.JobID != "job_1" || !follow.History {
+			t.Errorf("payload = %+v, %v, want job_1 with its history", follow, err)
+		}
+		if draft.Opens(d.openFrame(&Server{Token: "token"})) != (d.name == Draft) {
+			t.Error("the first frame opens a session of the other dialect")
+		}
+		if _, err := arcp.DecodeDraft(d.openFrame(&Server{Token: `"quoted"`})); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestAcks(t *testing.T) {
-	a := newAcks(128)
-	if a.due(127) != nil {
-		t.Error("an acknowledgement is due before 128 events")
-	}
-	for _, seq := range []uint64{128, 300} {
-		env, err := arcp.Decode(a.due(seq))
-		if err != nil {
-			t.Fatal(err)
+	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
+		a := d.newAcks(128)
+		if a.due(127) != nil {
+			t.Error("an acknowledgement is due before 128 events")
 		}
-		p, err := arcp.DecodePayload[arcp.SessionAckPayload](&env)
-		if err != nil || p.LastProcessedSeq != seq {
-			t.Errorf("ack = %+v, %v, want %d", p, err, seq)
+		for _, seq := range []uint64{128, 300} {
+			env, err := p.decode(a.due(seq))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ack, err := arcp.DecodePayload[arcp.SessionAckPayload](&env)
+			if err != nil || env.Type != arcp.SessionAck || ack.LastProcessedSeq != seq {
+				t.Errorf("ack = %s %+v, %v, want %d", env.Type, ack, err, seq)
+			}
+		}
+		if a.due(301) != nil {
+			t.Error("an acknowledgement is due again at once")
+		}
+	})
+}
+
+// A row that a dialect cannot express starts no runtime and says why.
+func TestAbsentRow(t *testing.T) {
+	o := Options{Modes: []string{Memory}, Rows: []string{"filtered"}, Dialect: Draft, OnRow: func(Result) {},
+		Start: func(context.Context, string) (*Server, error) { return nil, errRefused }}
+	results, err := Run(t.Context(), o)
+	if err != nil || len(results) != 1 || results[0].Absent == "" || results[0].Dialect != Draft {
+		t.Errorf("results = %+v, %v, want a row that says why it is absent", results, err)
+	}
+	for _, d := range dialects {
+		for name := range d.absent {
+			if !slices.Contains(Rows(), name) {
+				t.Errorf("%s: there is no row %s", d.name, name)
+			}
 		}
 	}
-	if a.due(301) != nil {
-		t.Error("an acknowledgement is due again at once")
+	o.Dialect = "other"
+	if _, err := Run(t.Context(), o); err == nil {
+		t.Error("an unknown dialect is measured")
 	}
 }
 
@@ -134,6 +242,7 @@ func TestTable(t *testing.T) {
 		{Row: "roundtrip", Mode: Durable, Title: "one session", Value: 0.3456, Unit: "ms", Target: 0.6, Ratio: 1.74},
 		{Row: "idle", Mode: Durable, Title: "RSS an idle session", Value: 12.34, Unit: "kB", Target: 14, Ratio: 1.13},
 		{Row: "jobs", Mode: Durable, Title: "echo jobs/s, 64 sessions", Target: 20_000, Error: "connection lost"},
+		{Row: "filtered", Mode: Durable, Title: "fan-out by subscribe", Target: 700_000, Absent: "the dialect has no filters"},
 	})
 	if err != nil {
 		t.Fatal(err)

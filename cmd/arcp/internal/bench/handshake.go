@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-
-	"github.com/arcpd/arcpd/arcp"
 )
 
 // handshake opens a session and drops the connection. It uses a plain socket, so that the row measures the
@@ -16,17 +14,18 @@ import (
 type handshake struct {
 	addr    string
 	request []byte // the HTTP request of the upgrade
-	open    []byte // session.open as a WebSocket frame
+	open    []byte // first frame of the dialect, as a WebSocket frame
+	opened  string // type of its answer
 }
 
-func newHandshake(s *Server) (*handshake, error) {
+func newHandshake(s *Server, d *dialect) (*handshake, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil {
 		return nil, err
 	}
 	request := "GET " + u.Path + " HTTP/1.1\r\nHost: " + u.Host + "\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-	return &handshake{u.Host, []byte(request), clientFrame(openFrame(s))}, nil
+	return &handshake{u.Host, []byte(request), clientFrame(d.openFrame(s)), d.opened}, nil
 }
 
 // clientFrame returns a WebSocket text frame (RFC 6455 §5.2). A mask of zeros does not change the payload.
@@ -59,7 +58,7 @@ func (h *handshake) do(ctx context.Context) error {
 		return fmt.Errorf("upgrade: %w: %.100q", orRefused(err), answer)
 	}
 	answer, err = exchange(conn, h.open, buf[:], typeKey)
-	if t := typeOf(answer); err != nil || string(t) != string(arcp.SessionAccepted) {
+	if t := typeOf(answer); err != nil || string(t) != h.opened {
 		return fmt.Errorf("open session: %w: %.200q", orRefused(err), answer)
 	}
 	return nil

@@ -78,7 +78,8 @@ func (r *run) measureEchoes(window int) (float64, error) {
 // echoLoop submits a job for each completed job, with a window of jobs in flight. It flushes the submits of half a
 // window at once, so that the other half is in flight meanwhile.
 func echoLoop(s *session, window int, completed *atomic.Int64) error {
-	echo, acks := invoke("demo.echo", `{"n":1}`), newAcks(ackEach)
+	d := s.dialect
+	echo, acks := d.invoke("demo.echo", `{"n":1}`), d.newAcks(ackEach)
 	for range window {
 		if err := s.conn.Write(echo.next()); err != nil {
 			return err
@@ -93,9 +94,9 @@ func echoLoop(s *session, window int, completed *atomic.Int64) error {
 			return err
 		}
 		switch t := typeOf(frame); {
-		case isRefusal(t):
+		case d.isRefusal(t):
 			return fmt.Errorf("%w: %s", errRefused, frame)
-		case string(t) != string(arcp.JobCompleted):
+		case string(t) != d.completed:
 			continue
 		}
 		completed.Add(1)
@@ -128,7 +129,7 @@ func (r *run) measureEvents(each uint64) (float64, error) {
 	}
 	var received atomic.Int64
 	return r.measureRate(&received, func(_ int, s *session) error {
-		if err := s.send(emit(endless, 0, 0).next()); err != nil {
+		if err := s.send(r.dialect.emit(endless, 0, 0).next()); err != nil {
 			return err
 		}
 		return readEvents(s, each, &received)
@@ -137,15 +138,15 @@ func (r *run) measureEvents(each uint64) (float64, error) {
 
 // readEvents reads events and adds their number to received. It writes the acknowledgements of one read at once.
 func readEvents(s *session, each uint64, received *atomic.Int64) error {
-	acks := newAcks(each)
+	acks := s.dialect.newAcks(each)
 	for n := int64(0); ; {
 		frame, err := s.conn.Read()
 		if err != nil {
 			return err
 		}
 		t := typeOf(frame)
-		if string(t) != string(arcp.Log) {
-			if isRefusal(t) {
+		if !s.dialect.isEvent(t, frame) {
+			if s.dialect.isRefusal(t) {
 				return fmt.Errorf("%w: %s", errRefused, frame)
 			}
 			continue
@@ -168,26 +169,27 @@ func readEvents(s *session, each uint64, received *atomic.Int64) error {
 
 // subscription is a way to receive the events of a job.
 type subscription struct {
-	request func(job string) *prepared
-	granted arcp.Type                    // type of the answer
-	event   arcp.Type                    // type of a frame with an event
+	request string                       // type of the request
+	payload string                       // of the id of the job
+	granted string                       // type of the answer
+	isEvent func(typ, frame []byte) bool // reports an event of the job
 	ended   func(typ, frame []byte) bool // reports the end of the job
 }
 
-// jobSubscription uses job.subscribe: each event is a frame with a number of the session.
-var jobSubscription = subscription{
-	request: func(job string) *prepared { return prepare(arcp.JobSubscribe, `{"job_id":"`+job+`","history":true}`) },
-	granted: arcp.JobSubscribed, event: arcp.Log,
-	ended: func(typ, _ []byte) bool { return string(typ) == string(arcp.JobCompleted) },
+// jobSubscription returns the use of job.subscribe: each event is a frame with a number of the session.
+func (d *dialect) jobSubscription() subscription {
+	return subscription{
+		request: d.subscribe, payload: `{"job_id":"%s","history":true}`, granted: d.followed,
+		isEvent: d.isEvent,
+		ended:   func(typ, _ []byte) bool { return string(typ) == d.completed },
+	}
 }
 
 // filterSubscription uses subscribe with a filter: each event is in a frame of the subscription.
 var filterSubscription = subscription{
-	request: func(job string) *prepared {
-		return prepare(arcp.Subscribe, `{"filter":{"job_id":["`+job+`"],"types":["log","job.completed"]}}`)
-	},
-	granted: arcp.SubscribeAccepted, event: arcp.SubscribeEvent,
-	ended: func(_, frame []byte) bool { return bytes.Contains(frame, []byte(`"type":"job.completed"`)) },
+	request: string(arcp.Subscribe), payload: `{"filter":{"job_id":["%s"],"types":["log","job.completed"]}}`, granted: string(arcp.SubscribeAccepted),
+	isEvent: func(typ, _ []byte) bool { return string(typ) == string(arcp.SubscribeEvent) },
+	ended:   func(_, frame []byte) bool { return bytes.Contains(frame, []byte(`"type":"job.completed"`)) },
 }
 
 // subscribe starts demo.emit in the first session with a delay, and subscribes the other sessions to the job before
@@ -198,21 +200,21 @@ func (r *run) subscribe(sub subscription, count, intervalMS int) (followers []*s
 	}
 	const delay = 1000 // ms, enough for 50 subscriptions
 	source := r.sessions[0]
-	if err := source.send(emit(count, intervalMS, delay).next()); err != nil {
+	if err := source.send(r.dialect.emit(count, intervalMS, delay).next()); err != nil {
 		return nil, err
 	}
-	frame, err := source.await(string(arcp.JobAccepted))
+	frame, err := source.await(r.dialect.accepted)
 	if err != nil {
 		return nil, err
 	}
-	id := string(member(frame, jobKey))
+	payload := fmt.Sprintf(sub.payload, member(frame, jobKey))
 	go func() { _ = readEvents(source, ackEach, new(atomic.Int64)) }() // it ends with the row
 	followers = r.sessions[1:]
 	return followers, r.each(followers, func(_ int, s *session) error {
-		if err := s.send(sub.request(id).next()); err != nil {
+		if err := s.send(r.dialect.prepare(sub.request, payload).next()); err != nil {
 			return err
 		}
-		_, err := s.await(string(sub.granted))
+		_, err := s.await(sub.granted)
 		return err
 	})
 }
@@ -220,7 +222,7 @@ func (r *run) subscribe(sub subscription, count, intervalMS int) (followers []*s
 // follow reads the events of the job until its end, and calls event with each. The error is another number of events than
 // want.
 func (sub *subscription) follow(s *session, want int, event func(frame []byte)) error {
-	acks := newAcks(ackEach)
+	acks := s.dialect.newAcks(ackEach)
 	for n := 0; ; {
 		frame, err := s.conn.Read()
 		if err != nil {
@@ -232,10 +234,10 @@ func (sub *subscription) follow(s *session, want int, event func(frame []byte)) 
 				return fmt.Errorf("a subscriber got %d events of %d", n, want)
 			}
 			return nil
-		case string(t) == string(sub.event):
+		case sub.isEvent(t, frame):
 			n++
 			event(frame)
-		case isRefusal(t):
+		case s.dialect.isRefusal(t):
 			return fmt.Errorf("%w: %s", errRefused, frame)
 		}
 		if ack := acks.due(seqOf(frame)); ack != nil {
@@ -246,7 +248,7 @@ func (sub *subscription) follow(s *session, want int, event func(frame []byte)) 
 	}
 }
 
-func (r *run) fanout() (float64, error) { return r.burst(jobSubscription) }
+func (r *run) fanout() (float64, error) { return r.burst(r.dialect.jobSubscription()) }
 
 func (r *run) filtered() (float64, error) { return r.burst(filterSubscription) }
 
@@ -278,7 +280,7 @@ func (r *run) burst(sub subscription) (float64, error) {
 
 func (r *run) paced() (float64, error) {
 	events := int(r.opts.Duration / time.Millisecond)
-	sub := jobSubscription
+	sub := r.dialect.jobSubscription()
 	followers, err := r.subscribe(sub, events, 1)
 	if err != nil {
 		return 0, err
@@ -300,14 +302,14 @@ func (r *run) paced() (float64, error) {
 	r.stopCPU(time.Since(began))
 	all := slices.Concat(samples...)
 	if len(all) != events*subscribers {
-		return 0, fmt.Errorf("%d of %d events had a timestamp with microseconds", len(all), events*subscribers)
+		return 0, fmt.Errorf("%d of %d events had a timestamp with a fraction of a second", len(all), events*subscribers)
 	}
 	r.details["p50_ms"], r.details["max_ms"] = percentile(all, 0.5), percentile(all, 1)
 	return percentile(all, 0.99), nil
 }
 
 func (r *run) handshakes() (float64, error) {
-	h, err := newHandshake(r.server)
+	h, err := newHandshake(r.server, r.dialect)
 	if err != nil {
 		return 0, err
 	}
@@ -332,14 +334,14 @@ func (r *run) roundtrip() (float64, error) {
 		return 0, err
 	}
 	var samples []time.Duration
-	s, echo := r.sessions[0], invoke("demo.echo", `{"n":1}`)
+	s, echo := r.sessions[0], r.dialect.invoke("demo.echo", `{"n":1}`)
 	warm := time.Now().Add(r.opts.Duration / 10)
 	for until := time.Now().Add(r.opts.Duration / 2); time.Now().Before(until); {
 		began := time.Now()
 		if err := s.send(echo.next()); err != nil {
 			return 0, err
 		}
-		if _, err := s.await(string(arcp.JobCompleted)); err != nil {
+		if _, err := s.await(r.dialect.completed); err != nil {
 			return 0, err
 		}
 		if began.After(warm) {

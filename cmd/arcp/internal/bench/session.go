@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/transport"
 )
 
 // session is a connection with an open session. One goroutine reads and writes.
 type session struct {
-	conn transport.Conn
+	conn    transport.Conn
+	dialect *dialect
 }
 
 // readLimit bounds a received frame, in bytes.
@@ -24,16 +24,16 @@ const readLimit = 1 << 20
 // errRefused is a refusal or a failure that the runtime reports.
 var errRefused = errors.New("refused")
 
-func openSession(ctx context.Context, s *Server) (*session, error) {
+func openSession(ctx context.Context, s *Server, d *dialect) (*session, error) {
 	conn, err := transport.Dial(ctx, s.URL, transport.DialOptions{Limits: transport.Limits{ReadLimit: readLimit}})
 	if err != nil {
 		return nil, err
 	}
-	sess := &session{conn}
+	sess := &session{conn, d}
 	stop := context.AfterFunc(ctx, sess.abort)
 	defer stop()
-	if err = sess.send(openFrame(s)); err == nil {
-		_, err = sess.await(string(arcp.SessionAccepted))
+	if err = sess.send(d.openFrame(s)); err == nil {
+		_, err = sess.await(d.opened)
 	}
 	if err != nil {
 		sess.abort()
@@ -63,19 +63,10 @@ func (s *session) await(want string) ([]byte, error) {
 		switch t := typeOf(frame); {
 		case string(t) == want:
 			return frame, nil
-		case isRefusal(t):
+		case s.dialect.isRefusal(t):
 			return nil, fmt.Errorf("%w: %s", errRefused, frame)
 		}
 	}
-}
-
-// isRefusal reports whether a frame of type t is a refusal or a failure.
-func isRefusal(t []byte) bool {
-	switch arcp.Type(t) {
-	case arcp.Nack, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.JobFailed, arcp.JobCancelled:
-		return true
-	}
-	return false
 }
 
 var (
@@ -83,6 +74,7 @@ var (
 	seqKey  = []byte(`"event_seq":`)
 	timeKey = []byte(`"timestamp":"`)
 	jobKey  = []byte(`"job_id":"`)
+	kindKey = []byte(`"kind":"`)
 	quote   = []byte(`"`)
 )
 
@@ -112,10 +104,11 @@ func seqOf(frame []byte) (n uint64) {
 }
 
 // clockOf returns the time of day of an envelope's timestamp. ok is false unless the timestamp is UTC with
-// microseconds: 2006-01-02T15:04:05.000000Z.
+// microseconds, 2006-01-02T15:04:05.000000Z, or milliseconds, 2006-01-02T15:04:05.000Z.
 func clockOf(frame []byte) (clock time.Duration, ok bool) {
 	t := member(frame, timeKey)
-	if len(t) != arcp.TimeLen-2 || t[len(t)-1] != 'Z' {
+	unit, ok := clockUnits[len(t)]
+	if !ok || t[len(t)-1] != 'Z' {
 		return 0, false
 	}
 	num := func(from, to int, unit time.Duration) time.Duration {
@@ -125,7 +118,13 @@ func clockOf(frame []byte) (clock time.Duration, ok bool) {
 		}
 		return time.Duration(n) * unit
 	}
-	return num(11, 13, time.Hour) + num(14, 16, time.Minute) + num(17, 19, time.Second) + num(20, 26, time.Microsecond), true
+	return num(11, 13, time.Hour) + num(14, 16, time.Minute) + num(17, 19, time.Second) + num(20, len(t)-1, unit), true
+}
+
+// clockUnits has the unit of the fraction in a timestamp by the length of the timestamp.
+var clockUnits = map[int]time.Duration{
+	len("2006-01-02T15:04:05.000000Z"): time.Microsecond,
+	len("2006-01-02T15:04:05.000Z"):    time.Millisecond,
 }
 
 // since returns the time from the latest clock, a time of day, to now.
@@ -148,15 +147,6 @@ type prepared struct {
 
 const idDigits = 16
 
-func prepare(t arcp.Type, payload string) *prepared {
-	head := `{"arcp":"` + arcp.Version + `","id":"msg_`
-	frame := append([]byte(head), "0000000000000000"...)
-	frame = append(append(append(frame, `","type":"`...), t...), `","timestamp":`...)
-	frame = arcp.AppendTime(frame, time.Now())
-	frame = append(append(append(frame, `,"payload":`...), payload...), '}')
-	return &prepared{frame, frame[len(head) : len(head)+idDigits]}
-}
-
 // next returns the frame with a new id. The frame is valid until the next call.
 func (p *prepared) next() []byte {
 	n := ids.Add(1)
@@ -167,21 +157,6 @@ func (p *prepared) next() []byte {
 	return p.frame
 }
 
-func openFrame(s *Server) []byte {
-	token := arcp.AppendString(nil, s.Token.Reveal())
-	return prepare(arcp.SessionOpen, `{"auth":{"scheme":"bearer","token":`+string(token)+
-		`},"client":{"kind":"arcp-bench","version":"1"},"capabilities":{"ack":true}}`).next()
-}
-
-func invoke(tool, args string) *prepared {
-	return prepare(arcp.ToolInvoke, `{"tool":"`+tool+`","arguments":`+args+`}`)
-}
-
-// emit returns a submit of demo.emit with messages of 64 bytes.
-func emit(count, intervalMS, delayMS int) *prepared {
-	return invoke("demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64,"interval_ms":%d,"delay_ms":%d}`, count, intervalMS, delayMS))
-}
-
 // acks builds the acknowledgements of a session.
 type acks struct {
 	frame []byte // up to the number
@@ -189,8 +164,8 @@ type acks struct {
 	last  uint64 // acknowledged number
 }
 
-func newAcks(every uint64) *acks {
-	frame := prepare(arcp.SessionAck, `{"last_processed_seq":0}`).next()
+func (d *dialect) newAcks(every uint64) *acks {
+	frame := d.prepare(d.ack, `{"last_processed_seq":0}`).next()
 	return &acks{frame: bytes.TrimSuffix(frame, []byte("0}}")), every: every}
 }
 

@@ -22,6 +22,9 @@ func line(r Result) string {
 	if r.Error != "" {
 		return fmt.Sprintf("%s\tfailed\t%s\t\t\t\t  %s: %s", r.Mode, limit(r), r.Title, r.Error)
 	}
+	if r.Absent != "" {
+		return fmt.Sprintf("%s\tabsent\t\t\t\t\t  %s: %s", r.Mode, r.Title, r.Absent)
+	}
 	reached := ""
 	if r.Target != 0 {
 		reached = strconv.FormatFloat(r.Ratio, 'f', 2, 64)

@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
+)
+
+// The dialects of the protocol.
+const (
+	RFC   = "rfc"
+	Draft = "draft"
+)
+
+// dialect has the facts of a dialect that the rows need: types of messages, and payloads with verbs of fmt.
+type dialect struct {
+	name     string
+	stamped  bool              // frames of the client have a timestamp
+	absent   map[string]string // rows that the dialect cannot express, with the reason
+	refusals map[string]bool   // types of a refusal or a failure
+
+	open, opened        string // session
+	openPayload         string // of the token as JSON
+	submit, accepted    string // job
+	submitPayload       string // of the name of a tool and its arguments
+	event, kind         string // log event: its type, and its payload's member kind; empty: no such member
+	completed           string // end of a successful job
+	ack                 string // acknowledgement
+	subscribe, followed string // request to follow a job, and its answer
+}
+
+var dialects = []dialect{
+	{
+		name: RFC, stamped: true,
+		refusals: typeSet(arcp.Nack, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.JobFailed, arcp.JobCancelled),
+		open:     string(arcp.SessionOpen), opened: string(arcp.SessionAccepted),
+		openPayload: `{"auth":{"scheme":"bearer","token":%s},"client":{"kind":"arcp-bench","version":"1"},"capabilities":{"ack":true}}`,
+		submit:      string(arcp.ToolInvoke), accepted: string(arcp.JobAccepted),
+		submitPayload: `{"tool":%q,"arguments":%s}`,
+		event:         string(arcp.Log), completed: string(arcp.JobCompleted),
+		ack:       string(arcp.SessionAck),
+		subscribe: string(arcp.JobSubscribe), followed: string(arcp.JobSubscribed),
+	},
+	{
+		name:     Draft,
+		absent:   map[string]string{"filtered": "the draft dialect has no subscribe with a filter"},
+		refusals: typeSet(draft.SessionError, draft.JobError, draft.Nack),
+		open:     string(draft.SessionHello), opened: string(draft.SessionWelcome),
+		openPayload: `{"client":{"name":"arcp-bench","version":"1"},"auth":{"scheme":"bearer","token":%s},` +
+			`"capabilities":{"encodings":["json"],"features":["ack","subscribe"]}}`,
+		submit: string(draft.JobSubmit), accepted: string(draft.JobAccepted),
+		submitPayload: `{"agent":%q,"input":%s}`,
+		event:         string(draft.JobEvent), kind: string(draft.KindLog), completed: string(draft.JobResult),
+		ack:       string(draft.SessionAck),
+		subscribe: string(draft.JobSubscribe), followed: string(draft.JobSubscribed),
+	},
+}
+
+// Dialects lists the names of the dialects.
+func Dialects() []string {
+	names := make([]string, len(dialects))
+	for i := range dialects {
+		names[i] = dialects[i].name
+	}
+	return names
+}
+
+func typeSet[T ~string](types ...T) map[string]bool {
+	set := make(map[string]bool)
+	for _, t := range types {
+		set[string(t)] = true
+	}
+	return set
+}
+
+// lookupDialect returns the dialect with a name; empty: RFC.
+func lookupDialect(name string) (*dialect, error) {
+	if name == "" {
+		name = RFC
+	}
+	for i := range dialects {
+		if dialects[i].name == name {
+			return &dialects[i], nil
+		}
+	}
+	return nil, fmt.Errorf("unknown dialect %q", name)
+}
+
+// isRefusal reports whether a frame of type t is a refusal or a failure.
+func (d *dialect) isRefusal(t []byte) bool { return d.refusals[string(t)] }
+
+// isEvent reports whether a frame of type t is a log event.
+func (d *dialect) isEvent(t, frame []byte) bool {
+	return string(t) == d.event && (d.kind == "" || string(member(frame, kindKey)) == d.kind)
+}
+
+// prepare returns a frame of a type.
+func (d *dialect) prepare(typ, payload string) *prepared {
+	head := `{"arcp":"` + arcp.Version + `","id":"msg_`
+	frame := append([]byte(head), "0000000000000000"...)
+	frame = append(append(append(frame, `","type":"`...), typ...), '"')
+	if d.stamped {
+		frame = arcp.AppendTime(append(frame, `,"timestamp":`...), time.Now())
+	}
+	frame = append(append(append(frame, `,"payload":`...), payload...), '}')
+	return &prepared{frame, frame[len(head) : len(head)+idDigits]}
+}
+
+func (d *dialect) openFrame(s *Server) []byte {
+	token := arcp.AppendString(nil, s.Token.Reveal())
+	return d.prepare(d.open, fmt.Sprintf(d.openPayload, token)).next()
+}
+
+func (d *dialect) invoke(tool, args string) *prepared {
+	return d.prepare(d.submit, fmt.Sprintf(d.submitPayload, tool, args))
+}
+
+// emit returns a submit of demo.emit with messages of 64 bytes.
+func (d *dialect) emit(count, intervalMS, delayMS int) *prepared {
+	return d.invoke("demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64,"interval_ms":%d,"delay_ms":%d}`, count, intervalMS, delayMS))
+}
