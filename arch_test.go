@@ -90,7 +90,7 @@ var allowed = map[string][]string{
 		"runtime/tool", "runtime/tool/demo", "runtime/tool/exec", "runtime/tool/mcp"},
 	"cmd/arcp/internal/stdioworker": {"internal/backoff", "runtime", "runtime/tool/exec", "transport"},
 	"cmd/arcp/internal/toolset":     {"arcp", "cmd/arcp/internal/settings", "runtime/tool", "runtime/tool/exec"},
-	"cmd/arcp/...":                  {"arcp", "arcp/client", "auth", "transport", "runtime", "cmd/arcp/..."},
+	"cmd/arcp/...":                  {"arcp", "arcp/draft", "arcp/client", "auth", "transport", "runtime", "cmd/arcp/..."},
 	"transport/transporttest":       {"transport"},
 	"runtime/store/storetest":       {"arcp", "runtime/store"},
 	"internal/backoff":              {},
