@@ -29,7 +29,7 @@ func (b *fixture) credentials(lib *draftLibrary) {
 	offers := strings.Contains(lib.hello, "provisioned_credentials")
 	p, other, foreign, root := b.dialDraft(lib, "alice"), b.dialDraft(lib, "alice"), b.dialDraft(lib, "root"), b.human("root")
 	request := p.submit("demo.sleep", `{"ms":600000}`, "")
-	accepted := p.until("job.accepted", func(f *draftFrame) bool { return f.Type == "job.accepted" && f.CorrelationID == request })
+	accepted := p.until("job.accepted", func(f *draftFrame) bool { return f.Type == "job.accepted" && f.Payload.RequestID == request })
 	if strings.Contains(accepted.raw, first) != offers {
 		b.Errorf("%s: %s, and the library offers the feature: %v", lib.name, accepted.raw, offers)
 	}
@@ -82,7 +82,7 @@ func TestDraftCredentialsNeedTheFeature(t *testing.T) {
 		lib.hello = strings.Replace(lib.hello, `"provisioned_credentials",`, "", 1)
 		p := b.dialDraft(&lib, "alice")
 		request := p.submit("demo.sleep", `{"ms":10}`, "")
-		f := p.until("job.accepted", func(f *draftFrame) bool { return f.Type == "job.accepted" && f.CorrelationID == request })
+		f := p.until("job.accepted", func(f *draftFrame) bool { return f.Type == "job.accepted" && f.Payload.RequestID == request })
 		if strings.Contains(f.raw, "credentials") {
 			t.Errorf("%s has credentials", f.raw)
 		}

@@ -92,6 +92,7 @@ type draftFrame struct {
 		}
 		SessionID   string `json:"session_id"`
 		ResumeToken string `json:"resume_token"`
+		RequestID   string `json:"request_id"`
 		Nonce       string
 		PingNonce   string          `json:"ping_nonce"`
 		Event       json.RawMessage // of a subscribe.event
@@ -183,7 +184,7 @@ func (p *draftPeer) submit(agent, input, more string) (request string) {
 func (p *draftPeer) accepted(agent, input, more string) (job string) {
 	p.Helper()
 	request := p.submit(agent, input, more)
-	return p.until("job.accepted", func(frame *draftFrame) bool { return frame.Type == "job.accepted" && frame.CorrelationID == request }).JobID
+	return p.until("job.accepted", func(frame *draftFrame) bool { return frame.Type == "job.accepted" && frame.Payload.RequestID == request }).JobID
 }
 
 // run submits a job and reads up to its end.

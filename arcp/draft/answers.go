@@ -64,6 +64,7 @@ type frame struct {
 	extensions arcp.Raw // nil: none
 	noSession  bool     // TypeScript ignores a frame without session_id
 	echo       bool     // the frame has the id of the request, whatever the profile
+	unrelated  bool     // the frame has no correlation_id
 	payload    any
 }
 
@@ -90,7 +91,9 @@ func (a *answer) send(f frame) error {
 	o.time("timestamp", a.now)
 	o.optional("job_id", string(f.job))
 	o.optional("trace_id", traceOrNone(f.trace))
-	o.optional("correlation_id", string(a.request.id))
+	if !f.unrelated {
+		o.optional("correlation_id", string(a.request.id))
+	}
 	o.raw("extensions", f.extensions)
 	o.raw("payload", payload)
 	out := o.end()
@@ -255,7 +258,10 @@ func (a *answer) jobAccepted() error {
 	}
 	trace := traceOrNone(cmp.Or(a.env.TraceID, p.TraceID))
 	a.s.pending.hold(p.JobID, handleSubmitted)
-	return a.send(frame{t: JobAccepted, job: p.JobID, trace: trace, payload: AcceptedPayload{
+	if a.s.facts.endAnswers {
+		a.s.pending.expectEnd(p.JobID, a.request.id)
+	}
+	return a.send(frame{t: JobAccepted, job: p.JobID, trace: trace, unrelated: a.s.facts.endAnswers, payload: AcceptedPayload{
 		JobID: p.JobID, Agent: p.Agent, Lease: a.lease(p.Lease), LeaseConstraints: constraintsOf(p.LeaseConstraints), Budget: a.budget(p.Budget),
 		Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, AcceptedAt: Time{timeOr(p.AcceptedAt, a.now)}, TraceID: trace, Correlation: a.correlation()}})
 }

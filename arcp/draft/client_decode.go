@@ -351,7 +351,7 @@ func membersOf(kind Kind, body arcp.Raw) arcp.Raw {
 		to := string(name)
 		for _, m := range repeatedMembers {
 			if m.kind == kind && m.member == to {
-				if hasMember(body, m.original) {
+				if memberOf(body, m.original) != nil {
 					return true
 				}
 				to = m.original

@@ -411,7 +411,7 @@ func normalLease(lease, constraints *arcp.Raw) error {
 	if lease.Kind() != '{' {
 		return arcp.Errorf(arcp.CodeInvalidRequest, "payload member %q must be an object", "lease_request")
 	}
-	if !hasMember(*lease, "capabilities") && !hasMember(*lease, "expires_at") {
+	if memberOf(*lease, "capabilities") == nil && memberOf(*lease, "expires_at") == nil {
 		return nil
 	}
 	var expires arcp.Raw

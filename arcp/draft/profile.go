@@ -64,6 +64,7 @@ type facts struct {
 	bearerOnly    bool // credentials of another scheme make the frame invalid
 	readsOutput   bool // the value of a result is in output, not in result
 	wrapsFollowed bool // events of jobs that the client has subscribed to are in a subscribe.event
+	endAnswers    bool // the end of a job, and not job.accepted, has the correlation_id of the submit
 	budget        budgetForm
 }
 
@@ -83,7 +84,7 @@ var profiles = [...]facts{
 	Ruby: {name: "ruby", submit: jobErrorOfNewJob, list: sessionError, subscribe: sessionError, cancel: sessionError, unknownType: noAnswer,
 		noLease: true},
 	PHP: {name: "php", submit: jobErrorWithoutJob, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
-		wrapsFollowed: true},
+		wrapsFollowed: true, endAnswers: true},
 	OwnClient: {name: "arcp-client", submit: nack, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
 		cancelAlways: true},
 }
@@ -103,6 +104,7 @@ type firstFrame struct {
 	clientKind bool // payload.client.kind
 	ownClient  bool // payload.client.name is payload.client.kind, as arcp/client sends them
 	agents     bool // payload.capabilities.agents
+	features   bool // payload.capabilities.features is a list
 }
 
 // recognition lists the profiles with their tests; the first test that holds decides.
@@ -112,7 +114,7 @@ var recognition = []struct {
 }{
 	{Ruby, func(f *firstFrame) bool { return f.clientName }},
 	{OwnClient, func(f *firstFrame) bool { return f.timestamp && f.ownClient }},
-	{PHP, func(f *firstFrame) bool { return f.timestamp && f.clientKind }},
+	{PHP, func(f *firstFrame) bool { return f.timestamp && (f.clientKind || !f.features) }},
 	{CSharp, func(f *firstFrame) bool { return f.timestamp && strings.HasPrefix(f.id, arcp.MessagePrefix) }},
 	{Go, func(f *firstFrame) bool { return isUUID(f.id) }},
 	{TypeScript, func(f *firstFrame) bool {
@@ -144,7 +146,8 @@ func Recognise(first *arcp.Envelope) Profile {
 			f.clientKind = kind != nil
 			f.ownClient = f.clientKind && bytes.Equal(kind, clientName)
 		case "capabilities":
-			f.agents = hasMember(value, "agents")
+			f.agents = memberOf(value, "agents") != nil
+			f.features = memberOf(value, "features").Kind() == '['
 		}
 		return true
 	})
@@ -156,12 +159,14 @@ func Recognise(first *arcp.Envelope) Profile {
 	return Universal
 }
 
-// hasMember reports whether raw is an object with a member.
-func hasMember(raw arcp.Raw, member string) (found bool) {
+// memberOf returns a member of an object; nil if raw has no such member.
+func memberOf(raw arcp.Raw, member string) (found arcp.Raw) {
 	if raw.Kind() == '{' {
-		arcp.EachMember(raw, func(name []byte, _ arcp.Raw) bool {
-			found = found || string(name) == member
-			return !found
+		arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+			if string(name) == member {
+				found = value
+			}
+			return found == nil
 		})
 	}
 	return found

@@ -104,7 +104,7 @@ func (s *Session) setID(id arcp.SessionID) {
 // *TooLargeError, or says that the event has no frame; dst is then unchanged.
 func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) {
 	start := len(dst)
-	dst, wraps := s.begin(dst, seq, e.ID, e.JobID, e.Time)
+	dst, wraps := s.begin(dst, seq, e.ID, e.JobID, e.Time, e.Type.Terminal())
 	dst, err := appendBody(dst, e, s.facts, true)
 	if err != nil {
 		return dst[:start], err
@@ -118,7 +118,7 @@ func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) 
 
 // AppendEventFrame is AppendEvent for an event that EventBody has encoded in the Form of the session.
 func (s *Session) AppendEventFrame(dst []byte, seq uint64, b *Body) []byte {
-	dst, wraps := s.begin(dst, seq, b.ID, b.JobID, b.Time)
+	dst, wraps := s.begin(dst, seq, b.ID, b.JobID, b.Time, b.Terminal)
 	dst = append(dst, b.JSON...)
 	if wraps {
 		dst = append(dst, "}}"...)
@@ -130,7 +130,7 @@ func (s *Session) AppendEventFrame(dst []byte, seq uint64, b *Body) []byte {
 // begin appends the members of a frame before the Body of an event. For the PHP library it first
 // begins the subscribe.event that has the frame of a followed job as its payload.event. wraps says
 // that the Body must be followed by the ends of both objects.
-func (s *Session) begin(dst []byte, seq uint64, id arcp.MessageID, job arcp.JobID, at time.Time) (_ []byte, wraps bool) {
+func (s *Session) begin(dst []byte, seq uint64, id arcp.MessageID, job arcp.JobID, at time.Time, terminal bool) (_ []byte, wraps bool) {
 	if s.facts.wrapsFollowed && s.pending.follows(job) {
 		o := object{dst: s.appendHead(dst, seq)}
 		o.text("id", string(id))
@@ -140,7 +140,13 @@ func (s *Session) begin(dst []byte, seq uint64, id arcp.MessageID, job arcp.JobI
 		o.name("payload")
 		dst, wraps = append(o.dst, `{"event":`...), true
 	}
-	return s.appendHead(dst, seq), wraps
+	dst = s.appendHead(dst, seq)
+	if terminal && s.facts.endAnswers {
+		if submit := s.pending.endOf(job); submit != "" {
+			dst = append(arcp.AppendString(append(dst, `"correlation_id":`...), string(submit)), ',')
+		}
+	}
+	return dst, wraps
 }
 
 func (s *Session) appendHead(dst []byte, seq uint64) []byte {
@@ -215,6 +221,7 @@ type pending struct {
 	requests []request // the oldest first
 	dropped  bool      // a request was dropped
 	jobs     map[arcp.JobID]handle
+	ends     map[arcp.JobID]arcp.MessageID // submits that the end of their job answers
 }
 
 // handle says why a client sees a job.
@@ -284,6 +291,24 @@ func (p *pending) end(job arcp.JobID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.jobs, job)
+	delete(p.ends, job)
+}
+
+// expectEnd records the submit that the end of a job answers.
+func (p *pending) expectEnd(job arcp.JobID, submit arcp.MessageID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ends == nil {
+		p.ends = make(map[arcp.JobID]arcp.MessageID)
+	}
+	p.ends[job] = submit
+}
+
+// endOf returns the submit that the end of a job answers; empty: none of this connection.
+func (p *pending) endOf(job arcp.JobID) arcp.MessageID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ends[job]
 }
 
 // follows reports whether the client has subscribed to a job.

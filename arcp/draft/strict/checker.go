@@ -83,6 +83,7 @@ type job struct {
 	chunks   uint64 // received chunks of the result
 	encoding string
 	resultID string
+	submit   string // id of the job.submit; empty: of another connection
 }
 
 // New returns a checker for a connection of a library.
@@ -360,7 +361,10 @@ func (c *Checker) act(e, p envelope) {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
 		}
 		if c.answer(c.lib.accepted, "job.submit", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a retry has a new handle
-			c.jobs[id] = new(job)
+			c.jobs[id] = &job{submit: p.text("request_id")}
+		}
+		if c.lib.endAnswers && e.text("correlation_id") != "" {
+			c.add(RuleAnswer, "the library takes it for the end of the job")
 		}
 	case "job.cancelled":
 		if c.jobs[id] == nil && !c.resumed {
@@ -373,7 +377,7 @@ func (c *Checker) act(e, p envelope) {
 	case "job.result":
 		if j := c.live(id); j != nil {
 			c.result(j, p)
-			j.ended = true
+			c.end(j, e)
 		}
 	case "job.error":
 		c.jobError(e, p)
@@ -487,7 +491,7 @@ func (c *Checker) jobError(e, p envelope) {
 	id := e.text("job_id")
 	if _, numbered := e["event_seq"]; numbered {
 		if j := c.live(id); j != nil {
-			j.ended = true
+			c.end(j, e)
 		}
 		return
 	}
@@ -509,6 +513,14 @@ func (c *Checker) jobError(e, p envelope) {
 	}
 	if i := c.find(c.lib.submitErrors, "job.submit", e, p); i >= 0 && !(c.lib.submitErrors == byTrace && id == "") {
 		c.requests = slices.Delete(c.requests, i, i+1)
+	}
+}
+
+// end ends a job.
+func (c *Checker) end(j *job, e envelope) {
+	j.ended = true
+	if c.lib.endAnswers && j.submit != "" && e.text("correlation_id") != j.submit {
+		c.add(RuleAnswer, "the correlation_id is not that of the submit %q", j.submit)
 	}
 }
 

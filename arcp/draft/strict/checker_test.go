@@ -52,7 +52,7 @@ func good(lib Library) map[string]string {
 		return frame("msg_01JZ0000000000000000000009", "job.event", envelope(ownJob, seq), fmt.Sprintf(`"kind":%q,"ts":%q,"body":{%s}`, kind, moment, body))
 	}
 	shared := lease + budget + `"lease_constraints":{"expires_at":"` + moment + `"},"credentials":[{"id":"c","scheme":"bearer","value":"v","endpoint":"e"}],`
-	return map[string]string{
+	frames := map[string]string{
 		"session.welcome": frame(hello, "session.welcome", "", fmt.Sprintf(`"session_id":%q,"runtime":{"name":"r","version":"1"},"accepted_at":%q,"resume_token":"t","resume_window_sec":600,"heartbeat_interval_sec":30,
 			"capabilities":{"encodings":["json"],"features":["heartbeat"],"agents":[{"name":"a","versions":["1"],"default":"1"}]}`, session, moment)),
 		"job.accepted": frame(submit, "job.accepted", job, fmt.Sprintf(`"job_id":%q,"agent":"a@1",%s"accepted_at":%q,%s`, ownJob, shared, moment, request(submit))),
@@ -80,6 +80,12 @@ func good(lib Library) map[string]string {
 		"session.closed": frame(other, "session.closed", "", `"reason":"r"`),
 		"session.bye":    frame(other, "session.bye", "", `"reason":"r"`),
 	}
+	if lib == PHP { // the end of a job answers its submit, not job.accepted
+		answers := fmt.Sprintf(`"correlation_id":%q,`, submit)
+		frames["job.accepted"] = strings.Replace(frames["job.accepted"], answers, "", 1)
+		frames["job.result"] = strings.Replace(frames["job.result"], `"correlation_id":"msg_01JZ0000000000000000000009",`, answers, 1)
+	}
+	return frames
 }
 
 var goodOrder = []string{"session.welcome", "job.accepted", "session.jobs", "job.subscribed", "session.ping", "session.pong", "job.cancelled", "log", "thought",
@@ -268,6 +274,8 @@ var faults = []fault{
 	{rule: RuleAnswer, lib: Java, name: "job.accepted", old: request(submit), new: request(list)},
 	{rule: RuleAnswer, lib: FSharp, name: "session.jobs", old: `"id":"` + list, new: `"id":"` + other},
 	{rule: RuleAnswer, lib: Ruby, name: "job.subscribed", old: `"reply_to":"` + follow, new: `"reply_to":"` + other},
+	{rule: RuleAnswer, lib: PHP, name: "job.accepted", old: `"job_id":"` + ownJob + `","trace_id"`, new: `"correlation_id":"` + submit + `","job_id":"` + ownJob + `","trace_id"`},
+	{rule: RuleAnswer, lib: PHP, name: "job.result", old: `"correlation_id":"` + submit, new: `"correlation_id":"` + other},
 	{rule: RuleAnswer, lib: PHP, name: "session.jobs", old: `"correlation_id":"` + list, new: `"correlation_id":"` + other},
 	{rule: RuleJob, lib: Go, name: "log", old: ownJob, new: newJob[:len(newJob)-1] + "9"},
 	{rule: RuleJob, lib: CSharp, name: "job.cancelled", old: ownJob, new: newJob[:len(newJob)-1] + "9"},

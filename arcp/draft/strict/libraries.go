@@ -63,6 +63,7 @@ type decoder struct {
 	sessionError  effect // after the handshake
 	readsOutput   bool   // the result of a job is output, not result
 	foreignErrors bool   // a job.error for a job that is only being subscribed ends the subscription
+	endAnswers    bool   // the first frame with the correlation_id of a submit must be the end of its job
 }
 
 const commonEnvelope = `
@@ -221,7 +222,7 @@ var decoders = map[Library]*decoder{
 			"job.result":     "job_id name",
 			"job.error":      "job_id name",
 		}, nil, "session_id name"),
-	PHP: library(decoder{accepted: byCorrelation, replies: byCorrelation, submitErrors: byCorrelation, sessionErrors: byCorrelation, nacks: byCorrelation, sessionError: failsRequest},
+	PHP: library(decoder{endAnswers: true, accepted: byRequestID, replies: byCorrelation, submitErrors: byCorrelation, sessionErrors: byCorrelation, nacks: byCorrelation, sessionError: failsRequest},
 		map[string]string{
 			"session.welcome": "session_id name",
 			"nack":            "code code \n message name",
