@@ -61,9 +61,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 		env.SessionID = c.id
 	}
 	c.catalog.extend(&env)
-	if c.dialect.codec == nil {
-		c.output.append(&env)
-	} else if err := c.dialect.append(now, &env); err != nil {
+	if err := c.dialect.append(now, &env); err != nil {
 		c.srv.opts.Logger.Warn().Err(err).Str("session_id", string(c.id)).Str("type", string(env.Type)).Msg("answer in the draft dialect")
 		if env.Type != arcp.Nack {
 			c.nack(now, env.CorrelationID, arcp.Errorf(arcp.CodeResourceExhausted, "the answer is too large for a frame"))

@@ -78,7 +78,7 @@ func (sc *shownCatalog) agents() []arcp.Agent {
 
 // extend adds to an answer with an inventory how many tools the inventory omits.
 func (sc *shownCatalog) extend(env *arcp.Envelope) {
-	if sc.sent < sc.total && (env.Type == arcp.SessionAccepted || env.Type == arcp.SessionResumed && sc.c.dialect.codec != nil) {
+	if sc.sent < sc.total && sc.c.dialect.hasInventory(env.Type) {
 		env.Extensions = inventoryExtension(sc.total, sc.sent)
 	}
 }
