@@ -43,9 +43,9 @@ type Check func(namespace, target string) error
 type RefusalFunc func(namespace string, err *arcp.Error)
 
 // refuse reports a refusal and returns it.
-func (t RefusalFunc) refuse(namespace string, err *arcp.Error) error {
-	if t != nil {
-		t(namespace, err)
+func (rf RefusalFunc) refuse(namespace string, err *arcp.Error) error {
+	if rf != nil {
+		rf(namespace, err)
 	}
 	return err
 }
