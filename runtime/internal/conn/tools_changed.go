@@ -121,7 +121,7 @@ func (sc *shownCatalog) announce(now time.Time) {
 }
 
 // firstNames returns the first names of a list, and p.More plus the number of the omitted ones.
-func (p *toolsChanged) firstNames(list []string) ([]string, int) {
+func (tc *toolsChanged) firstNames(list []string) ([]string, int) {
 	n := min(len(list), maxAnnounced)
-	return append([]string{}, list[:n]...), p.More + len(list) - n
+	return append([]string{}, list[:n]...), tc.More + len(list) - n
 }

@@ -110,19 +110,19 @@ type rotation struct {
 	written bool // the records are in the write in progress
 }
 
-func (d *rotation) apply(s *supervisor, now time.Time) {
+func (ro *rotation) apply(s *supervisor, now time.Time) {
 	if s.machine.State().Terminal() {
-		d.Done(errEnded)
+		ro.Done(errEnded)
 		return
 	}
-	for _, id := range d.IDs {
-		d.events = append(d.events, s.event(arcp.EventEmit, now, s.row.Priority, rotatedPayload(id)))
+	for _, id := range ro.IDs {
+		ro.events = append(ro.events, s.event(arcp.EventEmit, now, s.row.Priority, rotatedPayload(id)))
 	}
 	s.mu.Lock()
-	s.events.push(d.events...)
+	s.events.push(ro.events...)
 	s.mu.Unlock()
-	s.write.rotations = append(s.write.rotations, d)
-	s.write.addCommands(d)
+	s.write.rotations = append(s.write.rotations, ro)
+	s.write.addCommands(ro)
 }
 
 // rotatedPayload returns the event that a credential has another value. The log does not contain the
@@ -137,14 +137,14 @@ func rotatedPayload(id string) arcp.EventEmitPayload {
 	return arcp.EventEmitPayload{Name: "credential_rotated", Data: raw}
 }
 
-func (d *rotation) committed(_ *supervisor, err error) {
-	if err == nil && !d.written {
+func (ro *rotation) committed(_ *supervisor, err error) {
+	if err == nil && !ro.written {
 		err = errEnded
 	}
-	d.Done(err)
+	ro.Done(err)
 }
 
-func (d *rotation) rejected(*Engine, bool) { d.Done(errEnded) }
+func (ro *rotation) rejected(*Engine, bool) { ro.Done(errEnded) }
 
 // addRotations adds the records of rotations to the write of their events.
 func (s jobWriter) addRotations(w *store.Write) error {

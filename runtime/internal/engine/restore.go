@@ -60,42 +60,42 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	}
 }
 
-func (q *restoreJob) refuse(e *Engine, err *arcp.Error) { e.Refuse(&q.Submit, arcp.Nack, err) }
+func (rj *restoreJob) refuse(e *Engine, err *arcp.Error) { e.Refuse(&rj.Submit, arcp.Nack, err) }
 
-func (q *restoreJob) ack() {
-	q.Answers.AnswerBeforeEvents(answerTo(q.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
-	q.decided()
+func (rj *restoreJob) ack() {
+	rj.Answers.AnswerBeforeEvents(answerTo(rj.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
+	rj.decided()
 }
 
-func (q *restoreJob) errNoCheckpoint() *arcp.Error {
-	return arcp.Errorf(arcp.CodeNotFound, "the job has no checkpoint %.100q; only the latest %d are stored", q.Checkpoint, job.MaxCheckpoints)
+func (rj *restoreJob) errNoCheckpoint() *arcp.Error {
+	return arcp.Errorf(arcp.CodeNotFound, "the job has no checkpoint %.100q; only the latest %d are stored", rj.Checkpoint, job.MaxCheckpoints)
 }
 
 // apply chooses the checkpoint, and ends the attempt if there is one.
-func (q *restoreJob) apply(s *supervisor, now time.Time) {
+func (rj *restoreJob) apply(s *supervisor, now time.Time) {
 	switch {
 	case s.machine.State().Terminal():
-		s.afterEnd = append(s.afterEnd, q)
+		s.afterEnd = append(s.afterEnd, rj)
 		return
 	case s.progress.Cancel != nil:
-		q.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
+		rj.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 		return
-	case s.progress.Chosen.sameRequest(q):
-		s.write.addCommands(q)
+	case s.progress.Chosen.sameRequest(rj):
+		s.write.addCommands(rj)
 		return
 	}
 	checkpoints, _, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
 	if err != nil {
-		q.unreadable(s.e, err)
+		rj.unreadable(s.e, err)
 		return
 	}
-	from, ok := q.choose(s, checkpoints)
+	from, ok := rj.choose(s, checkpoints)
 	if !ok {
-		q.refuse(s.e, q.errNoCheckpoint())
+		rj.refuse(s.e, rj.errNoCheckpoint())
 		return
 	}
-	s.progress.Chosen, s.progress.unsaved = &chosenCheckpoint{from, q.Session, q.Envelope.ID}, true
-	s.write.addCommands(q)
+	s.progress.Chosen, s.progress.unsaved = &chosenCheckpoint{from, rj.Session, rj.Envelope.ID}, true
+	s.write.addCommands(rj)
 	if s.machine.Rewind(now) {
 		s.exit.set(exitRewind)
 		s.limit = job.TimeLimit{} // the attempt has ended
@@ -103,39 +103,39 @@ func (q *restoreJob) apply(s *supervisor, now time.Time) {
 }
 
 // choose returns the restore point, and closes the event queue of a running attempt.
-func (q *restoreJob) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoint, bool) {
+func (rj *restoreJob) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoint, bool) {
 	running := s.running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ok := k.Choose(q.Checkpoint, s.events.checkpoint != nil)
+	p, ok := k.Choose(rj.Checkpoint, s.events.checkpoint != nil)
 	if ok && running {
 		s.events.close()
 	}
 	return p, ok
 }
 
-func (q *restoreJob) committed(s *supervisor, err error) {
+func (rj *restoreJob) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
-		q.ack()
+		rj.ack()
 	case jobEnded(err):
-		s.afterEnd = append(s.afterEnd, q)
+		s.afterEnd = append(s.afterEnd, rj)
 	default:
-		q.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
+		rj.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
 	}
 }
 
-func (q *restoreJob) rejected(e *Engine, stopped bool) {
+func (rj *restoreJob) rejected(e *Engine, stopped bool) {
 	if stopped {
-		q.refuse(e, errShuttingDown())
+		rj.refuse(e, errShuttingDown())
 		return
 	}
-	submitter{e}.restoreEnded(q)
+	submitter{e}.restoreEnded(rj)
 }
 
-func (q *restoreJob) unreadable(e *Engine, err error) {
-	e.cfg.Logger.Error().Err(err).Str("job_id", string(q.Job)).Msg("checkpoints of a job cannot be read")
-	q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
+func (rj *restoreJob) unreadable(e *Engine, err error) {
+	e.cfg.Logger.Error().Err(err).Str("job_id", string(rj.Job)).Msg("checkpoints of a job cannot be read")
+	rj.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
 }
 
 // restoreEnded submits a job that continues from a checkpoint of an ended job. The store
@@ -208,21 +208,21 @@ func (e submitter) submitFromCheckpoint(ctx context.Context, q *restoreJob) (blo
 
 // submit returns the submit of a job like row that begins with the checkpoint p of row. Its lease is the
 // lease of row, limited by the principal's present lease. It is not direct: job.accepted is the answer.
-func (q *restoreJob) submit(row *store.Job, p job.Checkpoint) Submit {
+func (rj *restoreJob) submit(row *store.Job, p job.Checkpoint) Submit {
 	o := optionsOf(row)
 	payload := arcp.ToolInvokePayload{Tool: row.Agent, Arguments: row.Arguments, SubmitOptions: arcp.SubmitOptions{
 		OnDisconnect: o.OnDisconnect, StrictCancel: o.StrictCancel, Retry: o.Retry, LeaseRequest: o.Lease}}
 	if o.MaxRuntimeSec != "" {
 		payload.MaxRuntimeSec = &o.MaxRuntimeSec
 	}
-	env := *q.Envelope
+	env := *rj.Envelope
 	env.JobID, env.Priority = "", row.Priority        // the job_id of a submit would be the parent's
 	p.N, p.KnownChildren = firstCheckpointNumber, nil // the children belong to row
 	record, err := arcp.Marshal(p)
 	if err != nil { // it was decoded
 		panic("engine: checkpoint: " + err.Error())
 	}
-	s := q.Submit
+	s := rj.Submit
 	s.Envelope, s.Payload = &env, &payload
 	s.firstCheckpoint = &firstCheckpoint{restoredFrom: arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record: record}
 	return s
