@@ -14,7 +14,7 @@ const (
 // only if the disk is full, or if the principal has maxBuiltins calls. It refuses a child whose parent
 // does not run any more; a shutdown waits for the children of running jobs.
 func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
-	refused := submitter{e}.reserve(r, maxJobs)
+	refused := e.reserve(r, maxJobs)
 	if refused == nil {
 		return nil
 	}
@@ -25,7 +25,7 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 }
 
 // reserve is admit without metrics.
-func (e submitter) reserve(r *run, maxJobs int) *limitError {
+func (e *Engine) reserve(r *run, maxJobs int) *limitError {
 	if e.cfg.full() {
 		return &limitError{"disk", arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)}
 	}

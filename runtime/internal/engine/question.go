@@ -407,7 +407,7 @@ func (s questioner) addQuestions(w *store.Write) error {
 		if !q.Unsaved || q.Queued && q.Row.JSeq == 0 { // else it goes with the write of its event
 			continue
 		}
-		rec, err := jobRecords{s.run}.questionRecord(q)
+		rec, err := s.records().question(q)
 		if err != nil {
 			return err
 		}
@@ -420,9 +420,10 @@ func (s questioner) addQuestions(w *store.Write) error {
 	return nil
 }
 
-func (r jobRecords) questionRecord(q *question.Question) (rec store.Record, err error) {
+// question is the change of the record of a question.
+func (jr jobRecords) question(q *question.Question) (rec store.Record, err error) {
 	rec.Key = approval.RecordKey(&q.Row)
-	if rec.Rev, err = r.revision(rec.Key, q.Rev); err != nil {
+	if rec.Rev, err = jr.revision(rec.Key, q.Rev); err != nil {
 		return rec, err
 	}
 	rec.Value, err = arcp.Marshal(q.Row)

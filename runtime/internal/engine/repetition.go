@@ -29,12 +29,19 @@ func requestDigest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// originalAccept returns the job.accepted of a job as the answer to a submit that repeats another
-// one.
-func (e submitter) originalAccept(submit arcp.MessageID, id arcp.JobID) eventlog.DeferredAnswer {
+// repetitions answers the submits that repeat another one.
+type repetitions struct {
+	log   *eventlog.Log
+	store store.Store
+}
+
+func newRepetitions(e *Engine) repetitions { return repetitions{log: e.cfg.Log, store: e.cfg.Store} }
+
+// accepted returns the job.accepted of the original job as the answer to a submit.
+func (rp repetitions) accepted(submit arcp.MessageID, id arcp.JobID) eventlog.DeferredAnswer {
 	return func(ctx context.Context) arcp.Envelope {
 		var accepted *store.Event
-		err := e.cfg.Store.JobEvents(ctx, id, 0, func(event *store.Event) bool {
+		err := rp.store.JobEvents(ctx, id, 0, func(event *store.Event) bool {
 			accepted = event
 			return false
 		})
@@ -58,19 +65,19 @@ var outcomeTypes = func() arcp.TypeSet {
 	return set
 }()
 
-// answerRepetition answers a submit with a used idempotency key (§5.2). The same request gets the
-// original accept and outcome, another request a refusal.
-func (e submitter) answerRepetition(s *Submit, original arcp.JobID, same bool) {
+// answer answers a submit with a used idempotency key (§5.2). The same request gets the original accept
+// and outcome, another request a refusal.
+func (rp repetitions) answer(s *Submit, original arcp.JobID, same bool) {
 	if !same {
 		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeDuplicateKey,
 			"the idempotency key was used with another request")))
 		return
 	}
-	e.replay(s, &store.Follow{Session: s.Session, Job: original, CorrelationID: s.Envelope.ID, Types: outcomeTypes})
+	rp.replay(s, &store.Follow{Session: s.Session, Job: original, CorrelationID: s.Envelope.ID, Types: outcomeTypes})
 }
 
 // replay sends a session the accept and the outcome of a job again.
-func (e submitter) replay(s *Submit, f *store.Follow) {
+func (rp repetitions) replay(s *Submit, f *store.Follow) {
 	if s.Session == "" {
 		if s.Existing != nil {
 			s.Existing(f.Job)
@@ -80,9 +87,9 @@ func (e submitter) replay(s *Submit, f *store.Follow) {
 	if s.AcceptedIsAnswer {
 		f.Types &^= arcp.Lookup(arcp.JobAccepted).Bit
 	}
-	e.cfg.Log.Follow(*f, func(res *store.Result) {
+	rp.log.Follow(*f, func(res *store.Result) {
 		if s.AcceptedIsAnswer && res.Err == nil {
-			s.Answers.AnswerAfterEvents(e.originalAccept(s.Envelope.ID, f.Job))
+			s.Answers.AnswerAfterEvents(rp.accepted(s.Envelope.ID, f.Job))
 		}
 	}, func(res *store.Result) {
 		if res.Err != nil {

@@ -104,7 +104,7 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 	if holder.Session != "" {
 		s.Barred = []arcp.SessionID{holder.Session} // else it could approve its own clean-up
 	}
-	r, refused := submitter{e}.prepare(&s)
+	r, refused := e.prepare(&s)
 	if refused == nil && r.builtin() {
 		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is a built-in tool for clients; it cannot be a clean-up tool", r.tool.Name)
 	}
@@ -115,7 +115,7 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 	if refused != nil {
 		return refused
 	}
-	submitter{e}.claim(r, &s)
+	s.claim(r)
 	return r.await(ctx, refusals)
 }
 

@@ -47,7 +47,7 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	r := e.run(q.Job)
 	switch {
 	case r == nil:
-		submitter{e}.restoreEnded(&q)
+		q.submitNew(e)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
 	case r.strictCancel && r.row.Session != q.Session:
@@ -130,7 +130,7 @@ func (rj *restoreJob) rejected(e *Engine, stopped bool) {
 		rj.refuse(e, errShuttingDown())
 		return
 	}
-	submitter{e}.restoreEnded(rj)
+	rj.submitNew(e)
 }
 
 func (rj *restoreJob) unreadable(e *Engine, err error) {
@@ -138,19 +138,19 @@ func (rj *restoreJob) unreadable(e *Engine, err error) {
 	rj.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
 }
 
-// restoreEnded submits a job that continues from a checkpoint of an ended job. The store
+// submitNew submits a job that continues from a checkpoint of an ended job. The store
 // is read on another goroutine; the session's later submits wait.
-func (e submitter) restoreEnded(q *restoreJob) {
-	if !e.beginCall() { // refused like a submit
-		e.Refuse(&q.Submit, arcp.JobFailed, errShuttingDown())
+func (rj *restoreJob) submitNew(e *Engine) {
+	if !beginCall(e) { // refused like a submit
+		e.Refuse(&rj.Submit, arcp.JobFailed, errShuttingDown())
 		return
 	}
-	e.order.enqueue(q.Session, true, func() bool {
-		q.inTurn = true
+	e.order.enqueue(rj.Session, true, func() bool {
+		rj.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			if !e.submitFromCheckpoint(context.Background(), q) {
-				e.submitDecided(q.Session)
+			if !rj.submitInTurn(context.Background(), e) {
+				e.order.decided(rj.Session)
 			}
 		})
 		return true
@@ -158,7 +158,7 @@ func (e submitter) restoreEnded(q *restoreJob) {
 }
 
 // beginCall counts a running call, and reports false if the engine drains.
-func (e submitter) beginCall() bool {
+func beginCall(e *Engine) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.shutdown.draining() {
@@ -168,39 +168,39 @@ func (e submitter) beginCall() bool {
 	return true
 }
 
-// submitFromCheckpoint performs restoreEnded when its turn has come. It reports whether it still blocks
+// submitInTurn performs submitNew when its turn has come. It reports whether it still blocks
 // the session's later submits.
-func (e submitter) submitFromCheckpoint(ctx context.Context, q *restoreJob) (blocks bool) {
-	row, refusal := e.endedJob(ctx, q.Job, q.Principal, false)
+func (rj *restoreJob) submitInTurn(ctx context.Context, e *Engine) (blocks bool) {
+	row, refusal := e.endedJob(ctx, rj.Job, rj.Principal, false)
 	switch {
 	case refusal != nil:
-		q.refuse(e.Engine, refusal)
+		rj.refuse(e, refusal)
 		return false
 	case !row.State.Terminal():
-		q.refuse(e.Engine, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
+		rj.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
 		return false
 	}
 	checkpoints, _, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
-	ended := &run{e: e.Engine, definition: definition{row: row}}
-	if err == nil && q.Recheck {
-		err = jobRecords{ended}.readProgress(ctx)
+	ended := &run{e: e, definition: definition{row: row}}
+	if err == nil && rj.Recheck {
+		err = ended.readProgress(ctx)
 	}
 	p, ok := job.Checkpoint{}, false
 	if err == nil {
-		p, ok = checkpoints.Find(q.Checkpoint)
+		p, ok = checkpoints.Find(rj.Checkpoint)
 	}
-	t, _ := e.cfg.Catalog(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is not registered any more
+	t, _ := e.cfg.Catalog(rj.Session, row.Principal, rj.Trust).Resolve(row.Agent) // Submit refuses a tool that is not registered any more
 	switch {
 	case err != nil:
-		q.unreadable(e.Engine, err)
-	case ended.progress.Chosen.sameRequest(q): // the request was performed before the job ended
-		q.ack()
+		rj.unreadable(e, err)
+	case ended.progress.Chosen.sameRequest(rj): // the request was performed before the job ended
+		rj.ack()
 	case t != nil && t.Recovery != tool.RecoveryCheckpoint:
-		q.refuse(e.Engine, errNoCheckpoints(t))
+		rj.refuse(e, errNoCheckpoints(t))
 	case !ok:
-		q.refuse(e.Engine, q.errNoCheckpoint())
+		rj.refuse(e, rj.errNoCheckpoint())
 	default:
-		s := q.submit(&row, p)
+		s := rj.submit(&row, p)
 		return e.submit(&s)
 	}
 	return false

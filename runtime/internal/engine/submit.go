@@ -44,19 +44,16 @@ type Submit struct {
 func (e *Engine) Submit(s Submit) {
 	waits := e.order.wait(s.Session, func() bool {
 		s.inTurn = true
-		return submitter{e}.submit(&s)
+		return e.submit(&s)
 	})
 	if !waits {
-		submitter{e}.submit(&s)
+		e.submit(&s)
 	}
 }
 
-// submitter performs submits.
-type submitter struct{ *Engine }
-
 // submit performs a submit whose turn has come. It reports whether it blocks the session's later
 // submits.
-func (e submitter) submit(s *Submit) (blocks bool) {
+func (e *Engine) submit(s *Submit) (blocks bool) {
 	r, refusal := e.prepare(s)
 	if refusal == nil {
 		refusal = e.admit(r, s.MaxJobs)
@@ -66,11 +63,11 @@ func (e submitter) submit(s *Submit) (blocks bool) {
 		e.Refuse(s, arcp.JobFailed, refusal)
 		return false
 	case r.runsInline():
-		return e.runInline(r, s)
+		return s.runInline(r)
 	case r.runsAsCall():
-		return e.startCall(r, s)
+		return s.startCall(r)
 	}
-	return e.claim(r, s)
+	return s.claim(r)
 }
 
 func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
@@ -83,7 +80,7 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 }
 
 // prepare makes the checks of a submit that need no lock, and returns its run.
-func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
+func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 	snapshot := e.cfg.Catalog(s.Session, s.Principal, s.Trust)
 	t, err := snapshot.Resolve(s.Payload.Tool)
 	if err != nil {
@@ -115,7 +112,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	if err := t.Validate(s.Payload.Arguments); err != nil {
 		return nil, err
 	}
-	r := newRun(e.Engine, t)
+	r := newRun(e, t)
 	r.catalog, r.roles, r.barred = snapshot, s.Roles, s.Barred
 	r.authority.SetLease(granted)
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
@@ -125,12 +122,13 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	if s.firstCheckpoint != nil {
 		r.restoredFrom = &s.firstCheckpoint.restoredFrom
 	}
-	r.row = e.row(s, t, granted, r.created)
+	r.row = s.row(t, granted, r.created)
 	r.common = commonOf(&r.row)
 	return r, nil
 }
 
-func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.Time) store.Job {
+// row returns the row of the job.
+func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Job {
 	env, p := s.Envelope, s.Payload
 	key := env.IdempotencyKey
 	if key == "" {
@@ -165,7 +163,7 @@ func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.T
 }
 
 // claim commits the job. It reports whether it blocks the session's later submits.
-func (e submitter) claim(r *run, s *Submit) (blocks bool) {
+func (s *Submit) claim(r *run) (blocks bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
 	r.lastJSeq = 0
 	if !r.direct {
@@ -183,25 +181,25 @@ func (e submitter) claim(r *run, s *Submit) (blocks bool) {
 			r.discard()
 		}
 	}
-	if (jobCredentials{r}).provisioned() {
-		return e.appendProvisioned(s, r, w, done, r.markPlaced)
+	if r.credentials().provisioned() {
+		return s.appendProvisioned(r, w, done, r.markPlaced)
 	}
 	if startEarly {
 		r.launch() // marks the run; markPlaced starts the supervisor
 	}
-	return e.appendSubmit(s, r, w, done, r.markPlaced)
+	return s.append(r, w, done, r.markPlaced)
 }
 
 // claimCommitted reports whether the write of the claim has created a job. If not, it answers the submit.
-func (e submitter) claimCommitted(s *Submit, r *run, res *store.Result) bool {
+func (s *Submit) claimCommitted(r *run, res *store.Result) bool {
 	switch {
 	case res.Err != nil:
-		e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")
+		r.e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")
 		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")))
 	case res.Existing != "" && res.Repeated:
-		e.replay(s, &store.Follow{Session: s.Session, Job: res.Existing, CorrelationID: s.Envelope.ID, Types: outcomeTypes, Once: true})
+		newRepetitions(r.e).replay(s, &store.Follow{Session: s.Session, Job: res.Existing, CorrelationID: s.Envelope.ID, Types: outcomeTypes, Once: true})
 	case res.Existing != "":
-		e.answerRepetition(s, res.Existing, res.Digest == r.row.Digest)
+		newRepetitions(r.e).answer(s, res.Existing, res.Digest == r.row.Digest)
 	default:
 		r.metrics.Submitted.Inc()
 		s.answerAccepted(r)
