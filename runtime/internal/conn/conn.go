@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
@@ -30,7 +29,6 @@ type conn struct {
 	principal principal
 	session   attachedSession
 	dialect   dialect
-	codec     *draft.Session // of draftDialect; nil: the connection speaks the RFC's dialect
 
 	inbox     inbox      // any goroutine posts
 	scheduler *scheduler // woken by the inbox, room in the outbox and new events

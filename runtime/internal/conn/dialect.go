@@ -91,7 +91,7 @@ type dialect interface {
 // useDraft makes the connection speak the draft dialect. A client that is not recognised has the
 // configured profile.
 func (c *conn) useDraft(codec *draft.Session) {
-	c.codec, c.dialect = codec, (*draftDialect)(c)
+	c.output.codec, c.dialect = codec, (*draftDialect)(c)
 	if profile, err := draft.ParseProfile(c.srv.opts.DraftProfile); err == nil && codec.Profile() == draft.Universal {
 		codec.SetProfile(profile)
 	}

@@ -18,7 +18,7 @@ import (
 type draftDialect conn
 
 func (d *draftDialect) name() store.Dialect    { return store.Draft }
-func (d *draftDialect) profile() string        { return d.codec.Profile().String() }
+func (d *draftDialect) profile() string        { return d.output.codec.Profile().String() }
 func (d *draftDialect) tokenPrefix() string    { return draft.ResumePrefix }
 func (d *draftDialect) acceptedIsAnswer() bool { return true }
 func (d *draftDialect) usesForms() bool        { return true }
@@ -39,7 +39,7 @@ func (d *draftDialect) status(j *store.Job) string {
 }
 
 func (d *draftDialect) credentials() *auth.Request {
-	credentials, ok := d.codec.Auth()
+	credentials, ok := d.output.codec.Auth()
 	if !ok {
 		return nil
 	}
@@ -50,10 +50,10 @@ func (d *draftDialect) credentials() *auth.Request {
 // which a session.resume does not show, and the jobs of which the client has a handle.
 func (d *draftDialect) resumed(now time.Time, row *store.Session, followed []arcp.JobID) {
 	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
-		d.codec.SetProfile(profile)
+		d.output.codec.SetProfile(profile)
 	}
-	d.codec.AddJobs(d.srv.opts.Engine.SessionJobs().IDs(row.ID), followed)
-	d.codec.Describe(d.machine.AcceptedPayload(now, d.catalog.agents()))
+	d.output.codec.AddJobs(d.srv.opts.Engine.SessionJobs().IDs(row.ID), followed)
+	d.output.codec.Describe(d.machine.AcceptedPayload(now, d.catalog.agents()))
 }
 
 // sendsCredentials reports whether the client has offered the feature.
@@ -65,7 +65,7 @@ func (d *draftDialect) append(now time.Time, env *arcp.Envelope) error {
 	if env.Type == arcp.JobAccepted && d.sendsCredentials() { // the log does not have the values
 		env.Payload = d.srv.secrets.appendCredentials(bytes.Clone(env.Payload), env.JobID)
 	}
-	frames, err := d.codec.AppendAnswer(nil, now, env)
+	frames, err := d.output.codec.AppendAnswer(nil, now, env)
 	if err != nil {
 		return err
 	}
@@ -90,12 +90,12 @@ func (d *draftDialect) appendEvent(item eventlog.Item) {
 		e := draftEvent(e)
 		e.Payload = payload
 		var err error
-		if b.data, err = d.codec.AppendEvent(b.data, item.Seq, e); err != nil {
+		if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, e); err != nil {
 			d.events.fail(time.Now(), err)
 			return
 		}
 	} else if body := d.sharedBody(&item); body != nil {
-		b.data = d.codec.AppendEventFrame(b.data, item.Seq, body)
+		b.data = d.output.codec.AppendEventFrame(b.data, item.Seq, body)
 	} else if err := d.appendUnshared(b, item.Seq, e); err != nil {
 		d.events.fail(time.Now(), err)
 		return
@@ -123,8 +123,8 @@ func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
 		return nil
 	}
 	e := item.Event
-	body, _ := item.Forms.Get(e, d.codec.Form(e.Type), func() any {
-		body, err := draft.EventBody(draftEvent(e), d.codec.Profile())
+	body, _ := item.Forms.Get(e, d.output.codec.Form(e.Type), func() any {
+		body, err := draft.EventBody(draftEvent(e), d.output.codec.Profile())
 		if err != nil { // for example, the value of a large result has to be in one member only
 			return nil
 		}
@@ -135,11 +135,11 @@ func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
 
 // appendUnshared appends the frame of an event that no other session shares.
 func (d *draftDialect) appendUnshared(b *batch, seq uint64, e *store.Event) (err error) {
-	if b.data, err = d.codec.AppendEvent(b.data, seq, draftEvent(e)); err == nil {
+	if b.data, err = d.output.codec.AppendEvent(b.data, seq, draftEvent(e)); err == nil {
 		return nil
 	}
 	d.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
-	b.data, err = d.codec.AppendEvent(b.data, seq, omitted(e, err))
+	b.data, err = d.output.codec.AppendEvent(b.data, seq, omitted(e, err))
 	return err
 }
 
