@@ -20,13 +20,9 @@ import (
 // follows, so that the session can be found, and then the secret.
 const resumePrefix = "rt_"
 
-// newResumeToken returns a resume token of a session. Its prefix tells the dialect of the session.
-func (d *dialect) newResumeToken(id arcp.SessionID) auth.Secret {
-	prefix := resumePrefix
-	if d.codec != nil {
-		prefix = draft.ResumePrefix
-	}
-	return auth.NewToken(prefix + strings.TrimPrefix(string(id), arcp.SessionPrefix))
+// newResumeToken returns a resume token of a session of the connection's dialect.
+func (c *conn) newResumeToken(id arcp.SessionID) auth.Secret {
+	return auth.NewToken(c.dialect.tokenPrefix() + strings.TrimPrefix(string(id), arcp.SessionPrefix))
 }
 
 // tokenSessionID returns the id of the session that a resume token names.
@@ -89,7 +85,7 @@ func (s *Server) checkOwner(ctx context.Context, credentials auth.Request, row *
 // resumeRow continues resume with the row of the session, or with the refusal of the token.
 func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
 	if refused == nil {
-		refused = h.c.dialect.checkSession(&row)
+		refused = h.c.checkDialect(&row)
 	}
 	if refused == nil {
 		refused = h.checkResume(now, &row, q.After)
@@ -231,7 +227,7 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 		h.refuseAttachment(now, true, errUnreadable())
 		return
 	}
-	if refused := h.c.dialect.checkSession(&row); refused != nil {
+	if refused := h.c.checkDialect(&row); refused != nil {
 		h.refuseAttachment(now, true, refused)
 		return
 	}
@@ -256,7 +252,7 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 // storeAttachment stores the attachment, which supersedes the previous connection, and attaches a
 // cursor when it is durable.
 func (h *handshake) storeAttachment(a attachment) {
-	a.token = h.c.dialect.newResumeToken(a.row.ID)
+	a.token = h.c.newResumeToken(a.row.ID)
 	row := a.row
 	row.PrevHashes, row.TokenHash = a.validHashes, auth.HashToken(a.token)
 	row.Identity = encodeIdentity(&h.c.principal.identity)

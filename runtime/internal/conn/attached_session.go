@@ -31,7 +31,7 @@ func (s *attachedSession) saveRow() {
 
 // loop returns the view of the loop for the cursors of the connection.
 func (s *attachedSession) loop() eventlog.Loop {
-	return eventlog.Loop{Wake: s.c.scheduler.wake, Go: s.c.tasks.background, UsesForms: s.c.dialect.codec != nil}
+	return eventlog.Loop{Wake: s.c.scheduler.wake, Go: s.c.tasks.background, UsesForms: s.c.dialect.usesForms()}
 }
 
 // sessionConn is the view of a connection for its session. Any goroutine may call its methods.

@@ -8,6 +8,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
@@ -71,7 +72,7 @@ func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 	c := cm.c
 	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
 		Lease: c.principal.leaseLimit(&c.srv.opts.Logger), Trust: c.principal.trust(), Roles: c.principal.roleNames(),
-		Answers: c.events.cursor, AcceptedIsAnswer: c.dialect.codec != nil, Decided: c.pending.done, Recheck: c.handshake.resumed}
+		Answers: c.events.cursor, AcceptedIsAnswer: c.dialect.acceptedIsAnswer(), Decided: c.pending.done, Recheck: c.handshake.resumed}
 }
 
 // cancel handles cancel for a job or a session (SPEC.md §5.7).
@@ -183,7 +184,7 @@ func (cm *commands) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionLis
 	if p.Limit != nil && *p.Limit == 0 {
 		return errInvalid("limit must be at least 1")
 	}
-	viewer, form := c.principal.actor(), c.dialect.pageForm()
+	viewer, form := c.principal.actor(), jobview.PageForm{MaxBytes: c.dialect.maxPage(), Status: c.dialect.status}
 	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p, form)
 		return func(now time.Time) {

@@ -80,9 +80,11 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	return c
 }
 
-// bindParts sets the pointers of the fields to their connection.
+// bindParts sets the pointers of the fields to their connection. The connection speaks the RFC's
+// dialect until its first frame is of the draft dialect.
 func (c *conn) bindParts() {
-	c.handshake.c, c.principal.c, c.session.c, c.dialect.c = c, c, c, c
+	c.handshake.c, c.principal.c, c.session.c = c, c, c
+	c.dialect = (*rfcDialect)(c)
 	c.rates.c, c.events.c, c.ack.c, c.follows.c = c, c, c, c
 	c.commands.c, c.subscriptions.c, c.catalog.c, c.worker.c = c, c, c, c
 	c.keepalive.c, c.lease.c, c.renewal.c = c, c, c
@@ -159,7 +161,7 @@ func (c *conn) full() bool {
 // undecodable, or the error that ended the reader.
 func (c *conn) receive(now time.Time, in inbound) {
 	if in.codec != nil {
-		c.dialect.use(in.codec)
+		c.useDraft(in.codec)
 	}
 	switch {
 	case in.err != nil:
@@ -172,7 +174,7 @@ func (c *conn) receive(now time.Time, in inbound) {
 		c.machine.Malformed(in.bad)
 		c.perform(now)
 	case in.refused != nil:
-		c.dialect.refuse(now, in.refused)
+		c.refuseFrame(now, in.refused)
 		c.perform(now)
 	default:
 		if c.events.cursor != nil && !c.renewal.confirmToken() {

@@ -31,7 +31,7 @@ func draftFollowers(t testing.TB, n int) []*conn {
 		}
 		list[i] = &conn{srv: srv}
 		list[i].bindParts()
-		list[i].dialect.codec = codec
+		list[i].output.codec, list[i].dialect = codec, (*draftDialect)(list[i])
 		list[i].output.counts.metrics = srv.opts.Metrics
 	}
 	return list
@@ -54,7 +54,7 @@ func TestFollowersShareDraftBody(t *testing.T) {
 	if got, want := followers[0].output.current.data, followers[1].output.current.data; !bytes.Equal(got, want) {
 		t.Errorf("the shared frame is %s, want %s", got, want)
 	}
-	body, ok := item.Forms.Get(item.Event, followers[0].dialect.codec.Form(arcp.JobProgress), func() any { return nil }).(*draft.Body)
+	body, ok := item.Forms.Get(item.Event, followers[0].output.codec.Form(arcp.JobProgress), func() any { return nil }).(*draft.Body)
 	if !ok {
 		t.Fatal("the event has no form")
 	}

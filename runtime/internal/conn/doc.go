@@ -26,7 +26,7 @@
 //	outbox               the writer writes the batch
 //
 // In the draft dialect the codec of package draft stands between the frames and these paths
-// (dialect.go). Most of the state of a conn is in parts, one struct type each: a handler is a method
+// (draft_dialect.go). Most of the state of a conn is in parts, one struct type each: a handler is a method
 // of the part whose state it changes, or of commands.
 //
 // session.open and session.resume are handled by handshake.go, which performs the requests of

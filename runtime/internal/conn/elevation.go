@@ -52,7 +52,7 @@ func (cm *commands) elevate(now time.Time, env *arcp.Envelope, p *arcp.Permissio
 	c.srv.opts.Builtin.SubmitElevation(c.principal.identity.Principal, in, func(err *arcp.Error) {
 		c.inbox.runOnLoop(func(now time.Time) { c.nack(now, env.ID, err) })
 	}, func(job arcp.JobID) {
-		c.inbox.runOnLoop(func(time.Time) { repeatedElevation{c, env.ID, level, job}.read() })
+		c.inbox.runOnLoop(func(time.Time) { repeatedElevation{c: c, request: env.ID, level: level, job: job}.read() })
 	})
 	return nil
 }

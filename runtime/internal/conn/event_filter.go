@@ -180,43 +180,43 @@ type submitterEvent struct {
 }
 
 // encoded returns the frame.
-func (event *submitterEvent) encoded() []byte {
-	if event.frame == nil {
-		event.frame = event.append(nil, event.head())
+func (se *submitterEvent) encoded() []byte {
+	if se.frame == nil {
+		se.frame = se.append(nil, se.head())
 	}
-	return event.frame
+	return se.frame
 }
 
 // head returns the start of the frame, which is the same for all events of the session.
-func (event *submitterEvent) head() []byte {
-	if event.item.Session == "" {
-		return append(arcp.AppendString([]byte(`{"arcp":`), event.version), ',')
+func (se *submitterEvent) head() []byte {
+	if se.item.Session == "" {
+		return append(arcp.AppendString([]byte(`{"arcp":`), se.version), ',')
 	}
-	return store.FrameHead(event.version, event.item.Session)
+	return store.FrameHead(se.version, se.item.Session)
 }
 
-func (event *submitterEvent) append(dst, head []byte) []byte {
-	return store.AppendFrame(dst, head, event.item.Event.OriginSeq, event.item.CorrelationID, event.item.Event)
+func (se *submitterEvent) append(dst, head []byte) []byte {
+	return store.AppendFrame(dst, head, se.item.Event.OriginSeq, se.item.CorrelationID, se.item.Event)
 }
 
-func (event *submitterEvent) decoded() *arcp.Envelope {
-	if event.env == nil {
-		env, err := arcp.Decode(event.encoded())
+func (se *submitterEvent) decoded() *arcp.Envelope {
+	if se.env == nil {
+		env, err := arcp.Decode(se.encoded())
 		if err != nil { // it was encoded here
 			env = arcp.Envelope{}
 		}
-		event.env = &env
+		se.env = &env
 	}
-	return event.env
+	return se.env
 }
 
 // hasLowPriority reports whether the event has priority low. It decodes only events that may have it.
-func (event *submitterEvent) hasLowPriority() bool {
-	return bytes.Contains(event.item.Event.Body, []byte(`"priority":"low"`)) && event.priority() == arcp.PriorityLow
+func (se *submitterEvent) hasLowPriority() bool {
+	return bytes.Contains(se.item.Event.Body, []byte(`"priority":"low"`)) && se.priority() == arcp.PriorityLow
 }
 
-func (event *submitterEvent) priority() arcp.Priority {
-	if p := event.decoded().Priority; p != "" {
+func (se *submitterEvent) priority() arcp.Priority {
+	if p := se.decoded().Priority; p != "" {
 		return p
 	}
 	return arcp.PriorityNormal

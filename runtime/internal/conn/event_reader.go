@@ -151,29 +151,7 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 		c.send(now, item.Answer.(arcp.Envelope))
 		return
 	}
-	if c.dialect.codec != nil {
-		c.dialect.appendEvent(item)
-		er.delivered(now, item)
-		return
-	}
-	b := c.output.batch()
-	start := len(b.data)
-	head := c.output.head
-	if item.Forwarded {
-		b.data, head = c.follows.appendForwarded(append(b.data, head...), item.Event), nil
-	}
-	b.data = store.AppendFrame(b.data, head, item.Seq, item.CorrelationID, item.Event)
-	if !item.Forwarded {
-		b.data = c.srv.secrets.appendValues(b.data, item.Event)
-	}
-	b.ends = append(b.ends, len(b.data))
-	c.output.counts.add(item.Event.Type, len(b.data)-start)
-	er.delivered(now, item)
-}
-
-// delivered records that the frame of an item is in the batch.
-func (er *eventReader) delivered(now time.Time, item eventlog.Item) {
-	c := er.c
+	c.dialect.appendEvent(item)
 	if item.Seq != 0 {
 		c.output.batch().last, c.lease.lastEvent = item.Seq, now
 		c.ack.eventSent(now, item.Seq, len(item.Event.Body))

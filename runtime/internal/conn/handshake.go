@@ -92,7 +92,7 @@ func (h *handshake) createSession(now time.Time, q machine.Establish) {
 		h.c.machine.Established(now, machine.SessionResult{Refused: err})
 		return
 	}
-	token := h.c.dialect.newResumeToken(h.c.id)
+	token := h.c.newResumeToken(h.c.id)
 	row := store.Session{ID: h.c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
 		ClientKind: q.Client.Kind, Dialect: h.c.dialect.name(), Profile: h.c.dialect.profile(), Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&h.c.principal.identity),
 		Acks: h.c.machine.Has(arcp.FeatureAck), CreatedAt: now}

@@ -4,14 +4,16 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 // output collects the frames of a turn, and passes them to the outbox at the end of the turn.
 type output struct {
 	outbox          *outbox
-	current         *batch // batch of this turn; nil: no frames yet
-	currentExpected int    // bytes in current that the outbox expects
-	head            []byte // start of every event frame; see store.FrameHead
+	current         *batch         // batch of this turn; nil: no frames yet
+	currentExpected int            // bytes in current that the outbox expects
+	head            []byte         // start of every event frame; see store.FrameHead
+	codec           *draft.Session // makes the frames of draftDialect; nil: the connection speaks the RFC's dialect
 	counts          frameCounts
 }
 
@@ -61,9 +63,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 		env.SessionID = c.id
 	}
 	c.catalog.extend(&env)
-	if c.dialect.codec == nil {
-		c.output.append(&env)
-	} else if err := c.dialect.append(now, &env); err != nil {
+	if err := c.dialect.append(now, &env); err != nil {
 		c.srv.opts.Logger.Warn().Err(err).Str("session_id", string(c.id)).Str("type", string(env.Type)).Msg("answer in the draft dialect")
 		if env.Type != arcp.Nack {
 			c.nack(now, env.CorrelationID, arcp.Errorf(arcp.CodeResourceExhausted, "the answer is too large for a frame"))

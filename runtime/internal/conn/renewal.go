@@ -66,7 +66,7 @@ func (rn *renewal) store() {
 	rn.c.principal.identity, rn.credential = *rn.credential, nil
 	rn.c.handshake.scheme = rn.c.principal.identity.Scheme
 	rn.c.principal.updateActor()
-	token := rn.c.dialect.newResumeToken(rn.c.id)
+	token := rn.c.newResumeToken(rn.c.id)
 	rn.unconfirmed = true
 	rn.c.session.row.PrevHashes, rn.c.session.row.TokenHash = [][32]byte{rn.c.session.row.TokenHash}, auth.HashToken(token)
 	rn.c.session.row.Identity = encodeIdentity(&rn.c.principal.identity)

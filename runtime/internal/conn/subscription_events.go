@@ -76,12 +76,12 @@ func (s *subscriptions) pullOne(now time.Time, sub *subscription, room int) (mor
 }
 
 // next returns the next event; ok is false if there is none.
-func (sub *subscription) next() (item eventlog.Item, ok bool, err error) {
-	if sub.pending != nil {
-		item, sub.pending = *sub.pending, nil
+func (su *subscription) next() (item eventlog.Item, ok bool, err error) {
+	if su.pending != nil {
+		item, su.pending = *su.pending, nil
 		return item, true, nil
 	}
-	return sub.cursor.Next()
+	return su.cursor.Next()
 }
 
 // deliver appends an event if the filter selects it. It reports false if the client's backpressure
@@ -237,11 +237,11 @@ func (s *subscriptions) mayShow(sub *subscription, id arcp.JobID) bool {
 }
 
 // setVisible records whether the events of a job of another principal may be in the subscription.
-func (sub *subscription) setVisible(id arcp.JobID, shown bool) {
-	if sub.visible == nil || len(sub.visible) >= maxVisible {
-		sub.visible = make(map[arcp.JobID]bool)
+func (su *subscription) setVisible(id arcp.JobID, shown bool) {
+	if su.visible == nil || len(su.visible) >= maxVisible {
+		su.visible = make(map[arcp.JobID]bool)
 	}
-	sub.visible[id] = shown
+	su.visible[id] = shown
 }
 
 // mayObserve reports whether the client may observe a principal.
@@ -254,12 +254,12 @@ func (s *subscriptions) mayObserve(principal string) bool {
 }
 
 // skip adds a skipped event to the gap.
-func (sub *subscription) skip(id arcp.MessageID) {
-	if sub.gap.Skipped == 0 {
-		sub.gap.FirstID = id
+func (su *subscription) skip(id arcp.MessageID) {
+	if su.gap.Skipped == 0 {
+		su.gap.FirstID = id
 	}
-	sub.gap.Skipped++
-	sub.gap.LastID = id
+	su.gap.Skipped++
+	su.gap.LastID = id
 }
 
 // sendGap tells the client which events were skipped, if any.

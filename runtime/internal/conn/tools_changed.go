@@ -78,7 +78,7 @@ func (sc *shownCatalog) agents() []arcp.Agent {
 
 // extend adds to an answer with an inventory how many tools the inventory omits.
 func (sc *shownCatalog) extend(env *arcp.Envelope) {
-	if sc.sent < sc.total && (env.Type == arcp.SessionAccepted || env.Type == arcp.SessionResumed && sc.c.dialect.codec != nil) {
+	if sc.sent < sc.total && sc.c.dialect.hasInventory(env.Type) {
 		env.Extensions = inventoryExtension(sc.total, sc.sent)
 	}
 }
@@ -121,7 +121,7 @@ func (sc *shownCatalog) announce(now time.Time) {
 }
 
 // firstNames returns the first names of a list, and p.More plus the number of the omitted ones.
-func (p *toolsChanged) firstNames(list []string) ([]string, int) {
+func (tc *toolsChanged) firstNames(list []string) ([]string, int) {
 	n := min(len(list), maxAnnounced)
-	return append([]string{}, list[:n]...), p.More + len(list) - n
+	return append([]string{}, list[:n]...), tc.More + len(list) - n
 }

@@ -74,8 +74,8 @@ func (j toolJob) Permitted(permission, resource, operation string) error {
 
 // check decides about an operation by the job's authority. After the attempt has ended it refuses.
 // A refusal is counted and audited.
-func (j toolGoroutine) check(namespace string, operation func(*lease.Authority, time.Time) *arcp.Error) error {
-	s := j.s
+func (tg toolGoroutine) check(namespace string, operation func(*lease.Authority, time.Time) *arcp.Error) error {
+	s := tg.s
 	s.mu.Lock()
 	var err *arcp.Error
 	switch {
@@ -147,19 +147,19 @@ func (j toolJob) Charge(name, currency string, amount arcp.Number) error {
 }
 
 // report debits the cost that a metric of the tool reports.
-func (j toolGoroutine) report(m arcp.MetricPayload) error {
-	return j.spend(m, func() (*arcp.MetricPayload, *arcp.Error) { return j.s.authority.Report(m.Unit, m.Value) })
+func (tg toolGoroutine) report(m arcp.MetricPayload) error {
+	return tg.spend(m, func() (*arcp.MetricPayload, *arcp.Error) { return tg.s.authority.Report(m.Unit, m.Value) })
 }
 
 // spend emits the metric of a cost. debit is called with run.mu. The budget is written together
 // with the metric.
-func (j toolGoroutine) spend(m arcp.MetricPayload, debit func() (rest *arcp.MetricPayload, err *arcp.Error)) error {
-	s := j.s
-	ev, err := j.encode(arcp.Metric, m)
+func (tg toolGoroutine) spend(m arcp.MetricPayload, debit func() (rest *arcp.MetricPayload, err *arcp.Error)) error {
+	s := tg.s
+	ev, err := tg.encode(arcp.Metric, m)
 	if err != nil {
 		return err
 	}
-	err = j.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
+	err = tg.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
 		rest, err := debit()
 		if err != nil || rest == nil {
 			return nil, err

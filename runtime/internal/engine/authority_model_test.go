@@ -154,39 +154,39 @@ type modelRun struct {
 	broken   bool
 }
 
-func (w *modelRun) fault(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.faults = append(w.faults, fmt.Sprintf(format, args...))
+func (mr *modelRun) fault(format string, args ...any) {
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
+	mr.faults = append(mr.faults, fmt.Sprintf(format, args...))
 }
 
-func (w *modelRun) locked(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (mr *modelRun) locked(f func()) {
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
 	f()
 }
 
 // runTool is the tool of all jobs.
-func (w *modelRun) runTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+func (mr *modelRun) runTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	var n int
 	fmt.Sscanf(string(args), `{"n":%d}`, &n)
-	l, me := w.jobs[n], new(int)
-	w.locked(func() { l.attempt, l.waiting = me, make(map[string]bool) })
-	defer w.locked(func() {
+	l, me := mr.jobs[n], new(int)
+	mr.locked(func() { l.attempt, l.waiting = me, make(map[string]bool) })
+	defer mr.locked(func() {
 		if l.attempt == me {
 			l.attempt = nil
 		}
 	})
 	defer func() {
 		if over := ctx.Err() != nil; over && (j.Authority().Allow(arcp.NamespaceFSRead, "/a/x") == nil || j.Permissions().Check("q0", "r:1", "o") == nil) {
-			w.fault("%s: an attempt that has ended may do something", l.id)
+			mr.fault("%s: an attempt that has ended may do something", l.id)
 		}
 	}()
 	from := 0
 	fmt.Sscanf(string(j.Restored()), "%d", &from)
 	for i := from; ; i++ { // repeats the questions of earlier attempts first
 		var again *toolAction
-		w.locked(func() {
+		mr.locked(func() {
 			if l.attempt == me && i < len(l.asks) {
 				again = &l.asks[i]
 			}
@@ -194,14 +194,14 @@ func (w *modelRun) runTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp
 		if again == nil {
 			break
 		}
-		w.askQuestion(ctx, j, l, me, *again)
+		mr.askQuestion(ctx, j, l, me, *again)
 	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case d := <-l.actions:
 			mine := false
-			w.locked(func() {
+			mr.locked(func() {
 				if mine = l.attempt == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.kind) {
 					l.asks = append(l.asks, d)
 				}
@@ -218,23 +218,23 @@ func (w *modelRun) runTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp
 			case "panic":
 				panic("randomTool")
 			}
-			w.perform(ctx, j, l, me, d)
+			mr.perform(ctx, j, l, me, d)
 		}
 	}
 	return nil, context.Cause(ctx)
 }
 
-func (w *modelRun) perform(ctx context.Context, j tool.Job, l *modelJob, me *int, d toolAction) {
+func (mr *modelRun) perform(ctx context.Context, j tool.Job, l *modelJob, me *int, d toolAction) {
 	name := fmt.Sprintf("m%d", d.n)
 	switch d.kind {
 	case "allow":
 		now := time.Now()
 		err := j.Authority().Allow(arcp.NamespaceFSRead, "/a/x")
 		if over := !l.end.IsZero() && !now.Before(l.end.Add(lease.Grace)); err == nil && (over || l.end.IsZero()) {
-			w.fault("%s: allowed at %v, its lease ended at %v", l.id, now, l.end)
+			mr.fault("%s: allowed at %v, its lease ended at %v", l.id, now, l.end)
 		}
 		if err := j.Authority().Allow(arcp.NamespaceFSRead, "/b"); err == nil {
-			w.fault("%s: allowed what it never was", l.id)
+			mr.fault("%s: allowed what it never was", l.id)
 		}
 	case "metric", "charge":
 		var err error
@@ -243,30 +243,30 @@ func (w *modelRun) perform(ctx context.Context, j tool.Job, l *modelJob, me *int
 		} else {
 			err = j.Authority().Charge(name, "USD", arcp.Number(d.cost))
 		}
-		w.locked(func() {
+		mr.locked(func() {
 			switch {
 			case err == nil:
-				w.charged[name] = true
-				w.charges[name] = d.kind == "charge"
+				mr.charged[name] = true
+				mr.charges[name] = d.kind == "charge"
 			default:
-				w.refused[name] = true
+				mr.refused[name] = true
 			}
 		})
 	case "permit", "ask", "choose":
-		w.askQuestion(ctx, j, l, me, d)
+		mr.askQuestion(ctx, j, l, me, d)
 	case "permitted":
-		w.permitted(j, l)
+		mr.permitted(j, l)
 	case "checkpoint":
 		var asked int
-		w.locked(func() { asked = len(l.asks) })
+		mr.locked(func() { asked = len(l.asks) })
 		j.Checkpoint("", asked)
 	case "yield":
 		j.Yield(ctx)
 	case "extend":
 		var id arcp.LeaseID
-		w.locked(func() {
-			if len(w.leases) > 0 {
-				id = w.leases[d.n%len(w.leases)]
+		mr.locked(func() {
+			if len(mr.leases) > 0 {
+				id = mr.leases[d.n%len(mr.leases)]
 			}
 		})
 		j.Permissions().Extend(ctx, id, time.Minute)
@@ -274,9 +274,9 @@ func (w *modelRun) perform(ctx context.Context, j tool.Job, l *modelJob, me *int
 }
 
 // askQuestion asks a question and records that the job waits for the answer.
-func (w *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me *int, d toolAction) {
+func (mr *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me *int, d toolAction) {
 	prompt := fmt.Sprintf("q%d", d.n)
-	w.locked(func() {
+	mr.locked(func() {
 		if l.attempt == me {
 			l.waiting[prompt] = true
 		}
@@ -308,13 +308,13 @@ func (w *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me 
 			a, err = j.Ask(ctx, q)
 			answer = string(a.Value)
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		mr.mu.Lock()
+		defer mr.mu.Unlock()
 		if l.attempt == me {
 			delete(l.waiting, prompt)
 		}
 		if err != nil && strings.HasSuffix(err.Error(), "withdrawn: withdrawn") && whole.Err() == nil {
-			w.faults = append(w.faults, fmt.Sprintf("%s: %s was withdrawn by another caller: %v", l.id, prompt, err))
+			mr.faults = append(mr.faults, fmt.Sprintf("%s: %s was withdrawn by another caller: %v", l.id, prompt, err))
 		}
 		if err != nil {
 			if !strings.HasPrefix(code(err), "LEASE_") { // it was granted and has expired
@@ -323,7 +323,7 @@ func (w *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me 
 			return
 		}
 		if before, known := l.answers[prompt]; known && before != answer {
-			w.faults = append(w.faults, fmt.Sprintf("%s: %s is answered %s, to an earlier attempt %s", l.id, prompt, answer, before))
+			mr.faults = append(mr.faults, fmt.Sprintf("%s: %s is answered %s, to an earlier attempt %s", l.id, prompt, answer, before))
 		}
 		l.answers[prompt] = answer
 	}
@@ -332,9 +332,9 @@ func (w *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me 
 		return
 	}
 	go f()
-	w.locked(func() { w.asleep++ })
+	mr.locked(func() { mr.asleep++ })
 	time.Sleep(time.Millisecond) // the questions of an attempt come in their order
-	w.locked(func() { w.asleep-- })
+	mr.locked(func() { mr.asleep-- })
 }
 
 // grant is the state of a permission in the log.
@@ -344,10 +344,10 @@ type grant struct {
 }
 
 // grants returns the permissions of a job in the log, by the question.
-func (w *modelRun) grants(id arcp.JobID) map[string]*grant {
+func (mr *modelRun) grants(id arcp.JobID) map[string]*grant {
 	granted, of := make(map[arcp.LeaseID]*grant), make(map[string]*grant)
-	w.events(id, func(ev *store.Event) {
-		env := w.decode(ev)
+	mr.events(id, func(ev *store.Event) {
+		env := mr.decode(ev)
 		switch ev.Type {
 		case arcp.LeaseGranted:
 			p, _ := arcp.DecodePayload[arcp.LeaseGrantedPayload](&env)
@@ -366,46 +366,46 @@ func (w *modelRun) grants(id arcp.JobID) map[string]*grant {
 
 // permitted uses every requested permission. The result must match the granted, unexpired and
 // unrevoked permissions in the log either just before or just after the call.
-func (w *modelRun) permitted(j tool.Job, l *modelJob) {
+func (mr *modelRun) permitted(j tool.Job, l *modelJob) {
 	now, lastly := time.Now(), j.Authority().Allow("x", "y") // which the lease always allows
 	var asks []toolAction
-	w.locked(func() { asks = slices.Clone(l.asks) })
-	before, errs := w.grants(l.id), make(map[string]error)
+	mr.locked(func() { asks = slices.Clone(l.asks) })
+	before, errs := mr.grants(l.id), make(map[string]error)
 	for _, d := range asks {
 		name := fmt.Sprintf("q%d", d.n)
 		errs[name] = j.Permissions().Check(name, "r:1", "o")
 	}
-	after := w.grants(l.id)
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	after := mr.grants(l.id)
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
 	over := !l.end.IsZero() && !now.Before(l.end.Add(lease.Grace))
 	may := func(g *grant) bool {
 		return lastly == nil && !over && g != nil && !g.revoked && now.Before(g.end.Add(lease.Grace))
 	}
 	for name, err := range errs {
-		if code(err) == string(arcp.CodeAborted) || w.release != nil || w.broken {
+		if code(err) == string(arcp.CodeAborted) || mr.release != nil || mr.broken {
 			continue
 		}
 		if permitted := err == nil; permitted != may(before[name]) && permitted != may(after[name]) {
-			w.faults = append(w.faults, fmt.Sprintf("%s: %s at %v: %v, with %+v, then %+v, lease until %v, otherwise %v", l.id, name, now, err,
+			mr.faults = append(mr.faults, fmt.Sprintf("%s: %s at %v: %v, with %+v, then %+v, lease until %v, otherwise %v", l.id, name, now, err,
 				before[name], after[name], l.end, lastly))
 		}
 	}
 }
 
-func (w *modelRun) decode(ev *store.Event) arcp.Envelope {
+func (mr *modelRun) decode(ev *store.Event) arcp.Envelope {
 	env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", "sess_1"), 0, "", ev))
 	if err != nil {
-		w.fault("%s", err)
+		mr.fault("%s", err)
 	}
 	return env
 }
 
 // log returns the events of a job, for the message of a failure.
-func (w *modelRun) log(id arcp.JobID) string {
+func (mr *modelRun) log(id arcp.JobID) string {
 	var b strings.Builder
-	err := w.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool {
-		fmt.Fprintf(&b, "\t%v %s %s\n", ev.Time.Sub(w.began), ev.Type, ev.Body[bytes.LastIndex(ev.Body, []byte(`"payload":`)):])
+	err := mr.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool {
+		fmt.Fprintf(&b, "\t%v %s %s\n", ev.Time.Sub(mr.began), ev.Type, ev.Body[bytes.LastIndex(ev.Body, []byte(`"payload":`)):])
 		return true
 	})
 	if err != nil {
@@ -414,23 +414,23 @@ func (w *modelRun) log(id arcp.JobID) string {
 	return b.String()
 }
 
-func (w *modelRun) events(id arcp.JobID, f func(*store.Event)) {
-	err := w.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool { f(ev); return true })
+func (mr *modelRun) events(id arcp.JobID, f func(*store.Event)) {
+	err := mr.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool { f(ev); return true })
 	if err != nil {
-		w.fault("%s", err)
+		mr.fault("%s", err)
 	}
 }
 
 // onceAnswered returns a function that counts the answers to one request and records a fault at
 // the second.
-func (w *modelRun) onceAnswered(request string) func() {
-	w.calls++
-	key := fmt.Sprintf("%s %d", request, w.calls)
-	w.locked(func() { w.done[key] = 0 })
+func (mr *modelRun) onceAnswered(request string) func() {
+	mr.calls++
+	key := fmt.Sprintf("%s %d", request, mr.calls)
+	mr.locked(func() { mr.done[key] = 0 })
 	return func() {
-		w.locked(func() {
-			if w.done[key]++; w.done[key] > 1 {
-				w.faults = append(w.faults, key+" is answered twice")
+		mr.locked(func() {
+			if mr.done[key]++; mr.done[key] > 1 {
+				mr.faults = append(mr.faults, key+" is answered twice")
 			}
 		})
 	}
@@ -452,7 +452,7 @@ func (a answers) AnswerBeforeEvents(x any) bool {
 	return true
 }
 
-func (w *modelRun) actor(n int) approval.Actor {
+func (mr *modelRun) actor(n int) approval.Actor {
 	return []approval.Actor{person("sess_1"), person("sess_2"), person("sess_3"),
 		{Principal: "bob", Session: "sess_9", HumanInput: true, Approver: true},
 		{Principal: "root", Session: "sess_8", HumanInput: true, Admin: true}}[n]
@@ -482,18 +482,18 @@ func pickAnswer(q *approval.Row, n int) (a approval.Answer) {
 	return a
 }
 
-func (w *modelRun) respond(m step) {
+func (mr *modelRun) respond(m step) {
 	var pending []approval.Row
-	w.broker.mu.Lock()
-	for _, q := range w.broker.pending {
+	mr.broker.mu.Lock()
+	for _, q := range mr.broker.pending {
 		pending = append(pending, q)
 	}
-	w.broker.mu.Unlock()
+	mr.broker.mu.Unlock()
 	if len(pending) == 0 {
 		return
 	}
 	if m.kind == "grant" {
-		own := func(q approval.Row) bool { return q.Job == w.jobs[m.job].id && q.Kind == approval.Permission }
+		own := func(q approval.Row) bool { return q.Job == mr.jobs[m.job].id && q.Kind == approval.Permission }
 		if pending = slices.DeleteFunc(pending, func(q approval.Row) bool { return !own(q) }); len(pending) == 0 {
 			return
 		}
@@ -501,181 +501,181 @@ func (w *modelRun) respond(m step) {
 	slices.SortFunc(pending, func(a, b approval.Row) int { return strings.Compare(a.ID, b.ID) })
 	q := pending[m.pick%len(pending)]
 	for i := range m.responders {
-		told := w.onceAnswered("respond")
-		go w.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
+		told := mr.onceAnswered("respond")
+		go mr.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", mr.calls)), Actor: mr.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
 				if err != nil {
 					return
 				}
-				rec, bad := w.st.Get(context.Background(), approval.RecordKey(&row))
+				rec, bad := mr.st.Get(context.Background(), approval.RecordKey(&row))
 				var stored approval.Row
 				if bad == nil {
 					bad = arcp.Unmarshal(rec.Value, &stored)
 				}
-				w.mu.Lock()
-				defer w.mu.Unlock()
+				mr.mu.Lock()
+				defer mr.mu.Unlock()
 				if bad != nil || stored.Status != approval.Resolved {
-					w.faults = append(w.faults, fmt.Sprintf("a respondent got the report that %s is answered; in the store it is %s, %v", row.ID, stored.Status, bad))
+					mr.faults = append(mr.faults, fmt.Sprintf("a respondent got the report that %s is answered; in the store it is %s, %v", row.ID, stored.Status, bad))
 				}
-				if w.resolved[row.ID] != "" {
-					w.faults = append(w.faults, row.ID+" is answered twice")
+				if mr.resolved[row.ID] != "" {
+					mr.faults = append(mr.faults, row.ID+" is answered twice")
 				}
-				w.resolved[row.ID] = string(rec.Value)
+				mr.resolved[row.ID] = string(rec.Value)
 				if row.Lease != "" {
-					w.leases = append(w.leases, row.Lease)
+					mr.leases = append(mr.leases, row.Lease)
 				}
 			}})
 	}
 }
 
-func (w *modelRun) step(m step) {
-	l := w.jobs[m.job]
+func (mr *modelRun) step(m step) {
+	l := mr.jobs[m.job]
 	switch m.kind {
 	case "action":
 		l.actions <- m.action
 	case "grant":
 		l.actions <- m.action
 		synctest.Wait()
-		w.respond(m)
+		mr.respond(m)
 	case "respond":
-		w.respond(m)
+		mr.respond(m)
 	case "sleep":
 		time.Sleep(m.duration)
 	case "extend", "revoke":
 		var id arcp.LeaseID = "lease_none"
-		w.locked(func() {
-			if len(w.leases) > 0 {
-				id = w.leases[m.pick%len(w.leases)]
+		mr.locked(func() {
+			if len(mr.leases) > 0 {
+				id = mr.leases[m.pick%len(mr.leases)]
 			}
 		})
-		told := w.onceAnswered(m.kind)
+		told := mr.onceAnswered(m.kind)
 		if m.kind == "extend" {
-			w.e.PermissionLeases().Extend(requesterOf("msg_x", w.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
+			mr.e.PermissionLeases().Extend(requesterOf("msg_x", mr.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
 		}
-		w.e.PermissionLeases().Revoke(requesterOf("msg_v", w.actor(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
+		mr.e.PermissionLeases().Revoke(requesterOf("msg_v", mr.actor(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
 	case "offer":
-		w.broker.mu.Lock()
-		for id, q := range w.broker.pending {
-			defer w.e.Questions().Offer(q.Job, id, person([]string{"sess_3", "sess_gone", "sess_2"}[m.pick%3]))
+		mr.broker.mu.Lock()
+		for id, q := range mr.broker.pending {
+			defer mr.e.Questions().Offer(q.Job, id, person([]string{"sess_3", "sess_gone", "sess_2"}[m.pick%3]))
 		}
-		w.broker.mu.Unlock()
+		mr.broker.mu.Unlock()
 	case "interrupt":
-		w.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{answered: w.onceAnswered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
+		mr.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{answered: mr.onceAnswered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
 	case "cancel":
-		w.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
-			Answers: answers{w.onceAnswered("cancel"), func(env arcp.Envelope) {
+		mr.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
+			Answers: answers{mr.onceAnswered("cancel"), func(env arcp.Envelope) {
 				if env.Type == arcp.CancelAccepted {
-					w.locked(func() { l.stopped = true })
+					mr.locked(func() { l.stopped = true })
 				}
 			}}}, &arcp.CancelPayload{TargetID: string(l.id), DeadlineMS: milliseconds(m.duration)})
 	case "rewind":
-		w.rewind(m, l)
+		mr.rewind(m, l)
 	case "pause":
-		w.e.Drain()
-		for _, l := range w.jobs {
+		mr.e.Drain()
+		for _, l := range mr.jobs {
 			l.actions <- toolAction{kind: "checkpoint"}
 		}
 		synctest.Wait()
-		w.restartRuntime(false)
+		mr.restartRuntime(false)
 	case "restart", "crash":
-		w.restartRuntime(m.kind == "crash")
+		mr.restartRuntime(m.kind == "crash")
 	case "crash later":
-		w.st.crashAfter(m.answer)
+		mr.st.crashAfter(m.answer)
 	case "hold":
-		w.hold()
+		mr.hold()
 	case "stall": // it is asked, and time passes, while the job's supervisor waits for the store
-		w.hold()
+		mr.hold()
 		l.actions <- toolAction{n: 1000 + m.action.n, kind: "metric", cost: "0.01"}
 		synctest.Wait()
 		l.actions <- m.action
 		time.Sleep(m.duration)
-		w.unhold()
+		mr.unhold()
 	case "late": // an answer is on its way to the store for long
-		w.hold()
-		w.respond(m)
+		mr.hold()
+		mr.respond(m)
 		time.Sleep(m.duration)
-		w.unhold()
+		mr.unhold()
 	case "release":
-		w.unhold()
+		mr.unhold()
 	}
 }
 
-func (w *modelRun) hold() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.release == nil {
-		w.release = w.st.hold()
+func (mr *modelRun) hold() {
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
+	if mr.release == nil {
+		mr.release = mr.st.hold()
 	}
 }
 
-func (w *modelRun) unhold() {
+func (mr *modelRun) unhold() {
 	var release func()
-	w.locked(func() { release, w.release = w.release, nil })
+	mr.locked(func() { release, mr.release = mr.release, nil })
 	if release != nil {
 		release()
 	}
 }
 
 // rewind restores one of a job's checkpoints if the job has not ended.
-func (w *modelRun) rewind(m step, l *modelJob) {
+func (mr *modelRun) rewind(m step, l *modelJob) {
 	var ids []string
-	w.events(l.id, func(ev *store.Event) {
+	mr.events(l.id, func(ev *store.Event) {
 		if ev.Type == arcp.JobCheckpoint {
-			env := w.decode(ev)
+			env := mr.decode(ev)
 			p, _ := arcp.DecodePayload[arcp.JobCheckpointPayload](&env)
 			ids = append(ids, p.CheckpointID)
 		}
 	})
-	if len(ids) == 0 || w.row(l.id).State.Terminal() || w.e.run(l.id) == nil {
+	if len(ids) == 0 || mr.row(l.id).State.Terminal() || mr.e.run(l.id) == nil {
 		return
 	}
-	told, env := w.onceAnswered("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls)), JobID: l.id}
-	w.e.RestoreCheckpoint(Submit{Envelope: env, Session: "sess_1", Principal: "alice",
+	told, env := mr.onceAnswered("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", mr.calls)), JobID: l.id}
+	mr.e.RestoreCheckpoint(Submit{Envelope: env, Session: "sess_1", Principal: "alice",
 		Answers: answers{answered: func() {}}, // the job may just have ended: a new one is the answer then
 		Decided: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
 }
 
 // restartRuntime stops or crashes the engine, and starts another one on the durable state.
-func (w *modelRun) restartRuntime(crash bool) {
+func (mr *modelRun) restartRuntime(crash bool) {
 	if crash {
-		w.st.breakWith(errCrash)
+		mr.st.breakWith(errCrash)
 	}
-	w.unhold()
+	mr.unhold()
 	synctest.Wait()
-	w.stop(0)
+	mr.stop(0)
 	synctest.Wait()
-	w.drain()
-	w.broker.mu.Lock()
-	clear(w.broker.pending)
-	clear(w.broker.ids)
-	clear(w.broker.closed)
-	w.broker.mu.Unlock()
-	w.locked(func() { clear(w.charged); w.broken = false })
-	w.restart(w.st.Stat().LiveJobs)
+	mr.drain()
+	mr.broker.mu.Lock()
+	clear(mr.broker.pending)
+	clear(mr.broker.ids)
+	clear(mr.broker.closed)
+	mr.broker.mu.Unlock()
+	mr.locked(func() { clear(mr.charged); mr.broken = false })
+	mr.restart(mr.st.Stat().LiveJobs)
 }
 
-func (w *modelRun) drain() {
-	for id := range w.cursors {
-		w.frames(id)
+func (mr *modelRun) drain() {
+	for id := range mr.cursors {
+		mr.frames(id)
 	}
 }
 
 // check compares the durable state with the sent frames and the tools' view, when the engine
 // is idle.
-func (w *modelRun) check(when string) {
+func (mr *modelRun) check(when string) {
 	synctest.Wait()
-	w.st.mu.Lock()
-	broken := w.st.fail != nil
-	w.st.mu.Unlock()
-	w.locked(func() { w.broken = broken })
-	w.drain()
-	w.broker.mu.Lock()
-	defer w.broker.mu.Unlock()
+	mr.st.mu.Lock()
+	broken := mr.st.fail != nil
+	mr.st.mu.Unlock()
+	mr.locked(func() { mr.broken = broken })
+	mr.drain()
+	mr.broker.mu.Lock()
+	defer mr.broker.mu.Unlock()
 	rows, byPrompt := make(map[string]approval.Row), make(map[string]approval.Row)
 	interrupted := make(map[arcp.JobID]bool)
-	for _, list := range w.asked() {
+	for _, list := range mr.asked() {
 		for _, q := range list {
 			rows[q.ID] = q
 			if q.Interrupt {
@@ -687,61 +687,61 @@ func (w *modelRun) check(when string) {
 			}
 			key := string(q.Job) + " " + q.Action
 			if _, twice := byPrompt[key]; twice {
-				w.fault("%s: %s is asked twice", when, key)
+				mr.fault("%s: %s is asked twice", when, key)
 			}
 			byPrompt[key] = q
 		}
 	}
-	for id := range w.broker.pending {
-		w.observed[id] = true
+	for id := range mr.broker.pending {
+		mr.observed[id] = true
 		if rows[id].Status != approval.Pending {
-			w.fault("%s: the broker has %s, which is %q", when, id, rows[id].Status)
+			mr.fault("%s: the broker has %s, which is %q", when, id, rows[id].Status)
 		}
 	}
-	for id := range w.observed {
+	for id := range mr.observed {
 		if rows[id].ID == "" {
-			w.fault("%s: the question %s is lost", when, id)
+			mr.fault("%s: the question %s is lost", when, id)
 		}
 	}
-	for id, n := range w.broker.closed {
+	for id, n := range mr.broker.closed {
 		if n != 1 || rows[id].Status == approval.Pending {
-			w.fault("%s: %s is closed %d times, and %s", when, id, n, rows[id].Status)
+			mr.fault("%s: %s is closed %d times, and %s", when, id, n, rows[id].Status)
 		}
 	}
-	for id, was := range w.resolved {
+	for id, was := range mr.resolved {
 		if raw, _ := arcp.Marshal(rows[id]); string(raw) != was {
-			w.fault("%s: %s is not what it was answered\n%s\n%s", when, id, raw, was)
+			mr.fault("%s: %s is not what it was answered\n%s\n%s", when, id, raw, was)
 		}
 	}
 	for id, q := range rows {
 		if q.Status != approval.Pending {
 			continue
 		}
-		if job := w.row(q.Job); job.State.Terminal() {
-			w.fault("%s: %s is pending, and its job %s", when, id, job.State)
+		if job := mr.row(q.Job); job.State.Terminal() {
+			mr.fault("%s: %s is pending, and its job %s", when, id, job.State)
 		}
-		if _, known := w.broker.pending[id]; !known {
-			w.fault("%s: the broker does not have %s", when, id)
+		if _, known := mr.broker.pending[id]; !known {
+			mr.fault("%s: the broker does not have %s", when, id)
 			continue
 		}
 		n := uint64(0)
-		w.events(q.Job, func(ev *store.Event) {
-			if n++; n == q.JSeq && (ev.ID() != w.broker.ids[id] || !strings.HasSuffix(string(ev.Type), ".request")) {
-				w.fault("%s: the event of %s is %s %s, not %s", when, id, ev.Type, ev.ID(), w.broker.ids[id])
+		mr.events(q.Job, func(ev *store.Event) {
+			if n++; n == q.JSeq && (ev.ID() != mr.broker.ids[id] || !strings.HasSuffix(string(ev.Type), ".request")) {
+				mr.fault("%s: the event of %s is %s %s, not %s", when, id, ev.Type, ev.ID(), mr.broker.ids[id])
 			}
 		})
 	}
-	for _, l := range w.jobs {
-		w.checkRequests(when, l, rows)
-		w.checkJob(when, l, byPrompt, interrupted[l.id])
+	for _, l := range mr.jobs {
+		mr.checkRequests(when, l, rows)
+		mr.checkJob(when, l, byPrompt, interrupted[l.id])
 	}
 }
 
 // checkRequests checks that a session which was sent a question and has not answered it is
 // notified of its end.
-func (w *modelRun) checkRequests(when string, l *modelJob, rows map[string]approval.Row) {
+func (mr *modelRun) checkRequests(when string, l *modelJob, rows map[string]approval.Row) {
 	asked, notified, closed := 0, 0, 0
-	w.events(l.id, func(ev *store.Event) {
+	mr.events(l.id, func(ev *store.Event) {
 		switch ev.Type {
 		case arcp.PermissionRequest, arcp.HumanInputRequest, arcp.HumanChoiceRequest:
 			asked++
@@ -758,17 +758,17 @@ func (w *modelRun) checkRequests(when string, l *modelJob, rows map[string]appro
 		}
 	}
 	if asked != 0 || notified != closed {
-		w.fault("%s: %s: %d requests too many, %d questions are closed and %d are notified", when, l.id, asked, closed, notified)
+		mr.fault("%s: %s: %d requests too many, %d questions are closed and %d are notified", when, l.id, asked, closed, notified)
 	}
 }
 
-func (w *modelRun) checkJob(when string, l *modelJob, asked map[string]approval.Row, interrupted bool) {
-	row := w.row(l.id)
+func (mr *modelRun) checkJob(when string, l *modelJob, asked map[string]approval.Row, interrupted bool) {
+	row := mr.row(l.id)
 	ends, costs := 0, make(map[string]int)
 	left, _, _ := apd.NewFromString("5")
-	w.events(l.id, func(ev *store.Event) {
+	mr.events(l.id, func(ev *store.Event) {
 		if ends > 0 {
-			w.fault("%s: %s comes after the end of %s", when, ev.Type, l.id)
+			mr.fault("%s: %s comes after the end of %s", when, ev.Type, l.id)
 		}
 		if ev.Type.Terminal() {
 			ends++
@@ -776,7 +776,7 @@ func (w *modelRun) checkJob(when string, l *modelJob, asked map[string]approval.
 		if ev.Type != arcp.Metric {
 			return
 		}
-		env := w.decode(ev)
+		env := mr.decode(ev)
 		p, _ := arcp.DecodePayload[arcp.MetricPayload](&env)
 		name, cost := strings.CutPrefix(p.Name, "cost.")
 		if !cost || strings.HasPrefix(name, "budget") {
@@ -785,26 +785,26 @@ func (w *modelRun) checkJob(when string, l *modelJob, asked map[string]approval.
 		costs[name]++
 		d, _, _ := apd.NewFromString(string(p.Value))
 		apd.BaseContext.Sub(left, left, d)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.refused[name] || costs[name] > 1 || l.plan.budget && w.charges[name] && left.Negative && !left.IsZero() {
-			w.faults = append(w.faults, fmt.Sprintf("%s: cost %s is there %d times, refused: %v; left %s", when, name, costs[name], w.refused[name], left))
+		mr.mu.Lock()
+		defer mr.mu.Unlock()
+		if mr.refused[name] || costs[name] > 1 || l.plan.budget && mr.charges[name] && left.Negative && !left.IsZero() {
+			mr.faults = append(mr.faults, fmt.Sprintf("%s: cost %s is there %d times, refused: %v; left %s", when, name, costs[name], mr.refused[name], left))
 		}
 	})
 	if (ends == 1) != row.State.Terminal() {
-		w.fault("%s: %s is %s with %d terminal events", when, l.id, row.State, ends)
+		mr.fault("%s: %s is %s with %d terminal events", when, l.id, row.State, ends)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if row.State.Terminal() || w.release != nil || w.broken {
+	mr.mu.Lock()
+	defer mr.mu.Unlock()
+	if row.State.Terminal() || mr.release != nil || mr.broken {
 		return
 	}
 	if l.plan.budget {
-		if has := w.budget(l.id); has.Cmp(left) != 0 {
-			w.faults = append(w.faults, fmt.Sprintf("%s: %s has %s left, want %s", when, l.id, has, left))
+		if has := mr.budget(l.id); has.Cmp(left) != 0 {
+			mr.faults = append(mr.faults, fmt.Sprintf("%s: %s has %s left, want %s", when, l.id, has, left))
 		}
 	}
-	if l.attempt == nil || l.stopped || w.asleep > 0 {
+	if l.attempt == nil || l.stopped || mr.asleep > 0 {
 		return
 	}
 	want := arcp.StateRunning
@@ -812,24 +812,24 @@ func (w *modelRun) checkJob(when string, l *modelJob, asked map[string]approval.
 		want = arcp.StateBlocked
 	}
 	if row.State != want {
-		w.faults = append(w.faults, fmt.Sprintf("%s: %s is %s; it waits for %v, interrupted: %v\n%s", when, l.id, row.State, l.waiting, interrupted, w.log(l.id)))
+		mr.faults = append(mr.faults, fmt.Sprintf("%s: %s is %s; it waits for %v, interrupted: %v\n%s", when, l.id, row.State, l.waiting, interrupted, mr.log(l.id)))
 	}
 	for prompt, me := range l.refusedIn {
-		if q := asked[string(l.id)+" "+prompt]; me == l.attempt && w.resolved[q.ID] != "" && q.Resolution != approval.Deny {
-			w.faults = append(w.faults, fmt.Sprintf("%s: %s was answered, and %s not told", when, prompt, l.id))
+		if q := asked[string(l.id)+" "+prompt]; me == l.attempt && mr.resolved[q.ID] != "" && q.Resolution != approval.Deny {
+			mr.faults = append(mr.faults, fmt.Sprintf("%s: %s was answered, and %s not told", when, prompt, l.id))
 		}
 	}
 	for prompt := range l.waiting {
 		if q := asked[string(l.id)+" "+prompt]; q.Status != approval.Pending {
-			w.faults = append(w.faults, fmt.Sprintf("%s: %s waits for %s, which is %q", when, l.id, prompt, q.Status))
+			mr.faults = append(mr.faults, fmt.Sprintf("%s: %s waits for %s, which is %q", when, l.id, prompt, q.Status))
 		}
 	}
 }
 
 // budget returns the durable remainder of a job's budget.
-func (w *modelRun) budget(id arcp.JobID) *apd.Decimal {
+func (mr *modelRun) budget(id arcp.JobID) *apd.Decimal {
 	text := arcp.Number("5")
-	rec, err := w.st.Get(context.Background(), progressKey(id))
+	rec, err := mr.st.Get(context.Background(), progressKey(id))
 	var m progressRow
 	if err == nil && rec.Rev > 0 {
 		err = arcp.Unmarshal(rec.Value, &m)
@@ -841,14 +841,14 @@ func (w *modelRun) budget(id arcp.JobID) *apd.Decimal {
 		}
 	}
 	if err != nil {
-		w.faults = append(w.faults, err.Error())
+		mr.faults = append(mr.faults, err.Error())
 	}
 	d, _, _ := apd.NewFromString(string(text))
 	return d
 }
 
-func (w *modelRun) submit(l *modelJob, n int) {
-	q := w.request("sess_1", l.plan.tool, fmt.Sprintf(`{"n":%d}`, n))
+func (mr *modelRun) submit(l *modelJob, n int) {
+	q := mr.request("sess_1", l.plan.tool, fmt.Sprintf(`{"n":%d}`, n))
 	request := `{"x":["y"]`
 	if l.plan.lease > 0 {
 		l.end = time.Now().Add(l.plan.lease).UTC().Truncate(time.Microsecond)
@@ -861,9 +861,9 @@ func (w *modelRun) submit(l *modelJob, n int) {
 	if l.plan.maxRuntime != "" {
 		q.payload.MaxRuntimeSec = new(arcp.Number(l.plan.maxRuntime))
 	}
-	id := w.send(q)
-	if l.id = jobOf(w.frames("sess_1"), id); l.id == "" {
-		w.Fatal("not accepted")
+	id := mr.send(q)
+	if l.id = jobOf(mr.frames("sess_1"), id); l.id == "" {
+		mr.Fatal("not accepted")
 	}
 }
 
@@ -890,50 +890,50 @@ func TestAuthorityModel(t *testing.T) {
 	})
 }
 
-func (w *modelRun) runScript(s script) {
-	w.began = time.Now()
+func (mr *modelRun) runScript(s script) {
+	mr.began = time.Now()
 	for name, change := range modelTools {
-		w.tool(name, func(c *tool.Capability) { change(c); c.Interruptible = true }, w.runTool)
+		mr.tool(name, func(c *tool.Capability) { change(c); c.Interruptible = true }, mr.runTool)
 	}
 	for _, id := range []arcp.SessionID{"sess_1", "sess_2", "sess_3"} {
-		w.session(id)
+		mr.session(id)
 	}
 	for i, plan := range s.jobs {
 		l := &modelJob{plan: plan, actions: make(chan toolAction, 4*len(s.steps)+1), answers: make(map[string]string), refusedIn: make(map[string]*int)}
-		w.jobs = append(w.jobs, l)
-		w.submit(l, i)
+		mr.jobs = append(mr.jobs, l)
+		mr.submit(l, i)
 	}
 	for i, m := range s.steps {
-		w.step(m)
-		if w.check(fmt.Sprintf("%d, %s %s", i, m.kind, m.action.kind)); len(w.faults) > 0 {
+		mr.step(m)
+		if mr.check(fmt.Sprintf("%d, %s %s", i, m.kind, m.action.kind)); len(mr.faults) > 0 {
 			break
 		}
 	}
-	w.st.crashAfter(0) // no more
-	w.unhold()
-	if w.check("at last"); w.broken {
-		w.restartRuntime(false)
+	mr.st.crashAfter(0) // no more
+	mr.unhold()
+	if mr.check("at last"); mr.broken {
+		mr.restartRuntime(false)
 	}
-	w.check("when it goes on")
-	for _, l := range w.jobs {
+	mr.check("when it goes on")
+	for _, l := range mr.jobs {
 		l.actions <- toolAction{kind: "return"}
 	}
 	time.Sleep(40 * 24 * time.Hour)
-	w.check("in the end")
-	for request, n := range w.done {
+	mr.check("in the end")
+	for request, n := range mr.done {
 		if n != 1 {
-			w.fault("%s is answered %d times", request, n)
+			mr.fault("%s is answered %d times", request, n)
 		}
 	}
-	for _, l := range w.jobs {
-		if state := w.row(l.id).State; !state.Terminal() {
-			w.fault("%s, %s, is %s in the end; %d actions are left\n%s", l.plan.tool, l.id, state, len(l.actions), w.log(l.id))
+	for _, l := range mr.jobs {
+		if state := mr.row(l.id).State; !state.Terminal() {
+			mr.fault("%s, %s, is %s in the end; %d actions are left\n%s", l.plan.tool, l.id, state, len(l.actions), mr.log(l.id))
 		}
 	}
-	if len(w.faults) == 0 {
-		w.expectNoState("in the end")
-		if n := len(w.e.leases.byID); n != 0 {
-			w.fault("%d permission leases are left", n)
+	if len(mr.faults) == 0 {
+		mr.expectNoState("in the end")
+		if n := len(mr.e.leases.byID); n != 0 {
+			mr.fault("%d permission leases are left", n)
 		}
 	}
 }

@@ -142,8 +142,8 @@ func (s *supervisor) job() tool.Job {
 
 // runInline runs a built-in tool on the goroutine of the submit, and commits the outcome together with
 // the claim. It reports whether the next submit may follow at once.
-func (e submitter) runInline(r *run, submit *Submit) (blocks bool) {
-	s := newCallSupervisor(r)
+func (s *Submit) runInline(r *run) (blocks bool) {
+	sv := newCallSupervisor(r)
 	timeout := r.tool.Limits.Timeout
 	if timeout <= 0 {
 		timeout = math.MaxInt64
@@ -152,22 +152,22 @@ func (e submitter) runInline(r *run, submit *Submit) (blocks bool) {
 	defer cancel()
 	o := &job.Outcome{State: arcp.StateCompleted}
 	began := time.Now()
-	o.Value, o.Err = r.tool.Run(ctx, s.job(), r.row.Arguments)
+	o.Value, o.Err = r.tool.Run(ctx, sv.job(), r.row.Arguments)
 	r.metrics.CountCall(callStatus(o.Err), time.Since(began))
 	if o.Err != nil {
 		o = failedOutcome(o.Err)
 	}
-	s.outcome = o
+	sv.outcome = o
 	log := new(store.AppendEvents)
 	if !r.direct {
 		log.Events = append(log.Events, r.acceptedEvent())
 	}
-	log.Events = append(log.Events, jobWriter{s}.outcomeEvents(time.Now())...)
-	log.State, log.Code = s.outcome.State, outcomeCode(s.outcome)
-	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: submit.Recheck}, log)
-	return e.appendSubmit(submit, r, w, func(created bool) {
+	log.Events = append(log.Events, jobWriter{sv}.outcomeEvents(time.Now())...)
+	log.State, log.Code = sv.outcome.State, outcomeCode(sv.outcome)
+	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck}, log)
+	return s.append(r, w, func(created bool) {
 		if created {
-			e.pool.Run(func() { r.logFinished(s.outcome, time.Now()) }) // the committer does not wait for the log
+			r.e.pool.Run(func() { r.logFinished(sv.outcome, time.Now()) }) // the committer does not wait for the log
 		}
 	}, func() {})
 }

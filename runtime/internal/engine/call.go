@@ -48,7 +48,7 @@ func (c *Call) Claim() error {
 	}
 	w := c.claimWrite()
 	made := make(chan bool, 1)
-	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimCommitted(c.submit, c.supervisor.run, res) })
+	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- c.submit.claimCommitted(c.supervisor.run, res) })
 	c.claimed = <-made
 	if c.ended = !c.claimed; c.ended {
 		return errAnswered
@@ -100,14 +100,14 @@ func (c *Call) concluded() {
 }
 
 // startCall runs a call in its turn. It blocks the session's later submits.
-func (e submitter) startCall(r *run, submit *Submit) (blocks bool) {
-	s := *submit
-	return e.inOrder(submit, true, func() bool {
+func (s *Submit) startCall(r *run) (blocks bool) {
+	submit, e := *s, r.e
+	return e.order.perform(s, true, func() bool {
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			newCall(r, &s).run()
-			s.decided()
-			e.submitDecided(s.Session)
+			newCall(r, &submit).run()
+			submit.decided()
+			e.order.decided(submit.Session)
 		})
 		return true
 	})
@@ -115,16 +115,16 @@ func (e submitter) startCall(r *run, submit *Submit) (blocks bool) {
 
 // resumeCall runs a call that was claimed before a restart. Its changes were not committed: they are
 // committed together with its end.
-func (e recoverer) resumeCall(r *run) {
+func resumeCall(r *run) {
+	e, submit := r.e, Submit{Session: r.row.Session, Answers: discardAnswers{}}
 	e.calls.Add(1)
-	submit := Submit{Session: r.row.Session, Answers: discardAnswers{}}
 	e.order.enqueue(submit.Session, true, func() bool {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			c := newCall(r, &submit)
 			c.claimed = true
 			c.run()
-			submitter(e).submitDecided(submit.Session)
+			e.order.decided(submit.Session)
 		})
 		return true
 	})
@@ -196,7 +196,7 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 			c.ended, c.supervisor.outcome = true, nil
 			c.txn.Finish(cmp.Or(err, errAnswered))
 			if !c.claimed {
-				submitter{c.e}.claimCommitted(c.submit, c.supervisor.run, result) // answers the submit
+				c.submit.claimCommitted(c.supervisor.run, result) // answers the submit
 			}
 		case err == nil:
 			if !c.claimed {

@@ -75,8 +75,8 @@ func (n *callNote) key(id arcp.JobID) string {
 }
 
 // addNote adds a note of the attempt.
-func (j toolGoroutine) addNote(n callNote) {
-	s := j.s
+func (tg toolGoroutine) addNote(n callNote) {
+	s := tg.s
 	n.Attempt, n.At = s.attempt, time.Now().UTC()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -70,17 +70,17 @@ func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 func (j toolJob) Restored() arcp.Raw { return j.s.checkpoint.Data }
 
 // checkpointRecord is the change that stores a checkpoint.
-func (r jobRecords) checkpointRecord(p *job.Checkpoint) (store.Record, error) {
-	if r.checkpoints == nil {
-		if _, err := r.readCheckpoints(); err != nil {
+func (s *supervisor) checkpointRecord(p *job.Checkpoint) (store.Record, error) {
+	if s.checkpoints == nil {
+		if _, err := s.readCheckpoints(); err != nil {
 			return store.Record{}, err
 		}
 	}
-	p.N = r.checkpoints.last + 1
-	rec := store.Record{Key: checkpointKey(r.row.ID, p.N)}
-	rev := r.checkpoints.revision(p.N)
+	p.N = s.checkpoints.last + 1
+	rec := store.Record{Key: checkpointKey(s.row.ID, p.N)}
+	rev := s.checkpoints.revision(p.N)
 	var err error
-	if rec.Rev, err = r.revision(rec.Key, *rev); err != nil {
+	if rec.Rev, err = s.records().revision(rec.Key, *rev); err != nil {
 		return rec, err
 	}
 	*rev = rec.Rev
@@ -108,20 +108,20 @@ func readCheckpoints(ctx context.Context, st store.Store, id arcp.JobID) (*job.C
 }
 
 // readCheckpoints reads the job's checkpoints.
-func (r jobRecords) readCheckpoints() (*job.Checkpoints, error) {
-	r.checkpoints = new(checkpointSlots)
-	if r.attempt == 1 && r.restoredFrom == nil {
+func (s *supervisor) readCheckpoints() (*job.Checkpoints, error) {
+	s.checkpoints = new(checkpointSlots)
+	if s.run.attempt == 1 && s.restoredFrom == nil {
 		return new(job.Checkpoints), nil
 	}
-	k, slots, err := readCheckpoints(context.Background(), r.e.cfg.Store, r.row.ID)
-	*r.checkpoints = slots
+	k, slots, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
+	*s.checkpoints = slots
 	return k, err
 }
 
 // restore loads the checkpoint of the attempt. Without one the attempt begins at the start. If
 // it cannot be read the attempt fails, because otherwise it would repeat completed work.
 func (s *supervisor) restore(now time.Time) {
-	k, err := jobRecords{s.run}.readCheckpoints()
+	k, err := s.readCheckpoints()
 	var p job.Checkpoint
 	if err == nil {
 		var chosen job.RestorePoint

@@ -31,45 +31,45 @@ type checkpointRequests struct {
 }
 
 // add adds a request, and reports whether there was room.
-func (w *checkpointRequests) add(label string, now time.Time) bool {
-	w.expire(now)
-	if len(w.list) >= maxCheckpointRequests {
+func (cr *checkpointRequests) add(label string, now time.Time) bool {
+	cr.expire(now)
+	if len(cr.list) >= maxCheckpointRequests {
 		return false
 	}
-	w.list = append(w.list, checkpointRequest{label, now.Add(checkpointRequestExpires)})
-	w.signal()
+	cr.list = append(cr.list, checkpointRequest{label, now.Add(checkpointRequestExpires)})
+	cr.signal()
 	return true
 }
 
 // next removes the first request that has not expired.
-func (w *checkpointRequests) next() (first checkpointRequest, ok bool) {
-	if len(w.list) == 0 { // as nearly always
+func (cr *checkpointRequests) next() (first checkpointRequest, ok bool) {
+	if len(cr.list) == 0 { // as nearly always
 		return checkpointRequest{}, false
 	}
-	if w.expire(time.Now()); len(w.list) == 0 {
+	if cr.expire(time.Now()); len(cr.list) == 0 {
 		return checkpointRequest{}, false
 	}
-	first, w.list = w.list[0], w.list[1:]
-	w.signal()
+	first, cr.list = cr.list[0], cr.list[1:]
+	cr.signal()
 	return first, true
 }
 
-func (w *checkpointRequests) expire(now time.Time) {
-	w.list = slices.DeleteFunc(w.list, func(x checkpointRequest) bool { return !now.Before(x.expiresAt) })
-	w.signal()
+func (cr *checkpointRequests) expire(now time.Time) {
+	cr.list = slices.DeleteFunc(cr.list, func(x checkpointRequest) bool { return !now.Before(x.expiresAt) })
+	cr.signal()
 }
 
 // signal makes the channel readable if there is a request.
-func (w *checkpointRequests) signal() {
-	if len(w.list) == 0 {
+func (cr *checkpointRequests) signal() {
+	if len(cr.list) == 0 {
 		select {
-		case <-w.wantedc:
+		case <-cr.wantedc:
 		default:
 		}
 		return
 	}
 	select {
-	case w.wantedc <- struct{}{}:
+	case cr.wantedc <- struct{}{}:
 	default:
 	}
 }
@@ -111,12 +111,12 @@ func (e *Engine) CreateCheckpoint(from Requester, id arcp.JobID, p *arcp.Checkpo
 }
 
 // refuseEnded refuses a request about a job that is not in the jobTable.
-func (from Requester) refuseEnded(e *Engine, id arcp.JobID) {
-	from.Answers.AnswerBeforeEvents(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope {
-		if _, err := e.endedJob(ctx, id, from.Principal, false); err != nil {
-			return answerTo(from.Request, arcp.Nack, err)
+func (r Requester) refuseEnded(e *Engine, id arcp.JobID) {
+	r.Answers.AnswerBeforeEvents(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope {
+		if _, err := e.endedJob(ctx, id, r.Principal, false); err != nil {
+			return answerTo(r.Request, arcp.Nack, err)
 		}
-		return answerTo(from.Request, arcp.Nack, errHasEnded())
+		return answerTo(r.Request, arcp.Nack, errHasEnded())
 	}))
 }
 

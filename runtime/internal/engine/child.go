@@ -255,7 +255,7 @@ func (s childCaller) commitChild(r *run, child *family.Child, l *lease.Lease) er
 		return s.childRefused(r, err)
 	}
 	var grant *credential.Grant
-	if (jobCredentials{r}).provisioned() {
+	if r.credentials().provisioned() {
 		var err *arcp.Error
 		if grant, err = r.e.issue(r); err != nil {
 			return err
@@ -284,7 +284,7 @@ func (s childCaller) commitChild(r *run, child *family.Child, l *lease.Lease) er
 // distinguishes a child that was deleted later from a child that was never created.
 func (s childCaller) createdRecord(child *family.Child) (store.Record, error) {
 	key := childKey(s.row.ID, child.N)
-	rev, err := jobRecords{s.run}.revision(key, 0)
+	rev, err := s.records().revision(key, 0)
 	if err == nil && rev == 0 { // the parent is deleted
 		err = errEnded
 	}

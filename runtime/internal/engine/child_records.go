@@ -16,11 +16,11 @@ func childrenPrefix(id arcp.JobID) string { return store.JobRecordPrefix(id) + "
 
 func childKey(id arcp.JobID, n uint64) string { return fmt.Sprintf("%s%d", childrenPrefix(id), n) }
 
-// childRecord is the change of the record of a child.
-func (r jobRecords) childRecord(c *family.Child) (rec store.Record, err error) {
-	rec.Key = childKey(r.row.ID, c.N)
+// child is the change of the record of a child.
+func (jr jobRecords) child(c *family.Child) (rec store.Record, err error) {
+	rec.Key = childKey(jr.job, c.N)
 	if c.Stored {
-		if rec.Rev, err = r.revision(rec.Key, c.Rev); err != nil {
+		if rec.Rev, err = jr.revision(rec.Key, c.Rev); err != nil {
 			return rec, err
 		}
 	}
@@ -30,10 +30,10 @@ func (r jobRecords) childRecord(c *family.Child) (rec store.Record, err error) {
 	return rec, err
 }
 
-// addLedger adds the changed entries of the ledger to the write of the budget.
-func (r jobRecords) addLedger(w *store.Write) error {
-	for _, c := range r.ledger.Changed() {
-		rec, err := r.childRecord(c)
+// addLedger adds the changed entries of a ledger to the write of the budget.
+func (jr jobRecords) addLedger(w *store.Write, l *family.Ledger) error {
+	for _, c := range l.Changed() {
+		rec, err := jr.child(c)
 		if err != nil {
 			return err
 		}
@@ -42,14 +42,11 @@ func (r jobRecords) addLedger(w *store.Write) error {
 	return nil
 }
 
-// readLedger reads the entries from the store.
-func (r jobRecords) readLedger(ctx context.Context) error {
-	if r.progress.Children == 0 {
-		return nil
-	}
+// readLedger reads the entries of a ledger from the store.
+func (jr jobRecords) readLedger(ctx context.Context, l *family.Ledger) error {
 	var bad error
 	var children []*family.Child
-	err := r.e.cfg.Store.Records(ctx, childrenPrefix(r.row.ID), "", func(rec store.Record) bool {
+	err := jr.store.Records(ctx, childrenPrefix(jr.job), "", func(rec store.Record) bool {
 		c := &family.Child{Stored: true, Rev: rec.Rev}
 		if bad = arcp.Unmarshal(rec.Value, &c.Entry); bad != nil {
 			bad = fmt.Errorf("%s: %w", rec.Key, bad)
@@ -58,7 +55,7 @@ func (r jobRecords) readLedger(ctx context.Context) error {
 		children = append(children, c)
 		return true
 	})
-	r.ledger.Load(children)
+	l.Load(children)
 	return errors.Join(err, bad)
 }
 
@@ -218,7 +215,7 @@ func (e *Engine) childStatus(ctx context.Context, c *family.Child, r *run) (fami
 	options := optionsOf(&j)
 	r = &run{e: e, definition: definition{row: j}}
 	r.authority.SetLease(options.lease())
-	if err := (jobRecords{r}).readProgress(ctx); err != nil {
+	if err := r.readProgress(ctx); err != nil {
 		return family.Running, nil, err
 	}
 	for _, below := range r.ledger.Children() {

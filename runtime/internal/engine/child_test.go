@@ -397,7 +397,7 @@ type childTool struct {
 
 // run calls children one after the other, three at a time, and one with a child of its own. In
 // any interleaving the remaining budget matches the costs.
-func (f *childTool) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+func (ct *childTool) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 	call := func(name, args string) error {
 		_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args), Lease: arcp.Raw(`{"cost.budget":["USD:2.00"],"tool.call":["spend"]}`)})
 		return err
@@ -413,7 +413,7 @@ func (f *childTool) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, 
 		i := []int{1, 2, 3, 3}[(n+int(j.Attempt()))%4] // in another order each time
 		wg.Go(func() {
 			if err := call("spend", fmt.Sprintf(`{"cost":0.0%d,"after":0.001}`, i)); err != nil && ctx.Err() == nil && err != error(errEnded) && code(err) != "UNAVAILABLE" { // as it is when the store has crashed
-				f.Errorf("child %d: %v", i, err)
+				ct.Errorf("child %d: %v", i, err)
 			}
 		})
 	}
@@ -421,7 +421,7 @@ func (f *childTool) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, 
 	if err := call("between", `{}`); err != nil {
 		return nil, err
 	}
-	f.left = left(j)
+	ct.left = left(j)
 	return nil, nil
 }
 
@@ -844,10 +844,10 @@ type familyModel struct {
 
 // member spends and calls other tools. Its behaviour depends on its arguments, and in one of
 // four cases on the attempt.
-func (c *familyModel) member(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+func (fm *familyModel) member(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	h := fnv.New64a()
 	h.Write(args)
-	rng := rand.New(rand.NewPCG(c.seed, h.Sum64()))
+	rng := rand.New(rand.NewPCG(fm.seed, h.Sum64()))
 	if rng.IntN(4) == 0 {
 		rng = rand.New(rand.NewPCG(uint64(j.Attempt()), h.Sum64()))
 	}
@@ -894,38 +894,38 @@ func (c *familyModel) member(ctx context.Context, j tool.Job, args arcp.Raw) (ar
 	return args, nil
 }
 
-func (c *familyModel) root(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-	out, err := c.member(ctx, j, args)
+func (fm *familyModel) root(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	out, err := fm.member(ctx, j, args)
 	select {
 	case <-time.After(time.Minute): // until all below have ended
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	c.mu.Lock()
-	c.left[j.ID()] = left(j)
-	c.mu.Unlock()
+	fm.mu.Lock()
+	fm.left[j.ID()] = left(j)
+	fm.mu.Unlock()
 	return out, err
 }
 
-func (c *familyModel) collect() {
-	c.Helper()
-	for _, f := range c.frames("sess_1") {
+func (fm *familyModel) collect() {
+	fm.Helper()
+	for _, f := range fm.frames("sess_1") {
 		if f.Type == arcp.JobAccepted {
-			if c.jobs = append(c.jobs, f.JobID); f.CorrelationID != "" {
-				c.roots = append(c.roots, f.JobID)
+			if fm.jobs = append(fm.jobs, f.JobID); f.CorrelationID != "" {
+				fm.roots = append(fm.roots, f.JobID)
 			}
 		}
 		if f.Type.Terminal() && f.JobID != "" {
-			c.ends[f.JobID]++
+			fm.ends[f.JobID]++
 		}
 	}
 }
 
 // below returns a job and all its descendants.
-func (c *familyModel) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []arcp.JobID) {
+func (fm *familyModel) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []arcp.JobID) {
 	all = append(all, id)
 	for _, k := range parents[id] {
-		all = append(all, c.below(k, parents)...)
+		all = append(all, fm.below(k, parents)...)
 	}
 	return all
 }
@@ -974,27 +974,27 @@ func TestChaosOfChildren(t *testing.T) {
 	})
 }
 
-func (c *familyModel) check() {
+func (fm *familyModel) check() {
 	parents := map[arcp.JobID][]arcp.JobID{}
-	for _, id := range c.jobs {
-		if row := c.row(id); row.Parent != "" {
+	for _, id := range fm.jobs {
+		if row := fm.row(id); row.Parent != "" {
 			parents[row.Parent] = append(parents[row.Parent], id)
 		}
-		if c.ends[id] != 1 {
-			c.Errorf("%s ended %d times", id, c.ends[id])
+		if fm.ends[id] != 1 {
+			fm.Errorf("%s ended %d times", id, fm.ends[id])
 		}
 	}
 	completed := 0
-	for _, id := range c.roots {
-		if c.row(id).State != arcp.StateCompleted {
+	for _, id := range fm.roots {
+		if fm.row(id).State != arcp.StateCompleted {
 			continue
 		}
 		completed++
-		if want := c.unspent("USD:50.000", c.below(id, parents)); c.left[id] != want {
-			c.Errorf("%s has %s left, and %s is not spent by the %d jobs", id, c.left[id], want, len(c.below(id, parents)))
+		if want := fm.unspent("USD:50.000", fm.below(id, parents)); fm.left[id] != want {
+			fm.Errorf("%s has %s left, and %s is not spent by the %d jobs", id, fm.left[id], want, len(fm.below(id, parents)))
 		}
 	}
-	c.Logf("%d jobs, %d roots of which %d completed", len(c.jobs), len(c.roots), completed)
+	fm.Logf("%d jobs, %d roots of which %d completed", len(fm.jobs), len(fm.roots), completed)
 }
 
 // unspent is an amount less the costs of jobs.

@@ -10,39 +10,46 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// jobCredentials issues and ends the credentials of a job.
-type jobCredentials struct{ *run }
-
-// provisioned reports whether credentials are issued to the job.
-func (r jobCredentials) provisioned() bool {
-	return r.e.cfg.Vault != nil && !r.builtin() && r.e.cfg.Vault.Serves(r.row.Agent)
+// jobCredentials has the credentials of a job.
+type jobCredentials struct {
+	vault *credential.Vault // nil: no job gets credentials
+	job   *definition
 }
 
-// appendProvisioned is appendSubmit for a job that gets credentials before its claim. The session's
+func (r *run) credentials() jobCredentials {
+	return jobCredentials{vault: r.e.cfg.Vault, job: &r.definition}
+}
+
+// provisioned reports whether credentials are issued to the job.
+func (jc jobCredentials) provisioned() bool {
+	return jc.vault != nil && !jc.job.builtin() && jc.vault.Serves(jc.job.row.Agent)
+}
+
+// appendProvisioned is append for a job that gets credentials before its claim. The session's
 // later submits wait, because the answers to submits are sent in their order.
-func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, done func(created bool), placed func()) (blocks bool) {
-	s := *submit
+func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created bool), placed func()) (blocks bool) {
+	submit, e := *s, r.e
 	decided := func() {
-		e.submitDecided(s.Session)
-		s.decided()
+		e.order.decided(submit.Session)
+		submit.decided()
 	}
-	return e.inOrder(submit, true, func() bool {
+	return e.order.perform(s, true, func() bool {
 		e.wg.Add(1)
 		e.pool.Run(func() {
 			defer e.wg.Done()
 			grant, err := e.issue(r)
 			if err != nil {
 				done(false)
-				answer := refusalFrame(&s, arcp.JobFailed, err)
-				e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
-					s.Answers.AnswerAfterEvents(answer)
+				answer := refusalFrame(&submit, arcp.JobFailed, err)
+				e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: submit.Session}}, NoSync: true}, func(*store.Result) {
+					submit.Answers.AnswerAfterEvents(answer)
 					decided()
 				})
 				return
 			}
 			w.Put(grant.Records...)
 			e.cfg.Log.Append(w, func(res *store.Result) {
-				created := e.claimCommitted(&s, r, res)
+				created := submit.claimCommitted(r, res)
 				if !created {
 					grant.Discard()
 				}
@@ -68,7 +75,7 @@ func (e *Engine) issue(r *run) (*credential.Grant, *arcp.Error) {
 		case <-watched:
 		}
 	}()
-	grant, err := e.cfg.Vault.Issue(ctx, jobCredentials{r}.request())
+	grant, err := e.cfg.Vault.Issue(ctx, credentialRequest(r))
 	if err == nil {
 		return grant, nil
 	}
@@ -77,8 +84,8 @@ func (e *Engine) issue(r *run) (*credential.Grant, *arcp.Error) {
 	return nil, refusal
 }
 
-// request returns the description of the job for the provisioners.
-func (r jobCredentials) request() credential.Request {
+// credentialRequest returns the description of a job for the provisioners.
+func credentialRequest(r *run) credential.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return credential.Request{Job: r.row.ID, Principal: r.row.Principal, Agent: r.row.Agent, Lease: r.authority.Lease.WireJSON(),
@@ -93,7 +100,7 @@ func (t vaultJobs) Request(id arcp.JobID) (credential.Request, bool) {
 	if r == nil {
 		return credential.Request{}, false
 	}
-	return jobCredentials{r}.request(), true
+	return credentialRequest(r), true
 }
 
 func (t vaultJobs) Rotated(c *credential.Rotation) {
@@ -110,19 +117,19 @@ type rotation struct {
 	written bool // the records are in the write in progress
 }
 
-func (d *rotation) apply(s *supervisor, now time.Time) {
+func (ro *rotation) apply(s *supervisor, now time.Time) {
 	if s.machine.State().Terminal() {
-		d.Done(errEnded)
+		ro.Done(errEnded)
 		return
 	}
-	for _, id := range d.IDs {
-		d.events = append(d.events, s.event(arcp.EventEmit, now, s.row.Priority, rotatedPayload(id)))
+	for _, id := range ro.IDs {
+		ro.events = append(ro.events, s.event(arcp.EventEmit, now, s.row.Priority, rotatedPayload(id)))
 	}
 	s.mu.Lock()
-	s.events.push(d.events...)
+	s.events.push(ro.events...)
 	s.mu.Unlock()
-	s.write.rotations = append(s.write.rotations, d)
-	s.write.addCommands(d)
+	s.write.rotations = append(s.write.rotations, ro)
+	s.write.addCommands(ro)
 }
 
 // rotatedPayload returns the event that a credential has another value. The log does not contain the
@@ -137,14 +144,14 @@ func rotatedPayload(id string) arcp.EventEmitPayload {
 	return arcp.EventEmitPayload{Name: "credential_rotated", Data: raw}
 }
 
-func (d *rotation) committed(_ *supervisor, err error) {
-	if err == nil && !d.written {
+func (ro *rotation) committed(_ *supervisor, err error) {
+	if err == nil && !ro.written {
 		err = errEnded
 	}
-	d.Done(err)
+	ro.Done(err)
 }
 
-func (d *rotation) rejected(*Engine, bool) { d.Done(errEnded) }
+func (ro *rotation) rejected(*Engine, bool) { ro.Done(errEnded) }
 
 // addRotations adds the records of rotations to the write of their events.
 func (s jobWriter) addRotations(w *store.Write) error {
@@ -176,16 +183,16 @@ func (s jobWriter) dropRotations() {
 }
 
 // ending returns the records that erase the job's credentials in the write of its end.
-func (r jobCredentials) ending() ([]store.Record, error) {
-	if r.e.cfg.Vault == nil {
+func (jc jobCredentials) ending() ([]store.Record, error) {
+	if jc.vault == nil {
 		return nil, nil
 	}
-	return r.e.cfg.Vault.Ending(r.row.ID)
+	return jc.vault.Ending(jc.job.row.ID)
 }
 
-// endCredentials revokes the credentials once the job's end is durable.
-func (r jobCredentials) endCredentials() {
-	if r.e.cfg.Vault != nil {
-		r.e.cfg.Vault.Ended(r.row.ID)
+// end revokes the credentials once the job's end is durable.
+func (jc jobCredentials) end() {
+	if jc.vault != nil {
+		jc.vault.Ended(jc.job.row.ID)
 	}
 }

@@ -21,13 +21,13 @@
 // A submit that becomes a job takes this path:
 //
 //	Engine.Submit        the submit waits for its turn in the session (submit.go, submit_order.go)
-//	submitter.prepare    checks without a lock; they make the run (submit.go)
+//	Engine.prepare       checks without a lock; they make the run (submit.go)
 //	Engine.admit         checks of the limits; the run gets a slot or a place in the queue of its
-//	                     tool (submit.go, job_table.go, tool_rates.go, tool_queue.go)
-//	submitter.claim      the write of the job row and job.accepted (submit.go)
-//	appendSubmit         the log gets the write (submit_order.go)
+//	                     tool (admission.go, job_table.go, tool_rates.go, tool_queue.go)
+//	Submit.claim         the write of the job row and job.accepted (submit.go)
+//	Submit.append        the log gets the write (submit_order.go)
 //	run.markPlaced       the write has its position: a tool without side effects may start (run.go)
-//	submitter.claimCommitted  the write is durable: there is a job, or the submit is answered (submit.go)
+//	Submit.claimCommitted  the write is durable: there is a job, or the submit is answered (submit.go)
 //	run.markAccepted     the supervisor starts if the run has a slot (run.go)
 //
 // Calls of built-in tools leave this path after admit: runInline (builtin.go) and startCall
@@ -44,7 +44,7 @@
 // A change of a running job is a command (run.go): run.post queues it, and the supervisor
 // applies it in its next turn.
 //
-// View types group the methods of one task. SessionJobs, JobQuestions, PermissionLeases, submitter
-// and recoverer are an *Engine; jobWriter, questioner and childCaller are a *supervisor; jobRecords
-// and jobCredentials are a *run. They have no state of their own.
+// View types group the methods of one task: SessionJobs, JobQuestions and PermissionLeases of an
+// Engine, jobRecords and jobCredentials of a run, and jobWriter and questioner of a supervisor. They
+// have no state of their own.
 package engine

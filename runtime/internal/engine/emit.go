@@ -49,15 +49,15 @@ func (j toolJob) Failed(err error) {
 
 // emit queues an event, and the checkpoint of the event unless it is nil. It blocks while the queue has
 // no room.
-func (j toolGoroutine) emit(t arcp.Type, payload any, checkpoint *pendingCheckpoint) error {
-	ev, err := j.encode(t, payload)
+func (tg toolGoroutine) emit(t arcp.Type, payload any, checkpoint *pendingCheckpoint) error {
+	ev, err := tg.encode(t, payload)
 	if err != nil {
 		return err
 	}
-	return j.enqueue(ev, checkpoint, nil)
+	return tg.enqueue(ev, checkpoint, nil)
 }
 
-func (j toolGoroutine) encode(t arcp.Type, payload any) (*store.Event, error) {
+func (tg toolGoroutine) encode(t arcp.Type, payload any) (*store.Event, error) {
 	buffer := buffers.Get().(*[]byte)
 	raw, err := arcp.AppendJSON((*buffer)[:0], payload)
 	defer putBuffer(buffer, raw)
@@ -67,23 +67,23 @@ func (j toolGoroutine) encode(t arcp.Type, payload any) (*store.Event, error) {
 	case len(raw) > maxPayload:
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: an event may have at most %d", t, len(raw), maxPayload)
 	}
-	return store.NewEvent(t, time.Now(), &j.s.common, j.s.row.Priority, j.s.e.scrubber().bytes(raw)), nil
+	return store.NewEvent(t, time.Now(), &tg.s.common, tg.s.row.Priority, tg.s.e.scrubber().bytes(raw)), nil
 }
 
 // enqueue queues an event. onRoom, if not nil, is called with run.mu when there is room: it may refuse
 // the event, or return another one that follows.
-func (j toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, onRoom func() (*store.Event, *arcp.Error)) error {
-	s := j.s
+func (tg toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, onRoom func() (*store.Event, *arcp.Error)) error {
+	s := tg.s
 	q := &s.events
 	s.mu.Lock()
-	for !q.closed && !s.lifecycle.aborted() && !(q.hasRoom(checkpoint) && !s.e.cfg.full()) && !j.stoppedOnFullDisk() {
+	for !q.closed && !s.lifecycle.aborted() && !(q.hasRoom(checkpoint) && !s.e.cfg.full()) && !tg.stoppedOnFullDisk() {
 		q.space.Wait()
 	}
 	switch {
 	case q.closed || s.lifecycle.aborted():
 		s.mu.Unlock()
 		return errEnded
-	case j.stoppedOnFullDisk():
+	case tg.stoppedOnFullDisk():
 		defer s.mu.Unlock()
 		return q.stopCause
 	}
@@ -113,17 +113,17 @@ func (j toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, o
 
 // stoppedOnFullDisk reports whether the tool was told to stop while the disk has no room for
 // its event. Called with run.mu.
-func (j toolGoroutine) stoppedOnFullDisk() bool {
-	return j.s.events.stopCause != nil && j.s.e.cfg.full()
+func (tg toolGoroutine) stoppedOnFullDisk() bool {
+	return tg.s.events.stopCause != nil && tg.s.e.cfg.full()
 }
 
 // signal sets a flag of the heartbeats. Only the first call of a turn wakes the supervisor.
-func (j toolGoroutine) signal(flag *bool) {
-	j.s.mu.Lock()
-	changed := !*flag && !j.s.events.closed
+func (tg toolGoroutine) signal(flag *bool) {
+	tg.s.mu.Lock()
+	changed := !*flag && !tg.s.events.closed
 	*flag = true
-	j.s.mu.Unlock()
+	tg.s.mu.Unlock()
 	if changed {
-		j.s.wake()
+		tg.s.wake()
 	}
 }

@@ -122,10 +122,11 @@ func New(cfg Config) *Engine {
 	if cfg.Fetcher == nil {
 		cfg.Fetcher = access.NewFetcher(nil, access.FetchOptions{})
 	}
-	e := &Engine{cfg: cfg, jobs: newJobTable(cfg.Limits), shutdown: newShutdown(), calls: newCallGroup(), pool: pool.New(),
+	goroutines := pool.New()
+	e := &Engine{cfg: cfg, jobs: newJobTable(cfg.Limits), shutdown: newShutdown(), calls: newCallGroup(), pool: goroutines,
 		leases: leaseIndex{byID: make(map[arcp.LeaseID]leaseRef), gauges: cfg.Metrics.Leases},
 		queues: toolQueues{slots: cfg.Slots, byTool: make(map[toolQueueKey]*toolQueue)},
-		order:  submitOrder{waiting: make(map[arcp.SessionID][]submitStep)}}
+		order:  submitOrder{pool: goroutines, waiting: make(map[arcp.SessionID][]submitStep)}}
 	if cfg.Vault != nil {
 		cfg.Vault.RotateFor(vaultJobs{e})
 	}
@@ -232,7 +233,7 @@ func (e *Engine) Stop(ctx context.Context) {
 			e.calls.Wait()
 			e.shutdown.stopResting.Store(true)
 			e.eachRun((*run).stopUnsupervised)
-			e.eachRun((*run).stopEndless)
+			e.eachRun(stopEndless)
 			e.wg.Wait()
 			close(done)
 		case <-e.shutdown.quitc:

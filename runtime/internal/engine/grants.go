@@ -152,11 +152,11 @@ func (l PermissionLeases) post(id arcp.LeaseID, c command, done func(*arcp.Error
 	}
 }
 
-func (x *extendLease) apply(s *supervisor, now time.Time) {
-	request := authority.Extension{Lease: x.Lease, More: x.More, By: x.party(), Owner: s.owner()}
-	if x.attempt != nil {
-		if x.attempt != s { // it has ended
-			x.Done(errEnded)
+func (el *extendLease) apply(s *supervisor, now time.Time) {
+	request := authority.Extension{Lease: el.Lease, More: el.More, By: el.party(), Owner: s.owner()}
+	if el.attempt != nil {
+		if el.attempt != s { // it has ended
+			el.Done(errEnded)
 			return
 		}
 		request.By = request.Owner
@@ -165,14 +165,14 @@ func (x *extendLease) apply(s *supervisor, now time.Time) {
 	c, err := s.authority.Extend(s.authority.now(), request)
 	s.mu.Unlock()
 	if err != nil {
-		x.Done(err)
+		el.Done(err)
 		return
 	}
-	s.leaseChanged(now, &c, x.Session, x.Request)
-	s.write.addCommands(x)
+	s.leaseChanged(now, &c, el.Session, el.Request)
+	s.write.addCommands(el)
 }
 
-func (x *extendLease) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
+func (el *extendLease) committed(_ *supervisor, err error) { el.Done(leaseError(err)) }
 
 func leaseError(err error) *arcp.Error {
 	switch {
@@ -184,7 +184,7 @@ func leaseError(err error) *arcp.Error {
 	return errStore()
 }
 
-func (x *extendLease) rejected(*Engine, bool) { x.Done(authority.NoSuchLease(x.Lease)) }
+func (el *extendLease) rejected(*Engine, bool) { el.Done(authority.NoSuchLease(el.Lease)) }
 
 // revokeLease is a request of the grantor or of an admin to end a permission lease.
 type revokeLease struct {
@@ -199,20 +199,20 @@ func (l PermissionLeases) Revoke(from Requester, p *arcp.LeaseRevokedPayload, do
 	l.post(p.LeaseID, &revokeLease{Requester: from, Lease: p.LeaseID, Reason: p.Reason, Done: done}, done)
 }
 
-func (x *revokeLease) apply(s *supervisor, now time.Time) {
+func (rl *revokeLease) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
-	c, err := s.authority.Revoke(s.authority.now(), authority.Revocation{Lease: x.Lease, Reason: x.Reason, By: x.party(), Admin: x.Admin, Owner: s.owner()})
+	c, err := s.authority.Revoke(s.authority.now(), authority.Revocation{Lease: rl.Lease, Reason: rl.Reason, By: rl.party(), Admin: rl.Admin, Owner: s.owner()})
 	s.mu.Unlock()
 	if err != nil {
-		x.Done(err)
+		rl.Done(err)
 		return
 	}
-	s.leaseChanged(now, &c, x.Session, x.Request)
-	s.write.addCommands(x)
+	s.leaseChanged(now, &c, rl.Session, rl.Request)
+	s.write.addCommands(rl)
 }
 
-func (x *revokeLease) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
-func (x *revokeLease) rejected(*Engine, bool)             { x.Done(authority.NoSuchLease(x.Lease)) }
+func (rl *revokeLease) committed(_ *supervisor, err error) { rl.Done(leaseError(err)) }
+func (rl *revokeLease) rejected(*Engine, bool)             { rl.Done(authority.NoSuchLease(rl.Lease)) }
 
 // leaseIndex finds the job of a permission lease. A lease has an entry until its job ends. The gauge
 // counts it until its end is counted. The methods may be called by many goroutines.

@@ -105,7 +105,7 @@ func (i *interruptJob) committed(s *supervisor, err error) {
 }
 
 // applyGuidance applies the answer to an interrupt.
-func (a *Response) applyGuidance(s *supervisor, now time.Time, row *approval.Row) {
+func (rs *Response) applyGuidance(s *supervisor, now time.Time, row *approval.Row) {
 	guidance, err := question.GuidanceOf(row)
 	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")

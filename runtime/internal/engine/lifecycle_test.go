@@ -103,7 +103,7 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 		q := r.request("sess_1", "t", "{}")
 		s := q.Submit
 		s.Envelope, s.Payload = &q.env, &q.payload
-		run, refusal := submitter{r.e}.prepare(&s)
+		run, refusal := r.e.prepare(&s)
 		if refusal == nil {
 			refusal = r.e.admit(run, 0)
 		}
@@ -116,7 +116,7 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 		if ran {
 			r.Fatal("the tool ran before its claim was in the log")
 		}
-		submitter{r.e}.claim(run, &s)
+		s.claim(run)
 		r.want("then all goes its way", "job.accepted", "job.started", "job.completed")
 	})
 }

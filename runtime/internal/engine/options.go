@@ -2,6 +2,8 @@ package engine
 
 import (
 	"cmp"
+	"strconv"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
@@ -123,4 +125,18 @@ func trustOption(level arcp.TrustLevel) arcp.TrustLevel {
 		return arcp.Untrusted
 	}
 	return level
+}
+
+// maxRuntimeLimit bounds max_runtime_sec, in seconds: a year.
+const maxRuntimeLimit = 365 * 24 * 3600
+
+func parseMaxRuntime(n *arcp.Number) (time.Duration, *arcp.Error) {
+	if n == nil {
+		return 0, nil
+	}
+	s, err := strconv.ParseFloat(string(*n), 64)
+	if err != nil || s <= 0 || s > maxRuntimeLimit {
+		return 0, arcp.Errorf(arcp.CodeInvalidRequest, "max_runtime_sec must be a number of seconds above 0 and at most %d", maxRuntimeLimit)
+	}
+	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 means no limit
 }

@@ -43,16 +43,21 @@ func (p *progressState) committed() {
 	}
 }
 
-// jobRecords reads and writes the records of a job. Its supervisor calls it, or Recover.
-type jobRecords struct{ *run }
+// jobRecords reads the records of a job, and makes their changes.
+type jobRecords struct {
+	store store.Store
+	job   arcp.JobID
+}
+
+func (r *run) records() jobRecords { return jobRecords{store: r.e.cfg.Store, job: r.row.ID} }
 
 func progressKey(id arcp.JobID) string { return store.JobRecordPrefix(id) + "memo" }
 
 // progressRecord is the change of the progress record.
-func (r jobRecords) progressRecord() (store.Record, error) {
+func (r *run) progressRecord() (store.Record, error) {
 	rec := store.Record{Key: progressKey(r.row.ID)}
 	var err error
-	if rec.Rev, err = r.revision(rec.Key, r.progress.rev); err != nil {
+	if rec.Rev, err = r.records().revision(rec.Key, r.progress.rev); err != nil {
 		return rec, err
 	}
 	r.progress.rev = rec.Rev
@@ -63,11 +68,11 @@ func (r jobRecords) progressRecord() (store.Record, error) {
 
 // revision returns the revision of a record. It reads the store if known is 0: the result of a write
 // does not have the revision of a new record.
-func (r jobRecords) revision(key string, known uint64) (uint64, error) {
+func (jr jobRecords) revision(key string, known uint64) (uint64, error) {
 	if known != 0 {
 		return known, nil
 	}
-	rec, err := r.e.cfg.Store.Get(context.Background(), key) // the context of a stopped tool has ended
+	rec, err := jr.store.Get(context.Background(), key) // the context of a stopped tool has ended
 	return rec.Rev, err
 }
 
@@ -80,7 +85,7 @@ func nextRev(rev uint64) uint64 {
 }
 
 // readProgress reads the progress, the authority and the ledger from the store.
-func (r jobRecords) readProgress(ctx context.Context) error {
+func (r *run) readProgress(ctx context.Context) error {
 	rec, err := r.e.cfg.Store.Get(ctx, progressKey(r.row.ID))
 	if err != nil || rec.Rev == 0 {
 		return err
@@ -92,5 +97,8 @@ func (r jobRecords) readProgress(ctx context.Context) error {
 	if err := r.authority.Restore(r.progress.Spent, r.progress.Grants); err != nil {
 		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("authority of a job cannot be read: the job may do nothing")
 	}
-	return r.readLedger(ctx)
+	if r.progress.Children == 0 {
+		return nil
+	}
+	return r.records().readLedger(ctx, &r.ledger)
 }

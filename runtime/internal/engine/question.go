@@ -56,14 +56,14 @@ func (r *run) newQuestion(row approval.Row, wait time.Duration) (approval.Row, *
 
 // ask asks a question and waits until it is closed. A later attempt that asks again finds
 // the question, and its answer.
-func (j toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
-	s := j.s
+func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
+	s := tg.s
 	row, refusal := s.newQuestion(row, wait)
 	if refusal != nil {
 		return row, refusal
 	}
 	a := &askQuestion{attempt: s, row: row, toolReply: newToolReply()}
-	if j.attemptEnded() || !s.post(a) {
+	if tg.attemptEnded() || !s.post(a) {
 		return row, errEnded
 	}
 	if err := <-a.done; err != nil { // apply, committed or rejected always sends
@@ -72,7 +72,7 @@ func (j toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Dura
 	closed := s.questionDone(a.q)
 	select {
 	case <-closed:
-		return j.answered(a.q)
+		return tg.answered(a.q)
 	case <-ctx.Done():
 	}
 	w := &withdrawQuestion{attempt: s, q: a.q, done: make(chan struct{})}
@@ -82,7 +82,7 @@ func (j toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Dura
 	if w.alreadyClosed { // a client was told that its answer counts
 		select {
 		case <-closed:
-			return j.answered(a.q)
+			return tg.answered(a.q)
 		case <-s.ctx.Done():
 		}
 	}
@@ -91,10 +91,10 @@ func (j toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Dura
 
 // answered returns a closed question. For a question that was withdrawn with its job the
 // error is the reason why the attempt was stopped.
-func (j toolGoroutine) answered(q *question.Question) (approval.Row, error) {
-	row := j.s.questionRow(q)
+func (tg toolGoroutine) answered(q *question.Question) (approval.Row, error) {
+	row := tg.s.questionRow(q)
 	if row.Status == approval.Cancelled {
-		return row, context.Cause(j.s.ctx)
+		return row, context.Cause(tg.s.ctx)
 	}
 	return row, nil
 }
@@ -118,10 +118,10 @@ func (r *run) questionDone(q *question.Question) <-chan struct{} {
 }
 
 // attemptEnded reports whether nothing more of the attempt is written.
-func (j toolGoroutine) attemptEnded() bool {
-	j.s.mu.Lock()
-	defer j.s.mu.Unlock()
-	return j.s.events.closed
+func (tg toolGoroutine) attemptEnded() bool {
+	tg.s.mu.Lock()
+	defer tg.s.mu.Unlock()
+	return tg.s.events.closed
 }
 
 // questionRow returns a copy of the row of a question, on any goroutine.
@@ -407,7 +407,7 @@ func (s questioner) addQuestions(w *store.Write) error {
 		if !q.Unsaved || q.Queued && q.Row.JSeq == 0 { // else it goes with the write of its event
 			continue
 		}
-		rec, err := jobRecords{s.run}.questionRecord(q)
+		rec, err := s.records().question(q)
 		if err != nil {
 			return err
 		}
@@ -420,9 +420,10 @@ func (s questioner) addQuestions(w *store.Write) error {
 	return nil
 }
 
-func (r jobRecords) questionRecord(q *question.Question) (rec store.Record, err error) {
+// question is the change of the record of a question.
+func (jr jobRecords) question(q *question.Question) (rec store.Record, err error) {
 	rec.Key = approval.RecordKey(&q.Row)
-	if rec.Rev, err = r.revision(rec.Key, q.Rev); err != nil {
+	if rec.Rev, err = jr.revision(rec.Key, q.Rev); err != nil {
 		return rec, err
 	}
 	rec.Value, err = arcp.Marshal(q.Row)
@@ -470,8 +471,8 @@ func (j toolJob) Choose(ctx context.Context, c tool.ChoiceAsk) (tool.Answer, err
 	return j.answer(ctx, approval.Row{Kind: approval.Choice, Action: c.Prompt, Options: c.Options}, c.Expires)
 }
 
-func (j toolGoroutine) answer(ctx context.Context, row approval.Row, wait time.Duration) (tool.Answer, error) {
-	row, err := j.ask(ctx, row, wait)
+func (tg toolGoroutine) answer(ctx context.Context, row approval.Row, wait time.Duration) (tool.Answer, error) {
+	row, err := tg.ask(ctx, row, wait)
 	switch {
 	case err != nil:
 		return tool.Answer{}, err
@@ -482,14 +483,14 @@ func (j toolGoroutine) answer(ctx context.Context, row approval.Row, wait time.D
 }
 
 // gate asks another session for an approval. Every other answer is an error.
-func (j toolGoroutine) gate(ctx context.Context, row approval.Row, wait time.Duration) error {
-	s := j.s
+func (tg toolGoroutine) gate(ctx context.Context, row approval.Row, wait time.Duration) error {
+	s := tg.s
 	row.Kind, row.Options = approval.Gate, approval.ApproveOrDeny
 	row.Barred = slices.Clone(s.barred)
 	if s.row.Session != "" {
 		row.Barred = append(row.Barred, s.row.Session)
 	}
-	row, err := j.ask(ctx, row, wait)
+	row, err := tg.ask(ctx, row, wait)
 	switch {
 	case err != nil:
 		return err

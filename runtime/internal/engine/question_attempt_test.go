@@ -48,12 +48,12 @@ func (r *fixture) asked() map[string][]approval.Row {
 }
 
 // pendingAs returns the pending question with a prompt.
-func (d *fakeQuestions) pendingAs(t *testing.T, prompt string) (q approval.Row) {
+func (fq *fakeQuestions) pendingAs(t *testing.T, prompt string) (q approval.Row) {
 	t.Helper()
 	synctest.Wait()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range d.pending {
+	fq.mu.Lock()
+	defer fq.mu.Unlock()
+	for _, p := range fq.pending {
 		if p.Action == prompt && q.ID != "" {
 			t.Fatalf("%q is asked twice", prompt)
 		} else if p.Action == prompt {

@@ -43,38 +43,38 @@ func person(session string) approval.Actor {
 	return approval.Actor{Principal: "alice", Session: arcp.SessionID(session), HumanInput: true, Approver: true}
 }
 
-func (d *fakeQuestions) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
-	for i := range d.people {
-		if q.IsFor(&d.people[i], now) {
-			ids = append(ids, d.people[i].Session)
+func (fq *fakeQuestions) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
+	for i := range fq.people {
+		if q.IsFor(&fq.people[i], now) {
+			ids = append(ids, fq.people[i].Session)
 		}
 	}
 	return ids
 }
 
-func (d *fakeQuestions) Asked(q approval.Row, request arcp.MessageID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.pending[q.ID], d.ids[q.ID] = q, request
+func (fq *fakeQuestions) Asked(q approval.Row, request arcp.MessageID) {
+	fq.mu.Lock()
+	defer fq.mu.Unlock()
+	fq.pending[q.ID], fq.ids[q.ID] = q, request
 }
 
-func (d *fakeQuestions) Closed(q approval.Row) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.pending, q.ID)
-	d.closed[q.ID]++
+func (fq *fakeQuestions) Closed(q approval.Row) {
+	fq.mu.Lock()
+	defer fq.mu.Unlock()
+	delete(fq.pending, q.ID)
+	fq.closed[q.ID]++
 }
 
 // one returns the only question that is pending.
-func (d *fakeQuestions) one(t *testing.T) approval.Row {
+func (fq *fakeQuestions) one(t *testing.T) approval.Row {
 	t.Helper()
 	synctest.Wait()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.pending) != 1 {
-		t.Fatalf("%d questions are pending, want 1", len(d.pending))
+	fq.mu.Lock()
+	defer fq.mu.Unlock()
+	if len(fq.pending) != 1 {
+		t.Fatalf("%d questions are pending, want 1", len(fq.pending))
 	}
-	for _, q := range d.pending {
+	for _, q := range fq.pending {
 		return q
 	}
 	panic("unreachable")

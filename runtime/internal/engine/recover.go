@@ -11,6 +11,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
@@ -38,14 +39,14 @@ type recoveredJob struct {
 // Recover returns when the decisions are durable; it does not wait for the jobs. It is called once,
 // before Submit.
 func (e *Engine) Recover(ctx context.Context) (int, error) {
-	jobs, err := recoverer{e}.findJobs(ctx)
+	jobs, err := recoverJobs(ctx, e)
 	if err != nil {
 		return 0, err
 	}
-	if err := (recoverer{e}).commitRecovered(ctx, jobs); err != nil {
+	if err := commitRecovered(ctx, e.cfg.Log, jobs); err != nil {
 		return 0, err
 	}
-	if err := (recoverer{e}).updateLedgers(ctx, jobs); err != nil {
+	if err := updateLedgers(ctx, e.cfg.Log, jobs); err != nil {
 		return 0, err
 	}
 	var starts []func()
@@ -56,7 +57,7 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 		case j.outcome != nil:
 			j.logFinished(j.outcome, time.Now())
 		default:
-			starts = append(starts, recoverer{e}.resumeRecovered(j.run))
+			starts = append(starts, j.resume())
 		}
 	}
 	for _, start := range starts { // all are in the table: a job may wait for another
@@ -65,11 +66,8 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 	return len(jobs), nil
 }
 
-// recoverer resumes the jobs of an earlier process.
-type recoverer struct{ *Engine }
-
-// findJobs reads the jobs in the order of their submits, and decides about each of them.
-func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
+// recoverJobs reads the jobs in the order of their submits, and decides about each of them.
+func recoverJobs(ctx context.Context, e *Engine) ([]*recoveredJob, error) {
 	var rows []store.Job
 	err := e.cfg.Store.LiveJobs(ctx, func(row store.Job) bool {
 		rows = append(rows, row)
@@ -79,13 +77,13 @@ func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 		return nil, err
 	}
 	slices.SortFunc(rows, func(a, b store.Job) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID)) })
-	asked, err := e.readQuestions(ctx, rows)
+	asked, err := readQuestions(ctx, &e.cfg, rows)
 	if err != nil {
 		return nil, err
 	}
 	jobs := make([]*recoveredJob, len(rows))
 	for i := range rows {
-		if jobs[i], err = e.recoverJob(ctx, &rows[i], asked[rows[i].ID]); err != nil {
+		if jobs[i], err = recoverJob(ctx, e, &rows[i], asked[rows[i].ID]); err != nil {
 			return nil, err
 		}
 	}
@@ -94,19 +92,19 @@ func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 }
 
 // recoverJob makes the run of a row.
-func (e recoverer) recoverJob(ctx context.Context, row *store.Job, questions *question.Set) (*recoveredJob, error) {
+func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *question.Set) (*recoveredJob, error) {
 	for _, q := range questions.All() {
-		if err := e.findRequest(ctx, q); err != nil {
+		if err := findRequest(ctx, e.cfg.Store, q); err != nil {
 			return nil, fmt.Errorf("%s: %w", row.ID, err)
 		}
 	}
 	t, refusal := e.cfg.Tools.Resolve(row.Agent)
 	if refusal != nil {
-		j := e.recoverOrphan(row, refusal)
+		j := recoverOrphan(e, row, refusal)
 		j.questions = *questions
 		return j, nil
 	}
-	r := newRun(e.Engine, t)
+	r := newRun(e, t)
 	r.row, r.created = *row, row.CreatedAt
 	r.attempt, r.state = row.Attempt, row.State
 	r.lifecycle = lifeAccepted
@@ -115,7 +113,7 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, questions *qu
 	options := optionsOf(row)
 	options.apply(r)
 	r.catalog = e.cfg.Catalog(row.Session, row.Principal, r.trust)
-	if err := (jobRecords{r}).readProgress(ctx); err != nil {
+	if err := r.readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
 	j := &recoveredJob{run: r, clockResumed: !r.progress.Blocked.IsZero()}
@@ -125,11 +123,11 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, questions *qu
 
 // recoverOrphan fails a job whose tool is not registered. The error is retryable, because the tool may
 // be registered later.
-func (e recoverer) recoverOrphan(row *store.Job, refusal *arcp.Error) *recoveredJob {
+func recoverOrphan(e *Engine, row *store.Job, refusal *arcp.Error) *recoveredJob {
 	err := arcp.Errorf(refusal.Code, "the runtime was started without the tool %s of the job", row.Agent)
 	err.Retryable = true
 	name, _, _ := strings.Cut(row.Agent, "@")
-	r := &run{e: e.Engine, attempt: row.Attempt, definition: definition{row: *row, metrics: e.cfg.Metrics.Tool(name), common: commonOf(row),
+	r := &run{e: e, attempt: row.Attempt, definition: definition{row: *row, metrics: e.cfg.Metrics.Tool(name), common: commonOf(row),
 		position: family.Position{Depth: optionsOf(row).Depth}}}
 	return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
 }
@@ -157,7 +155,7 @@ func (j *recoveredJob) decide(now time.Time) {
 }
 
 // commitRecovered commits the decisions.
-func (e recoverer) commitRecovered(ctx context.Context, jobs []*recoveredJob) error {
+func commitRecovered(ctx context.Context, log *eventlog.Log, jobs []*recoveredJob) error {
 	results := make(chan error, len(jobs))
 	n := 0
 	for _, j := range jobs {
@@ -167,7 +165,7 @@ func (e recoverer) commitRecovered(ctx context.Context, jobs []*recoveredJob) er
 		}
 		if w != nil {
 			n++
-			e.cfg.Log.Append(w, func(r *store.Result) { results <- j.committed(r.Err) })
+			log.Append(w, func(r *store.Result) { results <- j.committed(r.Err) })
 		}
 	}
 	for range n {
@@ -192,7 +190,7 @@ func (j *recoveredJob) write(now time.Time) (*store.Write, error) {
 		if err := j.withdrawQuestions(w, now); err != nil {
 			return nil, err
 		}
-		records, err := jobCredentials{j.run}.ending()
+		records, err := j.credentials().ending()
 		if err != nil {
 			return nil, err
 		}
@@ -202,7 +200,7 @@ func (j *recoveredJob) write(now time.Time) (*store.Write, error) {
 	case j.newState != "":
 		log.NewAttempt = true
 		if j.clockResumed {
-			rec, err := jobRecords{j.run}.progressRecord()
+			rec, err := j.progressRecord()
 			if err != nil {
 				return nil, err
 			}
@@ -231,16 +229,17 @@ func (j *recoveredJob) committed(err error) error {
 		}
 	}
 	if j.outcome != nil {
-		jobCredentials{j.run}.endCredentials()
+		j.credentials().end()
 	}
 	return nil
 }
 
-// resumeRecovered adds a recovered job to the jobTable without a check of the limits. The returned
+// resume adds the job to the jobTable without a check of the limits. The returned
 // function starts the job as soon as its tool has a slot, unless the job waits for its retry.
-func (e recoverer) resumeRecovered(r *run) (start func()) {
+func (j *recoveredJob) resume() (start func()) {
+	e, r := j.e, j.run
 	if r.runsAsCall() {
-		return func() { e.resumeCall(r) }
+		return func() { resumeCall(r) }
 	}
 	for _, g := range r.authority.Grants.All() {
 		e.leases.add(g.ID, r.row.ID)
@@ -275,7 +274,7 @@ func (e recoverer) resumeRecovered(r *run) (start func()) {
 }
 
 // readQuestions reads the stored questions of jobs, by job.
-func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.JobID]*question.Set, error) {
+func readQuestions(ctx context.Context, cfg *Config, jobs []store.Job) (map[arcp.JobID]*question.Set, error) {
 	asked := make(map[arcp.JobID]*question.Set)
 	for i := range jobs {
 		asked[jobs[i].ID] = new(question.Set)
@@ -283,10 +282,10 @@ func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arc
 	if len(jobs) == 0 {
 		return asked, nil
 	}
-	err := e.cfg.Store.Records(ctx, approval.RecordPrefix(""), "", func(rec store.Record) bool {
+	err := cfg.Store.Records(ctx, approval.RecordPrefix(""), "", func(rec store.Record) bool {
 		q := &question.Question{Rev: rec.Rev, Size: len(rec.Value)}
 		if err := arcp.Unmarshal(rec.Value, &q.Row); err != nil {
-			e.cfg.Logger.Error().Err(err).Str("record", rec.Key).Msg("a question cannot be read: its job asks it anew")
+			cfg.Logger.Error().Err(err).Str("record", rec.Key).Msg("a question cannot be read: its job asks it anew")
 		} else if set := asked[q.Row.Job]; set != nil {
 			set.Load(q)
 		}
@@ -296,11 +295,11 @@ func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arc
 }
 
 // findRequest reads the id of the event of a pending question.
-func (e recoverer) findRequest(ctx context.Context, q *question.Question) error {
+func findRequest(ctx context.Context, st store.Store, q *question.Question) error {
 	if q.Row.JSeq == 0 || !q.Pending() {
 		return nil
 	}
-	return e.cfg.Store.JobEvents(ctx, q.Row.Job, q.Row.JSeq-1, func(ev *store.Event) bool {
+	return st.JobEvents(ctx, q.Row.Job, q.Row.JSeq-1, func(ev *store.Event) bool {
 		q.Request = ev.ID()
 		return false
 	})
@@ -310,7 +309,7 @@ func (e recoverer) findRequest(ctx context.Context, q *question.Question) error 
 func (j *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 	log := store.Find[*store.AppendEvents](w)
 	for _, effect := range j.questions.WithdrawAll(now) {
-		rec, err := jobRecords{j.run}.questionRecord(effect.Question)
+		rec, err := j.records().question(effect.Question)
 		if err != nil {
 			return err
 		}
@@ -326,14 +325,14 @@ func (j *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 
 // updateLedgers updates the ledgers of jobs that continue. The entry of a child does not show yet that
 // the child has ended or was never created.
-func (e recoverer) updateLedgers(ctx context.Context, jobs []*recoveredJob) error {
+func updateLedgers(ctx context.Context, log *eventlog.Log, jobs []*recoveredJob) error {
 	for _, j := range jobs {
 		if j.takenOver || j.outcome != nil {
 			continue
 		}
 		w, err := j.updateLedger(ctx)
 		if w != nil && err == nil {
-			_, err = e.cfg.Log.Commit(ctx, w)
+			_, err = log.Commit(ctx, w)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: ledger: %w", j.row.ID, err)
@@ -358,7 +357,7 @@ func (j *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 		}
 		j.ledger.Return(&j.authority.State, child, status, rest)
 	}
-	if err := (jobRecords{j.run}).addLedger(w); err != nil {
+	if err := j.records().addLedger(w, &j.ledger); err != nil {
 		return nil, err
 	}
 	if len(w.Ops) == 1 {
@@ -367,7 +366,7 @@ func (j *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 	if budget, changed := j.authority.SaveBudget(); changed {
 		j.progress.Spent = budget
 	}
-	rec, err := jobRecords{j.run}.progressRecord()
+	rec, err := j.progressRecord()
 	w.Put(rec)
 	return w, err
 }

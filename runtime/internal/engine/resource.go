@@ -34,8 +34,8 @@ type LeaseRequester interface {
 
 func (j builtinJob) LeaseHolder() LeaseHolder { return j.holder() }
 
-func (j toolGoroutine) holder() LeaseHolder {
-	s := j.s
+func (tg toolGoroutine) holder() LeaseHolder {
+	s := tg.s
 	t := LeaseHolder{Principal: s.row.Principal, Session: s.row.Session, Job: s.row.ID, Trust: s.trust, MaxJobs: s.maxJobs}
 	if s.authority.Lease != nil {
 		t.Lease = s.authority.Lease.Encode()
@@ -46,11 +46,11 @@ func (j toolGoroutine) holder() LeaseHolder {
 var errNoResources = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime has no leases on resources")
 
 // checkLeasing refuses resource leases to an attempt that has ended.
-func (j toolGoroutine) checkLeasing() error {
+func (tg toolGoroutine) checkLeasing() error {
 	switch {
-	case j.s.e.cfg.Resources == nil:
+	case tg.s.e.cfg.Resources == nil:
 		return errNoResources
-	case j.attemptEnded():
+	case tg.attemptEnded():
 		return errEnded
 	}
 	return nil
@@ -104,7 +104,7 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 	if holder.Session != "" {
 		s.Barred = []arcp.SessionID{holder.Session} // else it could approve its own clean-up
 	}
-	r, refused := submitter{e}.prepare(&s)
+	r, refused := e.prepare(&s)
 	if refused == nil && r.builtin() {
 		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is a built-in tool for clients; it cannot be a clean-up tool", r.tool.Name)
 	}
@@ -115,15 +115,15 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 	if refused != nil {
 		return refused
 	}
-	submitter{e}.claim(r, &s)
+	s.claim(r)
 	return r.await(ctx, refusals)
 }
 
-func (t *LeaseHolder) lease() (*lease.Lease, error) {
-	if len(t.Lease) == 0 {
+func (lh *LeaseHolder) lease() (*lease.Lease, error) {
+	if len(lh.Lease) == 0 {
 		return nil, nil
 	}
-	return lease.Decode(t.Lease)
+	return lease.Decode(lh.Lease)
 }
 
 // await waits for the end of a job that RunCleanupTool has submitted.

@@ -21,24 +21,24 @@ func (e *Engine) Questions() JobQuestions { return JobQuestions{e} }
 type QuestionReply func(row approval.Row, err *arcp.Error)
 
 // committed calls f with the result of the write that changes a question.
-func (f QuestionReply) committed(s *supervisor, q *question.Question, err error) {
+func (qr QuestionReply) committed(s *supervisor, q *question.Question, err error) {
 	switch {
 	case err == nil:
-		f(s.questionRow(q), nil)
+		qr(s.questionRow(q), nil)
 	case jobEnded(err):
-		f(approval.Row{}, errHasEnded())
+		qr(approval.Row{}, errHasEnded())
 	default:
-		f(approval.Row{}, errStore())
+		qr(approval.Row{}, errStore())
 	}
 }
 
 // rejected calls f after the end of the job, or of the runtime if stopped is set.
-func (f QuestionReply) rejected(stopped bool) {
+func (qr QuestionReply) rejected(stopped bool) {
 	if stopped {
-		f(approval.Row{}, errShuttingDown())
+		qr(approval.Row{}, errShuttingDown())
 		return
 	}
-	f(approval.Row{}, errHasEnded())
+	qr(approval.Row{}, errHasEnded())
 }
 
 // Response is an answer to a question of a job.
@@ -68,46 +68,46 @@ func (q JobQuestions) Respond(a Response) {
 	}
 }
 
-func (a *Response) apply(s *supervisor, now time.Time) {
-	q, err := s.questions.Answerable(a.ID, &a.Actor)
+func (rs *Response) apply(s *supervisor, now time.Time) {
+	q, err := s.questions.Answerable(rs.ID, &rs.Actor)
 	if q == nil {
-		a.Done(approval.Row{}, err)
+		rs.Done(approval.Row{}, err)
 		return
 	}
-	a.q = q
-	if err == nil && s.executes(&q.Row, a.Actor.Session) {
+	rs.q = q
+	if err == nil && s.executes(&q.Row, rs.Actor.Session) {
 		err = question.ExecutorRefusal()
 	}
 	if err != nil {
-		a.countRefused(s)
-		a.Done(approval.Row{}, err)
+		rs.countRefused(s)
+		rs.Done(approval.Row{}, err)
 		return
 	}
-	row, err := a.answer(s, now)
+	row, err := rs.answer(s, now)
 	if err != nil {
-		a.countRefused(s)
-		a.Done(row, err)
+		rs.countRefused(s)
+		rs.Done(row, err)
 		return
 	}
-	if a.Call != nil {
-		s.write.calls = append(s.write.calls, joinedCall{a.Call, func() arcp.Raw { return a.Value(s.questionRow(q)) }})
+	if rs.Call != nil {
+		s.write.calls = append(s.write.calls, joinedCall{rs.Call, func() arcp.Raw { return rs.Value(s.questionRow(q)) }})
 	}
 	questioner{s}.update(now, q, row)
-	s.write.addCommands(a) // after the report to Questions, because the respondent may read the question at once
+	s.write.addCommands(rs) // after the report to Questions, because the respondent may read the question at once
 	if row.Interrupt && !q.Pending() {
-		a.applyGuidance(s, now, &row)
+		rs.applyGuidance(s, now, &row)
 	}
 }
 
 // countRefused counts a refused answer.
-func (a *Response) countRefused(s *supervisor) {
-	s.e.cfg.Metrics.Approvals.WithLabelValues(string(a.q.Row.Kind), "refused").Inc()
+func (rs *Response) countRefused(s *supervisor) {
+	s.e.cfg.Metrics.Approvals.WithLabelValues(string(rs.q.Row.Kind), "refused").Inc()
 }
 
 // answer returns the row with the answer applied, and grants the permission that the answer grants.
 // With an error it returns the unchanged row.
-func (a *Response) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Error) {
-	row, err := a.q.WithAnswer(now, &a.Actor, &a.Answer, tool.CheckValue)
+func (rs *Response) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Error) {
+	row, err := rs.q.WithAnswer(now, &rs.Actor, &rs.Answer, tool.CheckValue)
 	if err != nil || row.Resolution != approval.Granted {
 		return row, err
 	}
@@ -115,16 +115,16 @@ func (a *Response) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Err
 	c, err := s.authority.GrantAnswer(s.authority.now(), newLeaseID(), &row)
 	s.mu.Unlock()
 	if err != nil {
-		return a.q.Row, err
+		return rs.q.Row, err
 	}
 	row.Lease = c.Lease.ID
-	s.leaseChanged(now, &c, a.Actor.Session, a.Request)
+	s.leaseChanged(now, &c, rs.Actor.Session, rs.Request)
 	return row, nil
 }
 
-func (a *Response) committed(s *supervisor, err error) { a.Done.committed(s, a.q, err) }
+func (rs *Response) committed(s *supervisor, err error) { rs.Done.committed(s, rs.q, err) }
 
-func (a *Response) rejected(_ *Engine, stopped bool) { a.Done.rejected(stopped) }
+func (rs *Response) rejected(_ *Engine, stopped bool) { rs.Done.rejected(stopped) }
 
 func errStore() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written") }
 

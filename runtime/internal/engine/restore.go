@@ -47,7 +47,7 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	r := e.run(q.Job)
 	switch {
 	case r == nil:
-		submitter{e}.restoreEnded(&q)
+		q.submitNew(e)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
 	case r.strictCancel && r.row.Session != q.Session:
@@ -60,42 +60,42 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	}
 }
 
-func (q *restoreJob) refuse(e *Engine, err *arcp.Error) { e.Refuse(&q.Submit, arcp.Nack, err) }
+func (rj *restoreJob) refuse(e *Engine, err *arcp.Error) { e.Refuse(&rj.Submit, arcp.Nack, err) }
 
-func (q *restoreJob) ack() {
-	q.Answers.AnswerBeforeEvents(answerTo(q.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
-	q.decided()
+func (rj *restoreJob) ack() {
+	rj.Answers.AnswerBeforeEvents(answerTo(rj.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
+	rj.decided()
 }
 
-func (q *restoreJob) errNoCheckpoint() *arcp.Error {
-	return arcp.Errorf(arcp.CodeNotFound, "the job has no checkpoint %.100q; only the latest %d are stored", q.Checkpoint, job.MaxCheckpoints)
+func (rj *restoreJob) errNoCheckpoint() *arcp.Error {
+	return arcp.Errorf(arcp.CodeNotFound, "the job has no checkpoint %.100q; only the latest %d are stored", rj.Checkpoint, job.MaxCheckpoints)
 }
 
 // apply chooses the checkpoint, and ends the attempt if there is one.
-func (q *restoreJob) apply(s *supervisor, now time.Time) {
+func (rj *restoreJob) apply(s *supervisor, now time.Time) {
 	switch {
 	case s.machine.State().Terminal():
-		s.afterEnd = append(s.afterEnd, q)
+		s.afterEnd = append(s.afterEnd, rj)
 		return
 	case s.progress.Cancel != nil:
-		q.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
+		rj.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 		return
-	case s.progress.Chosen.sameRequest(q):
-		s.write.addCommands(q)
+	case s.progress.Chosen.sameRequest(rj):
+		s.write.addCommands(rj)
 		return
 	}
 	checkpoints, _, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
 	if err != nil {
-		q.unreadable(s.e, err)
+		rj.unreadable(s.e, err)
 		return
 	}
-	from, ok := q.choose(s, checkpoints)
+	from, ok := rj.choose(s, checkpoints)
 	if !ok {
-		q.refuse(s.e, q.errNoCheckpoint())
+		rj.refuse(s.e, rj.errNoCheckpoint())
 		return
 	}
-	s.progress.Chosen, s.progress.unsaved = &chosenCheckpoint{from, q.Session, q.Envelope.ID}, true
-	s.write.addCommands(q)
+	s.progress.Chosen, s.progress.unsaved = &chosenCheckpoint{from, rj.Session, rj.Envelope.ID}, true
+	s.write.addCommands(rj)
 	if s.machine.Rewind(now) {
 		s.exit.set(exitRewind)
 		s.limit = job.TimeLimit{} // the attempt has ended
@@ -103,54 +103,54 @@ func (q *restoreJob) apply(s *supervisor, now time.Time) {
 }
 
 // choose returns the restore point, and closes the event queue of a running attempt.
-func (q *restoreJob) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoint, bool) {
+func (rj *restoreJob) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoint, bool) {
 	running := s.running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ok := k.Choose(q.Checkpoint, s.events.checkpoint != nil)
+	p, ok := k.Choose(rj.Checkpoint, s.events.checkpoint != nil)
 	if ok && running {
 		s.events.close()
 	}
 	return p, ok
 }
 
-func (q *restoreJob) committed(s *supervisor, err error) {
+func (rj *restoreJob) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
-		q.ack()
+		rj.ack()
 	case jobEnded(err):
-		s.afterEnd = append(s.afterEnd, q)
+		s.afterEnd = append(s.afterEnd, rj)
 	default:
-		q.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
+		rj.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
 	}
 }
 
-func (q *restoreJob) rejected(e *Engine, stopped bool) {
+func (rj *restoreJob) rejected(e *Engine, stopped bool) {
 	if stopped {
-		q.refuse(e, errShuttingDown())
+		rj.refuse(e, errShuttingDown())
 		return
 	}
-	submitter{e}.restoreEnded(q)
+	rj.submitNew(e)
 }
 
-func (q *restoreJob) unreadable(e *Engine, err error) {
-	e.cfg.Logger.Error().Err(err).Str("job_id", string(q.Job)).Msg("checkpoints of a job cannot be read")
-	q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
+func (rj *restoreJob) unreadable(e *Engine, err error) {
+	e.cfg.Logger.Error().Err(err).Str("job_id", string(rj.Job)).Msg("checkpoints of a job cannot be read")
+	rj.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
 }
 
-// restoreEnded submits a job that continues from a checkpoint of an ended job. The store
+// submitNew submits a job that continues from a checkpoint of an ended job. The store
 // is read on another goroutine; the session's later submits wait.
-func (e submitter) restoreEnded(q *restoreJob) {
-	if !e.beginCall() { // refused like a submit
-		e.Refuse(&q.Submit, arcp.JobFailed, errShuttingDown())
+func (rj *restoreJob) submitNew(e *Engine) {
+	if !beginCall(e) { // refused like a submit
+		e.Refuse(&rj.Submit, arcp.JobFailed, errShuttingDown())
 		return
 	}
-	e.order.enqueue(q.Session, true, func() bool {
-		q.inTurn = true
+	e.order.enqueue(rj.Session, true, func() bool {
+		rj.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			if !e.submitFromCheckpoint(context.Background(), q) {
-				e.submitDecided(q.Session)
+			if !rj.submitInTurn(context.Background(), e) {
+				e.order.decided(rj.Session)
 			}
 		})
 		return true
@@ -158,7 +158,7 @@ func (e submitter) restoreEnded(q *restoreJob) {
 }
 
 // beginCall counts a running call, and reports false if the engine drains.
-func (e submitter) beginCall() bool {
+func beginCall(e *Engine) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.shutdown.draining() {
@@ -168,39 +168,39 @@ func (e submitter) beginCall() bool {
 	return true
 }
 
-// submitFromCheckpoint performs restoreEnded when its turn has come. It reports whether it still blocks
+// submitInTurn performs submitNew when its turn has come. It reports whether it still blocks
 // the session's later submits.
-func (e submitter) submitFromCheckpoint(ctx context.Context, q *restoreJob) (blocks bool) {
-	row, refusal := e.endedJob(ctx, q.Job, q.Principal, false)
+func (rj *restoreJob) submitInTurn(ctx context.Context, e *Engine) (blocks bool) {
+	row, refusal := e.endedJob(ctx, rj.Job, rj.Principal, false)
 	switch {
 	case refusal != nil:
-		q.refuse(e.Engine, refusal)
+		rj.refuse(e, refusal)
 		return false
 	case !row.State.Terminal():
-		q.refuse(e.Engine, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
+		rj.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
 		return false
 	}
 	checkpoints, _, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
-	ended := &run{e: e.Engine, definition: definition{row: row}}
-	if err == nil && q.Recheck {
-		err = jobRecords{ended}.readProgress(ctx)
+	ended := &run{e: e, definition: definition{row: row}}
+	if err == nil && rj.Recheck {
+		err = ended.readProgress(ctx)
 	}
 	p, ok := job.Checkpoint{}, false
 	if err == nil {
-		p, ok = checkpoints.Find(q.Checkpoint)
+		p, ok = checkpoints.Find(rj.Checkpoint)
 	}
-	t, _ := e.cfg.Catalog(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is not registered any more
+	t, _ := e.cfg.Catalog(rj.Session, row.Principal, rj.Trust).Resolve(row.Agent) // Submit refuses a tool that is not registered any more
 	switch {
 	case err != nil:
-		q.unreadable(e.Engine, err)
-	case ended.progress.Chosen.sameRequest(q): // the request was performed before the job ended
-		q.ack()
+		rj.unreadable(e, err)
+	case ended.progress.Chosen.sameRequest(rj): // the request was performed before the job ended
+		rj.ack()
 	case t != nil && t.Recovery != tool.RecoveryCheckpoint:
-		q.refuse(e.Engine, errNoCheckpoints(t))
+		rj.refuse(e, errNoCheckpoints(t))
 	case !ok:
-		q.refuse(e.Engine, q.errNoCheckpoint())
+		rj.refuse(e, rj.errNoCheckpoint())
 	default:
-		s := q.submit(&row, p)
+		s := rj.submit(&row, p)
 		return e.submit(&s)
 	}
 	return false
@@ -208,21 +208,21 @@ func (e submitter) submitFromCheckpoint(ctx context.Context, q *restoreJob) (blo
 
 // submit returns the submit of a job like row that begins with the checkpoint p of row. Its lease is the
 // lease of row, limited by the principal's present lease. It is not direct: job.accepted is the answer.
-func (q *restoreJob) submit(row *store.Job, p job.Checkpoint) Submit {
+func (rj *restoreJob) submit(row *store.Job, p job.Checkpoint) Submit {
 	o := optionsOf(row)
 	payload := arcp.ToolInvokePayload{Tool: row.Agent, Arguments: row.Arguments, SubmitOptions: arcp.SubmitOptions{
 		OnDisconnect: o.OnDisconnect, StrictCancel: o.StrictCancel, Retry: o.Retry, LeaseRequest: o.Lease}}
 	if o.MaxRuntimeSec != "" {
 		payload.MaxRuntimeSec = &o.MaxRuntimeSec
 	}
-	env := *q.Envelope
+	env := *rj.Envelope
 	env.JobID, env.Priority = "", row.Priority        // the job_id of a submit would be the parent's
 	p.N, p.KnownChildren = firstCheckpointNumber, nil // the children belong to row
 	record, err := arcp.Marshal(p)
 	if err != nil { // it was decoded
 		panic("engine: checkpoint: " + err.Error())
 	}
-	s := q.Submit
+	s := rj.Submit
 	s.Envelope, s.Payload = &env, &payload
 	s.firstCheckpoint = &firstCheckpoint{restoredFrom: arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record: record}
 	return s

@@ -163,7 +163,7 @@ func (d *definition) startsAfterWrite() bool {
 // credentials, and a slot is free for it.
 func (r *run) startsBeforeDurable(s *Submit) bool {
 	return r.tool.SideEffect.ReadOnly() && !r.mayRepeat(s) && s.firstCheckpoint == nil &&
-		!jobCredentials{r}.provisioned() && r.holdsSlot()
+		!r.credentials().provisioned() && r.holdsSlot()
 }
 
 // launch starts the supervisor if there is none. Before the claim is placed it only marks the run, and
@@ -268,7 +268,7 @@ func (r *run) stop() {
 	r.wake()
 }
 
-func (r *run) stopEndless() {
+func stopEndless(r *run) {
 	if r.endless() {
 		r.stop()
 	}

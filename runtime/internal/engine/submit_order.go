@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -19,12 +20,13 @@ import (
 //
 // A session has an entry, maybe empty, while a submit blocks.
 type submitOrder struct {
+	pool    *pool.Pool
 	mu      sync.Mutex
 	waiting map[arcp.SessionID][]submitStep // the submits that wait
 }
 
 // submitStep performs a submit in its turn and reports whether it blocks the later ones. If so,
-// submitter.submitDecided is called for the session later.
+// submitOrder.decided is called for the session later.
 type submitStep func() (blocks bool)
 
 // wait queues a step if the submits of a session have to wait.
@@ -87,36 +89,36 @@ func (o *submitOrder) dequeue(id arcp.SessionID) (step submitStep, ok bool) {
 	return step, true
 }
 
-// submitDecided performs the submits behind one that is decided. It may be called on the
-// committer's goroutine, on which no submit runs.
-func (e submitter) submitDecided(id arcp.SessionID) {
-	if !e.order.removeIdle(id) {
-		e.pool.Run(func() { e.order.drain(id) })
+// decided performs the submits behind one that is decided. It may be called on the committer's
+// goroutine, on which no submit runs.
+func (o *submitOrder) decided(id arcp.SessionID) {
+	if !o.removeIdle(id) {
+		o.pool.Run(func() { o.drain(id) })
 	}
 }
 
-// inOrder performs a step of a submit at once or in its turn. It reports whether the submit blocks
+// perform performs a step of a submit at once or in its turn. It reports whether the submit blocks
 // the later ones; a step in the queue reports that in its turn.
-func (e submitter) inOrder(s *Submit, blocks bool, step submitStep) bool {
+func (o *submitOrder) perform(s *Submit, blocks bool, step submitStep) bool {
 	if s.inTurn {
 		return step()
 	}
-	e.order.enqueue(s.Session, blocks, step)
+	o.enqueue(s.Session, blocks, step)
 	return false
 }
 
-// appendSubmit appends the write of a submit in its turn. It calls placed when the write has its
-// position in the log, and done on the committer's goroutine with whether there is a job. If there is
-// no job, the submit is answered. appendSubmit reports whether it blocks the session's later submits.
-func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done func(created bool), placed func()) bool {
-	s, blocks := *submit, r.mayRepeat(submit)
-	return e.inOrder(submit, blocks, func() bool {
-		e.cfg.Log.Append(w, func(res *store.Result) {
-			done(e.claimCommitted(&s, r, res))
+// append appends the write of a submit in its turn. It calls placed when the write has its position in
+// the log, and done on the committer's goroutine with whether there is a job. If there is no job, the
+// submit is answered. append reports whether it blocks the session's later submits.
+func (s *Submit) append(r *run, w *store.Write, done func(created bool), placed func()) bool {
+	submit, blocks := *s, r.mayRepeat(s)
+	return r.e.order.perform(s, blocks, func() bool {
+		r.e.cfg.Log.Append(w, func(res *store.Result) {
+			done(submit.claimCommitted(r, res))
 			if blocks {
-				e.submitDecided(s.Session)
+				r.e.order.decided(submit.Session)
 			}
-			s.decided()
+			submit.decided()
 		})
 		placed()
 		return blocks
@@ -126,7 +128,7 @@ func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done fun
 // Refuse answers a submit with an error, in the order of the submits.
 func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 	s, answer := *submit, refusalFrame(submit, t, err)
-	submitter{e}.inOrder(submit, false, func() bool {
+	e.order.perform(submit, false, func() bool {
 		e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
 			s.Answers.AnswerAfterEvents(answer)
 			s.decided()

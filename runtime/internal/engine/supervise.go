@@ -262,7 +262,7 @@ func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err err
 	case s.outcome != nil:
 		log.Events = append(log.Events, s.outcomeEvents(now)...)
 		log.State, log.Code = s.outcome.State, outcomeCode(s.outcome)
-		records, err := jobCredentials{s.run}.ending()
+		records, err := s.credentials().ending()
 		if err != nil {
 			return nil, false, err
 		}
@@ -313,17 +313,17 @@ func (s jobWriter) addRecords(w *store.Write) error {
 	}
 	if s.write.checkpoint != nil {
 		s.write.checkpoint.Questions = s.questions.Asked()
-		rec, err := jobRecords{s.run}.checkpointRecord(&s.write.checkpoint.Checkpoint)
+		rec, err := s.checkpointRecord(&s.write.checkpoint.Checkpoint)
 		if err != nil {
 			return err
 		}
 		w.Put(rec)
 	}
-	if err := errors.Join(jobRecords{s.run}.addLedger(w), s.addNotes(w)); err != nil {
+	if err := errors.Join(s.records().addLedger(w, &s.ledger), s.addNotes(w)); err != nil {
 		return err
 	}
 	if s.progress.unsaved && (s.outcome == nil || s.row.Parent != "") {
-		rec, err := jobRecords{s.run}.progressRecord()
+		rec, err := s.progressRecord()
 		if err != nil {
 			return err
 		}
@@ -364,7 +364,7 @@ func (s jobWriter) append(w *store.Write) error {
 		}
 		if store.Find[*store.AppendEvents](w).State.Terminal() && (r.Err == nil || jobEnded(r.Err)) {
 			s.e.jobs.markConcluded(s.run)
-			jobCredentials{s.run}.endCredentials()
+			s.credentials().end()
 		}
 		s.answerCommands(r.Err)
 		s.committedc <- r.Err

@@ -28,64 +28,64 @@ func newCheckedMachine(spec Spec) *checkedMachine {
 }
 
 // do calls f and checks the machine; wait is how much time has passed.
-func (w *checkedMachine) do(wait time.Duration, f func(m *Machine, now time.Time)) error {
-	w.now = w.now.Add(wait)
-	before := w.m.State()
-	f(w.m, w.now)
-	out := w.m.TakeOutput()
-	if again := w.m.TakeOutput(); again != (Output{}) {
+func (cm *checkedMachine) do(wait time.Duration, f func(m *Machine, now time.Time)) error {
+	cm.now = cm.now.Add(wait)
+	before := cm.m.State()
+	f(cm.m, cm.now)
+	out := cm.m.TakeOutput()
+	if again := cm.m.TakeOutput(); again != (Output{}) {
 		return fmt.Errorf("a second Take returned %+v", again)
 	}
-	return w.check(before, out)
+	return cm.check(before, out)
 }
 
-func (w *checkedMachine) check(before arcp.JobState, out Output) error {
-	after := w.m.State()
+func (cm *checkedMachine) check(before arcp.JobState, out Output) error {
+	after := cm.m.State()
 	switch {
 	case !slices.Contains(arcp.JobStates, after):
 		return fmt.Errorf("state %q", after)
-	case w.ended && out != (Output{}):
+	case cm.ended && out != (Output{}):
 		return fmt.Errorf("output after the end: %+v", out)
-	case w.ended && after != before:
+	case cm.ended && after != before:
 		return fmt.Errorf("%s after the end in %s", after, before)
 	case (out.Terminal != nil) != (after.Terminal() && !before.Terminal()):
 		return fmt.Errorf("terminal %+v on the way from %s to %s", out.Terminal, before, after)
-	case out.Started && w.started:
+	case out.Started && cm.started:
 		return fmt.Errorf("started twice")
-	case after.Terminal() && !w.m.Deadline().IsZero():
-		return fmt.Errorf("%s has the deadline %v", after, w.m.Deadline())
-	case !w.started && !out.Started && (out.Heartbeat != nil || out.Stop != nil):
+	case after.Terminal() && !cm.m.Deadline().IsZero():
+		return fmt.Errorf("%s has the deadline %v", after, cm.m.Deadline())
+	case !cm.started && !out.Started && (out.Heartbeat != nil || out.Stop != nil):
 		return fmt.Errorf("between attempts: %+v", out)
-	case !w.ever && !out.Started && !w.m.Deadline().IsZero():
-		return fmt.Errorf("before the start: deadline %v", w.m.Deadline())
-	case w.started && !w.m.active() && !before.Terminal() && out.Stop == nil && w.stops == 0 && out.Terminal == nil:
+	case !cm.ever && !out.Started && !cm.m.Deadline().IsZero():
+		return fmt.Errorf("before the start: deadline %v", cm.m.Deadline())
+	case cm.started && !cm.m.active() && !before.Terminal() && out.Stop == nil && cm.stops == 0 && out.Terminal == nil:
 		return fmt.Errorf("the attempt was not stopped on the way from %s to %s", before, after)
 	}
-	w.ever = w.ever || out.Started
-	if w.started = (w.started || out.Started) && w.m.active(); !w.started {
-		defer func() { w.stops = 0 }()
+	cm.ever = cm.ever || out.Started
+	if cm.started = (cm.started || out.Started) && cm.m.active(); !cm.started {
+		defer func() { cm.stops = 0 }()
 	}
-	w.ended = after.Terminal()
-	return first(w.checkHeartbeat(out.Heartbeat), w.checkStop(out.Stop), checkOutcome(out.Terminal))
+	cm.ended = after.Terminal()
+	return first(cm.checkHeartbeat(out.Heartbeat), cm.checkStop(out.Stop), checkOutcome(out.Terminal))
 }
 
-func (w *checkedMachine) checkHeartbeat(h *arcp.JobHeartbeatPayload) error {
+func (cm *checkedMachine) checkHeartbeat(h *arcp.JobHeartbeatPayload) error {
 	if h == nil {
 		return nil
 	}
-	if h.Sequence <= w.sequence || h.DeadlineMS != uint64((2*w.spec.Heartbeat).Milliseconds()) ||
+	if h.Sequence <= cm.sequence || h.DeadlineMS != uint64((2*cm.spec.Heartbeat).Milliseconds()) ||
 		h.State != string(arcp.StateRunning) && h.State != string(arcp.StateBlocked) {
-		return fmt.Errorf("heartbeat %+v after %d", *h, w.sequence)
+		return fmt.Errorf("heartbeat %+v after %d", *h, cm.sequence)
 	}
-	w.sequence = h.Sequence
+	cm.sequence = h.Sequence
 	return nil
 }
 
-func (w *checkedMachine) checkStop(stop *arcp.Error) error {
+func (cm *checkedMachine) checkStop(stop *arcp.Error) error {
 	if stop == nil {
 		return nil
 	}
-	if w.stops++; w.stops > 1 {
+	if cm.stops++; cm.stops > 1 {
 		return fmt.Errorf("stopped twice")
 	}
 	return nil
@@ -112,24 +112,24 @@ func checkOutcome(o *Outcome) error {
 
 // advance also checks the promises of Deadline: before it nothing happens, at
 // it something does.
-func (w *checkedMachine) advance(wait time.Duration) error {
-	deadline := w.m.Deadline()
+func (cm *checkedMachine) advance(wait time.Duration) error {
+	deadline := cm.m.Deadline()
 	var out Output
 	var after time.Time
-	err := w.do(wait, func(m *Machine, now time.Time) {
+	err := cm.do(wait, func(m *Machine, now time.Time) {
 		m.Advance(now)
 		out, after = m.out, m.Deadline()
 	})
-	due := !deadline.IsZero() && !deadline.After(w.now)
+	due := !deadline.IsZero() && !deadline.After(cm.now)
 	switch {
 	case err != nil:
 		return err
 	case !due && out != (Output{}):
-		return fmt.Errorf("advance to %v did %+v before the deadline %v", w.now, out, deadline)
+		return fmt.Errorf("advance to %v did %+v before the deadline %v", cm.now, out, deadline)
 	case due && out == (Output{}):
 		return fmt.Errorf("nothing happened at the deadline %v", deadline)
-	case !after.IsZero() && !after.After(w.now):
-		return fmt.Errorf("after advance to %v the deadline is %v", w.now, after)
+	case !after.IsZero() && !after.After(cm.now):
+		return fmt.Errorf("after advance to %v the deadline is %v", cm.now, after)
 	}
 	return nil
 }

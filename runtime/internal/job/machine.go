@@ -44,7 +44,7 @@ type cancellation struct {
 	deadline time.Time // of the hard stop; zero: not cancelled
 }
 
-func (s *cancellation) requested() bool { return !s.deadline.IsZero() }
+func (c *cancellation) requested() bool { return !c.deadline.IsZero() }
 
 // New returns the machine of a job that was just accepted.
 func New(spec Spec) *Machine { return Restore(spec, arcp.StateAccepted) }

@@ -31,7 +31,7 @@ func NewBudget(amounts []Amount) *Budget {
 			c.left, c.announced = c.cap.value, c.cap.value
 			continue
 		}
-		b.counters = append(b.counters, counter{a, a.value, a.value})
+		b.counters = append(b.counters, counter{cap: a, left: a.value, announced: a.value})
 	}
 	return b
 }
@@ -100,7 +100,7 @@ func parseCost(value arcp.Number) (apd.Decimal, *arcp.Error) {
 	return d, nil
 }
 
-func (c *counter) amount() Amount { return Amount{c.cap.currency, c.left} }
+func (c *counter) amount() Amount { return Amount{currency: c.cap.currency, value: c.left} }
 
 func (c *counter) subtract(cost apd.Decimal) (left Amount, announce bool, err *arcp.Error) {
 	c.left = sub(c.left, cost)
@@ -230,7 +230,7 @@ func (b *Budget) Save() arcp.Raw {
 	if b != nil {
 		for i := range b.counters {
 			c := &b.counters[i]
-			saved = append(saved, savedCounter{c.cap.currency, c.cap.Number(), numberOf(c.left), numberOf(c.announced)})
+			saved = append(saved, savedCounter{Currency: c.cap.currency, Cap: c.cap.Number(), Left: numberOf(c.left), Announced: numberOf(c.announced)})
 		}
 	}
 	raw, err := arcp.Marshal(saved)

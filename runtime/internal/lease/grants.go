@@ -129,7 +129,7 @@ func (g *Grants) Add(grant Grant) *arcp.Error {
 	if g.countLive(grant.GrantedAt) >= MaxGrants {
 		return arcp.Errorf(arcp.CodeResourceExhausted, "the job has %d permission leases already", MaxGrants)
 	}
-	g.list = append(g.list, compiledGrant{grant, p})
+	g.list = append(g.list, compiledGrant{Grant: grant, resource: p})
 	return nil
 }
 
@@ -294,7 +294,7 @@ func (g *Grants) Decode(raw arcp.Raw) error {
 		if err != nil {
 			return fmt.Errorf("grant %s: %w", grant.ID, err)
 		}
-		compiled = append(compiled, compiledGrant{grant, p})
+		compiled = append(compiled, compiledGrant{Grant: grant, resource: p})
 	}
 	g.list = compiled
 	return nil

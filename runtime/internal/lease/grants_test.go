@@ -49,7 +49,7 @@ func TestDuration(t *testing.T) {
 }
 
 func TestNarrower(t *testing.T) {
-	asked := Permission{"payment.refund.create", "order:*", "refund"}
+	asked := Permission{Permission: "payment.refund.create", Resource: "order:*", Operation: "refund"}
 	for _, c := range []struct {
 		why     string
 		asked   Permission
@@ -57,17 +57,17 @@ func TestNarrower(t *testing.T) {
 		ok      bool
 	}{
 		{"the same", asked, asked, true},
-		{"one order", asked, Permission{asked.Permission, "order:1", "refund"}, true},
-		{"wider", asked, Permission{asked.Permission, "**", "refund"}, false},
-		{"another resource", asked, Permission{asked.Permission, "invoice:1", "refund"}, false},
-		{"another operation", asked, Permission{asked.Permission, "order:1", "delete"}, false},
-		{"no operation", asked, Permission{asked.Permission, "order:1", ""}, false},
-		{"another permission", asked, Permission{"payment.refund", "order:1", "refund"}, false},
-		{"no resource", asked, Permission{asked.Permission, "", "refund"}, false},
-		{"another spelling", Permission{"fs.read", "/a/**", "read"}, Permission{"filesystem.read", "/a/b/*", "read"}, true},
-		{"a path that climbs", Permission{"fs.read", "/a/**", "read"}, Permission{"fs.read", "/a/../b", "read"}, false},
-		{"a resource that is none", Permission{"fs.read", "a", "read"}, Permission{"fs.read", "a", "read"}, false},
-		{"a URL", Permission{"x.get", "https://h/**", "get"}, Permission{"x.get", "https://h/a", "get"}, true},
+		{"one order", asked, Permission{Permission: asked.Permission, Resource: "order:1", Operation: "refund"}, true},
+		{"wider", asked, Permission{Permission: asked.Permission, Resource: "**", Operation: "refund"}, false},
+		{"another resource", asked, Permission{Permission: asked.Permission, Resource: "invoice:1", Operation: "refund"}, false},
+		{"another operation", asked, Permission{Permission: asked.Permission, Resource: "order:1", Operation: "delete"}, false},
+		{"no operation", asked, Permission{Permission: asked.Permission, Resource: "order:1", Operation: ""}, false},
+		{"another permission", asked, Permission{Permission: "payment.refund", Resource: "order:1", Operation: "refund"}, false},
+		{"no resource", asked, Permission{Permission: asked.Permission, Resource: "", Operation: "refund"}, false},
+		{"another spelling", Permission{Permission: "fs.read", Resource: "/a/**", Operation: "read"}, Permission{Permission: "filesystem.read", Resource: "/a/b/*", Operation: "read"}, true},
+		{"a path that climbs", Permission{Permission: "fs.read", Resource: "/a/**", Operation: "read"}, Permission{Permission: "fs.read", Resource: "/a/../b", Operation: "read"}, false},
+		{"a resource that is none", Permission{Permission: "fs.read", Resource: "a", Operation: "read"}, Permission{Permission: "fs.read", Resource: "a", Operation: "read"}, false},
+		{"a URL", Permission{Permission: "x.get", Resource: "https://h/**", Operation: "get"}, Permission{Permission: "x.get", Resource: "https://h/a", Operation: "get"}, true},
 	} {
 		want := arcp.CodeInvalidArgument
 		if c.ok {

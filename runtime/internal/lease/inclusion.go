@@ -174,7 +174,7 @@ func (in *inclusion) pushReachable(todo []walkState, visited map[string]bool, ow
 		in.steps -= 1 + len(union)
 		if !visited[string(key)] {
 			visited[string(key)] = true
-			todo = append(todo, walkState{q, union})
+			todo = append(todo, walkState{at: q, union: union})
 		}
 	}
 	return todo

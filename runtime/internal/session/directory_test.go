@@ -45,7 +45,7 @@ func newTestDirectory() (*Directory, *testLog) {
 
 // A session that came back and detached again since Expired found it has its whole resume
 // window before it.
-func TestEndDetachedAfterAttach(t *testing.T) {
+func TestDetachedAgainHasTheWholeResumeWindow(t *testing.T) {
 	d, log := newTestDirectory()
 	start := time.Now()
 	first, second := &testConn{}, &testConn{}
@@ -143,7 +143,7 @@ func TestEndEvictsTheConnection(t *testing.T) {
 }
 
 // At the limit a new session evicts the session that has been detached for longest.
-func TestLimits(t *testing.T) {
+func TestNewSessionReplacesTheLongestDetached(t *testing.T) {
 	d, log := newTestDirectory()
 	now := time.Now()
 	open := func(id arcp.SessionID, principal string, l Limits) (*Session, *ExceededLimit) {

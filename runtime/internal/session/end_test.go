@@ -194,7 +194,7 @@ func (l *blockedLog) Append(_ *store.Write, done func(*store.Result)) {
 }
 
 // AwaitEnd waits for the outcome of an end that is being written.
-func TestAwaitEnd(t *testing.T) {
+func TestAwaitEndWaitsForTheOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(blockedLog)
 		d := NewDirectory(Options{Log: log})

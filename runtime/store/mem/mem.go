@@ -162,20 +162,20 @@ func sorted[K ~string, V any](s *Store, m map[K]V) ([]K, error) {
 // source reads the maps without the lock: only Commit, which calls it, changes them.
 type source struct{ s *Store }
 
-func (src source) Session(id arcp.SessionID) (store.Session, error) {
-	if e := src.s.sessions[id]; e != nil {
+func (s source) Session(id arcp.SessionID) (store.Session, error) {
+	if e := s.s.sessions[id]; e != nil {
 		return e.fullRow(), nil
 	}
 	return store.Session{}, store.ErrNotFound
 }
 
-func (src source) Job(id arcp.JobID) (store.Job, error) {
-	r := src.s.jobs[id].copyRow()
+func (s source) Job(id arcp.JobID) (store.Job, error) {
+	r := s.s.jobs[id].copyRow()
 	return r.unpack()
 }
 
-func (src source) Submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, string, error) {
-	e := src.s.sessions[id]
+func (s source) Submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, string, error) {
+	e := s.s.sessions[id]
 	if e == nil || e.submits[submit] == nil {
 		return "", "", nil
 	}
@@ -184,13 +184,13 @@ func (src source) Submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobI
 	return j.ID, j.Digest, err
 }
 
-func (src source) Feed(principal string) (trimmed, last uint64, err error) {
-	t := src.s.feedOf(principal)
+func (s source) Feed(principal string) (trimmed, last uint64, err error) {
+	t := s.s.feedOf(principal)
 	return t.trimmed, t.last, nil
 }
 
-func (src source) Keys(prefix string, fn func(key string)) error {
-	for key := range src.s.names.from(prefix) {
+func (s source) Keys(prefix string, fn func(key string)) error {
+	for key := range s.s.names.from(prefix) {
 		if !strings.HasPrefix(key, prefix) {
 			break
 		}
@@ -199,17 +199,17 @@ func (src source) Keys(prefix string, fn func(key string)) error {
 	return nil
 }
 
-func (src source) Ended(id arcp.JobID) (bool, error) { return src.s.jobs[id] != nil, nil }
+func (s source) Ended(id arcp.JobID) (bool, error) { return s.s.jobs[id] != nil, nil }
 
-func (src source) Key(principal, key string) (arcp.JobID, string, error) {
-	h := src.s.keys[idempotencyKey{principal, key}]
+func (s source) Key(principal, key string) (arcp.JobID, string, error) {
+	h := s.s.keys[idempotencyKey{principal, key}]
 	return h.job, h.digest, nil
 }
 
-func (src source) Rev(key string) (uint64, error) { return src.s.records[key].Rev, nil }
+func (s source) Rev(key string) (uint64, error) { return s.s.records[key].Rev, nil }
 
-func (src source) Events(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
-	return src.s.jobs[id].log().each(context.Background(), after, fn)
+func (s source) Events(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	return s.s.jobs[id].log().each(context.Background(), after, fn)
 }
 
 // Backup returns store.ErrUnsupported.

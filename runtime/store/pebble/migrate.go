@@ -14,18 +14,18 @@ import (
 // migrate converts a store of format 1 to format 2: it adds the indexes of jobs by time
 // of end and by SubmitID. Feeds begin empty. It may be interrupted: the format number is
 // written last, and a second migration changes nothing.
-func (s opener) migrate(dir string, f vfs.FS) error {
+func (o opener) migrate(dir string, f vfs.FS) error {
 	if err := copyManifest(dir, f); err != nil {
 		return fmt.Errorf("keep the manifest: %w", err)
 	}
-	if err := s.indexJobs(); err != nil {
+	if err := o.indexJobs(); err != nil {
 		return err
 	}
-	return s.setFormat()
+	return o.setFormat()
 }
 
-func (s opener) setFormat() error {
-	return s.db.Set([]byte(keyFormat), binary.AppendUvarint(nil, format), pdb.Sync)
+func (o opener) setFormat() error {
+	return o.db.Set([]byte(keyFormat), binary.AppendUvarint(nil, format), pdb.Sync)
 }
 
 // copyManifest copies the list of files that the old version has written.
@@ -40,13 +40,13 @@ func copyManifest(dir string, f vfs.FS) error {
 // migrateBytes bounds the batches of a migration.
 const migrateBytes = 1 << 20
 
-func (s opener) indexJobs() error {
-	it, rows, err := s.viewPair(table(tJob))
+func (o opener) indexJobs() error {
+	it, rows, err := o.viewPair(table(tJob))
 	if err != nil {
 		return err
 	}
-	defer s.release(rows, it)
-	b := s.db.NewBatch()
+	defer o.release(rows, it)
+	b := o.db.NewBatch()
 	defer func() { _ = b.Close() }() // in memory: cannot fail
 	for ok := it.First(); ok; ok = it.Next() {
 		id, err := parseAfter(len(tJob), it.Key())

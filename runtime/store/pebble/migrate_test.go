@@ -14,9 +14,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// TestMigrate opens a directory of format 1: a session, a job that ended late, a live job
+// TestFormat1IsMigrated opens a directory of format 1: a session, a job that ended late, a live job
 // and a job that its submit ended.
-func TestMigrate(t *testing.T) {
+func TestFormat1IsMigrated(t *testing.T) {
 	dir := copyDir(t, filepath.Join("testdata", "format-1"))
 	for range 2 { // at the migration, and after it
 		s := mustOpen(t, dir, Options{})
@@ -77,9 +77,9 @@ func checkMigrated(t *testing.T, s *Store) {
 	}
 }
 
-// TestBackup checks that a copy made during commits has all writes acknowledged before, and
-// that the store stays usable.
-func TestBackup(t *testing.T) {
+// TestBackupHasAcknowledgedWrites checks that a copy made during commits has all writes
+// acknowledged before, and that the store stays usable.
+func TestBackupHasAcknowledgedWrites(t *testing.T) {
 	ctx := context.Background()
 	s := mustOpen(t, t.TempDir(), Options{MemTableBytes: 1 << 20})
 	commit(t, s, newSession(sess), newJob(job))

@@ -151,48 +151,48 @@ func (o *Options) locked(lock *pdb.Lock) *pdb.Options {
 type opener struct{ *Store }
 
 // load reads the state that Commit has in memory.
-func (s opener) load(dir string, opts *Options) error {
-	if err := s.checkFormat(dir); err != nil {
+func (o opener) load(dir string, opts *Options) error {
+	if err := o.checkFormat(dir); err != nil {
 		return err
 	}
-	src := &source{s: s.Store}
+	src := &source{s: o.Store}
 	src.key = []byte(keyState)
 	_, err := src.get(func(v []byte) (err error) {
-		s.enc.state, err = codec.DecodeState(v)
+		o.enc.state, err = codec.DecodeState(v)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	opts.IDs.StartAfter(strings.TrimPrefix(string(s.enc.state.LastID), arcp.MessagePrefix))
-	s.jobs.Store(int64(s.enc.state.Jobs))
-	s.sessions.Store(int64(s.enc.state.Sessions))
-	s.enc.floors, s.enc.endedSessions = make(map[string]uint64), make(map[arcp.SessionID]struct{})
-	s.core = sequence.New(src, opts.IDs, s.enc.state.Deleted)
-	if err := s.loadLastJob(); err != nil {
+	opts.IDs.StartAfter(strings.TrimPrefix(string(o.enc.state.LastID), arcp.MessagePrefix))
+	o.jobs.Store(int64(o.enc.state.Jobs))
+	o.sessions.Store(int64(o.enc.state.Sessions))
+	o.enc.floors, o.enc.endedSessions = make(map[string]uint64), make(map[arcp.SessionID]struct{})
+	o.core = sequence.New(src, opts.IDs, o.enc.state.Deleted)
+	if err := o.loadLastJob(); err != nil {
 		return err
 	}
-	return s.loadLive()
+	return o.loadLive()
 }
 
-func (s opener) loadLastJob() error {
-	it, err := s.db.NewIter(table(tJob + string(rune(codec.MintedID))))
+func (o opener) loadLastJob() error {
+	it, err := o.db.NewIter(table(tJob + string(rune(codec.MintedID))))
 	if err != nil {
 		return err
 	}
 	if it.Last() {
-		s.enc.lastJob = append(s.enc.lastJob, it.Key()...)
+		o.enc.lastJob = append(o.enc.lastJob, it.Key()...)
 	}
 	return joinClose(it.Error(), it)
 }
 
 // checkFormat writes the format number into a new store. It migrates a store of an older
 // format and refuses a newer one.
-func (s opener) checkFormat(dir string) error {
-	n, err := s.readFormat()
+func (o opener) checkFormat(dir string) error {
+	n, err := o.readFormat()
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return s.create(dir)
+		return o.create(dir)
 	case err != nil:
 		return fmt.Errorf("%s: format: %w", dir, err)
 	case n > format:
@@ -201,14 +201,14 @@ func (s opener) checkFormat(dir string) error {
 	case n == format:
 		return nil
 	}
-	if err := s.migrate(dir, s.fs); err != nil {
+	if err := o.migrate(dir, o.fs); err != nil {
 		return fmt.Errorf("%s: migrate from format %d: %w", dir, n, err)
 	}
 	return nil
 }
 
-func (s opener) readFormat() (n uint64, err error) {
-	it, err := s.db.NewIter(nil)
+func (o opener) readFormat() (n uint64, err error) {
+	it, err := o.db.NewIter(nil)
 	if err != nil {
 		return 0, err
 	}
@@ -223,8 +223,8 @@ func (s opener) readFormat() (n uint64, err error) {
 	return n, err
 }
 
-func (s opener) create(dir string) error {
-	it, err := s.db.NewIter(nil)
+func (o opener) create(dir string) error {
+	it, err := o.db.NewIter(nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
@@ -235,20 +235,20 @@ func (s opener) create(dir string) error {
 	if !empty {
 		return fmt.Errorf("%s: it holds data of another program", dir)
 	}
-	return s.setFormat()
+	return o.setFormat()
 }
 
 // loadLive loads the live jobs and their follows into the core.
-func (s opener) loadLive() error {
-	follows, err := s.loadFollows()
+func (o opener) loadLive() error {
+	follows, err := o.loadFollows()
 	if err != nil {
 		return err
 	}
-	it, rows, err := s.viewPair(table(tLive))
+	it, rows, err := o.viewPair(table(tLive))
 	if err != nil {
 		return err
 	}
-	defer s.release(rows, it)
+	defer o.release(rows, it)
 	for ok := it.First(); ok; ok = it.Next() {
 		id, err := parseAfter(len(tLive), it.Key())
 		if err != nil {
@@ -258,16 +258,16 @@ func (s opener) loadLive() error {
 		if err != nil {
 			return named(err, "job", string(id))
 		}
-		if err := s.core.Load(&j, follows[id]); err != nil {
+		if err := o.core.Load(&j, follows[id]); err != nil {
 			return err
 		}
-		s.live.Add(1)
+		o.live.Add(1)
 	}
 	return it.Error()
 }
 
-func (s opener) loadFollows() (map[arcp.JobID][]sequence.FollowChange, error) {
-	it, err := s.db.NewIter(table(tFollow))
+func (o opener) loadFollows() (map[arcp.JobID][]sequence.FollowChange, error) {
+	it, err := o.db.NewIter(table(tFollow))
 	if err != nil {
 		return nil, err
 	}

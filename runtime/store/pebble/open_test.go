@@ -134,8 +134,9 @@ func (f testFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// TestPowerLoss checks that acknowledged writes survive the loss of all unsynced data.
-func TestPowerLoss(t *testing.T) {
+// TestAcknowledgedWritesSurvivePowerLoss checks that acknowledged writes survive the loss of all
+// unsynced data.
+func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	s := mustOpen(t, "data/store", Options{fs: mem})
 	commit(t, s, newSession(sess), newJob(job))
@@ -156,9 +157,9 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// TestReadersWait checks that no reader opens a view while a batch is visible but not
+// TestReadersSeeOnlySyncedBatches checks that no reader opens a view while a batch is visible but not
 // synced.
-func TestReadersWait(t *testing.T) {
+func TestReadersSeeOnlySyncedBatches(t *testing.T) {
 	f := &testFS{FS: vfs.NewMem()}
 	s := mustOpen(t, "store", Options{fs: f})
 	commit(t, s, newSession(sess), newJob(job))
@@ -296,7 +297,7 @@ func TestFormat(t *testing.T) {
 	wantError(t, err, store.ErrFormat, "use the version that wrote it")
 }
 
-func TestForeign(t *testing.T) {
+func TestForeignDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	db, err := pdb.Open(dir, &pdb.Options{Logger: logger{&Options{}}})
 	if err != nil {
@@ -309,8 +310,8 @@ func TestForeign(t *testing.T) {
 	wantError(t, err, nil, dir+": it holds data of another program")
 }
 
-// TestBroken checks that all calls fail after a failed commit.
-func TestBroken(t *testing.T) {
+// TestCallsFailAfterAFailedCommit checks that all calls fail after a failed commit.
+func TestCallsFailAfterAFailedCommit(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	commit(t, s, newSession(sess), newJob(job), emit(job, 3))
 	if err := s.db.Set(chunkKey(nil, job, 1), []byte{1, 200}, pdb.Sync); err != nil {
@@ -348,9 +349,9 @@ func keys(t *testing.T, s *Store, name string) (n, bytes int) {
 	return n, bytes
 }
 
-// TestFootprint checks that keys are deleted when nothing needs them, and that there are
+// TestUnneededKeysAreDeleted checks that keys are deleted when nothing needs them, and that there are
 // few pointers.
-func TestFootprint(t *testing.T) {
+func TestUnneededKeysAreDeleted(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	commit(t, s, newSession(sess), newSession("sess_2"), newJob(job))
 	const batches, size = 50, 400
@@ -390,10 +391,10 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// TestDamage checks that a damaged table or log is an error, at the latest when it is
+// TestDamagedDataIsAnError checks that a damaged table or log is an error, at the latest when it is
 // read. It never ends the process, and all readable data is right. A log that ends early
 // is no damage: it does so after a crash.
-func TestDamage(t *testing.T) {
+func TestDamagedDataIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	commit(t, s, newSession(sess), newJob(job))

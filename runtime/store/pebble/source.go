@@ -18,9 +18,9 @@ type source struct {
 }
 
 // get calls fn with a key's value; found is false if there is none.
-func (src *source) get(fn func(value []byte) error) (found bool, err error) {
+func (s *source) get(fn func(value []byte) error) (found bool, err error) {
 	defer recoverDamage(&err)
-	v, closer, err := src.s.db.Get(src.key)
+	v, closer, err := s.s.db.Get(s.key)
 	if errors.Is(err, pdb.ErrNotFound) {
 		return false, nil
 	}
@@ -29,23 +29,23 @@ func (src *source) get(fn func(value []byte) error) (found bool, err error) {
 		err = fn(v)
 	}
 	if err != nil {
-		return false, fmt.Errorf("key %q: %w", src.key, readable(err))
+		return false, fmt.Errorf("key %q: %w", s.key, readable(err))
 	}
 	return true, nil
 }
 
 func exists([]byte) error { return nil }
 
-func (src *source) Session(id arcp.SessionID) (store.Session, error) {
-	src.key = sessionKey(src.key[:0], tSession, id)
-	found, err := src.get(exists)
+func (s *source) Session(id arcp.SessionID) (store.Session, error) {
+	s.key = sessionKey(s.key[:0], tSession, id)
+	found, err := s.get(exists)
 	if err == nil && !found {
 		err = store.ErrNotFound
 	}
 	if err != nil {
 		return store.Session{}, err
 	}
-	it, err := src.s.db.NewIter(nil)
+	it, err := s.s.db.NewIter(nil)
 	if err != nil {
 		return store.Session{}, err
 	}
@@ -55,16 +55,16 @@ func (src *source) Session(id arcp.SessionID) (store.Session, error) {
 
 // Ended does not read the database for an id that was minted after all stored ids, as
 // nearly all new ids are.
-func (src *source) Ended(id arcp.JobID) (bool, error) {
-	src.key = jobKey(src.key[:0], tJob, id)
-	if src.key[len(tJob)] == codec.MintedID && string(src.key) > string(src.s.enc.lastJob) {
+func (s *source) Ended(id arcp.JobID) (bool, error) {
+	s.key = jobKey(s.key[:0], tJob, id)
+	if s.key[len(tJob)] == codec.MintedID && string(s.key) > string(s.s.enc.lastJob) {
 		return false, nil
 	}
-	return src.get(exists)
+	return s.get(exists)
 }
 
-func (src *source) Job(id arcp.JobID) (store.Job, error) {
-	it, err := src.s.db.NewIter(nil)
+func (s *source) Job(id arcp.JobID) (store.Job, error) {
+	it, err := s.s.db.NewIter(nil)
 	if err != nil {
 		return store.Job{}, err
 	}
@@ -72,21 +72,21 @@ func (src *source) Job(id arcp.JobID) (store.Job, error) {
 	return readJob(it, id)
 }
 
-func (src *source) Submitted(id arcp.SessionID, submit arcp.MessageID) (job arcp.JobID, digest string, err error) {
-	src.key = submitKey(src.key[:0], id, submit)
-	found, err := src.get(func(v []byte) (err error) {
+func (s *source) Submitted(id arcp.SessionID, submit arcp.MessageID) (job arcp.JobID, digest string, err error) {
+	s.key = submitKey(s.key[:0], id, submit)
+	found, err := s.get(func(v []byte) (err error) {
 		job, err = codec.DecodeSubmitted(v)
 		return err
 	})
 	if err != nil || !found {
 		return "", "", err
 	}
-	row, err := src.Job(job)
+	row, err := s.Job(job)
 	return job, row.Digest, err
 }
 
-func (src *source) Feed(principal string) (trimmed, last uint64, err error) {
-	it, err := src.s.db.NewIter(nil)
+func (s *source) Feed(principal string) (trimmed, last uint64, err error) {
+	it, err := s.s.db.NewIter(nil)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -95,8 +95,8 @@ func (src *source) Feed(principal string) (trimmed, last uint64, err error) {
 	return t.bounds(it)
 }
 
-func (src *source) Keys(prefix string, fn func(key string)) error {
-	it, err := src.s.db.NewIter(recordBounds(prefix))
+func (s *source) Keys(prefix string, fn func(key string)) error {
+	it, err := s.s.db.NewIter(recordBounds(prefix))
 	if err != nil {
 		return err
 	}
@@ -107,18 +107,18 @@ func (src *source) Keys(prefix string, fn func(key string)) error {
 	return it.Error()
 }
 
-func (src *source) Key(principal, key string) (id arcp.JobID, digest string, err error) {
-	src.key = holderKey(src.key[:0], principal, key)
-	_, err = src.get(func(v []byte) (err error) {
+func (s *source) Key(principal, key string) (id arcp.JobID, digest string, err error) {
+	s.key = holderKey(s.key[:0], principal, key)
+	_, err = s.get(func(v []byte) (err error) {
 		id, digest, err = codec.DecodeHolder(v)
 		return err
 	})
 	return id, digest, err
 }
 
-func (src *source) Rev(key string) (rev uint64, err error) {
-	src.key = recordKey(src.key[:0], key)
-	_, err = src.get(func(v []byte) error {
+func (s *source) Rev(key string) (rev uint64, err error) {
+	s.key = recordKey(s.key[:0], key)
+	_, err = s.get(func(v []byte) error {
 		rec, err := codec.DecodeRecord(key, v)
 		rev = rec.Rev
 		return err
@@ -126,8 +126,8 @@ func (src *source) Rev(key string) (rev uint64, err error) {
 	return rev, err
 }
 
-func (src *source) Events(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
-	it, err := src.s.db.NewIter(nil)
+func (s *source) Events(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	it, err := s.s.db.NewIter(nil)
 	if err != nil {
 		return err
 	}

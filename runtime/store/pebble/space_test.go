@@ -37,9 +37,9 @@ func ended(t *testing.T, s *Store, n, size int) arcp.JobID {
 	return id
 }
 
-// TestSpace checks that the space of deleted jobs is reclaimed without later writes,
-// whether their events are stored apart from their keys or not.
-func TestSpace(t *testing.T) {
+// TestSpaceOfDeletedJobsIsReclaimed checks that the space of deleted jobs is reclaimed without
+// later writes, whether their events are stored apart from their keys or not.
+func TestSpaceOfDeletedJobsIsReclaimed(t *testing.T) {
 	for _, size := range []int{200, 4000} {
 		s := mustOpen(t, t.TempDir(), Options{MemTableBytes: 2 << 20, reclaimPause: 50 * time.Millisecond, rewriteAge: time.Second})
 		commit(t, s, newSession(sess))

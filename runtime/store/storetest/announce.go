@@ -20,14 +20,14 @@ func (d *db) announcement(n int) *store.Write {
 	return store.NewWrite(&store.Announce{Principal: "ann", Events: d.events("", types...)})
 }
 
-// testAnnounce checks that announced events are in the feed in the order of the commits,
-// and in no session's log.
-func testAnnounce(t *testing.T, open Open) {
+// testAnnouncedEventsAreOnlyInTheFeed checks that announced events are in the feed in the order of
+// the commits, and in no session's log.
+func testAnnouncedEventsAreOnlyInTheFeed(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	checkAnnounced(d, func() {})
 }
 
-func testReopenAnnounced(t *testing.T, open Open) {
+func testReopenedStoreHasAnnouncedEvents(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	checkAnnounced(d, func() { d.reopen(open, dir) })
@@ -84,8 +84,9 @@ func checkAnnounced(d *db, between func()) {
 	}
 }
 
-// testAnnouncedTrim checks that trimmed announced events are deleted, and later ones not.
-func testAnnouncedTrim(t *testing.T, open Open) {
+// testTrimmedAnnouncedEventsAreDeleted checks that trimmed announced events are deleted, and later
+// ones not.
+func testTrimmedAnnouncedEventsAreDeleted(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	d.submit("job_1", "")
 	for range 1200 {

@@ -12,9 +12,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// testCloseWhileReading checks that Close ends reads and backups in progress, and that
+// testCloseEndsReads checks that Close ends reads and backups in progress, and that
 // later calls fail.
-func testCloseWhileReading(t *testing.T, open Open) {
+func testCloseEndsReads(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	s := d.session("sess_1")

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-func testSessions(t *testing.T, open Open) {
+func testSessionRowsAreStored(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	row := sessionRow("sess_b", arcp.FeatureStreaming, "x.unknown")
 	row.Anonymous = true
@@ -61,7 +61,7 @@ func testSessions(t *testing.T, open Open) {
 	d.refuse(store.NewWrite(&store.ReadPosition{Session: "sess_z"}), store.ErrNotFound)
 }
 
-func testNumbers(t *testing.T, open Open) {
+func testNumbersHaveNoGap(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_a", s)
@@ -98,7 +98,7 @@ func testNumbers(t *testing.T, open Open) {
 	}
 }
 
-func testViews(t *testing.T, open Open) {
+func testSessionsGetTheTypesOfTheirView(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	all := []arcp.Type{arcp.JobAccepted, arcp.JobCheckpoint, arcp.HumanInputRequest, arcp.JobProgress,
 		arcp.StreamOpen, arcp.StreamChunk, "arcpx.test.thing", arcp.JobHeartbeat, arcp.Log}
@@ -131,10 +131,10 @@ func testViews(t *testing.T, open Open) {
 	}
 }
 
-// testRoutes checks that an event of a directed type goes to the sessions of its route,
+// testRouteSelectsReceivers checks that an event of a directed type goes to the sessions of its route,
 // an answer also to the session that asked, and that DeliverEvent adds a session later.
 // An event of another type goes to these sessions and to the followers of the job.
-func testRoutes(t *testing.T, open Open) {
+func testRouteSelectsReceivers(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	owner := d.session("sess_owner", arcp.FeatureHumanInput)
 	person := d.session("sess_person", arcp.FeatureHumanInput)
@@ -179,9 +179,9 @@ func testRoutes(t *testing.T, open Open) {
 	d.refuse(store.NewWrite(&store.DeliverEvent{Session: late, Job: j}), store.ErrInvalid)
 }
 
-// testOriginSeq checks that OriginSeq is the event_seq in the submitting session, or
-// the last one before.
-func testOriginSeq(t *testing.T, open Open) {
+// testOriginSeqIsTheSubmittersNumber checks that OriginSeq is the event_seq in the submitting
+// session, or the last one before.
+func testOriginSeqIsTheSubmittersNumber(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -212,8 +212,8 @@ func testOriginSeq(t *testing.T, open Open) {
 	}
 }
 
-// testFrames checks that a receiver can decode the frames of stored events.
-func testFrames(t *testing.T, open Open) {
+// testFramesAreDecodable checks that a receiver can decode the frames of stored events.
+func testFramesAreDecodable(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.emit(d.submit("job_1", s), arcp.JobProgress)
@@ -227,7 +227,7 @@ func testFrames(t *testing.T, open Open) {
 	}
 }
 
-func testFollow(t *testing.T, open Open) {
+func testFollowDeliversHistoryAndLaterEvents(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	owner, other := d.session("sess_owner"), d.session("sess_other")
 	d.submit("job_1", owner)
@@ -259,7 +259,7 @@ func testFollow(t *testing.T, open Open) {
 	}
 }
 
-func testFollowEnded(t *testing.T, open Open) {
+func testFollowOfAnEndedJobDeliversItsHistory(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	late := d.session("sess_late")
 	d.submit("job_1", "")
@@ -278,7 +278,7 @@ func testFollowEnded(t *testing.T, open Open) {
 	}
 }
 
-func testFollowTypes(t *testing.T, open Open) {
+func testFollowDeliversItsTypes(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	owner, retry := d.session("sess_owner"), d.session("sess_retry")
 	d.submit("job_1", owner)
@@ -290,8 +290,8 @@ func testFollowTypes(t *testing.T, open Open) {
 	d.want(retry, arcp.JobAccepted, arcp.JobCompleted)
 }
 
-// testFollowAgain checks that a session may follow a job more than once.
-func testFollowAgain(t *testing.T, open Open) {
+// testSessionFollowsAJobTwice checks that a session may follow a job more than once.
+func testSessionFollowsAJobTwice(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -309,9 +309,9 @@ func testFollowAgain(t *testing.T, open Open) {
 	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobProgress, arcp.Log) // it loses no type
 }
 
-// testFollowNew checks that a Follow with New of an existing follow delivers nothing.
-// After the job has ended there is no follow.
-func testFollowNew(t *testing.T, open Open) {
+// testFollowNewDeliversNothingTwice checks that a Follow with New of an existing follow delivers
+// nothing. After the job has ended there is no follow.
+func testFollowNewDeliversNothingTwice(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", "")
@@ -329,9 +329,9 @@ func testFollowNew(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
 }
 
-// testFollowMore checks that a follow of some types becomes one of all types, also with
+// testFollowExtendsItsTypes checks that a follow of some types becomes one of all types, also with
 // New, and never the reverse.
-func testFollowMore(t *testing.T, open Open) {
+func testFollowExtendsItsTypes(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", "")
@@ -352,9 +352,9 @@ func testFollowMore(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobAccepted, arcp.JobStarted, arcp.JobAccepted, arcp.Log, arcp.JobCompleted)
 }
 
-// testFollowLimit checks that a session follows at most Limit live jobs of others. Its
+// testFollowIsLimited checks that a session follows at most Limit live jobs of others. Its
 // own jobs, ended jobs and jobs that it has unfollowed do not count.
-func testFollowLimit(t *testing.T, open Open) {
+func testFollowIsLimited(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	follow := func(id arcp.JobID, corr arcp.MessageID) *store.Write {
@@ -387,9 +387,9 @@ func testFollowLimit(t *testing.T, open Open) {
 	d.refuse(follow("job_5", "c"), store.ErrNotFound)
 }
 
-// testFollowTellsState checks the state and the LastSeq of the job in the result of a
+// testFollowReturnsTheStateOfTheJob checks the state and the LastSeq of the job in the result of a
 // Follow.
-func testFollowTellsState(t *testing.T, open Open) {
+func testFollowReturnsTheStateOfTheJob(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	owner, s := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", owner)
@@ -411,15 +411,15 @@ func testFollowTellsState(t *testing.T, open Open) {
 	}
 }
 
-// testUnfollowForwarded checks that Unfollow with Forwarded ends only the forwarded part of a
-// follow.
-func testUnfollowForwarded(t *testing.T, open Open) {
+// testUnfollowForwardedEndsTheForwardedPart checks that Unfollow with Forwarded ends only the
+// forwarded part of a follow.
+func testUnfollowForwardedEndsTheForwardedPart(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	unfollowForwarded(d, func() {})
 }
 
-// testReopenUnfollowForwarded is testUnfollowForwarded with restarts.
-func testReopenUnfollowForwarded(t *testing.T, open Open) {
+// testReopenedStoreHasUnfollowedForwarded is testUnfollowForwardedEndsTheForwardedPart with restarts.
+func testReopenedStoreHasUnfollowedForwarded(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	unfollowForwarded(d, func() { d.reopen(open, dir) })
@@ -452,9 +452,9 @@ func unfollowForwarded(d *db, pause func()) {
 	}
 }
 
-// testFollowInOneBatch checks that the history of a follow includes the events of earlier
-// writes in the batch.
-func testFollowInOneBatch(t *testing.T, open Open) {
+// testFollowSeesEarlierWritesOfTheBatch checks that the history of a follow includes the events of
+// earlier writes in the batch.
+func testFollowSeesEarlierWritesOfTheBatch(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_old", "")
@@ -480,7 +480,7 @@ func testFollowInOneBatch(t *testing.T, open Open) {
 		arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted, arcp.JobAccepted)
 }
 
-func testUnfollow(t *testing.T, open Open) {
+func testUnfollowEndsDelivery(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -504,7 +504,7 @@ func testUnfollow(t *testing.T, open Open) {
 	d.refuse(store.NewWrite(&store.Unfollow{Session: s, Job: "job_none"}), store.ErrNotFound)
 }
 
-func testUnlogged(t *testing.T, open Open) {
+func testUnloggedEventsAreNotStored(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s, other, some := d.session("sess_1"), d.session("sess_2"), d.session("sess_3")
 	d.submit("job_1", s)
@@ -529,7 +529,7 @@ func testUnlogged(t *testing.T, open Open) {
 	d.refuse(store.NewWrite(&store.DeliverUnlogged{Job: "job_1", Attempt: 2, Event: e}), store.ErrFenced)
 }
 
-func testTrim(t *testing.T, open Open) {
+func testTrimDeletesTheStartOfALog(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -594,9 +594,9 @@ func sameEvent(a, b *store.Event) bool {
 	return a.JSeq == b.JSeq && a.OriginSeq == b.OriginSeq && a.Type == b.Type && a.Time.Equal(b.Time) && string(a.Body) == string(b.Body)
 }
 
-// testLongJob checks that long histories are read from any position, also with gaps in
-// the types that a session sees.
-func testLongJob(t *testing.T, open Open) {
+// testLongLogIsReadFromAnyPosition checks that long histories are read from any position, also with
+// gaps in the types that a session sees.
+func testLongLogIsReadFromAnyPosition(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s, all := d.session("sess_1"), d.session("sess_all", arcp.FeatureCheckpoints)
 	d.submit("job_1", s)

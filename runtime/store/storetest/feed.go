@@ -40,14 +40,14 @@ func (d *db) bounds(principal string) [2]uint64 {
 	return [2]uint64{trimmed, last}
 }
 
-// testFeed checks that a feed has all events of a principal's jobs, whichever sessions
-// see them, in the order of their commits.
-func testFeed(t *testing.T, open Open) {
+// testFeedHasAllEventsOfAPrincipal checks that a feed has all events of a principal's jobs,
+// whichever sessions see them, in the order of their commits.
+func testFeedHasAllEventsOfAPrincipal(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	checkFeed(d, func() {})
 }
 
-func testReopenFeed(t *testing.T, open Open) {
+func testReopenedStoreHasFeeds(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	checkFeed(d, func() { d.reopen(open, dir) })
@@ -75,7 +75,7 @@ func checkFeed(d *db, between func()) {
 	r := d.finish("job_1")
 	want := store.FeedRun{Principal: "ann", First: 5, Job: "job_1", Session: s, CorrelationID: "submit-job_1", Events: r.Feed.Events}
 	if diff := cmp.Diff(want, r.Feed); diff != "" || len(r.Feed.Events) != 1 {
-		d.Errorf("feed (-want +got):\n%s", diff)
+		d.Errorf("FeedRun of the end of job_1 (-want +got):\n%s", diff)
 	}
 	d.finish("job_free")
 	between()
@@ -83,7 +83,7 @@ func checkFeed(d *db, between func()) {
 	for _, x := range d.feed("ann", 0) {
 		j := d.job(x.Job)
 		if x.Session != j.Session || x.CorrelationID != j.SubmitID || !sameEvent(x.Event, d.jobLog(x.Job, x.Event.JSeq-1)[0]) {
-			d.Errorf("feed event %+v", x)
+			d.Errorf("feed event %+v; want the session, submit and event of its job %s", x, x.Job)
 		}
 		jobs = append(jobs, x.Job)
 		position, err := d.FeedPosition(context.Background(), "ann", x.Event.ID())
@@ -92,10 +92,10 @@ func checkFeed(d *db, between func()) {
 		}
 	}
 	if diff := cmp.Diff([]arcp.JobID{"job_1", "job_1", "job_free", "job_1", "job_1", "job_free"}, jobs); diff != "" {
-		d.Errorf("jobs (-want +got):\n%s", diff)
+		d.Errorf("jobs of the feed, in the order of the commits (-want +got):\n%s", diff)
 	}
 	if got := d.bounds("ann"); got != [2]uint64{0, 6} {
-		d.Errorf("bounds = %v", got)
+		d.Errorf("FeedBounds(ann) = %v, want 0 trimmed and 6 last", got)
 	}
 	for _, id := range []arcp.MessageID{"", arcp.NewMessageID(), d.jobLog("job_nobody", 0)[0].ID(), "msg_zzz"} {
 		if _, err := d.FeedPosition(context.Background(), "ann", id); !errors.Is(err, store.ErrNotFound) {
@@ -103,11 +103,11 @@ func checkFeed(d *db, between func()) {
 		}
 	}
 	if got := d.bounds("nobody"); got != [2]uint64{} || len(d.feed("nobody", 0)) != 0 {
-		d.Errorf("a feed that is not there has bounds %v", got)
+		d.Errorf("FeedBounds(nobody) = %v, want zeros and no events", got)
 	}
 }
 
-func testFeedTrim(t *testing.T, open Open) {
+func testTrimFeedDeletesTheStartOfAFeed(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	d.submit("job_1", "")
 	for range 10 {
@@ -121,41 +121,41 @@ func testFeedTrim(t *testing.T, open Open) {
 	trim(5)
 	d.do(store.NewWrite(&store.TrimFeed{Principal: "nobody", Position: 5}))
 	if got := d.bounds("ann"); got != [2]uint64{7, 20} {
-		t.Errorf("bounds = %v", got)
+		t.Errorf("FeedBounds(ann) = %v, want 7 trimmed and 20 last: a smaller trim changes nothing", got)
 	}
 	err := d.Feed(context.Background(), "ann", 6, func(store.FeedEvent) bool { return true })
 	if !errors.Is(err, store.ErrTrimmed) {
 		t.Errorf("Feed after 6 = %v, want ErrTrimmed", err)
 	}
 	if n := len(d.feed("ann", 7)); n != 13 {
-		t.Errorf("%d events after 7, want 13", n)
+		t.Errorf("the feed has %d events after 7, want 13", n)
 	}
 	if _, err := d.FeedPosition(context.Background(), "ann", early); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("the position of what was trimmed: %v", err)
+		t.Errorf("FeedPosition of a trimmed event = %v, want ErrNotFound", err)
 	}
-	mark := func(principal string, want uint64) {
+	wantLast := func(principal string, want uint64) {
 		t.Helper()
 		if r := d.do(&store.Write{Ops: []store.Op{&store.ReadFeedPosition{Principal: principal}}, NoSync: true}); r.FeedLast != want {
-			t.Errorf("MarkFeed of %s = %d, want %d", principal, r.FeedLast, want)
+			t.Errorf("ReadFeedPosition(%s) = %d, want %d", principal, r.FeedLast, want)
 		}
 	}
-	mark("ann", 20)
-	mark("stranger", 0)
+	wantLast("ann", 20)
+	wantLast("stranger", 0)
 	trim(1000)
-	mark("ann", 20)
+	wantLast("ann", 20)
 	if got := d.bounds("ann"); got != [2]uint64{20, 20} || len(d.feed("ann", 20)) != 0 {
-		t.Errorf("bounds after everything was trimmed = %v", got)
+		t.Errorf("FeedBounds after everything was trimmed = %v, want 20 and 20, and no events", got)
 	}
 	results := d.batch(&store.Write{Ops: []store.Op{&store.ReadFeedPosition{Principal: "ann"}}, NoSync: true},
 		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)},
 			&store.ReadFeedPosition{Principal: "ann"}))
 	if first, r := results[0].FeedLast, results[1]; first != 20 || r.Feed.First != 21 || r.FeedLast != 21 {
-		t.Errorf("the feed goes on at %d, marked %d before and %d with it; want 21 behind 20", r.Feed.First, first, r.FeedLast)
+		t.Errorf("ReadFeedPosition = %d before the event at %d, and %d in its write; want 20, 21 and 21", first, r.Feed.First, r.FeedLast)
 	}
 }
 
-// testFeeds checks that principals are listed in order, whatever their names contain.
-func testFeeds(t *testing.T, open Open) {
+// testFeedsAreListedInOrder checks that principals are listed in order, whatever their names contain.
+func testFeedsAreListedInOrder(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	want := []string{"\x00", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "a", "a\x00", "a\x00\x01", "ab", "b", "über"}
 	for i := range want {
@@ -169,18 +169,18 @@ func testFeeds(t *testing.T, open Open) {
 		t.Fatalf("Feeds = %v", err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("Feeds (-want +got):\n%s", diff)
 	}
 	for _, p := range want {
 		if n := len(d.feed(p, 0)); n != 2 {
-			t.Errorf("%q has %d events, want 2", p, n)
+			t.Errorf("the feed of %q has %d events, want 2", p, n)
 		}
 	}
 }
 
-// testLongFeed checks that a feed with many records, some of deleted jobs, is read and
-// searched from any position.
-func testLongFeed(t *testing.T, open Open) {
+// testLongFeedIsReadFromAnyPosition checks that a feed with many records, some of deleted jobs, is
+// read and searched from any position.
+func testLongFeedIsReadFromAnyPosition(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	var deleted []*store.Write

@@ -26,7 +26,7 @@ func fullJob(sess arcp.SessionID) *store.Job {
 	}
 }
 
-func testJobs(t *testing.T, open Open) {
+func testJobRowsAreStored(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	row := fullJob(s)
@@ -62,7 +62,7 @@ func testJobs(t *testing.T, open Open) {
 	}
 }
 
-func testFencing(t *testing.T, open Open) {
+func testEarlierAttemptIsFenced(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -91,7 +91,7 @@ func testFencing(t *testing.T, open Open) {
 	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_none", Attempt: 1}), store.ErrNotFound)
 }
 
-func testTerminal(t *testing.T, open Open) {
+func testEndedJobAcceptsNoEvents(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -167,8 +167,8 @@ func (c *committer) stop() {
 	<-c.done
 }
 
-// testRacingTerminals checks that of a thousand ends of a job one happens.
-func testRacingTerminals(t *testing.T, open Open) {
+// testOneOfManyEndsHappens checks that of a thousand ends of a job one happens.
+func testOneOfManyEndsHappens(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -210,7 +210,7 @@ func testRacingTerminals(t *testing.T, open Open) {
 	}
 }
 
-func testIdempotency(t *testing.T, open Open) {
+func testIdempotencyKeySubmitsOneJob(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	submit := func(id arcp.JobID, principal, key, digest string) *store.Write {
@@ -289,9 +289,9 @@ func (d *db) created(id arcp.JobID, principal string, at time.Time) {
 	d.do(store.NewWrite(&store.SubmitJob{Row: row}))
 }
 
-// testPaging checks that jobs are listed by (CreatedAt, ID), and that pages neither repeat
-// nor skip jobs.
-func testPaging(t *testing.T, open Open) {
+// testPagesNeitherRepeatNorSkipJobs checks that jobs are listed by (CreatedAt, ID), and that pages
+// neither repeat nor skip jobs.
+func testPagesNeitherRepeatNorSkipJobs(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	want := listed(d)
 	early := arcp.JobID("job_00000000000000000000000000")
@@ -318,7 +318,7 @@ func testPaging(t *testing.T, open Open) {
 	}
 }
 
-func testListFilters(t *testing.T, open Open) {
+func testFiltersSelectJobsByTime(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	all := listed(d)
 	first, last := all[0], all[151]
@@ -351,7 +351,7 @@ func live(d *db) (out []store.Job) {
 	return out
 }
 
-func testLive(t *testing.T, open Open) {
+func testLiveJobsHaveNotEnded(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	var want []store.Job

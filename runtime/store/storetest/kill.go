@@ -17,15 +17,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// killDir is the environment variable that makes this process the child of testKill. The
-// child writes to the store in that directory until it is killed.
+// killDir is the environment variable that makes this process a child of killChild. The child writes to
+// the store in that directory until it is killed.
 const killDir = "STORETEST_KILL_DIR"
 
 const killRounds = 10
 
-// testKill kills a process at random moments, and checks that no acknowledged event is
-// lost or changed.
-func testKill(t *testing.T, open Open) {
+// testKilledProcessLosesNoAcknowledgedEvent kills a process at random moments, and checks that no
+// acknowledged event is lost or changed.
+func testKilledProcessLosesNoAcknowledgedEvent(t *testing.T, open Open) {
 	if dir := os.Getenv(killDir); dir != "" {
 		loadUntilKilled(t, open, dir)
 		return

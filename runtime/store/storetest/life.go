@@ -14,9 +14,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// testEpochs checks that of two connections that attach at the same time one succeeds,
+// testOneOfTwoAttachesSucceeds checks that of two connections that attach at the same time one succeeds,
 // and that writes of the connection before are refused.
-func testEpochs(t *testing.T, open Open) {
+func testOneOfTwoAttachesSucceeds(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	attach := func(epoch uint32) *store.Write {
 		row := sessionRow("sess_1")
@@ -53,7 +53,7 @@ func testEpochs(t *testing.T, open Open) {
 	}
 }
 
-func testInvalid(t *testing.T, open Open) {
+func testContradictoryWritesAreInvalid(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	d.submit("job_1", d.session("sess_1"))
 	for i, w := range []*store.Write{
@@ -75,14 +75,14 @@ func testInvalid(t *testing.T, open Open) {
 	}
 }
 
-// testEndSession checks that a session is deleted with its log and follows. Its jobs go
+// testEndedSessionLeavesItsJobs checks that a session is deleted with its log and follows. Its jobs go
 // on, and their OriginSeq counts on from the last.
-func testEndSession(t *testing.T, open Open) {
+func testEndedSessionLeavesItsJobs(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	checkEndSession(d, func() {})
 }
 
-func testReopenEndSession(t *testing.T, open Open) {
+func testReopenedStoreHasEndedSessions(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	checkEndSession(d, func() { d.reopen(open, dir) })
@@ -126,7 +126,7 @@ func checkEndSession(d *db, between func()) {
 	d.do(store.NewWrite(&store.DeleteJob{Job: "job_1"}))
 }
 
-func testRecheck(t *testing.T, open Open) {
+func testRecheckFindsTheRepeatedSubmit(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	submit := func(id arcp.JobID, digest string) *store.Write {
@@ -159,9 +159,9 @@ func testRecheck(t *testing.T, open Open) {
 	}
 }
 
-// testFollowOnce checks that a Follow with Once delivers the history and changes nothing
-// else.
-func testFollowOnce(t *testing.T, open Open) {
+// testFollowOnceDeliversOnlyHistory checks that a Follow with Once delivers the history and changes
+// nothing else.
+func testFollowOnceDeliversOnlyHistory(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", s)
@@ -182,9 +182,9 @@ func testFollowOnce(t *testing.T, open Open) {
 	d.want(other, arcp.Log, arcp.Log, arcp.JobProgress, arcp.JobCompleted, arcp.JobAccepted, arcp.Log)
 }
 
-// testFollowInPieces checks that a history in pieces is the same as a history at once,
+// testFollowInPiecesEqualsFollowAtOnce checks that a history in pieces is the same as a history at once,
 // whatever happens between the pieces.
-func testFollowInPieces(t *testing.T, open Open) {
+func testFollowInPiecesEqualsFollowAtOnce(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", s)
@@ -203,9 +203,9 @@ func testFollowInPieces(t *testing.T, open Open) {
 	d.want(other, arcp.JobAccepted, arcp.JobStarted, arcp.Log, arcp.Log, arcp.JobProgress, arcp.JobProgress)
 }
 
-// testDeleteJob checks that nothing is left of a deleted job, and that a read past it
+// testDeletedJobLeavesNothing checks that nothing is left of a deleted job, and that a read past it
 // returns a TrimmedError.
-func testDeleteJob(t *testing.T, open Open) {
+func testDeletedJobLeavesNothing(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	row := fullJob(s)
@@ -264,9 +264,9 @@ func testDeleteJob(t *testing.T, open Open) {
 	}
 }
 
-// testDeadRuns checks that a TrimmedError says where the events of a deleted job end, and
-// that a read from there goes on.
-func testDeadRuns(t *testing.T, open Open) {
+// testTrimmedErrorSkipsADeletedJob checks that a TrimmedError says where the events of a deleted
+// job end, and that a read from there goes on.
+func testTrimmedErrorSkipsADeletedJob(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	for _, id := range []arcp.JobID{"job_1", "job_2"} {
@@ -321,9 +321,9 @@ func testDeadRuns(t *testing.T, open Open) {
 	}
 }
 
-// testDeleteInOneBatch checks that a job can be submitted and deleted in one batch, and
-// that another job can get its idempotency key and SubmitID.
-func testDeleteInOneBatch(t *testing.T, open Open) {
+// testJobIsSubmittedAndDeletedInOneBatch checks that a job can be submitted and deleted in one
+// batch, and that another job can get its idempotency key and SubmitID.
+func testJobIsSubmittedAndDeletedInOneBatch(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	keyed := func(id arcp.JobID) *store.Write {
@@ -353,8 +353,8 @@ func testDeleteInOneBatch(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted)
 }
 
-// testEnded checks that jobs that ended before a time are listed by time of end.
-func testEnded(t *testing.T, open Open) {
+// testEndedJobsAreListedByTimeOfEnd checks that jobs that ended before a time are listed by time of end.
+func testEndedJobsAreListedByTimeOfEnd(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	var want []arcp.JobID
 	end := func(id arcp.JobID, at time.Time) {
@@ -399,7 +399,7 @@ func testEnded(t *testing.T, open Open) {
 	}
 }
 
-func testRecordsByPrefix(t *testing.T, open Open) {
+func testRecordsAreListedByPrefix(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	var want []string
 	for i := range 1500 {

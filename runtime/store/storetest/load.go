@@ -11,9 +11,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// testProducers checks that 64 producers on 16 sessions, which also follow the jobs of
-// another session, use every number once.
-func testProducers(t *testing.T, open Open) {
+// testManyWritersUseEachNumberOnce checks that 64 producers on 16 sessions, which also follow the
+// jobs of another session, use every number once.
+func testManyWritersUseEachNumberOnce(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	const producers, rounds = 64, 20
 	sessions := make([]arcp.SessionID, 16)
@@ -51,9 +51,9 @@ func testProducers(t *testing.T, open Open) {
 	}
 }
 
-// testReaders checks that logs read during commits have no gap and only grow, and that an
+// testReadersSeeNoGap checks that logs read during commits have no gap and only grow, and that an
 // ended job has its terminal event.
-func testReaders(t *testing.T, open Open) {
+func testReadersSeeNoGap(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	names := make([]arcp.JobID, 40)

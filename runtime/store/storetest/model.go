@@ -87,7 +87,7 @@ func (m *model) clone() *model {
 	c.keys, c.submits, c.records = maps.Clone(m.keys), maps.Clone(m.submits), maps.Clone(m.records)
 	c.ended, c.removed = maps.Clone(m.ended), maps.Clone(m.removed)
 	for p, f := range m.feeds {
-		c.feeds[p] = &modelFeed{slices.Clone(f.events), f.trimmed}
+		c.feeds[p] = &modelFeed{events: slices.Clone(f.events), trimmed: f.trimmed}
 	}
 	for id, s := range m.sessions {
 		s := *s
@@ -102,8 +102,8 @@ func (m *model) clone() *model {
 	return c
 }
 
-// draft has at most one operation of each kind, so that the model can look for them.
-type draft struct {
+// modelWrite has at most one operation of each kind, so that the model can look for them.
+type modelWrite struct {
 	Session            *store.Session
 	NewSession, Attach bool
 	EndSession         arcp.SessionID
@@ -111,7 +111,7 @@ type draft struct {
 	Recheck            bool
 	Follow             *store.Follow
 	Unfollow           *store.Unfollow
-	Give               []store.DeliverEvent
+	Deliver            []store.DeliverEvent
 	store.AppendEvents
 	Announce  *store.Announce
 	Trim      *store.TrimSession
@@ -121,7 +121,7 @@ type draft struct {
 }
 
 // write returns the operations in the order in which the model performs them.
-func (w *draft) write() *store.Write {
+func (w *modelWrite) write() *store.Write {
 	out := new(store.Write)
 	switch {
 	case w.NewSession:
@@ -143,8 +143,8 @@ func (w *draft) write() *store.Write {
 	if w.Unfollow != nil {
 		out.Add(w.Unfollow)
 	}
-	for i := range w.Give {
-		out.Add(&w.Give[i])
+	for i := range w.Deliver {
+		out.Add(&w.Deliver[i])
 	}
 	if w.Job != "" || w.Submit != nil {
 		out.Add(&w.AppendEvents)
@@ -166,9 +166,9 @@ func (w *draft) write() *store.Write {
 }
 
 // apply returns the model after a write, or the model itself and the error of the write.
-func (m *model) apply(w *draft) (*model, error) {
+func (m *model) apply(w *modelWrite) (*model, error) {
 	c := m.clone()
-	for _, part := range []func(*draft) error{c.session, c.endSession, c.submit, c.follow, c.unfollow, c.deliverEvents,
+	for _, part := range []func(*modelWrite) error{c.session, c.endSession, c.submit, c.follow, c.unfollow, c.deliverEvents,
 		c.advance, c.announce, c.trim, c.record, c.deleteJob, c.trimFeed} {
 		if err := part(w); err != nil {
 			return m, err
@@ -179,7 +179,7 @@ func (m *model) apply(w *draft) (*model, error) {
 
 // existing returns the job that a submit would create a second time, and whether it has
 // the same SubmitID rather than the same idempotency key.
-func (m *model) existing(w *draft) (id arcp.JobID, repeated bool) {
+func (m *model) existing(w *modelWrite) (id arcp.JobID, repeated bool) {
 	row := w.Submit
 	if row == nil {
 		return "", false
@@ -190,7 +190,7 @@ func (m *model) existing(w *draft) (id arcp.JobID, repeated bool) {
 	return m.keys[[2]string{row.Principal, row.IdempotencyKey}], false
 }
 
-func (m *model) session(w *draft) error {
+func (m *model) session(w *modelWrite) error {
 	if w.Session == nil {
 		return nil
 	}
@@ -212,7 +212,7 @@ func (m *model) session(w *draft) error {
 	return nil
 }
 
-func (m *model) endSession(w *draft) error {
+func (m *model) endSession(w *modelWrite) error {
 	if m.sessions[w.EndSession] == nil {
 		return nil
 	}
@@ -225,7 +225,7 @@ func (m *model) endSession(w *draft) error {
 	return nil
 }
 
-func (m *model) submit(w *draft) error {
+func (m *model) submit(w *modelWrite) error {
 	row := w.Submit
 	switch {
 	case row == nil:
@@ -262,7 +262,7 @@ func (m *model) shows(f modelFollow, t arcp.Type) bool {
 	return spec.Need == "" || slices.Contains(m.sessions[f.session].features, spec.Need)
 }
 
-func (m *model) follow(w *draft) error {
+func (m *model) follow(w *modelWrite) error {
 	if w.Follow == nil {
 		return nil
 	}
@@ -288,7 +288,7 @@ func (m *model) follow(w *draft) error {
 		}
 		left--
 		if m.sees(f, e.typ) {
-			s.log = append(s.log, modelDelivery{w.Follow.Job, uint64(i) + 1, f.corr, f.forwarded})
+			s.log = append(s.log, modelDelivery{job: w.Follow.Job, jseq: uint64(i) + 1, corr: f.corr, forwarded: f.forwarded})
 		}
 	}
 	if w.Follow.Once {
@@ -341,7 +341,7 @@ func (j *modelJob) find(s arcp.SessionID, corr arcp.MessageID) int {
 	return slices.IndexFunc(j.follows, func(x modelFollow) bool { return x.session == s && x.corr == corr })
 }
 
-func (m *model) unfollow(w *draft) error {
+func (m *model) unfollow(w *modelWrite) error {
 	if w.Unfollow == nil {
 		return nil
 	}
@@ -365,7 +365,7 @@ func (m *model) unfollow(w *draft) error {
 	return nil
 }
 
-func (m *model) advance(w *draft) error {
+func (m *model) advance(w *modelWrite) error {
 	id, attempt := w.Job, w.Attempt
 	if w.Submit != nil {
 		id, attempt = w.Submit.ID, 1
@@ -455,7 +455,7 @@ func (m *model) deliver(id arcp.JobID, j *modelJob, events []*store.Event, follo
 		s := m.sessions[f.session]
 		for i, e := range events {
 			if m.sees(f, e.Type) || e.Route != nil && m.shows(f, e.Type) {
-				s.log = append(s.log, modelDelivery{id, base + uint64(i) + 1, f.corr, f.forwarded})
+				s.log = append(s.log, modelDelivery{job: id, jseq: base + uint64(i) + 1, corr: f.corr, forwarded: f.forwarded})
 			}
 			if f.primary {
 				j.events[base+uint64(i)].originSeq = uint64(len(s.log))
@@ -464,8 +464,8 @@ func (m *model) deliver(id arcp.JobID, j *modelJob, events []*store.Event, follo
 	}
 }
 
-func (m *model) deliverEvents(w *draft) error {
-	for _, g := range w.Give {
+func (m *model) deliverEvents(w *modelWrite) error {
+	for _, g := range w.Deliver {
 		if m.jobs[g.Job] == nil {
 			return store.ErrNotFound
 		}
@@ -487,7 +487,7 @@ func (m *model) deliverOne(g store.DeliverEvent) {
 	}
 	if m.shows(f, j.events[g.JSeq-1].typ) {
 		s := m.sessions[f.session]
-		s.log = append(s.log, modelDelivery{g.Job, g.JSeq, f.corr, f.forwarded})
+		s.log = append(s.log, modelDelivery{job: g.Job, jseq: g.JSeq, corr: f.corr, forwarded: f.forwarded})
 	}
 }
 
@@ -508,7 +508,7 @@ func (m *model) publish(principal string, x modelDelivery) {
 }
 
 // announce appends events of no job to a feed.
-func (m *model) announce(w *draft) error {
+func (m *model) announce(w *modelWrite) error {
 	if w.Announce == nil {
 		return nil
 	}
@@ -526,7 +526,7 @@ func (m *model) feedLen(principal string) uint64 {
 	return 0
 }
 
-func (m *model) trimFeed(w *draft) error {
+func (m *model) trimFeed(w *modelWrite) error {
 	if w.TrimFeed == nil {
 		return nil
 	}
@@ -536,7 +536,7 @@ func (m *model) trimFeed(w *draft) error {
 	return nil
 }
 
-func (m *model) deleteJob(w *draft) error {
+func (m *model) deleteJob(w *modelWrite) error {
 	j := m.jobs[w.DeleteJob]
 	switch {
 	case j == nil:
@@ -561,7 +561,7 @@ func (m *model) deleteJob(w *draft) error {
 	return nil
 }
 
-func (m *model) trim(w *draft) error {
+func (m *model) trim(w *modelWrite) error {
 	if w.Trim == nil {
 		return nil
 	}
@@ -573,7 +573,7 @@ func (m *model) trim(w *draft) error {
 	return nil
 }
 
-func (m *model) record(w *draft) error {
+func (m *model) record(w *modelWrite) error {
 	for _, r := range w.Records {
 		old := m.records[r.Key]
 		switch {
@@ -583,9 +583,9 @@ func (m *model) record(w *draft) error {
 			m.deleted = max(m.deleted, r.Rev)
 			delete(m.records, r.Key)
 		case r.Rev == 0:
-			m.records[r.Key] = modelRecord{m.deleted + 1, string(r.Value)}
+			m.records[r.Key] = modelRecord{rev: m.deleted + 1, value: string(r.Value)}
 		default:
-			m.records[r.Key] = modelRecord{r.Rev + 1, string(r.Value)}
+			m.records[r.Key] = modelRecord{rev: r.Rev + 1, value: string(r.Value)}
 		}
 	}
 	return nil

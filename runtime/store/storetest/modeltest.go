@@ -17,10 +17,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-func testModel(t *testing.T, open Open) { runModel(openEmpty(t, open), t, func() {}) }
+func testStoreEqualsTheModel(t *testing.T, open Open) { runModel(openEmpty(t, open), t, func() {}) }
 
-// testModelReopen closes and opens the store now and then.
-func testModelReopen(t *testing.T, open Open) {
+// testReopenedStoreEqualsTheModel closes and opens the store now and then.
+func testReopenedStoreEqualsTheModel(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	batches := 0
@@ -113,13 +113,13 @@ func (s *modelScript) route() *store.Route {
 	return r
 }
 
-func (s *modelScript) drawDeliver(w *draft) {
-	w.Give = append(w.Give, store.DeliverEvent{Session: s.session(), Job: s.job(), JSeq: pick(s, "event", uint64(1), 2, 3, 5)})
+func (s *modelScript) drawDeliver(w *modelWrite) {
+	w.Deliver = append(w.Deliver, store.DeliverEvent{Session: s.session(), Job: s.job(), JSeq: pick(s, "event", uint64(1), 2, 3, 5)})
 }
 
 // write draws a write with one to three operations.
-func (s *modelScript) write() *draft {
-	w := new(draft)
+func (s *modelScript) write() *modelWrite {
+	w := new(modelWrite)
 	for range rapid.IntRange(1, 3).Draw(s.t, "parts") {
 		pick(s, "part", s.drawSession, s.drawSubmit, s.drawEvents, s.drawEvents, s.drawEvents, s.drawEnd,
 			s.drawFollow, s.drawFollow, s.drawUnfollow, s.drawDeliver, s.drawTrim, s.drawRecord,
@@ -129,13 +129,13 @@ func (s *modelScript) write() *draft {
 }
 
 // sensible removes operations that contradict others of the write.
-func sensible(w *draft) *draft {
+func sensible(w *modelWrite) *modelWrite {
 	if w.Session != nil && w.Session.ID == w.EndSession {
 		w.EndSession = ""
 	}
 	if id := w.DeleteJob; w.Job == id || w.Submit != nil && w.Submit.ID == id ||
 		w.Follow != nil && w.Follow.Job == id || w.Unfollow != nil && w.Unfollow.Job == id ||
-		slices.ContainsFunc(w.Give, func(g store.DeliverEvent) bool { return g.Job == id }) {
+		slices.ContainsFunc(w.Deliver, func(g store.DeliverEvent) bool { return g.Job == id }) {
 		w.DeleteJob = ""
 	}
 	if len(w.Events) > 0 {
@@ -144,7 +144,7 @@ func sensible(w *draft) *draft {
 	return w
 }
 
-func (s *modelScript) drawSession(w *draft) {
+func (s *modelScript) drawSession(w *modelWrite) {
 	features := []arcp.Feature{arcp.FeatureStreaming, arcp.FeatureCheckpoints, arcp.FeatureHumanInput}
 	w.Session = sessionRow(s.session(), features[:pick(s, "features", 0, 1, 2, 3)]...)
 	how := pick(s, "how", "new", "new", "put", "attach")
@@ -154,22 +154,22 @@ func (s *modelScript) drawSession(w *draft) {
 	}
 }
 
-func (s *modelScript) drawEndSession(w *draft) { w.EndSession = s.session() }
+func (s *modelScript) drawEndSession(w *modelWrite) { w.EndSession = s.session() }
 
-func (s *modelScript) drawDelete(w *draft) { w.DeleteJob = s.job() }
+func (s *modelScript) drawDelete(w *modelWrite) { w.DeleteJob = s.job() }
 
-func (s *modelScript) drawTrimFeed(w *draft) {
+func (s *modelScript) drawTrimFeed(w *modelWrite) {
 	w.TrimFeed = &store.TrimFeed{Principal: s.principal(), Position: pick(s, "trim", uint64(0), 1, 2, 3, 5, 100)}
 }
 
-func (s *modelScript) drawAnnounce(w *draft) {
+func (s *modelScript) drawAnnounce(w *modelWrite) {
 	types := []arcp.Type{arcp.Log, arcp.EventEmit, arcp.Log, "arcpx.test.thing", arcp.Log}
 	w.Announce = &store.Announce{Principal: s.principal(), Events: s.d.events("", types[:pick(s, "announced", 1, 2, 5)]...)}
 }
 
 func (s *modelScript) principal() string { return s.name + pick(s, "principal", "ann", "bob") }
 
-func (s *modelScript) drawSubmit(w *draft) {
+func (s *modelScript) drawSubmit(w *modelWrite) {
 	if w.Job != "" {
 		return
 	}
@@ -185,7 +185,7 @@ func (s *modelScript) drawSubmit(w *draft) {
 	w.State = ""
 }
 
-func (s *modelScript) drawEvents(w *draft) {
+func (s *modelScript) drawEvents(w *modelWrite) {
 	if w.Submit != nil || w.State != "" {
 		return
 	}
@@ -194,7 +194,7 @@ func (s *modelScript) drawEvents(w *draft) {
 	w.Events = s.events(w.Job, pick(s, "events", 0, 1, 2, 5))
 }
 
-func (s *modelScript) drawEnd(w *draft) {
+func (s *modelScript) drawEnd(w *modelWrite) {
 	if w.Submit == nil {
 		s.drawEvents(w)
 	}
@@ -208,7 +208,7 @@ func (s *modelScript) drawEnd(w *draft) {
 	}
 }
 
-func (s *modelScript) drawFollow(w *draft) {
+func (s *modelScript) drawFollow(w *modelWrite) {
 	types := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
 	w.Follow = &store.Follow{Session: s.session(), Job: s.job(), From: pick(s, "from", uint64(0), 0, 1, 3, 100),
 		Types: pick(s, "types", 0, 0, types), Forwarded: pick(s, "forwarded", true, false), Once: pick(s, "once", false, false, true),
@@ -216,16 +216,16 @@ func (s *modelScript) drawFollow(w *draft) {
 	w.Follow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Follow.Job))
 }
 
-func (s *modelScript) drawUnfollow(w *draft) {
+func (s *modelScript) drawUnfollow(w *modelWrite) {
 	w.Unfollow = &store.Unfollow{Session: s.session(), Job: s.job(), Forwarded: pick(s, "forwarded", true, false)}
 	w.Unfollow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Unfollow.Job))
 }
 
-func (s *modelScript) drawTrim(w *draft) {
+func (s *modelScript) drawTrim(w *modelWrite) {
 	w.Trim = &store.TrimSession{Session: s.session(), Seq: pick(s, "trim", uint64(0), 1, 2, 3, 5, 8, 13, 100)}
 }
 
-func (s *modelScript) drawRecord(w *draft) {
+func (s *modelScript) drawRecord(w *modelWrite) {
 	key := s.name + pick(s, "record", "x", "y")
 	if pick(s, "of a job", true, false) {
 		key = store.JobRecordPrefix(s.job()) + pick(s, "record", "x", "y")
@@ -243,22 +243,22 @@ func (s *modelScript) drawRecord(w *draft) {
 
 // batch commits one to four writes and compares their results.
 func (s *modelScript) batch() {
-	drafts := make([]*draft, rapid.IntRange(1, 4).Draw(s.t, "writes"))
-	writes := make([]*store.Write, len(drafts))
-	for i := range drafts {
-		drafts[i] = s.write()
-		writes[i] = drafts[i].write()
+	list := make([]*modelWrite, rapid.IntRange(1, 4).Draw(s.t, "writes"))
+	writes := make([]*store.Write, len(list))
+	for i := range list {
+		list[i] = s.write()
+		writes[i] = list[i].write()
 	}
 	results := make([]store.Result, len(writes))
 	if err := s.d.Commit(writes, results); err != nil {
 		s.t.Fatalf("Commit = %v", err)
 	}
-	for i, w := range drafts {
+	for i, w := range list {
 		s.check(w, &results[i])
 	}
 }
 
-func (s *modelScript) check(w *draft, r *store.Result) {
+func (s *modelScript) check(w *modelWrite, r *store.Result) {
 	before := s.m
 	if id, repeated := s.m.existing(w); id != "" {
 		if r.Err != nil || r.Existing != id || r.Repeated != repeated || r.Digest != s.m.jobs[id].digest {
@@ -316,7 +316,7 @@ func (s *modelScript) checkRuns(before *model, r *store.Result) {
 }
 
 // checkFeed checks the events that this write added to a feed.
-func (s *modelScript) checkFeed(before *model, w *draft, r *store.Result) {
+func (s *modelScript) checkFeed(before *model, w *modelWrite, r *store.Result) {
 	want := store.FeedRun{}
 	if len(w.Events) > 0 {
 		want.Job, want.Events = w.Job, w.Events
@@ -399,7 +399,7 @@ func (s *modelScript) compareRecords() {
 			if rec.Key <= last {
 				s.t.Fatalf("record %s after %s", rec.Key, last)
 			}
-			last, got[rec.Key] = rec.Key, modelRecord{rec.Rev, string(rec.Value)}
+			last, got[rec.Key] = rec.Key, modelRecord{rev: rec.Rev, value: string(rec.Value)}
 			return true
 		})
 		if err != nil {
@@ -509,7 +509,7 @@ var emptyIsNil = cmp.FilterValues(func(a, b []modelDelivery) bool { return len(a
 func (s *modelScript) compareJob(id arcp.JobID, want *modelJob) {
 	var got []modelEvent
 	err := s.d.JobEvents(context.Background(), id, 0, func(e *store.Event) bool {
-		got = append(got, modelEvent{e.Type, e.OriginSeq})
+		got = append(got, modelEvent{typ: e.Type, originSeq: e.OriginSeq})
 		return true
 	})
 	if err != nil || len(got) != len(want.events) {

@@ -22,7 +22,7 @@ func (d *db) record(key string) store.Record {
 	return rec
 }
 
-func testRecords(t *testing.T, open Open) {
+func testRecordsHaveRevisions(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	if rec := d.record("a"); rec.Rev != 0 || rec.Value != nil {
 		t.Errorf("no record = %+v", rec)
@@ -64,8 +64,8 @@ func testRecords(t *testing.T, open Open) {
 	}
 }
 
-// testRefused checks that nothing of a refused write happens.
-func testRefused(t *testing.T, open Open) {
+// testRefusedWriteChangesNothing checks that nothing of a refused write happens.
+func testRefusedWriteChangesNothing(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
@@ -104,9 +104,9 @@ func testRefused(t *testing.T, open Open) {
 	}
 }
 
-// testOneBatch checks that a write sees the writes before it in its batch, and that a
-// refused write does not change the others.
-func testOneBatch(t *testing.T, open Open) {
+// testWriteSeesEarlierWritesOfTheBatch checks that a write sees the writes before it in its batch,
+// and that a refused write does not change the others.
+func testWriteSeesEarlierWritesOfTheBatch(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	row := jobRow("job_1", "sess_1")
 	results := d.batch(

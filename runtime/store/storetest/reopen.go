@@ -55,8 +55,8 @@ func (d *db) image(principals, records []string) image {
 	return im
 }
 
-// testReopen checks that all data is the same after closing and opening.
-func testReopen(t *testing.T, open Open) {
+// testReopenedStoreHasAllData checks that all data is the same after closing and opening.
+func testReopenedStoreHasAllData(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	s, other := d.session("sess_1", arcp.FeatureCheckpoints), d.session(arcp.NewSessionID())
@@ -98,8 +98,8 @@ func testReopen(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobProgress, arcp.JobCompleted)
 }
 
-// testReopenFollows checks that follows, and the ends of follows, survive a restart.
-func testReopenFollows(t *testing.T, open Open) {
+// testReopenedStoreHasFollows checks that follows, and the ends of follows, survive a restart.
+func testReopenedStoreHasFollows(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	s, other := d.session("sess_1"), d.session("sess_2")
@@ -129,9 +129,9 @@ func testReopenFollows(t *testing.T, open Open) {
 	d.want(other, arcp.Log, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
 }
 
-// testReopenTrimmed checks that numbers continue after a restart, also when all events
+// testNumbersContinueAfterReopen checks that numbers continue after a restart, also when all events
 // were trimmed.
-func testReopenTrimmed(t *testing.T, open Open) {
+func testNumbersContinueAfterReopen(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	s, part := d.session("sess_1"), d.session("sess_2")
@@ -161,9 +161,9 @@ func testReopenTrimmed(t *testing.T, open Open) {
 	d.want(s, arcp.JobCompleted)
 }
 
-// testClockStepsBack checks that ids ascend over a restart at which the clock is set back,
-// here to the year 2000 in which a bubble begins.
-func testClockStepsBack(t *testing.T, open Open) {
+// testIDsAscendWhenTheClockStepsBack checks that ids ascend over a restart at which the clock is
+// set back, here to the year 2000 in which a bubble begins.
+func testIDsAscendWhenTheClockStepsBack(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	d.submit("job_1", "")

@@ -14,8 +14,8 @@ func (d *db) calling(id arcp.JobID, s arcp.SessionID) *store.Write {
 		&store.AppendEvents{Events: d.events(id, arcp.JobAccepted, arcp.JobCompleted), State: arcp.StateCompleted})
 }
 
-// testTogether checks that a write and its With all happen, or none.
-func testTogether(t *testing.T, open Open) {
+// testGroupedWritesAllHappenOrNone checks that a write and its With all happen, or none.
+func testGroupedWritesAllHappenOrNone(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_other", s)

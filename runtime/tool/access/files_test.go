@@ -41,39 +41,39 @@ func newTree(t *testing.T) tree {
 	return b
 }
 
-func (b tree) at(name string) string { return filepath.Join(b.dir, name) }
+func (t tree) at(name string) string { return filepath.Join(t.dir, name) }
 
-func (b tree) must(err error) {
-	b.Helper()
+func (t tree) must(err error) {
+	t.Helper()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
-func (b tree) link(target, name string) { b.Helper(); b.must(os.Symlink(target, b.at(name))) }
+func (t tree) link(target, name string) { t.Helper(); t.must(os.Symlink(target, t.at(name))) }
 
-func (b tree) files() *Files {
-	places := []string{b.at("ws"), b.at("shared"), "/proc/self", "/dev/fd", "/dev/null"}
+func (t tree) files() *Files {
+	places := []string{t.at("ws"), t.at("shared"), "/proc/self", "/dev/fd", "/dev/null"}
 	return NewFiles(lease{arcp.NamespaceFSRead: places, arcp.NamespaceFSWrite: places}.check)
 }
 
 // unharmed fails if something outside of the workspace has changed.
-func (b tree) unharmed() {
-	b.Helper()
+func (t tree) unharmed() {
+	t.Helper()
 	for _, f := range []string{"ws2/f", "out/f", "out/dir/f", "wsf"} {
-		if data, err := os.ReadFile(b.at(f)); err != nil || string(data) != "secret" {
-			b.Errorf("%s is %q, %v: it is outside and must not change", f, data, err)
+		if data, err := os.ReadFile(t.at(f)); err != nil || string(data) != "secret" {
+			t.Errorf("%s is %q, %v: it is outside and must not change", f, data, err)
 		}
 	}
 	for dir, n := range map[string]int{"ws2": 1, "out": 2, "out/dir": 1} {
-		if list, _ := os.ReadDir(b.at(dir)); len(list) != n {
-			b.Errorf("%s has %v: nothing may be made or removed there", dir, list)
+		if list, _ := os.ReadDir(t.at(dir)); len(list) != n {
+			t.Errorf("%s has %v: nothing may be made or removed there", dir, list)
 		}
 	}
 }
 
-func (b tree) traps() {
-	d := b.dir
+func (t tree) traps() {
+	d := t.dir
 	for name, target := range map[string]string{
 		"rel": "a/f", "abs": d + "/ws/a/f", "dirlink": "a", "self": ".", "parent": "..", "root": "/",
 		"out": d + "/out/f", "outdir": d + "/out", "outrel": "../out/f", "gone": d + "/out/nothing", "gonedeep": d + "/nowhere/x/y",
@@ -86,23 +86,23 @@ func (b tree) traps() {
 		"proc": "/proc/self/root" + d + "/out/f", "proccwd": "/proc/self/cwd", "null": "/dev/null", "zero": "/dev/zero",
 		"control": "a\nb", "outloop": d + "/outloop", "manyup": strings.Repeat("../", 200) + "etc/passwd",
 	} {
-		b.link(target, "ws/"+name)
+		t.link(target, "ws/"+name)
 	}
-	b.link("outloop", "outloop")
-	b.link(d+"/ws/f", "back") // outside, leads in
-	b.link("../back", "ws/there-and-back")
+	t.link("outloop", "outloop")
+	t.link(d+"/ws/f", "back") // outside, leads in
+	t.link("../back", "ws/there-and-back")
 	for i := range 45 {
-		b.link("chain"+strconv.Itoa(i+1), "ws/chain"+strconv.Itoa(i))
+		t.link("chain"+strconv.Itoa(i+1), "ws/chain"+strconv.Itoa(i))
 	}
-	b.link("f", "ws/chain45")
-	b.must(unix.Mkfifo(b.at("ws/fifo"), 0o644))
-	b.link("fifo", "ws/fifolink")
+	t.link("f", "ws/chain45")
+	t.must(unix.Mkfifo(t.at("ws/fifo"), 0o644))
+	t.link("fifo", "ws/fifolink")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	b.must(err)
-	b.Cleanup(func() { unix.Close(fd) })
-	b.Chdir(b.at("ws")) // the path of a socket is short
-	b.must(unix.Bind(fd, &unix.SockaddrUnix{Name: "socket"}))
-	b.must(os.Link(b.at("out/f"), b.at("ws/hard")))
+	t.must(err)
+	t.Cleanup(func() { unix.Close(fd) })
+	t.Chdir(t.at("ws")) // the path of a socket is short
+	t.must(unix.Bind(fd, &unix.SockaddrUnix{Name: "socket"}))
+	t.must(os.Link(t.at("out/f"), t.at("ws/hard")))
 }
 
 // pathTricks are paths below the tree with the results of reading and of writing without

@@ -61,56 +61,56 @@ func TestSwapsWhileOpening(t *testing.T) {
 	}
 }
 
-func (b tree) exchange(stop chan struct{}, x, y string) {
+func (t tree) exchange(stop chan struct{}, x, y string) {
 	for {
 		select {
 		case <-stop:
 			return
 		default:
-			_ = unix.Renameat2(unix.AT_FDCWD, b.at(x), unix.AT_FDCWD, b.at(y), unix.RENAME_EXCHANGE)
+			_ = unix.Renameat2(unix.AT_FDCWD, t.at(x), unix.AT_FDCWD, t.at(y), unix.RENAME_EXCHANGE)
 		}
 	}
 }
 
 // hardLink makes a name of a file outside come and go.
-func (b tree) hardLink(stop chan struct{}) {
+func (t tree) hardLink(stop chan struct{}) {
 	for {
 		select {
 		case <-stop:
 			return
 		default:
-			_ = os.Link(b.at("out/f"), b.at("ws/hard"))
-			_ = os.Remove(b.at("ws/hard"))
+			_ = os.Link(t.at("out/f"), t.at("ws/hard"))
+			_ = os.Remove(t.at("ws/hard"))
 		}
 	}
 }
 
 // change does the n-th of the operations that change something.
-func (b tree) change(files *Files, user, n int) error {
-	mine := b.at("ws/d/new" + strconv.Itoa(user))
+func (t tree) change(files *Files, user, n int) error {
+	mine := t.at("ws/d/new" + strconv.Itoa(user))
 	switch n % 8 {
 	case 0:
-		f, err := files.Create(b.at("ws/x"))
+		f, err := files.Create(t.at("ws/x"))
 		return writeClose(f, err)
 	case 1:
-		f, err := files.OpenFile(b.at("ws/d/f"), os.O_RDWR|os.O_TRUNC, 0)
+		f, err := files.OpenFile(t.at("ws/d/f"), os.O_RDWR|os.O_TRUNC, 0)
 		return writeClose(f, err)
 	case 2:
-		return files.WriteFile(b.at("ws/d/dir/f"), []byte("inside"), 0o644)
+		return files.WriteFile(t.at("ws/d/dir/f"), []byte("inside"), 0o644)
 	case 3:
 		f, err := files.OpenFile(mine, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		return writeClose(f, err)
 	case 4:
-		return files.Remove(b.at("ws/d/dir/f"))
+		return files.Remove(t.at("ws/d/dir/f"))
 	case 5, 7:
-		f, err := files.OpenFile(b.at("ws/hard"), os.O_WRONLY, 0)
+		f, err := files.OpenFile(t.at("ws/hard"), os.O_WRONLY, 0)
 		return writeClose(f, err)
 	case 6:
 		if n%16 == 6 {
-			return files.Rename(mine, b.at("ws/d/dir/f"))
+			return files.Rename(mine, t.at("ws/d/dir/f"))
 		}
 	}
-	return files.MkdirAll(b.at("ws/d/deep/"+strconv.Itoa(n)), 0o755)
+	return files.MkdirAll(t.at("ws/d/deep/"+strconv.Itoa(n)), 0o755)
 }
 
 func writeClose(f *os.File, err error) error {

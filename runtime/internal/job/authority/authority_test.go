@@ -78,7 +78,7 @@ func TestSubmitLease(t *testing.T) {
 
 // An operation that is refused because the job's lease has ended marks the state as lapsed; other
 // refusals do not.
-func TestDecide(t *testing.T) {
+func TestOnlyTheEndOfTheLeaseMarksLapsed(t *testing.T) {
 	read := func(target string) func(*lease.Authority, time.Time) *arcp.Error {
 		return func(a *lease.Authority, now time.Time) *arcp.Error {
 			return a.Check(now, arcp.NamespaceFSRead, target, "")
@@ -115,7 +115,7 @@ func TestDecide(t *testing.T) {
 }
 
 // A state that cannot be decoded allows nothing.
-func TestRestoreOfBrokenState(t *testing.T) {
+func TestUndecodableStateAllowsNothing(t *testing.T) {
 	for name, c := range map[string][2]string{"budget": {"{", ""}, "grants": {"", "{"}} {
 		var s State
 		s.SetLease(leaseOf(t, `{"fs.read":["/a"]}`))

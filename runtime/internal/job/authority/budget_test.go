@@ -22,7 +22,7 @@ func amounts(t interface{ Fatal(...any) }, cents int) []lease.Amount {
 
 // For random debits and credits the rest is what a plain sum says, a refused debit changes nothing,
 // and a restored budget is the saved one.
-func TestBudgetModel(t *testing.T) {
+func TestBudgetEqualsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const whole = 500
 		left := whole
@@ -89,7 +89,7 @@ func decimal(t interface{ Fatal(...any) }, n arcp.Number) (f float64) {
 }
 
 // A job without a budget spends without a limit, and has nothing to save.
-func TestNoBudget(t *testing.T) {
+func TestJobWithoutABudgetSpendsWithoutLimit(t *testing.T) {
 	var s State
 	if rest, err := s.Report("USD", "7"); rest != nil || err != nil {
 		t.Errorf("%v %v", rest, err)

@@ -49,12 +49,12 @@ type Callee struct {
 
 // Check refuses a tool that no job, or not this job, may call: PERMISSION_DENIED. Built-in tools act
 // for a client, which could be made to answer its own question.
-func (t Callee) Check() *arcp.Error {
+func (c Callee) Check() *arcp.Error {
 	switch {
-	case t.Builtin:
-		return arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; no job calls it", t.Name)
-	case !t.Trusted:
-		return arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
+	case c.Builtin:
+		return arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; no job calls it", c.Name)
+	case !c.Trusted:
+		return arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", c.Name, c.MinTrust)
 	}
 	return nil
 }

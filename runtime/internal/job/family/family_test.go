@@ -180,7 +180,7 @@ func TestAdmitMeasuresThePayload(t *testing.T) {
 
 // For random calls and ends of children, the parent's rest, its own costs, and the amounts that the
 // open children hold, add up to its budget; refused calls and repeated ends change nothing.
-func TestLedgerModel(t *testing.T) {
+func TestLedgerEqualsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const whole = 1000
 		var parent authority.State

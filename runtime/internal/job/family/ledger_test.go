@@ -16,7 +16,7 @@ func testLedger() *Ledger {
 
 // An attempt finds the children of one request in the order of the calls, each of them once, and
 // other requests in any order.
-func TestMatch(t *testing.T) {
+func TestAttemptFindsChildrenInOrder(t *testing.T) {
 	l := testLedger()
 	for _, c := range []struct {
 		request string
@@ -38,7 +38,7 @@ func TestMatch(t *testing.T) {
 
 // An attempt that continues from a checkpoint knows the children recorded in it, and calls
 // only the others.
-func TestKnown(t *testing.T) {
+func TestCheckpointRestoresKnownChildren(t *testing.T) {
 	l := testLedger()
 	if bits := l.Known(1); len(bits) != 0 {
 		t.Errorf("an attempt that was told of no child knows %b", bits)
@@ -63,7 +63,7 @@ func TestKnown(t *testing.T) {
 
 // An entry is stored once, whatever the number of its changes. A revision is counted only if it is
 // known.
-func TestCommitted(t *testing.T) {
+func TestEntryIsStoredOnce(t *testing.T) {
 	l := testLedger()
 	first, second := l.children[0], l.children[1]
 	second.Stored, second.Rev = true, 7
@@ -79,7 +79,7 @@ func TestCommitted(t *testing.T) {
 	}
 }
 
-func TestLoad(t *testing.T) {
+func TestLoadedLedgerHasItsEntries(t *testing.T) {
 	var l Ledger
 	l.Load([]*Child{{Entry: Entry{N: 3, Job: "c"}}, {Entry: Entry{N: 1, Job: "a"}}, {Entry: Entry{N: 2, Job: "b"}}})
 	for i, c := range l.Children() {

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 )
 
-func TestComplete(t *testing.T) {
+func TestCompleteBoundsTheExpiry(t *testing.T) {
 	for wait, want := range map[time.Duration]time.Duration{0: approval.DefaultExpiry, -1: approval.DefaultExpiry, time.Minute: time.Minute, 1000 * time.Hour: approval.MaxExpiry} {
 		var row approval.Row
 		Complete(&row, t0.Add(1), wait)
@@ -20,7 +20,7 @@ func TestComplete(t *testing.T) {
 }
 
 // The digest covers the content of a question, and nothing else.
-func TestDigest(t *testing.T) {
+func TestDigestCoversTheContent(t *testing.T) {
 	const maxEvent = 64 << 10
 	digest := func(q approval.Row) string {
 		t.Helper()
@@ -59,7 +59,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestRequest(t *testing.T) {
+func TestKindSelectsTheRequest(t *testing.T) {
 	for _, c := range []struct {
 		row  approval.Row
 		want string
@@ -78,7 +78,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-func TestRefusal(t *testing.T) {
+func TestRefusalTellsTheResolution(t *testing.T) {
 	for _, c := range []struct {
 		row  approval.Row
 		want string
@@ -95,7 +95,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-func TestGuidance(t *testing.T) {
+func TestGuidanceIsDecoded(t *testing.T) {
 	for value, want := range map[string]Guidance{`{"action":"continue","guidance":"left"}`: {"continue", "left"}, `{"action":"cancel"}`: {"cancel", ""}} {
 		g, err := GuidanceOf(&approval.Row{Value: arcp.Raw(value)})
 		if err != nil || g != want || g.Cancels() != (g.Action == "cancel") {

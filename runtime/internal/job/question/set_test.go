@@ -44,7 +44,7 @@ func codeOf(err *arcp.Error) arcp.Code {
 
 // A question repeats the one with its content and its ordinal, or a pending one that no call of the
 // attempt waits for.
-func TestRepeat(t *testing.T) {
+func TestRepeatFindsAnEqualQuestion(t *testing.T) {
 	q := func(id, digest string, ordinal int, status approval.Status, waiters int) *Question {
 		return &Question{waiters: waiters, Row: approval.Row{ID: id, Digest: digest, Ordinal: ordinal, Status: status}}
 	}
@@ -85,7 +85,7 @@ func TestRepeat(t *testing.T) {
 }
 
 // The job is blocked from the first wait to the end of the last question that a call waits for.
-func TestWaiters(t *testing.T) {
+func TestJobIsBlockedWhileACallWaits(t *testing.T) {
 	var set Set
 	a, b := set.logged(input("a")), set.logged(input("b"))
 	if !set.Wait(a) || set.Wait(a) || set.Wait(b) || !set.Blocked() {
@@ -106,7 +106,7 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
-func TestRoom(t *testing.T) {
+func TestQuestionsAreBounded(t *testing.T) {
 	var set Set
 	for i := range MaxPending {
 		if err := set.CheckRoom(1); err != nil {
@@ -124,7 +124,7 @@ func TestRoom(t *testing.T) {
 }
 
 // The first valid answer counts. The other sessions that got the question are notified.
-func TestAnswer(t *testing.T) {
+func TestFirstValidAnswerCounts(t *testing.T) {
 	var set Set
 	q := set.logged(input("q"))
 	for _, c := range []struct {
@@ -161,7 +161,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-func TestAdvance(t *testing.T) {
+func TestAdvanceExpiresAndEscalates(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		change  func(*approval.Row)
@@ -211,7 +211,7 @@ func TestAdvance(t *testing.T) {
 
 // Sessions are notified of the end of a question only if they got it: not before its event is in the
 // log.
-func TestWithdrawAll(t *testing.T) {
+func TestWithdrawalNotifiesOnlyReceivers(t *testing.T) {
 	var set Set
 	answered, queued, sent := set.logged(input("a")), set.Add(input("b")), set.logged(input("c"))
 	answered.Row.Status = approval.Resolved
@@ -227,7 +227,7 @@ func TestWithdrawAll(t *testing.T) {
 	}
 }
 
-func TestDeliver(t *testing.T) {
+func TestDeliveryIsRecordedOnce(t *testing.T) {
 	var set Set
 	q := set.Add(input("q"))
 	if q.CanDeliver(alice("s3"), t0) {
@@ -250,7 +250,7 @@ func TestDeliver(t *testing.T) {
 }
 
 // A question is not stored before its event, and the oldest closed ones are forgotten.
-func TestCommittedAndForget(t *testing.T) {
+func TestClosedQuestionsAreForgotten(t *testing.T) {
 	var set Set
 	q := set.Add(input("q"))
 	if set.Committed() || !q.Unsaved {
@@ -284,7 +284,7 @@ func TestCommittedAndForget(t *testing.T) {
 
 // For random questions, answers, withdrawals and times: a question is closed once, the job is blocked
 // exactly while a call waits for a pending question, and nothing is due in the past.
-func TestSetModel(t *testing.T) {
+func TestSetEqualsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var set Set
 		now, closed, waits := t0, map[*Question]bool{}, map[*Question]bool{}

@@ -66,7 +66,7 @@ func strict(t *rapid.T, b []byte, decode func([]byte) error) {
 	}
 }
 
-func TestJob(t *testing.T) {
+func TestJobRowDecodesAsEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawJob(t)
 		b := AppendJob(nil, &want)
@@ -78,7 +78,7 @@ func TestJob(t *testing.T) {
 	})
 }
 
-func TestSession(t *testing.T) {
+func TestSessionRowDecodesAsEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := store.Session{ID: "sess_1", Principal: rapid.String().Draw(t, "principal"), Anonymous: rapid.Bool().Draw(t, "anonymous"),
 			Version: rapid.String().Draw(t, "version"), ClientKind: rapid.String().Draw(t, "kind"),
@@ -116,7 +116,7 @@ func TestSession(t *testing.T) {
 	})
 }
 
-func TestChunk(t *testing.T) {
+func TestChunkDecodesAsEncoded(t *testing.T) {
 	types := []arcp.Type{arcp.Log, arcp.JobProgress, "arcpx.test.thing", ""}
 	rapid.Check(t, func(t *rapid.T) {
 		first := rapid.Uint64Range(1, 1<<40).Draw(t, "first")
@@ -147,7 +147,7 @@ func TestChunk(t *testing.T) {
 	})
 }
 
-func TestRuns(t *testing.T) {
+func TestRunsDecodeAsEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want []sequence.Run
 		seq := rapid.Uint64Range(1, 1<<40).Draw(t, "first")
@@ -170,8 +170,8 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestHead checks that the id before the runs of a feed can be cut off.
-func TestHead(t *testing.T) {
+// TestHeadOfRunsIsCutOff checks that the id before the runs of a feed can be cut off.
+func TestHeadOfRunsIsCutOff(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := arcp.MessageID(drawID(t, arcp.MessagePrefix))
 		rest := rapid.SliceOf(rapid.Byte()).Draw(t, "rest")
@@ -186,7 +186,7 @@ func TestHead(t *testing.T) {
 	})
 }
 
-func TestSubmitted(t *testing.T) {
+func TestSubmittedJobDecodesAsEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := arcp.JobID(drawID(t, arcp.JobPrefix))
 		b := AppendSubmitted(nil, want)
@@ -197,8 +197,8 @@ func TestSubmitted(t *testing.T) {
 	})
 }
 
-// TestKeyText checks that strings in keys keep their order and can be cut off.
-func TestKeyText(t *testing.T) {
+// TestTextsInKeysKeepTheirOrder checks that strings in keys keep their order and can be cut off.
+func TestTextsInKeysKeepTheirOrder(t *testing.T) {
 	text := rapid.StringOf(rapid.SampledFrom([]rune{0, 1, 'a', 'b', 0xff}))
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := text.Draw(t, "a"), text.Draw(t, "b")
@@ -212,7 +212,7 @@ func TestKeyText(t *testing.T) {
 	})
 }
 
-func TestFollow(t *testing.T) {
+func TestFollowDecodesAsEncoded(t *testing.T) {
 	k := sequence.FollowKey{Session: "s", Job: "j", CorrelationID: "c"}
 	some := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCompleted).Bit
 	for _, want := range []sequence.FollowChange{
@@ -229,9 +229,9 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestKeyID checks that ids in keys can be cut off whatever follows, and that minted ids
-// keep their order.
-func TestKeyID(t *testing.T) {
+// TestIDsInKeysKeepTheirOrder checks that ids in keys can be cut off whatever follows, and that
+// minted ids keep their order.
+func TestIDsInKeysKeepTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawID(t, arcp.JobPrefix), drawID(t, arcp.JobPrefix)
 		rest := rapid.SliceOf(rapid.Byte()).Draw(t, "rest")
@@ -249,8 +249,8 @@ func TestKeyID(t *testing.T) {
 	})
 }
 
-// TestMinted checks that ids are parsed as package arcp parses them.
-func TestMinted(t *testing.T) {
+// TestMintedIDsAreParsedAsInPackageARCP checks that ids are parsed as package arcp parses them.
+func TestMintedIDsAreParsedAsInPackageARCP(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[0-8A-Za-z_]{25,27}`).Draw(t, "body")
 		u, ok := parseBody(s)

@@ -120,7 +120,8 @@ func (a *appender) assign(j *job, events []*store.Event) (union arcp.TypeSet) {
 	return union
 }
 
-// assignOriginSeq sets the OriginSeq of events that the primary follower is about to get. An event that the follower does not see has the number of the event before.
+// assignOriginSeq sets the OriginSeq of events that the primary follower is about to get. An event
+// that the follower does not see has the number of the event before.
 func (a *appender) assignOriginSeq(f *follower, events []*store.Event) {
 	mask, seq := f.mask(), f.session.last
 	for i, e := range events {

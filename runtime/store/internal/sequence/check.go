@@ -114,44 +114,44 @@ func kindOf(op store.Op) opKinds {
 }
 
 // op checks operation i of the write.
-func (v *checker) op(i int, op store.Op) error {
+func (ch *checker) op(i int, op store.Op) error {
 	kind := kindOf(op)
-	if v.kinds&kind != 0 {
+	if ch.kinds&kind != 0 {
 		return invalid("two operations of one type")
 	}
-	v.kinds |= kind
+	ch.kinds |= kind
 	switch op := op.(type) {
 	case *store.OpenSession:
-		return v.openSession(op.Row)
+		return ch.openSession(op.Row)
 	case *store.AttachSession:
-		return v.putSession(op.Row, true)
+		return ch.putSession(op.Row, true)
 	case *store.PutSession:
-		return v.putSession(op.Row, false)
+		return ch.putSession(op.Row, false)
 	case *store.EndSession:
-		return v.endSession(op.Session)
+		return ch.endSession(op.Session)
 	case *store.SubmitJob:
-		return v.submitJob(op.Row)
+		return ch.submitJob(op.Row)
 	case *store.Follow:
-		return v.follow(op)
+		return ch.follow(op)
 	case *store.Unfollow:
-		return v.sessionAndJob(op.Session, op.Job)
+		return ch.sessionAndJob(op.Session, op.Job)
 	case *store.DeliverEvent:
-		return v.deliverEvent(op)
+		return ch.deliverEvent(op)
 	case *store.AppendEvents:
-		return v.appendEvents(op)
+		return ch.appendEvents(op)
 	case *store.Announce:
-		return v.announce(op)
+		return ch.announce(op)
 	case *store.TrimSession:
-		return v.sessionExists(op.Session)
+		return ch.sessionExists(op.Session)
 	case *store.PutRecord:
-		return v.putRecord(i, op)
+		return ch.putRecord(i, op)
 	case *store.DeliverUnlogged:
-		_, err := v.liveJob(op.Job, op.Attempt)
+		_, err := ch.liveJob(op.Job, op.Attempt)
 		return err
 	case *store.ReadPosition:
-		return v.sessionExists(op.Session)
+		return ch.sessionExists(op.Session)
 	case *store.DeleteJob:
-		return v.deleteJob(op.Job)
+		return ch.deleteJob(op.Job)
 	case *store.TrimFeed:
 		if op.Principal == "" {
 			return invalid("a feed without a principal")
@@ -161,12 +161,12 @@ func (v *checker) op(i int, op store.Op) error {
 }
 
 // findExisting finds the job that a submit would create a second time.
-func (v *checker) findExisting() {
-	op := store.Find[*store.SubmitJob](v.write)
+func (ch *checker) findExisting() {
+	op := store.Find[*store.SubmitJob](ch.write)
 	if op == nil {
 		return
 	}
-	c, row := v.core, op.Row
+	c, row := ch.core, op.Row
 	var id arcp.JobID
 	var digest string
 	repeated := false
@@ -179,28 +179,28 @@ func (v *checker) findExisting() {
 		repeated = false
 	}
 	if id != "" && !c.jobs.isDeleted(id) {
-		v.existing, v.digest, v.repeated = id, digest, repeated
+		ch.existing, ch.digest, ch.repeated = id, digest, repeated
 	}
 }
 
 // sessionRow checks that a session row has an id, and that the write does not also
 // end the session.
-func (v *checker) sessionRow(row *store.Session) error {
+func (ch *checker) sessionRow(row *store.Session) error {
 	switch {
 	case row == nil || row.ID == "":
 		return invalid("a session without an id")
-	case row.ID == v.ended:
+	case row.ID == ch.ended:
 		return invalid("a session that is stored and ended")
 	}
-	v.row = row.ID
+	ch.row = row.ID
 	return nil
 }
 
-func (v *checker) openSession(row *store.Session) error {
-	if err := v.sessionRow(row); err != nil {
+func (ch *checker) openSession(row *store.Session) error {
+	if err := ch.sessionRow(row); err != nil {
 		return err
 	}
-	if v.core.sessions.get(row.ID) != nil || v.core.sessions.hasEnded(row.ID) {
+	if ch.core.sessions.get(row.ID) != nil || ch.core.sessions.hasEnded(row.ID) {
 		return store.ErrExists
 	}
 	return nil
@@ -208,15 +208,15 @@ func (v *checker) openSession(row *store.Session) error {
 
 // putSession checks that a row has the stored epoch: only the connection that
 // attached last may change a session.
-func (v *checker) putSession(row *store.Session, attach bool) error {
-	if err := v.sessionRow(row); err != nil {
+func (ch *checker) putSession(row *store.Session, attach bool) error {
+	if err := ch.sessionRow(row); err != nil {
 		return err
 	}
-	s := v.core.sessions.get(row.ID)
+	s := ch.core.sessions.get(row.ID)
 	switch {
 	case s == nil && attach:
 		return notFound("session", string(row.ID))
-	case s == nil && (row.Epoch != 0 || v.core.sessions.hasEnded(row.ID)):
+	case s == nil && (row.Epoch != 0 || ch.core.sessions.hasEnded(row.ID)):
 		return store.ErrFenced
 	case s != nil && s.epoch != row.Epoch:
 		return store.ErrFenced
@@ -224,51 +224,51 @@ func (v *checker) putSession(row *store.Session, attach bool) error {
 	return nil
 }
 
-func (v *checker) endSession(id arcp.SessionID) error {
-	if id != "" && id == v.row {
+func (ch *checker) endSession(id arcp.SessionID) error {
+	if id != "" && id == ch.row {
 		return invalid("a session that is stored and ended")
 	}
-	v.ended = id
+	ch.ended = id
 	return nil
 }
 
-func (v *checker) submitJob(row *store.Job) error {
+func (ch *checker) submitJob(row *store.Job) error {
 	switch {
 	case row.ID == "" || row.State == "" || row.State.Terminal():
 		return invalid("a submit without an id, or of a job that has ended")
-	case v.kinds&(appendEvents|unlogged) != 0:
+	case ch.kinds&(appendEvents|unlogged) != 0:
 		return invalid("events before the submit")
-	case v.core.jobs.exists(row.ID), v.core.jobs.isDeleted(row.ID):
+	case ch.core.jobs.exists(row.ID), ch.core.jobs.isDeleted(row.ID):
 		return store.ErrExists
 	case row.Session != "" && row.Parent == "": // the session of a child may have ended before its parent
-		if err := v.sessionExists(row.Session); err != nil {
+		if err := ch.sessionExists(row.Session); err != nil {
 			return err
 		}
 	}
-	v.submit = row
+	ch.submit = row
 	return nil
 }
 
-func (v *checker) follow(f *store.Follow) error {
-	if err := v.sessionAndJob(f.Session, f.Job); err != nil {
+func (ch *checker) follow(f *store.Follow) error {
+	if err := ch.sessionAndJob(f.Session, f.Job); err != nil {
 		return err
 	}
-	if v.pastLimit(f) {
+	if ch.pastLimit(f) {
 		return fmt.Errorf("session %q: %w", f.Session, store.ErrTooMany)
 	}
 	return nil
 }
 
 // pastLimit reports whether a follow exceeds its Limit.
-func (v *checker) pastLimit(f *store.Follow) bool {
-	s := v.core.sessions.get(f.Session)
-	if f.Limit == 0 || f.Once || s == nil || s.foreignJobs < f.Limit || s.foreignJobs-v.justEnded(s) < f.Limit {
+func (ch *checker) pastLimit(f *store.Follow) bool {
+	s := ch.core.sessions.get(f.Session)
+	if f.Limit == 0 || f.Once || s == nil || s.foreignJobs < f.Limit || s.foreignJobs-ch.justEnded(s) < f.Limit {
 		return false
 	}
-	if v.submit != nil && v.submit.ID == f.Job {
-		return v.submit.Session != f.Session
+	if ch.submit != nil && ch.submit.ID == f.Job {
+		return ch.submit.Session != f.Session
 	}
-	j := v.core.jobs.live[f.Job]
+	j := ch.core.jobs.live[f.Job]
 	if j == nil || j.ended || j.session == f.Session {
 		return false
 	}
@@ -278,8 +278,8 @@ func (v *checker) pastLimit(f *store.Follow) bool {
 
 // justEnded returns how many jobs of others that a session follows have ended in this
 // batch.
-func (v *checker) justEnded(s *session) (n int) {
-	for _, change := range v.core.batch.changes.Jobs {
+func (ch *checker) justEnded(s *session) (n int) {
+	for _, change := range ch.core.batch.changes.Jobs {
 		if _, follows := s.jobs[change.job]; follows && change.Ended && change.job.session != s.id {
 			n++
 		}
@@ -287,24 +287,24 @@ func (v *checker) justEnded(s *session) (n int) {
 	return n
 }
 
-func (v *checker) deliverEvent(op *store.DeliverEvent) error {
+func (ch *checker) deliverEvent(op *store.DeliverEvent) error {
 	if op.JSeq == 0 {
 		return invalid("an event without a position")
 	}
-	return v.jobExists(op.Job)
+	return ch.jobExists(op.Job)
 }
 
 // appendEvents checks that a job has one terminal event, and no event after it.
-func (v *checker) appendEvents(op *store.AppendEvents) (err error) {
-	if v.job, err = v.liveJob(op.Job, op.Attempt); err != nil {
+func (ch *checker) appendEvents(op *store.AppendEvents) (err error) {
+	if ch.job, err = ch.liveJob(op.Job, op.Attempt); err != nil {
 		return err
 	}
 	last := len(op.Events) - 1
-	v.events = last >= 0
+	ch.events = last >= 0
 	switch {
-	case v.events && v.kinds&announce != 0:
+	case ch.events && ch.kinds&announce != 0:
 		return invalid("events of a job and announced events")
-	case op.NewAttempt && v.submit != nil:
+	case op.NewAttempt && ch.submit != nil:
 		return invalid("a new attempt of a new job")
 	case op.State.Terminal() && (last < 0 || !op.Events[last].Type.Terminal()):
 		return invalid("the end of a job without a terminal event")
@@ -319,78 +319,78 @@ func (v *checker) appendEvents(op *store.AppendEvents) (err error) {
 
 // liveJob returns the live job with an id if the attempt is the job's; nil if the
 // write submits the job.
-func (v *checker) liveJob(id arcp.JobID, attempt uint32) (*job, error) {
+func (ch *checker) liveJob(id arcp.JobID, attempt uint32) (*job, error) {
 	switch {
-	case v.submit != nil && id == "" && attempt == 0:
+	case ch.submit != nil && id == "" && attempt == 0:
 		return nil, nil
-	case v.submit != nil:
+	case ch.submit != nil:
 		return nil, invalid("a submit, and events that name a job")
 	case id == "":
 		return nil, invalid("events or a state without a job")
 	}
-	if j := v.core.jobs.live[id]; j != nil && !j.ended {
+	if j := ch.core.jobs.live[id]; j != nil && !j.ended {
 		if j.attempt != attempt {
 			return nil, store.ErrFenced
 		}
 		return j, nil
 	}
-	if v.core.jobs.exists(id) {
+	if ch.core.jobs.exists(id) {
 		return nil, store.ErrTerminal
 	}
 	return nil, notFound("job", string(id))
 }
 
-func (v *checker) announce(op *store.Announce) error {
+func (ch *checker) announce(op *store.Announce) error {
 	switch {
 	case op.Principal == "" || len(op.Events) == 0:
 		return invalid("an announcement without a principal or events")
-	case v.events:
+	case ch.events:
 		return invalid("events of a job and announced events")
 	}
 	return nil
 }
 
-func (v *checker) putRecord(i int, r *store.PutRecord) error {
-	for _, op := range v.write.Ops[:i] {
+func (ch *checker) putRecord(i int, r *store.PutRecord) error {
+	for _, op := range ch.write.Ops[:i] {
 		if o, ok := op.(*store.PutRecord); ok && o.Key == r.Key {
 			return invalid("two changes of one record")
 		}
 	}
-	if v.core.records.rev(r.Key) != r.Rev {
+	if ch.core.records.rev(r.Key) != r.Rev {
 		return fmt.Errorf("record %q: %w", r.Key, store.ErrConflict)
 	}
 	return nil
 }
 
-func (v *checker) deleteJob(id arcp.JobID) error {
-	if slices.ContainsFunc(v.write.Ops, func(op store.Op) bool { return jobOf(op) == id }) {
+func (ch *checker) deleteJob(id arcp.JobID) error {
+	if slices.ContainsFunc(ch.write.Ops, func(op store.Op) bool { return jobOf(op) == id }) {
 		return invalid("a job that is changed and deleted")
 	}
-	if j := v.core.jobs.live[id]; j != nil && !j.ended {
+	if j := ch.core.jobs.live[id]; j != nil && !j.ended {
 		return fmt.Errorf("job %q: %w", id, store.ErrLive)
 	}
 	return nil
 }
 
-func (v *checker) sessionAndJob(session arcp.SessionID, job arcp.JobID) error {
-	if err := v.sessionExists(session); err != nil {
+func (ch *checker) sessionAndJob(session arcp.SessionID, job arcp.JobID) error {
+	if err := ch.sessionExists(session); err != nil {
 		return err
 	}
-	return v.jobExists(job)
+	return ch.jobExists(job)
 }
 
 // sessionExists checks that a session is stored or opened by the write, and not ended
 // by the write.
-func (v *checker) sessionExists(id arcp.SessionID) error {
-	if id == v.ended || id != v.row && v.core.sessions.get(id) == nil {
+func (ch *checker) sessionExists(id arcp.SessionID) error {
+	if id == ch.ended || id != ch.row && ch.core.sessions.get(id) == nil {
 		return notFound("session", string(id))
 	}
 	return nil
 }
 
 // jobExists checks that a job is stored, live or not, or submitted by the write.
-func (v *checker) jobExists(id arcp.JobID) error {
-	if !v.core.jobs.exists(id) && (v.submit == nil || v.submit.ID != id) {
+func (ch *checker) jobExists(id arcp.JobID) error {
+	if !ch.core.jobs.exists(id) && (ch.submit == nil || ch.submit.ID != id) {
 		return notFound("job", string(id))
 	}
 	return nil

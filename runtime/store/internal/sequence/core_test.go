@@ -61,9 +61,9 @@ func decide(t *testing.T, c *Core, s *stub, w *store.Write) store.Result {
 	return results[0]
 }
 
-// TestEviction checks that sessions are evicted without losing their numbers, except
-// sessions that follow a live job.
-func TestEviction(t *testing.T) {
+// TestEvictedSessionsKeepTheirNumbers checks that sessions are evicted without losing their
+// numbers, except sessions that follow a live job.
+func TestEvictedSessionsKeepTheirNumbers(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
 	c.sessions.limit = 8
@@ -97,9 +97,9 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestPinned checks that sessions of live jobs stay in memory, and that the limit grows
-// with them.
-func TestPinned(t *testing.T) {
+// TestSessionsOfLiveJobsStayInMemory checks that sessions of live jobs stay in memory, and that the
+// limit grows with them.
+func TestSessionsOfLiveJobsStayInMemory(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
 	c.sessions.limit = 8
@@ -113,9 +113,9 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestSubmitterStays checks that a session stays in memory while a job that it submitted
-// lives, whether it follows the job or not: it numbers the job's events.
-func TestSubmitterStays(t *testing.T) {
+// TestSubmitterOfALiveJobStaysInMemory checks that a session stays in memory while a job that it
+// submitted lives, whether it follows the job or not: it numbers the job's events.
+func TestSubmitterOfALiveJobStaysInMemory(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
 	c.sessions.limit, c.feeds.limit = 8, 8
@@ -138,8 +138,8 @@ func TestSubmitterStays(t *testing.T) {
 	}
 }
 
-// TestSourceFails checks that an error of the source is an error of Decide.
-func TestSourceFails(t *testing.T) {
+// TestDecideReturnsErrorsOfTheSource checks that an error of the source is an error of Decide.
+func TestDecideReturnsErrorsOfTheSource(t *testing.T) {
 	broken := errors.New("disk on fire")
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}, err: broken}
 	for _, w := range []*store.Write{
@@ -161,9 +161,9 @@ func TestSourceFails(t *testing.T) {
 	}
 }
 
-// TestLastIDOfAnnounced checks that LastID is also that of an announced event, so that
+// TestLastIDIncludesAnnouncedEvents checks that LastID is also that of an announced event, so that
 // ids ascend over a restart, whatever the clock does.
-func TestLastIDOfAnnounced(t *testing.T) {
+func TestLastIDIncludesAnnouncedEvents(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
 	ev := store.NewEvent(arcp.EventEmit, time.Unix(1, 0), new(store.JobContext), "", []byte("{}"))

@@ -1,0 +1,161 @@
+package conn
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/jobview"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// draftDialect is the view of a connection as the draft dialect. The codec stands between the frames
+// and the rest of the connection.
+type draftDialect conn
+
+func (d *draftDialect) name() store.Dialect    { return store.Draft }
+func (d *draftDialect) profile() string        { return d.output.codec.Profile().String() }
+func (d *draftDialect) tokenPrefix() string    { return draft.ResumePrefix }
+func (d *draftDialect) acceptedIsAnswer() bool { return true }
+func (d *draftDialect) usesForms() bool        { return true }
+
+// maxPage bounds a page, whose entries are larger in a frame than in the reader's estimate.
+func (d *draftDialect) maxPage() int { return draft.MaxFrame / 4 }
+
+func (d *draftDialect) hasInventory(t arcp.Type) bool {
+	return t == arcp.SessionAccepted || t == arcp.SessionResumed
+}
+
+// status returns a status word that the state does not tell, or the state.
+func (d *draftDialect) status(j *store.Job) string {
+	if jobview.TimedOut(j) {
+		return draft.StatusTimedOut
+	}
+	return string(j.State)
+}
+
+func (d *draftDialect) credentials() *auth.Request {
+	credentials, ok := d.output.codec.Auth()
+	if !ok {
+		return nil
+	}
+	return new(d.principal.request(d.tc.Info(), time.Now(), machine.Authenticate{Scheme: credentials.Scheme, Token: credentials.Token}))
+}
+
+// resumed passes the data to the codec that session.resumed does not contain: the profile of the client,
+// which a session.resume does not show, and the jobs of which the client has a handle.
+func (d *draftDialect) resumed(now time.Time, row *store.Session, followed []arcp.JobID) {
+	if profile, err := draft.ParseProfile(row.Profile); err == nil { // a newer release may have stored another name
+		d.output.codec.SetProfile(profile)
+	}
+	d.output.codec.AddJobs(d.srv.opts.Engine.SessionJobs().IDs(row.ID), followed)
+	d.output.codec.Describe(d.machine.AcceptedPayload(now, d.catalog.agents()))
+}
+
+// sendsCredentials reports whether the client has offered the feature.
+func (d *draftDialect) sendsCredentials() bool {
+	return d.session.negotiated(arcp.FeatureProvisionedCredentials)
+}
+
+func (d *draftDialect) append(now time.Time, env *arcp.Envelope) error {
+	if env.Type == arcp.JobAccepted && d.sendsCredentials() { // the log does not have the values
+		env.Payload = d.srv.secrets.appendCredentials(bytes.Clone(env.Payload), env.JobID)
+	}
+	frames, err := d.output.codec.AppendAnswer(nil, now, env)
+	if err != nil {
+		return err
+	}
+	b := d.output.batch()
+	for _, frame := range frames {
+		b.data = append(b.data, frame...)
+		b.ends = append(b.ends, len(b.data))
+		d.output.counts.add(env.Type, len(frame))
+	}
+	return nil
+}
+
+// appendEvent appends the frame of an event to the batch. In the dialect every event has a number:
+// events that are not logged, such as job.heartbeat, have no frame.
+func (d *draftDialect) appendEvent(item eventlog.Item) {
+	if item.Seq == 0 {
+		return
+	}
+	e, b := item.Event, d.output.batch()
+	start := len(b.data)
+	if payload, ok := d.rotated(&item); ok {
+		e := draftEvent(e)
+		e.Payload = payload
+		var err error
+		if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, e); err != nil {
+			d.events.fail(time.Now(), err)
+			return
+		}
+	} else if body := d.sharedBody(&item); body != nil {
+		b.data = d.output.codec.AppendEventFrame(b.data, item.Seq, body)
+	} else if err := d.appendUnshared(b, item.Seq, e); err != nil {
+		d.events.fail(time.Now(), err)
+		return
+	}
+	b.ends = append(b.ends, len(b.data))
+	d.output.counts.add(e.Type, len(b.data)-start)
+}
+
+// rotated returns the payload of the event of a rotation with the new value of the credential. Only
+// the session that has submitted the job is sent the value.
+func (d *draftDialect) rotated(item *eventlog.Item) (payload arcp.Raw, ok bool) {
+	if item.Forwarded || !d.sendsCredentials() {
+		return nil, false
+	}
+	return d.srv.secrets.rotated(item.Event)
+}
+
+var _ [eventlog.MaxForms - draft.Forms]struct{} // the log has room for each form
+
+// sharedBody returns the body of an event that other sessions receive, too. It is encoded once for
+// all sessions that read the same form; nil: the event is not shared, or each session has to encode
+// it.
+func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
+	if item.Forms == nil {
+		return nil
+	}
+	e := item.Event
+	body, _ := item.Forms.Get(e, d.output.codec.Form(e.Type), func() any {
+		body, err := draft.EventBody(draftEvent(e), d.output.codec.Profile())
+		if err != nil { // for example, the value of a large result has to be in one member only
+			return nil
+		}
+		return body
+	}).(*draft.Body)
+	return body
+}
+
+// appendUnshared appends the frame of an event that no other session shares.
+func (d *draftDialect) appendUnshared(b *batch, seq uint64, e *store.Event) (err error) {
+	if b.data, err = d.output.codec.AppendEvent(b.data, seq, draftEvent(e)); err == nil {
+		return nil
+	}
+	d.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
+	b.data, err = d.output.codec.AppendEvent(b.data, seq, omitted(e, err))
+	return err
+}
+
+// draftEvent returns an event for the codec.
+func draftEvent(e *store.Event) *draft.Event {
+	return &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()}
+}
+
+// omitted returns a small event in place of an event that has no frame in the draft dialect, so that
+// the numbers have no gap.
+func omitted(e *store.Event, reason error) *draft.Event {
+	s := &draft.Event{ID: e.ID(), Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Type: arcp.EventEmit}
+	var payload any = arcp.EventEmitPayload{Name: "event_omitted", Data: arcp.Raw(arcp.AppendString(nil, reason.Error()))}
+	if e.Type.Terminal() {
+		s.Type, payload = arcp.JobFailed, arcp.Errorf(arcp.CodeInternal, "the outcome of the job cannot be sent: %s", reason.Error())
+	}
+	s.Payload = arcp.Frame(s.Type, payload).Payload
+	return s
+}

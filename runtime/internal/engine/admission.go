@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// The delays after which a refused client may retry, in seconds.
+const (
+	retryAfter     = 1  // for lack of capacity
+	retryAfterFull = 10 // for lack of disk space
+)
+
+// admit counts a job for the limits and adds it to the jobTable. It refuses a call of a built-in tool
+// only if the disk is full, or if the principal has maxBuiltins calls. It refuses a child whose parent
+// does not run any more; a shutdown waits for the children of running jobs.
+func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
+	refused := e.reserve(r, maxJobs)
+	if refused == nil {
+		return nil
+	}
+	if refused.name != "" {
+		e.cfg.Metrics.RateLimited.WithLabelValues(refused.name).Inc()
+	}
+	return refused.err
+}
+
+// reserve is admit without metrics.
+func (e *Engine) reserve(r *run, maxJobs int) *limitError {
+	if e.cfg.full() {
+		return &limitError{"disk", arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case r.row.Parent != "" && !e.jobs.active(r.row.Parent):
+		return &limitError{"", errEnded}
+	case e.shutdown.quitting() || e.shutdown.draining() && r.row.Parent == "":
+		return &limitError{"", errShuttingDown()}
+	case r.runsInline():
+		return nil
+	case r.runsAsCall():
+		e.calls.Add(1)
+		return nil
+	}
+	if err := e.jobs.check(r, maxJobs); err != nil {
+		return err
+	}
+	if err := e.rates.check(r.tool); err != nil {
+		return err
+	}
+	if err := e.queues.reserve(r); err != nil {
+		return err
+	}
+	if r.schedule != schedSlot {
+		r.state, r.row.State = arcp.StateQueued, arcp.StateQueued
+	}
+	e.jobs.add(r)
+	return nil
+}

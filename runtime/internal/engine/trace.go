@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// traceOf returns a job's trace id and parent span (§5.11): the client's, the parts of a traceparent,
+// or a new trace.
+func traceOf(env *arcp.Envelope) (traceID, parentSpan string) {
+	if env.TraceID == "" {
+		return randomHex(16), env.SpanID
+	}
+	if p := strings.Split(env.TraceID, "-"); len(p) == 4 && len(p[0]) == 2 && len(p[1]) == 32 && len(p[2]) == 16 && len(p[3]) == 2 {
+		if _, err := hex.DecodeString(p[1] + p[2]); err == nil {
+			return p[1], p[2]
+		}
+	}
+	return env.TraceID, env.SpanID
+}
+
+// randomHex returns n random bytes, 16 at most, in hexadecimal digits. They are not secret: the
+// identifiers of traces and spans only have to differ.
+func randomHex(n int) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:], rand.Uint64())
+	binary.BigEndian.PutUint64(b[8:], rand.Uint64())
+	var digits [2 * len(b)]byte
+	return string(digits[:hex.Encode(digits[:], b[:n])])
+}
