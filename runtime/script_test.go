@@ -127,7 +127,7 @@ var settings = map[string]func(h *scriptHost, c *runtime.Config, n int){
 	"max_unauthenticated":        func(_ *scriptHost, c *runtime.Config, n int) { c.MaxUnauthenticated = n },
 	"max_unauthenticated_per_ip": func(_ *scriptHost, c *runtime.Config, n int) { c.MaxUnauthenticatedPerIP = n },
 	"people":                     func(h *scriptHost, c *runtime.Config, _ int) { withPeople(h.T)(c) },
-	"rate":                       func(_ *scriptHost, c *runtime.Config, n int) { c.Rate = n },
+	"rate":                       func(_ *scriptHost, c *runtime.Config, n int) { c.RatePerMin = n },
 	"replay_bytes":               func(_ *scriptHost, c *runtime.Config, n int) { c.ReplayBytes = int64(n) },
 	"replay_events":              func(_ *scriptHost, c *runtime.Config, n int) { c.ReplayEvents = n },
 	"resume_window":              func(_ *scriptHost, c *runtime.Config, n int) { c.ResumeWindow = seconds(n) },
