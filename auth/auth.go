@@ -32,18 +32,18 @@ type Role string
 
 // The roles.
 const (
-	RoleClient   Role = "client"
-	RoleObserver Role = "observer"
-	RoleWorker   Role = "worker"
-	RoleApprover Role = "approver"
-	RoleAdmin    Role = "admin"
+	RoleClient   Role = "client"   // submits and controls jobs of its principal
+	RoleObserver Role = "observer" // only lists and follows jobs
+	RoleWorker   Role = "worker"   // executes jobs
+	RoleApprover Role = "approver" // approves calls and trust levels of other sessions
+	RoleAdmin    Role = "admin"    // manages sessions, jobs and resources of all principals
 )
 
 // Identity is the authenticated principal of a session and its rights.
 type Identity struct {
-	Principal string
-	Scheme    string
-	Roles     []Role
+	Principal string // name
+	Scheme    string // scheme of the credential
+	Roles     []Role // no role implies another
 	Trust     arcp.TrustLevel
 	Anonymous bool
 	Expires   time.Time // end of the credential; zero: never
@@ -63,9 +63,9 @@ type Identity struct {
 
 // Limits are the limits of a principal. A zero member is the default of the server.
 type Limits struct {
-	Sessions   int `yaml:"sessions"`
-	Jobs       int `yaml:"jobs"`
-	RatePerMin int `yaml:"rate_per_min"`
+	Sessions   int `yaml:"sessions"`     // sessions at the same time
+	Jobs       int `yaml:"jobs"`         // live jobs
+	RatePerMin int `yaml:"rate_per_min"` // received frames a minute, of all its connections together
 }
 
 // Request is an attempt to authenticate.
@@ -104,9 +104,8 @@ type Authenticator interface {
 type Error struct {
 	Reason  string
 	Message string
-	// Final reports that no other credential of the same scheme would be accepted.
-	Final bool
-	Err   error // for the log; may be nil
+	Final   bool  // no other credential of the same scheme would be accepted
+	Err     error // for the log; may be nil
 }
 
 // Reasons of an Error.

@@ -62,7 +62,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 		return nil, errors.New("the file has a second document: remove it")
 	}
 	if a := findAlias(&doc); a != nil {
-		return nil, complain(a, "", "aliases are not supported: write the value out")
+		return nil, errorAt(a, "", "aliases are not supported: write the value out")
 	}
 	return doc.Content[0], nil
 }
@@ -114,7 +114,7 @@ func (f *file) policy(scheme string) reader {
 func (f *file) principal(n *yaml.Node, at string) error {
 	var p Principal
 	err := object(map[string]reader{
-		"name":   into(&p.Name),
+		"name":   textInto(&p.Name),
 		"tokens": sequence(text(func(s string) error { p.TokenHashes = append(p.TokenHashes, Secret(s)); return nil })),
 		"certs":  unsupported("mtls with client certificates"),
 		"roles":  sequence(word("role", allRoles, func(r Role) error { p.Roles = append(p.Roles, r); return nil })),
@@ -160,17 +160,17 @@ func (f *file) issuer(n *yaml.Node, at string) error {
 		})(n, at)
 	}
 	err := object(map[string]reader{
-		"issuer":    into(&i.Name),
-		"audience":  into(&i.Audience),
+		"issuer":    textInto(&i.Name),
+		"audience":  textInto(&i.Audience),
 		"jwks":      addFile,
 		"key_files": sequence(addFile),
 		"algorithms": sequence(word("algorithm", algorithms, func(a string) error {
 			i.Algorithms = append(i.Algorithms, a)
 			return nil
 		})),
-		"claim":       into(&i.Claim),
+		"claim":       textInto(&i.Claim),
 		"prefix":      prefix(&i.Prefix),
-		"roles_claim": into(&i.RolesClaim),
+		"roles_claim": textInto(&i.RolesClaim),
 	})(n, at)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (f *file) issuer(n *yaml.Node, at string) error {
 	err = f.cfg.AddIssuer(i)
 	if e, ok := errors.AsType[*memberError](err); ok {
 		if k, ok := keyFiles[e.member]; ok {
-			return complain(k.node, k.at, keyFileError(e.err).Error())
+			return errorAt(k.node, k.at, keyFileError(e.err).Error())
 		}
 	}
 	return locate(n, at, err)
@@ -227,9 +227,9 @@ func locate(n *yaml.Node, at string, err error) error {
 	}
 	e, ok := errors.AsType[*memberError](err)
 	if !ok {
-		return complain(n, at, err.Error())
+		return errorAt(n, at, err.Error())
 	}
-	return complain(lookup(n, e.member), join(at, e.member), e.err.Error())
+	return errorAt(lookup(n, e.member), joinPath(at, e.member), e.err.Error())
 }
 
 // lookup returns the member of n at a path such as roles[0] or limits.jobs.

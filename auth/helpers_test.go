@@ -101,7 +101,7 @@ func begin(t tb, s *Set, r Request) Identity {
 	id, challenge, err := s.Begin(t.Context(), r)
 	must(t, err)
 	if challenge != "" {
-		t.Fatal("there is a challenge")
+		t.Fatal("Begin returns a challenge, want none")
 	}
 	return id
 }
@@ -112,7 +112,7 @@ func challenged(t tb, s *Set, r Request) Secret {
 	id, challenge, err := s.Begin(t.Context(), r)
 	must(t, err)
 	if challenge == "" {
-		t.Fatal("there is no challenge")
+		t.Fatal("Begin returns no challenge, want one")
 	}
 	want(t, "an identity does not come with a challenge", id, Identity{})
 	return challenge
@@ -138,14 +138,14 @@ type signer struct {
 
 // signers makes the keys once: RSA keys take their time.
 var signers = sync.OnceValue(func() map[string]signer {
-	rsaKey := made(rsa.GenerateKey(rand.Reader, 2048))
+	rsaKey := mustValue(rsa.GenerateKey(rand.Reader, 2048))
 	all := map[string]signer{
 		"RSA": {rsaKey, publicPEM(rsaKey), map[string]any{"kty": "RSA", "n": b64(rsaKey.N.Bytes()), "e": b64(big.NewInt(int64(rsaKey.E)).Bytes())}},
 	}
 	for _, c := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
-		k := made(ecdsa.GenerateKey(c, rand.Reader))
+		k := mustValue(ecdsa.GenerateKey(c, rand.Reader))
 		size := (c.Params().BitSize + 7) / 8
-		point := made(k.PublicKey.Bytes())[1:]
+		point := mustValue(k.PublicKey.Bytes())[1:]
 		all[c.Params().Name] = signer{k, publicPEM(k), map[string]any{
 			"kty": "EC", "crv": c.Params().Name, "x": b64(point[:size]), "y": b64(point[size:]),
 		}}
@@ -178,7 +178,7 @@ func kindOf(algorithm string) string {
 	return "RSA"
 }
 
-func made[T any](v T, err error) T {
+func mustValue[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
@@ -189,7 +189,7 @@ func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
 func publicPEM(private any) string {
 	public := private.(crypto.Signer).Public()
-	return pemText("PUBLIC KEY", made(x509.MarshalPKIXPublicKey(public)))
+	return pemText("PUBLIC KEY", mustValue(x509.MarshalPKIXPublicKey(public)))
 }
 
 func pemText(kind string, der []byte) string {
@@ -224,8 +224,8 @@ func sign(t tb, algorithm string, key any, c jwt.Claims, header map[string]any) 
 	return Secret(s)
 }
 
-// good signs claims as the issuer of the tests does.
-func good(t tb, change map[string]any) Secret {
+// signedToken signs claims as the issuer of the tests does.
+func signedToken(t tb, change map[string]any) Secret {
 	t.Helper()
 	return sign(t, "HS256", signers()["secret"].private, claims(change), nil)
 }

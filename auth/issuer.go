@@ -118,7 +118,7 @@ func (i *issuer) verify(t *jwt.Token, signed string) (*key, error) {
 	}
 	why := errNoKey
 	for _, k := range i.keys {
-		if !k.fits(t.Method.Alg(), kid) {
+		if !k.mayVerify(t.Method.Alg(), kid) {
 			continue
 		}
 		if t.Method.Verify(signed, t.Signature, k.material()) == nil {
@@ -257,7 +257,7 @@ func (i *issuer) check() error {
 // checkAlgorithms refuses an algorithm that fits no key, for example HMAC with a public key.
 func (i *issuer) checkAlgorithms() error {
 	for _, a := range i.algorithms {
-		if !slices.ContainsFunc(i.keys, func(k *key) bool { return k.fits(a, "") }) {
+		if !slices.ContainsFunc(i.keys, func(k *key) bool { return k.mayVerify(a, "") }) {
 			return fmt.Errorf("algorithm %s fits none of the keys (%s): remove it or give a key for it", a, i.kinds())
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestSignedJWTIdentifiesThePrincipal(t *testing.T) {
 	set := NewSet(hmacConfig(t, ""))
-	want(t, "a stranger is a trusted client until the token ends", begin(t, set, jwtRequest(good(t, nil))), Identity{
+	want(t, "a stranger is a trusted client until the token ends", begin(t, set, jwtRequest(signedToken(t, nil))), Identity{
 		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleClient}, Trust: arcp.Trusted,
 		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example",
 	})
@@ -25,13 +25,13 @@ func TestSignedJWTOfAKnownPrincipal(t *testing.T) {
 principals:
   - {name: alice, roles: [observer], trust: privileged, limits: {jobs: 7}, sees: ["*"], lease: {tool.call: [a]}}
 `))
-	id := begin(t, set, jwtRequest(good(t, nil)))
+	id := begin(t, set, jwtRequest(signedToken(t, nil)))
 	want(t, "the auth file describes the principal", id, Identity{
 		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver}, Trust: arcp.Privileged,
 		Limits: Limits{Jobs: 7}, Sees: []string{"*"}, Lease: []byte(`{"tool.call":["a"]}`),
 		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example",
 	})
-	id = begin(t, set, jwtRequest(good(t, map[string]any{"groups": []string{"admin"}})))
+	id = begin(t, set, jwtRequest(signedToken(t, map[string]any{"groups": []string{"admin"}})))
 	want(t, "the roles claim goes before the file", id.Roles, []Role{RoleAdmin})
 	want(t, "the rest stays", id.Trust, arcp.Privileged)
 }
@@ -40,46 +40,46 @@ func TestSignedJWTRefusals(t *testing.T) {
 	set := NewSet(hmacConfig(t, ""))
 	secret := signers()["secret"].private
 	at := func(d time.Duration) int64 { return now.Add(d).Unix() }
-	whole := good(t, nil).Reveal()
+	whole := signedToken(t, nil).Reveal()
 	for _, c := range []struct {
 		why     string
 		token   Secret
 		message string // "": accepted
 	}{
-		{"an exp just within the leeway", good(t, map[string]any{"exp": at(-29 * time.Second)}), ""},
-		{"an exp as old as the leeway", good(t, map[string]any{"exp": at(-30 * time.Second)}), "token is expired"},
-		{"no nbf", good(t, map[string]any{"nbf": nil}), ""},
-		{"an nbf of now", good(t, map[string]any{"nbf": at(0)}), ""},
-		{"an nbf just within the leeway", good(t, map[string]any{"nbf": at(30 * time.Second)}), ""},
-		{"an nbf beyond the leeway", good(t, map[string]any{"nbf": at(31 * time.Second)}), "token is not valid yet"},
-		{"no exp", good(t, map[string]any{"exp": nil}), "claim exp is missing"},
+		{"an exp just within the leeway", signedToken(t, map[string]any{"exp": at(-29 * time.Second)}), ""},
+		{"an exp as old as the leeway", signedToken(t, map[string]any{"exp": at(-30 * time.Second)}), "token is expired"},
+		{"no nbf", signedToken(t, map[string]any{"nbf": nil}), ""},
+		{"an nbf of now", signedToken(t, map[string]any{"nbf": at(0)}), ""},
+		{"an nbf just within the leeway", signedToken(t, map[string]any{"nbf": at(30 * time.Second)}), ""},
+		{"an nbf beyond the leeway", signedToken(t, map[string]any{"nbf": at(31 * time.Second)}), "token is not valid yet"},
+		{"no exp", signedToken(t, map[string]any{"exp": nil}), "claim exp is missing"},
 		{"an exp of null", signNull(t, "exp"), "claim exp is missing"},
-		{"an exp of 0", good(t, map[string]any{"exp": 0}), "claims are not valid"},
-		{"a negative exp", good(t, map[string]any{"exp": -1}), "claim exp is not a date"},
-		{"an exp after all time", good(t, map[string]any{"exp": 1e300}), "claim exp is not a date"},
-		{"an exp beyond JSON's years", good(t, map[string]any{"exp": int64(latest) + 1}), "claim exp is not a date"},
-		{"an exp in quotes", good(t, map[string]any{"exp": fmt.Sprint(at(time.Hour))}), "claim exp is not a date"},
-		{"an nbf after all time", good(t, map[string]any{"nbf": 1e300}), "claim nbf is not a date"},
+		{"an exp of 0", signedToken(t, map[string]any{"exp": 0}), "claims are not valid"},
+		{"a negative exp", signedToken(t, map[string]any{"exp": -1}), "claim exp is not a date"},
+		{"an exp after all time", signedToken(t, map[string]any{"exp": 1e300}), "claim exp is not a date"},
+		{"an exp beyond JSON's years", signedToken(t, map[string]any{"exp": int64(latest) + 1}), "claim exp is not a date"},
+		{"an exp in quotes", signedToken(t, map[string]any{"exp": fmt.Sprint(at(time.Hour))}), "claim exp is not a date"},
+		{"an nbf after all time", signedToken(t, map[string]any{"nbf": 1e300}), "claim nbf is not a date"},
 		{"an nbf of null", signNull(t, "nbf"), "claim nbf is not a date"},
-		{"no aud", good(t, map[string]any{"aud": nil}), "claim aud is missing"},
-		{"an aud that is another", good(t, map[string]any{"aud": "other"}), "audience is not this runtime"},
-		{"an aud that is longer", good(t, map[string]any{"aud": "arcp2"}), "audience is not this runtime"},
-		{"an aud list with us", good(t, map[string]any{"aud": []string{"other", "arcp"}}), ""},
-		{"an aud list without us", good(t, map[string]any{"aud": []string{"other"}}), "audience is not this runtime"},
-		{"an empty aud list", good(t, map[string]any{"aud": []string{}}), "claims are not valid"},
-		{"an empty aud", good(t, map[string]any{"aud": ""}), "claims are not valid"},
-		{"an aud that is no text", good(t, map[string]any{"aud": 7}), "claims are not valid"},
-		{"no sub", good(t, map[string]any{"sub": nil}), "claim sub is missing"},
-		{"an empty sub", good(t, map[string]any{"sub": ""}), "claim sub is not a text"},
-		{"a sub that is no text", good(t, map[string]any{"sub": 7}), "claim sub is not a text"},
-		{"a sub of a local user", good(t, map[string]any{"sub": "uid:0"}), "only the runtime may assign"},
-		{"a sub of an anonymous session", good(t, map[string]any{"sub": "anonymous:A"}), "only the runtime may assign"},
-		{"a sub with a line break", good(t, map[string]any{"sub": "a\nb"}), "printable"},
-		{"a sub that may be several names", good(t, map[string]any{"sub": "a\ufffd"}), "printable"},
-		{"a long sub", good(t, map[string]any{"sub": strings.Repeat("a", 257)}), "at most 256 bytes"},
-		{"no iss", good(t, map[string]any{"iss": nil}), "claim iss is missing"},
-		{"an iss that is no text", good(t, map[string]any{"iss": 7}), "claim iss is missing or not a text"},
-		{"an unknown iss", good(t, map[string]any{"iss": "https://issuer.example/"}), "issuer is not configured"},
+		{"no aud", signedToken(t, map[string]any{"aud": nil}), "claim aud is missing"},
+		{"an aud that is another", signedToken(t, map[string]any{"aud": "other"}), "audience is not this runtime"},
+		{"an aud that is longer", signedToken(t, map[string]any{"aud": "arcp2"}), "audience is not this runtime"},
+		{"an aud list with us", signedToken(t, map[string]any{"aud": []string{"other", "arcp"}}), ""},
+		{"an aud list without us", signedToken(t, map[string]any{"aud": []string{"other"}}), "audience is not this runtime"},
+		{"an empty aud list", signedToken(t, map[string]any{"aud": []string{}}), "claims are not valid"},
+		{"an empty aud", signedToken(t, map[string]any{"aud": ""}), "claims are not valid"},
+		{"an aud that is no text", signedToken(t, map[string]any{"aud": 7}), "claims are not valid"},
+		{"no sub", signedToken(t, map[string]any{"sub": nil}), "claim sub is missing"},
+		{"an empty sub", signedToken(t, map[string]any{"sub": ""}), "claim sub is not a text"},
+		{"a sub that is no text", signedToken(t, map[string]any{"sub": 7}), "claim sub is not a text"},
+		{"a sub of a local user", signedToken(t, map[string]any{"sub": "uid:0"}), "only the runtime may assign"},
+		{"a sub of an anonymous session", signedToken(t, map[string]any{"sub": "anonymous:A"}), "only the runtime may assign"},
+		{"a sub with a line break", signedToken(t, map[string]any{"sub": "a\nb"}), "printable"},
+		{"a sub that may be several names", signedToken(t, map[string]any{"sub": "a\ufffd"}), "printable"},
+		{"a long sub", signedToken(t, map[string]any{"sub": strings.Repeat("a", 257)}), "at most 256 bytes"},
+		{"no iss", signedToken(t, map[string]any{"iss": nil}), "claim iss is missing"},
+		{"an iss that is no text", signedToken(t, map[string]any{"iss": 7}), "claim iss is missing or not a text"},
+		{"an unknown iss", signedToken(t, map[string]any{"iss": "https://issuer.example/"}), "issuer is not configured"},
 		{"an algorithm not listed", sign(t, "HS384", secret, claims(nil), nil), "signing algorithm is not allowed"},
 		{"another listed algorithm", sign(t, "HS512", secret, claims(nil), nil), ""},
 		{"no signature", sign(t, "none", jwt.UnsafeAllowNoneSignatureType, claims(nil), nil), "signing algorithm is not allowed"},
@@ -92,14 +92,14 @@ func TestSignedJWTRefusals(t *testing.T) {
 		{"a key id that is no text", sign(t, "HS256", secret, claims(nil), map[string]any{"kid": 1}), "token is malformed"},
 		{"two parts", Secret(whole[:strings.LastIndex(whole, ".")]), "token is malformed"},
 		{"four parts", Secret(whole + "."), "token is malformed"},
-		{"bits after the end", Secret(looseEnd(whole)), "token is malformed"},
+		{"bits after the end", Secret(withUnusedBits(whole)), "token is malformed"},
 		{"a line break inside", Secret(whole[:len(whole)-5] + "\n" + whole[len(whole)-5:]), "token is malformed"},
 		{"a line break at the end", Secret(whole + "\r"), "token is malformed"},
 		{"padding", Secret(whole + "="), "token is malformed"},
 		{"no JWT", "tok", "token is malformed"},
 		{"claims that are a list", Secret(b64([]byte(`{"alg":"HS256"}`)) + "." + b64([]byte(`[1]`)) + ".AA"), "token is malformed"},
 		{"claims of null", Secret(b64([]byte(`{"alg":"HS256"}`)) + "." + b64([]byte(`null`)) + ".AA"), "claim iss is missing"},
-		{"a long token", good(t, map[string]any{"pad": strings.Repeat("a", maxJWT)}), "token is too long"},
+		{"a long token", signedToken(t, map[string]any{"pad": strings.Repeat("a", maxJWT)}), "token is too long"},
 	} {
 		if c.message == "" {
 			begin(t, set, jwtRequest(c.token))
@@ -112,9 +112,9 @@ func TestSignedJWTRefusals(t *testing.T) {
 	wantRefusal(t, "no token", refused(t, set, jwtRequest("")), ReasonMissing, "signed_jwt scheme requires a token")
 }
 
-// looseEnd sets the bits of the last character that no byte has, so that another
+// withUnusedBits sets the bits of the last character that no byte has, so that another
 // text stands for the same signature.
-func looseEnd(token string) string {
+func withUnusedBits(token string) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	last := len(token) - 1
 	return token[:last] + string(alphabet[strings.IndexByte(alphabet, token[last])|1])
@@ -144,7 +144,7 @@ func TestPrincipalFromClaims(t *testing.T) {
 		{"claim: email", map[string]any{"email": "a", "sub": nil}, "", "claim sub is missing"},
 	} {
 		set := NewSet(hmacConfig(t, "    "+c.config))
-		r := jwtRequest(good(t, c.change))
+		r := jwtRequest(signedToken(t, c.change))
 		if c.message != "" {
 			wantRefusal(t, c.config, refused(t, set, r), ReasonInvalid, c.message)
 			continue
@@ -168,11 +168,11 @@ func TestRolesFromClaims(t *testing.T) {
 		{"the exact case only", []any{"Admin"}, nil},
 		{"something else: none", 7, nil},
 	} {
-		id := begin(t, set, jwtRequest(good(t, map[string]any{"groups": c.groups})))
+		id := begin(t, set, jwtRequest(signedToken(t, map[string]any{"groups": c.groups})))
 		want(t, c.why, id.Roles, c.roles)
 	}
 	unasked := NewSet(hmacConfig(t, ""))
-	id := begin(t, unasked, jwtRequest(good(t, map[string]any{"roles": "admin", "groups": "admin"})))
+	id := begin(t, unasked, jwtRequest(signedToken(t, map[string]any{"roles": "admin", "groups": "admin"})))
 	want(t, "without roles_claim no claim gives a role", id.Roles, []Role{RoleClient})
 }
 
@@ -181,7 +181,7 @@ func TestSignedJWTVerify(t *testing.T) {
   - {issuer: https://other.example, key_files: [secret], algorithms: [HS256]}
 `)
 	other := []byte(strings.Repeat("another secret, ", 4))
-	config.issuers["https://issuer.example"].keys = append(config.issuers["https://issuer.example"].keys, made(newSecretKey(other)))
+	config.issuers["https://issuer.example"].keys = append(config.issuers["https://issuer.example"].keys, mustValue(newSecretKey(other)))
 	set := NewSet(config)
 	nonce := NewChallenge()
 	with := func(change map[string]any) Secret {
@@ -189,7 +189,7 @@ func TestSignedJWTVerify(t *testing.T) {
 		c["nonce"] = nonce.Reveal()
 		return sign(t, "HS256", signers()["secret"].private, c, nil)
 	}
-	token := good(t, map[string]any{"exp": now.Add(time.Minute).Unix()})
+	token := signedToken(t, map[string]any{"exp": now.Add(time.Minute).Unix()})
 	for _, c := range []struct {
 		why      string
 		request  Request
@@ -204,10 +204,10 @@ func TestSignedJWTVerify(t *testing.T) {
 		{"another principal than the token's", jwtRequest(token), with(map[string]any{"sub": "bob"}), errOtherClient},
 		{"another issuer's key", jwtRequest(token), with(map[string]any{"iss": "https://other.example"}), errOtherClient},
 		{"another key of the same issuer", jwtRequest(token), sign(t, "HS256", other, claims(map[string]any{"nonce": nonce.Reveal()}), nil), errOtherClient},
-		{"no nonce", jwtRequest(token), good(t, nil), errNonce},
+		{"no nonce", jwtRequest(token), signedToken(t, nil), errNonce},
 		{"the token itself", jwtRequest(token), token, errNonce},
-		{"another nonce", jwtRequest(token), good(t, map[string]any{"nonce": NewChallenge().Reveal()}), errNonce},
-		{"a nonce that is no text", jwtRequest(token), good(t, map[string]any{"nonce": []string{nonce.Reveal()}}), errNonce},
+		{"another nonce", jwtRequest(token), signedToken(t, map[string]any{"nonce": NewChallenge().Reveal()}), errNonce},
+		{"a nonce that is no text", jwtRequest(token), signedToken(t, map[string]any{"nonce": []string{nonce.Reveal()}}), errNonce},
 		{"a key we do not have", jwtRequest(token), sign(t, "HS256", []byte(strings.Repeat("x", 64)), claims(map[string]any{"nonce": nonce.Reveal()}), nil), errSignature},
 		{"for another audience", jwtRequest(token), with(map[string]any{"aud": "other"}), errAudience},
 		{"expired", jwtRequest(token), with(map[string]any{"exp": now.Add(-time.Hour).Unix()}), errExpired},
@@ -256,7 +256,7 @@ func (s signer) kindName() string {
 	if s.pem == "" {
 		return "secret of 64 bytes"
 	}
-	return made(parseKeys([]byte(s.pem)))[0].kind
+	return mustValue(parseKeys([]byte(s.pem)))[0].kind
 }
 
 // A public key is not secret: it must not serve as an HMAC secret.

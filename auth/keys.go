@@ -40,8 +40,8 @@ type key struct {
 	material   func() any // in the form of golang-jwt; a func, so fmt does not print the secret
 }
 
-// fits reports whether the key may verify a token with this header.
-func (k *key) fits(algorithm, kid string) bool {
+// mayVerify reports whether the key may verify a token with this header.
+func (k *key) mayVerify(algorithm, kid string) bool {
 	return slices.Contains(k.algorithms, algorithm) && (kid == "" || k.kid == "" || kid == k.kid)
 }
 

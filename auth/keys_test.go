@@ -44,7 +44,7 @@ func certificate(t testing.TB, private crypto.Signer) string {
 	return pemText("CERTIFICATE", der)
 }
 
-func jsonText(v any) string { return string(made(json.Marshal(v))) }
+func jsonText(v any) string { return string(mustValue(json.Marshal(v))) }
 
 func jwksOf(keys ...map[string]any) string { return jsonText(map[string]any{"keys": keys}) }
 
@@ -56,15 +56,15 @@ func withMembers(jwk, more map[string]any) map[string]any {
 
 func TestBadKeyFiles(t *testing.T) {
 	rsaKey := signers()["RSA"].private.(*rsa.PrivateKey)
-	der := made(x509.MarshalPKIXPublicKey(&rsaKey.PublicKey))
-	small := made(rsa.GenerateKey(rand.Reader, 1024))
-	p224 := made(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))
-	x25519 := made(ecdh.X25519().GenerateKey(rand.Reader)).PublicKey()
+	der := mustValue(x509.MarshalPKIXPublicKey(&rsaKey.PublicKey))
+	small := mustValue(rsa.GenerateKey(rand.Reader, 1024))
+	p224 := mustValue(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))
+	x25519 := mustValue(ecdh.X25519().GenerateKey(rand.Reader)).PublicKey()
 	jwk := signers()["P-256"].jwk
 	for _, c := range []struct{ why, text, message string }{
 		{"a short secret", strings.Repeat("s", 31), "a secret of 31 bytes is too short: HS256 needs 32"},
 		{"nothing", "", "a secret of 0 bytes is too short"},
-		{"a private key", pemText("PRIVATE KEY", made(x509.MarshalPKCS8PrivateKey(rsaKey))), "private key"},
+		{"a private key", pemText("PRIVATE KEY", mustValue(x509.MarshalPKCS8PrivateKey(rsaKey))), "private key"},
 		{"an old private key", pemText("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey)), "private key"},
 		{"a good key, then a private one", signers()["RSA"].pem + pemText("EC PRIVATE KEY", []byte{1}), "PEM block 2: the file holds a private key"},
 		{"something else in PEM", pemText("CERTIFICATE REQUEST", der), "want a PUBLIC KEY"},
@@ -74,15 +74,15 @@ func TestBadKeyFiles(t *testing.T) {
 		{"DER", string(der), "not in PEM"},
 		{"a DER certificate", string(pemBytes(t, certificate(t, rsaKey))), "not in PEM"},
 		{"a DER private key", string(x509.MarshalPKCS1PrivateKey(rsaKey)), "not in PEM"},
-		{"a DER private key in PKCS #8", string(made(x509.MarshalPKCS8PrivateKey(rsaKey))), "not in PEM"},
-		{"a DER EC private key", string(made(x509.MarshalECPrivateKey(p224))), "not in PEM"},
+		{"a DER private key in PKCS #8", string(mustValue(x509.MarshalPKCS8PrivateKey(rsaKey))), "not in PEM"},
+		{"a DER EC private key", string(mustValue(x509.MarshalECPrivateKey(p224))), "not in PEM"},
 		{"DER in base64", base64.StdEncoding.EncodeToString(der), "not in PEM"},
 		{"DER in base64, in lines", "\n" + base64.StdEncoding.EncodeToString(der)[:64] + "\n" + base64.StdEncoding.EncodeToString(der)[64:] + "\n", "not in PEM"},
 		{"DER in base64url", base64.RawURLEncoding.EncodeToString(der), "not in PEM"},
 		{"an SSH key", "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQ me@host", "not in PEM"},
 		{"a short RSA key", publicPEM(small), "an RSA key of 1024 bits is too short"},
 		{"a curve without an algorithm", publicPEM(p224), "not supported"},
-		{"a key that cannot sign", pemText("PUBLIC KEY", made(x509.MarshalPKIXPublicKey(x25519))), "not supported"},
+		{"a key that cannot sign", pemText("PUBLIC KEY", mustValue(x509.MarshalPKIXPublicKey(x25519))), "not supported"},
 		{"JSON that is no key set", `[1]`, "not a JWK set"},
 		{"a key set that is cut off", jwksOf(jwk)[:30], "not a JWK set"},
 		{"an empty key set", `{"keys":[]}`, "no key for verifying signatures"},

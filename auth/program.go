@@ -35,5 +35,5 @@ func (r *Request) revalidateProgram(id *Identity) (Identity, error) {
 	if own, ok := r.assigned(); ok && id.Scheme == Program && own.Principal == id.Principal {
 		return own, nil
 	}
-	return Identity{}, gone("the program")
+	return Identity{}, errNotKnown("the program")
 }

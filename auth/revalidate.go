@@ -16,7 +16,7 @@ func (s *Set) Revalidate(id Identity, r Request) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	if !id.Expires.IsZero() && !timed(r).Now.Before(id.Expires) {
+	if !id.Expires.IsZero() && !withTime(r).Now.Before(id.Expires) {
 		return Identity{}, &Error{Reason: ReasonInvalid, Message: "the credential of the session has expired; open the session with a new one"}
 	}
 	if a, ok := a.(renewer); ok {
@@ -30,7 +30,7 @@ type renewer interface {
 	renew(id Identity, r Request) (Identity, error)
 }
 
-func gone(subject string) *Error {
+func errNotKnown(subject string) *Error {
 	return &Error{Reason: ReasonUnknown, Message: subject + " of the session is not known any more", Final: true}
 }
 
@@ -39,14 +39,14 @@ func gone(subject string) *Error {
 func (b *bearer) renew(id Identity, _ Request) (Identity, error) {
 	p := b.byName[id.Principal]
 	if p == nil {
-		return Identity{}, gone("the principal")
+		return Identity{}, errNotKnown("the principal")
 	}
 	for _, hash := range p.tokens {
 		if h := (holder{hash, p}).identity(); Equal(h.TokenPrint, id.TokenPrint) {
 			return h, nil
 		}
 	}
-	return Identity{}, gone("the token")
+	return Identity{}, errNotKnown("the token")
 }
 
 // renew is identity without the claims of the token. Roles from a claim remain valid as long as the
@@ -54,7 +54,7 @@ func (b *bearer) renew(id Identity, _ Request) (Identity, error) {
 func (s *signedJWT) renew(id Identity, _ Request) (Identity, error) {
 	i := s.issuers[id.Issuer]
 	if i == nil || !strings.HasPrefix(id.Principal, i.prefix) {
-		return Identity{}, gone("the issuer")
+		return Identity{}, errNotKnown("the issuer")
 	}
 	renewed := s.known(id.Principal, i)
 	renewed.Expires = id.Expires
@@ -74,5 +74,5 @@ func (n *noneScheme) renew(id Identity, r Request) (Identity, error) {
 	case n.anonymous:
 		return id, nil
 	}
-	return Identity{}, gone("the principal")
+	return Identity{}, errNotKnown("the principal")
 }

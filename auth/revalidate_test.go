@@ -13,12 +13,12 @@ func revalidate(t *testing.T, why string, s *Set, id Identity) Identity {
 	t.Helper()
 	fresh, err := s.Revalidate(id, Request{Now: now})
 	if err != nil {
-		t.Fatalf("%s: %v", why, err)
+		t.Fatalf("%s: Revalidate = %v, want no error", why, err)
 	}
 	return fresh
 }
 
-func notAgain(t *testing.T, why string, s *Set, id Identity) {
+func wantRevoked(t *testing.T, why string, s *Set, id Identity) {
 	t.Helper()
 	fresh, err := s.Revalidate(id, Request{Now: now})
 	wantRefusal(t, why, err, ReasonUnknown, "not known any more")
@@ -45,11 +45,11 @@ func TestBearerSessionEndsWithItsToken(t *testing.T) {
 	want(t, "it can be renewed again", revalidate(t, "renewed", set, fresh), fresh)
 	unknown := byToken
 	unknown.TokenPrint = ""
-	notAgain(t, "it is not known which token it was", set, unknown)
+	wantRevoked(t, "it is not known which token it was", set, unknown)
 	set.Reload(file(first, "observer"))
-	notAgain(t, "the principal has another token only", set, byToken)
+	wantRevoked(t, "the principal has another token only", set, byToken)
 	set.Reload(parse(t, "", "principals: [{name: bob, tokens: ["+second+"]}]"))
-	notAgain(t, "the token is somebody else's", set, byToken)
+	wantRevoked(t, "the token is somebody else's", set, byToken)
 }
 
 // A JWT session gets its principal's present settings until the JWT expires.
@@ -59,7 +59,7 @@ func TestRevalidateSignedJWT(t *testing.T) {
 		alice  = "principals: [{name: alice, roles: [admin], trust: privileged, limits: {jobs: 7}}]\n"
 	)
 	set := NewSet(hmacConfig(t, alice))
-	id := begin(t, set, jwtRequest(good(t, nil)))
+	id := begin(t, set, jwtRequest(signedToken(t, nil)))
 	want(t, "as long as nothing changes, nothing changes", revalidate(t, "", set, id), id)
 	set.Reload(hmacConfig(t, "principals: [{name: alice, roles: [observer], trust: constrained}]"))
 	want(t, "the entry has changed", revalidate(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver},
@@ -69,7 +69,7 @@ func TestRevalidateSignedJWT(t *testing.T) {
 		Trust: arcp.Trusted, Expires: id.Expires, Issuer: id.Issuer})
 
 	set.Reload(hmacConfig(t, groups+alice))
-	id = begin(t, set, jwtRequest(good(t, map[string]any{"groups": []string{"worker"}})))
+	id = begin(t, set, jwtRequest(signedToken(t, map[string]any{"groups": []string{"worker"}})))
 	set.Reload(hmacConfig(t, groups))
 	fresh := revalidate(t, "", set, id)
 	want(t, "the issuer still gives roles so", fresh.Roles, []Role{RoleWorker})
@@ -81,10 +81,10 @@ func TestRevalidateSignedJWT(t *testing.T) {
 	}
 
 	set.Reload(hmacConfig(t, "    prefix: 'x:'\n"))
-	notAgain(t, "the issuer has no such principal any more", set, id)
+	wantRevoked(t, "the issuer has no such principal any more", set, id)
 	set.Reload(parse(t, writeFiles(t, map[string]string{"secret": "0123456789abcdef0123456789abcdef"}), `
 issuers: [{issuer: another, key_files: [secret], algorithms: [HS256]}]`))
-	notAgain(t, "the issuer is gone", set, id)
+	wantRevoked(t, "the issuer is gone", set, id)
 	set.Reload(hmacConfig(t, ""))
 	_, err := set.Revalidate(id, Request{Now: id.Expires.Add(-time.Nanosecond)})
 	must(t, err)

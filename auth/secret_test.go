@@ -99,7 +99,7 @@ func secretErrors(t *testing.T, set *Set) (errs []error) {
 	add := func(err error) {
 		t.Helper()
 		if err == nil {
-			t.Error("no error")
+			t.Error("error = nil, want one")
 		}
 		errs = append(errs, err)
 	}

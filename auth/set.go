@@ -103,7 +103,7 @@ func (s *Set) Begin(ctx context.Context, r Request) (id Identity, challenge Secr
 	if r.Token == "" && r.Principal != "" && challengeable(r.Scheme) {
 		return Identity{}, NewChallenge(), nil
 	}
-	r = timed(r)
+	r = withTime(r)
 	id, err = a.Authenticate(ctx, r)
 	if err != nil {
 		return Identity{}, "", err
@@ -129,7 +129,7 @@ func (s *Set) Verify(ctx context.Context, r Request, p Proof) (Identity, error) 
 	if p.Challenge == "" {
 		return Identity{}, wrongAnswer(errNoChallenge)
 	}
-	r = timed(r)
+	r = withTime(r)
 	id, err := a.Verify(ctx, r, p)
 	if err != nil {
 		return Identity{}, err
@@ -148,7 +148,7 @@ func (o *offer) scheme(name string) (Authenticator, error) {
 // challengeable reports whether the scheme proves possession of a secret.
 func challengeable(scheme string) bool { return scheme == Bearer || scheme == SignedJWT }
 
-func timed(r Request) Request {
+func withTime(r Request) Request {
 	if r.Now.IsZero() {
 		r.Now = time.Now()
 	}

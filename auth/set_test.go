@@ -54,13 +54,13 @@ func TestNoRoleImpliesAnother(t *testing.T) {
 
 // A challenge policy is followed for each scheme alike.
 func TestChallengePolicyHoldsForEachScheme(t *testing.T) {
-	jwt := good(t, nil)
+	jwt := signedToken(t, nil)
 	for _, s := range []struct {
 		request Request
 		answer  func(challenge Secret) Secret
 	}{
 		{Request{Scheme: Bearer, Token: "tok"}, func(c Secret) Secret { return Answer("tok", c) }},
-		{Request{Scheme: SignedJWT, Token: jwt}, func(c Secret) Secret { return good(t, map[string]any{"nonce": c.Reveal()}) }},
+		{Request{Scheme: SignedJWT, Token: jwt}, func(c Secret) Secret { return signedToken(t, map[string]any{"nonce": c.Reveal()}) }},
 	} {
 		t.Run(s.request.Scheme, func(t *testing.T) {
 			r := s.request

@@ -21,7 +21,7 @@ type reader func(n *yaml.Node, at string) error
 
 const maxDepth = 64 // of a JSON value in the file
 
-func complain(n *yaml.Node, at, text string) error {
+func errorAt(n *yaml.Node, at, text string) error {
 	if at == "" {
 		return fmt.Errorf("line %d: %s", n.Line, text)
 	}
@@ -39,14 +39,14 @@ func object(fields map[string]reader) reader {
 			return nil
 		}
 		if n.Kind != yaml.MappingNode {
-			return complain(n, at, "want a mapping: "+strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+			return errorAt(n, at, "want a mapping: "+strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
 		return eachPair(n, at, func(key, value *yaml.Node) error {
 			read, ok := fields[key.Value]
 			if !ok {
-				return complain(key, at, unknownWord("key", key.Value, slices.Sorted(maps.Keys(fields))).Error())
+				return errorAt(key, at, unknownWord("key", key.Value, slices.Sorted(maps.Keys(fields))).Error())
 			}
-			return read(value, join(at, key.Value))
+			return read(value, joinPath(at, key.Value))
 		})
 	}
 }
@@ -57,10 +57,10 @@ func eachPair(n *yaml.Node, at string, visit func(key, value *yaml.Node) error) 
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if !isText(key) {
-			return complain(key, at, "a key must be a text")
+			return errorAt(key, at, "a key must be a text")
 		}
 		if first := lines[key.Value]; first != 0 {
-			return complain(key, at, fmt.Sprintf("key %s is also in line %d: remove one", shown(key.Value), first))
+			return errorAt(key, at, fmt.Sprintf("key %s is also in line %d: remove one", shown(key.Value), first))
 		}
 		lines[key.Value] = key.Line
 		if err := visit(key, value); err != nil {
@@ -70,7 +70,7 @@ func eachPair(n *yaml.Node, at string, visit func(key, value *yaml.Node) error) 
 	return nil
 }
 
-func join(at, key string) string {
+func joinPath(at, key string) string {
 	if at == "" {
 		return key
 	}
@@ -84,7 +84,7 @@ func sequence(item reader) reader {
 			return nil
 		}
 		if n.Kind != yaml.SequenceNode {
-			return complain(n, at, "want a list: [...]")
+			return errorAt(n, at, "want a list: [...]")
 		}
 		for i, e := range n.Content {
 			if err := item(e, fmt.Sprintf("%s[%d]", at, i)); err != nil {
@@ -99,16 +99,16 @@ func sequence(item reader) reader {
 func text(set func(string) error) reader {
 	return func(n *yaml.Node, at string) error {
 		if !isText(n) {
-			return complain(n, at, "want a text: put it in quotes")
+			return errorAt(n, at, "want a text: put it in quotes")
 		}
 		if err := set(n.Value); err != nil {
-			return complain(n, at, err.Error())
+			return errorAt(n, at, err.Error())
 		}
 		return nil
 	}
 }
 
-func into(dst *string) reader {
+func textInto(dst *string) reader {
 	return text(func(s string) error {
 		if s == "" {
 			return errors.New("the text is empty: fill it in or remove the key")
@@ -127,7 +127,7 @@ func count(dst *int) reader {
 				return nil
 			}
 		}
-		return complain(n, at, errCount.Error())
+		return errorAt(n, at, errCount.Error())
 	}
 }
 
@@ -135,7 +135,7 @@ func flag(dst *bool) reader {
 	return func(n *yaml.Node, at string) error {
 		value, err := strconv.ParseBool(n.Value)
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || err != nil {
-			return complain(n, at, "want true or false")
+			return errorAt(n, at, "want true or false")
 		}
 		*dst = value
 		return nil
@@ -150,7 +150,7 @@ func word[T ~string](kind string, known []T, set func(T) error) reader {
 			err = set(T(n.Value))
 		}
 		if err != nil {
-			return complain(n, at, err.Error())
+			return errorAt(n, at, err.Error())
 		}
 		return nil
 	}
@@ -162,7 +162,7 @@ func unsupported(feature string) reader {
 		if isNull(n) || (n.Kind != yaml.ScalarNode && len(n.Content) == 0) {
 			return nil
 		}
-		return complain(n, at, feature+" is not supported by this version: remove it")
+		return errorAt(n, at, feature+" is not supported by this version: remove it")
 	}
 }
 
@@ -196,7 +196,7 @@ func jsonObject(dst *[]byte) reader {
 			return nil
 		}
 		if n.Kind != yaml.MappingNode {
-			return complain(n, at, "want a mapping")
+			return errorAt(n, at, "want a mapping")
 		}
 		out, err := appendJSON(nil, n, at, maxDepth)
 		if err == nil {
@@ -208,7 +208,7 @@ func jsonObject(dst *[]byte) reader {
 
 func appendJSON(out []byte, n *yaml.Node, at string, depth int) ([]byte, error) {
 	if depth == 0 {
-		return nil, complain(n, at, fmt.Sprintf("nested deeper than %d", maxDepth))
+		return nil, errorAt(n, at, fmt.Sprintf("nested deeper than %d", maxDepth))
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -218,7 +218,7 @@ func appendJSON(out []byte, n *yaml.Node, at string, depth int) ([]byte, error) 
 	}
 	scalar, err := jsonScalar(n)
 	if err != nil {
-		return nil, complain(n, at, err.Error())
+		return nil, errorAt(n, at, err.Error())
 	}
 	return append(out, scalar...), nil
 }

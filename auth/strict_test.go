@@ -18,7 +18,7 @@ func TestTyposHaveASuggestion(t *testing.T) {
 // JSON is YAML: a lease in JSON stays the same.
 func TestLeaseKeepsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := made(json.Marshal(map[string]any{"a": jsonValue(3).Draw(t, "value")}))
+		in := mustValue(json.Marshal(map[string]any{"a": jsonValue(3).Draw(t, "value")}))
 		out := parse(t, "", `{"principals": [{"name": "p", "lease": `+string(in)+`}]}`).principals["p"].identity.Lease
 		var got, wanted any
 		must(t, json.Unmarshal(out, &got))

@@ -102,7 +102,7 @@ type Limits struct {
 	MaxJobs                 int // live jobs; default 100,000
 	MaxJobsPerPrincipal     int // live jobs; default: no bound
 	MaxJobsPerSession       int // live jobs; default 10,000
-	Rate                    int // received frames a minute, for each connection; default: no bound
+	RatePerMin              int // received frames a minute, for each connection; default: no bound
 
 	MaxData int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
 }
@@ -190,7 +190,7 @@ func (l Limits) gate() transport.GateLimits {
 
 // conn returns the limits on connections and sessions.
 func (l Limits) conn() conn.Limits {
-	return conn.Limits{Connections: l.gate(), Rate: l.Rate,
+	return conn.Limits{Connections: l.gate(), Rate: l.RatePerMin,
 		Sessions: session.Limits{All: max(l.MaxSessions, 0), PerPrincipal: max(l.MaxSessionsPerPrincipal, 0)}}
 }
 

@@ -56,13 +56,13 @@ func (b *fixture) credentials(lib *draftLibrary) {
 		p.seq = min(p.seq, seq)
 	}
 	rotate(second)
-	p.cut()
+	p.abort()
 	p = p.resumed()
 	if f := p.until("the rotation again", isRotation); strings.Contains(f.raw, second) != offers {
 		b.Errorf("%s: a replay is %s, want the value: %v", lib.name, f.raw, offers)
 	}
 	rotate(third)
-	p.cut()
+	p.abort()
 	p = p.resumed()
 	if f := p.until("the rotation again", isRotation); strings.Contains(f.raw, third) != offers {
 		b.Errorf("%s: a replay is %s, want the value: %v", lib.name, f.raw, offers)

@@ -128,7 +128,7 @@ func (f *fixture) dialDraft(lib *draftLibrary, name string) *draftPeer {
 	f.Helper()
 	p := f.connectDraft(lib, 0)
 	p.hello(name+"-"+token, "")
-	p.welcomed()
+	p.wantWelcome()
 	return p
 }
 
@@ -137,7 +137,7 @@ func (p *draftPeer) hello(credential, more string) {
 	p.send("session.hello", "", fmt.Sprintf(p.lib.hello, credential)+more)
 }
 
-func (p *draftPeer) welcomed() {
+func (p *draftPeer) wantWelcome() {
 	p.Helper()
 	frame := p.read()
 	if frame.Type != "session.welcome" || frame.Payload.SessionID == "" || frame.Payload.ResumeToken == "" {
@@ -152,7 +152,7 @@ func (p *draftPeer) resumed() *draftPeer {
 	q := p.connectDraft(p.lib, p.n+1000)
 	q.seq, q.progress = p.seq, p.progress
 	q.hello("alice-"+token, fmt.Sprintf(p.lib.resume, p.session, p.token, p.seq))
-	q.welcomed()
+	q.wantWelcome()
 	if q.session != p.session || q.token == p.token {
 		p.Errorf("%s: the resume of %s brings the session %s, with a new token: %v", p.lib.name, p.session, q.session, q.token != p.token)
 	}
@@ -312,8 +312,8 @@ func (p *draftPeer) closedBy(why string, err error, code transport.CloseCode) {
 	}
 }
 
-// cut ends the connection without a close frame.
-func (p *draftPeer) cut() { _ = p.conn.Abort() } // it may have ended
+// abort ends the connection without a close frame.
+func (p *draftPeer) abort() { _ = p.conn.Abort() } // it may have ended
 
 // close ends the connection with a message.
 func (p *draftPeer) close(typ string) {
@@ -433,7 +433,7 @@ func (f *fixture) converse(lib *draftLibrary) {
 	watcher.pong()
 	watcher.close("session.close")
 
-	p.close(f.breaks(p))
+	p.close(f.breakAndResume(p))
 }
 
 // TestDraftLargeFrames has jobs with large events and results. Results are sent inline, in chunks to
@@ -619,7 +619,7 @@ func TestInventoryIsBounded(t *testing.T) {
 				}
 				p.session, p.token = f.Payload.SessionID, f.Payload.ResumeToken
 				if why == "hello" {
-					p.cut()
+					p.abort()
 					p = b.connectDraft(lib, 1000)
 					p.hello("alice-"+token, fmt.Sprintf(lib.resume, f.Payload.SessionID, f.Payload.ResumeToken, 0))
 				}
@@ -711,14 +711,14 @@ func (f *fixture) retries(p, other *draftPeer) {
 	p.refused("another request with the key", "DUPLICATE_KEY")
 }
 
-// breaks cuts the connection in the middle of a job and resumes the session. The result is the
+// breakAndResume cuts the connection in the middle of a job and resumes the session. The result is the
 // message with which the library leaves, and p is the new connection.
-func (f *fixture) breaks(p *draftPeer) string {
+func (f *fixture) breakAndResume(p *draftPeer) string {
 	job := p.accepted("demo.count", `{"to":40,"interval_ms":50}`, "")
 	for len(p.progress[job]) < 10 {
 		p.read()
 	}
-	p.cut()
+	p.abort()
 	wrong := f.connectDraft(p.lib, 5000)
 	wrong.hello("alice-"+token, fmt.Sprintf(p.lib.resume, p.session, "no token", p.seq))
 	wrong.handshakeFails("a wrong resume token", "RESUME_WINDOW_EXPIRED")
@@ -751,11 +751,11 @@ func TestDraftResumeMessage(t *testing.T) {
 				p := f.dialDraft(lib, "alice")
 				job := p.accepted("demo.count", `{"to":10,"interval_ms":50}`, "")
 				p.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
-				p.cut()
+				p.abort()
 				q := f.connectDraft(lib, 1000)
 				q.seq, q.progress = p.seq, p.progress
 				q.send("session.resume", "", fmt.Sprintf(`"session_id":%q,"resume_token":%q,"last_event_seq":%d`, p.session, p.token, p.seq))
-				q.welcomed()
+				q.wantWelcome()
 				q.submit("nobody.there", `{}`, "")
 				q.refused("an unknown agent", "AGENT_NOT_AVAILABLE")
 				q.end(job)
@@ -852,7 +852,7 @@ func TestResumeInOtherDialect(t *testing.T) {
 					"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token))
 				q.expect("session.rejected")
 				p.run("demo.echo", `{"x":1}`)
-				p.cut()
+				p.abort()
 				f.resume(p.token, p.seq).expect("session.welcome") // the token tells the dialect
 				p.resumed().close("session.close")
 			})
@@ -882,7 +882,7 @@ func TestDraftResumeKeepsFollowedJobs(t *testing.T) {
 				job := owner.accepted("demo.count", `{"to":100,"interval_ms":50}`, "")
 				p.follow(job)
 				p.until("progress", func(frame *draftFrame) bool { return frame.Payload.Kind == "progress" })
-				p.cut()
+				p.abort()
 				p = p.resumed()
 				p.send("job.subscribe", `"job_id":"job_01JZ0000000000000000000000",`, `"job_id":"job_01JZ0000000000000000000000"`)
 				for _, frame := range p.pong() {

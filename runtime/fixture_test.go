@@ -354,9 +354,9 @@ func (f *fixture) sum(name, label string) (n float64) {
 	return n
 }
 
-// noneLeft checks that no connection is counted any more, and no session after the retention of
+// wantNoConnections checks that no connection is counted any more, and no session after the retention of
 // sessions with unacknowledged events.
-func (f *fixture) noneLeft() {
+func (f *fixture) wantNoConnections() {
 	f.Helper()
 	if n := f.sum("arcp_jobs", "") + f.sum("arcp_sessions", `"connected"`) + f.sum("arcp_connections_open", ""); n != 0 {
 		f.Errorf("%v jobs, connected sessions and connections are still counted", n)

@@ -67,14 +67,14 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 					}
 				}
 				if running > sessions*each || running+missed < sessions*each {
-					t.Errorf("watcher %d saw %d agents run, and missed %d events", n, running, missed)
+					t.Errorf("watcher %d saw %d running agents and missed %d events, want %d together", n, running, missed, sessions*each)
 				}
 			})
 		}
 		owners.Wait()
 		all.Wait()
 		if n := f.sum("arcp_agents", `"running"`); n != sessions*each {
-			t.Errorf("%v agents are counted as running", n)
+			t.Errorf("%v agents are counted as running, want %d", n, sessions*each)
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestAgentPagesEnd(t *testing.T) {
 			page := p.must("host.agents", fmt.Sprintf(`{"limit":1000,"cursor":%q}`, cursor))
 			items := page["items"].([]any)
 			if n := len(items) * each; n > 5<<20 {
-				t.Errorf("a page has %d bytes", n)
+				t.Errorf("a page has %d bytes, want at most %d", n, 5<<20)
 			}
 			seen, pages = seen+len(items), pages+1
 			if cursor, _ = page["next_cursor"].(string); cursor == "" {
@@ -100,7 +100,7 @@ func TestAgentPagesEnd(t *testing.T) {
 			}
 		}
 		if seen != agents || pages < 2 {
-			t.Errorf("%d agents on %d pages, want %d on several", seen, pages, agents)
+			t.Errorf("%d agents on %d pages, want %d on more than one", seen, pages, agents)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 	if racing {
 		sessions = 3_000 // the detector ends with 8,128 goroutines
 	}
-	goroutines, memory := goruntime.NumGoroutine(), inUse()
+	goroutines, memory := goruntime.NumGoroutine(), memoryInUse()
 	f := newRealTimeFixture(t)
 	peers := f.openAll(sessions)
 	if n := f.sum("arcp_sessions", `"connected"`); n != float64(sessions) {
@@ -43,7 +43,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 	}
 	var each int64
 	idle := racing || within(time.Minute, func() bool { // some may not have come to wait yet
-		each = (inUse() - memory) / int64(sessions)
+		each = (memoryInUse() - memory) / int64(sessions)
 		return each <= idleMemory
 	})
 	if !idle {
@@ -180,8 +180,8 @@ func within(d time.Duration, holds func() bool) bool {
 	return true
 }
 
-// inUse is the heap and the stacks after garbage is collected, in bytes.
-func inUse() int64 {
+// memoryInUse is the heap and the stacks after garbage is collected, in bytes.
+func memoryInUse() int64 {
 	goruntime.GC()
 	goruntime.GC()
 	var m goruntime.MemStats

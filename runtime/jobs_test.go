@@ -103,10 +103,10 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 					}
 				}
 				if err := <-charged; err == nil {
-					t.Error("2.5 are charged of the 2 of 10 that are left")
+					t.Error("a charge of 2.5 succeeds with a rest of 2, want BUDGET_EXHAUSTED")
 				}
 				if err := <-charged; err != nil {
-					t.Errorf("1.5 of the 2 that are left: %v", err)
+					t.Errorf("a charge of 1.5 with a rest of 2: error = %v, want none", err)
 				}
 				q.must("jobs.wait", fmt.Sprintf(`{"job_id":%q,"timeout_ms":3600000}`, top))
 				if byHand {

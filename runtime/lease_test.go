@@ -22,8 +22,8 @@ func (p *peer) evicted(why string, code arcp.Code) {
 	p.closed(why, transport.ClosePolicy)
 }
 
-// goesOn checks that the session is open.
-func (p *peer) goesOn(why string) {
+// wantOpen checks that the session is open.
+func (p *peer) wantOpen(why string) {
 	p.Helper()
 	if _, err := p.try("ping", `{}`); err != nil {
 		p.Fatalf("%s: %v", why, err)
@@ -46,8 +46,8 @@ func TestListenersAreAlive(t *testing.T) {
 			p.open("alice")
 			p.expect("session.accepted")
 			time.Sleep(time.Hour)
-			local.goesOn("a local one")
-			p.goesOn("one that answers pings")
+			local.wantOpen("a local one")
+			p.wantOpen("one that answers pings")
 			pinged.silent.Store(true)
 			p.closed("it answers no more", transport.ClosePolicy)
 		})

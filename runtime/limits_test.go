@@ -113,7 +113,7 @@ func TestManyIdleSessions(t *testing.T) {
 		if left := goruntime.NumGoroutine() - before; left > pooled {
 			t.Errorf("%d goroutines are left of %d sessions, want at most the %d that are kept for reuse", left, sessions, pooled)
 		}
-		f.noneLeft()
+		f.wantNoConnections()
 	})
 }
 

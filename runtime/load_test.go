@@ -267,7 +267,7 @@ func TestRandomFramesAreHandled(t *testing.T) {
 		checkHandled(t, f.reg, noiseFrames*9/10)
 		_ = p.conn.Abort()
 		synctest.Wait()
-		f.noneLeft()
+		f.wantNoConnections()
 	})
 }
 

@@ -127,7 +127,7 @@ var settings = map[string]func(h *scriptHost, c *runtime.Config, n int){
 	"max_unauthenticated":        func(_ *scriptHost, c *runtime.Config, n int) { c.MaxUnauthenticated = n },
 	"max_unauthenticated_per_ip": func(_ *scriptHost, c *runtime.Config, n int) { c.MaxUnauthenticatedPerIP = n },
 	"people":                     func(h *scriptHost, c *runtime.Config, _ int) { withPeople(h.T)(c) },
-	"rate":                       func(_ *scriptHost, c *runtime.Config, n int) { c.Rate = n },
+	"rate":                       func(_ *scriptHost, c *runtime.Config, n int) { c.RatePerMin = n },
 	"replay_bytes":               func(_ *scriptHost, c *runtime.Config, n int) { c.ReplayBytes = int64(n) },
 	"replay_events":              func(_ *scriptHost, c *runtime.Config, n int) { c.ReplayEvents = n },
 	"resume_window":              func(_ *scriptHost, c *runtime.Config, n int) { c.ResumeWindow = seconds(n) },
@@ -309,8 +309,8 @@ func (h *scriptHost) Verb(name string) func(script.Conn, []script.Value) (script
 
 type verbFunc func(h *scriptHost, c *scriptConn, args []script.Value) (script.Value, error)
 
-// did is a verb without a value.
-func did(do func(h *scriptHost, c *scriptConn, args []script.Value)) verbFunc {
+// withoutValue is a verb without a value.
+func withoutValue(do func(h *scriptHost, c *scriptConn, args []script.Value)) verbFunc {
 	return func(h *scriptHost, c *scriptConn, args []script.Value) (script.Value, error) {
 		do(h, c, args)
 		return nil, nil
@@ -348,45 +348,45 @@ func did(do func(h *scriptHost, c *scriptConn, args []script.Value)) verbFunc {
 //	breaks              reads up to the end of the connection, however it ends
 //	hangup              closes with 1000
 var scriptVerbs = map[string]verbFunc{
-	"sleep": did(func(_ *scriptHost, _ *scriptConn, a []script.Value) {
+	"sleep": withoutValue(func(_ *scriptHost, _ *scriptConn, a []script.Value) {
 		time.Sleep(time.Duration(number(a[0]) * float64(time.Second)))
 	}),
-	"settle": did(func(*scriptHost, *scriptConn, []script.Value) { synctest.Wait() }),
-	"stop": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+	"settle": withoutValue(func(*scriptHost, *scriptConn, []script.Value) { synctest.Wait() }),
+	"stop": withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) {
 		h.shutdown(seconds(int(number(a[0]))))
 		h.serve.Wait()
 	}),
-	"drain": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+	"drain": withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) {
 		h.drained = make(chan struct{})
 		go func() { h.shutdown(seconds(int(number(a[0])))); close(h.drained) }()
 		synctest.Wait()
 	}),
-	"finished": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained }),
-	"drained":  did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained; h.serve.Wait() }),
-	"start":    did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.boot(h.configure) }),
-	"kill": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+	"finished": withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained }),
+	"drained":  withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) { <-h.drained; h.serve.Wait() }),
+	"start":    withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.boot(h.configure) }),
+	"kill": withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
 		synctest.Wait()
 		h.st.set(func() { h.st.commitErr = errors.New("the process is gone") })
 		h.shutdown(0)
 		h.st.set(func() { h.st.commitErr = nil })
 	}),
-	"fails": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+	"fails": withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) {
 		h.st.set(func() { h.st.commitErr = errors.New(plainText(a[0])) })
 	}),
-	"hold": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+	"hold": withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
 		h.commitGate = make(chan struct{})
 		h.st.set(func() { h.st.commitGate = h.commitGate })
 	}),
-	"delay_read": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+	"delay_read": withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) {
 		h.st.set(func() { h.st.nextReadTime = time.Duration(number(a[0]) * float64(time.Second)) })
 	}),
-	"block": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+	"block": withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
 		h.readGate = make(chan struct{})
 		h.st.set(func() { h.st.readGate = h.readGate })
 	}),
-	"release": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.unblock() }),
+	"release": withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) { h.unblock() }),
 	"auth":    (*scriptHost).loadAuth,
-	"reauthenticate": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+	"reauthenticate": withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
 		h.rt.Reauthenticate()
 		synctest.Wait()
 	}),
@@ -396,7 +396,7 @@ var scriptVerbs = map[string]verbFunc{
 		h.rt.SetLimits(l)
 		return nil, err
 	},
-	"tools": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+	"tools": withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) {
 		var made []*tool.Tool
 		for _, name := range texts(a[1]) {
 			name, description, _ := strings.Cut(name, " ")
@@ -404,24 +404,24 @@ var scriptVerbs = map[string]verbFunc{
 		}
 		h.replace(plainText(a[0]), made...)
 	}),
-	"reserve": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cfg.Tools.ReservePrefix(plainText(a[0])) }),
-	"reserve_for": did(func(h *scriptHost, _ *scriptConn, a []script.Value) {
+	"reserve": withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cfg.Tools.ReservePrefix(plainText(a[0])) }),
+	"reserve_for": withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) {
 		h.cfg.Tools.ReserveFor(plainText(a[0]), plainText(a[1]))
 	}),
-	"disk":    did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.free.Store(uint64(number(a[0]))) }),
-	"cloud":   did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cloud.become(plainText(a[0])) }),
-	"gateway": did(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.gateway.become(plainText(a[0])) }),
-	"forget_log": did(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
+	"disk":    withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.free.Store(uint64(number(a[0]))) }),
+	"cloud":   withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.cloud.setState(plainText(a[0])) }),
+	"gateway": withoutValue(func(h *scriptHost, _ *scriptConn, a []script.Value) { h.gateway.setState(plainText(a[0])) }),
+	"forget_log": withoutValue(func(h *scriptHost, _ *scriptConn, _ []script.Value) {
 		synctest.Wait()
 		h.log.Reset()
 	}),
 
-	"catalogue": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) { c.catalog = true }),
-	"breaks": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
+	"catalogue": withoutValue(func(_ *scriptHost, c *scriptConn, _ []script.Value) { c.catalog = true }),
+	"breaks": withoutValue(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
 		for _, err := c.conn.Read(); err == nil; _, err = c.conn.Read() {
 		}
 	}),
-	"hangup": did(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
+	"hangup": withoutValue(func(_ *scriptHost, c *scriptConn, _ []script.Value) {
 		_ = c.conn.Close(transport.CloseNormal, "") // whether the farewell arrives does not matter
 		synctest.Wait()
 	}),
@@ -556,7 +556,7 @@ var scriptFuncs = map[string]func(h *scriptHost, args []script.Value) (script.Va
 	},
 	"jwt": signJWT,
 	"proof": func(_ *scriptHost, a []script.Value) (script.Value, error) {
-		return value(prove(plainText(a[0]), plainText(a[1]))), nil
+		return value(challengeAnswer(plainText(a[0]), plainText(a[1]))), nil
 	},
 	"log": func(h *scriptHost, _ []script.Value) (script.Value, error) {
 		synctest.Wait()
@@ -603,16 +603,16 @@ func signJWT(_ *scriptHost, args []script.Value) (script.Value, error) {
 	return value(signed), err
 }
 
-// prove is the answer of a principal's client to a challenge.
-func prove(name, challenge string) string {
+// challengeAnswer is the answer of a principal's client to a challenge.
+func challengeAnswer(name, challenge string) string {
 	key := sha256.Sum256([]byte(name + "-" + token))
 	mac := hmac.New(sha256.New, key[:])
 	mac.Write([]byte(challenge))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// become makes clean-ups fail, hang or, for any other state, succeed.
-func (c *cloud) become(state string) {
+// setState makes clean-ups fail, hang or, for any other state, succeed.
+func (c *cloud) setState(state string) {
 	c.set(func() {
 		c.fails, c.blockedUntil = state == "fails", nil
 		if state == "hangs" {
@@ -632,8 +632,8 @@ func (c *cloud) release() {
 	})
 }
 
-// become makes the provisioner refuse, fail to revoke or, for any other state, work.
-func (g *gateway) become(state string) {
+// setState makes the provisioner refuse, fail to revoke or, for any other state, work.
+func (g *gateway) setState(state string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refuse, g.revokeFails = nil, state == "stuck"

@@ -188,7 +188,7 @@ func TestNextProcessEvictsTheConnectionBefore(t *testing.T) {
 		}
 		first, second := program(), program()
 		first.evicted("by the next process of the program", arcp.CodeCancelled)
-		second.goesOn("the next process")
+		second.wantOpen("the next process")
 	})
 }
 

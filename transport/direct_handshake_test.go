@@ -93,7 +93,7 @@ func BenchmarkGreeting(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, n := d.handshake(near, p); n != len(p) {
-			b.Fatal("it is not answered")
+			b.Fatal("the handshake is not answered")
 		}
 	}
 }

@@ -25,10 +25,10 @@ const (
 // answered is the answer that a client received.
 type answered struct{ Status, Upgrade, Accept, Protocol, Read string }
 
-// tell sends pieces one after the other, each when the one before had time to arrive. It
+// sendPieces sends pieces one after the other, each when the one before had time to arrive. It
 // returns the answer to the last request, and the bytes that the server reads after an
 // upgrade.
-func tell(t *testing.T, s *wsServer, requests int, pieces ...string) (a answered) {
+func sendPieces(t *testing.T, s *wsServer, requests int, pieces ...string) (a answered) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.Split(strings.TrimPrefix(s.url, "ws://"), "/")[0])
 	if err != nil {
@@ -113,7 +113,7 @@ func TestDirectAnswersAsTheOthers(t *testing.T) {
 			return httptest.NewServer(mux)
 		})
 		s, asked := newDirectServer(t, "/")
-		got, want := tell(t, s, c.requests, c.pieces...), tell(t, other, c.requests, c.pieces...)
+		got, want := sendPieces(t, s, c.requests, c.pieces...), sendPieces(t, other, c.requests, c.pieces...)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: answered differently: (-others +direct)\n%s", c.why, diff)
 		}
@@ -131,7 +131,7 @@ func TestDirectInPieces(t *testing.T) {
 	for i := 0; i < len(whole)-len(hello); i += 40 {
 		pieces = append(pieces, whole[i:min(i+40, len(whole)-len(hello))])
 	}
-	got := tell(t, s, 1, append(pieces, hello)...)
+	got := sendPieces(t, s, 1, append(pieces, hello)...)
 	if want := (answered{"101 Switching Protocols", "websocket", got.Accept, "", "hello"}); got != want {
 		t.Errorf("answered %+v", got)
 	}
@@ -155,7 +155,7 @@ func TestDirectIsClosed(t *testing.T) {
 	}
 	defer first.Close()
 	if line, err := bufio.NewReader(first).ReadString('\n'); err != nil || line != "GET /other HTTP/1.1\r\n" {
-		t.Errorf("it is to be read again: %q, %v", line, err)
+		t.Errorf("the server reads %q, %v, want the request again", line, err)
 	}
 	waits := dialed(t, inner)
 	if _, err := io.WriteString(waits, "x\r\n\r\n"); err != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// nowhere is a sink that takes all.
-type nowhere struct{}
+// discardSink is a sink that takes all.
+type discardSink struct{}
 
-func (nowhere) send([]byte, time.Duration) (bool, error) { return false, nil }
+func (discardSink) send([]byte, time.Duration) (bool, error) { return false, nil }
 
 // BenchmarkOutbox measures gathering a frame without system calls.
 func BenchmarkOutbox(b *testing.B) {
 	for _, client := range []bool{false, true} {
 		b.Run(map[bool]string{false: "server", true: "client"}[client], func(b *testing.B) {
 			c := &wsConn{side: map[bool]ws.State{false: ws.StateServerSide, true: ws.StateClientSide}[client]}
-			c.out.init(nowhere{}, time.Minute)
+			c.out.init(discardSink{}, time.Minute)
 			event := bytes.Repeat([]byte("0123456789"), 20)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -168,7 +168,7 @@ func TestProgressCountsAsActivity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for waited, want := range map[bool]int{false: 0, true: 1} {
 			var o outbox
-			o.init(slowly{waited}, time.Minute)
+			o.init(slowSink{waited}, time.Minute)
 			signs := 0
 			o.onUnblocked = func() { signs++ }
 			if err := o.put(outFrame{body: []byte("x")}); err != nil {
@@ -184,10 +184,10 @@ func TestProgressCountsAsActivity(t *testing.T) {
 	})
 }
 
-// slowly is a sink that takes its time, for the peer or not.
-type slowly struct{ waits bool }
+// slowSink is a sink that takes its time, for the peer or not.
+type slowSink struct{ waits bool }
 
-func (s slowly) send([]byte, time.Duration) (bool, error) {
+func (s slowSink) send([]byte, time.Duration) (bool, error) {
 	time.Sleep(time.Second)
 	return s.waits, nil
 }

@@ -266,7 +266,7 @@ func (s *plainSocket) send(p []byte, timeout time.Duration) (waited bool, err er
 		if err := s.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 			return waited, err
 		}
-		w := beginWrite(s.below())
+		w := beginWrite(s.underlying())
 		if _, err := s.conn.Write(p[:n]); err != nil {
 			return waited, err
 		}
@@ -276,8 +276,8 @@ func (s *plainSocket) send(p []byte, timeout time.Duration) (waited bool, err er
 	return waited, nil
 }
 
-// below returns the connection below TLS.
-func (s *plainSocket) below() net.Conn {
+// underlying returns the connection below TLS.
+func (s *plainSocket) underlying() net.Conn {
 	if t, ok := s.conn.(*tls.Conn); ok {
 		return t.NetConn()
 	}
@@ -289,7 +289,7 @@ func (s *plainSocket) linger() { drain(s.conn) }
 // kill closes the connection below TLS. Close of TLS would try for seconds to send a close message to a peer
 // that does not read.
 func (s *plainSocket) kill() {
-	_ = s.below().Close()
+	_ = s.underlying().Close()
 }
 
 func (s *plainSocket) join() {}

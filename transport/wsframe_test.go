@@ -11,15 +11,15 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// pieces is a wire on which bytes arrive in pieces of at most step bytes. It stores the bytes
+// splitWire is a wire on which bytes arrive in pieces of at most step bytes. It stores the bytes
 // sent.
-type pieces struct {
+type splitWire struct {
 	in   []byte
 	step int
 	sent []byte
 }
 
-func (w *pieces) receive() ([]byte, error) {
+func (w *splitWire) receive() ([]byte, error) {
 	if len(w.in) == 0 {
 		return nil, io.EOF
 	}
@@ -29,20 +29,20 @@ func (w *pieces) receive() ([]byte, error) {
 	return p, nil
 }
 
-func (w *pieces) send(p []byte, _ time.Duration) (bool, error) {
+func (w *splitWire) send(p []byte, _ time.Duration) (bool, error) {
 	w.sent = append(w.sent, p...)
 	return false, nil
 }
 
-func (*pieces) release()   {}
-func (*pieces) interrupt() {}
-func (*pieces) linger()    {}
-func (*pieces) kill()      {}
-func (*pieces) join()      {}
+func (*splitWire) release()   {}
+func (*splitWire) interrupt() {}
+func (*splitWire) linger()    {}
+func (*splitWire) kill()      {}
+func (*splitWire) join()      {}
 
 func readerOf(stream []byte, step int, limit int64) *wsConn {
 	c := newServerConn()
-	c.start(&pieces{in: stream, step: step}, Limits{ReadLimit: limit}, Info{})
+	c.start(&splitWire{in: stream, step: step}, Limits{ReadLimit: limit}, Info{})
 	return c
 }
 
@@ -163,7 +163,7 @@ func TestPingsBesideFragments(t *testing.T) {
 	})
 	for range messages {
 		if p, err := r.Read(); err != nil || string(p) != "hello" {
-			t.Fatalf("%q, %v", p, err)
+			t.Fatalf("Read = %q, %v, want hello", p, err)
 		}
 	}
 	pings.Wait()

@@ -178,8 +178,8 @@ func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	}
 }
 
-// lost wraps a transport error in ErrConnectionLost; nil stays nil.
-func lost(err error) error {
+// connectionLost wraps a transport error in ErrConnectionLost; nil stays nil.
+func connectionLost(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -106,11 +106,11 @@ func TestDraftInvokeReadsEventsAndOutcome(t *testing.T) {
 	d := newDraftRuntime(t)
 	c := d.open(client.Options{})
 	if s := c.Session(); s.Dialect != client.Draft || s.ID == "" || s.ResumeToken == "" || s.ResumeWindow == 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("session = %+v, want the draft dialect, an id, a resume token and a window", s)
 	}
 	result, err := d.invoke(c, "demo.echo", map[string]int{"n": 1}).Wait(d.ctx)
 	if err != nil || string(result.Value) != `{"n":1}` {
-		t.Errorf("%s, %v", result.Value, err)
+		t.Errorf(`result = %s, %v, want {"n":1}`, result.Value, err)
 	}
 	job := d.invoke(c, "demo.progress", map[string]int{"steps": 3, "interval_ms": 1})
 	var types []arcp.Type
@@ -122,7 +122,7 @@ func TestDraftInvokeReadsEventsAndOutcome(t *testing.T) {
 			types = append(types, env.Type)
 		}
 		if env.Type != arcp.JobAccepted && (env.JobID != job.ID() || env.EventSeq == 0 || env.CorrelationID != job.RequestID()) {
-			t.Errorf("%s", env.Append(nil))
+			t.Errorf("event %s, want the job, the event_seq and the id of the request", env.Append(nil))
 		}
 	}
 	if want := []arcp.Type{arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.JobCompleted}; !slices.Equal(types, want) {
@@ -183,7 +183,7 @@ func TestDraftNamesUnsupportedMethods(t *testing.T) {
 		"session.open with session_id": attach,
 	} {
 		if e, ok := errors.AsType[*client.UnsupportedError](err); !ok || e.Feature != feature {
-			t.Errorf("%s: %v", feature, err)
+			t.Errorf("%s: error = %v, want an *UnsupportedError", feature, err)
 		}
 	}
 	if _, err := d.invoke(c, "demo.echo", nil).Wait(d.ctx); err != nil { // the client goes on
@@ -198,7 +198,7 @@ func TestDraftJobsOfAnotherSession(t *testing.T) {
 	c := d.open(client.Options{})
 	page, err := c.ListJobs(d.ctx, client.ListJobsParams{Filter: &arcp.JobFilter{Status: []string{"accepted", "queued", "running"}}})
 	if err != nil || len(page.Jobs) != 1 || page.Jobs[0].JobID != job.ID() {
-		t.Fatalf("%+v, %v", page, err)
+		t.Fatalf("ListJobs = %+v, %v, want the running job", page, err)
 	}
 	followed, err := c.SubscribeJob(d.ctx, client.SubscribeJobParams{JobID: job.ID(), History: true})
 	if err != nil {
@@ -261,7 +261,7 @@ func TestDraftReconnectMissesNoEvent(t *testing.T) {
 		t.Error(err)
 	}
 	if s := c.Session(); s.ID != session || !s.Resumed || s.Dialect != client.Draft {
-		t.Errorf("%+v", s)
+		t.Errorf("session = %+v, want session %s resumed in the draft dialect", s, session)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestDraftResumeFollowsTheJob(t *testing.T) {
 	first.Abort()
 	c := d.open(client.Options{Resume: &client.Resume{SessionID: s.ID, Token: s.ResumeToken, LastEventSeq: &seq, Jobs: []arcp.JobID{job.ID()}}})
 	if got := c.Session(); got.ID != s.ID || !got.Resumed || got.ReplayedFrom != seq {
-		t.Errorf("%+v", got)
+		t.Errorf("session = %+v, want session %s resumed after event %d", got, s.ID, seq)
 	}
 	if again, ok := c.Job(job.ID()); ok { // else it has ended
 		if _, err := again.Wait(d.ctx); err != nil {
@@ -347,7 +347,7 @@ func TestDraftClientAnswersPings(t *testing.T) {
 		defer close(pong)
 		hello, err := far.Read()
 		if err != nil || !strings.Contains(string(hello), `"type":"session.hello"`) {
-			t.Errorf("%s, %v", hello, err)
+			t.Errorf("first frame = %s, %v, want session.hello", hello, err)
 			return
 		}
 		for _, frame := range []string{
@@ -370,7 +370,7 @@ func TestDraftClientAnswersPings(t *testing.T) {
 	}
 	defer c.Abort()
 	if s := c.Session(); s.ID != "s" || s.Runtime.Kind != "n" || !s.Capabilities.Has(arcp.FeatureHeartbeat) {
-		t.Errorf("%+v", s)
+		t.Errorf("session = %+v, want the members of session.welcome", s)
 	}
 	if frame := <-pong; !strings.Contains(frame, `"type":"session.pong"`) || !strings.Contains(frame, `"ping_nonce":"n1"`) {
 		t.Errorf("the ping is answered by %q", frame)

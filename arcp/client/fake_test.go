@@ -88,7 +88,7 @@ func startNext(t *testing.T, script string, known *names) (transport.Conn, *fake
 				return
 			}
 		}
-		f.bePolite()
+		f.answerClose()
 	}()
 	return near, f
 }
@@ -194,7 +194,7 @@ func (f *fake) write(frame []byte) error {
 	return f.conn.Flush()
 }
 
-func (f *fake) bePolite() {
+func (f *fake) answerClose() {
 	for {
 		env, err := f.read()
 		if err != nil {

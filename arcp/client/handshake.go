@@ -221,7 +221,7 @@ func (h *handshake) send(env arcp.Envelope) error {
 	if err == nil {
 		err = h.conn.Flush()
 	}
-	return lost(err)
+	return connectionLost(err)
 }
 
 // receive reads the next answer and checks its correlation_id.

@@ -65,7 +65,7 @@ func (r *reader) readFrame(conn transport.Conn) (arcp.Envelope, error) {
 		return arcp.Envelope{}, err
 	}
 	if err != nil {
-		return arcp.Envelope{}, lost(err)
+		return arcp.Envelope{}, connectionLost(err)
 	}
 	env, err := arcp.DecodeFromRuntime(frame)
 	if err != nil {
@@ -178,7 +178,7 @@ func (l *link) fail(err error) {
 // reason returns the reason of the end of reading: the argument of fail, or else err.
 func (l *link) reason(err error) error {
 	if broken := l.broken.Load(); broken != nil {
-		return lost(*broken)
+		return connectionLost(*broken)
 	}
 	return err
 }

@@ -289,11 +289,11 @@ func (r *reconnection) resume(ctx context.Context, token Secret) error {
 		}
 		return err
 	}
-	return r.use(conn)
+	return r.switchTo(conn)
 }
 
-// use makes conn the connection of the client and sends the unanswered requests again.
-func (r *reconnection) use(conn transport.Conn) error {
+// switchTo makes conn the connection of the client and sends the unanswered requests again.
+func (r *reconnection) switchTo(conn transport.Conn) error {
 	c := r.c
 	c.out.requeue()
 	c.mu.Lock()

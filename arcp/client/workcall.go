@@ -216,13 +216,13 @@ func (call *WorkerCall) Call(ctx context.Context, r InvokeParams) (arcp.Raw, err
 
 // ask sends a request and waits for the answer, over as many connections as needed.
 func (call *WorkerCall) ask(ctx context.Context, t arcp.Type, payload any, want arcp.Type) (arcp.Envelope, error) {
-	ctx, stop := joined(ctx, call.ctx)
+	ctx, stop := mergedContext(ctx, call.ctx)
 	defer stop()
 	return call.w.c.request(ctx, call.frame(t, payload), want, nil)
 }
 
-// joined returns a context that ends with a or b.
-func joined(a, b context.Context) (context.Context, func()) {
+// mergedContext returns a context that ends with a or b.
+func mergedContext(a, b context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(a)
 	undo := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
 	return ctx, func() { undo(); cancel(nil) }

@@ -62,7 +62,7 @@ type approvalArgs struct {
 }
 
 func newApprovalsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show ID", Short: "Show an approval or another question", Args: someArgs(1, 1)}
+	cmd := &cobra.Command{Use: "show ID", Short: "Show an approval or another question", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		q, err := ask[arcp.QuestionView](ctx, c, "approval.get", approvalArgs{args[0]})
@@ -78,7 +78,7 @@ func (a *app) printQuestion(q *arcp.QuestionView) error {
 	if a.json {
 		return a.printJSON(q)
 	}
-	return facts(a.stdout, func(fact func(string, any)) {
+	return printProperties(a.stdout, func(fact func(string, any)) {
 		fact("approval", q.ApprovalID)
 		fact("kind", q.Kind)
 		fact("status", questionState(q))
@@ -148,7 +148,7 @@ func newApprovalsApprove(a *app) *cobra.Command {
 		Use:   "approve ID",
 		Short: "Approve a gate, or grant a permission",
 		Long:  "Approves a pending approval. The caller needs the role approver. The session that asked\nfor an approval cannot approve it, nor can other sessions of the same job.",
-		Args:  someArgs(1, 1),
+		Args:  argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.Flags().Uint64Var(&seconds, "seconds", 0, "duration of a permission in seconds; default: as requested")
@@ -163,7 +163,7 @@ func newApprovalsApprove(a *app) *cobra.Command {
 
 func newApprovalsDeny(a *app) *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "deny ID", Short: "Deny an approval or a permission", Args: someArgs(1, 1)}
+	cmd := &cobra.Command{Use: "deny ID", Short: "Deny an approval or a permission", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason of the denial")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
@@ -189,7 +189,7 @@ func (a *app) printResolved(q *arcp.QuestionView) error {
 	case q.Status == arcp.QuestionPending && q.Quorum > 1:
 		text += fmt.Sprintf(": %d of %d have approved", len(q.Votes), q.Quorum)
 	}
-	return a.say(q, oneLine(text))
+	return a.printOutcome(q, oneLine(text))
 }
 
 // waitStep bounds one call of approval.wait, so the call of a killed process ends soon.
@@ -201,7 +201,7 @@ func newApprovalsWait(a *app) *cobra.Command {
 		Use:   "wait ID",
 		Short: "Wait for a decision",
 		Long:  "Waits until an approval or another question is resolved. The exit code is 0 if it was\napproved, 4 denied, 5 expired or timed out, 6 cancelled.",
-		Args:  someArgs(1, 1),
+		Args:  argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; default: until the approval expires")

@@ -51,22 +51,22 @@ func TestApprovalsAreListedAndDecided(t *testing.T) {
 	wantOutcome(t, "wait for what expires", p.cli("approvals", "wait", soon), exitTimeout, soon+" is expired\n", "")
 	gone := p.asks(deploy)
 	job := jobOf(t, p.cli("approvals", "show", gone, "-o", "json").stdout)
-	wantOutcome(t, "withdraw it", p.cli("jobs", "cancel", job), exitOK, "", "")
-	wantOutcome(t, "wait for what is withdrawn", p.cli("approvals", "wait", gone), exitCancelled, gone+" is cancelled\n", "")
+	wantOutcome(t, "cancel the job of an approval", p.cli("jobs", "cancel", job), exitOK, "", "")
+	wantOutcome(t, "wait for a cancelled approval", p.cli("approvals", "wait", gone), exitCancelled, gone+" is cancelled\n", "")
 
 	waiting := start(t, nil, "approvals", "wait", p.asks(deploy), "--url", p.url, "--token", "secret")
 	pending := p.cli("approvals", "ls", "--status", "pending", "-o", "json")
 	var page arcp.Page[arcp.QuestionView]
 	if err := json.Unmarshal([]byte(pending.stdout), &page); err != nil || len(page.Items) != 1 {
-		t.Fatalf("pending are %s, want one", pending)
+		t.Fatalf("the pending approvals are %s, want one", pending)
 	}
-	wantOutcome(t, "approve what is waited for", p.cli("approvals", "approve", page.Items[0].ApprovalID), exitOK, "", "")
+	wantOutcome(t, "approve an awaited approval", p.cli("approvals", "approve", page.Items[0].ApprovalID), exitOK, "", "")
 	if code := waiting.wait(); code != exitOK {
-		t.Errorf("exit code of who waits = %d, want 0", code)
+		t.Errorf("exit code of approvals wait = %d, want %d", code, exitOK)
 	}
 	wantOutcome(t, "page by page", p.cli("approvals", "ls", "--limit", "2"), exitOK, yes, "--all lists them")
 	if all := p.cli("approvals", "ls", "--limit", "2", "--all").stdout; strings.Count(all, "\n") != 6 {
-		t.Errorf("all approvals are\n%swant five and a head", all)
+		t.Errorf("approvals ls --all prints\n%swant a head and five approvals", all)
 	}
 	wantRefusal(t, p.cli("approvals", "show", "approval-nope"), exitFailed, "NOT_FOUND")
 }

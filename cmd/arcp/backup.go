@@ -99,7 +99,7 @@ func newBackup(a *app) *cobra.Command {
 			"the machine of the server. The caller must be able to read the data directory of the\n" +
 			"server: run the command as the user of the server, or as root. With --data the command\n" +
 			"copies the data of a stopped server. `arcp serve --data DIR` starts with the copy.",
-		Args: someArgs(1, 1),
+		Args: argsBetween(1, 1),
 	}
 	f := cmd.Flags()
 	f.StringVar(&admin, "admin", defaultAdmin, "URL of the server's admin listener")

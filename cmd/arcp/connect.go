@@ -203,20 +203,20 @@ func closeSession(c *client.Client) {
 	_ = c.CloseWith(ctx, client.CloseParams{Reason: "done", Forget: true}) // the command has its result
 }
 
-// onSession is the work of a command with an open session. ctx ends at a signal.
-type onSession func(ctx context.Context, c *client.Client, args []string) error
+// sessionFunc is the work of a command with an open session. ctx ends at a signal.
+type sessionFunc func(ctx context.Context, c *client.Client, args []string) error
 
 // session returns the RunE of a command with a session of one connection.
-func (a *app) session(tg *target, do onSession) func(*cobra.Command, []string) error {
+func (a *app) session(tg *target, do sessionFunc) func(*cobra.Command, []string) error {
 	return a.sessionOver(tg, tg.dial, do)
 }
 
 // reconnectingSession returns the RunE of a command with a session that reconnects.
-func (a *app) reconnectingSession(tg *target, do onSession) func(*cobra.Command, []string) error {
+func (a *app) reconnectingSession(tg *target, do sessionFunc) func(*cobra.Command, []string) error {
 	return a.sessionOver(tg, tg.connect, do)
 }
 
-func (a *app) sessionOver(tg *target, open func(context.Context, *app) (*client.Client, error), do onSession) func(*cobra.Command, []string) error {
+func (a *app) sessionOver(tg *target, open func(context.Context, *app) (*client.Client, error), do sessionFunc) func(*cobra.Command, []string) error {
 	return action(func(cmd *cobra.Command, args []string) error {
 		if err := tg.resolve(a); err != nil {
 			return err

@@ -109,7 +109,7 @@ func (d *demonstration) steps() []demoStep {
 		{"Follow a job: demo.progress reports each of its steps as an event.", d.progress},
 		{"Ask for an approval. The asking session cannot approve; another session can.", d.approve},
 		{"Follow another job, and cut the connection during it.", d.breakConnection},
-		{"Start a job that saves a checkpoint at each step: demo.count.", d.long},
+		{"Start a job that saves a checkpoint at each step: demo.count.", d.longJob},
 		{"Kill the runtime with SIGKILL during the job: it has no time to save anything.", d.crash},
 		{"Restart the runtime with the same data. The client tries to connect meanwhile.", d.restart},
 		{"Continue to read the events of the job.", d.finish},
@@ -291,7 +291,7 @@ func (d *demonstration) breakConnection(ctx context.Context) (string, error) {
 	return fmt.Sprintf("connection cut, resumed, no event missing (event_seq %d to %d)", seqs[0], seqs[len(seqs)-1]), err
 }
 
-func (d *demonstration) long(ctx context.Context) (_ string, err error) {
+func (d *demonstration) longJob(ctx context.Context) (_ string, err error) {
 	d.job, err = d.invoke(ctx, "demo.count", fmt.Sprintf(`{"to":%d,"interval_ms":%d}`, longSteps, longInterval))
 	if err == nil {
 		_, err = d.show(ctx, d.job, crashAt)
@@ -344,7 +344,7 @@ func (d *demonstration) list(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(w, "   %s\t%s\t%s\n", j.Agent, j.Status, short(&j))
+		fmt.Fprintf(w, "   %s\t%s\t%s\n", j.Agent, j.Status, outcomeCell(&j))
 		if j.Status != arcp.StateCompleted || d.endsOf(id) != 1 {
 			return "", fmt.Errorf("job %s is %s and has %d outcomes, want it completed once", id, j.Status, d.endsOf(id))
 		}
@@ -415,8 +415,8 @@ func (d *demonstration) removeData(keep bool) error {
 	return os.RemoveAll(d.data)
 }
 
-// short returns the outcome of a job for a table.
-func short(j *arcp.JobView) string {
+// outcomeCell returns the outcome of a job for a table.
+func outcomeCell(j *arcp.JobView) string {
 	switch {
 	case len(j.Outcome) == 0:
 		return ""

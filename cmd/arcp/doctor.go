@@ -274,7 +274,7 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	case status == http.StatusOK:
 		d.add(check, statusOK, "", "%s reports that the server is ready", p.base)
 	case status == http.StatusServiceUnavailable:
-		d.add(check, statusProblem, "the server starts, stops or cannot write; see its log", "the server is not ready: %s", unready(text))
+		d.add(check, statusProblem, "the server starts, stops or cannot write; see its log", "the server is not ready: %s", notReadyParts(text))
 	default:
 		d.add(check, statusProblem, "give the admin URL of the listening line with --admin", "the server at %s is not an admin listener: status %d", p.base, status)
 		return
@@ -282,8 +282,8 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	d.mcpServers(ctx, p)
 }
 
-// unready returns the parts that a report of /readyz lists as not ready.
-func unready(report string) string {
+// notReadyParts returns the parts that a report of /readyz lists as not ready.
+func notReadyParts(report string) string {
 	var parts []string
 	for line := range strings.Lines(report) {
 		if part, ok := strings.CutPrefix(strings.TrimSpace(line), "[-] "); ok {

@@ -27,7 +27,7 @@ func newInputList(a *app) *cobra.Command {
 			{"QUESTION", func(q *arcp.QuestionView) any { return q.ApprovalID }},
 			{"KIND", func(q *arcp.QuestionView) any { return q.Kind }},
 			{"PRINCIPAL", func(q *arcp.QuestionView) any { return q.Principal }},
-			{"JOB", func(q *arcp.QuestionView) any { return dash(string(q.JobID)) }},
+			{"JOB", func(q *arcp.QuestionView) any { return orDash(string(q.JobID)) }},
 			{"EXPIRES", func(q *arcp.QuestionView) any { return clock(q.ExpiresAt) }},
 			{"ASKS", func(q *arcp.QuestionView) any { return questionAndOptions(q) }},
 		},
@@ -62,7 +62,7 @@ func newInputAnswer(a *app) *cobra.Command {
 		Example: "  arcp input answer approval-01J… '{\"branch\":\"main\"}'\n" +
 			"  arcp input answer approval-01J… --choice abort\n" +
 			"  arcp input answer approval-01J… --grant --seconds 60",
-		Args: someArgs(1, 2),
+		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
 	f := cmd.Flags()

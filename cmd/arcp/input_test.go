@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// question waits until something is asked and returns its id.
+// question waits for a question and returns its id.
 func (p *process) question() string {
 	p.t.Helper()
 	var page arcp.Page[arcp.QuestionView]
@@ -61,7 +61,7 @@ func TestInputAnswersQuestions(t *testing.T) {
 	all := p.cli("approvals", "ls", "--all-kinds").stdout
 	golden(t, "approvals-ls-all-kinds.txt", scrub(all))
 	if only := p.cli("approvals", "ls").stdout; strings.Count(only, "\n") != 1 {
-		t.Errorf("approvals are\n%swant none: they are other questions", only)
+		t.Errorf("approvals ls prints\n%swant no approval: all questions are of another kind", only)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestInterruptPausesAJob(t *testing.T) {
 	wantOutcome(t, "it is cancelled", p.cli("jobs", "wait", job), exitCancelled, "", "")
 	wantRefusal(t, p.cli("jobs", "interrupt", job, "--prompt", "well?"), exitFailed, "FAILED_PRECONDITION")
 	if o := p.cli("jobs", "interrupt", p.detach("demo.ask", branch), "--prompt", "well?", "-o", "json"); o.code != exitFailed || !strings.Contains(o.stderr, `"code":"FAILED_PRECONDITION"`) {
-		t.Errorf("interrupt of a tool that does not look: %v", o)
+		t.Errorf("interrupt of a tool that is not interruptible: %v, want FAILED_PRECONDITION", o)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestReloadOfABadLease(t *testing.T) {
 	})
 }
 
-// Away from a terminal it is said how to answer.
+// Without a terminal the command prints how to answer.
 func TestInvokeSaysHowToAnswer(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
@@ -201,7 +201,7 @@ func TestConsoleAsksQuestions(t *testing.T) {
 	c.sees("grant deploy on env:* to write for 1m0s? [y/N]")
 	c.types("y")
 	if code := <-c.done; code != exitOK || !strings.Contains(c.out.String(), `"resource":"env:*"`) {
-		t.Errorf("exit code %d, %s; want what was asked for; the terminal:\n%s", code, c.out.String(), c.shown)
+		t.Errorf("exit code %d, output %s; want %d and the requested permission; the terminal:\n%s", code, c.out.String(), exitOK, c.shown)
 	}
 
 	c = sit("demo.permit", permit, "--follow")
@@ -231,7 +231,7 @@ func TestConsoleAsksQuestions(t *testing.T) {
 	c.leaves(exitOK, `{"value":"dev","responded_by":"arcp-cli"}`+"\n")
 }
 
-// Another session may answer first, and the person at the keyboard need not answer.
+// An answer by another session withdraws the question on the terminal.
 func TestConsoleWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
@@ -259,7 +259,7 @@ func TestConsoleWithoutAnAnswer(t *testing.T) {
 		wantOutcome(t, "elsewhere", p.cli("input", "answer", p.question(), `"elsewhere"`), exitOK, "", "")
 		c.leaves(exitOK, `{"value":"elsewhere","responded_by":"alice"}`+"\n")
 		if strings.Contains(c.shown.String(), "JSON:") {
-			t.Errorf("with %q it is asked here:\n%s", args, c.shown)
+			t.Errorf("with %q the terminal shows the question, want none:\n%s", args, c.shown)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func newInvoke(a *app) *cobra.Command {
 		Example: "  arcp invoke demo.echo '{\"hello\":\"world\"}'\n" +
 			"  arcp invoke demo.progress '{\"steps\":10,\"interval_ms\":200}' --follow\n" +
 			"  arcp invoke demo.spend '{\"currency\":\"USD\",\"amount\":\"0.10\",\"times\":3}' --budget USD:5.00 --lease '{\"tool.call\":[\"*\"]}'",
-		Args: someArgs(1, 2),
+		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
 	f := cmd.Flags()

@@ -69,7 +69,7 @@ func newJobsList(a *app) *cobra.Command {
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 func newJobsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its outcome", Args: someArgs(1, 1)}
+	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its outcome", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		raw, err := getJob(ctx, c, arcp.JobID(args[0]))
@@ -136,7 +136,7 @@ func (a *app) printJob(raw arcp.Raw) error {
 	if err := arcp.Unmarshal(raw, &j); err != nil {
 		return fmt.Errorf("read the job: %w", err)
 	}
-	return facts(a.stdout, func(fact func(string, any)) {
+	return printProperties(a.stdout, func(fact func(string, any)) {
 		fact("job", j.JobID)
 		fact("tool", j.Agent)
 		fact("status", j.Status)
@@ -189,7 +189,7 @@ func newJobsWatch(a *app) *cobra.Command {
 		Short: "Follow a job: print its past and future events, and its result",
 		Long: "Prints the past and future events of a job and its result. The numbers are those of the\n" +
 			"session that submitted the job. A lost connection is restored.",
-		Args: someArgs(1, 1),
+		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.Flags().Uint64Var(&from, "from", 0, "print only the events after this number")
@@ -201,7 +201,7 @@ func newJobsWatch(a *app) *cobra.Command {
 
 func newJobsWait(a *app) *cobra.Command {
 	var timeout time.Duration
-	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: someArgs(1, 1)}
+	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; the job continues after it")
 	cmd.RunE = a.reconnectingSession(t, func(ctx context.Context, c *client.Client, args []string) error {
@@ -231,7 +231,7 @@ func (a *app) watch(ctx context.Context, c *client.Client, id arcp.JobID, from u
 func newJobsCancel(a *app) *cobra.Command {
 	var reason string
 	var deadline time.Duration
-	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: someArgs(1, math.MaxInt)}
+	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to followers of the job")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time before the job is stopped by force; default: 5s, at most 60s")
@@ -240,7 +240,7 @@ func newJobsCancel(a *app) *cobra.Command {
 			if err := c.Cancel(ctx, client.CancelParams{JobID: arcp.JobID(id), Reason: reason, Deadline: deadline}); err != nil {
 				return err
 			}
-			err := a.say(struct {
+			err := a.printOutcome(struct {
 				JobID    string `json:"job_id"`
 				Accepted bool   `json:"accepted"`
 			}{id, true}, id, "will be cancelled")
@@ -263,7 +263,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 			"{\"action\":\"cancel\"}, optionally with \"guidance\" for the tool.",
 		Example: "  arcp jobs interrupt job_01J… --prompt 'is this the right branch?'\n" +
 			"  arcp input answer approval-01J… '{\"action\":\"continue\",\"guidance\":\"take main\"}'",
-		Args: someArgs(1, 1),
+		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
 	t.interactive = true // an interrupt needs a session that can answer
@@ -279,7 +279,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 		if err := c.Interrupt(ctx, id, prompt); err != nil {
 			return err
 		}
-		return a.say(struct {
+		return a.printOutcome(struct {
 			JobID       arcp.JobID `json:"job_id"`
 			Interrupted bool       `json:"interrupted"`
 		}{id, true}, id, "is interrupted; `arcp input ls` lists its question")
@@ -291,7 +291,7 @@ func newJobsRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm JOB…",
 		Short: "Delete jobs that have ended, with their events and results",
-		Args:  someArgs(1, math.MaxInt),
+		Args:  argsBetween(1, math.MaxInt),
 	}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
@@ -299,7 +299,7 @@ func newJobsRemove(a *app) *cobra.Command {
 			if _, err := callTool(ctx, c, "jobs.delete", map[string]string{"job_id": id}); err != nil {
 				return err
 			}
-			err := a.say(struct {
+			err := a.printOutcome(struct {
 				JobID   string `json:"job_id"`
 				Deleted bool   `json:"deleted"`
 			}{id, true}, id, "is deleted")

@@ -21,7 +21,7 @@ import (
 // On SIGTERM running jobs come to their end, and nothing new begins.
 func TestDrainLetsJobsEnd(t *testing.T) {
 	t.Parallel()
-	config, finish := waiting(t)
+	config, finish := waitingTool(t)
 	p := serve(t, "--config", config, "--data", ":memory:", "--demo", "--drain", "1h")
 	done := make(chan outcome, 1)
 	go func() { done <- p.cli("invoke", "waits") }()
@@ -38,8 +38,8 @@ func TestDrainLetsJobsEnd(t *testing.T) {
 	}
 }
 
-// waiting is a configuration with the tool waits, which runs until finish is called.
-func waiting(t *testing.T) (config string, finish func()) {
+// waitingTool is a configuration with the tool waits, which runs until finish is called.
+func waitingTool(t *testing.T) (config string, finish func()) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "finish")
 	waits := program(t, "until test -e "+file+"; do sleep 0.05; done; echo '\"done\"'")
@@ -380,7 +380,7 @@ var (
 func TestRestartIsSurvived(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
-	config, finish := waiting(t)
+	config, finish := waitingTool(t)
 	args := []string{"serve", "--config", config, "--listen", address, "--admin", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "data")}
 	p := listening(start(t, nil, args...))
 	invoked := make(chan outcome, 1)

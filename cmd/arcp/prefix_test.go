@@ -9,18 +9,18 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// down is a source whose server is down.
-type down struct{ prefix string }
+// unreachableSource is a source whose server is down.
+type unreachableSource struct{ prefix string }
 
-func (down) Name() string                                              { return "down" }
-func (d down) Prefix() string                                          { return d.prefix }
-func (down) Start(_ context.Context, _ func([]*tool.Tool) error) error { return nil }
-func (down) Close()                                                    {}
+func (unreachableSource) Name() string                                              { return "down" }
+func (d unreachableSource) Prefix() string                                          { return d.prefix }
+func (unreachableSource) Start(_ context.Context, _ func([]*tool.Tool) error) error { return nil }
+func (unreachableSource) Close()                                                    {}
 
 // Names that a source may have are kept for it from the start.
 func TestNamesAreKept(t *testing.T) {
 	reg := tool.NewRegistry()
-	if err := (sources{down{"git."}, down{""}}).start(t.Context(), reg, zerolog.Nop()); err != nil {
+	if err := (sources{unreachableSource{"git."}, unreachableSource{""}}).start(t.Context(), reg, zerolog.Nop()); err != nil {
 		t.Fatal(err)
 	}
 	reg.ReserveFor("program:kid", "g*")

@@ -76,10 +76,10 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 }
 
 // noArgs refuses arguments.
-func noArgs(cmd *cobra.Command, args []string) error { return someArgs(0, 0)(cmd, args) }
+func noArgs(cmd *cobra.Command, args []string) error { return argsBetween(0, 0)(cmd, args) }
 
-// someArgs checks the number of arguments.
-func someArgs(least, most int) cobra.PositionalArgs {
+// argsBetween checks the number of arguments.
+func argsBetween(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
 			return usagef("wrong number of arguments (%d); usage: `%s`", len(args), cmd.UseLine())

@@ -348,7 +348,7 @@ func limits(v *settings.Values) runtime.Limits {
 		MaxJobs:                 off(v.Number("max-jobs")),
 		MaxJobsPerPrincipal:     off(v.Number("max-jobs-per-principal")),
 		MaxJobsPerSession:       off(v.Number("max-jobs-per-session")),
-		Rate:                    off(v.Number("rate")),
+		RatePerMin:              off(v.Number("rate")),
 		MaxData:                 maxData(v),
 	}
 }

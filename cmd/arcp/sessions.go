@@ -28,8 +28,8 @@ func newSessionsList(a *app) *cobra.Command {
 			{"CREATED", func(s *arcp.SessionView) any { return clock(s.CreatedAt) }},
 			{"EVENTS", func(s *arcp.SessionView) any { return s.LastEventSeq }},
 			{"ACKED", func(s *arcp.SessionView) any { return ackedText(s) }},
-			{"CLIENT", func(s *arcp.SessionView) any { return dash(s.ClientKind) }},
-			{"FROM", func(s *arcp.SessionView) any { return dash(peerOf(s)) }},
+			{"CLIENT", func(s *arcp.SessionView) any { return orDash(s.ClientKind) }},
+			{"FROM", func(s *arcp.SessionView) any { return orDash(peerOf(s)) }},
 		},
 	})
 }
@@ -60,7 +60,7 @@ func newSessionsEvict(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "evict SESSION",
 		Short: "End the connection of a session; its jobs continue",
-		Args:  someArgs(1, 1),
+		Args:  argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.Flags().BoolVar(&forget, "forget", false, "also end the session, so that it cannot be resumed")
@@ -73,7 +73,7 @@ func newSessionsEvict(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.say(struct {
+		return a.printOutcome(struct {
 			SessionID arcp.SessionID `json:"session_id"`
 			Evicted   bool           `json:"evicted"`
 		}{id, true}, id, "is evicted")

@@ -65,7 +65,7 @@ func TestCommandsOfTheFile(t *testing.T) {
 	id := p.detach("waits", `{}`)
 	until(t, "it runs", func() bool { return runsAny(waits) })
 	if !leased() {
-		t.Error("its directory is not leased")
+		t.Error("the directory of a running command is not leased")
 	}
 	wantOutcome(t, "cancel", p.cli("jobs", "cancel", id), exitOK, "", "")
 	until(t, "it is gone", func() bool { return !runsAny(waits) })
@@ -135,7 +135,7 @@ func TestJobsOfCommandsRecover(t *testing.T) {
 	})
 }
 
-// A server that waits for the tools of a program stops when it is told to.
+// A signal stops a server that waits for the tools of a program.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	silent := program(t, "cat >/dev/null; sleep 1000")
@@ -145,10 +145,10 @@ func TestStopWhileStarting(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != exitOK || runsAny(silent) {
-		t.Errorf("exit code = %d, the program runs: %v", code, runsAny(silent))
+		t.Errorf("exit code = %d, program runs = %v, want %d and false", code, runsAny(silent), exitOK)
 	}
 	if strings.Contains(p.errs.String(), "no tools within") {
-		t.Error("it has waited for the tools")
+		t.Error("the stopped server has waited for the tools")
 	}
 }
 
@@ -160,7 +160,7 @@ func TestSignalsStopTheStart(t *testing.T) {
 	signals <- syscall.SIGHUP
 	signals <- syscall.SIGINT
 	if _, err := await(started, signals, cancel); err != errSecondSignal || cause != errStopped {
-		t.Errorf("two signals: %v, cancelled by %v", err, cause)
+		t.Errorf("await after two signals = %v, cancelled by %v, want %v and %v", err, cause, errSecondSignal, errStopped)
 	}
 	unbuffered := make(chan os.Signal)
 	go func() {
@@ -168,7 +168,7 @@ func TestSignalsStopTheStart(t *testing.T) {
 		started <- nil
 	}()
 	if reload, err := await(started, unbuffered, cancel); !reload || err != nil {
-		t.Errorf("a reload: %v, %v", reload, err)
+		t.Errorf("await after SIGHUP = %v, %v, want true and no error", reload, err)
 	}
 }
 

@@ -30,8 +30,8 @@ func table[T any](w io.Writer, columns []column[T], rows []T) error {
 	return tab.Flush()
 }
 
-// facts prints the properties that list passes to fact, one on each line. Empty properties are omitted.
-func facts(w io.Writer, list func(fact func(name string, value any))) error {
+// printProperties prints the properties that list passes to fact, one on each line. Empty properties are omitted.
+func printProperties(w io.Writer, list func(fact func(name string, value any))) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	list(func(name string, value any) {
 		if text := oneLine(fmt.Sprint(value)); text != "" {
@@ -41,8 +41,8 @@ func facts(w io.Writer, list func(fact func(name string, value any))) error {
 	return tab.Flush()
 }
 
-// dash returns s, or "-" for an empty cell.
-func dash(s string) string {
+// orDash returns s, or "-" for an empty cell.
+func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}

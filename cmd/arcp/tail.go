@@ -102,7 +102,7 @@ func (a *app) printTailed(env *arcp.Envelope) error {
 		out = a.stderr
 	} else {
 		line, _ := describe(env)
-		text = fmt.Sprintf("%s  %s  %s", clock(env.Timestamp), dash(string(env.JobID)), line)
+		text = fmt.Sprintf("%s  %s  %s", clock(env.Timestamp), orDash(string(env.JobID)), line)
 	}
 	if a.json {
 		text = string(env.Append(nil))

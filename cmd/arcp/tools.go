@@ -73,7 +73,7 @@ func approvalWord(policy arcp.Raw) string {
 }
 
 func newToolsDescribe(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "describe TOOL", Short: "Describe a tool, name or name@version", Args: someArgs(1, 1)}
+	cmd := &cobra.Command{Use: "describe TOOL", Short: "Describe a tool, name or name@version", Args: argsBetween(1, 1)}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		raw, err := callTool(ctx, c, "tools.describe", map[string]string{"name": args[0]})
@@ -94,7 +94,7 @@ func newToolsDescribe(a *app) *cobra.Command {
 }
 
 func (a *app) printDescription(d *arcp.ToolView) error {
-	return facts(a.stdout, func(fact func(string, any)) {
+	return printProperties(a.stdout, func(fact func(string, any)) {
 		fact("tool", d.Name+"@"+d.Version)
 		fact("versions", strings.Join(d.Versions, " "))
 		fact("description", d.Description)
@@ -110,10 +110,10 @@ func (a *app) printDescription(d *arcp.ToolView) error {
 		fact("interruptible", d.Interruptible)
 		l := &d.Limits
 		fact("timeout", orNone(l.TimeoutMS, func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }))
-		fact("request", orNone(l.MaxRequestBytes, counted(" bytes")))
-		fact("response", orNone(l.MaxResponseBytes, counted(" bytes")))
-		fact("at once", orNone(l.Concurrency, counted("")))
-		fact("rate", orNone(l.RatePerMin, counted(" a minute")))
+		fact("request", orNone(l.MaxRequestBytes, withUnit(" bytes")))
+		fact("response", orNone(l.MaxResponseBytes, withUnit(" bytes")))
+		fact("at once", orNone(l.Concurrency, withUnit("")))
+		fact("rate", orNone(l.RatePerMin, withUnit(" a minute")))
 		fact("input", compact(d.InputSchema))
 		fact("output", compact(d.OutputSchema))
 	})
@@ -154,7 +154,7 @@ func orNone(limit *int64, text func(int64) string) string {
 	return text(*limit)
 }
 
-// counted returns a function that formats a number with its unit.
-func counted(unit string) func(int64) string {
+// withUnit returns a function that formats a number with its unit.
+func withUnit(unit string) func(int64) string {
 	return func(n int64) string { return fmt.Sprint(n, unit) }
 }

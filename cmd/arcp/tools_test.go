@@ -17,11 +17,11 @@ func TestToolsAreListedAndDescribed(t *testing.T) {
 	var all arcp.ToolPage
 	o := p.cli("tools", "ls", "--all", "--limit", "3", "-o", "json")
 	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil || len(all.Items) < 30 || all.NextCursor != "" {
-		t.Errorf("all tools in pages of three: %d, %v", len(all.Items), err)
+		t.Errorf("tools ls --all prints %d tools, %v, want at least 30 on one page", len(all.Items), err)
 	}
 	for i, item := range all.Items[1:] {
 		if all.Items[i].Name >= item.Name {
-			t.Errorf("%s comes before %s", all.Items[i].Name, item.Name)
+			t.Errorf("%s precedes %s, want the tools sorted by name", all.Items[i].Name, item.Name)
 		}
 	}
 	wantOutcome(t, "a page", p.cli("tools", "ls", "--limit", "2"), exitOK, "TOOL", "more rows follow: --all lists them")
@@ -41,9 +41,9 @@ func TestApprovalPolicyIsReadable(t *testing.T) {
 		}
 	}
 	if got := approvalWord([]byte(`{"manual":{"quorum":2}}`)); got != "manual" {
-		t.Errorf("a quorum in a list is shown as %q", got)
+		t.Errorf("a policy with a quorum is shown in a list as %q, want manual", got)
 	}
 	if got := approvalWord([]byte(`{"auto":{"rule":"` + strings.Repeat("x", 999) + `"}}`)); got != "rule" {
-		t.Errorf("a rule in a list is shown as %q", got)
+		t.Errorf("a policy with a rule is shown in a list as %q, want rule", got)
 	}
 }

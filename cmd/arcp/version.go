@@ -86,8 +86,8 @@ func (a *app) setOutput(format string) error {
 	return nil
 }
 
-// say prints the result of a command: v as JSON, or words as text.
-func (a *app) say(v any, words ...any) error {
+// printOutcome prints the result of a command: v as JSON, or words as text.
+func (a *app) printOutcome(v any, words ...any) error {
 	if a.json {
 		return a.printJSON(v)
 	}

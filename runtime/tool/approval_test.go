@@ -92,7 +92,7 @@ func TestOnlyATrueRuleApproves(t *testing.T) {
 func TestPoliciesWithoutARule(t *testing.T) {
 	for policy, want := range map[Approval]bool{ApprovalNone: true, ApprovalManual: false} {
 		if yes, err := raw(t, Capability{Name: "a", Approval: policy}, echo).Approves(t.Context(), rule.Call{}); yes != want || err != nil {
-			t.Errorf("%v: %v, %v", policy, yes, err)
+			t.Errorf("policy %v approves = %v, %v, want %v", policy, yes, err, want)
 		}
 	}
 }

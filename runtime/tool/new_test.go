@@ -76,11 +76,11 @@ func TestTypedToolDecodesArguments(t *testing.T) {
 	}
 	_, err := call(t, tool, `{"a":1,"scale":1e400}`)
 	if err == nil || err.Code != arcp.CodeInvalidArgument || !strings.Contains(err.Message, "/scale") || strings.Contains(err.Message, "Go") {
-		t.Errorf("a number that fits no float64: %v", err)
+		t.Errorf("a number above every float64: error = %v, want INVALID_ARGUMENT about /scale", err)
 	}
 }
 
-// One call's arguments must not show up in another one's.
+// No call sees the arguments of another call.
 func TestCallsShareNothing(t *testing.T) {
 	type args struct {
 		N    int               `json:"n" jsonschema:"default=7"`
@@ -94,10 +94,10 @@ func TestCallsShareNothing(t *testing.T) {
 		wg.Go(func() {
 			for range 100 {
 				if got, err := tool.Run(t.Context(), Job{}, arcp.Raw(`{"n":1,"list":["a"],"map":{"k":"v"},"raw":[1]}`)); err != nil || !strings.Contains(string(got), `"n":1`) {
-					t.Errorf("full: %s, %v", got, err)
+					t.Errorf("a call with all arguments = %s, %v, want the arguments", got, err)
 				}
 				if got, err := tool.Run(t.Context(), Job{}, nil); err != nil || string(got) != `{"n":7}` {
-					t.Errorf("empty: %s, %v", got, err)
+					t.Errorf(`a call without arguments = %s, %v, want {"n":7}`, got, err)
 				}
 			}
 		})
@@ -108,18 +108,18 @@ func TestCallsShareNothing(t *testing.T) {
 func TestRawInAndOut(t *testing.T) {
 	tool := MustNew(Capability{Name: "t"}, func(_ context.Context, _ Job, in arcp.Raw) (arcp.Raw, error) { return in, nil })
 	if got, err := call(t, tool, `{"a":1.0}`); err != nil || got != `{"a":1.0}` {
-		t.Errorf("raw = %s, %v", got, err)
+		t.Errorf(`raw arguments return %s, %v, want {"a":1.0}`, got, err)
 	}
 	if tool.input != nil || tool.output != nil {
-		t.Error("anything goes, and yet it is checked")
+		t.Error("a tool with raw arguments and results has a validator, want none")
 	}
 	dict := MustNew(Capability{Name: "t"}, func(_ context.Context, _ Job, in map[string]int) (int, error) { return len(in), nil })
 	if got, err := call(t, dict, `{"a":1,"b":2}`); err != nil || got != `2` {
-		t.Errorf("map = %s, %v", got, err)
+		t.Errorf("a map of two members returns %s, %v, want 2", got, err)
 	}
 }
 
-// A tool may keep its arguments.
+// A tool may retain its arguments.
 func TestToolOwnsRawArguments(t *testing.T) {
 	var kept []arcp.Raw
 	tool := MustNew(Capability{Name: "t"}, func(_ context.Context, _ Job, in arcp.Raw) (int, error) {
@@ -132,7 +132,7 @@ func TestToolOwnsRawArguments(t *testing.T) {
 		}
 	}
 	if string(kept[0]) != `[]` {
-		t.Errorf("a later call changed an earlier one's arguments to %s", kept[0])
+		t.Errorf("a later call changed retained arguments to %s, want []", kept[0])
 	}
 }
 

@@ -137,7 +137,7 @@ func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
 	if limit := t.Limits.MaxResponseBytes; limit > 0 && len(out) > limit {
 		return tooLarge("result", len(out), limit)
 	}
-	if t.raw && !same(args, out) && !out.IsValid() {
+	if t.raw && !isSameSlice(args, out) && !out.IsValid() {
 		return arcp.Errorf(arcp.CodeInternal, "the tool's result is not valid JSON")
 	}
 	if arcp.DeeperThan(out, MaxDepth) {
@@ -159,8 +159,8 @@ func tooLarge(part string, size, limit int) *arcp.Error {
 	return e
 }
 
-// same reports whether a tool returned the slice of its arguments, which is valid JSON.
-func same(args, out arcp.Raw) bool { return len(args) == len(out) && &args[0] == &out[0] }
+// isSameSlice reports whether a tool returned the slice of its arguments, which is valid JSON.
+func isSameSlice(args, out arcp.Raw) bool { return len(args) == len(out) && &args[0] == &out[0] }
 
 var emptyObject = arcp.Raw("{}")
 

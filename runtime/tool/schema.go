@@ -79,7 +79,7 @@ func (ps properties) MarshalJSON() (out []byte, err error) {
 // and its tags have only descriptions.
 func schemaOf(t reflect.Type) (*schema, error) {
 	g := generator{}
-	s, err := g.of(t)
+	s, err := g.schemaFor(t)
 	if err == nil {
 		s.constrained = g.constrained
 	}
@@ -125,7 +125,7 @@ var special = map[reflect.Type]schema{
 	reflect.TypeFor[time.Time]():   {Type: types{"string"}, Format: "date-time"},
 }
 
-func (g *generator) of(t reflect.Type) (*schema, error) {
+func (g *generator) schemaFor(t reflect.Type) (*schema, error) {
 	if s, ok := special[t]; ok {
 		return &s, nil
 	}
@@ -185,25 +185,25 @@ func integer(lo, hi string) *schema {
 }
 
 func (g *generator) nullable(elem reflect.Type) (*schema, error) {
-	s, err := g.below(elem)
+	s, err := g.elementSchema(elem)
 	if err == nil && s.Type != nil && !slices.Contains(s.Type, "null") {
 		s.Type = append(slices.Clip(s.Type), "null")
 	}
 	return s, err
 }
 
-// below returns the schema of the element type of a pointer, list or map.
-func (g *generator) below(t reflect.Type) (*schema, error) {
+// elementSchema returns the schema of the element type of a pointer, list or map.
+func (g *generator) elementSchema(t reflect.Type) (*schema, error) {
 	g.depth++
 	defer func() { g.depth-- }()
-	return g.of(t)
+	return g.schemaFor(t)
 }
 
 func (g *generator) list(t reflect.Type) (*schema, error) {
 	if t.Elem().Kind() == reflect.Uint8 {
 		return &schema{Type: types{"string"}, ContentEncoding: "base64"}, nil
 	}
-	items, err := g.below(t.Elem())
+	items, err := g.elementSchema(t.Elem())
 	s := &schema{Type: types{"array"}, Items: items}
 	if t.Kind() == reflect.Array {
 		n := arcp.Number(strconv.Itoa(t.Len()))
@@ -216,7 +216,7 @@ func (g *generator) dictionary(t reflect.Type) (*schema, error) {
 	if t.Key().Kind() != reflect.String {
 		return nil, fmt.Errorf("%v: the keys must be strings", t)
 	}
-	values, err := g.below(t.Elem())
+	values, err := g.elementSchema(t.Elem())
 	return &schema{Type: types{"object"}, AdditionalProperties: values}, err
 }
 
@@ -246,7 +246,7 @@ func (g *generator) field(s *schema, f reflect.StructField) error {
 	case f.Anonymous && name == f.Name:
 		return g.embedded(s, f.Type)
 	}
-	member, err := g.of(f.Type)
+	member, err := g.schemaFor(f.Type)
 	if err != nil {
 		return err
 	}
@@ -266,9 +266,9 @@ func (g *generator) field(s *schema, f reflect.StructField) error {
 // optional.
 func (g *generator) embedded(s *schema, t reflect.Type) error {
 	pointer := t.Kind() == reflect.Pointer
-	walk := g.of
+	walk := g.schemaFor
 	if pointer {
-		t, walk = t.Elem(), g.below
+		t, walk = t.Elem(), g.elementSchema
 	}
 	inner, err := walk(t)
 	if err != nil {

@@ -63,12 +63,12 @@ func (c *schemaCost) add(v any) {
 // pattern adds the instructions of a regular expression. Compiling reports an invalid expression.
 func (c *schemaCost) pattern(text string) {
 	if re, err := syntax.Parse(text, syntax.Perl); err == nil {
-		c.patterns += steps(re, maxPatterns)
+		c.patterns += instructions(re, maxPatterns)
 	}
 }
 
-// steps returns the number of instructions of a regular expression, at most most+1.
-func steps(re *syntax.Regexp, most int) int {
+// instructions returns the number of instructions of a regular expression, at most most+1.
+func instructions(re *syntax.Regexp, most int) int {
 	n := 1 + len(re.Rune)/2 // the ranges of a character class
 	if re.Op == syntax.OpLiteral {
 		n = len(re.Rune)
@@ -77,7 +77,7 @@ func steps(re *syntax.Regexp, most int) int {
 		if n > most {
 			return most + 1
 		}
-		n += steps(sub, most)
+		n += instructions(sub, most)
 	}
 	if re.Op == syntax.OpRepeat {
 		n *= max(re.Max, re.Min, 1)

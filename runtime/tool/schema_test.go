@@ -94,7 +94,7 @@ func TestSchemaOfTypes(t *testing.T) {
 	} {
 		s, err := schemaOf(c.typ)
 		if err != nil {
-			t.Errorf("%v: %v", c.typ, err)
+			t.Errorf("schema of %v: error = %v, want none", c.typ, err)
 			continue
 		}
 		got, err := s.encode()

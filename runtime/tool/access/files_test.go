@@ -57,8 +57,8 @@ func (t tree) files() *Files {
 	return NewFiles(lease{arcp.NamespaceFSRead: places, arcp.NamespaceFSWrite: places}.check)
 }
 
-// unharmed fails if something outside of the workspace has changed.
-func (t tree) unharmed() {
+// wantUnchanged fails if something outside of the workspace has changed.
+func (t tree) wantUnchanged() {
 	t.Helper()
 	for _, f := range []string{"ws2/f", "out/f", "out/dir/f", "wsf"} {
 		if data, err := os.ReadFile(t.at(f)); err != nil || string(data) != "secret" {
@@ -272,20 +272,20 @@ func TestPathTricksStayInTheLease(t *testing.T) {
 		if err == nil && string(data) == "secret" && c.path != "ws/hard" {
 			t.Errorf("read %s: got the secret", c.path)
 		}
-		modest(t, err, name)
+		wantOnlyPath(t, err, name)
 		f, err := files.OpenFile(name, os.O_RDWR, 0)
 		want(t, err, c.write, "write "+c.path)
 		if err == nil {
 			f.Close()
 		}
 		_, err = files.Stat(name)
-		modest(t, err, name)
+		wantOnlyPath(t, err, name)
 	}
-	b.unharmed()
+	b.wantUnchanged()
 }
 
-// modest fails if a refusal contains more than the requested path.
-func modest(t *testing.T, err error, asked string) {
+// wantOnlyPath fails if a refusal contains more than the requested path.
+func wantOnlyPath(t *testing.T, err error, asked string) {
 	t.Helper()
 	if err == nil {
 		return
@@ -332,7 +332,7 @@ func TestErrorsOutsideAllowedPathsAreEqual(t *testing.T) {
 	if texts = slices.Compact(texts); len(texts) != 1 {
 		t.Errorf("what is outside can be told from the refusals: %q", texts)
 	}
-	b.unharmed()
+	b.wantUnchanged()
 }
 
 func TestCreatedFilesStayInTheLease(t *testing.T) {
@@ -381,7 +381,7 @@ func TestCreatedFilesStayInTheLease(t *testing.T) {
 					err = files.Mkdir(path, 0o755)
 				}
 				want(t, err, result, op)
-				b.unharmed()
+				b.wantUnchanged()
 			})
 		}
 	}
@@ -507,7 +507,7 @@ func TestRemoveAndRename(t *testing.T) {
 	want(t, files.Rename(b.at("ws/g"), b.at("ws/sibling")), "ok", "a link is replaced, not followed")
 	want(t, files.Rename(b.at("ws/nothing"), b.at("ws/h")), "missing", "nothing there")
 	want(t, files.Rename(b.at("ws/a"), b.at("ws/no/h")), "missing", "nowhere to go")
-	b.unharmed()
+	b.wantUnchanged()
 	all := NewFiles(func(_, _ string) error { return nil })
 	if err := all.Remove("/"); err == nil {
 		t.Error("the root was removed")
@@ -532,7 +532,7 @@ func TestMkdirAllStaysInTheLease(t *testing.T) {
 	if _, err := os.Stat(b.at("ws/p")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("ws/p: %v: nothing is made before all is checked", err)
 	}
-	b.unharmed()
+	b.wantUnchanged()
 }
 
 func TestOperationsCheckTheirPaths(t *testing.T) {

@@ -55,7 +55,7 @@ func TestSwapsWhileOpening(t *testing.T) {
 	users.Wait()
 	close(stop)
 	attackers.Wait()
-	b.unharmed()
+	b.wantUnchanged()
 	if read[0] == 0 || wrote[0] == 0 {
 		t.Errorf("%v reads and %v writes succeeded: the test tests nothing", read, wrote)
 	}
@@ -142,6 +142,6 @@ func TestTransientHardLinks(t *testing.T) {
 	users.Wait()
 	close(stop)
 	attackers.Wait()
-	b.unharmed()
+	b.wantUnchanged()
 	want(t, writeClose(files.OpenFile(b.at("ws/f"), os.O_WRONLY, 0)), "ok", "a file with one name")
 }

@@ -116,7 +116,7 @@ func TestPermitHoldsWhatWasGranted(t *testing.T) {
 			got, err := call(t, job, "demo.permit", args)
 			const want = `{"lease_id":"lease_1","permission":"order.refund","resource":"order:7","operation":"refund","expires_at":"2026-05-09T13:00:00.000000Z"}`
 			if c.code == "" && (err != nil || got != want) || c.code != "" && (err == nil || err.Code != c.code) {
-				t.Errorf("%s: %s, %v", c.why, got, err)
+				t.Errorf("%s: result = %s, %v, want %s or the code %q", c.why, got, err, want, c.code)
 			}
 			asked := tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for",
 				For: 10 * time.Minute, Expires: 5 * time.Second}
@@ -178,7 +178,7 @@ func TestDelegateReturnsTheOutcome(t *testing.T) {
 	}
 	job := calls(nil)
 	if got, err := call(t, job, "demo.delegate", args); err != nil || got != `{"b":2}` {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf(`demo.delegate = %s, %v, want the result {"b":2} of the child`, got, err)
 	}
 	want := []tool.Call{{Tool: "other@1.0.0", Arguments: arcp.Raw(`{"a":[1]}`), Lease: arcp.Raw(`{"fs.read":["/a"]}`), Delegate: true}}
 	if diff := cmp.Diff(want, job.Record().Calls); diff != "" {

@@ -17,8 +17,8 @@ type countResult struct {
 	ResumedFrom int `json:"resumed_from"`
 }
 
-// counted is the data of a checkpoint of demo.count.
-type counted struct {
+// countCheckpoint is the data of a checkpoint of demo.count.
+type countCheckpoint struct {
 	N int `json:"n"`
 }
 
@@ -29,7 +29,7 @@ func newCount() (*tool.Tool, error) {
 }
 
 func count(ctx context.Context, job tool.Job, a countArgs) (countResult, error) {
-	var from counted
+	var from countCheckpoint
 	if raw := job.Restored(); raw != nil {
 		if err := arcp.Unmarshal(raw, &from); err != nil {
 			return countResult{}, err
@@ -39,7 +39,7 @@ func count(ctx context.Context, job tool.Job, a countArgs) (countResult, error) 
 	defer pace.stop()
 	total := float64(a.To)
 	for n := from.N + 1; n <= a.To; n++ {
-		if err := pace.step(ctx, job, counted{n - 1}); err != nil {
+		if err := pace.step(ctx, job, countCheckpoint{n - 1}); err != nil {
 			return countResult{}, err
 		}
 		current := float64(n)
@@ -47,7 +47,7 @@ func count(ctx context.Context, job tool.Job, a countArgs) (countResult, error) 
 		if err := job.Progress(p); err != nil {
 			return countResult{}, err
 		}
-		if err := job.Checkpoint("", counted{n}); err != nil {
+		if err := job.Checkpoint("", countCheckpoint{n}); err != nil {
 			return countResult{}, err
 		}
 	}

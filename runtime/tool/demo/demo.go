@@ -53,8 +53,8 @@ func interruptible(name, description string) tool.Capability {
 	return c
 }
 
-// once returns the capability of a tool whose jobs fail at a restart.
-func once(name, description string) tool.Capability {
+// failingAtRestart returns the capability of a tool whose jobs fail at a restart.
+func failingAtRestart(name, description string) tool.Capability {
 	c := capability(name, description)
 	c.Recovery = tool.RecoveryFail
 	return c

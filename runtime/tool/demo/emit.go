@@ -21,7 +21,7 @@ type emitResult struct {
 }
 
 func newEmit() (*tool.Tool, error) {
-	return tool.New(once("emit", "Emits numbered log events."), emit)
+	return tool.New(failingAtRestart("emit", "Emits numbered log events."), emit)
 }
 
 func emit(ctx context.Context, job tool.Job, a emitArgs) (emitResult, error) {

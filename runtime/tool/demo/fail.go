@@ -35,7 +35,7 @@ func failSchema() (arcp.Raw, error) {
 }
 
 func newFail() (*tool.Tool, error) {
-	c := once("fail", "Fails with the error it is given.")
+	c := failingAtRestart("fail", "Fails with the error it is given.")
 	var err error
 	if c.InputSchema, err = failSchema(); err != nil {
 		return nil, err
@@ -55,6 +55,6 @@ func fail(_ context.Context, _ tool.Job, a failArgs) (arcp.Raw, error) {
 }
 
 func newPanic() (*tool.Tool, error) {
-	return tool.New(once("panic", "Panics."),
+	return tool.New(failingAtRestart("panic", "Panics."),
 		func(context.Context, tool.Job, struct{}) (arcp.Raw, error) { panic("demo.panic was called") })
 }

@@ -62,7 +62,7 @@ func TestInterruptedToolsResume(t *testing.T) {
 				job.Resume("faster")
 			}()
 			if _, err := job.Run(t.Context(), demo(t, c.tool), arcp.Raw(c.args)); err != nil {
-				t.Errorf("%s %s: %v", c.tool, c.args, err)
+				t.Errorf("%s %s: error = %v, want none", c.tool, c.args, err)
 			}
 			if took := time.Since(start); took != c.took {
 				t.Errorf("%s %s took %v, want %v", c.tool, c.args, took, c.took)

@@ -19,10 +19,10 @@ func pause(ctx context.Context, ms millis) error {
 	}
 	timer := time.NewTimer(ms.duration())
 	defer timer.Stop()
-	return until(ctx, timer.C)
+	return waitFor(ctx, timer.C)
 }
 
-func until(ctx context.Context, c <-chan time.Time) error {
+func waitFor(ctx context.Context, c <-chan time.Time) error {
 	select {
 	case <-c:
 		return nil
@@ -44,7 +44,7 @@ func newPacer(interval millis) pacer {
 // wait waits for the next step. It returns the cause of ctx if ctx has ended.
 func (p pacer) wait(ctx context.Context) error {
 	if p.ticker != nil {
-		return until(ctx, p.ticker.C)
+		return waitFor(ctx, p.ticker.C)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -38,7 +38,7 @@ const spare = 10 * time.Minute
 const provider = "demo"
 
 func newResource() (*tool.Tool, error) {
-	c := once("resource", "Leases something, and leaves it to be cleaned up.")
+	c := failingAtRestart("resource", "Leases something, and leaves it to be cleaned up.")
 	c.SideEffect = tool.SideEffectExternal
 	var processes atomic.Int32
 	return tool.New(c, func(ctx context.Context, job tool.Job, a resourceArgs) (resourceResult, error) {

@@ -49,7 +49,7 @@ type stubbornResult struct {
 }
 
 func newStubborn() (*tool.Tool, error) {
-	return tool.New(once("stubborn", "Sleeps, and ignores being asked to stop."),
+	return tool.New(failingAtRestart("stubborn", "Sleeps, and ignores being asked to stop."),
 		func(_ context.Context, _ tool.Job, a waitArgs) (stubbornResult, error) {
 			time.Sleep(a.MS.duration())
 			return stubbornResult{a.MS}, nil
@@ -61,7 +61,7 @@ type stallResult struct {
 }
 
 func newStall() (*tool.Tool, error) {
-	return tool.New(once("stall", "Sends no heartbeats while it sleeps."),
+	return tool.New(failingAtRestart("stall", "Sends no heartbeats while it sleeps."),
 		func(ctx context.Context, job tool.Job, a waitArgs) (stallResult, error) {
 			job.ManualHeartbeat()
 			return stallResult{a.MS}, pause(ctx, a.MS)

@@ -22,7 +22,7 @@ func TestCommandsInheritNothing(t *testing.T) {
 		"plain":   func(*Config) {},
 		"bounded": within(Bounds{Files: 40}),
 	} {
-		out, err := call(t, soon(t), script(t, text, with), newJob(), `{}`)
+		out, err := call(t, boundedContext(t), script(t, text, with), newJob(), `{}`)
 		if err != nil || string(out) != "0" {
 			t.Errorf("%s: the file is open %s times in the command, %v", how, out, err)
 		}

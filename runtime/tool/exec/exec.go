@@ -138,7 +138,7 @@ func prepare(c *Config) (*command, error) {
 // checkDir returns an error if the working directory is hidden in the sandbox.
 func checkDir(c *Config) error {
 	for _, h := range c.Hide {
-		if c.Dir != "" && below(real(c.Dir), real(h)) {
+		if c.Dir != "" && below(resolveLinks(c.Dir), resolveLinks(h)) {
 			return fmt.Errorf("dir: %s is hidden in the sandbox, because there are secrets of the server in %s: give another directory", c.Dir, h)
 		}
 	}
@@ -148,8 +148,8 @@ func checkDir(c *Config) error {
 // warnAboutDir logs the hidden files in the working directory.
 func warnAboutDir(c *Config) {
 	for _, h := range c.Hide {
-		in := func(name string) bool { return real(filepath.Dir(name)) == real(c.Dir) }
-		if c.Dir != "" && isFile(h) && slices.ContainsFunc(chain(h), in) {
+		in := func(name string) bool { return resolveLinks(filepath.Dir(name)) == resolveLinks(c.Dir) }
+		if c.Dir != "" && isFile(h) && slices.ContainsFunc(linkChain(h), in) {
 			c.Log.Warn().Str("tool", c.Ref()).Str("dir", c.Dir).Str("file", h).
 				Msg("a file with secrets of the server is in the directory that a sandboxed command writes: when it is replaced while the command runs, that can read it; give the command another directory")
 		}

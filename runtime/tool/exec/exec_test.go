@@ -15,7 +15,7 @@ import (
 
 func TestArgumentsAndResult(t *testing.T) {
 	job := newJob()
-	out, err := call(t, soon(t), script(t, `echo reading >&2; cat; printf ' \n\n'`), job, `{"n": 12345678901234567890, "s": "ü"}`)
+	out, err := call(t, boundedContext(t), script(t, `echo reading >&2; cat; printf ' \n\n'`), job, `{"n": 12345678901234567890, "s": "ü"}`)
 	if err != nil || string(out) != `{"n":12345678901234567890,"s":"ü"}` {
 		t.Errorf("result = %s, %v", out, err)
 	}
@@ -33,7 +33,7 @@ func TestEnvironmentHasOnlyListedVariables(t *testing.T) {
 	made := script(t, `cat /proc/$$/environ | tr '\0' '\n' | grep -c ARCP_JOB_ID >&2; env -u PWD -u SHLVL -u _ -u OLDPWD | sort | tr '\n' '|' | sed 's/.*/"&"/'`, func(c *Config) {
 		c.Env = []string{"EXEC_TEST_GIVEN", "EXEC_TEST_UNSET", "PATH", "ARCP_JOB_ID"}
 	})
-	out, err := call(t, soon(t), made, job, `{}`)
+	out, err := call(t, boundedContext(t), made, job, `{}`)
 	want := `"` + marker(job.id) + "|EXEC_TEST_GIVEN=a b|PATH=" + os.Getenv("PATH") + `|"`
 	if err != nil || string(out) != want || !slices.Equal(job.messages(), []string{"1"}) {
 		t.Errorf("environment = %s, %v, with %q of the job's id\nwant %s", out, err, job.messages(), want)
@@ -74,11 +74,11 @@ func TestCommandHasItsDirectory(t *testing.T) {
 	t.Run("its own", func(t *testing.T) {
 		made := script(t, `mkdir -p a/b; echo x > a/b/c; chmod 0 a; ls -A | wc -l >&2; printf '"%s"' "$PWD"`)
 		job := newJob()
-		first, err := call(t, soon(t), made, job, `{}`)
+		first, err := call(t, boundedContext(t), made, job, `{}`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := call(t, soon(t), made, job, `{}`)
+		second, err := call(t, boundedContext(t), made, job, `{}`)
 		if err != nil || string(first) == string(second) {
 			t.Errorf("two calls ran in %s and %s, %v", first, second, err)
 		}
@@ -89,11 +89,11 @@ func TestCommandHasItsDirectory(t *testing.T) {
 	t.Run("configured", func(t *testing.T) {
 		dir := t.TempDir()
 		made := script(t, `pwd > here; echo null`, func(c *Config) { c.Dir = dir })
-		if _, err := call(t, soon(t), made, newJob(), `{}`); err != nil {
+		if _, err := call(t, boundedContext(t), made, newJob(), `{}`); err != nil {
 			t.Fatal(err)
 		}
 		if here, err := os.ReadFile(filepath.Join(dir, "here")); err != nil || strings.TrimSpace(string(here)) != dir {
-			t.Errorf("it ran in %q, %v, want %s", here, err, dir)
+			t.Errorf("the command ran in %q, %v, want %s", here, err, dir)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestFailuresHaveCodes(t *testing.T) {
 		"too much":           {`head -c 2000000 /dev/zero`, arcp.CodeResourceExhausted, "more than 1048576 bytes", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := call(t, soon(t), script(t, c.script), newJob(), `{}`)
+			_, err := call(t, boundedContext(t), script(t, c.script), newJob(), `{}`)
 			wantCode(t, err, c.code, c.text)
 			if err != nil && c.detail != "" && string(err.Details) != c.detail {
 				t.Errorf("details = %s, want %s", err.Details, c.detail)
@@ -142,14 +142,14 @@ func TestBoundsAreEnforced(t *testing.T) {
 		"a file":          {Bounds{FileSize: 1024}, `head -c 4096 /dev/zero > big || printf '"%s"' $(wc -c < big)`, `"1024"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := call(t, soon(t), script(t, c.script, within(c.bounds)), newJob(), `{}`)
+			out, err := call(t, boundedContext(t), script(t, c.script, within(c.bounds)), newJob(), `{}`)
 			if err != nil || string(out) != c.want {
 				t.Errorf("result = %s, %v, want %s", out, err, c.want)
 			}
 		})
 	}
 	t.Run("processor time", func(t *testing.T) {
-		_, err := call(t, soon(t), script(t, `while :; do :; done`, within(Bounds{CPUSeconds: 1})), newJob(), `{}`)
+		_, err := call(t, boundedContext(t), script(t, `while :; do :; done`, within(Bounds{CPUSeconds: 1})), newJob(), `{}`)
 		wantCode(t, err, arcp.CodeUnknown, "ended by SIGXCPU: it took more than limits.cpu_seconds")
 	})
 }
@@ -182,7 +182,7 @@ func TestRunReportsStartErrors(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			_, err := call(t, soon(t), made, newJob(), `{}`)
+			_, err := call(t, boundedContext(t), made, newJob(), `{}`)
 			wantCode(t, err, arcp.CodeUnavailable, "cannot be started: start")
 			wantCode(t, err, arcp.CodeUnavailable, "exec format error")
 		})
@@ -197,7 +197,7 @@ func TestCancelledCallStartsNothing(t *testing.T) {
 	_, err := call(t, ctx, script(t, "touch "+mark+"; echo 1"), newJob(), `{}`)
 	wantCode(t, err, arcp.CodeCancelled, "never mind")
 	if _, err := os.Stat(mark); err == nil {
-		t.Error("it was started")
+		t.Error("the command was started, want no start")
 	}
 }
 

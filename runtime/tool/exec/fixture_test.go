@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	reaperEnv = append(reaperEnv, "GORACE=atexit_sleep_ms=0") // the detector would have each of them wait for a second
 	if dir := os.Getenv("EXEC_TEST_DOOMED"); dir != "" {
 		leaseRoot = dir
-		doomed(dir)
+		killedRuntime(dir)
 	}
 	leaseRoot = os.TempDir() + "/arcp-exec-test-" + rand.Text()
 	code := m.Run()
@@ -115,8 +115,8 @@ func (j *fakeJob) messages() (list []string) {
 	return list
 }
 
-// saying returns when the job has logged a message.
-func (j *fakeJob) saying(t *testing.T, message string) {
+// waitForMessage returns when the job has logged a message.
+func (j *fakeJob) waitForMessage(t *testing.T, message string) {
 	t.Helper()
 	for {
 		if slices.Contains(j.messages(), message) {
@@ -164,7 +164,7 @@ func call(t *testing.T, ctx context.Context, made *tool.Tool, job *fakeJob, args
 		if len(left) > 0 {
 			t.Errorf("processes are left: %q", left)
 		}
-		for wait := soon(t); len(processesOf(token)) > 0; runtime.Gosched() {
+		for wait := boundedContext(t); len(processesOf(token)) > 0; runtime.Gosched() {
 			if wait.Err() != nil {
 				t.Fatalf("its reaper is left: %q", processesOf(token))
 			}
@@ -172,7 +172,7 @@ func call(t *testing.T, ctx context.Context, made *tool.Tool, job *fakeJob, args
 	}
 	for _, l := range job.leases {
 		stays := err != nil && strings.Contains(err.Message, "reaper")
-		for wait := soon(t); !stays && !l.released.Load() && wait.Err() == nil; runtime.Gosched() { // it is removed behind the call
+		for wait := boundedContext(t); !stays && !l.released.Load() && wait.Err() == nil; runtime.Gosched() { // it is removed behind the call
 		}
 		_, statErr := os.Lstat(l.dir)
 		switch gone := errors.Is(statErr, fs.ErrNotExist); {
@@ -182,7 +182,7 @@ func call(t *testing.T, ctx context.Context, made *tool.Tool, job *fakeJob, args
 			t.Errorf("the directory %s is left", l.dir)
 		}
 	}
-	for wait := soon(t); runtime.NumGoroutine() > goroutines && wait.Err() == nil; runtime.Gosched() { // those that have nothing more to do need a moment to end
+	for wait := boundedContext(t); runtime.NumGoroutine() > goroutines && wait.Err() == nil; runtime.Gosched() { // those that have nothing more to do need a moment to end
 	}
 	if now := runtime.NumGoroutine(); now > goroutines {
 		t.Errorf("%d goroutines, there were %d before", now, goroutines)
@@ -223,8 +223,8 @@ func wantCode(t *testing.T, err *arcp.Error, code arcp.Code, text string) {
 	}
 }
 
-// soon returns a context with a deadline that only a blocked call exceeds.
-func soon(t *testing.T) context.Context {
+// boundedContext returns a context with a deadline that only a blocked call exceeds.
+func boundedContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, arcp.Errorf(arcp.CodeTimeout, "the test waits no longer"))
 	t.Cleanup(cancel)

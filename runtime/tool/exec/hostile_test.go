@@ -18,9 +18,9 @@ import (
 // until returns a context that is cancelled when the script prints "ready".
 func until(t *testing.T, job *fakeJob) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(soon(t))
+	ctx, cancel := context.WithCancelCause(boundedContext(t))
 	go func() {
-		job.saying(t, "ready")
+		job.waitForMessage(t, "ready")
 		cancel(arcp.Errorf(arcp.CodeCancelled, "enough"))
 	}()
 	return ctx
@@ -78,7 +78,7 @@ func TestExitKillsLeftoverProcesses(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			out, err := call(t, soon(t), made, newJob(), `{}`)
+			out, err := call(t, boundedContext(t), made, newJob(), `{}`)
 			if err != nil || string(out) != "1" {
 				t.Errorf("result = %s, %v", out, err)
 			}
@@ -109,9 +109,9 @@ func TestCancelSendsSIGTERMFirst(t *testing.T) {
 
 func TestOutOfTime(t *testing.T) {
 	job := newJob()
-	ctx, cancel := context.WithCancelCause(soon(t))
+	ctx, cancel := context.WithCancelCause(boundedContext(t))
 	go func() {
-		job.saying(t, "ready")
+		job.waitForMessage(t, "ready")
 		cancel(arcp.Errorf(arcp.CodeDeadlineExceeded, "too late"))
 	}()
 	_, err := call(t, ctx, script(t, `echo ready >&2; sleep 1000`), job, `{}`)
@@ -135,13 +135,13 @@ func TestLargeOutputIsNotBuffered(t *testing.T) {
 		t.Fatal(err)
 	}
 	job := newJob()
-	_, e := call(t, soon(t), measured, job, `{}`)
+	_, e := call(t, boundedContext(t), measured, job, `{}`)
 	wantCode(t, e, arcp.CodeResourceExhausted, "more than 1048576 bytes")
 	if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
 		t.Errorf("%d bytes were allocated", took)
 	}
 	if got := job.messages(); len(got) > 0 {
-		t.Errorf("it went on to the end: %q", got)
+		t.Errorf("log = %q, want none: the command is stopped before its end", got)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestUnreadArgumentsDoNotBlock(t *testing.T) {
 		"leaves them":  `sleep 1000 & echo 1`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := call(t, soon(t), script(t, text), newJob(), args)
+			out, err := call(t, boundedContext(t), script(t, text), newJob(), args)
 			if err != nil || string(out) != "1" {
 				t.Errorf("result = %s, %v", out, err)
 			}
@@ -165,7 +165,7 @@ func TestUnreadArgumentsDoNotBlock(t *testing.T) {
 func TestStandardErrorBecomesBoundedLogs(t *testing.T) {
 	t.Run("a huge line", func(t *testing.T) {
 		job := newJob()
-		_, err := call(t, soon(t), script(t, `head -c 10000000 /dev/zero | tr '\0' x >&2; echo >&2; echo next >&2; echo 1`), job, `{}`)
+		_, err := call(t, boundedContext(t), script(t, `head -c 10000000 /dev/zero | tr '\0' x >&2; echo >&2; echo next >&2; echo 1`), job, `{}`)
 		got := job.messages()
 		if err != nil || len(got) != 2 || got[0] != strings.Repeat("x", maxLine)+"…" || got[1] != "next" {
 			t.Errorf("%d events, %v; want the line cut and the next one", len(got), err)
@@ -173,7 +173,7 @@ func TestStandardErrorBecomesBoundedLogs(t *testing.T) {
 	})
 	t.Run("many lines", func(t *testing.T) {
 		job := newJob()
-		_, err := call(t, soon(t), script(t, `yes line | head -n 200000 >&2; echo 1`), job, `{}`)
+		_, err := call(t, boundedContext(t), script(t, `yes line | head -n 200000 >&2; echo 1`), job, `{}`)
 		got := job.messages()
 		if last := got[len(got)-1]; err != nil || len(got) > 20_000 || !strings.Contains(last, "lines of standard error were left out") {
 			t.Errorf("%d events, %v, the last one is %q", len(got), err, last)
@@ -181,7 +181,7 @@ func TestStandardErrorBecomesBoundedLogs(t *testing.T) {
 	})
 	t.Run("not text", func(t *testing.T) {
 		job := newJob()
-		_, err := call(t, soon(t), script(t, `printf 'a\377b\r\n\nlast' >&2; exit 1`), job, `{}`)
+		_, err := call(t, boundedContext(t), script(t, `printf 'a\377b\r\n\nlast' >&2; exit 1`), job, `{}`)
 		if got := strings.Join(job.messages(), "|"); got != "a\uFFFDb|last" {
 			t.Errorf("logged %q", got)
 		}
@@ -191,7 +191,7 @@ func TestStandardErrorBecomesBoundedLogs(t *testing.T) {
 		}
 	})
 	t.Run("the last of it", func(t *testing.T) {
-		_, err := call(t, soon(t), script(t, `yes 1234567 | head -n 10000 >&2; printf the-end >&2; exit 1`), newJob(), `{}`)
+		_, err := call(t, boundedContext(t), script(t, `yes 1234567 | head -n 10000 >&2; printf the-end >&2; exit 1`), newJob(), `{}`)
 		var f failure
 		if err == nil || arcp.Unmarshal(err.Details, &f) != nil || len(f.Stderr) != tailBytes || !strings.HasSuffix(f.Stderr, "\nthe-end") {
 			t.Errorf("error = %v, details %s", err, err.Details)
@@ -200,7 +200,7 @@ func TestStandardErrorBecomesBoundedLogs(t *testing.T) {
 	t.Run("after the job", func(t *testing.T) {
 		job := newJob()
 		job.ended = context.Canceled
-		out, err := call(t, soon(t), script(t, `yes line | head -n 1000 >&2; echo 1`), job, `{}`)
+		out, err := call(t, boundedContext(t), script(t, `yes line | head -n 1000 >&2; echo 1`), job, `{}`)
 		if err != nil || string(out) != "1" || len(job.messages()) != 1 {
 			t.Errorf("result = %s, %v, after %d events: it must be read to the end, and nothing emitted", out, err, len(job.messages()))
 		}
@@ -213,12 +213,12 @@ func TestCommandWithKilledReaperIsKilled(t *testing.T) {
 		t.Skip("starts processes: left out with -short")
 	}
 	job := newJob()
-	_, err := call(t, soon(t), script(t, `setsid sh -c 'trap "" TERM; sleep 1000' & kill -KILL $PPID; sleep 1000`), job, `{}`)
+	_, err := call(t, boundedContext(t), script(t, `setsid sh -c 'trap "" TERM; sleep 1000' & kill -KILL $PPID; sleep 1000`), job, `{}`)
 	wantCode(t, err, arcp.CodeInternal, "reaper")
 }
 
-// doomed is a runtime that is killed while commands run.
-func doomed(dir string) {
+// killedRuntime is a runtime that is killed while commands run.
+func killedRuntime(dir string) {
 	ready := make(chan struct{})
 	for _, c := range []Config{
 		{Command: []string{"/bin/sh", "-c", `echo ready >&2; sleep 1000; echo ` + dir}},
@@ -264,12 +264,12 @@ func TestKilledRuntimeLeavesNoProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
-	for ctx := soon(t); len(processesOf(dir)) > 0; runtime.Gosched() {
+	for ctx := boundedContext(t); len(processesOf(dir)) > 0; runtime.Gosched() {
 		if ctx.Err() != nil {
 			t.Fatalf("processes are left: %q", processesOf(dir))
 		}
 	}
-	for ctx := soon(t); ; runtime.Gosched() {
+	for ctx := boundedContext(t); ; runtime.Gosched() {
 		left, err := os.ReadDir(dir)
 		if err != nil || ctx.Err() != nil {
 			t.Fatalf("directories are left: %v, %v", left, err)

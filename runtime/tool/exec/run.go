@@ -58,7 +58,7 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	stderr := newLines(func(level, message string) error { return job.Log(level, message, nil) })
 	out := output{limit: c.limit, full: l.kill}
 	var pipes sync.WaitGroup
-	pipes.Go(func() { feed(l.stdin, args) })
+	pipes.Go(func() { writeArguments(l.stdin, args) })
 	pipes.Go(func() { out.read(l.stdout) })
 	pipes.Go(func() { stderr.read(l.stderr) })
 	defer context.AfterFunc(ctx, func() { c.extendLease(p) })()
@@ -175,9 +175,9 @@ func (c *command) start(mark string, p workDir) (*launch, error) {
 	return o.start(mark)
 }
 
-// feed writes the arguments to the standard input of a command and closes it. The command may end
+// writeArguments writes the arguments to the standard input of a command and closes it. The command may end
 // without reading its input.
-func feed(w *os.File, args arcp.Raw) {
+func writeArguments(w *os.File, args arcp.Raw) {
 	_, _ = w.Write(args) // the command may not read its input
 	_ = w.Close()
 }
@@ -202,7 +202,7 @@ func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
 		return nil, e
 	case r.Signal != 0:
 		details.Signal = unix.SignalName(syscall.Signal(r.Signal))
-		return nil, unknown("the command was ended by %s%s", details.Signal, boundOf(syscall.Signal(r.Signal)))
+		return nil, unknown("the command was ended by %s%s", details.Signal, boundText(syscall.Signal(r.Signal)))
 	case r.Status != 0:
 		details.ExitStatus = &r.Status
 		return nil, unknown("the command ended with exit status %d", r.Status)
@@ -215,8 +215,8 @@ func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
 	return value, nil
 }
 
-// boundOf returns the end of an error message about the bound that a signal enforces, or "".
-func boundOf(s syscall.Signal) string {
+// boundText returns the end of an error message about the bound that a signal enforces, or "".
+func boundText(s syscall.Signal) string {
 	switch s {
 	case syscall.SIGXCPU:
 		return ": it took more than limits.cpu_seconds"

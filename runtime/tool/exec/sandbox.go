@@ -19,27 +19,27 @@ func sandboxed(bwrap string, hide []string, program, dir string, args []string) 
 	line := []string{bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
 		"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run",
 		"--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"} // for name resolution
-	covers, err := coversOf(hide, real(dir))
+	covers, err := coversOf(hide, resolveLinks(dir))
 	if err != nil {
 		return nil, err
 	}
 	var end []string
 	for _, c := range covers {
-		if !emptied(c.dir) && !below(c.dir, real(dir)) {
+		if !emptied(c.dir) && !below(c.dir, resolveLinks(dir)) {
 			line, end = append(line, c.mounts...), append(end, c.end...)
 		}
 	}
-	line = append(line, "--bind", real(dir), real(dir))
+	line = append(line, "--bind", resolveLinks(dir), resolveLinks(dir))
 	for _, c := range covers {
-		if below(c.dir, real(dir)) { // the bind mount of dir would uncover it
+		if below(c.dir, resolveLinks(dir)) { // the bind mount of dir would uncover it
 			line, end = append(line, c.mounts...), append(end, c.end...)
 		}
 	}
-	line = append(line, "--ro-bind", real(program), real(program))
-	if emptied(program) && program != real(program) {
-		line = append(line, "--symlink", real(program), program)
+	line = append(line, "--ro-bind", resolveLinks(program), resolveLinks(program))
+	if emptied(program) && program != resolveLinks(program) {
+		line = append(line, "--symlink", resolveLinks(program), program)
 	}
-	line = append(append(line, end...), "--chdir", real(dir), "--", program)
+	line = append(append(line, end...), "--chdir", resolveLinks(dir), "--", program)
 	return append(line, args...), nil
 }
 
@@ -60,11 +60,11 @@ func coversOf(hide []string, dir string) ([]*cover, error) {
 		switch {
 		case err != nil:
 		case info.IsDir():
-			places[real(h)] = &cover{dir: real(h)}
+			places[resolveLinks(h)] = &cover{dir: resolveLinks(h)}
 		default:
-			for _, name := range chain(h) {
+			for _, name := range linkChain(h) {
 				in, base := filepath.Split(name)
-				in = real(in)
+				in = resolveLinks(in)
 				c := places[in]
 				if c == nil {
 					c = &cover{dir: in, hidden: []string{}}
@@ -98,8 +98,8 @@ func coversOf(hide []string, dir string) ([]*cover, error) {
 // maxLinks bounds a chain of symbolic links.
 const maxLinks = 40
 
-// chain returns the name of a file and, if it is a symbolic link, all targets of the chain of links.
-func chain(name string) (names []string) {
+// linkChain returns the name of a file and, if it is a symbolic link, all targets of the chain of links.
+func linkChain(name string) (names []string) {
 	for range maxLinks {
 		names = append(names, name)
 		to, err := os.Readlink(name)
@@ -107,7 +107,7 @@ func chain(name string) (names []string) {
 			break
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(real(filepath.Dir(name)), to)
+			to = filepath.Join(resolveLinks(filepath.Dir(name)), to)
 		}
 		name = to
 	}
@@ -121,7 +121,7 @@ const maxBeside = 2000
 // when another file is renamed to its name: Check logs a warning.
 func (c *cover) planFiles() {
 	for _, h := range c.hidden {
-		if name := filepath.Join(c.dir, h); name == real(name) { // the target of a link has its own cover
+		if name := filepath.Join(c.dir, h); name == resolveLinks(name) { // the target of a link has its own cover
 			c.mounts = append(c.mounts, "--ro-bind", os.DevNull, name)
 		}
 	}
@@ -167,9 +167,9 @@ func (c *cover) hides(entry string) bool {
 	})
 }
 
-// real returns a path with all symbolic links resolved. bubblewrap cannot mount over a link to an absolute path, and
+// resolveLinks returns a path with all symbolic links resolved. bubblewrap cannot mount over a link to an absolute path, and
 // a file is readable through every link.
-func real(name string) string {
+func resolveLinks(name string) string {
 	if r, err := filepath.EvalSymlinks(name); err == nil {
 		return r
 	}

@@ -25,7 +25,7 @@ func sandboxedScript(t *testing.T, text string, with ...func(*Config)) func() (s
 	made := script(t, text, append(with, func(c *Config) { c.Sandbox = SandboxBwrap })...)
 	return func() (string, *arcp.Error, *fakeJob) {
 		job := newJob()
-		ctx := soon(t)
+		ctx := boundedContext(t)
 		if strings.Contains(text, "ready") {
 			ctx = until(t, job)
 		}
@@ -134,7 +134,7 @@ func TestSandboxRestrictsRoot(t *testing.T) {
 			}
 			for _, mark := range []string{open + "/mark", "/arcp-sandbox-mark"} {
 				if os.Remove(mark) == nil {
-					t.Errorf("it could write %s", mark)
+					t.Errorf("the sandboxed command wrote %s, want a read-only file system", mark)
 				}
 			}
 		})
@@ -283,7 +283,7 @@ func TestSandboxFollowsLinks(t *testing.T) {
 	if newErr != nil {
 		t.Fatal(newErr)
 	}
-	if out, err := call(t, soon(t), made, newJob(), `{}`); err != nil || string(out) != "1" {
+	if out, err := call(t, boundedContext(t), made, newJob(), `{}`); err != nil || string(out) != "1" {
 		t.Errorf("awk: %s, %v", out, err)
 	}
 }

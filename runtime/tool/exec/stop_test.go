@@ -33,7 +33,7 @@ func TestCommandWithStoppedReaperIsCancelled(t *testing.T) {
 			job := newJob()
 			ctx, code := until(t, job), arcp.CodeCancelled
 			if strings.Contains(text, "head") {
-				ctx, code = soon(t), arcp.CodeResourceExhausted
+				ctx, code = boundedContext(t), arcp.CodeResourceExhausted
 			}
 			_, err := call(t, ctx, script(t, text), job, `{}`)
 			wantCode(t, err, code, "")
@@ -56,7 +56,7 @@ func TestUnresponsiveReaperIsKilled(t *testing.T) {
 	l.send(commandEnd)
 	_ = reaper.Wait() // the exit status is checked next
 	if ws := reaper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
-		t.Errorf("it ended with %v, want SIGKILL", reaper.ProcessState)
+		t.Errorf("the reaper ended with %v, want SIGKILL", reaper.ProcessState)
 	}
 	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.reportTimeout != 2*time.Second+killTimeout+reaperMargin {
 		t.Errorf("reportTimeout = %v, %v", l, err)
@@ -86,10 +86,10 @@ func TestDeepDirectoriesAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
-	if _, err := call(t, soon(t), script(t, deep+`echo 1`), newJob(), `{}`); err != nil {
+	if _, err := call(t, boundedContext(t), script(t, deep+`echo 1`), newJob(), `{}`); err != nil {
 		t.Error(err)
 	}
-	_, err := call(t, soon(t), script(t, deep+`echo made >&2; kill -KILL $PPID; sleep 1000`), newJob(), `{}`)
+	_, err := call(t, boundedContext(t), script(t, deep+`echo made >&2; kill -KILL $PPID; sleep 1000`), newJob(), `{}`)
 	wantCode(t, err, arcp.CodeInternal, "reaper")
 }
 
@@ -123,7 +123,7 @@ func TestDirectoryReplacedByLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := script(t, `echo x > `+kept+`/file; d=$PWD; cd /; rmdir "$d"; ln -s `+kept+` "$d"; echo 1`)
-	if _, err := call(t, soon(t), made, newJob(), `{}`); err != nil {
+	if _, err := call(t, boundedContext(t), made, newJob(), `{}`); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(kept + "/file"); err != nil {
@@ -137,10 +137,10 @@ func TestReaperWithoutNullDevice(t *testing.T) {
 	defer func() { reaperEnv = reaperEnv[:len(reaperEnv)-1] }()
 	mark := filepath.Join(t.TempDir(), "mark")
 	made := script(t, `touch `+mark+`; sleep 1000`)
-	_, err := call(t, soon(t), made, newJob(), `{}`)
+	_, err := call(t, boundedContext(t), made, newJob(), `{}`)
 	wantCode(t, err, arcp.CodeUnavailable, "cannot be started: open /nonexistent")
 	if _, err := os.Stat(mark); err == nil {
-		t.Error("it was started")
+		t.Error("the command was started, want no start")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestDirectoryOutlivesCommand(t *testing.T) {
 	_, err := call(t, until(t, job), script(t, `trap 'echo x > file && echo kept >&2; exit' TERM; echo ready >&2; while :; do sleep 0.05; done`), job, `{}`)
 	wantCode(t, err, arcp.CodeCancelled, "")
 	if !slices.Contains(job.messages(), "kept") {
-		t.Errorf("it could not write: %q", job.messages())
+		t.Errorf("log = %q, want the message of the command that wrote its file", job.messages())
 	}
 	if n := job.leases[0].touched.Load(); n != 1 {
 		t.Errorf("the lease was touched %d times, want once, when the job had ended", n)

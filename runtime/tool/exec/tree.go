@@ -71,8 +71,8 @@ func processes() []int {
 	return list
 }
 
-// marked returns the processes that were started with variable in their environment.
-func marked(variable string) []int {
+// processesWith returns the processes that were started with variable in their environment.
+func processesWith(variable string) []int {
 	var list []int
 	for _, pid := range processes() {
 		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
@@ -90,7 +90,7 @@ func marked(variable string) []int {
 // memory) has killed the reaper.
 func killMarked(mark string) {
 	for deadline := time.Now().Add(killTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		list := marked(mark)
+		list := processesWith(mark)
 		if len(list) == 0 {
 			return
 		}

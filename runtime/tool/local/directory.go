@@ -44,7 +44,7 @@ func NewName() string { return arcp.NewID(directoryPrefix) }
 func check(name string) error {
 	body, ok := strings.CutPrefix(name, directoryPrefix)
 	if _, valid := arcp.ParseIDBody(body); !ok || !valid {
-		return broken(Directory, name)
+		return errNoSuchName(Directory, name)
 	}
 	return nil
 }
@@ -82,15 +82,15 @@ func (d *Directories) Remove(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		if err := gone(d.empty(ctx, name)); err != nil { // another goroutine may remove it too
+		if err := ignoreNotExist(d.empty(ctx, name)); err != nil { // another goroutine may remove it too
 			return err
 		}
 	}
-	return gone(d.root.Remove(name))
+	return ignoreNotExist(d.root.Remove(name))
 }
 
-// gone returns the error of a removal, or nil if the entry does not exist.
-func gone(err error) error {
+// ignoreNotExist returns the error of a removal, or nil if the entry does not exist.
+func ignoreNotExist(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -138,18 +138,18 @@ func empty(ctx context.Context, top *os.Root, path string, depth int) error {
 func remove(ctx context.Context, top *os.Root, path string, depth int) error {
 	info, err := top.Lstat(path)
 	if err != nil {
-		return gone(err)
+		return ignoreNotExist(err)
 	}
 	if info.IsDir() {
 		unlock(top, path)
 		if depth >= maxDepth {
-			return gone(top.Rename(path, "x-"+rand.Text()))
+			return ignoreNotExist(top.Rename(path, "x-"+rand.Text()))
 		}
 		if err := empty(ctx, top, path, depth); err != nil {
-			return gone(err)
+			return ignoreNotExist(err)
 		}
 	}
-	return gone(top.Remove(path))
+	return ignoreNotExist(top.Remove(path))
 }
 
 // list returns up to someNames of a directory.

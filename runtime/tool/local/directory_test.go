@@ -37,24 +37,24 @@ func TestRemoveDeletesTree(t *testing.T) {
 	path, err := d.Make(name)
 	must(t, err)
 	if path != filepath.Join(root, name) {
-		t.Errorf("it is at %s", path)
+		t.Errorf("path of the directory = %s, want %s", path, filepath.Join(root, name))
 	}
 	info, err := os.Stat(path)
 	must(t, err)
 	if info.Mode().Perm() != 0o700 {
-		t.Errorf("it has the mode %v", info.Mode())
+		t.Errorf("mode of the directory = %v, want 0700", info.Mode())
 	}
 	must(t, os.MkdirAll(path+"/a/b/c", 0o700), os.WriteFile(path+"/a/b/f", []byte("x"), 0o400), os.Chmod(path+"/a/b", 0o500), os.Chmod(path+"/a", 0o100))
 	must(t, d.Remove(t.Context(), name))
 	if exists(path) {
-		t.Error("it is there")
+		t.Error("the directory exists after Remove")
 	}
 	must(t, d.Remove(t.Context(), name)) // removing a missing directory is no error
 	if _, err := d.Make(name); err != nil {
 		t.Errorf("made again: %v", err)
 	}
 	if _, err := d.Make(name); err == nil {
-		t.Error("there is one, and another was made")
+		t.Error("Make of an existing name = nil, want an error")
 	}
 }
 
@@ -110,7 +110,7 @@ func TestRemoveStopsAtCancel(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if !exists(path + "/f") {
-		t.Error("it went on")
+		t.Error("Remove went on after the end of its context")
 	}
 }
 

@@ -11,6 +11,6 @@ const (
 	Directory = "directory"
 )
 
-func broken(kind, name string) error {
+func errNoSuchName(kind, name string) error {
 	return arcp.Errorf(arcp.CodeInvalidArgument, "%q names no %s that was leased here", name, kind)
 }

@@ -94,13 +94,13 @@ func (i identity) String() string {
 func parseIdentity(s string) (i identity, err error) {
 	part := strings.Split(s, ":")
 	if len(part) != 4 || part[2] == "" || part[3] == "" {
-		return i, broken(Process, s)
+		return i, errNoSuchName(Process, s)
 	}
 	i.marker, i.boot = part[2], part[3]
 	pid, perr := strconv.Atoi(part[0])
 	start, serr := strconv.ParseUint(part[1], 10, 64)
 	if perr != nil || serr != nil || pid <= 1 {
-		return i, broken(Process, s)
+		return i, errNoSuchName(Process, s)
 	}
 	i.pid, i.start = pid, start
 	return i, nil

@@ -87,13 +87,13 @@ func (g *group) scan() (left int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	led, err := g.led()
+	led, err := g.leaderExists()
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if err := g.hold(pid, led); err != nil {
+			if err := g.openMember(pid, led); err != nil {
 				return 0, err
 			}
 		}
@@ -102,31 +102,31 @@ func (g *group) scan() (left int, err error) {
 	return len(g.held), nil
 }
 
-// unlessGone returns err unless it means that a process has ended or belongs to another user. Such a process is not
+// ignoreEnded returns err unless it means that a process has ended or belongs to another user. Such a process is not
 // of the group or cannot be signalled.
-func unlessGone(err error) error {
+func ignoreEnded(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ESRCH) {
 		return nil
 	}
 	return err
 }
 
-// led reports whether the first process of the group exists, running or as a zombie. Then the number of the group is
+// leaderExists reports whether the first process of the group exists, running or as a zombie. Then the number of the group is
 // not reused.
-func (g *group) led() (bool, error) {
+func (g *group) leaderExists() (bool, error) {
 	s, err := readStat(g.pid)
-	return err == nil && s.start == g.start, unlessGone(err)
+	return err == nil && s.start == g.start, ignoreEnded(err)
 }
 
-// hold opens a handle on a process if it belongs to the group: by the number of the group while the first process
+// openMember opens a handle on a process if it belongs to the group: by the number of the group while the first process
 // exists, else by the mark.
-func (g *group) hold(pid int, led bool) error {
+func (g *group) openMember(pid int, led bool) error {
 	if g.held[pid] != nil || pid == os.Getpid() {
 		return nil
 	}
 	s, err := readStat(pid)
 	if err != nil || s.group != g.pid || s.ended() || s.start < g.start {
-		return unlessGone(err)
+		return ignoreEnded(err)
 	}
 	p, err := os.FindProcess(pid) // by a pidfd
 	if err != nil {
@@ -150,10 +150,10 @@ func (g *group) hold(pid int, led bool) error {
 func (g *group) owns(pid int, was stat, led bool) (bool, error) {
 	again, err := readStat(pid)
 	if err != nil || again.group != was.group || again.start != was.start {
-		return false, unlessGone(err)
+		return false, ignoreEnded(err)
 	}
 	if led {
-		if led, err = g.led(); led || err != nil {
+		if led, err = g.leaderExists(); led || err != nil {
 			return led, err
 		}
 	}
@@ -164,7 +164,7 @@ func (g *group) owns(pid int, was stat, led bool) (bool, error) {
 func (g *group) marked(pid int) (bool, error) {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
-		return false, unlessGone(err)
+		return false, ignoreEnded(err)
 	}
 	for v := range bytes.SplitSeq(env, []byte{0}) {
 		if string(v) == MarkerVariable+"="+g.marker {

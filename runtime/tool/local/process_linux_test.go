@@ -91,7 +91,7 @@ func TestEndEndsTheWholeGroup(t *testing.T) {
 		t.Errorf("%d processes are left", n)
 	}
 	if err := cmd.Wait(); err == nil {
-		t.Error("it has ended by itself")
+		t.Error("the process ended by itself, want an end by a signal")
 	}
 	if err := End(t.Context(), id.String()); err != nil {
 		t.Errorf("ended again: %v", err)
@@ -147,7 +147,7 @@ func TestRecycledPidIsNotKilled(t *testing.T) {
 	before.boot = "00000000-0000-0000-0000-000000000000"
 	for _, other := range []identity{earlier, later, before} {
 		if err := End(t.Context(), other.String()); err != nil {
-			t.Errorf("%v: %v", other, err)
+			t.Errorf("End of the identity %v = %v, want no error", other, err)
 		}
 		if members(t, id.pid) == 0 {
 			t.Fatalf("%v has ended %v", other, id)
@@ -162,10 +162,10 @@ func TestErrorWithoutDescriptors(t *testing.T) {
 	all, err := readStat(id.pid)
 	must(t, err)
 	withDescriptors(t, 0, func() {
-		_, led := g.led()
+		_, led := g.leaderExists()
 		_, owns := g.owns(id.pid, all, true)
 		_, marked := g.marked(id.pid)
-		for name, err := range map[string]error{"led": led, "hold": g.hold(id.pid, true), "owns": owns, "marked": marked, "end": End(t.Context(), id.String())} {
+		for name, err := range map[string]error{"led": led, "hold": g.openMember(id.pid, true), "owns": owns, "marked": marked, "end": End(t.Context(), id.String())} {
 			if !errors.Is(err, syscall.EMFILE) {
 				t.Errorf("%s: error %v", name, err)
 			}
@@ -195,7 +195,7 @@ func TestCommandNeedsLease(t *testing.T) {
 		t.Errorf("error %v, want the refusal", err)
 	}
 	if cmd.ProcessState == nil {
-		t.Error("it was not waited for")
+		t.Error("the process was not waited for")
 	}
 
 	hold, open, err := os.Pipe()
@@ -209,10 +209,10 @@ func TestCommandNeedsLease(t *testing.T) {
 	}
 	_ = errors.Join(hold.Close(), open.Close()) // as when this process dies
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 125 {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the process ended with %v, want exit status 125", err)
 	}
 	if _, err := os.Stat(trace); err == nil {
-		t.Error("it has begun")
+		t.Error("the program was started, want no start")
 	}
 }
 
@@ -224,7 +224,7 @@ func TestStartKeepsTheCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil || out.String() != `a b,$c'"` {
-		t.Errorf("it said %q, %v", out, err)
+		t.Errorf("output = %q, %v, want the arguments unchanged", out, err)
 	}
 	if _, err := Start(t.Context(), tool.NewJob(&leasingJob{}), exec.Command("no-such-command-here"), 0); !errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("what is not there: %v", err)

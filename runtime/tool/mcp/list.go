@@ -154,7 +154,7 @@ func (s *Source) tools(list []definition) (out []*tool.Tool, faults int) {
 		m, err := s.build(d, next)
 		if err != nil {
 			faults++
-			s.logLeftOut(d.name, err)
+			s.logOmitted(d.name, err)
 			continue
 		}
 		next[m.tool.Name] = m
@@ -220,8 +220,8 @@ func schemaOf(s string) arcp.Raw {
 // maxFault bounds the text of a fault, in bytes.
 const maxFault = 1 << 10
 
-// logLeftOut logs the fault of a tool that is not published, once for each fault.
-func (s *Source) logLeftOut(name string, err error) {
+// logOmitted logs the fault of a tool that is not published, once for each fault.
+func (s *Source) logOmitted(name string, err error) {
 	name, text := clip.Ellipsis(name, maxName), clip.Ellipsis(err.Error(), maxFault)
 	if s.faults[name] == text {
 		return
@@ -246,7 +246,7 @@ func (s *Source) publishAll(tools []*tool.Tool, faults int) error {
 		}
 		s.lastTools, s.conflicts = tools, taken
 	}
-	s.cfg.Metrics.addLeftOut(faults + s.conflicts - s.omitted)
+	s.cfg.Metrics.addOmitted(faults + s.conflicts - s.omitted)
 	s.omitted = faults + s.conflicts
 	return nil
 }
@@ -263,7 +263,7 @@ func (s *Source) publishFree(tools []*tool.Tool) (taken int, err error) {
 		if i < 0 {
 			return taken, err
 		}
-		s.logLeftOut(tools[i].Name, err)
+		s.logOmitted(tools[i].Name, err)
 		tools = slices.Delete(tools, i, i+1)
 	}
 }

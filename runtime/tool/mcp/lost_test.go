@@ -108,7 +108,7 @@ func TestLongNamesAreDropped(t *testing.T) {
 	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(fx *fixture) {
 		fx.start()
 		for i := range 50 {
-			fx.src.logLeftOut(long+fmt.Sprint(i), fmt.Errorf("%s", long))
+			fx.src.logOmitted(long+fmt.Sprint(i), fmt.Errorf("%s", long))
 		}
 		size := 0
 		for k, v := range fx.src.faults {

@@ -54,7 +54,7 @@ func (m *Metrics) restarted() {
 	}
 }
 
-func (m *Metrics) addLeftOut(change int) {
+func (m *Metrics) addOmitted(change int) {
 	if m != nil {
 		m.leftOut.Add(float64(change))
 	}

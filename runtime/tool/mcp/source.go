@@ -142,7 +142,7 @@ func (s *Source) Close() {
 func (s *Source) run() {
 	defer func() {
 		s.setState("")
-		s.cfg.Metrics.addLeftOut(-s.omitted)
+		s.cfg.Metrics.addOmitted(-s.omitted)
 	}()
 	restarts := backoff.Backoff{Policy: restartBackoff}
 	for s.ctx.Err() == nil {

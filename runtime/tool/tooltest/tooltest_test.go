@@ -110,7 +110,7 @@ func TestAnswersAreChecked(t *testing.T) {
 	_, err = job.Choose(t.Context(), tool.ChoiceAsk{Prompt: "?", Options: []arcp.Option{{ID: "b"}}})
 	wantCode(t, "choice", err, arcp.CodeFailedPrecondition)
 	if a, err := job.Choose(t.Context(), tool.ChoiceAsk{Prompt: "?", Options: []arcp.Option{{ID: "a"}}}); err != nil || a.ChoiceID != "a" || a.ResolvedBy == "" {
-		t.Errorf("%+v, %v", a, err)
+		t.Errorf("Choose = %+v, %v, want the scripted option a", a, err)
 	}
 }
 

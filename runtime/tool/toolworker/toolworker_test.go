@@ -133,11 +133,11 @@ func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error)
 	}
 	choice, err := job.Choose(ctx, tool.ChoiceAsk{Prompt: "Which?", Options: []arcp.Option{{ID: "a", Label: "A"}}})
 	if err != nil || choice.ChoiceID != "a" {
-		return out, fmt.Errorf("%+v: %w", choice, err)
+		return out, fmt.Errorf("choice = %+v, want a: %w", choice, err)
 	}
 	lease, err := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: "trip.end", Resource: "here", Operation: "stop", For: time.Hour})
 	if err != nil || lease.Resource != "here" {
-		return out, fmt.Errorf("%+v: %w", lease, err)
+		return out, fmt.Errorf("permission lease = %+v, want one of here: %w", lease, err)
 	}
 	made := arcp.JobID("")
 	out.Echo, err = job.Call(ctx, tool.Call{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":7}`), OnChild: func(id arcp.JobID) { made = id }})

@@ -202,7 +202,7 @@ func outcome(ctx context.Context, job *client.Job, onEvent func(*arcp.Envelope))
 		case err != nil:
 			broken = err
 		case env.Type == arcp.JobResultChunk && broken == nil:
-			parts, broken = part(parts, &env)
+			parts, broken = appendPart(parts, &env)
 		default:
 			onEvent(&env)
 		}
@@ -221,8 +221,8 @@ func outcome(ctx context.Context, job *client.Job, onEvent func(*arcp.Envelope))
 	return result.Value, nil
 }
 
-// part appends a part of a result to parts.
-func part(parts []byte, env *arcp.Envelope) ([]byte, error) {
+// appendPart appends a part of a result to parts.
+func appendPart(parts []byte, env *arcp.Envelope) ([]byte, error) {
 	p, err := arcp.DecodePayload[arcp.JobResultChunkPayload](env)
 	if err != nil {
 		return nil, err

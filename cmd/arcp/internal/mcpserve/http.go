@@ -90,7 +90,7 @@ func (s *Server) serveUnassigned(streamable http.Handler, w http.ResponseWriter,
 	case s.unassigned <- struct{}{}:
 		defer func() { <-s.unassigned }()
 	default:
-		refuseForNow(w, fmt.Sprintf("%d requests without a session are under way: try again later", cap(s.unassigned)))
+		refuseTemporarily(w, fmt.Sprintf("%d requests without a session are under way: try again later", cap(s.unassigned)))
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxUnassigned))
@@ -109,7 +109,7 @@ func (s *Server) serveUnassigned(streamable http.Handler, w http.ResponseWriter,
 	var c *sessionSlot // nil: the request begins no session
 	if isInitialize(body) {
 		if c = s.sessions.reserve(); c == nil {
-			refuseForNow(w, fmt.Sprintf("all %d sessions are in use: end one, or try again later", s.sessions.size))
+			refuseTemporarily(w, fmt.Sprintf("all %d sessions are in use: end one, or try again later", s.sessions.size))
 			return
 		}
 		defer s.sessions.release(c)
@@ -124,8 +124,8 @@ func isInitialize(body []byte) bool {
 	return err == nil && ok && req.Method == "initialize"
 }
 
-// refuseForNow answers a request that the client may repeat after retryAfter.
-func refuseForNow(w http.ResponseWriter, reason string) {
+// refuseTemporarily answers a request that the client may repeat after retryAfter.
+func refuseTemporarily(w http.ResponseWriter, reason string) {
 	w.Header().Set("Retry-After", retryAfter)
 	http.Error(w, reason, http.StatusServiceUnavailable)
 }

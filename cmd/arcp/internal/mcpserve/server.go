@@ -117,7 +117,7 @@ func (s *Server) Close() {
 // Pipe serves one client on a pair of streams until one of the streams or ctx ends.
 func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
 	// The end of the input ends the calls, which the end of the session waits for.
-	session, err := s.mcp.Connect(ctx, &sdk.IOTransport{Reader: untilEnd{in, func() { s.cancelAll(errGone) }}, Writer: unclosed{out}}, nil)
+	session, err := s.mcp.Connect(ctx, &sdk.IOTransport{Reader: endNotifier{in, func() { s.cancelAll(errGone) }}, Writer: withoutClose{out}}, nil)
 	if err != nil {
 		return err
 	}
@@ -139,13 +139,13 @@ func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
 
 var errGone = errors.New("the MCP client has gone")
 
-// untilEnd calls ended at the end of its reader.
-type untilEnd struct {
+// endNotifier calls ended at the end of its reader.
+type endNotifier struct {
 	io.Reader
 	ended func()
 }
 
-func (r untilEnd) Read(p []byte) (int, error) {
+func (r endNotifier) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	if err != nil {
 		r.ended()
@@ -153,11 +153,11 @@ func (r untilEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (untilEnd) Close() error { return nil }
+func (endNotifier) Close() error { return nil }
 
-type unclosed struct{ io.Writer }
+type withoutClose struct{ io.Writer }
 
-func (unclosed) Close() error { return nil }
+func (withoutClose) Close() error { return nil }
 
 // current returns the latest session, or nil.
 func (s *Server) current() *client.Client {

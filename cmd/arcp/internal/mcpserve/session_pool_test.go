@@ -109,10 +109,10 @@ func (w *web) uses(id string) int {
 	return w.srv.sessions.slots[id].uses
 }
 
-// wordless leaves the end of a session unsaid, as many clients do.
-type wordless struct{ http.RoundTripper }
+// withoutDelete leaves the end of a session unsaid, as many clients do.
+type withoutDelete struct{ http.RoundTripper }
 
-func (w wordless) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w withoutDelete) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodDelete {
 		return nil, errors.New("the client goes without a word")
 	}
@@ -127,7 +127,7 @@ func TestAbandonedSessionsAreEvicted(t *testing.T) {
 	}
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	for range maxSessions {
-		s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.URL, HTTPClient: &http.Client{Transport: wordless{w.client.Transport}}}, nil)
+		s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.URL, HTTPClient: &http.Client{Transport: withoutDelete{w.client.Transport}}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,8 +67,8 @@ func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes),
 	})
 }
 
-// slowly begins a request whose body never ends.
-func slowly(t *testing.T, p *pipes, id string) *bufio.Reader {
+// beginEndlessRequest begins a request whose body never ends.
+func beginEndlessRequest(t *testing.T, p *pipes, id string) *bufio.Reader {
 	t.Helper()
 	conn, err := p.dial(t.Context(), "", "")
 	if err != nil {
@@ -91,7 +91,7 @@ func TestSlowRequestsOccupyNoSlot(t *testing.T) {
 		kept := w.begin()
 		var slow []*bufio.Reader
 		for range 3 * most {
-			slow = append(slow, slowly(t, p, ""))
+			slow = append(slow, beginEndlessRequest(t, p, ""))
 		}
 		synctest.Wait()
 		if status, _ := w.post(kept, ping); status != http.StatusOK {
@@ -118,7 +118,7 @@ func TestSlowRequestsOccupyNoSlot(t *testing.T) {
 func TestSlowRequestTimesOut(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, w *web, p *pipes) {
 		id := w.begin()
-		slow := slowly(t, p, id)
+		slow := beginEndlessRequest(t, p, id)
 		synctest.Wait()
 		if n := w.uses(id); n != 1 {
 			t.Errorf("%d requests under way, want 1", n)
@@ -139,7 +139,7 @@ func TestSlowRequestTimesOut(t *testing.T) {
 // The server does not wait for the body of a refused request.
 func TestRefusedSlowRequestEnds(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, _ *web, p *pipes) {
-		resp, err := http.ReadResponse(slowly(t, p, "made-up"), nil)
+		resp, err := http.ReadResponse(beginEndlessRequest(t, p, "made-up"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,8 +153,8 @@ func TestRefusedSlowRequestEnds(t *testing.T) {
 func TestRequestsWithoutSessionAreBounded(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, w *web, p *pipes) {
 		w.srv.unassigned = make(chan struct{}, 2)
-		slow := slowly(t, p, "")
-		slowly(t, p, "")
+		slow := beginEndlessRequest(t, p, "")
+		beginEndlessRequest(t, p, "")
 		synctest.Wait()
 		resp := w.send(http.MethodPost, "", initialize)
 		resp.Body.Close()
