@@ -66,6 +66,7 @@ type Checker struct {
 	lastSeq  uint64
 	requests []sent          // without an answer, the oldest first
 	ids      map[string]bool // of all frames of the client
+	cancels  map[string]bool // jobs that the client has cancelled, also without a handle
 	jobs     map[string]*job
 }
 
@@ -80,6 +81,9 @@ type sent struct {
 // job is a job that the client has a handle of.
 type job struct {
 	ended    bool
+	end      string // id of the frame that ended the job
+	accepts  int    // number of job.accepted on the connection
+	ends     int    // number of final frames on the connection
 	chunks   uint64 // received chunks of the result
 	encoding string
 	resultID string
@@ -87,7 +91,7 @@ type job struct {
 
 // New returns a checker for a connection of a library.
 func New(lib Library) *Checker {
-	return &Checker{lib: decoders[lib], jobs: make(map[string]*job), ids: make(map[string]bool)}
+	return &Checker{lib: decoders[lib], jobs: make(map[string]*job), ids: make(map[string]bool), cancels: make(map[string]bool)}
 }
 
 // envelope is a decoded frame.
@@ -136,12 +140,18 @@ func (c *Checker) Sent(frame []byte) {
 			}
 		}
 	case "job.submit", "session.list_jobs", "job.subscribe":
-		id := e.text("job_id")
-		if id == "" {
-			id, _ = p["job_id"].(string)
-		}
-		c.requests = append(c.requests, sent{e.text("type"), e.text("id"), e.text("trace_id"), id})
+		c.requests = append(c.requests, sent{e.text("type"), e.text("id"), e.text("trace_id"), jobOf(e, p)})
+	case "job.cancel":
+		c.cancels[jobOf(e, p)] = true
 	}
+}
+
+// jobOf returns the job of a request, which the envelope or the payload names.
+func jobOf(e, p envelope) string {
+	if id := e.text("job_id"); id != "" {
+		return id
+	}
+	return p.text("job_id")
 }
 
 // Unanswered lists the types of the requests that the client still waits for.
@@ -352,18 +362,21 @@ func (c *Checker) act(e, p envelope) {
 		if id != p.text("job_id") {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
 		}
-		if c.answer(c.lib.replies, "job.subscribe", e, p) && c.jobs[id] == nil {
-			c.jobs[id] = new(job)
+		if c.answer(c.lib.replies, "job.subscribe", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a repeated subscription has a new handle
+			c.jobs[id] = c.jobs[id].renewed()
 		}
 	case "job.accepted":
 		if id != p.text("job_id") {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
 		}
 		if c.answer(c.lib.accepted, "job.submit", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a retry has a new handle
-			c.jobs[id] = new(job)
+			c.jobs[id] = c.jobs[id].renewed()
+		}
+		if j := c.jobs[id]; j != nil {
+			j.accepts++
 		}
 	case "job.cancelled":
-		if c.jobs[id] == nil && !c.resumed {
+		if c.jobs[id] == nil && !c.resumed && !c.cancels[id] {
 			c.add(RuleJob, "the job %q is not known", id)
 		}
 	case "job.event":
@@ -371,9 +384,8 @@ func (c *Checker) act(e, p envelope) {
 			c.event(j, p)
 		}
 	case "job.result":
-		if j := c.live(id); j != nil {
+		if j := c.outcome(id, e); j != nil {
 			c.result(j, p)
-			j.ended = true
 		}
 	case "job.error":
 		c.jobError(e, p)
@@ -455,6 +467,29 @@ func (c *Checker) live(id string) *job {
 	return j
 }
 
+// renewed returns the handle of a job that is accepted or subscribed to again.
+func (j *job) renewed() *job {
+	if j == nil {
+		return new(job)
+	}
+	return &job{end: j.end, accepts: j.accepts, ends: j.ends}
+}
+
+// outcome ends a job. The runtime repeats the outcome for each submit that repeats another one: the
+// libraries ignore it if the job has ended. The repetition returns nil.
+func (c *Checker) outcome(id string, e envelope) *job {
+	if j := c.jobs[id]; j != nil && j.ended && j.end == e.text("id") && (c.resumed || j.ends < j.accepts) {
+		j.ends++
+		return nil
+	}
+	j := c.live(id)
+	if j != nil {
+		j.ended, j.end = true, e.text("id")
+		j.ends++
+	}
+	return j
+}
+
 func (c *Checker) sessionError(e, p envelope) {
 	if !c.open {
 		c.failed = true
@@ -486,9 +521,7 @@ func (c *Checker) running() (n int) {
 func (c *Checker) jobError(e, p envelope) {
 	id := e.text("job_id")
 	if _, numbered := e["event_seq"]; numbered {
-		if j := c.live(id); j != nil {
-			j.ended = true
-		}
+		c.outcome(id, e)
 		return
 	}
 	if c.failed {
