@@ -85,6 +85,7 @@ var allowed = map[string][]string{
 	"runtime/tool/access":  {"arcp"},
 	"conformance":          {"arcp", "arcp/client", "transport", "conformance/..."},
 	"conformance/...":      {"arcp", "arcp/client", "transport", "conformance/..."},
+	"conformance/chaos":    {"arcp", "arcp/draft", "arcp/draft/strict", "transport"},
 	"conformance/mcpcheck": {},
 	"cmd/arcp": {"arcp", "arcp/client", "auth", "transport", "conformance", "conformance/mcpcheck", "cmd/arcp/...", "runtime", "runtime/credential", "runtime/store/...",
 		"runtime/tool", "runtime/tool/demo", "runtime/tool/exec", "runtime/tool/mcp"},

@@ -25,7 +25,7 @@ func newWorld(t *testing.T) *world {
 		e.Extensions = arcp.Raw(`{"arcpx.arcp.origin.v1":{"event_seq":` + string('0'+byte(e.EventSeq)) + `}}`)
 		w.rerun = append(w.rerun, e)
 	}
-	w.list = []arcp.JobEntry{{JobID: jobOne, TraceID: string(id), Status: "completed"}}
+	w.list = []arcp.JobEntry{{JobID: jobOne, TraceID: w.a.Submits[id].Trace, Status: "completed"}}
 	return w
 }
 
@@ -97,7 +97,7 @@ func TestCompareFinds(t *testing.T) {
 		{"a submit was executed twice", RuleKey, func(w *world) { w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: w.list[0].TraceID}) }},
 		{"a listed job's submit was not answered", RuleLost, func(w *world) {
 			id := w.a.submits(2, twoLogs)
-			w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: string(id)})
+			w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: w.a.Submits[id].Trace})
 		}},
 		{"a key stands for two jobs", RuleKey, func(w *world) {
 			for n, job := range []arcp.JobID{"job_x", "job_y"} {

@@ -22,6 +22,7 @@ const (
 	RuleAnswer  Rule = "answer"  // a command has the specified answer (§5.2, §5.7)
 	RuleOrigin  Rule = "origin"  // a forwarded event contains its number in the submitting session (§5.4)
 	RuleList    Rule = "list"    // each job is listed once (§5.5)
+	RuleLibrary Rule = "library" // the client library decodes each frame and acts on it as meant (§9)
 )
 
 // Finding is a violated rule and the evidence.
