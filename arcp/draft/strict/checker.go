@@ -80,6 +80,7 @@ type sent struct {
 
 // job is a job that the client has a handle of.
 type job struct {
+	named    bool // by an answer on the connection
 	ended    bool
 	end      string // id of the frame that ended the job
 	accepts  int    // number of job.accepted on the connection
@@ -365,6 +366,9 @@ func (c *Checker) act(e, p envelope) {
 		if c.answer(c.lib.replies, "job.subscribe", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a repeated subscription has a new handle
 			c.jobs[id] = c.jobs[id].renewed()
 		}
+		if j := c.jobs[id]; j != nil {
+			j.named = true
+		}
 	case "job.accepted":
 		if id != p.text("job_id") {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
@@ -373,6 +377,7 @@ func (c *Checker) act(e, p envelope) {
 			c.jobs[id] = c.jobs[id].renewed()
 		}
 		if j := c.jobs[id]; j != nil {
+			j.named = true
 			j.accepts++
 		}
 	case "job.cancelled":
@@ -450,7 +455,8 @@ func (c *Checker) answer(m match, kind string, e, p envelope) bool {
 	return true
 }
 
-// live returns a job that has not ended.
+// live returns a job that has not ended. A resumed connection repeats the events of jobs that it does
+// not name, for each subscription once.
 func (c *Checker) live(id string) *job {
 	j := c.jobs[id]
 	switch {
@@ -460,6 +466,9 @@ func (c *Checker) live(id string) *job {
 	case j == nil:
 		c.add(RuleJob, "the job %q is not known", id)
 		return nil
+	case j.ended && c.resumed && !j.named:
+		j = j.renewed()
+		c.jobs[id] = j
 	case j.ended:
 		c.add(RuleJob, "the job %q has ended", id)
 		return nil
@@ -472,7 +481,7 @@ func (j *job) renewed() *job {
 	if j == nil {
 		return new(job)
 	}
-	return &job{end: j.end, accepts: j.accepts, ends: j.ends}
+	return &job{named: j.named, end: j.end, accepts: j.accepts, ends: j.ends}
 }
 
 // outcome ends a job. The runtime repeats the outcome for each submit that repeats another one: the
