@@ -106,15 +106,20 @@ func (c *campaign) start(ctx context.Context) error {
 // newClients creates the clients, one for each session.
 func (c *campaign) newClients() {
 	jobs := newSharedJobs()
-	played := int(c.Seed % uint64(len(libraries)))
+	played := 0
 	for n := range c.Sessions {
 		cl := c.newClient(n, jobs)
 		if c.Dialects[n/len(c.Principals)%len(c.Dialects)] == Draft {
-			cl.library = &libraries[played%len(libraries)]
+			cl.library = c.libraryOf(played)
 			played++
 		}
 		c.clients = append(c.clients, cl)
 	}
+}
+
+// libraryOf returns the library that the n-th client of the draft dialect plays. The seed selects the first.
+func (c *campaign) libraryOf(n int) *library {
+	return &libraries[(n+int(c.Seed%uint64(len(libraries))))%len(libraries)]
 }
 
 // newClient returns a client of the RFC's dialect.
@@ -260,7 +265,7 @@ func (c *campaign) lists(ctx context.Context, d Dialect) (lists map[string][]arc
 	for i, p := range c.Principals {
 		lister := c.newClient(c.Sessions*len(c.Principals)+i, newSharedJobs()) // this number selects the principal p
 		if d == Draft {
-			lister.library = &libraries[i%len(libraries)]
+			lister.library = c.libraryOf(i)
 		}
 		if lists[p.Name], ok = lister.list(ctx); !ok {
 			c.report(Finding{RuleList, p.Name, fmt.Sprintf("the jobs could not be listed in the dialect %s", d)})
@@ -281,14 +286,20 @@ func (c *campaign) streams() (list []*Stream) {
 
 func (c *campaign) outcome() *Outcome {
 	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cutCount(), Stalls: int(c.relay.stalls.Load()), Findings: c.findings}
-	jobs := make(map[arcp.JobID]bool)
+	jobs := [...]map[arcp.JobID]bool{RFC: make(map[arcp.JobID]bool), Draft: make(map[arcp.JobID]bool)}
 	for _, s := range c.streams() {
 		o.Sessions++
+		o.Draft += int(s.Dialect)
 		o.Events += int(s.Last())
 		for id := range s.Jobs {
-			jobs[id] = true
+			jobs[s.Dialect][id] = true
 		}
 	}
-	o.Jobs = len(jobs)
+	for id := range jobs[Draft] {
+		if jobs[RFC][id] {
+			o.Common++
+		}
+	}
+	o.Jobs = len(jobs[RFC]) + len(jobs[Draft]) - o.Common
 	return o
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -22,11 +23,22 @@ func newWorld(t *testing.T) *world {
 	w.b.Follows[jobOne] = &Follow{ID: "msg_follow", Sent: 1, Confirmed: true}
 	for _, e := range w.first {
 		e.SessionID = otherSession
-		e.Extensions = arcp.Raw(`{"arcpx.arcp.origin.v1":{"event_seq":` + string('0'+byte(e.EventSeq)) + `}}`)
 		w.rerun = append(w.rerun, e)
 	}
+	w.originates(0)
 	w.list = []arcp.JobEntry{{JobID: jobOne, TraceID: w.a.Submits[id].Trace, Status: "completed"}}
 	return w
+}
+
+// originates sets the numbers of the forwarded events in the session of the first, which are larger than
+// the numbers of the second session by a difference.
+func (w *world) originates(difference int) {
+	for i := range w.rerun {
+		w.rerun[i].Extensions = nil
+		if seq := i + 1 + difference; seq > 0 {
+			w.rerun[i].Extensions = arcp.Raw(fmt.Sprintf(`{"arcpx.arcp.origin.v1":{"event_seq":%d}}`, seq))
+		}
+	}
 }
 
 // findings sends the frames to the sessions and compares them.

@@ -17,6 +17,8 @@ const (
 	jobTwo       = arcp.JobID("job_00000000000000000000000002")
 )
 
+var moment = time.Unix(1, 0)
+
 // testStream is a stream that a test writes frames into.
 type testStream struct {
 	*Stream
@@ -50,7 +52,7 @@ func (s *testStream) event(job arcp.JobID, submit arcp.MessageID, t arcp.Type, p
 		traceID = own.Trace
 	}
 	return arcp.Envelope{ARCP: "1.1", ID: arcp.MessageID(arcp.AppendIDBody([]byte(arcp.MessagePrefix), id)), Type: t,
-		Timestamp: time.Unix(1, 0), SessionID: s.Session, JobID: job, CorrelationID: submit, TraceID: traceID,
+		Timestamp: moment, SessionID: s.Session, JobID: job, CorrelationID: submit, TraceID: traceID,
 		EventSeq: s.seq, Payload: arcp.Raw(payload)}
 }
 
