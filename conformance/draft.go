@@ -39,7 +39,7 @@ func (c *draftConn) forbid(secret string) { c.secrets = append(slices.Clone(c.se
 // WriteFrame implements script.Conn.
 func (c *draftConn) WriteFrame(frame []byte) error {
 	c.checker.Sent(frame)
-	if env, err := script.DecodeDraft(frame); err == nil {
+	if env, err := arcp.DecodeDraftFromRuntime(frame); err == nil {
 		c.t.sent[string(env.ID)] = true
 	}
 	c.write(frame)
@@ -55,7 +55,7 @@ func (c *draftConn) ReadFrame() ([]byte, error) {
 	if err := c.validate(text); err != nil {
 		c.t.Failf("the server sent a frame that a client refuses: %v", err)
 	}
-	if env, err := script.DecodeDraft(text); err == nil && env.Type == arcp.SubscribeEvent {
+	if env, err := arcp.DecodeDraftFromRuntime(text); err == nil && env.Type == arcp.SubscribeEvent {
 		var p arcp.SubscribeEventPayload
 		if err := arcp.Unmarshal(env.Payload, &p); err != nil {
 			c.t.Failf("subscribe.event: %v", err)
@@ -75,7 +75,7 @@ func (c *draftConn) validate(text []byte) error {
 	if found := c.checker.Received(text); len(found) > 0 {
 		return fmt.Errorf("the library %s: %v", c.t.target.library(), found[0])
 	}
-	env, err := script.DecodeDraft(text)
+	env, err := arcp.DecodeDraftFromRuntime(text)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (c *draftConn) checkAlive() {
 		if err != nil {
 			c.t.Failf("the session still works at the end: %v", err)
 		}
-		env, _ := script.DecodeDraft(text) // an invalid frame has failed the check
+		env, _ := arcp.DecodeDraftFromRuntime(text) // an invalid frame has failed the check
 		var pong struct {
 			Nonce string `json:"ping_nonce"`
 		}
@@ -228,7 +228,7 @@ func probeDraft(t *checkRun, s *server) {
 	if err != nil {
 		t.Failf("session.hello with a valid token is answered: %v", err)
 	}
-	env, err := script.DecodeDraft(text)
+	env, err := arcp.DecodeDraftFromRuntime(text)
 	if err != nil || env.Type != sessionWelcome {
 		t.Failf("session.hello with a valid token is answered by session.welcome: got %s", text)
 	}

@@ -184,7 +184,9 @@ func (p *draftPeer) submit(agent, input, more string) (request string) {
 func (p *draftPeer) accepted(agent, input, more string) (job string) {
 	p.Helper()
 	request := p.submit(agent, input, more)
-	return p.until("job.accepted", func(frame *draftFrame) bool { return frame.Type == "job.accepted" && frame.Payload.RequestID == request }).JobID
+	return p.until("job.accepted", func(frame *draftFrame) bool {
+		return frame.Type == "job.accepted" && frame.Payload.RequestID == request
+	}).JobID
 }
 
 // run submits a job and reads up to its end.

@@ -12,7 +12,7 @@ func TestAppendEventDoesNotAllocate(t *testing.T) {
 		dst := make([]byte, 0, 1024)
 		if n := testing.AllocsPerRun(100, func() {
 			var err error
-			if dst, err = s.AppendEvent(dst[:0], 1, ev); err != nil {
+			if dst, err = s.AppendEvent(dst[:0], 1, "", ev); err != nil {
 				t.Fatal(err)
 			}
 		}); n > 0 {

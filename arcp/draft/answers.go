@@ -258,9 +258,6 @@ func (a *answer) jobAccepted() error {
 	}
 	trace := traceOrNone(cmp.Or(a.env.TraceID, p.TraceID))
 	a.s.pending.hold(p.JobID, handleSubmitted)
-	if a.s.facts.endAnswers {
-		a.s.pending.expectEnd(p.JobID, a.request.id)
-	}
 	return a.send(frame{t: JobAccepted, job: p.JobID, trace: trace, unrelated: a.s.facts.endAnswers, payload: AcceptedPayload{
 		JobID: p.JobID, Agent: p.Agent, Lease: a.lease(p.Lease), LeaseConstraints: constraintsOf(p.LeaseConstraints), Budget: a.budget(p.Budget),
 		Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, AcceptedAt: Time{timeOr(p.AcceptedAt, a.now)}, TraceID: trace, Correlation: a.correlation()}})

@@ -29,7 +29,7 @@ func BenchmarkAppendEvent(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var err error
-				if dst, err = s.AppendEvent(dst[:0], 1, ev); err != nil {
+				if dst, err = s.AppendEvent(dst[:0], 1, "", ev); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -47,7 +47,7 @@ func BenchmarkAppendEventFrame(b *testing.B) {
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = s.AppendEventFrame(dst[:0], 1, body)
+		dst = s.AppendEventFrame(dst[:0], 1, "", body)
 	}
 }
 

@@ -102,7 +102,7 @@ func (h *halves) answer(typ arcp.Type, to arcp.MessageID, payload any) (got arcp
 func (h *halves) event(id arcp.JobID, typ arcp.Type, payload any) arcp.Envelope {
 	h.t.Helper()
 	h.seq++
-	frame, err := h.server.AppendEvent(nil, h.seq, newEvent(id, typ, payload))
+	frame, err := h.server.AppendEvent(nil, h.seq, "", newEvent(id, typ, payload))
 	if err != nil {
 		h.t.Fatalf("%s: %v", typ, err)
 	}

@@ -181,7 +181,7 @@ func TestVisible(t *testing.T) {
 	s := libraries[0].connect(t).accept().s
 	for i := range arcp.Catalog {
 		spec := &arcp.Catalog[i]
-		_, err := s.AppendEvent(nil, 1, &draft.Event{ID: "msg_1", Type: spec.Type, JobID: job, Payload: arcp.Raw(`{}`)})
+		_, err := s.AppendEvent(nil, 1, "", &draft.Event{ID: "msg_1", Type: spec.Type, JobID: job, Payload: arcp.Raw(`{}`)})
 		if err == nil {
 			encoded |= spec.Bit
 		}
@@ -211,13 +211,13 @@ func TestTooLarge(t *testing.T) {
 	s := libraries[0].connect(t).accept().s
 	half := arcp.Raw(`"` + strings.Repeat("x", 510_000) + `"`)
 	for _, l := range libraries {
-		frame, err := l.connect(t).accept().s.AppendEvent(nil, 1, newEvent(job, arcp.JobCompleted, arcp.JobCompletedPayload{Value: half}))
+		frame, err := l.connect(t).accept().s.AppendEvent(nil, 1, "", newEvent(job, arcp.JobCompleted, arcp.JobCompletedPayload{Value: half}))
 		if once := strings.Count(string(frame), string(half)) == 1; err != nil || !once || strings.Contains(string(frame), `"output"`) != (l.profile == draft.Go) {
 			t.Errorf("%s: a large value: %d bytes, once: %t, %v", l.name, len(frame), once, err)
 		}
 	}
 	dst := []byte("before")
-	got, err := s.AppendEvent(dst, 1, newEvent(job, arcp.JobCompleted, arcp.JobCompletedPayload{Value: arcp.Raw(`"` + strings.Repeat("x", 1_020_000) + `"`)}))
+	got, err := s.AppendEvent(dst, 1, "", newEvent(job, arcp.JobCompleted, arcp.JobCompletedPayload{Value: arcp.Raw(`"` + strings.Repeat("x", 1_020_000) + `"`)}))
 	if e, ok := errors.AsType[*draft.TooLargeError](err); !ok || e.Type != arcp.JobCompleted || e.Size < 1_020_000 || string(got) != "before" {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
@@ -227,7 +227,7 @@ func TestTooLarge(t *testing.T) {
 	// Values that are written twice are not if they are large.
 	object := arcp.Raw(`{"k":` + string(half) + `}`)
 	for _, e := range []event{{arcp.HumanInputRequest, arcp.HumanInputRequestPayload{Prompt: string(half), ExpiresAt: moment}}, {arcp.Log, arcp.LogPayload{Level: "info", Message: "m", Attributes: object}}, {arcp.Metric, arcp.MetricPayload{Name: "n", Value: "1", Dims: object}}} {
-		if _, err := s.AppendEvent(nil, 1, newEvent(job, e.t, e.payload)); err != nil {
+		if _, err := s.AppendEvent(nil, 1, "", newEvent(job, e.t, e.payload)); err != nil {
 			t.Errorf("%s: %v", e.t, err)
 		}
 	}

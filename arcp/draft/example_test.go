@@ -33,7 +33,7 @@ func Example() {
 	fmt.Println(len(frames), err)
 
 	progress := arcp.Frame(arcp.JobProgress, arcp.JobProgressPayload{Current: 3.5, Total: new(10.0)})
-	_, err = s.AppendEvent(nil, 1, &draft.Event{ID: arcp.NewMessageID(), Type: progress.Type, Time: now, JobID: "job_1", Payload: progress.Payload})
+	_, err = s.AppendEvent(nil, 1, "", &draft.Event{ID: arcp.NewMessageID(), Type: progress.Type, Time: now, JobID: "job_1", Payload: progress.Payload})
 	fmt.Println(err)
 
 	// Output:

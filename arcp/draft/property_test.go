@@ -187,7 +187,7 @@ func wantAccepted(t testing.TB, e *draft.Event) {
 	for _, l := range append(libraries[:len(libraries):len(libraries)], everyProfile[0]) {
 		c := l.connect(t).accept()
 		c.submit(job)
-		frame, err := c.s.AppendEvent(nil, 1, e)
+		frame, err := c.s.AppendEvent(nil, 1, c.submits[job], e)
 		if err != nil {
 			return
 		}

@@ -100,11 +100,12 @@ func (s *Session) setID(id arcp.SessionID) {
 	s.head = append(s.head, `,"event_seq":`...)
 }
 
-// AppendEvent appends the frame of a numbered event, after the welcome. The error is a
+// AppendEvent appends the frame of a numbered event, after the welcome. submit is the message of this
+// session that has submitted the job; empty: there is none. The error is a
 // *TooLargeError, or says that the event has no frame; dst is then unchanged.
-func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) {
+func (s *Session) AppendEvent(dst []byte, seq uint64, submit arcp.MessageID, e *Event) ([]byte, error) {
 	start := len(dst)
-	dst, wraps := s.begin(dst, seq, e.ID, e.JobID, e.Time, e.Type.Terminal())
+	dst, wraps := s.begin(dst, seq, submit, e.ID, e.JobID, e.Time, e.Type.Terminal())
 	dst, err := appendBody(dst, e, s.facts, true)
 	if err != nil {
 		return dst[:start], err
@@ -117,8 +118,8 @@ func (s *Session) AppendEvent(dst []byte, seq uint64, e *Event) ([]byte, error) 
 }
 
 // AppendEventFrame is AppendEvent for an event that EventBody has encoded in the Form of the session.
-func (s *Session) AppendEventFrame(dst []byte, seq uint64, b *Body) []byte {
-	dst, wraps := s.begin(dst, seq, b.ID, b.JobID, b.Time, b.Terminal)
+func (s *Session) AppendEventFrame(dst []byte, seq uint64, submit arcp.MessageID, b *Body) []byte {
+	dst, wraps := s.begin(dst, seq, submit, b.ID, b.JobID, b.Time, b.Terminal)
 	dst = append(dst, b.JSON...)
 	if wraps {
 		dst = append(dst, "}}"...)
@@ -130,7 +131,7 @@ func (s *Session) AppendEventFrame(dst []byte, seq uint64, b *Body) []byte {
 // begin appends the members of a frame before the Body of an event. For the PHP library it first
 // begins the subscribe.event that has the frame of a followed job as its payload.event. wraps says
 // that the Body must be followed by the ends of both objects.
-func (s *Session) begin(dst []byte, seq uint64, id arcp.MessageID, job arcp.JobID, at time.Time, terminal bool) (_ []byte, wraps bool) {
+func (s *Session) begin(dst []byte, seq uint64, submit, id arcp.MessageID, job arcp.JobID, at time.Time, terminal bool) (_ []byte, wraps bool) {
 	if s.facts.wrapsFollowed && s.pending.follows(job) {
 		o := object{dst: s.appendHead(dst, seq)}
 		o.text("id", string(id))
@@ -141,10 +142,8 @@ func (s *Session) begin(dst []byte, seq uint64, id arcp.MessageID, job arcp.JobI
 		dst, wraps = append(o.dst, `{"event":`...), true
 	}
 	dst = s.appendHead(dst, seq)
-	if terminal && s.facts.endAnswers {
-		if submit := s.pending.endOf(job); submit != "" {
-			dst = append(arcp.AppendString(append(dst, `"correlation_id":`...), string(submit)), ',')
-		}
+	if terminal && s.facts.endAnswers && submit != "" {
+		dst = append(arcp.AppendString(append(dst, `"correlation_id":`...), string(submit)), ',')
 	}
 	return dst, wraps
 }
@@ -221,7 +220,6 @@ type pending struct {
 	requests []request // the oldest first
 	dropped  bool      // a request was dropped
 	jobs     map[arcp.JobID]handle
-	ends     map[arcp.JobID]arcp.MessageID // submits that the end of their job answers
 }
 
 // handle says why a client sees a job.
@@ -291,24 +289,6 @@ func (p *pending) end(job arcp.JobID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.jobs, job)
-	delete(p.ends, job)
-}
-
-// expectEnd records the submit that the end of a job answers.
-func (p *pending) expectEnd(job arcp.JobID, submit arcp.MessageID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ends == nil {
-		p.ends = make(map[arcp.JobID]arcp.MessageID)
-	}
-	p.ends[job] = submit
-}
-
-// endOf returns the submit that the end of a job answers; empty: none of this connection.
-func (p *pending) endOf(job arcp.JobID) arcp.MessageID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ends[job]
 }
 
 // follows reports whether the client has subscribed to a job.

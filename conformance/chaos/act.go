@@ -1,6 +1,8 @@
 package chaos
 
 import (
+	"time"
+
 	"github.com/arcpd/arcpd/arcp"
 )
 
@@ -24,7 +26,7 @@ func (c *client) act() bool {
 	case n < 98:
 		return c.write(c.compose(arcp.SessionClose, arcp.SessionClosePayload{}))
 	}
-	return c.request(c.compose(arcp.Ping, arcp.PingPayload{}))
+	return c.request(c.compose(arcp.Ping, arcp.PingPayload{Nonce: "ping"}))
 }
 
 // submit submits several jobs at once in random order, sometimes with repetitions.
@@ -32,7 +34,7 @@ func (c *client) submit() bool {
 	if c.stream.unfinished() >= maxOpenJobs {
 		return true
 	}
-	var batch []*command
+	var batch []*arcp.Envelope
 	for range 1 + c.rnd.IntN(4) {
 		o := c.invoke()
 		c.pending = append(c.pending, o)
@@ -45,24 +47,25 @@ func (c *client) submit() bool {
 	return c.write(batch...)
 }
 
-func (c *client) invoke() *command {
+func (c *client) invoke() *arcp.Envelope {
 	id := c.id()
 	t := randomTask(c.rnd, string(id))
+	t.Direct = t.Direct && c.library.can.direct
 	if c.rnd.IntN(6) == 0 {
 		t = keyedTask(c.principal.Name, c.shared.key(c.rnd, c.principal.Name))
 	}
-	s := &Submit{Task: t, ID: id}
-	c.stream.Submits[id] = s
+	s := &Submit{Task: t, ID: id, Trace: trace(c.principal.Name, c.n, c.sent)}
+	c.stream.AddSubmit(s)
 	c.submits = append(c.submits, id)
 	return c.invocation(s)
 }
 
 // invocation returns the command of a submit. It is the same for each repetition.
-func (c *client) invocation(s *Submit) *command {
-	p := arcp.ToolInvokePayload{Tool: string(s.Kind), Arguments: arcp.Raw(s.Arguments), SubmitOptions: arcp.SubmitOptions{Direct: s.Direct}}
-	return &command{s.ID, c.frame(s.ID, arcp.ToolInvoke, p, func(env *arcp.Envelope) {
-		env.TraceID, env.IdempotencyKey = string(s.ID), s.Key
-	})}
+func (c *client) invocation(s *Submit) *arcp.Envelope {
+	env := arcp.Frame(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: string(s.Kind), Arguments: arcp.Raw(s.Arguments), SubmitOptions: arcp.SubmitOptions{Direct: s.Direct}})
+	env.ARCP, env.ID, env.Timestamp = arcp.Version, s.ID, time.Now()
+	env.TraceID, env.IdempotencyKey = s.Trace, s.Key
+	return &env
 }
 
 // submitAgain repeats an answered submit with the same id. The server answers it again on another
@@ -79,16 +82,18 @@ func (c *client) submitAgain() bool {
 	return c.write(c.invocation(s))
 }
 
-// compose returns a new command.
-func (c *client) compose(t arcp.Type, payload any) *command {
-	id := c.id()
-	return &command{id, c.frame(id, t, payload, nil)}
-}
-
 // request sends a command. The client repeats the command on later connections until it is
 // answered.
-func (c *client) request(o *command) bool {
+func (c *client) request(o *arcp.Envelope) bool {
 	c.pending = append(c.pending, o)
+	return c.write(o)
+}
+
+// send sends a command, and repeats it only if an answer is promised.
+func (c *client) send(o *arcp.Envelope, answered bool) bool {
+	if answered {
+		return c.request(o)
+	}
 	return c.write(o)
 }
 
@@ -101,7 +106,7 @@ func (c *client) cancel() bool {
 	if _, again := c.stream.Cancelled[job]; !again {
 		c.stream.Cancelled[job] = false
 	}
-	return c.request(c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)}))
+	return c.send(c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)}), c.library.can.cancel)
 }
 
 // follow subscribes to a job of another session of the principal with its history. The job may be
@@ -119,7 +124,7 @@ func (c *client) follow() bool {
 		return true
 	}
 	o := c.compose(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: job, History: true})
-	f.ID = o.id
+	f.ID = o.ID
 	return c.request(o)
 }
 
@@ -142,12 +147,14 @@ func (c *client) probeForeignJob() bool {
 	if !ok {
 		return true
 	}
-	o := c.compose(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: job, History: true})
-	if c.rnd.IntN(2) == 0 {
-		o = c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)})
+	o := c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)})
+	answered := c.library.can.cancel
+	if c.library.can.probe && c.rnd.IntN(2) == 0 {
+		o = c.compose(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: job, History: true})
+		answered = true
 	}
-	c.stream.Foreign[o.id] = true
-	return c.request(o)
+	c.stream.Foreign[o.ID] = true
+	return c.send(o, answered)
 }
 
 // unfinished counts the submits without an end.

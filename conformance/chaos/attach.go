@@ -14,38 +14,35 @@ func (c *client) attach(ctx context.Context) bool {
 		return c.openNew(ctx)
 	}
 	after := c.position()
-	byOpen := len(c.tokens) == 0 || c.rnd.IntN(10) == 0
+	byOpen := c.library.can.reopen && (len(c.tokens) == 0 || c.rnd.IntN(10) == 0)
 	token := ""
-	var frame []byte
+	var opening *arcp.Envelope
 	if byOpen {
 		c.unsure = true
-		frame = c.openFrame(c.stream.Session, &after)
+		opening = c.open(c.stream.Session, &after)
 	} else {
 		token = c.tokens[0]
-		frame = c.frame(c.id(), arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: token, LastEventSeq: after}, nil)
+		opening = c.compose(arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: token, LastEventSeq: after})
+		opening.SessionID = c.stream.Session
 	}
-	if !c.writeFrame(frame) || c.hangUp() {
+	if !c.conn.open(opening) || c.hangUp() {
 		return false
 	}
 	answer, ok := c.next(ctx, answerWait)
 	if !ok {
 		return false
 	}
-	env, err := arcp.Decode(answer)
-	if err != nil {
-		c.stream.find(RuleAnswer, "a frame of the runtime cannot be decoded: %s: %v", answer, err)
-		return false
-	}
+	env := &answer.Envelope
 	if env.Type != arcp.SessionResumed && env.Type != arcp.SessionAccepted {
-		c.refused(&env, byOpen, token, after)
+		c.refused(env, byOpen, token, after)
 		return false
 	}
-	return c.attached(&env, byOpen, token, after)
+	return c.attached(env, byOpen, token, after)
 }
 
-// writeFrame sends a frame of the handshake. It returns false if the connection is broken.
-func (c *client) writeFrame(frame []byte) bool {
-	return c.conn.Write(frame) == nil && c.conn.Flush() == nil
+// open sends the first message. It returns false if the connection is broken.
+func (c *connection) open(env *arcp.Envelope) bool {
+	return c.Write(c.encode(env)) == nil && c.Flush() == nil
 }
 
 // hangUp sometimes waits a moment and returns true: the caller drops the connection. The last
@@ -72,32 +69,34 @@ func (c *client) position() uint64 {
 	return last
 }
 
-// openFrame returns a session.open. A non-empty id attaches to that session.
-func (c *client) openFrame(id arcp.SessionID, after *uint64) []byte {
-	return c.frame(c.id(), arcp.SessionOpen, arcp.SessionOpenPayload{
+// open returns a session.open. A non-empty id attaches to that session.
+func (c *client) open(id arcp.SessionID, after *uint64) *arcp.Envelope {
+	env := c.compose(arcp.SessionOpen, arcp.SessionOpenPayload{
 		Auth:         arcp.Auth{Scheme: "bearer", Token: c.principal.Token},
 		Client:       arcp.ClientInfo{Kind: "chaos", Version: "1"},
 		LastEventSeq: after,
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
 			arcp.FeatureDurableJobs: true, arcp.FeatureSubscriptions: true, arcp.FeatureCheckpoints: c.checkpoints()}},
-	}, func(env *arcp.Envelope) { env.SessionID = id })
+	})
+	env.SessionID = id
+	return env
 }
 
-// checkpoints reports whether the session negotiates checkpoints. Three of four sessions do.
-func (c *client) checkpoints() bool { return c.n%4 != 3 }
+// checkpoints reports whether the session receives checkpoints. Three of four sessions of the RFC's
+// dialect negotiate them; in the draft dialect all sessions receive them.
+func (c *client) checkpoints() bool { return c.library.dialect() == Draft || c.n%4 != 3 }
 
 func (c *client) openNew(ctx context.Context) bool {
-	if !c.writeFrame(c.openFrame("", nil)) {
+	if !c.conn.open(c.open("", nil)) {
 		return false
 	}
-	frame, ok := c.next(ctx, answerWait)
+	answer, ok := c.next(ctx, answerWait)
 	if !ok {
 		return false
 	}
-	env, err := arcp.Decode(frame)
-	p, bad := arcp.DecodePayload[arcp.SessionAcceptedPayload](&env)
-	if err != nil || bad != nil || env.Type != arcp.SessionAccepted {
-		c.report(Finding{RuleAnswer, c.String(), "session.open was answered with " + string(frame)})
+	p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](&answer.Envelope)
+	if err != nil || answer.Type != arcp.SessionAccepted {
+		c.report(Finding{RuleAnswer, c.String(), "session.open was answered with " + string(answer.frame)})
 		return false
 	}
 	var others []string
@@ -105,7 +104,7 @@ func (c *client) openNew(ctx context.Context) bool {
 		others = append(others, o.Name)
 	}
 	c.stream = NewStream(c.String(), c.principal.Name, p.SessionID, others)
-	c.stream.Checkpoints = c.checkpoints()
+	c.stream.Dialect, c.stream.Checkpoints = c.library.dialect(), c.checkpoints()
 	c.tokens = []string{p.ResumeToken}
 	return true
 }

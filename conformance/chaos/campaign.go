@@ -26,6 +26,7 @@ type Config struct {
 	Time       time.Duration // duration of the load; default 1 min
 	Sessions   int           // default 64
 	Principals []Principal   // required; owners of the sessions, in turn
+	Dialects   []Dialect     // of the sessions; each principal has all in turn; default RFC and Draft
 	KillEvery  time.Duration // average time between two kills; default 4 s
 	Drain      time.Duration // limit for unfinished work after the load; default 1 min + Time/2
 
@@ -39,6 +40,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Sessions == 0 {
 		c.Sessions = 64
+	}
+	if len(c.Dialects) == 0 {
+		c.Dialects = []Dialect{RFC, Draft}
 	}
 	if c.KillEvery == 0 {
 		c.KillEvery = 4 * time.Second
@@ -102,17 +106,29 @@ func (c *campaign) start(ctx context.Context) error {
 // newClients creates the clients, one for each session.
 func (c *campaign) newClients() {
 	jobs := newSharedJobs()
+	played := 0
 	for n := range c.Sessions {
-		c.clients = append(c.clients, c.newClient(n, jobs))
+		cl := c.newClient(n, jobs)
+		if c.Dialects[n/len(c.Principals)%len(c.Dialects)] == Draft {
+			cl.library = c.libraryOf(played)
+			played++
+		}
+		c.clients = append(c.clients, cl)
 	}
 }
 
+// libraryOf returns the library that the n-th client of the draft dialect plays. The seed selects the first.
+func (c *campaign) libraryOf(n int) *library {
+	return &libraries[(n+int(c.Seed%uint64(len(libraries))))%len(libraries)]
+}
+
+// newClient returns a client of the RFC's dialect.
 func (c *campaign) newClient(n int, jobs *sharedJobs) *client {
 	k := n % len(c.Principals)
 	others := append(append([]Principal{}, c.Principals[:k]...), c.Principals[k+1:]...)
 	rnd := rand.New(rand.NewPCG(c.Seed, uint64(1<<32+n)))
 	return &client{n: n, principal: c.Principals[k], others: others, rnd: rnd, shared: jobs, url: c.relay.url(),
-		phase: &c.phase, report: c.report, cuts: &c.cuts, acks: rnd.IntN(2) == 0}
+		phase: &c.phase, report: c.report, cuts: &c.cuts, acks: rnd.IntN(2) == 0, library: &rfc}
 }
 
 // report records a finding and ends the phase.
@@ -219,29 +235,44 @@ func (c *campaign) unfinished() {
 			c.report(Finding{RuleLost, cl.String(), work})
 		}
 		for _, o := range cl.pending {
-			c.report(Finding{RuleAnswer, cl.String(), fmt.Sprintf("%s was not answered: %s", o.id, o.frame)})
+			c.report(Finding{RuleAnswer, cl.String(), fmt.Sprintf("%s was not answered: %s", o.ID, o.Append(nil))})
 		}
 	}
 }
 
-// compare lists the jobs of each principal and compares all sessions.
+// compare lists the jobs of each principal in each dialect and compares all sessions.
 func (c *campaign) compare(ctx context.Context) {
 	if !c.ok() {
 		return
 	}
-	lists := make(map[string][]arcp.JobEntry)
-	for i, p := range c.Principals {
-		lister := c.newClient(c.Sessions*len(c.Principals)+i, newSharedJobs()) // this number selects the principal p
-		list, ok := lister.list(ctx)
+	for _, d := range c.Dialects {
+		lists, ok := c.lists(ctx, d)
 		if !ok {
-			c.report(Finding{RuleList, p.Name, "the jobs could not be listed"})
 			return
 		}
-		lists[p.Name] = list
+		for _, f := range Compare(c.streams(), lists) {
+			c.report(f)
+		}
+		if !c.ok() {
+			return
+		}
 	}
-	for _, f := range Compare(c.streams(), lists) {
-		c.report(f)
+}
+
+// lists lists the jobs of each principal in a dialect.
+func (c *campaign) lists(ctx context.Context, d Dialect) (lists map[string][]arcp.JobEntry, ok bool) {
+	lists = make(map[string][]arcp.JobEntry)
+	for i, p := range c.Principals {
+		lister := c.newClient(c.Sessions*len(c.Principals)+i, newSharedJobs()) // this number selects the principal p
+		if d == Draft {
+			lister.library = c.libraryOf(i)
+		}
+		if lists[p.Name], ok = lister.list(ctx); !ok {
+			c.report(Finding{RuleList, p.Name, fmt.Sprintf("the jobs could not be listed in the dialect %s", d)})
+			return nil, false
+		}
 	}
+	return lists, true
 }
 
 func (c *campaign) streams() (list []*Stream) {
@@ -255,14 +286,20 @@ func (c *campaign) streams() (list []*Stream) {
 
 func (c *campaign) outcome() *Outcome {
 	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cutCount(), Stalls: int(c.relay.stalls.Load()), Findings: c.findings}
-	jobs := make(map[arcp.JobID]bool)
+	jobs := [...]map[arcp.JobID]bool{RFC: make(map[arcp.JobID]bool), Draft: make(map[arcp.JobID]bool)}
 	for _, s := range c.streams() {
 		o.Sessions++
+		o.Draft += int(s.Dialect)
 		o.Events += int(s.Last())
 		for id := range s.Jobs {
-			jobs[id] = true
+			jobs[s.Dialect][id] = true
 		}
 	}
-	o.Jobs = len(jobs)
+	for id := range jobs[Draft] {
+		if jobs[RFC][id] {
+			o.Common++
+		}
+	}
+	o.Jobs = len(jobs[RFC]) + len(jobs[Draft]) - o.Common
 	return o
 }

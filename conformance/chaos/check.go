@@ -19,12 +19,12 @@ func (c *client) check(ctx context.Context) {
 	}
 	defer c.disconnect()
 	for c.stream.Position() < last {
-		frame, ok := c.next(ctx, answerWait)
+		m, ok := c.next(ctx, answerWait)
 		if !ok {
 			c.stream.find(RuleLost, "only the events from %[2]d to %[3]d of %[1]d were replayed", last, c.acked+1, c.stream.Position())
 			return
 		}
-		c.handle(frame)
+		c.handle(m)
 	}
 }
 
@@ -51,18 +51,18 @@ func (c *client) list(ctx context.Context) (all []arcp.JobEntry, ok bool) {
 }
 
 func (c *client) page(ctx context.Context, cursor string) (page arcp.SessionJobsPayload, ok bool) {
-	id := c.id()
-	if !c.write(&command{id, c.frame(id, arcp.SessionListJobs, arcp.SessionListJobsPayload{Limit: new(uint32(1000)), Cursor: cursor}, nil)}) {
+	request := c.compose(arcp.SessionListJobs, arcp.SessionListJobsPayload{Limit: new(uint32(1000)), Cursor: cursor})
+	if !c.write(request) {
 		return page, false
 	}
 	for deadline := time.Now().Add(answerWait); ; {
-		frame, ok := c.next(ctx, time.Until(deadline))
+		m, ok := c.next(ctx, time.Until(deadline))
 		if !ok {
 			return page, false
 		}
-		env := c.stream.Receive(frame)
-		if env.CorrelationID == id && env.Type == arcp.SessionJobs {
-			page, err := arcp.DecodePayload[arcp.SessionJobsPayload](&env)
+		c.stream.Receive(m.frame, &m.Envelope)
+		if m.CorrelationID == request.ID && m.Type == arcp.SessionJobs {
+			page, err := arcp.DecodePayload[arcp.SessionJobsPayload](&m.Envelope)
 			return page, err == nil
 		}
 	}

@@ -30,6 +30,7 @@ type client struct {
 	n         int
 	principal Principal
 	rnd       *rand.Rand
+	library   *library
 	shared    *sharedJobs
 	url       string
 	phase     *atomic.Int32 // current phase of the campaign
@@ -44,25 +45,20 @@ type client struct {
 	acked    uint64           // last acknowledged event_seq
 	sent     int              // number of used ids
 	submits  []arcp.MessageID // in the order of creation
-	pending  []*command       // sent and not answered
+	pending  []*arcp.Envelope // sent and not answered; repeated on each connection
 	reported int              // number of findings passed to report
 
 	conn *connection // nil: not connected
 }
 
-// command is a sent message. The client repeats it on each connection until it is answered.
-type command struct {
-	id    arcp.MessageID
-	frame []byte
-}
-
 // connection is one connection of a client.
 type connection struct {
 	transport.Conn
+	codec  codec
 	frames <-chan []byte
-	sent   map[arcp.MessageID]bool // ids sent on this connection
-	end    time.Time               // time when the client drops the connection
-	slow   time.Duration           // delay after each frame
+	sent   map[arcp.MessageID][]byte // frames of the commands sent on this connection
+	end    time.Time                 // time when the client drops the connection
+	slow   time.Duration             // delay after each frame
 }
 
 // The phases of a campaign.
@@ -113,7 +109,8 @@ func (c *client) connect(ctx context.Context) bool {
 	}
 	frames := make(chan []byte, readAhead)
 	go readFrames(conn, frames)
-	c.conn = &connection{Conn: conn, frames: frames, sent: make(map[arcp.MessageID]bool), end: time.Now().Add(c.lifetime())}
+	c.sent++
+	c.conn = &connection{Conn: conn, codec: c.library.newCodec(c.principal.Token, c.acks, c.sent, c.rnd.IntN(10) == 0), frames: frames, sent: make(map[arcp.MessageID][]byte), end: time.Now().Add(c.lifetime())}
 	if c.rnd.IntN(8) == 0 {
 		c.conn.slow = time.Duration(c.rnd.Int64N(int64(20 * time.Millisecond)))
 	}
@@ -164,17 +161,36 @@ func (c *client) reportFindings() {
 	c.reported = len(c.stream.Findings)
 }
 
-// next waits for a frame. ok is false after the wait, at the end of ctx or of the connection.
-func (c *client) next(ctx context.Context, wait time.Duration) (frame []byte, ok bool) {
+// next waits for a message. ok is false after the wait, at the end of ctx or of the connection.
+func (c *client) next(ctx context.Context, wait time.Duration) (m *message, ok bool) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
-	select {
-	case frame, ok = <-c.conn.frames:
-		return frame, ok
-	case <-t.C:
-	case <-ctx.Done():
+	for {
+		select {
+		case frame, open := <-c.conn.frames:
+			if m = c.decode(frame); m != nil || !open {
+				return m, open
+			}
+		case <-t.C:
+			return nil, false
+		case <-ctx.Done():
+			return nil, false
+		}
 	}
-	return nil, false
+}
+
+// decode decodes a frame and reports its problems. It returns nil for a frame without an equivalent
+// message, and for the nil frame of a closed channel.
+func (c *client) decode(frame []byte) *message {
+	if frame == nil {
+		return nil
+	}
+	m, problems := c.conn.codec.decode(frame)
+	for _, f := range problems {
+		f.Observer = c.String()
+		c.report(f)
+	}
+	return m
 }
 
 // work uses the connection until it ends, its lifetime is over, or the phase is done.
@@ -190,7 +206,9 @@ func (c *client) work(ctx context.Context, phase int32) {
 			if !ok {
 				return
 			}
-			c.handle(frame)
+			if m := c.decode(frame); m != nil {
+				c.handle(m)
+			}
 		case <-act.C:
 			if time.Now().After(c.conn.end) {
 				c.cuts.Add(1)
@@ -213,17 +231,21 @@ func (c *client) actDelay() time.Duration {
 	return 50*time.Millisecond + time.Duration(c.rnd.Int64N(int64(900*time.Millisecond)))
 }
 
-// handle processes a frame after the handshake.
-func (c *client) handle(frame []byte) {
-	env := c.stream.Receive(frame)
+// handle processes a message after the handshake.
+func (c *client) handle(env *message) {
+	c.stream.Receive(env.frame, &env.Envelope)
 	c.reportFindings()
-	if env.CorrelationID != "" && c.conn.sent[env.CorrelationID] {
+	if env.CorrelationID != "" && c.conn.sent[env.CorrelationID] != nil {
 		c.tokens = c.tokens[:1] // the runtime received a message: the previous token is invalid
 	}
-	c.pending = slices.DeleteFunc(c.pending, func(o *command) bool { return o.id == env.CorrelationID })
+	c.pending = slices.DeleteFunc(c.pending, func(o *arcp.Envelope) bool { return o.ID == env.CorrelationID })
 	submit := c.stream.Submits[env.CorrelationID]
 	if env.Type == arcp.JobAccepted && submit != nil && submit.Key == "" {
 		c.shared.add(c.principal.Name, c.stream.Session, env.JobID)
+	}
+	if env.Type == arcp.SessionPing {
+		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&env.Envelope)                                            // an invalid payload has no nonce
+		_ = c.write(c.compose(arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()})) // a broken connection ends the reading, too
 	}
 	if c.conn.slow > 0 && c.phase.Load() == loading {
 		time.Sleep(c.conn.slow)
@@ -236,28 +258,38 @@ func (c *client) id() arcp.MessageID {
 	return arcp.MessageID(arcp.MessagePrefix + marker(c.principal.Name, c.n, c.sent))
 }
 
-// frame encodes a message.
-func (c *client) frame(id arcp.MessageID, t arcp.Type, payload any, change func(*arcp.Envelope)) []byte {
+// compose returns a new message.
+func (c *client) compose(t arcp.Type, payload any) *arcp.Envelope {
 	env := arcp.Frame(t, payload)
-	env.ARCP, env.ID, env.Timestamp = arcp.Version, id, time.Now()
-	if change != nil {
-		change(&env)
-	}
-	return env.Append(nil)
+	env.ARCP, env.ID, env.Timestamp = arcp.Version, c.id(), time.Now()
+	return &env
 }
 
 // write sends commands in one write. It returns false if the connection is broken.
-func (c *client) write(commands ...*command) bool {
+func (c *client) write(commands ...*arcp.Envelope) bool {
 	for _, o := range commands {
-		if err := c.conn.Write(o.frame); err != nil {
+		frame, again := c.conn.sent[o.ID]
+		if !again {
+			frame = c.conn.encode(o)
+		}
+		if err := c.conn.Write(frame); err != nil {
 			return false
 		}
-		if !c.conn.sent[o.id] {
-			c.conn.sent[o.id] = true
-			c.stream.RecordSent(o.id)
+		if !again {
+			c.conn.sent[o.ID] = frame
+			c.stream.RecordSent(o.ID)
 		}
 	}
 	return c.conn.Flush() == nil
+}
+
+// encode encodes a message, which the abilities of the library must include.
+func (c *connection) encode(env *arcp.Envelope) []byte {
+	frame, err := c.codec.encode(env)
+	if err != nil {
+		panic("chaos: " + err.Error())
+	}
+	return frame
 }
 
 // repeat sends the unanswered commands again.
@@ -268,7 +300,7 @@ func (c *client) repeat() bool {
 }
 
 // shuffle randomly reorders commands that do not depend on each other.
-func (c *client) shuffle(list []*command) {
+func (c *client) shuffle(list []*arcp.Envelope) {
 	if c.rnd.IntN(2) == 0 {
 		c.rnd.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
 	}

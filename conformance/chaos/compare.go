@@ -14,8 +14,8 @@ import (
 func Compare(streams []*Stream, lists map[string][]arcp.JobEntry) []Finding {
 	j := &comparison{jobs: make(map[arcp.JobID]*jobRecord), byTrace: make(map[string]*Submit)}
 	for _, s := range streams {
-		for id, submit := range s.Submits {
-			j.byTrace[string(id)] = submit
+		for _, submit := range s.Submits {
+			j.byTrace[submit.Trace] = submit
 		}
 		for id := range s.Cancelled {
 			j.job(id).cancelled = true
@@ -42,8 +42,8 @@ func Compare(streams []*Stream, lists map[string][]arcp.JobEntry) []Finding {
 type jobRecord struct {
 	principal string
 	trace     string
-	source    *View // view of the submitting session: all events of the job
-	whole     bool  // the submitting session negotiated checkpoints
+	source    *View   // view of the submitting session: all events of the job that it sees
+	submitter *Stream // the submitting session
 	events    map[[16]byte]Event
 	end       *Event
 	cancelled bool // a client requested its cancellation
@@ -77,11 +77,14 @@ func (j *comparison) addView(s *Stream, v *View) {
 	if t.principal != s.Principal || t.trace != v.Trace {
 		j.find(RuleForeign, s.Observer, "%s belongs to %s with trace %s, and was received with trace %s", v.Job, t.principal, t.trace, v.Trace)
 	}
+	if _, follows := s.Follows[v.Job]; s.Dialect == Draft && !v.Submitted() && !follows && s.accepted[v.Job] == nil {
+		j.find(RuleForeign, s.Observer, "%s was received, which the session neither submitted nor follows", v.Job)
+	}
 	if v.Submitted() {
-		t.source, t.whole = v, s.Checkpoints
+		t.source, t.submitter = v, s
 	}
 	for _, e := range v.Events {
-		if was, ok := t.events[e.ID]; ok && was.Body != e.Body {
+		if was, ok := t.events[e.ID]; ok && !was.same(&e) {
 			j.find(RuleChanged, s.Observer, "%s: event %d differs from the event in another session", v.Job, e.Seq)
 		}
 		t.events[e.ID] = e
@@ -109,7 +112,7 @@ func (j *comparison) follows(s *Stream) {
 		for _, e := range t.source.Events {
 			copied, ok := got[e.ID]
 			switch {
-			case !ok && (e.Type != arcp.JobCheckpoint || s.Checkpoints):
+			case !ok && s.sees(e.Type):
 				j.find(RuleLost, s.Observer, "%s: %s, event %d of the submitter, was not forwarded", id, e.Type, e.Seq)
 			case ok && copied.Origin != 0 && copied.Origin != e.Seq:
 				j.find(RuleOrigin, s.Observer, "%s: event %d was forwarded as %d", id, e.Seq, copied.Origin)
@@ -117,7 +120,7 @@ func (j *comparison) follows(s *Stream) {
 			delete(got, e.ID)
 		}
 		for _, e := range got {
-			if e.Type != arcp.JobCheckpoint || t.whole {
+			if t.submitter.sees(e.Type) {
 				j.find(RuleLost, s.Observer, "%s: %s, event %d here, was not sent to the submitter", id, e.Type, e.Seq)
 			}
 		}

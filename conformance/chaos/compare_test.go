@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -22,11 +23,22 @@ func newWorld(t *testing.T) *world {
 	w.b.Follows[jobOne] = &Follow{ID: "msg_follow", Sent: 1, Confirmed: true}
 	for _, e := range w.first {
 		e.SessionID = otherSession
-		e.Extensions = arcp.Raw(`{"arcpx.arcp.origin.v1":{"event_seq":` + string('0'+byte(e.EventSeq)) + `}}`)
 		w.rerun = append(w.rerun, e)
 	}
-	w.list = []arcp.JobEntry{{JobID: jobOne, TraceID: string(id), Status: "completed"}}
+	w.originates(0)
+	w.list = []arcp.JobEntry{{JobID: jobOne, TraceID: w.a.Submits[id].Trace, Status: "completed"}}
 	return w
+}
+
+// originates sets the numbers of the forwarded events in the session of the first, which are larger than
+// the numbers of the second session by a difference.
+func (w *world) originates(difference int) {
+	for i := range w.rerun {
+		w.rerun[i].Extensions = nil
+		if seq := i + 1 + difference; seq > 0 {
+			w.rerun[i].Extensions = arcp.Raw(fmt.Sprintf(`{"arcpx.arcp.origin.v1":{"event_seq":%d}}`, seq))
+		}
+	}
 }
 
 // findings sends the frames to the sessions and compares them.
@@ -97,7 +109,7 @@ func TestCompareFinds(t *testing.T) {
 		{"a submit was executed twice", RuleKey, func(w *world) { w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: w.list[0].TraceID}) }},
 		{"a listed job's submit was not answered", RuleLost, func(w *world) {
 			id := w.a.submits(2, twoLogs)
-			w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: string(id)})
+			w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: w.a.Submits[id].Trace})
 		}},
 		{"a key stands for two jobs", RuleKey, func(w *world) {
 			for n, job := range []arcp.JobID{"job_x", "job_y"} {

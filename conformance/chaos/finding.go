@@ -22,6 +22,7 @@ const (
 	RuleAnswer  Rule = "answer"  // a command has the specified answer (§5.2, §5.7)
 	RuleOrigin  Rule = "origin"  // a forwarded event contains its number in the submitting session (§5.4)
 	RuleList    Rule = "list"    // each job is listed once (§5.5)
+	RuleLibrary Rule = "library" // the client library decodes each frame and acts on it as meant (§9)
 )
 
 // Finding is a violated rule and the evidence.
@@ -37,7 +38,9 @@ func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Rule, f.Ob
 type Outcome struct {
 	Seed     uint64
 	Sessions int
+	Draft    int // sessions of the draft dialect
 	Jobs     int
+	Common   int // jobs that sessions of both dialects received events of
 	Events   int
 	Kills    int
 	Cuts     int
@@ -50,8 +53,8 @@ func (o *Outcome) OK() bool { return len(o.Findings) == 0 }
 
 // String returns the outcome as one line.
 func (o *Outcome) String() string {
-	done := fmt.Sprintf("%s sessions, %s jobs, %s events, %s kills, %s cuts",
-		thousands(o.Sessions), thousands(o.Jobs), thousands(o.Events), thousands(o.Kills), thousands(o.Cuts))
+	done := fmt.Sprintf("%s sessions (%s draft), %s jobs (%s in both dialects), %s events, %s kills, %s cuts",
+		thousands(o.Sessions), thousands(o.Draft), thousands(o.Jobs), thousands(o.Common), thousands(o.Events), thousands(o.Kills), thousands(o.Cuts))
 	if o.OK() {
 		return "chaos: ok: " + done
 	}

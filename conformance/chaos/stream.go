@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -18,7 +19,8 @@ type Stream struct {
 	Observer    string // name in findings
 	Principal   string
 	Session     arcp.SessionID
-	Checkpoints bool // the session negotiated checkpoints
+	Dialect     Dialect
+	Checkpoints bool // the session receives checkpoints
 
 	Submits   map[arcp.MessageID]*Submit
 	Jobs      map[arcp.JobID]*View
@@ -27,17 +29,24 @@ type Stream struct {
 	Foreign   map[arcp.MessageID]bool // commands about jobs of other principals; the runtime must refuse them
 	Findings  []Finding
 
-	others []string // marker prefixes of other principals
-	frames []uint64 // digest of each event's frame, by event_seq - 1
-	next   uint64   // expected event_seq of the next event
+	others   []string // prefixes of the markers and trace ids of other principals
+	frames   []uint64 // digest of each event's frame, by event_seq - 1
+	next     uint64   // expected event_seq of the next event
+	byTrace  map[string]*Submit
+	accepted map[arcp.JobID]*Submit // draft dialect: the first submit that was answered with the job
 }
 
 // Submit is a submit of the session.
 type Submit struct {
 	Task
-	ID   arcp.MessageID
-	Sent int        // number of connections that sent it
-	Job  arcp.JobID // empty: not answered yet
+	ID    arcp.MessageID
+	Trace string     // trace id
+	Sent  int        // number of connections that sent it
+	Job   arcp.JobID // empty: not answered yet
+
+	// In the draft dialect, where job.accepted is no event and events do not name their submit.
+	accepts int  // number of job.accepted
+	open    bool // no final event was received after the last job.accepted
 }
 
 // Follow is a subscription to a job of another session, with all its history.
@@ -50,7 +59,7 @@ type Follow struct {
 // View is one session's knowledge of a job.
 type View struct {
 	Job     arcp.JobID
-	Trace   string  // marker of the submit
+	Trace   string  // trace id of the submit
 	Events  []Event // without repetitions, in the order of their ids
 	End     *Event  // the final event
 	Answers map[arcp.MessageID]*Answers
@@ -67,8 +76,19 @@ type Event struct {
 	Type   arcp.Type
 	Seq    uint64 // first event_seq in the session
 	Origin uint64 // event_seq in the submitting session; 0: not forwarded
-	Body   uint64 // digest of the content that all receivers share
+	Body   uint64 // digest of the content that all receivers of a dialect share
+	Shared uint64 // digest of the content that all receivers share
 	Copies int    // number of times received, with different numbers
+
+	dialect Dialect
+}
+
+// same reports whether two receivers received the same event.
+func (e *Event) same(other *Event) bool {
+	if e.dialect == other.dialect {
+		return e.Body == other.Body
+	}
+	return e.Shared == other.Shared
 }
 
 // Submitted reports whether the session submitted the job.
@@ -95,9 +115,10 @@ func (v *View) repeats() string {
 func NewStream(observer, principal string, id arcp.SessionID, others []string) *Stream {
 	s := &Stream{Observer: observer, Principal: principal, Session: id, next: 1,
 		Submits: make(map[arcp.MessageID]*Submit), Jobs: make(map[arcp.JobID]*View),
+		byTrace: make(map[string]*Submit), accepted: make(map[arcp.JobID]*Submit),
 		Follows: make(map[arcp.JobID]*Follow), Cancelled: make(map[arcp.JobID]bool), Foreign: make(map[arcp.MessageID]bool)}
 	for _, o := range others {
-		s.others = append(s.others, markerPrefix(o))
+		s.others = append(s.others, markerPrefix(o), tracePrefix(o))
 	}
 	return s
 }
@@ -115,6 +136,22 @@ func (s *Stream) Position() uint64 { return s.next - 1 }
 // Attach begins a connection that resumes after event_seq after.
 func (s *Stream) Attach(after uint64) { s.next = after + 1 }
 
+// AddSubmit adds a submit that is not sent yet.
+func (s *Stream) AddSubmit(submit *Submit) {
+	s.Submits[submit.ID], s.byTrace[submit.Trace] = submit, submit
+}
+
+// sees reports whether the session receives events of a type.
+func (s *Stream) sees(t arcp.Type) bool {
+	switch t {
+	case arcp.JobAccepted:
+		return s.Dialect == RFC
+	case arcp.JobCheckpoint:
+		return s.Checkpoints
+	}
+	return true
+}
+
 // RecordSent records a sent command, once for each connection.
 func (s *Stream) RecordSent(id arcp.MessageID) {
 	if submit := s.Submits[id]; submit != nil {
@@ -128,26 +165,20 @@ func (s *Stream) RecordSent(id arcp.MessageID) {
 	}
 }
 
-// Receive records and checks the next frame of the connection.
-func (s *Stream) Receive(frame []byte) arcp.Envelope {
-	env, err := arcp.Decode(frame)
-	if err != nil {
-		s.find(RuleAnswer, "a frame of the runtime cannot be decoded: %s: %v", frame, err)
-		return env
-	}
-	s.private(frame, &env)
+// Receive records and checks the next message of the connection and its frame.
+func (s *Stream) Receive(frame []byte, env *arcp.Envelope) {
+	s.private(frame, env)
 	switch {
 	case env.EventSeq == 0:
-		s.answer(&env)
-	case s.number(frame, &env):
-		s.event(&env)
+		s.answer(env)
+	case s.number(frame, env):
+		s.event(env)
 	}
-	return env
 }
 
 // private finds data of another principal in a frame.
 func (s *Stream) private(frame []byte, env *arcp.Envelope) {
-	if env.SessionID != s.Session {
+	if env.SessionID != s.Session && (s.Dialect == RFC || env.SessionID != "") { // some libraries need errors without session_id
 		s.find(RuleForeign, "a frame has the session_id %q: %s", env.SessionID, frame)
 	}
 	for _, o := range s.others {
@@ -181,27 +212,55 @@ func (s *Stream) number(frame []byte, env *arcp.Envelope) bool {
 
 // event records an event with a new number.
 func (s *Stream) event(env *arcp.Envelope) {
-	v := s.view(env)
+	submit := s.submitOf(env)
+	v := s.view(env, submit)
 	if v == nil {
 		return
 	}
-	e := Event{Type: env.Type, Seq: env.EventSeq, Body: body(env), Origin: origin(env), Copies: 1}
+	e := Event{Type: env.Type, Seq: env.EventSeq, Body: body(env), Shared: shared(env), Origin: origin(env), Copies: 1, dialect: s.Dialect}
 	e.ID, _ = arcp.ParseIDBody(strings.TrimPrefix(string(env.ID), arcp.MessagePrefix)) // an invalid id is zero and out of order
 	i, known := slices.BinarySearchFunc(v.Events, e.ID, func(e Event, id [16]byte) int { return bytes.Compare(e.ID[:], id[:]) })
 	if known {
-		s.duplicate(v, &v.Events[i], &e, env)
+		s.duplicate(v, &v.Events[i], &e, env, submit)
 	} else {
-		s.first(v, e, env)
+		s.first(v, e, env, submit)
 	}
-	s.count(v, env)
+	s.count(v, env, submit)
+}
+
+// submitOf returns the submit of the session that an event answers, or nil. In the draft dialect an
+// event names only its job: the submit has the trace id of the job or, if it repeats an idempotency
+// key, was answered with the job.
+func (s *Stream) submitOf(env *arcp.Envelope) *Submit {
+	if s.Dialect == RFC {
+		return s.Submits[env.CorrelationID]
+	}
+	if submit := s.byTrace[env.TraceID]; submit != nil {
+		return submit
+	}
+	return s.accepted[env.JobID]
+}
+
+// mayBeRepetition reports whether an event of an unknown job may be the outcome of a submit that
+// repeats an idempotency key and whose job.accepted was lost. Compare checks the job later.
+func (s *Stream) mayBeRepetition(env *arcp.Envelope) bool {
+	if s.Dialect == RFC || !env.Type.Terminal() {
+		return false
+	}
+	for _, submit := range s.Submits {
+		if submit.Key != "" && submit.Sent > 0 && submit.Job == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // view returns the view of the job that an event belongs to. The session must have submitted or
 // followed the job.
-func (s *Stream) view(env *arcp.Envelope) *View {
-	submit, own := s.Submits[env.CorrelationID]
+func (s *Stream) view(env *arcp.Envelope, submit *Submit) *View {
+	own := submit != nil
 	_, follows := s.Follows[env.JobID]
-	if !own && !follows {
+	if !own && !follows && !s.mayBeRepetition(env) {
 		s.find(RuleForeign, "event %d belongs to %s, which the session neither submitted nor follows", env.EventSeq, env.JobID)
 		return nil
 	}
@@ -215,8 +274,8 @@ func (s *Stream) view(env *arcp.Envelope) *View {
 		v = &View{Job: env.JobID, Trace: env.TraceID, Answers: make(map[arcp.MessageID]*Answers)}
 		s.Jobs[env.JobID] = v
 	}
-	if own && env.TraceID == string(submit.ID) && v.expected == nil {
-		v.expected = newExpectation(submit.Task, s.Checkpoints)
+	if own && env.TraceID == submit.Trace && v.expected == nil {
+		v.expected = newExpectation(submit.Task, s)
 	}
 	if v.Trace != env.TraceID {
 		s.find(RuleChanged, "%s has the trace %q and %q", v.Job, v.Trace, env.TraceID)
@@ -225,7 +284,7 @@ func (s *Stream) view(env *arcp.Envelope) *View {
 }
 
 // first records an event that is new to the session.
-func (s *Stream) first(v *View, e Event, env *arcp.Envelope) {
+func (s *Stream) first(v *View, e Event, env *arcp.Envelope, submit *Submit) {
 	if n := len(v.Events); n > 0 && bytes.Compare(e.ID[:], v.Events[n-1].ID[:]) < 0 {
 		s.find(RuleOrder, "%s: %s %s was received after the later %s", v.Job, e.Type, env.ID, v.Events[n-1].Type)
 		return
@@ -237,7 +296,7 @@ func (s *Stream) first(v *View, e Event, env *arcp.Envelope) {
 	if e.Type.Terminal() {
 		v.End = &v.Events[len(v.Events)-1]
 	}
-	if _, own := s.Submits[env.CorrelationID]; own && v.expected != nil {
+	if submit != nil && v.expected != nil {
 		if violation := v.expected.check(env); violation != "" {
 			s.find(RuleOrder, "%s, event %d: %s", v.Job, env.EventSeq, violation)
 		}
@@ -247,23 +306,26 @@ func (s *Stream) first(v *View, e Event, env *arcp.Envelope) {
 // duplicate checks an event that already has another number. That is allowed for the answers to a
 // repeated submit, and for the history of an ended job that is followed again. count and Compare
 // check how often.
-func (s *Stream) duplicate(v *View, was, e *Event, env *arcp.Envelope) {
+func (s *Stream) duplicate(v *View, was, e *Event, env *arcp.Envelope, submit *Submit) {
 	if was.Body != e.Body || was.Type != e.Type {
 		s.find(RuleChanged, "%s: %s was a %s with another payload: %s", v.Job, env.ID, was.Type, env.Payload)
 	}
 	was.Copies++
-	_, own := s.Submits[env.CorrelationID]
-	if own && e.Type != arcp.JobAccepted && !e.Type.Terminal() {
+	if submit != nil && e.Type != arcp.JobAccepted && !e.Type.Terminal() {
 		s.find(RuleTwice, "%s: %s %s has the numbers %d and %d", v.Job, e.Type, env.ID, was.Seq, e.Seq)
 	}
 }
 
 // count counts the answers to a submit.
-func (s *Stream) count(v *View, env *arcp.Envelope) {
-	a := v.Answers[env.CorrelationID]
+func (s *Stream) count(v *View, env *arcp.Envelope, submit *Submit) {
+	request := env.CorrelationID
+	if s.Dialect == Draft {
+		request = "" // an outcome answers all submits of the job
+	}
+	a := v.Answers[request]
 	if a == nil {
 		a = new(Answers)
-		v.Answers[env.CorrelationID] = a
+		v.Answers[request] = a
 	}
 	switch {
 	case env.Type == arcp.JobAccepted:
@@ -274,20 +336,60 @@ func (s *Stream) count(v *View, env *arcp.Envelope) {
 		return
 	}
 	allowed := 0
-	if submit, own := s.Submits[env.CorrelationID]; own {
-		allowed = submit.Sent
-	} else if f := s.Follows[v.Job]; f != nil {
+	f := s.Follows[v.Job]
+	switch {
+	case f != nil && (submit == nil || s.Dialect == Draft):
 		allowed = f.Sent
+	case s.Dialect == Draft:
+		allowed = s.outcomes(v)
+	case submit != nil:
+		allowed = submit.Sent
 	}
 	if a.Accepts > allowed || a.Ends > allowed {
 		s.find(RuleTwice, "%s: accepted %d times and ended %d times for %s, which was sent on %d connections",
-			v.Job, a.Accepts, a.Ends, env.CorrelationID, allowed)
+			v.Job, a.Accepts, a.Ends, cmp.Or(request, "its submits"), allowed)
+	}
+}
+
+// outcomes returns how many final events of a job the session may receive in the draft dialect, and
+// records that its submits have received one.
+func (s *Stream) outcomes(v *View) (allowed int) {
+	for _, submit := range s.Submits {
+		unanswered := submit.Job == "" && submit.Key != ""
+		if submit.Job == v.Job || unanswered {
+			allowed += submit.Sent
+		}
+		if submit.Job == v.Job {
+			submit.open = false
+		}
+	}
+	return allowed
+}
+
+// accept records a job.accepted of the draft dialect, which has no number.
+func (s *Stream) accept(env *arcp.Envelope) {
+	submit := s.Submits[env.CorrelationID]
+	if s.Dialect == RFC || submit == nil {
+		s.find(RuleAnswer, "a job.accepted without a submit: %s", env.Append(nil))
+		return
+	}
+	if submit.Job != "" && submit.Job != env.JobID {
+		s.find(RuleKey, "the submit %s has the jobs %s and %s", submit.ID, submit.Job, env.JobID)
+	}
+	submit.Job, submit.open = env.JobID, true
+	if submit.accepts++; submit.accepts > submit.Sent {
+		s.find(RuleTwice, "%s: accepted %d times for %s, which was sent on %d connections", env.JobID, submit.accepts, submit.ID, submit.Sent)
+	}
+	if s.accepted[env.JobID] == nil {
+		s.accepted[env.JobID] = submit
 	}
 }
 
 // answer handles a frame without event_seq.
 func (s *Stream) answer(env *arcp.Envelope) {
 	switch env.Type {
+	case arcp.JobAccepted:
+		s.accept(env)
 	case arcp.JobSubscribed:
 		if f := s.Follows[env.JobID]; f != nil {
 			f.Confirmed = true
@@ -329,6 +431,29 @@ func body(env *arcp.Envelope) uint64 {
 	return h.Sum64()
 }
 
+// shared returns the digest of the content of an event that the frames of both dialects have, with
+// times in milliseconds.
+func shared(env *arcp.Envelope) uint64 {
+	var p struct {
+		Message    string    `json:"message"`
+		Attributes arcp.Raw  `json:"attributes"`
+		Current    arcp.Raw  `json:"current"`
+		Total      arcp.Raw  `json:"total"`
+		Checkpoint string    `json:"checkpoint_id"`
+		Value      arcp.Raw  `json:"value"`
+		Code       arcp.Code `json:"code"`
+		Reason     string    `json:"reason"`
+	}
+	_ = arcp.Unmarshal(env.Payload, &p) // what cannot be decoded is the same in both dialects
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, part := range []string{string(env.ID), string(env.JobID), env.TraceID, env.Timestamp.Truncate(time.Millisecond).UTC().String(), p.Message,
+		string(p.Attributes), string(p.Current), string(p.Total), p.Checkpoint, string(p.Value), string(p.Code), p.Reason} {
+		maphash.WriteComparable(&h, part)
+	}
+	return h.Sum64()
+}
+
 // origin returns the event_seq of a forwarded event in the submitting session; 0 if the event is
 // not forwarded.
 func origin(env *arcp.Envelope) uint64 {
@@ -352,8 +477,11 @@ func (s *Stream) Pending() (list []string) {
 		v := s.Jobs[submit.Job]
 		switch {
 		case submit.Sent == 0:
-		case v == nil:
+		case v == nil && !submit.open, s.Dialect == Draft && submit.accepts == 0:
 			list = append(list, fmt.Sprintf("%s, a %s, was not answered", id, submit.Kind))
+		case s.Dialect == Draft && !submit.open && v.End != nil:
+		case s.Dialect == Draft:
+			list = append(list, fmt.Sprintf("%s, a %s, has not ended for %s since it was accepted", submit.Job, submit.Kind, id))
 		case v.Answers[id] == nil || v.Answers[id].Ends == 0:
 			list = append(list, fmt.Sprintf("%s, a %s, has not ended for %s", v.Job, submit.Kind, id))
 		}

@@ -1,6 +1,8 @@
 package chaos
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -43,6 +45,18 @@ func marker(principal string, session, n int) string {
 // markerPrefix returns the prefix of the markers of a principal.
 func markerPrefix(principal string) string { return "~" + principal + "~" }
 
+// trace returns the trace id of a submit. It identifies the submit like a marker, in a form that both
+// dialects keep.
+func trace(principal string, session, n int) string {
+	return fmt.Sprintf("%s%08x%08x", tracePrefix(principal), session, n)
+}
+
+// tracePrefix returns the prefix of the trace ids of a principal.
+func tracePrefix(principal string) string {
+	sum := sha256.Sum256([]byte(principal))
+	return hex.EncodeToString(sum[:8])
+}
+
 // keyedTask returns the task for an idempotency key. It is the same in all sessions.
 func keyedTask(principal string, n int) Task {
 	t := randomTask(rand.New(rand.NewPCG(uint64(n), 0)), markerPrefix(principal)+fmt.Sprintf("key~%d", n))
@@ -79,15 +93,16 @@ func randomTask(rnd *rand.Rand, mark string) Task {
 // expectation tracks the events of a job in its submitting session and checks the next event.
 type expectation struct {
 	task    Task
-	begun   bool // job.accepted was received
+	begun   bool // job.accepted was received, or is no event
 	attempt int  // number of job.started events
 	n       int  // number of tool events in this attempt
 	point   int  // count at the last checkpoint; -1: the session receives no checkpoints
 }
 
-func newExpectation(t Task, checkpoints bool) *expectation {
-	y := &expectation{task: t}
-	if !checkpoints {
+// newExpectation returns the expectation of the events that a session sees.
+func newExpectation(t Task, s *Stream) *expectation {
+	y := &expectation{task: t, begun: !s.sees(arcp.JobAccepted)}
+	if !s.sees(arcp.JobCheckpoint) {
 		y.point = -1
 	}
 	return y

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // frame is the text of a frame with its envelope. The envelope is zero if the text cannot be
@@ -20,7 +19,7 @@ func parse(text []byte) frame {
 	f := frame{text: bytes.Clone(text)}
 	var err error
 	if f.Envelope, err = arcp.Decode(f.text); err != nil {
-		f.Envelope, _ = script.DecodeDraft(f.text) // an undecodable frame has the zero envelope
+		f.Envelope, _ = arcp.DecodeDraftFromRuntime(f.text) // an undecodable frame has the zero envelope
 	}
 	return f
 }

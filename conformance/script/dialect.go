@@ -1,7 +1,6 @@
 package script
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -66,32 +65,9 @@ func Draft(newID func() string, members map[string]Value) *Dialect {
 		final:    []arcp.Type{jobResult, jobError},
 		refusals: []arcp.Type{jobError, sessionError, arcp.Nack},
 		newID:    newID, members: members,
-		decode: DecodeDraft,
+		decode: arcp.DecodeDraftFromRuntime,
 		verbs:  draftVerbs,
 	}
-}
-
-// DecodeDraft decodes the envelope of a frame of the draft dialect.
-func DecodeDraft(frame []byte) (arcp.Envelope, error) {
-	var f struct {
-		ARCP          string         `json:"arcp"`
-		ID            arcp.MessageID `json:"id"`
-		Type          arcp.Type      `json:"type"`
-		SessionID     arcp.SessionID `json:"session_id"`
-		JobID         arcp.JobID     `json:"job_id"`
-		TraceID       string         `json:"trace_id"`
-		CorrelationID arcp.MessageID `json:"correlation_id"`
-		EventSeq      uint64         `json:"event_seq"`
-		Payload       arcp.Raw       `json:"payload"`
-	}
-	if err := arcp.Unmarshal(frame, &f); err != nil {
-		return arcp.Envelope{}, err
-	}
-	if f.Type == "" || f.Payload.Kind() != '{' {
-		return arcp.Envelope{}, fmt.Errorf("type and payload are required")
-	}
-	return arcp.Envelope{ARCP: f.ARCP, ID: f.ID, Type: f.Type, SessionID: f.SessionID, JobID: f.JobID, TraceID: f.TraceID,
-		CorrelationID: f.CorrelationID, EventSeq: f.EventSeq, Payload: f.Payload}, nil
 }
 
 // isFinal reports whether the frame is the last event of a job.

@@ -117,7 +117,7 @@ func (a *action) outcome(typ arcp.Type) (*frame, error) {
 		return nil, err
 	}
 	f := &frame{text: member(job, []string{"-1"})}
-	f.Envelope, _ = DecodeDraft(f.text) // it was decoded when it came
+	f.Envelope, _ = arcp.DecodeDraftFromRuntime(f.text) // it was decoded when it came
 	if f.Type != typ {
 		return nil, a.failf("%s ends with %s: got %s", plain(a.arg(0)), typ, f)
 	}

@@ -152,8 +152,8 @@ func servePlanted(plant string) error {
 	return http.Serve(ln, rt.Handler())
 }
 
-// TestChaosFindsPlantedBugs checks that the campaign fails for planted bugs of a durable
-// store, and passes without them.
+// TestChaosFindsPlantedBugs checks that a campaign of the clients of either dialect fails for
+// planted bugs of a durable store, and passes without them.
 func TestChaosFindsPlantedBugs(t *testing.T) {
 	endToEnd(t)
 	self, err := os.Executable()
@@ -161,26 +161,31 @@ func TestChaosFindsPlantedBugs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for plant := range plants {
-		t.Run(plant, func(t *testing.T) {
-			c := campaign(t)
-			c.Time, c.KillEvery, c.Sessions = 10*time.Second, 1500*time.Millisecond, 16
-			tries := 5 // the bugs want chances, which a slow machine has fewer of
-			if plant == harmless {
-				c.Time, tries = 3*time.Second, 1
-			}
-			o := new(chaos.Outcome)
-			for n := 0; n < tries && o.OK(); n++ {
-				v := &victim{program: self, output: overheard(t), env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + t.TempDir() + "/data"}}
-				var err error
-				if o, err = chaos.Run(t.Context(), v, c); err != nil {
-					t.Fatal(err)
-				}
-				t.Log(o)
-			}
-			if o.OK() != (plant == harmless) {
-				t.Errorf("found %v", o.Findings[:min(len(o.Findings), 5)])
-			}
-		})
+		for _, d := range []chaos.Dialect{chaos.RFC, chaos.Draft} {
+			t.Run(plant+"/"+d.String(), func(t *testing.T) { findPlanted(t, self, plant, d) })
+		}
+	}
+}
+
+// findPlanted runs campaigns in a dialect until one finds the planted bug.
+func findPlanted(t *testing.T, self, plant string, d chaos.Dialect) {
+	c := campaign(t)
+	c.Time, c.KillEvery, c.Sessions, c.Dialects = 10*time.Second, 1500*time.Millisecond, 16, []chaos.Dialect{d}
+	tries := 5 // the bugs want chances, which a slow machine has fewer of
+	if plant == harmless {
+		c.Time, tries = 3*time.Second, 1
+	}
+	o := new(chaos.Outcome)
+	for n := 0; n < tries && o.OK(); n++ {
+		v := &victim{program: self, output: overheard(t), env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + t.TempDir() + "/data"}}
+		var err error
+		if o, err = chaos.Run(t.Context(), v, c); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(o)
+	}
+	if o.OK() != (plant == harmless) {
+		t.Errorf("found %v", o.Findings[:min(len(o.Findings), 5)])
 	}
 }
 

@@ -66,6 +66,7 @@ type Checker struct {
 	lastSeq  uint64
 	requests []sent          // without an answer, the oldest first
 	ids      map[string]bool // of all frames of the client
+	cancels  map[string]bool // jobs that the client has cancelled, also without a handle
 	jobs     map[string]*job
 }
 
@@ -79,16 +80,20 @@ type sent struct {
 
 // job is a job that the client has a handle of.
 type job struct {
+	named    bool // by an answer on the connection
 	ended    bool
+	end      string // id of the frame that ended the job
+	accepts  int    // number of job.accepted on the connection
+	ends     int    // number of final frames on the connection
 	chunks   uint64 // received chunks of the result
 	encoding string
 	resultID string
-	submit   string // id of the job.submit; empty: of another connection
+	submits  []string // ids of the job.submit of the connection that were accepted as this job
 }
 
 // New returns a checker for a connection of a library.
 func New(lib Library) *Checker {
-	return &Checker{lib: decoders[lib], jobs: make(map[string]*job), ids: make(map[string]bool)}
+	return &Checker{lib: decoders[lib], jobs: make(map[string]*job), ids: make(map[string]bool), cancels: make(map[string]bool)}
 }
 
 // envelope is a decoded frame.
@@ -137,12 +142,18 @@ func (c *Checker) Sent(frame []byte) {
 			}
 		}
 	case "job.submit", "session.list_jobs", "job.subscribe":
-		id := e.text("job_id")
-		if id == "" {
-			id, _ = p["job_id"].(string)
-		}
-		c.requests = append(c.requests, sent{e.text("type"), e.text("id"), e.text("trace_id"), id})
+		c.requests = append(c.requests, sent{e.text("type"), e.text("id"), e.text("trace_id"), jobOf(e, p)})
+	case "job.cancel":
+		c.cancels[jobOf(e, p)] = true
 	}
+}
+
+// jobOf returns the job of a request, which the envelope or the payload names.
+func jobOf(e, p envelope) string {
+	if id := e.text("job_id"); id != "" {
+		return id
+	}
+	return p.text("job_id")
 }
 
 // Unanswered lists the types of the requests that the client still waits for.
@@ -353,21 +364,29 @@ func (c *Checker) act(e, p envelope) {
 		if id != p.text("job_id") {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
 		}
-		if c.answer(c.lib.replies, "job.subscribe", e, p) && c.jobs[id] == nil {
-			c.jobs[id] = new(job)
+		if c.answer(c.lib.replies, "job.subscribe", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a repeated subscription has a new handle
+			c.jobs[id] = c.jobs[id].renewed()
+		}
+		if j := c.jobs[id]; j != nil {
+			j.named = true
 		}
 	case "job.accepted":
 		if id != p.text("job_id") {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
 		}
 		if c.answer(c.lib.accepted, "job.submit", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a retry has a new handle
-			c.jobs[id] = &job{submit: p.text("request_id")}
+			c.jobs[id] = c.jobs[id].renewed()
+		}
+		if j := c.jobs[id]; j != nil {
+			j.named = true
+			j.accepts++
+			j.submits = append(j.submits, p.text("request_id"))
 		}
 		if c.lib.endAnswers && e.text("correlation_id") != "" {
 			c.add(RuleAnswer, "the library takes it for the end of the job")
 		}
 	case "job.cancelled":
-		if c.jobs[id] == nil && !c.resumed {
+		if c.jobs[id] == nil && !c.resumed && !c.cancels[id] {
 			c.add(RuleJob, "the job %q is not known", id)
 		}
 	case "job.event":
@@ -375,9 +394,8 @@ func (c *Checker) act(e, p envelope) {
 			c.event(j, p)
 		}
 	case "job.result":
-		if j := c.live(id); j != nil {
+		if j := c.outcome(id, e); j != nil {
 			c.result(j, p)
-			c.end(j, e)
 		}
 	case "job.error":
 		c.jobError(e, p)
@@ -442,7 +460,8 @@ func (c *Checker) answer(m match, kind string, e, p envelope) bool {
 	return true
 }
 
-// live returns a job that has not ended.
+// live returns a job that has not ended. A resumed connection repeats the events of jobs that it does
+// not name, for each subscription once.
 func (c *Checker) live(id string) *job {
 	j := c.jobs[id]
 	switch {
@@ -452,9 +471,38 @@ func (c *Checker) live(id string) *job {
 	case j == nil:
 		c.add(RuleJob, "the job %q is not known", id)
 		return nil
+	case j.ended && c.resumed && !j.named:
+		j = j.renewed()
+		c.jobs[id] = j
 	case j.ended:
 		c.add(RuleJob, "the job %q has ended", id)
 		return nil
+	}
+	return j
+}
+
+// renewed returns the handle of a job that is accepted or subscribed to again.
+func (j *job) renewed() *job {
+	if j == nil {
+		return new(job)
+	}
+	return &job{named: j.named, end: j.end, accepts: j.accepts, ends: j.ends, submits: j.submits}
+}
+
+// outcome ends a job. The runtime repeats the outcome for each submit that repeats another one: the
+// libraries ignore it if the job has ended. The repetition returns nil.
+func (c *Checker) outcome(id string, e envelope) *job {
+	if j := c.jobs[id]; c.lib.endAnswers && j != nil && len(j.submits) > 0 && !slices.Contains(j.submits, e.text("correlation_id")) {
+		c.add(RuleAnswer, "the correlation_id is not that of a submit in %q", j.submits)
+	}
+	if j := c.jobs[id]; j != nil && j.ended && j.end == e.text("id") && (c.resumed || j.ends < j.accepts) {
+		j.ends++
+		return nil
+	}
+	j := c.live(id)
+	if j != nil {
+		j.ended, j.end = true, e.text("id")
+		j.ends++
 	}
 	return j
 }
@@ -490,9 +538,7 @@ func (c *Checker) running() (n int) {
 func (c *Checker) jobError(e, p envelope) {
 	id := e.text("job_id")
 	if _, numbered := e["event_seq"]; numbered {
-		if j := c.live(id); j != nil {
-			c.end(j, e)
-		}
+		c.outcome(id, e)
 		return
 	}
 	if c.failed {
@@ -513,14 +559,6 @@ func (c *Checker) jobError(e, p envelope) {
 	}
 	if i := c.find(c.lib.submitErrors, "job.submit", e, p); i >= 0 && !(c.lib.submitErrors == byTrace && id == "") {
 		c.requests = slices.Delete(c.requests, i, i+1)
-	}
-}
-
-// end ends a job.
-func (c *Checker) end(j *job, e envelope) {
-	j.ended = true
-	if c.lib.endAnswers && j.submit != "" && e.text("correlation_id") != j.submit {
-		c.add(RuleAnswer, "the correlation_id is not that of the submit %q", j.submit)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -370,6 +371,57 @@ func TestHandshakeFailure(t *testing.T) {
 		c = conversation(lib, "session.welcome")
 		if found := c.Received([]byte(strings.Replace(first, `"session_id":"`+session+`",`, "", 1))); lib == TypeScript && len(found) == 0 {
 			t.Error("a failure without session_id")
+		}
+	}
+}
+
+// An outcome is repeated for each submit that repeats another one, and a history for each subscription.
+func TestRepetitions(t *testing.T) {
+	for _, lib := range Libraries {
+		numbered := func(name string, seq int) []byte {
+			return compact(regexp.MustCompile(`"event_seq":\d+`).ReplaceAllString(good(lib)[name], fmt.Sprintf(`"event_seq":%d`, seq)))
+		}
+		expect := func(why string, c *Checker, frame []byte, rules ...Rule) {
+			t.Helper()
+			var got []Rule
+			for _, v := range c.Received(frame) {
+				got = append(got, v.Rule)
+			}
+			if !slices.Equal(got, rules) {
+				t.Errorf("%s: %s: %v, want %v", lib, why, got, rules)
+			}
+		}
+		c := conversation(lib, "log")
+		second := "01JZ0000000000000000000006"
+		c.Sent(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"job.submit","payload":{"agent":"a"}}`, second))
+		expect("a submit with the same key is accepted", c, []byte(strings.ReplaceAll(string(compact(good(lib)["job.accepted"])), submit, second)))
+		expect("the outcome", c, numbered("job.result", 1))
+		expect("the outcome for the second submit", c, numbered("job.result", 2))
+		expect("the outcome without a submit", c, numbered("job.result", 3), RuleJob)
+		expect("an event after the outcome", c, numbered("log", 4), RuleJob)
+
+		c = New(lib)
+		c.Sent(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"session.hello","payload":{"resume":{"resume_token":"t","last_event_seq":11}}}`, hello))
+		expect("the welcome", c, compact(good(lib)["session.welcome"]))
+		expect("an event of a job of an earlier connection", c, numbered("log", 12))
+		expect("its outcome", c, numbered("job.result", 13))
+		expect("its outcome for a repeated submit", c, numbered("job.result", 14))
+		expect("its history for another subscription", c, numbered("log", 15))
+		c.Sent(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"job.subscribe","payload":{"job_id":%q}}`, follow, ownJob))
+		expect("a third subscription", c, []byte(strings.ReplaceAll(string(compact(good(lib)["job.subscribed"])), newJob, ownJob)))
+		expect("its outcome", c, numbered("job.result", 16))
+		expect("an event after it", c, numbered("log", 17), RuleJob)
+	}
+}
+
+// A client may cancel a job that it has no handle of.
+func TestCancelWithoutHandle(t *testing.T) {
+	stranger := newJob[:len(newJob)-1] + "7"
+	for _, lib := range Libraries {
+		c := conversation(lib, "job.cancelled")
+		c.Sent(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"job.cancel","payload":{"job_id":%q}}`, other, stranger))
+		if found := c.Received([]byte(strings.ReplaceAll(string(compact(good(lib)["job.cancelled"])), ownJob, stranger))); len(found) > 0 {
+			t.Errorf("%s: %v", lib, found)
 		}
 	}
 }

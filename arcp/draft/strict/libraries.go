@@ -18,6 +18,9 @@ const (
 	PHP        Library = "php"
 )
 
+// OwnClient is package arcp/client of this module. It is not one of Libraries.
+const OwnClient Library = "arcp-client"
+
 // Libraries lists all of them.
 var Libraries = []Library{Go, Go110, TypeScript, Python, Java, CSharp, FSharp, Ruby, PHP}
 
@@ -228,6 +231,12 @@ var decoders = map[Library]*decoder{
 			"nack":            "code code \n message name",
 			"subscribe.event": "event object",
 		}, nil, "timestamp time"),
+}
+
+func init() { // reads what PHP reads, but a job.accepted answers its submit
+	own := *decoders[PHP]
+	own.endAnswers, own.accepted = false, byCorrelation
+	decoders[OwnClient] = &own
 }
 
 // library completes a decoder with the common fields.

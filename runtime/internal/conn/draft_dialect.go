@@ -90,13 +90,13 @@ func (d *draftDialect) appendEvent(item eventlog.Item) {
 		e := draftEvent(e)
 		e.Payload = payload
 		var err error
-		if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, e); err != nil {
+		if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(&item), e); err != nil {
 			d.events.fail(time.Now(), err)
 			return
 		}
 	} else if body := d.sharedBody(&item); body != nil {
-		b.data = d.output.codec.AppendEventFrame(b.data, item.Seq, body)
-	} else if err := d.appendUnshared(b, item.Seq, e); err != nil {
+		b.data = d.output.codec.AppendEventFrame(b.data, item.Seq, submitOf(&item), body)
+	} else if err := d.appendUnshared(b, &item); err != nil {
 		d.events.fail(time.Now(), err)
 		return
 	}
@@ -134,13 +134,23 @@ func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
 }
 
 // appendUnshared appends the frame of an event that no other session shares.
-func (d *draftDialect) appendUnshared(b *batch, seq uint64, e *store.Event) (err error) {
-	if b.data, err = d.output.codec.AppendEvent(b.data, seq, draftEvent(e)); err == nil {
+func (d *draftDialect) appendUnshared(b *batch, item *eventlog.Item) (err error) {
+	e := item.Event
+	if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), draftEvent(e)); err == nil {
 		return nil
 	}
 	d.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
-	b.data, err = d.output.codec.AppendEvent(b.data, seq, omitted(e, err))
+	b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), omitted(e, err))
 	return err
+}
+
+// submitOf returns the message of this session that has submitted the job of an event; empty: another
+// session has.
+func submitOf(item *eventlog.Item) arcp.MessageID {
+	if item.Forwarded {
+		return ""
+	}
+	return item.CorrelationID
 }
 
 // draftEvent returns an event for the codec.

@@ -39,7 +39,7 @@ var peers = map[string]func(t *testing.T) peer{
 			t.Fatal(err)
 		}
 		return peer{codec.Decode, func(e draft.Event, seq uint64) []byte {
-			frame, err := codec.AppendEvent(nil, seq, &e)
+			frame, err := codec.AppendEvent(nil, seq, "", &e)
 			if err != nil {
 				t.Fatal(err)
 			}
