@@ -86,17 +86,17 @@ func (tg toolGoroutine) addNote(n callNote) {
 }
 
 // recordRefusal adds a note of a refused call.
-func (s childCaller) recordRefusal(call *tool.Call, err error) {
+func (cc *childCall) recordRefusal(err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	if !ok || e == errEnded {
 		return
 	}
-	n := callNote{Tool: clip.Text(call.Tool, arcp.MaxIDLen), Request: digest.OfArguments(call.Arguments), Code: e.Code,
-		Message: clip.Text(s.e.scrubber().text(e.Message), maxNoteText)}
-	if t, err := s.catalog.Resolve(call.Tool); err == nil {
+	n := callNote{Tool: clip.Text(cc.Tool, arcp.MaxIDLen), Request: digest.OfArguments(cc.Arguments), Code: e.Code,
+		Message: clip.Text(cc.parent.e.scrubber().text(e.Message), maxNoteText)}
+	if t, err := cc.parent.catalog.Resolve(cc.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
-	toolGoroutine{s.supervisor}.addNote(n)
+	toolGoroutine{cc.parent}.addNote(n)
 }
 
 // addNotes adds the notes to a write.
