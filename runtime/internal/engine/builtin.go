@@ -162,7 +162,7 @@ func (s *Submit) runInline(r *run) (blocks bool) {
 	if !r.direct {
 		log.Events = append(log.Events, r.acceptedEvent())
 	}
-	log.Events = append(log.Events, jobWriter{sv}.outcomeEvents(time.Now())...)
+	log.Events = append(log.Events, sv.outcomeEvents(time.Now())...)
 	log.State, log.Code = sv.outcome.State, outcomeCode(sv.outcome)
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck}, log)
 	return s.append(r, w, func(created bool) {

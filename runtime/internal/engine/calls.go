@@ -99,14 +99,14 @@ func (cc *childCall) recordRefusal(err error) {
 	toolGoroutine{cc.parent}.addNote(n)
 }
 
-// addNotes adds the notes to a write.
-func (s jobWriter) addNotes(w *store.Write) error {
-	for i := range s.notes.writing {
-		raw, err := arcp.Marshal(&s.notes.writing[i])
+// addTo adds the notes of a job to the write in progress.
+func (l *noteLog) addTo(w *store.Write, id arcp.JobID) error {
+	for i := range l.writing {
+		raw, err := arcp.Marshal(&l.writing[i])
 		if err != nil {
 			return err
 		}
-		w.Put(store.Record{Key: s.notes.writing[i].key(s.row.ID), Value: raw})
+		w.Put(store.Record{Key: l.writing[i].key(id), Value: raw})
 	}
 	return nil
 }
