@@ -18,7 +18,7 @@ type eventQueue struct {
 	list       []*store.Event
 	bytes      int                // of the bodies in list
 	checkpoint *pendingCheckpoint // whose event is in list; nil: there is none
-	stopCause  error              // the cause with which the tool was told to stop; nil: it was not
+	stopCause  error              // the cause with which the tool has to stop; nil: it may continue
 	closed     bool               // no event of the attempt is accepted any more
 	reusable   []*store.Event     // memory of an earlier list; owned by the supervisor
 }
@@ -50,7 +50,7 @@ func (q *eventQueue) drain() ([]*store.Event, *pendingCheckpoint) {
 	return events, p
 }
 
-// reuse keeps the memory of a drained list for the next one.
+// reuse reserves the memory of a drained list for the next one.
 func (q *eventQueue) reuse(events []*store.Event) {
 	clear(events)
 	q.reusable = events
@@ -61,7 +61,7 @@ func (q *eventQueue) close() {
 	q.space.Broadcast()
 }
 
-// stop records that the tool was told to stop. The tool no longer waits for disk space.
+// stop records the cause with which the tool has to stop. The tool no longer waits for disk space.
 func (q *eventQueue) stop(cause error) {
 	q.stopCause = cause
 	q.space.Broadcast()

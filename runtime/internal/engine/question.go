@@ -79,7 +79,7 @@ func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Dur
 	if s.post(w) {
 		<-w.done
 	}
-	if w.alreadyClosed { // a client was told that its answer counts
+	if w.alreadyClosed { // the runtime has confirmed the answer of a client
 		select {
 		case <-closed:
 			return tg.answered(a.q)
@@ -405,7 +405,7 @@ func (s questioner) addQuestions(w *store.Write) error {
 		}
 	}
 	for _, q := range s.questions.All() {
-		if !q.Unsaved || q.Queued && q.Row.JSeq == 0 { // else it goes with the write of its event
+		if !q.Unsaved || q.Queued && q.Row.JSeq == 0 { // else the write of its event stores it
 			continue
 		}
 		rec, err := s.records().question(q)

@@ -239,7 +239,7 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 // jobWriter collects and commits the writes of a job. It is a part of the supervisor.
 type jobWriter struct{ *supervisor }
 
-// nextWrite returns the next write; nil: there is nothing to write. later says that the machine must
+// nextWrite returns the next write; nil: no write is due. later says that the machine must
 // handle new input first.
 func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err error) {
 	if s.outcome != nil {
