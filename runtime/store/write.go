@@ -77,7 +77,7 @@ type AttachSession struct{ Row *Session }
 // is 0. ErrFenced: Row.Epoch is not the stored one.
 type PutSession struct{ Row *Session }
 
-// EndSession deletes a session with its log and its follows. Its jobs go on. An
+// EndSession deletes a session with its log and its follows. Its jobs continue. An
 // unknown session changes nothing. The id cannot be used again.
 type EndSession struct{ Session arcp.SessionID }
 

@@ -60,7 +60,7 @@ type dialect interface {
 	name() store.Dialect
 	// profile returns the name of the client's library; empty: it is not known.
 	profile() string
-	// tokenPrefix returns the prefix of resume tokens, which tells the dialect of the session.
+	// tokenPrefix returns the prefix of resume tokens, which identifies the dialect of the session.
 	tokenPrefix() string
 	// credentials returns the credentials that the opening message has besides the resume token; nil:
 	// there are none.

@@ -26,8 +26,8 @@
 //	outbox               the writer writes the batch
 //
 // In the draft dialect the codec of package draft stands between the frames and these paths
-// (draft_dialect.go). Most of the state of a conn is in parts, one struct type each: a handler is a method
-// of the part whose state it changes, or of commands.
+// (draft_dialect.go). Most of the state of a conn is in parts, one struct type each: a handler is a
+// method of the part whose state it changes, or of commands.
 //
 // session.open and session.resume are handled by handshake.go, which performs the requests of
 // the machine, and attach.go, which attaches to an existing session.

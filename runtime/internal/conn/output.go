@@ -55,7 +55,7 @@ func (o *output) publish() {
 // batch.
 func (c *conn) send(now time.Time, env arcp.Envelope) {
 	env.ARCP = c.machine.Version()
-	if env.ID == "" { // a dispatch keeps its id when it is repeated
+	if env.ID == "" { // a repeated dispatch has its id already
 		env.ID = arcp.NewMessageID()
 	}
 	env.Timestamp = now

@@ -68,7 +68,7 @@ func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.Res
 type positionResult struct {
 	after  uint64         // event_seq of the last event before the position
 	ok     bool           // the position was found
-	oldest arcp.MessageID // oldest event that is kept
+	oldest arcp.MessageID // oldest stored event
 	err    error
 }
 

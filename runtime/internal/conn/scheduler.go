@@ -49,7 +49,7 @@ func (s *scheduler) wake() {
 	}
 }
 
-// run runs turns until there is nothing to do.
+// run runs turns until no turn is due.
 func (s *scheduler) run() {
 	for {
 		s.state.Store(turnRunning)

@@ -50,7 +50,7 @@ type Server struct {
 	serving  sync.WaitGroup
 }
 
-// Options of a Server. The durations and bounds are those of runtime.Config.
+// Options of a Server. runtime.Config documents the durations and bounds.
 type Options struct {
 	Store     store.Store
 	Auth      *auth.Set

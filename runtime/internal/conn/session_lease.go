@@ -7,7 +7,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// sessionLease tells the machine the time, and the activity that it does not see: transport pings,
+// sessionLease passes the time to the machine, and the activity that the machine does not see: transport pings,
 // jobs, subscriptions and sent events (SPEC.md §5.1).
 type sessionLease struct {
 	c         *conn

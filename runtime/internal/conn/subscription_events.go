@@ -262,7 +262,7 @@ func (su *subscription) skip(id arcp.MessageID) {
 	su.gap.LastID = id
 }
 
-// sendGap tells the client which events were skipped, if any.
+// sendGap announces the skipped events, if any.
 func (s *subscriptions) sendGap(now time.Time, sub *subscription) {
 	if sub.gap.Skipped == 0 {
 		return

@@ -65,9 +65,9 @@ type subscription struct {
 	owner       string // principal of the feed
 	filter      eventFilter
 	cursor      *eventlog.Cursor
-	backfilling bool         // the client is not yet told that the backfill has ended
+	backfilling bool         // the end of the backfill is not announced yet
 	backfillEnd uint64       // position of the last event of the backfill
-	gap         arcp.FeedGap // skipped events that the client is not told of
+	gap         arcp.FeedGap // skipped events that are not announced
 
 	framePrefix []byte // see subscribePrefix
 	head        []byte // start of the frames of the events of session headOf
@@ -149,7 +149,7 @@ func (s *subscriptions) attached(now time.Time, request arcp.MessageID, sub *sub
 	s.c.send(now, env)
 }
 
-// startPosition returns the position of a message in a feed. A message that is not kept is
+// startPosition returns the position of a message in a feed. A message that is not stored is
 // DATA_LOSS.
 func (s *Server) startPosition(ctx context.Context, principal string, id arcp.MessageID) (uint64, *arcp.Error) {
 	st := s.opts.Store

@@ -63,7 +63,7 @@ type shownCatalog struct {
 	shown *catalog.Snapshot // last announced catalog; nil: none yet
 	stale bool              // the session's catalog may differ from shown
 	total int               // tools of the last inventory
-	sent  int               // of which the client is told
+	sent  int               // of these, the tools in the inventory for the client
 }
 
 // agents returns the inventory for the answer that opens a session: as many tools of the catalog

@@ -18,7 +18,7 @@ type eventQueue struct {
 	list       []*store.Event
 	bytes      int                // of the bodies in list
 	checkpoint *pendingCheckpoint // whose event is in list; nil: there is none
-	stopCause  error              // the cause with which the tool was told to stop; nil: it was not
+	stopCause  error              // the cause with which the tool has to stop; nil: it may continue
 	closed     bool               // no event of the attempt is accepted any more
 	reusable   []*store.Event     // memory of an earlier list; owned by the supervisor
 }
@@ -50,7 +50,7 @@ func (q *eventQueue) drain() ([]*store.Event, *pendingCheckpoint) {
 	return events, p
 }
 
-// reuse keeps the memory of a drained list for the next one.
+// reuse reserves the memory of a drained list for the next one.
 func (q *eventQueue) reuse(events []*store.Event) {
 	clear(events)
 	q.reusable = events
@@ -61,7 +61,7 @@ func (q *eventQueue) close() {
 	q.space.Broadcast()
 }
 
-// stop records that the tool was told to stop. The tool no longer waits for disk space.
+// stop records the cause with which the tool has to stop. The tool no longer waits for disk space.
 func (q *eventQueue) stop(cause error) {
 	q.stopCause = cause
 	q.space.Broadcast()
@@ -92,30 +92,30 @@ type pendingWrite struct {
 }
 
 // addCommands adds commands that are answered when the next write is durable.
-func (w *pendingWrite) addCommands(c ...command) { w.commands = append(w.commands, c...) }
+func (pw *pendingWrite) addCommands(c ...command) { pw.commands = append(pw.commands, c...) }
 
 // concludeCalls adds the conclusions of the calls to a write.
-func (w *pendingWrite) concludeCalls(write *store.Write) {
-	for _, j := range w.calls {
+func (pw *pendingWrite) concludeCalls(write *store.Write) {
+	for _, j := range pw.calls {
 		write.With = append(write.With, j.call.endWrite(&job.Outcome{State: arcp.StateCompleted, Value: j.value()}))
 	}
 }
 
 // dropCalls removes the calls from a write that the store refuses with them: a session of a call has
 // ended.
-func (w *pendingWrite) dropCalls(write *store.Write) {
-	for _, j := range w.calls {
+func (pw *pendingWrite) dropCalls(write *store.Write) {
+	for _, j := range pw.calls {
 		j.call.drop()
 	}
-	w.calls, write.With = nil, nil
+	pw.calls, write.With = nil, nil
 }
 
 // callsCommitted records that the calls have ended. It runs on the committer's goroutine.
-func (w *pendingWrite) callsCommitted() {
-	for _, j := range w.calls {
+func (pw *pendingWrite) callsCommitted() {
+	for _, j := range pw.calls {
 		j.call.concluded()
 	}
-	w.calls = nil
+	pw.calls = nil
 }
 
 // toolCall is the call of the tool by an attempt. The supervisor sets the first members before the tool

@@ -47,7 +47,7 @@ type Gates interface {
 	// Gate asks and waits for the decision. The sessions in row.Barred and the caller's session
 	// must not answer. A row without an ID gets one.
 	Gate(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error)
-	// Grant gives the job a permission lease, granted by the session that has resolved a gate. The
+	// Grant adds a permission lease to the job, granted by the session that has resolved a gate. The
 	// session holder gets lease.granted as the answer to its message request. The events are
 	// written together with the lease, once. A later attempt finds the lease of an earlier one:
 	// then created is false.
@@ -94,7 +94,7 @@ func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration
 	return g.expiresAt, g.created, err
 }
 
-// addGrant gives the job of a built-in tool a permission lease.
+// addGrant adds a permission lease to the job of a built-in tool.
 type addGrant struct {
 	permission lease.Permission
 	duration   time.Duration
@@ -162,7 +162,7 @@ func (s *Submit) runInline(r *run) (blocks bool) {
 	if !r.direct {
 		log.Events = append(log.Events, r.acceptedEvent())
 	}
-	log.Events = append(log.Events, jobWriter{sv}.outcomeEvents(time.Now())...)
+	log.Events = append(log.Events, sv.outcomeEvents(time.Now())...)
 	log.State, log.Code = sv.outcome.State, outcomeCode(sv.outcome)
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck}, log)
 	return s.append(r, w, func(created bool) {

@@ -82,7 +82,7 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 	}
 	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
-	log.Events = append(log.Events, jobWriter{c.supervisor}.outcomeEvents(time.Now())...)
+	log.Events = append(log.Events, c.supervisor.outcomeEvents(time.Now())...)
 	log.State, log.Code = c.supervisor.outcome.State, outcomeCode(c.supervisor.outcome)
 	return w
 }

@@ -86,27 +86,27 @@ func (tg toolGoroutine) addNote(n callNote) {
 }
 
 // recordRefusal adds a note of a refused call.
-func (s childCaller) recordRefusal(call *tool.Call, err error) {
+func (cc *childCall) recordRefusal(err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	if !ok || e == errEnded {
 		return
 	}
-	n := callNote{Tool: clip.Text(call.Tool, arcp.MaxIDLen), Request: digest.OfArguments(call.Arguments), Code: e.Code,
-		Message: clip.Text(s.e.scrubber().text(e.Message), maxNoteText)}
-	if t, err := s.catalog.Resolve(call.Tool); err == nil {
+	n := callNote{Tool: clip.Text(cc.Tool, arcp.MaxIDLen), Request: digest.OfArguments(cc.Arguments), Code: e.Code,
+		Message: clip.Text(cc.parent.e.scrubber().text(e.Message), maxNoteText)}
+	if t, err := cc.parent.catalog.Resolve(cc.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
-	toolGoroutine{s.supervisor}.addNote(n)
+	toolGoroutine{cc.parent}.addNote(n)
 }
 
-// addNotes adds the notes to a write.
-func (s jobWriter) addNotes(w *store.Write) error {
-	for i := range s.notes.writing {
-		raw, err := arcp.Marshal(&s.notes.writing[i])
+// addTo adds the notes of a job to the write in progress.
+func (l *noteLog) addTo(w *store.Write, id arcp.JobID) error {
+	for i := range l.writing {
+		raw, err := arcp.Marshal(&l.writing[i])
 		if err != nil {
 			return err
 		}
-		w.Put(store.Record{Key: s.notes.writing[i].key(s.row.ID), Value: raw})
+		w.Put(store.Record{Key: l.writing[i].key(id), Value: raw})
 	}
 	return nil
 }

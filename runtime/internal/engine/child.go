@@ -15,24 +15,32 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// childCaller calls children for the tool of an attempt, on the tool's goroutine.
-type childCaller struct{ *supervisor }
+// childCall is a call of another tool by the tool of an attempt, on the tool's goroutine.
+type childCall struct {
+	tool.Call
+	parent    *supervisor
+	request   string // digest that identifies the request
+	namespace string // of the lease that covers the call
+}
 
 // Call runs another tool as a child of the job. The child has an entry in the ledger of its parent
 // before it is submitted, so a later attempt with the same request finds the child instead of creating
 // another one. Equal requests find their children in the order of the calls. The order of different
 // requests does not matter.
 func (j toolJob) Call(ctx context.Context, call tool.Call) (arcp.Raw, error) {
-	s := childCaller{j.s}
-	child, err := s.findOrCreate(&call)
+	cc := childCall{Call: call, parent: j.s, namespace: arcp.NamespaceToolCall}
+	if call.Delegate {
+		cc.namespace = arcp.NamespaceAgentDelegate
+	}
+	child, err := cc.findOrCreate()
 	if err != nil {
 		return nil, err
 	}
-	defer s.recordOutcome(child)
+	defer cc.recordOutcome(child)
 	if call.OnChild != nil {
 		call.OnChild(child.Job)
 	}
-	o, err := s.await(ctx, child)
+	o, err := cc.await(ctx, child)
 	switch {
 	case err != nil:
 		return nil, err
@@ -46,24 +54,24 @@ func (j toolJob) Call(ctx context.Context, call tool.Call) (arcp.Raw, error) {
 }
 
 // findOrCreate returns the child that an earlier attempt has called, or a new one.
-func (s childCaller) findOrCreate(call *tool.Call) (*family.Child, error) {
+func (cc *childCall) findOrCreate() (*family.Child, error) {
 	switch {
-	case len(call.Arguments) > 0 && !call.Arguments.IsValid(), len(call.Lease) > 0 && !call.Lease.IsValid():
+	case len(cc.Arguments) > 0 && !cc.Arguments.IsValid(), len(cc.Lease) > 0 && !cc.Lease.IsValid():
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "call: the arguments and the lease must be valid JSON")
 	}
-	request := callDigest(call)
-	for child := s.match(request); child != nil; child = s.match(request) {
-		created, err := s.awaitCreation(child)
+	cc.request = callDigest(&cc.Call)
+	for child := cc.match(); child != nil; child = cc.match() {
+		created, err := cc.awaitCreation(child)
 		switch {
 		case err != nil:
 			return nil, err
-		case created && !s.stale(child):
+		case created && !cc.stale(child):
 			return child, nil
 		}
 	}
-	child, err := s.create(call, request)
+	child, err := cc.create()
 	if err != nil {
-		s.recordRefusal(call, err)
+		cc.recordRefusal(err)
 	}
 	return child, err
 }
@@ -80,10 +88,10 @@ func callDigest(call *tool.Call) string {
 	return requestDigest(&p, nil)
 }
 
-func (s childCaller) match(request string) *family.Child {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ledger.Match(request, s.attempt)
+func (cc *childCall) match() *family.Child {
+	cc.parent.mu.Lock()
+	defer cc.parent.mu.Unlock()
+	return cc.parent.ledger.Match(cc.request, cc.parent.attempt)
 }
 
 // beginCreation records that a child is being created. Called with s.mu.
@@ -95,77 +103,73 @@ func (s *supervisor) beginCreation(child arcp.JobID) {
 }
 
 // endCreation records whether there is a job for a child.
-func (s childCaller) endCreation(child *family.Child, created bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (cc *childCall) endCreation(child *family.Child, created bool) {
+	cc.parent.mu.Lock()
+	defer cc.parent.mu.Unlock()
 	child.NotCreated = !created
-	close(s.creating[child.Job])
-	delete(s.creating, child.Job)
+	close(cc.parent.creating[child.Job])
+	delete(cc.parent.creating, child.Job)
 }
 
 // awaitCreation waits while a call of an earlier attempt creates a child. It reports whether there is
 // a job.
-func (s childCaller) awaitCreation(child *family.Child) (created bool, err error) {
-	s.mu.Lock()
-	c := s.creating[child.Job]
-	s.mu.Unlock()
+func (cc *childCall) awaitCreation(child *family.Child) (created bool, err error) {
+	cc.parent.mu.Lock()
+	c := cc.parent.creating[child.Job]
+	cc.parent.mu.Unlock()
 	if c != nil {
 		select {
 		case <-c:
-		case <-s.ctx.Done():
-			return false, context.Cause(s.ctx)
+		case <-cc.parent.ctx.Done():
+			return false, context.Cause(cc.parent.ctx)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	cc.parent.mu.Lock()
+	defer cc.parent.mu.Unlock()
 	return !child.NotCreated, nil
 }
 
 // stale reports whether a child is to be created anew; see family.Child.Stale.
-func (s childCaller) stale(child *family.Child) bool {
-	if child.Failed >= s.call.failedBefore || s.e.Lives(child.Job) { // as nearly always
+func (cc *childCall) stale(child *family.Child) bool {
+	if child.Failed >= cc.parent.call.failedBefore || cc.parent.e.Lives(child.Job) { // as nearly always
 		return false
 	}
-	j, err := s.e.cfg.Store.Job(s.ctx, child.Job)
-	return err == nil && child.Stale(s.call.failedBefore, j.State)
+	j, err := cc.parent.e.cfg.Store.Job(cc.parent.ctx, child.Job)
+	return err == nil && child.Stale(cc.parent.call.failedBefore, j.State)
 }
 
 // create submits a child: the engine counts it for the limits, its parent's supervisor admits it, and
 // one write commits the job with its entry. After the admission only the end of the parent or a refusal
 // by the store prevents the child.
-func (s childCaller) create(call *tool.Call, request string) (*family.Child, error) {
-	namespace := arcp.NamespaceToolCall
-	if call.Delegate {
-		namespace = arcp.NamespaceAgentDelegate
-	}
-	t, err := s.resolveCallee(call)
+func (cc *childCall) create() (*family.Child, error) {
+	t, err := cc.resolveCallee()
 	position := family.Position{}
 	if err == nil {
-		position, err = s.position.Child(call.Detach)
+		position, err = cc.parent.position.Child(cc.Detach)
 	}
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
-			s.recordDenial(namespace, err)
+			cc.parent.recordDenial(cc.namespace, err)
 		}
 		return nil, err
 	}
-	if err := (toolJob{toolGoroutine{s.supervisor}}).Allow(namespace, t.Name); err != nil {
+	if err := (toolJob{toolGoroutine{cc.parent}}).Allow(cc.namespace, t.Name); err != nil {
 		return nil, err
 	}
-	r, requested, err := s.newChild(call, t, position, namespace)
+	r, requested, err := cc.newChild(t, position)
 	if err == nil {
-		err = s.e.admit(r, r.maxJobs)
+		err = cc.parent.e.admit(r, r.maxJobs)
 	}
-	if err != nil && s.e.shutdown.quitting() { // not an answer to the tool, which runs again after a restart
-		<-s.ctx.Done()
-		return nil, context.Cause(s.ctx)
+	if err != nil && cc.parent.e.shutdown.quitting() { // not an answer to the tool, which runs again after a restart
+		<-cc.parent.ctx.Done()
+		return nil, context.Cause(cc.parent.ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a := &addChild{parent: s.supervisor, namespace: namespace, toolReply: newToolReply(), call: family.Call{Job: r.row.ID, Agent: r.row.Agent,
-		Request: request, Lease: requested, Attempt: s.attempt, DelegateID: arcp.NewID("dlg_"), MaxEvent: maxPayload}}
-	if !s.post(a) {
+	a := &addChild{parent: cc.parent, namespace: cc.namespace, toolReply: newToolReply(), call: family.Call{Job: r.row.ID, Agent: r.row.Agent,
+		Request: cc.request, Lease: requested, Attempt: cc.parent.attempt, DelegateID: arcp.NewID("dlg_"), MaxEvent: maxPayload}}
+	if !cc.parent.post(a) {
 		a.done <- errEnded
 	}
 	if err := <-a.done; err != nil { // apply, committed or rejected always sends
@@ -173,21 +177,21 @@ func (s childCaller) create(call *tool.Call, request string) (*family.Child, err
 		return nil, err
 	}
 	child := a.admission.Child
-	if err := s.commitChild(r, child, a.admission.Lease); err != nil {
+	if err := cc.commitChild(r, child, a.admission.Lease); err != nil {
 		r.discard()
-		s.revert(child, r)
-		s.endCreation(child, false)
+		cc.revert(child, r)
+		cc.endCreation(child, false)
 		return nil, err
 	}
-	s.endCreation(child, true)
+	cc.endCreation(child, true)
 	return child, nil
 }
 
 // revert removes a child that was not created from the ledger. If the job has ended meanwhile, its
 // nearest ancestor that has not ended gets the report that nothing was spent.
-func (s childCaller) revert(child *family.Child, r *run) {
+func (cc *childCall) revert(child *family.Child, r *run) {
 	c := &revertChild{child, newToolReply()}
-	if !s.post(c) {
+	if !cc.parent.post(c) {
 		c.done <- errEnded
 	}
 	if <-c.done != nil {
@@ -197,8 +201,8 @@ func (s childCaller) revert(child *family.Child, r *run) {
 
 // resolveCallee resolves the tool of a call in the catalog of the job, and refuses a tool that the job
 // must not call.
-func (s childCaller) resolveCallee(call *tool.Call) (*tool.Tool, *arcp.Error) {
-	t, err := s.catalog.Resolve(call.Tool)
+func (cc *childCall) resolveCallee() (*tool.Tool, *arcp.Error) {
+	t, err := cc.parent.catalog.Resolve(cc.Tool)
 	switch {
 	case err != nil && err.Code == arcp.CodeInvalidArgument:
 		err.Message = "call: " + err.Message
@@ -206,29 +210,29 @@ func (s childCaller) resolveCallee(call *tool.Call) (*tool.Tool, *arcp.Error) {
 	case err != nil:
 		return nil, err
 	}
-	callee := family.Callee{Name: t.Name, Builtin: t.Source == tool.SourceBuiltin, Trusted: t.AllowsTrust(s.trust), MinTrust: t.MinTrust}
+	callee := family.Callee{Name: t.Name, Builtin: t.Source == tool.SourceBuiltin, Trusted: t.AllowsTrust(cc.parent.trust), MinTrust: t.MinTrust}
 	return t, callee.Check()
 }
 
 // newChild makes the run of a child, without its lease.
-func (s childCaller) newChild(call *tool.Call, t *tool.Tool, position family.Position, namespace string) (*run, *lease.Lease, *arcp.Error) {
-	requested, err := family.RequestedLease(time.Now(), s.authority.Lease, lease.Request{Lease: call.Lease, CostBudget: call.CostBudget, Constraints: call.Constraints})
+func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *lease.Lease, *arcp.Error) {
+	requested, err := family.RequestedLease(time.Now(), cc.parent.authority.Lease, lease.Request{Lease: cc.Lease, CostBudget: cc.CostBudget, Constraints: cc.Constraints})
 	if err != nil {
 		if err.Code == arcp.CodeLeaseSubsetViolation {
-			s.recordDenial(namespace, err)
+			cc.parent.recordDenial(cc.namespace, err)
 		}
 		return nil, nil, err
 	}
-	if err := t.Validate(call.Arguments); err != nil {
+	if err := t.Validate(cc.Arguments); err != nil {
 		return nil, nil, err
 	}
-	r := newRun(s.e, t)
-	r.catalog, r.roles, r.barred = s.catalog, s.roles, s.barred
+	r := newRun(cc.parent.e, t)
+	r.catalog, r.roles, r.barred = cc.parent.catalog, cc.parent.roles, cc.parent.barred
 	r.created = time.Now().Truncate(time.Microsecond)
-	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, s.strictCancel, s.trust, s.maxJobs
+	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, cc.parent.strictCancel, cc.parent.trust, cc.parent.maxJobs
 	r.position, r.done.donec = position, make(chan struct{})
-	p := &s.row
-	r.row = store.Job{ID: arcp.NewJobID(), Parent: p.ID, Principal: p.Principal, Session: p.Session, Agent: t.Ref(), Arguments: slices.Clone(call.Arguments),
+	p := &cc.parent.row
+	r.row = store.Job{ID: arcp.NewJobID(), Parent: p.ID, Principal: p.Principal, Session: p.Session, Agent: t.Ref(), Arguments: slices.Clone(cc.Arguments),
 		Priority: p.Priority, TraceID: p.TraceID, SpanID: randomHex(8), ParentSpanID: p.SpanID,
 		CreatedAt: r.created, State: arcp.StateAccepted, Attempt: 1}
 	r.common = commonOf(&r.row)
@@ -236,8 +240,8 @@ func (s childCaller) newChild(call *tool.Call, t *tool.Tool, position family.Pos
 }
 
 // commitChild commits the child with its job.accepted and its entry.
-func (s childCaller) commitChild(r *run, child *family.Child, l *lease.Lease) error {
-	if s.currentLifecycle().isFinal() {
+func (cc *childCall) commitChild(r *run, child *family.Child, l *lease.Lease) error {
+	if cc.parent.currentLifecycle().isFinal() {
 		return errEnded
 	}
 	r.mu.Lock()
@@ -250,9 +254,9 @@ func (s childCaller) commitChild(r *run, child *family.Child, l *lease.Lease) er
 	r.row.Options = options.encode()
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
 	r.lastJSeq = 1
-	entry, err := s.createdRecord(child)
+	entry, err := cc.createdRecord(child)
 	if err != nil {
-		return s.childRefused(r, err)
+		return cc.childRefused(r, err)
 	}
 	var grant *credential.Grant
 	if r.credentials().provisioned() {
@@ -275,16 +279,16 @@ func (s childCaller) commitChild(r *run, child *family.Child, l *lease.Lease) er
 		made <- res.Err
 	})
 	if err := <-made; err != nil {
-		return s.childRefused(r, err)
+		return cc.childRefused(r, err)
 	}
 	return nil
 }
 
 // createdRecord returns the entry of a child for the write that creates the child. With it a restart
 // distinguishes a child that was deleted later from a child that was never created.
-func (s childCaller) createdRecord(child *family.Child) (store.Record, error) {
-	key := childKey(s.row.ID, child.N)
-	rev, err := s.records().revision(key, 0)
+func (cc *childCall) createdRecord(child *family.Child) (store.Record, error) {
+	key := childKey(cc.parent.row.ID, child.N)
+	rev, err := cc.parent.records().revision(key, 0)
 	if err == nil && rev == 0 { // the parent is deleted
 		err = errEnded
 	}
@@ -297,45 +301,45 @@ func (s childCaller) createdRecord(child *family.Child) (store.Record, error) {
 	return store.Record{Key: key, Rev: rev, Value: value}, err
 }
 
-func (s childCaller) childRefused(r *run, err error) error {
-	s.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("child not accepted")
+func (cc *childCall) childRefused(r *run, err error) error {
+	cc.parent.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("child not accepted")
 	return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")
 }
 
 // recordOutcome records that the attempt knows the outcome of a child, on which its later checkpoints
 // may depend.
-func (s childCaller) recordOutcome(child *family.Child) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	child.RecordOutcome(s.attempt)
+func (cc *childCall) recordOutcome(child *family.Child) {
+	cc.parent.mu.Lock()
+	defer cc.parent.mu.Unlock()
+	child.RecordOutcome(cc.parent.attempt)
 }
 
 // await waits until a child has ended and the rest of its budget is returned.
-func (s childCaller) await(ctx context.Context, child *family.Child) (*job.Outcome, error) {
+func (cc *childCall) await(ctx context.Context, child *family.Child) (*job.Outcome, error) {
 	var o *job.Outcome
-	r := s.e.run(child.Job)
+	r := cc.parent.e.run(child.Job)
 	if r != nil {
 		select {
 		case <-r.done.donec:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-s.ctx.Done():
-			return nil, context.Cause(s.ctx)
+		case <-cc.parent.ctx.Done():
+			return nil, context.Cause(cc.parent.ctx)
 		}
 		o = r.done.outcome
 	}
 	if o == nil {
-		if s.ctx.Err() != nil {
-			return nil, context.Cause(s.ctx)
+		if cc.parent.ctx.Err() != nil {
+			return nil, context.Cause(cc.parent.ctx)
 		}
 		var err error
-		if o, err = s.storedOutcome(child.Job); err != nil {
+		if o, err = cc.storedOutcome(child.Job); err != nil {
 			return nil, err
 		}
 	}
-	if s.authority.Budget != nil {
+	if cc.parent.authority.Budget != nil {
 		d := &returnBudget{child: child.Job, run: r, done: make(chan error, 1)}
-		if s.post(d) {
+		if cc.parent.post(d) {
 			<-d.done
 		}
 	}
@@ -343,8 +347,8 @@ func (s childCaller) await(ctx context.Context, child *family.Child) (*job.Outco
 }
 
 // storedOutcome reads the outcome of a child that has ended.
-func (s childCaller) storedOutcome(id arcp.JobID) (*job.Outcome, error) {
-	j, err := s.e.cfg.Store.Job(s.ctx, id)
+func (cc *childCall) storedOutcome(id arcp.JobID) (*job.Outcome, error) {
+	j, err := cc.parent.e.cfg.Store.Job(cc.parent.ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil, arcp.Errorf(arcp.CodeDataLoss, "the outcome of the child %s is deleted", id)
@@ -353,10 +357,10 @@ func (s childCaller) storedOutcome(id arcp.JobID) (*job.Outcome, error) {
 	}
 	var o *job.Outcome
 	if err == nil {
-		o, err = readOutcome(s.ctx, s.e.cfg.Store, &j)
+		o, err = readOutcome(cc.parent.ctx, cc.parent.e.cfg.Store, &j)
 	}
 	if err != nil {
-		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("outcome of a child cannot be read")
+		cc.parent.e.cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("outcome of a child cannot be read")
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the outcome of the child cannot be read")
 	}
 	return o, nil

@@ -153,33 +153,33 @@ func (ro *rotation) committed(_ *supervisor, err error) {
 
 func (ro *rotation) rejected(*Engine, bool) { ro.Done(errEnded) }
 
-// addRotations adds the records of rotations to the write of their events.
-func (s jobWriter) addRotations(w *store.Write) error {
+// addRotations adds the records of rotations to the write of their events. lastJSeq is the position of
+// the event before the write.
+func (pw *pendingWrite) addRotations(w *store.Write, lastJSeq uint64) error {
 	events := store.Find[*store.AppendEvents](w).Events
-	for _, d := range s.write.rotations {
+	for _, d := range pw.rotations {
 		i := slices.Index(events, d.events[0])
 		if i < 0 {
 			continue
 		}
-		records, err := d.Records(s.lastJSeq + uint64(i) + 1)
+		records, err := d.Records(lastJSeq + uint64(i) + 1)
 		if err != nil {
 			return err
 		}
 		w.Put(records...)
 		d.written = true
 	}
-	s.write.rotations = nil
+	pw.rotations = nil
 	return nil
 }
 
-// dropRotations removes the rotations of a job that ends, because its credentials end with it.
-func (s jobWriter) dropRotations() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, d := range s.write.rotations {
-		s.events.remove(d.events...)
+// dropRotations removes the rotations of a job that ends, because its credentials end with it. Called
+// with run.mu, which guards the queue of their events.
+func (pw *pendingWrite) dropRotations(q *eventQueue) {
+	for _, d := range pw.rotations {
+		q.remove(d.events...)
 	}
-	s.write.rotations = nil
+	pw.rotations = nil
 }
 
 // ending returns the records that erase the job's credentials in the write of its end.

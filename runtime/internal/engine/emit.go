@@ -13,8 +13,8 @@ import (
 // toolJob is the tool.Host of an attempt. The tool calls its methods on any goroutine.
 type toolJob struct{ toolGoroutine }
 
-// toolGoroutine has the methods of an attempt that run on a goroutine of the tool, not on that of the
-// supervisor s.
+// toolGoroutine has the methods of an attempt that run on a goroutine of the tool, not on the goroutine
+// of the supervisor s.
 type toolGoroutine struct{ s *supervisor }
 
 var _ tool.Attempt = toolJob{}
@@ -111,7 +111,7 @@ func (tg toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, 
 	return nil
 }
 
-// stoppedOnFullDisk reports whether the tool was told to stop while the disk has no room for
+// stoppedOnFullDisk reports whether the tool has to stop while the disk has no room for
 // its event. Called with run.mu.
 func (tg toolGoroutine) stoppedOnFullDisk() bool {
 	return tg.s.events.stopCause != nil && tg.s.e.cfg.full()

@@ -56,18 +56,17 @@ func outcomeCode(o *job.Outcome) arcp.Code {
 }
 
 // outcomeEvents returns the terminal event, preceded by the chunks of a result that is too
-// large for one event (§5.6).
-func (s jobWriter) outcomeEvents(now time.Time) []*store.Event {
-	o := s.outcome
-	s.e.scrubber().outcome(o)
-	switch size := len(o.Value); {
-	case o.State != arcp.StateCompleted || size <= maxPayload:
+// large for one event (§5.6). It replaces the outcome of a result that is too large for a job.
+func (s *supervisor) outcomeEvents(now time.Time) []*store.Event {
+	s.e.scrubber().outcome(s.outcome)
+	switch size := len(s.outcome.Value); {
+	case s.outcome.State != arcp.StateCompleted || size <= maxPayload:
 	case s.direct:
 		s.outcome = tooLarge(arcp.CodeResourceExhausted, size, maxPayload)
 	case size > maxResult:
 		s.outcome = tooLarge(arcp.CodeInternal, size, maxResult)
 	default:
-		return s.chunkEvents(now, o.Value)
+		return s.chunkEvents(now, s.outcome.Value)
 	}
 	return []*store.Event{terminalEvent(&s.row, &s.common, s.outcome, now)}
 }
@@ -79,16 +78,17 @@ func tooLarge(c arcp.Code, size, limit int) *job.Outcome {
 	return failedOutcome(e)
 }
 
-func (s jobWriter) chunkEvents(now time.Time, value []byte) []*store.Event {
+// chunkEvents returns the chunks of a result, and the event that completes the job.
+func (d *definition) chunkEvents(now time.Time, value []byte) []*store.Event {
 	id, size := arcp.NewID(arcp.ResultPrefix), uint64(len(value))
 	var events []*store.Event
 	for n := uint64(0); len(value) > 0; n++ {
 		cut := chunkLen(value)
-		events = append(events, s.event(arcp.JobResultChunk, now, s.row.Priority, arcp.JobResultChunkPayload{
+		events = append(events, d.event(arcp.JobResultChunk, now, d.row.Priority, arcp.JobResultChunkPayload{
 			ResultID: id, ChunkSeq: n, Data: string(value[:cut]), Encoding: "utf8", More: cut < len(value)}))
 		value = value[cut:]
 	}
-	return append(events, s.event(arcp.JobCompleted, now, arcp.PriorityCritical,
+	return append(events, d.event(arcp.JobCompleted, now, arcp.PriorityCritical,
 		arcp.JobCompletedPayload{ResultID: id, ResultSize: &size}))
 }
 

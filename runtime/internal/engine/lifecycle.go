@@ -141,5 +141,5 @@ const (
 	exitEnd                // the job has its outcome
 )
 
-// set replaces a smaller reason by to.
+// set replaces a smaller reason.
 func (x *exit) set(to exit) { *x = max(*x, to) }

@@ -79,7 +79,7 @@ func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Dur
 	if s.post(w) {
 		<-w.done
 	}
-	if w.alreadyClosed { // a client was told that its answer counts
+	if w.alreadyClosed { // the runtime has confirmed the answer of a client
 		select {
 		case <-closed:
 			return tg.answered(a.q)
@@ -272,7 +272,9 @@ func (s questioner) applyEffect(now time.Time, e question.Effect) {
 		}
 		return
 	}
-	s.dropEvent(e.Question)
+	s.mu.Lock()
+	s.write.dropQuestion(e.Question, &s.events)
+	s.mu.Unlock()
 	if e.Unblocks {
 		s.unblock(now)
 	}
@@ -285,15 +287,14 @@ func (s questioner) applyEffect(now time.Time, e question.Effect) {
 	}
 }
 
-// dropEvent removes the event of a question that is closed before it is in the log.
-func (s questioner) dropEvent(q *question.Question) {
-	s.write.questions = slices.DeleteFunc(s.write.questions, func(o questionEvent) bool {
+// dropQuestion removes the event of a question that is closed before it is in the log. Called with
+// run.mu, which guards the queue of the event.
+func (pw *pendingWrite) dropQuestion(q *question.Question, events *eventQueue) {
+	pw.questions = slices.DeleteFunc(pw.questions, func(o questionEvent) bool {
 		if o.q != q {
 			return false
 		}
-		s.mu.Lock()
-		s.events.remove(o.event)
-		s.mu.Unlock()
+		events.remove(o.event)
 		return true
 	})
 }
@@ -404,7 +405,7 @@ func (s questioner) addQuestions(w *store.Write) error {
 		}
 	}
 	for _, q := range s.questions.All() {
-		if !q.Unsaved || q.Queued && q.Row.JSeq == 0 { // else it goes with the write of its event
+		if !q.Unsaved || q.Queued && q.Row.JSeq == 0 { // else the write of its event stores it
 			continue
 		}
 		rec, err := s.records().question(q)

@@ -20,7 +20,7 @@ func (e *Engine) Questions() JobQuestions { return JobQuestions{e} }
 // called once, on any goroutine, and must not block.
 type QuestionReply func(row approval.Row, err *arcp.Error)
 
-// committed calls f with the result of the write that changes a question.
+// committed reports the result of the write that changes a question.
 func (qr QuestionReply) committed(s *supervisor, q *question.Question, err error) {
 	switch {
 	case err == nil:
@@ -32,7 +32,7 @@ func (qr QuestionReply) committed(s *supervisor, q *question.Question, err error
 	}
 }
 
-// rejected calls f after the end of the job, or of the runtime if stopped is set.
+// rejected reports the end of the job, or of the runtime if stopped is set.
 func (qr QuestionReply) rejected(stopped bool) {
 	if stopped {
 		qr(approval.Row{}, errShuttingDown())

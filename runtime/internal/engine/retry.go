@@ -48,12 +48,13 @@ func (s *supervisor) failAttempt(now time.Time, err *arcp.Error) {
 	}
 }
 
-func (s jobWriter) retryEvent() *store.Event {
-	data, err := arcp.Marshal(retryData{s.attempt + 1, s.retryCause.code, s.retryCause.delay.Milliseconds()})
+// retryEvent returns the event that another attempt follows a failure.
+func (d *definition) retryEvent(next uint32, f failure) *store.Event {
+	data, err := arcp.Marshal(retryData{next, f.code, f.delay.Milliseconds()})
 	if err != nil { // three plain members
 		panic("engine: " + err.Error())
 	}
-	return s.event(arcp.EventEmit, s.retryCause.at, s.row.Priority, arcp.EventEmitPayload{Name: "retry", Data: data})
+	return d.event(arcp.EventEmit, f.at, d.row.Priority, arcp.EventEmitPayload{Name: "retry", Data: data})
 }
 
 // suspend leaves the job without a supervisor until its next attempt, which a paused job

@@ -80,7 +80,7 @@ func (s *supervisor) turn() bool {
 		case w != nil || err != nil:
 			return jobWriter{s}.commit(w, err) && s.continueAfterWrite()
 		}
-		s.answerCommands(nil)
+		s.write.answerCommands(s, nil)
 	}
 	if in.accepted && s.started.IsZero() && !s.holdsSlot() {
 		s.exit.set(exitIdle)
@@ -91,11 +91,11 @@ func (s *supervisor) turn() bool {
 }
 
 // answerCommands answers the commands of the write; err is the write's error.
-func (s *supervisor) answerCommands(err error) {
-	for _, c := range s.write.commands {
+func (pw *pendingWrite) answerCommands(s *supervisor, err error) {
+	for _, c := range pw.commands {
 		c.committed(s, err)
 	}
-	s.write.commands = nil
+	pw.commands = nil
 }
 
 // continueAfterWrite reports whether the supervisor continues after a write. It calls the tool if the
@@ -239,12 +239,14 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 // jobWriter collects and commits the writes of a job. It is a part of the supervisor.
 type jobWriter struct{ *supervisor }
 
-// nextWrite returns the next write; nil: there is nothing to write. later says that the machine must
+// nextWrite returns the next write; nil: no write is due. later says that the machine must
 // handle new input first.
 func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err error) {
 	if s.outcome != nil {
 		questioner(s).withdrawQuestions(now)
-		s.dropRotations()
+		s.mu.Lock()
+		s.write.dropRotations(&s.events)
+		s.mu.Unlock()
 	} else if s.exit != exitNone {
 		s.progress.endBlock(now)
 	}
@@ -268,7 +270,7 @@ func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err err
 		}
 		w.Put(records...)
 	case s.exit == exitRetry:
-		log.Events = append(log.Events, s.retryEvent())
+		log.Events = append(log.Events, s.retryEvent(s.attempt+1, s.retryCause))
 		log.NewAttempt = true
 	case s.exit == exitRewind:
 		log.NewAttempt = true
@@ -308,7 +310,7 @@ func (s jobWriter) drainEvents() (events []*store.Event, ok bool) {
 // ledger and notes. It adds the progress unless the job ends. The progress of a child is also added at
 // its end, because its parent reads the rest of its budget.
 func (s jobWriter) addRecords(w *store.Write) error {
-	if err := errors.Join(questioner(s).addQuestions(w), s.addRotations(w)); err != nil {
+	if err := errors.Join(questioner(s).addQuestions(w), s.write.addRotations(w, s.lastJSeq)); err != nil {
 		return err
 	}
 	if s.write.checkpoint != nil {
@@ -319,7 +321,7 @@ func (s jobWriter) addRecords(w *store.Write) error {
 		}
 		w.Put(rec)
 	}
-	if err := errors.Join(s.records().addLedger(w, &s.ledger), s.addNotes(w)); err != nil {
+	if err := errors.Join(s.records().addLedger(w, &s.ledger), s.notes.addTo(w, s.row.ID)); err != nil {
 		return err
 	}
 	if s.progress.unsaved && (s.outcome == nil || s.row.Parent != "") {
@@ -342,7 +344,7 @@ func (s jobWriter) commit(w *store.Write, err error) bool {
 		}
 	}
 	if err != nil {
-		s.answerCommands(err)
+		s.write.answerCommands(s.supervisor, err)
 		s.writeRefused(err)
 		return false
 	}
@@ -366,7 +368,7 @@ func (s jobWriter) append(w *store.Write) error {
 			s.e.jobs.markConcluded(s.run)
 			s.credentials().end()
 		}
-		s.answerCommands(r.Err)
+		s.write.answerCommands(s.supervisor, r.Err)
 		s.committedc <- r.Err
 	})
 	return <-s.committedc

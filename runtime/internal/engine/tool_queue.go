@@ -39,7 +39,7 @@ func (q *toolQueues) limit(t *tool.Tool) int {
 	return t.Limits.Concurrency
 }
 
-// reserve gives a new job a slot of its tool or a place in the queue.
+// reserve assigns a slot of its tool, or a place in the queue, to a new job.
 func (q *toolQueues) reserve(r *run) *limitError {
 	if q.enqueue(r, tool.MaxQueue) {
 		return nil
@@ -48,7 +48,7 @@ func (q *toolQueues) reserve(r *run) *limitError {
 		max(q.limit(r.tool), 0), tool.MaxQueue).RetryAfter(retryAfter)}
 }
 
-// enqueue gives a job a slot, or a place in a queue of fewer than maxWaiting jobs; negative: of any
+// enqueue assigns a job a slot, or a place in a queue of fewer than maxWaiting jobs; negative: of any
 // length. It reports whether there was room.
 func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	limit := q.limit(r.tool)
@@ -153,7 +153,7 @@ func (l *toolQueue) countPrioritized(r *run, d int) {
 	}
 }
 
-// grantSlot gives a free slot to the next waiting job that has a worker. It returns nil if there is
+// grantSlot assigns a free slot to the next waiting job that has a worker. It returns nil if there is
 // none, or if the number of slots has fallen.
 func (l *toolQueue) grantSlot() *run {
 	if l.running > l.limit {

@@ -28,7 +28,7 @@ func (l *Log) follow(f store.Follow, rest bool, first, last func(*store.Result))
 		}
 		if r.Err == nil && r.More {
 			next := f
-			next.From, next.Limit = r.From, 0 // the client has been told that it follows the job
+			next.From, next.Limit = r.From, 0 // the follow is confirmed to the client
 			l.follow(next, true, nil, last)
 			return
 		}

@@ -60,7 +60,7 @@ type Conn interface {
 	Transport() (kind, remote string)
 }
 
-// Eviction tells a client why the runtime closes its connection.
+// Eviction has the reason for which the runtime closes the connection of a client.
 type Eviction struct {
 	Code   arcp.Code
 	Reason string

@@ -17,7 +17,7 @@
 //	s/<session>                    a session's row
 //	st/<session>                   the last trimmed number of the session's log
 //	sr/<session>/<number>          consecutive pointers, the first with the number
-//	sf/<session>/<job>/<corr>      a follow other than that of a submit
+//	sf/<session>/<job>/<corr>      a follow that no submit has created
 //	dd/<session>/<submit>          the job that was submitted last with the id
 //	fr/<principal>/<position>      consecutive pointers of a feed, after the id of the first event
 //	fe/<principal>/<position>      consecutive announced events, the first at the position

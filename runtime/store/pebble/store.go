@@ -92,7 +92,7 @@ func (s *Store) sync(b *pdb.Batch, mode *pdb.WriteOptions) error {
 	return b.Commit(mode)
 }
 
-// acquire keeps the store open until users.Done. It returns why the store cannot be used.
+// acquire keeps the store open until users.Done. The error is the reason why the store cannot be used.
 func (s *Store) acquire() error {
 	s.gate.RLock()
 	defer s.gate.RUnlock()

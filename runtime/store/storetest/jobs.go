@@ -167,7 +167,7 @@ func (c *committer) stop() {
 	<-c.done
 }
 
-// testOneOfManyEndsHappens checks that of a thousand ends of a job one happens.
+// testOneOfManyEndsHappens checks that one of a thousand concurrent ends of a job happens.
 func testOneOfManyEndsHappens(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")

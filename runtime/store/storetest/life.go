@@ -265,7 +265,7 @@ func testDeletedJobLeavesNothing(t *testing.T, open Open) {
 }
 
 // testTrimmedErrorSkipsADeletedJob checks that a TrimmedError says where the events of a deleted
-// job end, and that a read from there goes on.
+// job end, and that a read from there continues.
 func testTrimmedErrorSkipsADeletedJob(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")

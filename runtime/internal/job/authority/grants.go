@@ -14,12 +14,12 @@ type Party struct {
 	Session   arcp.SessionID
 }
 
-// Grant is a request to give the job a permission lease.
+// Grant is a request to add a permission lease to the job.
 type Grant struct {
 	ID         arcp.LeaseID
 	Permission lease.Permission
 	Duration   time.Duration
-	By         Party          // gives the permission
+	By         Party          // grants the permission
 	Holder     arcp.SessionID // gets the lease; empty: the job's session
 }
 
@@ -49,7 +49,7 @@ type Change struct {
 	Dropped []arcp.LeaseID   // ended leases that are not remembered any more
 }
 
-// Grant adds a permission lease. The errors are those of lease.Grants.Add.
+// Grant adds a permission lease. lease.Grants.Add documents the errors.
 func (s *State) Grant(now time.Time, r Grant) (Change, *arcp.Error) {
 	at := now.UTC().Truncate(time.Microsecond)
 	g := lease.Grant{ID: r.ID, Permission: r.Permission.Permission, Resource: r.Permission.Resource, Operation: r.Permission.Operation,

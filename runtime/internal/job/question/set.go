@@ -322,7 +322,7 @@ func (s *Set) Committed() (closed bool) {
 	return closed
 }
 
-// Forget removes the oldest closed questions that are stored: keep of them stay, and at most
+// Forget removes the oldest closed questions that are stored: the latest keep of them remain, and at most
 // MaxClosedBytes.
 func (s *Set) Forget(keep int) {
 	bytes := 0

@@ -51,8 +51,8 @@ type Config struct {
 	ChallengeTTL time.Duration // bound from a challenge to its answer
 	Lease        time.Duration // silence of a client that evicts its session; not positive: none
 	Idle         time.Duration // time without work that evicts a session; not positive: none
-	ResumeWindow time.Duration // told to the client
-	Heartbeat    time.Duration // told to the client
+	ResumeWindow time.Duration // announced to the client
+	Heartbeat    time.Duration // announced to the client
 	Runtime      arcp.RuntimeInfo
 	Offer        arcp.Capabilities // without the agents
 	Cache        CapabilityCache   // nil: capabilities are encoded for each client
