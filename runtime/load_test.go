@@ -115,7 +115,7 @@ func (g *frameGenerator) bytes() []byte {
 	return b
 }
 
-// noiseClient sends noise over connections, a new one whenever one ends.
+// noiseClient sends random frames. It opens another connection after the end of the last.
 type noiseClient struct {
 	*testing.T
 	frameGenerator
@@ -272,7 +272,7 @@ func TestRandomFramesAreHandled(t *testing.T) {
 }
 
 // ... and over WebSockets.
-func TestNoiseOverWebSocket(t *testing.T) {
+func TestRandomFramesOverWebSocketAreHandled(t *testing.T) {
 	s := seed(t)
 	t.Cleanup(func() { checkNoGoroutines(t) })
 	reg := prometheus.NewRegistry()
