@@ -24,7 +24,7 @@ func TestMissingPython(t *testing.T) {
 				}
 			}
 			t.Setenv("PATH", dir)
-			_, err := installPython(sources, cache)
+			_, err := installPython(sources, PythonNewest, cache)
 			if _, ok := errors.AsType[*missingError](err); !ok {
 				t.Errorf("the installation ends with %v, want that Python is missing", err)
 			}
