@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 )
 
 //go:embed testdata/python
@@ -29,7 +30,7 @@ type PythonPrograms struct {
 }
 
 // Python creates the environment of a version. The user's cache directory has one environment for each
-// state of the sources. Without Python or the packages it calls Unable.
+// list of packages. Without Python or the packages it calls Unable.
 func Python(t testing.TB, version string) PythonPrograms {
 	t.Helper()
 	files, err := fs.Sub(pythonSources, "testdata/python")
@@ -39,20 +40,28 @@ func Python(t testing.TB, version string) PythonPrograms {
 	root := obtain(t, fmt.Sprintf("Python 3.%d with venv and the package index", minPython), func(cache string) (string, error) {
 		return installPython(files, version, cache)
 	})
-	return PythonPrograms{Interpreter: filepath.Join(root, "venv", "bin", "python"), Drive: filepath.Join(root, "drive.py")}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, files); err != nil {
+		t.Fatal(err)
+	}
+	return PythonPrograms{Interpreter: filepath.Join(root, "venv", "bin", "python"), Drive: filepath.Join(dir, "drive.py")}
 }
 
-// installPython makes a directory below cache with the sources and a virtual environment.
+// installPython makes a directory below cache with a virtual environment.
 func installPython(sources fs.FS, version, cache string) (root string, err error) {
-	sum, err := digest(sources)
+	packages, err := fs.ReadFile(sources, pythonRequirements[version])
+	if err != nil {
+		return "", err
+	}
+	sum, err := digest(fstest.MapFS{"requirements.txt": {Data: packages}})
 	if err != nil {
 		return "", err
 	}
 	return install(cache, "python-"+version+"-"+sum, func(dir string) error {
-		if err := os.CopyFS(dir, sources); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "requirements.txt"), packages, 0o600); err != nil {
 			return err
 		}
-		if err := createVenv(dir, pythonRequirements[version]); err != nil {
+		if err := createVenv(dir); err != nil {
 			return &missingError{err}
 		}
 		return nil
@@ -62,8 +71,8 @@ func installPython(sources fs.FS, version, cache string) (root string, err error
 // minPython is the required minor version of Python 3.
 const minPython = 11
 
-// createVenv makes the directory venv with the packages of a file.
-func createVenv(dir, requirements string) error {
+// createVenv makes the directory venv with the packages of requirements.txt.
+func createVenv(dir string) error {
 	out, err := run(nil, dir, fetchTimeout, "python3", "-c", "import sys; print(*sys.version_info[:2])")
 	if err != nil {
 		return err
@@ -79,6 +88,6 @@ func createVenv(dir, requirements string) error {
 		return err
 	}
 	_, err = run(nil, dir, fetchTimeout, filepath.Join(dir, "venv", "bin", "python"), "-m", "pip", "install", "--quiet", "--no-input",
-		"--disable-pip-version-check", "-r", requirements)
+		"--disable-pip-version-check", "-r", "requirements.txt")
 	return err
 }
