@@ -3,14 +3,14 @@ package interop
 
 import (
 	"context"
-	"embed"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 )
@@ -45,35 +45,66 @@ func (e *missingError) Error() string { return e.err.Error() }
 
 func (e *missingError) Unwrap() error { return e.err }
 
-// installed returns a function that installs programs once in a process. install gets the files of
-// the directory of sources, and the cache directory of the user, in which it keeps what it makes.
-func installed[P any](sources embed.FS, dir string, install func(sources fs.FS, cache string) (P, error)) func() (P, error) {
-	return sync.OnceValues(func() (programs P, err error) {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return programs, &missingError{err}
+// install returns the directory name below the cache directory of the user. If it is missing, build
+// fills a directory, which gets the name when it is complete.
+func install(cache, name string, build func(dir string) error) (string, error) {
+	root := filepath.Join(cache, name)
+	if _, err := os.Stat(root); err == nil {
+		return root, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(cache, "new-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover temporary directory is harmless
+	if err := build(dir); err != nil {
+		return "", err
+	}
+	if err := os.Rename(dir, root); err != nil {
+		if _, missing := os.Stat(root); missing != nil { // another process has not been faster
+			return "", err
 		}
-		files, err := fs.Sub(sources, dir)
-		if err != nil {
-			return programs, err
-		}
-		return install(files, filepath.Join(cache, "arcp-interop"))
-	})
+	}
+	return root, nil
 }
 
-// obtain returns the programs of installed. It calls Unable if a prerequisite is missing, and fails
-// the test after any other error.
-func obtain[P any](t testing.TB, programs func() (P, error), prerequisites string) P {
+// obtain returns the directory that install makes in the cache directory of the user. It calls Unable
+// if a prerequisite is missing, and fails the test after any other error.
+func obtain(t testing.TB, prerequisites string, install func(cache string) (string, error)) string {
 	t.Helper()
-	p, err := programs()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		Unable(t, "needs a cache directory: %v", err)
+	}
+	root, err := install(filepath.Join(cache, "arcp-interop"))
 	if missing, ok := errors.AsType[*missingError](err); ok {
 		Unable(t, "needs %s: %v", prerequisites, missing)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return root
 }
+
+// digest returns a digest of the paths and contents of a file tree.
+func digest(sources fs.FS) (string, error) {
+	sum := sha256.New()
+	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(sources, path)
+		fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil)[:8]), err
+}
+
+// fetchTimeout bounds a step that fetches packages.
+const fetchTimeout = 5 * time.Minute
 
 // run runs a program and returns its output.
 func run(env []string, dir string, timeout time.Duration, program string, args ...string) (output string, err error) {

@@ -7,60 +7,65 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 )
 
 //go:embed testdata/python
 var pythonSources embed.FS
 
+// PythonNewest is the newest version of the published Python client.
+const PythonNewest = "1.1.3"
+
+// pythonRequirements has the file with the packages of each version.
+var pythonRequirements = map[string]string{PythonNewest: "requirements.txt", "1.1.1": "requirements-1.1.1.txt"}
+
+// PythonVersions are the versions of the published Python client that Python installs.
+var PythonVersions = []string{"1.1.1", PythonNewest}
+
 // PythonPrograms are the paths of an interpreter and of programs that use the published Python
-// client. The interpreter belongs to a virtual environment with the packages of
-// testdata/python/requirements.txt.
+// client. The interpreter belongs to a virtual environment with one version of the client.
 type PythonPrograms struct {
 	Interpreter string
 	Drive       string // runs the client against a server
 }
 
-// Python creates the environment. The user's cache directory has one environment for each state of
-// the sources. Without Python or the packages it calls Unable.
-func Python(t testing.TB) PythonPrograms {
+// Python creates the environment of a version. The user's cache directory has one environment for each
+// list of packages. Without Python or the packages it calls Unable.
+func Python(t testing.TB, version string) PythonPrograms {
 	t.Helper()
-	return obtain(t, pythonPrograms, fmt.Sprintf("Python 3.%d with venv and the package index", minPython))
+	files, err := fs.Sub(pythonSources, "testdata/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := obtain(t, fmt.Sprintf("Python 3.%d with venv and the package index", minPython), func(cache string) (string, error) {
+		return installPython(files, version, cache)
+	})
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, files); err != nil {
+		t.Fatal(err)
+	}
+	return PythonPrograms{Interpreter: filepath.Join(root, "venv", "bin", "python"), Drive: filepath.Join(dir, "drive.py")}
 }
 
-var pythonPrograms = installed(pythonSources, "testdata/python", installPython)
-
-// installPython makes a directory below cache with the sources and a virtual environment. It is
-// named after a digest of the sources, and appears with one rename when it is complete.
-func installPython(sources fs.FS, cache string) (PythonPrograms, error) {
-	sum, err := digest(sources)
+// installPython makes a directory below cache with a virtual environment.
+func installPython(sources fs.FS, version, cache string) (root string, err error) {
+	packages, err := fs.ReadFile(sources, pythonRequirements[version])
 	if err != nil {
-		return PythonPrograms{}, err
+		return "", err
 	}
-	root := filepath.Join(cache, "python-"+sum)
-	p := PythonPrograms{Interpreter: filepath.Join(root, "venv", "bin", "python"), Drive: filepath.Join(root, "drive.py")}
-	if _, err := os.Stat(root); err == nil {
-		return p, nil
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return PythonPrograms{}, err
-	}
-	dir, err := os.MkdirTemp(cache, "python-new-")
+	sum, err := digest(fstest.MapFS{"requirements.txt": {Data: packages}})
 	if err != nil {
-		return PythonPrograms{}, err
+		return "", err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a leftover temporary directory is harmless
-	if err := os.CopyFS(dir, sources); err != nil {
-		return PythonPrograms{}, err
-	}
-	if err := createVenv(dir); err != nil {
-		return PythonPrograms{}, &missingError{err}
-	}
-	if err := os.Rename(dir, root); err != nil {
-		if _, exists := os.Stat(root); exists != nil { // another process has not been faster
-			return PythonPrograms{}, err
+	return install(cache, "python-"+version+"-"+sum, func(dir string) error {
+		if err := os.WriteFile(filepath.Join(dir, "requirements.txt"), packages, 0o600); err != nil {
+			return err
 		}
-	}
-	return p, nil
+		if err := createVenv(dir); err != nil {
+			return &missingError{err}
+		}
+		return nil
+	})
 }
 
 // minPython is the required minor version of Python 3.

@@ -10,7 +10,7 @@ import (
 
 // A machine without a usable Python is a reason to skip, and leaves nothing in the cache.
 func TestMissingPython(t *testing.T) {
-	sources := fstest.MapFS{"requirements.txt": {}, "drive.py": {}}
+	sources := fstest.MapFS{"requirements.txt": {}}
 	for name, script := range map[string]string{
 		"no python":  "",
 		"old python": "#!/bin/sh\necho 3 8\n",
@@ -24,7 +24,7 @@ func TestMissingPython(t *testing.T) {
 				}
 			}
 			t.Setenv("PATH", dir)
-			_, err := installPython(sources, cache)
+			_, err := installPython(sources, PythonNewest, cache)
 			if _, ok := errors.AsType[*missingError](err); !ok {
 				t.Errorf("the installation ends with %v, want that Python is missing", err)
 			}

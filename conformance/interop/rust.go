@@ -1,23 +1,19 @@
 package interop
 
 import (
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 	"time"
 )
 
-// Limits of the build steps. A first build compiles every crate and may share the CPUs with other
+// buildTimeout bounds a build. A first build compiles every crate and may share the CPUs with other
 // tests.
-const (
-	fetchTimeout = 5 * time.Minute
-	buildTimeout = 20 * time.Minute
-)
+const buildTimeout = 20 * time.Minute
 
 //go:embed testdata/rust
 var rustSources embed.FS
@@ -33,40 +29,64 @@ type RustPrograms struct {
 // Without cargo or the crates it calls Unable; a compile error fails the test.
 func Rust(t testing.TB) RustPrograms {
 	t.Helper()
-	return obtain(t, rustPrograms, fmt.Sprintf("cargo 1.%d and crates.io", minCargo))
+	bin := rustBin(t, rustFiles(t))
+	return RustPrograms{Drive: filepath.Join(bin, "drive"), Decode: filepath.Join(bin, "decode")}
 }
 
-var rustPrograms = installed(rustSources, "testdata/rust", buildRust)
+// RustProgram builds a program from its source with the crates of testdata/rust, and returns its path.
+func RustProgram(t testing.TB, source string) string {
+	t.Helper()
+	files := fstest.MapFS{"src/main.rs": {Data: []byte(source)}}
+	for _, name := range []string{"Cargo.toml", "Cargo.lock"} {
+		data, err := fs.ReadFile(rustFiles(t), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = &fstest.MapFile{Data: data}
+	}
+	return filepath.Join(rustBin(t, files), "arcp-interop") // the name of the package
+}
 
-// buildRust installs the programs into a directory below cache, named after a digest of the
-// sources. All builds share a directory with the compiled crates.
-func buildRust(sources fs.FS, cache string) (RustPrograms, error) {
+func rustFiles(t testing.TB) fs.FS {
+	t.Helper()
+	files, err := fs.Sub(rustSources, "testdata/rust")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// rustBin returns the directory with the programs of a crate.
+func rustBin(t testing.TB, sources fs.FS) string {
+	t.Helper()
+	root := obtain(t, fmt.Sprintf("cargo 1.%d and crates.io", minCargo), func(cache string) (string, error) {
+		return buildRust(sources, cache)
+	})
+	return filepath.Join(root, "bin")
+}
+
+// buildRust installs the programs of a crate into a directory below cache. All builds share a
+// directory with the compiled crates.
+func buildRust(sources fs.FS, cache string) (root string, err error) {
 	sum, err := digest(sources)
 	if err != nil {
-		return RustPrograms{}, err
+		return "", err
 	}
-	root := filepath.Join(cache, "rust-"+sum)
-	p := RustPrograms{Drive: filepath.Join(root, "bin", "drive"), Decode: filepath.Join(root, "bin", "decode")}
-	if p.exist() {
-		return p, nil
-	}
-	src, err := os.MkdirTemp("", "arcp-interop-")
-	if err != nil {
-		return RustPrograms{}, err
-	}
-	defer func() { _ = os.RemoveAll(src) }() // a leftover temporary directory is harmless
-	if err := os.CopyFS(src, sources); err != nil {
-		return RustPrograms{}, err
-	}
-	env := append(os.Environ(), "CARGO_TARGET_DIR="+filepath.Join(cache, "rust-target"))
-	if err := checkCargo(env, src); err != nil {
-		return RustPrograms{}, &missingError{err}
-	}
-	if _, err := run(env, src, fetchTimeout, "cargo", "fetch", "--locked"); err != nil {
-		return RustPrograms{}, &missingError{err}
-	}
-	_, err = run(env, src, buildTimeout, "cargo", "install", "--offline", "--locked", "--debug", "--no-track", "--force", "--path", ".", "--root", root)
-	return p, err
+	return install(cache, "rust-"+sum, func(dir string) error {
+		src := filepath.Join(dir, "crate")
+		if err := os.CopyFS(src, sources); err != nil {
+			return err
+		}
+		env := append(os.Environ(), "CARGO_TARGET_DIR="+filepath.Join(cache, "rust-target"))
+		if err := checkCargo(env, src); err != nil {
+			return &missingError{err}
+		}
+		if _, err := run(env, src, fetchTimeout, "cargo", "fetch", "--locked"); err != nil {
+			return &missingError{err}
+		}
+		_, err := run(env, src, buildTimeout, "cargo", "install", "--offline", "--locked", "--debug", "--no-track", "--force", "--path", ".", "--root", dir)
+		return err
+	})
 }
 
 // minCargo is the required minor version of cargo 1.
@@ -85,25 +105,4 @@ func checkCargo(env []string, dir string) error {
 		return fmt.Errorf("cargo %d.%d is older than 1.%d", major, minor, minCargo)
 	}
 	return nil
-}
-
-// exist reports whether both programs exist. Cargo installs a program with one rename.
-func (p RustPrograms) exist() bool {
-	_, drive := os.Stat(p.Drive)
-	_, decode := os.Stat(p.Decode)
-	return drive == nil && decode == nil
-}
-
-// digest returns a digest of the paths and contents of a file tree.
-func digest(sources fs.FS) (string, error) {
-	sum := sha256.New()
-	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(sources, path)
-		fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
-		return err
-	})
-	return hex.EncodeToString(sum.Sum(nil)[:8]), err
 }

@@ -12,10 +12,15 @@ import (
 	"github.com/arcpd/arcpd/conformance/interop"
 )
 
-// TestPythonClient drives a server with the published Python client, which speaks the draft
-// dialect: every call, a broken connection and a killed server.
-func TestPythonClient(t *testing.T) {
-	programs := interop.Python(t)
+// TestPythonInterop drives a server with each version of the published Python client, which speaks the
+// draft dialect: every call, a broken connection and a killed server.
+func TestPythonInterop(t *testing.T) {
+	for _, version := range interop.PythonVersions {
+		t.Run(version, func(t *testing.T) { drivePython(t, interop.Python(t, version)) })
+	}
+}
+
+func drivePython(t *testing.T, programs interop.PythonPrograms) {
 	const otherToken = "other-token-0123456789"
 	bin, data := binary(t), t.TempDir()
 	options := []string{"--token", "bob=" + otherToken, "--max-frame", "32MiB"}

@@ -21,9 +21,9 @@ import (
 // rustKind is how the crate calls its clients.
 const rustKind = "arcp-rs"
 
-// TestRustClient drives a server with the published Rust client: all that it offers,
+// TestRustInterop drives a server with the published Rust client: all that it offers,
 // and a server that is killed under it.
-func TestRustClient(t *testing.T) {
+func TestRustInterop(t *testing.T) {
 	programs := interop.Rust(t)
 	bin, data := binary(t), t.TempDir()
 	p := startServer(t, bin, data)
@@ -74,11 +74,11 @@ var rustCannot = map[arcp.Type]undecodable{
 	arcp.AgentHandoff:        {because: "no session is handed over"},
 }
 
-// TestRustDecode decodes each type of frame that the runtime can send with the types of
+// TestRustDecodeInterop decodes each type of frame that the runtime can send with the types of
 // the published Rust crate. The frames are those that the conformance checks are sent
 // when they call themselves clients of the crate, and one of each type that is sent in
 // no check.
-func TestRustDecode(t *testing.T) {
+func TestRustDecodeInterop(t *testing.T) {
 	programs := interop.Rust(t)
 	sent := rustFrames(t)
 	for typ, frame := range unchecked {

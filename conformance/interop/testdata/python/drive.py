@@ -65,6 +65,14 @@ class Recording:
         return [f["event_seq"] for f in self.frames if "event_seq" in f]
 
 
+class Yielding(WebSocketTransport):
+    """A transport that lets callers take their answers before the next frame."""
+
+    async def recv(self):
+        await asyncio.sleep(0)
+        return await super().recv()
+
+
 class Server:
     def __init__(self, url, token, other):
         self.url, self.token, self.other = url, token, other
@@ -199,6 +207,14 @@ async def cancel(server):
     await client.close()
 
 
+async def deadline(server):
+    client, _ = await server.connect()
+    job = await client.submit(agent="demo.sleep", input={"ms": 600_000}, max_runtime_sec=1)
+    err = await raises(ARCPError, wait(job))
+    expect(err.code == "TIMEOUT", f"code: {err.code}")
+    await client.close()
+
+
 async def events(server):
     client, _ = await server.connect()
     job = await client.submit(agent="demo.progress", input={"steps": 3, "interval_ms": 0})
@@ -271,6 +287,36 @@ async def subscription(server):
         await client.close()
 
 
+async def unsubscribe(server):
+    owner, _ = await server.connect()
+    job = await owner.submit(agent="demo.count", input={"to": 1_000_000, "interval_ms": 10})
+    watcher, transport = await server.connect()
+    subscription = await watcher.subscribe(job.job_id)
+    await anext(subscription.handle.events())
+    await watcher.unsubscribe(job.job_id)
+    await watcher.list_jobs(limit=1)  # answered after the unsubscribe
+    await owner.cancel_job(job.job_id)
+    await raises(CancelledError, wait(job))
+    await (await watcher.submit(agent="demo.echo")).done  # its events come after those of the other job
+    expect(not ended(transport, job.job_id), "the end of the job arrives after the subscription")
+    for client in (owner, watcher):
+        await client.close()
+
+
+async def ended_job(server):
+    owner, _ = await server.connect()
+    job = await owner.submit(agent="demo.progress", input={"steps": 50, "interval_ms": 0})
+    await job.done
+    watcher = server.client()
+    await watcher.connect(await Yielding.connect(server.url))
+    handle = (await watcher.subscribe(job.job_id, history=True)).handle
+    current = [event["body"]["current"] async for event in handle.events() if event["kind"] == "progress"]
+    expect(current == list(range(1, 51)), f"progress: {current}")
+    expect((await handle.done).result == {"steps": 50}, "the end of the job has not its result")
+    for client in (owner, watcher):
+        await client.close()
+
+
 def ended(transport, job):
     return any(f["type"] in ("job.result", "job.error") and f.get("job_id") == job for f in transport.frames)
 
@@ -330,7 +376,10 @@ async def budget(server):
         input={"currency": "USD", "amount": "0.40", "times": 5},
         lease_request={"cost.budget": ["USD:1.00"], "tool.call": ["**"]},
     )
+    spent = [event["body"] async for event in job.events() if event["kind"] == "metric"]
     await raises(BudgetExhaustedError, wait(job))
+    costs = [metric["value"] for metric in spent if metric["name"].startswith("cost.") and metric["unit"] == "USD"]
+    expect(0.40 in costs, f"metrics: {spent}")
     await client.close()
 
 
@@ -354,10 +403,13 @@ async def main(url, token, other):
     await step("failure", failure(server))
     await step("unknown agent", unknown_agent(server))
     await step("cancel", cancel(server))
+    await step("deadline", deadline(server))
     await step("events", events(server))
     await step("idempotency", idempotency(server))
     await step("listing", listing(server))
     await step("subscription", subscription(server))
+    await step("unsubscribe", unsubscribe(server))
+    await step("subscription to an ended job", ended_job(server))
     await step("budget", budget(server))
     await step("result of 1 MiB", large_result(server, MIB))
     await step("result of 20 MiB", large_result(server, 20 * MIB))

@@ -53,12 +53,15 @@ async fn main() {
     step("open", open(&server)).await;
     step("open at the root", open_at_root(&server)).await;
     step("wrong token", wrong_token(&server)).await;
+    step("other schemes", other_schemes(&server)).await;
     step("invoke", invoke(&server)).await;
     step("unknown tool", unknown_tool(&server)).await;
     step("wrong arguments", wrong_arguments(&server)).await;
     step("failure", failure(&server, &codes)).await;
     step("cancel", cancel(&server)).await;
     step("subscribe", subscribe(&server)).await;
+    step("subscribe to a trace", subscribe_to_trace(&server)).await;
+    step("dropped subscription", dropped_subscription(&server)).await;
     step("backfill", backfill(&server)).await;
     step("large result", large_result(&server)).await;
     step("concurrent", concurrent(&server)).await;
@@ -155,12 +158,31 @@ async fn wrong_token(server: &Server) -> Outcome {
     want_error("session.open with a wrong token", got, "UNAUTHENTICATED")
 }
 
+/// Opens sessions with the schemes that the server has no credentials for.
+async fn other_schemes(server: &Server) -> Outcome {
+    let token = || Some("a.b.c".to_string());
+    for (scheme, token) in [
+        (AuthScheme::None, None),
+        (AuthScheme::SignedJwt, token()),
+        (AuthScheme::Mtls, None),
+        (AuthScheme::Oauth2, token()),
+    ] {
+        let what = format!("session.open with {scheme:?}");
+        let transport = WebSocketTransport::dial(&server.url).await.map_err(text)?;
+        let session = ARCPClient::new(transport).open().map_err(text)?;
+        let got = session.authenticate(Credentials { scheme, token }, identity(), Capabilities::default()).await;
+        want_error(&what, got, "session.")?;
+    }
+    alive(&session(server).await?).await
+}
+
 async fn invoke(server: &Server) -> Outcome {
     let s = session(server).await?;
     let arguments = json!({"text": "hällo", "list": [1, 2.5, null, true], "nested": {"a": {}}});
     let job = s.invoke("demo.echo", arguments.clone()).await.map_err(text)?;
     want("the prefix of the job id", &&job.job_id.as_str()[..4], &"job_")?;
     want("the result", &job.join().await.map_err(text)?, &arguments)?;
+    want_error("another join", job.join().await, "join called twice")?;
     let none = run(&s, "demo.emit", json!({"count": 50, "bytes": 100})).await;
     none.map_err(text)?;
     alive(&s).await
@@ -246,6 +268,39 @@ async fn subscribe(server: &Server) -> Outcome {
     of_types.unsubscribe().await.map_err(text)?;
     alive(&s).await?;
     alive(&other).await
+}
+
+async fn subscribe_to_trace(server: &Server) -> Outcome {
+    let s = session(server).await?;
+    let mine = SubscriptionFilter { session_id: vec![s.id().await.map_err(text)?], ..Default::default() };
+    let of_session = s.subscribe(mine).await.map_err(text)?;
+    let job = s.invoke("demo.sleep", json!({"ms": 3_600_000})).await.map_err(text)?;
+    let accepted = of_session.next().await.ok_or("the subscription to a session ends")?;
+    want("the job of the first event", &accepted.job_id, &Some(job.job_id.clone()))?;
+    want("the request of the first event", &accepted.correlation_id, &Some(job.correlation_id.clone()))?;
+    let trace = accepted.trace_id.ok_or("job.accepted has no trace_id")?;
+    let of_trace = s
+        .subscribe(SubscriptionFilter { trace_id: vec![trace.clone()], ..Default::default() })
+        .await
+        .map_err(text)?;
+    run(&s, "demo.echo", json!({"another": "trace"})).await.map_err(text)?;
+    job.cancel("traced").await.map_err(text)?;
+    loop {
+        let event = of_trace.next().await.ok_or("the subscription to a trace ends")?;
+        want("the trace of an event", &event.trace_id, &Some(trace.clone()))?;
+        if let MessageType::JobCancelled(_) = event.payload {
+            break;
+        }
+    }
+    alive(&s).await
+}
+
+/// Drops a subscription without a message: its events go on, and the client ignores them.
+async fn dropped_subscription(server: &Server) -> Outcome {
+    let s = session(server).await?;
+    drop(s.subscribe(SubscriptionFilter::default()).await.map_err(text)?);
+    run(&s, "demo.emit", json!({"count": 50, "bytes": 100})).await.map_err(text)?;
+    alive(&s).await
 }
 
 /// A session without the client, for what the client does not offer.
@@ -432,6 +487,9 @@ async fn reconnect(server: &Server) -> Outcome {
         Err(ARCPError::Unavailable { .. }) => {}
         other => return Err(format!("a call ends with {other:?} when the server is killed, want UNAVAILABLE")),
     }
+    want_error("a call without a connection", s.invoke("demo.echo", json!({})).await, "ws send")?;
+    want_error("a subscription without a connection", s.subscribe(SubscriptionFilter::default()).await, "ws send")?;
+    want_error("an artifact without a connection", s.put_artifact("text/plain", "", None).await, "ws send")?;
     let s = session(server).await?;
     alive(&s).await?;
     let raw = Raw::open(server).await.map_err(text)?;
