@@ -251,7 +251,7 @@ func (a *answer) agreement(c *arcp.Capabilities) agreement {
 // withVersions returns an inventory whose agents have versions, which may be empty. Nearly always it
 // is the same inventory.
 func withVersions(raw arcp.Raw) arcp.Raw {
-	if bytes.Count(raw, []byte(`"versions":`)) == bytes.Count(raw, []byte(`"name":`)) { // quotes in texts are escaped
+	if bytes.Count(raw, []byte(`versions":`)) == bytes.Count(raw, []byte(`{"name":`)) { // quotes in texts are escaped
 		return raw
 	}
 	var agents []arcp.Agent

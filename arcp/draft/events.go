@@ -161,10 +161,9 @@ func (e *encoder) append(dst []byte) ([]byte, error) {
 		return e.appendTerminal(dst)
 	}
 	e.begin(dst, JobEvent)
-	e.payload.text("kind", string(e.row.kind))
-	e.payload.raw("ts", e.time)
-	e.payload.name("body")
-	e.body = begin(e.payload.dst)
+	dst = append(append(append(e.payload.dst, `"kind":"`...), e.row.kind...), `","ts":`...)
+	dst = append(append(dst, e.time...), `,"body":`...)
+	e.body = begin(dst)
 	e.row.write(&e.body, e)
 	return append(e.body.end(), '}', '}'), nil
 }
@@ -182,17 +181,16 @@ func (e *encoder) appendTerminal(dst []byte) ([]byte, error) {
 
 // begin appends the members of the envelope and begins the payload.
 func (e *encoder) begin(dst []byte, t Type) {
-	o := object{dst: dst}
-	o.text("id", string(e.event.ID))
-	o.text("type", string(t))
-	o.name("timestamp")
-	start := len(o.dst)
-	o.dst = appendTime(o.dst, e.event.Time)
-	e.time = o.dst[start:]
-	o.text("job_id", string(e.event.JobID))
-	o.optional("trace_id", traceOrNone(e.event.TraceID))
-	o.name("payload")
-	e.payload = begin(o.dst)
+	dst = arcp.AppendString(append(dst, `"id":`...), string(e.event.ID))
+	dst = append(append(append(dst, `,"type":"`...), t...), `","timestamp":`...)
+	start := len(dst)
+	dst = appendTime(dst, e.event.Time)
+	e.time = dst[start:]
+	dst = arcp.AppendString(append(dst, `,"job_id":`...), string(e.event.JobID))
+	if validTrace(e.event.TraceID) {
+		dst = append(append(append(dst, `,"trace_id":"`...), e.event.TraceID...), '"')
+	}
+	e.payload = begin(append(dst, `,"payload":`...))
 }
 
 // terminal says how an event that ends a job is encoded.
