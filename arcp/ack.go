@@ -6,6 +6,16 @@ import "bytes"
 // event. id is the session of the connection. ok is false for any other frame, which must be
 // decoded in full: another type, a malformed ack, white space or further members.
 func ReadAck(frame []byte, id SessionID) (seq uint64, ok bool) {
+	return readAck(frame, id, ackRequired)
+}
+
+// ReadDraftAck is ReadAck for frames of the draft dialect (package draft). The timestamp may be
+// missing.
+func ReadDraftAck(frame []byte, id SessionID) (seq uint64, ok bool) {
+	return readAck(frame, id, ackRequired&^ackTime)
+}
+
+func readAck(frame []byte, id SessionID, required uint8) (seq uint64, ok bool) {
 	r := ackReader{rest: frame}
 	if !r.skip(`{`) {
 		return 0, false
@@ -19,7 +29,7 @@ func ReadAck(frame []byte, id SessionID) (seq uint64, ok bool) {
 		if r.skip(`,`) {
 			continue
 		}
-		return r.seq, string(r.rest) == `}` && r.found&ackRequired == ackRequired
+		return r.seq, string(r.rest) == `}` && r.found&required == required
 	}
 }
 

@@ -33,6 +33,31 @@ func (p JobAcceptedPayload) AppendJSON(dst []byte) []byte {
 }
 
 // AppendJSON appends the encoded payload.
+func (p SessionOpenPayload) AppendJSON(dst []byte) []byte {
+	o := beginObject(dst)
+	o.name("auth")
+	auth := beginObject(o.dst)
+	auth.text("scheme", p.Auth.Scheme)
+	auth.optional("token", p.Auth.Token)
+	o.dst = auth.end()
+	o.name("client")
+	client := beginObject(o.dst)
+	client.text("kind", p.Client.Kind)
+	client.text("version", p.Client.Version)
+	client.optional("fingerprint", p.Client.Fingerprint)
+	client.optional("principal", p.Client.Principal)
+	o.dst = client.end()
+	if !p.Capabilities.IsZero() {
+		o.name("capabilities")
+		o.dst = p.Capabilities.AppendJSON(o.dst)
+	}
+	if p.LastEventSeq != nil {
+		o.uint("last_event_seq", *p.LastEventSeq)
+	}
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
 func (p SessionAcceptedPayload) AppendJSON(dst []byte) []byte {
 	o := beginObject(slices.Grow(dst, 1024+64*len(p.Capabilities.Agents)))
 	o.text("session_id", string(p.SessionID))

@@ -56,6 +56,31 @@ func (p *ToolInvokePayload) decodeFast(raw Raw) bool {
 	})
 }
 
+// decodeFast decodes a job.accepted without lease_constraints, credentials and restored_from.
+func (p *JobAcceptedPayload) decodeFast(raw Raw) bool {
+	return EachMember(raw, func(name []byte, value Raw) bool {
+		switch string(name) {
+		case "job_id":
+			return setUnescaped(&p.JobID, value)
+		case "agent":
+			return setUnescaped(&p.Agent, value)
+		case "lease":
+			p.Lease = value[:len(value):len(value)]
+		case "budget":
+			p.Budget = value[:len(value):len(value)]
+		case "parent_job_id":
+			return setUnescaped(&p.ParentJobID, value)
+		case "accepted_at":
+			return value[0] == '"' && p.AcceptedAt.UnmarshalJSON(value) == nil
+		case "trace_id":
+			return setUnescaped(&p.TraceID, value)
+		default:
+			return false
+		}
+		return value[0] != 'n'
+	})
+}
+
 // decodeFast decodes a session.open with auth, client and capabilities.
 func (p *SessionOpenPayload) decodeFast(raw Raw) bool {
 	return EachMember(raw, func(name []byte, value Raw) bool {
@@ -93,12 +118,15 @@ func (c *ClientInfo) member(name []byte, value Raw) bool {
 	return false
 }
 
-// readFast reads capabilities that are features, as flags or by name.
+// readFast reads capabilities that are encodings, and features as flags or by name.
 func (c *Capabilities) readFast(raw Raw) bool {
 	*c = Capabilities{}
 	return EachMember(raw, func(name []byte, value Raw) bool {
-		if string(name) == "features" {
+		switch string(name) {
+		case "features":
 			return plainList(&c.Features, value)
+		case "encodings":
+			return plainList(&c.Encodings, value)
 		}
 		on := string(value) == "true"
 		i := slices.Index(Features, Feature(name))

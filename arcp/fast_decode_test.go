@@ -37,9 +37,21 @@ func TestQuickReadersAgreeWithReflection(t *testing.T) {
 		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"features":[ ],"streaming":false}}`, true},
 		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"features":[ "a,b" , "]","" ]}}`, true},
 		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"features":["a\u0063k"],"x":1}}`, true},
+		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"features":[],"encodings":["json"]}}`, true},
 		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"streaming":true,"ack_window":3}}`, true},
 	} {
 		agree[SessionOpenPayload](t, tt.raw, tt.quick)
+	}
+	for _, tt := range []struct {
+		raw   string
+		quick bool
+	}{
+		{`{"job_id":"job_1","agent":"a@1","lease":{},"budget":{"USD":5.00},"parent_job_id":"job_0","accepted_at":"2026-05-09T13:00:00.000001Z","trace_id":"t"}`, true},
+		{`{"job_id":"job_1","lease":null,"accepted_at":"2026-05-09T13:00:00Z"}`, false},
+		{`{"job_id":"job_1","accepted_at":null}`, false},
+		{`{"job_id":"job_1","accepted_at":"2026-05-09T13:00:00Z","lease_constraints":{"expires_at":"2026-05-09T14:00:00Z"}}`, false},
+	} {
+		agree[JobAcceptedPayload](t, tt.raw, tt.quick)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,10 +71,6 @@ type frame struct {
 
 // send appends a frame.
 func (a *answer) send(f frame) error {
-	payload, err := arcp.Marshal(f.payload)
-	if err != nil {
-		return err
-	}
 	id := arcp.MessageID(a.s.newID(arcp.MessagePrefix))
 	if (a.s.facts.echoID || f.echo) && a.request.id != "" {
 		id = a.request.id
@@ -81,7 +78,7 @@ func (a *answer) send(f frame) error {
 	if a.s.id == "" && !f.noSession {
 		a.s.setID(arcp.SessionID(a.s.newID(arcp.SessionPrefix)))
 	}
-	o := begin(make([]byte, 0, 256+len(payload)))
+	o := begin(make([]byte, 0, 768))
 	o.text("arcp", arcp.Version)
 	o.text("id", string(id))
 	o.text("type", string(f.t))
@@ -95,7 +92,11 @@ func (a *answer) send(f frame) error {
 		o.optional("correlation_id", string(a.request.id))
 	}
 	o.raw("extensions", f.extensions)
-	o.raw("payload", payload)
+	o.name("payload")
+	var err error
+	if o.dst, err = arcp.AppendJSON(o.dst, f.payload); err != nil {
+		return err
+	}
 	out := o.end()
 	if len(out) > MaxFrame {
 		return &TooLargeError{a.env.Type, len(out)}
@@ -108,11 +109,47 @@ func (a *answer) send(f frame) error {
 func (a *answer) correlation() Correlation { return correlation(a.request.id) }
 
 func (a *answer) accepted() error {
-	p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](a.env)
-	if err != nil {
-		return err
+	p, ok := readAccepted(a.env.Payload)
+	if !ok {
+		return fmt.Errorf("draft: the payload of %s is not an object", a.env.Type)
 	}
 	return a.sendWelcome(&p)
+}
+
+// readAccepted decodes the payload of a session.accepted. The capabilities stay encoded.
+func readAccepted(raw arcp.Raw) (p arcp.SessionAcceptedPayload, ok bool) {
+	ok = arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+		switch string(name) {
+		case "session_id":
+			p.SessionID = arcp.SessionID(textOf(value))
+		case "runtime":
+			return arcp.EachMember(value, func(name []byte, value arcp.Raw) bool {
+				switch string(name) {
+				case "kind":
+					p.Runtime.Kind = textOf(value)
+				case "version":
+					p.Runtime.Version = textOf(value)
+				}
+				return true
+			})
+		case "capabilities":
+			p.Capabilities.Encoded = value
+		case "resume_token":
+			p.ResumeToken = textOf(value)
+		case "resume_window_sec":
+			p.ResumeWindowSec = intOf(value)
+		case "heartbeat_interval_sec":
+			p.HeartbeatIntervalSec = intOf(value)
+		}
+		return true
+	})
+	return p, ok
+}
+
+// intOf returns a JSON number as an integer; 0 if raw is something else.
+func intOf(raw arcp.Raw) int64 {
+	n, _ := strconv.ParseInt(string(raw), 10, 64)
+	return n
 }
 
 func (a *answer) resumed() error {
@@ -121,26 +158,115 @@ func (a *answer) resumed() error {
 		return err
 	}
 	a.s.lastSeq = p.ReplayedFrom
-	d := a.s.described
+	var d arcp.SessionAcceptedPayload
+	if a.s.described != nil {
+		d = *a.s.described
+	}
 	d.SessionID, d.ResumeToken = p.SessionID, p.ResumeToken
 	return a.sendWelcome(&d)
 }
 
+// sendWelcome sends a WelcomePayload. It encodes the payload without reflection, and copies the
+// inventory as it is.
 func (a *answer) sendWelcome(p *arcp.SessionAcceptedPayload) error {
 	a.s.setID(p.SessionID)
-	w := WelcomePayload{SessionID: p.SessionID, AcceptedAt: Time{a.now}, ResumeToken: p.ResumeToken,
-		Runtime:         Runtime{Name: cmp.Or(p.Runtime.Kind, "arcp"), Version: cmp.Or(p.Runtime.Version, "0")},
-		ResumeWindowSec: max(p.ResumeWindowSec, 1),
-		Capabilities:    Agreement{Encodings: []string{"json"}, Features: a.features(&p.Capabilities), Agents: agentsOf(p.Capabilities.Agents)},
-		Correlation:     a.correlation()}
-	if w.ResumeToken == "" { // TypeScript and F# require one; this one resumes nothing
-		w.ResumeToken = a.s.newID("rt_")
+	agreed := a.agreement(&p.Capabilities)
+	token := p.ResumeToken
+	if token == "" { // TypeScript and F# require one; this one resumes nothing
+		token = a.s.newID("rt_")
 	}
-	w.RuntimeName, w.RuntimeVersion = w.Runtime.Name, w.Runtime.Version
-	if slices.Contains(w.Capabilities.Features, string(arcp.FeatureHeartbeat)) {
-		w.HeartbeatIntervalSec = max(p.HeartbeatIntervalSec, 0)
+	name, version := cmp.Or(p.Runtime.Kind, "arcp"), cmp.Or(p.Runtime.Version, "0")
+	o := begin(make([]byte, 0, 1024+len(agreed.agents)))
+	o.text("session_id", string(p.SessionID))
+	o.name("runtime")
+	runtime := begin(o.dst)
+	runtime.text("name", name)
+	runtime.text("version", version)
+	o.dst = runtime.end()
+	o.text("runtime_name", name)
+	o.text("runtime_version", version)
+	o.time("accepted_at", a.now)
+	o.text("resume_token", token)
+	o.uint("resume_window_sec", uint64(max(p.ResumeWindowSec, 1)))
+	if p.HeartbeatIntervalSec > 0 && slices.Contains(agreed.features, string(arcp.FeatureHeartbeat)) {
+		o.uint("heartbeat_interval_sec", uint64(p.HeartbeatIntervalSec))
 	}
-	return a.send(frame{t: SessionWelcome, extensions: vendorExtensions(a.env.Extensions), payload: w})
+	o.name("capabilities")
+	o.dst = agreed.append(o.dst)
+	o.correlation(a.correlation())
+	return a.send(frame{t: SessionWelcome, extensions: vendorExtensions(a.env.Extensions), payload: arcp.Raw(o.end())})
+}
+
+// agreement is an Agreement whose inventory is encoded.
+type agreement struct {
+	features []string
+	agents   arcp.Raw
+}
+
+func (g *agreement) append(dst []byte) []byte {
+	o := begin(dst)
+	o.raw("encodings", arcp.Raw(`["json"]`))
+	o.name("features")
+	o.dst = append(o.dst, '[')
+	for i, f := range g.features {
+		if i > 0 {
+			o.dst = append(o.dst, ',')
+		}
+		o.dst = arcp.AppendString(o.dst, f)
+	}
+	o.dst = append(o.dst, ']')
+	o.raw("agents", g.agents)
+	return o.end()
+}
+
+// agreement returns the features that the runtime agreed to and the client has offered, and the
+// inventory.
+func (a *answer) agreement(c *arcp.Capabilities) agreement {
+	encoded := c.Encoded
+	if encoded == nil {
+		encoded = c.AppendJSON(nil)
+	}
+	g := agreement{agents: arcp.Raw("[]")}
+	var listed, flags []byte // encoded names of features
+	arcp.EachMember(encoded, func(name []byte, value arcp.Raw) bool {
+		switch {
+		case string(name) == "agents":
+			g.agents = withVersions(value)
+		case string(name) == "features":
+			listed = value
+		case string(value) == "true":
+			flags = append(append(append(flags, '"'), name...), '"')
+		}
+		return true
+	})
+	for _, f := range Features {
+		name := []byte(`"` + string(f) + `"`)
+		if (bytes.Contains(flags, name) || bytes.Contains(listed, name)) && (a.s.offered == nil || slices.Contains(a.s.offered, string(f))) {
+			g.features = append(g.features, string(f))
+		}
+	}
+	return g
+}
+
+// withVersions returns an inventory whose agents have versions, which may be empty. Nearly always it
+// is the same inventory.
+func withVersions(raw arcp.Raw) arcp.Raw {
+	if bytes.Count(raw, []byte(`versions":`)) == bytes.Count(raw, []byte(`{"name":`)) { // quotes in texts are escaped
+		return raw
+	}
+	var agents []arcp.Agent
+	if arcp.Unmarshal(raw, &agents) != nil {
+		return arcp.Raw("[]") // not reached: the runtime wrote the inventory
+	}
+	list := make([]Agent, len(agents))
+	for i, agent := range agents {
+		list[i] = Agent{agent.Name, agent.Versions, agent.Default}
+		if agent.Versions == nil {
+			list[i].Versions = []string{}
+		}
+	}
+	encoded, _ := arcp.Marshal(list) // no error: texts
+	return encoded
 }
 
 // vendorExtensions returns extensions under the names that TypeScript accepts: x-vendor.arcp.NAME
@@ -160,28 +286,6 @@ func vendorExtensions(raw arcp.Raw) arcp.Raw {
 		return nil
 	}
 	return o.end()
-}
-
-// features returns the features that the runtime agreed to and the client has offered.
-func (a *answer) features(c *arcp.Capabilities) []string {
-	list := []string{}
-	for _, f := range Features {
-		if c.Has(f) && (a.s.offered == nil || slices.Contains(a.s.offered, string(f))) {
-			list = append(list, string(f))
-		}
-	}
-	return list
-}
-
-func agentsOf(agents []arcp.Agent) []Agent {
-	list := make([]Agent, len(agents))
-	for i, agent := range agents {
-		list[i] = Agent{agent.Name, agent.Versions, agent.Default}
-		if agent.Versions == nil {
-			list[i].Versions = []string{}
-		}
-	}
-	return list
 }
 
 // challenged fails the handshake: the dialect has no challenge.
@@ -363,10 +467,42 @@ func dotted(raw arcp.Raw) arcp.Raw {
 	return o.end()
 }
 
-// areTexts reports whether raw is a list of texts.
-func areTexts(raw arcp.Raw) bool {
-	var list []string
-	return raw.Kind() == '[' && arcp.Unmarshal(raw, &list) == nil && !slices.Contains(list, "")
+// areTexts reports whether raw is a list of texts that are not empty.
+func areTexts(raw arcp.Raw) bool { return eachText(raw, func(arcp.Raw) {}) }
+
+// eachText calls fn for each text of a list, and reports whether raw is a list of texts that are not
+// empty.
+func eachText(raw arcp.Raw, fn func(text arcp.Raw)) bool {
+	if raw.Kind() != '[' {
+		return false
+	}
+	for rest := raw[1 : len(raw)-1]; ; {
+		rest = bytes.TrimLeft(rest, ", \t\r\n")
+		if len(rest) == 0 {
+			return true
+		}
+		end := textEnd(rest)
+		if end <= len(`""`) {
+			return false
+		}
+		fn(rest[:end])
+		rest = rest[end:]
+	}
+}
+
+// textEnd returns the length of the JSON string that begins valid JSON text; 0: another value begins.
+func textEnd(raw []byte) int {
+	if raw[0] != '"' {
+		return 0
+	}
+	for i := 1; ; i++ {
+		switch raw[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
 }
 
 // aliases are the second spellings of the lease namespaces.

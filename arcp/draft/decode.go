@@ -69,6 +69,12 @@ func (s *Session) Decode(frame []byte) (arcp.Envelope, error) {
 	return env, nil
 }
 
+// ReadAck decodes a plain acknowledgement of a session; see arcp.ReadDraftAck. It may be called as
+// Decode.
+func (s *Session) ReadAck(frame []byte, id arcp.SessionID) (seq uint64, ok bool) {
+	return arcp.ReadDraftAck(frame, id)
+}
+
 // refuseHello returns the error of a first frame that cannot be decoded. It fails the handshake, also
 // if the identifier of the frame cannot be read.
 func (s *Session) refuseHello(err error) error {
@@ -154,8 +160,17 @@ func encode(env *arcp.Envelope, t arcp.Type, payload any) error {
 	return nil
 }
 
+// readHello decodes the payload of a session.hello.
+func readHello(env *arcp.Envelope) (HelloPayload, error) {
+	var p HelloPayload
+	if p.decodeFast(env.Payload) {
+		return p, nil
+	}
+	return arcp.DecodePayload[HelloPayload](env)
+}
+
 func decodeHello(env *arcp.Envelope, r *request) error {
-	p, err := arcp.DecodePayload[HelloPayload](env)
+	p, err := readHello(env)
 	if err != nil {
 		return err
 	}
@@ -202,6 +217,10 @@ func (h *HelloPayload) auth() arcp.Auth {
 func featuresOf(raw arcp.Raw) ([]string, error) {
 	list := []string{}
 	if raw.Kind() != '{' {
+		if eachText(raw, func(text arcp.Raw) { list = append(list, textOf(text)) }) {
+			return list, nil
+		}
+		list = list[:0]
 		if len(raw) > 0 && raw.Kind() != 'n' {
 			if err := arcp.Unmarshal(raw, &list); err != nil {
 				return nil, arcp.Errorf(arcp.CodeInvalidRequest, "payload member \"capabilities/features\" must be a list of names or an object of booleans")

@@ -44,9 +44,10 @@ func EventBody(e *Event, p Profile) (*Body, error) {
 
 // encoder holds the members of a payload that are being encoded.
 type encoder struct {
-	event *Event
+	event Event
 	facts *facts
 	row   *kindRow
+	time  arcp.Raw // of the event, encoded
 	name  string   // of an event.emit
 	data  arcp.Raw // the payload, or the data of an event.emit
 
@@ -73,14 +74,14 @@ func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error)
 		*e = encoder{}
 		encoders.Put(e)
 	}()
-	e.event, e.facts = event, f
+	e.event, e.facts = *event, f
 	e.read()
 	start := len(dst)
 	dst, err := e.append(dst)
 	if err != nil {
 		return dst[:start], err
 	}
-	if reduce && err == nil && event.Type.Terminal() && len(dst)-start > MaxFrame-maxHead {
+	if reduce && len(dst)-start > MaxFrame-maxHead && event.Type.Terminal() {
 		if e.resultMember = resultOnly; f.readsOutput {
 			e.resultMember = outputOnly
 		}
@@ -112,7 +113,7 @@ func (e *encoder) members(raw arcp.Raw) {
 		return
 	}
 	arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
-		if value.Kind() != 'n' && e.n < maxMembers && memberNames[string(name)] {
+		if value.Kind() != 'n' && e.n < maxMembers && isMember(string(name)) {
 			e.names[e.n], e.values[e.n] = name, value
 			e.n++
 		}
@@ -120,17 +121,17 @@ func (e *encoder) members(raw arcp.Raw) {
 	})
 }
 
-// memberNames are the members that the rows and the terminals read.
-var memberNames = func() map[string]bool {
-	m := make(map[string]bool)
-	for _, name := range []string{"name", "data", "description", "label", "reason", "prompt", "current", "total", "units", "percent", "message",
+// isMember reports whether a row or a terminal reads a member.
+func isMember(name string) bool {
+	switch name {
+	case "name", "data", "description", "label", "reason", "prompt", "current", "total", "units", "percent", "message",
 		"result_id", "chunk_seq", "encoding", "more", "level", "attributes", "value", "unit", "dims", "dimensions", "uri", "media_type", "size", "sha256",
 		"tool", "args", "call_id", "result", "error", "child_job_id", "delegate_id", "agent", "input", "lease_request", "lease", "lease_constraints",
-		"text", "role", "content", "id", "result_ref", "result_size", "summary"} {
-		m[name] = true
+		"text", "role", "content", "id", "result_ref", "result_size", "summary":
+		return true
 	}
-	return m
-}()
+	return false
+}
 
 // get returns a member; nil if it is missing or null.
 func (e *encoder) get(name string) arcp.Raw {
@@ -156,33 +157,40 @@ func internName(raw arcp.Raw) string {
 
 // append appends the body.
 func (e *encoder) append(dst []byte) ([]byte, error) {
-	if t, ok := terminals[e.event.Type]; ok {
-		e.begin(dst, t.to)
-		t.write(&e.payload, e)
-		return append(e.payload.end(), '}'), nil
-	}
 	if e.row = e.find(); e.row == nil {
-		return dst, fmt.Errorf("draft: %s has no frame", e.event.Type)
+		return e.appendTerminal(dst)
 	}
 	e.begin(dst, JobEvent)
-	e.payload.text("kind", string(e.row.kind))
-	e.payload.time("ts", e.event.Time)
-	e.payload.name("body")
-	e.body = begin(e.payload.dst)
+	dst = append(append(append(e.payload.dst, `"kind":"`...), e.row.kind...), `","ts":`...)
+	dst = append(append(dst, e.time...), `,"body":`...)
+	e.body = begin(dst)
 	e.row.write(&e.body, e)
 	return append(e.body.end(), '}', '}'), nil
 }
 
+// appendTerminal appends the body of an event that ends a job.
+func (e *encoder) appendTerminal(dst []byte) ([]byte, error) {
+	t, ok := terminals[e.event.Type]
+	if !ok {
+		return dst, fmt.Errorf("draft: %s has no frame", e.event.Type)
+	}
+	e.begin(dst, t.to)
+	t.write(&e.payload, e)
+	return append(e.payload.end(), '}'), nil
+}
+
 // begin appends the members of the envelope and begins the payload.
 func (e *encoder) begin(dst []byte, t Type) {
-	o := object{dst: dst}
-	o.text("id", string(e.event.ID))
-	o.text("type", string(t))
-	o.time("timestamp", e.event.Time)
-	o.text("job_id", string(e.event.JobID))
-	o.optional("trace_id", traceOrNone(e.event.TraceID))
-	o.name("payload")
-	e.payload = begin(o.dst)
+	dst = arcp.AppendString(append(dst, `"id":`...), string(e.event.ID))
+	dst = append(append(append(dst, `,"type":"`...), t...), `","timestamp":`...)
+	start := len(dst)
+	dst = appendTime(dst, e.event.Time)
+	e.time = dst[start:]
+	dst = arcp.AppendString(append(dst, `,"job_id":`...), string(e.event.JobID))
+	if validTrace(e.event.TraceID) {
+		dst = append(append(append(dst, `,"trace_id":"`...), e.event.TraceID...), '"')
+	}
+	e.payload = begin(append(dst, `,"payload":`...))
 }
 
 // terminal says how an event that ends a job is encoded.
@@ -235,7 +243,7 @@ func writeResult(o *object, e *encoder) {
 			o.raw("output", value)
 		}
 	}
-	o.time("completed_at", e.event.Time)
+	o.raw("completed_at", e.time)
 }
 
 func writeFailed(o *object, e *encoder) {
@@ -267,5 +275,5 @@ func (e *encoder) failed(o *object, f Failure) {
 	o.text("job_id", string(e.event.JobID))
 	o.text("final_status", status)
 	o.failure(&f)
-	o.time("completed_at", e.event.Time)
+	o.raw("completed_at", e.time)
 }

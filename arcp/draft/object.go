@@ -2,6 +2,7 @@ package draft
 
 import (
 	"bytes"
+	"strconv"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -60,6 +61,16 @@ func (o *object) quoted(name string, value arcp.Raw) {
 func (o *object) time(name string, value time.Time) {
 	o.name(name)
 	o.dst = appendTime(o.dst, value)
+}
+
+func (o *object) uint(name string, value uint64) {
+	o.name(name)
+	o.dst = strconv.AppendUint(o.dst, value, 10)
+}
+
+func (o *object) correlation(c Correlation) {
+	o.optional("request_id", string(c.RequestID))
+	o.optional("reply_to", string(c.ReplyTo))
 }
 
 // oneLine replaces newlines between tokens: some transports separate frames by them. A JSON

@@ -45,6 +45,56 @@ func (h HelloPayload) String() string { return "hello [tokens redacted]" }
 // GoString never shows a token.
 func (h HelloPayload) GoString() string { return h.String() }
 
+// decodeFast decodes the usual forms without reflection. It returns false for any other form, and
+// for a hello that resumes a session, which are then decoded in full.
+func (h *HelloPayload) decodeFast(raw arcp.Raw) bool {
+	return arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+		switch string(name) {
+		case "client":
+			return readTexts(value, h.Client.member)
+		case "client_name":
+			return readText(&h.ClientName, value)
+		case "client_version":
+			return readText(&h.ClientVersion, value)
+		case "auth":
+			return readTexts(value, h.Auth.member)
+		case "capabilities":
+			return arcp.EachMember(value, func(name []byte, value arcp.Raw) bool {
+				switch string(name) {
+				case "encodings":
+					h.Capabilities.Encodings = value
+				case "features":
+					h.Capabilities.Features = value
+				case "agents":
+					h.Capabilities.Agents = value
+				}
+				return true
+			})
+		case "resume", "resume_token", "last_event_seq":
+			return false
+		}
+		return true
+	})
+}
+
+// readTexts sets the texts of an object. member returns where the value of a name belongs; nil: the
+// value is ignored.
+func readTexts(raw arcp.Raw, member func(name string) *string) bool {
+	return arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+		to := member(string(name))
+		return to == nil || readText(to, value)
+	})
+}
+
+// readText sets a text without escapes. It returns false for any other value.
+func readText(to *string, raw arcp.Raw) bool {
+	if !isName(raw) {
+		return false
+	}
+	*to = string(raw[1 : len(raw)-1])
+	return true
+}
+
 // Client describes a client; nothing in it is trusted.
 type Client struct {
 	Name        string `json:"name,omitzero"`        // name of the program
@@ -54,11 +104,39 @@ type Client struct {
 	Principal   string `json:"principal,omitzero"`   // principal that the client claims
 }
 
+func (c *Client) member(name string) *string {
+	switch name {
+	case "name":
+		return &c.Name
+	case "kind":
+		return &c.Kind
+	case "version":
+		return &c.Version
+	case "fingerprint":
+		return &c.Fingerprint
+	case "principal":
+		return &c.Principal
+	}
+	return nil
+}
+
 // HelloAuth is the scheme and credential of a hello. The token is a secret.
 type HelloAuth struct {
 	Scheme string `json:"scheme,omitzero"` // bearer, anonymous or none
 	Type   string `json:"type,omitzero"`   // other name of scheme
 	Token  string `json:"token,omitzero"`  // credential; a secret
+}
+
+func (a *HelloAuth) member(name string) *string {
+	switch name {
+	case "scheme":
+		return &a.Scheme
+	case "type":
+		return &a.Type
+	case "token":
+		return &a.Token
+	}
+	return nil
 }
 
 // String never shows the token.
@@ -232,6 +310,31 @@ type AcceptedPayload struct {
 	AcceptedAt       Time              `json:"accepted_at"`                // when the job was accepted
 	TraceID          string            `json:"trace_id,omitzero"`          // trace of the job
 	Correlation
+}
+
+// AppendJSON appends the payload without reflection. A test compares the encoding with the
+// reflected one.
+func (p AcceptedPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.text("job_id", string(p.JobID))
+	o.text("agent", p.Agent)
+	o.raw("lease", p.Lease)
+	if p.LeaseConstraints != nil {
+		o.name("lease_constraints")
+		constraints := begin(o.dst)
+		constraints.time("expires_at", p.LeaseConstraints.ExpiresAt.Time)
+		o.dst = constraints.end()
+	}
+	o.raw("budget", p.Budget)
+	if len(p.Credentials) > 0 {
+		credentials, _ := arcp.Marshal(p.Credentials) // no error: texts
+		o.raw("credentials", credentials)
+	}
+	o.optional("parent_job_id", string(p.ParentJobID))
+	o.time("accepted_at", p.AcceptedAt.Time)
+	o.optional("trace_id", p.TraceID)
+	o.correlation(p.Correlation)
+	return o.end()
 }
 
 // LeaseConstraints bounds a lease in time.

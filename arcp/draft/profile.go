@@ -193,7 +193,15 @@ func isUUID(s string) bool {
 // validTrace reports whether a trace id has the only form that all libraries accept: 32
 // lower-case hexadecimal digits that are not all zero.
 func validTrace(s string) bool {
-	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == "" && strings.Trim(s, "0") != ""
+	some := false
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+		some = some || c != '0'
+	}
+	return len(s) == 32 && some
 }
 
 // traceOrNone returns a trace id that may be sent, or nothing.

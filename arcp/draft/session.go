@@ -29,9 +29,9 @@ type Session struct {
 
 	// Owned by the Append methods.
 	id        arcp.SessionID
-	head      []byte                      // of every event frame; see setID
-	described arcp.SessionAcceptedPayload // what session.resumed does not say
-	lastSeq   uint64                      // of the last event that was appended
+	head      []byte                       // of every event frame; see setID
+	described *arcp.SessionAcceptedPayload // what session.resumed does not say; nil: not known
+	lastSeq   uint64                       // of the last event that was appended
 }
 
 // NewSession returns the codec for the client that has sent a first frame. The frame is then
@@ -52,7 +52,7 @@ func NewSession(first []byte) (*Session, error) {
 	}
 	s := &Session{newID: arcp.NewID}
 	s.SetProfile(Recognise(&env))
-	if p, err := arcp.DecodePayload[HelloPayload](&env); err == nil && Type(env.Type) == SessionHello {
+	if p, err := readHello(&env); err == nil && Type(env.Type) == SessionHello {
 		s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
 		s.auth = p.auth()
 	}
@@ -75,7 +75,7 @@ func (s *Session) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
 // Describe sets what the answer to a resume contains besides the members of
 // arcp.SessionResumedPayload: the runtime, the capabilities, the resume window and the heartbeat
 // interval.
-func (s *Session) Describe(p arcp.SessionAcceptedPayload) { s.described = p }
+func (s *Session) Describe(p arcp.SessionAcceptedPayload) { s.described = &p }
 
 // AddJobs records that the client has handles of jobs from earlier connections of its session: jobs
 // that it has submitted, and jobs that it follows. It must precede the first answer.

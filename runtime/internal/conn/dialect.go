@@ -15,12 +15,18 @@ import (
 // frameDecoder decodes a frame. *draft.Session decodes the frames of the draft dialect.
 type frameDecoder interface {
 	Decode(frame []byte) (arcp.Envelope, error)
+	// ReadAck decodes a plain acknowledgement of a session; see arcp.ReadAck.
+	ReadAck(frame []byte, id arcp.SessionID) (seq uint64, ok bool)
 }
 
 // rfcDecoder decodes the frames of the RFC's dialect.
 type rfcDecoder struct{}
 
 func (rfcDecoder) Decode(frame []byte) (arcp.Envelope, error) { return arcp.Decode(frame) }
+
+func (rfcDecoder) ReadAck(frame []byte, id arcp.SessionID) (seq uint64, ok bool) {
+	return arcp.ReadAck(frame, id)
+}
 
 // decoder decodes the frames of a connection. Only the reader uses it.
 type decoder struct {

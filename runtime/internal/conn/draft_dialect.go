@@ -90,7 +90,7 @@ func (d *draftDialect) appendEvent(item eventlog.Item) {
 		e := draftEvent(e)
 		e.Payload = payload
 		var err error
-		if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(&item), e); err != nil {
+		if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(&item), &e); err != nil {
 			d.events.fail(time.Now(), err)
 			return
 		}
@@ -124,7 +124,8 @@ func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
 	}
 	e := item.Event
 	body, _ := item.Forms.Get(e, d.output.codec.Form(e.Type), func() any {
-		body, err := draft.EventBody(draftEvent(e), d.output.codec.Profile())
+		shared := draftEvent(e)
+		body, err := draft.EventBody(&shared, d.output.codec.Profile())
 		if err != nil { // for example, the value of a large result has to be in one member only
 			return nil
 		}
@@ -136,7 +137,8 @@ func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
 // appendUnshared appends the frame of an event that no other session shares.
 func (d *draftDialect) appendUnshared(b *batch, item *eventlog.Item) (err error) {
 	e := item.Event
-	if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), draftEvent(e)); err == nil {
+	single := draftEvent(e)
+	if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), &single); err == nil {
 		return nil
 	}
 	d.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
@@ -154,8 +156,8 @@ func submitOf(item *eventlog.Item) arcp.MessageID {
 }
 
 // draftEvent returns an event for the codec.
-func draftEvent(e *store.Event) *draft.Event {
-	return &draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()}
+func draftEvent(e *store.Event) draft.Event {
+	return draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()}
 }
 
 // omitted returns a small event in place of an event that has no frame in the draft dialect, so that

@@ -72,7 +72,7 @@ func (b *inbox) readFrames(tc transport.Conn) {
 	var d decoder
 	for {
 		frame, err := tc.Read()
-		if err == nil && b.putAck(frame) {
+		if err == nil && b.putAck(&d, frame) {
 			continue
 		}
 		in := inbound{err: err, size: len(frame)}
@@ -127,12 +127,12 @@ func (b *inbox) put(in inbound) bool {
 const maxAckFrame = 512
 
 // putAck queues a frame if it is a plain acknowledgement, and reports whether it is.
-func (b *inbox) putAck(frame []byte) bool {
+func (b *inbox) putAck(d *decoder, frame []byte) bool {
 	id := b.ackSession.Load()
 	if id == nil || len(frame) > maxAckFrame {
 		return false
 	}
-	seq, ok := arcp.ReadAck(frame, *id)
+	seq, ok := d.frames.ReadAck(frame, *id)
 	if !ok {
 		return false
 	}

@@ -44,12 +44,12 @@ func TestInboxCoalescesAcks(t *testing.T) {
 	b := newInbox()
 	id := arcp.SessionID("sess_1")
 	ack := []byte(`{"arcp":"1.1","id":"msg_1","type":"session.ack","session_id":"sess_1","timestamp":"2030-01-01T00:00:00Z","payload":{"last_processed_seq":7}}`)
-	if b.putAck(ack) {
+	if b.putAck(&decoder{rfcDecoder{}}, ack) {
 		t.Fatal("an acknowledgement before the session is accepted")
 	}
 	b.ackSession.Store(&id)
 	for range 3 {
-		if !b.putAck(ack) {
+		if !b.putAck(&decoder{rfcDecoder{}}, ack) {
 			t.Fatal("the acknowledgement is not read")
 		}
 	}

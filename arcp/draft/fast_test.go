@@ -1,0 +1,72 @@
+package draft
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// The usual forms of a hello are decoded without reflection, and every form to the same value as
+// with it.
+func TestHelloIsDecodedAsByReflection(t *testing.T) {
+	for raw, fast := range map[string]bool{
+		`{}`: true,
+		`{"client":{"name":"n","kind":"k","version":"1","fingerprint":"f","principal":"p","more":[1]},"auth":{"scheme":"bearer","token":"t","x":{}},"more":1}`: true,
+		`{"client_name":"n","client_version":"1","auth":{"type":"none"},"capabilities":{"encodings":["json"],"features":["ack"],"agents":[],"x":1}}`:           true,
+		`{"capabilities":{"features":{"ack":true}}}`:          true,
+		`{"client":{"name":"\u0041"}}`:                        false,
+		`{"client":null,"auth":{"scheme":null}}`:              false,
+		`{"resume":{"resume_token":"t","last_event_seq":3}}`:  false,
+		`{"resume_token":"t","last_event_seq":3,"client":{}}`: false,
+	} {
+		var p HelloPayload
+		if got := p.decodeFast(arcp.Raw(raw)); got != fast {
+			t.Errorf("%s: decoded fast: %t, want %t", raw, got, fast)
+		}
+		got, err := readHello(&arcp.Envelope{Payload: arcp.Raw(raw)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want HelloPayload
+		if err := arcp.Unmarshal([]byte(raw), &want); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\n got %#v\nwant %#v", raw, got, want)
+		}
+	}
+	if _, err := readHello(&arcp.Envelope{Payload: arcp.Raw(`{"client":{"name":7}}`)}); err == nil {
+		t.Error("a name that is a number is decoded")
+	}
+}
+
+func TestAcceptedIsEncodedAsByReflection(t *testing.T) {
+	at := Time{time.Date(2026, 5, 9, 15, 0, 0, 123456789, time.FixedZone("", 7200))}
+	type plain AcceptedPayload // without AppendJSON
+	for _, p := range []AcceptedPayload{
+		{},
+		{JobID: "job_1", Agent: "a@1", Lease: arcp.Raw(`{"fs.read":["/a"]}`), LeaseConstraints: &LeaseConstraints{at}, Budget: arcp.Raw(`{"USD":5.0}`),
+			Credentials: []arcp.Credential{{ID: "c", Scheme: "bearer", Value: "v", Endpoint: "e"}}, ParentJobID: "job_0", AcceptedAt: at, TraceID: "t\"é",
+			Correlation: correlation("msg_1")},
+		{Credentials: []arcp.Credential{}},
+	} {
+		want, err := arcp.Marshal(plain(p))
+		if got := string(p.AppendJSON(nil)); err != nil || got != string(want) {
+			t.Errorf("got %s\nwant %s, %v", got, want, err)
+		}
+	}
+}
+
+func TestEachText(t *testing.T) {
+	for raw, want := range map[string]bool{
+		`[]`: true, `[ ]`: true, `["a" , "]\\","\""]`: true, `[""]`: false, `["a",1]`: false, `[null]`: false, `{}`: false, `"a"`: false, ``: false,
+		`[["a"]]`: false,
+	} {
+		n := 0
+		if got := eachText(arcp.Raw(raw), func(text arcp.Raw) { n += len(text) }); got != want {
+			t.Errorf("%s: %t, want %t", raw, got, want)
+		}
+	}
+}
