@@ -264,6 +264,9 @@ func decodePing(env *arcp.Envelope, _ *request) error {
 	if err != nil {
 		return err
 	}
+	if p.Nonce == "" { // the libraries refuse a pong without one
+		return arcp.Errorf(arcp.CodeInvalidRequest, "payload member %q is required", "nonce")
+	}
 	return encode(env, arcp.SessionPing, arcp.SessionPingPayload{Nonce: p.Nonce, SentAt: env.Timestamp})
 }
 

@@ -57,6 +57,7 @@ var inbound = []string{
 	`"type":"job.accepted","payload":{}`,
 	`"type":"job.submit","payload":[]`,
 	`"type":"job.submit","type":"job.submit","payload":{}`,
+	`"type":"session.ping","payload":{"sent_at":"2026-07-01T00:00:00Z"}`,
 }
 
 func TestDecode(t *testing.T) {

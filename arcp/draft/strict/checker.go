@@ -58,7 +58,7 @@ type Checker struct {
 	found   []Violation
 	current string // type of the frame that is being judged
 
-	hello    string // id of the hello
+	hello    string // id of the hello; empty: the client has sent none
 	open     bool   // welcomed
 	failed   bool   // the handshake has failed
 	session  string
@@ -344,7 +344,7 @@ func (c *Checker) checkHandshake(e envelope) {
 		}
 	case !welcome && c.current != "session.error":
 		c.add(RuleHandshake, "the first frame decides the handshake")
-	case (c.lib.echoWelcome || c.current == "session.error" && c.lib.sessionErrors == byID) && e.text("id") != c.hello:
+	case (c.lib.echoWelcome || c.current == "session.error" && c.lib.sessionErrors == byID) && c.hello != "" && e.text("id") != c.hello:
 		c.add(RuleHandshake, "the id is not that of the hello")
 	}
 }
