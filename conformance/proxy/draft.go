@@ -9,7 +9,8 @@ const (
 )
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
-var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults}
+var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults,
+	draftSubmitFaults}
 
 // draftHelloFaults are defects of the handshake.
 var draftHelloFaults = []Fault{
