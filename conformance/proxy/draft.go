@@ -4,7 +4,11 @@ import "github.com/arcpd/arcpd/arcp"
 
 // Types of the draft dialect that the RFC does not have.
 const (
+	sessionHello   arcp.Type = "session.hello"
 	sessionWelcome arcp.Type = "session.welcome"
+	sessionError   arcp.Type = "session.error"
+	jobSubmit      arcp.Type = "job.submit"
+	jobEvent       arcp.Type = "job.event"
 	jobResult      arcp.Type = "job.result"
 	jobError       arcp.Type = "job.error"
 )

@@ -8,13 +8,6 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Types of the draft dialect that the faults of sessions name.
-const (
-	sessionHello arcp.Type = "session.hello"
-	sessionError arcp.Type = "session.error"
-	jobSubmit    arcp.Type = "job.submit"
-)
-
 // draftWelcomeFaults are defects of session.welcome.
 var draftWelcomeFaults = []Fault{
 	{Defect: "accepted_at of session.welcome has no time zone", Checks: []string{"draft.hello.accepted-at"},

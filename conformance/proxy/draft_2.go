@@ -8,13 +8,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Types of the draft dialect that the RFC does not have.
-const (
-	jobSubmit arcp.Type = "job.submit"
-	jobEvent  arcp.Type = "job.event"
-	jobError  arcp.Type = "job.error"
-)
-
 // draftSubmitFaults are defects of job.submit and its answer.
 var draftSubmitFaults = []Fault{
 	{Defect: "job.accepted does not name its submit", Checks: []string{"draft.submit.accepted"},
