@@ -141,3 +141,146 @@ func followListed() func() rewriter {
 		}}
 	}
 }
+
+// draftSubscribeFaults are defects of job.subscribe.
+var draftSubscribeFaults = []Fault{
+	{Defect: "job.subscribed has the agent without its version", Checks: []string{"draft.subscribe.answer"},
+		newRewriter: editReceived(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("agent", "demo.emit") })},
+	{Defect: "the first event after job.subscribed is never sent and later events are renumbered", Checks: []string{"draft.subscribe.history", "draft.subscribe.history-then-live",
+		"draft.subscribe.many", "draft.subscribe.from"}, newRewriter: dropFirstFollowed},
+	{Defect: "the events of a followed job are numbered by job", Checks: []string{"draft.subscribe.numbers", "draft.subscribe.two-jobs"}, newRewriter: numberByJob},
+	{Defect: "the history comes without being asked for", Checks: []string{"draft.subscribe.live", "draft.subscribe.from-alone"},
+		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame { return f.withPayload("history", true) })},
+	{Defect: "from_event_seq is ignored", Checks: []string{"draft.subscribe.from"},
+		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame { return f.withPayload("from_event_seq", nil) })},
+	{Defect: "a job that has ended cannot be followed", Checks: []string{"draft.subscribe.ended", "draft.subscribe.history"},
+		newRewriter: editReceived(arcp.JobSubscribed, func(f frame) frame {
+			if f.stringMember("current_status") == "running" {
+				return f
+			}
+			return f.refused(codeJobNotFound)
+		})},
+	{Defect: "a job has two copies of its end in a session that sees the job for two reasons", Checks: []string{"draft.subscribe.same-session", "draft.subscribe.twice"},
+		newRewriter: doubleEnds},
+	{Defect: "a job has one follower at most", Checks: []string{"draft.subscribe.many"}, newShared: followOnce},
+	{Defect: "job.unsubscribe is ignored", Checks: []string{"draft.subscribe.unsubscribe"}, newRewriter: dropSent(arcp.JobUnsubscribe)},
+	{Defect: "job.unsubscribe takes the events of the job from the session that has submitted it", Checks: []string{"draft.subscribe.unsubscribe-own"}, Silent: true,
+		newRewriter: loseUnsubscribed},
+	{Defect: "the job of a subscription is read from the envelope only", Checks: []string{"draft.subscribe.payload-only"},
+		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame {
+			if f.JobID == "" {
+				f = f.withPayload("job_id", nil)
+			}
+			return f
+		})},
+	{Defect: "a subscription to an unknown job is PERMISSION_DENIED", Checks: []string{"draft.subscribe.unknown"}, newRewriter: replaceDraftCode(codeJobNotFound, "PERMISSION_DENIED")},
+	{Defect: "a subscription without a job_id is JOB_NOT_FOUND", Checks: []string{"draft.subscribe.no-job"}, newRewriter: replaceDraftCode("INVALID_REQUEST", codeJobNotFound)},
+}
+
+const sessionError arcp.Type = "session.error"
+
+const codeJobNotFound arcp.Code = "JOB_NOT_FOUND"
+
+// refused returns a session.error in place of the answer f.
+func (f frame) refused(code arcp.Code) frame {
+	return f.with("type", sessionError).with("payload", map[string]any{"code": code, "message": "refused", "retryable": false, "request_id": f.stringMember("request_id")})
+}
+
+// replaceDraftCode returns rewriters that replace a code in refusals and failures.
+func replaceDraftCode(from, to arcp.Code) func() rewriter {
+	return rewriteReceived(func(f frame) []frame {
+		if f.code() == from {
+			f = f.withPayload("code", to)
+		}
+		return []frame{f}
+	})
+}
+
+// dropSent returns rewriters that drop each frame of type typ from the client.
+func dropSent(typ arcp.Type) func() rewriter {
+	return func() rewriter {
+		return rewriter{out: func(f frame) []frame {
+			if f.Type == typ {
+				return nil
+			}
+			return []frame{f}
+		}}
+	}
+}
+
+// dropFirstFollowed drops the first event after job.subscribed, and renumbers the later events.
+func dropFirstFollowed() rewriter {
+	followed, gone := false, uint64(0)
+	return rewriter{in: func(f frame) []frame {
+		switch {
+		case f.Type == arcp.JobSubscribed:
+			followed = true
+		case f.event() && followed:
+			followed = false
+			gone++
+			return nil
+		case f.event():
+			f = f.with("event_seq", f.EventSeq-gone)
+		}
+		return []frame{f}
+	}}
+}
+
+// numberByJob numbers the events of each followed job from 1.
+func numberByJob() rewriter {
+	next := map[arcp.JobID]uint64{}
+	return rewriter{in: func(f frame) []frame {
+		switch {
+		case f.Type == arcp.JobSubscribed:
+			next[f.JobID] = 1
+		case f.event() && next[f.JobID] > 0:
+			f = f.with("event_seq", next[f.JobID])
+			next[f.JobID]++
+		}
+		return []frame{f}
+	}}
+}
+
+// doubleEnds repeats the end of each job that the client has submitted and follows, or follows twice.
+func doubleEnds() rewriter {
+	reasons := map[arcp.JobID]int{}
+	return insertEvents(func(f frame) (frame, bool) {
+		if f.Type == arcp.JobAccepted || f.Type == arcp.JobSubscribed {
+			reasons[f.JobID]++
+		}
+		return f.withNewID(), f.event() && reasons[f.JobID] > 1 && (f.Type == jobError || f.Type == jobResult)
+	})
+}
+
+// followOnce refuses the second and each later subscription to a job.
+func followOnce() func() rewriter {
+	followed := map[arcp.JobID]bool{}
+	return rewriteReceived(func(f frame) []frame {
+		if f.Type == arcp.JobSubscribed {
+			if followed[f.JobID] {
+				f = f.refused(codeJobNotFound)
+			}
+			followed[f.JobID] = true
+		}
+		return []frame{f}
+	})
+}
+
+// loseUnsubscribed drops the events of each job after its job.unsubscribe.
+func loseUnsubscribed() rewriter {
+	left := map[arcp.JobID]bool{}
+	return rewriter{
+		out: func(f frame) []frame {
+			if f.Type == arcp.JobUnsubscribe {
+				left[f.JobID] = true
+			}
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if f.event() && left[f.JobID] {
+				return nil
+			}
+			return []frame{f}
+		},
+	}
+}
