@@ -10,7 +10,7 @@ const (
 )
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
-var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftListFaults, draftSubscribeFaults}
+var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults}
 
 // draftHelloFaults are defects of the handshake.
 var draftHelloFaults = []Fault{

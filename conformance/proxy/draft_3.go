@@ -177,7 +177,11 @@ var draftSubscribeFaults = []Fault{
 	{Defect: "a subscription without a job_id is JOB_NOT_FOUND", Checks: []string{"draft.subscribe.no-job"}, newRewriter: replaceDraftCode("INVALID_REQUEST", codeJobNotFound)},
 }
 
-const sessionError arcp.Type = "session.error"
+// Types of the draft dialect that the RFC does not have.
+const (
+	sessionError arcp.Type = "session.error"
+	sessionHello arcp.Type = "session.hello"
+)
 
 const codeJobNotFound arcp.Code = "JOB_NOT_FOUND"
 
@@ -283,4 +287,270 @@ func loseUnsubscribed() rewriter {
 			return []frame{f}
 		},
 	}
+}
+
+// draftResumeFaults are defects of resumes and of takeovers.
+var draftResumeFaults = []Fault{
+	{Defect: "a resume gives the token that it has used", Checks: []string{"draft.resume.answer", "draft.resume.message"}, newRewriter: keepToken},
+	{Defect: "a resume leaves out the first event after its position", Checks: []string{"draft.resume.every-position", "draft.resume.unread", "draft.resume.message",
+		"draft.resume.no-position", "draft.resume.cut-again", "draft.resume.cut-chunks", "draft.takeover.half-open", "draft.takeover.while-running"},
+		newRewriter: afterResume(func() func(f frame) []frame {
+			dropped := false
+			return func(f frame) []frame {
+				if f.event() && !dropped {
+					dropped = true
+					return nil
+				}
+				return []frame{f}
+			}
+		})},
+	{Defect: "a resume replays every event", Checks: []string{"draft.resume.every-position", "draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"},
+		newRewriter: editResume(func(m map[string]any) { m["last_event_seq"] = 0 })},
+	{Defect: "a resume by a client that has every event is refused", Checks: []string{"draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"}, newShared: refuseCaughtUp},
+	{Defect: "a resume at a position that was not reached is one at the last event", Checks: []string{"draft.resume.ahead"}, newShared: moveBack},
+	{Defect: "a resume with any token has the session", Checks: []string{"draft.resume.token-wrong", "draft.resume.token-used"}, newShared: anyToken},
+	{Defect: "a resume that fails opens a new session", Checks: []string{"draft.resume.ahead", "draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.principal", "draft.resume.unknown"},
+		newShared: welcomeRefused},
+	{Defect: "a resume does not compare the principal", Checks: []string{"draft.resume.principal"}, newShared: anyPrincipal},
+	{Defect: "a welcome uses up the token before its client has sent a message", Checks: []string{"draft.resume.token-lost"}, newShared: useUpTokens},
+	{Defect: "session.resume is refused as the first message", Checks: []string{"draft.resume.message", "draft.resume.no-position"},
+		newRewriter: afterResume(func() func(f frame) []frame { return func(f frame) []frame { return []frame{f} } }, arcp.SessionResume)},
+	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, newShared: startAtLast},
+	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again"},
+		newRewriter: afterResume(func() func(f frame) []frame {
+			return func(f frame) []frame {
+				if f.Type == jobResult || f.Type == jobError {
+					f = f.with("type", jobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
+						"message": "session closed", "retryable": true, "completed_at": f.stringMember("completed_at")})
+				}
+				return []frame{f}
+			}
+		})},
+	{Defect: "a resume negotiates the features again", Checks: []string{"draft.resume.features"},
+		newRewriter: afterResume(func() func(f frame) []frame {
+			return func(f frame) []frame {
+				if f.Type == sessionWelcome {
+					f = f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
+				}
+				return []frame{f}
+			}
+		})},
+	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower"}, Silent: true,
+		newRewriter: afterResume(func() func(f frame) []frame {
+			return func(f frame) []frame {
+				if f.event() {
+					return nil
+				}
+				return []frame{f}
+			}
+		})},
+	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"},
+		newRewriter: afterResume(func() func(f frame) []frame {
+			return func(f frame) []frame {
+				if f.Type == sessionWelcome {
+					f = f.refused("RESUME_WINDOW_EXPIRED")
+				}
+				return []frame{f}
+			}
+		})},
+}
+
+// resumption returns what the first message of a client says of the session to resume; nil if it resumes none.
+func (f frame) resumption() map[string]any {
+	var p struct {
+		Resume map[string]any `json:"resume"`
+	}
+	if f.Type == sessionHello && json.Unmarshal(f.Payload, &p) == nil {
+		return p.Resume
+	}
+	var members map[string]any
+	if f.Type == arcp.SessionResume && json.Unmarshal(f.Payload, &members) == nil {
+		return members
+	}
+	return nil
+}
+
+// withResumption returns a copy with other members.
+func (f frame) withResumption(m map[string]any) frame {
+	if f.Type == sessionHello {
+		return f.withPayload("resume", m)
+	}
+	return f.with("payload", m)
+}
+
+// editResume returns rewriters that edit what each resume says of its session.
+func editResume(edit func(m map[string]any)) func() rewriter {
+	return func() rewriter { return rewriter{out: editingResume(edit)} }
+}
+
+func editingResume(edit func(m map[string]any)) func(f frame) []frame {
+	return func(f frame) []frame {
+		if m := f.resumption(); m != nil {
+			edit(m)
+			f = f.withResumption(m)
+		}
+		return []frame{f}
+	}
+}
+
+// afterResume returns rewriters that replace the frames of the connections that resume a session. If
+// there are types, the welcome of connections that begin with one of them is refused instead.
+func afterResume(begin func() func(f frame) []frame, refused ...arcp.Type) func() rewriter {
+	return func() rewriter {
+		edit, resumed, refuses := begin(), false, false
+		return rewriter{
+			out: func(f frame) []frame {
+				if f.resumption() != nil {
+					resumed, refuses = true, slices.Contains(refused, f.Type)
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				switch {
+				case !resumed:
+					return []frame{f}
+				case refuses && f.Type == sessionWelcome:
+					return []frame{f.refused("INVALID_REQUEST")}
+				}
+				return edit(f)
+			},
+		}
+	}
+}
+
+// keepToken gives the token of a resume again.
+func keepToken() rewriter {
+	var token any
+	return rewriter{
+		out: func(f frame) []frame {
+			if m := f.resumption(); m != nil {
+				token = m["resume_token"]
+			}
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if f.Type == sessionWelcome && token != nil {
+				f = f.withPayload("resume_token", token)
+			}
+			return []frame{f}
+		},
+	}
+}
+
+// number returns a decoded JSON number; 0 for any other value.
+func number(v any) uint64 {
+	n, _ := v.(float64)
+	return uint64(n)
+}
+
+// lastSeq returns a function that records the highest event number, which is in last.
+func lastSeq(last *uint64) func(f frame) []frame {
+	return func(f frame) []frame {
+		*last = max(*last, f.EventSeq)
+		return []frame{f}
+	}
+}
+
+// refuseCaughtUp refuses each resume at the last event.
+func refuseCaughtUp() func() rewriter {
+	var last uint64
+	return func() rewriter {
+		refuse := false
+		record := lastSeq(&last)
+		return rewriter{
+			out: func(f frame) []frame {
+				if m := f.resumption(); m != nil {
+					refuse = number(m["last_event_seq"]) == last
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				if f.Type == sessionWelcome && refuse {
+					return []frame{f.refused("RESUME_WINDOW_EXPIRED")}
+				}
+				return record(f)
+			},
+		}
+	}
+}
+
+// moveBack replaces a position after the last event by the last event.
+func moveBack() func() rewriter {
+	var last uint64
+	return func() rewriter {
+		return rewriter{in: lastSeq(&last), out: editingResume(func(m map[string]any) { m["last_event_seq"] = min(number(m["last_event_seq"]), last) })}
+	}
+}
+
+// startAtLast gives a resume without a position the last event.
+func startAtLast() func() rewriter {
+	var last uint64
+	return func() rewriter {
+		return rewriter{in: lastSeq(&last), out: editingResume(func(m map[string]any) {
+			if m["last_event_seq"] == nil {
+				m["last_event_seq"] = last
+			}
+		})}
+	}
+}
+
+// anyToken replaces the token of each resume by the newest one.
+func anyToken() func() rewriter {
+	var token string
+	return func() rewriter {
+		return rewriter{
+			in: func(f frame) []frame {
+				if f.Type == sessionWelcome {
+					token = f.stringMember("resume_token")
+				}
+				return []frame{f}
+			},
+			out: editingResume(func(m map[string]any) { m["resume_token"] = token }),
+		}
+	}
+}
+
+// welcomeRefused answers a resume that is refused with a welcome.
+func welcomeRefused() func() rewriter {
+	payload := json.RawMessage(`{"session_id":"sess_01JZ0000000000000000000000","runtime":{"name":"r","version":"1"},"resume_token":"rt_1","resume_window_sec":600,` +
+		`"accepted_at":"2026-01-01T00:00:00Z","capabilities":{"encodings":["json"],"features":[],"agents":[]}}`)
+	return func() rewriter {
+		welcomed := false
+		return rewriter{in: func(f frame) []frame {
+			if f.Type == sessionError && !welcomed {
+				f = f.with("type", sessionWelcome).with("payload", payload)
+			}
+			welcomed = welcomed || f.Type == sessionWelcome
+			return []frame{f}
+		}}
+	}
+}
+
+// anyPrincipal replaces the credentials of each resume by those of the first session.hello.
+func anyPrincipal() func() rewriter {
+	var auth map[string]json.RawMessage
+	return func() rewriter {
+		return rewriter{out: func(f frame) []frame {
+			switch {
+			case f.Type != sessionHello:
+			case auth == nil:
+				auth = f.objectMember("auth")
+			case f.resumption() != nil:
+				f = f.withPayload("auth", auth)
+			}
+			return []frame{f}
+		}}
+	}
+}
+
+// useUpTokens makes each token after its first use a wrong one.
+func useUpTokens() func() rewriter {
+	used := map[any]bool{}
+	return editResume(func(m map[string]any) {
+		token := m["resume_token"]
+		if used[token] {
+			m["resume_token"] = "used"
+		}
+		used[token] = true
+	})
 }
