@@ -134,10 +134,11 @@ func parseScripts(folder string) map[string]*script.File {
 
 // scripted returns the check of a script header. Its steps are in the script or in inGo.
 func scripted(s *script.Check, d Dialect) Check {
-	c := Check{ID: s.ID, Dialect: d, Title: s.Title, Section: s.Section, Level: Level(s.Level), run: inGo[s.ID]}
+	c := Check{ID: s.ID, Dialect: d, Title: s.Title, Section: s.Section, Level: Level(s.Level)}
 	if d == Draft {
 		c.ID = draftPrefix + s.ID
 	}
+	c.run = inGo[c.ID]
 	for _, need := range s.Needs {
 		c.Needs = append(c.Needs, needOf(need))
 	}
@@ -170,7 +171,7 @@ var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control
 
 // draftGroups are the names of the groups of the draft dialect in the order of Checks. The script of
 // a group is scripts/draft/GROUP.txt.
-var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit"}
+var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "list", "subscribe", "resume", "takeover"}
 
 // selects reports whether the options include the check.
 func (o *Options) selects(c *Check) bool {

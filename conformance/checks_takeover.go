@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -54,4 +55,86 @@ func (c *checkConn) tryNext() *received {
 		return nil
 	}
 	return c.validate(text)
+}
+
+func draftTakeoverRace(_ context.Context, t *checkRun) {
+	c := t.DialDraft(nil)
+	c.send(sessionHello, t.target.library().Hello(t.target.Token))
+	welcome := c.welcome()
+	if welcome == nil {
+		t.Failf("session.hello with a valid token is answered by session.welcome")
+	}
+	c.Drop()
+	hello := t.target.library().Hello(t.target.Token)
+	maps.Copy(hello, t.target.library().Resume(string(welcome.SessionID), welcome.ResumeToken, 0))
+	var racers []*draftConn
+	for range 8 {
+		d := t.DialDraft(c)
+		d.send(sessionHello, hello)
+		racers = append(racers, d)
+	}
+	racers = slices.DeleteFunc(racers, func(d *draftConn) bool {
+		refused := d.welcome() == nil
+		if refused {
+			d.Drop()
+		}
+		return refused
+	})
+	served := 0
+	for _, d := range racers {
+		if d.serves() {
+			served++
+		}
+	}
+	want(t, "exactly one connection has the session", served, 1)
+}
+
+func (c *draftConn) send(typ arcp.Type, payload any) {
+	frame, _ := c.t.target.library().Frame(string(typ), payload, nil)
+	_ = c.WriteFrame(frame) // a failed write shows in the next read
+}
+
+// receive returns the next frame of a type; nil if the connection ends before, or a session.error comes.
+func (c *draftConn) receive(typ arcp.Type) *arcp.Envelope {
+	for {
+		text, err := c.ReadFrame()
+		if err != nil {
+			return nil
+		}
+		env, err := arcp.DecodeDraftFromRuntime(text)
+		if err != nil || env.Type == "session.error" {
+			return nil
+		}
+		if env.Type == typ {
+			return &env
+		}
+	}
+}
+
+// welcome returns the payload of session.welcome; nil if the session is refused.
+func (c *draftConn) welcome() *arcp.SessionAcceptedPayload {
+	env := c.receive(sessionWelcome)
+	if env == nil {
+		return nil
+	}
+	var p struct {
+		SessionID   arcp.SessionID `json:"session_id"`
+		ResumeToken string         `json:"resume_token"`
+	}
+	if arcp.Unmarshal(env.Payload, &p) != nil {
+		return nil
+	}
+	return &arcp.SessionAcceptedPayload{SessionID: p.SessionID, ResumeToken: p.ResumeToken}
+}
+
+// serves reports whether the connection has the session: the server answers two pings, one after
+// the other.
+func (c *draftConn) serves() bool {
+	for range 2 {
+		c.send(arcp.SessionPing, map[string]any{"nonce": "race", "sent_at": "2026-01-01T00:00:00Z"})
+		if c.receive(arcp.SessionPong) == nil {
+			return false
+		}
+	}
+	return true
 }

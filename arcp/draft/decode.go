@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -314,12 +315,21 @@ func decodeListJobs(env *arcp.Envelope, _ *request) error {
 		out.Limit = new(uint32(min(limit, math.MaxUint32)))
 	}
 	if f := p.Filter; f != nil {
-		out.Filter = &arcp.JobFilter{Agent: f.Agent, CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore}
+		out.Filter = &arcp.JobFilter{Agent: f.Agent, CreatedAfter: endOfMillisecond(f.CreatedAfter), CreatedBefore: f.CreatedBefore}
 		if out.Filter.Status, err = statesOf(f.Status); err != nil {
 			return err
 		}
 	}
 	return encode(env, arcp.SessionListJobs, out)
+}
+
+// endOfMillisecond returns the end of a whole millisecond, and any other time unchanged. The times in
+// frames are in milliseconds: a job created later in the millisecond is not after it for the client.
+func endOfMillisecond(t time.Time) time.Time {
+	if t.IsZero() || t.Nanosecond()%int(time.Millisecond) != 0 {
+		return t
+	}
+	return t.Add(time.Millisecond - time.Microsecond)
 }
 
 // statusWords are the states of jobs that a status word selects. A failed job has one of two words,

@@ -58,6 +58,7 @@ var inbound = []string{
 	`"type":"job.submit","payload":[]`,
 	`"type":"job.submit","type":"job.submit","payload":{}`,
 	`"type":"session.ping","payload":{"sent_at":"2026-07-01T00:00:00Z"}`,
+	`"type":"session.list_jobs","payload":{"filter":{"created_after":"2026-07-01T00:00:00.123456Z","created_before":"2026-07-01T00:00:00.5Z"}}`,
 }
 
 func TestDecode(t *testing.T) {

@@ -117,18 +117,8 @@ func editAgent(edit func(agent string) string) func() rewriter {
 	})
 }
 
-// replaceDraftCode returns rewriters that replace the code from by to in failures.
-func replaceDraftCode(from, to string) func() rewriter {
-	return editReceived(jobError, func(f frame) frame {
-		if f.stringMember("code") == from {
-			f = f.withPayload("code", to)
-		}
-		return f
-	})
-}
-
 // refuseSubmits returns rewriters that have the selected submits refused with the code.
-func refuseSubmits(code string, selects func(f frame) bool) func() rewriter {
+func refuseSubmits(code arcp.Code, selects func(f frame) bool) func() rewriter {
 	return func() rewriter {
 		r := replaceDraftCode("AGENT_NOT_AVAILABLE", code)()
 		r.out = func(f frame) []frame {

@@ -598,6 +598,9 @@ func (c *Checker) progress(b envelope) {
 
 func (c *Checker) chunk(j *job, b envelope) {
 	seq, _ := b["chunk_seq"].(json.Number)
+	if c.resumed && j.chunks == 0 { // an earlier connection may have received the chunks before
+		j.chunks, j.resultID, j.encoding = uintOf(seq), b.text("result_id"), b.text("encoding")
+	}
 	switch {
 	case seq.String() != fmt.Sprint(j.chunks):
 		c.add(RuleChunk, "chunk_seq %s after %d chunks", seq, j.chunks)

@@ -343,6 +343,24 @@ func TestChunks(t *testing.T) {
 	}
 }
 
+// A client that resumes its session in the middle of a result has received the first chunks before.
+func TestChunksAfterResume(t *testing.T) {
+	chunk := func(event, seq int) string {
+		return frame("msg_01JZ0000000000000000000009", "job.event", fmt.Sprintf(`"job_id":%q,"event_seq":%d`, ownJob, event),
+			fmt.Sprintf(`"kind":"result_chunk","ts":%q,"body":{"result_id":"r","chunk_seq":%d,"data":"x","encoding":"utf8","more":true}`, moment, seq))
+	}
+	c := New(TypeScript)
+	c.Sent([]byte(frame(hello, "session.hello", "", `"resume":{"session_id":"s","resume_token":"t","last_event_seq":7}`)))
+	for _, f := range []string{good(TypeScript)["session.welcome"], chunk(8, 3), chunk(9, 4)} {
+		if found := c.Received(compact(f)); len(found) > 0 {
+			t.Fatalf("%s: %v", f, found)
+		}
+	}
+	if found := c.Received(compact(chunk(10, 6))); len(found) == 0 {
+		t.Error("a lost chunk is no violation")
+	}
+}
+
 // Nothing follows the end of a job.
 func TestNothingAfterTheEnd(t *testing.T) {
 	for _, lib := range Libraries {

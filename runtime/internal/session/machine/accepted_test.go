@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -38,6 +39,22 @@ func TestCachedCapabilitiesFollowNegotiation(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestRestoredFeatures checks that a resumed session of the draft dialect has the features of its
+// session.hello, also those that need no negotiation in the other dialect.
+func TestRestoredFeatures(t *testing.T) {
+	offer := &arcp.Capabilities{Features: []string{"ack", "heartbeat", "progress", "subscribe", "agent_versions"}}
+	for _, asked := range [][]string{{}, {"ack"}, {"subscribe"}, {"progress", "heartbeat"}, offer.Features} {
+		n := negotiate(offer, &arcp.Capabilities{Features: asked})
+		n.addListed()
+		want := n.answer(offer).Features
+		restored := negotiation{features: n.features}
+		restored.restoreListed(offer, true)
+		if got := restored.answer(offer).Features; !slices.Equal(got, want) || len(got) != len(asked) {
+			t.Errorf("the features %v are %v after a resume", want, got)
 		}
 	}
 }

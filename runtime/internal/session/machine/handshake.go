@@ -132,7 +132,7 @@ func (h *handshake) resumed(now time.Time, r Resumed) {
 	}
 	m := h.m
 	h.adoptSession(r.Attached)
-	m.negotiate.restoreListed(&m.cfg.Offer)
+	m.negotiate.restoreListed(&m.cfg.Offer, m.singleAttempt)
 	m.identity = r.Identity
 	m.accept(now)
 	m.send(arcp.SessionResumed, h.request, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,

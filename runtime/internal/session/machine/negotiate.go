@@ -87,9 +87,12 @@ func (n *negotiation) restrict(id *Identity, kind string) {
 func (n *negotiation) has(f arcp.Feature) bool { return slices.Contains(n.features, f) }
 
 // restoreListed derives listedByClient from the negotiated features, because the list itself is
-// not stored.
-func (n *negotiation) restoreListed(offer *arcp.Capabilities) {
+// not stored. With all, each listed feature is a negotiated one, as addListed makes it.
+func (n *negotiation) restoreListed(offer *arcp.Capabilities, all bool) {
 	n.listedByClient = slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool {
+		if all {
+			return !n.has(arcp.Feature(name))
+		}
 		one := arcp.Capabilities{Features: []string{name}}
 		return slices.ContainsFunc(arcp.Features, func(f arcp.Feature) bool { return one.Has(f) && !n.has(f) })
 	})

@@ -1,0 +1,550 @@
+package proxy
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// draftListFaults are defects of session.list_jobs.
+var draftListFaults = []Fault{
+	{Defect: "session.list_jobs is answered twice", Checks: []string{"draft.list.answer"},
+		newRewriter: duplicateWhere(isType(arcp.SessionJobs), frame.withNewID)},
+	{Defect: "a listed job has the agent without its version", Checks: []string{"draft.list.entry"},
+		newRewriter: editEntries(func(e map[string]any) map[string]any { e["agent"] = "demo.echo"; return e })},
+	{Defect: "a listed job has no lease", Checks: []string{"draft.list.lease"},
+		newRewriter: editEntries(func(e map[string]any) map[string]any { e["lease"] = map[string]any{}; return e })},
+	{Defect: "every job that has ended is listed as a success", Checks: []string{"draft.list.status"},
+		newRewriter: editEntries(func(e map[string]any) map[string]any {
+			if e["status"] != "running" {
+				e["status"] = "success"
+			}
+			return e
+		})},
+	{Defect: "filter.status is ignored", Checks: []string{"draft.list.filter-status", "draft.list.filter-together", "draft.list.filter-wrong"},
+		newRewriter: editListFilter(func(filter map[string]any) { delete(filter, "status") })},
+	{Defect: "filter.agent is ignored", Checks: []string{"draft.list.filter-agent", "draft.list.filter-together"},
+		newRewriter: editListFilter(func(filter map[string]any) { delete(filter, "agent") })},
+	{Defect: "filter.created_after and filter.created_before are ignored", Checks: []string{"draft.list.filter-time", "draft.list.filter-before", "draft.list.filter-after"},
+		newRewriter: editListFilter(func(filter map[string]any) { delete(filter, "created_after"); delete(filter, "created_before") })},
+	{Defect: "the newest job is listed first", Checks: []string{"draft.list.order", "draft.list.paging"},
+		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame {
+			jobs := f.entries()
+			slices.Reverse(jobs)
+			return f.withPayload("jobs", jobs)
+		})},
+	{Defect: "the limit of a page is ignored", Checks: []string{"draft.list.limit"},
+		newRewriter: editSent(arcp.SessionListJobs, func(f frame) frame { return f.withPayload("limit", nil) })},
+	{Defect: "a page without a limit or with a large one has no jobs", Checks: []string{"draft.list.limit-large"},
+		newRewriter: func() rewriter {
+			large := false
+			return rewriter{
+				out: func(f frame) []frame {
+					if f.Type == arcp.SessionListJobs {
+						limit := f.numberMember("limit")
+						large = limit == 0 || limit > 1000
+					}
+					return []frame{f}
+				},
+				in: func(f frame) []frame {
+					if f.Type == arcp.SessionJobs && large {
+						f = f.withPayload("jobs", []any{}).withPayload("next_cursor", null)
+					}
+					return []frame{f}
+				},
+			}
+		}},
+	{Defect: "a cursor is ignored", Checks: []string{"draft.list.paging", "draft.list.cursor-wrong", "draft.list.cursor-filter"},
+		newRewriter: editSent(arcp.SessionListJobs, func(f frame) frame { return f.withPayload("cursor", nil) })},
+	{Defect: "the last page has a cursor", Checks: []string{"draft.list.last-page"},
+		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.withPayload("next_cursor", "more") })},
+	{Defect: "a session lists the jobs that it has submitted itself", Checks: []string{"draft.list.sessions"}, newRewriter: listOwn},
+	{Defect: "a job that has ended is not listed", Checks: []string{"draft.list.ended", "draft.list.status"},
+		newRewriter: editEntries(func(e map[string]any) map[string]any {
+			if e["status"] != "running" {
+				return nil
+			}
+			return e
+		})},
+	{Defect: "the end of a job is sent to each session that has listed the job", Checks: []string{"draft.list.read-only"}, newShared: followListed},
+}
+
+// entries returns the jobs of a page.
+func (f frame) entries() []map[string]any {
+	var p struct {
+		Jobs []map[string]any `json:"jobs"`
+	}
+	if json.Unmarshal(f.Payload, &p) != nil {
+		return nil
+	}
+	return p.Jobs
+}
+
+// editEntries returns rewriters that edit each listed job. A nil result removes the job.
+func editEntries(edit func(entry map[string]any) map[string]any) func() rewriter {
+	return editReceived(arcp.SessionJobs, func(f frame) frame {
+		list := []map[string]any{}
+		for _, e := range f.entries() {
+			if e = edit(e); e != nil {
+				list = append(list, e)
+			}
+		}
+		return f.withPayload("jobs", list)
+	})
+}
+
+// editListFilter returns rewriters that edit the filter of each session.list_jobs.
+func editListFilter(edit func(filter map[string]any)) func() rewriter {
+	return editSent(arcp.SessionListJobs, func(f frame) frame {
+		var p struct {
+			Filter map[string]any `json:"filter"`
+		}
+		if json.Unmarshal(f.Payload, &p) != nil || p.Filter == nil {
+			return f
+		}
+		edit(p.Filter)
+		return f.withPayload("filter", p.Filter)
+	})
+}
+
+// listOwn removes the jobs that were not accepted on the connection from each page.
+func listOwn() rewriter {
+	own := map[any]bool{}
+	return rewriter{in: func(f frame) []frame {
+		switch f.Type {
+		case arcp.JobAccepted:
+			own[string(f.JobID)] = true
+		case arcp.SessionJobs:
+			jobs := slices.DeleteFunc(f.entries(), func(e map[string]any) bool { return !own[e["job_id"]] })
+			f = f.withPayload("jobs", jobs)
+		}
+		return []frame{f}
+	}}
+}
+
+// followListed sends the end of each job to the connections that have listed jobs.
+func followListed() func() rewriter {
+	var end frame
+	return func() rewriter {
+		listed := false
+		return rewriter{in: func(f frame) []frame {
+			switch {
+			case f.Type == arcp.SessionJobs:
+				listed = true
+			case f.Type == jobError && f.event():
+				end = f
+			case f.Type == arcp.SessionPong && listed && end.event():
+				return []frame{end.withNewID().with("session_id", f.SessionID).with("event_seq", 1), f}
+			}
+			return []frame{f}
+		}}
+	}
+}
+
+// draftSubscribeFaults are defects of job.subscribe.
+var draftSubscribeFaults = []Fault{
+	{Defect: "job.subscribed has the agent without its version", Checks: []string{"draft.subscribe.answer"},
+		newRewriter: editReceived(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("agent", "demo.emit") })},
+	{Defect: "the first event after job.subscribed is never sent and later events are renumbered", Checks: []string{"draft.subscribe.history", "draft.subscribe.history-then-live",
+		"draft.subscribe.many", "draft.subscribe.from"}, newRewriter: dropFirstFollowed},
+	{Defect: "the events of a followed job are numbered by job", Checks: []string{"draft.subscribe.numbers", "draft.subscribe.two-jobs"}, newRewriter: numberByJob},
+	{Defect: "the history comes without being asked for", Checks: []string{"draft.subscribe.live", "draft.subscribe.from-alone"},
+		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame { return f.withPayload("history", true) })},
+	{Defect: "from_event_seq is ignored", Checks: []string{"draft.subscribe.from"},
+		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame { return f.withPayload("from_event_seq", nil) })},
+	{Defect: "a job that has ended cannot be followed", Checks: []string{"draft.subscribe.ended", "draft.subscribe.history"},
+		newRewriter: editReceived(arcp.JobSubscribed, func(f frame) frame {
+			if f.stringMember("current_status") == "running" {
+				return f
+			}
+			return f.refused(codeJobNotFound)
+		})},
+	{Defect: "a job has two copies of its end in a session that sees the job for two reasons", Checks: []string{"draft.subscribe.same-session", "draft.subscribe.twice"},
+		newRewriter: doubleEnds},
+	{Defect: "a job has one follower at most", Checks: []string{"draft.subscribe.many"}, newShared: followOnce},
+	{Defect: "job.unsubscribe is ignored", Checks: []string{"draft.subscribe.unsubscribe"}, newRewriter: dropSent(arcp.JobUnsubscribe)},
+	{Defect: "job.unsubscribe takes the events of the job from the session that has submitted it", Checks: []string{"draft.subscribe.unsubscribe-own"}, Silent: true,
+		newRewriter: loseUnsubscribed},
+	{Defect: "the job of a subscription is read from the envelope only", Checks: []string{"draft.subscribe.payload-only"},
+		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame {
+			if f.JobID == "" {
+				f = f.withPayload("job_id", nil)
+			}
+			return f
+		})},
+	{Defect: "a subscription to an unknown job is PERMISSION_DENIED", Checks: []string{"draft.subscribe.unknown"}, newRewriter: replaceDraftCode(codeJobNotFound, "PERMISSION_DENIED")},
+	{Defect: "a subscription without a job_id is JOB_NOT_FOUND", Checks: []string{"draft.subscribe.no-job"}, newRewriter: replaceDraftCode("INVALID_REQUEST", codeJobNotFound)},
+}
+
+const codeJobNotFound arcp.Code = "JOB_NOT_FOUND"
+
+// refused returns a session.error in place of the answer f.
+func (f frame) refused(code arcp.Code) frame {
+	return f.with("type", sessionError).with("payload", map[string]any{"code": code, "message": "refused", "retryable": false, "request_id": f.stringMember("request_id")})
+}
+
+// replaceDraftCode returns rewriters that replace a code in refusals and failures.
+func replaceDraftCode(from, to arcp.Code) func() rewriter {
+	return rewriteReceived(func(f frame) []frame {
+		if f.code() == from {
+			f = f.withPayload("code", to)
+		}
+		return []frame{f}
+	})
+}
+
+// dropSent returns rewriters that drop each frame of type typ from the client.
+func dropSent(typ arcp.Type) func() rewriter {
+	return func() rewriter {
+		return rewriter{out: func(f frame) []frame {
+			if f.Type == typ {
+				return nil
+			}
+			return []frame{f}
+		}}
+	}
+}
+
+// dropFirstFollowed drops the first event after job.subscribed, and renumbers the later events.
+func dropFirstFollowed() rewriter {
+	followed, gone := false, uint64(0)
+	return rewriter{in: func(f frame) []frame {
+		switch {
+		case f.Type == arcp.JobSubscribed:
+			followed = true
+		case f.event() && followed:
+			followed = false
+			gone++
+			return nil
+		case f.event():
+			f = f.with("event_seq", f.EventSeq-gone)
+		}
+		return []frame{f}
+	}}
+}
+
+// numberByJob numbers the events of each followed job from 1.
+func numberByJob() rewriter {
+	next := map[arcp.JobID]uint64{}
+	return rewriter{in: func(f frame) []frame {
+		switch {
+		case f.Type == arcp.JobSubscribed:
+			next[f.JobID] = 1
+		case f.event() && next[f.JobID] > 0:
+			f = f.with("event_seq", next[f.JobID])
+			next[f.JobID]++
+		}
+		return []frame{f}
+	}}
+}
+
+// doubleEnds repeats the end of each job that the client has submitted and follows, or follows twice.
+func doubleEnds() rewriter {
+	reasons := map[arcp.JobID]int{}
+	return insertEvents(func(f frame) (frame, bool) {
+		if f.Type == arcp.JobAccepted || f.Type == arcp.JobSubscribed {
+			reasons[f.JobID]++
+		}
+		return f.withNewID(), f.event() && reasons[f.JobID] > 1 && (f.Type == jobError || f.Type == jobResult)
+	})
+}
+
+// followOnce refuses the second and each later subscription to a job.
+func followOnce() func() rewriter {
+	followed := map[arcp.JobID]bool{}
+	return rewriteReceived(func(f frame) []frame {
+		if f.Type == arcp.JobSubscribed {
+			if followed[f.JobID] {
+				f = f.refused(codeJobNotFound)
+			}
+			followed[f.JobID] = true
+		}
+		return []frame{f}
+	})
+}
+
+// loseUnsubscribed drops the events of each job after its job.unsubscribe.
+func loseUnsubscribed() rewriter {
+	left := map[arcp.JobID]bool{}
+	return rewriter{
+		out: func(f frame) []frame {
+			if f.Type == arcp.JobUnsubscribe {
+				left[f.JobID] = true
+			}
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if f.event() && left[f.JobID] {
+				return nil
+			}
+			return []frame{f}
+		},
+	}
+}
+
+// draftResumeFaults are defects of resumes and of takeovers.
+var draftResumeFaults = []Fault{
+	{Defect: "a resume gives the token that it has used", Checks: []string{"draft.resume.answer", "draft.resume.message"}, newRewriter: keepToken},
+	{Defect: "a resume leaves out the first event after its position", Checks: []string{"draft.resume.every-position", "draft.resume.unread", "draft.resume.message",
+		"draft.resume.no-position", "draft.resume.cut-again", "draft.resume.cut-chunks", "draft.takeover.half-open", "draft.takeover.while-running"},
+		newRewriter: afterResume(func() func(f frame) []frame {
+			dropped := false
+			return func(f frame) []frame {
+				if f.event() && !dropped {
+					dropped = true
+					return nil
+				}
+				return []frame{f}
+			}
+		})},
+	{Defect: "a resume replays every event", Checks: []string{"draft.resume.every-position", "draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"},
+		newRewriter: editResume(func(m map[string]any) { m["last_event_seq"] = 0 })},
+	{Defect: "a resume by a client that has every event is refused", Checks: []string{"draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"}, newShared: refuseCaughtUp},
+	{Defect: "a resume at a position that was not reached is one at the last event", Checks: []string{"draft.resume.ahead"}, newShared: moveBack},
+	{Defect: "a resume with any token has the session", Checks: []string{"draft.resume.token-wrong", "draft.resume.token-used"}, newShared: anyToken},
+	{Defect: "a resume that fails opens a new session", Checks: []string{"draft.resume.ahead", "draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.principal", "draft.resume.unknown"},
+		newShared: welcomeRefused},
+	{Defect: "a resume does not compare the principal", Checks: []string{"draft.resume.principal"}, newShared: anyPrincipal},
+	{Defect: "a welcome uses up the token before its client has sent a message", Checks: []string{"draft.resume.token-lost"}, newShared: useUpTokens},
+	{Defect: "session.resume is refused as the first message", Checks: []string{"draft.resume.message", "draft.resume.no-position"},
+		newRewriter: afterResume(func() func(f frame) []frame { return func(f frame) []frame { return []frame{f} } }, arcp.SessionResume)},
+	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, newShared: startAtLast},
+	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again"},
+		newRewriter: afterResume(func() func(f frame) []frame {
+			return func(f frame) []frame {
+				if f.Type == jobResult || f.Type == jobError {
+					f = f.with("type", jobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
+						"message": "session closed", "retryable": true, "completed_at": f.stringMember("completed_at")})
+				}
+				return []frame{f}
+			}
+		})},
+	{Defect: "a resume negotiates the features again", Checks: []string{"draft.resume.features"},
+		newRewriter: afterResume(func() func(f frame) []frame {
+			return func(f frame) []frame {
+				if f.Type == sessionWelcome {
+					f = f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
+				}
+				return []frame{f}
+			}
+		})},
+	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower"}, Silent: true,
+		newRewriter: afterResume(func() func(f frame) []frame {
+			return func(f frame) []frame {
+				if f.event() {
+					return nil
+				}
+				return []frame{f}
+			}
+		})},
+	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"},
+		newRewriter: afterResume(func() func(f frame) []frame {
+			return func(f frame) []frame {
+				if f.Type == sessionWelcome {
+					f = f.refused("RESUME_WINDOW_EXPIRED")
+				}
+				return []frame{f}
+			}
+		})},
+}
+
+// resumption returns what the first message of a client says of the session to resume; nil if it resumes none.
+func (f frame) resumption() map[string]any {
+	var p struct {
+		Resume map[string]any `json:"resume"`
+	}
+	if f.Type == sessionHello && json.Unmarshal(f.Payload, &p) == nil {
+		return p.Resume
+	}
+	var members map[string]any
+	if f.Type == arcp.SessionResume && json.Unmarshal(f.Payload, &members) == nil {
+		return members
+	}
+	return nil
+}
+
+// withResumption returns a copy with other members.
+func (f frame) withResumption(m map[string]any) frame {
+	if f.Type == sessionHello {
+		return f.withPayload("resume", m)
+	}
+	return f.with("payload", m)
+}
+
+// editResume returns rewriters that edit what each resume says of its session.
+func editResume(edit func(m map[string]any)) func() rewriter {
+	return func() rewriter { return rewriter{out: editingResume(edit)} }
+}
+
+func editingResume(edit func(m map[string]any)) func(f frame) []frame {
+	return func(f frame) []frame {
+		if m := f.resumption(); m != nil {
+			edit(m)
+			f = f.withResumption(m)
+		}
+		return []frame{f}
+	}
+}
+
+// afterResume returns rewriters that replace the frames of the connections that resume a session. If
+// there are types, the welcome of connections that begin with one of them is refused instead.
+func afterResume(begin func() func(f frame) []frame, refused ...arcp.Type) func() rewriter {
+	return func() rewriter {
+		edit, resumed, refuses := begin(), false, false
+		return rewriter{
+			out: func(f frame) []frame {
+				if f.resumption() != nil {
+					resumed, refuses = true, slices.Contains(refused, f.Type)
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				switch {
+				case !resumed:
+					return []frame{f}
+				case refuses && f.Type == sessionWelcome:
+					return []frame{f.refused("INVALID_REQUEST")}
+				}
+				return edit(f)
+			},
+		}
+	}
+}
+
+// keepToken gives the token of a resume again.
+func keepToken() rewriter {
+	var token any
+	return rewriter{
+		out: func(f frame) []frame {
+			if m := f.resumption(); m != nil {
+				token = m["resume_token"]
+			}
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if f.Type == sessionWelcome && token != nil {
+				f = f.withPayload("resume_token", token)
+			}
+			return []frame{f}
+		},
+	}
+}
+
+// number returns a decoded JSON number; 0 for any other value.
+func number(v any) uint64 {
+	n, _ := v.(float64)
+	return uint64(n)
+}
+
+// lastSeq returns a function that records the highest event number, which is in last.
+func lastSeq(last *uint64) func(f frame) []frame {
+	return func(f frame) []frame {
+		*last = max(*last, f.EventSeq)
+		return []frame{f}
+	}
+}
+
+// refuseCaughtUp refuses each resume at the last event.
+func refuseCaughtUp() func() rewriter {
+	var last uint64
+	return func() rewriter {
+		refuse := false
+		record := lastSeq(&last)
+		return rewriter{
+			out: func(f frame) []frame {
+				if m := f.resumption(); m != nil {
+					refuse = number(m["last_event_seq"]) == last
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				if f.Type == sessionWelcome && refuse {
+					return []frame{f.refused("RESUME_WINDOW_EXPIRED")}
+				}
+				return record(f)
+			},
+		}
+	}
+}
+
+// moveBack replaces a position after the last event by the last event.
+func moveBack() func() rewriter {
+	var last uint64
+	return func() rewriter {
+		return rewriter{in: lastSeq(&last), out: editingResume(func(m map[string]any) { m["last_event_seq"] = min(number(m["last_event_seq"]), last) })}
+	}
+}
+
+// startAtLast gives a resume without a position the last event.
+func startAtLast() func() rewriter {
+	var last uint64
+	return func() rewriter {
+		return rewriter{in: lastSeq(&last), out: editingResume(func(m map[string]any) {
+			if m["last_event_seq"] == nil {
+				m["last_event_seq"] = last
+			}
+		})}
+	}
+}
+
+// anyToken replaces the token of each resume by the newest one.
+func anyToken() func() rewriter {
+	var token string
+	return func() rewriter {
+		return rewriter{
+			in: func(f frame) []frame {
+				if f.Type == sessionWelcome {
+					token = f.stringMember("resume_token")
+				}
+				return []frame{f}
+			},
+			out: editingResume(func(m map[string]any) { m["resume_token"] = token }),
+		}
+	}
+}
+
+// welcomeRefused answers a resume that is refused with a welcome.
+func welcomeRefused() func() rewriter {
+	payload := json.RawMessage(`{"session_id":"sess_01JZ0000000000000000000000","runtime":{"name":"r","version":"1"},"resume_token":"rt_1","resume_window_sec":600,` +
+		`"accepted_at":"2026-01-01T00:00:00Z","capabilities":{"encodings":["json"],"features":[],"agents":[]}}`)
+	return func() rewriter {
+		welcomed := false
+		return rewriter{in: func(f frame) []frame {
+			if f.Type == sessionError && !welcomed {
+				f = f.with("type", sessionWelcome).with("payload", payload)
+			}
+			welcomed = welcomed || f.Type == sessionWelcome
+			return []frame{f}
+		}}
+	}
+}
+
+// anyPrincipal replaces the credentials of each resume by those of the first session.hello.
+func anyPrincipal() func() rewriter {
+	var auth map[string]json.RawMessage
+	return func() rewriter {
+		return rewriter{out: func(f frame) []frame {
+			switch {
+			case f.Type != sessionHello:
+			case auth == nil:
+				auth = f.objectMember("auth")
+			case f.resumption() != nil:
+				f = f.withPayload("auth", auth)
+			}
+			return []frame{f}
+		}}
+	}
+}
+
+// useUpTokens makes each token after its first use a wrong one.
+func useUpTokens() func() rewriter {
+	used := map[any]bool{}
+	return editResume(func(m map[string]any) {
+		token := m["resume_token"]
+		if used[token] {
+			m["resume_token"] = "used"
+		}
+		used[token] = true
+	})
+}
