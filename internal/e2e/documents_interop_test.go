@@ -18,7 +18,8 @@ import (
 )
 
 // TestDocumentedProgramsInterop runs the client programs of README.md and docs/sdks.md as they are
-// printed, with another address. Programs that resume lose their connection after the first progress.
+// printed, except that they take the URL of the server from the environment. Programs that resume lose
+// their connection after the first progress.
 func TestDocumentedProgramsInterop(t *testing.T) {
 	p := startServer(t, binary(t), t.TempDir())
 	defer p.kill(t)
@@ -29,19 +30,20 @@ func TestDocumentedProgramsInterop(t *testing.T) {
 		name              string
 		document, heading string
 		language          string
+		environment       string // expression for the variable ARCP_URL
 		command           func(t *testing.T, source string) []string
 		progress          string // beginning of a line that tells progress
 		steps             int    // lines that tell progress; 0: some
 		cut               bool
 		result            string
 	}{
-		{name: "README Python", document: "README.md", heading: "## Connect a client", language: "python", command: python,
+		{name: "README Python", document: "README.md", heading: "## Connect a client", language: "python", environment: `os.environ["ARCP_URL"]`, command: python,
 			progress: "progress ", steps: 3, result: "{'steps': 3}"},
-		{name: "Python", document: "docs/sdks.md", heading: "## Python", language: "python", command: python,
+		{name: "Python", document: "docs/sdks.md", heading: "## Python", language: "python", environment: `os.environ["ARCP_URL"]`, command: python,
 			progress: "progress ", cut: true, result: "{'count': 100, 'resumed_from': 0}"},
-		{name: "Go", document: "docs/sdks.md", heading: "## Go", language: "go", command: goProgram,
+		{name: "Go", document: "docs/sdks.md", heading: "## Go", language: "go", environment: `os.Getenv("ARCP_URL")`, command: goProgram,
 			progress: "job.progress", steps: 100, cut: true, result: `{"count":100,"resumed_from":0}`},
-		{name: "Rust", document: "docs/sdks.md", heading: "## Rust", language: "rust", command: rustProgram,
+		{name: "Rust", document: "docs/sdks.md", heading: "## Rust", language: "rust", environment: `&std::env::var("ARCP_URL")?`, command: rustProgram,
 			progress: "job.progress", steps: 3, result: `{"steps":3}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -49,15 +51,15 @@ func TestDocumentedProgramsInterop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const address = "127.0.0.1:7777"
-			r := newRelay(t, p.address)
+			const url = `"ws://127.0.0.1:7777/arcp"`
 			source := block(t, doc, c.heading, c.language)
-			if !strings.Contains(source, address) {
-				t.Fatalf("the program does not connect to %s", address)
+			if !strings.Contains(source, url) {
+				t.Fatalf("the program does not connect to %s", url)
 			}
-			command := c.command(t, strings.ReplaceAll(source, address, r.address))
+			command := c.command(t, strings.ReplaceAll(source, url, c.environment))
+			r := newRelay(t, p.address)
 			var progress int
-			lines := outputOf(t, command, func(line string) {
+			lines := outputOf(t, command, "ws://"+r.address+"/arcp", func(line string) {
 				if strings.HasPrefix(line, c.progress) {
 					if progress++; progress == 1 && c.cut {
 						r.cut()
@@ -96,14 +98,14 @@ func rustProgram(t *testing.T, source string) []string {
 	return []string{interop.RustProgram(t, source)}
 }
 
-// outputOf runs a program with a token, and returns the lines of its output. It calls each with every
-// line.
-func outputOf(t *testing.T, command []string, each func(line string)) (lines []string) {
+// outputOf runs a program with the URL of a server and a token, and returns the lines of its output. It
+// calls each with every line.
+func outputOf(t *testing.T, command []string, url string, each func(line string)) (lines []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), "ARCP_TOKEN="+crashToken)
+	cmd.Env = append(os.Environ(), "ARCP_URL="+url, "ARCP_TOKEN="+crashToken)
 	cmd.Stderr = overheard(t)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
