@@ -118,12 +118,12 @@ func (a *answer) accepted() error {
 
 // readAccepted decodes the payload of a session.accepted. The capabilities stay encoded.
 func readAccepted(raw arcp.Raw) (p arcp.SessionAcceptedPayload, ok bool) {
-	ok = arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+	ok = eachMember(raw, func(name []byte, value arcp.Raw) bool {
 		switch string(name) {
 		case "session_id":
 			p.SessionID = arcp.SessionID(textOf(value))
 		case "runtime":
-			return arcp.EachMember(value, func(name []byte, value arcp.Raw) bool {
+			return eachMember(value, func(name []byte, value arcp.Raw) bool {
 				switch string(name) {
 				case "kind":
 					p.Runtime.Kind = textOf(value)
@@ -228,7 +228,7 @@ func (a *answer) agreement(c *arcp.Capabilities) agreement {
 	}
 	g := agreement{agents: arcp.Raw("[]")}
 	var listed, flags []byte // encoded names of features
-	arcp.EachMember(encoded, func(name []byte, value arcp.Raw) bool {
+	eachMember(encoded, func(name []byte, value arcp.Raw) bool {
 		switch {
 		case string(name) == "agents":
 			g.agents = withVersions(value)

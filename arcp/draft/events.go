@@ -112,7 +112,7 @@ func (e *encoder) members(raw arcp.Raw) {
 	if raw.Kind() != '{' {
 		return
 	}
-	arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+	eachMember(raw, func(name []byte, value arcp.Raw) bool {
 		if value.Kind() != 'n' && e.n < maxMembers && isMember(string(name)) {
 			e.names[e.n], e.values[e.n] = name, value
 			e.n++

@@ -2,6 +2,7 @@ package draft
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,5 +69,34 @@ func TestEachText(t *testing.T) {
 		if got := eachText(arcp.Raw(raw), func(text arcp.Raw) { n += len(text) }); got != want {
 			t.Errorf("%s: %t, want %t", raw, got, want)
 		}
+	}
+}
+
+func TestEachMemberReadsAsThePackageOfTheFormat(t *testing.T) {
+	type member struct{ name, value string }
+	read := func(each func(arcp.Raw, func([]byte, arcp.Raw) bool) bool, raw string) (list []member, ok bool) {
+		ok = each(arcp.Raw(raw), func(name []byte, value arcp.Raw) bool {
+			list = append(list, member{string(name), string(value)})
+			return string(name) != "stop"
+		})
+		return list, ok
+	}
+	for _, raw := range []string{
+		`{}`, ` { } `, `{"a":1}`, `{"a":"b","c":{"d":["}",1,{}]},"e":[],"":null}`, ` { "a" : -1.5e3 , "b" : [ true , false ] , "c" : "" } `,
+		`{"a":"\"}","b":2}`, `{"\u0061":1}`, `{"stop":1,"a":2}`, `[]`, `"a"`, ``, `{`, `{"a"`, `{"a":`, `{"a":"`, `{"a":[1`, `{"a":{"b":1}`,
+	} {
+		got, ok := read(eachMember, raw)
+		want, wantOK := read(arcp.EachMember, raw)
+		if ok != wantOK || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, %t, want %v, %t", raw, got, ok, want, wantOK)
+		}
+	}
+}
+
+func BenchmarkEachMember(b *testing.B) {
+	raw := arcp.Raw(`{"level":"info","message":"` + strings.Repeat("x", 64) + `"}`)
+	n := 0
+	for b.Loop() {
+		eachMember(raw, func([]byte, arcp.Raw) bool { n++; return true })
 	}
 }

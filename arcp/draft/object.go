@@ -87,3 +87,74 @@ func oneLine(frame []byte) {
 		}
 	}
 }
+
+// eachMember is arcp.EachMember for an object that the runtime wrote. It checks no syntax, and returns
+// false if the text ends early.
+func eachMember(raw arcp.Raw, fn func(name []byte, value arcp.Raw) bool) bool {
+	if bytes.IndexByte(raw, '\\') >= 0 { // then a quote ends a text
+		return arcp.EachMember(raw, fn)
+	}
+	i := nextToken(raw, 0)
+	if i == len(raw) || raw[i] != '{' {
+		return false
+	}
+	for i++; ; {
+		if i = nextToken(raw, i); i == len(raw) || raw[i] == '}' {
+			return i < len(raw)
+		}
+		end := valueEnd(raw, i)
+		start := nextToken(raw, end)
+		valueEnd := valueEnd(raw, start)
+		if end-i < len(`""`) || valueEnd == start {
+			return false
+		}
+		if !fn(raw[i+1:end-1], raw[start:valueEnd]) {
+			return false
+		}
+		i = valueEnd
+	}
+}
+
+// nextToken returns the position of the next character that is no white space, comma or colon.
+func nextToken(raw []byte, i int) int {
+	for i < len(raw) {
+		switch raw[i] {
+		case ' ', '\t', '\r', '\n', ',', ':':
+			i++
+		default:
+			return i
+		}
+	}
+	return i
+}
+
+// valueEnd returns the end of the value that begins at i in a text without backslashes; i if the text
+// ends early.
+func valueEnd(raw []byte, i int) int {
+	for end, depth := i, 0; end < len(raw); end++ {
+		switch raw[end] {
+		case '"':
+			n := bytes.IndexByte(raw[end+1:], '"')
+			if n < 0 {
+				return i
+			}
+			if end += 1 + n; depth == 0 {
+				return end + 1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 { // after a number or a literal
+				return end
+			}
+			if depth--; depth == 0 {
+				return end + 1
+			}
+		case ',', ' ', '\t', '\r', '\n':
+			if depth == 0 {
+				return end
+			}
+		}
+	}
+	return i
+}

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -93,13 +94,18 @@ func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd
 
 // JobID returns the job of an event made by NewEvent; empty: none.
 func (e *Event) JobID() arcp.JobID {
-	const name = `,"job_id":"`
-	start := idEnd + len(`","type":"`) + len(e.Type) + len(`","timestamp":`) + arcp.TimeLen
-	rest, ok := bytes.CutPrefix(e.Body[min(start, len(e.Body)):], []byte(name))
+	rest, ok := bytes.CutPrefix(e.Body[min(e.jobStart(), len(e.Body)):], []byte(jobMember))
 	if !ok {
 		return ""
 	}
 	return arcp.JobID(rest[:max(bytes.IndexByte(rest, '"'), 0)])
+}
+
+const jobMember = `,"job_id":"`
+
+// jobStart returns the position of jobMember in the body, if the event has a job.
+func (e *Event) jobStart() int {
+	return idEnd + len(`","type":"`) + len(e.Type) + len(`","timestamp":`) + arcp.TimeLen
 }
 
 // Payload returns the payload of an event. It must not be changed.
@@ -109,16 +115,25 @@ func (e *Event) Payload() arcp.Raw {
 	return arcp.Raw(e.Body[at+len(name) : len(e.Body)-1])
 }
 
-// TraceID returns the trace of an event made by NewEvent; empty: none.
-func (e *Event) TraceID() string {
-	const name = `,"trace_id":"`
-	head := e.Body[:len(e.Body)-len(e.Payload())]
-	_, after, ok := bytes.Cut(head, []byte(name))
-	if !ok {
-		return ""
+// Members returns the id, the job, the trace and the payload of an event made by NewEvent. An empty
+// job or trace is absent. The texts share one allocation.
+func (e *Event) Members() (id arcp.MessageID, job arcp.JobID, trace string, payload arcp.Raw) {
+	payload = e.Payload()
+	head := string(e.Body[:len(e.Body)-len(payload)])
+	rest := head[min(e.jobStart(), len(head)):]
+	text, rest := cutText(rest, jobMember)
+	trace, _ = cutText(rest, `,"trace_id":"`)
+	return arcp.MessageID(head[idStart:idEnd]), arcp.JobID(text), trace, payload
+}
+
+// cutText removes a member from the front of s, up to the closing quote, and returns its text.
+func cutText(s, member string) (text, rest string) {
+	if after, ok := strings.CutPrefix(s, member); ok {
+		if text, rest, ok = strings.Cut(after, `"`); ok {
+			return text, rest
+		}
 	}
-	rest := after
-	return string(rest[:bytes.IndexByte(rest, '"')])
+	return "", s
 }
 
 // AppendFrame appends the envelope for a receiver. head is the FrameHead of its session;

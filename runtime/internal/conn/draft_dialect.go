@@ -142,7 +142,8 @@ func (d *draftDialect) appendUnshared(b *batch, item *eventlog.Item) (err error)
 		return nil
 	}
 	d.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
-	b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), omitted(e, err))
+	omitted := omittedEvent(e, err)
+	b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), &omitted)
 	return err
 }
 
@@ -157,13 +158,15 @@ func submitOf(item *eventlog.Item) arcp.MessageID {
 
 // draftEvent returns an event for the codec.
 func draftEvent(e *store.Event) draft.Event {
-	return draft.Event{ID: e.ID(), Type: e.Type, Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Payload: e.Payload()}
+	id, job, trace, payload := e.Members()
+	return draft.Event{ID: id, Type: e.Type, Time: e.Time, JobID: job, TraceID: trace, Payload: payload}
 }
 
-// omitted returns a small event in place of an event that has no frame in the draft dialect, so that
+// omittedEvent returns a small event in place of an event that has no frame in the draft dialect, so that
 // the numbers have no gap.
-func omitted(e *store.Event, reason error) *draft.Event {
-	s := &draft.Event{ID: e.ID(), Time: e.Time, JobID: e.JobID(), TraceID: e.TraceID(), Type: arcp.EventEmit}
+func omittedEvent(e *store.Event, reason error) draft.Event {
+	s := draftEvent(e)
+	s.Type = arcp.EventEmit
 	var payload any = arcp.EventEmitPayload{Name: "event_omitted", Data: arcp.Raw(arcp.AppendString(nil, reason.Error()))}
 	if e.Type.Terminal() {
 		s.Type, payload = arcp.JobFailed, arcp.Errorf(arcp.CodeInternal, "the outcome of the job cannot be sent: %s", reason.Error())

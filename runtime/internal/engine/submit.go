@@ -35,6 +35,7 @@ type Submit struct {
 	// Barred are sessions that must not answer gates of the job, because it acts for them.
 	Barred []arcp.SessionID
 
+	accepted        *store.Event     // of the claim; nil: none was made
 	firstCheckpoint *firstCheckpoint // nil: the job begins at the start
 	inTurn          bool             // the session's earlier submits are decided
 }
@@ -167,7 +168,8 @@ func (s *Submit) claim(r *run) (blocks bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
 	r.lastJSeq = 0
 	if !r.direct {
-		w.Add(&store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
+		s.accepted = r.acceptedEvent()
+		w.Add(&store.AppendEvents{Events: []*store.Event{s.accepted}})
 		r.lastJSeq = 1
 	}
 	if s.firstCheckpoint != nil {
@@ -210,9 +212,13 @@ func (s *Submit) claimCommitted(r *run, res *store.Result) bool {
 
 // answerAccepted answers the submit of a run, if job.accepted is an answer for the session.
 func (s *Submit) answerAccepted(r *run) {
-	if s.AcceptedIsAnswer {
-		s.Answers.AnswerAfterEvents(acceptedAnswer(s.Envelope.ID, r.acceptedEvent()))
+	if !s.AcceptedIsAnswer {
+		return
 	}
+	if s.accepted == nil {
+		s.accepted = r.acceptedEvent()
+	}
+	s.Answers.AnswerAfterEvents(acceptedAnswer(s.Envelope.ID, s.accepted))
 }
 
 // acceptedAnswer returns an event job.accepted as the answer to a submit.
