@@ -16,7 +16,8 @@ const (
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
 var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftSubmitFaults,
-	draftWelcomeFaults, draftRefusalFaults, draftHostileFaults, draftCloseFaults, draftPingFaults, draftAckFaults}
+	draftWelcomeFaults, draftRefusalFaults, draftHostileFaults, draftCloseFaults, draftPingFaults, draftAckFaults,
+	draftEnvelopeFaults, draftSecretFaults, draftNumberFaults}
 
 // draftHelloFaults are defects of the handshake.
 var draftHelloFaults = []Fault{
