@@ -21,7 +21,7 @@ import (
 // printed, except that they take the URL of the server from the environment. Programs that resume lose
 // their connection after the first progress.
 func TestDocumentedProgramsInterop(t *testing.T) {
-	p := startServer(t, binary(t), t.TempDir())
+	p := startServer(t, binary(t), ":memory:")
 	defer p.kill(t)
 	python := func(t *testing.T, source string) []string {
 		return []string{interop.Python(t, interop.PythonNewest).Interpreter, "-u", "-c", source}
@@ -34,17 +34,17 @@ func TestDocumentedProgramsInterop(t *testing.T) {
 		command           func(t *testing.T, source string) []string
 		progress          string // beginning of a line that tells progress
 		steps             int    // lines that tell progress; 0: some
-		cut               bool
+		connections       int    // 2: the first connection is cut
 		result            string
 	}{
 		{name: "README Python", document: "README.md", heading: "## Connect a client", language: "python", environment: `os.environ["ARCP_URL"]`, command: python,
-			progress: "progress ", steps: 3, result: "{'steps': 3}"},
+			progress: "progress ", steps: 3, connections: 1, result: "{'steps': 3}"},
 		{name: "Python", document: "docs/sdks.md", heading: "## Python", language: "python", environment: `os.environ["ARCP_URL"]`, command: python,
-			progress: "progress ", cut: true, result: "{'count': 100, 'resumed_from': 0}"},
+			progress: "progress ", connections: 2, result: "{'count': 100, 'resumed_from': 0}"},
 		{name: "Go", document: "docs/sdks.md", heading: "## Go", language: "go", environment: `os.Getenv("ARCP_URL")`, command: goProgram,
-			progress: "job.progress", steps: 100, cut: true, result: `{"count":100,"resumed_from":0}`},
+			progress: "job.progress", steps: 100, connections: 2, result: `{"count":100,"resumed_from":0}`},
 		{name: "Rust", document: "docs/sdks.md", heading: "## Rust", language: "rust", environment: `&std::env::var("ARCP_URL")?`, command: rustProgram,
-			progress: "job.progress", steps: 3, result: `{"steps":3}`},
+			progress: "job.progress", steps: 3, connections: 1, result: `{"steps":3}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			doc, err := os.ReadFile(c.document)
@@ -61,7 +61,7 @@ func TestDocumentedProgramsInterop(t *testing.T) {
 			var progress int
 			lines := outputOf(t, command, "ws://"+r.address+"/arcp", func(line string) {
 				if strings.HasPrefix(line, c.progress) {
-					if progress++; progress == 1 && c.cut {
+					if progress++; progress == 1 && c.connections == 2 {
 						r.cut()
 					}
 				}
@@ -72,8 +72,8 @@ func TestDocumentedProgramsInterop(t *testing.T) {
 			if last := lines[len(lines)-1]; last != c.result {
 				t.Errorf("the last line is %q, want %q", last, c.result)
 			}
-			if want := map[bool]int{false: 1, true: 2}[c.cut]; r.connections() != want {
-				t.Errorf("%d connections, want %d", r.connections(), want)
+			if r.connections() != c.connections {
+				t.Errorf("%d connections, want %d", r.connections(), c.connections)
 			}
 		})
 	}
