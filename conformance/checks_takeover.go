@@ -60,7 +60,7 @@ func (c *checkConn) tryNext() *received {
 func draftTakeoverRace(_ context.Context, t *checkRun) {
 	c := t.DialDraft(nil)
 	c.send(sessionHello, t.target.library().Hello(t.target.Token))
-	welcome := c.welcome()
+	welcome := c.readWelcome()
 	if welcome == nil {
 		t.Failf("session.hello with a valid token is answered by session.welcome")
 	}
@@ -74,7 +74,7 @@ func draftTakeoverRace(_ context.Context, t *checkRun) {
 		racers = append(racers, d)
 	}
 	racers = slices.DeleteFunc(racers, func(d *draftConn) bool {
-		refused := d.welcome() == nil
+		refused := d.readWelcome() == nil
 		if refused {
 			d.Drop()
 		}
@@ -111,8 +111,8 @@ func (c *draftConn) receive(typ arcp.Type) *arcp.Envelope {
 	}
 }
 
-// welcome returns the payload of session.welcome; nil if the session is refused.
-func (c *draftConn) welcome() *arcp.SessionAcceptedPayload {
+// readWelcome returns the payload of session.welcome; nil if the session is refused.
+func (c *draftConn) readWelcome() *arcp.SessionAcceptedPayload {
 	env := c.receive(sessionWelcome)
 	if env == nil {
 		return nil

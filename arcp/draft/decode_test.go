@@ -220,6 +220,25 @@ func TestBrokenEnvelopeOfSubmit(t *testing.T) {
 	}
 }
 
+// The newest PHP client sends the members of a C# client in another order.
+func TestPHPIsToldFromCSharp(t *testing.T) {
+	for _, row := range []struct {
+		payload string
+		want    draft.Profile
+	}{
+		{`"client":{"name":"x","version":"1"},"auth":{"token":"t"},"capabilities":{"features":["ack"]}`, draft.CSharp},
+		{`"auth":{"token":"t"},"client":{"name":"x","version":"1"},"capabilities":{"features":["ack"]}`, draft.PHP},
+		{`"client":{"name":"x","version":"1"},"auth":{"token":"t"},"capabilities":{"features":{"ack":true}}`, draft.PHP},
+		{`"client":{"kind":"x","version":"1"},"auth":{"token":"t"},"capabilities":{"features":["ack"]}`, draft.PHP},
+	} {
+		hello := fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_01JZ0000000000000000000001","type":"session.hello","timestamp":"2026-05-09T13:00:00Z","payload":{%s}}`, row.payload)
+		s, err := draft.NewSession(hello)
+		if err != nil || s.Profile() != row.want {
+			t.Errorf("%s is recognised as %v (%v), want %v", row.payload, s.Profile(), err, row.want)
+		}
+	}
+}
+
 // Only Go and PHP are told about a frame that is not understood.
 func TestUnknownTypes(t *testing.T) {
 	for _, l := range libraries {

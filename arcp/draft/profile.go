@@ -100,12 +100,17 @@ func (p Profile) facts() *facts {
 type firstFrame struct {
 	id         string
 	timestamp  bool
-	clientName bool // payload.client_name
-	clientKind bool // payload.client.kind
-	ownClient  bool // payload.client.name is payload.client.kind, as arcp/client sends them
-	agents     bool // payload.capabilities.agents
-	features   bool // payload.capabilities.features is a list
+	clientName bool   // payload.client_name
+	clientKind bool   // payload.client.kind
+	ownClient  bool   // payload.client.name is payload.client.kind, as arcp/client sends them
+	agents     bool   // payload.capabilities.agents
+	features   bool   // payload.capabilities.features is a list
+	order      string // of the members auth, client and capabilities of the payload: their initial letters
 }
+
+// orderPHP is the order in which the newest PHP client writes the members of session.hello. The C#
+// client, whose hello has the same members, writes client first.
+const orderPHP = "aCc"
 
 // recognition lists the profiles with their tests; the first test that holds decides.
 var recognition = []struct {
@@ -114,7 +119,7 @@ var recognition = []struct {
 }{
 	{Ruby, func(f *firstFrame) bool { return f.clientName }},
 	{OwnClient, func(f *firstFrame) bool { return f.timestamp && f.ownClient }},
-	{PHP, func(f *firstFrame) bool { return f.timestamp && (f.clientKind || !f.features) }},
+	{PHP, func(f *firstFrame) bool { return f.timestamp && (f.clientKind || !f.features || f.order == orderPHP) }},
 	{CSharp, func(f *firstFrame) bool { return f.timestamp && strings.HasPrefix(f.id, arcp.MessagePrefix) }},
 	{Go, func(f *firstFrame) bool { return isUUID(f.id) }},
 	{TypeScript, func(f *firstFrame) bool {
@@ -132,7 +137,10 @@ func Recognise(first *arcp.Envelope) Profile {
 		switch string(name) {
 		case "client_name":
 			f.clientName = true
+		case "auth":
+			f.order += "a"
 		case "client":
+			f.order += "C"
 			var clientName, kind arcp.Raw
 			arcp.EachMember(value, func(name []byte, value arcp.Raw) bool {
 				switch string(name) {
@@ -146,6 +154,7 @@ func Recognise(first *arcp.Envelope) Profile {
 			f.clientKind = kind != nil
 			f.ownClient = f.clientKind && bytes.Equal(kind, clientName)
 		case "capabilities":
+			f.order += "c"
 			f.agents = memberOf(value, "agents") != nil
 			f.features = memberOf(value, "features").Kind() == '['
 		}
