@@ -44,16 +44,22 @@ func EventBody(e *Event, p Profile) (*Body, error) {
 
 // encoder holds the members of a payload that are being encoded.
 type encoder struct {
-	event Event
+	encoding
+
+	// Entries up to n have the members; the others are empty.
+	names  [maxMembers][]byte
+	values [maxMembers]arcp.Raw
+}
+
+// encoding is the part of an encoder that begins empty for each event.
+type encoding struct {
+	event *Event
 	facts *facts
 	row   *kindRow
 	time  arcp.Raw // of the event, encoded
 	name  string   // of an event.emit
 	data  arcp.Raw // the payload, or the data of an event.emit
-
-	names  [maxMembers][]byte
-	values [maxMembers]arcp.Raw
-	n      int
+	n     int      // members in the encoder
 
 	resultMember resultMember
 
@@ -70,11 +76,8 @@ var encoders = sync.Pool{New: func() any { return new(encoder) }}
 // in the member that the profile reads.
 func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error) {
 	e := encoders.Get().(*encoder)
-	defer func() {
-		*e = encoder{}
-		encoders.Put(e)
-	}()
-	e.event, e.facts = *event, f
+	defer e.release()
+	e.event, e.facts = event, f
 	e.read()
 	start := len(dst)
 	dst, err := e.append(dst)
@@ -97,13 +100,27 @@ func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error)
 	return dst, nil
 }
 
+// release empties e for the next event. It clears only the used entries, because most events have few
+// members.
+func (e *encoder) release() {
+	e.clearMembers()
+	e.encoding = encoding{}
+	encoders.Put(e)
+}
+
+func (e *encoder) clearMembers() {
+	clear(e.names[:e.n])
+	clear(e.values[:e.n])
+	e.n = 0
+}
+
 // read finds the members of the payload or, of an event.emit, of its data.
 func (e *encoder) read() {
 	e.data = e.event.Payload
 	e.members(e.data)
 	if e.event.Type == arcp.EventEmit {
 		e.name, e.data = internName(e.get("name")), e.get("data")
-		e.n = 0
+		e.clearMembers()
 		e.members(e.data)
 	}
 }

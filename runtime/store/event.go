@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -94,11 +93,8 @@ func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd
 
 // JobID returns the job of an event made by NewEvent; empty: none.
 func (e *Event) JobID() arcp.JobID {
-	rest, ok := bytes.CutPrefix(e.Body[min(e.jobStart(), len(e.Body)):], []byte(jobMember))
-	if !ok {
-		return ""
-	}
-	return arcp.JobID(rest[:max(bytes.IndexByte(rest, '"'), 0)])
+	text, _ := cutText(e.Body[min(e.jobStart(), len(e.Body)):], jobMember)
+	return arcp.JobID(text)
 }
 
 const jobMember = `,"job_id":"`
@@ -116,24 +112,31 @@ func (e *Event) Payload() arcp.Raw {
 }
 
 // Members returns the id, the job, the trace and the payload of an event made by NewEvent. An empty
-// job or trace is absent. The texts share one allocation.
-func (e *Event) Members() (id arcp.MessageID, job arcp.JobID, trace string, payload arcp.Raw) {
-	payload = e.Payload()
-	head := string(e.Body[:len(e.Body)-len(payload)])
-	rest := head[min(e.jobStart(), len(head)):]
-	text, rest := cutText(rest, jobMember)
-	trace, _ = cutText(rest, `,"trace_id":"`)
-	return arcp.MessageID(head[idStart:idEnd]), arcp.JobID(text), trace, payload
+// job or trace is absent. The texts beforeJob and beforeTrace, of another event, are returned for equal
+// ones, which saves their allocation.
+func (e *Event) Members(beforeJob arcp.JobID, beforeTrace string) (id arcp.MessageID, job arcp.JobID, trace string, payload arcp.Raw) {
+	text, rest := cutText(e.Body[min(e.jobStart(), len(e.Body)):], jobMember)
+	job = arcp.JobID(sharedText(text, string(beforeJob)))
+	text, _ = cutText(rest, `,"trace_id":"`)
+	return e.ID(), job, sharedText(text, beforeTrace), e.Payload()
 }
 
-// cutText removes a member from the front of s, up to the closing quote, and returns its text.
-func cutText(s, member string) (text, rest string) {
-	if after, ok := strings.CutPrefix(s, member); ok {
-		if text, rest, ok = strings.Cut(after, `"`); ok {
-			return text, rest
+// cutText removes a member from the front of b, up to the closing quote, and returns its text.
+func cutText(b []byte, member string) (text, rest []byte) {
+	if after, ok := bytes.CutPrefix(b, []byte(member)); ok {
+		if end := bytes.IndexByte(after, '"'); end >= 0 {
+			return after[:end], after[end+1:]
 		}
 	}
-	return "", s
+	return nil, b
+}
+
+// sharedText returns text as a string: other, if it is equal.
+func sharedText(text []byte, other string) string {
+	if string(text) == other {
+		return other
+	}
+	return string(text)
 }
 
 // AppendFrame appends the envelope for a receiver. head is the FrameHead of its session;

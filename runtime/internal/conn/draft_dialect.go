@@ -87,10 +87,10 @@ func (d *draftDialect) appendEvent(item eventlog.Item) {
 	e, b := item.Event, d.output.batch()
 	start := len(b.data)
 	if payload, ok := d.rotated(&item); ok {
-		e := draftEvent(e)
+		e := d.draftEvent(e)
 		e.Payload = payload
 		var err error
-		if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(&item), &e); err != nil {
+		if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(&item), e); err != nil {
 			d.events.fail(time.Now(), err)
 			return
 		}
@@ -124,8 +124,7 @@ func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
 	}
 	e := item.Event
 	body, _ := item.Forms.Get(e, d.output.codec.Form(e.Type), func() any {
-		shared := draftEvent(e)
-		body, err := draft.EventBody(&shared, d.output.codec.Profile())
+		body, err := draft.EventBody(d.draftEvent(e), d.output.codec.Profile())
 		if err != nil { // for example, the value of a large result has to be in one member only
 			return nil
 		}
@@ -137,13 +136,11 @@ func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
 // appendUnshared appends the frame of an event that no other session shares.
 func (d *draftDialect) appendUnshared(b *batch, item *eventlog.Item) (err error) {
 	e := item.Event
-	single := draftEvent(e)
-	if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), &single); err == nil {
+	if b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), d.draftEvent(e)); err == nil {
 		return nil
 	}
 	d.srv.opts.Logger.Warn().Err(err).Str("job_id", string(e.JobID())).Str("type", string(e.Type)).Msg("event in the draft dialect")
-	omitted := omittedEvent(e, err)
-	b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), &omitted)
+	b.data, err = d.output.codec.AppendEvent(b.data, item.Seq, submitOf(item), omitted(d.draftEvent(e), err))
 	return err
 }
 
@@ -156,21 +153,25 @@ func submitOf(item *eventlog.Item) arcp.MessageID {
 	return item.CorrelationID
 }
 
-// draftEvent returns an event for the codec.
-func draftEvent(e *store.Event) draft.Event {
-	id, job, trace, payload := e.Members()
-	return draft.Event{ID: id, Type: e.Type, Time: e.Time, JobID: job, TraceID: trace, Payload: payload}
+// draftEvent returns an event for the codec, valid until the next call.
+func (d *draftDialect) draftEvent(e *store.Event) *draft.Event {
+	if d.output.event == nil {
+		d.output.event = new(draft.Event)
+	}
+	to := d.output.event
+	to.Type, to.Time = e.Type, e.Time
+	to.ID, to.JobID, to.TraceID, to.Payload = e.Members(to.JobID, to.TraceID)
+	return to
 }
 
-// omittedEvent returns a small event in place of an event that has no frame in the draft dialect, so that
+// omitted changes an event that has no frame in the draft dialect to a small one in its place, so that
 // the numbers have no gap.
-func omittedEvent(e *store.Event, reason error) draft.Event {
-	s := draftEvent(e)
-	s.Type = arcp.EventEmit
+func omitted(e *draft.Event, reason error) *draft.Event {
 	var payload any = arcp.EventEmitPayload{Name: "event_omitted", Data: arcp.Raw(arcp.AppendString(nil, reason.Error()))}
+	to := arcp.EventEmit
 	if e.Type.Terminal() {
-		s.Type, payload = arcp.JobFailed, arcp.Errorf(arcp.CodeInternal, "the outcome of the job cannot be sent: %s", reason.Error())
+		to, payload = arcp.JobFailed, arcp.Errorf(arcp.CodeInternal, "the outcome of the job cannot be sent: %s", reason.Error())
 	}
-	s.Payload = arcp.Frame(s.Type, payload).Payload
-	return s
+	e.Type, e.Payload = to, arcp.Frame(to, payload).Payload
+	return e
 }

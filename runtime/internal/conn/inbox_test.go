@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 func newInbox() *inbox {
@@ -53,11 +54,18 @@ func TestInboxCoalescesAcks(t *testing.T) {
 			t.Fatal("the acknowledgement is not read")
 		}
 	}
+	untimed := []byte(`{"arcp":"1.1","id":"m","type":"session.ack","payload":{"last_processed_seq":8}}`)
+	if b.putAck(&decoder{rfcDecoder{}}, untimed) {
+		t.Fatal("an acknowledgement without a timestamp is read in the RFC's dialect")
+	}
+	if !b.putAck(&decoder{new(draft.Session)}, untimed) {
+		t.Fatal("the acknowledgement of the draft dialect is not read")
+	}
 	b.put(inbound{size: 1})
 	b.post(loopFunc(func(time.Time) {}))
 	actions, acked := b.takeActions()
-	if len(actions) != 1 || acked != (acks{7, 3, 3 * len(ack)}) {
-		t.Errorf("%d actions and %+v, want one and three acknowledgements", len(actions), acked)
+	if len(actions) != 1 || acked != (acks{8, 4, 3*len(ack) + len(untimed)}) {
+		t.Errorf("%d actions and %+v, want one and four acknowledgements", len(actions), acked)
 	}
 	b.putBackAcks(acked)
 	if _, again := b.takeActions(); again != acked {

@@ -14,6 +14,7 @@ type output struct {
 	currentExpected int            // bytes in current that the outbox expects
 	head            []byte         // start of every event frame; see store.FrameHead
 	codec           *draft.Session // makes the frames of draftDialect; nil: the connection speaks the RFC's dialect
+	event           *draft.Event   // reused for the events that codec encodes; nil: none yet
 	counts          frameCounts
 }
 
