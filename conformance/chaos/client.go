@@ -109,8 +109,8 @@ func (c *client) connect(ctx context.Context) bool {
 	}
 	frames := make(chan []byte, readAhead)
 	go readFrames(conn, frames)
-	c.sent++
-	c.conn = &connection{Conn: conn, codec: c.library.newCodec(c.principal.Token, c.acks, c.sent, c.rnd.IntN(10) == 0), frames: frames, sent: make(map[arcp.MessageID][]byte), end: time.Now().Add(c.lifetime())}
+	c.conn = &connection{Conn: conn, codec: c.library.newCodec(c.principal.Token, c.rnd.IntN(10) == 0), frames: frames,
+		sent: make(map[arcp.MessageID][]byte), end: time.Now().Add(c.lifetime())}
 	if c.rnd.IntN(8) == 0 {
 		c.conn.slow = time.Duration(c.rnd.Int64N(int64(20 * time.Millisecond)))
 	}
@@ -244,8 +244,9 @@ func (c *client) handle(env *message) {
 		c.shared.add(c.principal.Name, c.stream.Session, env.JobID)
 	}
 	if env.Type == arcp.SessionPing {
-		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&env.Envelope)                                            // an invalid payload has no nonce
-		_ = c.write(c.compose(arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()})) // a broken connection ends the reading, too
+		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&env.Envelope) // an invalid payload has no nonce
+		// A broken connection also ends the reading.
+		_ = c.write(c.compose(arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()}))
 	}
 	if c.conn.slow > 0 && c.phase.Load() == loading {
 		time.Sleep(c.conn.slow)

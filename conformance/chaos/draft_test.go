@@ -147,10 +147,10 @@ func TestCompareAcrossDialects(t *testing.T) {
 
 // The runtime recognises each library by the frame that opens or resumes a session.
 func TestLibrariesAreRecognised(t *testing.T) {
-	profiles := map[string]string{"fsharp": "java", "go-1.1.0": "go"} // the others have their own
+	profiles := map[string]string{"fsharp": "java", "go-1.1.0": "go", unknown: "universal"} // the others have their own
 	for i := range libraries {
 		l := &libraries[i]
-		name := l.profile
+		name := l.name
 		if other, ok := profiles[name]; ok {
 			name = other
 		}
@@ -158,14 +158,14 @@ func TestLibrariesAreRecognised(t *testing.T) {
 			arcp.Frame(arcp.SessionOpen, arcp.SessionOpenPayload{Auth: arcp.Auth{Scheme: "bearer", Token: "tok"}, Client: arcp.ClientInfo{Kind: "chaos", Version: "1"}}),
 			arcp.Frame(arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: "rt", LastEventSeq: 7}),
 		} {
-			opening.Timestamp = moment
-			frame, err := l.newCodec("tok", true, 3, false).encode(&opening)
+			opening.ID, opening.Timestamp = "msg_1", moment
+			frame, err := l.newCodec("tok", false).encode(&opening)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s, err := draft.NewSession(frame)
 			if err != nil || s.Profile().String() != name {
-				t.Errorf("%s opens with %s, and is recognised as %v (%v)", l.profile, frame, s.Profile(), err)
+				t.Errorf("%s opens with %s, and is recognised as %v (%v)", l.name, frame, s.Profile(), err)
 				continue
 			}
 			env, err := s.Decode(frame)
@@ -197,10 +197,10 @@ func TestCodecsFindProblems(t *testing.T) {
 			l := &libraries[i]
 			if c.library == "rfc" {
 				l = &rfc
-			} else if l.profile != c.library {
+			} else if l.name != c.library {
 				continue
 			}
-			d := l.newCodec("tok", false, 1, false)
+			d := l.newCodec("tok", false)
 			if _, err := d.encode(&opening); err != nil {
 				t.Fatal(err)
 			}

@@ -2,8 +2,7 @@ package chaos
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
+	"maps"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
@@ -12,78 +11,48 @@ import (
 
 // library is a client library. The runtime recognises one of the draft dialect by its first frame.
 type library struct {
-	profile string
-	judge   strict.Library // decodes the frames of the runtime; empty: the library of the RFC's dialect
-	can     abilities
-
-	id      string // of the first frame, with %d
-	members string // of the first frame, before its type
-	hello   string // members of its payload; empty: as draft.ClientSession writes them
-	resume  string // further members that resume a session
+	name   string
+	strict strict.Library // writes the first frame and decodes the frames of the runtime; empty: the RFC's dialect
+	can    abilities
 }
 
 // rfc has the abilities of the RFC's dialect.
-var rfc = library{profile: "rfc", can: abilities{direct: true, reopen: true, cancel: true, probe: true}}
+var rfc = library{"rfc", "", abilities{direct: true, reopen: true, cancel: true, probe: true}}
+
+// unknown is a library that the runtime does not recognise.
+const unknown = "unknown"
+
+// libraries has the libraries of the draft dialect: the published ones, the client of this module and
+// one that the runtime does not recognise. Only the client of this module is answered when it cancels
+// a job that has ended. A refused job.subscribe would fail all requests of the libraries without probe.
+var libraries = []library{
+	{"go", strict.Go, abilities{probe: true}},
+	{"typescript", strict.TypeScript, abilities{}},
+	{"python", strict.Python, abilities{}},
+	{"java", strict.Java, abilities{probe: true}},
+	{"csharp", strict.CSharp, abilities{}},
+	{"ruby", strict.Ruby, abilities{probe: true}},
+	{"php", strict.PHP, abilities{probe: true}},
+	{"arcp-client", strict.OwnClient, abilities{cancel: true, probe: true}},
+	{unknown, strict.TypeScript, abilities{}},
+	{"fsharp", strict.FSharp, abilities{probe: true}},
+	{"go-1.1.0", strict.Go110, abilities{probe: true}},
+}
 
 func (l *library) dialect() Dialect {
-	if l.judge == "" {
+	if l.strict == "" {
 		return RFC
 	}
 	return Draft
 }
 
-// The forms of the first frames. The words in upper case are replaced by values.
-const (
-	uuidID, ulidID, messageID = "01980000-0000-7000-8000-%012d", "01JZ0000000000000000%06d", "msg_01JZ0000000000000000%06d"
-
-	resumeObject  = `,"resume":{"session_id":"SESSION","resume_token":"RESUME","last_event_seq":POSITION}`
-	resumeMembers = `,"resume_token":"RESUME","last_event_seq":POSITION`
-	resumeShort   = `,"resume":{"token":"RESUME","last_event_seq":POSITION}`
-
-	bearer       = `"auth":{"scheme":"bearer","token":"TOKEN"}`
-	offer        = `"capabilities":{"encodings":["json"],"features":[FEATURES]`
-	goHello      = `"client":{"name":"arcp-go-client","version":"1.1.0"},` + bearer + `,` + offer + `}`
-	tsHello      = `"client":{"name":"ts","version":"2.0.0","fingerprint":"f"},` + bearer + `,` + offer + `}`
-	offersNoList = `"capabilities":{"features":[FEATURES]}`
-)
-
-// libraries has the published libraries, a library that the runtime does not recognise, and the
-// client of this module. Only the last is always told about a cancel. A refused job.subscribe is
-// not sent to the libraries whose requests all fail then.
-var libraries = []library{
-	{"go", strict.Go, abilities{probe: true}, uuidID, "", goHello, resumeObject},
-	{"typescript", strict.TypeScript, abilities{}, messageID, "", tsHello, resumeObject},
-	{"python", strict.Python, abilities{}, ulidID, "", `"client":{"name":"py","version":"1.1.3"},` + bearer + `,` + offer + `,"agents":[]}`, resumeObject},
-	{"java", strict.Java, abilities{probe: true}, ulidID, "", `"client":{"name":"arcp-client-java","version":"1.0.0"},` + bearer + `,` + offer + `}`, resumeMembers},
-	{"csharp", strict.CSharp, abilities{}, messageID, `"timestamp":"2026-05-09T13:00:00.0000000+00:00",`,
-		`"client":{"name":"cs","version":"1.0.0"},"auth":{"token":"TOKEN"},` + offer + `}`, resumeMembers},
-	{"ruby", strict.Ruby, abilities{probe: true}, uuidID, `"session_id":"ses_mine",`,
-		`"client_name":"rb","client_version":"1.0.0",` + bearer + `,` + offersNoList, resumeShort},
-	{"php", strict.PHP, abilities{probe: true}, "msg_%d", `"timestamp":"2026-05-09T13:00:00Z","priority":"urgent",`,
-		`"client":{"kind":"php","version":"1"},"auth":{"type":"bearer","token":"TOKEN"},"capabilities":{"features":{FLAGS}}`, resumeObject},
-	{"arcp-client", strict.OwnClient, abilities{cancel: true, probe: true}, "msg_%d", "", "", ""},
-	{"universal", strict.TypeScript, abilities{}, "unknown-%d", "", tsHello, resumeObject},
-	{"fsharp", strict.FSharp, abilities{probe: true}, ulidID, "", `"client":{"name":"fs","version":"1.0.1"},` + bearer + `,` + offersNoList, resumeObject},
-	{"go-1.1.0", strict.Go110, abilities{probe: true}, uuidID, "", goHello, resumeObject},
-}
-
-// features are the features that all libraries offer. A client that acknowledges also offers ack.
-var features = []string{"heartbeat", "list_jobs", "subscribe", "agent_versions", "lease_expires_at", "cost.budget", "model.use",
-	"provisioned_credentials", "progress", "result_chunk"}
-
-// first returns the first frame of a connection, which opens or resumes a session.
-func (l *library) first(id arcp.MessageID, credential string, acks bool, resume *arcp.SessionResumePayload, session arcp.SessionID) []byte {
-	offered := features
-	if acks {
-		offered = append([]string{"ack"}, features...)
+// newCodec returns the codec of a connection. With short it resumes a session by session.resume, else
+// by session.hello.
+func (l *library) newCodec(credential string, short bool) codec {
+	if l.dialect() == RFC {
+		return rfcCodec{}
 	}
-	text := l.hello
-	values := []string{"TOKEN", credential, "FEATURES", `"` + strings.Join(offered, `","`) + `"`, "FLAGS", `"` + strings.Join(offered, `":true,"`) + `":true`}
-	if resume != nil {
-		text += l.resume
-		values = append(values, "SESSION", string(session), "RESUME", resume.ResumeToken, "POSITION", strconv.FormatUint(resume.LastEventSeq, 10))
-	}
-	return fmt.Appendf(nil, `{"arcp":"1.1","id":%q,%s"type":"session.hello","payload":{%s}}`, id, l.members, strings.NewReplacer(values...).Replace(text))
+	return &draftCodec{library: l, credential: credential, short: short, client: draft.NewClientSession(), checker: strict.New(l.strict)}
 }
 
 // draftCodec plays a library on one connection. It judges each frame of the runtime as the library
@@ -91,53 +60,62 @@ func (l *library) first(id arcp.MessageID, credential string, acks bool, resume 
 type draftCodec struct {
 	library    *library
 	credential string
-	acks       bool
-	number     int  // of the first frame
-	short      bool // a session is resumed by session.resume, not by session.hello
+	short      bool
 	client     *draft.ClientSession
 	checker    *strict.Checker
 }
 
-// newCodec returns the codec of a connection.
-func (l *library) newCodec(credential string, acks bool, number int, short bool) codec {
-	if l.dialect() == RFC {
-		return rfcCodec{}
-	}
-	return &draftCodec{library: l, credential: credential, acks: acks, number: number, short: short, client: draft.NewClientSession(), checker: strict.New(l.judge)}
-}
-
 func (d *draftCodec) encode(env *arcp.Envelope) ([]byte, error) {
-	opens, resumes := env.Type == arcp.SessionOpen, env.Type == arcp.SessionResume
-	if opens || resumes {
-		renamed := *env
-		renamed.ID = arcp.MessageID(fmt.Sprintf(d.library.id, d.number))
-		env = &renamed
-	}
-	frame, err := d.client.Append(nil, env)
+	first, id, err := d.first(env)
 	if err != nil {
 		return nil, err
 	}
-	var resume *arcp.SessionResumePayload
-	if resumes {
-		p, err := arcp.DecodePayload[arcp.SessionResumePayload](env)
-		if err != nil {
-			return nil, err
-		}
-		resume = &p
+	renamed := *env
+	if first != nil {
+		renamed.ID = id
 	}
-	switch {
-	case resumes && d.short:
-		frame = fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"session.resume","payload":{"resume_token":%q,"last_event_seq":%d}}`, env.ID, resume.ResumeToken, resume.LastEventSeq)
-	case (opens || resumes) && d.library.hello != "":
-		frame = d.library.first(env.ID, d.credential, d.acks, resume, env.SessionID)
+	frame, err := d.client.Append(nil, &renamed)
+	if err != nil {
+		return nil, err
+	}
+	if first != nil {
+		frame = first
 	}
 	d.checker.Sent(frame)
 	return frame, nil
 }
 
+// first returns the frame that opens or resumes a session, and its id. The frame is nil for another
+// message, and for one that draft.ClientSession writes.
+func (d *draftCodec) first(env *arcp.Envelope) (frame []byte, id arcp.MessageID, err error) {
+	lib := d.library.strict
+	if lib == strict.OwnClient || env.Type != arcp.SessionOpen && env.Type != arcp.SessionResume {
+		return nil, "", nil
+	}
+	typ, payload, members := string(draft.SessionHello), lib.Hello(d.credential), map[string]any{}
+	if env.Type == arcp.SessionResume {
+		p, err := arcp.DecodePayload[arcp.SessionResumePayload](env)
+		if err != nil {
+			return nil, "", err
+		}
+		maps.Copy(payload, lib.Resume(string(env.SessionID), p.ResumeToken, p.LastEventSeq))
+		if d.short {
+			typ, payload = string(draft.SessionResume), map[string]any{"resume_token": p.ResumeToken, "last_event_seq": p.LastEventSeq}
+		}
+	}
+	if d.library.name == unknown {
+		members["id"] = "unknown-" + string(env.ID)
+	}
+	frame, text := lib.Frame(typ, payload, members)
+	if name, ok := members["id"].(string); ok {
+		text = name
+	}
+	return frame, arcp.MessageID(text), nil
+}
+
 func (d *draftCodec) decode(frame []byte) (m *message, problems []Finding) {
 	for _, v := range d.checker.Received(frame) {
-		problems = append(problems, Finding{Rule: RuleLibrary, Detail: fmt.Sprintf("%s: %v: %s", d.library.profile, v, frame)})
+		problems = append(problems, Finding{Rule: RuleLibrary, Detail: fmt.Sprintf("%s: %v: %s", d.library.name, v, frame)})
 	}
 	event, err := unwrap(frame)
 	if err != nil {

@@ -82,13 +82,11 @@ type sent struct {
 type job struct {
 	named    bool // by an answer on the connection
 	ended    bool
-	end      string // id of the frame that ended the job
-	accepts  int    // number of job.accepted on the connection
-	ends     int    // number of final frames on the connection
-	chunks   uint64 // received chunks of the result
+	end      string   // id of the frame that ended the job
+	submits  []string // accepted on the connection; each has an outcome
+	chunks   uint64   // received chunks of the result
 	encoding string
 	resultID string
-	submits  []string // ids of the job.submit of the connection that were accepted as this job
 }
 
 // New returns a checker for a connection of a library.
@@ -374,13 +372,12 @@ func (c *Checker) act(e, p envelope) {
 		if id != p.text("job_id") {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
 		}
-		if c.answer(c.lib.accepted, "job.submit", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a retry has a new handle
-			c.jobs[id] = c.jobs[id].renewed()
-		}
-		if j := c.jobs[id]; j != nil {
-			j.named = true
-			j.accepts++
-			j.submits = append(j.submits, p.text("request_id"))
+		if c.answer(c.lib.accepted, "job.submit", e, p) {
+			if c.jobs[id] == nil || c.jobs[id].ended { // a retry has a new handle
+				c.jobs[id] = c.jobs[id].renewed()
+			}
+			c.jobs[id].named = true
+			c.jobs[id].submits = append(c.jobs[id].submits, p.text("request_id"))
 		}
 		if c.lib.endAnswers && e.text("correlation_id") != "" {
 			c.add(RuleAnswer, "the library takes it for the end of the job")
@@ -486,25 +483,37 @@ func (j *job) renewed() *job {
 	if j == nil {
 		return new(job)
 	}
-	return &job{named: j.named, end: j.end, accepts: j.accepts, ends: j.ends, submits: j.submits}
+	return &job{named: j.named, end: j.end, submits: j.submits}
 }
 
 // outcome ends a job. The runtime repeats the outcome for each submit that repeats another one: the
 // libraries ignore it if the job has ended. The repetition returns nil.
 func (c *Checker) outcome(id string, e envelope) *job {
-	if j := c.jobs[id]; c.lib.endAnswers && j != nil && len(j.submits) > 0 && !slices.Contains(j.submits, e.text("correlation_id")) {
-		c.add(RuleAnswer, "the correlation_id is not that of a submit in %q", j.submits)
-	}
-	if j := c.jobs[id]; j != nil && j.ended && j.end == e.text("id") && (c.resumed || j.ends < j.accepts) {
-		j.ends++
+	if j := c.jobs[id]; j != nil && j.ended && j.end == e.text("id") && (c.resumed || len(j.submits) > 0) {
+		c.endOfSubmit(j, e)
 		return nil
 	}
 	j := c.live(id)
 	if j != nil {
 		j.ended, j.end = true, e.text("id")
-		j.ends++
+		c.endOfSubmit(j, e)
 	}
 	return j
+}
+
+// endOfSubmit checks that an outcome answers a submit of the job, each submit once.
+func (c *Checker) endOfSubmit(j *job, e envelope) {
+	i := 0
+	if c.lib.endAnswers {
+		i = slices.Index(j.submits, e.text("correlation_id"))
+	}
+	switch {
+	case len(j.submits) == 0 || i < 0 && c.resumed: // of another connection
+	case i < 0:
+		c.add(RuleAnswer, "the correlation_id is not that of a submit in %q", j.submits)
+	default:
+		j.submits = slices.Delete(slices.Clone(j.submits), i, i+1)
+	}
 }
 
 func (c *Checker) sessionError(e, p envelope) {

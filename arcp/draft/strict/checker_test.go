@@ -414,7 +414,11 @@ func TestRepetitions(t *testing.T) {
 		c.Sent(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"job.submit","payload":{"agent":"a"}}`, second))
 		expect("a submit with the same key is accepted", c, []byte(strings.ReplaceAll(string(compact(good(lib)["job.accepted"])), submit, second)))
 		expect("the outcome", c, numbered("job.result", 1))
-		expect("the outcome for the second submit", c, numbered("job.result", 2))
+		repeated := string(numbered("job.result", 2))
+		if lib == PHP {
+			repeated = strings.Replace(repeated, submit, second, 1)
+		}
+		expect("the outcome for the second submit", c, []byte(repeated))
 		expect("the outcome without a submit", c, numbered("job.result", 3), RuleJob)
 		expect("an event after the outcome", c, numbered("log", 4), RuleJob)
 

@@ -18,10 +18,10 @@ const (
 	PHP        Library = "php"
 )
 
-// OwnClient is package arcp/client of this module. It is not one of Libraries.
+// OwnClient is package arcp/client of this module, which reads the answers by their correlation_id.
 const OwnClient Library = "arcp-client"
 
-// Libraries lists all of them.
+// Libraries lists the published libraries.
 var Libraries = []Library{Go, Go110, TypeScript, Python, Java, CSharp, FSharp, Ruby, PHP}
 
 // match finds the request that a frame answers.
@@ -225,18 +225,17 @@ var decoders = map[Library]*decoder{
 			"job.result":     "job_id name",
 			"job.error":      "job_id name",
 		}, nil, "session_id name"),
+	OwnClient: library(decoder{gaps: true, accepted: byCorrelation, replies: byCorrelation, submitErrors: byCorrelation, sessionErrors: byCorrelation, nacks: byCorrelation, sessionError: failsRequest},
+		map[string]string{
+			"session.welcome": "session_id name \n resume_token name",
+			"nack":            "code code \n message name \n retryable bool",
+		}, nil, ""),
 	PHP: library(decoder{endAnswers: true, accepted: byRequestID, replies: byCorrelation, submitErrors: byCorrelation, sessionErrors: byCorrelation, nacks: byCorrelation, sessionError: failsRequest},
 		map[string]string{
 			"session.welcome": "session_id name",
 			"nack":            "code code \n message name",
 			"subscribe.event": "event object",
 		}, nil, "timestamp time"),
-}
-
-func init() { // reads what PHP reads, but a job.accepted answers its submit
-	own := *decoders[PHP]
-	own.endAnswers, own.accepted = false, byCorrelation
-	decoders[OwnClient] = &own
 }
 
 // library completes a decoder with the common fields.
