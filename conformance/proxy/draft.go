@@ -7,6 +7,7 @@ const (
 	sessionHello   arcp.Type = "session.hello"
 	sessionWelcome arcp.Type = "session.welcome"
 	sessionError   arcp.Type = "session.error"
+	sessionBye     arcp.Type = "session.bye"
 	jobSubmit      arcp.Type = "job.submit"
 	jobEvent       arcp.Type = "job.event"
 	jobResult      arcp.Type = "job.result"
@@ -14,7 +15,8 @@ const (
 )
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
-var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftWelcomeFaults, draftRefusalFaults, draftHostileFaults, draftSubmitFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults}
+var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftWelcomeFaults, draftRefusalFaults, draftHostileFaults,
+	draftSubmitFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults, draftPingFaults, draftAckFaults}
 
 // draftHelloFaults are defects of the handshake.
 var draftHelloFaults = []Fault{

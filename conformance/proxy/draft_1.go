@@ -249,3 +249,192 @@ func answerBroken() rewriter {
 		},
 	}
 }
+
+// draftCloseFaults are defects of the end of a session.
+var draftCloseFaults = []Fault{
+	{Defect: "a session ends with an event_seq", Checks: []string{"draft.close.close", "draft.close.bye"},
+		newRewriter: editReceived(arcp.SessionClosed, func(f frame) frame { return f.with("event_seq", 1) })},
+	{Defect: "the end of a session ends the connection with code 1011", Checks: []string{"draft.close.close", "draft.close.bye",
+		"draft.close.reason-optional", "draft.close.answers-first"},
+		newRewriter: closeWith(transport.CloseInternal)},
+	{Defect: "the end of a session without a reason is refused", Checks: []string{"draft.close.reason-optional"},
+		newRewriter: refuseEnd},
+	{Defect: "an event follows session.closed", Checks: []string{"draft.close.last"},
+		newRewriter: func() rewriter {
+			var event frame
+			return rewriter{in: func(f frame) []frame {
+				if f.event() {
+					event = f
+				}
+				if f.Type == arcp.SessionClosed && event.text != nil {
+					return []frame{f, event.withNewID().with("event_seq", event.EventSeq+1)}
+				}
+				return []frame{f}
+			}}
+		}},
+	{Defect: "session.closed overtakes earlier answers", Checks: []string{"draft.close.answers-first"},
+		newRewriter: swap(isType(arcp.SessionPong), isType(arcp.SessionClosed), false)},
+	{Defect: "the end of a session cancels its jobs", Checks: []string{"draft.close.jobs-go-on", "draft.close.resumable", "draft.close.transport"},
+		newShared: func() func() rewriter {
+			return editReceived(jobResult, func(f frame) frame { return f.with("type", jobError).with("payload", cancelledPayload(f.JobID)) })
+		}},
+	{Defect: "a closed session cannot be resumed", Checks: []string{"draft.close.resumable", "draft.close.transport"},
+		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
+	{Defect: "session.close ends the other sessions too", Checks: []string{"draft.close.others"}, newShared: closeOthers},
+}
+
+// cancelledPayload returns the payload of job.error of a cancelled job.
+func cancelledPayload(job arcp.JobID) map[string]any {
+	return map[string]any{"job_id": job, "final_status": "cancelled", "code": arcp.CodeCancelled, "message": "cancelled", "retryable": false,
+		"completed_at": "2026-01-02T03:04:05Z"}
+}
+
+// refuseEnd refuses session.close and session.bye without a reason.
+func refuseEnd() rewriter {
+	refused := false
+	return rewriter{
+		out: func(f frame) []frame {
+			refused = (f.Type == arcp.SessionClose || f.Type == sessionBye) && f.stringMember("reason") == ""
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if refused && f.Type == arcp.SessionClosed {
+				f = f.with("type", sessionError).with("payload", arcp.Errorf(arcp.CodeInvalidRequest, "reason is required"))
+			}
+			return []frame{f}
+		},
+	}
+}
+
+// closeOthers sends session.closed on the other connections after the first one.
+func closeOthers() func() rewriter {
+	var closed frame
+	return func() rewriter {
+		return rewriter{in: func(f frame) []frame {
+			if f.Type == arcp.SessionClosed {
+				closed = f
+			} else if closed.text != nil {
+				f = closed.with("session_id", f.SessionID)
+			}
+			return []frame{f}
+		}}
+	}
+}
+
+// draftPingFaults are defects of the heartbeat.
+var draftPingFaults = []Fault{
+	{Defect: "session.pong has another nonce than its ping", Checks: []string{"draft.ping.nonce", "draft.ping.once", "draft.ping.busy", "draft.ping.sent-at",
+		"draft.ping.unnegotiated"},
+		newRewriter: editReceived(arcp.SessionPong, func(f frame) frame { return f.withPayload("ping_nonce", "mine") })},
+	{Defect: "received_at of session.pong is a fixed time", Checks: []string{"draft.ping.received-at"},
+		newRewriter: editReceived(arcp.SessionPong, func(f frame) frame { return f.withPayload("received_at", "2020-01-02T03:04:05Z") })},
+	{Defect: "two pings of a session are answered in reverse order", Checks: []string{"draft.ping.order"},
+		newRewriter: swap(isType(arcp.SessionPong), isType(arcp.SessionPong), false)},
+	{Defect: "session.ping has two pongs", Checks: []string{"draft.ping.once", "draft.ping.order"},
+		newRewriter: duplicateWhere(isType(arcp.SessionPong), frame.withNewID)},
+	{Defect: "session.ping is answered after the end of the job", Checks: []string{"draft.ping.busy"}, newRewriter: pongAfterResult},
+	{Defect: "a ping without sent_at is refused", Checks: []string{"draft.ping.sent-at"},
+		newRewriter: answerSent(func(f frame) bool { return f.Type == arcp.SessionPing && f.stringMember("sent_at") == "" }, true)},
+	{Defect: "session.ping is refused without the feature heartbeat", Checks: []string{"draft.ping.unnegotiated"},
+		newRewriter: answerSent(isType(arcp.SessionPing), true)},
+	{Defect: "an invalid ping has a pong", Checks: []string{"draft.ping.payloads"},
+		newRewriter: editSent(arcp.SessionPing, func(f frame) frame {
+			if f.stringMember("nonce") == "" {
+				f = f.withPayload("nonce", "none")
+			}
+			return f
+		})},
+	{Defect: "a pong without a ping fails with INTERNAL_ERROR", Checks: []string{"draft.ping.pong-unasked"},
+		newRewriter: answerSent(isType(arcp.SessionPong), false)},
+	{Defect: "every session.ping of the server has the same nonce", Checks: []string{"draft.ping.server"},
+		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("nonce", "n") })},
+	{Defect: "a session without the feature heartbeat is pinged", Checks: []string{"draft.ping.server-unnegotiated"},
+		newRewriter: rewriteReceived(func(f frame) []frame {
+			if f.Type != arcp.JobAccepted {
+				return []frame{f}
+			}
+			return []frame{f, f.withNewID().with("job_id", nil).with("type", arcp.SessionPing).
+				with("payload", json.RawMessage(`{"nonce":"n","sent_at":"2026-01-02T03:04:05Z"}`))}
+		})},
+	{Defect: "a silent client is told CANCELLED", Checks: []string{"draft.ping.silence"},
+		newRewriter: editReceived(sessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeCancelled) })},
+}
+
+// pongAfterResult delivers each session.pong after the next job.result.
+func pongAfterResult() rewriter {
+	var held []frame
+	return rewriter{in: func(f frame) []frame {
+		switch f.Type {
+		case arcp.SessionPong:
+			held = append(held, f)
+			return nil
+		case jobResult:
+			out := append([]frame{f}, held...)
+			held = nil
+			return out
+		}
+		return []frame{f}
+	}}
+}
+
+// answerSent returns rewriters that answer each selected message with session.error before the next
+// session.pong. With instead the error replaces the pong.
+func answerSent(selects func(f frame) bool, instead bool) func() rewriter {
+	return func() rewriter {
+		pending := false
+		return rewriter{
+			out: func(f frame) []frame {
+				pending = pending || selects(f)
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				if !pending || f.Type != arcp.SessionPong {
+					return []frame{f}
+				}
+				pending = false
+				refusal := f.withNewID().with("type", sessionError).with("payload", map[string]any{"code": "INTERNAL_ERROR", "message": "failed", "retryable": true})
+				if instead {
+					return []frame{refusal}
+				}
+				return []frame{refusal, f}
+			},
+		}
+	}
+}
+
+// draftAckFaults are defects of acknowledgements.
+var draftAckFaults = []Fault{
+	{Defect: "session.ack is answered with session.error", Checks: []string{"draft.ack.silent", "draft.ack.backwards", "draft.ack.beyond", "draft.ack.unnegotiated",
+		"draft.ack.payloads"},
+		newRewriter: answerSent(isType(arcp.SessionAck), false)},
+	{Defect: "a smaller acknowledgement frees later events", Checks: []string{"draft.ack.backwards", "draft.ack.beyond"},
+		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
+	{Defect: "events that were not acknowledged are freed", Checks: []string{"draft.ack.unacknowledged", "draft.ack.backwards", "draft.ack.beyond"},
+		newRewriter: dropFirstReplayed},
+	{Defect: "the resume of events that are not kept is refused with INVALID_REQUEST", Checks: []string{"draft.ack.advisory"},
+		newRewriter: editReceived(sessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeInvalidRequest) })},
+	{Defect: "the window is twice as large as configured", Checks: []string{"draft.ack.window"},
+		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {
+			return f.withPayload("last_processed_seq", 2*f.numberMember("last_processed_seq"))
+		})},
+	{Defect: "a session without the feature ack has a window", Checks: []string{"draft.ack.window-free"},
+		newRewriter: dropWhere(func(f frame) bool { return f.EventSeq == 1000 })},
+}
+
+// dropFirstReplayed drops the first event of each connection that resumes a session.
+func dropFirstReplayed() rewriter {
+	resumes := false
+	return rewriter{
+		out: func(f frame) []frame {
+			resumes = resumes || f.Type == sessionHello && bytes.Contains(f.Payload, []byte("last_event_seq"))
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if resumes && f.event() {
+				resumes = false
+				return nil
+			}
+			return []frame{f}
+		},
+	}
+}
