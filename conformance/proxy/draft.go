@@ -16,7 +16,8 @@ const (
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
 var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftWelcomeFaults, draftRefusalFaults, draftHostileFaults,
-	draftSubmitFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults, draftPingFaults, draftAckFaults}
+	draftSubmitFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults, draftPingFaults, draftAckFaults, draftEnvelopeFaults,
+	draftSecretFaults, draftNumberFaults}
 
 // draftHelloFaults are defects of the handshake.
 var draftHelloFaults = []Fault{

@@ -194,7 +194,8 @@ var draftHostileFaults = []Fault{
 		newRewriter: closeWith(transport.ClosePolicy)},
 	{Defect: "an invalid hello ends the sessions of the others", Checks: []string{"draft.hostile.bystander"}, newShared: endWithRefusal},
 	{Defect: "a job that is submitted before session.hello is listed", Checks: []string{"draft.hostile.submit-first"}, newShared: listEarlySubmit},
-	{Defect: "a frame that cannot be decoded is answered with session.error", Checks: []string{"draft.hostile.garbage"}, newRewriter: answerBroken},
+	{Defect: "a frame that cannot be decoded is answered with session.error", Checks: []string{"draft.hostile.garbage"},
+		newRewriter: answerSent(isType(""), arcp.SessionPong, false)},
 	{Defect: "a frame that cannot be decoded counts twice", Checks: []string{"draft.hostile.bad-frames"},
 		newRewriter: func() rewriter {
 			return rewriter{out: func(f frame) []frame {
@@ -229,24 +230,6 @@ func listEarlySubmit() func() rewriter {
 				return []frame{f}
 			},
 		}
-	}
-}
-
-// answerBroken answers a frame that cannot be decoded before the next pong.
-func answerBroken() rewriter {
-	broken := false
-	return rewriter{
-		out: func(f frame) []frame {
-			broken = broken || f.Type == ""
-			return []frame{f}
-		},
-		in: func(f frame) []frame {
-			if !broken || f.Type != arcp.SessionPong {
-				return []frame{f}
-			}
-			broken = false
-			return []frame{f.withNewID().with("type", sessionError).with("payload", arcp.Errorf(arcp.CodeInvalidRequest, "invalid frame")), f}
-		},
 	}
 }
 
@@ -334,9 +317,9 @@ var draftPingFaults = []Fault{
 		newRewriter: duplicateWhere(isType(arcp.SessionPong), frame.withNewID)},
 	{Defect: "session.ping is answered after the end of the job", Checks: []string{"draft.ping.busy"}, newRewriter: pongAfterResult},
 	{Defect: "a ping without sent_at is refused", Checks: []string{"draft.ping.sent-at"},
-		newRewriter: answerSent(func(f frame) bool { return f.Type == arcp.SessionPing && f.stringMember("sent_at") == "" }, true)},
+		newRewriter: answerSent(func(f frame) bool { return f.Type == arcp.SessionPing && f.stringMember("sent_at") == "" }, arcp.SessionPong, true)},
 	{Defect: "session.ping is refused without the feature heartbeat", Checks: []string{"draft.ping.unnegotiated"},
-		newRewriter: answerSent(isType(arcp.SessionPing), true)},
+		newRewriter: answerSent(isType(arcp.SessionPing), arcp.SessionPong, true)},
 	{Defect: "an invalid ping has a pong", Checks: []string{"draft.ping.payloads"},
 		newRewriter: editSent(arcp.SessionPing, func(f frame) frame {
 			if f.stringMember("nonce") == "" {
@@ -345,7 +328,7 @@ var draftPingFaults = []Fault{
 			return f
 		})},
 	{Defect: "a pong without a ping fails with INTERNAL_ERROR", Checks: []string{"draft.ping.pong-unasked"},
-		newRewriter: answerSent(isType(arcp.SessionPong), false)},
+		newRewriter: answerSent(isType(arcp.SessionPong), arcp.SessionPong, false)},
 	{Defect: "every session.ping of the server has the same nonce", Checks: []string{"draft.ping.server"},
 		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("nonce", "n") })},
 	{Defect: "a session without the feature heartbeat is pinged", Checks: []string{"draft.ping.server-unnegotiated"},
@@ -378,8 +361,8 @@ func pongAfterResult() rewriter {
 }
 
 // answerSent returns rewriters that answer each selected message with session.error before the next
-// session.pong. With instead the error replaces the pong.
-func answerSent(selects func(f frame) bool, instead bool) func() rewriter {
+// frame of type next. With instead the error replaces that frame.
+func answerSent(selects func(f frame) bool, next arcp.Type, instead bool) func() rewriter {
 	return func() rewriter {
 		pending := false
 		return rewriter{
@@ -388,7 +371,7 @@ func answerSent(selects func(f frame) bool, instead bool) func() rewriter {
 				return []frame{f}
 			},
 			in: func(f frame) []frame {
-				if !pending || f.Type != arcp.SessionPong {
+				if !pending || f.Type != next {
 					return []frame{f}
 				}
 				pending = false
@@ -406,7 +389,7 @@ func answerSent(selects func(f frame) bool, instead bool) func() rewriter {
 var draftAckFaults = []Fault{
 	{Defect: "session.ack is answered with session.error", Checks: []string{"draft.ack.silent", "draft.ack.backwards", "draft.ack.beyond", "draft.ack.unnegotiated",
 		"draft.ack.payloads"},
-		newRewriter: answerSent(isType(arcp.SessionAck), false)},
+		newRewriter: answerSent(isType(arcp.SessionAck), arcp.SessionPong, false)},
 	{Defect: "a smaller acknowledgement frees later events", Checks: []string{"draft.ack.backwards", "draft.ack.beyond"},
 		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
 	{Defect: "events that were not acknowledged are freed", Checks: []string{"draft.ack.unacknowledged", "draft.ack.backwards", "draft.ack.beyond"},
@@ -436,5 +419,175 @@ func dropFirstReplayed() rewriter {
 			}
 			return []frame{f}
 		},
+	}
+}
+
+// draftEnvelopeFaults are defects of the handling of envelopes.
+var draftEnvelopeFaults = []Fault{
+	{Defect: "a message with an unknown member fails", Checks: []string{"draft.envelope.unknown-members"},
+		newRewriter: answerSent(contains("x_new"), arcp.SessionPong, true)},
+	{Defect: "a message of an unknown type fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.unknown-types"},
+		newRewriter: answerSent(isType("session.teleport"), arcp.SessionPong, false)},
+	{Defect: "a message of a vendor is answered", Checks: []string{"draft.envelope.vendor-types"},
+		newRewriter: answerSent(isType("x-vendor.nobody.hello"), arcp.SessionPong, false)},
+	{Defect: "a message that only the server sends fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.server-types"},
+		newRewriter: answerSent(isType(sessionWelcome), arcp.SessionPong, false)},
+	{Defect: "an incomplete envelope fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.incomplete"},
+		newRewriter: answerSent(isType(""), arcp.SessionPong, false)},
+	{Defect: "session.jobs names another request", Checks: []string{"draft.envelope.ids"},
+		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.withPayload("request_id", "msg_1").withPayload("reply_to", "msg_1") })},
+	{Defect: "a message with another session_id fails", Checks: []string{"draft.envelope.session-ignored"},
+		newRewriter: answerSent(contains("sess_00000000000000000000000000"), arcp.SessionJobs, true)},
+	{Defect: "session.pong names another session", Checks: []string{"draft.envelope.session-named"},
+		newRewriter: editReceived(arcp.SessionPong, func(f frame) frame { return f.with("session_id", "sess_00000000000000000000000000") })},
+	{Defect: "every event has the same id", Checks: []string{"draft.envelope.ids-differ"},
+		newRewriter: editEvents(func(f frame) frame { return f.with("id", "msg_00000000000000000000000000") })},
+	{Defect: "job.result has another trace_id than its submit", Checks: []string{"draft.envelope.trace", "draft.envelope.trace-absent"},
+		newRewriter: editReceived(jobResult, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
+	{Defect: "an invalid trace_id is repeated", Checks: []string{"draft.envelope.trace-invalid"}, newRewriter: repeatTrace},
+	{Defect: "events are numbered after the event_seq of a message of the client", Checks: []string{"draft.envelope.client-event-seq"},
+		newRewriter: countFromClient},
+	{Defect: "a message that comes twice is performed twice in the draft dialect", Checks: []string{"draft.envelope.duplicate-id"},
+		newRewriter: performTwice},
+	{Defect: "white space in a frame is an error", Checks: []string{"draft.envelope.white-space"},
+		newRewriter: answerSent(contains("\t"), arcp.SessionPong, true)},
+}
+
+// contains selects the frames whose text contains part.
+func contains(part string) func(frame) bool {
+	return func(f frame) bool { return bytes.Contains(f.text, []byte(part)) }
+}
+
+// repeatTrace gives each event the trace_id of the last submit.
+func repeatTrace() rewriter {
+	var trace string
+	return rewriter{
+		out: func(f frame) []frame {
+			if f.Type == jobSubmit {
+				trace = f.TraceID
+			}
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if f.event() {
+				f = f.with("trace_id", trace)
+			}
+			return []frame{f}
+		},
+	}
+}
+
+// countFromClient adds the event_seq of each message of the client to the numbers of later events.
+func countFromClient() rewriter {
+	skipped := uint64(0)
+	return rewriter{
+		out: func(f frame) []frame {
+			skipped += f.EventSeq
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if f.event() {
+				f = f.with("event_seq", f.EventSeq+skipped)
+			}
+			return []frame{f}
+		},
+	}
+}
+
+// performTwice gives a message that is sent again an id of its own.
+func performTwice() rewriter {
+	sent := map[arcp.MessageID]bool{}
+	return rewriter{out: func(f frame) []frame {
+		if sent[f.ID] {
+			f = f.withNewID()
+		}
+		sent[f.ID] = true
+		return []frame{f}
+	}}
+}
+
+// draftSecretFaults are defects that reveal tokens.
+var draftSecretFaults = []Fault{
+	{Defect: "session.jobs has the token of the client", Checks: []string{"draft.secrets.token"},
+		newRewriter: repeatSent(sessionHello, arcp.SessionJobs, "debug")},
+	{Defect: "the refusal of a hello repeats the hello", Checks: []string{"draft.secrets.token-refused", "draft.secrets.token-misplaced",
+		"draft.secrets.token-broken", "draft.secrets.token-other-scheme"},
+		newRewriter: repeatSent("", sessionError, "message")},
+	{Defect: "session.jobs has the resume token of the session", Checks: []string{"draft.secrets.resume-token"},
+		newRewriter: func() rewriter {
+			var token string
+			return rewriter{in: func(f frame) []frame {
+				switch f.Type {
+				case sessionWelcome:
+					token = f.stringMember("resume_token")
+				case arcp.SessionJobs:
+					f = f.withPayload("debug", token)
+				}
+				return []frame{f}
+			}}
+		}},
+}
+
+// repeatSent returns rewriters that copy the last message of type from into the payload member name of
+// frames of type to. An empty type from is any.
+func repeatSent(from, to arcp.Type, name string) func() rewriter {
+	return func() rewriter {
+		var sent string
+		return rewriter{
+			out: func(f frame) []frame {
+				if from == "" || f.Type == from {
+					sent = string(f.text)
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				if f.Type == to {
+					f = f.withPayload(name, sent)
+				}
+				return []frame{f}
+			},
+		}
+	}
+}
+
+// draftNumberFaults are defects of event_seq.
+var draftNumberFaults = []Fault{
+	{Defect: "the first event of a session has number 2", Checks: []string{"draft.numbering.first", "draft.numbering.own"},
+		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
+	{Defect: "the events of each job are numbered from 1", Checks: []string{"draft.numbering.session", "draft.numbering.parallel", "draft.numbering.reconnect"},
+		newRewriter: restartNumbers},
+	{Defect: "job.accepted has a number", Checks: []string{"draft.numbering.types"},
+		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.with("event_seq", 1) })},
+	{Defect: "job.cancelled has a number", Checks: []string{"draft.numbering.types"},
+		newRewriter: editReceived("job.cancelled", func(f frame) frame { return f.with("event_seq", 2) })},
+	{Defect: "an answer takes a number", Checks: []string{"draft.numbering.answers"},
+		newRewriter: skipNumbers(isType(arcp.SessionJobs))},
+	{Defect: "a refusal takes a number", Checks: []string{"draft.numbering.refusals"},
+		newRewriter: skipNumbers(func(f frame) bool { return f.Type == jobError && !f.event() })},
+	{Defect: "the events of a job have the numbers of its session in every session", Checks: []string{"draft.numbering.follower"},
+		newShared: func() func() rewriter {
+			numbers := map[arcp.MessageID]uint64{}
+			return editEvents(func(f frame) frame {
+				if numbers[f.ID] == 0 {
+					numbers[f.ID] = f.EventSeq
+				}
+				return f.with("event_seq", numbers[f.ID])
+			})
+		}},
+}
+
+// skipNumbers returns rewriters that leave out a number after each selected frame of the server.
+func skipNumbers(after func(f frame) bool) func() rewriter {
+	return func() rewriter {
+		skipped := uint64(0)
+		return rewriter{in: func(f frame) []frame {
+			switch {
+			case f.event():
+				f = f.with("event_seq", f.EventSeq+skipped)
+			case after(f):
+				skipped++
+			}
+			return []frame{f}
+		}}
 	}
 }
