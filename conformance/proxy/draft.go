@@ -9,13 +9,14 @@ const (
 	sessionError   arcp.Type = "session.error"
 	sessionBye     arcp.Type = "session.bye"
 	jobSubmit      arcp.Type = "job.submit"
+	jobCancel      arcp.Type = "job.cancel"
 	jobEvent       arcp.Type = "job.event"
 	jobResult      arcp.Type = "job.result"
 	jobError       arcp.Type = "job.error"
 )
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
-var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftWelcomeFaults, draftRefusalFaults, draftHostileFaults, draftSubmitFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults, draftPingFaults, draftAckFaults, draftEnvelopeFaults, draftSecretFaults, draftNumberFaults}
+var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftWelcomeFaults, draftRefusalFaults, draftHostileFaults, draftSubmitFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults, draftPingFaults, draftAckFaults, draftEnvelopeFaults, draftSecretFaults, draftNumberFaults, draftBuiltinFaults, draftVisibilityFaults, draftRecoveryFaults}
 
 // draftHelloFaults are defects of the handshake.
 var draftHelloFaults = []Fault{

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -55,7 +57,7 @@ var draftListFaults = []Fault{
 				},
 			}
 		}},
-	{Defect: "a cursor is ignored", Checks: []string{"draft.list.paging", "draft.list.cursor-wrong", "draft.list.cursor-filter"},
+	{Defect: "a cursor is ignored", Checks: []string{"draft.list.paging", "draft.list.cursor-wrong", "draft.list.cursor-filter", "draft.visibility.cursor"},
 		newRewriter: editSent(arcp.SessionListJobs, func(f frame) frame { return f.withPayload("cursor", nil) })},
 	{Defect: "the last page has a cursor", Checks: []string{"draft.list.last-page"},
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.withPayload("next_cursor", "more") })},
@@ -67,7 +69,7 @@ var draftListFaults = []Fault{
 			}
 			return e
 		})},
-	{Defect: "the end of a job is sent to each session that has listed the job", Checks: []string{"draft.list.read-only"}, newShared: followListed},
+	{Defect: "the end of a job is sent to each session that has listed the job", Checks: []string{"draft.list.read-only"}, newShared: leakEnds(true)},
 }
 
 // entries returns the jobs of a page.
@@ -123,22 +125,25 @@ func listOwn() rewriter {
 	}}
 }
 
-// followListed sends the end of each job to the connections that have listed jobs.
-func followListed() func() rewriter {
-	var end frame
-	return func() rewriter {
-		listed := false
-		return rewriter{in: func(f frame) []frame {
-			switch {
-			case f.Type == arcp.SessionJobs:
-				listed = true
-			case f.Type == jobError && f.event():
-				end = f
-			case f.Type == arcp.SessionPong && listed && end.event():
-				return []frame{end.withNewID().with("session_id", f.SessionID).with("event_seq", 1), f}
-			}
-			return []frame{f}
-		}}
+// leakEnds returns rewriters that send the end of each job to the other connections; with listed only to
+// those that have listed jobs.
+func leakEnds(listed bool) func() func() rewriter {
+	return func() func() rewriter {
+		var end frame
+		return func() rewriter {
+			leaks := !listed
+			return rewriter{in: func(f frame) []frame {
+				switch {
+				case f.Type == arcp.SessionJobs:
+					leaks = true
+				case f.Type == jobError && f.event():
+					end = f
+				case f.Type == arcp.SessionPong && leaks && end.event() && end.SessionID != f.SessionID:
+					return []frame{end.withNewID().with("session_id", f.SessionID).with("event_seq", 1), f}
+				}
+				return []frame{f}
+			}}
+		}
 	}
 }
 
@@ -288,16 +293,7 @@ var draftResumeFaults = []Fault{
 	{Defect: "a resume gives the token that it has used", Checks: []string{"draft.resume.answer", "draft.resume.message"}, newRewriter: keepToken},
 	{Defect: "a resume leaves out the first event after its position", Checks: []string{"draft.resume.every-position", "draft.resume.unread", "draft.resume.message",
 		"draft.resume.no-position", "draft.resume.cut-again", "draft.resume.cut-chunks", "draft.takeover.half-open", "draft.takeover.while-running"},
-		newRewriter: afterResume(func() func(f frame) []frame {
-			dropped := false
-			return func(f frame) []frame {
-				if f.event() && !dropped {
-					dropped = true
-					return nil
-				}
-				return []frame{f}
-			}
-		})},
+		newRewriter: dropFirstReplayed},
 	{Defect: "a resume replays every event", Checks: []string{"draft.resume.every-position", "draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"},
 		newRewriter: editResume(func(m map[string]any) { m["last_event_seq"] = 0 })},
 	{Defect: "a resume by a client that has every event is refused", Checks: []string{"draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"}, newShared: refuseCaughtUp},
@@ -308,45 +304,27 @@ var draftResumeFaults = []Fault{
 	{Defect: "a resume does not compare the principal", Checks: []string{"draft.resume.principal"}, newShared: anyPrincipal},
 	{Defect: "a welcome uses up the token before its client has sent a message", Checks: []string{"draft.resume.token-lost"}, newShared: useUpTokens},
 	{Defect: "session.resume is refused as the first message", Checks: []string{"draft.resume.message", "draft.resume.no-position"},
-		newRewriter: afterResume(func() func(f frame) []frame { return func(f frame) []frame { return []frame{f} } }, arcp.SessionResume)},
+		newRewriter: refuseMessage},
 	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, newShared: startAtLast},
 	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again"},
-		newRewriter: afterResume(func() func(f frame) []frame {
-			return func(f frame) []frame {
-				if f.Type == jobResult || f.Type == jobError {
-					f = f.with("type", jobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
-						"message": "session closed", "retryable": true, "completed_at": f.stringMember("completed_at")})
-				}
-				return []frame{f}
+		newRewriter: editResumed(func(f frame) frame {
+			if f.Type != jobResult && f.Type != jobError {
+				return f
 			}
+			return f.with("type", jobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
+				"message": "session closed", "retryable": true, "completed_at": f.stringMember("completed_at")})
 		})},
 	{Defect: "a resume negotiates the features again", Checks: []string{"draft.resume.features"},
-		newRewriter: afterResume(func() func(f frame) []frame {
-			return func(f frame) []frame {
-				if f.Type == sessionWelcome {
-					f = f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
-				}
-				return []frame{f}
+		newRewriter: editResumed(func(f frame) frame {
+			if f.Type != sessionWelcome {
+				return f
 			}
+			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
 		})},
 	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower"}, Silent: true,
-		newRewriter: afterResume(func() func(f frame) []frame {
-			return func(f frame) []frame {
-				if f.event() {
-					return nil
-				}
-				return []frame{f}
-			}
-		})},
+		newRewriter: afterResume(func() func(f frame) []frame { return dropWhere(frame.event)().in })},
 	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"},
-		newRewriter: afterResume(func() func(f frame) []frame {
-			return func(f frame) []frame {
-				if f.Type == sessionWelcome {
-					f = f.refused("RESUME_WINDOW_EXPIRED")
-				}
-				return []frame{f}
-			}
-		})},
+		newRewriter: refuseResumes},
 }
 
 // resumption returns what the first message of a client says of the session to resume; nil if it resumes none.
@@ -387,28 +365,68 @@ func editingResume(edit func(m map[string]any)) func(f frame) []frame {
 	}
 }
 
-// afterResume returns rewriters that replace the frames of the connections that resume a session. If
-// there are types, the welcome of connections that begin with one of them is refused instead.
-func afterResume(begin func() func(f frame) []frame, refused ...arcp.Type) func() rewriter {
+// afterResume returns rewriters that replace the frames of the connections that resume a session.
+func afterResume(begin func() func(f frame) []frame) func() rewriter {
 	return func() rewriter {
-		edit, resumed, refuses := begin(), false, false
+		edit, resumed := begin(), false
 		return rewriter{
 			out: func(f frame) []frame {
-				if f.resumption() != nil {
-					resumed, refuses = true, slices.Contains(refused, f.Type)
-				}
+				resumed = resumed || f.resumption() != nil
 				return []frame{f}
 			},
 			in: func(f frame) []frame {
-				switch {
-				case !resumed:
-					return []frame{f}
-				case refuses && f.Type == sessionWelcome:
-					return []frame{f.refused("INVALID_REQUEST")}
+				if resumed {
+					return edit(f)
 				}
-				return edit(f)
+				return []frame{f}
 			},
 		}
+	}
+}
+
+// editResumed returns rewriters that edit each frame of the connections that resume a session.
+func editResumed(edit func(f frame) frame) func() rewriter {
+	return afterResume(func() func(f frame) []frame { return func(f frame) []frame { return []frame{edit(f)} } })
+}
+
+// dropFirstReplayed drops the first event of each connection that resumes a session.
+func dropFirstReplayed() rewriter {
+	return afterResume(func() func(f frame) []frame {
+		dropped := false
+		return func(f frame) []frame {
+			if f.event() && !dropped {
+				dropped = true
+				return nil
+			}
+			return []frame{f}
+		}
+	})()
+}
+
+// refuseResumes refuses each resume.
+func refuseResumes() rewriter {
+	return editResumed(func(f frame) frame {
+		if f.Type == sessionWelcome {
+			f = f.refused("RESUME_WINDOW_EXPIRED")
+		}
+		return f
+	})()
+}
+
+// refuseMessage refuses each session.resume.
+func refuseMessage() rewriter {
+	refuses := false
+	return rewriter{
+		out: func(f frame) []frame {
+			refuses = refuses || f.Type == arcp.SessionResume
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if refuses && f.Type == sessionWelcome {
+				f = f.refused("INVALID_REQUEST")
+			}
+			return []frame{f}
+		},
 	}
 }
 
@@ -547,4 +565,186 @@ func useUpTokens() func() rewriter {
 		}
 		used[token] = true
 	})
+}
+
+// draftBuiltinFaults are defects of the runtime's own agents.
+var draftBuiltinFaults = []Fault{
+	{Defect: "tools.list has another name for an agent", Checks: []string{"draft.builtin.tools"}, newRewriter: replaceOutput(`"name":"demo.echo"`, `"name":"demo.other"`)},
+	{Defect: "tools.describe describes one version of an agent only", Checks: []string{"draft.builtin.describe"}, newRewriter: replaceOutput(`"version":"0.9.0"`, `"version":"1.0.0"`)},
+	{Defect: "a job that was cancelled is completed for jobs.get and jobs.wait", Checks: []string{"draft.builtin.job", "draft.builtin.wait"},
+		newRewriter: replaceOutput(`"status":"cancelled"`, `"status":"completed"`)},
+	{Defect: "jobs.delete returns the job and deletes nothing", Checks: []string{"draft.builtin.delete"}, newRewriter: replaceSent(`"jobs.delete"`, `"jobs.get"`)},
+	{Defect: "an approval is resolved with its first option", Checks: []string{"draft.builtin.approval"}, newRewriter: replaceOutput(`"resolution":"later"`, `"resolution":"now"`)},
+	{Defect: "approval.wait returns Approved for each approval", Checks: []string{"draft.builtin.approval-wait"}, newRewriter: replaceOutput(`"outcome":"Denied"`, `"outcome":"Approved"`)},
+	{Defect: "a resource has another kind than it was registered with", Checks: []string{"draft.builtin.resource"}, newRewriter: replaceOutput(`"kind":"sandbox"`, `"kind":"vm"`)},
+	{Defect: "a lease that is released stays active", Checks: []string{"draft.builtin.lease"}, newRewriter: replaceOutput(`"state":"released"`, `"state":"active"`)},
+	{Defect: "every host agent is idle", Checks: []string{"draft.builtin.host"}, newRewriter: replaceOutput(`"status":"running"`, `"status":"idle"`)},
+	{Defect: "every session is detached", Checks: []string{"draft.builtin.sessions"}, newRewriter: replaceOutput(`"state":"connected"`, `"state":"detached"`)},
+	{Defect: "sessions.evict forgets each session", Checks: []string{"draft.builtin.evict"}, newRewriter: replaceSent(`"forget":false`, `"forget":true`)},
+	{Defect: "sessions.evict forgets no session", Checks: []string{"draft.builtin.evict-forget"}, newRewriter: replaceSent(`"forget":true`, `"forget":false`)},
+	{Defect: "an agent of the runtime succeeds for an object that does not exist", Checks: []string{"draft.builtin.job-unknown", "draft.builtin.approval-unknown", "draft.builtin.resource",
+		"draft.visibility.job", "draft.visibility.approval", "draft.visibility.sessions"},
+		newRewriter: editReceived(jobError, func(f frame) frame {
+			if !f.event() || f.code() != codeJobNotFound && !bytes.Contains(f.Payload, []byte(`"arcp_code":"NOT_FOUND"`)) {
+				return f
+			}
+			return f.with("type", jobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "result": struct{}{}, "output": struct{}{},
+				"completed_at": f.stringMember("completed_at")})
+		})},
+	{Defect: "wrong input of an agent is AGENT_NOT_AVAILABLE", Checks: []string{"draft.builtin.arguments"}, newRewriter: replaceDraftCode("INVALID_REQUEST", "AGENT_NOT_AVAILABLE")},
+}
+
+// draftVisibilityFaults are defects that tell a principal of the jobs and sessions of another one.
+var draftVisibilityFaults = []Fault{
+	{Defect: "a list has the jobs of every principal", Checks: []string{"draft.visibility.list"}, newShared: listAll},
+	{Defect: "the job of another principal can be followed", Checks: []string{"draft.visibility.subscribe", "draft.visibility.subscribe-same"}, newRewriter: acceptFollowed},
+	{Defect: "the refusal of a subscription tells that the job exists", Checks: []string{"draft.visibility.subscribe-same"}, newShared: tellJob},
+	{Defect: "the cancel of another principal's job is acknowledged", Checks: []string{"draft.visibility.cancel"}, newRewriter: acknowledgeCancel},
+	{Defect: "the end of a job is sent to each session", Checks: []string{"draft.visibility.events", "draft.visibility.subscribe"}, newShared: leakEnds(false)},
+	{Defect: "an idempotency key is one of all principals", Checks: []string{"draft.visibility.key"}, newShared: shareKeys},
+	{Defect: "the refusal of a resume tells that the session exists", Checks: []string{"draft.visibility.resume", "draft.resume.principal"}, newShared: tellSession},
+}
+
+// replaceOutput returns rewriters that replace a text in the results of jobs.
+func replaceOutput(old, text string) func() rewriter {
+	return editReceived(jobResult, func(f frame) frame { return f.replace(old, text) })
+}
+
+// listAll adds the jobs of all connections to each page.
+func listAll() func() rewriter {
+	var all []any
+	return rewriteReceived(func(f frame) []frame {
+		switch f.Type {
+		case arcp.JobAccepted:
+			all = append(all, map[string]any{"job_id": f.JobID, "agent": f.stringMember("agent"), "status": "success", "lease": struct{}{},
+				"created_at": f.stringMember("accepted_at"), "submitted_at": f.stringMember("accepted_at"), "last_event_seq": 1})
+		case arcp.SessionJobs:
+			f = f.withPayload("jobs", all)
+		}
+		return []frame{f}
+	})
+}
+
+// lastJob returns a function that records the job of each message of type typ, which is in job.
+func lastJob(typ arcp.Type, job *arcp.JobID) func(f frame) []frame {
+	return func(f frame) []frame {
+		if f.Type == typ {
+			*job = f.JobID
+		}
+		return []frame{f}
+	}
+}
+
+// acceptFollowed replaces each refusal of a subscription by job.subscribed.
+func acceptFollowed() rewriter {
+	var job arcp.JobID
+	return rewriter{out: lastJob(arcp.JobSubscribe, &job), in: func(f frame) []frame {
+		if f.Type == sessionError && f.code() == codeJobNotFound {
+			f = f.with("type", arcp.JobSubscribed).with("job_id", job).with("payload", map[string]any{"job_id": job, "current_status": "running", "agent": "demo.sleep@1.0.0",
+				"lease": struct{}{}, "request_id": f.stringMember("request_id")})
+		}
+		return []frame{f}
+	}}
+}
+
+// tellJob changes the refusal of a subscription to a job that any connection has submitted.
+func tellJob() func() rewriter {
+	known := map[arcp.JobID]bool{}
+	return func() rewriter {
+		var job arcp.JobID
+		return rewriter{out: lastJob(arcp.JobSubscribe, &job), in: func(f frame) []frame {
+			switch {
+			case f.Type == arcp.JobAccepted:
+				known[f.JobID] = true
+			case f.Type == sessionError && known[job]:
+				f = f.withPayload("message", "the job is another principal's")
+			}
+			return []frame{f}
+		}}
+	}
+}
+
+// acknowledgeCancel sends job.cancelled for each job.cancel before the next session.pong.
+func acknowledgeCancel() rewriter {
+	var job arcp.JobID
+	return rewriter{out: lastJob(jobCancel, &job), in: func(f frame) []frame {
+		if f.Type != arcp.SessionPong || job == "" {
+			return []frame{f}
+		}
+		ack := f.withNewID().with("type", arcp.JobCancelled).with("job_id", job).with("payload", map[string]any{"job_id": job})
+		job = ""
+		return []frame{ack, f}
+	}}
+}
+
+// shareKeys answers each later submit with the job of the first.
+func shareKeys() func() rewriter {
+	var first arcp.JobID
+	return rewriteReceived(func(f frame) []frame {
+		if f.Type == arcp.JobAccepted {
+			first = cmp.Or(first, f.JobID)
+			f = f.with("job_id", first).withPayload("job_id", first)
+		}
+		return []frame{f}
+	})
+}
+
+// tellSession changes the code of the refusal of a session that any connection has opened.
+func tellSession() func() rewriter {
+	known := map[any]bool{}
+	return func() rewriter {
+		tells := false
+		return rewriter{
+			out: func(f frame) []frame {
+				if m := f.resumption(); m != nil {
+					tells = known[m["session_id"]]
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				switch {
+				case f.Type == sessionWelcome:
+					known[string(f.SessionID)] = true
+				case f.Type == sessionError && tells:
+					f = f.withPayload("code", "PERMISSION_DENIED")
+				}
+				return []frame{f}
+			},
+		}
+	}
+}
+
+// draftRecoveryFaults are defects of a server that was killed and started again.
+var draftRecoveryFaults = []Fault{
+	{Defect: "a server that was started again knows no session", Checks: []string{"draft.recovery.events", "draft.recovery.job", "draft.recovery.running", "draft.recovery.following"},
+		newRewriter: refuseResumes},
+	{Defect: "a server that was started again has lost an event of each session", Checks: []string{"draft.recovery.events", "draft.recovery.running"}, newRewriter: dropFirstReplayed},
+	{Defect: "a server that was started again takes any token", Checks: []string{"draft.recovery.token"}, newShared: anyToken},
+	{Defect: "a server that was started again lists no job", Checks: []string{"draft.recovery.list", "draft.recovery.cursor", "draft.recovery.job"},
+		newShared: later(editEntries(func(map[string]any) map[string]any { return nil }))},
+	{Defect: "a server that was started again knows no idempotency key", Checks: []string{"draft.recovery.key"},
+		newShared: later(editSent(jobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", nil) }))},
+	{Defect: "a server that was started again has no history of a job", Checks: []string{"draft.recovery.history"},
+		newShared: later(editReceived(arcp.JobSubscribed, func(f frame) frame { return f.refused(codeJobNotFound) }))},
+	{Defect: "a server that was started again refuses each cursor", Checks: []string{"draft.recovery.cursor"},
+		newShared: later(editSent(arcp.SessionListJobs, func(f frame) frame {
+			if f.stringMember("cursor") != "" {
+				f = f.withPayload("cursor", "of another server")
+			}
+			return f
+		}))},
+}
+
+// later returns rewriters of which the first connection has none.
+func later(begin func() rewriter) func() func() rewriter {
+	return func() func() rewriter {
+		first := true
+		return func() rewriter {
+			if first {
+				first = false
+				return rewriter{}
+			}
+			return begin()
+		}
+	}
 }
