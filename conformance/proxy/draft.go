@@ -9,10 +9,10 @@ const (
 	sessionError   arcp.Type = "session.error"
 	sessionBye     arcp.Type = "session.bye"
 	jobSubmit      arcp.Type = "job.submit"
-	jobCancel      arcp.Type = "job.cancel"
 	jobEvent       arcp.Type = "job.event"
 	jobResult      arcp.Type = "job.result"
 	jobError       arcp.Type = "job.error"
+	jobCancel      arcp.Type = "job.cancel"
 )
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
