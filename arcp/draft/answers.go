@@ -354,7 +354,8 @@ func (a *answer) jobs() error {
 }
 
 // jobAccepted never sends an accept that the client did not ask for: most libraries give it to
-// the oldest pending submit.
+// the oldest pending submit. The envelope has the trace id of the request, by which TypeScript finds the
+// submit: the trace id of the job is that of the first submit with its idempotency key.
 func (a *answer) jobAccepted() error {
 	p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](a.env)
 	if err != nil || !a.known || a.request.id == "" {
@@ -362,7 +363,7 @@ func (a *answer) jobAccepted() error {
 	}
 	trace := traceOrNone(cmp.Or(a.env.TraceID, p.TraceID))
 	a.s.pending.hold(p.JobID, handleSubmitted)
-	return a.send(frame{t: JobAccepted, job: p.JobID, trace: trace, unrelated: a.s.facts.endAnswers, payload: AcceptedPayload{
+	return a.send(frame{t: JobAccepted, job: p.JobID, trace: cmp.Or(a.request.trace, trace), unrelated: a.s.facts.endAnswers, payload: AcceptedPayload{
 		JobID: p.JobID, Agent: p.Agent, Lease: a.lease(p.Lease), LeaseConstraints: constraintsOf(p.LeaseConstraints), Budget: a.budget(p.Budget),
 		Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, AcceptedAt: Time{timeOr(p.AcceptedAt, a.now)}, TraceID: trace, Correlation: a.correlation()}})
 }

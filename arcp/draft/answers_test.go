@@ -178,6 +178,21 @@ func TestUnsolicitedAcceptIsDropped(t *testing.T) {
 	}
 }
 
+// Two submits with the same idempotency key wait. Each is answered for itself.
+func TestAcceptedHasTheTraceOfItsRequest(t *testing.T) {
+	for _, l := range libraries {
+		c := l.connect(t).accept()
+		repeated := c.request(`"type":"job.submit","trace_id":"` + strings.Repeat("a", 32) + `","payload":{"agent":"echo","idempotency_key":"k"}`)
+		original := c.request(`"type":"job.submit","trace_id":"` + trace + `","payload":{"agent":"echo","idempotency_key":"k"}`) // also sent on an earlier connection
+		for _, request := range []arcp.MessageID{repeated, original} { // the accept of the job has the trace of the original
+			c.answer(arcp.JobAccepted, request, acceptedJob(job))
+		}
+		if left := c.checker.Unanswered(); len(left) > 0 {
+			t.Errorf("%s: without an answer: %v", l.name, left)
+		}
+	}
+}
+
 // An answer is encoded even if so many requests wait that the codec has forgotten its own.
 func TestManyRequestsWait(t *testing.T) {
 	c := libraries[0].connect(t).accept()

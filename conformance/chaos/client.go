@@ -238,7 +238,9 @@ func (c *client) handle(env *message) {
 	if env.CorrelationID != "" && c.conn.sent[env.CorrelationID] != nil {
 		c.tokens = c.tokens[:1] // the runtime received a message: the previous token is invalid
 	}
-	c.pending = slices.DeleteFunc(c.pending, func(o *arcp.Envelope) bool { return o.ID == env.CorrelationID })
+	if env.EventSeq == 0 || c.library.dialect() == RFC { // some libraries find the submit of an event, which job.accepted still answers
+		c.pending = slices.DeleteFunc(c.pending, func(o *arcp.Envelope) bool { return o.ID == env.CorrelationID })
+	}
 	submit := c.stream.Submits[env.CorrelationID]
 	if env.Type == arcp.JobAccepted && submit != nil && submit.Key == "" {
 		c.shared.add(c.principal.Name, c.stream.Session, env.JobID)

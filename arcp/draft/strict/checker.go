@@ -80,13 +80,13 @@ type sent struct {
 
 // job is a job that the client has a handle of.
 type job struct {
-	named    bool // by an answer on the connection
-	ended    bool
-	end      string   // id of the frame that ended the job
-	submits  []string // accepted on the connection; each has an outcome
-	chunks   uint64   // received chunks of the result
-	encoding string
-	resultID string
+	submitted bool // on the connection
+	ended     bool
+	end       string   // id of the frame that ended the job
+	submits   []string // accepted on the connection; each has an outcome
+	chunks    uint64   // received chunks of the result
+	encoding  string
+	resultID  string
 }
 
 // New returns a checker for a connection of a library.
@@ -365,9 +365,6 @@ func (c *Checker) act(e, p envelope) {
 		if c.answer(c.lib.replies, "job.subscribe", e, p) && (c.jobs[id] == nil || c.jobs[id].ended) { // a repeated subscription has a new handle
 			c.jobs[id] = c.jobs[id].renewed()
 		}
-		if j := c.jobs[id]; j != nil {
-			j.named = true
-		}
 	case "job.accepted":
 		if id != p.text("job_id") {
 			c.add(RuleJob, "the envelope and the payload name different jobs")
@@ -376,7 +373,7 @@ func (c *Checker) act(e, p envelope) {
 			if c.jobs[id] == nil || c.jobs[id].ended { // a retry has a new handle
 				c.jobs[id] = c.jobs[id].renewed()
 			}
-			c.jobs[id].named = true
+			c.jobs[id].submitted = true
 			c.jobs[id].submits = append(c.jobs[id].submits, p.text("request_id"))
 		}
 		if c.lib.endAnswers && e.text("correlation_id") != "" {
@@ -457,8 +454,8 @@ func (c *Checker) answer(m match, kind string, e, p envelope) bool {
 	return true
 }
 
-// live returns a job that has not ended. A resumed connection repeats the events of jobs that it does
-// not name, for each subscription once.
+// live returns a job that has not ended. A resumed connection repeats the events of a followed job for
+// each subscription once, also of earlier connections.
 func (c *Checker) live(id string) *job {
 	j := c.jobs[id]
 	switch {
@@ -468,7 +465,7 @@ func (c *Checker) live(id string) *job {
 	case j == nil:
 		c.add(RuleJob, "the job %q is not known", id)
 		return nil
-	case j.ended && c.resumed && !j.named:
+	case j.ended && c.resumed && !j.submitted:
 		j = j.renewed()
 		c.jobs[id] = j
 	case j.ended:
@@ -483,7 +480,7 @@ func (j *job) renewed() *job {
 	if j == nil {
 		return new(job)
 	}
-	return &job{named: j.named, end: j.end, submits: j.submits}
+	return &job{submitted: j.submitted, end: j.end, submits: j.submits}
 }
 
 // outcome ends a job. The runtime repeats the outcome for each submit that repeats another one: the

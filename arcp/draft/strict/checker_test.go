@@ -429,10 +429,11 @@ func TestRepetitions(t *testing.T) {
 		expect("its outcome", c, numbered("job.result", 13))
 		expect("its outcome for a repeated submit", c, numbered("job.result", 14))
 		expect("its history for another subscription", c, numbered("log", 15))
-		c.Sent(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"job.subscribe","payload":{"job_id":%q}}`, follow, ownJob))
-		expect("a third subscription", c, []byte(strings.ReplaceAll(string(compact(good(lib)["job.subscribed"])), newJob, ownJob)))
 		expect("its outcome", c, numbered("job.result", 16))
-		expect("an event after it", c, numbered("log", 17), RuleJob)
+		c.Sent(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"job.submit","trace_id":%q,"payload":{"agent":"a"}}`, submit, trace))
+		expect("its submit is accepted", c, compact(good(lib)["job.accepted"]))
+		expect("its outcome for the submit", c, numbered("job.result", 17))
+		expect("an event after it", c, numbered("log", 18), RuleJob)
 	}
 }
 
