@@ -68,6 +68,7 @@ type Checker struct {
 	ids      map[string]bool // of all frames of the client
 	cancels  map[string]bool // jobs that the client has cancelled, also without a handle
 	jobs     map[string]*job
+	children map[string]*job // delegated jobs, of which the client has no handles
 }
 
 // sent is a request of the client.
@@ -91,7 +92,7 @@ type job struct {
 
 // New returns a checker for a connection of a library.
 func New(lib Library) *Checker {
-	return &Checker{lib: decoders[lib], jobs: make(map[string]*job), ids: make(map[string]bool), cancels: make(map[string]bool)}
+	return &Checker{lib: decoders[lib], jobs: make(map[string]*job), ids: make(map[string]bool), cancels: make(map[string]bool), children: make(map[string]*job)}
 }
 
 // envelope is a decoded frame.
@@ -458,6 +459,9 @@ func (c *Checker) answer(m match, kind string, e, p envelope) bool {
 // each subscription once, also of earlier connections.
 func (c *Checker) live(id string) *job {
 	j := c.jobs[id]
+	if j == nil {
+		j = c.children[id]
+	}
 	switch {
 	case j == nil && c.resumed && id != "":
 		j = new(job)
@@ -582,6 +586,8 @@ func (c *Checker) event(j *job, p envelope) {
 	}
 	b := envelope(body)
 	switch kind {
+	case "delegate": // the events of the child come with its own id
+		c.children[b.text("child_job_id")] = new(job)
 	case "tool_result":
 		if _, failed := b["error"]; failed == (b["result"] != nil) {
 			c.add(RuleToolResult, "exactly one of result and error is required")

@@ -468,3 +468,29 @@ func FuzzReceived(f *testing.F) {
 		New(lib).Received(frame)
 	})
 }
+
+// The events of a delegated job come with its own id, after the delegation and up to its end.
+func TestDelegatedJob(t *testing.T) {
+	const child = "job_01JZ0000000000000000000003"
+	for _, lib := range Libraries {
+		event := func(job string, seq int, kind, body string) []byte {
+			return []byte(frame("msg_01JZ0000000000000000000009", "job.event", fmt.Sprintf(`"job_id":%q,"event_seq":%d`, job, seq), fmt.Sprintf(`"kind":%q,"ts":%q,"body":{%s}`, kind, moment, body)))
+		}
+		log := func(seq int) []byte { return event(child, seq, "log", `"level":"info","message":"m"`) }
+		end := []byte(frame("msg_01JZ0000000000000000000009", "job.error", fmt.Sprintf(`"job_id":%q,"event_seq":3`, child),
+			fmt.Sprintf(`"job_id":%q,"final_status":"error","code":"TIMEOUT","message":"m","retryable":true,"completed_at":%q`, child, moment)))
+		delegation := event(ownJob, 1, "delegate", fmt.Sprintf(`"delegate_id":"d","child_job_id":%q,"agent":"a","lease":{}`, child))
+		if found := conversation(lib, "log").Received(log(1)); len(found) == 0 {
+			t.Errorf("%s: an event of a job that was not delegated is not refused", lib)
+		}
+		c := conversation(lib, "log")
+		for _, text := range [][]byte{delegation, log(2), end} {
+			if found := c.Received(text); len(found) > 0 {
+				t.Errorf("%s: %v in %s", lib, found, text)
+			}
+		}
+		if found := c.Received(log(4)); len(found) == 0 {
+			t.Errorf("%s: an event after the end of a delegated job is not refused", lib)
+		}
+	}
+}
