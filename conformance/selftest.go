@@ -44,7 +44,12 @@ func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 	errs := make([]error, len(faults))
 	var trials sync.WaitGroup
 	slots := make(chan struct{}, parallelTrials)
+	var alone []int // faults of checks that restart the server
 	for i, f := range faults {
+		if slices.ContainsFunc(passing, func(c Check) bool { return slices.Contains(f.Checks, c.ID) && slices.Contains(c.Needs, NeedRestart) }) {
+			alone = append(alone, i)
+			continue
+		}
 		slots <- struct{}{}
 		trials.Go(func() {
 			errs[i] = r.trial(ctx, f, passing)
@@ -52,6 +57,9 @@ func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 		})
 	}
 	trials.Wait()
+	for _, i := range alone {
+		errs[i] = r.trial(ctx, faults[i], passing)
+	}
 	return errors.Join(errs...)
 }
 

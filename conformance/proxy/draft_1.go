@@ -404,24 +404,6 @@ var draftAckFaults = []Fault{
 		newRewriter: dropWhere(func(f frame) bool { return f.EventSeq == 1000 })},
 }
 
-// dropFirstReplayed drops the first event of each connection that resumes a session.
-func dropFirstReplayed() rewriter {
-	resumes := false
-	return rewriter{
-		out: func(f frame) []frame {
-			resumes = resumes || f.Type == sessionHello && bytes.Contains(f.Payload, []byte("last_event_seq"))
-			return []frame{f}
-		},
-		in: func(f frame) []frame {
-			if resumes && f.event() {
-				resumes = false
-				return nil
-			}
-			return []frame{f}
-		},
-	}
-}
-
 // draftEnvelopeFaults are defects of the handling of envelopes.
 var draftEnvelopeFaults = []Fault{
 	{Defect: "a message with an unknown member fails", Checks: []string{"draft.envelope.unknown-members"},

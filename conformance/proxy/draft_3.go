@@ -293,16 +293,7 @@ var draftResumeFaults = []Fault{
 	{Defect: "a resume gives the token that it has used", Checks: []string{"draft.resume.answer", "draft.resume.message"}, newRewriter: keepToken},
 	{Defect: "a resume leaves out the first event after its position", Checks: []string{"draft.resume.every-position", "draft.resume.unread", "draft.resume.message",
 		"draft.resume.no-position", "draft.resume.cut-again", "draft.resume.cut-chunks", "draft.takeover.half-open", "draft.takeover.while-running"},
-		newRewriter: afterResume(func() func(f frame) []frame {
-			dropped := false
-			return func(f frame) []frame {
-				if f.event() && !dropped {
-					dropped = true
-					return nil
-				}
-				return []frame{f}
-			}
-		})},
+		newRewriter: dropFirstReplayed},
 	{Defect: "a resume replays every event", Checks: []string{"draft.resume.every-position", "draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"},
 		newRewriter: editResume(func(m map[string]any) { m["last_event_seq"] = 0 })},
 	{Defect: "a resume by a client that has every event is refused", Checks: []string{"draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"}, newShared: refuseCaughtUp},
@@ -313,45 +304,27 @@ var draftResumeFaults = []Fault{
 	{Defect: "a resume does not compare the principal", Checks: []string{"draft.resume.principal"}, newShared: anyPrincipal},
 	{Defect: "a welcome uses up the token before its client has sent a message", Checks: []string{"draft.resume.token-lost"}, newShared: useUpTokens},
 	{Defect: "session.resume is refused as the first message", Checks: []string{"draft.resume.message", "draft.resume.no-position"},
-		newRewriter: afterResume(func() func(f frame) []frame { return func(f frame) []frame { return []frame{f} } }, arcp.SessionResume)},
+		newRewriter: refuseMessage},
 	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, newShared: startAtLast},
 	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again"},
-		newRewriter: afterResume(func() func(f frame) []frame {
-			return func(f frame) []frame {
-				if f.Type == jobResult || f.Type == jobError {
-					f = f.with("type", jobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
-						"message": "session closed", "retryable": true, "completed_at": f.stringMember("completed_at")})
-				}
-				return []frame{f}
+		newRewriter: editResumed(func(f frame) frame {
+			if f.Type != jobResult && f.Type != jobError {
+				return f
 			}
+			return f.with("type", jobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
+				"message": "session closed", "retryable": true, "completed_at": f.stringMember("completed_at")})
 		})},
 	{Defect: "a resume negotiates the features again", Checks: []string{"draft.resume.features"},
-		newRewriter: afterResume(func() func(f frame) []frame {
-			return func(f frame) []frame {
-				if f.Type == sessionWelcome {
-					f = f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
-				}
-				return []frame{f}
+		newRewriter: editResumed(func(f frame) frame {
+			if f.Type != sessionWelcome {
+				return f
 			}
+			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
 		})},
 	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower"}, Silent: true,
-		newRewriter: afterResume(func() func(f frame) []frame {
-			return func(f frame) []frame {
-				if f.event() {
-					return nil
-				}
-				return []frame{f}
-			}
-		})},
+		newRewriter: afterResume(func() func(f frame) []frame { return dropWhere(frame.event)().in })},
 	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"},
-		newRewriter: afterResume(func() func(f frame) []frame {
-			return func(f frame) []frame {
-				if f.Type == sessionWelcome {
-					f = f.refused("RESUME_WINDOW_EXPIRED")
-				}
-				return []frame{f}
-			}
-		})},
+		newRewriter: refuseResumes},
 }
 
 // resumption returns what the first message of a client says of the session to resume; nil if it resumes none.
@@ -392,28 +365,68 @@ func editingResume(edit func(m map[string]any)) func(f frame) []frame {
 	}
 }
 
-// afterResume returns rewriters that replace the frames of the connections that resume a session. If
-// there are types, the welcome of connections that begin with one of them is refused instead.
-func afterResume(begin func() func(f frame) []frame, refused ...arcp.Type) func() rewriter {
+// afterResume returns rewriters that replace the frames of the connections that resume a session.
+func afterResume(begin func() func(f frame) []frame) func() rewriter {
 	return func() rewriter {
-		edit, resumed, refuses := begin(), false, false
+		edit, resumed := begin(), false
 		return rewriter{
 			out: func(f frame) []frame {
-				if f.resumption() != nil {
-					resumed, refuses = true, slices.Contains(refused, f.Type)
-				}
+				resumed = resumed || f.resumption() != nil
 				return []frame{f}
 			},
 			in: func(f frame) []frame {
-				switch {
-				case !resumed:
-					return []frame{f}
-				case refuses && f.Type == sessionWelcome:
-					return []frame{f.refused("INVALID_REQUEST")}
+				if resumed {
+					return edit(f)
 				}
-				return edit(f)
+				return []frame{f}
 			},
 		}
+	}
+}
+
+// editResumed returns rewriters that edit each frame of the connections that resume a session.
+func editResumed(edit func(f frame) frame) func() rewriter {
+	return afterResume(func() func(f frame) []frame { return func(f frame) []frame { return []frame{edit(f)} } })
+}
+
+// dropFirstReplayed drops the first event of each connection that resumes a session.
+func dropFirstReplayed() rewriter {
+	return afterResume(func() func(f frame) []frame {
+		dropped := false
+		return func(f frame) []frame {
+			if f.event() && !dropped {
+				dropped = true
+				return nil
+			}
+			return []frame{f}
+		}
+	})()
+}
+
+// refuseResumes refuses each resume.
+func refuseResumes() rewriter {
+	return editResumed(func(f frame) frame {
+		if f.Type == sessionWelcome {
+			f = f.refused("RESUME_WINDOW_EXPIRED")
+		}
+		return f
+	})()
+}
+
+// refuseMessage refuses each session.resume.
+func refuseMessage() rewriter {
+	refuses := false
+	return rewriter{
+		out: func(f frame) []frame {
+			refuses = refuses || f.Type == arcp.SessionResume
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if refuses && f.Type == sessionWelcome {
+				f = f.refused("INVALID_REQUEST")
+			}
+			return []frame{f}
+		},
 	}
 }
 
@@ -697,6 +710,41 @@ func tellSession() func() rewriter {
 				}
 				return []frame{f}
 			},
+		}
+	}
+}
+
+// draftRecoveryFaults are defects of a server that was killed and started again.
+var draftRecoveryFaults = []Fault{
+	{Defect: "a server that was started again knows no session", Checks: []string{"draft.recovery.events", "draft.recovery.job", "draft.recovery.running", "draft.recovery.following"},
+		newRewriter: refuseResumes},
+	{Defect: "a server that was started again has lost an event of each session", Checks: []string{"draft.recovery.events", "draft.recovery.running"}, newRewriter: dropFirstReplayed},
+	{Defect: "a server that was started again takes any token", Checks: []string{"draft.recovery.token"}, newShared: anyToken},
+	{Defect: "a server that was started again lists no job", Checks: []string{"draft.recovery.list", "draft.recovery.cursor", "draft.recovery.job"},
+		newShared: later(editEntries(func(map[string]any) map[string]any { return nil }))},
+	{Defect: "a server that was started again knows no idempotency key", Checks: []string{"draft.recovery.key"},
+		newShared: later(editSent(jobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", nil) }))},
+	{Defect: "a server that was started again has no history of a job", Checks: []string{"draft.recovery.history"},
+		newShared: later(editReceived(arcp.JobSubscribed, func(f frame) frame { return f.refused(codeJobNotFound) }))},
+	{Defect: "a server that was started again refuses each cursor", Checks: []string{"draft.recovery.cursor"},
+		newShared: later(editSent(arcp.SessionListJobs, func(f frame) frame {
+			if f.stringMember("cursor") != "" {
+				f = f.withPayload("cursor", "of another server")
+			}
+			return f
+		}))},
+}
+
+// later returns rewriters of which the first connection has none.
+func later(begin func() rewriter) func() func() rewriter {
+	return func() func() rewriter {
+		first := true
+		return func() rewriter {
+			if first {
+				first = false
+				return rewriter{}
+			}
+			return begin()
 		}
 	}
 }

@@ -155,10 +155,17 @@ func TestDraftConformance(t *testing.T) {
 // names must notice it.
 func TestDraftConformanceChecksCanFail(t *testing.T) {
 	endToEnd(t)
-	p := startServer(t, binary(t), ":memory:", append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)...)
-	defer p.kill(t)
+	data := t.TempDir()
+	flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
+	p := startServer(t, binary(t), data, flags...)
+	defer func() { p.kill(t) }()
 	tg := target(t, p)
 	tg.Dialect = conformance.Draft
+	tg.Restart = func(context.Context) error {
+		p.kill(t)
+		p = startServer(t, binary(t), data, append([]string{"--listen", p.address}, flags...)...)
+		return nil
+	}
 	if err := conformance.SelfTest(t.Context(), tg); err != nil {
 		t.Error(err)
 	}
