@@ -64,7 +64,7 @@ bench: build ## Go benchmarks, then the rows of docs/performance.md
 conformance: build ## run the conformance checks against URL (token in ARCP_TOKEN)
 	./bin/arcp conformance run --url $(URL)
 
-chaos: ## load a runtime for CHAOS_TIME while it is killed and connections are cut; the last line is the outcome
+chaos: ## load a runtime in both dialects for CHAOS_TIME while it is killed and connections are cut; the last line is the outcome
 	@out=$$(mktemp) || exit 1; \
 	$(GO) test -count=1 -timeout 0 -run '^TestChaos$$' ./internal/e2e -args -chaos.time=$(CHAOS_TIME) -chaos.seed=$(CHAOS_SEED) -chaos.out=$$out; \
 	status=$$?; cat $$out; rm -f $$out; exit $$status
