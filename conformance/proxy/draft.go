@@ -4,15 +4,15 @@ import "github.com/arcpd/arcpd/arcp"
 
 // Types of the draft dialect that the RFC does not have.
 const (
-	sessionHello arcp.Type = "session.hello"
+	sessionHello   arcp.Type = "session.hello"
 	sessionWelcome arcp.Type = "session.welcome"
-	sessionError arcp.Type = "session.error"
-	sessionBye arcp.Type = "session.bye"
-	jobSubmit arcp.Type = "job.submit"
-	jobEvent arcp.Type = "job.event"
-	jobResult arcp.Type = "job.result"
-	jobError arcp.Type = "job.error"
-	jobCancel arcp.Type = "job.cancel"
+	sessionError   arcp.Type = "session.error"
+	sessionBye     arcp.Type = "session.bye"
+	jobSubmit      arcp.Type = "job.submit"
+	jobEvent       arcp.Type = "job.event"
+	jobResult      arcp.Type = "job.result"
+	jobError       arcp.Type = "job.error"
+	jobCancel      arcp.Type = "job.cancel"
 )
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
