@@ -11,7 +11,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
-	"github.com/arcpd/arcpd/runtime/internal/rule"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -145,7 +144,13 @@ func (t toolRunner) approve(args arcp.Raw) error {
 	if s.tool.Approval == tool.ApprovalNone {
 		return nil
 	}
-	approved, err := s.tool.Approves(s.ctx, rule.Call{Arguments: args, Principal: s.row.Principal, Roles: s.roles, Lease: t.leaseText(), Attempt: s.attempt})
+	approved, err := s.tool.Approves(s.ctx, tool.ApprovalCall{
+		Arguments: args,
+		Principal: s.row.Principal,
+		Roles:     s.roles,
+		Lease:     t.leaseText(),
+		Attempt:   s.attempt,
+	})
 	if err != nil {
 		s.e.cfg.Logger.Warn().Err(err).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).Msg("approval rule could not decide: an approval is requested")
 	}
