@@ -72,7 +72,7 @@ func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 	c := cm.c
 	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
 		Lease: c.principal.leaseLimit(&c.srv.opts.Logger), Trust: c.principal.trust(), Roles: c.principal.roleNames(),
-		Answers: c.events.cursor, AcceptedIsAnswer: c.dialect.acceptedIsAnswer(), Decided: c.pending.done, Recheck: c.handshake.resumed}
+		Answers: c.events.cursor, AcceptedIsAnswer: c.dialect.acceptedIsAnswer(), OnDecided: c.pending.done, Recheck: c.handshake.resumed}
 }
 
 // cancel handles cancel for a job or a session (SPEC.md §5.7).

@@ -106,8 +106,8 @@ func (s *Submit) startCall(r *run) (blocks bool) {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			newCall(r, &submit).run()
-			submit.decided()
-			e.order.decided(submit.Session)
+			e.order.unblock(submit.Session)
+			submit.notifyDecided()
 		})
 		return true
 	})
@@ -124,7 +124,7 @@ func resumeCall(r *run) {
 			c := newCall(r, &submit)
 			c.claimed = true
 			c.run()
-			e.order.decided(submit.Session)
+			e.order.unblock(submit.Session)
 		})
 		return true
 	})

@@ -30,8 +30,8 @@ func (jc jobCredentials) provisioned() bool {
 func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created bool), placed func()) (blocks bool) {
 	submit, e := *s, r.e
 	decided := func() {
-		e.order.decided(submit.Session)
-		submit.decided()
+		e.order.unblock(submit.Session)
+		submit.notifyDecided()
 	}
 	return e.order.perform(s, true, func() bool {
 		e.wg.Add(1)

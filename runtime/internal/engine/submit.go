@@ -23,7 +23,7 @@ type Submit struct {
 	Trust     arcp.TrustLevel // of the principal
 	Roles     []string        // of the principal; nil: not known
 	Recheck   bool            // the session may have sent the same submit on an earlier connection
-	Decided   func()          // if set, called once by any goroutine when it is decided whether there is a job; it must not block
+	OnDecided func()          // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
 	// AcceptedIsAnswer says that job.accepted is an answer outside the log of the session.
 	AcceptedIsAnswer bool
