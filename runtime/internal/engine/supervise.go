@@ -11,8 +11,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// supervisor is the goroutine that owns a job during one attempt, or while a command is
-// applied between two attempts. It owns the job's machine and its log.
+// supervisor is the state of one attempt, or of the time in which commands are applied between two
+// attempts. For a job it runs on its own goroutine, which owns the job's machine and its log. A Call
+// uses it on the goroutine of the tool, without a machine.
 type supervisor struct {
 	*run
 	attempt    uint32

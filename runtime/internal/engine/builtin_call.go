@@ -18,7 +18,7 @@ import (
 // committed when the tool returns. The goroutine that runs the tool owns the call.
 type Call struct {
 	e          *Engine
-	supervisor *supervisor // of the job, without a goroutine
+	supervisor *supervisor // see newCallSupervisor
 	submit     *Submit
 	startedAt  time.Time
 
@@ -134,8 +134,8 @@ func newCall(r *run, s *Submit) *Call {
 	return &Call{e: r.e, submit: s, supervisor: newCallSupervisor(r)}
 }
 
-// newCallSupervisor returns a supervisor without a goroutine. Its event queue is closed: the tool
-// emits no events.
+// newCallSupervisor returns the supervisor of a Call or of runInline, for the goroutine of the tool. Its
+// event queue is closed: the tool emits no events.
 func newCallSupervisor(r *run) *supervisor {
 	s := &supervisor{run: r, attempt: r.attempt}
 	s.events.space.L, s.events.closed = &r.mu, true
