@@ -221,7 +221,8 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 
 // refusedOutcome is the outcome of a call whose changes the store refuses.
 func (c *Call) refusedOutcome(err error) *job.Outcome {
-	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.supervisor.row.ID)).Str("tool", c.supervisor.row.Agent).Msg("change of a built-in tool refused by the store")
+	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.supervisor.row.ID)).Str("tool", c.supervisor.row.Agent).
+		Msg("change of a built-in tool refused by the store")
 	return failedOutcome(arcp.Errorf(arcp.CodeUnavailable, "the change cannot be stored").RetryAfter(retryAfter))
 }
 

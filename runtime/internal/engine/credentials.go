@@ -79,7 +79,8 @@ func (e *Engine) issue(r *run) (*credential.Grant, *arcp.Error) {
 	if err == nil {
 		return grant, nil
 	}
-	e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Str("tool", r.row.Agent).Msg("job not accepted: its credentials were not issued")
+	e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Str("tool", r.row.Agent).
+		Msg("job not accepted: its credentials were not issued")
 	refusal, _ := arcp.AsError(err)
 	return nil, refusal
 }

@@ -54,8 +54,14 @@ func (s *supervisor) supervise() {
 }
 
 func (r *run) spec() job.Spec {
-	return job.Spec{MaxRuntime: r.maxRuntime, Heartbeat: r.e.cfg.Heartbeat, BlockOnSilence: r.e.cfg.Block,
-		SilenceWindow: r.e.cfg.ResumeWindow, StartedAt: r.progress.Started, ReportSilence: r.runsOnWorker()}
+	return job.Spec{
+		MaxRuntime:     r.maxRuntime,
+		Heartbeat:      r.e.cfg.Heartbeat,
+		BlockOnSilence: r.e.cfg.Block,
+		SilenceWindow:  r.e.cfg.ResumeWindow,
+		StartedAt:      r.progress.Started,
+		ReportSilence:  r.runsOnWorker(),
+	}
 }
 
 // turn handles the present input, makes the next write and waits for more input. It reports false when
@@ -141,8 +147,15 @@ func (s *supervisor) collectInput() (in turnInput, ok bool) {
 	if s.lifecycle.aborted() {
 		return in, false // close rejects the commands
 	}
-	in = turnInput{commands: s.commands.list, manualHeartbeats: s.heartbeats.manual, heartbeat: s.heartbeats.received, returned: s.call.returned && !s.events.closed,
-		leaseLapsed: s.authority.Lapsed, pausing: s.events.pausing(), accepted: s.lifecycle == lifeAccepted}
+	in = turnInput{
+		commands:         s.commands.list,
+		manualHeartbeats: s.heartbeats.manual,
+		heartbeat:        s.heartbeats.received,
+		returned:         s.call.returned && !s.events.closed,
+		leaseLapsed:      s.authority.Lapsed,
+		pausing:          s.events.pausing(),
+		accepted:         s.lifecycle == lifeAccepted,
+	}
 	s.commands.list, s.heartbeats, s.call.returned = nil, heartbeats{}, false
 	return in, true
 }
