@@ -55,7 +55,7 @@ type attachment struct {
 }
 
 // resume attaches to the session of a resume token (SPEC.md §5.10).
-func (h *handshake) resume(q machine.Resume) {
+func (h *handshake) resume(q machine.ResumeRequest) {
 	credentials := h.c.dialect.credentials()
 	h.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		row, refused := h.c.srv.readTokenSession(ctx, auth.Secret(q.Token))
@@ -83,7 +83,7 @@ func (s *Server) checkOwner(ctx context.Context, credentials auth.Request, row *
 }
 
 // resumeRow continues resume with the row of the session, or with the refusal of the token.
-func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
+func (h *handshake) resumeRow(now time.Time, q machine.ResumeRequest, row store.Session, refused *arcp.Error) {
 	if refused == nil {
 		refused = h.c.checkDialect(&row)
 	}
@@ -106,7 +106,7 @@ func (h *handshake) refuseAttachment(now time.Time, opens bool, refused *arcp.Er
 		h.c.machine.Established(now, machine.SessionResult{Refused: refused})
 		return
 	}
-	h.c.machine.Resumed(now, machine.Resumed{Refused: refused})
+	h.c.machine.Resumed(now, machine.ResumeResult{Refused: refused})
 }
 
 func resumeResult(refused *arcp.Error) string {
@@ -217,10 +217,10 @@ func (s *Server) checkPosition(row *store.Session, after uint64) *arcp.Error {
 
 // attachOpen attaches to the session that session.open names (SPEC.md §5.10). row and err are the
 // result of reading its row.
-func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Session, row store.Session, err error) {
+func (h *handshake) attachOpen(now time.Time, q machine.EstablishRequest, s *session.Session, row store.Session, err error) {
 	switch {
 	case errors.Is(err, store.ErrNotFound): // the session has ended
-		h.open(now, q)
+		h.openSession(now, q)
 		return
 	case err != nil:
 		h.c.srv.opts.Logger.Error().Err(err).Msg("read session")
@@ -332,7 +332,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	if a.byOpen {
 		h.c.machine.Established(now, machine.SessionResult{ResumeToken: a.token.Reveal(), Agents: h.c.catalog.agents(), Attached: &at})
 	} else {
-		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
+		h.c.machine.Resumed(now, machine.ResumeResult{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
 		h.c.dialect.resumed(now, &a.row, a.followed)
 	}

@@ -22,11 +22,11 @@ type renewal struct {
 }
 
 // authenticate verifies a new credential. Other frames are handled meanwhile.
-func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
+func (rn *renewal) authenticate(now time.Time, q machine.ReauthenticateRequest) {
 	if q.Scheme == "" {
 		q.Scheme = rn.c.principal.identity.Scheme
 	}
-	r := rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate)
+	r := rn.c.principal.request(rn.c.tc.Info(), now, q.Credentials)
 	ctx := rn.c.tasks.beginAuthentication()
 	rn.c.tasks.backgroundThenLoop(func(context.Context) func(time.Time) {
 		result := rn.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
@@ -39,12 +39,12 @@ func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
 }
 
 // verified completes authenticate.
-func (rn *renewal) verified(now time.Time, q machine.Reauthenticate, result credentialResult) {
+func (rn *renewal) verified(now time.Time, q machine.ReauthenticateRequest, result credentialResult) {
 	if result.err == nil && result.challenge == "" {
 		result.err = rn.c.principal.identity.CanBeReplacedBy(result.identity)
 	}
 	if result.err == nil && result.challenge == "" { // the configuration may have changed meanwhile
-		result.identity, result.err = rn.c.srv.opts.Auth.Revalidate(result.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate))
+		result.identity, result.err = rn.c.srv.opts.Auth.Revalidate(result.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Credentials))
 	}
 	answer := machine.CredentialDecision{Challenge: result.challenge.Reveal()}
 	switch {
