@@ -42,6 +42,13 @@ var ackRoutes = map[arcp.Type]handler{
 
 func ackOf(c *conn) *ackWindow { return &c.ack }
 
+// attach sets the positions of a connection whose cursor starts after the event after. The events up
+// to trimmed are acknowledged.
+func (aw *ackWindow) attach(after, trimmed uint64, clientAcks bool) {
+	aw.startSeq, aw.acked, aw.clientAcks = after, trimmed, clientAcks
+	aw.position.start(after, clientAcks, trimmed)
+}
+
 // apply sets the limit of the cursor to the acknowledged events and the window. While paused, the
 // limit stays.
 func (aw *ackWindow) apply() {

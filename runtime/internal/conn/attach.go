@@ -320,11 +320,10 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 		h.refuseAttachment(now, a.byOpen, refused)
 		return
 	}
-	h.c.id, h.c.session.row, h.c.events.cursor, h.resumed = a.row.ID, a.row, cursor, true
-	h.c.session.row.Acks = a.row.Acks || h.c.session.Acks() // the client may have acknowledged after the row was read
-	h.c.ack.startSeq, h.c.ack.acked, h.c.ack.clientAcks = a.after, a.row.TrimmedTo, h.c.session.row.Acks
-	h.c.session.Replay.SetTrimmed(a.row.TrimmedTo)
-	h.c.ack.position.start(h.c.ack.startSeq, h.c.ack.clientAcks, h.c.ack.acked)
+	h.c.id, h.resumed = a.row.ID, true
+	h.c.events.cursor = cursor
+	h.c.session.attach(a.row)
+	h.c.ack.attach(a.after, a.row.TrimmedTo, h.c.session.row.Acks)
 	h.accept(now)
 	h.c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
 	h.c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
@@ -332,8 +331,13 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	if a.byOpen {
 		h.c.machine.Established(now, machine.SessionResult{ResumeToken: a.token.Reveal(), Agents: h.c.catalog.agents(), Attached: &at})
 	} else {
-		h.c.machine.Resumed(now, machine.ResumeResult{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
-			After: a.after, Replayed: a.after < a.row.LastSeq})
+		h.c.machine.Resumed(now, machine.ResumeResult{
+			Attached:    at,
+			Identity:    *identityOf(&h.c.principal.identity),
+			ResumeToken: a.token.Reveal(),
+			After:       a.after,
+			Replayed:    a.after < a.row.LastSeq,
+		})
 		h.c.dialect.resumed(now, &a.row, a.followed)
 	}
 	if a.awaitsPosition {

@@ -23,6 +23,13 @@ func (s *attachedSession) negotiated(f arcp.Feature) bool {
 	return slices.Contains(s.row.Negotiated, f)
 }
 
+// attach sets the row of the session. The client may have acknowledged after the row was read.
+func (s *attachedSession) attach(row store.Session) {
+	s.row = row
+	s.row.Acks = row.Acks || s.Acks()
+	s.Replay.SetTrimmed(row.TrimmedTo)
+}
+
 // saveRow stores the row of the session. The change may be lost in a crash.
 func (s *attachedSession) saveRow() {
 	row := s.row

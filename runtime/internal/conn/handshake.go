@@ -186,8 +186,8 @@ func (h *handshake) completeSession(now time.Time, row store.Session, token auth
 	}
 	h.c.session.MarkAttached()
 	row.Epoch = 1
-	h.c.session.row, h.c.ack.clientAcks = row, row.Acks
-	h.c.ack.position.start(0, h.c.ack.clientAcks, 0)
+	h.c.session.attach(row)
+	h.c.ack.attach(0, 0, row.Acks)
 	h.accept(now)
 	h.c.ack.unpause()
 	h.c.machine.Established(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: h.c.catalog.agents()})
