@@ -30,11 +30,11 @@ type conn struct {
 	session   attachedSession
 	dialect   dialect
 
-	inbox     inbox      // any goroutine posts
-	scheduler *scheduler // woken by the inbox, room in the outbox and new events
-	rates     rates
-	pending   pending
-	tasks     tasks
+	inbox      inbox      // any goroutine posts
+	scheduler  *scheduler // woken by the inbox, room in the outbox and new events
+	rates      rates
+	unanswered unanswered
+	tasks      tasks
 
 	events  eventReader
 	ack     ackWindow
@@ -69,7 +69,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	c.scheduler = newScheduler(srv.opts.Pool, c.turn)
 	wake := c.scheduler.wake
 	c.inbox.init(wake)
-	c.pending.wake = wake
+	c.unanswered.wake = wake
 	c.tasks.pool, c.tasks.inbox = srv.opts.Pool, &c.inbox
 	c.machine = machine.New(now, srv.machineConfig(), c.id)
 	c.bindParts()
@@ -154,7 +154,7 @@ func (c *conn) mayReceive() bool {
 // full reports whether too many bytes wait for the client, or too many commands for their
 // answers. The end of each reason wakes the loop.
 func (c *conn) full() bool {
-	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.pending.full() || c.events.cursor != nil && c.events.cursor.QueuedAnswers() >= maxPending
+	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.unanswered.full() || c.events.cursor != nil && c.events.cursor.QueuedAnswers() >= maxUnanswered
 }
 
 // receive passes a frame to the machine and performs its output. The frame may also be
@@ -336,6 +336,6 @@ func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 
 // append appends a write that has no answer.
 func (c *conn) append(w *store.Write) {
-	c.pending.add()
-	c.srv.opts.Log.Append(w, func(*store.Result) { c.pending.done() })
+	c.unanswered.add()
+	c.srv.opts.Log.Append(w, func(*store.Result) { c.unanswered.done() })
 }

@@ -75,7 +75,7 @@ func (fl *follows) follow(request arcp.MessageID, j store.Job, from uint64) {
 	fl.c.principal.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
 	fl.add(&j)
 	own := fl.owns(&j)
-	fl.c.pending.add()
+	fl.c.unanswered.add()
 	fl.c.srv.opts.Log.Follow(*fl.operation(&j, from), func(r *store.Result) {
 		fl.c.events.cursor.AnswerBeforeEvents(fl.answer(request, j, r, own))
 	}, func(r *store.Result) { fl.historyEnded(&j, r) })
@@ -147,7 +147,7 @@ func (fl *follows) errTooMany() *arcp.Error {
 
 // historyEnded is called when the session has the history, or when the rest of it cannot be read.
 func (fl *follows) historyEnded(j *store.Job, r *store.Result) {
-	fl.c.pending.done()
+	fl.c.unanswered.done()
 	if errors.Is(r.Err, store.ErrNotFound) { // the job was deleted before the session has its history
 		fl.c.inbox.runOnLoop(func(now time.Time) {
 			delete(fl.jobs, j.ID)

@@ -71,13 +71,13 @@ func (rn *renewal) store() {
 	rn.c.session.row.PrevHashes, rn.c.session.row.TokenHash = [][32]byte{rn.c.session.row.TokenHash}, auth.HashToken(token)
 	rn.c.session.row.Identity = encodeIdentity(&rn.c.principal.identity)
 	row := rn.c.session.row
-	rn.c.pending.add()
+	rn.c.unanswered.add()
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		if err == nil {
 			rn.c.session.TokenIssued(row.Epoch)
 		}
-		rn.c.pending.done()
+		rn.c.unanswered.done()
 		rn.c.inbox.runOnLoop(func(now time.Time) { rn.stored(now, token, err) })
 	})
 }
@@ -143,10 +143,10 @@ func (rn *renewal) confirmToken() bool {
 	rn.c.session.row.PrevHashes, rn.tokenPending = nil, true
 	rn.c.session.ConfirmToken(rn.c.session.row.Epoch)
 	row := rn.c.session.row
-	rn.c.pending.add()
+	rn.c.unanswered.add()
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
-		rn.c.pending.done()
+		rn.c.unanswered.done()
 		rn.c.inbox.runOnLoop(func(time.Time) { rn.tokenStored(err) })
 	})
 	return false

@@ -73,10 +73,10 @@ type subscription struct {
 	head        []byte // start of the frames of the events of session headOf
 	headOf      arcp.SessionID
 
-	pending     *eventlog.Item      // next event, which waits for the limiter or the store; nil: the cursor has it
-	reading     bool                // data for the next event is being read
-	pendingRead *store.Event        // event of pending, if its data was read
-	visible     map[arcp.JobID]bool // jobs of another principal: whether their events may be shown
+	held     *eventlog.Item      // next event, which waits for the limiter or the store; nil: the cursor has it
+	reading  bool                // data for the next event is being read
+	heldRead *store.Event        // event of held, if its data was read
+	visible  map[arcp.JobID]bool // jobs of another principal: whether their events may be shown
 }
 
 // subscribe handles subscribe. The client receives subscribe.accepted, the events after the message
@@ -126,13 +126,13 @@ func (s *Server) newSubscription(ctx context.Context, viewer *approval.Actor, p 
 // attach attaches the cursor of a new subscription to its feed.
 func (s *subscriptions) attach(request arcp.MessageID, p *arcp.SubscribePayload, sub *subscription, after uint64) {
 	s.audit(p.Filter, sub.owner)
-	s.c.pending.add()
+	s.c.unanswered.add()
 	s.c.srv.opts.Log.AttachFeed(sub.owner, after, s.c.session.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		sub.cursor, sub.backfillEnd = cursor, last
 		if !s.c.inbox.runOnLoop(func(now time.Time) { s.attached(now, request, sub) }) && cursor != nil {
 			cursor.Close()
 		}
-		s.c.pending.done()
+		s.c.unanswered.done()
 	})
 }
 
