@@ -158,7 +158,8 @@ func (aw *ackWindow) eventSent(now time.Time, seq uint64, size int) {
 		aw.warnIfLagging(now, seq)
 		return
 	}
-	trim, free := aw.c.session.Replay.Count(seq, size, aw.position.load(), uint64(aw.c.srv.opts.ReplayEvents), uint64(aw.c.srv.opts.ReplayBytes))
+	events, bytes := uint64(aw.c.srv.opts.ReplayEvents), uint64(aw.c.srv.opts.ReplayBytes)
+	trim, free := aw.c.session.Replay.Count(seq, size, aw.position.load(), events, bytes)
 	if trim > 0 {
 		aw.c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: aw.c.id, Seq: trim}}, NoSync: true})
 	}

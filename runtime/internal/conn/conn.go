@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -98,7 +99,7 @@ func (c *conn) run() error {
 	c.inbox.readFrames(c.tc)
 	c.ending.loop.Wait()
 	c.tasks.group.Wait()
-	c.output.outbox.drain()
+	c.output.outbox.drain(context.Background())
 	c.detach()
 	return c.ending.err
 }
@@ -306,14 +307,9 @@ func (c *conn) end() {
 		c.output.outbox.publish(c.output.current, 0)
 		c.output.current = nil
 	}
-	flushed := make(chan struct{})
-	go func() { c.output.outbox.drain(); close(flushed) }()
-	t := time.NewTimer(flushTimeout)
-	defer t.Stop()
-	select {
-	case <-flushed:
-	case <-t.C:
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	c.output.outbox.drain(ctx)
 	if err := c.tc.Close(code, reason); err != nil {
 		c.srv.opts.Logger.Debug().Err(err).Str("session_id", string(c.id)).Msg("close connection")
 	}
