@@ -146,10 +146,18 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 	if n := c.principal.identity.Limits.Sessions; n > 0 {
 		limits.PerPrincipal = n
 	}
-	opened, evicted, full := s.opts.Sessions.Open(c.id, c.principal.identity.Principal, c.handshake.startedAt, c.machine.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
+	opened, evicted, full := s.opts.Sessions.Open(session.OpenParams{
+		ID:        c.id,
+		Principal: c.principal.identity.Principal,
+		Now:       c.handshake.startedAt,
+		Acks:      c.machine.Has(arcp.FeatureAck),
+		Conn:      (*sessionConn)(c),
+		Limits:    limits,
+	})
 	if full != nil {
 		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
+		return arcp.Errorf(arcp.CodeResourceExhausted,
+			"limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
 	}
 	if evicted {
 		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()
