@@ -60,7 +60,8 @@ func (cm *commands) respond(now time.Time, env *arcp.Envelope, answer approval.A
 	actor := c.principal.actor()
 	a, ok := c.srv.opts.Questions.Find(string(env.CorrelationID))
 	if !ok || a.Row.Job == "" || hiddenFrom(&a.Row, &actor) {
-		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", env.CorrelationID))
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound,
+			"no question %s is pending: it was answered, withdrawn or never asked", env.CorrelationID))
 		return nil
 	}
 	if err := checkAnswerType(&a.Row, env.Type); err != nil {

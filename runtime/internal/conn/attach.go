@@ -94,8 +94,12 @@ func (h *handshake) resumeRow(now time.Time, q machine.ResumeRequest, row store.
 		h.refuseAttachment(now, false, refused)
 		return
 	}
-	h.storeAttachment(attachment{row: row, validHashes: validTokens(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After,
-		retry: func(time.Time) { h.resume(q) }})
+	h.storeAttachment(attachment{
+		row:         row,
+		validHashes: validTokens(auth.HashToken(auth.Secret(q.Token)), &row),
+		after:       q.After,
+		retry:       func(time.Time) { h.resume(q) },
+	})
 }
 
 // refuseAttachment refuses session.resume, or a session.open with the id of a session.
@@ -154,7 +158,8 @@ func (s *Server) readTokenSession(ctx context.Context, token auth.Secret) (store
 	}
 	existing := s.opts.Sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
-	previous := existing != nil && !existing.TokenConfirmed(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+	previous := existing != nil && !existing.TokenConfirmed(row.Epoch) &&
+		slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
 	if existing == nil || !current && !previous {
 		return row, errNoSession()
 	}
@@ -235,8 +240,14 @@ func (h *handshake) attachOpen(now time.Time, q machine.EstablishRequest, s *ses
 		h.refuseAttachment(now, true, refused)
 		return
 	}
-	a := attachment{row: row, validHashes: validTokens(row.TokenHash, &row), byOpen: true, awaitsPosition: q.After == nil, after: row.TrimmedTo}
-	a.retry = func(now time.Time) { h.establish(now, q) }
+	a := attachment{
+		row:            row,
+		validHashes:    validTokens(row.TokenHash, &row),
+		after:          row.TrimmedTo,
+		awaitsPosition: q.After == nil,
+		byOpen:         true,
+		retry:          func(now time.Time) { h.establish(now, q) },
+	}
 	if q.After != nil {
 		a.after = *q.After
 	} else {

@@ -91,8 +91,14 @@ func (h *handshake) setIdentity(id auth.Identity) machine.CredentialDecision {
 
 // identityOf converts an identity for the machine.
 func identityOf(id *auth.Identity) *machine.Identity {
-	return &machine.Identity{Principal: id.Principal, Trust: id.Trust, Anonymous: id.Anonymous, Expires: id.Expires,
-		Commands: actor.MayCommand(id), Worker: auth.HasRole(*id, auth.RoleWorker)}
+	return &machine.Identity{
+		Principal: id.Principal,
+		Trust:     id.Trust,
+		Anonymous: id.Anonymous,
+		Commands:  actor.MayCommand(id),
+		Worker:    auth.HasRole(*id, auth.RoleWorker),
+		Expires:   id.Expires,
+	}
 }
 
 // refuseCredential converts an error of package auth to a refusal, and counts and logs it.

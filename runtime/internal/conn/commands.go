@@ -34,8 +34,13 @@ func commandsOf(c *conn) *commands { return &c.commands }
 func (cm *commands) requester(request arcp.MessageID) engine.Requester {
 	c := cm.c
 	c.unanswered.add()
-	return engine.Requester{Request: request, Principal: c.principal.identity.Principal, Session: c.id, Admin: c.principal.actor().Admin,
-		Answers: answerSender{c}}
+	return engine.Requester{
+		Request:   request,
+		Principal: c.principal.identity.Principal,
+		Session:   c.id,
+		Admin:     c.principal.actor().Admin,
+		Answers:   answerSender{c},
+	}
 }
 
 // invoke handles tool.invoke: it submits a job to the engine. The engine answers all submits in
@@ -70,9 +75,19 @@ func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
 // newSubmit returns the submit for a message of the client, without its payload.
 func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 	c := cm.c
-	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
-		Lease: c.principal.leaseLimit(&c.srv.opts.Logger), Trust: c.principal.trust(), Roles: c.principal.roleNames(),
-		Answers: c.events.cursor, AcceptedIsAnswer: c.dialect.acceptedIsAnswer(), OnDecided: c.unanswered.done, Recheck: c.handshake.resumed}
+	return engine.Submit{
+		Envelope:         env,
+		Session:          c.id,
+		Principal:        c.principal.identity.Principal,
+		MaxJobs:          c.principal.identity.Limits.Jobs,
+		Answers:          c.events.cursor,
+		Lease:            c.principal.leaseLimit(&c.srv.opts.Logger),
+		Trust:            c.principal.trust(),
+		Roles:            c.principal.roleNames(),
+		Recheck:          c.handshake.resumed,
+		OnDecided:        c.unanswered.done,
+		AcceptedIsAnswer: c.dialect.acceptedIsAnswer(),
+	}
 }
 
 // cancel handles cancel for a job or a session (SPEC.md §5.7).
@@ -149,7 +164,8 @@ func (cm *commands) interrupt(now time.Time, env *arcp.Envelope, p *arcp.Interru
 	case p.Prompt == "" || len(p.Prompt) > maxPrompt:
 		return errInvalid("prompt must have 1 to %d bytes", maxPrompt)
 	case !c.session.negotiated(arcp.FeatureHumanInput):
-		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "an interrupt asks for guidance: it needs a session that negotiated human_input"))
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition,
+			"an interrupt asks for guidance: it needs a session that negotiated human_input"))
 	default:
 		c.srv.opts.Engine.Interrupt(cm.requester(env.ID), p)
 	}

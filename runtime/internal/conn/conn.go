@@ -155,7 +155,8 @@ func (c *conn) mayReceive() bool {
 // full reports whether too many bytes wait for the client, or too many commands for their
 // answers. The end of each reason wakes the loop.
 func (c *conn) full() bool {
-	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.unanswered.full() || c.events.cursor != nil && c.events.cursor.QueuedAnswers() >= maxUnanswered
+	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.unanswered.full() ||
+		c.events.cursor != nil && c.events.cursor.QueuedAnswers() >= maxUnanswered
 }
 
 // receive passes a frame to the machine and performs its output. The frame may also be

@@ -44,7 +44,8 @@ func (rn *renewal) verified(now time.Time, q machine.ReauthenticateRequest, resu
 		result.err = rn.c.principal.identity.CanBeReplacedBy(result.identity)
 	}
 	if result.err == nil && result.challenge == "" { // the configuration may have changed meanwhile
-		result.identity, result.err = rn.c.srv.opts.Auth.Revalidate(result.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Credentials))
+		r := rn.c.principal.request(rn.c.tc.Info(), now, q.Credentials)
+		result.identity, result.err = rn.c.srv.opts.Auth.Revalidate(result.identity, r)
 	}
 	answer := machine.CredentialDecision{Challenge: result.challenge.Reveal()}
 	switch {
@@ -86,11 +87,12 @@ func (rn *renewal) store() {
 func (rn *renewal) stored(now time.Time, token auth.Secret, err error) {
 	if err != nil {
 		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("new credential not stored")
-		rn.c.machine.Renewed(now, machine.SessionResult{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
+		refused := arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
+		rn.c.machine.Renewed(now, machine.SessionResult{Refused: refused})
 		return
 	}
-	rn.c.srv.opts.Logger.Info().Str("session_id", string(rn.c.id)).Str("principal", rn.c.principal.identity.Principal).Str("scheme", schemeLabel(rn.c.handshake.scheme)).
-		Msg("credential renewed")
+	rn.c.srv.opts.Logger.Info().Str("session_id", string(rn.c.id)).Str("principal", rn.c.principal.identity.Principal).
+		Str("scheme", schemeLabel(rn.c.handshake.scheme)).Msg("credential renewed")
 	rn.c.machine.Renewed(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: rn.c.catalog.agents()})
 }
 

@@ -20,7 +20,8 @@ func (s *subscriptions) pull(now time.Time, room int) {
 	for i := 0; i < len(s.list) && s.c.ending.close == nil; {
 		sub := s.list[i]
 		if !s.mayObserve(sub.owner) {
-			s.c.principal.audit("subscribe").Str("owner", sub.owner).Str("decision", "denied").Str("reason", "may not be observed any more").Msg("audit")
+			s.c.principal.audit("subscribe").Str("owner", sub.owner).Str("decision", "denied").
+				Str("reason", "may not be observed any more").Msg("audit")
 			s.sendClosed(now, sub, arcp.CodePermissionDenied, "the principal may not be observed any more")
 			s.drop(i)
 			continue
@@ -312,7 +313,8 @@ func (s *subscriptions) sendClosed(now time.Time, sub *subscription, code arcp.C
 func (s *subscriptions) backpressure(now time.Time, env *arcp.Envelope, p *arcp.BackpressurePayload) error {
 	if env.StreamID != "" {
 		s.c.reportIncident(machine.Incident{Reason: "not_served", Type: env.Type})
-		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "streams are not offered by this runtime; without stream_id it slows subscriptions"))
+		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented,
+			"streams are not offered by this runtime; without stream_id it slows subscriptions"))
 		return nil
 	}
 	s.setBackpressure(p)

@@ -49,7 +49,8 @@ type subscriptionSlots struct{ taken int }
 // acquire takes a slot for a new subscription. It refuses the subscription if no slot is free.
 func (ss *subscriptionSlots) acquire() *arcp.Error {
 	if ss.taken >= maxSubscriptions {
-		return arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxSubscriptions).RetryAfter(1)
+		return arcp.Errorf(arcp.CodeResourceExhausted,
+			"a connection has at most %d subscriptions; unsubscribe from some", maxSubscriptions).RetryAfter(1)
 	}
 	ss.taken++
 	return nil
