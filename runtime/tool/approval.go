@@ -121,7 +121,11 @@ func (a *Approval) decode(mode ApprovalMode, raw []byte, members map[string]arcp
 		return errPolicy
 	}
 	o := options[mode]
-	known := map[string]bool{"rule": o.Rule != "" && mode == ModeAuto, "quorum": o.Quorum > 0, "escalate_after_ms": o.EscalateMS > 0}
+	known := map[string]bool{
+		"rule":              o.Rule != "" && mode == ModeAuto,
+		"quorum":            o.Quorum > 0,
+		"escalate_after_ms": o.EscalateMS > 0,
+	}
 	for name := range members {
 		if !known[name] {
 			return errPolicy
