@@ -76,7 +76,7 @@ var allowed = map[string][]string{
 	"runtime/internal/txn":     {"arcp", "runtime/store"},
 	"runtime/internal/agents":  {"arcp", "runtime/internal/records", "runtime/internal/txn", "runtime/store"},
 	"runtime/internal/worker":  {"arcp", "runtime/internal/approval", "runtime/internal/catalog", "runtime/internal/agents", "runtime/internal/lease", "runtime/internal/metrics", "runtime/tool"},
-	"runtime/internal/engine": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/catalog", "runtime/internal/digest", "runtime/internal/rule", "runtime/credential", "runtime/internal/eventlog", "runtime/internal/pool", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/job/question", "runtime/internal/lease", "runtime/internal/metrics",
+	"runtime/internal/engine": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/catalog", "runtime/internal/digest", "runtime/credential", "runtime/internal/eventlog", "runtime/internal/pool", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/job/question", "runtime/internal/lease", "runtime/internal/metrics",
 		"runtime/internal/txn", "runtime/store", "runtime/tool", "runtime/tool/access"},
 	"runtime/internal/conn": {"arcp", "arcp/draft", "auth", "runtime/internal/actor", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/builtin", "runtime/internal/catalog", "runtime/internal/engine",
 		"runtime/internal/eventlog", "runtime/internal/jobview", "runtime/internal/lease", "runtime/internal/metrics", "runtime/internal/pool", "runtime/internal/questions",

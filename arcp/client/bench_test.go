@@ -43,7 +43,7 @@ func BenchmarkPipeline(b *testing.B) {
 	const window = 64
 	slots := make(chan struct{}, window)
 	opts := bearer
-	opts.OnEvent = func(env *arcp.Envelope) bool {
+	opts.OnEnvelope = func(env *arcp.Envelope) bool {
 		if env.Type == arcp.JobCompleted {
 			<-slots
 		}
@@ -87,7 +87,7 @@ func flood(conn transport.Conn) {
 func BenchmarkEvents(b *testing.B) {
 	events := make(chan struct{}, 1024)
 	opts := bearer
-	opts.OnEvent = func(env *arcp.Envelope) bool {
+	opts.OnEnvelope = func(env *arcp.Envelope) bool {
 		if env.EventSeq == 0 {
 			return false
 		}

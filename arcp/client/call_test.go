@@ -190,7 +190,7 @@ func TestClientAcknowledgesEveryNthEvent(t *testing.T) {
 func TestOnEventTakesMessages(t *testing.T) {
 	var seen, stray []arcp.Type
 	opts := bearer
-	opts.OnEvent = func(env *arcp.Envelope) bool {
+	opts.OnEnvelope = func(env *arcp.Envelope) bool {
 		seen = append(seen, env.Type)
 		return env.Type == arcp.Log
 	}
@@ -200,7 +200,7 @@ func TestOnEventTakesMessages(t *testing.T) {
 		S: metric seq=2 {"name":"n","value":1,"unit":"u"}
 	`, func(t *testing.T, _ *client.Client, _ *fake) {
 		synctest.Wait()
-		want(t, "OnEvent sees everything", seen, []arcp.Type{arcp.SessionAccepted, arcp.Log, arcp.Metric})
+		want(t, "OnEnvelope sees everything", seen, []arcp.Type{arcp.SessionAccepted, arcp.Log, arcp.Metric})
 		want(t, "what it took is not routed", stray, []arcp.Type{arcp.Metric})
 	})
 }

@@ -171,7 +171,7 @@ func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	disconnect(conn)
 	c.unsolicited.finish(err)
 	for _, j := range jobs {
-		j.finish(err)
+		j.endWithError(err)
 	}
 	for _, f := range feeds {
 		f.queue.finish(err)

@@ -10,9 +10,11 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Dial connects to a runtime and opens a session. The address is a URL: ws:// or wss:// for a
-// WebSocket, unix:///path for a unix socket. A connection error wraps ErrUnreachable. A refused session
-// is a *RemoteError.
+// Dial connects to a runtime and opens a session. The client ends with its connection; Connect makes
+// one that reconnects.
+//
+// The address is a URL: ws:// or wss:// for a WebSocket, unix:///path for a unix socket. A connection
+// error wraps ErrUnreachable. A refused session is a *RemoteError.
 //
 // The context bounds Dial only.
 func Dial(ctx context.Context, address string, opts Options) (*Client, error) {

@@ -1,9 +1,15 @@
 // Package client is the client of the protocol. It opens a session, submits and follows jobs, and
 // delivers all other messages.
 //
-// A [Client] is one session: over one connection ([Dial], [New]), or over several consecutive
-// connections ([Connect]). Its methods are safe for concurrent use. Close and Abort end the
-// connection and return when the goroutines of the client have ended.
+// A [Client] is one session. Its constructors are:
+//
+//   - [Dial] connects to an address. The client ends with its connection.
+//   - [New] uses a [transport.Conn]. The client ends with its connection.
+//   - [Connect] connects to an address, and reconnects after a lost connection.
+//   - [ConnectFunc] is Connect over connections that a function makes.
+//
+// The methods of a client are safe for concurrent use. Close and Abort end the connection and return
+// when the goroutines of the client have ended.
 //
 // [Client.Invoke] submits a job, [Client.SubscribeJob] follows a job of another client, and
 // [Client.SubscribeFeed] follows all jobs of the principal. [Client.Call], [Client.Submit],

@@ -230,8 +230,8 @@ func (h *handshake) receive() (arcp.Envelope, error) {
 	if err != nil {
 		return env, err
 	}
-	if h.c.opts.OnEvent != nil {
-		h.c.opts.OnEvent(&env)
+	if h.c.opts.OnEnvelope != nil {
+		h.c.opts.OnEnvelope(&env)
 	}
 	if env.CorrelationID != "" && env.CorrelationID != h.sent {
 		return env, &ProtocolError{"handshake", fmt.Errorf("%s is correlated to %s, want %s", env.Type, env.CorrelationID, h.sent)}

@@ -195,7 +195,7 @@ func (j *Job) Release() error {
 	if done {
 		return nil
 	}
-	j.finish(ErrReleased)
+	j.endWithError(ErrReleased)
 	j.unfollow()
 	if j.request != "" || j.subscribed() {
 		return nil
@@ -218,7 +218,7 @@ func (j *Job) receive(env *arcp.Envelope) {
 	if env.Type.Terminal() || env.Type == arcp.Nack {
 		j.acceptedAs(env.JobID)
 		j.unfollow()
-		j.conclude(env)
+		j.endWithMessage(env)
 	}
 }
 
@@ -245,11 +245,12 @@ func (j *Job) accept(env *arcp.Envelope) bool {
 		return false
 	}
 	j.accepted = p
-	j.decideLocked()
+	j.markDecidedLocked()
 	return true
 }
 
-func (j *Job) decideLocked() {
+// markDecidedLocked ends awaitDecision: the job was accepted or refused, or has ended.
+func (j *Job) markDecidedLocked() {
 	if !j.isDecided {
 		j.isDecided = true
 		j.c.out.answered(j.request)
@@ -257,10 +258,12 @@ func (j *Job) decideLocked() {
 	}
 }
 
-// conclude sets the outcome from the final message.
-func (j *Job) conclude(env *arcp.Envelope) {
+// endWithMessage ends the handle with the outcome in the final message.
+func (j *Job) endWithMessage(env *arcp.Envelope) {
 	result, err := j.outcome(env)
-	j.end(result, err, endError{})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.endLocked(result, err, endError{})
 }
 
 func (j *Job) outcome(env *arcp.Envelope) (Result, error) {
@@ -289,17 +292,21 @@ func (j *Job) wasAccepted() bool {
 	return j.request == "" || j.accepted.JobID != ""
 }
 
-// finish ends the handle without an outcome.
-func (j *Job) finish(err error) { j.end(Result{}, err, err) }
-
-func (j *Job) end(result Result, err, events error) {
+// endWithError ends the handle without an outcome.
+func (j *Job) endWithError(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.endLocked(Result{}, err, err)
+}
+
+// endLocked sets the results of Wait, and the error events that ends Events. Only the first call has
+// an effect.
+func (j *Job) endLocked(result Result, err, events error) {
 	if j.isDone {
 		return
 	}
 	j.isDone, j.result, j.err = true, result, err
-	j.decideLocked()
+	j.markDecidedLocked()
 	if j.queue != nil {
 		j.queue.finish(events)
 	}

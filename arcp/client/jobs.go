@@ -109,7 +109,7 @@ func (c *Client) SubscribeJob(ctx context.Context, p SubscribeJobParams) (*Job, 
 	j.mu.Unlock()
 	if arcp.JobState(got.CurrentStatus).Terminal() && !got.Replayed && p.After == nil && !p.History {
 		j.unfollow()
-		j.finish(ErrOutcomeMissed)
+		j.endWithError(ErrOutcomeMissed)
 	}
 	return j, nil
 }

@@ -74,14 +74,14 @@ func (r *reader) readFrame(conn transport.Conn) (arcp.Envelope, error) {
 	return env, nil
 }
 
-// receive checks the event number, calls OnEvent, and routes and acknowledges the envelope. An
+// receive checks the event number, calls OnEnvelope, and routes and acknowledges the envelope. An
 // error ends the connection.
 func (r *reader) receive(env *arcp.Envelope) error {
 	c := r.c
 	if isNew, err := r.sequence.check(env); !isNew {
 		return err
 	}
-	if c.opts.OnEvent == nil || !c.opts.OnEvent(env) {
+	if c.opts.OnEnvelope == nil || !c.opts.OnEnvelope(env) {
 		r.route(env)
 	}
 	if n := c.state.ackEvery.Load(); n != 0 && env.EventSeq >= r.acked+n {

@@ -79,11 +79,11 @@ type Options struct {
 	// Capabilities.AckWindow requests a window.
 	AckEvery uint64
 
-	// OnEvent receives every decoded envelope in order, also during the handshake. The
-	// client does not route an envelope for which OnEvent returns true. New and later the
+	// OnEnvelope receives every decoded envelope in order, also during the handshake. The
+	// client does not route an envelope for which OnEnvelope returns true. New and later the
 	// reader call it: it must not block. It must not retain env, but may retain the
 	// members of env.
-	OnEvent func(env *arcp.Envelope) (handled bool)
+	OnEnvelope func(env *arcp.Envelope) (handled bool)
 
 	// OnUnsolicited receives the messages for Client.Unsolicited instead. The reader calls
 	// it: it must not block. It may retain env.

@@ -21,28 +21,32 @@ type outbox struct {
 	resends bool          // unanswered requests are sent again on the next connection
 	ready   chan struct{} // buffered 1: the buffer or ack has changed, or the outbox is closed
 
-	mu       sync.Mutex
-	buf      []byte
-	ends     []int         // end of each frame in buf
-	ack      uint64        // acknowledgement to write; 0: none
-	acked    uint64        // highest acknowledgement in a batch
-	room     chan struct{} // not nil while put waits; closed when the buffer has room
-	pending  map[arcp.MessageID]request
-	requests uint64 // number of requests so far
-	batches  uint64 // number of batches so far
-	closed   bool
+	mu         sync.Mutex
+	buf        []byte
+	frames     []frame       // the frames in buf, one after the other
+	ack        uint64        // acknowledgement to write; 0: none
+	acked      uint64        // highest acknowledgement in a batch
+	room       chan struct{} // not nil while put waits; closed when the buffer has room
+	unanswered map[arcp.MessageID]*request
+	requests   uint64 // number of requests so far
+	closed     bool
 }
 
-// request is a frame that is sent until it is answered.
+// frame is an encoded frame in a buffer.
+type frame struct {
+	end     int      // of the frame in the buffer
+	request *request // of which this is the frame; nil: the frame is sent once
+}
+
+// request is a frame that is sent on each connection until it is answered.
 type request struct {
-	env   arcp.Envelope
-	order uint64 // order of the requests
-	batch uint64 // number of the batch with the frame
-	frame int    // index of the frame in the batch
+	env      arcp.Envelope
+	number   uint64 // in the order of the requests
+	buffered bool   // its frame is in the outbox; false: the writer has it, or has written it
 }
 
 func newOutbox(limit int) *outbox {
-	return &outbox{limit: limit, ready: make(chan struct{}, 1), pending: make(map[arcp.MessageID]request)}
+	return &outbox{limit: limit, ready: make(chan struct{}, 1), unanswered: make(map[arcp.MessageID]*request)}
 }
 
 // put adds a frame, and waits while the buffer is full. A buffer below the limit accepts a frame of any
@@ -75,11 +79,13 @@ func (o *outbox) tryPut(env *arcp.Envelope, isRequest bool) (room <-chan struct{
 		}
 		return o.room, nil
 	}
+	var r *request
 	if isRequest && o.resends {
 		o.requests++
-		o.pending[env.ID] = request{*env, o.requests, o.batches, len(o.ends)}
+		r = &request{env: *env, number: o.requests}
+		o.unanswered[env.ID] = r
 	}
-	o.add(env)
+	o.add(env, r)
 	return nil, nil
 }
 
@@ -88,13 +94,17 @@ func (o *outbox) putNow(env *arcp.Envelope) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.closed {
-		o.add(env)
+		o.add(env, nil)
 	}
 }
 
-func (o *outbox) add(env *arcp.Envelope) {
+// add adds a frame to the buffer. r is its request; nil: none.
+func (o *outbox) add(env *arcp.Envelope, r *request) {
 	o.buf = env.Append(o.buf)
-	o.ends = append(o.ends, len(o.buf))
+	o.frames = append(o.frames, frame{len(o.buf), r})
+	if r != nil {
+		r.buffered = true
+	}
 	o.signal()
 }
 
@@ -106,72 +116,52 @@ func (o *outbox) answered(id arcp.MessageID) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	q, ok := o.pending[id]
-	delete(o.pending, id)
-	if ok && q.batch == o.batches {
-		o.withdraw(q.frame)
+	r := o.unanswered[id]
+	delete(o.unanswered, id)
+	if r != nil && r.buffered {
+		o.withdraw(r)
 	}
 }
 
-// withdraw removes a frame from the buffer.
-func (o *outbox) withdraw(frame int) {
-	start := 0
-	if frame > 0 {
-		start = o.ends[frame-1]
+// withdraw removes the frame of a request from the buffer.
+func (o *outbox) withdraw(r *request) {
+	i := slices.IndexFunc(o.frames, func(f frame) bool { return f.request == r })
+	start, end := 0, o.frames[i].end
+	if i > 0 {
+		start = o.frames[i-1].end
 	}
-	size := o.ends[frame] - start
-	o.buf = slices.Delete(o.buf, start, start+size)
-	o.ends = slices.Delete(o.ends, frame, frame+1)
-	for i := range o.ends[frame:] {
-		o.ends[frame+i] -= size
-	}
-	for id, q := range o.pending {
-		if q.batch == o.batches && q.frame > frame {
-			q.frame--
-			o.pending[id] = q
-		}
+	o.buf = slices.Delete(o.buf, start, end)
+	o.frames = slices.Delete(o.frames, i, i+1)
+	for j := range o.frames[i:] {
+		o.frames[i+j].end -= end - start
 	}
 	o.makeRoom()
 }
 
-// requeue puts the written and unanswered requests in front of the buffer, and repeats the last
-// acknowledgement.
+// requeue puts the written and unanswered requests in front of the buffer, in their order, and repeats
+// the last acknowledgement.
 func (o *outbox) requeue() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	open := o.unanswered()
-	buf, ends := o.buf, o.ends
-	o.buf, o.ends = nil, nil
-	for i, q := range open {
-		o.add(&q.env)
-		q.batch, q.frame = o.batches, i
-		o.pending[q.env.ID] = q
+	var written []*request
+	for _, r := range o.unanswered {
+		if !r.buffered {
+			written = append(written, r)
+		}
 	}
-	shift := len(o.buf)
+	slices.SortFunc(written, func(a, b *request) int { return cmp.Compare(a.number, b.number) })
+	buf, frames := o.buf, o.frames
+	o.buf, o.frames = nil, nil
+	for _, r := range written {
+		o.add(&r.env, r)
+	}
+	base := len(o.buf)
 	o.buf = append(o.buf, buf...)
-	for _, end := range ends {
-		o.ends = append(o.ends, shift+end)
+	for _, f := range frames {
+		o.frames = append(o.frames, frame{base + f.end, f.request})
 	}
 	o.ack = max(o.ack, o.acked)
 	o.signal()
-}
-
-// unanswered returns the written and unanswered requests in order. It adds their number to the frame
-// indexes of the requests in the buffer.
-func (o *outbox) unanswered() (open []request) {
-	for _, q := range o.pending {
-		if q.batch < o.batches {
-			open = append(open, q)
-		}
-	}
-	for id, q := range o.pending {
-		if q.batch == o.batches {
-			q.frame += len(open)
-			o.pending[id] = q
-		}
-	}
-	slices.SortFunc(open, func(a, b request) int { return cmp.Compare(a.order, b.order) })
-	return open
 }
 
 // putAck requests an acknowledgement of every event up to seq.
@@ -193,9 +183,9 @@ func (o *outbox) signal() {
 
 // batch is a content of the buffer that the writer writes.
 type batch struct {
-	buf  []byte
-	ends []int
-	ack  uint64
+	buf    []byte
+	frames []frame
+	ack    uint64
 }
 
 // swap moves the buffer into b, and reuses the memory of b as the buffer. It reports whether b has
@@ -204,12 +194,16 @@ func (o *outbox) swap(b *batch) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.buf, b.buf = b.buf[:0], o.buf
-	o.ends, b.ends = b.ends[:0], o.ends
+	o.frames, b.frames = b.frames[:0], o.frames
+	for i, f := range b.frames {
+		if f.request != nil {
+			f.request.buffered, b.frames[i].request = false, nil
+		}
+	}
 	b.ack, o.ack = o.ack, 0
 	o.acked = max(o.acked, b.ack)
-	o.batches++
 	o.makeRoom()
-	return len(b.ends) > 0 || b.ack != 0
+	return len(b.frames) > 0 || b.ack != 0
 }
 
 // close makes put fail and ends the writer. Frames in the buffer are dropped.
@@ -274,11 +268,11 @@ func (o *outbox) run(conn transport.Conn, stopc <-chan struct{}, ackFrame func(s
 
 func (b *batch) write(conn transport.Conn) error {
 	start := 0
-	for _, end := range b.ends {
-		if err := conn.Write(b.buf[start:end]); err != nil {
+	for _, f := range b.frames {
+		if err := conn.Write(b.buf[start:f.end]); err != nil {
 			return err
 		}
-		start = end
+		start = f.end
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (d *demonstration) begin(ctx context.Context) (string, error) {
 	}
 	tg := &target{url: d.server.url, token: d.token.Reveal()}
 	opts := tg.options()
-	opts.OnEvent = d.count
+	opts.OnEnvelope = d.count
 	opts.Reconnect = client.Reconnect{MaxDelay: time.Second / 2, OnChange: d.changed}
 	c, err := client.ConnectFunc(ctx, d.dial, opts)
 	if err != nil {

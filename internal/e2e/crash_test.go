@@ -172,7 +172,7 @@ func connect(ctx context.Context, url string, w *witness) (*client.Client, error
 	var last uint64
 	return client.Dial(ctx, url, client.Options{
 		Auth: client.Auth{Scheme: "bearer", Token: client.Secret(crashToken)},
-		OnEvent: func(env *arcp.Envelope) bool {
+		OnEnvelope: func(env *arcp.Envelope) bool {
 			if w != nil {
 				w.see(env, &last)
 			}

@@ -99,7 +99,7 @@ func resumed(ctx context.Context, t *testing.T, url string, was *storedView) *cl
 	ids, more := make(map[uint64]arcp.MessageID), make(chan struct{}, 1)
 	c, err := client.Dial(ctx, url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken},
 		Resume: &client.Resume{SessionID: was.Session, LastEventSeq: new(uint64)},
-		OnEvent: func(env *arcp.Envelope) bool {
+		OnEnvelope: func(env *arcp.Envelope) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			ids[env.EventSeq] = env.ID
@@ -163,7 +163,7 @@ func writeStored(t *testing.T, bin, archive string) {
 	var was storedView
 	var mu sync.Mutex
 	var last uint64
-	c, err := client.Dial(ctx, p.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}, OnEvent: func(env *arcp.Envelope) bool {
+	c, err := client.Dial(ctx, p.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}, OnEnvelope: func(env *arcp.Envelope) bool {
 		w.see(env, &last)
 		if env.EventSeq > 0 {
 			mu.Lock()

@@ -121,7 +121,11 @@ func (a *Approval) decode(mode ApprovalMode, raw []byte, members map[string]arcp
 		return errPolicy
 	}
 	o := options[mode]
-	known := map[string]bool{"rule": o.Rule != "" && mode == ModeAuto, "quorum": o.Quorum > 0, "escalate_after_ms": o.EscalateMS > 0}
+	known := map[string]bool{
+		"rule":              o.Rule != "" && mode == ModeAuto,
+		"quorum":            o.Quorum > 0,
+		"escalate_after_ms": o.EscalateMS > 0,
+	}
 	for name := range members {
 		if !known[name] {
 			return errPolicy
@@ -137,13 +141,30 @@ func (a *Approval) decode(mode ApprovalMode, raw []byte, members map[string]arcp
 	return nil
 }
 
+// ApprovalCall describes a call to the rule of an approval policy.
+type ApprovalCall struct {
+	Arguments arcp.Raw
+	Principal string
+	Roles     []string // nil: unknown; a rule that uses roles does not approve
+	Lease     arcp.Raw // in the RFC dialect; empty: no lease
+	Attempt   uint32
+}
+
 // Approves reports whether the policy approves a call without a person: it is ApprovalNone, or its
-// rule is true. A rule that fails or exceeds its bounds does not approve; err is the failure.
-func (t *Tool) Approves(ctx context.Context, c rule.Call) (approved bool, err error) {
+// rule is true. A rule that fails or exceeds its bounds does not approve; err is the failure. The
+// runtime calls it before each attempt.
+func (t *Tool) Approves(ctx context.Context, c ApprovalCall) (approved bool, err error) {
 	if t.rule == nil {
 		return t.Approval == ApprovalNone, nil
 	}
-	c.Tool, c.Version, c.SideEffect = t.Name, t.Version, string(t.SideEffect)
-	c.Arguments, c.Lease = orEmpty(c.Arguments), orEmpty(c.Lease)
-	return t.rule.Approves(ctx, c)
+	return t.rule.Approves(ctx, rule.Call{
+		Tool:       t.Name,
+		Version:    t.Version,
+		SideEffect: string(t.SideEffect),
+		Arguments:  orEmpty(c.Arguments),
+		Principal:  c.Principal,
+		Roles:      c.Roles,
+		Lease:      orEmpty(c.Lease),
+		Attempt:    c.Attempt,
+	})
 }

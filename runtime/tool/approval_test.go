@@ -57,7 +57,7 @@ func TestBrokenRulesAreRefused(t *testing.T) {
 // A rule approves a call only if it returns true. With any other value, or an error, an
 // approver is asked.
 func TestOnlyATrueRuleApproves(t *testing.T) {
-	call := rule.Call{Arguments: arcp.Raw(`{"n":7,"f":0.5,"s":"x","list":[1,2],"big":9007199254740993,"o":{"deep":true}}`), Principal: "alice",
+	call := ApprovalCall{Arguments: arcp.Raw(`{"n":7,"f":0.5,"s":"x","list":[1,2],"big":9007199254740993,"o":{"deep":true}}`), Principal: "alice",
 		Roles: []string{"client", "approver"}, Lease: arcp.Raw(`{"tool.call":["a"]}`), Attempt: 2}
 	for text, want := range map[string]bool{
 		"true":                                 true,
@@ -91,7 +91,7 @@ func TestOnlyATrueRuleApproves(t *testing.T) {
 
 func TestPoliciesWithoutARule(t *testing.T) {
 	for policy, want := range map[Approval]bool{ApprovalNone: true, ApprovalManual: false} {
-		if yes, err := raw(t, Capability{Name: "a", Approval: policy}, echo).Approves(t.Context(), rule.Call{}); yes != want || err != nil {
+		if yes, err := raw(t, Capability{Name: "a", Approval: policy}, echo).Approves(t.Context(), ApprovalCall{}); yes != want || err != nil {
 			t.Errorf("policy %v approves = %v, %v, want %v", policy, yes, err, want)
 		}
 	}

@@ -62,6 +62,7 @@ func unreserved(t *Tool) error {
 }
 
 // RegisterBuiltin is Register for the runtime's own tools, whose names may have a reserved prefix.
+// Only the runtime uses it.
 func (r *Registry) RegisterBuiltin(t *Tool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +103,8 @@ func (r *Registry) reserve(n reservation) {
 }
 
 // IsReserved reports whether a name is reserved, and not for the worker of a principal. The name of
-// a configured source is reserved for that source, whatever a worker may register.
+// a configured source is reserved for that source, even if it matches a glob of the worker. The
+// runtime uses it when a worker registers tools.
 func (r *Registry) IsReserved(name, principal string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,7 +209,8 @@ func (r *Registry) publish(next *State) {
 	}
 }
 
-// State returns the current state.
+// State returns the current state. The runtime uses it for the catalogues of sessions; a program
+// uses Resolve and Tools.
 func (r *Registry) State() *State { return r.state.Load() }
 
 // Resolve returns the tool of an agent reference: name@version, or name for the default version.

@@ -13,7 +13,7 @@ import (
 )
 
 // State holds the tools of one generation of a Registry. It is immutable, and shares its unchanged
-// parts with the other generations.
+// parts with the other generations. The runtime uses it, with Family, for the catalogues of sessions.
 type State struct {
 	generation uint64
 	families   *btreemap.BTreeMap[string, *Family] // by name
@@ -24,13 +24,13 @@ type State struct {
 // Generation returns the number of changes since the registry was created.
 func (s *State) Generation() uint64 { return s.generation }
 
-// Family returns the versions of a name; nil if there are none.
+// Family returns the versions of a name; nil if there are none. Used by the runtime.
 func (s *State) Family(name string) *Family {
 	_, f, _ := s.families.Get(name)
 	return f
 }
 
-// Families yields the names from a name on with their versions, sorted by name.
+// Families yields the names from a name on with their versions, sorted by name. Used by the runtime.
 func (s *State) Families(from string) iter.Seq2[string, *Family] {
 	return s.families.Ascend(btreemap.GE(from), btreemap.Max[string]())
 }
@@ -43,11 +43,12 @@ func (s *State) names(yield func(string) bool) {
 	}
 }
 
-// Restricted returns the tools with an Audience. The caller must not change the slice.
+// Restricted returns the tools with an Audience. The caller must not change the slice. Used by the
+// runtime.
 func (s *State) Restricted() []*Tool { return s.restricted }
 
 // AddChanged adds to names each name whose versions may differ between s and another state of the
-// registry. The cost grows with the number of changes between the states.
+// registry. The cost grows with the number of changes between the states. Used by the runtime.
 func (s *State) AddChanged(names map[string]bool, other *State) {
 	if other.generation > s.generation {
 		s, other = other, s
@@ -131,7 +132,8 @@ func (s *State) trim() {
 	}
 }
 
-// Family holds all versions of a name. It is immutable: the caller must not change the slices.
+// Family holds all versions of a name. It is immutable: the caller must not change the slices. Used
+// by the runtime.
 type Family struct {
 	Agent      arcp.Agent // name, versions and default version
 	Default    *Tool      // the version for a reference without one

@@ -108,10 +108,20 @@ func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Ele
 		send(t.sessions, in.Session, in.Request, arcp.PermissionDeny, Denial(in.Level, deniedReason(row.Status, row.Reason)))
 		return outcome, nil
 	}
-	until, made, err := gates.Grant(ctx, lease.Permission{Permission: permission, Resource: "session", Operation: "elevate"},
-		lease.Duration(lease.Seconds(in.Seconds), lease.MaxGrant), &row, in.Session, in.Request,
-		engine.JobEvent{Type: arcp.Metric, Payload: arcp.MetricPayload{Name: "trust.elevations", Value: "1", Unit: "count"}},
-		engine.JobEvent{Type: arcp.Log, Payload: arcp.LogPayload{Level: arcp.LevelWarn, Message: "session " + string(in.Session) + " is trusted as " + string(in.Level)}})
+	until, made, err := gates.Grant(engine.GateGrant{
+		Permission: lease.Permission{Permission: permission, Resource: "session", Operation: "elevate"},
+		Duration:   lease.Duration(lease.Seconds(in.Seconds), lease.MaxGrant),
+		Gate:       &row,
+		Holder:     in.Session,
+		Request:    in.Request,
+		Events: []engine.JobEvent{
+			{Type: arcp.Metric, Payload: arcp.MetricPayload{Name: "trust.elevations", Value: "1", Unit: "count"}},
+			{Type: arcp.Log, Payload: arcp.LogPayload{
+				Level:   arcp.LevelWarn,
+				Message: "session " + string(in.Session) + " is trusted as " + string(in.Level),
+			}},
+		},
+	})
 	if err != nil {
 		return none, err
 	}

@@ -42,6 +42,13 @@ var ackRoutes = map[arcp.Type]handler{
 
 func ackOf(c *conn) *ackWindow { return &c.ack }
 
+// attach sets the positions of a connection whose cursor starts after the event after. The events up
+// to trimmed are acknowledged.
+func (aw *ackWindow) attach(after, trimmed uint64, clientAcks bool) {
+	aw.startSeq, aw.acked, aw.clientAcks = after, trimmed, clientAcks
+	aw.position.start(after, clientAcks, trimmed)
+}
+
 // apply sets the limit of the cursor to the acknowledged events and the window. While paused, the
 // limit stays.
 func (aw *ackWindow) apply() {
@@ -151,7 +158,8 @@ func (aw *ackWindow) eventSent(now time.Time, seq uint64, size int) {
 		aw.warnIfLagging(now, seq)
 		return
 	}
-	trim, free := aw.c.session.Replay.Count(seq, size, aw.position.load(), uint64(aw.c.srv.opts.ReplayEvents), uint64(aw.c.srv.opts.ReplayBytes))
+	events, bytes := uint64(aw.c.srv.opts.ReplayEvents), uint64(aw.c.srv.opts.ReplayBytes)
+	trim, free := aw.c.session.Replay.Count(seq, size, aw.position.load(), events, bytes)
 	if trim > 0 {
 		aw.c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: aw.c.id, Seq: trim}}, NoSync: true})
 	}

@@ -60,23 +60,24 @@ func (cm *commands) respond(now time.Time, env *arcp.Envelope, answer approval.A
 	actor := c.principal.actor()
 	a, ok := c.srv.opts.Questions.Find(string(env.CorrelationID))
 	if !ok || a.Row.Job == "" || hiddenFrom(&a.Row, &actor) {
-		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", env.CorrelationID))
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound,
+			"no question %s is pending: it was answered, withdrawn or never asked", env.CorrelationID))
 		return nil
 	}
 	if err := checkAnswerType(&a.Row, env.Type); err != nil {
 		c.nack(now, env.ID, err)
 		return nil
 	}
-	c.pending.add()
+	c.unanswered.add()
 	c.srv.opts.Engine.Questions().Respond(engine.Response{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Actor: actor, Answer: answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
-				pendingReply{c}.AnswerBeforeEvents(answerTo(env.ID, arcp.Nack, err))
+				answerSender{c}.AnswerBeforeEvents(answerTo(env.ID, arcp.Nack, err))
 			case row.Resolution == approval.Granted: // lease.granted is the answer
-				c.pending.done()
+				c.unanswered.done()
 			default:
-				pendingReply{c}.AnswerBeforeEvents(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
+				answerSender{c}.AnswerBeforeEvents(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
 			}
 			c.tasks.runOnLoopOrPool(func() { c.srv.opts.Questions.AuditAnswer(&actor, &a.Row, &answer, err) })
 		}})
@@ -137,9 +138,9 @@ func (cm *commands) leaseReply(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.E
 	action, request, principal := env.Type, env.ID, c.principal.identity.Principal
 	return func(err *arcp.Error) {
 		if err == nil {
-			c.pending.done()
+			c.unanswered.done()
 		} else {
-			pendingReply{c}.AnswerBeforeEvents(answerTo(request, arcp.Nack, err))
+			answerSender{c}.AnswerBeforeEvents(answerTo(request, arcp.Nack, err))
 		}
 		c.tasks.runOnLoopOrPool(func() { c.srv.opts.Audit.Decision(string(action), principal, c.id, string(id), err) })
 	}

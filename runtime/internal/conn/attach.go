@@ -55,7 +55,7 @@ type attachment struct {
 }
 
 // resume attaches to the session of a resume token (SPEC.md §5.10).
-func (h *handshake) resume(q machine.Resume) {
+func (h *handshake) resume(q machine.ResumeRequest) {
 	credentials := h.c.dialect.credentials()
 	h.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		row, refused := h.c.srv.readTokenSession(ctx, auth.Secret(q.Token))
@@ -83,7 +83,7 @@ func (s *Server) checkOwner(ctx context.Context, credentials auth.Request, row *
 }
 
 // resumeRow continues resume with the row of the session, or with the refusal of the token.
-func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
+func (h *handshake) resumeRow(now time.Time, q machine.ResumeRequest, row store.Session, refused *arcp.Error) {
 	if refused == nil {
 		refused = h.c.checkDialect(&row)
 	}
@@ -94,8 +94,12 @@ func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session
 		h.refuseAttachment(now, false, refused)
 		return
 	}
-	h.storeAttachment(attachment{row: row, validHashes: validTokens(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After,
-		retry: func(time.Time) { h.resume(q) }})
+	h.storeAttachment(attachment{
+		row:         row,
+		validHashes: validTokens(auth.HashToken(auth.Secret(q.Token)), &row),
+		after:       q.After,
+		retry:       func(time.Time) { h.resume(q) },
+	})
 }
 
 // refuseAttachment refuses session.resume, or a session.open with the id of a session.
@@ -106,7 +110,7 @@ func (h *handshake) refuseAttachment(now time.Time, opens bool, refused *arcp.Er
 		h.c.machine.Established(now, machine.SessionResult{Refused: refused})
 		return
 	}
-	h.c.machine.Resumed(now, machine.Resumed{Refused: refused})
+	h.c.machine.Resumed(now, machine.ResumeResult{Refused: refused})
 }
 
 func resumeResult(refused *arcp.Error) string {
@@ -154,7 +158,8 @@ func (s *Server) readTokenSession(ctx context.Context, token auth.Secret) (store
 	}
 	existing := s.opts.Sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
-	previous := existing != nil && !existing.TokenConfirmed(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+	previous := existing != nil && !existing.TokenConfirmed(row.Epoch) &&
+		slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
 	if existing == nil || !current && !previous {
 		return row, errNoSession()
 	}
@@ -217,10 +222,10 @@ func (s *Server) checkPosition(row *store.Session, after uint64) *arcp.Error {
 
 // attachOpen attaches to the session that session.open names (SPEC.md §5.10). row and err are the
 // result of reading its row.
-func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Session, row store.Session, err error) {
+func (h *handshake) attachOpen(now time.Time, q machine.EstablishRequest, s *session.Session, row store.Session, err error) {
 	switch {
 	case errors.Is(err, store.ErrNotFound): // the session has ended
-		h.open(now, q)
+		h.openSession(now, q)
 		return
 	case err != nil:
 		h.c.srv.opts.Logger.Error().Err(err).Msg("read session")
@@ -235,8 +240,14 @@ func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Se
 		h.refuseAttachment(now, true, refused)
 		return
 	}
-	a := attachment{row: row, validHashes: validTokens(row.TokenHash, &row), byOpen: true, awaitsPosition: q.After == nil, after: row.TrimmedTo}
-	a.retry = func(now time.Time) { h.establish(now, q) }
+	a := attachment{
+		row:            row,
+		validHashes:    validTokens(row.TokenHash, &row),
+		after:          row.TrimmedTo,
+		awaitsPosition: q.After == nil,
+		byOpen:         true,
+		retry:          func(now time.Time) { h.establish(now, q) },
+	}
 	if q.After != nil {
 		a.after = *q.After
 	} else {
@@ -320,11 +331,10 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 		h.refuseAttachment(now, a.byOpen, refused)
 		return
 	}
-	h.c.id, h.c.session.row, h.c.events.cursor, h.resumed = a.row.ID, a.row, cursor, true
-	h.c.session.row.Acks = a.row.Acks || h.c.session.Acks() // the client may have acknowledged after the row was read
-	h.c.ack.startSeq, h.c.ack.acked, h.c.ack.clientAcks = a.after, a.row.TrimmedTo, h.c.session.row.Acks
-	h.c.session.Replay.SetTrimmed(a.row.TrimmedTo)
-	h.c.ack.position.start(h.c.ack.startSeq, h.c.ack.clientAcks, h.c.ack.acked)
+	h.c.id, h.resumed = a.row.ID, true
+	h.c.events.cursor = cursor
+	h.c.session.attach(a.row)
+	h.c.ack.attach(a.after, a.row.TrimmedTo, h.c.session.row.Acks)
 	h.accept(now)
 	h.c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
 	h.c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
@@ -332,8 +342,13 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	if a.byOpen {
 		h.c.machine.Established(now, machine.SessionResult{ResumeToken: a.token.Reveal(), Agents: h.c.catalog.agents(), Attached: &at})
 	} else {
-		h.c.machine.Resumed(now, machine.Resumed{Attached: at, Identity: *h.setIdentity(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
-			After: a.after, Replayed: a.after < a.row.LastSeq})
+		h.c.machine.Resumed(now, machine.ResumeResult{
+			Attached:    at,
+			Identity:    *identityOf(&h.c.principal.identity),
+			ResumeToken: a.token.Reveal(),
+			After:       a.after,
+			Replayed:    a.after < a.row.LastSeq,
+		})
 		h.c.dialect.resumed(now, &a.row, a.followed)
 	}
 	if a.awaitsPosition {

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
@@ -21,6 +22,13 @@ type attachedSession struct {
 // the connection attaches to an existing session.
 func (s *attachedSession) negotiated(f arcp.Feature) bool {
 	return slices.Contains(s.row.Negotiated, f)
+}
+
+// attach sets the row of the session. The client may have acknowledged after the row was read.
+func (s *attachedSession) attach(row store.Session) {
+	s.row = row
+	s.row.Acks = row.Acks || s.Acks()
+	s.Replay.SetTrimmed(row.TrimmedTo)
 }
 
 // saveRow stores the row of the session. The change may be lost in a crash.
@@ -43,9 +51,13 @@ func (s *sessionConn) conn() *conn { return (*conn)(s) }
 
 func (s *sessionConn) Position() uint64 { return s.conn().ack.position.load() }
 
-// Sync returns when the loop has handled the earlier acknowledgements, and the writer has counted
-// the frames that it has written. It waits until ctx ends, then 50 ms at most. The loop must not
-// call it.
+// writerTimeout bounds how long Sync waits for the writer, which may wait for a client that does not
+// read.
+const writerTimeout = 50 * time.Millisecond
+
+// Sync returns when the loop has handled the earlier acknowledgements and, at most writerTimeout
+// later, the writer has counted the frames that it has written: the client may have frames before
+// their write returns. It returns early when ctx ends. The loop must not call it.
 func (s *sessionConn) Sync(ctx context.Context) {
 	handled := make(barrier)
 	if s.inbox.post(handled) {
@@ -54,7 +66,9 @@ func (s *sessionConn) Sync(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	s.output.outbox.awaitIdle()
+	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
+	defer cancel()
+	s.output.outbox.drain(ctx)
 }
 
 func (s *sessionConn) Send(request arcp.MessageID, t arcp.Type, payload any) {

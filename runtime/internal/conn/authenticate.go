@@ -13,8 +13,8 @@ import (
 
 // authenticate verifies the credentials of session.open or, with a challenge, the response to the
 // challenge.
-func (h *handshake) authenticate(now time.Time, q machine.Verify) {
-	r := h.c.principal.request(h.c.tc.Info(), now, q.Authenticate)
+func (h *handshake) authenticate(now time.Time, q machine.VerifyRequest) {
+	r := h.c.principal.request(h.c.tc.Info(), now, q.Credentials)
 	ctx := h.c.tasks.beginAuthentication()
 	h.c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
 		result := h.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
@@ -27,7 +27,7 @@ func (h *handshake) authenticate(now time.Time, q machine.Verify) {
 }
 
 // request returns the request of package auth for credentials on a connection.
-func (p *principal) request(info transport.Info, now time.Time, q machine.Authenticate) auth.Request {
+func (p *principal) request(info transport.Info, now time.Time, q machine.Credentials) auth.Request {
 	r := p.peer(info, now)
 	r.Scheme, r.Token, r.Principal, r.Fingerprint, r.Anonymous = q.Scheme, auth.Secret(q.Token), q.Principal, q.Fingerprint, q.Anonymous
 	return r
@@ -71,7 +71,7 @@ func (s *Server) authenticate(ctx context.Context, req auth.Request, challenge, 
 }
 
 // decision converts the result of an authentication for the machine.
-func (h *handshake) decision(q machine.Verify, result credentialResult) machine.CredentialDecision {
+func (h *handshake) decision(q machine.VerifyRequest, result credentialResult) machine.CredentialDecision {
 	switch {
 	case result.err != nil && q.Challenge != "":
 		return machine.CredentialDecision{Refused: h.refuseCredential(result.err), Challenge: auth.NewChallenge().Reveal()}
@@ -91,8 +91,14 @@ func (h *handshake) setIdentity(id auth.Identity) machine.CredentialDecision {
 
 // identityOf converts an identity for the machine.
 func identityOf(id *auth.Identity) *machine.Identity {
-	return &machine.Identity{Principal: id.Principal, Trust: id.Trust, Anonymous: id.Anonymous, Expires: id.Expires,
-		Commands: actor.MayCommand(id), Worker: auth.HasRole(*id, auth.RoleWorker)}
+	return &machine.Identity{
+		Principal: id.Principal,
+		Trust:     id.Trust,
+		Anonymous: id.Anonymous,
+		Commands:  actor.MayCommand(id),
+		Worker:    auth.HasRole(*id, auth.RoleWorker),
+		Expires:   id.Expires,
+	}
 }
 
 // refuseCredential converts an error of package auth to a refusal, and counts and logs it.

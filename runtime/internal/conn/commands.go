@@ -29,13 +29,18 @@ var commandRoutes = map[arcp.Type]handler{
 
 func commandsOf(c *conn) *commands { return &c.commands }
 
-// requester returns the client as the sender of a request to the engine, and counts a pending
-// answer.
+// requester returns the client as the sender of a request to the engine, and counts an
+// unanswered command.
 func (cm *commands) requester(request arcp.MessageID) engine.Requester {
 	c := cm.c
-	c.pending.add()
-	return engine.Requester{Request: request, Principal: c.principal.identity.Principal, Session: c.id, Admin: c.principal.actor().Admin,
-		Answers: pendingReply{c}}
+	c.unanswered.add()
+	return engine.Requester{
+		Request:   request,
+		Principal: c.principal.identity.Principal,
+		Session:   c.id,
+		Admin:     c.principal.actor().Admin,
+		Answers:   answerSender{c},
+	}
 }
 
 // invoke handles tool.invoke: it submits a job to the engine. The engine answers all submits in
@@ -43,7 +48,7 @@ func (cm *commands) requester(request arcp.MessageID) engine.Requester {
 func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
 	c := cm.c
 	p, err := decodeInvoke(env)
-	c.pending.add()
+	c.unanswered.add()
 	c.rates.clampPriority(now, env)
 	s := cm.newSubmit(env)
 	s.Payload = &p
@@ -70,9 +75,19 @@ func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
 // newSubmit returns the submit for a message of the client, without its payload.
 func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 	c := cm.c
-	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
-		Lease: c.principal.leaseLimit(&c.srv.opts.Logger), Trust: c.principal.trust(), Roles: c.principal.roleNames(),
-		Answers: c.events.cursor, AcceptedIsAnswer: c.dialect.acceptedIsAnswer(), Decided: c.pending.done, Recheck: c.handshake.resumed}
+	return engine.Submit{
+		Envelope:         env,
+		Session:          c.id,
+		Principal:        c.principal.identity.Principal,
+		MaxJobs:          c.principal.identity.Limits.Jobs,
+		Answers:          c.events.cursor,
+		Lease:            c.principal.leaseLimit(&c.srv.opts.Logger),
+		Trust:            c.principal.trust(),
+		Roles:            c.principal.roleNames(),
+		Recheck:          c.handshake.resumed,
+		OnDecided:        c.unanswered.done,
+		AcceptedIsAnswer: c.dialect.acceptedIsAnswer(),
+	}
 }
 
 // cancel handles cancel for a job or a session (SPEC.md §5.7).
@@ -113,10 +128,10 @@ func (cm *commands) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.Can
 		return
 	}
 	c.principal.audit("evict").Str("target", p.TargetID).Str("decision", "allowed").Msg("audit")
-	c.pending.add()
+	c.unanswered.add()
 	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: cmp.Or(p.Reason, "cancelled")}
 	c.srv.opts.Sessions.End(s, eviction, func(err error) {
-		c.pending.done()
+		c.unanswered.done()
 		if err != nil {
 			c.inbox.runOnLoop(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
 			return
@@ -149,7 +164,8 @@ func (cm *commands) interrupt(now time.Time, env *arcp.Envelope, p *arcp.Interru
 	case p.Prompt == "" || len(p.Prompt) > maxPrompt:
 		return errInvalid("prompt must have 1 to %d bytes", maxPrompt)
 	case !c.session.negotiated(arcp.FeatureHumanInput):
-		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "an interrupt asks for guidance: it needs a session that negotiated human_input"))
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition,
+			"an interrupt asks for guidance: it needs a session that negotiated human_input"))
 	default:
 		c.srv.opts.Engine.Interrupt(cm.requester(env.ID), p)
 	}
@@ -173,7 +189,7 @@ func (cm *commands) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.Ch
 // checkpoint.
 func (cm *commands) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
 	c := cm.c
-	c.pending.add()
+	c.unanswered.add()
 	c.srv.opts.Engine.RestoreCheckpoint(cm.newSubmit(env), p)
 	return nil
 }

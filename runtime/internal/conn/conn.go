@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -30,11 +31,11 @@ type conn struct {
 	session   attachedSession
 	dialect   dialect
 
-	inbox     inbox      // any goroutine posts
-	scheduler *scheduler // woken by the inbox, room in the outbox and new events
-	rates     rates
-	pending   pending
-	tasks     tasks
+	inbox      inbox      // any goroutine posts
+	scheduler  *scheduler // woken by the inbox, room in the outbox and new events
+	rates      rates
+	unanswered unanswered
+	tasks      tasks
 
 	events  eventReader
 	ack     ackWindow
@@ -69,7 +70,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	c.scheduler = newScheduler(srv.opts.Pool, c.turn)
 	wake := c.scheduler.wake
 	c.inbox.init(wake)
-	c.pending.wake = wake
+	c.unanswered.wake = wake
 	c.tasks.pool, c.tasks.inbox = srv.opts.Pool, &c.inbox
 	c.machine = machine.New(now, srv.machineConfig(), c.id)
 	c.bindParts()
@@ -98,7 +99,7 @@ func (c *conn) run() error {
 	c.inbox.readFrames(c.tc)
 	c.ending.loop.Wait()
 	c.tasks.group.Wait()
-	c.output.outbox.drain()
+	c.output.outbox.drain(context.Background())
 	c.detach()
 	return c.ending.err
 }
@@ -154,7 +155,8 @@ func (c *conn) mayReceive() bool {
 // full reports whether too many bytes wait for the client, or too many commands for their
 // answers. The end of each reason wakes the loop.
 func (c *conn) full() bool {
-	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.pending.full() || c.events.cursor != nil && c.events.cursor.QueuedAnswers() >= maxPending
+	return c.output.outbox.queued() > outboxHard || c.worker.full() || c.unanswered.full() ||
+		c.events.cursor != nil && c.events.cursor.QueuedAnswers() >= maxUnanswered
 }
 
 // receive passes a frame to the machine and performs its output. The frame may also be
@@ -306,14 +308,9 @@ func (c *conn) end() {
 		c.output.outbox.publish(c.output.current, 0)
 		c.output.current = nil
 	}
-	flushed := make(chan struct{})
-	go func() { c.output.outbox.drain(); close(flushed) }()
-	t := time.NewTimer(flushTimeout)
-	defer t.Stop()
-	select {
-	case <-flushed:
-	case <-t.C:
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	c.output.outbox.drain(ctx)
 	if err := c.tc.Close(code, reason); err != nil {
 		c.srv.opts.Logger.Debug().Err(err).Str("session_id", string(c.id)).Msg("close connection")
 	}
@@ -336,6 +333,6 @@ func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 
 // append appends a write that has no answer.
 func (c *conn) append(w *store.Write) {
-	c.pending.add()
-	c.srv.opts.Log.Append(w, func(*store.Result) { c.pending.done() })
+	c.unanswered.add()
+	c.srv.opts.Log.Append(w, func(*store.Result) { c.unanswered.done() })
 }

@@ -43,7 +43,7 @@ func (d *draftDialect) credentials() *auth.Request {
 	if !ok {
 		return nil
 	}
-	return new(d.principal.request(d.tc.Info(), time.Now(), machine.Authenticate{Scheme: credentials.Scheme, Token: credentials.Token}))
+	return new(d.principal.request(d.tc.Info(), time.Now(), machine.Credentials{Scheme: credentials.Scheme, Token: credentials.Token}))
 }
 
 // resumed passes the data to the codec that session.resumed does not contain: the profile of the client,

@@ -22,7 +22,8 @@ func (cm *commands) elevate(now time.Time, env *arcp.Envelope, p *arcp.Permissio
 	level := arcp.TrustLevel(name)
 	switch {
 	case !ok:
-		c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "a client may ask for %s<level> only; other permissions are asked for by jobs", elevationPrefix))
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented,
+			"a client may ask for %s<level> only; other permissions are asked for by jobs", elevationPrefix))
 		return nil
 	case p.Resource != "session" || p.Operation != "elevate":
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeInvalidArgument, "%s has the resource session and the operation elevate", p.Permission))

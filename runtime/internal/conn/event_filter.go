@@ -47,8 +47,14 @@ type eventFilter struct {
 
 // compileFilter compiles a filter.
 func compileFilter(f *arcp.EventFilter) eventFilter {
-	return eventFilter{sessions: filterSetOf(f.SessionID), jobs: filterSetOf(f.JobID), traces: filterSetOf(f.TraceID), streams: filterSetOf(f.StreamID),
-		types: filterSetOf(f.Types), minPriority: f.MinPriority}
+	return eventFilter{
+		sessions:    filterSetOf(f.SessionID),
+		jobs:        filterSetOf(f.JobID),
+		traces:      filterSetOf(f.TraceID),
+		streams:     filterSetOf(f.StreamID),
+		types:       filterSetOf(f.Types),
+		minPriority: f.MinPriority,
+	}
 }
 
 // filterSet is the set of values that a member of a filter selects; nil selects all values.
@@ -111,7 +117,8 @@ func (r *filterResolver) ownerOfSessions(ids []arcp.SessionID) (owner string, re
 		switch {
 		case found == nil:
 		case !r.viewer.Observes(found.Principal):
-			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
+			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).
+				Str("target", string(id)).Str("decision", "denied").Msg("audit")
 			return "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
 		case owner != "" && owner != found.Principal:
 			return "", errMixedFilter()
@@ -132,7 +139,8 @@ func (r *filterResolver) ownerOfJobs(ctx context.Context, owner string, ids []ar
 	var denied []arcp.JobID
 	defer func() {
 		if len(denied) > 0 {
-			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).Strs("jobs", stringsOf(denied)).Str("decision", "denied").Msg("audit")
+			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).
+				Strs("jobs", stringsOf(denied)).Str("decision", "denied").Msg("audit")
 		}
 	}()
 	for _, id := range ids {
@@ -155,7 +163,8 @@ func (r *filterResolver) ownerOfJobs(ctx context.Context, owner string, ids []ar
 
 // errMixedFilter returns the refusal of a filter that names sessions or jobs of several principals.
 func errMixedFilter() *arcp.Error {
-	return arcp.Errorf(arcp.CodeInvalidRequest, "a subscription reads the events of one principal; subscribe once for each whose sessions and jobs the filter names")
+	return arcp.Errorf(arcp.CodeInvalidRequest,
+		"a subscription reads the events of one principal; subscribe once for each whose sessions and jobs the filter names")
 }
 
 // selects reports whether the filter selects an event.

@@ -17,9 +17,9 @@ import (
 type eventReader struct {
 	c       *conn
 	cursor  *eventlog.Cursor // nil before session.accepted
-	pending *eventlog.Item   // the next item, whose data is read; nil: the cursor has it
-	reading bool             // data for pending is being read
-	head    []byte           // follows.head for pending
+	held    *eventlog.Item   // the next item, until its data is read; nil: the cursor has it
+	reading bool             // data for held is being read
+	head    []byte           // follows.head for held
 }
 
 // pull appends events and answers to the batch while the outbox has room, and then events of
@@ -56,9 +56,9 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 		return item, false, nil
 	}
 	follows := &er.c.follows
-	if er.pending != nil {
-		item, follows.head = *er.pending, er.head
-		er.pending, er.head = nil, nil
+	if er.held != nil {
+		item, follows.head = *er.held, er.head
+		er.held, er.head = nil, nil
 		return item, true, nil
 	}
 	if item, ok, err = er.cursor.Next(); !ok || err != nil {
@@ -68,7 +68,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 		if answer, deferred := item.Answer.(eventlog.DeferredAnswer); deferred {
 			er.readFirst(item, func(ctx context.Context) func(time.Time) {
 				env := answer(ctx)
-				return func(time.Time) { er.pending.Answer = env }
+				return func(time.Time) { er.held.Answer = env }
 			})
 			return item, false, nil
 		}
@@ -85,10 +85,10 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 	return item, true, nil
 }
 
-// readFirst makes item the pending one. It calls read on another goroutine, and the function that
+// readFirst holds item. It calls read on another goroutine, and the function that
 // read returns on the loop. Then next returns the item.
 func (er *eventReader) readFirst(item eventlog.Item, read func(ctx context.Context) func(now time.Time)) {
-	er.pending, er.reading, er.head = &item, true, er.c.follows.head
+	er.held, er.reading, er.head = &item, true, er.c.follows.head
 	er.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 		onLoop := read(ctx)
 		return func(now time.Time) {
@@ -113,7 +113,7 @@ func (er *eventReader) readEvent(item eventlog.Item, result, head bool) {
 			j, noJob = er.c.srv.opts.Store.Job(ctx, e.JobID())
 		}
 		return func(now time.Time) {
-			er.pending.Event = whole
+			er.held.Event = whole
 			if err != nil {
 				er.fail(now, err)
 			}

@@ -72,10 +72,11 @@ func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubsc
 
 // follow stores that the session follows a job from a position in the job's log.
 func (fl *follows) follow(request arcp.MessageID, j store.Job, from uint64) {
-	fl.c.principal.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
+	fl.c.principal.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).
+		Str("decision", "allowed").Msg("audit")
 	fl.add(&j)
 	own := fl.owns(&j)
-	fl.c.pending.add()
+	fl.c.unanswered.add()
 	fl.c.srv.opts.Log.Follow(*fl.operation(&j, from), func(r *store.Result) {
 		fl.c.events.cursor.AnswerBeforeEvents(fl.answer(request, j, r, own))
 	}, func(r *store.Result) { fl.historyEnded(&j, r) })
@@ -147,7 +148,7 @@ func (fl *follows) errTooMany() *arcp.Error {
 
 // historyEnded is called when the session has the history, or when the rest of it cannot be read.
 func (fl *follows) historyEnded(j *store.Job, r *store.Result) {
-	fl.c.pending.done()
+	fl.c.unanswered.done()
 	if errors.Is(r.Err, store.ErrNotFound) { // the job was deleted before the session has its history
 		fl.c.inbox.runOnLoop(func(now time.Time) {
 			delete(fl.jobs, j.ID)
@@ -241,8 +242,19 @@ func (fl *follows) jobSubscribed(request arcp.MessageID, j *store.Job, h history
 	if own && fl.c.dialect.sendsCredentials() {
 		credentials = fl.c.srv.secrets.credentials(j.ID)
 	}
-	env := answerTo(request, arcp.JobSubscribed, arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: fl.c.dialect.status(j), Agent: j.Agent, ParentJobID: j.Parent,
-		TraceID: j.TraceID, Lease: lease, LeaseConstraints: constraints, Budget: budget, Credentials: credentials, SubscribedFrom: h.last, Replayed: h.events})
+	env := answerTo(request, arcp.JobSubscribed, arcp.JobSubscribedPayload{
+		JobID:            j.ID,
+		CurrentStatus:    fl.c.dialect.status(j),
+		Agent:            j.Agent,
+		ParentJobID:      j.Parent,
+		TraceID:          j.TraceID,
+		Lease:            lease,
+		LeaseConstraints: constraints,
+		Budget:           budget,
+		Credentials:      credentials,
+		SubscribedFrom:   h.last,
+		Replayed:         h.events,
+	})
 	env.JobID = j.ID
 	return env
 }

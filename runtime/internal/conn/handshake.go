@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -16,10 +17,19 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// handshake performs the requests of the machine. Before session.accepted these are, in this
-// order: to authenticate the client (authenticate.go), and to open a session, or to attach to an
-// existing one (attach.go). After session.accepted they renew the credential (renewal.go) or end
-// the session.
+// handshake performs the requests of the machine. These are the steps of a session.open:
+//
+//  1. The machine makes an AuthenticateRequest. authenticate verifies the credentials
+//     (authenticate.go), and Machine.Authenticated gets the result. After a challenge, the same
+//     follows for a VerifyRequest.
+//  2. The machine makes an EstablishRequest. establish calls openSession, or attachOpen for the id of
+//     a session of the same principal (attach.go).
+//  3. openSession calls createSession, which counts the session and appends its row.
+//  4. When the row is durable, completeSession runs on the loop. It calls accept and
+//     Machine.Established, which sends session.accepted.
+//
+// For a session.resume there is one ResumeRequest, which resume performs (attach.go). After
+// session.accepted, the requests renew the credential (renewal.go) or end the session.
 type handshake struct {
 	c         *conn
 	startedAt time.Time
@@ -31,38 +41,40 @@ type handshake struct {
 
 // handle performs a request of the machine. It or a later callback on the loop calls the method
 // of the machine that completes the request.
-func (h *handshake) handle(now time.Time, request any) {
+func (h *handshake) handle(now time.Time, request machine.Request) {
 	c := h.c
 	switch q := request.(type) {
-	case machine.Authenticate:
+	case machine.AuthenticateRequest:
 		h.scheme = q.Scheme
 		if c.principal.program != nil {
 			h.scheme = auth.Program
 		}
-		h.authenticate(now, machine.Verify{Authenticate: q})
-	case machine.Verify:
+		h.authenticate(now, machine.VerifyRequest{Credentials: q.Credentials})
+	case machine.VerifyRequest:
 		h.authenticate(now, q)
-	case machine.Establish:
+	case machine.EstablishRequest:
 		h.establish(now, q)
-	case machine.Resume:
+	case machine.ResumeRequest:
 		h.resume(q)
-	case machine.PrepareRefresh:
+	case machine.PrepareRefreshRequest:
 		c.machine.RefreshPrepared(now, c.srv.opts.Auth.Challenge(c.principal.identity.Scheme).Reveal())
-	case machine.Reauthenticate:
+	case machine.ReauthenticateRequest:
 		c.renewal.authenticate(now, q)
-	case machine.Renew:
+	case machine.RenewRequest:
 		c.renewal.store()
-	case machine.End:
+	case machine.EndRequest:
 		h.endSession()
+	default:
+		panic(fmt.Sprintf("conn: request %T of the machine", request))
 	}
 }
 
 // establish attaches to the session that session.open names, if it is one of the same principal.
 // Otherwise it opens a new session.
-func (h *handshake) establish(now time.Time, q machine.Establish) {
+func (h *handshake) establish(now time.Time, q machine.EstablishRequest) {
 	s := h.c.srv.opts.Sessions.Find(q.Attach)
 	if s == nil || s.Principal != q.Identity.Principal {
-		h.open(now, q)
+		h.openSession(now, q)
 		return
 	}
 	h.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
@@ -71,9 +83,9 @@ func (h *handshake) establish(now time.Time, q machine.Establish) {
 	})
 }
 
-// open opens a new session. A program first ends the sessions of its earlier processes, whose
+// openSession opens a new session. A program first ends the sessions of its earlier processes, whose
 // agents would otherwise keep their ids.
-func (h *handshake) open(now time.Time, q machine.Establish) {
+func (h *handshake) openSession(now time.Time, q machine.EstablishRequest) {
 	if h.c.principal.program == nil {
 		h.createSession(now, q)
 		return
@@ -86,23 +98,34 @@ func (h *handshake) open(now time.Time, q machine.Establish) {
 
 // createSession counts the session, stores its row, and attaches a cursor to its log when the row
 // is durable.
-func (h *handshake) createSession(now time.Time, q machine.Establish) {
+func (h *handshake) createSession(now time.Time, q machine.EstablishRequest) {
 	if err := h.c.srv.registerSession(h.c); err != nil {
 		h.record(h.c.srv.opts.Logger.Warn().Str("reason", err.Message), "rejected")
 		h.c.machine.Established(now, machine.SessionResult{Refused: err})
 		return
 	}
 	token := h.c.newResumeToken(h.c.id)
-	row := store.Session{ID: h.c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
-		ClientKind: q.Client.Kind, Dialect: h.c.dialect.name(), Profile: h.c.dialect.profile(), Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&h.c.principal.identity),
-		Acks: h.c.machine.Has(arcp.FeatureAck), CreatedAt: now}
+	row := store.Session{
+		ID:         h.c.id,
+		Principal:  q.Identity.Principal,
+		Anonymous:  q.Identity.Anonymous,
+		Version:    q.Version,
+		ClientKind: q.Client.Kind,
+		Dialect:    h.c.dialect.name(),
+		Profile:    h.c.dialect.profile(),
+		Negotiated: q.Negotiated,
+		TokenHash:  auth.HashToken(token),
+		Identity:   encodeIdentity(&h.c.principal.identity),
+		Acks:       h.c.machine.Has(arcp.FeatureAck),
+		CreatedAt:  now,
+	}
 	h.c.srv.opts.Log.Append(store.NewWrite(&store.OpenSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
 			cursor = h.c.srv.opts.Log.Attach(h.c.id, 0, 0, h.c.session.loop())
 		}
-		if !h.c.inbox.runOnLoop(func(now time.Time) { h.sessionStored(now, row, token, cursor, err) }) && cursor != nil {
+		if !h.c.inbox.runOnLoop(func(now time.Time) { h.completeSession(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})
@@ -123,10 +146,18 @@ func (s *Server) registerSession(c *conn) *arcp.Error {
 	if n := c.principal.identity.Limits.Sessions; n > 0 {
 		limits.PerPrincipal = n
 	}
-	opened, evicted, full := s.opts.Sessions.Open(c.id, c.principal.identity.Principal, c.handshake.startedAt, c.machine.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
+	opened, evicted, full := s.opts.Sessions.Open(session.OpenParams{
+		ID:        c.id,
+		Principal: c.principal.identity.Principal,
+		Now:       c.handshake.startedAt,
+		Acks:      c.machine.Has(arcp.FeatureAck),
+		Conn:      (*sessionConn)(c),
+		Limits:    limits,
+	})
 	if full != nil {
 		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
+		return arcp.Errorf(arcp.CodeResourceExhausted,
+			"limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
 	}
 	if evicted {
 		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()
@@ -151,8 +182,8 @@ func errNearlyFull() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResourceExhausted, "the disk of the runtime is nearly full").RetryAfter(30)
 }
 
-// sessionStored completes createSession. It accepts the session unless err is set.
-func (h *handshake) sessionStored(now time.Time, row store.Session, token auth.Secret, cursor *eventlog.Cursor, err error) {
+// completeSession completes createSession. It accepts the session unless err is set.
+func (h *handshake) completeSession(now time.Time, row store.Session, token auth.Secret, cursor *eventlog.Cursor, err error) {
 	h.c.events.cursor = cursor
 	if err != nil {
 		h.c.srv.opts.Sessions.Abandon(h.c.session.Session)
@@ -163,8 +194,8 @@ func (h *handshake) sessionStored(now time.Time, row store.Session, token auth.S
 	}
 	h.c.session.MarkAttached()
 	row.Epoch = 1
-	h.c.session.row, h.c.ack.clientAcks = row, row.Acks
-	h.c.ack.position.start(0, h.c.ack.clientAcks, 0)
+	h.c.session.attach(row)
+	h.c.ack.attach(0, 0, row.Acks)
 	h.accept(now)
 	h.c.ack.unpause()
 	h.c.machine.Established(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: h.c.catalog.agents()})

@@ -1,8 +1,8 @@
 package conn
 
 import (
+	"context"
 	"sync"
-	"time"
 
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/transport"
@@ -46,7 +46,7 @@ type outbox struct {
 	inFlight int // bytes that the writer is writing
 	expected int // bytes announced by expect and not published
 	err      error
-	idle     sync.Cond // uses mu; signals that writing is false
+	idle     sync.Cond // uses mu; signals that writing is false, or that the context of a drain has ended
 }
 
 func newOutbox(conn transport.Conn, p *pool.Pool, wake func(), sent func(seq uint64)) *outbox {
@@ -156,25 +156,17 @@ func (o *outbox) send(b *batch) error {
 	return o.conn.Flush()
 }
 
-// awaitIdle waits until the writer has ended, for 50 ms at most. The peer may have frames before
-// their write returns.
-func (o *outbox) awaitIdle() {
-	for range 50 {
+// drain returns when everything is written, the writer has failed, or ctx has ended.
+func (o *outbox) drain(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() {
 		o.mu.Lock()
-		writing := o.writing
-		o.mu.Unlock()
-		if !writing {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// drain returns when everything is written or the writer has failed.
-func (o *outbox) drain() {
+		defer o.mu.Unlock()
+		o.idle.Broadcast()
+	})
+	defer stop()
 	o.mu.Lock()
-	for o.writing {
+	defer o.mu.Unlock()
+	for o.writing && ctx.Err() == nil {
 		o.idle.Wait()
 	}
-	o.mu.Unlock()
 }

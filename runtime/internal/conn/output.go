@@ -79,7 +79,8 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 // carriesError reports whether the payload of a type is an arcp.Error.
 func carriesError(t arcp.Type) bool {
 	switch t {
-	case arcp.Nack, arcp.JobFailed, arcp.CancelRefused, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.SubscribeClosed:
+	case arcp.Nack, arcp.JobFailed, arcp.CancelRefused, arcp.SessionRejected, arcp.SessionUnauthenticated,
+		arcp.SessionEvicted, arcp.SubscribeClosed:
 		return true
 	}
 	return false

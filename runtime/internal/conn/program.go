@@ -44,5 +44,6 @@ func (p *Program) refuse(invoke *arcp.ToolInvokePayload) *arcp.Error {
 	if p == nil || strings.HasPrefix(invoke.Tool, toolsWithoutJob) {
 		return nil
 	}
-	return arcp.Errorf(arcp.CodePermissionDenied, "a worker that the runtime has started submits no jobs of its own: call %.100s for a job, with its job_id", invoke.Tool)
+	return arcp.Errorf(arcp.CodePermissionDenied,
+		"a worker that the runtime has started submits no jobs of its own: call %.100s for a job, with its job_id", invoke.Tool)
 }

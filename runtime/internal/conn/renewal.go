@@ -22,11 +22,11 @@ type renewal struct {
 }
 
 // authenticate verifies a new credential. Other frames are handled meanwhile.
-func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
+func (rn *renewal) authenticate(now time.Time, q machine.ReauthenticateRequest) {
 	if q.Scheme == "" {
 		q.Scheme = rn.c.principal.identity.Scheme
 	}
-	r := rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate)
+	r := rn.c.principal.request(rn.c.tc.Info(), now, q.Credentials)
 	ctx := rn.c.tasks.beginAuthentication()
 	rn.c.tasks.backgroundThenLoop(func(context.Context) func(time.Time) {
 		result := rn.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
@@ -39,12 +39,13 @@ func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
 }
 
 // verified completes authenticate.
-func (rn *renewal) verified(now time.Time, q machine.Reauthenticate, result credentialResult) {
+func (rn *renewal) verified(now time.Time, q machine.ReauthenticateRequest, result credentialResult) {
 	if result.err == nil && result.challenge == "" {
 		result.err = rn.c.principal.identity.CanBeReplacedBy(result.identity)
 	}
 	if result.err == nil && result.challenge == "" { // the configuration may have changed meanwhile
-		result.identity, result.err = rn.c.srv.opts.Auth.Revalidate(result.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate))
+		r := rn.c.principal.request(rn.c.tc.Info(), now, q.Credentials)
+		result.identity, result.err = rn.c.srv.opts.Auth.Revalidate(result.identity, r)
 	}
 	answer := machine.CredentialDecision{Challenge: result.challenge.Reveal()}
 	switch {
@@ -71,13 +72,13 @@ func (rn *renewal) store() {
 	rn.c.session.row.PrevHashes, rn.c.session.row.TokenHash = [][32]byte{rn.c.session.row.TokenHash}, auth.HashToken(token)
 	rn.c.session.row.Identity = encodeIdentity(&rn.c.principal.identity)
 	row := rn.c.session.row
-	rn.c.pending.add()
+	rn.c.unanswered.add()
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		if err == nil {
 			rn.c.session.TokenIssued(row.Epoch)
 		}
-		rn.c.pending.done()
+		rn.c.unanswered.done()
 		rn.c.inbox.runOnLoop(func(now time.Time) { rn.stored(now, token, err) })
 	})
 }
@@ -86,11 +87,12 @@ func (rn *renewal) store() {
 func (rn *renewal) stored(now time.Time, token auth.Secret, err error) {
 	if err != nil {
 		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("new credential not stored")
-		rn.c.machine.Renewed(now, machine.SessionResult{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
+		refused := arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
+		rn.c.machine.Renewed(now, machine.SessionResult{Refused: refused})
 		return
 	}
-	rn.c.srv.opts.Logger.Info().Str("session_id", string(rn.c.id)).Str("principal", rn.c.principal.identity.Principal).Str("scheme", schemeLabel(rn.c.handshake.scheme)).
-		Msg("credential renewed")
+	rn.c.srv.opts.Logger.Info().Str("session_id", string(rn.c.id)).Str("principal", rn.c.principal.identity.Principal).
+		Str("scheme", schemeLabel(rn.c.handshake.scheme)).Msg("credential renewed")
 	rn.c.machine.Renewed(now, machine.SessionResult{ResumeToken: token.Reveal(), Agents: rn.c.catalog.agents()})
 }
 
@@ -143,10 +145,10 @@ func (rn *renewal) confirmToken() bool {
 	rn.c.session.row.PrevHashes, rn.tokenPending = nil, true
 	rn.c.session.ConfirmToken(rn.c.session.row.Epoch)
 	row := rn.c.session.row
-	rn.c.pending.add()
+	rn.c.unanswered.add()
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
-		rn.c.pending.done()
+		rn.c.unanswered.done()
 		rn.c.inbox.runOnLoop(func(time.Time) { rn.tokenStored(err) })
 	})
 	return false

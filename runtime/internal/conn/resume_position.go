@@ -54,10 +54,10 @@ func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.Res
 	default:
 		aw.pause()
 		aw.locating = true
-		aw.c.pending.add()
+		aw.c.unanswered.add()
 		aw.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 			found := aw.locate(ctx, p)
-			aw.c.pending.done()
+			aw.c.unanswered.done()
 			return func(now time.Time) { aw.completeResume(now, env.ID, found) }
 		})
 	}

@@ -20,7 +20,8 @@ func (s *subscriptions) pull(now time.Time, room int) {
 	for i := 0; i < len(s.list) && s.c.ending.close == nil; {
 		sub := s.list[i]
 		if !s.mayObserve(sub.owner) {
-			s.c.principal.audit("subscribe").Str("owner", sub.owner).Str("decision", "denied").Str("reason", "may not be observed any more").Msg("audit")
+			s.c.principal.audit("subscribe").Str("owner", sub.owner).Str("decision", "denied").
+				Str("reason", "may not be observed any more").Msg("audit")
 			s.sendClosed(now, sub, arcp.CodePermissionDenied, "the principal may not be observed any more")
 			s.drop(i)
 			continue
@@ -77,15 +78,15 @@ func (s *subscriptions) pullOne(now time.Time, sub *subscription, room int) (mor
 
 // next returns the next event; ok is false if there is none.
 func (su *subscription) next() (item eventlog.Item, ok bool, err error) {
-	if su.pending != nil {
-		item, su.pending = *su.pending, nil
+	if su.held != nil {
+		item, su.held = *su.held, nil
 		return item, true, nil
 	}
 	return su.cursor.Next()
 }
 
 // deliver appends an event if the filter selects it. It reports false if the client's backpressure
-// does not admit it; the event is pending then.
+// does not admit it; the event is held then.
 func (s *subscriptions) deliver(now time.Time, sub *subscription, item *eventlog.Item, late bool) bool {
 	if s.omits(item.Event.Type) {
 		return true
@@ -100,7 +101,7 @@ func (s *subscriptions) deliver(now time.Time, sub *subscription, item *eventlog
 		return true
 	}
 	if !s.admits(now) || s.roomBounded && !s.reserveRoom(len(event.encoded())) {
-		sub.pending = item
+		sub.held = item
 		return false
 	}
 	s.sendGap(now, sub)
@@ -136,9 +137,9 @@ func subscribePrefix(session arcp.SessionID, id arcp.SubscriptionID) []byte {
 }
 
 // readMissing reports whether an event needs data of the store, and starts to read it. Meanwhile
-// the event is pending.
+// the event is held.
 func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool {
-	if item.Event == sub.pendingRead || s.omits(item.Event.Type) {
+	if item.Event == sub.heldRead || s.omits(item.Event.Type) {
 		return false
 	}
 	id := item.Event.JobID()
@@ -148,7 +149,7 @@ func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool
 	if known && !result || !sub.filter.selects(&submitterEvent{version: s.c.machine.Version(), item: item}) {
 		return false
 	}
-	sub.pending, sub.reading = item, true
+	sub.held, sub.reading = item, true
 	s.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 		whole, err := item.Event, error(nil)
 		if result {
@@ -156,7 +157,7 @@ func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool
 		}
 		shown := known || s.c.srv.opts.Jobs.VisibleToObservers(ctx, id)
 		return func(now time.Time) {
-			sub.reading, sub.pendingRead, item.Event = false, whole, whole
+			sub.reading, sub.heldRead, item.Event = false, whole, whole
 			if !known {
 				sub.setVisible(id, shown)
 			}
@@ -312,7 +313,8 @@ func (s *subscriptions) sendClosed(now time.Time, sub *subscription, code arcp.C
 func (s *subscriptions) backpressure(now time.Time, env *arcp.Envelope, p *arcp.BackpressurePayload) error {
 	if env.StreamID != "" {
 		s.c.reportIncident(machine.Incident{Reason: "not_served", Type: env.Type})
-		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "streams are not offered by this runtime; without stream_id it slows subscriptions"))
+		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented,
+			"streams are not offered by this runtime; without stream_id it slows subscriptions"))
 		return nil
 	}
 	s.setBackpressure(p)

@@ -49,7 +49,8 @@ type subscriptionSlots struct{ taken int }
 // acquire takes a slot for a new subscription. It refuses the subscription if no slot is free.
 func (ss *subscriptionSlots) acquire() *arcp.Error {
 	if ss.taken >= maxSubscriptions {
-		return arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxSubscriptions).RetryAfter(1)
+		return arcp.Errorf(arcp.CodeResourceExhausted,
+			"a connection has at most %d subscriptions; unsubscribe from some", maxSubscriptions).RetryAfter(1)
 	}
 	ss.taken++
 	return nil
@@ -73,10 +74,10 @@ type subscription struct {
 	head        []byte // start of the frames of the events of session headOf
 	headOf      arcp.SessionID
 
-	pending     *eventlog.Item      // next event, which waits for the limiter or the store; nil: the cursor has it
-	reading     bool                // data for the next event is being read
-	pendingRead *store.Event        // event of pending, if its data was read
-	visible     map[arcp.JobID]bool // jobs of another principal: whether their events may be shown
+	held     *eventlog.Item      // next event, which waits for the limiter or the store; nil: the cursor has it
+	reading  bool                // data for the next event is being read
+	heldRead *store.Event        // event of held, if its data was read
+	visible  map[arcp.JobID]bool // jobs of another principal: whether their events may be shown
 }
 
 // subscribe handles subscribe. The client receives subscribe.accepted, the events after the message
@@ -126,13 +127,13 @@ func (s *Server) newSubscription(ctx context.Context, viewer *approval.Actor, p 
 // attach attaches the cursor of a new subscription to its feed.
 func (s *subscriptions) attach(request arcp.MessageID, p *arcp.SubscribePayload, sub *subscription, after uint64) {
 	s.audit(p.Filter, sub.owner)
-	s.c.pending.add()
+	s.c.unanswered.add()
 	s.c.srv.opts.Log.AttachFeed(sub.owner, after, s.c.session.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		sub.cursor, sub.backfillEnd = cursor, last
 		if !s.c.inbox.runOnLoop(func(now time.Time) { s.attached(now, request, sub) }) && cursor != nil {
 			cursor.Close()
 		}
-		s.c.pending.done()
+		s.c.unanswered.done()
 	})
 }
 

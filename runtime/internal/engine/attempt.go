@@ -11,7 +11,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
-	"github.com/arcpd/arcpd/runtime/internal/rule"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -120,7 +119,8 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 // hookDenied audits that a hook has refused the call. It fails the parent job if the hook says so.
 func (t toolRunner) hookDenied(r *catalog.CallDecision) {
 	s := t.s
-	s.e.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
+	s.e.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).
+		Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
 	if parent := s.e.run(s.row.Parent); r.Abort && parent != nil {
 		parent.post(abortJob{err: r.Refused})
 	}
@@ -145,9 +145,16 @@ func (t toolRunner) approve(args arcp.Raw) error {
 	if s.tool.Approval == tool.ApprovalNone {
 		return nil
 	}
-	approved, err := s.tool.Approves(s.ctx, rule.Call{Arguments: args, Principal: s.row.Principal, Roles: s.roles, Lease: t.leaseText(), Attempt: s.attempt})
+	approved, err := s.tool.Approves(s.ctx, tool.ApprovalCall{
+		Arguments: args,
+		Principal: s.row.Principal,
+		Roles:     s.roles,
+		Lease:     t.leaseText(),
+		Attempt:   s.attempt,
+	})
 	if err != nil {
-		s.e.cfg.Logger.Warn().Err(err).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).Msg("approval rule could not decide: an approval is requested")
+		s.e.cfg.Logger.Warn().Err(err).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
+			Msg("approval rule could not decide: an approval is requested")
 	}
 	if approved {
 		return nil

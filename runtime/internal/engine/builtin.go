@@ -47,12 +47,20 @@ type Gates interface {
 	// Gate asks and waits for the decision. The sessions in row.Barred and the caller's session
 	// must not answer. A row without an ID gets one.
 	Gate(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error)
-	// Grant adds a permission lease to the job, granted by the session that has resolved a gate. The
-	// session holder gets lease.granted as the answer to its message request. The events are
-	// written together with the lease, once. A later attempt finds the lease of an earlier one:
+	// Grant adds a permission lease to the job. A later attempt finds the lease of an earlier one:
 	// then created is false.
-	Grant(ctx context.Context, p lease.Permission, d time.Duration, gate *approval.Row, holder arcp.SessionID, request arcp.MessageID, events ...JobEvent) (expiresAt time.Time, created bool, err error)
+	Grant(GateGrant) (expiresAt time.Time, created bool, err error)
 	Permits(permission, resource, operation string) bool
+}
+
+// GateGrant is a permission lease that Gates.Grant adds.
+type GateGrant struct {
+	Permission lease.Permission
+	Duration   time.Duration
+	Gate       *approval.Row  // the session that has resolved it grants the lease
+	Holder     arcp.SessionID // gets lease.granted as the answer to Request
+	Request    arcp.MessageID
+	Events     []JobEvent // written together with the lease, once
 }
 
 // JobEvent is the type and the payload of an event of a job.
@@ -85,8 +93,8 @@ func (j builtinJob) Gate(ctx context.Context, row approval.Row, wait time.Durati
 	return j.ask(ctx, row, wait)
 }
 
-func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, gate *approval.Row, holder arcp.SessionID, request arcp.MessageID, events ...JobEvent) (expiresAt time.Time, created bool, err error) {
-	g := &addGrant{permission: p, duration: d, gate: gate, holder: holder, request: request, events: events, done: make(chan error, 1)}
+func (j builtinJob) Grant(grant GateGrant) (expiresAt time.Time, created bool, err error) {
+	g := &addGrant{GateGrant: grant, done: make(chan error, 1)}
 	if !j.s.post(g) {
 		return time.Time{}, false, errEnded
 	}
@@ -96,34 +104,34 @@ func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration
 
 // addGrant adds a permission lease to the job of a built-in tool.
 type addGrant struct {
-	permission lease.Permission
-	duration   time.Duration
-	gate       *approval.Row
-	holder     arcp.SessionID
-	request    arcp.MessageID
-	events     []JobEvent
-	expiresAt  time.Time
-	created    bool
-	done       chan error // buffered 1
+	GateGrant
+	expiresAt time.Time
+	created   bool
+	done      chan error // buffered 1
 }
 
 func (g *addGrant) apply(s *supervisor, now time.Time) {
-	if earlier, found := s.authority.FindGrant(g.permission.Permission); found {
+	if earlier, found := s.authority.FindGrant(g.Permission.Permission); found {
 		g.expiresAt = earlier.ExpiresAt
 		g.done <- nil
 		return
 	}
 	s.mu.Lock()
-	c, err := s.authority.Grant(s.authority.now(), authority.Grant{ID: newLeaseID(), Permission: g.permission, Duration: g.duration,
-		By: authority.Party{Principal: g.gate.ResolvedBy, Session: g.gate.ResolvedIn}, Holder: g.holder})
+	c, err := s.authority.Grant(s.authority.now(), authority.Grant{
+		ID:         newLeaseID(),
+		Permission: g.Permission,
+		Duration:   g.Duration,
+		By:         authority.Party{Principal: g.Gate.ResolvedBy, Session: g.Gate.ResolvedIn},
+		Holder:     g.Holder,
+	})
 	s.mu.Unlock()
 	if err != nil {
 		g.done <- err
 		return
 	}
 	g.expiresAt, g.created = c.Lease.ExpiresAt, true
-	s.leaseChanged(now, &c, g.holder, g.request)
-	for _, e := range g.events {
+	s.leaseChanged(now, &c, g.Holder, g.Request)
+	for _, e := range g.Events {
 		s.emitRouted(now, e.Type, e.Payload, new(store.Route))
 	}
 	s.write.addCommands(g)

@@ -24,13 +24,16 @@ func internalCancel(id arcp.JobID, reason string) *cancelJob {
 	return &cancelJob{Requester: Requester{Answers: discardAnswers{}}, Job: id, Reason: reason}
 }
 
-// cancelDeadline converts the deadline of a cancel. Without one the job has
-// job.DefaultCancelDeadline; a deadline of 0 ms has passed at once (SPEC.md §5.7).
+// atOnce is the shortest deadline of a cancel. Zero is job.DefaultCancelDeadline.
+const atOnce = time.Nanosecond
+
+// cancelDeadline converts the deadline of a cancel. A deadline of 0 ms is atOnce (SPEC.md §5.7).
 func cancelDeadline(ms *uint64) time.Duration {
 	if ms == nil {
 		return 0
 	}
-	return max(time.Duration(min(*ms, uint64(job.MaxCancelDeadline/time.Millisecond)))*time.Millisecond, 1)
+	d := time.Duration(min(*ms, uint64(job.MaxCancelDeadline/time.Millisecond))) * time.Millisecond
+	return max(d, atOnce)
 }
 
 // Reasons of cancel.refused (§5.7).
@@ -124,7 +127,12 @@ func (c *cancelJob) refuse(reason string, err *arcp.Error) {
 }
 
 func (c *cancelJob) refusal(reason string, err *arcp.Error) arcp.Envelope {
-	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
+	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{
+		TargetID: string(c.Job),
+		Reason:   reason,
+		Code:     err.Code,
+		Message:  err.Message,
+	})
 }
 
 // endedJob reads the row of a job that is not in the jobTable.

@@ -78,7 +78,11 @@ func (cc *childCall) findOrCreate() (*family.Child, error) {
 
 // callDigest returns the digest that identifies a request for a child.
 func callDigest(call *tool.Call) string {
-	p := arcp.ToolInvokePayload{Tool: call.Tool, SubmitOptions: arcp.SubmitOptions{Detach: call.Detach, LeaseConstraints: call.Constraints, CostBudget: call.CostBudget}}
+	p := arcp.ToolInvokePayload{Tool: call.Tool, SubmitOptions: arcp.SubmitOptions{
+		Detach:           call.Detach,
+		LeaseConstraints: call.Constraints,
+		CostBudget:       call.CostBudget,
+	}}
 	if len(call.Arguments) > 0 {
 		p.Arguments = call.Arguments
 	}
@@ -167,8 +171,15 @@ func (cc *childCall) create() (*family.Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &addChild{parent: cc.parent, namespace: cc.namespace, toolReply: newToolReply(), call: family.Call{Job: r.row.ID, Agent: r.row.Agent,
-		Request: cc.request, Lease: requested, Attempt: cc.parent.attempt, DelegateID: arcp.NewID("dlg_"), MaxEvent: maxPayload}}
+	a := &addChild{parent: cc.parent, namespace: cc.namespace, toolReply: newToolReply(), call: family.Call{
+		Job:        r.row.ID,
+		Agent:      r.row.Agent,
+		Request:    cc.request,
+		Lease:      requested,
+		Attempt:    cc.parent.attempt,
+		DelegateID: arcp.NewID("dlg_"),
+		MaxEvent:   maxPayload,
+	}}
 	if !cc.parent.post(a) {
 		a.done <- errEnded
 	}
@@ -210,13 +221,22 @@ func (cc *childCall) resolveCallee() (*tool.Tool, *arcp.Error) {
 	case err != nil:
 		return nil, err
 	}
-	callee := family.Callee{Name: t.Name, Builtin: t.Source == tool.SourceBuiltin, Trusted: t.AllowsTrust(cc.parent.trust), MinTrust: t.MinTrust}
+	callee := family.Callee{
+		Name:     t.Name,
+		Builtin:  t.Source == tool.SourceBuiltin,
+		Trusted:  t.AllowsTrust(cc.parent.trust),
+		MinTrust: t.MinTrust,
+	}
 	return t, callee.Check()
 }
 
 // newChild makes the run of a child, without its lease.
 func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *lease.Lease, *arcp.Error) {
-	requested, err := family.RequestedLease(time.Now(), cc.parent.authority.Lease, lease.Request{Lease: cc.Lease, CostBudget: cc.CostBudget, Constraints: cc.Constraints})
+	requested, err := family.RequestedLease(time.Now(), cc.parent.authority.Lease, lease.Request{
+		Lease:       cc.Lease,
+		CostBudget:  cc.CostBudget,
+		Constraints: cc.Constraints,
+	})
 	if err != nil {
 		if err.Code == arcp.CodeLeaseSubsetViolation {
 			cc.parent.recordDenial(cc.namespace, err)
@@ -232,9 +252,21 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, cc.parent.strictCancel, cc.parent.trust, cc.parent.maxJobs
 	r.position, r.done.donec = position, make(chan struct{})
 	p := &cc.parent.row
-	r.row = store.Job{ID: arcp.NewJobID(), Parent: p.ID, Principal: p.Principal, Session: p.Session, Agent: t.Ref(), Arguments: slices.Clone(cc.Arguments),
-		Priority: p.Priority, TraceID: p.TraceID, SpanID: randomHex(8), ParentSpanID: p.SpanID,
-		CreatedAt: r.created, State: arcp.StateAccepted, Attempt: 1}
+	r.row = store.Job{
+		ID:           arcp.NewJobID(),
+		Parent:       p.ID,
+		Principal:    p.Principal,
+		Session:      p.Session,
+		Agent:        t.Ref(),
+		Arguments:    slices.Clone(cc.Arguments),
+		Priority:     p.Priority,
+		TraceID:      p.TraceID,
+		SpanID:       randomHex(8),
+		ParentSpanID: p.SpanID,
+		CreatedAt:    r.created,
+		State:        arcp.StateAccepted,
+		Attempt:      1,
+	}
 	r.common = commonOf(&r.row)
 	return r, requested, nil
 }
@@ -247,7 +279,15 @@ func (cc *childCall) commitChild(r *run, child *family.Child, l *lease.Lease) er
 	r.mu.Lock()
 	r.authority.SetLease(l)
 	r.mu.Unlock()
-	options := rowOptions{StrictCancel: r.strictCancel, Lease: l.Encode(), Depth: r.position.Depth, Detach: r.position.Detached, Trust: trustOption(r.trust), MaxJobs: r.maxJobs, Barred: r.barred}
+	options := rowOptions{
+		StrictCancel: r.strictCancel,
+		Lease:        l.Encode(),
+		Depth:        r.position.Depth,
+		Detach:       r.position.Detached,
+		Trust:        trustOption(r.trust),
+		MaxJobs:      r.maxJobs,
+		Barred:       r.barred,
+	}
 	if r.tool.Approval.Rule != "" {
 		options.Roles = r.roles
 	}

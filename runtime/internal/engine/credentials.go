@@ -30,8 +30,8 @@ func (jc jobCredentials) provisioned() bool {
 func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created bool), placed func()) (blocks bool) {
 	submit, e := *s, r.e
 	decided := func() {
-		e.order.decided(submit.Session)
-		submit.decided()
+		e.order.unblock(submit.Session)
+		submit.notifyDecided()
 	}
 	return e.order.perform(s, true, func() bool {
 		e.wg.Add(1)
@@ -79,7 +79,8 @@ func (e *Engine) issue(r *run) (*credential.Grant, *arcp.Error) {
 	if err == nil {
 		return grant, nil
 	}
-	e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Str("tool", r.row.Agent).Msg("job not accepted: its credentials were not issued")
+	e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Str("tool", r.row.Agent).
+		Msg("job not accepted: its credentials were not issued")
 	refusal, _ := arcp.AsError(err)
 	return nil, refusal
 }

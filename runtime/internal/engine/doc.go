@@ -31,7 +31,7 @@
 //	run.markAccepted     the supervisor starts if the run has a slot (run.go)
 //
 // Calls of built-in tools leave this path after admit: runInline (builtin.go) and startCall
-// (call.go). A job with credentials is claimed by appendProvisioned (credentials.go).
+// (builtin_call.go). A job with credentials is claimed by appendProvisioned (credentials.go).
 //
 // An event of a tool takes this path:
 //
@@ -44,7 +44,15 @@
 // A change of a running job is a command (run.go): run.post queues it, and the supervisor
 // applies it in its next turn.
 //
-// View types group the methods of one task: SessionJobs, JobQuestions and PermissionLeases of an
-// Engine, jobRecords and jobCredentials of a run, and jobWriter and questioner of a supervisor. They
-// have no state of their own.
+// View types group the methods of one task, and have no state of their own:
+//
+//   - SessionJobs, JobQuestions and PermissionLeases of an Engine
+//   - jobRecords and jobCredentials of a run
+//   - jobWriter and questioner of a supervisor, on its goroutine
+//   - toolGoroutine of a supervisor, on a goroutine of the tool. It is a type of its own, because the
+//     methods of a supervisor run on the supervisor's goroutine.
+//   - toolRunner, a toolGoroutine that authorizes and calls the tool. The tool has no access to it.
+//   - toolJob, a toolGoroutine that is the tool.Host of the attempt. A toolGoroutine is not the host,
+//     because it also has methods that the tool must not call, such as gate.
+//   - builtinJob, a toolJob with the methods that only built-in tools may call
 package engine

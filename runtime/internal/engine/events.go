@@ -39,8 +39,16 @@ func mustEvent(t arcp.Type, now time.Time, c *store.JobContext, p arcp.Priority,
 func (r *run) acceptedEvent() *store.Event {
 	raw, constraints := authority.WireForm(r.authority.Lease)
 	return r.event(arcp.JobAccepted, r.created, r.row.Priority, arcp.JobAcceptedPayload{
-		Lease: raw, LeaseConstraints: constraints, Budget: r.authority.Budget.JSON(),
-		JobID: r.row.ID, Agent: r.row.Agent, ParentJobID: r.row.Parent, RestoredFrom: r.restoredFrom, AcceptedAt: r.created.UTC(), TraceID: r.row.TraceID})
+		JobID:            r.row.ID,
+		Agent:            r.row.Agent,
+		ParentJobID:      r.row.Parent,
+		RestoredFrom:     r.restoredFrom,
+		AcceptedAt:       r.created.UTC(),
+		TraceID:          r.row.TraceID,
+		Lease:            raw,
+		LeaseConstraints: constraints,
+		Budget:           r.authority.Budget.JSON(),
+	})
 }
 
 func failedOutcome(err *arcp.Error) *job.Outcome {

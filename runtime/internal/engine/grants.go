@@ -16,7 +16,12 @@ import (
 )
 
 func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {
-	term := &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Seconds: uint64((max(p.For, 0) + time.Second - 1) / time.Second)}
+	term := &arcp.PermissionTerm{
+		Permission: p.Permission,
+		Resource:   p.Resource,
+		Operation:  p.Operation,
+		Seconds:    uint64((max(p.For, 0) + time.Second - 1) / time.Second), // rounded up
+	}
 	row, err := j.ask(ctx, approval.Row{Kind: approval.Permission, Action: p.Reason, Permission: term}, p.Expires)
 	switch {
 	case err != nil:
@@ -34,7 +39,13 @@ func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.Permiss
 	case refused != nil:
 		return tool.PermissionLease{}, refused
 	}
-	return tool.PermissionLease{ID: g.ID, Permission: g.Permission, Resource: g.Resource, Operation: g.Operation, ExpiresAt: g.ExpiresAt}, nil
+	return tool.PermissionLease{
+		ID:         g.ID,
+		Permission: g.Permission,
+		Resource:   g.Resource,
+		Operation:  g.Operation,
+		ExpiresAt:  g.ExpiresAt,
+	}, nil
 }
 
 // leaseChanged records a changed permission lease and emits its event, which answers the message
@@ -83,7 +94,8 @@ func (s *supervisor) countExpiredGrants() {
 	for _, g := range expired {
 		if s.e.leases.end(g.ID) {
 			s.e.cfg.Metrics.LeasesExpired.Inc()
-			s.e.cfg.Logger.Info().Str("job_id", string(s.row.ID)).Str("lease_id", string(g.ID)).Str("permission", g.Permission).Msg("permission lease expired")
+			s.e.cfg.Logger.Info().Str("job_id", string(s.row.ID)).Str("lease_id", string(g.ID)).Str("permission", g.Permission).
+				Msg("permission lease expired")
 		}
 	}
 }
@@ -201,7 +213,13 @@ func (l PermissionLeases) Revoke(from Requester, p *arcp.LeaseRevokedPayload, do
 
 func (rl *revokeLease) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
-	c, err := s.authority.Revoke(s.authority.now(), authority.Revocation{Lease: rl.Lease, Reason: rl.Reason, By: rl.party(), Admin: rl.Admin, Owner: s.owner()})
+	c, err := s.authority.Revoke(s.authority.now(), authority.Revocation{
+		Lease:  rl.Lease,
+		Reason: rl.Reason,
+		By:     rl.party(),
+		Admin:  rl.Admin,
+		Owner:  s.owner(),
+	})
 	s.mu.Unlock()
 	if err != nil {
 		rl.Done(err)

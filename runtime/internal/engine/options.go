@@ -59,7 +59,8 @@ func optionsIn(env *arcp.Envelope, t *tool.Tool, p *arcp.ToolInvokePayload) rowO
 }
 
 func (o rowOptions) zero() bool {
-	return !o.Direct && !o.StrictCancel && o.CausationID == "" && o.MaxRuntimeSec == "" && o.OnDisconnect == "" && len(o.Retry) == 0 && o.RestoredFrom == nil && len(o.Lease) == 0 &&
+	return !o.Direct && !o.StrictCancel && o.CausationID == "" && o.MaxRuntimeSec == "" && o.OnDisconnect == "" &&
+		len(o.Retry) == 0 && o.RestoredFrom == nil && len(o.Lease) == 0 &&
 		o.Trust == "" && len(o.Roles) == 0 && len(o.Barred) == 0 && o.MaxJobs == 0 && o.Depth == 0 && !o.Detach
 }
 

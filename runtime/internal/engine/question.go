@@ -480,7 +480,13 @@ func (tg toolGoroutine) answer(ctx context.Context, row approval.Row, wait time.
 	case row.Status != approval.Resolved:
 		return tool.Answer{}, question.Refusal(&row)
 	}
-	return tool.Answer{Value: row.Value, ChoiceID: row.Resolution, RespondedBy: row.RespondedBy, ResolvedBy: row.ResolvedBy, At: row.ResolvedAt}, nil
+	return tool.Answer{
+		Value:       row.Value,
+		ChoiceID:    row.Resolution,
+		RespondedBy: row.RespondedBy,
+		ResolvedBy:  row.ResolvedBy,
+		At:          row.ResolvedAt,
+	}, nil
 }
 
 // gate asks another session for an approval. Every other answer is an error.

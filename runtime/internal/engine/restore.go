@@ -64,7 +64,7 @@ func (rj *restoreJob) refuse(e *Engine, err *arcp.Error) { e.Refuse(&rj.Submit, 
 
 func (rj *restoreJob) ack() {
 	rj.Answers.AnswerBeforeEvents(answerTo(rj.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
-	rj.decided()
+	rj.notifyDecided()
 }
 
 func (rj *restoreJob) errNoCheckpoint() *arcp.Error {
@@ -150,7 +150,7 @@ func (rj *restoreJob) submitNew(e *Engine) {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			if !rj.submitInTurn(context.Background(), e) {
-				e.order.decided(rj.Session)
+				e.order.unblock(rj.Session)
 			}
 		})
 		return true

@@ -23,7 +23,7 @@ type Submit struct {
 	Trust     arcp.TrustLevel // of the principal
 	Roles     []string        // of the principal; nil: not known
 	Recheck   bool            // the session may have sent the same submit on an earlier connection
-	Decided   func()          // if set, called once by any goroutine when it is decided whether there is a job; it must not block
+	OnDecided func()          // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
 	// AcceptedIsAnswer says that job.accepted is an answer outside the log of the session.
 	AcceptedIsAnswer bool
@@ -150,10 +150,18 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 		options.RestoredFrom = &s.firstCheckpoint.restoredFrom
 	}
 	j := store.Job{
-		ID: arcp.NewJobID(), Principal: s.Principal, Session: s.Session, SubmitID: env.ID, Agent: t.Ref(),
-		Arguments: p.Arguments, Priority: env.Priority, IdempotencyKey: key, CreatedAt: now,
-		State: arcp.StateAccepted, Attempt: 1,
-		Options: options.encode(),
+		ID:             arcp.NewJobID(),
+		Principal:      s.Principal,
+		Session:        s.Session,
+		SubmitID:       env.ID,
+		Agent:          t.Ref(),
+		Arguments:      p.Arguments,
+		Priority:       env.Priority,
+		IdempotencyKey: key,
+		CreatedAt:      now,
+		State:          arcp.StateAccepted,
+		Attempt:        1,
+		Options:        options.encode(),
 	}
 	j.TraceID, j.ParentSpanID = traceOf(env)
 	j.SpanID = randomHex(8)
@@ -199,7 +207,13 @@ func (s *Submit) claimCommitted(r *run, res *store.Result) bool {
 		r.e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")
 		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")))
 	case res.Existing != "" && res.Repeated:
-		newRepetitions(r.e).replay(s, &store.Follow{Session: s.Session, Job: res.Existing, CorrelationID: s.Envelope.ID, Types: outcomeTypes, Once: true})
+		newRepetitions(r.e).replay(s, &store.Follow{
+			Session:       s.Session,
+			Job:           res.Existing,
+			CorrelationID: s.Envelope.ID,
+			Types:         outcomeTypes,
+			Once:          true,
+		})
 	case res.Existing != "":
 		newRepetitions(r.e).answer(s, res.Existing, res.Digest == r.row.Digest)
 	default:

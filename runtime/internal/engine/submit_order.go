@@ -26,7 +26,7 @@ type submitOrder struct {
 }
 
 // submitStep performs a submit in its turn and reports whether it blocks the later ones. If so,
-// submitOrder.decided is called for the session later.
+// submitOrder.unblock is called for the session later.
 type submitStep func() (blocks bool)
 
 // wait queues a step if the submits of a session have to wait.
@@ -89,9 +89,9 @@ func (o *submitOrder) dequeue(id arcp.SessionID) (step submitStep, ok bool) {
 	return step, true
 }
 
-// decided performs the submits behind one that is decided. It may be called on the committer's
+// unblock performs the submits behind one that has blocked them. It may be called on the committer's
 // goroutine, on which no submit runs.
-func (o *submitOrder) decided(id arcp.SessionID) {
+func (o *submitOrder) unblock(id arcp.SessionID) {
 	if !o.removeIdle(id) {
 		o.pool.Run(func() { o.drain(id) })
 	}
@@ -107,18 +107,25 @@ func (o *submitOrder) perform(s *Submit, blocks bool, step submitStep) bool {
 	return false
 }
 
-// append appends the write of a submit in its turn. It calls placed when the write has its position in
-// the log, and done on the committer's goroutine with whether there is a job. If there is no job, the
-// submit is answered. append reports whether it blocks the session's later submits.
+// append appends the write of a submit in its turn. It reports whether the submit blocks the session's
+// later submits. Four functions run, in this order:
+//
+//  1. step appends the write: at once, or in its turn on a goroutine of the pool.
+//  2. placed follows on the same goroutine, when the write has its position in the log.
+//  3. done runs on the committer's goroutine when the write is durable or refused, even before placed
+//     returns. Its argument is whether there is a job. If there is none, the submit is answered first.
+//  4. OnDecided runs on the committer's goroutine, after the later submits are unblocked.
+//
+// appendProvisioned has the same order. A call of a built-in tool has only step and OnDecided.
 func (s *Submit) append(r *run, w *store.Write, done func(created bool), placed func()) bool {
 	submit, blocks := *s, r.mayRepeat(s)
 	return r.e.order.perform(s, blocks, func() bool {
 		r.e.cfg.Log.Append(w, func(res *store.Result) {
 			done(submit.claimCommitted(r, res))
 			if blocks {
-				r.e.order.decided(submit.Session)
+				r.e.order.unblock(submit.Session)
 			}
-			submit.decided()
+			submit.notifyDecided()
 		})
 		placed()
 		return blocks
@@ -131,15 +138,15 @@ func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 	e.order.perform(submit, false, func() bool {
 		e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
 			s.Answers.AnswerAfterEvents(answer)
-			s.decided()
+			s.notifyDecided()
 		})
 		return false
 	})
 }
 
-// decided reports to the connection that the submit is decided.
-func (s *Submit) decided() {
-	if s.Decided != nil {
-		s.Decided()
+// notifyDecided calls OnDecided.
+func (s *Submit) notifyDecided() {
+	if s.OnDecided != nil {
+		s.OnDecided()
 	}
 }

@@ -184,7 +184,7 @@ func TestSubmitAnswersInOrder(t *testing.T) {
 	})
 }
 
-// Decided is called once for each submit, with any outcome.
+// OnDecided is called once for each submit, with any outcome.
 func TestSubmitIsDecidedOnce(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
@@ -193,7 +193,7 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 		var mu sync.Mutex
 		send := func(q *request) {
 			id := q.env.ID
-			q.Decided = func() { mu.Lock(); decided[id]++; mu.Unlock() }
+			q.OnDecided = func() { mu.Lock(); decided[id]++; mu.Unlock() }
 			r.send(q)
 		}
 		send(r.request("sess_1", "t", "{}"))

@@ -11,8 +11,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// supervisor is the goroutine that owns a job during one attempt, or while a command is
-// applied between two attempts. It owns the job's machine and its log.
+// supervisor is the state of one attempt, or of the time in which commands are applied between two
+// attempts. For a job it runs on its own goroutine, which owns the job's machine and its log. A Call
+// uses it on the goroutine of the tool, without a machine.
 type supervisor struct {
 	*run
 	attempt    uint32
@@ -53,8 +54,14 @@ func (s *supervisor) supervise() {
 }
 
 func (r *run) spec() job.Spec {
-	return job.Spec{MaxRuntime: r.maxRuntime, Heartbeat: r.e.cfg.Heartbeat, BlockOnSilence: r.e.cfg.Block,
-		SilenceWindow: r.e.cfg.ResumeWindow, StartedAt: r.progress.Started, ReportSilence: r.runsOnWorker()}
+	return job.Spec{
+		MaxRuntime:     r.maxRuntime,
+		Heartbeat:      r.e.cfg.Heartbeat,
+		BlockOnSilence: r.e.cfg.Block,
+		SilenceWindow:  r.e.cfg.ResumeWindow,
+		StartedAt:      r.progress.Started,
+		ReportSilence:  r.runsOnWorker(),
+	}
 }
 
 // turn handles the present input, makes the next write and waits for more input. It reports false when
@@ -140,8 +147,15 @@ func (s *supervisor) collectInput() (in turnInput, ok bool) {
 	if s.lifecycle.aborted() {
 		return in, false // close rejects the commands
 	}
-	in = turnInput{commands: s.commands.list, manualHeartbeats: s.heartbeats.manual, heartbeat: s.heartbeats.received, returned: s.call.returned && !s.events.closed,
-		leaseLapsed: s.authority.Lapsed, pausing: s.events.pausing(), accepted: s.lifecycle == lifeAccepted}
+	in = turnInput{
+		commands:         s.commands.list,
+		manualHeartbeats: s.heartbeats.manual,
+		heartbeat:        s.heartbeats.received,
+		returned:         s.call.returned && !s.events.closed,
+		leaseLapsed:      s.authority.Lapsed,
+		pausing:          s.events.pausing(),
+		accepted:         s.lifecycle == lifeAccepted,
+	}
 	s.commands.list, s.heartbeats, s.call.returned = nil, heartbeats{}, false
 	return in, true
 }

@@ -69,7 +69,7 @@ func Compile(text string) (*Rule, error) {
 
 // Call holds the variables of a rule.
 type Call struct {
-	Tool, Version, SideEffect string // set by tool.Tool.Approves
+	Tool, Version, SideEffect string
 
 	Arguments arcp.Raw
 	Principal string

@@ -93,20 +93,30 @@ func (d *Directory) Load(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// OpenParams describes a new session.
+type OpenParams struct {
+	ID        arcp.SessionID
+	Principal string
+	Now       time.Time
+	Acks      bool // the client acknowledges events
+	Conn      Conn // its first connection
+	Limits    Limits
+}
+
 // Open adds a new session with its first connection. Over a limit it ends the session of the same
 // principal that has been Detached for longest; evicted reports that. If the principal has no
 // Detached session, nothing is added and full is the limit.
-func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, acks bool, conn Conn, l Limits) (s *Session, evicted bool, full *ExceededLimit) {
+func (d *Directory) Open(p OpenParams) (s *Session, evicted bool, full *ExceededLimit) {
 	d.mu.Lock()
 	var oldest *Session
-	if full = d.exceededLocked(principal, l); full != nil {
-		if oldest = d.owners[principal].longestDetached(); oldest == nil {
+	if full = d.exceededLocked(p.Principal, p.Limits); full != nil {
+		if oldest = d.owners[p.Principal].longestDetached(); oldest == nil {
 			d.mu.Unlock()
 			return nil, false, full
 		}
 		d.endLocked(oldest, Eviction{}) // Detached: there is no connection
 	}
-	s = &Session{ID: id, Principal: principal, CreatedAt: now, dir: d, conn: conn, epoch: 1, acks: acks}
+	s = &Session{ID: p.ID, Principal: p.Principal, CreatedAt: p.Now, dir: d, conn: p.Conn, epoch: 1, acks: p.Acks}
 	d.addLocked(s)
 	d.mu.Unlock()
 	if oldest != nil {

@@ -49,7 +49,7 @@ func TestDetachedAgainHasTheWholeResumeWindow(t *testing.T) {
 	d, log := newTestDirectory()
 	start := time.Now()
 	first, second := &testConn{}, &testConn{}
-	s, _, _ := d.Open("sess_1", "alice", start, false, first, Limits{})
+	s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: start, Conn: first})
 	s.Detach(first, start)
 	later := start.Add(time.Hour)
 	found := d.Expired(later, later, 10)
@@ -84,7 +84,7 @@ func TestLifecycle(t *testing.T) {
 			t.Errorf("%s: %v, want %v", why, got, state)
 		}
 	}
-	s, _, _ := d.Open("sess_1", "alice", now, false, c1, Limits{})
+	s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: now, Conn: c1})
 	want(s, "a new session", Opened)
 	s.MarkAttached()
 	want(s, "its row is durable", Attached)
@@ -127,7 +127,7 @@ func TestEndEvictsTheConnection(t *testing.T) {
 	for _, e := range []Eviction{first, {}} {
 		d, _ := newTestDirectory()
 		c := new(testConn)
-		s, _, _ := d.Open("sess_1", "alice", time.Now(), false, c, Limits{})
+		s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: time.Now(), Conn: c})
 		before := -1
 		d.End(s, e, func(error) { before = len(c.evictions) })
 		d.End(s, second, nil)
@@ -147,7 +147,7 @@ func TestNewSessionReplacesTheLongestDetached(t *testing.T) {
 	d, log := newTestDirectory()
 	now := time.Now()
 	open := func(id arcp.SessionID, principal string, l Limits) (*Session, *ExceededLimit) {
-		s, _, full := d.Open(id, principal, now, false, &testConn{}, l)
+		s, _, full := d.Open(OpenParams{ID: id, Principal: principal, Now: now, Conn: &testConn{}, Limits: l})
 		return s, full
 	}
 	a, _ := open("sess_a", "alice", Limits{})
@@ -174,7 +174,7 @@ func TestNewSessionReplacesTheLongestDetached(t *testing.T) {
 func TestAcksOfASupersededConnectionAreIgnored(t *testing.T) {
 	d, _ := newTestDirectory()
 	before, after := &testConn{}, &testConn{}
-	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, before, Limits{})
+	s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: time.Now(), Conn: before})
 	s.MarkAttached()
 	if _, _, ok := s.Attach(after, 2); !ok {
 		t.Fatal("not attached")

@@ -98,7 +98,7 @@ func TestAdditionsRaceTheEnd(t *testing.T) {
 		log := newRecordLog(t)
 		d := NewDirectory(Options{Log: log})
 		d.Connect(noJobs{}, log.stageEnd)
-		s, _, _ := d.Open("sess_1", "alice", time.Now(), false, &testConn{}, Limits{})
+		s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: time.Now(), Conn: &testConn{}})
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
@@ -147,7 +147,7 @@ func TestAdditionsRaceTheEnd(t *testing.T) {
 func TestAdditionsWaitForTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _ := newTestDirectory()
-		s, _, _ := d.Open("sess_1", "alice", time.Now(), false, &testConn{}, Limits{})
+		s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: time.Now(), Conn: &testConn{}})
 		for _, abandoned := range []bool{true, false} {
 			var call txn.Txn
 			if err := d.EndWithCall(txn.With(t.Context(), &call), s, Eviction{}, func() {}); err != nil {
@@ -199,7 +199,7 @@ func TestAwaitEndWaitsForTheOutcome(t *testing.T) {
 		log := new(blockedLog)
 		d := NewDirectory(Options{Log: log})
 		d.Connect(noJobs{})
-		s, _, _ := d.Open("sess_1", "alice", time.Now(), false, &testConn{}, Limits{})
+		s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: time.Now(), Conn: &testConn{}})
 		want := func(why string, want bool) {
 			t.Helper()
 			if ended, err := d.AwaitEnd(t.Context(), s.ID); ended != want || err != nil {
@@ -240,7 +240,7 @@ func TestEndThatCannotBeStored(t *testing.T) {
 	d := NewDirectory(Options{Log: new(failedLog)})
 	d.Connect(noJobs{})
 	c := new(testConn)
-	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, c, Limits{})
+	s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: time.Now(), Conn: c})
 	s.MarkAttached()
 	for range 2 {
 		failed := make(chan error, 1)
@@ -274,7 +274,7 @@ func TestEndIsAtomic(t *testing.T) {
 		reads++
 		return stageRecord(ctx, log, "agent/"+string(s.ID))
 	})
-	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, &testConn{}, Limits{})
+	s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: time.Now(), Conn: &testConn{}})
 	done := make(chan error, 1)
 	d.End(s, Eviction{}, func(err error) { done <- err })
 	if err := <-done; err != nil {

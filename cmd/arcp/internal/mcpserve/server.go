@@ -196,10 +196,10 @@ func (s *Server) options() client.Options {
 	return client.Options{
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{arcp.FeatureStreaming: true, arcp.FeatureDurableJobs: true,
 			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true, arcp.FeatureHumanInput: true}},
-		AckEvery: 128,
-		OnEvent:  s.watch,
-		Handlers: client.Handlers{Permission: s.permission, Input: s.input, Choice: s.choice, By: "mcp"},
-		Log:      func(msg string, args ...any) { s.cfg.Log.Debug(msg, args...) },
+		AckEvery:   128,
+		OnEnvelope: s.watch,
+		Handlers:   client.Handlers{Permission: s.permission, Input: s.input, Choice: s.choice, By: "mcp"},
+		Log:        func(msg string, args ...any) { s.cfg.Log.Debug(msg, args...) },
 	}
 }
 

@@ -196,7 +196,7 @@ func (m admission) sessionClose(now time.Time, env *arcp.Envelope) error {
 	m.out.CancelJobs = p.OpenJobs == "cancel"
 	m.end = &ending{request: env.ID, reason: ClipReason(p.Reason), deadline: now.Add(endWait)}
 	if p.Forget {
-		m.phase, m.out.Request = Closing, End{}
+		m.phase, m.out.Request = Closing, EndRequest{}
 		return nil
 	}
 	m.sendClosed()
@@ -209,7 +209,7 @@ func (m *Machine) sendClosed() {
 	m.close(CloseNormal, "")
 }
 
-// Ended completes End. If refused is set, the end is not stored: the answer is nack, because
+// Ended completes an EndRequest. If refused is set, the end is not stored: the answer is nack, because
 // the session can be resumed after a restart.
 func (m *Machine) Ended(refused *arcp.Error) {
 	switch {

@@ -27,7 +27,7 @@ func TestChallengeExpires(t *testing.T) {
 		m.TakeOutput()
 		m.Receive(t0.Add(cfg.ChallengeTTL+late), clientFrame("msg_2", arcp.SessionAuthenticate, `{"response":"right"}`))
 		out := m.TakeOutput()
-		if _, asked := out.Request.(Verify); asked != counts {
+		if _, asked := out.Request.(VerifyRequest); asked != counts {
 			t.Errorf("an answer %v after the end of the challenge: looked at: %t, want %t", late, asked, counts)
 		}
 		if !counts && (len(out.Send) != 1 || out.Send[0].Type != arcp.SessionUnauthenticated) {
@@ -50,7 +50,7 @@ func TestChallengeAnsweredOnce(t *testing.T) {
 		m.Authenticated(t0, CredentialDecision{Challenge: "n1"})
 		m.TakeOutput()
 		m.Receive(t0, clientFrame("msg_2", arcp.SessionAuthenticate, `{"response":"first"}`))
-		if v, ok := m.TakeOutput().Request.(Verify); !ok || v.Challenge != "n1" {
+		if v, ok := m.TakeOutput().Request.(VerifyRequest); !ok || v.Challenge != "n1" {
 			t.Fatalf("%s: the first answer is not looked at", outcome)
 		}
 		if outcome != "under way" {
@@ -58,7 +58,7 @@ func TestChallengeAnsweredOnce(t *testing.T) {
 			m.TakeOutput()
 		}
 		m.Receive(t0, clientFrame("msg_3", arcp.SessionAuthenticate, `{"response":"second"}`))
-		if v, asked := m.TakeOutput().Request.(Verify); asked && v.Challenge == "n1" {
+		if v, asked := m.TakeOutput().Request.(VerifyRequest); asked && v.Challenge == "n1" {
 			t.Errorf("%s: a second answer to the challenge is looked at", outcome)
 		}
 	}

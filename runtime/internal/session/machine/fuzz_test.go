@@ -125,7 +125,7 @@ func (w *witness) check() {
 		w.Fatalf("messages are handled before the session is accepted: %+v", out.Admitted)
 	}
 	if out.Request != nil {
-		if _, ends := out.Request.(End); w.asked && !ends { // End cancels the question before
+		if _, ends := out.Request.(EndRequest); w.asked && !ends { // an EndRequest cancels the question before
 			w.Fatalf("two questions at once: %+v", out.Request)
 		}
 		w.asked = true

@@ -22,7 +22,7 @@ type handshake struct {
 	request     arcp.MessageID // message to answer
 	open        arcp.SessionOpenPayload
 	attachTo    arcp.SessionID // session_id of session.open; "": none
-	resuming    bool           // the pending request is Resume, not Establish
+	resuming    bool           // the pending request is a ResumeRequest, not an EstablishRequest
 	challenge   challenge
 	early       []arcp.MessageID // ids of messages before session.accepted; see drop
 	warnedEarly bool             // one of them was reported as a warning
@@ -110,17 +110,17 @@ func (h *handshake) receiveResume(env *arcp.Envelope) {
 	}
 	h.m.phase = Establishing
 	h.resuming, h.m.requestedWindow = true, p.AckWindow
-	h.m.out.Request = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: h.m.version}
+	h.m.out.Request = ResumeRequest{Token: p.ResumeToken, After: p.LastEventSeq, Version: h.m.version}
 }
 
-// Resumed completes Resume. An invalid token counts as a failed authentication.
-func (m *Machine) Resumed(now time.Time, r Resumed) {
+// Resumed completes a ResumeRequest. An invalid token counts as a failed authentication.
+func (m *Machine) Resumed(now time.Time, r ResumeResult) {
 	if m.phase == Establishing && m.handshake.resuming {
 		m.handshake.resumed(now, r)
 	}
 }
 
-func (h *handshake) resumed(now time.Time, r Resumed) {
+func (h *handshake) resumed(now time.Time, r ResumeResult) {
 	h.resuming = false
 	switch {
 	case r.Refused != nil && r.Refused.Retryable:
@@ -185,12 +185,12 @@ func (h *handshake) receiveOpen(env *arcp.Envelope) {
 		return
 	}
 	m.phase = Authenticating
-	m.out.Request = h.credentials()
+	m.out.Request = AuthenticateRequest{h.credentials()}
 }
 
 // credentials returns the credentials of session.open.
-func (h *handshake) credentials() Authenticate {
-	return Authenticate{Scheme: h.open.Auth.Scheme, Token: h.open.Auth.Token, Principal: h.open.Client.Principal,
+func (h *handshake) credentials() Credentials {
+	return Credentials{Scheme: h.open.Auth.Scheme, Token: h.open.Auth.Token, Principal: h.open.Client.Principal,
 		Fingerprint: h.open.Client.Fingerprint, Anonymous: h.m.negotiate.has(arcp.FeatureAnonymous)}
 }
 
@@ -207,11 +207,11 @@ func (h *handshake) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
 		h.fail(env.ID, &Refusal{Message: "the challenge has been used or has expired; send session.open again"})
 	default:
 		h.m.phase = Authenticating
-		h.m.out.Request = Verify{h.credentials(), sent.nonce, p.Response}
+		h.m.out.Request = VerifyRequest{h.credentials(), sent.nonce, p.Response}
 	}
 }
 
-// Authenticated completes Authenticate or Verify.
+// Authenticated completes an AuthenticateRequest or a VerifyRequest.
 func (m *Machine) Authenticated(now time.Time, d CredentialDecision) {
 	if m.phase == Authenticating {
 		m.handshake.authenticated(now, d)
@@ -231,7 +231,7 @@ func (h *handshake) authenticated(now time.Time, d CredentialDecision) {
 		m.phase = Establishing
 		m.identity = *d.Identity
 		m.negotiate.restrict(&m.identity, h.open.Client.Kind)
-		m.out.Request = Establish{Identity: m.identity, Client: h.open.Client, Version: m.version,
+		m.out.Request = EstablishRequest{Identity: m.identity, Client: h.open.Client, Version: m.version,
 			Negotiated: m.negotiate.features, Attach: h.attachTo, After: h.open.LastEventSeq}
 	}
 }
@@ -279,7 +279,7 @@ func (h *handshake) rejectPayload(env *arcp.Envelope, err error) {
 	h.reject(env, arcp.ReasonPayload, e.Code, e.Message)
 }
 
-// Established completes Establish.
+// Established completes an EstablishRequest.
 func (m *Machine) Established(now time.Time, e SessionResult) {
 	if m.phase == Establishing && !m.handshake.resuming {
 		m.handshake.established(now, e)

@@ -67,7 +67,7 @@ type Output struct {
 	Admitted   Admitted // the message for the caller to handle
 	CancelJobs bool     // cancel the jobs of the session
 	Close      *Close   // end of the connection, after Send; Request is dropped
-	Request    any      // nil, Authenticate, Verify, Establish, Resume, PrepareRefresh, Reauthenticate, Renew or End
+	Request    Request  // nil: none
 }
 
 // Admitted is a message that passed admission. The caller handles it.

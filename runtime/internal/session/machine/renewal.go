@@ -65,7 +65,7 @@ func (r *renewal) deadline() time.Time { return earliest(r.evictAt(), r.askAt) }
 // the session.refresh answers; "" the first time.
 func (r *renewal) prepare(request arcp.MessageID) {
 	r.state, r.request = preparing, request
-	r.m.out.Request = PrepareRefresh{}
+	r.m.out.Request = PrepareRefreshRequest{}
 }
 
 // sendRefresh asks the client for a new credential.
@@ -89,7 +89,11 @@ func (r *renewal) receive(now time.Time, env *arcp.Envelope) error {
 		r.prepare(env.ID)
 		return nil
 	}
-	q := Reauthenticate{Authenticate: Authenticate{Principal: r.m.identity.Principal}, Challenge: sent.nonce, Response: p.Response}
+	q := ReauthenticateRequest{
+		Credentials: Credentials{Principal: r.m.identity.Principal},
+		Challenge:   sent.nonce,
+		Response:    p.Response,
+	}
 	switch {
 	case p.Auth != nil:
 		q.Scheme, q.Token = p.Auth.Scheme, p.Auth.Token
@@ -111,7 +115,7 @@ func (r *renewal) verified(now time.Time, d CredentialDecision) {
 		r.sendRefresh(now, d.Challenge)
 	default:
 		r.state, r.identity = storing, d.Identity
-		r.m.out.Request = Renew{*d.Identity}
+		r.m.out.Request = RenewRequest{*d.Identity}
 	}
 }
 
@@ -154,21 +158,21 @@ func (m admission) reauthenticate(now time.Time, env *arcp.Envelope) error {
 	return m.renewal.receive(now, env)
 }
 
-// RefreshPrepared completes PrepareRefresh. nonce is empty if there is no challenge.
+// RefreshPrepared completes a PrepareRefreshRequest. nonce is empty if there is no challenge.
 func (m *Machine) RefreshPrepared(now time.Time, nonce string) {
 	if m.phase == Accepted && m.renewal.state == preparing {
 		m.renewal.sendRefresh(now, nonce)
 	}
 }
 
-// Reauthenticated completes Reauthenticate.
+// Reauthenticated completes a ReauthenticateRequest.
 func (m *Machine) Reauthenticated(now time.Time, d CredentialDecision) {
 	if m.phase == Accepted && m.renewal.state == verifying {
 		m.renewal.verified(now, d)
 	}
 }
 
-// Renewed completes Renew.
+// Renewed completes a RenewRequest.
 func (m *Machine) Renewed(now time.Time, e SessionResult) {
 	if m.phase == Accepted && m.renewal.state == storing {
 		m.renewal.stored(now, e)

@@ -6,23 +6,42 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Authenticate requests the verification of credentials. Machine.Authenticated completes it.
-type Authenticate struct {
+// Request is work that needs the store or an authenticator. The caller performs it, and then calls
+// the method of Machine that completes it.
+//
+// For session.open the requests are AuthenticateRequest, VerifyRequest if the authenticator has a
+// challenge, and EstablishRequest. For session.resume there is one ResumeRequest.
+type Request interface{ request() }
+
+func (AuthenticateRequest) request()   {}
+func (VerifyRequest) request()         {}
+func (EstablishRequest) request()      {}
+func (ResumeRequest) request()         {}
+func (PrepareRefreshRequest) request() {}
+func (ReauthenticateRequest) request() {}
+func (RenewRequest) request()          {}
+func (EndRequest) request()            {}
+
+// Credentials are the credentials of a client.
+type Credentials struct {
 	Scheme, Token          string
 	Principal, Fingerprint string
 	Anonymous              bool // both sides allow anonymous clients
 }
 
-// Verify requests the verification of the response to a challenge. Machine.Authenticated
+// AuthenticateRequest requests the verification of credentials. Machine.Authenticated completes it.
+type AuthenticateRequest struct{ Credentials }
+
+// VerifyRequest requests the verification of the response to a challenge. Machine.Authenticated
 // completes it.
-type Verify struct {
-	Authenticate
+type VerifyRequest struct {
+	Credentials
 	Challenge, Response string
 }
 
-// CredentialDecision is the result of Authenticate, Verify and Reauthenticate: a refusal, a
-// challenge to send, or an identity. The refusal of a wrong response also has a new challenge,
-// because a challenge is valid for one response.
+// CredentialDecision is the result of AuthenticateRequest, VerifyRequest and ReauthenticateRequest:
+// a refusal, a challenge to send, or an identity. The refusal of a wrong response also has a new
+// challenge, because a challenge is valid for one response.
 type CredentialDecision struct {
 	Refused   *Refusal
 	Challenge string
@@ -46,10 +65,10 @@ type Identity struct {
 	Expires   time.Time // of the credential; zero: never
 }
 
-// Establish requests a new, durable session. If Attach is a session of the same principal, it
+// EstablishRequest requests a new, durable session. If Attach is a session of the same principal, it
 // requests to attach to that session, after the event After if that is set.
 // Machine.Established completes it.
-type Establish struct {
+type EstablishRequest struct {
 	Identity   Identity
 	Client     arcp.ClientInfo
 	Version    string
@@ -58,7 +77,7 @@ type Establish struct {
 	After      *uint64
 }
 
-// SessionResult is the result of Establish and Renew.
+// SessionResult is the result of EstablishRequest and RenewRequest.
 type SessionResult struct {
 	Refused     *arcp.Error // nil: the session is durable
 	ResumeToken string
@@ -72,16 +91,16 @@ type Attached struct {
 	Negotiated []arcp.Feature // at its session.open
 }
 
-// Resume requests to attach to the session of a resume token, after an event. Machine.Resumed
-// completes it.
-type Resume struct {
+// ResumeRequest requests to attach to the session of a resume token, after an event.
+// Machine.Resumed completes it.
+type ResumeRequest struct {
 	Token   string
 	After   uint64
 	Version string
 }
 
-// Resumed is the result of Resume.
-type Resumed struct {
+// ResumeResult is the result of ResumeRequest.
+type ResumeResult struct {
 	Refused *arcp.Error
 	Attached
 	Identity    Identity
@@ -90,21 +109,21 @@ type Resumed struct {
 	Replayed    bool // there are events after After
 }
 
-// PrepareRefresh requests the challenge for a session.refresh, if the scheme has one.
+// PrepareRefreshRequest requests the challenge for a session.refresh, if the scheme has one.
 // Machine.RefreshPrepared completes it.
-type PrepareRefresh struct{}
+type PrepareRefreshRequest struct{}
 
-// Reauthenticate requests the verification of a new credential, and of the response to the
+// ReauthenticateRequest requests the verification of a new credential, and of the response to the
 // challenge if one was sent. An empty scheme stands for the scheme of the session. Other messages
 // are handled meanwhile. Machine.Reauthenticated completes it.
-type Reauthenticate struct {
-	Authenticate
+type ReauthenticateRequest struct {
+	Credentials
 	Challenge, Response string
 }
 
-// Renew requests to store the identity of a new credential in the session, with a new resume
+// RenewRequest requests to store the identity of a new credential in the session, with a new resume
 // token. Machine.Renewed completes it.
-type Renew struct{ Identity Identity }
+type RenewRequest struct{ Identity Identity }
 
-// End requests to end the session, for session.close with forget. Machine.Ended completes it.
-type End struct{}
+// EndRequest requests to end the session, for session.close with forget. Machine.Ended completes it.
+type EndRequest struct{}

@@ -287,12 +287,12 @@ func established(line string) SessionResult {
 	return SessionResult{ResumeToken: "rt_x", Agents: []arcp.Agent{{Name: "echo", Versions: []string{"1.0.0"}, Default: "1.0.0"}}}
 }
 
-func (s *script) resumed(line string) Resumed {
+func (s *script) resumed(line string) ResumeResult {
 	if rest, ok := strings.CutPrefix(line, "refused "); ok {
 		code, message, _ := strings.Cut(rest, " ")
-		return Resumed{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
+		return ResumeResult{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
 	}
-	r := Resumed{Attached: Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}},
+	r := ResumeResult{Attached: Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}},
 		Identity: *s.decision("alice " + line).Identity, ResumeToken: "rt_y", After: 7, Replayed: true}
 	if strings.Contains(line, "refresh") {
 		r.Negotiated = append(r.Negotiated, arcp.FeatureRefresh)
@@ -359,13 +359,13 @@ func sent(env *arcp.Envelope) string {
 	return line + " " + payload
 }
 
-func asked(q any) string {
+func asked(q Request) string {
 	switch q := q.(type) {
-	case Authenticate:
-		return "authenticate " + credentialsText(q)
-	case Verify:
-		return fmt.Sprintf("verify %s challenge=%s response=%s", credentialsText(q.Authenticate), q.Challenge, q.Response)
-	case Establish:
+	case AuthenticateRequest:
+		return "authenticate " + credentialsText(q.Credentials)
+	case VerifyRequest:
+		return fmt.Sprintf("verify %s challenge=%s response=%s", credentialsText(q.Credentials), q.Challenge, q.Response)
+	case EstablishRequest:
 		line := fmt.Sprintf("establish %s commands=%t arcp=%s client=%s features=%v", q.Identity.Principal,
 			q.Identity.Commands, q.Version, q.Client.Kind, q.Negotiated)
 		if q.Attach != "" {
@@ -375,21 +375,21 @@ func asked(q any) string {
 			line += fmt.Sprintf(" after=%d", *q.After)
 		}
 		return line
-	case PrepareRefresh:
+	case PrepareRefreshRequest:
 		return "prepare_refresh"
-	case Reauthenticate:
-		return fmt.Sprintf("reauthenticate %s challenge=%s response=%s", credentialsText(q.Authenticate), q.Challenge, q.Response)
-	case Renew:
+	case ReauthenticateRequest:
+		return fmt.Sprintf("reauthenticate %s challenge=%s response=%s", credentialsText(q.Credentials), q.Challenge, q.Response)
+	case RenewRequest:
 		return "renew " + q.Identity.Principal
-	case End:
+	case EndRequest:
 		return "end"
-	case Resume:
+	case ResumeRequest:
 		return fmt.Sprintf("resume token=%s after=%d arcp=%s", q.Token, q.After, q.Version)
 	}
 	return fmt.Sprintf("%T", q)
 }
 
-func credentialsText(a Authenticate) string {
+func credentialsText(a Credentials) string {
 	return fmt.Sprintf("%s token=%s principal=%s anonymous=%t", a.Scheme, a.Token, a.Principal, a.Anonymous)
 }
 

@@ -230,8 +230,14 @@ func (l *callLister) attemptsOf(ctx context.Context, row *store.Job) (list []Cal
 }
 
 func (l *callLister) newCall(row *store.Job) CallRecord {
-	return CallRecord{Name: row.Agent, JobID: row.ID, Attempt: row.Attempt, SideEffect: l.sideEffect(row.Agent), StartedAt: row.CreatedAt.UTC(),
-		Request: digest.OfArguments(row.Arguments)}
+	return CallRecord{
+		Name:       row.Agent,
+		JobID:      row.ID,
+		Attempt:    row.Attempt,
+		SideEffect: l.sideEffect(row.Agent),
+		StartedAt:  row.CreatedAt.UTC(),
+		Request:    digest.OfArguments(row.Arguments),
+	}
 }
 
 // scanFirst is the number of events at the start of a log that include job.started.

@@ -18,7 +18,7 @@ import (
 // committed when the tool returns. The goroutine that runs the tool owns the call.
 type Call struct {
 	e          *Engine
-	supervisor *supervisor // of the job, without a goroutine
+	supervisor *supervisor // see newCallSupervisor
 	submit     *Submit
 	startedAt  time.Time
 
@@ -106,8 +106,8 @@ func (s *Submit) startCall(r *run) (blocks bool) {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			newCall(r, &submit).run()
-			submit.decided()
-			e.order.decided(submit.Session)
+			e.order.unblock(submit.Session)
+			submit.notifyDecided()
 		})
 		return true
 	})
@@ -124,7 +124,7 @@ func resumeCall(r *run) {
 			c := newCall(r, &submit)
 			c.claimed = true
 			c.run()
-			e.order.decided(submit.Session)
+			e.order.unblock(submit.Session)
 		})
 		return true
 	})
@@ -134,8 +134,8 @@ func newCall(r *run, s *Submit) *Call {
 	return &Call{e: r.e, submit: s, supervisor: newCallSupervisor(r)}
 }
 
-// newCallSupervisor returns a supervisor without a goroutine. Its event queue is closed: the tool
-// emits no events.
+// newCallSupervisor returns the supervisor of a Call or of runInline, for the goroutine of the tool. Its
+// event queue is closed: the tool emits no events.
 func newCallSupervisor(r *run) *supervisor {
 	s := &supervisor{run: r, attempt: r.attempt}
 	s.events.space.L, s.events.closed = &r.mu, true
@@ -221,7 +221,8 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 
 // refusedOutcome is the outcome of a call whose changes the store refuses.
 func (c *Call) refusedOutcome(err error) *job.Outcome {
-	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.supervisor.row.ID)).Str("tool", c.supervisor.row.Agent).Msg("change of a built-in tool refused by the store")
+	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.supervisor.row.ID)).Str("tool", c.supervisor.row.Agent).
+		Msg("change of a built-in tool refused by the store")
 	return failedOutcome(arcp.Errorf(arcp.CodeUnavailable, "the change cannot be stored").RetryAfter(retryAfter))
 }
 
