@@ -1,12 +1,13 @@
 package runtime_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -24,7 +25,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/demo"
-	"github.com/arcpd/arcpd/transport"
 )
 
 // perturb makes some frames and commits wait while other goroutines run. It finds tests that depend
@@ -197,146 +197,6 @@ func (f *fixture) shutdown(grace time.Duration) {
 	}
 }
 
-// peer is the other end of a connection. Frames wait until it reads.
-type peer struct {
-	*fixture
-	conn    transport.Conn
-	session arcp.SessionID
-	sent    int // frames; the last one has this number in its id
-
-	ignoreToolChanges bool // read skips tools.changed
-}
-
-// connect makes a connection. info, if not nil, changes the runtime's information about it.
-func (f *fixture) connect(info func(*transport.Info)) *peer {
-	near, far := transport.Pipe(transport.Limits{})
-	served := far
-	if info != nil {
-		i := far.Info()
-		info(&i)
-		served = connWithInfo{far, i}
-	}
-	if *perturb {
-		served, near = perturbedConn{served}, perturbedConn{near}
-	}
-	f.serve.Go(func() { _ = f.rt.Serve(context.Background(), served) }) // the peer sees how it ended
-	f.Cleanup(func() { _ = near.Abort() })
-	return &peer{fixture: f, conn: near}
-}
-
-// perturbedConn is a connection whose frames are late at random.
-type perturbedConn struct{ transport.Conn }
-
-func (c perturbedConn) Read() ([]byte, error) {
-	frame, err := c.Conn.Read()
-	yieldRandomly()
-	return frame, err
-}
-
-// connWithInfo is a connection with another Info.
-type connWithInfo struct {
-	transport.Conn
-	info transport.Info
-}
-
-func (c connWithInfo) Info() transport.Info { return c.info }
-
-// dial opens a session of a principal.
-func (f *fixture) dial(name string) *peer {
-	f.Helper()
-	p := f.connect(nil)
-	p.open(name)
-	p.expect("session.accepted")
-	return p
-}
-
-func (p *peer) open(name string) {
-	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"test","version":"1"}}`, name, token))
-}
-
-// send sends a frame and returns its id.
-func (p *peer) send(typ, payload string) string {
-	p.Helper()
-	id, err := p.try(typ, payload)
-	if err != nil {
-		p.Fatalf("send %s: %v", typ, err)
-	}
-	return id
-}
-
-func (p *peer) try(typ, payload string) (id string, err error) {
-	p.sent++
-	id = fmt.Sprintf("msg_%d", p.sent)
-	frame := fmt.Sprintf(`{"arcp":"1.1","id":%q,"type":%q,"timestamp":"2030-01-02T15:04:05Z","payload":%s}`, id, typ, payload)
-	return id, errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush())
-}
-
-// read waits for the next frame.
-func (p *peer) read() arcp.Envelope {
-	p.Helper()
-	raw, err := p.conn.Read()
-	if err != nil {
-		p.Fatalf("read: %v", err)
-	}
-	env, err := arcp.Decode(raw)
-	if err != nil {
-		p.Fatalf("the runtime sent an invalid frame: %s: %v", raw, err)
-	}
-	if p.session == "" {
-		p.session = env.SessionID
-	}
-	if p.ignoreToolChanges && env.Type == arcp.EventEmit && bytes.Contains(env.Payload, []byte(`"tools.changed"`)) {
-		return p.read()
-	}
-	return env
-}
-
-// expect reads frames of these types, in this order, and returns the last.
-func (p *peer) expect(types ...arcp.Type) (env arcp.Envelope) {
-	p.Helper()
-	for _, t := range types {
-		if env = p.read(); env.Type != t {
-			p.Fatalf("sent %s %s, want %s", env.Type, env.Payload, t)
-		}
-	}
-	return env
-}
-
-// until reads up to a frame of a type.
-func (p *peer) until(t arcp.Type) arcp.Envelope {
-	p.Helper()
-	for {
-		if env := p.read(); env.Type == t {
-			return env
-		}
-	}
-}
-
-// closed reads up to the end of the connection and compares its close code.
-func (p *peer) closed(why string, code transport.CloseCode) {
-	p.Helper()
-	for {
-		_, err := p.conn.Read()
-		if err == nil {
-			continue
-		}
-		if te, ok := errors.AsType[*transport.Error](err); !ok || !te.Remote || te.Code != code {
-			p.Fatalf("%s: the connection ended with %v, want the runtime to close it with %d", why, err, code)
-		}
-		return
-	}
-}
-
-// refusal is the payload of a frame that reports a failure.
-func refusal(t testing.TB, env arcp.Envelope) arcp.Error {
-	t.Helper()
-	e, err := arcp.DecodePayload[arcp.Error](&env)
-	if err != nil || e.Code == "" {
-		t.Fatalf("%s %s: want it to report a failure", env.Type, env.Payload)
-	}
-	return e
-}
-
 // sum returns the sum of a metric over its label sets that contain a text.
 func (f *fixture) sum(name, label string) (n float64) {
 	f.Helper()
@@ -365,4 +225,63 @@ func (f *fixture) wantNoConnections() {
 	if n := f.sum("arcp_sessions", ""); n != 0 {
 		f.Errorf("%v sessions are left after the retention", n)
 	}
+}
+
+// loadPeople reads an auth file with the tokens of people.
+func loadPeople(t *testing.T, people string) *auth.Config {
+	t.Helper()
+	var prints []any
+	for _, name := range []string{"alice", "ann", "adam", "bob", "root", "limited"} {
+		prints = append(prints, auth.FileHash(auth.Secret(name+"-"+token)))
+	}
+	file := filepath.Join(t.TempDir(), "auth.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, people, prints...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ac, err := auth.Load(file, auth.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ac
+}
+
+// withPeople is a configuration with the principals of people, and tools that need them.
+func withPeople(t *testing.T) func(*runtime.Config) {
+	t.Helper()
+	ac := loadPeople(t, people)
+	return func(c *runtime.Config) {
+		c.Auth = auth.NewSet(ac)
+		danger, err := tool.NewRaw(tool.Capability{Name: "danger", Approval: tool.ApprovalManual, Recovery: tool.RecoveryRerun},
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
+		grave, err3 := tool.NewRaw(tool.Capability{Name: "grave", Approval: tool.Approval{Mode: tool.ModeManual, Quorum: 2, EscalateAfter: time.Minute}, Recovery: tool.RecoveryRerun},
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
+		trusting, err2 := tool.NewRaw(tool.Capability{Name: "trusting", MinTrust: "privileged", SideEffect: tool.SideEffectNone},
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
+		if err := errors.Join(err, err2, err3, c.Tools.Register(danger), c.Tools.Register(grave), c.Tools.Register(trusting)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// newRealTimeFixture starts a runtime in real time.
+func newRealTimeFixture(t *testing.T) *fixture {
+	t.Helper()
+	var ac auth.Config
+	for _, name := range []string{"alice", "bob"} {
+		if err := ac.AddToken(auth.Token{Principal: name, Secret: auth.Secret(name + "-" + token), Roles: auth.LocalRoles()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &fixture{T: t, reg: prometheus.NewRegistry()}
+	tools := tool.NewRegistry()
+	if err := demo.Register(tools); err != nil {
+		t.Fatal(err)
+	}
+	rt, err := runtime.New(context.Background(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&ac), Tools: tools, Metrics: f.reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.rt = rt
+	t.Cleanup(func() { f.shutdown(0) })
+	return f
 }

@@ -7,16 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
-	"github.com/arcpd/arcpd/runtime/store/mem"
-	"github.com/arcpd/arcpd/runtime/tool"
-	"github.com/arcpd/arcpd/runtime/tool/demo"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -82,29 +77,6 @@ func TestTenThousandIdleSessions(t *testing.T) {
 	if n := f.sum("arcp_connections_open", "") + f.sum("arcp_sessions", `"connected"`); n != 0 {
 		t.Errorf("%v connections and connected sessions are still counted", n)
 	}
-}
-
-// newRealTimeFixture starts a runtime in real time.
-func newRealTimeFixture(t *testing.T) *fixture {
-	t.Helper()
-	var ac auth.Config
-	for _, name := range []string{"alice", "bob"} {
-		if err := ac.AddToken(auth.Token{Principal: name, Secret: auth.Secret(name + "-" + token), Roles: auth.LocalRoles()}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f := &fixture{T: t, reg: prometheus.NewRegistry()}
-	tools := tool.NewRegistry()
-	if err := demo.Register(tools); err != nil {
-		t.Fatal(err)
-	}
-	rt, err := runtime.New(context.Background(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&ac), Tools: tools, Metrics: f.reg})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.rt = rt
-	t.Cleanup(func() { f.shutdown(0) })
-	return f
 }
 
 // openAll opens sessions of alice, some at a time.
@@ -187,4 +159,34 @@ func memoryInUse() int64 {
 	var m goruntime.MemStats
 	goruntime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// Idle sessions cost a goroutine each and are let go of completely.
+func TestManyIdleSessions(t *testing.T) {
+	const sessions, pooled = 1000, 256 + 8 // some are the Go runtime's own
+	inBubble(t, nil, func(f *fixture) {
+		synctest.Wait()
+		before := goruntime.NumGoroutine()
+		var peers []*peer
+		for range sessions {
+			peers = append(peers, f.dial("alice"))
+		}
+		synctest.Wait()
+		if n := goruntime.NumGoroutine() - before; n > sessions+pooled {
+			t.Errorf("%d goroutines for %d idle sessions, want at most one each and %d that are kept for reuse", n, sessions, pooled)
+		}
+		time.Sleep(runtime.DefaultSessionIdle - time.Hour)
+		for _, p := range peers[:10] {
+			p.send("ping", "{}")
+			p.expect("pong")
+		}
+		for _, p := range peers {
+			_ = p.conn.Abort()
+		}
+		synctest.Wait()
+		if left := goruntime.NumGoroutine() - before; left > pooled {
+			t.Errorf("%d goroutines are left of %d sessions, want at most the %d that are kept for reuse", left, sessions, pooled)
+		}
+		f.wantNoConnections()
+	})
 }

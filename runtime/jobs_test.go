@@ -116,3 +116,73 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 		})
 	}
 }
+
+// Frames in order, numbers without a gap, and the answers of submits in the
+// order of the submits.
+func TestSubmitsAreAnsweredInOrder(t *testing.T) {
+	const jobs = 200
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dial("alice")
+		go func() {
+			for i := range jobs {
+				_, _ = p.try("tool.invoke", []string{`{"tool":"demo.echo"}`, `{"tool":"demo.none"}`, `{"tool":7}`,
+					`{"tool":"demo.fail","arguments":{"code":"ABORTED","message":"x"}}`}[i%4])
+			}
+		}()
+		var seq uint64
+		answered, ended := make(map[arcp.MessageID]bool), 0
+		for ended < jobs {
+			env := p.read()
+			if env.EventSeq != 0 {
+				if seq++; env.EventSeq != seq {
+					f.Fatalf("event_seq %d after %d", env.EventSeq, seq-1)
+				}
+			}
+			if !answered[env.CorrelationID] {
+				answered[env.CorrelationID] = true
+				if want := arcp.MessageID(fmt.Sprintf("msg_%d", len(answered)+1)); env.CorrelationID != want {
+					f.Fatalf("%s is answered before %s", env.CorrelationID, want)
+				}
+			}
+			if env.Type.Terminal() || env.Type == arcp.Nack {
+				ended++
+			}
+		}
+	})
+}
+
+// repetitions is the number of reads that follow an answer immediately, on another connection too. They find an
+// effect that comes a moment after its answer.
+const repetitions = 50
+
+// An answer is sent after its effect is visible.
+func TestParentEndIsVisibleAtOnce(t *testing.T) {
+	inBubble(t, withCaller(t, 0), func(f *fixture) {
+		p := f.dial("alice")
+		for range repetitions {
+			p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)
+			parent := p.until("job.accepted").JobID
+			child := p.until("job.accepted").JobID
+			for p.until("job.completed").JobID != parent {
+			}
+			p.must("jobs.delete", ofJob(child))
+		}
+	})
+}
+
+// job.subscribed of a job that has ended has no budget.
+func TestEndedJobHasNoBudget(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		p, other := f.dial("alice"), f.dial("alice")
+		for range repetitions {
+			p.send("tool.invoke", `{"tool":"demo.echo","lease_request":{"cost.budget":["USD:1"]}}`)
+			id := p.until("job.accepted").JobID
+			p.until("job.completed")
+			other.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, id))
+			env := other.expect("job.subscribed")
+			if told, err := arcp.DecodePayload[arcp.JobSubscribedPayload](&env); err != nil || told.Budget != nil || told.CurrentStatus != "completed" {
+				t.Fatalf("%s, %v", env.Payload, err)
+			}
+		}
+	})
+}

@@ -2,13 +2,19 @@ package runtime_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // history is the frames of a session's events by number, over all connections of a client.
@@ -35,36 +41,6 @@ func (h *history) add(raw []byte, env *arcp.Envelope) {
 		h.Fatalf("event %d has changed:\n%s\n%s", env.EventSeq, before, raw)
 	}
 	h.frames[env.EventSeq] = string(raw)
-}
-
-// resumeToken is the token that a handshake has brought.
-func resumeToken(t testing.TB, env arcp.Envelope) string {
-	t.Helper()
-	var p struct {
-		ResumeToken string `json:"resume_token"`
-	}
-	if err := arcp.Unmarshal(env.Payload, &p); err != nil || p.ResumeToken == "" {
-		t.Fatalf("%s %s: want a resume token (%v)", env.Type, env.Payload, err)
-	}
-	return p.ResumeToken
-}
-
-// dialToken opens a session and returns its token too.
-func (f *fixture) dialToken(name string) (*peer, string) {
-	f.Helper()
-	p := f.connect(nil)
-	p.open(name)
-	return p, resumeToken(f, p.expect("session.accepted"))
-}
-
-// resume makes a connection that asks for a session.
-func (f *fixture) resume(token string, after uint64) *peer {
-	f.Helper()
-	p := f.connect(nil)
-	p.sent = 1000 * (1 + len(f.resumed)) // ids of its own
-	f.resumed = append(f.resumed, p)
-	p.send("session.resume", fmt.Sprintf(`{"resume_token":%q,"last_event_seq":%d}`, token, after))
-	return p
 }
 
 // follow reads n frames into a history; a negative n reads up to the end of the
@@ -142,5 +118,80 @@ func TestTakeoversLoseNothing(t *testing.T) {
 		}
 		_ = p.conn.Abort()
 		wg.Wait()
+	})
+}
+
+// If events that the session was not sent are no longer kept, the connection ends: it never
+// has a gap.
+func TestConnectionEndsBeforeAGap(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		p := f.dial("alice")
+		p.submit("demo.emit", `{"count":3000,"bytes":30000,"delay_ms":1000}`) // 90 MB: more than is kept in memory
+		time.Sleep(5 * time.Second)
+		// This trims events that the client has not read.
+		results := make([]store.Result, 1)
+		if err := f.st.Store.Commit([]*store.Write{store.NewWrite(&store.TrimSession{Session: p.session, Seq: 2000})}, results); err != nil {
+			f.Fatal(err)
+		}
+		if why := string(p.until("backpressure").Payload); !strings.Contains(why, "backlog_overflow") {
+			t.Errorf("backpressure %s", why)
+		}
+		p.closed("a gap", transport.CloseOverloaded)
+	})
+}
+
+// counting counts the events that are read of jobs' logs.
+type counting struct {
+	store.Store
+	read atomic.Int64
+}
+
+func (c *counting) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	return c.Store.JobEvents(ctx, id, after, func(e *store.Event) bool {
+		c.read.Add(1)
+		return fn(e)
+	})
+}
+
+// A late position in a long log is found without reading the events before it.
+func TestLatePositionIsFoundWithoutReadingBefore(t *testing.T) {
+	const events = 5000
+	var read *counting
+	inBubble(t, func(c *runtime.Config) { read = &counting{Store: c.Store}; c.Store = read }, func(f *fixture) {
+		owner := f.dial("alice")
+		owner.send("tool.invoke", `{"tool":"demo.echo"}`) // so that numbers and places differ
+		owner.until("job.completed")
+		owner.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":1}}`, events-3))
+		end := owner.until("job.completed")
+		first := end.EventSeq - events + 1
+		for _, from := range []uint64{1, first - 1, first, first + 1, first + 1234, end.EventSeq - 2, end.EventSeq - 1, end.EventSeq} {
+			read.read.Store(0)
+			p := f.dial("alice")
+			p.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true,"from_event_seq":%d}`, end.JobID, from))
+			p.until("job.subscribed")
+			if n := read.read.Load(); n > 20 {
+				t.Errorf("%d events were read to find the position %d", n, from)
+			}
+			p.send("ping", "{}")
+			next := p.read()
+			if from == end.EventSeq {
+				if next.Type != arcp.Pong {
+					t.Errorf("after the last event comes %s", next.Type)
+				}
+				continue
+			}
+			var at struct {
+				Origin struct {
+					Seq uint64 `json:"event_seq"`
+				} `json:"arcpx.arcp.origin.v1"`
+			}
+			for next.Type == arcp.Pong {
+				next = p.read()
+			}
+			if err := arcp.Unmarshal(next.Extensions, &at); err != nil || at.Origin.Seq != max(from+1, first) {
+				t.Errorf("after %d comes %d (%v)", from, at.Origin.Seq, err)
+			}
+			_ = p.conn.Abort()
+		}
 	})
 }

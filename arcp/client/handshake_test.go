@@ -125,7 +125,7 @@ func TestOpenUnauthenticatedThenAccepted(t *testing.T) {
 	})
 }
 
-func TestOpenProtocolErrors(t *testing.T) {
+func TestOpenRefusesAnUnexpectedAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ script, text string }{
 		"something else first": {`
 			C open: session.open
@@ -202,7 +202,7 @@ func TestResumeContinuesJobsAndEvents(t *testing.T) {
 	})
 }
 
-func TestAttachByOpen(t *testing.T) {
+func TestOpenAttachesToASessionWithoutAToken(t *testing.T) {
 	opts := bearer
 	opts.Resume = &client.Resume{SessionID: "sess_1"}
 	open(t, opts, `

@@ -177,7 +177,7 @@ func TestChildrenDoNotEndTheirParent(t *testing.T) {
 	})
 }
 
-func TestOutOfOrderAnswers(t *testing.T) {
+func TestEventsReachTheirJobInAnyOrder(t *testing.T) {
 	scripted(t, bearer, `
 		C a: tool.invoke {"arguments":{"n":1}}
 		C b: tool.invoke {"arguments":{"n":2}}

@@ -44,7 +44,7 @@ func conversation(c *connection) {
 	}
 }
 
-func TestAnswers(t *testing.T) {
+func TestAnswersAreTheSame(t *testing.T) {
 	var b strings.Builder
 	for _, l := range everyProfile {
 		c := l.connect(t)
@@ -77,7 +77,7 @@ var refusals = []refusal{
 
 // A refusal resolves the request in every library, and nothing else, unless the library has no
 // message for that.
-func TestRefusals(t *testing.T) {
+func TestRefusalResolvesOnlyItsRequest(t *testing.T) {
 	hangs := map[string]bool{"typescript subscribe": true, "csharp subscribe": true, "python subscribe": true}
 	var b strings.Builder
 	for _, l := range append(libraries[:len(libraries):len(libraries)], everyProfile[0]) {
@@ -102,7 +102,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // The universal form resolves a submit and a list of these libraries.
-func TestUniversalForm(t *testing.T) {
+func TestUniversalFormResolvesARefusedRequest(t *testing.T) {
 	for _, l := range libraries {
 		switch l.name {
 		case "go", "typescript", "java", "fsharp":
@@ -157,7 +157,7 @@ func TestHandshakeFailures(t *testing.T) {
 	}
 }
 
-func TestEvicted(t *testing.T) {
+func TestEvictionIsASessionError(t *testing.T) {
 	c := libraries[2].connect(t).accept()
 	frames := c.answer(arcp.SessionEvicted, "", arcp.SessionEvictedPayload{Code: arcp.CodeHeartbeatLost, Reason: "silent"})
 	if len(frames) != 1 || !strings.Contains(string(frames[0]), `"payload":{"code":"HEARTBEAT_LOST","message":"silent","retryable":true`) {

@@ -135,7 +135,7 @@ func wantPayload(t *testing.T, got arcp.Envelope, typ arcp.Type, payload string)
 }
 
 // Requests arrive as they were sent.
-func TestClientRequests(t *testing.T) {
+func TestRequestsSurviveTheCodec(t *testing.T) {
 	h := newHalves(t)
 	limit, after := uint32(7), uint64(9)
 	for _, test := range []struct {
@@ -165,7 +165,7 @@ func TestClientRequests(t *testing.T) {
 }
 
 // A message that the dialect cannot express is an error that names it, and is not recorded.
-func TestClientUnsupported(t *testing.T) {
+func TestUnsupportedRequestIsNotRecorded(t *testing.T) {
 	invoke := func(o arcp.SubmitOptions) any { return arcp.ToolInvokePayload{Tool: "a", SubmitOptions: o} }
 	for _, test := range []struct {
 		typ     arcp.Type
@@ -194,7 +194,7 @@ func TestClientUnsupported(t *testing.T) {
 }
 
 // Answers are correlated to their requests.
-func TestClientAnswers(t *testing.T) {
+func TestAnswersNameTheirRequests(t *testing.T) {
 	h := newHalves(t)
 	list := h.request(arcp.SessionListJobs, arcp.SessionListJobsPayload{})
 	got := h.answer(arcp.SessionJobs, list.ID, arcp.SessionJobsPayload{RequestID: list.ID, Jobs: []arcp.JobEntry{{JobID: job, Agent: "a", Status: "blocked", CreatedAt: moment, LastEventSeq: 4}}})
@@ -262,7 +262,7 @@ func TestClientAnswers(t *testing.T) {
 }
 
 // Events arrive as the runtime logs them, up to the differences that ClientSession lists.
-func TestClientEvents(t *testing.T) {
+func TestEventsSurviveTheCodec(t *testing.T) {
 	h := newHalves(t)
 	submit := h.submit(job)
 	for _, test := range []struct {
@@ -333,7 +333,7 @@ func TestClientEvents(t *testing.T) {
 }
 
 // A resume is answered by session.resumed with the position of the request.
-func TestClientResume(t *testing.T) {
+func TestResumeIsAnsweredWithThePosition(t *testing.T) {
 	client := draft.NewClientSession()
 	env := arcp.Frame(arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: "old", LastEventSeq: 5})
 	env.ID, env.SessionID, env.Timestamp = "msg_1", "sess_1", moment
@@ -365,7 +365,7 @@ func TestClientResume(t *testing.T) {
 }
 
 // A refused session is one session.rejected.
-func TestClientRejected(t *testing.T) {
+func TestRefusedSessionIsRejectedOnce(t *testing.T) {
 	for _, typ := range []arcp.Type{arcp.SessionRejected, arcp.SessionUnauthenticated} {
 		h := &halves{t: t, client: draft.NewClientSession()}
 		frame, env := h.encode(arcp.SessionOpen, arcp.SessionOpenPayload{Auth: arcp.Auth{Scheme: "bearer"}, Client: arcp.ClientInfo{Kind: "test", Version: "1"}})
@@ -425,7 +425,7 @@ func FuzzClientDecode(f *testing.F) {
 // Any order of requests, answers, refusals and events: each request has one answer that names it, and
 // each event one message. A message that has passed through both halves once is not changed by the
 // second time.
-func TestClientConversations(t *testing.T) {
+func TestEachRequestHasOneAnswer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newHalves(t)
 		var jobs []arcp.JobID
@@ -487,7 +487,7 @@ func TestClientConversations(t *testing.T) {
 }
 
 // A runtime that does not name requests answers the oldest of the kind.
-func TestClientUncorrelated(t *testing.T) {
+func TestUncorrelatedAnswerIsOfTheOldestRequest(t *testing.T) {
 	h := newHalves(t)
 	_, submit := h.encode(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "a"})
 	_, list := h.encode(arcp.SessionListJobs, arcp.SessionListJobsPayload{})

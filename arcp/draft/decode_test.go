@@ -164,7 +164,7 @@ func TestFirstFrame(t *testing.T) {
 }
 
 // A first frame that was meant to be a hello and cannot be decoded fails the handshake.
-func TestBrokenHello(t *testing.T) {
+func TestBrokenHelloFailsTheHandshake(t *testing.T) {
 	for _, frame := range []string{
 		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{"client"`,
 		`["session.hello"]`,
@@ -193,7 +193,7 @@ func TestBrokenHello(t *testing.T) {
 	}
 }
 
-func TestSecondHello(t *testing.T) {
+func TestSecondHelloIsRefused(t *testing.T) {
 	c := libraries[0].connect(t).accept()
 	_, err := c.s.Decode(c.frame(c.lib.hello + "}"))
 	r, ok := errors.AsType[*draft.Refusal](err)
@@ -240,7 +240,7 @@ func TestPHPIsToldFromCSharp(t *testing.T) {
 }
 
 // Only Go and PHP are told about a frame that is not understood.
-func TestUnknownTypes(t *testing.T) {
+func TestUnknownTypeIsReportedToGoAndPHPOnly(t *testing.T) {
 	for _, l := range libraries {
 		c := l.connect(t).accept()
 		c.submit(job)

@@ -38,7 +38,7 @@ func TestParseConfigs(t *testing.T) {
 	}
 }
 
-func TestConfigErrors(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`name: x`:                             "provisioners: want a list",
 		`[x]`:                                 "provisioners[0]: want a mapping",

@@ -88,7 +88,7 @@ func TestProvisionerPool(t *testing.T) {
 }
 
 // Each generation of a job gets another value. A repeated call returns the same value.
-func TestPoolRotates(t *testing.T) {
+func TestPoolGivesEachGenerationAnotherValue(t *testing.T) {
 	p, err := OpenPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func (r *fixture) counts() map[string]int {
 	return maps.Clone(r.ops)
 }
 
-func TestRotation(t *testing.T) {
+func TestRotatedValueReplacesTheOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		defer func() { r.v.Close() }()
@@ -164,7 +164,7 @@ func crashInRotation(t *testing.T, k int, torn bool) {
 }
 
 // The commit of a rotation fails, applied or not, and the process continues.
-func TestRotationCommitFails(t *testing.T) {
+func TestRotationSurvivesAFailedCommit(t *testing.T) {
 	for k := range 4 {
 		for _, torn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestJobEndsDuringRotation(t *testing.T) {
 
 // The provisioner refuses to rotate: the job keeps its credentials, and a required rotation is
 // retried.
-func TestRotationFails(t *testing.T) {
+func TestFailedRotationKeepsTheOldValue(t *testing.T) {
 	for _, refused := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newFixture(t)
@@ -269,7 +269,7 @@ func TestRotationFails(t *testing.T) {
 	}
 }
 
-func TestRotationBeforeTheEnd(t *testing.T) {
+func TestCredentialIsRotatedBeforeItExpires(t *testing.T) {
 	for life, want := range map[time.Duration]time.Duration{100 * time.Second: 80 * time.Second, time.Hour: 48 * time.Minute,
 		30 * time.Second: 20 * time.Second, 12 * time.Second: 10 * time.Second, time.Millisecond: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestOneRotationAtATime(t *testing.T) {
 }
 
 // An invalid answer of a provisioner never replaces the job's credentials.
-func TestRotationAnswers(t *testing.T) {
+func TestRotationHasANewValueForEachID(t *testing.T) {
 	held := func() *grant {
 		return &grant{row: row{Parts: []part{{ID: "a", Upstream: "1"}, {ID: "b", Upstream: "2"}}}, values: []Secret{"value-one", "value-two"}}
 	}

@@ -390,7 +390,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-func TestTamperedRows(t *testing.T) {
+func TestTamperedRowIsNotDecrypted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		defer func() { r.v.Close() }()
@@ -456,7 +456,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 }
 
 // A commit fails, applied or not, and the process continues.
-func TestCommitFails(t *testing.T) {
+func TestFailedCommitLeavesNoCredential(t *testing.T) {
 	for k := range 4 {
 		for _, torn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 // Many sessions, on two hosts with one store, register the same agent. One succeeds; the
 // errors of the others name the owner.
-func TestOneOwner(t *testing.T) {
+func TestOneSessionOwnsAnAgent(t *testing.T) {
 	const sessions = 32
 	r := newFixture(t)
 	other := NewStore(Options{Log: r.log, Store: r.st, OnCount: func(Status, int) {}, Sessions: r, OnRelease: func(Agent) {}})
@@ -50,7 +50,7 @@ func TestOneOwner(t *testing.T) {
 
 // A claim is settled once, as the row was written, and no two of an agent are
 // under way at once.
-func TestClaims(t *testing.T) {
+func TestClaimsOfAnAgentAreExclusive(t *testing.T) {
 	r := newFixture(t)
 	var inside atomic.Int32
 	var ok, failed atomic.Int32
@@ -122,7 +122,7 @@ func TestTakeoverReleasesOldAgent(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestAgentsOfASessionAndAPrincipalAreBounded(t *testing.T) {
 	r := newFixture(t)
 	register := func(s, id string, metadata int) error {
 		a := Agent{ID: id, Name: id, Kind: "k", Principal: "alice", Session: arcp.SessionID(s)}

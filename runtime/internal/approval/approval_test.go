@@ -137,7 +137,7 @@ func TestMayAnswerAndWants(t *testing.T) {
 
 // Wants is true for a machine that requested a permission. It is false for a question that was
 // sent to the session, is answered or has expired.
-func TestWants(t *testing.T) {
+func TestQuestionIsForSessionsThatMayAnswer(t *testing.T) {
 	machine := &Actor{Principal: "alice", Session: "sess_ask"}
 	for _, k := range kinds {
 		if r := question(k); r.IsFor(machine, t0) != (k == Permission) {
@@ -163,7 +163,7 @@ func TestWants(t *testing.T) {
 
 // An admin of another principal is asked for an approval after the delay, and may answer
 // before it. An admin of the same principal is asked at once.
-func TestEscalate(t *testing.T) {
+func TestAdminIsAskedAfterTheDelay(t *testing.T) {
 	admin, own := actors()["admin"], &Actor{Principal: "alice", Session: "sess_2", HumanInput: true, Admin: true}
 	r := question(Gate)
 	if r.Escalate(at(time.Hour)) {
@@ -198,7 +198,7 @@ func TestEscalate(t *testing.T) {
 }
 
 // An invalid answer leaves the question unchanged.
-func TestInvalidAnswers(t *testing.T) {
+func TestInvalidAnswerLeavesTheQuestion(t *testing.T) {
 	term := func(change func(*arcp.PermissionTerm)) *Answer {
 		a := yes(Permission)
 		change(a.Grant)
@@ -251,7 +251,7 @@ func TestInvalidAnswers(t *testing.T) {
 }
 
 // A valid answer resolves the question.
-func TestAnswers(t *testing.T) {
+func TestValidAnswerResolvesTheQuestion(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind Kind
 		a    *Answer
@@ -351,7 +351,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-func TestQuorum(t *testing.T) {
+func TestApprovalNeedsItsQuorum(t *testing.T) {
 	actor := func(name string) *Actor {
 		return &Actor{Principal: name, Session: arcp.SessionID("sess_" + name), Approver: true, Sees: func(string) bool { return true }}
 	}
@@ -414,7 +414,7 @@ func TestCheckOptions(t *testing.T) {
 
 // In any order of operations a question is closed at most once, by an authorized actor, and an
 // approval requires its quorum of principals.
-func TestRandomOperations(t *testing.T) {
+func TestQuestionIsClosedAtMostOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := question(rapid.SampledFrom(kinds).Draw(t, "kind"))
 		if r.Kind == Gate {

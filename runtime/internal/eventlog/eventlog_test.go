@@ -50,7 +50,7 @@ func TestDoneBeforeDelivery(t *testing.T) {
 }
 
 // An answer overtakes the events that Next has not returned, also the rest of a long run.
-func TestAnswerOvertakes(t *testing.T) {
+func TestAnswerOvertakesQueuedEvents(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -132,7 +132,7 @@ func checkGapless(t testing.TB, items []Item, first uint64) {
 
 // The tails of all cursors together are bounded by the budget, however many cursors do
 // not pull, and by the number of runs, however small the events are.
-func TestTailBudget(t *testing.T) {
+func TestTailsStayWithinTheBudget(t *testing.T) {
 	const budget = 64 << 10
 	r := newFixture(t, Options{TailBytes: budget})
 	ids := []arcp.SessionID{"sess_1", "sess_2", "sess_3"}
@@ -310,7 +310,7 @@ func TestAttachInTraffic(t *testing.T) {
 }
 
 // Attaching again supersedes the older cursor and wakes its loop.
-func TestAttachAgain(t *testing.T) {
+func TestAttachSupersedesTheOlderCursor(t *testing.T) {
 	r := newFixture(t, Options{})
 	woken := make(chan struct{}, 100)
 	r.session("sess_1")
@@ -336,7 +336,7 @@ func TestAttachAgain(t *testing.T) {
 
 // Heartbeats are in order with the events. Their number is bounded while Next is not
 // called, and new ones arrive after it is called.
-func TestUnlogged(t *testing.T) {
+func TestHeartbeatsAreInOrderAndBounded(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -368,7 +368,7 @@ func TestUnloggedBehindEvictedEvents(t *testing.T) {
 }
 
 // A trimmed position is an error, not a gap.
-func TestTrimmedPosition(t *testing.T) {
+func TestTrimmedPositionIsAnError(t *testing.T) {
 	r := newFixture(t, Options{})
 	r.session("sess_1").Close()
 	r.job("job_1", "sess_1")
@@ -397,7 +397,7 @@ func TestStoreCannotBeRead(t *testing.T) {
 
 // After a failed commit the store is not called again, every write gets the error, and no
 // event is delivered.
-func TestBrokenStore(t *testing.T) {
+func TestBrokenStoreIsNotCalledAgain(t *testing.T) {
 	boom := errors.New("boom")
 	var broken []error
 	r := newFixture(t, Options{OnBroken: func(err error) { broken = append(broken, err) }})
@@ -425,7 +425,7 @@ func TestBrokenStore(t *testing.T) {
 }
 
 // A refused write does not affect the other writes of its commit.
-func TestRefusedWrite(t *testing.T) {
+func TestRefusedWriteAffectsNoOther(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -442,7 +442,7 @@ func TestRefusedWrite(t *testing.T) {
 }
 
 // Writes queued during a commit go into one commit.
-func TestGroupCommit(t *testing.T) {
+func TestQueuedWritesAreOneCommit(t *testing.T) {
 	committed := 0
 	r := newFixture(t, Options{OnCommit: func(events int, _ time.Duration) { committed += events }})
 	r.session("sess_1")
@@ -500,7 +500,7 @@ func TestCommitDelayOfALoneWriter(t *testing.T) {
 
 // Under load a commit waits for CommitDelay, and later writes join it. It does not wait
 // when it is full or the log is closed.
-func TestCommitDelay(t *testing.T) {
+func TestLaterWritesJoinADelayedCommit(t *testing.T) {
 	const delay = 100 * time.Microsecond
 	for name, c := range map[string]struct {
 		delay          time.Duration
@@ -553,7 +553,7 @@ func awaitClosed(l *Log) {
 	}
 }
 
-func TestBatchBytes(t *testing.T) {
+func TestBatchIsBoundedInBytes(t *testing.T) {
 	var batch []entry
 	for range 10 {
 		batch = append(batch, entry{w: logs("job_1", strings.Repeat("x", 300<<10))})
@@ -567,7 +567,7 @@ func TestBatchBytes(t *testing.T) {
 }
 
 // Close commits the queued writes and refuses later ones.
-func TestClose(t *testing.T) {
+func TestCloseCommitsQueuedWrites(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -597,7 +597,7 @@ func TestClose(t *testing.T) {
 }
 
 // A write happens also if the caller of Commit stops waiting.
-func TestCommitAbandoned(t *testing.T) {
+func TestAbandonedCommitHappens(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -616,7 +616,7 @@ func TestCommitAbandoned(t *testing.T) {
 
 // The cursor of a session that ends returns nothing, whenever Next is called during the
 // end.
-func TestForgottenCursor(t *testing.T) {
+func TestCursorOfAnEndedSessionReturnsNothing(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")

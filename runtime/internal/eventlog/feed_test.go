@@ -22,7 +22,7 @@ func (s silent) FeedBounds(context.Context, string) (trimmed, last uint64, err e
 
 // A cursor of a feed begins at its position among the queued writes, also when one commit
 // has them all, and no commit waits for a read.
-func TestAttachFeed(t *testing.T) {
+func TestFeedCursorBeginsAtItsPosition(t *testing.T) {
 	r := newFixture(t, Options{})
 	r.session("sess_1").Close()
 	r.job("job_1", "sess_1")

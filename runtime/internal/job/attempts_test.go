@@ -78,7 +78,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-func TestTimeLimit(t *testing.T) {
+func TestTimeLimitExcludesPauses(t *testing.T) {
 	var l TimeLimit
 	check := func(why string, want time.Time) {
 		t.Helper()

@@ -14,7 +14,7 @@ import (
 func key(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
 
 // A cursor is valid for its own scope and key only, and unchanged.
-func TestCursors(t *testing.T) {
+func TestCursorIsValidForItsScopeOnly(t *testing.T) {
 	c, other := NewCursors(key(1)), NewCursors(key(2))
 	const scope = "list\x00alice"
 	cursor := c.seal("k/1", scope)
@@ -42,7 +42,7 @@ func TestCursors(t *testing.T) {
 }
 
 // Pages hold every selected row once, whatever bounds them.
-func TestPage(t *testing.T) {
+func TestPagesHoldEachRowOnce(t *testing.T) {
 	rows := func(n, size int) func(string, Add[int]) error {
 		return func(after string, add Add[int]) error {
 			for i := range n {

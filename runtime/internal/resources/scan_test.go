@@ -69,7 +69,7 @@ func TestFailedCleanUpIsRetried(t *testing.T) {
 	f.want("but taken again", again.ID == l.ID && again.State == StateActive && again.CleanupAttempts == 0 && again.LastError == "", "%+v", again)
 }
 
-func TestNoHandler(t *testing.T) {
+func TestCleanUpWithoutAHandlerFails(t *testing.T) {
 	f := newFixture(t)
 	l := f.acquire(alice, LeaseRequest{Identity: Identity{"elsewhere", "vm", "7"}})
 	f.scan(f.scanner(gone), Request{})
@@ -86,7 +86,7 @@ func TestNoHandler(t *testing.T) {
 }
 
 // A claim without a conclusion becomes stale. A late conclusion has no effect.
-func TestStaleCleaner(t *testing.T) {
+func TestLateCleanUpHasNoEffect(t *testing.T) {
 	f := newFixture(t)
 	l := f.acquire(alice, sandbox("x", 0))
 	claim := func() *leaseRow {
@@ -329,7 +329,7 @@ func TestScanEndsWithItsContext(t *testing.T) {
 }
 
 // A row of another version or a broken row does not affect other leases.
-func TestUnreadableLeases(t *testing.T) {
+func TestUnreadableLeaseAffectsNoOther(t *testing.T) {
 	f := newFixture(t)
 	odd, fine := f.acquire(alice, sandbox("odd", 0)), f.acquire(alice, sandbox("fine", 0))
 	rec, err := f.disk.Get(t.Context(), leaseKey("alice", odd.ID))

@@ -42,7 +42,7 @@ func TestRegisterIsAnUpsert(t *testing.T) {
 	}
 }
 
-func TestInvalidEntries(t *testing.T) {
+func TestInvalidEntryIsRefused(t *testing.T) {
 	f := newFixture(t)
 	long := strings.Repeat("x", 16<<10)
 	for why, e := range map[string]Entry{
@@ -144,7 +144,7 @@ func TestEntriesOfASessionAreBounded(t *testing.T) {
 }
 
 // Sweep deletes the entries of ended sessions in steps; their leases stay.
-func TestSweep(t *testing.T) {
+func TestSweepDeletesEntriesOfEndedSessions(t *testing.T) {
 	f := newFixture(t)
 	for i := range 10 {
 		for _, s := range []arcp.SessionID{"sess_a", "sess_b", "sess_c"} {
@@ -212,7 +212,7 @@ func TestRegistryErrorFailsNoLease(t *testing.T) {
 	f.want("it was never registered, and nobody minds", f.failed == 1, "%d", f.failed)
 }
 
-func TestInvalidLeases(t *testing.T) {
+func TestInvalidLeaseRequestIsRefused(t *testing.T) {
 	f := newFixture(t)
 	for why, change := range map[string]func(*LeaseRequest){
 		"no provider":      func(a *LeaseRequest) { a.Provider = "" },
@@ -275,7 +275,7 @@ func TestLeasesAreListedNewestFirst(t *testing.T) {
 }
 
 // Released leases are retained for a while and then deleted in steps.
-func TestForget(t *testing.T) {
+func TestReleasedLeasesAreDeletedAfterAWhile(t *testing.T) {
 	f := newFixture(t)
 	for i := range 5 {
 		l := f.acquire(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 60))
@@ -360,7 +360,7 @@ func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 
 // Leases that are of no concern outside a call do not fill the registry of the
 // session, however many there were.
-func TestUnlistedLeases(t *testing.T) {
+func TestUnlistedLeasesDoNotFillTheRegistry(t *testing.T) {
 	f := newFixture(t)
 	h := Holder{Principal: "alice", Session: "sess_1"}
 	for i := range MaxEntries + 1 {

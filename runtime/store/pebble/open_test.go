@@ -178,7 +178,7 @@ func TestReadersSeeOnlySyncedBatches(t *testing.T) {
 	f.onSync = nil
 }
 
-func TestNoSync(t *testing.T) {
+func TestBatchWithoutSyncIsNotSynced(t *testing.T) {
 	f := &testFS{FS: vfs.NewMem()}
 	s := mustOpen(t, "store", Options{fs: f})
 	commit(t, s, newSession(sess), newJob(job), emit(job, 5))
@@ -187,7 +187,7 @@ func TestNoSync(t *testing.T) {
 	f.onSync = nil
 }
 
-func TestLocked(t *testing.T) {
+func TestOpenStoreIsLocked(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	_, err := Open(dir, Options{})
@@ -232,7 +232,7 @@ func openInChild(t *testing.T, dir string) (stop func()) {
 func TestLockedChild(t *testing.T) {
 	dir := os.Getenv(lockDirEnv)
 	if dir == "" {
-		t.Skip("only as a child of TestLocked")
+		t.Skip("only as a child of TestOpenStoreIsLocked")
 	}
 	mustOpen(t, dir, Options{})
 	fmt.Println("open")

@@ -71,7 +71,7 @@ func TestSpendStopsWhenBudgetIsExhausted(t *testing.T) {
 	}
 }
 
-func TestModelAndAccess(t *testing.T) {
+func TestToolChecksTheAuthorityItNeeds(t *testing.T) {
 	denied := tooltest.Script{Allow: func(string, string) error { return arcp.Errorf(arcp.CodePermissionDenied, "not covered") }}
 	for _, c := range []struct {
 		tool, args string

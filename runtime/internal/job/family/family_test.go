@@ -43,7 +43,7 @@ func codeOf(err *arcp.Error) arcp.Code {
 	return err.Code
 }
 
-func TestPosition(t *testing.T) {
+func TestDepthIsBounded(t *testing.T) {
 	p, deepest := Position{}, 0
 	if p.EndsWithParent() {
 		t.Error("a job without a parent ends with it")
@@ -69,7 +69,7 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-func TestCallee(t *testing.T) {
+func TestChildNeedsTrustAndNoBuiltin(t *testing.T) {
 	for _, c := range []struct {
 		tool Callee
 		code arcp.Code
@@ -84,7 +84,7 @@ func TestCallee(t *testing.T) {
 	}
 }
 
-func TestRequestedLease(t *testing.T) {
+func TestRequestedLeaseIsWithinTheParents(t *testing.T) {
 	parent := parse(t, lease.Request{Lease: arcp.Raw(`{"fs.read":["/a/**"]}`), Constraints: &arcp.LeaseConstraints{ExpiresAt: t0.Add(time.Hour)}})
 	zone := time.FixedZone("", 3600)
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func TestRequestedLease(t *testing.T) {
 	}
 }
 
-func TestAdmit(t *testing.T) {
+func TestChildTakesItsBudgetFromTheParent(t *testing.T) {
 	request := func(text string) *lease.Lease { return parse(t, lease.Request{Lease: arcp.Raw(text)}) }
 	for _, c := range []struct {
 		name     string

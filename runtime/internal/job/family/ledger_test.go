@@ -92,7 +92,7 @@ func TestLoadedLedgerHasItsEntries(t *testing.T) {
 	}
 }
 
-func TestStale(t *testing.T) {
+func TestFailedChildOfAnEarlierAttemptIsStale(t *testing.T) {
 	for _, c := range []struct {
 		failedBefore, failedNow int
 		state                   arcp.JobState

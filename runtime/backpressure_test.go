@@ -3,12 +3,10 @@ package runtime_test
 import (
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -85,36 +83,6 @@ func TestCommandsWhileTheStoreStandsStill(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Idle sessions cost a goroutine each and are let go of completely.
-func TestManyIdleSessions(t *testing.T) {
-	const sessions, pooled = 1000, 256 + 8 // some are the Go runtime's own
-	inBubble(t, nil, func(f *fixture) {
-		synctest.Wait()
-		before := goruntime.NumGoroutine()
-		var peers []*peer
-		for range sessions {
-			peers = append(peers, f.dial("alice"))
-		}
-		synctest.Wait()
-		if n := goruntime.NumGoroutine() - before; n > sessions+pooled {
-			t.Errorf("%d goroutines for %d idle sessions, want at most one each and %d that are kept for reuse", n, sessions, pooled)
-		}
-		time.Sleep(runtime.DefaultSessionIdle - time.Hour)
-		for _, p := range peers[:10] {
-			p.send("ping", "{}")
-			p.expect("pong")
-		}
-		for _, p := range peers {
-			_ = p.conn.Abort()
-		}
-		synctest.Wait()
-		if left := goruntime.NumGoroutine() - before; left > pooled {
-			t.Errorf("%d goroutines are left of %d sessions, want at most the %d that are kept for reuse", left, sessions, pooled)
-		}
-		f.wantNoConnections()
-	})
 }
 
 // Handshakes and connections that are refused are counted and logged.

@@ -1,11 +1,7 @@
 package runtime_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,10 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // people is an auth file with a principal of every kind.
@@ -29,118 +22,6 @@ principals:
   - {name: root, tokens: ["%s"], roles: [client, admin]}
   - {name: limited, tokens: ["%s"], roles: [client], trust: constrained, lease: {"fs.read": ["/data/**"], "cost.budget": ["USD:1.00"]}}
 `
-
-// loadPeople reads an auth file with the tokens of people.
-func loadPeople(t *testing.T, people string) *auth.Config {
-	t.Helper()
-	var prints []any
-	for _, name := range []string{"alice", "ann", "adam", "bob", "root", "limited"} {
-		prints = append(prints, auth.FileHash(auth.Secret(name+"-"+token)))
-	}
-	file := filepath.Join(t.TempDir(), "auth.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, people, prints...), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ac, err := auth.Load(file, auth.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ac
-}
-
-// withPeople is a configuration with the principals of people, and tools that need them.
-func withPeople(t *testing.T) func(*runtime.Config) {
-	t.Helper()
-	ac := loadPeople(t, people)
-	return func(c *runtime.Config) {
-		c.Auth = auth.NewSet(ac)
-		danger, err := tool.NewRaw(tool.Capability{Name: "danger", Approval: tool.ApprovalManual, Recovery: tool.RecoveryRerun},
-			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
-		grave, err3 := tool.NewRaw(tool.Capability{Name: "grave", Approval: tool.Approval{Mode: tool.ModeManual, Quorum: 2, EscalateAfter: time.Minute}, Recovery: tool.RecoveryRerun},
-			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
-		trusting, err2 := tool.NewRaw(tool.Capability{Name: "trusting", MinTrust: "privileged", SideEffect: tool.SideEffectNone},
-			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
-		if err := errors.Join(err, err2, err3, c.Tools.Register(danger), c.Tools.Register(grave), c.Tools.Register(trusting)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// human opens a session with a person.
-func (f *fixture) human(name string) *peer {
-	f.Helper()
-	p := f.connect(nil)
-	p.openHuman(name, "")
-	p.expect("session.accepted")
-	return p
-}
-
-func (p *peer) openHuman(name, id string) {
-	p.sent++
-	session := ""
-	if id != "" {
-		session = fmt.Sprintf(`"session_id":%q,`, id)
-	}
-	frame := fmt.Sprintf(`{"arcp":"1.1","id":"msg_open%d",%s"type":"session.open","timestamp":"2030-01-02T15:04:05Z","payload":{"auth":{"scheme":"bearer","token":"%s-%s"},`+
-		`"client":{"kind":"test","version":"1"},"capabilities":{"human_input":true}}}`, p.sent, session, name, token)
-	if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
-		p.Fatal(err)
-	}
-}
-
-// run runs a tool and returns its result, or its error.
-func (p *peer) run(name, args string) (arcp.Raw, *arcp.Error) {
-	p.Helper()
-	id := p.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s}`, name, args))
-	var chunks arcp.Raw // of a long result
-	for {
-		env := p.read()
-		if string(env.CorrelationID) != id {
-			continue
-		}
-		switch env.Type {
-		case arcp.JobResultChunk:
-			chunk, err := arcp.DecodePayload[arcp.JobResultChunkPayload](&env)
-			if err != nil {
-				p.Fatal(err)
-			}
-			chunks = append(chunks, chunk.Data...)
-		case arcp.JobCompleted:
-			done, err := arcp.DecodePayload[arcp.JobCompletedPayload](&env)
-			if err != nil {
-				p.Fatal(err)
-			}
-			if len(chunks) > 0 {
-				return chunks, nil
-			}
-			return done.Value, nil
-		case arcp.JobFailed, arcp.JobCancelled, arcp.Nack:
-			e := refusal(p.T, env)
-			return nil, &e
-		}
-	}
-}
-
-// must is run of a call that succeeds.
-func (p *peer) must(name, args string) map[string]any {
-	p.Helper()
-	raw, refused := p.run(name, args)
-	if refused != nil {
-		p.Fatalf("%s %s: %v", name, args, refused)
-	}
-	var out map[string]any
-	if err := arcp.Unmarshal(raw, &out); err != nil {
-		p.Fatalf("%s: %s: %v", name, raw, err)
-	}
-	return out
-}
-
-func codeOf(e *arcp.Error) arcp.Code {
-	if e == nil {
-		return ""
-	}
-	return e.Code
-}
 
 // Sessions that ask and wait without end reach a bound, also where no limit of jobs counts.
 // Others do not.

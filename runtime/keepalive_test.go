@@ -6,30 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/transport"
 )
-
-// evicted reads up to the eviction and compares its code.
-func (p *peer) evicted(why string, code arcp.Code) {
-	p.Helper()
-	env := p.until("session.evicted")
-	e, err := arcp.DecodePayload[arcp.SessionEvictedPayload](&env)
-	if err != nil || e.Code != code || e.Reason == "" {
-		p.Errorf("%s: evicted with %s, %v, want %s", why, env.Payload, err, code)
-	}
-	p.closed(why, transport.ClosePolicy)
-}
-
-// wantOpen checks that the session is open.
-func (p *peer) wantOpen(why string) {
-	p.Helper()
-	if _, err := p.try("ping", `{}`); err != nil {
-		p.Fatalf("%s: %v", why, err)
-	}
-	p.expect("pong")
-}
 
 // A client that sends nothing is alive while it answers the pings of the transport, for any setting of
 // heartbeats. A local client is alive until its connection ends.

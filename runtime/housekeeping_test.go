@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // wantTrimmed checks that the feed of a principal is empty, and was not always.
@@ -211,5 +213,42 @@ func TestDiskWatchWhileBusyAndDraining(t *testing.T) {
 			t.Errorf("the drain took %s, want it to end when there is room again", d)
 		}
 		p.until("job.completed")
+	})
+}
+
+// A tool that waits for room on the disk can be cancelled.
+func TestCancelWhileFull(t *testing.T) {
+	var free atomic.Uint64
+	free.Store(1 << 30)
+	left := make(chan error, 1)
+	inBubble(t, func(c *runtime.Config) {
+		c.FreeSpace = func() (uint64, error) { return free.Load(), nil }
+		waits := tool.MustNew(tool.Capability{Name: "waits", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, _ struct{}) (int, error) {
+			for {
+				if err := job.Log("info", "on", nil); err != nil {
+					left <- err
+					return 0, err
+				}
+				time.Sleep(time.Second)
+			}
+		})
+		if err := c.Tools.Register(waits); err != nil {
+			t.Fatal(err)
+		}
+	}, func(f *fixture) {
+		p := f.dial("alice")
+		job := p.submit("waits", `{}`)
+		p.until("job.started")
+		free.Store(1 << 20)
+		time.Sleep(time.Minute)
+		asked := time.Now()
+		p.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q}`, job))
+		p.until("job.cancelled")
+		if d := time.Since(asked); d > time.Second {
+			t.Errorf("the job is cancelled after %v: the tool was not woken", d)
+		}
+		if err := <-left; err == nil {
+			t.Error("the tool is not told that it wrote nothing")
+		}
 	})
 }

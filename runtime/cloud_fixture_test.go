@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -96,14 +95,4 @@ func withCloud(t *testing.T, c *cloud) func(*runtime.Config) {
 			}
 		}
 	}
-}
-
-// refused runs a tool that is to fail with a code.
-func (p *peer) refused(why, name, args string, code arcp.Code) *arcp.Error {
-	p.Helper()
-	v, err := p.run(name, args)
-	if err == nil || err.Code != code {
-		p.Fatalf("%s: %s %s returned %s, %v; want %s", why, name, args, v, err, code)
-	}
-	return err
 }
