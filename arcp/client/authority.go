@@ -112,7 +112,12 @@ type ElevateParams struct {
 //
 // After a reconnect the request is repeated, and the approver is asked only once.
 func (c *Client) Elevate(ctx context.Context, p ElevateParams) (arcp.LeaseGrantedPayload, error) {
-	request := arcp.PermissionRequestPayload{Permission: "trust.elevate." + string(p.Level), Resource: "session", Operation: "elevate", Reason: p.Reason}
+	request := arcp.PermissionRequestPayload{
+		Permission: "trust.elevate." + string(p.Level),
+		Resource:   "session",
+		Operation:  "elevate",
+		Reason:     p.Reason,
+	}
 	if p.For > 0 {
 		request.RequestedLeaseSeconds = new(seconds(p.For))
 	}

@@ -93,7 +93,8 @@ func (o *Options) checkDialect() error {
 // session.open: it is silent, closes the connection, or answers with another message.
 func notUnderstood(err error) bool {
 	if refusal, ok := errors.AsType[*RemoteError](err); ok {
-		return refusal.Type == arcp.Nack && (refusal.Code == arcp.CodeUnimplemented || refusal.Code == arcp.CodeInvalidRequest || refusal.Code == arcp.CodeInvalidArgument)
+		return refusal.Type == arcp.Nack && (refusal.Code == arcp.CodeUnimplemented ||
+			refusal.Code == arcp.CodeInvalidRequest || refusal.Code == arcp.CodeInvalidArgument)
 	}
 	_, strange := errors.AsType[*ProtocolError](err)
 	return strange || errors.Is(err, ErrConnectionLost)

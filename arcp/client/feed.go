@@ -34,7 +34,12 @@ type SubscribeFeedParams struct {
 
 // SubscribeFeed subscribes to the events of the principal's jobs. A refusal is a *RemoteError.
 func (c *Client) SubscribeFeed(ctx context.Context, p SubscribeFeedParams) (*Feed, error) {
-	f := &Feed{c: c, request: arcp.SubscribePayload(p), queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes), caughtUp: p.Since == nil}
+	f := &Feed{
+		c:        c,
+		request:  arcp.SubscribePayload(p),
+		queue:    newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes),
+		caughtUp: p.Since == nil,
+	}
 	if _, err := c.request(ctx, arcp.Frame(arcp.Subscribe, f.request), arcp.SubscribeAccepted, f); err != nil {
 		return nil, err
 	}

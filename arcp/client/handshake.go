@@ -94,7 +94,8 @@ func (h *handshake) accepted(env *arcp.Envelope) error {
 	case h.resume.Token != "":
 		return unexpected("resume", env.Type)
 	case s.ID != h.resume.SessionID:
-		_ = h.send(arcp.Envelope{Type: arcp.SessionClose, SessionID: s.ID, Payload: arcp.Raw(`{"forget":true}`)}) // without this message the session expires later
+		// Without this message the session expires later.
+		_ = h.send(arcp.Envelope{Type: arcp.SessionClose, SessionID: s.ID, Payload: arcp.Raw(`{"forget":true}`)})
 		return errOtherSession
 	}
 	h.c.state.set(s, h.c.opts.AckEvery)

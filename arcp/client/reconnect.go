@@ -37,7 +37,8 @@ func Connect(ctx context.Context, address string, opts Options) (*Client, error)
 // ConnectFunc is Connect with a function that connects. Calls of dial do not overlap.
 func ConnectFunc(ctx context.Context, dial func(context.Context) (transport.Conn, error), opts Options) (*Client, error) {
 	r := opts.Reconnect.withDefaults()
-	return openOver(ctx, dial, opts, &reconnection{Reconnect: r, dial: dial, delays: backoff.Backoff{Policy: backoff.Policy{Min: r.MinDelay, Max: r.MaxDelay}}})
+	delays := backoff.Backoff{Policy: backoff.Policy{Min: r.MinDelay, Max: r.MaxDelay}}
+	return openOver(ctx, dial, opts, &reconnection{Reconnect: r, dial: dial, delays: delays})
 }
 
 // Reconnect bounds the reconnects of a client of Connect. A zero member has the documented default.
@@ -282,7 +283,8 @@ func (r *reconnection) resume(ctx context.Context, token Secret) error {
 		return err
 	}
 	conn = r.c.opts.inDialect(conn)
-	h := &handshake{c: r.c, conn: conn, resume: &Resume{SessionID: r.c.state.id(), Token: token, LastEventSeq: new(r.c.LastEventSeq())}, reattach: true}
+	resume := &Resume{SessionID: r.c.state.id(), Token: token, LastEventSeq: new(r.c.LastEventSeq())}
+	h := &handshake{c: r.c, conn: conn, resume: resume, reattach: true}
 	if err := h.attach(ctx); err != nil {
 		if _, answered := errors.AsType[*RemoteError](err); !answered {
 			r.unanswered = min(r.unanswered+1, maxUnanswered)

@@ -21,7 +21,12 @@ type pendingCall struct {
 }
 
 func newRoutes() routes {
-	return routes{make(map[arcp.MessageID]pendingCall), make(map[arcp.MessageID]*Job), make(map[arcp.JobID][]*Job), make(map[arcp.SubscriptionID]*Feed)}
+	return routes{
+		make(map[arcp.MessageID]pendingCall),
+		make(map[arcp.MessageID]*Job),
+		make(map[arcp.JobID][]*Job),
+		make(map[arcp.SubscriptionID]*Feed),
+	}
 }
 
 // removeAll removes and returns all jobs and feeds.

@@ -40,7 +40,8 @@ type WorkerTool struct {
 
 // ErrNotWorker is the error of Work in a session without the capability executes: its principal does
 // not have the role worker, or Options.Capabilities disables executes.
-var ErrNotWorker = errors.New("the session cannot execute jobs: its principal needs the role worker, and Options.Capabilities must not disable executes")
+var ErrNotWorker = errors.New("the session cannot execute jobs: " +
+	"its principal needs the role worker, and Options.Capabilities must not disable executes")
 
 // Work registers an agent and executes the jobs that the runtime assigns to it, until ctx or the client
 // ends. Each job runs on its own goroutine, and Work sends its heartbeats. With Connect, Work continues

@@ -20,5 +20,6 @@ func (a auditor) denied(action, actor string, session arcp.SessionID, target, re
 
 // cancelled audits that an admin ends a job of another principal.
 func (a auditor) cancelled(r *run, c *cancelJob) {
-	a.Event("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).Str("decision", "allowed").Msg("audit")
+	a.Event("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).
+		Str("decision", "allowed").Msg("audit")
 }

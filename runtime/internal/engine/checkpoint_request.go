@@ -139,7 +139,8 @@ func (c *createCheckpoint) apply(s *supervisor, now time.Time) {
 	case s.progress.Cancel != nil:
 		c.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 	case !c.add(s, now):
-		c.refuse(arcp.Errorf(arcp.CodeResourceExhausted, "%d checkpoints of the job are asked for already", maxCheckpointRequests).RetryAfter(retryAfter))
+		c.refuse(arcp.Errorf(arcp.CodeResourceExhausted,
+			"%d checkpoints of the job are asked for already", maxCheckpointRequests).RetryAfter(retryAfter))
 	default: // this goroutine writes the checkpoint, so the answer precedes it
 		c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.Ack, arcp.AckPayload{}))
 	}

@@ -166,7 +166,8 @@ func (t *jobTable) check(r *run, maxJobs int) *limitError {
 	t.uncountConcluded()
 	if r.builtin() {
 		if t.perCaller[r.row.Principal] >= maxBuiltins {
-			return &limitError{"builtins_per_principal", arcp.Errorf(arcp.CodeResourceExhausted, "%d calls of built-in tools have not ended", maxBuiltins).RetryAfter(retryAfter)}
+			return &limitError{"builtins_per_principal", arcp.Errorf(arcp.CodeResourceExhausted,
+				"%d calls of built-in tools have not ended", maxBuiltins).RetryAfter(retryAfter)}
 		}
 		return t.checkData(r)
 	}
@@ -197,7 +198,8 @@ func (t *jobTable) checkData(r *run) *limitError {
 	if r.builtin() && n <= smallCall || limit <= 0 || t.data+n <= limit {
 		return nil
 	}
-	return &limitError{"data", arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d bytes of arguments of jobs that have not ended reached", limit).RetryAfter(retryAfter)}
+	return &limitError{"data", arcp.Errorf(arcp.CodeResourceExhausted,
+		"limit of %d bytes of arguments of jobs that have not ended reached", limit).RetryAfter(retryAfter)}
 }
 
 // jobList has the jobs of a session, linked through their table entries.

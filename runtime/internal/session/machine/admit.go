@@ -134,7 +134,8 @@ func (m admission) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) 
 	case spec.Worker && m.isWorkerMessage(env):
 		m.out.Admitted = Admitted{env, true}
 	case !spec.Served && (env.Type == arcp.ToolResult || env.Type == arcp.ToolError):
-		m.refuse(env, "not_served", arcp.CodeFailedPrecondition, "%s: this session executes nothing, or the job_id or correlation_id of the call is missing", env.Type)
+		m.refuse(env, "not_served", arcp.CodeFailedPrecondition,
+			"%s: this session executes nothing, or the job_id or correlation_id of the call is missing", env.Type)
 	case !spec.Served && spec.Quiet:
 		m.report("ignored", env.Type, "")
 	case !spec.Served:

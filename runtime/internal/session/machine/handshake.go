@@ -70,7 +70,12 @@ const maxEarly = 64
 // drop drops a message before session.accepted (§5.1). Its id does not count as a duplicate
 // later: the client sends the message again, because finish refuses it.
 func (h *handshake) drop(env *arcp.Envelope) {
-	h.m.out.Incidents = append(h.m.out.Incidents, Incident{Reason: "before_accepted", Type: env.Type, Detail: h.m.phase.String(), Warn: !h.warnedEarly})
+	h.m.out.Incidents = append(h.m.out.Incidents, Incident{
+		Reason: "before_accepted",
+		Type:   env.Type,
+		Detail: h.m.phase.String(),
+		Warn:   !h.warnedEarly,
+	})
 	h.warnedEarly = true
 	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(h.early) == maxEarly || slices.Contains(h.early, env.ID) {
 		return
@@ -91,7 +96,8 @@ func (h *handshake) finish() {
 func (h *handshake) acceptVersion(env *arcp.Envelope) bool {
 	h.request = env.ID
 	if !arcp.SupportedVersion(env.ARCP) {
-		h.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+excerpt(env.ARCP)+" is not supported; this runtime speaks 1.x")
+		h.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented,
+			"protocol version "+excerpt(env.ARCP)+" is not supported; this runtime speaks 1.x")
 		return false
 	}
 	h.m.version = env.ARCP
