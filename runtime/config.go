@@ -196,5 +196,10 @@ func (l Limits) conn() conn.Limits {
 
 // engine returns the limits on jobs.
 func (l Limits) engine() engine.Limits {
-	return engine.Limits{MaxJobs: l.MaxJobs, MaxJobsPerPrincipal: l.MaxJobsPerPrincipal, MaxJobsPerSession: l.MaxJobsPerSession, MaxData: l.MaxData}
+	return engine.Limits{
+		MaxJobs:             l.MaxJobs,
+		MaxJobsPerPrincipal: l.MaxJobsPerPrincipal,
+		MaxJobsPerSession:   l.MaxJobsPerSession,
+		MaxData:             l.MaxData,
+	}
 }

@@ -344,7 +344,11 @@ func (a *answer) jobs() error {
 	if err != nil {
 		return err
 	}
-	page := JobsPayload{Jobs: make([]JobEntry, len(p.Jobs)), NextCursor: p.NextCursor, Correlation: correlation(cmp.Or(a.request.id, p.RequestID))}
+	page := JobsPayload{
+		Jobs:        make([]JobEntry, len(p.Jobs)),
+		NextCursor:  p.NextCursor,
+		Correlation: correlation(cmp.Or(a.request.id, p.RequestID)),
+	}
 	for i, j := range p.Jobs {
 		created := Time{j.CreatedAt}
 		page.Jobs[i] = JobEntry{JobID: j.JobID, Agent: j.Agent, Status: statusOf(j.Status), Lease: a.lease(j.Lease), ParentJobID: j.ParentJobID,
@@ -363,9 +367,24 @@ func (a *answer) jobAccepted() error {
 	}
 	trace := traceOrNone(cmp.Or(a.env.TraceID, p.TraceID))
 	a.s.pending.hold(p.JobID, handleSubmitted)
-	return a.send(frame{t: JobAccepted, job: p.JobID, trace: cmp.Or(a.request.trace, trace), unrelated: a.s.facts.endAnswers, payload: AcceptedPayload{
-		JobID: p.JobID, Agent: p.Agent, Lease: a.lease(p.Lease), LeaseConstraints: constraintsOf(p.LeaseConstraints), Budget: a.budget(p.Budget),
-		Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, AcceptedAt: Time{timeOr(p.AcceptedAt, a.now)}, TraceID: trace, Correlation: a.correlation()}})
+	return a.send(frame{
+		t:         JobAccepted,
+		job:       p.JobID,
+		trace:     cmp.Or(a.request.trace, trace),
+		unrelated: a.s.facts.endAnswers,
+		payload: AcceptedPayload{
+			JobID:            p.JobID,
+			Agent:            p.Agent,
+			Lease:            a.lease(p.Lease),
+			LeaseConstraints: constraintsOf(p.LeaseConstraints),
+			Budget:           a.budget(p.Budget),
+			Credentials:      a.credentials(p.Credentials),
+			ParentJobID:      p.ParentJobID,
+			AcceptedAt:       Time{timeOr(p.AcceptedAt, a.now)},
+			TraceID:          trace,
+			Correlation:      a.correlation(),
+		},
+	})
 }
 
 func (a *answer) subscribed() error {
@@ -377,10 +396,25 @@ func (a *answer) subscribed() error {
 	if p.Replayed || p.CurrentStatus != StatusTimedOut && !arcp.JobState(p.CurrentStatus).Terminal() {
 		a.s.pending.hold(p.JobID, handleFollowed)
 	}
-	return a.send(frame{t: JobSubscribed, job: p.JobID, trace: trace, payload: SubscribedPayload{
-		JobID: p.JobID, CurrentStatus: statusOf(p.CurrentStatus), Agent: p.Agent, Lease: a.lease(p.Lease), LeaseConstraints: constraintsOf(p.LeaseConstraints),
-		Budget: a.budget(p.Budget), Credentials: a.credentials(p.Credentials), ParentJobID: p.ParentJobID, TraceID: trace,
-		SubscribedFrom: a.s.lastSeq, Replayed: p.Replayed, Correlation: a.correlation()}})
+	return a.send(frame{
+		t:     JobSubscribed,
+		job:   p.JobID,
+		trace: trace,
+		payload: SubscribedPayload{
+			JobID:            p.JobID,
+			CurrentStatus:    statusOf(p.CurrentStatus),
+			Agent:            p.Agent,
+			Lease:            a.lease(p.Lease),
+			LeaseConstraints: constraintsOf(p.LeaseConstraints),
+			Budget:           a.budget(p.Budget),
+			Credentials:      a.credentials(p.Credentials),
+			ParentJobID:      p.ParentJobID,
+			TraceID:          trace,
+			SubscribedFrom:   a.s.lastSeq,
+			Replayed:         p.Replayed,
+			Correlation:      a.correlation(),
+		},
+	})
 }
 
 func (a *answer) cancelAccepted() error {

@@ -213,7 +213,13 @@ func (e *requestEncoder) open() error {
 		}
 		return HelloPayload{
 			// Both name and kind: see the profile OwnClient.
-			Client:       Client{Name: p.Client.Kind, Kind: p.Client.Kind, Version: p.Client.Version, Fingerprint: p.Client.Fingerprint, Principal: p.Client.Principal},
+			Client: Client{
+				Name:        p.Client.Kind,
+				Kind:        p.Client.Kind,
+				Version:     p.Client.Version,
+				Fingerprint: p.Client.Fingerprint,
+				Principal:   p.Client.Principal,
+			},
 			Auth:         HelloAuth{Scheme: scheme, Token: p.Auth.Token},
 			Capabilities: Offer{Encodings: arcp.Raw(`["json"]`), Features: features},
 		}, e.without("last_event_seq", p.LastEventSeq != nil)
@@ -224,7 +230,11 @@ func (e *requestEncoder) resume() error {
 	e.request.kind = requestResume
 	return encodeAs(e, func(p *arcp.SessionResumePayload) (any, error) {
 		e.from = p.LastEventSeq
-		return HelloPayload{Client: Client{Name: "arcp", Kind: "arcp", Version: arcp.Version}, Resume: &ResumePayload{SessionID: e.env.SessionID, ResumeToken: p.ResumeToken, LastEventSeq: p.LastEventSeq}}, nil
+		return HelloPayload{Client: Client{
+			Name:    "arcp",
+			Kind:    "arcp",
+			Version: arcp.Version,
+		}, Resume: &ResumePayload{SessionID: e.env.SessionID, ResumeToken: p.ResumeToken, LastEventSeq: p.LastEventSeq}}, nil
 	})
 }
 

@@ -104,7 +104,11 @@ func (f *clientFrame) sessionWelcome() error {
 	f.c.opened = true
 	f.env.SessionID = p.SessionID
 	if f.request.kind == requestResume {
-		return encode(f.env, arcp.SessionResumed, arcp.SessionResumedPayload{SessionID: p.SessionID, ResumeToken: p.ResumeToken, ReplayedFrom: f.c.resumeFrom()})
+		return encode(f.env, arcp.SessionResumed, arcp.SessionResumedPayload{
+			SessionID:    p.SessionID,
+			ResumeToken:  p.ResumeToken,
+			ReplayedFrom: f.c.resumeFrom(),
+		})
 	}
 	agents := make([]arcp.Agent, len(p.Capabilities.Agents))
 	for i, a := range p.Capabilities.Agents {
@@ -140,7 +144,13 @@ func (f *clientFrame) refuse(t arcp.Type) error {
 	if f.request.kind == requestCancel {
 		return decodeAs(f, arcp.CancelRefused, func(p *ErrorPayload) any {
 			e := errorOf(&p.Failure)
-			return arcp.CancelRefusedPayload{TargetID: string(f.request.job), Reason: reasonOf(e.Code), Code: e.Code, Message: e.Message, Details: e.Details}
+			return arcp.CancelRefusedPayload{
+				TargetID: string(f.request.job),
+				Reason:   reasonOf(e.Code),
+				Code:     e.Code,
+				Message:  e.Message,
+				Details:  e.Details,
+			}
 		})
 	}
 	return decodeAs(f, t, func(p *ErrorPayload) any { return errorOf(&p.Failure) })
@@ -198,8 +208,17 @@ func (f *clientFrame) accepted() error {
 	}
 	f.env.JobID = cmp.Or(f.env.JobID, p.JobID)
 	f.c.hold(f.env.JobID, f.env.CorrelationID)
-	return encode(f.env, arcp.JobAccepted, arcp.JobAcceptedPayload{JobID: p.JobID, Agent: p.Agent, Lease: p.Lease, LeaseConstraints: p.LeaseConstraints.arcp(),
-		Budget: p.Budget, Credentials: p.Credentials, ParentJobID: p.ParentJobID, AcceptedAt: p.AcceptedAt.Time, TraceID: p.TraceID})
+	return encode(f.env, arcp.JobAccepted, arcp.JobAcceptedPayload{
+		JobID:            p.JobID,
+		Agent:            p.Agent,
+		Lease:            p.Lease,
+		LeaseConstraints: p.LeaseConstraints.arcp(),
+		Budget:           p.Budget,
+		Credentials:      p.Credentials,
+		ParentJobID:      p.ParentJobID,
+		AcceptedAt:       p.AcceptedAt.Time,
+		TraceID:          p.TraceID,
+	})
 }
 
 func (f *clientFrame) subscribed() error {
@@ -209,9 +228,19 @@ func (f *clientFrame) subscribed() error {
 	}
 	f.answer(requestSubscribe, p.JobID)
 	f.env.JobID = cmp.Or(f.env.JobID, p.JobID)
-	return encode(f.env, arcp.JobSubscribed, arcp.JobSubscribedPayload{JobID: p.JobID, CurrentStatus: stateOf(p.CurrentStatus), Agent: p.Agent, Lease: p.Lease,
-		LeaseConstraints: p.LeaseConstraints.arcp(), Budget: p.Budget, Credentials: p.Credentials, ParentJobID: p.ParentJobID, TraceID: p.TraceID,
-		SubscribedFrom: p.SubscribedFrom, Replayed: p.Replayed})
+	return encode(f.env, arcp.JobSubscribed, arcp.JobSubscribedPayload{
+		JobID:            p.JobID,
+		CurrentStatus:    stateOf(p.CurrentStatus),
+		Agent:            p.Agent,
+		Lease:            p.Lease,
+		LeaseConstraints: p.LeaseConstraints.arcp(),
+		Budget:           p.Budget,
+		Credentials:      p.Credentials,
+		ParentJobID:      p.ParentJobID,
+		TraceID:          p.TraceID,
+		SubscribedFrom:   p.SubscribedFrom,
+		Replayed:         p.Replayed,
+	})
 }
 
 func (c *LeaseConstraints) arcp() *arcp.LeaseConstraints {

@@ -80,7 +80,11 @@ func (s *Session) ReadAck(frame []byte, id arcp.SessionID) (seq uint64, ok bool)
 // if the identifier of the frame cannot be read.
 func (s *Session) refuseHello(err error) error {
 	s.decoded = true
-	refused := &Refusal{Type: SessionHello, Err: arcp.Errorf(arcp.CodeInvalidRequest, "%s cannot be decoded: %s", SessionHello, err.Error()), Cause: err}
+	refused := &Refusal{
+		Type:  SessionHello,
+		Err:   arcp.Errorf(arcp.CodeInvalidRequest, "%s cannot be decoded: %s", SessionHello, err.Error()),
+		Cause: err,
+	}
 	if bad, ok := err.(*arcp.EncodingError); ok {
 		refused.Request, refused.Err.Message = bad.ID, string(SessionHello)+" cannot be decoded: "+bad.Message
 	}

@@ -68,7 +68,14 @@ func acceptThenFail(a *answer, f Failure) error {
 		return a.send(a.errorFrame(f))
 	}
 	job := a.newJob()
-	accepted := AcceptedPayload{JobID: job, Agent: cmp.Or(a.request.agent, "unknown"), Lease: a.lease(nil), AcceptedAt: Time{a.now}, TraceID: a.request.trace, Correlation: a.correlation()}
+	accepted := AcceptedPayload{
+		JobID:       job,
+		Agent:       cmp.Or(a.request.agent, "unknown"),
+		Lease:       a.lease(nil),
+		AcceptedAt:  Time{a.now},
+		TraceID:     a.request.trace,
+		Correlation: a.correlation(),
+	}
 	return a.sendAll(frame{t: JobAccepted, job: job, trace: a.request.trace, payload: accepted}, a.jobErrorFrame(f, job))
 }
 

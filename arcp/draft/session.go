@@ -48,7 +48,11 @@ func NewSession(first []byte) (*Session, error) {
 		return nil, err
 	}
 	if m := Lookup(Type(env.Type)); m == nil || m.Phase != arcp.InOpening {
-		return nil, &Refusal{Request: env.ID, Type: Type(env.Type), Err: arcp.Errorf(arcp.CodeInvalidRequest, "%s: the first message must be %s", env.Type, SessionHello)}
+		return nil, &Refusal{
+			Request: env.ID,
+			Type:    Type(env.Type),
+			Err:     arcp.Errorf(arcp.CodeInvalidRequest, "%s: the first message must be %s", env.Type, SessionHello),
+		}
 	}
 	s := &Session{newID: arcp.NewID}
 	s.SetProfile(Recognise(&env))

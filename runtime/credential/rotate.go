@@ -371,8 +371,15 @@ func (s *source) reissue(ctx context.Context, g *grant, req *Request, f *stored)
 	}
 	defer s.release()
 	if !repeated {
-		*f = newStored(row{Job: g.row.Job, Source: s.Name, Generation: req.Generation, Principal: g.row.Principal, Agent: g.row.Agent, State: Intent,
-			CreatedAt: time.Now()})
+		*f = newStored(row{
+			Job:        g.row.Job,
+			Source:     s.Name,
+			Generation: req.Generation,
+			Principal:  g.row.Principal,
+			Agent:      g.row.Agent,
+			State:      Intent,
+			CreatedAt:  time.Now(),
+		})
 		v.setPending(g, true)
 		if err := v.insert(f); err != nil {
 			return nil, fmt.Errorf("record the intent: %w", err)

@@ -161,6 +161,17 @@ type Entry struct {
 }
 
 func (r *row) entry() Entry {
-	return Entry{Job: r.Job, Provisioner: r.Source, Generation: r.generation(), Principal: r.Principal, Agent: r.Agent, State: r.State, CreatedAt: r.CreatedAt,
-		Refs: r.refs(), Failed: r.Failed, NextAt: r.NextAt, Error: r.Error}
+	return Entry{
+		Job:         r.Job,
+		Provisioner: r.Source,
+		Generation:  r.generation(),
+		Principal:   r.Principal,
+		Agent:       r.Agent,
+		State:       r.State,
+		CreatedAt:   r.CreatedAt,
+		Refs:        r.refs(),
+		Failed:      r.Failed,
+		NextAt:      r.NextAt,
+		Error:       r.Error,
+	}
 }

@@ -92,7 +92,13 @@ type job struct {
 
 // New returns a checker for a connection of a library.
 func New(lib Library) *Checker {
-	return &Checker{lib: decoders[lib], jobs: make(map[string]*job), ids: make(map[string]bool), cancels: make(map[string]bool), children: make(map[string]*job)}
+	return &Checker{
+		lib:      decoders[lib],
+		jobs:     make(map[string]*job),
+		ids:      make(map[string]bool),
+		cancels:  make(map[string]bool),
+		children: make(map[string]*job),
+	}
 }
 
 // envelope is a decoded frame.

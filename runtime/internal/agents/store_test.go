@@ -108,17 +108,17 @@ func TestTakeoverReleasesOldAgent(t *testing.T) {
 	}
 	r.end("sess_1")
 	if _, err := r.Register(t.Context(), a, nil); codeOf(err) != arcp.CodeFailedPrecondition {
-		t.Errorf("for a session that has ended: %v", err)
+		t.Errorf("Register for a session that has ended = %v, want FAILED_PRECONDITION", err)
 	}
 	a.Session, a.Executes = "sess_2", nil
 	_, err := r.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
 		if old != nil || r.released["x"] != 1 {
-			t.Errorf("claimed with %v, released %v", old, r.released)
+			t.Errorf("claimed from agent %v after the releases %v, want no agent and one release of x", old, r.released)
 		}
 		return func(bool) {}, nil
 	})
 	if list := r.Agents("alice"); err != nil || len(list) != 1 || list[0].Session != "sess_2" || list[0].Status != Idle {
-		t.Errorf("%v, %v", list, err)
+		t.Errorf("Register in the next session = %v, then Agents = %+v, want one idle agent of sess_2", err, list)
 	}
 }
 
@@ -145,24 +145,24 @@ func TestAgentsOfASessionAndAPrincipalAreBounded(t *testing.T) {
 	}
 	fill("sess_1", maxOfSession)
 	if err := register("sess_1", "more", 0); codeOf(err) != arcp.CodeResourceExhausted {
-		t.Errorf("one more of a session: %v", err)
+		t.Errorf("Register of agent %d of a session = %v, want RESOURCE_EXHAUSTED", maxOfSession+1, err)
 	}
 	if err := register("sess_1", "sess_10", 0); err != nil {
-		t.Errorf("one again: %v", err)
+		t.Errorf("Register of a registered agent = %v, want no error", err)
 	}
 	fill("sess_2", maxOfPrincipal-maxOfSession)
 	if err := register("sess_3", "more", 0); codeOf(err) != arcp.CodeResourceExhausted {
-		t.Errorf("one more of a principal: %v", err)
+		t.Errorf("Register of agent %d of a principal = %v, want RESOURCE_EXHAUSTED", maxOfPrincipal+1, err)
 	}
 	r.end("sess_1")
 	if err := r.EndSession(t.Context(), "alice", "sess_1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := register("sess_3", "more", 0); err != nil {
-		t.Errorf("one of a session that has ended does not make way: %v", err)
+		t.Errorf("Register after a session has ended = %v, want no error: its agent is evicted", err)
 	}
 	if n := len(r.Agents("alice")); n != maxOfPrincipal {
-		t.Errorf("%d agents", n)
+		t.Errorf("%d agents of the principal, want %d", n, maxOfPrincipal)
 	}
 	var err error
 	n := 0
@@ -170,10 +170,10 @@ func TestAgentsOfASessionAndAPrincipalAreBounded(t *testing.T) {
 		err = register("sess_3", fmt.Sprint("large", n), 15<<10)
 	}
 	if codeOf(err) != arcp.CodeResourceExhausted {
-		t.Errorf("%d large agents: %v", n, err)
+		t.Errorf("Register of large agent %d = %v, want RESOURCE_EXHAUSTED", n, err)
 	}
 	if p := r.principals["alice"]; !p.isIdle() || p.bytes > maxBytes || p.bytes != r.bytes {
-		t.Errorf("%+v", p)
+		t.Errorf("principal is idle: %t, has %d bytes, want an idle one with the %d bytes of the store, at most %d", p.isIdle(), p.bytes, r.bytes, maxBytes)
 	}
 }
 

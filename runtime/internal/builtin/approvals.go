@@ -112,10 +112,33 @@ type gateJob interface {
 
 // viewOf returns the view of a question. request is the id of its message; "": it is not pending.
 func viewOf(q *approval.Row, request arcp.MessageID) arcp.QuestionView {
-	return arcp.QuestionView{ApprovalID: q.ID, RequestID: request, Kind: q.Kind, Status: q.Status, Principal: q.Principal, SessionID: q.Session,
-		JobID: q.Job, AgentID: q.AgentID, System: q.System, Action: q.Action, Details: q.Details, Options: optionIDs(q.Options), Schema: q.Schema,
-		Permission: q.Permission, Quorum: q.Quorum, Votes: q.Votes, EscalateAt: q.EscalateAt, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
-		Resolution: q.Resolution, Value: q.Value, Reason: q.Reason, ResolvedBy: q.ResolvedBy, RespondedBy: q.RespondedBy, ResolvedAt: q.ResolvedAt}
+	return arcp.QuestionView{
+		ApprovalID:  q.ID,
+		RequestID:   request,
+		Kind:        q.Kind,
+		Status:      q.Status,
+		Principal:   q.Principal,
+		SessionID:   q.Session,
+		JobID:       q.Job,
+		AgentID:     q.AgentID,
+		System:      q.System,
+		Action:      q.Action,
+		Details:     q.Details,
+		Options:     optionIDs(q.Options),
+		Schema:      q.Schema,
+		Permission:  q.Permission,
+		Quorum:      q.Quorum,
+		Votes:       q.Votes,
+		EscalateAt:  q.EscalateAt,
+		CreatedAt:   q.CreatedAt,
+		ExpiresAt:   q.ExpiresAt,
+		Resolution:  q.Resolution,
+		Value:       q.Value,
+		Reason:      q.Reason,
+		ResolvedBy:  q.ResolvedBy,
+		RespondedBy: q.RespondedBy,
+		ResolvedAt:  q.ResolvedAt,
+	}
 }
 
 func optionIDs(options []arcp.Option) (ids []string) {
@@ -157,8 +180,19 @@ func (t *approvalTools) request(ctx context.Context, caller *Caller, in approval
 		return t.requestSystem(ctx, caller, in)
 	}
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	row := approval.Row{ID: approvalID(caller.Job), Kind: approval.Owned, Principal: caller.Principal, Session: caller.Session, Status: approval.Pending,
-		AgentID: in.AgentID, Action: in.Action, Details: in.Details, Options: in.options(), CreatedAt: now, ExpiresAt: now.Add(in.expiry())}
+	row := approval.Row{
+		ID:        approvalID(caller.Job),
+		Kind:      approval.Owned,
+		Principal: caller.Principal,
+		Session:   caller.Session,
+		Status:    approval.Pending,
+		AgentID:   in.AgentID,
+		Action:    in.Action,
+		Details:   in.Details,
+		Options:   in.options(),
+		CreatedAt: now,
+		ExpiresAt: now.Add(in.expiry()),
+	}
 	if row, err := t.questions.Read(ctx, &caller.Actor, row.ID); !notFound(err) { // an earlier attempt has stored it
 		return viewOf(&row, t.questions.RequestOf(&row)), err
 	}
@@ -324,7 +358,11 @@ func (t *approvalTools) list(ctx context.Context, caller *Caller, in approvalLis
 		principal = ""
 	}
 	now := time.Now().UTC()
-	request := paging.Request{Scope: "approvals\x00" + string(caller.Session) + "\x00" + principal + "\x00" + in.Status, Cursor: in.Cursor, Limit: in.Limit}
+	request := paging.Request{
+		Scope:  "approvals\x00" + string(caller.Session) + "\x00" + principal + "\x00" + in.Status,
+		Cursor: in.Cursor,
+		Limit:  in.Limit,
+	}
 	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
 		return t.questions.List(ctx, principal, after, func(key string, size int, row *approval.Row) bool {
 			row.Advance(now)
@@ -425,7 +463,15 @@ func (t *approvalTools) sendAnswer(ctx context.Context, actor *approval.Actor, r
 		return none, err
 	}
 	r := newReply(actor)
-	t.engine.Questions().Respond(engine.Response{Job: row.Job, ID: row.ID, Actor: *actor, Answer: *a, Call: call, Value: r.value, Done: r.done})
+	t.engine.Questions().Respond(engine.Response{
+		Job:    row.Job,
+		ID:     row.ID,
+		Actor:  *actor,
+		Answer: *a,
+		Call:   call,
+		Value:  r.value,
+		Done:   r.done,
+	})
 	v, refused := r.wait()
 	t.questions.AuditAnswer(actor, row, a, refused)
 	if refused != nil {

@@ -65,7 +65,15 @@ func (t *Tools) Register() error {
 	for _, group := range []interface{ register(r *registrar) }{
 		&jobTools{engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, changes: t.Changes, audit: t.Audit, logger: t.Logger},
 		&credentialTools{vault: t.Vault, changes: t.Changes, audit: t.Audit, logger: t.Logger},
-		&sessionTools{store: t.Store, sessions: t.Sessions, changes: t.Changes, cursors: t.Cursors, metrics: t.Metrics, audit: t.Audit, logger: t.Logger},
+		&sessionTools{
+			store:    t.Store,
+			sessions: t.Sessions,
+			changes:  t.Changes,
+			cursors:  t.Cursors,
+			metrics:  t.Metrics,
+			audit:    t.Audit,
+			logger:   t.Logger,
+		},
 		&approvalTools{store: t.Store, engine: t.Engine, sessions: t.Sessions, questions: t.Questions, agents: t.Agents.Store,
 			changes: t.Changes, cursors: t.Cursors, audit: t.Audit, logger: t.Logger},
 		&elevationTools{sessions: t.Sessions, audit: t.Audit},

@@ -69,15 +69,29 @@ func (t *credentialTools) register(r *registrar) {
 	}
 	register(r, readTool("jobs.credentials", "credentials that were issued to jobs and are not revoked; for the role admin"), admin, t.list)
 	register(r, writeTool("jobs.forget_credentials", "removes the record of manually revoked credentials; for the role admin"), admin, t.forget)
-	register(r, tool.Capability{Name: "jobs.rotate_credentials", SideEffect: tool.SideEffectExternal, Limits: tool.Limits{Timeout: rotateTimeout},
-		Description: "replaces the credentials of a live job; for the role admin"}, admin, t.rotate)
+	register(r, tool.Capability{
+		Name:        "jobs.rotate_credentials",
+		SideEffect:  tool.SideEffectExternal,
+		Limits:      tool.Limits{Timeout: rotateTimeout},
+		Description: "replaces the credentials of a live job; for the role admin",
+	}, admin, t.rotate)
 }
 
 func (t *credentialTools) list(ctx context.Context, _ *Caller, in credentialsIn) (page arcp.Page[arcp.CredentialView], err error) {
 	page.Items = []arcp.CredentialView{}
 	err = t.vault.List(ctx, func(e credential.Entry) bool {
-		row := arcp.CredentialView{JobID: e.Job, Provisioner: e.Provisioner, Generation: e.Generation, Principal: e.Principal, Agent: e.Agent, State: string(e.State),
-			CreatedAt: e.CreatedAt.UTC(), Failed: e.Failed, NextAt: e.NextAt, Error: e.Error}
+		row := arcp.CredentialView{
+			JobID:       e.Job,
+			Provisioner: e.Provisioner,
+			Generation:  e.Generation,
+			Principal:   e.Principal,
+			Agent:       e.Agent,
+			State:       string(e.State),
+			CreatedAt:   e.CreatedAt.UTC(),
+			Failed:      e.Failed,
+			NextAt:      e.NextAt,
+			Error:       e.Error,
+		}
 		for _, ref := range e.Refs {
 			row.CredentialIDs = append(row.CredentialIDs, ref.ID)
 		}

@@ -89,7 +89,11 @@ func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Ele
 	granted := func() bool { return gates.Permits(permission, "session", "elevate") }
 	defer toolsChanged(t.sessions, in.Session)
 	if s := t.sessions.Find(in.Session); s != nil {
-		defer s.Elevate(&session.Elevation{Level: in.Level, Request: in.Request, Holds: granted})() // the elevation ends before the client is told
+		defer s.Elevate(&session.Elevation{
+			Level:   in.Level,
+			Request: in.Request,
+			Holds:   granted,
+		})() // the elevation ends before the client is told
 	}
 	row, err := gates.Gate(ctx, approval.Row{System: true, Action: "trust session " + string(in.Session) + " as " + string(in.Level),
 		Details: reasonDetails(in.Reason), Barred: []arcp.SessionID{in.Session}}, 0)

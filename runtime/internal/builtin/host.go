@@ -85,9 +85,14 @@ func (t *hostTools) register(r *registrar) {
 	register(r, writeTool("host.set_status", "sets the status of an agent of the caller's session"), r.callers.find, t.setStatus)
 	register(r, readTool("host.agents", "the caller's agents, by name"), r.callers.find, t.listAgents)
 	register(r, readTool("host.events", "the latest events of the caller's agents and approvals, the newest first"), r.callers.find, t.listEvents)
-	register(r, tool.Capability{Name: "host.subscribe", SideEffect: tool.SideEffectExternal, Recovery: tool.RecoveryRerun, Endless: true,
+	register(r, tool.Capability{
+		Name:        "host.subscribe",
+		SideEffect:  tool.SideEffectExternal,
+		Recovery:    tool.RecoveryRerun,
+		Endless:     true,
 		Limits:      tool.Limits{Timeout: -1, Concurrency: -1},
-		Description: "emits the agents and approvals of the caller and then each of their events, until it is cancelled"}, r.callers.find, t.subscribe)
+		Description: "emits the agents and approvals of the caller and then each of their events, until it is cancelled",
+	}, r.callers.find, t.subscribe)
 }
 
 func (t *hostTools) registerAgent(ctx context.Context, caller *Caller, in registerAgentIn) (agents.Agent, error) {
@@ -124,8 +129,17 @@ func (in *registerAgentIn) check() *arcp.Error {
 }
 
 func (in *registerAgentIn) agent() agents.Agent {
-	a := agents.Agent{ID: in.ID, Name: in.Name, Kind: in.Kind, Capabilities: in.Capabilities, Executes: in.Executes, Concurrency: in.Concurrency,
-		Project: in.Project, PID: in.PID, Metadata: in.Metadata}
+	a := agents.Agent{
+		ID:           in.ID,
+		Name:         in.Name,
+		Kind:         in.Kind,
+		Capabilities: in.Capabilities,
+		Executes:     in.Executes,
+		Concurrency:  in.Concurrency,
+		Project:      in.Project,
+		PID:          in.PID,
+		Metadata:     in.Metadata,
+	}
 	if a.ID == "" {
 		b := make([]byte, 6)
 		rand.Read(b) // never fails

@@ -109,8 +109,15 @@ func (t *registryTools) sessionFor(actor *approval.Actor, named arcp.SessionID) 
 }
 
 func (t *registryTools) registerEntry(ctx context.Context, caller *Caller, in registerIn) (resources.Entry, error) {
-	e, err := t.resources.Store.Register(ctx, time.Now(), resources.Entry{ResourceID: in.ResourceID, Session: caller.Session, Principal: caller.Principal,
-		Kind: in.Kind, DisplayName: in.DisplayName, Status: resources.Status(in.Status), Metadata: in.Metadata})
+	e, err := t.resources.Store.Register(ctx, time.Now(), resources.Entry{
+		ResourceID:  in.ResourceID,
+		Session:     caller.Session,
+		Principal:   caller.Principal,
+		Kind:        in.Kind,
+		DisplayName: in.DisplayName,
+		Status:      resources.Status(in.Status),
+		Metadata:    in.Metadata,
+	})
 	return e, t.resources.Refusal(err, "register a resource")
 }
 
@@ -141,7 +148,11 @@ func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceLis
 	if err != nil {
 		return page, err
 	}
-	request := paging.Request{Scope: "resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind, Cursor: in.Cursor, Limit: in.Limit}
+	request := paging.Request{
+		Scope:  "resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind,
+		Cursor: in.Cursor,
+		Limit:  in.Limit,
+	}
 	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[resources.Entry]) error {
 		var from *resources.EntryPosition
 		if after != "" {
@@ -156,8 +167,13 @@ func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceLis
 }
 
 func (t *registryTools) lease(ctx context.Context, job engine.LeaseRequester, in leaseIn) (arcp.ResourceLeaseView, error) {
-	l, err := t.resources.Acquire(ctx, job.LeaseHolder(), resources.LeaseRequest{Identity: resources.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
-		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
+	l, err := t.resources.Acquire(ctx, job.LeaseHolder(), resources.LeaseRequest{
+		Identity:    resources.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+		Seconds:     in.Seconds,
+		DisplayName: in.DisplayName,
+		Metadata:    in.Metadata,
+		CleanupTool: in.CleanupTool,
+	}, true)
 	return resourceservice.ViewLease(&l), err
 }
 

@@ -44,8 +44,13 @@ func (t *catalogTools) register(r *registrar) {
 	register(r, readTool("tools.policy", "the tools that the session may use, and the reasons against the others"), hostAs[engine.Viewer], t.policy)
 	register(r, readTool("tools.calls", "the tool calls of a job"), r.callers.find, t.calls)
 	register(r, writeTool("tools.overlay", "sets the overlay of the session's catalogue"), hostAs[engine.Viewer], t.overlay)
-	register(r, tool.Capability{Name: "tools.refresh", SideEffect: tool.SideEffectExternal, Description: "makes the sources of tools list their tools again",
-		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: refreshTimeout}}, hostAs[tool.Host], t.refreshTools)
+	register(r, tool.Capability{
+		Name:        "tools.refresh",
+		SideEffect:  tool.SideEffectExternal,
+		Description: "makes the sources of tools list their tools again",
+		Recovery:    tool.RecoveryRerun,
+		Limits:      tool.Limits{Timeout: refreshTimeout},
+	}, hostAs[tool.Host], t.refreshTools)
 }
 
 // toolsListIn has the arguments of tools.list and tools.policy.
@@ -165,9 +170,14 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 	if s := t.sessions.Find(v.Session()); s != nil {
 		rec = s.Overlay().Record()
 	}
-	out := toolsPolicyOut{Principal: v.Principal(), SessionID: string(v.Session()), Trust: v.Trust(), Roles: append([]string{}, v.Roles()...),
+	out := toolsPolicyOut{
+		Principal:  v.Principal(),
+		SessionID:  string(v.Session()),
+		Trust:      v.Trust(),
+		Roles:      append([]string{}, v.Roles()...),
 		Generation: v.Catalog().Generation(),
-		Overlay:    overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)}}
+		Overlay:    overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)},
+	}
 	if l := v.JobLease(); l != nil {
 		out.Lease = l.WireJSON()
 	}
@@ -208,7 +218,12 @@ func (t *catalogTools) calls(ctx context.Context, caller *Caller, in toolsCallsI
 	if refused != nil {
 		return page, refused
 	}
-	request := paging.Request{Scope: "calls\x00" + caller.Principal + "\x00" + string(in.JobID), Cursor: in.Cursor, Limit: cmp.Or(in.Limit, defaultCalls), MaxBytes: maxCallsBytes}
+	request := paging.Request{
+		Scope:    "calls\x00" + caller.Principal + "\x00" + string(in.JobID),
+		Cursor:   in.Cursor,
+		Limit:    cmp.Or(in.Limit, defaultCalls),
+		MaxBytes: maxCallsBytes,
+	}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[engine.CallRecord]) error {
 		return t.engine.Calls(ctx, &j, after, func(position string, c engine.CallRecord) bool { return add(position, c.Size, &c) })
 	})

@@ -226,7 +226,14 @@ func (c *Cursor) fromRun() Item {
 	e := c.run.Events[c.next]
 	c.next++
 	c.pos++
-	return Item{Seq: c.pos, Session: c.run.Session, CorrelationID: c.run.CorrelationID, Forwarded: c.run.Forwarded, Event: e, Forms: c.run.forms}
+	return Item{
+		Seq:           c.pos,
+		Session:       c.run.Session,
+		CorrelationID: c.run.CorrelationID,
+		Forwarded:     c.run.Forwarded,
+		Event:         e,
+		Forms:         c.run.forms,
+	}
 }
 
 func (c *Cursor) fromFetched() Item {

@@ -106,7 +106,13 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 	}
 	page, err := paging.Page(r.Cursors, request, func(after string, add paging.Add[arcp.JobEntry]) error {
 		at, id := paging.ParseTimeKey(after)
-		q := store.JobQuery{Principal: principal, CreatedAfter: filter.CreatedAfter, CreatedBefore: filter.CreatedBefore, AfterTime: at, AfterID: arcp.JobID(id)}
+		q := store.JobQuery{
+			Principal:     principal,
+			CreatedAfter:  filter.CreatedAfter,
+			CreatedBefore: filter.CreatedBefore,
+			AfterTime:     at,
+			AfterID:       arcp.JobID(id),
+		}
 		return r.Store.Jobs(ctx, q, func(j store.Job) bool {
 			key := paging.TimeKey(j.CreatedAt, string(j.ID))
 			if !r.selects(&filter, &j) || foreign && r.isBuiltin(&j) {

@@ -230,7 +230,12 @@ func (b *Budget) Save() arcp.Raw {
 	if b != nil {
 		for i := range b.counters {
 			c := &b.counters[i]
-			saved = append(saved, savedCounter{Currency: c.cap.currency, Cap: c.cap.Number(), Left: numberOf(c.left), Announced: numberOf(c.announced)})
+			saved = append(saved, savedCounter{
+				Currency:  c.cap.currency,
+				Cap:       c.cap.Number(),
+				Left:      numberOf(c.left),
+				Announced: numberOf(c.announced),
+			})
 		}
 	}
 	raw, err := arcp.Marshal(saved)

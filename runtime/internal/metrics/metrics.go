@@ -154,8 +154,10 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		UpgradesRefused:   f.counter("upgrades_refused_total", "WebSocket handshakes refused for their Host (421) or Origin (403).", "status"),
 		Errors:            f.counter("errors_total", "Errors sent to clients; that of a job once, at its end.", "code"),
 		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
-		received:          make(map[arcp.Type]prometheus.Counter), sent: make(map[arcp.Type]prometheus.Counter),
-		tools: make(map[string]*Tool), currencies: make(map[string]bool),
+		received:          make(map[arcp.Type]prometheus.Counter),
+		sent:              make(map[arcp.Type]prometheus.Counter),
+		tools:             make(map[string]*Tool),
+		currencies:        make(map[string]bool),
 	}
 	m.Workers = f.gauge("workers", "Connected sessions with agents that execute jobs.").WithLabelValues()
 	m.WorkerDispatches = f.counter("worker_dispatches_total", "Jobs given to workers, by what came of it.", "result")

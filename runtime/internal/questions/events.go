@@ -37,9 +37,21 @@ type Summary struct {
 
 // Summarize returns the summary of a question.
 func Summarize(row *approval.Row) Summary {
-	return Summary{ApprovalID: row.ID, Kind: row.Kind, Status: cmp.Or(row.Status, approval.Cancelled), SessionID: row.Session, JobID: row.Job, AgentID: row.AgentID,
-		System: row.System, Action: clip.Text(row.Action, maxSummaryAction), CreatedAt: row.CreatedAt.UTC(), ExpiresAt: row.ExpiresAt.UTC(),
-		Resolution: row.Resolution, ResolvedBy: row.ResolvedBy, ResolvedAt: row.ResolvedAt}
+	return Summary{
+		ApprovalID: row.ID,
+		Kind:       row.Kind,
+		Status:     cmp.Or(row.Status, approval.Cancelled),
+		SessionID:  row.Session,
+		JobID:      row.Job,
+		AgentID:    row.AgentID,
+		System:     row.System,
+		Action:     clip.Text(row.Action, maxSummaryAction),
+		CreatedAt:  row.CreatedAt.UTC(),
+		ExpiresAt:  row.ExpiresAt.UTC(),
+		Resolution: row.Resolution,
+		ResolvedBy: row.ResolvedBy,
+		ResolvedAt: row.ResolvedAt,
+	}
 }
 
 // emitChange emits an event about a new or closed question to the host of its principal.

@@ -206,5 +206,13 @@ func (l *Lease) entry(s Status) Entry {
 	if name == "" {
 		name = clip.Text(l.ExternalID, MaxDisplayName)
 	}
-	return Entry{ResourceID: string(l.ID), Session: l.Session, Principal: l.Principal, Kind: l.Type, DisplayName: name, Status: s, Metadata: metadata(l.Metadata)}
+	return Entry{
+		ResourceID:  string(l.ID),
+		Session:     l.Session,
+		Principal:   l.Principal,
+		Kind:        l.Type,
+		DisplayName: name,
+		Status:      s,
+		Metadata:    metadata(l.Metadata),
+	}
 }

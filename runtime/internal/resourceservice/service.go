@@ -95,7 +95,12 @@ func New(o Options) (*Service, error) {
 		return nil, errors.Join(err, s.closeDirs())
 	}
 	m := o.Metrics
-	s.Store = resources.NewStore(resources.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Sessions: o.Sessions,
+	s.Store = resources.NewStore(resources.Options{
+		Log:       o.Changes,
+		Store:     o.Store,
+		Logger:    o.Logger,
+		Retention: o.Retention,
+		Sessions:  o.Sessions,
 		OnEntryCount: func(kind string, status resources.Status, more int) {
 			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
 		},
@@ -108,8 +113,13 @@ func New(o Options) (*Service, error) {
 		OnRegistryError: m.ResourceRegistryErrors.Inc,
 		OnEvent:         s.onEvent,
 	})
-	s.Scanner = &resources.Scanner{Store: s.Store, Handlers: handlers, Fallback: resources.HandlerFunc(s.callCleanupTool), Named: s.namedLeases,
-		OnResult: func(result string) { m.ResourceCleanup.WithLabelValues(result).Inc() }}
+	s.Scanner = &resources.Scanner{
+		Store:    s.Store,
+		Handlers: handlers,
+		Fallback: resources.HandlerFunc(s.callCleanupTool),
+		Named:    s.namedLeases,
+		OnResult: func(result string) { m.ResourceCleanup.WithLabelValues(result).Inc() },
+	}
 	return s, nil
 }
 
@@ -127,7 +137,11 @@ func (s *Service) onEvent(ctx context.Context, event string, payload any) {
 func (s *Service) localHandlers() []resources.Registration {
 	list := []resources.Registration{{Provider: local.Provider, Type: local.Process,
 		Handler: resources.HandlerFunc(func(ctx context.Context, l resources.Lease, _ int) error { return local.End(ctx, l.ExternalID) })}}
-	return append(list, resources.Registration{Provider: local.Provider, Type: local.Directory, Handler: resources.HandlerFunc(s.removeDirectory)})
+	return append(list, resources.Registration{
+		Provider: local.Provider,
+		Type:     local.Directory,
+		Handler:  resources.HandlerFunc(s.removeDirectory),
+	})
 }
 
 var errNoDirectories = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime has no place for leased directories: Config.ResourceDir is not set")
@@ -163,7 +177,13 @@ func (s *Service) callCleanupTool(ctx context.Context, l resources.Lease, attemp
 	if err != nil {
 		return fmt.Errorf("arguments of %s: %w", l.CleanupTool, err)
 	}
-	return s.engine.RunCleanupTool(ctx, engine.LeaseHolder{Principal: l.Principal, Session: l.Session, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
+	return s.engine.RunCleanupTool(ctx, engine.LeaseHolder{
+		Principal: l.Principal,
+		Session:   l.Session,
+		Trust:     a.Trust,
+		MaxJobs:   a.MaxJobs,
+		Lease:     a.Lease,
+	}, l.CleanupTool, args)
 }
 
 // holder returns the holder of a lease that a job acquires. The authority is stored only for a
@@ -209,8 +229,14 @@ func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.Resour
 	if a.For < 0 || a.For > resources.MaxDuration {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a lease lasts for 0 s to %v", resources.MaxDuration)
 	}
-	l, err := s.Acquire(ctx, t, resources.LeaseRequest{Identity: resources.Identity{Provider: a.Provider, Type: a.Type, ExternalID: a.ExternalID},
-		Seconds: int64((a.For + time.Second - 1) / time.Second), DisplayName: a.DisplayName, Metadata: a.Metadata, Unlisted: a.Unlisted, CleanupTool: a.CleanupTool}, false)
+	l, err := s.Acquire(ctx, t, resources.LeaseRequest{
+		Identity:    resources.Identity{Provider: a.Provider, Type: a.Type, ExternalID: a.ExternalID},
+		Seconds:     int64((a.For + time.Second - 1) / time.Second),
+		DisplayName: a.DisplayName,
+		Metadata:    a.Metadata,
+		Unlisted:    a.Unlisted,
+		CleanupTool: a.CleanupTool,
+	}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +249,13 @@ func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a to
 		return "", nil, errNoDirectories
 	}
 	name := local.NewName()
-	l, err := s.Lease(ctx, t, tool.ResourceAsk{Provider: local.Provider, Type: local.Directory, ExternalID: name, For: a.For, Unlisted: a.Unlisted})
+	l, err := s.Lease(ctx, t, tool.ResourceAsk{
+		Provider:   local.Provider,
+		Type:       local.Directory,
+		ExternalID: name,
+		For:        a.For,
+		Unlisted:   a.Unlisted,
+	})
 	if err != nil {
 		return "", nil, err
 	}
@@ -362,10 +394,26 @@ func (s *Service) endReap(principal string, own chan struct{}) {
 
 // ViewLease returns a lease as clients see it, without the authority of its clean-up tool.
 func ViewLease(l *resources.Lease) arcp.ResourceLeaseView {
-	return arcp.ResourceLeaseView{LeaseID: l.ID, Principal: l.Principal, SessionID: l.Session, Provider: l.Provider, Type: l.Type, ExternalID: l.ExternalID,
-		DisplayName: l.DisplayName, Metadata: l.Metadata, CleanupTool: l.CleanupTool, State: l.State, Seconds: l.Seconds, CreatedAt: l.CreatedAt,
-		TouchedAt: l.TouchedAt, ExpiresAt: l.ExpiresAt, CleanupStartedAt: l.CleanupStartedAt, CleanupAttempts: l.CleanupAttempts,
-		LastError: l.LastError, ReleasedAt: l.ReleasedAt}
+	return arcp.ResourceLeaseView{
+		LeaseID:          l.ID,
+		Principal:        l.Principal,
+		SessionID:        l.Session,
+		Provider:         l.Provider,
+		Type:             l.Type,
+		ExternalID:       l.ExternalID,
+		DisplayName:      l.DisplayName,
+		Metadata:         l.Metadata,
+		CleanupTool:      l.CleanupTool,
+		State:            l.State,
+		Seconds:          l.Seconds,
+		CreatedAt:        l.CreatedAt,
+		TouchedAt:        l.TouchedAt,
+		ExpiresAt:        l.ExpiresAt,
+		CleanupStartedAt: l.CleanupStartedAt,
+		CleanupAttempts:  l.CleanupAttempts,
+		LastError:        l.LastError,
+		ReleasedAt:       l.ReleasedAt,
+	}
 }
 
 // maxName bounds the name of a resource in a message.

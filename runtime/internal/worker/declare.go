@@ -146,10 +146,22 @@ func (d *declaration) capability(ref arcp.AgentRef) tool.Capability {
 	if version == "" {
 		version = tool.DefaultVersion
 	}
-	return tool.Capability{Name: ref.Name, Version: version, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema,
-		SideEffect: d.SideEffect, Idempotent: d.Idempotent, Recovery: d.Recovery, Retry: d.Retry, Interruptible: d.Interruptible,
-		Approval: d.Approval, MinTrust: d.MinTrust, Source: tool.SourceWorker,
-		Limits: tool.Limits{Timeout: timeout, MaxRequestBytes: d.MaxRequestBytes, MaxResponseBytes: d.MaxResponseBytes}}
+	return tool.Capability{
+		Name:          ref.Name,
+		Version:       version,
+		Description:   d.Description,
+		InputSchema:   d.InputSchema,
+		OutputSchema:  d.OutputSchema,
+		SideEffect:    d.SideEffect,
+		Idempotent:    d.Idempotent,
+		Recovery:      d.Recovery,
+		Retry:         d.Retry,
+		Interruptible: d.Interruptible,
+		Approval:      d.Approval,
+		MinTrust:      d.MinTrust,
+		Source:        tool.SourceWorker,
+		Limits:        tool.Limits{Timeout: timeout, MaxRequestBytes: d.MaxRequestBytes, MaxResponseBytes: d.MaxResponseBytes},
+	}
 }
 
 func invalid(format string, args ...any) *arcp.Error {

@@ -161,8 +161,15 @@ func New(cfg Config) *Pool {
 	if cfg.Heartbeat <= 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}
-	p := &Pool{cfg: cfg, reconnectTimeout: reconnectIntervals * cfg.Heartbeat, agents: make(map[agentKey]*agent), workers: make(map[arcp.SessionID]*workerSession),
-		byID: make(map[arcp.MessageID]*dispatch), byJob: make(map[arcp.JobID]*dispatch), waiting: make(map[string]chan struct{})}
+	p := &Pool{
+		cfg:              cfg,
+		reconnectTimeout: reconnectIntervals * cfg.Heartbeat,
+		agents:           make(map[agentKey]*agent),
+		workers:          make(map[arcp.SessionID]*workerSession),
+		byID:             make(map[arcp.MessageID]*dispatch),
+		byJob:            make(map[arcp.JobID]*dispatch),
+		waiting:          make(map[string]chan struct{}),
+	}
 	p.tools.Store(new(map[string]*workerTool))
 	p.audience.Store(p.tools.Load())
 	return p

@@ -254,8 +254,12 @@ func (d questionRelay) permit(ctx context.Context, id arcp.MessageID, p arcp.Per
 	if err != nil {
 		return err
 	}
-	d.reply(id, arcp.PermissionGrant, d.jobID, arcp.PermissionGrantPayload{Permission: l.Permission, Resource: l.Resource, Operation: l.Operation,
-		LeaseSeconds: uint64(max(time.Until(l.ExpiresAt), 0).Round(time.Second) / time.Second)})
+	d.reply(id, arcp.PermissionGrant, d.jobID, arcp.PermissionGrantPayload{
+		Permission:   l.Permission,
+		Resource:     l.Resource,
+		Operation:    l.Operation,
+		LeaseSeconds: uint64(max(time.Until(l.ExpiresAt), 0).Round(time.Second) / time.Second),
+	})
 	return nil
 }
 
@@ -267,7 +271,11 @@ func (d questionRelay) input(ctx context.Context, id arcp.MessageID, p arcp.Huma
 	if err != nil {
 		return err
 	}
-	d.reply(id, arcp.HumanInputResponse, d.jobID, arcp.HumanInputResponsePayload{Value: a.Value, RespondedBy: a.RespondedBy, RespondedAt: a.At.UTC()})
+	d.reply(id, arcp.HumanInputResponse, d.jobID, arcp.HumanInputResponsePayload{
+		Value:       a.Value,
+		RespondedBy: a.RespondedBy,
+		RespondedAt: a.At.UTC(),
+	})
 	return nil
 }
 
@@ -279,7 +287,11 @@ func (d questionRelay) choose(ctx context.Context, id arcp.MessageID, p arcp.Hum
 	if err != nil {
 		return err
 	}
-	d.reply(id, arcp.HumanChoiceResponse, d.jobID, arcp.HumanChoiceResponsePayload{ChoiceID: a.ChoiceID, RespondedBy: a.RespondedBy, RespondedAt: a.At.UTC()})
+	d.reply(id, arcp.HumanChoiceResponse, d.jobID, arcp.HumanChoiceResponsePayload{
+		ChoiceID:    a.ChoiceID,
+		RespondedBy: a.RespondedBy,
+		RespondedAt: a.At.UTC(),
+	})
 	return nil
 }
 
@@ -290,11 +302,23 @@ func (d questionRelay) call(ctx context.Context, id arcp.MessageID, p arcp.ToolI
 		return nil
 	}
 	var child arcp.JobID
-	value, err := d.job.Call(ctx, tool.Call{Tool: p.Tool, Arguments: p.Arguments, Lease: p.LeaseRequest, Constraints: p.LeaseConstraints,
-		CostBudget: p.CostBudget, Detach: p.Detach, OnChild: func(job arcp.JobID) {
+	value, err := d.job.Call(ctx, tool.Call{
+		Tool:        p.Tool,
+		Arguments:   p.Arguments,
+		Lease:       p.LeaseRequest,
+		Constraints: p.LeaseConstraints,
+		CostBudget:  p.CostBudget,
+		Detach:      p.Detach,
+		OnChild: func(job arcp.JobID) {
 			child = job
-			d.reply(id, arcp.JobAccepted, job, arcp.JobAcceptedPayload{JobID: job, Agent: p.Tool, ParentJobID: d.jobID, AcceptedAt: time.Now().UTC()})
-		}})
+			d.reply(id, arcp.JobAccepted, job, arcp.JobAcceptedPayload{
+				JobID:       job,
+				Agent:       p.Tool,
+				ParentJobID: d.jobID,
+				AcceptedAt:  time.Now().UTC(),
+			})
+		},
+	})
 	if err == nil && len(value) > maxAnswer {
 		tooLarge := arcp.Errorf(arcp.CodeResourceExhausted, "the child completed with a result of %d bytes; a worker is given at most %d", len(value), maxAnswer)
 		tooLarge.Retryable = false

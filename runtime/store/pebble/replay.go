@@ -60,7 +60,15 @@ func (s *Store) replay(ctx context.Context, t trail, after uint64) (*replay, err
 	if err != nil {
 		return nil, err
 	}
-	return &replay{store: s, ctx: ctx, trail: t, after: after, it: it, chunks: chunks{it: all, announced: t.announced}, recent: make(map[arcp.JobID][]store.Event)}, nil
+	return &replay{
+		store:  s,
+		ctx:    ctx,
+		trail:  t,
+		after:  after,
+		it:     it,
+		chunks: chunks{it: all, announced: t.announced},
+		recent: make(map[arcp.JobID][]store.Event),
+	}, nil
 }
 
 func (rp *replay) close() { rp.store.release(rp.chunks.it, rp.it) }

@@ -380,3 +380,82 @@ func testLiveJobsHaveNotEnded(t *testing.T, open Open) {
 		t.Errorf("stopped after %d with %v", n, err)
 	}
 }
+
+func testRecheckFindsTheRepeatedSubmit(t *testing.T, open Open) {
+	d := openEmpty(t, open)
+	s := d.session("sess_1")
+	submit := func(id arcp.JobID, digest string) *store.Write {
+		row := jobRow(id, s)
+		row.SubmitID, row.Digest = "m1", digest
+		return store.NewWrite(&store.SubmitJob{Row: row, Recheck: true}, &store.AppendEvents{Events: d.events(id, arcp.JobAccepted)})
+	}
+	want := func(why string, r store.Result, id arcp.JobID) {
+		t.Helper()
+		if r.Err != nil || r.Existing != id || r.Repeated != (id != "") || id != "" && r.Digest != "d1" {
+			t.Errorf("%s: %+v, want %q", why, r, id)
+		}
+	}
+	results := d.batch(submit("job_1", "d1"), submit("job_2", "d2"))
+	want("the first", results[0], "")
+	want("again in the batch", results[1], "job_1")
+	want("again later", d.batch(submit("job_3", "d3"))[0], "job_1")
+	d.finish("job_1")
+	keyed := submit("job_4", "d4")
+	store.Find[*store.SubmitJob](keyed).Row.IdempotencyKey = "k"
+	want("again after the end", d.batch(keyed)[0], "job_1")
+	d.session("sess_2")
+	elsewhere := submit("job_5", "d5")
+	store.Find[*store.SubmitJob](elsewhere).Row.Session = "sess_2"
+	want("from another session", d.batch(elsewhere)[0], "")
+	d.do(store.NewWrite(&store.DeleteJob{Job: "job_1"}))
+	want("after it was deleted", d.batch(submit("job_6", "d6"))[0], "")
+	if n := len(d.jobLog("job_6", 0)); n != 1 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// testEndedJobsAreListedByTimeOfEnd checks that jobs that ended before a time are listed by time of end.
+func testEndedJobsAreListedByTimeOfEnd(t *testing.T, open Open) {
+	d := openEmpty(t, open)
+	var want []arcp.JobID
+	end := func(id arcp.JobID, at time.Time) {
+		row := jobRow(id, "")
+		row.Principal = "p" + string(id)
+		d.do(store.NewWrite(&store.SubmitJob{Row: row}))
+		d.now = at
+		d.finish(id)
+	}
+	for i := range 150 {
+		id := arcp.NewJobID()
+		end(id, t0.Add(time.Duration(i)*time.Second))
+		want = append(want, id)
+	}
+	end("job_first", t0.Add(-time.Hour))
+	want = append([]arcp.JobID{"job_first"}, want...)
+	d.submit("job_live", "")
+	d.do(store.NewWrite(&store.DeleteJob{Job: want[7]}))
+	want = append(want[:7:7], want[8:]...)
+	listed := func(before time.Time, limit int) (got []arcp.JobID) {
+		err := d.EndedJobs(context.Background(), before, func(j store.Job) bool {
+			got = append(got, j.ID)
+			return len(got) != limit
+		})
+		if err != nil {
+			t.Fatalf("Ended = %v", err)
+		}
+		return got
+	}
+	if diff := cmp.Diff(want, listed(t0.Add(time.Hour), 0)); diff != "" {
+		t.Errorf("all (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want[:100], listed(t0.Add(time.Hour), 100)); diff != "" {
+		t.Errorf("the first 100 (-want +got):\n%s", diff)
+	}
+	at := d.job(want[80]).EndedAt
+	if diff := cmp.Diff(want[:80], listed(at, 0)); diff != "" {
+		t.Errorf("before %s (-want +got):\n%s", at, diff)
+	}
+	if got := listed(time.Time{}, 0); len(got) != 0 {
+		t.Errorf("before all time: %v", got)
+	}
+}

@@ -72,16 +72,16 @@ func testReopenedStoreHasAllData(t *testing.T, open Open) {
 	d.do(put("gone", 0, "x"))
 	d.do(store.NewWrite().Put(store.Record{Key: "gone", Rev: d.record("gone").Rev}))
 
-	image := func() image { return d.image([]string{"ann"}, []string{"a", "gone", "never"}) }
-	before := image()
+	read := func() image { return d.image([]string{"ann"}, []string{"a", "gone", "never"}) }
+	before := read()
 	d.reopen(open, dir)
-	if diff := cmp.Diff(before, image()); diff != "" {
+	if diff := cmp.Diff(before, read()); diff != "" {
 		t.Fatalf("after reopening (-before +after):\n%s", diff)
 	}
 	lastRev := d.record("a").Rev
 	d.do(put("gone", 0, "again"))
 	if rev := d.record("gone").Rev; rev <= 1 {
-		t.Errorf("a revision came back: %d", rev)
+		t.Errorf("the revision of a record that was deleted and put again = %d, want more than 1", rev)
 	}
 	d.do(put("a", lastRev, "z"))
 	d.refuse(store.NewWrite(&store.AppendEvents{Job: full.ID, Attempt: 1}), store.ErrFenced)
@@ -89,11 +89,11 @@ func testReopenedStoreHasAllData(t *testing.T, open Open) {
 	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow("job_ended", s)}), store.ErrExists)
 	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow(full.ID, s)}), store.ErrExists)
 	if r := d.batch(store.NewWrite(&store.SubmitJob{Row: fullJob(s)}))[0]; r.Existing != full.ID || r.Digest != full.Digest {
-		t.Errorf("the idempotency key is held by %+v", r)
+		t.Errorf("a submit with the idempotency key of %s = %+v, want that job and its digest", full.ID, r)
 	}
 	r := d.do(d.completion(full.ID, 2))
 	if len(r.Runs) != 2 || r.Runs[0].Events[0].JSeq != 4 {
-		t.Errorf("runs = %+v, want two of event 4", r.Runs)
+		t.Errorf("runs of the completion = %+v, want 2, the first from JSeq 4", r.Runs)
 	}
 	d.want(s, arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobProgress, arcp.JobCompleted)
 }
@@ -112,17 +112,17 @@ func testReopenedStoreHasFollows(t *testing.T, open Open) {
 	d.reopen(open, dir)
 	r := d.emit("job_1", arcp.JobProgress, arcp.Log)
 	if len(r.Runs) != 2 {
-		t.Fatalf("runs = %+v, want two", r.Runs)
+		t.Fatalf("runs of job.progress and log = %+v, want one for each follow, c1 and c2", r.Runs)
 	}
 	if c1 := r.Runs[0]; c1.CorrelationID != "c1" || len(c1.Events) != 1 || !c1.Forwarded || r.Runs[1].Forwarded {
-		t.Errorf("runs = %+v", r.Runs)
+		t.Errorf("runs of job.progress and log = %+v, want only the log for c1, forwarded, and no other forwarded run", r.Runs)
 	}
 	d.submit("job_2", s)
 	d.refuse(store.NewWrite(&store.Follow{Session: other, Job: "job_2", CorrelationID: "c", Limit: 1}), store.ErrTooMany)
 	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}))
 	d.reopen(open, dir)
 	if r := d.finish("job_1"); len(r.Runs) != 2 || r.Runs[0].Session != s || r.Runs[0].Events[0].OriginSeq != 1 {
-		t.Errorf("runs = %+v", r.Runs)
+		t.Errorf("runs of the completion = %+v, want 2, the first for %s with OriginSeq 1", r.Runs, s)
 	}
 	d.reopen(open, dir)
 	d.want(s, arcp.JobCompleted)
@@ -147,16 +147,16 @@ func testNumbersContinueAfterReopen(t *testing.T, open Open) {
 	d.do(store.NewWrite(&store.PutSession{Row: row}))
 	d.reopen(open, dir)
 	if row := d.row(s); row.LastSeq != 200 || row.TrimmedTo != 200 {
-		t.Errorf("LastSeq %d, TrimmedTo %d; want 200, 200", row.LastSeq, row.TrimmedTo)
+		t.Errorf("row of the trimmed session: LastSeq %d, TrimmedTo %d, want 200, 200", row.LastSeq, row.TrimmedTo)
 	}
 	if row := d.row(part); row.LastSeq != 200 || row.TrimmedTo != 151 {
-		t.Errorf("LastSeq %d, TrimmedTo %d; want 200, 151", row.LastSeq, row.TrimmedTo)
+		t.Errorf("row of the partly trimmed session: LastSeq %d, TrimmedTo %d, want 200, 151", row.LastSeq, row.TrimmedTo)
 	}
 	if n := len(d.sessionLog(part, 151)); n != 49 {
 		t.Errorf("%d events after 151, want 49", n)
 	}
 	if r := d.finish("job_1"); r.Runs[0].First != 201 || r.Runs[1].First != 201 {
-		t.Errorf("runs = %+v, want from 201", r.Runs)
+		t.Errorf("runs of the completion = %+v, want both from 201", r.Runs)
 	}
 	d.want(s, arcp.JobCompleted)
 }
@@ -167,9 +167,8 @@ func testIDsAscendWhenTheClockStepsBack(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
 	d.submit("job_1", "")
-	before := d.emit("job_1", arcp.Log)
-	if len(before.Runs) != 0 {
-		t.Errorf("runs = %+v", before.Runs)
+	if before := d.emit("job_1", arcp.Log); len(before.Runs) != 0 {
+		t.Errorf("runs of a log of a job without a session = %+v, want none", before.Runs)
 	}
 	last := d.jobLog("job_1", 0)[0].ID()
 	if err := d.Close(); err != nil {
@@ -182,7 +181,7 @@ func testIDsAscendWhenTheClockStepsBack(t *testing.T, open Open) {
 			d.do(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: events}))
 			for _, e := range events {
 				if e.ID() <= last {
-					t.Errorf("id %s after %s", e.ID(), last)
+					t.Errorf("event id %s after %s, want ascending ids", e.ID(), last)
 				}
 				last = e.ID()
 			}

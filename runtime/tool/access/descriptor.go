@@ -13,8 +13,8 @@ import (
 // effect, a fifo does not block, and a directory needs no read permission. os.Root opens directories for
 // reading, and blocks on a fifo that has replaced a directory.
 const (
-	oPlace     = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	oDirectory = oPlace | unix.O_DIRECTORY
+	oPath      = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	oDirectory = oPath | unix.O_DIRECTORY
 	// oOpen are the flags for opening the file itself. A fifo must not block the tool, and a
 	// terminal must not become the controlling terminal of the runtime.
 	oOpen = unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY

@@ -108,7 +108,13 @@ func (f *Files) find(name string, in intent) (*target, error) {
 		}
 	}
 	real := func(path string) error { return f.checkReal(in.namespaces, asked, path) }
-	tg := &target{pathEnd: walk(asked, !in.nofollow, real), op: in.op, asked: asked, namespace: in.namespaces[len(in.namespaces)-1], onRefusal: f.onRefusal}
+	tg := &target{
+		pathEnd:   walk(asked, !in.nofollow, real),
+		op:        in.op,
+		asked:     asked,
+		namespace: in.namespaces[len(in.namespaces)-1],
+		onRefusal: f.onRefusal,
+	}
 	if err := tg.admit(in, real); err != nil {
 		tg.close()
 		return nil, err

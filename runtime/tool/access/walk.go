@@ -79,7 +79,7 @@ func (w *walker) step(followLast bool) *pathEnd {
 			return nil
 		}
 	}
-	fd, err := w.open(w.dir, name, oPlace)
+	fd, err := w.open(w.dir, name, oPath)
 	if err != nil {
 		return w.end(name, err)
 	}

@@ -50,7 +50,7 @@ func TestSpendIsExact(t *testing.T) {
 		}
 		r := job.Record()
 		if len(r.Metrics) != c.times || len(r.Checks) != c.times {
-			t.Errorf("%s: %d costs after %d questions, want %d", c.amount, len(r.Metrics), len(r.Checks), c.times)
+			t.Errorf("%s: %d costs after %d authority checks, want %d", c.amount, len(r.Metrics), len(r.Checks), c.times)
 		}
 		for i, m := range r.Metrics {
 			if m.Name != "cost.demo" || m.Unit != "USD" || m.Value != c.cost || r.Checks[i] != (tooltest.Check{Namespace: "tool.call", Target: "demo.spend"}) {
@@ -67,7 +67,7 @@ func TestSpendStopsWhenBudgetIsExhausted(t *testing.T) {
 		t.Errorf("%s, %v, want BUDGET_EXHAUSTED", out, err)
 	}
 	if r := job.Record(); len(r.Metrics) != 2 || len(r.Checks) != 3 {
-		t.Errorf("%d costs after %d questions, want 2 and 3", len(r.Metrics), len(r.Checks))
+		t.Errorf("%d costs after %d authority checks, want 2 and 3", len(r.Metrics), len(r.Checks))
 	}
 }
 

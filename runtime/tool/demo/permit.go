@@ -31,8 +31,14 @@ func newPermit() (*tool.Tool, error) {
 }
 
 func permit(ctx context.Context, job tool.Job, a permitArgs) (permitResult, error) {
-	l, err := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: a.Permission, Resource: a.Resource, Operation: a.Operation, Reason: a.Reason,
-		For: time.Duration(a.LeaseSeconds) * time.Second, Expires: a.ExpiresInMS.duration()})
+	l, err := job.Permissions().Request(ctx, tool.PermissionAsk{
+		Permission: a.Permission,
+		Resource:   a.Resource,
+		Operation:  a.Operation,
+		Reason:     a.Reason,
+		For:        time.Duration(a.LeaseSeconds) * time.Second,
+		Expires:    a.ExpiresInMS.duration(),
+	})
 	if err != nil {
 		return permitResult{}, err
 	}

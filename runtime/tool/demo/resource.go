@@ -92,7 +92,13 @@ func leaseDirectory(ctx context.Context, job tool.Job, d time.Duration) (resourc
 
 // leaseName leases a name. The call of the clean-up tool shows the clean-up.
 func leaseName(ctx context.Context, job tool.Job, kind string, d time.Duration) (resourceResult, error) {
-	l, err := job.Resources().Lease(ctx, tool.ResourceAsk{Provider: provider, Type: kind, ExternalID: arcp.NewID("demo_"), For: d, CleanupTool: "demo.echo"})
+	l, err := job.Resources().Lease(ctx, tool.ResourceAsk{
+		Provider:    provider,
+		Type:        kind,
+		ExternalID:  arcp.NewID("demo_"),
+		For:         d,
+		CleanupTool: "demo.echo",
+	})
 	if err != nil {
 		return resourceResult{}, err
 	}

@@ -74,16 +74,16 @@ func TestHTTPServerPublishesTools(t *testing.T) {
 			_, sh := startHTTP(t, Config{URL: url})
 			j := new(job)
 			if out, err := run(t, sh, j, "srv.exact"); err != nil || out != `{"content":[],"structuredContent":{"n":9007199254740993}}` {
-				t.Errorf("%s, %v", out, err)
+				t.Errorf("srv.exact = %s, %v, want the number 9007199254740993 unchanged", out, err)
 			}
 			if !mode.JSONResponse && j.lines() != "progress 1/? " {
-				t.Errorf("progress: %q", j.lines())
+				t.Errorf("events of the job = %q, want one progress", j.lines())
 			}
 			if _, err := run(t, sh, new(job), "srv.big"); err == nil || err.Code != arcp.CodeResourceExhausted {
-				t.Errorf("a result that is too large: %v", err)
+				t.Errorf("srv.big with a result of 1 MiB = %v, want RESOURCE_EXHAUSTED", err)
 			}
 			if _, err := run(t, sh, new(job), "srv.exact"); err != nil {
-				t.Errorf("after a result that is too large: %v", err)
+				t.Errorf("srv.exact after a result that is too large = %v, want no error", err)
 			}
 		})
 	}
@@ -241,14 +241,14 @@ func TestHTTPStreamThatDoesNotStart(t *testing.T) {
 	log := new(locked)
 	s, sh := startHTTP(t, Config{URL: url + "/mcp?api_key=SECRET", Log: zerolog.New(log)})
 	if out, err := run(t, sh, new(job), "srv.x"); err != nil || !strings.Contains(out, "y") {
-		t.Errorf("%s, %v", out, err)
+		t.Errorf("srv.x without the stream of the server = %s, %v, want y", out, err)
 	}
 	s.Close()
 	if query.Load() != "api_key=SECRET" {
-		t.Errorf("the server got the query %q", query.Load())
+		t.Errorf("the server got the query %q, want api_key=SECRET", query.Load())
 	}
 	if l := log.String(); !strings.Contains(l, "continues without it") || strings.Contains(l, "SECRET") {
-		t.Error(l)
+		t.Errorf("log = %s, want that it continues without the stream, and no SECRET", l)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestURLQueryIsNotLogged(t *testing.T) {
 	}
 	s.Close()
 	if l := log.String(); !strings.Contains(l, log.want) || strings.Contains(l, "SECRET") {
-		t.Error(l)
+		t.Errorf("log = %s, want that it continues without the stream, and no SECRET", l)
 	}
 }
 

@@ -54,7 +54,12 @@ type notice struct {
 }
 
 func newObserver(onStray func(level, logger string, data arcp.Raw)) *observer {
-	return &observer{onStray: onStray, calls: make(map[string]*call), requests: make(map[jsonrpc.ID]*call), unanswered: make(map[jsonrpc.ID]struct{})}
+	return &observer{
+		onStray:    onStray,
+		calls:      make(map[string]*call),
+		requests:   make(map[jsonrpc.ID]*call),
+		unanswered: make(map[jsonrpc.ID]struct{}),
+	}
 }
 
 // begin returns a new call. Requests belong to the call if their context has it under callKey.

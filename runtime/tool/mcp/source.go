@@ -439,8 +439,12 @@ func (s *Source) openHTTP(h *headers, ob *observer) (*connection, error) {
 	}
 	return &connection{
 		transport: httpTransport{
-			StreamableClientTransport: &sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10},
-			observer:                  ob,
+			StreamableClientTransport: &sdk.StreamableClientTransport{
+				Endpoint:     endpoint.String(),
+				HTTPClient:   r.client(),
+				MaxEventSize: maxMessage + 1<<10,
+			},
+			observer: ob,
 		},
 		sending:   r.setVersion,
 		end:       r.end,

@@ -50,7 +50,12 @@ func (h host) ManualHeartbeat()                          { h.call.ManualHeartbea
 func (h host) Heartbeat()                                { h.call.Heartbeat() }
 
 func (h host) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) {
-	p, err := h.call.Ask(ctx, arcp.HumanInputRequestPayload{Prompt: a.Prompt, ResponseSchema: a.Schema, Default: a.Default, ExpiresAt: expiry(a.Expires)})
+	p, err := h.call.Ask(ctx, arcp.HumanInputRequestPayload{
+		Prompt:         a.Prompt,
+		ResponseSchema: a.Schema,
+		Default:        a.Default,
+		ExpiresAt:      expiry(a.Expires),
+	})
 	return tool.Answer{Value: p.Value, RespondedBy: p.RespondedBy, At: p.RespondedAt}, wireError(err)
 }
 

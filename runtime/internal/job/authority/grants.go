@@ -58,8 +58,12 @@ func (s *State) Grant(now time.Time, r Grant) (Change, *arcp.Error) {
 	if err := s.Grants.Add(g); err != nil {
 		return Change{}, err
 	}
-	c := Change{Lease: g, Type: arcp.LeaseGranted, Payload: arcp.LeaseGrantedPayload{LeaseID: g.ID, Permission: g.Permission, Resource: g.Resource,
-		Operation: g.Operation, ExpiresAt: g.ExpiresAt}}
+	c := Change{
+		Lease: g,
+		Type:  arcp.LeaseGranted,
+		Payload: arcp.LeaseGrantedPayload{LeaseID: g.ID, Permission: g.Permission, Resource: g.Resource,
+			Operation: g.Operation, ExpiresAt: g.ExpiresAt},
+	}
 	for _, old := range before {
 		if _, found := s.Grants.Get(old.ID); !found {
 			c.Dropped = append(c.Dropped, old.ID)

@@ -194,17 +194,17 @@ func TestAdvanceExpiresAndEscalates(t *testing.T) {
 		}
 		if c.status == "" {
 			if len(effects) > 0 || q.Unsaved {
-				t.Errorf("%s: %+v", c.name, effects)
+				t.Errorf("%s: effects = %+v, unsaved %t, want none and false", c.name, effects, q.Unsaved)
 			}
 			continue
 		}
 		if len(effects) != 1 || q.Row.Status != c.status || !q.Unsaved {
-			t.Errorf("%s: %+v, %+v", c.name, effects, q)
+			t.Errorf("%s: effects = %+v, question = %+v, want one effect and the unsaved status %s", c.name, effects, q, c.status)
 			continue
 		}
 		e := effects[0]
 		if e.Closed == q.Pending() || e.Escalated != q.Pending() || e.Notice.Reason != c.notice || codeOf(e.Failure) != c.failure {
-			t.Errorf("%s: %+v", c.name, e)
+			t.Errorf("%s: effect = %+v, want the notice %q and the failure %q of a question that is pending: %t", c.name, e, c.notice, c.failure, q.Pending())
 		}
 	}
 }
@@ -217,10 +217,10 @@ func TestWithdrawalNotifiesOnlyReceivers(t *testing.T) {
 	answered.Row.Status = approval.Resolved
 	effects := set.WithdrawAll(t0)
 	if len(effects) != 2 || effects[0].Question != queued || effects[1].Question != sent {
-		t.Fatalf("%+v", effects)
+		t.Fatalf("WithdrawAll = %+v, want effects on the queued and the sent question", effects)
 	}
 	if len(effects[0].Notified) != 0 || queued.Queued || len(effects[1].Notified) != 2 || effects[1].Notice.Reason != "the job has ended" {
-		t.Errorf("%+v", effects)
+		t.Errorf("WithdrawAll = %+v, want no session notified of the queued question, and 2 of the sent one", effects)
 	}
 	if !set.Due().IsZero() {
 		t.Errorf("a closed question is due at %v", set.Due())

@@ -152,7 +152,13 @@ func (a *appender) deliver(f *follower, id arcp.JobID, events []*store.Event, bi
 		shown = filter(change, f, id, events, bits)
 	}
 	f.session.last = change.Last
-	a.runs = append(a.runs, store.Run{Session: f.session.id, First: first, CorrelationID: f.correlation, Forwarded: f.forwarded, Events: shown})
+	a.runs = append(a.runs, store.Run{
+		Session:       f.session.id,
+		First:         first,
+		CorrelationID: f.correlation,
+		Forwarded:     f.forwarded,
+		Events:        shown,
+	})
 }
 
 // filter adds the events that a follower sees to a change, and returns them.
