@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -209,9 +210,7 @@ func (h draftHost) Func(name string) func([]script.Value) (script.Value, error) 
 		if err := errors.Join(arcp.Unmarshal(args[0], &hello), arcp.Unmarshal(args[3], &seq)); err != nil {
 			return nil, err
 		}
-		for name, v := range h.t.target.library().Resume(text(args[1]), text(args[2]), seq) {
-			hello[name] = v
-		}
+		maps.Copy(hello, h.t.target.library().Resume(text(args[1]), text(args[2]), seq))
 		return value(hello), nil
 	}
 }

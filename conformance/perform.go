@@ -253,13 +253,11 @@ func (c *checkConn) WriteFrame(frame []byte) error {
 func (c *checkConn) ReadFrame() ([]byte, error) {
 	for {
 		text, err := c.read()
-		switch {
-		case err == nil:
-			if f := c.validate(text); c.catalog || !f.changesTools() {
-				return text, nil
-			}
-		default:
+		if err != nil {
 			return nil, c.readError(err)
+		}
+		if f := c.validate(text); c.catalog || !f.changesTools() {
+			return text, nil
 		}
 	}
 }

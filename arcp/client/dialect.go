@@ -104,7 +104,7 @@ func notUnderstood(err error) bool {
 // translates them.
 func (o *Options) inDialect(conn transport.Conn) transport.Conn {
 	if o.Dialect == Draft {
-		return &draftConn{Conn: conn, codec: draft.NewClientSession()}
+		return &draftConn{Conn: conn, codec: draft.NewClientCodec()}
 	}
 	return conn
 }
@@ -120,7 +120,7 @@ func (o *Options) check(env *arcp.Envelope) error {
 // draftConn translates the frames of a connection in the draft dialect.
 type draftConn struct {
 	transport.Conn
-	codec   *draft.ClientSession
+	codec   *draft.ClientCodec
 	in, out []byte // frames
 }
 

@@ -25,7 +25,7 @@ func (e *TooLargeError) Error() string {
 
 // answer is an envelope that is being encoded.
 type answer struct {
-	s       *Session
+	s       *ServerCodec
 	now     time.Time
 	env     *arcp.Envelope
 	request request // with the correlation id of the envelope

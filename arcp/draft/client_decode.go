@@ -9,7 +9,7 @@ import (
 
 // clientFrame is a frame of the runtime that is being decoded.
 type clientFrame struct {
-	c       *ClientSession
+	c       *ClientCodec
 	env     *arcp.Envelope
 	request request // that the frame names; its id may be empty
 }
@@ -37,7 +37,7 @@ var received = map[Type]func(f *clientFrame) error{
 // false for frames without an equivalent, such as frames of an unknown type. An answer has the
 // correlation_id of its request. The timestamp may be zero. The error is an *arcp.EncodingError or an
 // error of the payload.
-func (c *ClientSession) Decode(frame []byte) (env arcp.Envelope, ok bool, err error) {
+func (c *ClientCodec) Decode(frame []byte) (env arcp.Envelope, ok bool, err error) {
 	env, err = arcp.DecodeDraftFromRuntime(frame)
 	if err != nil {
 		return env, false, err
@@ -309,7 +309,7 @@ func (f *clientFrame) ofJob() {
 }
 
 // hold records the submit of a job.
-func (c *ClientSession) hold(job arcp.JobID, submit arcp.MessageID) {
+func (c *ClientCodec) hold(job arcp.JobID, submit arcp.MessageID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.jobs) < maxJobs {
@@ -318,7 +318,7 @@ func (c *ClientSession) hold(job arcp.JobID, submit arcp.MessageID) {
 }
 
 // holds reports whether the client has submitted a job on this connection.
-func (c *ClientSession) holds(job arcp.JobID) bool {
+func (c *ClientCodec) holds(job arcp.JobID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.jobs[job]

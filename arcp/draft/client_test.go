@@ -14,17 +14,17 @@ import (
 // halves are both halves of the codec, without a network.
 type halves struct {
 	t      *testing.T
-	client *draft.ClientSession
-	server *draft.Session
+	client *draft.ClientCodec
+	server *draft.ServerCodec
 	seq    uint64
 }
 
 func newHalves(t *testing.T) *halves {
-	h := &halves{t: t, client: draft.NewClientSession()}
+	h := &halves{t: t, client: draft.NewClientCodec()}
 	frame, env := h.encode(arcp.SessionOpen, arcp.SessionOpenPayload{Auth: arcp.Auth{Scheme: "bearer", Token: "t"}, Client: arcp.ClientInfo{Kind: "test", Version: "1"},
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{arcp.FeatureHeartbeat: true, arcp.FeatureProvisionedCredentials: true}}})
 	var err error
-	if h.server, err = draft.NewSession(frame); err != nil {
+	if h.server, err = draft.NewServerCodec(frame); err != nil {
 		t.Fatal(err)
 	}
 	if h.server.Profile() != draft.OwnClient {
@@ -183,7 +183,7 @@ func TestUnsupportedRequestIsNotRecorded(t *testing.T) {
 	} {
 		env := arcp.Frame(test.typ, test.payload)
 		env.ID = "msg_1"
-		dst, err := draft.NewClientSession().Append([]byte("x"), &env)
+		dst, err := draft.NewClientCodec().Append([]byte("x"), &env)
 		if _, ok := errors.AsType[*draft.UnsupportedError](err); !ok || err.Error() != "the draft dialect has no "+test.want || string(dst) != "x" {
 			t.Errorf("%s: %q, %v", test.typ, dst, err)
 		}
@@ -261,7 +261,7 @@ func TestAnswersNameTheirRequests(t *testing.T) {
 	}
 }
 
-// Events arrive as the runtime logs them, up to the differences that ClientSession lists.
+// Events arrive as the runtime logs them, up to the differences that ClientCodec lists.
 func TestEventsSurviveTheCodec(t *testing.T) {
 	h := newHalves(t)
 	submit := h.submit(job)
@@ -334,14 +334,14 @@ func TestEventsSurviveTheCodec(t *testing.T) {
 
 // A resume is answered by session.resumed with the position of the request.
 func TestResumeIsAnsweredWithThePosition(t *testing.T) {
-	client := draft.NewClientSession()
+	client := draft.NewClientCodec()
 	env := arcp.Frame(arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: "old", LastEventSeq: 5})
 	env.ID, env.SessionID, env.Timestamp = "msg_1", "sess_1", moment
 	frame, err := client.Append(nil, &env)
 	if err != nil || !draft.Opens(frame) {
 		t.Fatalf("%s, %v", frame, err)
 	}
-	server, err := draft.NewSession(frame)
+	server, err := draft.NewServerCodec(frame)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,9 +367,9 @@ func TestResumeIsAnsweredWithThePosition(t *testing.T) {
 // A refused session is one session.rejected.
 func TestRefusedSessionIsRejectedOnce(t *testing.T) {
 	for _, typ := range []arcp.Type{arcp.SessionRejected, arcp.SessionUnauthenticated} {
-		h := &halves{t: t, client: draft.NewClientSession()}
+		h := &halves{t: t, client: draft.NewClientCodec()}
 		frame, env := h.encode(arcp.SessionOpen, arcp.SessionOpenPayload{Auth: arcp.Auth{Scheme: "bearer"}, Client: arcp.ClientInfo{Kind: "test", Version: "1"}})
-		h.server, _ = draft.NewSession(frame)
+		h.server, _ = draft.NewServerCodec(frame)
 		if _, err := h.server.Decode(frame); err != nil {
 			t.Fatal(err)
 		}
@@ -398,7 +398,7 @@ func FuzzClientDecode(f *testing.F) {
 		f.Add([]byte(frame))
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		c := draft.NewClientSession()
+		c := draft.NewClientCodec()
 		for _, env := range []arcp.Envelope{
 			arcp.Frame(arcp.SessionOpen, struct{}{}), arcp.Frame(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "a"}), arcp.Frame(arcp.SessionListJobs, struct{}{}),
 			arcp.Frame(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: "j"}), arcp.Frame(arcp.Ping, arcp.PingPayload{Nonce: "n"}),

@@ -36,7 +36,7 @@ func (r *Refusal) Nack() arcp.Envelope {
 // timestamp may be zero. The error is an *arcp.EncodingError or a *Refusal.
 //
 // Calls of Decode must not overlap each other. They may overlap calls of the other methods.
-func (s *Session) Decode(frame []byte) (arcp.Envelope, error) {
+func (s *ServerCodec) Decode(frame []byte) (arcp.Envelope, error) {
 	env, err := arcp.DecodeDraft(frame)
 	if err != nil && !s.decoded {
 		return arcp.Envelope{}, s.refuseHello(err)
@@ -72,13 +72,13 @@ func (s *Session) Decode(frame []byte) (arcp.Envelope, error) {
 
 // ReadAck decodes a plain acknowledgement of a session; see arcp.ReadDraftAck. It may be called as
 // Decode.
-func (s *Session) ReadAck(frame []byte, id arcp.SessionID) (seq uint64, ok bool) {
+func (s *ServerCodec) ReadAck(frame []byte, id arcp.SessionID) (seq uint64, ok bool) {
 	return arcp.ReadDraftAck(frame, id)
 }
 
 // refuseHello returns the error of a first frame that cannot be decoded. It fails the handshake, also
 // if the identifier of the frame cannot be read.
-func (s *Session) refuseHello(err error) error {
+func (s *ServerCodec) refuseHello(err error) error {
 	s.decoded = true
 	refused := &Refusal{
 		Type:  SessionHello,
@@ -94,7 +94,7 @@ func (s *Session) refuseHello(err error) error {
 
 // refuseFrame returns the error of a frame that is not an envelope. If the type can be read, the
 // request fails like one that the runtime refuses.
-func (s *Session) refuseFrame(frame []byte, err error) error {
+func (s *ServerCodec) refuseFrame(frame []byte, err error) error {
 	bad, ok := err.(*arcp.EncodingError)
 	if !ok || bad.ID == "" {
 		return err
@@ -115,7 +115,7 @@ func (s *Session) refuseFrame(frame []byte, err error) error {
 
 // refuseType returns the error of a frame with an unknown type. Vendor types and optional
 // messages are never answered.
-func (s *Session) refuseType(env *arcp.Envelope) error {
+func (s *ServerCodec) refuseType(env *arcp.Envelope) error {
 	if strings.HasPrefix(string(env.Type), "x-") || env.OptionalExtension() {
 		return s.ignore(env, "unknown type")
 	}
@@ -124,7 +124,7 @@ func (s *Session) refuseType(env *arcp.Envelope) error {
 }
 
 // ignore returns a refusal that is not answered.
-func (s *Session) ignore(env *arcp.Envelope, why string) error {
+func (s *ServerCodec) ignore(env *arcp.Envelope, why string) error {
 	return &Refusal{Type: Type(env.Type), Err: arcp.Errorf(arcp.CodeInvalidRequest, "%s: %s", env.Type, why)}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/draft"
 )
 
-func opened(t *testing.T) *draft.Session { return libraries[0].connect(t).s }
+func opened(t *testing.T) *draft.ServerCodec { return libraries[0].connect(t).s }
 
 // inbound are the members of frames after the id. Each line of the golden file has one and what
 // is made of it.
@@ -116,7 +116,7 @@ func TestDecodeHello(t *testing.T) {
 	var b strings.Builder
 	for i, members := range hellos {
 		frame := fmt.Appendf(nil, `{"arcp":"1.1","id":"m%d",%s}`, i, members)
-		s, err := draft.NewSession(frame)
+		s, err := draft.NewServerCodec(frame)
 		if err != nil {
 			t.Fatalf("%s: %v", frame, err)
 		}
@@ -155,10 +155,10 @@ func TestFirstFrame(t *testing.T) {
 		if got := draft.Opens([]byte(frame)); got != opens {
 			t.Errorf("Opens(%s) = %v", frame, got)
 		}
-		if _, err := draft.NewSession([]byte(frame)); opens && err != nil {
-			t.Errorf("NewSession(%s): %v", frame, err)
+		if _, err := draft.NewServerCodec([]byte(frame)); opens && err != nil {
+			t.Errorf("NewServerCodec(%s): %v", frame, err)
 		} else if !opens && err == nil && !strings.Contains(frame, "session.resume") {
-			t.Errorf("NewSession(%s) succeeds", frame)
+			t.Errorf("NewServerCodec(%s) succeeds", frame)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func TestBrokenHelloFailsTheHandshake(t *testing.T) {
 		`{"arcp":"1.1","id":"m","type":"session.hello","payload":{"a":` + strings.Repeat("[", 100) + `}}`,
 		"{\"arcp\":\"1.1\",\"id\":\"m\",\"type\":\"session.hello\",\"payload\":{\"a\":\"\xff\"}}",
 	} {
-		s, err := draft.NewSession([]byte(frame))
+		s, err := draft.NewServerCodec([]byte(frame))
 		if err != nil || !draft.Opens([]byte(frame)) {
 			t.Fatalf("%s does not open a connection: %v", frame, err)
 		}
@@ -232,7 +232,7 @@ func TestPHPIsToldFromCSharp(t *testing.T) {
 		{`"client":{"kind":"x","version":"1"},"auth":{"token":"t"},"capabilities":{"features":["ack"]}`, draft.PHP},
 	} {
 		hello := fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_01JZ0000000000000000000001","type":"session.hello","timestamp":"2026-05-09T13:00:00Z","payload":{%s}}`, row.payload)
-		s, err := draft.NewSession(hello)
+		s, err := draft.NewServerCodec(hello)
 		if err != nil || s.Profile() != row.want {
 			t.Errorf("%s is recognised as %v (%v), want %v", row.payload, s.Profile(), err, row.want)
 		}

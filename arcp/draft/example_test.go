@@ -16,7 +16,7 @@ func Example() {
 	if !draft.Opens(hello) {
 		return // the other dialect
 	}
-	s, err := draft.NewSession(hello)
+	s, err := draft.NewServerCodec(hello)
 	if err != nil {
 		return
 	}
@@ -43,8 +43,8 @@ func Example() {
 }
 
 // A client encodes its requests to frames, and decodes the frames of a runtime to envelopes.
-func ExampleClientSession() {
-	c := draft.NewClientSession()
+func ExampleClientCodec() {
+	c := draft.NewClientCodec()
 	now := time.Date(2026, 5, 9, 13, 0, 0, 0, time.UTC)
 	send := func(id arcp.MessageID, t arcp.Type, payload any) {
 		env := arcp.Frame(t, payload)

@@ -1,4 +1,4 @@
 package draft
 
 // SetIDs replaces the source of identifiers.
-func (s *Session) SetIDs(newID func(prefix string) string) { s.newID = newID }
+func (s *ServerCodec) SetIDs(newID func(prefix string) string) { s.newID = newID }

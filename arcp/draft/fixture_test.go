@@ -98,7 +98,7 @@ var everyProfile = func() []library {
 type connection struct {
 	t       testing.TB
 	lib     library
-	s       *draft.Session
+	s       *draft.ServerCodec
 	checker *strict.Checker
 	n       int // frames of the client
 	minted  uint64
@@ -114,9 +114,9 @@ func (l library) connectWith(t testing.TB, members string) *connection {
 	t.Helper()
 	c := &connection{t: t, lib: l, checker: strict.New(l.name)}
 	hello := c.frame(l.hello + members + "}")
-	s, err := draft.NewSession(hello)
+	s, err := draft.NewServerCodec(hello)
 	if err != nil {
-		t.Fatalf("%s: NewSession: %v", l.name, err)
+		t.Fatalf("%s: NewServerCodec: %v", l.name, err)
 	}
 	if s.Profile() != l.profile {
 		t.Fatalf("%s is recognised as %v, want %v", l.name, s.Profile(), l.profile)

@@ -109,7 +109,7 @@ const Forms = 2
 
 // Form returns which form of the body of an event of the type the client reads, below Forms.
 // Sessions with the same form can share a Body.
-func (s *Session) Form(t arcp.Type) int {
+func (s *ServerCodec) Form(t arcp.Type) int {
 	v := kindVaries(t)
 	if w, ok := terminals[t]; ok {
 		v = w.varies

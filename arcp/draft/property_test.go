@@ -107,7 +107,7 @@ func FuzzFirstFrame(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		opens := draft.Opens(frame)
-		s, err := draft.NewSession(frame)
+		s, err := draft.NewServerCodec(frame)
 		if err != nil {
 			if opens {
 				t.Fatalf("Opens, but %v", err)
@@ -159,7 +159,7 @@ func wantDecodable(t *testing.T, env *arcp.Envelope) {
 	}
 }
 
-func wantRefused(t *testing.T, s *draft.Session, err error) {
+func wantRefused(t *testing.T, s *draft.ServerCodec, err error) {
 	t.Helper()
 	r, ok := errors.AsType[*draft.Refusal](err)
 	if !ok {

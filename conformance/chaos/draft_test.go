@@ -163,7 +163,7 @@ func TestLibrariesAreRecognised(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := draft.NewSession(frame)
+			s, err := draft.NewServerCodec(frame)
 			if err != nil || s.Profile().String() != name {
 				t.Errorf("%s opens with %s, and is recognised as %v (%v)", l.name, frame, s.Profile(), err)
 				continue

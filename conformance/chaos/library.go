@@ -52,7 +52,7 @@ func (l *library) newCodec(credential string, short bool) codec {
 	if l.dialect() == RFC {
 		return rfcCodec{}
 	}
-	return &draftCodec{library: l, credential: credential, short: short, client: draft.NewClientSession(), checker: strict.New(l.strict)}
+	return &draftCodec{library: l, credential: credential, short: short, client: draft.NewClientCodec(), checker: strict.New(l.strict)}
 }
 
 // draftCodec plays a library on one connection. It judges each frame of the runtime as the library
@@ -61,7 +61,7 @@ type draftCodec struct {
 	library    *library
 	credential string
 	short      bool
-	client     *draft.ClientSession
+	client     *draft.ClientCodec
 	checker    *strict.Checker
 }
 
@@ -86,7 +86,7 @@ func (d *draftCodec) encode(env *arcp.Envelope) ([]byte, error) {
 }
 
 // first returns the frame that opens or resumes a session, and its id. The frame is nil for another
-// message, and for one that draft.ClientSession writes.
+// message, and for one that draft.ClientCodec writes.
 func (d *draftCodec) first(env *arcp.Envelope) (frame []byte, id arcp.MessageID, err error) {
 	lib := d.library.strict
 	if lib == strict.OwnClient || env.Type != arcp.SessionOpen && env.Type != arcp.SessionResume {

@@ -124,8 +124,8 @@ func (e *Event) Members(beforeJob arcp.JobID, beforeTrace string) (id arcp.Messa
 // cutText removes a member from the front of b, up to the closing quote, and returns its text.
 func cutText(b []byte, member string) (text, rest []byte) {
 	if after, ok := bytes.CutPrefix(b, []byte(member)); ok {
-		if end := bytes.IndexByte(after, '"'); end >= 0 {
-			return after[:end], after[end+1:]
+		if value, rest, closed := bytes.Cut(after, []byte{'"'}); closed {
+			return value, rest
 		}
 	}
 	return nil, b

@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// frameDecoder decodes a frame. *draft.Session decodes the frames of the draft dialect.
+// frameDecoder decodes a frame. *draft.ServerCodec decodes the frames of the draft dialect.
 type frameDecoder interface {
 	Decode(frame []byte) (arcp.Envelope, error)
 	// ReadAck decodes a plain acknowledgement of a session; see arcp.ReadAck.
@@ -38,7 +38,7 @@ func (d *decoder) decode(in *inbound, frame []byte) {
 	if d.frames == nil {
 		d.frames = rfcDecoder{}
 		if draft.Opens(frame) {
-			in.codec, _ = draft.NewSession(frame) // no error: the frame opens a session
+			in.codec, _ = draft.NewServerCodec(frame) // no error: the frame opens a session
 			d.frames = in.codec
 		}
 	}
@@ -96,7 +96,7 @@ type dialect interface {
 
 // useDraft makes the connection speak the draft dialect. A client that is not recognised has the
 // configured profile.
-func (c *conn) useDraft(codec *draft.Session) {
+func (c *conn) useDraft(codec *draft.ServerCodec) {
 	c.output.codec, c.dialect = codec, (*draftDialect)(c)
 	if profile, err := draft.ParseProfile(c.srv.opts.DraftProfile); err == nil && codec.Profile() == draft.Universal {
 		codec.SetProfile(profile)

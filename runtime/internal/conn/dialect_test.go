@@ -22,7 +22,7 @@ func draftFollowers(t testing.TB, n int) []*conn {
 	accepted := arcp.Frame(arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: "sess_1", ResumeToken: "rt_1"})
 	list := make([]*conn, n)
 	for i := range list {
-		codec, err := draft.NewSession(fmt.Appendf(nil, `{"arcp":"1.1","id":"01980000-0000-7000-8000-%012d","type":"session.hello","payload":{}}`, i))
+		codec, err := draft.NewServerCodec(fmt.Appendf(nil, `{"arcp":"1.1","id":"01980000-0000-7000-8000-%012d","type":"session.hello","payload":{}}`, i))
 		if err != nil {
 			t.Fatal(err)
 		}

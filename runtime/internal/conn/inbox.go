@@ -51,7 +51,7 @@ type inbound struct {
 	refused *draft.Refusal      // the codec does not accept the frame
 	err     error               // the reader has ended
 	size    int
-	codec   *draft.Session // with the first frame of a connection in the draft dialect
+	codec   *draft.ServerCodec // with the first frame of a connection in the draft dialect
 }
 
 // acks are coalesced acknowledgements.

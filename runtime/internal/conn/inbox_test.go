@@ -58,7 +58,7 @@ func TestInboxCoalescesAcks(t *testing.T) {
 	if b.putAck(&decoder{rfcDecoder{}}, untimed) {
 		t.Fatal("an acknowledgement without a timestamp is read in the RFC's dialect")
 	}
-	if !b.putAck(&decoder{new(draft.Session)}, untimed) {
+	if !b.putAck(&decoder{new(draft.ServerCodec)}, untimed) {
 		t.Fatal("the acknowledgement of the draft dialect is not read")
 	}
 	b.put(inbound{size: 1})

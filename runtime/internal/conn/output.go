@@ -10,11 +10,11 @@ import (
 // output collects the frames of a turn, and passes them to the outbox at the end of the turn.
 type output struct {
 	outbox          *outbox
-	current         *batch         // batch of this turn; nil: no frames yet
-	currentExpected int            // bytes in current that the outbox expects
-	head            []byte         // start of every event frame; see store.FrameHead
-	codec           *draft.Session // makes the frames of draftDialect; nil: the connection speaks the RFC's dialect
-	event           *draft.Event   // reused for the events that codec encodes; nil: none yet
+	current         *batch             // batch of this turn; nil: no frames yet
+	currentExpected int                // bytes in current that the outbox expects
+	head            []byte             // start of every event frame; see store.FrameHead
+	codec           *draft.ServerCodec // makes the frames of draftDialect; nil: the connection speaks the RFC's dialect
+	event           *draft.Event       // reused for the events that codec encodes; nil: none yet
 	counts          frameCounts
 }
 

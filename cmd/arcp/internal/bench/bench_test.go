@@ -27,7 +27,7 @@ var peers = map[string]func(t *testing.T) peer{
 	},
 	Draft: func(t *testing.T) peer {
 		open := dialectNamed(t, Draft).openFrame(&Server{Token: "token"})
-		codec, err := draft.NewSession(open)
+		codec, err := draft.NewServerCodec(open)
 		if err == nil {
 			_, err = codec.Decode(open)
 		}

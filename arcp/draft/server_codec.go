@@ -13,10 +13,10 @@ import (
 // frame is larger than 1 MiB.
 const MaxFrame = 1_000_000
 
-// Session is the codec of one connection: the profile of the client, the requests that wait for
+// ServerCodec is the codec of one connection: the profile of the client, the requests that wait for
 // an answer and the jobs that the client has a handle of. Decode may be called by one goroutine
 // and the other methods by another.
-type Session struct {
+type ServerCodec struct {
 	profile Profile
 	facts   *facts
 	offered []string                   // features of the hello; nil: not known
@@ -34,13 +34,13 @@ type Session struct {
 	lastSeq   uint64                       // of the last event that was appended
 }
 
-// NewSession returns the codec for the client that has sent a first frame. The frame is then
+// NewServerCodec returns the codec for the client that has sent a first frame. The frame is then
 // passed to Decode. It is an error if the frame opens or resumes no session. A hello that cannot be
 // decoded, and a mistake in its payload, are errors of Decode.
-func NewSession(first []byte) (*Session, error) {
+func NewServerCodec(first []byte) (*ServerCodec, error) {
 	env, err := arcp.DecodeDraft(first)
 	if err != nil && isBadHello(first) {
-		s := &Session{newID: arcp.NewID}
+		s := &ServerCodec{newID: arcp.NewID}
 		s.SetProfile(Universal)
 		return s, nil
 	}
@@ -54,7 +54,7 @@ func NewSession(first []byte) (*Session, error) {
 			Err:     arcp.Errorf(arcp.CodeInvalidRequest, "%s: the first message must be %s", env.Type, SessionHello),
 		}
 	}
-	s := &Session{newID: arcp.NewID}
+	s := &ServerCodec{newID: arcp.NewID}
 	s.SetProfile(Recognise(&env))
 	if p, err := readHello(&env); err == nil && Type(env.Type) == SessionHello {
 		s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
@@ -65,25 +65,25 @@ func NewSession(first []byte) (*Session, error) {
 
 // Auth returns the credentials of the session.hello. A hello that resumes a session may have some
 // besides the resume token. ok is false if there are none. The token is a secret.
-func (s *Session) Auth() (credentials arcp.Auth, ok bool) {
+func (s *ServerCodec) Auth() (credentials arcp.Auth, ok bool) {
 	return s.auth, s.auth.Scheme != "" && s.auth.Scheme != schemeNone
 }
 
 // Profile returns the profile of the client.
-func (s *Session) Profile() Profile { return s.profile }
+func (s *ServerCodec) Profile() Profile { return s.profile }
 
 // SetProfile replaces the recognised profile, for example by the profile of the session that is
 // resumed. It must precede the first call of an Append method.
-func (s *Session) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
+func (s *ServerCodec) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
 
 // Describe sets what the answer to a resume contains besides the members of
 // arcp.SessionResumedPayload: the runtime, the capabilities, the resume window and the heartbeat
 // interval.
-func (s *Session) Describe(p arcp.SessionAcceptedPayload) { s.described = &p }
+func (s *ServerCodec) Describe(p arcp.SessionAcceptedPayload) { s.described = &p }
 
 // AddJobs records that the client has handles of jobs from earlier connections of its session: jobs
 // that it has submitted, and jobs that it follows. It must precede the first answer.
-func (s *Session) AddJobs(submitted, followed []arcp.JobID) {
+func (s *ServerCodec) AddJobs(submitted, followed []arcp.JobID) {
 	for _, id := range submitted {
 		s.pending.hold(id, handleSubmitted)
 	}
@@ -93,9 +93,9 @@ func (s *Session) AddJobs(submitted, followed []arcp.JobID) {
 }
 
 // SessionID returns the identifier of the session; empty: there is none yet.
-func (s *Session) SessionID() arcp.SessionID { return s.id }
+func (s *ServerCodec) SessionID() arcp.SessionID { return s.id }
 
-func (s *Session) setID(id arcp.SessionID) {
+func (s *ServerCodec) setID(id arcp.SessionID) {
 	if s.id == id && s.head != nil {
 		return
 	}
@@ -107,7 +107,7 @@ func (s *Session) setID(id arcp.SessionID) {
 // AppendEvent appends the frame of a numbered event, after the welcome. submit is the message of this
 // session that has submitted the job; empty: there is none. The error is a
 // *TooLargeError, or says that the event has no frame; dst is then unchanged.
-func (s *Session) AppendEvent(dst []byte, seq uint64, submit arcp.MessageID, e *Event) ([]byte, error) {
+func (s *ServerCodec) AppendEvent(dst []byte, seq uint64, submit arcp.MessageID, e *Event) ([]byte, error) {
 	start := len(dst)
 	dst, wraps := s.begin(dst, seq, submit, e.ID, e.JobID, e.Time, e.Type.Terminal())
 	dst, err := appendBody(dst, e, s.facts, true)
@@ -122,7 +122,7 @@ func (s *Session) AppendEvent(dst []byte, seq uint64, submit arcp.MessageID, e *
 }
 
 // AppendEventFrame is AppendEvent for an event that EventBody has encoded in the Form of the session.
-func (s *Session) AppendEventFrame(dst []byte, seq uint64, submit arcp.MessageID, b *Body) []byte {
+func (s *ServerCodec) AppendEventFrame(dst []byte, seq uint64, submit arcp.MessageID, b *Body) []byte {
 	dst, wraps := s.begin(dst, seq, submit, b.ID, b.JobID, b.Time, b.Terminal)
 	dst = append(dst, b.JSON...)
 	if wraps {
@@ -135,7 +135,7 @@ func (s *Session) AppendEventFrame(dst []byte, seq uint64, submit arcp.MessageID
 // begin appends the members of a frame before the Body of an event. For the PHP library it first
 // begins the subscribe.event that has the frame of a followed job as its payload.event. wraps says
 // that the Body must be followed by the ends of both objects.
-func (s *Session) begin(dst []byte, seq uint64, submit, id arcp.MessageID, job arcp.JobID, at time.Time, terminal bool) (_ []byte, wraps bool) {
+func (s *ServerCodec) begin(dst []byte, seq uint64, submit, id arcp.MessageID, job arcp.JobID, at time.Time, terminal bool) (_ []byte, wraps bool) {
 	if s.facts.wrapsFollowed && s.pending.follows(job) {
 		o := object{dst: s.appendHead(dst, seq)}
 		o.text("id", string(id))
@@ -152,12 +152,12 @@ func (s *Session) begin(dst []byte, seq uint64, submit, id arcp.MessageID, job a
 	return dst, wraps
 }
 
-func (s *Session) appendHead(dst []byte, seq uint64) []byte {
+func (s *ServerCodec) appendHead(dst []byte, seq uint64) []byte {
 	return append(strconv.AppendUint(append(dst, s.head...), seq, 10), ',')
 }
 
 // sent records that an event was appended.
-func (s *Session) sent(seq uint64, job arcp.JobID, terminal bool) {
+func (s *ServerCodec) sent(seq uint64, job arcp.JobID, terminal bool) {
 	s.lastSeq = seq
 	if terminal {
 		s.pending.end(job)
@@ -168,7 +168,7 @@ func (s *Session) sent(seq uint64, job arcp.JobID, terminal bool) {
 // 1 or several. The client's connection ends after the frames of a session.rejected,
 // session.unauthenticated or session.evicted. The error of a page of jobs that is too large is a
 // *TooLargeError. The request then still waits for an answer: a nack with its id fails it.
-func (s *Session) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelope) ([][]byte, error) {
+func (s *ServerCodec) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelope) ([][]byte, error) {
 	write, ok := answers[env.Type]
 	if !ok {
 		return frames, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// ClientSession is the codec of one connection of a client. Append turns a message of package arcp into a
+// ClientCodec is the codec of one connection of a client. Append turns a message of package arcp into a
 // frame of the draft dialect. Decode turns a frame of the runtime into the equivalent message.
 //
 // These differences remain after a message has passed through both halves of the codec:
@@ -26,7 +26,7 @@ import (
 //   - Times have milliseconds, and members that the libraries do not read are lost.
 //
 // One goroutine may call Append and another one Decode.
-type ClientSession struct {
+type ClientCodec struct {
 	pending pending
 
 	mu    sync.Mutex
@@ -38,15 +38,15 @@ type ClientSession struct {
 	opened bool // session.welcome was received
 }
 
-// Bounds of the memory of a ClientSession.
+// Bounds of the memory of a ClientCodec.
 const (
 	maxJobs  = 1 << 16
 	maxPings = 64
 )
 
-// NewClientSession returns the codec of a connection.
-func NewClientSession() *ClientSession {
-	return &ClientSession{jobs: make(map[arcp.JobID]arcp.MessageID), pings: make(map[string]arcp.MessageID)}
+// NewClientCodec returns the codec of a connection.
+func NewClientCodec() *ClientCodec {
+	return &ClientCodec{jobs: make(map[arcp.JobID]arcp.MessageID), pings: make(map[string]arcp.MessageID)}
 }
 
 // UnsupportedError says that the draft dialect cannot express a message.
@@ -64,7 +64,7 @@ func Check(env *arcp.Envelope) error {
 
 // Append appends the frame of a message of the client. The error is an *UnsupportedError or an error
 // of the payload; dst is then unchanged.
-func (c *ClientSession) Append(dst []byte, env *arcp.Envelope) ([]byte, error) {
+func (c *ClientCodec) Append(dst []byte, env *arcp.Envelope) ([]byte, error) {
 	e, err := newRequestEncoder(env)
 	if err != nil {
 		return dst, err
@@ -90,7 +90,7 @@ func (c *ClientSession) Append(dst []byte, env *arcp.Envelope) ([]byte, error) {
 }
 
 // sent records a message that may be answered.
-func (c *ClientSession) sent(e *requestEncoder) {
+func (c *ClientCodec) sent(e *requestEncoder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -107,7 +107,7 @@ func (c *ClientSession) sent(e *requestEncoder) {
 	}
 }
 
-func (c *ClientSession) resumeFrom() uint64 {
+func (c *ClientCodec) resumeFrom() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.from
