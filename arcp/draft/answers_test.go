@@ -184,7 +184,8 @@ func TestAcceptedHasTheTraceOfItsRequest(t *testing.T) {
 		c := l.connect(t).accept()
 		repeated := c.request(`"type":"job.submit","trace_id":"` + strings.Repeat("a", 32) + `","payload":{"agent":"echo","idempotency_key":"k"}`)
 		original := c.request(`"type":"job.submit","trace_id":"` + trace + `","payload":{"agent":"echo","idempotency_key":"k"}`) // also sent on an earlier connection
-		for _, request := range []arcp.MessageID{repeated, original} {                                                           // the accept of the job has the trace of the original
+		// The accept of the job has the trace of the original.
+		for _, request := range []arcp.MessageID{repeated, original} {
 			c.answer(arcp.JobAccepted, request, acceptedJob(job))
 		}
 		if left := c.checker.Unanswered(); len(left) > 0 {

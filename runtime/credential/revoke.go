@@ -28,8 +28,8 @@ const (
 type source struct {
 	Source
 	v         *Vault
-	slots     chan struct{} // of requests to issue
-	waiting   atomic.Int64  // of them
+	slots     chan struct{} // a slot for each running request to issue
+	waiting   atomic.Int64  // requests to issue that wait for a slot
 	unrevoked atomic.Int64  // queued rows
 
 	mu    sync.Mutex
@@ -49,8 +49,8 @@ type task struct {
 	values []Secret // forgotten by the redactor after the revocation
 	due    time.Time
 	tries  int  // consecutive attempts without a stored outcome
-	rerun  bool // run's: enqueued again while busy
-	busy   bool // run's: an attempt is running
+	rerun  bool // of the run goroutine: enqueued again while busy
+	busy   bool // of the run goroutine: an attempt is running
 }
 
 // enqueue queues a row. The state of the row, read in the background, decides whether its
@@ -168,7 +168,7 @@ func (s *source) attempt(ctx context.Context, t *task) {
 		t.tries++
 		t.due = time.Now().Add(retryBackoff.Delay(t.tries))
 		if !errors.Is(err, store.ErrConflict) {
-			s.v.opts.Logger.Error().Err(err).Str("record", t.key).Msg("a credential could not be looked after")
+			s.v.opts.Logger.Error().Err(err).Str("record", t.key).Msg("a record of credentials could not be processed")
 		}
 	default:
 		t.tries, t.due = 0, next
@@ -230,7 +230,7 @@ func (v *Vault) deactivate(r *row) {
 	}
 }
 
-// removeActive removes the grant of a row. pending says that the next generation may have a row.
+// removeActive removes the grant of a row. pending: the next generation may have a row.
 func (v *Vault) removeActive(r *row) (g *grant, pending bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

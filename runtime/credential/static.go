@@ -23,7 +23,7 @@ type Pool struct {
 
 	mu   sync.Mutex
 	used map[string]holder // by handle
-	next int               // the value after the last assigned one: the one free for longest
+	next int               // index behind the value that was assigned last
 }
 
 // holder is the job and generation that use a value. During a rotation a job uses two values.
@@ -49,13 +49,13 @@ func OpenPool(file, endpoint, profile string) (*Pool, error) {
 			return nil, fmt.Errorf("file: line %d: %w", n, err)
 		}
 		if seen[h] {
-			return nil, fmt.Errorf("file: line %d: the value is there twice: remove one, or two jobs share it", n)
+			return nil, fmt.Errorf("file: line %d: duplicate value: remove one, or two jobs share it", n)
 		}
 		seen[h] = true
 		p.values, p.handles = append(p.values, Secret(value)), append(p.handles, h)
 	}
 	if len(p.values) == 0 {
-		return nil, errors.New("file: there is no value in it: put one on each line")
+		return nil, errors.New("file: no value: write one on each line")
 	}
 	return p, nil
 }

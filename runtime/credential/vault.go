@@ -105,9 +105,9 @@ type Vault struct {
 type grant struct {
 	row    row
 	rev    uint64   // of the live row
-	values []Secret // of its parts; "": does not open
+	values []Secret // of the parts of row; "": the value cannot be decrypted
 
-	// Of its rotation, guarded by Vault.mu.
+	// State of the rotation of the grant, guarded by Vault.mu.
 	released bool        // not in Vault.active any more
 	pending  bool        // the next generation may have a row
 	rotating bool        // a rotation is running
@@ -134,7 +134,7 @@ func New(opts Options) (*Vault, error) {
 			return nil, fmt.Errorf("credential vault: provisioner %q: %w", s.Name, err)
 		}
 		if v.find(s.Name) != nil {
-			return nil, fmt.Errorf("credential vault: provisioner %q: there are two of this name", s.Name)
+			return nil, fmt.Errorf("credential vault: provisioner %q: duplicate name", s.Name)
 		}
 		v.sources = append(v.sources, newSource(v, s))
 	}
@@ -150,7 +150,7 @@ func (s *Source) check() error {
 		return errors.New(nameHelp)
 	}
 	if s.Provisioner == nil {
-		return errors.New("there is no provisioner behind the name")
+		return errors.New("Source.Provisioner is nil")
 	}
 	for _, p := range s.For {
 		if _, err := path.Match(p, ""); err != nil {
@@ -394,8 +394,8 @@ func (v *Vault) jobEnded(ctx context.Context, job arcp.JobID) (bool, error) {
 	return err == nil && row.State.Terminal(), err
 }
 
-// open decrypts the values of a live row. A value that does not open is logged; its credential
-// is unusable, but revoked like any other.
+// open decrypts the values of a live row. A value that cannot be decrypted is logged. Its credential
+// is unusable, and is revoked like any other.
 func (v *Vault) open(r *row, rev uint64) *grant {
 	g := &grant{row: *r, rev: rev, values: make([]Secret, len(r.Parts))}
 	for i := range r.Parts {

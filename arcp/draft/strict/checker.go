@@ -169,8 +169,7 @@ func (c *Checker) Unanswered() (types []string) {
 	return types
 }
 
-// Abandon records that the runtime never answers a request. An error that fails the request is
-// then no harm.
+// Abandon records that the runtime never answers a request. An error may then fail the request.
 func (c *Checker) Abandon(id string) {
 	c.requests = slices.DeleteFunc(c.requests, func(r sent) bool { return r.id == id })
 }
@@ -299,8 +298,8 @@ func (c *Checker) checkSession(e envelope) {
 	}
 }
 
-// checkSeq demands numbers without gaps of every library: a gap is a lost event, whether the
-// library notices it or not.
+// checkSeq requires numbers without gaps, for every library. A gap is a lost event, also if the
+// library does not notice it.
 func (c *Checker) checkSeq(e envelope) {
 	n, numbered := e["event_seq"].(json.Number)
 	if !numbered {
@@ -336,7 +335,7 @@ func (c *Checker) checkRetryable(p envelope) {
 	}
 }
 
-// checkHandshake demands that the first frame decides, and that there is one welcome.
+// checkHandshake requires that the first frame decides the handshake, and that there is one welcome.
 func (c *Checker) checkHandshake(e envelope) {
 	welcome := c.current == "session.welcome"
 	switch {
@@ -350,11 +349,11 @@ func (c *Checker) checkHandshake(e envelope) {
 	case !welcome && c.current != "session.error":
 		c.add(RuleHandshake, "the first frame decides the handshake")
 	case (c.lib.echoWelcome || c.current == "session.error" && c.lib.sessionErrors == byID) && c.hello != "" && e.text("id") != c.hello:
-		c.add(RuleHandshake, "the id is not that of the hello")
+		c.add(RuleHandshake, "the id differs from the id of session.hello")
 	}
 }
 
-// act does what the library does with a valid frame.
+// act applies a valid frame to the state of the library.
 func (c *Checker) act(e, p envelope) {
 	id := e.text("job_id")
 	switch c.current {
@@ -517,7 +516,7 @@ func (c *Checker) endOfSubmit(j *job, e envelope) {
 	switch {
 	case len(j.submits) == 0 || i < 0 && c.resumed: // of another connection
 	case i < 0:
-		c.add(RuleAnswer, "the correlation_id is not that of a submit in %q", j.submits)
+		c.add(RuleAnswer, "the correlation_id is of no submit in %q", j.submits)
 	default:
 		j.submits = slices.Delete(slices.Clone(j.submits), i, i+1)
 	}

@@ -48,8 +48,8 @@ func (t *leaseTable) load(ctx context.Context) error {
 	})
 }
 
-// usable reports whether a row can be used. An unreadable one is logged and left out, an
-// unknown state is logged and stays.
+// usable reports whether a row is listed. An unreadable row is logged and not listed. A row with an
+// unknown state is logged and listed.
 func (t *leaseTable) usable(row *leaseRow, bad error) bool {
 	switch {
 	case bad != nil:
@@ -140,9 +140,9 @@ func (t *leaseTable) changes(ctx context.Context, old *leaseRow, next *Lease) ([
 		rec, err = records.Row[pointer]{Key: identityKey(&next.Identity)}.Put(&p)
 		list = append(list, rec)
 	case next.State == StateReleased && old.Value.State != StateReleased:
-		var name records.Row[pointer]
-		if name, err = t.readPointer(ctx, &next.Identity); err == nil && name.Value.ID == next.ID {
-			list = append(list, name.Delete())
+		var index records.Row[pointer]
+		if index, err = t.readPointer(ctx, &next.Identity); err == nil && index.Value.ID == next.ID {
+			list = append(list, index.Delete())
 		}
 	}
 	return list, err
@@ -223,11 +223,11 @@ func (t *leaseTable) Acquire(ctx context.Context, now time.Time, h Holder, a Lea
 // acquire returns the lease and the row that it replaces, nil if it is new. The error is
 // store.ErrConflict if the identity was released or leased meanwhile.
 func (t *leaseTable) acquire(ctx context.Context, now time.Time, h Holder, a *LeaseRequest) (*leaseRow, Lease, error) {
-	name, err := t.readPointer(ctx, &a.Identity)
+	index, err := t.readPointer(ctx, &a.Identity)
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	p := name.Value
+	p := index.Value
 	if p.ID == "" {
 		if err := t.quota.reserve(h.Principal); err != nil {
 			return nil, Lease{}, err
@@ -351,32 +351,32 @@ func (t *leaseTable) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
 // DeleteReleased deletes at most step leases together that were released before the retention; more
 // reports whether there may be others.
 func (t *leaseTable) DeleteReleased(ctx context.Context, now time.Time, step int) (more bool, err error) {
-	var gone []store.Record
+	var deletions []store.Record
 	var keys []string
 	err = t.pointers.Scan(ctx, releasedPrefix, "", func(row records.Row[pointer], bad error) bool {
 		if timeOf(row.Key, releasedPrefix).After(now) {
 			return false
 		}
-		gone = append(gone, row.Delete())
+		deletions = append(deletions, row.Delete())
 		if bad == nil {
 			keys = append(keys, leaseKey(row.Value.Principal, row.Value.ID))
 		}
-		return len(gone) < step
+		return len(deletions) < step
 	})
-	if err != nil || len(gone) == 0 {
+	if err != nil || len(deletions) == 0 {
 		return false, err
 	}
-	n := len(gone)
+	n := len(deletions)
 	for _, key := range slices.Compact(keys) {
 		rec, err := t.opts.Store.Get(ctx, key)
 		if err != nil {
 			return false, err
 		}
 		if rec.Rev != 0 {
-			gone = append(gone, store.Record{Key: key, Rev: rec.Rev})
+			deletions = append(deletions, store.Record{Key: key, Rev: rec.Rev})
 		}
 	}
-	if err = t.commit(ctx, gone, func(error) {}); errors.Is(err, store.ErrConflict) {
+	if err = t.commit(ctx, deletions, func(error) {}); errors.Is(err, store.ErrConflict) {
 		err = nil // the next call deletes them
 	}
 	return n == step, err

@@ -60,7 +60,7 @@ func readHeaders(path string) (http.Header, fs.FileInfo, error) {
 	case err != nil:
 		return nil, nil, err
 	case !info.Mode().IsRegular():
-		return nil, nil, errors.New("it is no file")
+		return nil, nil, errors.New("it is not a regular file")
 	case info.Mode().Perm()&0o077 != 0:
 		return nil, nil, fmt.Errorf("others may read or write it (mode %04o); chmod 600 it", info.Mode().Perm())
 	case info.Size() > maxHeadersFile:
@@ -89,7 +89,7 @@ func parseHeaders(data []byte) (http.Header, error) {
 			return nil, fmt.Errorf(`line %d: write "Name: value"`, n)
 		}
 		if isProtocolHeader(name) {
-			return nil, fmt.Errorf("line %d: this header is the protocol's own", n)
+			return nil, fmt.Errorf("line %d: HTTP or MCP sets this header: remove it", n)
 		}
 		h.Add(name, strings.TrimSpace(value))
 	}

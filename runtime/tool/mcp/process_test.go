@@ -206,8 +206,8 @@ func TestConfigIsChecked(t *testing.T) {
 		{Config{Name: "a", URL: "https://h.example/", HeadersFile: open}, "chmod 600"},
 		{Config{Name: "a", URL: "https://h.example/", HeadersFile: closed}, "line 2"},
 		{Config{Name: "a", URL: "https://h.example/", HeadersFile: filepath.Join(dir, "none")}, "no such file"},
-		{Config{Name: "a", URL: "https://h.example/", HeadersFile: own}, "line 1: this header is the protocol's own"},
-		{Config{Name: "a", URL: "https://h.example/", HeadersFile: dir}, "no file"},
+		{Config{Name: "a", URL: "https://h.example/", HeadersFile: own}, "line 1: HTTP or MCP sets this header"},
+		{Config{Name: "a", URL: "https://h.example/", HeadersFile: dir}, "not a regular file"},
 		{Config{Name: "a", URL: "https://h.example/", Env: []string{"A"}}, "env"},
 	} {
 		_, err := New(c.config)
