@@ -171,7 +171,9 @@ var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control
 
 // draftGroups are the names of the groups of the draft dialect in the order of Checks. The script of
 // a group is scripts/draft/GROUP.txt.
-var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "events", "result", "errors", "cancel", "timeout", "idempotency", "leases", "budgets", "questions", "list", "subscribe", "resume", "takeover", "ping", "ack", "close", "secrets", "envelope", "numbering", "builtin", "visibility", "recovery"}
+var draftGroups = []string{"hello", "jobs", "hostile", "across", "submit", "events", "result", "errors", "cancel", "timeout", "idempotency", "leases",
+	"budgets", "questions", "list", "subscribe", "resume", "takeover", "ping", "ack", "close", "secrets", "envelope", "numbering", "builtin",
+	"visibility", "recovery"}
 
 // selects reports whether the options include the check.
 func (o *Options) selects(c *Check) bool {

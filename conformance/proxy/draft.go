@@ -16,7 +16,14 @@ const (
 )
 
 // draftFaults are defects of a server of the draft dialect. Each of their checks must detect them.
-var draftFaults = [][]Fault{draftHelloFaults, draftJobFaults, draftAcrossFaults, draftWelcomeFaults, draftRefusalFaults, draftHostileFaults, draftSubmitFaults, draftEventFaults, draftResultFaults, draftErrorFaults, draftCancelFaults, draftTimeoutFaults, draftKeyFaults, draftLeaseFaults, draftBudgetFaults, draftQuestionFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults, draftPingFaults, draftAckFaults, draftEnvelopeFaults, draftSecretFaults, draftNumberFaults, draftBuiltinFaults, draftVisibilityFaults, draftRecoveryFaults}
+var draftFaults = [][]Fault{
+	draftHelloFaults, draftJobFaults, draftAcrossFaults, draftWelcomeFaults, draftRefusalFaults,
+	draftHostileFaults, draftSubmitFaults, draftEventFaults, draftResultFaults, draftErrorFaults,
+	draftCancelFaults, draftTimeoutFaults, draftKeyFaults, draftLeaseFaults, draftBudgetFaults,
+	draftQuestionFaults, draftListFaults, draftSubscribeFaults, draftResumeFaults, draftCloseFaults,
+	draftPingFaults, draftAckFaults, draftEnvelopeFaults, draftSecretFaults, draftNumberFaults,
+	draftBuiltinFaults, draftVisibilityFaults, draftRecoveryFaults,
+}
 
 // draftHelloFaults are defects of the handshake.
 var draftHelloFaults = []Fault{
