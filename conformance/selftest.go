@@ -16,6 +16,10 @@ import (
 // soundTimeout bounds a check without a fault. Such a check should pass on a slow server too.
 const soundTimeout = time.Minute
 
+// attempts bounds how often a check runs behind one fault. A fault of one connection can be hidden by the
+// moment at which another connection is served.
+const attempts = 3
+
 // silentTimeout bounds a check behind a silent fault.
 const silentTimeout = 2 * time.Second
 
@@ -106,8 +110,14 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 	}
 	var missed []string
 	for i := range checks {
-		faulty := &runner{target: r.target.behind(f.Begin()), opts: &opts, server: r.server}
-		if faulty.runOne(ctx, &checks[i]).Status != Failed {
+		detected := false
+		for range attempts {
+			faulty := &runner{target: r.target.behind(f.Begin()), opts: &opts, server: r.server}
+			if detected = detected || faulty.runOne(ctx, &checks[i]).Status == Failed; detected {
+				break
+			}
+		}
+		if !detected {
 			missed = append(missed, checks[i].ID)
 		} else if r.target.dialect() != Draft {
 			return nil

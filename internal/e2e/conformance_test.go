@@ -131,7 +131,7 @@ func TestDraftConformance(t *testing.T) {
 	for _, c := range conformance.Checks(conformance.Draft) {
 		restarts[c.ID] = slices.Contains(c.Needs, conformance.NeedRestart)
 	}
-	for _, lib := range strict.Libraries {
+	for _, lib := range playedLibraries {
 		tg := target(t, p)
 		tg.Dialect, tg.Library = conformance.Draft, lib
 		if lib == strict.TypeScript {

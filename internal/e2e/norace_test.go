@@ -1,0 +1,8 @@
+//go:build !race
+
+package e2e
+
+import "github.com/arcpd/arcpd/arcp/draft/strict"
+
+// playedLibraries are the libraries that the checks of the draft dialect play.
+var playedLibraries = strict.Libraries
