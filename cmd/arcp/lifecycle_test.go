@@ -21,7 +21,7 @@ import (
 // On SIGTERM running jobs come to their end, and nothing new begins.
 func TestDrainLetsJobsEnd(t *testing.T) {
 	t.Parallel()
-	config, finish := waitingTool(t)
+	config, _, finish := waitingTool(t)
 	p := serve(t, "--config", config, "--data", ":memory:", "--demo", "--drain", "1h")
 	done := make(chan outcome, 1)
 	go func() { done <- p.cli("invoke", "waits") }()
@@ -38,13 +38,20 @@ func TestDrainLetsJobsEnd(t *testing.T) {
 	}
 }
 
-// waitingTool is a configuration with the tool waits, which runs until finish is called.
-func waitingTool(t *testing.T) (config string, finish func()) {
+// waitingTool is a configuration with the tool waits, which runs until finish is called. started waits
+// until its program executes. Before, the new process still has the files of the server, among them
+// the listener.
+func waitingTool(t *testing.T) (config string, started, finish func()) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "finish")
-	waits := program(t, "until test -e "+file+"; do sleep 0.05; done; echo '\"done\"'")
+	waits := program(t, "echo >"+file+".started; until test -e "+file+"; do sleep 0.05; done; echo '\"done\"'")
 	return write(t, filepath.Join(t.TempDir(), "arcp.yaml"), "token: [alice=secret]\ntools:\n"+
-		"  - {name: waits, exec: ["+waits+"], recovery: rerun, limits: {timeout_ms: 600000}}\n"), func() { write(t, file, "") }
+			"  - {name: waits, exec: ["+waits+"], recovery: rerun, limits: {timeout_ms: 600000}}\n"), func() {
+			until(t, "the program executes", func() bool {
+				_, err := os.Stat(file + ".started")
+				return err == nil
+			})
+		}, func() { write(t, file, "") }
 }
 
 // untilRunning waits until n jobs run.
@@ -380,12 +387,12 @@ var (
 func TestRestartIsSurvived(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
-	config, finish := waitingTool(t)
+	config, started, finish := waitingTool(t)
 	args := []string{"serve", "--config", config, "--listen", address, "--admin", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "data")}
 	p := listening(start(t, nil, args...))
 	invoked := make(chan outcome, 1)
 	go func() { invoked <- p.cli("invoke", "waits", "--follow") }()
-	p.untilRunning(1)
+	started()
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
