@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 func takeoverRace(_ context.Context, t *checkRun) {
@@ -59,7 +60,7 @@ func (c *checkConn) tryNext() *received {
 
 func draftTakeoverRace(_ context.Context, t *checkRun) {
 	c := t.DialDraft(nil)
-	c.send(sessionHello, t.target.library().Hello(t.target.Token))
+	c.send(script.SessionHello, t.target.library().Hello(t.target.Token))
 	welcome := c.readWelcome()
 	if welcome == nil {
 		t.Failf("session.hello with a valid token is answered by session.welcome")
@@ -70,7 +71,7 @@ func draftTakeoverRace(_ context.Context, t *checkRun) {
 	var racers []*draftConn
 	for range 8 {
 		d := t.DialDraft(c)
-		d.send(sessionHello, hello)
+		d.send(script.SessionHello, hello)
 		racers = append(racers, d)
 	}
 	racers = slices.DeleteFunc(racers, func(d *draftConn) bool {
@@ -113,7 +114,7 @@ func (c *draftConn) receive(typ arcp.Type) *arcp.Envelope {
 
 // readWelcome returns the payload of session.welcome; nil if the session is refused.
 func (c *draftConn) readWelcome() *arcp.SessionAcceptedPayload {
-	env := c.receive(sessionWelcome)
+	env := c.receive(script.SessionWelcome)
 	if env == nil {
 		return nil
 	}

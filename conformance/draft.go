@@ -80,7 +80,7 @@ func (c *draftConn) validate(text []byte) error {
 	if err != nil {
 		return err
 	}
-	c.opened = c.opened || env.Type == sessionWelcome
+	c.opened = c.opened || env.Type == script.SessionWelcome
 	if env.EventSeq == 0 {
 		return nil
 	}
@@ -113,12 +113,6 @@ func (c *draftConn) checkAlive() {
 		}
 	}
 }
-
-// Types of the draft dialect that the RFC does not have.
-const (
-	sessionHello   arcp.Type = "session.hello"
-	sessionWelcome arcp.Type = "session.welcome"
-)
 
 // draftHost implements script.Host for a target that is checked in the draft dialect.
 type draftHost struct{ host }
@@ -219,7 +213,7 @@ func (h draftHost) Func(name string) func([]script.Value) (script.Value, error) 
 func probeDraft(t *checkRun, s *server) {
 	s.tools = map[string]bool{}
 	c := t.DialDraft(nil)
-	frame, _ := t.target.library().Frame(string(sessionHello), t.target.library().Hello(t.target.Token), nil)
+	frame, _ := t.target.library().Frame(string(script.SessionHello), t.target.library().Hello(t.target.Token), nil)
 	if err := c.WriteFrame(frame); err != nil {
 		t.Failf("session.hello: %v", err)
 	}
@@ -228,7 +222,7 @@ func probeDraft(t *checkRun, s *server) {
 		t.Failf("session.hello with a valid token is answered: %v", err)
 	}
 	env, err := arcp.DecodeDraftFromRuntime(text)
-	if err != nil || env.Type != sessionWelcome {
+	if err != nil || env.Type != script.SessionWelcome {
 		t.Failf("session.hello with a valid token is answered by session.welcome: got %s", text)
 	}
 	var welcome struct {

@@ -63,12 +63,12 @@ func TestTenThousandIdleSessions(t *testing.T) {
 	}
 
 	for _, p := range peers[:sessions/2] { // the others end with the runtime
-		_ = p.conn.Abort()
+		_ = p.conn.Abort() // it may have ended
 	}
 	f.shutdown(time.Minute)
 	f.serve.Wait()
 	for _, p := range peers {
-		_ = p.conn.Abort()
+		_ = p.conn.Abort() // it may have ended
 	}
 	if !within(time.Minute, func() bool { return goruntime.NumGoroutine() <= goroutines }) {
 		all := make([]byte, 1<<20)
@@ -181,7 +181,7 @@ func TestManyIdleSessions(t *testing.T) {
 			p.expect("pong")
 		}
 		for _, p := range peers {
-			_ = p.conn.Abort()
+			_ = p.conn.Abort() // it may have ended
 		}
 		synctest.Wait()
 		if left := goruntime.NumGoroutine() - before; left > pooled {

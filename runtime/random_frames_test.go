@@ -265,7 +265,7 @@ func TestRandomFramesAreHandled(t *testing.T) {
 		time.Sleep(time.Hour)
 		checkLabels(t, f.reg)
 		checkHandled(t, f.reg, noiseFrames*9/10)
-		_ = p.conn.Abort()
+		_ = p.conn.Abort() // it may have ended
 		synctest.Wait()
 		f.wantNoConnections()
 	})

@@ -68,7 +68,7 @@ func (p *peer) follow(h *history, n int) {
 func TestOneOfManyResumesWins(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {
 		p, token := f.dialToken("alice")
-		_ = p.conn.Abort()
+		_ = p.conn.Abort() // it may have ended
 		synctest.Wait()
 		var peers []*peer
 		for range 20 {
@@ -116,7 +116,7 @@ func TestTakeoversLoseNothing(t *testing.T) {
 			p = f.resume(token, h.last)
 			token = resumeToken(t, p.expect("session.resumed"))
 		}
-		_ = p.conn.Abort()
+		_ = p.conn.Abort() // it may have ended
 		wg.Wait()
 	})
 }
@@ -191,7 +191,7 @@ func TestLatePositionIsFoundWithoutReadingBefore(t *testing.T) {
 			if err := arcp.Unmarshal(next.Extensions, &at); err != nil || at.Origin.Seq != max(from+1, first) {
 				t.Errorf("after %d comes %d (%v)", from, at.Origin.Seq, err)
 			}
-			_ = p.conn.Abort()
+			_ = p.conn.Abort() // it may have ended
 		}
 	})
 }

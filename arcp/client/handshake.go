@@ -95,6 +95,7 @@ func (h *handshake) accepted(env *arcp.Envelope) error {
 		return unexpected("resume", env.Type)
 	case s.ID != h.resume.SessionID:
 		// Without this message the session expires later.
+		// Without this message the session ends with its resume window.
 		_ = h.send(arcp.Envelope{Type: arcp.SessionClose, SessionID: s.ID, Payload: arcp.Raw(`{"forget":true}`)})
 		return errOtherSession
 	}

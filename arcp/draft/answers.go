@@ -358,8 +358,9 @@ func (a *answer) jobs() error {
 }
 
 // jobAccepted never sends an accept that the client did not ask for: most libraries give it to
-// the oldest pending submit. The envelope has the trace id of the request, by which TypeScript finds the
-// submit: the trace id of the job is that of the first submit with its idempotency key.
+// the oldest pending submit. TypeScript finds the submit by the trace id of the envelope. This is the
+// trace id of the request. The trace id of the job may be another: an earlier submit with the same
+// idempotency key has set it.
 func (a *answer) jobAccepted() error {
 	p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](a.env)
 	if err != nil || !a.known || a.request.id == "" {

@@ -248,7 +248,7 @@ func (c *client) handle(env *message) {
 	if env.Type == arcp.SessionPing {
 		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&env.Envelope) // an invalid payload has no nonce
 		// A broken connection also ends the reading.
-		_ = c.write(c.compose(arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()}))
+		_ = c.write(c.compose(arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()})) // the next read reports a broken connection
 	}
 	if c.conn.slow > 0 && c.phase.Load() == loading {
 		time.Sleep(c.conn.slow)

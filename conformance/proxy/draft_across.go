@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // draftAcrossFaults are defects of a server that serves both dialects.
@@ -14,8 +15,8 @@ var draftAcrossFaults = []Fault{
 		Checks:      []string{"draft.across.follow-rfc-job", "draft.across.follow-draft-job"},
 		newRewriter: renameFollowed},
 	{Defect: "a cancelled job ends well", Checks: []string{"draft.across.cancel-draft-job", "draft.across.follow-live"},
-		newRewriter: editReceived(jobError, func(f frame) frame {
-			return f.with("type", jobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "completed_at": "2026-01-01T00:00:00Z"})
+		newRewriter: editReceived(script.JobError, func(f frame) frame {
+			return f.with("type", script.JobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "completed_at": "2026-01-01T00:00:00Z"})
 		})},
 	{Defect: "an idempotency key is unknown in the other dialect", Checks: []string{"draft.across.key"},
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame {
@@ -26,18 +27,18 @@ var draftAcrossFaults = []Fault{
 			return f.with("job_id", other).withPayload("job_id", other)
 		})},
 	{Defect: "a session of the other dialect is resumed by session.hello", Checks: []string{"draft.across.foreign-resume-draft"},
-		newRewriter: editReceived("session.error", func(f frame) frame { return f.with("type", sessionWelcome) })},
+		newRewriter: editReceived("session.error", func(f frame) frame { return f.with("type", script.SessionWelcome) })},
 	{Defect: "a session of the other dialect is resumed by session.open", Checks: []string{"draft.across.foreign-resume-rfc"},
 		newShared: adoptSession},
 	{Defect: "session.hello opens a session in a session", Checks: []string{"draft.across.hello-after-open"},
-		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.with("type", sessionWelcome) })},
+		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.with("type", script.SessionWelcome) })},
 	{Defect: "session.open in a session of the draft dialect is answered by session.welcome", Checks: []string{"draft.across.open-after-hello"},
 		newRewriter: func() rewriter {
 			return rewriter{in: func(f frame) []frame {
 				if f.Type != arcp.SessionPong {
 					return []frame{f}
 				}
-				return []frame{f.with("type", sessionWelcome), f}
+				return []frame{f.with("type", script.SessionWelcome), f}
 			}}
 		}},
 }
@@ -61,7 +62,7 @@ func adoptSession() func() rewriter {
 	var first json.RawMessage
 	return func() rewriter {
 		return rewriter{in: func(f frame) []frame {
-			if f.Type != sessionWelcome && f.Type != arcp.SessionAccepted {
+			if f.Type != script.SessionWelcome && f.Type != arcp.SessionAccepted {
 				return []frame{f}
 			}
 			if first == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // draftErrorFaults are defects of job.error.
@@ -33,19 +34,19 @@ var draftErrorFaults = []Fault{
 	{Defect: "the message of a panic has its stack", Checks: []string{"draft.errors.panic"},
 		newRewriter: editError(func(f frame) frame { return f.withPayload("message", "goroutine 7 [running]: main.go:7") })},
 	{Defect: "a refused submit ends the other jobs of its session", Checks: []string{"draft.errors.refusal-harmless"},
-		newRewriter: failOthers(func(f frame) bool { return f.Type == jobError && !f.event() })},
+		newRewriter: failOthers(func(f frame) bool { return f.Type == script.JobError && !f.event() })},
 }
 
 // draftCancelFaults are defects of job.cancel.
 var draftCancelFaults = []Fault{
 	{Defect: "job.cancelled follows the end of its job", Checks: []string{"draft.cancel.acknowledged"},
-		newRewriter: swap(isType(arcp.JobCancelled), isType(jobError), false)},
+		newRewriter: swap(isType(arcp.JobCancelled), isType(script.JobError), false)},
 	{Defect: "a job.cancel must name its job in the payload", Checks: []string{"draft.cancel.envelope"}, Silent: true,
-		newRewriter: editSent(jobCancel, func(f frame) frame { return f.with("job_id", nil) })},
+		newRewriter: editSent(script.JobCancel, func(f frame) frame { return f.with("job_id", nil) })},
 	{Defect: "a job.cancel must name its job in the envelope", Checks: []string{"draft.cancel.payload"}, Silent: true,
-		newRewriter: editSent(jobCancel, func(f frame) frame { return f.withPayload("job_id", nil) })},
+		newRewriter: editSent(script.JobCancel, func(f frame) frame { return f.withPayload("job_id", nil) })},
 	{Defect: "the reason of a cancel is lost", Checks: []string{"draft.cancel.reason"},
-		newRewriter: editSent(jobCancel, func(f frame) frame { return f.withPayload("reason", nil) })},
+		newRewriter: editSent(script.JobCancel, func(f frame) frame { return f.withPayload("reason", nil) })},
 	{Defect: "the cancel of an unknown job is refused with PERMISSION_DENIED", Checks: []string{"draft.cancel.unknown"}, newRewriter: denyUnknown},
 	{Defect: "the cancel of a job that has ended ends it again", Checks: []string{"draft.cancel.ended"}, newRewriter: endAgain},
 	{Defect: "the cancel of a job without events is ignored", Checks: []string{"draft.cancel.at-once"}, Silent: true, newRewriter: ignoreEarlyCancel},
@@ -69,7 +70,7 @@ var draftTimeoutFaults = []Fault{
 			return []frame{f.withNewID().with("type", arcp.JobCancelled).with("event_seq", nil).with("payload", map[string]any{"job_id": f.JobID}), f}
 		})},
 	{Defect: "max_runtime_sec is one second for every job", Checks: []string{"draft.timeout.within"},
-		newRewriter: editSent(jobSubmit, func(f frame) frame {
+		newRewriter: editSent(script.JobSubmit, func(f frame) frame {
 			if f.has("max_runtime_sec") {
 				f = f.withPayload("max_runtime_sec", 1)
 			}
@@ -89,7 +90,7 @@ var draftKeyFaults = []Fault{
 	{Defect: "DUPLICATE_KEY ends the job that has the key", Checks: []string{"draft.idempotency.unharmed"}, newRewriter: refuseAsFirst},
 	{Defect: "a key is common to all principals", Checks: []string{"draft.idempotency.principal"}, newShared: mergeKeys},
 	{Defect: "a submit without a key is the same job as an equal one", Checks: []string{"draft.idempotency.keyless"},
-		newRewriter: editSent(jobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", f.SessionID) })},
+		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", f.SessionID) })},
 	{Defect: "a refused submit uses its key up", Checks: []string{"draft.idempotency.refused"},
 		newRewriter: func() rewriter {
 			keys := map[string]bool{}
@@ -104,7 +105,7 @@ var draftKeyFaults = []Fault{
 
 // editError returns rewriters that edit the end of each job that has failed.
 func editError(edit func(f frame) frame) func() rewriter {
-	return editReceived(jobError, func(f frame) frame {
+	return editReceived(script.JobError, func(f frame) frame {
 		if f.event() {
 			f = edit(f)
 		}
@@ -114,7 +115,7 @@ func editError(edit func(f frame) frame) func() rewriter {
 
 // withoutOption returns rewriters that remove the member of each submit.
 func withoutOption(name string) func() rewriter {
-	return editSent(jobSubmit, func(f frame) frame { return f.withPayload(name, nil) })
+	return editSent(script.JobSubmit, func(f frame) frame { return f.withPayload(name, nil) })
 }
 
 // completeDraft returns rewriters that complete each job that failed with the code.
@@ -123,7 +124,7 @@ func completeDraft(code arcp.Code, value string) func() rewriter {
 		if f.code() != code {
 			return f
 		}
-		return f.with("type", jobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "completed_at": past,
+		return f.with("type", script.JobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "completed_at": past,
 			"result": json.RawMessage(value), "output": json.RawMessage(value)})
 	})
 }
@@ -131,7 +132,7 @@ func completeDraft(code arcp.Code, value string) func() rewriter {
 // failed returns the end of a job, made from another frame.
 func (f frame) failed(job arcp.JobID, seq uint64) frame {
 	p := map[string]any{"job_id": job, "final_status": "error", "code": "INTERNAL_ERROR", "message": "failed", "retryable": true, "completed_at": past}
-	return f.withNewID().with("type", jobError).with("job_id", job).with("event_seq", seq).with("payload", p)
+	return f.withNewID().with("type", script.JobError).with("job_id", job).with("event_seq", seq).with("payload", p)
 }
 
 // failOthers returns rewriters that end the oldest accepted job after each selected frame.
@@ -157,7 +158,7 @@ func denyUnknown() rewriter {
 	jobs, denied := map[string]bool{}, false
 	return rewriter{
 		out: func(f frame) []frame {
-			denied = denied || f.Type == jobCancel && !jobs[f.stringMember("job_id")]
+			denied = denied || f.Type == script.JobCancel && !jobs[f.stringMember("job_id")]
 			return []frame{f}
 		},
 		in: func(f frame) []frame {
@@ -168,7 +169,7 @@ func denyUnknown() rewriter {
 				return []frame{f}
 			}
 			denied = false
-			return []frame{f.withNewID().with("type", sessionError).with("payload", json.RawMessage(`{"code":"PERMISSION_DENIED","message":"no","retryable":false}`)), f}
+			return []frame{f.withNewID().with("type", script.SessionError).with("payload", json.RawMessage(`{"code":"PERMISSION_DENIED","message":"no","retryable":false}`)), f}
 		},
 	}
 }
@@ -179,7 +180,7 @@ func endAgain() rewriter {
 	var again *frame
 	return rewriter{
 		out: func(f frame) []frame {
-			if end, ended := ends[f.JobID]; ended && f.Type == jobCancel {
+			if end, ended := ends[f.JobID]; ended && f.Type == script.JobCancel {
 				again = &end
 			}
 			return []frame{f}
@@ -203,7 +204,7 @@ func ignoreEarlyCancel() rewriter {
 	running := map[arcp.JobID]bool{}
 	return rewriter{
 		out: func(f frame) []frame {
-			if f.Type == jobCancel && !running[f.JobID] {
+			if f.Type == script.JobCancel && !running[f.JobID] {
 				return nil
 			}
 			return []frame{f}
@@ -222,7 +223,7 @@ func endForEachCancel() rewriter {
 	cancels := 0
 	return rewriter{
 		out: func(f frame) []frame {
-			if f.Type == jobCancel {
+			if f.Type == script.JobCancel {
 				cancels++
 			}
 			return []frame{f}
@@ -244,7 +245,7 @@ func cancelAll() rewriter {
 		out: func(f frame) []frame {
 			list := []frame{f}
 			for _, job := range jobs {
-				if f.Type == jobCancel && job != f.JobID {
+				if f.Type == script.JobCancel && job != f.JobID {
 					list = append(list, f.withNewID().with("job_id", job).withPayload("job_id", job))
 				}
 			}
@@ -264,7 +265,7 @@ func ignoreForeignCancel() rewriter {
 	own := map[arcp.JobID]bool{}
 	return rewriter{
 		out: func(f frame) []frame {
-			if f.Type == jobCancel && !own[f.JobID] {
+			if f.Type == script.JobCancel && !own[f.JobID] {
 				return nil
 			}
 			return []frame{f}
@@ -285,7 +286,7 @@ func cancelForOthers() func() rewriter {
 		return rewriter{
 			out: func(f frame) []frame {
 				switch {
-				case f.Type == jobCancel && !own[f.JobID]:
+				case f.Type == script.JobCancel && !own[f.JobID]:
 					foreign = &f
 				case foreign != nil && own[foreign.JobID]:
 					cancel := foreign.with("session_id", f.SessionID)
@@ -309,7 +310,7 @@ func refuseAsFirst() rewriter {
 		switch {
 		case f.Type == arcp.JobAccepted && first == "":
 			first = f.JobID
-		case f.Type == jobError && f.code() == arcp.CodeDuplicateKey:
+		case f.Type == script.JobError && f.code() == arcp.CodeDuplicateKey:
 			f = f.with("job_id", first).withPayload("job_id", first)
 		}
 		return []frame{f}
@@ -323,7 +324,7 @@ func mergeKeys() func() rewriter {
 		var key, own, shared string
 		return rewriter{
 			out: func(f frame) []frame {
-				if f.Type == jobSubmit {
+				if f.Type == script.JobSubmit {
 					key = f.stringMember("idempotency_key")
 				}
 				return []frame{f}

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // past is a time before every test.
@@ -21,9 +22,9 @@ var draftEventFaults = []Fault{
 	{Defect: "no event tells that a job runs", Checks: []string{"draft.events.running"},
 		newRewriter: dropEvents(hasPhase("running"))},
 	{Defect: "the time of an event is in a zone", Checks: []string{"draft.events.times"},
-		newRewriter: editReceived(jobEvent, func(f frame) frame { return f.withPayload("ts", "2099-01-02T03:04:05+02:00") })},
+		newRewriter: editReceived(script.JobEvent, func(f frame) frame { return f.withPayload("ts", "2099-01-02T03:04:05+02:00") })},
 	{Defect: "the time of an event is before the job", Checks: []string{"draft.events.times"},
-		newRewriter: editReceived(jobEvent, func(f frame) frame { return f.withPayload("ts", past) })},
+		newRewriter: editReceived(script.JobEvent, func(f frame) frame { return f.withPayload("ts", past) })},
 	{Defect: "a log has lost its fields", Checks: []string{"draft.events.log"},
 		newRewriter: editBody("log", func(body map[string]any) { delete(body, "fields"); delete(body, "attributes") })},
 	{Defect: "two logs come in reverse order", Checks: []string{"draft.events.log", "draft.events.log-output"},
@@ -44,7 +45,7 @@ var draftEventFaults = []Fault{
 		newRewriter: afterEnd(func(f frame) frame { return f.withNewID() })},
 	{Defect: "a log follows the end of its job", Checks: []string{"draft.events.nothing-after"},
 		newRewriter: afterEnd(func(f frame) frame {
-			return f.withNewID().with("type", jobEvent).with("payload", json.RawMessage(`{"kind":"log","ts":"2099-01-01T00:00:00Z","body":{"level":"info","message":"late"}}`))
+			return f.withNewID().with("type", script.JobEvent).with("payload", json.RawMessage(`{"kind":"log","ts":"2099-01-01T00:00:00Z","body":{"level":"info","message":"late"}}`))
 		})},
 	{Defect: "the events of a job come to every session of its principal", Checks: []string{"draft.events.own-session"}, newShared: leakEvents},
 }
@@ -52,18 +53,18 @@ var draftEventFaults = []Fault{
 // draftResultFaults are defects of job.result and of results in chunks.
 var draftResultFaults = []Fault{
 	{Defect: "job.result was completed before the job was accepted", Checks: []string{"draft.result.members"},
-		newRewriter: editReceived(jobResult, func(f frame) frame { return f.withPayload("completed_at", past) })},
+		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.withPayload("completed_at", past) })},
 	{Defect: "a value is in result alone", Checks: []string{"draft.result.both"},
-		newRewriter: editReceived(jobResult, func(f frame) frame { return f.withPayload("output", nil) })},
+		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.withPayload("output", nil) })},
 	{Defect: "a job without a value has the result null", Checks: []string{"draft.result.void"},
-		newRewriter: editReceived(jobResult, func(f frame) frame {
+		newRewriter: editReceived(script.JobResult, func(f frame) frame {
 			if f.has("result") || f.has("result_id") {
 				return f
 			}
 			return f.withPayload("result", null)
 		})},
 	{Defect: "a small result has a result_id too", Checks: []string{"draft.result.inline"},
-		newRewriter: editReceived(jobResult, func(f frame) frame { return f.withPayload("result_id", arcp.NewID("res_")) })},
+		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.withPayload("result_id", arcp.NewID("res_")) })},
 	{Defect: "the first byte of a chunk is lost", Checks: []string{"draft.result.whole"},
 		newRewriter: editBody("result_chunk", func(body map[string]any) { body["data"] = body["data"].(string)[1:] })},
 	{Defect: "chunks are numbered from 1", Checks: []string{"draft.result.chunk-numbers"},
@@ -91,7 +92,7 @@ var draftResultFaults = []Fault{
 	{Defect: "the frame of a chunk has more than a million bytes", Checks: []string{"draft.result.frame-size"},
 		newRewriter: editBody("result_chunk", func(body map[string]any) { body["pad"] = strings.Repeat("x", 1_000_000) })},
 	{Defect: "a chunk follows the end of its job", Checks: []string{"draft.result.chunk-events"},
-		newRewriter: swap(func(f frame) bool { return isKind("result_chunk")(f) && f.body()["more"] == false }, isType(jobResult), true)},
+		newRewriter: swap(func(f frame) bool { return isKind("result_chunk")(f) && f.body()["more"] == false }, isType(script.JobResult), true)},
 }
 
 // body returns the body of a job.event; nil for any other frame.
@@ -99,14 +100,14 @@ func (f frame) body() map[string]any {
 	var p struct {
 		Body map[string]any `json:"body"`
 	}
-	if f.Type != jobEvent || json.Unmarshal(f.Payload, &p) != nil {
+	if f.Type != script.JobEvent || json.Unmarshal(f.Payload, &p) != nil {
 		return nil
 	}
 	return p.Body
 }
 
 func isKind(kind string) func(frame) bool {
-	return func(f frame) bool { return f.Type == jobEvent && f.stringMember("kind") == kind }
+	return func(f frame) bool { return f.Type == script.JobEvent && f.stringMember("kind") == kind }
 }
 
 // hasPhase selects the statuses with the phase.
@@ -116,7 +117,7 @@ func hasPhase(phase string) func(frame) bool {
 
 // editBody returns rewriters that edit the body of each event of the kind.
 func editBody(kind string, edit func(body map[string]any)) func() rewriter {
-	return editReceived(jobEvent, func(f frame) frame {
+	return editReceived(script.JobEvent, func(f frame) frame {
 		if body := f.body(); body != nil && isKind(kind)(f) {
 			edit(body)
 			f = f.withPayload("body", body)
@@ -127,7 +128,7 @@ func editBody(kind string, edit func(body map[string]any)) func() rewriter {
 
 // editChunked returns rewriters that edit each job.result of a result in chunks.
 func editChunked(edit func(f frame) frame) func() rewriter {
-	return editReceived(jobResult, func(f frame) frame {
+	return editReceived(script.JobResult, func(f frame) frame {
 		if f.has("result_id") {
 			f = edit(f)
 		}
@@ -136,7 +137,9 @@ func editChunked(edit func(f frame) frame) func() rewriter {
 }
 
 // ends reports whether f is the last event of a job.
-func (f frame) ends() bool { return f.event() && (f.Type == jobResult || f.Type == jobError) }
+func (f frame) ends() bool {
+	return f.event() && (f.Type == script.JobResult || f.Type == script.JobError)
+}
 
 // afterEnd returns rewriters that send another event after the end of each job.
 func afterEnd(another func(f frame) frame) func() rewriter {
@@ -155,7 +158,7 @@ func acceptChildren() rewriter {
 		switch {
 		case f.Type == arcp.JobAccepted:
 			accepted[f.JobID] = true
-		case f.Type == jobEvent && !accepted[f.JobID]:
+		case f.Type == script.JobEvent && !accepted[f.JobID]:
 			accepted[f.JobID] = true
 			p := map[string]any{"job_id": f.JobID, "agent": "demo.echo@1.0.0", "lease": struct{}{}, "accepted_at": past}
 			return []frame{f.withNewID().with("type", arcp.JobAccepted).with("event_seq", nil).with("payload", p), f}

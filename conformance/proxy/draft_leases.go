@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // draftLeaseFaults are defects of leases.
@@ -76,14 +77,14 @@ var draftQuestionFaults = []Fault{
 		newRewriter: completeDraft(arcp.CodePermissionDenied, `{}`)},
 	{Defect: "a job that waits is not listed", Checks: []string{"draft.questions.running"},
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.withPayload("jobs", []int{}) })},
-	{Defect: "the cancel of a job that waits is ignored", Checks: []string{"draft.questions.cancel"}, Silent: true, newRewriter: dropSent(jobCancel)},
+	{Defect: "the cancel of a job that waits is ignored", Checks: []string{"draft.questions.cancel"}, Silent: true, newRewriter: dropSent(script.JobCancel)},
 	{Defect: "the time of a job that waits goes on", Checks: []string{"draft.questions.time"},
-		newRewriter: editReceived(jobResult, func(f frame) frame { return f.failed(f.JobID, f.EventSeq).withPayload("code", "TIMEOUT") })},
+		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.failed(f.JobID, f.EventSeq).withPayload("code", "TIMEOUT") })},
 }
 
 // editLease returns rewriters that edit the lease_request of each submit.
 func editLease(edit func(lease map[string]json.RawMessage)) func() rewriter {
-	return editSent(jobSubmit, func(f frame) frame { return f.editObject("lease_request", edit) })
+	return editSent(script.JobSubmit, func(f frame) frame { return f.editObject("lease_request", edit) })
 }
 
 // editBudget returns rewriters that edit the amounts of the budget of each submit.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // draftListFaults are defects of session.list_jobs.
@@ -136,7 +137,7 @@ func leakEnds(listed bool) func() func() rewriter {
 				switch {
 				case f.Type == arcp.SessionJobs:
 					leaks = true
-				case f.Type == jobError && f.event():
+				case f.Type == script.JobError && f.event():
 					end = f
 				case f.Type == arcp.SessionPong && leaks && end.event() && end.SessionID != f.SessionID:
 					return []frame{end.withNewID().with("session_id", f.SessionID).with("event_seq", 1), f}
@@ -186,7 +187,7 @@ const codeJobNotFound arcp.Code = "JOB_NOT_FOUND"
 
 // refused returns a session.error in place of the answer f.
 func (f frame) refused(code arcp.Code) frame {
-	return f.with("type", sessionError).with("payload", map[string]any{"code": code, "message": "refused", "retryable": false, "request_id": f.stringMember("request_id")})
+	return f.with("type", script.SessionError).with("payload", map[string]any{"code": code, "message": "refused", "retryable": false, "request_id": f.stringMember("request_id")})
 }
 
 // replaceDraftCode returns rewriters that replace a code in refusals and failures.
@@ -251,7 +252,7 @@ func doubleEnds() rewriter {
 		if f.Type == arcp.JobAccepted || f.Type == arcp.JobSubscribed {
 			reasons[f.JobID]++
 		}
-		return f.withNewID(), f.event() && reasons[f.JobID] > 1 && (f.Type == jobError || f.Type == jobResult)
+		return f.withNewID(), f.event() && reasons[f.JobID] > 1 && (f.Type == script.JobError || f.Type == script.JobResult)
 	})
 }
 
@@ -308,15 +309,15 @@ var draftResumeFaults = []Fault{
 	{Defect: "session.resume without a position replays nothing", Checks: []string{"draft.resume.no-position"}, newShared: startAtLast},
 	{Defect: "a job fails when the connection of its session ends", Checks: []string{"draft.resume.running", "draft.resume.while-away", "draft.resume.unread", "draft.resume.cut-again"},
 		newRewriter: editResumed(func(f frame) frame {
-			if f.Type != jobResult && f.Type != jobError {
+			if f.Type != script.JobResult && f.Type != script.JobError {
 				return f
 			}
-			return f.with("type", jobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
+			return f.with("type", script.JobError).with("payload", map[string]any{"job_id": f.JobID, "final_status": "error", "code": "INTERNAL_ERROR",
 				"message": "session closed", "retryable": true, "completed_at": f.stringMember("completed_at")})
 		})},
 	{Defect: "a resume negotiates the features again", Checks: []string{"draft.resume.features"},
 		newRewriter: editResumed(func(f frame) frame {
-			if f.Type != sessionWelcome {
+			if f.Type != script.SessionWelcome {
 				return f
 			}
 			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
@@ -332,7 +333,7 @@ func (f frame) resumption() map[string]any {
 	var p struct {
 		Resume map[string]any `json:"resume"`
 	}
-	if f.Type == sessionHello && json.Unmarshal(f.Payload, &p) == nil {
+	if f.Type == script.SessionHello && json.Unmarshal(f.Payload, &p) == nil {
 		return p.Resume
 	}
 	var members map[string]any
@@ -344,7 +345,7 @@ func (f frame) resumption() map[string]any {
 
 // withResumption returns a copy with other members.
 func (f frame) withResumption(m map[string]any) frame {
-	if f.Type == sessionHello {
+	if f.Type == script.SessionHello {
 		return f.withPayload("resume", m)
 	}
 	return f.with("payload", m)
@@ -406,7 +407,7 @@ func dropFirstReplayed() rewriter {
 // refuseResumes refuses each resume.
 func refuseResumes() rewriter {
 	return editResumed(func(f frame) frame {
-		if f.Type == sessionWelcome {
+		if f.Type == script.SessionWelcome {
 			f = f.refused("RESUME_WINDOW_EXPIRED")
 		}
 		return f
@@ -422,7 +423,7 @@ func refuseMessage() rewriter {
 			return []frame{f}
 		},
 		in: func(f frame) []frame {
-			if refuses && f.Type == sessionWelcome {
+			if refuses && f.Type == script.SessionWelcome {
 				f = f.refused("INVALID_REQUEST")
 			}
 			return []frame{f}
@@ -441,7 +442,7 @@ func keepToken() rewriter {
 			return []frame{f}
 		},
 		in: func(f frame) []frame {
-			if f.Type == sessionWelcome && token != nil {
+			if f.Type == script.SessionWelcome && token != nil {
 				f = f.withPayload("resume_token", token)
 			}
 			return []frame{f}
@@ -477,7 +478,7 @@ func refuseCaughtUp() func() rewriter {
 				return []frame{f}
 			},
 			in: func(f frame) []frame {
-				if f.Type == sessionWelcome && refuse {
+				if f.Type == script.SessionWelcome && refuse {
 					return []frame{f.refused("RESUME_WINDOW_EXPIRED")}
 				}
 				return record(f)
@@ -512,7 +513,7 @@ func anyToken() func() rewriter {
 	return func() rewriter {
 		return rewriter{
 			in: func(f frame) []frame {
-				if f.Type == sessionWelcome {
+				if f.Type == script.SessionWelcome {
 					token = f.stringMember("resume_token")
 				}
 				return []frame{f}
@@ -529,10 +530,10 @@ func welcomeRefused() func() rewriter {
 	return func() rewriter {
 		welcomed := false
 		return rewriter{in: func(f frame) []frame {
-			if f.Type == sessionError && !welcomed {
-				f = f.with("type", sessionWelcome).with("payload", payload)
+			if f.Type == script.SessionError && !welcomed {
+				f = f.with("type", script.SessionWelcome).with("payload", payload)
 			}
-			welcomed = welcomed || f.Type == sessionWelcome
+			welcomed = welcomed || f.Type == script.SessionWelcome
 			return []frame{f}
 		}}
 	}
@@ -544,7 +545,7 @@ func anyPrincipal() func() rewriter {
 	return func() rewriter {
 		return rewriter{out: func(f frame) []frame {
 			switch {
-			case f.Type != sessionHello:
+			case f.Type != script.SessionHello:
 			case auth == nil:
 				auth = f.objectMember("auth")
 			case f.resumption() != nil:
@@ -584,11 +585,11 @@ var draftBuiltinFaults = []Fault{
 	{Defect: "sessions.evict forgets no session", Checks: []string{"draft.builtin.evict-forget"}, newRewriter: replaceSent(`"forget":true`, `"forget":false`)},
 	{Defect: "an agent of the runtime succeeds for an object that does not exist", Checks: []string{"draft.builtin.job-unknown", "draft.builtin.approval-unknown", "draft.builtin.resource",
 		"draft.visibility.job", "draft.visibility.approval", "draft.visibility.sessions"},
-		newRewriter: editReceived(jobError, func(f frame) frame {
+		newRewriter: editReceived(script.JobError, func(f frame) frame {
 			if !f.event() || f.code() != codeJobNotFound && !bytes.Contains(f.Payload, []byte(`"arcp_code":"NOT_FOUND"`)) {
 				return f
 			}
-			return f.with("type", jobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "result": struct{}{}, "output": struct{}{},
+			return f.with("type", script.JobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "result": struct{}{}, "output": struct{}{},
 				"completed_at": f.stringMember("completed_at")})
 		})},
 	{Defect: "wrong input of an agent is AGENT_NOT_AVAILABLE", Checks: []string{"draft.builtin.arguments"}, newRewriter: replaceDraftCode("INVALID_REQUEST", "AGENT_NOT_AVAILABLE")},
@@ -607,7 +608,7 @@ var draftVisibilityFaults = []Fault{
 
 // replaceOutput returns rewriters that replace a text in the results of jobs.
 func replaceOutput(old, text string) func() rewriter {
-	return editReceived(jobResult, func(f frame) frame { return f.replace(old, text) })
+	return editReceived(script.JobResult, func(f frame) frame { return f.replace(old, text) })
 }
 
 // listAll adds the jobs of all connections to each page.
@@ -639,7 +640,7 @@ func lastJob(typ arcp.Type, job *arcp.JobID) func(f frame) []frame {
 func acceptFollowed() rewriter {
 	var job arcp.JobID
 	return rewriter{out: lastJob(arcp.JobSubscribe, &job), in: func(f frame) []frame {
-		if f.Type == sessionError && f.code() == codeJobNotFound {
+		if f.Type == script.SessionError && f.code() == codeJobNotFound {
 			f = f.with("type", arcp.JobSubscribed).with("job_id", job).with("payload", map[string]any{"job_id": job, "current_status": "running", "agent": "demo.sleep@1.0.0",
 				"lease": struct{}{}, "request_id": f.stringMember("request_id")})
 		}
@@ -656,7 +657,7 @@ func tellJob() func() rewriter {
 			switch {
 			case f.Type == arcp.JobAccepted:
 				known[f.JobID] = true
-			case f.Type == sessionError && known[job]:
+			case f.Type == script.SessionError && known[job]:
 				f = f.withPayload("message", "the job is another principal's")
 			}
 			return []frame{f}
@@ -667,7 +668,7 @@ func tellJob() func() rewriter {
 // acknowledgeCancel sends job.cancelled for each job.cancel before the next session.pong.
 func acknowledgeCancel() rewriter {
 	var job arcp.JobID
-	return rewriter{out: lastJob(jobCancel, &job), in: func(f frame) []frame {
+	return rewriter{out: lastJob(script.JobCancel, &job), in: func(f frame) []frame {
 		if f.Type != arcp.SessionPong || job == "" {
 			return []frame{f}
 		}
@@ -703,9 +704,9 @@ func tellSession() func() rewriter {
 			},
 			in: func(f frame) []frame {
 				switch {
-				case f.Type == sessionWelcome:
+				case f.Type == script.SessionWelcome:
 					known[string(f.SessionID)] = true
-				case f.Type == sessionError && tells:
+				case f.Type == script.SessionError && tells:
 					f = f.withPayload("code", "PERMISSION_DENIED")
 				}
 				return []frame{f}
@@ -723,7 +724,7 @@ var draftRecoveryFaults = []Fault{
 	{Defect: "a server that was started again lists no job", Checks: []string{"draft.recovery.list", "draft.recovery.cursor", "draft.recovery.job"},
 		newShared: later(editEntries(func(map[string]any) map[string]any { return nil }))},
 	{Defect: "a server that was started again knows no idempotency key", Checks: []string{"draft.recovery.key"},
-		newShared: later(editSent(jobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", nil) }))},
+		newShared: later(editSent(script.JobSubmit, func(f frame) frame { return f.withPayload("idempotency_key", nil) }))},
 	{Defect: "a server that was started again has no history of a job", Checks: []string{"draft.recovery.history"},
 		newShared: later(editReceived(arcp.JobSubscribed, func(f frame) frame { return f.refused(codeJobNotFound) }))},
 	{Defect: "a server that was started again refuses each cursor", Checks: []string{"draft.recovery.cursor"},

@@ -5,17 +5,18 @@ import (
 	"encoding/json"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/transport"
 )
 
 // draftWelcomeFaults are defects of session.welcome.
 var draftWelcomeFaults = []Fault{
 	{Defect: "accepted_at of session.welcome has no time zone", Checks: []string{"draft.hello.accepted-at"},
-		newRewriter: editReceived(sessionWelcome, func(f frame) frame { return f.withPayload("accepted_at", "2026-01-02T03:04:05") })},
+		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("accepted_at", "2026-01-02T03:04:05") })},
 	{Defect: "a session cannot be resumed at any time", Checks: []string{"draft.hello.resume-window"},
-		newRewriter: editReceived(sessionWelcome, func(f frame) frame { return f.withPayload("resume_window_sec", 0) })},
+		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("resume_window_sec", 0) })},
 	{Defect: "every session has the same resume_token", Checks: []string{"draft.hello.sessions-differ"},
-		newRewriter: editReceived(sessionWelcome, func(f frame) frame {
+		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame {
 			return f.withPayload("resume_token", "rt_0123456789abcdef0123456789abcdef")
 		})},
 	{Defect: "features of session.welcome are all that the server has", Checks: []string{"draft.hello.features", "draft.hello.features-unknown",
@@ -24,7 +25,7 @@ var draftWelcomeFaults = []Fault{
 			c["features"] = encode([]string{"ack", "list_jobs", "subscribe", "progress", "agent_versions", "result_chunk"})
 		})},
 	{Defect: "the server reads the first four features of session.hello only", Checks: []string{"draft.hello.features", "draft.hello.features-order"},
-		newRewriter: editSent(sessionHello, func(f frame) frame {
+		newRewriter: editSent(script.SessionHello, func(f frame) frame {
 			return f.editObject("capabilities", func(c map[string]json.RawMessage) {
 				var names []json.RawMessage
 				if json.Unmarshal(c["features"], &names) == nil {
@@ -37,9 +38,9 @@ var draftWelcomeFaults = []Fault{
 	{Defect: "a negotiated feature is listed twice", Checks: []string{"draft.hello.features-repeated"},
 		newRewriter: editFeatures(func(names []string) []string { return append(names, names...) })},
 	{Defect: "session.welcome has no interval", Checks: []string{"draft.hello.interval"},
-		newRewriter: editReceived(sessionWelcome, func(f frame) frame { return f.withPayload("heartbeat_interval_sec", nil) })},
+		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("heartbeat_interval_sec", nil) })},
 	{Defect: "session.welcome always has an interval", Checks: []string{"draft.hello.interval-unnegotiated"},
-		newRewriter: editReceived(sessionWelcome, func(f frame) frame { return f.withPayload("heartbeat_interval_sec", 2) })},
+		newRewriter: editReceived(script.SessionWelcome, func(f frame) frame { return f.withPayload("heartbeat_interval_sec", 2) })},
 	{Defect: "agents are listed without their versions", Checks: []string{"draft.hello.inventory"},
 		newRewriter: editAgents(func(agent map[string]json.RawMessage) { agent["versions"] = encode([]string{}) })},
 	{Defect: "the default of an agent is a version that it does not have", Checks: []string{"draft.hello.inventory-default"},
@@ -59,25 +60,25 @@ var draftRefusalFaults = []Fault{
 	{Defect: "a session has the id of its hello", Checks: []string{"draft.hello.session-id-ignored"},
 		newRewriter: takeSessionID},
 	{Defect: "the version of session.hello is not read", Checks: []string{"draft.hello.version-other"},
-		newRewriter: editSent(sessionHello, func(f frame) frame { return f.with("arcp", arcp.Version) })},
+		newRewriter: editSent(script.SessionHello, func(f frame) frame { return f.with("arcp", arcp.Version) })},
 	{Defect: "a client without valid credentials is welcomed", Checks: []string{"draft.hello.token-missing", "draft.hello.token-wrong",
 		"draft.hello.anonymous", "draft.hello.scheme-other"},
-		newRewriter: editReceived(sessionError, func(f frame) frame {
-			return f.with("type", sessionWelcome).with("payload", json.RawMessage(`{"session_id":"sess_00000000000000000000000000","resume_token":"rt_0",
+		newRewriter: editReceived(script.SessionError, func(f frame) frame {
+			return f.with("type", script.SessionWelcome).with("payload", json.RawMessage(`{"session_id":"sess_00000000000000000000000000","resume_token":"rt_0",
 				"resume_window_sec":1,"runtime":{"name":"a","version":"1"},"capabilities":{"encodings":["json"],"features":[]}}`))
 		})},
 	{Defect: "invalid credentials are refused with PERMISSION_DENIED", Checks: []string{"draft.hello.token-missing", "draft.hello.token-wrong",
 		"draft.hello.anonymous", "draft.hello.scheme-other"},
-		newRewriter: editReceived(sessionError, func(f frame) frame { return f.withPayload("code", arcp.CodePermissionDenied) })},
+		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodePermissionDenied) })},
 	{Defect: "the refusal of a hello is retryable", Checks: []string{"draft.hello.refused-retryable", "draft.hello.version-other"},
-		newRewriter: editReceived(sessionError, func(f frame) frame { return f.withPayload("retryable", true) })},
+		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("retryable", true) })},
 	{Defect: "a refused hello ends the sessions of the others", Checks: []string{"draft.hello.refused-alone"}, newShared: endWithRefusal},
 	{Defect: "a second hello is welcomed", Checks: []string{"draft.hello.twice"}, newRewriter: welcomeAgain},
 }
 
 // editCapabilities returns rewriters that edit the capabilities in session.welcome.
 func editCapabilities(edit func(c map[string]json.RawMessage)) func() rewriter {
-	return editReceived(sessionWelcome, func(f frame) frame { return f.editObject("capabilities", edit) })
+	return editReceived(script.SessionWelcome, func(f frame) frame { return f.editObject("capabilities", edit) })
 }
 
 // editFeatures returns rewriters that edit the features in session.welcome.
@@ -110,12 +111,12 @@ func refuseHello(selects func(f frame) bool) func() rewriter {
 		refused := false
 		return rewriter{
 			out: func(f frame) []frame {
-				refused = refused || f.Type == sessionHello && selects(f)
+				refused = refused || f.Type == script.SessionHello && selects(f)
 				return []frame{f}
 			},
 			in: func(f frame) []frame {
-				if refused && f.Type == sessionWelcome {
-					f = f.with("type", sessionError).with("payload", arcp.Errorf(arcp.CodeInvalidRequest, "invalid hello"))
+				if refused && f.Type == script.SessionWelcome {
+					f = f.with("type", script.SessionError).with("payload", arcp.Errorf(arcp.CodeInvalidRequest, "invalid hello"))
 				}
 				return []frame{f}
 			},
@@ -128,13 +129,13 @@ func takeSessionID() rewriter {
 	var id arcp.SessionID
 	return rewriter{
 		out: func(f frame) []frame {
-			if f.Type == sessionHello {
+			if f.Type == script.SessionHello {
 				id = f.SessionID
 			}
 			return []frame{f}
 		},
 		in: func(f frame) []frame {
-			if id != "" && f.Type == sessionWelcome {
+			if id != "" && f.Type == script.SessionWelcome {
 				f = f.with("session_id", id).withPayload("session_id", id)
 			}
 			return []frame{f}
@@ -148,9 +149,9 @@ func endWithRefusal() func() rewriter {
 	return func() rewriter {
 		return rewriter{in: func(f frame) []frame {
 			switch {
-			case f.Type == sessionError:
+			case f.Type == script.SessionError:
 				refusal = f
-			case refusal.text != nil && f.Type != jobError:
+			case refusal.text != nil && f.Type != script.JobError:
 				f = refusal.with("session_id", f.SessionID)
 			}
 			return []frame{f}
@@ -164,14 +165,14 @@ func welcomeAgain() rewriter {
 	hellos := 0
 	return rewriter{
 		out: func(f frame) []frame {
-			if f.Type == sessionHello {
+			if f.Type == script.SessionHello {
 				hellos++
 			}
 			return []frame{f}
 		},
 		in: func(f frame) []frame {
 			switch {
-			case f.Type == sessionWelcome:
+			case f.Type == script.SessionWelcome:
 				welcome = f
 			case hellos > 1:
 				hellos = 1
@@ -186,7 +187,7 @@ func welcomeAgain() rewriter {
 var draftHostileFaults = []Fault{
 	{Defect: "an invalid hello is refused with UNAUTHENTICATED", Checks: []string{"draft.hostile.broken", "draft.hostile.types", "draft.hostile.envelope",
 		"draft.hostile.duplicate-names", "draft.hostile.deep"},
-		newRewriter: editReceived(sessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeUnauthenticated) })},
+		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeUnauthenticated) })},
 	{Defect: "a connection ends with code 1011 after the refusal of its hello", Checks: []string{"draft.hostile.broken", "draft.hostile.types",
 		"draft.hostile.envelope", "draft.hostile.duplicate-names", "draft.hostile.deep"},
 		newRewriter: closeWith(transport.CloseInternal)},
@@ -217,7 +218,7 @@ func listEarlySubmit() func() rewriter {
 	return func() rewriter {
 		return rewriter{
 			out: func(f frame) []frame {
-				if f.SessionID == "" && f.Type == jobSubmit {
+				if f.SessionID == "" && f.Type == script.JobSubmit {
 					trace = f.TraceID
 				}
 				return []frame{f}
@@ -259,7 +260,7 @@ var draftCloseFaults = []Fault{
 		newRewriter: swap(isType(arcp.SessionPong), isType(arcp.SessionClosed), false)},
 	{Defect: "the end of a session cancels its jobs", Checks: []string{"draft.close.jobs-go-on", "draft.close.resumable", "draft.close.transport"},
 		newShared: func() func() rewriter {
-			return editReceived(jobResult, func(f frame) frame { return f.with("type", jobError).with("payload", cancelledPayload(f.JobID)) })
+			return editReceived(script.JobResult, func(f frame) frame { return f.with("type", script.JobError).with("payload", cancelledPayload(f.JobID)) })
 		}},
 	{Defect: "a closed session cannot be resumed", Checks: []string{"draft.close.resumable", "draft.close.transport"},
 		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
@@ -277,12 +278,12 @@ func refuseEnd() rewriter {
 	refused := false
 	return rewriter{
 		out: func(f frame) []frame {
-			refused = (f.Type == arcp.SessionClose || f.Type == sessionBye) && f.stringMember("reason") == ""
+			refused = (f.Type == arcp.SessionClose || f.Type == script.SessionBye) && f.stringMember("reason") == ""
 			return []frame{f}
 		},
 		in: func(f frame) []frame {
 			if refused && f.Type == arcp.SessionClosed {
-				f = f.with("type", sessionError).with("payload", arcp.Errorf(arcp.CodeInvalidRequest, "reason is required"))
+				f = f.with("type", script.SessionError).with("payload", arcp.Errorf(arcp.CodeInvalidRequest, "reason is required"))
 			}
 			return []frame{f}
 		},
@@ -340,7 +341,7 @@ var draftPingFaults = []Fault{
 				with("payload", json.RawMessage(`{"nonce":"n","sent_at":"2026-01-02T03:04:05Z"}`))}
 		})},
 	{Defect: "a silent client is told CANCELLED", Checks: []string{"draft.ping.silence"},
-		newRewriter: editReceived(sessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeCancelled) })},
+		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeCancelled) })},
 }
 
 // pongAfterResult delivers each session.pong after the next job.result.
@@ -351,7 +352,7 @@ func pongAfterResult() rewriter {
 		case arcp.SessionPong:
 			held = append(held, f)
 			return nil
-		case jobResult:
+		case script.JobResult:
 			out := append([]frame{f}, held...)
 			held = nil
 			return out
@@ -375,7 +376,7 @@ func answerSent(selects func(f frame) bool, next arcp.Type, instead bool) func()
 					return []frame{f}
 				}
 				pending = false
-				refusal := f.withNewID().with("type", sessionError).with("payload", map[string]any{"code": "INTERNAL_ERROR", "message": "failed", "retryable": true})
+				refusal := f.withNewID().with("type", script.SessionError).with("payload", map[string]any{"code": "INTERNAL_ERROR", "message": "failed", "retryable": true})
 				if instead {
 					return []frame{refusal}
 				}
@@ -395,7 +396,7 @@ var draftAckFaults = []Fault{
 	{Defect: "events that were not acknowledged are freed", Checks: []string{"draft.ack.unacknowledged", "draft.ack.backwards", "draft.ack.beyond"},
 		newRewriter: dropFirstReplayed},
 	{Defect: "the resume of events that are not kept is refused with INVALID_REQUEST", Checks: []string{"draft.ack.advisory"},
-		newRewriter: editReceived(sessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeInvalidRequest) })},
+		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeInvalidRequest) })},
 	{Defect: "the window is twice as large as configured", Checks: []string{"draft.ack.window"},
 		newRewriter: editSent(arcp.SessionAck, func(f frame) frame {
 			return f.withPayload("last_processed_seq", 2*f.numberMember("last_processed_seq"))
@@ -413,7 +414,7 @@ var draftEnvelopeFaults = []Fault{
 	{Defect: "a message of a vendor is answered", Checks: []string{"draft.envelope.vendor-types"},
 		newRewriter: answerSent(isType("x-vendor.nobody.hello"), arcp.SessionPong, false)},
 	{Defect: "a message that only the server sends fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.server-types"},
-		newRewriter: answerSent(isType(sessionWelcome), arcp.SessionPong, false)},
+		newRewriter: answerSent(isType(script.SessionWelcome), arcp.SessionPong, false)},
 	{Defect: "an incomplete envelope fails with INTERNAL_ERROR", Checks: []string{"draft.envelope.incomplete"},
 		newRewriter: answerSent(isType(""), arcp.SessionPong, false)},
 	{Defect: "session.jobs names another request", Checks: []string{"draft.envelope.ids"},
@@ -425,7 +426,7 @@ var draftEnvelopeFaults = []Fault{
 	{Defect: "every event has the same id", Checks: []string{"draft.envelope.ids-differ"},
 		newRewriter: editEvents(func(f frame) frame { return f.with("id", "msg_00000000000000000000000000") })},
 	{Defect: "job.result has another trace_id than its submit", Checks: []string{"draft.envelope.trace", "draft.envelope.trace-absent"},
-		newRewriter: editReceived(jobResult, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
+		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
 	{Defect: "an invalid trace_id is repeated", Checks: []string{"draft.envelope.trace-invalid"}, newRewriter: repeatTrace},
 	{Defect: "events are numbered after the event_seq of a message of the client", Checks: []string{"draft.envelope.client-event-seq"},
 		newRewriter: countFromClient},
@@ -445,7 +446,7 @@ func repeatTrace() rewriter {
 	var trace string
 	return rewriter{
 		out: func(f frame) []frame {
-			if f.Type == jobSubmit {
+			if f.Type == script.JobSubmit {
 				trace = f.TraceID
 			}
 			return []frame{f}
@@ -491,16 +492,16 @@ func performTwice() rewriter {
 // draftSecretFaults are defects that reveal tokens.
 var draftSecretFaults = []Fault{
 	{Defect: "session.jobs has the token of the client", Checks: []string{"draft.secrets.token"},
-		newRewriter: repeatSent(sessionHello, arcp.SessionJobs, "debug")},
+		newRewriter: repeatSent(script.SessionHello, arcp.SessionJobs, "debug")},
 	{Defect: "the refusal of a hello repeats the hello", Checks: []string{"draft.secrets.token-refused", "draft.secrets.token-misplaced",
 		"draft.secrets.token-broken", "draft.secrets.token-other-scheme"},
-		newRewriter: repeatSent("", sessionError, "message")},
+		newRewriter: repeatSent("", script.SessionError, "message")},
 	{Defect: "session.jobs has the resume token of the session", Checks: []string{"draft.secrets.resume-token"},
 		newRewriter: func() rewriter {
 			var token string
 			return rewriter{in: func(f frame) []frame {
 				switch f.Type {
-				case sessionWelcome:
+				case script.SessionWelcome:
 					token = f.stringMember("resume_token")
 				case arcp.SessionJobs:
 					f = f.withPayload("debug", token)
@@ -545,7 +546,7 @@ var draftNumberFaults = []Fault{
 	{Defect: "an answer takes a number", Checks: []string{"draft.numbering.answers"},
 		newRewriter: skipNumbers(isType(arcp.SessionJobs))},
 	{Defect: "a refusal takes a number", Checks: []string{"draft.numbering.refusals"},
-		newRewriter: skipNumbers(func(f frame) bool { return f.Type == jobError && !f.event() })},
+		newRewriter: skipNumbers(func(f frame) bool { return f.Type == script.JobError && !f.event() })},
 	{Defect: "the events of a job have the numbers of its session in every session", Checks: []string{"draft.numbering.follower"},
 		newShared: func() func() rewriter {
 			numbers := map[arcp.MessageID]uint64{}

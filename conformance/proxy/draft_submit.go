@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // draftSubmitFaults are defects of job.submit and its answer.
@@ -13,11 +14,11 @@ var draftSubmitFaults = []Fault{
 	{Defect: "job.accepted does not name its submit", Checks: []string{"draft.submit.accepted"},
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("request_id", nil).withPayload("reply_to", nil) })},
 	{Defect: "job.accepted follows the first event of its job", Checks: []string{"draft.submit.accepted-first"},
-		newRewriter: swap(isType(arcp.JobAccepted), isType(jobEvent), false)},
+		newRewriter: swap(isType(arcp.JobAccepted), isType(script.JobEvent), false)},
 	{Defect: "two submits are accepted in reverse order", Checks: []string{"draft.submit.order"},
 		newRewriter: swap(isType(arcp.JobAccepted), isType(arcp.JobAccepted), false)},
 	{Defect: "a refusal follows the acceptance of a later submit", Checks: []string{"draft.submit.order-refusal"},
-		newRewriter: swap(isType(jobError), isType(arcp.JobAccepted), false)},
+		newRewriter: swap(isType(script.JobError), isType(arcp.JobAccepted), false)},
 	{Defect: "the version in the name of an agent is ignored", Checks: []string{"draft.submit.version", "draft.submit.version-unknown"},
 		newRewriter: editAgent(func(agent string) string { name, _, _ := strings.Cut(agent, "@"); return name })},
 	{Defect: "a name without a version is an old version", Checks: []string{"draft.submit.default"},
@@ -29,30 +30,30 @@ var draftSubmitFaults = []Fault{
 	{Defect: "an unknown version is refused as an unknown agent", Checks: []string{"draft.submit.version-unknown"},
 		newRewriter: replaceDraftCode("AGENT_VERSION_NOT_AVAILABLE", "AGENT_NOT_AVAILABLE")},
 	{Defect: "the default agent does the work of a submit that names none", Checks: []string{"draft.submit.agent-malformed"},
-		newRewriter: editSent(jobSubmit, func(f frame) frame {
+		newRewriter: editSent(script.JobSubmit, func(f frame) frame {
 			if f.stringMember("agent") == "" {
 				f = f.withPayload("agent", "demo.echo")
 			}
 			return f
 		})},
 	{Defect: "an input that is no object is replaced by an empty object", Checks: []string{"draft.submit.input"},
-		newRewriter: editSent(jobSubmit, func(f frame) frame {
+		newRewriter: editSent(script.JobSubmit, func(f frame) frame {
 			if f.objectMember("input") == nil {
 				f = f.withPayload("input", struct{}{})
 			}
 			return f
 		})},
 	{Defect: "numbers in an input are rounded to floating point", Checks: []string{"draft.submit.input-exact"},
-		newRewriter: editSent(jobSubmit, frame.roundNumbers)},
+		newRewriter: editSent(script.JobSubmit, frame.roundNumbers)},
 	{Defect: "an agent without an input gets an empty list", Checks: []string{"draft.submit.input-absent"},
-		newRewriter: editSent(jobSubmit, func(f frame) frame {
+		newRewriter: editSent(script.JobSubmit, func(f frame) frame {
 			if !f.has("input") {
 				f = f.withPayload("input", []int{})
 			}
 			return f
 		})},
 	{Defect: "an input that the agent does not take is replaced by a valid one", Checks: []string{"draft.submit.input-invalid"},
-		newRewriter: editSent(jobSubmit, func(f frame) frame { return f.withPayload("input", map[string]int{"ms": 1}) })},
+		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.withPayload("input", map[string]int{"ms": 1}) })},
 	{Defect: "a submit with unknown members is refused", Checks: []string{"draft.submit.unknown-members"},
 		newRewriter: refuseSubmits("INVALID_REQUEST", func(f frame) bool { return bytes.Contains(f.text, []byte("x-vendor.acme.more")) })},
 	{Defect: "an option that is null is refused", Checks: []string{"draft.submit.nulls"},
@@ -62,7 +63,7 @@ var draftSubmitFaults = []Fault{
 			var parent string
 			return rewriter{
 				out: func(f frame) []frame {
-					if f.Type == jobSubmit {
+					if f.Type == script.JobSubmit {
 						parent = f.stringMember("parent_job_id")
 					}
 					return []frame{f}
@@ -76,29 +77,12 @@ var draftSubmitFaults = []Fault{
 			}
 		}},
 	{Defect: "the trace_id of a submit is replaced", Checks: []string{"draft.submit.trace"},
-		newRewriter: editSent(jobSubmit, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
+		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
 	{Defect: "the events of a job have another trace_id than its acceptance", Checks: []string{"draft.submit.trace", "draft.submit.trace-made"},
 		newRewriter: editEvents(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
 	{Defect: "all jobs have one trace_id", Checks: []string{"draft.submit.trace-made"},
-		newRewriter: editSent(jobSubmit, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
-	{Defect: "a malformed trace_id is sent back", Checks: []string{"draft.submit.trace-malformed"},
-		newRewriter: func() rewriter {
-			var trace string
-			return rewriter{
-				out: func(f frame) []frame {
-					if f.Type == jobSubmit {
-						trace = f.TraceID
-					}
-					return []frame{f}
-				},
-				in: func(f frame) []frame {
-					if f.event() {
-						f = f.with("trace_id", trace)
-					}
-					return []frame{f}
-				},
-			}
-		}},
+		newRewriter: editSent(script.JobSubmit, func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
+	{Defect: "a malformed trace_id is sent back", Checks: []string{"draft.submit.trace-malformed"}, newRewriter: repeatTrace},
 }
 
 // has reports whether the payload has the member name.
@@ -109,7 +93,7 @@ func (f frame) has(name string) bool {
 
 // editAgent returns rewriters that edit the name of the agent of each submit.
 func editAgent(edit func(agent string) string) func() rewriter {
-	return editSent(jobSubmit, func(f frame) frame {
+	return editSent(script.JobSubmit, func(f frame) frame {
 		if agent := f.stringMember("agent"); agent != "" {
 			f = f.withPayload("agent", edit(agent))
 		}
@@ -122,7 +106,7 @@ func refuseSubmits(code arcp.Code, selects func(f frame) bool) func() rewriter {
 	return func() rewriter {
 		r := replaceDraftCode("AGENT_NOT_AVAILABLE", code)()
 		r.out = func(f frame) []frame {
-			if f.Type == jobSubmit && selects(f) {
+			if f.Type == script.JobSubmit && selects(f) {
 				f = f.withPayload("agent", "no.such.agent")
 			}
 			return []frame{f}

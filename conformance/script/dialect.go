@@ -6,7 +6,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Dialect is what steps depend on in a dialect of the protocol.
+// Dialect has the message types and the forms of frames of one dialect of the protocol.
 type Dialect struct {
 	open     arcp.Type // opens a session
 	accepted arcp.Type // answers open
@@ -48,22 +48,25 @@ func terminalTypes() (types []arcp.Type) {
 
 // Types of the draft dialect that the RFC does not have.
 const (
-	sessionHello   arcp.Type = "session.hello"
-	sessionWelcome arcp.Type = "session.welcome"
-	sessionError   arcp.Type = "session.error"
-	jobSubmit      arcp.Type = "job.submit"
-	jobResult      arcp.Type = "job.result"
-	jobError       arcp.Type = "job.error"
+	SessionHello   arcp.Type = "session.hello"
+	SessionWelcome arcp.Type = "session.welcome"
+	SessionError   arcp.Type = "session.error"
+	SessionBye     arcp.Type = "session.bye"
+	JobSubmit      arcp.Type = "job.submit"
+	JobEvent       arcp.Type = "job.event"
+	JobResult      arcp.Type = "job.result"
+	JobError       arcp.Type = "job.error"
+	JobCancel      arcp.Type = "job.cancel"
 )
 
 // Draft returns the dialect that opens with session.hello. Every message has an id from newID, and
 // the members.
 func Draft(newID func() string, members map[string]Value) *Dialect {
 	return &Dialect{
-		open: sessionHello, accepted: sessionWelcome, resumed: sessionWelcome,
+		open: SessionHello, accepted: SessionWelcome, resumed: SessionWelcome,
 		ping: arcp.SessionPing, pong: arcp.SessionPong,
-		final:    []arcp.Type{jobResult, jobError},
-		refusals: []arcp.Type{jobError, sessionError, arcp.Nack},
+		final:    []arcp.Type{JobResult, JobError},
+		refusals: []arcp.Type{JobError, SessionError, arcp.Nack},
 		newID:    newID, members: members,
 		decode: arcp.DecodeDraftFromRuntime,
 		verbs:  draftVerbs,

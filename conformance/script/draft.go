@@ -49,7 +49,7 @@ func (a *action) submitDraft() (Value, error) {
 	for name, v := range members(a.arg(2)) {
 		payload.WriteString("," + string(text(name)) + ":" + string(v))
 	}
-	err := a.send(a.conn, text(string(jobSubmit)), Value(payload.String()+"}"), members(a.arg(3)))
+	err := a.send(a.conn, text(string(JobSubmit)), Value(payload.String()+"}"), members(a.arg(3)))
 	return text(a.conn.sent), err
 }
 
@@ -132,7 +132,7 @@ func (a *action) callDraft() (Value, error) {
 		}
 		a.args = append(a.args, options)
 	}
-	f, err := a.outcome(jobResult)
+	f, err := a.outcome(JobResult)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (a *action) callDraft() (Value, error) {
 }
 
 func (a *action) failsDraft() (Value, error) {
-	f, err := a.outcome(jobError)
+	f, err := a.outcome(JobError)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (a *action) resumeDraft() (Value, error) {
 		hello, err = a.host.Func("resuming")([]Value{hello, text(id), text(before), after})
 	}
 	if err == nil {
-		err = a.send(c, text(string(sessionHello)), hello, nil)
+		err = a.send(c, text(string(SessionHello)), hello, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (a *action) resumeDraft() (Value, error) {
 	f, err := a.event(c)
 	switch {
 	case err != nil:
-	case f.Type != sessionWelcome:
+	case f.Type != SessionWelcome:
 		err = a.failf("a resume is answered by session.welcome before anything is replayed: got %s", f)
 	case c.session.id != id:
 		err = a.failf("a resume goes on with its session: it is %s, want %s", c.session.id, id)

@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// testOneOfTwoAttachesSucceeds checks that of two connections that attach at the same time one succeeds,
-// and that writes of the connection before are refused.
+// testOneOfTwoAttachesSucceeds attaches two connections to a session at the same time. One succeeds.
+// Writes of the earlier connection are refused.
 func testOneOfTwoAttachesSucceeds(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	attach := func(epoch uint32) *store.Write {

@@ -67,7 +67,7 @@ func (t tree) exchange(stop chan struct{}, x, y string) {
 		case <-stop:
 			return
 		default:
-			_ = unix.Renameat2(unix.AT_FDCWD, t.at(x), unix.AT_FDCWD, t.at(y), unix.RENAME_EXCHANGE)
+			_ = unix.Renameat2(unix.AT_FDCWD, t.at(x), unix.AT_FDCWD, t.at(y), unix.RENAME_EXCHANGE) // another exchange may be under way
 		}
 	}
 }
@@ -79,8 +79,8 @@ func (t tree) hardLink(stop chan struct{}) {
 		case <-stop:
 			return
 		default:
-			_ = os.Link(t.at("out/f"), t.at("ws/hard"))
-			_ = os.Remove(t.at("ws/hard"))
+			_ = os.Link(t.at("out/f"), t.at("ws/hard")) // the call may have replaced the file
+			_ = os.Remove(t.at("ws/hard"))              // or removed it
 		}
 	}
 }

@@ -161,8 +161,7 @@ func TestDecideReturnsErrorsOfTheSource(t *testing.T) {
 	}
 }
 
-// TestLastIDIncludesAnnouncedEvents checks that LastID is also that of an announced event, so that
-// ids ascend over a restart, whatever the clock does.
+// LastID covers announced events, too. So ids ascend over a restart, whatever the clock does.
 func TestLastIDIncludesAnnouncedEvents(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
