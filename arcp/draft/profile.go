@@ -201,7 +201,7 @@ func isUUID(s string) bool {
 
 // validTrace reports whether a trace id has the only form that all libraries accept: 32
 // lower-case hexadecimal digits that are not all zero.
-func validTrace(s string) bool {
+func validTrace[T string | []byte](s T) bool {
 	some := false
 	for i := range len(s) {
 		c := s[i]
