@@ -270,8 +270,9 @@ func TestProfileNames(t *testing.T) {
 			t.Errorf("ParseProfile(%s) = %v, %v", p, got, err)
 		}
 	}
-	if _, err := draft.ParseProfile("cobol"); err == nil {
-		t.Error("an unknown name is a profile")
+	_, err := draft.ParseProfile("cobol")
+	if want := `draft: unknown profile "cobol"; use one of universal, go, typescript, python, java, csharp, ruby, php, arcp-client`; err == nil || err.Error() != want {
+		t.Errorf("ParseProfile(cobol): error %v, want %s", err, want)
 	}
 	if draft.Profile(99).String() != "universal" {
 		t.Error("an unknown profile is not universal")

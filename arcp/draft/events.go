@@ -35,7 +35,7 @@ const maxHead = 512
 // EventBody encodes the body of an event. The error is a *TooLargeError, or says that the event
 // has no frame.
 func EventBody(e *Event, p Profile) (*Body, error) {
-	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.facts(), false)
+	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.quirks(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +53,13 @@ type encoder struct {
 
 // encoding is the part of an encoder that begins empty for each event.
 type encoding struct {
-	event *Event
-	facts *facts
-	row   *kindRow
-	time  arcp.Raw // of the event, encoded
-	name  string   // of an event.emit
-	data  arcp.Raw // the payload, or the data of an event.emit
-	n     int      // members in the encoder
+	event  *Event
+	quirks *quirks
+	row    *kindRow
+	time   arcp.Raw // of the event, encoded
+	name   string   // of an event.emit
+	data   arcp.Raw // the payload, or the data of an event.emit
+	n      int      // members in the encoder
 
 	resultMember resultMember
 
@@ -74,10 +74,10 @@ var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
 // appendBody appends the body of an event. With reduce, a large value of a result is written once,
 // in the member that the profile reads.
-func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error) {
+func appendBody(dst []byte, event *Event, f *quirks, reduce bool) ([]byte, error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	e.event, e.facts = event, f
+	e.event, e.quirks = event, f
 	e.read()
 	start := len(dst)
 	dst, err := e.append(dst)
@@ -85,7 +85,7 @@ func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error)
 		return dst[:start], err
 	}
 	if reduce && len(dst)-start > MaxFrame-maxHead && event.Type.Terminal() {
-		if e.resultMember = resultOnly; f.readsOutput {
+		if e.resultMember = resultOnly; f.resultInOutput {
 			e.resultMember = outputOnly
 		}
 		dst, err = e.append(dst[:start])
@@ -286,7 +286,7 @@ func writeCancelled(o *object, e *encoder) {
 func (e *encoder) failed(o *object, f Failure) {
 	info, _ := f.Code.Info()
 	status := info.Status
-	if e.facts.errorStatus {
+	if e.quirks.finalStatusError {
 		status = statusError
 	}
 	o.text("job_id", string(e.event.JobID))
