@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestDeeperThan(t *testing.T) {
+func TestDeeperThanCountsOnlyNesting(t *testing.T) {
 	nest := func(n int) Raw { return Raw(strings.Repeat(`{"a":[`, n/2) + "1" + strings.Repeat("]}", n/2)) }
 	for _, c := range []struct {
 		raw  Raw
@@ -28,7 +28,7 @@ func TestDeeperThan(t *testing.T) {
 }
 
 // A message that a runtime passes on within another may be as deep as it was received.
-func TestDecodeFromRuntime(t *testing.T) {
+func TestDecodeFromRuntimeAcceptsDeeperFrames(t *testing.T) {
 	frame := []byte(`{"arcp":"1.1","id":"msg_1","type":"x-a","timestamp":"2030-01-02T15:04:05Z","payload":` +
 		strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70) + `}`)
 	if _, err := DecodeFromRuntime(frame); err != nil {

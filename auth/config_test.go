@@ -116,7 +116,7 @@ func TestConfigCopiesSlices(t *testing.T) {
 	want(t, "the identity", c.principals["alice"].identity, Identity{Principal: "alice", Roles: []Role{RoleAdmin}, Trust: arcp.Trusted, Sees: []string{"*"}, Lease: []byte(`{"a":1}`)})
 }
 
-func TestAudienceOfIssuer(t *testing.T) {
+func TestAudienceOfIssuerIsTheRuntimeID(t *testing.T) {
 	issuer := Issuer{Name: "i", Keys: []Secret{Secret(strings.Repeat("s", 32))}, Algorithms: []string{"HS256"}}
 	for runtimeID, audience := range map[string]string{"": DefaultRuntimeID, "here": "here"} {
 		c := NewConfig(Options{RuntimeID: runtimeID})

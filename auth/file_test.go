@@ -93,7 +93,7 @@ func TestEmptyFilesAcceptNoToken(t *testing.T) {
 }
 
 // Keys may stand in any order.
-func TestOrderDoesNotMatter(t *testing.T) {
+func TestOrderOfKeysDoesNotMatter(t *testing.T) {
 	c := parse(t, "", "anonymous: {enabled: false}\nprincipals: [{trust: untrusted, tokens: ['"+hashA+"'], roles: [admin], name: alice}]")
 	id := begin(t, NewSet(c), Request{Scheme: Bearer, Token: "a", Now: now})
 	want(t, "all of it counts", id, Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: arcp.Untrusted, TokenPrint: tokenPrint(HashToken("a"))})
@@ -207,7 +207,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	wantError(t, "a huge file", err, "larger than")
 }
 
-func TestAbsoluteKeyFile(t *testing.T) {
+func TestAbsoluteKeyFileIsRead(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"secret": strings.Repeat("s", 32)})
 	c := parse(t, "/nowhere", "issuers: [{issuer: i, key_files: ["+filepath.Join(dir, "secret")+"], algorithms: [HS256]}]")
 	want(t, "the key is read", c.issuers["i"].kinds(), "secret of 32 bytes")
@@ -235,7 +235,7 @@ func TestAddTokenExtendsAPrincipal(t *testing.T) {
 	}
 }
 
-func TestAddTokenRefusals(t *testing.T) {
+func TestRefusedTokenAddsNobody(t *testing.T) {
 	c := parse(t, "", "principals: [{name: full, tokens: ["+manyHashes(maxTokens)+"]}]")
 	must(t, c.AddToken(Token{Principal: "alice", Secret: "taken", Roles: LocalRoles()}))
 	for _, w := range []struct {

@@ -19,7 +19,7 @@ func TestSignedJWTIdentifiesThePrincipal(t *testing.T) {
 	})
 }
 
-func TestSignedJWTOfAKnownPrincipal(t *testing.T) {
+func TestAuthFileDescribesThePrincipalOfAJWT(t *testing.T) {
 	set := NewSet(hmacConfig(t, `
     roles_claim: groups
 principals:
@@ -36,7 +36,7 @@ principals:
 	want(t, "the rest stays", id.Trust, arcp.Privileged)
 }
 
-func TestSignedJWTRefusals(t *testing.T) {
+func TestInvalidJWTsAreRefused(t *testing.T) {
 	set := NewSet(hmacConfig(t, ""))
 	secret := signers()["secret"].private
 	at := func(d time.Duration) int64 { return now.Add(d).Unix() }
@@ -127,7 +127,7 @@ func signNull(t tb, name string) Secret {
 	return sign(t, "HS256", signers()["secret"].private, c, nil)
 }
 
-func TestPrincipalFromClaims(t *testing.T) {
+func TestPrincipalIsAClaimWithItsPrefix(t *testing.T) {
 	for _, c := range []struct {
 		config  string
 		change  map[string]any
@@ -153,7 +153,7 @@ func TestPrincipalFromClaims(t *testing.T) {
 	}
 }
 
-func TestRolesFromClaims(t *testing.T) {
+func TestRolesAreTheKnownNamesOfTheClaim(t *testing.T) {
 	set := NewSet(hmacConfig(t, "    roles_claim: groups"))
 	for _, c := range []struct {
 		why    string
@@ -176,7 +176,7 @@ func TestRolesFromClaims(t *testing.T) {
 	want(t, "without roles_claim no claim gives a role", id.Roles, []Role{RoleClient})
 }
 
-func TestSignedJWTVerify(t *testing.T) {
+func TestJWTResponseNeedsSamePrincipalAndNonce(t *testing.T) {
 	config := hmacConfig(t, `
   - {issuer: https://other.example, key_files: [secret], algorithms: [HS256]}
 `)
@@ -233,7 +233,7 @@ func TestSignedJWTVerify(t *testing.T) {
 
 // Every algorithm, with every kind of key, in every form of file: the key that
 // belongs to the algorithm works, and an issuer with any other does not load.
-func TestAlgorithmsAndKeys(t *testing.T) {
+func TestAlgorithmNeedsItsKindOfKey(t *testing.T) {
 	for kind, s := range signers() {
 		for form, text := range keyForms(t, s) {
 			dir := writeFiles(t, map[string]string{"key": text})
@@ -270,7 +270,7 @@ func TestPublicKeyIsNoSecret(t *testing.T) {
 	wantRefusal(t, "signed with the public key", refused(t, set, jwtRequest(forged)), ReasonInvalid, "signature is invalid")
 }
 
-func TestKeyIDs(t *testing.T) {
+func TestKeyIDSelectsTheKey(t *testing.T) {
 	other := strings.Repeat("o", 64)
 	dir := writeFiles(t, map[string]string{"set.json": jwksOf(
 		withMembers(signers()["secret"].jwk, map[string]any{"kid": "one", "alg": "HS256"}),

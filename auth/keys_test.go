@@ -54,7 +54,7 @@ func withMembers(jwk, more map[string]any) map[string]any {
 	return out
 }
 
-func TestBadKeyFiles(t *testing.T) {
+func TestBadKeyFilesAreRefused(t *testing.T) {
 	rsaKey := signers()["RSA"].private.(*rsa.PrivateKey)
 	der := mustValue(x509.MarshalPKIXPublicKey(&rsaKey.PublicKey))
 	small := mustValue(rsa.GenerateKey(rand.Reader, 1024))
@@ -138,7 +138,7 @@ func TestBinarySecretKeepsItsEnd(t *testing.T) {
 	want(t, "all bytes are the secret", keys[0].material(), any(secret))
 }
 
-func TestSeveralKeysInOneFile(t *testing.T) {
+func TestEveryKeyOfAFileIsRead(t *testing.T) {
 	keys, err := parseKeys([]byte(signers()["RSA"].pem + certificate(t, signers()["Ed25519"].private.(ed25519.PrivateKey))))
 	must(t, err)
 	want(t, "both are read", []string{keys[0].kind, keys[1].kind}, []string{"RSA key", "Ed25519 key"})

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestSeenForgetsAfterThirtyDays(t *testing.T) {
+func TestKnownClientIsForgottenAfterThirtyDays(t *testing.T) {
 	s, client := newKnownClients(10), ClientKey{1}
 	want(t, "a client is new at first", s.knows(client, now), false)
 	want(t, "asking does not make it known", s.knows(client, now), false)
@@ -18,7 +18,7 @@ func TestSeenForgetsAfterThirtyDays(t *testing.T) {
 }
 
 // The model is a list of at most limit clients, latest first.
-func TestSeenIsALRU(t *testing.T) {
+func TestKnownClientsAreALRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 3
 		s, at := newKnownClients(limit), now

@@ -203,7 +203,7 @@ func logged[H slog.Handler](handler func(io.Writer, *slog.HandlerOptions) H, v a
 	return []byte(b.String())
 }
 
-func TestSecretSaysThatItIsOne(t *testing.T) {
+func TestSecretPrintsAsRedacted(t *testing.T) {
 	for _, verb := range []string{"%v", "%s", "%d", "%#v"} {
 		want(t, verb, fmt.Sprintf(verb, Secret(canary)), arcp.Redacted)
 	}

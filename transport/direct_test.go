@@ -66,7 +66,7 @@ func sendPieces(t *testing.T, s *wsServer, requests int, pieces ...string) (a an
 
 // Direct answers give the same result as net/http and the library; all other requests reach
 // them.
-func TestDirectAnswersAsTheOthers(t *testing.T) {
+func TestDirectAnswersLikeNetHTTP(t *testing.T) {
 	long := "X-Long: " + strings.Repeat("x", 6000) + "\r\n"
 	for _, c := range []struct {
 		why      string
@@ -124,7 +124,7 @@ func TestDirectAnswersAsTheOthers(t *testing.T) {
 }
 
 // A handshake may come in pieces.
-func TestDirectInPieces(t *testing.T) {
+func TestDirectReadsHandshakeInPieces(t *testing.T) {
 	s, _ := newDirectServer(t, "/")
 	whole := plain + "\r\n" + hello
 	var pieces []string
@@ -139,7 +139,7 @@ func TestDirectInPieces(t *testing.T) {
 
 // Closing the listener ends connections that have sent nothing and those that Accept has not
 // returned.
-func TestDirectIsClosed(t *testing.T) {
+func TestClosedDirectEndsWaitingConnections(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

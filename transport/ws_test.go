@@ -76,7 +76,7 @@ func TestWebSocketIsAConn(t *testing.T) {
 	transporttest.Run(t, newWSServer(t, httptest.NewServer).dial)
 }
 
-func TestWebSocketDirect(t *testing.T) {
+func TestDirectWebSocketIsAConn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("listens on sockets: left out with -short")
 	}
@@ -87,7 +87,7 @@ func TestWebSocketDirect(t *testing.T) {
 	}
 }
 
-func TestWebSocketTLS(t *testing.T) {
+func TestTLSWebSocketIsAConn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("listens on sockets: left out with -short")
 	}
@@ -158,7 +158,7 @@ func TestFragmentsAreJoined(t *testing.T) {
 }
 
 // Bytes may arrive one by one, with pauses anywhere.
-func TestFramesInPieces(t *testing.T) {
+func TestFramesMayArriveInPieces(t *testing.T) {
 	server, client := rawDial(t, transport.Limits{})
 	body := strings.Repeat("x", 130)
 	stream := client.frame(fin|text, "{}") + client.frame(fin|ping, "p") + client.frame(text, body) +
@@ -291,7 +291,7 @@ func TestPingsAreAnsweredInAFlood(t *testing.T) {
 
 // A peer that sends pings and reads nothing costs no memory, and the last ping
 // is the one that is answered.
-func TestPingsToBlockedWriter(t *testing.T) {
+func TestBlockedPeerGetsOnlyTheLastPong(t *testing.T) {
 	server, client := rawDial(t, transport.Limits{})
 	go discard(server)
 	wrote := make(chan error, 1)

@@ -144,7 +144,7 @@ func TestInvalidFramesHaveACloseCode(t *testing.T) {
 }
 
 // Frames are sent while the fragments of a message arrive.
-func TestPingsBesideFragments(t *testing.T) {
+func TestPingsAreSentBetweenFragments(t *testing.T) {
 	const messages = 500
 	var stream []byte
 	for range messages {

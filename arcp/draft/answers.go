@@ -72,7 +72,7 @@ type frame struct {
 // send appends a frame.
 func (a *answer) send(f frame) error {
 	id := arcp.MessageID(a.s.newID(arcp.MessagePrefix))
-	if (a.s.facts.echoID || f.echo) && a.request.id != "" {
+	if (a.s.quirks.echoesRequestID || f.echo) && a.request.id != "" {
 		id = a.request.id
 	}
 	if a.s.id == "" && !f.noSession {
@@ -372,7 +372,7 @@ func (a *answer) jobAccepted() error {
 		t:         JobAccepted,
 		job:       p.JobID,
 		trace:     cmp.Or(a.request.trace, trace),
-		unrelated: a.s.facts.endAnswers,
+		unrelated: a.s.quirks.correlatesEnd,
 		payload: AcceptedPayload{
 			JobID:            p.JobID,
 			Agent:            p.Agent,
@@ -435,7 +435,7 @@ func (a *answer) cancelAccepted() error {
 func (a *answer) cancelRefused() error {
 	p, err := arcp.DecodePayload[arcp.CancelRefusedPayload](a.env)
 	ended := p.Reason == "already_terminal"
-	if err != nil || ended && !a.s.facts.cancelAlways {
+	if err != nil || ended && !a.s.quirks.answersEveryCancel {
 		return err
 	}
 	code := p.Code
@@ -452,7 +452,7 @@ func (a *answer) cancelRefused() error {
 	}
 	e := arcp.Errorf(code, "%s", cmp.Or(p.Message, "cancel refused: "+p.Reason))
 	e.Details = p.Details
-	return a.s.facts.cancel(a, failureOf(e, aboutJob))
+	return a.s.quirks.cancel(a, failureOf(e, aboutJob))
 }
 
 // failed answers a request that was refused, in the form of the profile.
@@ -470,21 +470,21 @@ func (a *answer) failed() error {
 	}
 	switch a.request.kind {
 	case requestSubmit:
-		return a.s.facts.submit(a, failureOf(&e, aboutSubmit))
+		return a.s.quirks.submit(a, failureOf(&e, aboutSubmit))
 	case requestList:
-		return a.s.facts.list(a, failureOf(&e, aboutAny))
+		return a.s.quirks.list(a, failureOf(&e, aboutAny))
 	case requestSubscribe:
-		return a.s.facts.subscribe(a, failureOf(&e, aboutJob))
+		return a.s.quirks.subscribe(a, failureOf(&e, aboutJob))
 	case requestCancel:
-		return a.s.facts.cancel(a, failureOf(&e, aboutJob))
+		return a.s.quirks.cancel(a, failureOf(&e, aboutJob))
 	}
-	return a.s.facts.unknownType(a, failureOf(&e, aboutAny))
+	return a.s.quirks.unknownType(a, failureOf(&e, aboutAny))
 }
 
 // lease returns a lease with the dotted names only: a lease of package arcp may have both
 // spellings of a name and the end of the lease.
 func (a *answer) lease(raw arcp.Raw) arcp.Raw {
-	if a.s.facts.noLease {
+	if a.s.quirks.omitsLease {
 		return nil
 	}
 	return dotted(raw)
@@ -568,7 +568,7 @@ func (a *answer) budget(raw arcp.Raw) arcp.Raw {
 	arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
 		text := string(bytes.Trim(value, `"`))
 		switch {
-		case a.s.facts.budget == budgetTexts:
+		case a.s.quirks.budgetTexts:
 			o.quoted(string(name), arcp.AppendString(nil, text))
 		case arcp.Raw(text).Kind() == '0':
 			o.quoted(string(name), arcp.Raw(text))
@@ -581,7 +581,7 @@ func (a *answer) budget(raw arcp.Raw) arcp.Raw {
 // credentials returns the credentials that the profile can decode.
 func (a *answer) credentials(list []arcp.Credential) []arcp.Credential {
 	return slices.DeleteFunc(slices.Clone(list), func(c arcp.Credential) bool {
-		return c.ID == "" || c.Value == "" || c.Endpoint == "" || a.s.facts.bearerOnly && c.Scheme != "bearer"
+		return c.ID == "" || c.Value == "" || c.Endpoint == "" || a.s.quirks.bearerOnly && c.Scheme != "bearer"
 	})
 }
 

@@ -123,7 +123,7 @@ func TestUniversalFormResolvesARefusedRequest(t *testing.T) {
 	}
 }
 
-func TestCancelRefused(t *testing.T) {
+func TestCancelOfEndedJobHasNoAnswer(t *testing.T) {
 	for _, l := range libraries {
 		for _, reason := range []string{"already_terminal", "not_found", "permission_denied", "not_cancellable"} {
 			c := l.connect(t).accept()
@@ -137,7 +137,7 @@ func TestCancelRefused(t *testing.T) {
 	}
 }
 
-func TestHandshakeFailures(t *testing.T) {
+func TestHandshakeFailureNamesTheHello(t *testing.T) {
 	for _, l := range append(libraries[:len(libraries):len(libraries)], everyProfile[0]) {
 		for kind, refused := range map[arcp.Type]*arcp.Error{
 			arcp.SessionRejected:        arcp.Errorf(arcp.CodeResourceExhausted, "full"),
@@ -195,7 +195,7 @@ func TestAcceptedHasTheTraceOfItsRequest(t *testing.T) {
 }
 
 // An answer is encoded even if so many requests wait that the codec has forgotten its own.
-func TestManyRequestsWait(t *testing.T) {
+func TestForgottenRequestIsAnswered(t *testing.T) {
 	c := libraries[0].connect(t).accept()
 	first := c.request(`"type":"job.submit","payload":{"agent":"echo"}`)
 	for range 300 {
@@ -207,7 +207,7 @@ func TestManyRequestsWait(t *testing.T) {
 }
 
 // Jobs of an earlier connection are not given up for a refusal.
-func TestRefusalAfterResume(t *testing.T) {
+func TestRefusalIsSilentWhileAResumedJobRuns(t *testing.T) {
 	c := libraries[2].connectWith(t, `,"resume":{"resume_token":"t","last_event_seq":7}`)
 	c.s.Describe(acceptedSession())
 	c.s.AddJobs([]arcp.JobID{job}, nil)
@@ -226,7 +226,7 @@ func TestRefusalAfterResume(t *testing.T) {
 }
 
 // A job that is followed and left is not a reason to stay silent; one that was submitted is.
-func TestUnsubscribe(t *testing.T) {
+func TestUnsubscribedJobDoesNotSilenceRefusals(t *testing.T) {
 	c := libraries[2].connect(t).accept()
 	follow := func(id arcp.JobID) {
 		c.answer(arcp.JobSubscribed, c.request(`"type":"job.subscribe","payload":{"job_id":"`+string(id)+`"}`), arcp.JobSubscribedPayload{JobID: id, CurrentStatus: "running", Agent: "a"})
@@ -248,7 +248,7 @@ func TestUnsubscribe(t *testing.T) {
 	}
 }
 
-func TestResume(t *testing.T) {
+func TestResumeIsWelcomedWithTheNextToken(t *testing.T) {
 	for _, l := range libraries {
 		c := l.connectWith(t, `,"resume":{"session_id":"sess_01JZ0000000000000000000003","resume_token":"t","last_event_seq":7}`)
 		described := acceptedSession()
@@ -267,7 +267,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-func TestWelcomeWithoutHeartbeat(t *testing.T) {
+func TestWelcomeOmitsHeartbeatThatIsNotOffered(t *testing.T) {
 	l := libraries[2]
 	l.hello = `"type":"session.hello","payload":{"client":{"name":"ts","version":"2"},"capabilities":{"features":["progress"]}`
 	c := l.connect(t).accept()
@@ -277,7 +277,7 @@ func TestWelcomeWithoutHeartbeat(t *testing.T) {
 }
 
 // Whatever the runtime sends, no answer panics, and an error leaves the frames as they were.
-func TestAnswersOfAnyPayload(t *testing.T) {
+func TestAnswerErrorLeavesTheFrames(t *testing.T) {
 	for _, l := range libraries {
 		for i := range arcp.Catalog {
 			for _, payload := range []string{`{}`, `{"session_id":7,"reason":7,"nonce":7,"jobs":7,"code":7,"target_id":7,"job_id":7,"ping_nonce":7}`} {
@@ -292,7 +292,7 @@ func TestAnswersOfAnyPayload(t *testing.T) {
 	}
 }
 
-func TestPageTooLarge(t *testing.T) {
+func TestPageTooLargeIsAnError(t *testing.T) {
 	c := libraries[0].connect(t).accept()
 	entries := make([]arcp.JobEntry, 10)
 	for i := range entries {

@@ -61,7 +61,7 @@ var inbound = []string{
 	`"type":"session.list_jobs","payload":{"filter":{"created_after":"2026-07-01T00:00:00.123456Z","created_before":"2026-07-01T00:00:00.5Z"}}`,
 }
 
-func TestDecode(t *testing.T) {
+func TestDecodedRequestsAreTheSame(t *testing.T) {
 	var b strings.Builder
 	for i, members := range inbound {
 		s := opened(t)
@@ -112,7 +112,7 @@ var hellos = []string{
 	`"type":"session.hello","payload":{"capabilities":{"features":7}}`,
 }
 
-func TestDecodeHello(t *testing.T) {
+func TestDecodedHellosAreTheSame(t *testing.T) {
 	var b strings.Builder
 	for i, members := range hellos {
 		frame := fmt.Appendf(nil, `{"arcp":"1.1","id":"m%d",%s}`, i, members)
@@ -137,7 +137,7 @@ func TestDecodeHello(t *testing.T) {
 	golden(t, "hellos.golden", b.String())
 }
 
-func TestFirstFrame(t *testing.T) {
+func TestOnlyHelloAndDraftResumeOpen(t *testing.T) {
 	for frame, opens := range map[string]bool{
 		``:  false,
 		`{`: false,
@@ -203,7 +203,7 @@ func TestSecondHelloIsRefused(t *testing.T) {
 }
 
 // A submit whose envelope is broken fails like one that is refused.
-func TestBrokenEnvelopeOfSubmit(t *testing.T) {
+func TestBrokenSubmitFailsLikeARefusedOne(t *testing.T) {
 	for _, l := range libraries {
 		c := l.connect(t).accept()
 		frame := c.frame(`"type":"job.submit","job_id":7,"payload":{"agent":"a"}`)
@@ -264,21 +264,22 @@ func TestUnknownTypeIsReportedToGoAndPHPOnly(t *testing.T) {
 	}
 }
 
-func TestProfileNames(t *testing.T) {
+func TestProfileNamesParseToTheirProfiles(t *testing.T) {
 	for p := draft.Universal; p <= draft.OwnClient; p++ {
 		if got, err := draft.ParseProfile(p.String()); err != nil || got != p {
 			t.Errorf("ParseProfile(%s) = %v, %v", p, got, err)
 		}
 	}
-	if _, err := draft.ParseProfile("cobol"); err == nil {
-		t.Error("an unknown name is a profile")
+	_, err := draft.ParseProfile("cobol")
+	if want := `draft: unknown profile "cobol"; use one of universal, go, typescript, python, java, csharp, ruby, php, arcp-client`; err == nil || err.Error() != want {
+		t.Errorf("ParseProfile(cobol): error %v, want %s", err, want)
 	}
 	if draft.Profile(99).String() != "universal" {
 		t.Error("an unknown profile is not universal")
 	}
 }
 
-func TestMessages(t *testing.T) {
+func TestOnlyMessagesOfClientsHaveAPhase(t *testing.T) {
 	for i := range draft.Messages {
 		m := &draft.Messages[i]
 		if draft.Lookup(m.Type) != m || m.NewPayload() == nil {

@@ -65,7 +65,7 @@ const maxHead = 512
 // EventBody encodes the body of an event. The error is a *TooLargeError, or says that the event
 // has no frame.
 func EventBody(e *Event, p Profile) (*Body, error) {
-	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.facts(), false)
+	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.quirks(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ type encoder struct {
 
 // encoding is the part of an encoder that begins empty for each event.
 type encoding struct {
-	event *Event
-	facts *facts
-	row   *kindRow
-	time  arcp.Raw // of the event, encoded
-	name  string   // of an event.emit
-	data  arcp.Raw // the payload, or the data of an event.emit
-	n     int      // members in the encoder
+	event  *Event
+	quirks *quirks
+	row    *kindRow
+	time   arcp.Raw // of the event, encoded
+	name   string   // of an event.emit
+	data   arcp.Raw // the payload, or the data of an event.emit
+	n      int      // members in the encoder
 
 	resultMember resultMember
 
@@ -106,14 +106,14 @@ var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
 // appendBody appends the body of an event. With reduce, a large value of a result is written once,
 // in the member that the profile reads.
-func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error) {
+func appendBody(dst []byte, event *Event, q *quirks, reduce bool) ([]byte, error) {
 	e := encoders.Get().(*encoder)
-	e.event, e.facts = event, f
+	e.event, e.quirks = event, q
 	e.read()
 	start := len(dst)
 	dst, err := e.append(dst)
 	if err == nil && reduce && len(dst)-start > MaxFrame-maxHead && event.Type.Terminal() {
-		if e.resultMember = resultOnly; f.readsOutput {
+		if e.resultMember = resultOnly; q.resultInOutput {
 			e.resultMember = outputOnly
 		}
 		dst, err = e.append(dst[:start])
@@ -333,7 +333,7 @@ func writeCancelled(o *object, e *encoder) {
 func (e *encoder) failed(o *object, f Failure) {
 	info, _ := f.Code.Info()
 	status := info.Status
-	if e.facts.errorStatus {
+	if e.quirks.finalStatusError {
 		status = statusError
 	}
 	o.raw("job_id", e.event.JobID)

@@ -88,11 +88,11 @@ func Shared(t arcp.Type) bool {
 }
 
 // varies reports whether the libraries of a profile read the second form of a body, not the first.
-type varies func(f *facts) bool
+type varies func(f *quirks) bool
 
-func byProgress(f *facts) bool { return f.wholeProgress }
+func byProgress(f *quirks) bool { return f.integerProgress }
 
-func byFailure(f *facts) bool { return f.errorStatus }
+func byFailure(f *quirks) bool { return f.finalStatusError }
 
 // kindVaries returns what distinguishes the forms of a type in kinds; nil: there is one form.
 func kindVaries(t arcp.Type) varies {
@@ -114,7 +114,7 @@ func (s *ServerCodec) Form(t arcp.Type) int {
 	if w, ok := terminals[t]; ok {
 		v = w.varies
 	}
-	if v != nil && v(s.facts) {
+	if v != nil && v(s.quirks) {
 		return 1
 	}
 	return 0
@@ -215,7 +215,7 @@ func writeProgress(o *object, e *encoder) {
 		current, total, hasTotal, units = number(percent), 100, true, arcp.Raw(`"percent"`)
 	}
 	done := hasTotal && current >= total
-	if e.facts.wholeProgress {
+	if e.quirks.integerProgress {
 		current, total = math.Floor(current), math.Ceil(total)
 	}
 	if done {

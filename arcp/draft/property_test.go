@@ -67,7 +67,7 @@ func TestConversationsSatisfyEveryLibrary(t *testing.T) {
 }
 
 // Several requests wait at once and are answered in their order.
-func TestPipelinedSubmits(t *testing.T) {
+func TestPipelinedSubmitsAreAnsweredInOrder(t *testing.T) {
 	for _, l := range libraries {
 		c := l.connect(t).accept()
 		var ids []arcp.MessageID

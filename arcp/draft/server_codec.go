@@ -18,7 +18,7 @@ const MaxFrame = 1_000_000
 // and the other methods by another.
 type ServerCodec struct {
 	profile Profile
-	facts   *facts
+	quirks  *quirks
 	offered []string                   // features of the hello; nil: not known
 	auth    arcp.Auth                  // credentials of the hello
 	newID   func(prefix string) string // mints identifiers
@@ -74,7 +74,7 @@ func (s *ServerCodec) Profile() Profile { return s.profile }
 
 // SetProfile replaces the recognised profile, for example by the profile of the session that is
 // resumed. It must precede the first call of an Append method.
-func (s *ServerCodec) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
+func (s *ServerCodec) SetProfile(p Profile) { s.profile, s.quirks = p, p.quirks() }
 
 // Describe sets what the answer to a resume contains besides the members of
 // arcp.SessionResumedPayload: the runtime, the capabilities, the resume window and the heartbeat
@@ -110,7 +110,7 @@ func (s *ServerCodec) setID(id arcp.SessionID) {
 func (s *ServerCodec) AppendEvent(dst []byte, seq uint64, submit arcp.MessageID, e *Event) ([]byte, error) {
 	start := len(dst)
 	dst, wraps := s.begin(dst, seq, submit, e)
-	dst, err := appendBody(dst, e, s.facts, true)
+	dst, err := appendBody(dst, e, s.quirks, true)
 	if err != nil {
 		return dst[:start], err
 	}
@@ -136,7 +136,7 @@ func (s *ServerCodec) AppendEventFrame(dst []byte, seq uint64, submit arcp.Messa
 // begins the subscribe.event that has the frame of a followed job as its payload.event. wraps says
 // that the Body must be followed by the ends of both objects.
 func (s *ServerCodec) begin(dst []byte, seq uint64, submit arcp.MessageID, e *Event) (_ []byte, wraps bool) {
-	if s.facts.wrapsFollowed && s.pending.follows(arcp.JobID(inner(e.JobID))) {
+	if s.quirks.wrapsSubscribed && s.pending.follows(arcp.JobID(inner(e.JobID))) {
 		o := object{dst: s.appendHead(dst, seq)}
 		o.raw("id", e.ID)
 		o.text("type", string(SubscribeEvent))
@@ -146,7 +146,7 @@ func (s *ServerCodec) begin(dst []byte, seq uint64, submit arcp.MessageID, e *Ev
 		dst, wraps = append(o.dst, `{"event":`...), true
 	}
 	dst = s.appendHead(dst, seq)
-	if s.facts.endAnswers && submit != "" && e.Type.Terminal() {
+	if s.quirks.correlatesEnd && submit != "" && e.Type.Terminal() {
 		dst = append(arcp.AppendString(append(dst, `"correlation_id":`...), string(submit)), ',')
 	}
 	return dst, wraps

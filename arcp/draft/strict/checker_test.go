@@ -113,7 +113,7 @@ func compact(frame string) []byte {
 	return []byte(strings.NewReplacer("\n", "", "\t", "").Replace(frame))
 }
 
-func TestGoodFrames(t *testing.T) {
+func TestGoodFramesHaveNoViolations(t *testing.T) {
 	for _, lib := range Libraries {
 		for _, name := range goodOrder {
 			for _, v := range conversation(lib, name).Received(compact(good(lib)[name])) {
@@ -298,7 +298,7 @@ var faults = []fault{
 	{rule: RuleToolResult, lib: Go, name: "tool_result", old: `,"error":{"code":"TIMEOUT","message":"m","retryable":true}`, new: ``},
 }
 
-func TestFaults(t *testing.T) {
+func TestEachRuleFindsItsFault(t *testing.T) {
 	found := make(map[Rule]bool)
 	for _, f := range faults {
 		frame := string(compact(good(f.lib)[f.name]))
@@ -331,7 +331,7 @@ func TestFaults(t *testing.T) {
 }
 
 // Chunks of a result keep their identifier and encoding.
-func TestChunks(t *testing.T) {
+func TestChunksMustKeepIDAndEncoding(t *testing.T) {
 	c := conversation(Go, "result_chunk")
 	first := strings.Replace(good(Go)["result_chunk"], `"more":false`, `"more":true`, 1)
 	if found := c.Received(compact(first)); len(found) > 0 {
@@ -344,7 +344,7 @@ func TestChunks(t *testing.T) {
 }
 
 // A client that resumes its session in the middle of a result has received the first chunks before.
-func TestChunksAfterResume(t *testing.T) {
+func TestResumedResultMayBeginInTheMiddle(t *testing.T) {
 	chunk := func(event, seq int) string {
 		return frame("msg_01JZ0000000000000000000009", "job.event", fmt.Sprintf(`"job_id":%q,"event_seq":%d`, ownJob, event),
 			fmt.Sprintf(`"kind":"result_chunk","ts":%q,"body":{"result_id":"r","chunk_seq":%d,"data":"x","encoding":"utf8","more":true}`, moment, seq))
@@ -362,7 +362,7 @@ func TestChunksAfterResume(t *testing.T) {
 }
 
 // Nothing follows the end of a job.
-func TestNothingAfterTheEnd(t *testing.T) {
+func TestNothingMayFollowTheEndOfAJob(t *testing.T) {
 	for _, lib := range Libraries {
 		c := conversation(lib, "job.error")
 		late := strings.Replace(good(lib)["log"], `"event_seq":1`, `"event_seq":12`, 1)
@@ -373,7 +373,7 @@ func TestNothingAfterTheEnd(t *testing.T) {
 }
 
 // The failure of a handshake is a session.error, a job.error and nothing else.
-func TestHandshakeFailure(t *testing.T) {
+func TestNothingMayFollowAHandshakeFailure(t *testing.T) {
 	for _, lib := range Libraries {
 		c := conversation(lib, "session.welcome")
 		first := frame(hello, "session.error", "", `"code":"UNAUTHENTICATED","message":"m","retryable":false`)
@@ -394,7 +394,7 @@ func TestHandshakeFailure(t *testing.T) {
 }
 
 // An outcome is repeated for each submit that repeats another one, and a history for each subscription.
-func TestRepetitions(t *testing.T) {
+func TestOutcomeMayRepeatForEachSubmit(t *testing.T) {
 	for _, lib := range Libraries {
 		numbered := func(name string, seq int) []byte {
 			return compact(regexp.MustCompile(`"event_seq":\d+`).ReplaceAllString(good(lib)[name], fmt.Sprintf(`"event_seq":%d`, seq)))
@@ -438,7 +438,7 @@ func TestRepetitions(t *testing.T) {
 }
 
 // A client may cancel a job that it has no handle of.
-func TestCancelWithoutHandle(t *testing.T) {
+func TestJobWithoutHandleMayBeCancelled(t *testing.T) {
 	stranger := newJob[:len(newJob)-1] + "7"
 	for _, lib := range Libraries {
 		c := conversation(lib, "job.cancelled")
@@ -449,7 +449,7 @@ func TestCancelWithoutHandle(t *testing.T) {
 	}
 }
 
-func TestViolationString(t *testing.T) {
+func TestViolationStringNamesFrameAndRule(t *testing.T) {
 	v := Violation{RuleSeq, "job.event", "3 after 1"}
 	if v.String() != "job.event: seq: 3 after 1" {
 		t.Error(v)
@@ -470,7 +470,7 @@ func FuzzReceived(f *testing.F) {
 }
 
 // The events of a delegated job come with its own id, after the delegation and up to its end.
-func TestDelegatedJob(t *testing.T) {
+func TestDelegatedJobHasEventsUntilItsEnd(t *testing.T) {
 	const child = "job_01JZ0000000000000000000003"
 	for _, lib := range Libraries {
 		event := func(job string, seq int, kind, body string) []byte {

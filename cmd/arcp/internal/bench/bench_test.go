@@ -70,7 +70,7 @@ func inEachDialect(t *testing.T, test func(t *testing.T, d *dialect, p peer)) {
 	}
 }
 
-func TestScan(t *testing.T) {
+func TestScanFindsMembersOfEvents(t *testing.T) {
 	at := time.Date(2026, 5, 9, 23, 59, 58, 123000000, time.UTC)
 	log := arcp.Frame(arcp.Log, arcp.LogPayload{Level: "info", Message: `"type":"job.failed","event_seq":99,"kind":"status"`})
 	event := func(id arcp.MessageID, t arcp.Type, payload string) arcp.Envelope {
@@ -123,7 +123,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-func TestPreparedFrames(t *testing.T) {
+func TestPreparedFramesHaveNewIDs(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
 		echo := d.invoke("demo.echo", `{"n":1}`)
 		seen := map[arcp.MessageID]bool{}
@@ -155,7 +155,7 @@ func TestPreparedFrames(t *testing.T) {
 	})
 }
 
-func TestAcks(t *testing.T) {
+func TestAckIsDueAfterItsNumberOfEvents(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
 		a := d.newAcks(128)
 		if a.due(127) != nil {
@@ -178,7 +178,7 @@ func TestAcks(t *testing.T) {
 }
 
 // A row that a dialect cannot express starts no runtime and says why.
-func TestAbsentRow(t *testing.T) {
+func TestAbsentRowStartsNoRuntime(t *testing.T) {
 	o := Options{Modes: []string{Memory}, Rows: []string{"filtered"}, Dialect: Draft, OnRow: func(Result) {},
 		Start: func(context.Context, string) (*Server, error) { return nil, errRefused }}
 	results, err := Run(t.Context(), o)
@@ -198,7 +198,7 @@ func TestAbsentRow(t *testing.T) {
 	}
 }
 
-func TestPercentile(t *testing.T) {
+func TestPercentileIsTheSampleOfItsRank(t *testing.T) {
 	var samples []time.Duration
 	for i := 100; i > 0; i-- {
 		samples = append(samples, time.Duration(i)*time.Millisecond)
@@ -213,7 +213,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-func TestInParallelStops(t *testing.T) {
+func TestInParallelStopsAtTheFirstError(t *testing.T) {
 	err := inParallel(4, 1000, func(i int) error {
 		if i == 10 {
 			return errRefused
@@ -225,7 +225,7 @@ func TestInParallelStops(t *testing.T) {
 	}
 }
 
-func TestOwnProcess(t *testing.T) {
+func TestResourcesOfThisProcessAreMeasured(t *testing.T) {
 	if rss, err := residentMemory(os.Getpid()); err != nil || rss < 1<<20 {
 		t.Errorf("rss = %d, %v, want some megabytes", rss, err)
 	}
@@ -237,7 +237,7 @@ func TestOwnProcess(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableShowsEveryKindOfResult(t *testing.T) {
 	var b strings.Builder
 	err := WriteTable(&b, []Result{
 		{Row: "jobs", Mode: Memory, Title: "echo jobs/s, 64 sessions", Value: 51234.6, Unit: "jobs/s", Target: 50_000, Ratio: 1.025,
@@ -261,7 +261,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestRatio(t *testing.T) {
+func TestRatioIsAboveOneBeyondTheTarget(t *testing.T) {
 	for _, c := range []struct {
 		less          bool
 		value, target float64

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
 )
@@ -65,6 +66,12 @@ func count(n int) string { return strconv.Itoa(n) }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
 
+// oneOf lists two or more choices in a sentence: a, b or c.
+func oneOf(choices []string) string {
+	last := len(choices) - 1
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
+}
+
 // Table lists the settings in the order of their output. It must not be changed.
 var Table = []Setting{
 	{Name: "listen", Default: "127.0.0.1:7777", Help: `address of the WebSocket listener; port 0 picks one, "" opens none`},
@@ -100,7 +107,7 @@ var Table = []Setting{
 	{Name: "require-model-lease", Kind: Switch, Default: "false", Help: "jobs whose lease does not name models may use none"},
 	{Name: "preempt-expired", Kind: Switch, Default: "false", Help: "a job ends as soon as its lease does, not at its next operation"},
 	{Name: "heartbeat-recovery", Default: "fail", Choices: []string{"fail", "block"}, Help: "what two missed heartbeats do to a job: fail or block"},
-	{Name: "draft-profile", Default: "universal", Choices: []string{"universal", "go", "typescript", "python", "java", "csharp", "ruby", "php"}, Help: "client library of the draft dialect that a client is taken for if its first frame does not tell: universal, go, typescript, python, java, csharp, ruby or php"},
+	{Name: "draft-profile", Default: "universal", Choices: draft.ProfileNames(), Help: "client library of the draft dialect that a client is taken for if its first frame does not tell: " + oneOf(draft.ProfileNames())},
 	{Name: "ack-window", Kind: Number, Default: "0", Help: "events sent ahead of what a client that acknowledges has acknowledged; 0 is no limit"},
 	{Name: "max-frame", Kind: Size, Default: "8MiB", Help: "largest frame accepted"},
 	{Name: "max-connections", Kind: Number, Default: count(runtime.DefaultMaxConnections), Reload: true, Help: "connections at once; 0 is no limit"},
