@@ -81,7 +81,7 @@ func TestDecodedRequestsAreTheSame(t *testing.T) {
 		case errors.As(err, &r):
 			nack := r.Nack()
 			nack.Timestamp = moment
-			frames, err := s.AppendAnswer(nil, moment, &nack)
+			frames, err := answerFrames(s, &nack)
 			fmt.Fprintf(&b, "! %v; %d frames\n", r, len(frames))
 			if err != nil {
 				t.Error(err)
@@ -130,7 +130,7 @@ func TestDecodedHellosAreTheSame(t *testing.T) {
 			t.Fatalf("%s: %v", frame, err)
 		}
 		nack := r.Nack()
-		if frames, err := s.AppendAnswer(nil, moment, &nack); len(frames) != 2 || err != nil {
+		if frames, err := answerFrames(s, &nack); len(frames) != 2 || err != nil {
 			t.Errorf("%s: a mistake in a hello fails the handshake: %s, %v", frame, frames, err)
 		}
 	}
@@ -186,7 +186,7 @@ func TestBrokenHelloFailsTheHandshake(t *testing.T) {
 			t.Fatalf("%s: %v", frame, err)
 		}
 		nack := r.Nack()
-		frames, err := s.AppendAnswer(nil, moment, &nack)
+		frames, err := answerFrames(s, &nack)
 		if err != nil || len(frames) != 2 || !strings.Contains(string(frames[0]), `"session.error"`) || !strings.Contains(string(frames[1]), `"job.error"`) {
 			t.Errorf("%s is answered by %s, %v", frame, frames, err)
 		}
@@ -253,7 +253,7 @@ func TestUnknownTypeIsReportedToGoAndPHPOnly(t *testing.T) {
 				t.Fatalf("%s: %v", members, err)
 			}
 			nack := r.Nack()
-			frames, err := c.s.AppendAnswer(nil, moment, &nack)
+			frames, err := answerFrames(c.s, &nack)
 			if want := l.profile == draft.Go || l.profile == draft.PHP; err != nil || (len(frames) > 0) != want {
 				t.Errorf("%s: %s has the answer %s, %v", l.name, members, frames, err)
 			}

@@ -29,8 +29,9 @@ func Example() {
 	now := time.Date(2026, 5, 9, 13, 0, 0, 0, time.UTC)
 	answer := arcp.Frame(arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: arcp.NewSessionID(), ResumeToken: "secret", ResumeWindowSec: 600})
 	answer.CorrelationID = env.ID
-	frames, err := s.AppendAnswer(nil, now, &answer)
-	fmt.Println(len(frames), err)
+	var frames draft.Frames
+	err = s.AppendAnswer(&frames, now, &answer)
+	fmt.Println(len(frames.Ends), err)
 
 	progress := arcp.Frame(arcp.JobProgress, arcp.JobProgressPayload{Current: 3.5, Total: new(10.0)})
 	progress.ID, progress.Timestamp, progress.JobID = arcp.NewMessageID(), now, "job_1"

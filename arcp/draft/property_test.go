@@ -80,7 +80,7 @@ func TestPipelinedSubmitsAreAnsweredInOrder(t *testing.T) {
 				env = arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeDuplicateKey, "used"))
 			}
 			env.CorrelationID, env.TraceID = id, fmt.Sprintf("%032x", i+1)
-			frames, err := c.s.AppendAnswer(nil, moment, &env)
+			frames, err := answerFrames(c.s, &env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func wantRefused(t *testing.T, s *draft.ServerCodec, err error) {
 		return
 	}
 	nack := r.Nack()
-	frames, err := s.AppendAnswer(nil, moment, &nack)
+	frames, err := answerFrames(s, &nack)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package draft
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"sync"
@@ -164,28 +165,53 @@ func (s *ServerCodec) sent(seq uint64, e *Event) {
 	}
 }
 
+// Frames are encoded frames, one after the other.
+type Frames struct {
+	Data []byte
+	Ends []int // end of each frame in Data
+}
+
+// All returns the frames in order. They share the memory of Data.
+func (f *Frames) All() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		start := 0
+		for _, end := range f.Ends {
+			if !yield(f.Data[start:end:end]) {
+				return
+			}
+			start = end
+		}
+	}
+}
+
 // AppendAnswer appends the frames of a message of the runtime that is not an event of a job: 0,
 // 1 or several. The client's connection ends after the frames of a session.rejected,
 // session.unauthenticated or session.evicted. The error of a page of jobs that is too large is a
 // *TooLargeError. The request then still waits for an answer: a nack with its id fails it.
-func (s *ServerCodec) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelope) ([][]byte, error) {
+// With an error nothing is appended.
+func (s *ServerCodec) AppendAnswer(frames *Frames, now time.Time, env *arcp.Envelope) error {
 	write, ok := answers[env.Type]
 	if !ok {
-		return frames, nil
+		return nil
 	}
-	a := answer{s: s, now: now, env: env, frames: frames}
+	a := answerPool.Get().(*answer)
+	*a = answer{s: s, now: now, env: env, frames: *frames}
 	a.request, a.known = s.pending.take(env.CorrelationID)
 	if a.request.id == "" {
 		a.request.id = env.CorrelationID
 	}
-	if err := write(&a); err != nil {
-		if a.request.kind != requestOther {
-			s.pending.add(a.request)
-		}
-		return frames, err
+	err := write(a)
+	if err == nil {
+		*frames = a.frames
+	} else if a.request.kind != requestOther {
+		s.pending.add(a.request)
 	}
-	return a.frames, nil
+	*a = answer{}
+	answerPool.Put(a)
+	return err
 }
+
+var answerPool = sync.Pool{New: func() any { return new(answer) }}
 
 // requestKind is the kind of a request. It selects the form of a failure.
 type requestKind uint8
@@ -238,7 +264,7 @@ func (p *pending) add(r request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.requests) == maxPending {
-		p.remove(0)
+		p.requests = slices.Delete(p.requests, 0, 1)
 		p.dropped = true
 	}
 	p.requests = append(p.requests, r)
@@ -251,18 +277,11 @@ func (p *pending) take(id arcp.MessageID) (r request, known bool) {
 	for i := range p.requests { // a first frame without an identifier is a request, too
 		if p.requests[i].id == id {
 			r = p.requests[i]
-			p.remove(i)
+			p.requests = slices.Delete(p.requests, i, i+1)
 			return r, true
 		}
 	}
 	return request{}, p.dropped && id != ""
-}
-
-// remove removes a request. The oldest, which is answered first, costs no copy.
-func (p *pending) remove(i int) {
-	copy(p.requests[1:i+1], p.requests[:i])
-	p.requests[0] = request{}
-	p.requests = p.requests[1:]
 }
 
 // hold records that the client has a handle of a job.

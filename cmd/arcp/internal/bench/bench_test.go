@@ -33,7 +33,7 @@ var peers = map[string]func(t *testing.T) peer{
 		}
 		if err == nil {
 			accepted := arcp.Frame(arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: "sess_1"})
-			_, err = codec.AppendAnswer(nil, time.Now(), &accepted)
+			err = codec.AppendAnswer(new(draft.Frames), time.Now(), &accepted)
 		}
 		if err != nil {
 			t.Fatal(err)
