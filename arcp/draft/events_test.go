@@ -181,7 +181,7 @@ func TestExactlyVisibleTypesHaveFrames(t *testing.T) {
 	s := libraries[0].connect(t).accept().s
 	for i := range arcp.Catalog {
 		spec := &arcp.Catalog[i]
-		_, err := s.AppendEvent(nil, 1, "", &draft.Event{ID: "msg_1", Type: spec.Type, JobID: job, Payload: arcp.Raw(`{}`)})
+		_, err := s.AppendEvent(nil, 1, "", rawEvent(spec.Type, arcp.Raw(`{}`)))
 		if err == nil {
 			encoded |= spec.Bit
 		}

@@ -33,7 +33,9 @@ func Example() {
 	fmt.Println(len(frames), err)
 
 	progress := arcp.Frame(arcp.JobProgress, arcp.JobProgressPayload{Current: 3.5, Total: new(10.0)})
-	_, err = s.AppendEvent(nil, 1, "", &draft.Event{ID: arcp.NewMessageID(), Type: progress.Type, Time: now, JobID: "job_1", Payload: progress.Payload})
+	progress.ID, progress.Timestamp, progress.JobID = arcp.NewMessageID(), now, "job_1"
+	event := draft.EventOf(&progress)
+	_, err = s.AppendEvent(nil, 1, "", &event)
 	fmt.Println(err)
 
 	// Output:

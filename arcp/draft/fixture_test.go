@@ -213,8 +213,20 @@ func (c *connection) event(id arcp.JobID, t arcp.Type, payload any) {
 }
 
 func newEvent(id arcp.JobID, t arcp.Type, payload any) *draft.Event {
-	env := arcp.Frame(t, payload)
-	return &draft.Event{ID: "msg_01JZ0000000000000000000077", Type: t, Time: moment, JobID: id, TraceID: trace, Payload: env.Payload}
+	e := rawEvent(t, arcp.Frame(t, payload).Payload)
+	e.JobID = arcp.AppendString(nil, string(id))
+	return e
+}
+
+func rawEvent(t arcp.Type, payload arcp.Raw) *draft.Event {
+	return new(draft.EventOf(&arcp.Envelope{
+		ID:        "msg_01JZ0000000000000000000077",
+		Type:      t,
+		Timestamp: moment,
+		JobID:     job,
+		TraceID:   trace,
+		Payload:   payload,
+	}))
 }
 
 // accept answers the hello.

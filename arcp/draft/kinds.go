@@ -256,7 +256,7 @@ func writeChunk(o *object, e *encoder) {
 	if e.hasAll([]string{"result_id"}) {
 		e.copy(o, "result_id")
 	} else {
-		o.text("result_id", string(e.event.JobID))
+		o.raw("result_id", e.event.JobID)
 	}
 	seq := e.get("chunk_seq")
 	if !isUint(seq) {

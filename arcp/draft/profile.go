@@ -3,7 +3,6 @@ package draft
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -39,12 +38,12 @@ func ProfileNames() []string {
 
 // ParseProfile returns the profile with a name. The error lists the names.
 func ParseProfile(name string) (Profile, error) {
-	names := ProfileNames()
-	p := slices.Index(names, name)
-	if p < 0 {
-		return Universal, fmt.Errorf("draft: unknown profile %q; use one of %s", name, strings.Join(names, ", "))
+	for p := range profiles {
+		if profiles[p].name == name {
+			return Profile(p), nil
+		}
 	}
-	return Profile(p), nil
+	return Universal, fmt.Errorf("draft: unknown profile %q; use one of %s", name, strings.Join(ProfileNames(), ", "))
 }
 
 // quirks are the ways in which the libraries of a profile differ from draft 1.1 or from each other.
@@ -214,7 +213,7 @@ func isUUID(s string) bool {
 
 // validTrace reports whether a trace id has the only form that all libraries accept: 32
 // lower-case hexadecimal digits that are not all zero.
-func validTrace(s string) bool {
+func validTrace[T string | []byte](s T) bool {
 	some := false
 	for i := range len(s) {
 		c := s[i]

@@ -212,7 +212,7 @@ func FuzzEvent(f *testing.F) {
 		if _, err := arcp.DecodeDraft(fmt.Appendf(nil, `{"arcp":"1.1","id":"m","type":"t","payload":%s}`, payload)); err != nil {
 			return
 		}
-		wantAccepted(t, &draft.Event{ID: "msg_01JZ0000000000000000000077", Type: arcp.Type(typ), Time: moment, JobID: job, Payload: payload})
+		wantAccepted(t, rawEvent(arcp.Type(typ), payload))
 	})
 }
 
@@ -239,8 +239,7 @@ func TestAnyPayloadSatisfiesEveryLibrary(t *testing.T) {
 		return "{" + b.String() + "}"
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		e := &draft.Event{ID: "msg_01JZ0000000000000000000077", Type: rapid.SampledFrom(types).Draw(rt, "type"), Time: moment, JobID: job}
-		e.Payload = arcp.Raw(object(rt, names))
+		e := rawEvent(rapid.SampledFrom(types).Draw(rt, "type"), arcp.Raw(object(rt, names)))
 		if e.Type == arcp.EventEmit {
 			name := rapid.SampledFrom([]string{"tool_call", "tool_result", "delegate", "thought", "credential_rotated", "other"}).Draw(rt, "name")
 			e.Payload = arcp.Raw(fmt.Sprintf(`{"name":%q,"data":%s}`, name, object(rt, emitted)))

@@ -109,7 +109,7 @@ func (s *ServerCodec) setID(id arcp.SessionID) {
 // *TooLargeError, or says that the event has no frame; dst is then unchanged.
 func (s *ServerCodec) AppendEvent(dst []byte, seq uint64, submit arcp.MessageID, e *Event) ([]byte, error) {
 	start := len(dst)
-	dst, wraps := s.begin(dst, seq, submit, e.ID, e.JobID, e.Time, e.Type.Terminal())
+	dst, wraps := s.begin(dst, seq, submit, e)
 	dst, err := appendBody(dst, e, s.quirks, true)
 	if err != nil {
 		return dst[:start], err
@@ -117,36 +117,36 @@ func (s *ServerCodec) AppendEvent(dst []byte, seq uint64, submit arcp.MessageID,
 	if wraps {
 		dst = append(dst, "}}"...)
 	}
-	s.sent(seq, e.JobID, e.Type.Terminal())
+	s.sent(seq, e)
 	return dst, nil
 }
 
 // AppendEventFrame is AppendEvent for an event that EventBody has encoded in the Form of the session.
 func (s *ServerCodec) AppendEventFrame(dst []byte, seq uint64, submit arcp.MessageID, b *Body) []byte {
-	dst, wraps := s.begin(dst, seq, submit, b.ID, b.JobID, b.Time, b.Terminal)
+	dst, wraps := s.begin(dst, seq, submit, b.event)
 	dst = append(dst, b.JSON...)
 	if wraps {
 		dst = append(dst, "}}"...)
 	}
-	s.sent(seq, b.JobID, b.Terminal)
+	s.sent(seq, b.event)
 	return dst
 }
 
 // begin appends the members of a frame before the Body of an event. For the PHP library it first
 // begins the subscribe.event that has the frame of a followed job as its payload.event. wraps says
 // that the Body must be followed by the ends of both objects.
-func (s *ServerCodec) begin(dst []byte, seq uint64, submit, id arcp.MessageID, job arcp.JobID, at time.Time, terminal bool) (_ []byte, wraps bool) {
-	if s.quirks.wrapsSubscribed && s.pending.follows(job) {
+func (s *ServerCodec) begin(dst []byte, seq uint64, submit arcp.MessageID, e *Event) (_ []byte, wraps bool) {
+	if s.quirks.wrapsSubscribed && s.pending.follows(arcp.JobID(inner(e.JobID))) {
 		o := object{dst: s.appendHead(dst, seq)}
-		o.text("id", string(id))
+		o.raw("id", e.ID)
 		o.text("type", string(SubscribeEvent))
-		o.time("timestamp", at)
-		o.text("job_id", string(job))
+		o.raw("timestamp", appendTimestamp(nil, e.Timestamp))
+		o.raw("job_id", e.JobID)
 		o.name("payload")
 		dst, wraps = append(o.dst, `{"event":`...), true
 	}
 	dst = s.appendHead(dst, seq)
-	if terminal && s.quirks.correlatesEnd && submit != "" {
+	if s.quirks.correlatesEnd && submit != "" && e.Type.Terminal() {
 		dst = append(arcp.AppendString(append(dst, `"correlation_id":`...), string(submit)), ',')
 	}
 	return dst, wraps
@@ -157,10 +157,10 @@ func (s *ServerCodec) appendHead(dst []byte, seq uint64) []byte {
 }
 
 // sent records that an event was appended.
-func (s *ServerCodec) sent(seq uint64, job arcp.JobID, terminal bool) {
+func (s *ServerCodec) sent(seq uint64, e *Event) {
 	s.lastSeq = seq
-	if terminal {
-		s.pending.end(job)
+	if e.Type.Terminal() {
+		s.pending.end(arcp.JobID(inner(e.JobID)))
 	}
 }
 

@@ -158,10 +158,16 @@ func (d *draftDialect) draftEvent(e *store.Event) *draft.Event {
 	if d.output.event == nil {
 		d.output.event = new(draft.Event)
 	}
-	to := d.output.event
-	to.Type, to.Time = e.Type, e.Time
-	to.ID, to.JobID, to.TraceID, to.Payload = e.Members(to.JobID, to.TraceID)
-	return to
+	m := e.Members()
+	*d.output.event = draft.Event{
+		Type:      e.Type,
+		ID:        m.ID,
+		Timestamp: m.Timestamp,
+		JobID:     m.JobID,
+		TraceID:   m.TraceID,
+		Payload:   m.Payload,
+	}
+	return d.output.event
 }
 
 // omitted changes an event that has no frame in the draft dialect to a small one in its place, so that

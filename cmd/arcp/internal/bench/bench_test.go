@@ -20,8 +20,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // peers has, for each dialect, the runtime's side: it decodes frames of the generator and makes events.
 var peers = map[string]func(t *testing.T) peer{
 	RFC: func(*testing.T) peer {
-		return peer{arcp.Decode, func(e draft.Event, seq uint64) []byte {
-			env := arcp.Envelope{ARCP: arcp.Version, ID: e.ID, Type: e.Type, SessionID: "sess_1", JobID: e.JobID, EventSeq: seq, Timestamp: e.Time, Payload: e.Payload}
+		return peer{arcp.Decode, func(env arcp.Envelope, seq uint64) []byte {
+			env.ARCP, env.SessionID, env.EventSeq = arcp.Version, "sess_1", seq
 			return env.Append(nil)
 		}}
 	},
@@ -38,7 +38,8 @@ var peers = map[string]func(t *testing.T) peer{
 		if err != nil {
 			t.Fatal(err)
 		}
-		return peer{codec.Decode, func(e draft.Event, seq uint64) []byte {
+		return peer{codec.Decode, func(env arcp.Envelope, seq uint64) []byte {
+			e := draft.EventOf(&env)
 			frame, err := codec.AppendEvent(nil, seq, "", &e)
 			if err != nil {
 				t.Fatal(err)
@@ -50,7 +51,7 @@ var peers = map[string]func(t *testing.T) peer{
 
 type peer struct {
 	decode func(frame []byte) (arcp.Envelope, error)
-	event  func(e draft.Event, seq uint64) []byte
+	event  func(env arcp.Envelope, seq uint64) []byte // encodes an event of a job
 }
 
 func dialectNamed(t *testing.T, name string) *dialect {
@@ -72,9 +73,11 @@ func inEachDialect(t *testing.T, test func(t *testing.T, d *dialect, p peer)) {
 func TestScanFindsMembersOfEvents(t *testing.T) {
 	at := time.Date(2026, 5, 9, 23, 59, 58, 123000000, time.UTC)
 	log := arcp.Frame(arcp.Log, arcp.LogPayload{Level: "info", Message: `"type":"job.failed","event_seq":99,"kind":"status"`})
-	e := draft.Event{ID: "msg_1", Type: arcp.Log, Time: at, JobID: "job_1", Payload: log.Payload}
+	event := func(id arcp.MessageID, t arcp.Type, payload string) arcp.Envelope {
+		return arcp.Envelope{ID: id, Type: t, Timestamp: at, JobID: "job_1", Payload: arcp.Raw(payload)}
+	}
 	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
-		frame := p.event(e, 1234)
+		frame := p.event(event("msg_1", arcp.Log, string(log.Payload)), 1234)
 		if !d.isEvent(typeOf(frame), frame) {
 			t.Errorf("%s is not an event", frame)
 		}
@@ -93,15 +96,15 @@ func TestScanFindsMembersOfEvents(t *testing.T) {
 				t.Errorf("%s: since = %s, want %s", why, got, later)
 			}
 		}
-		started := p.event(draft.Event{ID: "msg_2", Type: arcp.JobStarted, Time: at, JobID: "job_1", Payload: arcp.Raw(`{}`)}, 1235)
+		started := p.event(event("msg_2", arcp.JobStarted, `{}`), 1235)
 		if d.isEvent(typeOf(started), started) {
 			t.Errorf("%s is an event", started)
 		}
-		completed := p.event(draft.Event{ID: "msg_3", Type: arcp.JobCompleted, Time: at, JobID: "job_1", Payload: arcp.Raw(`{"value":1}`)}, 1236)
+		completed := p.event(event("msg_3", arcp.JobCompleted, `{"value":1}`), 1236)
 		if got := string(typeOf(completed)); got != d.completed {
 			t.Errorf("type = %q, want %q", got, d.completed)
 		}
-		failed := p.event(draft.Event{ID: "msg_4", Type: arcp.JobFailed, Time: at, JobID: "job_1", Payload: arcp.Raw(`{"code":"INTERNAL","message":"m"}`)}, 1237)
+		failed := p.event(event("msg_4", arcp.JobFailed, `{"code":"INTERNAL","message":"m"}`), 1237)
 		if !d.isRefusal(typeOf(failed)) {
 			t.Errorf("%s is not a refusal", failed)
 		}
