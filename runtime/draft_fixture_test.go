@@ -205,7 +205,7 @@ func (p *draftPeer) next() (*draftFrame, error) {
 	}
 	if frame.Type == "subscribe.event" {
 		if p.followed++; p.lib.name != strict.PHP {
-			p.Errorf("%s: %s", p.lib.name, raw)
+			p.Errorf("%s: only PHP expects a subscribe.event, but this is %s", p.lib.name, raw)
 		}
 		if err := json.Unmarshal(frame.Payload.Event, frame); err != nil {
 			p.Fatalf("%s: %s: %v", p.lib.name, raw, err)

@@ -205,7 +205,7 @@ func TestDraftTimedOut(t *testing.T) {
 				request := q.send("job.subscribe", fmt.Sprintf(`"job_id":%q,`, late), fmt.Sprintf(`"job_id":%q`, late))
 				f := q.until("job.subscribed", func(f *draftFrame) bool { return f.CorrelationID == request })
 				if !strings.Contains(f.raw, `"current_status":"timed_out"`) {
-					t.Errorf("%s: %s", lib.name, f.raw)
+					t.Errorf("%s: the subscribe of a job that ran out of time is answered by %s, want timed_out", lib.name, f.raw)
 				}
 				rfc := b.dial("alice")
 				rfc.send("session.list_jobs", `{"filter":{"status":["timed_out"]}}`)

@@ -162,7 +162,7 @@ func TestClosedDirectEndsWaitingConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := ln.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close of the listener: %v", err)
 	}
 	for _, conn := range []net.Conn{silent, waits} {
 		if n, err := conn.Read(make([]byte, 1)); err == nil {

@@ -325,7 +325,7 @@ func TestBlockedPeerGetsOnlyTheLastPong(t *testing.T) {
 		}
 	}
 	if err := <-wrote; err != nil {
-		t.Error(err)
+		t.Errorf("Write to the peer that sends pings: %v", err)
 	}
 }
 

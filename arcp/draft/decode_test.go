@@ -84,7 +84,7 @@ func TestDecodedRequestsAreTheSame(t *testing.T) {
 			frames, err := answerFrames(s, &nack)
 			fmt.Fprintf(&b, "! %v; %d frames\n", r, len(frames))
 			if err != nil {
-				t.Error(err)
+				t.Errorf("the refusal of %s has no answer: %v", frame, err)
 			}
 		default:
 			fmt.Fprintf(&b, "! not an envelope: %v\n", err)

@@ -67,7 +67,7 @@ func TestMCPServeOverStdio(t *testing.T) {
 		}
 		line, err := lines.ReadString('\n')
 		if err != nil || !strings.Contains(line, c.want) || !arcp.Raw(strings.TrimSpace(line)).IsValid() {
-			t.Errorf("%s: %s, %v", c.say, line, err)
+			t.Errorf("%s is answered by %s, %v; want JSON with %s", c.say, line, err, c.want)
 		}
 	}
 	say.Close()

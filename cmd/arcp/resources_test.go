@@ -50,7 +50,7 @@ func (p *process) eventually(why, want string, args ...string) {
 	for p.t.Context().Err() == nil {
 		o := p.cli(args...)
 		if o.code != exitOK {
-			p.t.Fatalf("%s: %s", why, o)
+			p.t.Fatalf("%s: arcp %v ends with %s, want success", why, args, o)
 		}
 		if strings.Contains(o.stdout, want) {
 			return

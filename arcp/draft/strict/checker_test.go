@@ -117,7 +117,7 @@ func TestGoodFramesHaveNoViolations(t *testing.T) {
 	for _, lib := range Libraries {
 		for _, name := range goodOrder {
 			for _, v := range conversation(lib, name).Received(compact(good(lib)[name])) {
-				t.Errorf("%s: %v", lib, v)
+				t.Errorf("%s: the good %s breaks a rule: %v", lib, name, v)
 			}
 		}
 		if left := conversation(lib, "").Unanswered(); len(left) > 0 {
@@ -353,7 +353,7 @@ func TestResumedResultMayBeginInTheMiddle(t *testing.T) {
 	c.Sent([]byte(frame(hello, "session.hello", "", `"resume":{"session_id":"s","resume_token":"t","last_event_seq":7}`)))
 	for _, f := range []string{good(TypeScript)["session.welcome"], chunk(8, 3), chunk(9, 4)} {
 		if found := c.Received(compact(f)); len(found) > 0 {
-			t.Fatalf("%s: %v", f, found)
+			t.Fatalf("after a resume %s breaks the rules %v", f, found)
 		}
 	}
 	if found := c.Received(compact(chunk(10, 6))); len(found) == 0 {
@@ -380,7 +380,7 @@ func TestNothingMayFollowAHandshakeFailure(t *testing.T) {
 		second := frame(hello, "job.error", "", `"final_status":"error","code":"UNAUTHENTICATED","message":"m","retryable":false,"completed_at":"`+moment+`"`)
 		for _, f := range []string{first, second} {
 			if found := c.Received([]byte(f)); len(found) > 0 {
-				t.Errorf("%s: %v", lib, found)
+				t.Errorf("%s: the handshake failure %s breaks the rules %v", lib, f, found)
 			}
 		}
 		if found := c.Received(compact(good(lib)["session.bye"])); len(found) == 0 {
@@ -444,7 +444,7 @@ func TestJobWithoutHandleMayBeCancelled(t *testing.T) {
 		c := conversation(lib, "job.cancelled")
 		c.Sent(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":"job.cancel","payload":{"job_id":%q}}`, other, stranger))
 		if found := c.Received([]byte(strings.ReplaceAll(string(compact(good(lib)["job.cancelled"])), ownJob, stranger))); len(found) > 0 {
-			t.Errorf("%s: %v", lib, found)
+			t.Errorf("%s: job.cancelled of a job without a handle breaks the rules %v", lib, found)
 		}
 	}
 }
@@ -452,7 +452,7 @@ func TestJobWithoutHandleMayBeCancelled(t *testing.T) {
 func TestViolationStringNamesFrameAndRule(t *testing.T) {
 	v := Violation{RuleSeq, "job.event", "3 after 1"}
 	if v.String() != "job.event: seq: 3 after 1" {
-		t.Error(v)
+		t.Errorf("String() = %q, want the frame, the rule and the text", v)
 	}
 }
 

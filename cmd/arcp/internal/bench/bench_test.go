@@ -150,7 +150,7 @@ func TestPreparedFramesHaveNewIDs(t *testing.T) {
 			t.Error("the first frame opens a session of the other dialect")
 		}
 		if _, err := arcp.DecodeDraft(d.openFrame(&Server{Token: `"quoted"`})); err != nil {
-			t.Error(err)
+			t.Errorf("the first frame with a token that has quotes: %v", err)
 		}
 	})
 }

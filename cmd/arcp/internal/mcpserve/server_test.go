@@ -142,7 +142,7 @@ func TestWhichToolsAreOffered(t *testing.T) {
 			fx := start(t, c.cfg, list...)
 			names := fx.names(fx.connect(nil))
 			if !c.want(names) {
-				t.Errorf("%+v: %q", c.cfg, names)
+				t.Errorf("%+v: the tools are %q", c.cfg, names)
 			}
 			for _, n := range names {
 				if len(n) > maxName {
@@ -167,11 +167,11 @@ func TestCallReachesItsTool(t *testing.T) {
 	s := fx.connect(nil)
 	res, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "files_read", Arguments: arcp.Raw(`{"n":9007199254740993}`)})
 	if err != nil || res.IsError || res.Content[0].(*sdk.TextContent).Text != `{"n":9007199254740993}` || res.StructuredContent == nil {
-		t.Errorf("%+v, %v", res, err)
+		t.Errorf("files_read returns %+v, %v; want its arguments as text and as structured content", res, err)
 	}
 	for name, want := range map[string]string{"say": `as "text"`, "fails": "NOT_FOUND: not here"} {
 		if got, failed := fx.call(s, name, `{}`); got != want || failed != (name == "fails") {
-			t.Errorf("%s: %q, %v", name, got, failed)
+			t.Errorf("%s returns %q, failed %v; want %q", name, got, failed, want)
 		}
 	}
 	if got, failed := fx.call(s, "files_read", `{"n":"x"}`); !failed || !strings.HasPrefix(got, "INVALID_ARGUMENT: ") {
@@ -186,7 +186,7 @@ func TestCallReachesItsTool(t *testing.T) {
 		}
 		if d.Name == "files_read" && (d.Description != "Reads." || !d.Annotations.ReadOnlyHint || d.Title != "files.read" ||
 			d.InputSchema.(map[string]any)["type"] != "object") {
-			t.Errorf("%+v", d)
+			t.Errorf("files_read is described as %+v, want its title, description, read-only hint and schema", d)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 			return args, nil
 		}))
 		if got, failed := fx.call(fx.connect(nil), "slow", `{}`); !failed || !strings.HasPrefix(got, "DEADLINE_EXCEEDED: ") || !strings.Contains(got, "continues") {
-			t.Errorf("%s", got)
+			t.Errorf("a call beyond the time limit returns %s, want DEADLINE_EXCEEDED and that the job continues", got)
 		}
 		close(goOn)
 		<-done
@@ -223,14 +223,14 @@ func TestToolsFollowTheCatalogue(t *testing.T) {
 	}
 	<-told
 	if names := fx.names(s); !slices.Equal(names, []string{"first", "second"}) {
-		t.Errorf("%q", names)
+		t.Errorf("after a tool was added the tools are %q, want first and second", names)
 	}
 	if err := fx.tools.Replace("more", nil); err != nil {
 		t.Fatal(err)
 	}
 	<-told
 	if names := fx.names(s); !slices.Equal(names, []string{"first"}) {
-		t.Errorf("%q", names)
+		t.Errorf("after a tool was removed the tools are %q, want first", names)
 	}
 }
 
@@ -323,7 +323,7 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 	<-begun
 	say.Close()
 	if err := <-served; err != nil {
-		t.Error(err)
+		t.Errorf("serve after the end of its input: %v", err)
 	}
 	<-ended
 }
@@ -366,7 +366,7 @@ func TestHTTPNeedsTokenAndOrigin(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != c.want {
-			t.Errorf("%+v: %d", c, resp.StatusCode)
+			t.Errorf("%+v: the status is %d, want %d", c, resp.StatusCode, c.want)
 		}
 	}
 }
@@ -386,7 +386,7 @@ func TestSessionIsLost(t *testing.T) {
 	}
 	<-told
 	if names := fx.names(s); !slices.Equal(names, []string{"first", "second"}) {
-		t.Errorf("%q", names)
+		t.Errorf("in the next session the tools are %q, want first and second", names)
 	}
 }
 
@@ -421,10 +421,10 @@ func TestNonJSONResultIsText(t *testing.T) {
 	for _, text := range []string{"{{template}} of text", "{", `{"a":1} and more`} {
 		res := success(Tool{arcp.ToolView{Name: "report"}}, arcp.Raw(text))
 		if res.StructuredContent != nil || res.Content[0].(*sdk.TextContent).Text != text {
-			t.Errorf("%q: %+v", text, res)
+			t.Errorf("the result %q becomes %+v, want it as text only", text, res)
 		}
 		if _, err := json.Marshal(res); err != nil {
-			t.Error(err)
+			t.Errorf("the result %q is not encoded: %v", text, err)
 		}
 	}
 	if res := success(Tool{}, arcp.Raw(`{"a":1}`)); res.StructuredContent == nil {

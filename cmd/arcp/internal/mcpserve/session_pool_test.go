@@ -221,7 +221,7 @@ func TestFullPoolRefusesSessions(t *testing.T) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "all 2 sessions are in use") {
-		t.Errorf("%d %v %q, %v", resp.StatusCode, resp.Header, text, err)
+		t.Errorf("initialize is answered by %d %v %q, %v; want 503 with Retry-After, because all 2 sessions are in use", resp.StatusCode, resp.Header, text, err)
 	}
 	w.send(http.MethodDelete, second, "").Body.Close()
 	w.begin()

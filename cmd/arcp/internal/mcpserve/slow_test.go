@@ -193,7 +193,7 @@ func TestSlowAnswersAreDelivered(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || !strings.Contains(string(text), "done") {
-			t.Errorf("%q, %v", text, err)
+			t.Errorf("the response is %q, %v; want the result done", text, err)
 		}
 		if status, _ := w.post(id, ping); status != http.StatusOK {
 			t.Errorf("afterwards: %d", status)
