@@ -213,28 +213,6 @@ func (a *answer) sendWelcome(p *arcp.SessionAcceptedPayload) error {
 	return a.send(frame{t: SessionWelcome, extensions: vendorExtensions(a.env.Extensions), payload: arcp.Raw(o.end())})
 }
 
-// agreement is an Agreement whose inventory is encoded.
-type agreement struct {
-	features []string
-	agents   arcp.Raw
-}
-
-func (g *agreement) append(dst []byte) []byte {
-	o := begin(dst)
-	o.raw("encodings", arcp.Raw(`["json"]`))
-	o.name("features")
-	o.dst = append(o.dst, '[')
-	for i, f := range g.features {
-		if i > 0 {
-			o.dst = append(o.dst, ',')
-		}
-		o.dst = arcp.AppendString(o.dst, f)
-	}
-	o.dst = append(o.dst, ']')
-	o.raw("agents", g.agents)
-	return o.end()
-}
-
 // agreement returns the features that the runtime agreed to and the client has offered, and the
 // inventory.
 func (a *answer) agreement(c *arcp.Capabilities) agreement {
@@ -242,47 +220,11 @@ func (a *answer) agreement(c *arcp.Capabilities) agreement {
 	if encoded == nil {
 		encoded = c.AppendJSON(nil)
 	}
-	g := agreement{agents: arcp.Raw("[]")}
-	var listed, flags []byte // encoded names of features
-	eachMember(encoded, func(name []byte, value arcp.Raw) bool {
-		switch {
-		case string(name) == "agents":
-			g.agents = withVersions(value)
-		case string(name) == "features":
-			listed = value
-		case string(value) == "true":
-			flags = append(append(append(flags, '"'), name...), '"')
-		}
-		return true
-	})
-	for _, f := range Features {
-		name := []byte(`"` + string(f) + `"`)
-		if (bytes.Contains(flags, name) || bytes.Contains(listed, name)) && (a.s.offered == nil || slices.Contains(a.s.offered, string(f))) {
-			g.features = append(g.features, string(f))
-		}
+	g := agreements.of(encoded)
+	if a.s.offered != nil {
+		g.features = slices.DeleteFunc(slices.Clone(g.features), func(f string) bool { return !slices.Contains(a.s.offered, f) })
 	}
 	return g
-}
-
-// withVersions returns an inventory whose agents have versions, which may be empty. Nearly always it
-// is the same inventory.
-func withVersions(raw arcp.Raw) arcp.Raw {
-	if bytes.Count(raw, []byte(`versions":`)) == bytes.Count(raw, []byte(`{"name":`)) { // quotes in texts are escaped
-		return raw
-	}
-	var agents []arcp.Agent
-	if arcp.Unmarshal(raw, &agents) != nil {
-		return arcp.Raw("[]") // not reached: the runtime wrote the inventory
-	}
-	list := make([]Agent, len(agents))
-	for i, agent := range agents {
-		list[i] = Agent{agent.Name, agent.Versions, agent.Default}
-		if agent.Versions == nil {
-			list[i].Versions = []string{}
-		}
-	}
-	encoded, _ := arcp.Marshal(list) // no error: texts
-	return encoded
 }
 
 // vendorExtensions returns extensions under the names that TypeScript accepts: x-vendor.arcp.NAME
