@@ -85,6 +85,7 @@ const (
 type agreementCache struct {
 	mu     sync.Mutex
 	byText map[string]agreement
+	last   arcp.Raw // the capabilities that were added last; nil: none
 }
 
 var agreements agreementCache
@@ -107,6 +108,16 @@ func (c *agreementCache) of(capabilities arcp.Raw) agreement {
 	if c.byText == nil || len(c.byText) >= maxAgreements {
 		c.byText = make(map[string]agreement)
 	}
-	c.byText[string(capabilities)] = g
+	c.byText[string(capabilities)], c.last = g, capabilities
 	return g
+}
+
+// lastIn returns the capabilities that were added last if text begins with them, or nil.
+func (c *agreementCache) lastIn(text []byte) arcp.Raw {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil || !bytes.HasPrefix(text, c.last) {
+		return nil
+	}
+	return c.last
 }

@@ -132,8 +132,18 @@ func (a *answer) accepted() error {
 	return a.sendWelcome(&p)
 }
 
-// readAccepted decodes the payload of a session.accepted. The capabilities stay encoded.
+// readAccepted decodes the payload of a session.accepted. The capabilities stay encoded. They are most
+// of the payload; those of the session before, which are nearly always the same, are not read.
 func readAccepted(raw arcp.Raw) (p arcp.SessionAcceptedPayload, ok bool) {
+	const member = `"capabilities":` // the first one is the member: quotes within strings are escaped
+	if before, after, found := bytes.Cut(raw, []byte(member)); found {
+		if known := agreements.lastIn(after); len(known) > len("{}") {
+			rest := slices.Concat(before, []byte(member+"{}"), after[len(known):])
+			p, ok = readAccepted(rest)
+			p.Capabilities.Encoded = known
+			return p, ok
+		}
+	}
 	ok = eachMember(raw, func(name []byte, value arcp.Raw) bool {
 		switch string(name) {
 		case "session_id":
