@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 // conversation makes the runtime send every answer of a session that works.
@@ -236,14 +237,14 @@ func TestUnsubscribedJobDoesNotSilenceRefusals(t *testing.T) {
 	leave(eventJob(1))
 	env := arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeNotFound, "x"))
 	env.CorrelationID = c.request(refusals[2].request)
-	if frames, err := c.s.AppendAnswer(nil, moment, &env); len(frames) != 1 || err != nil {
+	if frames, err := answerFrames(c.s, &env); len(frames) != 1 || err != nil {
 		t.Errorf("got %s, %v", frames, err)
 	}
 	c.submit(job)
 	follow(job)
 	leave(job)
 	env.CorrelationID = c.request(refusals[2].request)
-	if frames, err := c.s.AppendAnswer(nil, moment, &env); len(frames) != 0 || err != nil {
+	if frames, err := answerFrames(c.s, &env); len(frames) != 0 || err != nil {
 		t.Errorf("got %s, %v", frames, err)
 	}
 }
@@ -283,9 +284,10 @@ func TestAnswerErrorLeavesTheFrames(t *testing.T) {
 			for _, payload := range []string{`{}`, `{"session_id":7,"reason":7,"nonce":7,"jobs":7,"code":7,"target_id":7,"job_id":7,"ping_nonce":7}`} {
 				c := l.connect(t).accept()
 				env := arcp.Envelope{Type: arcp.Catalog[i].Type, CorrelationID: c.request(refusals[0].request), Payload: arcp.Raw(payload)}
-				frames, err := c.s.AppendAnswer([][]byte{nil}, moment, &env)
-				if err != nil && len(frames) != 1 {
-					t.Errorf("%s: %v and %d frames", env.Type, err, len(frames))
+				frames := draft.Frames{Data: []byte("{}"), Ends: []int{2}}
+				err := c.s.AppendAnswer(&frames, moment, &env)
+				if err != nil && (len(frames.Ends) != 1 || len(frames.Data) != 2) {
+					t.Errorf("%s: %v and the frames %s", env.Type, err, frames.Data)
 				}
 			}
 		}
@@ -299,7 +301,7 @@ func TestPageTooLargeIsAnError(t *testing.T) {
 		entries[i] = arcp.JobEntry{JobID: job, Agent: "a", Status: "running", CreatedAt: moment, Lease: arcp.Raw(`{"fs.read":["` + strings.Repeat("x", 110_000) + `"]}`)}
 	}
 	env := arcp.Frame(arcp.SessionJobs, arcp.SessionJobsPayload{Jobs: entries})
-	if frames, err := c.s.AppendAnswer(nil, moment, &env); err == nil || len(frames) > 0 || !strings.Contains(err.Error(), "session.jobs has 11") {
+	if frames, err := answerFrames(c.s, &env); err == nil || len(frames) > 0 || !strings.Contains(err.Error(), "session.jobs has 11") {
 		t.Errorf("got %d frames, %v", len(frames), err)
 	}
 }

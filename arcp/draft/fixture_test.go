@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,7 +161,7 @@ func (c *connection) answer(t arcp.Type, corr arcp.MessageID, payload any) [][]b
 	env := arcp.Frame(t, payload)
 	env.CorrelationID = corr
 	env.TraceID = trace
-	frames, err := c.s.AppendAnswer(nil, moment, &env)
+	frames, err := answerFrames(c.s, &env)
 	if err != nil {
 		c.t.Fatalf("%s: AppendAnswer(%s): %v", c.lib.name, t, err)
 	}
@@ -168,6 +169,13 @@ func (c *connection) answer(t arcp.Type, corr arcp.MessageID, payload any) [][]b
 		c.received(frame)
 	}
 	return frames
+}
+
+// answerFrames returns the frames of a message of the runtime.
+func answerFrames(s *draft.ServerCodec, env *arcp.Envelope) ([][]byte, error) {
+	var frames draft.Frames
+	err := s.AppendAnswer(&frames, moment, env)
+	return slices.Collect(frames.All()), err
 }
 
 // received checks a frame with the library and with the payload type of its message.

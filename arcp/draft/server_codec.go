@@ -1,8 +1,13 @@
 package draft
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
+	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +28,7 @@ type ServerCodec struct {
 	auth    arcp.Auth                  // credentials of the hello
 	newID   func(prefix string) string // mints identifiers
 
-	decoded bool // the first frame was decoded; owned by Decode
+	first *openingFrame // nil after the first Decode, which owns it
 
 	pending pending
 
@@ -34,33 +39,64 @@ type ServerCodec struct {
 	lastSeq   uint64                       // of the last event that was appended
 }
 
-// NewServerCodec returns the codec for the client that has sent a first frame. The frame is then
-// passed to Decode. It is an error if the frame opens or resumes no session. A hello that cannot be
-// decoded, and a mistake in its payload, are errors of Decode.
+// ErrOtherDialect says that a first frame opens no session of the draft dialect.
+var ErrOtherDialect = errors.New("draft: the first frame opens no session of the draft dialect")
+
+// NewServerCodec returns the codec for a client whose first frame opens a connection of the draft
+// dialect: session.hello, also one that cannot be decoded; session.resume without a timestamp; or
+// session.resume with a token that begins with ResumePrefix. The error of any other frame is
+// ErrOtherDialect. The frame is then passed to Decode, which returns the mistakes in it.
 func NewServerCodec(first []byte) (*ServerCodec, error) {
+	if !bytes.Contains(first, []byte(SessionHello)) && !bytes.Contains(first, []byte(SessionResume)) && bytes.IndexByte(first, '\\') < 0 {
+		return nil, ErrOtherDialect // as nearly all frames of the other dialect, without decoding them
+	}
 	env, err := arcp.DecodeDraft(first)
-	if err != nil && isBadHello(first) {
-		s := &ServerCodec{newID: arcp.NewID}
-		s.SetProfile(Universal)
+	s := &ServerCodec{newID: arcp.NewID, first: &openingFrame{env: env, err: err}}
+	s.SetProfile(Universal)
+	if err != nil {
+		if !isBadHello(first) {
+			return nil, ErrOtherDialect
+		}
 		return s, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	if m := Lookup(Type(env.Type)); m == nil || m.Phase != arcp.InOpening {
-		return nil, &Refusal{
-			Request: env.ID,
-			Type:    Type(env.Type),
-			Err:     arcp.Errorf(arcp.CodeInvalidRequest, "%s: the first message must be %s", env.Type, SessionHello),
+	switch Type(env.Type) {
+	case SessionHello:
+		p, err := readHello(&env)
+		if err == nil {
+			s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
+			s.auth = p.auth()
 		}
+		s.first.hello, s.first.err = p, err
+	case SessionResume:
+		if !env.Timestamp.IsZero() && !hasDraftToken(&env) {
+			return nil, ErrOtherDialect
+		}
+	default:
+		return nil, ErrOtherDialect
 	}
-	s := &ServerCodec{newID: arcp.NewID}
 	s.SetProfile(Recognise(&env))
-	if p, err := readHello(&env); err == nil && Type(env.Type) == SessionHello {
-		s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
-		s.auth = p.auth()
-	}
 	return s, nil
+}
+
+// openingFrame is the decoded first frame of a connection.
+type openingFrame struct {
+	env   arcp.Envelope
+	hello HelloPayload // of a session.hello
+	err   error        // of the envelope or, of a session.hello, of its payload
+}
+
+// isBadHello reports whether a frame that cannot be decoded was meant to be a session.hello.
+func isBadHello(frame []byte) bool {
+	return bytes.Contains(frame, []byte(`"`+SessionHello+`"`)) && !bytes.Contains(frame, []byte(`"`+arcp.SessionOpen+`"`))
+}
+
+// ResumePrefix is the start of the resume tokens of sessions of the dialect.
+const ResumePrefix = "rtd_"
+
+// hasDraftToken reports whether a session.resume has the token of a session of the dialect.
+func hasDraftToken(env *arcp.Envelope) bool {
+	p, err := arcp.DecodePayload[ResumePayload](env)
+	return err == nil && strings.HasPrefix(cmp.Or(p.ResumeToken, p.Token), ResumePrefix)
 }
 
 // Auth returns the credentials of the session.hello. A hello that resumes a session may have some
@@ -164,28 +200,53 @@ func (s *ServerCodec) sent(seq uint64, e *Event) {
 	}
 }
 
+// Frames are encoded frames, one after the other.
+type Frames struct {
+	Data []byte
+	Ends []int // end of each frame in Data
+}
+
+// All returns the frames in order. They share the memory of Data.
+func (f *Frames) All() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		start := 0
+		for _, end := range f.Ends {
+			if !yield(f.Data[start:end:end]) {
+				return
+			}
+			start = end
+		}
+	}
+}
+
 // AppendAnswer appends the frames of a message of the runtime that is not an event of a job: 0,
 // 1 or several. The client's connection ends after the frames of a session.rejected,
 // session.unauthenticated or session.evicted. The error of a page of jobs that is too large is a
 // *TooLargeError. The request then still waits for an answer: a nack with its id fails it.
-func (s *ServerCodec) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelope) ([][]byte, error) {
+// With an error nothing is appended.
+func (s *ServerCodec) AppendAnswer(frames *Frames, now time.Time, env *arcp.Envelope) error {
 	write, ok := answers[env.Type]
 	if !ok {
-		return frames, nil
+		return nil
 	}
-	a := answer{s: s, now: now, env: env, frames: frames}
+	a := answerPool.Get().(*answer)
+	*a = answer{s: s, now: now, env: env, frames: *frames}
 	a.request, a.known = s.pending.take(env.CorrelationID)
 	if a.request.id == "" {
 		a.request.id = env.CorrelationID
 	}
-	if err := write(&a); err != nil {
-		if a.request.kind != requestOther {
-			s.pending.add(a.request)
-		}
-		return frames, err
+	err := write(a)
+	if err == nil {
+		*frames = a.frames
+	} else if a.request.kind != requestOther {
+		s.pending.add(a.request)
 	}
-	return a.frames, nil
+	*a = answer{}
+	answerPool.Put(a)
+	return err
 }
+
+var answerPool = sync.Pool{New: func() any { return new(answer) }}
 
 // requestKind is the kind of a request. It selects the form of a failure.
 type requestKind uint8
@@ -238,7 +299,7 @@ func (p *pending) add(r request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.requests) == maxPending {
-		p.remove(0)
+		p.requests = slices.Delete(p.requests, 0, 1)
 		p.dropped = true
 	}
 	p.requests = append(p.requests, r)
@@ -251,18 +312,11 @@ func (p *pending) take(id arcp.MessageID) (r request, known bool) {
 	for i := range p.requests { // a first frame without an identifier is a request, too
 		if p.requests[i].id == id {
 			r = p.requests[i]
-			p.remove(i)
+			p.requests = slices.Delete(p.requests, i, i+1)
 			return r, true
 		}
 	}
 	return request{}, p.dropped && id != ""
-}
-
-// remove removes a request. The oldest, which is answered first, costs no copy.
-func (p *pending) remove(i int) {
-	copy(p.requests[1:i+1], p.requests[:i])
-	p.requests[0] = request{}
-	p.requests = p.requests[1:]
 }
 
 // hold records that the client has a handle of a job.

@@ -37,9 +37,8 @@ type decoder struct {
 func (d *decoder) decode(in *inbound, frame []byte) {
 	if d.frames == nil {
 		d.frames = rfcDecoder{}
-		if draft.Opens(frame) {
-			in.codec, _ = draft.NewServerCodec(frame) // no error: the frame opens a session
-			d.frames = in.codec
+		if codec, err := draft.NewServerCodec(frame); err == nil {
+			in.codec, d.frames = codec, codec
 		}
 	}
 	env, err := d.frames.Decode(frame)

@@ -65,16 +65,17 @@ func (d *draftDialect) append(now time.Time, env *arcp.Envelope) error {
 	if env.Type == arcp.JobAccepted && d.sendsCredentials() { // the log does not have the values
 		env.Payload = d.srv.secrets.appendCredentials(bytes.Clone(env.Payload), env.JobID)
 	}
-	frames, err := d.output.codec.AppendAnswer(nil, now, env)
-	if err != nil {
+	b := d.output.batch()
+	frames := draft.Frames{Data: b.data, Ends: b.ends}
+	if err := d.output.codec.AppendAnswer(&frames, now, env); err != nil {
 		return err
 	}
-	b := d.output.batch()
-	for _, frame := range frames {
-		b.data = append(b.data, frame...)
-		b.ends = append(b.ends, len(b.data))
-		d.output.counts.add(env.Type, len(frame))
+	start := len(b.data)
+	for _, end := range frames.Ends[len(b.ends):] {
+		d.output.counts.add(env.Type, end-start)
+		start = end
 	}
+	b.data, b.ends = frames.Data, frames.Ends
 	return nil
 }
 

@@ -33,7 +33,7 @@ var peers = map[string]func(t *testing.T) peer{
 		}
 		if err == nil {
 			accepted := arcp.Frame(arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: "sess_1"})
-			_, err = codec.AppendAnswer(nil, time.Now(), &accepted)
+			err = codec.AppendAnswer(new(draft.Frames), time.Now(), &accepted)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestPreparedFramesHaveNewIDs(t *testing.T) {
 		if follow, err := arcp.DecodePayload[arcp.JobSubscribePayload](&env); err != nil || follow.JobID != "job_1" || !follow.History {
 			t.Errorf("payload = %+v, %v, want job_1 with its history", follow, err)
 		}
-		if draft.Opens(d.openFrame(&Server{Token: "token"})) != (d.name == Draft) {
+		if _, err := draft.NewServerCodec(d.openFrame(&Server{Token: "token"})); (err == nil) != (d.name == Draft) {
 			t.Error("the first frame opens a session of the other dialect")
 		}
 		if _, err := arcp.DecodeDraft(d.openFrame(&Server{Token: `"quoted"`})); err != nil {
