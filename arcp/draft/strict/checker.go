@@ -49,8 +49,10 @@ const (
 )
 
 // Rules lists the rules.
-var Rules = []Rule{RuleSize, RuleJSON, RuleEnvelope, RuleType, RulePayload, RuleBody, RuleNull, RuleID, RuleSession, RuleHandshake, RuleSeq, RuleAnswer,
-	RuleJob, RuleResult, RuleRetryable, RuleChunk, RuleError, RuleHeartbeat, RuleToolResult}
+var Rules = []Rule{
+	RuleSize, RuleJSON, RuleEnvelope, RuleType, RulePayload, RuleBody, RuleNull, RuleID, RuleSession, RuleHandshake,
+	RuleSeq, RuleAnswer, RuleJob, RuleResult, RuleRetryable, RuleChunk, RuleError, RuleHeartbeat, RuleToolResult,
+}
 
 // Checker judges the frames of one connection. Calls of its methods must not overlap.
 type Checker struct {
@@ -382,7 +384,7 @@ func (c *Checker) act(e, p envelope) {
 			c.jobs[id].submitted = true
 			c.jobs[id].submits = append(c.jobs[id].submits, p.text("request_id"))
 		}
-		if c.lib.endAnswers && e.text("correlation_id") != "" {
+		if c.lib.correlatesEnd && e.text("correlation_id") != "" {
 			c.add(RuleAnswer, "the library takes it for the end of the job")
 		}
 	case "job.cancelled":
@@ -510,7 +512,7 @@ func (c *Checker) outcome(id string, e envelope) *job {
 // endOfSubmit checks that an outcome answers a submit of the job, each submit once.
 func (c *Checker) endOfSubmit(j *job, e envelope) {
 	i := 0
-	if c.lib.endAnswers {
+	if c.lib.correlatesEnd {
 		i = slices.Index(j.submits, e.text("correlation_id"))
 	}
 	switch {
@@ -630,7 +632,7 @@ func (c *Checker) chunk(j *job, b envelope) {
 
 func (c *Checker) result(j *job, p envelope) {
 	read, other := "result", "output"
-	if c.lib.readsOutput {
+	if c.lib.resultInOutput {
 		read, other = other, read
 	}
 	value, inline := p[read]

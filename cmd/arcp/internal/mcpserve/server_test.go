@@ -43,7 +43,8 @@ func start(t *testing.T, cfg Config, tools ...*tool.Tool) *fixture {
 		}
 	}
 	var credentials auth.Config
-	if err := credentials.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}); err != nil {
+	alice := auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}
+	if err := credentials.AddToken(alice); err != nil {
 		t.Fatal(err)
 	}
 	rt, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&credentials), Tools: fx.tools})
@@ -126,7 +127,8 @@ func echo(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) { retu
 
 func TestWhichToolsAreOffered(t *testing.T) {
 	long := strings.Repeat("long-", 30)
-	list := []*tool.Tool{raw(t, tool.Capability{Name: "a.b"}, echo), raw(t, tool.Capability{Name: "a_b"}, echo), raw(t, tool.Capability{Name: long + "1"}, echo),
+	list := []*tool.Tool{raw(t, tool.Capability{Name: "a.b"}, echo), raw(t, tool.Capability{Name: "a_b"}, echo),
+		raw(t, tool.Capability{Name: long + "1"}, echo),
 		raw(t, tool.Capability{Name: long + "2"}, echo), raw(t, tool.Capability{Name: "a.b", Version: "2.0.0"}, echo)}
 	for _, c := range []struct {
 		cfg  Config
@@ -155,10 +157,18 @@ func TestWhichToolsAreOffered(t *testing.T) {
 
 // A call reaches a tool with a changed name, and its result is unchanged.
 func TestCallReachesItsTool(t *testing.T) {
+	big := tool.Capability{Name: "big", Limits: tool.Limits{MaxResponseBytes: 4 << 20}}
 	fx := start(t, Config{Flat: true},
-		raw(t, tool.Capability{Name: "files.read", SideEffect: tool.SideEffectRead, Description: "Reads.", InputSchema: arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`)}, echo),
-		raw(t, tool.Capability{Name: "say"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"as \"text\""`), nil }),
-		raw(t, tool.Capability{Name: "big", Limits: tool.Limits{MaxResponseBytes: 4 << 20}}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		raw(t, tool.Capability{
+			Name:        "files.read",
+			Description: "Reads.",
+			SideEffect:  tool.SideEffectRead,
+			InputSchema: arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`),
+		}, echo),
+		raw(t, tool.Capability{Name: "say"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			return arcp.Raw(`"as \"text\""`), nil
+		}),
+		raw(t, big, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return arcp.Raw(`"` + strings.Repeat("x", 2<<20) + `"`), nil
 		}),
 		raw(t, tool.Capability{Name: "fails"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
@@ -241,11 +251,13 @@ func TestQuestionReachesItsCaller(t *testing.T) {
 		return a.Value, err
 	})
 	choose := raw(t, tool.Capability{Name: "choose"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-		a, err := job.Choose(ctx, tool.ChoiceAsk{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b", Label: "B"}}, Expires: time.Minute})
+		a, err := job.Choose(ctx,
+			tool.ChoiceAsk{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b", Label: "B"}}, Expires: time.Minute})
 		return arcp.Raw(fmt.Sprintf("%q", a.ChoiceID)), err
 	})
 	permit := raw(t, tool.Capability{Name: "permit"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-		_, err := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
+		_, err := job.Permissions().Request(ctx,
+			tool.PermissionAsk{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
 		return arcp.Raw(`"granted"`), err
 	})
 	fx := start(t, Config{}, ask, choose, permit)
@@ -314,7 +326,7 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 	served := make(chan error)
 	go func() { served <- fx.srv.Pipe(t.Context(), in, io.Discard) }()
 	for _, m := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
+		initialize,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"slow","arguments":{}}}`,
 	} {
@@ -347,8 +359,7 @@ func TestHTTPNeedsTokenAndOrigin(t *testing.T) {
 		{"", "Basic 0123456789abcdef", "", http.StatusUnauthorized},
 		{"", "Bearer 0123456789abcdef", "evil.example", http.StatusForbidden},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, strings.NewReader(
-			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, strings.NewReader(initialize))
 		if err != nil {
 			t.Fatal(err)
 		}
