@@ -76,6 +76,10 @@ func (s *ServerCodec) Profile() Profile { return s.profile }
 // resumed. It must precede the first call of an Append method.
 func (s *ServerCodec) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
 
+// CorrelatesEnds reports whether the end of a job has the correlation id of the submit for the client.
+// The other clients find the job of an event by its id only.
+func (s *ServerCodec) CorrelatesEnds() bool { return s.facts.endAnswers }
+
 // Describe sets what the answer to a resume contains besides the members of
 // arcp.SessionResumedPayload: the runtime, the capabilities, the resume window and the heartbeat
 // interval.

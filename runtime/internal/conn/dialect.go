@@ -83,6 +83,9 @@ type dialect interface {
 	maxPage() int
 	// acceptedIsAnswer reports whether job.accepted is an answer outside the log of the session.
 	acceptedIsAnswer() bool
+	// correlatesEvents reports whether the client reads the correlation ids of events. If not, its
+	// session needs each event once, whatever its requests for the events of a job.
+	correlatesEvents() bool
 	// sendsCredentials reports whether the client is sent the credentials of its jobs.
 	sendsCredentials() bool
 
@@ -136,6 +139,7 @@ func (d *rfcDialect) hasInventory(t arcp.Type) bool                   { return t
 func (d *rfcDialect) status(j *store.Job) string                      { return string(j.State) }
 func (d *rfcDialect) maxPage() int                                    { return 0 }
 func (d *rfcDialect) acceptedIsAnswer() bool                          { return false }
+func (d *rfcDialect) correlatesEvents() bool                          { return true }
 func (d *rfcDialect) sendsCredentials() bool                          { return true }
 func (d *rfcDialect) usesForms() bool                                 { return false }
 
