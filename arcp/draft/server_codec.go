@@ -112,6 +112,10 @@ func (s *ServerCodec) Profile() Profile { return s.profile }
 // resumed. It must precede the first call of an Append method.
 func (s *ServerCodec) SetProfile(p Profile) { s.profile, s.quirks = p, p.quirks() }
 
+// CorrelatesEnds reports whether the end of a job has the correlation id of the submit for the client.
+// The other clients find the job of an event by its id only.
+func (s *ServerCodec) CorrelatesEnds() bool { return s.quirks.correlatesEnd }
+
 // Describe sets what the answer to a resume contains besides the members of
 // arcp.SessionResumedPayload: the runtime, the capabilities, the resume window and the heartbeat
 // interval.

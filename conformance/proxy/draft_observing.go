@@ -166,7 +166,8 @@ var draftSubscribeFaults = []Fault{
 			}
 			return f.refused(codeJobNotFound)
 		})},
-	{Defect: "a job has two copies of its end in a session that sees the job for two reasons", Checks: []string{"draft.subscribe.same-session", "draft.subscribe.twice"},
+	{Defect: "a job has two copies of its end in a session that sees the job for two reasons", Checks: []string{"draft.subscribe.same-session", "draft.subscribe.twice",
+		"draft.idempotency.running-again", "draft.idempotency.followed"},
 		newRewriter: doubleEnds},
 	{Defect: "a job has one follower at most", Checks: []string{"draft.subscribe.many"}, newShared: followOnce},
 	{Defect: "job.unsubscribe is ignored", Checks: []string{"draft.subscribe.unsubscribe"}, newRewriter: dropSent(arcp.JobUnsubscribe)},

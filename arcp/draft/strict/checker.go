@@ -494,10 +494,10 @@ func (j *job) renewed() *job {
 	return &job{submitted: j.submitted, end: j.end, submits: j.submits}
 }
 
-// outcome ends a job. The runtime repeats the outcome for each submit that repeats another one: the
-// libraries ignore it if the job has ended. The repetition returns nil.
+// outcome ends a job. If the library finds the outcome by its submit, each accepted submit has one.
+// The library ignores it if the job has ended: this repetition returns nil.
 func (c *Checker) outcome(id string, e envelope) *job {
-	if j := c.jobs[id]; j != nil && j.ended && j.end == e.text("id") && (c.resumed || len(j.submits) > 0) {
+	if j := c.jobs[id]; j != nil && j.ended && j.end == e.text("id") && (c.resumed || c.lib.correlatesEnd && len(j.submits) > 0) {
 		c.endOfSubmit(j, e)
 		return nil
 	}
@@ -509,12 +509,13 @@ func (c *Checker) outcome(id string, e envelope) *job {
 	return j
 }
 
-// endOfSubmit checks that an outcome answers a submit of the job, each submit once.
+// endOfSubmit checks that an outcome answers a submit of the job, each submit once, if the library
+// finds the outcome by its submit.
 func (c *Checker) endOfSubmit(j *job, e envelope) {
-	i := 0
-	if c.lib.correlatesEnd {
-		i = slices.Index(j.submits, e.text("correlation_id"))
+	if !c.lib.correlatesEnd {
+		return
 	}
+	i := slices.Index(j.submits, e.text("correlation_id"))
 	switch {
 	case len(j.submits) == 0 || i < 0 && c.resumed: // of another connection
 	case i < 0:

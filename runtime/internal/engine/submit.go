@@ -28,6 +28,10 @@ type Submit struct {
 	// AcceptedIsAnswer says that job.accepted is an answer outside the log of the session.
 	AcceptedIsAnswer bool
 
+	// OneFollow says that the session follows a job once, because the client ignores the correlation
+	// ids of events. All follows of the session but the follow of its submit have no correlation id.
+	OneFollow bool
+
 	// Existing, if set, is called with the job that a submit without a session repeats. It
 	// must not block.
 	Existing func(arcp.JobID)

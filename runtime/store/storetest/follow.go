@@ -111,6 +111,30 @@ func testFollowNewDeliversNothingTwice(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
 }
 
+// testFollowNewIsForAllCorrelations checks that a session with a follow of all types gets no second
+// one by New, and that the part of it without Forwarded outlives the subscription.
+func testFollowNewIsForAllCorrelations(t *testing.T, open Open) {
+	d := openEmpty(t, open)
+	owner, other := d.session("sess_owner"), d.session("sess_other")
+	d.submit("job_1", owner)
+	d.emit("job_1", arcp.JobAccepted)
+	ends := arcp.Lookup(arcp.JobCompleted).Bit
+	repetition := func(s arcp.SessionID) *store.Write {
+		return store.NewWrite(&store.Follow{Session: s, Job: "job_1", Types: ends, New: true})
+	}
+	d.do(repetition(owner))
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", Forwarded: true, New: true}))
+	d.do(repetition(other))
+	d.emit("job_1", arcp.JobStarted)
+	d.do(store.NewWrite(&store.Unfollow{Session: other, Job: "job_1", Forwarded: true}))
+	d.emit("job_1", arcp.JobProgress)
+	d.finish("job_1")
+	d.want(owner, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.JobCompleted)
+	d.want(other, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
+	d.do(repetition(owner))
+	d.want(owner, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.JobCompleted, arcp.JobCompleted)
+}
+
 // testFollowExtendsItsTypes checks that a follow of some types becomes one of all types, also with
 // New, and never the reverse.
 func testFollowExtendsItsTypes(t *testing.T, open Open) {
