@@ -322,10 +322,52 @@ var draftResumeFaults = []Fault{
 			}
 			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
 		})},
-	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower"}, Silent: true,
+	{Defect: "two connections of a session go on after a resume", Checks: []string{"draft.takeover.race", "draft.takeover.half-open"}, newShared: shareSession},
+	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower", "draft.takeover.race"}, Silent: true,
 		newRewriter: afterResume(func() func(f frame) []frame { return dropWhere(frame.event)().in })},
 	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"},
 		newRewriter: refuseResumes},
+}
+
+// shareSession makes the end of a connection with a session one that the client does not see: pings are
+// answered, and the events that other connections have had since come on this one, too.
+func shareSession() func() rewriter {
+	var events []frame
+	return func() rewriter {
+		var welcome frame
+		var pings []frame
+		copied := 0
+		return rewriter{
+			out: func(f frame) []frame {
+				if f.Type == arcp.SessionPing {
+					pings = append(pings, f)
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				if f.Type == script.SessionWelcome {
+					welcome = f
+				}
+				if f.event() {
+					events = append(events, f)
+				}
+				copied = len(events)
+				return []frame{f}
+			},
+			afterEnd: func() []frame {
+				if welcome.Type == "" {
+					return nil
+				}
+				frames := slices.Clone(events[copied:])
+				for _, ping := range pings {
+					frames = append(frames, welcome.withNewID().with("type", arcp.SessionPong).
+						with("payload", map[string]any{"ping_nonce": ping.stringMember("nonce"), "received_at": past}))
+				}
+				copied, pings = len(events), nil
+				return frames
+			},
+		}
+	}
 }
 
 // resumption returns what the first message of a client says of the session to resume; nil if it resumes none.
