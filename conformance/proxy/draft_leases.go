@@ -19,11 +19,12 @@ var draftLeaseFaults = []Fault{
 			return f.withPayload("lease_constraints", map[string]string{"expires_at": "2099-01-01T00:00:00Z"})
 		})},
 	{Defect: "a job may do what its lease does not cover", Checks: []string{"draft.leases.none", "draft.leases.star", "draft.leases.anchored", "draft.leases.dots",
-		"draft.leases.model", "draft.leases.capabilities"},
+		"draft.leases.model", "draft.leases.capabilities", "draft.leases.question", "draft.leases.delegate"},
 		newRewriter: completeDraft(arcp.CodePermissionDenied, `{"allowed":true}`)},
 	{Defect: "lease_request is ignored", Checks: []string{"draft.leases.star", "draft.leases.anchored", "draft.leases.dots", "draft.leases.model", "draft.leases.expires-inside",
 		"draft.leases.malformed", "draft.budgets.exhausted", "draft.budgets.malformed"},
 		newRewriter: withoutOption("lease_request")},
+	{Defect: "a question mark in a pattern covers any character", Checks: []string{"draft.leases.question"}, newRewriter: replaceSent(`["/a/b?"]`, `["/a/b*"]`)},
 	{Defect: "lease_constraints are ignored", Checks: []string{"draft.leases.expires-past", "draft.leases.expires-malformed", "draft.leases.expired",
 		"draft.leases.expired-child"},
 		newRewriter: withoutOption("lease_constraints")},

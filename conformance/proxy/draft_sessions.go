@@ -265,6 +265,7 @@ var draftPingFaults = []Fault{
 		newRewriter: answerSent(isType(arcp.SessionPong), arcp.SessionPong, false)},
 	{Defect: "every session.ping of the server has the same nonce", Checks: []string{"draft.ping.server"},
 		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("nonce", "n") })},
+	{Defect: "session.pong is no sign of life", Checks: []string{"draft.ping.answers"}, newRewriter: dropSent(arcp.SessionPong)},
 	{Defect: "a session without the feature heartbeat is pinged", Checks: []string{"draft.ping.server-unnegotiated"},
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.JobAccepted {
@@ -472,6 +473,7 @@ var draftNumberFaults = []Fault{
 		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
 	{Defect: "the events of each job are numbered from 1", Checks: []string{"draft.numbering.session", "draft.numbering.parallel", "draft.numbering.reconnect"},
 		newRewriter: restartNumbers},
+	{Defect: "a session ends after 10,000 frames", Checks: []string{"draft.numbering.many"}, newRewriter: endAfter(10000)},
 	{Defect: "job.accepted has a number", Checks: []string{"draft.numbering.types"},
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "job.cancelled has a number", Checks: []string{"draft.numbering.types"},
@@ -490,6 +492,19 @@ var draftNumberFaults = []Fault{
 				return f.with("event_seq", numbers[f.ID])
 			})
 		}},
+}
+
+// endAfter returns rewriters that replace each frame of the server after the first n by a session.error.
+func endAfter(n int) func() rewriter {
+	return func() rewriter {
+		count := 0
+		return rewriter{in: func(f frame) []frame {
+			if count++; count <= n {
+				return []frame{f}
+			}
+			return []frame{f.withNewID().with("event_seq", nil).with("job_id", nil).refused("INTERNAL_ERROR").withPayload("retryable", true)}
+		}}
+	}
 }
 
 // skipNumbers returns rewriters that leave out a number after each selected frame of the server.
