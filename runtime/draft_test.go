@@ -217,6 +217,28 @@ func TestDraftTimedOut(t *testing.T) {
 	}
 }
 
+// A client answers the question of its job with approval.answer. The call ends in the write of the job,
+// and is accepted before its end all the same.
+func TestDraftAnswersAQuestion(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
+				job := p.accepted("demo.ask", `{"prompt":"how many?"}`, "")
+				question := p.until("the question", func(frame *draftFrame) bool { return frame.Payload.Body.Details.ApprovalID != "" })
+				answer := p.accepted("approval.answer", fmt.Sprintf(`{"request_id":%q,"value":7}`, question.Payload.Body.Details.ApprovalID), "")
+				if frame := p.end(answer); frame.Type != "job.result" {
+					t.Errorf("%s: approval.answer ends with %s, want a result", lib.name, frame.raw)
+				}
+				if frame := p.end(job); !strings.Contains(frame.raw, `"value":7`) {
+					t.Errorf("%s: demo.ask ends with %s, want the value 7", lib.name, frame.raw)
+				}
+			})
+		})
+	}
+}
+
 // TestInventoryIsBounded has more tools than the answer to an open lists. It says how many there are,
 // and tools.list has the others.
 func TestInventoryIsBounded(t *testing.T) {
