@@ -218,7 +218,7 @@ func TestLedgerEqualsTheModel(t *testing.T) {
 			case c == nil || !c.Open:
 			case step == "run":
 				if l.Return(&parent, c, Running, nil) {
-					t.Fatal("a running child returns its budget")
+					t.Fatal("Return of a running child = true, want false")
 				}
 			default:
 				back := held[c.Job]
