@@ -63,7 +63,7 @@ func New(o Options) *Broker {
 }
 
 // Connect sets the function that delivers a question of a job to one more session. It is called
-// once, before the first question.
+// once, before the first question. offer must not block: the caller may be the committer.
 func (b *Broker) Connect(offer func(job arcp.JobID, question string, to approval.Actor)) {
 	b.offer = offer
 }
@@ -139,12 +139,8 @@ func (b *Broker) asked(row approval.Row, request arcp.MessageID) (first bool) {
 	})
 	b.wakeLocked(row.ID)
 	b.mu.Unlock()
-	if len(newcomers) > 0 {
-		go func() { // the engine may block, the caller must not
-			for _, w := range newcomers {
-				b.offer(row.Job, row.ID, w)
-			}
-		}()
+	for _, actor := range newcomers {
+		b.offer(row.Job, row.ID, actor)
 	}
 	return first
 }
