@@ -56,7 +56,7 @@ func (e *encoder) endSession(b *pdb.Batch, it *pdb.Iterator, c *sequence.Session
 		s.sessions.Add(-1)
 	}
 	e.trail.setSession(c.ID)
-	delete(e.floors, string(e.trail.records))
+	delete(e.deletedTo, string(e.trail.records))
 	must(b.Delete(e.trail.trim, nil))
 	e.key = sessionKey(e.key[:0], tSession, c.ID)
 	must(b.Delete(e.key, nil))

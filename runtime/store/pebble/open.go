@@ -167,7 +167,7 @@ func (o opener) load(dir string, opts *Options) error {
 	opts.IDs.StartAfter(strings.TrimPrefix(string(o.enc.state.LastID), arcp.MessagePrefix))
 	o.jobs.Store(int64(o.enc.state.Jobs))
 	o.sessions.Store(int64(o.enc.state.Sessions))
-	o.enc.floors, o.enc.endedSessions = make(map[string]uint64), make(map[arcp.SessionID]struct{})
+	o.enc.deletedTo, o.enc.endedSessions = make(map[string]uint64), make(map[arcp.SessionID]struct{})
 	o.core = sequence.New(src, opts.IDs, o.enc.state.Deleted)
 	if err := o.loadLastJob(); err != nil {
 		return err
