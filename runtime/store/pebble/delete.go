@@ -50,6 +50,7 @@ func (e *encoder) deletions(b *pdb.Batch, chg *sequence.Changes, s *Store) error
 	return nil
 }
 
+// endSession deletes the row of a session, its pointers to events, its follows and its submits.
 func (e *encoder) endSession(b *pdb.Batch, it *pdb.Iterator, c *sequence.SessionChange, s *Store) error {
 	if !c.New {
 		e.state.Sessions--
@@ -90,6 +91,7 @@ func (e *encoder) deleteAll(b *pdb.Batch, it *pdb.Iterator, prefix []byte) error
 	return nil
 }
 
+// deleteJob deletes the row of a job, its events and its entries in the indexes.
 func (e *encoder) deleteJob(b *pdb.Batch, it *pdb.Iterator, d *sequence.Deletion, s *Store) error {
 	e.state.Jobs--
 	s.jobs.Add(-1)

@@ -34,6 +34,8 @@ func Open(dir string, opts Options) (store.Store, error) {
 	return s, nil
 }
 
+// open locks the directory, opens its database and loads the state. After an error the directory
+// is unlocked.
 func open(dir string, opts *Options) (_ *Store, err error) {
 	if err := prepare(dir, opts.fs); err != nil {
 		return nil, err
