@@ -237,6 +237,7 @@ func (r *Runtime) resumeGraces() {
 	}
 }
 
+// newJanitor returns the janitor of the store, which is not started.
 func (r *Runtime) newJanitor() *housekeeping.Janitor {
 	return housekeeping.New(housekeeping.Options{
 		Store:        r.cfg.Store,
@@ -466,6 +467,8 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	return r.shutdownErr
 }
 
+// stop ends the services in the order in which they depend on each other: connections stay open
+// until the last events of the jobs are delivered.
 func (r *Runtime) stop(ctx context.Context) error {
 	r.conns.Stop()
 	r.janitor.Stop()
