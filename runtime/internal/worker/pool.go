@@ -178,10 +178,13 @@ func New(cfg Config) *Pool {
 // tool returns the tool of a reference; nil: there is none.
 func (p *Pool) tool(ref string) *workerTool { return (*p.tools.Load())[ref] }
 
-// Register registers the tools that an agent executes, in place of those before. It returns
-// PERMISSION_DENIED without the role worker, INVALID_ARGUMENT for a declaration that is not valid,
-// ALREADY_EXISTS for a name of another source or principal, and FAILED_PRECONDITION if other agents
-// describe the tool differently. An error changes nothing.
+// Register registers the tools that an agent executes, in place of those before. An error changes
+// nothing:
+//
+//   - PERMISSION_DENIED: the actor does not have the role worker
+//   - INVALID_ARGUMENT: a declaration is not valid
+//   - ALREADY_EXISTS: a name belongs to another source or principal
+//   - FAILED_PRECONDITION: other agents describe the tool differently
 func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 	if !actor.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "executing jobs needs the role worker")
