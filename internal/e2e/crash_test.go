@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,6 +241,33 @@ func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
+	}
+}
+
+// completions counts completed jobs or calls of the clients that load a server.
+type completions struct {
+	n       atomic.Int64
+	changec chan struct{} // buffered 1
+}
+
+func newCompletions() *completions { return &completions{changec: make(chan struct{}, 1)} }
+
+func (c *completions) add() {
+	c.n.Add(1)
+	select {
+	case c.changec <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until n more have been added, or the load has ended. Only one goroutine may wait.
+func (c *completions) await(load context.Context, n int64) {
+	for want := c.n.Load() + n; c.n.Load() < want; {
+		select {
+		case <-c.changec:
+		case <-load.Done():
+			return
+		}
 	}
 }
 

@@ -163,8 +163,12 @@ func writeStored(t *testing.T, bin, archive string) {
 	var was storedView
 	var mu sync.Mutex
 	var last uint64
+	checkpoints := newCompletions() // of demo.count
 	c, err := client.Dial(ctx, p.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}, OnEnvelope: func(env *arcp.Envelope) bool {
 		w.see(env, &last)
+		if env.Type == arcp.JobCheckpoint {
+			checkpoints.add()
+		}
 		if env.EventSeq > 0 {
 			mu.Lock()
 			defer mu.Unlock()
@@ -199,7 +203,7 @@ func writeStored(t *testing.T, bin, archive string) {
 		}
 		was.Jobs[job.ID()] = nil
 	}
-	pause(ctx, 500*time.Millisecond)
+	checkpoints.await(ctx, 1)
 	p.kill(t)
 	<-c.Done()
 	for id := range was.Jobs {
