@@ -37,7 +37,7 @@ func TestRollingRestart(t *testing.T) {
 	var work sync.WaitGroup
 	for u, c := range clients {
 		work.Go(func() {
-			if err := use(ctx, load, c, u, done); err != nil {
+			if err := runJobs(ctx, load, c, u, done); err != nil {
 				t.Error(err)
 				stop()
 			}
@@ -60,15 +60,15 @@ func TestRollingRestart(t *testing.T) {
 	p.kill(t)
 }
 
-// use runs at least one job, one after the other, until the load has ended.
-func use(ctx, load context.Context, c *client.Client, user int, done *completions) error {
+// runJobs runs at least one job, one after the other, until the load has ended.
+func runJobs(ctx, load context.Context, c *client.Client, user int, done *completions) error {
 	for n := 0; n == 0 || load.Err() == nil; n++ {
 		steps := 5 + n%20
 		job, err := invokePatiently(ctx, c, client.InvokeParams{Tool: "demo.count", Arguments: map[string]int{"to": steps, "interval_ms": 10}})
 		if err != nil {
 			return fmt.Errorf("user %d, job %d: %w", user, n, err)
 		}
-		if err := counted(ctx, job, steps); err != nil {
+		if err := checkCount(ctx, job, steps); err != nil {
 			return fmt.Errorf("user %d, job %d (%s): %w", user, n, job.ID(), err)
 		}
 		done.add()
@@ -87,8 +87,8 @@ func invokePatiently(ctx context.Context, c *client.Client, r client.InvokeParam
 	}
 }
 
-// counted checks that a job's steps come once each and in order, and one end.
-func counted(ctx context.Context, job *client.Job, steps int) error {
+// checkCount checks that a job's steps come once each and in order, and one end.
+func checkCount(ctx context.Context, job *client.Job, steps int) error {
 	at, ends := 0, 0
 	for ev, err := range job.Events(ctx) {
 		if err != nil {
