@@ -145,7 +145,7 @@ func decodeRust(t *testing.T, program string, frames map[arcp.Type][][]byte) map
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program)
-	cmd.Stdin, cmd.Stderr = &in, overheard(t)
+	cmd.Stdin, cmd.Stderr = &in, captureStderr(t)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
