@@ -22,7 +22,7 @@ func (s *supervisor) startAttempt(now time.Time) {
 	}
 	s.machine.Start(now)
 	if q := s.questions.Interrupt(); q != nil && s.running() { // an interrupt of an earlier attempt is still pending
-		questioner{s}.blockOn(now, q)
+		s.questioner().blockOn(now, q)
 	}
 	s.due = s.machine.Deadline()
 }
@@ -40,7 +40,7 @@ func (s *supervisor) emitStarted(now time.Time) {
 		s.write.events = append(s.write.events, s.event(arcp.JobStarted, now, s.row.Priority, arcp.JobStartedPayload{Description: s.describe()}))
 	}
 	if q := s.questions.Interrupt(); q != nil { // an interrupt of an earlier attempt is still pending
-		questioner{s}.blockOn(now, q)
+		s.questioner().blockOn(now, q)
 	}
 	if !s.startsAfterWrite() {
 		s.startTool()

@@ -80,10 +80,11 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 	if !c.claimed {
 		w = c.claimWrite()
 	}
+	events, o := c.supervisor.outcomeEvents(time.Now(), o, c.e.scrubber())
 	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
-	log.Events = append(log.Events, c.supervisor.outcomeEvents(time.Now())...)
-	log.State, log.Code = c.supervisor.outcome.State, outcomeCode(c.supervisor.outcome)
+	log.Events = append(log.Events, events...)
+	log.State, log.Code = o.State, outcomeCode(o)
 	return w
 }
 
@@ -137,8 +138,8 @@ func newCall(r *run, s *Submit) *Call {
 // newCallSupervisor returns the supervisor of a Call or of runInline, for the goroutine of the tool. Its
 // event queue is closed: the tool emits no events.
 func newCallSupervisor(r *run) *supervisor {
-	s := &supervisor{run: r, attempt: r.attempt}
-	s.events.space.L, s.events.closed = &r.mu, true
+	s := newSupervisor(r)
+	s.events.closed = true
 	return s
 }
 

@@ -94,12 +94,12 @@ func (c *cancelJob) apply(s *supervisor, now time.Time) {
 	}
 }
 
-func (c *cancelJob) committed(s *supervisor, err error) {
+func (c *cancelJob) committed(jw *jobWriter, err error) {
 	switch {
 	case err == nil:
 		c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)}))
 	case jobEnded(err):
-		c.rejected(s.e, false)
+		c.rejected(jw.run.e, false)
 	default:
 		c.refuse(refusedUnavailable, errStore())
 	}

@@ -152,7 +152,7 @@ func (c *createCheckpoint) add(s *supervisor, now time.Time) bool {
 	return s.requests.add(c.Label, now)
 }
 
-func (c *createCheckpoint) committed(*supervisor, error) {} // apply answers at once
+func (c *createCheckpoint) committed(*jobWriter, error) {} // apply answers at once
 
 func (c *createCheckpoint) rejected(_ *Engine, stopped bool) {
 	if stopped {

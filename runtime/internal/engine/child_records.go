@@ -170,8 +170,8 @@ func (d *returnBudget) report(err error) {
 	}
 }
 
-func (d *returnBudget) committed(_ *supervisor, err error) { d.report(endedIf(err)) }
-func (d *returnBudget) rejected(*Engine, bool)             { d.report(errEnded) }
+func (d *returnBudget) committed(_ *jobWriter, err error) { d.report(endedIf(err)) }
+func (d *returnBudget) rejected(*Engine, bool)            { d.report(errEnded) }
 
 // reportEnd posts the end of the job to the nearest ancestor that has not ended. The ancestor may
 // wait only for the rest of the job's budget.

@@ -145,7 +145,7 @@ func rotatedPayload(id string) arcp.EventEmitPayload {
 	return arcp.EventEmitPayload{Name: "credential_rotated", Data: raw}
 }
 
-func (ro *rotation) committed(_ *supervisor, err error) {
+func (ro *rotation) committed(_ *jobWriter, err error) {
 	if err == nil && !ro.written {
 		err = errEnded
 	}

@@ -64,19 +64,19 @@ func outcomeCode(o *job.Outcome) arcp.Code {
 }
 
 // outcomeEvents returns the terminal event, preceded by the chunks of a result that is too
-// large for one event (§5.6). It replaces the outcome of a result that is too large for a job.
-func (s *supervisor) outcomeEvents(now time.Time) []*store.Event {
-	s.e.scrubber().outcome(s.outcome)
-	switch size := len(s.outcome.Value); {
-	case s.outcome.State != arcp.StateCompleted || size <= maxPayload:
-	case s.direct:
-		s.outcome = tooLarge(arcp.CodeResourceExhausted, size, maxPayload)
+// large for one event (§5.6). The returned outcome replaces o if the result is too large for a job.
+func (d *definition) outcomeEvents(now time.Time, o *job.Outcome, scrub scrubber) ([]*store.Event, *job.Outcome) {
+	scrub.outcome(o)
+	switch size := len(o.Value); {
+	case o.State != arcp.StateCompleted || size <= maxPayload:
+	case d.direct:
+		o = tooLarge(arcp.CodeResourceExhausted, size, maxPayload)
 	case size > maxResult:
-		s.outcome = tooLarge(arcp.CodeInternal, size, maxResult)
+		o = tooLarge(arcp.CodeInternal, size, maxResult)
 	default:
-		return s.chunkEvents(now, s.outcome.Value)
+		return d.chunkEvents(now, o.Value), o
 	}
-	return []*store.Event{terminalEvent(&s.row, &s.common, s.outcome, now)}
+	return []*store.Event{terminalEvent(&d.row, &d.common, o, now)}, o
 }
 
 // tooLarge returns the outcome of a job with a result above the limit. The error is not retryable.

@@ -101,7 +101,7 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 	t, refusal := e.cfg.Tools.Resolve(row.Agent)
 	if refusal != nil {
 		j := recoverOrphan(e, row, refusal)
-		j.questions = *questions
+		j.questions.Set = *questions
 		return j, nil
 	}
 	r := newRun(e, t)
@@ -109,7 +109,7 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 	r.attempt, r.state = row.Attempt, row.State
 	r.lifecycle = lifeAccepted
 	r.common = commonOf(row)
-	r.lastJSeq, r.questions = row.LastJSeq, *questions
+	r.lastJSeq, r.questions.Set = row.LastJSeq, *questions
 	options := optionsOf(row)
 	options.apply(r)
 	r.catalog = e.cfg.Catalog(row.Session, row.Principal, r.trust)

@@ -75,7 +75,7 @@ func (rj *restoreJob) errNoCheckpoint() *arcp.Error {
 func (rj *restoreJob) apply(s *supervisor, now time.Time) {
 	switch {
 	case s.machine.State().Terminal():
-		s.afterEnd = append(s.afterEnd, rj)
+		s.write.afterEnd = append(s.write.afterEnd, rj)
 		return
 	case s.progress.Cancel != nil:
 		rj.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
@@ -114,14 +114,14 @@ func (rj *restoreJob) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoin
 	return p, ok
 }
 
-func (rj *restoreJob) committed(s *supervisor, err error) {
+func (rj *restoreJob) committed(jw *jobWriter, err error) {
 	switch {
 	case err == nil:
 		rj.ack()
 	case jobEnded(err):
-		s.afterEnd = append(s.afterEnd, rj)
+		jw.afterEnd = append(jw.afterEnd, rj)
 	default:
-		rj.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
+		rj.refuse(jw.run.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
 	}
 }
 
