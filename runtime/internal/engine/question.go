@@ -124,7 +124,7 @@ func (d *definition) newQuestion(row approval.Row, wait time.Duration, scrub scr
 // the question, and its answer.
 func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
 	s := tg.s
-	row, refusal := s.newQuestion(row, wait, s.e.scrubber())
+	row, refusal := s.newQuestion(row, wait, s.e.cfg.scrubber())
 	if refusal != nil {
 		return row, refusal
 	}
