@@ -9,7 +9,7 @@ import (
 const ackFrame = `{"arcp":"1.1","id":"msg_1","type":"session.ack","timestamp":"2026-01-02T15:04:05Z","session_id":"sess_1","payload":{"last_processed_seq":42}}`
 
 // ReadAck and Decode return the same values.
-func TestReadAck(t *testing.T) {
+func TestReadAckReadsOnlyItsSession(t *testing.T) {
 	if seq, ok := arcp.ReadAck([]byte(ackFrame), "sess_1"); !ok || seq != 42 {
 		t.Errorf("ReadAck = %d, %t, want 42", seq, ok)
 	}

@@ -25,7 +25,7 @@ func plainJSON(t *testing.T, payload any) string {
 	return string(raw)
 }
 
-func TestAppendJSONIsWhatReflectionMakes(t *testing.T) {
+func TestAppendJSONEqualsReflection(t *testing.T) {
 	at := time.Date(2026, 5, 9, 15, 0, 0, 123456789, time.FixedZone("", 7200))
 	ref := &ArtifactObject{ArtifactID: "art_1", URI: "arcp://x", MediaType: "a/b", Size: 3, ExpiresAt: at}
 	for _, p := range []jsonAppender{
@@ -61,7 +61,7 @@ func TestAppendJSONIsWhatReflectionMakes(t *testing.T) {
 	}
 }
 
-func TestAppendJSONNeverMakesWhatIsNotJSON(t *testing.T) {
+func TestAppendJSONIsAlwaysValid(t *testing.T) {
 	for _, p := range []jsonAppender{
 		JobProgressPayload{Current: math.NaN(), Total: new(math.Inf(1)), Percent: new(math.Inf(-1))},
 		LogPayload{Level: "\xff", Message: "\xc3\x28"},
@@ -77,7 +77,7 @@ func TestAppendJSONNeverMakesWhatIsNotJSON(t *testing.T) {
 	}
 }
 
-func TestAppendString(t *testing.T) {
+func TestAppendStringWritesValidJSON(t *testing.T) {
 	for in, want := range map[string]string{
 		"": `""`, "plain text": `"plain text"`, "exactly8": `"exactly8"`, `quote"`: `"quote\""`, "12345678\n": `"12345678\n"`,
 		"é": `"é"`, "\u2028<>&": "\"\u2028<>&\"", "\x00": `"\u0000"`, "\x7f": "\"\x7f\"", "a\xffb": `"a�b"`, `\`: `"\\"`,

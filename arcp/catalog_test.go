@@ -65,7 +65,7 @@ func TestCatalogHasEveryTypeOnce(t *testing.T) {
 	}
 }
 
-func TestCatalogSequenced(t *testing.T) {
+func TestSequencedTypesHaveOneBitEach(t *testing.T) {
 	var got []string
 	var all arcp.TypeSet
 	for i := range arcp.Catalog {
@@ -91,7 +91,7 @@ func TestCatalogSequenced(t *testing.T) {
 	}
 }
 
-func TestVisible(t *testing.T) {
+func TestVisibleHidesTypesWithoutTheirFeature(t *testing.T) {
 	hidden := func(features ...arcp.Feature) (types []string) {
 		set := arcp.Visible(func(f arcp.Feature) bool { return slices.Contains(features, f) })
 		for i := range arcp.Catalog {
@@ -120,7 +120,7 @@ func TestVisible(t *testing.T) {
 }
 
 // The columns of a row do not contradict each other.
-func TestCatalogRows(t *testing.T) {
+func TestCatalogRowsAreConsistent(t *testing.T) {
 	quiet := []string{"log", "metric", "trace.span", "event.emit", "ack", "nack", "pong", "session.pong"}
 	for i := range arcp.Catalog {
 		s := &arcp.Catalog[i]
@@ -195,7 +195,7 @@ func TestOnlyCodecKnowsTheJSONLibrary(t *testing.T) {
 	}
 }
 
-func TestClassify(t *testing.T) {
+func TestClassIsDecidedByTheName(t *testing.T) {
 	for name, want := range map[arcp.Type]arcp.Class{
 		"tool.invoke": arcp.ClassCore, "ping": arcp.ClassCore, "human.input.request": arcp.ClassCore,
 		"session.hello": arcp.ClassUnknownCore, "job.submit": arcp.ClassUnknownCore, "tool.invoke.now": arcp.ClassUnknownCore, "ping.me": arcp.ClassUnknownCore,
@@ -211,7 +211,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestIsExtensionName(t *testing.T) {
+func TestExtensionNamesNeedNamespaceAndVersion(t *testing.T) {
 	for name, want := range map[string]bool{
 		"arcpx.example.v1": true, "arcpx.acme.workflow.v3": true, "com.acme.v1": true, "io.a-b.c_D9.v10": true, "abcdefgh.x.v1": true,
 		"arcpx.v1": false, "arcpx.example": false, "com.acme": false, "c.acme.v1": false, "abcdefghi.x.v1": false, "Com.acme.v1": false, "c0m.acme.v1": false,
@@ -224,7 +224,7 @@ func TestIsExtensionName(t *testing.T) {
 	}
 }
 
-func TestCodes(t *testing.T) {
+func TestCodesParseToThemselves(t *testing.T) {
 	const retryable = "RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL, ABORTED"
 	if len(arcp.Codes) != 30 {
 		t.Errorf("there are %d codes, want 30", len(arcp.Codes))

@@ -37,7 +37,7 @@ func frame(edits ...string) string {
 
 func nest(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRefusesInvalidFrames(t *testing.T) {
 	long := strings.Repeat("x", arcp.MaxIDLen+1)
 	for name, c := range map[string]struct {
 		frame  string
@@ -126,7 +126,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-func TestDecodeAccepts(t *testing.T) {
+func TestDecodeAcceptsUnusualForms(t *testing.T) {
 	key := strings.Repeat("k", arcp.MaxIDLen)
 	for name, c := range map[string]struct {
 		frame string
@@ -187,14 +187,14 @@ func TestDecodeKeepsPayloadBytes(t *testing.T) {
 }
 
 // A number that a client sends is decoded; the session machine ignores it.
-func TestDecodeEventSeqOfAClient(t *testing.T) {
+func TestDecodeKeepsEventSeqOfAClient(t *testing.T) {
 	env, err := arcp.Decode([]byte(frame("event_seq=7", `type="tool.invoke"`)))
 	if err != nil || env.EventSeq != 7 {
 		t.Errorf("Decode = %d, %v", env.EventSeq, err)
 	}
 }
 
-func TestDecodePayloadErrors(t *testing.T) {
+func TestPayloadErrorsNameTheMember(t *testing.T) {
 	decode := func(payload string, into func(*arcp.Envelope) error) error {
 		return into(&arcp.Envelope{ID: "msg_7", Payload: arcp.Raw(payload)})
 	}
@@ -232,7 +232,7 @@ func TestDecodePayloadErrors(t *testing.T) {
 	}
 }
 
-func TestSupportedVersion(t *testing.T) {
+func TestEveryMinorVersionOfOneIsSupported(t *testing.T) {
 	for v, want := range map[string]bool{"1": true, "1.0": true, "1.1": true, "1.99": true, "": false, "2": false, "2.0": false, "10": false,
 		"1.": false, "1.x": false, "1.1.1": false, " 1": false, "1.123456789": false, "01": false, "v1": false} {
 		if got := arcp.SupportedVersion(v); got != want {
@@ -241,7 +241,7 @@ func TestSupportedVersion(t *testing.T) {
 	}
 }
 
-func TestOptionalExtension(t *testing.T) {
+func TestOnlyTrueMakesAnExtensionOptional(t *testing.T) {
 	for ext, want := range map[string]bool{`{"optional":true}`: true, `{"optional":false}`: false, `{"optional":"true"}`: false, `{}`: false, `{"Optional":true}`: false} {
 		env, err := arcp.Decode([]byte(frame("extensions=" + ext)))
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestAsError(t *testing.T) {
+func TestAsErrorHidesUnknownCauses(t *testing.T) {
 	wire := arcp.Errorf(arcp.CodeNotFound, "no job %s", "job_1")
 	for _, c := range []struct {
 		err   error
@@ -30,7 +30,7 @@ func TestAsError(t *testing.T) {
 	}
 }
 
-func TestErrorDetails(t *testing.T) {
+func TestInvalidDetailsAreIgnored(t *testing.T) {
 	e := arcp.Errorf(arcp.CodeResourceExhausted, "too many").RetryAfter(30)
 	if string(e.Details) != `{"retry_after_seconds":30}` || !e.Retryable {
 		t.Errorf("got %+v", e)
@@ -41,7 +41,7 @@ func TestErrorDetails(t *testing.T) {
 }
 
 // A tool may put anything under the name.
-func TestRetryAfterOf(t *testing.T) {
+func TestRetryAfterOfIgnoresInvalidDetails(t *testing.T) {
 	for details, want := range map[string]struct {
 		wait time.Duration
 		ok   bool
@@ -63,7 +63,7 @@ func TestRetryAfterOf(t *testing.T) {
 	}
 }
 
-func TestJobStates(t *testing.T) {
+func TestThreeOfEightJobStatesAreTerminal(t *testing.T) {
 	ended := 0
 	for _, s := range arcp.JobStates {
 		if s.Terminal() {

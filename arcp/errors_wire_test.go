@@ -16,7 +16,7 @@ var rfcCodes = map[arcp.Code]bool{"OK": true, "CANCELLED": true, "UNKNOWN": true
 	"LEASE_EXPIRED": true, "LEASE_REVOKED": true, "BACKPRESSURE_OVERFLOW": true}
 
 // Whatever the code, a code of the RFC is sent, and the specific one is read back.
-func TestSpecificCodes(t *testing.T) {
+func TestSpecificCodesSurviveTheWire(t *testing.T) {
 	for _, info := range arcp.Codes {
 		for _, details := range []string{"", "{}", `{"x":1}`, ` { "x":1 } `, `{"code":"MINE"}`, `{"code":7,"arcp_code":"x"}`} {
 			e := arcp.Errorf(info.Code, "m")
@@ -45,7 +45,7 @@ func TestSpecificCodes(t *testing.T) {
 	}
 }
 
-func TestSpecificCodeForms(t *testing.T) {
+func TestSpecificCodeIsADetailOfTheRFCCode(t *testing.T) {
 	for _, c := range []struct {
 		why, code, details, want string
 	}{
@@ -77,7 +77,7 @@ func TestSpecificCodeForms(t *testing.T) {
 }
 
 // Each payload with a code is sent with a code of the RFC, whatever code it holds.
-func TestPayloadCodes(t *testing.T) {
+func TestPayloadsAreSentWithRFCCodes(t *testing.T) {
 	payloads := 0
 	for i := range arcp.Catalog {
 		spec := &arcp.Catalog[i]

@@ -8,7 +8,7 @@ import (
 
 // The everyday forms are read without reflection, and every form to the same
 // value as with it.
-func TestQuickReadersAgreeWithReflection(t *testing.T) {
+func TestFastDecodeAgreesWithReflection(t *testing.T) {
 	for _, tt := range []struct {
 		raw   string
 		quick bool

@@ -7,7 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestParseAgentRef(t *testing.T) {
+func TestAgentRefIsNameAndOptionalVersion(t *testing.T) {
 	for in, want := range map[string]arcp.AgentRef{
 		"demo.echo": {Name: "demo.echo"}, "a": {Name: "a"}, "0a-_.": {Name: "0a-_."}, "a@1.0.0": {Name: "a", Version: "1.0.0"},
 		"a@V1+b_c-d": {Name: "a", Version: "V1+b_c-d"}, strings.Repeat("a", 256): {Name: strings.Repeat("a", 256)},
@@ -24,7 +24,7 @@ func TestParseAgentRef(t *testing.T) {
 	}
 }
 
-func TestParseAmount(t *testing.T) {
+func TestAmountIsCurrencyAndDecimal(t *testing.T) {
 	for in, want := range map[string]arcp.Amount{
 		"USD:5.00": {"USD", "5.00"}, "usd:0": {"usd", "0"}, "tokens:12345678901234567890.000000001": {"tokens", "12345678901234567890.000000001"}, "$:1": {"$", "1"},
 	} {

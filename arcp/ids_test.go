@@ -38,7 +38,7 @@ func TestIDSourceAscends(t *testing.T) {
 	}
 }
 
-func TestIDSourceAfterClockStepsBack(t *testing.T) {
+func TestIDsAscendAfterClockStepsBack(t *testing.T) {
 	var source arcp.IDSource
 	before := source.New("")
 	synctest.Test(t, func(t *testing.T) { // where it is the year 2000
@@ -55,7 +55,7 @@ func TestIDSourceAfterClockStepsBack(t *testing.T) {
 	})
 }
 
-func TestIDSourceAfter(t *testing.T) {
+func TestIDsAscendFromStartAfter(t *testing.T) {
 	var source arcp.IDSource
 	const future = "3ZZZZZZZZZXX0VV0VV0VV0VV0V"
 	u, ok := arcp.ParseIDBody(future)
@@ -77,7 +77,7 @@ func TestIDSourceAfter(t *testing.T) {
 	}
 }
 
-func TestParseIDBody(t *testing.T) {
+func TestParseIDBodyReversesAppendIDBody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var u [16]byte
 		copy(u[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "u"))
@@ -106,7 +106,7 @@ func TestIDOrderIsTimeOrder(t *testing.T) {
 	})
 }
 
-func TestValidID(t *testing.T) {
+func TestIDsAreVisibleASCIIOfBoundedLength(t *testing.T) {
 	for id, want := range map[string]bool{"msg_1": true, "~!": true, strings.Repeat("x", 256): true,
 		"": false, " ": false, "a b": false, "a\n": false, "é": false, "\x7f": false, strings.Repeat("x", 257): false} {
 		if got := arcp.ValidID(id); got != want {
@@ -128,7 +128,7 @@ func TestValidID(t *testing.T) {
 	}
 }
 
-func TestNewIDForm(t *testing.T) {
+func TestNewIDHoldsAUUIDv7(t *testing.T) {
 	id := arcp.NewID(arcp.ArtifactPrefix)
 	u, ok := arcp.ParseIDBody(strings.TrimPrefix(id, arcp.ArtifactPrefix))
 	if !ok || u[6]>>4 != 7 || u[8]>>6 != 2 {

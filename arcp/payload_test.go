@@ -96,7 +96,7 @@ func samples(do func(s *arcp.Spec, which string, payload any)) {
 }
 
 // The golden file shows every change of the wire.
-func TestPayloadEncodings(t *testing.T) {
+func TestPayloadEncodingsAreTheSame(t *testing.T) {
 	var b strings.Builder
 	samples(func(s *arcp.Spec, which string, payload any) {
 		raw, err := arcp.Marshal(payload)
@@ -155,7 +155,7 @@ func collectRequired(typ reflect.Type, names *[]string) {
 	}
 }
 
-func TestEnvelopeEncoding(t *testing.T) {
+func TestEnvelopeEncodingIsTheSame(t *testing.T) {
 	full := arcp.Envelope{ARCP: "1.0", ID: "msg_1", Type: arcp.Log, Timestamp: moment, Source: "a\"b", Target: "b", SessionID: "sess_1", JobID: "job_1",
 		StreamID: "str_1", SubscriptionID: "sub_1", TraceID: "tr\n", SpanID: "sp", ParentSpanID: "ps", CorrelationID: "msg_2", CausationID: "msg_3",
 		IdempotencyKey: "<key>", Priority: arcp.PriorityHigh, EventSeq: 7, Extensions: arcp.Raw(`{"optional":true}`), Payload: arcp.Raw(`{"level":"info","message":"x"}`)}
@@ -165,7 +165,7 @@ func TestEnvelopeEncoding(t *testing.T) {
 	golden(t, "envelope.golden", fmt.Sprintf("%s\n%s\n%s\n", full.Append(nil), least.Append(nil), bad.Append(nil)))
 }
 
-func TestAppendTime(t *testing.T) {
+func TestTimesAreWrittenInUTCWithMicroseconds(t *testing.T) {
 	for _, c := range []struct {
 		at   time.Time
 		want string
@@ -184,7 +184,7 @@ func TestAppendTime(t *testing.T) {
 	}
 }
 
-func TestAppendJSON(t *testing.T) {
+func TestAppendJSONLeavesDstOnError(t *testing.T) {
 	dst := []byte("before ")
 	got, err := arcp.AppendJSON(dst, map[string]any{"at": moment, "html": "<&>"})
 	if err != nil || !strings.HasPrefix(string(got), "before {") || !strings.Contains(string(got), `"at":"2026-05-09T13:00:00.020000Z"`) || !strings.Contains(string(got), "<&>") {
@@ -200,14 +200,14 @@ func TestAppendJSON(t *testing.T) {
 	}
 }
 
-func TestFrameWithoutMembers(t *testing.T) {
+func TestFrameOfEmptyPayloadHasAnObject(t *testing.T) {
 	env := arcp.Frame(arcp.Ping, arcp.PingPayload{})
 	if string(env.Payload) != "{}" || env.Type != arcp.Ping {
 		t.Errorf("Frame = %+v", env)
 	}
 }
 
-func TestCanonical(t *testing.T) {
+func TestCanonicalSortsMembers(t *testing.T) {
 	a, err := arcp.Canonical(arcp.Raw(`{"b": [1.0, 12345678901234567890123], "a":{"d":"\u0041","c":null}}`))
 	if want := `{"a":{"c":null,"d":"A"},"b":[1.0,12345678901234567890123]}`; err != nil || string(a) != want {
 		t.Errorf("Canonical = %s, %v, want %s", a, err, want)
@@ -217,7 +217,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-func TestNumber(t *testing.T) {
+func TestNumberKeepsItsDigits(t *testing.T) {
 	type holder struct{ N arcp.Number }
 	var h holder
 	if err := arcp.Unmarshal([]byte(`{"N":0.10000000000000000000000001}`), &h); err != nil || h.N != "0.10000000000000000000000001" {
@@ -244,7 +244,7 @@ func TestMetricReadsBothSpellings(t *testing.T) {
 		var m arcp.MetricPayload
 		err := arcp.Unmarshal([]byte(`{"name":"n","value":1,"unit":"u","`+name+`":{"k":"v"}}`), &m)
 		if err != nil || string(m.Dims) != `{"k":"v"}` || m.Name != "n" {
-			t.Errorf("%s: %+v, %v", name, m, err)
+			t.Errorf("a metric with %s is decoded as %+v, %v; want the dims k=v", name, m, err)
 		}
 	}
 }
@@ -260,7 +260,7 @@ func TestSecretsOfPayloadsDoNotPrint(t *testing.T) {
 	}
 }
 
-func TestCapabilities(t *testing.T) {
+func TestCapabilitiesReadFlagsAndFeatureNames(t *testing.T) {
 	var c arcp.Capabilities
 	err := arcp.Unmarshal([]byte(`{"streaming":true,"artifacts":false,"ack":null,"features":["subscribe","model.use","heartbeat"],"agents":["a",{"name":"b","default":"1"}],"arcpx.x.v1":[1],"extensions":null}`), &c)
 	if err != nil {

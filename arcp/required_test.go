@@ -2,7 +2,7 @@ package arcp
 
 import "testing"
 
-func TestMissing(t *testing.T) {
+func TestMissingMemberIsTheFirstAbsentOne(t *testing.T) {
 	for _, tt := range []struct {
 		name, raw string
 		decode    func(Raw) (any, error)
@@ -22,7 +22,7 @@ func TestMissing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := MissingMember(Raw(tt.raw), p); got != tt.want {
-				t.Errorf("Missing(%s) = %q, want %q", tt.raw, got, tt.want)
+				t.Errorf("MissingMember(%s) = %q, want %q", tt.raw, got, tt.want)
 			}
 		})
 	}

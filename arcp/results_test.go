@@ -12,7 +12,7 @@ import (
 
 // The golden file shows every change in the results of the runtime's own tools, and in its own
 // events and errors.
-func TestViewEncodings(t *testing.T) {
+func TestViewEncodingsAreTheSame(t *testing.T) {
 	var b strings.Builder
 	for _, v := range []struct {
 		name string

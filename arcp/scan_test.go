@@ -50,7 +50,7 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-func TestScannerErrors(t *testing.T) {
+func TestScannerErrorsNameTheOffset(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                       "the frame ends too early: a value is missing at offset 0",
 		`{"a":1`:                 "the frame ends too early: a comma or } is missing at offset 6",
@@ -75,7 +75,7 @@ func TestScannerErrors(t *testing.T) {
 	}
 }
 
-func TestPlainLen(t *testing.T) {
+func TestPlainLenEndsAtTheFirstSpecialByte(t *testing.T) {
 	for at := range 40 {
 		for c := range 256 {
 			text := []byte(strings.Repeat("x", 40))

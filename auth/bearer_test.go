@@ -81,7 +81,7 @@ func fillerAnswer(challenge Secret) Secret {
 	return Secret(a[:])
 }
 
-func TestBearerVerifyAfterTheTokenWasRemoved(t *testing.T) {
+func TestRemovedBearerTokenDoesNotVerify(t *testing.T) {
 	set := NewSet(withTokens(t, map[Secret]string{"tok-a": "alice"}))
 	r := Request{Scheme: Bearer, Token: "tok-a", Now: now}
 	set.Reload(withTokens(t, map[Secret]string{"tok-b": "alice"}))

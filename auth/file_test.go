@@ -73,7 +73,8 @@ func TestLoadReadsEveryMember(t *testing.T) {
 	want(t, "the issuer", []string{i.audience, i.claim, i.prefix, i.rolesClaim}, []string{"special", "email", "corp/", "groups"})
 	want(t, "its algorithms", i.algorithms, []string{"HS256", "RS256"})
 	want(t, "the keys of both files", i.kinds(), "RSA key, secret of 32 bytes")
-	want(t, "policies", []ChallengePolicy{c.policy(Bearer), c.policy(SignedJWT), c.policy(None)}, []ChallengePolicy{ChallengeNew, ChallengeAlways, ChallengeNever})
+	want(t, "policies", []ChallengePolicy{c.policy(Bearer), c.policy(SignedJWT), c.policy(None)},
+		[]ChallengePolicy{ChallengeNew, ChallengeAlways, ChallengeNever})
 	want(t, "anonymous", c.anonymous, true)
 }
 
@@ -93,10 +94,11 @@ func TestEmptyFilesAcceptNoToken(t *testing.T) {
 }
 
 // Keys may stand in any order.
-func TestOrderDoesNotMatter(t *testing.T) {
+func TestOrderOfKeysDoesNotMatter(t *testing.T) {
 	c := parse(t, "", "anonymous: {enabled: false}\nprincipals: [{trust: untrusted, tokens: ['"+hashA+"'], roles: [admin], name: alice}]")
 	id := begin(t, NewSet(c), Request{Scheme: Bearer, Token: "a", Now: now})
-	want(t, "all of it counts", id, Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: arcp.Untrusted, TokenPrint: tokenPrint(HashToken("a"))})
+	want(t, "all of it counts", id,
+		Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: arcp.Untrusted, TokenPrint: tokenPrint(HashToken("a"))})
 }
 
 func TestBadFilesNameTheEntry(t *testing.T) {
@@ -111,8 +113,10 @@ func TestBadFilesNameTheEntry(t *testing.T) {
 		parts     []string
 	}{
 		{"a misspelt key", "principal: []", []string{"line 1: ", `unknown key "principal"`, `did you mean "principals"?`}},
-		{"a misspelt key inside", "principals:\n- name: a\n  rolls: [client]", []string{"line 3: principals[0]: ", `unknown key "rolls"`, `"roles"`}},
-		{"a misspelt limit", "principals:\n- name: a\n  limits: {rate: 1}", []string{"line 3: principals[0].limits: ", `unknown key "rate"`, `"rate_per_min"`}},
+		{"a misspelt key inside", "principals:\n- name: a\n  rolls: [client]",
+			[]string{"line 3: principals[0]: ", `unknown key "rolls"`, `"roles"`}},
+		{"a misspelt limit", "principals:\n- name: a\n  limits: {rate: 1}",
+			[]string{"line 3: principals[0].limits: ", `unknown key "rate"`, `"rate_per_min"`}},
 		{"a misspelt issuer key", issuer("keyfile: [a]"), []string{"line 2: issuers[0]: ", `unknown key "keyfile"`, `"key_files"`}},
 		{"a challenge for a scheme that has none", "challenge: {none: always}", []string{"challenge: ", `unknown key "none"`}},
 		{"a key that may be a token", "tok_QRSTUVWXYZ234567abcdef: 1", []string{"unknown key (not shown)"}},
@@ -129,30 +133,47 @@ func TestBadFilesNameTheEntry(t *testing.T) {
 		{"a long name", "principals: [{name: " + strings.Repeat("a", 257) + "}]", []string{"at most 256 bytes"}},
 		{"a name with a line break", `principals: [{name: "a\nb"}]`, []string{"printable characters only"}},
 		{"a name with wrong bytes", "principals: [{name: \"a\\uFFFD\"}]", []string{"printable characters only"}},
-		{"a name of an anonymous session", "principals: [{name: 'anonymous:x'}]", []string{`names with "anonymous:" belong to anonymous sessions`}},
-		{"a principal twice", "principals:\n- name: a\n- name: a", []string{"line 3: principals[1]: the principal is listed twice", "put all its tokens in one entry"}},
-		{"a token twice", "principals: [{name: a, tokens: ['" + hashA + "', '" + hashA + "']}]", []string{"principals[0].tokens[1]: the token is listed twice"}},
-		{"a token of two principals", "principals:\n- {name: a, tokens: ['" + hashA + "']}\n- {name: b, tokens: ['" + strings.Replace(hashA, "ca97", "CA97", 1) + "']}", []string{"line 3: principals[1].tokens[0]: the token belongs to another principal"}},
-		{"a plain token", "principals: [{name: a, tokens: [plain]}]", []string{"principals[0].tokens[0]: want sha256: and 64 hex digits", `printf %s "$TOKEN" | sha256sum`}},
+		{"a name of an anonymous session", "principals: [{name: 'anonymous:x'}]",
+			[]string{`names with "anonymous:" belong to anonymous sessions`}},
+		{"a principal twice", "principals:\n- name: a\n- name: a",
+			[]string{"line 3: principals[1]: the principal is listed twice", "put all its tokens in one entry"}},
+		{"a token twice", "principals: [{name: a, tokens: ['" + hashA + "', '" + hashA + "']}]",
+			[]string{"principals[0].tokens[1]: the token is listed twice"}},
+		{"a token of two principals",
+			"principals:\n- {name: a, tokens: ['" + hashA + "']}\n- {name: b, tokens: ['" + strings.Replace(hashA, "ca97", "CA97", 1) + "']}",
+			[]string{"line 3: principals[1].tokens[0]: the token belongs to another principal"}},
+		{"a plain token", "principals: [{name: a, tokens: [plain]}]",
+			[]string{"principals[0].tokens[0]: want sha256: and 64 hex digits", `printf %s "$TOKEN" | sha256sum`}},
 		{"a short hash", "principals: [{name: a, tokens: ['" + hashA[:70] + "']}]", []string{"want sha256: and 64 hex digits"}},
-		{"a hash with other letters", "principals: [{name: a, tokens: ['" + strings.Replace(hashA, "ca97", "xyz!", 1) + "']}]", []string{"other characters than hex digits"}},
+		{"a hash with other letters",
+			"principals: [{name: a, tokens: ['" + strings.Replace(hashA, "ca97", "xyz!", 1) + "']}]",
+			[]string{"other characters than hex digits"}},
 		{"a hash that YAML takes apart", "principals: [{name: a, tokens: [sha256: abc]}]", []string{"principals[0].tokens[0]: want a text"}},
-		{"too many tokens", "principals: [{name: a, tokens: [" + manyHashes(maxTokens+1) + "]}]", []string{"principals[0].tokens[16]: a principal has at most 16 tokens"}},
-		{"an unknown role", "principals: [{name: a, roles: [clint]}]", []string{`principals[0].roles[0]: unknown role "clint": did you mean "client"?`}},
+		{"too many tokens", "principals: [{name: a, tokens: [" + manyHashes(maxTokens+1) + "]}]",
+			[]string{"principals[0].tokens[16]: a principal has at most 16 tokens"}},
+		{"an unknown role", "principals: [{name: a, roles: [clint]}]",
+			[]string{`principals[0].roles[0]: unknown role "clint": did you mean "client"?`}},
 		{"a role that is no text", "principals: [{name: a, roles: [{}]}]", []string{"unknown role (not shown)"}},
-		{"an unknown trust", "principals: [{name: a, trust: trust}]", []string{`principals[0].trust: unknown trust "trust": did you mean "trusted"?`}},
+		{"an unknown trust", "principals: [{name: a, trust: trust}]",
+			[]string{`principals[0].trust: unknown trust "trust": did you mean "trusted"?`}},
 		{"an unknown policy", "challenge: {bearer: sometimes}", []string{`challenge.bearer: unknown challenge policy "sometimes"`}},
-		{"certificates", "principals: [{name: a, certs: ['dns:a']}]", []string{"principals[0].certs: mtls with client certificates is not supported by this version: remove it"}},
-		{"introspection", "introspection: {url: 'https://x'}", []string{"introspection: oauth2 introspection is not supported by this version: remove it"}},
+		{"certificates", "principals: [{name: a, certs: ['dns:a']}]",
+			[]string{"principals[0].certs: mtls with client certificates is not supported by this version: remove it"}},
+		{"introspection", "introspection: {url: 'https://x'}",
+			[]string{"introspection: oauth2 introspection is not supported by this version: remove it"}},
 		{"introspection that is a text", "introspection: x", []string{"oauth2 introspection is not supported by this version"}},
-		{"a negative limit", "principals: [{name: a, limits: {jobs: -1}}]", []string{"principals[0].limits.jobs: want a whole number, 0 or more"}},
+		{"a negative limit", "principals: [{name: a, limits: {jobs: -1}}]",
+			[]string{"principals[0].limits.jobs: want a whole number, 0 or more"}},
 		{"a limit that is no number", "principals: [{name: a, limits: {jobs: '3'}}]", []string{"want a whole number"}},
 		{"a limit beyond numbers", "principals: [{name: a, limits: {jobs: 99999999999999999999}}]", []string{"want a whole number"}},
 		{"a lease that is a list", "principals: [{name: a, lease: [b]}]", []string{"principals[0].lease: want a mapping"}},
-		{"a lease with a date", "principals: [{name: a, lease: {b: 2026-01-01}}]", []string{"principals[0].lease: the value has no JSON form: put it in quotes"}},
+		{"a lease with a date", "principals: [{name: a, lease: {b: 2026-01-01}}]",
+			[]string{"principals[0].lease: the value has no JSON form: put it in quotes"}},
 		{"a lease with infinity", "principals: [{name: a, lease: {b: .inf}}]", []string{"no JSON form"}},
 		{"a lease with a key twice", "principals: [{name: a, lease: {b: {c: 1, c: 2}}}]", []string{`key "c" is also in line 1`}},
-		{"a deep lease", "principals: [{name: a, lease: {b: " + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + "}}]", []string{"nested deeper than 64"}},
+		{"a deep lease",
+			"principals: [{name: a, lease: {b: " + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + "}}]",
+			[]string{"nested deeper than 64"}},
 		{"a bad pattern", "principals: [{name: a, sees: ['[a']}]", []string{"principals[0].sees[0]: the pattern has an unclosed bracket"}},
 		{"an empty pattern", "principals: [{name: a, serves: ['']}]", []string{"principals[0].serves[0]: an empty pattern"}},
 		{"a flag that is a text", "anonymous: {enabled: yes}", []string{"anonymous.enabled: want true or false"}},
@@ -160,19 +181,30 @@ func TestBadFilesNameTheEntry(t *testing.T) {
 		{"no issuer", "issuers: [{key_files: [secret], algorithms: [HS256]}]", []string{"issuers[0]: issuer is missing"}},
 		{"no keys", issuer("algorithms: [HS256]"), []string{"the issuer has no key: give jwks or key_files"}},
 		{"no algorithms", issuer("key_files: [secret]"), []string{"algorithms is missing"}},
-		{"the algorithm none", issuer("key_files: [secret], algorithms: [None]"), []string{"issuers[0].algorithms[0]: a JWT without a signature is never accepted"}},
-		{"an unknown algorithm", issuer("key_files: [secret], algorithms: [HS265]"), []string{`unknown algorithm "HS265": did you mean "HS256"?`}},
-		{"HMAC with a public key", issuer("key_files: [rsa.pem], algorithms: [RS256, HS256]"), []string{"line 2: issuers[0]: algorithm HS256 fits none of the keys (RSA key)"}},
-		{"an HMAC too long for the secret", issuer("key_files: [secret], algorithms: [HS512]"), []string{"algorithm HS512 fits none of the keys (secret of 32 bytes)"}},
-		{"a short secret", issuer("key_files: [short], algorithms: [HS256]"), []string{"issuers[0].key_files[0]: key file (paths start at the auth file): a secret of 1 bytes is too short"}},
-		{"a key file that is not there", issuer("key_files: [nope], algorithms: [HS256]"), []string{"issuers[0].key_files[0]: key file (paths start at the auth file): no such file"}},
-		{"a directory", issuer("jwks: ., algorithms: [HS256]"), []string{"issuers[0].jwks: key file (paths start at the auth file): is a directory"}},
+		{"the algorithm none", issuer("key_files: [secret], algorithms: [None]"),
+			[]string{"issuers[0].algorithms[0]: a JWT without a signature is never accepted"}},
+		{"an unknown algorithm", issuer("key_files: [secret], algorithms: [HS265]"),
+			[]string{`unknown algorithm "HS265": did you mean "HS256"?`}},
+		{"HMAC with a public key", issuer("key_files: [rsa.pem], algorithms: [RS256, HS256]"),
+			[]string{"line 2: issuers[0]: algorithm HS256 fits none of the keys (RSA key)"}},
+		{"an HMAC too long for the secret", issuer("key_files: [secret], algorithms: [HS512]"),
+			[]string{"algorithm HS512 fits none of the keys (secret of 32 bytes)"}},
+		{"a short secret", issuer("key_files: [short], algorithms: [HS256]"),
+			[]string{"issuers[0].key_files[0]: key file (paths start at the auth file): a secret of 1 bytes is too short"}},
+		{"a key file that is not there", issuer("key_files: [nope], algorithms: [HS256]"),
+			[]string{"issuers[0].key_files[0]: key file (paths start at the auth file): no such file"}},
+		{"a directory", issuer("jwks: ., algorithms: [HS256]"),
+			[]string{"issuers[0].jwks: key file (paths start at the auth file): is a directory"}},
 		{"a big key file", issuer("key_files: [big], algorithms: [HS256]"), []string{"larger than 1048576 bytes"}},
 		{"too many keys", issuer("jwks: many.json, algorithms: [RS256]"), []string{"there are 33 keys: at most 32"}},
-		{"a key set at a URL", issuer("jwks: 'https://issuer.example/keys', algorithms: [RS256]"), []string{"issuers[0].jwks: a key set at a URL is not supported by this version: save it to a file"}},
+		{"a key set at a URL", issuer("jwks: 'https://issuer.example/keys', algorithms: [RS256]"),
+			[]string{"issuers[0].jwks: a key set at a URL is not supported by this version: save it to a file"}},
 		{"an empty prefix", issuer("key_files: [secret], algorithms: [HS256], prefix: ''"), []string{"the prefix is empty: remove it"}},
-		{"a prefix of local users", issuer("key_files: [secret], algorithms: [HS256], prefix: 'uid:'"), []string{"only the runtime may assign names with this prefix"}},
-		{"an issuer twice", "issuers:\n- &i {issuer: i, key_files: [secret], algorithms: [HS256]}\n- {issuer: i, key_files: [rsa.pem], algorithms: [RS256]}", []string{"line 3: issuers[1]: the issuer is listed twice"}},
+		{"a prefix of local users", issuer("key_files: [secret], algorithms: [HS256], prefix: 'uid:'"),
+			[]string{"only the runtime may assign names with this prefix"}},
+		{"an issuer twice",
+			"issuers:\n- &i {issuer: i, key_files: [secret], algorithms: [HS256]}\n- {issuer: i, key_files: [rsa.pem], algorithms: [RS256]}",
+			[]string{"line 3: issuers[1]: the issuer is listed twice"}},
 		{"an alias", "principals: [&a {name: b}, *a]", []string{"line 1: aliases are not supported"}},
 		{"an alias of nothing", "principals: [*tok]", []string{"aliases are not supported"}},
 		{"an alias of itself", "a: &a [*a]", []string{"aliases are not supported"}},
@@ -207,7 +239,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	wantError(t, "a huge file", err, "larger than")
 }
 
-func TestAbsoluteKeyFile(t *testing.T) {
+func TestAbsoluteKeyFileIsRead(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"secret": strings.Repeat("s", 32)})
 	c := parse(t, "/nowhere", "issuers: [{issuer: i, key_files: ["+filepath.Join(dir, "secret")+"], algorithms: [HS256]}]")
 	want(t, "the key is read", c.issuers["i"].kinds(), "secret of 32 bytes")
@@ -235,7 +267,7 @@ func TestAddTokenExtendsAPrincipal(t *testing.T) {
 	}
 }
 
-func TestAddTokenRefusals(t *testing.T) {
+func TestRefusedTokenAddsNobody(t *testing.T) {
 	c := parse(t, "", "principals: [{name: full, tokens: ["+manyHashes(maxTokens)+"]}]")
 	must(t, c.AddToken(Token{Principal: "alice", Secret: "taken", Roles: LocalRoles()}))
 	for _, w := range []struct {

@@ -19,7 +19,7 @@ func TestSignedJWTIdentifiesThePrincipal(t *testing.T) {
 	})
 }
 
-func TestSignedJWTOfAKnownPrincipal(t *testing.T) {
+func TestAuthFileDescribesThePrincipalOfAJWT(t *testing.T) {
 	set := NewSet(hmacConfig(t, `
     roles_claim: groups
 principals:
@@ -36,7 +36,7 @@ principals:
 	want(t, "the rest stays", id.Trust, arcp.Privileged)
 }
 
-func TestSignedJWTRefusals(t *testing.T) {
+func TestInvalidJWTsAreRefused(t *testing.T) {
 	set := NewSet(hmacConfig(t, ""))
 	secret := signers()["secret"].private
 	at := func(d time.Duration) int64 { return now.Add(d).Unix() }
@@ -127,7 +127,7 @@ func signNull(t tb, name string) Secret {
 	return sign(t, "HS256", signers()["secret"].private, c, nil)
 }
 
-func TestPrincipalFromClaims(t *testing.T) {
+func TestPrincipalIsAClaimWithItsPrefix(t *testing.T) {
 	for _, c := range []struct {
 		config  string
 		change  map[string]any
@@ -153,7 +153,7 @@ func TestPrincipalFromClaims(t *testing.T) {
 	}
 }
 
-func TestRolesFromClaims(t *testing.T) {
+func TestRolesAreTheKnownNamesOfTheClaim(t *testing.T) {
 	set := NewSet(hmacConfig(t, "    roles_claim: groups"))
 	for _, c := range []struct {
 		why    string
@@ -176,7 +176,7 @@ func TestRolesFromClaims(t *testing.T) {
 	want(t, "without roles_claim no claim gives a role", id.Roles, []Role{RoleClient})
 }
 
-func TestSignedJWTVerify(t *testing.T) {
+func TestJWTResponseNeedsSamePrincipalAndNonce(t *testing.T) {
 	config := hmacConfig(t, `
   - {issuer: https://other.example, key_files: [secret], algorithms: [HS256]}
 `)
@@ -203,12 +203,14 @@ func TestSignedJWTVerify(t *testing.T) {
 		{"without a token or a name", Request{}, with(nil), errOtherClient},
 		{"another principal than the token's", jwtRequest(token), with(map[string]any{"sub": "bob"}), errOtherClient},
 		{"another issuer's key", jwtRequest(token), with(map[string]any{"iss": "https://other.example"}), errOtherClient},
-		{"another key of the same issuer", jwtRequest(token), sign(t, "HS256", other, claims(map[string]any{"nonce": nonce.Reveal()}), nil), errOtherClient},
+		{"another key of the same issuer", jwtRequest(token),
+			sign(t, "HS256", other, claims(map[string]any{"nonce": nonce.Reveal()}), nil), errOtherClient},
 		{"no nonce", jwtRequest(token), signedToken(t, nil), errNonce},
 		{"the token itself", jwtRequest(token), token, errNonce},
 		{"another nonce", jwtRequest(token), signedToken(t, map[string]any{"nonce": NewChallenge().Reveal()}), errNonce},
 		{"a nonce that is no text", jwtRequest(token), signedToken(t, map[string]any{"nonce": []string{nonce.Reveal()}}), errNonce},
-		{"a key we do not have", jwtRequest(token), sign(t, "HS256", []byte(strings.Repeat("x", 64)), claims(map[string]any{"nonce": nonce.Reveal()}), nil), errSignature},
+		{"a key we do not have", jwtRequest(token),
+			sign(t, "HS256", []byte(strings.Repeat("x", 64)), claims(map[string]any{"nonce": nonce.Reveal()}), nil), errSignature},
 		{"for another audience", jwtRequest(token), with(map[string]any{"aud": "other"}), errAudience},
 		{"expired", jwtRequest(token), with(map[string]any{"exp": now.Add(-time.Hour).Unix()}), errExpired},
 		{"nothing", jwtRequest(token), "", errMalformed},
@@ -233,7 +235,7 @@ func TestSignedJWTVerify(t *testing.T) {
 
 // Every algorithm, with every kind of key, in every form of file: the key that
 // belongs to the algorithm works, and an issuer with any other does not load.
-func TestAlgorithmsAndKeys(t *testing.T) {
+func TestAlgorithmNeedsItsKindOfKey(t *testing.T) {
 	for kind, s := range signers() {
 		for form, text := range keyForms(t, s) {
 			dir := writeFiles(t, map[string]string{"key": text})
@@ -270,7 +272,7 @@ func TestPublicKeyIsNoSecret(t *testing.T) {
 	wantRefusal(t, "signed with the public key", refused(t, set, jwtRequest(forged)), ReasonInvalid, "signature is invalid")
 }
 
-func TestKeyIDs(t *testing.T) {
+func TestKeyIDSelectsTheKey(t *testing.T) {
 	other := strings.Repeat("o", 64)
 	dir := writeFiles(t, map[string]string{"set.json": jwksOf(
 		withMembers(signers()["secret"].jwk, map[string]any{"kid": "one", "alg": "HS256"}),

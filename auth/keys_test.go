@@ -54,7 +54,7 @@ func withMembers(jwk, more map[string]any) map[string]any {
 	return out
 }
 
-func TestBadKeyFiles(t *testing.T) {
+func TestBadKeyFilesAreRefused(t *testing.T) {
 	rsaKey := signers()["RSA"].private.(*rsa.PrivateKey)
 	der := mustValue(x509.MarshalPKIXPublicKey(&rsaKey.PublicKey))
 	small := mustValue(rsa.GenerateKey(rand.Reader, 1024))
@@ -66,7 +66,8 @@ func TestBadKeyFiles(t *testing.T) {
 		{"nothing", "", "a secret of 0 bytes is too short"},
 		{"a private key", pemText("PRIVATE KEY", mustValue(x509.MarshalPKCS8PrivateKey(rsaKey))), "private key"},
 		{"an old private key", pemText("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey)), "private key"},
-		{"a good key, then a private one", signers()["RSA"].pem + pemText("EC PRIVATE KEY", []byte{1}), "PEM block 2: the file holds a private key"},
+		{"a good key, then a private one", signers()["RSA"].pem + pemText("EC PRIVATE KEY", []byte{1}),
+			"PEM block 2: the file holds a private key"},
 		{"something else in PEM", pemText("CERTIFICATE REQUEST", der), "want a PUBLIC KEY"},
 		{"PEM that is cut off", signers()["RSA"].pem[:100], "may be truncated"},
 		{"PEM of another content", pemText("PUBLIC KEY", []byte("x")), "cannot be parsed"},
@@ -77,7 +78,9 @@ func TestBadKeyFiles(t *testing.T) {
 		{"a DER private key in PKCS #8", string(mustValue(x509.MarshalPKCS8PrivateKey(rsaKey))), "not in PEM"},
 		{"a DER EC private key", string(mustValue(x509.MarshalECPrivateKey(p224))), "not in PEM"},
 		{"DER in base64", base64.StdEncoding.EncodeToString(der), "not in PEM"},
-		{"DER in base64, in lines", "\n" + base64.StdEncoding.EncodeToString(der)[:64] + "\n" + base64.StdEncoding.EncodeToString(der)[64:] + "\n", "not in PEM"},
+		{"DER in base64, in lines",
+			"\n" + base64.StdEncoding.EncodeToString(der)[:64] + "\n" + base64.StdEncoding.EncodeToString(der)[64:] + "\n",
+			"not in PEM"},
 		{"DER in base64url", base64.RawURLEncoding.EncodeToString(der), "not in PEM"},
 		{"an SSH key", "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQ me@host", "not in PEM"},
 		{"a short RSA key", publicPEM(small), "an RSA key of 1024 bits is too short"},
@@ -138,7 +141,7 @@ func TestBinarySecretKeepsItsEnd(t *testing.T) {
 	want(t, "all bytes are the secret", keys[0].material(), any(secret))
 }
 
-func TestSeveralKeysInOneFile(t *testing.T) {
+func TestEveryKeyOfAFileIsRead(t *testing.T) {
 	keys, err := parseKeys([]byte(signers()["RSA"].pem + certificate(t, signers()["Ed25519"].private.(ed25519.PrivateKey))))
 	must(t, err)
 	want(t, "both are read", []string{keys[0].kind, keys[1].kind}, []string{"RSA key", "Ed25519 key"})

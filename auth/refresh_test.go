@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestChallengeOfAScheme(t *testing.T) {
+func TestChallengeFollowsThePolicyOfTheScheme(t *testing.T) {
 	cfg := new(Config)
 	cfg.policies = map[string]ChallengePolicy{Bearer: ChallengeAlways, SignedJWT: ChallengeNew, None: ChallengeAlways}
 	set := NewSet(cfg)

@@ -53,7 +53,7 @@ func TestBearerSessionEndsWithItsToken(t *testing.T) {
 }
 
 // A JWT session gets its principal's present settings until the JWT expires.
-func TestRevalidateSignedJWT(t *testing.T) {
+func TestJWTSessionHasPresentSettingsUntilItExpires(t *testing.T) {
 	const (
 		groups = "    roles_claim: groups\n"
 		alice  = "principals: [{name: alice, roles: [admin], trust: privileged, limits: {jobs: 7}}]\n"

@@ -112,7 +112,7 @@ func policySet(t *testing.T, scheme, policy string) *Set {
 	return NewSet(c)
 }
 
-func TestNewIsNewAgainAfterThirtyDays(t *testing.T) {
+func TestClientIsChallengedAgainAfterThirtyDays(t *testing.T) {
 	set := policySet(t, Bearer, "new")
 	r := Request{Scheme: Bearer, Token: "tok", Fingerprint: "sha256:ab", Now: now}
 	challenge := challenged(t, set, r)
@@ -167,7 +167,7 @@ func TestVerifyNeedsAChallenge(t *testing.T) {
 	wantRefusal(t, "an answer to nothing", err, ReasonResponse, "did not validate")
 }
 
-func TestExtraSchemesStay(t *testing.T) {
+func TestExtraSchemesSurviveReload(t *testing.T) {
 	set := NewSet(new(Config), fakeScheme{MTLS})
 	set.Reload(withTokens(t, map[Secret]string{"tok": "alice"}))
 	want(t, "the extra scheme is asked", begin(t, set, Request{Scheme: MTLS, Now: now}).Principal, "fake")
@@ -188,7 +188,7 @@ func (f fakeScheme) Verify(context.Context, Request, Proof) (Identity, error) {
 }
 
 // While configurations are swapped, each attempt sees one or the other.
-func TestReloadWhileInUse(t *testing.T) {
+func TestReloadIsSeenAsAWhole(t *testing.T) {
 	configs := []func() *Config{
 		func() *Config { return withTokens(t, map[Secret]string{"tok": "alice", "extra": "alice"}) },
 		func() *Config { return withTokens(t, map[Secret]string{"tok": "bob", "more": "carol"}) },

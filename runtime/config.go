@@ -54,8 +54,8 @@ type Config struct {
 	MaxFrame         int64         // bytes of a received frame; default 8 MiB
 
 	// DraftProfile is the client library whose forms are sent to clients of the draft dialect that
-	// are not recognised: go, typescript, python, java, csharp, ruby, php or universal; default
-	// universal, the forms that most libraries decode.
+	// are not recognised: one of draft.ProfileNames; default universal, the forms that most
+	// libraries decode.
 	DraftProfile string
 
 	AckWindow    int           // unacknowledged events of a client that acknowledges; default: no bound

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func TestHostAndOrigin(t *testing.T) {
+func TestOnlyAllowedHostsAndOriginsConnect(t *testing.T) {
 	for _, test := range []struct {
 		host, origin string // PORT stands for the server's port
 		hosts        string // allowed, by commas

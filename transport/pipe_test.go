@@ -13,7 +13,7 @@ func dialPipe(_ *testing.T, l transport.Limits) (a, b transport.Conn) { return t
 
 func TestPipeIsAConn(t *testing.T) { transporttest.Run(t, dialPipe) }
 
-func TestPipeInBubble(t *testing.T) { transporttest.RunIn(t, synctest.Test, dialPipe) }
+func TestPipeIsAConnInVirtualTime(t *testing.T) { transporttest.RunIn(t, synctest.Test, dialPipe) }
 
 // A peer that is slow but reads is never given up; one that stops is, after
 // exactly the write timeout.

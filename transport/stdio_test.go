@@ -110,7 +110,7 @@ func TestFrameOfSeveralLinesIsRefused(t *testing.T) {
 
 // Files without a reader or writer do not delay the end, even if the operating system's calls
 // on them do not return.
-func TestStdioThatBlocks(t *testing.T) {
+func TestBlockedStdioDoesNotDelayClose(t *testing.T) {
 	in, other := blockingPipe(t)
 	another, out := blockingPipe(t)
 	defer other.Close()

@@ -113,21 +113,22 @@ func TestInvalidFramesHaveACloseCode(t *testing.T) {
 		frames []byte
 		code   CloseCode
 	}{
-		"a frame without a mask":          {ws.MustCompileFrame(ws.NewTextFrame([]byte("x"))), CloseProtocol},
-		"a reserved bit":                  {[]byte{0x81 | 0x40, 0x80, 1, 2, 3, 4}, CloseProtocol},
-		"a reserved opcode":               {[]byte{0x83, 0x80, 1, 2, 3, 4}, CloseProtocol},
-		"a continuation of nothing":       {masked(ws.OpContinuation, true, nil), CloseProtocol},
-		"a message within a message":      {append(masked(ws.OpText, false, nil), masked(ws.OpText, true, nil)...), CloseProtocol},
-		"a ping in fragments":             {masked(ws.OpPing, false, nil), CloseProtocol},
-		"a ping that is too long":         {masked(ws.OpPing, true, make([]byte, 126)), CloseProtocol},
-		"a length beyond 63 bits":         {[]byte("\x81\xff\xff\xff\xff\xff\xff\xff\xff\xff1234"), CloseProtocol},
-		"a farewell of one byte":          {masked(ws.OpClose, true, []byte{3}), CloseProtocol},
-		"a farewell that is never sent":   {masked(ws.OpClose, true, ws.NewCloseFrameBody(ws.StatusNoStatusRcvd, "")), CloseProtocol},
-		"a farewell that is not UTF-8":    {masked(ws.OpClose, true, ws.NewCloseFrameBody(ws.StatusNormalClosure, "\xff")), CloseProtocol},
-		"a binary frame":                  {masked(ws.OpBinary, true, nil), CloseNotText},
-		"a text that is not UTF-8":        {masked(ws.OpText, true, []byte("\xff")), CloseNotUTF8},
-		"a frame beyond the limit":        {masked(ws.OpText, true, make([]byte, 65)), CloseTooBig},
-		"fragments beyond the limit":      {append(masked(ws.OpText, false, make([]byte, 40)), masked(ws.OpContinuation, true, make([]byte, 25))...), CloseTooBig},
+		"a frame without a mask":        {ws.MustCompileFrame(ws.NewTextFrame([]byte("x"))), CloseProtocol},
+		"a reserved bit":                {[]byte{0x81 | 0x40, 0x80, 1, 2, 3, 4}, CloseProtocol},
+		"a reserved opcode":             {[]byte{0x83, 0x80, 1, 2, 3, 4}, CloseProtocol},
+		"a continuation of nothing":     {masked(ws.OpContinuation, true, nil), CloseProtocol},
+		"a message within a message":    {append(masked(ws.OpText, false, nil), masked(ws.OpText, true, nil)...), CloseProtocol},
+		"a ping in fragments":           {masked(ws.OpPing, false, nil), CloseProtocol},
+		"a ping that is too long":       {masked(ws.OpPing, true, make([]byte, 126)), CloseProtocol},
+		"a length beyond 63 bits":       {[]byte("\x81\xff\xff\xff\xff\xff\xff\xff\xff\xff1234"), CloseProtocol},
+		"a farewell of one byte":        {masked(ws.OpClose, true, []byte{3}), CloseProtocol},
+		"a farewell that is never sent": {masked(ws.OpClose, true, ws.NewCloseFrameBody(ws.StatusNoStatusRcvd, "")), CloseProtocol},
+		"a farewell that is not UTF-8":  {masked(ws.OpClose, true, ws.NewCloseFrameBody(ws.StatusNormalClosure, "\xff")), CloseProtocol},
+		"a binary frame":                {masked(ws.OpBinary, true, nil), CloseNotText},
+		"a text that is not UTF-8":      {masked(ws.OpText, true, []byte("\xff")), CloseNotUTF8},
+		"a frame beyond the limit":      {masked(ws.OpText, true, make([]byte, 65)), CloseTooBig},
+		"fragments beyond the limit": {append(masked(ws.OpText, false, make([]byte, 40)), masked(ws.OpContinuation, true, make([]byte, 25))...),
+			CloseTooBig},
 		"a length that would be too much": {[]byte("\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff1234"), CloseTooBig},
 		"a farewell":                      {masked(ws.OpClose, true, ws.NewCloseFrameBody(4999, "bye")), 4999},
 		"a farewell to an overload":       {masked(ws.OpClose, true, ws.NewCloseFrameBody(1013, "")), CloseOverloaded},
@@ -144,7 +145,7 @@ func TestInvalidFramesHaveACloseCode(t *testing.T) {
 }
 
 // Frames are sent while the fragments of a message arrive.
-func TestPingsBesideFragments(t *testing.T) {
+func TestPingsAreSentBetweenFragments(t *testing.T) {
 	const messages = 500
 	var stream []byte
 	for range messages {

@@ -30,7 +30,7 @@ type answer struct {
 	env     *arcp.Envelope
 	request request // with the correlation id of the envelope
 	known   bool    // the request was made on this connection
-	frames  [][]byte
+	frames  Frames
 }
 
 // answers has the encoders of the messages that are not events of jobs. Others have no frame.
@@ -71,16 +71,27 @@ type frame struct {
 
 // send appends a frame.
 func (a *answer) send(f frame) error {
-	id := arcp.MessageID(a.s.newID(arcp.MessagePrefix))
-	if (a.s.facts.echoID || f.echo) && a.request.id != "" {
-		id = a.request.id
+	o := a.begin(&f)
+	var err error
+	if o.dst, err = arcp.AppendJSON(o.dst, f.payload); err != nil {
+		return err
 	}
+	return a.end(&o)
+}
+
+// begin appends the members of a frame before the value of its payload. The caller appends the value, and
+// calls end.
+func (a *answer) begin(f *frame) object {
 	if a.s.id == "" && !f.noSession {
 		a.s.setID(arcp.SessionID(a.s.newID(arcp.SessionPrefix)))
 	}
-	o := begin(make([]byte, 0, 768))
+	o := begin(a.frames.Data)
 	o.text("arcp", arcp.Version)
-	o.text("id", string(id))
+	if (a.s.quirks.echoesRequestID || f.echo) && a.request.id != "" {
+		o.text("id", string(a.request.id))
+	} else {
+		o.text("id", a.s.newID(arcp.MessagePrefix))
+	}
 	o.text("type", string(f.t))
 	if !f.noSession {
 		o.text("session_id", string(a.s.id))
@@ -93,16 +104,21 @@ func (a *answer) send(f frame) error {
 	}
 	o.raw("extensions", f.extensions)
 	o.name("payload")
-	var err error
-	if o.dst, err = arcp.AppendJSON(o.dst, f.payload); err != nil {
-		return err
+	return o
+}
+
+// end ends a frame.
+func (a *answer) end(o *object) error {
+	start := 0
+	if n := len(a.frames.Ends); n > 0 {
+		start = a.frames.Ends[n-1]
 	}
-	out := o.end()
-	if len(out) > MaxFrame {
-		return &TooLargeError{a.env.Type, len(out)}
+	data := o.end()
+	if size := len(data) - start; size > MaxFrame {
+		return &TooLargeError{a.env.Type, size}
 	}
-	oneLine(out)
-	a.frames = append(a.frames, out)
+	oneLine(data[start:])
+	a.frames.Data, a.frames.Ends = data, append(a.frames.Ends, len(data))
 	return nil
 }
 
@@ -116,8 +132,18 @@ func (a *answer) accepted() error {
 	return a.sendWelcome(&p)
 }
 
-// readAccepted decodes the payload of a session.accepted. The capabilities stay encoded.
+// readAccepted decodes the payload of a session.accepted. The capabilities stay encoded. They are most
+// of the payload; those of the session before, which are nearly always the same, are not read.
 func readAccepted(raw arcp.Raw) (p arcp.SessionAcceptedPayload, ok bool) {
+	const member = `"capabilities":` // the first one is the member: quotes within strings are escaped
+	if before, after, found := bytes.Cut(raw, []byte(member)); found {
+		if known := agreements.lastIn(after); len(known) > len("{}") {
+			rest := slices.Concat(before, []byte(member+"{}"), after[len(known):])
+			p, ok = readAccepted(rest)
+			p.Capabilities.Encoded = known
+			return p, ok
+		}
+	}
 	ok = eachMember(raw, func(name []byte, value arcp.Raw) bool {
 		switch string(name) {
 		case "session_id":
@@ -197,28 +223,6 @@ func (a *answer) sendWelcome(p *arcp.SessionAcceptedPayload) error {
 	return a.send(frame{t: SessionWelcome, extensions: vendorExtensions(a.env.Extensions), payload: arcp.Raw(o.end())})
 }
 
-// agreement is an Agreement whose inventory is encoded.
-type agreement struct {
-	features []string
-	agents   arcp.Raw
-}
-
-func (g *agreement) append(dst []byte) []byte {
-	o := begin(dst)
-	o.raw("encodings", arcp.Raw(`["json"]`))
-	o.name("features")
-	o.dst = append(o.dst, '[')
-	for i, f := range g.features {
-		if i > 0 {
-			o.dst = append(o.dst, ',')
-		}
-		o.dst = arcp.AppendString(o.dst, f)
-	}
-	o.dst = append(o.dst, ']')
-	o.raw("agents", g.agents)
-	return o.end()
-}
-
 // agreement returns the features that the runtime agreed to and the client has offered, and the
 // inventory.
 func (a *answer) agreement(c *arcp.Capabilities) agreement {
@@ -226,47 +230,11 @@ func (a *answer) agreement(c *arcp.Capabilities) agreement {
 	if encoded == nil {
 		encoded = c.AppendJSON(nil)
 	}
-	g := agreement{agents: arcp.Raw("[]")}
-	var listed, flags []byte // encoded names of features
-	eachMember(encoded, func(name []byte, value arcp.Raw) bool {
-		switch {
-		case string(name) == "agents":
-			g.agents = withVersions(value)
-		case string(name) == "features":
-			listed = value
-		case string(value) == "true":
-			flags = append(append(append(flags, '"'), name...), '"')
-		}
-		return true
-	})
-	for _, f := range Features {
-		name := []byte(`"` + string(f) + `"`)
-		if (bytes.Contains(flags, name) || bytes.Contains(listed, name)) && (a.s.offered == nil || slices.Contains(a.s.offered, string(f))) {
-			g.features = append(g.features, string(f))
-		}
+	g := agreements.of(encoded)
+	if a.s.offered != nil {
+		g.features = slices.DeleteFunc(slices.Clone(g.features), func(f string) bool { return !slices.Contains(a.s.offered, f) })
 	}
 	return g
-}
-
-// withVersions returns an inventory whose agents have versions, which may be empty. Nearly always it
-// is the same inventory.
-func withVersions(raw arcp.Raw) arcp.Raw {
-	if bytes.Count(raw, []byte(`versions":`)) == bytes.Count(raw, []byte(`{"name":`)) { // quotes in texts are escaped
-		return raw
-	}
-	var agents []arcp.Agent
-	if arcp.Unmarshal(raw, &agents) != nil {
-		return arcp.Raw("[]") // not reached: the runtime wrote the inventory
-	}
-	list := make([]Agent, len(agents))
-	for i, agent := range agents {
-		list[i] = Agent{agent.Name, agent.Versions, agent.Default}
-		if agent.Versions == nil {
-			list[i].Versions = []string{}
-		}
-	}
-	encoded, _ := arcp.Marshal(list) // no error: texts
-	return encoded
 }
 
 // vendorExtensions returns extensions under the names that TypeScript accepts: x-vendor.arcp.NAME
@@ -362,30 +330,75 @@ func (a *answer) jobs() error {
 // trace id of the request. The trace id of the job may be another: an earlier submit with the same
 // idempotency key has set it.
 func (a *answer) jobAccepted() error {
-	p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](a.env)
-	if err != nil || !a.known || a.request.id == "" {
-		return err
+	p, ok := readAcceptedJob(a.env.Payload)
+	switch {
+	case !ok:
+		return fmt.Errorf("draft: the payload of %s is not an object", a.env.Type)
+	case !a.known || a.request.id == "":
+		return nil
 	}
-	trace := traceOrNone(cmp.Or(a.env.TraceID, p.TraceID))
-	a.s.pending.hold(p.JobID, handleSubmitted)
-	return a.send(frame{
+	job, trace := arcp.JobID(textOf(p.jobID)), traceOrNone(cmp.Or(a.env.TraceID, textOf(p.traceID)))
+	a.s.pending.hold(job, handleSubmitted)
+	o := a.begin(&frame{
 		t:         JobAccepted,
-		job:       p.JobID,
+		job:       job,
 		trace:     cmp.Or(a.request.trace, trace),
-		unrelated: a.s.facts.endAnswers,
-		payload: AcceptedPayload{
-			JobID:            p.JobID,
-			Agent:            p.Agent,
-			Lease:            a.lease(p.Lease),
-			LeaseConstraints: constraintsOf(p.LeaseConstraints),
-			Budget:           a.budget(p.Budget),
-			Credentials:      a.credentials(p.Credentials),
-			ParentJobID:      p.ParentJobID,
-			AcceptedAt:       Time{timeOr(p.AcceptedAt, a.now)},
-			TraceID:          trace,
-			Correlation:      a.correlation(),
-		},
+		unrelated: a.s.quirks.correlatesEnd,
 	})
+	payload := begin(o.dst)
+	payload.raw("job_id", p.jobID)
+	payload.raw("agent", p.agent)
+	payload.raw("lease", a.lease(p.lease))
+	payload.constraints(constraintsOf(p.constraints))
+	payload.raw("budget", a.budget(p.budget))
+	payload.credentials(a.credentials(p.credentials))
+	payload.raw("parent_job_id", p.parent)
+	if len(p.acceptedAt) > 0 {
+		payload.name("accepted_at")
+		payload.dst = appendTimestamp(payload.dst, p.acceptedAt)
+	} else {
+		payload.time("accepted_at", a.now)
+	}
+	payload.optional("trace_id", trace)
+	payload.correlation(a.correlation())
+	o.dst = payload.end()
+	return a.end(&o)
+}
+
+// acceptedJob is an arcp.JobAcceptedPayload. Most of its members stay encoded.
+type acceptedJob struct {
+	jobID, agent, lease, budget, parent, acceptedAt, traceID arcp.Raw
+
+	constraints *arcp.LeaseConstraints
+	credentials []arcp.Credential
+}
+
+// readAcceptedJob decodes a payload that the runtime wrote.
+func readAcceptedJob(raw arcp.Raw) (p acceptedJob, ok bool) {
+	ok = eachMember(raw, func(name []byte, value arcp.Raw) bool {
+		switch string(name) {
+		case "job_id":
+			p.jobID = value
+		case "agent":
+			p.agent = value
+		case "lease":
+			p.lease = value
+		case "lease_constraints":
+			return arcp.Unmarshal(value, &p.constraints) == nil
+		case "budget":
+			p.budget = value
+		case "credentials":
+			return arcp.Unmarshal(value, &p.credentials) == nil
+		case "parent_job_id":
+			p.parent = value
+		case "accepted_at":
+			p.acceptedAt = value
+		case "trace_id":
+			p.traceID = value
+		}
+		return true
+	})
+	return p, ok
 }
 
 func (a *answer) subscribed() error {
@@ -435,7 +448,7 @@ func (a *answer) cancelAccepted() error {
 func (a *answer) cancelRefused() error {
 	p, err := arcp.DecodePayload[arcp.CancelRefusedPayload](a.env)
 	ended := p.Reason == "already_terminal"
-	if err != nil || ended && !a.s.facts.cancelAlways {
+	if err != nil || ended && !a.s.quirks.answersEveryCancel {
 		return err
 	}
 	code := p.Code
@@ -452,7 +465,7 @@ func (a *answer) cancelRefused() error {
 	}
 	e := arcp.Errorf(code, "%s", cmp.Or(p.Message, "cancel refused: "+p.Reason))
 	e.Details = p.Details
-	return a.s.facts.cancel(a, failureOf(e, aboutJob))
+	return a.s.quirks.cancel(a, failureOf(e, aboutJob))
 }
 
 // failed answers a request that was refused, in the form of the profile.
@@ -470,21 +483,21 @@ func (a *answer) failed() error {
 	}
 	switch a.request.kind {
 	case requestSubmit:
-		return a.s.facts.submit(a, failureOf(&e, aboutSubmit))
+		return a.s.quirks.submit(a, failureOf(&e, aboutSubmit))
 	case requestList:
-		return a.s.facts.list(a, failureOf(&e, aboutAny))
+		return a.s.quirks.list(a, failureOf(&e, aboutAny))
 	case requestSubscribe:
-		return a.s.facts.subscribe(a, failureOf(&e, aboutJob))
+		return a.s.quirks.subscribe(a, failureOf(&e, aboutJob))
 	case requestCancel:
-		return a.s.facts.cancel(a, failureOf(&e, aboutJob))
+		return a.s.quirks.cancel(a, failureOf(&e, aboutJob))
 	}
-	return a.s.facts.unknownType(a, failureOf(&e, aboutAny))
+	return a.s.quirks.unknownType(a, failureOf(&e, aboutAny))
 }
 
 // lease returns a lease with the dotted names only: a lease of package arcp may have both
 // spellings of a name and the end of the lease.
 func (a *answer) lease(raw arcp.Raw) arcp.Raw {
-	if a.s.facts.noLease {
+	if a.s.quirks.omitsLease {
 		return nil
 	}
 	return dotted(raw)
@@ -568,7 +581,7 @@ func (a *answer) budget(raw arcp.Raw) arcp.Raw {
 	arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
 		text := string(bytes.Trim(value, `"`))
 		switch {
-		case a.s.facts.budget == budgetTexts:
+		case a.s.quirks.budgetTexts:
 			o.quoted(string(name), arcp.AppendString(nil, text))
 		case arcp.Raw(text).Kind() == '0':
 			o.quoted(string(name), arcp.Raw(text))
@@ -581,7 +594,7 @@ func (a *answer) budget(raw arcp.Raw) arcp.Raw {
 // credentials returns the credentials that the profile can decode.
 func (a *answer) credentials(list []arcp.Credential) []arcp.Credential {
 	return slices.DeleteFunc(slices.Clone(list), func(c arcp.Credential) bool {
-		return c.ID == "" || c.Value == "" || c.Endpoint == "" || a.s.facts.bearerOnly && c.Scheme != "bearer"
+		return c.ID == "" || c.Value == "" || c.Endpoint == "" || a.s.quirks.bearerOnly && c.Scheme != "bearer"
 	})
 }
 

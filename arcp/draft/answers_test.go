@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/draft"
 )
 
 // conversation makes the runtime send every answer of a session that works.
@@ -123,7 +124,7 @@ func TestUniversalFormResolvesARefusedRequest(t *testing.T) {
 	}
 }
 
-func TestCancelRefused(t *testing.T) {
+func TestCancelOfEndedJobHasNoAnswer(t *testing.T) {
 	for _, l := range libraries {
 		for _, reason := range []string{"already_terminal", "not_found", "permission_denied", "not_cancellable"} {
 			c := l.connect(t).accept()
@@ -131,13 +132,13 @@ func TestCancelRefused(t *testing.T) {
 			id := c.request(`"type":"job.cancel","payload":{"job_id":"` + string(job) + `"}`)
 			frames := c.answer(arcp.CancelRefused, id, arcp.CancelRefusedPayload{TargetID: string(job), Reason: reason})
 			if reason == "already_terminal" && len(frames) > 0 {
-				t.Errorf("%s: %s: %s", l.name, reason, frames)
+				t.Errorf("%s: the cancel of a job that is %s is answered by %s, want no answer", l.name, reason, frames)
 			}
 		}
 	}
 }
 
-func TestHandshakeFailures(t *testing.T) {
+func TestHandshakeFailureNamesTheHello(t *testing.T) {
 	for _, l := range append(libraries[:len(libraries):len(libraries)], everyProfile[0]) {
 		for kind, refused := range map[arcp.Type]*arcp.Error{
 			arcp.SessionRejected:        arcp.Errorf(arcp.CodeResourceExhausted, "full"),
@@ -195,7 +196,7 @@ func TestAcceptedHasTheTraceOfItsRequest(t *testing.T) {
 }
 
 // An answer is encoded even if so many requests wait that the codec has forgotten its own.
-func TestManyRequestsWait(t *testing.T) {
+func TestForgottenRequestIsAnswered(t *testing.T) {
 	c := libraries[0].connect(t).accept()
 	first := c.request(`"type":"job.submit","payload":{"agent":"echo"}`)
 	for range 300 {
@@ -207,7 +208,7 @@ func TestManyRequestsWait(t *testing.T) {
 }
 
 // Jobs of an earlier connection are not given up for a refusal.
-func TestRefusalAfterResume(t *testing.T) {
+func TestRefusalIsSilentWhileAResumedJobRuns(t *testing.T) {
 	c := libraries[2].connectWith(t, `,"resume":{"resume_token":"t","last_event_seq":7}`)
 	c.s.Describe(acceptedSession())
 	c.s.AddJobs([]arcp.JobID{job}, nil)
@@ -226,7 +227,7 @@ func TestRefusalAfterResume(t *testing.T) {
 }
 
 // A job that is followed and left is not a reason to stay silent; one that was submitted is.
-func TestUnsubscribe(t *testing.T) {
+func TestUnsubscribedJobDoesNotSilenceRefusals(t *testing.T) {
 	c := libraries[2].connect(t).accept()
 	follow := func(id arcp.JobID) {
 		c.answer(arcp.JobSubscribed, c.request(`"type":"job.subscribe","payload":{"job_id":"`+string(id)+`"}`), arcp.JobSubscribedPayload{JobID: id, CurrentStatus: "running", Agent: "a"})
@@ -236,19 +237,19 @@ func TestUnsubscribe(t *testing.T) {
 	leave(eventJob(1))
 	env := arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeNotFound, "x"))
 	env.CorrelationID = c.request(refusals[2].request)
-	if frames, err := c.s.AppendAnswer(nil, moment, &env); len(frames) != 1 || err != nil {
+	if frames, err := answerFrames(c.s, &env); len(frames) != 1 || err != nil {
 		t.Errorf("got %s, %v", frames, err)
 	}
 	c.submit(job)
 	follow(job)
 	leave(job)
 	env.CorrelationID = c.request(refusals[2].request)
-	if frames, err := c.s.AppendAnswer(nil, moment, &env); len(frames) != 0 || err != nil {
+	if frames, err := answerFrames(c.s, &env); len(frames) != 0 || err != nil {
 		t.Errorf("got %s, %v", frames, err)
 	}
 }
 
-func TestResume(t *testing.T) {
+func TestResumeIsWelcomedWithTheNextToken(t *testing.T) {
 	for _, l := range libraries {
 		c := l.connectWith(t, `,"resume":{"session_id":"sess_01JZ0000000000000000000003","resume_token":"t","last_event_seq":7}`)
 		described := acceptedSession()
@@ -267,7 +268,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-func TestWelcomeWithoutHeartbeat(t *testing.T) {
+func TestWelcomeOmitsHeartbeatThatIsNotOffered(t *testing.T) {
 	l := libraries[2]
 	l.hello = `"type":"session.hello","payload":{"client":{"name":"ts","version":"2"},"capabilities":{"features":["progress"]}`
 	c := l.connect(t).accept()
@@ -277,29 +278,30 @@ func TestWelcomeWithoutHeartbeat(t *testing.T) {
 }
 
 // Whatever the runtime sends, no answer panics, and an error leaves the frames as they were.
-func TestAnswersOfAnyPayload(t *testing.T) {
+func TestAnswerErrorLeavesTheFrames(t *testing.T) {
 	for _, l := range libraries {
 		for i := range arcp.Catalog {
 			for _, payload := range []string{`{}`, `{"session_id":7,"reason":7,"nonce":7,"jobs":7,"code":7,"target_id":7,"job_id":7,"ping_nonce":7}`} {
 				c := l.connect(t).accept()
 				env := arcp.Envelope{Type: arcp.Catalog[i].Type, CorrelationID: c.request(refusals[0].request), Payload: arcp.Raw(payload)}
-				frames, err := c.s.AppendAnswer([][]byte{nil}, moment, &env)
-				if err != nil && len(frames) != 1 {
-					t.Errorf("%s: %v and %d frames", env.Type, err, len(frames))
+				frames := draft.Frames{Data: []byte("{}"), Ends: []int{2}}
+				err := c.s.AppendAnswer(&frames, moment, &env)
+				if err != nil && (len(frames.Ends) != 1 || len(frames.Data) != 2) {
+					t.Errorf("%s: %v and the frames %s", env.Type, err, frames.Data)
 				}
 			}
 		}
 	}
 }
 
-func TestPageTooLarge(t *testing.T) {
+func TestPageTooLargeIsAnError(t *testing.T) {
 	c := libraries[0].connect(t).accept()
 	entries := make([]arcp.JobEntry, 10)
 	for i := range entries {
 		entries[i] = arcp.JobEntry{JobID: job, Agent: "a", Status: "running", CreatedAt: moment, Lease: arcp.Raw(`{"fs.read":["` + strings.Repeat("x", 110_000) + `"]}`)}
 	}
 	env := arcp.Frame(arcp.SessionJobs, arcp.SessionJobsPayload{Jobs: entries})
-	if frames, err := c.s.AppendAnswer(nil, moment, &env); err == nil || len(frames) > 0 || !strings.Contains(err.Error(), "session.jobs has 11") {
+	if frames, err := answerFrames(c.s, &env); err == nil || len(frames) > 0 || !strings.Contains(err.Error(), "session.jobs has 11") {
 		t.Errorf("got %d frames, %v", len(frames), err)
 	}
 }

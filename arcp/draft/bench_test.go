@@ -66,16 +66,17 @@ func BenchmarkDecodeSubmit(b *testing.B) {
 func BenchmarkJobAccepted(b *testing.B) {
 	c := libraries[0].connect(b).accept()
 	frame := c.frame(`"type":"job.submit","payload":{"agent":"echo@1.0.0"}`)
-	var frames [][]byte
+	var frames draft.Frames
+	env := arcp.Frame(arcp.JobAccepted, arcp.JobAcceptedPayload{JobID: job, Agent: "echo@1.0.0", AcceptedAt: moment, TraceID: trace})
 	b.ReportAllocs()
 	for b.Loop() {
 		in, err := c.s.Decode(frame)
 		if err != nil {
 			b.Fatal(err)
 		}
-		env := arcp.Frame(arcp.JobAccepted, acceptedJob(job))
 		env.CorrelationID = in.ID
-		if frames, err = c.s.AppendAnswer(frames[:0], moment, &env); err != nil {
+		frames.Data, frames.Ends = frames.Data[:0], frames.Ends[:0]
+		if err = c.s.AppendAnswer(&frames, moment, &env); err != nil {
 			b.Fatal(err)
 		}
 	}

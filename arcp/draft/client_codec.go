@@ -361,7 +361,7 @@ func (p *pending) takeKind(kind requestKind, job arcp.JobID) (r request, ok bool
 	defer p.mu.Unlock()
 	for i := range p.requests {
 		if r = p.requests[i]; r.kind == kind && (job == "" || r.job == job) {
-			p.remove(i)
+			p.requests = slices.Delete(p.requests, i, i+1)
 			return r, true
 		}
 	}

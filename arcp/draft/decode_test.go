@@ -61,7 +61,7 @@ var inbound = []string{
 	`"type":"session.list_jobs","payload":{"filter":{"created_after":"2026-07-01T00:00:00.123456Z","created_before":"2026-07-01T00:00:00.5Z"}}`,
 }
 
-func TestDecode(t *testing.T) {
+func TestDecodedRequestsAreTheSame(t *testing.T) {
 	var b strings.Builder
 	for i, members := range inbound {
 		s := opened(t)
@@ -81,10 +81,10 @@ func TestDecode(t *testing.T) {
 		case errors.As(err, &r):
 			nack := r.Nack()
 			nack.Timestamp = moment
-			frames, err := s.AppendAnswer(nil, moment, &nack)
+			frames, err := answerFrames(s, &nack)
 			fmt.Fprintf(&b, "! %v; %d frames\n", r, len(frames))
 			if err != nil {
-				t.Error(err)
+				t.Errorf("the refusal of %s has no answer: %v", frame, err)
 			}
 		default:
 			fmt.Fprintf(&b, "! not an envelope: %v\n", err)
@@ -112,7 +112,7 @@ var hellos = []string{
 	`"type":"session.hello","payload":{"capabilities":{"features":7}}`,
 }
 
-func TestDecodeHello(t *testing.T) {
+func TestDecodedHellosAreTheSame(t *testing.T) {
 	var b strings.Builder
 	for i, members := range hellos {
 		frame := fmt.Appendf(nil, `{"arcp":"1.1","id":"m%d",%s}`, i, members)
@@ -130,14 +130,14 @@ func TestDecodeHello(t *testing.T) {
 			t.Fatalf("%s: %v", frame, err)
 		}
 		nack := r.Nack()
-		if frames, err := s.AppendAnswer(nil, moment, &nack); len(frames) != 2 || err != nil {
+		if frames, err := answerFrames(s, &nack); len(frames) != 2 || err != nil {
 			t.Errorf("%s: a mistake in a hello fails the handshake: %s, %v", frame, frames, err)
 		}
 	}
 	golden(t, "hellos.golden", b.String())
 }
 
-func TestFirstFrame(t *testing.T) {
+func TestOnlyHelloAndDraftResumeOpen(t *testing.T) {
 	for frame, opens := range map[string]bool{
 		``:  false,
 		`{`: false,
@@ -152,13 +152,8 @@ func TestFirstFrame(t *testing.T) {
 		`{"arcp":"1.1","id":"m","type":"session.open","payload":{}}`:                      false,
 		`{"arcp":"1.1","id":"m","type":"job.submit","payload":{"agent":"session.hello"}}`: false,
 	} {
-		if got := draft.Opens([]byte(frame)); got != opens {
-			t.Errorf("Opens(%s) = %v", frame, got)
-		}
-		if _, err := draft.NewServerCodec([]byte(frame)); opens && err != nil {
-			t.Errorf("NewServerCodec(%s): %v", frame, err)
-		} else if !opens && err == nil && !strings.Contains(frame, "session.resume") {
-			t.Errorf("NewServerCodec(%s) succeeds", frame)
+		if _, err := draft.NewServerCodec([]byte(frame)); opens != (err == nil) || !opens && err != draft.ErrOtherDialect {
+			t.Errorf("NewServerCodec(%s) = %v, want a codec: %v", frame, err, opens)
 		}
 	}
 }
@@ -177,7 +172,7 @@ func TestBrokenHelloFailsTheHandshake(t *testing.T) {
 		"{\"arcp\":\"1.1\",\"id\":\"m\",\"type\":\"session.hello\",\"payload\":{\"a\":\"\xff\"}}",
 	} {
 		s, err := draft.NewServerCodec([]byte(frame))
-		if err != nil || !draft.Opens([]byte(frame)) {
+		if err != nil {
 			t.Fatalf("%s does not open a connection: %v", frame, err)
 		}
 		_, err = s.Decode([]byte(frame))
@@ -186,7 +181,7 @@ func TestBrokenHelloFailsTheHandshake(t *testing.T) {
 			t.Fatalf("%s: %v", frame, err)
 		}
 		nack := r.Nack()
-		frames, err := s.AppendAnswer(nil, moment, &nack)
+		frames, err := answerFrames(s, &nack)
 		if err != nil || len(frames) != 2 || !strings.Contains(string(frames[0]), `"session.error"`) || !strings.Contains(string(frames[1]), `"job.error"`) {
 			t.Errorf("%s is answered by %s, %v", frame, frames, err)
 		}
@@ -203,7 +198,7 @@ func TestSecondHelloIsRefused(t *testing.T) {
 }
 
 // A submit whose envelope is broken fails like one that is refused.
-func TestBrokenEnvelopeOfSubmit(t *testing.T) {
+func TestBrokenSubmitFailsLikeARefusedOne(t *testing.T) {
 	for _, l := range libraries {
 		c := l.connect(t).accept()
 		frame := c.frame(`"type":"job.submit","job_id":7,"payload":{"agent":"a"}`)
@@ -253,7 +248,7 @@ func TestUnknownTypeIsReportedToGoAndPHPOnly(t *testing.T) {
 				t.Fatalf("%s: %v", members, err)
 			}
 			nack := r.Nack()
-			frames, err := c.s.AppendAnswer(nil, moment, &nack)
+			frames, err := answerFrames(c.s, &nack)
 			if want := l.profile == draft.Go || l.profile == draft.PHP; err != nil || (len(frames) > 0) != want {
 				t.Errorf("%s: %s has the answer %s, %v", l.name, members, frames, err)
 			}
@@ -264,21 +259,22 @@ func TestUnknownTypeIsReportedToGoAndPHPOnly(t *testing.T) {
 	}
 }
 
-func TestProfileNames(t *testing.T) {
+func TestProfileNamesParseToTheirProfiles(t *testing.T) {
 	for p := draft.Universal; p <= draft.OwnClient; p++ {
 		if got, err := draft.ParseProfile(p.String()); err != nil || got != p {
 			t.Errorf("ParseProfile(%s) = %v, %v", p, got, err)
 		}
 	}
-	if _, err := draft.ParseProfile("cobol"); err == nil {
-		t.Error("an unknown name is a profile")
+	_, err := draft.ParseProfile("cobol")
+	if want := `draft: unknown profile "cobol"; use one of universal, go, typescript, python, java, csharp, ruby, php, arcp-client`; err == nil || err.Error() != want {
+		t.Errorf("ParseProfile(cobol): error %v, want %s", err, want)
 	}
 	if draft.Profile(99).String() != "universal" {
 		t.Error("an unknown profile is not universal")
 	}
 }
 
-func TestMessages(t *testing.T) {
+func TestOnlyMessagesOfClientsHaveAPhase(t *testing.T) {
 	for i := range draft.Messages {
 		m := &draft.Messages[i]
 		if draft.Lookup(m.Type) != m || m.NewPayload() == nil {

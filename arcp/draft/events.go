@@ -1,32 +1,62 @@
 package draft
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Event is an event of a job, as the log of the job has it.
+// Event is an event of a job, as the log of the job has it. Its members are encoded as in the log:
+// identifiers without escapes, and the timestamp as arcp.AppendTime writes it.
 type Event struct {
-	ID      arcp.MessageID
-	Type    arcp.Type
-	Time    time.Time
-	JobID   arcp.JobID
-	TraceID string
-	Payload arcp.Raw // of the type in package arcp
+	Type      arcp.Type
+	ID        arcp.Raw
+	Timestamp arcp.Raw
+	JobID     arcp.Raw
+	TraceID   arcp.Raw // nil: none
+	Payload   arcp.Raw // of the type in package arcp
+}
+
+// EventOf returns the event of an envelope.
+func EventOf(env *arcp.Envelope) Event {
+	text := func(s string) arcp.Raw { return arcp.AppendString(nil, s) }
+	e := Event{
+		Type:      env.Type,
+		ID:        text(string(env.ID)),
+		Timestamp: arcp.AppendTime(nil, env.Timestamp),
+		JobID:     text(string(env.JobID)),
+		Payload:   env.Payload,
+	}
+	if env.TraceID != "" {
+		e.TraceID = text(env.TraceID)
+	}
+	return e
+}
+
+// appendTimestamp appends the timestamp of an event in milliseconds.
+func appendTimestamp(dst []byte, timestamp arcp.Raw) []byte {
+	if len(timestamp) != arcp.TimeLen { // not reached: the runtime wrote the event
+		return append(dst, timestamp...)
+	}
+	return append(append(dst, timestamp[:arcp.TimeLen-len(`000Z"`)]...), `Z"`...)
+}
+
+// inner returns the text of a JSON string without escapes.
+func inner(raw arcp.Raw) []byte {
+	if len(raw) < len(`""`) {
+		return nil
+	}
+	return raw[1 : len(raw)-1]
 }
 
 // Body is the part of an event's frame that sessions share: everything but event_seq and
 // session_id. It is valid for sessions with the same Form. A Body must not be changed.
 type Body struct {
-	ID       arcp.MessageID
-	JobID    arcp.JobID
-	Time     time.Time
-	Terminal bool // the event ends the job
-	JSON     []byte
+	JSON  []byte
+	event *Event // without the payload
 }
 
 // maxHead bounds the members of a frame that are not in its Body, in bytes.
@@ -35,11 +65,13 @@ const maxHead = 512
 // EventBody encodes the body of an event. The error is a *TooLargeError, or says that the event
 // has no frame.
 func EventBody(e *Event, p Profile) (*Body, error) {
-	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.facts(), false)
+	raw, err := appendBody(make([]byte, 0, 320+len(e.Payload)+len(e.Payload)/4), e, p.quirks(), false)
 	if err != nil {
 		return nil, err
 	}
-	return &Body{ID: e.ID, JobID: e.JobID, Time: e.Time, Terminal: e.Type.Terminal(), JSON: raw}, nil
+	event := *e
+	event.Payload = nil
+	return &Body{JSON: raw, event: &event}, nil
 }
 
 // encoder holds the members of a payload that are being encoded.
@@ -53,13 +85,13 @@ type encoder struct {
 
 // encoding is the part of an encoder that begins empty for each event.
 type encoding struct {
-	event *Event
-	facts *facts
-	row   *kindRow
-	time  arcp.Raw // of the event, encoded
-	name  string   // of an event.emit
-	data  arcp.Raw // the payload, or the data of an event.emit
-	n     int      // members in the encoder
+	event  *Event
+	quirks *quirks
+	row    *kindRow
+	time   arcp.Raw // of the event, encoded
+	name   string   // of an event.emit
+	data   arcp.Raw // the payload, or the data of an event.emit
+	n      int      // members in the encoder
 
 	resultMember resultMember
 
@@ -74,24 +106,21 @@ var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
 // appendBody appends the body of an event. With reduce, a large value of a result is written once,
 // in the member that the profile reads.
-func appendBody(dst []byte, event *Event, f *facts, reduce bool) ([]byte, error) {
+func appendBody(dst []byte, event *Event, q *quirks, reduce bool) ([]byte, error) {
 	e := encoders.Get().(*encoder)
-	defer e.release()
-	e.event, e.facts = event, f
+	e.event, e.quirks = event, q
 	e.read()
 	start := len(dst)
 	dst, err := e.append(dst)
-	if err != nil {
-		return dst[:start], err
-	}
-	if reduce && len(dst)-start > MaxFrame-maxHead && event.Type.Terminal() {
-		if e.resultMember = resultOnly; f.readsOutput {
+	if err == nil && reduce && len(dst)-start > MaxFrame-maxHead && event.Type.Terminal() {
+		if e.resultMember = resultOnly; q.resultInOutput {
 			e.resultMember = outputOnly
 		}
 		dst, err = e.append(dst[:start])
-		if err != nil {
-			return dst[:start], err
-		}
+	}
+	e.release()
+	if err != nil {
+		return dst[:start], err
 	}
 	if size := len(dst) - start; size > MaxFrame-maxHead {
 		return dst[:start], &TooLargeError{event.Type, size}
@@ -125,17 +154,33 @@ func (e *encoder) read() {
 	}
 }
 
+// members adds the members of an object.
 func (e *encoder) members(raw arcp.Raw) {
 	if raw.Kind() != '{' {
 		return
 	}
-	eachMember(raw, func(name []byte, value arcp.Raw) bool {
-		if value.Kind() != 'n' && e.n < maxMembers && isMember(string(name)) {
-			e.names[e.n], e.values[e.n] = name, value
-			e.n++
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		arcp.EachMember(raw, func(name []byte, value arcp.Raw) bool {
+			e.member(name, value)
+			return true
+		})
+		return
+	}
+	for i := 1; ; {
+		name, value, next := nextMember(raw, i)
+		if next == 0 {
+			return
 		}
-		return true
-	})
+		e.member(name, value)
+		i = next
+	}
+}
+
+func (e *encoder) member(name []byte, value arcp.Raw) {
+	if value[0] != 'n' && e.n < maxMembers && isMember(string(name)) {
+		e.names[e.n], e.values[e.n] = name, value
+		e.n++
+	}
 }
 
 // isMember reports whether a row or a terminal reads a member.
@@ -198,14 +243,16 @@ func (e *encoder) appendTerminal(dst []byte) ([]byte, error) {
 
 // begin appends the members of the envelope and begins the payload.
 func (e *encoder) begin(dst []byte, t Type) {
-	dst = arcp.AppendString(append(dst, `"id":`...), string(e.event.ID))
+	dst = append(append(dst, `"id":`...), e.event.ID...)
 	dst = append(append(append(dst, `,"type":"`...), t...), `","timestamp":`...)
 	start := len(dst)
-	dst = appendTime(dst, e.event.Time)
+	dst = appendTimestamp(dst, e.event.Timestamp)
 	e.time = dst[start:]
-	dst = arcp.AppendString(append(dst, `,"job_id":`...), string(e.event.JobID))
-	if validTrace(e.event.TraceID) {
-		dst = append(append(append(dst, `,"trace_id":"`...), e.event.TraceID...), '"')
+	if len(e.event.JobID) > 0 {
+		dst = append(append(dst, `,"job_id":`...), e.event.JobID...)
+	}
+	if validTrace(inner(e.event.TraceID)) {
+		dst = append(append(dst, `,"trace_id":`...), e.event.TraceID...)
 	}
 	e.payload = begin(append(dst, `,"payload":`...))
 }
@@ -238,7 +285,7 @@ const (
 // writeResult writes the value twice or, if that is too large, once. For a result in chunks it
 // writes the identifier, and for a result in an artifact the description of the artifact.
 func writeResult(o *object, e *encoder) {
-	o.text("job_id", string(e.event.JobID))
+	o.raw("job_id", e.event.JobID)
 	o.text("final_status", statusSuccess)
 	if s := e.get("summary"); isText(s) {
 		o.raw("summary", s)
@@ -286,10 +333,10 @@ func writeCancelled(o *object, e *encoder) {
 func (e *encoder) failed(o *object, f Failure) {
 	info, _ := f.Code.Info()
 	status := info.Status
-	if e.facts.errorStatus {
+	if e.quirks.finalStatusError {
 		status = statusError
 	}
-	o.text("job_id", string(e.event.JobID))
+	o.raw("job_id", e.event.JobID)
 	o.text("final_status", status)
 	o.failure(&f)
 	o.raw("completed_at", e.time)

@@ -117,7 +117,7 @@ func allEvents(c *connection) {
 	}
 }
 
-func TestEvents(t *testing.T) {
+func TestEventFramesAreTheSame(t *testing.T) {
 	var b strings.Builder
 	c := libraries[2].connect(t)
 	allEvents(c)
@@ -146,7 +146,7 @@ func TestEventsSatisfyEveryLibrary(t *testing.T) {
 }
 
 // Whether bodies are shared is a promise about their bytes.
-func TestShared(t *testing.T) {
+func TestSharedEventsHaveOneBody(t *testing.T) {
 	for _, e := range append(events[:len(events):len(events)], ends...) {
 		differ := false
 		first, err := draft.EventBody(newEvent(job, e.t, e.payload), draft.Universal)
@@ -169,7 +169,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-func TestVisible(t *testing.T) {
+func TestExactlyVisibleTypesHaveFrames(t *testing.T) {
 	all := arcp.VisibleInDraft(func(arcp.Feature) bool { return true })
 	none := arcp.VisibleInDraft(func(arcp.Feature) bool { return false })
 	want := arcp.Lookup(arcp.JobProgress).Bit | arcp.Lookup(arcp.JobResultChunk).Bit
@@ -181,7 +181,7 @@ func TestVisible(t *testing.T) {
 	s := libraries[0].connect(t).accept().s
 	for i := range arcp.Catalog {
 		spec := &arcp.Catalog[i]
-		_, err := s.AppendEvent(nil, 1, "", &draft.Event{ID: "msg_1", Type: spec.Type, JobID: job, Payload: arcp.Raw(`{}`)})
+		_, err := s.AppendEvent(nil, 1, "", rawEvent(spec.Type, arcp.Raw(`{}`)))
 		if err == nil {
 			encoded |= spec.Bit
 		}
@@ -197,7 +197,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-func TestThoughtOnStream(t *testing.T) {
+func TestOnlyThoughtsOfStreamsHaveFrames(t *testing.T) {
 	raw, err := draft.EventBody(newEvent(job, arcp.StreamChunk, arcp.StreamChunkPayload{Sequence: 1, Role: "assistant", Content: "hm", Data: arcp.Raw(`"hm"`)}), draft.Go)
 	if err != nil || !strings.Contains(string(raw.JSON), `"kind":"thought"`) || !strings.Contains(string(raw.JSON), `"body":{"text":"hm"}`) {
 		t.Errorf("got %s, %v", raw.JSON, err)
@@ -207,7 +207,7 @@ func TestThoughtOnStream(t *testing.T) {
 	}
 }
 
-func TestTooLarge(t *testing.T) {
+func TestLargeValuesAreWrittenOnce(t *testing.T) {
 	s := libraries[0].connect(t).accept().s
 	half := arcp.Raw(`"` + strings.Repeat("x", 510_000) + `"`)
 	for _, l := range libraries {
@@ -233,10 +233,10 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-func TestCodes(t *testing.T) {
+func TestCodesInFailuresAreTheSame(t *testing.T) {
 	for _, info := range draft.Codes {
 		if got, ok := info.Code.Info(); !ok || got != info {
-			t.Errorf("%s: %v, %v", info.Code, got, ok)
+			t.Errorf("%s: Info = %v, %v; want %v", info.Code, got, ok, info)
 		}
 	}
 	if _, ok := draft.Code("NO").Info(); ok {

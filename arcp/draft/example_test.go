@@ -13,12 +13,9 @@ import (
 func Example() {
 	hello := []byte(`{"arcp":"1.1","id":"01980000-0000-7000-8000-000000000001","type":"session.hello",
 		"payload":{"client":{"name":"example","version":"1"},"capabilities":{"features":["progress"]}}}`)
-	if !draft.Opens(hello) {
-		return // the other dialect
-	}
 	s, err := draft.NewServerCodec(hello)
 	if err != nil {
-		return
+		return // the other dialect
 	}
 	env, err := s.Decode(hello)
 	if refusal, ok := errors.AsType[*draft.Refusal](err); ok {
@@ -29,11 +26,14 @@ func Example() {
 	now := time.Date(2026, 5, 9, 13, 0, 0, 0, time.UTC)
 	answer := arcp.Frame(arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: arcp.NewSessionID(), ResumeToken: "secret", ResumeWindowSec: 600})
 	answer.CorrelationID = env.ID
-	frames, err := s.AppendAnswer(nil, now, &answer)
-	fmt.Println(len(frames), err)
+	var frames draft.Frames
+	err = s.AppendAnswer(&frames, now, &answer)
+	fmt.Println(len(frames.Ends), err)
 
 	progress := arcp.Frame(arcp.JobProgress, arcp.JobProgressPayload{Current: 3.5, Total: new(10.0)})
-	_, err = s.AppendEvent(nil, 1, "", &draft.Event{ID: arcp.NewMessageID(), Type: progress.Type, Time: now, JobID: "job_1", Payload: progress.Payload})
+	progress.ID, progress.Timestamp, progress.JobID = arcp.NewMessageID(), now, "job_1"
+	event := draft.EventOf(&progress)
+	_, err = s.AppendEvent(nil, 1, "", &event)
 	fmt.Println(err)
 
 	// Output:

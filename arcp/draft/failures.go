@@ -22,7 +22,7 @@ func (a *answer) errorFrame(f Failure) frame {
 func (a *answer) jobErrorFrame(f Failure, job arcp.JobID) frame {
 	info, _ := f.Code.Info()
 	status := info.Status
-	if a.s.facts.errorStatus {
+	if a.s.quirks.finalStatusError {
 		status = statusError
 	}
 	return frame{t: JobError, job: job, trace: a.request.trace,

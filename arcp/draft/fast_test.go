@@ -60,7 +60,7 @@ func TestAcceptedIsEncodedAsByReflection(t *testing.T) {
 	}
 }
 
-func TestEachText(t *testing.T) {
+func TestEachTextRefusesOtherValues(t *testing.T) {
 	for raw, want := range map[string]bool{
 		`[]`: true, `[ ]`: true, `["a" , "]\\","\""]`: true, `[""]`: false, `["a",1]`: false, `[null]`: false, `{}`: false, `"a"`: false, ``: false,
 		`[["a"]]`: false,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,7 +161,7 @@ func (c *connection) answer(t arcp.Type, corr arcp.MessageID, payload any) [][]b
 	env := arcp.Frame(t, payload)
 	env.CorrelationID = corr
 	env.TraceID = trace
-	frames, err := c.s.AppendAnswer(nil, moment, &env)
+	frames, err := answerFrames(c.s, &env)
 	if err != nil {
 		c.t.Fatalf("%s: AppendAnswer(%s): %v", c.lib.name, t, err)
 	}
@@ -168,6 +169,13 @@ func (c *connection) answer(t arcp.Type, corr arcp.MessageID, payload any) [][]b
 		c.received(frame)
 	}
 	return frames
+}
+
+// answerFrames returns the frames of a message of the runtime.
+func answerFrames(s *draft.ServerCodec, env *arcp.Envelope) ([][]byte, error) {
+	var frames draft.Frames
+	err := s.AppendAnswer(&frames, moment, env)
+	return slices.Collect(frames.All()), err
 }
 
 // received checks a frame with the library and with the payload type of its message.
@@ -213,8 +221,20 @@ func (c *connection) event(id arcp.JobID, t arcp.Type, payload any) {
 }
 
 func newEvent(id arcp.JobID, t arcp.Type, payload any) *draft.Event {
-	env := arcp.Frame(t, payload)
-	return &draft.Event{ID: "msg_01JZ0000000000000000000077", Type: t, Time: moment, JobID: id, TraceID: trace, Payload: env.Payload}
+	e := rawEvent(t, arcp.Frame(t, payload).Payload)
+	e.JobID = arcp.AppendString(nil, string(id))
+	return e
+}
+
+func rawEvent(t arcp.Type, payload arcp.Raw) *draft.Event {
+	return new(draft.EventOf(&arcp.Envelope{
+		ID:        "msg_01JZ0000000000000000000077",
+		Type:      t,
+		Timestamp: moment,
+		JobID:     job,
+		TraceID:   trace,
+		Payload:   payload,
+	}))
 }
 
 // accept answers the hello.

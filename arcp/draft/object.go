@@ -99,20 +99,29 @@ func eachMember(raw arcp.Raw, fn func(name []byte, value arcp.Raw) bool) bool {
 		return false
 	}
 	for i++; ; {
-		if i = nextToken(raw, i); i == len(raw) || raw[i] == '}' {
-			return i < len(raw)
+		name, value, next := nextMember(raw, i)
+		if next == 0 {
+			i = nextToken(raw, i)
+			return i < len(raw) && raw[i] == '}'
 		}
-		end := valueEnd(raw, i)
-		start := nextToken(raw, end)
-		valueEnd := valueEnd(raw, start)
-		if end-i < len(`""`) || valueEnd == start {
+		if !fn(name, value) {
 			return false
 		}
-		if !fn(raw[i+1:end-1], raw[start:valueEnd]) {
-			return false
-		}
-		i = valueEnd
+		i = next
 	}
+}
+
+// nextMember returns the member that follows position i of an object without backslashes, and the
+// position after it; 0: no member follows.
+func nextMember(raw []byte, i int) (name []byte, value arcp.Raw, next int) {
+	i = nextToken(raw, i)
+	end := valueEnd(raw, i)
+	start := nextToken(raw, end)
+	next = valueEnd(raw, start)
+	if end-i < len(`""`) || next == start {
+		return nil, nil, 0
+	}
+	return raw[i+1 : end-1], raw[start:next], next
 }
 
 // nextToken returns the position of the next character that is no white space, comma or colon.

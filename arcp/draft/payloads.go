@@ -319,22 +319,30 @@ func (p AcceptedPayload) AppendJSON(dst []byte) []byte {
 	o.text("job_id", string(p.JobID))
 	o.text("agent", p.Agent)
 	o.raw("lease", p.Lease)
-	if p.LeaseConstraints != nil {
-		o.name("lease_constraints")
-		constraints := begin(o.dst)
-		constraints.time("expires_at", p.LeaseConstraints.ExpiresAt.Time)
-		o.dst = constraints.end()
-	}
+	o.constraints(p.LeaseConstraints)
 	o.raw("budget", p.Budget)
-	if len(p.Credentials) > 0 {
-		credentials, _ := arcp.Marshal(p.Credentials) // no error: texts
-		o.raw("credentials", credentials)
-	}
+	o.credentials(p.Credentials)
 	o.optional("parent_job_id", string(p.ParentJobID))
 	o.time("accepted_at", p.AcceptedAt.Time)
 	o.optional("trace_id", p.TraceID)
 	o.correlation(p.Correlation)
 	return o.end()
+}
+
+func (o *object) constraints(c *LeaseConstraints) {
+	if c != nil {
+		o.name("lease_constraints")
+		inner := begin(o.dst)
+		inner.time("expires_at", c.ExpiresAt.Time)
+		o.dst = inner.end()
+	}
+}
+
+func (o *object) credentials(list []arcp.Credential) {
+	if len(list) > 0 {
+		encoded, _ := arcp.Marshal(list) // no error: texts
+		o.raw("credentials", encoded)
+	}
 }
 
 // LeaseConstraints bounds a lease in time.

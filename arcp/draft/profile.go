@@ -25,71 +25,83 @@ const (
 )
 
 // String returns the name of the profile.
-func (p Profile) String() string { return p.facts().name }
+func (p Profile) String() string { return p.quirks().name }
 
-// ParseProfile returns the profile with a name.
+// ProfileNames returns the names that ParseProfile accepts, in the order of the profiles.
+func ProfileNames() []string {
+	names := make([]string, len(profiles))
+	for p := range profiles {
+		names[p] = profiles[p].name
+	}
+	return names
+}
+
+// ParseProfile returns the profile with a name. The error lists the names.
 func ParseProfile(name string) (Profile, error) {
 	for p := range profiles {
 		if profiles[p].name == name {
 			return Profile(p), nil
 		}
 	}
-	return Universal, fmt.Errorf("draft: unknown profile %q", name)
+	return Universal, fmt.Errorf("draft: unknown profile %q; use one of %s", name, strings.Join(ProfileNames(), ", "))
 }
 
-// budgetForm is how amounts of a budget are written.
-type budgetForm uint8
-
-const (
-	budgetNumbers budgetForm = iota
-	budgetTexts              // Python declares dict[str, str]
-)
-
-// facts are the differences between the libraries.
-type facts struct {
+// quirks are the ways in which the libraries of a profile differ from draft 1.1 or from each other.
+// The comment of a member names the published libraries that need it; the universal profile has the
+// quirks that most libraries tolerate.
+type quirks struct {
 	name string
 
-	// Forms of failures.
+	// Forms of failures, by the request that is refused.
 	submit      failureForm
 	list        failureForm
 	subscribe   failureForm
 	cancel      failureForm
 	unknownType failureForm // also of malformed frames of the other types
 
-	echoID        bool // an answer has the id of its request
-	wholeProgress bool // progress is decoded as unsigned integers
-	errorStatus   bool // final_status of a job.error is always error
-	noLease       bool // a lease must be omitted
-	cancelAlways  bool // the cancel of a job that has ended is answered
-	bearerOnly    bool // credentials of another scheme make the frame invalid
-	readsOutput   bool // the value of a result is in output, not in result
-	wrapsFollowed bool // events of jobs that the client has subscribed to are in a subscribe.event
-	endAnswers    bool // the end of a job, and not job.accepted, has the correlation_id of the submit
-	budget        budgetForm
+	echoesRequestID    bool // Java, F#: an answer has the id of its request
+	integerProgress    bool // Go: progress is decoded as unsigned integers
+	finalStatusError   bool // Python: the only final_status of a job.error is error
+	omitsLease         bool // Ruby: a lease without an id makes the frame invalid, so none is sent
+	answersEveryCancel bool // arcp/client: the cancel of a job that has ended is answered
+	bearerOnly         bool // TypeScript, Python: credentials of another scheme make the frame invalid
+	resultInOutput     bool // Go: the value of a result is in output, not in result
+	wrapsSubscribed    bool // PHP: events of jobs that the client has subscribed to are in a subscribe.event
+	correlatesEnd      bool // PHP: the end of a job, not job.accepted, has the correlation_id of the submit
+	budgetTexts        bool // Python: the amounts of a budget are texts, not numbers
 }
 
-// profiles has the facts of each Profile.
-var profiles = [...]facts{
-	Universal: {name: "universal", submit: submitComposite, list: emptyPage, subscribe: subscribeComposite, cancel: noAnswer, unknownType: noAnswer,
-		echoID: true, wholeProgress: true, bearerOnly: true},
-	Go: {name: "go", submit: sessionError, list: sessionError, subscribe: sessionError, cancel: sessionError, unknownType: sessionError,
-		wholeProgress: true, readsOutput: true},
-	TypeScript: {name: "typescript", submit: jobErrorOfNewJob, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer,
+// profiles has the quirks of each Profile.
+var profiles = [...]quirks{
+	Universal: {name: "universal",
+		submit: submitComposite, list: emptyPage, subscribe: subscribeComposite, cancel: noAnswer, unknownType: noAnswer,
+		echoesRequestID: true, integerProgress: true, bearerOnly: true},
+	Go: {name: "go",
+		submit: sessionError, list: sessionError, subscribe: sessionError, cancel: sessionError, unknownType: sessionError,
+		integerProgress: true, resultInOutput: true},
+	TypeScript: {name: "typescript",
+		submit: jobErrorOfNewJob, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer,
 		bearerOnly: true},
-	Python: {name: "python", submit: acceptThenFail, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer,
-		errorStatus: true, bearerOnly: true, budget: budgetTexts},
-	Java: {name: "java", submit: jobErrorWithoutJob, list: emptyPage, subscribe: subscribeEcho, cancel: noAnswer, unknownType: noAnswer,
-		echoID: true},
-	CSharp: {name: "csharp", submit: acceptThenFail, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer},
-	Ruby: {name: "ruby", submit: jobErrorOfNewJob, list: sessionError, subscribe: sessionError, cancel: sessionError, unknownType: noAnswer,
-		noLease: true},
-	PHP: {name: "php", submit: jobErrorWithoutJob, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
-		wrapsFollowed: true, endAnswers: true},
-	OwnClient: {name: "arcp-client", submit: nack, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
-		cancelAlways: true},
+	Python: {name: "python",
+		submit: acceptThenFail, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer,
+		finalStatusError: true, bearerOnly: true, budgetTexts: true},
+	Java: {name: "java",
+		submit: jobErrorWithoutJob, list: emptyPage, subscribe: subscribeEcho, cancel: noAnswer, unknownType: noAnswer,
+		echoesRequestID: true},
+	CSharp: {name: "csharp",
+		submit: acceptThenFail, list: emptyPage, subscribe: sessionErrorIfAlone, cancel: noAnswer, unknownType: noAnswer},
+	Ruby: {name: "ruby",
+		submit: jobErrorOfNewJob, list: sessionError, subscribe: sessionError, cancel: sessionError, unknownType: noAnswer,
+		omitsLease: true},
+	PHP: {name: "php",
+		submit: jobErrorWithoutJob, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
+		wrapsSubscribed: true, correlatesEnd: true},
+	OwnClient: {name: "arcp-client",
+		submit: nack, list: nack, subscribe: nack, cancel: nack, unknownType: nack,
+		answersEveryCancel: true},
 }
 
-func (p Profile) facts() *facts {
+func (p Profile) quirks() *quirks {
 	if int(p) >= len(profiles) {
 		p = Universal
 	}
@@ -201,7 +213,7 @@ func isUUID(s string) bool {
 
 // validTrace reports whether a trace id has the only form that all libraries accept: 32
 // lower-case hexadecimal digits that are not all zero.
-func validTrace(s string) bool {
+func validTrace[T string | []byte](s T) bool {
 	some := false
 	for i := range len(s) {
 		c := s[i]

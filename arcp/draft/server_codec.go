@@ -1,8 +1,13 @@
 package draft
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
+	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,12 +23,12 @@ const MaxFrame = 1_000_000
 // and the other methods by another.
 type ServerCodec struct {
 	profile Profile
-	facts   *facts
+	quirks  *quirks
 	offered []string                   // features of the hello; nil: not known
 	auth    arcp.Auth                  // credentials of the hello
 	newID   func(prefix string) string // mints identifiers
 
-	decoded bool // the first frame was decoded; owned by Decode
+	first *openingFrame // nil after the first Decode, which owns it
 
 	pending pending
 
@@ -34,33 +39,64 @@ type ServerCodec struct {
 	lastSeq   uint64                       // of the last event that was appended
 }
 
-// NewServerCodec returns the codec for the client that has sent a first frame. The frame is then
-// passed to Decode. It is an error if the frame opens or resumes no session. A hello that cannot be
-// decoded, and a mistake in its payload, are errors of Decode.
+// ErrOtherDialect says that a first frame opens no session of the draft dialect.
+var ErrOtherDialect = errors.New("draft: the first frame opens no session of the draft dialect")
+
+// NewServerCodec returns the codec for a client whose first frame opens a connection of the draft
+// dialect: session.hello, also one that cannot be decoded; session.resume without a timestamp; or
+// session.resume with a token that begins with ResumePrefix. The error of any other frame is
+// ErrOtherDialect. The frame is then passed to Decode, which returns the mistakes in it.
 func NewServerCodec(first []byte) (*ServerCodec, error) {
+	if !bytes.Contains(first, []byte(SessionHello)) && !bytes.Contains(first, []byte(SessionResume)) && bytes.IndexByte(first, '\\') < 0 {
+		return nil, ErrOtherDialect // as nearly all frames of the other dialect, without decoding them
+	}
 	env, err := arcp.DecodeDraft(first)
-	if err != nil && isBadHello(first) {
-		s := &ServerCodec{newID: arcp.NewID}
-		s.SetProfile(Universal)
+	s := &ServerCodec{newID: arcp.NewID, first: &openingFrame{env: env, err: err}}
+	s.SetProfile(Universal)
+	if err != nil {
+		if !isBadHello(first) {
+			return nil, ErrOtherDialect
+		}
 		return s, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	if m := Lookup(Type(env.Type)); m == nil || m.Phase != arcp.InOpening {
-		return nil, &Refusal{
-			Request: env.ID,
-			Type:    Type(env.Type),
-			Err:     arcp.Errorf(arcp.CodeInvalidRequest, "%s: the first message must be %s", env.Type, SessionHello),
+	switch Type(env.Type) {
+	case SessionHello:
+		p, err := readHello(&env)
+		if err == nil {
+			s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
+			s.auth = p.auth()
 		}
+		s.first.hello, s.first.err = p, err
+	case SessionResume:
+		if !env.Timestamp.IsZero() && !hasDraftToken(&env) {
+			return nil, ErrOtherDialect
+		}
+	default:
+		return nil, ErrOtherDialect
 	}
-	s := &ServerCodec{newID: arcp.NewID}
 	s.SetProfile(Recognise(&env))
-	if p, err := readHello(&env); err == nil && Type(env.Type) == SessionHello {
-		s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
-		s.auth = p.auth()
-	}
 	return s, nil
+}
+
+// openingFrame is the decoded first frame of a connection.
+type openingFrame struct {
+	env   arcp.Envelope
+	hello HelloPayload // of a session.hello
+	err   error        // of the envelope or, of a session.hello, of its payload
+}
+
+// isBadHello reports whether a frame that cannot be decoded was meant to be a session.hello.
+func isBadHello(frame []byte) bool {
+	return bytes.Contains(frame, []byte(`"`+SessionHello+`"`)) && !bytes.Contains(frame, []byte(`"`+arcp.SessionOpen+`"`))
+}
+
+// ResumePrefix is the start of the resume tokens of sessions of the dialect.
+const ResumePrefix = "rtd_"
+
+// hasDraftToken reports whether a session.resume has the token of a session of the dialect.
+func hasDraftToken(env *arcp.Envelope) bool {
+	p, err := arcp.DecodePayload[ResumePayload](env)
+	return err == nil && strings.HasPrefix(cmp.Or(p.ResumeToken, p.Token), ResumePrefix)
 }
 
 // Auth returns the credentials of the session.hello. A hello that resumes a session may have some
@@ -74,11 +110,11 @@ func (s *ServerCodec) Profile() Profile { return s.profile }
 
 // SetProfile replaces the recognised profile, for example by the profile of the session that is
 // resumed. It must precede the first call of an Append method.
-func (s *ServerCodec) SetProfile(p Profile) { s.profile, s.facts = p, p.facts() }
+func (s *ServerCodec) SetProfile(p Profile) { s.profile, s.quirks = p, p.quirks() }
 
 // CorrelatesEnds reports whether the end of a job has the correlation id of the submit for the client.
 // The other clients find the job of an event by its id only.
-func (s *ServerCodec) CorrelatesEnds() bool { return s.facts.endAnswers }
+func (s *ServerCodec) CorrelatesEnds() bool { return s.quirks.correlatesEnd }
 
 // Describe sets what the answer to a resume contains besides the members of
 // arcp.SessionResumedPayload: the runtime, the capabilities, the resume window and the heartbeat
@@ -113,44 +149,44 @@ func (s *ServerCodec) setID(id arcp.SessionID) {
 // *TooLargeError, or says that the event has no frame; dst is then unchanged.
 func (s *ServerCodec) AppendEvent(dst []byte, seq uint64, submit arcp.MessageID, e *Event) ([]byte, error) {
 	start := len(dst)
-	dst, wraps := s.begin(dst, seq, submit, e.ID, e.JobID, e.Time, e.Type.Terminal())
-	dst, err := appendBody(dst, e, s.facts, true)
+	dst, wraps := s.begin(dst, seq, submit, e)
+	dst, err := appendBody(dst, e, s.quirks, true)
 	if err != nil {
 		return dst[:start], err
 	}
 	if wraps {
 		dst = append(dst, "}}"...)
 	}
-	s.sent(seq, e.JobID, e.Type.Terminal())
+	s.sent(seq, e)
 	return dst, nil
 }
 
 // AppendEventFrame is AppendEvent for an event that EventBody has encoded in the Form of the session.
 func (s *ServerCodec) AppendEventFrame(dst []byte, seq uint64, submit arcp.MessageID, b *Body) []byte {
-	dst, wraps := s.begin(dst, seq, submit, b.ID, b.JobID, b.Time, b.Terminal)
+	dst, wraps := s.begin(dst, seq, submit, b.event)
 	dst = append(dst, b.JSON...)
 	if wraps {
 		dst = append(dst, "}}"...)
 	}
-	s.sent(seq, b.JobID, b.Terminal)
+	s.sent(seq, b.event)
 	return dst
 }
 
 // begin appends the members of a frame before the Body of an event. For the PHP library it first
 // begins the subscribe.event that has the frame of a followed job as its payload.event. wraps says
 // that the Body must be followed by the ends of both objects.
-func (s *ServerCodec) begin(dst []byte, seq uint64, submit, id arcp.MessageID, job arcp.JobID, at time.Time, terminal bool) (_ []byte, wraps bool) {
-	if s.facts.wrapsFollowed && s.pending.follows(job) {
+func (s *ServerCodec) begin(dst []byte, seq uint64, submit arcp.MessageID, e *Event) (_ []byte, wraps bool) {
+	if s.quirks.wrapsSubscribed && s.pending.follows(arcp.JobID(inner(e.JobID))) {
 		o := object{dst: s.appendHead(dst, seq)}
-		o.text("id", string(id))
+		o.raw("id", e.ID)
 		o.text("type", string(SubscribeEvent))
-		o.time("timestamp", at)
-		o.text("job_id", string(job))
+		o.raw("timestamp", appendTimestamp(nil, e.Timestamp))
+		o.raw("job_id", e.JobID)
 		o.name("payload")
 		dst, wraps = append(o.dst, `{"event":`...), true
 	}
 	dst = s.appendHead(dst, seq)
-	if terminal && s.facts.endAnswers && submit != "" {
+	if s.quirks.correlatesEnd && submit != "" && e.Type.Terminal() {
 		dst = append(arcp.AppendString(append(dst, `"correlation_id":`...), string(submit)), ',')
 	}
 	return dst, wraps
@@ -161,10 +197,29 @@ func (s *ServerCodec) appendHead(dst []byte, seq uint64) []byte {
 }
 
 // sent records that an event was appended.
-func (s *ServerCodec) sent(seq uint64, job arcp.JobID, terminal bool) {
+func (s *ServerCodec) sent(seq uint64, e *Event) {
 	s.lastSeq = seq
-	if terminal {
-		s.pending.end(job)
+	if e.Type.Terminal() {
+		s.pending.end(arcp.JobID(inner(e.JobID)))
+	}
+}
+
+// Frames are encoded frames, one after the other.
+type Frames struct {
+	Data []byte
+	Ends []int // end of each frame in Data
+}
+
+// All returns the frames in order. They share the memory of Data.
+func (f *Frames) All() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		start := 0
+		for _, end := range f.Ends {
+			if !yield(f.Data[start:end:end]) {
+				return
+			}
+			start = end
+		}
 	}
 }
 
@@ -172,24 +227,30 @@ func (s *ServerCodec) sent(seq uint64, job arcp.JobID, terminal bool) {
 // 1 or several. The client's connection ends after the frames of a session.rejected,
 // session.unauthenticated or session.evicted. The error of a page of jobs that is too large is a
 // *TooLargeError. The request then still waits for an answer: a nack with its id fails it.
-func (s *ServerCodec) AppendAnswer(frames [][]byte, now time.Time, env *arcp.Envelope) ([][]byte, error) {
+// With an error nothing is appended.
+func (s *ServerCodec) AppendAnswer(frames *Frames, now time.Time, env *arcp.Envelope) error {
 	write, ok := answers[env.Type]
 	if !ok {
-		return frames, nil
+		return nil
 	}
-	a := answer{s: s, now: now, env: env, frames: frames}
+	a := answerPool.Get().(*answer)
+	*a = answer{s: s, now: now, env: env, frames: *frames}
 	a.request, a.known = s.pending.take(env.CorrelationID)
 	if a.request.id == "" {
 		a.request.id = env.CorrelationID
 	}
-	if err := write(&a); err != nil {
-		if a.request.kind != requestOther {
-			s.pending.add(a.request)
-		}
-		return frames, err
+	err := write(a)
+	if err == nil {
+		*frames = a.frames
+	} else if a.request.kind != requestOther {
+		s.pending.add(a.request)
 	}
-	return a.frames, nil
+	*a = answer{}
+	answerPool.Put(a)
+	return err
 }
+
+var answerPool = sync.Pool{New: func() any { return new(answer) }}
 
 // requestKind is the kind of a request. It selects the form of a failure.
 type requestKind uint8
@@ -242,7 +303,7 @@ func (p *pending) add(r request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.requests) == maxPending {
-		p.remove(0)
+		p.requests = slices.Delete(p.requests, 0, 1)
 		p.dropped = true
 	}
 	p.requests = append(p.requests, r)
@@ -255,18 +316,11 @@ func (p *pending) take(id arcp.MessageID) (r request, known bool) {
 	for i := range p.requests { // a first frame without an identifier is a request, too
 		if p.requests[i].id == id {
 			r = p.requests[i]
-			p.remove(i)
+			p.requests = slices.Delete(p.requests, i, i+1)
 			return r, true
 		}
 	}
 	return request{}, p.dropped && id != ""
-}
-
-// remove removes a request. The oldest, which is answered first, costs no copy.
-func (p *pending) remove(i int) {
-	copy(p.requests[1:i+1], p.requests[:i])
-	p.requests[0] = request{}
-	p.requests = p.requests[1:]
 }
 
 // hold records that the client has a handle of a job.

@@ -47,7 +47,8 @@ func TestWatchStartsAtAnEvent(t *testing.T) {
 		done.Extensions = arcp.Raw(`{"arcpx.arcp.origin.v1":{"event_seq":42}}`)
 		c.send(done)
 	})
-	wantOutcome(t, "numbers are those of the submitting session", r.cli("jobs", "watch", "job_1", "--from", "41"), exitOK, "7\n", "  42  completed")
+	wantOutcome(t, "numbers are those of the submitting session", r.cli("jobs", "watch", "job_1", "--from", "41"), exitOK,
+		"7\n", "  42  completed")
 }
 
 func TestSessionsAreListed(t *testing.T) {
@@ -110,7 +111,8 @@ func TestSessionsAreEvicted(t *testing.T) {
 		}
 	})
 	wantOutcome(t, "evict", r.cli("sessions", "evict", "sess_A"), exitOK, "sess_A is evicted\n", "")
-	wantOutcome(t, "forget", r.cli("sessions", "evict", "sess_A", "--forget", "-o", "json"), exitOK, `{"session_id":"sess_A","evicted":true}`, "")
+	wantOutcome(t, "forget", r.cli("sessions", "evict", "sess_A", "--forget", "-o", "json"), exitOK,
+		`{"session_id":"sess_A","evicted":true}`, "")
 	wantRefusal(t, r.cli("sessions", "evict", "sess_B"), exitDenied, "only an admin may")
 }
 
@@ -137,7 +139,8 @@ func tailed(t *testing.T, last func(c *fakeConn)) *fakeRuntime {
 			return
 		}
 		c.fed("sub_1", "msg_m", arcp.EventEmit, arcp.EventEmitPayload{Name: client.FeedCaughtUp})
-		c.fed("sub_1", "msg_g", arcp.EventEmit, arcp.EventEmitPayload{Name: client.FeedGap, Data: arcp.Raw(`{"skipped":3,"first_id":"msg_2","last_id":"msg_4"}`)})
+		c.fed("sub_1", "msg_g", arcp.EventEmit,
+			arcp.EventEmitPayload{Name: client.FeedGap, Data: arcp.Raw(`{"skipped":3,"first_id":"msg_2","last_id":"msg_4"}`)})
 		c.fed("sub_1", "msg_5", arcp.Log, arcp.LogPayload{Level: "warn", Message: "two"})
 		last(c)
 	})
@@ -147,12 +150,15 @@ var tailArgs = []string{"tail", "--job", "job_1", "--job", "job_2", "--type", "l
 
 func TestTailPrintsTheFeed(t *testing.T) {
 	overflow := func(c *fakeConn) {
-		env := arcp.Frame(arcp.SubscribeClosed, arcp.SubscribeClosedPayload{SubscriptionID: "sub_1", Code: arcp.CodeBackpressureOverflow, Reason: "too slow"})
+		env := arcp.Frame(arcp.SubscribeClosed,
+			arcp.SubscribeClosedPayload{SubscriptionID: "sub_1", Code: arcp.CodeBackpressureOverflow, Reason: "too slow"})
 		env.SubscriptionID = "sub_1"
 		c.send(env)
 	}
 	o := tailed(t, overflow).cli(tailArgs...)
-	wantOutcome(t, "the runtime ends it", o, exitFailed, "2026-01-02 15:04:05  job_1  info       one\n2026-01-02 15:04:05  job_1  warn       two\n", "BACKPRESSURE_OVERFLOW: too slow")
+	wantOutcome(t, "the runtime ends it", o, exitFailed,
+		"2026-01-02 15:04:05  job_1  info       one\n2026-01-02 15:04:05  job_1  warn       two\n",
+		"BACKPRESSURE_OVERFLOW: too slow")
 	wantOutcome(t, "the connection", o, exitFailed, "", "connection lost, reconnecting")
 	wantOutcome(t, "where live events begin", o, exitFailed, "", "live events follow\n")
 	wantOutcome(t, "the gap", o, exitFailed, "", "3 events of low priority were skipped, from msg_2 to msg_4")

@@ -65,7 +65,7 @@ func TestMCPInterop(t *testing.T) {
 	t.Run("client/pypi/stdio", func(t *testing.T) {
 		out := runClient(ctx, t, env, filepath.Join(python, "bin/python"), ".ci/mcp/client.py", bin, "mcp", "serve", "--tools", "demo.*")
 		if !slices.Contains(out.Tools, "demo.echo") || slices.Contains(out.Tools, "every.echo") || out.Echo.text() != `{"text":"hello"}` {
-			t.Errorf("%+v", out)
+			t.Errorf("the client reports %+v, want the tools demo.* and the echoed arguments", out)
 		}
 	})
 }
@@ -272,7 +272,7 @@ func useTime(ctx context.Context, t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	if result, err := job.Wait(ctx); err != nil || !bytes.Contains(result.Value, []byte("+09:00")) {
-		t.Errorf("%s, %v", result.Value, err)
+		t.Errorf("the time in Tokyo is %s, %v; want an offset of +09:00", result.Value, err)
 	}
 	job, err = c.Invoke(ctx, client.InvokeParams{Tool: "time.get_current_time", Arguments: arcp.Raw(`{"timezone":"Middle/Earth"}`)})
 	if err != nil {

@@ -93,8 +93,11 @@ func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd
 
 // JobID returns the job of an event made by NewEvent; empty: none.
 func (e *Event) JobID() arcp.JobID {
-	text, _ := cutText(e.Body[min(e.jobStart(), len(e.Body)):], jobMember)
-	return arcp.JobID(text)
+	value, _ := cutMember(e.Body[min(e.jobStart(), len(e.Body)):], jobMember)
+	if value == nil {
+		return ""
+	}
+	return arcp.JobID(value[1 : len(value)-1])
 }
 
 const jobMember = `,"job_id":"`
@@ -105,38 +108,45 @@ func (e *Event) jobStart() int {
 }
 
 // Payload returns the payload of an event. It must not be changed.
-func (e *Event) Payload() arcp.Raw {
+func (e *Event) Payload() arcp.Raw { return payloadIn(e.Body) }
+
+// payloadIn returns the payload in a body, or in the end of a body.
+func payloadIn(b []byte) arcp.Raw {
 	const name = `,"payload":` // the first one is the member: quotes within strings are escaped
-	at := bytes.Index(e.Body, []byte(name))
-	return arcp.Raw(e.Body[at+len(name) : len(e.Body)-1])
+	at := bytes.Index(b, []byte(name))
+	return arcp.Raw(b[at+len(name) : len(b)-1])
 }
 
-// Members returns the id, the job, the trace and the payload of an event made by NewEvent. An empty
-// job or trace is absent. The texts beforeJob and beforeTrace, of another event, are returned for equal
-// ones, which saves their allocation.
-func (e *Event) Members(beforeJob arcp.JobID, beforeTrace string) (id arcp.MessageID, job arcp.JobID, trace string, payload arcp.Raw) {
-	text, rest := cutText(e.Body[min(e.jobStart(), len(e.Body)):], jobMember)
-	job = arcp.JobID(sharedText(text, string(beforeJob)))
-	text, _ = cutText(rest, `,"trace_id":"`)
-	return e.ID(), job, sharedText(text, beforeTrace), e.Payload()
+// EventMembers are encoded members of an event made by NewEvent. They must not be changed.
+type EventMembers struct {
+	ID, Timestamp, JobID arcp.Raw
+	TraceID              arcp.Raw // nil: none
+	Payload              arcp.Raw
 }
 
-// cutText removes a member from the front of b, up to the closing quote, and returns its text.
-func cutText(b []byte, member string) (text, rest []byte) {
-	if after, ok := bytes.CutPrefix(b, []byte(member)); ok {
-		if value, rest, closed := bytes.Cut(after, []byte{'"'}); closed {
-			return value, rest
-		}
+// Members returns the members of a committed event.
+func (e *Event) Members() (m EventMembers) {
+	m.ID = arcp.Raw(e.Body[len(`"id":`) : idEnd+1])
+	rest := e.Body[e.jobStart():]
+	m.Timestamp = arcp.Raw(e.Body[e.jobStart()-arcp.TimeLen : e.jobStart()])
+	m.JobID, rest = cutMember(rest, jobMember)
+	m.TraceID, rest = cutMember(rest, `,"trace_id":"`)
+	m.Payload = payloadIn(rest)
+	return m
+}
+
+// cutMember removes a member with a text from the front of b, and returns its value. name ends with the
+// quote that begins the text. A member that b does not begin with is nil.
+func cutMember(b []byte, name string) (value arcp.Raw, rest []byte) {
+	if len(b) < len(name) || string(b[:len(name)]) != name {
+		return nil, b
 	}
-	return nil, b
-}
-
-// sharedText returns text as a string: other, if it is equal.
-func sharedText(text []byte, other string) string {
-	if string(text) == other {
-		return other
+	n := bytes.IndexByte(b[len(name):], '"')
+	if n < 0 {
+		return nil, b
 	}
-	return string(text)
+	end := len(name) + n + 1
+	return arcp.Raw(b[len(name)-1 : end]), b[end:]
 }
 
 // AppendFrame appends the envelope for a receiver. head is the FrameHead of its session;

@@ -18,10 +18,22 @@ func TestEventMembers(t *testing.T) {
 		{},
 	} {
 		e := store.NewEvent(arcp.Log, at, &c, arcp.PriorityNormal, payload)
-		for _, before := range []store.JobContext{{}, {JobID: "job_1", TraceID: "trace"}, {JobID: "job_2", TraceID: "other"}} {
-			id, job, trace, raw := e.Members(before.JobID, before.TraceID)
-			if id != e.ID() || job != c.JobID || trace != c.TraceID || string(raw) != string(payload) {
-				t.Errorf("%+v after %+v: %s, %s, %s, %s", c, before, id, job, trace, raw)
+		m := e.Members()
+		quoted := func(s string) string {
+			if s == "" {
+				return ""
+			}
+			return `"` + s + `"`
+		}
+		for _, member := range []struct{ name, got, want string }{
+			{"id", string(m.ID), quoted(string(e.ID()))},
+			{"timestamp", string(m.Timestamp), string(arcp.AppendTime(nil, at))},
+			{"job_id", string(m.JobID), quoted(string(c.JobID))},
+			{"trace_id", string(m.TraceID), quoted(c.TraceID)},
+			{"payload", string(m.Payload), string(payload)},
+		} {
+			if member.got != member.want {
+				t.Errorf("%+v: %s = %s, want %s", c, member.name, member.got, member.want)
 			}
 		}
 		if e.JobID() != c.JobID {

@@ -9,7 +9,7 @@ import (
 )
 
 // A tool exists only for the principals of its Audience, with every version, overlay and query.
-func TestAudience(t *testing.T) {
+func TestToolIsVisibleOnlyToItsAudience(t *testing.T) {
 	reg := tool.NewRegistry()
 	named := func(ref string, principal string) *tool.Tool {
 		name, version, _ := strings.Cut(ref, "@")

@@ -33,7 +33,7 @@ func when(name, args string, v tool.HookDecision) tool.Hook {
 
 func put(args string) tool.HookDecision { return tool.HookDecision{Arguments: arcp.Raw(args)} }
 
-func TestHooks(t *testing.T) {
+func TestHooksMustAgreeOnTheArguments(t *testing.T) {
 	schema := arcp.Raw(`{"type":"object","properties":{"n":{"type":"integer","maximum":9}}}`)
 	target := raw(t, tool.Capability{Name: "a", InputSchema: schema, Limits: tool.Limits{MaxRequestBytes: 40}}, echo)
 	var saw []string
@@ -97,7 +97,7 @@ func TestHooks(t *testing.T) {
 }
 
 // A snapshot retains its hooks; a new snapshot has the new hooks.
-func TestHooksArePartOfTheCatalog(t *testing.T) {
+func TestSnapshotRetainsItsHooks(t *testing.T) {
 	c := New(registry(t, tool.Capability{Name: "a"}), nil)
 	overlay, _ := ParseOverlay(Overlay{IncludeBase: true, Hide: []string{"b"}})
 	for _, l := range []*Overlay{nil, overlay} {
@@ -147,7 +147,7 @@ func TestHookTimeoutDenies(t *testing.T) {
 			s := New(tool.NewRegistry(), []tool.Hook{slow}).Snapshot(Viewer{}, nil)
 			r := s.Before(t.Context(), raw(t, tool.Capability{}, echo), tool.HookCall{})
 			if r.Refused == nil || r.Refused.Code != arcp.CodePermissionDenied || !errors.Is(r.Fault, context.DeadlineExceeded) {
-				t.Errorf("%s: %v, %v", why, r.Refused, r.Fault)
+				t.Errorf("%s: refused with %v, fault %v; want PERMISSION_DENIED and a timeout", why, r.Refused, r.Fault)
 			}
 		}
 	})

@@ -139,7 +139,7 @@ func TestSnapshotsWithoutOverlayAreShared(t *testing.T) {
 }
 
 // States that differ by more changes than a state lists are compared name by name.
-func TestDifferenceOfDistantGenerations(t *testing.T) {
+func TestDistantGenerationsAreComparedByName(t *testing.T) {
 	reg, tools := tool.NewRegistry(), manyTools(t, 12_288)
 	cat := New(reg, nil)
 	empty := cat.Snapshot(Viewer{}, nil)

@@ -37,9 +37,8 @@ type decoder struct {
 func (d *decoder) decode(in *inbound, frame []byte) {
 	if d.frames == nil {
 		d.frames = rfcDecoder{}
-		if draft.Opens(frame) {
-			in.codec, _ = draft.NewServerCodec(frame) // no error: the frame opens a session
-			d.frames = in.codec
+		if codec, err := draft.NewServerCodec(frame); err == nil {
+			in.codec, d.frames = codec, codec
 		}
 	}
 	env, err := d.frames.Decode(frame)
@@ -101,8 +100,10 @@ type dialect interface {
 // configured profile.
 func (c *conn) useDraft(codec *draft.ServerCodec) {
 	c.output.codec, c.dialect = codec, (*draftDialect)(c)
-	if profile, err := draft.ParseProfile(c.srv.opts.DraftProfile); err == nil && codec.Profile() == draft.Universal {
-		codec.SetProfile(profile)
+	if name := c.srv.opts.DraftProfile; name != "" && codec.Profile() == draft.Universal {
+		if profile, err := draft.ParseProfile(name); err == nil { // the configuration was checked
+			codec.SetProfile(profile)
+		}
 	}
 	c.machine = machine.NewDraft(c.handshake.startedAt, c.srv.machineConfig(), c.id)
 }

@@ -26,7 +26,7 @@ func draftFollowers(t testing.TB, n int) []*conn {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := codec.AppendAnswer(nil, time.Unix(0, 0), &accepted); err != nil {
+		if err := codec.AppendAnswer(new(draft.Frames), time.Unix(0, 0), &accepted); err != nil {
 			t.Fatal(err)
 		}
 		list[i] = &conn{srv: srv}

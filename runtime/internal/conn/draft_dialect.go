@@ -66,16 +66,17 @@ func (d *draftDialect) append(now time.Time, env *arcp.Envelope) error {
 	if env.Type == arcp.JobAccepted && d.sendsCredentials() { // the log does not have the values
 		env.Payload = d.srv.secrets.appendCredentials(bytes.Clone(env.Payload), env.JobID)
 	}
-	frames, err := d.output.codec.AppendAnswer(nil, now, env)
-	if err != nil {
+	b := d.output.batch()
+	frames := draft.Frames{Data: b.data, Ends: b.ends}
+	if err := d.output.codec.AppendAnswer(&frames, now, env); err != nil {
 		return err
 	}
-	b := d.output.batch()
-	for _, frame := range frames {
-		b.data = append(b.data, frame...)
-		b.ends = append(b.ends, len(b.data))
-		d.output.counts.add(env.Type, len(frame))
+	start := len(b.data)
+	for _, end := range frames.Ends[len(b.ends):] {
+		d.output.counts.add(env.Type, end-start)
+		start = end
 	}
+	b.data, b.ends = frames.Data, frames.Ends
 	return nil
 }
 
@@ -159,10 +160,16 @@ func (d *draftDialect) draftEvent(e *store.Event) *draft.Event {
 	if d.output.event == nil {
 		d.output.event = new(draft.Event)
 	}
-	to := d.output.event
-	to.Type, to.Time = e.Type, e.Time
-	to.ID, to.JobID, to.TraceID, to.Payload = e.Members(to.JobID, to.TraceID)
-	return to
+	m := e.Members()
+	*d.output.event = draft.Event{
+		Type:      e.Type,
+		ID:        m.ID,
+		Timestamp: m.Timestamp,
+		JobID:     m.JobID,
+		TraceID:   m.TraceID,
+		Payload:   m.Payload,
+	}
+	return d.output.event
 }
 
 // omitted changes an event that has no frame in the draft dialect to a small one in its place, so that

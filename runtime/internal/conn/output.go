@@ -34,8 +34,12 @@ func (o *output) dropEmptyBatch() {
 	}
 }
 
-// append appends the frame of an envelope to the batch.
+// append appends the frame of an envelope to the batch. It mints the id, unless the envelope is a
+// repeated dispatch, which has its id already.
 func (o *output) append(env *arcp.Envelope) {
+	if env.ID == "" {
+		env.ID = arcp.NewMessageID()
+	}
 	b := o.batch()
 	start := len(b.data)
 	b.data = env.Append(b.data)
@@ -52,13 +56,9 @@ func (o *output) publish() {
 	o.counts.flush()
 }
 
-// send sets the version, id, timestamp and session of an envelope, and appends its frame to the
-// batch.
+// send sets the version, timestamp and session of an envelope, and appends its frame to the batch.
 func (c *conn) send(now time.Time, env arcp.Envelope) {
 	env.ARCP = c.machine.Version()
-	if env.ID == "" { // a repeated dispatch has its id already
-		env.ID = arcp.NewMessageID()
-	}
 	env.Timestamp = now
 	if env.Type != arcp.SessionRejected {
 		env.SessionID = c.id

@@ -92,11 +92,13 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 // ended.
 func (c *Call) drop() { c.ended, c.supervisor.outcome = true, nil }
 
-// concluded records that the conclusion is durable. It is called on the committer's goroutine.
+// concluded records that the conclusion is durable, and answers the submit unless its claim has done
+// so. It is called on the committer's goroutine, before the events of the write are delivered.
 func (c *Call) concluded() {
 	c.ended = true
 	if !c.claimed {
 		c.supervisor.metrics.Submitted.Inc()
+		c.submit.answerAccepted(c.supervisor.run)
 	}
 }
 
@@ -200,9 +202,6 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 				c.submit.claimCommitted(c.supervisor.run, result) // answers the submit
 			}
 		case err == nil:
-			if !c.claimed {
-				c.submit.answerAccepted(c.supervisor.run)
-			}
 			c.concluded()
 			c.txn.Finish(nil)
 		}

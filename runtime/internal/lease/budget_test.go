@@ -22,18 +22,18 @@ func budget(t testing.TB, amounts ...string) *Budget {
 	return NewBudget(list)
 }
 
-func TestDebits(t *testing.T) {
+func TestIsCostAcceptsOnlyCostNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"cost.usd": true, "cost.model.tokens": true, "cost.": true, "cost.budgets": true, "cost.budget_x": true,
 		"cost.budget": false, "cost.budget.remaining": false, "cost": false, "costs.x": false, "tokens.used": false, "Cost.usd": false, "": false,
 	} {
 		if got := IsCost(name); got != want {
-			t.Errorf("Debits(%q) = %v, want %v", name, got, want)
+			t.Errorf("IsCost(%q) = %v, want %v", name, got, want)
 		}
 	}
 }
 
-func TestParseAmount(t *testing.T) {
+func TestParseAmountAcceptsOnlyPlainDecimals(t *testing.T) {
 	for in, want := range map[string]string{"USD:5.00": "USD:5.00", "x-tok:007": "x-tok:7", "gpu_h:0": "gpu_h:0", "a:0.10": "a:0.10"} {
 		if a, err := ParseAmount(in); err != nil || a.String() != want {
 			t.Errorf("%q is %v, %v, want %s", in, a, err, want)
@@ -45,7 +45,7 @@ func TestParseAmount(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestReportAnnouncesStepsOfOnePercent(t *testing.T) {
 	b := budget(t, "USD:5.00", "EUR:1")
 	step := func(why, unit, value, left string, announce bool, code arcp.Code) {
 		t.Helper()
@@ -93,27 +93,27 @@ func TestReport(t *testing.T) {
 	}
 }
 
-func TestCharge(t *testing.T) {
+func TestChargeBeyondBudgetIsRefused(t *testing.T) {
 	b := budget(t, "USD:1")
 	_, _, err := b.Charge("USD", "0.6")
 	wantCode(t, "a charge that fits", err, "")
 	left, _, err := b.Charge("USD", "0.41")
 	wantCode(t, "one that does not", err, arcp.CodeBudgetExhausted)
 	if left.String() != "USD:0.4" || string(b.JSON()) != `{"USD":0.4}` {
-		t.Errorf("a refused charge was counted: %v", left)
+		t.Errorf("left = %v, budget = %s after a refused charge, want USD:0.4 and {\"USD\":0.4}", left, b.JSON())
 	}
 	_, _, err = b.Charge("USD", "-1")
 	wantCode(t, "a negative charge", err, arcp.CodeInvalidArgument)
-	_, told, err := b.Charge("usd", "0.40")
+	_, announce, err := b.Charge("usd", "0.40")
 	wantCode(t, "the rest", err, "")
-	if !told {
-		t.Error("nothing left is not announced")
+	if !announce {
+		t.Error("Charge of the rest: announce = false, want true")
 	}
 	_, _, err = b.Charge("EUR", "1000000")
 	wantCode(t, "a unit that is not limited", err, "")
 }
 
-func TestReserveAndReturn(t *testing.T) {
+func TestParentGetsBackWhatAChildLeaves(t *testing.T) {
 	parent := budget(t, "USD:5", "EUR:1")
 	child := budget(t, "usd:3", "EUR:1", "GBP:9")
 	wantCode(t, "a child's budget", parent.Reserve(child.Remaining()), "")
@@ -133,7 +133,7 @@ func TestReserveAndReturn(t *testing.T) {
 	}
 }
 
-func TestNoBudget(t *testing.T) {
+func TestNilBudgetLimitsNothing(t *testing.T) {
 	var b *Budget
 	_, _, err := b.Charge("USD", "1")
 	wantCode(t, "nothing is limited", err, "")

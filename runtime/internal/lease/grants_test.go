@@ -15,7 +15,7 @@ func grant(id, permission, resource, operation string, d time.Duration) Grant {
 		GrantedAt: t0, ExpiresAt: t0.Add(d), Session: "sess_1", Principal: "alice"}
 }
 
-func TestNextEnd(t *testing.T) {
+func TestNextEndSkipsRevokedAndEndedGrants(t *testing.T) {
 	var g Grants
 	at := func(d time.Duration) time.Time { return t0.Add(d) }
 	want := func(why string, after, end time.Time) {
@@ -36,7 +36,7 @@ func TestNextEnd(t *testing.T) {
 	want("all are over", at(time.Hour), time.Time{})
 }
 
-func TestDuration(t *testing.T) {
+func TestDurationIsTheLeastOfItsBounds(t *testing.T) {
 	for _, c := range []struct{ asked, granted, want time.Duration }{
 		{0, time.Minute, time.Minute}, {time.Second, time.Minute, time.Second}, {time.Minute, time.Second, time.Second},
 		{0, 2 * time.Hour, time.Hour}, {3 * time.Hour, 2 * time.Hour, time.Hour}, {time.Minute, 0, 0}, {0, -1, 0},
@@ -48,7 +48,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestNarrower(t *testing.T) {
+func TestGrantMayOnlyNarrowItsRequest(t *testing.T) {
 	asked := Permission{Permission: "payment.refund.create", Resource: "order:*", Operation: "refund"}
 	for _, c := range []struct {
 		why     string
@@ -77,7 +77,7 @@ func TestNarrower(t *testing.T) {
 	}
 }
 
-func TestGrants(t *testing.T) {
+func TestGrantCoversUntilItEnds(t *testing.T) {
 	var g Grants
 	at := func(d time.Duration) time.Time { return t0.Add(d) }
 	check := func(why string, d time.Duration, resource, operation string, code arcp.Code) {
@@ -168,7 +168,7 @@ func TestGrantsAreBounded(t *testing.T) {
 	wantCode(t, "the latest ones", g.Check(t0.Add(5*time.Hour), "p", "r", "o"), "")
 }
 
-func TestAuthority(t *testing.T) {
+func TestAuthorityChecksExpiryThenCoverageThenBudget(t *testing.T) {
 	a := Authority{Lease: parse(t, `{"fs.read":["/a/**"],"cost.budget":["USD:1"],"expires_at":"2026-05-09T14:00:00Z"}`)}
 	a.Budget = NewBudget(a.Lease.Budget())
 	check := func(why string, d time.Duration, namespace, target, operation string, code arcp.Code) {

@@ -105,7 +105,7 @@ func (p *pattern) mustCover(t *rapid.T, namespace, s string) {
 	*p = q
 }
 
-func TestMatchingEqualsNaiveMatching(t *testing.T) {
+func TestPathMatchingEqualsNaiveMatching(t *testing.T) {
 	paths := newUniverse(formPath, append(words(3, 2, "/"), "/"))
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawGlob(t, true, 4)
@@ -120,7 +120,7 @@ func TestMatchingEqualsNaiveMatching(t *testing.T) {
 	})
 }
 
-func TestMatchingOfModels(t *testing.T) {
+func TestModelMatchingEqualsNaiveMatching(t *testing.T) {
 	models := newUniverse(formName, words(3, 2, ""))
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawGlob(t, false, 3)
@@ -135,7 +135,7 @@ func TestMatchingOfModels(t *testing.T) {
 	})
 }
 
-func TestMatchingOfHosts(t *testing.T) {
+func TestHostMatchingEqualsNaiveMatching(t *testing.T) {
 	var list []string
 	for _, w := range words(3, 2, "") {
 		list = append(list, "https://"+strings.ReplaceAll(w, "/", ".")+"/")
@@ -232,7 +232,7 @@ func TestSubsetOfURLsIsExact(t *testing.T) {
 	})
 }
 
-func TestSubset(t *testing.T) {
+func TestCheckSubsetAcceptsOnlyCoveredPatterns(t *testing.T) {
 	for _, c := range []struct {
 		namespace, child string
 		parents          []string
@@ -285,7 +285,7 @@ func TestSubset(t *testing.T) {
 	}
 }
 
-func TestSubsetGivesUp(t *testing.T) {
+func TestUndecidedSubsetIsRefused(t *testing.T) {
 	hard := func(n int) string { return "/" + strings.Repeat("*a", n) + "*" }
 	parent := lease(t, map[string][]string{FSRead: {"/*a" + strings.Repeat("?", 3) + "*b*" + strings.Repeat("*a*b*", 300) + "*", hard(900), hard(901) + "b", hard(1000) + "c*"}})
 	child := lease(t, map[string][]string{FSRead: {hard(800) + "b*"}})

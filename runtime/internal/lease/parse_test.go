@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestNamespaceSpellings(t *testing.T) {
+func TestSpellingsOfANamespaceAreEqual(t *testing.T) {
 	spellings := map[string]string{"fs.write": "fs.write", "fs_write": "fs.write", "fs.read": "fs.read"}
 	maps.Copy(spellings, aliases)
 	for _, ns := range arcp.Namespaces {
@@ -48,7 +48,7 @@ func TestNamespaceSpellings(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
+func TestParseReturnsCanonicalLease(t *testing.T) {
 	later := func(d time.Duration) *arcp.LeaseConstraints { return &arcp.LeaseConstraints{ExpiresAt: t0.Add(d)} }
 	for _, c := range []struct {
 		why   string
@@ -88,7 +88,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRefusesInvalidLeases(t *testing.T) {
 	list := func(n int, s string) string {
 		var all []string
 		for i := range n {
@@ -156,7 +156,7 @@ func TestNoLeaseCoversNothing(t *testing.T) {
 	}
 }
 
-func TestChildLeases(t *testing.T) {
+func TestChildLeaseMustBeWithinItsParent(t *testing.T) {
 	parent := parse(t, `{"fs.read":["/a/**"],"model.use":["m/*"],"cost.budget":["USD:5"],"expires_at":"2026-05-09T14:00:00Z"}`)
 	for _, c := range []struct {
 		why, child string
@@ -186,7 +186,7 @@ func TestChildLeases(t *testing.T) {
 	wantCode(t, "a child may end before a parent that does not", parse(t, `{"expires_at":"2026-05-09T14:00:00Z"}`).CheckSubset(parse(t, `{}`)), "")
 }
 
-func TestInheritAndCut(t *testing.T) {
+func TestChildInheritsBudgetExpiryAndModels(t *testing.T) {
 	parent := parse(t, `{"fs.read":["/a/**"],"fs.write":["/b"],"model.use":["m/*"],"cost.budget":["USD:5","EUR:1"],"expires_at":"2026-05-09T14:00:00Z"}`)
 	remaining := parent.Budget()
 	for _, c := range []struct {
@@ -211,7 +211,7 @@ func TestInheritAndCut(t *testing.T) {
 	}
 }
 
-func TestEncodeDecode(t *testing.T) {
+func TestDecodeReversesEncode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := map[string][]string{}
 		add := func(key string, draw func(*rapid.T) string) {

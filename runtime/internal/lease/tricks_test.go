@@ -174,7 +174,7 @@ func TestCanonicalAcceptsPlainTargets(t *testing.T) {
 	}
 }
 
-func TestCanonical(t *testing.T) {
+func TestCanonicalFormIsStable(t *testing.T) {
 	for _, c := range []struct{ namespace, in, want string }{
 		{FSRead, "/a/./b//c/../d/", "/a/b/d"},
 		{"filesystem.read", "/a/..", "/"},
@@ -195,7 +195,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-func TestPatternsThatAreRefused(t *testing.T) {
+func TestAmbiguousPatternsAreRefused(t *testing.T) {
 	for _, c := range []struct{ namespace, pattern string }{
 		{FSRead, ""}, {FSRead, "a"}, {FSRead, "**"}, {FSRead, "*"}, {FSRead, "/a/../b"}, {FSRead, "/a/./b"}, {FSRead, "/.."}, {FSRead, "/a\x00"}, {FSRead, `/a\b`},
 		{FSRead, "/a/%2e%2e/**"}, {FSRead, "/a%2fb"}, {FSRead, "//a"}, {FSRead, "/\xff"}, {FSRead, "/\u202e"}, {FSRead, "/" + strings.Repeat("a", MaxPattern)},

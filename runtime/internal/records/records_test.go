@@ -46,7 +46,7 @@ func table() records.Table[value] {
 	return records.Table[value]{Reader: r}
 }
 
-func TestTable(t *testing.T) {
+func TestTableReadsAndWritesRecords(t *testing.T) {
 	row, err := table().Get(t.Context(), "t/c/1")
 	if err != nil || row.Value.N != 2 || row.Rev != 3 || row.Size != len(`{"n":2}`) {
 		t.Errorf("Get = %+v, %v", row, err)
@@ -94,7 +94,7 @@ func TestCheckRefusesAValue(t *testing.T) {
 	}
 }
 
-func TestNextGroup(t *testing.T) {
+func TestNextGroupListsEachGroupOnce(t *testing.T) {
 	var names []string
 	for after := ""; ; {
 		name, end, err := records.NextGroup(t.Context(), table().Reader, "t/", after)
@@ -114,7 +114,7 @@ func TestNextGroup(t *testing.T) {
 	}
 }
 
-func TestRetry(t *testing.T) {
+func TestRetryRepeatsOnlyConflicts(t *testing.T) {
 	broken := errors.New("broken")
 	n := 0
 	err := records.Retry(func() error {

@@ -108,7 +108,7 @@ func TestAudienceDuringRegistrations(t *testing.T) {
 		id := "goes-" + strconv.Itoa(i%3)
 		session := arcp.SessionID("sess_" + id)
 		if err := p.Register(agentOf(id, "one@1.0.0", "two@1.0.0"), worker(session, serves)); err != nil {
-			t.Error(err)
+			t.Errorf("Register of %s: %v", id, err)
 		}
 		p.Attach(worker(session, serves), nullConn{})
 		p.Unregister(agentOf(id))
@@ -135,7 +135,7 @@ func TestToolComposedDuringRegistrationIsAnnounced(t *testing.T) {
 	}
 	now := cat.Snapshot(v, nil)
 	if _, err := now.Resolve("one"); err != nil {
-		t.Error(err)
+		t.Errorf("Resolve of the worker's tool: %v", err)
 	}
 	if change := now.Since(before); change.Empty() {
 		t.Error("alice's sessions are not told of one@1.0.0")

@@ -142,7 +142,8 @@ func testFollowExtendsItsTypes(t *testing.T, open Open) {
 	s := d.session("sess_1")
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
-	some := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit}
+	some := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1",
+		Types: arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit}
 	all := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Forwarded: true, New: true}
 	d.do(store.NewWrite(some))
 	d.want(s, arcp.JobAccepted)
@@ -203,7 +204,8 @@ func testFollowReturnsTheStateOfTheJob(t *testing.T, open Open) {
 	follow := func() *store.Write {
 		return store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "c", From: 1})
 	}
-	progress := store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobProgress), State: arcp.StateRunning})
+	progress := store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobProgress),
+		State: arcp.StateRunning})
 	got := d.batch(follow(), progress, follow(), d.completion("job_1", 1), follow())
 	got = append(got, d.do(follow()))
 	want := []struct {

@@ -82,8 +82,8 @@ func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
 		tp.answered(id, nil)
 	}
 	tp.begin(tool.NewJob(new(job)))
-	if len(tp.unanswered) != 0 || tp.soleCall() != nil {
-		t.Error("one that was not remembered is taken for answered")
+	if c := tp.soleCall(); len(tp.unanswered) != 0 || c != nil {
+		t.Errorf("soleCall = %v with %d unanswered requests, want none: a forgotten request may still run", c, len(tp.unanswered))
 	}
 }
 
@@ -94,8 +94,8 @@ func TestCallThatEndsDuringWriteIsTracked(t *testing.T) {
 	tp.end(c)
 	tp.sent(context.WithValue(t.Context(), callKey{}, c), &jsonrpc.Request{ID: requestID(t, 7.0), Method: "tools/call"})
 	tp.begin(tool.NewJob(new(job)))
-	if tp.soleCall() != nil {
-		t.Error("another call is the only one")
+	if c := tp.soleCall(); c != nil {
+		t.Errorf("soleCall = %v, want none: the ended call runs at the server", c)
 	}
 }
 

@@ -20,8 +20,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // peers has, for each dialect, the runtime's side: it decodes frames of the generator and makes events.
 var peers = map[string]func(t *testing.T) peer{
 	RFC: func(*testing.T) peer {
-		return peer{arcp.Decode, func(e draft.Event, seq uint64) []byte {
-			env := arcp.Envelope{ARCP: arcp.Version, ID: e.ID, Type: e.Type, SessionID: "sess_1", JobID: e.JobID, EventSeq: seq, Timestamp: e.Time, Payload: e.Payload}
+		return peer{arcp.Decode, func(env arcp.Envelope, seq uint64) []byte {
+			env.ARCP, env.SessionID, env.EventSeq = arcp.Version, "sess_1", seq
 			return env.Append(nil)
 		}}
 	},
@@ -33,12 +33,13 @@ var peers = map[string]func(t *testing.T) peer{
 		}
 		if err == nil {
 			accepted := arcp.Frame(arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: "sess_1"})
-			_, err = codec.AppendAnswer(nil, time.Now(), &accepted)
+			err = codec.AppendAnswer(new(draft.Frames), time.Now(), &accepted)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		return peer{codec.Decode, func(e draft.Event, seq uint64) []byte {
+		return peer{codec.Decode, func(env arcp.Envelope, seq uint64) []byte {
+			e := draft.EventOf(&env)
 			frame, err := codec.AppendEvent(nil, seq, "", &e)
 			if err != nil {
 				t.Fatal(err)
@@ -50,7 +51,7 @@ var peers = map[string]func(t *testing.T) peer{
 
 type peer struct {
 	decode func(frame []byte) (arcp.Envelope, error)
-	event  func(e draft.Event, seq uint64) []byte
+	event  func(env arcp.Envelope, seq uint64) []byte // encodes an event of a job
 }
 
 func dialectNamed(t *testing.T, name string) *dialect {
@@ -69,12 +70,14 @@ func inEachDialect(t *testing.T, test func(t *testing.T, d *dialect, p peer)) {
 	}
 }
 
-func TestScan(t *testing.T) {
+func TestScanFindsMembersOfEvents(t *testing.T) {
 	at := time.Date(2026, 5, 9, 23, 59, 58, 123000000, time.UTC)
 	log := arcp.Frame(arcp.Log, arcp.LogPayload{Level: "info", Message: `"type":"job.failed","event_seq":99,"kind":"status"`})
-	e := draft.Event{ID: "msg_1", Type: arcp.Log, Time: at, JobID: "job_1", Payload: log.Payload}
+	event := func(id arcp.MessageID, t arcp.Type, payload string) arcp.Envelope {
+		return arcp.Envelope{ID: id, Type: t, Timestamp: at, JobID: "job_1", Payload: arcp.Raw(payload)}
+	}
 	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
-		frame := p.event(e, 1234)
+		frame := p.event(event("msg_1", arcp.Log, string(log.Payload)), 1234)
 		if !d.isEvent(typeOf(frame), frame) {
 			t.Errorf("%s is not an event", frame)
 		}
@@ -93,15 +96,15 @@ func TestScan(t *testing.T) {
 				t.Errorf("%s: since = %s, want %s", why, got, later)
 			}
 		}
-		started := p.event(draft.Event{ID: "msg_2", Type: arcp.JobStarted, Time: at, JobID: "job_1", Payload: arcp.Raw(`{}`)}, 1235)
+		started := p.event(event("msg_2", arcp.JobStarted, `{}`), 1235)
 		if d.isEvent(typeOf(started), started) {
 			t.Errorf("%s is an event", started)
 		}
-		completed := p.event(draft.Event{ID: "msg_3", Type: arcp.JobCompleted, Time: at, JobID: "job_1", Payload: arcp.Raw(`{"value":1}`)}, 1236)
+		completed := p.event(event("msg_3", arcp.JobCompleted, `{"value":1}`), 1236)
 		if got := string(typeOf(completed)); got != d.completed {
 			t.Errorf("type = %q, want %q", got, d.completed)
 		}
-		failed := p.event(draft.Event{ID: "msg_4", Type: arcp.JobFailed, Time: at, JobID: "job_1", Payload: arcp.Raw(`{"code":"INTERNAL","message":"m"}`)}, 1237)
+		failed := p.event(event("msg_4", arcp.JobFailed, `{"code":"INTERNAL","message":"m"}`), 1237)
 		if !d.isRefusal(typeOf(failed)) {
 			t.Errorf("%s is not a refusal", failed)
 		}
@@ -120,7 +123,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-func TestPreparedFrames(t *testing.T) {
+func TestPreparedFramesHaveNewIDs(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
 		echo := d.invoke("demo.echo", `{"n":1}`)
 		seen := map[arcp.MessageID]bool{}
@@ -143,16 +146,16 @@ func TestPreparedFrames(t *testing.T) {
 		if follow, err := arcp.DecodePayload[arcp.JobSubscribePayload](&env); err != nil || follow.JobID != "job_1" || !follow.History {
 			t.Errorf("payload = %+v, %v, want job_1 with its history", follow, err)
 		}
-		if draft.Opens(d.openFrame(&Server{Token: "token"})) != (d.name == Draft) {
+		if _, err := draft.NewServerCodec(d.openFrame(&Server{Token: "token"})); (err == nil) != (d.name == Draft) {
 			t.Error("the first frame opens a session of the other dialect")
 		}
 		if _, err := arcp.DecodeDraft(d.openFrame(&Server{Token: `"quoted"`})); err != nil {
-			t.Error(err)
+			t.Errorf("the first frame with a token that has quotes: %v", err)
 		}
 	})
 }
 
-func TestAcks(t *testing.T) {
+func TestAckIsDueAfterItsNumberOfEvents(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
 		a := d.newAcks(128)
 		if a.due(127) != nil {
@@ -175,7 +178,7 @@ func TestAcks(t *testing.T) {
 }
 
 // A row that a dialect cannot express starts no runtime and says why.
-func TestAbsentRow(t *testing.T) {
+func TestAbsentRowStartsNoRuntime(t *testing.T) {
 	o := Options{Modes: []string{Memory}, Rows: []string{"filtered"}, Dialect: Draft, OnRow: func(Result) {},
 		Start: func(context.Context, string) (*Server, error) { return nil, errRefused }}
 	results, err := Run(t.Context(), o)
@@ -195,7 +198,7 @@ func TestAbsentRow(t *testing.T) {
 	}
 }
 
-func TestPercentile(t *testing.T) {
+func TestPercentileIsTheSampleOfItsRank(t *testing.T) {
 	var samples []time.Duration
 	for i := 100; i > 0; i-- {
 		samples = append(samples, time.Duration(i)*time.Millisecond)
@@ -210,7 +213,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-func TestInParallelStops(t *testing.T) {
+func TestInParallelStopsAtTheFirstError(t *testing.T) {
 	err := inParallel(4, 1000, func(i int) error {
 		if i == 10 {
 			return errRefused
@@ -222,7 +225,7 @@ func TestInParallelStops(t *testing.T) {
 	}
 }
 
-func TestOwnProcess(t *testing.T) {
+func TestResourcesOfThisProcessAreMeasured(t *testing.T) {
 	if rss, err := residentMemory(os.Getpid()); err != nil || rss < 1<<20 {
 		t.Errorf("rss = %d, %v, want some megabytes", rss, err)
 	}
@@ -234,7 +237,7 @@ func TestOwnProcess(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableShowsEveryKindOfResult(t *testing.T) {
 	var b strings.Builder
 	err := WriteTable(&b, []Result{
 		{Row: "jobs", Mode: Memory, Title: "echo jobs/s, 64 sessions", Value: 51234.6, Unit: "jobs/s", Target: 50_000, Ratio: 1.025,
@@ -258,7 +261,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestRatio(t *testing.T) {
+func TestRatioIsAboveOneBeyondTheTarget(t *testing.T) {
 	for _, c := range []struct {
 		less          bool
 		value, target float64

@@ -81,7 +81,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, changed: make(chan struct{}, 1), offered: make(map[string]Tool), opening: make(chan struct{}, 1), sessions: newSessionPool(maxSessions),
+	s := &Server{cfg: cfg, changed: make(chan struct{}, 1), offered: make(map[string]Tool),
+		opening: make(chan struct{}, 1), sessions: newSessionPool(maxSessions),
 		unassigned: make(chan struct{}, maxSessions)}
 	s.opening <- struct{}{}
 	s.running.jobs, s.running.changed = make(map[arcp.JobID]*call), make(chan struct{})
@@ -117,7 +118,8 @@ func (s *Server) Close() {
 // Pipe serves one client on a pair of streams until one of the streams or ctx ends.
 func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
 	// The end of the input ends the calls, which the end of the session waits for.
-	session, err := s.mcp.Connect(ctx, &sdk.IOTransport{Reader: endNotifier{in, func() { s.cancelAll(errGone) }}, Writer: withoutClose{out}}, nil)
+	session, err := s.mcp.Connect(ctx,
+		&sdk.IOTransport{Reader: endNotifier{in, func() { s.cancelAll(errGone) }}, Writer: withoutClose{out}}, nil)
 	if err != nil {
 		return err
 	}

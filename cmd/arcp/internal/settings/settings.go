@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
 )
@@ -65,15 +66,23 @@ func count(n int) string { return strconv.Itoa(n) }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
 
+// oneOf lists two or more choices in a sentence: a, b or c.
+func oneOf(choices []string) string {
+	last := len(choices) - 1
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
+}
+
 // Table lists the settings in the order of their output. It must not be changed.
 var Table = []Setting{
 	{Name: "listen", Default: "127.0.0.1:7777", Help: `address of the WebSocket listener; port 0 picks one, "" opens none`},
 	{Name: "path", Default: "/arcp", Help: "path of the WebSocket"},
-	{Name: "admin", Default: "127.0.0.1:7778", Help: `address of the listener for metrics, health and pprof; "" serves metrics and health on the main listener`},
+	{Name: "admin", Default: "127.0.0.1:7778",
+		Help: `address of the listener for metrics, health and pprof; "" serves metrics and health on the main listener`},
 	{Name: "unix", Help: "path of a unix socket to serve as well"},
 	{Name: "stdio", Kind: Switch, Default: "false", Help: "serve one session on stdin and stdout; the listeners open only if they are set"},
 	{Name: "data", Default: "", Help: `directory that keeps sessions, jobs and events, by default one of this user; ":memory:" keeps nothing`},
-	{Name: "new-identity", Kind: Switch, Default: "false", Help: "take over a data directory whose store is of another runtime, or whose runtime key is lost; for one start"},
+	{Name: "new-identity", Kind: Switch, Default: "false",
+		Help: "take over a data directory whose store is of another runtime, or whose runtime key is lost; for one start"},
 	{Name: "store", Default: "pebble", Choices: []string{"pebble", "postgres"}, Later: true, Accept: []string{"pebble"}},
 	{Name: "postgres", Secret: true, Later: true, Accept: []string{""}},
 
@@ -90,37 +99,52 @@ var Table = []Setting{
 	{Name: "tools", Kind: Block, Help: "more tools: a list of commands, MCP servers and programs that speak ARCP"},
 	{Name: "provisioners", Kind: Block, Help: "what gives jobs credentials of their own: a list of name, kind, for and more"},
 
-	{Name: "log-level", Default: "info", Choices: []string{"trace", "debug", "info", "warn", "error"}, Reload: true, Help: "least severe level that is logged: trace, debug, info, warn or error"},
+	{Name: "log-level", Default: "info", Choices: []string{"trace", "debug", "info", "warn", "error"}, Reload: true,
+		Help: "least severe level that is logged: trace, debug, info, warn or error"},
 	{Name: "log-format", Default: "json", Choices: []string{"json", "console"}, Help: "json or console"},
 	later("otlp-endpoint", Text, ""),
 
-	{Name: "session-lease", Kind: Duration, Default: seconds(runtime.DefaultSessionLease), Help: "a client that gives no sign of life for so long is evicted; its session can be resumed"},
-	{Name: "resume-window", Kind: Duration, Default: seconds(runtime.DefaultResumeWindow), Help: "how long a session without a connection can be resumed"},
-	{Name: "heartbeat", Kind: Duration, Default: seconds(runtime.DefaultHeartbeat), Help: "interval of heartbeats of peers and jobs; 0 is off"},
+	{Name: "session-lease", Kind: Duration, Default: seconds(runtime.DefaultSessionLease),
+		Help: "a client that gives no sign of life for so long is evicted; its session can be resumed"},
+	{Name: "resume-window", Kind: Duration, Default: seconds(runtime.DefaultResumeWindow),
+		Help: "how long a session without a connection can be resumed"},
+	{Name: "heartbeat", Kind: Duration, Default: seconds(runtime.DefaultHeartbeat),
+		Help: "interval of heartbeats of peers and jobs; 0 is off"},
 	{Name: "require-model-lease", Kind: Switch, Default: "false", Help: "jobs whose lease does not name models may use none"},
 	{Name: "preempt-expired", Kind: Switch, Default: "false", Help: "a job ends as soon as its lease does, not at its next operation"},
-	{Name: "heartbeat-recovery", Default: "fail", Choices: []string{"fail", "block"}, Help: "what two missed heartbeats do to a job: fail or block"},
-	{Name: "draft-profile", Default: "universal", Choices: []string{"universal", "go", "typescript", "python", "java", "csharp", "ruby", "php"}, Help: "client library of the draft dialect that a client is taken for if its first frame does not tell: universal, go, typescript, python, java, csharp, ruby or php"},
-	{Name: "ack-window", Kind: Number, Default: "0", Help: "events sent ahead of what a client that acknowledges has acknowledged; 0 is no limit"},
+	{Name: "heartbeat-recovery", Default: "fail", Choices: []string{"fail", "block"},
+		Help: "what two missed heartbeats do to a job: fail or block"},
+	{Name: "draft-profile", Default: "universal", Choices: draft.ProfileNames(),
+		Help: "client library of the draft dialect that a client is taken for if its first frame does not tell: " + oneOf(draft.ProfileNames())},
+	{Name: "ack-window", Kind: Number, Default: "0",
+		Help: "events sent ahead of what a client that acknowledges has acknowledged; 0 is no limit"},
 	{Name: "max-frame", Kind: Size, Default: "8MiB", Help: "largest frame accepted"},
-	{Name: "max-connections", Kind: Number, Default: count(runtime.DefaultMaxConnections), Reload: true, Help: "connections at once; 0 is no limit"},
+	{Name: "max-connections", Kind: Number, Default: count(runtime.DefaultMaxConnections), Reload: true,
+		Help: "connections at once; 0 is no limit"},
 	{Name: "max-sessions", Kind: Number, Default: count(runtime.DefaultMaxSessions), Reload: true, Help: "sessions at once; 0 is no limit"},
 	{Name: "max-sessions-per-principal", Kind: Number, Default: "0", Reload: true, Help: "sessions of one principal at once; 0 is no limit"},
 	{Name: "max-jobs", Kind: Number, Default: count(runtime.DefaultMaxJobs), Reload: true, Help: "jobs not ended at once; 0 is no limit"},
 	{Name: "max-jobs-per-principal", Kind: Number, Default: "0", Reload: true, Help: "jobs not ended of one principal; 0 is no limit"},
-	{Name: "max-jobs-per-session", Kind: Number, Default: count(runtime.DefaultMaxJobsPerSession), Reload: true, Help: "jobs not ended of one session; 0 is no limit"},
-	{Name: "max-data", Kind: Size, Default: "0", Reload: true, Help: "arguments of jobs that have not ended, which are in memory; 0 is a quarter of the machine's memory, or of its cgroup's"},
+	{Name: "max-jobs-per-session", Kind: Number, Default: count(runtime.DefaultMaxJobsPerSession), Reload: true,
+		Help: "jobs not ended of one session; 0 is no limit"},
+	{Name: "max-data", Kind: Size, Default: "0", Reload: true,
+		Help: "arguments of jobs that have not ended, which are in memory; 0 is a quarter of the machine's memory, or of its cgroup's"},
 	{Name: "rate", Kind: Number, Default: "0", Reload: true, Help: "frames a minute a connection may send; 0 is no limit"},
 	{Name: "drain", Kind: Duration, Default: "30s", Help: "how long running jobs get when the server stops"},
 
-	{Name: "retention", Kind: Duration, Default: seconds(runtime.DefaultRetention), Help: "how long finished jobs and their events are kept; 0 is for ever"},
-	{Name: "replay-events", Kind: Number, Default: count(runtime.DefaultReplayEvents), Help: "events kept for replay to a session that never acknowledges; 0 is no limit"},
+	{Name: "retention", Kind: Duration, Default: seconds(runtime.DefaultRetention),
+		Help: "how long finished jobs and their events are kept; 0 is for ever"},
+	{Name: "replay-events", Kind: Number, Default: count(runtime.DefaultReplayEvents),
+		Help: "events kept for replay to a session that never acknowledges; 0 is no limit"},
 	{Name: "replay-bytes", Kind: Size, Default: "64MiB", Help: "and their bytes; 0 is no limit"},
 	{Name: "backlog-bytes", Kind: Size, Default: "1GiB", Help: "events a session may leave behind before the oldest go; 0 is no limit"},
-	{Name: "max-disk", Kind: Size, Default: "0", Help: "size of the data directory past which the oldest finished jobs go early; 0 is no limit"},
+	{Name: "max-disk", Kind: Size, Default: "0",
+		Help: "size of the data directory past which the oldest finished jobs go early; 0 is no limit"},
 	{Name: "min-free", Kind: Size, Default: "512MiB", Help: "free disk space below which nothing new is accepted; 0 is off"},
-	{Name: "secret-key-file", Help: "file with the keys that seal secrets, each a line of 64 hexadecimal digits, the first for new ones; default one in the data directory"},
-	{Name: "commit-delay", Kind: Duration, Default: "0", Help: "how long a commit waits for more writes under load, at most 150us; 0 is not at all"},
+	{Name: "secret-key-file",
+		Help: "file with the keys that seal secrets, each a line of 64 hexadecimal digits, the first for new ones; default one in the data directory"},
+	{Name: "commit-delay", Kind: Duration, Default: "0",
+		Help: "how long a commit waits for more writes under load, at most 150us; 0 is not at all"},
 }
 
 // Lookup returns the setting with a name, or nil.
