@@ -239,6 +239,24 @@ func TestDraftAnswersAQuestion(t *testing.T) {
 	}
 }
 
+// The welcome waits for nothing. Some libraries give up after 5 s.
+func TestDraftWelcomeComesAtOnce(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				before := time.Now()
+				p := f.dialDraft(lib, "alice")
+				p.abort()
+				p.resumed()
+				if waited := time.Since(before); waited > time.Second {
+					t.Errorf("%s: a session and its resume take %v", lib.name, waited)
+				}
+			})
+		})
+	}
+}
+
 // A submit above the bound of jobs is refused in the form that each library reads.
 func TestDraftJobsAreBounded(t *testing.T) {
 	for i := range draftLibraries {
