@@ -644,3 +644,29 @@ func TestCloseDuringQuestion(t *testing.T) {
 		fx.wantCode("the call", <-ended, arcp.CodeUnavailable, true)
 	})
 }
+
+// A server that answers nothing while it computes keeps its session for as long as a
+// call may take, and loses it when it is silent without a call.
+func TestBusyServerIsNotDisconnected(t *testing.T) {
+	serve := func(_ int, conn net.Conn) {
+		serveWith(conn, func(method string) string {
+			switch method {
+			case "initialize":
+				return hello
+			case "tools/list":
+				return listing(`{"name":"long","inputSchema":{"type":"object"}}`)
+			case "tools/call":
+				time.Sleep(8 * time.Minute)
+				return `{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}`
+			}
+			return ack
+		})
+	}
+	bubble(t, Config{}, serve, func(fx *fixture) {
+		fx.start()
+		out, err := fx.call(fx.Context(), new(job), "srv.long", `{}`)
+		if err != nil || out != `{"content":[]}` || fx.opened() != 1 {
+			t.Errorf("%s, %v, %d sessions", out, err, fx.opened())
+		}
+	})
+}
