@@ -256,7 +256,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 			t.Errorf("after its return: %s, %v", out, err)
 		}
 		if fx.publisher.reg.Generation() != generation {
-			t.Error("the catalogue has changed, though the tools are the same")
+			t.Error("the catalog has changed, though the tools are the same")
 		}
 		if testutil.ToFloat64(metrics.restarts) != 1 {
 			t.Error("the restart is not counted")
