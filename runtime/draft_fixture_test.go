@@ -86,7 +86,12 @@ type draftFrame struct {
 		PingNonce   string          `json:"ping_nonce"`
 		Event       json.RawMessage // of a subscribe.event
 		Kind        string
-		Body        struct{ Current float64 }
+		Body        struct {
+			Current float64
+			Details struct {
+				ApprovalID string `json:"approval_id"`
+			}
+		}
 		Code        string
 		FinalStatus string `json:"final_status"`
 		Result      json.RawMessage

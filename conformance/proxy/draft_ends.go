@@ -83,7 +83,8 @@ var draftTimeoutFaults = []Fault{
 // draftKeyFaults are defects of idempotency_key.
 var draftKeyFaults = []Fault{
 	{Defect: "idempotency_key is ignored", Checks: []string{"draft.idempotency.same-session", "draft.idempotency.acceptance", "draft.idempotency.terminal", "draft.idempotency.failure",
-		"draft.idempotency.running", "draft.idempotency.connections", "draft.idempotency.order", "draft.idempotency.other-request", "draft.idempotency.unharmed"},
+		"draft.idempotency.running", "draft.idempotency.connections", "draft.idempotency.order", "draft.idempotency.other-request", "draft.idempotency.unharmed",
+		"draft.idempotency.race"},
 		newRewriter: withoutOption("idempotency_key")},
 	{Defect: "a request with its members in another order is another request", Checks: []string{"draft.idempotency.order"},
 		newRewriter: refuseSubmits(arcp.CodeDuplicateKey, func(f frame) bool { return bytes.Contains(f.Payload, []byte(`"c":2},"a":1`)) })},

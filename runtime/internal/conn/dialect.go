@@ -101,7 +101,7 @@ type dialect interface {
 func (c *conn) useDraft(codec *draft.ServerCodec) {
 	c.output.codec, c.dialect = codec, (*draftDialect)(c)
 	if name := c.srv.opts.DraftProfile; name != "" && codec.Profile() == draft.Universal {
-		if profile, err := draft.ParseProfile(name); err == nil { // NewServer has checked the name
+		if profile, err := draft.ParseProfile(name); err == nil { // the configuration was checked
 			codec.SetProfile(profile)
 		}
 	}

@@ -69,7 +69,7 @@ func (c *Call) Join() error {
 func (c *Call) claimWrite() *store.Write {
 	log := new(store.AppendEvents)
 	if !c.supervisor.direct {
-		log.Events = append(log.Events, c.supervisor.acceptedEvent())
+		log.Events = append(log.Events, c.supervisor.acceptedEvent(&c.supervisor.authority.State))
 	}
 	return store.NewWrite(&store.SubmitJob{Row: &c.supervisor.row, Recheck: c.submit.Recheck}, log)
 }
@@ -80,7 +80,7 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 	if !c.claimed {
 		w = c.claimWrite()
 	}
-	events, o := c.supervisor.outcomeEvents(time.Now(), o, c.e.scrubber())
+	events, o := c.supervisor.outcomeEvents(time.Now(), o, c.e.cfg.scrubber())
 	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
 	log.Events = append(log.Events, events...)
@@ -92,11 +92,13 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 // ended.
 func (c *Call) drop() { c.ended, c.supervisor.outcome = true, nil }
 
-// concluded records that the conclusion is durable. It is called on the committer's goroutine.
+// concluded records that the conclusion is durable, and answers the submit unless its claim has done
+// so. It is called on the committer's goroutine, before the events of the write are delivered.
 func (c *Call) concluded() {
 	c.ended = true
 	if !c.claimed {
 		c.supervisor.metrics.Submitted.Inc()
+		c.submit.answerAccepted(c.supervisor.run)
 	}
 }
 
@@ -155,7 +157,7 @@ func (c *Call) run() {
 	for c.attempt(ctx) {
 	}
 	if c.ended && c.supervisor.outcome != nil {
-		c.supervisor.logFinished(c.supervisor.outcome, time.Now())
+		c.supervisor.logFinished(&c.e.cfg, c.supervisor.outcome, time.Now())
 	}
 }
 
@@ -200,9 +202,6 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 				c.submit.claimCommitted(c.supervisor.run, result) // answers the submit
 			}
 		case err == nil:
-			if !c.claimed {
-				c.submit.answerAccepted(c.supervisor.run)
-			}
 			c.concluded()
 			c.txn.Finish(nil)
 		}
