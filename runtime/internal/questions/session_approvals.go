@@ -41,7 +41,8 @@ func (b SessionApprovals) pending(session arcp.SessionID) (list []pendingApprova
 
 // Change changes an approval that no job waits for. change is called again if another goroutine
 // has changed the row meanwhile.
-func (b SessionApprovals) Change(ctx context.Context, actor *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
+func (b SessionApprovals) Change(ctx context.Context, actor *approval.Actor, id string,
+	change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
 	err = records.Retry(func() error {
 		row, err := b.read(ctx, actor, id)
 		q = row.Value
