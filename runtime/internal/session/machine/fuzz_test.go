@@ -100,7 +100,8 @@ func (w *witness) completed(answers bool) {
 
 func (w *witness) authenticate(arg byte) {
 	w.completed(w.m.Phase() == Authenticating || w.m.renewal.state == verifying)
-	j := (&script{now: w.now}).decision([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no", "alice until=40s"}[arg%5])
+	j := (&script{now: w.now}).decision([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no",
+		"alice until=40s"}[arg%5])
 	w.m.Authenticated(w.now, j)
 	w.m.Reauthenticated(w.now, j)
 }
