@@ -334,7 +334,7 @@ func TestCostWithoutABudget(t *testing.T) {
 			return nil, context.Cause(ctx)
 		})
 		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started", "metric")[0].JobID
+		job := r.want("the cost is an event", "job.accepted", "job.started", "metric")[0].JobID
 		if rec, err := r.st.Get(t.Context(), progressKey(job)); rec.Rev != 0 || err != nil {
 			t.Errorf("the progress record is %s, %v; want none", rec.Value, err)
 		}

@@ -161,7 +161,7 @@ func TestBuiltinConflict(t *testing.T) {
 			r.send(r.request(s, "add", "{}"))
 		}
 		time.Sleep(time.Minute)
-		r.want("", "job.accepted msg_1", "job.completed msg_1", "job.accepted msg_3", "job.completed msg_3")
+		r.want("each call completes once", "job.accepted msg_1", "job.completed msg_1", "job.accepted msg_3", "job.completed msg_3")
 		if n := r.counted(); n != 4 {
 			t.Errorf("changed %d times, want 4", n)
 		}
@@ -204,9 +204,9 @@ func TestRestartRepeatsClaimedCall(t *testing.T) {
 			return arcp.Marshal(j.Attempt())
 		})
 		r.submit("t", "{}")
-		r.want("", "job.accepted msg_1")
+		r.want("the call is claimed", "job.accepted msg_1")
 		r.restart(1)
-		r.want("", "job.completed msg_1")
+		r.want("the call runs again", "job.completed msg_1")
 		if n := r.counted(); n != 1 {
 			t.Errorf("changed %d times, want once", n)
 		}

@@ -21,7 +21,7 @@ func TestCancelCooperative(t *testing.T) {
 			return nil, errors.Join(j.Log("info", "last words", nil), context.Cause(ctx))
 		})
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		r.cancel(id, 4*time.Second)
 		r.cancel(id, 5*time.Second)
 		r.want("both are accepted at once", "cancel.accepted msg_2", "cancel.accepted msg_3")
@@ -48,7 +48,7 @@ func TestCancelAbandonsTool(t *testing.T) {
 			return arcp.Raw("1"), nil
 		})
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the first job runs", "job.accepted", "job.started")[0].JobID
 		r.submit("t", "{}")
 		r.cancel(id, 100*time.Millisecond)
 		r.want("the second waits", "cancel.accepted msg_3", "job.accepted msg_2")
@@ -81,9 +81,9 @@ func TestToolLimitDuringCancel(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, sleeper(time.Hour))
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		r.cancel(id, 10*time.Second)
-		r.want("", "cancel.accepted")
+		r.want("the cancel is accepted", "cancel.accepted")
 		time.Sleep(10*time.Second - 1)
 		r.want("the tool has time until the deadline")
 		time.Sleep(time.Nanosecond)
@@ -98,7 +98,7 @@ func TestCancelRefused(t *testing.T) {
 		q := r.request("sess_1", "t", "{}")
 		q.payload.StrictCancel = true
 		r.send(q)
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		cancel := func(principal string, session arcp.SessionID, job arcp.JobID, why, want string) {
 			t.Helper()
 			r.e.Cancel(Requester{Request: "msg_c", Principal: principal, Session: session, Answers: r.session("sess_1")},
@@ -130,7 +130,7 @@ func TestCancelWhileClaimed(t *testing.T) {
 		r.e.SessionJobs().CancelAll("sess_1", "closed")
 		synctest.Wait()
 		release()
-		r.want("", "job.accepted msg_1", "job.cancelled msg_1 CANCELLED")
+		r.want("the job ends without a run", "job.accepted msg_1", "job.cancelled msg_1 CANCELLED")
 		r.expectNoState("")
 	})
 }
@@ -149,7 +149,7 @@ func TestCancelOfAClaimThatFails(t *testing.T) {
 			}
 			go r.e.SessionJobs().CancelAll("sess_gone", "closed")
 			release()
-			r.want("", "job.failed "+string(q.env.ID)+" UNAVAILABLE")
+			r.want("the claim is refused", "job.failed "+string(q.env.ID)+" UNAVAILABLE")
 			r.expectNoState("a job that was refused")
 		}
 	})
@@ -165,16 +165,16 @@ func TestCancelJobsOfSession(t *testing.T) {
 		q.payload.OnDisconnect = "cancel"
 		synctest.Wait()
 		goes := r.send(q)
-		r.want("", "job.accepted", "job.started", "job.accepted", "job.started")
+		r.want("both jobs run", "job.accepted", "job.started", "job.accepted", "job.started")
 		r.e.SessionJobs().CancelAll("sess_2", "another's end")
 		r.want("other sessions' ends are nothing to them")
 		r.e.SessionJobs().CancelOnDisconnect("sess_1", "disconnected")
-		r.want("", "job.cancelled "+string(goes))
+		r.want("only this job asked for it", "job.cancelled "+string(goes))
 		if !r.e.SessionJobs().Has("sess_1") {
 			t.Error("the session has a job")
 		}
 		r.e.SessionJobs().CancelAll("sess_1", "closed")
-		r.want("", "job.cancelled "+string(stays))
+		r.want("the end of the session ends its jobs", "job.cancelled "+string(stays))
 		if r.e.SessionJobs().Has("sess_1") {
 			t.Error("the session has no job any more")
 		}
@@ -219,12 +219,12 @@ func TestFencedJob(t *testing.T) {
 			return nil, j.Log("info", "tick", nil)
 		})
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		if _, err := r.cfg.Log.Commit(r.Context(), store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, NewAttempt: true})); err != nil {
 			r.Fatal(err)
 		}
 		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started")
+		r.want("the second job runs", "job.accepted", "job.started")
 		close(tick)
 		r.want("only the job that was taken over is silent", "log msg_2", "job.completed msg_2")
 		r.expectNoState("")

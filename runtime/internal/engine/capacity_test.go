@@ -148,13 +148,13 @@ func TestCancelInTheQueue(t *testing.T) {
 				r.submit("t", "{}")
 			}
 		})
-		frames := r.want("", "job.accepted", "job.accepted", "job.accepted", "job.accepted", "job.started msg_1")
+		frames := r.want("one job runs", "job.accepted", "job.accepted", "job.accepted", "job.accepted", "job.started msg_1")
 		r.cancel(jobOf(frames, "msg_2"), 0)
 		r.want("it ends at once", "cancel.accepted msg_5", "job.cancelled msg_2 CANCELLED")
 		time.Sleep(time.Second)
 		r.want("the third is next", "job.completed msg_1", "job.started msg_3")
 		time.Sleep(2 * time.Second)
-		r.want("", "job.completed msg_3", "job.started msg_4", "job.completed msg_4")
+		r.want("the queue continues in order", "job.completed msg_3", "job.started msg_4", "job.completed msg_4")
 		r.expectNoState("")
 	})
 }
@@ -351,7 +351,7 @@ func TestEmitRefused(t *testing.T) {
 			return nil, j.Log("info", "still here", nil)
 		})
 		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started", "log", "job.completed")
+		r.want("the valid event is taken", "job.accepted", "job.started", "log", "job.completed")
 	})
 }
 
@@ -362,7 +362,7 @@ func TestProgressPercent(t *testing.T) {
 				j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(0.0)}))
 		})
 		r.submit("t", "{}")
-		frames := r.want("", "job.accepted", "job.started", "job.progress", "job.progress", "job.completed")
+		frames := r.want("both events are taken", "job.accepted", "job.started", "job.progress", "job.progress", "job.completed")
 		if got := string(frames[2].Payload); !strings.Contains(got, `"percent":25`) {
 			t.Errorf("%s: want the percentage said too", got)
 		}

@@ -52,14 +52,14 @@ func TestCheckpointOnDemand(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, willing)
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		r.create(id, "before")
 		f := r.want("the answer, then the checkpoint as any event", "ack msg_2", "job.checkpoint msg_1")[1]
 		if got := label(t, f); got != "before" {
 			t.Errorf("label %q, want that of the request", got)
 		}
 		r.create(id, "")
-		if got := label(t, r.want("", "ack msg_3", "job.checkpoint msg_1")[1]); got != "its own" {
+		if got := label(t, r.want("the request without a label makes a checkpoint", "ack msg_3", "job.checkpoint msg_1")[1]); got != "its own" {
 			t.Errorf("label %q, want the tool's", got)
 		}
 		time.Sleep(time.Hour)
@@ -76,7 +76,7 @@ func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 			r.submit("t", "{}")
 			r.submit("t", "{}")
 		})
-		id := jobOf(r.want("", "job.accepted msg_1", "job.accepted msg_2", "job.started msg_1"), "msg_2")
+		id := jobOf(r.want("the second job waits for the slot", "job.accepted msg_1", "job.accepted msg_2", "job.started msg_1"), "msg_2")
 		next := r.e.run(id)
 		next.mu.Lock() // as if they came when it has its slot and no supervisor yet
 		next.commands.list = append(next.commands.list,
@@ -104,13 +104,13 @@ func TestCheckpointsOnDemand(t *testing.T) {
 			return nil, err
 		})
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		for n := range maxCheckpointRequests {
 			m := r.create(id, fmt.Sprint(n))
-			r.want("", "ack "+string(m))
+			r.want("each request is accepted", "ack "+string(m))
 		}
 		r.create(id, "more")
-		r.want("", "nack msg_12 RESOURCE_EXHAUSTED")
+		r.want("too many requests wait", "nack msg_12 RESOURCE_EXHAUSTED")
 		time.Sleep(time.Second)
 		frames := r.frames("sess_1")
 		for n := range maxCheckpointRequests {
@@ -140,10 +140,10 @@ func TestCheckpointOnDemandExpires(t *testing.T) {
 			return nil, err
 		})
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		r.create(id, "before")
 		time.Sleep(time.Minute)
-		if got := label(t, r.want("", "ack", "job.checkpoint", "job.completed")[1]); got != "its own" || asked {
+		if got := label(t, r.want("the tool makes its own checkpoint", "ack", "job.checkpoint", "job.completed")[1]); got != "its own" || asked {
 			t.Errorf("label %q, asked %t; want the tool's, and not asked any more", got, asked)
 		}
 	})
@@ -178,7 +178,7 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 			t.Errorf("while it is cancelled: %v", got)
 		}
 		time.Sleep(2 * time.Second)
-		r.want("", "job.cancelled msg_1", "job.started msg_2")
+		r.want("the cancelled job frees the slot", "job.cancelled msg_1", "job.started msg_2")
 		r.create(running, "")
 		r.want("ended", "nack msg_9 FAILED_PRECONDITION")
 		r.e.CreateCheckpoint(Requester{Request: "msg_y", Principal: "mallory", Answers: r.session("sess_1")}, running,

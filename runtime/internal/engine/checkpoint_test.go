@@ -54,7 +54,7 @@ func TestCheckpointEvent(t *testing.T) {
 		r.tool("t", checkpoints, counter(1))
 		r.submit("t", "{}")
 		time.Sleep(time.Second)
-		f := r.want("", "job.accepted", "job.started", "log", "job.checkpoint msg_1", "job.completed")[3]
+		f := r.want("the checkpoint follows the log event", "job.accepted", "job.started", "log", "job.checkpoint msg_1", "job.completed")[3]
 		p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f.Envelope)
 		if err != nil || !arcp.HasPrefix(p.CheckpointID, arcp.CheckpointPrefix) || p.Label != "step 1" || p.Data != nil || f.EventSeq == 0 {
 			t.Errorf("%s, %v: want an id and the label, numbered", f.Payload, err)
@@ -73,7 +73,7 @@ func TestCheckpointIsDurable(t *testing.T) {
 			return nil, err
 		})
 		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started")
+		r.want("the job runs", "job.accepted", "job.started")
 		release := r.st.hold()
 		time.Sleep(time.Minute)
 		if len(saved) != 0 {
@@ -85,7 +85,7 @@ func TestCheckpointIsDurable(t *testing.T) {
 			t.Error("it did not return when it was durable")
 		}
 		release()
-		r.want("", "job.checkpoint", "job.completed")
+		r.want("the durable checkpoint is sent", "job.checkpoint", "job.completed")
 	})
 }
 
@@ -143,7 +143,7 @@ func TestCheckpointRefused(t *testing.T) {
 			return nil, nil
 		})
 		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started", "job.checkpoint", "job.completed")
+		r.want("the largest data is taken", "job.accepted", "job.started", "job.checkpoint", "job.completed")
 	})
 }
 
@@ -244,7 +244,7 @@ func TestPausedTool(t *testing.T) {
 		r.send(q)
 		id := r.frames("sess_1")[0].JobID
 		r.stop(time.Minute)
-		r.want("", "job.checkpoint")
+		r.want("the job pauses at its checkpoint", "job.checkpoint")
 		r.cancel(id, 0)
 		r.want("nothing is done after Stop", "cancel.refused msg_2 unavailable")
 		time.Sleep(time.Hour)
@@ -269,7 +269,7 @@ func TestCancelAndPause(t *testing.T) {
 		frames := r.frames("sess_1")
 		go r.stop(time.Minute)
 		time.Sleep(1500 * time.Millisecond)
-		r.want("", "log msg_1", "job.checkpoint msg_1")
+		r.want("the first job pauses at a checkpoint", "log msg_1", "job.checkpoint msg_1")
 		r.cancel(jobOf(frames, "msg_1"), 0)
 		r.want("paused", "cancel.accepted msg_3", "job.cancelled msg_1")
 		r.cancel(jobOf(frames, "msg_2"), 30*time.Second)
@@ -295,7 +295,7 @@ func TestDiskFull(t *testing.T) {
 		frames := r.frames("sess_1")
 		full.Store(true)
 		r.submit("t", "{}")
-		f := r.want("", "job.failed msg_4 RESOURCE_EXHAUSTED")[0]
+		f := r.want("a full disk refuses submits", "job.failed msg_4 RESOURCE_EXHAUSTED")[0]
 		if !strings.Contains(string(f.Payload), `"retry_after_seconds":10`) {
 			t.Errorf("%s: want a time to wait", f.Payload)
 		}

@@ -786,7 +786,7 @@ func TestDrainAcceptsChildren(t *testing.T) {
 			return j.Call(ctx, tool.Call{Tool: "echo", Arguments: args})
 		})
 		id := r.parent("parent", `{"n":1}`)
-		r.want("", "job.accepted", "job.started")
+		r.want("the parent runs", "job.accepted", "job.started")
 		r.stop(time.Hour)
 		f := r.frames("sess_1")
 		if last := f[len(f)-1]; last.String() != "job.completed "+string(id) || len(f) != 5 {

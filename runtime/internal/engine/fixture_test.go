@@ -322,7 +322,7 @@ func lines(frames []frame) (all []string) {
 }
 
 // want compares the frames sent to sess_1, one argument a frame. An argument may be a prefix
-// of the frame's text.
+// of the frame's text. The reason why must not be empty.
 func (r *fixture) want(why string, want ...string) []frame {
 	r.Helper()
 	return r.wantOf("sess_1", why, want...)
@@ -331,6 +331,9 @@ func (r *fixture) want(why string, want ...string) []frame {
 // wantOf is want for any session.
 func (r *fixture) wantOf(session arcp.SessionID, why string, want ...string) []frame {
 	r.Helper()
+	if why == "" {
+		r.Fatal("want has no reason")
+	}
 	frames := r.frames(session)
 	got := lines(frames)
 	ok := len(got) == len(want)

@@ -287,13 +287,13 @@ func TestTimeLimits(t *testing.T) {
 			r.want(why, want)
 		}
 		r.submit("short", "{}")
-		r.want("", "job.accepted", "job.started")
+		r.want("the job runs", "job.accepted", "job.started")
 		at(2*time.Second, "the tool's own limit", "job.failed msg_1 DEADLINE_EXCEEDED")
 
 		q := r.request("sess_1", "long", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("1.5"))
 		r.send(q)
-		r.want("", "job.accepted", "job.started")
+		r.want("the job runs", "job.accepted", "job.started")
 		at(1500*time.Millisecond, "max_runtime_sec", "job.failed msg_2 TIMEOUT")
 
 		q = r.request("sess_1", "long", "{}")

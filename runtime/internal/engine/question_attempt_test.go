@@ -80,7 +80,7 @@ func TestOfferToAnEndedSession(t *testing.T) {
 		r.tool("ask", nil, asker)
 		job := jobOf(func() []frame {
 			r.submit("ask", "{}")
-			return r.want("", "job.accepted", "job.started", "human.input.request")
+			return r.want("the job asks", "job.accepted", "job.started", "human.input.request")
 		}(), "msg_1")
 		q := d.one(t)
 		r.e.Questions().Offer(job, q.ID, person("sess_gone"))
@@ -114,9 +114,9 @@ func TestAttemptEndsWhileAsking(t *testing.T) {
 		q := r.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("60"))
 		r.send(q)
-		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		job := r.want("the first attempt asks", "job.accepted", "job.started", "human.input.request")[0].JobID
 		time.Sleep(10*time.Minute + 40*time.Second)
-		r.want("", "event.emit", "job.started", "human.input.request")
+		r.want("the second attempt asks only b", "event.emit", "job.started", "human.input.request")
 		for _, c := range []struct {
 			answer string
 			want   arcp.JobState
@@ -152,10 +152,10 @@ func TestWithdrawnIsAskedAgain(t *testing.T) {
 		})
 		r.submit("t", "{}")
 		time.Sleep(90 * time.Second)
-		r.want("", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit",
+		r.want("the retry asks again", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit",
 			"job.started", "human.input.request")
 		r.say(d.pendingAs(t, "a"), `"yes"`)
-		r.want("", "job.completed")
+		r.want("the answer completes the job", "job.completed")
 		r.expectNoState("")
 	})
 }
@@ -263,11 +263,11 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 			return a.Value, err
 		})
 		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started")
+		r.want("the job runs", "job.accepted", "job.started")
 		release := r.st.hold()
 		time.Sleep(2 * time.Minute)
 		release()
-		f := r.want("", "log", "job.completed")
+		f := r.want("the default completes the job", "log", "job.completed")
 		if got := string(f[1].Payload); got != `{"value":7}` {
 			t.Errorf("the job ends with %s", got)
 		}
@@ -301,7 +301,7 @@ func TestAnswerDuringTimeout(t *testing.T) {
 		if err := <-told; err != nil {
 			t.Fatal(err)
 		}
-		r.want("", "job.completed")
+		r.want("the answer completes the job", "job.completed")
 		r.frames("sess_2")
 	})
 }
@@ -398,13 +398,13 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 			return nil, err
 		})
 		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		job := r.want("the valid question is asked", "job.accepted", "job.started", "human.input.request")[0].JobID
 		if want := []string{"RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "INVALID_ARGUMENT"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
 			&arcp.InterruptPayload{TargetID: string(job), Prompt: "\xff"})
-		r.want("", "nack msg_i INVALID_ARGUMENT")
+		r.want("the prompt is not valid UTF-8", "nack msg_i INVALID_ARGUMENT")
 
 		q := d.pendingAs(t, "a")
 		row, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
@@ -418,7 +418,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 			}
 		}
 		r.say(q, `"b"`)
-		r.want("", "job.completed")
+		r.want("the valid answer completes the job", "job.completed")
 		r.frames("sess_2")
 	})
 }
@@ -443,18 +443,18 @@ func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 				&arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 		}
 		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started")[0].JobID
+		job := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		interrupt(job)
 		time.Sleep(30 * time.Minute)
-		r.want("", "ack", "human.input.request", "event.emit", "job.started")
+		r.want("the interrupt outlasts the attempt", "ack", "human.input.request", "event.emit", "job.started")
 		if got := r.row(job).State; got != arcp.StateBlocked {
 			t.Errorf("an interrupted job is %s in its next attempt", got)
 		}
 		r.say(d.one(t), `{"action":"continue","guidance":"faster"}`)
-		r.want("", "job.completed")
+		r.want("the answer completes the job", "job.completed")
 
 		r.submit("t", "{}")
-		job = r.want("", "job.accepted", "job.started")[0].JobID
+		job = r.want("the second job runs", "job.accepted", "job.started")[0].JobID
 		interrupt(job)
 		time.Sleep(5500 * time.Millisecond) // between two attempts
 		r.frames("sess_1")
@@ -480,13 +480,13 @@ func TestCancelWhileAsking(t *testing.T) {
 				return nil, nil
 			})
 		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		job := r.want("the job asks", "job.accepted", "job.started", "human.input.request")[0].JobID
 		time.Sleep(time.Minute)
 		r.cancel(job, 10*time.Second)
 		time.Sleep(10*time.Second - 1)
-		r.want("", "cancel.accepted", "human.input.cancelled")
+		r.want("the cancel closes the question", "cancel.accepted", "human.input.cancelled")
 		time.Sleep(time.Nanosecond)
-		r.want("", "job.cancelled msg_1 ABORTED")
+		r.want("the deadline ends the job", "job.cancelled msg_1 ABORTED")
 		r.frames("sess_2")
 	})
 }
@@ -513,7 +513,7 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 			return nil, nil
 		})
 		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started", "permission.request")
+		r.want("the job requests the permission", "job.accepted", "job.started", "permission.request")
 		row, err := r.respond(d.one(t), person("sess_1"),
 			approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
 		if err != nil || row.Permission.Seconds != 1 {

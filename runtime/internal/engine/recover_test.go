@@ -36,7 +36,7 @@ func TestRecoverySettings(t *testing.T) {
 					return args, nil
 				})
 				r.submit("t", `{"n":1}`)
-				id := r.want("", "job.accepted", "job.started")[0].JobID
+				id := r.want("the first attempt runs", "job.accepted", "job.started")[0].JobID
 				r.restart(1)
 				r.want(string(d), want...)
 				if n := len(want); len(attempts) != n || attempts[n-1] != uint32(n) {
@@ -198,9 +198,9 @@ func TestCancelSurvives(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", recovery(tool.RecoveryRerun), sleeper(time.Hour))
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		r.cancel(id, time.Minute)
-		r.want("", "cancel.accepted msg_2")
+		r.want("the cancel is accepted", "cancel.accepted msg_2")
 		r.restart(1)
 		f := r.want("as was promised", "job.cancelled msg_1 CANCELLED")[0]
 		if p, err := arcp.DecodePayload[arcp.JobCancelledPayload](&f.Envelope); err != nil || p.Reason != "enough" {
@@ -217,7 +217,7 @@ func TestCancelIsDurableWhenAccepted(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
 		r.submitAtOnce(func() { r.submit("t", "{}"); r.submit("t", "{}") })
-		frames := r.want("", "job.accepted", "job.accepted", "job.started")
+		frames := r.want("one job runs", "job.accepted", "job.accepted", "job.started")
 		release := r.st.hold()
 		r.st.breakWith(errCrash)
 		r.cancel(jobOf(frames, "msg_2"), 0)
@@ -229,7 +229,7 @@ func TestCancelIsDurableWhenAccepted(t *testing.T) {
 		r.restart(2)
 		r.want("the jobs go on", "job.started msg_1")
 		r.e.SessionJobs().CancelAll("sess_1", "")
-		r.want("", "job.cancelled", "job.cancelled")
+		r.want("the jobs can be cancelled", "job.cancelled", "job.cancelled")
 	})
 }
 
@@ -244,12 +244,12 @@ func TestMaxRuntimeSurvives(t *testing.T) {
 			r.send(q)
 		}
 		limited()
-		r.want("", "job.accepted", "job.started")
+		r.want("the first job runs", "job.accepted", "job.started")
 		time.Sleep(40 * time.Second)
 		limited()
-		r.want("", "job.accepted msg_2")
+		r.want("the second job is queued", "job.accepted msg_2")
 		r.restart(2)
-		r.want("", "job.started msg_1")
+		r.want("the first job runs again", "job.started msg_1")
 		time.Sleep(20*time.Second - 1)
 		r.want("not yet")
 		time.Sleep(time.Nanosecond)
@@ -301,7 +301,7 @@ func TestFencedAttempt(t *testing.T) {
 			return nil, err
 		})
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the job runs", "job.accepted", "job.started")[0].JobID
 		if _, err := r.cfg.Log.Commit(r.Context(), store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, NewAttempt: true})); err != nil {
 			r.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func TestRepeatedSubmit(t *testing.T) {
 		r.send(q)
 		r.want("new, as far as the store knows", "job.accepted msg_1", "job.started msg_1")
 		time.Sleep(time.Second)
-		id := r.want("", "job.completed msg_1")[0].JobID
+		id := r.want("the job ends", "job.completed msg_1")[0].JobID
 		r.send(q)
 		r.submit("t", "{}")
 		frames := r.want("the answers again, in their place", "job.accepted msg_1", "job.completed msg_1",
@@ -74,7 +74,7 @@ func TestRepeatedSubmit(t *testing.T) {
 			t.Errorf("answered with %v, want the job %s", frames[:2], id)
 		}
 		time.Sleep(time.Second)
-		r.want("", "job.completed msg_2")
+		r.want("the second job ends", "job.completed msg_2")
 		if calls != 2 {
 			t.Errorf("the tool was called %d times, want once a job", calls)
 		}

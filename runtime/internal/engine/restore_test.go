@@ -87,7 +87,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("attempt %d is %s, want the second to run", row.Attempt, row.State)
 		}
 		time.Sleep(time.Minute)
-		if got := ended(r.want("", "log", "job.checkpoint", "log", "job.checkpoint", "log", "job.checkpoint", "log", "job.checkpoint",
+		if got := ended(r.want("the attempt continues from checkpoint 1", "log", "job.checkpoint", "log", "job.checkpoint", "log", "job.checkpoint", "log", "job.checkpoint",
 			"job.completed msg_1")); got != `{"value":{"from":1}}` {
 			t.Errorf("ended with %s, want it to have gone on from 1", got)
 		}
@@ -101,15 +101,15 @@ func TestRestoreAndRestart(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		id, made := r.counting(nil, 3500*time.Millisecond)
 		r.restore(id, made[1])
-		r.want("", "ack", "job.started")
+		r.want("the restore is acknowledged", "ack", "job.started")
 		r.restart(1)
-		r.want("", "job.started")
+		r.want("the restart continues the job", "job.started")
 		r.restart(1)
 		time.Sleep(1500 * time.Millisecond)
-		r.want("", "job.started", "log", "job.checkpoint")
+		r.want("the next attempt makes checkpoint 3", "job.started", "log", "job.checkpoint")
 		r.restart(1)
 		time.Sleep(500 * time.Millisecond)
-		r.want("", "job.started")
+		r.want("another restart continues the job", "job.started")
 		r.restore(id, made[2])
 		time.Sleep(time.Minute)
 		if got := ended(r.frames("sess_1")); got != `{"value":{"from":3}}` {
@@ -202,7 +202,7 @@ func TestRestoreAbandonsTool(t *testing.T) {
 		time.Sleep(abandonAfter - time.Second)
 		r.want("it may still stop", "ack msg_2")
 		time.Sleep(2 * time.Second)
-		if got := ended(r.want("", "job.started", "job.completed")); got != `{"value":1}` {
+		if got := ended(r.want("the stuck attempt is abandoned", "job.started", "job.completed")); got != `{"value":1}` {
 			t.Errorf("ended with %s, want the second attempt's result", got)
 		}
 		time.Sleep(time.Hour)
@@ -236,9 +236,9 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 		frames := r.frames("sess_1")
 		id := frames[0].JobID
 		r.restore(id, "chk_none")
-		r.want("", "nack msg_2 NOT_FOUND")
+		r.want("the checkpoint does not exist", "nack msg_2 NOT_FOUND")
 		r.restore(id, madeBy(t, frames)[0])
-		r.want("", "ack msg_3")
+		r.want("a job between attempts is restored", "ack msg_3")
 		began := time.Now()
 		r.stop(time.Minute)
 		if took := time.Since(began); took != 0 {
@@ -262,7 +262,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 		id, made := frames[0].JobID, madeBy(t, frames)
 		go r.stop(time.Minute)
 		time.Sleep(time.Second)
-		r.want("", "log", "job.checkpoint")
+		r.want("the first job pauses at a checkpoint", "log", "job.checkpoint")
 		r.restore(id, made[0])
 		r.want("paused", "ack msg_3")
 		time.Sleep(3 * time.Second)
@@ -293,7 +293,7 @@ func TestRestoreKeepsTheMaximumRuntime(t *testing.T) {
 		r.send(q)
 		frames := r.frames("sess_1")
 		r.restore(frames[0].JobID, madeBy(t, frames)[0])
-		r.want("", "ack")
+		r.want("the restore is acknowledged", "ack")
 		time.Sleep(time.Minute)
 		got := r.frames("sess_1")
 		if last := got[len(got)-1]; last.Type != arcp.JobFailed {
@@ -450,13 +450,13 @@ func TestRestoredJobOutlivesTheOriginalJob(t *testing.T) {
 		r.tool("later", oneAtATime, wait)
 		r.restore(id, made[2])
 		time.Sleep(500 * time.Millisecond)
-		f := r.want("", "job.accepted", "job.started")[0]
+		f := r.want("the new job runs", "job.accepted", "job.started")[0]
 		if err := r.delete(id); err != nil {
 			t.Fatal(err)
 		}
 		r.restart(1)
 		time.Sleep(1500 * time.Millisecond)
-		r.want("", "job.started", "log", "job.checkpoint")
+		r.want("the new job does not need the old one", "job.started", "log", "job.checkpoint")
 		r.restore(f.JobID, made[2])
 		time.Sleep(time.Minute)
 		if got := ended(r.want("its first checkpoint is the one it began with", "ack msg_3", "job.started msg_2", "log", "job.checkpoint", "log",
@@ -480,7 +480,7 @@ func TestRestoreIsLimited(t *testing.T) {
 		r.frames("sess_1")
 		r.e.Drain()
 		r.restore(id, made[3])
-		r.want("", "job.failed msg_4 UNAVAILABLE")
+		r.want("a drained engine accepts no job", "job.failed msg_4 UNAVAILABLE")
 	})
 }
 
@@ -491,7 +491,7 @@ func TestRestoreRepeated(t *testing.T) {
 		id, made := r.finished(nil)
 		q := r.restoring("sess_1", id, made[2])
 		r.sendRestore(q)
-		r.want("", "job.accepted msg_2", "job.started")
+		r.want("the ended job is continued as a new one", "job.accepted msg_2", "job.started")
 		q.Recheck = true
 		r.sendRestore(q)
 		again := r.want("the same job", "job.accepted msg_2")[0]
@@ -500,7 +500,7 @@ func TestRestoreRepeated(t *testing.T) {
 
 		q = r.restoring("sess_1", again.JobID, made[2])
 		r.sendRestore(q)
-		r.want("", "ack msg_3", "job.started msg_2")
+		r.want("the running job is restored", "ack msg_3", "job.started msg_2")
 		q.Recheck = true
 		r.sendRestore(q)
 		r.want("nothing is done again", "ack msg_3")

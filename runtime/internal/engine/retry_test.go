@@ -47,7 +47,7 @@ func TestRetry(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
-		frames := r.want("", "job.accepted", "job.started", "event.emit msg_1")
+		frames := r.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit msg_1")
 		for i, middle := range []time.Duration{time.Second, 2 * time.Second} {
 			d := r.retryDelay(frames[len(frames)-1], uint32(i+2), arcp.CodeUnavailable)
 			if d < middle*8/10 || d > middle*12/10 {
@@ -133,7 +133,7 @@ func TestRetryAtTheTimeLimit(t *testing.T) {
 		r.submit("t", "{}")
 		time.Sleep(time.Minute)
 		release()
-		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
+		r.want("the second attempt completes", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
 		r.expectNoState("")
 	})
 }
@@ -149,7 +149,7 @@ func TestRetryOfARefusedClaim(t *testing.T) {
 		r.send(q)
 		synctest.Wait()
 		release()
-		r.want("", "job.failed msg_1 UNAVAILABLE")
+		r.want("the claim is refused", "job.failed msg_1 UNAVAILABLE")
 		r.expectNoState("")
 		time.Sleep(time.Hour)
 		r.want("nothing is left of it")
@@ -162,7 +162,7 @@ func TestRetryFloorAndOption(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
-		if d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
+		if d := r.retryDelay(r.want("the first failure schedules a retry", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
 			t.Errorf("wait of %v, want the 30 s that the tool asked for", d)
 		}
 		r.e.SessionJobs().CancelAll("sess_1", "")
@@ -170,7 +170,7 @@ func TestRetryFloorAndOption(t *testing.T) {
 		q := r.request("sess_1", "t", "{}")
 		q.payload.Retry = arcp.Raw(`{"max_attempts":2,"initial_ms":10}`)
 		r.send(q)
-		d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable)
+		d := r.retryDelay(r.want("the first failure schedules a retry", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable)
 		if d < 8*time.Millisecond || d > 12*time.Millisecond {
 			t.Errorf("wait of %v, want 10 ms ± 20 %%", d)
 		}
@@ -190,13 +190,13 @@ func TestRetryGivesItsSlotBack(t *testing.T) {
 			return args, nil
 		})
 		r.submitAtOnce(func() { r.submit("t", `{"n":1}`); r.submit("t", `{"n":2}`) })
-		r.want("", "job.accepted", "job.accepted", "job.started msg_1", "event.emit msg_1", "job.started msg_2")
+		r.want("the retry frees the slot", "job.accepted", "job.accepted", "job.started msg_1", "event.emit msg_1", "job.started msg_2")
 		time.Sleep(5 * time.Second)
 		r.want("its wait is over, and the slot is taken")
 		time.Sleep(5 * time.Second)
-		r.want("", "job.completed msg_2", "job.started msg_1")
+		r.want("the slot is free for the retry", "job.completed msg_2", "job.started msg_1")
 		time.Sleep(10 * time.Second)
-		r.want("", "job.completed msg_1")
+		r.want("the second attempt completes", "job.completed msg_1")
 		r.expectNoState("")
 	})
 }
@@ -206,7 +206,7 @@ func TestCancelBetweenAttempts(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, failing(errUnavailable()))
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
+		id := r.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit")[0].JobID
 		r.cancel(id, 0)
 		r.want("at once", "cancel.accepted msg_2", "job.cancelled msg_1 CANCELLED")
 		r.expectNoState("")
@@ -226,13 +226,13 @@ func TestCancelDuringTheRetry(t *testing.T) {
 			return nil, errUnavailable()
 		})
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		id := r.want("the attempt runs", "job.accepted", "job.started")[0].JobID
 		release := r.st.hold()
 		close(fail)
 		synctest.Wait()
 		r.cancel(id, 0)
 		release()
-		r.want("", "cancel.accepted msg_2", "event.emit msg_1", "job.cancelled msg_1 CANCELLED")
+		r.want("the cancel prevents the retry", "cancel.accepted msg_2", "event.emit msg_1", "job.cancelled msg_1 CANCELLED")
 		r.expectNoState("")
 	})
 }
@@ -242,13 +242,13 @@ func TestRetrySurvives(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started", "event.emit")
+		r.want("the first failure schedules a retry", "job.accepted", "job.started", "event.emit")
 		time.Sleep(40 * time.Second)
 		r.restart(1)
 		time.Sleep(20*time.Second - 1)
 		r.want("20 s are left")
 		time.Sleep(time.Nanosecond)
-		f := r.want("", "job.started", "event.emit")
+		f := r.want("the wait is over at its time", "job.started", "event.emit")
 		r.retryDelay(f[1], 3, arcp.CodeUnavailable)
 		r.stop(0)
 		time.Sleep(time.Hour)
@@ -276,7 +276,7 @@ func TestRetryAfterTheToolsLimit(t *testing.T) {
 		})
 		r.submit("t", "{}")
 		time.Sleep(2 * time.Second)
-		r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeDeadlineExceeded)
+		r.retryDelay(r.want("the time limit of the tool schedules a retry", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeDeadlineExceeded)
 		time.Sleep(2400 * time.Millisecond)
 		r.want("the first attempt has not returned")
 		time.Sleep(200 * time.Millisecond)
@@ -296,7 +296,7 @@ func TestRetryWithinTheMaximumRuntime(t *testing.T) {
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
 		r.send(q)
 		time.Sleep(2 * time.Second)
-		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.failed msg_1 UNAVAILABLE")
+		r.want("the second wait exceeds the maximum runtime", "job.accepted", "job.started", "event.emit", "job.started", "job.failed msg_1 UNAVAILABLE")
 	})
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -355,7 +355,7 @@ func TestStopLeavesRetries(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(3600)))
 		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
+		id := r.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit")[0].JobID
 		began := time.Now()
 		r.stop(time.Minute)
 		if took := time.Since(began); took != 0 {
@@ -366,7 +366,7 @@ func TestStopLeavesRetries(t *testing.T) {
 		r.want("nothing can be done now", "cancel.refused msg_c unavailable")
 		r.restart(1)
 		time.Sleep(time.Hour)
-		r.want("", "job.started", "job.completed")
+		r.want("the next start makes the retry", "job.started", "job.completed")
 		r.expectNoState("all of it")
 	})
 }

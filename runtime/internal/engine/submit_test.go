@@ -35,7 +35,7 @@ func TestIdempotency(t *testing.T) {
 			return args, j.Log("info", "x", nil)
 		})
 		r.send(r.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
-		first := r.want("", "job.accepted msg_1", "job.started msg_1")
+		first := r.want("the first submit runs", "job.accepted msg_1", "job.started msg_1")
 		r.send(r.keyed("sess_1", "k", "t", `{"b":2, "a":1}`))
 		again := r.want("a retry while it runs", "job.accepted msg_2")
 		if again[0].JobID != first[0].JobID || again[0].ID != first[0].ID {
@@ -67,7 +67,7 @@ func TestIdempotencyConflict(t *testing.T) {
 		r.tool("t", nil, echo)
 		r.tool("u", nil, echo)
 		r.send(r.keyed("sess_1", "k", "t", `{"a":1.0}`))
-		r.want("", "job.accepted", "job.started", "job.completed")
+		r.want("the first submit runs", "job.accepted", "job.started", "job.completed")
 		for why, change := range map[string]func(*request){
 			"another tool":      func(q *request) { q.payload.Tool = "u" },
 			"tool as asked":     func(q *request) { q.payload.Tool = "t@1.0.0" },
@@ -100,7 +100,7 @@ func TestRefusedSubmitKeepsNoKey(t *testing.T) {
 			r.submit("t", "{}")
 			r.send(r.keyed("sess_1", "k", "t", "{}"))
 		})
-		r.want("", "job.accepted", "job.failed msg_2 RESOURCE_EXHAUSTED", "job.started")
+		r.want("the second job exceeds the limit", "job.accepted", "job.failed msg_2 RESOURCE_EXHAUSTED", "job.started")
 		r.e.SessionJobs().CancelAll("sess_1", "")
 		r.frames("sess_1")
 		r.send(r.keyed("sess_1", "k", "t", `{"other":true}`))
@@ -305,12 +305,12 @@ func TestDirect(t *testing.T) {
 			return r.send(q)
 		}
 		direct(`{"n":1}`)
-		f := r.want("", "tool.result msg_1")[0]
+		f := r.want("the value is the only event", "tool.result msg_1")[0]
 		if string(f.Payload) != `{"value":{"n":1}}` || f.EventSeq != 1 {
 			t.Errorf("%d: %s, want the value as event 1", f.EventSeq, f.Payload)
 		}
 		direct(`{"fail":true}`)
-		r.want("", "tool.error msg_2 NOT_FOUND")
+		r.want("the error is the only event", "tool.error msg_2 NOT_FOUND")
 		direct(`{"large":true}`)
 		e, _ := arcp.DecodePayload[arcp.Error](&r.want("chunks would be no direct answer", "tool.error msg_3 RESOURCE_EXHAUSTED")[0].Envelope)
 		if e.Retryable {
@@ -341,7 +341,7 @@ func TestBuiltin(t *testing.T) {
 				return arcp.Raw(fmt.Sprintf(`[%q,%q,%s]`, caller.Principal(), caller.Session(), args)), nil
 			})
 		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started")
+		r.want("the other job runs", "job.accepted", "job.started")
 		r.submit("inline", `{"n":1}`)
 		frames := r.want("without job.started", "job.accepted msg_2", "job.completed msg_2")
 		if got := string(frames[1].Payload); got != `{"value":["alice","sess_1",{"n":1}]}` {
