@@ -20,96 +20,303 @@ const module = "github.com/arcpd/arcpd/"
 // common are packages that every package may import.
 var common = []string{"internal/clip"}
 
-// allowed says which of our packages a package may import, by its directory. A
-// pattern ending in /... stands for a tree. Tests of a package may import more.
+// allowed has the packages of this module that a package may import, by its directory. A pattern
+// that ends in /... stands for a tree. Tests of a package may import more.
 var allowed = map[string][]string{
-	"arcp":                             {},
-	"arcp/client":                      {"arcp", "arcp/draft", "transport", "internal/backoff"},
-	"arcp/draft":                       {"arcp"},
-	"arcp/draft/strict":                {},
-	"transport":                        {},
-	"auth":                             {"arcp"},
-	"runtime/internal/session":         {"arcp", "runtime/internal/agentref", "runtime/internal/approval", "runtime/internal/catalog", "runtime/internal/records", "runtime/internal/txn", "runtime/store", "runtime/tool"},
-	"runtime/internal/session/machine": {"arcp"},
-	"runtime/internal/job":             {"arcp"},
-	"runtime/internal/job/authority":   {"arcp", "runtime/internal/approval", "runtime/internal/lease"},
-	"runtime/internal/job/family":      {"arcp", "runtime/internal/job/authority", "runtime/internal/lease"},
-	"runtime/internal/job/question":    {"arcp", "runtime/internal/approval"},
-	"runtime/internal/lease":           {"arcp"},
-	"runtime/store":                    {"arcp"},
-	"runtime/store/...":                {"arcp", "runtime/store/..."},
-	"runtime/internal/eventlog":        {"arcp", "runtime/store"},
-	"runtime/credential":               {"arcp", "internal/backoff", "runtime/internal/records", "runtime/store"},
-	"runtime/internal/pool":            {},
-	"runtime/internal/metrics":         {"arcp"},
-	"runtime/tool":                     {"arcp", "runtime/internal/agentref", "runtime/internal/rule", "runtime/tool/access"},
-	"runtime/internal/agentref":        {"arcp"},
-	"runtime/internal/digest":          {"arcp"},
-	"runtime/internal/rule":            {"arcp"},
-	"runtime/internal/catalog":         {"arcp", "runtime/internal/agentref", "runtime/tool"},
-	"runtime/tool/exec":                {"arcp", "runtime/tool", "runtime/tool/local"},
-	"runtime/tool/mcp":                 {"arcp", "internal/backoff", "runtime/tool", "runtime/tool/exec"},
-	"runtime/tool/demo":                {"arcp", "runtime/tool", "runtime/tool/local"},
-	"runtime/tool/local":               {"arcp", "runtime/tool"},
-	"runtime/internal/resources":       {"arcp", "internal/backoff", "runtime/internal/records", "runtime/store"},
-	"runtime/tool/tooltest":            {"arcp", "runtime/tool", "runtime/tool/access"},
-	"runtime/tool/toolworker":          {"arcp", "arcp/client", "runtime/tool", "runtime/tool/access"},
-	"runtime/internal/approval":        {"arcp"},
-	"runtime/internal/audit":           {"arcp"},
-	"internal/clip":                    {},
-	"runtime/internal/paging":          {"arcp"},
-	"runtime/internal/records":         {"arcp", "runtime/store"},
-	"runtime/internal/questions": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/agents", "runtime/internal/metrics", "runtime/internal/records",
-		"runtime/internal/session", "runtime/internal/txn", "runtime/store"},
-	"runtime/internal/resourceservice": {"arcp", "runtime/internal/engine", "runtime/internal/agents", "runtime/internal/metrics", "runtime/internal/questions",
-		"runtime/internal/resources", "runtime/internal/txn", "runtime/store", "runtime/tool", "runtime/tool/local"},
-	"runtime/internal/actor": {"arcp", "auth", "runtime/internal/approval", "runtime/store"},
-	"runtime/internal/agentservice": {"arcp", "auth", "runtime/internal/actor", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/agents", "runtime/internal/metrics",
-		"runtime/internal/session", "runtime/internal/txn", "runtime/internal/worker", "runtime/store"},
-	"runtime/internal/builtin": {"arcp", "auth", "runtime/credential", "runtime/internal/actor", "runtime/internal/catalog", "runtime/internal/agentservice", "runtime/internal/approval", "runtime/internal/audit",
-		"runtime/internal/engine", "runtime/internal/agents", "runtime/internal/jobview", "runtime/internal/lease", "runtime/internal/metrics", "runtime/internal/paging",
-		"runtime/internal/questions", "runtime/internal/resources", "runtime/internal/resourceservice", "runtime/internal/session", "runtime/internal/txn", "runtime/store", "runtime/tool"},
-	"runtime/internal/diskspace": {},
-	"runtime/internal/housekeeping": {"arcp", "auth", "runtime/internal/agentservice", "runtime/internal/approval", "runtime/internal/engine", "runtime/internal/eventlog",
-		"runtime/internal/metrics", "runtime/internal/questions", "runtime/internal/records", "runtime/internal/resourceservice", "runtime/internal/session", "runtime/store"},
-	"runtime/internal/jobview": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/paging", "runtime/store"},
-	"runtime/internal/txn":     {"arcp", "runtime/store"},
-	"runtime/internal/agents":  {"arcp", "runtime/internal/records", "runtime/internal/txn", "runtime/store"},
-	"runtime/internal/worker":  {"arcp", "runtime/internal/approval", "runtime/internal/catalog", "runtime/internal/agents", "runtime/internal/lease", "runtime/internal/metrics", "runtime/tool"},
-	"runtime/internal/engine": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/catalog", "runtime/internal/digest", "runtime/credential", "runtime/internal/eventlog", "runtime/internal/pool", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/job/question", "runtime/internal/lease", "runtime/internal/metrics",
-		"runtime/internal/txn", "runtime/store", "runtime/tool", "runtime/tool/access"},
-	"runtime/internal/conn": {"arcp", "arcp/draft", "auth", "runtime/internal/actor", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/builtin", "runtime/internal/catalog", "runtime/internal/engine",
-		"runtime/internal/eventlog", "runtime/internal/jobview", "runtime/internal/lease", "runtime/internal/metrics", "runtime/internal/pool", "runtime/internal/questions",
-		"runtime/internal/session", "runtime/internal/session/machine", "runtime/internal/worker", "runtime/credential", "runtime/store", "runtime/tool", "transport"},
-	"runtime":              {"arcp", "auth", "transport", "runtime/internal/...", "runtime/credential", "runtime/store", "runtime/tool"},
-	"runtime/tool/access":  {"arcp"},
+	"arcp":              {},
+	"arcp/client":       {"arcp", "arcp/draft", "transport", "internal/backoff"},
+	"arcp/draft":        {"arcp"},
+	"arcp/draft/strict": {},
+	"auth":              {"arcp"},
+	"cmd/arcp": {
+		"arcp",
+		"arcp/client",
+		"arcp/draft/strict",
+		"auth",
+		"cmd/arcp/...",
+		"conformance",
+		"conformance/mcpcheck",
+		"runtime",
+		"runtime/credential",
+		"runtime/store/...",
+		"runtime/tool",
+		"runtime/tool/demo",
+		"runtime/tool/exec",
+		"runtime/tool/mcp",
+		"transport",
+	},
+	"cmd/arcp/internal/stdioworker": {
+		"internal/backoff",
+		"runtime",
+		"runtime/tool/exec",
+		"transport",
+	},
+	"cmd/arcp/internal/toolset": {
+		"arcp",
+		"cmd/arcp/internal/settings",
+		"runtime/tool",
+		"runtime/tool/exec",
+	},
+	"cmd/arcp/...": {
+		"arcp",
+		"arcp/client",
+		"arcp/draft",
+		"auth",
+		"cmd/arcp/...",
+		"runtime",
+		"transport",
+	},
 	"conformance":          {"arcp", "arcp/draft/strict", "arcp/client", "transport", "conformance/..."},
-	"conformance/...":      {"arcp", "arcp/client", "transport", "conformance/..."},
 	"conformance/chaos":    {"arcp", "arcp/draft", "arcp/draft/strict", "transport"},
 	"conformance/mcpcheck": {},
-	"cmd/arcp": {"arcp", "arcp/client", "arcp/draft/strict", "auth", "transport", "conformance", "conformance/mcpcheck", "cmd/arcp/...", "runtime", "runtime/credential", "runtime/store/...",
-		"runtime/tool", "runtime/tool/demo", "runtime/tool/exec", "runtime/tool/mcp"},
-	"cmd/arcp/internal/stdioworker": {"internal/backoff", "runtime", "runtime/tool/exec", "transport"},
-	"cmd/arcp/internal/toolset":     {"arcp", "cmd/arcp/internal/settings", "runtime/tool", "runtime/tool/exec"},
-	"cmd/arcp/...":                  {"arcp", "arcp/draft", "arcp/client", "auth", "transport", "runtime", "cmd/arcp/..."},
-	"transport/transporttest":       {"transport"},
-	"runtime/store/storetest":       {"arcp", "runtime/store"},
-	"internal/backoff":              {},
-	"internal/e2e":                  {},
-	"internal/specdoc":              {"arcp"},
+	"conformance/...":      {"arcp", "arcp/client", "transport", "conformance/..."},
+	"internal/backoff":     {},
+	"internal/clip":        {},
+	"internal/e2e":         {},
+	"internal/specdoc":     {"arcp"},
+	"runtime": {
+		"arcp",
+		"auth",
+		"runtime/credential",
+		"runtime/internal/...",
+		"runtime/store",
+		"runtime/tool",
+		"transport",
+	},
+	"runtime/credential":        {"arcp", "internal/backoff", "runtime/internal/records", "runtime/store"},
+	"runtime/internal/actor":    {"arcp", "auth", "runtime/internal/approval", "runtime/store"},
+	"runtime/internal/agentref": {"arcp"},
+	"runtime/internal/agents": {
+		"arcp",
+		"runtime/internal/records",
+		"runtime/internal/txn",
+		"runtime/store",
+	},
+	"runtime/internal/agentservice": {
+		"arcp",
+		"auth",
+		"runtime/internal/actor",
+		"runtime/internal/agents",
+		"runtime/internal/approval",
+		"runtime/internal/audit",
+		"runtime/internal/metrics",
+		"runtime/internal/session",
+		"runtime/internal/txn",
+		"runtime/internal/worker",
+		"runtime/store",
+	},
+	"runtime/internal/approval": {"arcp"},
+	"runtime/internal/audit":    {"arcp"},
+	"runtime/internal/builtin": {
+		"arcp",
+		"auth",
+		"runtime/credential",
+		"runtime/internal/actor",
+		"runtime/internal/agents",
+		"runtime/internal/agentservice",
+		"runtime/internal/approval",
+		"runtime/internal/audit",
+		"runtime/internal/catalog",
+		"runtime/internal/engine",
+		"runtime/internal/jobview",
+		"runtime/internal/lease",
+		"runtime/internal/metrics",
+		"runtime/internal/paging",
+		"runtime/internal/questions",
+		"runtime/internal/resources",
+		"runtime/internal/resourceservice",
+		"runtime/internal/session",
+		"runtime/internal/txn",
+		"runtime/store",
+		"runtime/tool",
+	},
+	"runtime/internal/catalog": {"arcp", "runtime/internal/agentref", "runtime/tool"},
+	"runtime/internal/conn": {
+		"arcp",
+		"arcp/draft",
+		"auth",
+		"runtime/credential",
+		"runtime/internal/actor",
+		"runtime/internal/approval",
+		"runtime/internal/audit",
+		"runtime/internal/builtin",
+		"runtime/internal/catalog",
+		"runtime/internal/engine",
+		"runtime/internal/eventlog",
+		"runtime/internal/jobview",
+		"runtime/internal/lease",
+		"runtime/internal/metrics",
+		"runtime/internal/pool",
+		"runtime/internal/questions",
+		"runtime/internal/session",
+		"runtime/internal/session/machine",
+		"runtime/internal/worker",
+		"runtime/store",
+		"runtime/tool",
+		"transport",
+	},
+	"runtime/internal/digest":    {"arcp"},
+	"runtime/internal/diskspace": {},
+	"runtime/internal/engine": {
+		"arcp",
+		"runtime/credential",
+		"runtime/internal/approval",
+		"runtime/internal/audit",
+		"runtime/internal/catalog",
+		"runtime/internal/digest",
+		"runtime/internal/eventlog",
+		"runtime/internal/job",
+		"runtime/internal/job/authority",
+		"runtime/internal/job/family",
+		"runtime/internal/job/question",
+		"runtime/internal/lease",
+		"runtime/internal/metrics",
+		"runtime/internal/pool",
+		"runtime/internal/txn",
+		"runtime/store",
+		"runtime/tool",
+		"runtime/tool/access",
+	},
+	"runtime/internal/eventlog": {"arcp", "runtime/store"},
+	"runtime/internal/housekeeping": {
+		"arcp",
+		"auth",
+		"runtime/internal/agentservice",
+		"runtime/internal/approval",
+		"runtime/internal/engine",
+		"runtime/internal/eventlog",
+		"runtime/internal/metrics",
+		"runtime/internal/questions",
+		"runtime/internal/records",
+		"runtime/internal/resourceservice",
+		"runtime/internal/session",
+		"runtime/store",
+	},
+	"runtime/internal/job": {"arcp"},
+	"runtime/internal/job/authority": {
+		"arcp",
+		"runtime/internal/approval",
+		"runtime/internal/lease",
+	},
+	"runtime/internal/job/family": {
+		"arcp",
+		"runtime/internal/job/authority",
+		"runtime/internal/lease",
+	},
+	"runtime/internal/job/question": {"arcp", "runtime/internal/approval"},
+	"runtime/internal/jobview": {
+		"arcp",
+		"runtime/internal/approval",
+		"runtime/internal/audit",
+		"runtime/internal/paging",
+		"runtime/store",
+	},
+	"runtime/internal/lease":   {"arcp"},
+	"runtime/internal/metrics": {"arcp"},
+	"runtime/internal/paging":  {"arcp"},
+	"runtime/internal/pool":    {},
+	"runtime/internal/questions": {
+		"arcp",
+		"runtime/internal/agents",
+		"runtime/internal/approval",
+		"runtime/internal/audit",
+		"runtime/internal/metrics",
+		"runtime/internal/records",
+		"runtime/internal/session",
+		"runtime/internal/txn",
+		"runtime/store",
+	},
+	"runtime/internal/records": {"arcp", "runtime/store"},
+	"runtime/internal/resources": {
+		"arcp",
+		"internal/backoff",
+		"runtime/internal/records",
+		"runtime/store",
+	},
+	"runtime/internal/resourceservice": {
+		"arcp",
+		"runtime/internal/agents",
+		"runtime/internal/engine",
+		"runtime/internal/metrics",
+		"runtime/internal/questions",
+		"runtime/internal/resources",
+		"runtime/internal/txn",
+		"runtime/store",
+		"runtime/tool",
+		"runtime/tool/local",
+	},
+	"runtime/internal/rule": {"arcp"},
+	"runtime/internal/session": {
+		"arcp",
+		"runtime/internal/agentref",
+		"runtime/internal/approval",
+		"runtime/internal/catalog",
+		"runtime/internal/records",
+		"runtime/internal/txn",
+		"runtime/store",
+		"runtime/tool",
+	},
+	"runtime/internal/session/machine": {"arcp"},
+	"runtime/internal/txn":             {"arcp", "runtime/store"},
+	"runtime/internal/worker": {
+		"arcp",
+		"runtime/internal/agents",
+		"runtime/internal/approval",
+		"runtime/internal/catalog",
+		"runtime/internal/lease",
+		"runtime/internal/metrics",
+		"runtime/tool",
+	},
+	"runtime/store":           {"arcp"},
+	"runtime/store/storetest": {"arcp", "runtime/store"},
+	"runtime/store/...":       {"arcp", "runtime/store/..."},
+	"runtime/tool": {
+		"arcp",
+		"runtime/internal/agentref",
+		"runtime/internal/rule",
+		"runtime/tool/access",
+	},
+	"runtime/tool/access":     {"arcp"},
+	"runtime/tool/demo":       {"arcp", "runtime/tool", "runtime/tool/local"},
+	"runtime/tool/exec":       {"arcp", "runtime/tool", "runtime/tool/local"},
+	"runtime/tool/local":      {"arcp", "runtime/tool"},
+	"runtime/tool/mcp":        {"arcp", "internal/backoff", "runtime/tool", "runtime/tool/exec"},
+	"runtime/tool/tooltest":   {"arcp", "runtime/tool", "runtime/tool/access"},
+	"runtime/tool/toolworker": {"arcp", "arcp/client", "runtime/tool", "runtime/tool/access"},
+	"transport":               {},
+	"transport/transporttest": {"transport"},
 }
 
-// pure are the packages that decide and never do.
-var pure = []string{"runtime/internal/approval", "runtime/internal/session/machine", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/job/question", "runtime/internal/lease"}
+// pure lists the packages that only decide.
+var pure = []string{
+	"runtime/internal/approval",
+	"runtime/internal/job",
+	"runtime/internal/job/authority",
+	"runtime/internal/job/family",
+	"runtime/internal/job/question",
+	"runtime/internal/lease",
+	"runtime/internal/session/machine",
+}
 
-// doing is what a pure package may not import.
-var doing = []string{"context", "sync", "os", "net", "log", "log/slog", "github.com/rs/zerolog", "crypto/rand", "math/rand", "math/rand/v2"}
+// effectPackages are the imports that a pure package must not have.
+var effectPackages = []string{
+	"context",
+	"crypto/rand",
+	"github.com/rs/zerolog",
+	"log",
+	"log/slog",
+	"math/rand",
+	"math/rand/v2",
+	"net",
+	"os",
+	"sync",
+}
 
-// clocks are the functions of package time that look at a clock: the time is an
-// argument of what is pure.
-var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
+// clockFunctions of package time read or wait for a clock; a pure function gets the time as an
+// argument.
+var clockFunctions = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 
-// onlyIn confines a library to the files that may know it.
+// onlyIn lists the packages and files that may import a library.
 var onlyIn = map[string][]string{
 	"nhooyr.io/websocket":                         {"transport"},
 	"github.com/gobwas/ws":                        {"transport"},
@@ -215,7 +422,7 @@ func TestImportsFollowTheMap(t *testing.T) {
 				t.Errorf("%s imports %s, which the import map does not allow", file, own)
 			}
 			if where, ok := onlyIn[p]; ok && !slices.Contains(where, file) && !slices.Contains(where, dir) {
-				t.Errorf("%s imports %s, which belongs into %v", file, p, where)
+				t.Errorf("%s imports %s, which only %v may import", file, p, where)
 			}
 		}
 	})
@@ -233,12 +440,12 @@ func TestPurePackagesOnlyDecide(t *testing.T) {
 		}
 		seen[dir] = true
 		for _, p := range imports(f) {
-			if slices.Contains(doing, p) {
-				t.Errorf("%s imports %s: a pure package takes the time and returns what to do", file, p)
+			if slices.Contains(effectPackages, p) {
+				t.Errorf("%s imports %s: a pure package takes the time and returns the actions for its caller", file, p)
 			}
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains(clocks, sel.Sel.Name) {
+			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains(clockFunctions, sel.Sel.Name) {
 				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
 					t.Errorf("%s calls time.%s: the time is an argument", file, sel.Sel.Name)
 				}
@@ -263,8 +470,7 @@ func TestWebSocketLibraryIsInOneFile(t *testing.T) {
 	}
 }
 
-// Bounds of a type. What is larger for a reason is listed with its own bound, which falls as
-// the type is taken apart.
+// Bounds of a type. largeStructs lists the exceptions with their own bounds, which only fall.
 const (
 	maxFields  = 25
 	maxMethods = 40

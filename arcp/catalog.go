@@ -176,7 +176,7 @@ const (
 
 func (d Delivery) String() string { return [...]string{"plain", "sequenced"}[d] }
 
-// Spec is one row of the catalogue: the properties of one message type.
+// Spec is one row of the catalog: the properties of one message type.
 type Spec struct {
 	Type     Type
 	From     Direction
@@ -386,8 +386,8 @@ type Class uint8
 
 // The classes.
 const (
-	ClassCore         Class = iota // in the catalogue
-	ClassUnknownCore               // has the form of a core name, but is not in the catalogue
+	ClassCore         Class = iota // in the catalog
+	ClassUnknownCore               // has the form of a core name, but is not in the catalog
 	ClassExtension                 // a well-formed extension name
 	ClassExperimental              // starts with x-
 	ClassMalformed                 // any other name

@@ -22,7 +22,7 @@ func TestDeeperThanCountsOnlyNesting(t *testing.T) {
 		{Raw(`{"{{{{":"}}}}"}`), 1, false},
 	} {
 		if got := DeeperThan(c.raw, c.n); got != c.want {
-			t.Errorf("%s is deeper than %d: %v", c.raw, c.n, got)
+			t.Errorf("DeeperThan(%s, %d) = %v, want %v", c.raw, c.n, got, c.want)
 		}
 	}
 }
@@ -32,9 +32,9 @@ func TestDecodeFromRuntimeAcceptsDeeperFrames(t *testing.T) {
 	frame := []byte(`{"arcp":"1.1","id":"msg_1","type":"x-a","timestamp":"2030-01-02T15:04:05Z","payload":` +
 		strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70) + `}`)
 	if _, err := DecodeFromRuntime(frame); err != nil {
-		t.Error(err)
+		t.Errorf("DecodeFromRuntime of a frame of depth 70: %v", err)
 	}
 	if _, err := Decode(frame); err == nil || err.(*EncodingError).Reason != ReasonTooDeep {
-		t.Errorf("from a client: %v", err)
+		t.Errorf("Decode of a frame of depth 70: %v, want %s", err, ReasonTooDeep)
 	}
 }

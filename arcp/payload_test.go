@@ -244,7 +244,7 @@ func TestMetricReadsBothSpellings(t *testing.T) {
 		var m arcp.MetricPayload
 		err := arcp.Unmarshal([]byte(`{"name":"n","value":1,"unit":"u","`+name+`":{"k":"v"}}`), &m)
 		if err != nil || string(m.Dims) != `{"k":"v"}` || m.Name != "n" {
-			t.Errorf("%s: %+v, %v", name, m, err)
+			t.Errorf("a metric with %s is decoded as %+v, %v; want the dims k=v", name, m, err)
 		}
 	}
 }

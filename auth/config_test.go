@@ -69,24 +69,48 @@ func TestConfigMethodsRefuseAsTheFile(t *testing.T) {
 		at, err string // position in the file, and the error of add
 	}{
 		{bob + "{roles: [client]}]", principal(Principal{Roles: []Role{RoleClient}}), "principals[1]: ", "a principal needs a name"},
-		{bob + "{name: 'anonymous:x'}]", principal(Principal{Name: "anonymous:x"}), "principals[1]: ", `names with "anonymous:" belong to anonymous sessions: choose another`},
-		{bob + "{name: bob}]", principal(Principal{Name: "bob"}), "principals[1]: ", "the principal is listed twice: put all its tokens in one entry"},
-		{bob + "{name: a, tokens: [plain]}]", principal(Principal{Name: "a", TokenHashes: []Secret{"plain"}}), "principals[1].", "tokens[0]: want sha256: and 64 hex digits, the hash of the token: " + hashHelp},
-		{bob + "{name: a, tokens: ['" + hashA + "', '" + hashA + "']}]", principal(Principal{Name: "a", TokenHashes: []Secret{hashA, hashA}}), "principals[1].", "tokens[1]: the token is listed twice: remove one"},
-		{bob + "{name: a, tokens: ['" + hashA + "', '" + hashB + "']}]", principal(Principal{Name: "a", TokenHashes: []Secret{hashA, hashB}}), "principals[1].", "tokens[1]: the token belongs to another principal: use a different token for each"},
-		{bob + "{name: a, roles: [clint]}]", principal(Principal{Name: "a", Roles: []Role{"clint"}}), "principals[1].", `roles[0]: unknown role "clint": did you mean "client"?`},
-		{bob + "{name: a, trust: trust}]", principal(Principal{Name: "a", Trust: "trust"}), "principals[1].", `trust: unknown trust "trust": did you mean "trusted"?`},
-		{bob + "{name: a, limits: {jobs: -1}}]", principal(Principal{Name: "a", Limits: Limits{Jobs: -1}}), "principals[1].", "limits.jobs: want a whole number, 0 or more"},
-		{bob + "{name: a, sees: [b, '[a']}]", principal(Principal{Name: "a", Sees: []string{"b", "[a"}}), "principals[1].", `sees[1]: the pattern has an unclosed bracket: close it or put a \ before it`},
-		{bob + "{name: a, serves: ['']}]", principal(Principal{Name: "a", Serves: []string{""}}), "principals[1].", "serves[0]: an empty pattern matches no principal: remove it"},
-		{bob + "{name: a, lease: {bad: 1}}]", principal(Principal{Name: "a", Lease: []byte(`{"bad":1}`)}), "principals[1].", "lease: of a: a bad lease"},
-		{"issuers: [{key_files: [rsa.pem], algorithms: [RS256]}]", issuer(Issuer{Keys: []Secret{rsa}, Algorithms: []string{"RS256"}}), "issuers[0]: ", "issuer is missing: give the iss claim of its tokens"},
-		{"issuers: [{issuer: i, algorithms: [RS256]}]", issuer(Issuer{Name: "i", Algorithms: []string{"RS256"}}), "issuers[0]: ", "the issuer has no key: give jwks or key_files"},
-		{"issuers: [{issuer: i, key_files: [rsa.pem]}]", issuer(Issuer{Name: "i", Keys: []Secret{rsa}}), "issuers[0]: ", "algorithms is missing: list the algorithms of the issuer, for example [RS256]"},
-		{"issuers: [{issuer: i, key_files: [rsa.pem], algorithms: [none]}]", issuer(Issuer{Name: "i", Keys: []Secret{rsa}, Algorithms: []string{"none"}}), "issuers[0].", "algorithms[0]: a JWT without a signature is never accepted: name the algorithm the issuer signs with"},
-		{"issuers: [{issuer: i, key_files: [rsa.pem], algorithms: [HS256]}]", issuer(Issuer{Name: "i", Keys: []Secret{rsa}, Algorithms: []string{"HS256"}}), "issuers[0]: ", "algorithm HS256 fits none of the keys (RSA key): remove it or give a key for it"},
-		{"issuers: [{issuer: i, key_files: [rsa.pem], algorithms: [RS256], prefix: 'uid:'}]", issuer(Issuer{Name: "i", Keys: []Secret{rsa}, Algorithms: []string{"RS256"}, Prefix: "uid:"}), "issuers[0]: ", "only the runtime may assign names with this prefix: choose another"},
-		{"challenge: {bearer: nevr}", func(c *Config) error { return c.SetChallenge(Bearer, "nevr") }, "challenge.bearer: ", `unknown challenge policy "nevr": did you mean "never"?`},
+		{bob + "{name: 'anonymous:x'}]", principal(Principal{Name: "anonymous:x"}), "principals[1]: ",
+			`names with "anonymous:" belong to anonymous sessions: choose another`},
+		{bob + "{name: bob}]", principal(Principal{Name: "bob"}), "principals[1]: ",
+			"the principal is listed twice: put all its tokens in one entry"},
+		{bob + "{name: a, tokens: [plain]}]", principal(Principal{Name: "a", TokenHashes: []Secret{"plain"}}),
+			"principals[1].", "tokens[0]: want sha256: and 64 hex digits, the hash of the token: " + hashHelp},
+		{bob + "{name: a, tokens: ['" + hashA + "', '" + hashA + "']}]",
+			principal(Principal{Name: "a", TokenHashes: []Secret{hashA, hashA}}), "principals[1].",
+			"tokens[1]: the token is listed twice: remove one"},
+		{bob + "{name: a, tokens: ['" + hashA + "', '" + hashB + "']}]",
+			principal(Principal{Name: "a", TokenHashes: []Secret{hashA, hashB}}), "principals[1].",
+			"tokens[1]: the token belongs to another principal: use a different token for each"},
+		{bob + "{name: a, roles: [clint]}]", principal(Principal{Name: "a", Roles: []Role{"clint"}}), "principals[1].",
+			`roles[0]: unknown role "clint": did you mean "client"?`},
+		{bob + "{name: a, trust: trust}]", principal(Principal{Name: "a", Trust: "trust"}), "principals[1].",
+			`trust: unknown trust "trust": did you mean "trusted"?`},
+		{bob + "{name: a, limits: {jobs: -1}}]", principal(Principal{Name: "a", Limits: Limits{Jobs: -1}}), "principals[1].",
+			"limits.jobs: want a whole number, 0 or more"},
+		{bob + "{name: a, sees: [b, '[a']}]", principal(Principal{Name: "a", Sees: []string{"b", "[a"}}), "principals[1].",
+			`sees[1]: the pattern has an unclosed bracket: close it or put a \ before it`},
+		{bob + "{name: a, serves: ['']}]", principal(Principal{Name: "a", Serves: []string{""}}), "principals[1].",
+			"serves[0]: an empty pattern matches no principal: remove it"},
+		{bob + "{name: a, lease: {bad: 1}}]", principal(Principal{Name: "a", Lease: []byte(`{"bad":1}`)}), "principals[1].",
+			"lease: of a: a bad lease"},
+		{"issuers: [{key_files: [rsa.pem], algorithms: [RS256]}]",
+			issuer(Issuer{Keys: []Secret{rsa}, Algorithms: []string{"RS256"}}), "issuers[0]: ",
+			"issuer is missing: give the iss claim of its tokens"},
+		{"issuers: [{issuer: i, algorithms: [RS256]}]", issuer(Issuer{Name: "i", Algorithms: []string{"RS256"}}),
+			"issuers[0]: ", "the issuer has no key: give jwks or key_files"},
+		{"issuers: [{issuer: i, key_files: [rsa.pem]}]", issuer(Issuer{Name: "i", Keys: []Secret{rsa}}), "issuers[0]: ",
+			"algorithms is missing: list the algorithms of the issuer, for example [RS256]"},
+		{"issuers: [{issuer: i, key_files: [rsa.pem], algorithms: [none]}]",
+			issuer(Issuer{Name: "i", Keys: []Secret{rsa}, Algorithms: []string{"none"}}), "issuers[0].",
+			"algorithms[0]: a JWT without a signature is never accepted: name the algorithm the issuer signs with"},
+		{"issuers: [{issuer: i, key_files: [rsa.pem], algorithms: [HS256]}]",
+			issuer(Issuer{Name: "i", Keys: []Secret{rsa}, Algorithms: []string{"HS256"}}), "issuers[0]: ",
+			"algorithm HS256 fits none of the keys (RSA key): remove it or give a key for it"},
+		{"issuers: [{issuer: i, key_files: [rsa.pem], algorithms: [RS256], prefix: 'uid:'}]",
+			issuer(Issuer{Name: "i", Keys: []Secret{rsa}, Algorithms: []string{"RS256"}, Prefix: "uid:"}), "issuers[0]: ",
+			"only the runtime may assign names with this prefix: choose another"},
+		{"challenge: {bearer: nevr}", func(c *Config) error { return c.SetChallenge(Bearer, "nevr") }, "challenge.bearer: ",
+			`unknown challenge policy "nevr": did you mean "never"?`},
 	} {
 		opts := Options{CheckLease: func(lease []byte) error {
 			if strings.Contains(string(lease), "bad") {
@@ -99,11 +123,15 @@ func TestConfigMethodsRefuseAsTheFile(t *testing.T) {
 		cfg := NewConfig(opts)
 		must(t, cfg.AddPrincipal(Principal{Name: "bob", TokenHashes: []Secret{hashB}}))
 		want(t, "the method for "+c.text, fmt.Sprint(c.add(cfg)), c.err)
-		want(t, "a refused entry changes nothing", []int{len(cfg.principals), len(cfg.holders.byHash), len(cfg.issuers), len(cfg.policies)}, []int{1, 1, 0, 0})
+		want(t, "a refused entry changes nothing",
+			[]int{len(cfg.principals), len(cfg.holders.byHash), len(cfg.issuers), len(cfg.policies)}, []int{1, 1, 0, 0})
 	}
 	cfg := new(Config)
-	wantError(t, "the position of a key", cfg.AddIssuer(Issuer{Name: "i", Keys: []Secret{rsa, short}, Algorithms: []string{"RS256"}}), "keys[1]: a secret of 5 bytes is too short")
-	wantError(t, "a lease that is no object", cfg.AddPrincipal(Principal{Name: "a", Lease: json.RawMessage(`[]`)}), "lease: want a JSON object")
+	wantError(t, "the position of a key",
+		cfg.AddIssuer(Issuer{Name: "i", Keys: []Secret{rsa, short}, Algorithms: []string{"RS256"}}),
+		"keys[1]: a secret of 5 bytes is too short")
+	wantError(t, "a lease that is no object", cfg.AddPrincipal(Principal{Name: "a", Lease: json.RawMessage(`[]`)}),
+		"lease: want a JSON object")
 	wantError(t, "a scheme without challenges", cfg.SetChallenge(None, ChallengeAlways), `unknown scheme with challenges "none"`)
 }
 
@@ -113,7 +141,8 @@ func TestConfigCopiesSlices(t *testing.T) {
 	c := new(Config)
 	must(t, c.AddPrincipal(p))
 	p.Roles[0], p.Sees[0], p.Lease[2] = RoleClient, "x", 'b'
-	want(t, "the identity", c.principals["alice"].identity, Identity{Principal: "alice", Roles: []Role{RoleAdmin}, Trust: arcp.Trusted, Sees: []string{"*"}, Lease: []byte(`{"a":1}`)})
+	want(t, "the identity", c.principals["alice"].identity,
+		Identity{Principal: "alice", Roles: []Role{RoleAdmin}, Trust: arcp.Trusted, Sees: []string{"*"}, Lease: []byte(`{"a":1}`)})
 }
 
 func TestAudienceOfIssuerIsTheRuntimeID(t *testing.T) {

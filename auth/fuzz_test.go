@@ -81,7 +81,8 @@ func FuzzJWT(f *testing.F) {
 	c := parse(f, dir, "issuers: [{issuer: https://issuer.example, key_files: [secret, ed.pem], algorithms: [HS256, EdDSA], roles_claim: groups}]")
 	set := NewSet(c)
 	signed := map[string]bool{}
-	for _, change := range []map[string]any{nil, {"groups": "admin"}, {"exp": 1}, {"nonce": "n"}, {"aud": []string{"arcp"}}, {"sub": "uid:0"}} {
+	for _, change := range []map[string]any{nil, {"groups": "admin"}, {"exp": 1}, {"nonce": "n"},
+		{"aud": []string{"arcp"}}, {"sub": "uid:0"}} {
 		hs := sign(f, "HS256", []byte(strings.Repeat("s", 64)), claims(change), nil).Reveal()
 		ed := sign(f, "EdDSA", key, claims(change), map[string]any{"kid": "k"}).Reveal()
 		signed[hs], signed[ed] = true, true

@@ -79,7 +79,8 @@ func TestKnownClientChangesRestoreTheSet(t *testing.T) {
 		s, at, kept := newKnownClients(limit), now, map[ClientKey]time.Time{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			at = at.Add(time.Duration(rapid.IntRange(1, 2000).Draw(t, "minutes")) * time.Minute)
-			switch client := (ClientKey{byte(rapid.IntRange(1, 6).Draw(t, "who"))}); rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
+			client := ClientKey{byte(rapid.IntRange(1, 6).Draw(t, "who"))}
+			switch rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
 			case "mark":
 				s.add(client, at)
 			case "knows":
@@ -126,7 +127,8 @@ func TestKnownClientsAreBounded(t *testing.T) {
 	s := newKnownClients(2)
 	s.restore([]KnownClient{{ClientKey{1}, now}, {ClientKey{2}, now.Add(-time.Minute)}, {ClientKey{3}, now.Add(-2 * time.Minute)}})
 	want(t, "the one seen longest ago is forgotten", s.changes(now, 10), []KnownClient{{Client: ClientKey{3}}})
-	want(t, "the others are known", []bool{s.knows(ClientKey{1}, now), s.knows(ClientKey{2}, now), s.knows(ClientKey{3}, now)}, []bool{true, true, false})
+	want(t, "the others are known",
+		[]bool{s.knows(ClientKey{1}, now), s.knows(ClientKey{2}, now), s.knows(ClientKey{3}, now)}, []bool{true, true, false})
 	want(t, "who comes again within the hour needs no writing", len(s.changes(now.Add(time.Minute), 10)), 0)
 	want(t, "who has not come for 30 days is forgotten", len(s.changes(now.Add(knownFor+time.Second), 10)), 2)
 	want(t, "and takes no room", len(s.at)+s.order.Len(), 0)

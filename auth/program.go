@@ -14,7 +14,8 @@ type ProgramRights struct {
 // NewProgram returns the identity of a program that the runtime starts. The program may only
 // execute jobs of all principals, for tools whose names match the globs.
 func NewProgram(name string, tools []string) Identity {
-	return Identity{Principal: programPrefix + name, Scheme: Program, Roles: []Role{RoleWorker}, Trust: arcp.Trusted, Lease: []byte("{}"), Program: &ProgramRights{Tools: tools}}
+	return Identity{Principal: programPrefix + name, Scheme: Program, Roles: []Role{RoleWorker}, Trust: arcp.Trusted,
+		Lease: []byte("{}"), Program: &ProgramRights{Tools: tools}}
 }
 
 // IsProgram reports whether the principal is a program started by the runtime.

@@ -20,7 +20,8 @@ func TestProgramHasTheAssignedIdentity(t *testing.T) {
 	assigned := func(scheme string, token auth.Secret) auth.Request {
 		return auth.Request{Scheme: scheme, Token: token, Principal: "alice", Program: &kid, Now: time.Now()}
 	}
-	for _, r := range []auth.Request{assigned(auth.None, ""), assigned(auth.Bearer, "a-long-secret"), assigned(auth.Bearer, ""), assigned("unknown", "x")} {
+	for _, r := range []auth.Request{assigned(auth.None, ""), assigned(auth.Bearer, "a-long-secret"),
+		assigned(auth.Bearer, ""), assigned("unknown", "x")} {
 		id, challenge, err := set.Begin(t.Context(), r)
 		if err != nil || challenge != "" || id.Principal != "program:kid" || !slices.Equal(id.Roles, []auth.Role{auth.RoleWorker}) || id.Scheme != auth.Program {
 			t.Errorf("Begin(%s) = %+v, %q, %v, want program:kid", r.Scheme, id, challenge, err)

@@ -135,7 +135,8 @@ func secretErrors(t *testing.T, set *Set) (errs []error) {
 		_, err := parseFile([]byte(strings.ReplaceAll(text, "@", canary)), t.TempDir(), Options{})
 		add(err)
 	}
-	for _, text := range []string{"-----BEGIN @", "-----BEGIN @-----\n@\n-----END @-----", `{"kty":"oct","k":"@!"}`, `{"keys":"@"}`, `{"kty":"RSA","n":"@","e":"@"}`, "ssh-rsa @", `"kty"@`} {
+	for _, text := range []string{"-----BEGIN @", "-----BEGIN @-----\n@\n-----END @-----", `{"kty":"oct","k":"@!"}`,
+		`{"keys":"@"}`, `{"kty":"RSA","n":"@","e":"@"}`, "ssh-rsa @", `"kty"@`} {
 		_, err := parseKeys([]byte(strings.ReplaceAll(text, "@", canary)))
 		add(err)
 	}
@@ -160,7 +161,8 @@ var secretFiles = []string{
 }
 
 func TestNothingPrintsASecret(t *testing.T) {
-	verbs := []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%T", "%f", "%c", "%U", "%!"} // not %p: fmt asks no method for it, vet does
+	// Not %p: fmt asks no method for it, vet does.
+	verbs := []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%T", "%f", "%c", "%U", "%!"}
 	for name, v := range secretValues(t) {
 		for i, verb := range verbs {
 			if strings.HasPrefix(name, "hidden") && i >= 3 {

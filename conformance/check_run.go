@@ -137,7 +137,7 @@ func (t *checkRun) Restart(ctx context.Context) {
 
 // DialSocket connects with a client that can also send binary and malformed frames.
 func (t *checkRun) DialSocket() *checkConn {
-	s, err := dialSocket(t.ctx, t.target.URL)
+	s, err := t.target.dialSocket(t.ctx)
 	if err != nil {
 		t.Failf("connect to the server: %v", err)
 	}

@@ -81,13 +81,10 @@ func draftTakeoverRace(_ context.Context, t *checkRun) {
 		}
 		return refused
 	})
-	served := 0
-	for _, d := range racers {
-		if d.serves() {
-			served++
-		}
-	}
-	want(t, "exactly one connection has the session", served, 1)
+	winners := slices.DeleteFunc(racers, func(d *draftConn) bool { return !d.serves() })
+	want(t, "exactly one connection has the session", len(winners), 1)
+	winners[0].send(script.JobSubmit, map[string]any{"agent": "demo.echo", "input": map[string]any{}})
+	t.Want("the connection that has the session is sent its events", winners[0].receive(script.JobResult) != nil, "got no job.result")
 }
 
 func (c *draftConn) send(typ arcp.Type, payload any) {

@@ -142,7 +142,7 @@ func (h draftHost) Dial(role string, earlier script.Conn) (script.Conn, error) {
 	case earlier != nil || role == roleRFC:
 		return h.host.Dial("", earlier)
 	case role == "socket":
-		s, err := dialSocket(h.t.ctx, h.t.target.URL)
+		s, err := h.t.target.dialSocket(h.t.ctx)
 		if err != nil {
 			h.t.Failf("connect to the server: %v", err)
 		}

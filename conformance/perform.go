@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/proxy"
 	"github.com/arcpd/arcpd/conformance/script"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -216,10 +217,10 @@ var hostVerbs = map[string]func(c connection, args []script.Value) (script.Value
 		return nil, nil
 	},
 	"binary": func(c connection, _ []script.Value) (script.Value, error) {
-		return nil, c.transportLink().tc.(*socket).send(opBinary, []byte{1, 2, 3})
+		return nil, c.transportLink().tc.(proxy.BinaryWriter).WriteBinary([]byte{1, 2, 3})
 	},
 	"not_utf8": func(c connection, _ []script.Value) (script.Value, error) {
-		return nil, c.transportLink().tc.(*socket).send(opText, []byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
+		return nil, c.transportLink().tc.Write([]byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
 	},
 	"secret": func(c connection, args []script.Value) (script.Value, error) {
 		c.forbid(text(args[0]))

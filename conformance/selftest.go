@@ -130,15 +130,9 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 	return nil
 }
 
-// behind returns the target with wrap applied to each connection.
-func (tg *Target) behind(wrap func(transport.Conn) transport.Conn) *Target {
+// behind returns the target with plant applied to each connection.
+func (tg *Target) behind(plant func(transport.Conn) transport.Conn) *Target {
 	other := *tg
-	other.Dial = func(ctx context.Context) (transport.Conn, error) {
-		conn, err := tg.dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return wrap(conn), nil
-	}
+	other.plant = plant
 	return &other
 }

@@ -185,7 +185,10 @@ func closeError(body []byte) error {
 	return &transport.Error{Code: transport.CloseCode(binary.BigEndian.Uint16(body)), Reason: string(body[2:]), Remote: true}
 }
 
-// Write implements transport.Conn.
+// WriteBinary implements proxy.BinaryWriter.
+func (s *socket) WriteBinary(data []byte) error { return s.send(opBinary, data) }
+
+// Write implements transport.Conn. The frame may be any bytes.
 func (s *socket) Write(frame []byte) error { return s.send(opText, frame) }
 
 // Flush implements transport.Conn. Write has no buffer.

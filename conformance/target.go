@@ -52,6 +52,9 @@ type Target struct {
 	// Dial connects to the server. Nil: connects to URL. A test uses Dial for a server in
 	// the same process or behind a proxy.
 	Dial func(ctx context.Context) (transport.Conn, error)
+
+	// plant adds the fault of a self-test to each connection. Nil: there is none.
+	plant func(transport.Conn) transport.Conn
 }
 
 // DefaultFrameLimit is the default of Target.FrameLimit: 8 MiB.
@@ -68,9 +71,22 @@ func (tg *Target) library() strict.Library { return cmp.Or(tg.Library, strict.Ty
 
 func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
 	if tg.Dial != nil {
-		return tg.Dial(ctx)
+		return tg.planted(tg.Dial(ctx))
 	}
-	return dialURL(ctx, tg.URL)
+	return tg.planted(dialURL(ctx, tg.URL))
+}
+
+// dialSocket connects with a client that can also send binary and malformed frames.
+func (tg *Target) dialSocket(ctx context.Context) (transport.Conn, error) {
+	s, err := dialSocket(ctx, tg.URL)
+	return tg.planted(s, err)
+}
+
+func (tg *Target) planted(conn transport.Conn, err error) (transport.Conn, error) {
+	if err != nil || tg.plant == nil {
+		return conn, err
+	}
+	return tg.plant(conn), nil
 }
 
 // secrets returns the texts that reports must not contain and the server must not send.

@@ -192,10 +192,10 @@ func TestValidatorBeforeSession(t *testing.T) {
 	v := newTestValidator()
 	rejected := strings.Replace(frameOf("r", "session.rejected", `"correlation_id":"msg_open","payload":{"code":"UNAUTHENTICATED","message":"m","retryable":false}`), `"session_id":"sess_1",`, ``, 1)
 	if _, err := v.frame([]byte(rejected)); err != nil {
-		t.Errorf("a rejection needs no session: %v", err)
+		t.Errorf("session.rejected without a session: error = %v, want nil", err)
 	}
 	if _, err := v.frame([]byte(frameOf("p", "pong", `"correlation_id":"msg_ping","payload":{}`))); err == nil {
-		t.Error("nothing comes before the session is accepted")
+		t.Error("pong before session.accepted: error = nil, want a refusal")
 	}
 }
 

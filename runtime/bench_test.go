@@ -265,7 +265,7 @@ func BenchmarkResume(b *testing.B) {
 			}
 			token = tokenIn(b, frame)
 			if frame, err = c.Read(); err != nil || !bytes.Contains(frame, []byte(`"event_seq":1,`)) {
-				b.Fatalf("%s, %v", frame, err)
+				b.Fatalf("the frame after the resume is %s, %v; want event 1", frame, err)
 			}
 		}
 	})

@@ -124,7 +124,7 @@ func TestCredentialRotationReachesTheJob(t *testing.T) {
 		env := alice.expect("job.accepted")
 		a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&env)
 		if err != nil || len(a.Credentials) != 1 || a.Credentials[0].Value != "sk-minted-000001" {
-			t.Fatalf("%s, %v", env.Payload, err)
+			t.Fatalf("job.accepted is %s, %v; want one credential, the first minted", env.Payload, err)
 		}
 		id, cred := a.JobID, a.Credentials[0].ID
 		other.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, id))

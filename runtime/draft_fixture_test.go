@@ -86,7 +86,12 @@ type draftFrame struct {
 		PingNonce   string          `json:"ping_nonce"`
 		Event       json.RawMessage // of a subscribe.event
 		Kind        string
-		Body        struct{ Current float64 }
+		Body        struct {
+			Current float64
+			Details struct {
+				ApprovalID string `json:"approval_id"`
+			}
+		}
 		Code        string
 		FinalStatus string `json:"final_status"`
 		Result      json.RawMessage
@@ -205,7 +210,7 @@ func (p *draftPeer) next() (*draftFrame, error) {
 	}
 	if frame.Type == "subscribe.event" {
 		if p.followed++; p.lib.name != strict.PHP {
-			p.Errorf("%s: %s", p.lib.name, raw)
+			p.Errorf("%s: only PHP expects a subscribe.event, but this is %s", p.lib.name, raw)
 		}
 		if err := json.Unmarshal(frame.Payload.Event, frame); err != nil {
 			p.Fatalf("%s: %s: %v", p.lib.name, raw, err)

@@ -205,13 +205,73 @@ func TestDraftTimedOut(t *testing.T) {
 				request := q.send("job.subscribe", fmt.Sprintf(`"job_id":%q,`, late), fmt.Sprintf(`"job_id":%q`, late))
 				f := q.until("job.subscribed", func(f *draftFrame) bool { return f.CorrelationID == request })
 				if !strings.Contains(f.raw, `"current_status":"timed_out"`) {
-					t.Errorf("%s: %s", lib.name, f.raw)
+					t.Errorf("%s: the subscribe of a job that ran out of time is answered by %s, want timed_out", lib.name, f.raw)
 				}
 				rfc := b.dial("alice")
 				rfc.send("session.list_jobs", `{"filter":{"status":["timed_out"]}}`)
 				if page := rfc.until("session.jobs"); !strings.Contains(string(page.Payload), `"status":"failed"`) || !strings.Contains(string(page.Payload), late) {
 					t.Errorf("the RFC's dialect lists %s", page.Payload)
 				}
+			})
+		})
+	}
+}
+
+// A client answers the question of its job with approval.answer. The call ends in the write of the job,
+// and is accepted before its end all the same.
+func TestDraftAnswersAQuestion(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
+				job := p.accepted("demo.ask", `{"prompt":"how many?"}`, "")
+				question := p.until("the question", func(frame *draftFrame) bool { return frame.Payload.Body.Details.ApprovalID != "" })
+				answer := p.accepted("approval.answer", fmt.Sprintf(`{"request_id":%q,"value":7}`, question.Payload.Body.Details.ApprovalID), "")
+				if frame := p.end(answer); frame.Type != "job.result" {
+					t.Errorf("%s: approval.answer ends with %s, want a result", lib.name, frame.raw)
+				}
+				if frame := p.end(job); !strings.Contains(frame.raw, `"value":7`) {
+					t.Errorf("%s: demo.ask ends with %s, want the value 7", lib.name, frame.raw)
+				}
+			})
+		})
+	}
+}
+
+// The welcome waits for nothing. Some libraries give up after 5 s.
+func TestDraftWelcomeComesAtOnce(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				before := time.Now()
+				p := f.dialDraft(lib, "alice")
+				p.abort()
+				p.resumed()
+				if waited := time.Since(before); waited > time.Second {
+					t.Errorf("%s: a session and its resume take %v", lib.name, waited)
+				}
+			})
+		})
+	}
+}
+
+// A submit above the bound of jobs is refused in the form that each library reads.
+func TestDraftJobsAreBounded(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, func(cfg *runtime.Config) { cfg.MaxJobsPerPrincipal = 1 }, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
+				running := p.accepted("demo.sleep", `{"ms":600000}`, "")
+				p.submit("demo.echo", `{}`, "")
+				p.refused("a job above the bound", "INTERNAL_ERROR")
+				p.cancel(running)
+				if frame := p.end(running); frame.Payload.Code != "CANCELLED" {
+					t.Errorf("%s: the running job ends with %s, want CANCELLED", lib.name, frame.raw)
+				}
+				p.run("demo.echo", `{}`)
 			})
 		})
 	}

@@ -181,7 +181,7 @@ func TestEndedJobHasNoBudget(t *testing.T) {
 			other.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, id))
 			env := other.expect("job.subscribed")
 			if told, err := arcp.DecodePayload[arcp.JobSubscribedPayload](&env); err != nil || told.Budget != nil || told.CurrentStatus != "completed" {
-				t.Fatalf("%s, %v", env.Payload, err)
+				t.Fatalf("job.subscribed of an ended job is %s, %v; want completed and no budget", env.Payload, err)
 			}
 		}
 	})

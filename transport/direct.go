@@ -23,7 +23,8 @@ import (
 // Handler: another path, an unusual header, a host or an origin that is not allowed. The connections must be
 // without TLS. Closing the listener closes the connections that have sent nothing.
 func (u *Upgrader) Direct(ln net.Listener, path string, serve func(Conn)) net.Listener {
-	d := &direct{Listener: ln, up: u, path: path, serve: serve, timeout: requestTimeout, others: make(chan accepted), done: make(chan struct{}), silent: make(map[net.Conn]struct{})}
+	d := &direct{Listener: ln, up: u, path: path, serve: serve, timeout: requestTimeout, others: make(chan accepted),
+		done: make(chan struct{}), silent: make(map[net.Conn]struct{})}
 	go d.run()
 	return d
 }

@@ -11,15 +11,22 @@ import (
 	"time"
 )
 
+// plainHandshake is a handshake without the line that ends it.
+const plainHandshake = "GET /arcp HTTP/1.1\r\n" +
+	"Host: localhost:7777\r\n" +
+	"Upgrade: websocket\r\n" +
+	"Connection: Upgrade\r\n" +
+	"Sec-WebSocket-Version: 13\r\n" +
+	"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+
 // FuzzGreeting: a request answered as a handshake is a valid one for net/http and for the
 // library of the Handler, with the same answer.
 func FuzzGreeting(f *testing.F) {
-	const plain = "GET /arcp HTTP/1.1\r\nHost: localhost:7777\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-	f.Add([]byte(plain + "\r\n"))
-	f.Add([]byte(plain + "Origin: http://localhost:7777\r\nSec-WebSocket-Protocol: arcp, x\r\nCookie: a=b; c=d\r\n\r\n\x81\x00"))
-	f.Add([]byte(plain + "X-A: b\r\n c\r\nContent-Length: 0\r\n\r\n"))
-	f.Add([]byte(plain + "Transfer-Encoding: chunked\r\n\r\n"))
-	f.Add([]byte(plain + "X: y\n\nGET / HTTP/1.1\r\n\r\n"))
+	f.Add([]byte(plainHandshake + "\r\n"))
+	f.Add([]byte(plainHandshake + "Origin: http://localhost:7777\r\nSec-WebSocket-Protocol: arcp, x\r\nCookie: a=b; c=d\r\n\r\n\x81\x00"))
+	f.Add([]byte(plainHandshake + "X-A: b\r\n c\r\nContent-Length: 0\r\n\r\n"))
+	f.Add([]byte(plainHandshake + "Transfer-Encoding: chunked\r\n\r\n"))
+	f.Add([]byte(plainHandshake + "X: y\n\nGET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		near, far := net.Pipe()
 		defer near.Close()
@@ -89,7 +96,7 @@ func BenchmarkGreeting(b *testing.B) {
 	defer near.Close()
 	defer far.Close()
 	d := &direct{up: new(Upgrader), path: "/arcp"}
-	p := []byte("GET /arcp HTTP/1.1\r\nHost: localhost:7777\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+	p := []byte(plainHandshake + "\r\n")
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, n := d.handshake(near, p); n != len(p) {

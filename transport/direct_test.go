@@ -46,7 +46,8 @@ func sendPieces(t *testing.T, s *wsServer, requests int, pieces ...string) (a an
 		if err != nil {
 			return answered{Status: "none"}
 		}
-		a = answered{Status: resp.Status, Upgrade: resp.Header.Get("Upgrade"), Accept: resp.Header.Get("Sec-WebSocket-Accept"), Protocol: resp.Header.Get("Sec-WebSocket-Protocol")}
+		a = answered{Status: resp.Status, Upgrade: resp.Header.Get("Upgrade"),
+			Accept: resp.Header.Get("Sec-WebSocket-Accept"), Protocol: resp.Header.Get("Sec-WebSocket-Protocol")}
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			c := <-s.conns
 			defer c.Abort()
@@ -79,7 +80,8 @@ func TestDirectAnswersLikeNetHTTP(t *testing.T) {
 		{"with protocols", true, 1, []string{plain + "Sec-WebSocket-Protocol: x, ARCP , arcp.v1\r\n\r\n"}},
 		{"with unknown protocols", true, 1, []string{plain + "Sec-WebSocket-Protocol: x\r\n\r\n"}},
 		{"with extensions", true, 1, []string{plain + "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"}},
-		{"in other letters", true, 1, []string{strings.NewReplacer("Upgrade", "uPGRADE", "websocket", "WebSocket", "Sec-", "sec-").Replace(plain) + "\r\n"}},
+		{"in other letters", true, 1,
+			[]string{strings.NewReplacer("Upgrade", "uPGRADE", "websocket", "WebSocket", "Sec-", "sec-").Replace(plain) + "\r\n"}},
 		{"with spaces", true, 1, []string{strings.ReplaceAll(plain, ": ", ": \t ") + "\r\n"}},
 		{"with a token more", true, 1, []string{strings.Replace(plain, "Connection: Upgrade", "Connection: keep-alive, Upgrade", 1) + "\r\n"}},
 		{"with an origin at home", true, 1, []string{plain + "Origin: http://localhost\r\n\r\n"}},
@@ -162,7 +164,7 @@ func TestClosedDirectEndsWaitingConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := ln.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close of the listener: %v", err)
 	}
 	for _, conn := range []net.Conn{silent, waits} {
 		if n, err := conn.Read(make([]byte, 1)); err == nil {

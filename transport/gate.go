@@ -217,7 +217,11 @@ func (l *gatedListener) refuse(conn *net.TCPConn, reason *GateError) {
 	}
 	// After an error the peer only sees the end of the connection.
 	if conn.SetWriteDeadline(time.Now().Add(refusalTime)) == nil {
-		fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", len(reason.Error())+1, reason)
+		fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\n"+
+			"Retry-After: 1\r\n"+
+			"Content-Type: text/plain; charset=utf-8\r\n"+
+			"Content-Length: %d\r\n"+
+			"Connection: close\r\n\r\n%s\n", len(reason.Error())+1, reason)
 	}
 	_ = conn.Close() // the connection is refused
 }

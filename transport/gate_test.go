@@ -135,7 +135,7 @@ func TestGateCountsFromAcceptToClose(t *testing.T) {
 		t.Errorf("the connection over the limit gets %v, %v; want status 503", resp, err)
 	}
 	if err := first.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close of the first connection: %v", err)
 	}
 	dial()
 	if conn := <-accepted; conn == nil {

@@ -189,7 +189,8 @@ func TestBadFramesCloseTheConnection(t *testing.T) {
 		{"fragmented ping", func(c rawClient) string { return c.frame(ping, "x") }, transport.CloseProtocol},
 		{"not masked", func(rawClient) string { return "\x81\x02{}" }, transport.CloseProtocol},
 		{"bad close", func(c rawClient) string { return c.frame(fin|closing, "x") }, transport.CloseProtocol},
-		{"negative length", func(rawClient) string { return "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00" }, transport.CloseProtocol},
+		{"negative length", func(rawClient) string { return "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00" },
+			transport.CloseProtocol},
 		{"huge text", func(rawClient) string { return "\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00" }, transport.CloseTooBig},
 		{"long fragments", func(c rawClient) string {
 			return c.frame(text, strings.Repeat("x", 600)) + c.frame(fragment, strings.Repeat("x", 401))
@@ -210,7 +211,8 @@ func TestBadFramesCloseTheConnection(t *testing.T) {
 
 // A connection that breaks in the middle of a message is no message.
 func TestIncompleteMessageIsAnError(t *testing.T) {
-	for _, part := range []string{"", "\x81", "\x81\x85\x00\x00\x00\x00{}", "\x01\x81\x00\x00\x00\x00{", "\x01\x82\x00\x00\x00\x00{", "\x89\x82\x00\x00\x00\x00{"} {
+	for _, part := range []string{"", "\x81", "\x81\x85\x00\x00\x00\x00{}", "\x01\x81\x00\x00\x00\x00{",
+		"\x01\x82\x00\x00\x00\x00{", "\x89\x82\x00\x00\x00\x00{"} {
 		server, client := rawDial(t, transport.Limits{})
 		client.write(part)
 		if err := syscall.Shutdown(client.fd, syscall.SHUT_WR); err != nil {
@@ -325,7 +327,7 @@ func TestBlockedPeerGetsOnlyTheLastPong(t *testing.T) {
 		}
 	}
 	if err := <-wrote; err != nil {
-		t.Error(err)
+		t.Errorf("Write to the peer that sends pings: %v", err)
 	}
 }
 

@@ -52,7 +52,7 @@ func newDraftRuntime(t *testing.T) *draftRuntime {
 		}
 		d.served.Wait()
 		if err := d.rt.Shutdown(ctx); err != nil {
-			t.Error(err)
+			t.Errorf("Shutdown of the runtime: %v", err)
 		}
 		cancel()
 	})
@@ -129,10 +129,10 @@ func TestDraftInvokeReadsEventsAndOutcome(t *testing.T) {
 		t.Errorf("%s, want %s", types, want)
 	}
 	if _, err := c.Ping(d.ctx); err != nil {
-		t.Error(err)
+		t.Errorf("Ping after the job: %v", err)
 	}
 	if err := c.Close(d.ctx, "done"); err != nil {
-		t.Error(err)
+		t.Errorf("Close: %v", err)
 	}
 }
 
@@ -142,16 +142,16 @@ func TestDraftRefusalsHaveCodes(t *testing.T) {
 	c := d.open(client.Options{})
 	_, err := c.Invoke(d.ctx, client.InvokeParams{Tool: "no.such"})
 	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Code != arcp.CodeAgentNotAvailable {
-		t.Error(err)
+		t.Errorf("Invoke of an unknown tool = %v, want AGENT_NOT_AVAILABLE", err)
 	}
 	const unknown = "job_01JZ0000000000000000000009"
 	_, err = c.SubscribeJob(d.ctx, client.SubscribeJobParams{JobID: unknown})
 	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Code != arcp.CodeJobNotFound {
-		t.Error(err)
+		t.Errorf("SubscribeJob of an unknown job = %v, want JOB_NOT_FOUND", err)
 	}
 	err = c.Cancel(d.ctx, client.CancelParams{JobID: unknown})
 	if e, ok := errors.AsType[*client.CancelRefused](err); !ok || e.Reason != "not_found" {
-		t.Error(err)
+		t.Errorf("Cancel of an unknown job = %v, want it refused with not_found", err)
 	}
 	job := d.invoke(c, "demo.echo", nil)
 	if _, err := job.Wait(d.ctx); err != nil {
@@ -159,12 +159,12 @@ func TestDraftRefusalsHaveCodes(t *testing.T) {
 	}
 	err = c.Cancel(d.ctx, client.CancelParams{JobID: job.ID()})
 	if e, ok := errors.AsType[*client.CancelRefused](err); !ok || e.Reason != "already_terminal" {
-		t.Error(err)
+		t.Errorf("Cancel of an ended job = %v, want it refused with already_terminal", err)
 	}
 	conn, _ := d.dial(d.ctx)
 	_, err = client.New(d.ctx, conn, client.Options{Dialect: arcp.DialectDraft, Auth: client.Auth{Token: "another"}})
 	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Type != arcp.SessionRejected || e.Code != arcp.CodeUnauthenticated {
-		t.Error(err)
+		t.Errorf("New with a wrong token = %v, want the session rejected as UNAUTHENTICATED", err)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestDraftNamesUnsupportedMethods(t *testing.T) {
 		}
 	}
 	if _, err := d.invoke(c, "demo.echo", nil).Wait(d.ctx); err != nil { // the client goes on
-		t.Error(err)
+		t.Errorf("a job after the unsupported calls: %v", err)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestDraftJobsOfAnotherSession(t *testing.T) {
 	for _, j := range []*client.Job{job, followed} {
 		_, err := j.Wait(d.ctx)
 		if e, ok := errors.AsType[*client.JobError](err); !ok || e.State != arcp.StateCancelled || e.Code != arcp.CodeCancelled {
-			t.Error(err)
+			t.Errorf("Wait for the cancelled job %s = %v, want it CANCELLED", j.ID(), err)
 		}
 	}
 }
@@ -255,10 +255,10 @@ func TestDraftReconnectMissesNoEvent(t *testing.T) {
 		t.Errorf("steps %v", steps)
 	}
 	if _, err := job.Wait(d.ctx); err != nil {
-		t.Error(err)
+		t.Errorf("Wait for the job: %v", err)
 	}
 	if _, err := d.invoke(c, "demo.echo", nil).Wait(d.ctx); err != nil {
-		t.Error(err)
+		t.Errorf("a job after the broken connections: %v", err)
 	}
 	if s := c.Session(); s.ID != session || !s.Resumed || s.Dialect != arcp.DialectDraft {
 		t.Errorf("session = %+v, want session %s resumed in the draft dialect", s, session)
@@ -278,7 +278,7 @@ func TestDraftResumeFollowsTheJob(t *testing.T) {
 	}
 	if again, ok := c.Job(job.ID()); ok { // else it has ended
 		if _, err := again.Wait(d.ctx); err != nil {
-			t.Error(err)
+			t.Errorf("Wait for the job after the resume: %v", err)
 		}
 	}
 }
@@ -353,12 +353,12 @@ func TestDraftClientAnswersPings(t *testing.T) {
 			`{"arcp":"1.1","id":"m2","type":"session.ping","payload":{"nonce":"n1"}}`,
 		} {
 			if err := errors.Join(far.Write([]byte(frame)), far.Flush()); err != nil {
-				t.Error(err)
+				t.Errorf("writing %s: %v", frame, err)
 			}
 		}
 		frame, err := far.Read()
 		if err != nil {
-			t.Error(err)
+			t.Errorf("reading the answer to the ping: %v", err)
 		}
 		pong <- string(frame)
 	}()

@@ -132,8 +132,18 @@ func (a *answer) accepted() error {
 	return a.sendWelcome(&p)
 }
 
-// readAccepted decodes the payload of a session.accepted. The capabilities stay encoded.
+// readAccepted decodes the payload of a session.accepted. The capabilities stay encoded. They are most
+// of the payload; those of the session before, which are nearly always the same, are not read.
 func readAccepted(raw arcp.Raw) (p arcp.SessionAcceptedPayload, ok bool) {
+	const member = `"capabilities":` // the first one is the member: quotes within strings are escaped
+	if before, after, found := bytes.Cut(raw, []byte(member)); found {
+		if known := agreements.lastIn(after); len(known) > len("{}") {
+			rest := slices.Concat(before, []byte(member+"{}"), after[len(known):])
+			p, ok = readAccepted(rest)
+			p.Capabilities.Encoded = known
+			return p, ok
+		}
+	}
 	ok = eachMember(raw, func(name []byte, value arcp.Raw) bool {
 		switch string(name) {
 		case "session_id":
@@ -213,28 +223,6 @@ func (a *answer) sendWelcome(p *arcp.SessionAcceptedPayload) error {
 	return a.send(frame{t: SessionWelcome, extensions: vendorExtensions(a.env.Extensions), payload: arcp.Raw(o.end())})
 }
 
-// agreement is an Agreement whose inventory is encoded.
-type agreement struct {
-	features []string
-	agents   arcp.Raw
-}
-
-func (g *agreement) append(dst []byte) []byte {
-	o := begin(dst)
-	o.raw("encodings", arcp.Raw(`["json"]`))
-	o.name("features")
-	o.dst = append(o.dst, '[')
-	for i, f := range g.features {
-		if i > 0 {
-			o.dst = append(o.dst, ',')
-		}
-		o.dst = arcp.AppendString(o.dst, f)
-	}
-	o.dst = append(o.dst, ']')
-	o.raw("agents", g.agents)
-	return o.end()
-}
-
 // agreement returns the features that the runtime agreed to and the client has offered, and the
 // inventory.
 func (a *answer) agreement(c *arcp.Capabilities) agreement {
@@ -242,47 +230,11 @@ func (a *answer) agreement(c *arcp.Capabilities) agreement {
 	if encoded == nil {
 		encoded = c.AppendJSON(nil)
 	}
-	g := agreement{agents: arcp.Raw("[]")}
-	var listed, flags []byte // encoded names of features
-	eachMember(encoded, func(name []byte, value arcp.Raw) bool {
-		switch {
-		case string(name) == "agents":
-			g.agents = withVersions(value)
-		case string(name) == "features":
-			listed = value
-		case string(value) == "true":
-			flags = append(append(append(flags, '"'), name...), '"')
-		}
-		return true
-	})
-	for _, f := range Features {
-		name := []byte(`"` + string(f) + `"`)
-		if (bytes.Contains(flags, name) || bytes.Contains(listed, name)) && (a.s.offered == nil || slices.Contains(a.s.offered, string(f))) {
-			g.features = append(g.features, string(f))
-		}
+	g := agreements.of(encoded)
+	if a.s.offered != nil {
+		g.features = slices.DeleteFunc(slices.Clone(g.features), func(f string) bool { return !slices.Contains(a.s.offered, f) })
 	}
 	return g
-}
-
-// withVersions returns an inventory whose agents have versions, which may be empty. Nearly always it
-// is the same inventory.
-func withVersions(raw arcp.Raw) arcp.Raw {
-	if bytes.Count(raw, []byte(`versions":`)) == bytes.Count(raw, []byte(`{"name":`)) { // quotes in texts are escaped
-		return raw
-	}
-	var agents []arcp.Agent
-	if arcp.Unmarshal(raw, &agents) != nil {
-		return arcp.Raw("[]") // not reached: the runtime wrote the inventory
-	}
-	list := make([]Agent, len(agents))
-	for i, agent := range agents {
-		list[i] = Agent{agent.Name, agent.Versions, agent.Default}
-		if agent.Versions == nil {
-			list[i].Versions = []string{}
-		}
-	}
-	encoded, _ := arcp.Marshal(list) // no error: texts
-	return encoded
 }
 
 // vendorExtensions returns extensions under the names that TypeScript accepts: x-vendor.arcp.NAME

@@ -132,7 +132,7 @@ func TestCancelOfEndedJobHasNoAnswer(t *testing.T) {
 			id := c.request(`"type":"job.cancel","payload":{"job_id":"` + string(job) + `"}`)
 			frames := c.answer(arcp.CancelRefused, id, arcp.CancelRefusedPayload{TargetID: string(job), Reason: reason})
 			if reason == "already_terminal" && len(frames) > 0 {
-				t.Errorf("%s: %s: %s", l.name, reason, frames)
+				t.Errorf("%s: the cancel of a job that is %s is answered by %s, want no answer", l.name, reason, frames)
 			}
 		}
 	}

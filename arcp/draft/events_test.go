@@ -236,7 +236,7 @@ func TestLargeValuesAreWrittenOnce(t *testing.T) {
 func TestCodesInFailuresAreTheSame(t *testing.T) {
 	for _, info := range draft.Codes {
 		if got, ok := info.Code.Info(); !ok || got != info {
-			t.Errorf("%s: %v, %v", info.Code, got, ok)
+			t.Errorf("%s: Info = %v, %v; want %v", info.Code, got, ok, info)
 		}
 	}
 	if _, ok := draft.Code("NO").Info(); ok {

@@ -13,12 +13,9 @@ import (
 func Example() {
 	hello := []byte(`{"arcp":"1.1","id":"01980000-0000-7000-8000-000000000001","type":"session.hello",
 		"payload":{"client":{"name":"example","version":"1"},"capabilities":{"features":["progress"]}}}`)
-	if !draft.Opens(hello) {
-		return // the other dialect
-	}
 	s, err := draft.NewServerCodec(hello)
 	if err != nil {
-		return
+		return // the other dialect
 	}
 	env, err := s.Decode(hello)
 	if refusal, ok := errors.AsType[*draft.Refusal](err); ok {

@@ -78,31 +78,32 @@ var kindIndex = func() map[arcp.Type][]*kindRow {
 	return m
 }()
 
-// Shared reports whether the body of an event of the type is the same for all profiles.
-// Progress differs for Go and Universal, the failures of jobs for Python.
-func Shared(t arcp.Type) bool {
-	if w, ok := terminals[t]; ok {
-		return w.varies == nil
-	}
-	return kindVaries(t) == nil
-}
-
 // varies reports whether the libraries of a profile read the second form of a body, not the first.
-type varies func(f *quirks) bool
+type varies func(q *quirks) bool
 
-func byProgress(f *quirks) bool { return f.integerProgress }
+func byProgress(q *quirks) bool { return q.integerProgress }
 
-func byFailure(f *quirks) bool { return f.finalStatusError }
+func byFailure(q *quirks) bool { return q.finalStatusError }
 
-// kindVaries returns what distinguishes the forms of a type in kinds; nil: there is one form.
-func kindVaries(t arcp.Type) varies {
-	for _, row := range kindIndex[t] {
-		if row.varies != nil {
-			return row.varies
+// variesOf has the types whose bodies have two forms.
+var variesOf = func() map[arcp.Type]varies {
+	m := make(map[arcp.Type]varies)
+	for i := range kinds {
+		if v := kinds[i].varies; v != nil {
+			m[kinds[i].from] = v
 		}
 	}
-	return nil
-}
+	for t, row := range terminals {
+		if row.varies != nil {
+			m[t] = row.varies
+		}
+	}
+	return m
+}()
+
+// Shared reports whether the body of an event of the type is the same for all profiles.
+// Progress differs for Go and Universal, the failures of jobs for Python.
+func Shared(t arcp.Type) bool { return variesOf[t] == nil }
 
 // Forms is the number of forms that the body of an event may have.
 const Forms = 2
@@ -110,11 +111,7 @@ const Forms = 2
 // Form returns which form of the body of an event of the type the client reads, below Forms.
 // Sessions with the same form can share a Body.
 func (s *ServerCodec) Form(t arcp.Type) int {
-	v := kindVaries(t)
-	if w, ok := terminals[t]; ok {
-		v = w.varies
-	}
-	if v != nil && v(s.quirks) {
+	if v := variesOf[t]; v != nil && v(s.quirks) {
 		return 1
 	}
 	return 0

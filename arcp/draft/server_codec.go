@@ -1,9 +1,13 @@
 package draft
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +28,7 @@ type ServerCodec struct {
 	auth    arcp.Auth                  // credentials of the hello
 	newID   func(prefix string) string // mints identifiers
 
-	decoded bool // the first frame was decoded; owned by Decode
+	first *openingFrame // nil after the first Decode, which owns it
 
 	pending pending
 
@@ -35,33 +39,64 @@ type ServerCodec struct {
 	lastSeq   uint64                       // of the last event that was appended
 }
 
-// NewServerCodec returns the codec for the client that has sent a first frame. The frame is then
-// passed to Decode. It is an error if the frame opens or resumes no session. A hello that cannot be
-// decoded, and a mistake in its payload, are errors of Decode.
+// ErrOtherDialect says that a first frame opens no session of the draft dialect.
+var ErrOtherDialect = errors.New("draft: the first frame opens no session of the draft dialect")
+
+// NewServerCodec returns the codec for a client whose first frame opens a connection of the draft
+// dialect: session.hello, also one that cannot be decoded; session.resume without a timestamp; or
+// session.resume with a token that begins with ResumePrefix. The error of any other frame is
+// ErrOtherDialect. The frame is then passed to Decode, which returns the mistakes in it.
 func NewServerCodec(first []byte) (*ServerCodec, error) {
+	if !bytes.Contains(first, []byte(SessionHello)) && !bytes.Contains(first, []byte(SessionResume)) && bytes.IndexByte(first, '\\') < 0 {
+		return nil, ErrOtherDialect // as nearly all frames of the other dialect, without decoding them
+	}
 	env, err := arcp.DecodeDraft(first)
-	if err != nil && isBadHello(first) {
-		s := &ServerCodec{newID: arcp.NewID}
-		s.SetProfile(Universal)
+	s := &ServerCodec{newID: arcp.NewID, first: &openingFrame{env: env, err: err}}
+	s.SetProfile(Universal)
+	if err != nil {
+		if !isBadHello(first) {
+			return nil, ErrOtherDialect
+		}
 		return s, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	if m := Lookup(Type(env.Type)); m == nil || m.Phase != arcp.InOpening {
-		return nil, &Refusal{
-			Request: env.ID,
-			Type:    Type(env.Type),
-			Err:     arcp.Errorf(arcp.CodeInvalidRequest, "%s: the first message must be %s", env.Type, SessionHello),
+	switch Type(env.Type) {
+	case SessionHello:
+		p, err := readHello(&env)
+		if err == nil {
+			s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
+			s.auth = p.auth()
 		}
+		s.first.hello, s.first.err = p, err
+	case SessionResume:
+		if !env.Timestamp.IsZero() && !hasDraftToken(&env) {
+			return nil, ErrOtherDialect
+		}
+	default:
+		return nil, ErrOtherDialect
 	}
-	s := &ServerCodec{newID: arcp.NewID}
 	s.SetProfile(Recognise(&env))
-	if p, err := readHello(&env); err == nil && Type(env.Type) == SessionHello {
-		s.offered, _ = featuresOf(p.Capabilities.Features) // Decode reports the error
-		s.auth = p.auth()
-	}
 	return s, nil
+}
+
+// openingFrame is the decoded first frame of a connection.
+type openingFrame struct {
+	env   arcp.Envelope
+	hello HelloPayload // of a session.hello
+	err   error        // of the envelope or, of a session.hello, of its payload
+}
+
+// isBadHello reports whether a frame that cannot be decoded was meant to be a session.hello.
+func isBadHello(frame []byte) bool {
+	return bytes.Contains(frame, []byte(`"`+SessionHello+`"`)) && !bytes.Contains(frame, []byte(`"`+arcp.SessionOpen+`"`))
+}
+
+// ResumePrefix is the start of the resume tokens of sessions of the dialect.
+const ResumePrefix = "rtd_"
+
+// hasDraftToken reports whether a session.resume has the token of a session of the dialect.
+func hasDraftToken(env *arcp.Envelope) bool {
+	p, err := arcp.DecodePayload[ResumePayload](env)
+	return err == nil && strings.HasPrefix(cmp.Or(p.ResumeToken, p.Token), ResumePrefix)
 }
 
 // Auth returns the credentials of the session.hello. A hello that resumes a session may have some
@@ -76,6 +111,10 @@ func (s *ServerCodec) Profile() Profile { return s.profile }
 // SetProfile replaces the recognised profile, for example by the profile of the session that is
 // resumed. It must precede the first call of an Append method.
 func (s *ServerCodec) SetProfile(p Profile) { s.profile, s.quirks = p, p.quirks() }
+
+// CorrelatesEnds reports whether the end of a job has the correlation id of the submit for the client.
+// The other clients find the job of an event by its id only.
+func (s *ServerCodec) CorrelatesEnds() bool { return s.quirks.correlatesEnd }
 
 // Describe sets what the answer to a resume contains besides the members of
 // arcp.SessionResumedPayload: the runtime, the capabilities, the resume window and the heartbeat

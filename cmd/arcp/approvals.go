@@ -37,8 +37,9 @@ func questionText(q *arcp.QuestionView) string {
 func newApprovalsList(a *app) *cobra.Command {
 	var allKinds bool
 	cmd := newList(a, list[arcp.QuestionView]{
-		short:   "List approvals",
-		long:    "Lists the approvals of your principal and of the principals that it observes, the oldest of\neach principal first. `arcp input ls` lists the questions that you may answer.",
+		short: "List approvals",
+		long: "Lists the approvals of your principal and of the principals that it observes, the oldest of\n" +
+			"each principal first. `arcp input ls` lists the questions that you may answer.",
 		filters: []filter{{name: "status", choices: texts(arcp.QuestionStatuses)}},
 		fetch:   fromTool[arcp.QuestionView]("approval.list"),
 		match: func(q *arcp.QuestionView) bool {
@@ -147,8 +148,9 @@ func newApprovalsApprove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve ID",
 		Short: "Approve a gate, or grant a permission",
-		Long:  "Approves a pending approval. The caller needs the role approver. The session that asked\nfor an approval cannot approve it, nor can other sessions of the same job.",
-		Args:  argsBetween(1, 1),
+		Long: "Approves a pending approval. The caller needs the role approver. The session that asked\n" +
+			"for an approval cannot approve it, nor can other sessions of the same job.",
+		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.Flags().Uint64Var(&seconds, "seconds", 0, "duration of a permission in seconds; default: as requested")
@@ -200,8 +202,9 @@ func newApprovalsWait(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait ID",
 		Short: "Wait for a decision",
-		Long:  "Waits until an approval or another question is resolved. The exit code is 0 if it was\napproved, 4 denied, 5 expired or timed out, 6 cancelled.",
-		Args:  argsBetween(1, 1),
+		Long: "Waits until an approval or another question is resolved. The exit code is 0 if it was\n" +
+			"approved, 4 denied, 5 expired or timed out, 6 cancelled.",
+		Args: argsBetween(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit of the wait; default: until the approval expires")
@@ -246,7 +249,8 @@ func (a *app) printWaited(w *arcp.OutcomeView) error {
 	} else if err := a.printResolved(&w.Approval); err != nil {
 		return err
 	}
-	codes := map[arcp.Outcome]int{arcp.OutcomeApproved: exitOK, arcp.OutcomeDenied: exitDenied, arcp.OutcomeTimedOut: exitTimeout, arcp.OutcomeCancelled: exitCancelled}
+	codes := map[arcp.Outcome]int{arcp.OutcomeApproved: exitOK, arcp.OutcomeDenied: exitDenied,
+		arcp.OutcomeTimedOut: exitTimeout, arcp.OutcomeCancelled: exitCancelled}
 	code, known := codes[w.Outcome]
 	switch {
 	case !known:

@@ -40,7 +40,8 @@ func TestApprovalsAreListedAndDecided(t *testing.T) {
 	wantOutcome(t, "wait in vain", p.cli("approvals", "wait", yes, "--timeout", "20ms"), exitTimeout, yes+" is pending", "")
 
 	wantOutcome(t, "approve", p.cli("approvals", "approve", yes), exitOK, yes+" is resolved: approve\n", "")
-	wantOutcome(t, "deny", p.cli("approvals", "deny", no, "--reason", "too late", "-o", "json"), exitOK, `"resolution":"deny","reason":"too late"`, "")
+	wantOutcome(t, "deny", p.cli("approvals", "deny", no, "--reason", "too late", "-o", "json"), exitOK,
+		`"resolution":"deny","reason":"too late"`, "")
 	wantRefusal(t, p.cli("approvals", "deny", yes), exitFailed, "already resolved: approve")
 	golden(t, "approvals-show-denied.txt", scrub(p.cli("approvals", "show", no).stdout))
 	wantOutcome(t, "wait for what is approved", p.cli("approvals", "wait", yes), exitOK, yes+" is resolved: approve\n", "")
@@ -126,7 +127,8 @@ func TestApprovalsRefusesBadArguments(t *testing.T) {
 		{[]string{"input", "answer", "x"}, "give one answer: a JSON value, --choice, --grant or --deny"},
 		{[]string{"input", "answer", "x", "1", "--deny"}, "give one answer"},
 		{[]string{"input", "answer", "x", "--deny", "--seconds", "3"}, "--seconds and --resource need --grant"},
-		{[]string{"input", "answer", "x", "b"}, "the value: not JSON; write a text with quotes: '\"main\"', or give --choice for an option, --grant or --deny for a permission"},
+		{[]string{"input", "answer", "x", "b"},
+			"the value: not JSON; write a text with quotes: '\"main\"', or give --choice for an option, --grant or --deny for a permission"},
 		{[]string{"jobs", "interrupt", "job_1"}, "--prompt is missing: give the question"},
 		{[]string{"invoke", "x", "--lease", "{"}, `--lease: not JSON; give for example '{"fs.read"`},
 		{[]string{"invoke", "x", "--lease", "-"}, "--lease: give JSON or @FILE"},

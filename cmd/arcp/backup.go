@@ -70,10 +70,12 @@ func readBackupKey(file string) (string, error) {
 	}
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrPermission) {
-		return "", &exitError{exitDenied, fmt.Errorf("backup refused: no permission to read %s; run this command as the user of the server, or as root", file)}
+		return "", &exitError{exitDenied,
+			fmt.Errorf("backup refused: no permission to read %s; run this command as the user of the server, or as root", file)}
 	}
 	if err != nil {
-		return "", &exitError{exitDenied, fmt.Errorf("backup refused: read %s: %w; run this command on the machine of the server", file, cause(err))}
+		return "", &exitError{exitDenied,
+			fmt.Errorf("backup refused: read %s: %w; run this command on the machine of the server", file, cause(err))}
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxBackupKey))
@@ -164,7 +166,8 @@ func askBackup(ctx context.Context, admin, dir string) (answer backupAnswer, err
 		return answer, context.Cause(ctx)
 	}
 	if err != nil {
-		return answer, &exitError{exitUnreachable, fmt.Errorf("no admin listener answers at %s: %w; for a stopped server give --data DIR", admin, netCause(err))}
+		return answer, &exitError{exitUnreachable,
+			fmt.Errorf("no admin listener answers at %s: %w; for a stopped server give --data DIR", admin, netCause(err))}
 	}
 	defer resp.Body.Close()
 	return readBackupAnswer(resp)

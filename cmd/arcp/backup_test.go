@@ -35,7 +35,11 @@ func TestBackupCopiesTheKeys(t *testing.T) {
 	if err := backupData(t.Context(), copyable{}, data, to); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{identityFile: "key", credential.KeyFile: "sealing", filepath.Join(storeDir, "000001.log"): "12345"} {
+	for name, want := range map[string]string{
+		identityFile:                          "key",
+		credential.KeyFile:                    "sealing",
+		filepath.Join(storeDir, "000001.log"): "12345",
+	} {
 		path := filepath.Join(to, name)
 		info, _ := os.Stat(path)
 		if got, err := os.ReadFile(path); err != nil || string(got) != want || info.Mode().Perm() != 0o600 {
@@ -74,7 +78,8 @@ func TestBackupIsWrittenForTheCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := strings.TrimPrefix(admin.URL, "http://")
-	wantOutcome(t, "a relative path is the caller's", cli(t, "backup", "one", "--admin", admin.URL), exitOK, filepath.Join(here, "one")+": 0 bytes\n", "")
+	wantOutcome(t, "a relative path is the caller's", cli(t, "backup", "one", "--admin", admin.URL), exitOK,
+		filepath.Join(here, "one")+": 0 bytes\n", "")
 	wantOutcome(t, "JSON", cli(t, "backup", "two", "--admin", address, "-o", "json"), exitOK, `"bytes":0}`, "")
 	wantRefusal(t, cli(t, "backup", "one", "--admin", admin.URL), exitFailed, "file exists")
 	fail = fmt.Errorf("backup: %w", store.ErrUnsupported)
@@ -84,7 +89,8 @@ func TestBackupIsWrittenForTheCaller(t *testing.T) {
 	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL, "--data", "x"), exitUsage, "[admin data]")
 	wantRefusal(t, cli(t, "backup", "three", "--data", "nowhere"), exitFailed, "nowhere is not a data directory: no such file")
 	shown = &backupKey{key.file, "another one"}
-	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitDenied, "backup refused: send the header Arcp-Backup-Key with the content of "+key.file)
+	wantRefusal(t, cli(t, "backup", "three", "--admin", admin.URL), exitDenied,
+		"backup refused: send the header Arcp-Backup-Key with the content of "+key.file)
 	for file, want := range map[string]string{
 		"/etc/passwd":             `the server asks for the file "/etc/passwd", which is not a backup key`,
 		"backup-key":              "which is not a backup key",

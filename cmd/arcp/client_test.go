@@ -305,10 +305,14 @@ func TestConformanceOfTheServer(t *testing.T) {
 	wantOutcome(t, "no key", p.cli(jwt...), exitOK, "no key for signing tokens was given", "")
 	wantOutcome(t, "an issuer alone", p.cli(append(jwt, "--jwt-issuer", "i")...), exitUsage, "", "--jwt-key is missing")
 	wantOutcome(t, "a key alone", p.cli(append(jwt, "--jwt-key", secret)...), exitUsage, "", "--jwt-issuer is missing")
-	wantOutcome(t, "a short key", p.cli(append(jwt, "--jwt-key", short, "--jwt-issuer", "i")...), exitUsage, "", "the secret has 1 bytes, want at least 32")
+	wantOutcome(t, "a short key", p.cli(append(jwt, "--jwt-key", short, "--jwt-issuer", "i")...), exitUsage, "",
+		"the secret has 1 bytes, want at least 32")
 	wantOutcome(t, "no such key", p.cli(append(jwt, "--jwt-key", short+"er", "--jwt-issuer", "i")...), exitFailed, "", "no such file")
 	wantOutcome(t, "an issuer that is not known", p.cli(append(jwt, "--jwt-key", secret, "--jwt-issuer", "i")...), exitFailed, "FAIL", "")
 	wantOutcome(t, "no observer", p.cli("conformance", "run", "--check", "observers.submit"), exitOK, "no token of an observer was given", "")
-	wantOutcome(t, "an observer that is not known", p.cli("conformance", "run", "--check", "observers.submit", "--observer-token", "nobody's"), exitFailed, "FAIL", "")
-	wantOutcome(t, "a failure", cli(t, "conformance", "run", "--check", "handshake.accepted", "--url", p.url, "--token", "wrong"), exitFailed, "FAIL", "")
+	wantOutcome(t, "an observer that is not known",
+		p.cli("conformance", "run", "--check", "observers.submit", "--observer-token", "nobody's"), exitFailed, "FAIL", "")
+	wantOutcome(t, "a failure",
+		cli(t, "conformance", "run", "--check", "handshake.accepted", "--url", p.url, "--token", "wrong"), exitFailed, "FAIL",
+		"")
 }

@@ -41,7 +41,8 @@ func addTarget(cmd *cobra.Command) *target {
 	f := cmd.Flags()
 	f.StringVar(&tg.url, "url", "", "URL of the runtime; default: $ARCP_URL, or "+defaultURL)
 	f.StringVar(&tg.token, "token", "", "bearer token; default: $ARCP_TOKEN, or the token of a running arcp dev")
-	f.StringVar(&tg.dialect, "dialect", "", "dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
+	f.StringVar(&tg.dialect, "dialect", "",
+		"dialect that the command speaks: rfc, draft (session.hello of draft 1.1), or auto, which tries rfc first; default: $ARCP_DIALECT, or rfc")
 	f.StringVarP(&tg.output, "output", "o", "text", "text or json")
 	return tg
 }

@@ -42,7 +42,7 @@ func TestStaleResourcesAreRemoved(t *testing.T) {
 	want("its server runs", second, true)
 	for _, remove := range []func() error{removeFirst, removeSecond} {
 		if err := remove(); err != nil {
-			t.Error(err)
+			t.Errorf("removing the temporary resources: %v", err)
 		}
 	}
 	want("its server has stopped", first, false)

@@ -136,7 +136,8 @@ func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
 		d.add("jobs", statusUnchecked, "", "your principal may not submit jobs: %s", readable(err))
 		return
 	case err != nil:
-		d.add("jobs", statusProblem, "see the server's log and /readyz?verbose of its admin listener", "the runtime refuses jobs: %s", readable(err))
+		d.add("jobs", statusProblem, "see the server's log and /readyz?verbose of its admin listener",
+			"the runtime refuses jobs: %s", readable(err))
 		return
 	}
 	d.add("jobs", statusOK, "", "the runtime accepts jobs of %s with the roles %s", self.Principal, strings.Join(self.Roles, ", "))
@@ -172,7 +173,8 @@ func (d *diagnosis) credentials(ctx context.Context, c *client.Client, isAdmin b
 			continue
 		}
 		found++
-		d.add(check, statusProblem, fmt.Sprintf(`revoke them at the provisioner, and then run arcp invoke jobs.forget_credentials '{"job_id":%q,"provisioner":%q}'`, e.JobID, e.Provisioner),
+		d.add(check, statusProblem,
+			fmt.Sprintf(`revoke them at the provisioner, and then run arcp invoke jobs.forget_credentials '{"job_id":%q,"provisioner":%q}'`, e.JobID, e.Provisioner),
 			"%s failed to revoke %s of job %s of %s, attempt %d: %s", e.Provisioner, names(e.CredentialIDs), e.JobID, e.Principal, e.Failed, e.Error)
 	}
 	d.conclude(check, found, len(p.Items), "all expired credentials are revoked")
@@ -200,14 +202,16 @@ func (d *diagnosis) conclude(check string, found, rows int, message string) {
 // resources finds leases whose clean-up has failed.
 func (d *diagnosis) resources(ctx context.Context, c *client.Client, isAdmin bool) {
 	const check = "resources"
-	p, err := ask[arcp.Page[arcp.ResourceLeaseView]](ctx, c, "registry.leases", map[string]any{"limit": doctorPage, "state": arcp.LeaseCleanupFailed})
+	p, err := ask[arcp.Page[arcp.ResourceLeaseView]](ctx, c, "registry.leases",
+		map[string]any{"limit": doctorPage, "state": arcp.LeaseCleanupFailed})
 	if err != nil {
 		d.add(check, statusProblem, "", "the list is not available: %s", readable(err))
 		return
 	}
 	for i := range p.Items {
 		l := &p.Items[i]
-		d.add(check, statusProblem, fmt.Sprintf(`solve the reported error, or clean up manually and run arcp invoke registry.release '{"lease_id":%q}'`, l.LeaseID),
+		d.add(check, statusProblem,
+			fmt.Sprintf(`solve the reported error, or clean up manually and run arcp invoke registry.release '{"lease_id":%q}'`, l.LeaseID),
 			"%s %s of %s is not cleaned up, %s", l.Type, l.ExternalID, l.Principal, cleanupNote(l))
 	}
 	d.conclude(check, len(p.Items), len(p.Items), "no clean-up has failed")
@@ -266,7 +270,8 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	status, text, err := p.get(ctx, "readyz", "verbose")
 	switch {
 	case err != nil && !p.explicit:
-		d.add(check, statusUnchecked, "", "readiness and MCP servers: no admin listener answers at %s (%v); give its URL with --admin", p.base, err)
+		d.add(check, statusUnchecked, "",
+			"readiness and MCP servers: no admin listener answers at %s (%v); give its URL with --admin", p.base, err)
 		return
 	case err != nil:
 		d.add(check, statusProblem, "give the admin URL of the listening line with --admin", "no admin listener answers at %s: %v", p.base, err)
@@ -276,7 +281,8 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	case status == http.StatusServiceUnavailable:
 		d.add(check, statusProblem, "the server starts, stops or cannot write; see its log", "the server is not ready: %s", notReadyParts(text))
 	default:
-		d.add(check, statusProblem, "give the admin URL of the listening line with --admin", "the server at %s is not an admin listener: status %d", p.base, status)
+		d.add(check, statusProblem, "give the admin URL of the listening line with --admin",
+			"the server at %s is not an admin listener: status %d", p.base, status)
 		return
 	}
 	d.mcpServers(ctx, p)
@@ -308,7 +314,8 @@ func (d *diagnosis) mcpServers(ctx context.Context, p *pages) {
 		return
 	}
 	if n["waiting"] > 0 {
-		d.add(check, statusProblem, seeLog+": start it, or correct its entry in tools", "MCP servers that cannot be reached and are retried: %d", n["waiting"])
+		d.add(check, statusProblem, seeLog+": start it, or correct its entry in tools",
+			"MCP servers that cannot be reached and are retried: %d", n["waiting"])
 	}
 	if n["starting"] > 0 {
 		d.add(check, statusProblem, seeLog+"; repeat the check in a moment", "MCP servers that have not answered yet: %d", n["starting"])

@@ -35,7 +35,8 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	}
 	o := as("root", "--admin", p.admin)
 	wantOutcome(t, "no problem", o, exitOK, "ok", "")
-	for _, want := range []string{"accepts jobs of root with the roles client, admin", "credentials  ok", "resources    ok", "reports that the server is ready", "mcp          ok"} {
+	for _, want := range []string{"accepts jobs of root with the roles client, admin", "credentials  ok",
+		"resources    ok", "reports that the server is ready", "mcp          ok"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("the findings have no %q:\n%s", want, o.stdout)
 		}
@@ -44,7 +45,8 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 		t.Errorf("an admin has not seen everything:\n%s", o.stdout)
 	}
 	o = as("secret")
-	wantOutcome(t, "what a client does not see", o, exitOK, "not seen  the check for credentials that are not revoked needs the role admin", "")
+	wantOutcome(t, "what a client does not see", o, exitOK,
+		"not seen  the check for credentials that are not revoked needs the role admin", "")
 	wantOutcome(t, "and of resources", o, exitOK, "not seen  the check of other principals' leases needs the role admin", "")
 	wantOutcome(t, "without the admin listener", o, exitOK, "not seen  readiness and MCP servers: give the URL", "")
 	wantOutcome(t, "an observer", as("wall"), exitOK, "not seen  your principal may not submit jobs", "")
@@ -71,7 +73,8 @@ func TestDoctorOfNoRuntime(t *testing.T) {
 	p := demoServer(t)
 	wantOutcome(t, "a statusProblem token", cli(t, "doctor", "--url", p.url, "--token", "x", "--admin", p.admin), exitFailed,
 		"runtime  problem  open session: UNAUTHENTICATED", "")
-	wantOutcome(t, "no runtime", cli(t, "doctor", "--url", "ws://127.0.0.1:1/arcp", "--token", "x", "--admin", "http://127.0.0.1:1"), exitFailed,
+	wantOutcome(t, "no runtime",
+		cli(t, "doctor", "--url", "ws://127.0.0.1:1/arcp", "--token", "x", "--admin", "http://127.0.0.1:1"), exitFailed,
 		"admin    problem  no admin listener answers at http://127.0.0.1:1: connect: connection refused; give the admin URL", "")
 	wantRefusal(t, cli(t, "doctor", "--admin", "http://"), exitUsage, "give the URL of the admin listener")
 }
@@ -110,7 +113,8 @@ func TestDoctorOfCredentials(t *testing.T) {
 		"tools.policy": caller{"root", []string{"client", "admin"}},
 		"jobs.credentials": arcp.Page[arcp.CredentialView]{Items: []arcp.CredentialView{
 			{JobID: "job_a", Provisioner: "gateway", Principal: "alice", State: "live", CredentialIDs: []string{"key-1"}},
-			{JobID: "job_b", Provisioner: "gateway", Principal: "alice", State: "revoking", CredentialIDs: []string{"key-2", ""}, Failed: 3, Error: "status 500"},
+			{JobID: "job_b", Provisioner: "gateway", Principal: "alice", State: "revoking",
+				CredentialIDs: []string{"key-2", ""}, Failed: 3, Error: "status 500"},
 			{JobID: "job_c", Provisioner: "gateway", Principal: "bob", State: "revoking", CredentialIDs: []string{""}, Failed: 1, Error: "timeout"},
 		}},
 		"registry.leases": arcp.Page[arcp.ResourceLeaseView]{Items: []arcp.ResourceLeaseView{}},

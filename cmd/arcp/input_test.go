@@ -43,11 +43,15 @@ func TestInputAnswersQuestions(t *testing.T) {
 		code       int
 		result     string
 	}{
-		{"demo.ask", branch, []string{`""`}, "INVALID_ARGUMENT", []string{`"main"`}, "answered", exitOK, `{"value":"main","responded_by":"alice"}`},
+		{"demo.ask", branch, []string{`""`}, "INVALID_ARGUMENT", []string{`"main"`}, "answered", exitOK,
+			`{"value":"main","responded_by":"alice"}`},
 		{"demo.ask", branch, []string{"--choice", "x"}, "wants a value", []string{"@" + file}, "answered", exitOK, `"from a file"`},
-		{"demo.choose", choose, []string{"--choice", "wait"}, `"wait" is none of the options`, []string{"--choice", "abort"}, "abort", exitOK, `"choice_id":"abort"`},
-		{"demo.permit", permit, []string{"1"}, "wants either grant or deny", []string{"--grant", "--seconds", "5", "--resource", "env:prod"}, "granted", exitOK, `"resource":"env:prod"`},
-		{"demo.permit", permit, []string{"--grant", "--resource", "*"}, `does not cover "*"`, []string{"--deny", "--reason", "not today"}, "deny", exitDenied, ""},
+		{"demo.choose", choose, []string{"--choice", "wait"}, `"wait" is none of the options`, []string{"--choice", "abort"},
+			"abort", exitOK, `"choice_id":"abort"`},
+		{"demo.permit", permit, []string{"1"}, "wants either grant or deny",
+			[]string{"--grant", "--seconds", "5", "--resource", "env:prod"}, "granted", exitOK, `"resource":"env:prod"`},
+		{"demo.permit", permit, []string{"--grant", "--resource", "*"}, `does not cover "*"`,
+			[]string{"--deny", "--reason", "not today"}, "deny", exitDenied, ""},
 	} {
 		job := p.detach(c.tool, c.args)
 		id := p.question()
@@ -107,14 +111,22 @@ func TestInvokeFlagsSetTheLease(t *testing.T) {
 	wantOutcome(t, "nothing by default", p.cli("invoke", "demo.access", access), exitDenied, "", "PERMISSION_DENIED")
 	wantOutcome(t, "a lease", p.cli("invoke", "demo.access", access, "--lease", `{"fs.read":["/srv/**"]}`), exitOK, `{"allowed":true}`, "")
 	wantOutcome(t, "one of a file", p.cli("invoke", "demo.access", access, "--lease", "@"+file), exitOK, `{"allowed":true}`, "")
-	wantOutcome(t, "one that is none", p.cli("invoke", "demo.access", access, "--lease", `{"expires_at":7}`), exitFailed, "", "INVALID_REQUEST")
-	wantOutcome(t, "one with an end in another zone", p.cli("invoke", "demo.access", access, "--lease", "@"+file, "--expires", "2999-01-01T00:00:00+02:00"), exitOK, `{"allowed":true}`, "")
-	wantOutcome(t, "one that has ended", p.cli("invoke", "demo.access", access, "--lease", "@"+file, "--expires", "2001-01-01T00:00:00Z"), exitFailed, "", "expires_at")
+	wantOutcome(t, "one that is none", p.cli("invoke", "demo.access", access, "--lease", `{"expires_at":7}`), exitFailed,
+		"", "INVALID_REQUEST")
+	wantOutcome(t, "one with an end in another zone",
+		p.cli("invoke", "demo.access", access, "--lease", "@"+file, "--expires", "2999-01-01T00:00:00+02:00"), exitOK,
+		`{"allowed":true}`, "")
+	wantOutcome(t, "one that has ended",
+		p.cli("invoke", "demo.access", access, "--lease", "@"+file, "--expires", "2001-01-01T00:00:00Z"), exitFailed, "",
+		"expires_at")
 
 	spend := `{"currency":"USD","amount":"0.10","times":3}`
 	calls := `{"tool.call":["demo.spend"]}`
-	wantOutcome(t, "enough", p.cli("invoke", "demo.spend", spend, "--lease", calls, "--budget", "USD:0.30", "--budget", "EUR:1"), exitOK, `"spent":"0.30"`, "budget     0.10 USD left\n")
-	wantOutcome(t, "too much", p.cli("invoke", "demo.spend", spend, "--lease", calls, "--budget", "USD:0.20"), exitDenied, "", "BUDGET_EXHAUSTED")
+	wantOutcome(t, "enough",
+		p.cli("invoke", "demo.spend", spend, "--lease", calls, "--budget", "USD:0.30", "--budget", "EUR:1"), exitOK,
+		`"spent":"0.30"`, "budget     0.10 USD left\n")
+	wantOutcome(t, "too much", p.cli("invoke", "demo.spend", spend, "--lease", calls, "--budget", "USD:0.20"), exitDenied,
+		"", "BUDGET_EXHAUSTED")
 	wantOutcome(t, "no amount", p.cli("invoke", "demo.spend", spend, "--budget", "USD"), exitFailed, "", "INVALID_REQUEST")
 }
 

@@ -112,7 +112,8 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 	want("the first token after the reload", "first", exitAuth)
 	want("the second token", "second", exitOK)
 	wantOutcome(t, "one job", cli(t, "invoke", "demo.sleep", `{"ms":600000}`, "--detach", "--url", p.url, "--token", "second"), exitOK, "", "")
-	wantOutcome(t, "a second one, over the new limit", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "second"), exitFailed, "", "limit of 2 jobs reached")
+	wantOutcome(t, "a second one, over the new limit", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "second"),
+		exitFailed, "", "limit of 2 jobs reached")
 	if !strings.Contains(p.errs.String(), `"settings":["max-frame"]`) {
 		t.Errorf("log = %s, want it to say that max-frame needs a restart", p.errs)
 	}

@@ -26,7 +26,8 @@ func main() {
 
 // run is the whole program: it parses args, executes the command and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: concurrent(stderr), environ: os.Environ(), interactive: isTerminal(stdin) && isTerminal(stderr)}
+	a := &app{stdin: stdin, stdout: stdout, stderr: concurrent(stderr), environ: os.Environ(),
+		interactive: isTerminal(stdin) && isTerminal(stderr)}
 	return a.run(ctx, args)
 }
 

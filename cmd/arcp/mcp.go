@@ -60,7 +60,8 @@ func newMCPServe(a *app) *cobra.Command {
 	f.BoolVar(&d.flat, "flat-names", false, "use tool names without dots, for clients that refuse dots")
 	f.DurationVar(&d.timeout, "timeout", time.Hour, "limit of a call, including waits for people; its job continues after it")
 	f.StringVar(&d.http, "http", "", "serve streamable HTTP at `HOST:PORT` instead of standard input and output")
-	f.StringVar(&d.tokenFile, "http-token-file", "", "file with the bearer token of HTTP clients; required unless --http is a loopback address")
+	f.StringVar(&d.tokenFile, "http-token-file", "",
+		"file with the bearer token of HTTP clients; required unless --http is a loopback address")
 	f.StringArrayVar(&d.origins, "http-origin", nil, "allowed Origin of web pages; may be repeated")
 	f.BoolVar(&d.proxied, "behind-proxy", false, "a proxy with TLS is in front of --http")
 	f.BoolVar(&d.verbose, "verbose", false, "log more to standard error")

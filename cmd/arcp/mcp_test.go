@@ -31,10 +31,14 @@ func TestMCPServeRefuses(t *testing.T) {
 		{"bad pattern", []string{"serve", "--tools", "[a"}, `--tools "[a": invalid pattern`},
 		{"open to others", []string{"serve", "--http", "0.0.0.0:0"}, "other machines can reach this address"},
 		{"a proxy and no token", []string{"serve", "--http", "127.0.0.1:0", "--behind-proxy"}, "--behind-proxy needs --http-token-file"},
-		{"open to others in clear text", []string{"serve", "--http", "0.0.0.0:0", "--http-token-file", good}, "--behind-proxy for a proxy with TLS"},
+		{"open to others in clear text", []string{"serve", "--http", "0.0.0.0:0", "--http-token-file", good},
+			"--behind-proxy for a proxy with TLS"},
 		{"no token file", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", filepath.Join(dir, "none")}, "no such file"},
-		{"open token file", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", file("open", "0123456789abcdef", 0o644)}, "run chmod 600"},
-		{"short token", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", file("short", "hunter2", 0o600)}, "fewer than 16 characters"},
+		{"open token file",
+			[]string{"serve", "--http", "127.0.0.1:0", "--http-token-file", file("open", "0123456789abcdef", 0o644)},
+			"run chmod 600"},
+		{"short token", []string{"serve", "--http", "127.0.0.1:0", "--http-token-file", file("short", "hunter2", 0o600)},
+			"fewer than 16 characters"},
 		{"token without HTTP", []string{"serve", "--http-token-file", good}, "need --http"},
 	} {
 		t.Run(c.name, func(t *testing.T) { wantRefusal(t, cli(t, append([]string{"mcp"}, c.args...)...), exitUsage, c.want) })
@@ -55,7 +59,9 @@ func TestMCPServeOverStdio(t *testing.T) {
 	}()
 	lines := bufio.NewReader(hear)
 	for _, c := range []struct{ say, want string }{
-		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, `"name":"arcpd"`},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` +
+			`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
+			`"name":"arcpd"`},
 		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, ""},
 		{`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`, `"name":"demo.echo"`},
 	} {
@@ -67,7 +73,7 @@ func TestMCPServeOverStdio(t *testing.T) {
 		}
 		line, err := lines.ReadString('\n')
 		if err != nil || !strings.Contains(line, c.want) || !arcp.Raw(strings.TrimSpace(line)).IsValid() {
-			t.Errorf("%s: %s, %v", c.say, line, err)
+			t.Errorf("%s is answered by %s, %v; want JSON with %s", c.say, line, err, c.want)
 		}
 	}
 	say.Close()

@@ -12,7 +12,8 @@ import (
 )
 
 func newResources(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "resources", Short: "List leases on resources, and clean up expired ones", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := &cobra.Command{Use: "resources", Short: "List leases on resources, and clean up expired ones",
+		Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	cmd.AddCommand(newResourcesList(a), newResourcesReap(a))
 	return cmd
 }
@@ -39,8 +40,9 @@ var leasedColumns = []column[arcp.ResourceLeaseView]{
 
 func newResourcesList(a *app) *cobra.Command {
 	return newList(a, list[arcp.ResourceLeaseView]{
-		short:   "List leases on resources",
-		long:    "Lists the leases of your jobs and sessions, the newest first. With the role admin it lists\nthe leases of all principals, principal by principal.",
+		short: "List leases on resources",
+		long: "Lists the leases of your jobs and sessions, the newest first. With the role admin it lists\n" +
+			"the leases of all principals, principal by principal.",
 		filters: []filter{{name: "state", choices: texts(arcp.ResourceLeaseStates)}},
 		fetch:   fromTool[arcp.ResourceLeaseView]("registry.leases"),
 		columns: leasedColumns,
@@ -57,8 +59,10 @@ func newResourcesReap(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reap",
 		Short: "Clean up the resources of expired leases now",
-		Long:  "Cleans up the resources of your expired leases at once, instead of at the next run of the\nruntime. With the role admin it cleans up those of all principals. A failed clean-up is\nretried later; `arcp resources ls` shows the error.",
-		Args:  noArgs,
+		Long: "Cleans up the resources of your expired leases at once, instead of at the next run of the\n" +
+			"runtime. With the role admin it cleans up those of all principals. A failed clean-up is\n" +
+			"retried later; `arcp resources ls` shows the error.",
+		Args: noArgs,
 	}
 	t := addTarget(cmd)
 	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "list the resources, and do not clean them up")

@@ -24,18 +24,21 @@ func TestResourcesAreListedAndReaped(t *testing.T) {
 	p := demoServer(t)
 	wantOutcome(t, "none", p.cli("resources", "ls"), exitOK, "LEASE", "")
 	p.leases(`{"provider":"cloud","resource_type":"vm","external_id":"vm-1","lease_duration_seconds":3600}`)
-	browser := p.leases(`{"provider":"cloud","resource_type":"browser_session","external_id":"b-2","lease_duration_seconds":60,"display_name":"the\nbrowser","metadata":{"tab":1},"cleanup_tool":"demo.echo"}`)
+	browser := p.leases(`{"provider":"cloud","resource_type":"browser_session","external_id":"b-2","lease_duration_seconds":60,` +
+		`"display_name":"the\nbrowser","metadata":{"tab":1},"cleanup_tool":"demo.echo"}`)
 	golden(t, "resources-ls.txt", scrub(p.cli("resources", "ls").stdout))
 	golden(t, "resources-ls.json", scrub(p.cli("resources", "ls", "-o", "json").stdout))
 	wantOutcome(t, "page by page", p.cli("resources", "ls", "--limit", "1"), exitOK, browser, "--all lists them")
 	if all := p.cli("resources", "ls", "--limit", "1", "--all").stdout; strings.Count(all, "\n") != 3 {
 		t.Errorf("all leases are\n%swant two and a head", all)
 	}
-	wantOutcome(t, "nothing is over", p.cli("resources", "reap", "--dry-run", "-o", "json"), exitOK, `{"claimed":0,"released":0,"failed":0,"skipped":0,"dry_run":true}`, "")
+	wantOutcome(t, "nothing is over", p.cli("resources", "reap", "--dry-run", "-o", "json"), exitOK,
+		`{"claimed":0,"released":0,"failed":0,"skipped":0,"dry_run":true}`, "")
 	golden(t, "resources-reap.txt", p.cli("resources", "reap").stdout)
 
 	// Whether this command or the server itself comes first, it is cleaned up.
-	sandbox := p.leases(`{"provider":"cloud","resource_type":"sandbox","external_id":"s","lease_duration_seconds":0,"cleanup_tool":"demo.echo"}`)
+	sandbox := p.leases(`{"provider":"cloud","resource_type":"sandbox","external_id":"s","lease_duration_seconds":0,` +
+		`"cleanup_tool":"demo.echo"}`)
 	p.leases(`{"provider":"cloud","resource_type":"sandbox","external_id":"lost","lease_duration_seconds":0}`)
 	wantOutcome(t, "say what is over", p.cli("resources", "reap", "--dry-run"), exitOK, "LAST ERROR", "")
 	wantOutcome(t, "clean up", p.cli("resources", "reap"), exitOK, "claimed ", "")
@@ -50,7 +53,7 @@ func (p *process) eventually(why, want string, args ...string) {
 	for p.t.Context().Err() == nil {
 		o := p.cli(args...)
 		if o.code != exitOK {
-			p.t.Fatalf("%s: %s", why, o)
+			p.t.Fatalf("%s: arcp %v ends with %s, want success", why, args, o)
 		}
 		if strings.Contains(o.stdout, want) {
 			return

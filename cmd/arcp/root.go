@@ -13,9 +13,10 @@ import (
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "arcp",
-		Short:         "An ARCP runtime and client",
-		Long:          "arcp runs tools as durable jobs for clients that speak ARCP over a WebSocket,\nand is a client itself. Start with `arcp dev`, or watch `arcp demo`.",
+		Use:   "arcp",
+		Short: "An ARCP runtime and client",
+		Long: "arcp runs tools as durable jobs for clients that speak ARCP over a WebSocket,\n" +
+			"and is a client itself. Start with `arcp dev`, or watch `arcp demo`.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
@@ -31,7 +32,9 @@ func newRoot(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, a.args, err) })
 	root.AddCommand(
-		newDev(a), newServe(a), newDemo(a), newInvoke(a), newJobs(a), newSessions(a), newApprovals(a), newInput(a), newTools(a), newResources(a), newTail(a), newBackup(a), newDoctor(a), newBench(a), newConformance(a), newMCP(a), newConfig(a), newVersion(a),
+		newDev(a), newServe(a), newDemo(a),
+		newInvoke(a), newJobs(a), newSessions(a), newApprovals(a), newInput(a), newTools(a), newResources(a), newTail(a),
+		newBackup(a), newDoctor(a), newBench(a), newConformance(a), newMCP(a), newConfig(a), newVersion(a),
 	)
 	return root
 }

@@ -92,7 +92,8 @@ func TestToolsThatCannotBe(t *testing.T) {
 	}
 	o := cli(t, "config", "print", "--config", withTools(t, `  - {name: x, exec: [sh], env: [HOME]}`))
 	wantOutcome(t, "config print", o, exitOK, `tools: [{"env":["HOME"],"exec":["sh"],"name":"x"}]`, "")
-	wantRefusal(t, cli(t, "config", "print", "--config", withTools(t, `  - {name: x, exec: [sh], env: ["A=hunter2"]}`)), exitUsage, "want names of variables")
+	wantRefusal(t, cli(t, "config", "print", "--config", withTools(t, `  - {name: x, exec: [sh], env: ["A=hunter2"]}`)),
+		exitUsage, "want names of variables")
 }
 
 // Reading the configuration again does not change the tools, and the log says so.

@@ -55,7 +55,8 @@ func (q *tailFlags) check() error {
 	if q.priority == "" {
 		return nil
 	}
-	return oneOf("min-priority", q.priority, string(arcp.PriorityLow), string(arcp.PriorityNormal), string(arcp.PriorityHigh), string(arcp.PriorityCritical))
+	return oneOf("min-priority", q.priority,
+		string(arcp.PriorityLow), string(arcp.PriorityNormal), string(arcp.PriorityHigh), string(arcp.PriorityCritical))
 }
 
 func (q *tailFlags) params() client.SubscribeFeedParams {

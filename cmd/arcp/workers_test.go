@@ -26,7 +26,8 @@ const beWorker = "be-worker"
 func workOnStdio(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	c, err := client.New(ctx, transport.Stdio(os.Stdin, os.Stdout, transport.Limits{}), client.Options{Client: arcp.ClientInfo{Kind: "test-worker", Version: "1"}})
+	c, err := client.New(ctx, transport.Stdio(os.Stdin, os.Stdout, transport.Limits{}),
+		client.Options{Client: arcp.ClientInfo{Kind: "test-worker", Version: "1"}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "open a session:", err)
 		return 1
@@ -98,7 +99,8 @@ func TestWorkerOfTheFile(t *testing.T) {
 	wantOutcome(t, "a tool", p.cli("invoke", "kid.a", `{"n":1}`), exitOK, `{"arguments":{"n":1},"attempt":1}`, "")
 	wantOutcome(t, "another tool", p.cli("invoke", "kid.b", `{}`), exitOK, `{"arguments":{},"attempt":1}`, "")
 	wantOutcome(t, "a tool that is not allowed", p.cli("invoke", "other.c", `{}`), exitFailed, "", "AGENT_NOT_AVAILABLE")
-	wantOutcome(t, "a job that the worker submits for itself", p.cli("invoke", "kid.a", `{"invoke":"demo.echo"}`), exitFailed, "", "submits no jobs of its own")
+	wantOutcome(t, "a job that the worker submits for itself", p.cli("invoke", "kid.a", `{"invoke":"demo.echo"}`),
+		exitFailed, "", "submits no jobs of its own")
 	id := p.detach("kid.a", `{"wait":"x"}`)
 	p.untilRunning(1)
 	wantOutcome(t, "cancel", p.cli("jobs", "cancel", id), exitOK, "", "")

@@ -83,10 +83,29 @@ var draftTimeoutFaults = []Fault{
 // draftKeyFaults are defects of idempotency_key.
 var draftKeyFaults = []Fault{
 	{Defect: "idempotency_key is ignored", Checks: []string{"draft.idempotency.same-session", "draft.idempotency.acceptance", "draft.idempotency.terminal", "draft.idempotency.failure",
-		"draft.idempotency.running", "draft.idempotency.connections", "draft.idempotency.order", "draft.idempotency.other-request", "draft.idempotency.unharmed"},
+		"draft.idempotency.running", "draft.idempotency.connections", "draft.idempotency.order", "draft.idempotency.other-request", "draft.idempotency.unharmed",
+		"draft.idempotency.race"},
 		newRewriter: withoutOption("idempotency_key")},
 	{Defect: "a request with its members in another order is another request", Checks: []string{"draft.idempotency.order"},
 		newRewriter: refuseSubmits(arcp.CodeDuplicateKey, func(f frame) bool { return bytes.Contains(f.Payload, []byte(`"c":2},"a":1`)) })},
+	{Defect: "the end of a job that has ended is not told again", Checks: []string{"draft.idempotency.ended", "draft.idempotency.same-session"}, Silent: true,
+		newRewriter: func() rewriter {
+			ended := map[arcp.JobID]bool{}
+			return dropEvents(func(f frame) bool {
+				again := f.ends() && ended[f.JobID]
+				ended[f.JobID] = ended[f.JobID] || f.ends()
+				return again
+			})()
+		}},
+	{Defect: "the end of a job that has ended precedes the answer to the repeated submit", Checks: []string{"draft.idempotency.ended", "draft.idempotency.same-session"},
+		newRewriter: func() rewriter {
+			known := map[arcp.JobID]bool{}
+			return swap(func(f frame) bool {
+				again := f.Type == arcp.JobAccepted && known[f.JobID]
+				known[f.JobID] = true
+				return again
+			}, frame.ends, false)()
+		}},
 	{Defect: "DUPLICATE_KEY ends the job that has the key", Checks: []string{"draft.idempotency.unharmed"}, newRewriter: refuseAsFirst},
 	{Defect: "a key is common to all principals", Checks: []string{"draft.idempotency.principal"}, newShared: mergeKeys},
 	{Defect: "a submit without a key is the same job as an equal one", Checks: []string{"draft.idempotency.keyless"},

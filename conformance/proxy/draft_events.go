@@ -29,6 +29,15 @@ var draftEventFaults = []Fault{
 		newRewriter: editBody("log", func(body map[string]any) { delete(body, "fields"); delete(body, "attributes") })},
 	{Defect: "two logs come in reverse order", Checks: []string{"draft.events.log", "draft.events.log-output"},
 		newRewriter: swap(isKind("log"), isKind("log"), true)},
+	{Defect: "a session without the feature progress is sent progress", Checks: []string{"draft.events.progress-unnegotiated"},
+		newRewriter: func() rewriter {
+			return insertEvents(func(f frame) (frame, bool) {
+				progress := map[string]any{"kind": "progress", "ts": past, "body": map[string]int{"current": 1, "total": 3}}
+				return f.withNewID().with("type", script.JobEvent).with("payload", progress), f.Type == script.JobEvent
+			})
+		}},
+	{Defect: "an event that is not sent takes a number", Checks: []string{"draft.events.progress-unnegotiated", "draft.events.numbers"},
+		newRewriter: skipNumbers(isType(arcp.JobAccepted))},
 	{Defect: "progress is told of the last step only", Checks: []string{"draft.events.progress"},
 		newRewriter: dropEvents(func(f frame) bool {
 			body := f.body()

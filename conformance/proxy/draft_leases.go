@@ -12,18 +12,34 @@ import (
 var draftLeaseFaults = []Fault{
 	{Defect: "job.accepted has no lease", Checks: []string{"draft.leases.accepted"},
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease", struct{}{}) })},
+	{Defect: "job.accepted has a lease that was not granted", Checks: []string{"draft.leases.accepted", "draft.leases.none"},
+		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease", map[string][]string{"fs.read": {"/**"}}) })},
 	{Defect: "every job has constraints", Checks: []string{"draft.leases.unconstrained"},
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame {
 			return f.withPayload("lease_constraints", map[string]string{"expires_at": "2099-01-01T00:00:00Z"})
 		})},
 	{Defect: "a job may do what its lease does not cover", Checks: []string{"draft.leases.none", "draft.leases.star", "draft.leases.anchored", "draft.leases.dots",
-		"draft.leases.model", "draft.leases.capabilities"},
+		"draft.leases.model", "draft.leases.capabilities", "draft.leases.question", "draft.leases.delegate"},
 		newRewriter: completeDraft(arcp.CodePermissionDenied, `{"allowed":true}`)},
 	{Defect: "lease_request is ignored", Checks: []string{"draft.leases.star", "draft.leases.anchored", "draft.leases.dots", "draft.leases.model", "draft.leases.expires-inside",
 		"draft.leases.malformed", "draft.budgets.exhausted", "draft.budgets.malformed"},
 		newRewriter: withoutOption("lease_request")},
-	{Defect: "lease_constraints are ignored", Checks: []string{"draft.leases.expires-past", "draft.leases.expires-malformed"},
+	{Defect: "a question mark in a pattern covers any character", Checks: []string{"draft.leases.question"}, newRewriter: replaceSent(`["/a/b?"]`, `["/a/b*"]`)},
+	{Defect: "lease_constraints are ignored", Checks: []string{"draft.leases.expires-past", "draft.leases.expires-malformed", "draft.leases.expired",
+		"draft.leases.expired-child"},
 		newRewriter: withoutOption("lease_constraints")},
+	{Defect: "a job may do what its lease allowed before it ended", Checks: []string{"draft.leases.expired", "draft.leases.expired-child"},
+		newRewriter: completeDraft(arcp.CodeLeaseExpired, `{}`)},
+	{Defect: "a job whose lease has ended fails with PERMISSION_DENIED", Checks: []string{"draft.leases.expired", "draft.leases.expired-child"},
+		newRewriter: replaceDraftCode(arcp.CodeLeaseExpired, arcp.CodePermissionDenied)},
+	{Defect: "a job goes on after LEASE_EXPIRED", Checks: []string{"draft.leases.expired", "draft.leases.expired-child"}, newRewriter: goOn(arcp.CodeLeaseExpired)},
+	{Defect: "a job whose lease has ended is listed as running", Checks: []string{"draft.leases.expired"},
+		newRewriter: editEntries(func(e map[string]any) map[string]any {
+			if e["status"] == "error" {
+				e["status"] = "running"
+			}
+			return e
+		})},
 	{Defect: "an expires_at in a lease_request is lost", Checks: []string{"draft.leases.expires-inside"},
 		newRewriter: editLease(func(lease map[string]json.RawMessage) { delete(lease, "expires_at") })},
 	{Defect: "a child with a wider lease fails with PERMISSION_DENIED", Checks: []string{"draft.leases.subset"},
@@ -80,6 +96,16 @@ var draftQuestionFaults = []Fault{
 	{Defect: "the cancel of a job that waits is ignored", Checks: []string{"draft.questions.cancel"}, Silent: true, newRewriter: dropSent(script.JobCancel)},
 	{Defect: "the time of a job that waits goes on", Checks: []string{"draft.questions.time"},
 		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.failed(f.JobID, f.EventSeq).withPayload("code", "TIMEOUT") })},
+}
+
+// goOn returns rewriters that send another event of each job after it has failed with the code.
+func goOn(code arcp.Code) func() rewriter {
+	return func() rewriter {
+		return insertEvents(func(f frame) (frame, bool) {
+			payload := map[string]any{"kind": "metric", "ts": past, "body": map[string]any{"name": "cost.demo", "value": 1, "unit": "USD"}}
+			return f.withNewID().with("type", script.JobEvent).with("payload", payload), f.ends() && f.code() == code
+		})
+	}
 }
 
 // editLease returns rewriters that edit the lease_request of each submit.

@@ -12,6 +12,8 @@ import (
 
 // draftListFaults are defects of session.list_jobs.
 var draftListFaults = []Fault{
+	{Defect: "a member of session.list_jobs that cannot be read is ignored", Checks: []string{"draft.list.malformed"},
+		newRewriter: editSent(arcp.SessionListJobs, func(f frame) frame { return f.with("payload", struct{}{}) })},
 	{Defect: "session.list_jobs is answered twice", Checks: []string{"draft.list.answer"},
 		newRewriter: duplicateWhere(isType(arcp.SessionJobs), frame.withNewID)},
 	{Defect: "a listed job has the agent without its version", Checks: []string{"draft.list.entry"},
@@ -155,6 +157,10 @@ var draftSubscribeFaults = []Fault{
 	{Defect: "the first event after job.subscribed is never sent and later events are renumbered", Checks: []string{"draft.subscribe.history", "draft.subscribe.history-then-live",
 		"draft.subscribe.many", "draft.subscribe.from"}, newRewriter: dropFirstFollowed},
 	{Defect: "the events of a followed job are numbered by job", Checks: []string{"draft.subscribe.numbers", "draft.subscribe.two-jobs"}, newRewriter: numberByJob},
+	{Defect: "job.subscribed does not tell the budget", Checks: []string{"draft.subscribe.authority"},
+		newRewriter: editReceived(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("budget", nil) })},
+	{Defect: "job.subscribed does not tell the end of the lease", Checks: []string{"draft.subscribe.authority"},
+		newRewriter: editReceived(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("lease_constraints", nil) })},
 	{Defect: "the history comes without being asked for", Checks: []string{"draft.subscribe.live", "draft.subscribe.from-alone"},
 		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame { return f.withPayload("history", true) })},
 	{Defect: "from_event_seq is ignored", Checks: []string{"draft.subscribe.from"},
@@ -166,10 +172,11 @@ var draftSubscribeFaults = []Fault{
 			}
 			return f.refused(codeJobNotFound)
 		})},
-	{Defect: "a job has two copies of its end in a session that sees the job for two reasons", Checks: []string{"draft.subscribe.same-session", "draft.subscribe.twice"},
+	{Defect: "a job has two copies of its end in a session that sees the job for two reasons", Checks: []string{"draft.subscribe.same-session", "draft.subscribe.twice",
+		"draft.idempotency.running-again", "draft.idempotency.followed"},
 		newRewriter: doubleEnds},
 	{Defect: "a job has one follower at most", Checks: []string{"draft.subscribe.many"}, newShared: followOnce},
-	{Defect: "job.unsubscribe is ignored", Checks: []string{"draft.subscribe.unsubscribe"}, newRewriter: dropSent(arcp.JobUnsubscribe)},
+	{Defect: "job.unsubscribe is ignored", Checks: []string{"draft.subscribe.unsubscribe", "draft.subscribe.unsubscribe-resumed"}, newRewriter: dropSent(arcp.JobUnsubscribe)},
 	{Defect: "job.unsubscribe takes the events of the job from the session that has submitted it", Checks: []string{"draft.subscribe.unsubscribe-own"}, Silent: true,
 		newRewriter: loseUnsubscribed},
 	{Defect: "the job of a subscription is read from the envelope only", Checks: []string{"draft.subscribe.payload-only"},
@@ -180,7 +187,11 @@ var draftSubscribeFaults = []Fault{
 			return f
 		})},
 	{Defect: "a subscription to an unknown job is PERMISSION_DENIED", Checks: []string{"draft.subscribe.unknown"}, newRewriter: replaceDraftCode(codeJobNotFound, "PERMISSION_DENIED")},
-	{Defect: "a subscription without a job_id is JOB_NOT_FOUND", Checks: []string{"draft.subscribe.no-job"}, newRewriter: replaceDraftCode("INVALID_REQUEST", codeJobNotFound)},
+	{Defect: "a refused subscription ends the other jobs of its session", Checks: []string{"draft.subscribe.refused-harmless"},
+		newRewriter: failBeforePong(isType(arcp.JobSubscribe))},
+	{Defect: "a member of job.subscribe that cannot be read is ignored", Checks: []string{"draft.subscribe.malformed"},
+		newRewriter: editSent(arcp.JobSubscribe, func(f frame) frame { return f.with("payload", map[string]any{"job_id": f.JobID}) })},
+	{Defect: "a subscription without a job_id is JOB_NOT_FOUND", Checks: []string{"draft.subscribe.no-job", "draft.subscribe.malformed"}, newRewriter: replaceDraftCode("INVALID_REQUEST", codeJobNotFound)},
 }
 
 const codeJobNotFound arcp.Code = "JOB_NOT_FOUND"
@@ -270,6 +281,23 @@ func followOnce() func() rewriter {
 	})
 }
 
+// failBeforePong returns rewriters that end the oldest job before the first pong after a selected message.
+func failBeforePong(selects func(f frame) bool) func() rewriter {
+	return func() rewriter {
+		sent := false
+		r := failOthers(func(f frame) bool {
+			due := sent && f.Type == arcp.SessionPong
+			sent = sent && !due
+			return due
+		})()
+		r.out = func(f frame) []frame {
+			sent = sent || selects(f)
+			return []frame{f}
+		}
+		return r
+	}
+}
+
 // loseUnsubscribed drops the events of each job after its job.unsubscribe.
 func loseUnsubscribed() rewriter {
 	left := map[arcp.JobID]bool{}
@@ -299,8 +327,9 @@ var draftResumeFaults = []Fault{
 		newRewriter: editResume(func(m map[string]any) { m["last_event_seq"] = 0 })},
 	{Defect: "a resume by a client that has every event is refused", Checks: []string{"draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"}, newShared: refuseCaughtUp},
 	{Defect: "a resume at a position that was not reached is one at the last event", Checks: []string{"draft.resume.ahead"}, newShared: moveBack},
-	{Defect: "a resume with any token has the session", Checks: []string{"draft.resume.token-wrong", "draft.resume.token-used"}, newShared: anyToken},
-	{Defect: "a resume that fails opens a new session", Checks: []string{"draft.resume.ahead", "draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.principal", "draft.resume.unknown"},
+	{Defect: "a resume with any token has the session", Checks: []string{"draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.message-wrong"}, newShared: anyToken},
+	{Defect: "a resume that fails opens a new session", Checks: []string{"draft.resume.ahead", "draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.principal", "draft.resume.unknown",
+		"draft.resume.message-wrong"},
 		newShared: welcomeRefused},
 	{Defect: "a resume does not compare the principal", Checks: []string{"draft.resume.principal"}, newShared: anyPrincipal},
 	{Defect: "a welcome uses up the token before its client has sent a message", Checks: []string{"draft.resume.token-lost"}, newShared: useUpTokens},
@@ -322,10 +351,52 @@ var draftResumeFaults = []Fault{
 			}
 			return f.editObject("capabilities", func(o map[string]json.RawMessage) { o["features"] = json.RawMessage(`["ack","list_jobs","subscribe"]`) })
 		})},
-	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower"}, Silent: true,
+	{Defect: "two connections of a session go on after a resume", Checks: []string{"draft.takeover.race", "draft.takeover.half-open"}, newShared: shareSession},
+	{Defect: "a resumed session follows no job", Checks: []string{"draft.resume.follows", "draft.takeover.follower", "draft.takeover.race"}, Silent: true,
 		newRewriter: afterResume(func() func(f frame) []frame { return dropWhere(frame.event)().in })},
 	{Defect: "a session whose connection may be half-open cannot be resumed", Checks: []string{"draft.takeover.half-open", "draft.takeover.while-running", "draft.takeover.follower", "draft.takeover.race"},
 		newRewriter: refuseResumes},
+}
+
+// shareSession makes the end of a connection with a session one that the client does not see: pings are
+// answered, and the events that other connections have had since come on this one, too.
+func shareSession() func() rewriter {
+	var events []frame
+	return func() rewriter {
+		var welcome frame
+		var pings []frame
+		copied := 0
+		return rewriter{
+			out: func(f frame) []frame {
+				if f.Type == arcp.SessionPing {
+					pings = append(pings, f)
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				if f.Type == script.SessionWelcome {
+					welcome = f
+				}
+				if f.event() {
+					events = append(events, f)
+				}
+				copied = len(events)
+				return []frame{f}
+			},
+			afterEnd: func() []frame {
+				if welcome.Type == "" {
+					return nil
+				}
+				frames := slices.Clone(events[copied:])
+				for _, ping := range pings {
+					frames = append(frames, welcome.withNewID().with("type", arcp.SessionPong).
+						with("payload", map[string]any{"ping_nonce": ping.stringMember("nonce"), "received_at": past}))
+				}
+				copied, pings = len(events), nil
+				return frames
+			},
+		}
+	}
 }
 
 // resumption returns what the first message of a client says of the session to resume; nil if it resumes none.

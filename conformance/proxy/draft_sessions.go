@@ -143,22 +143,6 @@ func takeSessionID() rewriter {
 	}
 }
 
-// endWithRefusal ends every connection with a session.error after the refusal of a hello.
-func endWithRefusal() func() rewriter {
-	var refusal frame
-	return func() rewriter {
-		return rewriter{in: func(f frame) []frame {
-			switch {
-			case f.Type == script.SessionError:
-				refusal = f
-			case refusal.text != nil && f.Type != script.JobError:
-				f = refusal.with("session_id", f.SessionID)
-			}
-			return []frame{f}
-		}}
-	}
-}
-
 // welcomeAgain answers a second hello with a copy of session.welcome.
 func welcomeAgain() rewriter {
 	var welcome frame
@@ -180,57 +164,6 @@ func welcomeAgain() rewriter {
 			}
 			return []frame{f}
 		},
-	}
-}
-
-// draftHostileFaults are defects of the handling of invalid frames.
-var draftHostileFaults = []Fault{
-	{Defect: "an invalid hello is refused with UNAUTHENTICATED", Checks: []string{"draft.hostile.broken", "draft.hostile.types", "draft.hostile.envelope",
-		"draft.hostile.duplicate-names", "draft.hostile.deep"},
-		newRewriter: editReceived(script.SessionError, func(f frame) frame { return f.withPayload("code", arcp.CodeUnauthenticated) })},
-	{Defect: "a connection ends with code 1011 after the refusal of its hello", Checks: []string{"draft.hostile.broken", "draft.hostile.types",
-		"draft.hostile.envelope", "draft.hostile.duplicate-names", "draft.hostile.deep"},
-		newRewriter: closeWith(transport.CloseInternal)},
-	{Defect: "a frame above the limit ends the connection with code 1008", Checks: []string{"draft.hostile.huge"},
-		newRewriter: closeWith(transport.ClosePolicy)},
-	{Defect: "an invalid hello ends the sessions of the others", Checks: []string{"draft.hostile.bystander"}, newShared: endWithRefusal},
-	{Defect: "a job that is submitted before session.hello is listed", Checks: []string{"draft.hostile.submit-first"}, newShared: listEarlySubmit},
-	{Defect: "a frame that cannot be decoded is answered with session.error", Checks: []string{"draft.hostile.garbage"},
-		newRewriter: answerSent(isType(""), arcp.SessionPong, false)},
-	{Defect: "a frame that cannot be decoded counts twice", Checks: []string{"draft.hostile.bad-frames"},
-		newRewriter: func() rewriter {
-			return rewriter{out: func(f frame) []frame {
-				if f.Type == "" {
-					return []frame{f, f}
-				}
-				return []frame{f}
-			}}
-		}},
-	{Defect: "invalid frames end the connection with code 1000", Checks: []string{"draft.hostile.too-many-bad-frames"},
-		newRewriter: closeWith(transport.CloseNormal)},
-	{Defect: "a session ends with its connection", Checks: []string{"draft.hostile.binary", "draft.hostile.not-utf8"},
-		newRewriter: refuseHello(func(f frame) bool { return bytes.Contains(f.Payload, []byte("last_event_seq")) })},
-}
-
-// listEarlySubmit lists a job of the first message of a connection without a session.
-func listEarlySubmit() func() rewriter {
-	var trace string
-	return func() rewriter {
-		return rewriter{
-			out: func(f frame) []frame {
-				if f.SessionID == "" && f.Type == script.JobSubmit {
-					trace = f.TraceID
-				}
-				return []frame{f}
-			},
-			in: func(f frame) []frame {
-				if f.Type == arcp.SessionJobs && trace != "" {
-					f = f.withPayload("jobs", []map[string]any{{"job_id": "job_00000000000000000000000000", "agent": "demo.echo@1.0.0", "status": "success",
-						"trace_id": trace, "lease": struct{}{}, "created_at": "2026-01-02T03:04:05Z", "submitted_at": "2026-01-02T03:04:05Z", "last_event_seq": 0}})
-				}
-				return []frame{f}
-			},
-		}
 	}
 }
 
@@ -332,6 +265,7 @@ var draftPingFaults = []Fault{
 		newRewriter: answerSent(isType(arcp.SessionPong), arcp.SessionPong, false)},
 	{Defect: "every session.ping of the server has the same nonce", Checks: []string{"draft.ping.server"},
 		newRewriter: editReceived(arcp.SessionPing, func(f frame) frame { return f.withPayload("nonce", "n") })},
+	{Defect: "session.pong is no sign of life", Checks: []string{"draft.ping.answers"}, newRewriter: dropSent(arcp.SessionPong)},
 	{Defect: "a session without the feature heartbeat is pinged", Checks: []string{"draft.ping.server-unnegotiated"},
 		newRewriter: rewriteReceived(func(f frame) []frame {
 			if f.Type != arcp.JobAccepted {
@@ -539,6 +473,7 @@ var draftNumberFaults = []Fault{
 		newRewriter: editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
 	{Defect: "the events of each job are numbered from 1", Checks: []string{"draft.numbering.session", "draft.numbering.parallel", "draft.numbering.reconnect"},
 		newRewriter: restartNumbers},
+	{Defect: "a session ends after 10,000 frames", Checks: []string{"draft.numbering.many"}, newRewriter: endAfter(10000)},
 	{Defect: "job.accepted has a number", Checks: []string{"draft.numbering.types"},
 		newRewriter: editReceived(arcp.JobAccepted, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Defect: "job.cancelled has a number", Checks: []string{"draft.numbering.types"},
@@ -557,6 +492,19 @@ var draftNumberFaults = []Fault{
 				return f.with("event_seq", numbers[f.ID])
 			})
 		}},
+}
+
+// endAfter returns rewriters that replace each frame of the server after the first n by a session.error.
+func endAfter(n int) func() rewriter {
+	return func() rewriter {
+		count := 0
+		return rewriter{in: func(f frame) []frame {
+			if count++; count <= n {
+				return []frame{f}
+			}
+			return []frame{f.withNewID().with("event_seq", nil).with("job_id", nil).refused("INTERNAL_ERROR").withPayload("retryable", true)}
+		}}
+	}
 }
 
 // skipNumbers returns rewriters that leave out a number after each selected frame of the server.

@@ -9,10 +9,11 @@ import (
 )
 
 // frame is the text of a frame with its envelope. The envelope is zero if the text cannot be
-// decoded; such a frame passes unchanged.
+// decoded or is not UTF-8, and of a binary frame; such a frame passes unchanged.
 type frame struct {
 	arcp.Envelope
-	text []byte
+	text   []byte
+	binary bool
 }
 
 func parse(text []byte) frame {

@@ -5,6 +5,9 @@
 package proxy
 
 import (
+	"bytes"
+	"errors"
+
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -20,11 +23,17 @@ type Fault struct {
 
 // rewriter changes the frames and the end of one connection. A nil function changes nothing.
 type rewriter struct {
-	in  func(f frame) []frame // replaces a frame from the server
-	out func(f frame) []frame // replaces a frame from the client
-	end func(err error) error // replaces the error that ends the connection
+	in     func(f frame) []frame // replaces a frame from the server
+	out    func(f frame) []frame // replaces a frame from the client
+	end    func(err error) error // replaces the error that ends the connection
+	closed func() error          // returns an error that ends the connection instead of a frame from the server
 
 	afterEnd func() []frame // returns frames to deliver after the end, once
+}
+
+// BinaryWriter is a connection that can also send binary frames.
+type BinaryWriter interface {
+	WriteBinary(data []byte) error
 }
 
 // Wrap returns conn with the fault f.
@@ -48,6 +57,9 @@ type proxied struct {
 func (p *proxied) Read() ([]byte, error) {
 	for len(p.ready) == 0 {
 		text, err := p.Conn.Read()
+		if err == nil && p.rewriter.closed != nil {
+			err = p.rewriter.closed()
+		}
 		switch {
 		case err == nil:
 			p.ready = apply(p.rewriter.in, parse(text))
@@ -70,13 +82,31 @@ func (p *proxied) replaceEnd(err error) error {
 	return p.rewriter.end(err)
 }
 
-func (p *proxied) Write(text []byte) error {
-	for _, f := range apply(p.rewriter.out, parse(text)) {
-		if err := p.Conn.Write(f.text); err != nil {
+func (p *proxied) Write(text []byte) error { return p.write(parse(text)) }
+
+// WriteBinary implements BinaryWriter. It fails with errors.ErrUnsupported if the connection is none.
+func (p *proxied) WriteBinary(data []byte) error {
+	return p.write(frame{text: bytes.Clone(data), binary: true})
+}
+
+func (p *proxied) write(sent frame) error {
+	for _, f := range apply(p.rewriter.out, sent) {
+		if err := p.writeFrame(f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (p *proxied) writeFrame(f frame) error {
+	if !f.binary {
+		return p.Conn.Write(f.text)
+	}
+	conn, ok := p.Conn.(BinaryWriter)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return conn.WriteBinary(f.text)
 }
 
 func apply(change func(frame) []frame, f frame) []frame {

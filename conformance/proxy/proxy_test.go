@@ -124,3 +124,38 @@ func TestPendingFramesArrive(t *testing.T) {
 		t.Errorf("got %q, want what still comes after the end, once", got)
 	}
 }
+
+// binaryTape is a tape that records binary frames, too.
+type binaryTape struct {
+	tape
+	binary []string
+}
+
+func (c *binaryTape) WriteBinary(data []byte) error {
+	c.binary = append(c.binary, string(data))
+	return nil
+}
+
+func TestBinaryFrames(t *testing.T) {
+	for name, test := range map[string]struct {
+		make         func() rewriter
+		text, binary []string
+	}{
+		"passed":   {replaceBroken(isNotUTF8), nil, []string{"\x01\xff"}},
+		"dropped":  {replaceBroken(isBinary), nil, nil},
+		"replaced": {replaceBroken(isBinary, ping), []string{string(ping.text)}, nil},
+	} {
+		wire := &binaryTape{}
+		c := Wrap(wire, Fault{newRewriter: test.make})
+		if err := c.(BinaryWriter).WriteBinary([]byte("\x01\xff")); err != nil {
+			t.Errorf("%s: WriteBinary() = %v", name, err)
+		}
+		if !slices.Equal(wire.written, test.text) || !slices.Equal(wire.binary, test.binary) {
+			t.Errorf("%s: the server receives text %q and binary %q, want %q and %q", name, wire.written, wire.binary, test.text, test.binary)
+		}
+	}
+	c := Wrap(&tape{}, Fault{newRewriter: func() rewriter { return rewriter{} }})
+	if err := c.(BinaryWriter).WriteBinary(nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("WriteBinary() on a connection of text = %v, want ErrUnsupported", err)
+	}
+}

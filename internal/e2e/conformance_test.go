@@ -46,7 +46,7 @@ func TestConformance(t *testing.T) {
 			for _, r := range report.Results {
 				restarts := slices.Contains(checks[r.ID].Needs, conformance.NeedRestart)
 				if r.Status != conformance.Passed && !(r.Status == conformance.Skipped && tg.Restart == nil && restarts) {
-					t.Errorf("%s: %s", r.ID, r.Status)
+					t.Errorf("%s: %s, want passed", r.ID, r.Status)
 					failed = append(failed, r)
 				}
 			}

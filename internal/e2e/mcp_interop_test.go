@@ -65,7 +65,7 @@ func TestMCPInterop(t *testing.T) {
 	t.Run("client/pypi/stdio", func(t *testing.T) {
 		out := runClient(ctx, t, env, filepath.Join(python, "bin/python"), ".ci/mcp/client.py", bin, "mcp", "serve", "--tools", "demo.*")
 		if !slices.Contains(out.Tools, "demo.echo") || slices.Contains(out.Tools, "every.echo") || out.Echo.text() != `{"text":"hello"}` {
-			t.Errorf("%+v", out)
+			t.Errorf("the client reports %+v, want the tools demo.* and the echoed arguments", out)
 		}
 	})
 }
@@ -272,7 +272,7 @@ func useTime(ctx context.Context, t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	if result, err := job.Wait(ctx); err != nil || !bytes.Contains(result.Value, []byte("+09:00")) {
-		t.Errorf("%s, %v", result.Value, err)
+		t.Errorf("the time in Tokyo is %s, %v; want an offset of +09:00", result.Value, err)
 	}
 	job, err = c.Invoke(ctx, client.InvokeParams{Tool: "time.get_current_time", Arguments: arcp.Raw(`{"timezone":"Middle/Earth"}`)})
 	if err != nil {
@@ -315,7 +315,7 @@ func serveMCP(t *testing.T, bin string, env []string) (url, token string) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin, "mcp", "serve", "--http", "127.0.0.1:0", "--http-token-file", file)
-	cmd.Env, cmd.Stderr = env, overheard(t)
+	cmd.Env, cmd.Stderr = env, captureStderr(t)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func serveMCP(t *testing.T, bin string, env []string) (url, token string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { end(cmd) })
+	t.Cleanup(func() { killProcess(cmd) })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening ")
 	if err != nil || !ok {
@@ -364,7 +364,7 @@ type mcpSeen struct {
 func runClient(ctx context.Context, t *testing.T, env []string, name string, args ...string) (seen mcpSeen) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env, cmd.Stderr = env, overheard(t)
+	cmd.Env, cmd.Stderr = env, captureStderr(t)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

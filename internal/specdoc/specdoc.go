@@ -1,4 +1,4 @@
-// Package specdoc writes the tables of SPEC.md from the catalogues of package arcp.
+// Package specdoc writes the tables of SPEC.md from the catalogs of package arcp.
 package specdoc
 
 import (
@@ -141,7 +141,7 @@ var featureUse = map[arcp.Feature]string{
 	arcp.FeatureCheckpoints:            "`job.checkpoint` may be sent, and checkpoints created and restored.",
 	arcp.FeatureBinaryStreams:          "Stream chunks may come as binary frames.",
 	arcp.FeatureAgentHandoff:           "`agent.handoff` is understood.",
-	arcp.FeatureHumanInput:             "`human.*` may be sent: somebody answers questions.",
+	arcp.FeatureHumanInput:             "`human.*` may be sent: a person answers the questions of jobs.",
 	arcp.FeatureArtifacts:              "`artifact.*` is understood.",
 	arcp.FeatureSubscriptions:          "`subscribe` and `job.subscribe` are understood.",
 	arcp.FeatureScheduledJobs:          "`job.schedule` is understood.",
@@ -188,7 +188,7 @@ var jobStateUse = map[arcp.JobState]string{
 	arcp.StateQueued:    "Waits for capacity, for its time, or for the next attempt.",
 	arcp.StateRunning:   "An attempt runs.",
 	arcp.StateBlocked:   "An attempt waits for a person or for a heartbeat.",
-	arcp.StatePaused:    "Stopped at a checkpoint by a shutdown; goes on by itself.",
+	arcp.StatePaused:    "Stopped at a checkpoint by a shutdown; the next start of the runtime continues it.",
 	arcp.StateCompleted: "Ended with a result.",
 	arcp.StateFailed:    "Ended with an error.",
 	arcp.StateCancelled: "Ended on request.",

@@ -80,7 +80,7 @@ func TestOpen(t *testing.T) {
 	} {
 		s, err := c.Open()
 		if err != nil || s.check() != nil || !s.serves("llm.ask@1") || s.serves("demo.echo") {
-			t.Errorf("%s: %+v, %v", c.Kind, s, err)
+			t.Errorf("%s: the source is %+v, %v; want one that serves llm.* only", c.Kind, s, err)
 		}
 		c.File, c.TokenFile, c.Command = c.File+"x", c.TokenFile+"x", nil
 		if _, err := c.Open(); err == nil {

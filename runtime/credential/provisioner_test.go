@@ -49,7 +49,7 @@ func TestProvisionerPool(t *testing.T) {
 			t.Fatalf("Issue = %v, %v", list, err)
 		}
 		if err := list[0].check(); err != nil {
-			t.Error(err)
+			t.Errorf("the issued credential is not valid: %v", err)
 		}
 		return list[0]
 	}
@@ -64,14 +64,14 @@ func TestProvisionerPool(t *testing.T) {
 	}
 	for _, ref := range []Ref{{Job: "job_3"}, {Job: "job_3", Upstream: one.Upstream}, {Job: "job_1", Upstream: "else"}} {
 		if err := p.Revoke(ctx, ref); err != nil {
-			t.Error(err)
+			t.Errorf("Revoke(%+v) = %v, want nil: there is no such credential", ref, err)
 		}
 	}
 	if _, err := p.Issue(ctx, Request{Job: "job_3"}); err == nil {
 		t.Error("another job's value became free")
 	}
 	if err := p.Revoke(ctx, Ref{Job: "job_1", Upstream: one.Upstream}); err != nil {
-		t.Error(err)
+		t.Errorf("Revoke of an issued credential: %v", err)
 	}
 	if got := take("job_3"); got.Value != one.Value {
 		t.Error("a revoked value is not free")
@@ -109,7 +109,7 @@ func TestPoolGivesEachGenerationAnotherValue(t *testing.T) {
 		t.Error("a third value of two")
 	}
 	if err := p.Revoke(t.Context(), Ref{Job: "job_1", Upstream: one.Upstream, Generation: 1}); err != nil {
-		t.Error(err)
+		t.Errorf("Revoke of the first generation: %v", err)
 	}
 	q, err := OpenPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
 	if err != nil {
@@ -180,7 +180,7 @@ func TestProvisionerGateway(t *testing.T) {
 	}
 	for _, ref := range []Ref{{Job: "job_1", Upstream: c.Upstream}, {Job: "job_1", Upstream: "gone"}, {Job: "job_1"}} {
 		if err := g.Revoke(t.Context(), ref); err != nil {
-			t.Error(err)
+			t.Errorf("Revoke(%+v): %v", ref, err)
 		}
 	}
 	want := []string{
@@ -323,7 +323,7 @@ func TestProvisionerCommand(t *testing.T) {
 		t.Errorf("the program got %s", got)
 	}
 	if err := c.Revoke(t.Context(), Ref{Job: "job_1", ID: "c1", Upstream: "h", Generation: 2}); err != nil {
-		t.Error(err)
+		t.Errorf("Revoke by the program: %v", err)
 	}
 	if got, _ = os.ReadFile(out); !strings.HasPrefix(string(got), `{"op":"revoke","job_id":"job_1","generation":2,"id":"c1","handle":"h"}`) {
 		t.Errorf("the program got %s", got)

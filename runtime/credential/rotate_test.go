@@ -86,7 +86,7 @@ func TestRotatedValueReplacesTheOld(t *testing.T) {
 			t.Errorf("%d values are known after the old one was revoked, want 1", n)
 		}
 		if _, err := r.v.Rotate(t.Context(), job, ""); err != nil {
-			t.Error(err)
+			t.Errorf("Rotate: %v", err)
 		}
 		if _, ok := r.v.Announced(job, 1); ok {
 			t.Error("the event of an earlier rotation has a value")
@@ -354,10 +354,10 @@ func TestRotationHasANewValueForEachID(t *testing.T) {
 		err := held().match(x.list)
 		_, refused := errors.AsType[*Refused](err)
 		if (err == nil) != x.ok || refused != x.refused {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: match = %v, want accepted %v, refused %v", name, err, x.ok, x.refused)
 		}
 		if x.ok && (x.list[0].ID != "a" || x.list[1].ID != "b" || x.list[0].Value != "value-three") {
-			t.Errorf("%s: %v", name, x.list)
+			t.Errorf("%s: the matched list is %v, want a with its new value, then b", name, x.list)
 		}
 	}
 	old := held().row.replaced(&row{Parts: []part{{ID: "a", Upstream: "1"}, {ID: "b", Upstream: "3"}}})

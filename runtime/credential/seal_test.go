@@ -126,7 +126,7 @@ func TestKeyFileErrors(t *testing.T) {
 		}
 	}
 	if _, err := LoadSealer(private(t, "# ours\n"+key+"\n  "+key+"  \n")); err != nil {
-		t.Error(err)
+		t.Errorf("LoadSealer of two keys with a comment: %v", err)
 	}
 	if _, err := LoadSealer(t.TempDir()); err == nil {
 		t.Error("a directory is a key file")

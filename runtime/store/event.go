@@ -117,15 +117,15 @@ func payloadIn(b []byte) arcp.Raw {
 	return arcp.Raw(b[at+len(name) : len(b)-1])
 }
 
-// Members are encoded members of an event made by NewEvent. They must not be changed.
-type Members struct {
+// EventMembers are encoded members of an event made by NewEvent. They must not be changed.
+type EventMembers struct {
 	ID, Timestamp, JobID arcp.Raw
 	TraceID              arcp.Raw // nil: none
 	Payload              arcp.Raw
 }
 
 // Members returns the members of a committed event.
-func (e *Event) Members() (m Members) {
+func (e *Event) Members() (m EventMembers) {
 	m.ID = arcp.Raw(e.Body[len(`"id":`) : idEnd+1])
 	rest := e.Body[e.jobStart():]
 	m.Timestamp = arcp.Raw(e.Body[e.jobStart()-arcp.TimeLen : e.jobStart()])

@@ -100,6 +100,10 @@ type SubmitJob struct {
 // A second follow with the same correlation id adds the history again, and extends
 // Types and Forwarded of the first one. Two clients may choose the same id.
 //
+// With New, a session that follows a live job with all Types already gets no history and no further
+// follow, whatever the correlation ids. A follow with the same correlation id is still extended: it
+// can be one of a subscription, which Unfollow ends.
+//
 // ErrNotFound: there is no such session or job. ErrTooMany: see Limit.
 type Follow struct {
 	Session       arcp.SessionID
@@ -109,7 +113,7 @@ type Follow struct {
 	Types         arcp.TypeSet // zero: everything the session's view shows
 	Forwarded     bool         // the events are forwarded copies
 	Once          bool         // only the history: later events are not followed
-	New           bool         // no effect if the session follows the job already with the correlation id and all Types
+	New           bool         // the session gets no event twice; see above
 
 	// Limit is the number of live jobs of others that the session may follow. A
 	// follow past it is ErrTooMany. 0: no limit.

@@ -49,8 +49,10 @@ const (
 )
 
 // Rules lists the rules.
-var Rules = []Rule{RuleSize, RuleJSON, RuleEnvelope, RuleType, RulePayload, RuleBody, RuleNull, RuleID, RuleSession, RuleHandshake, RuleSeq, RuleAnswer,
-	RuleJob, RuleResult, RuleRetryable, RuleChunk, RuleError, RuleHeartbeat, RuleToolResult}
+var Rules = []Rule{
+	RuleSize, RuleJSON, RuleEnvelope, RuleType, RulePayload, RuleBody, RuleNull, RuleID, RuleSession, RuleHandshake,
+	RuleSeq, RuleAnswer, RuleJob, RuleResult, RuleRetryable, RuleChunk, RuleError, RuleHeartbeat, RuleToolResult,
+}
 
 // Checker judges the frames of one connection. Calls of its methods must not overlap.
 type Checker struct {
@@ -382,7 +384,7 @@ func (c *Checker) act(e, p envelope) {
 			c.jobs[id].submitted = true
 			c.jobs[id].submits = append(c.jobs[id].submits, p.text("request_id"))
 		}
-		if c.lib.endAnswers && e.text("correlation_id") != "" {
+		if c.lib.correlatesEnd && e.text("correlation_id") != "" {
 			c.add(RuleAnswer, "the library takes it for the end of the job")
 		}
 	case "job.cancelled":
@@ -492,10 +494,10 @@ func (j *job) renewed() *job {
 	return &job{submitted: j.submitted, end: j.end, submits: j.submits}
 }
 
-// outcome ends a job. The runtime repeats the outcome for each submit that repeats another one: the
-// libraries ignore it if the job has ended. The repetition returns nil.
+// outcome ends a job. If the library finds the outcome by its submit, each accepted submit has one.
+// The library ignores it if the job has ended: this repetition returns nil.
 func (c *Checker) outcome(id string, e envelope) *job {
-	if j := c.jobs[id]; j != nil && j.ended && j.end == e.text("id") && (c.resumed || len(j.submits) > 0) {
+	if j := c.jobs[id]; j != nil && j.ended && j.end == e.text("id") && (c.resumed || c.lib.correlatesEnd && len(j.submits) > 0) {
 		c.endOfSubmit(j, e)
 		return nil
 	}
@@ -507,12 +509,13 @@ func (c *Checker) outcome(id string, e envelope) *job {
 	return j
 }
 
-// endOfSubmit checks that an outcome answers a submit of the job, each submit once.
+// endOfSubmit checks that an outcome answers a submit of the job, each submit once, if the library
+// finds the outcome by its submit.
 func (c *Checker) endOfSubmit(j *job, e envelope) {
-	i := 0
-	if c.lib.endAnswers {
-		i = slices.Index(j.submits, e.text("correlation_id"))
+	if !c.lib.correlatesEnd {
+		return
 	}
+	i := slices.Index(j.submits, e.text("correlation_id"))
 	switch {
 	case len(j.submits) == 0 || i < 0 && c.resumed: // of another connection
 	case i < 0:
@@ -630,7 +633,7 @@ func (c *Checker) chunk(j *job, b envelope) {
 
 func (c *Checker) result(j *job, p envelope) {
 	read, other := "result", "output"
-	if c.lib.readsOutput {
+	if c.lib.resultInOutput {
 		read, other = other, read
 	}
 	value, inline := p[read]

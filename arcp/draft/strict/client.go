@@ -39,9 +39,11 @@ var forms = map[Library]form{
 	Java:       {ulid, nil, client("arcp-client-java", "1.0.0", "encodings"), bearer, resumeMembers},
 	CSharp:     {prefixed, object{"timestamp": now}, client("cs", "1.0.0", "encodings"), nil, resumeMembers},
 	FSharp:     {ulid, nil, client("fs", "1.0.1"), bearer, resumeObject},
-	Ruby: {uuid, object{"session_id": "ses_mine"}, object{"client_name": "rb", "client_version": "1.0.0", "capabilities": object{"features": allFeatures}},
+	Ruby: {uuid, object{"session_id": "ses_mine"},
+		object{"client_name": "rb", "client_version": "1.0.0", "capabilities": object{"features": allFeatures}},
 		bearer, resumeShort},
-	PHP: {prefixed, object{"timestamp": now, "priority": "normal"}, object{"client": object{"kind": "php", "version": "1"}, "capabilities": object{"features": flags(allFeatures)}},
+	PHP: {prefixed, object{"timestamp": now, "priority": "normal"},
+		object{"client": object{"kind": "php", "version": "1"}, "capabilities": object{"features": flags(allFeatures)}},
 		object{"type": "bearer"}, resumeObject},
 }
 

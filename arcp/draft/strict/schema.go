@@ -158,7 +158,8 @@ func (f *field) holds(v any) bool {
 }
 
 // opaque are the members with values of the user, which may contain null.
-var opaque = []string{"result", "output", "input", "args", "fields", "attributes", "details", "dims", "dimensions", "data", "lease", "lease_request", "constraints"}
+var opaque = []string{"result", "output", "input", "args", "fields", "attributes", "details", "dims", "dimensions",
+	"data", "lease", "lease_request", "constraints"}
 
 // nulls returns the path of a null that is not allowed; empty: there is none.
 func nulls(v any, path string) string {

@@ -35,10 +35,10 @@ func TestOneSessionOwnsAnAgent(t *testing.T) {
 				won.Add(1)
 			case arcp.CodePermissionDenied:
 				if !strings.Contains(err.Error(), "owned by another session") {
-					t.Error(err)
+					t.Errorf("Register by a second session = %v, want that another session owns the agent", err)
 				}
 			default:
-				t.Error(err)
+				t.Errorf("Register by a second session = %v, want PERMISSION_DENIED", err)
 			}
 		})
 	}

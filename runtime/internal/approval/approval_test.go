@@ -121,7 +121,7 @@ func TestMayAnswerAndWants(t *testing.T) {
 				t.Errorf("%s, %s: Answer is %q, want %q; then it is %s", name, k, got, want.may, r.Status)
 			}
 			if r.Status == Resolved && (r.ResolvedBy != actor.Principal || r.ResolvedIn != actor.Session || !r.ResolvedAt.Equal(t0)) {
-				t.Errorf("%s, %s: %+v", name, k, r)
+				t.Errorf("%s, %s: the resolved question is %+v, want %s in %s at %s", name, k, r, actor.Principal, actor.Session, t0)
 			}
 			if got, want := r.Approved(), k == Gate && r.Status == Resolved; got != want {
 				t.Errorf("%s, %s: Approved is %v", name, k, got)
@@ -239,7 +239,7 @@ func TestInvalidAnswerLeavesTheQuestion(t *testing.T) {
 		}
 		r := question(c.kind)
 		if err := r.Answer(t0, actor, c.a); code(err) != arcp.CodeInvalidArgument {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Answer = %v, want INVALID_ARGUMENT", name, err)
 		}
 		if got, want := fmt.Sprint(r), fmt.Sprint(question(c.kind)); c.kind != Permission && got != want {
 			t.Errorf("%s: it is now %s", name, got)
@@ -272,12 +272,12 @@ func TestValidAnswerResolvesTheQuestion(t *testing.T) {
 		r := question(c.kind)
 		r.Sent = []arcp.SessionID{"sess_1", actor.Session, "sess_2"}
 		if err := r.Answer(at(1), actor, c.a); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Answer = %v, want it accepted", name, err)
 			continue
 		}
 		if r.Status != Resolved || r.Resolution != c.want || r.Reason != c.a.Reason || r.RespondedBy != c.a.RespondedBy ||
 			string(r.Value) != string(c.a.Value) || r.Grant != c.a.Grant || !r.Deadline().IsZero() {
-			t.Errorf("%s: %+v", name, r)
+			t.Errorf("%s: the question is %+v, want it resolved with %s by the answer %+v", name, r, c.want, c.a)
 		}
 		if r.Approved() != (name == "approved") {
 			t.Errorf("%s: Approved is %v", name, r.Approved())
@@ -311,7 +311,7 @@ func TestClosedQuestionNeverChanges(t *testing.T) {
 				t.Errorf("%s, %s: it is settled twice", k, name)
 			}
 			if fmt.Sprint(r) != fmt.Sprint(before) {
-				t.Errorf("%s, %s: %+v", k, name, r)
+				t.Errorf("%s, %s: the resolved question becomes %+v, want %+v", k, name, r, before)
 			}
 		}
 	}
@@ -347,7 +347,7 @@ func TestExpiry(t *testing.T) {
 	r := question(Input)
 	r.Sent = []arcp.SessionID{"sess_1"}
 	if !r.Cancel(at(1), "why") || r.Status != Cancelled || r.Reason != "why" || !r.ResolvedAt.Equal(at(1)) || len(r.OtherSessions()) != 1 {
-		t.Errorf("%+v", r)
+		t.Errorf("the cancelled question is %+v, want the reason, the time and one other session", r)
 	}
 }
 
@@ -364,11 +364,11 @@ func TestApprovalNeedsItsQuorum(t *testing.T) {
 	}{{"a", "", Pending}, {"a", arcp.CodeFailedPrecondition, Pending}, {"b", "", Pending}, {"ask", arcp.CodePermissionDenied, Pending},
 		{"c", "", Resolved}, {"d", arcp.CodeFailedPrecondition, Resolved}} {
 		if err := r.Answer(at(time.Duration(i)), actor(c.name), yes(Gate)); code(err) != c.code || r.Status != c.status {
-			t.Errorf("%d: %v, %s", i, err, r.Status)
+			t.Errorf("answer %d, of %s: %v, then %s; want %s, then %s", i, c.name, err, r.Status, c.code, c.status)
 		}
 	}
 	if !r.Approved() || len(r.Votes) != 3 || r.ResolvedBy != "c" {
-		t.Errorf("%+v", r)
+		t.Errorf("the question is %+v, want three votes and an approval that c decides", r)
 	}
 	for _, first := range []string{"a", "b"} { // a previous approver may deny, too
 		r := question(Gate)
@@ -381,7 +381,7 @@ func TestApprovalNeedsItsQuorum(t *testing.T) {
 			t.Error("a copy has the vote")
 		}
 		if err := r.Answer(t0, actor("b"), &Answer{Resolution: Deny}); err != nil || r.Status != Resolved || r.Approved() {
-			t.Errorf("%v, %+v", err, r)
+			t.Errorf("the denial of b after the approval of %s: %v, %+v; want it resolved and denied", first, err, r)
 		}
 	}
 }
@@ -407,7 +407,7 @@ func TestCheckOptions(t *testing.T) {
 		"gate":       {ApproveOrDeny, true},
 	} {
 		if err := CheckOptions(c.list); (err == nil) != c.ok || err != nil && err.Code != arcp.CodeInvalidArgument {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: CheckOptions = %v, want valid %v", name, err, c.ok)
 		}
 	}
 }

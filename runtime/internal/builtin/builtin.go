@@ -217,7 +217,7 @@ func send(d *session.Directory, id arcp.SessionID, request arcp.MessageID, t arc
 	}
 }
 
-// toolsChanged makes the connection of a session announce the changes of its catalogue.
+// toolsChanged makes the connection of a session announce the changes of its catalog.
 func toolsChanged(d *session.Directory, id arcp.SessionID) {
 	if c := d.ConnOf(id); c != nil {
 		c.ToolsChanged()

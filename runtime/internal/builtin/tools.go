@@ -69,7 +69,7 @@ func policyText(t *tool.Tool) arcp.Raw {
 	return raw
 }
 
-// listTools returns a page of the catalogue. row returns an item and its size in bytes. The cursor
+// listTools returns a page of the catalog. row returns an item and its size in bytes. The cursor
 // has the name of the last tool, so that added and removed tools do not shift a page.
 func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsListIn, all bool, row func(*catalog.Listed) (T, int)) (arcp.Page[T], error) {
 	request := paging.Request{Scope: list + "\x00" + v.Principal() + "\x00" + in.Prefix, Cursor: in.Cursor, Limit: in.Limit}

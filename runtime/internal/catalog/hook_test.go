@@ -147,7 +147,7 @@ func TestHookTimeoutDenies(t *testing.T) {
 			s := New(tool.NewRegistry(), []tool.Hook{slow}).Snapshot(Viewer{}, nil)
 			r := s.Before(t.Context(), raw(t, tool.Capability{}, echo), tool.HookCall{})
 			if r.Refused == nil || r.Refused.Code != arcp.CodePermissionDenied || !errors.Is(r.Fault, context.DeadlineExceeded) {
-				t.Errorf("%s: %v, %v", why, r.Refused, r.Fault)
+				t.Errorf("%s: refused with %v, fault %v; want PERMISSION_DENIED and a timeout", why, r.Refused, r.Fault)
 			}
 		}
 	})

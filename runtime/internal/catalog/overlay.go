@@ -19,10 +19,10 @@ const (
 // Prefix is the prefix of the tools that change an overlay. No overlay removes them.
 const Prefix = "tools."
 
-// Overlay changes the base catalogue of a session. An Overlay with IncludeBase alone changes
+// Overlay changes the base catalog of a session. An Overlay with IncludeBase alone changes
 // nothing.
 type Overlay struct {
-	IncludeBase bool // false: the catalogue has only the tools of Prefix and of Tools
+	IncludeBase bool // false: the catalog has only the tools of Prefix and of Tools
 
 	// Tools lists tools of the base as name or name@version. If it lists versions of a name,
 	// the other versions do not exist.

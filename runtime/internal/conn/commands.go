@@ -87,6 +87,7 @@ func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 		Recheck:          c.handshake.resumed,
 		OnDecided:        c.unanswered.done,
 		AcceptedIsAnswer: c.dialect.acceptedIsAnswer(),
+		OneFollow:        !c.dialect.correlatesEvents(),
 	}
 }
 

@@ -37,9 +37,8 @@ type decoder struct {
 func (d *decoder) decode(in *inbound, frame []byte) {
 	if d.frames == nil {
 		d.frames = rfcDecoder{}
-		if draft.Opens(frame) {
-			in.codec, _ = draft.NewServerCodec(frame) // no error: the frame opens a session
-			d.frames = in.codec
+		if codec, err := draft.NewServerCodec(frame); err == nil {
+			in.codec, d.frames = codec, codec
 		}
 	}
 	env, err := d.frames.Decode(frame)
@@ -83,6 +82,9 @@ type dialect interface {
 	maxPage() int
 	// acceptedIsAnswer reports whether job.accepted is an answer outside the log of the session.
 	acceptedIsAnswer() bool
+	// correlatesEvents reports whether the client reads the correlation ids of events. If not, its
+	// session needs each event once, whatever its requests for the events of a job.
+	correlatesEvents() bool
 	// sendsCredentials reports whether the client is sent the credentials of its jobs.
 	sendsCredentials() bool
 
@@ -98,8 +100,10 @@ type dialect interface {
 // configured profile.
 func (c *conn) useDraft(codec *draft.ServerCodec) {
 	c.output.codec, c.dialect = codec, (*draftDialect)(c)
-	if profile, err := draft.ParseProfile(c.srv.opts.DraftProfile); err == nil && codec.Profile() == draft.Universal {
-		codec.SetProfile(profile)
+	if name := c.srv.opts.DraftProfile; name != "" && codec.Profile() == draft.Universal {
+		if profile, err := draft.ParseProfile(name); err == nil { // the configuration was checked
+			codec.SetProfile(profile)
+		}
 	}
 	c.machine = machine.NewDraft(c.handshake.startedAt, c.srv.machineConfig(), c.id)
 }
@@ -136,6 +140,7 @@ func (d *rfcDialect) hasInventory(t arcp.Type) bool                   { return t
 func (d *rfcDialect) status(j *store.Job) string                      { return string(j.State) }
 func (d *rfcDialect) maxPage() int                                    { return 0 }
 func (d *rfcDialect) acceptedIsAnswer() bool                          { return false }
+func (d *rfcDialect) correlatesEvents() bool                          { return true }
 func (d *rfcDialect) sendsCredentials() bool                          { return true }
 func (d *rfcDialect) usesForms() bool                                 { return false }
 

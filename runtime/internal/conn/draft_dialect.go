@@ -21,6 +21,7 @@ func (d *draftDialect) name() arcp.Dialect     { return arcp.DialectDraft }
 func (d *draftDialect) profile() string        { return d.output.codec.Profile().String() }
 func (d *draftDialect) tokenPrefix() string    { return draft.ResumePrefix }
 func (d *draftDialect) acceptedIsAnswer() bool { return true }
+func (d *draftDialect) correlatesEvents() bool { return d.output.codec.CorrelatesEnds() }
 func (d *draftDialect) usesForms() bool        { return true }
 
 // maxPage bounds a page, whose entries are larger in a frame than in the reader's estimate.

@@ -161,10 +161,11 @@ func (fl *follows) historyEnded(j *store.Job, r *store.Result) {
 	}
 }
 
-// operation returns the operation of the store that makes the session follow a job.
+// operation returns the operation of the store that makes the session follow a job. It has the
+// correlation id of engine.Submit.OneFollow if the client reads none.
 func (fl *follows) operation(j *store.Job, from uint64) *store.Follow {
 	f := &store.Follow{Session: fl.c.id, Job: j.ID, From: from, Forwarded: true, Limit: fl.c.srv.opts.MaxFollows, New: true}
-	if arcp.HasPrefix(string(j.SubmitID), arcp.MessagePrefix) {
+	if fl.c.dialect.correlatesEvents() && arcp.HasPrefix(string(j.SubmitID), arcp.MessagePrefix) {
 		f.CorrelationID = j.SubmitID
 	}
 	return f

@@ -22,7 +22,7 @@ func (s *supervisor) startAttempt(now time.Time) {
 	}
 	s.machine.Start(now)
 	if q := s.questions.Interrupt(); q != nil && s.running() { // an interrupt of an earlier attempt is still pending
-		questioner{s}.blockOn(now, q)
+		s.questioner().blockOn(now, q)
 	}
 	s.due = s.machine.Deadline()
 }
@@ -40,7 +40,7 @@ func (s *supervisor) emitStarted(now time.Time) {
 		s.write.events = append(s.write.events, s.event(arcp.JobStarted, now, s.row.Priority, arcp.JobStartedPayload{Description: s.describe()}))
 	}
 	if q := s.questions.Interrupt(); q != nil { // an interrupt of an earlier attempt is still pending
-		questioner{s}.blockOn(now, q)
+		s.questioner().blockOn(now, q)
 	}
 	if !s.startsAfterWrite() {
 		s.startTool()
@@ -119,7 +119,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 // hookDenied audits that a hook has refused the call. It fails the parent job if the hook says so.
 func (t toolRunner) hookDenied(r *catalog.CallDecision) {
 	s := t.s
-	s.e.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).
+	s.e.cfg.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).
 		Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
 	if parent := s.e.run(s.row.Parent); r.Abort && parent != nil {
 		parent.post(abortJob{err: r.Refused})

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -76,46 +75,6 @@ func (q *eventQueue) ending() bool { return q.closed || q.pausing() }
 // hasRoom reports whether the queue has room for an event with a checkpoint; p may be nil.
 func (q *eventQueue) hasRoom(p *pendingCheckpoint) bool {
 	return len(q.list) < maxQueuedEvents && q.bytes < maxQueuedBytes && (p == nil || q.checkpoint == nil)
-}
-
-// pendingWrite has the parts of the next write, or of the write in progress, other than the events of
-// the tool. The supervisor owns it.
-type pendingWrite struct {
-	events     []*store.Event // of the machine; they precede the events of the tool
-	newState   arcp.JobState  // the job's new state; empty: unchanged
-	checkpoint *pendingCheckpoint
-	questions  []questionEvent      // events of questions that are not in the log
-	deliveries []store.DeliverEvent // of logged questions to more sessions
-	rotations  []*rotation
-	calls      []joinedCall // calls of built-in tools that end in the write
-	commands   []command    // answered when the write is durable
-}
-
-// addCommands adds commands that are answered when the next write is durable.
-func (pw *pendingWrite) addCommands(c ...command) { pw.commands = append(pw.commands, c...) }
-
-// concludeCalls adds the conclusions of the calls to a write.
-func (pw *pendingWrite) concludeCalls(write *store.Write) {
-	for _, j := range pw.calls {
-		write.With = append(write.With, j.call.endWrite(&job.Outcome{State: arcp.StateCompleted, Value: j.value()}))
-	}
-}
-
-// dropCalls removes the calls from a write that the store refuses with them: a session of a call has
-// ended.
-func (pw *pendingWrite) dropCalls(write *store.Write) {
-	for _, j := range pw.calls {
-		j.call.drop()
-	}
-	pw.calls, write.With = nil, nil
-}
-
-// callsCommitted records that the calls have ended. It runs on the committer's goroutine.
-func (pw *pendingWrite) callsCommitted() {
-	for _, j := range pw.calls {
-		j.call.concluded()
-	}
-	pw.calls = nil
 }
 
 // toolCall is the call of the tool by an attempt. The supervisor sets the first members before the tool

@@ -885,7 +885,7 @@ func TestAuthorityModel(t *testing.T) {
 			w.runScript(s)
 		})
 		if len(w.faults) > 0 {
-			rt.Fatalf("%s", strings.Join(w.faults, "\n"))
+			rt.Fatalf("the run differs from the model:\n%s", strings.Join(w.faults, "\n"))
 		}
 	})
 }

@@ -81,7 +81,7 @@ func TestChargeAfterTheLease(t *testing.T) {
 		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.001", Unit: "USD"}); err != nil {
-				t.Error(err)
+				t.Errorf("Metric within the budget: %v", err)
 			}
 			if err := j.Authority().Charge("x", "USD", "0.5"); code(err) != "LEASE_EXPIRED" {
 				t.Errorf("charged after the end of the lease: %v", err)
@@ -320,7 +320,7 @@ func TestCostWithoutABudget(t *testing.T) {
 		r.submit("t", "{}")
 		job := r.want("", "job.accepted", "job.started", "metric")[0].JobID
 		if rec, err := r.st.Get(t.Context(), progressKey(job)); rec.Rev != 0 || err != nil {
-			t.Errorf("%s, %v", rec.Value, err)
+			t.Errorf("the progress record is %s, %v; want none", rec.Value, err)
 		}
 	})
 }

@@ -137,8 +137,8 @@ func (g *addGrant) apply(s *supervisor, now time.Time) {
 	s.write.addCommands(g)
 }
 
-func (g *addGrant) committed(_ *supervisor, err error) { g.done <- err }
-func (g *addGrant) rejected(*Engine, bool)             { g.done <- errEnded }
+func (g *addGrant) committed(_ *jobWriter, err error) { g.done <- err }
+func (g *addGrant) rejected(*Engine, bool)            { g.done <- errEnded }
 
 // job returns the job as the tool uses it.
 func (s *supervisor) job() tool.Job {
@@ -165,17 +165,17 @@ func (s *Submit) runInline(r *run) (blocks bool) {
 	if o.Err != nil {
 		o = failedOutcome(o.Err)
 	}
-	sv.outcome = o
 	log := new(store.AppendEvents)
 	if !r.direct {
-		log.Events = append(log.Events, r.acceptedEvent())
+		log.Events = append(log.Events, r.acceptedEvent(&r.authority.State))
 	}
-	log.Events = append(log.Events, sv.outcomeEvents(time.Now())...)
-	log.State, log.Code = sv.outcome.State, outcomeCode(sv.outcome)
+	events, ended := r.outcomeEvents(time.Now(), o, r.e.cfg.scrubber())
+	log.Events = append(log.Events, events...)
+	log.State, log.Code = ended.State, outcomeCode(ended)
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck}, log)
 	return s.append(r, w, func(created bool) {
 		if created {
-			r.e.pool.Run(func() { r.logFinished(sv.outcome, time.Now()) }) // the committer does not wait for the log
+			r.e.pool.Run(func() { r.logFinished(&r.e.cfg, ended, time.Now()) }) // the committer does not wait for the log
 		}
 	}, func() {})
 }

@@ -69,7 +69,7 @@ func (c *Call) Join() error {
 func (c *Call) claimWrite() *store.Write {
 	log := new(store.AppendEvents)
 	if !c.supervisor.direct {
-		log.Events = append(log.Events, c.supervisor.acceptedEvent())
+		log.Events = append(log.Events, c.supervisor.acceptedEvent(&c.supervisor.authority.State))
 	}
 	return store.NewWrite(&store.SubmitJob{Row: &c.supervisor.row, Recheck: c.submit.Recheck}, log)
 }
@@ -80,10 +80,11 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 	if !c.claimed {
 		w = c.claimWrite()
 	}
+	events, o := c.supervisor.outcomeEvents(time.Now(), o, c.e.cfg.scrubber())
 	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
-	log.Events = append(log.Events, c.supervisor.outcomeEvents(time.Now())...)
-	log.State, log.Code = c.supervisor.outcome.State, outcomeCode(c.supervisor.outcome)
+	log.Events = append(log.Events, events...)
+	log.State, log.Code = o.State, outcomeCode(o)
 	return w
 }
 
@@ -91,11 +92,13 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 // ended.
 func (c *Call) drop() { c.ended, c.supervisor.outcome = true, nil }
 
-// concluded records that the conclusion is durable. It is called on the committer's goroutine.
+// concluded records that the conclusion is durable, and answers the submit unless its claim has done
+// so. It is called on the committer's goroutine, before the events of the write are delivered.
 func (c *Call) concluded() {
 	c.ended = true
 	if !c.claimed {
 		c.supervisor.metrics.Submitted.Inc()
+		c.submit.answerAccepted(c.supervisor.run)
 	}
 }
 
@@ -137,8 +140,8 @@ func newCall(r *run, s *Submit) *Call {
 // newCallSupervisor returns the supervisor of a Call or of runInline, for the goroutine of the tool. Its
 // event queue is closed: the tool emits no events.
 func newCallSupervisor(r *run) *supervisor {
-	s := &supervisor{run: r, attempt: r.attempt}
-	s.events.space.L, s.events.closed = &r.mu, true
+	s := newSupervisor(r)
+	s.events.closed = true
 	return s
 }
 
@@ -154,7 +157,7 @@ func (c *Call) run() {
 	for c.attempt(ctx) {
 	}
 	if c.ended && c.supervisor.outcome != nil {
-		c.supervisor.logFinished(c.supervisor.outcome, time.Now())
+		c.supervisor.logFinished(&c.e.cfg, c.supervisor.outcome, time.Now())
 	}
 }
 
@@ -199,9 +202,6 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 				c.submit.claimCommitted(c.supervisor.run, result) // answers the submit
 			}
 		case err == nil:
-			if !c.claimed {
-				c.submit.answerAccepted(c.supervisor.run)
-			}
 			c.concluded()
 			c.txn.Finish(nil)
 		}

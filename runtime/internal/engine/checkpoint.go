@@ -47,7 +47,7 @@ func checkpointKey(id arcp.JobID, n uint64) string {
 }
 
 func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
-	raw, label = j.s.e.scrubber().bytes(raw), j.s.e.scrubber().text(label)
+	raw, label = j.s.e.cfg.scrubber().bytes(raw), j.s.e.cfg.scrubber().text(label)
 	if len(raw) > maxCheckpointData {
 		e := arcp.Errorf(arcp.CodeResourceExhausted, "checkpoint of %d bytes: it may have at most %d", len(raw), maxCheckpointData)
 		e.Retryable = false // it would be as large again
@@ -69,18 +69,13 @@ func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 
 func (j toolJob) Restored() arcp.Raw { return j.s.checkpoint.Data }
 
-// checkpointRecord is the change that stores a checkpoint.
-func (s *supervisor) checkpointRecord(p *job.Checkpoint) (store.Record, error) {
-	if s.checkpoints == nil {
-		if _, err := s.readCheckpoints(); err != nil {
-			return store.Record{}, err
-		}
-	}
-	p.N = s.checkpoints.last + 1
-	rec := store.Record{Key: checkpointKey(s.row.ID, p.N)}
-	rev := s.checkpoints.revision(p.N)
+// checkpoint is the change that stores a checkpoint. It numbers the checkpoint.
+func (jr jobRecords) checkpoint(slots *checkpointSlots, p *job.Checkpoint) (store.Record, error) {
+	p.N = slots.last + 1
+	rec := store.Record{Key: checkpointKey(jr.job, p.N)}
+	rev := slots.revision(p.N)
 	var err error
-	if rec.Rev, err = s.records().revision(rec.Key, *rev); err != nil {
+	if rec.Rev, err = jr.revision(rec.Key, *rev); err != nil {
 		return rec, err
 	}
 	*rev = rec.Rev
@@ -108,13 +103,13 @@ func readCheckpoints(ctx context.Context, st store.Store, id arcp.JobID) (*job.C
 }
 
 // readCheckpoints reads the job's checkpoints.
-func (s *supervisor) readCheckpoints() (*job.Checkpoints, error) {
-	s.checkpoints = new(checkpointSlots)
-	if s.run.attempt == 1 && s.restoredFrom == nil {
+func (r *run) readCheckpoints() (*job.Checkpoints, error) {
+	r.checkpoints = new(checkpointSlots)
+	if r.attempt == 1 && r.restoredFrom == nil {
 		return new(job.Checkpoints), nil
 	}
-	k, slots, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
-	*s.checkpoints = slots
+	k, slots, err := readCheckpoints(context.Background(), r.e.cfg.Store, r.row.ID)
+	*r.checkpoints = slots
 	return k, err
 }
 

@@ -229,7 +229,7 @@ func remains(t *testing.T, frames []frame) string {
 		}
 		m, err := arcp.DecodePayload[arcp.MetricPayload](&f.Envelope)
 		if err != nil || m.Name != "cost.budget.remaining" {
-			t.Fatalf("%s, %v", f.Payload, err)
+			t.Fatalf("a metric is %s, %v; want cost.budget.remaining", f.Payload, err)
 		}
 		all = append(all, string(m.Value)+" "+m.Unit)
 	}
@@ -481,7 +481,7 @@ func (r *fixture) crashFamily(crash int) (done bool) {
 		if fr.Type == arcp.JobCompleted {
 			ends[fr.JobID]++
 		} else if fr.Type.Terminal() {
-			r.Errorf("%v", fr)
+			r.Errorf("a job ends with %v, want job.completed", fr)
 		}
 	}
 	id := frames[0].JobID
@@ -777,7 +777,7 @@ func TestDrainAcceptsChildren(t *testing.T) {
 		r.stop(time.Hour)
 		f := r.frames("sess_1")
 		if last := f[len(f)-1]; last.String() != "job.completed "+string(id) || len(f) != 5 {
-			t.Errorf("%v", lines(f))
+			t.Errorf("the session has %v, want 5 frames that end with the completion of the parent %s", lines(f), id)
 		}
 		r.expectNoState("")
 	})

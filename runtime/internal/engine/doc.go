@@ -21,7 +21,7 @@
 // A submit that becomes a job takes this path:
 //
 //	Engine.Submit        the submit waits for its turn in the session (submit.go, submit_order.go)
-//	Engine.prepare       checks without a lock; they make the run (submit.go)
+//	Submit.prepare       checks without a lock; they make the run (submit.go)
 //	Engine.admit         checks of the limits; the run gets a slot or a place in the queue of its
 //	                     tool (admission.go, job_table.go, tool_rates.go, tool_queue.go)
 //	Submit.claim         the write of the job row and job.accepted (submit.go)
@@ -38,8 +38,8 @@
 //	toolJob.Emit         the tool's goroutine encodes the event and waits for room (emit.go)
 //	eventQueue.push      the queue of the attempt, guarded by run.mu (attempt_state.go)
 //	supervisor.turn      the supervisor handles its input (supervise.go)
-//	jobWriter.nextWrite  one write of the queued events and changed records (supervise.go)
-//	jobWriter.commit     the log gets the write; the supervisor waits for the result (supervise.go)
+//	jobWriter.next       one write of the queued events and changed records (job_writer.go)
+//	jobWriter.commit     the log gets the write; the supervisor waits for the result (job_writer.go)
 //
 // A change of a running job is a command (run.go): run.post queues it, and the supervisor
 // applies it in its next turn.
@@ -48,7 +48,6 @@
 //
 //   - SessionJobs, JobQuestions and PermissionLeases of an Engine
 //   - jobRecords and jobCredentials of a run
-//   - jobWriter and questioner of a supervisor, on its goroutine
 //   - toolGoroutine of a supervisor, on a goroutine of the tool. It is a type of its own, because the
 //     methods of a supervisor run on the supervisor's goroutine.
 //   - toolRunner, a toolGoroutine that authorizes and calls the tool. The tool has no access to it.

@@ -36,18 +36,19 @@ func mustEvent(t arcp.Type, now time.Time, c *store.JobContext, p arcp.Priority,
 	return store.NewEvent(t, now, c, p, raw)
 }
 
-func (r *run) acceptedEvent() *store.Event {
-	raw, constraints := authority.WireForm(r.authority.Lease)
-	return r.event(arcp.JobAccepted, r.created, r.row.Priority, arcp.JobAcceptedPayload{
-		JobID:            r.row.ID,
-		Agent:            r.row.Agent,
-		ParentJobID:      r.row.Parent,
-		RestoredFrom:     r.restoredFrom,
-		AcceptedAt:       r.created.UTC(),
-		TraceID:          r.row.TraceID,
+// acceptedEvent returns job.accepted. a is the authority of the job when it is accepted.
+func (d *definition) acceptedEvent(a *authority.State) *store.Event {
+	raw, constraints := authority.WireForm(a.Lease)
+	return d.event(arcp.JobAccepted, d.created, d.row.Priority, arcp.JobAcceptedPayload{
+		JobID:            d.row.ID,
+		Agent:            d.row.Agent,
+		ParentJobID:      d.row.Parent,
+		RestoredFrom:     d.restoredFrom,
+		AcceptedAt:       d.created.UTC(),
+		TraceID:          d.row.TraceID,
 		Lease:            raw,
 		LeaseConstraints: constraints,
-		Budget:           r.authority.Budget.JSON(),
+		Budget:           a.Budget.JSON(),
 	})
 }
 
@@ -64,19 +65,19 @@ func outcomeCode(o *job.Outcome) arcp.Code {
 }
 
 // outcomeEvents returns the terminal event, preceded by the chunks of a result that is too
-// large for one event (§5.6). It replaces the outcome of a result that is too large for a job.
-func (s *supervisor) outcomeEvents(now time.Time) []*store.Event {
-	s.e.scrubber().outcome(s.outcome)
-	switch size := len(s.outcome.Value); {
-	case s.outcome.State != arcp.StateCompleted || size <= maxPayload:
-	case s.direct:
-		s.outcome = tooLarge(arcp.CodeResourceExhausted, size, maxPayload)
+// large for one event (§5.6). The returned outcome replaces o if the result is too large for a job.
+func (d *definition) outcomeEvents(now time.Time, o *job.Outcome, scrub scrubber) ([]*store.Event, *job.Outcome) {
+	scrub.outcome(o)
+	switch size := len(o.Value); {
+	case o.State != arcp.StateCompleted || size <= maxPayload:
+	case d.direct:
+		o = tooLarge(arcp.CodeResourceExhausted, size, maxPayload)
 	case size > maxResult:
-		s.outcome = tooLarge(arcp.CodeInternal, size, maxResult)
+		o = tooLarge(arcp.CodeInternal, size, maxResult)
 	default:
-		return s.chunkEvents(now, s.outcome.Value)
+		return d.chunkEvents(now, o.Value), o
 	}
-	return []*store.Event{terminalEvent(&s.row, &s.common, s.outcome, now)}
+	return []*store.Event{terminalEvent(&d.row, &d.common, o, now)}, o
 }
 
 // tooLarge returns the outcome of a job with a result above the limit. The error is not retryable.

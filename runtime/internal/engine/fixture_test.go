@@ -195,8 +195,14 @@ func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 	if c := r.cursors[id]; c != nil {
 		return c
 	}
+	return r.openSession(id, store.RFC)
+}
+
+// openSession creates a session in a dialect.
+func (r *fixture) openSession(id arcp.SessionID, dialect store.Dialect) *eventlog.Cursor {
+	r.Helper()
 	done := make(chan error, 1)
-	r.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now(),
+	r.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Dialect: dialect, Principal: "alice", CreatedAt: time.Now(),
 		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}), func(res *store.Result) {
 		r.cursors[id] = r.cfg.Log.Attach(id, 0, 0, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }})
 		done <- res.Err
@@ -319,14 +325,20 @@ func lines(frames []frame) (all []string) {
 // of the frame's text.
 func (r *fixture) want(why string, want ...string) []frame {
 	r.Helper()
-	frames := r.frames("sess_1")
+	return r.wantOf("sess_1", why, want...)
+}
+
+// wantOf is want for any session.
+func (r *fixture) wantOf(session arcp.SessionID, why string, want ...string) []frame {
+	r.Helper()
+	frames := r.frames(session)
 	got := lines(frames)
 	ok := len(got) == len(want)
 	for i := 0; ok && i < len(want); i++ {
 		ok = got[i] == want[i] || strings.HasPrefix(got[i], want[i]+" ")
 	}
 	if !ok {
-		r.Fatalf("%s: sent\n\t%s\nwant\n\t%s", why, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		r.Fatalf("%s: %s is sent\n\t%s\nwant\n\t%s", why, session, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 	return frames
 }

@@ -64,16 +64,22 @@ func (s *supervisor) leaseChanged(now time.Time, c *authority.Change, reply arcp
 	s.emitRouted(now, c.Type, c.Payload, &store.Route{Reply: reply, ReplyTo: request, To: c.To})
 }
 
-// emitRouted emits an event that also answers a session's message, or reaches sessions that do
-// not follow the job.
+// emitRouted emits a routedEvent.
 func (s *supervisor) emitRouted(now time.Time, t arcp.Type, payload any, route *store.Route) {
-	ev := s.event(t, now, s.row.Priority, payload)
-	if route.ReplyTo != "" || len(route.To) > 0 {
-		ev.Route = route
-	}
+	ev := s.routedEvent(now, t, payload, route)
 	s.mu.Lock()
 	s.events.push(ev)
 	s.mu.Unlock()
+}
+
+// routedEvent returns an event that also answers a session's message, or reaches sessions that do not
+// follow the job.
+func (d *definition) routedEvent(now time.Time, t arcp.Type, payload any, route *store.Route) *store.Event {
+	ev := d.event(t, now, d.row.Priority, payload)
+	if route.ReplyTo != "" || len(route.To) > 0 {
+		ev.Route = route
+	}
+	return ev
 }
 
 // newLeaseID returns a new id of a permission lease.
@@ -184,7 +190,7 @@ func (el *extendLease) apply(s *supervisor, now time.Time) {
 	s.write.addCommands(el)
 }
 
-func (el *extendLease) committed(_ *supervisor, err error) { el.Done(leaseError(err)) }
+func (el *extendLease) committed(_ *jobWriter, err error) { el.Done(leaseError(err)) }
 
 func leaseError(err error) *arcp.Error {
 	switch {
@@ -229,8 +235,8 @@ func (rl *revokeLease) apply(s *supervisor, now time.Time) {
 	s.write.addCommands(rl)
 }
 
-func (rl *revokeLease) committed(_ *supervisor, err error) { rl.Done(leaseError(err)) }
-func (rl *revokeLease) rejected(*Engine, bool)             { rl.Done(authority.NoSuchLease(rl.Lease)) }
+func (rl *revokeLease) committed(_ *jobWriter, err error) { rl.Done(leaseError(err)) }
+func (rl *revokeLease) rejected(*Engine, bool)            { rl.Done(authority.NoSuchLease(rl.Lease)) }
 
 // leaseIndex finds the job of a permission lease. A lease has an entry until its job ends. The gauge
 // counts it until its end is counted. The methods may be called by many goroutines.

@@ -41,7 +41,7 @@ func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
 	case r.row.Principal != i.Principal:
 		i.refuse(errNoSuchJob())
 	case r.strictCancel && r.row.Session != i.Session:
-		e.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
+		e.cfg.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
 		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may interrupt this job"))
 	case !r.tool.Interruptible:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s cannot be interrupted", r.tool.Name))
@@ -76,29 +76,29 @@ func (i *interruptJob) apply(s *supervisor, now time.Time) {
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is interrupted already"))
 		return
 	}
-	row, refusal := s.newQuestion(question.NewInterrupt(i.Prompt), question.InterruptExpiry)
+	row, refusal := s.newQuestion(question.NewInterrupt(i.Prompt), question.InterruptExpiry, s.e.cfg.scrubber())
 	if refusal != nil {
 		i.refuse(refusal)
 		return
 	}
-	q, err := questioner{s}.addQuestion(now, row)
+	q, err := s.questioner().add(now, row)
 	if err != nil {
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err))
 		return
 	}
-	questioner{s}.blockOn(now, q)
+	s.questioner().blockOn(now, q)
 	s.mu.Lock()
 	s.interrupts.signal()
 	s.mu.Unlock()
 	s.write.addCommands(i)
 }
 
-func (i *interruptJob) committed(s *supervisor, err error) {
+func (i *interruptJob) committed(jw *jobWriter, err error) {
 	switch {
 	case err == nil:
 		i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
 	case jobEnded(err):
-		i.rejected(s.e, false)
+		i.rejected(jw.run.e, false)
 	default:
 		i.refuse(errStore())
 	}
@@ -138,7 +138,7 @@ func (j toolJob) Yield(ctx context.Context) (string, error) {
 	}
 	s.mu.Unlock()
 	select {
-	case <-s.questionDone(q):
+	case <-s.questions.done(q):
 		return j.Yield(ctx)
 	case <-ctx.Done():
 		return "", context.Cause(ctx)

@@ -14,7 +14,7 @@ func TestUnreadableLease(t *testing.T) {
 		o := optionsOf(&store.Job{Options: arcp.Raw(options)})
 		l := o.lease()
 		if !l.Has(arcp.NamespaceModelUse) || l.Covers(arcp.NamespaceModelUse, "any") == nil || l.Covers(arcp.NamespaceFSRead, "/") == nil {
-			t.Errorf("%s: %s", options, l.Encode())
+			t.Errorf("%s: the lease is %s, want one that covers nothing", options, l.Encode())
 		}
 	}
 }

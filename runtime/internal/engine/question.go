@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -41,13 +43,77 @@ type questionEvent struct {
 	event *store.Event
 }
 
+// jobQuestions has the questions of a job, and the goroutines of the tool that wait for their ends.
+// The supervisor changes it with mu. It reads without mu, other goroutines with mu.
+type jobQuestions struct {
+	question.Set
+	mu      *sync.Mutex                          // of the run
+	waiters map[*question.Question]chan struct{} // closed when it is durable that the question is not pending
+}
+
+// done returns a channel that is closed when it is durable that a question is not pending.
+func (jq *jobQuestions) done(q *question.Question) <-chan struct{} {
+	jq.mu.Lock()
+	defer jq.mu.Unlock()
+	if q.Closed {
+		return closedc
+	}
+	c := jq.waiters[q]
+	if c == nil {
+		c = make(chan struct{})
+		if jq.waiters == nil {
+			jq.waiters = make(map[*question.Question]chan struct{})
+		}
+		jq.waiters[q] = c
+	}
+	return c
+}
+
+// close records that it is durable that a question is not pending, and unblocks the tool.
+func (jq *jobQuestions) close(q *question.Question) {
+	jq.mu.Lock()
+	q.Closed = true
+	c := jq.waiters[q]
+	delete(jq.waiters, q)
+	jq.mu.Unlock()
+	if c != nil {
+		close(c)
+	}
+}
+
+// row returns a copy of the row of a question, on any goroutine.
+func (jq *jobQuestions) row(q *question.Question) approval.Row {
+	jq.mu.Lock()
+	defer jq.mu.Unlock()
+	return q.Row
+}
+
+// committed records that the changed rows are written. It forgets closed questions beyond keep.
+func (jq *jobQuestions) committed(keep int) {
+	if !jq.Committed() {
+		return
+	}
+	jq.mu.Lock()
+	jq.Forget(keep)
+	jq.mu.Unlock()
+}
+
+// maxClosedQuestions returns how many closed questions a job keeps: fewer in its last attempt. failed is
+// the number of failed attempts.
+func (d *definition) maxClosedQuestions(failed int) int {
+	if d.tool.Recovery == tool.RecoveryFail && failed+1 >= d.retry.MaxAttempts {
+		return question.MaxClosedFinal
+	}
+	return question.MaxClosed
+}
+
 // newQuestion completes a question of the job. wait is how long it stays open.
-func (r *run) newQuestion(row approval.Row, wait time.Duration) (approval.Row, *arcp.Error) {
+func (d *definition) newQuestion(row approval.Row, wait time.Duration, scrub scrubber) (approval.Row, *arcp.Error) {
 	if row.ID == "" {
 		row.ID = NewQuestionID()
 	}
-	row.Principal, row.Session, row.Job = r.row.Principal, r.row.Session, r.row.ID
-	r.e.scrubber().question(&row)
+	row.Principal, row.Session, row.Job = d.row.Principal, d.row.Session, d.row.ID
+	scrub.question(&row)
 	question.Complete(&row, time.Now(), wait)
 	var err *arcp.Error
 	row.Digest, err = question.Digest(&row, maxPayload)
@@ -58,7 +124,7 @@ func (r *run) newQuestion(row approval.Row, wait time.Duration) (approval.Row, *
 // the question, and its answer.
 func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
 	s := tg.s
-	row, refusal := s.newQuestion(row, wait)
+	row, refusal := s.newQuestion(row, wait, s.e.cfg.scrubber())
 	if refusal != nil {
 		return row, refusal
 	}
@@ -69,7 +135,7 @@ func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Dur
 	if err := <-a.done; err != nil { // apply, committed or rejected always sends
 		return row, err
 	}
-	closed := s.questionDone(a.q)
+	closed := s.questions.done(a.q)
 	select {
 	case <-closed:
 		return tg.answered(a.q)
@@ -92,29 +158,11 @@ func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Dur
 // answered returns a closed question. For a question that was withdrawn with its job the
 // error is the reason why the attempt was stopped.
 func (tg toolGoroutine) answered(q *question.Question) (approval.Row, error) {
-	row := tg.s.questionRow(q)
+	row := tg.s.questions.row(q)
 	if row.Status == approval.Cancelled {
 		return row, context.Cause(tg.s.ctx)
 	}
 	return row, nil
-}
-
-// questionDone returns a channel that is closed when it is durable that a question is not pending.
-func (r *run) questionDone(q *question.Question) <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if q.Closed {
-		return closedc
-	}
-	c := r.answerc[q]
-	if c == nil {
-		c = make(chan struct{})
-		if r.answerc == nil {
-			r.answerc = make(map[*question.Question]chan struct{})
-		}
-		r.answerc[q] = c
-	}
-	return c
 }
 
 // attemptEnded reports whether nothing more of the attempt is written.
@@ -122,13 +170,6 @@ func (tg toolGoroutine) attemptEnded() bool {
 	tg.s.mu.Lock()
 	defer tg.s.mu.Unlock()
 	return tg.s.events.closed
-}
-
-// questionRow returns a copy of the row of a question, on any goroutine.
-func (r *run) questionRow(q *question.Question) approval.Row {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return q.Row
 }
 
 // askQuestion asks a question of the tool.
@@ -149,18 +190,18 @@ func (a *askQuestion) apply(s *supervisor, now time.Time) {
 	s.mu.Unlock()
 	if a.q != nil {
 		if a.q.Pending() {
-			questioner{s}.blockOn(now, a.q)
+			s.questioner().blockOn(now, a.q)
 		}
 		a.done <- nil
 		return
 	}
-	q, err := questioner{s}.addQuestion(now, a.row)
+	q, err := s.questioner().add(now, a.row)
 	if err != nil {
 		a.done <- err
 		return
 	}
 	a.q = q
-	questioner{s}.blockOn(now, q)
+	s.questioner().blockOn(now, q)
 	s.write.addCommands(a)
 }
 
@@ -170,54 +211,190 @@ func (s *supervisor) running() bool {
 	return state == arcp.StateRunning || state == arcp.StateBlocked
 }
 
-// questioner asks and closes the questions of a job. It is a part of the supervisor.
-type questioner struct{ *supervisor }
+// attemptClock has the deadlines of an attempt, for which the time of a wait for an answer does not count.
+type attemptClock struct {
+	machine *job.Machine
+	due     time.Time     // the machine's deadline; zero: none
+	limit   job.TimeLimit // of the tool
+}
 
-// addQuestion asks a question. Its event and its row are written together.
-func (s questioner) addQuestion(now time.Time, row approval.Row) (*question.Question, error) {
-	if err := s.questions.CheckRoom(retryAfter); err != nil {
+// block stops the clock.
+func (c *attemptClock) block(now time.Time) {
+	c.machine.Block(now)
+	c.due = c.machine.Deadline()
+	c.limit.Pause(now)
+}
+
+// unblock lets the clock run again.
+func (c *attemptClock) unblock(now time.Time) {
+	c.machine.Unblock(now)
+	c.due = c.machine.Deadline()
+	c.limit.Resume(now)
+}
+
+// questioner asks and closes the questions of a job, on the goroutine of its supervisor. The event of a
+// change and the row of the question belong to one write. The broker learns of the change when that is
+// durable. The clock stands still while the job waits for an answer.
+type questioner struct {
+	job       *definition
+	questions *jobQuestions
+	progress  *progressState
+	clock     *attemptClock
+	queue     *eventQueue // guarded by questions.mu, which is run.mu
+	write     *pendingWrite
+	broker    QuestionBroker
+	ancestry  ancestry
+}
+
+func (s *supervisor) questioner() questioner {
+	return questioner{
+		job:       &s.definition,
+		questions: &s.questions,
+		progress:  &s.progress,
+		clock:     &s.attemptClock,
+		queue:     &s.events,
+		write:     &s.write.pendingWrite,
+		broker:    s.e.cfg.Questions,
+		ancestry:  ancestry{s.e},
+	}
+}
+
+// add asks a question. Its event and its row are written together.
+func (qr questioner) add(now time.Time, row approval.Row) (*question.Question, error) {
+	if err := qr.questions.CheckRoom(retryAfter); err != nil {
 		return nil, err
 	}
-	row.Sent = s.audience(&row, now)
+	row.Sent = qr.audience(&row, now)
 	row.Sent = row.Sent[:min(len(row.Sent), approval.MaxSent)]
 	t, payload := question.Request(&row)
-	ev := s.event(t, now, arcp.PriorityCritical, payload)
+	ev := qr.job.event(t, now, arcp.PriorityCritical, payload)
 	if n := len(ev.Body); n > maxPayload {
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "a question of %d bytes: an event may have at most %d", n, maxPayload)
 	}
 	ev.Route = &store.Route{To: row.Sent}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.events.ending() {
+	qr.questions.mu.Lock()
+	defer qr.questions.mu.Unlock()
+	if qr.queue.ending() {
 		return nil, errEnded
 	}
 	if row.Kind == approval.Gate {
-		s.events.push(s.event(arcp.EventEmit, now, s.row.Priority, question.ApprovalRequested(&row)))
+		qr.queue.push(qr.job.event(arcp.EventEmit, now, qr.job.row.Priority, question.ApprovalRequested(&row)))
 	}
-	s.events.push(ev)
-	q := s.questions.Add(row)
-	s.write.questions = append(s.write.questions, questionEvent{q, ev})
+	qr.queue.push(ev)
+	q := qr.questions.Add(row)
+	qr.write.questions = append(qr.write.questions, questionEvent{q, ev})
 	return q, nil
 }
 
 // audience returns the sessions that get a question.
-func (s questioner) audience(q *approval.Row, now time.Time) []arcp.SessionID {
-	return slices.DeleteFunc(s.e.cfg.Questions.Audience(q, now), func(id arcp.SessionID) bool { return s.executes(q, id) })
+func (qr questioner) audience(q *approval.Row, now time.Time) []arcp.SessionID {
+	return slices.DeleteFunc(qr.broker.Audience(q, now), func(id arcp.SessionID) bool { return qr.executes(q, id) })
 }
 
-// executes reports whether a session executes the job or an ancestor. Such a session must
+// executes reports whether a session executes the job or an ancestor, and must not decide about it.
+func (qr questioner) executes(q *approval.Row, id arcp.SessionID) bool {
+	return qr.ancestry.executes(&qr.job.row, q, id)
+}
+
+// blockOn blocks the job until a question is closed. The clocks of the job stand still.
+func (qr questioner) blockOn(now time.Time, q *question.Question) {
+	if !qr.questions.Wait(q) {
+		return
+	}
+	qr.clock.block(now)
+	if qr.job.maxRuntime > 0 {
+		qr.progress.Blocked, qr.progress.unsaved = now, true
+	}
+}
+
+// unblock lets the job run again.
+func (qr questioner) unblock(now time.Time) {
+	qr.clock.unblock(now)
+	qr.progress.Unblock(now)
+	qr.progress.unsaved = qr.progress.unsaved || qr.job.maxRuntime > 0
+}
+
+// update replaces the row of a question.
+func (qr questioner) update(now time.Time, q *question.Question, row approval.Row) {
+	qr.questions.mu.Lock()
+	e := qr.questions.Update(q, row)
+	qr.questions.mu.Unlock()
+	qr.applyEffect(now, e)
+}
+
+// applyEffect applies the effect of a changed question.
+func (qr questioner) applyEffect(now time.Time, e question.Effect) {
+	if !e.Closed {
+		qr.write.addCommands(&questionChanged{q: e.Question})
+		if e.Escalated {
+			qr.deliver(e.Question, qr.audience(&e.Question.Row, now))
+		}
+		return
+	}
+	qr.questions.mu.Lock()
+	qr.write.dropQuestion(e.Question, qr.queue)
+	qr.questions.mu.Unlock()
+	if e.Unblocks {
+		qr.unblock(now)
+	}
+	qr.write.addCommands(&questionClosed{q: e.Question})
+	if len(e.Notified) > 0 {
+		ev := qr.job.routedEvent(now, arcp.HumanInputCancelled, e.Notice, &store.Route{To: e.Notified, ReplyTo: e.Question.Request})
+		qr.questions.mu.Lock()
+		qr.queue.push(ev)
+		qr.questions.mu.Unlock()
+	}
+	if e.Failure != nil {
+		qr.clock.machine.Fail(now, e.Failure)
+	}
+}
+
+// deliver delivers a question to more sessions with the next write.
+func (qr questioner) deliver(q *question.Question, sessions []arcp.SessionID) {
+	qr.questions.mu.Lock()
+	q.RecordDelivery(sessions)
+	qr.questions.mu.Unlock()
+	for _, id := range sessions {
+		qr.write.deliveries = append(qr.write.deliveries, store.DeliverEvent{Session: id, Job: qr.job.row.ID, JSeq: q.Row.JSeq})
+	}
+}
+
+// advance expires and escalates the questions that are due.
+func (qr questioner) advance(now time.Time) {
+	qr.questions.mu.Lock()
+	effects := qr.questions.Advance(now)
+	qr.questions.mu.Unlock()
+	for _, e := range effects {
+		qr.applyEffect(now, e)
+	}
+}
+
+// withdrawAll withdraws the pending questions of a job that ends.
+func (qr questioner) withdrawAll(now time.Time) {
+	qr.questions.mu.Lock()
+	effects := qr.questions.WithdrawAll(now)
+	qr.questions.mu.Unlock()
+	for _, e := range effects {
+		qr.applyEffect(now, e)
+	}
+}
+
+// ancestry reads a job and its ancestors.
+type ancestry struct{ e *Engine }
+
+// executes reports whether a session executes the job of a question or an ancestor. Such a session must
 // not answer a gate or grant a permission.
-func (r *run) executes(q *approval.Row, id arcp.SessionID) bool {
-	if q.Kind != approval.Gate && q.Kind != approval.Permission || r.e.cfg.Runs == nil {
+func (a ancestry) executes(row *store.Job, q *approval.Row, id arcp.SessionID) bool {
+	if q.Kind != approval.Gate && q.Kind != approval.Permission || a.e.cfg.Runs == nil {
 		return false
 	}
-	ref := r.row.Agent
-	for parent := r.row.Parent; !r.e.cfg.Runs(ref, id); {
+	ref := row.Agent
+	for parent := row.Parent; !a.e.cfg.Runs(ref, id); {
 		if parent == "" {
 			return false
 		}
 		var err error
-		if ref, parent, err = r.e.toolOf(parent); err != nil {
+		if ref, parent, err = a.toolOf(parent); err != nil {
 			return !errors.Is(err, store.ErrNotFound) // an ancestor that cannot be read may be executed by the session
 		}
 	}
@@ -225,66 +402,12 @@ func (r *run) executes(q *approval.Row, id arcp.SessionID) bool {
 }
 
 // toolOf returns the tool and the parent of a job.
-func (e *Engine) toolOf(id arcp.JobID) (ref string, parent arcp.JobID, err error) {
-	if r := e.run(id); r != nil {
+func (a ancestry) toolOf(id arcp.JobID) (ref string, parent arcp.JobID, err error) {
+	if r := a.e.run(id); r != nil {
 		return r.row.Agent, r.row.Parent, nil
 	}
-	j, err := e.cfg.Store.Job(context.Background(), id)
+	j, err := a.e.cfg.Store.Job(context.Background(), id)
 	return j.Agent, j.Parent, err
-}
-
-// blockOn blocks the job until a question is closed. The clocks of the job stand still.
-func (s questioner) blockOn(now time.Time, q *question.Question) {
-	if !s.questions.Wait(q) {
-		return
-	}
-	s.machine.Block(now)
-	s.due = s.machine.Deadline()
-	if s.maxRuntime > 0 {
-		s.progress.Blocked, s.progress.unsaved = now, true
-	}
-	s.limit.Pause(now)
-}
-
-// unblock lets the job run again.
-func (s questioner) unblock(now time.Time) {
-	s.machine.Unblock(now)
-	s.due = s.machine.Deadline()
-	s.progress.Unblock(now)
-	s.progress.unsaved = s.progress.unsaved || s.maxRuntime > 0
-	s.limit.Resume(now)
-}
-
-// update replaces the row of a question.
-func (s questioner) update(now time.Time, q *question.Question, row approval.Row) {
-	s.mu.Lock()
-	e := s.questions.Update(q, row)
-	s.mu.Unlock()
-	s.applyEffect(now, e)
-}
-
-// applyEffect applies the effect of a changed question.
-func (s questioner) applyEffect(now time.Time, e question.Effect) {
-	if !e.Closed {
-		s.write.addCommands(&questionChanged{q: e.Question})
-		if e.Escalated {
-			s.deliver(e.Question, s.audience(&e.Question.Row, now))
-		}
-		return
-	}
-	s.mu.Lock()
-	s.write.dropQuestion(e.Question, &s.events)
-	s.mu.Unlock()
-	if e.Unblocks {
-		s.unblock(now)
-	}
-	s.write.addCommands(&questionClosed{q: e.Question})
-	if len(e.Notified) > 0 {
-		s.emitRouted(now, arcp.HumanInputCancelled, e.Notice, &store.Route{To: e.Notified, ReplyTo: e.Question.Request})
-	}
-	if e.Failure != nil {
-		s.machine.Fail(now, e.Failure)
-	}
 }
 
 // dropQuestion removes the event of a question that is closed before it is in the log. Called with
@@ -299,16 +422,6 @@ func (pw *pendingWrite) dropQuestion(q *question.Question, events *eventQueue) {
 	})
 }
 
-// deliver delivers a question to more sessions with the next write.
-func (s questioner) deliver(q *question.Question, sessions []arcp.SessionID) {
-	s.mu.Lock()
-	q.RecordDelivery(sessions)
-	s.mu.Unlock()
-	for _, id := range sessions {
-		s.write.deliveries = append(s.write.deliveries, store.DeliverEvent{Session: id, Job: s.row.ID, JSeq: q.Row.JSeq})
-	}
-}
-
 // questionClosed reports that a question is closed when that is durable.
 type questionClosed struct {
 	report
@@ -321,20 +434,14 @@ type report struct{}
 func (report) apply(*supervisor, time.Time) {}
 func (report) rejected(*Engine, bool)       {}
 
-func (d *questionClosed) committed(s *supervisor, err error) {
+func (d *questionClosed) committed(jw *jobWriter, err error) {
 	if err != nil {
 		return
 	}
-	s.mu.Lock()
-	d.q.Closed = true
-	c := s.answerc[d.q]
-	delete(s.answerc, d.q)
-	s.mu.Unlock()
-	if c != nil {
-		close(c)
-	}
+	questions := &jw.run.questions
+	questions.close(d.q)
 	if d.q.Request != "" { // it was asked
-		s.e.cfg.Questions.Closed(s.questionRow(d.q))
+		jw.run.e.cfg.Questions.Closed(questions.row(d.q))
 	}
 }
 
@@ -344,9 +451,9 @@ type questionChanged struct {
 	q *question.Question
 }
 
-func (d *questionChanged) committed(s *supervisor, err error) {
-	if row := s.questionRow(d.q); err == nil && row.Status == approval.Pending {
-		s.e.cfg.Questions.Asked(row, d.q.Request)
+func (d *questionChanged) committed(jw *jobWriter, err error) {
+	if row := jw.run.questions.row(d.q); err == nil && row.Status == approval.Pending {
+		jw.run.e.cfg.Questions.Asked(row, d.q.Request)
 	}
 }
 
@@ -367,57 +474,38 @@ func (w *withdrawQuestion) apply(s *supervisor, now time.Time) {
 	e, withdrawn := s.questions.Withdraw(now, w.q, "withdrawn")
 	s.mu.Unlock()
 	if w.alreadyClosed = !withdrawn; withdrawn {
-		questioner{s}.applyEffect(now, e)
+		s.questioner().applyEffect(now, e)
 	}
 }
 
-func (w *withdrawQuestion) committed(*supervisor, error) {}
-func (w *withdrawQuestion) rejected(*Engine, bool)       { close(w.done) }
+func (w *withdrawQuestion) committed(*jobWriter, error) {}
+func (w *withdrawQuestion) rejected(*Engine, bool)      { close(w.done) }
 
-// advanceQuestions expires and escalates the questions that are due.
-func (s questioner) advanceQuestions(now time.Time) {
-	s.mu.Lock()
-	effects := s.questions.Advance(now)
-	s.mu.Unlock()
-	for _, e := range effects {
-		s.applyEffect(now, e)
-	}
-}
-
-// withdrawQuestions withdraws the pending questions of a job that ends.
-func (s questioner) withdrawQuestions(now time.Time) {
-	s.mu.Lock()
-	effects := s.questions.WithdrawAll(now)
-	s.mu.Unlock()
-	for _, e := range effects {
-		s.applyEffect(now, e)
-	}
-}
-
-// addQuestions adds the changed rows to the write of their events.
-func (s questioner) addQuestions(w *store.Write) error {
+// addQuestions adds the changed rows to the write of their events. lastJSeq is the position of the event
+// before the write.
+func (pw *pendingWrite) addQuestions(w *store.Write, questions *jobQuestions, records jobRecords, lastJSeq uint64) error {
 	events := store.Find[*store.AppendEvents](w).Events
-	for _, o := range s.write.questions {
+	for _, o := range pw.questions {
 		if i := slices.Index(events, o.event); i >= 0 {
-			s.mu.Lock()
-			o.q.Row.JSeq = s.lastJSeq + uint64(i) + 1
-			s.mu.Unlock()
+			questions.mu.Lock()
+			o.q.Row.JSeq = lastJSeq + uint64(i) + 1
+			questions.mu.Unlock()
 		}
 	}
-	for _, q := range s.questions.All() {
+	for _, q := range questions.All() {
 		if !q.Unsaved || q.Queued && q.Row.JSeq == 0 { // else the write of its event stores it
 			continue
 		}
-		rec, err := s.records().question(q)
+		rec, err := records.question(q)
 		if err != nil {
 			return err
 		}
 		w.Put(rec)
 	}
-	for i := range s.write.deliveries {
-		w.Ops = slices.Insert(w.Ops, i, store.Op(&s.write.deliveries[i]))
+	for i := range pw.deliveries {
+		w.Ops = slices.Insert(w.Ops, i, store.Op(&pw.deliveries[i]))
 	}
-	s.write.deliveries = nil
+	pw.deliveries = nil
 	return nil
 }
 
@@ -434,31 +522,17 @@ func (jr jobRecords) question(q *question.Question) (rec store.Record, err error
 
 // questionsLogged records that questions are in the log. It is called before an event of
 // the write is delivered: an answer may arrive at once.
-func (s questioner) questionsLogged() {
-	s.write.questions = slices.DeleteFunc(s.write.questions, func(o questionEvent) bool {
+func (pw *pendingWrite) questionsLogged(questions *jobQuestions, broker QuestionBroker) {
+	pw.questions = slices.DeleteFunc(pw.questions, func(o questionEvent) bool {
 		if o.event.JSeq == 0 {
 			return false
 		}
 		o.q.SetLogged(o.event.ID())
-		if row := s.questionRow(o.q); row.Status == approval.Pending {
-			s.e.cfg.Questions.Asked(row, o.q.Request)
+		if row := questions.row(o.q); row.Status == approval.Pending {
+			broker.Asked(row, o.q.Request)
 		}
 		return true
 	})
-}
-
-// questionsCommitted records that the rows are written.
-func (s questioner) questionsCommitted() {
-	if !s.questions.Committed() {
-		return
-	}
-	keep := question.MaxClosed
-	if s.tool.Recovery == tool.RecoveryFail && s.progress.Failed+1 >= s.retry.MaxAttempts {
-		keep = question.MaxClosedFinal
-	}
-	s.mu.Lock()
-	s.questions.Forget(keep)
-	s.mu.Unlock()
 }
 
 func (j toolJob) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) {

@@ -273,7 +273,7 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 			t.Errorf("%d frames to others; closed %v", n, d.closed)
 		}
 		if rows := r.asked()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
-			t.Errorf("%+v", rows)
+			t.Errorf("the questions of a are %+v, want one that is resolved by its default", rows)
 		}
 	})
 }
@@ -408,7 +408,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		}
 		for _, a := range []approval.Answer{{Value: arcp.Raw(`"`)}, {Value: arcp.Raw(`""`), Reason: "\xff"}, {Value: arcp.Raw(`"` + strings.Repeat("x", approval.MaxValue) + `"`)}} {
 			if _, err := r.respond(q, person("sess_1"), a); err == nil || err.Code != arcp.CodeInvalidArgument {
-				t.Errorf("%v", err)
+				t.Errorf("the answer %.40s with the reason %q: %v, want INVALID_ARGUMENT", a.Value, a.Reason, err)
 			}
 		}
 		r.say(q, `"b"`)
@@ -453,7 +453,7 @@ func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 		r.say(d.one(t), `{"action":"continue","guidance":"slower"}`)
 		time.Sleep(time.Minute)
 		if f := r.frames("sess_1"); f[len(f)-1].Type != arcp.JobCompleted {
-			t.Errorf("%q", lines(f))
+			t.Errorf("after the second interrupt the session has %q, want job.completed at the end", lines(f))
 		}
 		if want := []string{"faster", "slower"}; !slices.Equal(guided, want) {
 			t.Errorf("guided by %q, want %q", guided, want)
@@ -507,7 +507,7 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 		r.want("", "job.accepted", "job.started", "permission.request")
 		row, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
 		if err != nil || row.Permission.Seconds != 1 {
-			t.Fatalf("%+v, %v", row.Permission, err)
+			t.Fatalf("the granted permission is %+v, %v; want one second", row.Permission, err)
 		}
 		time.Sleep(time.Minute)
 		if err := <-late; code(err) != "ABORTED" {

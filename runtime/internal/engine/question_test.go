@@ -345,7 +345,7 @@ func TestPermit(t *testing.T) {
 		granted := r.want("granted", "lease.granted msg_"+fmt.Sprint(r.n))
 		g, _ := arcp.DecodePayload[arcp.LeaseGrantedPayload](&granted[0].Envelope)
 		if g.LeaseID != row.Lease || g.Resource != "order:7" || time.Until(g.ExpiresAt) > time.Minute {
-			t.Errorf("%+v", g)
+			t.Errorf("lease.granted = %+v, want %s on order:7 for at most a minute", g, row.Lease)
 		}
 		r.frames("sess_2")
 		r.restart(1) // the grant outlives it, and the attempt finds it
@@ -419,7 +419,7 @@ func TestRevoke(t *testing.T) {
 			t.Errorf("%v leases are in force", n)
 		}
 		if err := revoke(person("sess_2")); err != nil {
-			t.Error(err)
+			t.Errorf("revoke by sess_2: %v", err)
 		}
 		if n := r.gauge("arcp_leases"); n != 0 {
 			t.Errorf("%v leases are in force after it was revoked", n)
@@ -641,7 +641,7 @@ func TestRecordsOfQuestions(t *testing.T) {
 			var row approval.Row
 			if err := arcp.Unmarshal(rec.Value, &row); err != nil || row.Status != approval.Resolved || row.ResolvedBy != "alice" ||
 				row.RespondedBy != "the phone" || row.ResolvedIn != "sess_1" || string(row.Value) != "5" {
-				t.Errorf("%s, %v", rec.Value, err)
+				t.Errorf("the stored question is %s, %v; want the answer 5 of alice in sess_1 by the phone", rec.Value, err)
 			}
 			return true
 		})

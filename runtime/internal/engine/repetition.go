@@ -73,10 +73,16 @@ func (rp repetitions) answer(s *Submit, original arcp.JobID, same bool) {
 			"the idempotency key was used with another request")))
 		return
 	}
-	rp.replay(s, &store.Follow{Session: s.Session, Job: original, CorrelationID: s.Envelope.ID, Types: outcomeTypes})
+	f := store.Follow{Session: s.Session, Job: original, CorrelationID: s.Envelope.ID, Types: outcomeTypes}
+	if s.OneFollow {
+		f.CorrelationID, f.New = "", true
+	}
+	rp.replay(s, &f)
 }
 
-// replay sends a session the accept and the outcome of a job again.
+// replay sends a session the accept and the outcome of a job again. The write of the follow decides
+// whether the job has ended: then the outcome is in its history. Otherwise the outcome comes by the
+// follow, or by an earlier one with f.New. An accept that is an answer precedes the history.
 func (rp repetitions) replay(s *Submit, f *store.Follow) {
 	if s.Session == "" {
 		if s.Existing != nil {

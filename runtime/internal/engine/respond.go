@@ -21,10 +21,10 @@ func (e *Engine) Questions() JobQuestions { return JobQuestions{e} }
 type QuestionReply func(row approval.Row, err *arcp.Error)
 
 // committed reports the result of the write that changes a question.
-func (qr QuestionReply) committed(s *supervisor, q *question.Question, err error) {
+func (qr QuestionReply) committed(jw *jobWriter, q *question.Question, err error) {
 	switch {
 	case err == nil:
-		qr(s.questionRow(q), nil)
+		qr(jw.run.questions.row(q), nil)
 	case jobEnded(err):
 		qr(approval.Row{}, errHasEnded())
 	default:
@@ -75,7 +75,7 @@ func (rs *Response) apply(s *supervisor, now time.Time) {
 		return
 	}
 	rs.q = q
-	if err == nil && s.executes(&q.Row, rs.Actor.Session) {
+	if err == nil && s.questioner().executes(&q.Row, rs.Actor.Session) {
 		err = question.ExecutorRefusal()
 	}
 	if err != nil {
@@ -90,9 +90,9 @@ func (rs *Response) apply(s *supervisor, now time.Time) {
 		return
 	}
 	if rs.Call != nil {
-		s.write.calls = append(s.write.calls, joinedCall{rs.Call, func() arcp.Raw { return rs.Value(s.questionRow(q)) }})
+		s.write.calls = append(s.write.calls, joinedCall{rs.Call, func() arcp.Raw { return rs.Value(s.questions.row(q)) }})
 	}
-	questioner{s}.update(now, q, row)
+	s.questioner().update(now, q, row)
 	s.write.addCommands(rs) // after the report to Questions, because the respondent may read the question at once
 	if row.Interrupt && !q.Pending() {
 		rs.applyGuidance(s, now, &row)
@@ -122,7 +122,7 @@ func (rs *Response) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Er
 	return row, nil
 }
 
-func (rs *Response) committed(s *supervisor, err error) { rs.Done.committed(s, rs.q, err) }
+func (rs *Response) committed(jw *jobWriter, err error) { rs.Done.committed(jw, rs.q, err) }
 
 func (rs *Response) rejected(_ *Engine, stopped bool) { rs.Done.rejected(stopped) }
 
@@ -166,14 +166,14 @@ func (w *Withdraw) apply(s *supervisor, now time.Time) {
 		return
 	}
 	if w.Call != nil {
-		s.write.calls = append(s.write.calls, joinedCall{w.Call, func() arcp.Raw { return w.Value(s.questionRow(w.q)) }})
+		s.write.calls = append(s.write.calls, joinedCall{w.Call, func() arcp.Raw { return w.Value(s.questions.row(w.q)) }})
 	}
-	questioner{s}.applyEffect(now, e)
+	s.questioner().applyEffect(now, e)
 	s.write.addCommands(w)
 	internalCancel(s.row.ID, "withdrawn").apply(s, now)
 }
 
-func (w *Withdraw) committed(s *supervisor, err error) { w.Done.committed(s, w.q, err) }
+func (w *Withdraw) committed(jw *jobWriter, err error) { w.Done.committed(jw, w.q, err) }
 
 func (w *Withdraw) rejected(_ *Engine, stopped bool) { w.Done.rejected(stopped) }
 
@@ -194,8 +194,8 @@ type offerQuestion struct {
 
 func (o *offerQuestion) apply(s *supervisor, now time.Time) {
 	q := s.questions.Find(o.id)
-	if q != nil && q.CanDeliver(&o.actor, now) && !s.executes(&q.Row, o.actor.Session) {
-		questioner{s}.deliver(q, []arcp.SessionID{o.actor.Session})
+	if q != nil && q.CanDeliver(&o.actor, now) && !s.questioner().executes(&q.Row, o.actor.Session) {
+		s.questioner().deliver(q, []arcp.SessionID{o.actor.Session})
 		s.write.addCommands(&questionChanged{q: q})
 	}
 }

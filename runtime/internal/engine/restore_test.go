@@ -425,7 +425,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 			r.sendRestore(q)
 			frames := r.frames("sess_2")
 			if frames[0].Type != arcp.JobAccepted {
-				t.Fatalf("%s: %v %s", why, frames[0], frames[0].Payload)
+				t.Fatalf("%s: the restore is answered by %v %s, want job.accepted", why, frames[0], frames[0].Payload)
 			}
 			if got := string(r.row(frames[0].JobID).Options); !strings.Contains(got, want) {
 				t.Errorf("%s: options %s, want %s", why, got, want)

@@ -10,7 +10,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
-	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -61,13 +60,13 @@ type run struct {
 
 	// Owned by the supervisor.
 	attempt     uint32
-	state       arcp.JobState    // when no attempt runs
-	stateGauge  prometheus.Gauge // of the state in which the job is counted; nil: none
-	lastJSeq    uint64           // position of the last event in the job's log
+	state       arcp.JobState // when no attempt runs
+	gauge       stateGauge
+	lastJSeq    uint64 // position of the last event in the job's log
 	progress    progressState
 	checkpoints *checkpointSlots // nil: none was saved or read
-	questions   question.Set     // changes with mu
-	ledger      family.Ledger    // changes with mu
+	questions   jobQuestions
+	ledger      family.Ledger // changes with mu
 
 	// Guarded by Engine.mu.
 	schedule   schedule
@@ -85,8 +84,7 @@ type run struct {
 	timers     jobTimers
 	authority  jobAuthority
 	interrupts interrupts
-	answerc    map[*question.Question]chan struct{} // closed when it is durable that the question is not pending
-	creating   map[arcp.JobID]chan struct{}         // children that are being created; the channel is closed when it is decided
+	creating   map[arcp.JobID]chan struct{} // children that are being created; the channel is closed when it is decided
 }
 
 // completion has the outcome of a job for a caller in this process that waits for it: the parent of a
@@ -118,8 +116,10 @@ func (t *jobTimers) stop() {
 }
 
 func newRun(e *Engine, t *tool.Tool) *run {
-	return &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
+	r := &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
 		authority: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
+	r.questions.mu = &r.mu
+	return r
 }
 
 // builtin reports whether the tool is built-in. Limits does not count the job, and the job emits no
@@ -179,8 +179,8 @@ func (r *run) launchLocked() {
 	if !r.commands.wanted || !r.lifecycle.startable() || r.current != nil {
 		return
 	}
-	s := &supervisor{run: r, attempt: r.attempt, endc: make(chan struct{})}
-	s.events.space.L = &r.mu
+	s := newSupervisor(r)
+	s.endc = make(chan struct{})
 	r.current, r.commands.wanted = s, false
 	r.e.wg.Add(1)
 	r.e.pool.Run(s.supervise)
@@ -327,10 +327,10 @@ func (r *run) wakeOrLaunch() {
 type command interface {
 	// apply changes the job. A command that is answered when its change is durable
 	// joins the pending write. A command that is answered after the job's end joins
-	// supervisor.afterEnd.
+	// pendingWrite.afterEnd.
 	apply(s *supervisor, now time.Time)
-	// committed answers a command that has joined a write; err is the write's error.
-	committed(s *supervisor, err error)
+	// committed answers a command that has joined a write of jw; err is the write's error.
+	committed(jw *jobWriter, err error)
 	// rejected answers a command that comes after the end of the job, or of the runtime
 	// if stopped is set.
 	rejected(e *Engine, stopped bool)
@@ -339,8 +339,8 @@ type command interface {
 // unanswered is embedded in commands without an answer.
 type unanswered struct{}
 
-func (unanswered) committed(*supervisor, error) {}
-func (unanswered) rejected(*Engine, bool)       {}
+func (unanswered) committed(*jobWriter, error) {}
+func (unanswered) rejected(*Engine, bool)      {}
 
 // toolReply is embedded in commands for which a goroutine of the tool waits.
 type toolReply struct {
@@ -349,8 +349,8 @@ type toolReply struct {
 
 func newToolReply() toolReply { return toolReply{make(chan error, 1)} }
 
-func (r toolReply) committed(_ *supervisor, err error) { r.done <- endedIf(err) }
-func (r toolReply) rejected(*Engine, bool)             { r.done <- errEnded }
+func (r toolReply) committed(_ *jobWriter, err error) { r.done <- endedIf(err) }
+func (r toolReply) rejected(*Engine, bool)            { r.done <- errEnded }
 
 // endedIf returns errEnded if a write has failed.
 func endedIf(err error) error {
@@ -376,14 +376,19 @@ func (r *run) post(c command) bool {
 	return true
 }
 
-// setGauge moves the job to the gauge of a state; a job that has ended to none.
-func (r *run) setGauge(to arcp.JobState) {
-	if r.stateGauge != nil {
-		r.stateGauge.Dec()
+// stateGauge counts a job in the gauge of its state.
+type stateGauge struct {
+	current prometheus.Gauge // nil: the job is not counted
+}
+
+// set moves the job to the gauge of a state; a job that has ended to none.
+func (g *stateGauge) set(m *metrics.Metrics, to arcp.JobState) {
+	if g.current != nil {
+		g.current.Dec()
 	}
-	if r.stateGauge = nil; !to.Terminal() {
-		r.stateGauge = r.e.cfg.Metrics.JobState(to)
-		r.stateGauge.Inc()
+	if g.current = nil; !to.Terminal() {
+		g.current = m.JobState(to)
+		g.current.Inc()
 	}
 }
 

@@ -237,7 +237,7 @@ func TestHeartbeatFlood(t *testing.T) {
 type recordedCommand struct{ applied, rejections int }
 
 func (d *recordedCommand) apply(*supervisor, time.Time) { d.applied++ }
-func (d *recordedCommand) committed(*supervisor, error) {}
+func (d *recordedCommand) committed(*jobWriter, error)  {}
 func (d *recordedCommand) rejected(*Engine, bool)       { d.rejections++ }
 
 // A command beside the stop of a supervisor, or before its start, is rejected: a tool that asks a person

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -16,23 +15,17 @@ import (
 // uses it on the goroutine of the tool, without a machine.
 type supervisor struct {
 	*run
+	attemptClock
 	attempt    uint32
-	machine    *job.Machine
 	ctx        context.Context // of the tool
 	cancel     context.CancelCauseFunc
 	timer      *time.Timer
 	started    time.Time      // when the attempt started; zero: it has not
-	due        time.Time      // the machine's deadline; zero: none
 	checkpoint job.Checkpoint // the attempt continues from it; its N is 0: none
 
-	limit job.TimeLimit // of the tool
 	call  toolCall
-	write pendingWrite
-
-	exit       exit
-	retryCause failure      // with exitRetry
-	outcome    *job.Outcome // with exitEnd
-	afterEnd   []command    // answered when the job has ended
+	write jobWriter
+	attemptEnd
 
 	// Shared with the tool, guarded by run.mu.
 	events     eventQueue
@@ -42,9 +35,24 @@ type supervisor struct {
 	endc       chan struct{} // closed when the attempt and this supervisor have ended
 }
 
+// attemptEnd says why a supervisor ends.
+type attemptEnd struct {
+	exit       exit
+	retryCause failure      // with exitRetry
+	outcome    *job.Outcome // with exitEnd
+}
+
+// newSupervisor returns the supervisor of the current attempt of a run.
+func newSupervisor(r *run) *supervisor {
+	s := &supervisor{run: r, attempt: r.attempt}
+	s.events.space.L = &r.mu
+	s.write = jobWriter{run: r, attempt: r.attempt, end: &s.attemptEnd, queue: &s.events, notes: &s.notes}
+	return s
+}
+
 func (s *supervisor) supervise() {
 	defer s.e.wg.Done()
-	s.machine = job.Restore(s.spec(), s.state)
+	s.machine = job.Restore(s.spec(&s.e.cfg, s.progress.Started), s.state)
 	s.due = s.machine.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.questions.BeginAttempt()
@@ -53,14 +61,15 @@ func (s *supervisor) supervise() {
 	s.finish()
 }
 
-func (r *run) spec() job.Spec {
+// spec describes the job to its machine. startedAt is when the first attempt started; zero: it has not.
+func (d *definition) spec(cfg *Config, startedAt time.Time) job.Spec {
 	return job.Spec{
-		MaxRuntime:     r.maxRuntime,
-		Heartbeat:      r.e.cfg.Heartbeat,
-		BlockOnSilence: r.e.cfg.Block,
-		SilenceWindow:  r.e.cfg.ResumeWindow,
-		StartedAt:      r.progress.Started,
-		ReportSilence:  r.runsOnWorker(),
+		MaxRuntime:     d.maxRuntime,
+		Heartbeat:      cfg.Heartbeat,
+		BlockOnSilence: cfg.Block,
+		SilenceWindow:  cfg.ResumeWindow,
+		StartedAt:      startedAt,
+		ReportSilence:  d.runsOnWorker(),
 	}
 }
 
@@ -80,14 +89,15 @@ func (s *supervisor) turn() bool {
 	// Until the claim is durable events stay in the queue, unless a command waits for
 	// its answer or the job ends: then all are written at once, directly behind the claim.
 	if in.accepted || s.outcome != nil || len(s.write.commands) > 0 {
-		w, later, err := jobWriter{s}.nextWrite(now)
+		s.beginEnd(now)
+		w, later, err := s.write.next(now)
 		switch {
 		case later:
 			return true
 		case w != nil || err != nil:
-			return jobWriter{s}.commit(w, err) && s.continueAfterWrite()
+			return s.write.commit(w, err) && s.continueAfterWrite()
 		}
-		s.write.answerCommands(s, nil)
+		s.write.answerCommands(nil)
 	}
 	if in.accepted && s.started.IsZero() && !s.holdsSlot() {
 		s.exit.set(exitIdle)
@@ -97,12 +107,17 @@ func (s *supervisor) turn() bool {
 	return true
 }
 
-// answerCommands answers the commands of the write; err is the write's error.
-func (pw *pendingWrite) answerCommands(s *supervisor, err error) {
-	for _, c := range pw.commands {
-		c.committed(s, err)
+// beginEnd prepares the write with which the job or the attempt ends.
+func (s *supervisor) beginEnd(now time.Time) {
+	switch {
+	case s.outcome != nil:
+		s.questioner().withdrawAll(now)
+		s.mu.Lock()
+		s.write.dropRotations(&s.events)
+		s.mu.Unlock()
+	case s.exit != exitNone:
+		s.progress.endBlock(now)
 	}
-	pw.commands = nil
 }
 
 // continueAfterWrite reports whether the supervisor continues after a write. It calls the tool if the
@@ -211,7 +226,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 		s.due = s.machine.Deadline()
 	}
 	if hasPassed(s.questions.Due(), now) {
-		questioner{s}.advanceQuestions(now)
+		s.questioner().advance(now)
 	}
 	if hasPassed(s.leaseDeadline(), s.authority.now()) {
 		s.endExpired(now)
@@ -228,7 +243,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 	if out.State != "" {
 		s.write.newState = out.State
-		s.setGauge(out.State)
+		s.gauge.set(s.e.cfg.Metrics, out.State)
 	}
 	if out.Started {
 		s.emitStarted(now)
@@ -248,182 +263,6 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 		s.outcome = out.Terminal
 		s.exit.set(exitEnd)
 	}
-}
-
-// jobWriter collects and commits the writes of a job. It is a part of the supervisor.
-type jobWriter struct{ *supervisor }
-
-// nextWrite returns the next write; nil: no write is due. later says that the machine must
-// handle new input first.
-func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err error) {
-	if s.outcome != nil {
-		questioner(s).withdrawQuestions(now)
-		s.mu.Lock()
-		s.write.dropRotations(&s.events)
-		s.mu.Unlock()
-	} else if s.exit != exitNone {
-		s.progress.endBlock(now)
-	}
-	emitted, ok := s.drainEvents()
-	if !ok {
-		return nil, true, nil
-	}
-	log := &store.AppendEvents{Job: s.row.ID, Attempt: s.attempt, State: s.write.newState}
-	w = store.NewWrite(log)
-	log.Events = make([]*store.Event, 0, len(s.write.events)+len(emitted)+1) // 1: for a terminal event
-	log.Events = append(append(log.Events, s.write.events...), emitted...)
-	s.events.reuse(emitted)
-	s.write.events, s.write.newState = nil, ""
-	switch {
-	case s.outcome != nil:
-		log.Events = append(log.Events, s.outcomeEvents(now)...)
-		log.State, log.Code = s.outcome.State, outcomeCode(s.outcome)
-		records, err := s.credentials().ending()
-		if err != nil {
-			return nil, false, err
-		}
-		w.Put(records...)
-	case s.exit == exitRetry:
-		log.Events = append(log.Events, s.retryEvent(s.attempt+1, s.retryCause))
-		log.NewAttempt = true
-	case s.exit == exitRewind:
-		log.NewAttempt = true
-	}
-	if err := s.addRecords(w); err != nil {
-		return nil, false, err
-	}
-	if len(w.Ops) == 1 && len(log.Events) == 0 && log.State == "" {
-		return nil, false, nil
-	}
-	s.write.concludeCalls(w)
-	return w, false, nil
-}
-
-// drainEvents removes the events from the queue and returns them. After the attempt's end it closes the
-// queue. ok is false if a checkpoint has just arrived with which the attempt pauses: the machine must
-// handle the pause before the checkpoint is written.
-func (s jobWriter) drainEvents() (events []*store.Event, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.events.pausing() && s.exit == exitNone {
-		return nil, false
-	}
-	events, s.write.checkpoint = s.events.drain()
-	if budget, changed := s.authority.SaveBudget(); changed {
-		s.progress.Spent, s.progress.unsaved = budget, true
-	}
-	s.notes.beginWrite()
-	s.events.closed = s.exit != exitNone
-	if s.outcome != nil {
-		s.lifecycle.apply(onOutcome)
-	}
-	return events, true
-}
-
-// addRecords adds the records that belong to the events: questions, rotations, the checkpoint, the
-// ledger and notes. It adds the progress unless the job ends. The progress of a child is also added at
-// its end, because its parent reads the rest of its budget.
-func (s jobWriter) addRecords(w *store.Write) error {
-	if err := errors.Join(questioner(s).addQuestions(w), s.write.addRotations(w, s.lastJSeq)); err != nil {
-		return err
-	}
-	if s.write.checkpoint != nil {
-		s.write.checkpoint.Questions = s.questions.Asked()
-		rec, err := s.checkpointRecord(&s.write.checkpoint.Checkpoint)
-		if err != nil {
-			return err
-		}
-		w.Put(rec)
-	}
-	if err := errors.Join(s.records().addLedger(w, &s.ledger), s.notes.addTo(w, s.row.ID)); err != nil {
-		return err
-	}
-	if s.progress.unsaved && (s.outcome == nil || s.row.Parent != "") {
-		rec, err := s.progressRecord()
-		if err != nil {
-			return err
-		}
-		w.Put(rec)
-	}
-	return nil
-}
-
-// commit waits until a write is durable. It reports false if the store refuses the write, or if err is
-// the reason for which there is no write.
-func (s jobWriter) commit(w *store.Write, err error) bool {
-	if err == nil {
-		if err = s.append(w); errors.Is(err, store.ErrTogether) {
-			s.write.dropCalls(w)
-			err = s.append(w)
-		}
-	}
-	if err != nil {
-		s.write.answerCommands(s.supervisor, err)
-		s.writeRefused(err)
-		return false
-	}
-	s.committed(w)
-	return true
-}
-
-// append appends a write and waits for its result. Commands are answered before the
-// events of the write are delivered.
-func (s jobWriter) append(w *store.Write) error {
-	s.e.cfg.Log.Append(w, func(r *store.Result) {
-		if errors.Is(r.Err, store.ErrTogether) {
-			s.committedc <- r.Err
-			return
-		}
-		if r.Err == nil {
-			questioner(s).questionsLogged()
-			s.write.callsCommitted()
-		}
-		if store.Find[*store.AppendEvents](w).State.Terminal() && (r.Err == nil || jobEnded(r.Err)) {
-			s.e.jobs.markConcluded(s.run)
-			s.credentials().end()
-		}
-		s.write.answerCommands(s.supervisor, r.Err)
-		s.committedc <- r.Err
-	})
-	return <-s.committedc
-}
-
-// committed records that a write is durable.
-func (s jobWriter) committed(w *store.Write) {
-	if s.outcome == nil {
-		s.progress.committed()
-	}
-	if s.write.checkpoint != nil {
-		s.checkpoints.committed(s.write.checkpoint)
-		s.write.checkpoint = nil
-	}
-	log := store.Find[*store.AppendEvents](w)
-	if n := len(log.Events); n > 0 {
-		s.lastJSeq = log.Events[n-1].JSeq
-	}
-	questioner(s).questionsCommitted()
-	s.ledger.Committed()
-	s.notes.writing = nil
-	if log.NewAttempt {
-		s.run.attempt++
-	}
-}
-
-// writeRefused ends the supervisor because the store refuses the job's writes.
-func (s jobWriter) writeRefused(err error) {
-	s.mu.Lock()
-	refused := s.lifecycle == lifeRefused
-	s.lifecycle.apply(onOutcome)
-	s.events.close()
-	s.mu.Unlock()
-	switch {
-	case refused || errors.Is(err, store.ErrBroken): // logged by the submitter or the store
-	case errors.Is(err, store.ErrFenced):
-		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Uint32("attempt", s.attempt).Msg("job lost: another attempt has taken over")
-	default:
-		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("event of a job refused by the store")
-	}
-	s.outcome = nil
 }
 
 // wait blocks until there is input, or a deadline has passed.
@@ -481,8 +320,8 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 	rests = s.lifecycle.startable() && s.outcome == nil && s.exit != exitNone
 	if !rests {
 		s.lifecycle.apply(onClosed)
-		rejected = slices.Concat(s.write.commands, s.afterEnd, s.commands.list)
-		s.write.commands, s.afterEnd, s.commands.list = nil, nil, nil
+		rejected = slices.Concat(s.write.commands, s.write.afterEnd, s.commands.list)
+		s.write.commands, s.write.afterEnd, s.commands.list = nil, nil, nil
 	}
 	s.events.close()
 	for _, p := range [...]*pendingCheckpoint{s.write.checkpoint, s.events.checkpoint} {
@@ -525,21 +364,21 @@ func (s *supervisor) logEnd() {
 	if !s.started.IsZero() {
 		s.metrics.Exec.Observe(now.Sub(s.started).Seconds())
 	}
-	s.logFinished(s.outcome, now)
+	s.logFinished(&s.e.cfg, s.outcome, now)
 }
 
 // logFinished logs and counts the end of a job, once for each job.
-func (r *run) logFinished(o *job.Outcome, now time.Time) {
-	took := now.Sub(r.row.CreatedAt)
-	r.metrics.Finished(o.State).Inc()
-	r.metrics.Total.Observe(took.Seconds())
+func (d *definition) logFinished(cfg *Config, o *job.Outcome, now time.Time) {
+	took := now.Sub(d.row.CreatedAt)
+	d.metrics.Finished(o.State).Inc()
+	d.metrics.Total.Observe(took.Seconds())
 	if o.Err != nil {
-		r.e.cfg.Metrics.Errors.WithLabelValues(string(o.Err.Code)).Inc()
+		cfg.Metrics.Errors.WithLabelValues(string(o.Err.Code)).Inc()
 	}
-	if ev := r.e.cfg.Logger.Info(); ev.Enabled() {
-		ev.Str("job_id", string(r.row.ID)).Str("session_id", string(r.row.Session)).Str("principal", r.row.Principal).
-			Str("tool", r.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
-			Str("trace_id", r.row.TraceID).Dur("duration", took).Msg("job finished")
+	if ev := cfg.Logger.Info(); ev.Enabled() {
+		ev.Str("job_id", string(d.row.ID)).Str("session_id", string(d.row.Session)).Str("principal", d.row.Principal).
+			Str("tool", d.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
+			Str("trace_id", d.row.TraceID).Dur("duration", took).Msg("job finished")
 	}
 }
 

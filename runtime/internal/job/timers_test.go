@@ -18,26 +18,26 @@ func TestSilenceReportsMissedHeartbeats(t *testing.T) {
 		m.Advance(at)
 		if block {
 			if err := m.TakeSilenceError(); err != nil || m.State() != arcp.StateBlocked {
-				t.Fatalf("a job that is to be blocked is %s, and told %v", m.State(), err)
+				t.Fatalf("TakeSilenceError = %v in state %s, want nil in blocked", err, m.State())
 			}
 			at = at.Add(time.Minute)
 			m.Advance(at)
 		}
 		if m.State().Terminal() {
-			t.Fatalf("block %v: the job is %s", block, m.State())
+			t.Fatalf("block %v: state = %s after missed heartbeats, want one that is not terminal", block, m.State())
 		}
 		err := m.TakeSilenceError()
 		if err == nil || err.Code != arcp.CodeHeartbeatLost {
-			t.Fatalf("block %v: told %v", block, err)
+			t.Fatalf("block %v: TakeSilenceError = %v, want HEARTBEAT_LOST", block, err)
 		}
 		if again := m.TakeSilenceError(); again != nil {
-			t.Errorf("block %v: told twice: %v", block, again)
+			t.Errorf("block %v: second TakeSilenceError = %v, want nil", block, again)
 		}
 		if d := m.Deadline(); !d.After(at) {
-			t.Errorf("block %v: the next deadline is %v, which is over", block, d)
+			t.Errorf("block %v: Deadline = %v, want a time after %v", block, d, at)
 		}
 		if m.Retry(at, err); m.State() != arcp.StateQueued {
-			t.Errorf("block %v: another attempt waits as %s", block, m.State())
+			t.Errorf("block %v: state = %s after Retry, want queued", block, m.State())
 		}
 	}
 }

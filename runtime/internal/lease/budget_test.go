@@ -100,14 +100,14 @@ func TestChargeBeyondBudgetIsRefused(t *testing.T) {
 	left, _, err := b.Charge("USD", "0.41")
 	wantCode(t, "one that does not", err, arcp.CodeBudgetExhausted)
 	if left.String() != "USD:0.4" || string(b.JSON()) != `{"USD":0.4}` {
-		t.Errorf("a refused charge was counted: %v", left)
+		t.Errorf("left = %v, budget = %s after a refused charge, want USD:0.4 and {\"USD\":0.4}", left, b.JSON())
 	}
 	_, _, err = b.Charge("USD", "-1")
 	wantCode(t, "a negative charge", err, arcp.CodeInvalidArgument)
-	_, told, err := b.Charge("usd", "0.40")
+	_, announce, err := b.Charge("usd", "0.40")
 	wantCode(t, "the rest", err, "")
-	if !told {
-		t.Error("nothing left is not announced")
+	if !announce {
+		t.Error("Charge of the rest: announce = false, want true")
 	}
 	_, _, err = b.Charge("EUR", "1000000")
 	wantCode(t, "a unit that is not limited", err, "")

@@ -358,7 +358,7 @@ func TestHandlersAreFound(t *testing.T) {
 	}{{"a", "t", true, true}, {"a", "u", true, false}, {"b", "t", false, false}} {
 		got, ok := h.For(&Identity{Provider: c.provider, Type: c.typ})
 		if ok != c.known || got.Clients != c.forClients {
-			t.Errorf("%s %s: %+v, %v", c.provider, c.typ, got, ok)
+			t.Errorf("For(%s, %s) = %+v, %v; want known %v, for clients %v", c.provider, c.typ, got, ok, c.known, c.forClients)
 		}
 	}
 	for _, bad := range [][]Registration{{{Provider: "a"}}, {{Handler: f}}, {{Provider: "a", Handler: f}, {Provider: "a", Handler: f}}} {

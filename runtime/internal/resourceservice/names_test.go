@@ -113,7 +113,7 @@ func TestViewLease(t *testing.T) {
 	l := resources.Lease{ID: "lease_1", CleanupTool: "vm.delete", Holder: resources.Holder{Principal: "alice", Authority: arcp.Raw(`{"trust":"privileged"}`)}}
 	raw, err := arcp.Marshal(ViewLease(&l))
 	if err != nil || strings.Contains(string(raw), "privileged") || !strings.Contains(string(raw), "vm.delete") {
-		t.Errorf("%s, %v", raw, err)
+		t.Errorf("ViewLease is encoded as %s, %v; want the clean-up tool and no authority", raw, err)
 	}
 }
 

@@ -108,7 +108,7 @@ func TestLifecycle(t *testing.T) {
 	d.End(s, Eviction{}, func(err error) { done <- err })
 	for range 2 {
 		if err := <-done; err != nil {
-			t.Error(err)
+			t.Errorf("End of a session, twice: %v", err)
 		}
 	}
 	if _, _, ok := s.Attach(c1, 3); ok || d.Find("sess_1") != nil {

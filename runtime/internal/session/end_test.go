@@ -106,7 +106,7 @@ func TestAdditionsRaceTheEnd(t *testing.T) {
 					release, err := d.DeferEnd(t.Context(), s.ID)
 					if err != nil {
 						if !errors.Is(err, errEnded) {
-							t.Error(err)
+							t.Errorf("DeferEnd = %v, want %v", err, errEnded)
 						}
 						return
 					}
@@ -287,7 +287,7 @@ func TestEndIsAtomic(t *testing.T) {
 	w := log.writes[1]
 	end := store.Find[*store.EndSession](w)
 	if end.Session != "sess_1" || len(w.With) != 1 || store.Find[*store.PutRecord](w.With[0]).Key != "agent/sess_1" {
-		t.Errorf("%+v", w)
+		t.Errorf("the write is %+v, want the end of sess_1 with the change of agent/sess_1", w)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestDeclarations(t *testing.T) {
 		list, err := declarations(&agents.Agent{Executes: c.executes, Capabilities: arcp.Raw(c.capabilities), Concurrency: c.concurrency})
 		switch {
 		case c.refused == "" && (err != nil || len(list) != len(c.executes)):
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %d declarations, %v; want %d", name, len(list), err, len(c.executes))
 		case c.refused != "" && (err == nil || err.Code != arcp.CodeInvalidArgument || !strings.Contains(err.Message, c.refused)):
 			t.Errorf("%s: %v, want INVALID_ARGUMENT and a word about %s", name, err, c.refused)
 		}

@@ -38,7 +38,7 @@ func newPool(t *testing.T) (*Pool, *tool.Registry) {
 	return New(Config{Tools: tools, Slots: new(catalog.Slots), SlotsChanged: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
 }
 
-// The audience of a tool is read without the pool's lock: the engine and the catalogues read
+// The audience of a tool is read without the pool's lock: the engine and the catalogs read
 // it under locks of their own, which come later in the lock order.
 func TestAudienceIsLockFree(t *testing.T) {
 	p, tools := newPool(t)
@@ -108,7 +108,7 @@ func TestAudienceDuringRegistrations(t *testing.T) {
 		id := "goes-" + strconv.Itoa(i%3)
 		session := arcp.SessionID("sess_" + id)
 		if err := p.Register(agentOf(id, "one@1.0.0", "two@1.0.0"), worker(session, serves)); err != nil {
-			t.Error(err)
+			t.Errorf("Register of %s: %v", id, err)
 		}
 		p.Attach(worker(session, serves), nullConn{})
 		p.Unregister(agentOf(id))
@@ -118,14 +118,14 @@ func TestAudienceDuringRegistrations(t *testing.T) {
 	asking.Wait()
 }
 
-// A tool that a catalogue is composed with while it is being registered is announced
+// A tool that a catalog is composed with while it is being registered is announced
 // like any other.
 func TestToolComposedDuringRegistrationIsAnnounced(t *testing.T) {
 	p, tools := newPool(t)
 	cat := catalog.New(tools, nil)
 	v := catalog.Viewer{Principal: "alice"}
 	before := cat.Snapshot(v, nil)
-	tools.Watch(func(uint64) { // a callback may call the catalogue, but not change the registry
+	tools.Watch(func(uint64) { // a callback may call the catalog, but not change the registry
 		looked := make(chan struct{})
 		go func() { defer close(looked); cat.Snapshot(v, nil) }()
 		<-looked
@@ -135,7 +135,7 @@ func TestToolComposedDuringRegistrationIsAnnounced(t *testing.T) {
 	}
 	now := cat.Snapshot(v, nil)
 	if _, err := now.Resolve("one"); err != nil {
-		t.Error(err)
+		t.Errorf("Resolve of the worker's tool: %v", err)
 	}
 	if change := now.Since(before); change.Empty() {
 		t.Error("alice's sessions are not told of one@1.0.0")

@@ -37,7 +37,8 @@ func checkAnnounced(d *db, between func()) {
 	s := d.session("sess_1")
 	record := d.announcement(2)
 	record.Put(store.Record{Key: "x", Value: []byte("one")})
-	results := d.batch(d.announcement(1), store.NewWrite(&store.SubmitJob{Row: jobRow("job_1", s)}, &store.AppendEvents{Events: d.events("job_1", arcp.JobAccepted)}),
+	results := d.batch(d.announcement(1),
+		store.NewWrite(&store.SubmitJob{Row: jobRow("job_1", s)}, &store.AppendEvents{Events: d.events("job_1", arcp.JobAccepted)}),
 		record, d.announcement(1), store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)}))
 	for i, want := range []store.FeedRun{{First: 1}, {First: 2, Job: "job_1"}, {First: 3}, {First: 5}, {First: 6, Job: "job_1"}} {
 		if r := results[i]; r.Err != nil || r.Feed.First != want.First || r.Feed.Job != want.Job || r.Feed.Principal != "ann" {

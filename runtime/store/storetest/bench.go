@@ -113,7 +113,8 @@ func echo(s arcp.SessionID, principal string, types ...arcp.Type) [2]*store.Writ
 	}
 	return [2]*store.Write{
 		store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: []*store.Event{event(arcp.JobAccepted)}}),
-		store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1, Events: []*store.Event{event(arcp.JobStarted), event(arcp.JobCompleted)}, State: arcp.StateCompleted}),
+		store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1,
+			Events: []*store.Event{event(arcp.JobStarted), event(arcp.JobCompleted)}, State: arcp.StateCompleted}),
 	}
 }
 

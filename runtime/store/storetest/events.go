@@ -27,7 +27,8 @@ func testSessionRowsAreStored(t *testing.T, open Open) {
 
 	row = sessionRow("sess_b")
 	row.LastSeq, row.TrimmedTo, row.Epoch = 77, 66, 1
-	row.TokenHash, row.PrevHashes, row.Identity, row.Acks, row.Written = [32]byte{9}, [][32]byte{row.TokenHash}, arcp.Raw(`{"sub":"ann"}`), true, 1
+	row.TokenHash, row.PrevHashes = [32]byte{9}, [][32]byte{row.TokenHash}
+	row.Identity, row.Acks, row.Written = arcp.Raw(`{"sub":"ann"}`), true, 1
 	if r := d.do(store.NewWrite(&store.PutSession{Row: row})); r.LastSeq != 2 {
 		t.Errorf("LastSeq = %d after the row was replaced, want 2", r.LastSeq)
 	}
@@ -307,7 +308,8 @@ func testIDsAscend(t *testing.T, open Open) {
 	}
 	for range 50 {
 		a, b := d.events("job_1", arcp.Log, arcp.Log), d.events("job_2", arcp.Log)
-		d.batch(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: a}), store.NewWrite(&store.AppendEvents{Job: "job_2", Attempt: 1, Events: b}))
+		d.batch(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: a}),
+			store.NewWrite(&store.AppendEvents{Job: "job_2", Attempt: 1, Events: b}))
 		check(a)
 		check(b)
 	}

@@ -111,6 +111,30 @@ func testFollowNewDeliversNothingTwice(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
 }
 
+// testFollowNewIsForAllCorrelations checks that a session with a follow of all types gets no second
+// one by New, and that the part of it without Forwarded outlives the subscription.
+func testFollowNewIsForAllCorrelations(t *testing.T, open Open) {
+	d := openEmpty(t, open)
+	owner, other := d.session("sess_owner"), d.session("sess_other")
+	d.submit("job_1", owner)
+	d.emit("job_1", arcp.JobAccepted)
+	ends := arcp.Lookup(arcp.JobCompleted).Bit
+	repetition := func(s arcp.SessionID) *store.Write {
+		return store.NewWrite(&store.Follow{Session: s, Job: "job_1", Types: ends, New: true})
+	}
+	d.do(repetition(owner))
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", Forwarded: true, New: true}))
+	d.do(repetition(other))
+	d.emit("job_1", arcp.JobStarted)
+	d.do(store.NewWrite(&store.Unfollow{Session: other, Job: "job_1", Forwarded: true}))
+	d.emit("job_1", arcp.JobProgress)
+	d.finish("job_1")
+	d.want(owner, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.JobCompleted)
+	d.want(other, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
+	d.do(repetition(owner))
+	d.want(owner, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.JobCompleted, arcp.JobCompleted)
+}
+
 // testFollowExtendsItsTypes checks that a follow of some types becomes one of all types, also with
 // New, and never the reverse.
 func testFollowExtendsItsTypes(t *testing.T, open Open) {
@@ -118,7 +142,8 @@ func testFollowExtendsItsTypes(t *testing.T, open Open) {
 	s := d.session("sess_1")
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
-	some := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit}
+	some := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1",
+		Types: arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit}
 	all := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Forwarded: true, New: true}
 	d.do(store.NewWrite(some))
 	d.want(s, arcp.JobAccepted)
@@ -179,7 +204,8 @@ func testFollowReturnsTheStateOfTheJob(t *testing.T, open Open) {
 	follow := func() *store.Write {
 		return store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "c", From: 1})
 	}
-	progress := store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobProgress), State: arcp.StateRunning})
+	progress := store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobProgress),
+		State: arcp.StateRunning})
 	got := d.batch(follow(), progress, follow(), d.completion("job_1", 1), follow())
 	got = append(got, d.do(follow()))
 	want := []struct {

@@ -43,7 +43,8 @@ func testJobRowsAreStored(t *testing.T, open Open) {
 		t.Errorf("running row (-want +got):\n%s", diff)
 	}
 	d.emit(row.ID, arcp.JobProgress)
-	end := &store.AppendEvents{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobFailed), State: arcp.StateFailed, Code: arcp.CodeAborted}
+	end := &store.AppendEvents{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobFailed), State: arcp.StateFailed,
+		Code: arcp.CodeAborted}
 	d.do(store.NewWrite(end))
 	want.State, want.Code, want.EndedAt, want.LastJSeq, want.LastSeq = arcp.StateFailed, arcp.CodeAborted, end.Events[0].Time, 3, 3
 	if diff := cmp.Diff(want, d.job(row.ID)); diff != "" {
@@ -97,7 +98,9 @@ func testEndedJobAcceptsNoEvents(t *testing.T, open Open) {
 	d.submit("job_1", s)
 	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, State: arcp.StateCompleted}), store.ErrInvalid)
 	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobCompleted)}), store.ErrInvalid)
-	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobFailed, arcp.JobFailed), State: arcp.StateFailed}), store.ErrInvalid)
+	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1,
+		Events: d.events("job_1", arcp.JobFailed, arcp.JobFailed), State: arcp.StateFailed}),
+		store.ErrInvalid)
 	d.finish("job_1")
 	for _, attempt := range []uint32{0, 1, 2} {
 		d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: attempt, Events: d.events("job_1", arcp.Log)}), store.ErrTerminal)

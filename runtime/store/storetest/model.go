@@ -278,9 +278,10 @@ func (m *model) follow(w *modelWrite) error {
 	if !f.forwarded {
 		f.plain = cmp.Or(f.types, every)
 	}
+	known := w.Follow.New && j.reaches(f)
 	left := w.Follow.Max
 	for i, e := range j.events {
-		if uint64(i) < w.Follow.From {
+		if known || uint64(i) < w.Follow.From {
 			continue
 		}
 		if left == 0 && w.Follow.Max > 0 {
@@ -291,10 +292,11 @@ func (m *model) follow(w *modelWrite) error {
 			s.log = append(s.log, modelDelivery{job: w.Follow.Job, jseq: uint64(i) + 1, corr: f.corr, forwarded: f.forwarded})
 		}
 	}
-	if w.Follow.Once {
+	i := j.find(w.Follow.Session, w.Follow.CorrelationID)
+	if w.Follow.Once || known && i < 0 {
 		return nil
 	}
-	if i := j.find(w.Follow.Session, w.Follow.CorrelationID); i >= 0 {
+	if i >= 0 {
 		before := j.follows[i]
 		if f.types |= before.types; before.types == 0 || w.Follow.Types == 0 {
 			f.types = 0
@@ -339,6 +341,13 @@ func (j *modelJob) order(a, b modelFollow) int {
 
 func (j *modelJob) find(s arcp.SessionID, corr arcp.MessageID) int {
 	return slices.IndexFunc(j.follows, func(x modelFollow) bool { return x.session == s && x.corr == corr })
+}
+
+// reaches reports whether the job has not ended and the session of f follows it with all types of f.
+func (j *modelJob) reaches(f modelFollow) bool {
+	return !j.state.Terminal() && slices.ContainsFunc(j.follows, func(x modelFollow) bool {
+		return x.session == f.session && (x.types == 0 || f.types != 0 && x.types&f.types == f.types)
+	})
 }
 
 func (m *model) unfollow(w *modelWrite) error {

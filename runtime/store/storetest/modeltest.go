@@ -211,7 +211,7 @@ func (s *modelScript) drawEnd(w *modelWrite) {
 func (s *modelScript) drawFollow(w *modelWrite) {
 	types := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
 	w.Follow = &store.Follow{Session: s.session(), Job: s.job(), From: pick(s, "from", uint64(0), 0, 1, 3, 100),
-		Types: pick(s, "types", 0, 0, types), Forwarded: pick(s, "forwarded", true, false), Once: pick(s, "once", false, false, true),
+		Types: pick(s, "types", 0, 0, types), Forwarded: pick(s, "forwarded", true, false), Once: pick(s, "once", false, false, true), New: pick(s, "new", false, true),
 		Max: pick(s, "max", uint64(0), 0, 1, 2), Limit: pick(s, "limit", 0, 0, 1, 2)}
 	w.Follow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Follow.Job))
 }

@@ -55,7 +55,8 @@ func testRecordsHaveRevisions(t *testing.T, open Open) {
 		t.Errorf("revision %d came back after %d", rec.Rev, two.Rev)
 	}
 
-	d.refuse(store.NewWrite().Put(store.Record{Key: "b", Value: []byte("1")}, store.Record{Key: "a", Rev: 99, Value: []byte("2")}), store.ErrConflict)
+	d.refuse(store.NewWrite().Put(store.Record{Key: "b", Value: []byte("1")}, store.Record{Key: "a", Rev: 99, Value: []byte("2")}),
+		store.ErrConflict)
 	if rec := d.record("b"); rec.Rev != 0 {
 		t.Errorf("half of a refused write happened: %+v", rec)
 	}

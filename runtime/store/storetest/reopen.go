@@ -64,7 +64,8 @@ func testReopenedStoreHasAllData(t *testing.T, open Open) {
 	d.do(store.NewWrite(&store.SubmitJob{Row: full}, &store.AppendEvents{Events: d.events(full.ID, arcp.JobAccepted)}))
 	d.submit("job_ended", other)
 	d.do(store.NewWrite(&store.Follow{Session: other, Job: full.ID, CorrelationID: arcp.NewMessageID(), Forwarded: true}))
-	d.do(store.NewWrite(&store.AppendEvents{Job: full.ID, Attempt: 1, NewAttempt: true, Events: d.events(full.ID, arcp.JobCheckpoint, arcp.JobProgress), State: arcp.StateBlocked}))
+	d.do(store.NewWrite(&store.AppendEvents{Job: full.ID, Attempt: 1, NewAttempt: true,
+		Events: d.events(full.ID, arcp.JobCheckpoint, arcp.JobProgress), State: arcp.StateBlocked}))
 	d.emit("job_ended", "arcpx.test.thing", arcp.Log)
 	d.finish("job_ended")
 	d.do(put("a", 0, "x"))

@@ -63,6 +63,7 @@ var tests = []struct {
 	{"FollowOnceDeliversOnlyHistory", false, testFollowOnceDeliversOnlyHistory},
 	{"FollowInPiecesEqualsFollowAtOnce", false, testFollowInPiecesEqualsFollowAtOnce},
 	{"FollowNewDeliversNothingTwice", false, testFollowNewDeliversNothingTwice},
+	{"FollowNewIsForAllCorrelations", false, testFollowNewIsForAllCorrelations},
 	{"FollowExtendsItsTypes", false, testFollowExtendsItsTypes},
 	{"UnfollowForwardedEndsTheForwardedPart", false, testUnfollowForwardedEndsTheForwardedPart},
 	{"FollowIsLimited", false, testFollowIsLimited},

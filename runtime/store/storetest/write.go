@@ -59,7 +59,8 @@ func testWriteSeesEarlierWritesOfTheBatch(t *testing.T, open Open) {
 		store.NewWrite(&store.OpenSession{Row: sessionRow("sess_1")}),
 		store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events("job_1", arcp.JobAccepted)}),
 		store.NewWrite(&store.SubmitJob{Row: row}),
-		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobStarted, arcp.JobProgress), State: arcp.StateRunning}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1,
+			Events: d.events("job_1", arcp.JobStarted, arcp.JobProgress), State: arcp.StateRunning}),
 		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 2, Events: d.events("job_1", arcp.Log)}),
 		store.NewWrite(&store.ReadPosition{Session: "sess_1"}),
 		store.NewWrite(&store.TrimSession{Session: "sess_1", Seq: 2}),
@@ -95,8 +96,10 @@ func testContradictoryWritesAreInvalid(t *testing.T, open Open) {
 		store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "")}, &store.AppendEvents{Job: "job_1", Attempt: 1}),
 		store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "")}, &store.AppendEvents{NewAttempt: true}),
 		store.NewWrite(&store.AppendEvents{Attempt: 1}), store.NewWrite(&store.DeliverUnlogged{Event: d.events("", arcp.JobHeartbeat)[0]}),
-		store.NewWrite(&store.OpenSession{Row: sessionRow("sess_2")}, &store.EndSession{Session: "sess_2"}), store.NewWrite(&store.TrimFeed{Position: 1}),
-		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1}, &store.DeleteJob{Job: "job_1"}), store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "")}, &store.DeleteJob{Job: "job_2"}),
+		store.NewWrite(&store.OpenSession{Row: sessionRow("sess_2")}, &store.EndSession{Session: "sess_2"}),
+		store.NewWrite(&store.TrimFeed{Position: 1}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1}, &store.DeleteJob{Job: "job_1"}),
+		store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "")}, &store.DeleteJob{Job: "job_2"}),
 		store.NewWrite(&store.Follow{Session: "sess_1", Job: "job_1"}, &store.DeleteJob{Job: "job_1"}),
 	} {
 		if r := d.batch(w)[0]; !errors.Is(r.Err, store.ErrInvalid) {

@@ -61,7 +61,7 @@ func TestUnresponsiveReaperIsKilled(t *testing.T) {
 	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.reportTimeout != 2*time.Second+killTimeout+reaperMargin {
 		t.Errorf("reportTimeout = %v, %v", l, err)
 	} else if _, err := l.wait(t.Context()); err != nil {
-		t.Error(err)
+		t.Errorf("wait for /bin/true: %v", err)
 	} else {
 		l.close()
 	}
@@ -87,7 +87,7 @@ func TestDeepDirectoriesAreRemoved(t *testing.T) {
 	}
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 	if _, err := call(t, boundedContext(t), script(t, deep+`echo 1`), newJob(), `{}`); err != nil {
-		t.Error(err)
+		t.Errorf("a call with a deep directory to remove: %v", err)
 	}
 	_, err := call(t, boundedContext(t), script(t, deep+`echo made >&2; kill -KILL $PPID; sleep 1000`), newJob(), `{}`)
 	wantCode(t, err, arcp.CodeInternal, "reaper")
@@ -124,10 +124,10 @@ func TestDirectoryReplacedByLink(t *testing.T) {
 	}
 	made := script(t, `echo x > `+kept+`/file; d=$PWD; cd /; rmdir "$d"; ln -s `+kept+` "$d"; echo 1`)
 	if _, err := call(t, boundedContext(t), made, newJob(), `{}`); err != nil {
-		t.Error(err)
+		t.Errorf("a call that replaces its directory by a link: %v", err)
 	}
 	if _, err := os.Stat(kept + "/file"); err != nil {
-		t.Error(err)
+		t.Errorf("the target of the link is gone: %v", err)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestDefinitionsAreEnforced(t *testing.T) {
 		} {
 			got, _ := fx.publisher.reg.Resolve(c.name)
 			if got.SideEffect != c.effect || got.Approval != c.approval || *got.Idempotent != c.idempotent || got.Recovery != c.recovery {
-				t.Errorf("%s: %+v", c.name, got.Capability)
+				t.Errorf("%s is %+v, want side effect %s, approval %s, idempotent %v, recovery %s", c.name, got.Capability, c.effect, c.approval, c.idempotent, c.recovery)
 			}
 		}
 		w, _ := fx.publisher.reg.Resolve("srv.write_file")
@@ -182,7 +182,7 @@ func TestNotificationsAreBounded(t *testing.T) {
 		}
 		close(slow.blocked)
 		if err := <-ended; err != nil {
-			t.Error(err)
+			t.Errorf("the slow job: %v", err)
 		}
 		if n := strings.Count(slow.lines(), "info x"); n < maxQueued || n > maxQueued+1 {
 			t.Errorf("%d log events, want what the queue holds", n)
@@ -246,8 +246,8 @@ func TestServerDiesAndComesBack(t *testing.T) {
 		begun := time.Now()
 		_, err = fx.call(fx.Context(), new(job), "srv.t", `{}`)
 		fx.wantCode("a call while it is down", err, arcp.CodeUnavailable, true)
-		if time.Since(begun) != 0 {
-			t.Error("it took time to fail")
+		if d := time.Since(begun); d != 0 {
+			t.Errorf("the refusal took %v, want no wait", d)
 		}
 		generation := fx.publisher.reg.Generation()
 		time.Sleep(2 * restartBackoff.Min)
@@ -256,7 +256,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 			t.Errorf("after its return: %s, %v", out, err)
 		}
 		if fx.publisher.reg.Generation() != generation {
-			t.Error("the catalogue has changed, though the tools are the same")
+			t.Error("the catalog has changed, though the tools are the same")
 		}
 		if testutil.ToFloat64(metrics.restarts) != 1 {
 			t.Error("the restart is not counted")
@@ -266,7 +266,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 		t.Errorf("%v servers are counted after Close", n)
 	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
-		t.Errorf("%v %v", problems, err)
+		t.Errorf("the metrics have the lint problems %v, error %v; want none", problems, err)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestStartIsCancelled(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		begun := time.Now()
 		if err := fx.src.Start(ctx, fx.publisher.publish); err != nil {
-			t.Error(err)
+			t.Errorf("Start with a context that ends = %v, want nil", err)
 		}
 		fx.src.Close()
 		if d := time.Since(begun); d != time.Second {
@@ -512,7 +512,7 @@ func TestSilentListIsPolled(t *testing.T) {
 		}
 		fx.start()
 		if err := fx.src.Refresh(fx.Context()); err != nil {
-			t.Error(err)
+			t.Errorf("Refresh with a session: %v", err)
 		}
 		fx.want("after Refresh", fx.publisher.names(), "srv.v2")
 	})
@@ -642,5 +642,31 @@ func TestCloseDuringQuestion(t *testing.T) {
 		synctest.Wait()
 		fx.src.Close()
 		fx.wantCode("the call", <-ended, arcp.CodeUnavailable, true)
+	})
+}
+
+// A server that answers nothing while it computes keeps its session for as long as a
+// call may take, and loses it when it is silent without a call.
+func TestBusyServerIsNotDisconnected(t *testing.T) {
+	serve := func(_ int, conn net.Conn) {
+		serveWith(conn, func(method string) string {
+			switch method {
+			case "initialize":
+				return hello
+			case "tools/list":
+				return listing(`{"name":"long","inputSchema":{"type":"object"}}`)
+			case "tools/call":
+				time.Sleep(8 * time.Minute)
+				return `{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}`
+			}
+			return ack
+		})
+	}
+	bubble(t, Config{}, serve, func(fx *fixture) {
+		fx.start()
+		out, err := fx.call(fx.Context(), new(job), "srv.long", `{}`)
+		if err != nil || out != `{"content":[]}` || fx.opened() != 1 {
+			t.Errorf("%s, %v, %d sessions", out, err, fx.opened())
+		}
 	})
 }

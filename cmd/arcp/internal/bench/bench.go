@@ -106,12 +106,16 @@ const windowMark = "{window}"
 
 var rows = []row{
 	{"jobs", "echo jobs/s, 64 sessions, " + windowMark + " in flight each", "jobs/s", false, nil, (*run).jobs},
-	{"jobs1", "echo jobs/s, 64 sessions, 1 in flight each", "jobs/s", false, map[string]float64{Memory: 50_000, Durable: 20_000}, (*run).oneByOne},
+	{"jobs1", "echo jobs/s, 64 sessions, 1 in flight each", "jobs/s", false,
+		map[string]float64{Memory: 50_000, Durable: 20_000}, (*run).oneByOne},
 	{"events", "events/s, 16 sessions, ack each 128", "events/s", false, map[string]float64{Memory: 450_000, Durable: 350_000}, (*run).events},
 	{"acks", "events/s, 16 sessions, ack each event", "events/s", false, map[string]float64{Memory: 360_000, Durable: 280_000}, (*run).acks},
-	{"fanout", "fan-out to 50 by job.subscribe, burst", "deliveries/s", false, map[string]float64{Memory: 750_000, Durable: 700_000}, (*run).fanout},
-	{"filtered", "fan-out to 50 by subscribe, burst", "deliveries/s", false, map[string]float64{Memory: 750_000, Durable: 700_000}, (*run).filtered},
-	{"paced", "fan-out to 50 by job.subscribe, paced 1,000 events/s, p99", "ms", true, map[string]float64{Memory: 5, Durable: 20}, (*run).paced},
+	{"fanout", "fan-out to 50 by job.subscribe, burst", "deliveries/s", false,
+		map[string]float64{Memory: 750_000, Durable: 700_000}, (*run).fanout},
+	{"filtered", "fan-out to 50 by subscribe, burst", "deliveries/s", false,
+		map[string]float64{Memory: 750_000, Durable: 700_000}, (*run).filtered},
+	{"paced", "fan-out to 50 by job.subscribe, paced 1,000 events/s, p99", "ms", true,
+		map[string]float64{Memory: 5, Durable: 20}, (*run).paced},
 	{"handshakes", "handshakes/s, 32 at once", "handshakes/s", false, map[string]float64{Memory: 12_500, Durable: 8_500}, (*run).handshakes},
 	{"roundtrip", "one session, job round trip, p50", "ms", true, map[string]float64{Memory: 0.085, Durable: 0.6}, (*run).roundtrip},
 	{"idle", "RSS an idle session", "kB", true, map[string]float64{Memory: 14, Durable: 14}, (*run).idle},
@@ -155,7 +159,9 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 
 // runRow measures one row with a new runtime.
 func (o *Options) runRow(ctx context.Context, r *row, mode string, d *dialect) (Result, error) {
-	out := Result{Row: r.name, Dialect: d.name, Mode: mode, Title: strings.ReplaceAll(r.title, windowMark, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode], Details: map[string]float64{}, Absent: d.absent[r.name]}
+	out := Result{Row: r.name, Dialect: d.name, Mode: mode,
+		Title: strings.ReplaceAll(r.title, windowMark, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode],
+		Details: map[string]float64{}, Absent: d.absent[r.name]}
 	if out.Absent != "" {
 		return out, nil
 	}

@@ -146,11 +146,11 @@ func TestPreparedFramesHaveNewIDs(t *testing.T) {
 		if follow, err := arcp.DecodePayload[arcp.JobSubscribePayload](&env); err != nil || follow.JobID != "job_1" || !follow.History {
 			t.Errorf("payload = %+v, %v, want job_1 with its history", follow, err)
 		}
-		if draft.Opens(d.openFrame(&Server{Token: "token"})) != (d.name == Draft) {
+		if _, err := draft.NewServerCodec(d.openFrame(&Server{Token: "token"})); (err == nil) != (d.name == Draft) {
 			t.Error("the first frame opens a session of the other dialect")
 		}
 		if _, err := arcp.DecodeDraft(d.openFrame(&Server{Token: `"quoted"`})); err != nil {
-			t.Error(err)
+			t.Errorf("the first frame with a token that has quotes: %v", err)
 		}
 	})
 }

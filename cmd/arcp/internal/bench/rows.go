@@ -187,7 +187,8 @@ func (d *dialect) jobSubscription() subscription {
 
 // filterSubscription uses subscribe with a filter: each event is in a frame of the subscription.
 var filterSubscription = subscription{
-	request: string(arcp.Subscribe), payload: `{"filter":{"job_id":["%s"],"types":["log","job.completed"]}}`, granted: string(arcp.SubscribeAccepted),
+	request: string(arcp.Subscribe), payload: `{"filter":{"job_id":["%s"],"types":["log","job.completed"]}}`,
+	granted: string(arcp.SubscribeAccepted),
 	isEvent: func(typ, _ []byte) bool { return string(typ) == string(arcp.SubscribeEvent) },
 	ended:   func(_, frame []byte) bool { return bytes.Contains(frame, []byte(`"type":"job.completed"`)) },
 }

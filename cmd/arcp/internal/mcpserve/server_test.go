@@ -43,7 +43,8 @@ func start(t *testing.T, cfg Config, tools ...*tool.Tool) *fixture {
 		}
 	}
 	var credentials auth.Config
-	if err := credentials.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}); err != nil {
+	alice := auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}
+	if err := credentials.AddToken(alice); err != nil {
 		t.Fatal(err)
 	}
 	rt, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&credentials), Tools: fx.tools})
@@ -126,7 +127,8 @@ func echo(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) { retu
 
 func TestWhichToolsAreOffered(t *testing.T) {
 	long := strings.Repeat("long-", 30)
-	list := []*tool.Tool{raw(t, tool.Capability{Name: "a.b"}, echo), raw(t, tool.Capability{Name: "a_b"}, echo), raw(t, tool.Capability{Name: long + "1"}, echo),
+	list := []*tool.Tool{raw(t, tool.Capability{Name: "a.b"}, echo), raw(t, tool.Capability{Name: "a_b"}, echo),
+		raw(t, tool.Capability{Name: long + "1"}, echo),
 		raw(t, tool.Capability{Name: long + "2"}, echo), raw(t, tool.Capability{Name: "a.b", Version: "2.0.0"}, echo)}
 	for _, c := range []struct {
 		cfg  Config
@@ -142,7 +144,7 @@ func TestWhichToolsAreOffered(t *testing.T) {
 			fx := start(t, c.cfg, list...)
 			names := fx.names(fx.connect(nil))
 			if !c.want(names) {
-				t.Errorf("%+v: %q", c.cfg, names)
+				t.Errorf("%+v: the tools are %q", c.cfg, names)
 			}
 			for _, n := range names {
 				if len(n) > maxName {
@@ -155,10 +157,18 @@ func TestWhichToolsAreOffered(t *testing.T) {
 
 // A call reaches a tool with a changed name, and its result is unchanged.
 func TestCallReachesItsTool(t *testing.T) {
+	big := tool.Capability{Name: "big", Limits: tool.Limits{MaxResponseBytes: 4 << 20}}
 	fx := start(t, Config{Flat: true},
-		raw(t, tool.Capability{Name: "files.read", SideEffect: tool.SideEffectRead, Description: "Reads.", InputSchema: arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`)}, echo),
-		raw(t, tool.Capability{Name: "say"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"as \"text\""`), nil }),
-		raw(t, tool.Capability{Name: "big", Limits: tool.Limits{MaxResponseBytes: 4 << 20}}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		raw(t, tool.Capability{
+			Name:        "files.read",
+			Description: "Reads.",
+			SideEffect:  tool.SideEffectRead,
+			InputSchema: arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`),
+		}, echo),
+		raw(t, tool.Capability{Name: "say"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			return arcp.Raw(`"as \"text\""`), nil
+		}),
+		raw(t, big, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return arcp.Raw(`"` + strings.Repeat("x", 2<<20) + `"`), nil
 		}),
 		raw(t, tool.Capability{Name: "fails"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
@@ -167,11 +177,11 @@ func TestCallReachesItsTool(t *testing.T) {
 	s := fx.connect(nil)
 	res, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "files_read", Arguments: arcp.Raw(`{"n":9007199254740993}`)})
 	if err != nil || res.IsError || res.Content[0].(*sdk.TextContent).Text != `{"n":9007199254740993}` || res.StructuredContent == nil {
-		t.Errorf("%+v, %v", res, err)
+		t.Errorf("files_read returns %+v, %v; want its arguments as text and as structured content", res, err)
 	}
 	for name, want := range map[string]string{"say": `as "text"`, "fails": "NOT_FOUND: not here"} {
 		if got, failed := fx.call(s, name, `{}`); got != want || failed != (name == "fails") {
-			t.Errorf("%s: %q, %v", name, got, failed)
+			t.Errorf("%s returns %q, failed %v; want %q", name, got, failed, want)
 		}
 	}
 	if got, failed := fx.call(s, "files_read", `{"n":"x"}`); !failed || !strings.HasPrefix(got, "INVALID_ARGUMENT: ") {
@@ -186,7 +196,7 @@ func TestCallReachesItsTool(t *testing.T) {
 		}
 		if d.Name == "files_read" && (d.Description != "Reads." || !d.Annotations.ReadOnlyHint || d.Title != "files.read" ||
 			d.InputSchema.(map[string]any)["type"] != "object") {
-			t.Errorf("%+v", d)
+			t.Errorf("files_read is described as %+v, want its title, description, read-only hint and schema", d)
 		}
 	}
 }
@@ -206,15 +216,15 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 			return args, nil
 		}))
 		if got, failed := fx.call(fx.connect(nil), "slow", `{}`); !failed || !strings.HasPrefix(got, "DEADLINE_EXCEEDED: ") || !strings.Contains(got, "continues") {
-			t.Errorf("%s", got)
+			t.Errorf("a call beyond the time limit returns %s, want DEADLINE_EXCEEDED and that the job continues", got)
 		}
 		close(goOn)
 		<-done
 	})
 }
 
-// The offered tools follow the catalogue, and clients are notified of changes.
-func TestToolsFollowTheCatalogue(t *testing.T) {
+// The offered tools follow the catalog, and clients are notified of changes.
+func TestToolsFollowTheCatalog(t *testing.T) {
 	told := make(chan struct{}, 16)
 	fx := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
 	s := fx.connect(&sdk.ClientOptions{ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})
@@ -223,14 +233,14 @@ func TestToolsFollowTheCatalogue(t *testing.T) {
 	}
 	<-told
 	if names := fx.names(s); !slices.Equal(names, []string{"first", "second"}) {
-		t.Errorf("%q", names)
+		t.Errorf("after a tool was added the tools are %q, want first and second", names)
 	}
 	if err := fx.tools.Replace("more", nil); err != nil {
 		t.Fatal(err)
 	}
 	<-told
 	if names := fx.names(s); !slices.Equal(names, []string{"first"}) {
-		t.Errorf("%q", names)
+		t.Errorf("after a tool was removed the tools are %q, want first", names)
 	}
 }
 
@@ -241,11 +251,13 @@ func TestQuestionReachesItsCaller(t *testing.T) {
 		return a.Value, err
 	})
 	choose := raw(t, tool.Capability{Name: "choose"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-		a, err := job.Choose(ctx, tool.ChoiceAsk{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b", Label: "B"}}, Expires: time.Minute})
+		a, err := job.Choose(ctx,
+			tool.ChoiceAsk{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b", Label: "B"}}, Expires: time.Minute})
 		return arcp.Raw(fmt.Sprintf("%q", a.ChoiceID)), err
 	})
 	permit := raw(t, tool.Capability{Name: "permit"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-		_, err := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
+		_, err := job.Permissions().Request(ctx,
+			tool.PermissionAsk{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
 		return arcp.Raw(`"granted"`), err
 	})
 	fx := start(t, Config{}, ask, choose, permit)
@@ -314,7 +326,7 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 	served := make(chan error)
 	go func() { served <- fx.srv.Pipe(t.Context(), in, io.Discard) }()
 	for _, m := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
+		initialize,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"slow","arguments":{}}}`,
 	} {
@@ -323,7 +335,7 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 	<-begun
 	say.Close()
 	if err := <-served; err != nil {
-		t.Error(err)
+		t.Errorf("serve after the end of its input: %v", err)
 	}
 	<-ended
 }
@@ -347,8 +359,7 @@ func TestHTTPNeedsTokenAndOrigin(t *testing.T) {
 		{"", "Basic 0123456789abcdef", "", http.StatusUnauthorized},
 		{"", "Bearer 0123456789abcdef", "evil.example", http.StatusForbidden},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, strings.NewReader(
-			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, strings.NewReader(initialize))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,12 +377,12 @@ func TestHTTPNeedsTokenAndOrigin(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != c.want {
-			t.Errorf("%+v: %d", c, resp.StatusCode)
+			t.Errorf("%+v: the status is %d, want %d", c, resp.StatusCode, c.want)
 		}
 	}
 }
 
-// A session that is lost is opened anew, and its catalogue is read.
+// A session that is lost is opened anew, and its catalog is read.
 func TestSessionIsLost(t *testing.T) {
 	told := make(chan struct{}, 16)
 	fx := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
@@ -386,7 +397,7 @@ func TestSessionIsLost(t *testing.T) {
 	}
 	<-told
 	if names := fx.names(s); !slices.Equal(names, []string{"first", "second"}) {
-		t.Errorf("%q", names)
+		t.Errorf("in the next session the tools are %q, want first and second", names)
 	}
 }
 
@@ -421,10 +432,10 @@ func TestNonJSONResultIsText(t *testing.T) {
 	for _, text := range []string{"{{template}} of text", "{", `{"a":1} and more`} {
 		res := success(Tool{arcp.ToolView{Name: "report"}}, arcp.Raw(text))
 		if res.StructuredContent != nil || res.Content[0].(*sdk.TextContent).Text != text {
-			t.Errorf("%q: %+v", text, res)
+			t.Errorf("the result %q becomes %+v, want it as text only", text, res)
 		}
 		if _, err := json.Marshal(res); err != nil {
-			t.Error(err)
+			t.Errorf("the result %q is not encoded: %v", text, err)
 		}
 	}
 	if res := success(Tool{}, arcp.Raw(`{"a":1}`)); res.StructuredContent == nil {

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
-	ping       = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
+	initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` +
+		`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
+	ping = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
 )
 
 // web is an HTTP server with a number of slots.
@@ -127,7 +128,9 @@ func TestAbandonedSessionsAreEvicted(t *testing.T) {
 	}
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	for range maxSessions {
-		s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.URL, HTTPClient: &http.Client{Transport: withoutDelete{w.client.Transport}}}, nil)
+		s, err := client.Connect(t.Context(),
+			&sdk.StreamableClientTransport{Endpoint: w.URL, HTTPClient: &http.Client{Transport: withoutDelete{w.client.Transport}}},
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +152,8 @@ func TestAbandonedSessionsAreEvicted(t *testing.T) {
 
 func TestSessionInUseIsNotEvicted(t *testing.T) {
 	called, finish := make(chan struct{}, 2), make(chan struct{})
-	w := serveHTTP(t, 4, raw(t, tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: time.Minute}}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	slow := tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: time.Minute}}
+	w := serveHTTP(t, 4, raw(t, slow, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		called <- struct{}{}
 		select {
 		case <-finish:
@@ -221,7 +225,8 @@ func TestFullPoolRefusesSessions(t *testing.T) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "all 2 sessions are in use") {
-		t.Errorf("%d %v %q, %v", resp.StatusCode, resp.Header, text, err)
+		t.Errorf("initialize is answered by %d %v %q, %v; want 503 with Retry-After, because all 2 sessions are in use",
+			resp.StatusCode, resp.Header, text, err)
 	}
 	w.send(http.MethodDelete, second, "").Body.Close()
 	w.begin()

@@ -173,7 +173,8 @@ func TestRequestsWithoutSessionAreBounded(t *testing.T) {
 
 // The time for a request is not one for its answer, nor for the next request.
 func TestSlowAnswersAreDelivered(t *testing.T) {
-	slow := raw(t, tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: 4 * time.Hour}}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	limits := tool.Limits{Timeout: 4 * time.Hour}
+	slow := raw(t, tool.Capability{Name: "slow", Limits: limits}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		select {
 		case <-time.After(2 * time.Hour):
 			return arcp.Raw(`"done"`), nil
@@ -193,7 +194,7 @@ func TestSlowAnswersAreDelivered(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || !strings.Contains(string(text), "done") {
-			t.Errorf("%q, %v", text, err)
+			t.Errorf("the response is %q, %v; want the result done", text, err)
 		}
 		if status, _ := w.post(id, ping); status != http.StatusOK {
 			t.Errorf("afterwards: %d", status)
@@ -207,7 +208,8 @@ func TestSlowAnswersAreDelivered(t *testing.T) {
 func TestRejectedRequestsEvictNoSession(t *testing.T) {
 	w := serveHTTP(t, 1)
 	kept := w.begin()
-	for _, body := range []string{"", "{", "null", ping, "[" + ping + "]", "[" + initialize + "]", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+	for _, body := range []string{"", "{", "null", ping, "[" + ping + "]", "[" + initialize + "]",
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		strings.Repeat(" ", maxRequest+1)} {
 		if status, id := w.post("", body); id != "" && status == http.StatusOK {
 			if status, _ := w.post(id, ping); status != http.StatusNotFound {
@@ -225,7 +227,8 @@ func TestRejectedRequestsEvictNoSession(t *testing.T) {
 
 func TestOnlyIdleSessionsExpire(t *testing.T) {
 	called := make(chan struct{}, 1)
-	slow := raw(t, tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: 9 * time.Hour}}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	limits := tool.Limits{Timeout: 9 * time.Hour}
+	slow := raw(t, tool.Capability{Name: "slow", Limits: limits}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		called <- struct{}{}
 		select {
 		case <-time.After(5 * time.Hour):

@@ -116,7 +116,8 @@ func TestRefusalsNameThePlace(t *testing.T) {
 		want string
 	}{
 		{"unknown key", sources{file: "resume_windo: 5s\n"}, `unknown key "resume_windo"; did you mean "resume-window"?`},
-		{"a mapping for a list", sources{file: "tools:\n  exec: [x]\n"}, `tools: want a list, and not "exec" in it directly: begin each item with a dash`},
+		{"a mapping for a list", sources{file: "tools:\n  exec: [x]\n"},
+			`tools: want a list, and not "exec" in it directly: begin each item with a dash`},
 		{"a list below a name", sources{file: "serve:\n  rate: 5\n"}, `unknown key "serve.rate"; did you mean "rate", not below "serve"?`},
 		{"a mapping for a value", sources{file: "rate:\n  per-min: 5\n"}, `rate: want a value, and not "per-min" below it`},
 		{"like nothing", sources{file: "name: x\n"}, "unknown key \"name\"; `arcp config print` lists them"},
@@ -155,7 +156,8 @@ func TestRefusalsNameThePlace(t *testing.T) {
 // A setting of a later version accepts the value that turns it off.
 func TestUnsupportedSettingsAcceptOff(t *testing.T) {
 	sources{
-		args: []string{"--store", "pebble", "--ack-window=0", "--retention", "24h0m0s", "--replay-bytes", "64MiB", "--min-free=0", "--postgres", ""},
+		args: []string{"--store", "pebble", "--ack-window=0", "--retention", "24h0m0s", "--replay-bytes", "64MiB",
+			"--min-free=0", "--postgres", ""},
 		env:  []string{"ARCP_OTLP_ENDPOINT="},
 		file: "store: pebble\n",
 	}.mustLoad(t)
@@ -262,7 +264,8 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestSizesAreParsed(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "1000": 1000, "8MiB": 8 << 20, "64KiB": 64 << 10, "1.5GB": 15e8, "2 kB": 2000, "3B": 3, "1TiB": 1 << 40} {
+	for text, want := range map[string]int64{"0": 0, "1000": 1000, "8MiB": 8 << 20, "64KiB": 64 << 10, "1.5GB": 15e8,
+		"2 kB": 2000, "3B": 3, "1TiB": 1 << 40} {
 		got, err := ParseSize(text)
 		if err != nil || got != want {
 			t.Errorf("ParseSize(%q) = %d, %v, want %d", text, got, err, want)

@@ -82,6 +82,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	work := filepath.Join(dir, "work")
 	want := tool.Limits{Timeout: time.Minute, MaxRequestBytes: 64 << 10, MaxResponseBytes: 1 << 20, Concurrency: 2, RatePerMin: 30}
 	bounds := exec.Bounds{CPUSeconds: 10, Memory: 512 << 20, Files: 64, Processes: 100, FileSize: 1 << 30}
+	approval := tool.Approval{Mode: "manual", Quorum: 2, EscalateAfter: time.Minute}
 	retry := tool.Retry{MaxAttempts: 3, InitialMS: 10, Factor: 1.5, MaxMS: 100}
 	switch {
 	case c.Ref() != "report.make@2.1", c.Description != "makes a report", c.SideEffect != tool.SideEffectWrite, !*c.Idempotent:
@@ -92,7 +93,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Errorf("environment = %q, directory = %q, sandbox = %q", c.Env, c.Dir, c.Sandbox)
 	case c.Limits != want, c.Bounds != bounds:
 		t.Errorf("limits = %+v, %+v", c.Limits, c.Bounds)
-	case c.Approval != (tool.Approval{Mode: "manual", Quorum: 2, EscalateAfter: time.Minute}), c.Recovery != tool.RecoveryRerun, c.Retry != retry, c.MinTrust != "trusted":
+	case c.Approval != approval, c.Recovery != tool.RecoveryRerun, c.Retry != retry, c.MinTrust != "trusted":
 		t.Errorf("policy = %+v", c.Capability)
 	case string(c.OutputSchema) != `{"type":"object"}` || !strings.Contains(string(c.InputSchema), `"maximum":9007199254740993`):
 		t.Errorf("schemas = %s, %s", c.InputSchema, c.OutputSchema)
@@ -103,7 +104,8 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Errorf("github = %+v", gh)
 	case search.Prefix != "search.", !search.Allows("anything"), search.Approval != (tool.Approval{}), search.HeadersFile != filepath.Join(dir, "secret/headers"):
 		t.Errorf("search = %+v", search)
-	case helper.Dir != work, !slices.Equal(helper.Command, []string{filepath.Join(dir, "helper"), "--stdio"}), !slices.Equal(helper.Env, []string{"HOME"}), !slices.Equal(helper.Allow, []string{"text.*"}):
+	case helper.Dir != work, !slices.Equal(helper.Command, []string{filepath.Join(dir, "helper"), "--stdio"}),
+		!slices.Equal(helper.Env, []string{"HOME"}), !slices.Equal(helper.Allow, []string{"text.*"}):
 		t.Errorf("helper = %+v", helper)
 	case entries[4].Where != "tools[4] (small)", entries[4].Exec.Sandbox != exec.SandboxNone, entries[4].Exec.Dir != "":
 		t.Errorf("small = %+v", entries[4].Exec)

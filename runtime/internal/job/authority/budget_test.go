@@ -92,10 +92,10 @@ func decimal(t interface{ Fatal(...any) }, n arcp.Number) (f float64) {
 func TestJobWithoutABudgetSpendsWithoutLimit(t *testing.T) {
 	var s State
 	if rest, err := s.Report("USD", "7"); rest != nil || err != nil {
-		t.Errorf("%v %v", rest, err)
+		t.Errorf("Report without a budget = %v, %v; want nothing to announce", rest, err)
 	}
 	if err := s.Reserve(amounts(t, 700)); err != nil {
-		t.Error(err)
+		t.Errorf("Reserve without a budget: %v", err)
 	}
 	s.Return(amounts(t, 700))
 	if raw, ok := s.SaveBudget(); ok || len(s.Announce()) > 0 {
@@ -107,7 +107,7 @@ func TestChargeAfterTheLeaseHasEnded(t *testing.T) {
 	var s State
 	s.SetLease(leaseOf(t, `{"cost.budget":["USD:5"]}`))
 	if rest, err := s.Charge(t0, "USD", "1"); err != nil || rest == nil || rest.Name != "cost.budget.remaining" || rest.Value != "4" {
-		t.Errorf("%+v %v", rest, err)
+		t.Errorf("Charge of 1 of 5 USD = %+v, %v; want 4 remaining", rest, err)
 	}
 	if _, err := s.Charge(t0.Add(2*time.Hour), "USD", "1"); codeOf(err) != arcp.CodeLeaseExpired || !s.Lapsed {
 		t.Errorf("%v, lapsed: %v", err, s.Lapsed)

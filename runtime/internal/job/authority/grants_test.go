@@ -18,7 +18,7 @@ func granted(t *testing.T) *State {
 	c, err := s.Grant(t0, Grant{ID: "l", Permission: lease.Permission{Permission: "p", Resource: "r", Operation: "o"}, Duration: time.Hour,
 		By: Party{"bob", "s2"}, Holder: "s3"})
 	if err != nil || c.Type != arcp.LeaseGranted {
-		t.Fatalf("%+v %v", c, err)
+		t.Fatalf("Grant = %+v, %v; want lease.granted", c, err)
 	}
 	return s
 }

@@ -52,7 +52,7 @@ func TestDepthIsBounded(t *testing.T) {
 		next, err := p.Child(false)
 		if err != nil {
 			if err.Code != arcp.CodeFailedPrecondition {
-				t.Error(err)
+				t.Errorf("Child at depth %d = %v, want FAILED_PRECONDITION", deepest, err)
 			}
 			break
 		}
@@ -218,7 +218,7 @@ func TestLedgerEqualsTheModel(t *testing.T) {
 			case c == nil || !c.Open:
 			case step == "run":
 				if l.Return(&parent, c, Running, nil) {
-					t.Fatal("a running child returns its budget")
+					t.Fatal("Return of a running child = true, want false")
 				}
 			default:
 				back := held[c.Job]
@@ -241,7 +241,7 @@ func TestLedgerEqualsTheModel(t *testing.T) {
 				}
 				rest += back
 				if c.Open || len(c.Reserved) > 0 || !l.Unsaved(c) || c.Reverted == c.Created || (l.Find(c.Job) == nil) != c.Reverted {
-					t.Fatalf("%s: %+v", step, c)
+					t.Fatalf("after %s the child is %+v, want it closed, unsaved, without a reserve, and created or reverted", step, c)
 				}
 			}
 			if got, want := parent.Budget.Remaining()[0], amount(t, rest)[0]; got.Cmp(want) != 0 {

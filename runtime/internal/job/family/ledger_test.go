@@ -103,7 +103,7 @@ func TestFailedChildOfAnEarlierAttemptIsStale(t *testing.T) {
 	} {
 		k := Child{Entry: Entry{Failed: c.failedBefore}}
 		if got := k.Stale(c.failedNow, c.state); got != c.want {
-			t.Errorf("%+v: %v", c, got)
+			t.Errorf("%+v: Stale = %v, want %v", c, got, c.want)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestKindSelectsTheRequest(t *testing.T) {
 		}
 	}
 	if p := ApprovalRequested(&approval.Row{ID: "q"}); p.Name != arcp.EventApprovalRequested || !strings.Contains(string(p.Data), `"q"`) {
-		t.Errorf("%+v", p)
+		t.Errorf("ApprovalRequested = %+v, want %s with the id of the question", p, arcp.EventApprovalRequested)
 	}
 }
 
@@ -99,10 +99,10 @@ func TestGuidanceIsDecoded(t *testing.T) {
 	for value, want := range map[string]Guidance{`{"action":"continue","guidance":"left"}`: {"continue", "left"}, `{"action":"cancel"}`: {"cancel", ""}} {
 		g, err := GuidanceOf(&approval.Row{Value: arcp.Raw(value)})
 		if err != nil || g != want || g.Cancels() != (g.Action == "cancel") {
-			t.Errorf("%s: %+v %v", value, g, err)
+			t.Errorf("%s is decoded as %+v, %v; want %+v", value, g, err, want)
 		}
 	}
 	if q := NewInterrupt("stop"); !q.Interrupt || q.Kind != approval.Input || !q.Schema.IsValid() {
-		t.Errorf("%+v", q)
+		t.Errorf("NewInterrupt = %+v, want an interrupting input with a schema", q)
 	}
 }

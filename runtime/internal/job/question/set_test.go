@@ -157,7 +157,7 @@ func TestFirstValidAnswerCounts(t *testing.T) {
 		t.Errorf("a second answer: %v", err)
 	}
 	if _, ok := set.Withdraw(t0, q, "withdrawn"); ok {
-		t.Error("an answered question is withdrawn")
+		t.Error("Withdraw of an answered question = true, want false")
 	}
 }
 

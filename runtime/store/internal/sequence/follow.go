@@ -90,20 +90,33 @@ func (fs *follows) follow(op *store.Follow, r *store.Result) {
 	if !f.forwarded {
 		f.plain = f.types
 	}
-	var before follower
-	if j != nil && !j.ended {
-		if i := j.find(op.Session, op.CorrelationID); i >= 0 {
-			before = j.followers[i]
+	live := j != nil && !j.ended
+	known := op.New && live && j.reaches(f.session, f.types)
+	if !known {
+		if r.From, r.More = fs.deliverHistory(&f, op, j); r.More {
+			return
 		}
 	}
-	if op.New && before.session != nil && before.types&f.types == f.types {
+	if live && !op.Once {
+		fs.extend(j, f, known)
+	}
+}
+
+// extend extends the follow of a live job that has the key of f. If there is none, it adds f,
+// unless the session gets the events by another follow.
+func (fs *follows) extend(j *job, f follower, known bool) {
+	i := j.find(f.session.id, f.correlation)
+	if i < 0 && known {
 		return
 	}
-	if r.From, r.More = fs.deliverHistory(&f, op, j); r.More || op.Once || j == nil || j.ended {
-		return
+	if i >= 0 {
+		before := &j.followers[i]
+		f.types, f.plain = f.types|before.types, f.plain|before.plain
+		f.forwarded = f.forwarded || before.forwarded
+		if f.types == before.types && f.plain == before.plain && f.forwarded == before.forwarded {
+			return
+		}
 	}
-	f.types, f.plain = f.types|before.types, f.plain|before.plain
-	f.forwarded = f.forwarded || before.forwarded
 	j.put(f)
 	if j.submitter == f.session && j.submitID == f.correlation {
 		j.unfollows = false

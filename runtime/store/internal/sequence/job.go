@@ -44,6 +44,11 @@ func (j *job) find(id arcp.SessionID, correlation arcp.MessageID) int {
 	return slices.IndexFunc(j.followers, func(f follower) bool { return f.session.id == id && f.correlation == correlation })
 }
 
+// reaches reports whether a follow of the session has all types.
+func (j *job) reaches(s *session, types arcp.TypeSet) bool {
+	return slices.ContainsFunc(j.followers, func(f follower) bool { return f.session == s && f.types&types == types })
+}
+
 // remove removes the follower with a key, if there is one, and returns it.
 func (j *job) remove(k FollowKey) (f follower, ok bool) {
 	i := j.find(k.Session, k.CorrelationID)

@@ -140,7 +140,8 @@ type signer struct {
 var signers = sync.OnceValue(func() map[string]signer {
 	rsaKey := mustValue(rsa.GenerateKey(rand.Reader, 2048))
 	all := map[string]signer{
-		"RSA": {rsaKey, publicPEM(rsaKey), map[string]any{"kty": "RSA", "n": b64(rsaKey.N.Bytes()), "e": b64(big.NewInt(int64(rsaKey.E)).Bytes())}},
+		"RSA": {rsaKey, publicPEM(rsaKey),
+			map[string]any{"kty": "RSA", "n": b64(rsaKey.N.Bytes()), "e": b64(big.NewInt(int64(rsaKey.E)).Bytes())}},
 	}
 	for _, c := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
 		k := mustValue(ecdsa.GenerateKey(c, rand.Reader))

@@ -7,19 +7,20 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// trick is a target that must not pass by the pattern.
-type trick struct{ namespace, pattern, target string }
+// targetCase is a pattern and a target that the pattern covers or does not cover.
+type targetCase struct{ namespace, pattern, target string }
 
-func tricksOf(namespace, pattern string, targets ...string) (list []trick) {
+func targetCases(namespace, pattern string, targets ...string) (list []targetCase) {
 	for _, t := range targets {
-		list = append(list, trick{namespace, pattern, t})
+		list = append(list, targetCase{namespace, pattern, t})
 	}
 	return list
 }
 
-var tricks = func() (list []trick) {
+// evasions are targets that their pattern must not cover.
+var evasions = func() (list []targetCase) {
 	add := func(namespace, pattern string, targets ...string) {
-		list = append(list, tricksOf(namespace, pattern, targets...)...)
+		list = append(list, targetCases(namespace, pattern, targets...)...)
 	}
 	add(FSRead, "/workspace/**",
 		"", "/", ".", "..", "workspace", "workspace/a", "./workspace/a", "../workspace/a", "~/workspace", "*", "**", "/*", "/**",
@@ -103,11 +104,11 @@ var tricks = func() (list []trick) {
 	return list
 }()
 
-func TestCanonicalRefusesTricks(t *testing.T) {
-	if len(tricks) < 150 {
-		t.Fatalf("only %d tricks", len(tricks))
+func TestCanonicalRefusesEvasions(t *testing.T) {
+	if len(evasions) < 150 {
+		t.Fatalf("only %d evasions", len(evasions))
 	}
-	for _, c := range tricks {
+	for _, c := range evasions {
 		l := lease(t, map[string][]string{c.namespace: {c.pattern}})
 		if err := l.Covers(c.namespace, c.target); err == nil {
 			t.Errorf("%s %q covers %q", c.namespace, c.pattern, c.target)
@@ -118,9 +119,9 @@ func TestCanonicalRefusesTricks(t *testing.T) {
 }
 
 func TestCanonicalAcceptsPlainTargets(t *testing.T) {
-	var list []trick
+	var list []targetCase
 	add := func(namespace, pattern string, targets ...string) {
-		list = append(list, tricksOf(namespace, pattern, targets...)...)
+		list = append(list, targetCases(namespace, pattern, targets...)...)
 	}
 	add(FSRead, "/workspace/**", "/workspace", "/workspace/", "/workspace/a", "/workspace/a/b/c", "/workspace/./a", "/workspace//a", "/workspace/a/../b", "/etc/../workspace/a",
 		"/workspace/..a", "/workspace/a..", "/workspace/...", "/workspace/.git", "/workspace/a b", "/workspace/*", "/workspace/100%", "/workspace/%41", "/workspace/%252e%252e%252fetc", "/workspace/\u00e9", "/workspace/\uff0e\uff0e")
@@ -219,61 +220,5 @@ func TestAmbiguousPatternsAreRefused(t *testing.T) {
 		if !strings.Contains(bad.Message, c.namespace) {
 			t.Errorf("%q does not name the key %s", bad.Message, c.namespace)
 		}
-	}
-}
-
-// many is a lease of 50 patterns in all namespaces' grammars.
-func many(t testing.TB) *Lease {
-	l := map[string][]string{}
-	for i := range 49 {
-		n := string(rune('a'+i%26)) + string(rune('a'+i/26))
-		l[FSRead] = append(l[FSRead], "/workspace/"+n+"/**/*.go")
-		l[NetFetch] = append(l[NetFetch], "https://*."+n+".example.com:8443/v1/**")
-		l[ToolCall] = append(l[ToolCall], n+".*")
-		l[ModelUse] = append(l[ModelUse], n+"/*-fast*")
-		l["x.vendor"] = append(l["x.vendor"], "order:"+n+"*")
-	}
-	l[FSRead] = append(l[FSRead], "/workspace/z9/**")
-	l[NetFetch] = append(l[NetFetch], "https://api.example.com:8443/v1/**")
-	l[ToolCall] = append(l[ToolCall], "demo.echo")
-	l[ModelUse] = append(l[ModelUse], "anthropic/*")
-	l["x.vendor"] = append(l["x.vendor"], "refund:*")
-	return lease(t, l)
-}
-
-var manyTargets = []struct{ namespace, target string }{
-	{FSRead, "/workspace/z9/cmd/main.go"},
-	{NetFetch, "https://api.example.com:8443/v1/users/%C3%A9?q=1"},
-	{ToolCall, "demo.echo"},
-	{ModelUse, "anthropic/claude-sonnet-4"},
-	{"x.vendor", "refund:12"},
-}
-
-func TestCoversDoesNotAllocate(t *testing.T) {
-	l := many(t)
-	for _, c := range manyTargets {
-		if err := l.Covers(c.namespace, c.target); err != nil {
-			t.Fatal(err)
-		}
-		if n := testing.AllocsPerRun(100, func() { _ = l.Covers(c.namespace, c.target) }); n != 0 {
-			t.Errorf("Covers(%s, %q) allocates %v times", c.namespace, c.target, n)
-		}
-		if n := testing.AllocsPerRun(100, func() { _, _ = canonical(c.namespace, c.target) }); n != 0 {
-			t.Errorf("canonical(%s, %q) allocates %v times", c.namespace, c.target, n)
-		}
-	}
-}
-
-func BenchmarkCovers50(b *testing.B) {
-	l := many(b)
-	for _, c := range manyTargets {
-		b.Run(c.namespace, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := l.Covers(c.namespace, c.target); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// remembering is a store that detects repeated submits of a session. It answers a repeated
+// submit with Recheck as SubmitJob.Recheck specifies.
+type remembering struct {
+	store.Store
+
+	mu      sync.Mutex
+	jobs    map[arcp.MessageID]arcp.JobID
+	follows []store.Follow
+}
+
+func (m *remembering) Commit(writes []*store.Write, results []store.Result) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, w := range writes { // one by one, which is slower and otherwise the same
+		if f := store.Find[*store.Follow](w); f != nil {
+			m.follows = append(m.follows, *f)
+		}
+		if s := store.Find[*store.SubmitJob](w); s != nil {
+			if id := m.jobs[s.Row.SubmitID]; id != "" && s.Recheck {
+				results[i] = store.Result{Existing: id, Repeated: true}
+				continue
+			}
+			m.jobs[s.Row.SubmitID] = s.Row.ID
+		}
+		if err := m.Store.Commit(writes[i:i+1], results[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A submit repeated on a later connection creates no second job. It gets the answer of the
+// first one, once, before the answers to later requests.
+func TestRepeatedSubmit(t *testing.T) {
+	runEngine(t, nil, func(r *fixture) {
+		calls := 0
+		r.stop(0)
+		m := &remembering{Store: r.st.Store, jobs: make(map[arcp.MessageID]arcp.JobID)}
+		r.st = &faulty{Store: m}
+		r.cfg.Store = r.st
+		r.boot()
+		r.tool("t", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			calls++
+			time.Sleep(time.Second)
+			return args, nil
+		})
+		q := r.request("sess_1", "t", "{}")
+		q.Recheck = true
+		r.send(q)
+		r.want("new, as far as the store knows", "job.accepted msg_1", "job.started msg_1")
+		time.Sleep(time.Second)
+		id := r.want("", "job.completed msg_1")[0].JobID
+		r.send(q)
+		r.submit("t", "{}")
+		frames := r.want("the answers again, in their place", "job.accepted msg_1", "job.completed msg_1", "job.accepted msg_2", "job.started msg_2")
+		if frames[0].JobID != id || frames[1].JobID != id {
+			t.Errorf("answered with %v, want the job %s", frames[:2], id)
+		}
+		time.Sleep(time.Second)
+		r.want("", "job.completed msg_2")
+		if calls != 2 {
+			t.Errorf("the tool was called %d times, want once a job", calls)
+		}
+		if len(m.follows) == 1 {
+			m.follows[0].Max = 0 // how much at once is the log's business
+		}
+		if want := (store.Follow{Session: "sess_1", Job: id, CorrelationID: "msg_1", Types: outcomeTypes, Once: true}); len(m.follows) != 1 || m.follows[0] != want {
+			t.Errorf("followed with %+v, want %+v", m.follows, want)
+		}
+		r.expectNoState("")
+	})
+}
+
+// repeatKey submits the tool with the idempotency key k, as a client that ignores correlation ids.
+func (r *fixture) repeatKey(session arcp.SessionID, name string) {
+	r.Helper()
+	q := r.request(session, name, "{}")
+	q.env.IdempotencyKey = "k"
+	q.AcceptedIsAnswer, q.OneFollow = true, true
+	r.send(q)
+}
+
+// A client that ignores correlation ids repeats the key of a running job. Each submit is answered,
+// and each session is sent the end once.
+func TestRepeatedKeyOfARunningJobWithOneFollow(t *testing.T) {
+	runEngine(t, nil, func(r *fixture) {
+		r.openSession("sess_1", store.Draft)
+		r.openSession("sess_2", store.Draft)
+		r.tool("t", early, sleeper(time.Second))
+		r.repeatKey("sess_1", "t")
+		id := r.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
+		r.repeatKey("sess_1", "t")
+		r.want("the session that has submitted the job", "job.accepted msg_2")
+		r.repeatKey("sess_2", "t")
+		r.repeatKey("sess_2", "t")
+		r.wantOf("sess_2", "another session", "job.accepted msg_3", "job.accepted msg_4")
+		time.Sleep(time.Second)
+		for session, end := range map[arcp.SessionID]string{"sess_1": "job.completed msg_1", "sess_2": "job.completed"} {
+			if frames := r.wantOf(session, "the end comes once", end); frames[0].JobID != id {
+				r.Errorf("%s is sent the end of %s, want %s", session, frames[0].JobID, id)
+			}
+		}
+		r.expectNoState("")
+	})
+}
+
+// A client that ignores correlation ids repeats the key of a job that has ended. It makes a handle of
+// each job.accepted, so each is followed by the end.
+func TestRepeatedKeyOfAnEndedJobWithOneFollow(t *testing.T) {
+	runEngine(t, nil, func(r *fixture) {
+		r.openSession("sess_1", store.Draft)
+		r.openSession("sess_2", store.Draft)
+		r.tool("t", early, echo)
+		r.repeatKey("sess_1", "t")
+		synctest.Wait()
+		r.repeatKey("sess_1", "t")
+		r.want("repeated before the end is read", "job.accepted msg_1", "job.started msg_1", "job.completed msg_1",
+			"job.accepted msg_2", "job.completed")
+		r.repeatKey("sess_1", "t")
+		r.want("repeated after that", "job.accepted msg_3", "job.completed")
+		r.repeatKey("sess_2", "t")
+		r.wantOf("sess_2", "another session", "job.accepted msg_4", "job.completed")
+	})
+}
+
+// A job ends while the submit that repeats its key is being written, before or behind it. The end
+// comes once after the answer.
+func TestRepeatedKeyWhileTheJobEnds(t *testing.T) {
+	for name, endFirst := range map[string]bool{"the end is written first": true, "the submit is written first": false} {
+		t.Run(name, func(t *testing.T) {
+			runEngine(t, nil, func(r *fixture) {
+				r.openSession("sess_1", store.Draft)
+				end := make(chan struct{})
+				r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+					<-end
+					return arcp.Raw("1"), nil
+				})
+				r.repeatKey("sess_1", "t")
+				r.want("new", "job.accepted msg_1", "job.started msg_1")
+				release := r.st.hold()
+				writes := []func(){func() { close(end) }, func() { r.repeatKey("sess_1", "t") }}
+				if !endFirst {
+					slices.Reverse(writes)
+				}
+				for _, write := range writes {
+					write()
+					synctest.Wait()
+				}
+				release()
+				r.want("the end for both handles", "job.completed msg_1", "job.accepted msg_2", "job.completed")
+			})
+		})
+	}
+}
+
+// A client that ignores correlation ids also subscribes to the job whose key it repeats. It is sent
+// the end once, whichever it did first, and also after it has unsubscribed.
+func TestRepeatedKeyOfAFollowedJob(t *testing.T) {
+	subscription := store.Follow{Session: "sess_2", From: math.MaxUint64, Forwarded: true, New: true}
+	tests := map[string][]string{
+		"subscribe, repeat":              {"subscribe", "repeat"},
+		"repeat, subscribe":              {"repeat", "subscribe"},
+		"subscribe, repeat, unsubscribe": {"subscribe", "repeat", "unsubscribe"},
+		"repeat, subscribe, unsubscribe": {"repeat", "subscribe", "unsubscribe"},
+	}
+	for name, steps := range tests {
+		t.Run(name, func(t *testing.T) {
+			runEngine(t, nil, func(r *fixture) {
+				r.openSession("sess_1", store.Draft)
+				r.openSession("sess_2", store.Draft)
+				r.tool("t", early, sleeper(time.Second))
+				r.repeatKey("sess_1", "t")
+				f := subscription
+				f.Job = r.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
+				for _, step := range steps {
+					switch step {
+					case "repeat":
+						r.repeatKey("sess_2", "t")
+					case "subscribe":
+						r.cfg.Log.Follow(f, nil, nil)
+					case "unsubscribe":
+						r.cfg.Log.Append(store.NewWrite(&store.Unfollow{Session: f.Session, Job: f.Job, Forwarded: true}), nil)
+					}
+					synctest.Wait()
+				}
+				r.wantOf("sess_2", "repeated", "job.accepted msg_2")
+				time.Sleep(time.Second)
+				r.wantOf("sess_2", "the end comes once", "job.completed")
+			})
+		})
+	}
+}
