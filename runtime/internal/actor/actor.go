@@ -67,7 +67,8 @@ func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionI
 	if identity.Scheme == auth.Program {
 		request.Program = &identity
 	}
-	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None { // the operating system has vouched for the peer
+	// The operating system has vouched for the peer.
+	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None {
 		if request.PeerUID, err = strconv.Atoi(uid); err != nil {
 			return approval.Actor{}, err
 		}

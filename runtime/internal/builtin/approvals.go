@@ -94,7 +94,8 @@ type approvalTools struct {
 func (t *approvalTools) register(r *registrar) {
 	register(r, tool.Capability{Name: "approval.request", SideEffect: tool.SideEffectWrite, Recovery: tool.RecoveryRerun,
 		Description: "requests an approval"}, r.callers.find, t.request)
-	register(r, readTool("approval.list", "the questions to people that the caller may see, the oldest of each principal first"), r.callers.find, t.list)
+	register(r, readTool("approval.list", "the questions to people that the caller may see, the oldest of each principal first"),
+		r.callers.find, t.list)
 	register(r, readTool("approval.get", "one question"), r.callers.find, t.get)
 	register(r, writeTool("approval.resolve", "resolves an approval"), r.callers.find, t.resolve)
 	register(r, writeTool("approval.cancel", "withdraws an approval that the caller has requested"), r.callers.find, t.cancel)
@@ -260,7 +261,8 @@ func (t *approvalTools) requestSystem(ctx context.Context, caller *Caller, in ap
 		return none, err
 	}
 	failed, existing := make(chan *arcp.Error, 1), make(chan arcp.JobID, 1)
-	t.engine.SubmitInternal(caller.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
+	t.engine.SubmitInternal(caller.Principal, "approval.gate", args, "gate/"+id,
+		func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
 	for waits := true; waits; {
 		select {
 		case <-changed:
@@ -426,12 +428,14 @@ func granted(requested *arcp.PermissionTerm, resource string, seconds uint64) *a
 }
 
 // askOwner sends the session that owns an approval the resolution that another session requests.
-func (t *approvalTools) askOwner(ctx context.Context, actor *approval.Actor, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+func (t *approvalTools) askOwner(ctx context.Context, actor *approval.Actor, row *approval.Row,
+	resolution string) (arcp.QuestionView, error) {
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if t.sessions.ConnOf(row.Session) == nil {
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition,
+			"only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
 	t.audit.Event("resolve_requested", actor.Principal, actor.Session).Str("target", row.ID).
 		Str("owner_session", string(row.Session)).Str("decision", "pending").Msg("audit")
@@ -461,7 +465,8 @@ func (t *approvalTools) sendResolveRequested(actor *approval.Actor, row *approva
 }
 
 // sendAnswer passes an answer to the job that asks, or changes the row of an approval without a job.
-func (t *approvalTools) sendAnswer(ctx context.Context, actor *approval.Actor, row *approval.Row, a *approval.Answer) (none arcp.QuestionView, err error) {
+func (t *approvalTools) sendAnswer(ctx context.Context, actor *approval.Actor, row *approval.Row,
+	a *approval.Answer) (none arcp.QuestionView, err error) {
 	if row.Job == "" || row.Status != approval.Pending {
 		return t.answerSessionApproval(ctx, actor, row.ID, a)
 	}
@@ -529,8 +534,10 @@ func callToJoin(ctx context.Context) (*engine.Call, error) {
 
 // answerSessionApproval answers an approval without a job. Of two concurrent answers the first one counts,
 // because it changes the record that the second one has read.
-func (t *approvalTools) answerSessionApproval(ctx context.Context, actor *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
-	row, err := t.questions.SessionApprovals().Change(ctx, actor, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
+func (t *approvalTools) answerSessionApproval(ctx context.Context, actor *approval.Actor, id string,
+	a *approval.Answer) (arcp.QuestionView, error) {
+	row, err := t.questions.SessionApprovals().Change(ctx, actor, id,
+		func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
 	t.questions.AuditAnswer(actor, &row, a, refused)
 	return viewFor(actor, &row, ""), err

@@ -69,7 +69,8 @@ func (t *credentialTools) register(r *registrar) {
 		return caller, nil
 	}
 	register(r, readTool("jobs.credentials", "credentials that were issued to jobs and are not revoked; for the role admin"), admin, t.list)
-	register(r, writeTool("jobs.forget_credentials", "removes the record of manually revoked credentials; for the role admin"), admin, t.forget)
+	register(r, writeTool("jobs.forget_credentials", "removes the record of manually revoked credentials; for the role admin"),
+		admin, t.forget)
 	register(r, tool.Capability{
 		Name:        "jobs.rotate_credentials",
 		SideEffect:  tool.SideEffectExternal,

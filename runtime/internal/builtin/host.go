@@ -84,7 +84,8 @@ func (t *hostTools) register(r *registrar) {
 	register(r, writeTool("host.unregister_agent", "removes an agent of the caller's session"), r.callers.find, t.unregisterAgent)
 	register(r, writeTool("host.set_status", "sets the status of an agent of the caller's session"), r.callers.find, t.setStatus)
 	register(r, readTool("host.agents", "the caller's agents, by name"), r.callers.find, t.listAgents)
-	register(r, readTool("host.events", "the latest events of the caller's agents and approvals, the newest first"), r.callers.find, t.listEvents)
+	register(r, readTool("host.events", "the latest events of the caller's agents and approvals, the newest first"),
+		r.callers.find, t.listEvents)
 	register(r, tool.Capability{
 		Name:        "host.subscribe",
 		SideEffect:  tool.SideEffectExternal,

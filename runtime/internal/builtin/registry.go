@@ -93,7 +93,8 @@ func (t *registryTools) register(r *registrar) {
 	register(r, writeTool("registry.touch", "extends a lease by its whole duration"), r.callers.find, t.changeLease(t.resources.Store.Touch))
 	register(r, writeTool("registry.release", "ends a lease without a clean-up"), r.callers.find, t.changeLease(t.resources.Store.Release))
 	register(r, readTool("registry.leases", "the caller's leases, the newest first; for an admin all leases"), r.callers.find, t.leases)
-	register(r, waitTool("registry.reap", "cleans up the resources of the caller's expired leases; for an admin of all expired leases"), r.callers.find, t.reap)
+	register(r, waitTool("registry.reap", "cleans up the resources of the caller's expired leases; for an admin of all expired leases"),
+		r.callers.find, t.reap)
 }
 
 // sessionFor returns the named session; "": the actor's. Only an admin may name the session of
@@ -187,13 +188,16 @@ func (t *registryTools) leaseOwner(ctx context.Context, actor *approval.Actor, i
 	}
 	l, err := t.resources.Store.Find(ctx, id)
 	if err == nil && l.Principal != actor.Principal {
-		t.audit.Event("lease", actor.Principal, actor.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
+		t.audit.Event("lease", actor.Principal, actor.Session).Str("target", string(id)).Str("owner", l.Principal).
+			Str("decision", "allowed").Msg("audit")
 	}
 	return l.Principal, t.resources.Refusal(err, "find a lease")
 }
 
 // changeLease makes a tool of a function that changes one lease.
-func (t *registryTools) changeLease(change func(context.Context, time.Time, string, arcp.LeaseID) (resources.Lease, error)) func(context.Context, *Caller, leaseIDIn) (arcp.ResourceLeaseView, error) {
+func (t *registryTools) changeLease(
+	change func(context.Context, time.Time, string, arcp.LeaseID) (resources.Lease, error),
+) func(context.Context, *Caller, leaseIDIn) (arcp.ResourceLeaseView, error) {
 	return func(ctx context.Context, caller *Caller, in leaseIDIn) (arcp.ResourceLeaseView, error) {
 		owner, err := t.leaseOwner(ctx, &caller.Actor, in.LeaseID)
 		if err != nil {

@@ -44,7 +44,9 @@ type sessionTools struct {
 
 func (t *sessionTools) register(r *registrar) {
 	register(r, readTool("sessions.list", "the sessions that the caller may observe, the oldest first"), r.callers.find, t.list)
-	register(r, writeTool("sessions.evict", "closes the connection of a session of the caller, or ends the session; an admin may evict any session"), r.callers.find, t.evict)
+	register(r, writeTool("sessions.evict",
+		"closes the connection of a session of the caller, or ends the session; an admin may evict any session"),
+		r.callers.find, t.evict)
 }
 
 // list handles sessions.list. It omits sessions without a row.

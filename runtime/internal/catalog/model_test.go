@@ -253,7 +253,8 @@ func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int)
 		if got != want || (err == nil) != (want != nil) {
 			rt.Fatalf("%s is %v, %v; the model says %v", ref, got, err, want)
 		}
-		if name, _, _ := strings.Cut(ref, "@"); err != nil && m.resolve(list, name) == nil && !m.near(list, name, rank) && strings.Contains(err.Message, "did you mean") {
+		if name, _, _ := strings.Cut(ref, "@"); err != nil && m.resolve(list, name) == nil && !m.near(list, name, rank) &&
+			strings.Contains(err.Message, "did you mean") {
 			rt.Fatalf("%s: %s: nothing like it is there", ref, err.Message)
 		}
 	}
@@ -284,7 +285,8 @@ func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int)
 
 // near reports whether a hint may suggest an existing name.
 func (m *model) near(list []*tool.Tool, name string, rank int) bool {
-	return slices.ContainsFunc(agentsOf(list, rank), func(a arcp.Agent) bool { return levenshtein.ComputeDistance(name, a.Name) <= min(len(name)/3, 3) })
+	return slices.ContainsFunc(agentsOf(list, rank),
+		func(a arcp.Agent) bool { return levenshtein.ComputeDistance(name, a.Name) <= min(len(name)/3, 3) })
 }
 
 func checkDifference(rt *rapid.T, old, now *Snapshot) {

@@ -49,7 +49,8 @@ func ParseOverlay(o Overlay) (*Overlay, *arcp.Error) {
 	}
 	for _, name := range o.Hide {
 		if strings.HasPrefix(name, Prefix) {
-			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, Prefix)
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument,
+				"hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, Prefix)
 		}
 	}
 	size := 0
@@ -84,7 +85,8 @@ func (o *Overlay) Same(p *Overlay) bool {
 	if o == nil || p == nil {
 		return o == p
 	}
-	return o.IncludeBase == p.IncludeBase && slices.Equal(o.Tools, p.Tools) && slices.Equal(o.Hide, p.Hide) && slices.Equal(o.Prompts, p.Prompts)
+	return o.IncludeBase == p.IncludeBase &&
+		slices.Equal(o.Tools, p.Tools) && slices.Equal(o.Hide, p.Hide) && slices.Equal(o.Prompts, p.Prompts)
 }
 
 // bytes returns the approximate size of the overlay in memory. o may be nil.

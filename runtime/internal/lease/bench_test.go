@@ -31,7 +31,8 @@ func BenchmarkHardSubset(b *testing.B) {
 		parents = append(parents, blow(100+i)+"c", "/**"+strings.Repeat("/*a*/**", 60)+fmt.Sprint("/", i))
 		children = append(children, fmt.Sprintf("/*x%d", i)+blow(50 + i)[1:], "/**/*"+strings.Repeat("/**/*a", 60)+fmt.Sprint(i))
 	}
-	parent, child := lease(b, map[string][]string{FSRead: parents, FSWrite: parents}), lease(b, map[string][]string{FSRead: children[:1], FSWrite: children})
+	parent := lease(b, map[string][]string{FSRead: parents, FSWrite: parents})
+	child := lease(b, map[string][]string{FSRead: children[:1], FSWrite: children})
 	for b.Loop() {
 		if child.CheckSubset(parent) == nil {
 			b.Fatal("it is covered")

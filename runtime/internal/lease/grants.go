@@ -119,7 +119,8 @@ func (g *Grants) Add(grant Grant) *arcp.Error {
 	switch {
 	case !grant.ExpiresAt.After(grant.GrantedAt):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s has no duration", quote(string(grant.ID)))
-	case !utf8.ValidString(string(grant.ID) + grant.Permission + grant.Operation + string(grant.Session) + grant.Principal + string(grant.Holder)):
+	case !utf8.ValidString(string(grant.ID) + grant.Permission + grant.Operation + string(grant.Session) +
+		grant.Principal + string(grant.Holder)):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s: %v", quote(string(grant.ID)), errUTF8)
 	case g.find(grant.ID) != nil:
 		return arcp.Errorf(arcp.CodeAlreadyExists, "lease %s exists already", quote(string(grant.ID)))

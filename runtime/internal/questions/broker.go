@@ -27,7 +27,7 @@ import (
 type Broker struct {
 	opts  Options
 	offer func(job arcp.JobID, question string, to approval.Actor) // delivers a job's question to one more session
-	since time.Time                                                // start of the process; the events of earlier questions were emitted before it
+	since time.Time                                                // start of the process, which emits no event of an earlier question
 
 	mu       sync.Mutex
 	pending  map[string]*Question            // by id

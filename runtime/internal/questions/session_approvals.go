@@ -41,7 +41,8 @@ func (sa SessionApprovals) pending(session arcp.SessionID) (list []pendingApprov
 
 // Change changes an approval that no job waits for. change is called again if another goroutine
 // has changed the row meanwhile.
-func (sa SessionApprovals) Change(ctx context.Context, actor *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
+func (sa SessionApprovals) Change(ctx context.Context, actor *approval.Actor, id string,
+	change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
 	err = records.Retry(func() error {
 		row, err := sa.read(ctx, actor, id)
 		q = row.Value

@@ -322,8 +322,8 @@ func (s *Scanner) clean(ctx context.Context, r *leaseRow) (results []string) {
 		return []string{CountClaimed, CountSkipped}
 	}
 	if failure != nil {
-		s.Store.opts.Logger.Warn().Err(failure).Str("lease_id", string(r.Value.ID)).Str("provider", r.Value.Provider).Str("resource_type", r.Value.Type).
-			Int("attempt", claim.Value.CleanupAttempts).Msg("clean-up of a leased resource failed")
+		s.Store.opts.Logger.Warn().Err(failure).Str("lease_id", string(r.Value.ID)).Str("provider", r.Value.Provider).
+			Str("resource_type", r.Value.Type).Int("attempt", claim.Value.CleanupAttempts).Msg("clean-up of a leased resource failed")
 		return []string{CountClaimed, CountFailed}
 	}
 	return []string{CountClaimed, CountReleased}
@@ -344,7 +344,8 @@ func (s *Scanner) now() time.Time {
 
 // errNoHandler is the failure of a lease without a handler.
 func errNoHandler(i *Identity) error {
-	return arcp.Errorf(arcp.CodeUnimplemented, "no clean-up handler is registered for provider %q and type %q, and the lease names no cleanup_tool", i.Provider, i.Type)
+	return arcp.Errorf(arcp.CodeUnimplemented,
+		"no clean-up handler is registered for provider %q and type %q, and the lease names no cleanup_tool", i.Provider, i.Type)
 }
 
 // call calls the handler of a lease. It returns when the handler returns, at the latest a

@@ -262,7 +262,8 @@ func (p *Pool) permitted(list []declared, actor *approval.Actor) ([]declared, *a
 			permitted = append(permitted, d)
 			continue
 		}
-		p.cfg.Logger.Warn().Str("principal", actor.Principal).Str("tool", d.capability.Ref()).Msg("tool of a worker left out: its configuration does not allow it")
+		p.cfg.Logger.Warn().Str("principal", actor.Principal).Str("tool", d.capability.Ref()).
+			Msg("tool of a worker left out: its configuration does not allow it")
 	}
 	if len(permitted) == 0 {
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "the configuration of the worker allows none of the tools that it executes")
@@ -318,14 +319,16 @@ func (p *Pool) toolOf(tools map[string]*workerTool, principal string, d *declare
 	}
 	if t := tools[ref]; t != nil {
 		if t.digest != d.digest {
-			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "agents that execute %s describe it differently: give the new one another version", ref)
+			return nil, arcp.Errorf(arcp.CodeFailedPrecondition,
+				"agents that execute %s describe it differently: give the new one another version", ref)
 		}
 		return t, nil
 	}
 	if t := p.tool(ref); t != nil && t.digest == d.digest && t.principal == principal {
 		return &workerTool{tool: t.tool, digest: t.digest, principal: principal}, nil
 	}
-	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.IsReserved(d.capability.Name, principal) {
+	other, _ := p.cfg.Tools.Resolve(d.capability.Name)
+	if other != nil && other.Source != tool.SourceWorker || p.cfg.Tools.IsReserved(d.capability.Name, principal) {
 		return nil, errNameTaken(d.capability.Name)
 	}
 	c := d.capability
@@ -430,7 +433,8 @@ func (p *Pool) removeIdle(ws *workerSession) {
 // mayExecute reports whether a worker of the tool executes jobs of a principal. It takes no lock.
 func (p *Pool) mayExecute(ref, principal string) bool {
 	t := (*p.audience.Load())[ref]
-	return t != nil && (t.principal == principal || slices.ContainsFunc(t.agents, func(a *agent) bool { return a.worker.executesFor(principal) }))
+	return t != nil && (t.principal == principal ||
+		slices.ContainsFunc(t.agents, func(a *agent) bool { return a.worker.executesFor(principal) }))
 }
 
 // executesFor reports whether a session executes jobs of a principal.

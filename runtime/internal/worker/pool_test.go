@@ -35,7 +35,8 @@ func agentOf(id string, executes ...string) agents.Agent {
 func newPool(t *testing.T) (*Pool, *tool.Registry) {
 	t.Helper()
 	tools := tool.NewRegistry()
-	return New(Config{Tools: tools, Slots: new(catalog.Slots), SlotsChanged: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
+	return New(Config{Tools: tools, Slots: new(catalog.Slots), SlotsChanged: func(string) {},
+		Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
 }
 
 // The audience of a tool is read without the pool's lock: the engine and the catalogs read

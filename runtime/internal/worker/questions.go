@@ -97,7 +97,12 @@ func (qs *questionSet) begin(id arcp.MessageID) (before []arcp.Envelope, err *ar
 }
 
 // questionTypes are the types of the frames of a worker that get an answer.
-var questionTypes = map[arcp.Type]bool{arcp.PermissionRequest: true, arcp.HumanInputRequest: true, arcp.HumanChoiceRequest: true, arcp.ToolInvoke: true}
+var questionTypes = map[arcp.Type]bool{
+	arcp.PermissionRequest:  true,
+	arcp.HumanInputRequest:  true,
+	arcp.HumanChoiceRequest: true,
+	arcp.ToolInvoke:         true,
+}
 
 // refusals returns an error as the answer to every open question and call. A call whose child was
 // accepted gets job.failed.
@@ -161,7 +166,9 @@ type questionRelay struct{ *dispatch }
 
 // onQuestion returns a relay that calls f on a goroutine for each question. A repeated question is
 // answered from the cache.
-func onQuestion[P any](f func(questionRelay, context.Context, arcp.MessageID, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
+func onQuestion[P any](
+	f func(questionRelay, context.Context, arcp.MessageID, P) error,
+) func(*dispatch, context.Context, *arcp.Envelope) error {
 	return func(d *dispatch, ctx context.Context, env *arcp.Envelope) error {
 		p, err := decode[P](env)
 		if err != nil {
@@ -233,7 +240,8 @@ func (ws *workerSession) waitingBytes() int {
 
 // unreadAnswer returns the error that replaces an answer of n bytes to a worker that does not read.
 func unreadAnswer(t arcp.Type, n int) arcp.Envelope {
-	err := arcp.Errorf(arcp.CodeResourceExhausted, "the answer, %s of %d bytes, is not given: more than %d bytes would wait for the worker, which does not read them", t, n, maxCachedBytes)
+	err := arcp.Errorf(arcp.CodeResourceExhausted,
+		"the answer, %s of %d bytes, is not given: more than %d bytes would wait for the worker, which does not read them", t, n, maxCachedBytes)
 	err.Retryable = false
 	if t == arcp.JobCompleted {
 		return arcp.Frame(arcp.JobFailed, err)
@@ -320,7 +328,8 @@ func (qr questionRelay) call(ctx context.Context, id arcp.MessageID, p arcp.Tool
 		},
 	})
 	if err == nil && len(value) > maxAnswer {
-		tooLarge := arcp.Errorf(arcp.CodeResourceExhausted, "the child completed with a result of %d bytes; a worker is given at most %d", len(value), maxAnswer)
+		tooLarge := arcp.Errorf(arcp.CodeResourceExhausted,
+			"the child completed with a result of %d bytes; a worker is given at most %d", len(value), maxAnswer)
 		tooLarge.Retryable = false
 		err = tooLarge
 	}

@@ -100,7 +100,8 @@ func (d *machineDriver) completed(answers bool) {
 
 func (d *machineDriver) authenticate(arg byte) {
 	d.completed(d.m.Phase() == Authenticating || d.m.renewal.state == verifying)
-	j := (&script{now: d.now}).decision([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no", "alice until=40s"}[arg%5])
+	j := (&script{now: d.now}).decision([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no",
+		"alice until=40s"}[arg%5])
 	d.m.Authenticated(d.now, j)
 	d.m.Reauthenticated(d.now, j)
 }
