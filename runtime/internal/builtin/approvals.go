@@ -170,6 +170,9 @@ func preview(actor *approval.Actor, q *approval.Row, request arcp.MessageID) *ar
 	return &v
 }
 
+// request handles approval.request. A principal with too many pending questions gets
+// RESOURCE_EXHAUSTED. A later attempt of the job returns the approval that an earlier one has
+// stored.
 func (t *approvalTools) request(ctx context.Context, caller *Caller, in approvalRequestIn) (arcp.QuestionView, error) {
 	if err := in.check(); err != nil {
 		return arcp.QuestionView{}, err
@@ -351,6 +354,8 @@ func outcomeOf(q *approval.Row) arcp.Outcome {
 	return arcp.OutcomeApproved
 }
 
+// list handles approval.list. A caller that is neither an admin nor observes other principals
+// reads only the questions of its own principal.
 func (t *approvalTools) list(ctx context.Context, caller *Caller, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
 	if err := paging.OneOf("status", in.Status, arcp.QuestionStatuses); err != nil {
 		return page, err
@@ -385,6 +390,8 @@ func (t *approvalTools) get(ctx context.Context, caller *Caller, in approvalIDIn
 	return viewFor(&caller.Actor, &row, t.questions.RequestOf(&row)), err
 }
 
+// resolve handles approval.resolve. If another session owns the approval, that session is asked
+// to resolve it. An input needs a value and is refused with INVALID_ARGUMENT.
 func (t *approvalTools) resolve(ctx context.Context, caller *Caller, in approvalResolveIn) (none arcp.QuestionView, err error) {
 	if (in.Approved == nil) == (in.Resolution == "") {
 		return none, arcp.Errorf(arcp.CodeInvalidArgument, "give either a resolution or approved")
@@ -536,6 +543,9 @@ func (t *approvalTools) answerSessionApproval(ctx context.Context, actor *approv
 	return viewFor(actor, &row, ""), err
 }
 
+// cancel handles approval.cancel. The session that asked withdraws its approval; an admin
+// withdraws any approval that is system-level or belongs to a session. A question of a job ends
+// with the job instead: FAILED_PRECONDITION.
 func (t *approvalTools) cancel(ctx context.Context, caller *Caller, in approvalIDIn) (none arcp.QuestionView, err error) {
 	row, err := t.questions.Read(ctx, &caller.Actor, in.ApprovalID)
 	if err != nil {
@@ -575,6 +585,8 @@ func (t *approvalTools) cancel(ctx context.Context, caller *Caller, in approvalI
 	return v, nil
 }
 
+// wait handles approval.wait. It returns the outcome of the question: OutcomeTimedOut if the
+// question is still pending after timeout_ms.
 func (t *approvalTools) wait(ctx context.Context, caller *Caller, in approvalWaitIn) (arcp.OutcomeView, error) {
 	timeout := waitTimer(in.TimeoutMS)
 	defer timeout.Stop()
@@ -598,6 +610,7 @@ func (t *approvalTools) wait(ctx context.Context, caller *Caller, in approvalWai
 	}
 }
 
+// listPending handles approval.questions. A page has only questions that the caller may answer.
 func (t *approvalTools) listPending(_ context.Context, caller *Caller, in approvalQuestionsIn) (arcp.Page[arcp.QuestionView], error) {
 	request := paging.Request{Scope: "questions\x00" + string(caller.Session), Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
@@ -636,6 +649,8 @@ func (t *approvalTools) answer(ctx context.Context, caller *Caller, in approvalA
 	return t.sendAnswer(ctx, &caller.Actor, &row, a)
 }
 
+// answer returns the answer to a question. It returns INVALID_ARGUMENT if the member that the
+// kind of the question needs is missing.
 func (in *approvalAnswerIn) answer(q *approval.Row) (*approval.Answer, error) {
 	a := &approval.Answer{Reason: in.Reason, RespondedBy: in.RespondedBy}
 	switch q.Kind {

@@ -106,6 +106,7 @@ func (t *hostTools) registerAgent(ctx context.Context, caller *Caller, in regist
 	return t.agents.Register(ctx, in.agent(), caller.Actor)
 }
 
+// check returns INVALID_ARGUMENT for arguments that the schema allows and an agent may not have.
 func (in *registerAgentIn) check() *arcp.Error {
 	switch {
 	case strings.ContainsFunc(in.ID, func(c rune) bool { return c <= ' ' || c > '~' }):
@@ -129,6 +130,7 @@ func (in *registerAgentIn) check() *arcp.Error {
 	return nil
 }
 
+// agent returns the agent to register, with a random id if the arguments have none.
 func (in *registerAgentIn) agent() agents.Agent {
 	a := agents.Agent{
 		ID:           in.ID,

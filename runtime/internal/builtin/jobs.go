@@ -77,6 +77,7 @@ func (t *jobTools) wait(ctx context.Context, caller *Caller, in jobsWaitIn) (v a
 	return t.get(ctx, caller, jobsGetIn{in.JobID})
 }
 
+// delete handles jobs.delete. It waits until the end of the job is durable.
 func (t *jobTools) delete(ctx context.Context, caller *Caller, in jobsDeleteIn) (jobDeleted, error) {
 	j, refused := t.jobs.Get(ctx, &caller.Actor, in.JobID)
 	if refused == nil {

@@ -141,6 +141,8 @@ func (t *registryTools) deregister(ctx context.Context, caller *Caller, in resou
 	return deregistered{removed}, t.resources.Refusal(err, "deregister a resource")
 }
 
+// list handles registry.list. It lists the resources of one session, the newest first; only an
+// admin may name a session of another principal.
 func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceListIn) (page arcp.Page[resources.Entry], err error) {
 	if err := paging.OneOf("status", in.Status, resources.Statuses); err != nil {
 		return page, err
@@ -232,6 +234,8 @@ func leasesOf(caller *Caller) string {
 	return caller.Principal
 }
 
+// reap handles registry.reap. It scans until no due lease is left, or a scan makes no progress.
+// With dry_run it lists the due leases and changes nothing.
 func (t *registryTools) reap(ctx context.Context, caller *Caller, in reapIn) (all arcp.ReapReport, err error) {
 	leave, err := t.resources.AcquireReap(ctx, caller.Principal)
 	if err != nil {

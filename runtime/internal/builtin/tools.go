@@ -100,6 +100,8 @@ type toolsDescribeIn struct {
 	Name string `json:"name" jsonschema:"description=name or name@version"`
 }
 
+// describe handles tools.describe. It returns PERMISSION_DENIED for a tool above the trust level
+// of the session.
 func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescribeIn) (d arcp.ToolView, err error) {
 	t, refused := v.Catalog().Resolve(in.Name)
 	switch {
@@ -167,6 +169,8 @@ type toolPolicy struct {
 	Approval arcp.Raw `json:"approval_policy"`
 }
 
+// policy handles tools.policy. It returns the rights of the session, and a page of what it may
+// do with each tool.
 func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn) (toolsPolicyOut, error) {
 	rec := session.OverlayRecord{IncludeBase: true}
 	if s := t.sessions.Find(v.Session()); s != nil {

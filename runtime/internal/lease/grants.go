@@ -108,9 +108,12 @@ type compiledGrant struct {
 	resource pattern
 }
 
-// Add adds a grant. The error is RESOURCE_EXHAUSTED if MaxGrants are live at GrantedAt,
-// ALREADY_EXISTS for a known id, and INVALID_ARGUMENT if the resource is not a pattern, ExpiresAt
-// is not after GrantedAt, or a member is not UTF-8.
+// Add adds a grant. The errors are:
+//
+//   - INVALID_ARGUMENT: the resource is not a pattern, ExpiresAt is not after GrantedAt, or a member
+//     is not UTF-8
+//   - ALREADY_EXISTS: the id is known
+//   - RESOURCE_EXHAUSTED: MaxGrants are live at GrantedAt
 func (g *Grants) Add(grant Grant) *arcp.Error {
 	grant.GrantedAt, grant.ExpiresAt = toMicroseconds(grant.GrantedAt), toMicroseconds(grant.ExpiresAt)
 	switch {

@@ -13,11 +13,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Handler removes leased resources. Goroutines may call Clean at the same time. Clean is called
-// again for the same lease after a failure, or when StaleClaim has passed without a report. So
-// it must be idempotent: a resource that is gone already is a success. attempt counts from 1.
-// ctx has a time limit. A Handler that does not return in time has failed.
+// Handler removes resources whose lease has ended.
 type Handler interface {
+	// Clean removes a resource. It may be called concurrently. ctx ends after a time limit; a call
+	// that has not returned by then has failed.
+	//
+	// Clean is called again for the same lease after a failure, and when StaleClaim has passed
+	// without a report. It must be idempotent: a resource that does not exist is a success.
+	// attempt counts from 1.
 	Clean(ctx context.Context, l Lease, attempt int) error
 }
 
@@ -35,8 +38,8 @@ type Registration struct {
 	Type     string // "": all types of the provider without a handler of their own
 	Handler  Handler
 
-	// Clients permits clients to lease such resources. Without it only tools can: a lease
-	// on a process or a file has it removed.
+	// Clients permits clients to lease such resources with registry.lease. If false, only tools
+	// can, because the end of a lease removes the resource.
 	Clients bool
 }
 
