@@ -596,7 +596,7 @@ func interleave(t *rapid.T, f *fixture) {
 			}
 		}
 	}
-	f.settleAll()
+	f.finishAll()
 	s.check()
 	f.wantNothing("in the end")
 }

@@ -57,8 +57,8 @@ func (f *fixture) restart(t testing.TB) {
 	}
 }
 
-// settle waits until all emitted events are delivered.
-func (f *fixture) settle(t testing.TB) {
+// flush waits until all emitted events are delivered.
+func (f *fixture) flush(t testing.TB) {
 	t.Helper()
 	if _, err := f.log.Commit(t.Context(), &store.Write{NoSync: true}); err != nil {
 		t.Fatal(err)

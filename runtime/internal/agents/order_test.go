@@ -25,7 +25,7 @@ func TestIDsAscend(t *testing.T) {
 		})
 	}
 	all.Wait()
-	f.settle(t)
+	f.flush(t)
 	var ring, feed []string
 	for _, e := range f.Events("alice", emitters*each) {
 		ring = append(ring, e.ID)

@@ -313,19 +313,19 @@ func TestRingIsBounded(t *testing.T) {
 	for range fill {
 		f.Emit("alice", Event{Kind: "resource.x", Payload: large})
 	}
-	f.settle(t)
+	f.flush(t)
 	if p := f.principals["alice"]; p.ring.bytes > maxRingBytes || len(p.ring.events) < maxRingBytes/maxEventBytes-1 {
 		t.Errorf("%d bytes in %d events", p.ring.bytes, len(p.ring.events))
 	}
 	f.Emit("alice", Event{Kind: "resource.x", Payload: append(large, ' ')})
-	f.settle(t)
+	f.flush(t)
 	if got := string(f.Events("alice", 1)[0].Payload); got != fmt.Sprintf(`{"truncated_bytes":%d}`, maxEventBytes+1) {
 		t.Errorf("payload %.80s", got)
 	}
 	for range 2 * MaxEvents {
 		f.Emit("alice", Event{Kind: "resource.x"})
 	}
-	f.settle(t)
+	f.flush(t)
 	if n := len(f.Events("alice", 2*MaxEvents)); n != MaxEvents {
 		t.Errorf("%d events", n)
 	}
@@ -335,7 +335,7 @@ func TestRingIsBounded(t *testing.T) {
 			f.Emit(fmt.Sprint("p", i), Event{Kind: "resource.x", Payload: large})
 		}
 	}
-	f.settle(t)
+	f.flush(t)
 	total := 0
 	for _, p := range f.principals {
 		total += p.ring.bytes
@@ -361,7 +361,7 @@ func TestIdleRingsAreDropped(t *testing.T) {
 	for _, p := range []string{"alice", "bob", "carol", "dave"} {
 		f.Emit(p, Event{Kind: "resource.x"})
 	}
-	f.settle(t)
+	f.flush(t)
 	if _, err := f.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "dave", Session: "sess_d"}, nil); err != nil {
 		t.Fatal(err)
 	}

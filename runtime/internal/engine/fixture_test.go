@@ -195,11 +195,11 @@ func (f *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 	if c := f.cursors[id]; c != nil {
 		return c
 	}
-	return f.openSession(id, store.RFC)
+	return f.openSession(id, arcp.DialectRFC)
 }
 
 // openSession creates a session in a dialect.
-func (f *fixture) openSession(id arcp.SessionID, dialect store.Dialect) *eventlog.Cursor {
+func (f *fixture) openSession(id arcp.SessionID, dialect arcp.Dialect) *eventlog.Cursor {
 	f.Helper()
 	done := make(chan error, 1)
 	f.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Dialect: dialect, Principal: "alice", CreatedAt: time.Now(),

@@ -102,8 +102,8 @@ func (f *fixture) repeatKey(session arcp.SessionID, name string) {
 // and each session is sent the end once.
 func TestRepeatedKeyOfARunningJobWithOneFollow(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.openSession("sess_1", store.Draft)
-		f.openSession("sess_2", store.Draft)
+		f.openSession("sess_1", arcp.DialectDraft)
+		f.openSession("sess_2", arcp.DialectDraft)
 		f.tool("t", early, sleeper(time.Second))
 		f.repeatKey("sess_1", "t")
 		id := f.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
@@ -126,8 +126,8 @@ func TestRepeatedKeyOfARunningJobWithOneFollow(t *testing.T) {
 // each job.accepted, so each is followed by the end.
 func TestRepeatedKeyOfAnEndedJobWithOneFollow(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.openSession("sess_1", store.Draft)
-		f.openSession("sess_2", store.Draft)
+		f.openSession("sess_1", arcp.DialectDraft)
+		f.openSession("sess_2", arcp.DialectDraft)
 		f.tool("t", early, echo)
 		f.repeatKey("sess_1", "t")
 		synctest.Wait()
@@ -147,7 +147,7 @@ func TestRepeatedKeyWhileTheJobEnds(t *testing.T) {
 	for name, endFirst := range map[string]bool{"the end is written first": true, "the submit is written first": false} {
 		t.Run(name, func(t *testing.T) {
 			runEngine(t, nil, func(f *fixture) {
-				f.openSession("sess_1", store.Draft)
+				f.openSession("sess_1", arcp.DialectDraft)
 				end := make(chan struct{})
 				f.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 					<-end
@@ -184,8 +184,8 @@ func TestRepeatedKeyOfAFollowedJob(t *testing.T) {
 	for name, steps := range tests {
 		t.Run(name, func(t *testing.T) {
 			runEngine(t, nil, func(f *fixture) {
-				f.openSession("sess_1", store.Draft)
-				f.openSession("sess_2", store.Draft)
+				f.openSession("sess_1", arcp.DialectDraft)
+				f.openSession("sess_2", arcp.DialectDraft)
 				f.tool("t", early, sleeper(time.Second))
 				f.repeatKey("sess_1", "t")
 				follow := subscription

@@ -80,7 +80,7 @@ func nop() {}
 func (f *fixture) do(w *store.Write) store.Result {
 	f.Helper()
 	res := f.commit(w)
-	f.settle()
+	f.flush()
 	return res
 }
 
@@ -164,8 +164,8 @@ func (f *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
 	f.do(store.NewWrite(&store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Forwarded: true}))
 }
 
-// settle returns when the events of all earlier writes were delivered.
-func (f *fixture) settle() { f.Helper(); f.commit(&store.Write{NoSync: true}) }
+// flush returns when the events of all earlier writes were delivered.
+func (f *fixture) flush() { f.Helper(); f.commit(&store.Write{NoSync: true}) }
 
 // next returns the next item; the zero Item if there is none.
 func (f *fixture) next(c *Cursor) Item {

@@ -53,7 +53,7 @@ func (f *fixture) measureAll(from func(arcp.SessionID) uint64) {
 			f.Fatal(err)
 		}
 	}
-	f.settle()
+	f.flush()
 }
 
 // The bound of a backlog holds over restarts, also for a session that gets fewer bytes
@@ -91,7 +91,7 @@ func TestTrimDuringMeasure(t *testing.T) {
 	if more, err := f.Measure(context.Background(), fromTheStart); !more || err != nil {
 		t.Fatal(more, err)
 	}
-	f.settle()
+	f.flush()
 	if n := f.unfreed("sess_1", 0); n >= before || n <= limit {
 		t.Errorf("%d of %d bytes are kept after a piece, want some to have gone", n, before)
 	}
@@ -136,7 +136,7 @@ func TestMeasureInTraffic(t *testing.T) {
 				}
 				more = more || step < 10
 			}
-			f.settle()
+			f.flush()
 		}
 		f.sessionsMu.Lock()
 		p := f.sessions["sess_1"]
