@@ -308,7 +308,7 @@ func TestFencedAttempt(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.want("nothing of the late writer")
 		if err := <-cause; err == nil {
-			t.Error("its checkpoint was taken")
+			t.Error("Checkpoint of the earlier attempt = nil, want an error")
 		}
 		f.expectNoState("")
 	})

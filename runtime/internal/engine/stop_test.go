@@ -43,7 +43,7 @@ func TestStopWaits(t *testing.T) {
 		f.want("both have ended, the third was refused", "job.accepted msg_1", "job.accepted msg_2", "job.failed msg_3 UNAVAILABLE",
 			"job.started msg_1", "job.completed msg_1", "job.started msg_2", "job.completed msg_2")
 		if !stopped.Load() {
-			t.Error("Stop waits for nothing")
+			t.Error("Stop has not returned after the last job")
 		}
 		f.stopped = true
 		f.cfg.Log.Close()
@@ -266,7 +266,7 @@ func TestCommandsOfAStoppedJob(t *testing.T) {
 		waits.commands.list = append(waits.commands.list, early)
 		waits.discard()
 		if early.rejections != 1 {
-			t.Error("a command of a job whose claim failed is not rejected")
+			t.Errorf("a command of a job without a claim was rejected %d times, want once", early.rejections)
 		}
 	})
 }
