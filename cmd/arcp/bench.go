@@ -45,7 +45,8 @@ func newBench(a *app) *cobra.Command {
 		Short: "Measure a runtime on this machine",
 		Long: "Measures runtimes in separate processes on one core, from this process on the other\n" +
 			"cores: in memory, and durable in a temporary directory. Each row is compared with its\n" +
-			"target; a ratio of at least 1 reaches the target.\n\nRows: " + strings.Join(bench.Rows(), ", "),
+			"target; a ratio of at least 1 reaches the target.\n\nRows: " + strings.Join(bench.Rows(), ", ") + ".\n" +
+			"The row sustained takes a minute. It is measured with --full, or if --row names it.",
 		Args: noArgs,
 	}
 	f := cmd.Flags()
@@ -53,7 +54,7 @@ func newBench(a *app) *cobra.Command {
 	f.StringSliceVar(&b.rows, "row", nil, "only these rows")
 	f.StringVar(&b.dialect, "dialect", bench.RFC, "dialect of the clients: "+strings.Join(bench.Dialects(), ", "))
 	f.DurationVar(&b.duration, "duration", quickDuration, "duration of a measurement")
-	f.BoolVar(&b.full, "full", false, "use a duration of "+fullDuration.String())
+	f.BoolVar(&b.full, "full", false, "measure every row, with a duration of "+fullDuration.String())
 	f.IntVar(&b.window, "window", 16, "concurrent jobs of each session")
 	f.IntVar(&b.idle, "idle", 10_000, "number of idle sessions")
 	output := addOutput(cmd)
@@ -117,7 +118,7 @@ func (a *app) bench(ctx context.Context, b benchmark) error {
 		warnTmpfs(a.stderr, b.data)
 	}
 	results, err := bench.Run(ctx, bench.Options{
-		Modes: modes, Rows: b.rows, Dialect: b.dialect, Duration: b.duration, Window: b.window, Idle: b.idle,
+		Modes: modes, Rows: b.rows, Long: b.full, Dialect: b.dialect, Duration: b.duration, Window: b.window, Idle: b.idle,
 		Start: func(ctx context.Context, mode string) (*bench.Server, error) { return b.start(ctx, mode, serverCPU) },
 		OnRow: func(r bench.Result) { fmt.Fprintf(a.stderr, "%s %s done\n", r.Mode, r.Row) },
 	})

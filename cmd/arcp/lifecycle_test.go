@@ -457,7 +457,7 @@ func TestBenchMeasuresEveryRow(t *testing.T) {
 	}
 	for _, dialect := range bench.Dialects() {
 		t.Run(dialect, func(t *testing.T) {
-			p := start(t, nil, "bench", "--dialect", dialect, "--data", t.TempDir(), "--duration", "100ms", "--idle", "20", "-o", "json")
+			p := start(t, nil, "bench", "--dialect", dialect, "--data", t.TempDir(), "--full", "--duration", "100ms", "--idle", "20", "-o", "json")
 			if code := p.wait(); code != exitOK {
 				t.Fatalf("exit code = %d, want 0", code)
 			}
