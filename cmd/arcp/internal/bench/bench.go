@@ -106,6 +106,7 @@ type Result struct {
 	Details map[string]float64 `json:"details,omitzero"`
 	Absent  string             `json:"absent,omitzero"` // why the dialect or the mode does not have the row; then nothing is measured
 	Error   string             `json:"error,omitzero"`
+	Earlier *Earlier           `json:"earlier,omitzero"` // set by Compare
 }
 
 // row is a line of the table.
