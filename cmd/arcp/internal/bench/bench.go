@@ -39,8 +39,8 @@
 //   - idle: the growth of the runtime's resident memory, divided by the number of opened
 //     sessions. The runtime collects its heap before both measurements.
 //   - finished: the growth of the runtime's resident memory, divided by the number of
-//     demo.echo jobs between both measurements. As many jobs before the first measurement
-//     fill caches.
+//     demo.echo jobs between both measurements, 5,000 for each second of the duration. As many
+//     jobs before the first measurement fill caches. The value depends on their number.
 //   - sustained: as jobs, for 12 times the duration of the other rows, at most a minute. The
 //     details have the rates of the first and the last sixth, and the ratio of the last to the
 //     first. The row measures only the durable mode.

@@ -80,15 +80,23 @@ func (r *Result) compare(before *Result) *Earlier {
 		return &Earlier{Absent: "not measured in the earlier report"}
 	case before.Unit != r.Unit:
 		return &Earlier{Absent: "the earlier unit is " + before.Unit}
-	case otherWindow(before, r):
-		return &Earlier{Absent: fmt.Sprintf("the earlier row has %g jobs in flight", before.Details[inFlight])}
 	case before.Value <= 0 || r.Value <= 0:
 		return &Earlier{Absent: fmt.Sprintf("no ratio of %g and %g", r.Value, before.Value)}
+	}
+	for _, name := range parameters {
+		if was, is := before.Details[name], r.Details[name]; was > 0 && is > 0 && was != is {
+			return &Earlier{Absent: fmt.Sprintf("the earlier %s is %g", name, was)}
+		}
 	}
 	return &Earlier{Value: before.Value, Ratio: ratio(lookupRow(r.Row).less, r.Value, before.Value)}
 }
 
-// otherWindow reports whether both results say how many jobs were in flight, and differ.
-func otherWindow(a, b *Result) bool {
-	return a.Details[inFlight] > 0 && b.Details[inFlight] > 0 && a.Details[inFlight] != b.Details[inFlight]
-}
+// Details that say how a row was measured.
+const (
+	inFlight     = "in_flight"     // jobs in flight in each session
+	idleSessions = "sessions"      // of the row idle
+	finishedJobs = "finished_jobs" // of the row finished
+)
+
+// parameters has the details that must be equal in comparable results. Earlier builds did not write all of them.
+var parameters = []string{inFlight, idleSessions, finishedJobs}

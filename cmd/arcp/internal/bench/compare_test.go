@@ -60,7 +60,7 @@ func TestCompareSaysWhyThereIsNoRatio(t *testing.T) {
 		"failed":                with(jobs(1), func(r *Result) { r.Error = "refused" }),
 		"not measured":          with(jobs(0), func(r *Result) { r.Absent = "no filters" }),
 		"unit is jobs":          with(jobs(1), func(r *Result) { r.Unit = "jobs" }),
-		"4 jobs in flight":      with(jobs(1), func(r *Result) { r.Details = map[string]float64{inFlight: 4} }),
+		"in_flight is 4":        with(jobs(1), func(r *Result) { r.Details = map[string]float64{inFlight: 4} }),
 		"no ratio of 1 and 0":   {jobs(0)},
 	} {
 		results := []Result{jobs(1)}

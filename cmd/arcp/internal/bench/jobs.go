@@ -13,9 +13,6 @@ const (
 	maxFinished  = 100_000 // bounds the jobs of the row finished
 )
 
-// inFlight is the detail with the number of jobs in flight of each session.
-const inFlight = "in_flight"
-
 func (r *run) jobs() (float64, error) { return r.measureEchoes(jobSessions, r.opts.Window) }
 
 // oneByOne measures jobs with one job in flight in each session.
@@ -80,7 +77,7 @@ func (r *run) finished() (float64, error) {
 		return 0, err
 	}
 	after, err := r.memory()
-	r.details["jobs"] = float64(n * jobSessions)
+	r.details[finishedJobs] = float64(n * jobSessions)
 	r.details["rss_mb"] = float64(after) / 1e6
 	return float64(after-before) / float64(n*jobSessions), err
 }

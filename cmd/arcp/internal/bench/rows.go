@@ -282,7 +282,7 @@ func (r *run) idle() (float64, error) {
 		return 0, err
 	}
 	after, err := r.memory()
-	r.details["sessions"] = float64(n)
+	r.details[idleSessions] = float64(n)
 	r.details["rss_mb"] = float64(after) / 1e6
 	return float64(after-before) / float64(n) / 1000, err
 }
