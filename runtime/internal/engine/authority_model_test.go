@@ -877,7 +877,7 @@ func (mr *modelRun) submit(l *modelJob, n int) {
 	}
 	id := mr.send(q)
 	if l.id = jobOf(mr.frames("sess_1"), id); l.id == "" {
-		mr.Fatal("not accepted")
+		mr.Fatalf("the submit %s was not accepted", id)
 	}
 }
 

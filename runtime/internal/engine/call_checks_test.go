@@ -247,7 +247,7 @@ func TestRateLimit(t *testing.T) {
 		}
 		publish() // the source lists it anew
 		if _, err := count(); err == nil {
-			t.Fatal("a tool that is listed anew may be called as if it had not been")
+			t.Fatal("call of a tool that is listed anew = nil, want RESOURCE_EXHAUSTED")
 		}
 		time.Sleep(10 * time.Second)
 		if n, err := count(); n != 1 {

@@ -171,12 +171,12 @@ func TestCancelJobsOfSession(t *testing.T) {
 		f.e.SessionJobs().CancelOnDisconnect("sess_1", "disconnected")
 		f.want("only this job asked for it", "job.cancelled "+string(goes))
 		if !f.e.SessionJobs().Has("sess_1") {
-			t.Error("the session has a job")
+			t.Error("Has of a session with a job = false, want true")
 		}
 		f.e.SessionJobs().CancelAll("sess_1", "closed")
 		f.want("the end of the session ends its jobs", "job.cancelled "+string(stays))
 		if f.e.SessionJobs().Has("sess_1") {
-			t.Error("the session has no job any more")
+			t.Error("Has of a session without jobs = true, want false")
 		}
 	})
 }

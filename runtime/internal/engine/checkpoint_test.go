@@ -77,12 +77,15 @@ func TestCheckpointIsDurable(t *testing.T) {
 		release := f.st.hold()
 		time.Sleep(time.Minute)
 		if len(saved) != 0 {
-			t.Error("it returned while its commit was under way")
+			t.Error("Checkpoint returned before its commit")
 		}
 		f.st.gate <- struct{}{}
 		synctest.Wait()
-		if len(saved) != 1 || <-saved != nil {
-			t.Error("it did not return when it was durable")
+		if n := len(saved); n != 1 {
+			t.Fatalf("Checkpoint returned %d times after its commit, want once", n)
+		}
+		if err := <-saved; err != nil {
+			t.Errorf("Checkpoint = %v, want nil", err)
 		}
 		release()
 		f.want("the durable checkpoint is sent", "job.checkpoint", "job.completed")
@@ -131,7 +134,7 @@ func TestCheckpointRefused(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if err := j.Checkpoint("", func() {}); err == nil {
-				t.Error("a function was taken for data")
+				t.Error("Checkpoint of a function = nil, want an error")
 			}
 			e, ok := errors.AsType[*arcp.Error](j.Checkpoint("", strings.Repeat("x", maxCheckpointData)))
 			if !ok || e.Code != arcp.CodeResourceExhausted || e.Retryable {

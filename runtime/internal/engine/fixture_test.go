@@ -153,6 +153,23 @@ func (f *fixture) restart(want int) {
 	f.recovered(want)
 }
 
+// recovered recovers and compares the number of jobs that were found.
+func (f *fixture) recovered(want int) {
+	f.Helper()
+	if n, err := f.e.Recover(context.Background()); err != nil || n != want {
+		f.Fatalf("Recover = %d, %v; want %d", n, err, want)
+	}
+}
+
+// reattach gives a session a cursor on the present log.
+func (f *fixture) reattach(id arcp.SessionID, after uint64) {
+	c, errs := f.attach(id, after)
+	if errs != nil {
+		f.Fatal(errs)
+	}
+	f.cursors[id] = c
+}
+
 // tool registers a tool. By default it has external side effects, no time limit and unlimited
 // concurrency.
 func (f *fixture) tool(name string, change func(*tool.Capability), fn tool.Func) {

@@ -163,7 +163,7 @@ func TestEarlyStartOfARefusedClaim(t *testing.T) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			if err := j.Log("info", "late", nil); err == nil {
-				t.Error("an event of a job that does not exist was taken")
+				t.Error("Log of a job that does not exist = nil, want an error")
 			}
 			return nil, nil
 		})
@@ -175,7 +175,7 @@ func TestEarlyStartOfARefusedClaim(t *testing.T) {
 		release()
 		f.want("the client is told", "job.failed msg_1 UNAVAILABLE")
 		if cause == nil {
-			t.Error("the tool of a job that does not exist goes on")
+			t.Error("cause of the tool's context = nil, want the end of the job")
 		}
 		f.expectNoState("the refused job has left its place")
 	})

@@ -212,7 +212,7 @@ func TestQuestionExpires(t *testing.T) {
 			t.Errorf("the default is %s", frames[1].Payload)
 		}
 		if _, err := f.respond(approval.Row{Job: "job_none", ID: "approval-x"}, person("sess_1"), approval.Answer{}); err == nil {
-			t.Error("an answer to nothing is taken")
+			t.Error("answer to an unknown question = nil, want an error")
 		}
 		f.expectNoState("expired")
 	})
@@ -230,8 +230,8 @@ func TestQuestionEndsWithItsJob(t *testing.T) {
 			err.Code != arcp.CodeFailedPrecondition {
 			t.Errorf("an answer after the end: %v", err)
 		}
-		if len(d.pending) != 0 {
-			t.Error("the question is still pending")
+		if n := len(d.pending); n != 0 {
+			t.Errorf("%d questions are pending after the end of the job, want none", n)
 		}
 
 		f.submit("ask", "{}")
@@ -469,7 +469,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("neither: %v", err)
 		}
 		if ran != 0 {
-			t.Fatal("the tool ran without an approval")
+			t.Fatalf("the tool ran %d times without an approval", ran)
 		}
 		if _, err := f.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
 			t.Fatal(err)

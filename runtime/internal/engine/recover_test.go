@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -308,8 +309,22 @@ func TestFencedAttempt(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.want("nothing of the late writer")
 		if err := <-cause; err == nil {
-			t.Error("its checkpoint was taken")
+			t.Error("Checkpoint of the earlier attempt = nil, want an error")
 		}
 		f.expectNoState("")
+	})
+}
+
+func TestRecoverFails(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", nil, wait)
+		f.submit("t", "{}")
+		f.frames("sess_1")
+		f.stop(0)
+		f.boot()
+		f.st.breakWith(errors.New("boom"))
+		if _, err := f.e.Recover(context.Background()); err == nil || !strings.Contains(err.Error(), "boom") {
+			t.Errorf("Recover = %v, want the store's error", err)
+		}
 	})
 }

@@ -100,7 +100,7 @@ func TestPerform(t *testing.T) {
 			}
 		}
 		if may == nil {
-			t.Error("who may do nothing can have it done")
+			t.Error("Allow without a lease = nil, want an error")
 		}
 		allowed := as
 		allowed.Lease = arcp.Raw(`{"fs.read":["/data/**"]}`)
@@ -124,7 +124,7 @@ func TestPerform(t *testing.T) {
 		}
 		as.Lease = arcp.Raw(`{`)
 		if err := perform(as, "ok"); err == nil {
-			t.Error("a lease that cannot be read allows it")
+			t.Error("RunCleanupTool with an unreadable lease = nil, want an error")
 		}
 		as.Lease = nil
 

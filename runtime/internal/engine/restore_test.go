@@ -208,7 +208,7 @@ func TestRestoreAbandonsTool(t *testing.T) {
 		time.Sleep(time.Hour)
 		f.want("one end")
 		if late == nil {
-			t.Error("a checkpoint of an attempt that was stopped was taken")
+			t.Error("Checkpoint of the abandoned attempt = nil, want an error")
 		}
 		if n := f.gauge("arcp_tools_abandoned_total"); n != 1 {
 			t.Errorf("%v tools left behind, want 1", n)

@@ -285,7 +285,7 @@ func TestRetryAfterTheToolsLimit(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		f.want("now it has", "job.started", "job.completed")
 		if err := <-late; err == nil {
-			t.Error("an event of an attempt that was over was taken")
+			t.Error("Log of an attempt that has ended = nil, want an error")
 		}
 		f.expectNoState("")
 	})

@@ -314,7 +314,7 @@ func TestDirect(t *testing.T) {
 		direct(`{"large":true}`)
 		e, _ := arcp.DecodePayload[arcp.Error](&f.want("chunks would be no direct answer", "tool.error msg_3 RESOURCE_EXHAUSTED")[0].Envelope)
 		if e.Retryable {
-			t.Error("the result would be as large again: it must not be retryable")
+			t.Error("Retryable of a too large result = true, want false")
 		}
 		direct(`{"wait":true}`)
 		f.want("it runs")
@@ -333,10 +333,10 @@ func TestBuiltin(t *testing.T) {
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				caller := j.Host().(Caller)
 				if d, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(d) < time.Hour {
-					t.Error("a built-in tool without a limit has no time")
+					t.Errorf("context of a built-in tool without a limit: deadline %v, error %v; want no error and an hour", d, ctx.Err())
 				}
 				if j.Log("info", "x", nil) == nil {
-					t.Error("an event of a job that has no place for it was taken")
+					t.Error("Log of an inline call = nil, want an error")
 				}
 				return arcp.Raw(fmt.Sprintf(`[%q,%q,%s]`, caller.Principal(), caller.Session(), args)), nil
 			})
@@ -401,7 +401,7 @@ func checkChunks(t *testing.T, value string, frames []frame) {
 		all.WriteString(p.Data)
 	}
 	if all.String() != value {
-		t.Error("the chunks together are not the value")
+		t.Errorf("the chunks have %d bytes together, want the %d bytes of the value", all.Len(), len(value))
 	}
 	if done.Value != nil || done.ResultSize == nil || *done.ResultSize != uint64(len(value)) {
 		t.Errorf("completed with a value of %d bytes and size %v", len(done.Value), done.ResultSize)

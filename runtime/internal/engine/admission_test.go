@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Each limit refuses one job too many, and forgets a job however it ends.
+func TestLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		other  func(*request) // a job outside the limit; nil: there is none
+	}{
+		"all":       {func(c *Config) { c.MaxJobs = 2 }, nil},
+		"principal": {func(c *Config) { c.MaxJobsPerPrincipal = 2 }, func(q *request) { q.Principal = "bob" }},
+		"session":   {func(c *Config) { c.MaxJobsPerSession = 2 }, func(q *request) { q.Session = "sess_2" }},
+		"arguments": {func(c *Config) { c.MaxData = int64(2 * len("{}")) }, nil},
+		"own":       {func(c *Config) { c.MaxJobsPerPrincipal = 100 }, func(q *request) { q.Principal, q.MaxJobs = "bob", 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runEngine(t, c.change, func(f *fixture) {
+				f.session("sess_2")
+				f.tool("t", nil, wait)
+				f.tool("quick", nil, echo)
+				send := func(change func(*request)) arcp.MessageID {
+					q := f.request("sess_1", "t", "{}")
+					if name == "own" {
+						q.MaxJobs = 2
+					}
+					if change != nil {
+						change(q)
+					}
+					return f.send(q)
+				}
+				for round := range 3 {
+					send(nil)
+					send(nil)
+					f.frames("sess_1")
+					refused := send(nil)
+					wantRetryAfter(t, f.want("one too many", "job.failed "+string(refused)+" RESOURCE_EXHAUSTED")[0])
+					if c.other != nil {
+						if send(c.other); f.e.LiveCount() != 3 {
+							t.Errorf("%d jobs, want the third: it counts elsewhere", f.e.LiveCount())
+						}
+					}
+					f.e.SessionJobs().CancelAll("sess_1", "")
+					f.e.SessionJobs().CancelAll("sess_2", "")
+					f.frames("sess_1")
+					f.frames("sess_2")
+					f.expectNoState(fmt.Sprintf("round %d", round))
+				}
+				for range 3 { // a refused claim does not count
+					send(func(q *request) { q.Session = "sess_gone" })
+					f.frames("sess_1")
+					send(func(q *request) { q.payload.Tool = "quick" })
+					f.frames("sess_1")
+				}
+				f.expectNoState("quick and refused ones")
+			})
+		})
+	}
+}
