@@ -107,6 +107,9 @@ var encoders = sync.Pool{New: func() any { return new(encoder) }}
 // appendBody appends the body of an event. With reduce, a large value of a result is written once,
 // in the member that the profile reads.
 func appendBody(dst []byte, event *Event, q *quirks, reduce bool) ([]byte, error) {
+	if body, ok := appendLog(dst, event); ok {
+		return body, nil
+	}
 	e := encoders.Get().(*encoder)
 	e.event, e.quirks = event, q
 	e.read()
@@ -222,10 +225,8 @@ func (e *encoder) append(dst []byte) ([]byte, error) {
 	if e.row = e.find(); e.row == nil {
 		return e.appendTerminal(dst)
 	}
-	e.begin(dst, JobEvent)
-	dst = append(append(append(e.payload.dst, `"kind":"`...), e.row.kind...), `","ts":`...)
-	dst = append(append(dst, e.time...), `,"body":`...)
-	e.body = begin(dst)
+	dst, e.time = e.event.begin(dst, JobEvent)
+	e.body = begin(appendKind(dst, e.row.kind, e.time))
 	e.row.write(&e.body, e)
 	return append(e.body.end(), '}', '}'), nil
 }
@@ -236,25 +237,80 @@ func (e *encoder) appendTerminal(dst []byte) ([]byte, error) {
 	if !ok {
 		return dst, fmt.Errorf("draft: %s has no frame", e.event.Type)
 	}
-	e.begin(dst, t.to)
+	dst, e.time = e.event.begin(dst, t.to)
+	e.payload = begin(dst)
 	t.write(&e.payload, e)
 	return append(e.payload.end(), '}'), nil
 }
 
-// begin appends the members of the envelope and begins the payload.
-func (e *encoder) begin(dst []byte, t Type) {
-	dst = append(append(dst, `"id":`...), e.event.ID...)
+// begin appends the members of the envelope up to the value of the payload. It returns the encoded
+// timestamp, too.
+func (e *Event) begin(dst []byte, t Type) (_ []byte, timestamp arcp.Raw) {
+	dst = append(append(dst, `"id":`...), e.ID...)
 	dst = append(append(append(dst, `,"type":"`...), t...), `","timestamp":`...)
 	start := len(dst)
-	dst = appendTimestamp(dst, e.event.Timestamp)
-	e.time = dst[start:]
-	if len(e.event.JobID) > 0 {
-		dst = append(append(dst, `,"job_id":`...), e.event.JobID...)
+	dst = appendTimestamp(dst, e.Timestamp)
+	timestamp = dst[start:]
+	if len(e.JobID) > 0 {
+		dst = append(append(dst, `,"job_id":`...), e.JobID...)
 	}
-	if validTrace(inner(e.event.TraceID)) {
-		dst = append(append(dst, `,"trace_id":`...), e.event.TraceID...)
+	if validTrace(inner(e.TraceID)) {
+		dst = append(append(dst, `,"trace_id":`...), e.TraceID...)
 	}
-	e.payload = begin(append(dst, `,"payload":`...))
+	return append(dst, `,"payload":`...), timestamp
+}
+
+// appendKind appends the members of the payload of a job.event before the value of its body.
+func appendKind(dst []byte, k Kind, timestamp arcp.Raw) []byte {
+	dst = append(append(append(dst, `{"kind":"`...), k...), `","ts":`...)
+	return append(append(dst, timestamp...), `,"body":`...)
+}
+
+// appendLog appends the body of a log event as arcp.LogPayload encodes it, without an encoder: jobs
+// send many. ok is false if the payload has another form, or an escape; dst is then unchanged.
+func appendLog(dst []byte, e *Event) (_ []byte, ok bool) {
+	p := e.Payload
+	if e.Type != arcp.Log || bytes.IndexByte(p, '\\') >= 0 || len(p) > maxCopied {
+		return dst, false
+	}
+	level, rest := cutText(p, `{"level":`)
+	message, rest := cutText(rest, `,"message":`)
+	attributes, isLast := bytes.CutPrefix(rest, []byte(`,"attributes":`))
+	switch {
+	case level == nil || message == nil:
+		return dst, false
+	case !isLast && string(rest) == "}":
+		attributes = nil
+	case !isLast, attributes[0] != '{', valueEnd(attributes, 0) != len(attributes)-1:
+		return dst, false
+	default:
+		attributes = attributes[:len(attributes)-1]
+	}
+	start := len(dst)
+	dst, timestamp := e.begin(dst, JobEvent)
+	o := begin(appendKind(dst, KindLog, timestamp))
+	o.name("level")
+	o.dst = append(append(append(o.dst, '"'), logLevel(level)...), '"')
+	o.raw("message", message)
+	o.raw("fields", attributes)
+	o.raw("attributes", attributes)
+	dst = append(o.end(), '}', '}')
+	oneLine(dst[start:])
+	return dst, true
+}
+
+// cutText returns the JSON string that follows a prefix of a text without backslashes, and the text after
+// it; nil: none follows.
+func cutText(raw []byte, prefix string) (text arcp.Raw, rest []byte) {
+	if len(raw) <= len(prefix) || string(raw[:len(prefix)]) != prefix || raw[len(prefix)] != '"' {
+		return nil, raw
+	}
+	end := bytes.IndexByte(raw[len(prefix)+1:], '"')
+	if end < 0 {
+		return nil, raw
+	}
+	end += len(prefix) + len(`""`)
+	return arcp.Raw(raw[len(prefix):end]), raw[end:]
 }
 
 // terminal says how an event that ends a job is encoded.

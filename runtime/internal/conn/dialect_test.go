@@ -56,7 +56,7 @@ func TestFollowersShareDraftBody(t *testing.T) {
 	if got, want := followers[0].output.current.data, followers[1].output.current.data; !bytes.Equal(got, want) {
 		t.Errorf("the shared frame is %s, want %s", got, want)
 	}
-	body, ok := item.Forms.Get(item.Event, followers[0].output.codec.Form(arcp.JobProgress), func() any { return nil }).(*draft.Body)
+	body, ok := item.Forms.Of(item.Event, followers[0].output.codec.Form(arcp.JobProgress)).Value().(*draft.Body)
 	if !ok {
 		t.Fatal("the event has no form")
 	}

@@ -125,13 +125,23 @@ func (d *draftDialect) sharedBody(item *eventlog.Item) *draft.Body {
 		return nil
 	}
 	e := item.Event
-	body, _ := item.Forms.Get(e, d.output.codec.Form(e.Type), func() any {
-		body, err := draft.EventBody(d.draftEvent(e), d.output.codec.Profile())
-		if err != nil { // for example, the value of a large result has to be in one member only
-			return nil
-		}
+	form := item.Forms.Of(e, d.output.codec.Form(e.Type))
+	if form == nil {
+		return d.encodeBody(e)
+	}
+	if body, encoded := form.Value().(*draft.Body); encoded {
 		return body
-	}).(*draft.Body)
+	}
+	return form.Get(func() any { return d.encodeBody(e) }).(*draft.Body)
+}
+
+// encodeBody encodes the body of an event; nil: each session has to encode it. For example, the value of
+// a large result has to be in one member only.
+func (d *draftDialect) encodeBody(e *store.Event) *draft.Body {
+	body, err := draft.EventBody(d.draftEvent(e), d.output.codec.Profile())
+	if err != nil {
+		return nil
+	}
 	return body
 }
 

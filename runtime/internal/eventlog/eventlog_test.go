@@ -235,11 +235,11 @@ func TestFollowersShareForms(t *testing.T) {
 	encoded := 0
 	encode := func() any { encoded++; return encoded }
 	for _, item := range []Item{a, b, a} {
-		if v := item.Forms.Get(item.Event, 0, encode); v != 1 {
+		if v := item.Forms.Of(item.Event, 0).Get(encode); v != 1 {
 			t.Errorf("the form is %v, want the first one", v)
 		}
 	}
-	if v := b.Forms.Get(b.Event, 1, encode); v != 2 {
+	if v := b.Forms.Of(b.Event, 1).Get(encode); v != 2 {
 		t.Errorf("the other form is %v, want one of its own", v)
 	}
 	if got, want := f.tails.bytes-before, a.Event.Memory()+2*cap(a.Event.Body)+formsBytes; got != want {

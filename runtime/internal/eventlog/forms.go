@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -17,23 +18,37 @@ type Forms struct {
 }
 
 // eventForms are the forms of one event.
-type eventForms [MaxForms]struct {
+type eventForms [MaxForms]Form
+
+// Form is one encoding of an event. Any goroutine may call its methods.
+type Form struct {
 	once  sync.Once
-	value any
+	value atomic.Pointer[any]
 }
 
-// Get returns form i of an event. The first call for a form makes it with encode, and the others
-// return the same value. An event without forms is encoded by each call.
-func (f *Forms) Get(e *store.Event, i int, encode func() any) any {
+// Of returns form i of an event; nil: the event has no forms.
+func (f *Forms) Of(e *store.Event, i int) *Form {
 	f.mu.Lock()
 	forms := f.of[e]
 	f.mu.Unlock()
 	if forms == nil {
-		return encode()
+		return nil
 	}
-	form := &forms[i]
-	form.once.Do(func() { form.value = encode() })
-	return form.value
+	return &forms[i]
+}
+
+// Value returns the form; nil: it is not encoded yet.
+func (f *Form) Value() any {
+	if v := f.value.Load(); v != nil {
+		return *v
+	}
+	return nil
+}
+
+// Get returns the form. The first call encodes it, and the others return the same value.
+func (f *Form) Get(encode func() any) any {
+	f.once.Do(func() { f.value.Store(new(encode())) })
+	return f.Value()
 }
 
 // Add adds events, and returns an estimate of the memory that the forms of the new ones take. An
