@@ -298,15 +298,15 @@ func (mr *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me
 		switch d.kind {
 		case "permit":
 			var l tool.PermissionLease
-			l, err = j.Permissions().Request(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o",
+			l, err = j.Permissions().Request(ctx, tool.PermissionRequest{Permission: prompt, Resource: "r:*", Operation: "o",
 				Reason: prompt, For: d.duration, Expires: d.duration})
 			answer = string(l.ID)
 		case "choose":
 			var a tool.Answer
-			a, err = j.Choose(ctx, tool.ChoiceAsk{Prompt: prompt, Options: []arcp.Option{{ID: "1"}, {ID: "2"}}, Expires: d.duration})
+			a, err = j.Choose(ctx, tool.ChoiceRequest{Prompt: prompt, Options: []arcp.Option{{ID: "1"}, {ID: "2"}}, Expires: d.duration})
 			answer = a.ChoiceID
 		default:
-			q := tool.InputAsk{Prompt: prompt, Schema: arcp.Raw(`{"type":"integer"}`), Expires: d.duration}
+			q := tool.InputRequest{Prompt: prompt, Schema: arcp.Raw(`{"type":"integer"}`), Expires: d.duration}
 			if d.n%2 == 0 {
 				q.Default = arcp.Raw("0")
 			}

@@ -535,11 +535,11 @@ func (pw *pendingWrite) questionsLogged(questions *jobQuestions, broker Question
 	})
 }
 
-func (j toolJob) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) {
+func (j toolJob) Ask(ctx context.Context, a tool.InputRequest) (tool.Answer, error) {
 	return j.answer(ctx, approval.Row{Kind: approval.Input, Action: a.Prompt, Schema: a.Schema, Default: a.Default}, a.Expires)
 }
 
-func (j toolJob) Choose(ctx context.Context, c tool.ChoiceAsk) (tool.Answer, error) {
+func (j toolJob) Choose(ctx context.Context, c tool.ChoiceRequest) (tool.Answer, error) {
 	if err := approval.CheckOptions(c.Options); err != nil {
 		return tool.Answer{}, err
 	}

@@ -18,7 +18,7 @@ import (
 
 // ask asks for a string and returns it.
 func ask(ctx context.Context, j tool.Job, prompt string) (string, error) {
-	a, err := j.Ask(ctx, tool.InputAsk{Prompt: prompt, Schema: arcp.Raw(`{"type":"string"}`)})
+	a, err := j.Ask(ctx, tool.InputRequest{Prompt: prompt, Schema: arcp.Raw(`{"type":"string"}`)})
 	return string(a.Value), err
 }
 
@@ -259,7 +259,7 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 			time.Sleep(time.Minute)
 			j.Log("info", "the supervisor is busy with this", nil)
 			time.Sleep(time.Second)
-			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "a", Expires: time.Second, Default: arcp.Raw("7")})
+			a, err := j.Ask(ctx, tool.InputRequest{Prompt: "a", Expires: time.Second, Default: arcp.Raw("7")})
 			return a.Value, err
 		})
 		f.submit("t", "{}")
@@ -317,7 +317,7 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 			inquiry(t, func(f *fixture, d *fakeQuestions) {
 				f.tool("t", c.change, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 					for i := range n {
-						if _, err := j.Ask(ctx, tool.InputAsk{Prompt: fmt.Sprint(i), Expires: 1, Default: arcp.Raw("7")}); err != nil {
+						if _, err := j.Ask(ctx, tool.InputRequest{Prompt: fmt.Sprint(i), Expires: 1, Default: arcp.Raw("7")}); err != nil {
 							return nil, err
 						}
 					}
@@ -352,7 +352,7 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 		inquiry(t, func(f *fixture, d *fakeQuestions) {
 			f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				for range 300 {
-					if _, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
+					if _, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 						return nil, err
 					}
 					time.Sleep(time.Minute)
@@ -391,7 +391,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		f.tool("t", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, prompt := range []string{strings.Repeat("x", 1<<20), "\xff"} {
 				_, err := ask(ctx, j, prompt)
-				_, other := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: prompt, Operation: "o"})
+				_, other := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "p", Resource: prompt, Operation: "o"})
 				got = append(got, code(err), code(other))
 			}
 			_, err := ask(ctx, j, "a")
@@ -496,7 +496,7 @@ func TestCancelWhileAsking(t *testing.T) {
 func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		late := make(chan error, 1)
-		p := tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
+		p := tool.PermissionRequest{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
 		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			l, err := j.Permissions().Request(ctx, p)
 			switch j.Attempt() {

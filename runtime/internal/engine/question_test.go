@@ -101,7 +101,7 @@ func (f *fixture) respond(q approval.Row, actor approval.Actor, a approval.Answe
 }
 
 func asker(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-	a, err := j.Ask(ctx, tool.InputAsk{Prompt: "which?", Schema: arcp.Raw(`{"type":"integer"}`), Expires: time.Hour})
+	a, err := j.Ask(ctx, tool.InputRequest{Prompt: "which?", Schema: arcp.Raw(`{"type":"integer"}`), Expires: time.Hour})
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func TestQuestionExpires(t *testing.T) {
 	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		f.tool("ask", nil, asker)
 		f.tool("default", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "which?", Default: arcp.Raw(`"blue"`), Expires: time.Hour})
+			a, err := j.Ask(ctx, tool.InputRequest{Prompt: "which?", Default: arcp.Raw(`"blue"`), Expires: time.Hour})
 			return a.Value, err
 		})
 		f.submit("ask", "{}")
@@ -256,7 +256,7 @@ func TestPermitEndsUnused(t *testing.T) {
 	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		f.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, p := range []string{"short", "long"} {
-				_, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: p, Resource: "r", Operation: "o"})
+				_, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: p, Resource: "r", Operation: "o"})
 				if err != nil && code(err) != "LEASE_EXPIRED" { // as it is after the restart
 					return nil, err
 				}
@@ -313,7 +313,7 @@ func TestPermit(t *testing.T) {
 	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		f.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			before := j.Permissions().Check("order.refund", "order:7", "refund")
-			l, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*",
+			l, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "order.refund", Resource: "order:*",
 				Operation: "refund", Reason: "asked for", For: time.Hour})
 			if err != nil {
 				return nil, err
@@ -398,7 +398,7 @@ func code(err error) string {
 func TestRevoke(t *testing.T) {
 	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		f.tool("permit", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			if _, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
+			if _, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 				return nil, err
 			}
 			for j.Permissions().Check("p", "r", "o") == nil {
