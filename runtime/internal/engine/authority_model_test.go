@@ -103,11 +103,11 @@ func drawScript(t *rapid.T) (s script) {
 			m.action = toolAction{n: i, kind: "ask", duration: ms("ask", 1_000, 60_000), async: true}
 			m.duration = ms("for", 500, 6_000, 61_000)
 		case "late":
-			m.actor, m.answer, m.responders = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
+			m.actor, m.answer, m.responders = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "answer"), 1
 			m.duration = ms("for", 500, 6_000, 61_000)
 		case "respond":
 			m.actor = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who")
-			m.answer = rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
+			m.answer = rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "answer")
 			m.responders = rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "many")
 		case "sleep", "cancel":
 			m.duration = ms("for", 1, 400, 1_000, 6_000, 6_000, 61_000, 700_000)
@@ -891,10 +891,10 @@ func (mr *modelRun) submit(l *modelJob, n int) {
 func TestAuthorityModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScript(rt)
-		d := newQuestions(person("sess_1"), person("sess_2"))
-		w := &modelRun{broker: d, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
+		fq := newQuestions(person("sess_1"), person("sess_2"))
+		w := &modelRun{broker: fq, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
-		runEngine(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(f *fixture) {
+		runEngine(t, func(c *Config) { c.Questions, c.PreemptExpired = fq, s.preempt }, func(f *fixture) {
 			w.fixture = f
 			w.runScript(s)
 		})
