@@ -58,13 +58,13 @@ type script struct {
 
 var modelTools = map[string]func(*tool.Capability){
 	"fail":  recovery(tool.RecoveryFail),
-	"rerun": retried,
-	"gated": func(c *tool.Capability) { retried(c); c.Approval = tool.ApprovalManual },
+	"rerun": retryable,
+	"gated": func(c *tool.Capability) { retryable(c); c.Approval = tool.ApprovalManual },
 	"point": func(c *tool.Capability) {
-		retried(c)
+		retryable(c)
 		c.Recovery, c.Approval = tool.RecoveryCheckpoint, tool.ApprovalManual
 	},
-	"short": func(c *tool.Capability) { retried(c); c.Limits.Timeout = 20 * time.Second },
+	"short": func(c *tool.Capability) { retryable(c); c.Limits.Timeout = 20 * time.Second },
 }
 
 func drawScript(t *rapid.T) (s script) {
@@ -603,14 +603,14 @@ func (mr *modelRun) step(m step) {
 		synctest.Wait()
 		l.actions <- m.action
 		time.Sleep(m.duration)
-		mr.unhold()
+		mr.releaseCommits()
 	case "late": // an answer is on its way to the store for long
 		mr.hold()
 		mr.respond(m)
 		time.Sleep(m.duration)
-		mr.unhold()
+		mr.releaseCommits()
 	case "release":
-		mr.unhold()
+		mr.releaseCommits()
 	}
 }
 
@@ -622,7 +622,7 @@ func (mr *modelRun) hold() {
 	}
 }
 
-func (mr *modelRun) unhold() {
+func (mr *modelRun) releaseCommits() {
 	var release func()
 	mr.locked(func() { release, mr.release = mr.release, nil })
 	if release != nil {
@@ -654,7 +654,7 @@ func (mr *modelRun) restartRuntime(crash bool) {
 	if crash {
 		mr.st.breakWith(errCrash)
 	}
-	mr.unhold()
+	mr.releaseCommits()
 	synctest.Wait()
 	mr.stop(0)
 	synctest.Wait()
@@ -687,7 +687,7 @@ func (mr *modelRun) check(when string) {
 	defer mr.broker.mu.Unlock()
 	rows, byPrompt := make(map[string]approval.Row), make(map[string]approval.Row)
 	interrupted := make(map[arcp.JobID]bool)
-	for _, list := range mr.asked() {
+	for _, list := range mr.storedQuestions() {
 		for _, q := range list {
 			rows[q.ID] = q
 			if q.Interrupt {
@@ -925,7 +925,7 @@ func (mr *modelRun) runScript(s script) {
 		}
 	}
 	mr.st.crashAfter(0) // no more
-	mr.unhold()
+	mr.releaseCommits()
 	if mr.check("at last"); mr.broken {
 		mr.restartRuntime(false)
 	}

@@ -328,8 +328,8 @@ func TestRuleAfterARestart(t *testing.T) {
 	})
 }
 
-// hooked has an engine ask hooks.
-func hooked(hooks ...tool.Hook) func(*Config) {
+// withHooks configures an engine with hooks.
+func withHooks(hooks ...tool.Hook) func(*Config) {
 	return func(c *Config) {
 		cat := catalog.New(c.Tools, hooks)
 		c.Catalog = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
@@ -356,7 +356,7 @@ func TestHooksOfCalls(t *testing.T) {
 		}
 		return tool.HookDecision{}, nil
 	}}
-	runEngine(t, hooked(guard), func(f *fixture) {
+	runEngine(t, withHooks(guard), func(f *fixture) {
 		f.tool("x", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, string(args))
 			return args, nil
@@ -434,7 +434,7 @@ func recordLines(list []CallRecord) (lines []string) {
 // The call records of a job are its attempts, its children, and its refused calls.
 func TestCallRecords(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("leaf", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("leaf", withoutSideEffect, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(30 * time.Millisecond)
 			return args, nil
 		})
@@ -519,7 +519,7 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
 		return tool.HookDecision{Arguments: arcp.Raw(`{"n":2}`)}, nil
 	}}
-	runEngine(t, func(c *Config) { c.Questions = fq; hooked(swap)(c) }, func(f *fixture) {
+	runEngine(t, func(c *Config) { c.Questions = fq; withHooks(swap)(c) }, func(f *fixture) {
 		f.session("sess_2")
 		f.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
 		f.submit("danger", `{"n":1}`)

@@ -22,15 +22,15 @@ func ask(ctx context.Context, j tool.Job, prompt string) (string, error) {
 	return string(a.Value), err
 }
 
-// retried lets a tool's failed attempts be made again.
-func retried(c *tool.Capability) {
+// retryable configures a tool to retry failed attempts.
+func retryable(c *tool.Capability) {
 	rerun(c)
 	c.Idempotent = new(true)
 	c.Retry = tool.Retry{MaxAttempts: 5, InitialMS: 1000, Factor: 1, MaxMS: 1000}
 }
 
-// asked are the questions in the store, by prompt.
-func (f *fixture) asked() map[string][]approval.Row {
+// storedQuestions returns the questions in the store, by prompt.
+func (f *fixture) storedQuestions() map[string][]approval.Row {
 	f.Helper()
 	rows := make(map[string][]approval.Row)
 	err := f.st.Records(context.Background(), approval.RecordPrefix(""), "", func(rec store.Record) bool {
@@ -96,7 +96,7 @@ func TestOfferToAnEndedSession(t *testing.T) {
 // blocked, and its clock runs until it asks again.
 func TestAttemptEndsWhileAsking(t *testing.T) {
 	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
-		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", retryable, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
 				go ask(ctx, j, "a")
 				time.Sleep(10 * time.Minute) // blocked: this does not count
@@ -142,7 +142,7 @@ func TestAttemptEndsWhileAsking(t *testing.T) {
 // A question that its attempt has withdrawn is no answer to the next one.
 func TestWithdrawnIsAskedAgain(t *testing.T) {
 	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
-		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", retryable, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			short, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			v, err := ask(short, j, "a")
@@ -207,7 +207,7 @@ func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 		if got := string(frames[len(frames)-1].Payload); got != `{"value":["a","b","c"]}` {
 			t.Errorf("the job ends with %s", got)
 		}
-		if n := len(f.asked()); n != 3 {
+		if n := len(f.storedQuestions()); n != 3 {
 			t.Errorf("%d questions in the store", n)
 		}
 		f.frames("sess_2")
@@ -246,7 +246,7 @@ func TestApprovedGateIsNotRepeated(t *testing.T) {
 		f.frames("sess_1")
 		f.restart(1)
 		f.want("nothing is asked again", "job.started", "job.completed")
-		if rows := f.asked(); len(rows) != 3 || len(rows["b"]) != 1 {
+		if rows := f.storedQuestions(); len(rows) != 3 || len(rows["b"]) != 1 {
 			t.Errorf("%d questions, b %d times", len(rows), len(rows["b"]))
 		}
 		f.frames("sess_2")
@@ -275,7 +275,7 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 		if n := len(f.frames("sess_2")); n != 0 || len(fq.closed) != 0 {
 			t.Errorf("%d frames to others; closed %v", n, fq.closed)
 		}
-		if rows := f.asked()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
+		if rows := f.storedQuestions()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
 			t.Errorf("the questions of a are %+v, want one that is resolved by its default", rows)
 		}
 	})
@@ -336,8 +336,8 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 					}
 				}
 				check(c.keep)
-				if len(f.asked()) != n {
-					t.Errorf("%d questions in the store, want all", len(f.asked()))
+				if len(f.storedQuestions()) != n {
+					t.Errorf("%d questions in the store, want all", len(f.storedQuestions()))
 				}
 				if name == "rerun" {
 					f.restart(1)
@@ -429,7 +429,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		var guided []string
-		f.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second },
+		f.tool("t", func(c *tool.Capability) { retryable(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				time.Sleep(5 * time.Second)
 				if j.Attempt() != 2 { // which does not look
@@ -498,7 +498,7 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		late := make(chan error, 1)
 		p := tool.PermissionRequest{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
-		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", retryable, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			l, err := j.Permissions().Request(ctx, p)
 			switch j.Attempt() {
 			case 1:

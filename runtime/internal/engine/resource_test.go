@@ -83,7 +83,7 @@ func TestPerform(t *testing.T) {
 			may = j.Authority().Allow("fs.read", "/data/x")
 			return arcp.Raw(`1`), nil
 		})
-		f.tool("early", early, echo)
+		f.tool("early", withoutSideEffect, echo)
 		f.tool("fails", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return nil, arcp.Errorf(arcp.CodeUnavailable, "not today")
 		})
