@@ -90,8 +90,8 @@ type Requester struct {
 	Answers   AnswerSender // nil for requests that report their result to a function
 }
 
-// Engine runs jobs. Its methods may be called by many goroutines. No lock is held
-// across a call to another package or to a run; mu is taken before no other lock.
+// Engine runs jobs. Any goroutine may call its methods. While mu is held, only functions that do not
+// block are called in other packages (for example catalog.Slots.Of), and no run is locked.
 type Engine struct {
 	cfg Config
 
