@@ -119,7 +119,7 @@ func (e *JobError) Unwrap() error { return e.RemoteError }
 // CancelRefused is a refused cancel.
 type CancelRefused struct {
 	TargetID string
-	Reason   string // already_terminal, not_found, not_cancellable, permission_denied
+	Reason   string // already_terminal, not_found, permission_denied or unavailable
 	Code     arcp.Code
 	Message  string
 }

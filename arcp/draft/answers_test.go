@@ -126,7 +126,7 @@ func TestUniversalFormResolvesARefusedRequest(t *testing.T) {
 
 func TestCancelOfEndedJobHasNoAnswer(t *testing.T) {
 	for _, l := range libraries {
-		for _, reason := range []string{"already_terminal", "not_found", "permission_denied", "not_cancellable"} {
+		for _, reason := range []string{"already_terminal", "not_found", "permission_denied", "unavailable"} {
 			c := l.connect(t).accept()
 			c.submit(job)
 			id := c.request(`"type":"job.cancel","payload":{"job_id":"` + string(job) + `"}`)

@@ -10,5 +10,7 @@
 // and Decode turns a frame of the runtime into the equivalent message. Both sides read the same
 // tables of kinds, codes and status words.
 //
+// Section references (§) are to ARCP draft 1.1; a reference to SPEC.md names it.
+//
 // The package has no clock, no I/O and no goroutines.
 package draft

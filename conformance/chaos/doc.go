@@ -11,5 +11,5 @@
 // kind of job. [Compare] compares the streams with each other and with the lists, also across the
 // dialects. Both are pure. They rely only on promises of SPEC.md, so each finding is a defect of the
 // server. In the draft dialect arcp/draft translates the messages, and arcp/draft/strict judges each
-// frame as the library decodes it.
+// frame as the library decodes it. Section references (§) are to SPEC.md.
 package chaos

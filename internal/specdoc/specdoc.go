@@ -76,7 +76,7 @@ func code[S ~string](s S) string {
 }
 
 func messageTable() string {
-	rows := [][]string{{"type", "direction", "a client may send it when", "needs", "envelope members", "delivery", "handled", "payload", "section"}}
+	rows := [][]string{{"type", "direction", "a client may send it when", "needs", "envelope members", "delivery", "handled", "section"}}
 	for i := range arcp.Catalog {
 		s := &arcp.Catalog[i]
 		phase := "–"
@@ -84,7 +84,7 @@ func messageTable() string {
 			phase = s.Phase.String()
 		}
 		members := code(strings.Join(s.Scope.Members(), "` `"))
-		rows = append(rows, []string{code(s.Type), s.From.String(), phase, code(s.Need), members, s.Delivery.String(), handled(s), code(s.PayloadName()), s.Section})
+		rows = append(rows, []string{code(s.Type), s.From.String(), phase, code(s.Need), members, s.Delivery.String(), handled(s), s.Section})
 	}
 	return table(rows)
 }

@@ -92,12 +92,15 @@ func member(b []byte, name, value string) []byte {
 func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd]) }
 
 // JobID returns the job of an event made by NewEvent; empty: none.
-func (e *Event) JobID() arcp.JobID {
+func (e *Event) JobID() arcp.JobID { return arcp.JobID(e.JobIDText()) }
+
+// JobIDText is JobID without a copy. It must not be changed.
+func (e *Event) JobIDText() []byte {
 	value, _ := cutMember(e.Body[min(e.jobStart(), len(e.Body)):], jobMember)
 	if value == nil {
-		return ""
+		return nil
 	}
-	return arcp.JobID(value[1 : len(value)-1])
+	return value[1 : len(value)-1]
 }
 
 const jobMember = `,"job_id":"`

@@ -75,7 +75,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 	}
 	known := true
 	if item.Forwarded {
-		follows.head, known = follows.knownHead(item.Event.JobID())
+		follows.head, known = follows.knownHead(item.Event)
 	}
 	if result := er.needsWholeResult(item.Event); result || !known {
 		er.readEvent(item, result, !known)

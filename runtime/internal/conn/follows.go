@@ -313,10 +313,11 @@ func (fl *follows) appendForwarded(dst []byte, e *store.Event) []byte {
 	return append(strconv.AppendUint(dst, e.OriginSeq, 10), `}},`...)
 }
 
-// knownHead returns the forwardHead of a job if it is known.
-func (fl *follows) knownHead(id arcp.JobID) (head []byte, ok bool) {
-	if head, ok = fl.jobs[id]; !ok {
-		head, ok = fl.unfollowed[id]
+// knownHead returns the forwardHead of the job of an event if it is known.
+func (fl *follows) knownHead(e *store.Event) (head []byte, ok bool) {
+	id := e.JobIDText()
+	if head, ok = fl.jobs[arcp.JobID(id)]; !ok { // allocates nothing, unlike e.JobID
+		head, ok = fl.unfollowed[arcp.JobID(id)]
 	}
 	return head, ok
 }

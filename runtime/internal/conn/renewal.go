@@ -11,9 +11,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// renewal replaces the credential and the resume token of the session. The previous tokens stay
-// valid until the client has the new one: until it sends a frame on a connection that it made with
-// the new token.
+// renewal replaces the credential and the resume token of the session. The previous token stays
+// valid until the client sends a frame on a later connection, made with either token (SPEC.md §5.1).
 type renewal struct {
 	c            *conn
 	credential   *auth.Identity // verified and not stored yet; nil: none
@@ -61,8 +60,7 @@ func (rn *renewal) verified(now time.Time, q machine.ReauthenticateRequest, resu
 	rn.c.machine.Reauthenticated(now, answer)
 }
 
-// store stores the new credential with a new resume token. The previous token stays valid until the
-// client sends a frame on a connection that it made with either token.
+// store stores the new credential with a new resume token.
 func (rn *renewal) store() {
 	rn.c.principal.identity, rn.credential = *rn.credential, nil
 	rn.c.handshake.scheme = rn.c.principal.identity.Scheme

@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 )
 
-// tasks are the other goroutines of a connection. They read the store or wait for an
-// authenticator, because the loop never waits. Serve returns after they have ended.
+// tasks are the other goroutines of a connection. They read the store or wait for an authenticator,
+// so that the loop does not wait for them. Serve returns after they have ended.
 type tasks struct {
 	pool           *pool.Pool
 	inbox          *inbox

@@ -18,6 +18,8 @@
 // transition tables (lifecycle.go). Engine.mu guards the tables of the engine, and
 // run.mu the state that a run shares with its tool. No goroutine holds both.
 //
+// Section references (§) are to SPEC.md.
+//
 // A submit that becomes a job takes this path:
 //
 //	Engine.Submit        the submit waits for its turn in the session (submit.go, submit_order.go)

@@ -8,7 +8,7 @@
 // or an authenticator is an Output.Request (requests.go), which a method of Machine completes.
 //
 // A message has no effect before the client is authenticated. A message is dropped without an
-// answer only where SPEC.md §6.4 says so.
+// answer only where SPEC.md §6.4 says so. Section references (§) are to SPEC.md.
 package machine
 
 import (
