@@ -82,7 +82,7 @@ func withCloud(t *testing.T, c *cloud) func(*runtime.Config) {
 		hold := tool.MustNew(tool.Capability{Name: "hold", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, in struct {
 			Minutes int `json:"minutes"`
 		}) (string, error) {
-			l, err := job.Resources().Lease(ctx, tool.ResourceAsk{Provider: "private", Type: "vm", ExternalID: "held", For: 90 * time.Second})
+			l, err := job.Resources().Lease(ctx, tool.ResourceRequest{Provider: "private", Type: "vm", ExternalID: "held", For: 90 * time.Second})
 			if err != nil {
 				return "", err
 			}

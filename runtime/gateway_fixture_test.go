@@ -72,9 +72,9 @@ func withGateway(t *testing.T, g *gateway, log *syncBuffer) func(*runtime.Config
 				j.Checkpoint("here "+secret, secret)); err != nil {
 				return nil, err
 			}
-			_, denied := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "fetch", Resource: "https://example.com/" + secret, Operation: secret, Expires: time.Second})
-			_, unanswered := j.Choose(ctx, tool.ChoiceAsk{Prompt: secret, Options: []arcp.Option{{ID: "a", Label: "use " + secret}, {ID: secret, Label: "b"}}, Expires: time.Second})
-			_, empty := j.Ask(ctx, tool.InputAsk{Prompt: "key", Schema: arcp.Raw(`{"type":"string","description":"like ` + secret + `"}`), Expires: time.Second})
+			_, denied := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "fetch", Resource: "https://example.com/" + secret, Operation: secret, Expires: time.Second})
+			_, unanswered := j.Choose(ctx, tool.ChoiceRequest{Prompt: secret, Options: []arcp.Option{{ID: "a", Label: "use " + secret}, {ID: secret, Label: "b"}}, Expires: time.Second})
+			_, empty := j.Ask(ctx, tool.InputRequest{Prompt: "key", Schema: arcp.Raw(`{"type":"string","description":"like ` + secret + `"}`), Expires: time.Second})
 			if denied == nil || unanswered == nil || empty == nil {
 				return nil, errors.New("answered by nobody")
 			}

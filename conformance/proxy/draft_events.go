@@ -19,7 +19,7 @@ var draftEventFaults = []Fault{
 		newRewriter: dropWhere(isEvent(2))},
 	{Defect: "session.jobs has an event_seq", Checks: []string{"draft.events.unnumbered"},
 		newRewriter: editReceived(arcp.SessionJobs, func(f frame) frame { return f.with("event_seq", 99) })},
-	{Defect: "no event tells that a job runs", Checks: []string{"draft.events.running"},
+	{Defect: "no event reports that a job runs", Checks: []string{"draft.events.running"},
 		newRewriter: dropEvents(hasPhase("running"))},
 	{Defect: "the time of an event is in a zone", Checks: []string{"draft.events.times"},
 		newRewriter: editReceived(script.JobEvent, func(f frame) frame { return f.withPayload("ts", "2099-01-02T03:04:05+02:00") })},

@@ -32,7 +32,7 @@ var draftLeaseFaults = []Fault{
 		newRewriter: completeDraft(arcp.CodeLeaseExpired, `{}`)},
 	{Defect: "a job whose lease has ended fails with PERMISSION_DENIED", Checks: []string{"draft.leases.expired", "draft.leases.expired-child"},
 		newRewriter: replaceDraftCode(arcp.CodeLeaseExpired, arcp.CodePermissionDenied)},
-	{Defect: "a job goes on after LEASE_EXPIRED", Checks: []string{"draft.leases.expired", "draft.leases.expired-child"}, newRewriter: goOn(arcp.CodeLeaseExpired)},
+	{Defect: "a job goes on after LEASE_EXPIRED", Checks: []string{"draft.leases.expired", "draft.leases.expired-child"}, newRewriter: emitAfterFailure(arcp.CodeLeaseExpired)},
 	{Defect: "a job whose lease has ended is listed as running", Checks: []string{"draft.leases.expired"},
 		newRewriter: editEntries(func(e map[string]any) map[string]any {
 			if e["status"] == "error" {
@@ -98,8 +98,8 @@ var draftQuestionFaults = []Fault{
 		newRewriter: editReceived(script.JobResult, func(f frame) frame { return f.failed(f.JobID, f.EventSeq).withPayload("code", "TIMEOUT") })},
 }
 
-// goOn returns rewriters that send another event of each job after it has failed with the code.
-func goOn(code arcp.Code) func() rewriter {
+// emitAfterFailure returns rewriters that send another event of each job after it has failed with the code.
+func emitAfterFailure(code arcp.Code) func() rewriter {
 	return func() rewriter {
 		return insertEvents(func(f frame) (frame, bool) {
 			payload := map[string]any{"kind": "metric", "ts": past, "body": map[string]any{"name": "cost.demo", "value": 1, "unit": "USD"}}

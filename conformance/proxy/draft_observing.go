@@ -319,14 +319,14 @@ func loseUnsubscribed() rewriter {
 
 // draftResumeFaults are defects of resumes and of takeovers.
 var draftResumeFaults = []Fault{
-	{Defect: "a resume gives the token that it has used", Checks: []string{"draft.resume.answer", "draft.resume.message"}, newRewriter: keepToken},
+	{Defect: "a resume is answered with the token that it has used", Checks: []string{"draft.resume.answer", "draft.resume.message"}, newRewriter: returnUsedToken},
 	{Defect: "a resume leaves out the first event after its position", Checks: []string{"draft.resume.every-position", "draft.resume.unread", "draft.resume.message",
 		"draft.resume.no-position", "draft.resume.cut-again", "draft.resume.cut-chunks", "draft.takeover.half-open", "draft.takeover.while-running"},
 		newRewriter: dropFirstReplayed},
 	{Defect: "a resume replays every event", Checks: []string{"draft.resume.every-position", "draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"},
 		newRewriter: editResume(func(m map[string]any) { m["last_event_seq"] = 0 })},
 	{Defect: "a resume by a client that has every event is refused", Checks: []string{"draft.resume.caught-up", "draft.resume.numbers", "draft.resume.acknowledged"}, newShared: refuseCaughtUp},
-	{Defect: "a resume at a position that was not reached is one at the last event", Checks: []string{"draft.resume.ahead"}, newShared: moveBack},
+	{Defect: "a resume at a position that was not reached is one at the last event", Checks: []string{"draft.resume.ahead"}, newShared: clampPosition},
 	{Defect: "a resume with any token has the session", Checks: []string{"draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.message-wrong"}, newShared: anyToken},
 	{Defect: "a resume that fails opens a new session", Checks: []string{"draft.resume.ahead", "draft.resume.token-wrong", "draft.resume.token-used", "draft.resume.principal", "draft.resume.unknown",
 		"draft.resume.message-wrong"},
@@ -502,8 +502,8 @@ func refuseMessage() rewriter {
 	}
 }
 
-// keepToken gives the token of a resume again.
-func keepToken() rewriter {
+// returnUsedToken answers a resume with the token that the resume has used.
+func returnUsedToken() rewriter {
 	var token any
 	return rewriter{
 		out: func(f frame) []frame {
@@ -558,8 +558,8 @@ func refuseCaughtUp() func() rewriter {
 	}
 }
 
-// moveBack replaces a position after the last event by the last event.
-func moveBack() func() rewriter {
+// clampPosition replaces a position after the last event with the last event.
+func clampPosition() func() rewriter {
 	var last uint64
 	return func() rewriter {
 		return rewriter{in: lastSeq(&last), out: editingResume(func(m map[string]any) { m["last_event_seq"] = min(number(m["last_event_seq"]), last) })}
@@ -670,11 +670,11 @@ var draftBuiltinFaults = []Fault{
 var draftVisibilityFaults = []Fault{
 	{Defect: "a list has the jobs of every principal", Checks: []string{"draft.visibility.list"}, newShared: listAll},
 	{Defect: "the job of another principal can be followed", Checks: []string{"draft.visibility.subscribe", "draft.visibility.subscribe-same"}, newRewriter: acceptFollowed},
-	{Defect: "the refusal of a subscription tells that the job exists", Checks: []string{"draft.visibility.subscribe-same"}, newShared: tellJob},
+	{Defect: "the refusal of a subscription reveals that the job exists", Checks: []string{"draft.visibility.subscribe-same"}, newShared: revealJobs},
 	{Defect: "the cancel of another principal's job is acknowledged", Checks: []string{"draft.visibility.cancel"}, newRewriter: acknowledgeCancel},
 	{Defect: "the end of a job is sent to each session", Checks: []string{"draft.visibility.events", "draft.visibility.subscribe"}, newShared: leakEnds(false)},
 	{Defect: "an idempotency key is one of all principals", Checks: []string{"draft.visibility.key"}, newShared: shareKeys},
-	{Defect: "the refusal of a resume tells that the session exists", Checks: []string{"draft.visibility.resume", "draft.resume.principal"}, newShared: tellSession},
+	{Defect: "the refusal of a resume reveals that the session exists", Checks: []string{"draft.visibility.resume", "draft.resume.principal"}, newShared: revealSessions},
 }
 
 // replaceOutput returns rewriters that replace a text in the results of jobs.
@@ -719,8 +719,8 @@ func acceptFollowed() rewriter {
 	}}
 }
 
-// tellJob changes the refusal of a subscription to a job that any connection has submitted.
-func tellJob() func() rewriter {
+// revealJobs refuses a subscription with another message if any connection has submitted the job.
+func revealJobs() func() rewriter {
 	known := map[arcp.JobID]bool{}
 	return func() rewriter {
 		var job arcp.JobID
@@ -761,15 +761,15 @@ func shareKeys() func() rewriter {
 	})
 }
 
-// tellSession changes the code of the refusal of a session that any connection has opened.
-func tellSession() func() rewriter {
+// revealSessions refuses a resume with another code if any connection has opened the session.
+func revealSessions() func() rewriter {
 	known := map[any]bool{}
 	return func() rewriter {
-		tells := false
+		reveals := false
 		return rewriter{
 			out: func(f frame) []frame {
 				if m := f.resumption(); m != nil {
-					tells = known[m["session_id"]]
+					reveals = known[m["session_id"]]
 				}
 				return []frame{f}
 			},
@@ -777,7 +777,7 @@ func tellSession() func() rewriter {
 				switch {
 				case f.Type == script.SessionWelcome:
 					known[string(f.SessionID)] = true
-				case f.Type == script.SessionError && tells:
+				case f.Type == script.SessionError && reveals:
 					f = f.withPayload("code", "PERMISSION_DENIED")
 				}
 				return []frame{f}

@@ -95,26 +95,26 @@ func parseJWT(text string) jwt {
 	return t
 }
 
-func (t jwt) has(claim string) bool {
-	v, ok := t.claims[claim]
+func (j jwt) has(claim string) bool {
+	v, ok := j.claims[claim]
 	return ok && v != ""
 }
 
-func (t jwt) same(claim string, as jwt) bool {
-	return slices.Equal(encode(t.claims[claim]), encode(as.claims[claim]))
+func (j jwt) same(claim string, as jwt) bool {
+	return slices.Equal(encode(j.claims[claim]), encode(as.claims[claim]))
 }
 
 // claimsAs reports whether a token has the claims of another one except for exp, which has not passed.
 // The tokens of a check end at different times, because they are signed at different times.
-func (t jwt) claimsAs(other jwt) bool {
-	mine, theirs := maps.Clone(t.claims), maps.Clone(other.claims)
+func (j jwt) claimsAs(other jwt) bool {
+	mine, theirs := maps.Clone(j.claims), maps.Clone(other.claims)
 	delete(mine, "exp")
 	delete(theirs, "exp")
-	return slices.Equal(encode(mine), encode(theirs)) && t.seconds("exp") > float64(time.Now().Unix())
+	return slices.Equal(encode(mine), encode(theirs)) && j.seconds("exp") > float64(time.Now().Unix())
 }
 
-func (t jwt) seconds(claim string) float64 {
-	n, _ := t.claims[claim].(float64)
+func (j jwt) seconds(claim string) float64 {
+	n, _ := j.claims[claim].(float64)
 	return n
 }
 

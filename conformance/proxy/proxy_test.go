@@ -9,25 +9,25 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// tape is a connection that plays frames and records the written ones.
-type tape struct {
+// fakeConn is a connection that returns given frames, and records the written ones.
+type fakeConn struct {
 	transport.Conn
-	plays   []string
+	frames  []string
 	written []string
 }
 
-var errEnd = errors.New("the tape has ended")
+var errEnd = errors.New("all frames are read")
 
-func (c *tape) Read() ([]byte, error) {
-	if len(c.plays) == 0 {
+func (c *fakeConn) Read() ([]byte, error) {
+	if len(c.frames) == 0 {
 		return nil, errEnd
 	}
-	next := c.plays[0]
-	c.plays = c.plays[1:]
+	next := c.frames[0]
+	c.frames = c.frames[1:]
 	return []byte(next), nil
 }
 
-func (c *tape) Write(frame []byte) error {
+func (c *fakeConn) Write(frame []byte) error {
 	c.written = append(c.written, string(frame))
 	return nil
 }
@@ -37,15 +37,15 @@ func event(seq, id string) string {
 }
 
 // through reads everything from a connection through the rewriter.
-func through(t *testing.T, make func() rewriter, plays ...string) []string {
+func through(t *testing.T, make func() rewriter, frames ...string) []string {
 	t.Helper()
-	c := Wrap(&tape{plays: plays}, Fault{newRewriter: make})
+	c := Wrap(&fakeConn{frames: frames}, Fault{newRewriter: make})
 	var got []string
 	for {
 		frame, err := c.Read()
 		if err != nil {
 			if !errors.Is(err, errEnd) {
-				t.Fatalf("Read() = %v, want the end of the tape", err)
+				t.Fatalf("Read() = %v, want errEnd", err)
 			}
 			return got
 		}
@@ -59,7 +59,7 @@ func TestRewriters(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		rewriters func() rewriter
-		plays     []string
+		frames    []string
 		want      []string
 	}{
 		{"nothing", func() rewriter { return rewriter{} }, []string{a, "not json", b}, []string{a, "not json", b}},
@@ -73,14 +73,14 @@ func TestRewriters(t *testing.T) {
 		}, []string{a, b, c}, []string{a, b, event("3", "b"), event("4", "c")}},
 		{"edit", editEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+5) }), []string{a}, []string{event("6", "a")}},
 	} {
-		if got := through(t, test.rewriters, test.plays...); !slices.Equal(got, test.want) {
+		if got := through(t, test.rewriters, test.frames...); !slices.Equal(got, test.want) {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
 	}
 }
 
 func TestCopiesReachTheServer(t *testing.T) {
-	inner := &tape{}
+	inner := &fakeConn{}
 	c := Wrap(inner, Fault{newRewriter: performCopies})
 	for range 2 {
 		if err := c.Write([]byte(event("1", "same"))); err != nil {
@@ -99,7 +99,7 @@ func TestStateAcrossConnections(t *testing.T) {
 	for range 2 {
 		wrap := f.Begin()
 		for i, want := range []bool{true, false} {
-			inner := &tape{}
+			inner := &fakeConn{}
 			if err := wrap(inner).Write([]byte(resume)); err != nil {
 				t.Fatal(err)
 			}
@@ -125,13 +125,13 @@ func TestPendingFramesArrive(t *testing.T) {
 	}
 }
 
-// binaryTape is a tape that records binary frames, too.
-type binaryTape struct {
-	tape
+// fakeBinaryConn is a fakeConn that records binary frames, too.
+type fakeBinaryConn struct {
+	fakeConn
 	binary []string
 }
 
-func (c *binaryTape) WriteBinary(data []byte) error {
+func (c *fakeBinaryConn) WriteBinary(data []byte) error {
 	c.binary = append(c.binary, string(data))
 	return nil
 }
@@ -145,7 +145,7 @@ func TestBinaryFrames(t *testing.T) {
 		"dropped":  {replaceBroken(isBinary), nil, nil},
 		"replaced": {replaceBroken(isBinary, ping), []string{string(ping.text)}, nil},
 	} {
-		wire := &binaryTape{}
+		wire := &fakeBinaryConn{}
 		c := Wrap(wire, Fault{newRewriter: test.make})
 		if err := c.(BinaryWriter).WriteBinary([]byte("\x01\xff")); err != nil {
 			t.Errorf("%s: WriteBinary() = %v", name, err)
@@ -154,7 +154,7 @@ func TestBinaryFrames(t *testing.T) {
 			t.Errorf("%s: the server receives text %q and binary %q, want %q and %q", name, wire.written, wire.binary, test.text, test.binary)
 		}
 	}
-	c := Wrap(&tape{}, Fault{newRewriter: func() rewriter { return rewriter{} }})
+	c := Wrap(&fakeConn{}, Fault{newRewriter: func() rewriter { return rewriter{} }})
 	if err := c.(BinaryWriter).WriteBinary(nil); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("WriteBinary() on a connection of text = %v, want ErrUnsupported", err)
 	}

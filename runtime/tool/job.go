@@ -140,7 +140,7 @@ func (j Job) Heartbeat() { j.host.Heartbeat() }
 // Ask asks a person for a value and waits for the answer. When the question expires, Ask returns
 // the default of the question, or DEADLINE_EXCEEDED without a default. The error is
 // INVALID_ARGUMENT for an invalid question.
-func (j Job) Ask(ctx context.Context, a InputAsk) (Answer, error) {
+func (j Job) Ask(ctx context.Context, a InputRequest) (Answer, error) {
 	if a.Prompt == "" {
 		return Answer{}, errNoPrompt()
 	}
@@ -157,7 +157,7 @@ func (j Job) Ask(ctx context.Context, a InputAsk) (Answer, error) {
 
 // Choose asks a person for one of several options and waits for the answer. The error is
 // DEADLINE_EXCEEDED when the question expires.
-func (j Job) Choose(ctx context.Context, c ChoiceAsk) (Answer, error) {
+func (j Job) Choose(ctx context.Context, c ChoiceRequest) (Answer, error) {
 	if c.Prompt == "" {
 		return Answer{}, errNoPrompt()
 	}
@@ -224,7 +224,7 @@ type Permissions struct{ host Host }
 // Request asks a person for a permission and waits for the answer. The wait does not count
 // towards the job's maximum runtime. The error is PERMISSION_DENIED for a refusal and when the
 // request expires.
-func (p Permissions) Request(ctx context.Context, a PermissionAsk) (PermissionLease, error) {
+func (p Permissions) Request(ctx context.Context, a PermissionRequest) (PermissionLease, error) {
 	if a.Permission == "" || a.Resource == "" || a.Operation == "" {
 		return PermissionLease{}, arcp.Errorf(arcp.CodeInvalidArgument, "a permission needs a name, a resource and an operation")
 	}
@@ -255,14 +255,14 @@ type Resources struct{ host Host }
 //
 // Acquire the lease before you create the resource if its id is known by then: a crash in between
 // loses nothing.
-func (r Resources) Lease(ctx context.Context, a ResourceAsk) (ResourceLease, error) {
+func (r Resources) Lease(ctx context.Context, a ResourceRequest) (ResourceLease, error) {
 	return r.host.Lease(ctx, a)
 }
 
 // Directory creates an empty directory for the job. The runtime removes it with its content at
 // the end of the lease. The error is FAILED_PRECONDITION if the runtime has no place for leased
 // directories.
-func (r Resources) Directory(ctx context.Context, a DirectoryAsk) (path string, l ResourceLease, err error) {
+func (r Resources) Directory(ctx context.Context, a DirectoryRequest) (path string, l ResourceLease, err error) {
 	return r.host.LeaseDirectory(ctx, a)
 }
 

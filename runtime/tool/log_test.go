@@ -72,15 +72,15 @@ func TestEventsAreChecked(t *testing.T) {
 		"event":      job.Emit("", nil),
 		"checkpoint": job.Checkpoint("", make(chan int)),
 		"permission": func() error {
-			_, err := job.Permissions().Request(t.Context(), PermissionAsk{Permission: "p"})
+			_, err := job.Permissions().Request(t.Context(), PermissionRequest{Permission: "p"})
 			return err
 		}(),
-		"question": func() error { _, err := job.Ask(t.Context(), InputAsk{}); return err }(),
+		"question": func() error { _, err := job.Ask(t.Context(), InputRequest{}); return err }(),
 		"default": func() error {
-			_, err := job.Ask(t.Context(), InputAsk{Prompt: "?", Schema: arcp.Raw(`{"type":"string"}`), Default: arcp.Raw("1")})
+			_, err := job.Ask(t.Context(), InputRequest{Prompt: "?", Schema: arcp.Raw(`{"type":"string"}`), Default: arcp.Raw("1")})
 			return err
 		}(),
-		"choice": func() error { _, err := job.Choose(t.Context(), ChoiceAsk{}); return err }(),
+		"choice": func() error { _, err := job.Choose(t.Context(), ChoiceRequest{}); return err }(),
 	} {
 		if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeInvalidArgument {
 			t.Errorf("%s: %v, want INVALID_ARGUMENT", name, err)

@@ -29,8 +29,8 @@ type Call struct {
 	Delegate bool // delegate to an agent: the lease must allow agent.delegate instead of tool.call
 }
 
-// PermissionAsk is a request for a permission.
-type PermissionAsk struct {
+// PermissionRequest is a request for a permission.
+type PermissionRequest struct {
 	Permission string        // required; for example order.refund
 	Resource   string        // required; for example order/17
 	Operation  string        // required; for example refund
@@ -48,16 +48,16 @@ type PermissionLease struct {
 	ExpiresAt  time.Time
 }
 
-// InputAsk is a question that a person answers with a value.
-type InputAsk struct {
+// InputRequest is a question that a person answers with a value.
+type InputRequest struct {
 	Prompt  string
 	Schema  arcp.Raw      // JSON Schema 2020-12 of the answer; nil: anything
 	Default arcp.Raw      // answer when the question expires; nil: the question has no default
 	Expires time.Duration // time to answer; 0: 24 h, at most 30 d
 }
 
-// ChoiceAsk is a question that a person answers with one of the options.
-type ChoiceAsk struct {
+// ChoiceRequest is a question that a person answers with one of the options.
+type ChoiceRequest struct {
 	Prompt  string
 	Options []arcp.Option
 	Expires time.Duration // time to answer; 0: 24 h, at most 30 d

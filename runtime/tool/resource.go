@@ -7,14 +7,14 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// DirectoryAsk is a request for a lease on a directory.
-type DirectoryAsk struct {
-	For      time.Duration // see ResourceAsk
-	Unlisted bool          // see ResourceAsk
+// DirectoryRequest is a request for a lease on a directory.
+type DirectoryRequest struct {
+	For      time.Duration // see ResourceRequest
+	Unlisted bool          // see ResourceRequest
 }
 
-// ResourceAsk is a request for a lease on an external resource.
-type ResourceAsk struct {
+// ResourceRequest is a request for a lease on an external resource.
+type ResourceRequest struct {
 	Provider   string        // system that owns the resource, 1 to 64 bytes; Provider and Type select the clean-up handler
 	Type       string        // 1 to 64 bytes; the session's registry shows it as the kind
 	ExternalID string        // id at the provider, 1 to 1024 bytes

@@ -15,8 +15,8 @@
 // in a test without a runtime (package tooltest).
 //
 //   - The tool: Tool, Func, Capability, Limits, SideEffect, Recovery, Approval, Retry.
-//   - Its job: Job, Authority, Permissions, Resources, Call, Answer, InputAsk, ChoiceAsk,
-//     PermissionAsk, PermissionLease, ResourceAsk, DirectoryAsk, ResourceLease.
+//   - Its job: Job, Authority, Permissions, Resources, Call, Answer, InputRequest, ChoiceRequest,
+//     PermissionRequest, PermissionLease, ResourceRequest, DirectoryRequest, ResourceLease.
 //   - All tools of a runtime: Registry, TakenError.
 //   - Tools of another server or program: Source, Delta.
 //   - Decisions on calls: Hook, HookCall, HookDecision.

@@ -58,13 +58,13 @@ type script struct {
 
 var modelTools = map[string]func(*tool.Capability){
 	"fail":  recovery(tool.RecoveryFail),
-	"rerun": retried,
-	"gated": func(c *tool.Capability) { retried(c); c.Approval = tool.ApprovalManual },
+	"rerun": retryable,
+	"gated": func(c *tool.Capability) { retryable(c); c.Approval = tool.ApprovalManual },
 	"point": func(c *tool.Capability) {
-		retried(c)
+		retryable(c)
 		c.Recovery, c.Approval = tool.RecoveryCheckpoint, tool.ApprovalManual
 	},
-	"short": func(c *tool.Capability) { retried(c); c.Limits.Timeout = 20 * time.Second },
+	"short": func(c *tool.Capability) { retryable(c); c.Limits.Timeout = 20 * time.Second },
 }
 
 func drawScript(t *rapid.T) (s script) {
@@ -103,11 +103,11 @@ func drawScript(t *rapid.T) (s script) {
 			m.action = toolAction{n: i, kind: "ask", duration: ms("ask", 1_000, 60_000), async: true}
 			m.duration = ms("for", 500, 6_000, 61_000)
 		case "late":
-			m.actor, m.answer, m.responders = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
+			m.actor, m.answer, m.responders = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "answer"), 1
 			m.duration = ms("for", 500, 6_000, 61_000)
 		case "respond":
 			m.actor = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who")
-			m.answer = rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
+			m.answer = rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "answer")
 			m.responders = rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "many")
 		case "sleep", "cancel":
 			m.duration = ms("for", 1, 400, 1_000, 6_000, 6_000, 61_000, 700_000)
@@ -298,15 +298,15 @@ func (mr *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me
 		switch d.kind {
 		case "permit":
 			var l tool.PermissionLease
-			l, err = j.Permissions().Request(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o",
+			l, err = j.Permissions().Request(ctx, tool.PermissionRequest{Permission: prompt, Resource: "r:*", Operation: "o",
 				Reason: prompt, For: d.duration, Expires: d.duration})
 			answer = string(l.ID)
 		case "choose":
 			var a tool.Answer
-			a, err = j.Choose(ctx, tool.ChoiceAsk{Prompt: prompt, Options: []arcp.Option{{ID: "1"}, {ID: "2"}}, Expires: d.duration})
+			a, err = j.Choose(ctx, tool.ChoiceRequest{Prompt: prompt, Options: []arcp.Option{{ID: "1"}, {ID: "2"}}, Expires: d.duration})
 			answer = a.ChoiceID
 		default:
-			q := tool.InputAsk{Prompt: prompt, Schema: arcp.Raw(`{"type":"integer"}`), Expires: d.duration}
+			q := tool.InputRequest{Prompt: prompt, Schema: arcp.Raw(`{"type":"integer"}`), Expires: d.duration}
 			if d.n%2 == 0 {
 				q.Default = arcp.Raw("0")
 			}
@@ -603,14 +603,14 @@ func (mr *modelRun) step(m step) {
 		synctest.Wait()
 		l.actions <- m.action
 		time.Sleep(m.duration)
-		mr.unhold()
+		mr.releaseCommits()
 	case "late": // an answer is on its way to the store for long
 		mr.hold()
 		mr.respond(m)
 		time.Sleep(m.duration)
-		mr.unhold()
+		mr.releaseCommits()
 	case "release":
-		mr.unhold()
+		mr.releaseCommits()
 	}
 }
 
@@ -622,7 +622,7 @@ func (mr *modelRun) hold() {
 	}
 }
 
-func (mr *modelRun) unhold() {
+func (mr *modelRun) releaseCommits() {
 	var release func()
 	mr.locked(func() { release, mr.release = mr.release, nil })
 	if release != nil {
@@ -654,7 +654,7 @@ func (mr *modelRun) restartRuntime(crash bool) {
 	if crash {
 		mr.st.breakWith(errCrash)
 	}
-	mr.unhold()
+	mr.releaseCommits()
 	synctest.Wait()
 	mr.stop(0)
 	synctest.Wait()
@@ -687,7 +687,7 @@ func (mr *modelRun) check(when string) {
 	defer mr.broker.mu.Unlock()
 	rows, byPrompt := make(map[string]approval.Row), make(map[string]approval.Row)
 	interrupted := make(map[arcp.JobID]bool)
-	for _, list := range mr.asked() {
+	for _, list := range mr.storedQuestions() {
 		for _, q := range list {
 			rows[q.ID] = q
 			if q.Interrupt {
@@ -891,10 +891,10 @@ func (mr *modelRun) submit(l *modelJob, n int) {
 func TestAuthorityModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScript(rt)
-		d := newQuestions(person("sess_1"), person("sess_2"))
-		w := &modelRun{broker: d, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
+		fq := newQuestions(person("sess_1"), person("sess_2"))
+		w := &modelRun{broker: fq, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
-		runEngine(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(f *fixture) {
+		runEngine(t, func(c *Config) { c.Questions, c.PreemptExpired = fq, s.preempt }, func(f *fixture) {
 			w.fixture = f
 			w.runScript(s)
 		})
@@ -925,7 +925,7 @@ func (mr *modelRun) runScript(s script) {
 		}
 	}
 	mr.st.crashAfter(0) // no more
-	mr.unhold()
+	mr.releaseCommits()
 	if mr.check("at last"); mr.broken {
 		mr.restartRuntime(false)
 	}

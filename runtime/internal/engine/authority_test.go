@@ -15,8 +15,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// leased submits a job with a lease that ends after a while; 0: it does not end.
-func (f *fixture) leased(name, raw string, d time.Duration) arcp.MessageID {
+// submitLeased submits a job with a lease that ends after a while; 0: it does not end.
+func (f *fixture) submitLeased(name, raw string, d time.Duration) arcp.MessageID {
 	f.Helper()
 	q := f.request("sess_1", name, "{}")
 	q.payload.LeaseRequest = arcp.Raw(raw)
@@ -39,7 +39,7 @@ func TestLeaseEndsTheJob(t *testing.T) {
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
 			})
-		f.leased("work", `{"fs.read":["/a/**"]}`, 10*time.Second)
+		f.submitLeased("work", `{"fs.read":["/a/**"]}`, 10*time.Second)
 		time.Sleep(time.Minute)
 		frames := f.want("expired", "job.accepted", "job.started", "job.failed msg_1 LEASE_EXPIRED")
 		if e, err := arcp.DecodePayload[arcp.Error](&frames[2].Envelope); err != nil || e.Retryable {
@@ -67,7 +67,7 @@ func TestLeaseEndsTheJobThatReturns(t *testing.T) {
 			return arcp.Raw(`"done"`), nil
 		})
 		for range 20 {
-			id := f.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
+			id := f.submitLeased("work", `{"fs.read":["/a"]}`, 10*time.Second)
 			time.Sleep(2 * time.Minute)
 			f.want("its lease had ended", "job.accepted", "job.started", "job.failed "+string(id)+" LEASE_EXPIRED")
 		}
@@ -89,7 +89,7 @@ func TestChargeAfterTheLease(t *testing.T) {
 			}
 			return nil, nil
 		})
-		f.leased("work", `{"cost.budget":["USD:1"]}`, 10*time.Second)
+		f.submitLeased("work", `{"cost.budget":["USD:1"]}`, 10*time.Second)
 		time.Sleep(2 * time.Minute)
 		f.want("its lease had ended", "job.accepted", "job.started", "metric", "job.failed msg_1 LEASE_EXPIRED")
 		if n, denials := f.gauge("arcp_lease_expirations_total"), f.gauge("arcp_capability_denials_total"); n != 1 || denials != 1 {
@@ -106,9 +106,9 @@ func TestPreemption(t *testing.T) {
 		f.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return nil, arcp.Errorf(arcp.CodeUnavailable, "not now").RetryAfter(3600)
 		})
-		f.leased("wait", `{"fs.read":["/a"]}`, 10*time.Second)
+		f.submitLeased("wait", `{"fs.read":["/a"]}`, 10*time.Second)
 		f.want("runs", "job.accepted", "job.started")
-		f.leased("wait", `{"fs.read":["/a"]}`, 5*time.Second)
+		f.submitLeased("wait", `{"fs.read":["/a"]}`, 5*time.Second)
 		f.want("queued", "job.accepted msg_2")
 		q := f.request("sess_1", "fail", "{}")
 		q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/a"]}`)
@@ -138,7 +138,7 @@ func TestLeaseOverRestart(t *testing.T) {
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
 			})
-		f.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
+		f.submitLeased("work", `{"fs.read":["/a"]}`, 10*time.Second)
 		f.want("runs", "job.accepted", "job.started")
 		f.restart(1)
 		f.want("again", "job.started")
@@ -155,7 +155,7 @@ func TestLeaseOverRestart(t *testing.T) {
 func TestModels(t *testing.T) {
 	for _, required := range []bool{false, true} {
 		runEngine(t, func(c *Config) { c.RequireModelLease = required }, func(f *fixture) {
-			f.tool("think", early, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			f.tool("think", withoutSideEffect, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				return arcp.Raw("{}"), j.Authority().UseModel("tier-fast/small")
 			})
 			silent := "job.completed"
@@ -167,7 +167,7 @@ func TestModels(t *testing.T) {
 				`{"model_use":["tier-slow/*"]}`: "job.failed",
 				`{"model.use":[]}`:              "job.failed", `{"model.use":["*"]}`: "job.completed",
 			} {
-				id := f.leased("think", raw, 0)
+				id := f.submitLeased("think", raw, 0)
 				frames := f.frames("sess_1")
 				if got := frames[len(frames)-1]; string(got.Type) != want || got.CorrelationID != id {
 					t.Errorf("required %v, lease %s: %s, want %s", required, raw, got, want)
@@ -228,14 +228,14 @@ func TestBudgetOverRestart(t *testing.T) {
 func TestRestoredJobHasItsLease(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		id, made := f.finished(func(p *arcp.ToolInvokePayload) { p.LeaseRequest = arcp.Raw(`{"fs.read":["/a/**"]}`) })
-		q := f.restoring("sess_1", id, made[0])
+		q := f.restoreRequest("sess_1", id, made[0])
 		q.Lease = leaseFrom(t, `{"fs.read":["/**"],"fs.write":["/**"]}`)
 		f.sendRestore(q)
 		frames := f.want("restored", "job.accepted", "job.started")
 		if got := string(frames[0].Payload); !strings.Contains(got, `"fs.read":["/a/**"]`) || strings.Contains(got, "fs.write") {
 			t.Errorf("accepted as %s", got)
 		}
-		q = f.restoring("sess_1", id, made[0])
+		q = f.restoreRequest("sess_1", id, made[0])
 		q.Lease = leaseFrom(t, `{"fs.read":["/b/**"]}`)
 		f.sendRestore(q)
 		f.want("not any more", "job.failed "+string(q.Envelope.ID)+" PERMISSION_DENIED")

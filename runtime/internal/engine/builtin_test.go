@@ -81,7 +81,7 @@ func TestBuiltinChangesOnce(t *testing.T) {
 		f.send(q)
 		time.Sleep(2 * time.Second)
 		f.want("the same id on a later connection", "job.accepted msg_5", "job.completed msg_5")
-		if n := f.counted(); n != 2 {
+		if n := f.storedCount(); n != 2 {
 			t.Errorf("changed %d times, want once a job", n)
 		}
 		time.Sleep(time.Minute)
@@ -100,7 +100,8 @@ func (f *fixture) count(ctx context.Context) {
 		Put(store.Record{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')})})
 }
 
-func (f *fixture) counted() int {
+// storedCount returns how often count has been committed.
+func (f *fixture) storedCount() int {
 	rec, err := f.st.Get(context.Background(), "count")
 	if err != nil {
 		f.Error(err)
@@ -113,14 +114,14 @@ func (f *fixture) counted() int {
 func TestBuiltinInOrder(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			n := f.counted()
+			n := f.storedCount()
 			time.Sleep(time.Duration(100-n) * time.Millisecond) // the later ones would be sooner
 			f.count(ctx)
 			return arcp.Marshal(n)
 		})
 		f.tool("read", builtin(tool.SideEffectRead),
-			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(f.counted()) })
-		f.tool("plain", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(f.counted()) })
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(f.storedCount()) })
+		f.tool("plain", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(f.storedCount()) })
 		names := []string{"add", "add", "read", "plain", "add", "read", "none", "add"}
 		want := []string{"0", "1", "2", "2", "2", "3", "", "3"}
 		for _, name := range names {
@@ -162,7 +163,7 @@ func TestBuiltinConflict(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		f.want("each call completes once", "job.accepted msg_1", "job.completed msg_1", "job.accepted msg_3", "job.completed msg_3")
-		if n := f.counted(); n != 4 {
+		if n := f.storedCount(); n != 4 {
 			t.Errorf("changed %d times, want 4", n)
 		}
 	})
@@ -180,7 +181,7 @@ func TestRestartDropsUnclaimedCall(t *testing.T) {
 		f.want("nothing yet")
 		f.restart(0)
 		f.want("there is no such job")
-		if n := f.counted(); n != 0 {
+		if n := f.storedCount(); n != 0 {
 			t.Errorf("changed %d times", n)
 		}
 		f.expectNoState("")
@@ -207,7 +208,7 @@ func TestRestartRepeatsClaimedCall(t *testing.T) {
 		f.want("the call is claimed", "job.accepted msg_1")
 		f.restart(1)
 		f.want("the call runs again", "job.completed msg_1")
-		if n := f.counted(); n != 1 {
+		if n := f.storedCount(); n != 1 {
 			t.Errorf("changed %d times, want once", n)
 		}
 		f.expectNoState("")

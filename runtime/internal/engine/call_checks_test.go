@@ -277,7 +277,7 @@ func TestRateLimit(t *testing.T) {
 
 // A call that satisfies the rule is approved automatically; any other call asks a question.
 func TestApprovalByRule(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		rule := tool.ApprovalAuto(`args.amount <= 100 && "client" in roles && principal == "alice" && lease["tool.call"][0] == "x"`)
 		f.tool("pay", func(c *tool.Capability) { c.Approval, c.Recovery = rule, tool.RecoveryRerun }, echo)
 		pay := func(args string, change func(q *request)) {
@@ -297,7 +297,7 @@ func TestApprovalByRule(t *testing.T) {
 		} {
 			pay(`{"amount":1}`, change)
 			f.frames("sess_1")
-			if _, err := f.respond(d.one(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+			if _, err := f.respond(fq.only(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
 				t.Fatalf("%s: nobody is asked: %v", why, err)
 			}
 			if frames := f.frames("sess_1"); len(frames) != 1 || frames[0].Type != arcp.JobCompleted {
@@ -310,7 +310,7 @@ func TestApprovalByRule(t *testing.T) {
 
 // The rule knows the roles also when another process has accepted the job.
 func TestRuleAfterARestart(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("pay", func(c *tool.Capability) {
 			c.Approval, c.Recovery, c.Limits.Concurrency = tool.ApprovalAuto(`"client" in roles`), tool.RecoveryRerun, 1
 		}, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -328,8 +328,8 @@ func TestRuleAfterARestart(t *testing.T) {
 	})
 }
 
-// hooked has an engine ask hooks.
-func hooked(hooks ...tool.Hook) func(*Config) {
+// withHooks configures an engine with hooks.
+func withHooks(hooks ...tool.Hook) func(*Config) {
 	return func(c *Config) {
 		cat := catalog.New(c.Tools, hooks)
 		c.Catalog = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
@@ -356,7 +356,7 @@ func TestHooksOfCalls(t *testing.T) {
 		}
 		return tool.HookDecision{}, nil
 	}}
-	runEngine(t, hooked(guard), func(f *fixture) {
+	runEngine(t, withHooks(guard), func(f *fixture) {
 		f.tool("x", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, string(args))
 			return args, nil
@@ -434,7 +434,7 @@ func recordLines(list []CallRecord) (lines []string) {
 // The call records of a job are its attempts, its children, and its refused calls.
 func TestCallRecords(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("leaf", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("leaf", withoutSideEffect, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(30 * time.Millisecond)
 			return args, nil
 		})
@@ -515,15 +515,15 @@ func (f *fixture) jobs(name string) (rows []store.Job) {
 
 // A call waiting for approval already has a record, with the arguments as changed by hooks.
 func TestCallRecordsOfGatesAndHooks(t *testing.T) {
-	d := newQuestions(person("sess_1"), person("sess_2"))
+	fq := newQuestions(person("sess_1"), person("sess_2"))
 	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
 		return tool.HookDecision{Arguments: arcp.Raw(`{"n":2}`)}, nil
 	}}
-	runEngine(t, func(c *Config) { c.Questions = d; hooked(swap)(c) }, func(f *fixture) {
+	runEngine(t, func(c *Config) { c.Questions = fq; withHooks(swap)(c) }, func(f *fixture) {
 		f.session("sess_2")
 		f.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
 		f.submit("danger", `{"n":1}`)
-		q := d.one(t)
+		q := fq.only(t)
 		if !strings.Contains(string(q.Details), `{"n":2}`) {
 			t.Errorf("who approves is shown %s, not what the tool will be called with", q.Details)
 		}

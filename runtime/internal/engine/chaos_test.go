@@ -84,7 +84,7 @@ func (c *chaos) rewind() {
 	}
 	f := c.points[max(0, len(c.points)-1-c.rng.IntN(8))]
 	if c.rng.IntN(4) == 0 {
-		c.wished[c.create(f.JobID, "l")] = true
+		c.wished[c.createCheckpoint(f.JobID, "l")] = true
 		return
 	}
 	p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f.Envelope)
@@ -118,7 +118,7 @@ func TestChaos(t *testing.T) {
 			f.tool(string(d), func(k *tool.Capability) {
 				k.Recovery, k.Limits.Concurrency, k.Limits.Timeout = d, 3+i, 5*time.Second
 				if d == tool.RecoveryRerun {
-					early(k)
+					withoutSideEffect(k)
 				}
 			}, c.randomTool)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// create asks for a checkpoint for sess_1.
-func (f *fixture) create(id arcp.JobID, label string) arcp.MessageID {
+// createCheckpoint asks for a checkpoint for sess_1.
+func (f *fixture) createCheckpoint(id arcp.JobID, label string) arcp.MessageID {
 	f.Helper()
 	f.n++
 	from := f.requester()
@@ -21,8 +21,8 @@ func (f *fixture) create(id arcp.JobID, label string) arcp.MessageID {
 	return from.Request
 }
 
-// willing makes checkpoints when it is asked, and ends after an hour.
-func willing(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+// checkpointOnRequest is a tool that saves a checkpoint when a client requests one, and ends after an hour.
+func checkpointOnRequest(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 	end := time.After(time.Hour)
 	for n := 1; ; n++ {
 		select {
@@ -38,7 +38,7 @@ func willing(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 	}
 }
 
-func label(t *testing.T, f frame) string {
+func checkpointLabel(t *testing.T, f frame) string {
 	t.Helper()
 	p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f.Envelope)
 	if err != nil {
@@ -50,16 +50,16 @@ func label(t *testing.T, f frame) string {
 // A tool that looks makes the checkpoint at once.
 func TestCheckpointOnDemand(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", checkpoints, willing)
+		f.tool("t", checkpoints, checkpointOnRequest)
 		f.submit("t", "{}")
 		id := f.want("the job runs", "job.accepted", "job.started")[0].JobID
-		f.create(id, "before")
+		f.createCheckpoint(id, "before")
 		fr := f.want("the answer, then the checkpoint as any event", "ack msg_2", "job.checkpoint msg_1")[1]
-		if got := label(t, fr); got != "before" {
+		if got := checkpointLabel(t, fr); got != "before" {
 			t.Errorf("label %q, want that of the request", got)
 		}
-		f.create(id, "")
-		if got := label(t, f.want("the request without a label makes a checkpoint", "ack msg_3", "job.checkpoint msg_1")[1]); got != "its own" {
+		f.createCheckpoint(id, "")
+		if got := checkpointLabel(t, f.want("the request without a label makes a checkpoint", "ack msg_3", "job.checkpoint msg_1")[1]); got != "its own" {
 			t.Errorf("label %q, want the tool's", got)
 		}
 		time.Sleep(time.Hour)
@@ -71,7 +71,7 @@ func TestCheckpointOnDemand(t *testing.T) {
 // when the job runs.
 func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c); c.Interruptible = true }, willing)
+		f.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c); c.Interruptible = true }, checkpointOnRequest)
 		f.submitAtOnce(func() {
 			f.submit("t", "{}")
 			f.submit("t", "{}")
@@ -86,7 +86,7 @@ func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 		time.Sleep(time.Hour)
 		frames := f.want("both are met; a cursor gives answers first", "ack msg_c", "ack msg_i", "job.completed msg_1",
 			"job.started msg_2", "job.checkpoint msg_2")
-		if got := label(t, frames[4]); got != "first" {
+		if got := checkpointLabel(t, frames[4]); got != "first" {
 			t.Errorf("label %q, want that of the request", got)
 		}
 	})
@@ -106,19 +106,19 @@ func TestCheckpointsOnDemand(t *testing.T) {
 		f.submit("t", "{}")
 		id := f.want("the job runs", "job.accepted", "job.started")[0].JobID
 		for n := range maxCheckpointRequests {
-			m := f.create(id, fmt.Sprint(n))
+			m := f.createCheckpoint(id, fmt.Sprint(n))
 			f.want("each request is accepted", "ack "+string(m))
 		}
-		f.create(id, "more")
+		f.createCheckpoint(id, "more")
 		f.want("too many requests wait", "nack msg_12 RESOURCE_EXHAUSTED")
 		time.Sleep(time.Second)
 		frames := f.frames("sess_1")
 		for n := range maxCheckpointRequests {
-			if got := label(t, frames[n]); got != fmt.Sprint(n) {
+			if got := checkpointLabel(t, frames[n]); got != fmt.Sprint(n) {
 				t.Errorf("checkpoint %d is labelled %q", n, got)
 			}
 		}
-		if got := label(t, frames[maxCheckpointRequests]); got != "its own" {
+		if got := checkpointLabel(t, frames[maxCheckpointRequests]); got != "its own" {
 			t.Errorf("a checkpoint that nobody asked for is labelled %q", got)
 		}
 	})
@@ -141,9 +141,9 @@ func TestCheckpointOnDemandExpires(t *testing.T) {
 		})
 		f.submit("t", "{}")
 		id := f.want("the job runs", "job.accepted", "job.started")[0].JobID
-		f.create(id, "before")
+		f.createCheckpoint(id, "before")
 		time.Sleep(time.Minute)
-		if got := label(t, f.want("the tool makes its own checkpoint", "ack", "job.checkpoint", "job.completed")[1]); got != "its own" || asked {
+		if got := checkpointLabel(t, f.want("the tool makes its own checkpoint", "ack", "job.checkpoint", "job.completed")[1]); got != "its own" || asked {
 			t.Errorf("label %q, asked %t; want the tool's, and not asked any more", got, asked)
 		}
 	})
@@ -163,29 +163,29 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		f.submit("other", "{}")
 		frames := f.frames("sess_1")
 		running, queued := jobOf(frames, "msg_1"), jobOf(frames, "msg_2")
-		f.create(queued, "")
+		f.createCheckpoint(queued, "")
 		f.want("queued", "nack msg_4 FAILED_PRECONDITION")
-		f.create(jobOf(frames, "msg_3"), "")
+		f.createCheckpoint(jobOf(frames, "msg_3"), "")
 		f.want("of a tool that begins at the start", "nack msg_5 FAILED_PRECONDITION")
-		f.create("job_none", "")
+		f.createCheckpoint("job_none", "")
 		f.want("unknown", "nack msg_6 JOB_NOT_FOUND")
 		f.e.CreateCheckpoint(Requester{Request: "msg_x", Principal: "mallory", Answers: f.session("sess_1")}, running,
 			new(arcp.CheckpointCreatePayload))
 		f.want("a job of another principal", "nack msg_x JOB_NOT_FOUND")
 		f.cancel(running, 0)
-		f.create(running, "")
+		f.createCheckpoint(running, "")
 		if got := lines(f.frames("sess_1")); len(got) != 2 || !slices.Contains(got, "nack msg_8 FAILED_PRECONDITION") {
 			t.Errorf("while it is cancelled: %v", got)
 		}
 		time.Sleep(2 * time.Second)
 		f.want("the cancelled job frees the slot", "job.cancelled msg_1", "job.started msg_2")
-		f.create(running, "")
+		f.createCheckpoint(running, "")
 		f.want("ended", "nack msg_9 FAILED_PRECONDITION")
 		f.e.CreateCheckpoint(Requester{Request: "msg_y", Principal: "mallory", Answers: f.session("sess_1")}, running,
 			new(arcp.CheckpointCreatePayload))
 		f.want("an ended job of another principal", "nack msg_y JOB_NOT_FOUND")
 		f.stop(0)
-		f.create(queued, "")
+		f.createCheckpoint(queued, "")
 		f.want("after a stop", "nack msg_10")
 	})
 }

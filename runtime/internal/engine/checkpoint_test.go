@@ -176,7 +176,7 @@ func TestCheckpointsTogether(t *testing.T) {
 func TestRetryFromTheCheckpoint(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		count := counter(5)
-		f.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) },
+		f.tool("t", func(c *tool.Capability) { checkpoints(c); threeAttempts(c) },
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				if j.Attempt() == 1 {
 					_, err := counter(2)(ctx, j, args)

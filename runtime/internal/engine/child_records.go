@@ -133,16 +133,16 @@ type returnBudget struct {
 	done  chan error // buffered 1; nil: no call waits
 }
 
-func (d *returnBudget) apply(s *supervisor, now time.Time) {
-	c := s.ledger.Find(d.child)
+func (rb *returnBudget) apply(s *supervisor, now time.Time) {
+	c := s.ledger.Find(rb.child)
 	if c == nil || !c.Open {
-		d.answer(s, c != nil && s.ledger.Unsaved(c))
+		rb.answer(s, c != nil && s.ledger.Unsaved(c))
 		return
 	}
-	status, rest, err := childStatus(context.Background(), s.e, c, d.run)
+	status, rest, err := childStatus(context.Background(), s.e, c, rb.run)
 	if err != nil {
-		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(d.child)).Msg("the rest of a child's budget cannot be read")
-		d.report(err)
+		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(rb.child)).Msg("the rest of a child's budget cannot be read")
+		rb.report(err)
 		return
 	}
 	s.mu.Lock()
@@ -151,27 +151,27 @@ func (d *returnBudget) apply(s *supervisor, now time.Time) {
 		s.emitBudget(now)
 	}
 	s.mu.Unlock()
-	d.answer(s, closed)
+	rb.answer(s, closed)
 }
 
 // answer answers at once, or when the next write is durable if it stores the entry.
-func (d *returnBudget) answer(s *supervisor, unsaved bool) {
+func (rb *returnBudget) answer(s *supervisor, unsaved bool) {
 	switch {
 	case !unsaved:
-		d.report(nil)
-	case d.done != nil:
-		s.write.addCommands(d)
+		rb.report(nil)
+	case rb.done != nil:
+		s.write.addCommands(rb)
 	}
 }
 
-func (d *returnBudget) report(err error) {
-	if d.done != nil {
-		d.done <- err
+func (rb *returnBudget) report(err error) {
+	if rb.done != nil {
+		rb.done <- err
 	}
 }
 
-func (d *returnBudget) committed(_ *jobWriter, err error) { d.report(endedIf(err)) }
-func (d *returnBudget) rejected(*Engine, bool)            { d.report(errEnded) }
+func (rb *returnBudget) committed(_ *jobWriter, err error) { rb.report(endedIf(err)) }
+func (rb *returnBudget) rejected(*Engine, bool)            { rb.report(errEnded) }
 
 // reportEnd posts the end of the job to the nearest ancestor that has not ended. The ancestor may
 // wait only for the rest of the job's budget.

@@ -31,8 +31,8 @@ func (f *fixture) parent(name, args string, amounts ...string) arcp.MessageID {
 	return f.send(q)
 }
 
-// calls is a tool that calls another one with its arguments.
-func calls(name string) tool.Func {
+// callTool returns a tool that calls another one with its arguments.
+func callTool(name string) tool.Func {
 	return func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		return j.Call(ctx, tool.Call{Tool: name, Arguments: args})
 	}
@@ -69,8 +69,8 @@ func (f *fixture) children(parent arcp.JobID) (rows []store.Job) {
 	return rows
 }
 
-// left returns the remaining budget of a job as its tool sees it.
-func left(j tool.Job) string {
+// remainingBudget returns the remaining budget of a job as its tool sees it.
+func remainingBudget(j tool.Job) string {
 	s := j.Host().(toolJob).s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func left(j tool.Job) string {
 func TestCallWithBounds(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			got := []string{left(j), code(j.Authority().Charge("x", "USD", "0.5")), code(j.Authority().Charge("x", "USD", "0.5"))}
+			got := []string{remainingBudget(j), code(j.Authority().Charge("x", "USD", "0.5")), code(j.Authority().Charge("x", "USD", "0.5"))}
 			time.Sleep(time.Minute)
 			return arcp.Marshal(append(got, code(j.Authority().UseModel("m"))))
 		})
@@ -107,7 +107,7 @@ func TestCallWithBounds(t *testing.T) {
 func TestCall(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.tool("echo", nil, echo)
-		f.tool("parent", nil, calls("echo"))
+		f.tool("parent", nil, callTool("echo"))
 		q := f.request("sess_1", "parent", `{"n":1}`)
 		q.payload.LeaseRequest = arcp.Raw(anyTool)
 		q.env.TraceID, q.env.Priority = "trace_1", arcp.PriorityHigh
@@ -222,8 +222,8 @@ func TestCallIsRefused(t *testing.T) {
 	})
 }
 
-// remains returns the remaining budgets in the metric events.
-func remains(t *testing.T, frames []frame) string {
+// emittedBudgets returns the remaining budgets in the metric events.
+func emittedBudgets(t *testing.T, frames []frame) string {
 	var all []string
 	for _, f := range frames {
 		if f.Type != arcp.Metric {
@@ -243,7 +243,7 @@ func TestLeaseOfChild(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return arcp.Marshal([]string{code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/b")),
-				code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Authority().Allow(arcp.NamespaceToolCall, "child")), left(j)})
+				code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Authority().Allow(arcp.NamespaceToolCall, "child")), remainingBudget(j)})
 		})
 		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})
@@ -264,7 +264,7 @@ func TestLeaseOfChild(t *testing.T) {
 			if told != "" {
 				told += ", 5.00 USD, 1 EUR"
 			}
-			if got := remains(t, frames); got != told {
+			if got := emittedBudgets(t, frames); got != told {
 				t.Errorf("%s: left are %q, want %q", asked, got, told)
 			}
 			i := slices.IndexFunc(frames, func(fr frame) bool { return fr.Type == arcp.JobAccepted && fr.CorrelationID == "" })
@@ -308,8 +308,8 @@ func TestChildrenAreBounded(t *testing.T) {
 	})
 }
 
-// spends reports a cost, waits, and then reports another one or fails.
-func spends(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+// spendTool is a tool that reports a cost, waits, and then reports another one or fails.
+func spendTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	var a struct {
 		Cost  arcp.Number `json:"cost"`
 		After arcp.Number `json:"after"`
@@ -337,13 +337,13 @@ func spends(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 
 func TestBudgetOfChildren(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("spend", nil, spends)
+		f.tool("spend", nil, spendTool)
 		f.tool("between", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			_, err := j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.07}`), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
 			if err != nil {
 				return nil, err
 			}
-			return arcp.Raw(`"` + left(j) + `"`), nil
+			return arcp.Raw(`"` + remainingBudget(j) + `"`), nil
 		})
 		var saw []string
 		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -351,7 +351,7 @@ func TestBudgetOfChildren(t *testing.T) {
 				_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args), Lease: arcp.Raw(lease)})
 				return err
 			}
-			note := func(err error) { saw = append(saw, left(j)+" "+code(err)) }
+			note := func(err error) { saw = append(saw, remainingBudget(j)+" "+code(err)) }
 			note(nil)
 			note(call("spend", `{"cost":0.10}`, `{}`))
 			note(call("spend", `{"cost":0.2,"fail":true}`, `{"cost.budget":["USD:1.00"]}`))
@@ -428,7 +428,7 @@ func (ct *childTool) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw,
 	if err := call("between", `{}`); err != nil {
 		return nil, err
 	}
-	ct.left = left(j)
+	ct.left = remainingBudget(j)
 	return nil, nil
 }
 
@@ -458,7 +458,7 @@ func TestCrashAnywhereWithChildren(t *testing.T) {
 
 func (f *fixture) crashFamily(crash int) (done bool) {
 	ct := &childTool{fixture: f}
-	f.tool("spend", recovery(tool.RecoveryRerun), spends)
+	f.tool("spend", recovery(tool.RecoveryRerun), spendTool)
 	f.tool("between", recovery(tool.RecoveryRerun), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		return j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.5,"after":0.05}`)})
 	})
@@ -512,9 +512,9 @@ func (f *fixture) crashFamily(crash int) (done bool) {
 	return done
 }
 
-// stages is a tool that makes the calls listed in its arguments, one after the other, and
+// callEachTool is a tool that makes the calls listed in its arguments, one after the other, and
 // returns their results.
-func stages(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+func callEachTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	var list []tool.Call
 	if err := arcp.Unmarshal(args, &list); err != nil {
 		return nil, err
@@ -554,7 +554,7 @@ func TestParentsEndEndsChildren(t *testing.T) {
 						go j.Call(ctx, tool.Call{Tool: "wait", Detach: true})
 						return j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["wait"]}`)})
 					})
-				f.tool("middle", rerun, calls("wait"))
+				f.tool("middle", rerun, callTool("wait"))
 				f.tool("wait", rerun, wait)
 				f.parent("parent", "{}")
 				id := f.frames("sess_1")[0].JobID
@@ -602,13 +602,13 @@ func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
 			time.Sleep(2 * time.Second) // ignores its cancellation
 			return nil, nil
 		})
-		f.tool("middle", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, calls("slow"))
+		f.tool("middle", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, callTool("slow"))
 		var saw []string
 		f.tool("parent", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			_, err := j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["slow"],"cost.budget":["USD:3"]}`)})
-			saw = append(saw, code(err), left(j))
+			saw = append(saw, code(err), remainingBudget(j))
 			time.Sleep(time.Minute)
-			saw = append(saw, left(j))
+			saw = append(saw, remainingBudget(j))
 			return nil, nil
 		})
 		f.parent("parent", "{}", "USD:5")
@@ -630,23 +630,23 @@ func TestRetryReusesChildren(t *testing.T) {
 			ran = append(ran, "good "+string(args))
 			return args, nil
 		})
-		fail := failing(errUnavailable())
+		fail := failFirst(errUnavailable())
 		f.tool("bad", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, "bad")
 			return fail(ctx, j, args)
 		})
 		f.tool("long", nil, sleeper(10*time.Second))
-		f.tool("parent", thrice, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("parent", threeAttempts, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			done := make(chan arcp.Raw, 1)
 			go func() {
 				out, _ := j.Call(ctx, tool.Call{Tool: "long", Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
 				done <- out
 			}()
-			out, err := stages(ctx, j, args)
+			out, err := callEachTool(ctx, j, args)
 			if err != nil {
 				return nil, err
 			}
-			return arcp.Marshal([]arcp.Raw{out, <-done, arcp.Raw(`"` + left(j) + `"`)})
+			return arcp.Marshal([]arcp.Raw{out, <-done, arcp.Raw(`"` + remainingBudget(j) + `"`)})
 		})
 		const (
 			budget = `"Lease":{"cost.budget":["USD:1"]}`
@@ -764,7 +764,7 @@ func TestCheckpointRecordsChildren(t *testing.T) {
 		if last := f2[len(f2)-1]; last.CorrelationID != id || string(last.Payload) != `{"value":[1,2,3,4]}` {
 			t.Errorf("ended with %v %s", last, last.Payload)
 		}
-		q := f.restoring("sess_1", frames[0].JobID, chk.CheckpointID)
+		q := f.restoreRequest("sess_1", frames[0].JobID, chk.CheckpointID)
 		q.Lease = leaseFrom(t, anyTool)
 		f.sendRestore(q)
 		f.want("the new job has called one", "job.accepted", "job.started", "event.emit", "job.accepted", "job.started", "job.completed")
@@ -804,7 +804,7 @@ func TestChildWithoutCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.e.cfg.Vault, err = credential.New(credential.Options{Log: f.cfg.Log, Store: f.st, Sealer: sealer,
-			Sources: []credential.Source{{Name: "p", For: []string{"needy*"}, Provisioner: refusing{}}}})
+			Sources: []credential.Source{{Name: "p", For: []string{"needy*"}, Provisioner: refusingProvisioner{}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -816,7 +816,7 @@ func TestChildWithoutCredentials(t *testing.T) {
 		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			for range 2 {
 				_, err := j.Call(ctx, tool.Call{Tool: "needy", Arguments: args})
-				saw = append(saw, code(err), left(j))
+				saw = append(saw, code(err), remainingBudget(j))
 			}
 			return nil, nil
 		})
@@ -833,13 +833,13 @@ func TestChildWithoutCredentials(t *testing.T) {
 	})
 }
 
-type refusing struct{}
+type refusingProvisioner struct{}
 
-func (refusing) Issue(context.Context, credential.Request) ([]credential.Credential, error) {
+func (refusingProvisioner) Issue(context.Context, credential.Request) ([]credential.Credential, error) {
 	return nil, &credential.Refused{Err: arcp.Errorf(arcp.CodeUnavailable, "not now")}
 }
 
-func (refusing) Revoke(context.Context, credential.Ref) error { return nil }
+func (refusingProvisioner) Revoke(context.Context, credential.Ref) error { return nil }
 
 // familyModel is a lot of jobs that call each other in all ways, on a runtime that is
 // cancelled at, stopped and crashed all the time.
@@ -916,7 +916,7 @@ func (fm *familyModel) root(ctx context.Context, j tool.Job, args arcp.Raw) (arc
 		return nil, context.Cause(ctx)
 	}
 	fm.mu.Lock()
-	fm.left[j.ID()] = left(j)
+	fm.left[j.ID()] = remainingBudget(j)
 	fm.mu.Unlock()
 	return out, err
 }
@@ -935,11 +935,11 @@ func (fm *familyModel) collect() {
 	}
 }
 
-// below returns a job and all its descendants.
-func (fm *familyModel) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []arcp.JobID) {
+// withDescendants returns a job and all its descendants.
+func (fm *familyModel) withDescendants(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []arcp.JobID) {
 	all = append(all, id)
 	for _, k := range parents[id] {
-		all = append(all, fm.below(k, parents)...)
+		all = append(all, fm.withDescendants(k, parents)...)
 	}
 	return all
 }
@@ -954,7 +954,7 @@ func TestChaosOfChildren(t *testing.T) {
 		f.tool("root", rerun, c.root)
 		f.tool("rerun", func(k *tool.Capability) { rerun(k); k.Limits.Timeout = 20 * time.Second }, c.member)
 		f.tool("fail", func(k *tool.Capability) { k.Limits.Concurrency = 20 }, c.member)
-		f.tool("retried", func(k *tool.Capability) { rerun(k); thrice(k); early(k) }, c.member)
+		f.tool("retried", func(k *tool.Capability) { rerun(k); threeAttempts(k); withoutSideEffect(k) }, c.member)
 		f.session("sess_1")
 		for range 150 {
 			switch c.rng.IntN(10) {
@@ -1004,8 +1004,8 @@ func (fm *familyModel) check() {
 			continue
 		}
 		completed++
-		if want := fm.unspent("USD:50.000", fm.below(id, parents)); fm.left[id] != want {
-			fm.Errorf("%s has %s left, and %s is not spent by the %d jobs", id, fm.left[id], want, len(fm.below(id, parents)))
+		if want := fm.unspent("USD:50.000", fm.withDescendants(id, parents)); fm.left[id] != want {
+			fm.Errorf("%s has %s left, and %s is not spent by the %d jobs", id, fm.left[id], want, len(fm.withDescendants(id, parents)))
 		}
 	}
 	fm.Logf("%d jobs, %d roots of which %d completed", len(fm.jobs), len(fm.roots), completed)

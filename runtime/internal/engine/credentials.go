@@ -97,16 +97,16 @@ func credentialRequest(r *run) credential.Request {
 // vaultJobs gives the vault access to the jobs that have not ended.
 type vaultJobs struct{ e *Engine }
 
-func (t vaultJobs) Request(id arcp.JobID) (credential.Request, bool) {
-	r := t.e.run(id)
+func (vj vaultJobs) Request(id arcp.JobID) (credential.Request, bool) {
+	r := vj.e.run(id)
 	if r == nil {
 		return credential.Request{}, false
 	}
 	return credentialRequest(r), true
 }
 
-func (t vaultJobs) Rotated(c *credential.Rotation) {
-	if r := t.e.run(c.Job); r == nil || !r.post(&rotation{Rotation: c}) {
+func (vj vaultJobs) Rotated(c *credential.Rotation) {
+	if r := vj.e.run(c.Job); r == nil || !r.post(&rotation{Rotation: c}) {
 		c.Done(errEnded)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/demo"
 )
 
-// demos runs a test on an engine that has the demo tools.
-func demos(t *testing.T, test func(f *fixture, d *fakeQuestions)) {
+// withDemoTools runs a test with an engine that has the demo tools.
+func withDemoTools(t *testing.T, test func(f *fixture, fq *fakeQuestions)) {
 	t.Helper()
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		if err := demo.Register(f.cfg.Tools); err != nil {
 			t.Fatal(err)
 		}
-		test(f, d)
+		test(f, fq)
 	})
 }
 
@@ -27,10 +27,10 @@ func (f *fixture) interrupt(job arcp.JobID) {
 		&arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 }
 
-// An interrupt wakes a tool that sleeps: its guidance is heard at once, and the
+// An interrupt wakes a tool that sleeps: its guidance is applied at once, and the
 // time it was interrupted does not count.
 func TestSleepIsInterrupted(t *testing.T) {
-	demos(t, func(f *fixture, d *fakeQuestions) {
+	withDemoTools(t, func(f *fixture, fq *fakeQuestions) {
 		start := time.Now()
 		id := f.submit("demo.sleep", `{"ms":3600000}`)
 		job := jobOf(f.want("sleeps", "job.accepted", "job.started"), id)
@@ -43,7 +43,7 @@ func TestSleepIsInterrupted(t *testing.T) {
 			}
 			time.Sleep(50 * time.Minute)
 			answer := arcp.Raw(fmt.Sprintf(`{"action":"continue","guidance":"rest %d"}`, n))
-			if _, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Value: answer}); err != nil {
+			if _, err := f.respond(fq.only(t), person("sess_1"), approval.Answer{Value: answer}); err != nil {
 				t.Fatal(err)
 			}
 			frames := f.want("the guidance is heard", "log")
@@ -65,13 +65,13 @@ func TestSleepIsInterrupted(t *testing.T) {
 
 // An unanswered interrupt blocks the next attempt from its start.
 func TestInterruptSurvivesRestart(t *testing.T) {
-	demos(t, func(f *fixture, d *fakeQuestions) {
+	withDemoTools(t, func(f *fixture, fq *fakeQuestions) {
 		id := f.submit("demo.sleep", `{"ms":60000}`)
 		job := jobOf(f.want("sleeps", "job.accepted", "job.started"), id)
 		time.Sleep(30 * time.Second)
 		f.interrupt(job)
 		f.want("interrupted", "ack msg_i", "human.input.request")
-		q := d.one(t)
+		q := fq.only(t)
 		f.restart(1)
 		f.want("again", "job.started")
 		time.Sleep(10 * time.Minute)
@@ -101,10 +101,10 @@ func TestDemoQuestionsSurviveRestart(t *testing.T) {
 		{"demo.choose", `{"prompt":"which?","options":[{"id":"a","label":"A"},{"id":"b","label":"B"}]}`, "human.choice.request",
 			approval.Answer{Resolution: "b", RespondedBy: "the phone"}, `{"value":{"choice_id":"b","responded_by":"the phone"}}`},
 	} {
-		demos(t, func(f *fixture, d *fakeQuestions) {
+		withDemoTools(t, func(f *fixture, fq *fakeQuestions) {
 			id := f.submit(c.tool, c.args)
 			f.want(c.tool+" asks", "job.accepted", "job.started", c.request)
-			q := d.one(t)
+			q := fq.only(t)
 			f.restart(1)
 			f.want(c.tool+" does not ask again", "job.started")
 			if _, err := f.respond(q, person("sess_1"), c.answer); err != nil {
@@ -122,7 +122,7 @@ func TestDemoQuestionsSurviveRestart(t *testing.T) {
 
 // A granted permission is usable after a hold only if its lease lasts that long.
 func TestDemoPermit(t *testing.T) {
-	demos(t, func(f *fixture, d *fakeQuestions) {
+	withDemoTools(t, func(f *fixture, fq *fakeQuestions) {
 		for _, c := range []struct {
 			seconds uint64 // granted
 			want    string
@@ -130,7 +130,7 @@ func TestDemoPermit(t *testing.T) {
 			id := f.submit("demo.permit", `{"permission":"order.refund","resource":"order:*","operation":"refund","lease_seconds":300,"hold_ms":60000,"reason":"why not"}`)
 			f.want("asks", "job.accepted", "job.started", "permission.request")
 			term := &arcp.PermissionTerm{Permission: "order.refund", Resource: "order:7", Operation: "refund", Seconds: c.seconds}
-			if _, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Grant: term}); err != nil {
+			if _, err := f.respond(fq.only(t), person("sess_1"), approval.Answer{Grant: term}); err != nil {
 				t.Fatal(err)
 			}
 			f.want("granted", "lease.granted")
@@ -149,7 +149,7 @@ func TestDemoPermit(t *testing.T) {
 
 // An operation after the budget is exhausted fails, and the costs before it count.
 func TestDemoSpend(t *testing.T) {
-	demos(t, func(f *fixture, _ *fakeQuestions) {
+	withDemoTools(t, func(f *fixture, _ *fakeQuestions) {
 		spend := func(lease string, budget ...string) (ends string, costs int) {
 			q := f.request("sess_1", "demo.spend", `{"currency":"usd","amount":"0.40","times":5}`)
 			q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(lease), budget

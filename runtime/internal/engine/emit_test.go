@@ -17,7 +17,7 @@ func TestEmitsAreBounded(t *testing.T) {
 	const events = 5 * maxQueuedEvents
 	runEngine(t, nil, func(f *fixture) {
 		emitted := make(chan int, events)
-		f.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", withoutSideEffect, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for n := range events {
 				if err := j.Log("info", fmt.Sprint(n), nil); err != nil {
 					return nil, err

@@ -107,9 +107,9 @@ func TestStopAndRecover(t *testing.T) {
 // recordedCommand counts its applications and rejections.
 type recordedCommand struct{ applied, rejections int }
 
-func (d *recordedCommand) apply(*supervisor, time.Time) { d.applied++ }
-func (d *recordedCommand) committed(*jobWriter, error)  {}
-func (d *recordedCommand) rejected(*Engine, bool)       { d.rejections++ }
+func (rc *recordedCommand) apply(*supervisor, time.Time) { rc.applied++ }
+func (rc *recordedCommand) committed(*jobWriter, error)  {}
+func (rc *recordedCommand) rejected(*Engine, bool)       { rc.rejections++ }
 
 // A command beside the stop of a supervisor, or before its start, is rejected: a tool that asks a person
 // waits for that.

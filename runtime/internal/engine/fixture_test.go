@@ -22,8 +22,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// faulty is a store whose commits can be delayed or made to fail.
-type faulty struct {
+// faultyStore is a store whose commits can be delayed or made to fail.
+type faultyStore struct {
 	store.Store
 
 	mu   sync.Mutex
@@ -32,7 +32,7 @@ type faulty struct {
 	left int // commits until it fails; 0: any number
 }
 
-func (f *faulty) Commit(writes []*store.Write, results []store.Result) error {
+func (f *faultyStore) Commit(writes []*store.Write, results []store.Result) error {
 	f.mu.Lock()
 	gate, err := f.gate, f.fail
 	if f.left > 0 {
@@ -51,7 +51,7 @@ func (f *faulty) Commit(writes []*store.Write, results []store.Result) error {
 }
 
 // Get is refused with a context that has ended, as a store may.
-func (f *faulty) Get(ctx context.Context, key string) (store.Record, error) {
+func (f *faultyStore) Get(ctx context.Context, key string) (store.Record, error) {
 	if ctx.Err() != nil {
 		return store.Record{}, context.Cause(ctx)
 	}
@@ -59,7 +59,7 @@ func (f *faulty) Get(ctx context.Context, key string) (store.Record, error) {
 }
 
 // hold holds commits up until the returned function is called.
-func (f *faulty) hold() (release func()) {
+func (f *faultyStore) hold() (release func()) {
 	gate := make(chan struct{})
 	f.mu.Lock()
 	f.gate = gate
@@ -75,13 +75,13 @@ func (f *faulty) hold() (release func()) {
 var errCrash = errors.New("crash")
 
 // crashAfter has the store fail for good after a number of commits.
-func (f *faulty) crashAfter(commits int) {
+func (f *faultyStore) crashAfter(commits int) {
 	f.mu.Lock()
 	f.left = commits
 	f.mu.Unlock()
 }
 
-func (f *faulty) breakWith(err error) {
+func (f *faultyStore) breakWith(err error) {
 	f.mu.Lock()
 	f.fail = err
 	f.mu.Unlock()
@@ -92,7 +92,7 @@ func (f *faulty) breakWith(err error) {
 type fixture struct {
 	*testing.T
 	e       *Engine
-	st      *faulty
+	st      *faultyStore
 	cfg     Config
 	reg     *prometheus.Registry
 	cursors map[arcp.SessionID]*eventlog.Cursor
@@ -104,7 +104,7 @@ type fixture struct {
 func runEngine(t *testing.T, change func(*Config), test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fixture{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
+		f := &fixture{T: t, st: &faultyStore{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
 		f.cfg = Config{Store: f.st, Tools: tool.NewRegistry()}
 		if change != nil {
 			change(&f.cfg)
@@ -144,7 +144,7 @@ func (f *fixture) stop(grace time.Duration) {
 func (f *fixture) restart(want int) {
 	f.Helper()
 	f.stop(0)
-	f.st = &faulty{Store: f.st.Store}
+	f.st = &faultyStore{Store: f.st.Store}
 	f.cfg.Store = f.st
 	f.boot()
 	for id, c := range f.cursors {
@@ -187,8 +187,8 @@ func (f *fixture) tool(name string, change func(*tool.Capability), fn tool.Func)
 	}
 }
 
-func early(c *tool.Capability)      { c.SideEffect = tool.SideEffectNone }
-func oneAtATime(c *tool.Capability) { c.Limits.Concurrency = 1 }
+func withoutSideEffect(c *tool.Capability) { c.SideEffect = tool.SideEffectNone }
+func oneAtATime(c *tool.Capability)        { c.Limits.Concurrency = 1 }
 
 func echo(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) { return args, nil }
 

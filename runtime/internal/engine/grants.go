@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {
+func (j toolJob) Permit(ctx context.Context, p tool.PermissionRequest) (tool.PermissionLease, error) {
 	term := &arcp.PermissionTerm{
 		Permission: p.Permission,
 		Resource:   p.Resource,

@@ -75,7 +75,7 @@ func TestManualHeartbeats(t *testing.T) {
 func TestHeartbeatFlood(t *testing.T) {
 	runEngine(t, func(c *Config) { c.Heartbeat = 10 * time.Second }, func(f *fixture) {
 		beaten := make(chan struct{})
-		f.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", withoutSideEffect, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.ManualHeartbeat()
 			for range 100_000 {
 				j.Heartbeat()

@@ -142,4 +142,4 @@ const (
 )
 
 // set replaces a smaller reason.
-func (x *exit) set(to exit) { *x = max(*x, to) }
+func (e *exit) set(to exit) { *e = max(*e, to) }

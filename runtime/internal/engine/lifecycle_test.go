@@ -19,7 +19,7 @@ import (
 // The order of a job's events, whether its tool starts before the claim is
 // durable or after.
 func TestLifecycle(t *testing.T) {
-	for _, change := range []func(*tool.Capability){nil, early} {
+	for _, change := range []func(*tool.Capability){nil, withoutSideEffect} {
 		runEngine(t, nil, func(f *fixture) {
 			f.tool("t", change, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				return args, errors.Join(j.Log("info", "one", nil), j.Emit("two", nil), j.Progress(arcp.JobProgressPayload{Current: 1}),
@@ -99,7 +99,7 @@ func TestOutcomes(t *testing.T) {
 func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		ran := false
-		f.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { ran = true; return nil, nil })
+		f.tool("t", withoutSideEffect, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { ran = true; return nil, nil })
 		q := f.request("sess_1", "t", "{}")
 		s := q.Submit
 		s.Envelope, s.Payload = &q.env, &q.payload
@@ -129,9 +129,9 @@ func TestEarlyStart(t *testing.T) {
 		note := func(started *atomic.Bool) tool.Func {
 			return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { started.Store(true); return nil, nil }
 		}
-		f.tool("reads", early, note(&reads))
+		f.tool("reads", withoutSideEffect, note(&reads))
 		f.tool("writes", nil, note(&writes))
-		f.tool("keyed", early, note(&keyed))
+		f.tool("keyed", withoutSideEffect, note(&keyed))
 		f.session("sess_1")
 		release := f.st.hold()
 		f.submit("reads", "{}")
@@ -159,7 +159,7 @@ func TestEarlyStart(t *testing.T) {
 func TestEarlyStartOfARefusedClaim(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		var cause error
-		f.tool("t", func(c *tool.Capability) { early(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", func(c *tool.Capability) { withoutSideEffect(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			if err := j.Log("info", "late", nil); err == nil {

@@ -434,14 +434,14 @@ type report struct{}
 func (report) apply(*supervisor, time.Time) {}
 func (report) rejected(*Engine, bool)       {}
 
-func (d *questionClosed) committed(jw *jobWriter, err error) {
+func (qc *questionClosed) committed(jw *jobWriter, err error) {
 	if err != nil {
 		return
 	}
 	questions := &jw.run.questions
-	questions.close(d.q)
-	if d.q.Request != "" { // it was asked
-		jw.run.e.cfg.Questions.Closed(questions.row(d.q))
+	questions.close(qc.q)
+	if qc.q.Request != "" { // it was asked
+		jw.run.e.cfg.Questions.Closed(questions.row(qc.q))
 	}
 }
 
@@ -451,9 +451,9 @@ type questionChanged struct {
 	q *question.Question
 }
 
-func (d *questionChanged) committed(jw *jobWriter, err error) {
-	if row := jw.run.questions.row(d.q); err == nil && row.Status == approval.Pending {
-		jw.run.e.cfg.Questions.Asked(row, d.q.Request)
+func (qc *questionChanged) committed(jw *jobWriter, err error) {
+	if row := jw.run.questions.row(qc.q); err == nil && row.Status == approval.Pending {
+		jw.run.e.cfg.Questions.Asked(row, qc.q.Request)
 	}
 }
 
@@ -535,11 +535,11 @@ func (pw *pendingWrite) questionsLogged(questions *jobQuestions, broker Question
 	})
 }
 
-func (j toolJob) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) {
+func (j toolJob) Ask(ctx context.Context, a tool.InputRequest) (tool.Answer, error) {
 	return j.answer(ctx, approval.Row{Kind: approval.Input, Action: a.Prompt, Schema: a.Schema, Default: a.Default}, a.Expires)
 }
 
-func (j toolJob) Choose(ctx context.Context, c tool.ChoiceAsk) (tool.Answer, error) {
+func (j toolJob) Choose(ctx context.Context, c tool.ChoiceRequest) (tool.Answer, error) {
 	if err := approval.CheckOptions(c.Options); err != nil {
 		return tool.Answer{}, err
 	}

@@ -18,19 +18,19 @@ import (
 
 // ask asks for a string and returns it.
 func ask(ctx context.Context, j tool.Job, prompt string) (string, error) {
-	a, err := j.Ask(ctx, tool.InputAsk{Prompt: prompt, Schema: arcp.Raw(`{"type":"string"}`)})
+	a, err := j.Ask(ctx, tool.InputRequest{Prompt: prompt, Schema: arcp.Raw(`{"type":"string"}`)})
 	return string(a.Value), err
 }
 
-// retried lets a tool's failed attempts be made again.
-func retried(c *tool.Capability) {
+// retryable configures a tool to retry failed attempts.
+func retryable(c *tool.Capability) {
 	rerun(c)
 	c.Idempotent = new(true)
 	c.Retry = tool.Retry{MaxAttempts: 5, InitialMS: 1000, Factor: 1, MaxMS: 1000}
 }
 
-// asked are the questions in the store, by prompt.
-func (f *fixture) asked() map[string][]approval.Row {
+// storedQuestions returns the questions in the store, by prompt.
+func (f *fixture) storedQuestions() map[string][]approval.Row {
 	f.Helper()
 	rows := make(map[string][]approval.Row)
 	err := f.st.Records(context.Background(), approval.RecordPrefix(""), "", func(rec store.Record) bool {
@@ -47,8 +47,8 @@ func (f *fixture) asked() map[string][]approval.Row {
 	return rows
 }
 
-// pendingAs returns the pending question with a prompt.
-func (fq *fakeQuestions) pendingAs(t *testing.T, prompt string) (q approval.Row) {
+// pendingWith returns the pending question with a prompt.
+func (fq *fakeQuestions) pendingWith(t *testing.T, prompt string) (q approval.Row) {
 	t.Helper()
 	synctest.Wait()
 	fq.mu.Lock()
@@ -66,7 +66,8 @@ func (fq *fakeQuestions) pendingAs(t *testing.T, prompt string) (q approval.Row)
 	return q
 }
 
-func (f *fixture) say(q approval.Row, value string) {
+// answer answers a question with a value, as the person of sess_1.
+func (f *fixture) answer(q approval.Row, value string) {
 	f.Helper()
 	if _, err := f.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(value)}); err != nil {
 		f.Fatal(err)
@@ -76,16 +77,16 @@ func (f *fixture) say(q approval.Row, value string) {
 // The offer of a question to a session that has ended does not affect the job: the answer of another
 // session completes it.
 func TestOfferToAnEndedSession(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", nil, asker)
 		job := jobOf(func() []frame {
 			f.submit("ask", "{}")
 			return f.want("the job asks", "job.accepted", "job.started", "human.input.request")
 		}(), "msg_1")
-		q := d.one(t)
+		q := fq.only(t)
 		f.e.Questions().Offer(job, q.ID, person("sess_gone"))
 		synctest.Wait()
-		f.say(q, "5")
+		f.answer(q, "5")
 		f.want("the job goes on", "job.completed")
 		f.expectNoState("")
 	})
@@ -94,8 +95,8 @@ func TestOfferToAnEndedSession(t *testing.T) {
 // A failed attempt leaves only its pending question behind. The next attempt does not start
 // blocked, and its clock runs until it asks again.
 func TestAttemptEndsWhileAsking(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
-		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+		f.tool("t", retryable, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
 				go ask(ctx, j, "a")
 				time.Sleep(10 * time.Minute) // blocked: this does not count
@@ -121,7 +122,7 @@ func TestAttemptEndsWhileAsking(t *testing.T) {
 			answer string
 			want   arcp.JobState
 		}{{"a", arcp.StateBlocked}, {"b", arcp.StateRunning}} {
-			f.say(d.pendingAs(t, c.answer), `""`)
+			f.answer(fq.pendingWith(t, c.answer), `""`)
 			synctest.Wait()
 			if got := f.row(job).State; got != c.want {
 				t.Errorf("with an answer to %s the job is %s, want %s", c.answer, got, c.want)
@@ -140,8 +141,8 @@ func TestAttemptEndsWhileAsking(t *testing.T) {
 
 // A question that its attempt has withdrawn is no answer to the next one.
 func TestWithdrawnIsAskedAgain(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
-		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+		f.tool("t", retryable, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			short, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			v, err := ask(short, j, "a")
@@ -154,7 +155,7 @@ func TestWithdrawnIsAskedAgain(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		f.want("the retry asks again", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit",
 			"job.started", "human.input.request")
-		f.say(d.pendingAs(t, "a"), `"yes"`)
+		f.answer(fq.pendingWith(t, "a"), `"yes"`)
 		f.want("the answer completes the job", "job.completed")
 		f.expectNoState("")
 	})
@@ -163,7 +164,7 @@ func TestWithdrawnIsAskedAgain(t *testing.T) {
 // Questions asked concurrently may come in another order from the next attempt. Each is still
 // asked once.
 func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("t", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			prompts := []string{"a", "b", "c"}
 			if j.Attempt()%2 == 0 {
@@ -191,7 +192,7 @@ func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 		for range 3 {
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
-			if n := len(d.pending); n != 3 {
+			if n := len(fq.pending); n != 3 {
 				t.Fatalf("%d questions are pending, want 3", n)
 			}
 			f.frames("sess_1")
@@ -200,13 +201,13 @@ func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		f.frames("sess_1")
 		for _, p := range []string{"a", "b", "c"} {
-			f.say(d.pendingAs(t, p), `"`+p+`"`)
+			f.answer(fq.pendingWith(t, p), `"`+p+`"`)
 		}
 		frames := f.frames("sess_1")
 		if got := string(frames[len(frames)-1].Payload); got != `{"value":["a","b","c"]}` {
 			t.Errorf("the job ends with %s", got)
 		}
-		if n := len(f.asked()); n != 3 {
+		if n := len(f.storedQuestions()); n != 3 {
 			t.Errorf("%d questions in the store", n)
 		}
 		f.frames("sess_2")
@@ -216,7 +217,7 @@ func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 // An approved call is not asked about again when a later attempt continues from a checkpoint.
 // The gate does not shift the ordinals of the tool's own questions.
 func TestApprovedGateIsNotRepeated(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("t", func(c *tool.Capability) { c.Approval, c.Recovery = tool.ApprovalManual, tool.RecoveryCheckpoint },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				if j.Restored() == nil {
@@ -237,15 +238,15 @@ func TestApprovedGateIsNotRepeated(t *testing.T) {
 				return arcp.Raw(v), context.Cause(ctx)
 			})
 		f.submit("t", "{}")
-		if _, err := f.respond(d.pendingAs(t, "call t@1.0.0"), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+		if _, err := f.respond(fq.pendingWith(t, "call t@1.0.0"), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
 			t.Fatal(err)
 		}
-		f.say(d.pendingAs(t, "a"), `"A"`)
-		f.say(d.pendingAs(t, "b"), `"B"`)
+		f.answer(fq.pendingWith(t, "a"), `"A"`)
+		f.answer(fq.pendingWith(t, "b"), `"B"`)
 		f.frames("sess_1")
 		f.restart(1)
 		f.want("nothing is asked again", "job.started", "job.completed")
-		if rows := f.asked(); len(rows) != 3 || len(rows["b"]) != 1 {
+		if rows := f.storedQuestions(); len(rows) != 3 || len(rows["b"]) != 1 {
 			t.Errorf("%d questions, b %d times", len(rows), len(rows["b"]))
 		}
 		f.frames("sess_2")
@@ -254,12 +255,12 @@ func TestApprovedGateIsNotRepeated(t *testing.T) {
 
 // A question that closes before its request is written is not sent to any session.
 func TestQuestionClosedBeforeItIsSent(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			j.Log("info", "the supervisor is busy with this", nil)
 			time.Sleep(time.Second)
-			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "a", Expires: time.Second, Default: arcp.Raw("7")})
+			a, err := j.Ask(ctx, tool.InputRequest{Prompt: "a", Expires: time.Second, Default: arcp.Raw("7")})
 			return a.Value, err
 		})
 		f.submit("t", "{}")
@@ -271,10 +272,10 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 		if got := string(frames[1].Payload); got != `{"value":7}` {
 			t.Errorf("the job ends with %s", got)
 		}
-		if n := len(f.frames("sess_2")); n != 0 || len(d.closed) != 0 {
-			t.Errorf("%d frames to others; closed %v", n, d.closed)
+		if n := len(f.frames("sess_2")); n != 0 || len(fq.closed) != 0 {
+			t.Errorf("%d frames to others; closed %v", n, fq.closed)
 		}
-		if rows := f.asked()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
+		if rows := f.storedQuestions()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
 			t.Errorf("the questions of a are %+v, want one that is resolved by its default", rows)
 		}
 	})
@@ -282,7 +283,7 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 
 // A valid answer reaches a tool that stops waiting at the same time.
 func TestAnswerDuringTimeout(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
@@ -291,7 +292,7 @@ func TestAnswerDuringTimeout(t *testing.T) {
 		})
 		f.submit("t", "{}")
 		f.frames("sess_1")
-		q := d.one(t)
+		q := fq.only(t)
 		release := f.st.hold()
 		told := make(chan *arcp.Error, 1)
 		f.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"),
@@ -314,10 +315,10 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 		keep   int
 	}{"fail": {nil, question.MaxClosedFinal}, "rerun": {rerun, question.MaxClosed}} {
 		t.Run(name, func(t *testing.T) {
-			inquiry(t, func(f *fixture, d *fakeQuestions) {
+			withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 				f.tool("t", c.change, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 					for i := range n {
-						if _, err := j.Ask(ctx, tool.InputAsk{Prompt: fmt.Sprint(i), Expires: 1, Default: arcp.Raw("7")}); err != nil {
+						if _, err := j.Ask(ctx, tool.InputRequest{Prompt: fmt.Sprint(i), Expires: 1, Default: arcp.Raw("7")}); err != nil {
 							return nil, err
 						}
 					}
@@ -335,8 +336,8 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 					}
 				}
 				check(c.keep)
-				if len(f.asked()) != n {
-					t.Errorf("%d questions in the store, want all", len(f.asked()))
+				if len(f.storedQuestions()) != n {
+					t.Errorf("%d questions in the store, want all", len(f.storedQuestions()))
 				}
 				if name == "rerun" {
 					f.restart(1)
@@ -349,10 +350,10 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 		})
 	}
 	t.Run("permissions", func(t *testing.T) {
-		inquiry(t, func(f *fixture, d *fakeQuestions) {
+		withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 			f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				for range 300 {
-					if _, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
+					if _, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 						return nil, err
 					}
 					time.Sleep(time.Minute)
@@ -363,7 +364,7 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 			for range 300 {
 				f.frames("sess_1")
 				f.frames("sess_2")
-				_, err := f.respond(d.one(t), person("sess_1"),
+				_, err := f.respond(fq.only(t), person("sess_1"),
 					approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 1}})
 				if err != nil {
 					t.Fatal(err)
@@ -386,12 +387,12 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 }
 
 func TestQuestionsThatCannotBeAsked(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		var got []string
 		f.tool("t", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, prompt := range []string{strings.Repeat("x", 1<<20), "\xff"} {
 				_, err := ask(ctx, j, prompt)
-				_, other := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: prompt, Operation: "o"})
+				_, other := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "p", Resource: prompt, Operation: "o"})
 				got = append(got, code(err), code(other))
 			}
 			_, err := ask(ctx, j, "a")
@@ -406,7 +407,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 			&arcp.InterruptPayload{TargetID: string(job), Prompt: "\xff"})
 		f.want("the prompt is not valid UTF-8", "nack msg_i INVALID_ARGUMENT")
 
-		q := d.pendingAs(t, "a")
+		q := fq.pendingWith(t, "a")
 		row, err := f.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
 		if err == nil || err.Code != arcp.CodeNotFound || row.ID != "" {
 			t.Errorf("a stranger's answer that the schema does not allow: %v, with %q", err, row.ID)
@@ -417,7 +418,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 				t.Errorf("the answer %.40s with the reason %q: %v, want INVALID_ARGUMENT", a.Value, a.Reason, err)
 			}
 		}
-		f.say(q, `"b"`)
+		f.answer(q, `"b"`)
 		f.want("the valid answer completes the job", "job.completed")
 		f.frames("sess_2")
 	})
@@ -426,9 +427,9 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 // An unanswered interrupt blocks the next attempt as well. An answer between two attempts
 // guides the next one.
 func TestInterruptBlocksTheNextAttempt(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		var guided []string
-		f.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second },
+		f.tool("t", func(c *tool.Capability) { retryable(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				time.Sleep(5 * time.Second)
 				if j.Attempt() != 2 { // which does not look
@@ -450,7 +451,7 @@ func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 		if got := f.row(job).State; got != arcp.StateBlocked {
 			t.Errorf("an interrupted job is %s in its next attempt", got)
 		}
-		f.say(d.one(t), `{"action":"continue","guidance":"faster"}`)
+		f.answer(fq.only(t), `{"action":"continue","guidance":"faster"}`)
 		f.want("the answer completes the job", "job.completed")
 
 		f.submit("t", "{}")
@@ -458,7 +459,7 @@ func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 		interrupt(job)
 		time.Sleep(5500 * time.Millisecond) // between two attempts
 		f.frames("sess_1")
-		f.say(d.one(t), `{"action":"continue","guidance":"slower"}`)
+		f.answer(fq.only(t), `{"action":"continue","guidance":"slower"}`)
 		time.Sleep(time.Minute)
 		if frames := f.frames("sess_1"); frames[len(frames)-1].Type != arcp.JobCompleted {
 			t.Errorf("after the second interrupt the session has %q, want job.completed at the end", lines(frames))
@@ -472,7 +473,7 @@ func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 
 // A tool's own time limit does not come back for a job that is being cancelled.
 func TestCancelWhileAsking(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				ask(ctx, j, "a")
@@ -494,10 +495,10 @@ func TestCancelWhileAsking(t *testing.T) {
 // A permission that has ended when another attempt finds it is none, and an
 // attempt that has ended extends nothing.
 func TestPermissionOfAnEarlierAttempt(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		late := make(chan error, 1)
-		p := tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
-		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		p := tool.PermissionRequest{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
+		f.tool("t", retryable, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			l, err := j.Permissions().Request(ctx, p)
 			switch j.Attempt() {
 			case 1:
@@ -514,7 +515,7 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 		})
 		f.submit("t", "{}")
 		f.want("the job requests the permission", "job.accepted", "job.started", "permission.request")
-		row, err := f.respond(d.one(t), person("sess_1"),
+		row, err := f.respond(fq.only(t), person("sess_1"),
 			approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
 		if err != nil || row.Permission.Seconds != 1 {
 			t.Fatalf("the granted permission is %+v, %v; want one second", row.Permission, err)

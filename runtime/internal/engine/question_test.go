@@ -65,8 +65,8 @@ func (fq *fakeQuestions) Closed(q approval.Row) {
 	fq.closed[q.ID]++
 }
 
-// one returns the only question that is pending.
-func (fq *fakeQuestions) one(t *testing.T) approval.Row {
+// only returns the pending question. It fails the test unless there is exactly one.
+func (fq *fakeQuestions) only(t *testing.T) approval.Row {
 	t.Helper()
 	synctest.Wait()
 	fq.mu.Lock()
@@ -80,13 +80,13 @@ func (fq *fakeQuestions) one(t *testing.T) approval.Row {
 	panic("unreachable")
 }
 
-// inquiry runs a test with a broker that knows the sessions sess_1 and sess_2.
-func inquiry(t *testing.T, test func(f *fixture, d *fakeQuestions)) {
+// withQuestions runs a test with a broker that knows the sessions sess_1 and sess_2.
+func withQuestions(t *testing.T, test func(f *fixture, fq *fakeQuestions)) {
 	t.Helper()
-	d := newQuestions(person("sess_1"), person("sess_2"))
-	runEngine(t, func(c *Config) { c.Questions = d }, func(f *fixture) {
+	fq := newQuestions(person("sess_1"), person("sess_2"))
+	runEngine(t, func(c *Config) { c.Questions = fq }, func(f *fixture) {
 		f.session("sess_2")
-		test(f, d)
+		test(f, fq)
 	})
 }
 
@@ -101,7 +101,7 @@ func (f *fixture) respond(q approval.Row, actor approval.Actor, a approval.Answe
 }
 
 func asker(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-	a, err := j.Ask(ctx, tool.InputAsk{Prompt: "which?", Schema: arcp.Raw(`{"type":"integer"}`), Expires: time.Hour})
+	a, err := j.Ask(ctx, tool.InputRequest{Prompt: "which?", Schema: arcp.Raw(`{"type":"integer"}`), Expires: time.Hour})
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +111,12 @@ func asker(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 func rerun(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }
 
 func TestQuestionIsAnsweredOnce(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", func(c *tool.Capability) { c.Limits.Timeout = time.Minute }, asker)
 		id := f.submit("ask", "{}")
 		frames := f.want("asked", "job.accepted "+string(id), "job.started", "human.input.request")
 		job := jobOf(frames, id)
-		q := d.one(t)
+		q := fq.only(t)
 		if row := f.row(job); row.State != arcp.StateBlocked {
 			t.Errorf("the job is %s", row.State)
 		}
@@ -157,12 +157,12 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		}
 		cancelled := 0
 		for _, l := range ends {
-			if l == "human.input.cancelled "+string(d.ids[q.ID])+" CANCELLED" {
+			if l == "human.input.cancelled "+string(fq.ids[q.ID])+" CANCELLED" {
 				cancelled++
 			}
 		}
-		if cancelled != 1 || d.closed[q.ID] != 1 {
-			t.Errorf("%q: %d told that another session answered first; closed %d times", ends, cancelled, d.closed[q.ID])
+		if cancelled != 1 || fq.closed[q.ID] != 1 {
+			t.Errorf("%q: %d told that another session answered first; closed %d times", ends, cancelled, fq.closed[q.ID])
 		}
 		f.expectNoState("answered")
 	})
@@ -170,17 +170,17 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 
 // A question survives a restart, and an answer after the restart reaches the next attempt.
 func TestQuestionSurvivesRestart(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", rerun, asker)
 		id := f.submit("ask", "{}")
 		f.want("asked", "job.accepted", "job.started", "human.input.request")
-		q, request := d.one(t), d.ids[d.one(t).ID]
-		clear(d.pending)
-		clear(d.ids)
+		q, request := fq.only(t), fq.ids[fq.only(t).ID]
+		clear(fq.pending)
+		clear(fq.ids)
 		f.restart(1)
 		f.want("goes on", "job.started")
-		if again := d.one(t); again.ID != q.ID || d.ids[q.ID] != request {
-			t.Fatalf("after a restart %s is pending as %s, want %s as %s", again.ID, d.ids[again.ID], q.ID, request)
+		if again := fq.only(t); again.ID != q.ID || fq.ids[q.ID] != request {
+			t.Fatalf("after a restart %s is pending as %s, want %s as %s", again.ID, fq.ids[again.ID], q.ID, request)
 		}
 		if _, err := f.respond(q, person("sess_2"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
 			t.Fatal(err)
@@ -194,10 +194,10 @@ func TestQuestionSurvivesRestart(t *testing.T) {
 }
 
 func TestQuestionExpires(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", nil, asker)
 		f.tool("default", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "which?", Default: arcp.Raw(`"blue"`), Expires: time.Hour})
+			a, err := j.Ask(ctx, tool.InputRequest{Prompt: "which?", Default: arcp.Raw(`"blue"`), Expires: time.Hour})
 			return a.Value, err
 		})
 		f.submit("ask", "{}")
@@ -219,18 +219,18 @@ func TestQuestionExpires(t *testing.T) {
 }
 
 func TestQuestionEndsWithItsJob(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", nil, asker)
 		id := f.submit("ask", "{}")
 		job := jobOf(f.want("asked", "job.accepted", "job.started", "human.input.request"), id)
-		q := d.one(t)
+		q := fq.only(t)
 		f.cancel(job, 0)
 		f.want("cancelled", "cancel.accepted", "human.input.cancelled", "job.cancelled")
 		if _, err := f.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err == nil ||
 			err.Code != arcp.CodeFailedPrecondition {
 			t.Errorf("an answer after the end: %v", err)
 		}
-		if n := len(d.pending); n != 0 {
+		if n := len(fq.pending); n != 0 {
 			t.Errorf("%d questions are pending after the end of the job, want none", n)
 		}
 
@@ -253,10 +253,10 @@ func TestPoliciesFitQuestions(t *testing.T) {
 // The end of a permission lease is noticed when it comes, also by a job that does
 // not use it any more.
 func TestPermitEndsUnused(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, p := range []string{"short", "long"} {
-				_, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: p, Resource: "r", Operation: "o"})
+				_, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: p, Resource: "r", Operation: "o"})
 				if err != nil && code(err) != "LEASE_EXPIRED" { // as it is after the restart
 					return nil, err
 				}
@@ -268,7 +268,7 @@ func TestPermitEndsUnused(t *testing.T) {
 		job := jobOf(f.want("asked", "job.accepted", "job.started", "permission.request"), id)
 		grant := func(permission string, seconds uint64) arcp.LeaseID {
 			t.Helper()
-			row, err := f.respond(d.one(t), person("sess_1"),
+			row, err := f.respond(fq.only(t), person("sess_1"),
 				approval.Answer{Grant: &arcp.PermissionTerm{Permission: permission, Resource: "r", Operation: "o", Seconds: seconds}})
 			if err != nil {
 				t.Fatal(err)
@@ -310,10 +310,10 @@ func TestPermitEndsUnused(t *testing.T) {
 }
 
 func TestPermit(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			before := j.Permissions().Check("order.refund", "order:7", "refund")
-			l, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*",
+			l, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "order.refund", Resource: "order:*",
 				Operation: "refund", Reason: "asked for", For: time.Hour})
 			if err != nil {
 				return nil, err
@@ -334,7 +334,7 @@ func TestPermit(t *testing.T) {
 		})
 		id := f.submit("permit", "{}")
 		job := jobOf(f.want("asked", "job.accepted", "job.started", "permission.request"), id)
-		q := d.one(t)
+		q := fq.only(t)
 		term := func(resource string, seconds uint64) *arcp.PermissionTerm {
 			return &arcp.PermissionTerm{Permission: "order.refund", Resource: resource, Operation: "refund", Seconds: seconds}
 		}
@@ -396,9 +396,9 @@ func code(err error) string {
 }
 
 func TestRevoke(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("permit", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			if _, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
+			if _, err := j.Permissions().Request(ctx, tool.PermissionRequest{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 				return nil, err
 			}
 			for j.Permissions().Check("p", "r", "o") == nil {
@@ -408,7 +408,7 @@ func TestRevoke(t *testing.T) {
 		})
 		f.submit("permit", "{}")
 		f.want("asked", "job.accepted", "job.started", "permission.request")
-		row, err := f.respond(d.one(t), person("sess_2"),
+		row, err := f.respond(fq.only(t), person("sess_2"),
 			approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
 		if err != nil {
 			t.Fatal(err)
@@ -443,7 +443,7 @@ func TestRevoke(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		ran := 0
 		f.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual },
 			func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -452,7 +452,7 @@ func TestGate(t *testing.T) {
 			})
 		f.submit("danger", `{"x":1}`)
 		f.want("the requester is told that another session is asked", "job.accepted", "job.started", "event.emit")
-		q := d.one(t)
+		q := fq.only(t)
 		if got := lines(f.frames("sess_2")); !slices.Equal(got, []string{"human.choice.request"}) {
 			t.Errorf("the approver is sent %q", got)
 		}
@@ -477,7 +477,7 @@ func TestGate(t *testing.T) {
 		f.want("approved", "job.completed")
 		f.submit("danger", "{}")
 		f.frames("sess_1")
-		if _, err := f.respond(d.one(t), person("sess_2"), approval.Answer{Resolution: approval.Deny, Reason: "no"}); err != nil {
+		if _, err := f.respond(fq.only(t), person("sess_2"), approval.Answer{Resolution: approval.Deny, Reason: "no"}); err != nil {
 			t.Fatal(err)
 		}
 		f.want("denied", "job.failed msg_6 PERMISSION_DENIED")
@@ -494,11 +494,11 @@ func TestGate(t *testing.T) {
 
 // A later session is sent the pending question, once.
 func TestOfferToALaterSession(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", nil, asker)
 		id := f.submit("ask", "{}")
 		job := jobOf(f.want("asked", "job.accepted", "job.started", "human.input.request"), id)
-		q := d.one(t)
+		q := fq.only(t)
 		f.session("sess_3")
 		for range 3 {
 			f.e.Questions().Offer(job, q.ID, person("sess_3"))
@@ -524,11 +524,11 @@ func TestOfferToALaterSession(t *testing.T) {
 // When a question was sent to the maximum number of sessions, a later session replaces the
 // first of them.
 func TestOfferReplacesTheFirst(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", nil, asker)
 		id := f.submit("ask", "{}")
 		job := jobOf(f.want("asked", "job.accepted", "job.started", "human.input.request"), id)
-		q := d.one(t)
+		q := fq.only(t)
 		for n := range approval.MaxSent {
 			f.e.Questions().Offer(job, q.ID, person(fmt.Sprintf("sess_gone%d", n)))
 		}
@@ -537,7 +537,7 @@ func TestOfferReplacesTheFirst(t *testing.T) {
 		if got := lines(f.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
 			t.Errorf("a later session is sent %q", got)
 		}
-		if n := len(d.one(t).Sent); n != approval.MaxSent {
+		if n := len(fq.only(t).Sent); n != approval.MaxSent {
 			t.Errorf("it was given to %d, want %d remembered", n, approval.MaxSent)
 		}
 		if _, err := f.respond(q, person("sess_2"), approval.Answer{Value: arcp.Raw("1")}); err != nil {
@@ -552,7 +552,7 @@ func TestOfferReplacesTheFirst(t *testing.T) {
 }
 
 func TestInterrupt(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		var guided []string
 		f.tool("count", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for range 10 {
@@ -589,7 +589,7 @@ func TestInterrupt(t *testing.T) {
 		if state := f.row(job).State; state != arcp.StateBlocked {
 			t.Errorf("the job is %s", state)
 		}
-		_, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue","guidance":"faster"}`)})
+		_, err := f.respond(fq.only(t), person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue","guidance":"faster"}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -606,7 +606,7 @@ func TestInterrupt(t *testing.T) {
 			f.frames("sess_1")
 			if c.answer == "" {
 				time.Sleep(2 * time.Hour)
-			} else if _, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(c.answer)}); err != nil {
+			} else if _, err := f.respond(fq.only(t), person("sess_1"), approval.Answer{Value: arcp.Raw(c.answer)}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
@@ -620,7 +620,7 @@ func TestInterrupt(t *testing.T) {
 
 // The maximum runtime stands still while a job waits for a person, also across a restart.
 func TestWaitingCostsNoRuntime(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", rerun, asker)
 		q := f.request("sess_1", "ask", "{}")
 		limit := arcp.Number("10")
@@ -631,7 +631,7 @@ func TestWaitingCostsNoRuntime(t *testing.T) {
 		f.restart(1)
 		f.want("goes on", "job.started")
 		time.Sleep(20 * time.Minute)
-		if _, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
+		if _, err := f.respond(fq.only(t), person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
 			t.Fatal(err)
 		}
 		f.want("answered", "job.completed")
@@ -639,11 +639,11 @@ func TestWaitingCostsNoRuntime(t *testing.T) {
 }
 
 func TestRecordsOfQuestions(t *testing.T) {
-	inquiry(t, func(f *fixture, d *fakeQuestions) {
+	withQuestions(t, func(f *fixture, fq *fakeQuestions) {
 		f.tool("ask", nil, asker)
 		f.submit("ask", "{}")
 		f.frames("sess_1")
-		q := d.one(t)
+		q := fq.only(t)
 		if _, err := f.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5"), RespondedBy: "the phone"}); err != nil {
 			t.Fatal(err)
 		}

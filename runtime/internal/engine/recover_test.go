@@ -75,9 +75,8 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 }
 
-// crashAt lives a job's life with a crash after so many commits, and another one
-// after as many of the next process; it reports whether the life was too short
-// for the first.
+// crashAt runs one job. It crashes the runtime after crash commits, and the next process
+// after as many. It reports whether the job ended before the first crash.
 func (f *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 	calls, from := 0, []string(nil)
 	f.tool("t", recovery(d), func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {

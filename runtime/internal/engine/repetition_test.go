@@ -14,9 +14,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// remembering is a store that detects repeated submits of a session. It answers a repeated
+// recheckingStore is a store that detects repeated submits of a session. It answers a repeated
 // submit with Recheck as SubmitJob.Recheck specifies.
-type remembering struct {
+type recheckingStore struct {
 	store.Store
 
 	mu      sync.Mutex
@@ -24,7 +24,7 @@ type remembering struct {
 	follows []store.Follow
 }
 
-func (m *remembering) Commit(writes []*store.Write, results []store.Result) error {
+func (m *recheckingStore) Commit(writes []*store.Write, results []store.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, w := range writes { // one by one, which is slower and otherwise the same
@@ -51,11 +51,11 @@ func TestRepeatedSubmit(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		calls := 0
 		f.stop(0)
-		m := &remembering{Store: f.st.Store, jobs: make(map[arcp.MessageID]arcp.JobID)}
-		f.st = &faulty{Store: m}
+		m := &recheckingStore{Store: f.st.Store, jobs: make(map[arcp.MessageID]arcp.JobID)}
+		f.st = &faultyStore{Store: m}
 		f.cfg.Store = f.st
 		f.boot()
-		f.tool("t", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", withoutSideEffect, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			calls++
 			time.Sleep(time.Second)
 			return args, nil
@@ -104,7 +104,7 @@ func TestRepeatedKeyOfARunningJobWithOneFollow(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.openSession("sess_1", arcp.DialectDraft)
 		f.openSession("sess_2", arcp.DialectDraft)
-		f.tool("t", early, sleeper(time.Second))
+		f.tool("t", withoutSideEffect, sleeper(time.Second))
 		f.repeatKey("sess_1", "t")
 		id := f.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
 		f.repeatKey("sess_1", "t")
@@ -128,7 +128,7 @@ func TestRepeatedKeyOfAnEndedJobWithOneFollow(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.openSession("sess_1", arcp.DialectDraft)
 		f.openSession("sess_2", arcp.DialectDraft)
-		f.tool("t", early, echo)
+		f.tool("t", withoutSideEffect, echo)
 		f.repeatKey("sess_1", "t")
 		synctest.Wait()
 		f.repeatKey("sess_1", "t")
@@ -149,7 +149,7 @@ func TestRepeatedKeyWhileTheJobEnds(t *testing.T) {
 			runEngine(t, nil, func(f *fixture) {
 				f.openSession("sess_1", arcp.DialectDraft)
 				end := make(chan struct{})
-				f.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+				f.tool("t", withoutSideEffect, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 					<-end
 					return arcp.Raw("1"), nil
 				})
@@ -186,7 +186,7 @@ func TestRepeatedKeyOfAFollowedJob(t *testing.T) {
 			runEngine(t, nil, func(f *fixture) {
 				f.openSession("sess_1", arcp.DialectDraft)
 				f.openSession("sess_2", arcp.DialectDraft)
-				f.tool("t", early, sleeper(time.Second))
+				f.tool("t", withoutSideEffect, sleeper(time.Second))
 				f.repeatKey("sess_1", "t")
 				follow := subscription
 				follow.Job = f.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID

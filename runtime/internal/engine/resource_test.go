@@ -16,16 +16,16 @@ import (
 // fakeLeases grants every lease and records the requests.
 type fakeLeases struct {
 	tenants []LeaseHolder
-	asks    []tool.ResourceAsk
+	asks    []tool.ResourceRequest
 }
 
-func (l *fakeLeases) Lease(_ context.Context, t LeaseHolder, a tool.ResourceAsk) (tool.ResourceLease, error) {
+func (l *fakeLeases) Lease(_ context.Context, t LeaseHolder, a tool.ResourceRequest) (tool.ResourceLease, error) {
 	l.tenants, l.asks = append(l.tenants, t), append(l.asks, a)
 	return nil, nil
 }
 
-func (l *fakeLeases) LeaseDirectory(_ context.Context, t LeaseHolder, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
-	l.tenants, l.asks = append(l.tenants, t), append(l.asks, tool.ResourceAsk{For: a.For})
+func (l *fakeLeases) LeaseDirectory(_ context.Context, t LeaseHolder, a tool.DirectoryRequest) (string, tool.ResourceLease, error) {
+	l.tenants, l.asks = append(l.tenants, t), append(l.asks, tool.ResourceRequest{For: a.For})
 	return "/dir", nil, nil
 }
 
@@ -37,8 +37,8 @@ func TestLeaseHolderIsTheJob(t *testing.T) {
 		var job tool.Job
 		f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			job = j
-			_, err := j.Resources().Lease(ctx, tool.ResourceAsk{Provider: "p", ExternalID: "x"})
-			path, _, err2 := j.Resources().Directory(ctx, tool.DirectoryAsk{For: time.Minute})
+			_, err := j.Resources().Lease(ctx, tool.ResourceRequest{Provider: "p", ExternalID: "x"})
+			path, _, err2 := j.Resources().Directory(ctx, tool.DirectoryRequest{For: time.Minute})
 			return arcp.Raw(`"` + path + `"`), errors.Join(err, err2)
 		})
 		q := f.request("sess_1", "t", `{}`)
@@ -53,10 +53,10 @@ func TestLeaseHolderIsTheJob(t *testing.T) {
 				t.Errorf("the tenant is %+v", got)
 			}
 		}
-		if _, err := job.Resources().Lease(f.Context(), tool.ResourceAsk{}); !errors.Is(err, errEnded) {
+		if _, err := job.Resources().Lease(f.Context(), tool.ResourceRequest{}); !errors.Is(err, errEnded) {
 			t.Errorf("after the end: %v", err)
 		}
-		if _, _, err := job.Resources().Directory(f.Context(), tool.DirectoryAsk{}); !errors.Is(err, errEnded) || len(l.tenants) != 2 {
+		if _, _, err := job.Resources().Directory(f.Context(), tool.DirectoryRequest{}); !errors.Is(err, errEnded) || len(l.tenants) != 2 {
 			t.Errorf("after the end: %v", err)
 		}
 	})
@@ -65,7 +65,7 @@ func TestLeaseHolderIsTheJob(t *testing.T) {
 func TestWithoutResources(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			_, err := j.Resources().Lease(ctx, tool.ResourceAsk{})
+			_, err := j.Resources().Lease(ctx, tool.ResourceRequest{})
 			return nil, err
 		})
 		id := f.submit("t", `{}`)
@@ -83,7 +83,7 @@ func TestPerform(t *testing.T) {
 			may = j.Authority().Allow("fs.read", "/data/x")
 			return arcp.Raw(`1`), nil
 		})
-		f.tool("early", early, echo)
+		f.tool("early", withoutSideEffect, echo)
 		f.tool("fails", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return nil, arcp.Errorf(arcp.CodeUnavailable, "not today")
 		})

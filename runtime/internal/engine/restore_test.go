@@ -15,15 +15,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// restoring is a request to restore in the making.
-func (f *fixture) restoring(session arcp.SessionID, id arcp.JobID, checkpoint string) restoreJob {
+// restoreRequest returns a request to restore a checkpoint.
+func (f *fixture) restoreRequest(session arcp.SessionID, id arcp.JobID, checkpoint string) restoreJob {
 	f.Helper()
 	f.n++
 	return restoreJob{Submit: Submit{Envelope: &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_%d", f.n)), JobID: id},
 		Session: session, Principal: "alice", Answers: f.session(session)}, Job: id, Checkpoint: checkpoint}
 }
 
-// sendRestore sends a request to restore.
+// sendRestore sends a request to restore a checkpoint.
 func (f *fixture) sendRestore(q restoreJob) {
 	f.Helper()
 	f.e.RestoreCheckpoint(q.Submit, &arcp.CheckpointRestorePayload{CheckpointID: q.Checkpoint})
@@ -32,13 +32,13 @@ func (f *fixture) sendRestore(q restoreJob) {
 // restore restores for sess_1.
 func (f *fixture) restore(id arcp.JobID, checkpoint string) arcp.MessageID {
 	f.Helper()
-	q := f.restoring("sess_1", id, checkpoint)
+	q := f.restoreRequest("sess_1", id, checkpoint)
 	f.sendRestore(q)
 	return q.Envelope.ID
 }
 
-// madeBy are the ids of the checkpoints among frames.
-func madeBy(t *testing.T, frames []frame) (ids []string) {
+// checkpointIDs returns the ids of the checkpoints in frames.
+func checkpointIDs(t *testing.T, frames []frame) (ids []string) {
 	t.Helper()
 	for _, f := range frames {
 		if f.Type != arcp.JobCheckpoint {
@@ -53,17 +53,17 @@ func madeBy(t *testing.T, frames []frame) (ids []string) {
 	return ids
 }
 
-// ended is the payload of the last of some frames.
-func ended(frames []frame) string {
+// lastPayload returns the payload of the last frame; empty: there is none.
+func lastPayload(frames []frame) string {
 	if len(frames) == 0 {
 		return ""
 	}
 	return string(frames[len(frames)-1].Payload)
 }
 
-// counting runs a counter up to 5 for a while and returns the job and its
+// runCounter runs a counter up to 5 for a while and returns the job and its
 // checkpoints so far.
-func (f *fixture) counting(change func(*tool.Capability), d time.Duration) (arcp.JobID, []string) {
+func (f *fixture) runCounter(change func(*tool.Capability), d time.Duration) (arcp.JobID, []string) {
 	f.Helper()
 	f.tool("t", func(c *tool.Capability) {
 		checkpoints(c)
@@ -74,20 +74,20 @@ func (f *fixture) counting(change func(*tool.Capability), d time.Duration) (arcp
 	f.submit("t", "{}")
 	time.Sleep(d)
 	frames := f.frames("sess_1")
-	return frames[0].JobID, madeBy(f.T, frames)
+	return frames[0].JobID, checkpointIDs(f.T, frames)
 }
 
 // A running job continues from an earlier checkpoint, with another attempt.
 func TestRestore(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		id, made := f.counting(oneAtATime, 3500*time.Millisecond)
+		id, made := f.runCounter(oneAtATime, 3500*time.Millisecond)
 		f.restore(id, made[0])
 		f.want("at once", "ack msg_2", "job.started msg_1")
 		if row := f.row(id); row.Attempt != 2 || row.State != arcp.StateRunning {
 			t.Errorf("attempt %d is %s, want the second to run", row.Attempt, row.State)
 		}
 		time.Sleep(time.Minute)
-		if got := ended(f.want("the attempt continues from checkpoint 1", "log", "job.checkpoint", "log", "job.checkpoint",
+		if got := lastPayload(f.want("the attempt continues from checkpoint 1", "log", "job.checkpoint", "log", "job.checkpoint",
 			"log", "job.checkpoint", "log", "job.checkpoint", "job.completed msg_1")); got != `{"value":{"from":1}}` {
 			t.Errorf("ended with %s, want it to have gone on from 1", got)
 		}
@@ -99,7 +99,7 @@ func TestRestore(t *testing.T) {
 // from the latest. The later ones are kept, and may be chosen.
 func TestRestoreAndRestart(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		id, made := f.counting(nil, 3500*time.Millisecond)
+		id, made := f.runCounter(nil, 3500*time.Millisecond)
 		f.restore(id, made[1])
 		f.want("the restore is acknowledged", "ack", "job.started")
 		f.restart(1)
@@ -112,7 +112,7 @@ func TestRestoreAndRestart(t *testing.T) {
 		f.want("another restart continues the job", "job.started")
 		f.restore(id, made[2])
 		time.Sleep(time.Minute)
-		if got := ended(f.frames("sess_1")); got != `{"value":{"from":3}}` {
+		if got := lastPayload(f.frames("sess_1")); got != `{"value":{"from":3}}` {
 			t.Errorf("ended with %s, want it to have gone on from 3", got)
 		}
 	})
@@ -133,7 +133,7 @@ func TestCrashDuringRestore(t *testing.T) {
 			frames := f.frames("sess_1")
 			id := frames[0].JobID
 			f.st.crashAfter(commits)
-			m := f.restore(id, madeBy(t, frames)[0])
+			m := f.restore(id, checkpointIDs(t, frames)[0])
 			synctest.Wait()
 			acked := slices.Contains(lines(f.frames("sess_1")), "ack "+string(m))
 			f.restart(1)
@@ -157,7 +157,7 @@ func TestCrashDuringRestore(t *testing.T) {
 // A crash right after the acknowledgement has the same effect as a later one.
 func TestCrashAfterTheAck(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		id, made := f.counting(nil, 3500*time.Millisecond)
+		id, made := f.runCounter(nil, 3500*time.Millisecond)
 		f.st.mu.Lock()
 		gate := make(chan struct{}, 1)
 		f.st.gate = gate
@@ -172,7 +172,7 @@ func TestCrashAfterTheAck(t *testing.T) {
 		close(gate)
 		f.restart(1)
 		time.Sleep(time.Minute)
-		if got := ended(f.frames("sess_1")); got != `{"value":{"from":1}}` {
+		if got := lastPayload(f.frames("sess_1")); got != `{"value":{"from":1}}` {
 			t.Errorf("ended with %s", got)
 		}
 	})
@@ -198,11 +198,11 @@ func TestRestoreAbandonsTool(t *testing.T) {
 		f.submit("t", "{}")
 		frames := f.frames("sess_1")
 		id := frames[0].JobID
-		f.restore(id, madeBy(t, frames)[0])
+		f.restore(id, checkpointIDs(t, frames)[0])
 		time.Sleep(abandonAfter - time.Second)
 		f.want("it may still stop", "ack msg_2")
 		time.Sleep(2 * time.Second)
-		if got := ended(f.want("the stuck attempt is abandoned", "job.started", "job.completed")); got != `{"value":1}` {
+		if got := lastPayload(f.want("the stuck attempt is abandoned", "job.started", "job.completed")); got != `{"value":1}` {
 			t.Errorf("ended with %s, want the second attempt's result", got)
 		}
 		time.Sleep(time.Hour)
@@ -221,7 +221,7 @@ func TestRestoreAbandonsTool(t *testing.T) {
 // Stop returns at once.
 func TestRestoreBetweenAttempts(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) },
+		f.tool("t", func(c *tool.Capability) { checkpoints(c); threeAttempts(c) },
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				if j.Attempt() == 1 {
 					_, err := counter(2)(ctx, j, args)
@@ -237,7 +237,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 		id := frames[0].JobID
 		f.restore(id, "chk_none")
 		f.want("the checkpoint does not exist", "nack msg_2 NOT_FOUND")
-		f.restore(id, madeBy(t, frames)[0])
+		f.restore(id, checkpointIDs(t, frames)[0])
 		f.want("a job between attempts is restored", "ack msg_3")
 		began := time.Now()
 		f.stop(time.Minute)
@@ -246,7 +246,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 		}
 		f.restart(1)
 		time.Sleep(30 * time.Second)
-		if got := ended(f.frames("sess_1")); got != `{"value":{"from":1}}` {
+		if got := lastPayload(f.frames("sess_1")); got != `{"value":{"from":1}}` {
 			t.Errorf("ended with %s, want it to have gone on from 1", got)
 		}
 	})
@@ -259,7 +259,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 		f.tool("slow", checkpoints, sleeper(30*time.Second))
 		f.submit("slow", "{}")
 		frames := f.frames("sess_1")
-		id, made := frames[0].JobID, madeBy(t, frames)
+		id, made := frames[0].JobID, checkpointIDs(t, frames)
 		go f.stop(time.Minute)
 		time.Sleep(time.Second)
 		f.want("the first job pauses at a checkpoint", "log", "job.checkpoint")
@@ -284,7 +284,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 // A restore between two attempts preserves the job's maximum runtime.
 func TestRestoreKeepsTheMaximumRuntime(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", func(c *tool.Capability) { checkpoints(c); threeAttempts(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			e := arcp.Errorf(arcp.CodeUnavailable, "later").RetryAfter(9)
 			return nil, errors.Join(j.Checkpoint("", 1), e)
 		})
@@ -292,7 +292,7 @@ func TestRestoreKeepsTheMaximumRuntime(t *testing.T) {
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
 		f.send(q)
 		frames := f.frames("sess_1")
-		f.restore(frames[0].JobID, madeBy(t, frames)[0])
+		f.restore(frames[0].JobID, checkpointIDs(t, frames)[0])
 		f.want("the restore is acknowledged", "ack")
 		time.Sleep(time.Minute)
 		got := f.frames("sess_1")
@@ -319,10 +319,10 @@ func TestRestoreIsRefused(t *testing.T) {
 		f.submit("other", "{}")
 		time.Sleep(12500 * time.Millisecond)
 		frames := f.frames("sess_1")
-		id, other, made := jobOf(frames, "msg_1"), jobOf(frames, "msg_2"), madeBy(t, frames)
+		id, other, made := jobOf(frames, "msg_1"), jobOf(frames, "msg_2"), checkpointIDs(t, frames)
 		f.restore("job_none", made[0])
 		f.want("an unknown job", "nack msg_3 JOB_NOT_FOUND")
-		foreign := f.restoring("sess_1", id, made[5])
+		foreign := f.restoreRequest("sess_1", id, made[5])
 		foreign.Principal = "mallory"
 		f.sendRestore(foreign)
 		f.want("a job of another principal", "nack msg_4 JOB_NOT_FOUND")
@@ -330,7 +330,7 @@ func TestRestoreIsRefused(t *testing.T) {
 		f.want("an unknown checkpoint", "nack msg_5 NOT_FOUND")
 		f.restore(id, made[1])
 		f.want("one that is not kept any more", "nack msg_6 NOT_FOUND")
-		f.sendRestore(f.restoring("sess_2", id, made[5]))
+		f.sendRestore(f.restoreRequest("sess_2", id, made[5]))
 		if got := lines(f.frames("sess_2")); len(got) != 1 || got[0] != "nack msg_7 PERMISSION_DENIED" {
 			t.Errorf("another session is told %v", got)
 		}
@@ -347,7 +347,7 @@ func TestRestoreIsRefused(t *testing.T) {
 		if !slices.Contains(got, "nack msg_10 FAILED_PRECONDITION") && !slices.Contains(got, "job.accepted msg_10") {
 			t.Errorf("while it is cancelled: %v", got)
 		}
-		foreign = f.restoring("sess_1", id, made[5])
+		foreign = f.restoreRequest("sess_1", id, made[5])
 		foreign.Principal = "mallory"
 		f.sendRestore(foreign)
 		f.restore(id, "chk_none")
@@ -365,7 +365,8 @@ func TestRestoreIsRefused(t *testing.T) {
 // finished lives a job's life and returns it with its checkpoints.
 func (f *fixture) finished(change func(*arcp.ToolInvokePayload)) (arcp.JobID, []string) {
 	f.Helper()
-	f.tool("t", func(c *tool.Capability) { checkpoints(c); early(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	capability := func(c *tool.Capability) { checkpoints(c); withoutSideEffect(c) }
+	f.tool("t", capability, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		raw, err := counter(5)(ctx, j, args)
 		return slices.Concat(arcp.Raw("["), raw, arcp.Raw(","), args, arcp.Raw("]")), err
 	})
@@ -376,7 +377,7 @@ func (f *fixture) finished(change func(*arcp.ToolInvokePayload)) (arcp.JobID, []
 	f.send(q)
 	time.Sleep(10 * time.Second)
 	frames := f.frames("sess_1")
-	return frames[len(frames)-1].JobID, madeBy(f.T, frames)
+	return frames[len(frames)-1].JobID, checkpointIDs(f.T, frames)
 }
 
 // A job like a finished one begins with its checkpoint.
@@ -385,7 +386,7 @@ func TestRestoreOfAFinishedJob(t *testing.T) {
 		id, made := f.finished(func(p *arcp.ToolInvokePayload) {
 			p.Direct, p.StrictCancel, p.MaxRuntimeSec = true, true, new(arcp.Number("77"))
 		})
-		f.sendRestore(f.restoring("sess_2", id, made[2]))
+		f.sendRestore(f.restoreRequest("sess_2", id, made[2]))
 		frames := f.frames("sess_2")
 		p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&frames[0].Envelope)
 		want := arcp.RestoredFrom{JobID: id, CheckpointID: made[2]}
@@ -397,7 +398,7 @@ func TestRestoreOfAFinishedJob(t *testing.T) {
 			t.Errorf("row %+v, options %s", row, row.Options)
 		}
 		time.Sleep(time.Minute)
-		if got := ended(f.frames("sess_2")); got != `{"value":[{"from":3},{"a":1.0}]}` {
+		if got := lastPayload(f.frames("sess_2")); got != `{"value":[{"from":3},{"a":1.0}]}` {
 			t.Errorf("ended with %s, want it to have gone on from 3 with the same arguments", got)
 		}
 		f.want("the old session hears nothing")
@@ -412,7 +413,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 			p.LeaseRequest = arcp.Raw(`{"fs.read":["/data/x/**"],"model.use":["small"],"cost.budget":["USD:1.00"]}`)
 		})
 		limited := func(text string) restoreJob {
-			q := f.restoring("sess_2", id, made[2])
+			q := f.restoreRequest("sess_2", id, made[2])
 			var err error
 			if q.Lease, err = lease.Decode(arcp.Raw(text)); err != nil {
 				t.Fatal(err)
@@ -421,7 +422,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 		}
 		want := `"lease":{"cost.budget":["USD:1.00"],"fs.read":["/data/x/**"],"model.use":["small"]}`
 		for why, q := range map[string]restoreJob{
-			"the principal has no lease": f.restoring("sess_2", id, made[2]),
+			"the principal has no lease": f.restoreRequest("sess_2", id, made[2]),
 			"the principal may do more":  limited(`{"fs.read":["/**"],"model.use":["*"],"cost.budget":["USD:100.00"]}`),
 		} {
 			f.sendRestore(q)
@@ -459,7 +460,7 @@ func TestRestoredJobOutlivesTheOriginalJob(t *testing.T) {
 		f.want("the new job does not need the old one", "job.started", "log", "job.checkpoint")
 		f.restore(fr.JobID, made[2])
 		time.Sleep(time.Minute)
-		if got := ended(f.want("its first checkpoint is the one it began with", "ack msg_3", "job.started msg_2", "log", "job.checkpoint", "log",
+		if got := lastPayload(f.want("its first checkpoint is the one it began with", "ack msg_3", "job.started msg_2", "log", "job.checkpoint", "log",
 			"job.checkpoint", "job.completed msg_2")); got != `{"value":[{"from":3},{"a":1.0}]}` {
 			t.Errorf("ended with %s", got)
 		}
@@ -489,7 +490,7 @@ func TestRestoreIsLimited(t *testing.T) {
 func TestRestoreRepeated(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		id, made := f.finished(nil)
-		q := f.restoring("sess_1", id, made[2])
+		q := f.restoreRequest("sess_1", id, made[2])
 		f.sendRestore(q)
 		f.want("the ended job is continued as a new one", "job.accepted msg_2", "job.started")
 		q.Recheck = true
@@ -498,7 +499,7 @@ func TestRestoreRepeated(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		f.frames("sess_1")
 
-		q = f.restoring("sess_1", again.JobID, made[2])
+		q = f.restoreRequest("sess_1", again.JobID, made[2])
 		f.sendRestore(q)
 		f.want("the running job is restored", "ack msg_3", "job.started msg_2")
 		q.Recheck = true
@@ -517,7 +518,7 @@ func TestRestoreWithAKey(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		id, made := f.finished(nil)
 		for _, checkpoint := range []string{made[2], made[2], made[3]} {
-			q := f.restoring("sess_1", id, checkpoint)
+			q := f.restoreRequest("sess_1", id, checkpoint)
 			q.Envelope.IdempotencyKey = "k"
 			f.sendRestore(q)
 		}
@@ -547,7 +548,7 @@ func TestRestoreRacesTheEnd(t *testing.T) {
 			frames := f.frames("sess_1")
 			id := jobOf(frames, m)
 			time.Sleep(time.Second)
-			again := f.restore(id, madeBy(t, frames)[0])
+			again := f.restore(id, checkpointIDs(t, frames)[0])
 			time.Sleep(time.Minute)
 			got := lines(f.frames("sess_1"))
 			ends := 0

@@ -12,8 +12,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// failing fails each attempt with the next of some errors, then succeeds.
-func failing(errs ...error) tool.Func {
+// failFirst returns a tool that fails one attempt with each of errs, and then succeeds.
+func failFirst(errs ...error) tool.Func {
 	n := 0
 	return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 		if n++; n <= len(errs) {
@@ -25,7 +25,7 @@ func failing(errs ...error) tool.Func {
 
 func errUnavailable() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "later") }
 
-func thrice(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 3} }
+func threeAttempts(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 3} }
 
 // retryDelay reads a retry event.
 func (f *fixture) retryDelay(fr frame, attempt uint32, code arcp.Code) time.Duration {
@@ -45,7 +45,7 @@ func (f *fixture) retryDelay(fr frame, attempt uint32, code arcp.Code) time.Dura
 // job ends once.
 func TestRetry(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", thrice, failing(errUnavailable(), errUnavailable()))
+		f.tool("t", threeAttempts, failFirst(errUnavailable(), errUnavailable()))
 		f.submit("t", "{}")
 		frames := f.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit msg_1")
 		for i, middle := range []time.Duration{time.Second, 2 * time.Second} {
@@ -84,7 +84,7 @@ func TestRetryEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			runEngine(t, nil, func(f *fixture) {
-				f.tool("t", thrice, failing(c.errs...))
+				f.tool("t", threeAttempts, failFirst(c.errs...))
 				f.submit("t", "{}")
 				time.Sleep(time.Hour)
 				got := lines(f.frames("sess_1"))
@@ -101,7 +101,7 @@ func TestRetryEnds(t *testing.T) {
 // time of the failure, from which the delay counts, not of its write.
 func TestRetryOfAnEarlyStart(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", func(c *tool.Capability) { thrice(c); early(c) }, failing(errUnavailable()))
+		f.tool("t", func(c *tool.Capability) { threeAttempts(c); withoutSideEffect(c) }, failFirst(errUnavailable()))
 		f.session("sess_1")
 		release := f.st.hold()
 		failed := time.Now()
@@ -119,8 +119,8 @@ func TestRetryOfAnEarlyStart(t *testing.T) {
 // An attempt whose error and whose time limit are processed in the same turn fails once.
 func TestRetryAtTheTimeLimit(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		fail := failing(errUnavailable())
-		f.tool("t", func(c *tool.Capability) { thrice(c); early(c); c.Limits.Timeout = time.Second },
+		fail := failFirst(errUnavailable())
+		f.tool("t", func(c *tool.Capability) { threeAttempts(c); withoutSideEffect(c); c.Limits.Timeout = time.Second },
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				value, err := fail(ctx, j, args)
 				if err != nil {
@@ -141,7 +141,7 @@ func TestRetryAtTheTimeLimit(t *testing.T) {
 // An attempt whose claim fails is not retried, because the job does not exist.
 func TestRetryOfARefusedClaim(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", func(c *tool.Capability) { thrice(c); early(c); oneAtATime(c) }, failing(errUnavailable()))
+		f.tool("t", func(c *tool.Capability) { threeAttempts(c); withoutSideEffect(c); oneAtATime(c) }, failFirst(errUnavailable()))
 		f.session("sess_1")
 		q := f.request("sess_1", "t", "{}")
 		q.Session = "sess_gone"
@@ -160,7 +160,7 @@ func TestRetryOfARefusedClaim(t *testing.T) {
 // over the tool's.
 func TestRetryFloorAndOption(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", thrice, failing(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
+		f.tool("t", threeAttempts, failFirst(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
 		f.submit("t", "{}")
 		frames := f.want("the first failure schedules a retry", "job.accepted", "job.started", "event.emit")
 		if d := f.retryDelay(frames[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
@@ -184,7 +184,7 @@ func TestRetryFloorAndOption(t *testing.T) {
 // Between attempts others have the slot.
 func TestRetryGivesItsSlotBack(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", func(c *tool.Capability) { threeAttempts(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if string(args) == `{"n":1}` && j.Attempt() == 1 {
 				return nil, errUnavailable()
 			}
@@ -206,7 +206,7 @@ func TestRetryGivesItsSlotBack(t *testing.T) {
 // A job is cancelled while it waits for its next attempt.
 func TestCancelBetweenAttempts(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, failing(errUnavailable()))
+		f.tool("t", func(c *tool.Capability) { threeAttempts(c); oneAtATime(c) }, failFirst(errUnavailable()))
 		f.submit("t", "{}")
 		id := f.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit")[0].JobID
 		f.cancel(id, 0)
@@ -223,7 +223,7 @@ func TestCancelBetweenAttempts(t *testing.T) {
 func TestCancelDuringTheRetry(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		fail := make(chan struct{})
-		f.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", func(c *tool.Capability) { threeAttempts(c); oneAtATime(c) }, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			<-fail
 			return nil, errUnavailable()
 		})
@@ -242,7 +242,7 @@ func TestCancelDuringTheRetry(t *testing.T) {
 // The remaining wait before a retry survives a restart.
 func TestRetrySurvives(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", thrice, failing(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))
+		f.tool("t", threeAttempts, failFirst(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))
 		f.submit("t", "{}")
 		f.want("the first failure schedules a retry", "job.accepted", "job.started", "event.emit")
 		time.Sleep(40 * time.Second)
@@ -266,7 +266,7 @@ func TestRetryAfterTheToolsLimit(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		late := make(chan error, 1)
 		f.tool("t", func(c *tool.Capability) {
-			thrice(c)
+			threeAttempts(c)
 			oneAtATime(c)
 			c.Limits.Timeout = 2 * time.Second
 		}, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -294,7 +294,7 @@ func TestRetryAfterTheToolsLimit(t *testing.T) {
 // A retry that the maximum runtime would not let begin is not waited for.
 func TestRetryWithinTheMaximumRuntime(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", thrice, failing(errUnavailable(), errUnavailable().RetryAfter(60)))
+		f.tool("t", threeAttempts, failFirst(errUnavailable(), errUnavailable().RetryAfter(60)))
 		q := f.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
 		f.send(q)
@@ -303,7 +303,7 @@ func TestRetryWithinTheMaximumRuntime(t *testing.T) {
 			"job.failed msg_1 UNAVAILABLE")
 	})
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", func(c *tool.Capability) { threeAttempts(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if string(args) == "{}" && j.Attempt() == 1 {
 				return nil, errUnavailable()
 			}
@@ -327,7 +327,7 @@ func TestManyRetries(t *testing.T) {
 	const jobs = 5000
 	runEngine(t, nil, func(f *fixture) {
 		var calls atomic.Int32
-		f.tool("t", func(c *tool.Capability) { thrice(c); c.Limits.Concurrency = 100 },
+		f.tool("t", func(c *tool.Capability) { threeAttempts(c); c.Limits.Concurrency = 100 },
 			func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				calls.Add(1)
 				if j.Attempt() == 1 {
@@ -357,7 +357,7 @@ func TestManyRetries(t *testing.T) {
 // Stop does not wait for jobs that wait for their retry; the next start does.
 func TestStopLeavesRetries(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.tool("t", thrice, failing(errUnavailable().RetryAfter(3600)))
+		f.tool("t", threeAttempts, failFirst(errUnavailable().RetryAfter(3600)))
 		f.submit("t", "{}")
 		id := f.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit")[0].JobID
 		began := time.Now()

@@ -16,8 +16,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// keyed is a request with an idempotency key.
-func (f *fixture) keyed(session arcp.SessionID, key, name, args string) *request {
+// requestWithKey returns a request with an idempotency key.
+func (f *fixture) requestWithKey(session arcp.SessionID, key, name, args string) *request {
 	f.Helper()
 	q := f.request(session, name, args)
 	q.env.IdempotencyKey = key
@@ -34,18 +34,18 @@ func TestIdempotency(t *testing.T) {
 			time.Sleep(time.Second)
 			return args, j.Log("info", "x", nil)
 		})
-		f.send(f.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
+		f.send(f.requestWithKey("sess_1", "k", "t", `{"a":1,"b":2}`))
 		first := f.want("the first submit runs", "job.accepted msg_1", "job.started msg_1")
-		f.send(f.keyed("sess_1", "k", "t", `{"b":2, "a":1}`))
+		f.send(f.requestWithKey("sess_1", "k", "t", `{"b":2, "a":1}`))
 		again := f.want("a retry while it runs", "job.accepted msg_2")
 		if again[0].JobID != first[0].JobID || again[0].ID != first[0].ID {
 			t.Errorf("the retry got %s of %s, want the original accept", again[0].ID, again[0].JobID)
 		}
 		time.Sleep(time.Second)
 		f.want("both get the end, the retry nothing else", "log msg_1", "job.completed msg_1", "job.completed msg_2")
-		f.send(f.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
+		f.send(f.requestWithKey("sess_1", "k", "t", `{"a":1,"b":2}`))
 		f.want("a retry after the end", "job.accepted msg_3", "job.completed msg_3")
-		f.send(f.keyed("sess_2", "k", "t", `{"a":1,"b":2}`))
+		f.send(f.requestWithKey("sess_2", "k", "t", `{"a":1,"b":2}`))
 		if got := lines(f.frames("sess_2")); !slices.Equal(got, []string{"job.accepted msg_4", "job.completed msg_4"}) {
 			t.Errorf("another session of the principal got %v", got)
 		}
@@ -66,7 +66,7 @@ func TestIdempotencyConflict(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.tool("t", nil, echo)
 		f.tool("u", nil, echo)
-		f.send(f.keyed("sess_1", "k", "t", `{"a":1.0}`))
+		f.send(f.requestWithKey("sess_1", "k", "t", `{"a":1.0}`))
 		f.want("the first submit runs", "job.accepted", "job.started", "job.completed")
 		for why, change := range map[string]func(*request){
 			"another tool":      func(q *request) { q.payload.Tool = "u" },
@@ -76,7 +76,7 @@ func TestIdempotencyConflict(t *testing.T) {
 			"a limit":           func(q *request) { q.payload.MaxRuntimeSec = new(arcp.Number("5")) },
 			"an option":         func(q *request) { q.payload.Direct = true },
 		} {
-			q := f.keyed("sess_1", "k", "t", `{"a":1.0}`)
+			q := f.requestWithKey("sess_1", "k", "t", `{"a":1.0}`)
 			change(q)
 			f.send(q)
 			frames := f.want(why, "job.failed "+string(q.env.ID)+" DUPLICATE_KEY")
@@ -84,7 +84,7 @@ func TestIdempotencyConflict(t *testing.T) {
 				t.Errorf("%s: the refusal has job %q and number %d, want neither", why, frames[0].JobID, frames[0].EventSeq)
 			}
 		}
-		q := f.keyed("sess_1", "k", "u", "{}")
+		q := f.requestWithKey("sess_1", "k", "u", "{}")
 		q.Principal = "bob"
 		f.send(q)
 		f.want("another principal", "job.accepted", "job.started", "job.completed")
@@ -98,12 +98,12 @@ func TestRefusedSubmitKeepsNoKey(t *testing.T) {
 		f.tool("t", nil, wait)
 		f.submitAtOnce(func() {
 			f.submit("t", "{}")
-			f.send(f.keyed("sess_1", "k", "t", "{}"))
+			f.send(f.requestWithKey("sess_1", "k", "t", "{}"))
 		})
 		f.want("the second job exceeds the limit", "job.accepted", "job.failed msg_2 RESOURCE_EXHAUSTED", "job.started")
 		f.e.SessionJobs().CancelAll("sess_1", "")
 		f.frames("sess_1")
-		f.send(f.keyed("sess_1", "k", "t", `{"other":true}`))
+		f.send(f.requestWithKey("sess_1", "k", "t", `{"other":true}`))
 		f.want("the key is free", "job.accepted", "job.started")
 		f.e.SessionJobs().CancelAll("sess_1", "")
 	})
@@ -115,10 +115,10 @@ func TestIdempotencyRace(t *testing.T) {
 	const racers = 32
 	runEngine(t, nil, func(f *fixture) {
 		var runs atomic.Int32
-		f.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { runs.Add(1); return nil, nil })
+		f.tool("t", withoutSideEffect, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { runs.Add(1); return nil, nil })
 		var requests []*request
 		for i := range racers {
-			requests = append(requests, f.keyed(arcp.SessionID(fmt.Sprintf("sess_%d", i)), "k", "t", "{}"))
+			requests = append(requests, f.requestWithKey(arcp.SessionID(fmt.Sprintf("sess_%d", i)), "k", "t", "{}"))
 		}
 		var racing sync.WaitGroup
 		for _, q := range requests {
@@ -150,9 +150,9 @@ func TestIdempotencyRace(t *testing.T) {
 func TestSubmitAnswersInOrder(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
 		f.tool("t", nil, echo)
-		f.tool("reads", early, echo)
+		f.tool("reads", withoutSideEffect, echo)
 		f.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
-		f.send(f.keyed("sess_1", "k", "t", "{}"))
+		f.send(f.requestWithKey("sess_1", "k", "t", "{}"))
 		f.frames("sess_1")
 
 		var want []arcp.MessageID
@@ -161,9 +161,9 @@ func TestSubmitAnswersInOrder(t *testing.T) {
 			q := f.request("sess_1", []string{"t", "reads", "inline", "none"}[i%4], "{}")
 			switch i % 6 {
 			case 1:
-				q = f.keyed("sess_1", "k", "t", "{}") // a repetition
+				q = f.requestWithKey("sess_1", "k", "t", "{}") // a repetition
 			case 3:
-				q = f.keyed("sess_1", "k", "t", `{"x":1}`) // refused
+				q = f.requestWithKey("sess_1", "k", "t", `{"x":1}`) // refused
 			case 5:
 				q.env.IdempotencyKey = fmt.Sprint("fresh", i)
 			}
@@ -199,16 +199,16 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 		send(f.request("sess_1", "t", "{}"))
 		send(f.request("sess_1", "none", "{}"))
 		send(f.request("sess_1", "inline", "{}"))
-		send(f.keyed("sess_1", "k", "t", "{}"))
-		send(f.keyed("sess_1", "k", "t", "{}"))
-		send(f.keyed("sess_1", "k", "t", `{"x":1}`))
+		send(f.requestWithKey("sess_1", "k", "t", "{}"))
+		send(f.requestWithKey("sess_1", "k", "t", "{}"))
+		send(f.requestWithKey("sess_1", "k", "t", `{"x":1}`))
 		gone := f.request("sess_1", "t", "{}")
 		gone.Session = "sess_gone"
 		send(gone)
 		f.frames("sess_1")
 		f.cfg.Log.Close()
 		send(f.request("sess_1", "t", "{}"))
-		send(f.keyed("sess_1", "k2", "t", "{}"))
+		send(f.requestWithKey("sess_1", "k2", "t", "{}"))
 		f.frames("sess_1")
 		if len(decided) != 9 {
 			t.Errorf("%d submits are decided, want 9", len(decided))

@@ -57,21 +57,21 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 		return true
 	}
 	key := keyOf(r.tool)
-	l := q.byTool[key]
-	if l == nil {
-		l = &toolQueue{}
-		q.byTool[key] = l
+	tq := q.byTool[key]
+	if tq == nil {
+		tq = &toolQueue{}
+		q.byTool[key] = tq
 	}
-	l.limit = limit
+	tq.limit = limit
 	switch {
-	case l.running < limit:
-		l.running++
+	case tq.running < limit:
+		tq.running++
 		r.schedule.apply(onSlot)
-	case maxWaiting < 0 || l.waiting() < maxWaiting:
+	case maxWaiting < 0 || tq.waiting() < maxWaiting:
 		r.passedOver = 0
-		l.queue = append(l.queue, r)
+		tq.queue = append(tq.queue, r)
 		r.schedule.apply(onQueue)
-		l.countPrioritized(r, 1)
+		tq.countPrioritized(r, 1)
 	default:
 		return false
 	}
@@ -80,12 +80,12 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 
 // release releases the slot or the place of a job, and returns the job that gets the slot; nil: none.
 func (q *toolQueues) release(r *run) (next *run) {
-	if l := q.byTool[keyOf(r.tool)]; l != nil {
+	if tq := q.byTool[keyOf(r.tool)]; tq != nil {
 		switch r.schedule {
 		case schedSlot:
-			next = l.grantSlot()
+			next = tq.grantSlot()
 		case schedQueued:
-			l.withdraw(r)
+			tq.withdraw(r)
 		}
 		q.removeIdle(r.tool)
 	}
@@ -95,8 +95,8 @@ func (q *toolQueues) release(r *run) (next *run) {
 
 // freeSlot passes a released slot to the next job and returns that job; nil: none.
 func (q *toolQueues) freeSlot(t *tool.Tool) (next *run) {
-	if l := q.byTool[keyOf(t)]; l != nil {
-		next = l.grantSlot()
+	if tq := q.byTool[keyOf(t)]; tq != nil {
+		next = tq.grantSlot()
 		q.removeIdle(t)
 	}
 	return next
@@ -104,14 +104,14 @@ func (q *toolQueues) freeSlot(t *tool.Tool) (next *run) {
 
 // recount applies a new number of slots of a worker's tool, and returns the jobs that get one.
 func (q *toolQueues) recount(ref string) (start []*run) {
-	l := q.byTool[toolQueueKey{ref: ref}]
-	if l == nil {
+	tq := q.byTool[toolQueueKey{ref: ref}]
+	if tq == nil {
 		return nil
 	}
-	l.limit = q.slots.Of(ref)
-	for l.running < l.limit && l.waiting() > 0 {
-		l.running++
-		r := l.grantSlot()
+	tq.limit = q.slots.Of(ref)
+	for tq.running < tq.limit && tq.waiting() > 0 {
+		tq.running++
+		r := tq.grantSlot()
 		if r == nil { // the waiting jobs have no worker
 			break
 		}
@@ -144,34 +144,34 @@ type toolQueue struct {
 // Then the oldest job gets the next slot, whatever its priority, so that no job waits for ever.
 const maxPassedOver = 7
 
-func (l *toolQueue) waiting() int { return len(l.queue) - l.withdrawn }
+func (tq *toolQueue) waiting() int { return len(tq.queue) - tq.withdrawn }
 
 // countPrioritized counts a job that waits with another priority than normal.
-func (l *toolQueue) countPrioritized(r *run, d int) {
+func (tq *toolQueue) countPrioritized(r *run, d int) {
 	if r.row.Priority.Rank() != 0 {
-		l.prioritized += d
+		tq.prioritized += d
 	}
 }
 
 // grantSlot assigns a free slot to the next waiting job that has a worker. It returns nil if there is
 // none, or if the number of slots has fallen.
-func (l *toolQueue) grantSlot() *run {
-	if l.running > l.limit {
-		l.running--
+func (tq *toolQueue) grantSlot() *run {
+	if tq.running > tq.limit {
+		tq.running--
 		return nil
 	}
-	for len(l.queue) > 0 && l.queue[0].schedule != schedQueued {
-		l.remove(0)
-		l.withdrawn--
+	for len(tq.queue) > 0 && tq.queue[0].schedule != schedQueued {
+		tq.remove(0)
+		tq.withdrawn--
 	}
-	i := l.next()
+	i := tq.next()
 	if i < 0 {
-		l.running--
+		tq.running--
 		return nil
 	}
-	r := l.queue[i]
-	l.remove(i)
-	l.countPrioritized(r, -1)
+	r := tq.queue[i]
+	tq.remove(i)
+	tq.countPrioritized(r, -1)
 	r.schedule.apply(onSlot)
 	return r
 }
@@ -179,50 +179,50 @@ func (l *toolQueue) grantSlot() *run {
 // next returns the index of the job that gets the next slot, which is the oldest waiting place; -1:
 // there is none. Within the principal of that place, the oldest job of the highest priority moves to
 // it, and the jobs that it passes move back by one place each. Other principals' places do not change.
-func (l *toolQueue) next() int {
+func (tq *toolQueue) next() int {
 	first, best := -1, -1
-	for i, r := range l.queue {
+	for i, r := range tq.queue {
 		switch {
 		case r.schedule != schedQueued || !r.hasWorker():
 		case first < 0:
-			if l.prioritized == 0 || r.passedOver == maxPassedOver {
+			if tq.prioritized == 0 || r.passedOver == maxPassedOver {
 				return i
 			}
 			first, best = i, i
-		case r.row.Principal == l.queue[first].row.Principal && r.row.Priority.Rank() > l.queue[best].row.Priority.Rank():
+		case r.row.Principal == tq.queue[first].row.Principal && r.row.Priority.Rank() > tq.queue[best].row.Priority.Rank():
 			best = i
 		}
 	}
 	if best == first {
 		return first
 	}
-	l.queue[first].passedOver++
-	moves, principal := l.queue[best], l.queue[first].row.Principal
-	for i, r := range l.queue[:best+1] {
+	tq.queue[first].passedOver++
+	moves, principal := tq.queue[best], tq.queue[first].row.Principal
+	for i, r := range tq.queue[:best+1] {
 		if r.schedule == schedQueued && r.row.Principal == principal && r.hasWorker() {
-			l.queue[i], moves = moves, r
+			tq.queue[i], moves = moves, r
 		}
 	}
 	return first
 }
 
 // remove removes a place. Removal of the first place, the usual case, moves no others.
-func (l *toolQueue) remove(i int) {
+func (tq *toolQueue) remove(i int) {
 	if i > 0 {
-		l.queue = slices.Delete(l.queue, i, i+1)
+		tq.queue = slices.Delete(tq.queue, i, i+1)
 		return
 	}
-	l.queue[0] = nil
-	l.queue = l.queue[1:]
+	tq.queue[0] = nil
+	tq.queue = tq.queue[1:]
 }
 
 // withdraw removes a waiting job from the queue.
-func (l *toolQueue) withdraw(r *run) {
-	l.countPrioritized(r, -1)
+func (tq *toolQueue) withdraw(r *run) {
+	tq.countPrioritized(r, -1)
 	r.schedule.apply(onRelease)
-	if l.withdrawn++; 2*l.withdrawn > len(l.queue) {
-		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return w.schedule != schedQueued })
-		l.withdrawn = 0
+	if tq.withdrawn++; 2*tq.withdrawn > len(tq.queue) {
+		tq.queue = slices.DeleteFunc(tq.queue, func(w *run) bool { return w.schedule != schedQueued })
+		tq.withdrawn = 0
 	}
 }
 

@@ -226,7 +226,7 @@ func (s *Service) Refusal(err error, operation string) error {
 }
 
 // Lease acquires a lease for a tool.
-func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.ResourceAsk) (tool.ResourceLease, error) {
+func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.ResourceRequest) (tool.ResourceLease, error) {
 	if a.For < 0 || a.For > resources.MaxDuration {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a lease lasts for 0 s to %v", resources.MaxDuration)
 	}
@@ -245,12 +245,12 @@ func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.Resour
 }
 
 // LeaseDirectory leases a directory, then makes it, and returns its path.
-func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	if s.dirs == nil {
 		return "", nil, errNoDirectories
 	}
 	name := local.NewName()
-	l, err := s.Lease(ctx, t, tool.ResourceAsk{
+	l, err := s.Lease(ctx, t, tool.ResourceRequest{
 		Provider:   local.Provider,
 		Type:       local.Directory,
 		ExternalID: name,

@@ -250,7 +250,7 @@ func unreadAnswer(t arcp.Type, n int) arcp.Envelope {
 }
 
 func (qr questionRelay) permit(ctx context.Context, id arcp.MessageID, p arcp.PermissionRequestPayload) error {
-	ask := tool.PermissionAsk{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
+	ask := tool.PermissionRequest{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
 	if p.RequestedLeaseSeconds != nil {
 		ask.For = time.Duration(min(*p.RequestedLeaseSeconds, maxLeaseSeconds)) * time.Second
 	}
@@ -275,7 +275,7 @@ func (qr questionRelay) permit(ctx context.Context, id arcp.MessageID, p arcp.Pe
 const maxLeaseSeconds = 366 * 24 * 3600
 
 func (qr questionRelay) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInputRequestPayload) error {
-	a, err := qr.job.Ask(ctx, tool.InputAsk{Prompt: p.Prompt, Schema: p.ResponseSchema, Default: p.Default, Expires: until(p.ExpiresAt)})
+	a, err := qr.job.Ask(ctx, tool.InputRequest{Prompt: p.Prompt, Schema: p.ResponseSchema, Default: p.Default, Expires: until(p.ExpiresAt)})
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func (qr questionRelay) input(ctx context.Context, id arcp.MessageID, p arcp.Hum
 func until(t time.Time) time.Duration { return max(time.Until(t), 1) }
 
 func (qr questionRelay) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanChoiceRequestPayload) error {
-	a, err := qr.job.Choose(ctx, tool.ChoiceAsk{Prompt: p.Prompt, Options: p.Options, Expires: until(p.ExpiresAt)})
+	a, err := qr.job.Choose(ctx, tool.ChoiceRequest{Prompt: p.Prompt, Options: p.Options, Expires: until(p.ExpiresAt)})
 	if err != nil {
 		return err
 	}

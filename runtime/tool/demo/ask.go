@@ -25,7 +25,7 @@ func newAsk() (*tool.Tool, error) {
 }
 
 func ask(ctx context.Context, job tool.Job, a askArgs) (askResult, error) {
-	got, err := job.Ask(ctx, tool.InputAsk{Prompt: a.Prompt, Schema: a.ResponseSchema, Default: a.Default, Expires: a.ExpiresInMS.duration()})
+	got, err := job.Ask(ctx, tool.InputRequest{Prompt: a.Prompt, Schema: a.ResponseSchema, Default: a.Default, Expires: a.ExpiresInMS.duration()})
 	return askResult{got.Value, respondedBy(&got)}, err
 }
 

@@ -98,8 +98,8 @@ func TestPermitHoldsWhatWasGranted(t *testing.T) {
 	grant := tool.PermissionLease{ID: "lease_1", Permission: "order.refund", Resource: "order:7", Operation: "refund",
 		ExpiresAt: time.Date(2026, 5, 9, 15, 0, 0, 0, time.FixedZone("", 7200))}
 	revoked, denied := arcp.Errorf(arcp.CodeLeaseRevoked, "revoked"), arcp.Errorf(arcp.CodePermissionDenied, "no")
-	permits := func(err error) func(tool.PermissionAsk) (tool.PermissionLease, error) {
-		return func(tool.PermissionAsk) (tool.PermissionLease, error) { return grant, err }
+	permits := func(err error) func(tool.PermissionRequest) (tool.PermissionLease, error) {
+		return func(tool.PermissionRequest) (tool.PermissionLease, error) { return grant, err }
 	}
 	for _, c := range []struct {
 		why    string
@@ -118,7 +118,7 @@ func TestPermitHoldsWhatWasGranted(t *testing.T) {
 			if c.code == "" && (err != nil || got != want) || c.code != "" && (err == nil || err.Code != c.code) {
 				t.Errorf("%s: result = %s, %v, want %s or the code %q", c.why, got, err, want, c.code)
 			}
-			asked := tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for",
+			asked := tool.PermissionRequest{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for",
 				For: 10 * time.Minute, Expires: 5 * time.Second}
 			if diff := cmp.Diff([]any{asked}, job.Record().Questions); diff != "" {
 				t.Errorf("%s: asked for (-want +got):\n%s", c.why, diff)
@@ -141,21 +141,21 @@ func TestQuestionsReturnTheAnswer(t *testing.T) {
 		answer     tool.Answer
 		want       string
 	}{
-		{"demo.ask", `{"prompt":"how many?"}`, tool.InputAsk{Prompt: "how many?"},
+		{"demo.ask", `{"prompt":"how many?"}`, tool.InputRequest{Prompt: "how many?"},
 			tool.Answer{Value: arcp.Raw(`[1, 2]`), ResolvedBy: "alice"}, `{"value":[1,2],"responded_by":"alice"}`},
 		{"demo.ask", `{"prompt":"how many?","response_schema":{"type":"integer"},"default":7,"expires_in_ms":1000}`,
-			tool.InputAsk{Prompt: "how many?", Schema: schema, Default: arcp.Raw("7"), Expires: time.Second},
+			tool.InputRequest{Prompt: "how many?", Schema: schema, Default: arcp.Raw("7"), Expires: time.Second},
 			tool.Answer{Value: arcp.Raw(`7`), RespondedBy: "default", ResolvedBy: "default"}, `{"value":7,"responded_by":"default"}`},
-		{"demo.ask", `{"prompt":"?","default":null}`, tool.InputAsk{Prompt: "?", Default: arcp.Raw("null")},
+		{"demo.ask", `{"prompt":"?","default":null}`, tool.InputRequest{Prompt: "?", Default: arcp.Raw("null")},
 			tool.Answer{Value: arcp.Raw(`null`), ResolvedBy: "alice"}, `{"value":null,"responded_by":"alice"}`},
 		{"demo.choose", `{"prompt":"which?","options":[{"id":"a","label":"A"},{"id":"b","label":""}],"expires_in_ms":3600000}`,
-			tool.ChoiceAsk{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b"}}, Expires: time.Hour},
+			tool.ChoiceRequest{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b"}}, Expires: time.Hour},
 			tool.Answer{ChoiceID: "b", RespondedBy: "the phone", ResolvedBy: "alice"}, `{"choice_id":"b","responded_by":"the phone"}`},
 	} {
 		answers := func(err error) *tooltest.Job {
 			return tooltest.New(tooltest.Script{
-				Ask:    func(tool.InputAsk) (tool.Answer, error) { return c.answer, err },
-				Choose: func(tool.ChoiceAsk) (tool.Answer, error) { return c.answer, err },
+				Ask:    func(tool.InputRequest) (tool.Answer, error) { return c.answer, err },
+				Choose: func(tool.ChoiceRequest) (tool.Answer, error) { return c.answer, err },
 			})
 		}
 		job := answers(nil)

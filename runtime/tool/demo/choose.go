@@ -29,7 +29,7 @@ func newChoose() (*tool.Tool, error) {
 }
 
 func choose(ctx context.Context, job tool.Job, a chooseArgs) (chooseResult, error) {
-	c := tool.ChoiceAsk{Prompt: a.Prompt, Expires: a.ExpiresInMS.duration()}
+	c := tool.ChoiceRequest{Prompt: a.Prompt, Expires: a.ExpiresInMS.duration()}
 	for _, o := range a.Options {
 		c.Options = append(c.Options, arcp.Option(o))
 	}

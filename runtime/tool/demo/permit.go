@@ -31,7 +31,7 @@ func newPermit() (*tool.Tool, error) {
 }
 
 func permit(ctx context.Context, job tool.Job, a permitArgs) (permitResult, error) {
-	l, err := job.Permissions().Request(ctx, tool.PermissionAsk{
+	l, err := job.Permissions().Request(ctx, tool.PermissionRequest{
 		Permission: a.Permission,
 		Resource:   a.Resource,
 		Operation:  a.Operation,

@@ -81,7 +81,7 @@ func leaseProcess(ctx context.Context, job tool.Job, d time.Duration, processes 
 }
 
 func leaseDirectory(ctx context.Context, job tool.Job, d time.Duration) (resourceResult, error) {
-	path, l, err := job.Resources().Directory(ctx, tool.DirectoryAsk{For: d})
+	path, l, err := job.Resources().Directory(ctx, tool.DirectoryRequest{For: d})
 	if err != nil {
 		return resourceResult{}, err
 	}
@@ -92,7 +92,7 @@ func leaseDirectory(ctx context.Context, job tool.Job, d time.Duration) (resourc
 
 // leaseName leases a name. The call of the clean-up tool shows the clean-up.
 func leaseName(ctx context.Context, job tool.Job, kind string, d time.Duration) (resourceResult, error) {
-	l, err := job.Resources().Lease(ctx, tool.ResourceAsk{
+	l, err := job.Resources().Lease(ctx, tool.ResourceRequest{
 		Provider:    provider,
 		Type:        kind,
 		ExternalID:  arcp.NewID("demo_"),

@@ -14,11 +14,11 @@ import (
 func TestResourceAsksForALease(t *testing.T) {
 	for _, c := range []struct {
 		args string
-		want tool.ResourceAsk
+		want tool.ResourceRequest
 		says string
 	}{
-		{`{"kind":"sandbox","lease_seconds":7}`, tool.ResourceAsk{Provider: "demo", Type: "sandbox", For: 7 * time.Second, CleanupTool: "demo.echo"}, `"resource_type":"sandbox"`},
-		{`{"kind":"directory","lease_seconds":0}`, tool.ResourceAsk{Provider: "local", Type: "directory"}, `"path":"/`},
+		{`{"kind":"sandbox","lease_seconds":7}`, tool.ResourceRequest{Provider: "demo", Type: "sandbox", For: 7 * time.Second, CleanupTool: "demo.echo"}, `"resource_type":"sandbox"`},
+		{`{"kind":"directory","lease_seconds":0}`, tool.ResourceRequest{Provider: "local", Type: "directory"}, `"path":"/`},
 	} {
 		job := tooltest.New(tooltest.Script{Dir: t.TempDir()})
 		out, err := job.Run(t.Context(), demo(t, "demo.resource"), arcp.Raw(c.args))
@@ -31,7 +31,7 @@ func TestResourceAsksForALease(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"sandbox", "directory", "process"} {
-		job := tooltest.New(tooltest.Script{Dir: t.TempDir(), Lease: func(tool.ResourceAsk) error { return errors.New("no") }})
+		job := tooltest.New(tooltest.Script{Dir: t.TempDir(), Lease: func(tool.ResourceRequest) error { return errors.New("no") }})
 		if out, err := job.Run(t.Context(), demo(t, "demo.resource"), arcp.Raw(`{"kind":"`+kind+`","lease_seconds":1}`)); err == nil {
 			t.Errorf("without a lease a %s is %s", kind, out)
 		}

@@ -76,7 +76,7 @@ func (l *fakeLease) Touch(context.Context) (time.Time, error) {
 	return time.Now(), nil
 }
 
-func (j *fakeJob) LeaseDirectory(context.Context, tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+func (j *fakeJob) LeaseDirectory(context.Context, tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	all, err := local.OpenDirectories(leaseRoot)
 	if err != nil {
 		return "", nil, err

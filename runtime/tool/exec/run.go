@@ -103,7 +103,7 @@ func (c *command) workDir(ctx context.Context, job tool.Job) (p workDir, err err
 		}
 		return workDir{dir: dir}, nil
 	}
-	p.dir, p.lease, err = job.Resources().Directory(ctx, tool.DirectoryAsk{For: leaseTime, Unlisted: true})
+	p.dir, p.lease, err = job.Resources().Directory(ctx, tool.DirectoryRequest{For: leaseTime, Unlisted: true})
 	return p, err
 }
 

@@ -75,7 +75,7 @@ func leaseProcess(ctx context.Context, job tool.Job, cmd *exec.Cmd, mark string,
 	if err != nil {
 		return nil, err
 	}
-	return job.Resources().Lease(ctx, tool.ResourceAsk{Provider: Provider, Type: Process, ExternalID: id.String(), For: d,
+	return job.Resources().Lease(ctx, tool.ResourceRequest{Provider: Provider, Type: Process, ExternalID: id.String(), For: d,
 		DisplayName: fmt.Sprintf("pid %d: %s", cmd.Process.Pid, clip.Text(cmd.Args[4], maxCommandText))})
 }
 

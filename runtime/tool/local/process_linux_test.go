@@ -20,10 +20,10 @@ import (
 type leasingJob struct {
 	tool.Host
 	refuse error
-	asked  []tool.ResourceAsk
+	asked  []tool.ResourceRequest
 }
 
-func (j *leasingJob) Lease(_ context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
+func (j *leasingJob) Lease(_ context.Context, a tool.ResourceRequest) (tool.ResourceLease, error) {
 	j.asked = append(j.asked, a)
 	return nil, j.refuse
 }

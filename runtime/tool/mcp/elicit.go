@@ -41,7 +41,7 @@ func (s *Source) elicit(ctx context.Context, ob *observer, p *sdk.ElicitParams) 
 	if err != nil {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the requested schema cannot be used"}
 	}
-	a, err := c.job.Ask(ctx, tool.InputAsk{Prompt: s.prompt(p.Message), Schema: schema})
+	a, err := c.job.Ask(ctx, tool.InputRequest{Prompt: s.prompt(p.Message), Schema: schema})
 	if err != nil {
 		s.log.Debug().Err(err).Msg("a question of an MCP server was not answered")
 		return &sdk.ElicitResult{Action: cancel}, nil

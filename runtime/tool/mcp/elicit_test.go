@@ -41,7 +41,7 @@ func TestPendingQuestionsAreBounded(t *testing.T) {
 	bubble(t, Config{}, server, func(fx *fixture) {
 		fx.start()
 		j := new(job)
-		j.ask = func(ctx context.Context, _ tool.InputAsk) (tool.Answer, error) {
+		j.ask = func(ctx context.Context, _ tool.InputRequest) (tool.Answer, error) {
 			j.say("asked")
 			<-ctx.Done()
 			return tool.Answer{}, ctx.Err()

@@ -24,7 +24,7 @@ type job struct {
 	tool.Host
 	mu       sync.Mutex
 	messages []string
-	ask      func(ctx context.Context, a tool.InputAsk) (tool.Answer, error)
+	ask      func(ctx context.Context, a tool.InputRequest) (tool.Answer, error)
 	blocked  chan struct{} // not nil: Log waits for it
 }
 
@@ -64,7 +64,9 @@ func (j *job) log(p arcp.LogPayload) error {
 	return nil
 }
 
-func (j *job) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) { return j.ask(ctx, a) }
+func (j *job) Ask(ctx context.Context, a tool.InputRequest) (tool.Answer, error) {
+	return j.ask(ctx, a)
+}
 
 // publisher receives the tools of a source.
 type publisher struct {

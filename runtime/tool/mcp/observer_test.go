@@ -39,7 +39,7 @@ func TestEventsOfCancelledCallReachNoOtherJob(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		j := new(job)
-		j.ask = func(_ context.Context, a tool.InputAsk) (tool.Answer, error) {
+		j.ask = func(_ context.Context, a tool.InputRequest) (tool.Answer, error) {
 			prompt, _, _ := strings.Cut(a.Prompt, "\n")
 			j.say("%s", prompt)
 			return tool.Answer{Value: arcp.Raw(`{}`)}, nil

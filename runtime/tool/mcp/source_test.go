@@ -574,7 +574,7 @@ func TestElicitationAsksTheJob(t *testing.T) {
 			{``, arcp.Errorf(arcp.CodeDeadlineExceeded, "nobody"), "cancel map[]"},
 			{`"text"`, nil, "cancel map[]"},
 		} {
-			j := &job{ask: func(_ context.Context, a tool.InputAsk) (tool.Answer, error) {
+			j := &job{ask: func(_ context.Context, a tool.InputRequest) (tool.Answer, error) {
 				if !strings.HasPrefix(a.Prompt, "Which?") || !strings.Contains(string(a.Schema), `"integer"`) || tool.CheckValue(a.Schema, arcp.Raw("null")) != nil {
 					t.Errorf("asked %q with %s", a.Prompt, a.Schema)
 				}
@@ -633,7 +633,7 @@ func TestCloseDuringQuestion(t *testing.T) {
 	})
 	bubble(t, Config{}, server, func(fx *fixture) {
 		fx.start()
-		j := &job{ask: func(ctx context.Context, _ tool.InputAsk) (tool.Answer, error) {
+		j := &job{ask: func(ctx context.Context, _ tool.InputRequest) (tool.Answer, error) {
 			<-ctx.Done()
 			return tool.Answer{}, ctx.Err()
 		}}

@@ -21,7 +21,7 @@ type paintOut struct {
 // paint is the tool under test.
 var paint = tool.MustNew(tool.Capability{Name: "house.paint"},
 	func(ctx context.Context, job tool.Job, in paintIn) (paintOut, error) {
-		answer, err := job.Ask(ctx, tool.InputAsk{Prompt: "Which color?", Schema: arcp.Raw(`{"enum":["blue","red"]}`)})
+		answer, err := job.Ask(ctx, tool.InputRequest{Prompt: "Which color?", Schema: arcp.Raw(`{"enum":["blue","red"]}`)})
 		if err != nil {
 			return paintOut{}, err
 		}
@@ -40,7 +40,7 @@ var paint = tool.MustNew(tool.Capability{Name: "house.paint"},
 	})
 
 func answer(value string) tooltest.Script {
-	return tooltest.Script{Ask: func(tool.InputAsk) (tool.Answer, error) { return tool.Answer{Value: arcp.Raw(value)}, nil }}
+	return tooltest.Script{Ask: func(tool.InputRequest) (tool.Answer, error) { return tool.Answer{Value: arcp.Raw(value)}, nil }}
 }
 
 // Run runs a tool with scripted answers; Record returns the emitted events.

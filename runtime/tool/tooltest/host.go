@@ -110,7 +110,7 @@ func unscripted(member, request string) error {
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: Script.%s is not set: %s", member, request)
 }
 
-func (h host) Ask(_ context.Context, a tool.InputAsk) (tool.Answer, error) {
+func (h host) Ask(_ context.Context, a tool.InputRequest) (tool.Answer, error) {
 	h.update(func(r *Record) { r.Questions = append(r.Questions, a) })
 	ask := h.j.script.Ask
 	switch {
@@ -129,7 +129,7 @@ func (h host) Ask(_ context.Context, a tool.InputAsk) (tool.Answer, error) {
 	return answered(answer), nil
 }
 
-func (h host) Choose(_ context.Context, c tool.ChoiceAsk) (tool.Answer, error) {
+func (h host) Choose(_ context.Context, c tool.ChoiceRequest) (tool.Answer, error) {
 	h.update(func(r *Record) { r.Questions = append(r.Questions, c) })
 	if h.j.script.Choose == nil {
 		return tool.Answer{}, unscripted("Choose", c.Prompt)
@@ -193,7 +193,7 @@ func (h host) Charge(name, currency string, amount arcp.Number) error {
 	return nil
 }
 
-func (h host) Permit(_ context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {
+func (h host) Permit(_ context.Context, p tool.PermissionRequest) (tool.PermissionLease, error) {
 	h.update(func(r *Record) { r.Questions = append(r.Questions, p) })
 	if h.j.script.Permit == nil {
 		return tool.PermissionLease{}, unscripted("Permit", p.Permission)
@@ -213,7 +213,7 @@ func (h host) Extend(_ context.Context, _ arcp.LeaseID, more time.Duration) (tim
 	return time.Now().Add(more), nil
 }
 
-func (h host) Lease(_ context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
+func (h host) Lease(_ context.Context, a tool.ResourceRequest) (tool.ResourceLease, error) {
 	h.update(func(r *Record) { r.Leases = append(r.Leases, a) })
 	if h.j.script.Lease != nil {
 		if err := h.j.script.Lease(a); err != nil {
@@ -223,7 +223,7 @@ func (h host) Lease(_ context.Context, a tool.ResourceAsk) (tool.ResourceLease, 
 	return &resource{ask: a, expires: time.Now().Add(a.For)}, nil
 }
 
-func (h host) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+func (h host) LeaseDirectory(ctx context.Context, a tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	if h.j.script.Dir == "" {
 		return "", nil, unscripted("Dir", "there is no place for directories")
 	}
@@ -231,6 +231,6 @@ func (h host) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, 
 	if err != nil {
 		return "", nil, err
 	}
-	l, err := h.Lease(ctx, tool.ResourceAsk{Provider: "local", Type: "directory", ExternalID: path, For: a.For, Unlisted: a.Unlisted})
+	l, err := h.Lease(ctx, tool.ResourceRequest{Provider: "local", Type: "directory", ExternalID: path, For: a.For, Unlisted: a.Unlisted})
 	return path, l, err
 }

@@ -12,7 +12,7 @@ import (
 
 // resource is a granted lease.
 type resource struct {
-	ask tool.ResourceAsk
+	ask tool.ResourceRequest
 
 	mu       sync.Mutex
 	expires  time.Time

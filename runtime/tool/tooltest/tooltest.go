@@ -3,7 +3,7 @@
 // A [Job] answers the requests of a tool from its [Script] and records the tool's events:
 //
 //	job := tooltest.New(tooltest.Script{
-//		Ask: func(tool.InputAsk) (tool.Answer, error) { return tool.Answer{Value: arcp.Raw(`"blue"`)}, nil },
+//		Ask: func(tool.InputRequest) (tool.Answer, error) { return tool.Answer{Value: arcp.Raw(`"blue"`)}, nil },
 //	})
 //	out, err := job.Run(t.Context(), paint, map[string]any{"room": "hall"})
 //
@@ -33,18 +33,18 @@ type Script struct {
 
 	// Ask and Choose answer questions. Run fails the question if its schema or options do not
 	// allow the answer. Without Ask, Job.Ask returns the default of the question.
-	Ask    func(tool.InputAsk) (tool.Answer, error)
-	Choose func(tool.ChoiceAsk) (tool.Answer, error)
+	Ask    func(tool.InputRequest) (tool.Answer, error)
+	Choose func(tool.ChoiceRequest) (tool.Answer, error)
 
 	// Allow decides on Authority.Allow, on Authority.UseModel with the namespace
 	// arcp.NamespaceModelUse, and on files and URLs. nil allows every operation.
 	Allow func(namespace, target string) error
 
-	Permit    func(tool.PermissionAsk) (tool.PermissionLease, error) // Permissions.Request
-	Permitted func(permission, resource, operation string) error     // Permissions.Check; nil permits every operation
-	Call      func(context.Context, tool.Call) (arcp.Raw, error)     // Job.Call
-	Lease     func(tool.ResourceAsk) error                           // Resources.Lease; nil grants every lease
-	Emit      func(t arcp.Type, payload any) error                   // called before an event is recorded; an error refuses it
+	Permit    func(tool.PermissionRequest) (tool.PermissionLease, error) // Permissions.Request
+	Permitted func(permission, resource, operation string) error         // Permissions.Check; nil permits every operation
+	Call      func(context.Context, tool.Call) (arcp.Raw, error)         // Job.Call
+	Lease     func(tool.ResourceRequest) error                           // Resources.Lease; nil grants every lease
+	Emit      func(t arcp.Type, payload any) error                       // called before an event is recorded; an error refuses it
 }
 
 // Record holds the events and requests of a tool. Each list has the order of the calls.
@@ -54,10 +54,10 @@ type Record struct {
 	Metrics     []arcp.MetricPayload // also of charges
 	Events      []arcp.EventEmitPayload
 	Checkpoints []Checkpoint
-	Questions   []any // tool.InputAsk, tool.ChoiceAsk and tool.PermissionAsk
+	Questions   []any // tool.InputRequest, tool.ChoiceRequest and tool.PermissionRequest
 	Checks      []Check
 	Calls       []tool.Call
-	Leases      []tool.ResourceAsk
+	Leases      []tool.ResourceRequest
 	Failures    []error // panics (*tool.PanicError) and tool.ErrLost
 
 	ManualHeartbeat bool

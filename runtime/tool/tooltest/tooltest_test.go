@@ -44,7 +44,7 @@ func TestRecordHasWhatTheToolDid(t *testing.T) {
 		}
 		job.ManualHeartbeat()
 		job.Heartbeat()
-		path, lease, err := job.Resources().Directory(ctx, tool.DirectoryAsk{For: time.Hour})
+		path, lease, err := job.Resources().Directory(ctx, tool.DirectoryRequest{For: time.Hour})
 		if err != nil {
 			return nil, err
 		}
@@ -84,15 +84,15 @@ func TestRecordHasWhatTheToolDid(t *testing.T) {
 func TestUnscriptedRequestFails(t *testing.T) {
 	j, ctx := New(Script{}), t.Context()
 	job := j.Job()
-	_, ask := job.Ask(ctx, tool.InputAsk{Prompt: "?"})
-	_, choose := job.Choose(ctx, tool.ChoiceAsk{Prompt: "?"})
+	_, ask := job.Ask(ctx, tool.InputRequest{Prompt: "?"})
+	_, choose := job.Choose(ctx, tool.ChoiceRequest{Prompt: "?"})
 	_, call := job.Call(ctx, tool.Call{Tool: "t"})
-	_, permit := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"})
-	_, _, dir := job.Resources().Directory(ctx, tool.DirectoryAsk{})
+	_, permit := job.Permissions().Request(ctx, tool.PermissionRequest{Permission: "p", Resource: "r", Operation: "o"})
+	_, _, dir := job.Resources().Directory(ctx, tool.DirectoryRequest{})
 	for name, err := range map[string]error{"ask": ask, "choose": choose, "call": call, "permission": permit, "directory": dir} {
 		wantCode(t, name, err, arcp.CodeFailedPrecondition)
 	}
-	if a, err := job.Ask(ctx, tool.InputAsk{Prompt: "?", Default: arcp.Raw("1")}); err != nil || string(a.Value) != "1" {
+	if a, err := job.Ask(ctx, tool.InputRequest{Prompt: "?", Default: arcp.Raw("1")}); err != nil || string(a.Value) != "1" {
 		t.Errorf("with a default: %+v, %v", a, err)
 	}
 	if len(j.Record().Questions) != 4 {
@@ -102,14 +102,14 @@ func TestUnscriptedRequestFails(t *testing.T) {
 
 func TestAnswersAreChecked(t *testing.T) {
 	job := New(Script{
-		Ask:    func(tool.InputAsk) (tool.Answer, error) { return tool.Answer{Value: arcp.Raw(`"x"`)}, nil },
-		Choose: func(tool.ChoiceAsk) (tool.Answer, error) { return tool.Answer{ChoiceID: "a"}, nil },
+		Ask:    func(tool.InputRequest) (tool.Answer, error) { return tool.Answer{Value: arcp.Raw(`"x"`)}, nil },
+		Choose: func(tool.ChoiceRequest) (tool.Answer, error) { return tool.Answer{ChoiceID: "a"}, nil },
 	}).Job()
-	_, err := job.Ask(t.Context(), tool.InputAsk{Prompt: "?", Schema: arcp.Raw(`{"type":"integer"}`)})
+	_, err := job.Ask(t.Context(), tool.InputRequest{Prompt: "?", Schema: arcp.Raw(`{"type":"integer"}`)})
 	wantCode(t, "value", err, arcp.CodeFailedPrecondition)
-	_, err = job.Choose(t.Context(), tool.ChoiceAsk{Prompt: "?", Options: []arcp.Option{{ID: "b"}}})
+	_, err = job.Choose(t.Context(), tool.ChoiceRequest{Prompt: "?", Options: []arcp.Option{{ID: "b"}}})
 	wantCode(t, "choice", err, arcp.CodeFailedPrecondition)
-	if a, err := job.Choose(t.Context(), tool.ChoiceAsk{Prompt: "?", Options: []arcp.Option{{ID: "a"}}}); err != nil || a.ChoiceID != "a" || a.ResolvedBy == "" {
+	if a, err := job.Choose(t.Context(), tool.ChoiceRequest{Prompt: "?", Options: []arcp.Option{{ID: "a"}}}); err != nil || a.ChoiceID != "a" || a.ResolvedBy == "" {
 		t.Errorf("Choose = %+v, %v, want the scripted option a", a, err)
 	}
 }

@@ -49,7 +49,7 @@ func (h host) Interrupted() <-chan struct{}              { return h.call.Interru
 func (h host) ManualHeartbeat()                          { h.call.ManualHeartbeat() }
 func (h host) Heartbeat()                                { h.call.Heartbeat() }
 
-func (h host) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) {
+func (h host) Ask(ctx context.Context, a tool.InputRequest) (tool.Answer, error) {
 	p, err := h.call.Ask(ctx, arcp.HumanInputRequestPayload{
 		Prompt:         a.Prompt,
 		ResponseSchema: a.Schema,
@@ -59,7 +59,7 @@ func (h host) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) {
 	return tool.Answer{Value: p.Value, RespondedBy: p.RespondedBy, At: p.RespondedAt}, wireError(err)
 }
 
-func (h host) Choose(ctx context.Context, c tool.ChoiceAsk) (tool.Answer, error) {
+func (h host) Choose(ctx context.Context, c tool.ChoiceRequest) (tool.Answer, error) {
 	p, err := h.call.Choose(ctx, arcp.HumanChoiceRequestPayload{Prompt: c.Prompt, Options: c.Options, ExpiresAt: expiry(c.Expires)})
 	return tool.Answer{ChoiceID: p.ChoiceID, RespondedBy: p.RespondedBy, At: p.RespondedAt}, wireError(err)
 }
@@ -84,7 +84,7 @@ func (h host) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 	return result.Value, wireError(err)
 }
 
-func (h host) Permit(ctx context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {
+func (h host) Permit(ctx context.Context, p tool.PermissionRequest) (tool.PermissionLease, error) {
 	request := arcp.PermissionRequestPayload{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
 	if p.For > 0 {
 		request.RequestedLeaseSeconds = new(uint64((p.For + time.Second - 1) / time.Second))
@@ -124,11 +124,11 @@ func (h host) Extend(context.Context, arcp.LeaseID, time.Duration) (time.Time, e
 	return time.Time{}, unoffered("extend permissions")
 }
 
-func (h host) Lease(context.Context, tool.ResourceAsk) (tool.ResourceLease, error) {
+func (h host) Lease(context.Context, tool.ResourceRequest) (tool.ResourceLease, error) {
 	return nil, unoffered("lease resources")
 }
 
-func (h host) LeaseDirectory(context.Context, tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+func (h host) LeaseDirectory(context.Context, tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	return "", nil, unoffered("lease directories")
 }
 

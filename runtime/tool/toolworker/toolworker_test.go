@@ -127,15 +127,15 @@ func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error)
 	if err != nil {
 		return out, err
 	}
-	answer, err := job.Ask(ctx, tool.InputAsk{Prompt: "Which color?", Schema: arcp.Raw(`{"type":"string"}`), Expires: time.Hour})
+	answer, err := job.Ask(ctx, tool.InputRequest{Prompt: "Which color?", Schema: arcp.Raw(`{"type":"string"}`), Expires: time.Hour})
 	if err != nil {
 		return out, err
 	}
-	choice, err := job.Choose(ctx, tool.ChoiceAsk{Prompt: "Which?", Options: []arcp.Option{{ID: "a", Label: "A"}}})
+	choice, err := job.Choose(ctx, tool.ChoiceRequest{Prompt: "Which?", Options: []arcp.Option{{ID: "a", Label: "A"}}})
 	if err != nil || choice.ChoiceID != "a" {
 		return out, fmt.Errorf("choice = %+v, want a: %w", choice, err)
 	}
-	lease, err := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: "trip.end", Resource: "here", Operation: "stop", For: time.Hour})
+	lease, err := job.Permissions().Request(ctx, tool.PermissionRequest{Permission: "trip.end", Resource: "here", Operation: "stop", For: time.Hour})
 	if err != nil || lease.Resource != "here" {
 		return out, fmt.Errorf("permission lease = %+v, want one of here: %w", lease, err)
 	}
@@ -243,8 +243,8 @@ func TestUnsupportedRequestsFail(t *testing.T) {
 			a, r := job.Authority(), job.Resources()
 			_, read := a.Files().ReadFile("/etc/hosts", 100)
 			_, get := a.Fetcher().Get(ctx, "http://example.com/")
-			_, lease := r.Lease(ctx, tool.ResourceAsk{Provider: "p", Type: "t", ExternalID: "x"})
-			_, _, dir := r.Directory(ctx, tool.DirectoryAsk{})
+			_, lease := r.Lease(ctx, tool.ResourceRequest{Provider: "p", Type: "t", ExternalID: "x"})
+			_, _, dir := r.Directory(ctx, tool.DirectoryRequest{})
 			_, extend := job.Permissions().Extend(ctx, "lease_1", time.Hour)
 			_, delegate := job.Call(ctx, tool.Call{Tool: "demo.echo", Delegate: true})
 			for name, err := range map[string]error{"allow": a.Allow(arcp.NamespaceFSRead, "/a"), "model": a.UseModel("m"), "charge": a.Charge("c", "USD", "1"),

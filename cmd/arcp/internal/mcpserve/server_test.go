@@ -247,17 +247,17 @@ func TestToolsFollowTheCatalog(t *testing.T) {
 // A question of a job goes only to the client whose call the job serves.
 func TestQuestionReachesItsCaller(t *testing.T) {
 	ask := raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
-		a, err := job.Ask(ctx, tool.InputAsk{Prompt: "what?", Schema: args, Expires: time.Minute})
+		a, err := job.Ask(ctx, tool.InputRequest{Prompt: "what?", Schema: args, Expires: time.Minute})
 		return a.Value, err
 	})
 	choose := raw(t, tool.Capability{Name: "choose"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		a, err := job.Choose(ctx,
-			tool.ChoiceAsk{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b", Label: "B"}}, Expires: time.Minute})
+			tool.ChoiceRequest{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b", Label: "B"}}, Expires: time.Minute})
 		return arcp.Raw(fmt.Sprintf("%q", a.ChoiceID)), err
 	})
 	permit := raw(t, tool.Capability{Name: "permit"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		_, err := job.Permissions().Request(ctx,
-			tool.PermissionAsk{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
+			tool.PermissionRequest{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
 		return arcp.Raw(`"granted"`), err
 	})
 	fx := start(t, Config{}, ask, choose, permit)
@@ -298,7 +298,7 @@ func TestQuestionWithoutElicitation(t *testing.T) {
 	ended := make(chan error, 1)
 	fx := start(t, Config{}, raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		close(asked)
-		_, err := job.Ask(ctx, tool.InputAsk{Prompt: "what?", Expires: time.Minute})
+		_, err := job.Ask(ctx, tool.InputRequest{Prompt: "what?", Expires: time.Minute})
 		ended <- err
 		return nil, err
 	}))
