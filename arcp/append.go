@@ -202,67 +202,67 @@ type builder struct {
 
 func beginObject(dst []byte) builder { return builder{dst: append(dst, '{')} }
 
-func (o *builder) end() []byte { return append(o.dst, '}') }
+func (b *builder) end() []byte { return append(b.dst, '}') }
 
-func (o *builder) name(name string) {
-	if o.any {
-		o.dst = append(o.dst, ',')
+func (b *builder) name(name string) {
+	if b.any {
+		b.dst = append(b.dst, ',')
 	}
-	o.any = true
-	o.dst = append(append(append(o.dst, '"'), name...), '"', ':')
+	b.any = true
+	b.dst = append(append(append(b.dst, '"'), name...), '"', ':')
 }
 
-func (o *builder) text(name, value string) {
-	o.name(name)
-	o.dst = AppendString(o.dst, value)
+func (b *builder) text(name, value string) {
+	b.name(name)
+	b.dst = AppendString(b.dst, value)
 }
 
-func (o *builder) optional(name, value string) {
+func (b *builder) optional(name, value string) {
 	if value != "" {
-		o.text(name, value)
+		b.text(name, value)
 	}
 }
 
-func (o *builder) raw(name string, value Raw) {
+func (b *builder) raw(name string, value Raw) {
 	if len(value) > 0 {
-		o.name(name)
-		o.dst = appendRaw(o.dst, value)
+		b.name(name)
+		b.dst = appendRaw(b.dst, value)
 	}
 }
 
-func (o *builder) uint(name string, value uint64) {
-	o.name(name)
-	o.dst = strconv.AppendUint(o.dst, value, 10)
+func (b *builder) uint(name string, value uint64) {
+	b.name(name)
+	b.dst = strconv.AppendUint(b.dst, value, 10)
 }
 
-func (o *builder) bool(name string, value bool) {
-	o.name(name)
-	o.dst = strconv.AppendBool(o.dst, value)
+func (b *builder) bool(name string, value bool) {
+	b.name(name)
+	b.dst = strconv.AppendBool(b.dst, value)
 }
 
-func (o *builder) time(name string, value time.Time) {
+func (b *builder) time(name string, value time.Time) {
 	if !value.IsZero() {
-		o.name(name)
-		o.dst = AppendTime(o.dst, value)
+		b.name(name)
+		b.dst = AppendTime(b.dst, value)
 	}
 }
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
 // float omits nil, NaN and infinite values.
-func (o *builder) float(name string, value *float64) {
+func (b *builder) float(name string, value *float64) {
 	if value != nil && finite(*value) {
-		o.name(name)
-		o.dst = appendFloat(o.dst, *value)
+		b.name(name)
+		b.dst = appendFloat(b.dst, *value)
 	}
 }
 
 // reflected encodes a rare member with reflection.
-func (o *builder) reflected(name string, value any) {
-	o.name(name)
-	dst, err := AppendJSON(o.dst, value)
+func (b *builder) reflected(name string, value any) {
+	b.name(name)
+	dst, err := AppendJSON(b.dst, value)
 	if err != nil { // value contains a Raw that is not JSON
-		dst = append(o.dst, `{}`...)
+		dst = append(b.dst, `{}`...)
 	}
-	o.dst = dst
+	b.dst = dst
 }

@@ -233,12 +233,12 @@ func (c Capabilities) AppendJSON(dst []byte) []byte {
 }
 
 // list omits nil.
-func (o *builder) list(name string, list []string) {
+func (b *builder) list(name string, list []string) {
 	if list == nil {
 		return
 	}
-	o.name(name)
-	o.dst = appendStrings(o.dst, list)
+	b.name(name)
+	b.dst = appendStrings(b.dst, list)
 }
 
 func appendStrings(dst []byte, list []string) []byte {
@@ -252,16 +252,16 @@ func appendStrings(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-func (o *builder) agents(name string, agents []Agent) {
-	o.name(name)
-	o.dst = append(o.dst, '[')
+func (b *builder) agents(name string, agents []Agent) {
+	b.name(name)
+	b.dst = append(b.dst, '[')
 	for i, a := range agents {
 		if i > 0 {
-			o.dst = append(o.dst, ',')
+			b.dst = append(b.dst, ',')
 		}
-		o.dst = a.AppendJSON(o.dst)
+		b.dst = a.AppendJSON(b.dst)
 	}
-	o.dst = append(o.dst, ']')
+	b.dst = append(b.dst, ']')
 }
 
 // AppendJSON appends the encoded agent.

@@ -194,7 +194,7 @@ type textMembers struct {
 	n      int
 }
 
-func (g *textMembers) add(member textMember, s *scanner, name []byte, value Raw) error {
+func (tm *textMembers) add(member textMember, s *scanner, name []byte, value Raw) error {
 	if value[0] != '"' {
 		return wrongKind(name, "a string", value)
 	}
@@ -204,15 +204,15 @@ func (g *textMembers) add(member textMember, s *scanner, name []byte, value Raw)
 		s.text = s.text[:start]
 		return badID(string(name), fmt.Sprintf("is longer than %d bytes", MaxIDLen))
 	}
-	g.member[g.n], g.end[g.n] = member, len(s.text)
-	g.n++
+	tm.member[tm.n], tm.end[tm.n] = member, len(s.text)
+	tm.n++
 	return nil
 }
 
-func (g *textMembers) assign(e *Envelope, all []byte) {
+func (tm *textMembers) assign(e *Envelope, all []byte) {
 	s, start := string(all), 0
-	for i, end := range g.end[:g.n] {
-		e.setText(g.member[i], s[start:end])
+	for i, end := range tm.end[:tm.n] {
+		e.setText(tm.member[i], s[start:end])
 		start = end
 	}
 }

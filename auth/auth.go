@@ -56,9 +56,9 @@ type Identity struct {
 	Program *ProgramRights `json:",omitzero"` // nil: not a program started by the runtime
 
 	// Set.Revalidate reads the members below.
-	TokenPrint Secret `json:",omitzero"` // identifies the bearer token: a hash of its HashToken; empty: none
-	Issuer     string // claim iss of the JWT
-	RolesClaim string // claim of the JWT with the roles; empty: the roles are configured
+	TokenFingerprint Secret `json:"TokenPrint,omitzero"` // identifies the bearer token: a hash of its HashToken; empty: none
+	Issuer           string // claim iss of the JWT
+	RolesClaim       string // claim of the JWT with the roles; empty: the roles are configured
 }
 
 // Limits are the limits of a principal. A zero member is the default of the server.

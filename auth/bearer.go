@@ -81,13 +81,13 @@ func (b *bearer) find(token Secret) (holder, error) {
 // identity returns the identity of a session authenticated with the token.
 func (h holder) identity() Identity {
 	id := h.principal.as(Bearer)
-	id.TokenPrint = tokenPrint(h.hash)
+	id.TokenFingerprint = tokenFingerprint(h.hash)
 	return id
 }
 
-// tokenPrint identifies a token in a stored session. The hash of the token itself is the key of its
+// tokenFingerprint identifies a token in a stored session. The hash of the token itself is the key of its
 // challenges and must not be stored there.
-func tokenPrint(hash [sha256.Size]byte) Secret {
+func tokenFingerprint(hash [sha256.Size]byte) Secret {
 	sum := sha256.Sum256(append([]byte("arcp token of a session\x00"), hash[:]...))
 	return Secret(hex.EncodeToString(sum[:]))
 }

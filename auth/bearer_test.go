@@ -14,7 +14,7 @@ func TestBearerTokenNamesThePrincipal(t *testing.T) {
 	set := NewSet(withTokens(t, map[Secret]string{"tok-a": "alice", "tok-b": "bob"}))
 	id := begin(t, set, Request{Scheme: Bearer, Token: "tok-a", Principal: "bob", Now: now})
 	want(t, "the principal comes from the token, not from the hint", id, Identity{
-		Principal: "alice", Scheme: Bearer, Roles: localRoles, Trust: arcp.Trusted, TokenPrint: tokenPrint(HashToken("tok-a")),
+		Principal: "alice", Scheme: Bearer, Roles: localRoles, Trust: arcp.Trusted, TokenFingerprint: tokenFingerprint(HashToken("tok-a")),
 	})
 }
 

@@ -98,7 +98,7 @@ func TestOrderOfKeysDoesNotMatter(t *testing.T) {
 	c := parse(t, "", "anonymous: {enabled: false}\nprincipals: [{trust: untrusted, tokens: ['"+hashA+"'], roles: [admin], name: alice}]")
 	id := begin(t, NewSet(c), Request{Scheme: Bearer, Token: "a", Now: now})
 	want(t, "all of it counts", id,
-		Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: arcp.Untrusted, TokenPrint: tokenPrint(HashToken("a"))})
+		Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: arcp.Untrusted, TokenFingerprint: tokenFingerprint(HashToken("a"))})
 }
 
 func TestBadFilesNameTheEntry(t *testing.T) {
@@ -262,7 +262,7 @@ func TestAddTokenExtendsAPrincipal(t *testing.T) {
 		{"on loopback", "n", Identity{Principal: "near", Roles: []Role{RoleClient, RoleWorker, RoleApprover}, Trust: arcp.Trusted}},
 		{"elsewhere", "f", Identity{Principal: "far", Roles: []Role{RoleClient}, Trust: arcp.Trusted}},
 	} {
-		w.id.Scheme, w.id.TokenPrint = Bearer, tokenPrint(HashToken(w.token))
+		w.id.Scheme, w.id.TokenFingerprint = Bearer, tokenFingerprint(HashToken(w.token))
 		want(t, w.why, begin(t, set, Request{Scheme: Bearer, Token: w.token, Now: now}), w.id)
 	}
 }

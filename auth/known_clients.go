@@ -60,81 +60,81 @@ func clientOf(id Identity, fingerprint string) (ClientKey, bool) {
 }
 
 // knows reports whether the client connected in the last knownFor, and records this connection.
-func (s *knownClients) knows(client ClientKey, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e, ok := s.at[client]
+func (kc *knownClients) knows(client ClientKey, now time.Time) bool {
+	kc.mu.Lock()
+	defer kc.mu.Unlock()
+	e, ok := kc.at[client]
 	if !ok || now.Sub(e.Value.(*knownEntry).At) > knownFor {
 		return false
 	}
-	s.addLocked(client, now)
+	kc.addLocked(client, now)
 	return true
 }
 
-func (s *knownClients) add(client ClientKey, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.addLocked(client, now)
+func (kc *knownClients) add(client ClientKey, now time.Time) {
+	kc.mu.Lock()
+	defer kc.mu.Unlock()
+	kc.addLocked(client, now)
 }
 
-func (s *knownClients) addLocked(client ClientKey, now time.Time) {
-	e, ok := s.at[client]
+func (kc *knownClients) addLocked(client ClientKey, now time.Time) {
+	e, ok := kc.at[client]
 	if !ok {
-		_, stored := s.changed[client]
-		e = s.order.PushFront(&knownEntry{KnownClient: KnownClient{Client: client}, stored: stored})
-		s.at[client] = e
+		_, stored := kc.changed[client]
+		e = kc.order.PushFront(&knownEntry{KnownClient: KnownClient{Client: client}, stored: stored})
+		kc.at[client] = e
 	}
 	m := e.Value.(*knownEntry)
 	if m.At = now; now.Sub(m.storedAt) >= storeInterval {
-		s.changed[client] = struct{}{}
+		kc.changed[client] = struct{}{}
 	}
-	s.order.MoveToFront(e)
-	if s.order.Len() > s.limit {
-		s.forgetLocked(s.order.Back())
+	kc.order.MoveToFront(e)
+	if kc.order.Len() > kc.limit {
+		kc.forgetLocked(kc.order.Back())
 	}
 }
 
-func (s *knownClients) forgetLocked(e *list.Element) {
-	m := s.order.Remove(e).(*knownEntry)
-	delete(s.at, m.Client)
-	if delete(s.changed, m.Client); m.stored {
-		s.changed[m.Client] = struct{}{}
+func (kc *knownClients) forgetLocked(e *list.Element) {
+	m := kc.order.Remove(e).(*knownEntry)
+	delete(kc.at, m.Client)
+	if delete(kc.changed, m.Client); m.stored {
+		kc.changed[m.Client] = struct{}{}
 	}
 }
 
 // restore adds the stored clients of an earlier process. Clients in memory are newer and stay unchanged.
-func (s *knownClients) restore(stored []KnownClient) {
+func (kc *knownClients) restore(stored []KnownClient) {
 	stored = slices.SortedFunc(slices.Values(stored), func(a, b KnownClient) int {
 		return cmp.Or(b.At.Compare(a.At), slices.Compare(a.Client[:], b.Client[:]))
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	kc.mu.Lock()
+	defer kc.mu.Unlock()
 	for _, k := range stored {
-		if _, ok := s.at[k.Client]; ok {
+		if _, ok := kc.at[k.Client]; ok {
 			continue
 		}
-		e := s.order.PushBack(&knownEntry{KnownClient: k, stored: true, storedAt: k.At})
-		if s.at[k.Client] = e; s.order.Len() > s.limit {
-			s.forgetLocked(e)
+		e := kc.order.PushBack(&knownEntry{KnownClient: k, stored: true, storedAt: k.At})
+		if kc.at[k.Client] = e; kc.order.Len() > kc.limit {
+			kc.forgetLocked(e)
 		}
 	}
 }
 
 // changes returns up to limit changes that no earlier call returned. It forgets clients without a
 // connection in the last knownFor.
-func (s *knownClients) changes(now time.Time, limit int) (list []KnownClient) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for n := 0; n < limit && s.order.Len() > 0 && now.Sub(s.order.Back().Value.(*knownEntry).At) > knownFor; n++ {
-		s.forgetLocked(s.order.Back())
+func (kc *knownClients) changes(now time.Time, limit int) (list []KnownClient) {
+	kc.mu.Lock()
+	defer kc.mu.Unlock()
+	for n := 0; n < limit && kc.order.Len() > 0 && now.Sub(kc.order.Back().Value.(*knownEntry).At) > knownFor; n++ {
+		kc.forgetLocked(kc.order.Back())
 	}
-	for client := range s.changed {
+	for client := range kc.changed {
 		if len(list) == limit {
 			break
 		}
-		delete(s.changed, client)
+		delete(kc.changed, client)
 		change := KnownClient{Client: client}
-		if e, ok := s.at[client]; ok {
+		if e, ok := kc.at[client]; ok {
 			m := e.Value.(*knownEntry)
 			m.stored, m.storedAt, change = true, m.At, m.KnownClient
 		}

@@ -44,7 +44,7 @@ func TestBearerSessionEndsWithItsToken(t *testing.T) {
 	want(t, "the roles are those of now", fresh.Roles, []Role{RoleObserver})
 	want(t, "it can be renewed again", revalidate(t, "renewed", set, fresh), fresh)
 	unknown := byToken
-	unknown.TokenPrint = ""
+	unknown.TokenFingerprint = ""
 	wantRevoked(t, "it is not known which token it was", set, unknown)
 	set.Reload(file(first, "observer"))
 	wantRevoked(t, "the principal has another token only", set, byToken)

@@ -22,7 +22,7 @@ const canary = "Canary0123456789Canary0123456789Canary0123456789Canary0123456789
 // usual ways to write either.
 func leaks(text string) bool {
 	hash := HashToken(canary)
-	for _, secret := range [][]byte{[]byte(canary), hash[:], []byte(tokenPrint(hash))} {
+	for _, secret := range [][]byte{[]byte(canary), hash[:], []byte(tokenFingerprint(hash))} {
 		for _, form := range []string{
 			string(secret), hex.EncodeToString(secret), fmt.Sprintf("%X", secret), fmt.Sprintf("% x", secret),
 			base64.StdEncoding.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret),
@@ -43,7 +43,7 @@ func TestLeaksFindsLeaks(t *testing.T) {
 			want(t, fmt.Sprintf("%s of %T", format, v), leaks(fmt.Sprintf(format, v)), true)
 		}
 	}
-	want(t, "the form of the store", leaks(tokenPrint(HashToken(canary)).Reveal()), true)
+	want(t, "the form of the store", leaks(tokenFingerprint(HashToken(canary)).Reveal()), true)
 	want(t, "the form of the file", leaks(FileHash(canary)), true)
 	want(t, "something else", leaks("Canary0123456789"), false)
 }

@@ -31,14 +31,14 @@ func newCheckRun(ctx context.Context, target *Target, s *server) *checkRun {
 
 // execute runs fn on a new goroutine, because Failf and Skipf end their goroutine, and then drops
 // all connections. At the end of a passed check each session must still answer a ping.
-func (t *checkRun) execute(fn func(ctx context.Context, t *checkRun)) {
+func (run *checkRun) execute(fn func(ctx context.Context, t *checkRun)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer t.cleanup()
-		defer t.recover()
-		fn(t.ctx, t)
-		for _, c := range t.conns {
+		defer run.cleanup()
+		defer run.recover()
+		fn(run.ctx, run)
+		for _, c := range run.conns {
 			c.checkAlive()
 		}
 	}()
@@ -46,36 +46,36 @@ func (t *checkRun) execute(fn func(ctx context.Context, t *checkRun)) {
 }
 
 // recover reports a panic of a check as its failure.
-func (t *checkRun) recover() {
+func (run *checkRun) recover() {
 	switch r := recover().(type) {
 	case nil:
 	default:
-		t.failure = fmt.Sprintf("the check itself panicked: %v\n%s", r, debug.Stack())
+		run.failure = fmt.Sprintf("the check itself panicked: %v\n%s", r, debug.Stack())
 	}
 }
 
-func (t *checkRun) cleanup() {
-	for _, c := range t.conns {
+func (run *checkRun) cleanup() {
+	for _, c := range run.conns {
 		c.Drop()
 	}
 }
 
 // Failf records a violation by the server and ends the check.
-func (t *checkRun) Failf(format string, args ...any) {
-	t.failure = redact(fmt.Sprintf(format, args...), t.tr.secrets)
+func (run *checkRun) Failf(format string, args ...any) {
+	run.failure = redact(fmt.Sprintf(format, args...), run.tr.secrets)
 	runtime.Goexit()
 }
 
 // Skipf records a missing precondition and ends the check.
-func (t *checkRun) Skipf(format string, args ...any) {
-	t.skip = fmt.Sprintf(format, args...)
+func (run *checkRun) Skipf(format string, args ...any) {
+	run.skip = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 
 // pollDeadline returns the time when a check stops polling, one second before its timeout.
-func (t *checkRun) pollDeadline() time.Time {
+func (run *checkRun) pollDeadline() time.Time {
 	const reportTime = time.Second
-	end, bounded := t.ctx.Deadline()
+	end, bounded := run.ctx.Deadline()
 	if !bounded {
 		end = time.Now().Add(DefaultTimeout)
 	}
@@ -84,9 +84,9 @@ func (t *checkRun) pollDeadline() time.Time {
 
 // Want fails the check unless ok. rule is the rule that the server violates; format describes the
 // observation.
-func (t *checkRun) Want(rule string, ok bool, format string, args ...any) {
+func (run *checkRun) Want(rule string, ok bool, format string, args ...any) {
 	if !ok {
-		t.Failf("%s: %s", rule, fmt.Sprintf(format, args...))
+		run.Failf("%s: %s", rule, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -105,65 +105,65 @@ func quoted(v any) string {
 }
 
 // Dial connects and sends nothing.
-func (t *checkRun) Dial() *checkConn {
-	tc, err := t.target.dial(t.ctx)
+func (run *checkRun) Dial() *checkConn {
+	tc, err := run.target.dial(run.ctx)
 	if err != nil {
-		t.Failf("connect to the server: %v", err)
+		run.Failf("connect to the server: %v", err)
 	}
-	return t.connected(tc)
+	return run.connected(tc)
 }
 
 // DialDraft connects for a client of the draft dialect and sends nothing. The connection is for the
 // session of an earlier one unless that is nil.
-func (t *checkRun) DialDraft(earlier *draftConn) *draftConn {
-	tc, err := t.target.dial(t.ctx)
+func (run *checkRun) DialDraft(earlier *draftConn) *draftConn {
+	tc, err := run.target.dial(run.ctx)
 	if err != nil {
-		t.Failf("connect to the server: %v", err)
+		run.Failf("connect to the server: %v", err)
 	}
-	c := newDraftConn(newLink(t, tc), earlier)
-	t.conns = append(t.conns, c)
+	c := newDraftConn(newLink(run, tc), earlier)
+	run.conns = append(run.conns, c)
 	return c
 }
 
 // Restart kills and starts the server, and drops the connections of the check.
-func (t *checkRun) Restart(ctx context.Context) {
-	if err := t.target.Restart(ctx); err != nil {
-		t.Failf("restart the server: %v", err)
+func (run *checkRun) Restart(ctx context.Context) {
+	if err := run.target.Restart(ctx); err != nil {
+		run.Failf("restart the server: %v", err)
 	}
-	for _, c := range t.conns {
+	for _, c := range run.conns {
 		c.Drop()
 	}
 }
 
 // DialSocket connects with a client that can also send binary and malformed frames.
-func (t *checkRun) DialSocket() *checkConn {
-	s, err := t.target.dialSocket(t.ctx)
+func (run *checkRun) DialSocket() *checkConn {
+	s, err := run.target.dialSocket(run.ctx)
 	if err != nil {
-		t.Failf("connect to the server: %v", err)
+		run.Failf("connect to the server: %v", err)
 	}
-	return t.connected(s)
+	return run.connected(s)
 }
 
-func (t *checkRun) connected(tc transport.Conn) *checkConn {
-	c := newConn(newLink(t, tc))
-	t.conns = append(t.conns, c)
+func (run *checkRun) connected(tc transport.Conn) *checkConn {
+	c := newConn(newLink(run, tc))
+	run.conns = append(run.conns, c)
 	return c
 }
 
 // Open connects and opens a session.
-func (t *checkRun) Open(with ...func(*arcp.SessionOpenPayload)) *checkConn {
-	c := t.Dial()
+func (run *checkRun) Open(with ...func(*arcp.SessionOpenPayload)) *checkConn {
+	c := run.Dial()
 	c.Open(with...)
 	return c
 }
 
 // openPayload returns the payload of a valid session.open.
-func (t *checkRun) openPayload() arcp.SessionOpenPayload {
+func (run *checkRun) openPayload() arcp.SessionOpenPayload {
 	p := arcp.SessionOpenPayload{
-		Auth:   arcp.Auth{Scheme: "bearer", Token: t.target.Token},
+		Auth:   arcp.Auth{Scheme: "bearer", Token: run.target.Token},
 		Client: arcp.ClientInfo{Kind: "arcp-conformance", Version: "1.0.0"},
 	}
-	if t.target.Token == "" { // a server on a unix socket uses the peer credentials
+	if run.target.Token == "" { // a server on a unix socket uses the peer credentials
 		p.Auth.Scheme = "none"
 	}
 	return p

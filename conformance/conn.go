@@ -43,24 +43,24 @@ type received struct {
 	members map[string]arcp.Raw // members of the envelope
 }
 
-func (f *received) String() string {
-	s := string(f.Type)
-	if f.EventSeq > 0 {
-		s += " " + strconv.FormatUint(f.EventSeq, 10)
+func (r *received) String() string {
+	s := string(r.Type)
+	if r.EventSeq > 0 {
+		s += " " + strconv.FormatUint(r.EventSeq, 10)
 	}
-	if code := f.code(); code != "" {
+	if code := r.code(); code != "" {
 		s += " " + code
 	}
 	return s
 }
 
 // code returns the error code and message in the payload, or "".
-func (f *received) code() string {
+func (r *received) code() string {
 	var p struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
-	if arcp.Unmarshal(f.Payload, &p) != nil || p.Code == "" {
+	if arcp.Unmarshal(r.Payload, &p) != nil || p.Code == "" {
 		return ""
 	}
 	return p.Code + " " + strconv.Quote(p.Message)
@@ -174,11 +174,11 @@ func (c *checkConn) frame(rule string) *received {
 	}
 }
 
-func (f *received) changesTools() bool {
-	if f.Type != arcp.EventEmit || f.JobID != "" {
+func (r *received) changesTools() bool {
+	if r.Type != arcp.EventEmit || r.JobID != "" {
 		return false
 	}
-	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope)
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&r.Envelope)
 	return err == nil && p.Name == "tools.changed"
 }
 
@@ -210,8 +210,8 @@ func (c *checkConn) pong(f *received) {
 }
 
 // nonce returns the nonce of a session.ping.
-func (f *received) nonce() string {
-	p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&f.Envelope) // validated when received
+func (r *received) nonce() string {
+	p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&r.Envelope) // validated when received
 	return p.Nonce
 }
 
@@ -263,9 +263,9 @@ func (c *checkConn) ExpectNack(rule string, id arcp.MessageID, codes ...arcp.Cod
 }
 
 // wantCode fails the check unless the frame has one of the codes.
-func (t *checkRun) wantCode(rule string, f *received, codes ...arcp.Code) {
-	if code := payload[arcp.ErrorPayload](t, f).Code; !slices.Contains(codes, code) {
-		t.Failf("%s: got %s, want %v", rule, f, codes)
+func (run *checkRun) wantCode(rule string, f *received, codes ...arcp.Code) {
+	if code := payload[arcp.ErrorPayload](run, f).Code; !slices.Contains(codes, code) {
+		run.Failf("%s: got %s, want %v", rule, f, codes)
 	}
 }
 

@@ -51,136 +51,136 @@ func newFake(conn transport.Conn) *fake {
 	return &fake{conn: conn, received: map[arcp.MessageID]bool{}, running: map[arcp.JobID]*fakeJob{}, ended: map[arcp.JobID]bool{}}
 }
 
-func (s *fake) serve() {
-	defer func() { _ = s.conn.Abort() }() // the client has disconnected
+func (f *fake) serve() {
+	defer func() { _ = f.conn.Abort() }() // the client has disconnected
 	for {
-		frame, err := s.conn.Read()
+		frame, err := f.conn.Read()
 		if err != nil {
 			return
 		}
 		env, err := arcp.Decode(frame)
-		if err == nil && s.handle(&env) {
-			_ = s.conn.Close(transport.CloseNormal, "") // the client may have gone before
+		if err == nil && f.handle(&env) {
+			_ = f.conn.Close(transport.CloseNormal, "") // the client may have gone before
 			return
 		}
 	}
 }
 
 // handle performs one message and reports whether it was the last.
-func (s *fake) handle(env *arcp.Envelope) (last bool) {
-	if s.session == "" {
+func (f *fake) handle(env *arcp.Envelope) (last bool) {
+	if f.session == "" {
 		if env.Type != arcp.SessionOpen {
-			s.early = append(s.early, *env)
+			f.early = append(f.early, *env)
 			return false
 		}
-		s.open(env)
-		for i := 0; i < len(s.early) && s.session != ""; i++ {
-			s.answer(&s.early[i], arcp.Nack, arcp.Errorf(arcp.CodeFailedPrecondition, "sent before session.accepted"))
+		f.open(env)
+		for i := 0; i < len(f.early) && f.session != ""; i++ {
+			f.answer(&f.early[i], arcp.Nack, arcp.Errorf(arcp.CodeFailedPrecondition, "sent before session.accepted"))
 		}
 		return false
 	}
-	if s.received[env.ID] {
+	if f.received[env.ID] {
 		return false
 	}
-	s.received[env.ID] = true
+	f.received[env.ID] = true
 	switch env.Type {
 	case arcp.Ping:
 		p, _ := arcp.DecodePayload[arcp.PingPayload](env) // checks send valid payloads
-		s.answer(env, arcp.Pong, arcp.PongPayload(p))
+		f.answer(env, arcp.Pong, arcp.PongPayload(p))
 	case arcp.SessionPing:
 		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](env) // checks send valid payloads
-		s.answer(env, arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()})
+		f.answer(env, arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()})
 	case arcp.SessionListJobs:
-		s.list(env)
+		f.list(env)
 	case arcp.ToolInvoke:
-		s.invoke(env)
+		f.invoke(env)
 	case arcp.Cancel:
-		s.cancel(env)
+		f.cancel(env)
 	case arcp.SessionClose:
-		s.answer(env, arcp.SessionClosed, arcp.SessionClosedPayload{})
+		f.answer(env, arcp.SessionClosed, arcp.SessionClosedPayload{})
 		return true
 	default:
-		s.unknown(env)
+		f.unknown(env)
 	}
 	return false
 }
 
-func (s *fake) send(env arcp.Envelope) {
-	env.ARCP, env.ID, env.SessionID = s.version, arcp.NewMessageID(), s.session
+func (f *fake) send(env arcp.Envelope) {
+	env.ARCP, env.ID, env.SessionID = f.version, arcp.NewMessageID(), f.session
 	env.Timestamp = time.Now()
-	_ = s.conn.Write(env.Append(nil)) // the next read reports that the client has disconnected
-	_ = s.conn.Flush()
+	_ = f.conn.Write(env.Append(nil)) // the next read reports that the client has disconnected
+	_ = f.conn.Flush()
 }
 
-func (s *fake) answer(to *arcp.Envelope, typ arcp.Type, payload any) {
+func (f *fake) answer(to *arcp.Envelope, typ arcp.Type, payload any) {
 	env := arcp.Frame(typ, payload)
 	env.CorrelationID = to.ID
-	s.send(env)
+	f.send(env)
 }
 
-func (s *fake) event(j *fakeJob, typ arcp.Type, payload any) {
+func (f *fake) event(j *fakeJob, typ arcp.Type, payload any) {
 	env := arcp.Frame(typ, payload)
-	s.seq++
-	env.EventSeq, env.CorrelationID, env.JobID, env.TraceID, env.CausationID = s.seq, j.submit, j.id, j.trace, j.cause
-	s.send(env)
+	f.seq++
+	env.EventSeq, env.CorrelationID, env.JobID, env.TraceID, env.CausationID = f.seq, j.submit, j.id, j.trace, j.cause
+	f.send(env)
 }
 
-func (s *fake) open(env *arcp.Envelope) {
-	s.version = env.ARCP
+func (f *fake) open(env *arcp.Envelope) {
+	f.version = env.ARCP
 	p, err := arcp.DecodePayload[arcp.SessionOpenPayload](env)
 	if err != nil || p.Auth.Token != fakeToken {
-		s.answer(env, arcp.SessionRejected, arcp.Errorf(arcp.CodeUnauthenticated, "unknown bearer token"))
+		f.answer(env, arcp.SessionRejected, arcp.Errorf(arcp.CodeUnauthenticated, "unknown bearer token"))
 		return
 	}
-	s.session = arcp.NewSessionID()
-	s.answer(env, arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: s.session,
-		Runtime: arcp.RuntimeInfo{Kind: "fake", Version: "1"}, ResumeToken: "rt_" + string(s.session)})
+	f.session = arcp.NewSessionID()
+	f.answer(env, arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: f.session,
+		Runtime: arcp.RuntimeInfo{Kind: "fake", Version: "1"}, ResumeToken: "rt_" + string(f.session)})
 }
 
-func (s *fake) unknown(env *arcp.Envelope) {
+func (f *fake) unknown(env *arcp.Envelope) {
 	class := arcp.Classify(env.Type)
 	if class == arcp.ClassExperimental || class == arcp.ClassExtension && env.OptionalExtension() {
 		return
 	}
-	s.answer(env, arcp.Nack, arcp.Errorf(arcp.CodeUnimplemented, "%s is not offered", env.Type))
+	f.answer(env, arcp.Nack, arcp.Errorf(arcp.CodeUnimplemented, "%s is not offered", env.Type))
 }
 
-func (s *fake) list(env *arcp.Envelope) {
+func (f *fake) list(env *arcp.Envelope) {
 	page := arcp.SessionJobsPayload{RequestID: env.ID, Jobs: []arcp.JobEntry{}}
-	for id := range s.ended {
+	for id := range f.ended {
 		page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: id, Agent: "demo.echo@1.0.0", Status: "completed", CreatedAt: time.Now()})
 	}
-	s.answer(env, arcp.SessionJobs, page)
+	f.answer(env, arcp.SessionJobs, page)
 }
 
 var fakeVersions = map[string][]string{"demo.echo": {"1.0.0", "0.9.0"}, "demo.emit": {"1.0.0"}, "demo.progress": {"1.0.0"},
 	"demo.sleep": {"1.0.0"}, "demo.fail": {"1.0.0"}, "demo.stubborn": {"1.0.0"}}
 
-func (s *fake) invoke(env *arcp.Envelope) {
+func (f *fake) invoke(env *arcp.Envelope) {
 	p, _ := arcp.DecodePayload[arcp.ToolInvokePayload](env) // checks send valid payloads
 	ref, err := arcp.ParseAgentRef(p.Tool)
 	switch versions := fakeVersions[ref.Name]; {
 	case err != nil:
-		s.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeInvalidArgument, "%v", err))
+		f.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeInvalidArgument, "%v", err))
 	case versions == nil:
-		s.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeAgentNotAvailable, "no tool %s", ref.Name))
+		f.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeAgentNotAvailable, "no tool %s", ref.Name))
 	case ref.Version != "" && !slices.Contains(versions, ref.Version):
-		s.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeAgentVersionNotAvailable, "no tool %s", ref))
+		f.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeAgentVersionNotAvailable, "no tool %s", ref))
 	default:
 		if ref.Version == "" {
 			ref.Version = versions[0]
 		}
-		s.run(env, ref, p.Arguments)
+		f.run(env, ref, p.Arguments)
 	}
 }
 
-func (s *fake) run(env *arcp.Envelope, ref arcp.AgentRef, args arcp.Raw) {
+func (f *fake) run(env *arcp.Envelope, ref arcp.AgentRef, args arcp.Raw) {
 	j := &fakeJob{id: arcp.NewJobID(), submit: env.ID, trace: env.TraceID, cause: env.CausationID}
 	if j.trace == "" {
-		j.trace = fmt.Sprintf("%032x", s.seq+1)
+		j.trace = fmt.Sprintf("%032x", f.seq+1)
 	}
-	s.event(j, arcp.JobAccepted, arcp.JobAcceptedPayload{JobID: j.id, Agent: ref.String()})
-	s.event(j, arcp.JobStarted, arcp.JobStartedPayload{})
+	f.event(j, arcp.JobAccepted, arcp.JobAcceptedPayload{JobID: j.id, Agent: ref.String()})
+	f.event(j, arcp.JobStarted, arcp.JobStartedPayload{})
 	var a struct {
 		Count, Steps, Bytes, MS int
 		Code                    string
@@ -191,29 +191,29 @@ func (s *fake) run(env *arcp.Envelope, ref arcp.AgentRef, args arcp.Raw) {
 	switch ref.Name {
 	case "demo.emit":
 		for i := range min(a.Count, 1000) {
-			s.event(j, arcp.Log, arcp.LogPayload{Level: "info", Message: string(make([]byte, a.Bytes)), Attributes: arcp.Raw(fmt.Sprintf(`{"n":%d}`, i))})
+			f.event(j, arcp.Log, arcp.LogPayload{Level: "info", Message: string(make([]byte, a.Bytes)), Attributes: arcp.Raw(fmt.Sprintf(`{"n":%d}`, i))})
 		}
 		args = arcp.Raw(fmt.Sprintf(`{"emitted":%d}`, a.Count))
 	case "demo.progress":
 		for i := range a.Steps {
-			s.event(j, arcp.JobProgress, arcp.JobProgressPayload{Current: float64(i + 1), Total: new(float64(a.Steps))})
+			f.event(j, arcp.JobProgress, arcp.JobProgressPayload{Current: float64(i + 1), Total: new(float64(a.Steps))})
 		}
 	case "demo.fail":
-		s.fail(j, a.Code, a.Message, a.Retryable)
+		f.fail(j, a.Code, a.Message, a.Retryable)
 		return
 	case "demo.sleep", "demo.stubborn":
 		if a.MS > 1000 {
-			s.running[j.id] = j
+			f.running[j.id] = j
 			return
 		}
 	}
 	if ref.Version == "0.9.0" {
 		args = arcp.Raw(`{"legacy":` + string(args) + `}`)
 	}
-	s.end(j, arcp.JobCompleted, arcp.JobCompletedPayload{Value: args})
+	f.end(j, arcp.JobCompleted, arcp.JobCompletedPayload{Value: args})
 }
 
-func (s *fake) fail(j *fakeJob, code, message string, retryable *bool) {
+func (f *fake) fail(j *fakeJob, code, message string, retryable *bool) {
 	e := arcp.Errorf(arcp.Code(code), "%s", message)
 	if !e.Code.Known() {
 		e.Code = arcp.CodeUnknown
@@ -221,30 +221,30 @@ func (s *fake) fail(j *fakeJob, code, message string, retryable *bool) {
 	if retryable != nil {
 		e.Retryable = *retryable
 	}
-	s.end(j, arcp.JobFailed, e)
+	f.end(j, arcp.JobFailed, e)
 }
 
-func (s *fake) end(j *fakeJob, typ arcp.Type, payload any) {
-	s.event(j, typ, payload)
-	delete(s.running, j.id)
-	s.ended[j.id] = true
+func (f *fake) end(j *fakeJob, typ arcp.Type, payload any) {
+	f.event(j, typ, payload)
+	delete(f.running, j.id)
+	f.ended[j.id] = true
 }
 
-func (s *fake) cancel(env *arcp.Envelope) {
+func (f *fake) cancel(env *arcp.Envelope) {
 	p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // checks send valid payloads
-	j := s.running[arcp.JobID(p.TargetID)]
+	j := f.running[arcp.JobID(p.TargetID)]
 	if j == nil {
 		reason := "not_found"
-		if s.ended[arcp.JobID(p.TargetID)] {
+		if f.ended[arcp.JobID(p.TargetID)] {
 			reason = "already_terminal"
 		}
-		s.answer(env, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: p.TargetID, Reason: reason})
+		f.answer(env, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: p.TargetID, Reason: reason})
 		return
 	}
-	s.answer(env, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
+	f.answer(env, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
 	code := arcp.CodeCancelled
 	if p.DeadlineMS != nil && *p.DeadlineMS < 1000 {
 		code = arcp.CodeAborted
 	}
-	s.end(j, arcp.JobCancelled, arcp.JobCancelledPayload{Reason: p.Reason, Code: code})
+	f.end(j, arcp.JobCancelled, arcp.JobCancelledPayload{Reason: p.Reason, Code: code})
 }

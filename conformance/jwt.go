@@ -154,23 +154,23 @@ func unsigned() *SigningKey {
 type claims map[string]any
 
 // claims returns the claims of a valid token with the changes applied.
-func (t *checkRun) claims(changes claims) claims {
-	j, now := t.target.JWT, time.Now()
-	c := claims{"iss": j.Issuer, "aud": t.target.audience(), "sub": t.target.subject(), "exp": now.Add(10 * time.Minute).Unix()}
+func (run *checkRun) claims(changes claims) claims {
+	j, now := run.target.JWT, time.Now()
+	c := claims{"iss": j.Issuer, "aud": run.target.audience(), "sub": run.target.subject(), "exp": now.Add(10 * time.Minute).Unix()}
 	maps.Copy(c, changes)
 	maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
 	return c
 }
 
 // token signs claims. The token becomes a secret of the transcript.
-func (t *checkRun) token(k *SigningKey, c claims) string {
-	input := segment(t, map[string]any{"alg": k.algorithm, "typ": "JWT"}) + "." + segment(t, c)
+func (run *checkRun) token(k *SigningKey, c claims) string {
+	input := segment(run, map[string]any{"alg": k.algorithm, "typ": "JWT"}) + "." + segment(run, c)
 	signature, err := k.sign([]byte(input))
 	if err != nil {
-		t.Skipf("the key cannot sign: %v", err)
+		run.Skipf("the key cannot sign: %v", err)
 	}
 	token := input + "." + base64.RawURLEncoding.EncodeToString(signature)
-	t.tr.secrets = append(slices.Clone(t.tr.secrets), token)
+	run.tr.secrets = append(slices.Clone(run.tr.secrets), token)
 	return token
 }
 

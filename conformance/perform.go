@@ -16,17 +16,17 @@ import (
 )
 
 // perform runs the steps of a script.
-func (t *checkRun) perform(c *script.Check) {
-	var h script.Host = host{t}
-	if t.target.Dialect == arcp.DialectDraft {
-		h = draftHost{host{t}}
+func (run *checkRun) perform(c *script.Check) {
+	var h script.Host = host{run}
+	if run.target.Dialect == arcp.DialectDraft {
+		h = draftHost{host{run}}
 	}
 	err := c.Run(h)
 	if skip, ok := errors.AsType[script.Skip](err); ok {
-		t.Skipf("%s", string(skip))
+		run.Skipf("%s", string(skip))
 	}
 	if err != nil {
-		t.Failf("%v", err)
+		run.Failf("%v", err)
 	}
 }
 

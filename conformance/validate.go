@@ -491,7 +491,7 @@ func (v *validator) view(f *received) *jobView {
 }
 
 // countChunk checks that the chunks of a result are numbered from 0.
-func (w *jobView) countChunk(f *received) error {
+func (jv *jobView) countChunk(f *received) error {
 	if f.Type != arcp.JobResultChunk {
 		return nil
 	}
@@ -499,10 +499,10 @@ func (w *jobView) countChunk(f *received) error {
 	if err != nil {
 		return err
 	}
-	if p.ChunkSeq != w.chunks {
-		return fmt.Errorf("chunk_seq is %d, want %d", p.ChunkSeq, w.chunks)
+	if p.ChunkSeq != jv.chunks {
+		return fmt.Errorf("chunk_seq is %d, want %d", p.ChunkSeq, jv.chunks)
 	}
-	w.chunks++
+	jv.chunks++
 	return nil
 }
 
@@ -601,17 +601,17 @@ func (v *validator) forwarded(f *received) error {
 
 // isHost reports whether f is a host event. A host event has no job, unlike the same event from
 // host.subscribe.
-func (f *received) isHost() bool {
-	if f.Type != arcp.EventEmit || f.JobID != "" {
+func (r *received) isHost() bool {
+	if r.Type != arcp.EventEmit || r.JobID != "" {
 		return false
 	}
-	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope)
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&r.Envelope)
 	return err == nil && p.Name == arcp.EventHost
 }
 
 // forwarded returns the envelope inside a subscribe.event.
-func (f *received) forwarded() (*received, error) {
-	p, err := arcp.DecodePayload[arcp.SubscribeEventPayload](&f.Envelope)
+func (r *received) forwarded() (*received, error) {
+	p, err := arcp.DecodePayload[arcp.SubscribeEventPayload](&r.Envelope)
 	if err != nil {
 		return nil, err
 	}

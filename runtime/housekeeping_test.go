@@ -60,11 +60,11 @@ type unreadableFeed struct {
 	principal string
 }
 
-func (s unreadableFeed) Feed(ctx context.Context, principal string, after uint64, fn func(store.FeedEvent) bool) error {
-	if principal == s.principal {
+func (uf unreadableFeed) Feed(ctx context.Context, principal string, after uint64, fn func(store.FeedEvent) bool) error {
+	if principal == uf.principal {
 		return errors.New("a file is damaged")
 	}
-	return s.Store.Feed(ctx, principal, after, fn)
+	return uf.Store.Feed(ctx, principal, after, fn)
 }
 
 // A feed that cannot be read does not keep those after it from being trimmed.
@@ -88,16 +88,16 @@ type undeletableJobs struct {
 	tries *atomic.Int64
 }
 
-func (s undeletableJobs) Commit(writes []*store.Write, results []store.Result) error {
+func (uj undeletableJobs) Commit(writes []*store.Write, results []store.Result) error {
 	var kept []int
 	for i, w := range writes {
 		if store.Find[*store.DeleteJob](w) != nil {
-			s.tries.Add(1)
+			uj.tries.Add(1)
 			writes[i] = &store.Write{NoSync: true}
 			kept = append(kept, i)
 		}
 	}
-	err := s.Store.Commit(writes, results)
+	err := uj.Store.Commit(writes, results)
 	for _, i := range kept {
 		results[i].Err = errors.New("the job stays")
 	}
@@ -177,12 +177,12 @@ type blockedFeeds struct {
 	busy *atomic.Bool
 }
 
-func (s blockedFeeds) Feeds(ctx context.Context, fn func(string) bool) error {
-	if s.busy.Load() {
+func (bf blockedFeeds) Feeds(ctx context.Context, fn func(string) bool) error {
+	if bf.busy.Load() {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	return s.Store.Feeds(ctx, fn)
+	return bf.Store.Feeds(ctx, fn)
 }
 
 // The disk watch does not wait for the janitor, and runs until the drain ends, so tools that wait for

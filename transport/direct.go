@@ -221,11 +221,11 @@ type responseRecorder struct {
 }
 
 // Write implements io.Writer.
-func (a *responseRecorder) Write(p []byte) (int, error) { return a.Buffer.Write(p) }
+func (rr *responseRecorder) Write(p []byte) (int, error) { return rr.Buffer.Write(p) }
 
 // Hijack implements http.Hijacker.
-func (a *responseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return stubConn{}, bufio.NewReadWriter(nil, bufio.NewWriterSize(&a.Buffer, 256)), nil
+func (rr *responseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return stubConn{}, bufio.NewReadWriter(nil, bufio.NewWriterSize(&rr.Buffer, 256)), nil
 }
 
 // prefixedConn is a connection whose first bytes were read and are read again.
@@ -235,18 +235,18 @@ type prefixedConn struct {
 }
 
 // Read implements net.Conn.
-func (b *prefixedConn) Read(p []byte) (int, error) {
-	if len(b.rest) == 0 {
-		return b.Conn.Read(p)
+func (pc *prefixedConn) Read(p []byte) (int, error) {
+	if len(pc.rest) == 0 {
+		return pc.Conn.Read(p)
 	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
+	n := copy(p, pc.rest)
+	pc.rest = pc.rest[n:]
 	return n, nil
 }
 
 // CloseWrite ends sending.
-func (b *prefixedConn) CloseWrite() error {
-	if h, ok := b.Conn.(halfCloser); ok {
+func (pc *prefixedConn) CloseWrite() error {
+	if h, ok := pc.Conn.(halfCloser); ok {
 		return h.CloseWrite()
 	}
 	return nil

@@ -46,47 +46,47 @@ func signal(changed chan struct{}) {
 }
 
 // put appends as many bytes as the buffer has room for.
-func (h *pipeDirection) put(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.dead || h.ended {
+func (pd *pipeDirection) put(p []byte) (int, error) {
+	pd.mu.Lock()
+	defer pd.mu.Unlock()
+	if pd.dead || pd.ended {
 		return 0, io.ErrClosedPipe
 	}
-	n := min(len(p), BufferSize-len(h.buf))
+	n := min(len(p), BufferSize-len(pd.buf))
 	if n == 0 {
 		return 0, nil
 	}
-	if h.buf == nil {
-		h.buf = getBuffer()[:0]
+	if pd.buf == nil {
+		pd.buf = getBuffer()[:0]
 	}
-	h.buf = append(h.buf, p[:n]...)
-	signal(h.readable)
+	pd.buf = append(pd.buf, p[:n]...)
+	signal(pd.readable)
 	return n, nil
 }
 
 // receive removes and returns all buffered bytes.
-func (h *pipeDirection) receive() ([]byte, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.interrupted {
+func (pd *pipeDirection) receive() ([]byte, error) {
+	pd.mu.Lock()
+	defer pd.mu.Unlock()
+	if pd.interrupted {
 		return nil, net.ErrClosed
 	}
-	if len(h.buf) == 0 && h.ended {
+	if len(pd.buf) == 0 && pd.ended {
 		return nil, io.EOF
 	}
-	p := h.buf
-	h.buf = nil
-	signal(h.writable)
+	p := pd.buf
+	pd.buf = nil
+	signal(pd.writable)
 	return p, nil
 }
 
 // change sets one condition and wakes both sides.
-func (h *pipeDirection) change(condition *bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (pd *pipeDirection) change(condition *bool) {
+	pd.mu.Lock()
+	defer pd.mu.Unlock()
 	*condition = true
-	signal(h.readable)
-	signal(h.writable)
+	signal(pd.readable)
+	signal(pd.writable)
 }
 
 // pipeWire is a wire over two pipe directions.

@@ -34,44 +34,44 @@ type polledReader struct {
 	err error
 }
 
-func (in *polledReader) init(f polled) (err error) {
-	in.file, in.try = f, in.tryRead
-	in.raw, err = f.SyscallConn()
+func (pr *polledReader) init(f polled) (err error) {
+	pr.file, pr.try = f, pr.tryRead
+	pr.raw, err = f.SyscallConn()
 	return err
 }
 
-func (in *polledReader) receive() ([]byte, error) {
-	if err := in.raw.Read(in.try); err != nil {
+func (pr *polledReader) receive() ([]byte, error) {
+	if err := pr.raw.Read(pr.try); err != nil {
 		return nil, err
 	}
-	if len(in.p) > 0 {
-		return in.p, nil
+	if len(pr.p) > 0 {
+		return pr.p, nil
 	}
-	in.release()
-	if in.err != nil {
-		return nil, os.NewSyscallError("read", in.err)
+	pr.release()
+	if pr.err != nil {
+		return nil, os.NewSyscallError("read", pr.err)
 	}
 	return nil, io.EOF
 }
 
 // tryRead returns false when nothing can be read yet.
-func (in *polledReader) tryRead(fd uintptr) bool {
+func (pr *polledReader) tryRead(fd uintptr) bool {
 	b := getBuffer()
 	n, err := retry(syscall.Read, fd, b[:])
 	if err == syscall.EAGAIN {
 		putBuffer(b[:])
 		return false
 	}
-	in.p, in.err = b[:max(n, 0)], err
+	pr.p, pr.err = b[:max(n, 0)], err
 	return true
 }
 
-func (in *polledReader) release() {
-	putBuffer(in.p)
-	in.p = nil
+func (pr *polledReader) release() {
+	putBuffer(pr.p)
+	pr.p = nil
 }
 
-func (in *polledReader) interrupt() { _ = in.file.SetReadDeadline(past) } // fails only if closed
+func (pr *polledReader) interrupt() { _ = pr.file.SetReadDeadline(past) } // fails only if closed
 
 // polledWriter writes a polled file. A write that the kernel accepts at once needs no timer.
 type polledWriter struct {

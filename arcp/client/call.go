@@ -103,7 +103,7 @@ func (c *Client) call(ctx context.Context, env arcp.Envelope, f *Feed) (arcp.Env
 	}
 }
 
-func (w pendingCall) register(c *Client, id arcp.MessageID) error {
+func (pc pendingCall) register(c *Client, id arcp.MessageID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -112,7 +112,7 @@ func (w pendingCall) register(c *Client, id arcp.MessageID) error {
 	if _, used := c.routes.calls[id]; used {
 		return fmt.Errorf("the id %s is in use", id)
 	}
-	c.routes.calls[id] = w
+	c.routes.calls[id] = pc
 	return nil
 }
 

@@ -71,20 +71,20 @@ func (c *Client) Invoke(ctx context.Context, r InvokeParams) (*Job, error) {
 	return c.submit(ctx, env, r.DiscardEvents, r.Options.Direct)
 }
 
-func (r *InvokeParams) envelope() (arcp.Envelope, error) {
+func (p *InvokeParams) envelope() (arcp.Envelope, error) {
 	args := arcp.Raw("{}")
-	if r.Arguments != nil {
+	if p.Arguments != nil {
 		var err error
-		if args, err = arcp.Marshal(r.Arguments); err != nil {
-			return arcp.Envelope{}, fmt.Errorf("invoke %s: encode arguments: %w", r.Tool, err)
+		if args, err = arcp.Marshal(p.Arguments); err != nil {
+			return arcp.Envelope{}, fmt.Errorf("invoke %s: encode arguments: %w", p.Tool, err)
 		}
 	}
-	payload, err := arcp.Marshal(arcp.ToolInvokePayload{Tool: r.Tool, Arguments: args, SubmitOptions: r.Options})
+	payload, err := arcp.Marshal(arcp.ToolInvokePayload{Tool: p.Tool, Arguments: args, SubmitOptions: p.Options})
 	if err != nil {
-		return arcp.Envelope{}, fmt.Errorf("invoke %s: %w", r.Tool, err)
+		return arcp.Envelope{}, fmt.Errorf("invoke %s: %w", p.Tool, err)
 	}
-	return arcp.Envelope{Type: arcp.ToolInvoke, ID: r.ID, JobID: r.JobID, IdempotencyKey: r.IdempotencyKey,
-		TraceID: r.TraceID, Priority: r.Priority, Payload: payload}, nil
+	return arcp.Envelope{Type: arcp.ToolInvoke, ID: p.ID, JobID: p.JobID, IdempotencyKey: p.IdempotencyKey,
+		TraceID: p.TraceID, Priority: p.Priority, Payload: payload}, nil
 }
 
 // Submit sends a command that is answered with job.accepted, such as agent.delegate, and waits

@@ -14,19 +14,19 @@ type agreement struct {
 	agents   arcp.Raw
 }
 
-func (g *agreement) append(dst []byte) []byte {
+func (a *agreement) append(dst []byte) []byte {
 	o := begin(dst)
 	o.raw("encodings", arcp.Raw(`["json"]`))
 	o.name("features")
 	o.dst = append(o.dst, '[')
-	for i, f := range g.features {
+	for i, f := range a.features {
 		if i > 0 {
 			o.dst = append(o.dst, ',')
 		}
 		o.dst = arcp.AppendString(o.dst, f)
 	}
 	o.dst = append(o.dst, ']')
-	o.raw("agents", g.agents)
+	o.raw("agents", a.agents)
 	return o.end()
 }
 

@@ -19,11 +19,11 @@ import (
 // console asks the questions of a job on the terminal, one after the other. The goroutine that reads the events of
 // the job calls its methods. Each question has its own goroutine.
 type console struct {
-	a     *app
-	c     *client.Client
-	lines chan string // lines of standard input; closed at its end
-	turn  chan struct{}
-	group sync.WaitGroup
+	a      *app
+	client *client.Client
+	lines  chan string // lines of standard input; closed at its end
+	turn   chan struct{}
+	group  sync.WaitGroup
 
 	mu     sync.Mutex
 	open   map[arcp.MessageID]context.CancelFunc
@@ -31,20 +31,20 @@ type console struct {
 	prompt string         // prompt on the last line of the terminal; empty: none
 }
 
-func (a *app) newConsole(c *client.Client) *console {
-	p := &console{a: a, c: c, lines: make(chan string), turn: make(chan struct{}, 1), open: make(map[arcp.MessageID]context.CancelFunc)}
-	go p.read()
-	return p
+func (a *app) newConsole(cl *client.Client) *console {
+	c := &console{a: a, client: cl, lines: make(chan string), turn: make(chan struct{}, 1), open: make(map[arcp.MessageID]context.CancelFunc)}
+	go c.read()
+	return c
 }
 
 // read reads standard input to its end. It usually ends with the process.
-func (p *console) read() {
-	defer close(p.lines)
-	r := bufio.NewReader(p.a.stdin)
+func (c *console) read() {
+	defer close(c.lines)
+	r := bufio.NewReader(c.a.stdin)
 	for {
 		line, err := r.ReadString('\n')
 		if line = strings.TrimSpace(line); err == nil || line != "" {
-			p.lines <- line
+			c.lines <- line
 		}
 		if err != nil {
 			return
@@ -53,106 +53,106 @@ func (p *console) read() {
 }
 
 // event prints an event, and asks it if it is a question.
-func (p *console) event(ctx context.Context, env *arcp.Envelope, show func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.prompt != "" {
-		fmt.Fprintln(p.a.stderr)
+func (c *console) event(ctx context.Context, env *arcp.Envelope, show func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.prompt != "" {
+		fmt.Fprintln(c.a.stderr)
 	}
 	show()
-	if env.Type.Terminal() || env.Type == arcp.HumanInputCancelled && env.CorrelationID == p.asking {
-		p.prompt = "" // the question is closed
+	if env.Type.Terminal() || env.Type == arcp.HumanInputCancelled && env.CorrelationID == c.asking {
+		c.prompt = "" // the question is closed
 	}
-	if p.prompt != "" {
-		fmt.Fprint(p.a.stderr, p.prompt)
+	if c.prompt != "" {
+		fmt.Fprint(c.a.stderr, c.prompt)
 	}
 	if env.Type == arcp.HumanInputCancelled {
-		if cancel := p.open[env.CorrelationID]; cancel != nil {
+		if cancel := c.open[env.CorrelationID]; cancel != nil {
 			cancel()
 		}
 	}
-	if ask := p.asker(env); ask != nil {
+	if ask := c.asker(env); ask != nil {
 		ctx, cancel := context.WithCancel(ctx)
-		p.open[env.ID] = cancel
-		p.group.Go(func() {
+		c.open[env.ID] = cancel
+		c.group.Go(func() {
 			defer cancel()
-			p.ask(ctx, env.ID, answerCommand(env), ask)
+			c.ask(ctx, env.ID, answerCommand(env), ask)
 		})
 	}
 }
 
 // stop cancels the open questions and waits for their goroutines.
-func (p *console) stop() {
-	p.mu.Lock()
-	for _, cancel := range p.open {
+func (c *console) stop() {
+	c.mu.Lock()
+	for _, cancel := range c.open {
 		cancel()
 	}
-	p.mu.Unlock()
-	p.group.Wait()
+	c.mu.Unlock()
+	c.group.Wait()
 }
 
 // ask asks a question until an answer is accepted. command is the command that answers the question.
-func (p *console) ask(ctx context.Context, id arcp.MessageID, command string, ask func(context.Context) error) {
+func (c *console) ask(ctx context.Context, id arcp.MessageID, command string, ask func(context.Context) error) {
 	select {
-	case p.turn <- struct{}{}:
+	case c.turn <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
-	defer func() { <-p.turn }()
-	p.mu.Lock()
-	p.asking = id
-	p.mu.Unlock()
+	defer func() { <-c.turn }()
+	c.mu.Lock()
+	c.asking = id
+	c.mu.Unlock()
 	for {
 		err := ask(ctx)
 		refusal, refused := errors.AsType[*client.RemoteError](err)
 		switch {
 		case err == nil, ctx.Err() != nil:
-			p.clear()
+			c.clear()
 			return
 		case errors.Is(err, io.EOF):
-			p.say("not answered; answer with `" + command + "`")
+			c.say("not answered; answer with `" + command + "`")
 			return
 		case refused && refusal.Code != arcp.CodeInvalidArgument:
-			p.say("the answer was refused: " + readable(err))
+			c.say("the answer was refused: " + readable(err))
 			return
 		case refused:
-			p.say("the answer is invalid: " + refusal.Message)
+			c.say("the answer is invalid: " + refusal.Message)
 		default:
-			p.say(err.Error())
+			c.say(err.Error())
 		}
 	}
 }
 
 // say prints a message of the console.
-func (p *console) say(text string) {
-	p.clear()
-	fmt.Fprintln(p.a.stderr, oneLine(text))
+func (c *console) say(text string) {
+	c.clear()
+	fmt.Fprintln(c.a.stderr, oneLine(text))
 }
 
 // clear ends the line with the prompt.
-func (p *console) clear() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.prompt != "" {
-		p.prompt = ""
-		fmt.Fprintln(p.a.stderr)
+func (c *console) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.prompt != "" {
+		c.prompt = ""
+		fmt.Fprintln(c.a.stderr)
 	}
 }
 
 // line prints the prompt and reads a line. The error is io.EOF at the end of standard input.
-func (p *console) line(ctx context.Context, prompt string) (string, error) {
-	p.mu.Lock()
-	p.prompt = oneLine(prompt)
-	fmt.Fprint(p.a.stderr, p.prompt)
-	p.mu.Unlock()
+func (c *console) line(ctx context.Context, prompt string) (string, error) {
+	c.mu.Lock()
+	c.prompt = oneLine(prompt)
+	fmt.Fprint(c.a.stderr, c.prompt)
+	c.mu.Unlock()
 	select {
-	case line, ok := <-p.lines:
+	case line, ok := <-c.lines:
 		if !ok {
 			return "", io.EOF
 		}
-		p.mu.Lock()
-		p.prompt = "" // the user has ended the line
-		p.mu.Unlock()
+		c.mu.Lock()
+		c.prompt = "" // the user has ended the line
+		c.mu.Unlock()
 		return line, nil
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
@@ -160,25 +160,25 @@ func (p *console) line(ctx context.Context, prompt string) (string, error) {
 }
 
 // asker returns the function that asks the question of the event; nil if the event is not a question.
-func (p *console) asker(env *arcp.Envelope) func(context.Context) error {
+func (c *console) asker(env *arcp.Envelope) func(context.Context) error {
 	id := env.ID
 	switch env.Type {
 	case arcp.PermissionRequest:
 		q := payload[arcp.PermissionRequestPayload](env)
-		return func(ctx context.Context) error { return p.permission(ctx, id, &q) }
+		return func(ctx context.Context) error { return c.permission(ctx, id, &q) }
 	case arcp.HumanInputRequest:
 		q := payload[arcp.HumanInputRequestPayload](env)
-		return func(ctx context.Context) error { return p.input(ctx, id, &q) }
+		return func(ctx context.Context) error { return c.input(ctx, id, &q) }
 	case arcp.HumanChoiceRequest:
 		q := payload[arcp.HumanChoiceRequestPayload](env)
-		return func(ctx context.Context) error { return p.choice(ctx, id, &q) }
+		return func(ctx context.Context) error { return c.choice(ctx, id, &q) }
 	}
 	return nil
 }
 
 // permission grants after the answer yes, and denies after any other.
-func (p *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.PermissionRequestPayload) error {
-	line, err := p.line(ctx, "grant "+requested(q).String()+"? [y/N] ")
+func (c *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.PermissionRequestPayload) error {
+	line, err := c.line(ctx, "grant "+requested(q).String()+"? [y/N] ")
 	if err != nil {
 		return err
 	}
@@ -188,14 +188,14 @@ func (p *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.Per
 		if q.RequestedLeaseSeconds != nil {
 			grant.For = time.Duration(min(*q.RequestedLeaseSeconds, math.MaxInt64/uint64(time.Second))) * time.Second
 		}
-		_, err := p.c.Grant(ctx, id, grant)
+		_, err := c.client.Grant(ctx, id, grant)
 		return err
 	}
-	return p.c.Deny(ctx, id, client.DenyParams{Permission: q.Permission, Reason: "denied"})
+	return c.client.Deny(ctx, id, client.DenyParams{Permission: q.Permission, Reason: "denied"})
 }
 
 // input reads a line of JSON. The runtime validates it.
-func (p *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInputRequestPayload) error {
+func (c *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInputRequestPayload) error {
 	prompt := "JSON: "
 	if schema := compact(q.ResponseSchema); schema != "" {
 		prompt = "JSON like " + schema + ": "
@@ -203,7 +203,7 @@ func (p *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInp
 	if len(q.Default) > 0 {
 		prompt = "[" + string(q.Default) + "] " + prompt
 	}
-	line, err := p.line(ctx, prompt)
+	line, err := c.line(ctx, prompt)
 	if err != nil {
 		return err
 	}
@@ -214,20 +214,20 @@ func (p *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInp
 	if !value.IsValid() {
 		return fmt.Errorf(`not JSON; write a text with quotes: %s`, arcp.AppendString(nil, line))
 	}
-	return p.c.RespondInput(ctx, id, value)
+	return c.client.RespondInput(ctx, id, value)
 }
 
 // choice reads the number or the id of an option.
-func (p *console) choice(ctx context.Context, id arcp.MessageID, q *arcp.HumanChoiceRequestPayload) error {
+func (c *console) choice(ctx context.Context, id arcp.MessageID, q *arcp.HumanChoiceRequestPayload) error {
 	for i, o := range q.Options {
-		fmt.Fprintf(p.a.stderr, "%4d  %s\n", i+1, optionNames([]arcp.Option{{ID: oneLine(o.ID), Label: oneLine(o.Label)}}))
+		fmt.Fprintf(c.a.stderr, "%4d  %s\n", i+1, optionNames([]arcp.Option{{ID: oneLine(o.ID), Label: oneLine(o.Label)}}))
 	}
-	line, err := p.line(ctx, fmt.Sprintf("choose 1 to %d: ", len(q.Options)))
+	line, err := c.line(ctx, fmt.Sprintf("choose 1 to %d: ", len(q.Options)))
 	if err != nil {
 		return err
 	}
 	if n, err := strconv.Atoi(line); err == nil && n >= 1 && n <= len(q.Options) {
 		line = q.Options[n-1].ID
 	}
-	return p.c.RespondChoice(ctx, id, line)
+	return c.client.RespondChoice(ctx, id, line)
 }

@@ -84,17 +84,17 @@ func newInputAnswer(a *app) *cobra.Command {
 var errOneAnswer = errors.New("give one answer: a JSON value, --choice, --grant or --deny")
 
 // read sets the question and the value from the arguments, and checks that exactly one answer is set.
-func (in *answerArgs) read(a *app, args []string) (err error) {
-	in.RequestID = args[0]
-	answers := []bool{len(args) == 2, in.ChoiceID != "", in.Grant, in.Deny}
+func (aa *answerArgs) read(a *app, args []string) (err error) {
+	aa.RequestID = args[0]
+	answers := []bool{len(args) == 2, aa.ChoiceID != "", aa.Grant, aa.Deny}
 	count := len(slices.DeleteFunc(answers, func(is bool) bool { return !is }))
 	switch {
 	case count != 1:
 		return errOneAnswer
-	case (in.Seconds > 0 || in.Resource != "") && !in.Grant:
+	case (aa.Seconds > 0 || aa.Resource != "") && !aa.Grant:
 		return usagef("--seconds and --resource need --grant")
 	case len(args) == 2:
-		in.Value, err = a.value(args[1], "the value", `write a text with quotes: '"main"', or give --choice for an option, --grant or --deny for a permission`)
+		aa.Value, err = a.value(args[1], "the value", `write a text with quotes: '"main"', or give --choice for an option, --grant or --deny for a permission`)
 	}
 	return err
 }

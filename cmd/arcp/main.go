@@ -54,10 +54,10 @@ type lockedWriter struct {
 	w  io.Writer
 }
 
-func (s *lockedWriter) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.w.Write(p)
+func (lw *lockedWriter) Write(p []byte) (int, error) {
+	lw.mu.Lock()
+	defer lw.mu.Unlock()
+	return lw.w.Write(p)
 }
 
 // app has the streams and the environment of a command line.

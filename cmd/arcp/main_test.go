@@ -118,24 +118,24 @@ func atTerminal(t *testing.T, args ...string) *typist {
 }
 
 // sees waits for a text on the terminal.
-func (p *typist) sees(text string) {
-	p.t.Helper()
-	until(p.t, "the terminal shows "+text+":\n"+p.shown.String(), func() bool { return strings.Contains(p.shown.String(), text) })
+func (t *typist) sees(text string) {
+	t.t.Helper()
+	until(t.t, "the terminal shows "+text+":\n"+t.shown.String(), func() bool { return strings.Contains(t.shown.String(), text) })
 }
 
 // types types a line; it returns when it is read.
-func (p *typist) types(line string) {
-	p.t.Helper()
-	if _, err := io.WriteString(p.keys, line+"\n"); err != nil {
-		p.t.Fatal(err)
+func (t *typist) types(line string) {
+	t.t.Helper()
+	if _, err := io.WriteString(t.keys, line+"\n"); err != nil {
+		t.t.Fatal(err)
 	}
 }
 
 // leaves waits for the end.
-func (p *typist) leaves(code int, stdout string) {
-	p.t.Helper()
-	if got := <-p.done; got != code || p.out.String() != stdout {
-		p.t.Errorf("exit code %d and %q on stdout, want %d and %q; the terminal:\n%s", got, p.out.String(), code, stdout, p.shown)
+func (t *typist) leaves(code int, stdout string) {
+	t.t.Helper()
+	if got := <-t.done; got != code || t.out.String() != stdout {
+		t.t.Errorf("exit code %d and %q on stdout, want %d and %q; the terminal:\n%s", got, t.out.String(), code, stdout, t.shown)
 	}
 }
 

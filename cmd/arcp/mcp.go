@@ -129,27 +129,27 @@ func (a *app) slogger(verbose bool) *slog.Logger {
 }
 
 // listen opens the listener of --http; nil without the flag.
-func (d *mcpFlags) listen(ctx context.Context) (net.Listener, mcpserve.Access, error) {
-	access := mcpserve.Access{Origins: d.origins, Proxied: d.proxied}
-	if d.http == "" {
-		if d.tokenFile != "" || len(d.origins) > 0 || d.proxied {
+func (mf *mcpFlags) listen(ctx context.Context) (net.Listener, mcpserve.Access, error) {
+	access := mcpserve.Access{Origins: mf.origins, Proxied: mf.proxied}
+	if mf.http == "" {
+		if mf.tokenFile != "" || len(mf.origins) > 0 || mf.proxied {
 			return nil, access, usagef("--http-token-file, --http-origin and --behind-proxy need --http")
 		}
 		return nil, access, nil
 	}
 	var err error
-	if access.Token, err = readToken(d.tokenFile); err != nil {
+	if access.Token, err = readToken(mf.tokenFile); err != nil {
 		return nil, access, err
 	}
-	if d.proxied && access.Token == "" {
+	if mf.proxied && access.Token == "" {
 		return nil, access, usagef("--behind-proxy needs --http-token-file: other machines reach the server through the proxy")
 	}
-	if !isLoopback(d.http) && (access.Token == "" || !d.proxied) {
-		return nil, access, usagef("--http %s: other machines can reach this address; give --http-token-file, and --behind-proxy for a proxy with TLS, or use 127.0.0.1", d.http)
+	if !isLoopback(mf.http) && (access.Token == "" || !mf.proxied) {
+		return nil, access, usagef("--http %s: other machines can reach this address; give --http-token-file, and --behind-proxy for a proxy with TLS, or use 127.0.0.1", mf.http)
 	}
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", d.http)
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", mf.http)
 	if err != nil {
-		return nil, access, failf("--http %s: %w", d.http, netCause(err))
+		return nil, access, failf("--http %s: %w", mf.http, netCause(err))
 	}
 	return ln, access, nil
 }

@@ -13,7 +13,7 @@ import (
 type unreachableSource struct{ prefix string }
 
 func (unreachableSource) Name() string                                              { return "down" }
-func (d unreachableSource) Prefix() string                                          { return d.prefix }
+func (s unreachableSource) Prefix() string                                          { return s.prefix }
 func (unreachableSource) Start(_ context.Context, _ func([]*tool.Tool) error) error { return nil }
 func (unreachableSource) Close()                                                    {}
 

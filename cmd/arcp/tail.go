@@ -46,26 +46,26 @@ func newTail(a *app) *cobra.Command {
 	return cmd
 }
 
-func (q *tailFlags) check() error {
-	for _, t := range q.types {
+func (tf *tailFlags) check() error {
+	for _, t := range tf.types {
 		if class := arcp.Classify(arcp.Type(t)); arcp.Lookup(arcp.Type(t)) == nil && class != arcp.ClassExtension && class != arcp.ClassExperimental {
 			return usagef("--type: %q is not an event type, such as log or job.completed; SPEC.md §3 lists them", t)
 		}
 	}
-	if q.priority == "" {
+	if tf.priority == "" {
 		return nil
 	}
-	return oneOf("min-priority", q.priority,
+	return oneOf("min-priority", tf.priority,
 		string(arcp.PriorityLow), string(arcp.PriorityNormal), string(arcp.PriorityHigh), string(arcp.PriorityCritical))
 }
 
-func (q *tailFlags) params() client.SubscribeFeedParams {
+func (tf *tailFlags) params() client.SubscribeFeedParams {
 	p := client.SubscribeFeedParams{Filter: &arcp.EventFilter{
-		JobID: ids[arcp.JobID](q.jobs), SessionID: ids[arcp.SessionID](q.sessions), TraceID: q.traces,
-		Types: ids[arcp.Type](q.types), MinPriority: arcp.Priority(q.priority),
+		JobID: ids[arcp.JobID](tf.jobs), SessionID: ids[arcp.SessionID](tf.sessions), TraceID: tf.traces,
+		Types: ids[arcp.Type](tf.types), MinPriority: arcp.Priority(tf.priority),
 	}}
-	if q.since != "" {
-		p.Since = &arcp.Since{AfterMessageID: arcp.MessageID(q.since)}
+	if tf.since != "" {
+		p.Since = &arcp.Since{AfterMessageID: arcp.MessageID(tf.since)}
 	}
 	return p
 }

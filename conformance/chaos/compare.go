@@ -55,37 +55,37 @@ type comparison struct {
 	findings []Finding
 }
 
-func (j *comparison) find(rule Rule, observer, format string, args ...any) {
-	j.findings = append(j.findings, Finding{rule, observer, fmt.Sprintf(format, args...)})
+func (c *comparison) find(rule Rule, observer, format string, args ...any) {
+	c.findings = append(c.findings, Finding{rule, observer, fmt.Sprintf(format, args...)})
 }
 
-func (j *comparison) job(id arcp.JobID) *jobRecord {
-	t := j.jobs[id]
+func (c *comparison) job(id arcp.JobID) *jobRecord {
+	t := c.jobs[id]
 	if t == nil {
 		t = &jobRecord{events: make(map[[16]byte]Event)}
-		j.jobs[id] = t
+		c.jobs[id] = t
 	}
 	return t
 }
 
 // addView adds one session's view of a job.
-func (j *comparison) addView(s *Stream, v *View) {
-	t := j.job(v.Job)
+func (c *comparison) addView(s *Stream, v *View) {
+	t := c.job(v.Job)
 	if t.principal == "" {
 		t.principal, t.trace = s.Principal, v.Trace
 	}
 	if t.principal != s.Principal || t.trace != v.Trace {
-		j.find(RuleForeign, s.Observer, "%s belongs to %s with trace %s, and was received with trace %s", v.Job, t.principal, t.trace, v.Trace)
+		c.find(RuleForeign, s.Observer, "%s belongs to %s with trace %s, and was received with trace %s", v.Job, t.principal, t.trace, v.Trace)
 	}
 	if _, follows := s.Follows[v.Job]; s.Dialect == arcp.DialectDraft && !v.Submitted() && !follows && s.accepted[v.Job] == nil {
-		j.find(RuleForeign, s.Observer, "%s was received, which the session neither submitted nor follows", v.Job)
+		c.find(RuleForeign, s.Observer, "%s was received, which the session neither submitted nor follows", v.Job)
 	}
 	if v.Submitted() {
 		t.source, t.submitter = v, s
 	}
 	for _, e := range v.Events {
 		if was, ok := t.events[e.ID]; ok && !was.same(&e) {
-			j.find(RuleChanged, s.Observer, "%s: event %d differs from the event in another session", v.Job, e.Seq)
+			c.find(RuleChanged, s.Observer, "%s: event %d differs from the event in another session", v.Job, e.Seq)
 		}
 		t.events[e.ID] = e
 	}
@@ -94,14 +94,14 @@ func (j *comparison) addView(s *Stream, v *View) {
 	case t.end == nil:
 		t.end = v.End
 	case t.end.ID != v.End.ID:
-		j.find(RuleEnd, s.Observer, "%s ended with %s here and with a different %s in another session", v.Job, v.End.Type, t.end.Type)
+		c.find(RuleEnd, s.Observer, "%s ended with %s here and with a different %s in another session", v.Job, v.End.Type, t.end.Type)
 	}
 }
 
 // follows checks that followers of a job received the events of its submitter.
-func (j *comparison) follows(s *Stream) {
+func (c *comparison) follows(s *Stream) {
 	for id, f := range s.Follows {
-		t, v := j.jobs[id], s.Jobs[id]
+		t, v := c.jobs[id], s.Jobs[id]
 		if !f.Confirmed || v == nil || t.source == nil || t.source == v {
 			continue
 		}
@@ -113,15 +113,15 @@ func (j *comparison) follows(s *Stream) {
 			copied, ok := got[e.ID]
 			switch {
 			case !ok && s.sees(e.Type):
-				j.find(RuleLost, s.Observer, "%s: %s, event %d of the submitter, was not forwarded", id, e.Type, e.Seq)
+				c.find(RuleLost, s.Observer, "%s: %s, event %d of the submitter, was not forwarded", id, e.Type, e.Seq)
 			case ok && copied.Origin != 0 && copied.Origin != e.Seq:
-				j.find(RuleOrigin, s.Observer, "%s: event %d was forwarded as %d", id, e.Seq, copied.Origin)
+				c.find(RuleOrigin, s.Observer, "%s: event %d was forwarded as %d", id, e.Seq, copied.Origin)
 			}
 			delete(got, e.ID)
 		}
 		for _, e := range got {
 			if t.submitter.sees(e.Type) {
-				j.find(RuleLost, s.Observer, "%s: %s, event %d here, was not sent to the submitter", id, e.Type, e.Seq)
+				c.find(RuleLost, s.Observer, "%s: %s, event %d here, was not sent to the submitter", id, e.Type, e.Seq)
 			}
 		}
 	}
@@ -129,24 +129,24 @@ func (j *comparison) follows(s *Stream) {
 
 // repetitions finds events of followed jobs that arrived more often than the end of the job. A
 // session receives each event of a followed job once (§5.4).
-func (j *comparison) repetitions(s *Stream) {
+func (c *comparison) repetitions(s *Stream) {
 	for id := range s.Follows {
 		if v := s.Jobs[id]; v != nil && v.repeated() != nil {
-			j.find(RuleTwice, s.Observer, "%s", v.repeats())
+			c.find(RuleTwice, s.Observer, "%s", v.repeats())
 		}
 	}
 }
 
 // cancels checks that accepted cancellations were performed, and that no other job was cancelled.
-func (j *comparison) cancels(s *Stream) {
+func (c *comparison) cancels(s *Stream) {
 	for id, accepted := range s.Cancelled {
-		if t := j.jobs[id]; accepted && t.end != nil && !endsCancelled(t.end.Type) {
-			j.find(RuleAnswer, s.Observer, "%s ended with %s after its cancel was accepted", id, t.end.Type)
+		if t := c.jobs[id]; accepted && t.end != nil && !endsCancelled(t.end.Type) {
+			c.find(RuleAnswer, s.Observer, "%s ended with %s after its cancel was accepted", id, t.end.Type)
 		}
 	}
 	for id, v := range s.Jobs {
-		if v.End != nil && v.End.Type == arcp.JobCancelled && !j.jobs[id].cancelled {
-			j.find(RuleEnd, s.Observer, "%s was cancelled without a request", id)
+		if v.End != nil && v.End.Type == arcp.JobCancelled && !c.jobs[id].cancelled {
+			c.find(RuleEnd, s.Observer, "%s was cancelled without a request", id)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func endsCancelled(t arcp.Type) bool { return t == arcp.JobCancelled || t == arc
 
 // keys checks that submits with the same idempotency key have the same job, and all other submits
 // different jobs.
-func (j *comparison) keys(streams []*Stream) {
+func (c *comparison) keys(streams []*Stream) {
 	type scoped struct{ principal, key string }
 	byKey, owner := make(map[scoped]arcp.JobID), make(map[arcp.JobID]string)
 	for _, s := range streams {
@@ -170,12 +170,12 @@ func (j *comparison) keys(streams []*Stream) {
 				request = submit.Key
 				k := scoped{s.Principal, submit.Key}
 				if was, ok := byKey[k]; ok && was != submit.Job {
-					j.find(RuleKey, s.Observer, "the key %s has the jobs %s and %s", submit.Key, was, submit.Job)
+					c.find(RuleKey, s.Observer, "the key %s has the jobs %s and %s", submit.Key, was, submit.Job)
 				}
 				byKey[k] = submit.Job
 			}
 			if was, ok := owner[submit.Job]; ok && was != request {
-				j.find(RuleKey, s.Observer, "%s is the answer to %s and to %s", submit.Job, was, request)
+				c.find(RuleKey, s.Observer, "%s is the answer to %s and to %s", submit.Job, was, request)
 			}
 			owner[submit.Job] = request
 		}
@@ -187,53 +187,53 @@ var states = map[arcp.Type]arcp.JobState{arcp.JobCompleted: arcp.StateCompleted,
 	arcp.JobFailed: arcp.StateFailed, arcp.JobCancelled: arcp.StateCancelled}
 
 // listed checks each job of a list: it is known, listed once, and in the state of its final event.
-func (j *comparison) listed(principal string, list []arcp.JobEntry) {
+func (c *comparison) listed(principal string, list []arcp.JobEntry) {
 	listed, traces := make(map[arcp.JobID]bool), make(map[string]arcp.JobID)
 	for _, e := range list {
-		t := j.jobs[e.JobID]
+		t := c.jobs[e.JobID]
 		switch {
 		case listed[e.JobID]:
-			j.find(RuleList, principal, "%s is listed twice", e.JobID)
+			c.find(RuleList, principal, "%s is listed twice", e.JobID)
 		case t == nil || t.principal == "":
-			j.unknown(principal, &e)
+			c.unknown(principal, &e)
 		case t.principal != principal:
-			j.find(RuleForeign, principal, "%s is listed and belongs to %s", e.JobID, t.principal)
+			c.find(RuleForeign, principal, "%s is listed and belongs to %s", e.JobID, t.principal)
 		case t.end != nil && states[t.end.Type] != "" && string(states[t.end.Type]) != e.Status:
-			j.find(RuleList, principal, "%s is listed as %s and ended with %s", e.JobID, e.Status, t.end.Type)
+			c.find(RuleList, principal, "%s is listed as %s and ended with %s", e.JobID, e.Status, t.end.Type)
 		case !arcp.JobState(e.Status).Terminal():
-			j.find(RuleEnd, principal, "%s is still %s", e.JobID, e.Status)
+			c.find(RuleEnd, principal, "%s is still %s", e.JobID, e.Status)
 		}
 		if was, ok := traces[e.TraceID]; ok && was != e.JobID {
-			j.find(RuleKey, principal, "the submit %s was executed as %s and as %s", e.TraceID, was, e.JobID)
+			c.find(RuleKey, principal, "the submit %s was executed as %s and as %s", e.TraceID, was, e.JobID)
 		}
 		listed[e.JobID], traces[e.TraceID] = true, e.JobID
 	}
 }
 
 // unknown reports a listed job that no session has received.
-func (j *comparison) unknown(principal string, e *arcp.JobEntry) {
-	submit := j.byTrace[e.TraceID]
+func (c *comparison) unknown(principal string, e *arcp.JobEntry) {
+	submit := c.byTrace[e.TraceID]
 	switch {
 	case submit == nil:
-		j.find(RuleList, principal, "%s is listed without a submit: trace %s", e.JobID, e.TraceID)
+		c.find(RuleList, principal, "%s is listed without a submit: trace %s", e.JobID, e.TraceID)
 	case submit.Job == "":
-		j.find(RuleLost, principal, "%s is listed, and its submit %s was never answered", e.JobID, e.TraceID)
+		c.find(RuleLost, principal, "%s is listed, and its submit %s was never answered", e.JobID, e.TraceID)
 	default:
-		j.find(RuleKey, principal, "%s is listed beside %s, which answered the same submit %s", e.JobID, submit.Job, e.TraceID)
+		c.find(RuleKey, principal, "%s is listed beside %s, which answered the same submit %s", e.JobID, submit.Job, e.TraceID)
 	}
 }
 
 // missing finds jobs that are not listed.
-func (j *comparison) missing(lists map[string][]arcp.JobEntry) {
+func (c *comparison) missing(lists map[string][]arcp.JobEntry) {
 	listed := make(map[arcp.JobID]bool)
 	for _, list := range lists {
 		for _, e := range list {
 			listed[e.JobID] = true
 		}
 	}
-	for id, t := range j.jobs {
+	for id, t := range c.jobs {
 		if _, asked := lists[t.principal]; asked && !listed[id] {
-			j.find(RuleLost, t.principal, "%s (%s) was accepted and is not listed", id, t.trace)
+			c.find(RuleLost, t.principal, "%s (%s) was accepted and is not listed", id, t.trace)
 		}
 	}
 }

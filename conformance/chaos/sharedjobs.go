@@ -30,19 +30,19 @@ func newSharedJobs() *sharedJobs {
 	return &sharedJobs{jobs: make(map[string][]sharedJob), keys: make(map[string]int)}
 }
 
-func (b *sharedJobs) add(principal string, by arcp.SessionID, job arcp.JobID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	list := append(b.jobs[principal], sharedJob{job, by})
-	b.jobs[principal] = slices.Clone(list[max(0, len(list)-maxShared):])
+func (sj *sharedJobs) add(principal string, by arcp.SessionID, job arcp.JobID) {
+	sj.mu.Lock()
+	defer sj.mu.Unlock()
+	list := append(sj.jobs[principal], sharedJob{job, by})
+	sj.jobs[principal] = slices.Clone(list[max(0, len(list)-maxShared):])
 }
 
 // pick returns a random job of a principal. ok is false if there is none or session except
 // submitted the job.
-func (b *sharedJobs) pick(rnd *rand.Rand, principal string, except arcp.SessionID) (arcp.JobID, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	list := b.jobs[principal]
+func (sj *sharedJobs) pick(rnd *rand.Rand, principal string, except arcp.SessionID) (arcp.JobID, bool) {
+	sj.mu.Lock()
+	defer sj.mu.Unlock()
+	list := sj.jobs[principal]
 	if len(list) == 0 {
 		return "", false
 	}
@@ -56,11 +56,11 @@ func (b *sharedJobs) pick(rnd *rand.Rand, principal string, except arcp.SessionI
 
 // key returns the number of a recent idempotency key of the principal. Sessions of a principal
 // often share it.
-func (b *sharedJobs) key(rnd *rand.Rand, principal string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (sj *sharedJobs) key(rnd *rand.Rand, principal string) int {
+	sj.mu.Lock()
+	defer sj.mu.Unlock()
 	if rnd.IntN(4) == 0 {
-		b.keys[principal]++
+		sj.keys[principal]++
 	}
-	return max(0, b.keys[principal]-rnd.IntN(3))
+	return max(0, sj.keys[principal]-rnd.IntN(3))
 }

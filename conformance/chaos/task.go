@@ -109,125 +109,125 @@ func newExpectation(t Task, s *Stream) *expectation {
 }
 
 // check checks the next event and returns the violation, or "".
-func (y *expectation) check(env *arcp.Envelope) string {
+func (ex *expectation) check(env *arcp.Envelope) string {
 	opening := env.Type == arcp.JobAccepted
 	switch {
-	case y.task.Direct && (opening || env.Type == arcp.JobStarted):
+	case ex.task.Direct && (opening || env.Type == arcp.JobStarted):
 		return fmt.Sprintf("%s of a direct job", env.Type)
-	case !y.task.Direct && opening == y.begun:
-		return fmt.Sprintf("%s where job.accepted was received before: %t", env.Type, y.begun)
+	case !ex.task.Direct && opening == ex.begun:
+		return fmt.Sprintf("%s where job.accepted was received before: %t", env.Type, ex.begun)
 	}
-	y.begun = y.begun || opening
-	return y.next(env)
+	ex.begun = ex.begun || opening
+	return ex.next(env)
 }
 
 // next checks an event after the order of job.accepted and job.started.
-func (y *expectation) next(env *arcp.Envelope) string {
+func (ex *expectation) next(env *arcp.Envelope) string {
 	switch env.Type {
 	case arcp.JobAccepted:
 		return ""
 	case arcp.JobStarted:
-		return y.started()
+		return ex.started()
 	case arcp.Log:
-		return y.logged(env)
+		return ex.logged(env)
 	case arcp.JobProgress:
-		return y.progressed(env)
+		return ex.progressed(env)
 	case arcp.JobCheckpoint:
-		return y.saved()
+		return ex.saved()
 	case arcp.JobCompleted, arcp.ToolResult:
-		return y.completed(env)
+		return ex.completed(env)
 	case arcp.JobFailed, arcp.ToolError:
-		return y.failed(env)
+		return ex.failed(env)
 	case arcp.JobCancelled:
 		return ""
 	}
-	return fmt.Sprintf("%s is not an event of %s", env.Type, y.task.Kind)
+	return fmt.Sprintf("%s is not an event of %s", env.Type, ex.task.Kind)
 }
 
-func (y *expectation) started() string {
-	if y.attempt++; y.attempt > 1 && y.task.Kind.endsWithServer() {
-		return fmt.Sprintf("attempt %d of %s, which a restart should have ended", y.attempt, y.task.Kind)
+func (ex *expectation) started() string {
+	if ex.attempt++; ex.attempt > 1 && ex.task.Kind.endsWithServer() {
+		return fmt.Sprintf("attempt %d of %s, which a restart should have ended", ex.attempt, ex.task.Kind)
 	}
-	y.n = 0
-	if y.task.Kind == Count {
-		y.n = max(y.point, 0)
+	ex.n = 0
+	if ex.task.Kind == Count {
+		ex.n = max(ex.point, 0)
 	}
 	return ""
 }
 
-func (y *expectation) logged(env *arcp.Envelope) string {
+func (ex *expectation) logged(env *arcp.Envelope) string {
 	var p struct {
 		Attributes struct {
 			N int `json:"n"`
 		} `json:"attributes"`
 	}
-	if err := arcp.Unmarshal(env.Payload, &p); err != nil || y.task.Kind != Emit {
-		return fmt.Sprintf("a log of %s: %s (%v)", y.task.Kind, env.Payload, err)
+	if err := arcp.Unmarshal(env.Payload, &p); err != nil || ex.task.Kind != Emit {
+		return fmt.Sprintf("a log of %s: %s (%v)", ex.task.Kind, env.Payload, err)
 	}
-	want := y.n
-	y.n = p.Attributes.N + 1
+	want := ex.n
+	ex.n = p.Attributes.N + 1
 	if p.Attributes.N != want {
 		return fmt.Sprintf("log %d arrives, want log %d", p.Attributes.N, want)
 	}
 	return ""
 }
 
-func (y *expectation) progressed(env *arcp.Envelope) string {
+func (ex *expectation) progressed(env *arcp.Envelope) string {
 	p, err := arcp.DecodePayload[arcp.JobProgressPayload](env)
-	if err != nil || y.task.Kind != Progress && y.task.Kind != Count {
-		return fmt.Sprintf("progress of %s: %s (%v)", y.task.Kind, env.Payload, err)
+	if err != nil || ex.task.Kind != Progress && ex.task.Kind != Count {
+		return fmt.Sprintf("progress of %s: %s (%v)", ex.task.Kind, env.Payload, err)
 	}
-	want := y.n + 1
-	y.n = int(p.Current)
-	anyStart := y.task.Direct || y.point < 0 && y.attempt > 1 // the first event of the attempt is unknown
-	if y.n != want && !anyStart {
-		return fmt.Sprintf("progress %d arrives, want %d", y.n, want)
+	want := ex.n + 1
+	ex.n = int(p.Current)
+	anyStart := ex.task.Direct || ex.point < 0 && ex.attempt > 1 // the first event of the attempt is unknown
+	if ex.n != want && !anyStart {
+		return fmt.Sprintf("progress %d arrives, want %d", ex.n, want)
 	}
 	return ""
 }
 
 // saved checks a checkpoint. Its event does not contain the count: the count is in the event
 // before.
-func (y *expectation) saved() string {
-	if y.task.Kind != Count || y.point < 0 {
-		return fmt.Sprintf("a checkpoint of %s", y.task.Kind)
+func (ex *expectation) saved() string {
+	if ex.task.Kind != Count || ex.point < 0 {
+		return fmt.Sprintf("a checkpoint of %s", ex.task.Kind)
 	}
-	want := y.point + 1
-	y.point = y.n
-	if y.n != want {
-		return fmt.Sprintf("a checkpoint follows progress %d, want %d", y.n, want)
+	want := ex.point + 1
+	ex.point = ex.n
+	if ex.n != want {
+		return fmt.Sprintf("a checkpoint follows progress %d, want %d", ex.n, want)
 	}
 	return ""
 }
 
-func (y *expectation) completed(env *arcp.Envelope) string {
+func (ex *expectation) completed(env *arcp.Envelope) string {
 	p, err := arcp.DecodePayload[arcp.JobCompletedPayload](env)
 	switch {
 	case err != nil:
 		return err.Error()
-	case y.task.Kind == Fail:
+	case ex.task.Kind == Fail:
 		return "a job that has to fail was completed"
-	case y.task.Kind == Echo && string(p.Value) != y.task.Arguments:
-		return fmt.Sprintf("the echo of %s is %s", y.task.Arguments, p.Value)
-	case y.n == 0 && y.attempt > 1 && y.task.Kind == Count && y.point < 0:
+	case ex.task.Kind == Echo && string(p.Value) != ex.task.Arguments:
+		return fmt.Sprintf("the echo of %s is %s", ex.task.Arguments, p.Value)
+	case ex.n == 0 && ex.attempt > 1 && ex.task.Kind == Count && ex.point < 0:
 		return "" // the last attempt resumed from the final checkpoint, which the session does not receive
-	case y.n != y.task.N:
-		return fmt.Sprintf("completed after %d of %d events", y.n, y.task.N)
+	case ex.n != ex.task.N:
+		return fmt.Sprintf("completed after %d of %d events", ex.n, ex.task.N)
 	}
 	return ""
 }
 
-func (y *expectation) failed(env *arcp.Envelope) string {
+func (ex *expectation) failed(env *arcp.Envelope) string {
 	e, err := arcp.DecodePayload[arcp.Error](env)
 	switch {
 	case err != nil:
 		return err.Error()
-	case y.task.Kind == Fail && e.Code == arcp.CodeNotFound && strings.Contains(e.Message, y.task.Marker):
+	case ex.task.Kind == Fail && e.Code == arcp.CodeNotFound && strings.Contains(e.Message, ex.task.Marker):
 		return ""
 	case env.Type == arcp.ToolError && e.Code == arcp.CodeCancelled: // the only final event for a cancelled direct job
 		return ""
-	case y.task.Kind.endsWithServer() && e.Code == arcp.CodeAborted:
+	case ex.task.Kind.endsWithServer() && e.Code == arcp.CodeAborted:
 		return ""
 	}
-	return fmt.Sprintf("%s failed with %s: %s", y.task.Kind, e.Code, e.Message)
+	return fmt.Sprintf("%s failed with %s: %s", ex.task.Kind, e.Code, e.Message)
 }

@@ -31,35 +31,35 @@ type fake struct {
 	tokens  int
 }
 
-func (h *fake) Dial(string, Conn) (Conn, error) {
+func (f *fake) Dial(string, Conn) (Conn, error) {
 	near, far := transport.Pipe(transport.Limits{})
-	h.tokens++
-	s := &server{conn: far, tokens: h.tokens}
-	h.serving.Go(s.serve)
-	h.conns = append(h.conns, wire{near})
+	f.tokens++
+	s := &server{conn: far, tokens: f.tokens}
+	f.serving.Go(s.serve)
+	f.conns = append(f.conns, wire{near})
 	return wire{near}, nil
 }
 
-func (h *fake) Open(role string) (Value, error) {
+func (f *fake) Open(role string) (Value, error) {
 	if role != "" {
 		return nil, errors.New("no role " + role)
 	}
 	return Value(`{"auth":{"scheme":"none"},"client":{"kind":"test","version":"1"}}`), nil
 }
 
-func (h *fake) Dialect(string) *Dialect { return RFC() }
+func (f *fake) Dialect(string) *Dialect { return RFC() }
 
-func (h *fake) Restart() error { return nil }
+func (f *fake) Restart() error { return nil }
 
-func (h *fake) Var(name string) (Value, bool) { return Value(`"known"`), name == "host" }
+func (f *fake) Var(name string) (Value, bool) { return Value(`"known"`), name == "host" }
 
-func (h *fake) Func(string) func([]Value) (Value, error) { return nil }
+func (f *fake) Func(string) func([]Value) (Value, error) { return nil }
 
-func (h *fake) Verb(string) func(Conn, []Value) (Value, error) {
+func (f *fake) Verb(string) func(Conn, []Value) (Value, error) {
 	return func(c Conn, args []Value) (Value, error) { return text(fmt.Sprint(c != nil, " ", plain(args[0]))), nil }
 }
 
-func (h *fake) PollDeadline() time.Time { return time.Time{} }
+func (f *fake) PollDeadline() time.Time { return time.Time{} }
 
 // server answers as a small runtime does.
 type server struct {

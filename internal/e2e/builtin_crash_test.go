@@ -75,7 +75,7 @@ type caller struct {
 }
 
 // call runs a tool and returns its result.
-func (u *caller) call(ctx context.Context, c *client.Client, tool string, args any) (map[string]any, error) {
+func (ca *caller) call(ctx context.Context, c *client.Client, tool string, args any) (map[string]any, error) {
 	job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: args, DiscardEvents: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s %v: %w", tool, args, err)
@@ -88,15 +88,15 @@ func (u *caller) call(ctx context.Context, c *client.Client, tool string, args a
 	if err := arcp.Unmarshal(res.Value, &out); err != nil {
 		return nil, fmt.Errorf("%s: %w", tool, err)
 	}
-	u.calls.add()
+	ca.calls.add()
 	return out, nil
 }
 
 type args map[string]any
 
 // expect calls a tool and checks the value of a member of its answer.
-func (u *caller) expect(ctx context.Context, c *client.Client, tool string, a args, member string, want any) (map[string]any, error) {
-	out, err := u.call(ctx, c, tool, a)
+func (ca *caller) expect(ctx context.Context, c *client.Client, tool string, a args, member string, want any) (map[string]any, error) {
+	out, err := ca.call(ctx, c, tool, a)
 	if err == nil && out[member] != want {
 		err = fmt.Errorf("%s %v: %s is %v, want %v", tool, a, member, out[member], want)
 	}
@@ -104,12 +104,12 @@ func (u *caller) expect(ctx context.Context, c *client.Client, tool string, a ar
 }
 
 // chains are sequences of calls, each of which depends on the ones before it.
-func (u *caller) chains() []func(context.Context, int) error {
-	return []func(context.Context, int) error{u.entries, u.leases, u.agents, u.approvals, u.gates, u.jobs, u.sessions}
+func (ca *caller) chains() []func(context.Context, int) error {
+	return []func(context.Context, int) error{ca.entries, ca.leases, ca.agents, ca.approvals, ca.gates, ca.jobs, ca.sessions}
 }
 
-func (u *caller) entries(ctx context.Context, n int) error {
-	id := fmt.Sprintf("%s-%d", u.name, n)
+func (ca *caller) entries(ctx context.Context, n int) error {
+	id := fmt.Sprintf("%s-%d", ca.name, n)
 	for _, step := range []struct {
 		tool   string
 		args   args
@@ -123,45 +123,45 @@ func (u *caller) entries(ctx context.Context, n int) error {
 		{"registry.deregister", args{"resource_id": id}, "removed", true},
 		{"registry.deregister", args{"resource_id": id}, "removed", false},
 	} {
-		if _, err := u.expect(ctx, u.asks, step.tool, step.args, step.member, step.want); err != nil {
+		if _, err := ca.expect(ctx, ca.asks, step.tool, step.args, step.member, step.want); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (u *caller) leases(ctx context.Context, n int) error {
-	lease, err := u.expect(ctx, u.asks, "registry.lease",
-		args{"provider": "test", "resource_type": "thing", "external_id": fmt.Sprintf("%s-%d", u.name, n), "lease_duration_seconds": 3600}, "state", "active")
+func (ca *caller) leases(ctx context.Context, n int) error {
+	lease, err := ca.expect(ctx, ca.asks, "registry.lease",
+		args{"provider": "test", "resource_type": "thing", "external_id": fmt.Sprintf("%s-%d", ca.name, n), "lease_duration_seconds": 3600}, "state", "active")
 	if err != nil {
 		return err
 	}
 	id := args{"lease_id": lease["lease_id"]}
-	if _, err := u.expect(ctx, u.asks, "registry.touch", id, "state", "active"); err != nil {
+	if _, err := ca.expect(ctx, ca.asks, "registry.touch", id, "state", "active"); err != nil {
 		return err
 	}
-	if _, err := u.expect(ctx, u.asks, "registry.release", id, "state", "released"); err != nil {
+	if _, err := ca.expect(ctx, ca.asks, "registry.release", id, "state", "released"); err != nil {
 		return err
 	}
-	_, err = u.expect(ctx, u.asks, "registry.deregister", args{"resource_id": lease["lease_id"]}, "removed", true) // the lease was shown
+	_, err = ca.expect(ctx, ca.asks, "registry.deregister", args{"resource_id": lease["lease_id"]}, "removed", true) // the lease was shown
 	return err
 }
 
-func (u *caller) agents(ctx context.Context, n int) error {
-	id := fmt.Sprintf("%s-%d", u.name, n)
-	if _, err := u.expect(ctx, u.asks, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle"); err != nil {
+func (ca *caller) agents(ctx context.Context, n int) error {
+	id := fmt.Sprintf("%s-%d", ca.name, n)
+	if _, err := ca.expect(ctx, ca.asks, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle"); err != nil {
 		return err
 	}
-	if _, err := u.expect(ctx, u.asks, "host.set_status", args{"agent_id": id, "status": "running"}, "status", "running"); err != nil {
+	if _, err := ca.expect(ctx, ca.asks, "host.set_status", args{"agent_id": id, "status": "running"}, "status", "running"); err != nil {
 		return err
 	}
-	_, err := u.expect(ctx, u.asks, "host.unregister_agent", args{"agent_id": id}, "unregistered", true)
+	_, err := ca.expect(ctx, ca.asks, "host.unregister_agent", args{"agent_id": id}, "unregistered", true)
 	return err
 }
 
-func (u *caller) approvals(ctx context.Context, n int) error {
+func (ca *caller) approvals(ctx context.Context, n int) error {
 	for _, tool := range []string{"approval.resolve", "approval.cancel"} {
-		asked, err := u.expect(ctx, u.asks, "approval.request", args{"action": fmt.Sprintf("%s %d", u.name, n)}, "status", "pending")
+		asked, err := ca.expect(ctx, ca.asks, "approval.request", args{"action": fmt.Sprintf("%s %d", ca.name, n)}, "status", "pending")
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (u *caller) approvals(ctx context.Context, n int) error {
 		if tool == "approval.resolve" {
 			a["resolution"], want = "approve", "resolved"
 		}
-		if _, err := u.expect(ctx, u.asks, tool, a, "status", want); err != nil {
+		if _, err := ca.expect(ctx, ca.asks, tool, a, "status", want); err != nil {
 			return err
 		}
 	}
@@ -177,29 +177,29 @@ func (u *caller) approvals(ctx context.Context, n int) error {
 }
 
 // gates requests approvals, which another session answers or the requesting session cancels.
-func (u *caller) gates(ctx context.Context, n int) error {
+func (ca *caller) gates(ctx context.Context, n int) error {
 	for _, tool := range []string{"approval.resolve", "approval.answer", "approval.cancel"} {
-		asked, err := u.expect(ctx, u.asks, "approval.request", args{"action": fmt.Sprintf("%s %d", u.name, n), "system_level": true}, "status", "pending")
+		asked, err := ca.expect(ctx, ca.asks, "approval.request", args{"action": fmt.Sprintf("%s %d", ca.name, n), "system_level": true}, "status", "pending")
 		if err != nil {
 			return err
 		}
 		id := asked["approval_id"]
-		c, a, want := u.answers, args{"approval_id": id, "approved": true}, "resolved"
+		c, a, want := ca.answers, args{"approval_id": id, "approved": true}, "resolved"
 		switch tool {
 		case "approval.answer":
 			a = args{"request_id": id, "choice_id": "deny"}
 		case "approval.cancel":
-			c, a, want = u.asks, args{"approval_id": id}, "cancelled"
+			c, a, want = ca.asks, args{"approval_id": id}, "cancelled"
 		}
-		if _, err := u.expect(ctx, c, tool, a, "status", want); err != nil {
+		if _, err := ca.expect(ctx, c, tool, a, "status", want); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (u *caller) jobs(ctx context.Context, _ int) error {
-	job, err := u.asks.Invoke(ctx, client.InvokeParams{Tool: "demo.echo", DiscardEvents: true})
+func (ca *caller) jobs(ctx context.Context, _ int) error {
+	job, err := ca.asks.Invoke(ctx, client.InvokeParams{Tool: "demo.echo", DiscardEvents: true})
 	if err != nil {
 		return err
 	}
@@ -207,8 +207,8 @@ func (u *caller) jobs(ctx context.Context, _ int) error {
 		return err
 	}
 	for { // an acknowledgement may be lost with the process, and is then asked for again
-		u.asks.Ack(u.asks.LastEventSeq())
-		_, err = u.expect(ctx, u.asks, "jobs.delete", args{"job_id": job.ID()}, "deleted", true)
+		ca.asks.Ack(ca.asks.LastEventSeq())
+		_, err = ca.expect(ctx, ca.asks, "jobs.delete", args{"job_id": job.ID()}, "deleted", true)
 		if failed, ok := errors.AsType[*client.JobError](err); !ok || failed.Code != arcp.CodeFailedPrecondition {
 			return err
 		}
@@ -216,27 +216,27 @@ func (u *caller) jobs(ctx context.Context, _ int) error {
 }
 
 // sessions ends a session of the principal, with its agent.
-func (u *caller) sessions(ctx context.Context, n int) error {
-	c, err := u.connect(ctx)
+func (ca *caller) sessions(ctx context.Context, n int) error {
+	c, err := ca.connect(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer c.Abort()
-	id := fmt.Sprintf("%s-%d-other", u.name, n)
-	if _, err := u.expect(ctx, c, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle"); err != nil {
+	id := fmt.Sprintf("%s-%d-other", ca.name, n)
+	if _, err := ca.expect(ctx, c, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle"); err != nil {
 		return err
 	}
-	if _, err := u.expect(ctx, u.asks, "sessions.evict", args{"session_id": c.Session().ID, "forget": true}, "evicted", true); err != nil {
+	if _, err := ca.expect(ctx, ca.asks, "sessions.evict", args{"session_id": c.Session().ID, "forget": true}, "evicted", true); err != nil {
 		return err
 	}
-	_, err = u.expect(ctx, u.asks, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle") // it has no owner any more
+	_, err = ca.expect(ctx, ca.asks, "host.register_agent", args{"id": id, "name": "n", "kind": "k"}, "status", "idle") // it has no owner any more
 	return err
 }
 
 // connect opens another session as soon as the runtime accepts connections.
-func (u *caller) connect(ctx context.Context) (*client.Client, error) {
+func (ca *caller) connect(ctx context.Context) (*client.Client, error) {
 	for {
-		c, err := client.Connect(ctx, u.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}})
+		c, err := client.Connect(ctx, ca.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}})
 		if err == nil || ctx.Err() != nil {
 			return c, err
 		}

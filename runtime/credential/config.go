@@ -201,7 +201,7 @@ func (c *Config) Open() (Source, error) {
 	var err error
 	switch c.Kind {
 	case KindStatic:
-		p, err = OpenPool(c.File, c.Endpoint, c.Profile)
+		p, err = OpenStaticPool(c.File, c.Endpoint, c.Profile)
 	case KindHTTP:
 		p, err = OpenGateway(c.URL, c.TokenFile, c.Endpoint, c.Profile)
 	default:

@@ -37,7 +37,7 @@ func wantError(t *testing.T, err error, code arcp.Code, refused bool) {
 }
 
 func TestProvisionerPool(t *testing.T) {
-	p, err := OpenPool(private(t, "# ours\nsk-00000001\n\n  sk-00000002\n"), "https://llm.example", "openai")
+	p, err := OpenStaticPool(private(t, "# ours\nsk-00000001\n\n  sk-00000002\n"), "https://llm.example", "openai")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestProvisionerPool(t *testing.T) {
 	if got := take("job_3"); got.Value != one.Value {
 		t.Error("a revoked value is not free")
 	}
-	q, err := OpenPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
+	q, err := OpenStaticPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestProvisionerPool(t *testing.T) {
 
 // Each generation of a job gets another value. A repeated call returns the same value.
 func TestPoolGivesEachGenerationAnotherValue(t *testing.T) {
-	p, err := OpenPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
+	p, err := OpenStaticPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestPoolGivesEachGenerationAnotherValue(t *testing.T) {
 	if err := p.Revoke(t.Context(), Ref{Job: "job_1", Upstream: one.Upstream, Generation: 1}); err != nil {
 		t.Errorf("Revoke of the first generation: %v", err)
 	}
-	q, err := OpenPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
+	q, err := OpenStaticPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestPoolGivesEachGenerationAnotherValue(t *testing.T) {
 
 func TestPoolFileErrors(t *testing.T) {
 	for text, want := range map[string]string{"": "no value", "sk-00000001\nsk-1": "line 2", "sk-00000001\n#\nsk-00000001": "line 3", "sk-0000 0001": "line 1"} {
-		if _, err := OpenPool(private(t, text), "https://llm.example", ""); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-0") {
+		if _, err := OpenStaticPool(private(t, text), "https://llm.example", ""); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-0") {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -135,8 +135,8 @@ func TestPoolFileErrors(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenPool(path, "https://llm.example", ""); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("OpenPool of a file others can read = %v", err)
+	if _, err := OpenStaticPool(path, "https://llm.example", ""); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("OpenStaticPool of a file others can read = %v", err)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 // poolRetry is the number of seconds after which a client may retry when a pool is exhausted.
 const poolRetry = 5
 
-// Pool assigns each value of a file to at most one job at a time. Revoke only makes a value
-// free: it stays valid upstream. A Pool is for endpoints that cannot create credentials.
-type Pool struct {
+// StaticPool assigns each value of a file to at most one job at a time. Revoke only makes a value
+// free: it stays valid upstream. A StaticPool is for endpoints that cannot create credentials.
+type StaticPool struct {
 	endpoint, profile string
 	values            []Secret
 	handles           []string // of the values
@@ -32,14 +32,14 @@ type holder struct {
 	generation int
 }
 
-// OpenPool reads the values, one a line, from a file that only its owner has
+// OpenStaticPool reads the values, one a line, from a file that only its owner has
 // access to. The file is read once.
-func OpenPool(file, endpoint, profile string) (*Pool, error) {
+func OpenStaticPool(file, endpoint, profile string) (*StaticPool, error) {
 	data, err := readPrivate(file)
 	if err != nil {
 		return nil, fmt.Errorf("file: %w", err)
 	}
-	p := &Pool{endpoint: endpoint, profile: profile, used: make(map[string]holder)}
+	p := &StaticPool{endpoint: endpoint, profile: profile, used: make(map[string]holder)}
 	seen := make(map[string]bool)
 	for n, line := range lines(data) {
 		value := string(line)
@@ -68,7 +68,7 @@ func handle(value string) string {
 
 // Issue assigns a free value to a job and generation. It returns RESOURCE_EXHAUSTED if no
 // value is free.
-func (p *Pool) Issue(_ context.Context, r Request) ([]Credential, error) {
+func (p *StaticPool) Issue(_ context.Context, r Request) ([]Credential, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	own := holder{r.Job, max(1, r.Generation)}
@@ -90,12 +90,12 @@ func (p *Pool) Issue(_ context.Context, r Request) ([]Credential, error) {
 	return p.credentialsOf(free), nil
 }
 
-func (p *Pool) credentialsOf(i int) []Credential {
+func (p *StaticPool) credentialsOf(i int) []Credential {
 	return []Credential{{Value: p.values[i], Endpoint: p.endpoint, Profile: p.profile, Upstream: p.handles[i]}}
 }
 
 // Revoke returns a job's credentials to the pool.
-func (p *Pool) Revoke(_ context.Context, ref Ref) error {
+func (p *StaticPool) Revoke(_ context.Context, ref Ref) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for h, holder := range p.used {
@@ -107,7 +107,7 @@ func (p *Pool) Revoke(_ context.Context, ref Ref) error {
 }
 
 // Restore marks the credentials of an earlier process's jobs as used.
-func (p *Pool) Restore(refs []Ref) {
+func (p *StaticPool) Restore(refs []Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, ref := range refs {

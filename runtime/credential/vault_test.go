@@ -601,82 +601,82 @@ func interleave(t *rapid.T, f *fixture) {
 	f.wantNothing("in the end")
 }
 
-func (s *interleaving) step(op string) {
+func (il *interleaving) step(op string) {
 	switch op {
 	case "issue":
 		job := arcp.NewJobID()
-		if g, err := s.issue(job); err == nil {
-			s.grants[job] = g
-			s.pending = append(s.pending, job)
+		if g, err := il.issue(job); err == nil {
+			il.grants[job] = g
+			il.pending = append(il.pending, job)
 		}
-		s.jobs = append(s.jobs, job)
+		il.jobs = append(il.jobs, job)
 	case "accept", "discard", "lost accept":
-		s.decide(op)
+		il.decide(op)
 	case "end", "end without", "rotate", "rotate and end":
-		if len(s.jobs) > 0 {
-			s.change(op, rapid.SampledFrom(s.jobs).Draw(s.t, "job"))
+		if len(il.jobs) > 0 {
+			il.change(op, rapid.SampledFrom(il.jobs).Draw(il.t, "job"))
 		}
 	case "crash":
-		s.crash(-1, false)
-		s.pending = nil
+		il.crash(-1, false)
+		il.pending = nil
 	case "crash in":
-		s.crash(rapid.IntRange(0, 6).Draw(s.t, "commits"), rapid.Bool().Draw(s.t, "torn"))
-		s.pending = nil
+		il.crash(rapid.IntRange(0, 6).Draw(il.t, "commits"), rapid.Bool().Draw(il.t, "torn"))
+		il.pending = nil
 	case "slip":
-		s.p.slips(rapid.IntRange(1, 4).Draw(s.t, "commits"), rapid.Bool().Draw(s.t, "torn"))
+		il.p.slips(rapid.IntRange(1, 4).Draw(il.t, "commits"), rapid.Bool().Draw(il.t, "torn"))
 	case "upstream":
 		refused := func() error { return refuse(arcp.Errorf(arcp.CodeUnavailable, "no")) }
 		lost := func() error { return errLost }
-		s.u.set(rapid.SampledFrom([]func() error{nil, nil, nil, refused, lost}).Draw(s.t, "issue"),
-			rapid.SampledFrom([]func() error{nil, nil, lost}).Draw(s.t, "revoke"))
+		il.u.set(rapid.SampledFrom([]func() error{nil, nil, nil, refused, lost}).Draw(il.t, "issue"),
+			rapid.SampledFrom([]func() error{nil, nil, lost}).Draw(il.t, "revoke"))
 	case "sleep":
-		time.Sleep(time.Duration(rapid.IntRange(0, 400_000).Draw(s.t, "ms")) * time.Millisecond)
+		time.Sleep(time.Duration(rapid.IntRange(0, 400_000).Draw(il.t, "ms")) * time.Millisecond)
 	}
 }
 
 // decide accepts or discards the first pending job.
-func (s *interleaving) decide(op string) {
-	if len(s.pending) == 0 {
+func (il *interleaving) decide(op string) {
+	if len(il.pending) == 0 {
 		return
 	}
-	job := s.pending[0]
-	s.pending = s.pending[1:]
-	if g := s.grants[job]; op == "discard" || s.accept(job, g) != nil || op == "lost accept" {
+	job := il.pending[0]
+	il.pending = il.pending[1:]
+	if g := il.grants[job]; op == "discard" || il.accept(job, g) != nil || op == "lost accept" {
 		g.Discard()
 	}
 }
 
 // change ends a job, or rotates its credentials.
-func (s *interleaving) change(op string, job arcp.JobID) {
-	accepted := s.state(job) != ""
+func (il *interleaving) change(op string, job arcp.JobID) {
+	accepted := il.state(job) != ""
 	switch op {
 	case "rotate", "rotate and end":
-		v := s.v
+		v := il.v
 		go func() { _, _ = v.Rotate(context.Background(), job, "") }() // ErrRotating and ErrEnded are expected here
 		if op == "rotate and end" && accepted {
-			_ = s.end(job) // the job may have ended before
+			_ = il.end(job) // the job may have ended before
 		}
 	case "end without": // the records, as if the runtime had left them out
 		if accepted {
-			s.endBare(job, rapid.Bool().Draw(s.t, "told"))
+			il.endBare(job, rapid.Bool().Draw(il.t, "told"))
 		}
 	case "end":
 		if accepted {
-			_ = s.end(job) // the job may have ended before
+			_ = il.end(job) // the job may have ended before
 		}
 	}
 }
 
-func (s *interleaving) check() {
-	s.rows()
-	for _, job := range s.jobs {
-		if state := s.state(job); state != "" && !state.Terminal() && !s.u.serves(job) {
-			s.t.Fatalf("%s goes on without its credential", job)
+func (il *interleaving) check() {
+	il.rows()
+	for _, job := range il.jobs {
+		if state := il.state(job); state != "" && !state.Terminal() && !il.u.serves(job) {
+			il.t.Fatalf("%s goes on without its credential", job)
 		}
 	}
-	for _, job := range s.u.revokedEarly() {
-		if s.state(job) != "" {
-			s.t.Fatalf("%s was accepted after its credential was revoked", job)
+	for _, job := range il.u.revokedEarly() {
+		if il.state(job) != "" {
+			il.t.Fatalf("%s was accepted after its credential was revoked", job)
 		}
 	}
 }

@@ -44,44 +44,44 @@ type reservation struct {
 	ofSession     int // additional agents of the session
 }
 
-func (x *index) principalLocked(principal string) *principalState {
-	p := x.principals[principal]
+func (ix *index) principalLocked(principal string) *principalState {
+	p := ix.principals[principal]
 	if p == nil {
 		p = &principalState{agents: make(map[string]sizedAgent), reservations: make(map[*reservation]struct{})}
-		x.principals[principal] = p
+		ix.principals[principal] = p
 	}
 	return p
 }
 
 // setLocked replaces an agent by its stored row; nil: it was deleted.
-func (x *index) setLocked(principal, id string, a *Agent, size int) {
-	p := x.principalLocked(principal)
+func (ix *index) setLocked(principal, id string, a *Agent, size int) {
+	p := ix.principalLocked(principal)
 	if old, ok := p.agents[id]; ok {
 		p.bytes -= old.size
-		x.bytes -= old.size
+		ix.bytes -= old.size
 		delete(p.agents, id)
-		x.countLocked(old.Status, -1)
+		ix.countLocked(old.Status, -1)
 	}
 	if a == nil {
 		return
 	}
 	p.bytes += size
-	x.bytes += size
+	ix.bytes += size
 	p.agents[id] = sizedAgent{*a, size}
-	x.countLocked(a.Status, 1)
+	ix.countLocked(a.Status, 1)
 }
 
-func (x *index) countLocked(s Status, d int) {
-	x.counts[s] += d
-	x.count(s, x.counts[s])
+func (ix *index) countLocked(s Status, d int) {
+	ix.counts[s] += d
+	ix.count(s, ix.counts[s])
 }
 
 // reserve reserves space for an agent, or refuses it. oldest is the agent whose deletion may
 // make space, nil if there is none.
-func (x *index) reserve(a *Agent, size int) (r *reservation, oldest *Agent, full *arcp.Error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	p := x.principalLocked(a.Principal)
+func (ix *index) reserve(a *Agent, size int) (r *reservation, oldest *Agent, full *arcp.Error) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	p := ix.principalLocked(a.Principal)
 	r = &reservation{principal: p, session: a.Session, bytes: size, agents: 1, ofSession: 1}
 	if old, ok := p.agents[a.ID]; ok {
 		r.agents, r.bytes = 0, max(0, size-old.size)
@@ -101,15 +101,15 @@ func (x *index) reserve(a *Agent, size int) (r *reservation, oldest *Agent, full
 	case bytes > maxBytes:
 		full = arcp.Errorf(arcp.CodeResourceExhausted,
 			"the agents of %s take more than %d bytes; unregister some, or say less about them", a.Principal, maxBytes)
-	case x.bytes+r.bytes > maxAllBytes:
+	case ix.bytes+r.bytes > maxAllBytes:
 		full = arcp.Errorf(arcp.CodeResourceExhausted, "all agents together take more than %d bytes", maxAllBytes).RetryAfter(60)
-		for _, p := range x.principals {
+		for _, p := range ix.principals {
 			oldest = p.oldest(oldest, a)
 		}
 		return nil, oldest, full
 	default:
 		p.reservations[r] = struct{}{}
-		x.bytes += r.bytes
+		ix.bytes += r.bytes
 		return r, nil, nil
 	}
 	return nil, p.oldest(nil, a), full
@@ -131,55 +131,55 @@ func (p *principalState) ofSession(id arcp.SessionID) (n int) {
 }
 
 // release ends a reservation. It does nothing after the commit of the agent.
-func (x *index) release(r *reservation) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.releaseLocked(r)
+func (ix *index) release(r *reservation) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.releaseLocked(r)
 }
 
-func (x *index) releaseLocked(r *reservation) {
+func (ix *index) releaseLocked(r *reservation) {
 	if r.principal == nil {
 		return
 	}
 	delete(r.principal.reservations, r)
-	x.bytes -= r.bytes
+	ix.bytes -= r.bytes
 	r.principal = nil
 }
 
 // addToRing adds a durable event to the ring of a principal. withLocked, if set, changes the
 // agents together with the ring.
-func (x *index) addToRing(principal string, e Event, withLocked func()) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (ix *index) addToRing(principal string, e Event, withLocked func()) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
 	if withLocked != nil {
 		withLocked()
 	}
-	p := x.principalLocked(principal)
+	p := ix.principalLocked(principal)
 	before := p.ring.bytes
 	p.ring.add(e)
-	for x.ringBytes+p.ring.bytes-before > maxRingsBytes && p.ring.bytes > fairRingBytes && len(p.ring.events) > 1 {
+	for ix.ringBytes+p.ring.bytes-before > maxRingsBytes && p.ring.bytes > fairRingBytes && len(p.ring.events) > 1 {
 		p.ring.drop()
 	}
-	x.ringBytes += p.ring.bytes - before
+	ix.ringBytes += p.ring.bytes - before
 }
 
 // Agents returns the agents of a principal in the order of Compare.
-func (x *index) Agents(principal string) []Agent {
-	x.mu.Lock()
+func (ix *index) Agents(principal string) []Agent {
+	ix.mu.Lock()
 	var list []Agent
-	if p := x.principals[principal]; p != nil {
+	if p := ix.principals[principal]; p != nil {
 		list = p.list()
 	}
-	x.mu.Unlock()
+	ix.mu.Unlock()
 	slices.SortFunc(list, Compare) // without the lock
 	return list
 }
 
 // All returns the agents of all principals that have an owner.
-func (x *index) All() (list []Agent) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, p := range x.principals {
+func (ix *index) All() (list []Agent) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for _, p := range ix.principals {
 		for _, a := range p.agents {
 			if a.EndedAt.IsZero() {
 				list = append(list, a.Agent)
@@ -190,20 +190,20 @@ func (x *index) All() (list []Agent) {
 }
 
 // Events returns the last events of a principal, the newest first.
-func (x *index) Events(principal string, n int) []Event {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if p := x.principals[principal]; p != nil {
+func (ix *index) Events(principal string, n int) []Event {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if p := ix.principals[principal]; p != nil {
 		return p.ring.latest(n)
 	}
 	return nil
 }
 
 // ownedBy returns the agents that a session of a principal owns.
-func (x *index) ownedBy(principal string, id arcp.SessionID) (list []*Agent) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	p := x.principals[principal]
+func (ix *index) ownedBy(principal string, id arcp.SessionID) (list []*Agent) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	p := ix.principals[principal]
 	if p == nil {
 		return nil
 	}
@@ -216,19 +216,19 @@ func (x *index) ownedBy(principal string, id arcp.SessionID) (list []*Agent) {
 }
 
 // owners returns the sessions that own agents, with their principals.
-func (x *index) owners() map[arcp.SessionID]string {
+func (ix *index) owners() map[arcp.SessionID]string {
 	owners := make(map[arcp.SessionID]string)
-	for _, a := range x.All() {
+	for _, a := range ix.All() {
 		owners[a.Session] = a.Principal
 	}
 	return owners
 }
 
 // endedBefore returns the agents whose sessions ended before a time.
-func (x *index) endedBefore(before time.Time) (list []*Agent) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, p := range x.principals {
+func (ix *index) endedBefore(before time.Time) (list []*Agent) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for _, p := range ix.principals {
 		for _, a := range p.agents {
 			if !a.EndedAt.IsZero() && a.EndedAt.Before(before) {
 				list = append(list, new(a.Agent))
@@ -239,10 +239,10 @@ func (x *index) endedBefore(before time.Time) (list []*Agent) {
 }
 
 // idlePrincipals returns the principals without subscriptions and reservations.
-func (x *index) idlePrincipals() (principals []string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for principal, p := range x.principals {
+func (ix *index) idlePrincipals() (principals []string) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for principal, p := range ix.principals {
 		if p.isIdle() {
 			principals = append(principals, principal)
 		}
@@ -253,38 +253,38 @@ func (x *index) idlePrincipals() (principals []string) {
 func (p *principalState) isIdle() bool { return p.subscriptions == 0 && len(p.reservations) == 0 }
 
 // dropEvents deletes the events of an idle principal, and its state if it has no agents.
-func (x *index) dropEvents(principal string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	p := x.principals[principal]
+func (ix *index) dropEvents(principal string) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	p := ix.principals[principal]
 	if p == nil || !p.isIdle() {
 		return
 	}
-	x.ringBytes -= p.ring.bytes
+	ix.ringBytes -= p.ring.bytes
 	p.ring.clear()
 	if len(p.agents) == 0 {
-		delete(x.principals, principal)
+		delete(ix.principals, principal)
 	}
 }
 
 // Subscribe returns the present state with at most n events, and a subscription to exactly the
 // events behind it. The caller closes the subscription.
-func (x *index) Subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
-	sub, snapshot, refused := x.subscribe(principal, n)
+func (ix *index) Subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
+	sub, snapshot, refused := ix.subscribe(principal, n)
 	slices.SortFunc(snapshot.Agents, Compare) // without the lock
 	return sub, snapshot, refused
 }
 
-func (x *index) subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	p := x.principalLocked(principal)
+func (ix *index) subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	p := ix.principalLocked(principal)
 	if p.subscriptions >= maxSubscriptions {
 		return nil, Snapshot{}, arcp.Errorf(arcp.CodeResourceExhausted,
 			"%s has %d subscriptions to its host already; cancel some", principal, maxSubscriptions).RetryAfter(1)
 	}
 	p.subscriptions++
-	return &Subscription{x, p, p.ring.next}, Snapshot{p.list(), p.ring.latest(n)}, nil
+	return &Subscription{ix, p, p.ring.next}, Snapshot{p.list(), p.ring.latest(n)}, nil
 }
 
 // oldest returns the agent whose session ended first, among the agents of p and other, which

@@ -310,7 +310,7 @@ func (h *handshake) awaitPreviousConn(now time.Time, a attachment, cursor *event
 func encodeIdentity(id *auth.Identity) arcp.Raw {
 	if id.Scheme == auth.Bearer {
 		b := arcp.AppendString([]byte(`{"Scheme":"`+auth.Bearer+`","Principal":`), id.Principal)
-		b = arcp.AppendString(append(b, `,"TokenPrint":`...), id.TokenPrint.Reveal())
+		b = arcp.AppendString(append(b, `,"TokenPrint":`...), id.TokenFingerprint.Reveal())
 		return append(b, '}')
 	}
 	raw, err := arcp.Marshal(id)

@@ -73,11 +73,11 @@ func filterSetOf[T ~string](list []T) filterSet[T] {
 	return set
 }
 
-func (t filterSet[T]) selects(v T) bool {
-	if t == nil {
+func (fs filterSet[T]) selects(v T) bool {
+	if fs == nil {
 		return true
 	}
-	_, ok := t[v]
+	_, ok := fs[v]
 	return ok
 }
 

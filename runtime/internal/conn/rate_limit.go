@@ -117,16 +117,16 @@ type principalLimiter struct {
 
 // join returns the limiter of a principal for a new connection. The rate also applies to the
 // principal's other connections from now on.
-func (s *principalLimiters) join(now time.Time, principal string, perMin int) *rate.Limiter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.byPrincipal[principal]
+func (pl *principalLimiters) join(now time.Time, principal string, perMin int) *rate.Limiter {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	p := pl.byPrincipal[principal]
 	if p == nil {
 		p = &principalLimiter{limiter: newLimiter(perMin)}
-		if s.byPrincipal == nil {
-			s.byPrincipal = make(map[string]*principalLimiter)
+		if pl.byPrincipal == nil {
+			pl.byPrincipal = make(map[string]*principalLimiter)
 		}
-		s.byPrincipal[principal] = p
+		pl.byPrincipal[principal] = p
 	}
 	p.conns++
 	if ratePerMin(p.limiter) != perMin {
@@ -137,11 +137,11 @@ func (s *principalLimiters) join(now time.Time, principal string, perMin int) *r
 }
 
 // leave removes a connection of a principal.
-func (s *principalLimiters) leave(principal string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.byPrincipal[principal]
+func (pl *principalLimiters) leave(principal string) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	p := pl.byPrincipal[principal]
 	if p.conns--; p.conns == 0 {
-		delete(s.byPrincipal, principal)
+		delete(pl.byPrincipal, principal)
 	}
 }

@@ -31,12 +31,12 @@ func (u *unanswered) done() {
 // answerSender sends the answer to a command through the cursor, and counts the command as answered.
 type answerSender struct{ c *conn }
 
-func (r answerSender) AnswerAfterEvents(answer any) bool {
-	defer r.c.unanswered.done()
-	return r.c.events.cursor.AnswerAfterEvents(answer)
+func (as answerSender) AnswerAfterEvents(answer any) bool {
+	defer as.c.unanswered.done()
+	return as.c.events.cursor.AnswerAfterEvents(answer)
 }
 
-func (r answerSender) AnswerBeforeEvents(answer any) bool {
-	defer r.c.unanswered.done()
-	return r.c.events.cursor.AnswerBeforeEvents(answer)
+func (as answerSender) AnswerBeforeEvents(answer any) bool {
+	defer as.c.unanswered.done()
+	return as.c.events.cursor.AnswerBeforeEvents(answer)
 }

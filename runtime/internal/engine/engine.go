@@ -90,8 +90,9 @@ type Requester struct {
 	Answers   AnswerSender // nil for requests that report their result to a function
 }
 
-// Engine runs jobs. Any goroutine may call its methods. While mu is held, only functions that do not
-// block are called in other packages (for example catalog.Slots.Of), and no run is locked.
+// Engine runs jobs. Any goroutine may call its methods. While mu is held, no run is
+// locked, and only functions that do not block are called in other packages, such as
+// catalog.Slots.Of and tool.Tool.VisibleTo.
 type Engine struct {
 	cfg Config
 

@@ -187,17 +187,17 @@ func cutByte(s string, sep byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// match reports whether g matches s. It finds each part at the earliest position, which leaves most
+// match reports whether sg matches s. It finds each part at the earliest position, which leaves most
 // of s to the next parts.
-func (g *segment) match(s string) bool {
-	if g.literal {
-		return s == g.head
+func (sg *segment) match(s string) bool {
+	if sg.literal {
+		return s == sg.head
 	}
-	if len(s) < len(g.head)+len(g.tail) || !strings.HasPrefix(s, g.head) || !strings.HasSuffix(s, g.tail) {
+	if len(s) < len(sg.head)+len(sg.tail) || !strings.HasPrefix(s, sg.head) || !strings.HasSuffix(s, sg.tail) {
 		return false
 	}
-	s = s[len(g.head) : len(s)-len(g.tail)]
-	for _, m := range g.mid {
+	s = s[len(sg.head) : len(s)-len(sg.tail)]
+	for _, m := range sg.mid {
 		i := strings.Index(s, m)
 		if i < 0 {
 			return false

@@ -83,17 +83,17 @@ type Lease struct {
 	ReleasedAt       time.Time `json:"released_at,omitzero"`
 }
 
-func (a *LeaseRequest) check() *arcp.Error {
-	if a.Seconds < 0 || a.Seconds > int64(MaxDuration/time.Second) {
+func (r *LeaseRequest) check() *arcp.Error {
+	if r.Seconds < 0 || r.Seconds > int64(MaxDuration/time.Second) {
 		return invalid("lease_duration_seconds must be 0 to %d", int64(MaxDuration/time.Second))
 	}
 	return firstError(
-		text("provider", a.Provider, 1, MaxKind),
-		text("resource_type", a.Type, 1, MaxKind),
-		text("external_id", a.ExternalID, 1, MaxExternalID),
-		text("display_name", a.DisplayName, 0, MaxDisplayName),
-		text("cleanup_tool", a.CleanupTool, 0, arcp.MaxIDLen),
-		object(metadata(a.Metadata)))
+		text("provider", r.Provider, 1, MaxKind),
+		text("resource_type", r.Type, 1, MaxKind),
+		text("external_id", r.ExternalID, 1, MaxExternalID),
+		text("display_name", r.DisplayName, 0, MaxDisplayName),
+		text("cleanup_tool", r.CleanupTool, 0, arcp.MaxIDLen),
+		object(metadata(r.Metadata)))
 }
 
 // newLease returns a new lease.

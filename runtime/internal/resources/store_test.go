@@ -320,9 +320,9 @@ type cancellingDisk struct {
 	cancel context.CancelFunc
 }
 
-func (h *cancellingDisk) Commit(ctx context.Context, w *store.Write, done func(error)) error {
-	h.cancel()
-	err := h.disk.Commit(ctx, w, done)
+func (d *cancellingDisk) Commit(ctx context.Context, w *store.Write, done func(error)) error {
+	d.cancel()
+	err := d.disk.Commit(ctx, w, done)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

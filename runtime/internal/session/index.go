@@ -43,73 +43,73 @@ type ExceededLimit struct {
 	N     int
 }
 
-func (x *index) ownerLocked(principal string) *owner {
-	o := x.owners[principal]
+func (ix *index) ownerLocked(principal string) *owner {
+	o := ix.owners[principal]
 	if o == nil {
 		o = &owner{humans: make(map[*Session]struct{})}
-		x.owners[principal] = o
+		ix.owners[principal] = o
 	}
 	return o
 }
 
 // removeUnusedOwnerLocked removes an owner without sessions and overlays.
-func (x *index) removeUnusedOwnerLocked(principal string) {
-	if o := x.owners[principal]; o != nil && o.sessions == 0 && o.overlayBytes == 0 {
-		delete(x.owners, principal)
+func (ix *index) removeUnusedOwnerLocked(principal string) {
+	if o := ix.owners[principal]; o != nil && o.sessions == 0 && o.overlayBytes == 0 {
+		delete(ix.owners, principal)
 	}
 }
 
-func (x *index) countLocked() {
-	x.count(len(x.byID)-len(x.ended)-x.detached, x.detached)
+func (ix *index) countLocked() {
+	ix.count(len(ix.byID)-len(ix.ended)-ix.detached, ix.detached)
 }
 
-func (x *index) addLocked(s *Session) {
-	x.byID[s.ID] = s
-	x.ownerLocked(s.Principal).sessions++
-	x.countLocked()
+func (ix *index) addLocked(s *Session) {
+	ix.byID[s.ID] = s
+	ix.ownerLocked(s.Principal).sessions++
+	ix.countLocked()
 }
 
-func (x *index) detachLocked(s *Session, now time.Time) {
-	x.removeResponderLocked(s)
+func (ix *index) detachLocked(s *Session, now time.Time) {
+	ix.removeResponderLocked(s)
 	s.conn, s.state = nil, Detached
-	s.detached = &detachment{since: now, elem: x.owners[s.Principal].detached.PushBack(s)}
-	x.detached++
-	x.countLocked()
+	s.detached = &detachment{since: now, elem: ix.owners[s.Principal].detached.PushBack(s)}
+	ix.detached++
+	ix.countLocked()
 }
 
 // removeDetachedLocked removes a session from the list of the Detached ones.
-func (x *index) removeDetachedLocked(s *Session) {
+func (ix *index) removeDetachedLocked(s *Session) {
 	if s.detached != nil {
-		x.owners[s.Principal].detached.Remove(s.detached.elem)
+		ix.owners[s.Principal].detached.Remove(s.detached.elem)
 		s.detached = nil
-		x.detached--
+		ix.detached--
 	}
 }
 
 // addResponderLocked adds an Attached session to the lists of the sessions that answer questions.
-func (x *index) addResponderLocked(s *Session) {
+func (ix *index) addResponderLocked(s *Session) {
 	if s.actor == nil || !s.actor.HumanInput {
 		return
 	}
-	x.owners[s.Principal].humans[s] = struct{}{}
+	ix.owners[s.Principal].humans[s] = struct{}{}
 	if s.actor.Approver || s.actor.Admin {
-		x.approvers[s] = struct{}{}
+		ix.approvers[s] = struct{}{}
 	}
 }
 
 // removeResponderLocked removes a session from the lists of the sessions that answer questions.
-func (x *index) removeResponderLocked(s *Session) {
-	delete(x.owners[s.Principal].humans, s)
-	delete(x.approvers, s)
+func (ix *index) removeResponderLocked(s *Session) {
+	delete(ix.owners[s.Principal].humans, s)
+	delete(ix.approvers, s)
 }
 
-func (x *index) exceededLocked(principal string, l Limits) *ExceededLimit {
+func (ix *index) exceededLocked(principal string, l Limits) *ExceededLimit {
 	sessions := 0
-	if o := x.owners[principal]; o != nil {
+	if o := ix.owners[principal]; o != nil {
 		sessions = o.sessions
 	}
 	switch {
-	case l.All > 0 && len(x.byID)-len(x.ended) >= l.All:
+	case l.All > 0 && len(ix.byID)-len(ix.ended) >= l.All:
 		return &ExceededLimit{"sessions", l.All}
 	case l.PerPrincipal > 0 && sessions >= l.PerPrincipal:
 		return &ExceededLimit{"sessions_per_principal", l.PerPrincipal}
@@ -119,54 +119,54 @@ func (x *index) exceededLocked(principal string, l Limits) *ExceededLimit {
 
 // endLocked makes a session Ended. finishEnd evicts its connection when the end is written.
 // endLocked returns false if the session was Ended before; the eviction of the first end applies.
-func (x *index) endLocked(s *Session, e Eviction) bool {
+func (ix *index) endLocked(s *Session, e Eviction) bool {
 	if s.state == Ended {
 		return false
 	}
-	x.removeDetachedLocked(s)
-	x.removeResponderLocked(s)
+	ix.removeDetachedLocked(s)
+	ix.removeResponderLocked(s)
 	s.state, s.end = Ended, &ending{eviction: e}
-	x.ended[s] = struct{}{}
-	x.owners[s.Principal].sessions--
-	x.countLocked()
+	ix.ended[s] = struct{}{}
+	ix.owners[s.Principal].sessions--
+	ix.countLocked()
 	return true
 }
 
 // undoEndLocked undoes endLocked for an end that could not be stored.
-func (x *index) undoEndLocked(s *Session, now time.Time) {
+func (ix *index) undoEndLocked(s *Session, now time.Time) {
 	s.end = nil
-	delete(x.ended, s)
-	x.ownerLocked(s.Principal).sessions++
+	delete(ix.ended, s)
+	ix.ownerLocked(s.Principal).sessions++
 	if s.conn == nil {
-		x.detachLocked(s, now)
+		ix.detachLocked(s, now)
 		return
 	}
 	s.state = Attached
-	x.addResponderLocked(s)
-	x.countLocked()
+	ix.addResponderLocked(s)
+	ix.countLocked()
 }
 
 // removeLocked removes an Ended session.
-func (x *index) removeLocked(s *Session) {
-	delete(x.byID, s.ID)
-	delete(x.ended, s)
-	if o := x.owners[s.Principal]; o != nil {
+func (ix *index) removeLocked(s *Session) {
+	delete(ix.byID, s.ID)
+	delete(ix.ended, s)
+	if o := ix.owners[s.Principal]; o != nil {
 		o.overlayBytes -= s.Overlay().size()
-		x.removeUnusedOwnerLocked(s.Principal)
+		ix.removeUnusedOwnerLocked(s.Principal)
 	}
 }
 
-func (x *index) putOverlayLocked(s *Session, o Overlay) {
-	x.ownerLocked(s.Principal).overlayBytes += o.size() - s.Overlay().size()
+func (ix *index) putOverlayLocked(s *Session, o Overlay) {
+	ix.ownerLocked(s.Principal).overlayBytes += o.size() - s.Overlay().size()
 	s.overlay.Store(&o)
 }
 
 // EachHuman calls f for the Attached sessions of a principal that take part in human
 // input. f must not call the Directory.
-func (x *index) EachHuman(principal string, f func(*approval.Actor)) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if o := x.owners[principal]; o != nil {
+func (ix *index) EachHuman(principal string, f func(*approval.Actor)) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if o := ix.owners[principal]; o != nil {
 		for s := range o.humans {
 			f(s.actor)
 		}
@@ -175,19 +175,19 @@ func (x *index) EachHuman(principal string, f func(*approval.Actor)) {
 
 // EachApprover calls f for the Attached sessions that may give approvals. f must not call
 // the Directory.
-func (x *index) EachApprover(f func(*approval.Actor)) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for s := range x.approvers {
+func (ix *index) EachApprover(f func(*approval.Actor)) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for s := range ix.approvers {
 		f(s.actor)
 	}
 }
 
 // Find returns a session, nil if there is none or it has ended.
-func (x *index) Find(id arcp.SessionID) *Session {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if s := x.byID[id]; s != nil && s.state != Ended {
+func (ix *index) Find(id arcp.SessionID) *Session {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if s := ix.byID[id]; s != nil && s.state != Ended {
 		return s
 	}
 	return nil
@@ -195,28 +195,28 @@ func (x *index) Find(id arcp.SessionID) *Session {
 
 // Lives reports whether a session has not ended durably. While its end is being written, its
 // records are left alone: they end in that write.
-func (x *index) Lives(id arcp.SessionID) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	s := x.byID[id]
+func (ix *index) Lives(id arcp.SessionID) bool {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	s := ix.byID[id]
 	return s != nil && (s.state != Ended || !s.end.written)
 }
 
 // ConnOf returns the connection of a session, nil if there is none.
-func (x *index) ConnOf(id arcp.SessionID) Conn {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if s := x.byID[id]; s != nil {
+func (ix *index) ConnOf(id arcp.SessionID) Conn {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if s := ix.byID[id]; s != nil {
 		return s.conn
 	}
 	return nil
 }
 
 // ByPrincipal returns the sessions of the principals that the function wanted selects.
-func (x *index) ByPrincipal(wanted func(principal string) bool) (list []*Session) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, s := range x.byID {
+func (ix *index) ByPrincipal(wanted func(principal string) bool) (list []*Session) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for _, s := range ix.byID {
 		if s.state != Ended && wanted(s.Principal) {
 			list = append(list, s)
 		}
@@ -225,19 +225,19 @@ func (x *index) ByPrincipal(wanted func(principal string) bool) (list []*Session
 }
 
 // HasSessions reports whether a principal has a session.
-func (x *index) HasSessions(principal string) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	o := x.owners[principal]
+func (ix *index) HasSessions(principal string) bool {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	o := ix.owners[principal]
 	return o != nil && o.sessions > 0
 }
 
 // Expired returns at most n sessions that have been Detached since before a time. It leaves out a
 // session for which PostponeExpiry was called with a time after now.
-func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, o := range x.owners {
+func (ix *index) Expired(now, before time.Time, n int) (list []Expired) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for _, o := range ix.owners {
 		for el := o.detached.Front(); el != nil && len(list) < n; el = el.Next() {
 			s := el.Value.(*Session)
 			if !s.detached.since.Before(before) {

@@ -18,9 +18,9 @@ type session struct {
 }
 
 // fullRow returns the row with its positions.
-func (e *session) fullRow() store.Session {
-	row := e.row
-	row.LastSeq, row.TrimmedTo = e.last, e.trimmed
+func (s *session) fullRow() store.Session {
+	row := s.row
+	row.LastSeq, row.TrimmedTo = s.last, s.trimmed
 	return row
 }
 

@@ -54,12 +54,12 @@ const (
 	maxAttribute = len(`{"n":-9223372036854775808}`)
 )
 
-func (b *numbering) attributes(n int) arcp.Raw {
-	if cap(b.block)-len(b.block) < maxAttribute {
-		b.block = make([]byte, 0, blockBytes)
+func (nb *numbering) attributes(n int) arcp.Raw {
+	if cap(nb.block)-len(nb.block) < maxAttribute {
+		nb.block = make([]byte, 0, blockBytes)
 	}
-	start := len(b.block)
-	b.block = strconv.AppendInt(append(b.block, `{"n":`...), int64(n), 10)
-	b.block = append(b.block, '}')
-	return arcp.Raw(b.block[start:len(b.block):len(b.block)])
+	start := len(nb.block)
+	nb.block = strconv.AppendInt(append(nb.block, `{"n":`...), int64(n), 10)
+	nb.block = append(nb.block, '}')
+	return arcp.Raw(nb.block[start:len(nb.block):len(nb.block)])
 }

@@ -67,14 +67,14 @@ func Start(p Program) (*Process, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Process{Stdin: l.stdin, Stdout: l.stdout, end: cancel, donec: make(chan struct{})}
-	go s.supervise(ctx, l, p.Log)
-	return s, nil
+	process := &Process{Stdin: l.stdin, Stdout: l.stdout, end: cancel, donec: make(chan struct{})}
+	go process.supervise(ctx, l, p.Log)
+	return process, nil
 }
 
 // supervise waits until all processes have ended.
-func (s *Process) supervise(ctx context.Context, l *launch, log func(level, message string)) {
-	defer close(s.donec)
+func (p *Process) supervise(ctx context.Context, l *launch, log func(level, message string)) {
+	defer close(p.donec)
 	stderr := newLines(func(level, message string) error {
 		if log != nil {
 			log(level, message)
@@ -91,8 +91,8 @@ func (s *Process) supervise(ctx context.Context, l *launch, log func(level, mess
 	if r.Left > 0 && log != nil {
 		log("warn", fmt.Sprintf("%d processes of the program could not be ended", r.Left))
 	}
-	s.outcome = exitError(&r, err, stderr.tail())
-	s.end()
+	p.outcome = exitError(&r, err, stderr.tail())
+	p.end()
 }
 
 // exitError returns the exit status of a program as an error, with the end of its standard error.
@@ -114,19 +114,19 @@ func exitError(r *report, err error, stderr string) error {
 
 // End sends SIGTERM to the program and, after the grace, SIGKILL to all its processes. It returns when all
 // processes have ended.
-func (s *Process) End() {
-	s.end()
-	<-s.donec
+func (p *Process) End() {
+	p.end()
+	<-p.donec
 }
 
 // Done returns a channel that is closed when all processes have ended.
-func (s *Process) Done() <-chan struct{} { return s.donec }
+func (p *Process) Done() <-chan struct{} { return p.donec }
 
 // Err returns the exit status of the program as an error, or nil while the program runs.
-func (s *Process) Err() error {
+func (p *Process) Err() error {
 	select {
-	case <-s.donec:
-		return s.outcome
+	case <-p.donec:
+		return p.outcome
 	default:
 		return nil
 	}

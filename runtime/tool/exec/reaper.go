@@ -36,19 +36,19 @@ func reaperMain() int {
 	if err != nil {
 		return 1 // the parent has ended
 	}
-	k := &reaper{messages: make(chan byte, 1), ended: make(chan syscall.WaitStatus, 1), none: make(chan struct{})}
-	r := report{}
-	if err := errors.Join(inherited, arcp.Unmarshal(line, &k.order)); err != nil {
-		r.Fault = err.Error()
-	} else if r, err = k.run(in); err != nil {
-		r.Fault = err.Error()
+	r := &reaper{messages: make(chan byte, 1), ended: make(chan syscall.WaitStatus, 1), none: make(chan struct{})}
+	result := report{}
+	if err := errors.Join(inherited, arcp.Unmarshal(line, &r.order)); err != nil {
+		result.Fault = err.Error()
+	} else if result, err = r.run(in); err != nil {
+		result.Fault = err.Error()
 	}
-	raw, err := arcp.Marshal(r)
+	raw, err := arcp.Marshal(result)
 	if err != nil {
 		return 1
 	}
 	_, _ = control.Write(append(raw, '\n')) // the parent may have ended
-	if k.order.Scratch && removeDir(k.order.Dir) != nil {
+	if r.order.Scratch && removeDir(r.order.Dir) != nil {
 		return 1 // the parent logs it
 	}
 	return 0
@@ -73,45 +73,45 @@ type reaper struct {
 }
 
 // run runs the command and then kills its remaining processes.
-func (k *reaper) run(in io.ByteReader) (report, error) {
+func (r *reaper) run(in io.ByteReader) (report, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return report{}, fmt.Errorf("adopt processes: %w", err)
 	}
-	if err := k.start(); err != nil {
-		return report{Left: k.abandon()}, err
+	if err := r.start(); err != nil {
+		return report{Left: r.abandon()}, err
 	}
-	go k.listen(in)
-	go k.reap()
-	ws := k.wait()
-	r := newReport(ws)
-	r.Left = k.killAll()
-	return r, nil
+	go r.listen(in)
+	go r.reap()
+	ws := r.wait()
+	result := newReport(ws)
+	result.Left = r.killAll()
+	return result, nil
 }
 
 // abandon kills the processes of a failed start. It returns the number of processes that it could not
 // kill.
-func (k *reaper) abandon() int {
-	if k.pid == 0 {
+func (r *reaper) abandon() int {
+	if r.pid == 0 {
 		return 0
 	}
-	go k.reap()
-	return k.killAll()
+	go r.reap()
+	return r.killAll()
 }
 
 // start starts the command in a new session, in its sandbox and within its bounds.
-func (k *reaper) start() error {
-	program, argv := k.order.Program, k.order.Argv
-	if k.order.Bwrap != "" {
+func (r *reaper) start() error {
+	program, argv := r.order.Program, r.order.Argv
+	if r.order.Bwrap != "" {
 		var err error
-		if argv, err = sandboxed(k.order.Bwrap, k.order.Hide, program, k.order.Dir, argv[1:]); err != nil {
+		if argv, err = sandboxed(r.order.Bwrap, r.order.Hide, program, r.order.Dir, argv[1:]); err != nil {
 			return err
 		}
-		program = k.order.Bwrap
+		program = r.order.Bwrap
 	}
-	if k.order.Bounds != (Bounds{}) {
-		return k.startBounded(program, argv)
+	if r.order.Bounds != (Bounds{}) {
+		return r.startBounded(program, argv)
 	}
-	return k.fork(program, argv, 0, 1, 2)
+	return r.fork(program, argv, 0, 1, 2)
 }
 
 // nullDevice replaces the standard streams of a reaper.
@@ -119,19 +119,19 @@ var nullDevice = os.DevNull
 
 // fork starts a program with the files. The reaper closes its own standard streams, so that the parent sees when
 // the program closes them.
-func (k *reaper) fork(program string, argv []string, files ...uintptr) error {
+func (r *reaper) fork(program string, argv []string, files ...uintptr) error {
 	null, err := os.OpenFile(nullDevice, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
-	attr := &syscall.ProcAttr{Dir: k.order.Dir, Env: k.order.Env, Files: files,
+	attr := &syscall.ProcAttr{Dir: r.order.Dir, Env: r.order.Env, Files: files,
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
 	pid, err := syscall.ForkExec(program, argv, attr)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", k.order.Argv[0], err)
+		return fmt.Errorf("start %s: %w", r.order.Argv[0], err)
 	}
-	k.pid = pid
+	r.pid = pid
 	for fd := range 3 {
 		if err := unix.Dup3(int(null.Fd()), fd, 0); err != nil {
 			return err
@@ -141,8 +141,8 @@ func (k *reaper) fork(program string, argv []string, files ...uintptr) error {
 }
 
 // startBounded starts a program through a limiter. It returns when the program runs within its bounds.
-func (k *reaper) startBounded(program string, argv []string) error {
-	bounds, err := arcp.Marshal(k.order.Bounds)
+func (r *reaper) startBounded(program string, argv []string) error {
+	bounds, err := arcp.Marshal(r.order.Bounds)
 	if err != nil {
 		return err
 	}
@@ -151,33 +151,33 @@ func (k *reaper) startBounded(program string, argv []string) error {
 		return err
 	}
 	defer fault.Close()
-	err = k.fork(self, append([]string{limiterName, string(bounds), program}, argv...), 0, 1, 2, told.Fd())
+	err = r.fork(self, append([]string{limiterName, string(bounds), program}, argv...), 0, 1, 2, told.Fd())
 	if err = errors.Join(err, told.Close()); err != nil {
 		return err
 	}
 	said, err := io.ReadAll(io.LimitReader(fault, 4<<10))
 	if len(said) > 0 {
 		var ws syscall.WaitStatus
-		_, _ = syscall.Wait4(k.pid, &ws, 0, nil) // the limiter exits after an error
-		return fmt.Errorf("start %s: %s", k.order.Argv[0], said)
+		_, _ = syscall.Wait4(r.pid, &ws, 0, nil) // the limiter exits after an error
+		return fmt.Errorf("start %s: %s", r.order.Argv[0], said)
 	}
 	return err
 }
 
-func (k *reaper) listen(in io.ByteReader) {
+func (r *reaper) listen(in io.ByteReader) {
 	for {
 		b, err := in.ReadByte()
 		if err != nil {
-			k.messages <- 0
+			r.messages <- 0
 			return
 		}
-		k.messages <- b
+		r.messages <- b
 	}
 }
 
 // reap waits for the end of the command and of all orphans.
-func (k *reaper) reap() {
-	defer close(k.none)
+func (r *reaper) reap() {
+	defer close(r.none)
 	for {
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, 0, nil)
@@ -185,30 +185,30 @@ func (k *reaper) reap() {
 		case err == syscall.EINTR:
 		case err != nil: // no children
 			return
-		case pid == k.pid:
-			k.ended <- ws
+		case pid == r.pid:
+			r.ended <- ws
 		}
 	}
 }
 
 // wait returns when the command has ended, by itself or by a message of the parent.
-func (k *reaper) wait() syscall.WaitStatus {
+func (r *reaper) wait() syscall.WaitStatus {
 	var grace <-chan time.Time
 	for {
 		select {
-		case ws := <-k.ended:
+		case ws := <-r.ended:
 			return ws
-		case message := <-k.messages:
+		case message := <-r.messages:
 			if message == commandEnd {
-				k.terminate()
-				grace = time.After(time.Duration(k.order.GraceMS) * time.Millisecond)
+				r.terminate()
+				grace = time.After(time.Duration(r.order.GraceMS) * time.Millisecond)
 				continue
 			}
 		case <-grace:
 		}
-		k.killAll()
+		r.killAll()
 		select {
-		case ws := <-k.ended:
+		case ws := <-r.ended:
 			return ws
 		default: // the command cannot be killed
 			return syscall.WaitStatus(syscall.SIGKILL)
@@ -218,12 +218,12 @@ func (k *reaper) wait() syscall.WaitStatus {
 
 // terminate sends SIGTERM to the command. In a sandbox it signals the processes below bubblewrap: a signal to
 // bubblewrap would kill them at once.
-func (k *reaper) terminate() {
-	if k.order.Bwrap == "" {
-		_ = syscall.Kill(-k.pid, syscall.SIGTERM) // the process may have ended
+func (r *reaper) terminate() {
+	if r.order.Bwrap == "" {
+		_ = syscall.Kill(-r.pid, syscall.SIGTERM) // the process may have ended
 		return
 	}
-	for _, first := range children(k.pid) {
+	for _, first := range children(r.pid) {
 		for _, pid := range descendants(first) {
 			_ = syscall.Kill(pid, syscall.SIGTERM)
 		}
@@ -233,14 +233,14 @@ func (k *reaper) terminate() {
 // killAll kills all descendants of this process. It returns the number of processes that it could not kill. No
 // process escapes, because orphans become children of this process. Processes that fork fast only
 // prolong it.
-func (k *reaper) killAll() int {
+func (r *reaper) killAll() int {
 	deadline := time.After(killTimeout)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		for _, pid := range descendants(os.Getpid()) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended or belong to another user
 		}
 		select {
-		case <-k.none:
+		case <-r.none:
 			return 0
 		case <-deadline:
 			return len(descendants(os.Getpid()))

@@ -74,15 +74,15 @@ type publisher struct {
 	reg *tool.Registry
 }
 
-func (s *publisher) publish(tools []*tool.Tool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reg.Replace("test", tools)
+func (p *publisher) publish(tools []*tool.Tool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reg.Replace("test", tools)
 }
 
-func (s *publisher) names() string {
+func (p *publisher) names() string {
 	var names []string
-	for _, t := range s.reg.Tools() {
+	for _, t := range p.reg.Tools() {
 		names = append(names, t.Name)
 	}
 	return strings.Join(names, " ")

@@ -19,31 +19,31 @@ type resource struct {
 	released bool
 }
 
-func (l *resource) ID() arcp.LeaseID   { return "lease_test" }
-func (l *resource) Provider() string   { return l.ask.Provider }
-func (l *resource) Type() string       { return l.ask.Type }
-func (l *resource) ExternalID() string { return l.ask.ExternalID }
+func (r *resource) ID() arcp.LeaseID   { return "lease_test" }
+func (r *resource) Provider() string   { return r.ask.Provider }
+func (r *resource) Type() string       { return r.ask.Type }
+func (r *resource) ExternalID() string { return r.ask.ExternalID }
 
-func (l *resource) ExpiresAt() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.expires
+func (r *resource) ExpiresAt() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.expires
 }
 
-func (l *resource) Touch(context.Context) (time.Time, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.released {
+func (r *resource) Touch(context.Context) (time.Time, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.released {
 		return time.Time{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is released")
 	}
-	l.expires = time.Now().Add(l.ask.For)
-	return l.expires, nil
+	r.expires = time.Now().Add(r.ask.For)
+	return r.expires, nil
 }
 
-func (l *resource) Release(context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.released = true
+func (r *resource) Release(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.released = true
 	return nil
 }
 

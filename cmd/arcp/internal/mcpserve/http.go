@@ -160,8 +160,8 @@ func (s *Server) Serve(ln net.Listener, d Access) error {
 }
 
 // allowsOrigin reports whether the Origin of a request is accepted. Only browsers send an Origin.
-func (d *Access) allowsOrigin(origin string) bool {
-	if origin == "" || slices.Contains(d.Origins, origin) {
+func (a *Access) allowsOrigin(origin string) bool {
+	if origin == "" || slices.Contains(a.Origins, origin) {
 		return true
 	}
 	u, err := url.Parse(origin)
@@ -172,11 +172,11 @@ func (d *Access) allowsOrigin(origin string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (d *Access) allowsToken(header string) bool {
-	if d.Token == "" {
+func (a *Access) allowsToken(header string) bool {
+	if a.Token == "" {
 		return true
 	}
 	scheme, given, _ := strings.Cut(header, " ")
-	want, got := sha256.Sum256([]byte(d.Token)), sha256.Sum256([]byte(strings.TrimSpace(given)))
+	want, got := sha256.Sum256([]byte(a.Token)), sha256.Sum256([]byte(strings.TrimSpace(given)))
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }

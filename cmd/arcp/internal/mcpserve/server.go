@@ -147,10 +147,10 @@ type endNotifier struct {
 	ended func()
 }
 
-func (r endNotifier) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
+func (en endNotifier) Read(p []byte) (int, error) {
+	n, err := en.Reader.Read(p)
 	if err != nil {
-		r.ended()
+		en.ended()
 	}
 	return n, err
 }

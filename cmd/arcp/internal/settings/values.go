@@ -32,8 +32,8 @@ type Value struct {
 }
 
 // Format writes the name and the source, but not the value, which may be secret.
-func (e Value) Format(f fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(f, "%s from %s", e.Name, e.Source) // the caller of a Formatter receives no error
+func (v Value) Format(f fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(f, "%s from %s", v.Name, v.Source) // the caller of a Formatter receives no error
 }
 
 // Values holds the effective values of all settings, in the order of Table. It is immutable.
@@ -133,8 +133,8 @@ func (v *Values) Changed(next *Values) (reloaded, restart []string) {
 }
 
 // masked returns the value for printing. Secrets are masked, except for the NAME of NAME=TOKEN.
-func (e Value) masked() any {
-	switch value := e.value.(type) {
+func (v Value) masked() any {
+	switch value := v.value.(type) {
 	case auth.Secret:
 		if value == "" {
 			return ""
@@ -147,9 +147,9 @@ func (e Value) masked() any {
 		}
 		return masked
 	case time.Duration, int64:
-		return fmt.Sprint(e.raw)
+		return fmt.Sprint(v.raw)
 	}
-	return e.value
+	return v.value
 }
 
 // mask returns a masked secret, with the NAME of NAME=TOKEN. A token without a name may end in "=".
@@ -274,8 +274,8 @@ func (v *Values) AppendJSON(dst []byte) []byte {
 	return append(dst, "\n}\n"...)
 }
 
-func (e Value) appendValue(dst []byte) []byte {
-	shown := e.masked()
+func (v Value) appendValue(dst []byte) []byte {
+	shown := v.masked()
 	if list, ok := shown.([]string); ok && list == nil {
 		shown = []string{}
 	}

@@ -45,51 +45,51 @@ type admission struct{ *Machine }
 
 // admit checks a message against its row of the catalog. Of several faults it reports the
 // most basic one.
-func (m admission) admit(now time.Time, env *arcp.Envelope) {
+func (a admission) admit(now time.Time, env *arcp.Envelope) {
 	spec := arcp.Lookup(env.Type)
 	switch {
-	case (spec == nil || !spec.Repeatable) && !m.recentIDs.add(env.ID):
-		m.report("duplicate_id", env.Type, "")
+	case (spec == nil || !spec.Repeatable) && !a.recentIDs.add(env.ID):
+		a.report("duplicate_id", env.Type, "")
 	case !arcp.SupportedVersion(env.ARCP):
-		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", excerpt(env.ARCP))
+		a.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", excerpt(env.ARCP))
 	case spec == nil:
-		m.refuseUnknown(env)
+		a.refuseUnknown(env)
 	case spec.From&arcp.FromClient == 0:
-		m.refuse(env, "direction", arcp.CodeInvalidArgument, "%s is sent by the runtime, not by a client", env.Type)
+		a.refuse(env, "direction", arcp.CodeInvalidArgument, "%s is sent by the runtime, not by a client", env.Type)
 	case spec.Phase&arcp.InAccepted == 0:
-		m.refuse(env, "phase", arcp.CodeFailedPrecondition, "%s: the session is open already", env.Type)
-	case !m.checkIDs(env, spec):
+		a.refuse(env, "phase", arcp.CodeFailedPrecondition, "%s: the session is open already", env.Type)
+	case !a.checkIDs(env, spec):
 	default:
-		m.dispatch(now, env, spec)
+		a.dispatch(now, env, spec)
 	}
 }
 
-func (m admission) refuse(env *arcp.Envelope, reason string, code arcp.Code, format string, args ...any) {
-	m.report(reason, env.Type, "")
-	m.nack(env.ID, code, format, args...)
+func (a admission) refuse(env *arcp.Envelope, reason string, code arcp.Code, format string, args ...any) {
+	a.report(reason, env.Type, "")
+	a.nack(env.ID, code, format, args...)
 }
 
 // refuseUnknown refuses or ignores a type that is not in the catalog (§6.4).
-func (m admission) refuseUnknown(env *arcp.Envelope) {
+func (a admission) refuseUnknown(env *arcp.Envelope) {
 	switch arcp.Classify(env.Type) {
 	case arcp.ClassExperimental:
-		m.report("experimental", env.Type, "")
+		a.report("experimental", env.Type, "")
 	case arcp.ClassExtension:
 		if env.OptionalExtension() {
-			m.report("extension", env.Type, "")
+			a.report("extension", env.Type, "")
 			return
 		}
-		m.refuse(env, "extension", arcp.CodeUnimplemented, "extension %s was not negotiated", env.Type)
+		a.refuse(env, "extension", arcp.CodeUnimplemented, "extension %s was not negotiated", env.Type)
 	case arcp.ClassUnknownCore:
-		m.refuse(env, "unknown_type", arcp.CodeUnimplemented, "message type %s is not known", env.Type)
+		a.refuse(env, "unknown_type", arcp.CodeUnimplemented, "message type %s is not known", env.Type)
 	default:
-		m.refuse(env, "malformed_type", arcp.CodeInvalidArgument, "%q is not a well-formed message type", env.Type)
+		a.refuse(env, "malformed_type", arcp.CodeInvalidArgument, "%q is not a well-formed message type", env.Type)
 	}
 }
 
 // checkIDs reports whether the identifiers of the envelope are valid, and refuses the message
 // if they are not.
-func (m admission) checkIDs(env *arcp.Envelope, spec *arcp.Spec) bool {
+func (a admission) checkIDs(env *arcp.Envelope, spec *arcp.Spec) bool {
 	for _, id := range [...]struct {
 		name, prefix, value string
 		scope               arcp.Scope
@@ -101,15 +101,15 @@ func (m admission) checkIDs(env *arcp.Envelope, spec *arcp.Spec) bool {
 	} {
 		switch {
 		case id.value != "" && !arcp.HasPrefix(id.value, id.prefix):
-			m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "%s must start with %s", id.name, id.prefix)
+			a.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "%s must start with %s", id.name, id.prefix)
 			return false
 		case id.value == "" && spec.Scope&id.scope != 0 && spec.Served:
-			m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidRequest, "%s needs %s in its envelope", env.Type, id.name)
+			a.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidRequest, "%s needs %s in its envelope", env.Type, id.name)
 			return false
 		}
 	}
-	if env.SessionID != "" && env.SessionID != m.id {
-		m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "session_id is not this connection's session")
+	if env.SessionID != "" && env.SessionID != a.id {
+		a.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "session_id is not this connection's session")
 		return false
 	}
 	return true
@@ -129,27 +129,27 @@ var handlers = map[arcp.Type]func(admission, time.Time, *arcp.Envelope) error{
 func Handles(t arcp.Type) bool { return handlers[t] != nil }
 
 // dispatch handles a message that admit has checked, or returns it as Output.Admitted.
-func (m admission) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
+func (a admission) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
 	switch handle := handlers[env.Type]; {
-	case spec.Worker && m.isWorkerMessage(env):
-		m.out.Admitted = Admitted{env, true}
+	case spec.Worker && a.isWorkerMessage(env):
+		a.out.Admitted = Admitted{env, true}
 	case !spec.Served && (env.Type == arcp.ToolResult || env.Type == arcp.ToolError):
-		m.refuse(env, "not_served", arcp.CodeFailedPrecondition,
+		a.refuse(env, "not_served", arcp.CodeFailedPrecondition,
 			"%s: this session executes nothing, or the job_id or correlation_id of the call is missing", env.Type)
 	case !spec.Served && spec.Quiet:
-		m.report("ignored", env.Type, "")
+		a.report("ignored", env.Type, "")
 	case !spec.Served:
-		m.refuse(env, "not_served", arcp.CodeUnimplemented, "%s is not offered by this runtime", env.Type)
-	case spec.Command && !m.identity.Commands:
-		m.refuse(env, ReasonRole, arcp.CodePermissionDenied, "%s: this principal may only observe", env.Type)
-	case env.Type == arcp.Resume && m.receivedAny:
-		m.refuse(env, "phase", arcp.CodeFailedPrecondition, "resume has to be the first message after session.accepted")
+		a.refuse(env, "not_served", arcp.CodeUnimplemented, "%s is not offered by this runtime", env.Type)
+	case spec.Command && !a.identity.Commands:
+		a.refuse(env, ReasonRole, arcp.CodePermissionDenied, "%s: this principal may only observe", env.Type)
+	case env.Type == arcp.Resume && a.receivedAny:
+		a.refuse(env, "phase", arcp.CodeFailedPrecondition, "resume has to be the first message after session.accepted")
 	case handle == nil:
-		m.out.Admitted = Admitted{env, false}
+		a.out.Admitted = Admitted{env, false}
 	default:
-		if err := handle(m, now, env); err != nil {
-			m.report(arcp.ReasonPayload, env.Type, err.Error())
-			m.send(arcp.Nack, env.ID, arcp.PayloadError(env.Type, err))
+		if err := handle(a, now, env); err != nil {
+			a.report(arcp.ReasonPayload, env.Type, err.Error())
+			a.send(arcp.Nack, env.ID, arcp.PayloadError(env.Type, err))
 		}
 	}
 }
@@ -157,8 +157,8 @@ func (m admission) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) 
 // isWorkerMessage reports whether a message is about a job that the session executes (§7.8).
 // Such a message has the job_id of the job and the correlation_id of the dispatch. An ack or
 // nack needs no job_id, a call on behalf of the job no correlation_id.
-func (m admission) isWorkerMessage(env *arcp.Envelope) bool {
-	if !m.negotiate.has(arcp.FeatureExecutes) {
+func (a admission) isWorkerMessage(env *arcp.Envelope) bool {
+	if !a.negotiate.has(arcp.FeatureExecutes) {
 		return false
 	}
 	switch env.Type {
@@ -170,23 +170,23 @@ func (m admission) isWorkerMessage(env *arcp.Envelope) bool {
 	return env.JobID != "" && env.CorrelationID != ""
 }
 
-func (m admission) ping(_ time.Time, env *arcp.Envelope) error {
+func (a admission) ping(_ time.Time, env *arcp.Envelope) error {
 	p, err := arcp.DecodeComplete[arcp.PingPayload](env)
 	if err == nil {
-		m.send(arcp.Pong, env.ID, arcp.PongPayload(p))
+		a.send(arcp.Pong, env.ID, arcp.PongPayload(p))
 	}
 	return err
 }
 
-func (m admission) sessionPing(now time.Time, env *arcp.Envelope) error {
+func (a admission) sessionPing(now time.Time, env *arcp.Envelope) error {
 	p, err := arcp.DecodeComplete[arcp.SessionPingPayload](env)
 	if err == nil {
-		m.send(arcp.SessionPong, env.ID, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: now.UTC()})
+		a.send(arcp.SessionPong, env.ID, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: now.UTC()})
 	}
 	return err
 }
 
-func (m admission) sessionClose(now time.Time, env *arcp.Envelope) error {
+func (a admission) sessionClose(now time.Time, env *arcp.Envelope) error {
 	p, err := arcp.DecodeComplete[arcp.SessionClosePayload](env)
 	switch {
 	case err != nil:
@@ -194,13 +194,13 @@ func (m admission) sessionClose(now time.Time, env *arcp.Envelope) error {
 	case p.OpenJobs != "" && p.OpenJobs != "detach" && p.OpenJobs != "cancel":
 		return arcp.Errorf(arcp.CodeInvalidRequest, "open_jobs must be detach or cancel")
 	}
-	m.out.CancelJobs = p.OpenJobs == "cancel"
-	m.end = &ending{request: env.ID, reason: ClipReason(p.Reason), deadline: now.Add(endWait)}
+	a.out.CancelJobs = p.OpenJobs == "cancel"
+	a.end = &ending{request: env.ID, reason: ClipReason(p.Reason), deadline: now.Add(endWait)}
 	if p.Forget {
-		m.phase, m.out.Request = Closing, EndRequest{}
+		a.phase, a.out.Request = Closing, EndRequest{}
 		return nil
 	}
-	m.sendClosed()
+	a.sendClosed()
 	return nil
 }
 

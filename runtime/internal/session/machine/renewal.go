@@ -150,12 +150,12 @@ func (r *renewal) stored(now time.Time, e SessionResult) {
 
 // reauthenticate handles session.authenticate in an accepted session. The message is dropped
 // unless a new credential was asked for (§5.1).
-func (m admission) reauthenticate(now time.Time, env *arcp.Envelope) error {
-	if m.renewal.state != awaiting {
-		m.report("no_challenge", env.Type, "")
+func (a admission) reauthenticate(now time.Time, env *arcp.Envelope) error {
+	if a.renewal.state != awaiting {
+		a.report("no_challenge", env.Type, "")
 		return nil
 	}
-	return m.renewal.receive(now, env)
+	return a.renewal.receive(now, env)
 }
 
 // RefreshPrepared completes a PrepareRefreshRequest. nonce is empty if there is no challenge.
