@@ -29,8 +29,8 @@ type Host interface {
 	ManualHeartbeat()
 	Heartbeat()
 
-	Ask(ctx context.Context, a InputRequest) (Answer, error)
-	Choose(ctx context.Context, c ChoiceRequest) (Answer, error)
+	Ask(ctx context.Context, req InputRequest) (Answer, error)
+	Choose(ctx context.Context, req ChoiceRequest) (Answer, error)
 	Call(ctx context.Context, c Call) (arcp.Raw, error)
 
 	Allow(namespace, target string) error
@@ -39,12 +39,12 @@ type Host interface {
 	Fetcher() *access.Fetcher
 	Charge(name, currency string, amount arcp.Number) error
 
-	Permit(ctx context.Context, p PermissionRequest) (PermissionLease, error)
+	Permit(ctx context.Context, req PermissionRequest) (PermissionLease, error)
 	Permitted(permission, resource, operation string) error
 	Extend(ctx context.Context, id arcp.LeaseID, more time.Duration) (time.Time, error)
 
-	Lease(ctx context.Context, a ResourceRequest) (ResourceLease, error)
-	LeaseDirectory(ctx context.Context, a DirectoryRequest) (path string, l ResourceLease, err error)
+	Lease(ctx context.Context, req ResourceRequest) (ResourceLease, error)
+	LeaseDirectory(ctx context.Context, req DirectoryRequest) (path string, l ResourceLease, err error)
 
 	// Failed receives the *PanicError of a tool that panicked, and an error that wraps
 	// ErrLost. Tool.Run calls it before it returns.

@@ -140,28 +140,28 @@ func (j Job) Heartbeat() { j.host.Heartbeat() }
 // Ask asks a person for a value and waits for the answer. When the question expires, Ask returns
 // the default of the question, or DEADLINE_EXCEEDED without a default. The error is
 // INVALID_ARGUMENT for an invalid question.
-func (j Job) Ask(ctx context.Context, a InputRequest) (Answer, error) {
-	if a.Prompt == "" {
+func (j Job) Ask(ctx context.Context, req InputRequest) (Answer, error) {
+	if req.Prompt == "" {
 		return Answer{}, errNoPrompt()
 	}
-	if err := CheckSchema(a.Schema); err != nil {
+	if err := CheckSchema(req.Schema); err != nil {
 		return Answer{}, err
 	}
-	if len(a.Default) > 0 {
-		if err := CheckValue(a.Schema, a.Default); err != nil {
+	if len(req.Default) > 0 {
+		if err := CheckValue(req.Schema, req.Default); err != nil {
 			return Answer{}, arcp.Errorf(arcp.CodeInvalidArgument, "the default: %s", err.Message)
 		}
 	}
-	return j.host.Ask(ctx, a)
+	return j.host.Ask(ctx, req)
 }
 
 // Choose asks a person for one of several options and waits for the answer. The error is
 // DEADLINE_EXCEEDED when the question expires.
-func (j Job) Choose(ctx context.Context, c ChoiceRequest) (Answer, error) {
-	if c.Prompt == "" {
+func (j Job) Choose(ctx context.Context, req ChoiceRequest) (Answer, error) {
+	if req.Prompt == "" {
 		return Answer{}, errNoPrompt()
 	}
-	return j.host.Choose(ctx, c)
+	return j.host.Choose(ctx, req)
 }
 
 func errNoPrompt() error { return arcp.Errorf(arcp.CodeInvalidArgument, "a question needs a prompt") }
@@ -224,11 +224,11 @@ type Permissions struct{ host Host }
 // Request asks a person for a permission and waits for the answer. The wait does not count
 // towards the job's maximum runtime. The error is PERMISSION_DENIED for a refusal and when the
 // request expires.
-func (p Permissions) Request(ctx context.Context, a PermissionRequest) (PermissionLease, error) {
-	if a.Permission == "" || a.Resource == "" || a.Operation == "" {
+func (p Permissions) Request(ctx context.Context, req PermissionRequest) (PermissionLease, error) {
+	if req.Permission == "" || req.Resource == "" || req.Operation == "" {
 		return PermissionLease{}, arcp.Errorf(arcp.CodeInvalidArgument, "a permission needs a name, a resource and an operation")
 	}
-	return p.host.Permit(ctx, a)
+	return p.host.Permit(ctx, req)
 }
 
 // Check checks that a permission lease, or the job's lease, covers an operation now. The errors
@@ -255,15 +255,15 @@ type Resources struct{ host Host }
 //
 // Acquire the lease before you create the resource if its id is known by then: a crash in between
 // loses nothing.
-func (r Resources) Lease(ctx context.Context, a ResourceRequest) (ResourceLease, error) {
-	return r.host.Lease(ctx, a)
+func (r Resources) Lease(ctx context.Context, req ResourceRequest) (ResourceLease, error) {
+	return r.host.Lease(ctx, req)
 }
 
 // Directory creates an empty directory for the job. The runtime removes it with its content at
 // the end of the lease. The error is FAILED_PRECONDITION if the runtime has no place for leased
 // directories.
-func (r Resources) Directory(ctx context.Context, a DirectoryRequest) (path string, l ResourceLease, err error) {
-	return r.host.LeaseDirectory(ctx, a)
+func (r Resources) Directory(ctx context.Context, req DirectoryRequest) (path string, l ResourceLease, err error) {
+	return r.host.LeaseDirectory(ctx, req)
 }
 
 // UpstreamError returns the error of a tool for an HTTP status of a service that the tool called:

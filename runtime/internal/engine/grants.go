@@ -15,14 +15,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-func (j toolJob) Permit(ctx context.Context, p tool.PermissionRequest) (tool.PermissionLease, error) {
+func (j toolJob) Permit(ctx context.Context, req tool.PermissionRequest) (tool.PermissionLease, error) {
 	term := &arcp.PermissionTerm{
-		Permission: p.Permission,
-		Resource:   p.Resource,
-		Operation:  p.Operation,
-		Seconds:    uint64((max(p.For, 0) + time.Second - 1) / time.Second), // rounded up
+		Permission: req.Permission,
+		Resource:   req.Resource,
+		Operation:  req.Operation,
+		Seconds:    uint64((max(req.For, 0) + time.Second - 1) / time.Second), // rounded up
 	}
-	row, err := j.ask(ctx, approval.Row{Kind: approval.Permission, Action: p.Reason, Permission: term}, p.Expires)
+	row, err := j.ask(ctx, approval.Row{Kind: approval.Permission, Action: req.Reason, Permission: term}, req.Expires)
 	switch {
 	case err != nil:
 		return tool.PermissionLease{}, err

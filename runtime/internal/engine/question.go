@@ -535,15 +535,15 @@ func (pw *pendingWrite) questionsLogged(questions *jobQuestions, broker Question
 	})
 }
 
-func (j toolJob) Ask(ctx context.Context, a tool.InputRequest) (tool.Answer, error) {
-	return j.answer(ctx, approval.Row{Kind: approval.Input, Action: a.Prompt, Schema: a.Schema, Default: a.Default}, a.Expires)
+func (j toolJob) Ask(ctx context.Context, req tool.InputRequest) (tool.Answer, error) {
+	return j.answer(ctx, approval.Row{Kind: approval.Input, Action: req.Prompt, Schema: req.Schema, Default: req.Default}, req.Expires)
 }
 
-func (j toolJob) Choose(ctx context.Context, c tool.ChoiceRequest) (tool.Answer, error) {
-	if err := approval.CheckOptions(c.Options); err != nil {
+func (j toolJob) Choose(ctx context.Context, req tool.ChoiceRequest) (tool.Answer, error) {
+	if err := approval.CheckOptions(req.Options); err != nil {
 		return tool.Answer{}, err
 	}
-	return j.answer(ctx, approval.Row{Kind: approval.Choice, Action: c.Prompt, Options: c.Options}, c.Expires)
+	return j.answer(ctx, approval.Row{Kind: approval.Choice, Action: req.Prompt, Options: req.Options}, req.Expires)
 }
 
 func (tg toolGoroutine) answer(ctx context.Context, row approval.Row, wait time.Duration) (tool.Answer, error) {

@@ -12,8 +12,8 @@ import (
 // Resources holds the leases of jobs on external resources. Its methods may be called by many
 // goroutines.
 type Resources interface {
-	Lease(ctx context.Context, t LeaseHolder, a tool.ResourceRequest) (tool.ResourceLease, error)
-	LeaseDirectory(ctx context.Context, t LeaseHolder, a tool.DirectoryRequest) (path string, l tool.ResourceLease, err error)
+	Lease(ctx context.Context, t LeaseHolder, req tool.ResourceRequest) (tool.ResourceLease, error)
+	LeaseDirectory(ctx context.Context, t LeaseHolder, req tool.DirectoryRequest) (path string, l tool.ResourceLease, err error)
 }
 
 // LeaseHolder is the job that holds a resource lease. Its members are also the authority of the job
@@ -56,18 +56,18 @@ func (tg toolGoroutine) checkLeasing() error {
 	return nil
 }
 
-func (j toolJob) Lease(ctx context.Context, a tool.ResourceRequest) (tool.ResourceLease, error) {
+func (j toolJob) Lease(ctx context.Context, req tool.ResourceRequest) (tool.ResourceLease, error) {
 	if err := j.checkLeasing(); err != nil {
 		return nil, err
 	}
-	return j.s.e.cfg.Resources.Lease(ctx, j.holder(), a)
+	return j.s.e.cfg.Resources.Lease(ctx, j.holder(), req)
 }
 
-func (j toolJob) LeaseDirectory(ctx context.Context, a tool.DirectoryRequest) (string, tool.ResourceLease, error) {
+func (j toolJob) LeaseDirectory(ctx context.Context, req tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	if err := j.checkLeasing(); err != nil {
 		return "", nil, err
 	}
-	return j.s.e.cfg.Resources.LeaseDirectory(ctx, j.holder(), a)
+	return j.s.e.cfg.Resources.LeaseDirectory(ctx, j.holder(), req)
 }
 
 // EachLive calls fn with the principal, the id and the arguments of every job that has not ended, until

@@ -15,17 +15,17 @@ import (
 
 // fakeLeases grants every lease and records the requests.
 type fakeLeases struct {
-	tenants []LeaseHolder
-	asks    []tool.ResourceRequest
+	holders  []LeaseHolder
+	requests []tool.ResourceRequest
 }
 
-func (l *fakeLeases) Lease(_ context.Context, t LeaseHolder, a tool.ResourceRequest) (tool.ResourceLease, error) {
-	l.tenants, l.asks = append(l.tenants, t), append(l.asks, a)
+func (l *fakeLeases) Lease(_ context.Context, t LeaseHolder, req tool.ResourceRequest) (tool.ResourceLease, error) {
+	l.holders, l.requests = append(l.holders, t), append(l.requests, req)
 	return nil, nil
 }
 
-func (l *fakeLeases) LeaseDirectory(_ context.Context, t LeaseHolder, a tool.DirectoryRequest) (string, tool.ResourceLease, error) {
-	l.tenants, l.asks = append(l.tenants, t), append(l.asks, tool.ResourceRequest{For: a.For})
+func (l *fakeLeases) LeaseDirectory(_ context.Context, t LeaseHolder, req tool.DirectoryRequest) (string, tool.ResourceLease, error) {
+	l.holders, l.requests = append(l.holders, t), append(l.requests, tool.ResourceRequest{For: req.For})
 	return "/dir", nil, nil
 }
 
@@ -45,18 +45,18 @@ func TestLeaseHolderIsTheJob(t *testing.T) {
 		q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/data/**"]}`)
 		id := f.send(q)
 		frames := f.want("it ends well", "job.accepted "+string(id), "job.started "+string(id), "job.completed "+string(id))
-		if len(l.tenants) != 2 || l.asks[0].ExternalID != "x" || l.asks[1].For != time.Minute {
-			t.Fatalf("asked for %+v", l.asks)
+		if len(l.holders) != 2 || l.requests[0].ExternalID != "x" || l.requests[1].For != time.Minute {
+			t.Fatalf("asked for %+v", l.requests)
 		}
-		for _, got := range l.tenants {
+		for _, got := range l.holders {
 			if got.Principal != "alice" || got.Session != "sess_1" || got.Job != frames[0].JobID || !strings.Contains(string(got.Lease), "/data/**") {
-				t.Errorf("the tenant is %+v", got)
+				t.Errorf("the holder is %+v", got)
 			}
 		}
 		if _, err := job.Resources().Lease(f.Context(), tool.ResourceRequest{}); !errors.Is(err, errEnded) {
 			t.Errorf("after the end: %v", err)
 		}
-		if _, _, err := job.Resources().Directory(f.Context(), tool.DirectoryRequest{}); !errors.Is(err, errEnded) || len(l.tenants) != 2 {
+		if _, _, err := job.Resources().Directory(f.Context(), tool.DirectoryRequest{}); !errors.Is(err, errEnded) || len(l.holders) != 2 {
 			t.Errorf("after the end: %v", err)
 		}
 	})

@@ -226,17 +226,17 @@ func (s *Service) Refusal(err error, operation string) error {
 }
 
 // Lease acquires a lease for a tool.
-func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.ResourceRequest) (tool.ResourceLease, error) {
-	if a.For < 0 || a.For > resources.MaxDuration {
+func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, req tool.ResourceRequest) (tool.ResourceLease, error) {
+	if req.For < 0 || req.For > resources.MaxDuration {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a lease lasts for 0 s to %v", resources.MaxDuration)
 	}
 	l, err := s.Acquire(ctx, t, resources.LeaseRequest{
-		Identity:    resources.Identity{Provider: a.Provider, Type: a.Type, ExternalID: a.ExternalID},
-		Seconds:     int64((a.For + time.Second - 1) / time.Second),
-		DisplayName: a.DisplayName,
-		Metadata:    a.Metadata,
-		Unlisted:    a.Unlisted,
-		CleanupTool: a.CleanupTool,
+		Identity:    resources.Identity{Provider: req.Provider, Type: req.Type, ExternalID: req.ExternalID},
+		Seconds:     int64((req.For + time.Second - 1) / time.Second),
+		DisplayName: req.DisplayName,
+		Metadata:    req.Metadata,
+		Unlisted:    req.Unlisted,
+		CleanupTool: req.CleanupTool,
 	}, false)
 	if err != nil {
 		return nil, err
@@ -245,7 +245,7 @@ func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.Resour
 }
 
 // LeaseDirectory leases a directory, then makes it, and returns its path.
-func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a tool.DirectoryRequest) (string, tool.ResourceLease, error) {
+func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, req tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	if s.dirs == nil {
 		return "", nil, errNoDirectories
 	}
@@ -254,8 +254,8 @@ func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a to
 		Provider:   local.Provider,
 		Type:       local.Directory,
 		ExternalID: name,
-		For:        a.For,
-		Unlisted:   a.Unlisted,
+		For:        req.For,
+		Unlisted:   req.Unlisted,
 	})
 	if err != nil {
 		return "", nil, err

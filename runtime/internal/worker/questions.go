@@ -250,11 +250,11 @@ func unreadAnswer(t arcp.Type, n int) arcp.Envelope {
 }
 
 func (qr questionRelay) permit(ctx context.Context, id arcp.MessageID, p arcp.PermissionRequestPayload) error {
-	ask := tool.PermissionRequest{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
+	req := tool.PermissionRequest{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
 	if p.RequestedLeaseSeconds != nil {
-		ask.For = time.Duration(min(*p.RequestedLeaseSeconds, maxLeaseSeconds)) * time.Second
+		req.For = time.Duration(min(*p.RequestedLeaseSeconds, maxLeaseSeconds)) * time.Second
 	}
-	l, err := qr.job.Permissions().Request(ctx, ask)
+	l, err := qr.job.Permissions().Request(ctx, req)
 	if e, ok := errors.AsType[*arcp.Error](err); ok && e.Code == arcp.CodePermissionDenied {
 		qr.reply(id, arcp.PermissionDeny, qr.jobID, arcp.PermissionDenyPayload{Permission: p.Permission, Reason: e.Message})
 		return nil

@@ -25,9 +25,9 @@ func TestResourceAsksForALease(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), `"lease_id":"lease_test"`) {
 			t.Errorf("%s returns %s, %v", c.args, out, err)
 		}
-		asks := job.Record().Leases
-		if got := asks[0]; len(asks) != 1 || got.Provider != c.want.Provider || got.Type != c.want.Type || got.For != c.want.For || got.CleanupTool != c.want.CleanupTool {
-			t.Errorf("%s asks for %+v", c.args, asks)
+		requests := job.Record().Leases
+		if got := requests[0]; len(requests) != 1 || got.Provider != c.want.Provider || got.Type != c.want.Type || got.For != c.want.For || got.CleanupTool != c.want.CleanupTool {
+			t.Errorf("%s asks for %+v", c.args, requests)
 		}
 	}
 	for _, kind := range []string{"sandbox", "directory", "process"} {

@@ -23,8 +23,8 @@ type leasingJob struct {
 	asked  []tool.ResourceRequest
 }
 
-func (j *leasingJob) Lease(_ context.Context, a tool.ResourceRequest) (tool.ResourceLease, error) {
-	j.asked = append(j.asked, a)
+func (j *leasingJob) Lease(_ context.Context, req tool.ResourceRequest) (tool.ResourceLease, error) {
+	j.asked = append(j.asked, req)
 	return nil, j.refuse
 }
 

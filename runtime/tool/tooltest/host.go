@@ -110,36 +110,36 @@ func unscripted(member, request string) error {
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: Script.%s is not set: %s", member, request)
 }
 
-func (h host) Ask(_ context.Context, a tool.InputRequest) (tool.Answer, error) {
-	h.update(func(r *Record) { r.Questions = append(r.Questions, a) })
+func (h host) Ask(_ context.Context, req tool.InputRequest) (tool.Answer, error) {
+	h.update(func(r *Record) { r.Questions = append(r.Questions, req) })
 	ask := h.j.script.Ask
 	switch {
-	case ask == nil && len(a.Default) > 0:
-		return answered(tool.Answer{Value: a.Default, RespondedBy: "default", ResolvedBy: "default"}), nil
+	case ask == nil && len(req.Default) > 0:
+		return answered(tool.Answer{Value: req.Default, RespondedBy: "default", ResolvedBy: "default"}), nil
 	case ask == nil:
-		return tool.Answer{}, unscripted("Ask", a.Prompt)
+		return tool.Answer{}, unscripted("Ask", req.Prompt)
 	}
-	answer, err := ask(a)
+	answer, err := ask(req)
 	if err != nil {
 		return tool.Answer{}, err
 	}
-	if err := tool.CheckValue(a.Schema, answer.Value); err != nil {
-		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: %s", a.Prompt, err.Message)
+	if err := tool.CheckValue(req.Schema, answer.Value); err != nil {
+		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: %s", req.Prompt, err.Message)
 	}
 	return answered(answer), nil
 }
 
-func (h host) Choose(_ context.Context, c tool.ChoiceRequest) (tool.Answer, error) {
-	h.update(func(r *Record) { r.Questions = append(r.Questions, c) })
+func (h host) Choose(_ context.Context, req tool.ChoiceRequest) (tool.Answer, error) {
+	h.update(func(r *Record) { r.Questions = append(r.Questions, req) })
 	if h.j.script.Choose == nil {
-		return tool.Answer{}, unscripted("Choose", c.Prompt)
+		return tool.Answer{}, unscripted("Choose", req.Prompt)
 	}
-	answer, err := h.j.script.Choose(c)
+	answer, err := h.j.script.Choose(req)
 	if err != nil {
 		return tool.Answer{}, err
 	}
-	if !slices.ContainsFunc(c.Options, func(o arcp.Option) bool { return o.ID == answer.ChoiceID }) {
-		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: there is no option %q", c.Prompt, answer.ChoiceID)
+	if !slices.ContainsFunc(req.Options, func(o arcp.Option) bool { return o.ID == answer.ChoiceID }) {
+		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: there is no option %q", req.Prompt, answer.ChoiceID)
 	}
 	return answered(answer), nil
 }
@@ -193,12 +193,12 @@ func (h host) Charge(name, currency string, amount arcp.Number) error {
 	return nil
 }
 
-func (h host) Permit(_ context.Context, p tool.PermissionRequest) (tool.PermissionLease, error) {
-	h.update(func(r *Record) { r.Questions = append(r.Questions, p) })
+func (h host) Permit(_ context.Context, req tool.PermissionRequest) (tool.PermissionLease, error) {
+	h.update(func(r *Record) { r.Questions = append(r.Questions, req) })
 	if h.j.script.Permit == nil {
-		return tool.PermissionLease{}, unscripted("Permit", p.Permission)
+		return tool.PermissionLease{}, unscripted("Permit", req.Permission)
 	}
-	return h.j.script.Permit(p)
+	return h.j.script.Permit(req)
 }
 
 func (h host) Permitted(permission, resource, operation string) error {
@@ -213,17 +213,17 @@ func (h host) Extend(_ context.Context, _ arcp.LeaseID, more time.Duration) (tim
 	return time.Now().Add(more), nil
 }
 
-func (h host) Lease(_ context.Context, a tool.ResourceRequest) (tool.ResourceLease, error) {
-	h.update(func(r *Record) { r.Leases = append(r.Leases, a) })
+func (h host) Lease(_ context.Context, req tool.ResourceRequest) (tool.ResourceLease, error) {
+	h.update(func(r *Record) { r.Leases = append(r.Leases, req) })
 	if h.j.script.Lease != nil {
-		if err := h.j.script.Lease(a); err != nil {
+		if err := h.j.script.Lease(req); err != nil {
 			return nil, err
 		}
 	}
-	return &resource{ask: a, expires: time.Now().Add(a.For)}, nil
+	return &resource{ask: req, expires: time.Now().Add(req.For)}, nil
 }
 
-func (h host) LeaseDirectory(ctx context.Context, a tool.DirectoryRequest) (string, tool.ResourceLease, error) {
+func (h host) LeaseDirectory(ctx context.Context, req tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	if h.j.script.Dir == "" {
 		return "", nil, unscripted("Dir", "there is no place for directories")
 	}
@@ -231,6 +231,6 @@ func (h host) LeaseDirectory(ctx context.Context, a tool.DirectoryRequest) (stri
 	if err != nil {
 		return "", nil, err
 	}
-	l, err := h.Lease(ctx, tool.ResourceRequest{Provider: "local", Type: "directory", ExternalID: path, For: a.For, Unlisted: a.Unlisted})
+	l, err := h.Lease(ctx, tool.ResourceRequest{Provider: "local", Type: "directory", ExternalID: path, For: req.For, Unlisted: req.Unlisted})
 	return path, l, err
 }

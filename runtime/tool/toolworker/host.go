@@ -49,18 +49,18 @@ func (h host) Interrupted() <-chan struct{}              { return h.call.Interru
 func (h host) ManualHeartbeat()                          { h.call.ManualHeartbeat() }
 func (h host) Heartbeat()                                { h.call.Heartbeat() }
 
-func (h host) Ask(ctx context.Context, a tool.InputRequest) (tool.Answer, error) {
+func (h host) Ask(ctx context.Context, req tool.InputRequest) (tool.Answer, error) {
 	p, err := h.call.Ask(ctx, arcp.HumanInputRequestPayload{
-		Prompt:         a.Prompt,
-		ResponseSchema: a.Schema,
-		Default:        a.Default,
-		ExpiresAt:      expiry(a.Expires),
+		Prompt:         req.Prompt,
+		ResponseSchema: req.Schema,
+		Default:        req.Default,
+		ExpiresAt:      expiry(req.Expires),
 	})
 	return tool.Answer{Value: p.Value, RespondedBy: p.RespondedBy, At: p.RespondedAt}, wireError(err)
 }
 
-func (h host) Choose(ctx context.Context, c tool.ChoiceRequest) (tool.Answer, error) {
-	p, err := h.call.Choose(ctx, arcp.HumanChoiceRequestPayload{Prompt: c.Prompt, Options: c.Options, ExpiresAt: expiry(c.Expires)})
+func (h host) Choose(ctx context.Context, req tool.ChoiceRequest) (tool.Answer, error) {
+	p, err := h.call.Choose(ctx, arcp.HumanChoiceRequestPayload{Prompt: req.Prompt, Options: req.Options, ExpiresAt: expiry(req.Expires)})
 	return tool.Answer{ChoiceID: p.ChoiceID, RespondedBy: p.RespondedBy, At: p.RespondedAt}, wireError(err)
 }
 
@@ -84,14 +84,14 @@ func (h host) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 	return result.Value, wireError(err)
 }
 
-func (h host) Permit(ctx context.Context, p tool.PermissionRequest) (tool.PermissionLease, error) {
-	request := arcp.PermissionRequestPayload{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
-	if p.For > 0 {
-		request.RequestedLeaseSeconds = new(uint64((p.For + time.Second - 1) / time.Second))
+func (h host) Permit(ctx context.Context, req tool.PermissionRequest) (tool.PermissionLease, error) {
+	request := arcp.PermissionRequestPayload{Permission: req.Permission, Resource: req.Resource, Operation: req.Operation, Reason: req.Reason}
+	if req.For > 0 {
+		request.RequestedLeaseSeconds = new(uint64((req.For + time.Second - 1) / time.Second))
 	}
-	if p.Expires > 0 {
+	if req.Expires > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, p.Expires, arcp.Errorf(arcp.CodePermissionDenied, "nobody answered in time"))
+		ctx, cancel = context.WithTimeoutCause(ctx, req.Expires, arcp.Errorf(arcp.CodePermissionDenied, "nobody answered in time"))
 		defer cancel()
 	}
 	g, err := h.call.Permit(ctx, request)
