@@ -38,7 +38,7 @@ func (m *minter) Issue(_ context.Context, r credential.Request) ([]credential.Cr
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refuse {
-		return nil, &credential.Refused{Err: arcp.Errorf(arcp.CodeUnavailable, "the mint is closed")}
+		return nil, &credential.RefusedError{Err: arcp.Errorf(arcp.CodeUnavailable, "the mint is closed")}
 	}
 	name := fmt.Sprintf("%s/%d", r.Job, r.Generation)
 	if m.keys[name] == "" {

@@ -31,7 +31,7 @@ func (g *gateway) Issue(_ context.Context, r credential.Request) ([]credential.C
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.refuse != nil {
-		return nil, &credential.Refused{Err: g.refuse}
+		return nil, &credential.RefusedError{Err: g.refuse}
 	}
 	g.n++
 	value := fmt.Sprintf("sk-virtual-%06d", g.n)

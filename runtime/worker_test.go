@@ -460,3 +460,36 @@ func TestAcksAtOnceMakeRoom(t *testing.T) {
 		}
 	})
 }
+
+// Shutdown ends the open questions and calls of a worker, also of one without a connection: it waits
+// for their goroutines.
+func TestShutdownEndsQuestionsOfWorkers(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		inBubble(t, func(c *runtime.Config) {
+			endless, err := tool.NewRaw(tool.Capability{Name: "endless"}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			if err = errors.Join(err, c.Tools.Register(endless)); err != nil {
+				t.Fatal(err)
+			}
+		}, func(f *fixture) {
+			w := f.startWorker("alice", "a@1.0.0", "")
+			alice := f.dial("alice")
+			alice.send("tool.invoke", `{"tool":"a","lease_request":{"tool.call":["endless"]}}`)
+			alice.expect("job.accepted")
+			d, _ := w.acceptDispatch()
+			w.report(d, "human.input.request", `{"prompt":"how many?","expires_at":"2030-01-02T15:04:05Z"}`)
+			w.report(d, "tool.invoke", `{"tool":"endless"}`)
+			synctest.Wait()
+			if away {
+				_ = w.conn.Abort()
+				synctest.Wait()
+			}
+			if n := f.sum("arcp_jobs", `"blocked"`) + f.sum("arcp_jobs", `"running"`); n != 2 {
+				t.Errorf("away %v: %v jobs run or are blocked, want the job and its child", away, n)
+			}
+			f.shutdown(0)
+		})
+	}
+}

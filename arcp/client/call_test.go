@@ -146,7 +146,7 @@ func TestCancelReturnsTheRefusal(t *testing.T) {
 		S: nack corr=three {"code":"UNIMPLEMENTED","message":"no"}
 	`, func(t *testing.T, c *client.Client, _ *fake) {
 		want(t, "accepted", c.Cancel(t.Context(), client.CancelParams{JobID: "job_1", Reason: "enough", Deadline: 1500 * time.Millisecond}), nil)
-		e := wantAs[*client.CancelRefused](t, "refused", c.Cancel(t.Context(), client.CancelParams{JobID: "job_1"}))
+		e := wantAs[*client.CancelRefusedError](t, "refused", c.Cancel(t.Context(), client.CancelParams{JobID: "job_1"}))
 		want(t, "text", e.Error(), "cancel of job_1 refused: already_terminal")
 		wantAs[*client.RemoteError](t, "nack", c.Cancel(t.Context(), client.CancelParams{JobID: "job_1"}))
 	})

@@ -150,7 +150,7 @@ func TestDraftRefusalsHaveCodes(t *testing.T) {
 		t.Errorf("SubscribeJob of an unknown job = %v, want JOB_NOT_FOUND", err)
 	}
 	err = c.Cancel(d.ctx, client.CancelParams{JobID: unknown})
-	if e, ok := errors.AsType[*client.CancelRefused](err); !ok || e.Reason != "not_found" {
+	if e, ok := errors.AsType[*client.CancelRefusedError](err); !ok || e.Reason != "not_found" {
 		t.Errorf("Cancel of an unknown job = %v, want it refused with not_found", err)
 	}
 	job := d.invoke(c, "demo.echo", nil)
@@ -158,7 +158,7 @@ func TestDraftRefusalsHaveCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = c.Cancel(d.ctx, client.CancelParams{JobID: job.ID()})
-	if e, ok := errors.AsType[*client.CancelRefused](err); !ok || e.Reason != "already_terminal" {
+	if e, ok := errors.AsType[*client.CancelRefusedError](err); !ok || e.Reason != "already_terminal" {
 		t.Errorf("Cancel of an ended job = %v, want it refused with already_terminal", err)
 	}
 	conn, _ := d.dial(d.ctx)

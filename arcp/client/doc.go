@@ -32,7 +32,7 @@
 //
 // # Failures
 //
-// A failure reported by the runtime is a [*RemoteError], or a [*JobError] or [*CancelRefused] with
+// A failure reported by the runtime is a [*RemoteError], or a [*JobError] or [*CancelRefusedError] with
 // more details. [ErrConnectionLost] wraps the transport error of a lost connection.
 // [ErrSessionLost] is the error of a session that could not be resumed. A violation of the protocol
 // is a [*ProtocolError] or [*SequenceError]. All other errors are local.

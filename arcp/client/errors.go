@@ -116,15 +116,15 @@ func (e *JobError) Error() string {
 
 func (e *JobError) Unwrap() error { return e.RemoteError }
 
-// CancelRefused is a refused cancel.
-type CancelRefused struct {
+// CancelRefusedError is a refused cancel.
+type CancelRefusedError struct {
 	TargetID string
 	Reason   string // already_terminal, not_found, permission_denied or unavailable
 	Code     arcp.Code
 	Message  string
 }
 
-func (e *CancelRefused) Error() string {
+func (e *CancelRefusedError) Error() string {
 	s := "cancel of " + e.TargetID + " refused: " + e.Reason
 	if e.Message != "" {
 		s += ": " + e.Message

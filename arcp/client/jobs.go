@@ -55,7 +55,7 @@ type CancelParams struct {
 }
 
 // Cancel requests the end of a job and waits until the runtime accepts the request. A refusal is a
-// *CancelRefused. The handles of the job receive its final message.
+// *CancelRefusedError. The handles of the job receive its final message.
 func (c *Client) Cancel(ctx context.Context, p CancelParams) error {
 	cancel := arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(p.JobID), Reason: p.Reason}
 	if p.Deadline > 0 {
@@ -77,7 +77,7 @@ func cancelAnswer(got *arcp.Envelope) error {
 		if err != nil {
 			return &ProtocolError{string(got.Type), err}
 		}
-		return &CancelRefused{TargetID: p.TargetID, Reason: p.Reason, Code: p.Code, Message: p.Message}
+		return &CancelRefusedError{TargetID: p.TargetID, Reason: p.Reason, Code: p.Code, Message: p.Message}
 	}
 	if refusal := RemoteErrorOf(got); refusal != nil {
 		return fmt.Errorf("cancel: %w", refusal)

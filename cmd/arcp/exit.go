@@ -84,7 +84,7 @@ func codeOf(err error) int {
 		}
 		return codeOfRemote(e)
 	}
-	if e, ok := errors.AsType[*client.CancelRefused](err); ok && e.Reason == "permission_denied" {
+	if e, ok := errors.AsType[*client.CancelRefusedError](err); ok && e.Reason == "permission_denied" {
 		return exitDenied
 	}
 	if _, ok := errors.AsType[*client.UnsupportedError](err); ok {

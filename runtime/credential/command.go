@@ -117,7 +117,7 @@ func exitError(state *os.ProcessState, err error, dropped int64) error {
 	}
 	cause := fmt.Errorf("%s; it wrote %d bytes to stderr, which are not kept", how, dropped)
 	if state.ExitCode() == exitRefused {
-		return &Refused{fmt.Errorf("%w (%w)", arcp.Errorf(arcp.CodePermissionDenied, "the credential provisioner refused"), cause)}
+		return &RefusedError{fmt.Errorf("%w (%w)", arcp.Errorf(arcp.CodePermissionDenied, "the credential provisioner refused"), cause)}
 	}
 	return fmt.Errorf("%w (%w)", arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner is not available"), cause)
 }

@@ -66,7 +66,7 @@ type Provisioner interface {
 	// returns the same credentials, if the upstream supports that. A call for the next generation
 	// returns as many new ones; the previous ones stay valid until they are revoked.
 	//
-	// A Refused error states that nothing was issued. After any other error the outcome is
+	// A RefusedError states that nothing was issued. After any other error the outcome is
 	// unknown, and all credentials that may have been issued are revoked. An *arcp.Error in the
 	// chain is sent to the client.
 	Issue(ctx context.Context, r Request) ([]Credential, error)
@@ -82,15 +82,15 @@ type Restorer interface {
 	Restore(refs []Ref)
 }
 
-// Refused is an error of Issue that guarantees that nothing was issued.
-type Refused struct{ Err error }
+// RefusedError is an error of Issue that guarantees that nothing was issued.
+type RefusedError struct{ Err error }
 
-func (e *Refused) Error() string { return e.Err.Error() }
+func (e *RefusedError) Error() string { return e.Err.Error() }
 
-func (e *Refused) Unwrap() error { return e.Err }
+func (e *RefusedError) Unwrap() error { return e.Err }
 
-// refuse returns a Refused error; err is sent to the client.
-func refuse(err *arcp.Error) error { return &Refused{Err: err} }
+// refuse returns a RefusedError; err is sent to the client.
+func refuse(err *arcp.Error) error { return &RefusedError{Err: err} }
 
 // check sets the defaults of a credential and validates it. Its errors never repeat a value.
 func (c *Credential) check() error {

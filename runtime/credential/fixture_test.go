@@ -116,7 +116,7 @@ func (u *upstream) Issue(_ context.Context, r Request) ([]Credential, error) {
 	defer u.mu.Unlock()
 	if u.issue != nil {
 		err := u.issue()
-		if _, ok := errors.AsType[*Refused](err); ok {
+		if _, ok := errors.AsType[*RefusedError](err); ok {
 			return nil, err
 		}
 		if err != nil {

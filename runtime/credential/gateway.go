@@ -101,22 +101,22 @@ func idempotencyKey(r *Request) string {
 	return string(r.Job) + "/" + strconv.Itoa(r.Generation)
 }
 
-// statusError returns the error of Issue for an HTTP status. It is Refused for a client error
+// statusError returns the error of Issue for an HTTP status. It is a RefusedError for a client error
 // and for a redirect: nothing was issued then.
 func statusError(status int, header http.Header) error {
 	cause := fmt.Errorf("status %d", status)
 	told := func(e *arcp.Error) error { return fmt.Errorf("%w (%w)", e, cause) }
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return &Refused{told(arcp.Errorf(arcp.CodePermissionDenied, "the credential provisioner refused"))}
+		return &RefusedError{told(arcp.Errorf(arcp.CodePermissionDenied, "the credential provisioner refused"))}
 	case status == http.StatusTooManyRequests:
-		return &Refused{told(arcp.Errorf(arcp.CodeResourceExhausted, "the credential provisioner is busy").RetryAfter(retryAfter(header)))}
+		return &RefusedError{told(arcp.Errorf(arcp.CodeResourceExhausted, "the credential provisioner is busy").RetryAfter(retryAfter(header)))}
 	case status >= 500, status == http.StatusRequestTimeout:
 		return told(arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner is not available"))
 	case status >= 300:
 		e := arcp.Errorf(arcp.CodeInternal, "the credential provisioner does not understand the request")
 		e.Retryable = false
-		return &Refused{told(e)}
+		return &RefusedError{told(e)}
 	}
 	return told(errAnswer)
 }
@@ -189,7 +189,7 @@ func (g *Gateway) do(ctx context.Context, method string, u *url.URL, body []byte
 	return resp.StatusCode, resp.Header, answer, nil
 }
 
-// unreachable returns the error of a request without an answer. It is Refused if no connection
+// unreachable returns the error of a request without an answer. It is a RefusedError if no connection
 // was made.
 func unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -197,12 +197,12 @@ func unreachable(ctx context.Context, err error) error {
 	}
 	told := arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner is not available")
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return &Refused{fmt.Errorf("%w (cannot connect: %v)", told, op.Err)}
+		return &RefusedError{fmt.Errorf("%w (cannot connect: %v)", told, op.Err)}
 	}
 	return fmt.Errorf("%w (no answer)", told)
 }
 
 // notSent returns the error of a request that was not sent.
 func notSent(err error) error {
-	return &Refused{fmt.Errorf("%w (%w)", arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner is not available"), err)}
+	return &RefusedError{fmt.Errorf("%w (%w)", arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner is not available"), err)}
 }

@@ -135,7 +135,7 @@ func (s *source) failed(ctx context.Context, f *stored, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // more precise than the provisioner's error
 	}
-	if _, ok := errors.AsType[*Refused](err); ok {
+	if _, ok := errors.AsType[*RefusedError](err); ok {
 		v.countOperation("issue", "refused")
 		if v.erase(v.ctx, f) == nil {
 			return err

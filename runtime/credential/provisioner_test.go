@@ -21,14 +21,14 @@ import (
 var request = Request{Job: "job_1", Principal: "alice", Agent: "llm.ask@1.0.0", Lease: arcp.Raw(`{"model_use":["a/*"]}`),
 	ExpiresAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Budget: arcp.Raw(`{"USD":5}`), TraceID: "t1"}
 
-// wantError checks the code that is sent to the client, and whether err is Refused.
+// wantError checks the code that is sent to the client, and whether err is a RefusedError.
 func wantError(t *testing.T, err error, code arcp.Code, refused bool) {
 	t.Helper()
 	e, known := arcp.AsError(err)
 	if !known || e.Code != code {
 		t.Errorf("error = %v, want %s", err, code)
 	}
-	if _, ok := errors.AsType[*Refused](err); ok != refused {
+	if _, ok := errors.AsType[*RefusedError](err); ok != refused {
 		t.Errorf("%v: refused = %v, want %v", err, ok, refused)
 	}
 	if err != nil && strings.Contains(err.Error(), "sk-") {

@@ -184,7 +184,7 @@ var errIdle = errors.New("the credentials last as long as the job's lease")
 
 // Rotate replaces a job's credentials of one provisioner, or with "" of all its provisioners.
 // It returns when the new ones are live, or store.ErrNotFound if the job has none. If ctx ends
-// first, or after a provisioner error that is not Refused, the rotation continues in the
+// first, or after a provisioner error that is not a RefusedError, the rotation continues in the
 // background.
 func (v *Vault) Rotate(ctx context.Context, job arcp.JobID, provisioner string) (list []Rotated, err error) {
 	v.mu.Lock()
@@ -256,7 +256,7 @@ func (v *Vault) rotateGrant(g *grant, due bool) error {
 	if hasNext {
 		s.enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
-	_, refused := errors.AsType[*Refused](err)
+	_, refused := errors.AsType[*RefusedError](err)
 	switch {
 	case err == nil:
 		v.countOperation("rotate", "ok")
@@ -420,12 +420,12 @@ func (v *Vault) setPending(g *grant, pending bool) {
 }
 
 // notIssued handles a provisioner that has issued no usable credentials. It erases the intent
-// after a Refused error of the first try.
+// after a RefusedError of the first try.
 func (s *source) notIssued(ctx context.Context, g *grant, f *stored, repeated bool, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // more precise than the provisioner's error
 	}
-	if _, ok := errors.AsType[*Refused](err); ok && !repeated && s.v.erase(s.v.ctx, f) == nil {
+	if _, ok := errors.AsType[*RefusedError](err); ok && !repeated && s.v.erase(s.v.ctx, f) == nil {
 		s.v.setPending(g, false)
 	}
 	return err
@@ -458,7 +458,7 @@ func (g *grant) match(list []Credential) error {
 	case 0:
 		return nil
 	case len(list): // so nothing was issued
-		return &Refused{bad(errSame)}
+		return &RefusedError{bad(errSame)}
 	}
 	return bad(errSame)
 }

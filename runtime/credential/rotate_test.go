@@ -352,7 +352,7 @@ func TestRotationHasANewValueForEachID(t *testing.T) {
 		"one the same": {[]Credential{one("a", "value-three"), one("b", "value-two")}, false, false},
 	} {
 		err := held().match(x.list)
-		_, refused := errors.AsType[*Refused](err)
+		_, refused := errors.AsType[*RefusedError](err)
 		if (err == nil) != x.ok || refused != x.refused {
 			t.Errorf("%s: match = %v, want accepted %v, refused %v", name, err, x.ok, x.refused)
 		}

@@ -200,7 +200,7 @@ type unconfigured struct{}
 var errUnconfigured = errors.New("the provisioner is not configured any more: configure it, or revoke the credential by hand and forget it")
 
 func (unconfigured) Issue(context.Context, Request) ([]Credential, error) {
-	return nil, &Refused{errUnconfigured}
+	return nil, &RefusedError{errUnconfigured}
 }
 func (unconfigured) Revoke(context.Context, Ref) error { return errUnconfigured }
 

@@ -836,7 +836,7 @@ func TestChildWithoutCredentials(t *testing.T) {
 type refusingProvisioner struct{}
 
 func (refusingProvisioner) Issue(context.Context, credential.Request) ([]credential.Credential, error) {
-	return nil, &credential.Refused{Err: arcp.Errorf(arcp.CodeUnavailable, "not now")}
+	return nil, &credential.RefusedError{Err: arcp.Errorf(arcp.CodeUnavailable, "not now")}
 }
 
 func (refusingProvisioner) Revoke(context.Context, credential.Ref) error { return nil }

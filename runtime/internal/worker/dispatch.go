@@ -376,7 +376,7 @@ func (d *dispatch) loop(ctx, questions context.Context) *result {
 			}
 		case <-interrupted:
 			interrupted = nil
-			go d.pause(questions, resumed)
+			d.pool.background(func() { d.pause(questions, resumed) })
 		case <-resumed:
 			interrupted = d.job.Interrupted()
 		}

@@ -90,6 +90,9 @@ type Pool struct {
 	picks    uint64     // dispatches so far
 	outgoing []delivery // for unlock, in order
 	sending  bool       // a goroutine in unlock makes deliveries
+
+	stopped bool // background starts no goroutine
+	group   sync.WaitGroup
 }
 
 // delivery is an envelope for a connection.
@@ -116,6 +119,25 @@ func (p *Pool) unlock() {
 		p.mu.Lock()
 	}
 	p.sending = false
+}
+
+// Stop waits for the goroutines of questions and interrupts, and starts no others. It is called
+// after the engine has stopped, because they end with the attempts of their jobs.
+func (p *Pool) Stop() {
+	p.mu.Lock()
+	p.stopped = true
+	p.unlock()
+	p.group.Wait()
+}
+
+// background runs f on a goroutine that Stop waits for. After Stop it does nothing: the attempt has
+// ended, and the end of a dispatch refuses its open questions.
+func (p *Pool) background(f func()) {
+	p.mu.Lock()
+	defer p.unlock()
+	if !p.stopped {
+		p.group.Go(f)
+	}
 }
 
 // agentKey identifies an agent.

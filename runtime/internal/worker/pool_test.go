@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -162,4 +163,27 @@ func TestRefusedRegistrationLeavesNoLink(t *testing.T) {
 	if len(p.workers) != 0 {
 		t.Errorf("%d links are left", len(p.workers))
 	}
+}
+
+// Stop waits for the goroutines that run, and none starts after it.
+func TestStopWaitsForGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newPool(t)
+		releasec, stoppedc := make(chan struct{}), make(chan struct{})
+		p.background(func() { <-releasec })
+		go func() {
+			p.Stop()
+			close(stoppedc)
+		}()
+		synctest.Wait()
+		select {
+		case <-stoppedc:
+			t.Error("Stop has returned while a goroutine runs, want it to wait")
+		default:
+		}
+		close(releasec)
+		<-stoppedc
+		p.background(func() { t.Error("a goroutine has started after Stop, want none") })
+		synctest.Wait()
+	})
 }

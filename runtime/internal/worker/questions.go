@@ -182,12 +182,12 @@ func onQuestion[P any](
 		case repeated:
 			return nil
 		}
-		go func() {
+		qr.pool.background(func() {
 			if err := f(qr, ctx, env.ID, p); err != nil {
 				qr.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
 			}
 			qr.end(env.ID)
-		}()
+		})
 		return nil
 	}
 }
