@@ -61,7 +61,7 @@ func FuzzReadAck(f *testing.F) {
 
 func BenchmarkReadAck(b *testing.B) {
 	frame := []byte(ackFrame)
-	b.Run("quick", func(b *testing.B) {
+	b.Run("ReadAck", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, ok := arcp.ReadAck(frame, "sess_1"); !ok {
@@ -69,7 +69,7 @@ func BenchmarkReadAck(b *testing.B) {
 			}
 		}
 	})
-	b.Run("full", func(b *testing.B) {
+	b.Run("Decode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			env, err := arcp.Decode(frame)

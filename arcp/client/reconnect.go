@@ -97,10 +97,10 @@ func (s LinkState) String() string {
 // reconnection makes the next connection of a client. It belongs to the reader.
 type reconnection struct {
 	Reconnect
-	c          *Client
-	dial       dialFunc
-	delays     backoff.Backoff // largest delays before the attempts
-	unanswered int             // number of attempts without an answer
+	c                  *Client
+	dial               dialFunc
+	delays             backoff.Backoff // largest delays before the attempts
+	unansweredAttempts int             // number of attempts without an answer
 }
 
 const (
@@ -108,9 +108,9 @@ const (
 	defaultWindow = 10 * time.Minute
 	// attemptTimeout bounds one attempt, so a lost packet does not use up the window.
 	attemptTimeout = 10 * time.Second
-	// maxUnanswered bounds the failures explained by unanswered attempts. A lost session is
+	// maxUnansweredAttempts bounds the failures explained by unanswered attempts. A lost session is
 	// then reported soon.
-	maxUnanswered = 3
+	maxUnansweredAttempts = 3
 )
 
 var errNoAnswer = fmt.Errorf("%w: no answer within %s", ErrUnreachable, attemptTimeout)
@@ -120,7 +120,7 @@ var errNoAnswer = fmt.Errorf("%w: no answer within %s", ErrUnreachable, attemptT
 func (r *reconnection) begin(err error, lasted time.Duration) bool {
 	r.delays.Lasted(lasted)
 	if lasted > attemptTimeout {
-		r.unanswered = 0
+		r.unansweredAttempts = 0
 	}
 	resumable := isTransient(err) || r.causedByUnanswered(err) || r.mayReturn(err)
 	c := r.c
@@ -134,10 +134,10 @@ func (r *reconnection) begin(err error, lasted time.Duration) bool {
 // have accepted that attempt late and superseded the current connection. Each unanswered attempt explains
 // one failure.
 func (r *reconnection) causedByUnanswered(err error) bool {
-	if r.unanswered == 0 || !superseded(err) && !expired(err) {
+	if r.unansweredAttempts == 0 || !superseded(err) && !expired(err) {
 		return false
 	}
-	r.unanswered--
+	r.unansweredAttempts--
 	return true
 }
 
@@ -287,7 +287,7 @@ func (r *reconnection) resume(ctx context.Context, token Secret) error {
 	h := &handshake{c: r.c, conn: conn, resume: resume, reattach: true}
 	if err := h.attach(ctx); err != nil {
 		if _, answered := errors.AsType[*RemoteError](err); !answered {
-			r.unanswered = min(r.unanswered+1, maxUnanswered)
+			r.unansweredAttempts = min(r.unansweredAttempts+1, maxUnansweredAttempts)
 		}
 		return err
 	}

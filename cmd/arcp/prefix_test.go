@@ -17,8 +17,8 @@ func (s unreachableSource) Prefix() string                                      
 func (unreachableSource) Start(_ context.Context, _ func([]*tool.Tool) error) error { return nil }
 func (unreachableSource) Close()                                                    {}
 
-// Names that a source may have are kept for it from the start.
-func TestNamesAreKept(t *testing.T) {
+// Names that a source may have are reserved for it from the start.
+func TestNamesAreReserved(t *testing.T) {
 	reg := tool.NewRegistry()
 	if err := (sources{unreachableSource{"git."}, unreachableSource{""}}).start(t.Context(), reg, zerolog.Nop()); err != nil {
 		t.Fatal(err)

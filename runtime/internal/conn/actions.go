@@ -41,10 +41,10 @@ func (shutdown) run(c *conn, now time.Time) {
 	c.ending.closeWith(transport.CloseGoingAway, "shutdown")
 }
 
-// eviction evicts the session.
-type eviction session.Eviction
+// evict ends the connection of an evicted session.
+type evict session.Eviction
 
-func (e eviction) run(c *conn, _ time.Time) { c.machine.Evict(e.Code, e.Reason) }
+func (e evict) run(c *conn, _ time.Time) { c.machine.Evict(e.Code, e.Reason) }
 
 // outgoing is an envelope that is not in the session's log. It answers request if that is set.
 type outgoing struct {
@@ -55,15 +55,15 @@ type outgoing struct {
 
 func (o outgoing) run(c *conn, now time.Time) { c.reply(now, o.request, o.t, o.payload) }
 
-// dispatch is an envelope for a worker. The outbox expects its size; see workerLink.Expect.
-type dispatch struct {
+// workerFrame is an envelope for a worker. The outbox expects its size; see workerLink.Expect.
+type workerFrame struct {
 	env  arcp.Envelope
 	size int
 }
 
-func (d *dispatch) run(c *conn, now time.Time) {
-	c.send(now, d.env)
-	c.output.currentExpected += d.size
+func (wf *workerFrame) run(c *conn, now time.Time) {
+	c.send(now, wf.env)
+	c.output.currentExpected += wf.size
 }
 
 // catalogChanged makes the loop compare the session's catalog with the one of the client.

@@ -90,7 +90,7 @@ func (s *sessionConn) Overflow(seq uint64) {
 	s.conn().inbox.post(backlogOverflow{seq})
 }
 
-func (s *sessionConn) Evict(e session.Eviction) { s.conn().inbox.post(eviction(e)) }
+func (s *sessionConn) Evict(e session.Eviction) { s.conn().inbox.post(evict(e)) }
 
 func (s *sessionConn) Supersede() { s.scheduler.wake() }
 

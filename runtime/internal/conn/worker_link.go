@@ -52,7 +52,9 @@ func (wl *workerLink) detach() {
 func (wl *workerLink) Expect(bytes int) { wl.c.output.outbox.expect(bytes) }
 
 // Deliver sends an expected envelope to the worker.
-func (wl *workerLink) Deliver(env arcp.Envelope) { wl.c.inbox.post(&dispatch{env, len(env.Payload)}) }
+func (wl *workerLink) Deliver(env arcp.Envelope) {
+	wl.c.inbox.post(&workerFrame{env, len(env.Payload)})
+}
 
 // Queued returns the bytes that wait for the worker, including expected ones.
 func (wl *workerLink) Queued() int { return wl.c.output.outbox.queued() }

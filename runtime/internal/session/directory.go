@@ -65,8 +65,8 @@ func NewDirectory(o Options) *Directory {
 // Connect sets the jobs of the sessions, and functions that end the records of a session. Each
 // function stages its changes in the transaction of ctx, and may be called again. Records are
 // added with DeferEnd. Connect is called once, before anything is served.
-func (d *Directory) Connect(jobs Jobs, ending ...func(ctx context.Context, s *Session) error) {
-	d.jobs, d.endHooks = jobs, ending
+func (d *Directory) Connect(jobs Jobs, hooks ...func(ctx context.Context, s *Session) error) {
+	d.jobs, d.endHooks = jobs, hooks
 }
 
 // Load reads the sessions of the store and their overlays. All are Detached as of now.

@@ -260,7 +260,7 @@ func (d *Directory) endFailed(s *Session, err error) {
 func (d *Directory) finishEnd(s *Session) {
 	d.mu.Lock()
 	end, conn := *s.end, s.conn
-	*s.end = ending{written: true}
+	*s.end = endState{written: true}
 	d.mu.Unlock()
 	d.jobs.CancelOnDisconnect(s.ID, "session ended")
 	// After the events that are being delivered to the session.

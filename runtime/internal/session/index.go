@@ -125,7 +125,7 @@ func (ix *index) endLocked(s *Session, e Eviction) bool {
 	}
 	ix.removeDetachedLocked(s)
 	ix.removeResponderLocked(s)
-	s.state, s.end = Ended, &ending{eviction: e}
+	s.state, s.end = Ended, &endState{eviction: e}
 	ix.ended[s] = struct{}{}
 	ix.owners[s.Principal].sessions--
 	ix.countLocked()

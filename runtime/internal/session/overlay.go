@@ -105,7 +105,7 @@ func (d *Directory) loadOverlaysLocked(ctx context.Context) error {
 		id := arcp.SessionID(strings.TrimPrefix(row.Key, overlayPrefix))
 		s := d.byID[id]
 		if s == nil {
-			s = &Session{ID: id, dir: d, state: Ended, end: &ending{written: true}}
+			s = &Session{ID: id, dir: d, state: Ended, end: &endState{written: true}}
 			d.byID[id], d.ended[s] = s, struct{}{}
 		}
 		d.putOverlayLocked(s, o)

@@ -88,7 +88,7 @@ type Session struct {
 	acks      bool // the client acknowledges events
 
 	detached *detachment // nil: not Detached
-	end      *ending     // nil: not Ended
+	end      *endState   // nil: not Ended
 
 	actor      *approval.Actor              // of the newest connection; nil: none since the start of the runtime
 	elevations atomic.Pointer[[]*Elevation] // to a list that is never changed
@@ -102,8 +102,8 @@ type detachment struct {
 	notBefore time.Time     // Expired leaves the session out before
 }
 
-// ending is the state of an Ended session.
-type ending struct {
+// endState is the state of an Ended session.
+type endState struct {
 	written  bool          // the end is durable
 	eviction Eviction      // of the connection, when written; zero: the connection closes itself
 	waiters  []func(error) // called when written

@@ -152,7 +152,7 @@ func (p *Pool) tryDispatch(d *dispatch, principal string,
 				continue
 			}
 			connected = true
-			if a.jobs < a.concurrency && a.worker.unanswered < maxUnanswered && (best == nil || a.lessBusy(best)) {
+			if a.jobs < a.concurrency && a.worker.pendingDispatches < maxUnanswered && (best == nil || a.lessBusy(best)) {
 				best = a
 			}
 		}
@@ -226,7 +226,7 @@ func (p *Pool) start(d *dispatch, a *agent) {
 	a.jobs++
 	a.live[d.ref]++
 	a.lastPick = p.picks
-	a.worker.unanswered++
+	a.worker.pendingDispatches++
 	a.worker.dispatches[d] = struct{}{}
 	p.byID[d.id], p.byJob[d.jobID] = d, d
 	d.sentAt = time.Now()
@@ -274,7 +274,7 @@ func (d *dispatch) cancelEnded() {
 func (d *dispatch) markAnswered() {
 	if !d.answered {
 		d.answered = true
-		d.worker.unanswered--
+		d.worker.pendingDispatches--
 	}
 }
 
@@ -341,8 +341,8 @@ func withdrawn(err error) *result { return &result{label: metrics.DispatchWithdr
 
 // loop returns the outcome of the dispatch. questions is the context of the questions of the worker.
 func (d *dispatch) loop(ctx, questions context.Context) *result {
-	unanswered := time.NewTimer(d.pool.reconnectTimeout)
-	defer unanswered.Stop()
+	answerTimer := time.NewTimer(d.pool.reconnectTimeout)
+	defer answerTimer.Stop()
 	done := ctx.Done()
 	resumed := make(chan struct{}, 1)
 	var interrupted <-chan struct{}
@@ -366,13 +366,13 @@ func (d *dispatch) loop(ctx, questions context.Context) *result {
 				return withdrawn(failure)
 			}
 			return withdrawn(errEnded)
-		case <-unanswered.C:
+		case <-answerTimer.C:
 			o, wait := d.checkAnswered()
 			if o != nil {
 				return o
 			}
 			if wait > 0 {
-				unanswered.Reset(wait)
+				answerTimer.Reset(wait)
 			}
 		case <-interrupted:
 			interrupted = nil

@@ -165,17 +165,17 @@ type agent struct {
 
 // workerSession is a session that has registered agents, or whose connection may register agents.
 type workerSession struct {
-	session     arcp.SessionID
-	principal   string
-	serves      atomic.Pointer[func(principal string) bool] // to nil: only its own principal
-	conn        Conn                                        // nil: none
-	disconnects uint64                                      // number of lost connections
-	timer       *time.Timer                                 // of the wait for a new connection; nil: none
-	agents      int                                         // number of registered agents
-	inMetric    bool                                        // in the metric of workers
-	unanswered  int                                         // dispatches without ack or nack
-	answers     answerCache
-	dispatches  map[*dispatch]struct{}
+	session           arcp.SessionID
+	principal         string
+	serves            atomic.Pointer[func(principal string) bool] // to nil: only its own principal
+	conn              Conn                                        // nil: none
+	disconnects       uint64                                      // number of lost connections
+	timer             *time.Timer                                 // of the wait for a new connection; nil: none
+	agents            int                                         // number of registered agents
+	inMetric          bool                                        // in the metric of workers
+	pendingDispatches int                                         // dispatches without ack or nack
+	answers           answerCache
+	dispatches        map[*dispatch]struct{}
 }
 
 // New returns a pool without tools.

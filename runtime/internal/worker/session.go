@@ -142,7 +142,7 @@ func (d *dispatch) state() state {
 	if d == nil {
 		return state{}
 	}
-	return state{accepted: d.accepted, full: d.worker.unanswered >= maxUnanswered}
+	return state{accepted: d.accepted, full: d.worker.pendingDispatches >= maxUnanswered}
 }
 
 // dispatchOf returns the dispatch that a frame is about; nil: there is none. Called with p.mu.

@@ -48,13 +48,13 @@ func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool)
 		if t.Audience != nil || t.Limits.RatePerMin > 0 || t.Endless {
 			return fmt.Errorf("tool %s: a worker's tool has no Audience, RatePerMin or Endless", t.Ref())
 		}
-		work.Tools = append(work.Tools, client.WorkerTool{Ref: t.Ref(), Description: announcement(t), Handle: handler(t, cfg.Logger)})
+		work.Tools = append(work.Tools, client.WorkerTool{Ref: t.Ref(), Description: describe(t), Handle: handler(t, cfg.Logger)})
 	}
 	return c.Work(ctx, work)
 }
 
-// about describes a tool to the runtime (SPEC.md §7.8).
-type about struct {
+// description describes a tool to the runtime (SPEC.md §7.8).
+type description struct {
 	Description      string          `json:"description,omitzero"`
 	InputSchema      arcp.Raw        `json:"input_schema,omitzero"`
 	OutputSchema     arcp.Raw        `json:"output_schema,omitzero"`
@@ -73,20 +73,20 @@ type about struct {
 // maxBytes bounds the arguments and the result of a job in a worker: each fits into a frame.
 const maxBytes = 4 << 20
 
-func announcement(t *tool.Tool) about {
-	a := about{
+func describe(t *tool.Tool) description {
+	d := description{
 		Description: t.Description, InputSchema: t.InputSchema, OutputSchema: t.OutputSchema, SideEffect: t.SideEffect,
 		Idempotent: t.Idempotent, Recovery: t.Recovery, TimeoutMS: max(t.Limits.Timeout.Milliseconds(), 0),
 		MaxRequestBytes: bounded(t.Limits.MaxRequestBytes), MaxResponseBytes: bounded(t.Limits.MaxResponseBytes),
 		Interruptible: t.Interruptible, Retry: t.Retry, MinTrust: t.MinTrust,
 	}
 	if t.Limits.Timeout > 0 {
-		a.TimeoutMS = max(a.TimeoutMS, 1)
+		d.TimeoutMS = max(d.TimeoutMS, 1)
 	}
 	if t.Approval != tool.ApprovalNone {
-		a.Approval = &t.Approval
+		d.Approval = &t.Approval
 	}
-	return a
+	return d
 }
 
 // bounded returns a limit of a tool, at most maxBytes. A negative limit means maxBytes.
