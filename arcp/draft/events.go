@@ -286,7 +286,9 @@ func appendLog(dst []byte, e *Event) (_ []byte, ok bool) {
 	default:
 		attributes = attributes[:len(attributes)-1]
 	}
-	start := len(dst)
+	if bytes.IndexByte(attributes, '\n') >= 0 || bytes.IndexByte(attributes, '\r') >= 0 {
+		return dst, false // see oneLine; the other members have no newlines
+	}
 	dst, timestamp := e.begin(dst, JobEvent)
 	o := begin(appendKind(dst, KindLog, timestamp))
 	o.name("level")
@@ -294,9 +296,7 @@ func appendLog(dst []byte, e *Event) (_ []byte, ok bool) {
 	o.raw("message", message)
 	o.raw("fields", attributes)
 	o.raw("attributes", attributes)
-	dst = append(o.end(), '}', '}')
-	oneLine(dst[start:])
-	return dst, true
+	return append(o.end(), '}', '}'), true
 }
 
 // cutText returns the JSON string that follows a prefix of a text without backslashes, and the text after

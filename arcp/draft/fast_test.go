@@ -100,3 +100,44 @@ func BenchmarkEachMember(b *testing.B) {
 		eachMember(raw, func([]byte, arcp.Raw) bool { n++; return true })
 	}
 }
+
+// The usual forms of a log are encoded without an encoder, and to the same body as with one.
+func TestLogIsEncodedAsByTheEncoder(t *testing.T) {
+	for payload, fast := range map[string]bool{
+		`{"level":"info","message":"m"}`:                                                        true,
+		`{"level":"critical","message":"","attributes":{}}`:                                     true,
+		`{"level":"trace","message":"}\u0041","attributes":{"a":1}}`:                            false,
+		`{"level":"warn","message":"{,}","attributes":{"a":{"b":[1,"}"]},"c":"é"}}`:             true,
+		`{"level":"other","message":"m","attributes":{"attributes":{"level":"x"}}}`:             true,
+		`{"level":"info","message":"m","attributes":[1]}`:                                       false,
+		`{"level":"info","message":"m","attributes":null}`:                                      false,
+		`{"level":"info","message":"m","attributes":{"a":1},"more":{"b":2}}`:                    false,
+		"{\"level\":\"info\",\"message\":\"m\",\"attributes\":{\n\"a\":\r1}}":                   false,
+		`{"level":"info","message":"m","attributes":{"a":1} }`:                                  false,
+		`{"level":"info","message":"m" }`:                                                       false,
+		`{"level": "info","message":"m"}`:                                                       false,
+		`{"message":"m","level":"info"}`:                                                        false,
+		`{"level":7,"message":"m"}`:                                                             false,
+		`{"level":"info"}`:                                                                      false,
+		`{}`:                                                                                    false,
+		`{"level":"info","message":"` + strings.Repeat("x", maxCopied) + `"}`:                   false,
+		`{"level":"info","message":"m","attributes":{"a":"` + strings.Repeat("x", 1000) + `"}}`: true,
+	} {
+		event := EventOf(&arcp.Envelope{ID: "msg_1", Type: arcp.Log, Timestamp: time.Unix(1, 0), JobID: "job_1", Payload: arcp.Raw(payload)})
+		got, ok := appendLog([]byte("before"), &event)
+		if ok != fast {
+			t.Errorf("%.80s: encoded without an encoder: %t, want %t", payload, ok, fast)
+		}
+		if !ok {
+			if string(got) != "before" {
+				t.Errorf("%.80s: %.80s was appended, want nothing", payload, got)
+			}
+			continue
+		}
+		e := encoder{encoding: encoding{event: &event, quirks: Universal.quirks()}}
+		e.read()
+		if want, err := e.append([]byte("before")); err != nil || string(got) != string(want) {
+			t.Errorf("got %s\nwant %s, %v", got, want, err)
+		}
+	}
+}

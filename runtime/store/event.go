@@ -116,7 +116,10 @@ func (e *Event) Payload() arcp.Raw { return payloadIn(e.Body) }
 // payloadIn returns the payload in a body, or in the end of a body.
 func payloadIn(b []byte) arcp.Raw {
 	const name = `,"payload":` // the first one is the member: quotes within strings are escaped
-	at := bytes.Index(b, []byte(name))
+	at := 0
+	if len(b) < len(name) || string(b[:len(name)]) != name {
+		at = bytes.Index(b, []byte(name))
+	}
 	return arcp.Raw(b[at+len(name) : len(b)-1])
 }
 
@@ -129,11 +132,13 @@ type EventMembers struct {
 
 // Members returns the members of a committed event.
 func (e *Event) Members() (m EventMembers) {
+	start := e.jobStart()
 	m.ID = arcp.Raw(e.Body[len(`"id":`) : idEnd+1])
-	rest := e.Body[e.jobStart():]
-	m.Timestamp = arcp.Raw(e.Body[e.jobStart()-arcp.TimeLen : e.jobStart()])
+	m.Timestamp = arcp.Raw(e.Body[start-arcp.TimeLen : start])
+	rest := e.Body[start:]
 	m.JobID, rest = cutMember(rest, jobMember)
 	m.TraceID, rest = cutMember(rest, `,"trace_id":"`)
+	_, rest = cutMember(rest, `,"span_id":"`) // the payload nearly always follows
 	m.Payload = payloadIn(rest)
 	return m
 }
