@@ -18,8 +18,8 @@ const (
 	flushTimeout    = time.Second // bound of writing the last frames
 )
 
-// conn is one connection. Only its loop touches it, except for the fields whose comments say
-// otherwise. Each field of a struct type has the state that changes together, with its methods.
+// conn is one connection. Only its loop touches it, and after the last turn only the reader, except for
+// the fields whose comments say otherwise. Each field of a struct type has the state that changes together, with its methods.
 type conn struct {
 	srv     *Server
 	tc      transport.Conn

@@ -16,7 +16,7 @@ import (
 type supervisor struct {
 	*run
 	attemptClock
-	attempt    uint32
+	attempt    uint32          // of this supervisor; run.attempt is the next one once it is to begin
 	ctx        context.Context // of the tool
 	cancel     context.CancelCauseFunc
 	timer      *time.Timer

@@ -6,7 +6,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Bounds of a cancel's deadline_ms (SPEC.md §5.6).
+// Bounds of a cancel's deadline_ms (SPEC.md §5.7).
 const (
 	DefaultCancelDeadline = 5 * time.Second
 	MaxCancelDeadline     = 60 * time.Second

@@ -51,7 +51,7 @@ func (w *ReplayWindow) SetTrimmed(trimmed uint64) {
 }
 
 // Count counts an event of size bytes that is about to be written, once. written is the last
-// written event, events and bytes are the bounds. Next checks the bounds only after each
+// written event, events and bytes are the bounds. Count checks the bounds only after each
 // replayStep events or a part of the bytes; checked reports that this call did. trim is the event
 // up to which the session may be trimmed, at most written; else 0.
 func (w *ReplayWindow) Count(seq uint64, size int, written, events, bytes uint64) (trim uint64, checked bool) {

@@ -66,8 +66,8 @@ type Eviction struct {
 	Reason string
 }
 
-// Session is one client session. The identity never changes. Everything else changes with
-// the lock of the Directory held, and is read with the methods.
+// Session is one client session. The identity never changes. Replay has a lock of its own. All other
+// state changes with the lock of the Directory held, and is read with the methods.
 type Session struct {
 	ID        arcp.SessionID
 	Principal string
