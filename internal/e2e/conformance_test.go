@@ -142,8 +142,7 @@ func TestDraftConformance(t *testing.T) {
 				return nil
 			}
 		}
-		// Some checks wait for heartbeats, so many run at a time.
-		report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: 16, Timeout: time.Minute})
+		report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: parallelChecks, Timeout: 5 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,3 +6,6 @@ import "github.com/arcpd/arcpd/arcp/draft/strict"
 
 // playedLibraries are the libraries that the checks of the draft dialect play.
 var playedLibraries = strict.Libraries
+
+// parallelChecks is the number of checks that run at a time. Some wait for heartbeats.
+const parallelChecks = 16
