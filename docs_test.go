@@ -91,28 +91,21 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	var checked int
-	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
+	documents(t, func(file, doc string) {
+		if file == "CHANGELOG.md" || file == "SECURITY.md" || file == "SPEC.md" { // they name what is gone, or messages
+			return
 		}
-		for _, file := range files {
-			doc, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+		for _, c := range codeName.FindAllStringSubmatch(doc, -1) {
+			full, of, name, member := c[1], c[2], c[3], c[4]
+			if known[of] == nil || slices.Contains(foreign, full) || !ast.IsExported(name) && !isCode(file, full, spec) {
+				continue
 			}
-			for _, c := range codeName.FindAllStringSubmatch(string(doc), -1) {
-				full, of, name, member := c[1], c[2], c[3], c[4]
-				if known[of] == nil || slices.Contains(foreign, full) || !ast.IsExported(name) && !isCode(file, full, spec) {
-					continue
-				}
-				checked++
-				if !known[of][name] || member != "" && known[name] != nil && !known[name][member] {
-					t.Errorf("%s: %s does not exist", file, c[0])
-				}
+			checked++
+			if !known[of][name] || member != "" && known[name] != nil && !known[name][member] {
+				t.Errorf("%s: %s does not exist", file, c[0])
 			}
 		}
-	}
+	})
 	if checked < 50 {
 		t.Fatalf("only %d names looked at", checked)
 	}
@@ -278,9 +271,9 @@ func anchors(doc string) map[string]bool {
 	return anchors
 }
 
-// Links between documents lead to an existing file and heading.
-func TestDocumentsLinkToWhatExists(t *testing.T) {
-	var checked int
+// documents calls fn with each document of the project.
+func documents(t *testing.T, fn func(file, doc string)) {
+	t.Helper()
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
@@ -291,24 +284,32 @@ func TestDocumentsLinkToWhatExists(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, m := range link.FindAllStringSubmatch(fencedCode.ReplaceAllString(string(doc), ""), -1) {
-				if strings.Contains(m[1], "://") {
-					continue
-				}
-				checked++
-				target, anchor, _ := strings.Cut(m[1], "#")
-				path := file
-				if target != "" {
-					path = filepath.Join(filepath.Dir(file), target)
-				}
-				if _, err := os.Stat(path); err != nil {
-					t.Errorf("%s: link %s: %v", file, m[1], err)
-				} else if to, err := os.ReadFile(path); anchor != "" && (err != nil || !anchors(string(to))[anchor]) {
-					t.Errorf("%s: link %s: there is no such heading", file, m[1])
-				}
-			}
+			fn(file, string(doc))
 		}
 	}
+}
+
+// Links between documents lead to an existing file and heading.
+func TestDocumentsLinkToWhatExists(t *testing.T) {
+	var checked int
+	documents(t, func(file, doc string) {
+		for _, m := range link.FindAllStringSubmatch(fencedCode.ReplaceAllString(doc, ""), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			checked++
+			target, anchor, _ := strings.Cut(m[1], "#")
+			path := file
+			if target != "" {
+				path = filepath.Join(filepath.Dir(file), target)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s: link %s: %v", file, m[1], err)
+			} else if to, err := os.ReadFile(path); anchor != "" && (err != nil || !anchors(string(to))[anchor]) {
+				t.Errorf("%s: link %s: there is no such heading", file, m[1])
+			}
+		}
+	})
 	if checked < 50 {
 		t.Fatalf("only %d links checked", checked)
 	}

@@ -109,7 +109,7 @@ func (f *fake) send(env arcp.Envelope) {
 	env.ARCP, env.ID, env.SessionID = f.version, arcp.NewMessageID(), f.session
 	env.Timestamp = time.Now()
 	_ = f.conn.Write(env.Append(nil)) // the next read reports that the client has disconnected
-	_ = f.conn.Flush()
+	_ = f.conn.Flush()                // likewise
 }
 
 func (f *fake) answer(to *arcp.Envelope, typ arcp.Type, payload any) {

@@ -202,7 +202,7 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 				w.expect("job.accepted")
 			}
 			if away {
-				_ = w.conn.Abort()
+				_ = w.conn.Abort() // always nil
 				synctest.Wait()
 			}
 			close(gate)
@@ -456,7 +456,7 @@ func TestAcksAtOnceMakeRoom(t *testing.T) {
 			if !w.receives("tool.invoke", time.Second) {
 				t.Errorf("round %d: the 17th is not given", round)
 			}
-			_ = w.conn.Abort()
+			_ = w.conn.Abort() // always nil
 		}
 	})
 }
@@ -483,7 +483,7 @@ func TestShutdownEndsQuestionsOfWorkers(t *testing.T) {
 			w.report(d, "tool.invoke", `{"tool":"endless"}`)
 			synctest.Wait()
 			if away {
-				_ = w.conn.Abort()
+				_ = w.conn.Abort() // always nil
 				synctest.Wait()
 			}
 			if n := f.sum("arcp_jobs", `"blocked"`) + f.sum("arcp_jobs", `"running"`); n != 2 {

@@ -138,7 +138,7 @@ func crashInRotation(t *testing.T, k int, torn bool) {
 			_, _ = f.v.Rotate(t.Context(), job, "") // or it dies
 			synctest.Wait()
 		}
-		_ = f.end(job)
+		_ = f.end(job) // or it dies
 		synctest.Wait()
 	}
 	f.rows()
