@@ -132,11 +132,13 @@ func (b *Broker) asked(row approval.Row, request arcp.MessageID) (first bool) {
 		b.requests[request] = q
 	}
 	var newcomers []approval.Actor
-	b.eachCandidate(&row, func(actor *approval.Actor) {
-		if row.Job != "" && row.IsFor(actor, now) {
-			newcomers = append(newcomers, *actor)
-		}
-	})
+	if row.Job != "" && len(row.Sent) < approval.MaxSent { // else Sent has lost sessions that have got it
+		b.eachCandidate(&row, func(actor *approval.Actor) {
+			if row.IsFor(actor, now) {
+				newcomers = append(newcomers, *actor)
+			}
+		})
+	}
 	b.wakeLocked(row.ID)
 	b.mu.Unlock()
 	for _, actor := range newcomers {

@@ -119,6 +119,34 @@ func TestCheckRoomBoundsTheQuestionsOfAPrincipal(t *testing.T) {
 	}
 }
 
+// A question that has been sent to as many sessions as are remembered is offered to no others when it
+// changes: each delivery would forget a session that has got it, and the next change would offer it again.
+func TestSentQuestionIsNotOfferedAgain(t *testing.T) {
+	f := newFixture(t)
+	var offered []arcp.SessionID
+	f.Connect(func(_ arcp.JobID, _ string, to approval.Actor) { offered = append(offered, to.Session) })
+	f.attach(approval.Actor{Principal: "alice", Session: "sess_1"})
+	row := approval.Row{
+		ID:        "q1",
+		Job:       "job_1",
+		Kind:      approval.Input,
+		Principal: "alice",
+		Status:    approval.Pending,
+		ExpiresAt: time.Now().Add(time.Hour),
+	}
+	f.Asked(row, "msg_q1")
+	if !slices.Equal(offered, []arcp.SessionID{"sess_1"}) {
+		t.Fatalf("a new question is offered to %q, want sess_1", offered)
+	}
+	for n := range approval.MaxSent {
+		row.Sent = append(row.Sent, arcp.SessionID(fmt.Sprint("other_", n)))
+	}
+	f.Asked(row, "msg_q1")
+	if len(offered) != 1 {
+		t.Errorf("a question that %d sessions have got is offered to %q, want nobody", approval.MaxSent, offered[1:])
+	}
+}
+
 func TestFind(t *testing.T) {
 	f := newFixture(t)
 	row := f.ask("q1")
