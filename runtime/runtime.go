@@ -475,11 +475,11 @@ func (r *Runtime) stop(ctx context.Context) error {
 	r.resources.Stop()
 	r.engine.Stop(ctx)
 	r.space.Stop() // tools may have waited for free space
-	r.workers.Stop()
 	// This commit returns after the last events of the jobs were delivered to the sessions. An
 	// error means that the store has failed or ctx has ended: nothing is left to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
 	r.conns.Close()
+	r.workers.Stop() // not bounded by ctx: clients must not wait for it
 	r.sessions.WaitEnds()
 	r.janitor.SaveKnownClients(context.WithoutCancel(ctx))
 	r.pool.Close()

@@ -52,7 +52,7 @@ type core struct {
 
 	reading     sync.Mutex // held during Read
 	rest        []byte     // received and not used yet
-	frameBuffer []byte     // the frame that Read collects or has returned
+	frameBuffer []byte     // the frame that Read collects; of a WebSocket also the returned one, which may be a part of rest
 	failure     error      // error of all further Reads
 
 	ending sync.Mutex

@@ -113,7 +113,7 @@ type Follow struct {
 	Types         arcp.TypeSet // zero: everything the session's view shows
 	Forwarded     bool         // the events are forwarded copies
 	Once          bool         // only the history: later events are not followed
-	New           bool         // the session gets no event twice; see above
+	New           bool         // adds nothing if the session follows the job already; see above
 
 	// Limit is the number of live jobs of others that the session may follow. A
 	// follow past it is ErrTooMany. 0: no limit.

@@ -44,7 +44,8 @@ type questionEvent struct {
 }
 
 // jobQuestions has the questions of a job, and the goroutines of the tool that wait for their ends.
-// The supervisor changes it with mu. It reads without mu, other goroutines with mu.
+// The supervisor changes it. Other goroutines read the list, the rows and whether a question is
+// closed with mu, and these change with mu.
 type jobQuestions struct {
 	question.Set
 	mu      *sync.Mutex                          // of the run

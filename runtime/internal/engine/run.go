@@ -66,7 +66,9 @@ type run struct {
 	progress    progressState
 	checkpoints *checkpointSlots // nil: none was saved or read
 
-	// Written by the supervisor with mu held. Other goroutines read them with mu held.
+	// Changed by the supervisor. mu guards the list of questions, their rows and whether they are
+	// closed, and the children of the ledger: other goroutines read these. The saved revisions are
+	// only the supervisor's and, during a commit, the committer's.
 	questions jobQuestions
 	ledger    family.Ledger
 
