@@ -47,9 +47,13 @@ func New(ctx context.Context, conn transport.Conn, opts Options) (*Client, error
 
 func open(ctx context.Context, conn transport.Conn, opts Options, r *reconnection) (*Client, error) {
 	opts = opts.withDefaults()
-	if opts.DetectDialect {
+	switch {
+	case opts.DetectDialect:
 		closeNormal(conn) // the error of the options is more useful
 		return nil, errors.New("open session: DetectDialect needs Dial or Connect")
+	case opts.Dialect > arcp.DialectDraft:
+		closeNormal(conn) // likewise
+		return nil, fmt.Errorf("open session: unknown dialect %d", uint8(opts.Dialect))
 	}
 	conn = opts.inDialect(conn)
 	c := &Client{conn: conn, opts: opts, reconnect: r, routes: newRoutes(), donec: make(chan struct{})}

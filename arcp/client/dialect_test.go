@@ -335,6 +335,13 @@ func TestAutoPrefersTheRFC(t *testing.T) {
 	if _, err := client.New(d.ctx, conn, client.Options{DetectDialect: true}); err == nil {
 		t.Error("New with DetectDialect returns no error")
 	}
+	conn, err = d.dial(d.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.New(d.ctx, conn, client.Options{Dialect: 2}); err == nil || !strings.Contains(err.Error(), "unknown dialect 2") {
+		t.Errorf("New with the dialect 2 = %v, want an error that names it", err)
+	}
 }
 
 // A client opens with session.hello and answers the ping of the runtime.
