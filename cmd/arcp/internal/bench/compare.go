@@ -96,7 +96,8 @@ const (
 	inFlight     = "in_flight"     // jobs in flight in each session
 	idleSessions = "sessions"      // of the row idle
 	finishedJobs = "finished_jobs" // of the row finished
+	interval     = "interval_s"    // of the row sustained
 )
 
 // parameters has the details that must be equal in comparable results. Earlier builds did not write all of them.
-var parameters = []string{inFlight, idleSessions, finishedJobs}
+var parameters = []string{inFlight, idleSessions, finishedJobs, interval}

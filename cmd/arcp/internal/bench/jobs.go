@@ -53,7 +53,7 @@ func (r *run) sustained() (float64, error) {
 	}
 	first, last := rate(counts[0], counts[1]), rate(counts[2], counts[3])
 	r.details[inFlight] = float64(r.opts.Window)
-	r.details["interval_s"] = sixth.Seconds()
+	r.details[interval] = sixth.Seconds()
 	r.details["first_jobs_per_s"], r.details["last_jobs_per_s"] = first, last
 	r.details["last_to_first"] = ratio(false, last, first)
 	return rate(counts[0], counts[3]), nil
