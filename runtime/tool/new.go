@@ -96,38 +96,36 @@ func (t *Tool) Ref() string { return t.ref }
 // deriveInput sets the input schema. It returns the object of the default values, or nil without
 // default values.
 func (t *Tool) deriveInput(in reflect.Type) (defaults arcp.Raw, err error) {
-	s, err := schemaOf(in)
+	d, err := derive(in)
 	if err != nil {
 		return nil, err
 	}
-	if !s.isObject() {
+	if !d.schema.isObject() {
 		return nil, fmt.Errorf("%v is not a JSON object", in)
 	}
 	if t.InputSchema == nil {
-		if t.InputSchema, err = s.encode(); err != nil {
-			return nil, err
-		}
+		t.InputSchema = d.encoded
+		t.input, err = d.compile()
+	} else {
+		t.input, err = compile(t.InputSchema, true)
 	}
-	t.input, err = compile(t.InputSchema, true)
-	return s.defaults(), err
+	return d.schema.defaults(), err
 }
 
 // deriveOutput sets the output schema. Results are checked against a derived schema only if a tag
 // constrains the Go type.
 func (t *Tool) deriveOutput(out reflect.Type) error {
-	s, err := schemaOf(out)
+	d, err := derive(out)
 	if err != nil {
 		return err
 	}
-	derived := t.OutputSchema == nil
-	if derived {
-		if t.OutputSchema, err = s.encode(); err != nil {
-			return err
-		}
+	if t.OutputSchema != nil {
+		t.output, err = compile(t.OutputSchema, true)
+		return err
 	}
-	compiled, err := compile(t.OutputSchema, true)
-	if !derived || s.constrained {
-		t.output = compiled
+	t.OutputSchema = d.encoded
+	if d.schema.constrained {
+		t.output, err = d.compile()
 	}
 	return err
 }

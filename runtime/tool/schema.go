@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -86,7 +87,32 @@ func schemaOf(t reflect.Type) (*schema, error) {
 	return s, err
 }
 
-func (s *schema) encode() (arcp.Raw, error) { return arcp.Marshal(s) }
+// derived is the schema of a Go type in its three forms.
+type derived struct {
+	schema  *schema
+	encoded arcp.Raw
+	compile func() (*validator, error)
+}
+
+// derivations has the *derived of each reflect.Type that a tool was made of: a program that makes
+// its tools again, as after a restart of the runtime, compiles no schema twice.
+var derivations sync.Map
+
+func derive(t reflect.Type) (*derived, error) {
+	if d, ok := derivations.Load(t); ok {
+		return d.(*derived), nil
+	}
+	s, err := schemaOf(t)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := arcp.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	d, _ := derivations.LoadOrStore(t, &derived{s, encoded, sync.OnceValues(func() (*validator, error) { return compile(encoded, true) })})
+	return d.(*derived), nil
+}
 
 func (s *schema) isObject() bool { return s.Type == nil || slices.Equal(s.Type, types{"object"}) }
 

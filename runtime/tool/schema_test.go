@@ -97,7 +97,7 @@ func TestSchemaOfTypes(t *testing.T) {
 			t.Errorf("schema of %v: error = %v, want none", c.typ, err)
 			continue
 		}
-		got, err := s.encode()
+		got, err := arcp.Marshal(s)
 		if err != nil || string(got) != c.want {
 			t.Errorf("%v:\n%s, %v\nwant\n%s", c.typ, got, err, c.want)
 		}
@@ -128,7 +128,7 @@ func TestSchemaTagsSetKeywords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.encode(); err != nil || string(got) != want {
+	if got, err := arcp.Marshal(s); err != nil || string(got) != want {
 		t.Errorf("schema:\n%s, %v\nwant\n%s", got, err, want)
 	}
 	if got := string(s.defaults()); got != `{"a":4,"f":true}` {
