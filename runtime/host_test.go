@@ -182,7 +182,7 @@ func TestAgentsThatExecute(t *testing.T) {
 func TestManyAgentsAndWatchers(t *testing.T) {
 	const sessions, each = 10, 100
 	watchers := 100
-	if racing {
+	if racing || testing.Short() {
 		watchers = 10
 	}
 	inBubble(t, nil, func(f *fixture) {

@@ -32,6 +32,18 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
+// noiseFrames is how many random frames a runtime is sent over each transport. The race detector
+// makes each cost ten times as much.
+func noiseFrames() int {
+	switch {
+	case testing.Short():
+		return 10_000
+	case racing:
+		return 24_000
+	}
+	return 60_000
+}
+
 // frameGenerator makes frames: valid ones of every type, mutated ones, and bytes.
 type frameGenerator struct {
 	*rand.Rand
@@ -254,7 +266,7 @@ func TestRandomFramesAreHandled(t *testing.T) {
 					f.serve.Go(func() { _ = f.rt.Serve(context.Background(), far) })
 					return near, nil
 				}}
-				c.sendFrames(noiseFrames / 4)
+				c.sendFrames(noiseFrames() / 4)
 				c.check()
 			})
 		}
@@ -264,7 +276,7 @@ func TestRandomFramesAreHandled(t *testing.T) {
 		p.until("job.completed")
 		time.Sleep(time.Hour)
 		checkLabels(t, f.reg)
-		checkHandled(t, f.reg, noiseFrames*9/10)
+		checkHandled(t, f.reg, 0.9*float64(noiseFrames()))
 		_ = p.conn.Abort() // it may have ended
 		synctest.Wait()
 		f.wantNoConnections()
@@ -283,14 +295,14 @@ func TestRandomFramesOverWebSocketAreHandled(t *testing.T) {
 			c := &noiseClient{T: t, frameGenerator: frameGenerator{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 				return transport.Dial(t.Context(), srv.url, transport.DialOptions{})
 			}}
-			c.sendFrames(noiseFrames / 4)
+			c.sendFrames(noiseFrames() / 4)
 			c.check()
 		})
 	}
 	talking.Wait()
 	srv.dial(t, "alice") // it still serves
 	checkLabels(t, reg)
-	checkHandled(t, reg, noiseFrames*9/10)
+	checkHandled(t, reg, 0.9*float64(noiseFrames()))
 }
 
 // checkHandled fails if the runtime handled too few of the frames.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
@@ -169,10 +168,12 @@ func TestProgramThatIsNoWorker(t *testing.T) {
 		`["sleep", "1000"]`:                               "worker kid: ",
 		`["no-such-program-here"]`:                        "name a program that is there",
 	} {
-		began := time.Now()
-		o := cli(t, "serve", "--config", withTools(t, `  - {worker: {name: kid, command: `+command+`}}`), "--listen", "127.0.0.1:0", "--admin", "")
-		if o.code == exitOK || !strings.Contains(o.stderr, want) {
-			t.Errorf("%s after %v: %v\nwant %q", command, time.Since(began), o, want)
-		}
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			o := cli(t, "serve", "--config", withTools(t, `  - {worker: {name: kid, command: `+command+`}}`), "--listen", "127.0.0.1:0", "--admin", "")
+			if o.code == exitOK || !strings.Contains(o.stderr, want) {
+				t.Errorf("%v\nwant %q", o, want)
+			}
+		})
 	}
 }
