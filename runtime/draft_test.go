@@ -80,11 +80,10 @@ func (f *fixture) converse(lib *draftLibrary) {
 // TestDraftLargeFrames has jobs with large events and results. Results are sent inline, in chunks to
 // clients with the feature, or as a failure; no frame is larger than the libraries read.
 func TestDraftLargeFrames(t *testing.T) {
-	letters := []string{"é", "\\n"}
-	if testing.Short() {
-		letters = letters[1:]
-	}
 	for i := range draftLibraries {
+		if testing.Short() && i%3 > 0 {
+			continue
+		}
 		t.Run(string(draftLibraries[i].name), func(t *testing.T) {
 			for _, chunks := range []bool{true, false} {
 				lib := draftLibraries[i]
@@ -95,7 +94,7 @@ func TestDraftLargeFrames(t *testing.T) {
 					p := f.dialDraft(&lib, "alice")
 					p.run("demo.emit", `{"count":3,"bytes":262144}`)
 					for _, size := range []int{490 << 10, 900 << 10} {
-						for _, letter := range letters {
+						for _, letter := range []string{"é", "\\n"} {
 							input := `{"s":"` + strings.Repeat(letter, size/len(letter)) + `"}`
 							frame := p.run("demo.echo", input)
 							if (frame.Type != "job.result" || frame.Payload.Result == nil && frame.Payload.Output == nil && frame.Payload.ResultID == "") && (chunks || size < 490<<10) {
