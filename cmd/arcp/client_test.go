@@ -257,9 +257,6 @@ func TestStdioPrintsFramesOnly(t *testing.T) {
 
 // A script may end its input before it has read the answer.
 func TestStdioInAPipeline(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes: left out with -short")
-	}
 	t.Parallel()
 	p := start(t, nil, "serve", "--stdio", "--demo", "--data", ":memory:")
 	send := func(typ, payload string) {

@@ -24,9 +24,6 @@ func doctorServer(t *testing.T) *process {
 }
 
 func TestDoctorReportsEachCheck(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes: left out with -short")
-	}
 	t.Parallel()
 	p := doctorServer(t)
 	as := func(token string, more ...string) outcome {

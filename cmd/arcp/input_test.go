@@ -132,9 +132,6 @@ func TestInvokeFlagsSetTheLease(t *testing.T) {
 
 // The two switches of the server change when a job is stopped by its lease.
 func TestServerOfLeases(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes: left out with -short")
-	}
 	t.Parallel()
 	lax := demoServer(t)
 	model := `{"model":"tiny"}`

@@ -362,9 +362,6 @@ func TestInterruptedWatchLeavesTheJob(t *testing.T) {
 }
 
 func TestDemoRunsToTheEnd(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes: left out with -short")
-	}
 	t.Parallel()
 	temp := t.TempDir()
 	p := start(t, []string{"TMPDIR=" + temp}, "demo")

@@ -153,9 +153,12 @@ type process struct {
 	out        bytes.Buffer // the output after the first line
 }
 
-// start starts arcp in a process of its own; it is killed when the test ends.
+// start starts arcp in a process of its own; it is killed when the test ends. It skips a short test.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -40,9 +40,6 @@ func withTools(t *testing.T, tools string) string {
 }
 
 func TestCommandsOfTheFile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes: left out with -short")
-	}
 	t.Parallel()
 	greet := program(t, "echo reading >&2\nsed 's/.*/{\"got\": &}/'")
 	waits := program(t, "trap '' TERM\nsetsid sleep 1000 &\necho ready >&2\nwhile :; do sleep 1000; done")

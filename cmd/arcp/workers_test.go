@@ -160,6 +160,9 @@ func TestWorkerIsRenamed(t *testing.T) {
 }
 
 func TestProgramThatIsNoWorker(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	t.Parallel()
 	for command, want := range map[string]string{
 		`["sh", "-c", "echo this is not it >&2; exit 3"]`: "it ended with exit status 3; it said last: this is not it",

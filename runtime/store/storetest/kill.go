@@ -30,6 +30,9 @@ func testKilledProcessLosesNoAcknowledgedEvent(t *testing.T, open Open) {
 		loadUntilKilled(t, open, dir)
 		return
 	}
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	dir := t.TempDir()
 	total := 0
 	for round := range killRounds {

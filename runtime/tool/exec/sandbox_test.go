@@ -18,6 +18,9 @@ import (
 // sandboxedScript returns a script in a sandbox. The test is skipped without bubblewrap.
 func sandboxedScript(t *testing.T, text string, with ...func(*Config)) func() (string, *arcp.Error, *fakeJob) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	interop.Needs(t, "bwrap")
 	if err := Check(&Config{Command: []string{"/bin/sh"}, Sandbox: SandboxBwrap}); err != nil {
 		interop.Unable(t, "bwrap may not be used here: %v", err)
