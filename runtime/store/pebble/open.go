@@ -238,7 +238,8 @@ func (o opener) create(dir string) error {
 	return o.setFormat()
 }
 
-// loadLive loads the live jobs and their follows into the core.
+// loadLive loads the live jobs and their follows into the core, and builds the index of
+// live jobs.
 func (o opener) loadLive() error {
 	follows, err := o.loadFollows()
 	if err != nil {
@@ -249,6 +250,7 @@ func (o opener) loadLive() error {
 		return err
 	}
 	defer o.release(rows, it)
+	o.liveJobs.byJob = make(map[arcp.JobID]string)
 	for ok := it.First(); ok; ok = it.Next() {
 		id, err := parseAfter(len(tLive), it.Key())
 		if err != nil {
@@ -262,6 +264,7 @@ func (o opener) loadLive() error {
 			return err
 		}
 		o.live.Add(1)
+		o.liveJobs.add(&j)
 	}
 	return it.Error()
 }
