@@ -263,7 +263,7 @@ func TestProseIsNarrow(t *testing.T) {
 	}
 }
 
-// SPEC.md describes how each type is answered that the catalogue gives to workers.
+// SPEC.md describes how each type is answered that the catalog gives to workers.
 func TestWorkerMessagesAreDescribed(t *testing.T) {
 	spec, err := os.ReadFile("SPEC.md")
 	if err != nil {

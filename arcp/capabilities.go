@@ -70,7 +70,7 @@ type ArtifactRetention struct {
 	MaxSeconds     uint64 `json:"max_seconds"`
 }
 
-// Agent is one tool or agent in the catalogue of a session.
+// Agent is one tool or agent in the catalog of a session.
 type Agent struct {
 	Name     string   `json:"name"`
 	Versions []string `json:"versions,omitempty"`

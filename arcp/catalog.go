@@ -176,7 +176,7 @@ const (
 
 func (d Delivery) String() string { return [...]string{"plain", "sequenced"}[d] }
 
-// Spec is one row of the catalogue: the properties of one message type.
+// Spec is one row of the catalog: the properties of one message type.
 type Spec struct {
 	Type     Type
 	From     Direction
@@ -219,13 +219,15 @@ func spec[P any](t Type, from Direction, phase Phase, need Feature, scope Scope,
 		payload: reflect.TypeFor[P]()}
 }
 
-func (s Spec) quietly() Spec  { s.Quiet = true; return s }
+// The methods below set a column of a row.
+
+func (s Spec) quiet() Spec    { s.Quiet = true; return s }
 func (s Spec) directed() Spec { s.Directed = true; return s }
 
-func (s Spec) served() Spec     { s.Served = true; return s }
-func (s Spec) commanding() Spec { s.Command = true; return s }
-func (s Spec) repeatable() Spec { s.Repeatable = true; return s }
-func (s Spec) ofWorkers() Spec  { s.Worker = true; return s }
+func (s Spec) served() Spec      { s.Served = true; return s }
+func (s Spec) commanding() Spec  { s.Command = true; return s }
+func (s Spec) repeatable() Spec  { s.Repeatable = true; return s }
+func (s Spec) fromWorkers() Spec { s.Worker = true; return s }
 
 func (s Spec) inDraft(need Feature) Spec { s.Draft, s.DraftNeed = true, need; return s }
 
@@ -244,15 +246,15 @@ var Catalog = []Spec{
 	spec[SessionResumePayload](SessionResume, FromClient, InOpening, needNone, ScopeNone, Plain, "§3.1"),
 	spec[SessionResumedPayload](SessionResumed, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
 	spec[SessionPingPayload](SessionPing, Both, InAccepted, FeatureHeartbeat, ScopeSession, Plain, "§3.1").served(),
-	spec[SessionPongPayload](SessionPong, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1").quietly(),
+	spec[SessionPongPayload](SessionPong, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1").quiet(),
 	spec[SessionAckPayload](SessionAck, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.1").served().repeatable(),
 	spec[SessionListJobsPayload](SessionListJobs, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.1").served(),
 	spec[SessionJobsPayload](SessionJobs, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
 
 	spec[PingPayload](Ping, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2").served(),
-	spec[PongPayload](Pong, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly(),
-	spec[AckPayload](Ack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly().ofWorkers(),
-	spec[ErrorPayload](Nack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly().ofWorkers(),
+	spec[PongPayload](Pong, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quiet(),
+	spec[AckPayload](Ack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quiet().fromWorkers(),
+	spec[ErrorPayload](Nack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quiet().fromWorkers(),
 	spec[CancelPayload](Cancel, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2").served().commanding(),
 	spec[CancelAcceptedPayload](CancelAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2"),
 	spec[CancelRefusedPayload](CancelRefused, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2"),
@@ -262,15 +264,15 @@ var Catalog = []Spec{
 	spec[CheckpointCreatePayload](CheckpointCreate, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2").served().commanding(),
 	spec[CheckpointRestorePayload](CheckpointRestore, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2").served().commanding(),
 
-	spec[ToolInvokePayload](ToolInvoke, Both, InAccepted, needNone, ScopeSession, Plain, "§3.3").served().commanding().ofWorkers(),
-	spec[ToolResultPayload](ToolResult, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers().inDraft(needNone),
-	spec[ErrorPayload](ToolError, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers().inDraft(needNone),
+	spec[ToolInvokePayload](ToolInvoke, Both, InAccepted, needNone, ScopeSession, Plain, "§3.3").served().commanding().fromWorkers(),
+	spec[ToolResultPayload](ToolResult, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").fromWorkers().inDraft(needNone),
+	spec[ErrorPayload](ToolError, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").fromWorkers().inDraft(needNone),
 	spec[JobAcceptedPayload](JobAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[JobStartedPayload](JobStarted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
-	spec[JobProgressPayload](JobProgress, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers().inDraft(FeatureProgress),
-	spec[JobHeartbeatPayload](JobHeartbeat, Both, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.3").ofWorkers(),
-	spec[JobCheckpointPayload](JobCheckpoint, Both, InAccepted, FeatureCheckpoints, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers().inDraft(needNone),
-	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, FeatureResultChunk, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers().inDraft(FeatureResultChunk),
+	spec[JobProgressPayload](JobProgress, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3").fromWorkers().inDraft(FeatureProgress),
+	spec[JobHeartbeatPayload](JobHeartbeat, Both, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.3").fromWorkers(),
+	spec[JobCheckpointPayload](JobCheckpoint, Both, InAccepted, FeatureCheckpoints, ScopeSession|ScopeJob, Sequenced, "§3.3").fromWorkers().inDraft(needNone),
+	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, FeatureResultChunk, ScopeSession|ScopeJob, Sequenced, "§3.3").fromWorkers().inDraft(FeatureResultChunk),
 	spec[JobCompletedPayload](JobCompleted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
 	spec[ErrorPayload](JobFailed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
 	spec[JobCancelledPayload](JobCancelled, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
@@ -283,18 +285,18 @@ var Catalog = []Spec{
 	spec[AgentDelegatePayload](AgentDelegate, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
 	spec[AgentHandoffPayload](AgentHandoff, Both, InAccepted, FeatureAgentHandoff, ScopeSession, Plain, "§3.3"),
 
-	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
-	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
-	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
-	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
+	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
+	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
+	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
+	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
 
-	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().ofWorkers().inDraft(needNone),
+	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().fromWorkers().inDraft(needNone),
 	spec[HumanInputResponsePayload](HumanInputResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5").served(),
-	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().ofWorkers().inDraft(needNone),
+	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().fromWorkers().inDraft(needNone),
 	spec[HumanChoiceResponsePayload](HumanChoiceResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5").served(),
 	spec[HumanInputCancelledPayload](HumanInputCancelled, FromRuntime, 0, FeatureHumanInput, ScopeSession|ScopeCorrelation, Sequenced, "§3.5").directed().inDraft(needNone),
 
-	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").directed().served().commanding().ofWorkers().inDraft(needNone),
+	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").directed().served().commanding().fromWorkers().inDraft(needNone),
 	spec[PermissionGrantPayload](PermissionGrant, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6").served().commanding(),
 	spec[PermissionDenyPayload](PermissionDeny, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6").served().commanding(),
 	spec[LeaseGrantedPayload](LeaseGranted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6").inDraft(needNone),
@@ -308,15 +310,15 @@ var Catalog = []Spec{
 	spec[UnsubscribePayload](Unsubscribe, Both, InAccepted, needNone, ScopeSession, Plain, "§3.7").served(),
 	spec[SubscribeClosedPayload](SubscribeClosed, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
 
-	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").ofWorkers(),
+	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").fromWorkers(),
 	spec[ArtifactRefPayload](ArtifactRef, FromRuntime, 0, needNone, ScopeSession, Sequenced, "§3.8").inDraft(needNone),
 	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
 	spec[ArtifactReleasePayload](ArtifactRelease, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
 
-	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers().inDraft(needNone),
-	spec[LogPayload](Log, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers().inDraft(needNone),
-	spec[MetricPayload](Metric, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers().inDraft(needNone),
-	spec[TraceSpanPayload](TraceSpan, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
+	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quiet().fromWorkers().inDraft(needNone),
+	spec[LogPayload](Log, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quiet().fromWorkers().inDraft(needNone),
+	spec[MetricPayload](Metric, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quiet().fromWorkers().inDraft(needNone),
+	spec[TraceSpanPayload](TraceSpan, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quiet().fromWorkers(),
 }
 
 var catalogIndex = func() map[Type]*Spec {
@@ -337,9 +339,9 @@ func Lookup(t Type) *Spec { return catalogIndex[t] }
 
 // Directed is the set of the types that are sent to the addressed sessions only (§5.3).
 var Directed = func() (set TypeSet) {
-	for i := range Catalog {
-		if s := &Catalog[i]; s.Directed {
-			set |= Lookup(s.Type).Bit
+	for _, s := range catalogIndex { // not Catalog: the initializer of the index sets the bits
+		if s.Directed {
+			set |= s.Bit
 		}
 	}
 	return set
@@ -384,8 +386,8 @@ type Class uint8
 
 // The classes.
 const (
-	ClassCore         Class = iota // in the catalogue
-	ClassUnknownCore               // has the form of a core name, but is not in the catalogue
+	ClassCore         Class = iota // in the catalog
+	ClassUnknownCore               // has the form of a core name, but is not in the catalog
 	ClassExtension                 // a well-formed extension name
 	ClassExperimental              // starts with x-
 	ClassMalformed                 // any other name

@@ -58,7 +58,7 @@ func TestCatalogHasEveryTypeOnce(t *testing.T) {
 	}
 	slices.Sort(got)
 	if want := list(rfcTypes); !slices.Equal(got, want) {
-		t.Errorf("the catalogue has\n%v\nwant\n%v", got, want)
+		t.Errorf("the catalog has\n%v\nwant\n%v", got, want)
 	}
 	if arcp.Lookup("session.hello") != nil {
 		t.Error("Lookup knows a type of the other dialect")

@@ -1,5 +1,5 @@
 // Package arcp is the wire format of the Agent Runtime Control Protocol. It has the envelope, one
-// payload struct for each message type, the message catalogue, typed identifiers and error codes.
+// payload struct for each message type, the message catalog, typed identifiers and error codes.
 // Frames are decoded strictly, and encoded by appending to a buffer.
 //
 // The package has no state except the process-wide source of identifiers. All functions are safe

@@ -48,7 +48,7 @@ const (
 	CodeAgentVersionNotAvailable Code = "AGENT_VERSION_NOT_AVAILABLE"
 )
 
-// CodeInfo is one row of the catalogue of codes.
+// CodeInfo is one row of the catalog of codes.
 type CodeInfo struct {
 	Code      Code
 	Retryable bool   // default of the member retryable

@@ -9,7 +9,7 @@ const (
 
 	EventGap               = "subscription.gap"   // data is a FeedGap
 	EventApprovalRequested = "approval.requested" // data is an ApprovalRequested
-	EventToolsChanged      = "tools.changed"      // the tool catalogue of the session has changed (§7.5)
+	EventToolsChanged      = "tools.changed"      // the tool catalog of the session has changed (§7.5)
 	EventHost              = "host.event"         // an agent, approval or resource has changed (§7.7)
 )
 

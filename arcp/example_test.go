@@ -46,7 +46,7 @@ func ExampleErrorf() {
 	// INVALID_ARGUMENT: count must be positive false
 }
 
-// The catalogue knows every message type.
+// The catalog knows every message type.
 func ExampleLookup() {
 	spec := arcp.Lookup(arcp.JobCompleted)
 	fmt.Println(spec.From, spec.Delivery, spec.PayloadName(), spec.Section)

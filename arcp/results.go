@@ -53,7 +53,7 @@ type SessionView struct {
 // ToolPage is the result of tools.list (§7.5).
 type ToolPage struct {
 	Page[ToolEntry]
-	Generation uint64 `json:"generation"` // generation of the base catalogue
+	Generation uint64 `json:"generation"` // generation of the base catalog
 }
 
 // ToolEntry is an item of tools.list: a name and the version that it selects (§7.5).

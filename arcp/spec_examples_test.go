@@ -49,7 +49,7 @@ func TestExamplesSurviveDecoding(t *testing.T) {
 		t.Run(string(env.Type+" "+arcp.Type(env.ID)), func(t *testing.T) {
 			spec := arcp.Lookup(env.Type)
 			if spec == nil {
-				t.Fatal("the catalogue has no row")
+				t.Fatal("the catalog has no row")
 			}
 			payload := spec.NewPayload()
 			if err := arcp.Unmarshal(env.Payload, payload); err != nil {

@@ -102,7 +102,7 @@ func (b *bearer) answered(p Proof, keys ...[sha256.Size]byte) int {
 		if i < len(keys) {
 			key, real = keys[i], 1
 		}
-		want := answer(key, p.Challenge)
+		want := challengeResponse(key, p.Challenge)
 		right := real & subtle.ConstantTimeCompare(want[:], []byte(p.Response))
 		found = subtle.ConstantTimeSelect(right, i, found)
 	}

@@ -46,19 +46,19 @@ func TestBearerChallengeNeedsTheToken(t *testing.T) {
 		response  Secret
 		principal string // "": refused
 	}{
-		{"with the token", Request{Token: "tok-a"}, Answer("tok-a", nonce), "alice"},
-		{"with the token, whatever the hint", Request{Token: "tok-a", Principal: "bob"}, Answer("tok-a", nonce), "alice"},
-		{"without a token, by the first", Request{Principal: "alice"}, Answer("tok-a", nonce), "alice"},
-		{"without a token, by the second", Request{Principal: "alice"}, Answer("tok-a2", nonce), "alice"},
-		{"with the token, keyed by another of the same principal", Request{Token: "tok-a"}, Answer("tok-a2", nonce), ""},
-		{"with the token, keyed by another's", Request{Token: "tok-a"}, Answer("tok-b", nonce), ""},
-		{"without a token, keyed by another's", Request{Principal: "alice"}, Answer("tok-b", nonce), ""},
-		{"another challenge", Request{Token: "tok-a"}, Answer("tok-a", NewChallenge()), ""},
-		{"upper-case hex", Request{Token: "tok-a"}, Secret(strings.ToUpper(Answer("tok-a", nonce).Reveal())), ""},
-		{"cut off", Request{Token: "tok-a"}, Answer("tok-a", nonce)[:63], ""},
+		{"with the token", Request{Token: "tok-a"}, ChallengeResponse("tok-a", nonce), "alice"},
+		{"with the token, whatever the hint", Request{Token: "tok-a", Principal: "bob"}, ChallengeResponse("tok-a", nonce), "alice"},
+		{"without a token, by the first", Request{Principal: "alice"}, ChallengeResponse("tok-a", nonce), "alice"},
+		{"without a token, by the second", Request{Principal: "alice"}, ChallengeResponse("tok-a2", nonce), "alice"},
+		{"with the token, keyed by another of the same principal", Request{Token: "tok-a"}, ChallengeResponse("tok-a2", nonce), ""},
+		{"with the token, keyed by another's", Request{Token: "tok-a"}, ChallengeResponse("tok-b", nonce), ""},
+		{"without a token, keyed by another's", Request{Principal: "alice"}, ChallengeResponse("tok-b", nonce), ""},
+		{"another challenge", Request{Token: "tok-a"}, ChallengeResponse("tok-a", NewChallenge()), ""},
+		{"upper-case hex", Request{Token: "tok-a"}, Secret(strings.ToUpper(ChallengeResponse("tok-a", nonce).Reveal())), ""},
+		{"cut off", Request{Token: "tok-a"}, ChallengeResponse("tok-a", nonce)[:63], ""},
 		{"nothing", Request{Token: "tok-a"}, "", ""},
 		{"the token itself", Request{Token: "tok-a"}, "tok-a", ""},
-		{"nobody's name", Request{Principal: "mallory"}, Answer("tok-a", nonce), ""},
+		{"nobody's name", Request{Principal: "mallory"}, ChallengeResponse("tok-a", nonce), ""},
 		{"nobody's name, keyed by the filler key", Request{Principal: "mallory"}, fillerAnswer(nonce), ""},
 		{"a name with fewer tokens, keyed by the filler key", Request{Principal: "bob"}, fillerAnswer(nonce), ""},
 		{"no name", Request{}, fillerAnswer(nonce), ""},
@@ -77,7 +77,7 @@ func TestBearerChallengeNeedsTheToken(t *testing.T) {
 
 // fillerAnswer is keyed as the HMACs made only to take time are.
 func fillerAnswer(challenge Secret) Secret {
-	a := answer([32]byte{}, challenge)
+	a := challengeResponse([32]byte{}, challenge)
 	return Secret(a[:])
 }
 
@@ -85,7 +85,7 @@ func TestRemovedBearerTokenDoesNotVerify(t *testing.T) {
 	set := NewSet(withTokens(t, map[Secret]string{"tok-a": "alice"}))
 	r := Request{Scheme: Bearer, Token: "tok-a", Now: now}
 	set.Reload(withTokens(t, map[Secret]string{"tok-b": "alice"}))
-	_, err := set.Verify(t.Context(), r, Proof{"nonce", Answer("tok-a", "nonce")})
+	_, err := set.Verify(t.Context(), r, Proof{"nonce", ChallengeResponse("tok-a", "nonce")})
 	wantRefusal(t, "a removed token does not answer", err, ReasonUnknown, "unknown bearer token")
 }
 

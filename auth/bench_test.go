@@ -26,7 +26,7 @@ func BenchmarkBearer(b *testing.B) {
 	})
 	r.Token = token
 	challenge := NewChallenge()
-	proof := Proof{challenge, Answer(token, challenge)}
+	proof := Proof{challenge, ChallengeResponse(token, challenge)}
 	b.Run("verify", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -52,7 +52,7 @@ func BenchmarkBearerKnownClient(b *testing.B) {
 	set := NewSet(c)
 	r := Request{Scheme: Bearer, Token: "tok", Fingerprint: "sha256:ab", Now: now}
 	challenge := challenged(b, set, r)
-	_, err := set.Verify(b.Context(), r, Proof{challenge, Answer("tok", challenge)})
+	_, err := set.Verify(b.Context(), r, Proof{challenge, ChallengeResponse("tok", challenge)})
 	must(b, err)
 	benchmarkBegin(b, set, r)
 }

@@ -21,11 +21,11 @@ func Example() {
 	_, challenge, err := set.Begin(ctx, request)
 	fmt.Println("challenge:", challenge, err)
 
-	proof := auth.Proof{Challenge: challenge, Response: auth.Answer("her token", challenge)}
+	proof := auth.Proof{Challenge: challenge, Response: auth.ChallengeResponse("her token", challenge)}
 	id, err := set.Verify(ctx, request, proof)
 	fmt.Println("identity:", id.Principal, id.Roles, err)
 
-	proof.Response = auth.Answer("a guess", challenge)
+	proof.Response = auth.ChallengeResponse("a guess", challenge)
 	_, err = set.Verify(ctx, request, proof)
 	fmt.Println(err)
 	// Output:

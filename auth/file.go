@@ -111,6 +111,8 @@ func (f *file) policy(scheme string) reader {
 	return word("challenge policy", allPolicies, func(p ChallengePolicy) error { return f.cfg.SetChallenge(scheme, p) })
 }
 
+// principal reads an element of the key principals. The error has the position of the value that
+// is not allowed.
 func (f *file) principal(n *yaml.Node, at string) error {
 	var p Principal
 	err := object(map[string]reader{
@@ -148,6 +150,8 @@ func parseHash(s string) (hash [32]byte, err error) {
 	return hash, nil
 }
 
+// issuer reads an element of the key issuers and its key files. An error about a key has the
+// position of the name of its file.
 func (f *file) issuer(n *yaml.Node, at string) error {
 	var i Issuer
 	keyFiles := map[string]position{} // by the member of i that has the content

@@ -67,7 +67,7 @@ func TestLoadReadsEveryMember(t *testing.T) {
 		Sees:   []string{"bob", "team-*"}, Serves: []string{"*"},
 		Lease: []byte(`{"tool.call":["demo.*","1"],"cost.budget":["USD:5.00"],"nested":{"z":1.50,"a":[true,null,"x\"y"]}}`),
 	})
-	want(t, "alice has both tokens", []bool{Matches(alice.tokens[0], "a"), Matches(alice.tokens[1], "b")}, []bool{true, true})
+	want(t, "alice has both tokens", []bool{TokenMatches(alice.tokens[0], "a"), TokenMatches(alice.tokens[1], "b")}, []bool{true, true})
 	want(t, "the defaults", c.principals["carol"].identity, Identity{Principal: "carol", Roles: []Role{RoleClient}, Trust: arcp.Trusted})
 	i := c.issuers["https://issuer.example"]
 	want(t, "the issuer", []string{i.audience, i.claim, i.prefix, i.rolesClaim}, []string{"special", "email", "corp/", "groups"})

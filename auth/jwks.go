@@ -115,6 +115,8 @@ func (j jwk) rsa() (*key, error) {
 	return newPublicKey(&rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(exponent.Int64())})
 }
 
+// ec returns the key of a JWK of the type EC. x and y have the size of the curve's field (RFC
+// 7518 §6.2.1).
 func (j jwk) ec(curve elliptic.Curve) (*key, error) {
 	size := (curve.Params().BitSize + 7) / 8
 	point := []byte{4} // uncompressed

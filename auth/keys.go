@@ -61,6 +61,8 @@ func newSecretKey(secret []byte) (*key, error) {
 	return k, nil
 }
 
+// newPublicKey returns the key that verifies signatures with public. It refuses RSA keys below
+// minRSABits and kinds without an algorithm.
 func newPublicKey(public any) (*key, error) {
 	k := &key{material: func() any { return public }}
 	switch p := public.(type) {

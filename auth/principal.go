@@ -149,7 +149,7 @@ func (p *principal) as(scheme string) Identity {
 }
 
 // HasRole reports whether id has the role. No role implies another (SPEC.md §5.12).
-func HasRole(id Identity, role Role) bool { return slices.Contains(id.Roles, role) }
+func (id Identity) HasRole(role Role) bool { return slices.Contains(id.Roles, role) }
 
 func uidName(uid int) string { return uidPrefix + strconv.Itoa(uid) }
 

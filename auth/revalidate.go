@@ -42,7 +42,7 @@ func (b *bearer) renew(id Identity, _ Request) (Identity, error) {
 		return Identity{}, errNotKnown("the principal")
 	}
 	for _, hash := range p.tokens {
-		if h := (holder{hash, p}).identity(); Equal(h.TokenPrint, id.TokenPrint) {
+		if h := (holder{hash, p}).identity(); EqualSecrets(h.TokenPrint, id.TokenPrint) {
 			return h, nil
 		}
 	}

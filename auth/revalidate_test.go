@@ -34,7 +34,7 @@ func TestBearerSessionEndsWithItsToken(t *testing.T) {
 	first, second := "'"+FileHash("one")+"'", "'"+FileHash("two")+"'"
 	set := NewSet(file(first+", "+second, "admin"))
 	nonce := NewChallenge()
-	byAnswer, err := set.Verify(t.Context(), Request{Scheme: Bearer, Principal: "alice", Now: now}, Proof{nonce, Answer("two", nonce)})
+	byAnswer, err := set.Verify(t.Context(), Request{Scheme: Bearer, Principal: "alice", Now: now}, Proof{nonce, ChallengeResponse("two", nonce)})
 	must(t, err)
 	byToken := begin(t, set, Request{Scheme: Bearer, Token: "two", Now: now})
 	want(t, "the answer tells which token it was", byAnswer, byToken)

@@ -47,9 +47,9 @@ func TestSchemesListsTheConfigured(t *testing.T) {
 
 func TestNoRoleImpliesAnother(t *testing.T) {
 	id := Identity{Roles: []Role{RoleAdmin}}
-	want(t, "a role it has", HasRole(id, RoleAdmin), true)
-	want(t, "no role implies another", HasRole(id, RoleClient), false)
-	want(t, "nobody has a role", HasRole(Identity{}, RoleClient), false)
+	want(t, "a role it has", id.HasRole(RoleAdmin), true)
+	want(t, "no role implies another", id.HasRole(RoleClient), false)
+	want(t, "nobody has a role", Identity{}.HasRole(RoleClient), false)
 }
 
 // A challenge policy is followed for each scheme alike.
@@ -59,7 +59,7 @@ func TestChallengePolicyHoldsForEachScheme(t *testing.T) {
 		request Request
 		answer  func(challenge Secret) Secret
 	}{
-		{Request{Scheme: Bearer, Token: "tok"}, func(c Secret) Secret { return Answer("tok", c) }},
+		{Request{Scheme: Bearer, Token: "tok"}, func(c Secret) Secret { return ChallengeResponse("tok", c) }},
 		{Request{Scheme: SignedJWT, Token: jwt}, func(c Secret) Secret { return signedToken(t, map[string]any{"nonce": c.Reveal()}) }},
 	} {
 		t.Run(s.request.Scheme, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestClientIsChallengedAgainAfterThirtyDays(t *testing.T) {
 	_, err := set.Verify(t.Context(), r, Proof{challenge, "wrong"})
 	wantRefusal(t, "a wrong answer", err, ReasonResponse, "did not validate")
 	challenge = challenged(t, set, r) // a wrong answer does not make it known
-	_, err = set.Verify(t.Context(), r, Proof{challenge, Answer("tok", challenge)})
+	_, err = set.Verify(t.Context(), r, Proof{challenge, ChallengeResponse("tok", challenge)})
 	must(t, err)
 	set.Reload(withChallenge(t, "new"))
 	begin(t, set, r) // nor does a reload make it new
@@ -154,7 +154,7 @@ func TestANameWithoutATokenIsAlwaysChallenged(t *testing.T) {
 func TestUnknownPrincipalFailsLikeAWrongAnswer(t *testing.T) {
 	set := policySet(t, Bearer, "never")
 	fail := func(name string) *Error {
-		_, err := set.Verify(t.Context(), Request{Scheme: Bearer, Principal: name, Now: now}, Proof{"nonce", Answer("x", "nonce")})
+		_, err := set.Verify(t.Context(), Request{Scheme: Bearer, Principal: name, Now: now}, Proof{"nonce", ChallengeResponse("x", "nonce")})
 		wantRefusal(t, name, err, ReasonResponse, "challenge response did not validate")
 		return err.(*Error)
 	}
@@ -163,7 +163,7 @@ func TestUnknownPrincipalFailsLikeAWrongAnswer(t *testing.T) {
 
 func TestVerifyNeedsAChallenge(t *testing.T) {
 	set := policySet(t, Bearer, "always")
-	_, err := set.Verify(t.Context(), Request{Scheme: Bearer, Token: "tok", Now: now}, Proof{"", Answer("tok", "")})
+	_, err := set.Verify(t.Context(), Request{Scheme: Bearer, Token: "tok", Now: now}, Proof{"", ChallengeResponse("tok", "")})
 	wantRefusal(t, "an answer to nothing", err, ReasonResponse, "did not validate")
 }
 
@@ -202,7 +202,7 @@ func TestReloadIsSeenAsAWhole(t *testing.T) {
 				if err != nil || (id.Principal != "alice" && id.Principal != "bob") {
 					t.Errorf("principal %q, error %v", id.Principal, err)
 				}
-				id, err = set.Verify(t.Context(), Request{Scheme: Bearer, Principal: "alice", Now: now}, Proof{"n", Answer("tok", "n")})
+				id, err = set.Verify(t.Context(), Request{Scheme: Bearer, Principal: "alice", Now: now}, Proof{"n", ChallengeResponse("tok", "n")})
 				if err == nil && !cmp.Equal(id.Principal, "alice") {
 					t.Errorf("principal %q", id.Principal)
 				}

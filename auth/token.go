@@ -37,24 +37,24 @@ func FileHash(token Secret) string {
 	return hashPrefix + hex.EncodeToString(h[:])
 }
 
-// Matches reports in constant time whether hash is the hash of token.
-func Matches(hash [sha256.Size]byte, token Secret) bool {
+// TokenMatches reports in constant time whether hash is the hash of token.
+func TokenMatches(hash [sha256.Size]byte, token Secret) bool {
 	h := HashToken(token)
 	return subtle.ConstantTimeCompare(hash[:], h[:]) == 1
 }
 
-// Equal reports in constant time whether two secrets are equal. The time does not reveal their
-// lengths.
-func Equal(a, b Secret) bool { return Matches(HashToken(a), b) }
+// EqualSecrets reports in constant time whether two secrets are equal. The time does not reveal
+// their lengths.
+func EqualSecrets(a, b Secret) bool { return TokenMatches(HashToken(a), b) }
 
-// Answer returns the answer to a challenge with a bearer token: lower-case hex of HMAC-SHA256 over
-// the challenge, keyed by the SHA-256 of the token (SPEC.md §5.1).
-func Answer(token, challenge Secret) Secret {
-	a := answer(HashToken(token), challenge)
+// ChallengeResponse returns the response to a challenge with a bearer token: lower-case hex of
+// HMAC-SHA256 over the challenge, keyed by the SHA-256 of the token (SPEC.md §5.1).
+func ChallengeResponse(token, challenge Secret) Secret {
+	a := challengeResponse(HashToken(token), challenge)
 	return Secret(a[:])
 }
 
-func answer(key [sha256.Size]byte, challenge Secret) (out [2 * sha256.Size]byte) {
+func challengeResponse(key [sha256.Size]byte, challenge Secret) (out [2 * sha256.Size]byte) {
 	mac := hmac.New(sha256.New, key[:])
 	mac.Write([]byte(challenge)) // never fails
 	var sum [sha256.Size]byte

@@ -39,15 +39,15 @@ func TestFileHashIsSHA256(t *testing.T) {
 	want(t, "the file has the plain SHA-256", FileHash("abc"), hash)
 	parsed, err := parseHash(hash)
 	must(t, err)
-	want(t, "the file's form is what the loader reads", Matches(parsed, "abc"), true)
-	want(t, "another token does not match", Matches(parsed, "abd"), false)
+	want(t, "the file's form is what the loader reads", TokenMatches(parsed, "abc"), true)
+	want(t, "another token does not match", TokenMatches(parsed, "abd"), false)
 }
 
 func TestEqualComparesSecrets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
-		want(t, "Equal is ==", Equal(Secret(a), Secret(b)), a == b)
-		want(t, "Equal is reflexive", Equal(Secret(a), Secret(a)), true)
+		want(t, "EqualSecrets is ==", EqualSecrets(Secret(a), Secret(b)), a == b)
+		want(t, "EqualSecrets is reflexive", EqualSecrets(Secret(a), Secret(a)), true)
 	})
 }
 
@@ -56,5 +56,5 @@ func TestAnswerIsAnHMAC(t *testing.T) {
 	mac := hmac.New(sha256.New, key[:])
 	mac.Write([]byte("nonce-1"))
 	want(t, "the answer is hex HMAC-SHA256 keyed by the token's hash",
-		Answer("token", "nonce-1").Reveal(), hex.EncodeToString(mac.Sum(nil)))
+		ChallengeResponse("token", "nonce-1").Reveal(), hex.EncodeToString(mac.Sum(nil)))
 }

@@ -89,7 +89,7 @@ func Checks(d Dialect) []Check {
 	return slices.DeleteFunc(slices.Clone(registry()), func(c Check) bool { return c.Dialect != d })
 }
 
-// generated are the functions that return the checks generated from the message catalogue, by
+// generated are the functions that return the checks generated from the message catalog, by
 // group.
 var generated = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogChecks}
 

@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// catalogChecks generates negative checks from the message catalogue: one for each row that they
+// catalogChecks generates negative checks from the message catalog: one for each row that they
 // apply to.
 func catalogChecks() []Check {
 	var list []Check

@@ -160,8 +160,8 @@ func (c *checkConn) next(rule string) *received {
 	}
 }
 
-// frame reads the next frame. It skips tools.changed unless c.catalogue is set, because checks that
-// run at the same time change the catalogue.
+// frame reads the next frame. It skips tools.changed unless c.catalog is set, because checks that
+// run at the same time change the catalog.
 func (c *checkConn) frame(rule string) *received {
 	for {
 		text, err := c.read()

@@ -32,7 +32,7 @@ func TestCatalogOfChecks(t *testing.T) {
 	}
 	for _, need := range []string{"catalogue.direction.session.accepted", "catalogue.empty.cancel", "unimplemented.job.schedule"} {
 		if !seen[need] {
-			t.Errorf("there is no check %s: checks are made from the catalogue", need)
+			t.Errorf("there is no check %s: checks are made from the catalog", need)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (v *validator) setPosition(seq uint64) {
 	}
 }
 
-// knownType checks that the type is in the catalogue and may be sent by a server.
+// knownType checks that the type is in the catalog and may be sent by a server.
 func (v *validator) knownType(f *received) error {
 	spec := arcp.Lookup(f.Type)
 	switch {
@@ -314,7 +314,7 @@ var (
 	}
 )
 
-// scope checks for the envelope members that the catalogue requires. Other rules check members that
+// scope checks for the envelope members that the catalog requires. Other rules check members that
 // depend on the state of the session or job.
 func (v *validator) scope(f *received) error {
 	have := map[string]bool{"session_id": true, "job_id": f.JobID != "", "stream_id": f.StreamID != "",

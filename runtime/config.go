@@ -142,6 +142,8 @@ func or[T int | int64 | time.Duration | string](v, def T) T {
 	return v
 }
 
+// withDefaults replaces zero members by their defaults. A negative MaxFrame, ReplayEvents or
+// ReplayBytes becomes a bound that nothing reaches.
 func (c Config) withDefaults() Config {
 	c.Version = or(c.Version, "dev")
 	c.HandshakeTimeout = or(c.HandshakeTimeout, DefaultHandshakeTimeout)

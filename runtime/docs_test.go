@@ -34,7 +34,7 @@ func TestSpecTables(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatal("the generated tables of SPEC.md do not say what the catalogue says: run make spec")
+		t.Fatal("the generated tables of SPEC.md do not say what the catalog says: run make spec")
 	}
 	if err := os.WriteFile("../SPEC.md", want, 0o644); err != nil {
 		t.Fatal(err)

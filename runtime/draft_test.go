@@ -239,6 +239,44 @@ func TestDraftAnswersAQuestion(t *testing.T) {
 	}
 }
 
+// The welcome waits for nothing. Some libraries give up after 5 s.
+func TestDraftWelcomeComesAtOnce(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				before := time.Now()
+				p := f.dialDraft(lib, "alice")
+				p.abort()
+				p.resumed()
+				if waited := time.Since(before); waited > time.Second {
+					t.Errorf("%s: a session and its resume take %v", lib.name, waited)
+				}
+			})
+		})
+	}
+}
+
+// A submit above the bound of jobs is refused in the form that each library reads.
+func TestDraftJobsAreBounded(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, func(cfg *runtime.Config) { cfg.MaxJobsPerPrincipal = 1 }, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
+				running := p.accepted("demo.sleep", `{"ms":600000}`, "")
+				p.submit("demo.echo", `{}`, "")
+				p.refused("a job above the bound", "INTERNAL_ERROR")
+				p.cancel(running)
+				if frame := p.end(running); frame.Payload.Code != "CANCELLED" {
+					t.Errorf("%s: the running job ends with %s, want CANCELLED", lib.name, frame.raw)
+				}
+				p.run("demo.echo", `{}`)
+			})
+		})
+	}
+}
+
 // TestInventoryIsBounded has more tools than the answer to an open lists. It says how many there are,
 // and tools.list has the others.
 func TestInventoryIsBounded(t *testing.T) {

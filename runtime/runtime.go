@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,9 @@ type Runtime struct {
 	space    *diskspace.Watch
 
 	upgradeLog zerolog.Logger // sampled: refused handshakes
+
+	shutdown    sync.Once
+	shutdownErr error // result of shutdown
 }
 
 // ErrShutdown is returned by Serve and Ready after the start of Shutdown.
@@ -233,6 +237,7 @@ func (r *Runtime) resumeGraces() {
 	}
 }
 
+// newJanitor returns the janitor of the store, which is not started.
 func (r *Runtime) newJanitor() *housekeeping.Janitor {
 	return housekeeping.New(housekeeping.Options{
 		Store:        r.cfg.Store,
@@ -456,8 +461,15 @@ func (r *Runtime) Gate() *transport.Gate { return r.conns.Gate() }
 // Shutdown refuses new sessions and jobs, and waits for running jobs until ctx ends. Then it sends
 // session.close to the clients, closes the connections with 1001, and closes the store. Jobs that
 // have not ended are recovered by the next New on the same store. The error comes from closing the
-// store. Shutdown must be called once.
+// store. Later calls wait for the first and return its error; their ctx has no effect.
 func (r *Runtime) Shutdown(ctx context.Context) error {
+	r.shutdown.Do(func() { r.shutdownErr = r.stop(ctx) })
+	return r.shutdownErr
+}
+
+// stop ends the services in the order in which they depend on each other: connections stay open
+// until the last events of the jobs are delivered.
+func (r *Runtime) stop(ctx context.Context) error {
 	r.conns.Stop()
 	r.janitor.Stop()
 	r.resources.Stop()

@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	goruntime "runtime"
 	"strings"
@@ -78,6 +79,29 @@ func (s *server) dial(t testing.TB, name string) *client.Client {
 	}
 	t.Cleanup(c.Abort)
 	return c
+}
+
+func TestLaterShutdownsReturnTheErrorOfTheFirst(t *testing.T) {
+	rt, err := runtime.New(t.Context(), runtime.Config{Store: &countedClose{Store: memory(t)}, Auth: auth.NewSet(new(auth.Config))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		if err := rt.Shutdown(t.Context()); err == nil || err.Error() != "close 1" {
+			t.Errorf("Shutdown call %d = %v, want close 1", n+1, err)
+		}
+	}
+}
+
+// countedClose is a store whose Close returns its number as an error.
+type countedClose struct {
+	store.Store
+	closes int
+}
+
+func (c *countedClose) Close() error {
+	c.closes++
+	return errors.Join(c.Store.Close(), fmt.Errorf("close %d", c.closes))
 }
 
 func TestResultHasTheBytesThatWereSent(t *testing.T) {

@@ -10,91 +10,92 @@ import (
 // abandonAfter is the time that the end of a connection waits for a blocked call on a closed file.
 const abandonAfter = 100 * time.Millisecond
 
-// stopper is a signal that may be sent repeatedly.
-type stopper struct {
+// closeOnce is a channel that may be closed repeatedly.
+type closeOnce struct {
 	once sync.Once
 	stop chan struct{}
 }
 
-func newStopper() stopper { return stopper{stop: make(chan struct{})} }
+func newCloseOnce() closeOnce { return closeOnce{stop: make(chan struct{})} }
 
-func (s *stopper) interrupt() { s.once.Do(func() { close(s.stop) }) }
+func (c *closeOnce) interrupt() { c.once.Do(func() { close(c.stop) }) }
 
-// pump is a source over a reader without deadlines. The first receive starts a goroutine that reads.
-type pump struct {
-	stopper
-	r      io.Reader
-	start  sync.Once
-	chunks chan []byte
-	used   chan struct{} // the last chunk was released
-	ended  chan struct{} // closed when the goroutine has ended
-	err    error         // reason of the end; read only after ended is closed
-	lent   bool
+// blockingReader is a source over a reader without deadlines. A goroutine reads; the first receive
+// starts it.
+type blockingReader struct {
+	closeOnce
+	r        io.Reader
+	start    sync.Once
+	chunks   chan []byte
+	released chan struct{} // gets a value when the chunk in use is released
+	donec    chan struct{} // closed when the goroutine has ended
+	err      error         // reason of the end; read only after donec is closed
+	inUse    bool          // receive has returned a chunk that is not released
 }
 
-func newPump(r io.Reader) *pump {
-	return &pump{
-		stopper: newStopper(),
-		r:       r,
-		chunks:  make(chan []byte),
-		used:    make(chan struct{}),
-		ended:   make(chan struct{}),
+func newBlockingReader(r io.Reader) *blockingReader {
+	return &blockingReader{
+		closeOnce: newCloseOnce(),
+		r:         r,
+		chunks:    make(chan []byte),
+		released:  make(chan struct{}),
+		donec:     make(chan struct{}),
 	}
 }
 
-func (p *pump) receive() ([]byte, error) {
-	p.start.Do(func() { go p.run() })
+func (br *blockingReader) receive() ([]byte, error) {
+	br.start.Do(func() { go br.run() })
 	select {
-	case b := <-p.chunks:
-		p.lent = true
+	case b := <-br.chunks:
+		br.inUse = true
 		return b, nil
-	case <-p.stop:
+	case <-br.stop:
 		return nil, os.ErrClosed
-	case <-p.ended:
-		return nil, p.err
+	case <-br.donec:
+		return nil, br.err
 	}
 }
 
-func (p *pump) release() {
-	if !p.lent {
+func (br *blockingReader) release() {
+	if !br.inUse {
 		return
 	}
-	p.lent = false
+	br.inUse = false
 	select {
-	case p.used <- struct{}{}:
-	case <-p.ended:
+	case br.released <- struct{}{}:
+	case <-br.donec:
 	}
 }
 
-func (p *pump) run() {
-	defer close(p.ended)
-	for b := make([]byte, BufferSize); p.err == nil; {
+func (br *blockingReader) run() {
+	defer close(br.donec)
+	for b := make([]byte, BufferSize); br.err == nil; {
 		var n int
-		if n, p.err = p.r.Read(b); n > 0 && !p.pass(b[:n]) {
+		if n, br.err = br.r.Read(b); n > 0 && !br.handOver(b[:n]) {
 			return
 		}
 	}
 }
 
-// pass passes b to receive and waits for release.
-func (p *pump) pass(b []byte) bool {
+// handOver passes b to receive and waits for release.
+func (br *blockingReader) handOver(b []byte) bool {
 	select {
-	case p.chunks <- b:
-	case <-p.stop:
+	case br.chunks <- b:
+	case <-br.stop:
 		return false
 	}
 	select {
-	case <-p.used:
+	case <-br.released:
 		return true
-	case <-p.stop:
+	case <-br.stop:
 		return false
 	}
 }
 
 // join waits for the goroutine, if it was started.
-func (p *pump) join() {
-	p.start.Do(func() { close(p.ended) })
-	waitOrAbandon(p.ended)
+func (br *blockingReader) join() {
+	br.start.Do(func() { close(br.donec) })
+	waitOrAbandon(br.donec)
 }
 
 func waitOrAbandon(done <-chan struct{}) {
@@ -106,25 +107,27 @@ func waitOrAbandon(done <-chan struct{}) {
 	}
 }
 
-// timeoutChunk is the size of one write of a timeoutWriter, in bytes: a quarter of the capacity of a pipe, so
-// progress is visible.
+// timeoutChunk is the size of one write of a timeoutWriter, in bytes: a quarter of the capacity of a
+// pipe, so progress is visible.
 const timeoutChunk = 16 << 10
 
-// timeoutWriter is a sink over a writer without deadlines. A goroutine performs each Write, and is abandoned
-// after the timeout.
+// timeoutWriter is a sink over a writer without deadlines. A goroutine performs each Write, and is
+// abandoned after the timeout.
 type timeoutWriter struct {
-	stopper
+	closeOnce
 	w    io.Writer
 	done chan struct{} // closed at the end of the last Write; nil before the first
 }
 
-func newTimeoutWriter(w io.Writer) *timeoutWriter { return &timeoutWriter{stopper: newStopper(), w: w} }
+func newTimeoutWriter(w io.Writer) *timeoutWriter {
+	return &timeoutWriter{closeOnce: newCloseOnce(), w: w}
+}
 
-func (s *timeoutWriter) send(p []byte, timeout time.Duration) (waited bool, err error) {
+func (tw *timeoutWriter) send(p []byte, timeout time.Duration) (waited bool, err error) {
 	for len(p) > 0 {
 		n := min(len(p), timeoutChunk)
-		w := beginWrite(s.w)
-		if err := s.write(p[:n], timeout); err != nil {
+		w := beginWrite(tw.w)
+		if err := tw.write(p[:n], timeout); err != nil {
 			return waited, err
 		}
 		waited = waited || w.waited()
@@ -133,13 +136,13 @@ func (s *timeoutWriter) send(p []byte, timeout time.Duration) (waited bool, err 
 	return waited, nil
 }
 
-func (s *timeoutWriter) write(p []byte, timeout time.Duration) error {
+func (tw *timeoutWriter) write(p []byte, timeout time.Duration) error {
 	done := make(chan struct{})
-	s.done = done
+	tw.done = done
 	var failed error
 	go func() {
 		defer close(done)
-		_, failed = s.w.Write(p)
+		_, failed = tw.w.Write(p)
 	}()
 	t := time.NewTimer(timeout)
 	defer t.Stop()
@@ -148,14 +151,14 @@ func (s *timeoutWriter) write(p []byte, timeout time.Duration) error {
 		return failed
 	case <-t.C:
 		return os.ErrDeadlineExceeded
-	case <-s.stop:
+	case <-tw.stop:
 		return os.ErrClosed
 	}
 }
 
 // join waits for the last Write.
-func (s *timeoutWriter) join() {
-	if s.done != nil {
-		waitOrAbandon(s.done)
+func (tw *timeoutWriter) join() {
+	if tw.done != nil {
+		waitOrAbandon(tw.done)
 	}
 }

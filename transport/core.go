@@ -30,9 +30,9 @@ type source interface {
 type wire interface {
 	source
 	sink
-	// linger ends sending and waits for the end of the peer, because a reset would lose the
-	// last bytes. It is called after interrupt. kill ends it.
-	linger()
+	// awaitPeerClose ends sending and waits for the end of the peer, because a reset would lose
+	// the last bytes. It is called after interrupt. kill ends it.
+	awaitPeerClose()
 	// kill ends the wire at once and makes all calls fail. Any goroutine may call it,
 	// repeatedly.
 	kill()
@@ -50,10 +50,10 @@ type core struct {
 	lastReceived atomic.Int64 // time of the last activity of the peer, since created
 	peerClosed   atomic.Bool  // the peer has closed the connection
 
-	reading sync.Mutex // held during Read
-	rest    []byte     // received and not used yet
-	lent    []byte     // the frame returned by Read, if it is a buffer of its own
-	failure error      // error of all further Reads
+	reading     sync.Mutex // held during Read
+	rest        []byte     // received and not used yet
+	frameBuffer []byte     // the frame that Read collects or has returned
+	failure     error      // error of all further Reads
 
 	ending sync.Mutex
 	closed *Error        // error after Close or Abort; nil before
@@ -103,8 +103,8 @@ func (c *core) fill() error {
 
 // releaseFrame ends the use of the frame returned by Read. The caller holds reading.
 func (c *core) releaseFrame() {
-	putBuffer(c.lent)
-	c.lent = nil
+	putBuffer(c.frameBuffer)
+	c.frameBuffer = nil
 }
 
 // Buffered implements Bufferer.
@@ -175,7 +175,7 @@ func (c *core) close(code CloseCode, closeFrame []byte) error {
 	c.wire.interrupt()
 	c.awaitReader()
 	if err == nil && !c.peerClosed.Load() {
-		c.wire.linger()
+		c.wire.awaitPeerClose()
 	}
 	c.stop()
 	if c.peerClosed.Load() {

@@ -92,14 +92,14 @@ func (h *pipeDirection) change(condition *bool) {
 // pipeWire is a wire over two pipe directions.
 type pipeWire struct {
 	in, out *pipeDirection
-	lent    []byte // bytes returned by the last receive
+	inUse   []byte // bytes returned by the last receive
 }
 
 func (w *pipeWire) receive() ([]byte, error) {
 	for {
 		p, err := w.in.receive()
 		if len(p) > 0 || err != nil {
-			w.lent = p
+			w.inUse = p
 			return p, err
 		}
 		<-w.in.readable
@@ -107,8 +107,8 @@ func (w *pipeWire) receive() ([]byte, error) {
 }
 
 func (w *pipeWire) release() {
-	putBuffer(w.lent)
-	w.lent = nil
+	putBuffer(w.inUse)
+	w.inUse = nil
 }
 
 func (w *pipeWire) interrupt() { w.in.change(&w.in.interrupted) }
@@ -139,8 +139,8 @@ func (w *pipeWire) waitWritable(until time.Time) error {
 	}
 }
 
-// linger returns at once: the peer still receives the buffered bytes.
-func (w *pipeWire) linger() {}
+// awaitPeerClose returns at once: the peer still receives the buffered bytes.
+func (w *pipeWire) awaitPeerClose() {}
 
 func (w *pipeWire) kill() {
 	w.interrupt()

@@ -180,10 +180,10 @@ func netWire(conn net.Conn) (wire, error) {
 	return s, s.polledWriter.init(f)
 }
 
-func (s *socket) reads() bool { return peerReads(s.polledReader.file) }
-func (s *socket) linger()     { drain(s.conn) }
-func (s *socket) kill()       { _ = s.conn.Close() }
-func (s *socket) join()       {}
+func (s *socket) reads() bool     { return peerReads(s.polledReader.file) }
+func (s *socket) awaitPeerClose() { drain(s.conn) }
+func (s *socket) kill()           { _ = s.conn.Close() }
+func (s *socket) join()           {}
 
 // peerReads reports whether the other end of a socket or pipe is open for reading.
 func peerReads(f syscall.Conn) bool {
@@ -284,7 +284,7 @@ func (s *plainSocket) underlying() net.Conn {
 	return s.conn
 }
 
-func (s *plainSocket) linger() { drain(s.conn) }
+func (s *plainSocket) awaitPeerClose() { drain(s.conn) }
 
 // kill closes the connection below TLS. Close of TLS would try for seconds to send a close message to a peer
 // that does not read.

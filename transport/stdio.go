@@ -33,7 +33,7 @@ func newSource(f io.Reader) source {
 			return in
 		}
 	}
-	return newPump(f)
+	return newBlockingReader(f)
 }
 
 // newSink returns a sink that writes f, with the poller if possible.
@@ -53,8 +53,8 @@ func (w *fileWire) reads() bool {
 	return ok && peerReads(f)
 }
 
-// linger does nothing: closing a file loses no written bytes.
-func (w *fileWire) linger() {}
+// awaitPeerClose does nothing: closing a file loses no written bytes.
+func (w *fileWire) awaitPeerClose() {}
 
 func (w *fileWire) kill() {
 	w.interrupt()
@@ -66,7 +66,7 @@ func (w *fileWire) kill() {
 }
 
 func (w *fileWire) join() {
-	if p, ok := w.source.(*pump); ok {
+	if p, ok := w.source.(*blockingReader); ok {
 		p.join()
 	}
 	if s, ok := w.sink.(*timeoutWriter); ok {

@@ -87,19 +87,20 @@ func (c *streamConn) next() ([]byte, bool, error) {
 	return frame, true, c.check(frame)
 }
 
-// raw returns a frame with header and trailer. The frame is a part of rest, or else collected in lent.
+// raw returns a frame with header and trailer. The frame is a part of rest, or else collected in
+// frameBuffer.
 func (c *streamConn) raw() ([]byte, error) {
 	for {
 		if err := c.fill(); err != nil {
 			return nil, c.recordClosed(c.ioError(err))
 		}
-		if n := c.framing.end(c.lent, c.rest); n >= 0 {
+		if n := c.framing.end(c.frameBuffer, c.rest); n >= 0 {
 			return c.complete(n), nil
 		}
-		if limit := c.limit.Load(); int64(len(c.lent)+len(c.rest)) > limit+int64(c.framing.overhead()) {
+		if limit := c.limit.Load(); int64(len(c.frameBuffer)+len(c.rest)) > limit+int64(c.framing.overhead()) {
 			return nil, tooBig(limit)
 		}
-		c.lent = appendBuffer(c.lent, c.rest)
+		c.frameBuffer = appendBuffer(c.frameBuffer, c.rest)
 		c.rest = nil
 	}
 }
@@ -108,16 +109,16 @@ func (c *streamConn) raw() ([]byte, error) {
 func (c *streamConn) complete(n int) []byte {
 	raw := c.rest[:n]
 	c.rest = c.rest[n:]
-	if len(c.lent) == 0 {
+	if len(c.frameBuffer) == 0 {
 		return raw
 	}
-	c.lent = appendBuffer(c.lent, raw)
-	return c.lent
+	c.frameBuffer = appendBuffer(c.frameBuffer, raw)
+	return c.frameBuffer
 }
 
 func (c *streamConn) ioError(err error) error {
 	if err == io.EOF {
-		return c.framing.eof(len(c.lent) > 0)
+		return c.framing.eof(len(c.frameBuffer) > 0)
 	}
 	return err
 }

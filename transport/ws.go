@@ -252,10 +252,11 @@ func (c *wsConn) Read() ([]byte, error) {
 	if err := c.next(); err != nil {
 		return nil, c.fail(err)
 	}
-	return c.lent, nil
+	return c.frameBuffer, nil
 }
 
-// next reads the next message into c.lent. It waits in fill, where the stack of an idle connection is small.
+// next reads the next message into c.frameBuffer. It waits in fill, where the stack of an idle
+// connection is small.
 func (c *wsConn) next() error {
 	for {
 		if err := c.fill(); err != nil {
@@ -266,12 +267,12 @@ func (c *wsConn) next() error {
 			return err
 		}
 		if complete {
-			return c.check(c.lent)
+			return c.check(c.frameBuffer)
 		}
 	}
 }
 
-// frame reads a frame and reports whether it completes the message in c.lent.
+// frame reads a frame and reports whether it completes the message in c.frameBuffer.
 func (c *wsConn) frame() (complete bool, err error) {
 	h, err := ws.ReadHeaderBuffer((*received)(c), c.head[:])
 	if errors.Is(err, ws.ErrHeaderLengthMSB) || errors.Is(err, ws.ErrHeaderLengthUnexpected) {
@@ -293,7 +294,7 @@ func (c *wsConn) frame() (complete bool, err error) {
 	case h.OpCode == ws.OpBinary:
 		return false, &Error{Code: CloseNotText, Reason: "a frame is binary"}
 	}
-	if limit := c.limit.Load(); h.Length > limit-int64(len(c.lent)) {
+	if limit := c.limit.Load(); h.Length > limit-int64(len(c.frameBuffer)) {
 		return false, tooBig(limit)
 	}
 	if err := c.payload(h); err != nil {
@@ -305,13 +306,13 @@ func (c *wsConn) frame() (complete bool, err error) {
 
 func invalid(err error) error { return &Error{Code: CloseProtocol, Err: err} }
 
-// payload appends the payload of a text frame or continuation to c.lent. A message that was received
-// completely in one frame is not copied.
+// payload appends the payload of a text frame or continuation to c.frameBuffer. A message that was
+// received completely in one frame is not copied.
 func (c *wsConn) payload(h ws.Header) error {
 	n := int(h.Length)
 	if h.Fin && !c.fragmented && n <= len(c.rest) {
-		c.lent, c.rest = c.rest[:n:n], c.rest[n:]
-		unmask(c.lent, h, 0)
+		c.frameBuffer, c.rest = c.rest[:n:n], c.rest[n:]
+		unmask(c.frameBuffer, h, 0)
 		return nil
 	}
 	for done := 0; done < n; {
@@ -320,7 +321,7 @@ func (c *wsConn) payload(h ws.Header) error {
 		}
 		part := c.rest[:min(n-done, len(c.rest))]
 		unmask(part, h, done)
-		c.lent, c.rest = appendBuffer(c.lent, part), c.rest[len(part):]
+		c.frameBuffer, c.rest = appendBuffer(c.frameBuffer, part), c.rest[len(part):]
 		done += len(part)
 	}
 	return nil

@@ -34,11 +34,11 @@ func (w *splitWire) send(p []byte, _ time.Duration) (bool, error) {
 	return false, nil
 }
 
-func (*splitWire) release()   {}
-func (*splitWire) interrupt() {}
-func (*splitWire) linger()    {}
-func (*splitWire) kill()      {}
-func (*splitWire) join()      {}
+func (*splitWire) release()        {}
+func (*splitWire) interrupt()      {}
+func (*splitWire) awaitPeerClose() {}
+func (*splitWire) kill()           {}
+func (*splitWire) join()           {}
 
 func readerOf(stream []byte, step int, limit int64) *wsConn {
 	c := newServerConn()

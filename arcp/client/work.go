@@ -84,10 +84,10 @@ func (cfg WorkerConfig) withDefaults(c *Client) WorkerConfig {
 
 // worker is the state of a running Work.
 type worker struct {
-	c     *Client
-	cfg   WorkerConfig
-	tools map[string]*WorkerTool
-	group sync.WaitGroup // running handlers
+	c        *Client
+	cfg      WorkerConfig
+	tools    map[string]*WorkerTool
+	handlers sync.WaitGroup // running
 
 	mu      sync.Mutex
 	running map[arcp.MessageID]*WorkerCall // by id of the tool.invoke; includes calls with an unacknowledged outcome
@@ -95,7 +95,7 @@ type worker struct {
 }
 
 func (w *worker) registration() (map[string]any, error) {
-	about := make(map[string]any)
+	descriptions := make(map[string]any)
 	var refs []string
 	for i := range w.cfg.Tools {
 		t := &w.cfg.Tools[i]
@@ -103,13 +103,13 @@ func (w *worker) registration() (map[string]any, error) {
 			return nil, errors.New("register worker: a tool needs a Ref and a Handle")
 		}
 		if t.Description != nil {
-			about[t.Ref] = t.Description
+			descriptions[t.Ref] = t.Description
 		}
 		w.tools[t.Ref] = t
 		refs = append(refs, t.Ref)
 	}
 	args := map[string]any{"name": w.cfg.Name, "kind": w.cfg.Kind, "executes": refs, "concurrency": w.cfg.Concurrency,
-		"capabilities": map[string]any{"tools": about}}
+		"capabilities": map[string]any{"tools": descriptions}}
 	if w.cfg.ID != "" {
 		args["id"] = w.cfg.ID
 	}
@@ -179,7 +179,7 @@ func (w *worker) stop(ctx context.Context, id string) error {
 	w.ending = true
 	w.mu.Unlock()
 	done := make(chan struct{})
-	go func() { w.group.Wait(); close(done) }()
+	go func() { w.handlers.Wait(); close(done) }()
 	err := context.Cause(ctx)
 	if ended := w.c.Err(); ended != nil {
 		err = ended
@@ -318,7 +318,7 @@ func (w *worker) dispatch(env *arcp.Envelope) {
 	call := newWorkerCall(w, env, &p)
 	w.running[env.ID] = call
 	w.answer(env, arcp.Ack, arcp.AckPayload{})
-	w.group.Go(func() { call.run(tool.Handle) })
+	w.handlers.Go(func() { call.run(tool.Handle) })
 }
 
 // supersede cancels an earlier attempt of a job that is dispatched again. The runtime does not wait for

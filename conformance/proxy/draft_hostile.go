@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/script"
@@ -52,10 +51,6 @@ var draftHostileFaults = []Fault{
 	{Defect: "text that is not UTF-8 ends every connection", Checks: []string{"draft.hostile.not-utf8"}, newShared: closeAll(isNotUTF8)},
 }
 
-func isBinary(f frame) bool { return f.binary }
-
-func isNotUTF8(f frame) bool { return !f.binary && !utf8.Valid(f.text) }
-
 // ping is a valid session.ping.
 var ping = parse([]byte(`{"arcp":"1.1","id":"msg_01JZ0000000000000000000000","type":"session.ping","payload":{"nonce":"n","sent_at":"2026-01-02T03:04:05Z"}}`))
 
@@ -68,27 +63,6 @@ func replaceBroken(selects func(f frame) bool, by ...frame) func() rewriter {
 			}
 			return []frame{f}
 		}}
-	}
-}
-
-// closeAll returns rewriters that close each connection after a connection has sent a selected frame.
-func closeAll(selects func(f frame) bool) func() func() rewriter {
-	return func() func() rewriter {
-		sent := false
-		return func() rewriter {
-			return rewriter{
-				out: func(f frame) []frame {
-					sent = sent || selects(f)
-					return []frame{f}
-				},
-				closed: func() error {
-					if !sent {
-						return nil
-					}
-					return &transport.Error{Code: transport.CloseInternal, Remote: true}
-				},
-			}
-		}
 	}
 }
 

@@ -15,7 +15,7 @@ func Faults() []Fault {
 	for _, list := range draftFaults {
 		all = append(all, list...)
 	}
-	for _, list := range [][]Fault{eventFaults, answerFaults, jwtFaults, formFaults, connectionFaults,
+	for _, list := range [][]Fault{eventFaults, answerFaults, jwtFaults, formFaults, connectionFaults, limitFaults,
 		resumeFaults, replayFaults, flowFaults, feedFaults, feedFilterFaults, dedupFaults, livenessFaults, retryFaults, sessionFaults,
 		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, resourceFaults, hostFaults, observerFaults, workerFaults, execFaults, mcpFaults} {
 		all = append(all, list...)

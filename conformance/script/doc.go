@@ -51,7 +51,12 @@
 // operator + adds numbers, joins strings and lists, merges objects, and moves
 // a time by seconds. NAME(args) calls a function of the table functions.
 //
-// In a pattern an object names the members that must fit, ?name binds a
-// variable, _ fits any value, absent fits a member that is not there, a|b fits
-// either word, ~"text" fits text that contains it, and >=3 fits numbers.
+// In a pattern, an object names the members that must fit. Other patterns are:
+//
+//	?name      any value, which is bound to the variable name
+//	_          any value
+//	absent     a member that is not there
+//	a|b        any of the words
+//	~"text"    text that contains it
+//	>=3        at least 3; also <=, <, > and !=
 package script

@@ -143,7 +143,7 @@ func integer(v Value) (int, error) { return strconv.Atoi(string(v)) }
 
 // index is a position from 0 to n; a negative one counts from the end.
 func index(v Value, n int) int {
-	i, _ := integer(v) // what is no number is the beginning
+	i, _ := integer(v) // not a number: 0, the beginning
 	if i < 0 {
 		i += n
 	}

@@ -198,7 +198,7 @@ func balance(s string) (depth, end int) {
 
 var header = regexp.MustCompile(`^== ([a-z0-9._-]+)(?: \(([^)]*)\))?: (.+)$`)
 
-// top parses what is not in a block: a header, a macro or a default.
+// top parses a line outside of a block: a header, a macro or a default.
 func (p *parser) top() {
 	l := p.lines[p.next]
 	word, rest, _ := strings.Cut(l.text, " ")

@@ -89,7 +89,7 @@ type run struct {
 	barriers int // pings that no step asked for
 }
 
-// session is what the connections of one session have in common.
+// session is the state that the connections of one session share.
 type session struct {
 	role   string
 	id     string
@@ -183,7 +183,7 @@ func (r *run) scope(vars map[string]Value) *scope {
 	}}
 }
 
-// lookup finds what is no variable of a scope: connections and the host's.
+// lookup finds a name that is not a variable of a scope: a connection or a variable of the host.
 func (r *run) lookup(name string) (Value, bool) {
 	if c := r.conns[name]; c != nil {
 		return join(map[string]Value{"session": text(c.session.id), "token": text(c.session.token), "sent": text(c.sent),
@@ -201,7 +201,7 @@ func (r *run) block(steps []*step, s *scope) error {
 	return nil
 }
 
-// failf is the failure of the current step.
+// failf returns the failure of the current step.
 func (r *run) failf(format string, args ...any) error {
 	why := r.at.why
 	if why == "" {
@@ -223,7 +223,7 @@ func (r *run) step(st *step, s *scope) error {
 	if wrong, ok := errors.AsType[*mismatch](err); ok {
 		err = r.failf("%v", wrong)
 	}
-	if err != nil && !isReport(err) { // a value is not what the step can work with
+	if err != nil && !isFinal(err) { // a value has the wrong type for the step
 		err = r.failf("%v", err)
 	}
 	if r.depth > 0 {
@@ -232,14 +232,15 @@ func (r *run) step(st *step, s *scope) error {
 	return err
 }
 
-// isReport reports whether an error says all that is to say.
-func isReport(err error) bool {
+// isFinal reports whether an error needs no position: a failure, a skip or a jump.
+func isFinal(err error) bool {
 	_, failed := errors.AsType[*Failure](err)
 	_, skipped := errors.AsType[Skip](err)
 	_, jumps := errors.AsType[*jump](err)
 	return failed || skipped || jumps
 }
 
+// perform performs a step of the language, or passes it to the connection's verb.
 func (r *run) perform(st *step, s *scope) error {
 	switch st.verb {
 	case "let":

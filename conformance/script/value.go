@@ -52,7 +52,7 @@ type expr struct {
 // scope holds the variables of a check or of a macro call.
 type scope struct {
 	vars   map[string]Value
-	lookup func(name string) (Value, bool) // what is not a variable
+	lookup func(name string) (Value, bool) // finds names that are not variables
 	funcs  func(name string) func([]Value) (Value, error)
 }
 
@@ -240,14 +240,14 @@ func plain(v Value) string {
 
 func items(v Value) (list []Value) {
 	if v.Kind() == '[' {
-		_ = arcp.Unmarshal(v, &list) // what is not a list has no items
+		_ = arcp.Unmarshal(v, &list) // only a list has items
 	}
 	return list
 }
 
 func members(v Value) (m map[string]Value) {
 	if v.Kind() == '{' {
-		_ = arcp.Unmarshal(v, &m) // what is not an object has no members
+		_ = arcp.Unmarshal(v, &m) // only an object has members
 	}
 	return m
 }
@@ -259,7 +259,7 @@ func number(v Value) (*big.Rat, bool) {
 	return new(big.Rat).SetString(string(v))
 }
 
-func moment(v Value) (time.Time, bool) {
+func parseTime(v Value) (time.Time, bool) {
 	if v.Kind() != '"' {
 		return time.Time{}, false
 	}
@@ -267,7 +267,7 @@ func moment(v Value) (time.Time, bool) {
 	return t, err == nil
 }
 
-func numeral(r *big.Rat) Value {
+func formatNumber(r *big.Rat) Value {
 	if r.IsInt() {
 		return Value(r.Num().String())
 	}
@@ -279,15 +279,15 @@ func numeral(r *big.Rat) Value {
 func combine(op string, a, b Value) (Value, error) {
 	x, xn := number(a)
 	y, yn := number(b)
-	ta, at := moment(a)
-	tb, bt := moment(b)
+	ta, at := parseTime(a)
+	tb, bt := parseTime(b)
 	switch {
 	case xn && yn && op == "*":
-		return numeral(x.Mul(x, y)), nil
+		return formatNumber(x.Mul(x, y)), nil
 	case xn && yn && op == "-":
-		return numeral(x.Sub(x, y)), nil
+		return formatNumber(x.Sub(x, y)), nil
 	case at && bt && op == "-":
-		return numeral(new(big.Rat).SetFloat64(ta.Sub(tb).Seconds())), nil
+		return formatNumber(new(big.Rat).SetFloat64(ta.Sub(tb).Seconds())), nil
 	case at && yn:
 		seconds, _ := y.Float64()
 		if op == "-" {
@@ -301,7 +301,7 @@ func combine(op string, a, b Value) (Value, error) {
 	case b == nil || b.Kind() == 'n':
 		return a, nil
 	case xn && yn:
-		return numeral(x.Add(x, y)), nil
+		return formatNumber(x.Add(x, y)), nil
 	case a.Kind() == '[' && b.Kind() == '[':
 		return array(append(items(a), items(b)...)), nil
 	case a.Kind() == '{' && b.Kind() == '{':
@@ -340,8 +340,8 @@ func same(a, b Value) bool {
 		y, _ := number(b)
 		return x != nil && y != nil && x.Cmp(y) == 0
 	case '"':
-		ta, at := moment(a)
-		tb, bt := moment(b)
+		ta, at := parseTime(a)
+		tb, bt := parseTime(b)
 		return plain(a) == plain(b) || at && bt && ta.Equal(tb)
 	case '[':
 		return slices.EqualFunc(items(a), items(b), same)
@@ -358,8 +358,8 @@ func order(a, b Value) (int, error) {
 	if xn && yn {
 		return x.Cmp(y), nil
 	}
-	ta, at := moment(a)
-	tb, bt := moment(b)
+	ta, at := parseTime(a)
+	tb, bt := parseTime(b)
 	if at && bt {
 		return ta.Compare(tb), nil
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,18 +26,19 @@ func TestBuiltinCallsAreWhole(t *testing.T) {
 	p := startServer(t, bin, data)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	var stopping atomic.Bool
-	var calls atomic.Int64
+	load, stop := context.WithCancel(ctx)
+	defer stop()
+	calls := newCompletions()
 	var work sync.WaitGroup
 	for s := range sessions {
 		asks, answers := reconnecting(ctx, t, p.url), reconnecting(ctx, t, p.url)
 		for i := range pipelines {
-			u := &caller{url: p.url, asks: asks, answers: answers, name: fmt.Sprintf("s%d-p%d", s, i), calls: &calls}
+			u := &caller{url: p.url, asks: asks, answers: answers, name: fmt.Sprintf("s%d-p%d", s, i), calls: calls}
 			work.Go(func() {
-				for n := 0; n == 0 || !stopping.Load(); n++ {
+				for n := 0; n == 0 || load.Err() == nil; n++ {
 					if err := u.chains()[(i+n)%len(u.chains())](ctx, n); err != nil {
 						t.Errorf("%s, round %d: %v", u.name, n, err)
-						stopping.Store(true)
+						stop()
 					}
 				}
 			})
@@ -49,10 +49,10 @@ func TestBuiltinCallsAreWhole(t *testing.T) {
 		p.kill(t)
 		p = startServer(t, bin, data, "--listen", p.address)
 	}
-	pause(ctx, 200*time.Millisecond)
-	stopping.Store(true)
+	calls.await(load, 1)
+	stop()
 	work.Wait()
-	t.Logf("%d calls over %d kills", calls.Load(), rounds)
+	t.Logf("%d calls over %d kills", calls.n.Load(), rounds)
 	p.kill(t)
 }
 
@@ -71,12 +71,11 @@ type caller struct {
 	url           string
 	asks, answers *client.Client // answers is another session of the principal
 	name          string
-	calls         *atomic.Int64
+	calls         *completions
 }
 
 // call runs a tool and returns its result.
 func (u *caller) call(ctx context.Context, c *client.Client, tool string, args any) (map[string]any, error) {
-	u.calls.Add(1)
 	job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: args, DiscardEvents: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s %v: %w", tool, args, err)
@@ -89,6 +88,7 @@ func (u *caller) call(ctx context.Context, c *client.Client, tool string, args a
 	if err := arcp.Unmarshal(res.Value, &out); err != nil {
 		return nil, fmt.Errorf("%s: %w", tool, err)
 	}
+	u.calls.add()
 	return out, nil
 }
 

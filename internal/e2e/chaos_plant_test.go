@@ -177,7 +177,7 @@ func findPlanted(t *testing.T, self, plant string, d chaos.Dialect) {
 	}
 	o := new(chaos.Outcome)
 	for n := 0; n < tries && o.OK(); n++ {
-		v := &victim{program: self, output: overheard(t), env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + t.TempDir() + "/data"}}
+		v := &victim{program: self, output: captureStderr(t), env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + t.TempDir() + "/data"}}
 		var err error
 		if o, err = chaos.Run(t.Context(), v, c); err != nil {
 			t.Fatal(err)

@@ -106,7 +106,7 @@ func TestChaos(t *testing.T) {
 	if c.Time < 20*time.Second {
 		c.KillEvery = 2 * time.Second
 	}
-	v := &victim{program: binary(t), output: overheard(t), args: []string{"serve", "--demo", "--listen", freeAddr(t), "--admin", "", "--data", t.TempDir(),
+	v := &victim{program: binary(t), output: captureStderr(t), args: []string{"serve", "--demo", "--listen", freeAddr(t), "--admin", "", "--data", t.TempDir(),
 		"--replay-events", "0", "--replay-bytes", "0", "--log-level", "error"}}
 	for _, p := range chaosPrincipals {
 		v.args = append(v.args, "--token", p.Name+"="+p.Token)

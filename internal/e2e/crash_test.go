@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,7 +96,7 @@ func startServer(t *testing.T, bin, data string, more ...string) *process {
 	t.Helper()
 	cmd := exec.Command(bin, append([]string{"serve", "--demo", "--listen", freeAddr(t), "--admin", "127.0.0.1:0",
 		"--data", data, "--token", "alice=" + crashToken, "--log-level", "error"}, more...)...)
-	cmd.Stderr = overheard(t)
+	cmd.Stderr = captureStderr(t)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +104,7 @@ func startServer(t *testing.T, bin, data string, more ...string) *process {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { end(cmd) })
+	t.Cleanup(func() { killProcess(cmd) })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	fields := strings.Fields(line)
 	if err != nil || len(fields) < 2 || fields[0] != "listening" {
@@ -112,9 +113,9 @@ func startServer(t *testing.T, bin, data string, more ...string) *process {
 	return &process{cmd: cmd, url: fields[1], address: strings.TrimSuffix(strings.TrimPrefix(fields[1], "ws://"), "/arcp")}
 }
 
-// overheard returns a file for the error output of processes. Its end is shown if the test
+// captureStderr returns a file for the error output of processes. Its end is shown if the test
 // fails.
-func overheard(t *testing.T) *os.File {
+func captureStderr(t *testing.T) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
@@ -140,41 +141,41 @@ func (p *process) kill(t *testing.T) {
 	_ = p.cmd.Wait() // killed
 }
 
-// witness records the events that clients have seen of jobs.
-type witness struct {
-	mu   sync.Mutex
-	jobs map[arcp.JobID]map[arcp.MessageID]string // event id → type and payload
-	ends map[arcp.JobID]int                       // terminal events seen
-	odd  []string
+// eventRecorder records the events that clients have seen of jobs.
+type eventRecorder struct {
+	mu     sync.Mutex
+	jobs   map[arcp.JobID]map[arcp.MessageID]string // event id → type and payload
+	ends   map[arcp.JobID]int                       // terminal events seen
+	faults []string
 }
 
-// see takes one envelope of a session whose last event_seq was *last.
-func (w *witness) see(env *arcp.Envelope, last *uint64) {
+// record adds one envelope of a session whose last event_seq was *last.
+func (rec *eventRecorder) record(env *arcp.Envelope, last *uint64) {
 	if env.EventSeq == 0 {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	if env.EventSeq != *last+1 {
-		w.odd = append(w.odd, fmt.Sprintf("event_seq %d after %d", env.EventSeq, *last))
+		rec.faults = append(rec.faults, fmt.Sprintf("event_seq %d after %d", env.EventSeq, *last))
 	}
 	*last = env.EventSeq
-	if w.jobs[env.JobID] == nil {
-		w.jobs[env.JobID] = map[arcp.MessageID]string{}
+	if rec.jobs[env.JobID] == nil {
+		rec.jobs[env.JobID] = map[arcp.MessageID]string{}
 	}
-	w.jobs[env.JobID][env.ID] = string(env.Type) + string(env.Payload)
+	rec.jobs[env.JobID][env.ID] = string(env.Type) + string(env.Payload)
 	if env.Type.Terminal() {
-		w.ends[env.JobID]++
+		rec.ends[env.JobID]++
 	}
 }
 
-func connect(ctx context.Context, url string, w *witness) (*client.Client, error) {
+func connect(ctx context.Context, url string, rec *eventRecorder) (*client.Client, error) {
 	var last uint64
 	return client.Dial(ctx, url, client.Options{
 		Auth: client.Auth{Scheme: "bearer", Token: client.Secret(crashToken)},
 		OnEnvelope: func(env *arcp.Envelope) bool {
-			if w != nil {
-				w.see(env, &last)
+			if rec != nil {
+				rec.record(env, &last)
 			}
 			return false
 		},
@@ -182,9 +183,9 @@ func connect(ctx context.Context, url string, w *witness) (*client.Client, error
 }
 
 // load submits jobs of every kind until the connection breaks.
-func load(ctx context.Context, url string, w *witness, seed uint64) {
+func load(ctx context.Context, url string, rec *eventRecorder, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	c, err := connect(ctx, url, w)
+	c, err := connect(ctx, url, rec)
 	if err != nil {
 		return
 	}
@@ -215,18 +216,18 @@ func TestKillNine(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for round := range kills {
-		w := &witness{jobs: map[arcp.JobID]map[arcp.MessageID]string{}, ends: map[arcp.JobID]int{}}
+		rec := &eventRecorder{jobs: map[arcp.JobID]map[arcp.MessageID]string{}, ends: map[arcp.JobID]int{}}
 		p := startServer(t, bin, data)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var clients sync.WaitGroup
 		for i := range sessions {
-			clients.Go(func() { load(ctx, p.url, w, seed+uint64(round*sessions+i)) })
+			clients.Go(func() { load(ctx, p.url, rec, seed+uint64(round*sessions+i)) })
 		}
 		pause(ctx, time.Duration(20+rnd.IntN(180))*time.Millisecond)
 		p.kill(t)
 		clients.Wait()
 		p = startServer(t, bin, data)
-		verify(ctx, t, p.url, w)
+		verify(ctx, t, p.url, rec)
 		p.kill(t)
 		cancel()
 		if t.Failed() {
@@ -243,10 +244,37 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func verify(ctx context.Context, t *testing.T, url string, w *witness) {
+// completions counts completed jobs or calls of the clients that load a server.
+type completions struct {
+	n       atomic.Int64
+	changec chan struct{} // buffered 1
+}
+
+func newCompletions() *completions { return &completions{changec: make(chan struct{}, 1)} }
+
+func (c *completions) add() {
+	c.n.Add(1)
+	select {
+	case c.changec <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until n more have been added, or the load has ended. Only one goroutine may wait.
+func (c *completions) await(load context.Context, n int64) {
+	for want := c.n.Load() + n; c.n.Load() < want; {
+		select {
+		case <-c.changec:
+		case <-load.Done():
+			return
+		}
+	}
+}
+
+func verify(ctx context.Context, t *testing.T, url string, rec *eventRecorder) {
 	t.Helper()
-	for _, odd := range w.odd {
-		t.Error(odd)
+	for _, fault := range rec.faults {
+		t.Error(fault)
 	}
 	c, err := connect(ctx, url, nil)
 	if err != nil {
@@ -261,19 +289,19 @@ func verify(ctx context.Context, t *testing.T, url string, w *witness) {
 		listed[j.JobID] = arcp.JobState(j.Status)
 	}
 	seen := 0
-	for id, events := range w.jobs {
+	for id, events := range rec.jobs {
 		seen += len(events)
 		state, ok := listed[id]
 		if !ok {
 			t.Errorf("%s was accepted and is gone", id)
 			continue
 		}
-		if w.ends[id] > 0 && !state.Terminal() {
+		if rec.ends[id] > 0 && !state.Terminal() {
 			t.Errorf("%s is %s after a restart; it had ended", id, state)
 		}
-		verifyJob(ctx, t, c, id, events, w.ends[id])
+		verifyJob(ctx, t, c, id, events, rec.ends[id])
 	}
-	t.Logf("%d jobs, %d events seen before the kill", len(w.jobs), seen)
+	t.Logf("%d jobs, %d events seen before the kill", len(rec.jobs), seen)
 }
 
 // verifyJob compares a job's history with the events seen before.

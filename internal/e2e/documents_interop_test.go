@@ -106,7 +106,7 @@ func outputOf(t *testing.T, command []string, url string, each func(line string)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "ARCP_URL="+url, "ARCP_TOKEN="+crashToken)
-	cmd.Stderr = overheard(t)
+	cmd.Stderr = captureStderr(t)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -315,7 +315,7 @@ func serveMCP(t *testing.T, bin string, env []string) (url, token string) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin, "mcp", "serve", "--http", "127.0.0.1:0", "--http-token-file", file)
-	cmd.Env, cmd.Stderr = env, overheard(t)
+	cmd.Env, cmd.Stderr = env, captureStderr(t)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func serveMCP(t *testing.T, bin string, env []string) (url, token string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { end(cmd) })
+	t.Cleanup(func() { killProcess(cmd) })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening ")
 	if err != nil || !ok {
@@ -364,7 +364,7 @@ type mcpSeen struct {
 func runClient(ctx context.Context, t *testing.T, env []string, name string, args ...string) (seen mcpSeen) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env, cmd.Stderr = env, overheard(t)
+	cmd.Env, cmd.Stderr = env, captureStderr(t)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

@@ -42,7 +42,7 @@ func drivePython(t *testing.T, programs interop.PythonPrograms) {
 // Each step is a subtest. The line "kill" calls restart, which kills the server and starts another.
 func runSteps(t *testing.T, cmd *exec.Cmd, restart func()) (killed int) {
 	t.Helper()
-	cmd.Stderr = overheard(t)
+	cmd.Stderr = captureStderr(t)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

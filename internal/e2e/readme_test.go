@@ -45,7 +45,7 @@ func TestReadmeAddsAShellCommand(t *testing.T) {
 		cmd := exec.Command(bin, strings.Fields(line)[1:]...)
 		cmd.Dir = dir
 		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, env...)
-		cmd.Stderr = overheard(t)
+		cmd.Stderr = captureStderr(t)
 		return cmd
 	}
 	server := run(said[0][1], "ARCP_LISTEN=127.0.0.1:0", "ARCP_ADMIN=127.0.0.1:0")

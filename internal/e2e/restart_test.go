@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -32,19 +31,20 @@ func TestRollingRestart(t *testing.T) {
 		defer c.Abort()
 		clients = append(clients, c)
 	}
-	var stopping atomic.Bool
-	var done atomic.Int64
+	load, stop := context.WithCancel(ctx)
+	defer stop()
+	done := newCompletions()
 	var work sync.WaitGroup
 	for u, c := range clients {
 		work.Go(func() {
-			if err := use(ctx, c, u, &stopping, &done); err != nil {
+			if err := runJobs(ctx, load, c, u, done); err != nil {
 				t.Error(err)
-				stopping.Store(true)
+				stop()
 			}
 		})
 	}
 	for range restarts {
-		pause(ctx, 700*time.Millisecond)
+		done.await(load, users)
 		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
@@ -53,28 +53,25 @@ func TestRollingRestart(t *testing.T) {
 		}
 		p = startServer(t, bin, data, "--drain", "2s", "--listen", p.address)
 	}
-	pause(ctx, 700*time.Millisecond)
-	stopping.Store(true)
+	done.await(load, users)
+	stop()
 	work.Wait()
-	t.Logf("%d jobs over %d restarts", done.Load(), restarts)
-	if done.Load() < users {
-		t.Errorf("only %d jobs were done", done.Load())
-	}
+	t.Logf("%d jobs over %d restarts", done.n.Load(), restarts)
 	p.kill(t)
 }
 
-// use runs at least one job, one after the other, until stopping is set.
-func use(ctx context.Context, c *client.Client, user int, stopping *atomic.Bool, done *atomic.Int64) error {
-	for n := 0; n == 0 || !stopping.Load(); n++ {
+// runJobs runs at least one job, one after the other, until the load has ended.
+func runJobs(ctx, load context.Context, c *client.Client, user int, done *completions) error {
+	for n := 0; n == 0 || load.Err() == nil; n++ {
 		steps := 5 + n%20
 		job, err := invokePatiently(ctx, c, client.InvokeParams{Tool: "demo.count", Arguments: map[string]int{"to": steps, "interval_ms": 10}})
 		if err != nil {
 			return fmt.Errorf("user %d, job %d: %w", user, n, err)
 		}
-		if err := counted(ctx, job, steps); err != nil {
+		if err := checkCount(ctx, job, steps); err != nil {
 			return fmt.Errorf("user %d, job %d (%s): %w", user, n, job.ID(), err)
 		}
-		done.Add(1)
+		done.add()
 	}
 	return nil
 }
@@ -90,8 +87,8 @@ func invokePatiently(ctx context.Context, c *client.Client, r client.InvokeParam
 	}
 }
 
-// counted checks that a job's steps come once each and in order, and one end.
-func counted(ctx context.Context, job *client.Job, steps int) error {
+// checkCount checks that a job's steps come once each and in order, and one end.
+func checkCount(ctx context.Context, job *client.Job, steps int) error {
 	at, ends := 0, 0
 	for ev, err := range job.Events(ctx) {
 		if err != nil {

@@ -26,7 +26,8 @@ const rustKind = "arcp-rs"
 func TestRustInterop(t *testing.T) {
 	programs := interop.Rust(t)
 	bin, data := binary(t), t.TempDir()
-	p := startServer(t, bin, data)
+	options := []string{"--max-frame", "32MiB"}
+	p := startServer(t, bin, data, options...)
 	defer func() { p.kill(t) }()
 
 	codes := map[arcp.Code]arcp.Code{}
@@ -44,9 +45,9 @@ func TestRustInterop(t *testing.T) {
 	cmd := exec.CommandContext(ctx, programs.Drive, p.url, crashToken, string(sent))
 	if killed := runSteps(t, cmd, func() {
 		p.kill(t)
-		p = startServer(t, bin, data, "--listen", p.address)
-	}); killed != 1 {
-		t.Errorf("the client had the server killed %d times, want once", killed)
+		p = startServer(t, bin, data, append(options, "--listen", p.address)...)
+	}); killed != 2 {
+		t.Errorf("the client had the server killed %d times, want twice", killed)
 	}
 }
 
@@ -145,7 +146,7 @@ func decodeRust(t *testing.T, program string, frames map[arcp.Type][][]byte) map
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program)
-	cmd.Stdin, cmd.Stderr = &in, overheard(t)
+	cmd.Stdin, cmd.Stderr = &in, captureStderr(t)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func TestStoredData(t *testing.T) {
 			p := startServer(t, bin, filepath.Join(data, "data"), forLong...)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			verify(ctx, t, p.url, &witness{jobs: was.Jobs, ends: was.Ended})
+			verify(ctx, t, p.url, &eventRecorder{jobs: was.Jobs, ends: was.Ended})
 			c := resumed(ctx, t, p.url, &was)
 			for id, want := range map[string][]string{was.Pending: {"pending", "expired"}, was.Denied: {"resolved"}} {
 				if got := invoked(ctx, t, c, "approval.get", args{"approval_id": id})["status"]; got != want[0] && got != want[len(want)-1] {
@@ -159,12 +159,16 @@ func writeStored(t *testing.T, bin, archive string) {
 	p := startServer(t, bin, filepath.Join(dir, "data"), forLong...)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	w := &witness{jobs: make(map[arcp.JobID]map[arcp.MessageID]string), ends: make(map[arcp.JobID]int)}
+	rec := &eventRecorder{jobs: make(map[arcp.JobID]map[arcp.MessageID]string), ends: make(map[arcp.JobID]int)}
 	var was storedView
 	var mu sync.Mutex
 	var last uint64
+	checkpoints := newCompletions() // of demo.count
 	c, err := client.Dial(ctx, p.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}, OnEnvelope: func(env *arcp.Envelope) bool {
-		w.see(env, &last)
+		rec.record(env, &last)
+		if env.Type == arcp.JobCheckpoint {
+			checkpoints.add()
+		}
 		if env.EventSeq > 0 {
 			mu.Lock()
 			defer mu.Unlock()
@@ -181,7 +185,7 @@ func writeStored(t *testing.T, bin, archive string) {
 	was.Pending, _ = invoked(ctx, t, c, "approval.request", args{"action": "deploy"})["approval_id"].(string)
 	was.Denied, _ = invoked(ctx, t, c, "approval.request", args{"action": "wipe"})["approval_id"].(string)
 	invoked(ctx, t, c, "approval.resolve", args{"approval_id": was.Denied, "approved": false})
-	was.Jobs, was.Ended = make(map[arcp.JobID]map[arcp.MessageID]string), w.ends
+	was.Jobs, was.Ended = make(map[arcp.JobID]map[arcp.MessageID]string), rec.ends
 	for tool, a := range map[string]args{"demo.echo": {"x": []any{1, "ü"}}, "demo.emit": {"count": 40, "bytes": 64}, "demo.fail": {"code": "ABORTED", "message": "as asked"}} {
 		job, err := c.Invoke(ctx, client.InvokeParams{Tool: tool, Arguments: a, DiscardEvents: true})
 		if err != nil {
@@ -199,11 +203,11 @@ func writeStored(t *testing.T, bin, archive string) {
 		}
 		was.Jobs[job.ID()] = nil
 	}
-	pause(ctx, 500*time.Millisecond)
+	checkpoints.await(ctx, 1)
 	p.kill(t)
 	<-c.Done()
 	for id := range was.Jobs {
-		was.Jobs[id] = w.jobs[id]
+		was.Jobs[id] = rec.jobs[id]
 	}
 	raw, err := arcp.Marshal(was)
 	if err == nil {

@@ -80,17 +80,17 @@ func (e example) start(t *testing.T, dir, url string) *exec.Cmd {
 		program = filepath.Join(dir, program)
 	}
 	cmd := exec.Command(program, e.run[1:]...)
-	cmd.Dir, cmd.Stderr = dir, overheard(t)
+	cmd.Dir, cmd.Stderr = dir, captureStderr(t)
 	cmd.Env = append(os.Environ(), "ARCP_URL="+url, "ARCP_TOKEN="+crashToken)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { end(cmd) })
+	t.Cleanup(func() { killProcess(cmd) })
 	return cmd
 }
 
-// end kills a process that may have ended.
-func end(cmd *exec.Cmd) {
+// killProcess kills a process that may have ended.
+func killProcess(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 }
@@ -132,7 +132,7 @@ func TestWorkerExamples(t *testing.T) {
 
 			killed := submit(ctx, t, c, "text.wait", `{"to":50,"interval_ms":100}`)
 			reach(ctx, t, killed, 3)
-			end(w)
+			killProcess(w)
 			e.start(t, dir, p.url)
 			value := outcome(ctx, t, killed)
 			if !strings.Contains(value, `"attempt":2`) || strings.Contains(value, `"resumed_from":0`) {

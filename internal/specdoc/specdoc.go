@@ -1,4 +1,4 @@
-// Package specdoc writes the tables of SPEC.md from the catalogues of package arcp.
+// Package specdoc writes the tables of SPEC.md from the catalogs of package arcp.
 package specdoc
 
 import (

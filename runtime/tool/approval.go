@@ -36,11 +36,11 @@ const (
 	ModeAuto   ApprovalMode = "auto"   // a rule approves calls; the other calls need approval as with ModeManual
 )
 
-// Bounds of a policy.
-const (
-	MaxQuorum     = 16
-	MaxEscalation = 24 * time.Hour // a question expires then
-)
+// MaxQuorum bounds Approval.Quorum.
+const MaxQuorum = 16
+
+// MaxEscalation bounds Approval.EscalateAfter, because a question expires after 24 h.
+const MaxEscalation = 24 * time.Hour
 
 // The policies without a rule.
 var (

@@ -209,7 +209,7 @@ func (r *Registry) publish(next *State) {
 	}
 }
 
-// State returns the current state. The runtime uses it for the catalogues of sessions; a program
+// State returns the current state. The runtime uses it for the catalogs of sessions; a program
 // uses Resolve and Tools.
 func (r *Registry) State() *State { return r.state.Load() }
 

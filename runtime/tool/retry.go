@@ -24,7 +24,9 @@ const (
 	DefaultRetryInitial = 1000 // ms
 	DefaultRetryFactor  = 2
 	DefaultRetryMax     = 60_000 // ms
+)
 
+const (
 	maxRetryMS     = 24 * 3600 * 1000
 	maxRetryFactor = 100
 )

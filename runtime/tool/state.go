@@ -13,7 +13,7 @@ import (
 )
 
 // State holds the tools of one generation of a Registry. It is immutable, and shares its unchanged
-// parts with the other generations. The runtime uses it, with Family, for the catalogues of sessions.
+// parts with the other generations. The runtime uses it, with Family, for the catalogs of sessions.
 type State struct {
 	generation uint64
 	families   *btreemap.BTreeMap[string, *Family] // by name

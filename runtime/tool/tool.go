@@ -22,7 +22,7 @@
 //   - Decisions on calls: Hook, HookCall, HookDecision.
 //
 // The runtime uses Host, Attempt, AttemptInfo and PanicError for the other side of a Job, and State
-// and Family to compose the catalogue of a session.
+// and Family to compose the catalog of a session.
 package tool
 
 import (

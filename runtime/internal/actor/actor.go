@@ -20,7 +20,7 @@ import (
 // part in human input.
 func Of(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Actor {
 	a := approval.Actor{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
-		Approver: auth.HasRole(*id, auth.RoleApprover), Worker: auth.HasRole(*id, auth.RoleWorker), Admin: auth.HasRole(*id, auth.RoleAdmin),
+		Approver: id.HasRole(auth.RoleApprover), Worker: id.HasRole(auth.RoleWorker), Admin: id.HasRole(auth.RoleAdmin),
 		Sees: matcher(id.Sees), Serves: matcher(id.Serves)}
 	if p := id.Program; p != nil {
 		a.Serves = func(string) bool { return true }
@@ -48,7 +48,7 @@ func matchesAny(globs []string, name string) bool {
 
 // MayCommand reports whether a principal may do more than observe.
 func MayCommand(id *auth.Identity) bool {
-	return auth.HasRole(*id, auth.RoleClient) || auth.HasRole(*id, auth.RoleWorker) || auth.HasRole(*id, auth.RoleAdmin)
+	return id.HasRole(auth.RoleClient) || id.HasRole(auth.RoleWorker) || id.HasRole(auth.RoleAdmin)
 }
 
 // Stored returns the actor of a session without a connection. It checks the stored identity
@@ -67,7 +67,8 @@ func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionI
 	if identity.Scheme == auth.Program {
 		request.Program = &identity
 	}
-	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None { // the operating system has vouched for the peer
+	// The operating system has vouched for the peer.
+	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None {
 		if request.PeerUID, err = strconv.Atoi(uid); err != nil {
 			return approval.Actor{}, err
 		}

@@ -27,7 +27,8 @@ func (s *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, erro
 		if err != nil {
 			return err
 		}
-		return s.changeThen(ctx, a.Principal, a.ID, inTxn, func(old *Agent) (*decision, error) { return s.registration(&a, old, claim, space) }, release)
+		return s.changeThen(ctx, a.Principal, a.ID, inTxn,
+			func(old *Agent) (*decision, error) { return s.registration(&a, old, claim, space) }, release)
 	}
 	err = register()
 	for o, ok := errors.AsType[*ownedError](err); ok; o, ok = errors.AsType[*ownedError](err) {

@@ -99,7 +99,8 @@ func (x *index) reserve(a *Agent, size int) (r *reservation, oldest *Agent, full
 	case agents > maxOfPrincipal:
 		full = arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d agents already; unregister some", a.Principal, maxOfPrincipal)
 	case bytes > maxBytes:
-		full = arcp.Errorf(arcp.CodeResourceExhausted, "the agents of %s take more than %d bytes; unregister some, or say less about them", a.Principal, maxBytes)
+		full = arcp.Errorf(arcp.CodeResourceExhausted,
+			"the agents of %s take more than %d bytes; unregister some, or say less about them", a.Principal, maxBytes)
 	case x.bytes+r.bytes > maxAllBytes:
 		full = arcp.Errorf(arcp.CodeResourceExhausted, "all agents together take more than %d bytes", maxAllBytes).RetryAfter(60)
 		for _, p := range x.principals {
@@ -279,7 +280,8 @@ func (x *index) subscribe(principal string, n int) (*Subscription, Snapshot, *ar
 	defer x.mu.Unlock()
 	p := x.principalLocked(principal)
 	if p.subscriptions >= maxSubscriptions {
-		return nil, Snapshot{}, arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d subscriptions to its host already; cancel some", principal, maxSubscriptions).RetryAfter(1)
+		return nil, Snapshot{}, arcp.Errorf(arcp.CodeResourceExhausted,
+			"%s has %d subscriptions to its host already; cancel some", principal, maxSubscriptions).RetryAfter(1)
 	}
 	p.subscriptions++
 	return &Subscription{x, p, p.ring.next}, Snapshot{p.list(), p.ring.latest(n)}, nil

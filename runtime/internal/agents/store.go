@@ -113,7 +113,8 @@ func (s *Store) change(ctx context.Context, principal, id string, j txnMode, dec
 }
 
 // changeThen is change. It calls after once, when the row is written or will not be.
-func (s *Store) changeThen(ctx context.Context, principal, id string, j txnMode, decide func(old *Agent) (*decision, error), after func()) error {
+func (s *Store) changeThen(ctx context.Context, principal, id string, j txnMode,
+	decide func(old *Agent) (*decision, error), after func()) error {
 	unlock, err := s.locks.lock(ctx, key(principal, id))
 	if err != nil {
 		after()
@@ -134,7 +135,8 @@ func (s *Store) changeThen(ctx context.Context, principal, id string, j txnMode,
 
 // changeOnce tries a change. It reports whether the write was staged; then the end of the
 // transaction calls end.
-func (s *Store) changeOnce(ctx context.Context, principal, id string, j txnMode, decide func(old *Agent) (*decision, error), end func()) (staged bool, err error) {
+func (s *Store) changeOnce(ctx context.Context, principal, id string, j txnMode,
+	decide func(old *Agent) (*decision, error), end func()) (staged bool, err error) {
 	row, err := s.table().Get(ctx, key(principal, id))
 	if err != nil {
 		return false, fmt.Errorf("read agent: %w", err)

@@ -29,7 +29,8 @@ func TestOneSessionOwnsAnAgent(t *testing.T) {
 			h = other
 		}
 		all.Go(func() {
-			_, err := h.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: arcp.SessionID(fmt.Sprint("sess_", i))}, nil)
+			_, err := h.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice",
+				Session: arcp.SessionID(fmt.Sprint("sess_", i))}, nil)
 			switch codeOf(err) {
 			case "":
 				won.Add(1)
@@ -173,7 +174,8 @@ func TestAgentsOfASessionAndAPrincipalAreBounded(t *testing.T) {
 		t.Errorf("Register of large agent %d = %v, want RESOURCE_EXHAUSTED", n, err)
 	}
 	if p := r.principals["alice"]; !p.isIdle() || p.bytes > maxBytes || p.bytes != r.bytes {
-		t.Errorf("principal is idle: %t, has %d bytes, want an idle one with the %d bytes of the store, at most %d", p.isIdle(), p.bytes, r.bytes, maxBytes)
+		t.Errorf("principal is idle: %t, has %d bytes, want an idle one with the %d bytes of the store, at most %d",
+			p.isIdle(), p.bytes, r.bytes, maxBytes)
 	}
 }
 

@@ -142,7 +142,8 @@ func (s *Service) Load(ctx context.Context) error {
 		}
 		if refused := s.reregister(ctx, a); refused != nil {
 			s.opts.Logger.Error().Err(refused).Str("agent_id", a.ID).Str("principal", a.Principal).Msg("an agent does not execute jobs any more")
-			if err := s.Store.Fail(ctx, a.Principal, a.ID, fmt.Sprintf("%s does not execute jobs any more: %s", a.Name, refused.Message)); err != nil {
+			reason := fmt.Sprintf("%s does not execute jobs any more: %s", a.Name, refused.Message)
+			if err := s.Store.Fail(ctx, a.Principal, a.ID, reason); err != nil {
 				return err
 			}
 		}

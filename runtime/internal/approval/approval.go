@@ -259,7 +259,8 @@ func (r *Row) checkAnswer(a *Answer) *arcp.Error {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "the answer's value must be JSON")
 	case r.Kind == Permission && (a.Grant == nil) != (a.Resolution == Deny):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "a permission is granted or denied")
-	case r.Kind == Permission && a.Grant != nil && (a.Grant.Permission != r.Permission.Permission || a.Grant.Operation != r.Permission.Operation):
+	case r.Kind == Permission && a.Grant != nil &&
+		(a.Grant.Permission != r.Permission.Permission || a.Grant.Operation != r.Permission.Operation):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "what was asked is %s to %s, not %s to %s",
 			r.Permission.Permission, r.Permission.Operation, a.Grant.Permission, a.Grant.Operation)
 	case r.Kind == Input && len(a.Value) == 0:

@@ -94,19 +94,24 @@ func TestMayAnswerAndWants(t *testing.T) {
 		return m
 	}
 	table := map[string]map[Kind]want{
-		"submitter":        {Permission: {ok, true}, Input: {ok, true}, Choice: {ok, true}, Gate: {denied, false}, Owned: {ok, false}},
-		"parent":           {Permission: {ok, true}, Input: {ok, true}, Choice: {ok, true}, Gate: {denied, false}, Owned: {failed, false}},
-		"same":             {Permission: {ok, true}, Input: {ok, true}, Choice: {ok, true}, Gate: {denied, false}, Owned: {failed, false}},
-		"same approver":    {Permission: {ok, true}, Input: {ok, true}, Choice: {ok, true}, Gate: {ok, true}, Owned: {failed, false}},
-		"same machine":     {Permission: {ok, false}, Input: {ok, false}, Choice: {ok, false}, Gate: {ok, false}, Owned: {failed, false}},
-		"observer":         {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false}, Gate: {denied, false}, Owned: {failed, false}},
-		"watching owner":   {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false}, Gate: {denied, false}, Owned: {failed, false}},
-		"stranger":         all(none, false),
-		"blind":            all(none, false),
-		"colleague":        {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false}, Gate: {denied, false}, Owned: {failed, false}},
-		"approver":         {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false}, Gate: {ok, true}, Owned: {failed, false}},
-		"admin":            {Permission: {ok, false}, Input: {ok, false}, Choice: {ok, false}, Gate: {ok, true}, Owned: {failed, false}},
-		"thief of session": {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false}, Gate: {denied, false}, Owned: {ok, false}},
+		"submitter":     {Permission: {ok, true}, Input: {ok, true}, Choice: {ok, true}, Gate: {denied, false}, Owned: {ok, false}},
+		"parent":        {Permission: {ok, true}, Input: {ok, true}, Choice: {ok, true}, Gate: {denied, false}, Owned: {failed, false}},
+		"same":          {Permission: {ok, true}, Input: {ok, true}, Choice: {ok, true}, Gate: {denied, false}, Owned: {failed, false}},
+		"same approver": {Permission: {ok, true}, Input: {ok, true}, Choice: {ok, true}, Gate: {ok, true}, Owned: {failed, false}},
+		"same machine":  {Permission: {ok, false}, Input: {ok, false}, Choice: {ok, false}, Gate: {ok, false}, Owned: {failed, false}},
+		"observer": {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false},
+			Gate: {denied, false}, Owned: {failed, false}},
+		"watching owner": {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false},
+			Gate: {denied, false}, Owned: {failed, false}},
+		"stranger": all(none, false),
+		"blind":    all(none, false),
+		"colleague": {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false},
+			Gate: {denied, false}, Owned: {failed, false}},
+		"approver": {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false}, Gate: {ok, true},
+			Owned: {failed, false}},
+		"admin": {Permission: {ok, false}, Input: {ok, false}, Choice: {ok, false}, Gate: {ok, true}, Owned: {failed, false}},
+		"thief of session": {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false},
+			Gate: {denied, false}, Owned: {ok, false}},
 	}
 	for name, actor := range actors() {
 		for _, k := range kinds {
@@ -335,7 +340,8 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("%s does not expire: %+v", k, r)
 		}
 		switch {
-		case k == Input && (r.Status != Resolved || r.Resolution != ByDefault || r.ResolvedBy != ByDefault || r.RespondedBy != ByDefault || string(r.Value) != "9"):
+		case k == Input && (r.Status != Resolved || r.Resolution != ByDefault ||
+			r.ResolvedBy != ByDefault || r.RespondedBy != ByDefault || string(r.Value) != "9"):
 			t.Errorf("the default: %+v", r)
 		case k != Input && r.Status != Expired:
 			t.Errorf("%s is %s", k, r.Status)

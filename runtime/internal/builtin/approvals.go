@@ -94,7 +94,8 @@ type approvalTools struct {
 func (t *approvalTools) register(r *registrar) {
 	register(r, tool.Capability{Name: "approval.request", SideEffect: tool.SideEffectWrite, Recovery: tool.RecoveryRerun,
 		Description: "requests an approval"}, r.callers.find, t.request)
-	register(r, readTool("approval.list", "the questions to people that the caller may see, the oldest of each principal first"), r.callers.find, t.list)
+	register(r, readTool("approval.list", "the questions to people that the caller may see, the oldest of each principal first"),
+		r.callers.find, t.list)
 	register(r, readTool("approval.get", "one question"), r.callers.find, t.get)
 	register(r, writeTool("approval.resolve", "resolves an approval"), r.callers.find, t.resolve)
 	register(r, writeTool("approval.cancel", "withdraws an approval that the caller has requested"), r.callers.find, t.cancel)
@@ -169,6 +170,9 @@ func preview(actor *approval.Actor, q *approval.Row, request arcp.MessageID) *ar
 	return &v
 }
 
+// request handles approval.request. A principal with too many pending questions gets
+// RESOURCE_EXHAUSTED. A later attempt of the job returns the approval that an earlier one has
+// stored.
 func (t *approvalTools) request(ctx context.Context, caller *Caller, in approvalRequestIn) (arcp.QuestionView, error) {
 	if err := in.check(); err != nil {
 		return arcp.QuestionView{}, err
@@ -257,7 +261,8 @@ func (t *approvalTools) requestSystem(ctx context.Context, caller *Caller, in ap
 		return none, err
 	}
 	failed, existing := make(chan *arcp.Error, 1), make(chan arcp.JobID, 1)
-	t.engine.SubmitInternal(caller.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
+	t.engine.SubmitInternal(caller.Principal, "approval.gate", args, "gate/"+id,
+		func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
 	for waits := true; waits; {
 		select {
 		case <-changed:
@@ -349,6 +354,8 @@ func outcomeOf(q *approval.Row) arcp.Outcome {
 	return arcp.OutcomeApproved
 }
 
+// list handles approval.list. A caller that is neither an admin nor observes other principals
+// reads only the questions of its own principal.
 func (t *approvalTools) list(ctx context.Context, caller *Caller, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
 	if err := paging.OneOf("status", in.Status, arcp.QuestionStatuses); err != nil {
 		return page, err
@@ -383,6 +390,8 @@ func (t *approvalTools) get(ctx context.Context, caller *Caller, in approvalIDIn
 	return viewFor(&caller.Actor, &row, t.questions.RequestOf(&row)), err
 }
 
+// resolve handles approval.resolve. If another session owns the approval, that session is asked
+// to resolve it. An input needs a value and is refused with INVALID_ARGUMENT.
 func (t *approvalTools) resolve(ctx context.Context, caller *Caller, in approvalResolveIn) (none arcp.QuestionView, err error) {
 	if (in.Approved == nil) == (in.Resolution == "") {
 		return none, arcp.Errorf(arcp.CodeInvalidArgument, "give either a resolution or approved")
@@ -419,12 +428,14 @@ func granted(requested *arcp.PermissionTerm, resource string, seconds uint64) *a
 }
 
 // askOwner sends the session that owns an approval the resolution that another session requests.
-func (t *approvalTools) askOwner(ctx context.Context, actor *approval.Actor, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+func (t *approvalTools) askOwner(ctx context.Context, actor *approval.Actor, row *approval.Row,
+	resolution string) (arcp.QuestionView, error) {
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if t.sessions.ConnOf(row.Session) == nil {
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition,
+			"only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
 	t.audit.Event("resolve_requested", actor.Principal, actor.Session).Str("target", row.ID).
 		Str("owner_session", string(row.Session)).Str("decision", "pending").Msg("audit")
@@ -454,7 +465,8 @@ func (t *approvalTools) sendResolveRequested(actor *approval.Actor, row *approva
 }
 
 // sendAnswer passes an answer to the job that asks, or changes the row of an approval without a job.
-func (t *approvalTools) sendAnswer(ctx context.Context, actor *approval.Actor, row *approval.Row, a *approval.Answer) (none arcp.QuestionView, err error) {
+func (t *approvalTools) sendAnswer(ctx context.Context, actor *approval.Actor, row *approval.Row,
+	a *approval.Answer) (none arcp.QuestionView, err error) {
 	if row.Job == "" || row.Status != approval.Pending {
 		return t.answerSessionApproval(ctx, actor, row.ID, a)
 	}
@@ -522,13 +534,18 @@ func callToJoin(ctx context.Context) (*engine.Call, error) {
 
 // answerSessionApproval answers an approval without a job. Of two concurrent answers the first one counts,
 // because it changes the record that the second one has read.
-func (t *approvalTools) answerSessionApproval(ctx context.Context, actor *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
-	row, err := t.questions.SessionApprovals().Change(ctx, actor, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
+func (t *approvalTools) answerSessionApproval(ctx context.Context, actor *approval.Actor, id string,
+	a *approval.Answer) (arcp.QuestionView, error) {
+	row, err := t.questions.SessionApprovals().Change(ctx, actor, id,
+		func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), actor, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
 	t.questions.AuditAnswer(actor, &row, a, refused)
 	return viewFor(actor, &row, ""), err
 }
 
+// cancel handles approval.cancel. The session that asked withdraws its approval; an admin
+// withdraws any approval that is system-level or belongs to a session. A question of a job ends
+// with the job instead: FAILED_PRECONDITION.
 func (t *approvalTools) cancel(ctx context.Context, caller *Caller, in approvalIDIn) (none arcp.QuestionView, err error) {
 	row, err := t.questions.Read(ctx, &caller.Actor, in.ApprovalID)
 	if err != nil {
@@ -568,6 +585,8 @@ func (t *approvalTools) cancel(ctx context.Context, caller *Caller, in approvalI
 	return v, nil
 }
 
+// wait handles approval.wait. It returns the outcome of the question: OutcomeTimedOut if the
+// question is still pending after timeout_ms.
 func (t *approvalTools) wait(ctx context.Context, caller *Caller, in approvalWaitIn) (arcp.OutcomeView, error) {
 	timeout := waitTimer(in.TimeoutMS)
 	defer timeout.Stop()
@@ -591,6 +610,7 @@ func (t *approvalTools) wait(ctx context.Context, caller *Caller, in approvalWai
 	}
 }
 
+// listPending handles approval.questions. A page has only questions that the caller may answer.
 func (t *approvalTools) listPending(_ context.Context, caller *Caller, in approvalQuestionsIn) (arcp.Page[arcp.QuestionView], error) {
 	request := paging.Request{Scope: "questions\x00" + string(caller.Session), Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
@@ -629,6 +649,8 @@ func (t *approvalTools) answer(ctx context.Context, caller *Caller, in approvalA
 	return t.sendAnswer(ctx, &caller.Actor, &row, a)
 }
 
+// answer returns the answer to a question. It returns INVALID_ARGUMENT if the member that the
+// kind of the question needs is missing.
 func (in *approvalAnswerIn) answer(q *approval.Row) (*approval.Answer, error) {
 	a := &approval.Answer{Reason: in.Reason, RespondedBy: in.RespondedBy}
 	switch q.Kind {

@@ -98,7 +98,8 @@ type registrar struct {
 }
 
 // register adds a tool. caller returns the view C of the calling job for run, or refuses the call.
-func register[C, In, Out any](r *registrar, capability tool.Capability, caller func(tool.Job) (C, error), run func(context.Context, C, In) (Out, error)) {
+func register[C, In, Out any](r *registrar, capability tool.Capability, caller func(tool.Job) (C, error),
+	run func(context.Context, C, In) (Out, error)) {
 	capability.Source, capability.Limits.MaxResponseBytes = tool.SourceBuiltin, -1
 	t, err := tool.New(capability, func(ctx context.Context, job tool.Job, in In) (out Out, err error) {
 		c, err := caller(job)
@@ -136,7 +137,8 @@ func (r *registrar) auditDenial(name string, job tool.Job, err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	c, called := job.Host().(engine.Caller)
 	if ok && called && e.Code == arcp.CodePermissionDenied {
-		r.audit.Event(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", e.Message).Msg("audit")
+		r.audit.Event(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").
+			Str("reason", e.Message).Msg("audit")
 	}
 }
 
@@ -217,7 +219,7 @@ func send(d *session.Directory, id arcp.SessionID, request arcp.MessageID, t arc
 	}
 }
 
-// toolsChanged makes the connection of a session announce the changes of its catalogue.
+// toolsChanged makes the connection of a session announce the changes of its catalog.
 func toolsChanged(d *session.Directory, id arcp.SessionID) {
 	if c := d.ConnOf(id); c != nil {
 		c.ToolsChanged()

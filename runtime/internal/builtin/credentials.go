@@ -54,6 +54,7 @@ type credentialTools struct {
 	logger  zerolog.Logger
 }
 
+// register registers the tools for admins. Without provisioners they return FAILED_PRECONDITION.
 func (t *credentialTools) register(r *registrar) {
 	admin := func(job tool.Job) (*Caller, error) {
 		caller, err := r.callers.find(job)
@@ -68,7 +69,8 @@ func (t *credentialTools) register(r *registrar) {
 		return caller, nil
 	}
 	register(r, readTool("jobs.credentials", "credentials that were issued to jobs and are not revoked; for the role admin"), admin, t.list)
-	register(r, writeTool("jobs.forget_credentials", "removes the record of manually revoked credentials; for the role admin"), admin, t.forget)
+	register(r, writeTool("jobs.forget_credentials", "removes the record of manually revoked credentials; for the role admin"),
+		admin, t.forget)
 	register(r, tool.Capability{
 		Name:        "jobs.rotate_credentials",
 		SideEffect:  tool.SideEffectExternal,
@@ -77,6 +79,7 @@ func (t *credentialTools) register(r *registrar) {
 	}, admin, t.rotate)
 }
 
+// list handles jobs.credentials. It returns one page, which no cursor continues.
 func (t *credentialTools) list(ctx context.Context, _ *Caller, in credentialsIn) (page arcp.Page[arcp.CredentialView], err error) {
 	page.Items = []arcp.CredentialView{}
 	err = t.vault.List(ctx, func(e credential.Entry) bool {
@@ -123,6 +126,8 @@ func (t *credentialTools) auditChange(action string, caller *Caller, target arcp
 		Str("provisioner", provisioner).Str("decision", "allowed").Msg("audit")
 }
 
+// rotate handles jobs.rotate_credentials. A job without credentials of the provisioner is
+// NOT_FOUND. A job whose credentials are being replaced is FAILED_PRECONDITION.
 func (t *credentialTools) rotate(ctx context.Context, caller *Caller, in credentialRotateIn) (out credentialsRotated, err error) {
 	t.auditChange("rotate_credentials", caller, in.JobID, in.Provisioner)
 	list, err := t.vault.Rotate(ctx, in.JobID, in.Provisioner)

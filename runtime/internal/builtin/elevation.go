@@ -76,14 +76,16 @@ type elevationTools struct {
 }
 
 func (t *elevationTools) register(r *registrar) {
-	register(r, waitTool("approval.elevate", "elevates the trust level of a session; only the runtime calls it"), hostAs[engine.Gates], t.elevate)
+	register(r, waitTool("approval.elevate", "elevates the trust level of a session; only the runtime calls it"),
+		hostAs[engine.Gates], t.elevate)
 }
 
 // elevate asks for an elevation. If it is granted, the job of the call lives until the lease ends,
 // also across a restart.
 func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Elevation) (none arcp.OutcomeView, err error) {
 	if gates.Session() != "" {
-		return none, arcp.Errorf(arcp.CodePermissionDenied, "only the runtime calls this: send permission.request with trust.elevate.%s", in.Level)
+		return none, arcp.Errorf(arcp.CodePermissionDenied,
+			"only the runtime calls this: send permission.request with trust.elevate.%s", in.Level)
 	}
 	permission := elevationPermission(in.Level)
 	granted := func() bool { return gates.Permits(permission, "session", "elevate") }

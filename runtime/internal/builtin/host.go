@@ -84,7 +84,8 @@ func (t *hostTools) register(r *registrar) {
 	register(r, writeTool("host.unregister_agent", "removes an agent of the caller's session"), r.callers.find, t.unregisterAgent)
 	register(r, writeTool("host.set_status", "sets the status of an agent of the caller's session"), r.callers.find, t.setStatus)
 	register(r, readTool("host.agents", "the caller's agents, by name"), r.callers.find, t.listAgents)
-	register(r, readTool("host.events", "the latest events of the caller's agents and approvals, the newest first"), r.callers.find, t.listEvents)
+	register(r, readTool("host.events", "the latest events of the caller's agents and approvals, the newest first"),
+		r.callers.find, t.listEvents)
 	register(r, tool.Capability{
 		Name:        "host.subscribe",
 		SideEffect:  tool.SideEffectExternal,
@@ -105,6 +106,7 @@ func (t *hostTools) registerAgent(ctx context.Context, caller *Caller, in regist
 	return t.agents.Register(ctx, in.agent(), caller.Actor)
 }
 
+// check returns INVALID_ARGUMENT for arguments that the schema allows and an agent may not have.
 func (in *registerAgentIn) check() *arcp.Error {
 	switch {
 	case strings.ContainsFunc(in.ID, func(c rune) bool { return c <= ' ' || c > '~' }):
@@ -128,6 +130,7 @@ func (in *registerAgentIn) check() *arcp.Error {
 	return nil
 }
 
+// agent returns the agent to register, with a random id if the arguments have none.
 func (in *registerAgentIn) agent() agents.Agent {
 	a := agents.Agent{
 		ID:           in.ID,

@@ -77,6 +77,7 @@ func (t *jobTools) wait(ctx context.Context, caller *Caller, in jobsWaitIn) (v a
 	return t.get(ctx, caller, jobsGetIn{in.JobID})
 }
 
+// delete handles jobs.delete. It waits until the end of the job is durable.
 func (t *jobTools) delete(ctx context.Context, caller *Caller, in jobsDeleteIn) (jobDeleted, error) {
 	j, refused := t.jobs.Get(ctx, &caller.Actor, in.JobID)
 	if refused == nil {
@@ -126,8 +127,10 @@ func (t *jobTools) deletable(ctx context.Context, caller *Caller, j *store.Job) 
 	case got >= j.LastSeq:
 		return nil
 	case s.Acks():
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session that has submitted it has acknowledged its events up to %d: %s has to acknowledge %d first", got, j.Session, j.LastSeq)
+		return arcp.Errorf(arcp.CodeFailedPrecondition,
+			"the session that has submitted it has acknowledged its events up to %d: %s has to acknowledge %d first", got, j.Session, j.LastSeq)
 	default:
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session that has submitted it has got its events up to %d: %s has to read up to %d first", got, j.Session, j.LastSeq)
+		return arcp.Errorf(arcp.CodeFailedPrecondition,
+			"the session that has submitted it has got its events up to %d: %s has to read up to %d first", got, j.Session, j.LastSeq)
 	}
 }

@@ -93,7 +93,8 @@ func (t *registryTools) register(r *registrar) {
 	register(r, writeTool("registry.touch", "extends a lease by its whole duration"), r.callers.find, t.changeLease(t.resources.Store.Touch))
 	register(r, writeTool("registry.release", "ends a lease without a clean-up"), r.callers.find, t.changeLease(t.resources.Store.Release))
 	register(r, readTool("registry.leases", "the caller's leases, the newest first; for an admin all leases"), r.callers.find, t.leases)
-	register(r, waitTool("registry.reap", "cleans up the resources of the caller's expired leases; for an admin of all expired leases"), r.callers.find, t.reap)
+	register(r, waitTool("registry.reap", "cleans up the resources of the caller's expired leases; for an admin of all expired leases"),
+		r.callers.find, t.reap)
 }
 
 // sessionFor returns the named session; "": the actor's. Only an admin may name the session of
@@ -140,6 +141,8 @@ func (t *registryTools) deregister(ctx context.Context, caller *Caller, in resou
 	return deregistered{removed}, t.resources.Refusal(err, "deregister a resource")
 }
 
+// list handles registry.list. It lists the resources of one session, the newest first; only an
+// admin may name a session of another principal.
 func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceListIn) (page arcp.Page[resources.Entry], err error) {
 	if err := paging.OneOf("status", in.Status, resources.Statuses); err != nil {
 		return page, err
@@ -185,13 +188,16 @@ func (t *registryTools) leaseOwner(ctx context.Context, actor *approval.Actor, i
 	}
 	l, err := t.resources.Store.Find(ctx, id)
 	if err == nil && l.Principal != actor.Principal {
-		t.audit.Event("lease", actor.Principal, actor.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
+		t.audit.Event("lease", actor.Principal, actor.Session).Str("target", string(id)).Str("owner", l.Principal).
+			Str("decision", "allowed").Msg("audit")
 	}
 	return l.Principal, t.resources.Refusal(err, "find a lease")
 }
 
 // changeLease makes a tool of a function that changes one lease.
-func (t *registryTools) changeLease(change func(context.Context, time.Time, string, arcp.LeaseID) (resources.Lease, error)) func(context.Context, *Caller, leaseIDIn) (arcp.ResourceLeaseView, error) {
+func (t *registryTools) changeLease(
+	change func(context.Context, time.Time, string, arcp.LeaseID) (resources.Lease, error),
+) func(context.Context, *Caller, leaseIDIn) (arcp.ResourceLeaseView, error) {
 	return func(ctx context.Context, caller *Caller, in leaseIDIn) (arcp.ResourceLeaseView, error) {
 		owner, err := t.leaseOwner(ctx, &caller.Actor, in.LeaseID)
 		if err != nil {
@@ -228,6 +234,8 @@ func leasesOf(caller *Caller) string {
 	return caller.Principal
 }
 
+// reap handles registry.reap. It scans until no due lease is left, or a scan makes no progress.
+// With dry_run it lists the due leases and changes nothing.
 func (t *registryTools) reap(ctx context.Context, caller *Caller, in reapIn) (all arcp.ReapReport, err error) {
 	leave, err := t.resources.AcquireReap(ctx, caller.Principal)
 	if err != nil {

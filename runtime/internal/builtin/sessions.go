@@ -44,9 +44,12 @@ type sessionTools struct {
 
 func (t *sessionTools) register(r *registrar) {
 	register(r, readTool("sessions.list", "the sessions that the caller may observe, the oldest first"), r.callers.find, t.list)
-	register(r, writeTool("sessions.evict", "closes the connection of a session of the caller, or ends the session; an admin may evict any session"), r.callers.find, t.evict)
+	register(r, writeTool("sessions.evict",
+		"closes the connection of a session of the caller, or ends the session; an admin may evict any session"),
+		r.callers.find, t.evict)
 }
 
+// list handles sessions.list. It omits sessions without a row.
 func (t *sessionTools) list(ctx context.Context, caller *Caller, in sessionsListIn) (arcp.Page[arcp.SessionView], error) {
 	request := paging.Request{Scope: "sessions\x00" + caller.Principal, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.SessionView]) error {
@@ -93,6 +96,8 @@ func (t *sessionTools) describe(ctx context.Context, s *session.Session) (*arcp.
 	return v, nil
 }
 
+// evict handles sessions.evict. The session of another principal is NOT_FOUND, except for an
+// admin. The connection is closed when the write of the call is durable.
 func (t *sessionTools) evict(ctx context.Context, caller *Caller, in sessionsEvictIn) (sessionsEvicted, error) {
 	unknown := arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
 	s := t.sessions.Find(in.SessionID)

@@ -41,7 +41,8 @@ type catalogTools struct {
 func (t *catalogTools) register(r *registrar) {
 	register(r, readTool("tools.list", "the tools of the session's catalogue, by name"), hostAs[engine.Viewer], t.list)
 	register(r, readTool("tools.describe", "the complete description of a tool"), hostAs[engine.Viewer], t.describe)
-	register(r, readTool("tools.policy", "the tools that the session may use, and the reasons against the others"), hostAs[engine.Viewer], t.policy)
+	register(r, readTool("tools.policy", "the tools that the session may use, and the reasons against the others"),
+		hostAs[engine.Viewer], t.policy)
 	register(r, readTool("tools.calls", "the tool calls of a job"), r.callers.find, t.calls)
 	register(r, writeTool("tools.overlay", "sets the overlay of the session's catalogue"), hostAs[engine.Viewer], t.overlay)
 	register(r, tool.Capability{
@@ -69,9 +70,10 @@ func policyText(t *tool.Tool) arcp.Raw {
 	return raw
 }
 
-// listTools returns a page of the catalogue. row returns an item and its size in bytes. The cursor
+// listTools returns a page of the catalog. row returns an item and its size in bytes. The cursor
 // has the name of the last tool, so that added and removed tools do not shift a page.
-func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsListIn, all bool, row func(*catalog.Listed) (T, int)) (arcp.Page[T], error) {
+func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsListIn, all bool,
+	row func(*catalog.Listed) (T, int)) (arcp.Page[T], error) {
 	request := paging.Request{Scope: list + "\x00" + v.Principal() + "\x00" + in.Prefix, Cursor: in.Cursor, Limit: in.Limit}
 	return paging.Page(t.cursors, request, func(after string, add paging.Add[T]) error {
 		for l := range v.Catalog().List(after, in.Prefix, all) {
@@ -98,6 +100,8 @@ type toolsDescribeIn struct {
 	Name string `json:"name" jsonschema:"description=name or name@version"`
 }
 
+// describe handles tools.describe. It returns PERMISSION_DENIED for a tool above the trust level
+// of the session.
 func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescribeIn) (d arcp.ToolView, err error) {
 	t, refused := v.Catalog().Resolve(in.Name)
 	switch {
@@ -165,6 +169,8 @@ type toolPolicy struct {
 	Approval arcp.Raw `json:"approval_policy"`
 }
 
+// policy handles tools.policy. It returns the rights of the session, and a page of what it may
+// do with each tool.
 func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn) (toolsPolicyOut, error) {
 	rec := session.OverlayRecord{IncludeBase: true}
 	if s := t.sessions.Find(v.Session()); s != nil {
@@ -176,7 +182,10 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 		Trust:      v.Trust(),
 		Roles:      append([]string{}, v.Roles()...),
 		Generation: v.Catalog().Generation(),
-		Overlay:    overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)},
+		Overlay: overlayOut{
+			rec.Revision, rec.IncludeBase,
+			append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...),
+		},
 	}
 	if l := v.JobLease(); l != nil {
 		out.Lease = l.WireJSON()

@@ -50,7 +50,7 @@ func TestToolIsVisibleOnlyToItsAudience(t *testing.T) {
 				t.Errorf("%s sees %d versions of a", principal, got)
 			}
 			if s != cat.Snapshot(v, l) {
-				t.Errorf("%s: the same catalogue is composed again", principal)
+				t.Errorf("%s: the same catalog is composed again", principal)
 			}
 		}
 	}
@@ -58,6 +58,6 @@ func TestToolIsVisibleOnlyToItsAudience(t *testing.T) {
 		t.Fatal(err)
 	}
 	if x, y := cat.Snapshot(Viewer{Principal: "alice"}, nil), cat.Snapshot(Viewer{Principal: "bob"}, nil); x != y {
-		t.Error("nothing is for some only, and yet a catalogue is composed for each")
+		t.Error("nothing is for some only, and yet a catalog is composed for each")
 	}
 }

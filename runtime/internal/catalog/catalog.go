@@ -47,7 +47,7 @@ type snapshotKey struct {
 	principal string // empty if no tool of the base is restricted
 }
 
-// New returns a catalogue of a registry with hooks before each call.
+// New returns a catalog of a registry with hooks before each call.
 func New(r *tool.Registry, before []tool.Hook) *Catalog {
 	c := &Catalog{reg: r}
 	var err error
@@ -74,7 +74,7 @@ func (c *Catalog) SetHooks(hooks []tool.Hook) {
 // HookRevision returns the number of calls of SetHooks, New's included.
 func (c *Catalog) HookRevision() uint64 { return c.hooks.Load().revision }
 
-// Snapshot returns the current catalogue of a viewer with an overlay; nil is no overlay. The
+// Snapshot returns the current catalog of a viewer with an overlay; nil is no overlay. The
 // overlay may name tools that are not registered.
 func (c *Catalog) Snapshot(v Viewer, o *Overlay) *Snapshot {
 	k := snapshotKey{base: c.reg.State(), hooks: c.hooks.Load(), overlay: o, rank: v.rank()}

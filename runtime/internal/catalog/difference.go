@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Difference is the change from one catalogue to another. Each list has references
+// Difference is the change from one catalog to another. Each list has references
 // name@version, sorted by name.
 type Difference struct {
 	Added, Removed, Changed []string
@@ -17,7 +17,7 @@ type Difference struct {
 // Empty reports whether nothing has changed.
 func (d *Difference) Empty() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) == 0 }
 
-// Since returns the changes of the listed tools since an earlier snapshot of the same catalogue.
+// Since returns the changes of the listed tools since an earlier snapshot of the same catalog.
 // The cost grows with the number of changed names.
 func (s *Snapshot) Since(old *Snapshot) (d Difference) {
 	names := make(map[string]bool)

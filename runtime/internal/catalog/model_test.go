@@ -16,7 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// model is the catalogue in its simplest form: it computes every answer from lists.
+// model is the catalog in its simplest form: it computes every answer from lists.
 type model struct {
 	order      []string                // of the sources
 	has        map[string][]*tool.Tool // by source
@@ -69,7 +69,7 @@ func (m *model) set(source string, tools []*tool.Tool) bool {
 	return true
 }
 
-// visible returns the tools of a catalogue, in their order.
+// visible returns the tools of a catalog, in their order.
 func (m *model) visible(l *Overlay) (list []*tool.Tool) {
 	for _, t := range m.all() {
 		named := func(refs []string) bool { return slices.Contains(refs, t.Name) || slices.Contains(refs, t.Ref()) }
@@ -160,7 +160,7 @@ func modelTools(t *testing.T) (tools []*tool.Tool) {
 }
 
 // After any sequence of registrations, replacements, removals, overlays and hidden tools,
-// every query of the catalogue returns the model's answer. A snapshot that was composed
+// every query of the catalog returns the model's answer. A snapshot that was composed
 // earlier does not change.
 func TestCatalogFollowsTheModel(t *testing.T) {
 	pool, refs := modelTools(t), modelRefs()
@@ -216,7 +216,7 @@ func TestCatalogFollowsTheModel(t *testing.T) {
 					rt.Fatalf("generation %d, want %d: every real change is one", got, m.generation)
 				}
 				if diff := gocmp.Diff(append([]arcp.Agent{}, heldAgents...), append([]arcp.Agent{}, held.Agents()...)); diff != "" {
-					rt.Fatalf("a catalogue that is held has changed:\n%s", diff)
+					rt.Fatalf("a catalog that is held has changed:\n%s", diff)
 				}
 				for rank, level := range trustLevels {
 					checkAgainstModel(rt, m, overlay, cat.Snapshot(Viewer{Trust: level}, overlay), rank)
@@ -253,7 +253,8 @@ func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int)
 		if got != want || (err == nil) != (want != nil) {
 			rt.Fatalf("%s is %v, %v; the model says %v", ref, got, err, want)
 		}
-		if name, _, _ := strings.Cut(ref, "@"); err != nil && m.resolve(list, name) == nil && !m.near(list, name, rank) && strings.Contains(err.Message, "did you mean") {
+		if name, _, _ := strings.Cut(ref, "@"); err != nil && m.resolve(list, name) == nil && !m.near(list, name, rank) &&
+			strings.Contains(err.Message, "did you mean") {
 			rt.Fatalf("%s: %s: nothing like it is there", ref, err.Message)
 		}
 	}
@@ -284,7 +285,8 @@ func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int)
 
 // near reports whether a hint may suggest an existing name.
 func (m *model) near(list []*tool.Tool, name string, rank int) bool {
-	return slices.ContainsFunc(agentsOf(list, rank), func(a arcp.Agent) bool { return levenshtein.ComputeDistance(name, a.Name) <= min(len(name)/3, 3) })
+	return slices.ContainsFunc(agentsOf(list, rank),
+		func(a arcp.Agent) bool { return levenshtein.ComputeDistance(name, a.Name) <= min(len(name)/3, 3) })
 }
 
 func checkDifference(rt *rapid.T, old, now *Snapshot) {

@@ -19,10 +19,10 @@ const (
 // Prefix is the prefix of the tools that change an overlay. No overlay removes them.
 const Prefix = "tools."
 
-// Overlay changes the base catalogue of a session. An Overlay with IncludeBase alone changes
+// Overlay changes the base catalog of a session. An Overlay with IncludeBase alone changes
 // nothing.
 type Overlay struct {
-	IncludeBase bool // false: the catalogue has only the tools of Prefix and of Tools
+	IncludeBase bool // false: the catalog has only the tools of Prefix and of Tools
 
 	// Tools lists tools of the base as name or name@version. If it lists versions of a name,
 	// the other versions do not exist.
@@ -49,7 +49,8 @@ func ParseOverlay(o Overlay) (*Overlay, *arcp.Error) {
 	}
 	for _, name := range o.Hide {
 		if strings.HasPrefix(name, Prefix) {
-			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, Prefix)
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument,
+				"hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, Prefix)
 		}
 	}
 	size := 0
@@ -84,7 +85,8 @@ func (o *Overlay) Same(p *Overlay) bool {
 	if o == nil || p == nil {
 		return o == p
 	}
-	return o.IncludeBase == p.IncludeBase && slices.Equal(o.Tools, p.Tools) && slices.Equal(o.Hide, p.Hide) && slices.Equal(o.Prompts, p.Prompts)
+	return o.IncludeBase == p.IncludeBase &&
+		slices.Equal(o.Tools, p.Tools) && slices.Equal(o.Hide, p.Hide) && slices.Equal(o.Prompts, p.Prompts)
 }
 
 // bytes returns the approximate size of the overlay in memory. o may be nil.

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Snapshot is the immutable catalogue of one viewer: a state of the registry, an overlay and the
+// Snapshot is the immutable catalog of one viewer: a state of the registry, an overlay and the
 // hooks. A job uses one Snapshot until its end. Only the results of tool.Capability.Audience may
 // change meanwhile.
 type Snapshot struct {
@@ -136,7 +136,7 @@ func (s *Snapshot) Agents() []arcp.Agent {
 	return list
 }
 
-// Listed is a name in a catalogue.
+// Listed is a name in a catalog.
 type Listed struct {
 	Agent arcp.Agent
 	Tool  *tool.Tool // the default version

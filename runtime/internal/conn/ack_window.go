@@ -5,7 +5,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
-	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -148,7 +147,7 @@ func (aw *ackWindow) overflow(now time.Time, upTo uint64) {
 // deleted.
 func (aw *ackWindow) closeForOverflow(now time.Time) {
 	aw.sendBackpressure(now, slowBacklog)
-	aw.c.ending.close = &machine.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
+	aw.c.ending.closeWith(transport.CloseOverloaded, slowBacklog)
 }
 
 // eventSent counts a numbered event that was appended to the batch. For a client that does not

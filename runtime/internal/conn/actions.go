@@ -38,7 +38,7 @@ func (shutdown) run(c *conn, now time.Time) {
 		c.events.pull(now) // session.close follows the events of the session
 		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
 	}
-	c.ending.close = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
+	c.ending.closeWith(transport.CloseGoingAway, "shutdown")
 }
 
 // eviction evicts the session.
@@ -69,7 +69,7 @@ func (d *dispatch) run(c *conn, now time.Time) {
 // catalogChanged makes the loop compare the session's catalog with the one of the client.
 type catalogChanged struct{}
 
-func (catalogChanged) run(c *conn, _ time.Time) { c.catalog.stale = true }
+func (catalogChanged) run(c *conn, _ time.Time) { c.catalog.markStale() }
 
 // backlogOverflow reports that the events of the session up to a number are deleted.
 type backlogOverflow struct{ upTo uint64 }

@@ -157,9 +157,9 @@ func (s *Server) readTokenSession(ctx context.Context, token auth.Secret) (store
 		return row, errUnreadable()
 	}
 	existing := s.opts.Sessions.Find(id)
-	current := auth.Matches(row.TokenHash, token)
+	current := auth.TokenMatches(row.TokenHash, token)
 	previous := existing != nil && !existing.TokenConfirmed(row.Epoch) &&
-		slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+		slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.TokenMatches(h, token) })
 	if existing == nil || !current && !previous {
 		return row, errNoSession()
 	}

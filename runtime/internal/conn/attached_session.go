@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -29,6 +30,14 @@ func (s *attachedSession) attach(row store.Session) {
 	s.row = row
 	s.row.Acks = row.Acks || s.Acks()
 	s.Replay.SetTrimmed(row.TrimmedTo)
+}
+
+// renew sets a new resume token and a new identity in the row, and returns the row to store. The
+// previous token stays in it.
+func (s *attachedSession) renew(token auth.Secret, id *auth.Identity) store.Session {
+	s.row.PrevHashes, s.row.TokenHash = [][32]byte{s.row.TokenHash}, auth.HashToken(token)
+	s.row.Identity = encodeIdentity(id)
+	return s.row
 }
 
 // saveRow stores the row of the session. The change may be lost in a crash.

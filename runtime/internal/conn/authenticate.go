@@ -96,7 +96,7 @@ func identityOf(id *auth.Identity) *machine.Identity {
 		Trust:     id.Trust,
 		Anonymous: id.Anonymous,
 		Commands:  actor.MayCommand(id),
-		Worker:    auth.HasRole(*id, auth.RoleWorker),
+		Worker:    id.HasRole(auth.RoleWorker),
 		Expires:   id.Expires,
 	}
 }

@@ -63,6 +63,11 @@ type ending struct {
 
 func (e *ending) begun() bool { return e.err != nil || e.close != nil }
 
+// closeWith makes the loop close the connection after this turn.
+func (e *ending) closeWith(code transport.CloseCode, reason string) {
+	e.close = &machine.Close{Code: int(code), Reason: reason}
+}
+
 func newConn(srv *Server, tc transport.Conn) *conn {
 	now := time.Now()
 	c := &conn{srv: srv, tc: tc, id: arcp.NewSessionID()}
@@ -172,7 +177,7 @@ func (c *conn) receive(now time.Time, in inbound) {
 			c.ending.err = in.err
 			break
 		}
-		c.keepalive.due = time.Time{} // the client cannot answer
+		c.keepalive.stop() // the client cannot answer
 	case in.bad != nil:
 		c.machine.Malformed(in.bad)
 		c.perform(now)

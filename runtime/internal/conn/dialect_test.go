@@ -22,7 +22,8 @@ func draftFollowers(t testing.TB, n int) []*conn {
 	accepted := arcp.Frame(arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: "sess_1", ResumeToken: "rt_1"})
 	list := make([]*conn, n)
 	for i := range list {
-		codec, err := draft.NewServerCodec(fmt.Appendf(nil, `{"arcp":"1.1","id":"01980000-0000-7000-8000-%012d","type":"session.hello","payload":{}}`, i))
+		codec, err := draft.NewServerCodec(fmt.Appendf(nil,
+			`{"arcp":"1.1","id":"01980000-0000-7000-8000-%012d","type":"session.hello","payload":{}}`, i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +40,8 @@ func draftFollowers(t testing.TB, n int) []*conn {
 
 func newProgress() *store.Event {
 	payload := []byte(`{"current":3,"total":10,"units":"files","message":"three of ten"}`)
-	return store.NewEvent(arcp.JobProgress, time.Unix(0, 0), &store.JobContext{JobID: "job_01JZ0000000000000000000001"}, arcp.PriorityNormal, payload)
+	return store.NewEvent(arcp.JobProgress, time.Unix(0, 0), &store.JobContext{JobID: "job_01JZ0000000000000000000001"},
+		arcp.PriorityNormal, payload)
 }
 
 // The body of an event is encoded once for all followers that read the same form.

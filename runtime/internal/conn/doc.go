@@ -5,10 +5,12 @@
 // The loop runs in turns on a goroutine of the pool, while there is something to do. The writer
 // exists while there is something to write. An idle connection costs only its reader.
 //
-// Only the loop touches the state of a connection. It never waits: reads of the store and
-// authenticators run on other goroutines. Frames, acknowledgements
-// and the actions of other goroutines reach the loop through one queue, the inbox. Answers and
-// events of the session come through its cursor, which orders them.
+// Only the loop touches the state of a connection. It waits only for built-in tools that read: they
+// run on the loop (engine.Submit), and read at most a page of the store. Other reads of the store,
+// and authenticators, run on other goroutines.
+//
+// Frames, acknowledgements and the actions of other goroutines reach the loop through one queue, the
+// inbox. Answers and events of the session come through its cursor, which orders them.
 //
 // A message of the client takes this path:
 //

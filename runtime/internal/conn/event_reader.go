@@ -7,7 +7,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
-	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -27,7 +26,7 @@ type eventReader struct {
 func (er *eventReader) pull(now time.Time) {
 	c := er.c
 	if er.cursor.Superseded() {
-		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "superseded"}
+		c.ending.closeWith(transport.ClosePolicy, "superseded")
 		return
 	}
 	waiting, err := c.output.outbox.size()
@@ -141,7 +140,7 @@ func (er *eventReader) fail(now time.Time, err error) {
 		return
 	}
 	c.srv.opts.Logger.Error().Err(err).Str("session_id", string(c.id)).Msg("read events of the session")
-	c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
+	c.ending.closeWith(transport.CloseInternal, "the session's events cannot be read")
 }
 
 // deliver appends the frame of an item to the batch.
@@ -153,7 +152,8 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 	}
 	c.dialect.appendEvent(item)
 	if item.Seq != 0 {
-		c.output.batch().last, c.lease.lastEvent = item.Seq, now
+		c.output.batch().last = item.Seq
+		c.lease.eventSent(now)
 		c.ack.eventSent(now, item.Seq, len(item.Event.Body))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -40,6 +39,9 @@ func (k *keepalive) begin(now time.Time) {
 	}
 }
 
+// stop ends the keepalive.
+func (k *keepalive) stop() { k.due = time.Time{} }
+
 // advance sends a due ping, or ends the connection. The session and its jobs continue.
 func (k *keepalive) advance(now time.Time) {
 	if k.due.IsZero() || now.Before(k.due) {
@@ -52,7 +54,7 @@ func (k *keepalive) advance(now time.Time) {
 		if c.dialect.name() == store.Draft {
 			c.send(now, arcp.Frame(arcp.SessionEvicted, arcp.SessionEvictedPayload{Code: arcp.CodeHeartbeatLost, Reason: "nothing was received"}))
 		}
-		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}
+		c.ending.closeWith(transport.ClosePolicy, "heartbeat lost")
 	case k.sendsMessages:
 		c.send(now, arcp.Frame(arcp.SessionPing, arcp.SessionPingPayload{Nonce: string(arcp.NewMessageID()), SentAt: now.UTC()}))
 	default:

@@ -69,9 +69,7 @@ func (rn *renewal) store() {
 	rn.c.principal.updateActor()
 	token := rn.c.newResumeToken(rn.c.id)
 	rn.unconfirmed = true
-	rn.c.session.row.PrevHashes, rn.c.session.row.TokenHash = [][32]byte{rn.c.session.row.TokenHash}, auth.HashToken(token)
-	rn.c.session.row.Identity = encodeIdentity(&rn.c.principal.identity)
-	row := rn.c.session.row
+	row := rn.c.session.renew(token, &rn.c.principal.identity)
 	rn.c.unanswered.add()
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
@@ -122,7 +120,7 @@ func (rn *renewal) revalidate(now time.Time) {
 	}
 	rn.c.principal.identity = id
 	rn.c.machine.SetIdentity(*identityOf(&id))
-	rn.c.catalog.stale = true // the trust level may have changed
+	rn.c.catalog.markStale() // the trust level may have changed
 	rn.c.principal.updateActor()
 }
 
@@ -159,7 +157,7 @@ func (rn *renewal) tokenStored(err error) {
 	rn.tokenPending = false
 	if err != nil && rn.c.ending.close == nil {
 		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("new resume token not stored")
-		rn.c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
+		rn.c.ending.closeWith(transport.CloseInternal, "the store does not accept sessions")
 	}
 	rn.c.scheduler.wake() // handles the frames that have waited
 }

@@ -26,6 +26,9 @@ func (l *sessionLease) advance(now time.Time) {
 	l.c.machine.Advance(now)
 }
 
+// eventSent records that an event was appended to the batch.
+func (l *sessionLease) eventSent(now time.Time) { l.lastEvent = now }
+
 // lastReceived returns when anything was last received from the client. It returns now for a local
 // client without pings: the operating system reports its end.
 func (l *sessionLease) lastReceived(now time.Time) time.Time {

@@ -113,7 +113,8 @@ func (s *subscriptions) refuse(now time.Time, request arcp.MessageID, err *arcp.
 
 // newSubscription sets the filter and the owner of a subscription, and returns the position in the
 // feed to start after. It reads the store.
-func (s *Server) newSubscription(ctx context.Context, viewer *approval.Actor, p *arcp.SubscribePayload, sub *subscription) (after uint64, refused *arcp.Error) {
+func (s *Server) newSubscription(ctx context.Context, viewer *approval.Actor, p *arcp.SubscribePayload,
+	sub *subscription) (after uint64, refused *arcp.Error) {
 	if sub.filter, sub.owner, refused = (&filterResolver{s, viewer}).resolve(ctx, p.Filter); refused != nil {
 		return 0, refused
 	}

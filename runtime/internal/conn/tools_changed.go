@@ -66,6 +66,9 @@ type shownCatalog struct {
 	sent  int               // of these, the tools in the inventory for the client
 }
 
+// markStale makes the loop compare the session's catalog with the shown one.
+func (sc *shownCatalog) markStale() { sc.stale = true }
+
 // agents returns the inventory for the answer that opens a session: as many tools of the catalog
 // as fit.
 func (sc *shownCatalog) agents() []arcp.Agent {

@@ -56,7 +56,8 @@ func TestDigests(t *testing.T) {
 		t.Error("missing arguments are not {}")
 	}
 	seen := map[string]string{}
-	for _, v := range []string{`1`, `1.0`, `1e0`, `10`, `"1"`, `[1]`, `{"a":1}`, `null`, `123456789012345678901234567890`, `123456789012345678901234567891`} {
+	for _, v := range []string{`1`, `1.0`, `1e0`, `10`, `"1"`, `[1]`, `{"a":1}`, `null`,
+		`123456789012345678901234567890`, `123456789012345678901234567891`} {
 		d := Of(arcp.Raw(v))
 		if other, twice := seen[d]; twice || len(d) != 64 {
 			t.Errorf("%s and %s have the digest %q", v, other, d)

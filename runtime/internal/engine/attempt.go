@@ -119,7 +119,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 // hookDenied audits that a hook has refused the call. It fails the parent job if the hook says so.
 func (t toolRunner) hookDenied(r *catalog.CallDecision) {
 	s := t.s
-	s.e.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).
+	s.e.cfg.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).
 		Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
 	if parent := s.e.run(s.row.Parent); r.Abort && parent != nil {
 		parent.post(abortJob{err: r.Refused})

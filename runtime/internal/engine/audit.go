@@ -11,7 +11,7 @@ const strictCancel = "strict_cancel"
 // auditor writes the audit records of the engine.
 type auditor struct{ audit.Log }
 
-func (e *Engine) audit() auditor { return auditor{audit.New(e.cfg.Logger)} }
+func (c *Config) audit() auditor { return auditor{audit.New(c.Logger)} }
 
 // denied audits a refusal; target is a job or a tool.
 func (a auditor) denied(action, actor string, session arcp.SessionID, target, reason string) {

@@ -112,7 +112,7 @@ func (s *supervisor) recordDenial(namespace string, err *arcp.Error) {
 		reason = "exhausted"
 	}
 	s.e.cfg.Metrics.CountDenial(namespace, reason)
-	s.e.audit().Event("denial", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
+	s.e.cfg.audit().Event("denial", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 		Str("namespace", namespace).Str("decision", "denied").Str("reason", reason).Msg("audit")
 	switch {
 	case s.authority.expired():

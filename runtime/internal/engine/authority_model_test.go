@@ -83,13 +83,16 @@ func drawScript(t *rapid.T) (s script) {
 	n := rapid.IntRange(5, 60).Draw(t, "moves")
 	for i := range n {
 		m := step{
-			kind: rapid.SampledFrom([]string{"action", "action", "action", "action", "action", "action", "action", "respond", "respond", "respond", "respond", "grant", "grant",
-				"sleep", "sleep", "extend", "revoke", "offer", "interrupt", "cancel", "restart", "crash", "crash later", "hold", "release", "stall", "late", "rewind", "rewind", "pause"}).Draw(t, "what"),
+			kind: rapid.SampledFrom([]string{"action", "action", "action", "action", "action", "action", "action", "respond",
+				"respond", "respond", "respond", "grant", "grant",
+				"sleep", "sleep", "extend", "revoke", "offer", "interrupt", "cancel", "restart", "crash", "crash later", "hold",
+				"release", "stall", "late", "rewind", "rewind", "pause"}).Draw(t, "what"),
 			job: rapid.IntRange(0, len(s.jobs)-1).Draw(t, "job"),
 		}
 		switch m.kind {
 		case "action":
-			m.action = toolAction{n: i, kind: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
+			m.action = toolAction{n: i, kind: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge",
+				"permit", "permit", "permitted", "permitted", "ask", "ask",
 				"ask", "choose", "checkpoint", "checkpoint", "yield", "extend", "return", "fail", "fail", "panic"}).Draw(t, "action"),
 				cost: rapid.SampledFrom([]string{"0.1", "1", "0.03", "3", "-1"}).Draw(t, "cost"), async: rapid.Bool().Draw(t, "async"),
 				duration: ms("ask", 1_000, 60_000, 600_000)}
@@ -103,7 +106,8 @@ func drawScript(t *rapid.T) (s script) {
 			m.actor, m.answer, m.responders = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
 			m.duration = ms("for", 500, 6_000, 61_000)
 		case "respond":
-			m.actor, m.answer = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who"), rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
+			m.actor = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who")
+			m.answer = rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
 			m.responders = rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "many")
 		case "sleep", "cancel":
 			m.duration = ms("for", 1, 400, 1_000, 6_000, 6_000, 61_000, 700_000)
@@ -178,7 +182,8 @@ func (mr *modelRun) runTool(ctx context.Context, j tool.Job, args arcp.Raw) (arc
 		}
 	})
 	defer func() {
-		if over := ctx.Err() != nil; over && (j.Authority().Allow(arcp.NamespaceFSRead, "/a/x") == nil || j.Permissions().Check("q0", "r:1", "o") == nil) {
+		over := ctx.Err() != nil
+		if over && (j.Authority().Allow(arcp.NamespaceFSRead, "/a/x") == nil || j.Permissions().Check("q0", "r:1", "o") == nil) {
 			mr.fault("%s: an attempt that has ended may do something", l.id)
 		}
 	}()
@@ -293,7 +298,8 @@ func (mr *modelRun) askQuestion(ctx context.Context, j tool.Job, l *modelJob, me
 		switch d.kind {
 		case "permit":
 			var l tool.PermissionLease
-			l, err = j.Permissions().Request(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o", Reason: prompt, For: d.duration, Expires: d.duration})
+			l, err = j.Permissions().Request(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o",
+				Reason: prompt, For: d.duration, Expires: d.duration})
 			answer = string(l.ID)
 		case "choose":
 			var a tool.Answer
@@ -476,7 +482,8 @@ func pickAnswer(q *approval.Row, n int) (a approval.Answer) {
 	default:
 		a.Value = arcp.Raw([]string{"1", "2", "3", `"x"`, "{}", "-1"}[n])
 		if q.Interrupt {
-			a.Value = arcp.Raw([]string{`{"action":"continue","guidance":"g"}`, `{"action":"continue"}`, `{"action":"continue"}`, `{"action":"cancel"}`, "{}", `{"action":"x"}`}[n])
+			a.Value = arcp.Raw([]string{`{"action":"continue","guidance":"g"}`, `{"action":"continue"}`,
+				`{"action":"continue"}`, `{"action":"cancel"}`, "{}", `{"action":"x"}`}[n])
 		}
 	}
 	return a
@@ -502,7 +509,8 @@ func (mr *modelRun) respond(m step) {
 	q := pending[m.pick%len(pending)]
 	for i := range m.responders {
 		told := mr.onceAnswered("respond")
-		go mr.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", mr.calls)), Actor: mr.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
+		go mr.e.Questions().Respond(Response{Job: q.Job, ID: q.ID,
+			Request: arcp.MessageID(fmt.Sprintf("msg_r%d", mr.calls)), Actor: mr.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.answer+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
 				if err != nil {
@@ -516,7 +524,8 @@ func (mr *modelRun) respond(m step) {
 				mr.mu.Lock()
 				defer mr.mu.Unlock()
 				if bad != nil || stored.Status != approval.Resolved {
-					mr.faults = append(mr.faults, fmt.Sprintf("a respondent got the report that %s is answered; in the store it is %s, %v", row.ID, stored.Status, bad))
+					mr.faults = append(mr.faults, fmt.Sprintf(
+						"a respondent got the report that %s is answered; in the store it is %s, %v", row.ID, stored.Status, bad))
 				}
 				if mr.resolved[row.ID] != "" {
 					mr.faults = append(mr.faults, row.ID+" is answered twice")
@@ -551,10 +560,12 @@ func (mr *modelRun) step(m step) {
 		})
 		told := mr.onceAnswered(m.kind)
 		if m.kind == "extend" {
-			mr.e.PermissionLeases().Extend(requesterOf("msg_x", mr.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
+			mr.e.PermissionLeases().Extend(requesterOf("msg_x", mr.actor(m.pick%2)),
+				&arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
 		}
-		mr.e.PermissionLeases().Revoke(requesterOf("msg_v", mr.actor(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
+		mr.e.PermissionLeases().Revoke(requesterOf("msg_v", mr.actor(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id},
+			func(*arcp.Error) { told() })
 	case "offer":
 		mr.broker.mu.Lock()
 		for id, q := range mr.broker.pending {
@@ -562,7 +573,8 @@ func (mr *modelRun) step(m step) {
 		}
 		mr.broker.mu.Unlock()
 	case "interrupt":
-		mr.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{answered: mr.onceAnswered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
+		mr.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1",
+			Answers: answers{answered: mr.onceAnswered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
 	case "cancel":
 		mr.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
 			Answers: answers{mr.onceAnswered("cancel"), func(env arcp.Envelope) {
@@ -788,7 +800,8 @@ func (mr *modelRun) checkJob(when string, l *modelJob, asked map[string]approval
 		mr.mu.Lock()
 		defer mr.mu.Unlock()
 		if mr.refused[name] || costs[name] > 1 || l.plan.budget && mr.charges[name] && left.Negative && !left.IsZero() {
-			mr.faults = append(mr.faults, fmt.Sprintf("%s: cost %s is there %d times, refused: %v; left %s", when, name, costs[name], mr.refused[name], left))
+			mr.faults = append(mr.faults, fmt.Sprintf("%s: cost %s is there %d times, refused: %v; left %s", when, name,
+				costs[name], mr.refused[name], left))
 		}
 	})
 	if (ends == 1) != row.State.Terminal() {
@@ -812,7 +825,8 @@ func (mr *modelRun) checkJob(when string, l *modelJob, asked map[string]approval
 		want = arcp.StateBlocked
 	}
 	if row.State != want {
-		mr.faults = append(mr.faults, fmt.Sprintf("%s: %s is %s; it waits for %v, interrupted: %v\n%s", when, l.id, row.State, l.waiting, interrupted, mr.log(l.id)))
+		mr.faults = append(mr.faults, fmt.Sprintf("%s: %s is %s; it waits for %v, interrupted: %v\n%s", when, l.id,
+			row.State, l.waiting, interrupted, mr.log(l.id)))
 	}
 	for prompt, me := range l.refusedIn {
 		if q := asked[string(l.id)+" "+prompt]; me == l.attempt && mr.resolved[q.ID] != "" && q.Resolution != approval.Deny {
@@ -899,7 +913,8 @@ func (mr *modelRun) runScript(s script) {
 		mr.session(id)
 	}
 	for i, plan := range s.jobs {
-		l := &modelJob{plan: plan, actions: make(chan toolAction, 4*len(s.steps)+1), answers: make(map[string]string), refusedIn: make(map[string]*int)}
+		l := &modelJob{plan: plan, actions: make(chan toolAction, 4*len(s.steps)+1), answers: make(map[string]string),
+			refusedIn: make(map[string]*int)}
 		mr.jobs = append(mr.jobs, l)
 		mr.submit(l, i)
 	}

@@ -30,14 +30,15 @@ func (r *fixture) leased(name, raw string, d time.Duration) arcp.MessageID {
 func TestLeaseEndsTheJob(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		worked := 0
-		r.tool("work", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 5} }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			for j.Authority().Allow("fs.read", "/a/x") == nil { // it does not care why not
-				worked++
-				time.Sleep(time.Second)
-			}
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
-		})
+		r.tool("work", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 5} },
+			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				for j.Authority().Allow("fs.read", "/a/x") == nil { // it does not care why not
+					worked++
+					time.Sleep(time.Second)
+				}
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			})
 		r.leased("work", `{"fs.read":["/a/**"]}`, 10*time.Second)
 		time.Sleep(time.Minute)
 		f := r.want("expired", "job.accepted", "job.started", "job.failed msg_1 LEASE_EXPIRED")
@@ -131,11 +132,12 @@ func TestPreemption(t *testing.T) {
 func TestLeaseOverRestart(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		var got []string
-		r.tool("work", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			got = append(got, code(j.Authority().Allow("fs.read", "/a")), code(j.Authority().Allow("fs.read", "/b")))
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
-		})
+		r.tool("work", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun },
+			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				got = append(got, code(j.Authority().Allow("fs.read", "/a")), code(j.Authority().Allow("fs.read", "/b")))
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			})
 		r.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
 		r.want("runs", "job.accepted", "job.started")
 		r.restart(1)
@@ -161,8 +163,9 @@ func TestModels(t *testing.T) {
 				silent = "job.failed"
 			}
 			for raw, want := range map[string]string{
-				``: silent, `{"fs.read":["/a"]}`: silent, `{"model.use":["tier-fast/*"]}`: "job.completed", `{"model_use":["tier-slow/*"]}`: "job.failed",
-				`{"model.use":[]}`: "job.failed", `{"model.use":["*"]}`: "job.completed",
+				``: silent, `{"fs.read":["/a"]}`: silent, `{"model.use":["tier-fast/*"]}`: "job.completed",
+				`{"model_use":["tier-slow/*"]}`: "job.failed",
+				`{"model.use":[]}`:              "job.failed", `{"model.use":["*"]}`: "job.completed",
 			} {
 				id := r.leased("think", raw, 0)
 				f := r.frames("sess_1")
@@ -178,26 +181,27 @@ func TestModels(t *testing.T) {
 func TestBudgetOverRestart(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		step := 0
-		r.tool("spend", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			step++
-			if err := j.Authority().Allow("tool.call", "x"); err != nil {
-				return nil, err
-			}
-			if err := j.Metric(arcp.MetricPayload{Name: "cost.calls", Value: "0.1", Unit: "usd"}); err != nil {
-				return nil, err
-			}
-			if err := j.Authority().Charge("big", "USD", "0.25"); code(err) != "BUDGET_EXHAUSTED" {
-				t.Errorf("a charge over what is left: %v", err)
-			}
-			if err := j.Authority().Charge("free", "EUR", "1000"); err != nil {
-				t.Errorf("a currency without a budget: %v", err)
-			}
-			if err := j.Metric(arcp.MetricPayload{Name: "cost.calls", Value: "-1", Unit: "USD"}); code(err) != "INVALID_ARGUMENT" {
-				t.Errorf("a negative cost: %v", err)
-			}
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
-		})
+		r.tool("spend", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun },
+			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				step++
+				if err := j.Authority().Allow("tool.call", "x"); err != nil {
+					return nil, err
+				}
+				if err := j.Metric(arcp.MetricPayload{Name: "cost.calls", Value: "0.1", Unit: "usd"}); err != nil {
+					return nil, err
+				}
+				if err := j.Authority().Charge("big", "USD", "0.25"); code(err) != "BUDGET_EXHAUSTED" {
+					t.Errorf("a charge over what is left: %v", err)
+				}
+				if err := j.Authority().Charge("free", "EUR", "1000"); err != nil {
+					t.Errorf("a currency without a budget: %v", err)
+				}
+				if err := j.Metric(arcp.MetricPayload{Name: "cost.calls", Value: "-1", Unit: "USD"}); code(err) != "INVALID_ARGUMENT" {
+					t.Errorf("a negative cost: %v", err)
+				}
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			})
 		q := r.request("sess_1", "spend", "{}")
 		q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["*"]}`)
 		q.payload.CostBudget = []string{"USD:0.20"}
@@ -249,7 +253,8 @@ func denials(t *testing.T, log []byte) (list []string) {
 			t.Fatal(err)
 		}
 		if rec.Logger == "audit" && rec.Decision == "denied" {
-			list = append(list, strings.Join(strings.Fields(strings.Join([]string{rec.Action, rec.Actor, rec.Target, rec.Namespace, rec.Reason}, " ")), " "))
+			list = append(list, strings.Join(strings.Fields(strings.Join([]string{rec.Action, rec.Actor, rec.Target,
+				rec.Namespace, rec.Reason}, " ")), " "))
 		}
 	}
 	return list
@@ -268,10 +273,13 @@ func TestDenialsAreAudited(t *testing.T) {
 			_, err := j.Call(ctx, tool.Call{Tool: "trusting"})
 			_, err2 := j.Call(ctx, tool.Call{Tool: "builtin", Delegate: true})
 			_, err3 := j.Call(ctx, tool.Call{Tool: "try", Lease: arcp.Raw(`{"fs.read":["/**"]}`)})
-			got := []string{code(err), code(err2), code(err3), code(j.Authority().Charge("x", "USD", "2")), code(j.Authority().Allow("fs.read", "/a"))}
+			got := []string{code(err), code(err2), code(err3), code(j.Authority().Charge("x", "USD", "2")),
+				code(j.Authority().Allow("fs.read", "/a"))}
 			_, err = j.Authority().Files().Open("/dev/null") // it is no regular file
 			got = append(got, code(err))
-			if want := []string{"PERMISSION_DENIED", "PERMISSION_DENIED", "LEASE_SUBSET_VIOLATION", "BUDGET_EXHAUSTED", "PERMISSION_DENIED", "PERMISSION_DENIED"}; !slices.Equal(got, want) {
+			want := []string{"PERMISSION_DENIED", "PERMISSION_DENIED", "LEASE_SUBSET_VIOLATION", "BUDGET_EXHAUSTED",
+				"PERMISSION_DENIED", "PERMISSION_DENIED"}
+			if !slices.Equal(got, want) {
 				t.Errorf("the tool was told %q, want %q", got, want)
 			}
 			return nil, nil
@@ -283,16 +291,20 @@ func TestDenialsAreAudited(t *testing.T) {
 		q.Trust = "constrained"
 		r.send(q)
 		q = r.request("sess_1", "try", "{}")
-		q.Trust, q.payload.LeaseRequest, q.payload.CostBudget = "constrained", arcp.Raw(`{"tool.call":["*"],"agent.delegate":["*"],"fs.read":["/dev/null"]}`), []string{"USD:1"}
+		q.Trust, q.payload.CostBudget = "constrained", []string{"USD:1"}
+		q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["*"],"agent.delegate":["*"],"fs.read":["/dev/null"]}`)
 		r.send(q)
 		q = r.request("sess_1", "patient", "{}")
 		q.payload.StrictCancel = true
 		id := r.send(q)
 		strict = jobOf(r.frames("sess_1"), id)
 		answers := r.session("sess_2")
-		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: answers}, &arcp.CancelPayload{TargetID: string(strict)})
-		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_2", Answers: answers}, &arcp.InterruptPayload{TargetID: string(strict)})
-		r.e.RestoreCheckpoint(Submit{Envelope: &arcp.Envelope{ID: "msg_r", JobID: strict}, Principal: "alice", Session: "sess_2", Answers: answers}, new(arcp.CheckpointRestorePayload))
+		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: answers},
+			&arcp.CancelPayload{TargetID: string(strict)})
+		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_2", Answers: answers},
+			&arcp.InterruptPayload{TargetID: string(strict)})
+		r.e.RestoreCheckpoint(Submit{Envelope: &arcp.Envelope{ID: "msg_r", JobID: strict}, Principal: "alice",
+			Session: "sess_2", Answers: answers}, new(arcp.CheckpointRestorePayload))
 		r.frames("sess_2")
 		if n := r.gauge("arcp_capability_denials_total"); n != 7 {
 			t.Errorf("%v denials are counted", n)
@@ -301,9 +313,13 @@ func TestDenialsAreAudited(t *testing.T) {
 			t.Errorf("%v times a budget is counted as used up", n)
 		}
 	})
-	want := []string{"submit alice try@1.0.0 lease", "submit alice trusting@1.0.0 trust", "denial alice tool.call not_covered", "denial alice agent.delegate not_covered",
-		"denial alice tool.call not_covered", "denial alice cost.budget exhausted", "denial alice fs.read not_covered", "denial alice fs.read not_covered",
-		"cancel alice " + string(strict) + " strict_cancel", "interrupt alice " + string(strict) + " strict_cancel", "checkpoint.restore alice " + string(strict) + " strict_cancel"}
+	want := []string{"submit alice try@1.0.0 lease", "submit alice trusting@1.0.0 trust",
+		"denial alice tool.call not_covered", "denial alice agent.delegate not_covered",
+		"denial alice tool.call not_covered", "denial alice cost.budget exhausted", "denial alice fs.read not_covered",
+		"denial alice fs.read not_covered",
+		"cancel alice " + string(strict) + " strict_cancel",
+		"interrupt alice " + string(strict) + " strict_cancel",
+		"checkpoint.restore alice " + string(strict) + " strict_cancel"}
 	if got := denials(t, log.Bytes()); !slices.Equal(got, want) {
 		t.Errorf("audited are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -167,15 +167,15 @@ func (s *Submit) runInline(r *run) (blocks bool) {
 	}
 	log := new(store.AppendEvents)
 	if !r.direct {
-		log.Events = append(log.Events, r.acceptedEvent())
+		log.Events = append(log.Events, r.acceptedEvent(&r.authority.State))
 	}
-	events, ended := r.outcomeEvents(time.Now(), o, r.e.scrubber())
+	events, ended := r.outcomeEvents(time.Now(), o, r.e.cfg.scrubber())
 	log.Events = append(log.Events, events...)
 	log.State, log.Code = ended.State, outcomeCode(ended)
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck}, log)
 	return s.append(r, w, func(created bool) {
 		if created {
-			r.e.pool.Run(func() { r.logFinished(ended, time.Now()) }) // the committer does not wait for the log
+			r.e.pool.Run(func() { r.logFinished(&r.e.cfg, ended, time.Now()) }) // the committer does not wait for the log
 		}
 	}, func() {})
 }

@@ -69,7 +69,7 @@ func (c *Call) Join() error {
 func (c *Call) claimWrite() *store.Write {
 	log := new(store.AppendEvents)
 	if !c.supervisor.direct {
-		log.Events = append(log.Events, c.supervisor.acceptedEvent())
+		log.Events = append(log.Events, c.supervisor.acceptedEvent(&c.supervisor.authority.State))
 	}
 	return store.NewWrite(&store.SubmitJob{Row: &c.supervisor.row, Recheck: c.submit.Recheck}, log)
 }
@@ -80,7 +80,7 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 	if !c.claimed {
 		w = c.claimWrite()
 	}
-	events, o := c.supervisor.outcomeEvents(time.Now(), o, c.e.scrubber())
+	events, o := c.supervisor.outcomeEvents(time.Now(), o, c.e.cfg.scrubber())
 	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
 	log.Events = append(log.Events, events...)
@@ -157,7 +157,7 @@ func (c *Call) run() {
 	for c.attempt(ctx) {
 	}
 	if c.ended && c.supervisor.outcome != nil {
-		c.supervisor.logFinished(c.supervisor.outcome, time.Now())
+		c.supervisor.logFinished(&c.e.cfg, c.supervisor.outcome, time.Now())
 	}
 }
 

@@ -96,7 +96,8 @@ func (r *fixture) count(ctx context.Context) {
 	if err != nil {
 		r.Error(err)
 	}
-	txn.From(ctx).Add(txn.Change{Write: store.NewWrite().Put(store.Record{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')})})
+	txn.From(ctx).Add(txn.Change{Write: store.NewWrite().
+		Put(store.Record{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')})})
 }
 
 func (r *fixture) counted() int {
@@ -117,7 +118,8 @@ func TestBuiltinInOrder(t *testing.T) {
 			r.count(ctx)
 			return arcp.Marshal(n)
 		})
-		r.tool("read", builtin(tool.SideEffectRead), func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(r.counted()) })
+		r.tool("read", builtin(tool.SideEffectRead),
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(r.counted()) })
 		r.tool("plain", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(r.counted()) })
 		names := []string{"add", "add", "read", "plain", "add", "read", "none", "add"}
 		want := []string{"0", "1", "2", "2", "2", "3", "", "3"}

@@ -241,7 +241,8 @@ func TestRateLimit(t *testing.T) {
 				t.Fatalf("call %d of a minute's: %v", i, err)
 			}
 		}
-		if _, err := count(); err == nil || err.Code != arcp.CodeResourceExhausted || string(err.Details) != `{"retry_after_seconds":10}` || !err.Retryable {
+		if _, err := count(); err == nil || err.Code != arcp.CodeResourceExhausted ||
+			string(err.Details) != `{"retry_after_seconds":10}` || !err.Retryable {
 			t.Fatalf("one too many: %v %s", err, err.Details)
 		}
 		publish() // the source lists it anew
@@ -487,7 +488,11 @@ func TestCallRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := 0
-		if err := r.st.Records(context.Background(), store.JobRecordPrefix(job.ID), "", func(store.Record) bool { left++; return true }); err != nil || left > 0 {
+		err := r.st.Records(context.Background(), store.JobRecordPrefix(job.ID), "", func(store.Record) bool {
+			left++
+			return true
+		})
+		if err != nil || left > 0 {
 			t.Errorf("%d records are left of a job that was deleted, %v", left, err)
 		}
 	})
@@ -587,7 +592,8 @@ func TestCallsUseTheJobsCatalog(t *testing.T) {
 			return nil, nil
 		})
 		var err *arcp.Error
-		if overlay, err = catalog.ParseOverlay(catalog.Overlay{IncludeBase: true, Hide: []string{"secret"}, Tools: []string{"secret"}}); err != nil {
+		overlay, err = catalog.ParseOverlay(catalog.Overlay{IncludeBase: true, Hide: []string{"secret"}, Tools: []string{"secret"}})
+		if err != nil {
 			t.Fatal(err)
 		}
 		r.parent("caller", "{}")
@@ -598,7 +604,8 @@ func TestCallsUseTheJobsCatalog(t *testing.T) {
 		r.tool("late", nil, echo)
 		close(gate)
 		r.frames("sess_1")
-		want := []string{"secret: AGENT_NOT_AVAILABLE", "secret@1.0.0: AGENT_NOT_AVAILABLE", "secret@2: AGENT_NOT_AVAILABLE", "leaf: ok", "late: AGENT_NOT_AVAILABLE"}
+		want := []string{"secret: AGENT_NOT_AVAILABLE", "secret@1.0.0: AGENT_NOT_AVAILABLE",
+			"secret@2: AGENT_NOT_AVAILABLE", "leaf: ok", "late: AGENT_NOT_AVAILABLE"}
 		if !slices.Equal(got, want) {
 			t.Errorf("the job calls: %q, want %q", got, want)
 		}

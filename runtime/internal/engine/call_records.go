@@ -92,7 +92,7 @@ func (cc *childCall) recordRefusal(err error) {
 		return
 	}
 	n := callNote{Tool: clip.Text(cc.Tool, arcp.MaxIDLen), Request: digest.OfArguments(cc.Arguments), Code: e.Code,
-		Message: clip.Text(cc.parent.e.scrubber().text(e.Message), maxNoteText)}
+		Message: clip.Text(cc.parent.e.cfg.scrubber().text(e.Message), maxNoteText)}
 	if t, err := cc.parent.catalog.Resolve(cc.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}

@@ -54,14 +54,14 @@ func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
 	case r == nil:
 		c.Answers.AnswerBeforeEvents(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope { return c.refusalOfEnded(ctx, e) }))
 	case r.row.Principal != c.Principal && c.Admin:
-		e.audit().cancelled(r, &c)
+		e.cfg.audit().cancelled(r, &c)
 		if !r.post(&c) {
 			c.rejected(e, r.stopped())
 		}
 	case r.row.Principal != c.Principal: // the job is not visible to the principal
 		c.refuse(RefusedUnknown, errNoSuchJob())
 	case r.strictCancel && r.row.Session != c.Session:
-		e.audit().denied("cancel", c.Principal, c.Session, string(c.Job), strictCancel)
+		e.cfg.audit().denied("cancel", c.Principal, c.Session, string(c.Job), strictCancel)
 		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may cancel this job"))
 	case !r.post(&c):
 		c.rejected(e, r.stopped())
@@ -112,7 +112,7 @@ func jobEnded(err error) bool {
 
 // refusalOfEnded returns the answer to a cancel of a job that is not in the jobTable.
 func (c *cancelJob) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
-	_, err := e.endedJob(ctx, c.Job, c.Principal, c.Admin)
+	_, err := endedJob(ctx, &e.cfg, c.Job, c.Principal, c.Admin)
 	switch {
 	case err == nil:
 		return c.refusal(RefusedTerminal, errHasEnded())
@@ -136,13 +136,13 @@ func (c *cancelJob) refusal(reason string, err *arcp.Error) arcp.Envelope {
 }
 
 // endedJob reads the row of a job that is not in the jobTable.
-func (e *Engine) endedJob(ctx context.Context, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
-	j, err := e.cfg.Store.Job(ctx, id)
+func endedJob(ctx context.Context, cfg *Config, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
+	j, err := cfg.Store.Job(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound) || err == nil && j.Principal != principal && !admin:
 		return j, errNoSuchJob()
 	case err != nil:
-		e.cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+		cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 		return j, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
 	}
 	return j, nil

@@ -101,13 +101,15 @@ func TestCancelRefused(t *testing.T) {
 		id := r.want("", "job.accepted", "job.started")[0].JobID
 		cancel := func(principal string, session arcp.SessionID, job arcp.JobID, why, want string) {
 			t.Helper()
-			r.e.Cancel(Requester{Request: "msg_c", Principal: principal, Session: session, Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(job)})
+			r.e.Cancel(Requester{Request: "msg_c", Principal: principal, Session: session, Answers: r.session("sess_1")},
+				&arcp.CancelPayload{TargetID: string(job)})
 			r.want(why, "cancel.refused msg_c "+want)
 		}
 		cancel("alice", "sess_1", "job_none", "there is no such job", RefusedUnknown)
 		cancel("bob", "sess_1", id, "a foreign job is as good as none", RefusedUnknown)
 		cancel("alice", "sess_2", id, "strict_cancel is for the submitting session", RefusedDenied)
-		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(id)})
+		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+			&arcp.CancelPayload{TargetID: string(id)})
 		r.want("its own session may", "cancel.accepted msg_c", "job.cancelled msg_1")
 		cancel("bob", "sess_1", id, "also after its end", RefusedUnknown)
 		cancel("alice", "sess_1", id, "but its own principal learns why", RefusedTerminal)

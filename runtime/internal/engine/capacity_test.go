@@ -170,7 +170,8 @@ func TestQueueAndRefusedClaims(t *testing.T) {
 		r.submit("t", "{}")
 		time.Sleep(2 * time.Second)
 		got := strings.Join(lines(r.frames("sess_1")), ", ")
-		for _, want := range []string{"job.completed msg_2", "job.completed msg_4", "job.failed msg_1 UNAVAILABLE", "job.failed msg_3 UNAVAILABLE"} {
+		for _, want := range []string{"job.completed msg_2", "job.completed msg_4", "job.failed msg_1 UNAVAILABLE",
+			"job.failed msg_3 UNAVAILABLE"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("sent %s; want %s too", got, want)
 			}

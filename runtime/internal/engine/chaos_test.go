@@ -112,7 +112,8 @@ func TestChaos(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	runEngine(t, func(cfg *Config) { cfg.Heartbeat = time.Second }, func(r *fixture) {
-		c := &chaos{fixture: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), asked: make(map[arcp.MessageID]arcp.JobID), wished: make(map[arcp.MessageID]bool), calls: make(map[arcp.JobID]int)}
+		c := &chaos{fixture: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), asked: make(map[arcp.MessageID]arcp.JobID),
+			wished: make(map[arcp.MessageID]bool), calls: make(map[arcp.JobID]int)}
 		for i, d := range tool.Recoveries {
 			r.tool(string(d), func(k *tool.Capability) {
 				k.Recovery, k.Limits.Concurrency, k.Limits.Timeout = d, 3+i, 5*time.Second

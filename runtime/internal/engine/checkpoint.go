@@ -47,7 +47,7 @@ func checkpointKey(id arcp.JobID, n uint64) string {
 }
 
 func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
-	raw, label = j.s.e.scrubber().bytes(raw), j.s.e.scrubber().text(label)
+	raw, label = j.s.e.cfg.scrubber().bytes(raw), j.s.e.cfg.scrubber().text(label)
 	if len(raw) > maxCheckpointData {
 		e := arcp.Errorf(arcp.CodeResourceExhausted, "checkpoint of %d bytes: it may have at most %d", len(raw), maxCheckpointData)
 		e.Retryable = false // it would be as large again

@@ -113,7 +113,7 @@ func (e *Engine) CreateCheckpoint(from Requester, id arcp.JobID, p *arcp.Checkpo
 // refuseEnded refuses a request about a job that is not in the jobTable.
 func (r Requester) refuseEnded(e *Engine, id arcp.JobID) {
 	r.Answers.AnswerBeforeEvents(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope {
-		if _, err := e.endedJob(ctx, id, r.Principal, false); err != nil {
+		if _, err := endedJob(ctx, &e.cfg, id, r.Principal, false); err != nil {
 			return answerTo(r.Request, arcp.Nack, err)
 		}
 		return answerTo(r.Request, arcp.Nack, errHasEnded())

@@ -84,7 +84,8 @@ func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 			&interruptJob{Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, id, "stop"})
 		next.mu.Unlock()
 		time.Sleep(time.Hour)
-		f := r.want("both are met; a cursor gives answers first", "ack msg_c", "ack msg_i", "job.completed msg_1", "job.started msg_2", "job.checkpoint msg_2")
+		f := r.want("both are met; a cursor gives answers first", "ack msg_c", "ack msg_i", "job.completed msg_1",
+			"job.started msg_2", "job.checkpoint msg_2")
 		if got := label(t, f[4]); got != "first" {
 			t.Errorf("label %q, want that of the request", got)
 		}
@@ -150,11 +151,12 @@ func TestCheckpointOnDemandExpires(t *testing.T) {
 
 func TestCheckpointOnDemandIsRefused(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			<-ctx.Done()
-			time.Sleep(time.Second) // it takes a moment
-			return nil, nil
-		})
+		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) },
+			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				<-ctx.Done()
+				time.Sleep(time.Second) // it takes a moment
+				return nil, nil
+			})
 		r.tool("other", recovery(tool.RecoveryRerun), wait)
 		r.submit("t", "{}")
 		r.submit("t", "{}")
@@ -167,7 +169,8 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		r.want("of a tool that begins at the start", "nack msg_5 FAILED_PRECONDITION")
 		r.create("job_none", "")
 		r.want("unknown", "nack msg_6 JOB_NOT_FOUND")
-		r.e.CreateCheckpoint(Requester{Request: "msg_x", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
+		r.e.CreateCheckpoint(Requester{Request: "msg_x", Principal: "mallory", Answers: r.session("sess_1")}, running,
+			new(arcp.CheckpointCreatePayload))
 		r.want("a job of another principal", "nack msg_x JOB_NOT_FOUND")
 		r.cancel(running, 0)
 		r.create(running, "")
@@ -178,7 +181,8 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		r.want("", "job.cancelled msg_1", "job.started msg_2")
 		r.create(running, "")
 		r.want("ended", "nack msg_9 FAILED_PRECONDITION")
-		r.e.CreateCheckpoint(Requester{Request: "msg_y", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
+		r.e.CreateCheckpoint(Requester{Request: "msg_y", Principal: "mallory", Answers: r.session("sess_1")}, running,
+			new(arcp.CheckpointCreatePayload))
 		r.want("an ended job of another principal", "nack msg_y JOB_NOT_FOUND")
 		r.stop(0)
 		r.create(queued, "")

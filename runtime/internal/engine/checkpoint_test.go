@@ -173,13 +173,14 @@ func TestCheckpointsTogether(t *testing.T) {
 func TestRetryFromTheCheckpoint(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		count := counter(5)
-		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			if j.Attempt() == 1 {
-				_, err := counter(2)(ctx, j, args)
-				return nil, errors.Join(err, errUnavailable())
-			}
-			return count(ctx, j, args)
-		})
+		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) },
+			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				if j.Attempt() == 1 {
+					_, err := counter(2)(ctx, j, args)
+					return nil, errors.Join(err, errUnavailable())
+				}
+				return count(ctx, j, args)
+			})
 		r.submit("t", "{}")
 		time.Sleep(time.Minute)
 		frames := r.frames("sess_1")
@@ -313,16 +314,18 @@ func TestDiskFull(t *testing.T) {
 // BenchmarkCheckpoint measures the checkpoints of one job, one after the other.
 func BenchmarkCheckpoint(b *testing.B) {
 	st := mem.Open(mem.Options{})
-	cfg := Config{Store: st, Tools: tool.NewRegistry(), Log: eventlog.New(st, eventlog.Options{}), Metrics: metrics.New(prometheus.NewRegistry(), "test")}
+	cfg := Config{Store: st, Tools: tool.NewRegistry(), Log: eventlog.New(st, eventlog.Options{}),
+		Metrics: metrics.New(prometheus.NewRegistry(), "test")}
 	done := make(chan error)
-	t, err := tool.NewRaw(tool.Capability{Name: "t", Limits: tool.Limits{Timeout: -1}}, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-		var err error
-		for b.Loop() {
-			err = errors.Join(err, j.Checkpoint("", map[string]int{"n": 1}))
-		}
-		done <- err
-		return nil, nil
-	})
+	t, err := tool.NewRaw(tool.Capability{Name: "t", Limits: tool.Limits{Timeout: -1}},
+		func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			var err error
+			for b.Loop() {
+				err = errors.Join(err, j.Checkpoint("", map[string]int{"n": 1}))
+			}
+			done <- err
+			return nil, nil
+		})
 	if err = errors.Join(err, cfg.Tools.Register(t)); err != nil {
 		b.Fatal(err)
 	}

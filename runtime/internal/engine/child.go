@@ -206,7 +206,7 @@ func (cc *childCall) revert(child *family.Child, r *run) {
 		c.done <- errEnded
 	}
 	if <-c.done != nil {
-		r.reportEnd()
+		reportEnd(r)
 	}
 }
 
@@ -292,7 +292,7 @@ func (cc *childCall) commitChild(r *run, child *family.Child, l *lease.Lease) er
 		options.Roles = r.roles
 	}
 	r.row.Options = options.encode()
-	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
+	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent(&r.authority.State)}})
 	r.lastJSeq = 1
 	entry, err := cc.createdRecord(child)
 	if err != nil {
@@ -301,7 +301,7 @@ func (cc *childCall) commitChild(r *run, child *family.Child, l *lease.Lease) er
 	var grant *credential.Grant
 	if r.credentials().provisioned() {
 		var err *arcp.Error
-		if grant, err = r.e.issue(r); err != nil {
+		if grant, err = issueCredentials(r); err != nil {
 			return err
 		}
 		w.Put(grant.Records...)
@@ -421,7 +421,7 @@ func (s *supervisor) finishFamily() {
 	}
 	s.done.outcome = s.outcome
 	if s.outcome != nil {
-		s.reportEnd()
+		reportEnd(s.run)
 	}
 	close(s.done.donec)
 }

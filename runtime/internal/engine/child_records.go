@@ -139,7 +139,7 @@ func (d *returnBudget) apply(s *supervisor, now time.Time) {
 		d.answer(s, c != nil && s.ledger.Unsaved(c))
 		return
 	}
-	status, rest, err := s.e.childStatus(context.Background(), c, d.run)
+	status, rest, err := childStatus(context.Background(), s.e, c, d.run)
 	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(d.child)).Msg("the rest of a child's budget cannot be read")
 		d.report(err)
@@ -175,7 +175,7 @@ func (d *returnBudget) rejected(*Engine, bool)            { d.report(errEnded) }
 
 // reportEnd posts the end of the job to the nearest ancestor that has not ended. The ancestor may
 // wait only for the rest of the job's budget.
-func (r *run) reportEnd() {
+func reportEnd(r *run) {
 	e := r.e
 	d := returnBudget{child: r.row.ID, run: r}
 	for parent := r.row.Parent; parent != ""; {
@@ -198,7 +198,7 @@ func (r *run) reportEnd() {
 
 // childStatus returns the status of a child and, if it has ended, the rest of its budget with the
 // rests of its descendants. r is the run of the child if it has ended in this process, else nil.
-func (e *Engine) childStatus(ctx context.Context, c *family.Child, r *run) (family.Status, []lease.Amount, error) {
+func childStatus(ctx context.Context, e *Engine, c *family.Child, r *run) (family.Status, []lease.Amount, error) {
 	if r != nil && r.done.outcome != nil && r.ledger.Empty() {
 		return family.Ended, r.authority.Budget.Remaining(), nil
 	}
@@ -222,7 +222,7 @@ func (e *Engine) childStatus(ctx context.Context, c *family.Child, r *run) (fami
 		if !below.Open {
 			continue
 		}
-		status, rest, err := e.childStatus(ctx, below, nil)
+		status, rest, err := childStatus(ctx, e, below, nil)
 		if err != nil || !r.ledger.Return(&r.authority.State, below, status, rest) {
 			return family.Running, nil, err
 		}

@@ -93,7 +93,8 @@ func TestCallWithBounds(t *testing.T) {
 		r.parent("call", "{}", "USD:2")
 		time.Sleep(2 * time.Minute)
 		frames := r.frames("sess_1")
-		if got := delegated(t, frames).Lease; !strings.Contains(string(got), `"cost.budget":["USD:0.50"]`) || !strings.Contains(string(got), `"expires_at":`) {
+		if got := delegated(t, frames).Lease; !strings.Contains(string(got), `"cost.budget":["USD:0.50"]`) ||
+			!strings.Contains(string(got), `"expires_at":`) {
 			t.Errorf("the child may do %s", got)
 		}
 		if last := frames[len(frames)-1]; last.Type != arcp.JobFailed || !strings.Contains(string(last.Payload), "LEASE_EXPIRED") {
@@ -126,7 +127,8 @@ func TestCall(t *testing.T) {
 				t.Errorf("%s of the child: correlation %q, trace %s, span %s below %s", e.Type, e.CorrelationID, e.TraceID, e.SpanID, e.ParentSpanID)
 			}
 		}
-		if row := r.row(child.JobID); row.Parent != p.JobID || row.Principal != "alice" || row.Session != "sess_1" || row.Priority != arcp.PriorityHigh {
+		if row := r.row(child.JobID); row.Parent != p.JobID || row.Principal != "alice" || row.Session != "sess_1" ||
+			row.Priority != arcp.PriorityHigh {
 			t.Errorf("the child's row is %+v", row)
 		}
 		if got := string(f[6].Payload); got != `{"value":{"n":1}}` {
@@ -240,7 +242,8 @@ func remains(t *testing.T, frames []frame) string {
 func TestLeaseOfChild(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			return arcp.Marshal([]string{code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/b")), code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Authority().Allow(arcp.NamespaceToolCall, "child")), left(j)})
+			return arcp.Marshal([]string{code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/b")),
+				code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Authority().Allow(arcp.NamespaceToolCall, "child")), left(j)})
 		})
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})
@@ -336,7 +339,8 @@ func TestBudgetOfChildren(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		r.tool("spend", nil, spends)
 		r.tool("between", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			if _, err := j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.07}`), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)}); err != nil {
+			_, err := j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.07}`), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
+			if err != nil {
 				return nil, err
 			}
 			return arcp.Raw(`"` + left(j) + `"`), nil
@@ -399,7 +403,8 @@ type childTool struct {
 // any interleaving the remaining budget matches the costs.
 func (ct *childTool) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 	call := func(name, args string) error {
-		_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args), Lease: arcp.Raw(`{"cost.budget":["USD:2.00"],"tool.call":["spend"]}`)})
+		_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args),
+			Lease: arcp.Raw(`{"cost.budget":["USD:2.00"],"tool.call":["spend"]}`)})
 		return err
 	}
 	if err := call("spend", `{"cost":0.1}`); err != nil {
@@ -412,7 +417,9 @@ func (ct *childTool) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw,
 	for n := range 4 {
 		i := []int{1, 2, 3, 3}[(n+int(j.Attempt()))%4] // in another order each time
 		wg.Go(func() {
-			if err := call("spend", fmt.Sprintf(`{"cost":0.0%d,"after":0.001}`, i)); err != nil && ctx.Err() == nil && err != error(errEnded) && code(err) != "UNAVAILABLE" { // as it is when the store has crashed
+			err := call("spend", fmt.Sprintf(`{"cost":0.0%d,"after":0.001}`, i))
+			crashed := ctx.Err() != nil || err == error(errEnded) || code(err) == "UNAVAILABLE" // of the store
+			if err != nil && !crashed {
 				ct.Errorf("child %d: %v", i, err)
 			}
 		})
@@ -542,10 +549,11 @@ func TestParentsEndEndsChildren(t *testing.T) {
 	for why, end := range ends {
 		t.Run(why, func(t *testing.T) {
 			runEngine(t, nil, func(r *fixture) {
-				r.tool("parent", func(c *tool.Capability) { c.Limits.Timeout = time.Hour }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-					go j.Call(ctx, tool.Call{Tool: "wait", Detach: true})
-					return j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["wait"]}`)})
-				})
+				r.tool("parent", func(c *tool.Capability) { c.Limits.Timeout = time.Hour },
+					func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+						go j.Call(ctx, tool.Call{Tool: "wait", Detach: true})
+						return j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["wait"]}`)})
+					})
 				r.tool("middle", rerun, calls("wait"))
 				r.tool("wait", rerun, wait)
 				r.parent("parent", "{}")
@@ -640,8 +648,12 @@ func TestRetryReusesChildren(t *testing.T) {
 			}
 			return arcp.Marshal([]arcp.Raw{out, <-done, arcp.Raw(`"` + left(j) + `"`)})
 		})
-		const budget = `"Lease":{"cost.budget":["USD:1"]}`
-		id := r.parent("parent", `[{"Tool":"good","Arguments":{"n":1},`+budget+`},{"Tool":"good","Arguments":{"n":1},`+budget+`},{"Tool":"bad",`+budget+`}]`, "USD:5")
+		const (
+			budget = `"Lease":{"cost.budget":["USD:1"]}`
+			good   = `{"Tool":"good","Arguments":{"n":1},` + budget + `}`
+			bad    = `{"Tool":"bad",` + budget + `}`
+		)
+		id := r.parent("parent", "["+good+","+good+","+bad+"]", "USD:5")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := []string{`good {"n":1}`, `good {"n":1}`, "bad", "bad"}; !slices.Equal(ran, want) {
@@ -742,7 +754,8 @@ func TestCheckpointRecordsChildren(t *testing.T) {
 		})
 		id := r.parent("parent", "{}")
 		f := r.frames("sess_1")
-		chk, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f[slices.IndexFunc(f, func(f frame) bool { return f.Type == arcp.JobCheckpoint })].Envelope)
+		chk, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f[slices.IndexFunc(f,
+			func(f frame) bool { return f.Type == arcp.JobCheckpoint })].Envelope)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -887,7 +900,8 @@ func (fm *familyModel) member(ctx context.Context, j tool.Job, args arcp.Raw) (a
 		case depth > 0:
 			sub := rng.Uint64()
 			wg.Go(func() {
-				j.Call(ctx, tool.Call{Tool: "rerun", Arguments: fmt.Appendf(nil, "[%d,%d]", depth-1, sub%4), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
+				j.Call(ctx, tool.Call{Tool: "rerun", Arguments: fmt.Appendf(nil, "[%d,%d]", depth-1, sub%4),
+					Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
 			})
 		}
 	}

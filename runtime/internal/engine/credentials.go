@@ -37,7 +37,7 @@ func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created boo
 		e.wg.Add(1)
 		e.pool.Run(func() {
 			defer e.wg.Done()
-			grant, err := e.issue(r)
+			grant, err := issueCredentials(r)
 			if err != nil {
 				done(false)
 				answer := refusalFrame(&submit, arcp.JobFailed, err)
@@ -62,8 +62,9 @@ func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created boo
 	})
 }
 
-// issue calls the provisioners. It is cancelled when the runtime stops.
-func (e *Engine) issue(r *run) (*credential.Grant, *arcp.Error) {
+// issueCredentials calls the provisioners for a job. It is cancelled when the runtime stops.
+func issueCredentials(r *run) (*credential.Grant, *arcp.Error) {
+	e := r.e
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	watched := make(chan struct{})

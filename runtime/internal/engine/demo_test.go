@@ -23,7 +23,8 @@ func demos(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 
 func (r *fixture) interrupt(job arcp.JobID) {
 	r.Helper()
-	r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
+	r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+		&arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 }
 
 // An interrupt wakes a tool that sleeps: its guidance is heard at once, and the

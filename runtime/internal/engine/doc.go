@@ -21,7 +21,7 @@
 // A submit that becomes a job takes this path:
 //
 //	Engine.Submit        the submit waits for its turn in the session (submit.go, submit_order.go)
-//	Engine.prepare       checks without a lock; they make the run (submit.go)
+//	Submit.prepare       checks without a lock; they make the run (submit.go)
 //	Engine.admit         checks of the limits; the run gets a slot or a place in the queue of its
 //	                     tool (admission.go, job_table.go, tool_rates.go, tool_queue.go)
 //	Submit.claim         the write of the job row and job.accepted (submit.go)

@@ -39,7 +39,7 @@ func (j toolJob) Heartbeat()       { j.signal(&j.s.heartbeats.received) }
 func (j toolJob) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {
 		j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
-			Str("stack", string(p.Stack)).Msg(j.s.e.scrubber().text(p.Error()))
+			Str("stack", string(p.Stack)).Msg(j.s.e.cfg.scrubber().text(p.Error()))
 		return
 	}
 	j.s.mu.Lock()
@@ -67,7 +67,7 @@ func (tg toolGoroutine) encode(t arcp.Type, payload any) (*store.Event, error) {
 	case len(raw) > maxPayload:
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: an event may have at most %d", t, len(raw), maxPayload)
 	}
-	return store.NewEvent(t, time.Now(), &tg.s.common, tg.s.row.Priority, tg.s.e.scrubber().bytes(raw)), nil
+	return store.NewEvent(t, time.Now(), &tg.s.common, tg.s.row.Priority, tg.s.e.cfg.scrubber().bytes(raw)), nil
 }
 
 // enqueue queues an event. onRoom, if not nil, is called with run.mu when there is room: it may refuse

@@ -264,7 +264,7 @@ func (e *Engine) eachRun(f func(*run)) {
 
 // release removes an ended job from the tables.
 func (e *Engine) release(r *run) {
-	r.setGauge(arcp.StateFailed) // any state that is not counted
+	r.gauge.set(e.cfg.Metrics, arcp.StateFailed) // any state that is not counted
 	r.mu.Lock()
 	r.timers.stop()
 	r.mu.Unlock()

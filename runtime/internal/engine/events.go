@@ -36,18 +36,19 @@ func mustEvent(t arcp.Type, now time.Time, c *store.JobContext, p arcp.Priority,
 	return store.NewEvent(t, now, c, p, raw)
 }
 
-func (r *run) acceptedEvent() *store.Event {
-	raw, constraints := authority.WireForm(r.authority.Lease)
-	return r.event(arcp.JobAccepted, r.created, r.row.Priority, arcp.JobAcceptedPayload{
-		JobID:            r.row.ID,
-		Agent:            r.row.Agent,
-		ParentJobID:      r.row.Parent,
-		RestoredFrom:     r.restoredFrom,
-		AcceptedAt:       r.created.UTC(),
-		TraceID:          r.row.TraceID,
+// acceptedEvent returns job.accepted. a is the authority of the job when it is accepted.
+func (d *definition) acceptedEvent(a *authority.State) *store.Event {
+	raw, constraints := authority.WireForm(a.Lease)
+	return d.event(arcp.JobAccepted, d.created, d.row.Priority, arcp.JobAcceptedPayload{
+		JobID:            d.row.ID,
+		Agent:            d.row.Agent,
+		ParentJobID:      d.row.Parent,
+		RestoredFrom:     d.restoredFrom,
+		AcceptedAt:       d.created.UTC(),
+		TraceID:          d.row.TraceID,
 		Lease:            raw,
 		LeaseConstraints: constraints,
-		Budget:           r.authority.Budget.JSON(),
+		Budget:           a.Budget.JSON(),
 	})
 }
 

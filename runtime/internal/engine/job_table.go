@@ -43,7 +43,7 @@ type tableEntry struct {
 }
 
 func (t *jobTable) add(r *run) {
-	r.setGauge(r.state)
+	r.gauge.set(r.e.cfg.Metrics, r.state)
 	t.runs[r.row.ID] = r
 	if r.endless() {
 		t.resting++

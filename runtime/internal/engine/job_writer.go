@@ -53,7 +53,7 @@ func (jw *jobWriter) addEnd(w *store.Write, log *store.AppendEvents, now time.Ti
 	switch {
 	case end.outcome != nil:
 		var events []*store.Event
-		events, end.outcome = r.outcomeEvents(now, end.outcome, r.e.scrubber())
+		events, end.outcome = r.outcomeEvents(now, end.outcome, r.e.cfg.scrubber())
 		log.Events = append(log.Events, events...)
 		log.State, log.Code = end.outcome.State, outcomeCode(end.outcome)
 		records, err := r.credentials().ending()
@@ -113,7 +113,7 @@ func (jw *jobWriter) addRecords(w *store.Write) error {
 		return err
 	}
 	if r.progress.unsaved && (jw.end.outcome == nil || r.row.Parent != "") {
-		rec, err := r.progressRecord()
+		rec, err := records.progress(&r.progress, r.authority.Grants.Encode())
 		if err != nil {
 			return err
 		}

@@ -103,7 +103,7 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 		q := r.request("sess_1", "t", "{}")
 		s := q.Submit
 		s.Envelope, s.Payload = &q.env, &q.payload
-		run, refusal := r.e.prepare(&s)
+		run, refusal := s.prepare(r.e)
 		if refusal == nil {
 			refusal = r.e.admit(run, 0)
 		}

@@ -53,16 +53,15 @@ func (r *run) records() jobRecords { return jobRecords{store: r.e.cfg.Store, job
 
 func progressKey(id arcp.JobID) string { return store.JobRecordPrefix(id) + "memo" }
 
-// progressRecord is the change of the progress record.
-func (r *run) progressRecord() (store.Record, error) {
-	rec := store.Record{Key: progressKey(r.row.ID)}
+// progress is the change of the progress record. grants are the permission leases, encoded.
+func (jr jobRecords) progress(p *progressState, grants arcp.Raw) (store.Record, error) {
+	rec := store.Record{Key: progressKey(jr.job)}
 	var err error
-	if rec.Rev, err = r.records().revision(rec.Key, r.progress.rev); err != nil {
+	if rec.Rev, err = jr.revision(rec.Key, p.rev); err != nil {
 		return rec, err
 	}
-	r.progress.rev = rec.Rev
-	r.progress.Grants = r.authority.Grants.Encode()
-	rec.Value, err = arcp.Marshal(r.progress.progressRow)
+	p.rev, p.Grants = rec.Rev, grants
+	rec.Value, err = arcp.Marshal(p.progressRow)
 	return rec, err
 }
 

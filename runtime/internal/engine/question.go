@@ -124,7 +124,7 @@ func (d *definition) newQuestion(row approval.Row, wait time.Duration, scrub scr
 // the question, and its answer.
 func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
 	s := tg.s
-	row, refusal := s.newQuestion(row, wait, s.e.scrubber())
+	row, refusal := s.newQuestion(row, wait, s.e.cfg.scrubber())
 	if refusal != nil {
 		return row, refusal
 	}
@@ -243,7 +243,7 @@ type questioner struct {
 	queue     *eventQueue // guarded by questions.mu, which is run.mu
 	write     *pendingWrite
 	broker    QuestionBroker
-	executors executors
+	ancestry  ancestry
 }
 
 func (s *supervisor) questioner() questioner {
@@ -255,7 +255,7 @@ func (s *supervisor) questioner() questioner {
 		queue:     &s.events,
 		write:     &s.write.pendingWrite,
 		broker:    s.e.cfg.Questions,
-		executors: executors{s.e},
+		ancestry:  ancestry{s.e},
 	}
 }
 
@@ -293,7 +293,7 @@ func (qr questioner) audience(q *approval.Row, now time.Time) []arcp.SessionID {
 
 // executes reports whether a session executes the job or an ancestor, and must not decide about it.
 func (qr questioner) executes(q *approval.Row, id arcp.SessionID) bool {
-	return qr.executors.execute(&qr.job.row, q, id)
+	return qr.ancestry.executes(&qr.job.row, q, id)
 }
 
 // blockOn blocks the job until a question is closed. The clocks of the job stand still.
@@ -379,22 +379,22 @@ func (qr questioner) withdrawAll(now time.Time) {
 	}
 }
 
-// executors finds the sessions that execute a job or one of its ancestors.
-type executors struct{ e *Engine }
+// ancestry reads a job and its ancestors.
+type ancestry struct{ e *Engine }
 
-// execute reports whether a session executes the job of a question or an ancestor. Such a session must
+// executes reports whether a session executes the job of a question or an ancestor. Such a session must
 // not answer a gate or grant a permission.
-func (x executors) execute(row *store.Job, q *approval.Row, id arcp.SessionID) bool {
-	if q.Kind != approval.Gate && q.Kind != approval.Permission || x.e.cfg.Runs == nil {
+func (a ancestry) executes(row *store.Job, q *approval.Row, id arcp.SessionID) bool {
+	if q.Kind != approval.Gate && q.Kind != approval.Permission || a.e.cfg.Runs == nil {
 		return false
 	}
 	ref := row.Agent
-	for parent := row.Parent; !x.e.cfg.Runs(ref, id); {
+	for parent := row.Parent; !a.e.cfg.Runs(ref, id); {
 		if parent == "" {
 			return false
 		}
 		var err error
-		if ref, parent, err = x.toolOf(parent); err != nil {
+		if ref, parent, err = a.toolOf(parent); err != nil {
 			return !errors.Is(err, store.ErrNotFound) // an ancestor that cannot be read may be executed by the session
 		}
 	}
@@ -402,11 +402,11 @@ func (x executors) execute(row *store.Job, q *approval.Row, id arcp.SessionID) b
 }
 
 // toolOf returns the tool and the parent of a job.
-func (x executors) toolOf(id arcp.JobID) (ref string, parent arcp.JobID, err error) {
-	if r := x.e.run(id); r != nil {
+func (a ancestry) toolOf(id arcp.JobID) (ref string, parent arcp.JobID, err error) {
+	if r := a.e.run(id); r != nil {
 		return r.row.Agent, r.row.Parent, nil
 	}
-	j, err := x.e.cfg.Store.Job(context.Background(), id)
+	j, err := a.e.cfg.Store.Job(context.Background(), id)
 	return j.Agent, j.Parent, err
 }
 

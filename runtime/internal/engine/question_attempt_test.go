@@ -152,7 +152,8 @@ func TestWithdrawnIsAskedAgain(t *testing.T) {
 		})
 		r.submit("t", "{}")
 		time.Sleep(90 * time.Second)
-		r.want("", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit", "job.started", "human.input.request")
+		r.want("", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit",
+			"job.started", "human.input.request")
 		r.say(d.pendingAs(t, "a"), `"yes"`)
 		r.want("", "job.completed")
 		r.expectNoState("")
@@ -216,24 +217,25 @@ func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 // The gate does not shift the ordinals of the tool's own questions.
 func TestApprovedGateIsNotRepeated(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", func(c *tool.Capability) { c.Approval, c.Recovery = tool.ApprovalManual, tool.RecoveryCheckpoint }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			if j.Restored() == nil {
-				if _, err := ask(ctx, j, "a"); err != nil {
+		r.tool("t", func(c *tool.Capability) { c.Approval, c.Recovery = tool.ApprovalManual, tool.RecoveryCheckpoint },
+			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				if j.Restored() == nil {
+					if _, err := ask(ctx, j, "a"); err != nil {
+						return nil, err
+					}
+					if err := j.Checkpoint("", 1); err != nil {
+						return nil, err
+					}
+				}
+				v, err := ask(ctx, j, "b")
+				if err != nil {
 					return nil, err
 				}
-				if err := j.Checkpoint("", 1); err != nil {
-					return nil, err
+				if j.Attempt() == 1 {
+					<-ctx.Done()
 				}
-			}
-			v, err := ask(ctx, j, "b")
-			if err != nil {
-				return nil, err
-			}
-			if j.Attempt() == 1 {
-				<-ctx.Done()
-			}
-			return arcp.Raw(v), context.Cause(ctx)
-		})
+				return arcp.Raw(v), context.Cause(ctx)
+			})
 		r.submit("t", "{}")
 		if _, err := r.respond(d.pendingAs(t, "call t@1.0.0"), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
 			t.Fatal(err)
@@ -292,7 +294,8 @@ func TestAnswerDuringTimeout(t *testing.T) {
 		q := d.one(t)
 		release := r.st.hold()
 		told := make(chan *arcp.Error, 1)
-		r.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
+		r.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"),
+			Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
 		time.Sleep(2 * time.Minute)
 		release()
 		if err := <-told; err != nil {
@@ -360,7 +363,8 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 			for range 300 {
 				r.frames("sess_1")
 				r.frames("sess_2")
-				_, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 1}})
+				_, err := r.respond(d.one(t), person("sess_1"),
+					approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 1}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -398,7 +402,8 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		if want := []string{"RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "INVALID_ARGUMENT"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "\xff"})
+		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+			&arcp.InterruptPayload{TargetID: string(job), Prompt: "\xff"})
 		r.want("", "nack msg_i INVALID_ARGUMENT")
 
 		q := d.pendingAs(t, "a")
@@ -406,7 +411,8 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		if err == nil || err.Code != arcp.CodeNotFound || row.ID != "" {
 			t.Errorf("a stranger's answer that the schema does not allow: %v, with %q", err, row.ID)
 		}
-		for _, a := range []approval.Answer{{Value: arcp.Raw(`"`)}, {Value: arcp.Raw(`""`), Reason: "\xff"}, {Value: arcp.Raw(`"` + strings.Repeat("x", approval.MaxValue) + `"`)}} {
+		for _, a := range []approval.Answer{{Value: arcp.Raw(`"`)}, {Value: arcp.Raw(`""`), Reason: "\xff"},
+			{Value: arcp.Raw(`"` + strings.Repeat("x", approval.MaxValue) + `"`)}} {
 			if _, err := r.respond(q, person("sess_1"), a); err == nil || err.Code != arcp.CodeInvalidArgument {
 				t.Errorf("the answer %.40s with the reason %q: %v, want INVALID_ARGUMENT", a.Value, a.Reason, err)
 			}
@@ -422,17 +428,19 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		var guided []string
-		r.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			time.Sleep(5 * time.Second)
-			if j.Attempt() != 2 { // which does not look
-				return nil, errUnavailable()
-			}
-			g, err := j.Yield(ctx)
-			guided = append(guided, g)
-			return arcp.Raw("1"), err
-		})
+		r.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second },
+			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				time.Sleep(5 * time.Second)
+				if j.Attempt() != 2 { // which does not look
+					return nil, errUnavailable()
+				}
+				g, err := j.Yield(ctx)
+				guided = append(guided, g)
+				return arcp.Raw("1"), err
+			})
 		interrupt := func(job arcp.JobID) {
-			r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
+			r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+				&arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 		}
 		r.submit("t", "{}")
 		job := r.want("", "job.accepted", "job.started")[0].JobID
@@ -465,11 +473,12 @@ func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 // A tool's own time limit does not come back for a job that is being cancelled.
 func TestCancelWhileAsking(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			ask(ctx, j, "a")
-			time.Sleep(time.Minute)
-			return nil, nil
-		})
+		r.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second },
+			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				ask(ctx, j, "a")
+				time.Sleep(time.Minute)
+				return nil, nil
+			})
 		r.submit("t", "{}")
 		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
 		time.Sleep(time.Minute)
@@ -505,7 +514,8 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 		})
 		r.submit("t", "{}")
 		r.want("", "job.accepted", "job.started", "permission.request")
-		row, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
+		row, err := r.respond(d.one(t), person("sess_1"),
+			approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
 		if err != nil || row.Permission.Seconds != 1 {
 			t.Fatalf("the granted permission is %+v, %v; want one second", row.Permission, err)
 		}

@@ -124,7 +124,8 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(`"x"`)}); err == nil || err.Code != arcp.CodeInvalidArgument {
 			t.Errorf("an answer of another type: %v", err)
 		}
-		if _, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")}); err == nil || err.Code != arcp.CodeNotFound {
+		_, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
+		if err == nil || err.Code != arcp.CodeNotFound {
 			t.Errorf("an answer of another principal: %v", err)
 		}
 		var wg sync.WaitGroup
@@ -225,7 +226,8 @@ func TestQuestionEndsWithItsJob(t *testing.T) {
 		q := d.one(t)
 		r.cancel(job, 0)
 		r.want("cancelled", "cancel.accepted", "human.input.cancelled", "job.cancelled")
-		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err == nil || err.Code != arcp.CodeFailedPrecondition {
+		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err == nil ||
+			err.Code != arcp.CodeFailedPrecondition {
 			t.Errorf("an answer after the end: %v", err)
 		}
 		if len(d.pending) != 0 {
@@ -243,7 +245,8 @@ func TestQuestionEndsWithItsJob(t *testing.T) {
 // Questions support the largest quorum and escalation delay of a tool's policy.
 func TestPoliciesFitQuestions(t *testing.T) {
 	if tool.MaxQuorum != approval.MaxQuorum || tool.MaxEscalation != approval.DefaultExpiry {
-		t.Errorf("a policy has up to %d and %v, a question %d and %v", tool.MaxQuorum, tool.MaxEscalation, approval.MaxQuorum, approval.DefaultExpiry)
+		t.Errorf("a policy has up to %d and %v, a question %d and %v", tool.MaxQuorum, tool.MaxEscalation,
+			approval.MaxQuorum, approval.DefaultExpiry)
 	}
 }
 
@@ -265,7 +268,8 @@ func TestPermitEndsUnused(t *testing.T) {
 		job := jobOf(r.want("asked", "job.accepted", "job.started", "permission.request"), id)
 		grant := func(permission string, seconds uint64) arcp.LeaseID {
 			t.Helper()
-			row, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: permission, Resource: "r", Operation: "o", Seconds: seconds}})
+			row, err := r.respond(d.one(t), person("sess_1"),
+				approval.Answer{Grant: &arcp.PermissionTerm{Permission: permission, Resource: "r", Operation: "o", Seconds: seconds}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -285,7 +289,8 @@ func TestPermitEndsUnused(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		inForce("the short one has ended", 1, 1)
 		done := make(chan *arcp.Error, 1)
-		r.e.PermissionLeases().Extend(requesterOf("", person("sess_1")), &arcp.LeaseRefreshPayload{LeaseID: long, AdditionalSeconds: 60}, func(e *arcp.Error) { done <- e })
+		r.e.PermissionLeases().Extend(requesterOf("", person("sess_1")),
+			&arcp.LeaseRefreshPayload{LeaseID: long, AdditionalSeconds: 60}, func(e *arcp.Error) { done <- e })
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +313,8 @@ func TestPermit(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			before := j.Permissions().Check("order.refund", "order:7", "refund")
-			l, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for", For: time.Hour})
+			l, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*",
+				Operation: "refund", Reason: "asked for", For: time.Hour})
 			if err != nil {
 				return nil, err
 			}
@@ -352,7 +358,8 @@ func TestPermit(t *testing.T) {
 		r.want("goes on", "job.started")
 		extend := func(more time.Duration, actor approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.PermissionLeases().Extend(requesterOf("msg_extend", actor), &arcp.LeaseRefreshPayload{LeaseID: g.LeaseID, AdditionalSeconds: uint64(more / time.Second)}, func(e *arcp.Error) { done <- e })
+			r.e.PermissionLeases().Extend(requesterOf("msg_extend", actor),
+				&arcp.LeaseRefreshPayload{LeaseID: g.LeaseID, AdditionalSeconds: uint64(more / time.Second)}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := extend(time.Minute, person("sess_2")); err == nil || err.Code != arcp.CodePermissionDenied {
@@ -401,7 +408,8 @@ func TestRevoke(t *testing.T) {
 		})
 		r.submit("permit", "{}")
 		r.want("asked", "job.accepted", "job.started", "permission.request")
-		row, err := r.respond(d.one(t), person("sess_2"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
+		row, err := r.respond(d.one(t), person("sess_2"),
+			approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -409,7 +417,8 @@ func TestRevoke(t *testing.T) {
 		r.frames("sess_2")
 		revoke := func(actor approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.PermissionLeases().Revoke(requesterOf("msg_revoke", actor), &arcp.LeaseRevokedPayload{LeaseID: row.Lease, Reason: "no more"}, func(e *arcp.Error) { done <- e })
+			r.e.PermissionLeases().Revoke(requesterOf("msg_revoke", actor),
+				&arcp.LeaseRevokedPayload{LeaseID: row.Lease, Reason: "no more"}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := revoke(approval.Actor{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
@@ -436,17 +445,19 @@ func TestRevoke(t *testing.T) {
 func TestGate(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		ran := 0
-		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			ran++
-			return args, nil
-		})
+		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual },
+			func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				ran++
+				return args, nil
+			})
 		r.submit("danger", `{"x":1}`)
 		r.want("the requester is told that another session is asked", "job.accepted", "job.started", "event.emit")
 		q := d.one(t)
 		if got := lines(r.frames("sess_2")); !slices.Equal(got, []string{"human.choice.request"}) {
 			t.Errorf("the approver is sent %q", got)
 		}
-		if _, err := r.respond(q, person("sess_1"), approval.Answer{Resolution: approval.Approve}); err == nil || err.Code != arcp.CodePermissionDenied {
+		if _, err := r.respond(q, person("sess_1"), approval.Answer{Resolution: approval.Approve}); err == nil ||
+			err.Code != arcp.CodePermissionDenied {
 			t.Errorf("who asks approves: %v", err)
 		}
 		actor := person("sess_2")
@@ -558,7 +569,8 @@ func TestInterrupt(t *testing.T) {
 		})
 		r.tool("deaf", nil, wait)
 		interrupt := func(job arcp.JobID) {
-			r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
+			r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+				&arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 		}
 		deaf := r.submit("deaf", "{}")
 		job := jobOf(r.want("runs", "job.accepted", "job.started"), deaf)
@@ -577,7 +589,8 @@ func TestInterrupt(t *testing.T) {
 		if state := r.row(job).State; state != arcp.StateBlocked {
 			t.Errorf("the job is %s", state)
 		}
-		if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue","guidance":"faster"}`)}); err != nil {
+		_, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue","guidance":"faster"}`)})
+		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

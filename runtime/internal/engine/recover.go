@@ -55,7 +55,7 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 		switch {
 		case j.takenOver:
 		case j.outcome != nil:
-			j.logFinished(j.outcome, time.Now())
+			j.logFinished(&e.cfg, j.outcome, time.Now())
 		default:
 			starts = append(starts, j.resume())
 		}
@@ -134,7 +134,7 @@ func recoverOrphan(e *Engine, row *store.Job, refusal *arcp.Error) *recoveredJob
 
 // decide passes the restart to the machine of the job and records the result.
 func (j *recoveredJob) decide(now time.Time) {
-	machine := job.Restore(j.spec(), j.state)
+	machine := job.Restore(j.spec(&j.e.cfg, j.progress.Started), j.state)
 	attempted := j.state != arcp.StateAccepted && j.state != arcp.StateQueued
 	j.disposition = dispositionStart
 	if attempted {
@@ -200,7 +200,7 @@ func (j *recoveredJob) write(now time.Time) (*store.Write, error) {
 	case j.newState != "":
 		log.NewAttempt = true
 		if j.clockResumed {
-			rec, err := j.progressRecord()
+			rec, err := j.records().progress(&j.progress, j.authority.Grants.Encode())
 			if err != nil {
 				return nil, err
 			}
@@ -351,7 +351,7 @@ func (j *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 		if !child.Open {
 			continue
 		}
-		status, rest, err := j.e.childStatus(ctx, child, nil)
+		status, rest, err := childStatus(ctx, j.e, child, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -366,7 +366,7 @@ func (j *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 	if budget, changed := j.authority.SaveBudget(); changed {
 		j.progress.Spent = budget
 	}
-	rec, err := j.progressRecord()
+	rec, err := j.records().progress(&j.progress, j.authority.Grants.Encode())
 	w.Put(rec)
 	return w, err
 }

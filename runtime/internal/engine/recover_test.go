@@ -145,11 +145,12 @@ func TestQueuedJobsStart(t *testing.T) {
 	const n = tool.MaxQueue + 20
 	runEngine(t, nil, func(r *fixture) {
 		var order []string
-		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			order = append(order, string(args))
-			time.Sleep(time.Second)
-			return nil, nil
-		})
+		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun },
+			func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				order = append(order, string(args))
+				time.Sleep(time.Second)
+				return nil, nil
+			})
 		var want []string
 		at := time.Now()
 		for i := range n {
@@ -277,7 +278,8 @@ func TestOptionsSurvive(t *testing.T) {
 		var id arcp.JobID
 		for id = range r.e.jobs.runs {
 		}
-		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(id)})
+		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: r.session("sess_1")},
+			&arcp.CancelPayload{TargetID: string(id)})
 		r.want("strict_cancel", "cancel.refused msg_c "+RefusedDenied)
 		r.e.SessionJobs().CancelOnDisconnect("sess_1", "gone")
 		f := r.want("on_disconnect and direct", "tool.error msg_1 CANCELLED")[0]

@@ -68,7 +68,8 @@ func TestRepeatedSubmit(t *testing.T) {
 		id := r.want("", "job.completed msg_1")[0].JobID
 		r.send(q)
 		r.submit("t", "{}")
-		frames := r.want("the answers again, in their place", "job.accepted msg_1", "job.completed msg_1", "job.accepted msg_2", "job.started msg_2")
+		frames := r.want("the answers again, in their place", "job.accepted msg_1", "job.completed msg_1",
+			"job.accepted msg_2", "job.started msg_2")
 		if frames[0].JobID != id || frames[1].JobID != id {
 			t.Errorf("answered with %v, want the job %s", frames[:2], id)
 		}
@@ -80,7 +81,8 @@ func TestRepeatedSubmit(t *testing.T) {
 		if len(m.follows) == 1 {
 			m.follows[0].Max = 0 // how much at once is the log's business
 		}
-		if want := (store.Follow{Session: "sess_1", Job: id, CorrelationID: "msg_1", Types: outcomeTypes, Once: true}); len(m.follows) != 1 || m.follows[0] != want {
+		want := (store.Follow{Session: "sess_1", Job: id, CorrelationID: "msg_1", Types: outcomeTypes, Once: true})
+		if len(m.follows) != 1 || m.follows[0] != want {
 			t.Errorf("followed with %+v, want %+v", m.follows, want)
 		}
 		r.expectNoState("")

@@ -104,7 +104,7 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 	if holder.Session != "" {
 		s.Barred = []arcp.SessionID{holder.Session} // else it could approve its own clean-up
 	}
-	r, refused := e.prepare(&s)
+	r, refused := s.prepare(e)
 	if refused == nil && r.builtin() {
 		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is a built-in tool for clients; it cannot be a clean-up tool", r.tool.Name)
 	}
@@ -116,7 +116,7 @@ func (e *Engine) RunCleanupTool(ctx context.Context, holder LeaseHolder, name st
 		return refused
 	}
 	s.claim(r)
-	return r.await(ctx, refusals)
+	return awaitCleanup(ctx, r, refusals)
 }
 
 func (lh *LeaseHolder) lease() (*lease.Lease, error) {
@@ -126,8 +126,8 @@ func (lh *LeaseHolder) lease() (*lease.Lease, error) {
 	return lease.Decode(lh.Lease)
 }
 
-// await waits for the end of a job that RunCleanupTool has submitted.
-func (r *run) await(ctx context.Context, refusals <-chan *arcp.Error) error {
+// awaitCleanup waits for the end of a job that RunCleanupTool has submitted.
+func awaitCleanup(ctx context.Context, r *run, refusals <-chan *arcp.Error) error {
 	select {
 	case <-r.done.donec:
 	case err := <-refusals:

@@ -113,7 +113,8 @@ func TestPerform(t *testing.T) {
 				t.Errorf("%s: %v, want %s", name, e, code)
 			}
 		}
-		for name, code := range map[string]arcp.Code{"nope": arcp.CodeInvalidArgument, "builtin": arcp.CodeInvalidArgument, "trusting": arcp.CodePermissionDenied} {
+		for name, code := range map[string]arcp.Code{"nope": arcp.CodeInvalidArgument, "builtin": arcp.CodeInvalidArgument,
+			"trusting": arcp.CodePermissionDenied} {
 			if e, ok := errors.AsType[*arcp.Error](r.e.CheckCleanupTool(as, name)); !ok || e.Code != code {
 				t.Errorf("takes %s: %v, want %s", name, e, code)
 			}

@@ -51,7 +51,7 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
 	case r.strictCancel && r.row.Session != q.Session:
-		e.audit().denied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictCancel)
+		e.cfg.audit().denied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictCancel)
 		q.refuse(e, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may restore this job"))
 	case r.tool.Recovery != tool.RecoveryCheckpoint:
 		q.refuse(e, errNoCheckpoints(r.tool))
@@ -171,7 +171,7 @@ func beginCall(e *Engine) bool {
 // submitInTurn performs submitNew when its turn has come. It reports whether it still blocks
 // the session's later submits.
 func (rj *restoreJob) submitInTurn(ctx context.Context, e *Engine) (blocks bool) {
-	row, refusal := e.endedJob(ctx, rj.Job, rj.Principal, false)
+	row, refusal := endedJob(ctx, &e.cfg, rj.Job, rj.Principal, false)
 	switch {
 	case refusal != nil:
 		rj.refuse(e, refusal)
@@ -201,7 +201,7 @@ func (rj *restoreJob) submitInTurn(ctx context.Context, e *Engine) (blocks bool)
 		rj.refuse(e, rj.errNoCheckpoint())
 	default:
 		s := rj.submit(&row, p)
-		return e.submit(&s)
+		return s.perform(e)
 	}
 	return false
 }

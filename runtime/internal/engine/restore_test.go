@@ -183,17 +183,18 @@ func TestCrashAfterTheAck(t *testing.T) {
 func TestRestoreAbandonsTool(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
 		var late error
-		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			if j.Attempt() > 1 {
-				return j.Restored(), nil
-			}
-			if err := j.Checkpoint("", 1); err != nil {
-				return nil, err
-			}
-			time.Sleep(time.Minute)
-			late = j.Checkpoint("", 2)
-			return arcp.Raw("0"), nil
-		})
+		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) },
+			func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				if j.Attempt() > 1 {
+					return j.Restored(), nil
+				}
+				if err := j.Checkpoint("", 1); err != nil {
+					return nil, err
+				}
+				time.Sleep(time.Minute)
+				late = j.Checkpoint("", 2)
+				return arcp.Raw("0"), nil
+			})
 		r.submit("t", "{}")
 		frames := r.frames("sess_1")
 		id := frames[0].JobID
@@ -220,13 +221,14 @@ func TestRestoreAbandonsTool(t *testing.T) {
 // Stop returns at once.
 func TestRestoreBetweenAttempts(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			if j.Attempt() == 1 {
-				_, err := counter(2)(ctx, j, args)
-				return nil, errors.Join(err, errUnavailable())
-			}
-			return counter(5)(ctx, j, args)
-		})
+		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) },
+			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				if j.Attempt() == 1 {
+					_, err := counter(2)(ctx, j, args)
+					return nil, errors.Join(err, errUnavailable())
+				}
+				return counter(5)(ctx, j, args)
+			})
 		q := r.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("60"))
 		r.send(q)

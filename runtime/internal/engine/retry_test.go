@@ -76,10 +76,11 @@ func TestRetryEnds(t *testing.T) {
 		errs []error
 		want string
 	}{
-		"after the last attempt": {[]error{errUnavailable(), errUnavailable(), errUnavailable(), errUnavailable()}, "job.failed msg_1 UNAVAILABLE"},
-		"by a permanent error":   {[]error{errUnavailable(), arcp.Errorf(arcp.CodeNotFound, "no")}, "job.failed msg_1 NOT_FOUND"},
-		"as the tool says":       {[]error{final}, "job.failed msg_1 INTERNAL"},
-		"by giving up":           {[]error{errUnavailable(), arcp.Errorf(arcp.CodeCancelled, "no")}, "job.cancelled msg_1 CANCELLED"},
+		"after the last attempt": {[]error{errUnavailable(), errUnavailable(), errUnavailable(), errUnavailable()},
+			"job.failed msg_1 UNAVAILABLE"},
+		"by a permanent error": {[]error{errUnavailable(), arcp.Errorf(arcp.CodeNotFound, "no")}, "job.failed msg_1 NOT_FOUND"},
+		"as the tool says":     {[]error{final}, "job.failed msg_1 INTERNAL"},
+		"by giving up":         {[]error{errUnavailable(), arcp.Errorf(arcp.CodeCancelled, "no")}, "job.cancelled msg_1 CANCELLED"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runEngine(t, nil, func(r *fixture) {
@@ -169,7 +170,8 @@ func TestRetryFloorAndOption(t *testing.T) {
 		q := r.request("sess_1", "t", "{}")
 		q.payload.Retry = arcp.Raw(`{"max_attempts":2,"initial_ms":10}`)
 		r.send(q)
-		if d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d < 8*time.Millisecond || d > 12*time.Millisecond {
+		d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable)
+		if d < 8*time.Millisecond || d > 12*time.Millisecond {
 			t.Errorf("wait of %v, want 10 ms ± 20 %%", d)
 		}
 		time.Sleep(time.Second)
@@ -321,13 +323,14 @@ func TestManyRetries(t *testing.T) {
 	const jobs = 5000
 	runEngine(t, nil, func(r *fixture) {
 		var calls atomic.Int32
-		r.tool("t", func(c *tool.Capability) { thrice(c); c.Limits.Concurrency = 100 }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			calls.Add(1)
-			if j.Attempt() == 1 {
-				return nil, errUnavailable()
-			}
-			return nil, nil
-		})
+		r.tool("t", func(c *tool.Capability) { thrice(c); c.Limits.Concurrency = 100 },
+			func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				calls.Add(1)
+				if j.Attempt() == 1 {
+					return nil, errUnavailable()
+				}
+				return nil, nil
+			})
 		before := runtime.NumGoroutine()
 		for i := range jobs {
 			if r.submit("t", "{}"); i%50 == 0 {
@@ -358,7 +361,8 @@ func TestStopLeavesRetries(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("Stop took %v", took)
 		}
-		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(id)})
+		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+			&arcp.CancelPayload{TargetID: string(id)})
 		r.want("nothing can be done now", "cancel.refused msg_c unavailable")
 		r.restart(1)
 		time.Sleep(time.Hour)

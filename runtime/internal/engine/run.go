@@ -60,9 +60,9 @@ type run struct {
 
 	// Owned by the supervisor.
 	attempt     uint32
-	state       arcp.JobState    // when no attempt runs
-	stateGauge  prometheus.Gauge // of the state in which the job is counted; nil: none
-	lastJSeq    uint64           // position of the last event in the job's log
+	state       arcp.JobState // when no attempt runs
+	gauge       stateGauge
+	lastJSeq    uint64 // position of the last event in the job's log
 	progress    progressState
 	checkpoints *checkpointSlots // nil: none was saved or read
 	questions   jobQuestions
@@ -376,14 +376,19 @@ func (r *run) post(c command) bool {
 	return true
 }
 
-// setGauge moves the job to the gauge of a state; a job that has ended to none.
-func (r *run) setGauge(to arcp.JobState) {
-	if r.stateGauge != nil {
-		r.stateGauge.Dec()
+// stateGauge counts a job in the gauge of its state.
+type stateGauge struct {
+	current prometheus.Gauge // nil: the job is not counted
+}
+
+// set moves the job to the gauge of a state; a job that has ended to none.
+func (g *stateGauge) set(m *metrics.Metrics, to arcp.JobState) {
+	if g.current != nil {
+		g.current.Dec()
 	}
-	if r.stateGauge = nil; !to.Terminal() {
-		r.stateGauge = r.e.cfg.Metrics.JobState(to)
-		r.stateGauge.Inc()
+	if g.current = nil; !to.Terminal() {
+		g.current = m.JobState(to)
+		g.current.Inc()
 	}
 }
 

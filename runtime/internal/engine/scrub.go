@@ -12,7 +12,7 @@ import (
 // scrubber removes the values of credentials from the output of tools.
 type scrubber struct{ vault *credential.Vault } // nil: there are none
 
-func (e *Engine) scrubber() scrubber { return scrubber{e.cfg.Vault} }
+func (c *Config) scrubber() scrubber { return scrubber{c.Vault} }
 
 func (s scrubber) bytes(b []byte) []byte {
 	if s.vault == nil || len(b) == 0 {

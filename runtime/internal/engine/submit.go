@@ -49,17 +49,17 @@ type Submit struct {
 func (e *Engine) Submit(s Submit) {
 	waits := e.order.wait(s.Session, func() bool {
 		s.inTurn = true
-		return e.submit(&s)
+		return s.perform(e)
 	})
 	if !waits {
-		e.submit(&s)
+		s.perform(e)
 	}
 }
 
-// submit performs a submit whose turn has come. It reports whether it blocks the session's later
+// perform performs a submit whose turn has come. It reports whether it blocks the session's later
 // submits.
-func (e *Engine) submit(s *Submit) (blocks bool) {
-	r, refusal := e.prepare(s)
+func (s *Submit) perform(e *Engine) (blocks bool) {
+	r, refusal := s.prepare(e)
 	if refusal == nil {
 		refusal = e.admit(r, s.MaxJobs)
 	}
@@ -85,7 +85,7 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 }
 
 // prepare makes the checks of a submit that need no lock, and returns its run.
-func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
+func (s *Submit) prepare(e *Engine) (*run, *arcp.Error) {
 	snapshot := e.cfg.Catalog(s.Session, s.Principal, s.Trust)
 	t, err := snapshot.Resolve(s.Payload.Tool)
 	if err != nil {
@@ -95,7 +95,7 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 		return nil, arcp.Errorf(arcp.CodeUnimplemented, "only a tool can create a child job; leave job_id out")
 	}
 	if !t.AllowsTrust(s.Trust) {
-		e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
+		e.cfg.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
 	maxRuntime, err := parseMaxRuntime(s.Payload.MaxRuntimeSec)
@@ -110,7 +110,7 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
 			e.cfg.Metrics.CountDenial(metrics.LeaseRequest, "not_covered")
-			e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "lease")
+			e.cfg.audit().denied("submit", s.Principal, s.Session, t.Ref(), "lease")
 		}
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (s *Submit) claim(r *run) (blocks bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
 	r.lastJSeq = 0
 	if !r.direct {
-		s.accepted = r.acceptedEvent()
+		s.accepted = r.acceptedEvent(&r.authority.State)
 		w.Add(&store.AppendEvents{Events: []*store.Event{s.accepted}})
 		r.lastJSeq = 1
 	}
@@ -234,7 +234,7 @@ func (s *Submit) answerAccepted(r *run) {
 		return
 	}
 	if s.accepted == nil {
-		s.accepted = r.acceptedEvent()
+		s.accepted = r.acceptedEvent(&r.authority.State)
 	}
 	s.Answers.AnswerAfterEvents(acceptedAnswer(s.Envelope.ID, s.accepted))
 }

@@ -241,10 +241,13 @@ func TestSubmitRefused(t *testing.T) {
 				q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/b"]}`)
 				q.Lease = leaseFrom(t, `{"fs.read":["/a/**"]}`)
 			}, arcp.CodePermissionDenied},
-			"not trusted":      {func(q *request) { q.payload.Tool, q.Trust = "trusting", "constrained" }, arcp.CodePermissionDenied},
-			"many retries":     {func(q *request) { q.payload.Retry = arcp.Raw(`{"max_attempts":11}`) }, arcp.CodeInvalidRequest},
-			"retries of once":  {func(q *request) { q.payload.Tool, q.payload.Retry = "once", arcp.Raw(`{"max_attempts":2}`) }, arcp.CodeInvalidRequest},
-			"lease with bound": {func(q *request) { q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().UTC()} }, arcp.CodeInvalidRequest},
+			"not trusted":  {func(q *request) { q.payload.Tool, q.Trust = "trusting", "constrained" }, arcp.CodePermissionDenied},
+			"many retries": {func(q *request) { q.payload.Retry = arcp.Raw(`{"max_attempts":11}`) }, arcp.CodeInvalidRequest},
+			"retries of once": {func(q *request) { q.payload.Tool, q.payload.Retry = "once", arcp.Raw(`{"max_attempts":2}`) },
+				arcp.CodeInvalidRequest},
+			"lease with bound": {func(q *request) {
+				q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().UTC()}
+			}, arcp.CodeInvalidRequest},
 		} {
 			q := r.request("sess_1", "t", `{"n":1}`)
 			q.env.TraceID = "trace_9"

@@ -52,7 +52,7 @@ func newSupervisor(r *run) *supervisor {
 
 func (s *supervisor) supervise() {
 	defer s.e.wg.Done()
-	s.machine = job.Restore(s.spec(), s.state)
+	s.machine = job.Restore(s.spec(&s.e.cfg, s.progress.Started), s.state)
 	s.due = s.machine.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.questions.BeginAttempt()
@@ -61,14 +61,15 @@ func (s *supervisor) supervise() {
 	s.finish()
 }
 
-func (r *run) spec() job.Spec {
+// spec describes the job to its machine. startedAt is when the first attempt started; zero: it has not.
+func (d *definition) spec(cfg *Config, startedAt time.Time) job.Spec {
 	return job.Spec{
-		MaxRuntime:     r.maxRuntime,
-		Heartbeat:      r.e.cfg.Heartbeat,
-		BlockOnSilence: r.e.cfg.Block,
-		SilenceWindow:  r.e.cfg.ResumeWindow,
-		StartedAt:      r.progress.Started,
-		ReportSilence:  r.runsOnWorker(),
+		MaxRuntime:     d.maxRuntime,
+		Heartbeat:      cfg.Heartbeat,
+		BlockOnSilence: cfg.Block,
+		SilenceWindow:  cfg.ResumeWindow,
+		StartedAt:      startedAt,
+		ReportSilence:  d.runsOnWorker(),
 	}
 }
 
@@ -242,7 +243,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 	if out.State != "" {
 		s.write.newState = out.State
-		s.setGauge(out.State)
+		s.gauge.set(s.e.cfg.Metrics, out.State)
 	}
 	if out.Started {
 		s.emitStarted(now)
@@ -363,21 +364,21 @@ func (s *supervisor) logEnd() {
 	if !s.started.IsZero() {
 		s.metrics.Exec.Observe(now.Sub(s.started).Seconds())
 	}
-	s.logFinished(s.outcome, now)
+	s.logFinished(&s.e.cfg, s.outcome, now)
 }
 
 // logFinished logs and counts the end of a job, once for each job.
-func (r *run) logFinished(o *job.Outcome, now time.Time) {
-	took := now.Sub(r.row.CreatedAt)
-	r.metrics.Finished(o.State).Inc()
-	r.metrics.Total.Observe(took.Seconds())
+func (d *definition) logFinished(cfg *Config, o *job.Outcome, now time.Time) {
+	took := now.Sub(d.row.CreatedAt)
+	d.metrics.Finished(o.State).Inc()
+	d.metrics.Total.Observe(took.Seconds())
 	if o.Err != nil {
-		r.e.cfg.Metrics.Errors.WithLabelValues(string(o.Err.Code)).Inc()
+		cfg.Metrics.Errors.WithLabelValues(string(o.Err.Code)).Inc()
 	}
-	if ev := r.e.cfg.Logger.Info(); ev.Enabled() {
-		ev.Str("job_id", string(r.row.ID)).Str("session_id", string(r.row.Session)).Str("principal", r.row.Principal).
-			Str("tool", r.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
-			Str("trace_id", r.row.TraceID).Dur("duration", took).Msg("job finished")
+	if ev := cfg.Logger.Info(); ev.Enabled() {
+		ev.Str("job_id", string(d.row.ID)).Str("session_id", string(d.row.Session)).Str("principal", d.row.Principal).
+			Str("tool", d.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
+			Str("trace_id", d.row.TraceID).Dur("duration", took).Msg("job finished")
 	}
 }
 

@@ -81,16 +81,16 @@ func (b *backlog) prepend(older *backlog) {
 func (l *Log) Release(id arcp.SessionID, seq uint64) {
 	l.sessionsMu.Lock()
 	defer l.sessionsMu.Unlock()
-	p := l.sessions[id]
+	st := l.sessions[id]
 	switch {
-	case p == nil:
+	case st == nil:
 		return
-	case p.last <= seq:
-		p.backlog.freeAll()
+	case st.last <= seq:
+		st.backlog.freeAll()
 	default:
-		p.backlog.free(seq)
+		st.backlog.free(seq)
 	}
-	p.released = max(p.released, seq)
+	st.released = max(st.released, seq)
 }
 
 // sizes adds up the sizes of events. Followers of a job share the events.

@@ -23,9 +23,9 @@ type sessionState struct {
 func (l *Log) Attach(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
 	c := &Cursor{log: l, key: string(id), loop: loop, pos: after, last: last, limit: NoLimit}
 	l.sessionsMu.Lock()
-	p := l.sessionLocked(id)
-	old := p.cursor
-	p.cursor, p.last = c, last
+	st := l.sessionLocked(id)
+	old := st.cursor
+	st.cursor, st.last = c, last
 	l.sessionsMu.Unlock()
 	if old != nil {
 		old.supersede()
@@ -33,13 +33,14 @@ func (l *Log) Attach(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
 	return c
 }
 
+// sessionLocked returns the state of a session, a new one if there is none.
 func (l *Log) sessionLocked(id arcp.SessionID) *sessionState {
-	p := l.sessions[id]
-	if p == nil {
-		p = new(sessionState)
-		l.sessions[id] = p
+	st := l.sessions[id]
+	if st == nil {
+		st = new(sessionState)
+		l.sessions[id] = st
 	}
-	return p
+	return st
 }
 
 // AttachFeed calls attached with a cursor of a principal's feed that starts after a
@@ -69,8 +70,8 @@ func (l *Log) detach(c *Cursor) {
 		}
 		return
 	}
-	if p := l.sessions[arcp.SessionID(c.key)]; p != nil && p.cursor == c {
-		p.cursor = nil
+	if st := l.sessions[arcp.SessionID(c.key)]; st != nil && st.cursor == c {
+		st.cursor = nil
 	}
 }
 
@@ -78,11 +79,11 @@ func (l *Log) detach(c *Cursor) {
 // later write can add events to the session.
 func (l *Log) Forget(id arcp.SessionID) {
 	l.sessionsMu.Lock()
-	p := l.sessions[id]
+	st := l.sessions[id]
 	delete(l.sessions, id)
 	l.sessionsMu.Unlock()
-	if p != nil && p.cursor != nil {
-		p.cursor.markClosed()
+	if st != nil && st.cursor != nil {
+		st.cursor.markClosed()
 	}
 }
 
@@ -141,23 +142,23 @@ func (l *Log) deliverFeed(f *store.FeedRun, t *tailEntry) {
 // session's cursor, nil if there is none.
 func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
 	l.sessionsMu.Lock()
-	p := l.sessionLocked(run.Session)
-	p.last = lastOf(run)
+	st := l.sessionLocked(run.Session)
+	st.last = lastOf(run)
 	var overflow uint64
 	older := false
 	if l.opts.BacklogBytes > 0 {
-		if p.first == 0 {
-			if p.first, older = run.First, run.First > 1; older {
+		if st.first == 0 {
+			if st.first, older = run.First, run.First > 1; older {
 				l.unmeasured = append(l.unmeasured, run.Session)
 			}
 		}
-		if p.backlog == nil {
-			p.backlog = new(backlog)
+		if st.backlog == nil {
+			st.backlog = new(backlog)
 		}
-		overflow = p.backlog.add(p.last, size.of(run.Events), uint64(l.opts.BacklogBytes))
-		p.released = max(p.released, overflow)
+		overflow = st.backlog.add(st.last, size.of(run.Events), uint64(l.opts.BacklogBytes))
+		st.released = max(st.released, overflow)
 	}
-	c := p.cursor
+	c := st.cursor
 	l.sessionsMu.Unlock()
 	if older && l.opts.OnUnmeasured != nil {
 		l.opts.OnUnmeasured()
@@ -171,8 +172,8 @@ func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
 func (l *Log) cursor(id arcp.SessionID) *Cursor {
 	l.sessionsMu.Lock()
 	defer l.sessionsMu.Unlock()
-	if p := l.sessions[id]; p != nil {
-		return p.cursor
+	if st := l.sessions[id]; st != nil {
+		return st.cursor
 	}
 	return nil
 }
@@ -180,7 +181,7 @@ func (l *Log) cursor(id arcp.SessionID) *Cursor {
 // tailLimiter bounds the memory of all tails. It lists, the oldest first, the runs that each write has
 // added to tails. Runs that Next has returned stay in the list; dropping them does nothing.
 type tailLimiter struct {
-	maxBytes int // of bytes
+	maxBytes int // bound of bytes
 	entries  []tailEntry
 	head     int
 	bytes    int
@@ -215,27 +216,27 @@ func (t *tailEntry) count(events []*store.Event) {
 	}
 }
 
-func (r *tailLimiter) add(t tailEntry) {
+func (tl *tailLimiter) add(t tailEntry) {
 	t.first = nil
-	r.entries = append(r.entries, t)
-	r.bytes += t.bytes
-	r.marks += len(t.marks)
-	for r.head < len(r.entries)-1 && (r.bytes > r.maxBytes || r.marks > tailMarks) {
-		r.evict()
+	tl.entries = append(tl.entries, t)
+	tl.bytes += t.bytes
+	tl.marks += len(t.marks)
+	for tl.head < len(tl.entries)-1 && (tl.bytes > tl.maxBytes || tl.marks > tailMarks) {
+		tl.evict()
 	}
-	if r.head > 1024 && r.head > len(r.entries)/2 {
-		n := copy(r.entries, r.entries[r.head:])
-		clear(r.entries[n:])
-		r.entries, r.head = r.entries[:n], 0
+	if tl.head > 1024 && tl.head > len(tl.entries)/2 {
+		n := copy(tl.entries, tl.entries[tl.head:])
+		clear(tl.entries[n:])
+		tl.entries, tl.head = tl.entries[:n], 0
 	}
 }
 
-func (r *tailLimiter) evict() {
-	t := r.entries[r.head]
-	r.entries[r.head] = tailEntry{}
-	r.head++
-	r.bytes -= t.bytes
-	r.marks -= len(t.marks)
+func (tl *tailLimiter) evict() {
+	t := tl.entries[tl.head]
+	tl.entries[tl.head] = tailEntry{}
+	tl.head++
+	tl.bytes -= t.bytes
+	tl.marks -= len(t.marks)
 	for _, m := range t.marks {
 		m.cursor.drop(m.upTo)
 	}

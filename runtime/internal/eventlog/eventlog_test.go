@@ -20,7 +20,8 @@ func TestPostKeepsOrder(t *testing.T) {
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.Append(logs("job_1", "a", "b"), func(*store.Result) { c.AnswerAfterEvents("first") })
-	r.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_1"}}, NoSync: true}, func(*store.Result) { c.AnswerAfterEvents("second") })
+	r.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_1"}}, NoSync: true},
+		func(*store.Result) { c.AnswerAfterEvents("second") })
 	r.Append(logs("job_1", "c"), func(*store.Result) { c.AnswerAfterEvents("third") })
 	r.settle()
 	r.wantItems("the order of the log", c, "first", "1", "2", "second", "third", "3")

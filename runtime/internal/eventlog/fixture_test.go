@@ -154,7 +154,9 @@ func logs(id arcp.JobID, texts ...string) *store.Write {
 }
 
 func heartbeat(id arcp.JobID) *store.Write {
-	return &store.Write{Ops: []store.Op{&store.DeliverUnlogged{Job: id, Attempt: 1, Event: store.NewEvent(arcp.JobHeartbeat, t0, &store.JobContext{JobID: id}, "", []byte(`{"sequence":1,"state":"running"}`))}}, NoSync: true}
+	return &store.Write{Ops: []store.Op{&store.DeliverUnlogged{Job: id, Attempt: 1,
+		Event: store.NewEvent(arcp.JobHeartbeat, t0, &store.JobContext{JobID: id}, "",
+			[]byte(`{"sequence":1,"state":"running"}`))}}, NoSync: true}
 }
 
 func (r *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {

@@ -60,8 +60,8 @@ func (l *Log) nextUnmeasured() measuring {
 	for len(l.unmeasured) > 0 {
 		id := l.unmeasured[0]
 		l.unmeasured = dropFirst(l.unmeasured)
-		if p := l.sessions[id]; p != nil {
-			return measuring{id: id, upTo: p.first - 1}
+		if st := l.sessions[id]; st != nil {
+			return measuring{id: id, upTo: st.first - 1}
 		}
 	}
 	return measuring{}
@@ -100,22 +100,22 @@ func (l *Log) measurePiece(ctx context.Context, m *measuring) (done bool, err er
 // addMeasured adds the counted events to the backlog of the session.
 func (l *Log) addMeasured(m *measuring) {
 	l.sessionsMu.Lock()
-	p := l.sessions[m.id]
-	if p == nil {
+	st := l.sessions[m.id]
+	if st == nil {
 		l.sessionsMu.Unlock()
 		return
 	}
-	if p.released >= m.upTo {
+	if st.released >= m.upTo {
 		m.backlog.freeAll()
 	} else {
-		m.backlog.free(p.released)
+		m.backlog.free(st.released)
 	}
-	if p.backlog == nil {
-		p.backlog = new(backlog)
+	if st.backlog == nil {
+		st.backlog = new(backlog)
 	}
-	p.backlog.prepend(&m.backlog)
-	overflow := p.backlog.overflow(uint64(l.opts.BacklogBytes))
-	p.released = max(p.released, overflow)
+	st.backlog.prepend(&m.backlog)
+	overflow := st.backlog.overflow(uint64(l.opts.BacklogBytes))
+	st.released = max(st.released, overflow)
 	l.sessionsMu.Unlock()
 	if overflow > 0 {
 		l.opts.OnOverflow(m.id, overflow)

@@ -124,7 +124,10 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 
 // clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
-	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.storeKnownClients, j.approvals, j.resources, j.agents, j.feeds, j.jobs, j.boundDisk, j.backlogs} {
+	steps := []func(context.Context, time.Time) (bool, error){
+		j.sessions, j.storeKnownClients, j.approvals, j.resources, j.agents, j.feeds, j.jobs, j.boundDisk, j.backlogs,
+	}
+	for _, step := range steps {
 		j.repeat(ctx, now, step)
 	}
 }

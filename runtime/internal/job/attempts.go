@@ -40,7 +40,8 @@ func (a *Attempts) Unblock(now time.Time) {
 // RetryDelay decides whether another attempt follows err, and after which delay: the backoff, or the
 // longer delay that err requests. No attempt follows that would begin after the deadline; zero: there
 // is none.
-func (a *Attempts) RetryDelay(now time.Time, err *arcp.Error, maxAttempts int, backoff time.Duration, deadline time.Time) (time.Duration, bool) {
+func (a *Attempts) RetryDelay(now time.Time, err *arcp.Error, maxAttempts int, backoff time.Duration,
+	deadline time.Time) (time.Duration, bool) {
 	if !err.Retryable || a.Failed+1 >= maxAttempts {
 		return 0, false
 	}

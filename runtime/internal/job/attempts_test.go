@@ -72,7 +72,8 @@ func TestAttempts(t *testing.T) {
 	}
 	for n := 1; n <= maxLost; n++ {
 		err := a.Lose(arcp.Errorf(arcp.CodeUnavailable, "gone"))
-		if ends := n == maxLost; (err != nil) != ends || ends && (err.Code != arcp.CodeAborted || err.Retryable || !strings.Contains(err.Message, "gone")) {
+		if ends := n == maxLost; (err != nil) != ends || ends &&
+			(err.Code != arcp.CodeAborted || err.Retryable || !strings.Contains(err.Message, "gone")) {
 			t.Errorf("lost attempt %d: %v", n, err)
 		}
 	}

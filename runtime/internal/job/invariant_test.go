@@ -192,7 +192,8 @@ func drawSpec(t *rapid.T) Spec {
 	d := func(name string) time.Duration {
 		return time.Duration(rapid.IntRange(0, 20).Draw(t, name)) * time.Second
 	}
-	return Spec{MaxRuntime: d("max_runtime"), Heartbeat: d("heartbeat"), BlockOnSilence: rapid.Bool().Draw(t, "block"), SilenceWindow: d("window")}
+	return Spec{MaxRuntime: d("max_runtime"), Heartbeat: d("heartbeat"), BlockOnSilence: rapid.Bool().Draw(t, "block"),
+		SilenceWindow: d("window")}
 }
 
 func TestInvariants(t *testing.T) {

@@ -19,7 +19,7 @@ type Spec struct {
 	SilenceWindow  time.Duration // how long a job that is blocked by missed heartbeats waits for one
 	StartedAt      time.Time     // of the first attempt; zero: no attempt has started
 
-	// ReportSilence reports missed heartbeats by Machine.Silence instead of failing the job:
+	// ReportSilence reports missed heartbeats by Machine.TakeSilenceError instead of failing the job:
 	// another worker may repeat the attempt.
 	ReportSilence bool
 }

@@ -155,8 +155,8 @@ func (m *Machine) heartbeatsMissed(now time.Time) {
 
 func (m *Machine) windowPassed(now time.Time) { m.endSilent(now, InputWindow) }
 
-// endSilent fails the job because of missed heartbeats. With Spec.ReportSilence it only sets the error for
-// Silence.
+// endSilent fails the job because of missed heartbeats. With Spec.ReportSilence it only sets the
+// error for TakeSilenceError.
 func (m *Machine) endSilent(now time.Time, in Input) {
 	if !m.spec.ReportSilence {
 		m.fail(in, m.errLost())
@@ -166,8 +166,8 @@ func (m *Machine) endSilent(now time.Time, in Input) {
 	m.heartbeat.received, m.heartbeat.blockedAt = now, now // else it is reported again at once
 }
 
-// TakeSilenceError returns the error of missed heartbeats once; nil: none were missed. The state of the job does
-// not change until the caller ends the attempt.
+// TakeSilenceError returns the error of missed heartbeats once; nil: none were missed. The state of
+// the job does not change until the caller ends the attempt.
 func (m *Machine) TakeSilenceError() *arcp.Error {
 	err := m.silenceErr
 	m.silenceErr = nil

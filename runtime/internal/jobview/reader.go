@@ -62,7 +62,8 @@ func (r *Reader) Get(ctx context.Context, viewer *approval.Actor, id arcp.JobID)
 	if !viewer.Observes(j.Principal) || r.isBuiltin(&j) {
 		decision = "denied"
 	}
-	r.Audit.Event("observe", viewer.Principal, viewer.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
+	r.Audit.Event("observe", viewer.Principal, viewer.Session).Str("job_id", string(id)).Str("owner", j.Principal).
+		Str("decision", decision).Msg("audit")
 	if decision == "denied" {
 		return store.Job{}, ErrNotFound(id)
 	}
@@ -77,7 +78,8 @@ type PageForm struct {
 
 // Page lists jobs of the viewer's principal or, with a filter, of another principal
 // (session.list_jobs, SPEC.md §5.5).
-func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.SessionListJobsPayload, form PageForm) (*arcp.SessionJobsPayload, *arcp.Error) {
+func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.SessionListJobsPayload,
+	form PageForm) (*arcp.SessionJobsPayload, *arcp.Error) {
 	principal := viewer.Principal
 	if f := p.Filter; f != nil && f.Principal != "" && f.Principal != principal {
 		decision := "allowed"
@@ -95,7 +97,8 @@ func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.Sessi
 
 // list lists jobs of a principal. foreign means that the viewer is of another principal, so that
 // calls of built-in tools are omitted.
-func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload, form PageForm) (*arcp.SessionJobsPayload, *arcp.Error) {
+func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload,
+	form PageForm) (*arcp.SessionJobsPayload, *arcp.Error) {
 	var filter arcp.JobFilter
 	if p.Filter != nil {
 		filter = *p.Filter

@@ -39,7 +39,8 @@ func TestParseAmountAcceptsOnlyPlainDecimals(t *testing.T) {
 			t.Errorf("%q is %v, %v, want %s", in, a, err, want)
 		}
 	}
-	for _, in := range []string{"", ":", "USD", "USD:", ":5", "USD:-1", "USD:+1", "USD:1e3", "USD:.5", "USD:5.", "USD:1_0", "USD:Inf", "USD:0x1", "U D:1", "USD: 1", "USD:1:1", "USD:" + strings.Repeat("9", 65)} {
+	for _, in := range []string{"", ":", "USD", "USD:", ":5", "USD:-1", "USD:+1", "USD:1e3", "USD:.5", "USD:5.",
+		"USD:1_0", "USD:Inf", "USD:0x1", "U D:1", "USD: 1", "USD:1:1", "USD:" + strings.Repeat("9", 65)} {
 		_, err := ParseAmount(in)
 		wantCode(t, in, err, arcp.CodeInvalidRequest)
 	}

@@ -108,15 +108,19 @@ type compiledGrant struct {
 	resource pattern
 }
 
-// Add adds a grant. The error is RESOURCE_EXHAUSTED if MaxGrants are live at GrantedAt,
-// ALREADY_EXISTS for a known id, and INVALID_ARGUMENT if the resource is not a pattern, ExpiresAt
-// is not after GrantedAt, or a member is not UTF-8.
+// Add adds a grant. The errors are:
+//
+//   - INVALID_ARGUMENT: the resource is not a pattern, ExpiresAt is not after GrantedAt, or a member
+//     is not UTF-8
+//   - ALREADY_EXISTS: the id is known
+//   - RESOURCE_EXHAUSTED: MaxGrants are live at GrantedAt
 func (g *Grants) Add(grant Grant) *arcp.Error {
 	grant.GrantedAt, grant.ExpiresAt = toMicroseconds(grant.GrantedAt), toMicroseconds(grant.ExpiresAt)
 	switch {
 	case !grant.ExpiresAt.After(grant.GrantedAt):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s has no duration", quote(string(grant.ID)))
-	case !utf8.ValidString(string(grant.ID) + grant.Permission + grant.Operation + string(grant.Session) + grant.Principal + string(grant.Holder)):
+	case !utf8.ValidString(string(grant.ID) + grant.Permission + grant.Operation + string(grant.Session) +
+		grant.Principal + string(grant.Holder)):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s: %v", quote(string(grant.ID)), errUTF8)
 	case g.find(grant.ID) != nil:
 		return arcp.Errorf(arcp.CodeAlreadyExists, "lease %s exists already", quote(string(grant.ID)))

@@ -64,10 +64,14 @@ func TestGrantMayOnlyNarrowItsRequest(t *testing.T) {
 		{"no operation", asked, Permission{Permission: asked.Permission, Resource: "order:1", Operation: ""}, false},
 		{"another permission", asked, Permission{Permission: "payment.refund", Resource: "order:1", Operation: "refund"}, false},
 		{"no resource", asked, Permission{Permission: asked.Permission, Resource: "", Operation: "refund"}, false},
-		{"another spelling", Permission{Permission: "fs.read", Resource: "/a/**", Operation: "read"}, Permission{Permission: "filesystem.read", Resource: "/a/b/*", Operation: "read"}, true},
-		{"a path that climbs", Permission{Permission: "fs.read", Resource: "/a/**", Operation: "read"}, Permission{Permission: "fs.read", Resource: "/a/../b", Operation: "read"}, false},
-		{"a resource that is none", Permission{Permission: "fs.read", Resource: "a", Operation: "read"}, Permission{Permission: "fs.read", Resource: "a", Operation: "read"}, false},
-		{"a URL", Permission{Permission: "x.get", Resource: "https://h/**", Operation: "get"}, Permission{Permission: "x.get", Resource: "https://h/a", Operation: "get"}, true},
+		{"another spelling", Permission{Permission: "fs.read", Resource: "/a/**", Operation: "read"},
+			Permission{Permission: "filesystem.read", Resource: "/a/b/*", Operation: "read"}, true},
+		{"a path that climbs", Permission{Permission: "fs.read", Resource: "/a/**", Operation: "read"},
+			Permission{Permission: "fs.read", Resource: "/a/../b", Operation: "read"}, false},
+		{"a resource that is none", Permission{Permission: "fs.read", Resource: "a", Operation: "read"},
+			Permission{Permission: "fs.read", Resource: "a", Operation: "read"}, false},
+		{"a URL", Permission{Permission: "x.get", Resource: "https://h/**", Operation: "get"},
+			Permission{Permission: "x.get", Resource: "https://h/a", Operation: "get"}, true},
 	} {
 		want := arcp.CodeInvalidArgument
 		if c.ok {
@@ -139,7 +143,8 @@ func TestGrantCoversUntilItEnds(t *testing.T) {
 		t.Errorf("%s becomes %s, %v", g.Encode(), again.Encode(), err)
 	}
 	wantCode(t, "decoded", again.Check(t0, "payment.refund", "order:1", "refund"), "")
-	if got, ok := again.Get("lease_2"); !ok || got.Principal != "alice" || !strings.Contains(string(g.Encode()), `"granted_at":"2026-05-09T13:00:00.000000Z"`) {
+	if got, ok := again.Get("lease_2"); !ok || got.Principal != "alice" ||
+		!strings.Contains(string(g.Encode()), `"granted_at":"2026-05-09T13:00:00.000000Z"`) {
 		t.Errorf("Get = %v, %v of %s", got, ok, g.Encode())
 	}
 	if _, ok := again.Get("lease_9"); ok || again.Decode(arcp.Raw(`[{"resource":""}]`)) == nil || again.Decode(arcp.Raw(`{}`)) == nil {
@@ -150,7 +155,8 @@ func TestGrantCoversUntilItEnds(t *testing.T) {
 func TestGrantsAreBounded(t *testing.T) {
 	var g Grants
 	add := func(i int, now time.Time) *arcp.Error {
-		return g.Add(Grant{ID: arcp.LeaseID(fmt.Sprint("lease_", i)), Permission: "p", Resource: "r", Operation: "o", GrantedAt: now, ExpiresAt: now.Add(time.Minute)})
+		return g.Add(Grant{ID: arcp.LeaseID(fmt.Sprint("lease_", i)), Permission: "p", Resource: "r", Operation: "o",
+			GrantedAt: now, ExpiresAt: now.Add(time.Minute)})
 	}
 	for i := range MaxGrants {
 		wantCode(t, "up to the bound", add(i, t0), "")

@@ -15,7 +15,11 @@ const (
 
 // aliases are the other spellings of namespaces.
 var aliases = func() map[string]string {
-	m := map[string]string{"filesystem.read": arcp.NamespaceFSRead, "filesystem.write": arcp.NamespaceFSWrite, "network.fetch": arcp.NamespaceNetFetch}
+	m := map[string]string{
+		"filesystem.read":  arcp.NamespaceFSRead,
+		"filesystem.write": arcp.NamespaceFSWrite,
+		"network.fetch":    arcp.NamespaceNetFetch,
+	}
 	for _, namespace := range arcp.Namespaces {
 		m[snakeCase(namespace)] = namespace
 	}

@@ -48,7 +48,8 @@ func split(s string) []string {
 func drawGlob(t *rapid.T, path bool, n int) string {
 	var segs []string
 	for range rapid.IntRange(1, n).Draw(t, "segments") {
-		seg := rapid.SampledFrom([]string{"**", "*", "a", "b", "a*", "*b", "*a*", "a*b", "ab", "aa", "*a", "b*", "a*a", "*ab", "ba*"}).Draw(t, "segment")
+		seg := rapid.SampledFrom([]string{"**", "*", "a", "b", "a*", "*b", "*a*", "a*b", "ab", "aa", "*a", "b*", "a*a",
+			"*ab", "ba*"}).Draw(t, "segment")
 		segs = append(segs, seg)
 	}
 	if s := strings.Join(segs, "/"); !path {
@@ -186,7 +187,8 @@ func covered(union []pattern, w *target) bool {
 }
 
 func TestSubsetOfPathsIsExact(t *testing.T) {
-	u := newUniverse(formPath, append(append(words(3, 3, "/"), words(5, 1, "/")...), "/", "/abba", "/abab", "/aabb", "/baba", "/bbaa", "/aaaa", "/caba", "/acab", "/cabc", "/caab"))
+	u := newUniverse(formPath, append(append(words(3, 3, "/"), words(5, 1, "/")...), "/", "/abba", "/abab", "/aabb",
+		"/baba", "/bbaa", "/aaaa", "/caba", "/acab", "/cabc", "/caab"))
 	rapid.Check(t, func(t *rapid.T) {
 		var parents []string
 		for range rapid.IntRange(1, 4).Draw(t, "parents") {
@@ -219,7 +221,8 @@ func TestSubsetOfURLsIsExact(t *testing.T) {
 	}
 	u := newUniverse(formURL, list)
 	draw := func(t *rapid.T) string {
-		host := rapid.SampledFrom([]string{"a", "*", "**", "a.b", "*.b", "**.b", "a.*", "a.**", "*.**", "**.**", "*.*", "**.*", "a*", "*a.b", "c.**.b"}).Draw(t, "host")
+		host := rapid.SampledFrom([]string{"a", "*", "**", "a.b", "*.b", "**.b", "a.*", "a.**", "*.**", "**.**", "*.*",
+			"**.*", "a*", "*a.b", "c.**.b"}).Draw(t, "host")
 		path := rapid.SampledFrom([]string{"/", "/*", "/**", "/a", "/a/**", "/a/*", "/*/*", "/*/**", "/**/b", "/**/*", "/**/**"}).Draw(t, "path")
 		return "https://" + host + path
 	}
@@ -287,7 +290,10 @@ func TestCheckSubsetAcceptsOnlyCoveredPatterns(t *testing.T) {
 
 func TestUndecidedSubsetIsRefused(t *testing.T) {
 	hard := func(n int) string { return "/" + strings.Repeat("*a", n) + "*" }
-	parent := lease(t, map[string][]string{FSRead: {"/*a" + strings.Repeat("?", 3) + "*b*" + strings.Repeat("*a*b*", 300) + "*", hard(900), hard(901) + "b", hard(1000) + "c*"}})
+	parent := lease(t, map[string][]string{FSRead: {
+		"/*a" + strings.Repeat("?", 3) + "*b*" + strings.Repeat("*a*b*", 300) + "*",
+		hard(900), hard(901) + "b", hard(1000) + "c*",
+	}})
 	child := lease(t, map[string][]string{FSRead: {hard(800) + "b*"}})
 	wantCode(t, "not decided is not covered", child.CheckSubset(parent), arcp.CodeLeaseSubsetViolation)
 }

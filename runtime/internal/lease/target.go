@@ -51,10 +51,16 @@ var (
 //     are encoded where a URL requires it.
 //   - Names do not change.
 //
-// It refuses control and invisible characters, backslashes in paths and URLs, encoded
-// separators, dot segments above the root, empty segments in URLs and names, hosts that are
-// unusual spellings of a number, and more than MaxPattern bytes or MaxSegments segments. A
-// pattern may have stars in its host and no scheme; dot segments in it are refused.
+// It refuses:
+//
+//   - control and invisible characters
+//   - backslashes in paths and URLs, and encoded separators
+//   - dot segments above the root; in a pattern all dot segments
+//   - empty segments in URLs and names
+//   - hosts that are unusual spellings of a number
+//   - more than MaxPattern bytes or MaxSegments segments
+//
+// A pattern may have stars in its host, and no scheme.
 func parseTarget(f form, s string, glob bool) (target, error) {
 	if s == "" {
 		return target{}, errNoText

@@ -121,53 +121,59 @@ func (t *Tool) CountRefusedCall(status string) { t.calls[status].Inc() }
 func New(r prometheus.Registerer, version string) *Metrics {
 	f := factory{r}
 	m := &Metrics{
-		ConnectionsOpen:   f.gauge("connections_open", "Connections that are open.", "transport"),
-		Handshakes:        f.counter("handshakes_total", "Handshakes that ended.", "scheme", "dialect", "result"),
-		HandshakeDuration: f.histogram("handshake_duration_seconds", "From the first byte of a connection to the accepted session.", prometheus.DefBuckets),
-		AuthFailures:      f.counter("auth_failures_total", "Credentials that were refused.", "scheme", "reason"),
-		Sessions:          f.gauge("sessions", "Sessions by whether they have a connection.", "state"),
-		Resumes:           f.counter("resumes_total", "Attempts to attach to a session again, by how they ended.", "result"),
-		ResumeReplayed:    f.histogram("resume_replayed_events", "Events replayed to a session that was attached to again.", prometheus.ExponentialBuckets(1, 4, 11)),
-		AckLag:            f.histogram("ack_lag_events", "Events that were sent and not acknowledged when an acknowledgement came.", prometheus.ExponentialBuckets(1, 4, 10)),
-		SlowConsumers:     f.counter("slow_consumers_total", "What was done about clients that are behind.", "action"),
-		Evictions:         f.counter("session_evictions_total", "Sessions that the runtime ended.", "reason"),
-		EnvelopeBytes:     f.counter("envelope_bytes_total", "Bytes of envelopes.", "direction"),
-		JobsSubmitted:     f.counter("jobs_submitted_total", "Jobs that were accepted.", "tool"),
-		JobsFinished:      f.counter("jobs_finished_total", "Jobs that ended.", "tool", "outcome"),
-		Jobs:              f.gauge("jobs", "Jobs that have not ended.", "state"),
-		JobDuration:       f.histogramVec("job_duration_seconds", "Time of jobs waiting, executing and in total.", jobBuckets, "tool", "phase"),
-		JobsRecovered:     f.counter("jobs_recovered_total", "Jobs that did not end in an earlier process.", "disposition"),
-		EventsAppended:    f.counter("events_appended_total", "Events that were committed.").WithLabelValues(),
-		CommitSeconds:     f.histogram("eventlog_commit_seconds", "Time of a group commit.", commitBuckets),
-		BatchEvents:       f.histogram("eventlog_batch_events", "Events in a group commit.", prometheus.ExponentialBuckets(1, 2, 12)),
-		ToolsAbandoned:    f.counter("tools_abandoned_total", "Tool calls that went on after the end of their job and were left behind.", "tool"),
-		ToolCalls:         f.counter("tool_calls_total", "Calls of tools by how they ended.", "tool", "status"),
-		ToolDuration:      f.histogramVec("tool_duration_seconds", "Time of a call of a tool.", jobBuckets, "tool"),
-		Approvals:         f.counter("approvals_total", "What has become of questions to people.", "kind", "outcome"),
-		ApprovalsPending:  f.gauge("approvals_pending", "Questions to people that are not answered.").WithLabelValues(),
-		ApprovalWait:      f.histogram("approval_wait_seconds", "From a question to its answer.", prometheus.ExponentialBuckets(0.1, 4, 12)),
-		Denials:           f.counter("capability_denials_total", "Operations that a job's lease did not allow.", "namespace", "reason"),
-		Leases:            f.gauge("leases", "Leases that are in force.", "kind"),
-		LeasesExpired:     f.counter("lease_expirations_total", "Leases whose end was noticed.").WithLabelValues(),
-		BudgetExhausted:   f.counter("budget_exhausted_total", "Operations refused because a budget was used up.", "currency"),
-		RateLimited:       f.counter("rate_limited_total", "Commands and connections refused by a limit.", "limit"),
-		UpgradesRefused:   f.counter("upgrades_refused_total", "WebSocket handshakes refused for their Host (421) or Origin (403).", "status"),
-		Errors:            f.counter("errors_total", "Errors sent to clients; that of a job once, at its end.", "code"),
-		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
-		received:          make(map[arcp.Type]prometheus.Counter),
-		sent:              make(map[arcp.Type]prometheus.Counter),
-		tools:             make(map[string]*Tool),
-		currencies:        make(map[string]bool),
+		ConnectionsOpen: f.gauge("connections_open", "Connections that are open.", "transport"),
+		Handshakes:      f.counter("handshakes_total", "Handshakes that ended.", "scheme", "dialect", "result"),
+		HandshakeDuration: f.histogram("handshake_duration_seconds",
+			"From the first byte of a connection to the accepted session.", prometheus.DefBuckets),
+		AuthFailures: f.counter("auth_failures_total", "Credentials that were refused.", "scheme", "reason"),
+		Sessions:     f.gauge("sessions", "Sessions by whether they have a connection.", "state"),
+		Resumes:      f.counter("resumes_total", "Attempts to attach to a session again, by how they ended.", "result"),
+		ResumeReplayed: f.histogram("resume_replayed_events", "Events replayed to a session that was attached to again.",
+			prometheus.ExponentialBuckets(1, 4, 11)),
+		AckLag: f.histogram("ack_lag_events",
+			"Events that were sent and not acknowledged when an acknowledgement came.", prometheus.ExponentialBuckets(1, 4, 10)),
+		SlowConsumers:    f.counter("slow_consumers_total", "What was done about clients that are behind.", "action"),
+		Evictions:        f.counter("session_evictions_total", "Sessions that the runtime ended.", "reason"),
+		EnvelopeBytes:    f.counter("envelope_bytes_total", "Bytes of envelopes.", "direction"),
+		JobsSubmitted:    f.counter("jobs_submitted_total", "Jobs that were accepted.", "tool"),
+		JobsFinished:     f.counter("jobs_finished_total", "Jobs that ended.", "tool", "outcome"),
+		Jobs:             f.gauge("jobs", "Jobs that have not ended.", "state"),
+		JobDuration:      f.histogramVec("job_duration_seconds", "Time of jobs waiting, executing and in total.", jobBuckets, "tool", "phase"),
+		JobsRecovered:    f.counter("jobs_recovered_total", "Jobs that did not end in an earlier process.", "disposition"),
+		EventsAppended:   f.counter("events_appended_total", "Events that were committed.").WithLabelValues(),
+		CommitSeconds:    f.histogram("eventlog_commit_seconds", "Time of a group commit.", commitBuckets),
+		BatchEvents:      f.histogram("eventlog_batch_events", "Events in a group commit.", prometheus.ExponentialBuckets(1, 2, 12)),
+		ToolsAbandoned:   f.counter("tools_abandoned_total", "Tool calls that went on after the end of their job and were left behind.", "tool"),
+		ToolCalls:        f.counter("tool_calls_total", "Calls of tools by how they ended.", "tool", "status"),
+		ToolDuration:     f.histogramVec("tool_duration_seconds", "Time of a call of a tool.", jobBuckets, "tool"),
+		Approvals:        f.counter("approvals_total", "What has become of questions to people.", "kind", "outcome"),
+		ApprovalsPending: f.gauge("approvals_pending", "Questions to people that are not answered.").WithLabelValues(),
+		ApprovalWait:     f.histogram("approval_wait_seconds", "From a question to its answer.", prometheus.ExponentialBuckets(0.1, 4, 12)),
+		Denials:          f.counter("capability_denials_total", "Operations that a job's lease did not allow.", "namespace", "reason"),
+		Leases:           f.gauge("leases", "Leases that are in force.", "kind"),
+		LeasesExpired:    f.counter("lease_expirations_total", "Leases whose end was noticed.").WithLabelValues(),
+		BudgetExhausted:  f.counter("budget_exhausted_total", "Operations refused because a budget was used up.", "currency"),
+		RateLimited:      f.counter("rate_limited_total", "Commands and connections refused by a limit.", "limit"),
+		UpgradesRefused:  f.counter("upgrades_refused_total", "WebSocket handshakes refused for their Host (421) or Origin (403).", "status"),
+		Errors:           f.counter("errors_total", "Errors sent to clients; that of a job once, at its end.", "code"),
+		ProtocolErrors:   f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
+		received:         make(map[arcp.Type]prometheus.Counter),
+		sent:             make(map[arcp.Type]prometheus.Counter),
+		tools:            make(map[string]*Tool),
+		currencies:       make(map[string]bool),
 	}
 	m.Workers = f.gauge("workers", "Connected sessions with agents that execute jobs.").WithLabelValues()
 	m.WorkerDispatches = f.counter("worker_dispatches_total", "Jobs given to workers, by what came of it.", "result")
 	m.Agents = f.gauge("agents", "Agents that sessions have registered, by what they do.", "status")
-	m.CredentialsUnrevoked = f.gauge("credentials_unrevoked", "Credentials that are not revoked though their job has ended or is unknown.").WithLabelValues()
-	m.CredentialOperations = f.counter("credential_operations_total", "Calls of credential provisioners by how they ended.", "operation", "result")
+	m.CredentialsUnrevoked = f.gauge("credentials_unrevoked",
+		"Credentials that are not revoked though their job has ended or is unknown.").WithLabelValues()
+	m.CredentialOperations = f.counter("credential_operations_total",
+		"Calls of credential provisioners by how they ended.", "operation", "result")
 	m.Resources = f.gauge("resources", "Resources that sessions have registered.", "kind_class", "status")
 	m.ResourceLeases = f.gauge("resource_leases", "Leases on resources that are not released.", "state")
 	m.ResourceCleanup = f.counter("resource_cleanup_total", "Leases that were due, by what became of them.", "result")
-	m.ResourceRegistryErrors = f.counter("resource_registry_errors_total", "Changes of leases that the registry could not show.").WithLabelValues()
+	m.ResourceRegistryErrors = f.counter("resource_registry_errors_total",
+		"Changes of leases that the registry could not show.").WithLabelValues()
 	f.gauge("build_info", "Always 1.", "version").WithLabelValues(version).Set(1)
 	m.connected, m.detached = m.Sessions.WithLabelValues("connected"), m.Sessions.WithLabelValues("detached")
 	m.states = make(map[arcp.JobState]prometheus.Gauge)

@@ -27,7 +27,7 @@ import (
 type Broker struct {
 	opts  Options
 	offer func(job arcp.JobID, question string, to approval.Actor) // delivers a job's question to one more session
-	since time.Time                                                // start of the process; the events of earlier questions were emitted before it
+	since time.Time                                                // start of the process, which emits no event of an earlier question
 
 	mu       sync.Mutex
 	pending  map[string]*Question            // by id
@@ -63,7 +63,7 @@ func New(o Options) *Broker {
 }
 
 // Connect sets the function that delivers a question of a job to one more session. It is called
-// once, before the first question.
+// once, before the first question. offer must not block: the caller may be the committer.
 func (b *Broker) Connect(offer func(job arcp.JobID, question string, to approval.Actor)) {
 	b.offer = offer
 }
@@ -94,9 +94,9 @@ func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID)
 			ids = append(ids, q.Session)
 		}
 	}
-	b.eachCandidate(q, func(w *approval.Actor) {
-		if w.Session != q.Session && q.IsFor(w, now) {
-			ids = append(ids, w.Session)
+	b.eachCandidate(q, func(actor *approval.Actor) {
+		if actor.Session != q.Session && q.IsFor(actor, now) {
+			ids = append(ids, actor.Session)
 		}
 	})
 	slices.Sort(ids)
@@ -116,35 +116,31 @@ func (b *Broker) Asked(row approval.Row, request arcp.MessageID) {
 func (b *Broker) asked(row approval.Row, request arcp.MessageID) (first bool) {
 	now := time.Now()
 	b.mu.Lock()
-	question := b.pending[row.ID]
-	first = question == nil && !row.CreatedAt.Before(b.since)
-	if question == nil {
-		question = new(Question)
-		b.pending[row.ID] = question
+	q := b.pending[row.ID]
+	first = q == nil && !row.CreatedAt.Before(b.since)
+	if q == nil {
+		q = new(Question)
+		b.pending[row.ID] = q
 		if b.byOwner[row.Principal] == nil {
 			b.byOwner[row.Principal] = make(map[string]*Question)
 		}
-		b.byOwner[row.Principal][row.ID] = question
+		b.byOwner[row.Principal][row.ID] = q
 		b.opts.Metrics.ApprovalsPending.Set(float64(len(b.pending)))
 	}
-	question.Row = row
-	if question.Request = request; request != "" {
-		b.requests[request] = question
+	q.Row = row
+	if q.Request = request; request != "" {
+		b.requests[request] = q
 	}
 	var newcomers []approval.Actor
-	b.eachCandidate(&row, func(w *approval.Actor) {
-		if row.Job != "" && row.IsFor(w, now) {
-			newcomers = append(newcomers, *w)
+	b.eachCandidate(&row, func(actor *approval.Actor) {
+		if row.Job != "" && row.IsFor(actor, now) {
+			newcomers = append(newcomers, *actor)
 		}
 	})
 	b.wakeLocked(row.ID)
 	b.mu.Unlock()
-	if len(newcomers) > 0 {
-		go func() { // the engine may block, the caller must not
-			for _, w := range newcomers {
-				b.offer(row.Job, row.ID, w)
-			}
-		}()
+	for _, actor := range newcomers {
+		b.offer(row.Job, row.ID, actor)
 	}
 	return first
 }
@@ -166,9 +162,9 @@ func eventKind(q *approval.Row) string {
 // remove removes a question from the pending ones, and counts its end.
 func (b *Broker) remove(row approval.Row) {
 	b.mu.Lock()
-	if question := b.pending[row.ID]; question != nil {
+	if q := b.pending[row.ID]; q != nil {
 		delete(b.pending, row.ID)
-		delete(b.requests, question.Request)
+		delete(b.requests, q.Request)
 		if ofOwner := b.byOwner[row.Principal]; len(ofOwner) == 1 {
 			delete(b.byOwner, row.Principal)
 		} else {
@@ -214,16 +210,16 @@ func (b *Broker) SessionAttached(actor approval.Actor) {
 		return
 	}
 	now := time.Now()
-	var list []approval.Row
+	var rows []approval.Row
 	b.mu.Lock()
-	for _, a := range b.visibleLocked(&actor) {
-		if a.Row.Job != "" && a.Row.IsFor(&actor, now) {
-			list = append(list, a.Row)
+	for _, q := range b.visibleLocked(&actor) {
+		if q.Row.Job != "" && q.Row.IsFor(&actor, now) {
+			rows = append(rows, q.Row)
 		}
 	}
 	b.mu.Unlock()
-	for _, q := range list[max(0, len(list)-maxOffers):] {
-		b.offer(q.Job, q.ID, actor)
+	for _, row := range rows[max(0, len(rows)-maxOffers):] {
+		b.offer(row.Job, row.ID, actor)
 	}
 }
 
@@ -234,9 +230,9 @@ const maxOffers = 100
 // visibleLocked returns the questions that an actor may see, the oldest first.
 func (b *Broker) visibleLocked(actor *approval.Actor) (list []*Question) {
 	if actor.Admin || actor.Sees != nil {
-		for _, a := range b.pending {
-			if a.Row.Principal == actor.Principal || actor.Admin || actor.Sees(a.Row.Principal) {
-				list = append(list, a)
+		for _, q := range b.pending {
+			if q.Row.Principal == actor.Principal || actor.Admin || actor.Sees(q.Row.Principal) {
+				list = append(list, q)
 			}
 		}
 	} else {
@@ -251,8 +247,8 @@ func (b *Broker) Visible(actor *approval.Actor) []Question {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []Question
-	for _, a := range b.visibleLocked(actor) {
-		list = append(list, *a)
+	for _, q := range b.visibleLocked(actor) {
+		list = append(list, *q)
 	}
 	return list
 }
@@ -261,14 +257,14 @@ func (b *Broker) Visible(actor *approval.Actor) []Question {
 func (b *Broker) Find(id string) (Question, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a := b.pending[id]
-	if a == nil {
-		a = b.requests[arcp.MessageID(id)]
+	q := b.pending[id]
+	if q == nil {
+		q = b.requests[arcp.MessageID(id)]
 	}
-	if a == nil {
+	if q == nil {
 		return Question{}, false
 	}
-	return *a, true
+	return *q, true
 }
 
 // CheckRoom refuses another question of a principal that has MaxPending pending ones:
@@ -294,8 +290,8 @@ func (b *Broker) PendingOf(principal string) []approval.Row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := make([]approval.Row, 0, len(b.byOwner[principal]))
-	for _, a := range b.byOwner[principal] {
-		list = append(list, a.Row)
+	for _, q := range b.byOwner[principal] {
+		list = append(list, q.Row)
 	}
 	slices.SortFunc(list, func(x, y approval.Row) int { return cmp.Or(x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID)) })
 	return list

@@ -67,10 +67,13 @@ func TestAudience(t *testing.T) {
 		want []arcp.SessionID
 	}{
 		{"a gate goes to approvers, not to the asking session", approval.Row{Kind: approval.Gate}, []arcp.SessionID{"admin", "approver"}},
-		{"a gate goes to admins of other principals later", approval.Row{Kind: approval.Gate, EscalateAt: now.Add(time.Minute)}, []arcp.SessionID{"approver"}},
+		{"a gate goes to admins of other principals later",
+			approval.Row{Kind: approval.Gate, EscalateAt: now.Add(time.Minute)}, []arcp.SessionID{"approver"}},
 		{"a barred session gets no gate", approval.Row{Kind: approval.Gate, Barred: []arcp.SessionID{"approver"}}, []arcp.SessionID{"admin"}},
-		{"an input goes to the sessions of its principal", approval.Row{Kind: approval.Input}, []arcp.SessionID{"approver", "client", "submitter"}},
-		{"a session that has the question does not get it again", approval.Row{Kind: approval.Input, Sent: []arcp.SessionID{"client"}}, []arcp.SessionID{"approver", "submitter"}},
+		{"an input goes to the sessions of its principal", approval.Row{Kind: approval.Input},
+			[]arcp.SessionID{"approver", "client", "submitter"}},
+		{"a session that has the question does not get it again",
+			approval.Row{Kind: approval.Input, Sent: []arcp.SessionID{"client"}}, []arcp.SessionID{"approver", "submitter"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,7 +91,8 @@ func TestAudience(t *testing.T) {
 func TestSubmitterGetsAPermissionRequest(t *testing.T) {
 	f := newFixture(t)
 	now := time.Now()
-	q := &approval.Row{Kind: approval.Permission, Principal: "alice", Session: "submitter", Status: approval.Pending, ExpiresAt: now.Add(time.Hour)}
+	q := &approval.Row{Kind: approval.Permission, Principal: "alice", Session: "submitter", Status: approval.Pending,
+		ExpiresAt: now.Add(time.Hour)}
 	if got, want := f.Audience(q, now), []arcp.SessionID{"submitter"}; !slices.Equal(got, want) {
 		t.Errorf("Audience = %v, want %v", got, want)
 	}

@@ -63,7 +63,8 @@ func (b *Broker) emitChange(ctx context.Context, kind string, q *approval.Row) {
 // EmitResolveRequested emits the event that a session other than the owner requests the resolution of
 // an approval.
 func (b *Broker) EmitResolveRequested(ctx context.Context, actor *approval.Actor, q *approval.Row, resolution string) {
-	b.emit(ctx, q, agents.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", actor.Principal, resolution, clip.Text(q.Action, maxMessageAction)), struct {
+	message := fmt.Sprintf("another session of %s wants %q for %q", actor.Principal, resolution, clip.Text(q.Action, maxMessageAction))
+	b.emit(ctx, q, agents.ApprovalResolveRequested, message, struct {
 		Summary
 		Wanted    string         `json:"wanted"` // the resolution
 		By        string         `json:"requested_by"`
@@ -85,8 +86,8 @@ func (b *Broker) AuditAnswer(actor *approval.Actor, q *approval.Row, answer *app
 	if err != nil {
 		decision = "denied"
 	}
-	ev := b.opts.Audit.Event("answer", actor.Principal, actor.Session).Str("target", q.ID).Str("kind", string(q.Kind)).Str("job_id", string(q.Job)).
-		Str("owner", q.Principal).Str("decision", decision)
+	ev := b.opts.Audit.Event("answer", actor.Principal, actor.Session).Str("target", q.ID).Str("kind", string(q.Kind)).
+		Str("job_id", string(q.Job)).Str("owner", q.Principal).Str("decision", decision)
 	if q.Kind == approval.Gate {
 		ev = ev.Str("resolution", answer.Resolution)
 	}

@@ -28,12 +28,12 @@ type pendingApproval struct {
 
 // pending returns the pending questions without a job: of one session, or of all sessions if session
 // is empty.
-func (b SessionApprovals) pending(session arcp.SessionID) (list []pendingApproval) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for id, a := range b.Broker.pending {
-		if a.Row.Job == "" && (session == "" || a.Row.Session == session) {
-			list = append(list, pendingApproval{id, a.Row.Principal, a.Row.Session, a.Row.ExpiresAt})
+func (sa SessionApprovals) pending(session arcp.SessionID) (list []pendingApproval) {
+	sa.mu.Lock()
+	defer sa.mu.Unlock()
+	for id, q := range sa.Broker.pending {
+		if q.Row.Job == "" && (session == "" || q.Row.Session == session) {
+			list = append(list, pendingApproval{id, q.Row.Principal, q.Row.Session, q.Row.ExpiresAt})
 		}
 	}
 	return list
@@ -41,9 +41,10 @@ func (b SessionApprovals) pending(session arcp.SessionID) (list []pendingApprova
 
 // Change changes an approval that no job waits for. change is called again if another goroutine
 // has changed the row meanwhile.
-func (b SessionApprovals) Change(ctx context.Context, actor *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
+func (sa SessionApprovals) Change(ctx context.Context, actor *approval.Actor, id string,
+	change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
 	err = records.Retry(func() error {
-		row, err := b.read(ctx, actor, id)
+		row, err := sa.read(ctx, actor, id)
 		q = row.Value
 		if err != nil {
 			return err
@@ -51,34 +52,34 @@ func (b SessionApprovals) Change(ctx context.Context, actor *approval.Actor, id 
 		if refused := change(&q); refused != nil {
 			return refused
 		}
-		return b.commit(ctx, row, q, func(err error) {
+		return sa.commit(ctx, row, q, func(err error) {
 			if err == nil && q.Status != approval.Pending {
-				b.remove(q)
+				sa.remove(q)
 			}
 		})
 	})
 	if err == nil && q.Status != approval.Pending {
-		b.emitChange(ctx, eventKind(&q), &q)
+		sa.emitChange(ctx, eventKind(&q), &q)
 	}
-	return q, b.refusal(err)
+	return q, sa.refusal(err)
 }
 
 // Ask stores an approval that no job waits for, in the transaction of ctx if there is one.
-func (b SessionApprovals) Ask(ctx context.Context, q approval.Row) error {
-	release, err := b.opts.Sessions.DeferEnd(ctx, q.Session)
+func (sa SessionApprovals) Ask(ctx context.Context, q approval.Row) error {
+	release, err := sa.opts.Sessions.DeferEnd(ctx, q.Session)
 	if err != nil {
-		return b.refusal(err)
+		return sa.refusal(err)
 	}
-	err = b.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func(err error) {
+	err = sa.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func(err error) {
 		if err == nil {
-			b.asked(q, "")
+			sa.asked(q, "")
 		}
 		release()
 	})
 	if err == nil {
-		b.emitChange(ctx, agents.ApprovalRequested, &q)
+		sa.emitChange(ctx, agents.ApprovalRequested, &q)
 	}
-	return b.refusal(err)
+	return sa.refusal(err)
 }
 
 // commit replaces a row by q. done is called once, when the row is written or will not be.
@@ -99,12 +100,12 @@ func (b *Broker) refusal(err error) error {
 }
 
 // Load reads the pending approvals that no job waits for from the store.
-func (b SessionApprovals) Load(ctx context.Context) error {
-	return b.table().Scan(ctx, approval.RecordPrefix(""), "", func(row records.Row[approval.Row], bad error) bool {
+func (sa SessionApprovals) Load(ctx context.Context) error {
+	return sa.table().Scan(ctx, approval.RecordPrefix(""), "", func(row records.Row[approval.Row], bad error) bool {
 		if bad != nil {
-			b.opts.Logger.Error().Err(bad).Str("record", row.Key).Msg("an approval cannot be read and is left out")
+			sa.opts.Logger.Error().Err(bad).Str("record", row.Key).Msg("an approval cannot be read and is left out")
 		} else if q := row.Value; q.Job == "" && q.Status == approval.Pending {
-			b.Asked(q, "")
+			sa.Asked(q, "")
 		}
 		return true
 	})
@@ -112,21 +113,21 @@ func (b SessionApprovals) Load(ctx context.Context) error {
 
 // EndOverdue cancels the approvals of sessions that have ended, and expires the approvals that
 // are unresolved at their deadline.
-func (b SessionApprovals) EndOverdue(ctx context.Context, now time.Time) {
-	for _, q := range b.pending("") {
-		if b.opts.Sessions.Lives(q.session) && now.Before(q.expires) {
+func (sa SessionApprovals) EndOverdue(ctx context.Context, now time.Time) {
+	for _, q := range sa.pending("") {
+		if sa.opts.Sessions.Lives(q.session) && now.Before(q.expires) {
 			continue
 		}
-		if err := b.cancel(ctx, &q, now); err != nil && ctx.Err() == nil {
-			b.opts.Logger.Error().Err(err).Str("approval_id", q.id).Msg("end an approval")
+		if err := sa.cancel(ctx, &q, now); err != nil && ctx.Err() == nil {
+			sa.opts.Logger.Error().Err(err).Str("approval_id", q.id).Msg("end an approval")
 		}
 	}
 }
 
 // cancel cancels a question of a session that has ended, unless it has expired.
-func (b SessionApprovals) cancel(ctx context.Context, q *pendingApproval, now time.Time) error {
+func (sa SessionApprovals) cancel(ctx context.Context, q *pendingApproval, now time.Time) error {
 	actor := approval.Actor{Principal: q.principal, Session: q.session}
-	_, err := b.Change(ctx, &actor, q.id, func(row *approval.Row) *arcp.Error {
+	_, err := sa.Change(ctx, &actor, q.id, func(row *approval.Row) *arcp.Error {
 		if row.Status == approval.Pending {
 			row.Cancel(now.UTC(), "its session has ended")
 		}
@@ -136,10 +137,10 @@ func (b SessionApprovals) cancel(ctx context.Context, q *pendingApproval, now ti
 }
 
 // EndSession cancels the questions of a session that ends, in the transaction of ctx.
-func (b SessionApprovals) EndSession(ctx context.Context, id arcp.SessionID) error {
+func (sa SessionApprovals) EndSession(ctx context.Context, id arcp.SessionID) error {
 	now := time.Now()
-	for _, q := range b.pending(id) {
-		if err := b.cancel(ctx, &q, now); err != nil {
+	for _, q := range sa.pending(id) {
+		if err := sa.cancel(ctx, &q, now); err != nil {
 			return err
 		}
 	}

@@ -238,7 +238,8 @@ func (p EntryPosition) compare(q EntryPosition) int {
 
 // Entries calls fn for the entries of a session with the kind and the status, each unless it
 // is empty, behind a position, the newest first, until fn returns false.
-func (t *entryTable) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *EntryPosition, fn func(*Entry) bool) error {
+func (t *entryTable) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status,
+	after *EntryPosition, fn func(*Entry) bool) error {
 	var positions []EntryPosition // the rows themselves may be large
 	err := t.scan(ctx, sessionPrefix(session), func(row entryRow) bool {
 		if e := &row.Value; (kind == "" || e.Kind == kind) && (status == "" || e.Status == status) {

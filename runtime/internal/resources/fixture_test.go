@@ -87,7 +87,8 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{T: t, disk: &disk{Store: mem.Open(mem.Options{})}, now: begin, entries: map[string]int{}, leases: map[State]int{}, ended: map[arcp.SessionID]bool{}}
+	f := &fixture{T: t, disk: &disk{Store: mem.Open(mem.Options{})}, now: begin, entries: map[string]int{},
+		leases: map[State]int{}, ended: map[arcp.SessionID]bool{}}
 	t.Cleanup(func() { _ = f.disk.Close() })
 	f.boot()
 	return f

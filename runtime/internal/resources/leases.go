@@ -279,12 +279,14 @@ func (t *leaseTable) updateEntry(ctx context.Context, now time.Time, l *Lease, s
 	}
 	if err != nil {
 		t.opts.OnRegistryError()
-		t.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Str("status", string(s)).Msg("the registry does not list the present status of a lease")
+		t.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Str("status", string(s)).
+			Msg("the registry does not list the present status of a lease")
 	}
 }
 
 // change replaces a lease of a principal by the result of update. A released lease does not change.
-func (t *leaseTable) change(ctx context.Context, principal string, id arcp.LeaseID, update func(Lease) (Lease, *arcp.Error)) (next Lease, err error) {
+func (t *leaseTable) change(ctx context.Context, principal string, id arcp.LeaseID,
+	update func(Lease) (Lease, *arcp.Error)) (next Lease, err error) {
 	err = records.Retry(func() error {
 		old, err := t.read(ctx, principal, id)
 		if err != nil {

@@ -95,7 +95,8 @@ func (m *model) checkChange(old *Lease, known bool, next *Lease) error {
 // checkConclude is checkChange for the end of a clean-up.
 func (m *model) checkConclude(old, next *Lease) error {
 	switch {
-	case old.State != StateCleaning || !old.CleanupStartedAt.Equal(m.concluded.CleanupStartedAt) || old.CleanupAttempts != m.concluded.CleanupAttempts:
+	case old.State != StateCleaning || !old.CleanupStartedAt.Equal(m.concluded.CleanupStartedAt) ||
+		old.CleanupAttempts != m.concluded.CleanupAttempts:
 		return errors.New("a superseded claim was concluded")
 	case next.State == StateCleanupFailed && next.ExpiresAt.Before(m.operationTime.Add(cleanupBackoff.Min)):
 		return errors.New("a failed clean-up is repeated without a delay")
@@ -133,7 +134,8 @@ func (m *model) anyLease() (Lease, bool) {
 
 func (m *model) acquire() {
 	h := Holder{Principal: rapid.SampledFrom(principals).Draw(m.T, "principal"), Session: "sess_a"}
-	a := sandbox(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(m.T, "resource"), rapid.SampledFrom([]int64{0, 1, 60, 4000}).Draw(m.T, "seconds"))
+	a := sandbox(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(m.T, "resource"),
+		rapid.SampledFrom([]int64{0, 1, 60, 4000}).Draw(m.T, "seconds"))
 	m.run("acquire", m.clock(), func(ctx context.Context) error {
 		_, err := m.registry.Acquire(ctx, m.operationTime, h, a)
 		return err
@@ -272,7 +274,8 @@ func (m *model) check() {
 // finish scans after the longest delay and checks that each lease ends.
 func (m *model) finish() {
 	m.now = m.now.Add(2 * cleanupBackoff.Max)
-	s := &Scanner{Store: m.registry, Handlers: handlers(m.T, func(context.Context, Lease, int) error { return nil }), Now: func() time.Time { return m.now }}
+	s := &Scanner{Store: m.registry, Handlers: handlers(m.T, func(context.Context, Lease, int) error { return nil }),
+		Now: func() time.Time { return m.now }}
 	m.disk.onWrite = nil
 	for range len(m.last) + 1 {
 		rep, err := s.Scan(context.Background(), Request{})

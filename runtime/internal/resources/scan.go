@@ -13,11 +13,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Handler removes leased resources. Goroutines may call Clean at the same time. Clean is called
-// again for the same lease after a failure, or when StaleClaim has passed without a report. So
-// it must be idempotent: a resource that is gone already is a success. attempt counts from 1.
-// ctx has a time limit. A Handler that does not return in time has failed.
+// Handler removes resources whose lease has ended.
 type Handler interface {
+	// Clean removes a resource. It may be called concurrently. ctx ends after a time limit; a call
+	// that has not returned by then has failed.
+	//
+	// Clean is called again for the same lease after a failure, and when StaleClaim has passed
+	// without a report. It must be idempotent: a resource that does not exist is a success.
+	// attempt counts from 1.
 	Clean(ctx context.Context, l Lease, attempt int) error
 }
 
@@ -35,8 +38,8 @@ type Registration struct {
 	Type     string // "": all types of the provider without a handler of their own
 	Handler  Handler
 
-	// Clients permits clients to lease such resources. Without it only tools can: a lease
-	// on a process or a file has it removed.
+	// Clients permits clients to lease such resources with registry.lease. If false, only tools
+	// can, because the end of a lease removes the resource.
 	Clients bool
 }
 
@@ -319,8 +322,8 @@ func (s *Scanner) clean(ctx context.Context, r *leaseRow) (results []string) {
 		return []string{CountClaimed, CountSkipped}
 	}
 	if failure != nil {
-		s.Store.opts.Logger.Warn().Err(failure).Str("lease_id", string(r.Value.ID)).Str("provider", r.Value.Provider).Str("resource_type", r.Value.Type).
-			Int("attempt", claim.Value.CleanupAttempts).Msg("clean-up of a leased resource failed")
+		s.Store.opts.Logger.Warn().Err(failure).Str("lease_id", string(r.Value.ID)).Str("provider", r.Value.Provider).
+			Str("resource_type", r.Value.Type).Int("attempt", claim.Value.CleanupAttempts).Msg("clean-up of a leased resource failed")
 		return []string{CountClaimed, CountFailed}
 	}
 	return []string{CountClaimed, CountReleased}
@@ -341,7 +344,8 @@ func (s *Scanner) now() time.Time {
 
 // errNoHandler is the failure of a lease without a handler.
 func errNoHandler(i *Identity) error {
-	return arcp.Errorf(arcp.CodeUnimplemented, "no clean-up handler is registered for provider %q and type %q, and the lease names no cleanup_tool", i.Provider, i.Type)
+	return arcp.Errorf(arcp.CodeUnimplemented,
+		"no clean-up handler is registered for provider %q and type %q, and the lease names no cleanup_tool", i.Provider, i.Type)
 }
 
 // call calls the handler of a lease. It returns when the handler returns, at the latest a

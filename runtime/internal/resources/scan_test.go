@@ -50,12 +50,14 @@ func TestFailedCleanUpIsRetried(t *testing.T) {
 	f := newFixture(t)
 	l := f.acquire(alice, sandbox("x", 0))
 	s := f.scanner(func(context.Context, Lease, int) error { return errors.New("the cloud is closed") })
-	for attempt, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute,
+	for attempt, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute,
+		8 * time.Minute, 16 * time.Minute,
 		32 * time.Minute, time.Hour, time.Hour} {
 		rep := f.scan(s, Request{})
 		f.want("it fails", rep.Claimed == 1 && rep.Failed == 1, "%+v", rep)
 		got := f.lease(l)
-		f.want("and says why", got.State == StateCleanupFailed && got.CleanupAttempts == attempt+1 && got.LastError == "the cloud is closed", "%+v", got)
+		f.want("and says why", got.State == StateCleanupFailed && got.CleanupAttempts == attempt+1 &&
+			got.LastError == "the cloud is closed", "%+v", got)
 		f.want("it waits", got.ExpiresAt.Equal(f.now.Add(wait)), "until %v, want %v", got.ExpiresAt.Sub(f.now), wait)
 		f.after(wait - time.Second)
 		f.want("for all of it", f.scan(s, Request{}).Claimed == 0, "attempt %d", attempt)
@@ -66,7 +68,8 @@ func TestFailedCleanUpIsRetried(t *testing.T) {
 	_, err = f.registry.Touch(t.Context(), f.now, "alice", l.ID)
 	f.wantCode("it cannot be touched", err, arcp.CodeFailedPrecondition)
 	again := f.acquire(alice, sandbox("x", 60))
-	f.want("but taken again", again.ID == l.ID && again.State == StateActive && again.CleanupAttempts == 0 && again.LastError == "", "%+v", again)
+	f.want("but taken again", again.ID == l.ID && again.State == StateActive && again.CleanupAttempts == 0 &&
+		again.LastError == "", "%+v", again)
 }
 
 func TestCleanUpWithoutAHandlerFails(t *testing.T) {
@@ -74,7 +77,8 @@ func TestCleanUpWithoutAHandlerFails(t *testing.T) {
 	l := f.acquire(alice, LeaseRequest{Identity: Identity{"elsewhere", "vm", "7"}})
 	f.scan(f.scanner(gone), Request{})
 	got := f.lease(l)
-	f.want("that is said", got.State == StateCleanupFailed && strings.Contains(got.LastError, `no clean-up handler is registered for provider "elsewhere" and type "vm"`), "%+v", got)
+	f.want("that is said", got.State == StateCleanupFailed && strings.Contains(got.LastError,
+		`no clean-up handler is registered for provider "elsewhere" and type "vm"`), "%+v", got)
 
 	tool := LeaseRequest{Identity: Identity{"elsewhere", "vm", "8"}, CleanupTool: "vm.delete"}
 	l = f.acquire(alice, tool)
@@ -130,7 +134,8 @@ func TestReleaseDuringCleanUp(t *testing.T) {
 		return errors.Join(err, errors.New("it is gone already"))
 	}), Request{})
 	got := f.lease(l)
-	f.want("the owner was right", got.State == StateReleased && got.LastError == "" && rep.Failed == 0 && rep.Skipped == 1, "%+v, %+v", got, rep)
+	f.want("the owner was right", got.State == StateReleased && got.LastError == "" && rep.Failed == 0 && rep.Skipped == 1,
+		"%+v, %+v", got, rep)
 }
 
 func TestNamedLeaseIsNotReaped(t *testing.T) {
@@ -146,7 +151,8 @@ func TestNamedLeaseIsNotReaped(t *testing.T) {
 	f.want("a dry run leaves it out, too", len(f.scan(s, Request{DryRun: true}).Due) == 0, "it is there")
 	rep := f.scan(s, Request{})
 	f.want("they are left alone", rep.Claimed == 0 && rep.Skipped == 2 && asked == 4, "%+v, %d", rep, asked)
-	f.want("and last longer", f.lease(short).ExpiresAt.Equal(f.now.Add(minExtension)) && f.lease(long).ExpiresAt.Equal(f.now.Add(maxExtension)),
+	f.want("and last longer", f.lease(short).ExpiresAt.Equal(f.now.Add(minExtension)) &&
+		f.lease(long).ExpiresAt.Equal(f.now.Add(maxExtension)),
 		"%v, %v", f.lease(short).ExpiresAt, f.lease(long).ExpiresAt)
 	s.Named = func(context.Context, []Lease) (map[arcp.LeaseID]bool, error) { return nil, errors.New("who knows") }
 	f.after(maxExtension)
@@ -173,7 +179,8 @@ func TestNamedLeaseIsNotCleanedUpAgain(t *testing.T) {
 	rep = f.scan(s, Request{})
 	got := f.lease(l)
 	f.want("it is left alone", rep.Claimed == 0 && rep.Skipped == 1, "%+v", rep)
-	f.want("and has still failed", got.State == StateCleanupFailed && got.CleanupAttempts == 1 && got.LastError == "no" && got.ExpiresAt.Equal(f.now.Add(minExtension)), "%+v", got)
+	f.want("and has still failed", got.State == StateCleanupFailed && got.CleanupAttempts == 1 && got.LastError == "no" &&
+		got.ExpiresAt.Equal(f.now.Add(minExtension)), "%+v", got)
 	named = false
 	f.after(minExtension)
 	read, err := f.registry.read(t.Context(), l.Principal, l.ID)
@@ -249,7 +256,8 @@ func TestManyDueLeasesHideNoOthers(t *testing.T) {
 	f.want("who asks for their own has it", rep.Released == 1, "%+v", rep)
 	l := f.acquire(Holder{Principal: "bob"}, sandbox("bob's", 0))
 	rep = f.scan(s, Request{})
-	f.want("and in a scan of everybody's", f.lease(l).State == StateReleased && rep.Released == maxDueOfOne+1 && rep.More, "%+v, %+v", f.lease(l), rep)
+	f.want("and in a scan of everybody's", f.lease(l).State == StateReleased && rep.Released == maxDueOfOne+1 && rep.More,
+		"%+v, %+v", f.lease(l), rep)
 }
 
 // An answer of Named that took longer than namedTTL is outdated: the leases are left to the

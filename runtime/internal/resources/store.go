@@ -140,7 +140,8 @@ func (q *quota[K]) reserve(owner K) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.n[owner] >= q.max {
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached: release or deregister what is not needed any more", q.max, q.owned)
+		return arcp.Errorf(arcp.CodeResourceExhausted,
+			"limit of %d %s reached: release or deregister what is not needed any more", q.max, q.owned)
 	}
 	q.n[owner]++
 	return nil

@@ -19,7 +19,8 @@ func TestRegisterIsAnUpsert(t *testing.T) {
 	f.want("the default", first.Status == Active && first.CreatedAt.Equal(f.now), "%+v", first)
 	f.after(time.Minute)
 	second := f.register(Entry{ResourceID: "box", Kind: "vm", Status: Failed})
-	f.want("all is replaced", second.Kind == "vm" && second.DisplayName == "" && string(second.Metadata) == "{}" && second.Status == Failed, "%+v", second)
+	f.want("all is replaced", second.Kind == "vm" && second.DisplayName == "" && string(second.Metadata) == "{}" &&
+		second.Status == Failed, "%+v", second)
 	f.want("but for when it was made", second.CreatedAt.Equal(first.CreatedAt) && second.UpdatedAt.Equal(f.now), "%+v", second)
 
 	_, err := f.registry.UpdateStatus(f.Context(), f.now, "sess_a", "box", Released)
@@ -65,7 +66,8 @@ func TestInvalidEntryIsRefused(t *testing.T) {
 	f.wantCode("an unknown status", err, arcp.CodeInvalidArgument)
 	_, err = f.registry.Register(t.Context(), f.now, Entry{ResourceID: "a", Kind: "k", Principal: "alice"})
 	f.wantCode("no session", err, arcp.CodeFailedPrecondition)
-	f.register(Entry{ResourceID: strings.Repeat("i", 256), Kind: strings.Repeat("k", 64), Metadata: arcp.Raw(`{"a":"` + long[:16<<10-8] + `"}`)})
+	f.register(Entry{ResourceID: strings.Repeat("i", 256), Kind: strings.Repeat("k", 64),
+		Metadata: arcp.Raw(`{"a":"` + long[:16<<10-8] + `"}`)})
 }
 
 // A status of another version is kept as it is, and can be changed.
@@ -183,7 +185,8 @@ func TestRegistryShowsLease(t *testing.T) {
 	a.DisplayName, a.Metadata = "my box", arcp.Raw(`{"n":1}`)
 	f.after(time.Minute)
 	again := f.acquire(alice, a)
-	f.want("the same identity refreshes", again.ID == l.ID && again.ExpiresAt.Equal(f.now.Add(time.Minute)) && again.CreatedAt.Equal(l.CreatedAt), "%+v", again)
+	f.want("the same identity refreshes", again.ID == l.ID && again.ExpiresAt.Equal(f.now.Add(time.Minute)) &&
+		again.CreatedAt.Equal(l.CreatedAt), "%+v", again)
 	e, err = f.registry.Entry(t.Context(), "sess_a", string(l.ID))
 	f.want("and is shown so", err == nil && e.DisplayName == "my box" && string(e.Metadata) == `{"n":1}`, "%+v, %v", e, err)
 
@@ -247,7 +250,8 @@ func TestInvalidLeaseRequestIsRefused(t *testing.T) {
 // Identities with different parts differ, also if their concatenations are equal.
 func TestIdentitiesAreTheirParts(t *testing.T) {
 	seen := map[string]Identity{}
-	for _, i := range []Identity{{"a", "b", "c"}, {"ab", "", "c"}, {"a", "bc", ""}, {"", "ab", "c"}, {"a", "b:c", ""}, {"a", "1:b", "c"}, {"1:a", "b", "c"}} {
+	for _, i := range []Identity{{"a", "b", "c"}, {"ab", "", "c"}, {"a", "bc", ""}, {"", "ab", "c"}, {"a", "b:c", ""},
+		{"a", "1:b", "c"}, {"1:a", "b", "c"}} {
 		key := identityKey(&i)
 		if other, twice := seen[key]; twice {
 			t.Errorf("%+v and %+v are the same", i, other)
@@ -338,8 +342,10 @@ func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	}
 	counted := func(why string, leases, entries int) {
 		t.Helper()
-		f.want(why, f.registry.leaseTable.quota.n["alice"] == leases && len(f.keys(identityPrefix)) == leases && f.leases[StateActive] == leases, "counted %d, %v of %d leases", f.registry.leaseTable.quota.n["alice"], f.leases, leases)
-		f.want(why, f.registry.entryTable.quota.n["s"] == entries && len(f.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", f.registry.entryTable.quota.n["s"], entries)
+		f.want(why, f.registry.leaseTable.quota.n["alice"] == leases && len(f.keys(identityPrefix)) == leases &&
+			f.leases[StateActive] == leases, "counted %d, %v of %d leases", f.registry.leaseTable.quota.n["alice"], f.leases, leases)
+		f.want(why, f.registry.entryTable.quota.n["s"] == entries && len(f.keys(sessionPrefix("s"))) == entries,
+			"counted %d of %d entries", f.registry.entryTable.quota.n["s"], entries)
 	}
 	l, err := f.registry.Acquire(hurry(), f.now, Holder{Principal: "alice"}, sandbox("x", 60))
 	f.must(err)

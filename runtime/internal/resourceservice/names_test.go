@@ -75,7 +75,8 @@ func TestEveryStringIsFound(t *testing.T) {
 }
 
 func TestNamesAreBounded(t *testing.T) {
-	due := []resources.Lease{{ID: "lease_1", Holder: resources.Holder{Principal: "alice"}}, {ID: "lease_2", Holder: resources.Holder{Principal: "bob"}}}
+	due := []resources.Lease{{ID: "lease_1", Holder: resources.Holder{Principal: "alice"}},
+		{ID: "lease_2", Holder: resources.Holder{Principal: "bob"}}}
 	n := newNameSearch(due)
 	n.search("carol", arcp.Raw(`"lease_1"`))
 	large := arcp.Raw(`"` + strings.Repeat("x", 1<<20) + `"`)
@@ -90,7 +91,8 @@ func TestNamesAreBounded(t *testing.T) {
 // Strings with escapes cost more, however short, and count so.
 func TestEscapesAreBounded(t *testing.T) {
 	due := func() *nameSearch {
-		return newNameSearch([]resources.Lease{{ID: "lease_1", Holder: resources.Holder{Principal: "alice"}, Identity: resources.Identity{ExternalID: "é\n"}}})
+		return newNameSearch([]resources.Lease{{ID: "lease_1", Holder: resources.Holder{Principal: "alice"},
+			Identity: resources.Identity{ExternalID: "é\n"}}})
 	}
 	n := due()
 	n.search("alice", arcp.Raw(`["`+strings.Repeat(`\n`, maxNameText)+`","\u00e9"]`))
@@ -110,7 +112,8 @@ func TestEscapesAreBounded(t *testing.T) {
 
 // The authority of a lease's clean-up tool is hidden.
 func TestViewLease(t *testing.T) {
-	l := resources.Lease{ID: "lease_1", CleanupTool: "vm.delete", Holder: resources.Holder{Principal: "alice", Authority: arcp.Raw(`{"trust":"privileged"}`)}}
+	l := resources.Lease{ID: "lease_1", CleanupTool: "vm.delete",
+		Holder: resources.Holder{Principal: "alice", Authority: arcp.Raw(`{"trust":"privileged"}`)}}
 	raw, err := arcp.Marshal(ViewLease(&l))
 	if err != nil || strings.Contains(string(raw), "privileged") || !strings.Contains(string(raw), "vm.delete") {
 		t.Errorf("ViewLease is encoded as %s, %v; want the clean-up tool and no authority", raw, err)

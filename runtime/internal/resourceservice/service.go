@@ -144,7 +144,8 @@ func (s *Service) localHandlers() []resources.Registration {
 	})
 }
 
-var errNoDirectories = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime has no place for leased directories: Config.ResourceDir is not set")
+var errNoDirectories = arcp.Errorf(arcp.CodeFailedPrecondition,
+	"this runtime has no place for leased directories: Config.ResourceDir is not set")
 
 func (s *Service) removeDirectory(ctx context.Context, l resources.Lease, _ int) error {
 	if s.dirs == nil {
@@ -426,7 +427,8 @@ func (s *Service) emit(ctx context.Context, event string, payload any) {
 	case resources.Entry:
 		principal, message = p.Principal, fmt.Sprintf("%s %q is %s", p.Kind, clip.Text(cmp.Or(p.DisplayName, p.ResourceID), maxName), p.Status)
 	case arcp.ResourceLeaseView:
-		principal, message = p.Principal, fmt.Sprintf("clean-up of %s %q has failed", p.Type, clip.Text(cmp.Or(p.DisplayName, p.ExternalID), maxName))
+		principal, message = p.Principal, fmt.Sprintf("clean-up of %s %q has failed", p.Type,
+			clip.Text(cmp.Or(p.DisplayName, p.ExternalID), maxName))
 	}
 	raw, err := arcp.Marshal(payload)
 	if err != nil { // texts, times and metadata that was read

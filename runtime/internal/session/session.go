@@ -1,10 +1,10 @@
 // Package session holds the sessions of the runtime.
 //
-// A Session is the one object of a client session, from its first connection until its
-// end. It owns the state of the session beside its row in the store: the connection, the
-// position of the client, the actor, elevations, and the tool overlay. The agents and
-// resources of a session are not part of it: they are rows of the packages agents and resources. They
-// end in the write that ends the session.
+// A Session is the one object of a client session, from its first connection until its end. It owns
+// the state of the session beside its row in the store: the connection, the position of the client,
+// the actor, elevations, and the tool overlay. The agents and resources of a session are not part of
+// it: they are rows of the packages agents and resources. They end in the write that ends the
+// session.
 //
 // The Directory finds sessions and is the only place where they begin, attach, detach and end.
 //

@@ -29,8 +29,9 @@ func TestDeclarations(t *testing.T) {
 		"no name":              {executes: []string{"A"}, refused: "name"},
 		"too many":             {executes: many, refused: "64"},
 		"too many at once":     {executes: []string{"a@1.0.0"}, concurrency: maxConcurrency + 1, refused: "concurrency"},
-		"too large":            {executes: []string{"a@1.0.0"}, capabilities: `{"tools":{"a@1.0.0":{"max_request_bytes":99999999}}}`, refused: "max_request_bytes"},
-		"less than no time":    {executes: []string{"a@1.0.0"}, capabilities: `{"tools":{"a@1.0.0":{"timeout_ms":-1}}}`, refused: "timeout_ms"},
+		"too large": {executes: []string{"a@1.0.0"},
+			capabilities: `{"tools":{"a@1.0.0":{"max_request_bytes":99999999}}}`, refused: "max_request_bytes"},
+		"less than no time": {executes: []string{"a@1.0.0"}, capabilities: `{"tools":{"a@1.0.0":{"timeout_ms":-1}}}`, refused: "timeout_ms"},
 	} {
 		list, err := declarations(&agents.Agent{Executes: c.executes, Capabilities: arcp.Raw(c.capabilities), Concurrency: c.concurrency})
 		switch {

@@ -138,7 +138,8 @@ var errEnded = arcp.Errorf(arcp.CodeAborted, "the attempt is over")
 // tryDispatch sends a dispatch to the least busy worker, and returns the other tools whose slots
 // change. If all workers are busy it returns a channel that is closed when one may be free. The
 // channel is nil if all workers of the tool have been tried.
-func (p *Pool) tryDispatch(d *dispatch, principal string, tried map[*workerSession]bool) (sent bool, others []string, changed <-chan struct{}) {
+func (p *Pool) tryDispatch(d *dispatch, principal string,
+	tried map[*workerSession]bool) (sent bool, others []string, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.unlock()
 	t := p.tool(d.ref)
@@ -449,7 +450,8 @@ func (d *dispatch) checkAnswered() (o *result, wait time.Duration) {
 	if left := d.pool.reconnectTimeout - time.Since(d.sentAt); left > 0 {
 		return nil, left
 	}
-	return &result{label: metrics.DispatchRefused, err: &refusal{arcp.Errorf(arcp.CodeUnavailable, "the worker did not take the job within %v", d.pool.reconnectTimeout)}}, 0
+	return &result{label: metrics.DispatchRefused,
+		err: &refusal{arcp.Errorf(arcp.CodeUnavailable, "the worker did not take the job within %v", d.pool.reconnectTimeout)}}, 0
 }
 
 // finish ends the dispatch. A worker that has sent no outcome gets a cancel, and is busy until it

@@ -178,10 +178,13 @@ func New(cfg Config) *Pool {
 // tool returns the tool of a reference; nil: there is none.
 func (p *Pool) tool(ref string) *workerTool { return (*p.tools.Load())[ref] }
 
-// Register registers the tools that an agent executes, in place of those before. It returns
-// PERMISSION_DENIED without the role worker, INVALID_ARGUMENT for a declaration that is not valid,
-// ALREADY_EXISTS for a name of another source or principal, and FAILED_PRECONDITION if other agents
-// describe the tool differently. An error changes nothing.
+// Register registers the tools that an agent executes, in place of those before. An error changes
+// nothing:
+//
+//   - PERMISSION_DENIED: the actor does not have the role worker
+//   - INVALID_ARGUMENT: a declaration is not valid
+//   - ALREADY_EXISTS: a name belongs to another source or principal
+//   - FAILED_PRECONDITION: other agents describe the tool differently
 func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 	if !actor.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "executing jobs needs the role worker")
@@ -229,8 +232,8 @@ func (p *Pool) Register(a agents.Agent, actor approval.Actor) *arcp.Error {
 func (p *Pool) connOf(session arcp.SessionID) Conn {
 	p.mu.Lock()
 	defer p.unlock()
-	if l := p.workers[session]; l != nil {
-		return l.conn
+	if ws := p.workers[session]; ws != nil {
+		return ws.conn
 	}
 	return nil
 }
@@ -259,7 +262,8 @@ func (p *Pool) permitted(list []declared, actor *approval.Actor) ([]declared, *a
 			permitted = append(permitted, d)
 			continue
 		}
-		p.cfg.Logger.Warn().Str("principal", actor.Principal).Str("tool", d.capability.Ref()).Msg("tool of a worker left out: its configuration does not allow it")
+		p.cfg.Logger.Warn().Str("principal", actor.Principal).Str("tool", d.capability.Ref()).
+			Msg("tool of a worker left out: its configuration does not allow it")
 	}
 	if len(permitted) == 0 {
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "the configuration of the worker allows none of the tools that it executes")
@@ -315,14 +319,16 @@ func (p *Pool) toolOf(tools map[string]*workerTool, principal string, d *declare
 	}
 	if t := tools[ref]; t != nil {
 		if t.digest != d.digest {
-			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "agents that execute %s describe it differently: give the new one another version", ref)
+			return nil, arcp.Errorf(arcp.CodeFailedPrecondition,
+				"agents that execute %s describe it differently: give the new one another version", ref)
 		}
 		return t, nil
 	}
 	if t := p.tool(ref); t != nil && t.digest == d.digest && t.principal == principal {
 		return &workerTool{tool: t.tool, digest: t.digest, principal: principal}, nil
 	}
-	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.IsReserved(d.capability.Name, principal) {
+	other, _ := p.cfg.Tools.Resolve(d.capability.Name)
+	if other != nil && other.Source != tool.SourceWorker || p.cfg.Tools.IsReserved(d.capability.Name, principal) {
 		return nil, errNameTaken(d.capability.Name)
 	}
 	c := d.capability
@@ -373,75 +379,76 @@ func (p *Pool) replace(next *agent, tools map[string]*workerTool) {
 // retire removes the agent old, which next replaces. Its dispatches move to next if next belongs
 // to the same session. Called with p.mu.
 func (p *Pool) retire(old, next *agent) {
-	l := old.worker
-	l.agents--
-	p.updateMetric(l)
-	for d := range l.dispatches {
+	ws := old.worker
+	ws.agents--
+	p.updateMetric(ws)
+	for d := range ws.dispatches {
 		switch {
 		case d.agent != old:
-		case next.worker == l:
+		case next.worker == ws:
 			d.agent = next
-		case l.conn == nil:
+		case ws.conn == nil:
 			d.markLost("the worker's session has ended")
 		}
 	}
-	if next.worker == l {
+	if next.worker == ws {
 		next.jobs, next.live, next.lastPick = old.jobs, old.live, old.lastPick
 	}
-	p.removeIdle(l)
+	p.removeIdle(ws)
 }
 
 // workerOf returns the session of the actor. Called with p.mu.
 func (p *Pool) workerOf(actor *approval.Actor) *workerSession {
-	l := p.workers[actor.Session]
-	if l == nil {
-		l = &workerSession{session: actor.Session, principal: actor.Principal, dispatches: make(map[*dispatch]struct{})}
-		p.workers[actor.Session] = l
+	ws := p.workers[actor.Session]
+	if ws == nil {
+		ws = &workerSession{session: actor.Session, principal: actor.Principal, dispatches: make(map[*dispatch]struct{})}
+		p.workers[actor.Session] = ws
 	}
 	serves := actor.Serves
-	l.serves.Store(&serves)
-	return l
+	ws.serves.Store(&serves)
+	return ws
 }
 
 // updateMetric counts a session as a worker while it has a connection and agents. Called with p.mu.
-func (p *Pool) updateMetric(l *workerSession) {
-	switch working := l.conn != nil && l.agents > 0; {
-	case working == l.inMetric:
+func (p *Pool) updateMetric(ws *workerSession) {
+	switch working := ws.conn != nil && ws.agents > 0; {
+	case working == ws.inMetric:
 		return
 	case working:
 		p.cfg.Metrics.Workers.Inc()
 	default:
 		p.cfg.Metrics.Workers.Dec()
 	}
-	l.inMetric = !l.inMetric
+	ws.inMetric = !ws.inMetric
 }
 
 // removeIdle removes a session without connection, agents and dispatches. Called with p.mu.
-func (p *Pool) removeIdle(l *workerSession) {
-	if l.conn == nil && l.agents == 0 && len(l.dispatches) == 0 {
-		l.stopTimer()
-		delete(p.workers, l.session)
+func (p *Pool) removeIdle(ws *workerSession) {
+	if ws.conn == nil && ws.agents == 0 && len(ws.dispatches) == 0 {
+		ws.stopTimer()
+		delete(p.workers, ws.session)
 	}
 }
 
 // mayExecute reports whether a worker of the tool executes jobs of a principal. It takes no lock.
 func (p *Pool) mayExecute(ref, principal string) bool {
 	t := (*p.audience.Load())[ref]
-	return t != nil && (t.principal == principal || slices.ContainsFunc(t.agents, func(a *agent) bool { return a.worker.executesFor(principal) }))
+	return t != nil && (t.principal == principal ||
+		slices.ContainsFunc(t.agents, func(a *agent) bool { return a.worker.executesFor(principal) }))
 }
 
 // executesFor reports whether a session executes jobs of a principal.
-func (l *workerSession) executesFor(principal string) bool {
-	serves := *l.serves.Load()
-	return l.principal == principal || serves != nil && serves(principal)
+func (ws *workerSession) executesFor(principal string) bool {
+	serves := *ws.serves.Load()
+	return ws.principal == principal || serves != nil && serves(principal)
 }
 
 // Runs reports whether a session has an agent for a tool, or a dispatch of the tool.
 func (p *Pool) Runs(ref string, session arcp.SessionID) bool {
 	p.mu.Lock()
 	defer p.unlock()
-	if l := p.workers[session]; l != nil {
-		for d := range l.dispatches {
+	if ws := p.workers[session]; ws != nil {
+		for d := range ws.dispatches {
 			if d.ref == ref {
 				return true
 			}

@@ -35,10 +35,11 @@ func agentOf(id string, executes ...string) agents.Agent {
 func newPool(t *testing.T) (*Pool, *tool.Registry) {
 	t.Helper()
 	tools := tool.NewRegistry()
-	return New(Config{Tools: tools, Slots: new(catalog.Slots), SlotsChanged: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
+	return New(Config{Tools: tools, Slots: new(catalog.Slots), SlotsChanged: func(string) {},
+		Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
 }
 
-// The audience of a tool is read without the pool's lock: the engine and the catalogues read
+// The audience of a tool is read without the pool's lock: the engine and the catalogs read
 // it under locks of their own, which come later in the lock order.
 func TestAudienceIsLockFree(t *testing.T) {
 	p, tools := newPool(t)
@@ -118,14 +119,14 @@ func TestAudienceDuringRegistrations(t *testing.T) {
 	asking.Wait()
 }
 
-// A tool that a catalogue is composed with while it is being registered is announced
+// A tool that a catalog is composed with while it is being registered is announced
 // like any other.
 func TestToolComposedDuringRegistrationIsAnnounced(t *testing.T) {
 	p, tools := newPool(t)
 	cat := catalog.New(tools, nil)
 	v := catalog.Viewer{Principal: "alice"}
 	before := cat.Snapshot(v, nil)
-	tools.Watch(func(uint64) { // a callback may call the catalogue, but not change the registry
+	tools.Watch(func(uint64) { // a callback may call the catalog, but not change the registry
 		looked := make(chan struct{})
 		go func() { defer close(looked); cat.Snapshot(v, nil) }()
 		<-looked

@@ -72,11 +72,11 @@ func (c *answerCache) evict(s *cachedAnswers) {
 }
 
 // begin adds a question. For a repeated question it returns the answers so far, which are not nil.
-func (a *questionSet) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error) {
-	if answers, ok := a.open[id]; ok {
+func (qs *questionSet) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error) {
+	if answers, ok := qs.open[id]; ok {
 		return append([]arcp.Envelope{}, answers...), nil
 	}
-	for _, s := range a.answered {
+	for _, s := range qs.answered {
 		switch {
 		case s.id != id:
 		case s.evicted:
@@ -86,23 +86,28 @@ func (a *questionSet) begin(id arcp.MessageID) (before []arcp.Envelope, err *arc
 			return append([]arcp.Envelope{}, s.answers...), nil
 		}
 	}
-	if len(a.open) >= maxOpen {
+	if len(qs.open) >= maxOpen {
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%d questions and calls for the job wait for an answer", maxOpen).RetryAfter(1)
 	}
-	if a.open == nil {
-		a.open = make(map[arcp.MessageID][]arcp.Envelope)
+	if qs.open == nil {
+		qs.open = make(map[arcp.MessageID][]arcp.Envelope)
 	}
-	a.open[id] = nil
+	qs.open[id] = nil
 	return nil, nil
 }
 
 // questionTypes are the types of the frames of a worker that get an answer.
-var questionTypes = map[arcp.Type]bool{arcp.PermissionRequest: true, arcp.HumanInputRequest: true, arcp.HumanChoiceRequest: true, arcp.ToolInvoke: true}
+var questionTypes = map[arcp.Type]bool{
+	arcp.PermissionRequest:  true,
+	arcp.HumanInputRequest:  true,
+	arcp.HumanChoiceRequest: true,
+	arcp.ToolInvoke:         true,
+}
 
 // refusals returns an error as the answer to every open question and call. A call whose child was
 // accepted gets job.failed.
-func (a *questionSet) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) {
-	for id, answers := range a.open {
+func (qs *questionSet) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) {
+	for id, answers := range qs.open {
 		env := arcp.Frame(arcp.Nack, err)
 		env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, id
 		if n := len(answers); n > 0 {
@@ -117,42 +122,42 @@ func (a *questionSet) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Env
 }
 
 // end moves a question to the cached answers.
-func (a *questionSet) end(id arcp.MessageID) {
-	answers, open := a.open[id]
+func (qs *questionSet) end(id arcp.MessageID) {
+	answers, open := qs.open[id]
 	if !open {
 		return
 	}
-	delete(a.open, id)
+	delete(qs.open, id)
 	s := &cachedAnswers{id: id, answers: answers}
-	a.answered = append(a.answered, s)
-	a.cache.add(s)
-	if len(a.answered) > maxAnswers {
-		a.cache.evict(a.answered[0])
-		a.answered = slices.Delete(a.answered, 0, 1)
+	qs.answered = append(qs.answered, s)
+	qs.cache.add(s)
+	if len(qs.answered) > maxAnswers {
+		qs.cache.evict(qs.answered[0])
+		qs.answered = slices.Delete(qs.answered, 0, 1)
 	}
 }
 
 // queue queues an answer for a worker that reconnects.
-func (a *questionSet) queue(env arcp.Envelope) {
-	a.unsent = append(a.unsent, env)
-	a.cache.unsent += len(env.Payload)
+func (qs *questionSet) queue(env arcp.Envelope) {
+	qs.unsent = append(qs.unsent, env)
+	qs.cache.unsent += len(env.Payload)
 }
 
 // dequeue removes the queued answers and returns them.
-func (a *questionSet) dequeue() []arcp.Envelope {
-	envs := a.unsent
-	a.cache.unsent -= size(envs)
-	a.unsent = nil
+func (qs *questionSet) dequeue() []arcp.Envelope {
+	envs := qs.unsent
+	qs.cache.unsent -= size(envs)
+	qs.unsent = nil
 	return envs
 }
 
 // drop removes everything.
-func (a *questionSet) drop() {
-	a.dequeue()
-	for _, s := range a.answered {
-		a.cache.evict(s)
+func (qs *questionSet) drop() {
+	qs.dequeue()
+	for _, s := range qs.answered {
+		qs.cache.evict(s)
 	}
-	a.open, a.answered = nil, nil
+	qs.open, qs.answered = nil, nil
 }
 
 // questionRelay passes the questions and calls of a worker to the job, and the answers to the worker.
@@ -161,14 +166,16 @@ type questionRelay struct{ *dispatch }
 
 // onQuestion returns a relay that calls f on a goroutine for each question. A repeated question is
 // answered from the cache.
-func onQuestion[P any](f func(questionRelay, context.Context, arcp.MessageID, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
+func onQuestion[P any](
+	f func(questionRelay, context.Context, arcp.MessageID, P) error,
+) func(*dispatch, context.Context, *arcp.Envelope) error {
 	return func(d *dispatch, ctx context.Context, env *arcp.Envelope) error {
 		p, err := decode[P](env)
 		if err != nil {
 			return err
 		}
-		q := questionRelay{d}
-		repeated, refused := q.begin(env.ID)
+		qr := questionRelay{d}
+		repeated, refused := qr.begin(env.ID)
 		switch {
 		case refused != nil:
 			return refused
@@ -176,64 +183,65 @@ func onQuestion[P any](f func(questionRelay, context.Context, arcp.MessageID, P)
 			return nil
 		}
 		go func() {
-			if err := f(q, ctx, env.ID, p); err != nil {
-				q.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
+			if err := f(qr, ctx, env.ID, p); err != nil {
+				qr.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
 			}
-			q.end(env.ID)
+			qr.end(env.ID)
 		}()
 		return nil
 	}
 }
 
 // begin begins a question. For a repeated question it sends the answers so far again.
-func (d questionRelay) begin(id arcp.MessageID) (repeated bool, err *arcp.Error) {
-	d.pool.mu.Lock()
-	defer d.pool.unlock()
-	answers, err := d.questions.begin(id)
+func (qr questionRelay) begin(id arcp.MessageID) (repeated bool, err *arcp.Error) {
+	qr.pool.mu.Lock()
+	defer qr.pool.unlock()
+	answers, err := qr.questions.begin(id)
 	for _, env := range answers {
-		d.deliver(env)
+		qr.deliver(env)
 	}
 	return answers != nil, err
 }
 
-func (d questionRelay) end(id arcp.MessageID) {
-	d.pool.mu.Lock()
-	defer d.pool.unlock()
-	d.questions.end(id)
+func (qr questionRelay) end(id arcp.MessageID) {
+	qr.pool.mu.Lock()
+	defer qr.pool.unlock()
+	qr.questions.end(id)
 }
 
 // reply sends an answer to a question, or queues it for a worker that reconnects. If more than
 // maxCachedBytes would wait for the worker, reply sends an error instead.
-func (d questionRelay) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
+func (qr questionRelay) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
 	env := arcp.Frame(t, payload)
-	d.pool.mu.Lock()
-	defer d.pool.unlock()
-	if d.ended {
+	qr.pool.mu.Lock()
+	defer qr.pool.unlock()
+	if qr.ended {
 		return
 	}
-	if n := len(env.Payload); n > smallAnswer && d.worker.waitingBytes()+n > maxCachedBytes {
+	if n := len(env.Payload); n > smallAnswer && qr.worker.waitingBytes()+n > maxCachedBytes {
 		env = unreadAnswer(t, n)
 	}
 	env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, to
-	if _, open := d.questions.open[to]; open {
-		d.questions.open[to] = append(d.questions.open[to], env)
+	if _, open := qr.questions.open[to]; open {
+		qr.questions.open[to] = append(qr.questions.open[to], env)
 	}
-	if !d.deliver(env) {
-		d.questions.queue(env)
+	if !qr.deliver(env) {
+		qr.questions.queue(env)
 	}
 }
 
 // waitingBytes returns the number of bytes that wait for the worker. Called with Pool.mu.
-func (l *workerSession) waitingBytes() int {
-	if l.conn != nil {
-		return l.conn.Queued()
+func (ws *workerSession) waitingBytes() int {
+	if ws.conn != nil {
+		return ws.conn.Queued()
 	}
-	return l.answers.unsent
+	return ws.answers.unsent
 }
 
 // unreadAnswer returns the error that replaces an answer of n bytes to a worker that does not read.
 func unreadAnswer(t arcp.Type, n int) arcp.Envelope {
-	err := arcp.Errorf(arcp.CodeResourceExhausted, "the answer, %s of %d bytes, is not given: more than %d bytes would wait for the worker, which does not read them", t, n, maxCachedBytes)
+	err := arcp.Errorf(arcp.CodeResourceExhausted,
+		"the answer, %s of %d bytes, is not given: more than %d bytes would wait for the worker, which does not read them", t, n, maxCachedBytes)
 	err.Retryable = false
 	if t == arcp.JobCompleted {
 		return arcp.Frame(arcp.JobFailed, err)
@@ -241,20 +249,20 @@ func unreadAnswer(t arcp.Type, n int) arcp.Envelope {
 	return arcp.Frame(arcp.Nack, err)
 }
 
-func (d questionRelay) permit(ctx context.Context, id arcp.MessageID, p arcp.PermissionRequestPayload) error {
+func (qr questionRelay) permit(ctx context.Context, id arcp.MessageID, p arcp.PermissionRequestPayload) error {
 	ask := tool.PermissionAsk{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Reason: p.Reason}
 	if p.RequestedLeaseSeconds != nil {
 		ask.For = time.Duration(min(*p.RequestedLeaseSeconds, maxLeaseSeconds)) * time.Second
 	}
-	l, err := d.job.Permissions().Request(ctx, ask)
+	l, err := qr.job.Permissions().Request(ctx, ask)
 	if e, ok := errors.AsType[*arcp.Error](err); ok && e.Code == arcp.CodePermissionDenied {
-		d.reply(id, arcp.PermissionDeny, d.jobID, arcp.PermissionDenyPayload{Permission: p.Permission, Reason: e.Message})
+		qr.reply(id, arcp.PermissionDeny, qr.jobID, arcp.PermissionDenyPayload{Permission: p.Permission, Reason: e.Message})
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	d.reply(id, arcp.PermissionGrant, d.jobID, arcp.PermissionGrantPayload{
+	qr.reply(id, arcp.PermissionGrant, qr.jobID, arcp.PermissionGrantPayload{
 		Permission:   l.Permission,
 		Resource:     l.Resource,
 		Operation:    l.Operation,
@@ -266,12 +274,12 @@ func (d questionRelay) permit(ctx context.Context, id arcp.MessageID, p arcp.Per
 // maxLeaseSeconds is longer than any lease.
 const maxLeaseSeconds = 366 * 24 * 3600
 
-func (d questionRelay) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInputRequestPayload) error {
-	a, err := d.job.Ask(ctx, tool.InputAsk{Prompt: p.Prompt, Schema: p.ResponseSchema, Default: p.Default, Expires: until(p.ExpiresAt)})
+func (qr questionRelay) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInputRequestPayload) error {
+	a, err := qr.job.Ask(ctx, tool.InputAsk{Prompt: p.Prompt, Schema: p.ResponseSchema, Default: p.Default, Expires: until(p.ExpiresAt)})
 	if err != nil {
 		return err
 	}
-	d.reply(id, arcp.HumanInputResponse, d.jobID, arcp.HumanInputResponsePayload{
+	qr.reply(id, arcp.HumanInputResponse, qr.jobID, arcp.HumanInputResponsePayload{
 		Value:       a.Value,
 		RespondedBy: a.RespondedBy,
 		RespondedAt: a.At.UTC(),
@@ -282,12 +290,12 @@ func (d questionRelay) input(ctx context.Context, id arcp.MessageID, p arcp.Huma
 // until returns the time until t; after t it returns the shortest duration.
 func until(t time.Time) time.Duration { return max(time.Until(t), 1) }
 
-func (d questionRelay) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanChoiceRequestPayload) error {
-	a, err := d.job.Choose(ctx, tool.ChoiceAsk{Prompt: p.Prompt, Options: p.Options, Expires: until(p.ExpiresAt)})
+func (qr questionRelay) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanChoiceRequestPayload) error {
+	a, err := qr.job.Choose(ctx, tool.ChoiceAsk{Prompt: p.Prompt, Options: p.Options, Expires: until(p.ExpiresAt)})
 	if err != nil {
 		return err
 	}
-	d.reply(id, arcp.HumanChoiceResponse, d.jobID, arcp.HumanChoiceResponsePayload{
+	qr.reply(id, arcp.HumanChoiceResponse, qr.jobID, arcp.HumanChoiceResponsePayload{
 		ChoiceID:    a.ChoiceID,
 		RespondedBy: a.RespondedBy,
 		RespondedAt: a.At.UTC(),
@@ -296,13 +304,13 @@ func (d questionRelay) choose(ctx context.Context, id arcp.MessageID, p arcp.Hum
 }
 
 // call runs a child of the job. The worker gets job.accepted and the outcome.
-func (d questionRelay) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
+func (qr questionRelay) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
 	if e := lease.CheckZone(p.LeaseConstraints); e != nil {
-		d.reply(id, arcp.JobFailed, "", e)
+		qr.reply(id, arcp.JobFailed, "", e)
 		return nil
 	}
 	var child arcp.JobID
-	value, err := d.job.Call(ctx, tool.Call{
+	value, err := qr.job.Call(ctx, tool.Call{
 		Tool:        p.Tool,
 		Arguments:   p.Arguments,
 		Lease:       p.LeaseRequest,
@@ -311,28 +319,29 @@ func (d questionRelay) call(ctx context.Context, id arcp.MessageID, p arcp.ToolI
 		Detach:      p.Detach,
 		OnChild: func(job arcp.JobID) {
 			child = job
-			d.reply(id, arcp.JobAccepted, job, arcp.JobAcceptedPayload{
+			qr.reply(id, arcp.JobAccepted, job, arcp.JobAcceptedPayload{
 				JobID:       job,
 				Agent:       p.Tool,
-				ParentJobID: d.jobID,
+				ParentJobID: qr.jobID,
 				AcceptedAt:  time.Now().UTC(),
 			})
 		},
 	})
 	if err == nil && len(value) > maxAnswer {
-		tooLarge := arcp.Errorf(arcp.CodeResourceExhausted, "the child completed with a result of %d bytes; a worker is given at most %d", len(value), maxAnswer)
+		tooLarge := arcp.Errorf(arcp.CodeResourceExhausted,
+			"the child completed with a result of %d bytes; a worker is given at most %d", len(value), maxAnswer)
 		tooLarge.Retryable = false
 		err = tooLarge
 	}
 	if err == nil {
-		d.reply(id, arcp.JobCompleted, child, arcp.JobCompletedPayload{Value: value})
+		qr.reply(id, arcp.JobCompleted, child, arcp.JobCompletedPayload{Value: value})
 		return nil
 	}
 	e := refusalOf(err)
 	if child != "" && e.Code == arcp.CodeCancelled {
-		d.reply(id, arcp.JobCancelled, child, arcp.JobCancelledPayload{Reason: e.Message, Code: e.Code})
+		qr.reply(id, arcp.JobCancelled, child, arcp.JobCancelledPayload{Reason: e.Message, Code: e.Code})
 		return nil
 	}
-	d.reply(id, arcp.JobFailed, child, e)
+	qr.reply(id, arcp.JobFailed, child, e)
 	return nil
 }

@@ -142,7 +142,8 @@ func (d *dispatch) completed(env *arcp.Envelope) *result {
 	case err != nil:
 		return &result{label: metrics.DispatchError, err: arcp.Errorf(arcp.CodeInternal, "the worker's result cannot be read: %s", err)}
 	case p.ResultRef != nil:
-		return &result{label: metrics.DispatchError, err: arcp.Errorf(arcp.CodeUnimplemented, "a worker's result_ref is not offered by this runtime")}
+		return &result{label: metrics.DispatchError,
+			err: arcp.Errorf(arcp.CodeUnimplemented, "a worker's result_ref is not offered by this runtime")}
 	}
 	return &result{label: metrics.DispatchOK, value: p.Value}
 }

@@ -12,16 +12,16 @@ import (
 // actor has changed.
 func (p *Pool) Attach(actor approval.Actor, conn Conn) {
 	p.mu.Lock()
-	l := p.workerOf(&actor)
-	if l.conn != conn {
-		l.conn = conn
-		p.updateMetric(l)
-		l.stopTimer()
-		for d := range l.dispatches {
+	ws := p.workerOf(&actor)
+	if ws.conn != conn {
+		ws.conn = conn
+		p.updateMetric(ws)
+		ws.stopTimer()
+		for d := range ws.dispatches {
 			d.resend()
 		}
 	}
-	refs := p.refsOf(l)
+	refs := p.refsOf(ws)
 	p.unlock()
 	p.updateSlots(refs)
 }
@@ -30,24 +30,24 @@ func (p *Pool) Attach(actor approval.Actor, conn Conn) {
 // reconnect timeout, its dispatches are lost.
 func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	p.mu.Lock()
-	l := p.workers[session]
-	if l == nil || l.conn != conn { // a newer connection has replaced it
+	ws := p.workers[session]
+	if ws == nil || ws.conn != conn { // a newer connection has replaced it
 		p.unlock()
 		return
 	}
-	l.conn = nil
-	p.updateMetric(l)
-	l.disconnects++
-	refs := p.refsOf(l)
+	ws.conn = nil
+	p.updateMetric(ws)
+	ws.disconnects++
+	refs := p.refsOf(ws)
 	var heartbeats []func()
 	switch {
-	case l.agents == 0:
-		l.markLost("the worker's session has ended")
-		p.removeIdle(l)
-	case len(l.dispatches) > 0:
-		disconnect := l.disconnects
-		l.timer = time.AfterFunc(p.reconnectTimeout, func() { p.expire(l, disconnect) })
-		for d := range l.dispatches {
+	case ws.agents == 0:
+		ws.markLost("the worker's session has ended")
+		p.removeIdle(ws)
+	case len(ws.dispatches) > 0:
+		disconnect := ws.disconnects
+		ws.timer = time.AfterFunc(p.reconnectTimeout, func() { p.expire(ws, disconnect) })
+		for d := range ws.dispatches {
 			heartbeats = append(heartbeats, d.job.Heartbeat) // the heartbeat timeout begins now
 		}
 	}
@@ -59,37 +59,37 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 }
 
 // expire loses the dispatches of a session without a new connection since its disconnect.
-func (p *Pool) expire(l *workerSession, disconnect uint64) {
+func (p *Pool) expire(ws *workerSession, disconnect uint64) {
 	p.mu.Lock()
 	defer p.unlock()
-	if l.conn == nil && l.disconnects == disconnect {
-		l.markLost("the worker did not come back in time")
-		p.removeIdle(l)
+	if ws.conn == nil && ws.disconnects == disconnect {
+		ws.markLost("the worker did not come back in time")
+		p.removeIdle(ws)
 	}
 }
 
 // stopTimer stops the wait for a new connection.
-func (l *workerSession) stopTimer() {
-	if l.timer != nil {
-		l.timer.Stop()
-		l.timer = nil
+func (ws *workerSession) stopTimer() {
+	if ws.timer != nil {
+		ws.timer.Stop()
+		ws.timer = nil
 	}
 }
 
 // markLost ends the dispatches of the session. Called with p.mu.
-func (l *workerSession) markLost(reason string) {
-	for d := range l.dispatches {
+func (ws *workerSession) markLost(reason string) {
+	for d := range ws.dispatches {
 		d.markLost(reason)
 	}
 }
 
 // refsOf returns the tools that the agents of a session execute. Called with p.mu.
-func (p *Pool) refsOf(l *workerSession) (refs []string) {
-	if l.agents == 0 {
+func (p *Pool) refsOf(ws *workerSession) (refs []string) {
+	if ws.agents == 0 {
 		return nil
 	}
 	for _, a := range p.agents {
-		if a.worker == l {
+		if a.worker == ws {
 			refs = append(refs, a.executes...)
 		}
 	}

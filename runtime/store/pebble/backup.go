@@ -30,6 +30,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
+// backup writes a copy of the store to dir. It returns fs.ErrExist if dir exists.
 func (s *Store) backup(ctx context.Context, dir string) error {
 	switch _, err := s.fs.Stat(dir); {
 	case ctx.Err() != nil:

@@ -50,13 +50,14 @@ func (e *encoder) deletions(b *pdb.Batch, chg *sequence.Changes, s *Store) error
 	return nil
 }
 
+// endSession deletes the row of a session, its pointers to events, its follows and its submits.
 func (e *encoder) endSession(b *pdb.Batch, it *pdb.Iterator, c *sequence.SessionChange, s *Store) error {
 	if !c.New {
 		e.state.Sessions--
 		s.sessions.Add(-1)
 	}
 	e.trail.setSession(c.ID)
-	delete(e.floors, string(e.trail.records))
+	delete(e.deletedTo, string(e.trail.records))
 	must(b.Delete(e.trail.trim, nil))
 	e.key = sessionKey(e.key[:0], tSession, c.ID)
 	must(b.Delete(e.key, nil))
@@ -90,6 +91,7 @@ func (e *encoder) deleteAll(b *pdb.Batch, it *pdb.Iterator, prefix []byte) error
 	return nil
 }
 
+// deleteJob deletes the row of a job, its events and its entries in the indexes.
 func (e *encoder) deleteJob(b *pdb.Batch, it *pdb.Iterator, d *sequence.Deletion, s *Store) error {
 	e.state.Jobs--
 	s.jobs.Add(-1)

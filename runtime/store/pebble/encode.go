@@ -23,7 +23,7 @@ type encoder struct {
 	key, end, val []byte
 	prefix        []byte
 	trail         trail
-	floors        map[string]uint64           // by the prefix of a trail's records: the last deleted number
+	deletedTo     map[string]uint64           // last deleted number, by the prefix of a trail's records
 	endedSessions map[arcp.SessionID]struct{} // in this batch
 	state         codec.State
 	lastJob       []byte // greatest key of a job with a minted id

@@ -80,6 +80,8 @@ func (s *Store) FeedPosition(ctx context.Context, principal string, id arcp.Mess
 	return position, named(err, "feed", principal)
 }
 
+// find returns the position of an event in the feed; 0: the feed does not have it, or it is
+// trimmed.
 func (rp *replay) find(id arcp.MessageID) (uint64, error) {
 	trimmed, last, err := rp.trail.bounds(rp.it)
 	if err != nil {

@@ -40,6 +40,7 @@ func copyManifest(dir string, f vfs.FS) error {
 // migrateBytes bounds the batches of a migration.
 const migrateBytes = 1 << 20
 
+// indexJobs writes the index entries of all jobs. It may be repeated after a crash.
 func (o opener) indexJobs() error {
 	it, rows, err := o.viewPair(table(tJob))
 	if err != nil {

@@ -34,6 +34,8 @@ func Open(dir string, opts Options) (store.Store, error) {
 	return s, nil
 }
 
+// open locks the directory, opens its database and loads the state. After an error the directory
+// is unlocked.
 func open(dir string, opts *Options) (_ *Store, err error) {
 	if err := prepare(dir, opts.fs); err != nil {
 		return nil, err
@@ -167,7 +169,7 @@ func (o opener) load(dir string, opts *Options) error {
 	opts.IDs.StartAfter(strings.TrimPrefix(string(o.enc.state.LastID), arcp.MessagePrefix))
 	o.jobs.Store(int64(o.enc.state.Jobs))
 	o.sessions.Store(int64(o.enc.state.Sessions))
-	o.enc.floors, o.enc.endedSessions = make(map[string]uint64), make(map[arcp.SessionID]struct{})
+	o.enc.deletedTo, o.enc.endedSessions = make(map[string]uint64), make(map[arcp.SessionID]struct{})
 	o.core = sequence.New(src, opts.IDs, o.enc.state.Deleted)
 	if err := o.loadLastJob(); err != nil {
 		return err

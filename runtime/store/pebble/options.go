@@ -41,6 +41,7 @@ type Options struct {
 	rewriteAge   time.Duration // for tests
 }
 
+// setDefaults replaces zero members by their defaults.
 func (o *Options) setDefaults() {
 	if o.fs == nil {
 		o.fs = vfs.Default
@@ -85,6 +86,7 @@ const (
 	rewriteAge   = time.Minute
 )
 
+// pebble returns the options of the database.
 func (o *Options) pebble() *pdb.Options {
 	p := &pdb.Options{
 		FS:                          o.fs,

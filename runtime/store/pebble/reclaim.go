@@ -74,6 +74,8 @@ func (r *reclaimer) halve() {
 	r.jobs = kept
 }
 
+// run starts a round after each wake and a pause. While there is garbage, it flushes every
+// r.age, so that Pebble rewrites files.
 func (r *reclaimer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var rewrite <-chan time.Time

@@ -73,6 +73,8 @@ func (s *Store) replay(ctx context.Context, t trail, after uint64) (*replay, err
 
 func (rp *replay) close() { rp.store.release(rp.chunks.it, rp.it) }
 
+// run emits the events after rp.after, until emit refuses one or ctx ends. It returns a
+// TrimmedError if an event after rp.after is trimmed.
 func (rp *replay) run() error {
 	trimmed, err := rp.trail.trimmed(rp.it)
 	if err != nil {

@@ -15,8 +15,8 @@ const (
 	trimFeedStep = 256
 )
 
-// maxFloors bounds encoder.floors. A lost entry costs one more deletion.
-const maxFloors = 1 << 16
+// maxDeletedTo bounds encoder.deletedTo. A lost entry costs one more deletion.
+const maxDeletedTo = 1 << 16
 
 // putTrail writes the change of the trail in e.trail.
 func (e *encoder) putTrail(b *pdb.Batch, c *sequence.TrailChange, rowToo bool, s *Store) error {
@@ -43,21 +43,21 @@ func (e *encoder) trim(b *pdb.Batch, c *sequence.TrailChange, rowToo bool, s *St
 		e.val = codec.AppendPosition(e.val[:0], c.Trim)
 		must(b.Set(e.trail.trim, e.val, nil))
 	}
-	floor, step := e.floors[string(e.trail.records)], uint64(trimStep)
+	deleted, step := e.deletedTo[string(e.trail.records)], uint64(trimStep)
 	if e.trail.feed {
 		step = trimFeedStep
 	}
-	if c.Trim <= floor || !rowToo && (!c.Trimmed || c.Trim-floor < step) {
+	if c.Trim <= deleted || !rowToo && (!c.Trimmed || c.Trim-deleted < step) {
 		return nil
 	}
 	first, err := e.trail.recordStart(s.db, c.Trim+1)
 	if err != nil {
 		return err
 	}
-	if len(e.floors) >= maxFloors {
-		clear(e.floors)
+	if len(e.deletedTo) >= maxDeletedTo {
+		clear(e.deletedTo)
 	}
-	e.floors[string(e.trail.records)] = c.Trim
+	e.deletedTo[string(e.trail.records)] = c.Trim
 	if first == 0 {
 		return nil
 	}

@@ -13,10 +13,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The write-ahead log is a sequence of chunks in blocks of 32 KiB. A chunk is a
-// CRC (4 bytes), the size of its payload (2), its type (1), the number of the log
-// (4) and the offset up to which the log was synced when it was written (8), all
-// little-endian, then the payload.
+// The write-ahead log is a sequence of chunks in blocks of 32 KiB. A chunk has these members, whose
+// numbers are little-endian:
+//
+//	bytes   member
+//	0-3     CRC of the bytes after it; see walSum
+//	4-5     size of the payload
+//	6       type
+//	7-10    number of the log
+//	11-18   offset up to which the log was synced when the chunk was written
+//	19-     payload
 const (
 	walBlock     = 32 << 10
 	walHeader    = 19

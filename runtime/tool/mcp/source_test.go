@@ -256,7 +256,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 			t.Errorf("after its return: %s, %v", out, err)
 		}
 		if fx.publisher.reg.Generation() != generation {
-			t.Error("the catalogue has changed, though the tools are the same")
+			t.Error("the catalog has changed, though the tools are the same")
 		}
 		if testutil.ToFloat64(metrics.restarts) != 1 {
 			t.Error("the restart is not counted")
@@ -642,5 +642,31 @@ func TestCloseDuringQuestion(t *testing.T) {
 		synctest.Wait()
 		fx.src.Close()
 		fx.wantCode("the call", <-ended, arcp.CodeUnavailable, true)
+	})
+}
+
+// A server that answers nothing while it computes keeps its session for as long as a
+// call may take, and loses it when it is silent without a call.
+func TestBusyServerIsNotDisconnected(t *testing.T) {
+	serve := func(_ int, conn net.Conn) {
+		serveWith(conn, func(method string) string {
+			switch method {
+			case "initialize":
+				return hello
+			case "tools/list":
+				return listing(`{"name":"long","inputSchema":{"type":"object"}}`)
+			case "tools/call":
+				time.Sleep(8 * time.Minute)
+				return `{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}`
+			}
+			return ack
+		})
+	}
+	bubble(t, Config{}, serve, func(fx *fixture) {
+		fx.start()
+		out, err := fx.call(fx.Context(), new(job), "srv.long", `{}`)
+		if err != nil || out != `{"content":[]}` || fx.opened() != 1 {
+			t.Errorf("%s, %v, %d sessions", out, err, fx.opened())
+		}
 	})
 }

@@ -1,7 +1,7 @@
 // Package mcpserve offers the tools of a runtime to MCP clients. It is an ARCP client of the runtime: a call
-// becomes a job, a question of the job becomes an elicitation, and a change of the catalogue a notification.
+// becomes a job, a question of the job becomes an elicitation, and a change of the catalog a notification.
 //
-// One goroutine updates the catalogue. Each call runs on a goroutine of the SDK. SPEC.md §7.9 defines the mapping.
+// One goroutine updates the catalog. Each call runs on a goroutine of the SDK. SPEC.md §7.9 defines the mapping.
 package mcpserve
 
 //lint:file-ignore SA1019 clients of the versions in use log in the way that the next one will drop
@@ -41,7 +41,7 @@ const (
 	openTimeout    = 10 * time.Second
 	refreshTimeout = time.Minute
 	cancelTimeout  = 5 * time.Second
-	refreshEvery   = time.Second      // minimum between two reads of the catalogue
+	refreshEvery   = time.Second      // minimum between two reads of the catalog
 	refreshRetry   = 10 * time.Second // after a failure
 	maxSessions    = 256              // of MCP clients over HTTP
 	maxTools       = 10_000
@@ -62,7 +62,7 @@ type Server struct {
 	cancelAll context.CancelCauseFunc
 	done      sync.WaitGroup
 
-	changed chan struct{} // capacity 1: the catalogue has changed
+	changed chan struct{} // capacity 1: the catalog has changed
 	running running
 
 	sessions   *sessionPool  // of clients over HTTP
@@ -76,7 +76,7 @@ type Server struct {
 
 var errStopped = errors.New("the server has stopped")
 
-// New opens a session with the runtime and reads the catalogue.
+// New opens a session with the runtime and reads the catalog.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -221,7 +221,7 @@ func (s *Server) watch(env *arcp.Envelope) bool {
 	return true
 }
 
-// updateCatalog reads the catalogue after each change and in each new session, until Close.
+// updateCatalog reads the catalog after each change and in each new session, until Close.
 func (s *Server) updateCatalog() {
 	for known := s.current(); ; known = s.current() {
 		select {
@@ -247,7 +247,7 @@ func (s *Server) updateCatalog() {
 	}
 }
 
-// refresh reads the catalogue and offers the selected tools. The SDK notifies the clients.
+// refresh reads the catalog and offers the selected tools. The SDK notifies the clients.
 func (s *Server) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()

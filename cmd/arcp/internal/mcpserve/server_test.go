@@ -223,8 +223,8 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 	})
 }
 
-// The offered tools follow the catalogue, and clients are notified of changes.
-func TestToolsFollowTheCatalogue(t *testing.T) {
+// The offered tools follow the catalog, and clients are notified of changes.
+func TestToolsFollowTheCatalog(t *testing.T) {
 	told := make(chan struct{}, 16)
 	fx := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
 	s := fx.connect(&sdk.ClientOptions{ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})
@@ -382,7 +382,7 @@ func TestHTTPNeedsTokenAndOrigin(t *testing.T) {
 	}
 }
 
-// A session that is lost is opened anew, and its catalogue is read.
+// A session that is lost is opened anew, and its catalog is read.
 func TestSessionIsLost(t *testing.T) {
 	told := make(chan struct{}, 16)
 	fx := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))

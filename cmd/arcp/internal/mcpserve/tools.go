@@ -19,7 +19,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// Tool is a tool of the catalogue. A result of tools.list has only some of the members.
+// Tool is a tool of the catalog. A result of tools.list has only some of the members.
 type Tool struct{ arcp.ToolView }
 
 // same reports whether MCP clients receive equal descriptions of two tools.

@@ -64,9 +64,12 @@ func TestSubmitLease(t *testing.T) {
 		{name: "null", options: arcp.SubmitOptions{LeaseRequest: arcp.Raw("null")}, limit: limit, want: dotted(t, limit)},
 		{name: "no limit", options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"fs.read":["/b"]}`)}, want: `{"fs.read":["/b"]}`},
 		{name: "an empty request", options: arcp.SubmitOptions{LeaseRequest: arcp.Raw("{}")}, limit: limit, want: `{"cost.budget":["USD:5"]}`},
-		{name: "only a budget", options: arcp.SubmitOptions{CostBudget: []string{"USD:2"}}, limit: limit, want: `{"cost.budget":["USD:2"],"fs.read":["/a/**"]}`},
-		{name: "within the limit", options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"fs.read":["/a/b"]}`)}, limit: limit, want: `{"cost.budget":["USD:5"],"fs.read":["/a/b"]}`},
-		{name: "beyond the limit", options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"fs.read":["/b"]}`)}, limit: limit, code: arcp.CodePermissionDenied},
+		{name: "only a budget", options: arcp.SubmitOptions{CostBudget: []string{"USD:2"}}, limit: limit,
+			want: `{"cost.budget":["USD:2"],"fs.read":["/a/**"]}`},
+		{name: "within the limit", options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"fs.read":["/a/b"]}`)},
+			limit: limit, want: `{"cost.budget":["USD:5"],"fs.read":["/a/b"]}`},
+		{name: "beyond the limit", options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"fs.read":["/b"]}`)}, limit: limit,
+			code: arcp.CodePermissionDenied},
 		{name: "not a lease", options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"fs.read":1}`)}, limit: limit, code: arcp.CodeInvalidRequest},
 	} {
 		l, err := SubmitLease(t0, &c.options, c.limit)

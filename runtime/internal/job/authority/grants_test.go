@@ -54,7 +54,8 @@ func TestGrantAnswer(t *testing.T) {
 			continue
 		}
 		p := change.Payload.(arcp.LeaseGrantedPayload)
-		if d := g.ExpiresAt.Sub(t0); d != c.want || g.Principal != "bob" || g.Session != "s2" || p.LeaseID != "l" || p.Resource != c.grant.Resource || !p.ExpiresAt.Equal(g.ExpiresAt) {
+		if d := g.ExpiresAt.Sub(t0); d != c.want || g.Principal != "bob" || g.Session != "s2" || p.LeaseID != "l" ||
+			p.Resource != c.grant.Resource || !p.ExpiresAt.Equal(g.ExpiresAt) {
 			t.Errorf("%s: lease %+v, event %+v, want one for %v", c.name, g, p, c.want)
 		}
 	}
@@ -65,7 +66,8 @@ func TestGrantDropsEndedLeases(t *testing.T) {
 	s, dropped := new(State), 0
 	for i := range 2*lease.MaxGrants + 1 {
 		id := arcp.LeaseID(fmt.Sprint("l", i))
-		c, err := s.Grant(t0.Add(time.Duration(i)*time.Hour), Grant{ID: id, Permission: lease.Permission{Permission: "p", Resource: "r"}, Duration: time.Minute})
+		c, err := s.Grant(t0.Add(time.Duration(i)*time.Hour),
+			Grant{ID: id, Permission: lease.Permission{Permission: "p", Resource: "r"}, Duration: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +114,8 @@ func TestExtend(t *testing.T) {
 		if d := g.ExpiresAt.Sub(t0); codeOf(err) != c.code || d != c.want {
 			t.Errorf("%s: %v, the lease lasts %v, want %q %v", c.name, err, d, c.code, c.want)
 		}
-		if p, ok := change.Payload.(arcp.LeaseExtendedPayload); ok != (err == nil) || ok && (change.Type != arcp.LeaseExtended || !p.ExpiresAt.Equal(g.ExpiresAt)) {
+		if p, ok := change.Payload.(arcp.LeaseExtendedPayload); ok != (err == nil) || ok &&
+			(change.Type != arcp.LeaseExtended || !p.ExpiresAt.Equal(g.ExpiresAt)) {
 			t.Errorf("%s: event %+v", c.name, change)
 		}
 	}
@@ -141,7 +144,8 @@ func TestRevoke(t *testing.T) {
 		if codeOf(err) != c.code || g.Revoked != (err == nil) {
 			t.Errorf("%s: %v, revoked: %v, want %q", c.name, err, g.Revoked, c.code)
 		}
-		if p, ok := change.Payload.(arcp.LeaseRevokedPayload); ok != (err == nil) || ok && (p.Reason != "enough" || len(change.To) != 1 || change.To[0] != "s3") {
+		if p, ok := change.Payload.(arcp.LeaseRevokedPayload); ok != (err == nil) || ok &&
+			(p.Reason != "enough" || len(change.To) != 1 || change.To[0] != "s3") {
 			t.Errorf("%s: event %+v", c.name, change)
 		}
 		if n := len(s.ExpiredGrants(c.now)); (n == 1) != (c.code == arcp.CodeLeaseExpired) {

@@ -85,7 +85,8 @@ func TestChildNeedsTrustAndNoBuiltin(t *testing.T) {
 }
 
 func TestRequestedLeaseIsWithinTheParents(t *testing.T) {
-	parent := parse(t, lease.Request{Lease: arcp.Raw(`{"fs.read":["/a/**"]}`), Constraints: &arcp.LeaseConstraints{ExpiresAt: t0.Add(time.Hour)}})
+	parent := parse(t, lease.Request{Lease: arcp.Raw(`{"fs.read":["/a/**"]}`),
+		Constraints: &arcp.LeaseConstraints{ExpiresAt: t0.Add(time.Hour)}})
 	zone := time.FixedZone("", 3600)
 	for _, c := range []struct {
 		name    string
@@ -93,7 +94,8 @@ func TestRequestedLeaseIsWithinTheParents(t *testing.T) {
 		code    arcp.Code
 	}{
 		{"nothing", lease.Request{}, ""},
-		{"a part", lease.Request{Lease: arcp.Raw(`{"fs.read":["/a/b"]}`), Constraints: &arcp.LeaseConstraints{ExpiresAt: t0.Add(time.Minute).In(zone)}}, ""},
+		{"a part", lease.Request{Lease: arcp.Raw(`{"fs.read":["/a/b"]}`),
+			Constraints: &arcp.LeaseConstraints{ExpiresAt: t0.Add(time.Minute).In(zone)}}, ""},
 		{"more paths", lease.Request{Lease: arcp.Raw(`{"fs.read":["/b"]}`)}, arcp.CodeLeaseSubsetViolation},
 		{"more time", lease.Request{Constraints: &arcp.LeaseConstraints{ExpiresAt: t0.Add(2 * time.Hour)}}, arcp.CodeLeaseSubsetViolation},
 		{"not a lease", lease.Request{Lease: arcp.Raw(`[]`)}, arcp.CodeInvalidRequest},
@@ -124,7 +126,8 @@ func TestChildTakesItsBudgetFromTheParent(t *testing.T) {
 	} {
 		var parent authority.State
 		end := t0.Add(time.Hour)
-		parent.SetLease(parse(t, lease.Request{Lease: arcp.Raw(`{"fs.read":["/a"],"cost.budget":["USD:5"]}`), Constraints: &arcp.LeaseConstraints{ExpiresAt: end}}))
+		parent.SetLease(parse(t, lease.Request{Lease: arcp.Raw(`{"fs.read":["/a"],"cost.budget":["USD:5"]}`),
+			Constraints: &arcp.LeaseConstraints{ExpiresAt: end}}))
 		var l Ledger
 		for range c.children {
 			l.children = append(l.children, new(Child))
@@ -132,7 +135,8 @@ func TestChildTakesItsBudgetFromTheParent(t *testing.T) {
 		if c.maxEvent == 0 {
 			c.maxEvent = 1 << 10
 		}
-		a, err := l.Admit(&parent, Call{N: 7, Job: "job_c", Agent: "t@1", Request: "digest", Lease: c.lease, Attempt: 2, Failed: 1, DelegateID: "dlg_1", MaxEvent: c.maxEvent})
+		a, err := l.Admit(&parent, Call{N: 7, Job: "job_c", Agent: "t@1", Request: "digest", Lease: c.lease, Attempt: 2,
+			Failed: 1, DelegateID: "dlg_1", MaxEvent: c.maxEvent})
 		if left := parent.Budget.Remaining()[0].Number(); codeOf(err) != c.code || left != c.left {
 			t.Errorf("%s: %v, %s is left, want %q %s", c.name, err, left, c.code, c.left)
 		}
@@ -153,7 +157,8 @@ func TestChildTakesItsBudgetFromTheParent(t *testing.T) {
 			t.Errorf("%s: lease %s, want %s until %v", c.name, a.Lease.WireJSON(), c.want, end)
 		}
 		var data DelegateData
-		if err := arcp.Unmarshal(a.Event.Data, &data); err != nil || a.Event.Name != "delegate" || data.ChildJobID != "job_c" || data.DelegateID != "dlg_1" || string(data.Lease) != string(a.Lease.WireJSON()) {
+		if err := arcp.Unmarshal(a.Event.Data, &data); err != nil || a.Event.Name != "delegate" ||
+			data.ChildJobID != "job_c" || data.DelegateID != "dlg_1" || string(data.Lease) != string(a.Lease.WireJSON()) {
 			t.Errorf("%s: event %+v %v", c.name, a.Event, err)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 func TestCompleteBoundsTheExpiry(t *testing.T) {
-	for wait, want := range map[time.Duration]time.Duration{0: approval.DefaultExpiry, -1: approval.DefaultExpiry, time.Minute: time.Minute, 1000 * time.Hour: approval.MaxExpiry} {
+	for wait, want := range map[time.Duration]time.Duration{0: approval.DefaultExpiry, -1: approval.DefaultExpiry,
+		time.Minute: time.Minute, 1000 * time.Hour: approval.MaxExpiry} {
 		var row approval.Row
 		Complete(&row, t0.Add(1), wait)
 		if got := row.ExpiresAt.Sub(t0); got != want || row.Status != approval.Pending || !row.CreatedAt.Equal(t0) {
@@ -64,7 +65,8 @@ func TestKindSelectsTheRequest(t *testing.T) {
 		row  approval.Row
 		want string
 	}{
-		{approval.Row{Kind: approval.Permission, Permission: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o"}, Action: "why", ID: "q"}, "permission.request"},
+		{approval.Row{Kind: approval.Permission, Permission: &arcp.PermissionTerm{Permission: "p", Resource: "r",
+			Operation: "o"}, Action: "why", ID: "q"}, "permission.request"},
 		{approval.Row{Kind: approval.Input, Action: "prompt", ID: "q"}, "human.input.request"},
 		{approval.Row{Kind: approval.Choice, Action: "prompt", ID: "q"}, "human.choice.request"},
 		{approval.Row{Kind: approval.Gate, Action: "prompt", ID: "q"}, "human.choice.request"},
@@ -96,7 +98,8 @@ func TestRefusalTellsTheResolution(t *testing.T) {
 }
 
 func TestGuidanceIsDecoded(t *testing.T) {
-	for value, want := range map[string]Guidance{`{"action":"continue","guidance":"left"}`: {"continue", "left"}, `{"action":"cancel"}`: {"cancel", ""}} {
+	for value, want := range map[string]Guidance{`{"action":"continue","guidance":"left"}`: {"continue", "left"},
+		`{"action":"cancel"}`: {"cancel", ""}} {
 		g, err := GuidanceOf(&approval.Row{Value: arcp.Raw(value)})
 		if err != nil || g != want || g.Cancels() != (g.Action == "cancel") {
 			t.Errorf("%s is decoded as %+v, %v; want %+v", value, g, err, want)

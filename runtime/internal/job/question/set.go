@@ -220,7 +220,8 @@ func ExecutorRefusal() *arcp.Error {
 // WithAnswer returns the row of a question with an answer applied. The question itself is unchanged
 // until Update. The first valid answer counts: FAILED_PRECONDITION if the question is not pending.
 // validate checks a value by its schema.
-func (q *Question) WithAnswer(now time.Time, actor *approval.Actor, a *approval.Answer, validate func(schema, value arcp.Raw) *arcp.Error) (approval.Row, *arcp.Error) {
+func (q *Question) WithAnswer(now time.Time, actor *approval.Actor, a *approval.Answer,
+	validate func(schema, value arcp.Raw) *arcp.Error) (approval.Row, *arcp.Error) {
 	row := q.Row
 	if err := row.Answer(now.UTC(), actor, a); err != nil {
 		return q.Row, err

@@ -17,8 +17,8 @@ var t0 = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 // input returns a pending input of alice that was sent to the sessions s1 and s2 and expires in an
 // hour.
 func input(id string) approval.Row {
-	return approval.Row{ID: id, Kind: approval.Input, Principal: "alice", Status: approval.Pending, CreatedAt: t0, ExpiresAt: t0.Add(time.Hour),
-		Sent: []arcp.SessionID{"s1", "s2"}}
+	return approval.Row{ID: id, Kind: approval.Input, Principal: "alice", Status: approval.Pending,
+		CreatedAt: t0, ExpiresAt: t0.Add(time.Hour), Sent: []arcp.SessionID{"s1", "s2"}}
 }
 
 // logged adds a question whose event is in the log.
@@ -142,15 +142,17 @@ func TestFirstValidAnswerCounts(t *testing.T) {
 		}
 	}
 	refuse := func(_, _ arcp.Raw) *arcp.Error { return arcp.Errorf(arcp.CodeInvalidArgument, "no") }
-	if row, err := q.WithAnswer(t0, alice("s1"), &approval.Answer{Value: arcp.Raw("0")}, refuse); codeOf(err) != arcp.CodeInvalidArgument || row.Status != approval.Pending {
+	row, err := q.WithAnswer(t0, alice("s1"), &approval.Answer{Value: arcp.Raw("0")}, refuse)
+	if codeOf(err) != arcp.CodeInvalidArgument || row.Status != approval.Pending {
 		t.Errorf("an answer that does not satisfy the schema: %v, %s", err, row.Status)
 	}
-	row, err := q.WithAnswer(t0, alice("s1"), &approval.Answer{Value: arcp.Raw("1")}, anyValue)
+	row, err = q.WithAnswer(t0, alice("s1"), &approval.Answer{Value: arcp.Raw("1")}, anyValue)
 	if err != nil || !q.Pending() {
 		t.Fatalf("%v, pending: %v", err, q.Pending())
 	}
 	e := set.Update(q, row)
-	if !e.Closed || !slices.Equal(e.Notified, []arcp.SessionID{"s2"}) || e.Notice.Reason != "answered" || !q.Unsaved || string(q.Row.Value) != "1" {
+	if !e.Closed || !slices.Equal(e.Notified, []arcp.SessionID{"s2"}) || e.Notice.Reason != "answered" || !q.Unsaved ||
+		string(q.Row.Value) != "1" {
 		t.Errorf("after the answer: %+v, %+v", e, q)
 	}
 	if _, err := q.WithAnswer(t0, alice("s2"), &approval.Answer{Value: arcp.Raw("2")}, anyValue); codeOf(err) != arcp.CodeFailedPrecondition {
@@ -172,10 +174,13 @@ func TestAdvanceExpiresAndEscalates(t *testing.T) {
 	}{
 		{name: "before its time", after: time.Hour - 1},
 		{name: "expired", after: time.Hour, status: approval.Expired, notice: "expired"},
-		{name: "with a default", change: func(r *approval.Row) { r.Default = arcp.Raw("0") }, after: time.Hour, status: approval.Resolved, notice: "the default was taken"},
-		{name: "an interrupt", change: func(r *approval.Row) { r.Interrupt = true }, after: time.Hour, status: approval.Expired, notice: "expired", failure: arcp.CodeDeadlineExceeded},
+		{name: "with a default", change: func(r *approval.Row) { r.Default = arcp.Raw("0") }, after: time.Hour,
+			status: approval.Resolved, notice: "the default was taken"},
+		{name: "an interrupt", change: func(r *approval.Row) { r.Interrupt = true }, after: time.Hour,
+			status: approval.Expired, notice: "expired", failure: arcp.CodeDeadlineExceeded},
 		{name: "escalated", change: func(r *approval.Row) { r.EscalateAt = t0.Add(time.Minute) }, after: time.Minute, status: approval.Pending},
-		{name: "expired before it is escalated", change: func(r *approval.Row) { r.EscalateAt = t0.Add(time.Minute) }, after: time.Hour, status: approval.Expired, notice: "expired"},
+		{name: "expired before it is escalated", change: func(r *approval.Row) { r.EscalateAt = t0.Add(time.Minute) },
+			after: time.Hour, status: approval.Expired, notice: "expired"},
 	} {
 		var set Set
 		row := input("q")
@@ -204,7 +209,8 @@ func TestAdvanceExpiresAndEscalates(t *testing.T) {
 		}
 		e := effects[0]
 		if e.Closed == q.Pending() || e.Escalated != q.Pending() || e.Notice.Reason != c.notice || codeOf(e.Failure) != c.failure {
-			t.Errorf("%s: effect = %+v, want the notice %q and the failure %q of a question that is pending: %t", c.name, e, c.notice, c.failure, q.Pending())
+			t.Errorf("%s: effect = %+v, want the notice %q and the failure %q of a question that is pending: %t", c.name, e,
+				c.notice, c.failure, q.Pending())
 		}
 	}
 }

@@ -16,12 +16,12 @@ var (
 		session.evicted session.closed session.resumed session.jobs cancel.accepted cancel.refused job.accepted job.started
 		job.completed job.failed job.cancelled job.subscribed workflow.complete human.input.cancelled lease.granted
 		lease.extended subscribe.accepted subscribe.event subscribe.closed artifact.ref`)
-	silent = words("log metric trace.span event.emit ack nack pong session.pong") // §5.15, 105
+	silent = words("log metric trace.span event.emit ack nack pong session.pong") // no answer, SPEC.md §6.4
 	acted  = words(`ping session.ping session.close session.ack session.list_jobs tool.invoke cancel job.subscribe
 		job.unsubscribe resume subscribe unsubscribe backpressure checkpoint.create checkpoint.restore
 		interrupt human.input.response human.choice.response permission.request permission.grant permission.deny
 		lease.refresh lease.revoked`)
-	dropped = words("session.authenticate") // §5.1, 4: without a challenge
+	dropped = words("session.authenticate") // without a challenge, SPEC.md §6.4
 )
 
 func words(s string) (types []arcp.Type) {

@@ -27,7 +27,8 @@ func testConfig() *Config {
 		Handshake: 10 * time.Second, ChallengeTTL: time.Minute, Lease: time.Hour, Idle: 24 * time.Hour, ResumeWindow: 10 * time.Minute,
 		Heartbeat: 30 * time.Second, Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: "test"},
 		Offer: arcp.Capabilities{
-			Flags:      map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true, arcp.FeatureRefresh: true, arcp.FeatureHumanInput: true},
+			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true,
+				arcp.FeatureRefresh: true, arcp.FeatureHumanInput: true},
 			Extensions: []string{"arcpx.test.v1"}, Features: []string{"ack", "list_jobs"}, Encodings: []string{"json"},
 		},
 	}

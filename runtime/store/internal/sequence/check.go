@@ -32,20 +32,20 @@ func (d *decision) report(r *store.Result) {
 // check decides whether a write may happen and changes nothing. A write that it has
 // allowed fails only by an error of the source.
 func (c *Core) check(w *store.Write) decision {
-	v := checker{core: c, write: w}
-	if v.findExisting(); v.existing != "" {
-		return v.decision
+	ch := checker{core: c, write: w}
+	if ch.findExisting(); ch.existing != "" {
+		return ch.decision
 	}
 	if hasConflicts(w) {
-		v.refused = invalid("writes that happen together change the same job or record")
-		return v.decision
+		ch.refused = invalid("writes that happen together change the same job or record")
+		return ch.decision
 	}
 	for i, op := range w.Ops {
-		if v.refused = v.op(i, op); v.refused != nil {
+		if ch.refused = ch.op(i, op); ch.refused != nil {
 			break
 		}
 	}
-	return v.decision
+	return ch.decision
 }
 
 // checker is a write that is being checked, and the effects of its operations so far

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arcp::client::{Authenticated, JobHandle};
-use arcp::ids::{JobId, MessageId};
+use arcp::ids::{IdempotencyKey, JobId, MessageId, SessionId};
 use arcp::messages::{
-    AuthScheme, ClientIdentity, Credentials, SubscribePayload, SubscriptionFilter,
-    SubscriptionSince, ToolInvokePayload,
+    AuthScheme, ClientIdentity, CostBudget, CostBudgetAmount, Credentials, LeaseRequest,
+    ResultChunkAssembler, ResumePayload, SessionListJobsFilter, SessionListJobsPayload,
+    SessionOpenPayload, SubscribePayload, SubscriptionFilter, SubscriptionSince,
+    ToolInvokePayload,
 };
 use arcp::transport::websocket::WebSocketTransport;
 use arcp::transport::Transport;
@@ -31,6 +33,9 @@ const CONCURRENT: usize = 200;
 
 /// More than a server puts into one chunk of a result.
 const LARGE: usize = 1 << 20;
+
+/// More than a server puts into one frame.
+const HUGE: usize = 20 << 20;
 
 type Outcome = Result<(), String>;
 type Session = arcp::client::Session<Authenticated, WebSocketTransport>;
@@ -59,14 +64,21 @@ async fn main() {
     step("wrong arguments", wrong_arguments(&server)).await;
     step("failure", failure(&server, &codes)).await;
     step("cancel", cancel(&server)).await;
+    step("logs", logs(&server)).await;
+    step("idempotency", idempotency(&server)).await;
+    step("listing", listing(&server)).await;
+    step("budget", budget(&server)).await;
     step("subscribe", subscribe(&server)).await;
     step("subscribe to a trace", subscribe_to_trace(&server)).await;
     step("dropped subscription", dropped_subscription(&server)).await;
     step("backfill", backfill(&server)).await;
     step("large result", large_result(&server)).await;
+    step("result in chunks", result_in_chunks(&server)).await;
     step("concurrent", concurrent(&server)).await;
     step("artifacts", artifacts(&server)).await;
     step("checkpoints", checkpoints(&server)).await;
+    step("broken socket", broken_socket(&server)).await;
+    step("killed server", killed_server(&server)).await;
     step("reconnect", reconnect(&server)).await;
 }
 
@@ -227,6 +239,99 @@ async fn cancel(server: &Server) -> Outcome {
     alive(&s).await
 }
 
+/// Has the logs of a job come to another session, in their order.
+async fn logs(server: &Server) -> Outcome {
+    let s = session(server).await?;
+    let other = session(server).await?;
+    let filter = SubscriptionFilter {
+        session_id: vec![other.id().await.map_err(text)?],
+        types: vec!["log".into(), "job.completed".into()],
+        ..Default::default()
+    };
+    let of_types = s.subscribe(filter).await.map_err(text)?;
+    run(&other, "demo.emit", json!({"count": 5, "bytes": 10})).await.map_err(text)?;
+    let mut seen = Vec::new();
+    loop {
+        match of_types.next().await.ok_or("the subscription to logs ends")?.payload {
+            MessageType::Log(p) => {
+                want("the length of a log", &p.message.len(), &10)?;
+                seen.push(p.attributes.ok_or("a log has no attributes")?["n"].clone());
+            }
+            MessageType::JobCompleted(_) => break,
+            other => return Err(format!("a filter of types brings {}", other.type_name())),
+        }
+    }
+    want("the order of the logs", &Value::from(seen), &json!([0, 1, 2, 3, 4]))?;
+    alive(&s).await
+}
+
+/// Submits the same call with the same key in two sessions.
+async fn idempotency(server: &Server) -> Outcome {
+    let key = IdempotencyKey::new(MessageId::new().to_string()).map_err(|e| e.to_string())?;
+    let call = |n: u32| ToolInvokePayload::new("demo.echo", json!({"n": n}));
+    let first = Raw::open(server).await.map_err(text)?;
+    let one = first.run(call(1), Some(&key)).await.map_err(text)?;
+    let second = Raw::open(server).await.map_err(text)?;
+    let two = second.run(call(1), Some(&key)).await.map_err(text)?;
+    want("the job of the repeated call", &two[0].job_id, &one[0].job_id)?;
+    let last = |events: &[Envelope]| events.last().map(|e| (e.id.clone(), e.payload.clone()));
+    want("the end of the repeated call", &last(&two), &last(&one))?;
+    match last(&second.run(call(2), Some(&key)).await.map_err(text)?) {
+        Some((_, MessageType::JobFailed(p))) => want("the code of another call with the key", &p.code.to_string().as_str(), &"ALREADY_EXISTS"),
+        other => Err(format!("another call with the key ends with {other:?}")),
+    }
+}
+
+/// Lists jobs page by page.
+async fn listing(server: &Server) -> Outcome {
+    let raw = Raw::open(server).await.map_err(text)?;
+    let mut mine = Vec::new();
+    for n in 0..5 {
+        let events = raw.run(ToolInvokePayload::new("demo.echo@0.9.0", json!({"n": n})), None).await.map_err(text)?;
+        mine.push(events[0].job_id.clone().ok_or("job.accepted has no job_id")?);
+    }
+    let mut listed = Vec::new();
+    let mut cursor = None;
+    loop {
+        let filter = SessionListJobsFilter { agent: Some("demo.echo@0.9.0".into()), ..Default::default() };
+        let request = SessionListJobsPayload { filter: Some(filter), limit: Some(2), cursor };
+        raw.send(MessageType::SessionListJobs(request)).await.map_err(text)?;
+        let MessageType::SessionJobs(page) = raw.receive().await.map_err(text)?.payload else {
+            return Err("session.list_jobs is not answered with session.jobs".into());
+        };
+        want("a page has at most two jobs", &(page.jobs.len() <= 2), &true)?;
+        listed.extend(page.jobs.into_iter().map(|job| job.job_id));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    want("the listed jobs", &listed, &mine)
+}
+
+/// Has a job spend more than its budget.
+async fn budget(server: &Server) -> Outcome {
+    let raw = Raw::open(server).await.map_err(text)?;
+    let amount = CostBudgetAmount::parse("USD:1.00").map_err(|e| e.to_string())?;
+    let mut call = ToolInvokePayload::new("demo.spend", json!({"currency": "USD", "amount": "0.40", "times": 5}));
+    call.lease_request = Some(LeaseRequest {
+        cost_budget: Some(CostBudget { amounts: vec![amount] }),
+        extra: BTreeMap::from([("tool_call".into(), json!(["demo.*"]))]),
+        ..Default::default()
+    });
+    let events = raw.run(call, None).await.map_err(text)?;
+    let costs = events.iter().filter(|e| matches!(&e.payload, MessageType::Metric(p) if p.name == "cost.demo" && p.unit == "USD"));
+    want("the number of costs", &costs.count(), &3)?;
+    match events.last().map(|e| &e.payload) {
+        Some(MessageType::JobFailed(p)) => {
+            want("the code", &p.code.to_string().as_str(), &"RESOURCE_EXHAUSTED")?;
+            let details = p.details.as_ref().ok_or("the failure has no details")?;
+            want("the specific code", &details["code"], &json!("BUDGET_EXHAUSTED"))
+        }
+        other => Err(format!("the job ends with {other:?}")),
+    }
+}
+
 async fn subscribe(server: &Server) -> Outcome {
     let s = session(server).await?;
     let other = session(server).await?;
@@ -306,18 +411,24 @@ async fn dropped_subscription(server: &Server) -> Outcome {
 /// A session without the client, for what the client does not offer.
 struct Raw {
     transport: WebSocketTransport,
-    session: arcp::ids::SessionId,
+    session: SessionId,
 }
 
 impl Raw {
     async fn open(server: &Server) -> Result<Self, ARCPError> {
+        Self::attach(server, None, Capabilities::default()).await
+    }
+
+    /// Opens a session, or connects to one that exists.
+    async fn attach(server: &Server, session: Option<&SessionId>, capabilities: Capabilities) -> Result<Self, ARCPError> {
         let transport = WebSocketTransport::dial(&server.url).await?;
-        let open = MessageType::SessionOpen(arcp::messages::SessionOpenPayload {
+        let mut open = Envelope::new(MessageType::SessionOpen(SessionOpenPayload {
             auth: credentials(server),
             client: identity(),
-            capabilities: Capabilities::default(),
-        });
-        transport.send(Envelope::new(open)).await?;
+            capabilities,
+        }));
+        open.session_id = session.cloned();
+        transport.send(open).await?;
         match transport.recv().await? {
             Some(Envelope { payload: MessageType::SessionAccepted(p), .. }) => {
                 Ok(Self { transport, session: p.session_id })
@@ -330,6 +441,32 @@ impl Raw {
         let mut envelope = Envelope::new(payload);
         envelope.session_id = Some(self.session.clone());
         self.transport.send(envelope).await
+    }
+
+    /// Calls a tool.
+    async fn call(&self, call: ToolInvokePayload, key: Option<&IdempotencyKey>) -> Result<(), ARCPError> {
+        let mut envelope = Envelope::new(MessageType::ToolInvoke(call));
+        envelope.session_id = Some(self.session.clone());
+        envelope.idempotency_key = key.cloned();
+        self.transport.send(envelope).await
+    }
+
+    /// Calls a tool and returns the frames until the job ends.
+    async fn run(&self, call: ToolInvokePayload, key: Option<&IdempotencyKey>) -> Result<Vec<Envelope>, ARCPError> {
+        self.call(call, key).await?;
+        self.until_end(Vec::new()).await
+    }
+
+    /// Adds the frames until a job ends.
+    async fn until_end(&self, mut frames: Vec<Envelope>) -> Result<Vec<Envelope>, ARCPError> {
+        loop {
+            let frame = self.receive().await?;
+            let last = ends(&frame.payload);
+            frames.push(frame);
+            if last {
+                return Ok(frames);
+            }
+        }
     }
 
     async fn receive(&self) -> Result<Envelope, ARCPError> {
@@ -365,23 +502,9 @@ fn ends(payload: &MessageType) -> bool {
 /// Has the events of a job that has ended come again, to another session.
 async fn backfill(server: &Server) -> Outcome {
     let raw = Raw::open(server).await.map_err(text)?;
-    raw.send(MessageType::ToolInvoke(ToolInvokePayload::new(
-        "demo.progress",
-        json!({"steps": 20, "interval_ms": 1}),
-    )))
-    .await
-    .map_err(text)?;
-    let mut events = Vec::new();
-    loop {
-        let event = raw.receive().await.map_err(text)?;
-        let last = ends(&event.payload);
-        if event.event_seq.is_some() {
-            events.push(event);
-        }
-        if last {
-            break;
-        }
-    }
+    let call = ToolInvokePayload::new("demo.progress", json!({"steps": 20, "interval_ms": 1}));
+    let mut events = raw.run(call, None).await.map_err(text)?;
+    events.retain(|event| event.event_seq.is_some());
     let (accepted, rest) = events.split_first().ok_or("the job has no events")?;
     let job = accepted.job_id.clone().ok_or("job.accepted has no job_id")?;
 
@@ -403,6 +526,27 @@ async fn large_result(server: &Server) -> Outcome {
     let got = run(&s, "demo.echo", arguments.clone()).await.map_err(text)?;
     want("the large result", &got, &arguments)?;
     alive(&s).await
+}
+
+/// Has a result come in chunks, which the client does not ask for by itself.
+async fn result_in_chunks(server: &Server) -> Outcome {
+    let capabilities = Capabilities { extra: BTreeMap::from([("result_chunk".into(), json!(true))]), ..Default::default() };
+    let raw = Raw::attach(server, None, capabilities).await.map_err(text)?;
+    let arguments = json!({"text": format!("é{}", "a".repeat(HUGE))});
+    let events = raw.run(ToolInvokePayload::new("demo.echo", arguments.clone()), None).await.map_err(text)?;
+    let mut assembler = ResultChunkAssembler::new();
+    for event in &events {
+        if let MessageType::JobResultChunk(p) = &event.payload {
+            assembler.push(p).map_err(|e| e.to_string())?;
+        }
+    }
+    let data = assembler.finish().map_err(|e| e.to_string())?;
+    match events.last().map(|e| &e.payload) {
+        Some(MessageType::JobCompleted(p)) => want("result_size", &p.result_size, &Some(data.len() as u64))?,
+        other => return Err(format!("the job ends with {:.300}", format!("{other:?}"))),
+    }
+    let got: Value = serde_json::from_slice(&data).map_err(|e| e.to_string())?;
+    want("the result", &(got == arguments), &true)
 }
 
 /// Runs many jobs of one session at the same time.
@@ -464,6 +608,53 @@ async fn checkpoints(server: &Server) -> Outcome {
     alive(&s).await
 }
 
+async fn broken_socket(server: &Server) -> Outcome {
+    resume_after(server, async { Ok(()) }).await
+}
+
+async fn killed_server(server: &Server) -> Outcome {
+    resume_after(server, kill()).await
+}
+
+/// Has the server killed and started again.
+async fn kill() -> Outcome {
+    println!("kill");
+    let mut line = String::new();
+    BufReader::new(tokio::io::stdin()).read_line(&mut line).await.map_err(|e| e.to_string())?;
+    Ok(())
+}
+
+/// Breaks the connection of a session whose job runs, and connects to the session again. The client
+/// never does so.
+async fn resume_after(server: &Server, outage: impl Future<Output = Outcome>) -> Outcome {
+    let raw = Raw::open(server).await.map_err(text)?;
+    let session = raw.session.clone();
+    raw.call(ToolInvokePayload::new("demo.count", json!({"to": 40, "interval_ms": 50})), None).await.map_err(text)?;
+    let mut events = Vec::new();
+    while events.len() < 10 {
+        events.push(raw.receive().await.map_err(text)?);
+    }
+    drop(raw);
+    outage.await?;
+
+    let again = Raw::attach(server, Some(&session), Capabilities::default()).await.map_err(text)?;
+    want("the session", &again.session, &session)?;
+    let after = events.iter().rev().find(|e| e.event_seq.is_some()).ok_or("the job has no events")?.id.clone();
+    again
+        .send(MessageType::Resume(ResumePayload { after_message_id: Some(after), checkpoint_id: None, include_open_streams: false }))
+        .await
+        .map_err(text)?;
+    let answer = again.receive().await.map_err(text)?.payload;
+    want("the answer to resume", &answer.type_name(), &"ack")?;
+    let events = again.until_end(events).await.map_err(text)?;
+    let numbers: Vec<u64> = events.iter().filter_map(|e| e.event_seq).collect();
+    want("the numbers of the events", &numbers, &(1..=numbers.len() as u64).collect())?;
+    match events.last().map(|e| &e.payload) {
+        Some(MessageType::JobCompleted(p)) => want("the result", &p.value.as_ref().map(|v| &v["count"]), &Some(&json!(40))),
+        other => Err(format!("the job ends with {other:?}")),
+    }
+}
+
 /// Has the server killed while a job runs. The call fails, the job goes on in the
 /// server that is started again, and a new session can see it end.
 async fn reconnect(server: &Server) -> Outcome {
@@ -479,10 +670,7 @@ async fn reconnect(server: &Server) -> Outcome {
     let job: JobHandle = s.invoke("demo.count", json!({"to": 100, "interval_ms": 20})).await.map_err(text)?;
     let accepted = accepted.next().await.ok_or("the subscription ends")?;
 
-    println!("kill");
-    let mut line = String::new();
-    BufReader::new(tokio::io::stdin()).read_line(&mut line).await.map_err(|e| e.to_string())?;
-
+    kill().await?;
     match job.join().await {
         Err(ARCPError::Unavailable { .. }) => {}
         other => return Err(format!("a call ends with {other:?} when the server is killed, want UNAVAILABLE")),

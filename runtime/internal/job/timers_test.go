@@ -7,8 +7,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// With Lost, missed heartbeats are reported by Silence and do not end the job: the caller of
-// Silence ends the attempt.
+// With ReportSilence, missed heartbeats do not end the job: TakeSilenceError returns them once, and
+// its caller ends the attempt.
 func TestSilenceReportsMissedHeartbeats(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		m := New(Spec{Heartbeat: time.Second, BlockOnSilence: block, SilenceWindow: time.Minute, ReportSilence: true})

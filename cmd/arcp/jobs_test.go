@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // A value that means nothing is refused, not listed as nothing.
@@ -28,4 +30,20 @@ func TestNewestJobsAreListed(t *testing.T) {
 	if strings.Contains(o.stdout, ids[0]) || !strings.Contains(o.stdout, ids[1]) || !strings.Contains(o.stdout, ids[2]) || !strings.Contains(o.stderr, "1 older rows are not shown") {
 		t.Errorf("jobs %v are listed so:\n%s%s", ids, o.stdout, o.stderr)
 	}
+}
+
+func TestWatchStartsAtAnEvent(t *testing.T) {
+	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+		p, _ := arcp.DecodePayload[arcp.JobSubscribePayload](env)
+		if p.FromEventSeq == nil || *p.FromEventSeq != 41 || !p.History {
+			t.Errorf("asked for %s, want the history after 41", env.Payload)
+		}
+		c.reply(env, arcp.JobSubscribed, arcp.JobSubscribedPayload{JobID: "job_1", CurrentStatus: "completed", Replayed: true})
+		done := arcp.Frame(arcp.JobCompleted, arcp.JobCompletedPayload{Value: arcp.Raw("7")})
+		done.JobID, done.EventSeq = "job_1", 1
+		done.Extensions = arcp.Raw(`{"arcpx.arcp.origin.v1":{"event_seq":42}}`)
+		c.send(done)
+	})
+	wantOutcome(t, "numbers are those of the submitting session", r.cli("jobs", "watch", "job_1", "--from", "41"), exitOK,
+		"7\n", "  42  completed")
 }

@@ -134,7 +134,7 @@ func TestCatalogForgetsLargeOverlays(t *testing.T) {
 func TestSnapshotsWithoutOverlayAreShared(t *testing.T) {
 	cat := New(registry(t, tool.Capability{Name: "a"}), nil)
 	if x, y := cat.Snapshot(Viewer{Principal: "alice"}, nil), cat.Snapshot(Viewer{Principal: "bob"}, nil); x != y {
-		t.Error("two sessions without an overlay have a catalogue each")
+		t.Error("two sessions without an overlay have a catalog each")
 	}
 }
 
@@ -170,11 +170,11 @@ func TestCatalogComposesOnce(t *testing.T) {
 	wg.Wait()
 	for i, s := range got {
 		if s != got[0] {
-			t.Fatalf("asker %d has a catalogue of its own", i)
+			t.Fatalf("asker %d has a catalog of its own", i)
 		}
 	}
 	if other := cat.Snapshot(Viewer{Trust: "untrusted"}, l); other == got[0] {
-		t.Error("who is trusted less has the same catalogue")
+		t.Error("who is trusted less has the same catalog")
 	}
 }
 
