@@ -143,9 +143,9 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 	return list, nil
 }
 
-// nonEmptyPage returns the first page that has a row, or the last page. It reads at most
-// paging.MaxScan rows at once, so that it holds no snapshot of the store for long.
-func nonEmptyPage[T any](c *paging.Cursors, r paging.Request, rows func(after string, add paging.Add[T]) error) (arcp.Page[T], error) {
+// nonEmptyPage returns the first page that has a job, or the last page. One call of rows reads at
+// most paging.MaxScan jobs, so that a snapshot of the store is released soon.
+func nonEmptyPage(c *paging.Cursors, r paging.Request, rows func(after string, add paging.Add[arcp.JobEntry]) error) (arcp.Page[arcp.JobEntry], error) {
 	for {
 		page, err := paging.Page(c, r, rows)
 		if err != nil || len(page.Items) > 0 || page.NextCursor == "" {
