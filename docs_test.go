@@ -263,6 +263,57 @@ func TestProseIsNarrow(t *testing.T) {
 	}
 }
 
+var (
+	heading      = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	link         = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	notInAnchors = regexp.MustCompile(`[^\pL\pN_ -]`)
+)
+
+// anchors returns the anchors of the headings of a document, as GitHub makes them.
+func anchors(doc string) map[string]bool {
+	anchors := make(map[string]bool)
+	for _, m := range heading.FindAllStringSubmatch(fencedCode.ReplaceAllString(doc, ""), -1) {
+		anchors[strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return anchors
+}
+
+// Links between documents lead to an existing file and heading.
+func TestDocumentsLinkToWhatExists(t *testing.T) {
+	var checked int
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			doc, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range link.FindAllStringSubmatch(fencedCode.ReplaceAllString(string(doc), ""), -1) {
+				if strings.Contains(m[1], "://") {
+					continue
+				}
+				checked++
+				target, anchor, _ := strings.Cut(m[1], "#")
+				path := file
+				if target != "" {
+					path = filepath.Join(filepath.Dir(file), target)
+				}
+				if _, err := os.Stat(path); err != nil {
+					t.Errorf("%s: link %s: %v", file, m[1], err)
+				} else if to, err := os.ReadFile(path); anchor != "" && (err != nil || !anchors(string(to))[anchor]) {
+					t.Errorf("%s: link %s: there is no such heading", file, m[1])
+				}
+			}
+		}
+	}
+	if checked < 50 {
+		t.Fatalf("only %d links checked", checked)
+	}
+}
+
 // SPEC.md describes how each type is answered that the catalog gives to workers.
 func TestWorkerMessagesAreDescribed(t *testing.T) {
 	spec, err := os.ReadFile("SPEC.md")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/script"
 )
 
@@ -21,15 +22,6 @@ const (
 	Runtime Level = "runtime" // a choice of this project where the protocol leaves one
 )
 
-// Dialect is a dialect of the protocol.
-type Dialect string
-
-// The dialects.
-const (
-	RFC   Dialect = "rfc"   // opens with session.open
-	Draft Dialect = "draft" // opens with session.hello
-)
-
 // draftPrefix begins the id of each check of the draft dialect.
 const draftPrefix = "draft."
 
@@ -37,7 +29,7 @@ const draftPrefix = "draft."
 type Check struct {
 	ID      string // group.name, unique; draft.group.name in the draft dialect
 	Title   string // the rule, as a sentence
-	Dialect Dialect
+	Dialect arcp.Dialect
 	Section string // section of the specification, for example "RFC §10.6"
 	Level   Level
 	Needs   []string // preconditions: a Need constant, "tool:NAME" or "capability:NAME"
@@ -48,7 +40,7 @@ type Check struct {
 // Group returns the name of the group in ID.
 func (c *Check) Group() string {
 	id := c.ID
-	if c.Dialect == Draft {
+	if c.Dialect == arcp.DialectDraft {
 		id = strings.TrimPrefix(id, draftPrefix)
 	}
 	group, _, _ := strings.Cut(id, ".")
@@ -77,15 +69,15 @@ func toolNeed(name string) string { return toolPrefix + name }
 func capabilityNeed(name string) string { return capabilityPrefix + name }
 
 // Groups returns the names of the groups of a dialect, in the order of Checks.
-func Groups(d Dialect) []string {
-	if d == Draft {
+func Groups(d arcp.Dialect) []string {
+	if d == arcp.DialectDraft {
 		return slices.Clone(draftGroups)
 	}
 	return slices.Clone(groups)
 }
 
 // Checks returns every check of a dialect, ordered by group.
-func Checks(d Dialect) []Check {
+func Checks(d arcp.Dialect) []Check {
 	return slices.DeleteFunc(slices.Clone(registry()), func(c Check) bool { return c.Dialect != d })
 }
 
@@ -103,18 +95,18 @@ var registry = sync.OnceValue(func() []Check {
 	for _, name := range groups {
 		if more := generated[name]; more != nil {
 			for _, c := range more() {
-				c.ID, c.Dialect = name+"."+c.ID, RFC
+				c.ID, c.Dialect = name+"."+c.ID, arcp.DialectRFC
 				all = append(all, c)
 			}
 		}
 		for _, s := range files[name].Checks {
-			all = append(all, scripted(s, RFC))
+			all = append(all, scripted(s, arcp.DialectRFC))
 		}
 	}
 	files = parseScripts("scripts/draft")
 	for _, name := range draftGroups {
 		for _, s := range files[name].Checks {
-			all = append(all, scripted(s, Draft))
+			all = append(all, scripted(s, arcp.DialectDraft))
 		}
 	}
 	return all
@@ -133,9 +125,9 @@ func parseScripts(folder string) map[string]*script.File {
 }
 
 // scripted returns the check of a script header. Its steps are in the script or in inGo.
-func scripted(s *script.Check, d Dialect) Check {
+func scripted(s *script.Check, d arcp.Dialect) Check {
 	c := Check{ID: s.ID, Dialect: d, Title: s.Title, Section: s.Section, Level: Level(s.Level)}
-	if d == Draft {
+	if d == arcp.DialectDraft {
 		c.ID = draftPrefix + s.ID
 	}
 	c.run = inGo[c.ID]

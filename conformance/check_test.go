@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // TestChecksAreTheSame compares the ids, titles, sections, levels and needs of each group with
@@ -14,7 +16,7 @@ import (
 func TestChecksAreTheSame(t *testing.T) {
 	const file = "testdata/checks.txt"
 	var b strings.Builder
-	for _, d := range []Dialect{RFC, Draft} {
+	for _, d := range []arcp.Dialect{arcp.DialectRFC, arcp.DialectDraft} {
 		rows := map[string][]string{}
 		for _, c := range Checks(d) {
 			needs := slices.Compact(slices.Sorted(slices.Values(c.Needs)))
@@ -22,7 +24,7 @@ func TestChecksAreTheSame(t *testing.T) {
 		}
 		for _, name := range Groups(d) {
 			prefix := ""
-			if d == Draft {
+			if d == arcp.DialectDraft {
 				prefix = draftPrefix
 			}
 			fmt.Fprintf(&b, "%s%s %d %.8x\n", prefix, name, len(rows[name]), sha256.Sum256([]byte(strings.Join(rows[name], "\n"))))
@@ -42,7 +44,7 @@ func TestChecksAreTheSame(t *testing.T) {
 	}
 }
 
-func allChecks() []Check { return append(Checks(RFC), Checks(Draft)...) }
+func allChecks() []Check { return append(Checks(arcp.DialectRFC), Checks(arcp.DialectDraft)...) }
 
 // A check is either a script or a function, and each function belongs to a check.
 func TestChecksHaveOnePlace(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // perform runs the steps of a script.
 func (t *checkRun) perform(c *script.Check) {
 	var h script.Host = host{t}
-	if t.target.Dialect == Draft {
+	if t.target.Dialect == arcp.DialectDraft {
 		h = draftHost{host{t}}
 	}
 	err := c.Run(h)

@@ -183,7 +183,7 @@ func junitGroup(part *Report, name string, started time.Time) junitSuite {
 }
 
 func junitResult(res *Result) junitCase {
-	c := junitCase{Name: res.ID + ": " + res.Title, Class: "arcp." + string(res.Dialect) + "." + res.Group, Time: seconds(res.Duration)}
+	c := junitCase{Name: res.ID + ": " + res.Title, Class: "arcp." + res.Dialect.String() + "." + res.Group, Time: seconds(res.Duration)}
 	switch res.Status {
 	case Failed:
 		var b strings.Builder

@@ -22,9 +22,9 @@ func sample() *Report {
 		Started:  time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Duration: Millis(1234567 * time.Microsecond),
 		Results: []Result{
-			{ID: "handshake.accepted", Title: "the first frame answers session.open", Group: "handshake", Dialect: RFC,
+			{ID: "handshake.accepted", Title: "the first frame answers session.open", Group: "handshake", Dialect: arcp.DialectRFC,
 				Section: "RFC §8.3", Level: Must, Status: Passed, Duration: Millis(2500 * time.Microsecond)},
-			{ID: "jobs.life", Title: "a job is accepted, started & ended", Group: "jobs", Dialect: RFC,
+			{ID: "jobs.life", Title: "a job is accepted, started & ended", Group: "jobs", Dialect: arcp.DialectRFC,
 				Section: "RFC §6.3", Level: Must, Status: Failed, Duration: Millis(10 * time.Millisecond),
 				Reason: "a started job ends: got job.failed 3, want job.completed\nand a second line",
 				Transcript: []Entry{
@@ -32,7 +32,7 @@ func sample() *Report {
 					{At: Millis(1500 * time.Microsecond), Conn: 1, Dir: Sent, Text: `{"type":"tool.invoke","payload":{"tool":"<demo>"}}`},
 					{At: Millis(2 * time.Millisecond), Conn: 1, Dir: Received, Text: `{"type":"job.failed"}`},
 				}},
-			{ID: "jobs.metric", Title: "metric events have a unit", Group: "jobs", Dialect: RFC, Section: "RFC §17.3",
+			{ID: "jobs.metric", Title: "metric events have a unit", Group: "jobs", Dialect: arcp.DialectRFC, Section: "RFC §17.3",
 				Level: Should, Status: Skipped, Reason: "the server has no tool demo.spend"},
 		},
 	}

@@ -51,16 +51,16 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 
 // Result is the outcome of one check.
 type Result struct {
-	ID         string  `json:"id"`
-	Title      string  `json:"title"`
-	Group      string  `json:"group"`
-	Dialect    Dialect `json:"dialect"`
-	Section    string  `json:"section"`
-	Level      Level   `json:"level"`
-	Status     Status  `json:"status"`
-	Reason     string  `json:"reason,omitempty"` // why the check failed or was skipped
-	Duration   Millis  `json:"duration_ms"`
-	Transcript []Entry `json:"transcript,omitempty"` // only for a failed check
+	ID         string       `json:"id"`
+	Title      string       `json:"title"`
+	Group      string       `json:"group"`
+	Dialect    arcp.Dialect `json:"dialect"`
+	Section    string       `json:"section"`
+	Level      Level        `json:"level"`
+	Status     Status       `json:"status"`
+	Reason     string       `json:"reason,omitempty"` // why the check failed or was skipped
+	Duration   Millis       `json:"duration_ms"`
+	Transcript []Entry      `json:"transcript,omitempty"` // only for a failed check
 }
 
 // Report is the result of a run. Results are in the order of Checks.
@@ -101,7 +101,7 @@ var ErrNoChecks = errors.New("conformance: the options select no check")
 // example because the target cannot be reached. Failed checks are not an error. Checks that have
 // not started when ctx ends are reported as skipped.
 func Run(ctx context.Context, target Target, opts Options) (Report, error) {
-	checks := opts.selected(target.dialect())
+	checks := opts.selected(target.Dialect)
 	report := Report{URL: target.URL, Started: time.Now()}
 	if len(checks) == 0 {
 		return report, ErrNoChecks
@@ -120,7 +120,7 @@ func Run(ctx context.Context, target Target, opts Options) (Report, error) {
 	return report, nil
 }
 
-func (o *Options) selected(d Dialect) []Check {
+func (o *Options) selected(d arcp.Dialect) []Check {
 	var list []Check
 	for _, c := range Checks(d) {
 		if o.selects(&c) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/proxy"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -30,7 +31,7 @@ const silentTimeout = 2 * time.Second
 func SelfTest(ctx context.Context, target Target) error {
 	var faults []proxy.Fault
 	for _, f := range proxy.Faults() {
-		if strings.HasPrefix(f.Checks[0], draftPrefix) == (target.dialect() == Draft) {
+		if strings.HasPrefix(f.Checks[0], draftPrefix) == (target.Dialect == arcp.DialectDraft) {
 			faults = append(faults, f)
 		}
 	}
@@ -39,7 +40,7 @@ func SelfTest(ctx context.Context, target Target) error {
 
 func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 	r := &runner{target: &target, opts: &Options{Timeout: soundTimeout}}
-	checks := detecting(target.dialect(), faults)
+	checks := detecting(target.Dialect, faults)
 	r.server = r.probe(ctx, checks)
 	if r.server.err != "" {
 		return errors.New("conformance: " + r.server.err)
@@ -72,7 +73,7 @@ func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 const parallelTrials = 8
 
 // detecting returns the checks that detect any of the faults.
-func detecting(d Dialect, faults []proxy.Fault) []Check {
+func detecting(d arcp.Dialect, faults []proxy.Fault) []Check {
 	var ids []string
 	for _, f := range faults {
 		ids = append(ids, f.Checks...)
@@ -119,7 +120,7 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, passing []Check) erro
 		}
 		if !detected {
 			missed = append(missed, checks[i].ID)
-		} else if r.target.dialect() != Draft {
+		} else if r.target.Dialect != arcp.DialectDraft {
 			return nil
 		}
 	}

@@ -3,6 +3,8 @@ package conformance
 import (
 	"strings"
 	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // Every command that a check needs is in the configuration that is printed, and the
@@ -17,7 +19,7 @@ func TestSourcesHaveWhatChecksNeed(t *testing.T) {
 	}
 	const execTools = "check.exec."
 	commands := 0
-	for _, c := range Checks(RFC) {
+	for _, c := range Checks(arcp.DialectRFC) {
 		for _, need := range c.Needs {
 			name, ok := strings.CutPrefix(need, toolNeed(execTools))
 			if !ok {

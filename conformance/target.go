@@ -12,8 +12,8 @@ import (
 
 // Target is the server to check and the settings that the checks need to know.
 type Target struct {
-	// Dialect is the dialect that the checks speak. Empty: RFC.
-	Dialect Dialect
+	// Dialect is the dialect that the checks speak.
+	Dialect arcp.Dialect
 
 	// Library is the client library that the checks of the draft dialect play. Each frame of
 	// the server is judged as the library decodes it. Empty: strict.TypeScript, the strictest.
@@ -68,8 +68,6 @@ func (tg *Target) frameLimit() int64 {
 }
 
 func (tg *Target) library() strict.Library { return cmp.Or(tg.Library, strict.TypeScript) }
-
-func (tg *Target) dialect() Dialect { return cmp.Or(tg.Dialect, RFC) }
 
 func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
 	if tg.Dial != nil {
@@ -166,7 +164,7 @@ func (s *server) unless(present bool, reason string) string {
 // probe opens one session with all features and looks for each tool that the checks need. The
 // validator is lenient during the probe.
 func probe(t *checkRun, checks []Check, s *server) {
-	if t.target.dialect() == Draft {
+	if t.target.Dialect == arcp.DialectDraft {
 		probeDraft(t, s)
 		return
 	}

@@ -47,9 +47,9 @@ func New(ctx context.Context, conn transport.Conn, opts Options) (*Client, error
 
 func open(ctx context.Context, conn transport.Conn, opts Options, r *reconnection) (*Client, error) {
 	opts = opts.withDefaults()
-	if err := opts.checkDialect(); err != nil {
+	if opts.DetectDialect {
 		closeNormal(conn) // the error of the options is more useful
-		return nil, fmt.Errorf("open session: %w", err)
+		return nil, errors.New("open session: DetectDialect needs Dial or Connect")
 	}
 	conn = opts.inDialect(conn)
 	c := &Client{conn: conn, opts: opts, reconnect: r, routes: newRoutes(), donec: make(chan struct{})}

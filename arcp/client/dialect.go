@@ -11,29 +11,16 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Dialect is a dialect of the protocol.
-type Dialect string
-
-// The dialects. A client of the draft dialect can invoke tools, follow, list and cancel jobs. Its other
-// methods return an *UnsupportedError, and it is asked no questions.
-const (
-	RFC   Dialect = "rfc"   // session.open
-	Draft Dialect = "draft" // session.hello of draft 1.1
-
-	// Auto is RFC unless the runtime does not understand session.open, or twice does not answer it.
-	// Then it is Draft, on another connection. New cannot make one, and refuses Auto.
-	Auto Dialect = "auto"
-)
-
 // UnsupportedError says that the dialect of the client cannot express a message.
 type UnsupportedError = draft.UnsupportedError
 
 // dialFunc makes a connection.
 type dialFunc func(context.Context) (transport.Conn, error)
 
-// openOver opens a client over a new connection, with Auto over at most three. r is nil without Connect.
+// openOver opens a client over a new connection, with DetectDialect over at most three. r is nil
+// without Connect.
 func openOver(ctx context.Context, dial dialFunc, opts Options, r *reconnection) (*Client, error) {
-	if opts.Dialect == Auto {
+	if opts.DetectDialect {
 		return openAuto(ctx, dial, opts, r)
 	}
 	conn, err := dial(ctx)
@@ -46,7 +33,7 @@ func openOver(ctx context.Context, dial dialFunc, opts Options, r *reconnection)
 // openAuto opens a client in the dialect that the runtime understands. A lost connection alone does not
 // tell the dialect: the runtime may have stopped. Then session.open is sent once more.
 func openAuto(ctx context.Context, dial dialFunc, opts Options, r *reconnection) (*Client, error) {
-	opts.Dialect = RFC
+	opts.Dialect, opts.DetectDialect = arcp.DialectRFC, false
 	c, err := openRFC(ctx, dial, opts, r)
 	if ctx.Err() == nil && errors.Is(err, ErrConnectionLost) {
 		c, err = openRFC(ctx, dial, opts, r)
@@ -54,7 +41,7 @@ func openAuto(ctx context.Context, dial dialFunc, opts Options, r *reconnection)
 	if err == nil || ctx.Err() != nil || !notUnderstood(err) {
 		return c, err
 	}
-	opts.Dialect = Draft
+	opts.Dialect = arcp.DialectDraft
 	c, inDraft := openOver(ctx, dial, opts, r)
 	if inDraft != nil {
 		return nil, fmt.Errorf("%w; in the draft dialect: %w", err, inDraft)
@@ -62,7 +49,7 @@ func openAuto(ctx context.Context, dial dialFunc, opts Options, r *reconnection)
 	return c, nil
 }
 
-// openingTimeout bounds the wait for the answer to session.open with Auto.
+// openingTimeout bounds the wait for the answer to session.open with DetectDialect.
 const openingTimeout = 5 * time.Second
 
 var errSilent = fmt.Errorf("%w: session.open has no answer within %s", ErrConnectionLost, openingTimeout)
@@ -76,17 +63,6 @@ func openRFC(ctx context.Context, dial dialFunc, opts Options, r *reconnection) 
 	ctx, cancel := context.WithTimeoutCause(ctx, openingTimeout, errSilent)
 	defer cancel()
 	return open(ctx, conn, opts, r)
-}
-
-// checkDialect refuses the dialects that open does not know.
-func (o *Options) checkDialect() error {
-	switch o.Dialect {
-	case RFC, Draft:
-		return nil
-	case Auto:
-		return errors.New("the dialect auto needs Dial or Connect")
-	}
-	return fmt.Errorf("unknown dialect %q", o.Dialect)
 }
 
 // notUnderstood reports whether a runtime may fail the handshake so because it does not know
@@ -103,7 +79,7 @@ func notUnderstood(err error) bool {
 // inDialect returns a connection that reads and writes frames of RFC 0001. In the draft dialect a codec
 // translates them.
 func (o *Options) inDialect(conn transport.Conn) transport.Conn {
-	if o.Dialect == Draft {
+	if o.Dialect == arcp.DialectDraft {
 		return &draftConn{Conn: conn, codec: draft.NewClientCodec()}
 	}
 	return conn
@@ -111,7 +87,7 @@ func (o *Options) inDialect(conn transport.Conn) transport.Conn {
 
 // check returns an *UnsupportedError for a message that the dialect cannot express.
 func (o *Options) check(env *arcp.Envelope) error {
-	if o.Dialect == Draft {
+	if o.Dialect == arcp.DialectDraft {
 		return draft.Check(env)
 	}
 	return nil

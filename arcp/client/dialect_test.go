@@ -88,7 +88,7 @@ func (d *draftRuntime) open(opts client.Options) *client.Client {
 }
 
 func draftOptions(opts client.Options) client.Options {
-	opts.Dialect, opts.Auth = client.Draft, client.Auth{Token: draftToken}
+	opts.Dialect, opts.Auth = arcp.DialectDraft, client.Auth{Token: draftToken}
 	return opts
 }
 
@@ -105,7 +105,7 @@ func (d *draftRuntime) invoke(c *client.Client, name string, args any) *client.J
 func TestDraftInvokeReadsEventsAndOutcome(t *testing.T) {
 	d := newDraftRuntime(t)
 	c := d.open(client.Options{})
-	if s := c.Session(); s.Dialect != client.Draft || s.ID == "" || s.ResumeToken == "" || s.ResumeWindow == 0 {
+	if s := c.Session(); s.Dialect != arcp.DialectDraft || s.ID == "" || s.ResumeToken == "" || s.ResumeWindow == 0 {
 		t.Errorf("session = %+v, want the draft dialect, an id, a resume token and a window", s)
 	}
 	result, err := d.invoke(c, "demo.echo", map[string]int{"n": 1}).Wait(d.ctx)
@@ -162,7 +162,7 @@ func TestDraftRefusalsHaveCodes(t *testing.T) {
 		t.Errorf("Cancel of an ended job = %v, want it refused with already_terminal", err)
 	}
 	conn, _ := d.dial(d.ctx)
-	_, err = client.New(d.ctx, conn, client.Options{Dialect: client.Draft, Auth: client.Auth{Token: "another"}})
+	_, err = client.New(d.ctx, conn, client.Options{Dialect: arcp.DialectDraft, Auth: client.Auth{Token: "another"}})
 	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Type != arcp.SessionRejected || e.Code != arcp.CodeUnauthenticated {
 		t.Errorf("New with a wrong token = %v, want the session rejected as UNAUTHENTICATED", err)
 	}
@@ -260,7 +260,7 @@ func TestDraftReconnectMissesNoEvent(t *testing.T) {
 	if _, err := d.invoke(c, "demo.echo", nil).Wait(d.ctx); err != nil {
 		t.Errorf("a job after the broken connections: %v", err)
 	}
-	if s := c.Session(); s.ID != session || !s.Resumed || s.Dialect != client.Draft {
+	if s := c.Session(); s.ID != session || !s.Resumed || s.Dialect != arcp.DialectDraft {
 		t.Errorf("session = %+v, want session %s resumed in the draft dialect", s, session)
 	}
 }
@@ -308,16 +308,16 @@ func TestAutoPrefersTheRFC(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		dial func(context.Context) (transport.Conn, error)
-		want client.Dialect
+		want arcp.Dialect
 	}{
-		{"both", d.dial, client.RFC},
-		{"closes", refusing(2, ""), client.Draft},
-		{"stops once", refusing(1, ""), client.RFC},
-		{"session.error", refusing(1, `{"arcp":"1.1","id":"m1","type":"session.error","payload":{"code":"INVALID_REQUEST","message":"m","retryable":false}}`), client.Draft},
-		{"nack", refusing(1, `{"arcp":"1.1","id":"m1","timestamp":"2026-05-09T13:00:00Z","type":"nack","payload":{"code":"UNIMPLEMENTED","message":"m","retryable":false}}`), client.Draft},
+		{"both", d.dial, arcp.DialectRFC},
+		{"closes", refusing(2, ""), arcp.DialectDraft},
+		{"stops once", refusing(1, ""), arcp.DialectRFC},
+		{"session.error", refusing(1, `{"arcp":"1.1","id":"m1","type":"session.error","payload":{"code":"INVALID_REQUEST","message":"m","retryable":false}}`), arcp.DialectDraft},
+		{"nack", refusing(1, `{"arcp":"1.1","id":"m1","timestamp":"2026-05-09T13:00:00Z","type":"nack","payload":{"code":"UNIMPLEMENTED","message":"m","retryable":false}}`), arcp.DialectDraft},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, err := client.ConnectFunc(d.ctx, test.dial, client.Options{Dialect: client.Auto, Auth: client.Auth{Token: draftToken}})
+			c, err := client.ConnectFunc(d.ctx, test.dial, client.Options{DetectDialect: true, Auth: client.Auth{Token: draftToken}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -327,15 +327,13 @@ func TestAutoPrefersTheRFC(t *testing.T) {
 			}
 		})
 	}
-	_, err := client.ConnectFunc(d.ctx, d.dial, client.Options{Dialect: client.Auto, Auth: client.Auth{Token: "another"}})
+	_, err := client.ConnectFunc(d.ctx, d.dial, client.Options{DetectDialect: true, Auth: client.Auth{Token: "another"}})
 	if e, ok := errors.AsType[*client.RemoteError](err); !ok || e.Code != arcp.CodeUnauthenticated {
 		t.Errorf("a refusal is no reason for another dialect: %v", err)
 	}
-	for _, dialect := range []client.Dialect{client.Auto, "x"} {
-		conn, _ := d.dial(d.ctx)
-		if _, err := client.New(d.ctx, conn, client.Options{Dialect: dialect}); err == nil {
-			t.Errorf("New accepts the dialect %s", dialect)
-		}
+	conn, _ := d.dial(d.ctx)
+	if _, err := client.New(d.ctx, conn, client.Options{DetectDialect: true}); err == nil {
+		t.Error("New with DetectDialect returns no error")
 	}
 }
 
@@ -364,7 +362,7 @@ func TestDraftClientAnswersPings(t *testing.T) {
 		}
 		pong <- string(frame)
 	}()
-	c, err := client.New(t.Context(), near, client.Options{Dialect: client.Draft})
+	c, err := client.New(t.Context(), near, client.Options{Dialect: arcp.DialectDraft})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +386,7 @@ func TestDraftInvalidFrame(t *testing.T) {
 		}
 		_ = far.Flush()
 	}()
-	c, err := client.ConnectFunc(t.Context(), func(context.Context) (transport.Conn, error) { return near, nil }, client.Options{Dialect: client.Draft})
+	c, err := client.ConnectFunc(t.Context(), func(context.Context) (transport.Conn, error) { return near, nil }, client.Options{Dialect: arcp.DialectDraft})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +414,7 @@ func TestAutoDialectOfASilentRuntime(t *testing.T) {
 				}
 			}()
 			return near, nil
-		}, client.Options{Dialect: client.Auto})
+		}, client.Options{DetectDialect: true})
 		if dials != 3 || !errors.Is(err, errNoListener) || !strings.Contains(err.Error(), "session.open has no answer within 5s; in the draft dialect: ") {
 			t.Errorf("%d dials: %v", dials, err)
 		}

@@ -15,8 +15,9 @@
 // [Client.SubscribeFeed] follows all jobs of the principal. [Client.Call], [Client.Submit],
 // [Client.Send] and [Client.Reply] send envelopes without a specific method.
 //
-// [Options.Dialect] selects the dialect of the protocol. A method that the draft dialect does not
-// have returns an [*UnsupportedError].
+// [Options.Dialect] selects the dialect of the protocol. A client of the draft dialect can invoke
+// tools, follow, list and cancel jobs. Its other methods return an [*UnsupportedError], and it is
+// asked no questions.
 //
 // # Ownership and bounds
 //

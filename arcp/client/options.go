@@ -65,7 +65,7 @@ type Resume struct {
 type Options struct {
 	Auth         Auth
 	Client       arcp.ClientInfo   // default kind "arcp-go-client", version arcp.Version
-	Dialect      Dialect           // default RFC
+	Dialect      arcp.Dialect      // zero: arcp.DialectRFC
 	Version      string            // member arcp of envelopes; default arcp.Version
 	Capabilities arcp.Capabilities // offered to the runtime
 	Resume       *Resume           // nil: a new session
@@ -73,6 +73,11 @@ type Options struct {
 	Reconnect    Reconnect         // for Connect
 	Limits       Limits
 	Handlers     Handlers // for questions to people
+
+	// DetectDialect ignores Dialect. The client opens with session.open. If the runtime does not
+	// understand it, or twice does not answer it, the client opens with session.hello on another
+	// connection. New has one connection, and refuses DetectDialect.
+	DetectDialect bool
 
 	// AckEvery is the number of events for each acknowledgement, or half of the window
 	// (Session.Capabilities.AckWindow) if that is less. 0: only Client.Ack acknowledges.
@@ -115,8 +120,7 @@ func (o *Options) withDefaults() Options {
 	setDefault(&d.Client.Kind, "arcp-go-client")
 	setDefault(&d.Client.Version, arcp.Version)
 	setDefault(&d.Version, arcp.Version)
-	setDefault(&d.Dialect, RFC)
-	if d.Dialect == Draft { // has no answers to questions
+	if d.Dialect == arcp.DialectDraft { // has no answers to questions
 		d.Handlers = Handlers{}
 	}
 	setDefault(&d.Handlers.By, d.Client.Kind)

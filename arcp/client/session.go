@@ -12,7 +12,7 @@ import (
 // Session holds the members of session.accepted.
 type Session struct {
 	ID           arcp.SessionID
-	Dialect      Dialect // RFC or Draft
+	Dialect      arcp.Dialect
 	Runtime      arcp.RuntimeInfo
 	Capabilities arcp.Capabilities // negotiated capabilities
 	ResumeToken  Secret            // valid once; replaced by each session.accepted and session.resumed

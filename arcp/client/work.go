@@ -51,7 +51,7 @@ var ErrNotWorker = errors.New("the session cannot execute jobs: " +
 // When ctx ends, Work accepts no more jobs, waits at most Grace for running jobs, and returns the cause
 // of ctx.
 func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
-	if c.opts.Dialect == Draft {
+	if c.opts.Dialect == arcp.DialectDraft {
 		return &UnsupportedError{Feature: "workers"}
 	}
 	if caps := c.Session().Capabilities; !caps.Has(arcp.FeatureExecutes) {

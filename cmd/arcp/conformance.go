@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/conformance"
 	"github.com/arcpd/arcpd/conformance/mcpcheck"
@@ -79,8 +79,8 @@ func newConformanceRun(a *app) *cobra.Command {
 			"prints. Ends with exit code 1 if a check fails.\n\n" +
 			"With --dialect draft the checks play a client library of the draft dialect, and judge every\n" +
 			"frame of the runtime as that library decodes it.\n\n" +
-			"Groups: " + strings.Join(conformance.Groups(conformance.RFC), ", ") +
-			"\n\nGroups of the draft dialect: " + strings.Join(conformance.Groups(conformance.Draft), ", "),
+			"Groups: " + strings.Join(conformance.Groups(arcp.DialectRFC), ", ") +
+			"\n\nGroups of the draft dialect: " + strings.Join(conformance.Groups(arcp.DialectDraft), ", "),
 		Args: noArgs,
 	}
 	t := addTarget(cmd)
@@ -109,12 +109,12 @@ func newConformanceRun(a *app) *cobra.Command {
 		if err := t.resolve(a); err != nil {
 			return err
 		}
-		switch r.target.Dialect = conformance.Dialect(t.dialect); {
-		case t.dialect == string(client.Auto):
+		switch r.target.Dialect = t.spoken(); {
+		case t.dialect == autoDialect:
 			return usagef("the checks speak one dialect: use --dialect rfc or --dialect draft")
-		case r.target.Dialect == conformance.Draft && r.library == "":
+		case r.target.Dialect == arcp.DialectDraft && r.library == "":
 			r.library = string(strict.TypeScript)
-		case r.target.Dialect != conformance.Draft && r.library != "":
+		case r.target.Dialect != arcp.DialectDraft && r.library != "":
 			return usagef("--library is for --dialect draft")
 		}
 		ctx, stop := interruptible(cmd.Context())

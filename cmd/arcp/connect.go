@@ -52,8 +52,8 @@ func (tg *target) resolve(a *app) error {
 	if err := a.setOutput(tg.output); err != nil {
 		return err
 	}
-	tg.dialect = cmp.Or(tg.dialect, a.env("ARCP_DIALECT"), string(client.RFC))
-	if err := oneOf("dialect", tg.dialect, string(client.RFC), string(client.Draft), string(client.Auto)); err != nil {
+	tg.dialect = cmp.Or(tg.dialect, a.env("ARCP_DIALECT"), arcp.DialectRFC.String())
+	if err := oneOf("dialect", tg.dialect, arcp.DialectRFC.String(), arcp.DialectDraft.String(), autoDialect); err != nil {
 		return usagef("%w", err)
 	}
 	tg.url = cmp.Or(tg.url, a.env("ARCP_URL"), defaultURL)
@@ -134,11 +134,23 @@ func (tg *target) open(ctx context.Context, dial dialer, opts client.Options) (*
 	return c, nil
 }
 
+// autoDialect is the value of --dialect for client.Options.DetectDialect.
+const autoDialect = "auto"
+
+// spoken returns the dialect of --dialect; auto: the one that is tried first.
+func (tg *target) spoken() (d arcp.Dialect) {
+	if tg.dialect != autoDialect {
+		_ = d.UnmarshalText([]byte(tg.dialect)) // resolve has checked the name
+	}
+	return d
+}
+
 func (tg *target) options() client.Options {
 	opts := client.Options{
-		Dialect: client.Dialect(tg.dialect),
-		Auth:    client.Auth{Token: client.Secret(tg.token)},
-		Client:  arcp.ClientInfo{Kind: "arcp-cli", Version: thisBuild().Version},
+		Dialect:       tg.spoken(),
+		DetectDialect: tg.dialect == autoDialect,
+		Auth:          client.Auth{Token: client.Secret(tg.token)},
+		Client:        arcp.ClientInfo{Kind: "arcp-cli", Version: thisBuild().Version},
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
 			arcp.FeatureStreaming: true, arcp.FeatureDurableJobs: true, arcp.FeatureCheckpoints: true,
 			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true,

@@ -169,7 +169,7 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 		defer stop()
 	}
 	p := a.newEventPrinter(in.follow)
-	if a.interactive && in.follow && !a.json && !in.noInput && c.Session().Dialect == client.RFC {
+	if a.interactive && in.follow && !a.json && !in.noInput && c.Session().Dialect == arcp.DialectRFC {
 		p.console = a.newConsole(c)
 	}
 	return a.follow(ctx, job, p)

@@ -113,7 +113,7 @@ func ending(err error) error {
 func (a *app) opener(tg *target) func(context.Context, client.Options) (*client.Client, error) {
 	return func(ctx context.Context, opts client.Options) (*client.Client, error) {
 		base := tg.options()
-		opts.Dialect, opts.Auth, opts.Client = base.Dialect, base.Auth, base.Client
+		opts.Dialect, opts.DetectDialect, opts.Auth, opts.Client = base.Dialect, base.DetectDialect, base.Auth, base.Client
 		opts.Client.Kind = "arcp-mcp"
 		opts.Reconnect.OnChange = a.connectionChanged
 		return tg.open(ctx, client.Connect, opts)

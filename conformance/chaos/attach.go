@@ -84,7 +84,7 @@ func (c *client) open(id arcp.SessionID, after *uint64) *arcp.Envelope {
 
 // checkpoints reports whether the session receives checkpoints. Three of four sessions of the RFC's
 // dialect negotiate them; in the draft dialect all sessions receive them.
-func (c *client) checkpoints() bool { return c.library.dialect() == Draft || c.n%4 != 3 }
+func (c *client) checkpoints() bool { return c.library.dialect() == arcp.DialectDraft || c.n%4 != 3 }
 
 func (c *client) openNew(ctx context.Context) bool {
 	if !c.conn.open(c.open("", nil)) {

@@ -22,13 +22,13 @@ type Server interface {
 
 // Config is the configuration of a campaign. A zero member has the documented default.
 type Config struct {
-	Seed       uint64        // of all random actions; their timing still varies
-	Time       time.Duration // duration of the load; default 1 min
-	Sessions   int           // default 64
-	Principals []Principal   // required; owners of the sessions, in turn
-	Dialects   []Dialect     // of the sessions; each principal has all in turn; default RFC and Draft
-	KillEvery  time.Duration // average time between two kills; default 4 s
-	Drain      time.Duration // limit for unfinished work after the load; default 1 min + Time/2
+	Seed       uint64         // of all random actions; their timing still varies
+	Time       time.Duration  // duration of the load; default 1 min
+	Sessions   int            // default 64
+	Principals []Principal    // required; owners of the sessions, in turn
+	Dialects   []arcp.Dialect // of the sessions; each principal has all in turn; default both
+	KillEvery  time.Duration  // average time between two kills; default 4 s
+	Drain      time.Duration  // limit for unfinished work after the load; default 1 min + Time/2
 
 	// Progress receives the state of the campaign as a line of text, from time to time. May be nil.
 	Progress func(line string)
@@ -42,7 +42,7 @@ func (c Config) withDefaults() Config {
 		c.Sessions = 64
 	}
 	if len(c.Dialects) == 0 {
-		c.Dialects = []Dialect{RFC, Draft}
+		c.Dialects = []arcp.Dialect{arcp.DialectRFC, arcp.DialectDraft}
 	}
 	if c.KillEvery == 0 {
 		c.KillEvery = 4 * time.Second
@@ -109,7 +109,7 @@ func (c *campaign) newClients() {
 	played := 0
 	for n := range c.Sessions {
 		cl := c.newClient(n, jobs)
-		if c.Dialects[n/len(c.Principals)%len(c.Dialects)] == Draft {
+		if c.Dialects[n/len(c.Principals)%len(c.Dialects)] == arcp.DialectDraft {
 			cl.library = c.libraryOf(played)
 			played++
 		}
@@ -260,11 +260,11 @@ func (c *campaign) compare(ctx context.Context) {
 }
 
 // lists lists the jobs of each principal in a dialect.
-func (c *campaign) lists(ctx context.Context, d Dialect) (lists map[string][]arcp.JobEntry, ok bool) {
+func (c *campaign) lists(ctx context.Context, d arcp.Dialect) (lists map[string][]arcp.JobEntry, ok bool) {
 	lists = make(map[string][]arcp.JobEntry)
 	for i, p := range c.Principals {
 		lister := c.newClient(c.Sessions*len(c.Principals)+i, newSharedJobs()) // this number selects the principal p
-		if d == Draft {
+		if d == arcp.DialectDraft {
 			lister.library = c.libraryOf(i)
 		}
 		if lists[p.Name], ok = lister.list(ctx); !ok {
@@ -286,7 +286,7 @@ func (c *campaign) streams() (list []*Stream) {
 
 func (c *campaign) outcome() *Outcome {
 	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cutCount(), Stalls: int(c.relay.stalls.Load()), Findings: c.findings}
-	jobs := [...]map[arcp.JobID]bool{RFC: make(map[arcp.JobID]bool), Draft: make(map[arcp.JobID]bool)}
+	jobs := [...]map[arcp.JobID]bool{arcp.DialectRFC: make(map[arcp.JobID]bool), arcp.DialectDraft: make(map[arcp.JobID]bool)}
 	for _, s := range c.streams() {
 		o.Sessions++
 		o.Draft += int(s.Dialect)
@@ -295,11 +295,11 @@ func (c *campaign) outcome() *Outcome {
 			jobs[s.Dialect][id] = true
 		}
 	}
-	for id := range jobs[Draft] {
-		if jobs[RFC][id] {
+	for id := range jobs[arcp.DialectDraft] {
+		if jobs[arcp.DialectRFC][id] {
 			o.Common++
 		}
 	}
-	o.Jobs = len(jobs[RFC]) + len(jobs[Draft]) - o.Common
+	o.Jobs = len(jobs[arcp.DialectRFC]) + len(jobs[arcp.DialectDraft]) - o.Common
 	return o
 }

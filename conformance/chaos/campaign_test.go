@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store/mem"
@@ -64,8 +65,8 @@ func TestCampaign(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name     string
-		dialects []Dialect
-	}{{"draft", []Dialect{Draft}}, {"both", nil}} {
+		dialects []arcp.Dialect
+	}{{"draft", []arcp.Dialect{arcp.DialectDraft}}, {"both", nil}} {
 		t.Run(c.name, func(t *testing.T) {
 			o, err := Run(t.Context(), &localServer{T: t}, Config{Seed: 1, Time: 3 * time.Second, Sessions: 2 * len(libraries), Principals: principals,
 				Dialects: c.dialects, KillEvery: time.Hour, Progress: func(line string) { t.Log(line) }})

@@ -238,7 +238,7 @@ func (c *client) handle(env *message) {
 	if env.CorrelationID != "" && c.conn.sent[env.CorrelationID] != nil {
 		c.tokens = c.tokens[:1] // the runtime received a message: the previous token is invalid
 	}
-	if env.EventSeq == 0 || c.library.dialect() == RFC { // some libraries find the submit of an event, which job.accepted still answers
+	if env.EventSeq == 0 || c.library.dialect() == arcp.DialectRFC { // some libraries find the submit of an event, which job.accepted still answers
 		c.pending = slices.DeleteFunc(c.pending, func(o *arcp.Envelope) bool { return o.ID == env.CorrelationID })
 	}
 	submit := c.stream.Submits[env.CorrelationID]

@@ -77,7 +77,7 @@ func (j *comparison) addView(s *Stream, v *View) {
 	if t.principal != s.Principal || t.trace != v.Trace {
 		j.find(RuleForeign, s.Observer, "%s belongs to %s with trace %s, and was received with trace %s", v.Job, t.principal, t.trace, v.Trace)
 	}
-	if _, follows := s.Follows[v.Job]; s.Dialect == Draft && !v.Submitted() && !follows && s.accepted[v.Job] == nil {
+	if _, follows := s.Follows[v.Job]; s.Dialect == arcp.DialectDraft && !v.Submitted() && !follows && s.accepted[v.Job] == nil {
 		j.find(RuleForeign, s.Observer, "%s was received, which the session neither submitted nor follows", v.Job)
 	}
 	if v.Submitted() {

@@ -6,17 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Dialect is a dialect of the protocol.
-type Dialect uint8
-
-// The dialects.
-const (
-	RFC   Dialect = iota // session.open
-	Draft                // session.hello of draft 1.1
-)
-
-func (d Dialect) String() string { return [...]string{"rfc", "draft"}[d] }
-
 // abilities are the actions that not every dialect can express or answers. In the draft dialect
 // they depend on the library.
 type abilities struct {

@@ -10,7 +10,7 @@ import (
 
 // inDraft makes the stream one of the draft dialect.
 func (s *testStream) inDraft() *testStream {
-	s.Dialect = Draft
+	s.Dialect = arcp.DialectDraft
 	return s
 }
 

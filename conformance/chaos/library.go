@@ -39,17 +39,17 @@ var libraries = []library{
 	{"go-1.1.0", strict.Go110, abilities{probe: true}},
 }
 
-func (l *library) dialect() Dialect {
+func (l *library) dialect() arcp.Dialect {
 	if l.strict == "" {
-		return RFC
+		return arcp.DialectRFC
 	}
-	return Draft
+	return arcp.DialectDraft
 }
 
 // newCodec returns the codec of a connection. With short it resumes a session by session.resume, else
 // by session.hello.
 func (l *library) newCodec(credential string, short bool) codec {
-	if l.dialect() == RFC {
+	if l.dialect() == arcp.DialectRFC {
 		return rfcCodec{}
 	}
 	return &draftCodec{library: l, credential: credential, short: short, client: draft.NewClientCodec(), checker: strict.New(l.strict)}

@@ -19,7 +19,7 @@ type Stream struct {
 	Observer    string // name in findings
 	Principal   string
 	Session     arcp.SessionID
-	Dialect     Dialect
+	Dialect     arcp.Dialect
 	Checkpoints bool // the session receives checkpoints
 
 	Submits   map[arcp.MessageID]*Submit
@@ -80,7 +80,7 @@ type Event struct {
 	Shared uint64 // digest of the content that all receivers share
 	Copies int    // number of times received, with different numbers
 
-	dialect Dialect
+	dialect arcp.Dialect
 }
 
 // same reports whether two receivers received the same event.
@@ -145,7 +145,7 @@ func (s *Stream) AddSubmit(submit *Submit) {
 func (s *Stream) sees(t arcp.Type) bool {
 	switch t {
 	case arcp.JobAccepted:
-		return s.Dialect == RFC
+		return s.Dialect == arcp.DialectRFC
 	case arcp.JobCheckpoint:
 		return s.Checkpoints
 	}
@@ -178,7 +178,7 @@ func (s *Stream) Receive(frame []byte, env *arcp.Envelope) {
 
 // private finds data of another principal in a frame.
 func (s *Stream) private(frame []byte, env *arcp.Envelope) {
-	if env.SessionID != s.Session && (s.Dialect == RFC || env.SessionID != "") { // some libraries need errors without session_id
+	if env.SessionID != s.Session && (s.Dialect == arcp.DialectRFC || env.SessionID != "") { // some libraries need errors without session_id
 		s.find(RuleForeign, "a frame has the session_id %q: %s", env.SessionID, frame)
 	}
 	for _, o := range s.others {
@@ -232,7 +232,7 @@ func (s *Stream) event(env *arcp.Envelope) {
 // event names only its job: the submit has the trace id of the job or, if it repeats an idempotency
 // key, was answered with the job.
 func (s *Stream) submitOf(env *arcp.Envelope) *Submit {
-	if s.Dialect == RFC {
+	if s.Dialect == arcp.DialectRFC {
 		return s.Submits[env.CorrelationID]
 	}
 	if submit := s.byTrace[env.TraceID]; submit != nil {
@@ -244,7 +244,7 @@ func (s *Stream) submitOf(env *arcp.Envelope) *Submit {
 // mayBeRepetition reports whether an event of an unknown job may be the outcome of a submit that
 // repeats an idempotency key and whose job.accepted was lost. Compare checks the job later.
 func (s *Stream) mayBeRepetition(env *arcp.Envelope) bool {
-	if s.Dialect == RFC || !env.Type.Terminal() {
+	if s.Dialect == arcp.DialectRFC || !env.Type.Terminal() {
 		return false
 	}
 	for _, submit := range s.Submits {
@@ -319,7 +319,7 @@ func (s *Stream) duplicate(v *View, was, e *Event, env *arcp.Envelope, submit *S
 // count counts the answers to a submit.
 func (s *Stream) count(v *View, env *arcp.Envelope, submit *Submit) {
 	request := env.CorrelationID
-	if s.Dialect == Draft {
+	if s.Dialect == arcp.DialectDraft {
 		request = "" // an outcome answers all submits of the job
 	}
 	a := v.Answers[request]
@@ -338,9 +338,9 @@ func (s *Stream) count(v *View, env *arcp.Envelope, submit *Submit) {
 	allowed := 0
 	f := s.Follows[v.Job]
 	switch {
-	case f != nil && (submit == nil || s.Dialect == Draft):
+	case f != nil && (submit == nil || s.Dialect == arcp.DialectDraft):
 		allowed = f.Sent
-	case s.Dialect == Draft:
+	case s.Dialect == arcp.DialectDraft:
 		allowed = s.outcomes(v)
 	case submit != nil:
 		allowed = submit.Sent
@@ -369,7 +369,7 @@ func (s *Stream) outcomes(v *View) (allowed int) {
 // accept records a job.accepted of the draft dialect, which has no number.
 func (s *Stream) accept(env *arcp.Envelope) {
 	submit := s.Submits[env.CorrelationID]
-	if s.Dialect == RFC || submit == nil {
+	if s.Dialect == arcp.DialectRFC || submit == nil {
 		s.find(RuleAnswer, "a job.accepted without a submit: %s", env.Append(nil))
 		return
 	}
@@ -477,10 +477,10 @@ func (s *Stream) Pending() (list []string) {
 		v := s.Jobs[submit.Job]
 		switch {
 		case submit.Sent == 0:
-		case v == nil && !submit.open, s.Dialect == Draft && submit.accepts == 0:
+		case v == nil && !submit.open, s.Dialect == arcp.DialectDraft && submit.accepts == 0:
 			list = append(list, fmt.Sprintf("%s, a %s, was not answered", id, submit.Kind))
-		case s.Dialect == Draft && !submit.open && v.End != nil:
-		case s.Dialect == Draft:
+		case s.Dialect == arcp.DialectDraft && !submit.open && v.End != nil:
+		case s.Dialect == arcp.DialectDraft:
 			list = append(list, fmt.Sprintf("%s, a %s, has not ended for %s since it was accepted", submit.Job, submit.Kind, id))
 		case v.Answers[id] == nil || v.Answers[id].Ends == 0:
 			list = append(list, fmt.Sprintf("%s, a %s, has not ended for %s", v.Job, submit.Kind, id))

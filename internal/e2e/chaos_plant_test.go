@@ -161,16 +161,16 @@ func TestChaosFindsPlantedBugs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for plant := range plants {
-		for _, d := range []chaos.Dialect{chaos.RFC, chaos.Draft} {
+		for _, d := range []arcp.Dialect{arcp.DialectRFC, arcp.DialectDraft} {
 			t.Run(plant+"/"+d.String(), func(t *testing.T) { findPlanted(t, self, plant, d) })
 		}
 	}
 }
 
 // findPlanted runs campaigns in a dialect until one finds the planted bug.
-func findPlanted(t *testing.T, self, plant string, d chaos.Dialect) {
+func findPlanted(t *testing.T, self, plant string, d arcp.Dialect) {
 	c := campaign(t)
-	c.Time, c.KillEvery, c.Sessions, c.Dialects = 10*time.Second, 1500*time.Millisecond, 16, []chaos.Dialect{d}
+	c.Time, c.KillEvery, c.Sessions, c.Dialects = 10*time.Second, 1500*time.Millisecond, 16, []arcp.Dialect{d}
 	tries := 5 // the bugs want chances, which a slow machine has fewer of
 	if plant == harmless {
 		c.Time, tries = 3*time.Second, 1

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft/strict"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance"
@@ -38,7 +39,7 @@ func TestConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			checks := map[string]conformance.Check{}
-			for _, c := range conformance.Checks(conformance.RFC) {
+			for _, c := range conformance.Checks(arcp.DialectRFC) {
 				checks[c.ID] = c
 			}
 			var failed []conformance.Result
@@ -128,12 +129,12 @@ func TestDraftConformance(t *testing.T) {
 	p := startServer(t, binary(t), data, flags...)
 	defer func() { p.kill(t) }()
 	restarts := map[string]bool{}
-	for _, c := range conformance.Checks(conformance.Draft) {
+	for _, c := range conformance.Checks(arcp.DialectDraft) {
 		restarts[c.ID] = slices.Contains(c.Needs, conformance.NeedRestart)
 	}
 	for _, lib := range playedLibraries {
 		tg := target(t, p)
-		tg.Dialect, tg.Library = conformance.Draft, lib
+		tg.Dialect, tg.Library = arcp.DialectDraft, lib
 		if lib == strict.TypeScript {
 			tg.Restart = func(context.Context) error {
 				p.kill(t)
@@ -169,7 +170,7 @@ func TestDraftConformanceChecksCanFail(t *testing.T) {
 	p := startServer(t, binary(t), data, flags...)
 	defer func() { p.kill(t) }()
 	tg := target(t, p)
-	tg.Dialect = conformance.Draft
+	tg.Dialect = arcp.DialectDraft
 	tg.Restart = func(context.Context) error {
 		p.kill(t)
 		p = startServer(t, binary(t), data, append([]string{"--listen", p.address}, flags...)...)

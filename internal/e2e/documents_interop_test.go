@@ -62,7 +62,7 @@ func TestDocumentedProgramsInterop(t *testing.T) {
 			lines := outputOf(t, command, "ws://"+r.address+"/arcp", func(line string) {
 				if strings.HasPrefix(line, c.progress) {
 					if progress++; progress == 1 && c.connections == 2 {
-						r.cut()
+						r.breakConnections()
 					}
 				}
 			})
@@ -168,7 +168,7 @@ func newRelay(t *testing.T, server string) *relay {
 	})
 	t.Cleanup(func() {
 		_ = listener.Close() // ends Accept
-		r.cut()
+		r.breakConnections()
 		forwarding.Wait()
 	})
 	return r
@@ -188,8 +188,8 @@ func (r *relay) connections() int {
 	return r.accepted
 }
 
-// cut ends the connections.
-func (r *relay) cut() {
+// breakConnections ends the connections.
+func (r *relay) breakConnections() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, conn := range r.open {

@@ -408,8 +408,8 @@ func (r *fixture) clean(name string, b []byte) {
 	}
 }
 
-// settleAll waits until everything is revoked. It must run in a synctest bubble.
-func (r *fixture) settleAll() {
+// finishAll waits until everything is revoked. It must run in a synctest bubble.
+func (r *fixture) finishAll() {
 	time.Sleep(3 * lastRetry)
 }
 

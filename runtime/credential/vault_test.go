@@ -596,7 +596,7 @@ func interleave(t *rapid.T, r *fixture) {
 			}
 		}
 	}
-	r.settleAll()
+	r.finishAll()
 	s.check()
 	r.wantNothing("in the end")
 }

@@ -193,7 +193,7 @@ type Session struct {
 	Anonymous  bool
 	Version    string         // of the client's arcp member
 	ClientKind string         // of the client, as the client names itself
-	Dialect    Dialect        // selects, with Negotiated, the events that it sees
+	Dialect    arcp.Dialect   // selects, with Negotiated, the events that it sees
 	Profile    string         // of the client's library, in the draft dialect
 	Negotiated []arcp.Feature // features of the session
 	TokenHash  [32]byte       // SHA-256 of its resume token
@@ -207,27 +207,10 @@ type Session struct {
 	TrimmedTo  uint64 // read only: the last trimmed number
 }
 
-// Dialect is the dialect of the protocol that a session speaks. It never changes.
-type Dialect uint8
-
-// The dialects.
-const (
-	RFC   Dialect = iota // session.open
-	Draft                // session.hello
-)
-
-// String returns the name of the dialect, which is a metric label.
-func (d Dialect) String() string {
-	if d == Draft {
-		return "draft"
-	}
-	return "rfc"
-}
-
 // View returns the event types that the session sees.
 func (s *Session) View() arcp.TypeSet {
 	negotiated := func(f arcp.Feature) bool { return slices.Contains(s.Negotiated, f) }
-	if s.Dialect == Draft {
+	if s.Dialect == arcp.DialectDraft {
 		return arcp.VisibleInDraft(negotiated)
 	}
 	return arcp.Visible(negotiated)

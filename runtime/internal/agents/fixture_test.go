@@ -57,8 +57,8 @@ func (r *fixture) restart(t testing.TB) {
 	}
 }
 
-// settle waits until all emitted events are delivered.
-func (r *fixture) settle(t testing.TB) {
+// flush waits until all emitted events are delivered.
+func (r *fixture) flush(t testing.TB) {
 	t.Helper()
 	if _, err := r.log.Commit(t.Context(), &store.Write{NoSync: true}); err != nil {
 		t.Fatal(err)

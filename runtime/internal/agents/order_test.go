@@ -25,7 +25,7 @@ func TestIDsAscend(t *testing.T) {
 		})
 	}
 	all.Wait()
-	r.settle(t)
+	r.flush(t)
 	var ring, feed []string
 	for _, e := range r.Events("alice", emitters*each) {
 		ring = append(ring, e.ID)

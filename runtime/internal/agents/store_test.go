@@ -313,19 +313,19 @@ func TestRingIsBounded(t *testing.T) {
 	for range fill {
 		r.Emit("alice", Event{Kind: "resource.x", Payload: large})
 	}
-	r.settle(t)
+	r.flush(t)
 	if p := r.principals["alice"]; p.ring.bytes > maxRingBytes || len(p.ring.events) < maxRingBytes/maxEventBytes-1 {
 		t.Errorf("%d bytes in %d events", p.ring.bytes, len(p.ring.events))
 	}
 	r.Emit("alice", Event{Kind: "resource.x", Payload: append(large, ' ')})
-	r.settle(t)
+	r.flush(t)
 	if got := string(r.Events("alice", 1)[0].Payload); got != fmt.Sprintf(`{"truncated_bytes":%d}`, maxEventBytes+1) {
 		t.Errorf("payload %.80s", got)
 	}
 	for range 2 * MaxEvents {
 		r.Emit("alice", Event{Kind: "resource.x"})
 	}
-	r.settle(t)
+	r.flush(t)
 	if n := len(r.Events("alice", 2*MaxEvents)); n != MaxEvents {
 		t.Errorf("%d events", n)
 	}
@@ -335,7 +335,7 @@ func TestRingIsBounded(t *testing.T) {
 			r.Emit(fmt.Sprint("p", i), Event{Kind: "resource.x", Payload: large})
 		}
 	}
-	r.settle(t)
+	r.flush(t)
 	total := 0
 	for _, p := range r.principals {
 		total += p.ring.bytes
@@ -361,7 +361,7 @@ func TestIdleRingsAreDropped(t *testing.T) {
 	for _, p := range []string{"alice", "bob", "carol", "dave"} {
 		r.Emit(p, Event{Kind: "resource.x"})
 	}
-	r.settle(t)
+	r.flush(t)
 	if _, err := r.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "dave", Session: "sess_d"}, nil); err != nil {
 		t.Fatal(err)
 	}

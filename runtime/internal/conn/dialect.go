@@ -62,7 +62,7 @@ func (d *decoder) decode(in *inbound, frame []byte) {
 // status.
 type dialect interface {
 	// name returns the name of the dialect.
-	name() store.Dialect
+	name() arcp.Dialect
 	// profile returns the name of the client's library; empty: it is not known.
 	profile() string
 	// tokenPrefix returns the prefix of resume tokens, which identifies the dialect of the session.
@@ -122,7 +122,7 @@ func (c *conn) checkDialect(row *store.Session) *arcp.Error {
 	switch {
 	case row.Dialect == c.dialect.name():
 		return nil
-	case row.Dialect == store.RFC:
+	case row.Dialect == arcp.DialectRFC:
 		return arcp.Errorf(arcp.CodeResumeWindowExpired, "the session was opened by session.open; resume it in that dialect")
 	}
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "the session was opened by session.hello; resume it in that dialect")
@@ -131,7 +131,7 @@ func (c *conn) checkDialect(row *store.Session) *arcp.Error {
 // rfcDialect is the view of a connection as the RFC's dialect.
 type rfcDialect conn
 
-func (d *rfcDialect) name() store.Dialect                             { return store.RFC }
+func (d *rfcDialect) name() arcp.Dialect                              { return arcp.DialectRFC }
 func (d *rfcDialect) profile() string                                 { return "" }
 func (d *rfcDialect) tokenPrefix() string                             { return resumePrefix }
 func (d *rfcDialect) credentials() *auth.Request                      { return nil }

@@ -17,7 +17,7 @@ import (
 // and the rest of the connection.
 type draftDialect conn
 
-func (d *draftDialect) name() store.Dialect    { return store.Draft }
+func (d *draftDialect) name() arcp.Dialect     { return arcp.DialectDraft }
 func (d *draftDialect) profile() string        { return d.output.codec.Profile().String() }
 func (d *draftDialect) tokenPrefix() string    { return draft.ResumePrefix }
 func (d *draftDialect) acceptedIsAnswer() bool { return true }

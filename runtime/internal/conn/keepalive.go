@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -51,7 +50,7 @@ func (k *keepalive) advance(now time.Time) {
 	k.due = now.Add(k.interval)
 	switch {
 	case k.silence > 0 && now.Sub(c.tc.LastSeen()) >= k.silence:
-		if c.dialect.name() == store.Draft {
+		if c.dialect.name() == arcp.DialectDraft {
 			c.send(now, arcp.Frame(arcp.SessionEvicted, arcp.SessionEvictedPayload{Code: arcp.CodeHeartbeatLost, Reason: "nothing was received"}))
 		}
 		c.ending.closeWith(transport.ClosePolicy, "heartbeat lost")

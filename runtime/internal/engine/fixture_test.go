@@ -195,11 +195,11 @@ func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 	if c := r.cursors[id]; c != nil {
 		return c
 	}
-	return r.openSession(id, store.RFC)
+	return r.openSession(id, arcp.DialectRFC)
 }
 
 // openSession creates a session in a dialect.
-func (r *fixture) openSession(id arcp.SessionID, dialect store.Dialect) *eventlog.Cursor {
+func (r *fixture) openSession(id arcp.SessionID, dialect arcp.Dialect) *eventlog.Cursor {
 	r.Helper()
 	done := make(chan error, 1)
 	r.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Dialect: dialect, Principal: "alice", CreatedAt: time.Now(),

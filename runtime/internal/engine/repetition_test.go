@@ -102,8 +102,8 @@ func (r *fixture) repeatKey(session arcp.SessionID, name string) {
 // and each session is sent the end once.
 func TestRepeatedKeyOfARunningJobWithOneFollow(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
-		r.openSession("sess_1", store.Draft)
-		r.openSession("sess_2", store.Draft)
+		r.openSession("sess_1", arcp.DialectDraft)
+		r.openSession("sess_2", arcp.DialectDraft)
 		r.tool("t", early, sleeper(time.Second))
 		r.repeatKey("sess_1", "t")
 		id := r.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
@@ -126,8 +126,8 @@ func TestRepeatedKeyOfARunningJobWithOneFollow(t *testing.T) {
 // each job.accepted, so each is followed by the end.
 func TestRepeatedKeyOfAnEndedJobWithOneFollow(t *testing.T) {
 	runEngine(t, nil, func(r *fixture) {
-		r.openSession("sess_1", store.Draft)
-		r.openSession("sess_2", store.Draft)
+		r.openSession("sess_1", arcp.DialectDraft)
+		r.openSession("sess_2", arcp.DialectDraft)
 		r.tool("t", early, echo)
 		r.repeatKey("sess_1", "t")
 		synctest.Wait()
@@ -147,7 +147,7 @@ func TestRepeatedKeyWhileTheJobEnds(t *testing.T) {
 	for name, endFirst := range map[string]bool{"the end is written first": true, "the submit is written first": false} {
 		t.Run(name, func(t *testing.T) {
 			runEngine(t, nil, func(r *fixture) {
-				r.openSession("sess_1", store.Draft)
+				r.openSession("sess_1", arcp.DialectDraft)
 				end := make(chan struct{})
 				r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 					<-end
@@ -184,8 +184,8 @@ func TestRepeatedKeyOfAFollowedJob(t *testing.T) {
 	for name, steps := range tests {
 		t.Run(name, func(t *testing.T) {
 			runEngine(t, nil, func(r *fixture) {
-				r.openSession("sess_1", store.Draft)
-				r.openSession("sess_2", store.Draft)
+				r.openSession("sess_1", arcp.DialectDraft)
+				r.openSession("sess_2", arcp.DialectDraft)
 				r.tool("t", early, sleeper(time.Second))
 				r.repeatKey("sess_1", "t")
 				f := subscription

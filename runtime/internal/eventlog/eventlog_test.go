@@ -23,7 +23,7 @@ func TestPostKeepsOrder(t *testing.T) {
 	r.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_1"}}, NoSync: true},
 		func(*store.Result) { c.AnswerAfterEvents("second") })
 	r.Append(logs("job_1", "c"), func(*store.Result) { c.AnswerAfterEvents("third") })
-	r.settle()
+	r.flush()
 	r.wantItems("the order of the log", c, "first", "1", "2", "second", "third", "3")
 }
 
@@ -43,7 +43,7 @@ func TestDoneBeforeDelivery(t *testing.T) {
 		if it := <-early; it.Event != nil {
 			t.Fatalf("event %d was delivered before its commit was reported", it.Seq)
 		}
-		r.settle()
+		r.flush()
 		if r.next(c).Event == nil {
 			t.Fatal("an event that is durable was not delivered")
 		}
@@ -96,7 +96,7 @@ func TestLaggingCursorCatchesUp(t *testing.T) {
 			c.AnswerAfterEvents("after 601")
 		}
 	}
-	r.settle()
+	r.flush()
 	if kept := pieces(c); kept > 20 {
 		t.Fatalf("%d writes kept in memory, want what 2,000 bytes have room for", kept)
 	}
@@ -185,7 +185,7 @@ func TestMarksAreBounded(t *testing.T) {
 	for range tailMarks + 500 {
 		r.Append(logs("job_1", "x"), nil)
 	}
-	r.settle()
+	r.flush()
 	if n := pieces(c); n > tailMarks {
 		t.Errorf("%d writes in memory, want at most %d", n, tailMarks)
 	}
@@ -290,11 +290,11 @@ func TestAttachInTraffic(t *testing.T) {
 	var pos uint64
 	for range 200 {
 		c := r.attach("sess_1", pos)
-		r.settle()
+		r.flush()
 		items := r.take(c, 1+int(pos%7))
 		checkGapless(t, items, pos+1)
 		if len(items) == 0 && pos == 0 {
-			r.settle()
+			r.flush()
 			continue
 		}
 		pos += uint64(len(items))
@@ -302,7 +302,7 @@ func TestAttachInTraffic(t *testing.T) {
 	}
 	close(stop)
 	<-done
-	r.settle()
+	r.flush()
 	c := r.attach("sess_1", pos)
 	checkGapless(t, r.take(c, everythingLeft), pos+1)
 	if last := r.do(store.NewWrite(&store.ReadPosition{Session: "sess_1"})).LastSeq; c.Position() != last {
@@ -438,7 +438,7 @@ func TestRefusedWriteAffectsNoOther(t *testing.T) {
 	if a, b, c := <-errs, <-errs, <-errs; a != nil || !errors.Is(b, store.ErrNotFound) || c != nil {
 		t.Errorf("results %v, %v, %v; want only the middle one refused", a, b, c)
 	}
-	r.settle()
+	r.flush()
 	r.wantItems("the others' events", c, "1", "2")
 }
 
@@ -611,7 +611,7 @@ func TestAbandonedCommitHappens(t *testing.T) {
 		t.Errorf("Commit = %v, want the cause of the context", err)
 	}
 	close(gate)
-	r.settle()
+	r.flush()
 	r.wantItems("the write happens all the same", c, "1")
 }
 

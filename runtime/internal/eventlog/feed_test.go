@@ -40,7 +40,7 @@ func TestFeedCursorBeginsAtItsPosition(t *testing.T) {
 	attach(1)
 	r.Append(logs("job_1", "4"), nil)
 	close(gate)
-	r.settle()
+	r.flush()
 	if first, second := <-lasts, <-lasts; first != 2 || second != 3 {
 		t.Errorf("attached behind %d and %d, want 2 and 3", first, second)
 	}

@@ -80,7 +80,7 @@ func nop() {}
 func (r *fixture) do(w *store.Write) store.Result {
 	r.Helper()
 	res := r.commit(w)
-	r.settle()
+	r.flush()
 	return res
 }
 
@@ -164,8 +164,8 @@ func (r *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
 	r.do(store.NewWrite(&store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Forwarded: true}))
 }
 
-// settle returns when the events of all earlier writes were delivered.
-func (r *fixture) settle() { r.Helper(); r.commit(&store.Write{NoSync: true}) }
+// flush returns when the events of all earlier writes were delivered.
+func (r *fixture) flush() { r.Helper(); r.commit(&store.Write{NoSync: true}) }
 
 // next returns the next item; the zero Item if there is none.
 func (r *fixture) next(c *Cursor) Item {

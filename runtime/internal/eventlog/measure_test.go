@@ -53,7 +53,7 @@ func (r *fixture) measureAll(from func(arcp.SessionID) uint64) {
 			r.Fatal(err)
 		}
 	}
-	r.settle()
+	r.flush()
 }
 
 // The bound of a backlog holds over restarts, also for a session that gets fewer bytes
@@ -91,7 +91,7 @@ func TestTrimDuringMeasure(t *testing.T) {
 	if more, err := r.Measure(context.Background(), fromTheStart); !more || err != nil {
 		t.Fatal(more, err)
 	}
-	r.settle()
+	r.flush()
 	if n := r.unfreed("sess_1", 0); n >= before || n <= limit {
 		t.Errorf("%d of %d bytes are kept after a piece, want some to have gone", n, before)
 	}
@@ -136,7 +136,7 @@ func TestMeasureInTraffic(t *testing.T) {
 				}
 				more = more || step < 10
 			}
-			r.settle()
+			r.flush()
 		}
 		r.sessionsMu.Lock()
 		p := r.sessions["sess_1"]

@@ -51,7 +51,7 @@ func (w *world) commitWrite(write *store.Write) {
 }
 
 func (w *world) post(id arcp.SessionID) {
-	w.settle()
+	w.flush()
 	w.n++
 	if answer := fmt.Sprintf("answer %d", w.n); w.n%3 == 0 {
 		w.cursors[id].AnswerBeforeEvents(answer)
@@ -64,7 +64,7 @@ func (w *world) post(id arcp.SessionID) {
 
 // take compares up to n items of a cursor with the model.
 func (w *world) take(id arcp.SessionID, n int) error {
-	w.settle()
+	w.flush()
 	for range n {
 		got, ok, err := w.cursors[id].Next()
 		if err != nil {

@@ -84,7 +84,7 @@ func TestSessionRowDecodesAsEncoded(t *testing.T) {
 			Version: rapid.String().Draw(t, "version"), ClientKind: rapid.String().Draw(t, "kind"),
 			CreatedAt: drawTime(t), Identity: drawRaw(t), Acks: rapid.Bool().Draw(t, "acks"),
 			Epoch: rapid.Uint32().Draw(t, "epoch"), Written: rapid.Uint64().Draw(t, "written"),
-			Dialect: rapid.SampledFrom([]store.Dialect{store.RFC, store.Draft}).Draw(t, "dialect"), Profile: rapid.String().Draw(t, "profile")}
+			Dialect: rapid.SampledFrom([]arcp.Dialect{arcp.DialectRFC, arcp.DialectDraft}).Draw(t, "dialect"), Profile: rapid.String().Draw(t, "profile")}
 		for range rapid.IntRange(0, 3).Draw(t, "features") {
 			want.Negotiated = append(want.Negotiated, rapid.SampledFrom(arcp.Features).Draw(t, "feature"))
 		}
@@ -99,7 +99,7 @@ func TestSessionRowDecodesAsEncoded(t *testing.T) {
 		}
 		strict(t, b, func(b []byte) error { _, err := DecodeSession("sess_1", b); return err })
 
-		want.Dialect, want.Profile = store.RFC, ""
+		want.Dialect, want.Profile = arcp.DialectRFC, ""
 		b = AppendSession(nil, &want)
 		b[0], b = 3, b[:len(b)-2]
 		got, err := DecodeSession("sess_1", b)

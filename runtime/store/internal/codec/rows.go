@@ -139,7 +139,7 @@ func DecodeSession(id arcp.SessionID, b []byte) (store.Session, error) {
 		s.Written = r.uint()
 	}
 	if v > 3 {
-		s.Dialect, s.Profile = store.Dialect(r.byte()), r.str()
+		s.Dialect, s.Profile = arcp.Dialect(r.byte()), r.str()
 	}
 	return s, r.done()
 }
