@@ -36,6 +36,7 @@ type benchmark struct {
 	full     bool
 	window   int
 	idle     int
+	compare  string
 }
 
 func newBench(a *app) *cobra.Command {
@@ -45,7 +46,8 @@ func newBench(a *app) *cobra.Command {
 		Short: "Measure a runtime on this machine",
 		Long: "Measures runtimes in separate processes on one core, from this process on the other\n" +
 			"cores: in memory, and durable in a temporary directory. Each row is compared with its\n" +
-			"target; a ratio of at least 1 reaches the target.\n\nRows: " + strings.Join(bench.Rows(), ", "),
+			"target; a ratio of at least 1 reaches the target.\n\nRows: " + strings.Join(bench.Rows(), ", ") + ".\n" +
+			"The row sustained takes a minute. It is measured with --full, or if --row names it.",
 		Args: noArgs,
 	}
 	f := cmd.Flags()
@@ -53,9 +55,10 @@ func newBench(a *app) *cobra.Command {
 	f.StringSliceVar(&b.rows, "row", nil, "only these rows")
 	f.StringVar(&b.dialect, "dialect", bench.RFC, "dialect of the clients: "+strings.Join(bench.Dialects(), ", "))
 	f.DurationVar(&b.duration, "duration", quickDuration, "duration of a measurement")
-	f.BoolVar(&b.full, "full", false, "use a duration of "+fullDuration.String())
+	f.BoolVar(&b.full, "full", false, "measure every row, with a duration of "+fullDuration.String())
 	f.IntVar(&b.window, "window", 16, "concurrent jobs of each session")
 	f.IntVar(&b.idle, "idle", 10_000, "number of idle sessions")
+	f.StringVar(&b.compare, "compare", "", "output of an earlier run with -o json: show the ratio of each row to it, above 1 if better")
 	output := addOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := a.setOutput(*output); err != nil {
@@ -104,7 +107,27 @@ func (b *benchmark) modes() []string {
 	return []string{bench.Durable}
 }
 
+// earlier returns the rows of --compare, or nil.
+func (b *benchmark) earlier() ([]bench.Result, error) {
+	if b.compare == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(b.compare)
+	if err != nil {
+		return nil, failf("--compare %s: %w", b.compare, cause(err))
+	}
+	rows, err := bench.ReadReport(text)
+	if err != nil {
+		return nil, failf("--compare %s: %w", b.compare, err)
+	}
+	return rows, nil
+}
+
 func (a *app) bench(ctx context.Context, b benchmark) error {
+	earlier, err := b.earlier()
+	if err != nil {
+		return err
+	}
 	serverCPU, err := splitCores(a.stderr)
 	if err != nil {
 		return err
@@ -117,14 +140,14 @@ func (a *app) bench(ctx context.Context, b benchmark) error {
 		warnTmpfs(a.stderr, b.data)
 	}
 	results, err := bench.Run(ctx, bench.Options{
-		Modes: modes, Rows: b.rows, Dialect: b.dialect, Duration: b.duration, Window: b.window, Idle: b.idle,
+		Modes: modes, Rows: b.rows, Long: b.full, Dialect: b.dialect, Duration: b.duration, Window: b.window, Idle: b.idle,
 		Start: func(ctx context.Context, mode string) (*bench.Server, error) { return b.start(ctx, mode, serverCPU) },
 		OnRow: func(r bench.Result) { fmt.Fprintf(a.stderr, "%s %s done\n", r.Mode, r.Row) },
 	})
 	if err != nil {
 		return err
 	}
-	return a.printBench(b, results)
+	return a.printBench(b, results, earlier)
 }
 
 // splitCores pins this process to all available cores except the first, and returns the first for the runtime. With one
@@ -202,14 +225,27 @@ func (b *benchmark) start(ctx context.Context, mode string, cpus []int) (*bench.
 	}, nil
 }
 
-func (a *app) printBench(b benchmark, results []bench.Result) error {
+// printBench prints the results and, with --compare, their ratios to the earlier results.
+func (a *app) printBench(b benchmark, results, earlier []bench.Result) error {
+	var unmatched []string
+	if earlier != nil {
+		unmatched = bench.Compare(results, earlier)
+	}
 	if !a.json {
-		return bench.WriteTable(a.stdout, results)
+		if err := bench.WriteTable(a.stdout, results); err != nil {
+			return err
+		}
+		for _, u := range unmatched {
+			fmt.Fprintf(a.stdout, "%s: %s\n", b.compare, u)
+		}
+		return nil
 	}
 	return a.printJSON(struct {
-		Build    buildInfo      `json:"build"`
-		CPUs     int            `json:"cpus"`
-		Seconds  float64        `json:"duration_seconds"`
-		Measured []bench.Result `json:"rows"`
-	}{thisBuild(), runtime.NumCPU(), b.duration.Seconds(), results})
+		Build     buildInfo      `json:"build"`
+		CPUs      int            `json:"cpus"`
+		Seconds   float64        `json:"duration_seconds"`
+		Measured  []bench.Result `json:"rows"`
+		Compared  string         `json:"compared_with,omitzero"`
+		Unmatched []string       `json:"unmatched,omitzero"`
+	}{thisBuild(), runtime.NumCPU(), b.duration.Seconds(), results, b.compare, unmatched})
 }

@@ -457,7 +457,7 @@ func TestBenchMeasuresEveryRow(t *testing.T) {
 	}
 	for _, dialect := range bench.Dialects() {
 		t.Run(dialect, func(t *testing.T) {
-			p := start(t, nil, "bench", "--dialect", dialect, "--data", t.TempDir(), "--duration", "100ms", "--idle", "20", "-o", "json")
+			p := start(t, nil, "bench", "--dialect", dialect, "--data", t.TempDir(), "--full", "--duration", "100ms", "--idle", "20", "-o", "json")
 			if code := p.wait(); code != exitOK {
 				t.Fatalf("exit code = %d, want 0", code)
 			}
@@ -478,6 +478,52 @@ func TestBenchMeasuresEveryRow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A comparison shows the ratio to an earlier report, and the rows that only one of them has.
+func TestBenchComparesWithAnEarlierReport(t *testing.T) {
+	t.Parallel()
+	earlier := write(t, filepath.Join(t.TempDir(), "earlier.json"), `{"build":{"version":"0.1"},"rows":[
+		{"row":"roundtrip","mode":"memory","unit":"ms","value":1000000},
+		{"row":"gone","mode":"memory","unit":"ms","value":1}]}`)
+	args := []string{"bench", "--data", ":memory:", "--row", "roundtrip", "--duration", "100ms", "--compare", earlier}
+	p := start(t, nil, append(args, "-o", "json")...)
+	if code := p.wait(); code != exitOK {
+		t.Fatalf("exit code = %d, want 0", code)
+	}
+	var report struct {
+		Rows      []bench.Result
+		Compared  string `json:"compared_with"`
+		Unmatched []string
+	}
+	text := <-p.first + p.out.String()
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		t.Fatalf("report = %s: %v", text, err)
+	}
+	if len(report.Rows) != 1 || report.Rows[0].Earlier == nil || report.Rows[0].Earlier.Ratio < 1 {
+		t.Errorf("rows = %+v, want one that is better than the earlier one", report.Rows)
+	}
+	if report.Compared != earlier || len(report.Unmatched) != 1 || !strings.Contains(report.Unmatched[0], "gone") {
+		t.Errorf("report = %s, want the file and its unknown row", text)
+	}
+	p = start(t, nil, args...)
+	if code := p.wait(); code != exitOK {
+		t.Fatalf("exit code = %d, want 0", code)
+	}
+	text = <-p.first + p.out.String()
+	if !strings.Contains(text, "1,000,000") || !strings.Contains(text, earlier+": memory gone") {
+		t.Errorf("table = %s, want the earlier value and the unknown row", text)
+	}
+}
+
+// A file that is no report is refused before anything is measured.
+func TestBenchRefusesOtherFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	other := write(t, filepath.Join(dir, "other.json"), `{"name":"x"}`)
+	wantOutcome(t, "other format", cli(t, "bench", "--compare", other), exitFailed, "", "--compare "+other+": not a report of arcp bench -o json")
+	missing := filepath.Join(dir, "missing.json")
+	wantOutcome(t, "no file", cli(t, "bench", "--compare", missing), exitFailed, "", "--compare "+missing+": no such file")
 }
 
 // A client's token in the environment is not one of the server's.

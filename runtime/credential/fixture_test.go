@@ -259,24 +259,24 @@ type fixture struct {
 
 // supervisors implements Jobs for the jobs of a fixture.
 type supervisors struct {
-	r *fixture
+	f *fixture
 	p *process
 }
 
 func (s supervisors) Request(job arcp.JobID) (Request, bool) {
-	state := s.r.state(job)
+	state := s.f.state(job)
 	return request1(job), state != "" && !state.Terminal()
 }
 
 func (s supervisors) Rotated(c *Rotation) {
 	go func() {
-		r := s.r
-		if r.before != nil {
-			r.before(c.Job)
+		f := s.f
+		if f.before != nil {
+			f.before(c.Job)
 		}
-		r.jobMu.Lock()
-		defer r.jobMu.Unlock()
-		recs, err := c.Records(r.events[c.Job] + 1)
+		f.jobMu.Lock()
+		defer f.jobMu.Unlock()
+		recs, err := c.Records(f.events[c.Job] + 1)
 		log := &store.AppendEvents{Job: c.Job, Attempt: 1}
 		w := store.NewWrite(log).Put(recs...)
 		for range c.IDs {
@@ -286,7 +286,7 @@ func (s supervisors) Rotated(c *Rotation) {
 			_, err = s.p.Commit(context.Background(), w)
 		}
 		if err == nil {
-			r.events[c.Job] += uint64(len(c.IDs))
+			f.events[c.Job] += uint64(len(c.IDs))
 		}
 		c.Done(err)
 	}()
@@ -298,77 +298,77 @@ func request1(job arcp.JobID) Request {
 
 func newFixture(t tb) *fixture {
 	d := &disk{Store: mem.Open(mem.Options{})}
-	r := &fixture{t: t, d: d, u: newUpstream(d), sealer: EphemeralSealer(), ops: make(map[string]int), events: make(map[arcp.JobID]uint64)}
-	r.start(-1, false)
-	return r
+	f := &fixture{t: t, d: d, u: newUpstream(d), sealer: EphemeralSealer(), ops: make(map[string]int), events: make(map[arcp.JobID]uint64)}
+	f.start(-1, false)
+	return f
 }
 
 // start begins a process that crashes after left commits.
-func (r *fixture) start(left int, torn bool) {
-	r.t.Helper()
-	r.p = &process{d: r.d, left: left, torn: torn}
-	v, err := New(Options{Sources: []Source{{Name: "gw", For: []string{"llm.*"}, Provisioner: r.u}}, Log: r.p, Store: r.d, Sealer: r.sealer,
-		Logger: zerolog.New(r.d), Unrevoked: func(n int) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.gauge = n
+func (f *fixture) start(left int, torn bool) {
+	f.t.Helper()
+	f.p = &process{d: f.d, left: left, torn: torn}
+	v, err := New(Options{Sources: []Source{{Name: "gw", For: []string{"llm.*"}, Provisioner: f.u}}, Log: f.p, Store: f.d, Sealer: f.sealer,
+		Logger: zerolog.New(f.d), Unrevoked: func(n int) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.gauge = n
 		}, Operation: func(op, result string) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.ops[op+" "+result]++
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.ops[op+" "+result]++
 		}})
 	if err != nil {
-		r.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	r.v = v
-	v.RotateFor(supervisors{r, r.p})
+	f.v = v
+	v.RotateFor(supervisors{f, f.p})
 	if err := v.Recover(context.Background()); err != nil {
-		r.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 }
 
 // crash ends a process and starts another one.
-func (r *fixture) crash(left int, torn bool) {
-	r.p.die()
-	r.v.Close()
-	r.start(left, torn)
+func (f *fixture) crash(left int, torn bool) {
+	f.p.die()
+	f.v.Close()
+	f.start(left, torn)
 }
 
-func (r *fixture) unrevoked() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.gauge
+func (f *fixture) unrevoked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gauge
 }
 
-func (r *fixture) issue(job arcp.JobID) (*Grant, error) {
-	return r.v.Issue(context.Background(), request1(job))
+func (f *fixture) issue(job arcp.JobID) (*Grant, error) {
+	return f.v.Issue(context.Background(), request1(job))
 }
 
 // accept commits the job with its credentials.
-func (r *fixture) accept(job arcp.JobID, g *Grant) error {
-	_, err := r.p.Commit(context.Background(), store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: job, Principal: "alice", Agent: "llm.ask@1.0.0", State: arcp.StateAccepted, Attempt: 1, CreatedAt: time.Now()}}).Put(g.Records...))
+func (f *fixture) accept(job arcp.JobID, g *Grant) error {
+	_, err := f.p.Commit(context.Background(), store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: job, Principal: "alice", Agent: "llm.ask@1.0.0", State: arcp.StateAccepted, Attempt: 1, CreatedAt: time.Now()}}).Put(g.Records...))
 	return err
 }
 
 // end commits the end of a job and calls Ended.
-func (r *fixture) end(job arcp.JobID) error {
-	r.jobMu.Lock()
-	defer r.jobMu.Unlock()
-	recs, err := r.v.Ending(job)
+func (f *fixture) end(job arcp.JobID) error {
+	f.jobMu.Lock()
+	defer f.jobMu.Unlock()
+	recs, err := f.v.Ending(job)
 	if err != nil {
 		return err
 	}
 	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.JobContext{JobID: job}, arcp.PriorityNormal, []byte("{}"))
-	_, err = r.p.Commit(context.Background(), store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted}).Put(recs...))
+	_, err = f.p.Commit(context.Background(), store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted}).Put(recs...))
 	if err == nil {
-		r.v.Ended(job)
+		f.v.Ended(job)
 	}
 	return err
 }
 
 // state returns the state of a job, or "" for an unknown job.
-func (r *fixture) state(job arcp.JobID) arcp.JobState {
-	j, err := r.d.Job(context.Background(), job)
+func (f *fixture) state(job arcp.JobID) arcp.JobState {
+	j, err := f.d.Job(context.Background(), job)
 	if err != nil {
 		return ""
 	}
@@ -376,58 +376,58 @@ func (r *fixture) state(job arcp.JobID) arcp.JobState {
 }
 
 // rows returns the number of rows. It checks that neither a row nor the log contains a value.
-func (r *fixture) rows() int {
-	r.t.Helper()
+func (f *fixture) rows() int {
+	f.t.Helper()
 	n := 0
-	err := r.d.Records(context.Background(), "", "", func(rec store.Record) bool {
+	err := f.d.Records(context.Background(), "", "", func(rec store.Record) bool {
 		n++
-		r.clean("record "+rec.Key, rec.Value)
+		f.clean("record "+rec.Key, rec.Value)
 		if bytes.Contains(rec.Value, []byte(`"revoking"`)) && bytes.Contains(rec.Value, []byte(`"sealed"`)) {
-			r.t.Errorf("%s keeps a value that is to be revoked", rec.Value)
+			f.t.Errorf("%s keeps a value that is to be revoked", rec.Value)
 		}
 		return true
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	r.d.mu.Lock()
-	defer r.d.mu.Unlock()
-	r.clean("log", r.d.log.Bytes())
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	f.clean("log", f.d.log.Bytes())
 	return n
 }
 
 // clean reports an error for each value in b, also in base64.
-func (r *fixture) clean(name string, b []byte) {
-	r.t.Helper()
-	r.u.mu.Lock()
-	defer r.u.mu.Unlock()
-	for _, v := range r.u.values {
+func (f *fixture) clean(name string, b []byte) {
+	f.t.Helper()
+	f.u.mu.Lock()
+	defer f.u.mu.Unlock()
+	for _, v := range f.u.values {
 		if bytes.Contains(b, []byte(v)) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(v))[:16])) {
-			r.t.Errorf("%s has a value in it", name)
+			f.t.Errorf("%s has a value in it", name)
 		}
 	}
 }
 
 // finishAll waits until everything is revoked. It must run in a synctest bubble.
-func (r *fixture) finishAll() {
+func (f *fixture) finishAll() {
 	time.Sleep(3 * lastRetry)
 }
 
-func (r *fixture) wantNothing(why string) {
-	r.t.Helper()
-	if n := r.u.outstanding(); n != 0 {
-		r.t.Errorf("%s: %d keys are not revoked", why, n)
+func (f *fixture) wantNothing(why string) {
+	f.t.Helper()
+	if n := f.u.outstanding(); n != 0 {
+		f.t.Errorf("%s: %d keys are not revoked", why, n)
 	}
-	if n := r.rows(); n != 0 {
-		r.t.Errorf("%s: %d rows are left", why, n)
+	if n := f.rows(); n != 0 {
+		f.t.Errorf("%s: %d rows are left", why, n)
 	}
-	if n := r.unrevoked(); n != 0 {
-		r.t.Errorf("%s: gauge = %d, want 0", why, n)
+	if n := f.unrevoked(); n != 0 {
+		f.t.Errorf("%s: gauge = %d, want 0", why, n)
 	}
-	r.u.mu.Lock()
-	defer r.u.mu.Unlock()
-	for _, c := range r.u.violations {
-		r.t.Error(c)
+	f.u.mu.Lock()
+	defer f.u.mu.Unlock()
+	for _, c := range f.u.violations {
+		f.t.Error(c)
 	}
 }
 
@@ -440,10 +440,10 @@ type tb interface {
 }
 
 // forget calls Vault.Forget with a commit of a single write.
-func (r *fixture) forget(t *testing.T, job arcp.JobID, provisioner string) error {
+func (f *fixture) forget(t *testing.T, job arcp.JobID, provisioner string) error {
 	t.Helper()
-	return r.v.Forget(t.Context(), job, provisioner, func(ctx context.Context, w *store.Write, done func(error)) error {
-		_, err := r.p.Commit(ctx, w)
+	return f.v.Forget(t.Context(), job, provisioner, func(ctx context.Context, w *store.Write, done func(error)) error {
+		_, err := f.p.Commit(ctx, w)
 		done(err)
 		return err
 	})

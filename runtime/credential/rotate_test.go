@@ -14,12 +14,12 @@ import (
 )
 
 // accepted returns an accepted job with a credential, and its grant.
-func (r *fixture) accepted(t *testing.T) (arcp.JobID, *Grant) {
+func (f *fixture) accepted(t *testing.T) (arcp.JobID, *Grant) {
 	t.Helper()
 	job := arcp.NewJobID()
-	g, err := r.issue(job)
+	g, err := f.issue(job)
 	if err == nil {
-		err = r.accept(job, g)
+		err = f.accept(job, g)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -27,92 +27,92 @@ func (r *fixture) accepted(t *testing.T) (arcp.JobID, *Grant) {
 	return job, g
 }
 
-func (r *fixture) live(t *testing.T) arcp.JobID {
+func (f *fixture) live(t *testing.T) arcp.JobID {
 	t.Helper()
-	job, _ := r.accepted(t)
+	job, _ := f.accepted(t)
 	return job
 }
 
-func (r *fixture) only(t *testing.T, job arcp.JobID) arcp.Credential {
+func (f *fixture) only(t *testing.T, job arcp.JobID) arcp.Credential {
 	t.Helper()
-	list := r.v.Credentials(job)
+	list := f.v.Credentials(job)
 	if len(list) != 1 {
 		t.Fatalf("%s has %d credentials, want 1", job, len(list))
 	}
 	return list[0]
 }
 
-func (r *fixture) counts() map[string]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.ops)
+func (f *fixture) counts() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.ops)
 }
 
 func TestRotatedValueReplacesTheOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
-		job := r.live(t)
-		first := r.only(t, job)
-		r.u.set(nil, func() error { return errors.New("not yet") })
-		list, err := r.v.Rotate(t.Context(), job, "gw")
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
+		job := f.live(t)
+		first := f.only(t, job)
+		f.u.set(nil, func() error { return errors.New("not yet") })
+		list, err := f.v.Rotate(t.Context(), job, "gw")
 		if err != nil || len(list) != 1 || list[0].Provisioner != "gw" || list[0].IDs[0] != first.ID {
 			t.Fatalf("Rotate = %v, %v", list, err)
 		}
-		second := r.only(t, job)
+		second := f.only(t, job)
 		if second.ID != first.ID || second.Value == first.Value {
 			t.Errorf("rotated from %v to %v, want the same id and another value", first.ID, second.ID)
 		}
-		if v, ok := r.v.Announced(job, 1); !ok || v.Reveal() != second.Value {
+		if v, ok := f.v.Announced(job, 1); !ok || v.Reveal() != second.Value {
 			t.Errorf("Announced = %v, %v, want the new value", v, ok)
 		}
-		if _, ok := r.v.Announced(job, 2); ok {
+		if _, ok := f.v.Announced(job, 2); ok {
 			t.Error("an event that tells of no rotation has a value")
 		}
 		time.Sleep(forgetAfter + time.Hour)
-		if got := string(r.v.Scrub([]byte(first.Value + " " + second.Value))); got != "[redacted] [redacted]" {
+		if got := string(f.v.Scrub([]byte(first.Value + " " + second.Value))); got != "[redacted] [redacted]" {
 			t.Errorf("Scrub = %q while the old one is not revoked", got)
 		}
-		if r.unrevoked() != 1 {
-			t.Errorf("gauge = %d, want the old one", r.unrevoked())
+		if f.unrevoked() != 1 {
+			t.Errorf("gauge = %d, want the old one", f.unrevoked())
 		}
-		r.u.set(nil, nil)
+		f.u.set(nil, nil)
 		time.Sleep(lastRetry)
-		if n := r.u.outstanding(); n != 1 || !r.u.serves(job) || r.rows() != 1 {
-			t.Errorf("%d keys are out, %d rows: want the new one", n, r.rows())
+		if n := f.u.outstanding(); n != 1 || !f.u.serves(job) || f.rows() != 1 {
+			t.Errorf("%d keys are out, %d rows: want the new one", n, f.rows())
 		}
 		time.Sleep(forgetAfter)
-		if n := r.v.Redactor().known.Load(); n != 1 {
+		if n := f.v.Redactor().known.Load(); n != 1 {
 			t.Errorf("%d values are known after the old one was revoked, want 1", n)
 		}
-		if _, err := r.v.Rotate(t.Context(), job, ""); err != nil {
+		if _, err := f.v.Rotate(t.Context(), job, ""); err != nil {
 			t.Errorf("Rotate: %v", err)
 		}
-		if _, ok := r.v.Announced(job, 1); ok {
+		if _, ok := f.v.Announced(job, 1); ok {
 			t.Error("the event of an earlier rotation has a value")
 		}
-		if _, ok := r.v.Announced(job, 2); !ok {
+		if _, ok := f.v.Announced(job, 2); !ok {
 			t.Error("the event of the last rotation has none")
 		}
-		r.crash(-1, false)
-		if v, ok := r.v.Announced(job, 2); !ok || v.Reveal() != r.only(t, job).Value {
+		f.crash(-1, false)
+		if v, ok := f.v.Announced(job, 2); !ok || v.Reveal() != f.only(t, job).Value {
 			t.Error("after a restart the event of the last rotation has no value")
 		}
-		if got := r.counts(); got["rotate ok"] != 2 || got["rotate error"]+got["rotate refused"] != 0 || got["issue ok"] != 1 {
+		if got := f.counts(); got["rotate ok"] != 2 || got["rotate error"]+got["rotate refused"] != 0 || got["issue ok"] != 1 {
 			t.Errorf("operations = %v", got)
 		}
 		for _, p := range []string{"", "gw", "other"} {
 			if p == "gw" {
-				if err := r.end(job); err != nil {
+				if err := f.end(job); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := r.v.Rotate(t.Context(), job, p); (p == "") != (err == nil) || p != "" && !errors.Is(err, store.ErrNotFound) {
+			if _, err := f.v.Rotate(t.Context(), job, p); (p == "") != (err == nil) || p != "" && !errors.Is(err, store.ErrNotFound) {
 				t.Errorf("Rotate(%q) = %v", p, err)
 			}
 		}
 		synctest.Wait()
-		r.wantNothing("after the end")
+		f.wantNothing("after the end")
 	})
 }
 
@@ -128,39 +128,39 @@ func TestCrashInEachCommitOfRotations(t *testing.T) {
 }
 
 func crashInRotation(t *testing.T, k int, torn bool) {
-	r := newFixture(t)
-	defer func() { r.v.Close() }()
-	r.u.same = make(map[string]Credential)
-	r.crash(k, torn)
+	f := newFixture(t)
+	defer func() { f.v.Close() }()
+	f.u.same = make(map[string]Credential)
+	f.crash(k, torn)
 	job := arcp.NewJobID()
-	if g, err := r.issue(job); err == nil && r.accept(job, g) == nil {
+	if g, err := f.issue(job); err == nil && f.accept(job, g) == nil {
 		for range 2 {
-			_, _ = r.v.Rotate(t.Context(), job, "") // or it dies
+			_, _ = f.v.Rotate(t.Context(), job, "") // or it dies
 			synctest.Wait()
 		}
-		_ = r.end(job)
+		_ = f.end(job)
 		synctest.Wait()
 	}
-	r.rows()
-	r.crash(-1, false)
+	f.rows()
+	f.crash(-1, false)
 	time.Sleep(time.Minute)
-	if s := r.state(job); s != "" && !s.Terminal() {
-		value := r.only(t, job).Value
-		if n := r.u.outstanding(); n != 1 || !r.u.serves(job) {
+	if s := f.state(job); s != "" && !s.Terminal() {
+		value := f.only(t, job).Value
+		if n := f.u.outstanding(); n != 1 || !f.u.serves(job) {
 			t.Errorf("%d keys are out, want that of the job", n)
 		}
-		if n := r.rows(); n != 1 {
+		if n := f.rows(); n != 1 {
 			t.Errorf("%d rows, want that of the job", n)
 		}
-		if _, err := r.v.Rotate(t.Context(), job, ""); err != nil || r.only(t, job).Value == value {
+		if _, err := f.v.Rotate(t.Context(), job, ""); err != nil || f.only(t, job).Value == value {
 			t.Errorf("Rotate after the next start = %v", err)
 		}
-		if err := r.end(job); err != nil {
+		if err := f.end(job); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 	}
-	r.wantNothing("after the next start")
+	f.wantNothing("after the next start")
 }
 
 // The commit of a rotation fails, applied or not, and the process continues.
@@ -169,22 +169,22 @@ func TestRotationSurvivesAFailedCommit(t *testing.T) {
 		for _, torn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newFixture(t)
-					defer func() { r.v.Close() }()
-					r.u.same = make(map[string]Credential)
-					job := r.live(t)
-					first := r.only(t, job)
-					r.p.slips(k+1, torn)
-					_, _ = r.v.Rotate(t.Context(), job, "")
+					f := newFixture(t)
+					defer func() { f.v.Close() }()
+					f.u.same = make(map[string]Credential)
+					job := f.live(t)
+					first := f.only(t, job)
+					f.p.slips(k+1, torn)
+					_, _ = f.v.Rotate(t.Context(), job, "")
 					time.Sleep(time.Minute)
-					if r.only(t, job).Value == first.Value || !r.u.serves(job) || r.u.outstanding() != 1 {
-						t.Errorf("%d keys are out after a minute, want the second", r.u.outstanding())
+					if f.only(t, job).Value == first.Value || !f.u.serves(job) || f.u.outstanding() != 1 {
+						t.Errorf("%d keys are out after a minute, want the second", f.u.outstanding())
 					}
-					if err := r.end(job); err != nil {
+					if err := f.end(job); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(time.Minute)
-					r.wantNothing("after the end")
+					f.wantNothing("after the end")
 				})
 			})
 		}
@@ -195,29 +195,29 @@ func TestJobEndsDuringRotation(t *testing.T) {
 	for _, when := range []string{"asked", "answered", "asked, bare"} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
-				defer func() { r.v.Close() }()
-				job := r.live(t)
+				f := newFixture(t)
+				defer func() { f.v.Close() }()
+				job := f.live(t)
 				end := func() {
 					if when == "asked, bare" {
-						r.endBare(job, true)
-					} else if err := r.end(job); err != nil {
+						f.endBare(job, true)
+					} else if err := f.end(job); err != nil {
 						t.Error(err)
 					}
 				}
 				if when == "answered" {
-					r.before = func(arcp.JobID) { end() }
+					f.before = func(arcp.JobID) { end() }
 				} else {
-					r.u.during = func(Request) { end() }
+					f.u.during = func(Request) { end() }
 				}
-				if _, err := r.v.Rotate(t.Context(), job, ""); err == nil {
+				if _, err := f.v.Rotate(t.Context(), job, ""); err == nil {
 					t.Error("the credentials of a job that has ended were rotated")
 				}
 				synctest.Wait()
-				if r.u.n != 2 {
-					t.Errorf("%d keys were made, want 2", r.u.n)
+				if f.u.n != 2 {
+					t.Errorf("%d keys were made, want 2", f.u.n)
 				}
-				r.wantNothing("after the end")
+				f.wantNothing("after the end")
 			})
 		})
 	}
@@ -228,43 +228,43 @@ func TestJobEndsDuringRotation(t *testing.T) {
 func TestFailedRotationKeepsTheOldValue(t *testing.T) {
 	for _, refused := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newFixture(t)
-			defer func() { r.v.Close() }()
-			r.u.life = time.Hour
-			job := r.live(t)
-			first := r.only(t, job)
+			f := newFixture(t)
+			defer func() { f.v.Close() }()
+			f.u.life = time.Hour
+			job := f.live(t)
+			first := f.only(t, job)
 			failure, result := errLost, "rotate error"
 			if refused {
 				failure, result = refuse(arcp.Errorf(arcp.CodeResourceExhausted, "no")), "rotate refused"
 			}
-			r.u.set(func() error { return failure }, nil)
-			if _, err := r.v.Rotate(t.Context(), job, ""); !errors.Is(err, failure) {
+			f.u.set(func() error { return failure }, nil)
+			if _, err := f.v.Rotate(t.Context(), job, ""); !errors.Is(err, failure) {
 				t.Errorf("Rotate = %v, want %v", err, failure)
 			}
 			time.Sleep(10 * time.Minute)
-			if n := r.counts()[result]; refused && n != 1 || !refused && n < 5 {
+			if n := f.counts()[result]; refused && n != 1 || !refused && n < 5 {
 				t.Errorf("%d attempts: what is refused is over, what is lost is asked for again", n)
 			}
 			time.Sleep(45 * time.Minute)
-			if n := r.counts()[result]; n < 5 {
+			if n := f.counts()[result]; n < 5 {
 				t.Errorf("%d attempts when it is about to end", n)
 			}
-			if r.only(t, job).Value != first.Value || !r.u.serves(job) {
+			if f.only(t, job).Value != first.Value || !f.u.serves(job) {
 				t.Error("the old one is gone though there is no new one")
 			}
-			if len(r.u.called()) != 0 {
+			if len(f.u.called()) != 0 {
 				t.Error("something was revoked while the job goes on")
 			}
-			r.u.set(nil, nil)
+			f.u.set(nil, nil)
 			time.Sleep(lastRetry)
-			if r.only(t, job).Value == first.Value || !r.u.serves(job) {
+			if f.only(t, job).Value == first.Value || !f.u.serves(job) {
 				t.Error("it is not rotated when the provisioner does")
 			}
-			if err := r.end(job); err != nil {
+			if err := f.end(job); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			r.wantNothing("after the end, with what the answers were lost of")
+			f.wantNothing("after the end, with what the answers were lost of")
 		})
 	}
 }
@@ -273,64 +273,64 @@ func TestCredentialIsRotatedBeforeItExpires(t *testing.T) {
 	for life, want := range map[time.Duration]time.Duration{100 * time.Second: 80 * time.Second, time.Hour: 48 * time.Minute,
 		30 * time.Second: 20 * time.Second, 12 * time.Second: 10 * time.Second, time.Millisecond: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newFixture(t)
-			defer func() { r.v.Close() }()
-			r.u.life = life
-			job := r.live(t)
-			first := r.only(t, job)
+			f := newFixture(t)
+			defer func() { f.v.Close() }()
+			f.u.life = life
+			job := f.live(t)
+			first := f.only(t, job)
 			if life > time.Minute && !strings.Contains(string(first.Constraints), "expires_at") {
 				t.Errorf("constraints = %s: want the end", first.Constraints)
 			}
 			time.Sleep(want / 2)
-			r.crash(-1, false) // the end is kept
+			f.crash(-1, false) // the end is kept
 			time.Sleep(want - want/2 - time.Millisecond)
-			if r.only(t, job).Value != first.Value {
+			if f.only(t, job).Value != first.Value {
 				t.Errorf("life %v: rotated before %v", life, want)
 			}
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
-			if r.only(t, job).Value == first.Value || r.u.outstanding() != 1 {
+			if f.only(t, job).Value == first.Value || f.u.outstanding() != 1 {
 				t.Errorf("life %v: not rotated after %v", life, want)
 			}
-			if err := r.end(job); err != nil {
+			if err := f.end(job); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			n := r.u.n
+			n := f.u.n
 			time.Sleep(3 * time.Hour)
-			if r.u.n != n {
+			if f.u.n != n {
 				t.Error("rotated after the end")
 			}
-			r.wantNothing("after the end")
+			f.wantNothing("after the end")
 		})
 	}
 }
 
 func TestOneRotationAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
-		job := r.live(t)
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
+		job := f.live(t)
 		gate := make(chan struct{})
-		r.u.during = func(Request) { <-gate }
+		f.u.during = func(Request) { <-gate }
 		done := make(chan error, 1)
 		go func() {
-			_, err := r.v.Rotate(t.Context(), job, "")
+			_, err := f.v.Rotate(t.Context(), job, "")
 			done <- err
 		}()
 		synctest.Wait()
-		if _, err := r.v.Rotate(t.Context(), job, ""); !errors.Is(err, ErrRotating) {
+		if _, err := f.v.Rotate(t.Context(), job, ""); !errors.Is(err, ErrRotating) {
 			t.Errorf("Rotate = %v, want %v", err, ErrRotating)
 		}
 		close(gate)
-		if err := <-done; err != nil || r.u.n != 2 {
-			t.Errorf("Rotate = %v; %d keys", err, r.u.n)
+		if err := <-done; err != nil || f.u.n != 2 {
+			t.Errorf("Rotate = %v; %d keys", err, f.u.n)
 		}
-		if err := r.end(job); err != nil {
+		if err := f.end(job); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		r.wantNothing("after the end")
+		f.wantNothing("after the end")
 	})
 }
 
@@ -369,35 +369,35 @@ func TestRotationHasANewValueForEachID(t *testing.T) {
 // Replaced credentials can be forgotten while the job is active with their successors.
 func TestForgetAfterRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
-		r.u.set(nil, func() error { return errors.New("no") })
-		job := r.live(t)
-		if err := r.forget(t, job, "gw"); !errors.Is(err, ErrActive) {
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
+		f.u.set(nil, func() error { return errors.New("no") })
+		job := f.live(t)
+		if err := f.forget(t, job, "gw"); !errors.Is(err, ErrActive) {
 			t.Errorf("Forget of what is in use = %v, want %v", err, ErrActive)
 		}
-		if err := r.forget(t, job, "g"); !errors.Is(err, store.ErrNotFound) {
+		if err := f.forget(t, job, "g"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("Forget of another provisioner's = %v", err)
 		}
 		for range 2 {
-			if _, err := r.v.Rotate(t.Context(), job, ""); err != nil {
+			if _, err := f.v.Rotate(t.Context(), job, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
 		synctest.Wait()
-		if r.rows() != 3 || r.unrevoked() != 2 {
-			t.Errorf("%d rows, gauge %d: want two that are replaced", r.rows(), r.unrevoked())
+		if f.rows() != 3 || f.unrevoked() != 2 {
+			t.Errorf("%d rows, gauge %d: want two that are replaced", f.rows(), f.unrevoked())
 		}
 		var seen []string
-		if err := r.v.List(t.Context(), func(e Entry) bool { seen = append(seen, fmt.Sprint(e.Generation, e.State)); return true }); err != nil || len(seen) != 3 {
+		if err := f.v.List(t.Context(), func(e Entry) bool { seen = append(seen, fmt.Sprint(e.Generation, e.State)); return true }); err != nil || len(seen) != 3 {
 			t.Errorf("listed are %v, %v", seen, err)
 		}
-		if err := r.forget(t, job, "gw"); err != nil {
+		if err := f.forget(t, job, "gw"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(lastRetry)
-		if r.rows() != 1 || r.unrevoked() != 0 || !r.u.serves(job) {
-			t.Errorf("%d rows, gauge %d after Forget: want that of the job", r.rows(), r.unrevoked())
+		if f.rows() != 1 || f.unrevoked() != 0 || !f.u.serves(job) {
+			t.Errorf("%d rows, gauge %d after Forget: want that of the job", f.rows(), f.unrevoked())
 		}
 	})
 }

@@ -18,10 +18,10 @@ import (
 
 func TestCredentialIsIssuedAndRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
 		job := arcp.NewJobID()
-		g, err := r.issue(job)
+		g, err := f.issue(job)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,59 +32,59 @@ func TestCredentialIsIssuedAndRevoked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.clean("what is logged", public)
+		f.clean("what is logged", public)
 		if want := `"constraints":{"model_use":["a/*"]}`; !strings.Contains(string(public), want) {
 			t.Errorf("%s: want %s of the lease", public, want)
 		}
-		if err := r.accept(job, g); err != nil {
+		if err := f.accept(job, g); err != nil {
 			t.Fatal(err)
 		}
 		id := g.Credentials[0].ID
-		if v, ok := r.v.Value(job, id); !ok || !strings.HasSuffix(v.Reveal(), string(job)) {
+		if v, ok := f.v.Value(job, id); !ok || !strings.HasSuffix(v.Reveal(), string(job)) {
 			t.Errorf("Value = %v, %v, want that of the job", v, ok)
 		}
-		list := r.v.Credentials(job)
+		list := f.v.Credentials(job)
 		if len(list) != 1 || list[0].Value == "" || list[0].ID != id {
 			t.Errorf("Credentials = %v, want the one with its value", list)
 		}
-		if got := string(r.v.Scrub([]byte("got " + list[0].Value + "!"))); got != "got [redacted]!" {
+		if got := string(f.v.Scrub([]byte("got " + list[0].Value + "!"))); got != "got [redacted]!" {
 			t.Errorf("Scrub = %q", got)
 		}
 		time.Sleep(time.Hour)
-		if !r.u.has(job) || r.rows() != 1 {
+		if !f.u.has(job) || f.rows() != 1 {
 			t.Error("the credential of a job that goes on is not live")
 		}
-		if err := r.end(job); err != nil {
+		if err := f.end(job); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := r.v.Value(job, id); ok {
+		if _, ok := f.v.Value(job, id); ok {
 			t.Error("there is a value after the end")
 		}
 		synctest.Wait()
-		r.wantNothing("after the end")
-		if got := string(r.v.Scrub([]byte(list[0].Value))); got != arcp.Redacted {
+		f.wantNothing("after the end")
+		if got := string(f.v.Scrub([]byte(list[0].Value))); got != arcp.Redacted {
 			t.Errorf("Scrub after the end = %q: the tool may still write it", got)
 		}
 		time.Sleep(forgetAfter + time.Second)
-		if n := r.v.Redactor().known.Load(); n != 0 {
+		if n := f.v.Redactor().known.Load(); n != 0 {
 			t.Errorf("%d values are known long after the end", n)
 		}
 	})
 }
 
 func TestJobsOfOtherToolsGetNothing(t *testing.T) {
-	r := newFixture(t)
-	defer r.v.Close()
+	f := newFixture(t)
+	defer f.v.Close()
 	job := arcp.NewJobID()
-	g, err := r.v.Issue(t.Context(), Request{Job: job, Agent: "demo.echo@1"})
-	if err != nil || len(g.Records) != 0 || r.rows() != 0 {
+	g, err := f.v.Issue(t.Context(), Request{Job: job, Agent: "demo.echo@1"})
+	if err != nil || len(g.Records) != 0 || f.rows() != 0 {
 		t.Errorf("Issue = %v, %v, want nothing", g, err)
 	}
 	g.Discard()
-	if recs, err := r.v.Ending(job); recs != nil || err != nil {
+	if recs, err := f.v.Ending(job); recs != nil || err != nil {
 		t.Errorf("Ending = %v, %v, want nothing", recs, err)
 	}
-	if r.v.Serves("demo.echo@1") || !r.v.Serves("llm.ask") {
+	if f.v.Serves("demo.echo@1") || !f.v.Serves("llm.ask") {
 		t.Error("Serves is wrong")
 	}
 }
@@ -102,43 +102,43 @@ func TestCrashInEachCommit(t *testing.T) {
 }
 
 func crashIn(t *testing.T, k int, torn bool) {
-	r := newFixture(t)
-	defer func() { r.v.Close() }()
-	r.crash(k, torn)
+	f := newFixture(t)
+	defer func() { f.v.Close() }()
+	f.crash(k, torn)
 	job := arcp.NewJobID()
-	if g, err := r.issue(job); err == nil {
-		if r.accept(job, g) == nil {
-			_ = r.end(job) // or it dies
+	if g, err := f.issue(job); err == nil {
+		if f.accept(job, g) == nil {
+			_ = f.end(job) // or it dies
 			time.Sleep(time.Minute)
 		}
 	}
-	r.rows()
-	r.crash(-1, false)
+	f.rows()
+	f.crash(-1, false)
 	time.Sleep(time.Minute)
-	if s := r.state(job); s != "" && !s.Terminal() {
-		if !r.u.has(job) || len(r.v.Credentials(job)) != 1 {
+	if s := f.state(job); s != "" && !s.Terminal() {
+		if !f.u.has(job) || len(f.v.Credentials(job)) != 1 {
 			t.Error("the job goes on without its credential")
 		}
-		if err := r.end(job); err != nil {
+		if err := f.end(job); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 	}
-	r.wantNothing("after the next start")
+	f.wantNothing("after the next start")
 }
 
 func TestRefusedJobRevokesCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
-		g, err := r.issue(arcp.NewJobID())
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
+		g, err := f.issue(arcp.NewJobID())
 		if err != nil {
 			t.Fatal(err)
 		}
 		g.Discard()
 		synctest.Wait()
-		r.wantNothing("after Discard")
-		if _, err := r.p.Commit(t.Context(), store.NewWrite().Put(g.Records...)); !errors.Is(err, store.ErrConflict) {
+		f.wantNothing("after Discard")
+		if _, err := f.p.Commit(t.Context(), store.NewWrite().Put(g.Records...)); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("accept after Discard = %v, want %v", err, store.ErrConflict)
 		}
 	})
@@ -146,41 +146,41 @@ func TestRefusedJobRevokesCredentials(t *testing.T) {
 
 func TestDiscardKeepsAcceptedGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
-		job, g := r.accepted(t)
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
+		job, g := f.accepted(t)
 		g.Discard()
 		synctest.Wait()
-		if !r.u.has(job) || len(r.v.Credentials(job)) != 1 {
+		if !f.u.has(job) || len(f.v.Credentials(job)) != 1 {
 			t.Error("the credential of an accepted job is gone")
 		}
-		if err := r.end(job); err != nil {
+		if err := f.end(job); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		r.wantNothing("after the end")
+		f.wantNothing("after the end")
 	})
 }
 
 func TestRevocationIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
 		job := arcp.NewJobID()
-		g, err := r.issue(job)
+		g, err := f.issue(job)
 		if err != nil {
 			t.Fatal(err)
 		}
-		value := r.v.active[job][0].values[0].Reveal()
-		r.u.set(nil, func() error { return errors.New("no " + value + strings.Repeat("x", 1000)) })
-		if err := r.accept(job, g); err != nil {
+		value := f.v.active[job][0].values[0].Reveal()
+		f.u.set(nil, func() error { return errors.New("no " + value + strings.Repeat("x", 1000)) })
+		if err := f.accept(job, g); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.end(job); err != nil {
+		if err := f.end(job); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Minute)
-		calls := r.u.called()
+		calls := f.u.called()
 		want := time.Second
 		for i := 1; i < len(calls); i++ {
 			if d := calls[i].Sub(calls[i-1]); d < want || d > want+want/5+time.Millisecond {
@@ -188,59 +188,59 @@ func TestRevocationIsRetried(t *testing.T) {
 			}
 			want = min(2*want, lastRetry)
 		}
-		if len(calls) < 10 || r.unrevoked() != 1 {
-			t.Errorf("%d attempts, %d unrevoked", len(calls), r.unrevoked())
+		if len(calls) < 10 || f.unrevoked() != 1 {
+			t.Errorf("%d attempts, %d unrevoked", len(calls), f.unrevoked())
 		}
 		var seen []Entry
-		if err := r.v.List(t.Context(), func(e Entry) bool { seen = append(seen, e); return true }); err != nil {
+		if err := f.v.List(t.Context(), func(e Entry) bool { seen = append(seen, e); return true }); err != nil {
 			t.Fatal(err)
 		}
 		if len(seen) != 1 || seen[0].State != Revoking || seen[0].Failed != len(calls) || !strings.HasPrefix(seen[0].Error, "no [redacted]xx") || len(seen[0].Error) > maxError {
 			t.Errorf("List = %+v", seen)
 		}
-		if err := r.forget(t, arcp.NewJobID(), "gw"); !errors.Is(err, store.ErrNotFound) {
+		if err := f.forget(t, arcp.NewJobID(), "gw"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("Forget of another job = %v", err)
 		}
-		r.crash(-1, false)
-		if synctest.Wait(); len(r.u.called()) != len(calls) {
+		f.crash(-1, false)
+		if synctest.Wait(); len(f.u.called()) != len(calls) {
 			t.Error("a restart does not wait for the next attempt")
 		}
-		r.u.set(nil, nil)
+		f.u.set(nil, nil)
 		time.Sleep(lastRetry)
-		r.wantNothing("when the provisioner agrees")
+		f.wantNothing("when the provisioner agrees")
 	})
 }
 
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
-		r.u.set(nil, func() error { return errors.New("no") })
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
+		f.u.set(nil, func() error { return errors.New("no") })
 		job := arcp.NewJobID()
-		g, err := r.issue(job)
+		g, err := f.issue(job)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.forget(t, job, "gw"); !errors.Is(err, ErrActive) {
+		if err := f.forget(t, job, "gw"); !errors.Is(err, ErrActive) {
 			t.Errorf("Forget of what is in use = %v, want %v", err, ErrActive)
 		}
 		g.Discard()
 		time.Sleep(time.Hour)
-		if err := r.forget(t, job, "gw"); err != nil {
+		if err := f.forget(t, job, "gw"); err != nil {
 			t.Fatal(err)
 		}
-		if synctest.Wait(); r.rows() != 0 || r.unrevoked() != 0 {
-			t.Errorf("%d rows, gauge %d after Forget", r.rows(), r.unrevoked())
+		if synctest.Wait(); f.rows() != 0 || f.unrevoked() != 0 {
+			t.Errorf("%d rows, gauge %d after Forget", f.rows(), f.unrevoked())
 		}
 	})
 }
 
 func TestUnconfiguredProvisioner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		job := r.live(t)
-		r.v.Close()
-		v, err := New(Options{Log: r.p, Store: r.d, Sealer: EphemeralSealer()})
+		f := newFixture(t)
+		job := f.live(t)
+		f.v.Close()
+		v, err := New(Options{Log: f.p, Store: f.d, Sealer: EphemeralSealer()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,9 +250,9 @@ func TestUnconfiguredProvisioner(t *testing.T) {
 		if n := len(v.Credentials(job)); n != 0 {
 			t.Errorf("%d values open with another key", n)
 		}
-		old := r.v
-		r.v = v
-		if err := r.end(job); err != nil {
+		old := f.v
+		f.v = v
+		if err := f.end(job); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -266,25 +266,25 @@ func TestUnconfiguredProvisioner(t *testing.T) {
 		}
 		v.Close()
 		old.Close() // twice is fine
-		r.start(-1, false)
-		defer func() { r.v.Close() }()
+		f.start(-1, false)
+		defer func() { f.v.Close() }()
 		time.Sleep(lastRetry)
-		r.wantNothing("when it is configured again")
+		f.wantNothing("when it is configured again")
 	})
 }
 
 func TestIssueFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
 		for _, err := range []error{refuse(arcp.Errorf(arcp.CodePermissionDenied, "no")), errors.New("lost"), fmt.Errorf("%w (x)", arcp.Errorf(arcp.CodeUnavailable, "down"))} {
-			r.u.set(func() error { return err }, nil)
-			_, got := r.issue(arcp.NewJobID())
+			f.u.set(func() error { return err }, nil)
+			_, got := f.issue(arcp.NewJobID())
 			if !errors.Is(got, err) {
 				t.Errorf("Issue = %v, want %v", got, err)
 			}
 			synctest.Wait()
-			r.wantNothing(err.Error())
+			f.wantNothing(err.Error())
 		}
 	})
 }
@@ -299,15 +299,15 @@ func (hanging) Issue(ctx context.Context, _ Request) ([]Credential, error) {
 
 func TestProvisionerTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
-		r.v.sources[0].Provisioner = hanging{r.u}
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
+		f.v.sources[0].Provisioner = hanging{f.u}
 		const n = maxCalls + 3
 		errs := make(chan error, n)
 		begin := time.Now()
 		for range n {
 			go func() {
-				_, err := r.issue(arcp.NewJobID())
+				_, err := f.issue(arcp.NewJobID())
 				errs <- err
 			}()
 		}
@@ -320,31 +320,31 @@ func TestProvisionerTimeout(t *testing.T) {
 			t.Errorf("the last answer came after %v, want %v", d, issueTimeout)
 		}
 		go func() {
-			_, err := r.issue(arcp.NewJobID())
+			_, err := f.issue(arcp.NewJobID())
 			errs <- err
 		}()
 		synctest.Wait()
-		r.v.Close()
+		f.v.Close()
 		if err := <-errs; !errors.Is(err, errClosing) {
 			t.Errorf("Issue during Close = %v, want %v", err, errClosing)
 		}
-		if _, err := r.issue(arcp.NewJobID()); !errors.Is(err, errClosing) {
+		if _, err := f.issue(arcp.NewJobID()); !errors.Is(err, errClosing) {
 			t.Errorf("Issue after Close = %v, want %v", err, errClosing)
 		}
-		r.start(-1, false)
+		f.start(-1, false)
 		synctest.Wait()
-		r.wantNothing("after the next start")
+		f.wantNothing("after the next start")
 	})
 }
 
 func TestIssueStopsAtMaxUnrevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
-		r.v.opts.MaxUnrevoked = 3
-		r.u.set(nil, func() error { return errors.New("no") })
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
+		f.v.opts.MaxUnrevoked = 3
+		f.u.set(nil, func() error { return errors.New("no") })
 		for i := range 5 {
-			g, err := r.issue(arcp.NewJobID())
+			g, err := f.issue(arcp.NewJobID())
 			if (err == nil) != (i < 3) {
 				t.Fatalf("Issue %d = %v", i, err)
 			}
@@ -392,20 +392,20 @@ func TestBadAnswers(t *testing.T) {
 
 func TestTamperedRowIsNotDecrypted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		defer func() { r.v.Close() }()
+		f := newFixture(t)
+		defer func() { f.v.Close() }()
 		var jobs [2]arcp.JobID
 		var recs [2]store.Record
 		for i := range jobs {
 			jobs[i] = arcp.NewJobID()
-			g, err := r.issue(jobs[i])
+			g, err := f.issue(jobs[i])
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.accept(jobs[i], g); err != nil {
+			if err := f.accept(jobs[i], g); err != nil {
 				t.Fatal(err)
 			}
-			if recs[i], err = r.d.Get(t.Context(), rowKey(jobs[i], "gw")); err != nil {
+			if recs[i], err = f.d.Get(t.Context(), rowKey(jobs[i], "gw")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -416,21 +416,21 @@ func TestTamperedRowIsNotDecrypted(t *testing.T) {
 			}
 		}
 		a.Parts[0].Sealed = b.Parts[0].Sealed // the credential of another job
-		if err := r.v.write(t.Context(), &stored{Key: recs[0].Key, Rev: recs[0].Rev, Value: a}); err != nil {
+		if err := f.v.write(t.Context(), &stored{Key: recs[0].Key, Rev: recs[0].Rev, Value: a}); err != nil {
 			t.Fatal(err)
 		}
 		recs[1].Value = recs[0].Value // a row in another's place
-		if _, err := r.p.Commit(t.Context(), store.NewWrite().Put(recs[1:]...)); err != nil {
+		if _, err := f.p.Commit(t.Context(), store.NewWrite().Put(recs[1:]...)); err != nil {
 			t.Fatal(err)
 		}
-		r.crash(-1, false)
+		f.crash(-1, false)
 		for _, job := range jobs {
-			if list := r.v.Credentials(job); len(list) != 0 {
+			if list := f.v.Credentials(job); len(list) != 0 {
 				t.Errorf("%s has %v", job, list)
 			}
 		}
-		if r.unrevoked() != 1 {
-			t.Errorf("gauge = %d, want 1: the row that cannot be read", r.unrevoked())
+		if f.unrevoked() != 1 {
+			t.Errorf("gauge = %d, want 1: the row that cannot be read", f.unrevoked())
 		}
 	})
 }
@@ -461,28 +461,28 @@ func TestFailedCommitLeavesNoCredential(t *testing.T) {
 		for _, torn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newFixture(t)
-					defer func() { r.v.Close() }()
-					r.p.slips(k+1, torn)
+					f := newFixture(t)
+					defer func() { f.v.Close() }()
+					f.p.slips(k+1, torn)
 					job := arcp.NewJobID()
-					if g, err := r.issue(job); err == nil && r.accept(job, g) != nil {
+					if g, err := f.issue(job); err == nil && f.accept(job, g) != nil {
 						g.Discard()
 					}
 					time.Sleep(time.Minute)
-					if r.state(job) != "" {
-						if !r.u.has(job) || len(r.v.Credentials(job)) != 1 {
+					if f.state(job) != "" {
+						if !f.u.has(job) || len(f.v.Credentials(job)) != 1 {
 							t.Error("the job goes on without its credential")
 						}
-						err := r.end(job)
+						err := f.end(job)
 						if err != nil {
-							err = r.end(job)
+							err = f.end(job)
 						}
 						if err != nil {
-							r.v.Ended(job) // it had ended, which was not known
+							f.v.Ended(job) // it had ended, which was not known
 						}
 					}
 					time.Sleep(time.Minute)
-					r.wantNothing("a minute later")
+					f.wantNothing("a minute later")
 				})
 			})
 		}
@@ -508,14 +508,14 @@ func (e ending) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
 func TestJobEndsDuringRowCheck(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newFixture(t)
-			defer func() { r.v.Close() }()
-			job, g := r.accepted(t)
-			r.v.opts.Store = ending{r, r.d, told}
+			f := newFixture(t)
+			defer func() { f.v.Close() }()
+			job, g := f.accepted(t)
+			f.v.opts.Store = ending{f, f.d, told}
 			g.Discard()
 			synctest.Wait()
-			r.wantNothing("after the end")
-			if n := len(r.v.Credentials(job)); n != 0 {
+			f.wantNothing("after the end")
+			if n := len(f.v.Credentials(job)); n != 0 {
 				t.Errorf("%d values of a job that has ended", n)
 			}
 		})
@@ -523,9 +523,9 @@ func TestJobEndsDuringRowCheck(t *testing.T) {
 }
 
 func TestRepeatedTaskIsMerged(t *testing.T) {
-	r := newFixture(t)
-	defer r.v.Close()
-	s := newSource(r.v, Source{Name: "x", Provisioner: r.u})
+	f := newFixture(t)
+	defer f.v.Close()
+	s := newSource(f.v, Source{Name: "x", Provisioner: f.u})
 	var q queue
 	known := make(map[string]*task)
 	later := time.Now().Add(time.Hour)
@@ -571,12 +571,12 @@ type interleaving struct {
 	grants  map[arcp.JobID]*Grant
 }
 
-func interleave(t *rapid.T, r *fixture) {
-	defer func() { r.v.Close() }()
-	s := &interleaving{fixture: r, t: t, grants: make(map[arcp.JobID]*Grant)}
-	r.u.life = rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "life")
+func interleave(t *rapid.T, f *fixture) {
+	defer func() { f.v.Close() }()
+	s := &interleaving{fixture: f, t: t, grants: make(map[arcp.JobID]*Grant)}
+	f.u.life = rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "life")
 	if rapid.Bool().Draw(t, "idempotent") {
-		r.u.same = make(map[string]Credential)
+		f.u.same = make(map[string]Credential)
 	}
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		s.step(rapid.SampledFrom([]string{"issue", "accept", "accept", "discard", "lost accept", "end", "end", "end without", "crash", "crash in",
@@ -584,21 +584,21 @@ func interleave(t *rapid.T, r *fixture) {
 		synctest.Wait()
 		s.check()
 	}
-	r.u.set(nil, nil)
-	r.crash(-1, false)
+	f.u.set(nil, nil)
+	f.crash(-1, false)
 	for _, job := range s.jobs {
-		if state := r.state(job); state != "" && !state.Terminal() {
-			if len(r.v.Credentials(job)) != 1 {
+		if state := f.state(job); state != "" && !state.Terminal() {
+			if len(f.v.Credentials(job)) != 1 {
 				t.Fatalf("%s has no value after a restart", job)
 			}
-			if err := r.end(job); err != nil {
+			if err := f.end(job); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	r.finishAll()
+	f.finishAll()
 	s.check()
-	r.wantNothing("in the end")
+	f.wantNothing("in the end")
 }
 
 func (s *interleaving) step(op string) {
@@ -682,12 +682,12 @@ func (s *interleaving) check() {
 }
 
 // endBare ends a job without the records of the vault.
-func (r *fixture) endBare(job arcp.JobID, told bool) {
-	r.jobMu.Lock()
-	defer r.jobMu.Unlock()
+func (f *fixture) endBare(job arcp.JobID, told bool) {
+	f.jobMu.Lock()
+	defer f.jobMu.Unlock()
 	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.JobContext{JobID: job}, arcp.PriorityNormal, []byte("{}"))
-	_, err := r.p.Commit(context.Background(), store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted}))
+	_, err := f.p.Commit(context.Background(), store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted}))
 	if err == nil && told {
-		r.v.Ended(job)
+		f.v.Ended(job)
 	}
 }

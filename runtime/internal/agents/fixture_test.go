@@ -30,70 +30,70 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	st := mem.Open(mem.Options{})
-	r := &fixture{st: st, log: eventlog.New(st, eventlog.Options{}), gone: map[arcp.SessionID]bool{}}
+	f := &fixture{st: st, log: eventlog.New(st, eventlog.Options{}), gone: map[arcp.SessionID]bool{}}
 	t.Cleanup(func() {
-		if n := r.deferred.Load(); n != 0 {
+		if n := f.deferred.Load(); n != 0 {
 			t.Errorf("the end of sessions is deferred %d times too often", n)
 		}
-		r.log.Close()
+		f.log.Close()
 		_ = st.Close() // in memory
 	})
-	r.restart(t)
-	return r
+	f.restart(t)
+	return f
 }
 
 // restart makes a new host and loads the agents from the store.
-func (r *fixture) restart(t testing.TB) {
+func (f *fixture) restart(t testing.TB) {
 	t.Helper()
-	r.counts, r.released = map[Status]int{}, map[string]int{}
-	r.Store = NewStore(Options{Log: r.log, Store: r.st, OnCount: func(s Status, n int) { r.counts[s] = n }, Sessions: r,
+	f.counts, f.released = map[Status]int{}, map[string]int{}
+	f.Store = NewStore(Options{Log: f.log, Store: f.st, OnCount: func(s Status, n int) { f.counts[s] = n }, Sessions: f,
 		OnRelease: func(a Agent) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.released[a.ID]++
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.released[a.ID]++
 		}})
-	if err := r.Load(t.Context(), func(key string, err error) { t.Errorf("%s: %v", key, err) }); err != nil {
+	if err := f.Load(t.Context(), func(key string, err error) { t.Errorf("%s: %v", key, err) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // flush waits until all emitted events are delivered.
-func (r *fixture) flush(t testing.TB) {
+func (f *fixture) flush(t testing.TB) {
 	t.Helper()
-	if _, err := r.log.Commit(t.Context(), &store.Write{NoSync: true}); err != nil {
+	if _, err := f.log.Commit(t.Context(), &store.Write{NoSync: true}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (r *fixture) Lives(id arcp.SessionID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.gone[id]
+func (f *fixture) Lives(id arcp.SessionID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.gone[id]
 }
 
-func (r *fixture) DeferEnd(_ context.Context, id arcp.SessionID) (release func(), err error) {
-	if !r.Lives(id) {
+func (f *fixture) DeferEnd(_ context.Context, id arcp.SessionID) (release func(), err error) {
+	if !f.Lives(id) {
 		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
 	}
-	r.deferred.Add(1)
-	return func() { r.deferred.Add(-1) }, nil
+	f.deferred.Add(1)
+	return func() { f.deferred.Add(-1) }, nil
 }
 
-func (r *fixture) AwaitEnd(_ context.Context, id arcp.SessionID) (ended bool, err error) {
-	return !r.Lives(id), nil
+func (f *fixture) AwaitEnd(_ context.Context, id arcp.SessionID) (ended bool, err error) {
+	return !f.Lives(id), nil
 }
 
-func (r *fixture) end(id arcp.SessionID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gone[id] = true
+func (f *fixture) end(id arcp.SessionID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gone[id] = true
 }
 
 // counted returns the number of agents by status, from the calls of Count.
-func (r *fixture) counted() map[Status]int {
-	r.Store.mu.Lock()
-	defer r.Store.mu.Unlock()
-	m := maps.Clone(r.counts)
+func (f *fixture) counted() map[Status]int {
+	f.Store.mu.Lock()
+	defer f.Store.mu.Unlock()
+	m := maps.Clone(f.counts)
 	maps.DeleteFunc(m, func(_ Status, n int) bool { return n == 0 })
 	return m
 }

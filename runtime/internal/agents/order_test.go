@@ -15,23 +15,23 @@ var eventID = regexp.MustCompile(eventPrefix + `[0-9A-Z]+`)
 // The ids of events of concurrent emitters ascend in the order of their commits.
 func TestIDsAscend(t *testing.T) {
 	const emitters, each = 8, 50 // fits into a ring
-	r := newFixture(t)
+	f := newFixture(t)
 	var all sync.WaitGroup
 	for i := range emitters {
 		all.Go(func() {
 			for n := range each {
-				r.Emit("alice", Event{Kind: "x", Message: strconv.Itoa(i*each + n)})
+				f.Emit("alice", Event{Kind: "x", Message: strconv.Itoa(i*each + n)})
 			}
 		})
 	}
 	all.Wait()
-	r.flush(t)
+	f.flush(t)
 	var ring, feed []string
-	for _, e := range r.Events("alice", emitters*each) {
+	for _, e := range f.Events("alice", emitters*each) {
 		ring = append(ring, e.ID)
 	}
 	slices.Reverse(ring) // it has the newest first
-	if err := r.st.Feed(t.Context(), "alice", 0, func(e store.FeedEvent) bool {
+	if err := f.st.Feed(t.Context(), "alice", 0, func(e store.FeedEvent) bool {
 		feed = append(feed, eventID.FindString(string(e.Event.Body)))
 		return true
 	}); err != nil {

@@ -19,12 +19,12 @@ import (
 // errors of the others name the owner.
 func TestOneSessionOwnsAnAgent(t *testing.T) {
 	const sessions = 32
-	r := newFixture(t)
-	other := NewStore(Options{Log: r.log, Store: r.st, OnCount: func(Status, int) {}, Sessions: r, OnRelease: func(Agent) {}})
+	f := newFixture(t)
+	other := NewStore(Options{Log: f.log, Store: f.st, OnCount: func(Status, int) {}, Sessions: f, OnRelease: func(Agent) {}})
 	var won atomic.Int32
 	var all sync.WaitGroup
 	for i := range sessions {
-		h := r.Store
+		h := f.Store
 		if i%2 == 1 {
 			h = other
 		}
@@ -52,7 +52,7 @@ func TestOneSessionOwnsAnAgent(t *testing.T) {
 // A claim is settled once, as the row was written, and no two of an agent are
 // under way at once.
 func TestClaimsOfAnAgentAreExclusive(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	var inside atomic.Int32
 	var ok, failed atomic.Int32
 	claim := func(_, _ *Agent) (func(bool), *arcp.Error) {
@@ -72,7 +72,7 @@ func TestClaimsOfAnAgentAreExclusive(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if _, err := r.Register(t.Context(), a, claim); err != nil {
+			if _, err := f.Register(t.Context(), a, claim); err != nil {
 				t.Error(err)
 			}
 		})
@@ -82,7 +82,7 @@ func TestClaimsOfAnAgentAreExclusive(t *testing.T) {
 		t.Errorf("%d claims settled as written, %d as not", ok.Load(), failed.Load())
 	}
 	refusal := arcp.Errorf(arcp.CodeAlreadyExists, "no")
-	if _, err := r.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
+	if _, err := f.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
 		if old == nil || old.ID != "x" {
 			t.Errorf("the claim of an agent that is registered is not told of it: %v", old)
 		}
@@ -90,11 +90,11 @@ func TestClaimsOfAnAgentAreExclusive(t *testing.T) {
 	}); !errors.Is(err, refusal) {
 		t.Errorf("a claim that refuses: %v", err)
 	}
-	r.log.Close() // nothing can be written any more
-	if _, err := r.Register(t.Context(), a, claim); err == nil || failed.Load() != 1 {
+	f.log.Close() // nothing can be written any more
+	if _, err := f.Register(t.Context(), a, claim); err == nil || failed.Load() != 1 {
 		t.Errorf("a row that is not written: %v, and %d claims settled so", err, failed.Load())
 	}
-	if list := r.Agents("alice"); len(list) != 1 {
+	if list := f.Agents("alice"); len(list) != 1 {
 		t.Errorf("the agent is gone from memory: %v", list)
 	}
 }
@@ -102,35 +102,35 @@ func TestClaimsOfAnAgentAreExclusive(t *testing.T) {
 // The agent of an ended session is released before another session takes it over, also if the
 // end of the session was not noticed.
 func TestTakeoverReleasesOldAgent(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	a := Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1", Executes: []string{"build@1"}}
-	if _, err := r.Register(t.Context(), a, nil); err != nil {
+	if _, err := f.Register(t.Context(), a, nil); err != nil {
 		t.Fatal(err)
 	}
-	r.end("sess_1")
-	if _, err := r.Register(t.Context(), a, nil); codeOf(err) != arcp.CodeFailedPrecondition {
+	f.end("sess_1")
+	if _, err := f.Register(t.Context(), a, nil); codeOf(err) != arcp.CodeFailedPrecondition {
 		t.Errorf("Register for a session that has ended = %v, want FAILED_PRECONDITION", err)
 	}
 	a.Session, a.Executes = "sess_2", nil
-	_, err := r.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
-		if old != nil || r.released["x"] != 1 {
-			t.Errorf("claimed from agent %v after the releases %v, want no agent and one release of x", old, r.released)
+	_, err := f.Register(t.Context(), a, func(_, old *Agent) (func(bool), *arcp.Error) {
+		if old != nil || f.released["x"] != 1 {
+			t.Errorf("claimed from agent %v after the releases %v, want no agent and one release of x", old, f.released)
 		}
 		return func(bool) {}, nil
 	})
-	if list := r.Agents("alice"); err != nil || len(list) != 1 || list[0].Session != "sess_2" || list[0].Status != Idle {
+	if list := f.Agents("alice"); err != nil || len(list) != 1 || list[0].Session != "sess_2" || list[0].Status != Idle {
 		t.Errorf("Register in the next session = %v, then Agents = %+v, want one idle agent of sess_2", err, list)
 	}
 }
 
 func TestAgentsOfASessionAndAPrincipalAreBounded(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	register := func(s, id string, metadata int) error {
 		a := Agent{ID: id, Name: id, Kind: "k", Principal: "alice", Session: arcp.SessionID(s)}
 		if metadata > 0 {
 			a.Metadata, _ = arcp.Marshal(map[string]string{"x": strings.Repeat("x", metadata)})
 		}
-		_, err := r.Register(t.Context(), a, nil)
+		_, err := f.Register(t.Context(), a, nil)
 		return err
 	}
 	fill := func(s string, n int) {
@@ -155,14 +155,14 @@ func TestAgentsOfASessionAndAPrincipalAreBounded(t *testing.T) {
 	if err := register("sess_3", "more", 0); codeOf(err) != arcp.CodeResourceExhausted {
 		t.Errorf("Register of agent %d of a principal = %v, want RESOURCE_EXHAUSTED", maxOfPrincipal+1, err)
 	}
-	r.end("sess_1")
-	if err := r.EndSession(t.Context(), "alice", "sess_1"); err != nil {
+	f.end("sess_1")
+	if err := f.EndSession(t.Context(), "alice", "sess_1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := register("sess_3", "more", 0); err != nil {
 		t.Errorf("Register after a session has ended = %v, want no error: its agent is evicted", err)
 	}
-	if n := len(r.Agents("alice")); n != maxOfPrincipal {
+	if n := len(f.Agents("alice")); n != maxOfPrincipal {
 		t.Errorf("%d agents of the principal, want %d", n, maxOfPrincipal)
 	}
 	var err error
@@ -173,36 +173,36 @@ func TestAgentsOfASessionAndAPrincipalAreBounded(t *testing.T) {
 	if codeOf(err) != arcp.CodeResourceExhausted {
 		t.Errorf("Register of large agent %d = %v, want RESOURCE_EXHAUSTED", n, err)
 	}
-	if p := r.principals["alice"]; !p.isIdle() || p.bytes > maxBytes || p.bytes != r.bytes {
+	if p := f.principals["alice"]; !p.isIdle() || p.bytes > maxBytes || p.bytes != f.bytes {
 		t.Errorf("principal is idle: %t, has %d bytes, want an idle one with the %d bytes of the store, at most %d",
-			p.isIdle(), p.bytes, r.bytes, maxBytes)
+			p.isIdle(), p.bytes, f.bytes, maxBytes)
 	}
 }
 
 // The agents of all principals are bounded: agents without a session are evicted, the oldest
 // first.
 func TestAllAgentsAreBounded(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	register := func(p string) error {
 		a := Agent{ID: "x", Name: "x", Kind: "k", Principal: p, Session: arcp.SessionID("sess_" + p)}
-		_, err := r.Register(t.Context(), a, nil)
+		_, err := f.Register(t.Context(), a, nil)
 		return err
 	}
 	if err := register("alice"); err != nil {
 		t.Fatal(err)
 	}
-	r.Store.mu.Lock()
-	r.bytes += maxAllBytes - 300 // as if there were very many
-	r.Store.mu.Unlock()
+	f.Store.mu.Lock()
+	f.bytes += maxAllBytes - 300 // as if there were very many
+	f.Store.mu.Unlock()
 	if err := register("bob"); codeOf(err) != arcp.CodeResourceExhausted {
 		t.Errorf("where everybody is connected: %v", err)
 	}
-	r.end("sess_alice")
-	if err := r.EndSession(t.Context(), "alice", "sess_alice"); err != nil {
+	f.end("sess_alice")
+	if err := f.EndSession(t.Context(), "alice", "sess_alice"); err != nil {
 		t.Fatal(err)
 	}
-	if err := register("bob"); err != nil || len(r.Agents("alice")) != 0 {
-		t.Errorf("where one has left: %v, alice has %v", err, r.Agents("alice"))
+	if err := register("bob"); err != nil || len(f.Agents("alice")) != 0 {
+		t.Errorf("where one has left: %v, alice has %v", err, f.Agents("alice"))
 	}
 }
 
@@ -210,14 +210,14 @@ func TestAllAgentsAreBounded(t *testing.T) {
 // emitters. Skipped events are counted.
 func TestSnapshotThenLive(t *testing.T) {
 	const emitters, each, watchers = 8, 400, 24
-	r := newFixture(t)
+	f := newFixture(t)
 	var emit, watch sync.WaitGroup
 	for w := range watchers {
 		watch.Go(func() {
 			for range w * 20 {
-				r.Events("alice", 1) // some come later
+				f.Events("alice", 1) // some come later
 			}
-			sub, snap, err := r.Subscribe("alice", MaxEvents)
+			sub, snap, err := f.Subscribe("alice", MaxEvents)
 			if err != nil {
 				t.Error(err)
 				return
@@ -261,7 +261,7 @@ func TestSnapshotThenLive(t *testing.T) {
 	for principal := range emitters {
 		emit.Go(func() {
 			for n := range each {
-				r.Emit("alice", Event{Kind: "resource.x", Message: fmt.Sprint(principal, " ", n+1)})
+				f.Emit("alice", Event{Kind: "resource.x", Message: fmt.Sprint(principal, " ", n+1)})
 			}
 		})
 	}
@@ -273,11 +273,11 @@ func TestSnapshotThenLive(t *testing.T) {
 // returns the number of events it has missed.
 func TestSubscriberFallsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		slow, _, _ := r.Subscribe("alice", 0)
-		quick, _, _ := r.Subscribe("alice", 0)
+		f := newFixture(t)
+		slow, _, _ := f.Subscribe("alice", 0)
+		quick, _, _ := f.Subscribe("alice", 0)
 		for i := range 10 * MaxEvents {
-			r.Emit("alice", Event{Kind: "resource.x", Message: fmt.Sprint(i)})
+			f.Emit("alice", Event{Kind: "resource.x", Message: fmt.Sprint(i)})
 			events, skipped, err := quick.Next(t.Context())
 			if err != nil || skipped > 0 || len(events) != 1 || events[0].Message != fmt.Sprint(i) {
 				t.Fatalf("%v, %d skipped, %v", events, skipped, err)
@@ -307,84 +307,84 @@ func TestSubscriberFallsBehind(t *testing.T) {
 }
 
 func TestRingIsBounded(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	const fill = maxRingBytes/maxEventBytes + 1
 	large, _ := arcp.Marshal(strings.Repeat("x", maxEventBytes-2))
 	for range fill {
-		r.Emit("alice", Event{Kind: "resource.x", Payload: large})
+		f.Emit("alice", Event{Kind: "resource.x", Payload: large})
 	}
-	r.flush(t)
-	if p := r.principals["alice"]; p.ring.bytes > maxRingBytes || len(p.ring.events) < maxRingBytes/maxEventBytes-1 {
+	f.flush(t)
+	if p := f.principals["alice"]; p.ring.bytes > maxRingBytes || len(p.ring.events) < maxRingBytes/maxEventBytes-1 {
 		t.Errorf("%d bytes in %d events", p.ring.bytes, len(p.ring.events))
 	}
-	r.Emit("alice", Event{Kind: "resource.x", Payload: append(large, ' ')})
-	r.flush(t)
-	if got := string(r.Events("alice", 1)[0].Payload); got != fmt.Sprintf(`{"truncated_bytes":%d}`, maxEventBytes+1) {
+	f.Emit("alice", Event{Kind: "resource.x", Payload: append(large, ' ')})
+	f.flush(t)
+	if got := string(f.Events("alice", 1)[0].Payload); got != fmt.Sprintf(`{"truncated_bytes":%d}`, maxEventBytes+1) {
 		t.Errorf("payload %.80s", got)
 	}
 	for range 2 * MaxEvents {
-		r.Emit("alice", Event{Kind: "resource.x"})
+		f.Emit("alice", Event{Kind: "resource.x"})
 	}
-	r.flush(t)
-	if n := len(r.Events("alice", 2*MaxEvents)); n != MaxEvents {
+	f.flush(t)
+	if n := len(f.Events("alice", 2*MaxEvents)); n != MaxEvents {
 		t.Errorf("%d events", n)
 	}
 	const principals = maxRingsBytes/maxRingBytes + 4
 	for i := range principals {
 		for range fill {
-			r.Emit(fmt.Sprint("p", i), Event{Kind: "resource.x", Payload: large})
+			f.Emit(fmt.Sprint("p", i), Event{Kind: "resource.x", Payload: large})
 		}
 	}
-	r.flush(t)
+	f.flush(t)
 	total := 0
-	for _, p := range r.principals {
+	for _, p := range f.principals {
 		total += p.ring.bytes
 	}
-	if total != r.ringBytes || total > maxRingsBytes+principals*2*maxEventBytes || len(r.Events(fmt.Sprint("p", principals-1), 10)) == 0 {
-		t.Errorf("the rings of everybody have %d bytes, counted as %d", total, r.ringBytes)
+	if total != f.ringBytes || total > maxRingsBytes+principals*2*maxEventBytes || len(f.Events(fmt.Sprint("p", principals-1), 10)) == 0 {
+		t.Errorf("the rings of everybody have %d bytes, counted as %d", total, f.ringBytes)
 	}
 	for range maxSubscriptions {
-		if _, _, err := r.Subscribe("alice", 0); err != nil {
+		if _, _, err := f.Subscribe("alice", 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := r.Subscribe("alice", 0); codeOf(err) != arcp.CodeResourceExhausted {
+	if _, _, err := f.Subscribe("alice", 0); codeOf(err) != arcp.CodeResourceExhausted {
 		t.Errorf("one more subscription: %v", err)
 	}
 }
 
 // The ring of a principal is dropped with its last session, unless it has a subscriber.
 func TestIdleRingsAreDropped(t *testing.T) {
-	r := newFixture(t)
+	f := newFixture(t)
 	here := map[string]bool{"alice": true}
-	sub, _, _ := r.Subscribe("carol", 0)
+	sub, _, _ := f.Subscribe("carol", 0)
 	for _, p := range []string{"alice", "bob", "carol", "dave"} {
-		r.Emit(p, Event{Kind: "resource.x"})
+		f.Emit(p, Event{Kind: "resource.x"})
 	}
-	r.flush(t)
-	if _, err := r.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "dave", Session: "sess_d"}, nil); err != nil {
+	f.flush(t)
+	if _, err := f.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "dave", Session: "sess_d"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	sweep := func() {
-		if err := r.Sweep(t.Context(), time.Time{}, func(p string) bool { return here[p] }); err != nil {
+		if err := f.Sweep(t.Context(), time.Time{}, func(p string) bool { return here[p] }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	sweep()
 	for p, want := range map[string]int{"alice": 1, "bob": 0, "carol": 1, "dave": 0} {
-		if n := len(r.Events(p, 10)); n != want {
+		if n := len(f.Events(p, 10)); n != want {
 			t.Errorf("%s has %d events, want %d", p, n, want)
 		}
 	}
-	if r.principals["bob"] != nil || len(r.Agents("dave")) != 1 {
-		t.Errorf("bob %v, dave %v", r.principals["bob"], r.Agents("dave"))
+	if f.principals["bob"] != nil || len(f.Agents("dave")) != 1 {
+		t.Errorf("bob %v, dave %v", f.principals["bob"], f.Agents("dave"))
 	}
 	sub.Close()
 	sweep()
-	if r.ringBytes != r.principals["alice"].ring.bytes {
-		t.Errorf("%d bytes of events are counted, and alice has %d", r.ringBytes, r.principals["alice"].ring.bytes)
+	if f.ringBytes != f.principals["alice"].ring.bytes {
+		t.Errorf("%d bytes of events are counted, and alice has %d", f.ringBytes, f.principals["alice"].ring.bytes)
 	}
-	if r.principals["carol"] != nil {
+	if f.principals["carol"] != nil {
 		t.Error("a principal that nobody watches any more is kept")
 	}
 }

@@ -128,7 +128,7 @@ func (t toolRunner) hookDenied(r *catalog.CallDecision) {
 
 // abortJob fails a job.
 type abortJob struct {
-	unanswered
+	noAnswer
 	err *arcp.Error
 }
 

@@ -123,7 +123,7 @@ func (s *supervisor) recordDenial(namespace string, err *arcp.Error) {
 }
 
 // expireLease ends a job whose lease has ended.
-type expireLease struct{ unanswered }
+type expireLease struct{ noAnswer }
 
 func (expireLease) apply(s *supervisor, now time.Time) { s.endExpired(now) }
 

@@ -894,8 +894,8 @@ func TestAuthorityModel(t *testing.T) {
 		d := newQuestions(person("sess_1"), person("sess_2"))
 		w := &modelRun{broker: d, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
-		runEngine(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
-			w.fixture = r
+		runEngine(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(f *fixture) {
+			w.fixture = f
 			w.runScript(s)
 		})
 		if len(w.faults) > 0 {

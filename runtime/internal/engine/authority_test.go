@@ -16,21 +16,21 @@ import (
 )
 
 // leased submits a job with a lease that ends after a while; 0: it does not end.
-func (r *fixture) leased(name, raw string, d time.Duration) arcp.MessageID {
-	r.Helper()
-	q := r.request("sess_1", name, "{}")
+func (f *fixture) leased(name, raw string, d time.Duration) arcp.MessageID {
+	f.Helper()
+	q := f.request("sess_1", name, "{}")
 	q.payload.LeaseRequest = arcp.Raw(raw)
 	if d > 0 {
 		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(d).UTC()}
 	}
-	return r.send(q)
+	return f.send(q)
 }
 
 // An expired lease ends its job at the next operation, without another attempt.
 func TestLeaseEndsTheJob(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		worked := 0
-		r.tool("work", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 5} },
+		f.tool("work", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 5} },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				for j.Authority().Allow("fs.read", "/a/x") == nil { // it does not care why not
 					worked++
@@ -39,47 +39,47 @@ func TestLeaseEndsTheJob(t *testing.T) {
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
 			})
-		r.leased("work", `{"fs.read":["/a/**"]}`, 10*time.Second)
+		f.leased("work", `{"fs.read":["/a/**"]}`, 10*time.Second)
 		time.Sleep(time.Minute)
-		f := r.want("expired", "job.accepted", "job.started", "job.failed msg_1 LEASE_EXPIRED")
-		if e, err := arcp.DecodePayload[arcp.Error](&f[2].Envelope); err != nil || e.Retryable {
+		frames := f.want("expired", "job.accepted", "job.started", "job.failed msg_1 LEASE_EXPIRED")
+		if e, err := arcp.DecodePayload[arcp.Error](&frames[2].Envelope); err != nil || e.Retryable {
 			t.Errorf("%+v, %v: it can be done again", e, err)
 		}
 		if worked != 11 { // with a second of grace
 			t.Errorf("%d operations were allowed", worked)
 		}
-		if !strings.Contains(string(f[0].Payload), `"lease_constraints":{"expires_at":`) {
-			t.Errorf("accepted as %s", f[0].Payload)
+		if !strings.Contains(string(frames[0].Payload), `"lease_constraints":{"expires_at":`) {
+			t.Errorf("accepted as %s", frames[0].Payload)
 		}
-		if r.gauge("arcp_lease_expirations_total") != 1 || r.gauge("arcp_capability_denials_total") != 1 {
+		if f.gauge("arcp_lease_expirations_total") != 1 || f.gauge("arcp_capability_denials_total") != 1 {
 			t.Error("it is not counted")
 		}
-		r.expectNoState("expired")
+		f.expectNoState("expired")
 	})
 }
 
 // That the tool returns right after the operation does not save the job.
 func TestLeaseEndsTheJobThatReturns(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			_ = j.Authority().Allow("fs.read", "/a")
 			return arcp.Raw(`"done"`), nil
 		})
 		for range 20 {
-			id := r.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
+			id := f.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
 			time.Sleep(2 * time.Minute)
-			r.want("its lease had ended", "job.accepted", "job.started", "job.failed "+string(id)+" LEASE_EXPIRED")
+			f.want("its lease had ended", "job.accepted", "job.started", "job.failed "+string(id)+" LEASE_EXPIRED")
 		}
-		r.expectNoState("expired")
+		f.expectNoState("expired")
 	})
 }
 
 // A charge is an operation and is refused after the end of the lease. A cost metric reports
 // past spending and is accepted.
 func TestChargeAfterTheLease(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.001", Unit: "USD"}); err != nil {
 				t.Errorf("Metric within the budget: %v", err)
@@ -89,63 +89,63 @@ func TestChargeAfterTheLease(t *testing.T) {
 			}
 			return nil, nil
 		})
-		r.leased("work", `{"cost.budget":["USD:1"]}`, 10*time.Second)
+		f.leased("work", `{"cost.budget":["USD:1"]}`, 10*time.Second)
 		time.Sleep(2 * time.Minute)
-		r.want("its lease had ended", "job.accepted", "job.started", "metric", "job.failed msg_1 LEASE_EXPIRED")
-		if r.gauge("arcp_capability_denials_total") != 1 || r.gauge("arcp_lease_expirations_total") != 1 {
+		f.want("its lease had ended", "job.accepted", "job.started", "metric", "job.failed msg_1 LEASE_EXPIRED")
+		if f.gauge("arcp_capability_denials_total") != 1 || f.gauge("arcp_lease_expirations_total") != 1 {
 			t.Error("it is not counted")
 		}
-		r.expectNoState("expired")
+		f.expectNoState("expired")
 	})
 }
 
 // With preemption a job ends with its lease, whatever it does, or waits for.
 func TestPreemption(t *testing.T) {
-	runEngine(t, func(c *Config) { c.PreemptExpired = true }, func(r *fixture) {
-		r.tool("wait", oneAtATime, wait)
-		r.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, func(c *Config) { c.PreemptExpired = true }, func(f *fixture) {
+		f.tool("wait", oneAtATime, wait)
+		f.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return nil, arcp.Errorf(arcp.CodeUnavailable, "not now").RetryAfter(3600)
 		})
-		r.leased("wait", `{"fs.read":["/a"]}`, 10*time.Second)
-		r.want("runs", "job.accepted", "job.started")
-		r.leased("wait", `{"fs.read":["/a"]}`, 5*time.Second)
-		r.want("queued", "job.accepted msg_2")
-		q := r.request("sess_1", "fail", "{}")
+		f.leased("wait", `{"fs.read":["/a"]}`, 10*time.Second)
+		f.want("runs", "job.accepted", "job.started")
+		f.leased("wait", `{"fs.read":["/a"]}`, 5*time.Second)
+		f.want("queued", "job.accepted msg_2")
+		q := f.request("sess_1", "fail", "{}")
 		q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/a"]}`)
 		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(7 * time.Second).UTC()}
 		q.payload.Retry = arcp.Raw(`{"max_attempts":3}`)
-		r.send(q)
-		r.want("waits for its retry", "job.accepted msg_3", "job.started", "event.emit")
+		f.send(q)
+		f.want("waits for its retry", "job.accepted msg_3", "job.started", "event.emit")
 		time.Sleep(5 * time.Second)
-		r.want("grace")
+		f.want("grace")
 		time.Sleep(1100 * time.Millisecond)
-		r.want("queued", "job.failed msg_2 LEASE_EXPIRED")
+		f.want("queued", "job.failed msg_2 LEASE_EXPIRED")
 		time.Sleep(2 * time.Second)
-		r.want("between attempts", "job.failed msg_3 LEASE_EXPIRED")
+		f.want("between attempts", "job.failed msg_3 LEASE_EXPIRED")
 		time.Sleep(3 * time.Second)
-		r.want("running", "job.failed msg_1 LEASE_EXPIRED")
-		r.expectNoState("preempted")
+		f.want("running", "job.failed msg_1 LEASE_EXPIRED")
+		f.expectNoState("preempted")
 	})
 }
 
 // The time of a lease keeps running while the runtime is down.
 func TestLeaseOverRestart(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var got []string
-		r.tool("work", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun },
+		f.tool("work", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				got = append(got, code(j.Authority().Allow("fs.read", "/a")), code(j.Authority().Allow("fs.read", "/b")))
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
 			})
-		r.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
-		r.want("runs", "job.accepted", "job.started")
-		r.restart(1)
-		r.want("again", "job.started")
-		r.stop(0)
+		f.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
+		f.want("runs", "job.accepted", "job.started")
+		f.restart(1)
+		f.want("again", "job.started")
+		f.stop(0)
 		time.Sleep(time.Minute)
-		r.restart(1)
-		r.want("too late", "job.started", "job.failed msg_1 LEASE_EXPIRED")
+		f.restart(1)
+		f.want("too late", "job.started", "job.failed msg_1 LEASE_EXPIRED")
 		if want := ",PERMISSION_DENIED,,PERMISSION_DENIED,LEASE_EXPIRED,"; !strings.HasPrefix(strings.Join(got, ",")+",", want) {
 			t.Errorf("the attempts were told %q", got)
 		}
@@ -154,8 +154,8 @@ func TestLeaseOverRestart(t *testing.T) {
 
 func TestModels(t *testing.T) {
 	for _, required := range []bool{false, true} {
-		runEngine(t, func(c *Config) { c.RequireModelLease = required }, func(r *fixture) {
-			r.tool("think", early, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		runEngine(t, func(c *Config) { c.RequireModelLease = required }, func(f *fixture) {
+			f.tool("think", early, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				return arcp.Raw("{}"), j.Authority().UseModel("tier-fast/small")
 			})
 			silent := "job.completed"
@@ -167,9 +167,9 @@ func TestModels(t *testing.T) {
 				`{"model_use":["tier-slow/*"]}`: "job.failed",
 				`{"model.use":[]}`:              "job.failed", `{"model.use":["*"]}`: "job.completed",
 			} {
-				id := r.leased("think", raw, 0)
-				f := r.frames("sess_1")
-				if got := f[len(f)-1]; string(got.Type) != want || got.CorrelationID != id {
+				id := f.leased("think", raw, 0)
+				frames := f.frames("sess_1")
+				if got := frames[len(frames)-1]; string(got.Type) != want || got.CorrelationID != id {
 					t.Errorf("required %v, lease %s: %s, want %s", required, raw, got, want)
 				}
 			}
@@ -179,9 +179,9 @@ func TestModels(t *testing.T) {
 
 // A budget is spent exactly and announced, and its remainder survives a restart.
 func TestBudgetOverRestart(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		step := 0
-		r.tool("spend", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun },
+		f.tool("spend", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				step++
 				if err := j.Authority().Allow("tool.call", "x"); err != nil {
@@ -202,22 +202,22 @@ func TestBudgetOverRestart(t *testing.T) {
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
 			})
-		q := r.request("sess_1", "spend", "{}")
+		q := f.request("sess_1", "spend", "{}")
 		q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["*"]}`)
 		q.payload.CostBudget = []string{"USD:0.20"}
-		r.send(q)
-		f := r.want("spends", "job.accepted", "job.started", "metric", "metric", "metric")
-		if got := string(f[3].Payload); got != `{"name":"cost.budget.remaining","value":0.10,"unit":"USD"}` {
+		f.send(q)
+		frames := f.want("spends", "job.accepted", "job.started", "metric", "metric", "metric")
+		if got := string(frames[3].Payload); got != `{"name":"cost.budget.remaining","value":0.10,"unit":"USD"}` {
 			t.Errorf("left is %s", got)
 		}
-		r.restart(1)
-		f = r.want("spends again", "job.started", "metric", "metric", "metric")
-		if got := string(f[2].Payload); got != `{"name":"cost.budget.remaining","value":0.00,"unit":"USD"}` {
+		f.restart(1)
+		frames = f.want("spends again", "job.started", "metric", "metric", "metric")
+		if got := string(frames[2].Payload); got != `{"name":"cost.budget.remaining","value":0.00,"unit":"USD"}` {
 			t.Errorf("left is %s", got)
 		}
-		r.restart(1)
-		r.want("has nothing left", "job.started", "job.failed msg_1 BUDGET_EXHAUSTED")
-		if step != 3 || r.gauge("arcp_budget_exhausted_total") == 0 {
+		f.restart(1)
+		f.want("has nothing left", "job.started", "job.failed msg_1 BUDGET_EXHAUSTED")
+		if step != 3 || f.gauge("arcp_budget_exhausted_total") == 0 {
 			t.Errorf("%d attempts", step)
 		}
 	})
@@ -226,21 +226,21 @@ func TestBudgetOverRestart(t *testing.T) {
 // A job that starts from another job's checkpoint has that job's lease, within the present
 // lease of its principal.
 func TestRestoredJobHasItsLease(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		id, made := r.finished(func(p *arcp.ToolInvokePayload) { p.LeaseRequest = arcp.Raw(`{"fs.read":["/a/**"]}`) })
-		q := r.restoring("sess_1", id, made[0])
+	runEngine(t, nil, func(f *fixture) {
+		id, made := f.finished(func(p *arcp.ToolInvokePayload) { p.LeaseRequest = arcp.Raw(`{"fs.read":["/a/**"]}`) })
+		q := f.restoring("sess_1", id, made[0])
 		q.Lease = leaseFrom(t, `{"fs.read":["/**"],"fs.write":["/**"]}`)
-		r.sendRestore(q)
-		f := r.want("restored", "job.accepted", "job.started")
-		if got := string(f[0].Payload); !strings.Contains(got, `"fs.read":["/a/**"]`) || strings.Contains(got, "fs.write") {
+		f.sendRestore(q)
+		frames := f.want("restored", "job.accepted", "job.started")
+		if got := string(frames[0].Payload); !strings.Contains(got, `"fs.read":["/a/**"]`) || strings.Contains(got, "fs.write") {
 			t.Errorf("accepted as %s", got)
 		}
-		q = r.restoring("sess_1", id, made[0])
+		q = f.restoring("sess_1", id, made[0])
 		q.Lease = leaseFrom(t, `{"fs.read":["/b/**"]}`)
-		r.sendRestore(q)
-		r.want("not any more", "job.failed "+string(q.Envelope.ID)+" PERMISSION_DENIED")
-		r.e.SessionJobs().CancelAll("sess_1", "")
-		r.frames("sess_1")
+		f.sendRestore(q)
+		f.want("not any more", "job.failed "+string(q.Envelope.ID)+" PERMISSION_DENIED")
+		f.e.SessionJobs().CancelAll("sess_1", "")
+		f.frames("sess_1")
 	})
 }
 
@@ -265,11 +265,11 @@ func denials(t *testing.T, log []byte) (list []string) {
 func TestDenialsAreAudited(t *testing.T) {
 	var log bytes.Buffer
 	var strict arcp.JobID
-	runEngine(t, func(c *Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }, func(r *fixture) {
-		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
-		r.tool("builtin", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
-		r.tool("patient", func(c *tool.Capability) { c.Interruptible, c.Recovery = true, tool.RecoveryCheckpoint }, wait)
-		r.tool("try", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, func(c *Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }, func(f *fixture) {
+		f.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
+		f.tool("builtin", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
+		f.tool("patient", func(c *tool.Capability) { c.Interruptible, c.Recovery = true, tool.RecoveryCheckpoint }, wait)
+		f.tool("try", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			_, err := j.Call(ctx, tool.Call{Tool: "trusting"})
 			_, err2 := j.Call(ctx, tool.Call{Tool: "builtin", Delegate: true})
 			_, err3 := j.Call(ctx, tool.Call{Tool: "try", Lease: arcp.Raw(`{"fs.read":["/**"]}`)})
@@ -284,32 +284,32 @@ func TestDenialsAreAudited(t *testing.T) {
 			}
 			return nil, nil
 		})
-		q := r.request("sess_1", "try", "{}")
+		q := f.request("sess_1", "try", "{}")
 		q.payload.LeaseRequest, q.Lease = arcp.Raw(`{"fs.read":["/b"]}`), leaseFrom(t, `{"fs.read":["/a/**"]}`)
-		r.send(q)
-		q = r.request("sess_1", "trusting", "{}")
+		f.send(q)
+		q = f.request("sess_1", "trusting", "{}")
 		q.Trust = "constrained"
-		r.send(q)
-		q = r.request("sess_1", "try", "{}")
+		f.send(q)
+		q = f.request("sess_1", "try", "{}")
 		q.Trust, q.payload.CostBudget = "constrained", []string{"USD:1"}
 		q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["*"],"agent.delegate":["*"],"fs.read":["/dev/null"]}`)
-		r.send(q)
-		q = r.request("sess_1", "patient", "{}")
+		f.send(q)
+		q = f.request("sess_1", "patient", "{}")
 		q.payload.StrictCancel = true
-		id := r.send(q)
-		strict = jobOf(r.frames("sess_1"), id)
-		answers := r.session("sess_2")
-		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: answers},
+		id := f.send(q)
+		strict = jobOf(f.frames("sess_1"), id)
+		answers := f.session("sess_2")
+		f.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: answers},
 			&arcp.CancelPayload{TargetID: string(strict)})
-		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_2", Answers: answers},
+		f.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_2", Answers: answers},
 			&arcp.InterruptPayload{TargetID: string(strict)})
-		r.e.RestoreCheckpoint(Submit{Envelope: &arcp.Envelope{ID: "msg_r", JobID: strict}, Principal: "alice",
+		f.e.RestoreCheckpoint(Submit{Envelope: &arcp.Envelope{ID: "msg_r", JobID: strict}, Principal: "alice",
 			Session: "sess_2", Answers: answers}, new(arcp.CheckpointRestorePayload))
-		r.frames("sess_2")
-		if n := r.gauge("arcp_capability_denials_total"); n != 7 {
+		f.frames("sess_2")
+		if n := f.gauge("arcp_capability_denials_total"); n != 7 {
 			t.Errorf("%v denials are counted", n)
 		}
-		if n := r.gauge("arcp_budget_exhausted_total"); n != 1 {
+		if n := f.gauge("arcp_budget_exhausted_total"); n != 1 {
 			t.Errorf("%v times a budget is counted as used up", n)
 		}
 	})
@@ -327,15 +327,15 @@ func TestDenialsAreAudited(t *testing.T) {
 
 // A cost that no budget limits makes no record.
 func TestCostWithoutABudget(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "1", Unit: "USD"})
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		})
-		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started", "metric")[0].JobID
-		if rec, err := r.st.Get(t.Context(), progressKey(job)); rec.Rev != 0 || err != nil {
+		f.submit("t", "{}")
+		job := f.want("the cost is an event", "job.accepted", "job.started", "metric")[0].JobID
+		if rec, err := f.st.Get(t.Context(), progressKey(job)); rec.Rev != 0 || err != nil {
 			t.Errorf("the progress record is %s, %v; want none", rec.Value, err)
 		}
 	})

@@ -149,7 +149,8 @@ func (s *supervisor) job() tool.Job {
 }
 
 // runInline runs a built-in tool on the goroutine of the submit, and commits the outcome together with
-// the claim. It reports whether the next submit may follow at once.
+// the claim. It reports whether the next submit may follow at once. The goroutine is the loop of the
+// connection, or one of the engine's pool if the submit had to wait.
 func (s *Submit) runInline(r *run) (blocks bool) {
 	sv := newCallSupervisor(r)
 	timeout := r.tool.Limits.Timeout

@@ -24,20 +24,20 @@ func TestBuiltinRefused(t *testing.T) {
 	for _, effect := range []tool.SideEffect{tool.SideEffectRead, tool.SideEffectWrite} {
 		t.Run(string(effect), func(t *testing.T) {
 			var full atomic.Bool
-			runEngine(t, func(c *Config) { c.Full, c.MaxJobs = full.Load, 1 }, func(r *fixture) {
-				r.tool("t", builtin(effect), echo)
-				r.tool("other", nil, wait)
-				r.submit("other", "{}")
-				r.want("all there may be", "job.accepted msg_1", "job.started msg_1")
-				r.submit("t", "{}")
-				r.want("no limit counts it", "job.accepted msg_2", "job.completed msg_2")
+			runEngine(t, func(c *Config) { c.Full, c.MaxJobs = full.Load, 1 }, func(f *fixture) {
+				f.tool("t", builtin(effect), echo)
+				f.tool("other", nil, wait)
+				f.submit("other", "{}")
+				f.want("all there may be", "job.accepted msg_1", "job.started msg_1")
+				f.submit("t", "{}")
+				f.want("no limit counts it", "job.accepted msg_2", "job.completed msg_2")
 				full.Store(true)
-				r.submit("t", "{}")
-				r.want("the disk is full", "job.failed msg_3 RESOURCE_EXHAUSTED")
+				f.submit("t", "{}")
+				f.want("the disk is full", "job.failed msg_3 RESOURCE_EXHAUSTED")
 				full.Store(false)
-				r.e.Drain()
-				r.submit("t", "{}")
-				r.want("it shuts down", "job.failed msg_4 UNAVAILABLE")
+				f.e.Drain()
+				f.submit("t", "{}")
+				f.want("it shuts down", "job.failed msg_4 UNAVAILABLE")
 			})
 		})
 	}
@@ -46,64 +46,64 @@ func TestBuiltinRefused(t *testing.T) {
 // A built-in tool that changes something does so once, however often it is asked
 // for with a key or under an id. No limit counts it while it runs.
 func TestBuiltinChangesOnce(t *testing.T) {
-	runEngine(t, func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = 1, 1, 1 }, func(r *fixture) {
-		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = 1, 1, 1 }, func(f *fixture) {
+		f.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if c, ok := j.Host().(Caller); !ok || c.Principal() != "alice" {
 				t.Errorf("%T does not say who called", j)
 			}
 			time.Sleep(time.Second)
-			r.count(ctx)
+			f.count(ctx)
 			return args, nil
 		})
-		r.tool("other", nil, sleeper(time.Minute))
+		f.tool("other", nil, sleeper(time.Minute))
 		keyed := func(session arcp.SessionID) {
-			q := r.request(session, "t", `{"n":1}`)
+			q := f.request(session, "t", `{"n":1}`)
 			q.env.IdempotencyKey = "k"
-			r.send(q)
+			f.send(q)
 		}
 		keyed("sess_1")
 		keyed("sess_1")
 		keyed("sess_2")
-		r.submit("other", "{}")
-		r.want("nothing is told before it is durable")
+		f.submit("other", "{}")
+		f.want("nothing is told before it is durable")
 		time.Sleep(time.Second + time.Millisecond)
-		r.want("the first call is one write", "job.accepted msg_1", "job.completed msg_1")
+		f.want("the first call is one write", "job.accepted msg_1", "job.completed msg_1")
 		time.Sleep(time.Second)
-		r.want("one job, two answers", "job.accepted msg_2", "job.completed msg_2", "job.accepted msg_4", "job.started msg_4")
-		if got := lines(r.frames("sess_2")); len(got) != 2 || got[0] != "job.accepted msg_3" || got[1] != "job.completed msg_3" {
+		f.want("one job, two answers", "job.accepted msg_2", "job.completed msg_2", "job.accepted msg_4", "job.started msg_4")
+		if got := lines(f.frames("sess_2")); len(got) != 2 || got[0] != "job.accepted msg_3" || got[1] != "job.completed msg_3" {
 			t.Errorf("the other session was sent %v", got)
 		}
-		q := r.request("sess_1", "t", "{}")
+		q := f.request("sess_1", "t", "{}")
 		q.Recheck = true
-		r.send(q)
+		f.send(q)
 		time.Sleep(2 * time.Second)
-		r.want("new", "job.accepted msg_5", "job.completed msg_5")
-		r.send(q)
+		f.want("new", "job.accepted msg_5", "job.completed msg_5")
+		f.send(q)
 		time.Sleep(2 * time.Second)
-		r.want("the same id on a later connection", "job.accepted msg_5", "job.completed msg_5")
-		if n := r.counted(); n != 2 {
+		f.want("the same id on a later connection", "job.accepted msg_5", "job.completed msg_5")
+		if n := f.counted(); n != 2 {
 			t.Errorf("changed %d times, want once a job", n)
 		}
 		time.Sleep(time.Minute)
-		r.frames("sess_1")
-		r.expectNoState("")
+		f.frames("sess_1")
+		f.expectNoState("")
 	})
 }
 
 // count stages a change that adds one to a record.
-func (r *fixture) count(ctx context.Context) {
-	rec, err := r.st.Get(ctx, "count")
+func (f *fixture) count(ctx context.Context) {
+	rec, err := f.st.Get(ctx, "count")
 	if err != nil {
-		r.Error(err)
+		f.Error(err)
 	}
 	txn.From(ctx).Add(txn.Change{Write: store.NewWrite().
 		Put(store.Record{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')})})
 }
 
-func (r *fixture) counted() int {
-	rec, err := r.st.Get(context.Background(), "count")
+func (f *fixture) counted() int {
+	rec, err := f.st.Get(context.Background(), "count")
 	if err != nil {
-		r.Error(err)
+		f.Error(err)
 	}
 	return len(rec.Value)
 }
@@ -111,24 +111,24 @@ func (r *fixture) counted() int {
 // The calls of one session run one after the other in the order in which they were sent. A job
 // submitted after a call sees its changes.
 func TestBuiltinInOrder(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			n := r.counted()
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			n := f.counted()
 			time.Sleep(time.Duration(100-n) * time.Millisecond) // the later ones would be sooner
-			r.count(ctx)
+			f.count(ctx)
 			return arcp.Marshal(n)
 		})
-		r.tool("read", builtin(tool.SideEffectRead),
-			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(r.counted()) })
-		r.tool("plain", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(r.counted()) })
+		f.tool("read", builtin(tool.SideEffectRead),
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(f.counted()) })
+		f.tool("plain", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(f.counted()) })
 		names := []string{"add", "add", "read", "plain", "add", "read", "none", "add"}
 		want := []string{"0", "1", "2", "2", "2", "3", "", "3"}
 		for _, name := range names {
-			r.submit(name, "{}")
+			f.submit(name, "{}")
 		}
 		time.Sleep(time.Second)
 		var values, answers []string
-		for _, env := range r.frames("sess_1") {
+		for _, env := range f.frames("sess_1") {
 			switch env.Type {
 			case arcp.JobCompleted:
 				values = append(values, string(env.CorrelationID)+" "+string(env.Payload))
@@ -151,18 +151,18 @@ func TestBuiltinInOrder(t *testing.T) {
 // After a write conflict the tool is called again and recomputes the change from the present
 // state.
 func TestBuiltinConflict(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			r.count(ctx)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			f.count(ctx)
 			time.Sleep(time.Second)
 			return arcp.Raw("1"), nil
 		})
 		for _, s := range []arcp.SessionID{"sess_1", "sess_2", "sess_1", "sess_2"} {
-			r.send(r.request(s, "add", "{}"))
+			f.send(f.request(s, "add", "{}"))
 		}
 		time.Sleep(time.Minute)
-		r.want("", "job.accepted msg_1", "job.completed msg_1", "job.accepted msg_3", "job.completed msg_3")
-		if n := r.counted(); n != 4 {
+		f.want("each call completes once", "job.accepted msg_1", "job.completed msg_1", "job.accepted msg_3", "job.completed msg_3")
+		if n := f.counted(); n != 4 {
 			t.Errorf("changed %d times, want 4", n)
 		}
 	})
@@ -170,32 +170,32 @@ func TestBuiltinConflict(t *testing.T) {
 
 // A call interrupted by a restart leaves neither a change nor a job.
 func TestRestartDropsUnclaimedCall(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			r.count(ctx)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			f.count(ctx)
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		})
-		r.submit("t", "{}")
-		r.want("nothing yet")
-		r.restart(0)
-		r.want("there is no such job")
-		if n := r.counted(); n != 0 {
+		f.submit("t", "{}")
+		f.want("nothing yet")
+		f.restart(0)
+		f.want("there is no such job")
+		if n := f.counted(); n != 0 {
 			t.Errorf("changed %d times", n)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A claimed call runs again after a restart, because the first run changed nothing.
 func TestRestartRepeatsClaimedCall(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		first := true
-		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if err := CallOf(ctx).Claim(); err != nil {
 				return nil, err
 			}
-			r.count(ctx)
+			f.count(ctx)
 			if first {
 				first = false
 				<-ctx.Done()
@@ -203,13 +203,13 @@ func TestRestartRepeatsClaimedCall(t *testing.T) {
 			}
 			return arcp.Marshal(j.Attempt())
 		})
-		r.submit("t", "{}")
-		r.want("", "job.accepted msg_1")
-		r.restart(1)
-		r.want("", "job.completed msg_1")
-		if n := r.counted(); n != 1 {
+		f.submit("t", "{}")
+		f.want("the call is claimed", "job.accepted msg_1")
+		f.restart(1)
+		f.want("the call runs again", "job.completed msg_1")
+		if n := f.counted(); n != 1 {
 			t.Errorf("changed %d times, want once", n)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }

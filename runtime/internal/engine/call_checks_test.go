@@ -120,9 +120,9 @@ func (c failedChecks) call() tool.Call {
 
 // child makes the call from a job; the text is how it ended.
 func (c failedChecks) child(t *testing.T) (text string) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("target", c.tool, c.run)
-		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("target", c.tool, c.run)
+		f.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if c[budgetSpent] {
 				if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Unit: "USD", Value: "2"}); err != nil {
 					return nil, err
@@ -131,28 +131,28 @@ func (c failedChecks) child(t *testing.T) (text string) {
 			return j.Call(ctx, c.call())
 		})
 		for range c.fillers() {
-			r.submit("target", `{"fill":1}`)
+			f.submit("target", `{"fill":1}`)
 		}
-		q := r.request("sess_1", "caller", "{}")
+		q := f.request("sess_1", "caller", "{}")
 		q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(`{"tool.call":["target","nobody"]}`), []string{"USD:1"}
 		if c[leaseLacks] {
 			q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["other"]}`)
 		}
-		id := r.send(q)
-		text = r.outcome(id)
+		id := f.send(q)
+		text = f.outcome(id)
 	})
 	return text
 }
 
 // submit makes the call from a client.
 func (c failedChecks) submit(t *testing.T) (text string) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("target", c.tool, c.run)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("target", c.tool, c.run)
 		for range c.fillers() {
-			r.submit("target", `{"fill":1}`)
+			f.submit("target", `{"fill":1}`)
 		}
 		call := c.call()
-		q := r.request("sess_1", call.Tool, string(call.Arguments))
+		q := f.request("sess_1", call.Tool, string(call.Arguments))
 		if c[leaseLacks] {
 			limit, err := lease.Parse(time.Now(), lease.Request{Lease: arcp.Raw(`{"tool.call":["other"]}`)})
 			if err != nil {
@@ -160,25 +160,25 @@ func (c failedChecks) submit(t *testing.T) (text string) {
 			}
 			q.Lease, q.payload.LeaseRequest = limit, arcp.Raw(`{"tool.call":["target"]}`)
 		}
-		text = r.outcome(r.send(q))
+		text = f.outcome(f.send(q))
 	})
 	return text
 }
 
 // outcome is how a submit ends, at once or within two days.
-func (r *fixture) outcome(id arcp.MessageID) string {
-	r.Helper()
+func (f *fixture) outcome(id arcp.MessageID) string {
+	f.Helper()
 	for range 2 {
-		for _, f := range r.frames("sess_1") {
+		for _, fr := range f.frames("sess_1") {
 			switch {
-			case f.CorrelationID != id:
-			case f.Type == arcp.JobFailed:
-				e, err := arcp.DecodePayload[arcp.Error](&f.Envelope)
+			case fr.CorrelationID != id:
+			case fr.Type == arcp.JobFailed:
+				e, err := arcp.DecodePayload[arcp.Error](&fr.Envelope)
 				if err != nil {
-					r.Fatal(err)
+					f.Fatal(err)
 				}
 				return string(e.Code) + ": " + e.Message
-			case f.Type == arcp.JobCompleted:
+			case fr.Type == arcp.JobCompleted:
 				return "ok"
 			}
 		}
@@ -212,12 +212,12 @@ func TestOrderOfChecks(t *testing.T) {
 // A tool's rate limit allows a burst and then a steady rate. A refused caller is told when to
 // retry.
 func TestRateLimit(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		c := tool.Capability{Name: "x", Limits: tool.Limits{RatePerMin: 6}}
 		publish := func() {
 			made, err := tool.NewRaw(c, echo)
 			if err == nil {
-				err = r.cfg.Tools.Replace("source", []*tool.Tool{made})
+				err = f.cfg.Tools.Replace("source", []*tool.Tool{made})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -225,12 +225,12 @@ func TestRateLimit(t *testing.T) {
 		}
 		publish()
 		count := func() (accepted int, refused *arcp.Error) {
-			r.submit("x", "{}")
-			for _, f := range r.frames("sess_1") {
-				if f.Type == arcp.JobCompleted {
+			f.submit("x", "{}")
+			for _, fr := range f.frames("sess_1") {
+				if fr.Type == arcp.JobCompleted {
 					accepted++
-				} else if f.Type == arcp.JobFailed {
-					e, _ := arcp.DecodePayload[arcp.Error](&f.Envelope)
+				} else if fr.Type == arcp.JobFailed {
+					e, _ := arcp.DecodePayload[arcp.Error](&fr.Envelope)
 					refused = &e
 				}
 			}
@@ -265,11 +265,11 @@ func TestRateLimit(t *testing.T) {
 		for i := range 3 * minSweep { // names that are called once
 			c.Name = fmt.Sprintf("y%d", i)
 			publish()
-			r.submit(c.Name, "{}")
+			f.submit(c.Name, "{}")
 			time.Sleep(time.Minute)
 		}
-		r.frames("sess_1")
-		if n := len(r.e.rates.limiters); n > minSweep {
+		f.frames("sess_1")
+		if n := len(f.e.rates.limiters); n > minSweep {
 			t.Errorf("%d tools are remembered that nobody calls, want at most %d", n, minSweep)
 		}
 	})
@@ -277,17 +277,17 @@ func TestRateLimit(t *testing.T) {
 
 // A call that satisfies the rule is approved automatically; any other call asks a question.
 func TestApprovalByRule(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		rule := tool.ApprovalAuto(`args.amount <= 100 && "client" in roles && principal == "alice" && lease["tool.call"][0] == "x"`)
-		r.tool("pay", func(c *tool.Capability) { c.Approval, c.Recovery = rule, tool.RecoveryRerun }, echo)
+		f.tool("pay", func(c *tool.Capability) { c.Approval, c.Recovery = rule, tool.RecoveryRerun }, echo)
 		pay := func(args string, change func(q *request)) {
-			q := r.request("sess_1", "pay", args)
+			q := f.request("sess_1", "pay", args)
 			q.Roles, q.payload.LeaseRequest = []string{"client"}, arcp.Raw(`{"tool.call":["x"]}`)
 			change(q)
-			r.send(q)
+			f.send(q)
 		}
 		pay(`{"amount":100}`, func(*request) {})
-		r.want("the rule says yes", "job.accepted", "job.started", "job.completed")
+		f.want("the rule says yes", "job.accepted", "job.started", "job.completed")
 		for why, change := range map[string]func(q *request){
 			"too much":            func(q *request) { q.payload.Arguments = arcp.Raw(`{"amount":101}`) },
 			"no amount":           func(q *request) { q.payload.Arguments = arcp.Raw(`{}`) },
@@ -296,22 +296,22 @@ func TestApprovalByRule(t *testing.T) {
 			"more than a float64": func(q *request) { q.payload.Arguments = arcp.Raw(`{"amount":1e-999}`) },
 		} {
 			pay(`{"amount":1}`, change)
-			r.frames("sess_1")
-			if _, err := r.respond(d.one(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+			f.frames("sess_1")
+			if _, err := f.respond(d.one(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
 				t.Fatalf("%s: nobody is asked: %v", why, err)
 			}
-			if f := r.frames("sess_1"); len(f) != 1 || f[0].Type != arcp.JobCompleted {
-				t.Errorf("%s: approved, and yet %v", why, f)
+			if frames := f.frames("sess_1"); len(frames) != 1 || frames[0].Type != arcp.JobCompleted {
+				t.Errorf("%s: approved, and yet %v", why, frames)
 			}
 		}
-		r.expectNoState("all have ended")
+		f.expectNoState("all have ended")
 	})
 }
 
 // The rule knows the roles also when another process has accepted the job.
 func TestRuleAfterARestart(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("pay", func(c *tool.Capability) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("pay", func(c *tool.Capability) {
 			c.Approval, c.Recovery, c.Limits.Concurrency = tool.ApprovalAuto(`"client" in roles`), tool.RecoveryRerun, 1
 		}, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 && string(args) == "{}" {
@@ -319,12 +319,12 @@ func TestRuleAfterARestart(t *testing.T) {
 			}
 			return args, nil
 		})
-		q := r.request("sess_1", "pay", "{}")
+		q := f.request("sess_1", "pay", "{}")
 		q.Roles = []string{"client"}
-		r.send(q)
-		r.want("it runs", "job.accepted", "job.started")
-		r.restart(1)
-		r.want("and runs again, and nobody is asked", "job.started", "job.completed")
+		f.send(q)
+		f.want("it runs", "job.accepted", "job.started")
+		f.restart(1)
+		f.want("and runs again, and nobody is asked", "job.started", "job.completed")
 	})
 }
 
@@ -356,55 +356,55 @@ func TestHooksOfCalls(t *testing.T) {
 		}
 		return tool.HookDecision{}, nil
 	}}
-	runEngine(t, hooked(guard), func(r *fixture) {
-		r.tool("x", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, hooked(guard), func(f *fixture) {
+		f.tool("x", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, string(args))
 			return args, nil
 		})
 		var caught error
-		r.tool("caller", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("caller", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			_, caught = j.Call(ctx, tool.Call{Tool: "x", Arguments: args})
 			if string(args) == `{"a":"abort"}` {
 				<-ctx.Done()
 			}
 			return arcp.Raw("1"), nil
 		})
-		r.submit("x", `{"a":1}`)
-		f := r.want("other arguments", "job.accepted", "job.started", "job.completed")
-		if got := string(f[2].Payload); got != `{"value":{"a":2}}` || !slices.Equal(ran, []string{`{"a":2}`}) {
+		f.submit("x", `{"a":1}`)
+		frames := f.want("other arguments", "job.accepted", "job.started", "job.completed")
+		if got := string(frames[2].Payload); got != `{"value":{"a":2}}` || !slices.Equal(ran, []string{`{"a":2}`}) {
 			t.Errorf("the tool was called with %v, the result is %s", ran, got)
 		}
-		r.submit("x", `{"a":"deny"}`)
-		r.want("denied", "job.accepted", "job.started", "job.failed msg_2 PERMISSION_DENIED")
-		r.submit("x", `{"a":"panic"}`)
-		r.want("a hook that panics", "job.accepted", "job.started", "job.failed msg_3 PERMISSION_DENIED")
-		r.submit("x", `{"a":"abort"}`)
-		r.want("ended", "job.accepted", "job.started", "job.failed msg_4 ABORTED")
-		r.parent("caller", `{"a":"deny"}`)
-		r.frames("sess_1")
+		f.submit("x", `{"a":"deny"}`)
+		f.want("denied", "job.accepted", "job.started", "job.failed msg_2 PERMISSION_DENIED")
+		f.submit("x", `{"a":"panic"}`)
+		f.want("a hook that panics", "job.accepted", "job.started", "job.failed msg_3 PERMISSION_DENIED")
+		f.submit("x", `{"a":"abort"}`)
+		f.want("ended", "job.accepted", "job.started", "job.failed msg_4 ABORTED")
+		f.parent("caller", `{"a":"deny"}`)
+		f.frames("sess_1")
 		if e, ok := errors.AsType[*arcp.Error](caught); !ok || e.Code != arcp.CodePermissionDenied {
 			t.Errorf("a call that is denied ends with %v; the job goes on", caught)
 		}
-		id := r.parent("caller", `{"a":"abort"}`)
-		if got := r.outcome(id); got != "ABORTED: hook guard has ended the job: enough" {
+		id := f.parent("caller", `{"a":"abort"}`)
+		if got := f.outcome(id); got != "ABORTED: hook guard has ended the job: enough" {
 			t.Errorf("the job whose call a hook has ended it for: %s", got)
 		}
 		if len(ran) != 1 {
 			t.Errorf("calls that were refused were made: %v", ran)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // records are the calls of a job, in pages of n.
-func (r *fixture) records(id arcp.JobID, n int) (list []CallRecord) {
-	r.Helper()
+func (f *fixture) records(id arcp.JobID, n int) (list []CallRecord) {
+	f.Helper()
 	after := ""
 	for more := true; more; {
 		more = false
-		j := r.row(id)
+		j := f.row(id)
 		got := 0
-		err := r.e.Calls(context.Background(), &j, after, func(place string, c CallRecord) bool {
+		err := f.e.Calls(context.Background(), &j, after, func(place string, c CallRecord) bool {
 			if got == n {
 				more = true
 				return false
@@ -414,7 +414,7 @@ func (r *fixture) records(id arcp.JobID, n int) (list []CallRecord) {
 			return true
 		})
 		if err != nil {
-			r.Fatal(err)
+			f.Fatal(err)
 		}
 	}
 	return list
@@ -433,14 +433,14 @@ func recordLines(list []CallRecord) (lines []string) {
 
 // The call records of a job are its attempts, its children, and its refused calls.
 func TestCallRecords(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("leaf", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("leaf", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(30 * time.Millisecond)
 			return args, nil
 		})
-		r.tool("slow", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, wait)
-		r.tool("other", nil, echo)
-		r.tool("caller", func(c *tool.Capability) {
+		f.tool("slow", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, wait)
+		f.tool("other", nil, echo)
+		f.tool("caller", func(c *tool.Capability) {
 			c.SideEffect, c.Retry = tool.SideEffectNetwork, tool.Retry{MaxAttempts: 2, InitialMS: 1000}
 		}, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
@@ -451,13 +451,13 @@ func TestCallRecords(t *testing.T) {
 			}
 			return arcp.Raw(`{"b":1,"a":1.0}`), nil
 		})
-		q := r.request("sess_1", "caller", `{ "n" : 1.0 }`)
+		q := f.request("sess_1", "caller", `{ "n" : 1.0 }`)
 		q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["leaf","slow","nobody"]}`)
-		id := r.send(q)
-		if got := r.outcome(id); got != "ok" {
+		id := f.send(q)
+		if got := f.outcome(id); got != "ok" {
 			t.Fatal(got)
 		}
-		job := r.jobs("caller")[0]
+		job := f.jobs("caller")[0]
 		want := []string{
 			"caller@1.0.0 1 network error 0ms UNAVAILABLE",
 			"caller@1.0.0 2 network ok 1030ms",
@@ -467,11 +467,11 @@ func TestCallRecords(t *testing.T) {
 			"other 2 external_system denied 0ms PERMISSION_DENIED",
 		}
 		for _, page := range []int{1, 2, 100} {
-			if got := recordLines(r.records(job.ID, page)); !slices.Equal(got, want) {
+			if got := recordLines(f.records(job.ID, page)); !slices.Equal(got, want) {
 				t.Errorf("in pages of %d:\n\t%s\nwant\n\t%s", page, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 			}
 		}
-		list := r.records(job.ID, 100)
+		list := f.records(job.ID, 100)
 		for i, c := range list {
 			if c.Request != digest.Of(arcp.Raw(`{"n":1.0}`)) {
 				t.Errorf("record %d: the request's digest is %s", i, c.Request)
@@ -480,15 +480,15 @@ func TestCallRecords(t *testing.T) {
 		if list[1].Response != digest.Of(arcp.Raw(`{"a":1.0,"b":1}`)) || list[2].Response != list[2].Request || list[3].Response != "" {
 			t.Errorf("the digests of the responses: %q", []string{list[1].Response, list[2].Response, list[3].Response})
 		}
-		r.restart(0)
-		if got := recordLines(r.records(job.ID, 100)); !slices.Equal(got, want) {
+		f.restart(0)
+		if got := recordLines(f.records(job.ID, 100)); !slices.Equal(got, want) {
 			t.Errorf("after a restart:\n\t%s", strings.Join(got, "\n\t"))
 		}
-		if err := r.delete(job.ID); err != nil {
+		if err := f.delete(job.ID); err != nil {
 			t.Fatal(err)
 		}
 		left := 0
-		err := r.st.Records(context.Background(), store.JobRecordPrefix(job.ID), "", func(store.Record) bool {
+		err := f.st.Records(context.Background(), store.JobRecordPrefix(job.ID), "", func(store.Record) bool {
 			left++
 			return true
 		})
@@ -499,16 +499,16 @@ func TestCallRecords(t *testing.T) {
 }
 
 // jobs are the rows of a tool's jobs.
-func (r *fixture) jobs(name string) (rows []store.Job) {
-	r.Helper()
-	err := r.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
+func (f *fixture) jobs(name string) (rows []store.Job) {
+	f.Helper()
+	err := f.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
 		if strings.HasPrefix(j.Agent, name+"@") {
 			rows = append(rows, j)
 		}
 		return true
 	})
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 	return rows
 }
@@ -519,46 +519,46 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
 		return tool.HookDecision{Arguments: arcp.Raw(`{"n":2}`)}, nil
 	}}
-	runEngine(t, func(c *Config) { c.Questions = d; hooked(swap)(c) }, func(r *fixture) {
-		r.session("sess_2")
-		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
-		r.submit("danger", `{"n":1}`)
+	runEngine(t, func(c *Config) { c.Questions = d; hooked(swap)(c) }, func(f *fixture) {
+		f.session("sess_2")
+		f.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
+		f.submit("danger", `{"n":1}`)
 		q := d.one(t)
 		if !strings.Contains(string(q.Details), `{"n":2}`) {
 			t.Errorf("who approves is shown %s, not what the tool will be called with", q.Details)
 		}
 		time.Sleep(time.Minute)
-		got := r.records(q.Job, 9)
+		got := f.records(q.Job, 9)
 		if lines := recordLines(got); !slices.Equal(lines, []string{"danger@1.0.0 1 external_system approval_pending 60000ms"}) ||
 			got[0].Request != digest.Of(arcp.Raw(`{"n":2}`)) {
 			t.Errorf("while it waits: %v", got)
 		}
-		if _, err := r.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Deny}); err != nil {
+		if _, err := f.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Deny}); err != nil {
 			t.Fatal(err)
 		}
-		r.frames("sess_1")
-		got = r.records(q.Job, 9)
+		f.frames("sess_1")
+		got = f.records(q.Job, 9)
 		if lines := recordLines(got); !slices.Equal(lines, []string{"danger@1.0.0 1 external_system denied 60000ms PERMISSION_DENIED"}) ||
 			got[0].Request != digest.Of(arcp.Raw(`{"n":2}`)) {
 			t.Errorf("denied: %v", got)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A tool that calls in vain without end fills nothing.
 func TestRefusedCallRecordsAreBounded(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for i := range 3 * maxNotes {
 				_, _ = j.Call(ctx, tool.Call{Tool: "nobody", Arguments: arcp.Raw(fmt.Sprint(i))})
 			}
 			return nil, nil
 		})
-		r.submit("caller", "{}")
-		r.frames("sess_1")
-		job := r.jobs("caller")[0].ID
-		if got := len(r.records(job, 100)); got != 1+maxNotes {
+		f.submit("caller", "{}")
+		f.frames("sess_1")
+		job := f.jobs("caller")[0].ID
+		if got := len(f.records(job, 100)); got != 1+maxNotes {
 			t.Errorf("%d records, want the attempt and %d refused calls", got, maxNotes)
 		}
 	})
@@ -573,12 +573,12 @@ func TestCallsUseTheJobsCatalog(t *testing.T) {
 		c.Catalog = func(_ arcp.SessionID, _ string, trust arcp.TrustLevel) *catalog.Snapshot {
 			return cat.Snapshot(catalog.Viewer{Trust: trust}, overlay)
 		}
-	}, func(r *fixture) {
-		r.tool("secret", nil, echo)
-		r.tool("leaf", nil, echo)
+	}, func(f *fixture) {
+		f.tool("secret", nil, echo)
+		f.tool("leaf", nil, echo)
 		var got []string
 		gate := make(chan struct{})
-		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-gate
 			for _, ref := range []string{"secret", "secret@1.0.0", "secret@2", "leaf", "late"} {
 				_, err := j.Call(ctx, tool.Call{Tool: ref, Delegate: ref == "secret"})
@@ -596,14 +596,14 @@ func TestCallsUseTheJobsCatalog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.parent("caller", "{}")
+		f.parent("caller", "{}")
 		synctest.Wait()
-		r.submit("secret", "{}")
-		r.want("hidden from clients, too", "job.accepted", "job.started", "job.failed msg_2 AGENT_NOT_AVAILABLE")
+		f.submit("secret", "{}")
+		f.want("hidden from clients, too", "job.accepted", "job.started", "job.failed msg_2 AGENT_NOT_AVAILABLE")
 		overlay = nil // the session's overlay does not affect the job
-		r.tool("late", nil, echo)
+		f.tool("late", nil, echo)
 		close(gate)
-		r.frames("sess_1")
+		f.frames("sess_1")
 		want := []string{"secret: AGENT_NOT_AVAILABLE", "secret@1.0.0: AGENT_NOT_AVAILABLE",
 			"secret@2: AGENT_NOT_AVAILABLE", "leaf: ok", "late: AGENT_NOT_AVAILABLE"}
 		if !slices.Equal(got, want) {

@@ -25,27 +25,27 @@ func TestQueue(t *testing.T) {
 		"panicked":  {func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { panic("x") }, "job.failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEngine(t, nil, func(r *fixture) {
-				r.tool("t", oneAtATime, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			runEngine(t, nil, func(f *fixture) {
+				f.tool("t", oneAtATime, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					time.Sleep(time.Second)
 					return end.fn(ctx, j, args)
 				})
-				r.submitAtOnce(func() {
+				f.submitAtOnce(func() {
 					for range 3 {
-						r.submit("t", "{}")
+						f.submit("t", "{}")
 					}
 				})
-				frames := r.want("one runs", "job.accepted msg_1", "job.accepted msg_2", "job.accepted msg_3", "job.started msg_1")
-				if row := r.row(jobOf(frames, "msg_2")); row.State != arcp.StateQueued {
+				frames := f.want("one runs", "job.accepted msg_1", "job.accepted msg_2", "job.accepted msg_3", "job.started msg_1")
+				if row := f.row(jobOf(frames, "msg_2")); row.State != arcp.StateQueued {
 					t.Errorf("the second is %s, want queued", row.State)
 				}
 				for i := 1; i < 3; i++ {
 					time.Sleep(time.Second)
-					r.want("the next one's turn", fmt.Sprintf("%s msg_%d", end.terminal, i), fmt.Sprintf("job.started msg_%d", i+1))
+					f.want("the next one's turn", fmt.Sprintf("%s msg_%d", end.terminal, i), fmt.Sprintf("job.started msg_%d", i+1))
 				}
 				time.Sleep(time.Second)
-				r.want("the last", end.terminal+" msg_3")
-				r.expectNoState("")
+				f.want("the last", end.terminal+" msg_3")
+				f.expectNoState("")
 			})
 		})
 	}
@@ -54,19 +54,19 @@ func TestQueue(t *testing.T) {
 // Among the waiting jobs of a principal the most urgent one starts next, and every eighth time the
 // oldest one. The places of other principals in the queue do not change.
 func TestQueueByPriority(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		ran := make(chan string, 20)
-		r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran <- strings.Trim(string(args), `"`)
 			time.Sleep(time.Second)
 			return args, nil
 		})
 		send := func(principal, name string, p arcp.Priority) {
-			q := r.request("sess_1", "t", fmt.Sprintf("%q", name))
+			q := f.request("sess_1", "t", fmt.Sprintf("%q", name))
 			q.Principal, q.env.Priority = principal, p
-			r.send(q)
+			f.send(q)
 		}
-		r.submitAtOnce(func() {
+		f.submitAtOnce(func() {
 			send("alice", "runs", "")
 			send("alice", "low", arcp.PriorityLow)
 			send("bob", "bob's", "")
@@ -77,7 +77,7 @@ func TestQueueByPriority(t *testing.T) {
 			send("alice", "critical", arcp.PriorityCritical)
 		})
 		time.Sleep(time.Minute)
-		r.frames("sess_1") // which waits until all has come to rest
+		f.frames("sess_1") // which waits until all has come to rest
 		close(ran)
 		var order []string
 		for name := range ran {
@@ -87,7 +87,7 @@ func TestQueueByPriority(t *testing.T) {
 		if got := strings.Join(order, ", "); got != want {
 			t.Errorf("ran in the order\n%s, want\n%s", got, want)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
@@ -96,20 +96,20 @@ func TestQueueByPriority(t *testing.T) {
 func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 	for _, p := range []arcp.Priority{arcp.PriorityLow, arcp.PriorityNormal, arcp.PriorityCritical} {
 		t.Run(string(p), func(t *testing.T) {
-			runEngine(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(f *fixture) {
 				ran := make(chan string, 100)
-				r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				f.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					ran <- strings.Trim(string(args), `"`)
 					time.Sleep(time.Second)
 					return args, nil
 				})
 				send := func(principal string, p arcp.Priority) {
-					q := r.request("sess_1", "t", fmt.Sprintf("%q", principal))
+					q := f.request("sess_1", "t", fmt.Sprintf("%q", principal))
 					q.Principal, q.env.Priority = principal, p
-					r.send(q)
+					f.send(q)
 				}
 				var want []string
-				r.submitAtOnce(func() {
+				f.submitAtOnce(func() {
 					for i := range 66 { // one runs
 						principal, priority := "alice", arcp.PriorityLow
 						switch {
@@ -123,7 +123,7 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 					}
 				})
 				time.Sleep(2 * time.Minute)
-				r.frames("sess_1") // which waits until all has come to rest
+				f.frames("sess_1") // which waits until all has come to rest
 				close(ran)
 				var got []string
 				for principal := range ran {
@@ -132,7 +132,7 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Errorf("ran in the order\n%s, want\n%s", got, want)
 				}
-				r.expectNoState("")
+				f.expectNoState("")
 			})
 		})
 	}
@@ -141,57 +141,57 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 // A job cancelled in the queue leaves it without having started; the order of the others is
 // unchanged.
 func TestCancelInTheQueue(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", oneAtATime, sleeper(time.Second))
-		r.submitAtOnce(func() {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", oneAtATime, sleeper(time.Second))
+		f.submitAtOnce(func() {
 			for range 4 {
-				r.submit("t", "{}")
+				f.submit("t", "{}")
 			}
 		})
-		frames := r.want("", "job.accepted", "job.accepted", "job.accepted", "job.accepted", "job.started msg_1")
-		r.cancel(jobOf(frames, "msg_2"), 0)
-		r.want("it ends at once", "cancel.accepted msg_5", "job.cancelled msg_2 CANCELLED")
+		frames := f.want("one job runs", "job.accepted", "job.accepted", "job.accepted", "job.accepted", "job.started msg_1")
+		f.cancel(jobOf(frames, "msg_2"), 0)
+		f.want("it ends at once", "cancel.accepted msg_5", "job.cancelled msg_2 CANCELLED")
 		time.Sleep(time.Second)
-		r.want("the third is next", "job.completed msg_1", "job.started msg_3")
+		f.want("the third is next", "job.completed msg_1", "job.started msg_3")
 		time.Sleep(2 * time.Second)
-		r.want("", "job.completed msg_3", "job.started msg_4", "job.completed msg_4")
-		r.expectNoState("")
+		f.want("the queue continues in order", "job.completed msg_3", "job.started msg_4", "job.completed msg_4")
+		f.expectNoState("")
 	})
 }
 
 // A job whose claim fails frees its slot or queue position.
 func TestQueueAndRefusedClaims(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", oneAtATime, sleeper(time.Second))
-		bad := func() { q := r.request("sess_1", "t", "{}"); q.Session = "sess_gone"; r.send(q) }
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", oneAtATime, sleeper(time.Second))
+		bad := func() { q := f.request("sess_1", "t", "{}"); q.Session = "sess_gone"; f.send(q) }
 		bad()
-		r.submit("t", "{}")
+		f.submit("t", "{}")
 		bad()
-		r.submit("t", "{}")
+		f.submit("t", "{}")
 		time.Sleep(2 * time.Second)
-		got := strings.Join(lines(r.frames("sess_1")), ", ")
+		got := strings.Join(lines(f.frames("sess_1")), ", ")
 		for _, want := range []string{"job.completed msg_2", "job.completed msg_4", "job.failed msg_1 UNAVAILABLE",
 			"job.failed msg_3 UNAVAILABLE"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("sent %s; want %s too", got, want)
 			}
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 func TestQueueIsBounded(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", oneAtATime, wait)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", oneAtATime, wait)
 		for range 1 + tool.MaxQueue {
-			r.submit("t", "{}")
+			f.submit("t", "{}")
 		}
-		r.frames("sess_1")
-		r.submit("t", "{}")
-		wantRetryAfter(t, r.want("the queue is full", "job.failed msg_1026 RESOURCE_EXHAUSTED")[0])
-		r.e.SessionJobs().CancelAll("sess_1", "enough")
-		r.frames("sess_1")
-		r.expectNoState("all were cancelled, running and queued")
+		f.frames("sess_1")
+		f.submit("t", "{}")
+		wantRetryAfter(t, f.want("the queue is full", "job.failed msg_1026 RESOURCE_EXHAUSTED")[0])
+		f.e.SessionJobs().CancelAll("sess_1", "enough")
+		f.frames("sess_1")
+		f.expectNoState("all were cancelled, running and queued")
 	})
 }
 
@@ -216,44 +216,44 @@ func TestLimits(t *testing.T) {
 		"own":       {func(c *Config) { c.MaxJobsPerPrincipal = 100 }, func(q *request) { q.Principal, q.MaxJobs = "bob", 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEngine(t, c.change, func(r *fixture) {
-				r.session("sess_2")
-				r.tool("t", nil, wait)
-				r.tool("quick", nil, echo)
+			runEngine(t, c.change, func(f *fixture) {
+				f.session("sess_2")
+				f.tool("t", nil, wait)
+				f.tool("quick", nil, echo)
 				send := func(change func(*request)) arcp.MessageID {
-					q := r.request("sess_1", "t", "{}")
+					q := f.request("sess_1", "t", "{}")
 					if name == "own" {
 						q.MaxJobs = 2
 					}
 					if change != nil {
 						change(q)
 					}
-					return r.send(q)
+					return f.send(q)
 				}
 				for round := range 3 {
 					send(nil)
 					send(nil)
-					r.frames("sess_1")
+					f.frames("sess_1")
 					refused := send(nil)
-					wantRetryAfter(t, r.want("one too many", "job.failed "+string(refused)+" RESOURCE_EXHAUSTED")[0])
+					wantRetryAfter(t, f.want("one too many", "job.failed "+string(refused)+" RESOURCE_EXHAUSTED")[0])
 					if c.other != nil {
-						if send(c.other); r.e.LiveCount() != 3 {
-							t.Errorf("%d jobs, want the third: it counts elsewhere", r.e.LiveCount())
+						if send(c.other); f.e.LiveCount() != 3 {
+							t.Errorf("%d jobs, want the third: it counts elsewhere", f.e.LiveCount())
 						}
 					}
-					r.e.SessionJobs().CancelAll("sess_1", "")
-					r.e.SessionJobs().CancelAll("sess_2", "")
-					r.frames("sess_1")
-					r.frames("sess_2")
-					r.expectNoState(fmt.Sprintf("round %d", round))
+					f.e.SessionJobs().CancelAll("sess_1", "")
+					f.e.SessionJobs().CancelAll("sess_2", "")
+					f.frames("sess_1")
+					f.frames("sess_2")
+					f.expectNoState(fmt.Sprintf("round %d", round))
 				}
 				for range 3 { // a refused claim does not count
 					send(func(q *request) { q.Session = "sess_gone" })
-					r.frames("sess_1")
+					f.frames("sess_1")
 					send(func(q *request) { q.payload.Tool = "quick" })
-					r.frames("sess_1")
+					f.frames("sess_1")
 				}
-				r.expectNoState("quick and refused ones")
+				f.expectNoState("quick and refused ones")
 			})
 		})
 	}
@@ -263,9 +263,9 @@ func TestLimits(t *testing.T) {
 // full, and no event is lost or reordered.
 func TestEmitsAreBounded(t *testing.T) {
 	const events = 5 * maxQueuedEvents
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		emitted := make(chan int, events)
-		r.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for n := range events {
 				if err := j.Log("info", fmt.Sprint(n), nil); err != nil {
 					return nil, err
@@ -274,20 +274,20 @@ func TestEmitsAreBounded(t *testing.T) {
 			}
 			return nil, nil
 		})
-		r.session("sess_1")
-		release := r.st.hold()
-		r.submit("t", "{}")
-		r.st.gate <- struct{}{} // the claim
-		r.frames("sess_1")
+		f.session("sess_1")
+		release := f.st.hold()
+		f.submit("t", "{}")
+		f.st.gate <- struct{}{} // the claim
+		f.frames("sess_1")
 		if n := len(emitted); n > 2*maxQueuedEvents || n < maxQueuedEvents {
 			t.Errorf("%d events emitted while the store stood still, want about the bound of %d", n, maxQueuedEvents)
 		}
 		release()
 		n := 0
-		for _, f := range r.frames("sess_1") {
-			if p, err := arcp.DecodePayload[arcp.LogPayload](&f.Envelope); f.Type == arcp.Log && err == nil {
+		for _, fr := range f.frames("sess_1") {
+			if p, err := arcp.DecodePayload[arcp.LogPayload](&fr.Envelope); fr.Type == arcp.Log && err == nil {
 				if p.Message != fmt.Sprint(n) {
-					r.Fatalf("event %s, want %d", p.Message, n)
+					f.Fatalf("event %s, want %d", p.Message, n)
 				}
 				n++
 			}
@@ -300,9 +300,9 @@ func TestEmitsAreBounded(t *testing.T) {
 
 // Large events are bounded by their bytes.
 func TestEmitsAreBoundedByBytes(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		emitted := make(chan int, 100)
-		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for n := range 20 {
 				if err := j.Log("info", strings.Repeat("x", 300<<10), nil); err != nil {
 					return nil, err
@@ -311,16 +311,16 @@ func TestEmitsAreBoundedByBytes(t *testing.T) {
 			}
 			return nil, nil
 		})
-		r.session("sess_1")
-		release := r.st.hold()
-		r.submit("t", "{}")
-		r.st.gate <- struct{}{}
-		r.frames("sess_1")
+		f.session("sess_1")
+		release := f.st.hold()
+		f.submit("t", "{}")
+		f.st.gate <- struct{}{}
+		f.frames("sess_1")
 		if n := len(emitted); n > 2*maxQueuedBytes/(300<<10)+2 {
 			t.Errorf("%d events of 300 KiB emitted while the store stood still", n)
 		}
 		release()
-		if n := len(r.frames("sess_1")); n != 20+2 {
+		if n := len(f.frames("sess_1")); n != 20+2 {
 			t.Errorf("%d frames, want the rest of the 20 events", n)
 		}
 	})
@@ -329,8 +329,8 @@ func TestEmitsAreBoundedByBytes(t *testing.T) {
 // An event that the protocol has no room for is refused to the tool, and no
 // harm to the job.
 func TestEmitRefused(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			nan := 0.0
 			for why, err := range map[string]error{
 				"too large":           j.Log("info", strings.Repeat("x", maxPayload), nil),
@@ -350,19 +350,19 @@ func TestEmitRefused(t *testing.T) {
 			}
 			return nil, j.Log("info", "still here", nil)
 		})
-		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started", "log", "job.completed")
+		f.submit("t", "{}")
+		f.want("the valid event is taken", "job.accepted", "job.started", "log", "job.completed")
 	})
 }
 
 func TestProgressPercent(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return nil, errors.Join(j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(4.0)}),
 				j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(0.0)}))
 		})
-		r.submit("t", "{}")
-		frames := r.want("", "job.accepted", "job.started", "job.progress", "job.progress", "job.completed")
+		f.submit("t", "{}")
+		frames := f.want("both events are taken", "job.accepted", "job.started", "job.progress", "job.progress", "job.completed")
 		if got := string(frames[2].Payload); !strings.Contains(got, `"percent":25`) {
 			t.Errorf("%s: want the percentage said too", got)
 		}

@@ -111,18 +111,18 @@ func (c *chaos) submitOne() {
 func TestChaos(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	runEngine(t, func(cfg *Config) { cfg.Heartbeat = time.Second }, func(r *fixture) {
-		c := &chaos{fixture: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), asked: make(map[arcp.MessageID]arcp.JobID),
+	runEngine(t, func(cfg *Config) { cfg.Heartbeat = time.Second }, func(f *fixture) {
+		c := &chaos{fixture: f, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), asked: make(map[arcp.MessageID]arcp.JobID),
 			wished: make(map[arcp.MessageID]bool), calls: make(map[arcp.JobID]int)}
 		for i, d := range tool.Recoveries {
-			r.tool(string(d), func(k *tool.Capability) {
+			f.tool(string(d), func(k *tool.Capability) {
 				k.Recovery, k.Limits.Concurrency, k.Limits.Timeout = d, 3+i, 5*time.Second
 				if d == tool.RecoveryRerun {
 					early(k)
 				}
 			}, c.randomTool)
 		}
-		r.session("sess_1")
+		f.session("sess_1")
 		for range 600 {
 			switch c.rng.IntN(12) {
 			case 0:
@@ -144,7 +144,7 @@ func TestChaos(t *testing.T) {
 		time.Sleep(time.Hour)
 		c.collect()
 		c.check()
-		r.expectNoState("after all")
+		f.expectNoState("after all")
 	})
 }
 

@@ -13,11 +13,11 @@ import (
 )
 
 // create asks for a checkpoint for sess_1.
-func (r *fixture) create(id arcp.JobID, label string) arcp.MessageID {
-	r.Helper()
-	r.n++
-	from := r.requester()
-	r.e.CreateCheckpoint(from, id, &arcp.CheckpointCreatePayload{Label: label})
+func (f *fixture) create(id arcp.JobID, label string) arcp.MessageID {
+	f.Helper()
+	f.n++
+	from := f.requester()
+	f.e.CreateCheckpoint(from, id, &arcp.CheckpointCreatePayload{Label: label})
 	return from.Request
 }
 
@@ -49,44 +49,44 @@ func label(t *testing.T, f frame) string {
 
 // A tool that looks makes the checkpoint at once.
 func TestCheckpointOnDemand(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", checkpoints, willing)
-		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
-		r.create(id, "before")
-		f := r.want("the answer, then the checkpoint as any event", "ack msg_2", "job.checkpoint msg_1")[1]
-		if got := label(t, f); got != "before" {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", checkpoints, willing)
+		f.submit("t", "{}")
+		id := f.want("the job runs", "job.accepted", "job.started")[0].JobID
+		f.create(id, "before")
+		fr := f.want("the answer, then the checkpoint as any event", "ack msg_2", "job.checkpoint msg_1")[1]
+		if got := label(t, fr); got != "before" {
 			t.Errorf("label %q, want that of the request", got)
 		}
-		r.create(id, "")
-		if got := label(t, r.want("", "ack msg_3", "job.checkpoint msg_1")[1]); got != "its own" {
+		f.create(id, "")
+		if got := label(t, f.want("the request without a label makes a checkpoint", "ack msg_3", "job.checkpoint msg_1")[1]); got != "its own" {
 			t.Errorf("label %q, want the tool's", got)
 		}
 		time.Sleep(time.Hour)
-		r.want("one checkpoint a request", "job.completed")
+		f.want("one checkpoint a request", "job.completed")
 	})
 }
 
 // Commands that arrive between job.accepted and the first turn of the supervisor are applied
 // when the job runs.
 func TestCommandsBeforeTheFirstTurn(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c); c.Interruptible = true }, willing)
-		r.submitAtOnce(func() {
-			r.submit("t", "{}")
-			r.submit("t", "{}")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c); c.Interruptible = true }, willing)
+		f.submitAtOnce(func() {
+			f.submit("t", "{}")
+			f.submit("t", "{}")
 		})
-		id := jobOf(r.want("", "job.accepted msg_1", "job.accepted msg_2", "job.started msg_1"), "msg_2")
-		next := r.e.run(id)
+		id := jobOf(f.want("the second job waits for the slot", "job.accepted msg_1", "job.accepted msg_2", "job.started msg_1"), "msg_2")
+		next := f.e.run(id)
 		next.mu.Lock() // as if they came when it has its slot and no supervisor yet
 		next.commands.list = append(next.commands.list,
-			&createCheckpoint{Requester{Request: "msg_c", Principal: "alice", Answers: r.session("sess_1")}, id, "first"},
-			&interruptJob{Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, id, "stop"})
+			&createCheckpoint{Requester{Request: "msg_c", Principal: "alice", Answers: f.session("sess_1")}, id, "first"},
+			&interruptJob{Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: f.session("sess_1")}, id, "stop"})
 		next.mu.Unlock()
 		time.Sleep(time.Hour)
-		f := r.want("both are met; a cursor gives answers first", "ack msg_c", "ack msg_i", "job.completed msg_1",
+		frames := f.want("both are met; a cursor gives answers first", "ack msg_c", "ack msg_i", "job.completed msg_1",
 			"job.started msg_2", "job.checkpoint msg_2")
-		if got := label(t, f[4]); got != "first" {
+		if got := label(t, frames[4]); got != "first" {
 			t.Errorf("label %q, want that of the request", got)
 		}
 	})
@@ -94,8 +94,8 @@ func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 
 // Each of several requests gets its own checkpoint, in their order. Their number is bounded.
 func TestCheckpointsOnDemand(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			var err error
 			for n := range maxCheckpointRequests + 1 {
@@ -103,16 +103,16 @@ func TestCheckpointsOnDemand(t *testing.T) {
 			}
 			return nil, err
 		})
-		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
+		f.submit("t", "{}")
+		id := f.want("the job runs", "job.accepted", "job.started")[0].JobID
 		for n := range maxCheckpointRequests {
-			m := r.create(id, fmt.Sprint(n))
-			r.want("", "ack "+string(m))
+			m := f.create(id, fmt.Sprint(n))
+			f.want("each request is accepted", "ack "+string(m))
 		}
-		r.create(id, "more")
-		r.want("", "nack msg_12 RESOURCE_EXHAUSTED")
+		f.create(id, "more")
+		f.want("too many requests wait", "nack msg_12 RESOURCE_EXHAUSTED")
 		time.Sleep(time.Second)
-		frames := r.frames("sess_1")
+		frames := f.frames("sess_1")
 		for n := range maxCheckpointRequests {
 			if got := label(t, frames[n]); got != fmt.Sprint(n) {
 				t.Errorf("checkpoint %d is labelled %q", n, got)
@@ -126,9 +126,9 @@ func TestCheckpointsOnDemand(t *testing.T) {
 
 // An expired checkpoint request is dropped, and the tool is not notified of it any more.
 func TestCheckpointOnDemandExpires(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var asked bool
-		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.CheckpointWanted()
 			time.Sleep(checkpointRequestExpires + time.Second)
 			err := j.Checkpoint("its own", 1)
@@ -139,53 +139,53 @@ func TestCheckpointOnDemandExpires(t *testing.T) {
 			}
 			return nil, err
 		})
-		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
-		r.create(id, "before")
+		f.submit("t", "{}")
+		id := f.want("the job runs", "job.accepted", "job.started")[0].JobID
+		f.create(id, "before")
 		time.Sleep(time.Minute)
-		if got := label(t, r.want("", "ack", "job.checkpoint", "job.completed")[1]); got != "its own" || asked {
+		if got := label(t, f.want("the tool makes its own checkpoint", "ack", "job.checkpoint", "job.completed")[1]); got != "its own" || asked {
 			t.Errorf("label %q, asked %t; want the tool's, and not asked any more", got, asked)
 		}
 	})
 }
 
 func TestCheckpointOnDemandIsRefused(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) },
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) },
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				<-ctx.Done()
 				time.Sleep(time.Second) // it takes a moment
 				return nil, nil
 			})
-		r.tool("other", recovery(tool.RecoveryRerun), wait)
-		r.submit("t", "{}")
-		r.submit("t", "{}")
-		r.submit("other", "{}")
-		frames := r.frames("sess_1")
+		f.tool("other", recovery(tool.RecoveryRerun), wait)
+		f.submit("t", "{}")
+		f.submit("t", "{}")
+		f.submit("other", "{}")
+		frames := f.frames("sess_1")
 		running, queued := jobOf(frames, "msg_1"), jobOf(frames, "msg_2")
-		r.create(queued, "")
-		r.want("queued", "nack msg_4 FAILED_PRECONDITION")
-		r.create(jobOf(frames, "msg_3"), "")
-		r.want("of a tool that begins at the start", "nack msg_5 FAILED_PRECONDITION")
-		r.create("job_none", "")
-		r.want("unknown", "nack msg_6 JOB_NOT_FOUND")
-		r.e.CreateCheckpoint(Requester{Request: "msg_x", Principal: "mallory", Answers: r.session("sess_1")}, running,
+		f.create(queued, "")
+		f.want("queued", "nack msg_4 FAILED_PRECONDITION")
+		f.create(jobOf(frames, "msg_3"), "")
+		f.want("of a tool that begins at the start", "nack msg_5 FAILED_PRECONDITION")
+		f.create("job_none", "")
+		f.want("unknown", "nack msg_6 JOB_NOT_FOUND")
+		f.e.CreateCheckpoint(Requester{Request: "msg_x", Principal: "mallory", Answers: f.session("sess_1")}, running,
 			new(arcp.CheckpointCreatePayload))
-		r.want("a job of another principal", "nack msg_x JOB_NOT_FOUND")
-		r.cancel(running, 0)
-		r.create(running, "")
-		if got := lines(r.frames("sess_1")); len(got) != 2 || !slices.Contains(got, "nack msg_8 FAILED_PRECONDITION") {
+		f.want("a job of another principal", "nack msg_x JOB_NOT_FOUND")
+		f.cancel(running, 0)
+		f.create(running, "")
+		if got := lines(f.frames("sess_1")); len(got) != 2 || !slices.Contains(got, "nack msg_8 FAILED_PRECONDITION") {
 			t.Errorf("while it is cancelled: %v", got)
 		}
 		time.Sleep(2 * time.Second)
-		r.want("", "job.cancelled msg_1", "job.started msg_2")
-		r.create(running, "")
-		r.want("ended", "nack msg_9 FAILED_PRECONDITION")
-		r.e.CreateCheckpoint(Requester{Request: "msg_y", Principal: "mallory", Answers: r.session("sess_1")}, running,
+		f.want("the cancelled job frees the slot", "job.cancelled msg_1", "job.started msg_2")
+		f.create(running, "")
+		f.want("ended", "nack msg_9 FAILED_PRECONDITION")
+		f.e.CreateCheckpoint(Requester{Request: "msg_y", Principal: "mallory", Answers: f.session("sess_1")}, running,
 			new(arcp.CheckpointCreatePayload))
-		r.want("an ended job of another principal", "nack msg_y JOB_NOT_FOUND")
-		r.stop(0)
-		r.create(queued, "")
-		r.want("after a stop", "nack msg_10")
+		f.want("an ended job of another principal", "nack msg_y JOB_NOT_FOUND")
+		f.stop(0)
+		f.create(queued, "")
+		f.want("after a stop", "nack msg_10")
 	})
 }

@@ -50,58 +50,58 @@ func counter(to int) tool.Func {
 
 // A checkpoint is an event without the data. It follows the events emitted before it.
 func TestCheckpointEvent(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", checkpoints, counter(1))
-		r.submit("t", "{}")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", checkpoints, counter(1))
+		f.submit("t", "{}")
 		time.Sleep(time.Second)
-		f := r.want("", "job.accepted", "job.started", "log", "job.checkpoint msg_1", "job.completed")[3]
-		p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f.Envelope)
-		if err != nil || !arcp.HasPrefix(p.CheckpointID, arcp.CheckpointPrefix) || p.Label != "step 1" || p.Data != nil || f.EventSeq == 0 {
-			t.Errorf("%s, %v: want an id and the label, numbered", f.Payload, err)
+		fr := f.want("the checkpoint follows the log event", "job.accepted", "job.started", "log", "job.checkpoint msg_1", "job.completed")[3]
+		p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&fr.Envelope)
+		if err != nil || !arcp.HasPrefix(p.CheckpointID, arcp.CheckpointPrefix) || p.Label != "step 1" || p.Data != nil || fr.EventSeq == 0 {
+			t.Errorf("%s, %v: want an id and the label, numbered", fr.Payload, err)
 		}
 	})
 }
 
 // The call returns when the checkpoint is durable, not before.
 func TestCheckpointIsDurable(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		saved := make(chan error, 1)
-		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			err := j.Checkpoint("", nil)
 			saved <- err
 			return nil, err
 		})
-		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started")
-		release := r.st.hold()
+		f.submit("t", "{}")
+		f.want("the job runs", "job.accepted", "job.started")
+		release := f.st.hold()
 		time.Sleep(time.Minute)
 		if len(saved) != 0 {
 			t.Error("it returned while its commit was under way")
 		}
-		r.st.gate <- struct{}{}
+		f.st.gate <- struct{}{}
 		synctest.Wait()
 		if len(saved) != 1 || <-saved != nil {
 			t.Error("it did not return when it was durable")
 		}
 		release()
-		r.want("", "job.checkpoint", "job.completed")
+		f.want("the durable checkpoint is sent", "job.checkpoint", "job.completed")
 	})
 }
 
 // The last ten checkpoints are stored, with their ids, across attempts and restarts.
 func TestTenCheckpointsAreKept(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", checkpoints, counter(40))
-		r.submit("t", "{}")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", checkpoints, counter(40))
+		f.submit("t", "{}")
 		time.Sleep(17*time.Second + time.Millisecond)
-		frames := r.frames("sess_1")
-		r.restart(1)
+		frames := f.frames("sess_1")
+		f.restart(1)
 		time.Sleep(10 * time.Second)
-		frames = append(frames, r.frames("sess_1")...)
+		frames = append(frames, f.frames("sess_1")...)
 		ids := make(map[uint64]string) // by number
 		for i := range uint64(job.MaxCheckpoints) {
-			rec, err := r.st.Get(t.Context(), checkpointKey(frames[0].JobID, i))
+			rec, err := f.st.Get(t.Context(), checkpointKey(frames[0].JobID, i))
 			var p job.Checkpoint
 			if err == nil {
 				err = arcp.Unmarshal(rec.Value, &p)
@@ -112,9 +112,9 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 			ids[p.N] = p.ID
 		}
 		n := uint64(0)
-		for _, f := range frames {
-			if f.Type == arcp.JobCheckpoint {
-				p, _ := arcp.DecodePayload[arcp.JobCheckpointPayload](&f.Envelope)
+		for _, fr := range frames {
+			if fr.Type == arcp.JobCheckpoint {
+				p, _ := arcp.DecodePayload[arcp.JobCheckpointPayload](&fr.Envelope)
 				if n++; n > 17 && ids[n] != p.CheckpointID {
 					t.Errorf("checkpoint %d has the id %s, its record %q", n, p.CheckpointID, ids[n])
 				}
@@ -123,13 +123,13 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 		if n != 27 || len(ids) != job.MaxCheckpoints {
 			t.Errorf("%d checkpoints, %d kept; want 27 and 10", n, len(ids))
 		}
-		r.e.SessionJobs().CancelAll("sess_1", "")
+		f.e.SessionJobs().CancelAll("sess_1", "")
 	})
 }
 
 func TestCheckpointRefused(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if err := j.Checkpoint("", func() {}); err == nil {
 				t.Error("a function was taken for data")
 			}
@@ -142,15 +142,15 @@ func TestCheckpointRefused(t *testing.T) {
 			}
 			return nil, nil
 		})
-		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started", "job.checkpoint", "job.completed")
+		f.submit("t", "{}")
+		f.want("the largest data is taken", "job.accepted", "job.started", "job.checkpoint", "job.completed")
 	})
 }
 
 // Checkpoints made by several goroutines of a tool are all stored.
 func TestCheckpointsTogether(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			var all sync.WaitGroup
 			for n := range 25 {
 				all.Go(func() {
@@ -162,8 +162,8 @@ func TestCheckpointsTogether(t *testing.T) {
 			all.Wait()
 			return nil, nil
 		})
-		r.submit("t", "{}")
-		if got := r.frames("sess_1"); len(got) != 28 {
+		f.submit("t", "{}")
+		if got := f.frames("sess_1"); len(got) != 28 {
 			t.Errorf("%v: want 25 checkpoints", lines(got))
 		}
 	})
@@ -171,9 +171,9 @@ func TestCheckpointsTogether(t *testing.T) {
 
 // A retry continues from the checkpoint, too.
 func TestRetryFromTheCheckpoint(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		count := counter(5)
-		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) },
+		f.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) },
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				if j.Attempt() == 1 {
 					_, err := counter(2)(ctx, j, args)
@@ -181,9 +181,9 @@ func TestRetryFromTheCheckpoint(t *testing.T) {
 				}
 				return count(ctx, j, args)
 			})
-		r.submit("t", "{}")
+		f.submit("t", "{}")
 		time.Sleep(time.Minute)
-		frames := r.frames("sess_1")
+		frames := f.frames("sess_1")
 		if got := string(frames[len(frames)-1].Payload); got != `{"value":{"from":2}}` {
 			t.Errorf("ended with %s, want it to go on from 2", got)
 		}
@@ -193,62 +193,62 @@ func TestRetryFromTheCheckpoint(t *testing.T) {
 // A shutdown pauses jobs at their next checkpoint and returns when all are paused. The next
 // start resumes from there.
 func TestPause(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { checkpoints(c); c.Limits.Concurrency = 2 }, counter(5))
-		r.submit("t", "{}")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { checkpoints(c); c.Limits.Concurrency = 2 }, counter(5))
+		f.submit("t", "{}")
 		time.Sleep(2500 * time.Millisecond)
-		r.submit("t", "{}")
-		id := r.frames("sess_1")[0].JobID
+		f.submit("t", "{}")
+		id := f.frames("sess_1")[0].JobID
 		began := time.Now()
-		r.stop(time.Minute)
+		f.stop(time.Minute)
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("Stop took %v, want until the last checkpoint", took)
 		}
-		r.want("no end", "log msg_1", "job.checkpoint msg_1", "log msg_2", "job.checkpoint msg_2")
-		if row := r.row(id); row.State != arcp.StatePaused {
+		f.want("no end", "log msg_1", "job.checkpoint msg_1", "log msg_2", "job.checkpoint msg_2")
+		if row := f.row(id); row.State != arcp.StatePaused {
 			t.Errorf("the job is %s, want paused", row.State)
 		}
-		r.restart(2)
+		f.restart(2)
 		time.Sleep(4 * time.Second)
-		frames := r.frames("sess_1")
+		frames := f.frames("sess_1")
 		got := []string{}
-		for _, f := range frames {
-			if f.Type == arcp.JobCompleted {
-				got = append(got, string(f.Payload))
+		for _, fr := range frames {
+			if fr.Type == arcp.JobCompleted {
+				got = append(got, string(fr.Payload))
 			}
 		}
 		if len(got) != 2 || got[0] != `{"value":{"from":3}}` || got[1] != `{"value":{"from":1}}` {
 			t.Errorf("ended with %v, want both to go on where they were", got)
 		}
-		if n := r.gauge("arcp_jobs_recovered_total"); n != 2 {
+		if n := f.gauge("arcp_jobs_recovered_total"); n != 2 {
 			t.Errorf("%v jobs recovered", n)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // Checkpoint returns ErrPaused, and the tool's context is cancelled with a cause. The tool's
 // result is then dropped, and its events are refused.
 func TestPausedTool(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var err, late, cause error
-		r.tool("t", checkpoints, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", checkpoints, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			err = j.Checkpoint("", 1)
 			late, cause = j.Log("info", "late", nil), context.Cause(ctx)
 			time.Sleep(time.Second)
 			return arcp.Raw("1"), nil
 		})
-		q := r.request("sess_1", "t", "{}")
+		q := f.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("60"))
-		r.send(q)
-		id := r.frames("sess_1")[0].JobID
-		r.stop(time.Minute)
-		r.want("", "job.checkpoint")
-		r.cancel(id, 0)
-		r.want("nothing is done after Stop", "cancel.refused msg_2 unavailable")
+		f.send(q)
+		id := f.frames("sess_1")[0].JobID
+		f.stop(time.Minute)
+		f.want("the job pauses at its checkpoint", "job.checkpoint")
+		f.cancel(id, 0)
+		f.want("nothing is done after Stop", "cancel.refused msg_2 unavailable")
 		time.Sleep(time.Hour)
-		r.want("whatever the time is")
+		f.want("whatever the time is")
 		if !errors.Is(err, tool.ErrPaused) || late == nil || cause == nil {
 			t.Errorf("Checkpoint = %v, Log = %v, cause %v", err, late, cause)
 		}
@@ -258,24 +258,24 @@ func TestPausedTool(t *testing.T) {
 // A paused job can be cancelled while others still run. A job cancelled before its checkpoint
 // ends at the checkpoint.
 func TestCancelAndPause(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", checkpoints, counter(5))
-		r.tool("stubborn", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", checkpoints, counter(5))
+		f.tool("stubborn", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(4 * time.Second)
 			return nil, j.Checkpoint("", 1)
 		})
-		r.submit("t", "{}")
-		r.submit("stubborn", "{}")
-		frames := r.frames("sess_1")
-		go r.stop(time.Minute)
+		f.submit("t", "{}")
+		f.submit("stubborn", "{}")
+		frames := f.frames("sess_1")
+		go f.stop(time.Minute)
 		time.Sleep(1500 * time.Millisecond)
-		r.want("", "log msg_1", "job.checkpoint msg_1")
-		r.cancel(jobOf(frames, "msg_1"), 0)
-		r.want("paused", "cancel.accepted msg_3", "job.cancelled msg_1")
-		r.cancel(jobOf(frames, "msg_2"), 30*time.Second)
+		f.want("the first job pauses at a checkpoint", "log msg_1", "job.checkpoint msg_1")
+		f.cancel(jobOf(frames, "msg_1"), 0)
+		f.want("paused", "cancel.accepted msg_3", "job.cancelled msg_1")
+		f.cancel(jobOf(frames, "msg_2"), 30*time.Second)
 		time.Sleep(3 * time.Second)
-		r.want("on its way", "cancel.accepted msg_4", "job.checkpoint msg_2", "job.cancelled msg_2 CANCELLED")
-		r.restart(0)
+		f.want("on its way", "cancel.accepted msg_4", "job.checkpoint msg_2", "job.cancelled msg_2 CANCELLED")
+		f.restart(0)
 	})
 }
 
@@ -283,31 +283,31 @@ func TestCancelAndPause(t *testing.T) {
 // still end.
 func TestDiskFull(t *testing.T) {
 	var full atomic.Bool
-	runEngine(t, func(c *Config) { c.Full = full.Load }, func(r *fixture) {
-		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, func(c *Config) { c.Full = full.Load }, func(f *fixture) {
+		f.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return nil, j.Log("info", "x", nil)
 		})
-		r.tool("quiet", nil, sleeper(time.Second))
-		r.submit("t", "{}")
-		r.submit("t", "{}")
-		r.submit("quiet", "{}")
-		frames := r.frames("sess_1")
+		f.tool("quiet", nil, sleeper(time.Second))
+		f.submit("t", "{}")
+		f.submit("t", "{}")
+		f.submit("quiet", "{}")
+		frames := f.frames("sess_1")
 		full.Store(true)
-		r.submit("t", "{}")
-		f := r.want("", "job.failed msg_4 RESOURCE_EXHAUSTED")[0]
-		if !strings.Contains(string(f.Payload), `"retry_after_seconds":10`) {
-			t.Errorf("%s: want a time to wait", f.Payload)
+		f.submit("t", "{}")
+		fr := f.want("a full disk refuses submits", "job.failed msg_4 RESOURCE_EXHAUSTED")[0]
+		if !strings.Contains(string(fr.Payload), `"retry_after_seconds":10`) {
+			t.Errorf("%s: want a time to wait", fr.Payload)
 		}
 		time.Sleep(time.Minute)
-		r.want("what is not emitted ends", "job.completed msg_3")
-		r.cancel(jobOf(frames, "msg_2"), time.Second)
+		f.want("what is not emitted ends", "job.completed msg_3")
+		f.cancel(jobOf(frames, "msg_2"), time.Second)
 		time.Sleep(time.Second)
-		r.want("so does what is cancelled, which is woken", "cancel.accepted", "job.cancelled msg_2 CANCELLED")
+		f.want("so does what is cancelled, which is woken", "cancel.accepted", "job.cancelled msg_2 CANCELLED")
 		full.Store(false)
-		r.e.SpaceFreed()
-		r.want("and the other goes on", "log msg_1", "job.completed msg_1")
-		r.expectNoState("")
+		f.e.SpaceFreed()
+		f.want("and the other goes on", "log msg_1", "job.completed msg_1")
+		f.expectNoState("")
 	})
 }
 

@@ -24,11 +24,11 @@ import (
 const anyTool = `{"tool.call":["*"],"agent.delegate":["*"]}`
 
 // parent submits a job that may call every tool.
-func (r *fixture) parent(name, args string, amounts ...string) arcp.MessageID {
-	r.Helper()
-	q := r.request("sess_1", name, args)
+func (f *fixture) parent(name, args string, amounts ...string) arcp.MessageID {
+	f.Helper()
+	q := f.request("sess_1", name, args)
 	q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(anyTool), amounts
-	return r.send(q)
+	return f.send(q)
 }
 
 // calls is a tool that calls another one with its arguments.
@@ -55,16 +55,16 @@ func delegated(t *testing.T, frames []frame) family.DelegateData {
 }
 
 // children are the jobs that a job has called, the oldest first.
-func (r *fixture) children(parent arcp.JobID) (rows []store.Job) {
-	r.Helper()
-	err := r.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
+func (f *fixture) children(parent arcp.JobID) (rows []store.Job) {
+	f.Helper()
+	err := f.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
 		if j.Parent == parent {
 			rows = append(rows, j)
 		}
 		return true
 	})
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 	return rows
 }
@@ -80,19 +80,19 @@ func left(j tool.Job) string {
 // The expiry and budget of a call, next to its lease, bound the child as well. The expiry may
 // be in any time zone.
 func TestCallWithBounds(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			got := []string{left(j), code(j.Authority().Charge("x", "USD", "0.5")), code(j.Authority().Charge("x", "USD", "0.5"))}
 			time.Sleep(time.Minute)
 			return arcp.Marshal(append(got, code(j.Authority().UseModel("m"))))
 		})
-		r.tool("call", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("call", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "spend", CostBudget: []string{"USD:0.50"},
 				Constraints: &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(30 * time.Second).In(time.FixedZone("", 7200))}})
 		})
-		r.parent("call", "{}", "USD:2")
+		f.parent("call", "{}", "USD:2")
 		time.Sleep(2 * time.Minute)
-		frames := r.frames("sess_1")
+		frames := f.frames("sess_1")
 		if got := delegated(t, frames).Lease; !strings.Contains(string(got), `"cost.budget":["USD:0.50"]`) ||
 			!strings.Contains(string(got), `"expires_at":`) {
 			t.Errorf("the child may do %s", got)
@@ -100,21 +100,21 @@ func TestCallWithBounds(t *testing.T) {
 		if last := frames[len(frames)-1]; last.Type != arcp.JobFailed || !strings.Contains(string(last.Payload), "LEASE_EXPIRED") {
 			t.Errorf("the child ended with %s %s", last.Type, last.Payload)
 		}
-		r.expectNoState("ended")
+		f.expectNoState("ended")
 	})
 }
 
 func TestCall(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("echo", nil, echo)
-		r.tool("parent", nil, calls("echo"))
-		q := r.request("sess_1", "parent", `{"n":1}`)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("echo", nil, echo)
+		f.tool("parent", nil, calls("echo"))
+		q := f.request("sess_1", "parent", `{"n":1}`)
 		q.payload.LeaseRequest = arcp.Raw(anyTool)
 		q.env.TraceID, q.env.Priority = "trace_1", arcp.PriorityHigh
-		id := r.send(q)
-		f := r.want("the child's events come without a correlation", "job.accepted "+string(id), "job.started "+string(id),
+		id := f.send(q)
+		frames := f.want("the child's events come without a correlation", "job.accepted "+string(id), "job.started "+string(id),
 			"event.emit "+string(id), "job.accepted", "job.started", "job.completed", "job.completed "+string(id))
-		d, p, child := delegated(t, f), f[0], f[3]
+		d, p, child := delegated(t, frames), frames[0], frames[3]
 		if d.ChildJobID != child.JobID || d.Agent != "echo@1.0.0" || d.DelegateID == "" || string(d.Lease) != "{}" {
 			t.Errorf("delegated %+v to %s", d, child.JobID)
 		}
@@ -122,30 +122,30 @@ func TestCall(t *testing.T) {
 		if err != nil || a.ParentJobID != p.JobID || a.TraceID != "trace_1" {
 			t.Errorf("the child was accepted with %+v, %v", a, err)
 		}
-		for _, e := range f[3:6] {
+		for _, e := range frames[3:6] {
 			if e.CorrelationID != "" || e.TraceID != "trace_1" || e.ParentSpanID != p.SpanID || e.SpanID == p.SpanID || e.JobID != child.JobID {
 				t.Errorf("%s of the child: correlation %q, trace %s, span %s below %s", e.Type, e.CorrelationID, e.TraceID, e.SpanID, e.ParentSpanID)
 			}
 		}
-		if row := r.row(child.JobID); row.Parent != p.JobID || row.Principal != "alice" || row.Session != "sess_1" ||
+		if row := f.row(child.JobID); row.Parent != p.JobID || row.Principal != "alice" || row.Session != "sess_1" ||
 			row.Priority != arcp.PriorityHigh {
 			t.Errorf("the child's row is %+v", row)
 		}
-		if got := string(f[6].Payload); got != `{"value":{"n":1}}` {
+		if got := string(frames[6].Payload); got != `{"value":{"n":1}}` {
 			t.Errorf("the parent ends with %s", got)
 		}
-		r.expectNoState("both have ended")
+		f.expectNoState("both have ended")
 	})
 }
 
 // A call returns the error of its child.
 func TestCallFails(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		broken := arcp.Errorf(arcp.CodeFailedPrecondition, "it is broken").WithDetails(struct{}{})
-		r.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return nil, broken })
-		r.tool("wait", nil, wait)
+		f.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return nil, broken })
+		f.tool("wait", nil, wait)
 		var got error
-		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			var name string
 			if err := arcp.Unmarshal(args, &name); err != nil {
 				return nil, err
@@ -154,31 +154,31 @@ func TestCallFails(t *testing.T) {
 			got = err
 			return out, nil
 		})
-		r.parent("parent", `"fail"`)
+		f.parent("parent", `"fail"`)
 		synctest.Wait()
 		if e, ok := errors.AsType[*arcp.Error](got); !ok || e.Code != broken.Code || e.Message != broken.Message || string(e.Details) != "{}" {
 			t.Errorf("%v, want %v", got, broken)
 		}
-		r.parent("parent", `"wait"`)
-		r.cancel(delegated(t, r.frames("sess_1")[6:]).ChildJobID, 0)
+		f.parent("parent", `"wait"`)
+		f.cancel(delegated(t, f.frames("sess_1")[6:]).ChildJobID, 0)
 		synctest.Wait()
 		if code(got) != "CANCELLED" {
 			t.Errorf("of a child that was cancelled: %v", got)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A call that is refused makes no job.
 func TestCallIsRefused(t *testing.T) {
-	runEngine(t, func(c *Config) { c.MaxJobsPerSession = 2 }, func(r *fixture) {
-		r.tool("echo", nil, echo)
-		r.tool("strict", func(c *tool.Capability) { c.MinTrust = "privileged" }, echo)
-		r.tool("inside", builtin(tool.SideEffectWrite), echo)
-		r.tool("typed", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["a"]}`) }, echo)
-		r.tool("wait", nil, wait)
+	runEngine(t, func(c *Config) { c.MaxJobsPerSession = 2 }, func(f *fixture) {
+		f.tool("echo", nil, echo)
+		f.tool("strict", func(c *tool.Capability) { c.MinTrust = "privileged" }, echo)
+		f.tool("inside", builtin(tool.SideEffectWrite), echo)
+		f.tool("typed", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["a"]}`) }, echo)
+		f.tool("wait", nil, wait)
 		var call tool.Call
-		r.tool("parent", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) { return j.Call(ctx, call) })
+		f.tool("parent", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) { return j.Call(ctx, call) })
 		for _, c := range []struct {
 			why   string
 			call  tool.Call
@@ -205,20 +205,20 @@ func TestCallIsRefused(t *testing.T) {
 			{"nothing left", tool.Call{Tool: "echo"}, `{"tool.call":["*"],"cost.budget":["USD:0"]}`, "BUDGET_EXHAUSTED"},
 		} {
 			call = c.call
-			q := r.request("sess_1", "parent", "{}")
+			q := f.request("sess_1", "parent", "{}")
 			q.payload.LeaseRequest = arcp.Raw(c.lease)
 			q.Trust = "trusted"
-			id := r.send(q)
-			f := r.want(c.why, "job.accepted "+string(id), "job.started", "job.failed "+string(id)+" "+c.want)
-			if n := len(r.children(f[0].JobID)); n != 0 {
+			id := f.send(q)
+			frames := f.want(c.why, "job.accepted "+string(id), "job.started", "job.failed "+string(id)+" "+c.want)
+			if n := len(f.children(frames[0].JobID)); n != 0 {
 				t.Errorf("%s: %d children", c.why, n)
 			}
 		}
-		r.submit("wait", "{}")
-		r.want("another job", "job.accepted", "job.started")
+		f.submit("wait", "{}")
+		f.want("another job", "job.accepted", "job.started")
 		call = tool.Call{Tool: "echo"}
-		r.parent("parent", "{}")
-		r.want("too many jobs", "job.accepted", "job.started", "job.failed msg_18 RESOURCE_EXHAUSTED")
+		f.parent("parent", "{}")
+		f.want("too many jobs", "job.accepted", "job.started", "job.failed msg_18 RESOURCE_EXHAUSTED")
 	})
 }
 
@@ -240,12 +240,12 @@ func remains(t *testing.T, frames []frame) string {
 
 // The child has the requested lease, and inherits the bounds of its parent.
 func TestLeaseOfChild(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return arcp.Marshal([]string{code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/b")),
 				code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Authority().Allow(arcp.NamespaceToolCall, "child")), left(j)})
 		})
-		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})
 		})
 		for asked, c := range map[string]struct{ want, told string }{ // told: the remaining budget announced for the parent meanwhile
@@ -253,44 +253,44 @@ func TestLeaseOfChild(t *testing.T) {
 			`{"fs.read":["/a/b"],"cost.budget":["USD:2.50","GBP:3"]}`: {`["","PERMISSION_DENIED","PERMISSION_DENIED","USD:2.50 GBP:3 EUR:1"]`, "2.50 USD, 0 EUR"},
 			`{"cost.budget":["USD:0.01","EUR:0"]}`:                    {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:0.01 EUR:0"]`, ""},
 		} {
-			q := r.request("sess_1", "parent", asked)
+			q := f.request("sess_1", "parent", asked)
 			q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["child"],"fs.read":["/a/**"],"cost.budget":["USD:5.00","EUR:1"],"expires_at":"2100-01-01T00:00:00Z"}`)
-			r.send(q)
-			f := r.frames("sess_1")
-			if got := string(f[len(f)-1].Payload); got != `{"value":`+c.want+`}` {
+			f.send(q)
+			frames := f.frames("sess_1")
+			if got := string(frames[len(frames)-1].Payload); got != `{"value":`+c.want+`}` {
 				t.Errorf("%s: %s, want %s", asked, got, c.want)
 			}
 			told := c.told
 			if told != "" {
 				told += ", 5.00 USD, 1 EUR"
 			}
-			if got := remains(t, f); got != told {
+			if got := remains(t, frames); got != told {
 				t.Errorf("%s: left are %q, want %q", asked, got, told)
 			}
-			i := slices.IndexFunc(f, func(f frame) bool { return f.Type == arcp.JobAccepted && f.CorrelationID == "" })
-			a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&f[i].Envelope)
+			i := slices.IndexFunc(frames, func(fr frame) bool { return fr.Type == arcp.JobAccepted && fr.CorrelationID == "" })
+			a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&frames[i].Envelope)
 			if err != nil || a.LeaseConstraints == nil || a.LeaseConstraints.ExpiresAt.Year() != 2100 {
 				t.Errorf("%s: accepted with %+v, %v", asked, a, err)
 			}
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 func TestChildrenAreBounded(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		deepest := 0
-		r.tool("down", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("down", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			deepest = max(deepest, j.Host().(toolJob).s.position.Depth)
 			return j.Call(ctx, tool.Call{Tool: "down", Arguments: args, Lease: arcp.Raw(`{"tool.call":["down"]}`)})
 		})
-		r.parent("down", "{}")
-		f := r.frames("sess_1")
-		if got := f[len(f)-1].String(); got != "job.failed msg_1 FAILED_PRECONDITION" || deepest != family.MaxDepth {
+		f.parent("down", "{}")
+		frames := f.frames("sess_1")
+		if got := frames[len(frames)-1].String(); got != "job.failed msg_1 FAILED_PRECONDITION" || deepest != family.MaxDepth {
 			t.Errorf("%s, %d deep", got, deepest)
 		}
-		r.tool("echo", nil, echo)
-		r.tool("many", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("echo", nil, echo)
+		f.tool("many", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for range family.MaxChildren {
 				if _, err := j.Call(ctx, tool.Call{Tool: "echo"}); err != nil {
 					return nil, err
@@ -299,12 +299,12 @@ func TestChildrenAreBounded(t *testing.T) {
 			_, err := j.Call(ctx, tool.Call{Tool: "echo"})
 			return arcp.Raw(`"` + code(err) + `"`), nil
 		})
-		r.parent("many", "{}")
-		f = r.frames("sess_1")
-		if got := string(f[len(f)-1].Payload); got != `{"value":"RESOURCE_EXHAUSTED"}` || len(r.children(f[0].JobID)) != family.MaxChildren {
-			t.Errorf("after %d children %s", len(r.children(f[0].JobID)), got)
+		f.parent("many", "{}")
+		frames = f.frames("sess_1")
+		if got := string(frames[len(frames)-1].Payload); got != `{"value":"RESOURCE_EXHAUSTED"}` || len(f.children(frames[0].JobID)) != family.MaxChildren {
+			t.Errorf("after %d children %s", len(f.children(frames[0].JobID)), got)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
@@ -336,9 +336,9 @@ func spends(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 }
 
 func TestBudgetOfChildren(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("spend", nil, spends)
-		r.tool("between", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("spend", nil, spends)
+		f.tool("between", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			_, err := j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.07}`), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
 			if err != nil {
 				return nil, err
@@ -346,7 +346,7 @@ func TestBudgetOfChildren(t *testing.T) {
 			return arcp.Raw(`"` + left(j) + `"`), nil
 		})
 		var saw []string
-		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			call := func(name, args, lease string) error {
 				_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args), Lease: arcp.Raw(lease)})
 				return err
@@ -374,10 +374,10 @@ func TestBudgetOfChildren(t *testing.T) {
 			note(call("spend", `{"cost":3}`, ``))
 			return nil, nil
 		})
-		id := r.parent("parent", "{}", "USD:5.00")
+		id := f.parent("parent", "{}", "USD:5.00")
 		time.Sleep(time.Minute)
-		f := r.frames("sess_1")
-		if got := f[len(f)-1].String(); got != "job.completed "+string(id) {
+		frames := f.frames("sess_1")
+		if got := frames[len(frames)-1].String(); got != "job.completed "+string(id) {
 			t.Errorf("ended with %s", got)
 		}
 		want := []string{
@@ -388,7 +388,7 @@ func TestBudgetOfChildren(t *testing.T) {
 		if !slices.Equal(saw, want) {
 			t.Errorf("left was\n\t%s\nwant\n\t%s", strings.Join(saw, "\n\t"), strings.Join(want, "\n\t"))
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
@@ -445,7 +445,7 @@ func amount(t *testing.T, s string) lease.Amount {
 func TestCrashAnywhereWithChildren(t *testing.T) {
 	for crash := 1; ; crash++ {
 		done := false
-		runEngine(t, nil, func(r *fixture) { done = r.crashFamily(crash) })
+		runEngine(t, nil, func(f *fixture) { done = f.crashFamily(crash) })
 		if done {
 			t.Logf("a life has %d commits", crash-1)
 			break
@@ -456,59 +456,59 @@ func TestCrashAnywhereWithChildren(t *testing.T) {
 	}
 }
 
-func (r *fixture) crashFamily(crash int) (done bool) {
-	f := &childTool{fixture: r}
-	r.tool("spend", recovery(tool.RecoveryRerun), spends)
-	r.tool("between", recovery(tool.RecoveryRerun), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+func (f *fixture) crashFamily(crash int) (done bool) {
+	ct := &childTool{fixture: f}
+	f.tool("spend", recovery(tool.RecoveryRerun), spends)
+	f.tool("between", recovery(tool.RecoveryRerun), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		return j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.5,"after":0.05}`)})
 	})
-	r.tool("family", recovery(tool.RecoveryRerun), f.run)
-	r.session("sess_1")
-	r.st.crashAfter(crash)
-	r.parent("family", "{}", "USD:100")
+	f.tool("family", recovery(tool.RecoveryRerun), ct.run)
+	f.session("sess_1")
+	f.st.crashAfter(crash)
+	f.parent("family", "{}", "USD:100")
 	time.Sleep(time.Minute)
-	r.st.mu.Lock()
-	done = r.st.fail == nil
-	r.st.mu.Unlock()
-	frames := r.frames("sess_1")
+	f.st.mu.Lock()
+	done = f.st.fail == nil
+	f.st.mu.Unlock()
+	frames := f.frames("sess_1")
 	if frames[0].Type == arcp.JobFailed {
 		return false // it was refused
 	}
 	for again := range 2 {
-		r.stop(0)
-		r.restart(r.st.Stat().LiveJobs)
+		f.stop(0)
+		f.restart(f.st.Stat().LiveJobs)
 		if again == 0 {
-			r.st.crashAfter(crash)
+			f.st.crashAfter(crash)
 		}
 		time.Sleep(time.Minute)
-		frames = append(frames, r.frames("sess_1")...)
+		frames = append(frames, f.frames("sess_1")...)
 	}
 	ends := map[arcp.JobID]int{}
 	for _, fr := range frames {
 		if fr.Type == arcp.JobCompleted {
 			ends[fr.JobID]++
 		} else if fr.Type.Terminal() {
-			r.Errorf("a job ends with %v, want job.completed", fr)
+			f.Errorf("a job ends with %v, want job.completed", fr)
 		}
 	}
 	id := frames[0].JobID
-	kids := r.children(id)
-	if len(kids) != 6 || len(r.children(kids[len(kids)-1].ID)) != 1 || len(ends) != 8 {
-		r.Errorf("%d children, %d jobs ended, want 6 and 8", len(kids), len(ends))
+	kids := f.children(id)
+	if len(kids) != 6 || len(f.children(kids[len(kids)-1].ID)) != 1 || len(ends) != 8 {
+		f.Errorf("%d children, %d jobs ended, want 6 and 8", len(kids), len(ends))
 	}
 	for id, n := range ends {
 		if n != 1 {
-			r.Errorf("%s ended %d times", id, n)
+			f.Errorf("%s ended %d times", id, n)
 		}
 	}
 	var all []arcp.JobID
 	for id := range ends {
 		all = append(all, id)
 	}
-	if want := r.unspent("USD:100", all); f.left != want {
-		r.Errorf("%s is left, %s is not spent", f.left, want)
+	if want := f.unspent("USD:100", all); ct.left != want {
+		f.Errorf("%s is left, %s is not spent", ct.left, want)
 	}
-	r.expectNoState("all have ended")
+	f.expectNoState("all have ended")
 	return done
 }
 
@@ -533,50 +533,50 @@ func stages(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 // The end of a parent ends its children, and theirs, whichever it is, but for
 // those that are detached.
 func TestParentsEndEndsChildren(t *testing.T) {
-	ends := map[string]func(r *fixture, id arcp.JobID){
-		"cancelled": func(r *fixture, id arcp.JobID) { r.cancel(id, 0) },
+	ends := map[string]func(f *fixture, id arcp.JobID){
+		"cancelled": func(f *fixture, id arcp.JobID) { f.cancel(id, 0) },
 		"failed":    func(*fixture, arcp.JobID) { time.Sleep(time.Hour) },
-		"recovery":  func(r *fixture, _ arcp.JobID) { r.restart(4) },
+		"recovery":  func(f *fixture, _ arcp.JobID) { f.restart(4) },
 	}
 	for n := range 8 {
-		ends[fmt.Sprintf("cancelled, crash after %d commits", n+1)] = func(r *fixture, id arcp.JobID) {
-			r.st.crashAfter(n + 1)
-			r.cancel(id, 0)
+		ends[fmt.Sprintf("cancelled, crash after %d commits", n+1)] = func(f *fixture, id arcp.JobID) {
+			f.st.crashAfter(n + 1)
+			f.cancel(id, 0)
 			time.Sleep(time.Minute)
-			r.restart(r.st.Stat().LiveJobs)
+			f.restart(f.st.Stat().LiveJobs)
 		}
 	}
 	for why, end := range ends {
 		t.Run(why, func(t *testing.T) {
-			runEngine(t, nil, func(r *fixture) {
-				r.tool("parent", func(c *tool.Capability) { c.Limits.Timeout = time.Hour },
+			runEngine(t, nil, func(f *fixture) {
+				f.tool("parent", func(c *tool.Capability) { c.Limits.Timeout = time.Hour },
 					func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 						go j.Call(ctx, tool.Call{Tool: "wait", Detach: true})
 						return j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["wait"]}`)})
 					})
-				r.tool("middle", rerun, calls("wait"))
-				r.tool("wait", rerun, wait)
-				r.parent("parent", "{}")
-				id := r.frames("sess_1")[0].JobID
-				end(r, id)
+				f.tool("middle", rerun, calls("wait"))
+				f.tool("wait", rerun, wait)
+				f.parent("parent", "{}")
+				id := f.frames("sess_1")[0].JobID
+				end(f, id)
 				time.Sleep(time.Minute)
-				frames := r.frames("sess_1")
-				for _, row := range r.children(id) {
+				frames := f.frames("sess_1")
+				for _, row := range f.children(id) {
 					switch {
 					case !optionsOf(&row).Detach && row.State != arcp.StateCancelled:
 						t.Errorf("%s is %s", row.Agent, row.State)
 					case optionsOf(&row).Detach && row.State != arcp.StateRunning:
 						t.Errorf("the detached one is %s", row.State)
 					case optionsOf(&row).Detach:
-						r.cancel(row.ID, 0)
-					case r.children(row.ID)[0].State != arcp.StateCancelled:
+						f.cancel(row.ID, 0)
+					case f.children(row.ID)[0].State != arcp.StateCancelled:
 						t.Errorf("the child of %s is %s", row.Agent, row.State)
 					}
 				}
 				ends := map[arcp.JobID]int{}
-				for _, f := range append(frames, r.frames("sess_1")...) {
-					if f.Type.Terminal() && f.JobID != "" {
-						ends[f.JobID]++
+				for _, fr := range append(frames, f.frames("sess_1")...) {
+					if fr.Type.Terminal() && fr.JobID != "" {
+						ends[fr.JobID]++
 					}
 				}
 				for id, n := range ends {
@@ -587,7 +587,7 @@ func TestParentsEndEndsChildren(t *testing.T) {
 				if len(ends) != 4 {
 					t.Errorf("%d jobs ended, want 4", len(ends))
 				}
-				r.expectNoState("")
+				f.expectNoState("")
 			})
 		})
 	}
@@ -596,47 +596,47 @@ func TestParentsEndEndsChildren(t *testing.T) {
 // A child's unspent budget returns to the parent when all descendants have ended, even if the
 // child ends before them.
 func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("slow", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("slow", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.25", Unit: "USD"})
 			time.Sleep(2 * time.Second) // ignores its cancellation
 			return nil, nil
 		})
-		r.tool("middle", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, calls("slow"))
+		f.tool("middle", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, calls("slow"))
 		var saw []string
-		r.tool("parent", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("parent", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			_, err := j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["slow"],"cost.budget":["USD:3"]}`)})
 			saw = append(saw, code(err), left(j))
 			time.Sleep(time.Minute)
 			saw = append(saw, left(j))
 			return nil, nil
 		})
-		r.parent("parent", "{}", "USD:5")
+		f.parent("parent", "{}", "USD:5")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if want := []string{"DEADLINE_EXCEEDED", "USD:2", "USD:4.75"}; !slices.Equal(saw, want) {
 			t.Errorf("%q, want %q", saw, want)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A retried parent gets the results of its completed children, and calls the failed ones
 // again.
 func TestRetryReusesChildren(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var ran []string
-		r.tool("good", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("good", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, "good "+string(args))
 			return args, nil
 		})
 		fail := failing(errUnavailable())
-		r.tool("bad", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("bad", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, "bad")
 			return fail(ctx, j, args)
 		})
-		r.tool("long", nil, sleeper(10*time.Second))
-		r.tool("parent", thrice, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("long", nil, sleeper(10*time.Second))
+		f.tool("parent", thrice, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			done := make(chan arcp.Raw, 1)
 			go func() {
 				out, _ := j.Call(ctx, tool.Call{Tool: "long", Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
@@ -653,37 +653,37 @@ func TestRetryReusesChildren(t *testing.T) {
 			good   = `{"Tool":"good","Arguments":{"n":1},` + budget + `}`
 			bad    = `{"Tool":"bad",` + budget + `}`
 		)
-		id := r.parent("parent", "["+good+","+good+","+bad+"]", "USD:5")
+		id := f.parent("parent", "["+good+","+good+","+bad+"]", "USD:5")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := []string{`good {"n":1}`, `good {"n":1}`, "bad", "bad"}; !slices.Equal(ran, want) {
 			t.Errorf("children ran: %q, want %q", ran, want)
 		}
-		f := r.frames("sess_1")
-		if last := f[len(f)-1]; last.CorrelationID != id || string(last.Payload) != `{"value":[[{"n":1},{"n":1},1],"slept","USD:5"]}` {
+		frames := f.frames("sess_1")
+		if last := frames[len(frames)-1]; last.CorrelationID != id || string(last.Payload) != `{"value":[[{"n":1},{"n":1},1],"slept","USD:5"]}` {
 			t.Errorf("ended with %v %s", last, last.Payload)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // After a restart the parent waits again for its running child and its queued child. It gets
 // the outcome of the ended child, however large.
 func TestRestartReusesChildren(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		big := arcp.Raw(`"` + strings.Repeat("é", 2*maxPayload/3) + strings.Repeat("x", maxPayload) + `"`)
 		calls := map[string]int{}
-		r.tool("big", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		f.tool("big", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			calls["big"]++
 			return big, nil
 		})
-		r.tool("bad", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		f.tool("bad", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			calls["bad"]++
 			return nil, arcp.Errorf(arcp.CodeDataLoss, "gone").WithDetails(struct{}{})
 		})
-		r.tool("one", func(c *tool.Capability) { rerun(c); oneAtATime(c) }, sleeper(10*time.Second))
+		f.tool("one", func(c *tool.Capability) { rerun(c); oneAtATime(c) }, sleeper(10*time.Second))
 		attempts := 0
-		r.tool("parent", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("parent", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			attempts++
 			out, err := j.Call(ctx, tool.Call{Tool: "big"})
 			if err != nil || string(out) != string(big) {
@@ -703,19 +703,19 @@ func TestRestartReusesChildren(t *testing.T) {
 			wg.Wait()
 			return arcp.Raw(`"slept"`), context.Cause(ctx)
 		})
-		r.parent("parent", "{}")
+		f.parent("parent", "{}")
 		time.Sleep(time.Second)
-		id := r.frames("sess_1")[0].JobID
-		r.restart(3)
+		id := f.frames("sess_1")[0].JobID
+		f.restart(3)
 		time.Sleep(time.Minute)
-		f := r.frames("sess_1")
-		if last := f[len(f)-1]; last.JobID != id || string(last.Payload) != `{"value":"slept"}` {
+		frames := f.frames("sess_1")
+		if last := frames[len(frames)-1]; last.JobID != id || string(last.Payload) != `{"value":"slept"}` {
 			t.Errorf("ended with %v", last)
 		}
-		if kids := r.children(id); len(kids) != 4 || calls["big"] != 1 || calls["bad"] != 1 || attempts != 2 {
+		if kids := f.children(id); len(kids) != 4 || calls["big"] != 1 || calls["bad"] != 1 || attempts != 2 {
 			t.Errorf("%d children, %v calls, %d attempts", len(kids), calls, attempts)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
@@ -723,13 +723,13 @@ func TestRestartReusesChildren(t *testing.T) {
 // before the checkpoint. A job that starts from another job's checkpoint has children of its
 // own.
 func TestCheckpointRecordsChildren(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		n := 0
-		r.tool("next", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		f.tool("next", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			n++
 			return fmt.Appendf(nil, "%d", n), nil
 		})
-		r.tool("parent", recovery(tool.RecoveryCheckpoint), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("parent", recovery(tool.RecoveryCheckpoint), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			var got []arcp.Raw
 			if at := j.Restored(); len(at) > 0 {
 				if err := arcp.Unmarshal(at, &got); err != nil {
@@ -752,84 +752,84 @@ func TestCheckpointRecordsChildren(t *testing.T) {
 			}
 			return arcp.Marshal(got)
 		})
-		id := r.parent("parent", "{}")
-		f := r.frames("sess_1")
-		chk, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f[slices.IndexFunc(f,
-			func(f frame) bool { return f.Type == arcp.JobCheckpoint })].Envelope)
+		id := f.parent("parent", "{}")
+		frames := f.frames("sess_1")
+		chk, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&frames[slices.IndexFunc(frames,
+			func(fr frame) bool { return fr.Type == arcp.JobCheckpoint })].Envelope)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.restart(1)
-		f2 := r.frames("sess_1")
+		f.restart(1)
+		f2 := f.frames("sess_1")
 		if last := f2[len(f2)-1]; last.CorrelationID != id || string(last.Payload) != `{"value":[1,2,3,4]}` {
 			t.Errorf("ended with %v %s", last, last.Payload)
 		}
-		q := r.restoring("sess_1", f[0].JobID, chk.CheckpointID)
+		q := f.restoring("sess_1", frames[0].JobID, chk.CheckpointID)
 		q.Lease = leaseFrom(t, anyTool)
-		r.sendRestore(q)
-		r.want("the new job has called one", "job.accepted", "job.started", "event.emit", "job.accepted", "job.started", "job.completed")
-		r.restart(1)
-		f3 := r.frames("sess_1")
+		f.sendRestore(q)
+		f.want("the new job has called one", "job.accepted", "job.started", "event.emit", "job.accepted", "job.started", "job.completed")
+		f.restart(1)
+		f3 := f.frames("sess_1")
 		if last := f3[len(f3)-1]; string(last.Payload) != `{"value":[1,2,5,6]}` {
 			t.Errorf("the new job ended with %v %s", last, last.Payload)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A runtime that is shutting down accepts the children of running jobs.
 func TestDrainAcceptsChildren(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("echo", nil, echo)
-		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("echo", nil, echo)
+		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return j.Call(ctx, tool.Call{Tool: "echo", Arguments: args})
 		})
-		id := r.parent("parent", `{"n":1}`)
-		r.want("", "job.accepted", "job.started")
-		r.stop(time.Hour)
-		f := r.frames("sess_1")
-		if last := f[len(f)-1]; last.String() != "job.completed "+string(id) || len(f) != 5 {
-			t.Errorf("the session has %v, want 5 frames that end with the completion of the parent %s", lines(f), id)
+		id := f.parent("parent", `{"n":1}`)
+		f.want("the parent runs", "job.accepted", "job.started")
+		f.stop(time.Hour)
+		frames := f.frames("sess_1")
+		if last := frames[len(frames)-1]; last.String() != "job.completed "+string(id) || len(frames) != 5 {
+			t.Errorf("the session has %v, want 5 frames that end with the completion of the parent %s", lines(frames), id)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A child whose credentials are refused is not created, and costs nothing.
 func TestChildWithoutCredentials(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		sealer, err := credential.NewSealer(make([]byte, 32))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.e.cfg.Vault, err = credential.New(credential.Options{Log: r.cfg.Log, Store: r.st, Sealer: sealer,
+		f.e.cfg.Vault, err = credential.New(credential.Options{Log: f.cfg.Log, Store: f.st, Sealer: sealer,
 			Sources: []credential.Source{{Name: "p", For: []string{"needy*"}, Provisioner: refusing{}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.e.cfg.Vault.Recover(t.Context()); err != nil {
+		if err := f.e.cfg.Vault.Recover(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		r.tool("needy", nil, echo)
+		f.tool("needy", nil, echo)
 		var saw []string
-		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			for range 2 {
 				_, err := j.Call(ctx, tool.Call{Tool: "needy", Arguments: args})
 				saw = append(saw, code(err), left(j))
 			}
 			return nil, nil
 		})
-		r.parent("parent", `{}`, "USD:1")
-		id := r.frames("sess_1")[0].JobID
+		f.parent("parent", `{}`, "USD:1")
+		id := f.frames("sess_1")[0].JobID
 		if want := []string{"UNAVAILABLE", "USD:1", "UNAVAILABLE", "USD:1"}; !slices.Equal(saw, want) {
 			t.Errorf("%q, want %q", saw, want)
 		}
-		if n := len(r.children(id)); n != 0 {
+		if n := len(f.children(id)); n != 0 {
 			t.Errorf("%d children", n)
 		}
-		r.expectNoState("")
-		r.e.cfg.Vault.Close()
+		f.expectNoState("")
+		f.e.cfg.Vault.Close()
 	})
 }
 
@@ -949,13 +949,13 @@ func (fm *familyModel) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID)
 func TestChaosOfChildren(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	runEngine(t, nil, func(r *fixture) {
-		c := &familyModel{fixture: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), ends: map[arcp.JobID]int{}, left: map[arcp.JobID]string{}}
-		r.tool("root", rerun, c.root)
-		r.tool("rerun", func(k *tool.Capability) { rerun(k); k.Limits.Timeout = 20 * time.Second }, c.member)
-		r.tool("fail", func(k *tool.Capability) { k.Limits.Concurrency = 20 }, c.member)
-		r.tool("retried", func(k *tool.Capability) { rerun(k); thrice(k); early(k) }, c.member)
-		r.session("sess_1")
+	runEngine(t, nil, func(f *fixture) {
+		c := &familyModel{fixture: f, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), ends: map[arcp.JobID]int{}, left: map[arcp.JobID]string{}}
+		f.tool("root", rerun, c.root)
+		f.tool("rerun", func(k *tool.Capability) { rerun(k); k.Limits.Timeout = 20 * time.Second }, c.member)
+		f.tool("fail", func(k *tool.Capability) { k.Limits.Concurrency = 20 }, c.member)
+		f.tool("retried", func(k *tool.Capability) { rerun(k); thrice(k); early(k) }, c.member)
+		f.session("sess_1")
 		for range 150 {
 			switch c.rng.IntN(10) {
 			case 0:
@@ -984,7 +984,7 @@ func TestChaosOfChildren(t *testing.T) {
 		time.Sleep(time.Hour)
 		c.collect()
 		c.check()
-		r.expectNoState("after all")
+		f.expectNoState("after all")
 	})
 }
 
@@ -1012,14 +1012,14 @@ func (fm *familyModel) check() {
 }
 
 // unspent is an amount less the costs of jobs.
-func (r *fixture) unspent(from string, jobs []arcp.JobID) string {
-	r.Helper()
-	b := lease.NewBudget([]lease.Amount{amount(r.T, from)})
+func (f *fixture) unspent(from string, jobs []arcp.JobID) string {
+	f.Helper()
+	b := lease.NewBudget([]lease.Amount{amount(f.T, from)})
 	for _, id := range jobs {
-		err := r.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool {
+		err := f.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool {
 			env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", "sess_1"), 0, "", ev))
 			if err != nil {
-				r.Fatal(err)
+				f.Fatal(err)
 			}
 			if m, err := arcp.DecodePayload[arcp.MetricPayload](&env); err == nil && lease.IsCost(m.Name) {
 				b.Report(m.Unit, m.Value)
@@ -1027,7 +1027,7 @@ func (r *fixture) unspent(from string, jobs []arcp.JobID) string {
 			return true
 		})
 		if err != nil {
-			r.Fatal(err)
+			f.Fatal(err)
 		}
 	}
 	return strings.Join(family.Texts(b.Remaining()), " ")

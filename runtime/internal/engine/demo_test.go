@@ -11,80 +11,80 @@ import (
 )
 
 // demos runs a test on an engine that has the demo tools.
-func demos(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
+func demos(t *testing.T, test func(f *fixture, d *fakeQuestions)) {
 	t.Helper()
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		if err := demo.Register(r.cfg.Tools); err != nil {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		if err := demo.Register(f.cfg.Tools); err != nil {
 			t.Fatal(err)
 		}
-		test(r, d)
+		test(f, d)
 	})
 }
 
-func (r *fixture) interrupt(job arcp.JobID) {
-	r.Helper()
-	r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+func (f *fixture) interrupt(job arcp.JobID) {
+	f.Helper()
+	f.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: f.session("sess_1")},
 		&arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 }
 
 // An interrupt wakes a tool that sleeps: its guidance is heard at once, and the
 // time it was interrupted does not count.
 func TestSleepIsInterrupted(t *testing.T) {
-	demos(t, func(r *fixture, d *fakeQuestions) {
+	demos(t, func(f *fixture, d *fakeQuestions) {
 		start := time.Now()
-		id := r.submit("demo.sleep", `{"ms":3600000}`)
-		job := jobOf(r.want("sleeps", "job.accepted", "job.started"), id)
+		id := f.submit("demo.sleep", `{"ms":3600000}`)
+		job := jobOf(f.want("sleeps", "job.accepted", "job.started"), id)
 		for n := 1; n <= 2; n++ {
 			time.Sleep(10 * time.Minute)
-			r.interrupt(job)
-			r.want("interrupted", "ack msg_i", "human.input.request")
-			if state := r.row(job).State; state != arcp.StateBlocked {
+			f.interrupt(job)
+			f.want("interrupted", "ack msg_i", "human.input.request")
+			if state := f.row(job).State; state != arcp.StateBlocked {
 				t.Errorf("the job is %s", state)
 			}
 			time.Sleep(50 * time.Minute)
 			answer := arcp.Raw(fmt.Sprintf(`{"action":"continue","guidance":"rest %d"}`, n))
-			if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: answer}); err != nil {
+			if _, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Value: answer}); err != nil {
 				t.Fatal(err)
 			}
-			f := r.want("the guidance is heard", "log")
-			if p, _ := arcp.DecodePayload[arcp.LogPayload](&f[0].Envelope); p.Message != fmt.Sprintf("guidance: rest %d", n) {
+			frames := f.want("the guidance is heard", "log")
+			if p, _ := arcp.DecodePayload[arcp.LogPayload](&frames[0].Envelope); p.Message != fmt.Sprintf("guidance: rest %d", n) {
 				t.Errorf("logged %q", p.Message)
 			}
 		}
 		time.Sleep(40*time.Minute - time.Second)
-		r.want("still sleeps")
+		f.want("still sleeps")
 		time.Sleep(2 * time.Second)
-		r.want("wakes up", "job.completed")
+		f.want("wakes up", "job.completed")
 		if took := time.Since(start); took > 2*time.Hour+41*time.Minute {
 			t.Errorf("took %v", took)
 		}
-		r.frames("sess_2")
-		r.expectNoState("slept")
+		f.frames("sess_2")
+		f.expectNoState("slept")
 	})
 }
 
 // An unanswered interrupt blocks the next attempt from its start.
 func TestInterruptSurvivesRestart(t *testing.T) {
-	demos(t, func(r *fixture, d *fakeQuestions) {
-		id := r.submit("demo.sleep", `{"ms":60000}`)
-		job := jobOf(r.want("sleeps", "job.accepted", "job.started"), id)
+	demos(t, func(f *fixture, d *fakeQuestions) {
+		id := f.submit("demo.sleep", `{"ms":60000}`)
+		job := jobOf(f.want("sleeps", "job.accepted", "job.started"), id)
 		time.Sleep(30 * time.Second)
-		r.interrupt(job)
-		r.want("interrupted", "ack msg_i", "human.input.request")
+		f.interrupt(job)
+		f.want("interrupted", "ack msg_i", "human.input.request")
 		q := d.one(t)
-		r.restart(1)
-		r.want("again", "job.started")
+		f.restart(1)
+		f.want("again", "job.started")
 		time.Sleep(10 * time.Minute)
-		r.want("still interrupted")
-		if state := r.row(job).State; state != arcp.StateBlocked {
+		f.want("still interrupted")
+		if state := f.row(job).State; state != arcp.StateBlocked {
 			t.Errorf("the job is %s", state)
 		}
-		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue"}`)}); err != nil {
+		if _, err := f.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue"}`)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		r.want("goes on", "job.completed")
-		r.expectNoState("slept")
+		f.want("goes on", "job.completed")
+		f.expectNoState("slept")
 	})
 }
 
@@ -101,66 +101,66 @@ func TestDemoQuestionsSurviveRestart(t *testing.T) {
 		{"demo.choose", `{"prompt":"which?","options":[{"id":"a","label":"A"},{"id":"b","label":"B"}]}`, "human.choice.request",
 			approval.Answer{Resolution: "b", RespondedBy: "the phone"}, `{"value":{"choice_id":"b","responded_by":"the phone"}}`},
 	} {
-		demos(t, func(r *fixture, d *fakeQuestions) {
-			id := r.submit(c.tool, c.args)
-			r.want(c.tool+" asks", "job.accepted", "job.started", c.request)
+		demos(t, func(f *fixture, d *fakeQuestions) {
+			id := f.submit(c.tool, c.args)
+			f.want(c.tool+" asks", "job.accepted", "job.started", c.request)
 			q := d.one(t)
-			r.restart(1)
-			r.want(c.tool+" does not ask again", "job.started")
-			if _, err := r.respond(q, person("sess_1"), c.answer); err != nil {
+			f.restart(1)
+			f.want(c.tool+" does not ask again", "job.started")
+			if _, err := f.respond(q, person("sess_1"), c.answer); err != nil {
 				t.Fatal(err)
 			}
-			f := r.want(c.tool+" goes on", "job.completed "+string(id))
-			if got := string(f[0].Payload); got != c.want {
+			frames := f.want(c.tool+" goes on", "job.completed "+string(id))
+			if got := string(frames[0].Payload); got != c.want {
 				t.Errorf("%s ends with %s, want %s", c.tool, got, c.want)
 			}
-			r.frames("sess_2")
-			r.expectNoState(c.tool)
+			f.frames("sess_2")
+			f.expectNoState(c.tool)
 		})
 	}
 }
 
 // A granted permission is usable after a hold only if its lease lasts that long.
 func TestDemoPermit(t *testing.T) {
-	demos(t, func(r *fixture, d *fakeQuestions) {
+	demos(t, func(f *fixture, d *fakeQuestions) {
 		for _, c := range []struct {
 			seconds uint64 // granted
 			want    string
 		}{{120, "job.completed"}, {10, "job.failed"}} {
-			id := r.submit("demo.permit", `{"permission":"order.refund","resource":"order:*","operation":"refund","lease_seconds":300,"hold_ms":60000,"reason":"why not"}`)
-			r.want("asks", "job.accepted", "job.started", "permission.request")
+			id := f.submit("demo.permit", `{"permission":"order.refund","resource":"order:*","operation":"refund","lease_seconds":300,"hold_ms":60000,"reason":"why not"}`)
+			f.want("asks", "job.accepted", "job.started", "permission.request")
 			term := &arcp.PermissionTerm{Permission: "order.refund", Resource: "order:7", Operation: "refund", Seconds: c.seconds}
-			if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: term}); err != nil {
+			if _, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Grant: term}); err != nil {
 				t.Fatal(err)
 			}
-			r.want("granted", "lease.granted")
+			f.want("granted", "lease.granted")
 			time.Sleep(time.Minute)
-			f := r.want("held", c.want+" "+string(id))
+			frames := f.want("held", c.want+" "+string(id))
 			if c.want == "job.failed" {
-				if e, _ := arcp.DecodePayload[arcp.Error](&f[0].Envelope); e.Code != arcp.CodeLeaseExpired {
+				if e, _ := arcp.DecodePayload[arcp.Error](&frames[0].Envelope); e.Code != arcp.CodeLeaseExpired {
 					t.Errorf("a permission that has ended: %v", e)
 				}
 			}
 		}
-		r.frames("sess_2")
-		r.expectNoState("permits")
+		f.frames("sess_2")
+		f.expectNoState("permits")
 	})
 }
 
 // An operation after the budget is exhausted fails, and the costs before it count.
 func TestDemoSpend(t *testing.T) {
-	demos(t, func(r *fixture, _ *fakeQuestions) {
+	demos(t, func(f *fixture, _ *fakeQuestions) {
 		spend := func(lease string, budget ...string) (ends string, costs int) {
-			q := r.request("sess_1", "demo.spend", `{"currency":"usd","amount":"0.40","times":5}`)
+			q := f.request("sess_1", "demo.spend", `{"currency":"usd","amount":"0.40","times":5}`)
 			q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(lease), budget
-			r.send(q)
-			for _, f := range r.frames("sess_1") {
-				p, _ := arcp.DecodePayload[arcp.MetricPayload](&f.Envelope)
-				if f.Type == arcp.Metric && p.Name == "cost.demo" {
+			f.send(q)
+			for _, fr := range f.frames("sess_1") {
+				p, _ := arcp.DecodePayload[arcp.MetricPayload](&fr.Envelope)
+				if fr.Type == arcp.Metric && p.Name == "cost.demo" {
 					costs++
 				}
-				ends = string(f.Type)
-				if e, _ := arcp.DecodePayload[arcp.Error](&f.Envelope); e.Code != "" {
+				ends = string(fr.Type)
+				if e, _ := arcp.DecodePayload[arcp.Error](&fr.Envelope); e.Code != "" {
 					ends += " " + string(e.Code)
 				}
 			}
@@ -184,6 +184,6 @@ func TestDemoSpend(t *testing.T) {
 				t.Errorf("%s: %s after %d costs, want %s after %d", c.why, ends, costs, c.ends, c.costs)
 			}
 		}
-		r.expectNoState("spent")
+		f.expectNoState("spent")
 	})
 }

@@ -101,72 +101,72 @@ type fixture struct {
 }
 
 // runEngine runs a test on an engine in a synctest bubble; change may be nil.
-func runEngine(t *testing.T, change func(*Config), test func(r *fixture)) {
+func runEngine(t *testing.T, change func(*Config), test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &fixture{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
-		r.cfg = Config{Store: r.st, Tools: tool.NewRegistry()}
+		f := &fixture{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
+		f.cfg = Config{Store: f.st, Tools: tool.NewRegistry()}
 		if change != nil {
-			change(&r.cfg)
+			change(&f.cfg)
 		}
-		r.boot()
+		f.boot()
 		defer func() {
-			r.stop(0)
+			f.stop(0)
 			time.Sleep(24 * time.Hour) // tools that ignored that end, too
 		}()
-		test(r)
+		test(f)
 	})
 }
 
 // boot starts an engine on the store, with new metrics.
-func (r *fixture) boot() {
-	r.reg = prometheus.NewRegistry()
-	r.cfg.Metrics = metrics.New(r.reg, "test")
-	r.cfg.Log = eventlog.New(r.st, eventlog.Options{})
-	r.e = New(r.cfg)
-	r.stopped = false
+func (f *fixture) boot() {
+	f.reg = prometheus.NewRegistry()
+	f.cfg.Metrics = metrics.New(f.reg, "test")
+	f.cfg.Log = eventlog.New(f.st, eventlog.Options{})
+	f.e = New(f.cfg)
+	f.stopped = false
 }
 
 // stop stops the engine, with a grace for the jobs, and the log.
-func (r *fixture) stop(grace time.Duration) {
-	if r.stopped {
+func (f *fixture) stop(grace time.Duration) {
+	if f.stopped {
 		return
 	}
-	r.stopped = true
+	f.stopped = true
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	r.e.Stop(ctx)
-	r.cfg.Log.Close()
+	f.e.Stop(ctx)
+	f.cfg.Log.Close()
 }
 
 // restart starts a new engine on the durable state without stopping the old one, and compares
 // the number of recovered jobs.
-func (r *fixture) restart(want int) {
-	r.Helper()
-	r.stop(0)
-	r.st = &faulty{Store: r.st.Store}
-	r.cfg.Store = r.st
-	r.boot()
-	for id, c := range r.cursors {
-		r.reattach(id, c.Position())
+func (f *fixture) restart(want int) {
+	f.Helper()
+	f.stop(0)
+	f.st = &faulty{Store: f.st.Store}
+	f.cfg.Store = f.st
+	f.boot()
+	for id, c := range f.cursors {
+		f.reattach(id, c.Position())
 	}
-	r.recovered(want)
+	f.recovered(want)
 }
 
 // tool registers a tool. By default it has external side effects, no time limit and unlimited
 // concurrency.
-func (r *fixture) tool(name string, change func(*tool.Capability), fn tool.Func) {
-	r.Helper()
+func (f *fixture) tool(name string, change func(*tool.Capability), fn tool.Func) {
+	f.Helper()
 	c := tool.Capability{Name: name, Limits: tool.Limits{Timeout: -1, Concurrency: -1, MaxResponseBytes: -1, MaxRequestBytes: -1}}
 	if change != nil {
 		change(&c)
 	}
 	t, err := tool.NewRaw(c, fn)
 	if err == nil {
-		err = r.cfg.Tools.RegisterBuiltin(t)
+		err = f.cfg.Tools.RegisterBuiltin(t)
 	}
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 }
 
@@ -190,36 +190,36 @@ func sleeper(d time.Duration) tool.Func {
 }
 
 // session returns the cursor of a session, which it creates if needed.
-func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
-	r.Helper()
-	if c := r.cursors[id]; c != nil {
+func (f *fixture) session(id arcp.SessionID) *eventlog.Cursor {
+	f.Helper()
+	if c := f.cursors[id]; c != nil {
 		return c
 	}
-	return r.openSession(id, arcp.DialectRFC)
+	return f.openSession(id, arcp.DialectRFC)
 }
 
 // openSession creates a session in a dialect.
-func (r *fixture) openSession(id arcp.SessionID, dialect arcp.Dialect) *eventlog.Cursor {
-	r.Helper()
+func (f *fixture) openSession(id arcp.SessionID, dialect arcp.Dialect) *eventlog.Cursor {
+	f.Helper()
 	done := make(chan error, 1)
-	r.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Dialect: dialect, Principal: "alice", CreatedAt: time.Now(),
+	f.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Dialect: dialect, Principal: "alice", CreatedAt: time.Now(),
 		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}), func(res *store.Result) {
-		r.cursors[id] = r.cfg.Log.Attach(id, 0, 0, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }})
+		f.cursors[id] = f.cfg.Log.Attach(id, 0, 0, eventlog.Loop{Wake: func() {}, Go: func(fn func()) { fn() }})
 		done <- res.Err
 	})
 	if err := <-done; err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
-	return r.cursors[id]
+	return f.cursors[id]
 }
 
 // submitAtOnce holds the store while f runs, so that all jobs submitted by f are claimed before
 // any of them starts.
-func (r *fixture) submitAtOnce(f func()) {
-	r.Helper()
-	r.session("sess_1")
-	release := r.st.hold()
-	f()
+func (f *fixture) submitAtOnce(submits func()) {
+	f.Helper()
+	f.session("sess_1")
+	release := f.st.hold()
+	submits()
 	synctest.Wait()
 	release()
 }
@@ -231,27 +231,27 @@ type request struct {
 	env     arcp.Envelope
 }
 
-func (r *fixture) request(session arcp.SessionID, name, args string) *request {
-	r.Helper()
-	r.n++
+func (f *fixture) request(session arcp.SessionID, name, args string) *request {
+	f.Helper()
+	f.n++
 	q := &request{payload: arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(args)},
-		env: arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_%d", r.n))}}
-	q.Submit = Submit{Session: session, Principal: "alice", Answers: r.session(session)}
+		env: arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_%d", f.n))}}
+	q.Submit = Submit{Session: session, Principal: "alice", Answers: f.session(session)}
 	return q
 }
 
 // send submits a request and returns its message id.
-func (r *fixture) send(q *request) arcp.MessageID {
+func (f *fixture) send(q *request) arcp.MessageID {
 	s := q.Submit
 	s.Envelope, s.Payload = &q.env, &q.payload
-	r.e.Submit(s)
+	f.e.Submit(s)
 	return q.env.ID
 }
 
 // submit submits a job of the session sess_1.
-func (r *fixture) submit(name, args string) arcp.MessageID {
-	r.Helper()
-	return r.send(r.request("sess_1", name, args))
+func (f *fixture) submit(name, args string) arcp.MessageID {
+	f.Helper()
+	return f.send(f.request("sess_1", name, args))
 }
 
 // frame is an envelope sent to a session.
@@ -276,15 +276,15 @@ func (f frame) String() string {
 
 // frames waits until the engine is idle and returns the frames sent to a session since the
 // last call.
-func (r *fixture) frames(session arcp.SessionID) (frames []frame) {
-	r.Helper()
+func (f *fixture) frames(session arcp.SessionID) (frames []frame) {
+	f.Helper()
 	synctest.Wait()
-	c := r.session(session)
+	c := f.session(session)
 	last := c.Position()
 	for {
 		it, ok, err := c.Next()
 		if err != nil {
-			r.Fatal(err)
+			f.Fatal(err)
 		}
 		if !ok {
 			return frames
@@ -295,11 +295,11 @@ func (r *fixture) frames(session arcp.SessionID) (frames []frame) {
 		}
 		env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", session), it.Seq, it.CorrelationID, it.Event))
 		if err != nil {
-			r.Fatal(err)
+			f.Fatal(err)
 		}
 		if it.Seq != 0 {
 			if last++; it.Seq != last {
-				r.Fatalf("event_seq %d after %d", it.Seq, last-1)
+				f.Fatalf("event_seq %d after %d", it.Seq, last-1)
 			}
 		}
 		frames = append(frames, frame{Envelope: env})
@@ -322,23 +322,26 @@ func lines(frames []frame) (all []string) {
 }
 
 // want compares the frames sent to sess_1, one argument a frame. An argument may be a prefix
-// of the frame's text.
-func (r *fixture) want(why string, want ...string) []frame {
-	r.Helper()
-	return r.wantOf("sess_1", why, want...)
+// of the frame's text. The reason why must not be empty.
+func (f *fixture) want(why string, want ...string) []frame {
+	f.Helper()
+	return f.wantOf("sess_1", why, want...)
 }
 
 // wantOf is want for any session.
-func (r *fixture) wantOf(session arcp.SessionID, why string, want ...string) []frame {
-	r.Helper()
-	frames := r.frames(session)
+func (f *fixture) wantOf(session arcp.SessionID, why string, want ...string) []frame {
+	f.Helper()
+	if why == "" {
+		f.Fatal("want has no reason")
+	}
+	frames := f.frames(session)
 	got := lines(frames)
 	ok := len(got) == len(want)
 	for i := 0; ok && i < len(want); i++ {
 		ok = got[i] == want[i] || strings.HasPrefix(got[i], want[i]+" ")
 	}
 	if !ok {
-		r.Fatalf("%s: %s is sent\n\t%s\nwant\n\t%s", why, session, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		f.Fatalf("%s: %s is sent\n\t%s\nwant\n\t%s", why, session, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 	return frames
 }
@@ -353,27 +356,27 @@ func jobOf(frames []frame, submit arcp.MessageID) arcp.JobID {
 }
 
 // row is a job's row in the store.
-func (r *fixture) row(id arcp.JobID) store.Job {
-	r.Helper()
-	j, err := r.st.Job(context.Background(), id)
+func (f *fixture) row(id arcp.JobID) store.Job {
+	f.Helper()
+	j, err := f.st.Job(context.Background(), id)
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 	return j
 }
 
 // cancel cancels a job for sess_1.
-func (r *fixture) cancel(id arcp.JobID, deadline time.Duration) arcp.MessageID {
-	r.Helper()
-	r.n++
-	from := r.requester()
-	r.e.Cancel(from, &arcp.CancelPayload{TargetID: string(id), Reason: "enough", DeadlineMS: milliseconds(deadline)})
+func (f *fixture) cancel(id arcp.JobID, deadline time.Duration) arcp.MessageID {
+	f.Helper()
+	f.n++
+	from := f.requester()
+	f.e.Cancel(from, &arcp.CancelPayload{TargetID: string(id), Reason: "enough", DeadlineMS: milliseconds(deadline)})
 	return from.Request
 }
 
 // requester is sess_1 with request number n.
-func (r *fixture) requester() Requester {
-	return Requester{Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}
+func (f *fixture) requester() Requester {
+	return Requester{Request: arcp.MessageID(fmt.Sprintf("msg_%d", f.n)), Principal: "alice", Session: "sess_1", Answers: f.session("sess_1")}
 }
 
 // milliseconds is the deadline of a cancel; nil for 0.
@@ -390,29 +393,29 @@ func requesterOf(request arcp.MessageID, actor approval.Actor) Requester {
 }
 
 // expectNoState fails the test unless the engine has no jobs, queues and submit orders.
-func (r *fixture) expectNoState(why string) {
-	r.Helper()
+func (f *fixture) expectNoState(why string) {
+	f.Helper()
 	synctest.Wait()
-	r.e.mu.Lock()
-	defer r.e.mu.Unlock()
-	if len(r.e.jobs.runs)+len(r.e.jobs.perPrincipal)+len(r.e.jobs.perSession)+len(r.e.queues.byTool)+len(r.e.order.waiting) != 0 {
-		r.Fatalf("%s: %d jobs, principals %v, sessions %v, %d tool queues, %d submit orders remain", why, len(r.e.jobs.runs),
-			r.e.jobs.perPrincipal, r.e.jobs.perSession, len(r.e.queues.byTool), len(r.e.order.waiting))
+	f.e.mu.Lock()
+	defer f.e.mu.Unlock()
+	if len(f.e.jobs.runs)+len(f.e.jobs.perPrincipal)+len(f.e.jobs.perSession)+len(f.e.queues.byTool)+len(f.e.order.waiting) != 0 {
+		f.Fatalf("%s: %d jobs, principals %v, sessions %v, %d tool queues, %d submit orders remain", why, len(f.e.jobs.runs),
+			f.e.jobs.perPrincipal, f.e.jobs.perSession, len(f.e.queues.byTool), len(f.e.order.waiting))
 	}
-	if n := r.gauge("arcp_jobs"); n != 0 {
-		r.Fatalf("%s: arcp_jobs counts %v jobs that have not ended", why, n)
+	if n := f.gauge("arcp_jobs"); n != 0 {
+		f.Fatalf("%s: arcp_jobs counts %v jobs that have not ended", why, n)
 	}
 }
 
 // gauge returns the sum of a metric over its labels.
-func (r *fixture) gauge(name string) (sum float64) {
-	families, err := r.reg.Gather()
+func (f *fixture) gauge(name string) (sum float64) {
+	families, err := f.reg.Gather()
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() == name {
-			for _, m := range f.GetMetric() {
+	for _, family := range families {
+		if family.GetName() == name {
+			for _, m := range family.GetMetric() {
 				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
@@ -421,11 +424,11 @@ func (r *fixture) gauge(name string) (sum float64) {
 }
 
 // attach attaches to a session and waits until that is done.
-func (r *fixture) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err error) {
+func (f *fixture) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err error) {
 	done := make(chan error, 1)
-	r.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: id}}, NoSync: true}, func(res *store.Result) {
+	f.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: id}}, NoSync: true}, func(res *store.Result) {
 		if res.Err == nil {
-			c = r.cfg.Log.Attach(id, after, res.LastSeq, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }})
+			c = f.cfg.Log.Attach(id, after, res.LastSeq, eventlog.Loop{Wake: func() {}, Go: func(fn func()) { fn() }})
 		}
 		done <- res.Err
 	})
@@ -434,8 +437,8 @@ func (r *fixture) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, e
 }
 
 // delete deletes a job that has ended.
-func (r *fixture) delete(id arcp.JobID) error {
+func (f *fixture) delete(id arcp.JobID) error {
 	done := make(chan error, 1)
-	r.cfg.Log.Append(store.NewWrite(&store.DeleteJob{Job: id}), func(res *store.Result) { done <- res.Err })
+	f.cfg.Log.Append(store.NewWrite(&store.DeleteJob{Job: id}), func(res *store.Result) { done <- res.Err })
 	return <-done
 }

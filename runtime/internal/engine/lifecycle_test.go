@@ -20,30 +20,30 @@ import (
 // durable or after.
 func TestLifecycle(t *testing.T) {
 	for _, change := range []func(*tool.Capability){nil, early} {
-		runEngine(t, nil, func(r *fixture) {
-			r.tool("t", change, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		runEngine(t, nil, func(f *fixture) {
+			f.tool("t", change, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				return args, errors.Join(j.Log("info", "one", nil), j.Emit("two", nil), j.Progress(arcp.JobProgressPayload{Current: 1}),
 					j.Metric(arcp.MetricPayload{Name: "n", Value: "1", Unit: "u"}))
 			})
-			q := r.request("sess_1", "t", `{"n":1.0}`)
+			q := f.request("sess_1", "t", `{"n":1.0}`)
 			q.env.TraceID, q.env.CausationID = "trace_1", "msg_cause"
-			r.send(q)
-			frames := r.want("every job goes this way", "job.accepted msg_1", "job.started msg_1", "log msg_1", "event.emit msg_1",
+			f.send(q)
+			frames := f.want("every job goes this way", "job.accepted msg_1", "job.started msg_1", "log msg_1", "event.emit msg_1",
 				"job.progress msg_1", "metric msg_1", "job.completed msg_1")
-			for _, f := range frames {
-				if f.JobID != frames[0].JobID || f.TraceID != "trace_1" || f.CausationID != "msg_cause" || f.SessionID != "sess_1" {
-					t.Errorf("%v: job %s, trace %s, cause %s", f, f.JobID, f.TraceID, f.CausationID)
+			for _, fr := range frames {
+				if fr.JobID != frames[0].JobID || fr.TraceID != "trace_1" || fr.CausationID != "msg_cause" || fr.SessionID != "sess_1" {
+					t.Errorf("%v: job %s, trace %s, cause %s", fr, fr.JobID, fr.TraceID, fr.CausationID)
 				}
 			}
 			done, err := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[6].Envelope)
 			if err != nil || string(done.Value) != `{"n":1.0}` {
 				t.Errorf("value %s, %v; want the bytes that came in", done.Value, err)
 			}
-			row := r.row(frames[0].JobID)
+			row := f.row(frames[0].JobID)
 			if row.State != arcp.StateCompleted || row.LastSeq != 7 || row.Agent != "t@1.0.0" {
 				t.Errorf("row %+v, want it completed with 7 events", row)
 			}
-			r.expectNoState("the job has ended")
+			f.expectNoState("the job has ended")
 		})
 	}
 }
@@ -78,17 +78,17 @@ func TestOutcomes(t *testing.T) {
 			"job.completed msg_1", arcp.StateCompleted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			runEngine(t, nil, func(r *fixture) {
-				r.tool("t", oneAtATime, c.fn)
-				r.submit("t", "{}")
-				frames := r.want(c.name, "job.accepted msg_1", "job.started msg_1", c.want)
-				if row := r.row(frames[0].JobID); row.State != c.row {
+			runEngine(t, nil, func(f *fixture) {
+				f.tool("t", oneAtATime, c.fn)
+				f.submit("t", "{}")
+				frames := f.want(c.name, "job.accepted msg_1", "job.started msg_1", c.want)
+				if row := f.row(frames[0].JobID); row.State != c.row {
 					t.Errorf("row %s, want %s", row.State, c.row)
 				}
 				if strings.Contains(string(frames[2].Payload), "ouch") {
 					t.Errorf("%s: the value of a panic is nobody's business", frames[2].Payload)
 				}
-				r.expectNoState("its slot is free again")
+				f.expectNoState("its slot is free again")
 			})
 		})
 	}
@@ -97,58 +97,58 @@ func TestOutcomes(t *testing.T) {
 // A supervisor started before the claim is in the log waits for it, because otherwise its
 // events would precede the job.
 func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		ran := false
-		r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { ran = true; return nil, nil })
-		q := r.request("sess_1", "t", "{}")
+		f.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { ran = true; return nil, nil })
+		q := f.request("sess_1", "t", "{}")
 		s := q.Submit
 		s.Envelope, s.Payload = &q.env, &q.payload
-		run, refusal := s.prepare(r.e)
+		run, refusal := s.prepare(f.e)
 		if refusal == nil {
-			refusal = r.e.admit(run, 0)
+			refusal = f.e.admit(run, 0)
 		}
 		if refusal != nil {
-			r.Fatal(refusal)
+			f.Fatal(refusal)
 		}
 		run.launch()
 		run.wakeOrLaunch()
 		synctest.Wait()
 		if ran {
-			r.Fatal("the tool ran before its claim was in the log")
+			f.Fatal("the tool ran before its claim was in the log")
 		}
 		s.claim(run)
-		r.want("then all goes its way", "job.accepted", "job.started", "job.completed")
+		f.want("then all goes its way", "job.accepted", "job.started", "job.completed")
 	})
 }
 
 // A tool that changes nothing starts while the claim is being committed, one
 // that does not.
 func TestEarlyStart(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var reads, writes, keyed atomic.Bool
 		note := func(started *atomic.Bool) tool.Func {
 			return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { started.Store(true); return nil, nil }
 		}
-		r.tool("reads", early, note(&reads))
-		r.tool("writes", nil, note(&writes))
-		r.tool("keyed", early, note(&keyed))
-		r.session("sess_1")
-		release := r.st.hold()
-		r.submit("reads", "{}")
-		r.submit("writes", "{}")
-		q := r.request("sess_1", "keyed", "{}")
+		f.tool("reads", early, note(&reads))
+		f.tool("writes", nil, note(&writes))
+		f.tool("keyed", early, note(&keyed))
+		f.session("sess_1")
+		release := f.st.hold()
+		f.submit("reads", "{}")
+		f.submit("writes", "{}")
+		q := f.request("sess_1", "keyed", "{}")
 		q.env.IdempotencyKey = "k"
-		r.send(q)
+		f.send(q)
 		synctest.Wait()
 		if !reads.Load() || writes.Load() || keyed.Load() {
 			t.Errorf("started while the claim was being committed: reads %t, writes %t, keyed %t; want only the one that reads and is no repetition",
 				reads.Load(), writes.Load(), keyed.Load())
 		}
-		if got := r.frames("sess_1"); len(got) != 0 {
-			r.Fatalf("%v was sent before it was durable", got)
+		if got := f.frames("sess_1"); len(got) != 0 {
+			f.Fatalf("%v was sent before it was durable", got)
 		}
 		release()
-		if got := r.frames("sess_1"); len(got) != 9 {
+		if got := f.frames("sess_1"); len(got) != 9 {
 			t.Errorf("%v, want three frames a job", got)
 		}
 	})
@@ -157,9 +157,9 @@ func TestEarlyStart(t *testing.T) {
 // When the claim of a started job fails, the job does not exist: the tool is stopped, its
 // events are dropped, and the submit is refused.
 func TestEarlyStartOfARefusedClaim(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var cause error
-		r.tool("t", func(c *tool.Capability) { early(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", func(c *tool.Capability) { early(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			if err := j.Log("info", "late", nil); err == nil {
@@ -167,17 +167,17 @@ func TestEarlyStartOfARefusedClaim(t *testing.T) {
 			}
 			return nil, nil
 		})
-		q := r.request("sess_1", "t", "{}")
+		q := f.request("sess_1", "t", "{}")
 		q.Session = "sess_gone" // the store does not know it
-		release := r.st.hold()
-		r.send(q)
+		release := f.st.hold()
+		f.send(q)
 		synctest.Wait()
 		release()
-		r.want("the client is told", "job.failed msg_1 UNAVAILABLE")
+		f.want("the client is told", "job.failed msg_1 UNAVAILABLE")
 		if cause == nil {
 			t.Error("the tool of a job that does not exist goes on")
 		}
-		r.expectNoState("the refused job has left its place")
+		f.expectNoState("the refused job has left its place")
 	})
 }
 
@@ -187,9 +187,9 @@ func TestJobEndsOnceUnderRaces(t *testing.T) {
 	const jobs = 1000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		r.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			j.Log("info", "x", nil)
 			switch string(args) {
@@ -203,25 +203,25 @@ func TestJobEndsOnceUnderRaces(t *testing.T) {
 			return args, nil
 		})
 		for range jobs {
-			q := r.request("sess_1", "t", fmt.Sprintf(`{"do":%q}`, []string{"panic", "fail", "obey", "complete"}[rng.IntN(4)]))
+			q := f.request("sess_1", "t", fmt.Sprintf(`{"do":%q}`, []string{"panic", "fail", "obey", "complete"}[rng.IntN(4)]))
 			if rng.IntN(2) == 0 {
 				q.payload.MaxRuntimeSec = new(arcp.Number("1"))
 			}
-			r.send(q)
+			f.send(q)
 		}
-		accepted := r.frames("sess_1")
+		accepted := f.frames("sess_1")
 		asked := make(map[arcp.MessageID]arcp.JobID)
 		time.Sleep(time.Second - time.Duration(rng.IntN(2)))
-		for _, f := range accepted {
-			if f.Type == arcp.JobAccepted {
+		for _, fr := range accepted {
+			if fr.Type == arcp.JobAccepted {
 				for range rng.IntN(3) {
-					asked[r.cancel(f.JobID, time.Duration(rng.IntN(2))*time.Nanosecond)] = f.JobID
+					asked[f.cancel(fr.JobID, time.Duration(rng.IntN(2))*time.Nanosecond)] = fr.JobID
 				}
 			}
 		}
 		time.Sleep(time.Minute)
-		checkEnds(t, append(accepted, r.frames("sess_1")...), asked, jobs)
-		r.expectNoState("all jobs have ended")
+		checkEnds(t, append(accepted, f.frames("sess_1")...), asked, jobs)
+		f.expectNoState("all jobs have ended")
 	})
 }
 
@@ -255,59 +255,59 @@ func checkEnds(t *testing.T, frames []frame, asked map[arcp.MessageID]arcp.JobID
 
 // A cancel that reaches the job in its very last turn is answered, too.
 func TestCancelInTheLastTurn(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		finish := make(chan struct{})
-		r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { <-finish; return nil, nil })
-		r.submit("t", "{}")
-		id := r.frames("sess_1")[0].JobID
-		release := r.st.hold()
+		f.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { <-finish; return nil, nil })
+		f.submit("t", "{}")
+		id := f.frames("sess_1")[0].JobID
+		release := f.st.hold()
 		close(finish)
 		synctest.Wait() // the supervisor waits for the commit of the end
-		r.e.mu.Lock()
-		run := r.e.jobs.runs[id]
-		r.e.mu.Unlock()
+		f.e.mu.Lock()
+		run := f.e.jobs.runs[id]
+		f.e.mu.Unlock()
 		run.mu.Lock()
 		run.lifecycle = lifeAccepted // as if the end had not been decided when the cancel came
 		run.mu.Unlock()
-		r.cancel(id, 0)
+		f.cancel(id, 0)
 		release()
-		r.want("every cancel is answered", "cancel.refused msg_2 already_terminal", "job.completed msg_1")
+		f.want("every cancel is answered", "cancel.refused msg_2 already_terminal", "job.completed msg_1")
 	})
 }
 
 func TestTimeLimits(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("short", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, wait)
-		r.tool("long", nil, wait)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("short", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, wait)
+		f.tool("long", nil, wait)
 		at := func(d time.Duration, why, want string) {
 			t.Helper()
 			time.Sleep(d - 1)
-			r.want(why + ": too early")
+			f.want(why + ": too early")
 			time.Sleep(time.Nanosecond)
-			r.want(why, want)
+			f.want(why, want)
 		}
-		r.submit("short", "{}")
-		r.want("", "job.accepted", "job.started")
+		f.submit("short", "{}")
+		f.want("the job runs", "job.accepted", "job.started")
 		at(2*time.Second, "the tool's own limit", "job.failed msg_1 DEADLINE_EXCEEDED")
 
-		q := r.request("sess_1", "long", "{}")
+		q := f.request("sess_1", "long", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("1.5"))
-		r.send(q)
-		r.want("", "job.accepted", "job.started")
+		f.send(q)
+		f.want("the job runs", "job.accepted", "job.started")
 		at(1500*time.Millisecond, "max_runtime_sec", "job.failed msg_2 TIMEOUT")
 
-		q = r.request("sess_1", "long", "{}")
+		q = f.request("sess_1", "long", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("1e-12"))
-		r.send(q)
+		f.send(q)
 		time.Sleep(time.Nanosecond)
-		r.want("a limit too small to measure is a limit", "job.accepted", "job.started", "job.failed msg_3 TIMEOUT")
+		f.want("a limit too small to measure is a limit", "job.accepted", "job.started", "job.failed msg_3 TIMEOUT")
 
 		for _, bad := range []arcp.Number{"0", "-1", "1e400", "31536001"} {
-			q = r.request("sess_1", "long", "{}")
+			q = f.request("sess_1", "long", "{}")
 			q.payload.MaxRuntimeSec = &bad
-			r.send(q)
-			r.want(string(bad), "job.failed "+string(q.env.ID)+" INVALID_REQUEST")
+			f.send(q)
+			f.want(string(bad), "job.failed "+string(q.env.ID)+" INVALID_REQUEST")
 		}
-		r.expectNoState("all have ended")
+		f.expectNoState("all have ended")
 	})
 }

@@ -30,19 +30,19 @@ func retried(c *tool.Capability) {
 }
 
 // asked are the questions in the store, by prompt.
-func (r *fixture) asked() map[string][]approval.Row {
-	r.Helper()
+func (f *fixture) asked() map[string][]approval.Row {
+	f.Helper()
 	rows := make(map[string][]approval.Row)
-	err := r.st.Records(context.Background(), approval.RecordPrefix(""), "", func(rec store.Record) bool {
+	err := f.st.Records(context.Background(), approval.RecordPrefix(""), "", func(rec store.Record) bool {
 		var row approval.Row
 		if err := arcp.Unmarshal(rec.Value, &row); err != nil {
-			r.Fatal(err)
+			f.Fatal(err)
 		}
 		rows[row.Action] = append(rows[row.Action], row)
 		return true
 	})
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 	return rows
 }
@@ -66,36 +66,36 @@ func (fq *fakeQuestions) pendingAs(t *testing.T, prompt string) (q approval.Row)
 	return q
 }
 
-func (r *fixture) say(q approval.Row, value string) {
-	r.Helper()
-	if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(value)}); err != nil {
-		r.Fatal(err)
+func (f *fixture) say(q approval.Row, value string) {
+	f.Helper()
+	if _, err := f.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(value)}); err != nil {
+		f.Fatal(err)
 	}
 }
 
 // The offer of a question to a session that has ended does not affect the job: the answer of another
 // session completes it.
 func TestOfferToAnEndedSession(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", nil, asker)
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", nil, asker)
 		job := jobOf(func() []frame {
-			r.submit("ask", "{}")
-			return r.want("", "job.accepted", "job.started", "human.input.request")
+			f.submit("ask", "{}")
+			return f.want("the job asks", "job.accepted", "job.started", "human.input.request")
 		}(), "msg_1")
 		q := d.one(t)
-		r.e.Questions().Offer(job, q.ID, person("sess_gone"))
+		f.e.Questions().Offer(job, q.ID, person("sess_gone"))
 		synctest.Wait()
-		r.say(q, "5")
-		r.want("the job goes on", "job.completed")
-		r.expectNoState("")
+		f.say(q, "5")
+		f.want("the job goes on", "job.completed")
+		f.expectNoState("")
 	})
 }
 
 // A failed attempt leaves only its pending question behind. The next attempt does not start
 // blocked, and its clock runs until it asks again.
 func TestAttemptEndsWhileAsking(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
 				go ask(ctx, j, "a")
 				time.Sleep(10 * time.Minute) // blocked: this does not count
@@ -111,37 +111,37 @@ func TestAttemptEndsWhileAsking(t *testing.T) {
 			<-ctx.Done()
 			return arcp.Raw(v), context.Cause(ctx)
 		})
-		q := r.request("sess_1", "t", "{}")
+		q := f.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("60"))
-		r.send(q)
-		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		f.send(q)
+		job := f.want("the first attempt asks", "job.accepted", "job.started", "human.input.request")[0].JobID
 		time.Sleep(10*time.Minute + 40*time.Second)
-		r.want("", "event.emit", "job.started", "human.input.request")
+		f.want("the second attempt asks only b", "event.emit", "job.started", "human.input.request")
 		for _, c := range []struct {
 			answer string
 			want   arcp.JobState
 		}{{"a", arcp.StateBlocked}, {"b", arcp.StateRunning}} {
-			r.say(d.pendingAs(t, c.answer), `""`)
+			f.say(d.pendingAs(t, c.answer), `""`)
 			synctest.Wait()
-			if got := r.row(job).State; got != c.want {
+			if got := f.row(job).State; got != c.want {
 				t.Errorf("with an answer to %s the job is %s, want %s", c.answer, got, c.want)
 			}
 		}
-		r.frames("sess_1")
+		f.frames("sess_1")
 		time.Sleep(20 * time.Second) // of 60: 1 retry, 31, and these
-		if got := r.row(job).State; got != arcp.StateRunning {
+		if got := f.row(job).State; got != arcp.StateRunning {
 			t.Errorf("after about 52 s the job is %s", got)
 		}
 		time.Sleep(10 * time.Second)
-		r.want("after 62 s", "job.failed msg_1 TIMEOUT")
-		r.expectNoState("")
+		f.want("after 62 s", "job.failed msg_1 TIMEOUT")
+		f.expectNoState("")
 	})
 }
 
 // A question that its attempt has withdrawn is no answer to the next one.
 func TestWithdrawnIsAskedAgain(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			short, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			v, err := ask(short, j, "a")
@@ -150,21 +150,21 @@ func TestWithdrawnIsAskedAgain(t *testing.T) {
 			}
 			return arcp.Raw(v), err
 		})
-		r.submit("t", "{}")
+		f.submit("t", "{}")
 		time.Sleep(90 * time.Second)
-		r.want("", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit",
+		f.want("the retry asks again", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit",
 			"job.started", "human.input.request")
-		r.say(d.pendingAs(t, "a"), `"yes"`)
-		r.want("", "job.completed")
-		r.expectNoState("")
+		f.say(d.pendingAs(t, "a"), `"yes"`)
+		f.want("the answer completes the job", "job.completed")
+		f.expectNoState("")
 	})
 }
 
 // Questions asked concurrently may come in another order from the next attempt. Each is still
 // asked once.
 func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("t", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			prompts := []string{"a", "b", "c"}
 			if j.Attempt()%2 == 0 {
 				slices.Reverse(prompts)
@@ -187,37 +187,37 @@ func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 			slices.Sort(answers)
 			return arcp.Raw("[" + strings.Join(answers, ",") + "]"), nil
 		})
-		r.submit("t", "{}")
+		f.submit("t", "{}")
 		for range 3 {
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			if n := len(d.pending); n != 3 {
 				t.Fatalf("%d questions are pending, want 3", n)
 			}
-			r.frames("sess_1")
-			r.restart(1)
+			f.frames("sess_1")
+			f.restart(1)
 		}
 		time.Sleep(5 * time.Second)
-		r.frames("sess_1")
+		f.frames("sess_1")
 		for _, p := range []string{"a", "b", "c"} {
-			r.say(d.pendingAs(t, p), `"`+p+`"`)
+			f.say(d.pendingAs(t, p), `"`+p+`"`)
 		}
-		f := r.frames("sess_1")
-		if got := string(f[len(f)-1].Payload); got != `{"value":["a","b","c"]}` {
+		frames := f.frames("sess_1")
+		if got := string(frames[len(frames)-1].Payload); got != `{"value":["a","b","c"]}` {
 			t.Errorf("the job ends with %s", got)
 		}
-		if n := len(r.asked()); n != 3 {
+		if n := len(f.asked()); n != 3 {
 			t.Errorf("%d questions in the store", n)
 		}
-		r.frames("sess_2")
+		f.frames("sess_2")
 	})
 }
 
 // An approved call is not asked about again when a later attempt continues from a checkpoint.
 // The gate does not shift the ordinals of the tool's own questions.
 func TestApprovedGateIsNotRepeated(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", func(c *tool.Capability) { c.Approval, c.Recovery = tool.ApprovalManual, tool.RecoveryCheckpoint },
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("t", func(c *tool.Capability) { c.Approval, c.Recovery = tool.ApprovalManual, tool.RecoveryCheckpoint },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				if j.Restored() == nil {
 					if _, err := ask(ctx, j, "a"); err != nil {
@@ -236,45 +236,45 @@ func TestApprovedGateIsNotRepeated(t *testing.T) {
 				}
 				return arcp.Raw(v), context.Cause(ctx)
 			})
-		r.submit("t", "{}")
-		if _, err := r.respond(d.pendingAs(t, "call t@1.0.0"), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+		f.submit("t", "{}")
+		if _, err := f.respond(d.pendingAs(t, "call t@1.0.0"), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
 			t.Fatal(err)
 		}
-		r.say(d.pendingAs(t, "a"), `"A"`)
-		r.say(d.pendingAs(t, "b"), `"B"`)
-		r.frames("sess_1")
-		r.restart(1)
-		r.want("nothing is asked again", "job.started", "job.completed")
-		if rows := r.asked(); len(rows) != 3 || len(rows["b"]) != 1 {
+		f.say(d.pendingAs(t, "a"), `"A"`)
+		f.say(d.pendingAs(t, "b"), `"B"`)
+		f.frames("sess_1")
+		f.restart(1)
+		f.want("nothing is asked again", "job.started", "job.completed")
+		if rows := f.asked(); len(rows) != 3 || len(rows["b"]) != 1 {
 			t.Errorf("%d questions, b %d times", len(rows), len(rows["b"]))
 		}
-		r.frames("sess_2")
+		f.frames("sess_2")
 	})
 }
 
 // A question that closes before its request is written is not sent to any session.
 func TestQuestionClosedBeforeItIsSent(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			j.Log("info", "the supervisor is busy with this", nil)
 			time.Sleep(time.Second)
 			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "a", Expires: time.Second, Default: arcp.Raw("7")})
 			return a.Value, err
 		})
-		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started")
-		release := r.st.hold()
+		f.submit("t", "{}")
+		f.want("the job runs", "job.accepted", "job.started")
+		release := f.st.hold()
 		time.Sleep(2 * time.Minute)
 		release()
-		f := r.want("", "log", "job.completed")
-		if got := string(f[1].Payload); got != `{"value":7}` {
+		frames := f.want("the default completes the job", "log", "job.completed")
+		if got := string(frames[1].Payload); got != `{"value":7}` {
 			t.Errorf("the job ends with %s", got)
 		}
-		if n := len(r.frames("sess_2")); n != 0 || len(d.closed) != 0 {
+		if n := len(f.frames("sess_2")); n != 0 || len(d.closed) != 0 {
 			t.Errorf("%d frames to others; closed %v", n, d.closed)
 		}
-		if rows := r.asked()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
+		if rows := f.asked()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
 			t.Errorf("the questions of a are %+v, want one that is resolved by its default", rows)
 		}
 	})
@@ -282,27 +282,27 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 
 // A valid answer reaches a tool that stops waiting at the same time.
 func TestAnswerDuringTimeout(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			v, err := ask(ctx, j, "a")
 			return arcp.Raw(v), err
 		})
-		r.submit("t", "{}")
-		r.frames("sess_1")
+		f.submit("t", "{}")
+		f.frames("sess_1")
 		q := d.one(t)
-		release := r.st.hold()
+		release := f.st.hold()
 		told := make(chan *arcp.Error, 1)
-		r.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"),
+		f.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Actor: person("sess_1"),
 			Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
 		time.Sleep(2 * time.Minute)
 		release()
 		if err := <-told; err != nil {
 			t.Fatal(err)
 		}
-		r.want("", "job.completed")
-		r.frames("sess_2")
+		f.want("the answer completes the job", "job.completed")
+		f.frames("sess_2")
 	})
 }
 
@@ -314,8 +314,8 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 		keep   int
 	}{"fail": {nil, question.MaxClosedFinal}, "rerun": {rerun, question.MaxClosed}} {
 		t.Run(name, func(t *testing.T) {
-			inquiry(t, func(r *fixture, d *fakeQuestions) {
-				r.tool("t", c.change, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			inquiry(t, func(f *fixture, d *fakeQuestions) {
+				f.tool("t", c.change, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 					for i := range n {
 						if _, err := j.Ask(ctx, tool.InputAsk{Prompt: fmt.Sprint(i), Expires: 1, Default: arcp.Raw("7")}); err != nil {
 							return nil, err
@@ -324,33 +324,33 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 					<-ctx.Done()
 					return nil, context.Cause(ctx)
 				})
-				r.submit("t", "{}")
+				f.submit("t", "{}")
 				time.Sleep(time.Minute)
-				f := r.frames("sess_1")
+				frames := f.frames("sess_1")
 				check := func(max int) {
 					t.Helper()
 					synctest.Wait()
-					if got := len(r.e.run(f[0].JobID).questions.All()); got > max {
+					if got := len(f.e.run(frames[0].JobID).questions.All()); got > max {
 						t.Errorf("%d questions are in memory, want at most %d", got, max)
 					}
 				}
 				check(c.keep)
-				if len(r.asked()) != n {
-					t.Errorf("%d questions in the store, want all", len(r.asked()))
+				if len(f.asked()) != n {
+					t.Errorf("%d questions in the store, want all", len(f.asked()))
 				}
 				if name == "rerun" {
-					r.restart(1)
+					f.restart(1)
 					time.Sleep(time.Minute)
 					check(2 * question.MaxClosed)
 				}
-				r.frames("sess_1")
-				r.frames("sess_2")
+				f.frames("sess_1")
+				f.frames("sess_2")
 			})
 		})
 	}
 	t.Run("permissions", func(t *testing.T) {
-		inquiry(t, func(r *fixture, d *fakeQuestions) {
-			r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		inquiry(t, func(f *fixture, d *fakeQuestions) {
+			f.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				for range 300 {
 					if _, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 						return nil, err
@@ -359,36 +359,36 @@ func TestClosedQuestionsAreBounded(t *testing.T) {
 				}
 				return nil, nil
 			})
-			r.submit("t", "{}")
+			f.submit("t", "{}")
 			for range 300 {
-				r.frames("sess_1")
-				r.frames("sess_2")
-				_, err := r.respond(d.one(t), person("sess_1"),
+				f.frames("sess_1")
+				f.frames("sess_2")
+				_, err := f.respond(d.one(t), person("sess_1"),
 					approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 1}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.e.leases.mu.Lock()
-				n := len(r.e.leases.byID)
-				r.e.leases.mu.Unlock()
+				f.e.leases.mu.Lock()
+				n := len(f.e.leases.byID)
+				f.e.leases.mu.Unlock()
 				if n > 128 {
 					t.Fatalf("%d permission leases are in memory", n)
 				}
 				time.Sleep(time.Minute)
 			}
-			r.frames("sess_1")
-			r.frames("sess_2")
-			if len(r.e.leases.byID) != 0 {
-				t.Errorf("%d permission leases outlive the job", len(r.e.leases.byID))
+			f.frames("sess_1")
+			f.frames("sess_2")
+			if len(f.e.leases.byID) != 0 {
+				t.Errorf("%d permission leases outlive the job", len(f.e.leases.byID))
 			}
 		})
 	})
 }
 
 func TestQuestionsThatCannotBeAsked(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		var got []string
-		r.tool("t", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, prompt := range []string{strings.Repeat("x", 1<<20), "\xff"} {
 				_, err := ask(ctx, j, prompt)
 				_, other := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: prompt, Operation: "o"})
@@ -397,38 +397,38 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 			_, err := ask(ctx, j, "a")
 			return nil, err
 		})
-		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		f.submit("t", "{}")
+		job := f.want("the valid question is asked", "job.accepted", "job.started", "human.input.request")[0].JobID
 		if want := []string{"RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "INVALID_ARGUMENT"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+		f.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: f.session("sess_1")},
 			&arcp.InterruptPayload{TargetID: string(job), Prompt: "\xff"})
-		r.want("", "nack msg_i INVALID_ARGUMENT")
+		f.want("the prompt is not valid UTF-8", "nack msg_i INVALID_ARGUMENT")
 
 		q := d.pendingAs(t, "a")
-		row, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
+		row, err := f.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
 		if err == nil || err.Code != arcp.CodeNotFound || row.ID != "" {
 			t.Errorf("a stranger's answer that the schema does not allow: %v, with %q", err, row.ID)
 		}
 		for _, a := range []approval.Answer{{Value: arcp.Raw(`"`)}, {Value: arcp.Raw(`""`), Reason: "\xff"},
 			{Value: arcp.Raw(`"` + strings.Repeat("x", approval.MaxValue) + `"`)}} {
-			if _, err := r.respond(q, person("sess_1"), a); err == nil || err.Code != arcp.CodeInvalidArgument {
+			if _, err := f.respond(q, person("sess_1"), a); err == nil || err.Code != arcp.CodeInvalidArgument {
 				t.Errorf("the answer %.40s with the reason %q: %v, want INVALID_ARGUMENT", a.Value, a.Reason, err)
 			}
 		}
-		r.say(q, `"b"`)
-		r.want("", "job.completed")
-		r.frames("sess_2")
+		f.say(q, `"b"`)
+		f.want("the valid answer completes the job", "job.completed")
+		f.frames("sess_2")
 	})
 }
 
 // An unanswered interrupt blocks the next attempt as well. An answer between two attempts
 // guides the next one.
 func TestInterruptBlocksTheNextAttempt(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		var guided []string
-		r.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second },
+		f.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				time.Sleep(5 * time.Second)
 				if j.Attempt() != 2 { // which does not look
@@ -439,65 +439,65 @@ func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 				return arcp.Raw("1"), err
 			})
 		interrupt := func(job arcp.JobID) {
-			r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+			f.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: f.session("sess_1")},
 				&arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 		}
-		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started")[0].JobID
+		f.submit("t", "{}")
+		job := f.want("the job runs", "job.accepted", "job.started")[0].JobID
 		interrupt(job)
 		time.Sleep(30 * time.Minute)
-		r.want("", "ack", "human.input.request", "event.emit", "job.started")
-		if got := r.row(job).State; got != arcp.StateBlocked {
+		f.want("the interrupt outlasts the attempt", "ack", "human.input.request", "event.emit", "job.started")
+		if got := f.row(job).State; got != arcp.StateBlocked {
 			t.Errorf("an interrupted job is %s in its next attempt", got)
 		}
-		r.say(d.one(t), `{"action":"continue","guidance":"faster"}`)
-		r.want("", "job.completed")
+		f.say(d.one(t), `{"action":"continue","guidance":"faster"}`)
+		f.want("the answer completes the job", "job.completed")
 
-		r.submit("t", "{}")
-		job = r.want("", "job.accepted", "job.started")[0].JobID
+		f.submit("t", "{}")
+		job = f.want("the second job runs", "job.accepted", "job.started")[0].JobID
 		interrupt(job)
 		time.Sleep(5500 * time.Millisecond) // between two attempts
-		r.frames("sess_1")
-		r.say(d.one(t), `{"action":"continue","guidance":"slower"}`)
+		f.frames("sess_1")
+		f.say(d.one(t), `{"action":"continue","guidance":"slower"}`)
 		time.Sleep(time.Minute)
-		if f := r.frames("sess_1"); f[len(f)-1].Type != arcp.JobCompleted {
-			t.Errorf("after the second interrupt the session has %q, want job.completed at the end", lines(f))
+		if frames := f.frames("sess_1"); frames[len(frames)-1].Type != arcp.JobCompleted {
+			t.Errorf("after the second interrupt the session has %q, want job.completed at the end", lines(frames))
 		}
 		if want := []string{"faster", "slower"}; !slices.Equal(guided, want) {
 			t.Errorf("guided by %q, want %q", guided, want)
 		}
-		r.frames("sess_2")
+		f.frames("sess_2")
 	})
 }
 
 // A tool's own time limit does not come back for a job that is being cancelled.
 func TestCancelWhileAsking(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second },
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second },
 			func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				ask(ctx, j, "a")
 				time.Sleep(time.Minute)
 				return nil, nil
 			})
-		r.submit("t", "{}")
-		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		f.submit("t", "{}")
+		job := f.want("the job asks", "job.accepted", "job.started", "human.input.request")[0].JobID
 		time.Sleep(time.Minute)
-		r.cancel(job, 10*time.Second)
+		f.cancel(job, 10*time.Second)
 		time.Sleep(10*time.Second - 1)
-		r.want("", "cancel.accepted", "human.input.cancelled")
+		f.want("the cancel closes the question", "cancel.accepted", "human.input.cancelled")
 		time.Sleep(time.Nanosecond)
-		r.want("", "job.cancelled msg_1 ABORTED")
-		r.frames("sess_2")
+		f.want("the deadline ends the job", "job.cancelled msg_1 ABORTED")
+		f.frames("sess_2")
 	})
 }
 
 // A permission that has ended when another attempt finds it is none, and an
 // attempt that has ended extends nothing.
 func TestPermissionOfAnEarlierAttempt(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		late := make(chan error, 1)
 		p := tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
-		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			l, err := j.Permissions().Request(ctx, p)
 			switch j.Attempt() {
 			case 1:
@@ -512,9 +512,9 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 			}
 			return nil, nil
 		})
-		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started", "permission.request")
-		row, err := r.respond(d.one(t), person("sess_1"),
+		f.submit("t", "{}")
+		f.want("the job requests the permission", "job.accepted", "job.started", "permission.request")
+		row, err := f.respond(d.one(t), person("sess_1"),
 			approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
 		if err != nil || row.Permission.Seconds != 1 {
 			t.Fatalf("the granted permission is %+v, %v; want one second", row.Permission, err)
@@ -523,7 +523,7 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 		if err := <-late; code(err) != "ABORTED" {
 			t.Errorf("extended by an attempt that has ended: %v", err)
 		}
-		r.frames("sess_1")
-		r.frames("sess_2")
+		f.frames("sess_1")
+		f.frames("sess_2")
 	})
 }

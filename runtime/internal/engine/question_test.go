@@ -81,20 +81,20 @@ func (fq *fakeQuestions) one(t *testing.T) approval.Row {
 }
 
 // inquiry runs a test with a broker that knows the sessions sess_1 and sess_2.
-func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
+func inquiry(t *testing.T, test func(f *fixture, d *fakeQuestions)) {
 	t.Helper()
 	d := newQuestions(person("sess_1"), person("sess_2"))
-	runEngine(t, func(c *Config) { c.Questions = d }, func(r *fixture) {
-		r.session("sess_2")
-		test(r, d)
+	runEngine(t, func(c *Config) { c.Questions = d }, func(f *fixture) {
+		f.session("sess_2")
+		test(f, d)
 	})
 }
 
 // respond answers a question and returns the outcome.
-func (r *fixture) respond(q approval.Row, actor approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
+func (f *fixture) respond(q approval.Row, actor approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
-	r.n++
-	r.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: actor, Answer: a,
+	f.n++
+	f.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", f.n)), Actor: actor, Answer: a,
 		Done: func(got approval.Row, e *arcp.Error) { row, err = got, e; close(done) }})
 	<-done
 	return row, err
@@ -111,20 +111,20 @@ func asker(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 func rerun(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }
 
 func TestQuestionIsAnsweredOnce(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", func(c *tool.Capability) { c.Limits.Timeout = time.Minute }, asker)
-		id := r.submit("ask", "{}")
-		f := r.want("asked", "job.accepted "+string(id), "job.started", "human.input.request")
-		job := jobOf(f, id)
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", func(c *tool.Capability) { c.Limits.Timeout = time.Minute }, asker)
+		id := f.submit("ask", "{}")
+		frames := f.want("asked", "job.accepted "+string(id), "job.started", "human.input.request")
+		job := jobOf(frames, id)
 		q := d.one(t)
-		if row := r.row(job); row.State != arcp.StateBlocked {
+		if row := f.row(job); row.State != arcp.StateBlocked {
 			t.Errorf("the job is %s", row.State)
 		}
 		time.Sleep(30 * time.Minute) // longer than the tool may run
-		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(`"x"`)}); err == nil || err.Code != arcp.CodeInvalidArgument {
+		if _, err := f.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(`"x"`)}); err == nil || err.Code != arcp.CodeInvalidArgument {
 			t.Errorf("an answer of another type: %v", err)
 		}
-		_, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
+		_, err := f.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
 		if err == nil || err.Code != arcp.CodeNotFound {
 			t.Errorf("an answer of another principal: %v", err)
 		}
@@ -134,7 +134,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				done := make(chan *arcp.Error, 1)
-				r.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
+				f.e.Questions().Respond(Response{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
 					Answer: approval.Answer{Value: arcp.Raw("7")}, Done: func(_ approval.Row, e *arcp.Error) { done <- e }})
 				err := <-done
 				mu.Lock()
@@ -151,7 +151,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		if won != 1 || lost != 7 {
 			t.Errorf("%d answers count and %d come too late, want 1 and 7", won, lost)
 		}
-		ends := slices.Concat(lines(r.frames("sess_1")), lines(r.frames("sess_2")))
+		ends := slices.Concat(lines(f.frames("sess_1")), lines(f.frames("sess_2")))
 		if want := "job.completed " + string(id); !slices.Contains(ends, want) {
 			t.Errorf("%q: no %s", ends, want)
 		}
@@ -164,69 +164,69 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		if cancelled != 1 || d.closed[q.ID] != 1 {
 			t.Errorf("%q: %d told that another session answered first; closed %d times", ends, cancelled, d.closed[q.ID])
 		}
-		r.expectNoState("answered")
+		f.expectNoState("answered")
 	})
 }
 
 // A question survives a restart, and an answer after the restart reaches the next attempt.
 func TestQuestionSurvivesRestart(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", rerun, asker)
-		id := r.submit("ask", "{}")
-		r.want("asked", "job.accepted", "job.started", "human.input.request")
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", rerun, asker)
+		id := f.submit("ask", "{}")
+		f.want("asked", "job.accepted", "job.started", "human.input.request")
 		q, request := d.one(t), d.ids[d.one(t).ID]
 		clear(d.pending)
 		clear(d.ids)
-		r.restart(1)
-		r.want("goes on", "job.started")
+		f.restart(1)
+		f.want("goes on", "job.started")
 		if again := d.one(t); again.ID != q.ID || d.ids[q.ID] != request {
 			t.Fatalf("after a restart %s is pending as %s, want %s as %s", again.ID, d.ids[again.ID], q.ID, request)
 		}
-		if _, err := r.respond(q, person("sess_2"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
+		if _, err := f.respond(q, person("sess_2"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
 			t.Fatal(err)
 		}
-		f := r.want("answered", "human.input.cancelled "+string(request), "job.completed "+string(id))
-		if got := string(f[1].Payload); got != `{"value":{"value":5,"by":"alice"}}` {
+		frames := f.want("answered", "human.input.cancelled "+string(request), "job.completed "+string(id))
+		if got := string(frames[1].Payload); got != `{"value":{"value":5,"by":"alice"}}` {
 			t.Errorf("the job ends with %s", got)
 		}
-		r.expectNoState("answered")
+		f.expectNoState("answered")
 	})
 }
 
 func TestQuestionExpires(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", nil, asker)
-		r.tool("default", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", nil, asker)
+		f.tool("default", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "which?", Default: arcp.Raw(`"blue"`), Expires: time.Hour})
 			return a.Value, err
 		})
-		r.submit("ask", "{}")
-		r.want("asked", "job.accepted", "job.started", "human.input.request")
+		f.submit("ask", "{}")
+		f.want("asked", "job.accepted", "job.started", "human.input.request")
 		time.Sleep(time.Hour + time.Second)
-		r.want("expired", "human.input.cancelled", "job.failed msg_1 DEADLINE_EXCEEDED")
-		r.submit("default", "{}")
-		r.want("asked", "job.accepted", "job.started", "human.input.request")
+		f.want("expired", "human.input.cancelled", "job.failed msg_1 DEADLINE_EXCEEDED")
+		f.submit("default", "{}")
+		f.want("asked", "job.accepted", "job.started", "human.input.request")
 		time.Sleep(time.Hour + time.Second)
-		f := r.want("expired", "human.input.cancelled", "job.completed")
-		if string(f[1].Payload) != `{"value":"blue"}` {
-			t.Errorf("the default is %s", f[1].Payload)
+		frames := f.want("expired", "human.input.cancelled", "job.completed")
+		if string(frames[1].Payload) != `{"value":"blue"}` {
+			t.Errorf("the default is %s", frames[1].Payload)
 		}
-		if _, err := r.respond(approval.Row{Job: "job_none", ID: "approval-x"}, person("sess_1"), approval.Answer{}); err == nil {
+		if _, err := f.respond(approval.Row{Job: "job_none", ID: "approval-x"}, person("sess_1"), approval.Answer{}); err == nil {
 			t.Error("an answer to nothing is taken")
 		}
-		r.expectNoState("expired")
+		f.expectNoState("expired")
 	})
 }
 
 func TestQuestionEndsWithItsJob(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", nil, asker)
-		id := r.submit("ask", "{}")
-		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", nil, asker)
+		id := f.submit("ask", "{}")
+		job := jobOf(f.want("asked", "job.accepted", "job.started", "human.input.request"), id)
 		q := d.one(t)
-		r.cancel(job, 0)
-		r.want("cancelled", "cancel.accepted", "human.input.cancelled", "job.cancelled")
-		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err == nil ||
+		f.cancel(job, 0)
+		f.want("cancelled", "cancel.accepted", "human.input.cancelled", "job.cancelled")
+		if _, err := f.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err == nil ||
 			err.Code != arcp.CodeFailedPrecondition {
 			t.Errorf("an answer after the end: %v", err)
 		}
@@ -234,11 +234,11 @@ func TestQuestionEndsWithItsJob(t *testing.T) {
 			t.Error("the question is still pending")
 		}
 
-		r.submit("ask", "{}")
-		r.want("asked", "job.accepted", "job.started", "human.input.request")
-		r.restart(1) // of a job whose recovery is to fail
-		r.want("failed", "human.input.cancelled", "job.failed")
-		r.expectNoState("ended")
+		f.submit("ask", "{}")
+		f.want("asked", "job.accepted", "job.started", "human.input.request")
+		f.restart(1) // of a job whose recovery is to fail
+		f.want("failed", "human.input.cancelled", "job.failed")
+		f.expectNoState("ended")
 	})
 }
 
@@ -253,8 +253,8 @@ func TestPoliciesFitQuestions(t *testing.T) {
 // The end of a permission lease is noticed when it comes, also by a job that does
 // not use it any more.
 func TestPermitEndsUnused(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, p := range []string{"short", "long"} {
 				_, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: p, Resource: "r", Operation: "o"})
 				if err != nil && code(err) != "LEASE_EXPIRED" { // as it is after the restart
@@ -264,11 +264,11 @@ func TestPermitEndsUnused(t *testing.T) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		})
-		id := r.submit("permit", "{}")
-		job := jobOf(r.want("asked", "job.accepted", "job.started", "permission.request"), id)
+		id := f.submit("permit", "{}")
+		job := jobOf(f.want("asked", "job.accepted", "job.started", "permission.request"), id)
 		grant := func(permission string, seconds uint64) arcp.LeaseID {
 			t.Helper()
-			row, err := r.respond(d.one(t), person("sess_1"),
+			row, err := f.respond(d.one(t), person("sess_1"),
 				approval.Answer{Grant: &arcp.PermissionTerm{Permission: permission, Resource: "r", Operation: "o", Seconds: seconds}})
 			if err != nil {
 				t.Fatal(err)
@@ -278,18 +278,18 @@ func TestPermitEndsUnused(t *testing.T) {
 		inForce := func(why string, leases, expired float64) {
 			t.Helper()
 			synctest.Wait()
-			if n, m := r.gauge("arcp_leases"), r.gauge("arcp_lease_expirations_total"); n != leases || m != expired {
+			if n, m := f.gauge("arcp_leases"), f.gauge("arcp_lease_expirations_total"); n != leases || m != expired {
 				t.Errorf("%s: %v leases are in force, %v have expired, want %v and %v", why, n, m, leases, expired)
 			}
 		}
 		grant("short", 60)
-		r.want("granted", "lease.granted", "permission.request")
+		f.want("granted", "lease.granted", "permission.request")
 		long := grant("long", 90)
 		inForce("granted", 2, 0)
 		time.Sleep(61 * time.Second)
 		inForce("the short one has ended", 1, 1)
 		done := make(chan *arcp.Error, 1)
-		r.e.PermissionLeases().Extend(requesterOf("", person("sess_1")),
+		f.e.PermissionLeases().Extend(requesterOf("", person("sess_1")),
 			&arcp.LeaseRefreshPayload{LeaseID: long, AdditionalSeconds: 60}, func(e *arcp.Error) { done <- e })
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -298,20 +298,20 @@ func TestPermitEndsUnused(t *testing.T) {
 		inForce("the long one was extended", 1, 1)
 		time.Sleep(31 * time.Second)
 		inForce("it has ended", 0, 2)
-		r.frames("sess_1")
-		r.restart(1)
-		r.want("goes on", "job.started")
+		f.frames("sess_1")
+		f.restart(1)
+		f.want("goes on", "job.started")
 		inForce("after a restart", 0, 0)
-		r.cancel(job, 0)
-		r.want("cancelled", "cancel.accepted", "job.cancelled")
+		f.cancel(job, 0)
+		f.want("cancelled", "cancel.accepted", "job.cancelled")
 		inForce("after its end", 0, 0)
-		r.expectNoState("cancelled")
+		f.expectNoState("cancelled")
 	})
 }
 
 func TestPermit(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			before := j.Permissions().Check("order.refund", "order:7", "refund")
 			l, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*",
 				Operation: "refund", Reason: "asked for", For: time.Hour})
@@ -327,38 +327,38 @@ func TestPermit(t *testing.T) {
 			}
 			last := code(j.Permissions().Check("order.refund", "order:7", "refund"))
 			_ = j.Permissions().Check("order.refund", "order:7", "refund")
-			if n := r.gauge("arcp_leases"); n != 0 {
+			if n := f.gauge("arcp_leases"); n != 0 {
 				t.Errorf("%v leases are in force when the one has expired", n)
 			}
 			return arcp.Marshal([]string{code(before), code(now), code(other), last})
 		})
-		id := r.submit("permit", "{}")
-		job := jobOf(r.want("asked", "job.accepted", "job.started", "permission.request"), id)
+		id := f.submit("permit", "{}")
+		job := jobOf(f.want("asked", "job.accepted", "job.started", "permission.request"), id)
 		q := d.one(t)
 		term := func(resource string, seconds uint64) *arcp.PermissionTerm {
 			return &arcp.PermissionTerm{Permission: "order.refund", Resource: resource, Operation: "refund", Seconds: seconds}
 		}
 		for _, wrong := range []*arcp.PermissionTerm{term("invoice:1", 60), term("**", 60), term("order:7", 0),
 			{Permission: "order.delete", Resource: "order:7", Operation: "refund", Seconds: 5}} {
-			if _, err := r.respond(q, person("sess_1"), approval.Answer{Grant: wrong}); err == nil || err.Code != arcp.CodeInvalidArgument {
+			if _, err := f.respond(q, person("sess_1"), approval.Answer{Grant: wrong}); err == nil || err.Code != arcp.CodeInvalidArgument {
 				t.Errorf("grant of %+v: %v", wrong, err)
 			}
 		}
-		row, err := r.respond(q, person("sess_1"), approval.Answer{Grant: term("order:7", 60)})
+		row, err := f.respond(q, person("sess_1"), approval.Answer{Grant: term("order:7", 60)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		granted := r.want("granted", "lease.granted msg_"+fmt.Sprint(r.n))
+		granted := f.want("granted", "lease.granted msg_"+fmt.Sprint(f.n))
 		g, _ := arcp.DecodePayload[arcp.LeaseGrantedPayload](&granted[0].Envelope)
 		if g.LeaseID != row.Lease || g.Resource != "order:7" || time.Until(g.ExpiresAt) > time.Minute {
 			t.Errorf("lease.granted = %+v, want %s on order:7 for at most a minute", g, row.Lease)
 		}
-		r.frames("sess_2")
-		r.restart(1) // the grant outlives it, and the attempt finds it
-		r.want("goes on", "job.started")
+		f.frames("sess_2")
+		f.restart(1) // the grant outlives it, and the attempt finds it
+		f.want("goes on", "job.started")
 		extend := func(more time.Duration, actor approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.PermissionLeases().Extend(requesterOf("msg_extend", actor),
+			f.e.PermissionLeases().Extend(requesterOf("msg_extend", actor),
 				&arcp.LeaseRefreshPayload{LeaseID: g.LeaseID, AdditionalSeconds: uint64(more / time.Second)}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
@@ -368,19 +368,19 @@ func TestPermit(t *testing.T) {
 		if err := extend(time.Minute, person("sess_1")); err != nil {
 			t.Errorf("extended: %v", err)
 		}
-		r.want("extended", "lease.extended msg_extend")
+		f.want("extended", "lease.extended msg_extend")
 		time.Sleep(4 * time.Minute)
-		if row := r.row(job); row.State != arcp.StateCompleted {
+		if row := f.row(job); row.State != arcp.StateCompleted {
 			t.Errorf("the job is %s", row.State)
 		}
-		f := r.want("done", "job.completed")
-		if got := string(f[0].Payload); got != `{"value":["","","PERMISSION_DENIED","LEASE_EXPIRED"]}` {
+		frames := f.want("done", "job.completed")
+		if got := string(frames[0].Payload); got != `{"value":["","","PERMISSION_DENIED","LEASE_EXPIRED"]}` {
 			t.Errorf("the tool was told %s, want the grant to count from the start of the second attempt on, for what it is for", got)
 		}
-		if n := r.gauge("arcp_lease_expirations_total"); n != 1 {
+		if n := f.gauge("arcp_lease_expirations_total"); n != 1 {
 			t.Errorf("%v expirations are counted", n)
 		}
-		r.expectNoState("done")
+		f.expectNoState("done")
 	})
 }
 
@@ -396,8 +396,8 @@ func code(err error) string {
 }
 
 func TestRevoke(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("permit", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("permit", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if _, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 				return nil, err
 			}
@@ -406,155 +406,155 @@ func TestRevoke(t *testing.T) {
 			}
 			return nil, j.Permissions().Check("p", "r", "o")
 		})
-		r.submit("permit", "{}")
-		r.want("asked", "job.accepted", "job.started", "permission.request")
-		row, err := r.respond(d.one(t), person("sess_2"),
+		f.submit("permit", "{}")
+		f.want("asked", "job.accepted", "job.started", "permission.request")
+		row, err := f.respond(d.one(t), person("sess_2"),
 			approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.want("granted", "lease.granted", "human.input.cancelled")
-		r.frames("sess_2")
+		f.want("granted", "lease.granted", "human.input.cancelled")
+		f.frames("sess_2")
 		revoke := func(actor approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.PermissionLeases().Revoke(requesterOf("msg_revoke", actor),
+			f.e.PermissionLeases().Revoke(requesterOf("msg_revoke", actor),
 				&arcp.LeaseRevokedPayload{LeaseID: row.Lease, Reason: "no more"}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := revoke(approval.Actor{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
 			t.Errorf("revoked by a stranger: %v", err)
 		}
-		if n := r.gauge("arcp_leases"); n != 1 {
+		if n := f.gauge("arcp_leases"); n != 1 {
 			t.Errorf("%v leases are in force", n)
 		}
 		if err := revoke(person("sess_2")); err != nil {
 			t.Errorf("revoke by sess_2: %v", err)
 		}
-		if n := r.gauge("arcp_leases"); n != 0 {
+		if n := f.gauge("arcp_leases"); n != 0 {
 			t.Errorf("%v leases are in force after it was revoked", n)
 		}
-		if f := r.frames("sess_2"); len(f) != 1 || f[0].Type != arcp.LeaseRevoked || f[0].CorrelationID != "msg_revoke" {
-			t.Errorf("who revokes is told %v", lines(f))
+		if frames := f.frames("sess_2"); len(frames) != 1 || frames[0].Type != arcp.LeaseRevoked || frames[0].CorrelationID != "msg_revoke" {
+			t.Errorf("who revokes is told %v", lines(frames))
 		}
 		time.Sleep(2 * time.Second)
-		r.want("revoked", "lease.revoked", "job.failed msg_1 LEASE_REVOKED")
-		r.expectNoState("revoked")
+		f.want("revoked", "lease.revoked", "job.failed msg_1 LEASE_REVOKED")
+		f.expectNoState("revoked")
 	})
 }
 
 func TestGate(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		ran := 0
-		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual },
+		f.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual },
 			func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				ran++
 				return args, nil
 			})
-		r.submit("danger", `{"x":1}`)
-		r.want("the requester is told that another session is asked", "job.accepted", "job.started", "event.emit")
+		f.submit("danger", `{"x":1}`)
+		f.want("the requester is told that another session is asked", "job.accepted", "job.started", "event.emit")
 		q := d.one(t)
-		if got := lines(r.frames("sess_2")); !slices.Equal(got, []string{"human.choice.request"}) {
+		if got := lines(f.frames("sess_2")); !slices.Equal(got, []string{"human.choice.request"}) {
 			t.Errorf("the approver is sent %q", got)
 		}
-		if _, err := r.respond(q, person("sess_1"), approval.Answer{Resolution: approval.Approve}); err == nil ||
+		if _, err := f.respond(q, person("sess_1"), approval.Answer{Resolution: approval.Approve}); err == nil ||
 			err.Code != arcp.CodePermissionDenied {
 			t.Errorf("who asks approves: %v", err)
 		}
 		actor := person("sess_2")
 		actor.Approver = false
-		if _, err := r.respond(q, actor, approval.Answer{Resolution: approval.Approve}); err == nil || err.Code != arcp.CodePermissionDenied {
+		if _, err := f.respond(q, actor, approval.Answer{Resolution: approval.Approve}); err == nil || err.Code != arcp.CodePermissionDenied {
 			t.Errorf("approved without the role: %v", err)
 		}
-		if _, err := r.respond(q, person("sess_2"), approval.Answer{Resolution: "yes"}); err == nil || err.Code != arcp.CodeInvalidArgument {
+		if _, err := f.respond(q, person("sess_2"), approval.Answer{Resolution: "yes"}); err == nil || err.Code != arcp.CodeInvalidArgument {
 			t.Errorf("neither: %v", err)
 		}
 		if ran != 0 {
 			t.Fatal("the tool ran without an approval")
 		}
-		if _, err := r.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+		if _, err := f.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
 			t.Fatal(err)
 		}
-		r.want("approved", "job.completed")
-		r.submit("danger", "{}")
-		r.frames("sess_1")
-		if _, err := r.respond(d.one(t), person("sess_2"), approval.Answer{Resolution: approval.Deny, Reason: "no"}); err != nil {
+		f.want("approved", "job.completed")
+		f.submit("danger", "{}")
+		f.frames("sess_1")
+		if _, err := f.respond(d.one(t), person("sess_2"), approval.Answer{Resolution: approval.Deny, Reason: "no"}); err != nil {
 			t.Fatal(err)
 		}
-		r.want("denied", "job.failed msg_6 PERMISSION_DENIED")
-		r.submit("danger", "{}")
-		r.frames("sess_1")
+		f.want("denied", "job.failed msg_6 PERMISSION_DENIED")
+		f.submit("danger", "{}")
+		f.frames("sess_1")
 		time.Sleep(25 * time.Hour)
-		r.want("expired", "job.failed msg_8 PERMISSION_DENIED")
+		f.want("expired", "job.failed msg_8 PERMISSION_DENIED")
 		if ran != 1 {
 			t.Errorf("the tool ran %d times", ran)
 		}
-		r.expectNoState("gates")
+		f.expectNoState("gates")
 	})
 }
 
 // A later session is sent the pending question, once.
 func TestOfferToALaterSession(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", nil, asker)
-		id := r.submit("ask", "{}")
-		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", nil, asker)
+		id := f.submit("ask", "{}")
+		job := jobOf(f.want("asked", "job.accepted", "job.started", "human.input.request"), id)
 		q := d.one(t)
-		r.session("sess_3")
+		f.session("sess_3")
 		for range 3 {
-			r.e.Questions().Offer(job, q.ID, person("sess_3"))
-			r.e.Questions().Offer(job, q.ID, person("sess_2"))
-			r.e.Questions().Offer(job, q.ID, approval.Actor{Principal: "bob", Session: "sess_3", HumanInput: true})
+			f.e.Questions().Offer(job, q.ID, person("sess_3"))
+			f.e.Questions().Offer(job, q.ID, person("sess_2"))
+			f.e.Questions().Offer(job, q.ID, approval.Actor{Principal: "bob", Session: "sess_3", HumanInput: true})
 		}
-		if got := lines(r.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
+		if got := lines(f.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
 			t.Errorf("a later session is sent %q", got)
 		}
-		if _, err := r.respond(q, person("sess_3"), approval.Answer{Value: arcp.Raw("1")}); err != nil {
+		if _, err := f.respond(q, person("sess_3"), approval.Answer{Value: arcp.Raw("1")}); err != nil {
 			t.Fatal(err)
 		}
-		if got := lines(r.frames("sess_3")); len(got) != 0 {
+		if got := lines(f.frames("sess_3")); len(got) != 0 {
 			t.Errorf("who has answered is sent %q", got)
 		}
-		if got := lines(r.frames("sess_2")); len(got) != 2 {
+		if got := lines(f.frames("sess_2")); len(got) != 2 {
 			t.Errorf("who was asked is sent %q", got)
 		}
-		r.frames("sess_1")
+		f.frames("sess_1")
 	})
 }
 
 // When a question was sent to the maximum number of sessions, a later session replaces the
 // first of them.
 func TestOfferReplacesTheFirst(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", nil, asker)
-		id := r.submit("ask", "{}")
-		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", nil, asker)
+		id := f.submit("ask", "{}")
+		job := jobOf(f.want("asked", "job.accepted", "job.started", "human.input.request"), id)
 		q := d.one(t)
 		for n := range approval.MaxSent {
-			r.e.Questions().Offer(job, q.ID, person(fmt.Sprintf("sess_gone%d", n)))
+			f.e.Questions().Offer(job, q.ID, person(fmt.Sprintf("sess_gone%d", n)))
 		}
-		r.session("sess_3")
-		r.e.Questions().Offer(job, q.ID, person("sess_3"))
-		if got := lines(r.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
+		f.session("sess_3")
+		f.e.Questions().Offer(job, q.ID, person("sess_3"))
+		if got := lines(f.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
 			t.Errorf("a later session is sent %q", got)
 		}
 		if n := len(d.one(t).Sent); n != approval.MaxSent {
 			t.Errorf("it was given to %d, want %d remembered", n, approval.MaxSent)
 		}
-		if _, err := r.respond(q, person("sess_2"), approval.Answer{Value: arcp.Raw("1")}); err != nil {
+		if _, err := f.respond(q, person("sess_2"), approval.Answer{Value: arcp.Raw("1")}); err != nil {
 			t.Fatal(err)
 		}
-		if got := lines(r.frames("sess_3")); len(got) != 1 {
+		if got := lines(f.frames("sess_3")); len(got) != 1 {
 			t.Errorf("the last is sent %q", got)
 		}
-		r.frames("sess_1")
-		r.frames("sess_2")
+		f.frames("sess_1")
+		f.frames("sess_2")
 	})
 }
 
 func TestInterrupt(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
 		var guided []string
-		r.tool("count", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("count", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for range 10 {
 				time.Sleep(time.Second)
 				g, err := j.Yield(ctx)
@@ -567,89 +567,89 @@ func TestInterrupt(t *testing.T) {
 			}
 			return arcp.Raw("10"), nil
 		})
-		r.tool("deaf", nil, wait)
+		f.tool("deaf", nil, wait)
 		interrupt := func(job arcp.JobID) {
-			r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+			f.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: f.session("sess_1")},
 				&arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 		}
-		deaf := r.submit("deaf", "{}")
-		job := jobOf(r.want("runs", "job.accepted", "job.started"), deaf)
+		deaf := f.submit("deaf", "{}")
+		job := jobOf(f.want("runs", "job.accepted", "job.started"), deaf)
 		interrupt(job)
-		r.want("not interruptible", "nack msg_i FAILED_PRECONDITION")
-		r.cancel(job, 0)
-		r.frames("sess_1")
+		f.want("not interruptible", "nack msg_i FAILED_PRECONDITION")
+		f.cancel(job, 0)
+		f.frames("sess_1")
 
-		id := r.submit("count", "{}")
-		job = jobOf(r.want("runs", "job.accepted", "job.started"), id)
+		id := f.submit("count", "{}")
+		job = jobOf(f.want("runs", "job.accepted", "job.started"), id)
 		interrupt(job)
-		r.want("interrupted", "ack msg_i", "human.input.request")
+		f.want("interrupted", "ack msg_i", "human.input.request")
 		interrupt(job)
-		r.want("twice", "nack msg_i FAILED_PRECONDITION")
+		f.want("twice", "nack msg_i FAILED_PRECONDITION")
 		time.Sleep(time.Minute)
-		if state := r.row(job).State; state != arcp.StateBlocked {
+		if state := f.row(job).State; state != arcp.StateBlocked {
 			t.Errorf("the job is %s", state)
 		}
-		_, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue","guidance":"faster"}`)})
+		_, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue","guidance":"faster"}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		r.want("goes on", "job.completed")
+		f.want("goes on", "job.completed")
 		if !slices.Equal(guided, []string{"faster"}) {
 			t.Errorf("guided by %q", guided)
 		}
 
 		for _, c := range []struct{ answer, want string }{{`{"action":"cancel"}`, "job.cancelled"}, {"", "job.failed"}} {
-			id = r.submit("count", "{}")
-			job = jobOf(r.want("runs", "job.accepted", "job.started"), id)
+			id = f.submit("count", "{}")
+			job = jobOf(f.want("runs", "job.accepted", "job.started"), id)
 			interrupt(job)
-			r.frames("sess_1")
+			f.frames("sess_1")
 			if c.answer == "" {
 				time.Sleep(2 * time.Hour)
-			} else if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(c.answer)}); err != nil {
+			} else if _, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(c.answer)}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
-			if f := r.frames("sess_1"); len(f) == 0 || string(f[len(f)-1].Type) != c.want {
-				t.Errorf("%q: %v, want %s", c.answer, lines(f), c.want)
+			if frames := f.frames("sess_1"); len(frames) == 0 || string(frames[len(frames)-1].Type) != c.want {
+				t.Errorf("%q: %v, want %s", c.answer, lines(frames), c.want)
 			}
 		}
-		r.expectNoState("interrupts")
+		f.expectNoState("interrupts")
 	})
 }
 
 // The maximum runtime stands still while a job waits for a person, also across a restart.
 func TestWaitingCostsNoRuntime(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", rerun, asker)
-		q := r.request("sess_1", "ask", "{}")
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", rerun, asker)
+		q := f.request("sess_1", "ask", "{}")
 		limit := arcp.Number("10")
 		q.payload.MaxRuntimeSec = &limit
-		r.send(q)
-		r.want("asked", "job.accepted", "job.started", "human.input.request")
+		f.send(q)
+		f.want("asked", "job.accepted", "job.started", "human.input.request")
 		time.Sleep(20 * time.Minute)
-		r.restart(1)
-		r.want("goes on", "job.started")
+		f.restart(1)
+		f.want("goes on", "job.started")
 		time.Sleep(20 * time.Minute)
-		if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
+		if _, err := f.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
 			t.Fatal(err)
 		}
-		r.want("answered", "job.completed")
+		f.want("answered", "job.completed")
 	})
 }
 
 func TestRecordsOfQuestions(t *testing.T) {
-	inquiry(t, func(r *fixture, d *fakeQuestions) {
-		r.tool("ask", nil, asker)
-		r.submit("ask", "{}")
-		r.frames("sess_1")
+	inquiry(t, func(f *fixture, d *fakeQuestions) {
+		f.tool("ask", nil, asker)
+		f.submit("ask", "{}")
+		f.frames("sess_1")
 		q := d.one(t)
-		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5"), RespondedBy: "the phone"}); err != nil {
+		if _, err := f.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5"), RespondedBy: "the phone"}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		n := 0
-		err := r.st.Records(context.Background(), approval.RecordPrefix("alice"), "", func(rec store.Record) bool {
+		err := f.st.Records(context.Background(), approval.RecordPrefix("alice"), "", func(rec store.Record) bool {
 			n++
 			var row approval.Row
 			if err := arcp.Unmarshal(rec.Value, &row); err != nil || row.Status != approval.Resolved || row.ResolvedBy != "alice" ||
@@ -661,6 +661,6 @@ func TestRecordsOfQuestions(t *testing.T) {
 		if n != 1 || err != nil {
 			t.Errorf("%d rows, %v", n, err)
 		}
-		r.frames("sess_1")
+		f.frames("sess_1")
 	})
 }

@@ -26,30 +26,30 @@ func TestRecoverySettings(t *testing.T) {
 		tool.RecoveryCheckpoint: {"job.started msg_1", "job.completed msg_1"},
 	} {
 		t.Run(string(d), func(t *testing.T) {
-			runEngine(t, nil, func(r *fixture) {
+			runEngine(t, nil, func(f *fixture) {
 				var attempts []uint32
-				r.tool("t", recovery(d), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				f.tool("t", recovery(d), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					attempts = append(attempts, j.Attempt())
 					if j.Attempt() == 1 {
 						return wait(ctx, j, args)
 					}
 					return args, nil
 				})
-				r.submit("t", `{"n":1}`)
-				id := r.want("", "job.accepted", "job.started")[0].JobID
-				r.restart(1)
-				r.want(string(d), want...)
+				f.submit("t", `{"n":1}`)
+				id := f.want("the first attempt runs", "job.accepted", "job.started")[0].JobID
+				f.restart(1)
+				f.want(string(d), want...)
 				if n := len(want); len(attempts) != n || attempts[n-1] != uint32(n) {
 					t.Errorf("attempts %v, want %d", attempts, n)
 				}
-				if row := r.row(id); row.Attempt != uint32(len(want)) {
+				if row := f.row(id); row.Attempt != uint32(len(want)) {
 					t.Errorf("the job's attempt is %d, want %d", row.Attempt, len(want))
 				}
-				if n := r.gauge("arcp_jobs_recovered_total"); n != 1 {
+				if n := f.gauge("arcp_jobs_recovered_total"); n != 1 {
 					t.Errorf("%v jobs recovered, want 1", n)
 				}
-				r.expectNoState("")
-				r.restart(0)
+				f.expectNoState("")
+				f.restart(0)
 			})
 		})
 	}
@@ -62,7 +62,7 @@ func TestCrashAnywhere(t *testing.T) {
 	for _, d := range tool.Recoveries {
 		for crash := 1; ; crash++ {
 			done := false
-			runEngine(t, nil, func(r *fixture) { done = r.crashAt(d, crash) })
+			runEngine(t, nil, func(f *fixture) { done = f.crashAt(d, crash) })
 			if done {
 				t.Logf("%s: a life has %d commits", d, crash-1)
 				break
@@ -77,9 +77,9 @@ func TestCrashAnywhere(t *testing.T) {
 // crashAt lives a job's life with a crash after so many commits, and another one
 // after as many of the next process; it reports whether the life was too short
 // for the first.
-func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
+func (f *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 	calls, from := 0, []string(nil)
-	r.tool("t", recovery(d), func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	f.tool("t", recovery(d), func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		calls++
 		from = append(from, string(j.Restored()))
 		for n := range 3 {
@@ -93,26 +93,26 @@ func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 		}
 		return arcp.Raw("1"), nil
 	})
-	r.session("sess_1")
-	r.st.crashAfter(crash)
-	r.submit("t", "{}")
+	f.session("sess_1")
+	f.st.crashAfter(crash)
+	f.submit("t", "{}")
 	time.Sleep(time.Minute)
-	frames := r.frames("sess_1")
-	r.st.mu.Lock()
-	done = r.st.fail == nil
-	r.st.mu.Unlock()
+	frames := f.frames("sess_1")
+	f.st.mu.Lock()
+	done = f.st.fail == nil
+	f.st.mu.Unlock()
 	if len(frames) == 1 && frames[0].Type == arcp.JobFailed && frames[0].JobID == "" {
 		return false // it was refused
 	}
 	for again := range 2 {
-		r.stop(0)
-		live := r.st.Stat().LiveJobs
-		r.restart(live)
+		f.stop(0)
+		live := f.st.Stat().LiveJobs
+		f.restart(live)
 		if again == 0 {
-			r.st.crashAfter(crash)
+			f.st.crashAfter(crash)
 		}
 		time.Sleep(time.Minute)
-		frames = append(frames, r.frames("sess_1")...)
+		frames = append(frames, f.frames("sess_1")...)
 	}
 	got := lines(frames)
 	ends := 0
@@ -122,20 +122,20 @@ func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 		}
 	}
 	if ends != 1 || got[0] != "job.accepted msg_1" || frames[len(frames)-1].Type == arcp.JobStarted {
-		r.Errorf("%s, crash %d: sent %v; want it accepted and ended once", d, crash, got)
+		f.Errorf("%s, crash %d: sent %v; want it accepted and ended once", d, crash, got)
 	}
 	if d == tool.RecoveryFail && calls > 1 {
-		r.Errorf("crash %d: a tool that must not be called twice was called %d times", crash, calls)
+		f.Errorf("crash %d: a tool that must not be called twice was called %d times", crash, calls)
 	}
 	if d == tool.RecoveryRerun && slices.ContainsFunc(from, func(s string) bool { return s != "" }) {
-		r.Errorf("crash %d: a tool that begins at the start was given %q", crash, from)
+		f.Errorf("crash %d: a tool that begins at the start was given %q", crash, from)
 	}
 	for i := range len(frames) - 1 { // the log event of a step precedes its checkpoint
 		if frames[i+1].Type == arcp.JobCheckpoint && frames[i].Type != arcp.Log {
-			r.Errorf("%s, crash %d: %v before a checkpoint", d, crash, got[i])
+			f.Errorf("%s, crash %d: %v before a checkpoint", d, crash, got[i])
 		}
 	}
-	r.expectNoState("")
+	f.expectNoState("")
 	return done
 }
 
@@ -143,9 +143,9 @@ func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 // a limit.
 func TestQueuedJobsStart(t *testing.T) {
 	const n = tool.MaxQueue + 20
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var order []string
-		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun },
+		f.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun },
 			func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				order = append(order, string(args))
 				time.Sleep(time.Second)
@@ -160,53 +160,53 @@ func TestQueuedJobsStart(t *testing.T) {
 			if i == 0 {
 				row.State = arcp.StateAccepted
 			}
-			if _, err := r.cfg.Log.Commit(r.Context(), store.NewWrite(&store.SubmitJob{Row: &row})); err != nil {
-				r.Fatal(err)
+			if _, err := f.cfg.Log.Commit(f.Context(), store.NewWrite(&store.SubmitJob{Row: &row})); err != nil {
+				f.Fatal(err)
 			}
 			want = append(want, fmt.Sprint(i))
 		}
-		r.cfg.MaxJobs, r.cfg.MaxJobsPerPrincipal = 3, 2
-		r.restart(n)
-		r.submit("t", "{}")
-		r.want("the limits are for new ones", "job.failed msg_1 RESOURCE_EXHAUSTED")
+		f.cfg.MaxJobs, f.cfg.MaxJobsPerPrincipal = 3, 2
+		f.restart(n)
+		f.submit("t", "{}")
+		f.want("the limits are for new ones", "job.failed msg_1 RESOURCE_EXHAUSTED")
 		time.Sleep(n * time.Second)
 		synctest.Wait()
 		if !slices.Equal(order, want) {
 			t.Errorf("they ran in the order %v", order)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 func TestRecoverWithoutTheTool(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", recovery(tool.RecoveryRerun), wait)
-		r.submit("t", "{}")
-		r.frames("sess_1")
-		r.cfg.Tools = tool.NewRegistry()
-		r.restart(1)
-		f := r.want("nobody can go on with it", "job.failed msg_1 AGENT_NOT_AVAILABLE")[0]
-		if e, err := arcp.DecodePayload[arcp.Error](&f.Envelope); err != nil || !e.Retryable || !strings.Contains(e.Message, "t@1.0.0") {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", recovery(tool.RecoveryRerun), wait)
+		f.submit("t", "{}")
+		f.frames("sess_1")
+		f.cfg.Tools = tool.NewRegistry()
+		f.restart(1)
+		fr := f.want("nobody can go on with it", "job.failed msg_1 AGENT_NOT_AVAILABLE")[0]
+		if e, err := arcp.DecodePayload[arcp.Error](&fr.Envelope); err != nil || !e.Retryable || !strings.Contains(e.Message, "t@1.0.0") {
 			t.Errorf("%+v, %v: want it retryable, with the tool's name", e, err)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A cancel that was accepted holds: the job does not come back to life.
 func TestCancelSurvives(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", recovery(tool.RecoveryRerun), sleeper(time.Hour))
-		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
-		r.cancel(id, time.Minute)
-		r.want("", "cancel.accepted msg_2")
-		r.restart(1)
-		f := r.want("as was promised", "job.cancelled msg_1 CANCELLED")[0]
-		if p, err := arcp.DecodePayload[arcp.JobCancelledPayload](&f.Envelope); err != nil || p.Reason != "enough" {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", recovery(tool.RecoveryRerun), sleeper(time.Hour))
+		f.submit("t", "{}")
+		id := f.want("the job runs", "job.accepted", "job.started")[0].JobID
+		f.cancel(id, time.Minute)
+		f.want("the cancel is accepted", "cancel.accepted msg_2")
+		f.restart(1)
+		fr := f.want("as was promised", "job.cancelled msg_1 CANCELLED")[0]
+		if p, err := arcp.DecodePayload[arcp.JobCancelledPayload](&fr.Envelope); err != nil || p.Reason != "enough" {
 			t.Errorf("reason %q, %v; want the canceller's", p.Reason, err)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 		time.Sleep(2 * time.Hour)
 	})
 }
@@ -214,102 +214,102 @@ func TestCancelSurvives(t *testing.T) {
 // No cancel is accepted before it is durable that it is, whether the job runs or
 // waits.
 func TestCancelIsDurableWhenAccepted(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
-		r.submitAtOnce(func() { r.submit("t", "{}"); r.submit("t", "{}") })
-		frames := r.want("", "job.accepted", "job.accepted", "job.started")
-		release := r.st.hold()
-		r.st.breakWith(errCrash)
-		r.cancel(jobOf(frames, "msg_2"), 0)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
+		f.submitAtOnce(func() { f.submit("t", "{}"); f.submit("t", "{}") })
+		frames := f.want("one job runs", "job.accepted", "job.accepted", "job.started")
+		release := f.st.hold()
+		f.st.breakWith(errCrash)
+		f.cancel(jobOf(frames, "msg_2"), 0)
 		synctest.Wait()
-		r.cancel(jobOf(frames, "msg_1"), 0)
-		r.want("neither is durable")
+		f.cancel(jobOf(frames, "msg_1"), 0)
+		f.want("neither is durable")
 		release()
-		r.want("neither will be", "cancel.refused msg_3 unavailable", "cancel.refused msg_4 unavailable")
-		r.restart(2)
-		r.want("the jobs go on", "job.started msg_1")
-		r.e.SessionJobs().CancelAll("sess_1", "")
-		r.want("", "job.cancelled", "job.cancelled")
+		f.want("neither will be", "cancel.refused msg_3 unavailable", "cancel.refused msg_4 unavailable")
+		f.restart(2)
+		f.want("the jobs go on", "job.started msg_1")
+		f.e.SessionJobs().CancelAll("sess_1", "")
+		f.want("the jobs can be cancelled", "job.cancelled", "job.cancelled")
 	})
 }
 
 // max_runtime_sec counts from the first start, through restarts, also in the
 // queue.
 func TestMaxRuntimeSurvives(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
 		limited := func() {
-			q := r.request("sess_1", "t", "{}")
+			q := f.request("sess_1", "t", "{}")
 			q.payload.MaxRuntimeSec = new(arcp.Number("60"))
-			r.send(q)
+			f.send(q)
 		}
 		limited()
-		r.want("", "job.accepted", "job.started")
+		f.want("the first job runs", "job.accepted", "job.started")
 		time.Sleep(40 * time.Second)
 		limited()
-		r.want("", "job.accepted msg_2")
-		r.restart(2)
-		r.want("", "job.started msg_1")
+		f.want("the second job is queued", "job.accepted msg_2")
+		f.restart(2)
+		f.want("the first job runs again", "job.started msg_1")
 		time.Sleep(20*time.Second - 1)
-		r.want("not yet")
+		f.want("not yet")
 		time.Sleep(time.Nanosecond)
-		r.want("60 s after its first start; the other one's begin", "job.failed msg_1 TIMEOUT", "job.started msg_2")
-		r.stop(0)
+		f.want("60 s after its first start; the other one's begin", "job.failed msg_1 TIMEOUT", "job.started msg_2")
+		f.stop(0)
 		time.Sleep(time.Hour)
-		r.restart(1)
-		r.want("its time was over meanwhile", "job.failed msg_2 TIMEOUT")
-		r.expectNoState("")
+		f.restart(1)
+		f.want("its time was over meanwhile", "job.failed msg_2 TIMEOUT")
+		f.expectNoState("")
 	})
 }
 
 // All that a submit asked for is still known.
 func TestOptionsSurvive(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", recovery(tool.RecoveryRerun), wait)
-		q := r.request("sess_1", "t", "{}")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", recovery(tool.RecoveryRerun), wait)
+		q := f.request("sess_1", "t", "{}")
 		q.env.CausationID = "msg_cause"
 		q.payload.StrictCancel, q.payload.OnDisconnect, q.payload.Direct = true, "cancel", true
-		r.send(q)
-		r.frames("sess_1")
-		r.restart(1)
-		if got := r.e.SessionJobs().EndingOnDisconnect(); !slices.Equal(got, []arcp.SessionID{"sess_1"}) {
+		f.send(q)
+		f.frames("sess_1")
+		f.restart(1)
+		if got := f.e.SessionJobs().EndingOnDisconnect(); !slices.Equal(got, []arcp.SessionID{"sess_1"}) {
 			t.Errorf("Leashed() = %v, want the session", got)
 		}
 		var id arcp.JobID
-		for id = range r.e.jobs.runs {
+		for id = range f.e.jobs.runs {
 		}
-		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: r.session("sess_1")},
+		f.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: f.session("sess_1")},
 			&arcp.CancelPayload{TargetID: string(id)})
-		r.want("strict_cancel", "cancel.refused msg_c "+RefusedDenied)
-		r.e.SessionJobs().CancelOnDisconnect("sess_1", "gone")
-		f := r.want("on_disconnect and direct", "tool.error msg_1 CANCELLED")[0]
-		if f.CausationID != "msg_cause" {
-			t.Errorf("causation %q", f.CausationID)
+		f.want("strict_cancel", "cancel.refused msg_c "+RefusedDenied)
+		f.e.SessionJobs().CancelOnDisconnect("sess_1", "gone")
+		fr := f.want("on_disconnect and direct", "tool.error msg_1 CANCELLED")[0]
+		if fr.CausationID != "msg_cause" {
+			t.Errorf("causation %q", fr.CausationID)
 		}
 	})
 }
 
 // Writes of a superseded attempt are refused.
 func TestFencedAttempt(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		cause := make(chan error, 1)
-		r.tool("t", recovery(tool.RecoveryCheckpoint), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", recovery(tool.RecoveryCheckpoint), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			err := j.Checkpoint("", 1)
 			<-ctx.Done()
 			cause <- err
 			return nil, err
 		})
-		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
-		if _, err := r.cfg.Log.Commit(r.Context(), store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, NewAttempt: true})); err != nil {
-			r.Fatal(err)
+		f.submit("t", "{}")
+		id := f.want("the job runs", "job.accepted", "job.started")[0].JobID
+		if _, err := f.cfg.Log.Commit(f.Context(), store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, NewAttempt: true})); err != nil {
+			f.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		r.want("nothing of the late writer")
+		f.want("nothing of the late writer")
 		if err := <-cause; err == nil {
 			t.Error("its checkpoint was taken")
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }

@@ -48,33 +48,33 @@ func (m *remembering) Commit(writes []*store.Write, results []store.Result) erro
 // A submit repeated on a later connection creates no second job. It gets the answer of the
 // first one, once, before the answers to later requests.
 func TestRepeatedSubmit(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		calls := 0
-		r.stop(0)
-		m := &remembering{Store: r.st.Store, jobs: make(map[arcp.MessageID]arcp.JobID)}
-		r.st = &faulty{Store: m}
-		r.cfg.Store = r.st
-		r.boot()
-		r.tool("t", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.stop(0)
+		m := &remembering{Store: f.st.Store, jobs: make(map[arcp.MessageID]arcp.JobID)}
+		f.st = &faulty{Store: m}
+		f.cfg.Store = f.st
+		f.boot()
+		f.tool("t", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			calls++
 			time.Sleep(time.Second)
 			return args, nil
 		})
-		q := r.request("sess_1", "t", "{}")
+		q := f.request("sess_1", "t", "{}")
 		q.Recheck = true
-		r.send(q)
-		r.want("new, as far as the store knows", "job.accepted msg_1", "job.started msg_1")
+		f.send(q)
+		f.want("new, as far as the store knows", "job.accepted msg_1", "job.started msg_1")
 		time.Sleep(time.Second)
-		id := r.want("", "job.completed msg_1")[0].JobID
-		r.send(q)
-		r.submit("t", "{}")
-		frames := r.want("the answers again, in their place", "job.accepted msg_1", "job.completed msg_1",
+		id := f.want("the job ends", "job.completed msg_1")[0].JobID
+		f.send(q)
+		f.submit("t", "{}")
+		frames := f.want("the answers again, in their place", "job.accepted msg_1", "job.completed msg_1",
 			"job.accepted msg_2", "job.started msg_2")
 		if frames[0].JobID != id || frames[1].JobID != id {
 			t.Errorf("answered with %v, want the job %s", frames[:2], id)
 		}
 		time.Sleep(time.Second)
-		r.want("", "job.completed msg_2")
+		f.want("the second job ends", "job.completed msg_2")
 		if calls != 2 {
 			t.Errorf("the tool was called %d times, want once a job", calls)
 		}
@@ -85,59 +85,59 @@ func TestRepeatedSubmit(t *testing.T) {
 		if len(m.follows) != 1 || m.follows[0] != want {
 			t.Errorf("followed with %+v, want %+v", m.follows, want)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // repeatKey submits the tool with the idempotency key k, as a client that ignores correlation ids.
-func (r *fixture) repeatKey(session arcp.SessionID, name string) {
-	r.Helper()
-	q := r.request(session, name, "{}")
+func (f *fixture) repeatKey(session arcp.SessionID, name string) {
+	f.Helper()
+	q := f.request(session, name, "{}")
 	q.env.IdempotencyKey = "k"
 	q.AcceptedIsAnswer, q.OneFollow = true, true
-	r.send(q)
+	f.send(q)
 }
 
 // A client that ignores correlation ids repeats the key of a running job. Each submit is answered,
 // and each session is sent the end once.
 func TestRepeatedKeyOfARunningJobWithOneFollow(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.openSession("sess_1", arcp.DialectDraft)
-		r.openSession("sess_2", arcp.DialectDraft)
-		r.tool("t", early, sleeper(time.Second))
-		r.repeatKey("sess_1", "t")
-		id := r.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
-		r.repeatKey("sess_1", "t")
-		r.want("the session that has submitted the job", "job.accepted msg_2")
-		r.repeatKey("sess_2", "t")
-		r.repeatKey("sess_2", "t")
-		r.wantOf("sess_2", "another session", "job.accepted msg_3", "job.accepted msg_4")
+	runEngine(t, nil, func(f *fixture) {
+		f.openSession("sess_1", arcp.DialectDraft)
+		f.openSession("sess_2", arcp.DialectDraft)
+		f.tool("t", early, sleeper(time.Second))
+		f.repeatKey("sess_1", "t")
+		id := f.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
+		f.repeatKey("sess_1", "t")
+		f.want("the session that has submitted the job", "job.accepted msg_2")
+		f.repeatKey("sess_2", "t")
+		f.repeatKey("sess_2", "t")
+		f.wantOf("sess_2", "another session", "job.accepted msg_3", "job.accepted msg_4")
 		time.Sleep(time.Second)
 		for session, end := range map[arcp.SessionID]string{"sess_1": "job.completed msg_1", "sess_2": "job.completed"} {
-			if frames := r.wantOf(session, "the end comes once", end); frames[0].JobID != id {
-				r.Errorf("%s is sent the end of %s, want %s", session, frames[0].JobID, id)
+			if frames := f.wantOf(session, "the end comes once", end); frames[0].JobID != id {
+				f.Errorf("%s is sent the end of %s, want %s", session, frames[0].JobID, id)
 			}
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A client that ignores correlation ids repeats the key of a job that has ended. It makes a handle of
 // each job.accepted, so each is followed by the end.
 func TestRepeatedKeyOfAnEndedJobWithOneFollow(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.openSession("sess_1", arcp.DialectDraft)
-		r.openSession("sess_2", arcp.DialectDraft)
-		r.tool("t", early, echo)
-		r.repeatKey("sess_1", "t")
+	runEngine(t, nil, func(f *fixture) {
+		f.openSession("sess_1", arcp.DialectDraft)
+		f.openSession("sess_2", arcp.DialectDraft)
+		f.tool("t", early, echo)
+		f.repeatKey("sess_1", "t")
 		synctest.Wait()
-		r.repeatKey("sess_1", "t")
-		r.want("repeated before the end is read", "job.accepted msg_1", "job.started msg_1", "job.completed msg_1",
+		f.repeatKey("sess_1", "t")
+		f.want("repeated before the end is read", "job.accepted msg_1", "job.started msg_1", "job.completed msg_1",
 			"job.accepted msg_2", "job.completed")
-		r.repeatKey("sess_1", "t")
-		r.want("repeated after that", "job.accepted msg_3", "job.completed")
-		r.repeatKey("sess_2", "t")
-		r.wantOf("sess_2", "another session", "job.accepted msg_4", "job.completed")
+		f.repeatKey("sess_1", "t")
+		f.want("repeated after that", "job.accepted msg_3", "job.completed")
+		f.repeatKey("sess_2", "t")
+		f.wantOf("sess_2", "another session", "job.accepted msg_4", "job.completed")
 	})
 }
 
@@ -146,17 +146,17 @@ func TestRepeatedKeyOfAnEndedJobWithOneFollow(t *testing.T) {
 func TestRepeatedKeyWhileTheJobEnds(t *testing.T) {
 	for name, endFirst := range map[string]bool{"the end is written first": true, "the submit is written first": false} {
 		t.Run(name, func(t *testing.T) {
-			runEngine(t, nil, func(r *fixture) {
-				r.openSession("sess_1", arcp.DialectDraft)
+			runEngine(t, nil, func(f *fixture) {
+				f.openSession("sess_1", arcp.DialectDraft)
 				end := make(chan struct{})
-				r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+				f.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 					<-end
 					return arcp.Raw("1"), nil
 				})
-				r.repeatKey("sess_1", "t")
-				r.want("new", "job.accepted msg_1", "job.started msg_1")
-				release := r.st.hold()
-				writes := []func(){func() { close(end) }, func() { r.repeatKey("sess_1", "t") }}
+				f.repeatKey("sess_1", "t")
+				f.want("new", "job.accepted msg_1", "job.started msg_1")
+				release := f.st.hold()
+				writes := []func(){func() { close(end) }, func() { f.repeatKey("sess_1", "t") }}
 				if !endFirst {
 					slices.Reverse(writes)
 				}
@@ -165,7 +165,7 @@ func TestRepeatedKeyWhileTheJobEnds(t *testing.T) {
 					synctest.Wait()
 				}
 				release()
-				r.want("the end for both handles", "job.completed msg_1", "job.accepted msg_2", "job.completed")
+				f.want("the end for both handles", "job.completed msg_1", "job.accepted msg_2", "job.completed")
 			})
 		})
 	}
@@ -183,27 +183,27 @@ func TestRepeatedKeyOfAFollowedJob(t *testing.T) {
 	}
 	for name, steps := range tests {
 		t.Run(name, func(t *testing.T) {
-			runEngine(t, nil, func(r *fixture) {
-				r.openSession("sess_1", arcp.DialectDraft)
-				r.openSession("sess_2", arcp.DialectDraft)
-				r.tool("t", early, sleeper(time.Second))
-				r.repeatKey("sess_1", "t")
-				f := subscription
-				f.Job = r.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
+			runEngine(t, nil, func(f *fixture) {
+				f.openSession("sess_1", arcp.DialectDraft)
+				f.openSession("sess_2", arcp.DialectDraft)
+				f.tool("t", early, sleeper(time.Second))
+				f.repeatKey("sess_1", "t")
+				follow := subscription
+				follow.Job = f.want("new", "job.accepted msg_1", "job.started msg_1")[0].JobID
 				for _, step := range steps {
 					switch step {
 					case "repeat":
-						r.repeatKey("sess_2", "t")
+						f.repeatKey("sess_2", "t")
 					case "subscribe":
-						r.cfg.Log.Follow(f, nil, nil)
+						f.cfg.Log.Follow(follow, nil, nil)
 					case "unsubscribe":
-						r.cfg.Log.Append(store.NewWrite(&store.Unfollow{Session: f.Session, Job: f.Job, Forwarded: true}), nil)
+						f.cfg.Log.Append(store.NewWrite(&store.Unfollow{Session: follow.Session, Job: follow.Job, Forwarded: true}), nil)
 					}
 					synctest.Wait()
 				}
-				r.wantOf("sess_2", "repeated", "job.accepted msg_2")
+				f.wantOf("sess_2", "repeated", "job.accepted msg_2")
 				time.Sleep(time.Second)
-				r.wantOf("sess_2", "the end comes once", "job.completed")
+				f.wantOf("sess_2", "the end comes once", "job.completed")
 			})
 		})
 	}

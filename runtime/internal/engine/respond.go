@@ -187,7 +187,7 @@ func (q JobQuestions) Offer(job arcp.JobID, id string, actor approval.Actor) {
 
 // offerQuestion delivers a question to one more session.
 type offerQuestion struct {
-	unanswered
+	noAnswer
 	id    string
 	actor approval.Actor
 }

@@ -28,15 +28,15 @@ func errUnavailable() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "la
 func thrice(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 3} }
 
 // retryDelay reads a retry event.
-func (r *fixture) retryDelay(f frame, attempt uint32, code arcp.Code) time.Duration {
-	r.Helper()
-	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope)
+func (f *fixture) retryDelay(fr frame, attempt uint32, code arcp.Code) time.Duration {
+	f.Helper()
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&fr.Envelope)
 	var d retryData
 	if err == nil {
 		err = arcp.Unmarshal(p.Data, &d)
 	}
 	if err != nil || p.Name != "retry" || d.Attempt != attempt || d.Code != code {
-		r.Errorf("%s, %v: want attempt %d announced after %s", f.Payload, err, attempt, code)
+		f.Errorf("%s, %v: want attempt %d announced after %s", fr.Payload, err, attempt, code)
 	}
 	return time.Duration(d.DelayMS) * time.Millisecond
 }
@@ -44,28 +44,28 @@ func (r *fixture) retryDelay(f frame, attempt uint32, code arcp.Code) time.Durat
 // A failed attempt is made again after a wait that grows, and is announced; the
 // job ends once.
 func TestRetry(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", thrice, failing(errUnavailable(), errUnavailable()))
-		r.submit("t", "{}")
-		frames := r.want("", "job.accepted", "job.started", "event.emit msg_1")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", thrice, failing(errUnavailable(), errUnavailable()))
+		f.submit("t", "{}")
+		frames := f.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit msg_1")
 		for i, middle := range []time.Duration{time.Second, 2 * time.Second} {
-			d := r.retryDelay(frames[len(frames)-1], uint32(i+2), arcp.CodeUnavailable)
+			d := f.retryDelay(frames[len(frames)-1], uint32(i+2), arcp.CodeUnavailable)
 			if d < middle*8/10 || d > middle*12/10 {
 				t.Errorf("wait of %v, want %v ± 20 %%", d, middle)
 			}
-			if row := r.row(frames[0].JobID); row.State != arcp.StateQueued || row.Attempt != uint32(i+2) {
+			if row := f.row(frames[0].JobID); row.State != arcp.StateQueued || row.Attempt != uint32(i+2) {
 				t.Errorf("between attempts the job is %s, attempt %d", row.State, row.Attempt)
 			}
 			time.Sleep(d - time.Millisecond)
-			r.want("not before")
+			f.want("not before")
 			time.Sleep(2 * time.Millisecond)
 			want := "event.emit msg_1"
 			if i == 1 {
 				want = "job.completed msg_1"
 			}
-			frames = r.want("again", "job.started msg_1", want)
+			frames = f.want("again", "job.started msg_1", want)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
@@ -83,15 +83,15 @@ func TestRetryEnds(t *testing.T) {
 		"by giving up":         {[]error{errUnavailable(), arcp.Errorf(arcp.CodeCancelled, "no")}, "job.cancelled msg_1 CANCELLED"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEngine(t, nil, func(r *fixture) {
-				r.tool("t", thrice, failing(c.errs...))
-				r.submit("t", "{}")
+			runEngine(t, nil, func(f *fixture) {
+				f.tool("t", thrice, failing(c.errs...))
+				f.submit("t", "{}")
 				time.Sleep(time.Hour)
-				got := lines(r.frames("sess_1"))
+				got := lines(f.frames("sess_1"))
 				if last := got[len(got)-1]; last != c.want || len(got) > 7 {
 					t.Errorf("sent %v, want its end to be %s", got, c.want)
 				}
-				r.expectNoState("")
+				f.expectNoState("")
 			})
 		})
 	}
@@ -100,27 +100,27 @@ func TestRetryEnds(t *testing.T) {
 // An attempt that fails before its claim is durable is made again once, too. The event retry has the
 // time of the failure, from which the delay counts, not of its write.
 func TestRetryOfAnEarlyStart(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { thrice(c); early(c) }, failing(errUnavailable()))
-		r.session("sess_1")
-		release := r.st.hold()
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { thrice(c); early(c) }, failing(errUnavailable()))
+		f.session("sess_1")
+		release := f.st.hold()
 		failed := time.Now()
-		r.submit("t", "{}")
+		f.submit("t", "{}")
 		time.Sleep(time.Minute)
 		release()
-		frames := r.want("its wait is over already", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
+		frames := f.want("its wait is over already", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
 		if at := frames[2].Timestamp; !at.Equal(failed) {
 			t.Errorf("the event retry is of %v, want the time of the failure, %v", at, failed)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // An attempt whose error and whose time limit are processed in the same turn fails once.
 func TestRetryAtTheTimeLimit(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		fail := failing(errUnavailable())
-		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); c.Limits.Timeout = time.Second },
+		f.tool("t", func(c *tool.Capability) { thrice(c); early(c); c.Limits.Timeout = time.Second },
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				value, err := fail(ctx, j, args)
 				if err != nil {
@@ -128,142 +128,144 @@ func TestRetryAtTheTimeLimit(t *testing.T) {
 				}
 				return value, err
 			})
-		r.session("sess_1")
-		release := r.st.hold() // its timers wait for the claim
-		r.submit("t", "{}")
+		f.session("sess_1")
+		release := f.st.hold() // its timers wait for the claim
+		f.submit("t", "{}")
 		time.Sleep(time.Minute)
 		release()
-		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
-		r.expectNoState("")
+		f.want("the second attempt completes", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
+		f.expectNoState("")
 	})
 }
 
 // An attempt whose claim fails is not retried, because the job does not exist.
 func TestRetryOfARefusedClaim(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); oneAtATime(c) }, failing(errUnavailable()))
-		r.session("sess_1")
-		q := r.request("sess_1", "t", "{}")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { thrice(c); early(c); oneAtATime(c) }, failing(errUnavailable()))
+		f.session("sess_1")
+		q := f.request("sess_1", "t", "{}")
 		q.Session = "sess_gone"
-		release := r.st.hold()
-		r.send(q)
+		release := f.st.hold()
+		f.send(q)
 		synctest.Wait()
 		release()
-		r.want("", "job.failed msg_1 UNAVAILABLE")
-		r.expectNoState("")
+		f.want("the claim is refused", "job.failed msg_1 UNAVAILABLE")
+		f.expectNoState("")
 		time.Sleep(time.Hour)
-		r.want("nothing is left of it")
+		f.want("nothing is left of it")
 	})
 }
 
 // The delay requested by the error is the minimum. The retry policy of the submit has priority
 // over the tool's.
 func TestRetryFloorAndOption(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", thrice, failing(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
-		r.submit("t", "{}")
-		if d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", thrice, failing(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
+		f.submit("t", "{}")
+		frames := f.want("the first failure schedules a retry", "job.accepted", "job.started", "event.emit")
+		if d := f.retryDelay(frames[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
 			t.Errorf("wait of %v, want the 30 s that the tool asked for", d)
 		}
-		r.e.SessionJobs().CancelAll("sess_1", "")
-		r.frames("sess_1")
-		q := r.request("sess_1", "t", "{}")
+		f.e.SessionJobs().CancelAll("sess_1", "")
+		f.frames("sess_1")
+		q := f.request("sess_1", "t", "{}")
 		q.payload.Retry = arcp.Raw(`{"max_attempts":2,"initial_ms":10}`)
-		r.send(q)
-		d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable)
+		f.send(q)
+		frames = f.want("the first failure schedules a retry", "job.accepted", "job.started", "event.emit")
+		d := f.retryDelay(frames[2], 2, arcp.CodeUnavailable)
 		if d < 8*time.Millisecond || d > 12*time.Millisecond {
 			t.Errorf("wait of %v, want 10 ms ± 20 %%", d)
 		}
 		time.Sleep(time.Second)
-		r.want("twice, not thrice", "job.started", "job.failed")
+		f.want("twice, not thrice", "job.started", "job.failed")
 	})
 }
 
 // Between attempts others have the slot.
 func TestRetryGivesItsSlotBack(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if string(args) == `{"n":1}` && j.Attempt() == 1 {
 				return nil, errUnavailable()
 			}
 			time.Sleep(10 * time.Second)
 			return args, nil
 		})
-		r.submitAtOnce(func() { r.submit("t", `{"n":1}`); r.submit("t", `{"n":2}`) })
-		r.want("", "job.accepted", "job.accepted", "job.started msg_1", "event.emit msg_1", "job.started msg_2")
+		f.submitAtOnce(func() { f.submit("t", `{"n":1}`); f.submit("t", `{"n":2}`) })
+		f.want("the retry frees the slot", "job.accepted", "job.accepted", "job.started msg_1", "event.emit msg_1", "job.started msg_2")
 		time.Sleep(5 * time.Second)
-		r.want("its wait is over, and the slot is taken")
+		f.want("its wait is over, and the slot is taken")
 		time.Sleep(5 * time.Second)
-		r.want("", "job.completed msg_2", "job.started msg_1")
+		f.want("the slot is free for the retry", "job.completed msg_2", "job.started msg_1")
 		time.Sleep(10 * time.Second)
-		r.want("", "job.completed msg_1")
-		r.expectNoState("")
+		f.want("the second attempt completes", "job.completed msg_1")
+		f.expectNoState("")
 	})
 }
 
 // A job is cancelled while it waits for its next attempt.
 func TestCancelBetweenAttempts(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, failing(errUnavailable()))
-		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
-		r.cancel(id, 0)
-		r.want("at once", "cancel.accepted msg_2", "job.cancelled msg_1 CANCELLED")
-		r.expectNoState("")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, failing(errUnavailable()))
+		f.submit("t", "{}")
+		id := f.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit")[0].JobID
+		f.cancel(id, 0)
+		f.want("at once", "cancel.accepted msg_2", "job.cancelled msg_1 CANCELLED")
+		f.expectNoState("")
 		time.Sleep(time.Hour)
-		r.want("it stays so")
-		r.submit("t", "{}")
-		r.want("the slot is free", "job.accepted", "job.started", "job.completed")
+		f.want("it stays so")
+		f.submit("t", "{}")
+		f.want("the slot is free", "job.accepted", "job.started", "job.completed")
 	})
 }
 
 // A cancel that comes while the failure of an attempt becomes durable.
 func TestCancelDuringTheRetry(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		fail := make(chan struct{})
-		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			<-fail
 			return nil, errUnavailable()
 		})
-		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started")[0].JobID
-		release := r.st.hold()
+		f.submit("t", "{}")
+		id := f.want("the attempt runs", "job.accepted", "job.started")[0].JobID
+		release := f.st.hold()
 		close(fail)
 		synctest.Wait()
-		r.cancel(id, 0)
+		f.cancel(id, 0)
 		release()
-		r.want("", "cancel.accepted msg_2", "event.emit msg_1", "job.cancelled msg_1 CANCELLED")
-		r.expectNoState("")
+		f.want("the cancel prevents the retry", "cancel.accepted msg_2", "event.emit msg_1", "job.cancelled msg_1 CANCELLED")
+		f.expectNoState("")
 	})
 }
 
 // The remaining wait before a retry survives a restart.
 func TestRetrySurvives(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", thrice, failing(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))
-		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started", "event.emit")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", thrice, failing(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))
+		f.submit("t", "{}")
+		f.want("the first failure schedules a retry", "job.accepted", "job.started", "event.emit")
 		time.Sleep(40 * time.Second)
-		r.restart(1)
+		f.restart(1)
 		time.Sleep(20*time.Second - 1)
-		r.want("20 s are left")
+		f.want("20 s are left")
 		time.Sleep(time.Nanosecond)
-		f := r.want("", "job.started", "event.emit")
-		r.retryDelay(f[1], 3, arcp.CodeUnavailable)
-		r.stop(0)
+		frames := f.want("the wait is over at its time", "job.started", "event.emit")
+		f.retryDelay(frames[1], 3, arcp.CodeUnavailable)
+		f.stop(0)
 		time.Sleep(time.Hour)
-		r.restart(1)
-		r.want("the wait was over meanwhile; this was the last attempt", "job.started", "job.failed msg_1 UNAVAILABLE")
-		r.expectNoState("")
+		f.restart(1)
+		f.want("the wait was over meanwhile; this was the last attempt", "job.started", "job.failed msg_1 UNAVAILABLE")
+		f.expectNoState("")
 	})
 }
 
 // After the tool's own time limit the job is retried once the tool has returned. Until then
 // the slot stays occupied, and the earlier call can emit nothing for the next attempt.
 func TestRetryAfterTheToolsLimit(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		late := make(chan error, 1)
-		r.tool("t", func(c *tool.Capability) {
+		f.tool("t", func(c *tool.Capability) {
 			thrice(c)
 			oneAtATime(c)
 			c.Limits.Timeout = 2 * time.Second
@@ -274,56 +276,58 @@ func TestRetryAfterTheToolsLimit(t *testing.T) {
 			}
 			return args, nil
 		})
-		r.submit("t", "{}")
+		f.submit("t", "{}")
 		time.Sleep(2 * time.Second)
-		r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeDeadlineExceeded)
+		frames := f.want("the time limit of the tool schedules a retry", "job.accepted", "job.started", "event.emit")
+		f.retryDelay(frames[2], 2, arcp.CodeDeadlineExceeded)
 		time.Sleep(2400 * time.Millisecond)
-		r.want("the first attempt has not returned")
+		f.want("the first attempt has not returned")
 		time.Sleep(200 * time.Millisecond)
-		r.want("now it has", "job.started", "job.completed")
+		f.want("now it has", "job.started", "job.completed")
 		if err := <-late; err == nil {
 			t.Error("an event of an attempt that was over was taken")
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // A retry that the maximum runtime would not let begin is not waited for.
 func TestRetryWithinTheMaximumRuntime(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", thrice, failing(errUnavailable(), errUnavailable().RetryAfter(60)))
-		q := r.request("sess_1", "t", "{}")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", thrice, failing(errUnavailable(), errUnavailable().RetryAfter(60)))
+		q := f.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
-		r.send(q)
+		f.send(q)
 		time.Sleep(2 * time.Second)
-		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.failed msg_1 UNAVAILABLE")
+		f.want("the second wait exceeds the maximum runtime", "job.accepted", "job.started", "event.emit", "job.started",
+			"job.failed msg_1 UNAVAILABLE")
 	})
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if string(args) == "{}" && j.Attempt() == 1 {
 				return nil, errUnavailable()
 			}
 			time.Sleep(time.Hour)
 			return nil, nil
 		})
-		q := r.request("sess_1", "t", "{}")
+		q := f.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
-		r.send(q)
-		r.submit("t", "[]")
-		r.frames("sess_1")
+		f.send(q)
+		f.submit("t", "[]")
+		f.frames("sess_1")
 		time.Sleep(10*time.Second - time.Millisecond)
-		r.want("it waits for the slot")
+		f.want("it waits for the slot")
 		time.Sleep(time.Millisecond)
-		r.want("and its time is over there, too", "job.failed msg_1 TIMEOUT")
+		f.want("and its time is over there, too", "job.failed msg_1 TIMEOUT")
 	})
 }
 
 // Jobs that wait for their retry have no goroutines.
 func TestManyRetries(t *testing.T) {
 	const jobs = 5000
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var calls atomic.Int32
-		r.tool("t", func(c *tool.Capability) { thrice(c); c.Limits.Concurrency = 100 },
+		f.tool("t", func(c *tool.Capability) { thrice(c); c.Limits.Concurrency = 100 },
 			func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				calls.Add(1)
 				if j.Attempt() == 1 {
@@ -333,7 +337,7 @@ func TestManyRetries(t *testing.T) {
 			})
 		before := runtime.NumGoroutine()
 		for i := range jobs {
-			if r.submit("t", "{}"); i%50 == 0 {
+			if f.submit("t", "{}"); i%50 == 0 {
 				synctest.Wait()
 			}
 		}
@@ -346,27 +350,27 @@ func TestManyRetries(t *testing.T) {
 		if n := calls.Load(); n != 2*jobs {
 			t.Errorf("%d calls, want two a job", n)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // Stop does not wait for jobs that wait for their retry; the next start does.
 func TestStopLeavesRetries(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", thrice, failing(errUnavailable().RetryAfter(3600)))
-		r.submit("t", "{}")
-		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", thrice, failing(errUnavailable().RetryAfter(3600)))
+		f.submit("t", "{}")
+		id := f.want("the failure schedules a retry", "job.accepted", "job.started", "event.emit")[0].JobID
 		began := time.Now()
-		r.stop(time.Minute)
+		f.stop(time.Minute)
 		if took := time.Since(began); took != 0 {
 			t.Errorf("Stop took %v", took)
 		}
-		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")},
+		f.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1", Answers: f.session("sess_1")},
 			&arcp.CancelPayload{TargetID: string(id)})
-		r.want("nothing can be done now", "cancel.refused msg_c unavailable")
-		r.restart(1)
+		f.want("nothing can be done now", "cancel.refused msg_c unavailable")
+		f.restart(1)
 		time.Sleep(time.Hour)
-		r.want("", "job.started", "job.completed")
-		r.expectNoState("all of it")
+		f.want("the next start makes the retry", "job.started", "job.completed")
+		f.expectNoState("all of it")
 	})
 }

@@ -65,8 +65,10 @@ type run struct {
 	lastJSeq    uint64 // position of the last event in the job's log
 	progress    progressState
 	checkpoints *checkpointSlots // nil: none was saved or read
-	questions   jobQuestions
-	ledger      family.Ledger // changes with mu
+
+	// Written by the supervisor with mu held. Other goroutines read them with mu held.
+	questions jobQuestions
+	ledger    family.Ledger
 
 	// Guarded by Engine.mu.
 	schedule   schedule
@@ -336,11 +338,11 @@ type command interface {
 	rejected(e *Engine, stopped bool)
 }
 
-// unanswered is embedded in commands without an answer.
-type unanswered struct{}
+// noAnswer is embedded in commands without an answer.
+type noAnswer struct{}
 
-func (unanswered) committed(*jobWriter, error) {}
-func (unanswered) rejected(*Engine, bool)      {}
+func (noAnswer) committed(*jobWriter, error) {}
+func (noAnswer) rejected(*Engine, bool)      {}
 
 // toolReply is embedded in commands for which a goroutine of the tool waits.
 type toolReply struct {

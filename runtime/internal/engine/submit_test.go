@@ -17,9 +17,9 @@ import (
 )
 
 // keyed is a request with an idempotency key.
-func (r *fixture) keyed(session arcp.SessionID, key, name, args string) *request {
-	r.Helper()
-	q := r.request(session, name, args)
+func (f *fixture) keyed(session arcp.SessionID, key, name, args string) *request {
+	f.Helper()
+	q := f.request(session, name, args)
 	q.env.IdempotencyKey = key
 	return q
 }
@@ -27,47 +27,47 @@ func (r *fixture) keyed(session arcp.SessionID, key, name, args string) *request
 // A submit with the same key and request gets the original job.accepted and outcome, with its
 // own correlation id. The tool runs once.
 func TestIdempotency(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var runs atomic.Int32
-		r.tool("t", nil, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		f.tool("t", nil, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			runs.Add(1)
 			time.Sleep(time.Second)
 			return args, j.Log("info", "x", nil)
 		})
-		r.send(r.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
-		first := r.want("", "job.accepted msg_1", "job.started msg_1")
-		r.send(r.keyed("sess_1", "k", "t", `{"b":2, "a":1}`))
-		again := r.want("a retry while it runs", "job.accepted msg_2")
+		f.send(f.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
+		first := f.want("the first submit runs", "job.accepted msg_1", "job.started msg_1")
+		f.send(f.keyed("sess_1", "k", "t", `{"b":2, "a":1}`))
+		again := f.want("a retry while it runs", "job.accepted msg_2")
 		if again[0].JobID != first[0].JobID || again[0].ID != first[0].ID {
 			t.Errorf("the retry got %s of %s, want the original accept", again[0].ID, again[0].JobID)
 		}
 		time.Sleep(time.Second)
-		r.want("both get the end, the retry nothing else", "log msg_1", "job.completed msg_1", "job.completed msg_2")
-		r.send(r.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
-		r.want("a retry after the end", "job.accepted msg_3", "job.completed msg_3")
-		r.send(r.keyed("sess_2", "k", "t", `{"a":1,"b":2}`))
-		if got := lines(r.frames("sess_2")); !slices.Equal(got, []string{"job.accepted msg_4", "job.completed msg_4"}) {
+		f.want("both get the end, the retry nothing else", "log msg_1", "job.completed msg_1", "job.completed msg_2")
+		f.send(f.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
+		f.want("a retry after the end", "job.accepted msg_3", "job.completed msg_3")
+		f.send(f.keyed("sess_2", "k", "t", `{"a":1,"b":2}`))
+		if got := lines(f.frames("sess_2")); !slices.Equal(got, []string{"job.accepted msg_4", "job.completed msg_4"}) {
 			t.Errorf("another session of the principal got %v", got)
 		}
-		inPayload := r.request("sess_1", "t", `{"a":1,"b":2}`)
+		inPayload := f.request("sess_1", "t", `{"a":1,"b":2}`)
 		inPayload.payload.IdempotencyKey = "k"
-		r.send(inPayload)
-		r.want("the key may stand in the payload", "job.accepted msg_5", "job.completed msg_5")
+		f.send(inPayload)
+		f.want("the key may stand in the payload", "job.accepted msg_5", "job.completed msg_5")
 		if runs.Load() != 1 {
 			t.Errorf("the tool ran %d times, want once", runs.Load())
 		}
-		r.expectNoState("retries hold nothing")
+		f.expectNoState("retries hold nothing")
 	})
 }
 
 // The same key with anything else in the request is refused, and does no harm;
 // another principal's key is another key.
 func TestIdempotencyConflict(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", nil, echo)
-		r.tool("u", nil, echo)
-		r.send(r.keyed("sess_1", "k", "t", `{"a":1.0}`))
-		r.want("", "job.accepted", "job.started", "job.completed")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", nil, echo)
+		f.tool("u", nil, echo)
+		f.send(f.keyed("sess_1", "k", "t", `{"a":1.0}`))
+		f.want("the first submit runs", "job.accepted", "job.started", "job.completed")
 		for why, change := range map[string]func(*request){
 			"another tool":      func(q *request) { q.payload.Tool = "u" },
 			"tool as asked":     func(q *request) { q.payload.Tool = "t@1.0.0" },
@@ -76,36 +76,36 @@ func TestIdempotencyConflict(t *testing.T) {
 			"a limit":           func(q *request) { q.payload.MaxRuntimeSec = new(arcp.Number("5")) },
 			"an option":         func(q *request) { q.payload.Direct = true },
 		} {
-			q := r.keyed("sess_1", "k", "t", `{"a":1.0}`)
+			q := f.keyed("sess_1", "k", "t", `{"a":1.0}`)
 			change(q)
-			r.send(q)
-			frames := r.want(why, "job.failed "+string(q.env.ID)+" DUPLICATE_KEY")
+			f.send(q)
+			frames := f.want(why, "job.failed "+string(q.env.ID)+" DUPLICATE_KEY")
 			if frames[0].JobID != "" || frames[0].EventSeq != 0 {
 				t.Errorf("%s: the refusal has job %q and number %d, want neither", why, frames[0].JobID, frames[0].EventSeq)
 			}
 		}
-		q := r.keyed("sess_1", "k", "u", "{}")
+		q := f.keyed("sess_1", "k", "u", "{}")
 		q.Principal = "bob"
-		r.send(q)
-		r.want("another principal", "job.accepted", "job.started", "job.completed")
-		r.expectNoState("")
+		f.send(q)
+		f.want("another principal", "job.accepted", "job.started", "job.completed")
+		f.expectNoState("")
 	})
 }
 
 // A submit that is refused does not occupy its key.
 func TestRefusedSubmitKeepsNoKey(t *testing.T) {
-	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
-		r.tool("t", nil, wait)
-		r.submitAtOnce(func() {
-			r.submit("t", "{}")
-			r.send(r.keyed("sess_1", "k", "t", "{}"))
+	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(f *fixture) {
+		f.tool("t", nil, wait)
+		f.submitAtOnce(func() {
+			f.submit("t", "{}")
+			f.send(f.keyed("sess_1", "k", "t", "{}"))
 		})
-		r.want("", "job.accepted", "job.failed msg_2 RESOURCE_EXHAUSTED", "job.started")
-		r.e.SessionJobs().CancelAll("sess_1", "")
-		r.frames("sess_1")
-		r.send(r.keyed("sess_1", "k", "t", `{"other":true}`))
-		r.want("the key is free", "job.accepted", "job.started")
-		r.e.SessionJobs().CancelAll("sess_1", "")
+		f.want("the second job exceeds the limit", "job.accepted", "job.failed msg_2 RESOURCE_EXHAUSTED", "job.started")
+		f.e.SessionJobs().CancelAll("sess_1", "")
+		f.frames("sess_1")
+		f.send(f.keyed("sess_1", "k", "t", `{"other":true}`))
+		f.want("the key is free", "job.accepted", "job.started")
+		f.e.SessionJobs().CancelAll("sess_1", "")
 	})
 }
 
@@ -113,103 +113,103 @@ func TestRefusedSubmitKeepsNoKey(t *testing.T) {
 // end.
 func TestIdempotencyRace(t *testing.T) {
 	const racers = 32
-	runEngine(t, nil, func(r *fixture) {
+	runEngine(t, nil, func(f *fixture) {
 		var runs atomic.Int32
-		r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { runs.Add(1); return nil, nil })
+		f.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { runs.Add(1); return nil, nil })
 		var requests []*request
 		for i := range racers {
-			requests = append(requests, r.keyed(arcp.SessionID(fmt.Sprintf("sess_%d", i)), "k", "t", "{}"))
+			requests = append(requests, f.keyed(arcp.SessionID(fmt.Sprintf("sess_%d", i)), "k", "t", "{}"))
 		}
 		var racing sync.WaitGroup
 		for _, q := range requests {
 			racing.Go(func() {
 				s := q.Submit
 				s.Envelope, s.Payload = &q.env, &q.payload
-				r.e.Submit(s)
+				f.e.Submit(s)
 			})
 		}
 		racing.Wait()
 		jobs := make(map[arcp.JobID]bool)
 		for _, q := range requests {
-			frames := slices.DeleteFunc(r.frames(q.Session), func(f frame) bool { return f.Type == arcp.JobStarted })
+			frames := slices.DeleteFunc(f.frames(q.Session), func(fr frame) bool { return fr.Type == arcp.JobStarted })
 			want := []string{"job.accepted " + string(q.env.ID), "job.completed " + string(q.env.ID)}
 			if got := lines(frames); !slices.Equal(got, want) {
-				r.Fatalf("%s was sent %v, want %v", q.Session, got, want)
+				f.Fatalf("%s was sent %v, want %v", q.Session, got, want)
 			}
 			jobs[frames[0].JobID] = true
 		}
 		if runs.Load() != 1 || len(jobs) != 1 {
 			t.Errorf("%d runs of %d jobs, want one of one", runs.Load(), len(jobs))
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // Answers to a session's submits leave in the order of the submits, also when
 // one of them turns out to be a repetition, or is refused.
 func TestSubmitAnswersInOrder(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", nil, echo)
-		r.tool("reads", early, echo)
-		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
-		r.send(r.keyed("sess_1", "k", "t", "{}"))
-		r.frames("sess_1")
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", nil, echo)
+		f.tool("reads", early, echo)
+		f.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
+		f.send(f.keyed("sess_1", "k", "t", "{}"))
+		f.frames("sess_1")
 
 		var want []arcp.MessageID
-		release := r.st.hold()
+		release := f.st.hold()
 		for i := range 60 {
-			q := r.request("sess_1", []string{"t", "reads", "inline", "none"}[i%4], "{}")
+			q := f.request("sess_1", []string{"t", "reads", "inline", "none"}[i%4], "{}")
 			switch i % 6 {
 			case 1:
-				q = r.keyed("sess_1", "k", "t", "{}") // a repetition
+				q = f.keyed("sess_1", "k", "t", "{}") // a repetition
 			case 3:
-				q = r.keyed("sess_1", "k", "t", `{"x":1}`) // refused
+				q = f.keyed("sess_1", "k", "t", `{"x":1}`) // refused
 			case 5:
 				q.env.IdempotencyKey = fmt.Sprint("fresh", i)
 			}
-			want = append(want, r.send(q))
+			want = append(want, f.send(q))
 		}
 		synctest.Wait()
 		release()
 		var got []arcp.MessageID
-		for _, f := range r.frames("sess_1") {
-			if !slices.Contains(got, f.CorrelationID) {
-				got = append(got, f.CorrelationID)
+		for _, fr := range f.frames("sess_1") {
+			if !slices.Contains(got, fr.CorrelationID) {
+				got = append(got, fr.CorrelationID)
 			}
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("first answers to %v, want %v", got, want)
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 // OnDecided is called once for each submit, with any outcome.
 func TestSubmitIsDecidedOnce(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", nil, echo)
-		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", nil, echo)
+		f.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
 		decided := make(map[arcp.MessageID]int)
 		var mu sync.Mutex
 		send := func(q *request) {
 			id := q.env.ID
 			q.OnDecided = func() { mu.Lock(); decided[id]++; mu.Unlock() }
-			r.send(q)
+			f.send(q)
 		}
-		send(r.request("sess_1", "t", "{}"))
-		send(r.request("sess_1", "none", "{}"))
-		send(r.request("sess_1", "inline", "{}"))
-		send(r.keyed("sess_1", "k", "t", "{}"))
-		send(r.keyed("sess_1", "k", "t", "{}"))
-		send(r.keyed("sess_1", "k", "t", `{"x":1}`))
-		gone := r.request("sess_1", "t", "{}")
+		send(f.request("sess_1", "t", "{}"))
+		send(f.request("sess_1", "none", "{}"))
+		send(f.request("sess_1", "inline", "{}"))
+		send(f.keyed("sess_1", "k", "t", "{}"))
+		send(f.keyed("sess_1", "k", "t", "{}"))
+		send(f.keyed("sess_1", "k", "t", `{"x":1}`))
+		gone := f.request("sess_1", "t", "{}")
 		gone.Session = "sess_gone"
 		send(gone)
-		r.frames("sess_1")
-		r.cfg.Log.Close()
-		send(r.request("sess_1", "t", "{}"))
-		send(r.keyed("sess_1", "k2", "t", "{}"))
-		r.frames("sess_1")
+		f.frames("sess_1")
+		f.cfg.Log.Close()
+		send(f.request("sess_1", "t", "{}"))
+		send(f.keyed("sess_1", "k2", "t", "{}"))
+		f.frames("sess_1")
 		if len(decided) != 9 {
 			t.Errorf("%d submits are decided, want 9", len(decided))
 		}
@@ -218,15 +218,15 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 				t.Errorf("%s is decided %d times", id, n)
 			}
 		}
-		r.expectNoState("")
+		f.expectNoState("")
 	})
 }
 
 func TestSubmitRefused(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["n"]}`) }, echo)
-		r.tool("once", func(c *tool.Capability) { c.Idempotent = new(false) }, echo)
-		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["n"]}`) }, echo)
+		f.tool("once", func(c *tool.Capability) { c.Idempotent = new(false) }, echo)
+		f.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
 		for why, c := range map[string]struct {
 			change func(*request)
 			code   arcp.Code
@@ -249,20 +249,20 @@ func TestSubmitRefused(t *testing.T) {
 				q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().UTC()}
 			}, arcp.CodeInvalidRequest},
 		} {
-			q := r.request("sess_1", "t", `{"n":1}`)
+			q := f.request("sess_1", "t", `{"n":1}`)
 			q.env.TraceID = "trace_9"
 			c.change(q)
-			r.send(q)
-			f := r.want(why, "job.failed "+string(q.env.ID)+" "+string(c.code))[0]
-			if f.EventSeq != 0 || f.JobID != "" || f.TraceID != "trace_9" {
-				t.Errorf("%s: number %d, job %q, trace %q; want a plain answer with the trace", why, f.EventSeq, f.JobID, f.TraceID)
+			f.send(q)
+			fr := f.want(why, "job.failed "+string(q.env.ID)+" "+string(c.code))[0]
+			if fr.EventSeq != 0 || fr.JobID != "" || fr.TraceID != "trace_9" {
+				t.Errorf("%s: number %d, job %q, trace %q; want a plain answer with the trace", why, fr.EventSeq, fr.JobID, fr.TraceID)
 			}
 		}
-		q := r.request("sess_1", "t", `{"n":1}`)
+		q := f.request("sess_1", "t", `{"n":1}`)
 		q.payload.LeaseRequest, q.payload.Retry = arcp.Raw("{}"), arcp.Raw("null")
-		r.send(q)
-		r.want("options that ask for nothing", "job.accepted", "job.started", "job.completed")
-		r.expectNoState("")
+		f.send(q)
+		f.want("options that ask for nothing", "job.accepted", "job.started", "job.completed")
+		f.expectNoState("")
 	})
 }
 
@@ -286,8 +286,8 @@ func TestTrace(t *testing.T) {
 
 // A direct job has one answer and nothing around it.
 func TestDirect(t *testing.T) {
-	runEngine(t, nil, func(r *fixture) {
-		r.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			switch string(args) {
 			case `{"wait":true}`:
 				<-ctx.Done()
@@ -300,36 +300,36 @@ func TestDirect(t *testing.T) {
 			return args, nil
 		})
 		direct := func(args string) arcp.MessageID {
-			q := r.request("sess_1", "t", args)
+			q := f.request("sess_1", "t", args)
 			q.payload.Direct = true
-			return r.send(q)
+			return f.send(q)
 		}
 		direct(`{"n":1}`)
-		f := r.want("", "tool.result msg_1")[0]
-		if string(f.Payload) != `{"value":{"n":1}}` || f.EventSeq != 1 {
-			t.Errorf("%d: %s, want the value as event 1", f.EventSeq, f.Payload)
+		fr := f.want("the value is the only event", "tool.result msg_1")[0]
+		if string(fr.Payload) != `{"value":{"n":1}}` || fr.EventSeq != 1 {
+			t.Errorf("%d: %s, want the value as event 1", fr.EventSeq, fr.Payload)
 		}
 		direct(`{"fail":true}`)
-		r.want("", "tool.error msg_2 NOT_FOUND")
+		f.want("the error is the only event", "tool.error msg_2 NOT_FOUND")
 		direct(`{"large":true}`)
-		e, _ := arcp.DecodePayload[arcp.Error](&r.want("chunks would be no direct answer", "tool.error msg_3 RESOURCE_EXHAUSTED")[0].Envelope)
+		e, _ := arcp.DecodePayload[arcp.Error](&f.want("chunks would be no direct answer", "tool.error msg_3 RESOURCE_EXHAUSTED")[0].Envelope)
 		if e.Retryable {
 			t.Error("the result would be as large again: it must not be retryable")
 		}
 		direct(`{"wait":true}`)
-		r.want("it runs")
-		r.e.SessionJobs().CancelAll("sess_1", "enough")
-		r.want("cancelled", "tool.error msg_4 CANCELLED")
-		r.expectNoState("")
+		f.want("it runs")
+		f.e.SessionJobs().CancelAll("sess_1", "enough")
+		f.want("cancelled", "tool.error msg_4 CANCELLED")
+		f.expectNoState("")
 	})
 }
 
 // A built-in tool that changes nothing runs at once, free of limits, and its job is accepted and
 // ended in one commit.
 func TestBuiltin(t *testing.T) {
-	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
-		r.tool("t", nil, wait)
-		r.tool("inline", builtin(tool.SideEffectRead),
+	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(f *fixture) {
+		f.tool("t", nil, wait)
+		f.tool("inline", builtin(tool.SideEffectRead),
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				caller := j.Host().(Caller)
 				if d, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(d) < time.Hour {
@@ -340,19 +340,19 @@ func TestBuiltin(t *testing.T) {
 				}
 				return arcp.Raw(fmt.Sprintf(`[%q,%q,%s]`, caller.Principal(), caller.Session(), args)), nil
 			})
-		r.submit("t", "{}")
-		r.want("", "job.accepted", "job.started")
-		r.submit("inline", `{"n":1}`)
-		frames := r.want("without job.started", "job.accepted msg_2", "job.completed msg_2")
+		f.submit("t", "{}")
+		f.want("the other job runs", "job.accepted", "job.started")
+		f.submit("inline", `{"n":1}`)
+		frames := f.want("without job.started", "job.accepted msg_2", "job.completed msg_2")
 		if got := string(frames[1].Payload); got != `{"value":["alice","sess_1",{"n":1}]}` {
 			t.Errorf("payload %s", got)
 		}
-		if row := r.row(frames[0].JobID); row.State != arcp.StateCompleted {
+		if row := f.row(frames[0].JobID); row.State != arcp.StateCompleted {
 			t.Errorf("row %s, want completed", row.State)
 		}
-		r.e.SessionJobs().CancelAll("sess_1", "")
-		r.frames("sess_1")
-		r.expectNoState("")
+		f.e.SessionJobs().CancelAll("sess_1", "")
+		f.frames("sess_1")
+		f.expectNoState("")
 	})
 }
 
@@ -365,10 +365,10 @@ func TestChunks(t *testing.T) {
 	} {
 		for _, size := range sizes {
 			value := `"` + strings.Repeat(ch, (size-2)/len(ch)) + strings.Repeat("y", (size-2)%len(ch)) + `"`
-			runEngine(t, nil, func(r *fixture) {
-				r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(value), nil })
-				r.submit("t", "{}")
-				checkChunks(r.T, value, r.frames("sess_1")[2:])
+			runEngine(t, nil, func(f *fixture) {
+				f.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(value), nil })
+				f.submit("t", "{}")
+				checkChunks(f.T, value, f.frames("sess_1")[2:])
 			})
 		}
 	}

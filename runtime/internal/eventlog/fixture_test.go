@@ -68,28 +68,28 @@ type fixture struct {
 }
 
 func newFixture(t testing.TB, opts Options) *fixture {
-	r := &fixture{TB: t, st: &faulty{Store: mem.Open(mem.Options{})}}
-	r.Log = New(r.st, opts)
-	t.Cleanup(r.Close)
-	return r
+	f := &fixture{TB: t, st: &faulty{Store: mem.Open(mem.Options{})}}
+	f.Log = New(f.st, opts)
+	t.Cleanup(f.Close)
+	return f
 }
 
 func nop() {}
 
 // do commits a write that succeeds and returns when its events were delivered.
-func (r *fixture) do(w *store.Write) store.Result {
-	r.Helper()
-	res := r.commit(w)
-	r.flush()
+func (f *fixture) do(w *store.Write) store.Result {
+	f.Helper()
+	res := f.commit(w)
+	f.flush()
 	return res
 }
 
 // commit commits a write that succeeds. Its events may be delivered after commit returns.
-func (r *fixture) commit(w *store.Write) store.Result {
-	r.Helper()
-	res, err := r.Commit(context.Background(), w)
+func (f *fixture) commit(w *store.Write) store.Result {
+	f.Helper()
+	res, err := f.Commit(context.Background(), w)
 	if err != nil {
-		r.Fatalf("a write was refused: %v", err)
+		f.Fatalf("a write was refused: %v", err)
 	}
 	return res
 }
@@ -99,36 +99,36 @@ func sessionRow(id arcp.SessionID) *store.Session {
 }
 
 // session opens a session and attaches a cursor.
-func (r *fixture) session(id arcp.SessionID) *Cursor {
-	r.Helper()
+func (f *fixture) session(id arcp.SessionID) *Cursor {
+	f.Helper()
 	var c *Cursor
 	done := make(chan error, 1)
-	r.Append(store.NewWrite(&store.OpenSession{Row: sessionRow(id)}), func(res *store.Result) {
-		c = r.Attach(id, 0, 0, Loop{Wake: nop, Go: func(f func()) { f() }})
+	f.Append(store.NewWrite(&store.OpenSession{Row: sessionRow(id)}), func(res *store.Result) {
+		c = f.Attach(id, 0, 0, Loop{Wake: nop, Go: func(fn func()) { fn() }})
 		done <- res.Err
 	})
 	if err := <-done; err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 	return c
 }
 
 // attach attaches a cursor to a session.
-func (r *fixture) attach(id arcp.SessionID, after uint64) *Cursor {
-	r.Helper()
-	c, err := r.attachLoop(id, after, nop)
+func (f *fixture) attach(id arcp.SessionID, after uint64) *Cursor {
+	f.Helper()
+	c, err := f.attachLoop(id, after, nop)
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 	return c
 }
 
 // attachLoop attaches a cursor that calls wake. Any goroutine may call it.
-func (r *fixture) attachLoop(id arcp.SessionID, after uint64, wake func()) (c *Cursor, err error) {
+func (f *fixture) attachLoop(id arcp.SessionID, after uint64, wake func()) (c *Cursor, err error) {
 	done := make(chan error, 1)
-	r.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: id}}, NoSync: true}, func(res *store.Result) {
+	f.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: id}}, NoSync: true}, func(res *store.Result) {
 		if res.Err == nil {
-			c = r.Attach(id, after, res.LastSeq, Loop{Wake: wake, Go: func(f func()) { f() }})
+			c = f.Attach(id, after, res.LastSeq, Loop{Wake: wake, Go: func(fn func()) { fn() }})
 		}
 		done <- res.Err
 	})
@@ -142,7 +142,7 @@ func submitOf(id arcp.JobID, session arcp.SessionID) *store.Write {
 }
 
 // job submits a job of a session, without an event.
-func (r *fixture) job(id arcp.JobID, session arcp.SessionID) { r.Helper(); r.do(submitOf(id, session)) }
+func (f *fixture) job(id arcp.JobID, session arcp.SessionID) { f.Helper(); f.do(submitOf(id, session)) }
 
 func logs(id arcp.JobID, texts ...string) *store.Write {
 	log := &store.AppendEvents{Job: id, Attempt: 1}
@@ -159,31 +159,31 @@ func heartbeat(id arcp.JobID) *store.Write {
 			[]byte(`{"sequence":1,"state":"running"}`))}}, NoSync: true}
 }
 
-func (r *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
-	r.Helper()
-	r.do(store.NewWrite(&store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Forwarded: true}))
+func (f *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
+	f.Helper()
+	f.do(store.NewWrite(&store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Forwarded: true}))
 }
 
 // flush returns when the events of all earlier writes were delivered.
-func (r *fixture) flush() { r.Helper(); r.commit(&store.Write{NoSync: true}) }
+func (f *fixture) flush() { f.Helper(); f.commit(&store.Write{NoSync: true}) }
 
 // next returns the next item; the zero Item if there is none.
-func (r *fixture) next(c *Cursor) Item {
-	r.Helper()
+func (f *fixture) next(c *Cursor) Item {
+	f.Helper()
 	item, _, err := c.Next()
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
 	return item
 }
 
 // take returns up to n items.
-func (r *fixture) take(c *Cursor, n int) (items []Item) {
-	r.Helper()
+func (f *fixture) take(c *Cursor, n int) (items []Item) {
+	f.Helper()
 	for len(items) < n {
 		item, ok, err := c.Next()
 		if err != nil {
-			r.Fatal(err)
+			f.Fatal(err)
 		}
 		if !ok {
 			break
@@ -214,9 +214,9 @@ func texts(items []Item) (all []string) {
 }
 
 // wantItems compares the items of a cursor.
-func (r *fixture) wantItems(why string, c *Cursor, want ...string) {
-	r.Helper()
-	if got := texts(r.take(c, everythingLeft)); !slices.Equal(got, want) {
-		r.Fatalf("%s: items %v, want %v", why, got, want)
+func (f *fixture) wantItems(why string, c *Cursor, want ...string) {
+	f.Helper()
+	if got := texts(f.take(c, everythingLeft)); !slices.Equal(got, want) {
+		f.Fatalf("%s: items %v, want %v", why, got, want)
 	}
 }

@@ -143,15 +143,15 @@ func TestAnyInterleaving(t *testing.T) {
 // lag: each connection gets the events after its position, gap-free.
 func TestManyWritersAndReaders(t *testing.T) {
 	const jobs, sessions, rounds = 6, 4, 150
-	r := newFixture(t, Options{TailBytes: 20_000})
+	f := newFixture(t, Options{TailBytes: 20_000})
 	for i := range sessions {
-		r.session(sess(i)).Close()
+		f.session(sess(i)).Close()
 	}
 	for j := range jobs {
-		r.job(arcp.JobID(fmt.Sprintf("job_%d", j)), sess(j%sessions))
+		f.job(arcp.JobID(fmt.Sprintf("job_%d", j)), sess(j%sessions))
 		for i := range sessions {
 			if i != j%sessions {
-				r.follow(arcp.JobID(fmt.Sprintf("job_%d", j)), sess(i), 0)
+				f.follow(arcp.JobID(fmt.Sprintf("job_%d", j)), sess(i), 0)
 			}
 		}
 	}
@@ -160,14 +160,14 @@ func TestManyWritersAndReaders(t *testing.T) {
 	for j := range jobs {
 		writers.Go(func() {
 			for n := range rounds {
-				if _, err := r.Commit(context.Background(), logs(arcp.JobID(fmt.Sprintf("job_%d", j)), make([]string, 1+n%4)...)); err != nil {
+				if _, err := f.Commit(context.Background(), logs(arcp.JobID(fmt.Sprintf("job_%d", j)), make([]string, 1+n%4)...)); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for i := range sessions {
-		readers.Go(func() { readAll(r, sess(i), written) })
+		readers.Go(func() { readAll(f, sess(i), written) })
 	}
 	writers.Wait()
 	close(written)
@@ -177,7 +177,7 @@ func TestManyWritersAndReaders(t *testing.T) {
 func sess(i int) arcp.SessionID { return arcp.SessionID(fmt.Sprintf("sess_%d", i)) }
 
 // readAll reads a session over many connections until all events are written and read.
-func readAll(r *fixture, id arcp.SessionID, written chan struct{}) {
+func readAll(f *fixture, id arcp.SessionID, written chan struct{}) {
 	var pos uint64
 	rng := rand.New(rand.NewPCG(1, uint64(len(id))))
 	for last := false; !last; {
@@ -187,15 +187,15 @@ func readAll(r *fixture, id arcp.SessionID, written chan struct{}) {
 		default:
 		}
 		wake := make(chan struct{}, 1)
-		c, err := r.attachLoop(id, pos, func() { ring(wake) })
+		c, err := f.attachLoop(id, pos, func() { ring(wake) })
 		if err != nil {
-			r.Error(err)
+			f.Error(err)
 			return
 		}
 		for n := rng.IntN(300); n > 0 || last; n-- {
 			it, ok, err := c.Next()
 			if err != nil {
-				r.Error(err)
+				f.Error(err)
 				return
 			}
 			if !ok && last {
@@ -210,14 +210,14 @@ func readAll(r *fixture, id arcp.SessionID, written chan struct{}) {
 				continue
 			}
 			if pos++; it.Seq != pos || it.Event == nil {
-				r.Errorf("%s: number %d, want %d", id, it.Seq, pos)
+				f.Errorf("%s: number %d, want %d", id, it.Seq, pos)
 				return
 			}
 		}
 		c.Close()
 	}
-	if want := r.do(store.NewWrite(&store.ReadPosition{Session: id})).LastSeq; pos != want {
-		r.Errorf("%s: read up to %d, want %d", id, pos, want)
+	if want := f.do(store.NewWrite(&store.ReadPosition{Session: id})).LastSeq; pos != want {
+		f.Errorf("%s: read up to %d, want %d", id, pos, want)
 	}
 }
 

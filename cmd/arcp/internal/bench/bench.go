@@ -12,9 +12,9 @@
 // dialect. The table dialects has the messages of the draft dialect. A row that a dialect cannot
 // express says so.
 //
-//   - jobs: each session has a window of demo.echo jobs in flight and submits a job for each
-//     job.completed. The row counts completed jobs. Its title contains the size of the
-//     window, which is one in the second row.
+//   - jobs, jobs1, jobs1-1024: each session has a window of demo.echo jobs in flight and submits a
+//     job for each job.completed. The row counts completed jobs. Its title contains the number of
+//     sessions and the size of the window.
 //   - events: each session runs one demo.emit without pause, with messages of 64 bytes, and
 //     acknowledges each 128th event. The row counts log events.
 //   - acks: as events, but with an acknowledgement of each event.
@@ -27,10 +27,23 @@
 //     so its latencies are up to 1 ms too high.
 //   - handshakes: TCP, WebSocket and session.open until session.accepted. Then the client
 //     drops the connection.
+//   - handshakes-closed: as handshakes, but then the client sends session.close, waits for
+//     session.closed, answers the close frame, and waits for the end of the connection.
 //   - round trip: one session, one demo.echo at a time, from the write of the submit to the
 //     read of job.completed.
+//   - mixed: 16 sessions with one demo.echo at a time. Beside them, every 10 ms, there are
+//     a handshake that is closed as above and a page of 100 jobs of session.list_jobs. Another
+//     session reads one event of 4 kB every 10 ms, of a demo.emit that emits ten in that time.
+//     The row counts completed jobs. Its details have the percentiles of their round trips
+//     and the number of handshakes, pages and read events.
 //   - idle: the growth of the runtime's resident memory, divided by the number of opened
 //     sessions. The runtime collects its heap before both measurements.
+//   - finished: the growth of the runtime's resident memory, divided by the number of
+//     demo.echo jobs between both measurements, 5,000 for each second of the duration. As many
+//     jobs before the first measurement fill caches. The value depends on their number.
+//   - sustained: as jobs, for 12 times the duration of the other rows, at most a minute. The
+//     details have the rates of the first and the last sixth, and the ratio of the last to the
+//     first. The row measures only the durable mode.
 //
 // Every row ends by itself. A CPU share is the CPU time of a process, divided by the elapsed
 // time. A row shows the limit of the runtime only while the share of the generator is well below
@@ -43,6 +56,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/auth"
@@ -66,6 +80,7 @@ const (
 type Options struct {
 	Modes    []string      // Memory, Durable
 	Rows     []string      // names of Rows; nil: all rows
+	Long     bool          // nil Rows includes the long rows
 	Dialect  string        // one of Dialects; empty: RFC
 	Duration time.Duration // of each measurement
 	Window   int           // jobs in flight of each session
@@ -89,36 +104,59 @@ type Result struct {
 	Target  float64            `json:"target"`
 	Ratio   float64            `json:"ratio"` // of value and target; 1 or more reaches the target
 	Details map[string]float64 `json:"details,omitzero"`
-	Absent  string             `json:"absent,omitzero"` // why the dialect does not have the row; then nothing is measured
+	Absent  string             `json:"absent,omitzero"` // why the dialect or the mode does not have the row; then nothing is measured
 	Error   string             `json:"error,omitzero"`
+	Earlier *Earlier           `json:"earlier,omitzero"` // set by Compare
 }
 
 // row is a line of the table.
 type row struct {
 	name, title, unit string
 	less              bool               // a lower value is better
+	long              bool               // measured only by name or with Options.Long
+	mode              string             // the only mode of the row; empty: both
 	target            map[string]float64 // by mode; nil: no target
 	measure           func(*run) (value float64, err error)
 }
 
-// windowMark is replaced by Options.Window in the title of a row.
-const windowMark = "{window}"
+// Marks in the title of a row.
+const (
+	windowMark    = "{window}"    // Options.Window
+	sustainedMark = "{sustained}" // the duration of the row sustained
+)
 
 var rows = []row{
-	{"jobs", "echo jobs/s, 64 sessions, " + windowMark + " in flight each", "jobs/s", false, nil, (*run).jobs},
-	{"jobs1", "echo jobs/s, 64 sessions, 1 in flight each", "jobs/s", false,
-		map[string]float64{Memory: 50_000, Durable: 20_000}, (*run).oneByOne},
-	{"events", "events/s, 16 sessions, ack each 128", "events/s", false, map[string]float64{Memory: 450_000, Durable: 350_000}, (*run).events},
-	{"acks", "events/s, 16 sessions, ack each event", "events/s", false, map[string]float64{Memory: 360_000, Durable: 280_000}, (*run).acks},
-	{"fanout", "fan-out to 50 by job.subscribe, burst", "deliveries/s", false,
-		map[string]float64{Memory: 750_000, Durable: 700_000}, (*run).fanout},
-	{"filtered", "fan-out to 50 by subscribe, burst", "deliveries/s", false,
-		map[string]float64{Memory: 750_000, Durable: 700_000}, (*run).filtered},
-	{"paced", "fan-out to 50 by job.subscribe, paced 1,000 events/s, p99", "ms", true,
-		map[string]float64{Memory: 5, Durable: 20}, (*run).paced},
-	{"handshakes", "handshakes/s, 32 at once", "handshakes/s", false, map[string]float64{Memory: 12_500, Durable: 8_500}, (*run).handshakes},
-	{"roundtrip", "one session, job round trip, p50", "ms", true, map[string]float64{Memory: 0.085, Durable: 0.6}, (*run).roundtrip},
-	{"idle", "RSS an idle session", "kB", true, map[string]float64{Memory: 14, Durable: 14}, (*run).idle},
+	{name: "jobs", title: "echo jobs/s, 64 sessions, " + windowMark + " in flight each", unit: "jobs/s", measure: (*run).jobs},
+	{name: "jobs1", title: "echo jobs/s, 64 sessions, 1 in flight each", unit: "jobs/s",
+		target: targets(50_000, 20_000), measure: (*run).oneByOne},
+	{name: "jobs1-1024", title: "echo jobs/s, 1,024 sessions, 1 in flight each", unit: "jobs/s", measure: (*run).oneByOneInMany},
+	{name: "events", title: "events/s, 16 sessions, ack each 128", unit: "events/s",
+		target: targets(450_000, 350_000), measure: (*run).events},
+	{name: "acks", title: "events/s, 16 sessions, ack each event", unit: "events/s",
+		target: targets(360_000, 280_000), measure: (*run).acks},
+	{name: "fanout", title: "fan-out to 50 by job.subscribe, burst", unit: "deliveries/s",
+		target: targets(750_000, 700_000), measure: (*run).fanout},
+	{name: "filtered", title: "fan-out to 50 by subscribe, burst", unit: "deliveries/s",
+		target: targets(750_000, 700_000), measure: (*run).filtered},
+	{name: "paced", title: "fan-out to 50 by job.subscribe, paced 1,000 events/s, p99", unit: "ms", less: true,
+		target: targets(5, 20), measure: (*run).paced},
+	{name: "handshakes", title: "handshakes/s, 32 at once, connections dropped", unit: "handshakes/s",
+		target: targets(12_500, 8_500), measure: (*run).handshakes},
+	{name: "handshakes-closed", title: "handshakes/s, 32 at once, closed by session.close", unit: "handshakes/s",
+		measure: (*run).closedHandshakes},
+	{name: "roundtrip", title: "one session, 1 in flight, job round trip, p50", unit: "ms", less: true,
+		target: targets(0.085, 0.6), measure: (*run).roundtrip},
+	{name: "mixed", title: "echo jobs/s, 16 sessions, 1 in flight each, beside handshakes, a slow reader and job lists",
+		unit: "jobs/s", measure: (*run).mixed},
+	{name: "idle", title: "RSS an idle session", unit: "kB", less: true, target: targets(14, 14), measure: (*run).idle},
+	{name: "finished", title: "RSS a finished job", unit: "bytes/job", less: true, measure: (*run).finished},
+	{name: "sustained", title: "echo jobs/s, 64 sessions, " + windowMark + " in flight each, for " + sustainedMark, unit: "jobs/s",
+		mode: Durable, long: true, measure: (*run).sustained},
+}
+
+// targets returns the target of each mode.
+func targets(memory, durable float64) map[string]float64 {
+	return map[string]float64{Memory: memory, Durable: durable}
 }
 
 // Rows lists the names of the rows.
@@ -130,8 +168,19 @@ func Rows() []string {
 	return names
 }
 
+// lookupRow returns the row with a name, or nil.
+func lookupRow(name string) *row {
+	for i := range rows {
+		if rows[i].name == name {
+			return &rows[i]
+		}
+	}
+	return nil
+}
+
 // rowLimit bounds the time of a row beside the measurement: for the start, the warm-up and the end.
-const rowLimit = time.Minute
+// It includes a measurement that is longer than Options.Duration.
+const rowLimit = 2 * time.Minute
 
 // Run measures the selected rows. The result of a failed row has an error. The error of Run is that a
 // runtime cannot start, the end of ctx, or an unknown dialect.
@@ -143,7 +192,7 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	var results []Result
 	for _, mode := range o.Modes {
 		for i := range rows {
-			if len(o.Rows) > 0 && !slices.Contains(o.Rows, rows[i].name) {
+			if !o.selects(&rows[i]) {
 				continue
 			}
 			r, err := o.runRow(ctx, &rows[i], mode, d)
@@ -157,11 +206,31 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	return results, nil
 }
 
+// selects reports whether the run includes a row.
+func (o *Options) selects(r *row) bool {
+	if len(o.Rows) == 0 {
+		return o.Long || !r.long
+	}
+	return slices.Contains(o.Rows, r.name)
+}
+
+// title returns the title of a row without marks.
+func (o *Options) title(r *row) string {
+	return strings.NewReplacer(windowMark, strconv.Itoa(o.Window), sustainedMark, o.sustained().String()).Replace(r.title)
+}
+
+// absent returns why a dialect or a mode does not have a row, or "".
+func (r *row) absent(mode string, d *dialect) string {
+	if r.mode != "" && r.mode != mode {
+		return "measured only in the mode " + r.mode
+	}
+	return d.absent[r.name]
+}
+
 // runRow measures one row with a new runtime.
 func (o *Options) runRow(ctx context.Context, r *row, mode string, d *dialect) (Result, error) {
 	out := Result{Row: r.name, Dialect: d.name, Mode: mode,
-		Title: strings.ReplaceAll(r.title, windowMark, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode],
-		Details: map[string]float64{}, Absent: d.absent[r.name]}
+		Title: o.title(r), Unit: r.unit, Target: r.target[mode], Details: map[string]float64{}, Absent: r.absent(mode, d)}
 	if out.Absent != "" {
 		return out, nil
 	}
@@ -170,9 +239,8 @@ func (o *Options) runRow(ctx context.Context, r *row, mode string, d *dialect) (
 		return out, err
 	}
 	rowCtx, cancel := context.WithTimeout(ctx, o.Duration+rowLimit)
-	run := &run{ctx: rowCtx, server: server, dialect: d, opts: o, details: out.Details}
+	run := &run{ctx: rowCtx, cancel: cancel, server: server, dialect: d, opts: o, details: out.Details}
 	out.Value, err = r.measure(run)
-	cancel()
 	run.end()
 	if stopErr := server.Stop(); err == nil {
 		err = stopErr
@@ -201,7 +269,8 @@ func ratio(less bool, value, target float64) float64 {
 
 // run is the measurement of one row.
 type run struct {
-	ctx     context.Context
+	ctx     context.Context // ends with the measurement
+	cancel  context.CancelFunc
 	server  *Server
 	dialect *dialect
 	opts    *Options
@@ -230,25 +299,42 @@ func (r *run) open(n int) error {
 	return nil
 }
 
-// end drops all connections.
+// end drops all connections and ends the context.
 func (r *run) end() {
+	r.cancel()
 	for _, s := range r.sessions {
 		s.abort()
 	}
 }
 
-// each calls do concurrently for every session and returns the first error. An error, or the end of the
-// context, drops all connections, so that every call returns.
+// each calls do concurrently for every session, as together does.
 func (r *run) each(sessions []*session, do func(i int, s *session) error) error {
+	tasks := make([]func() error, len(sessions))
+	for i, s := range sessions {
+		tasks[i] = func() error { return do(i, s) }
+	}
+	return r.together(tasks)
+}
+
+// together runs tasks concurrently and returns the first error. An error, or the end of the context, drops all
+// connections, so that every task returns.
+func (r *run) together(tasks []func() error) (failure error) {
 	stop := context.AfterFunc(r.ctx, r.end)
 	defer stop()
-	return inParallel(len(sessions), len(sessions), func(i int) error {
-		err := do(i, sessions[i])
-		if err != nil {
-			r.end()
-		}
-		return err
-	})
+	var group sync.WaitGroup
+	var once sync.Once
+	for _, task := range tasks {
+		group.Go(func() {
+			if err := task(); err != nil {
+				once.Do(func() {
+					failure = err
+					r.end()
+				})
+			}
+		})
+	}
+	group.Wait()
+	return failure
 }
 
 // startCPU begins the interval of the CPU shares; stopCPU ends it.

@@ -1,18 +1,24 @@
 package bench
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
+	"github.com/arcpd/arcpd/transport"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -146,6 +152,17 @@ func TestPreparedFramesHaveNewIDs(t *testing.T) {
 		if follow, err := arcp.DecodePayload[arcp.JobSubscribePayload](&env); err != nil || follow.JobID != "job_1" || !follow.History {
 			t.Errorf("payload = %+v, %v, want job_1 with its history", follow, err)
 		}
+		env, err = p.decode(d.page(100, `a"b`).next())
+		if err != nil || env.Type != arcp.SessionListJobs {
+			t.Fatalf("frame = %+v, %v, want session.list_jobs", env, err)
+		}
+		if page, err := arcp.DecodePayload[arcp.SessionListJobsPayload](&env); err != nil || *page.Limit != 100 || page.Cursor != `a"b` {
+			t.Errorf("payload = %+v, %v, want 100 jobs at the cursor", page, err)
+		}
+		env, err = p.decode(d.closeFrame())
+		if err != nil || env.Type != arcp.SessionClose {
+			t.Errorf("frame = %+v, %v, want session.close", env, err)
+		}
 		if _, err := draft.NewServerCodec(d.openFrame(&Server{Token: "token"})); (err == nil) != (d.name == Draft) {
 			t.Error("the first frame opens a session of the other dialect")
 		}
@@ -177,6 +194,21 @@ func TestAckIsDueAfterItsNumberOfEvents(t *testing.T) {
 	})
 }
 
+func TestNextCursorOfAPage(t *testing.T) {
+	for _, next := range []string{"", "cursor_1"} {
+		cursor := &next
+		if next == "" {
+			cursor = nil // the last page
+		}
+		for _, page := range []any{arcp.SessionJobsPayload{NextCursor: cursor}, draft.JobsPayload{NextCursor: cursor}} {
+			frame, err := arcp.Marshal(page)
+			if got := string(member(frame, nextKey)); err != nil || got != next {
+				t.Errorf("cursor of %s = %q, %v, want %q", frame, got, err, next)
+			}
+		}
+	}
+}
+
 // A row that a dialect cannot express starts no runtime and says why.
 func TestAbsentRowStartsNoRuntime(t *testing.T) {
 	o := Options{Modes: []string{Memory}, Rows: []string{"filtered"}, Dialect: Draft, OnRow: func(Result) {},
@@ -198,15 +230,136 @@ func TestAbsentRowStartsNoRuntime(t *testing.T) {
 	}
 }
 
+func TestLongRowIsMeasuredOnlyOnRequestAndDurable(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want bool
+	}{{Options{}, false}, {Options{Long: true}, true}, {Options{Rows: []string{"sustained"}}, true}, {Options{Long: true, Rows: []string{"jobs"}}, false}} {
+		if got := c.o.selects(lookupRow("sustained")); got != c.want {
+			t.Errorf("rows %q, long %t: selected = %t, want %t", c.o.Rows, c.o.Long, got, c.want)
+		}
+	}
+	rfc := dialectNamed(t, RFC)
+	if lookupRow("sustained").absent(Memory, rfc) == "" || lookupRow("sustained").absent(Durable, rfc) != "" {
+		t.Error("the row is not only durable")
+	}
+}
+
+func TestTitlesSayTheWindowAndTheDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{time.Second: "12s", 5 * time.Second: "1m0s", 20 * time.Second: "1m0s"} {
+		o := Options{Window: 7, Duration: d}
+		if got := o.title(lookupRow("sustained")); got != "echo jobs/s, 64 sessions, 7 in flight each, for "+want {
+			t.Errorf("title = %q, want 7 in flight for %s", got, want)
+		}
+	}
+}
+
+func TestTimelineCountsTheOperationsOfAnInterval(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	all := timeline{{at(1), 1}, {at(2), 2}, {at(3), 3}, {at(4), 4}}
+	if got := all.between(at(1), at(3)); !slices.Equal(got, []time.Duration{2, 3}) {
+		t.Errorf("operations = %v, want those that ended after 1 s and until 3 s", got)
+	}
+	if got := rate(count{at(1), 10}, count{at(3), 30}); got != 10 {
+		t.Errorf("rate = %g, want 10", got)
+	}
+}
+
+// A bounded number of jobs ends for each size of the window, also if the last submits do not fill half a window.
+func TestEchoesEnd(t *testing.T) {
+	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
+		for _, n := range []int{1, 7, 40} {
+			for _, window := range []int{1, 5, 16} {
+				client, server := transport.Pipe(transport.Limits{ReadLimit: readLimit})
+				submits := make(chan int)
+				go func() { submits <- completeSubmits(server, d, p) }()
+				var completed atomic.Int64
+				err := (&session{client, d}).echoes(n, window, &completed)
+				client.Abort()
+				if got := <-submits; err != nil || got != n || completed.Load() != int64(n) {
+					t.Errorf("%d jobs, window %d: %d submitted, %d completed, %v", n, window, got, completed.Load(), err)
+				}
+			}
+		}
+	})
+}
+
+// completeSubmits answers each submit with the end of a job, until the end of the connection, and returns their number.
+func completeSubmits(conn transport.Conn, d *dialect, p peer) (n int) {
+	for {
+		frame, err := conn.Read()
+		if err != nil {
+			return n
+		}
+		if string(typeOf(frame)) != d.submit {
+			continue
+		}
+		n++
+		end := arcp.Envelope{ID: "msg_1", Type: arcp.JobCompleted, Timestamp: time.Unix(0, 0), JobID: "job_1", Payload: arcp.Raw(`{"value":1}`)}
+		if conn.Write(p.event(end, uint64(n))) != nil || conn.Flush() != nil {
+			return n
+		}
+	}
+}
+
+func TestAwaitCloseReadsUpToTheCloseFrame(t *testing.T) {
+	text := func(payload string) string {
+		if len(payload) < 126 {
+			return "\x81" + string(rune(len(payload))) + payload
+		}
+		return "\x81\x7e" + string(binary.BigEndian.AppendUint16(nil, uint16(len(payload)))) + payload
+	}
+	const ping, end = "\x89\x00", "\x88\x02\x03\xe8"
+	long := text(`{"type":"session.accepted","payload":"` + strings.Repeat("x", 5000) + `"}`)
+	closed := text(`{"type":"session.closed"}`)
+	for _, c := range []struct {
+		frames string
+		want   error
+	}{
+		{long + ping + closed + end + "rest", nil},
+		{long + end, errRefused},
+		{long + closed, io.EOF},
+		{long[:len(long)-1], io.EOF},
+		{"\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00", errTooLarge},
+	} {
+		if err := awaitClose(bufio.NewReader(strings.NewReader(c.frames)), "session.closed"); !errors.Is(err, c.want) {
+			t.Errorf("%.60q: err = %v, want %v", c.frames, err, c.want)
+		}
+	}
+}
+
+func TestTogetherReturnsTheFirstError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &run{ctx: ctx, cancel: cancel}
+	waits := func() error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if err := r.together([]func() error{waits, func() error { return errRefused }, waits}); err != errRefused {
+		t.Errorf("err = %v, want the failure that ended the other tasks", err)
+	}
+}
+
 func TestPercentileIsTheSampleOfItsRank(t *testing.T) {
 	var samples []time.Duration
 	for i := 100; i > 0; i-- {
 		samples = append(samples, time.Duration(i)*time.Millisecond)
 	}
-	for p, want := range map[float64]float64{0: 1, 0.5: 51, 0.99: 100, 1: 100} {
+	for p, want := range map[float64]float64{0: 1, 0.5: 51, 0.99: 100, 0.999: 100, 1: 100} {
 		if got := percentile(samples, p); got != want {
 			t.Errorf("percentile %g = %g, want %g", p, got, want)
 		}
+	}
+	for i := 101; i <= 2000; i++ {
+		samples = append(samples, time.Duration(i)*time.Millisecond)
+	}
+	for p, want := range map[float64]float64{0.5: 1001, 0.99: 1981, 0.999: 1999} {
+		if got := percentile(samples, p); got != want {
+			t.Errorf("percentile %g of 2,000 = %g, want %g", p, got, want)
+		}
+	}
+	if got := percentile([]time.Duration{1500 * time.Microsecond}, 0.999); got != 1.5 {
+		t.Errorf("percentile of one sample = %g, want the sample, 1.5", got)
 	}
 	if percentile(nil, 0.5) != 0 {
 		t.Error("the percentile of nothing is not 0")
@@ -250,14 +403,20 @@ func TestTableShowsEveryKindOfResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("testdata", "table.txt")
+	wantGolden(t, "table.txt", b.String())
+}
+
+// wantGolden compares a text with a file of testdata.
+func wantGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want, err := os.ReadFile(path); err != nil || string(want) != b.String() {
-		t.Errorf("%s differs (-update rewrites it): %v\n%s", path, err, b.String())
+	if want, err := os.ReadFile(path); err != nil || string(want) != got {
+		t.Errorf("%s differs (-update rewrites it): %v\n%s", path, err, got)
 	}
 }
 

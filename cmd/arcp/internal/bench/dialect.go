@@ -29,6 +29,8 @@ type dialect struct {
 	completed           string // end of a successful job
 	ack                 string // acknowledgement
 	subscribe, followed string // request to follow a job, and its answer
+	list, listed        string // request for a page of jobs, and the page
+	close, closed       string // end of the connection
 }
 
 var dialects = []dialect{
@@ -42,6 +44,8 @@ var dialects = []dialect{
 		event:         string(arcp.Log), completed: string(arcp.JobCompleted),
 		ack:       string(arcp.SessionAck),
 		subscribe: string(arcp.JobSubscribe), followed: string(arcp.JobSubscribed),
+		list: string(arcp.SessionListJobs), listed: string(arcp.SessionJobs),
+		close: string(arcp.SessionClose), closed: string(arcp.SessionClosed),
 	},
 	{
 		name:     Draft,
@@ -49,12 +53,14 @@ var dialects = []dialect{
 		refusals: typeSet(draft.SessionError, draft.JobError, draft.Nack),
 		open:     string(draft.SessionHello), opened: string(draft.SessionWelcome),
 		openPayload: `{"client":{"name":"arcp-bench","version":"1"},"auth":{"scheme":"bearer","token":%s},` +
-			`"capabilities":{"encodings":["json"],"features":["ack","subscribe"]}}`,
+			`"capabilities":{"encodings":["json"],"features":["ack","subscribe","list_jobs"]}}`,
 		submit: string(draft.JobSubmit), accepted: string(draft.JobAccepted),
 		submitPayload: `{"agent":%q,"input":%s}`,
 		event:         string(draft.JobEvent), kind: string(draft.KindLog), completed: string(draft.JobResult),
 		ack:       string(draft.SessionAck),
 		subscribe: string(draft.JobSubscribe), followed: string(draft.JobSubscribed),
+		list: string(draft.SessionListJobs), listed: string(draft.SessionJobs),
+		close: string(draft.SessionClose), closed: string(draft.SessionClosed),
 	},
 }
 
@@ -113,11 +119,18 @@ func (d *dialect) openFrame(s *Server) []byte {
 	return d.prepare(d.open, fmt.Sprintf(d.openPayload, token)).next()
 }
 
+func (d *dialect) closeFrame() []byte { return d.prepare(d.close, `{"reason":"done"}`).next() }
+
 func (d *dialect) invoke(tool, args string) *prepared {
 	return d.prepare(d.submit, fmt.Sprintf(d.submitPayload, tool, args))
 }
 
-// emit returns a submit of demo.emit with messages of 64 bytes.
-func (d *dialect) emit(count, intervalMS, delayMS int) *prepared {
-	return d.invoke("demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64,"interval_ms":%d,"delay_ms":%d}`, count, intervalMS, delayMS))
+// emit returns a submit of demo.emit with messages of a size.
+func (d *dialect) emit(count, size, intervalMS, delayMS int) *prepared {
+	return d.invoke("demo.emit", fmt.Sprintf(`{"count":%d,"bytes":%d,"interval_ms":%d,"delay_ms":%d}`, count, size, intervalMS, delayMS))
+}
+
+// page returns a request for the page of jobs at a cursor; empty: the first page.
+func (d *dialect) page(limit int, cursor string) *prepared {
+	return d.prepare(d.list, fmt.Sprintf(`{"limit":%d,"cursor":%q}`, limit, cursor))
 }

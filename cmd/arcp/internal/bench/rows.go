@@ -14,34 +14,52 @@ import (
 )
 
 const (
-	jobSessions   = 64
 	eventSessions = 16
 	subscribers   = 50
-	dialers       = 32
-	maxHandshakes = 50_000     // bounds the sessions that the runtime retains
-	endless       = 10_000_000 // events of a job that outlasts the row
+	endless       = 10_000_000 // events of a job, or jobs of a session, that outlast the row
 	ackEach       = 128        // events between acknowledgements
 	publishEach   = 64         // events between updates of a shared counter
 )
 
-// measureRate runs do on all sessions and returns the increase of count per second. It measures for
-// Options.Duration after a warm-up.
-func (r *run) measureRate(count *atomic.Int64, do func(i int, s *session) error) (float64, error) {
-	done := make(chan error, 1)
-	go func() { done <- r.each(r.sessions, do) }()
-	if err := r.pause(r.opts.Duration/5, done); err != nil {
+// count is a number at a time.
+type count struct {
+	at time.Time
+	n  int64
+}
+
+// rate returns the increase per second between two counts.
+func rate(from, to count) float64 { return float64(to.n-from.n) / to.at.Sub(from.at).Seconds() }
+
+// measureRate runs do on all sessions and returns the increase of n per second. It measures for Options.Duration after
+// a warm-up.
+func (r *run) measureRate(n *atomic.Int64, do func(i int, s *session) error) (float64, error) {
+	counts, err := r.observe(n, func() error { return r.each(r.sessions, do) }, r.opts.Duration)
+	if err != nil {
 		return 0, err
+	}
+	return rate(counts[0], counts[1]), nil
+}
+
+// observe runs work and returns the count of n after a warm-up and after each of the intervals. Then it drops all
+// connections and waits for the end of the work.
+func (r *run) observe(n *atomic.Int64, work func() error, intervals ...time.Duration) ([]count, error) {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	if err := r.pause(r.opts.Duration/5, done); err != nil {
+		return nil, err
 	}
 	r.startCPU()
-	began, before := time.Now(), count.Load()
-	if err := r.pause(r.opts.Duration, done); err != nil {
-		return 0, err
+	counts := []count{{time.Now(), n.Load()}}
+	for _, d := range intervals {
+		if err := r.pause(d, done); err != nil {
+			return nil, err
+		}
+		counts = append(counts, count{time.Now(), n.Load()})
 	}
-	elapsed, n := time.Since(began), count.Load()-before
-	r.stopCPU(elapsed)
+	r.stopCPU(counts[len(intervals)].at.Sub(counts[0].at))
 	r.end()
 	<-done // the error is the end of the connections
-	return float64(n) / elapsed.Seconds(), nil
+	return counts, nil
 }
 
 // pause waits for d. The error is the end of the work before.
@@ -59,64 +77,6 @@ func (r *run) pause(d time.Duration, done <-chan error) error {
 	}
 }
 
-func (r *run) jobs() (float64, error) { return r.measureEchoes(r.opts.Window) }
-
-// oneByOne measures jobs with one job in flight in each session.
-func (r *run) oneByOne() (float64, error) { return r.measureEchoes(1) }
-
-func (r *run) measureEchoes(window int) (float64, error) {
-	if err := r.open(jobSessions); err != nil {
-		return 0, err
-	}
-	r.details["in_flight"] = float64(window)
-	var completed atomic.Int64
-	return r.measureRate(&completed, func(_ int, s *session) error {
-		return echoLoop(s, window, &completed)
-	})
-}
-
-// echoLoop submits a job for each completed job, with a window of jobs in flight. It flushes the submits of half a
-// window at once, so that the other half is in flight meanwhile.
-func echoLoop(s *session, window int, completed *atomic.Int64) error {
-	d := s.dialect
-	echo, acks := d.invoke("demo.echo", `{"n":1}`), d.newAcks(ackEach)
-	for range window {
-		if err := s.conn.Write(echo.next()); err != nil {
-			return err
-		}
-	}
-	if err := s.conn.Flush(); err != nil {
-		return err
-	}
-	for unflushed := 0; ; {
-		frame, err := s.conn.Read()
-		if err != nil {
-			return err
-		}
-		switch t := typeOf(frame); {
-		case d.isRefusal(t):
-			return fmt.Errorf("%w: %s", errRefused, frame)
-		case string(t) != d.completed:
-			continue
-		}
-		completed.Add(1)
-		if ack := acks.due(seqOf(frame)); ack != nil {
-			if err := s.conn.Write(ack); err != nil {
-				return err
-			}
-		}
-		if err := s.conn.Write(echo.next()); err != nil {
-			return err
-		}
-		if unflushed++; unflushed >= max(window/2, 1) {
-			unflushed = 0
-			if err := s.conn.Flush(); err != nil {
-				return err
-			}
-		}
-	}
-}
-
 func (r *run) events() (float64, error) { return r.measureEvents(ackEach) }
 
 // acks measures events with an acknowledgement of each event. The difference to events is the cost of
@@ -129,7 +89,7 @@ func (r *run) measureEvents(each uint64) (float64, error) {
 	}
 	var received atomic.Int64
 	return r.measureRate(&received, func(_ int, s *session) error {
-		if err := s.send(r.dialect.emit(endless, 0, 0).next()); err != nil {
+		if err := s.send(r.dialect.emit(endless, 64, 0, 0).next()); err != nil {
 			return err
 		}
 		return readEvents(s, each, &received)
@@ -201,7 +161,7 @@ func (r *run) subscribe(sub subscription, count, intervalMS int) (followers []*s
 	}
 	const delay = 1000 // ms, enough for 50 subscriptions
 	source := r.sessions[0]
-	if err := source.send(r.dialect.emit(count, intervalMS, delay).next()); err != nil {
+	if err := source.send(r.dialect.emit(count, 64, intervalMS, delay).next()); err != nil {
 		return nil, err
 	}
 	frame, err := source.await(r.dialect.accepted)
@@ -309,51 +269,6 @@ func (r *run) paced() (float64, error) {
 	return percentile(all, 0.99), nil
 }
 
-func (r *run) handshakes() (float64, error) {
-	h, err := newHandshake(r.server, r.dialect)
-	if err != nil {
-		return 0, err
-	}
-	until := time.Now().Add(r.opts.Duration)
-	r.startCPU()
-	began := time.Now()
-	var n atomic.Int64
-	err = inParallel(dialers, maxHandshakes, func(int) error {
-		if time.Now().After(until) {
-			return nil
-		}
-		n.Add(1)
-		return h.do(r.ctx)
-	})
-	elapsed := time.Since(began)
-	r.stopCPU(elapsed)
-	return float64(n.Load()) / elapsed.Seconds(), err
-}
-
-func (r *run) roundtrip() (float64, error) {
-	if err := r.open(1); err != nil {
-		return 0, err
-	}
-	var samples []time.Duration
-	s, echo := r.sessions[0], r.dialect.invoke("demo.echo", `{"n":1}`)
-	warm := time.Now().Add(r.opts.Duration / 10)
-	for until := time.Now().Add(r.opts.Duration / 2); time.Now().Before(until); {
-		began := time.Now()
-		if err := s.send(echo.next()); err != nil {
-			return 0, err
-		}
-		if _, err := s.await(r.dialect.completed); err != nil {
-			return 0, err
-		}
-		if began.After(warm) {
-			samples = append(samples, time.Since(began))
-		}
-	}
-	r.details["p99_ms"] = percentile(samples, 0.99)
-	r.details["jobs"] = float64(len(samples))
-	return percentile(samples, 0.5), nil
-}
-
 func (r *run) idle() (float64, error) {
 	if err := r.open(1); err != nil { // the first session includes one-time allocations of the server
 		return 0, err
@@ -367,7 +282,7 @@ func (r *run) idle() (float64, error) {
 		return 0, err
 	}
 	after, err := r.memory()
-	r.details["sessions"] = float64(n)
+	r.details[idleSessions] = float64(n)
 	r.details["rss_mb"] = float64(after) / 1e6
 	return float64(after-before) / float64(n) / 1000, err
 }

@@ -75,6 +75,7 @@ var (
 	timeKey = []byte(`"timestamp":"`)
 	jobKey  = []byte(`"job_id":"`)
 	kindKey = []byte(`"kind":"`)
+	nextKey = []byte(`"next_cursor":"`)
 	quote   = []byte(`"`)
 )
 
