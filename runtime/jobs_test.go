@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -183,6 +184,39 @@ func TestEndedJobHasNoBudget(t *testing.T) {
 			if told, err := arcp.DecodePayload[arcp.JobSubscribedPayload](&env); err != nil || told.Budget != nil || told.CurrentStatus != "completed" {
 				t.Fatalf("job.subscribed of an ended job is %s, %v; want completed and no budget", env.Payload, err)
 			}
+		}
+	})
+}
+
+// longList is a store whose lists of jobs end only with their context.
+type longList struct {
+	store.Store
+	running atomic.Int32
+}
+
+func (s *longList) Jobs(ctx context.Context, _ store.JobQuery, _ func(store.Job) bool) error {
+	s.running.Add(1)
+	defer s.running.Add(-1)
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// A list of jobs ends when its client is gone.
+func TestListOfJobsEndsWithItsClient(t *testing.T) {
+	st := new(longList)
+	inBubble(t, func(c *runtime.Config) { st.Store, c.Store = c.Store, st }, func(f *fixture) {
+		p := f.dial("alice")
+		p.send("session.list_jobs", `{}`)
+		synctest.Wait()
+		if n := st.running.Load(); n != 1 {
+			t.Errorf("%d lists run, want the one of the client", n)
+		}
+		if err := p.conn.Abort(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := st.running.Load(); n != 0 {
+			t.Errorf("%d lists run for a client that is gone", n)
 		}
 	})
 }

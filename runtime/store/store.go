@@ -36,7 +36,8 @@ type Store interface {
 	Job(ctx context.Context, id arcp.JobID) (Job, error)
 
 	// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID),
-	// starting after a position, until fn returns false.
+	// starting after a position, until fn returns false. With JobQuery.Live it reads
+	// no job that has ended.
 	Jobs(ctx context.Context, q JobQuery, fn func(Job) bool) error
 
 	// LiveJobs calls fn for every job that has not ended, of all principals, in the
@@ -248,6 +249,7 @@ type JobQuery struct {
 	AfterID       arcp.JobID // among jobs of AfterTime
 	CreatedAfter  time.Time  // exclusive
 	CreatedBefore time.Time  // exclusive
+	Live          bool       // only jobs that have not ended
 }
 
 // Stat describes a store.

@@ -17,10 +17,10 @@ type loopFunc func(now time.Time)
 
 func (f loopFunc) run(_ *conn, now time.Time) { f(now) }
 
-// readerEnded cancels a running authentication, because the client is gone.
+// readerEnded cancels authentications and lists of jobs, because the client is gone.
 type readerEnded struct{}
 
-func (readerEnded) run(c *conn, _ time.Time) { c.tasks.cancelAuthentication() }
+func (readerEnded) run(c *conn, _ time.Time) { c.tasks.disconnect() }
 
 // barrier is closed when the loop has handled the acknowledgements and actions before it.
 type barrier chan struct{}

@@ -15,11 +15,11 @@ import (
 // challenge.
 func (h *handshake) authenticate(now time.Time, q machine.VerifyRequest) {
 	r := h.c.principal.request(h.c.tc.Info(), now, q.Credentials)
-	ctx := h.c.tasks.beginAuthentication()
+	ctx := h.c.tasks.connected
 	h.c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
 		result := h.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
 		return func(now time.Time) {
-			if h.c.tasks.cancelAuthentication() {
+			if ctx.Err() == nil {
 				h.c.machine.Authenticated(now, h.decision(q, result))
 			}
 		}

@@ -202,7 +202,8 @@ func (cm *commands) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionLis
 		return errInvalid("limit must be at least 1")
 	}
 	viewer, form := c.principal.actor(), jobview.PageForm{MaxBytes: c.dialect.maxPage(), Status: c.dialect.status}
-	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
+	ctx := c.tasks.connected
+	c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
 		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p, form)
 		return func(now time.Time) {
 			if err != nil {

@@ -77,6 +77,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	c.inbox.init(wake)
 	c.unanswered.wake = wake
 	c.tasks.pool, c.tasks.inbox = srv.opts.Pool, &c.inbox
+	c.tasks.connected, c.tasks.disconnect = context.WithCancel(context.Background())
 	c.machine = machine.New(now, srv.machineConfig(), c.id)
 	c.bindParts()
 	c.handshake.startedAt = now
@@ -300,7 +301,7 @@ func (c *conn) schedule() {
 // connection.
 func (c *conn) end() {
 	c.inbox.close()
-	c.tasks.cancelAuthentication()
+	c.tasks.disconnect()
 	if c.scheduler.tick != nil {
 		c.scheduler.tick.Stop()
 	}

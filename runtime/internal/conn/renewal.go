@@ -26,11 +26,11 @@ func (rn *renewal) authenticate(now time.Time, q machine.ReauthenticateRequest) 
 		q.Scheme = rn.c.principal.identity.Scheme
 	}
 	r := rn.c.principal.request(rn.c.tc.Info(), now, q.Credentials)
-	ctx := rn.c.tasks.beginAuthentication()
+	ctx := rn.c.tasks.connected
 	rn.c.tasks.backgroundThenLoop(func(context.Context) func(time.Time) {
 		result := rn.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
 		return func(now time.Time) {
-			if rn.c.tasks.cancelAuthentication() {
+			if ctx.Err() == nil {
 				rn.verified(now, q, result)
 			}
 		}

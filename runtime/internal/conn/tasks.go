@@ -17,7 +17,8 @@ type tasks struct {
 	group          sync.WaitGroup
 	running        atomic.Int32
 	inOrderRunning bool               // backgroundInOrder has not completed: no frame is handled
-	cancelAuth     context.CancelFunc // cancels the running authentication; nil: none
+	connected      context.Context    // ends when the client is gone, at the latest with the connection
+	disconnect     context.CancelFunc // ends connected
 }
 
 // background runs f on another goroutine.
@@ -56,23 +57,4 @@ func (t *tasks) runOnLoopOrPool(f func()) {
 	if !t.inbox.runOnLoop(func(time.Time) { f() }) {
 		t.pool.Run(f)
 	}
-}
-
-// beginAuthentication returns the context of an authentication. It ends with the connection, so
-// that the connection does not wait for the issuer of a token.
-func (t *tasks) beginAuthentication() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	t.cancelAuth = cancel
-	return ctx
-}
-
-// cancelAuthentication ends the context of beginAuthentication. It reports false if the context
-// has ended before.
-func (t *tasks) cancelAuthentication() bool {
-	if t.cancelAuth == nil {
-		return false
-	}
-	t.cancelAuth()
-	t.cancelAuth = nil
-	return true
 }

@@ -107,7 +107,7 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 	if p.Limit != nil {
 		request.Limit = int(min(*p.Limit, maxPage))
 	}
-	page, err := paging.Page(r.Cursors, request, func(after string, add paging.Add[arcp.JobEntry]) error {
+	page, err := nonEmptyPage(r.Cursors, request, func(after string, add paging.Add[arcp.JobEntry]) error {
 		at, id := paging.ParseTimeKey(after)
 		q := store.JobQuery{
 			Principal:     principal,
@@ -115,6 +115,7 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 			CreatedBefore: filter.CreatedBefore,
 			AfterTime:     at,
 			AfterID:       arcp.JobID(id),
+			Live:          !selectsEnded(&filter),
 		}
 		return r.Store.Jobs(ctx, q, func(j store.Job) bool {
 			key := paging.TimeKey(j.CreatedAt, string(j.ID))
@@ -130,7 +131,9 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "cursor is not one of this list: use next_cursor of a page with the same filter")
 	}
 	if err != nil {
-		r.Logger.Error().Err(err).Msg("list jobs")
+		if ctx.Err() == nil {
+			r.Logger.Error().Err(err).Msg("list jobs")
+		}
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
 	}
 	list := &arcp.SessionJobsPayload{Jobs: page.Items}
@@ -138,6 +141,29 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 		list.NextCursor = &page.NextCursor
 	}
 	return list, nil
+}
+
+// nonEmptyPage returns the first page that has a job, or the last page. One call of rows reads at
+// most paging.MaxScan jobs, so that a snapshot of the store is released soon.
+func nonEmptyPage(c *paging.Cursors, r paging.Request, rows func(after string, add paging.Add[arcp.JobEntry]) error) (arcp.Page[arcp.JobEntry], error) {
+	for {
+		page, err := paging.Page(c, r, rows)
+		if err != nil || len(page.Items) > 0 || page.NextCursor == "" {
+			return page, err
+		}
+		r.Cursor = page.NextCursor
+	}
+}
+
+// selectsEnded reports whether a filter selects jobs that have ended.
+func selectsEnded(f *arcp.JobFilter) bool {
+	return len(f.Status) == 0 || slices.ContainsFunc(f.Status, func(status string) bool {
+		switch status {
+		case "success", "error", "timed_out":
+			return true
+		}
+		return arcp.JobState(status).Terminal()
+	})
 }
 
 // hasStatus reports whether a job has a status of a filter: its state, or a word of the draft

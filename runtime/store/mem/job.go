@@ -33,10 +33,12 @@ func (s *Store) applyJob(c *sequence.JobChange) {
 	}
 	s.bytes += sizeOf(c.Events)
 	switch {
-	case c.Ended:
-		delete(s.live, c.ID)
-	case c.Created != nil:
+	case c.Created != nil && !c.Ended:
 		s.live[c.ID] = struct{}{}
+		s.lists[j.row.Principal].live.add(j.row.CreatedAt, j)
+	case c.Created == nil && c.Ended:
+		delete(s.live, c.ID)
+		s.lists[j.row.Principal].live.remove(j.row.CreatedAt, c.ID)
 	}
 	c.Status.Apply(j.row)
 	if c.Ended {
@@ -55,10 +57,10 @@ func (s *Store) applyJob(c *sequence.JobChange) {
 func (s *Store) addJob(row *store.Job, j *job) {
 	l := s.lists[row.Principal]
 	if l == nil {
-		l = new(list)
+		l = new(lists)
 		s.lists[row.Principal] = l
 	}
-	l.add(row.CreatedAt, j)
+	l.all.add(row.CreatedAt, j)
 	if row.IdempotencyKey != "" {
 		s.keys[idempotencyKey{row.Principal, row.IdempotencyKey}] = holder{row.ID, row.Digest}
 	}
@@ -80,7 +82,8 @@ func (s *Store) deleteJob(d *sequence.Deletion) error {
 	s.bytes -= sizeOf(l.events)
 	delete(s.jobs, row.ID)
 	s.ended.remove(row.EndedAt, row.ID)
-	if l := s.lists[row.Principal]; l.remove(row.CreatedAt, row.ID) && len(l.entries) == 0 {
+	all := &s.lists[row.Principal].all
+	if all.remove(row.CreatedAt, row.ID); len(all.entries) == 0 {
 		delete(s.lists, row.Principal)
 	}
 	if d.Key {

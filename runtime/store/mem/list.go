@@ -10,8 +10,25 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// list is jobs in the order of (time, id): the jobs of a principal by time of creation,
-// or all ended jobs by time of end.
+// lists are the jobs of a principal by time of creation.
+type lists struct {
+	all  list
+	live list // those that have not ended
+}
+
+// of returns the list that a query reads; nil if there is none.
+func (l *lists) of(q *store.JobQuery) *list {
+	switch {
+	case l == nil:
+		return nil
+	case q.Live:
+		return &l.live
+	}
+	return &l.all
+}
+
+// list is jobs in the order of (time, id): jobs of a principal by time of creation, or all
+// ended jobs by time of end.
 type list struct{ entries []entry }
 
 type entry struct {
@@ -36,16 +53,19 @@ func (l *list) add(at time.Time, j *job) {
 	l.entries = slices.Insert(l.entries, i, e)
 }
 
-// remove removes a job, nearly always near the beginning: the entries before it move.
-func (l *list) remove(at time.Time, id arcp.JobID) bool {
+// remove removes a job, nearly always near the beginning or the end: the fewer entries,
+// those before it or after it, move.
+func (l *list) remove(at time.Time, id arcp.JobID) {
 	i, found := l.search(at, id)
-	if !found {
-		return false
+	switch {
+	case !found:
+	case i >= len(l.entries)/2:
+		l.entries = slices.Delete(l.entries, i, i+1)
+	default:
+		copy(l.entries[1:i+1], l.entries[:i])
+		l.entries[0] = entry{}
+		l.entries = l.entries[1:]
 	}
-	copy(l.entries[1:i+1], l.entries[:i])
-	l.entries[0] = entry{}
-	l.entries = l.entries[1:]
-	return true
 }
 
 func (l *list) search(at time.Time, id arcp.JobID) (i int, found bool) {
@@ -66,7 +86,7 @@ const pageJobs = 64
 
 // Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID).
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) bool) error {
-	list := func() *list { return s.lists[q.Principal] }
+	list := func() *list { return s.lists[q.Principal].of(&q) }
 	return s.eachJob(ctx, list, newPosition(&q), q.CreatedBefore, fn)
 }
 

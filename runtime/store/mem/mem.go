@@ -15,6 +15,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/ordered"
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
@@ -34,12 +35,12 @@ type Store struct {
 	sessions map[arcp.SessionID]*session
 	jobs     map[arcp.JobID]*job
 	live     map[arcp.JobID]struct{}
-	lists    map[string]*list // by principal
+	lists    map[string]*lists // by principal
 	ended    list
 	feeds    map[string]*trail // by principal
 	keys     map[idempotencyKey]holder
 	records  map[string]store.Record
-	names    names // of the records
+	names    ordered.Set // keys of records
 	bytes    int64
 	broken   error // set: the store is closed, or Commit has failed
 }
@@ -59,7 +60,7 @@ func Open(opts Options) store.Store {
 		sessions: make(map[arcp.SessionID]*session),
 		jobs:     make(map[arcp.JobID]*job),
 		live:     make(map[arcp.JobID]struct{}),
-		lists:    make(map[string]*list),
+		lists:    make(map[string]*lists),
 		feeds:    make(map[string]*trail),
 		keys:     make(map[idempotencyKey]holder),
 		records:  make(map[string]store.Record),
@@ -139,7 +140,7 @@ func (s *Store) Close() error {
 	clear(s.live)
 	clear(s.lists)
 	clear(s.feeds)
-	s.ended, s.names = list{}, names{}
+	s.ended, s.names = list{}, ordered.Set{}
 	clear(s.keys)
 	clear(s.records)
 	return nil
@@ -190,7 +191,7 @@ func (s source) Feed(principal string) (trimmed, last uint64, err error) {
 }
 
 func (s source) Keys(prefix string, fn func(key string)) error {
-	for key := range s.s.names.from(prefix) {
+	for key := range s.s.names.From(prefix) {
 		if !strings.HasPrefix(key, prefix) {
 			break
 		}

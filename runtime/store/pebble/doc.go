@@ -31,6 +31,8 @@
 // reader finds that the job does not exist. The disk space of deleted jobs is reclaimed
 // some time later.
 //
+// The keys jx/ of jobs that have not ended are in memory, too: Open reads jl/ and the rows.
+//
 // A directory of format 1 is migrated when it is opened: it lacks jz/, dd/ and the
 // feeds. A version without fe/ reads a pointer to an announced event, which names no job,
 // as a pointer to a deleted job. So fe/ needs no new format.

@@ -16,7 +16,11 @@ import (
 // before other ids of the same time.
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) bool) error {
 	prefix := principalKey(nil, tIndex, q.Principal)
-	return s.eachJob(ctx, bounds(prefix, &q), len(prefix)+timeKeyLen, fn)
+	each := s.eachJob
+	if q.Live {
+		each = s.eachLiveJob
+	}
+	return each(ctx, bounds(prefix, &q), len(prefix)+timeKeyLen, fn)
 }
 
 // EndedJobs calls fn for the jobs that ended before a time, the first ended first.

@@ -240,7 +240,8 @@ func (o opener) create(dir string) error {
 	return o.setFormat()
 }
 
-// loadLive loads the live jobs and their follows into the core.
+// loadLive loads the live jobs and their follows into the core, and builds the index of
+// live jobs.
 func (o opener) loadLive() error {
 	follows, err := o.loadFollows()
 	if err != nil {
@@ -251,6 +252,7 @@ func (o opener) loadLive() error {
 		return err
 	}
 	defer o.release(rows, it)
+	o.liveJobs.byJob = make(map[arcp.JobID]string)
 	for ok := it.First(); ok; ok = it.Next() {
 		id, err := parseAfter(len(tLive), it.Key())
 		if err != nil {
@@ -264,6 +266,7 @@ func (o opener) loadLive() error {
 			return err
 		}
 		o.live.Add(1)
+		o.liveJobs.add(&j)
 	}
 	return it.Error()
 }

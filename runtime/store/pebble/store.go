@@ -27,8 +27,9 @@ type Store struct {
 
 	// gate is held by Commit while a batch is visible but not synced, and by readers
 	// while they open their view.
-	gate   sync.RWMutex
-	broken error // of Commit, or errClosed; guarded by gate
+	gate     sync.RWMutex
+	broken   error     // of Commit, or errClosed; guarded by gate
+	liveJobs liveIndex // guarded by gate
 
 	users   sync.WaitGroup     // calls in progress; none is added once broken is errClosed
 	ctx     context.Context    // of backups
@@ -76,7 +77,7 @@ func (s *Store) commit(chg *sequence.Changes, mode *pdb.WriteOptions) error {
 	if b.Empty() {
 		return nil
 	}
-	if err := s.sync(b, mode); err != nil {
+	if err := s.sync(b, mode, chg.Jobs); err != nil {
 		return err
 	}
 	for i := range chg.Deletions {
@@ -85,11 +86,15 @@ func (s *Store) commit(chg *sequence.Changes, mode *pdb.WriteOptions) error {
 	return nil
 }
 
-// sync makes a batch visible and durable.
-func (s *Store) sync(b *pdb.Batch, mode *pdb.WriteOptions) error {
+// sync makes a batch with its changes of jobs visible and durable.
+func (s *Store) sync(b *pdb.Batch, mode *pdb.WriteOptions, jobs []*sequence.JobChange) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	return b.Commit(mode)
+	if err := b.Commit(mode); err != nil {
+		return err
+	}
+	s.liveJobs.apply(jobs)
+	return nil
 }
 
 // acquire keeps the store open until users.Done. The error is the reason why the store cannot be used.
@@ -116,6 +121,10 @@ func (s *Store) fail(err error) error {
 func (s *Store) view(opts *pdb.IterOptions) (*pdb.Iterator, error) {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
+	return s.viewLocked(opts)
+}
+
+func (s *Store) viewLocked(opts *pdb.IterOptions) (*pdb.Iterator, error) {
 	if s.broken != nil {
 		return nil, s.broken
 	}

@@ -301,7 +301,14 @@ func benchFeedPosition(b *testing.B, open Open) {
 	}
 }
 
-// benchJobsPage reads pages of 100 of a million jobs.
+// endedEcho returns the write of an echo job without a session that ends at once.
+func endedEcho(principal string) *store.Write {
+	job := echo("", principal)
+	submit, end := store.Find[*store.SubmitJob](job[0]), store.Find[*store.AppendEvents](job[1])
+	return store.NewWrite(submit, &store.AppendEvents{Events: end.Events[1:], State: end.State})
+}
+
+// benchJobsPage reads pages of 100 of a million jobs, and the 10 live jobs among them.
 func benchJobsPage(b *testing.B, open Open) {
 	d := openEmpty(b, open)
 	const jobs, batch = 1_000_000, 5000
@@ -310,11 +317,9 @@ func benchJobsPage(b *testing.B, open Open) {
 	for n := 0; n < jobs; n += batch {
 		writes := make([]*store.Write, batch)
 		for i := range writes {
-			job := echo("", "ann")
-			submit, end := store.Find[*store.SubmitJob](job[0]), store.Find[*store.AppendEvents](job[1])
-			writes[i] = store.NewWrite(submit, &store.AppendEvents{Events: end.Events[1:], State: end.State})
+			writes[i] = endedEcho("ann")
 			if n+i == jobs-102 {
-				last = submit.Row
+				last = store.Find[*store.SubmitJob](writes[i]).Row
 			}
 		}
 		if first == nil {
@@ -322,6 +327,9 @@ func benchJobsPage(b *testing.B, open Open) {
 		}
 		if err := d.Commit(writes, results); err != nil {
 			b.Fatal(err)
+		}
+		if n%(jobs/10) == 0 {
+			d.do(echo("", "ann")[0])
 		}
 	}
 	for name, j := range map[string]*store.Job{"start": first, "end": last} {
@@ -334,6 +342,13 @@ func benchJobsPage(b *testing.B, open Open) {
 			}
 		})
 	}
+	b.Run("live", func(b *testing.B) {
+		for b.Loop() {
+			if n := len(ids(d, store.JobQuery{Principal: "ann", Live: true}, 100)); n != 10 {
+				b.Fatalf("%d jobs", n)
+			}
+		}
+	})
 }
 
 // benchFollowLong follows a job with a million events.

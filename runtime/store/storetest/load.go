@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -113,7 +114,13 @@ func readJobs(t *testing.T, st store.Store, done *atomic.Bool) {
 			}
 			return true
 		})
-		if err != nil {
+		live := st.Jobs(context.Background(), store.JobQuery{Principal: "ann", Live: true}, func(j store.Job) bool {
+			if j.State.Terminal() {
+				t.Errorf("job %+v is listed as live", j)
+			}
+			return true
+		})
+		if err := errors.Join(err, live); err != nil {
 			t.Errorf("Jobs = %v", err)
 		}
 	}

@@ -26,6 +26,7 @@ type image struct {
 	Deliveries map[arcp.SessionID][]store.Delivery
 	Jobs       []store.Job
 	Live       []store.Job
+	LiveOf     []arcp.JobID
 	Events     map[arcp.JobID][]*store.Event
 	Records    []store.Record
 	Stat       store.Stat
@@ -44,6 +45,7 @@ func (d *db) image(principals, records []string) image {
 		d.Fatalf("Sessions = %v", err)
 	}
 	for _, p := range principals {
+		im.LiveOf = append(im.LiveOf, ids(d, store.JobQuery{Principal: p, Live: true}, 0)...)
 		for _, id := range ids(d, store.JobQuery{Principal: p}, 0) {
 			im.Jobs = append(im.Jobs, d.job(id))
 			im.Events[id] = d.jobLog(id, 0)

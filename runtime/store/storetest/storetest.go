@@ -53,6 +53,9 @@ var tests = []struct {
 	{"PagesNeitherRepeatNorSkipJobs", false, testPagesNeitherRepeatNorSkipJobs},
 	{"FiltersSelectJobsByTime", false, testFiltersSelectJobsByTime},
 	{"LiveJobsHaveNotEnded", false, testLiveJobsHaveNotEnded},
+	{"LiveQueryEqualsASlice", false, testLiveQueryEqualsASlice},
+	{"LivePagesListAJobAtMostOnce", false, testLivePagesListAJobAtMostOnce},
+	{"LiveQueryReadsNoEndedJobs", false, testLiveQueryReadsNoEndedJobs},
 	{"RecordsHaveRevisions", false, testRecordsHaveRevisions},
 	{"RecordsAreListedByPrefix", false, testRecordsAreListedByPrefix},
 	{"GroupedWritesAllHappenOrNone", false, testGroupedWritesAllHappenOrNone},
@@ -94,6 +97,7 @@ var tests = []struct {
 	{"ReopenedStoreHasFeeds", true, testReopenedStoreHasFeeds},
 	{"ReopenedStoreHasAnnouncedEvents", true, testReopenedStoreHasAnnouncedEvents},
 	{"ReopenedStoreEqualsTheModel", true, testReopenedStoreEqualsTheModel},
+	{"ReopenedLiveQueryEqualsASlice", true, testReopenedLiveQueryEqualsASlice},
 	{"IDsAscendWhenTheClockStepsBack", true, testIDsAscendWhenTheClockStepsBack},
 	{"KilledProcessLosesNoAcknowledgedEvent", true, testKilledProcessLosesNoAcknowledgedEvent},
 }
