@@ -104,7 +104,7 @@ type Limits struct {
 	MaxJobsPerSession       int // live jobs; default 10,000
 	RatePerMin              int // received frames a minute, for each connection; default: no bound
 
-	MaxData int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
+	MaxArguments int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
 }
 
 // Defaults of Config and Limits.
@@ -127,7 +127,7 @@ const (
 	DefaultMaxSessions             = 100_000
 	DefaultMaxJobs                 = 100_000
 	DefaultMaxJobsPerSession       = 10_000
-	DefaultMaxData                 = 1 << 30
+	DefaultMaxArguments            = 1 << 30
 )
 
 // MaxCommitDelay bounds Config.CommitDelay.
@@ -181,7 +181,7 @@ func (l Limits) withDefaults() Limits {
 	l.MaxSessions = or(l.MaxSessions, DefaultMaxSessions)
 	l.MaxJobs = or(l.MaxJobs, DefaultMaxJobs)
 	l.MaxJobsPerSession = or(l.MaxJobsPerSession, DefaultMaxJobsPerSession)
-	l.MaxData = or(l.MaxData, DefaultMaxData)
+	l.MaxArguments = or(l.MaxArguments, DefaultMaxArguments)
 	return l
 }
 
@@ -202,6 +202,6 @@ func (l Limits) engine() engine.Limits {
 		MaxJobs:             l.MaxJobs,
 		MaxJobsPerPrincipal: l.MaxJobsPerPrincipal,
 		MaxJobsPerSession:   l.MaxJobsPerSession,
-		MaxData:             l.MaxData,
+		MaxArguments:        l.MaxArguments,
 	}
 }

@@ -349,7 +349,7 @@ func limits(v *settings.Values) runtime.Limits {
 		MaxJobsPerPrincipal:     off(v.Number("max-jobs-per-principal")),
 		MaxJobsPerSession:       off(v.Number("max-jobs-per-session")),
 		RatePerMin:              off(v.Number("rate")),
-		MaxData:                 maxData(v),
+		MaxArguments:            maxArguments(v),
 	}
 }
 

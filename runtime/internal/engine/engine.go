@@ -72,7 +72,7 @@ type Limits struct {
 	MaxJobs             int // of all principals
 	MaxJobsPerPrincipal int
 	MaxJobsPerSession   int
-	MaxData             int64 // bytes of their arguments
+	MaxArguments        int64 // bytes of their arguments
 }
 
 // AnswerSender sends the answers to the requests of a connection; see eventlog.Cursor.

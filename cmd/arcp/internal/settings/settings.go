@@ -127,7 +127,7 @@ var Table = []Setting{
 	{Name: "max-jobs-per-principal", Kind: Number, Default: "0", Reload: true, Help: "jobs not ended of one principal; 0 is no limit"},
 	{Name: "max-jobs-per-session", Kind: Number, Default: count(runtime.DefaultMaxJobsPerSession), Reload: true,
 		Help: "jobs not ended of one session; 0 is no limit"},
-	{Name: "max-data", Kind: Size, Default: "0", Reload: true,
+	{Name: "max-arguments", Kind: Size, Default: "0", Reload: true,
 		Help: "arguments of jobs that have not ended, which are in memory; 0 is a quarter of the machine's memory, or of its cgroup's"},
 	{Name: "rate", Kind: Number, Default: "0", Reload: true, Help: "frames a minute a connection may send; 0 is no limit"},
 	{Name: "drain", Kind: Duration, Default: "30s", Help: "how long running jobs get when the server stops"},

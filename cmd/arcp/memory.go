@@ -10,10 +10,10 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// maxData returns --max-data, or a quarter of the memory. If the memory is unknown it returns 0, the default of
+// maxArguments returns --max-arguments, or a quarter of the memory. If the memory is unknown it returns 0, the default of
 // the runtime.
-func maxData(v *settings.Values) int64 {
-	if n := v.Size("max-data"); n > 0 {
+func maxArguments(v *settings.Values) int64 {
+	if n := v.Size("max-arguments"); n > 0 {
 		return n
 	}
 	return memoryOf("/proc/meminfo", "/sys/fs/cgroup/memory.max") / 4
