@@ -80,22 +80,21 @@ func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
 	chg, err := s.core.Decide(writes, results)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
-		err = s.apply(chg)
-	}
 	if err != nil {
 		s.broken = fmt.Errorf("%w: %w", store.ErrBroken, err)
 		return fmt.Errorf("commit: %w", err)
 	}
+	s.apply(chg)
 	return nil
 }
 
 // apply applies a decided batch. Jobs refer to sessions and trails to jobs, so deletions
 // come last.
-func (s *Store) apply(chg *sequence.Changes) error {
+func (s *Store) apply(chg *sequence.Changes) {
 	for _, c := range chg.Sessions {
 		if c.New {
 			s.sessions[c.ID] = new(session)
+			s.bytes += sessionBytes
 		}
 	}
 	for _, c := range chg.Jobs {
@@ -112,18 +111,16 @@ func (s *Store) apply(chg *sequence.Changes) error {
 	}
 	for _, c := range chg.Sessions {
 		if c.Ended {
+			s.bytes -= sessionBytes + s.sessions[c.ID].runs*runBytes
 			delete(s.sessions, c.ID)
 		}
 	}
 	for i := range chg.Deletions {
-		if err := s.deleteJob(&chg.Deletions[i]); err != nil {
-			return err
-		}
+		s.deleteJob(&chg.Deletions[i])
 	}
-	return nil
 }
 
-// Stat describes the store. Bytes is the size of the stored values, without overhead.
+// Stat describes the store. Bytes estimates its live heap.
 func (s *Store) Stat() store.Stat {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
