@@ -64,7 +64,12 @@ type Config struct {
 	BacklogBytes int64         // bytes of the kept events of a session; beyond it the oldest are deleted; default 1 GiB
 	CommitDelay  time.Duration // wait of a commit for more writes under load, at most MaxCommitDelay; default 0
 	Retention    time.Duration // time that ended jobs and their events are kept; default 24 h
-	MaxDisk      int64         // bytes of the store; above it the oldest ended jobs are deleted before Retention; default: no bound
+
+	// MaxData bounds the bytes of the store, on disk or in memory; default: no bound. Above nine
+	// tenths of it the oldest ended jobs are deleted before Retention. At the bound submits are
+	// refused, except of built-in tools, and tools wait before they emit. The heap of a process
+	// with a store in memory can be twice as large.
+	MaxData int64
 
 	// Cleanups has the cleaners of leased resources. Cleaners of processes and directories of this
 	// machine are built in.

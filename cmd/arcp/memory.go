@@ -10,14 +10,30 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
+// maxData returns the bound of the stored data in bytes: --max-data, or --max-disk. The default of data in
+// memory is a quarter of the memory. 0 is no bound.
+func maxData(v *settings.Values) (int64, error) {
+	data, disk := v.Size("max-data"), v.Size("max-disk")
+	switch {
+	case data > 0 && disk > 0 && data != disk:
+		return 0, usagef("%s and %s bound the same data and differ: give one of them", v.Where("max-data"), v.Where("max-disk"))
+	case data == 0 && disk == 0 && v.Text("data") == memory:
+		return quarterOfMemory(), nil
+	}
+	return max(data, disk), nil
+}
+
 // maxArguments returns --max-arguments, or a quarter of the memory. If the memory is unknown it returns 0, the default of
 // the runtime.
 func maxArguments(v *settings.Values) int64 {
 	if n := v.Size("max-arguments"); n > 0 {
 		return n
 	}
-	return memoryOf("/proc/meminfo", "/sys/fs/cgroup/memory.max") / 4
+	return quarterOfMemory()
 }
+
+// quarterOfMemory returns a quarter of the memory in bytes; 0 if unknown.
+func quarterOfMemory() int64 { return memoryOf("/proc/meminfo", "/sys/fs/cgroup/memory.max") / 4 }
 
 // memoryOf returns the memory of the machine in bytes, or the limit of the cgroup if that is less; 0 if unknown.
 func memoryOf(meminfo, cgroup string) int64 {

@@ -53,11 +53,12 @@ func newServe(a *app) *cobra.Command {
 // server is a running `arcp serve`. It belongs to the goroutine of serve. Members that handlers read are
 // immutable or atomic.
 type server struct {
-	app    *app
-	load   func() (*settings.Values, error) // reads the settings at the start and on SIGHUP
-	values *settings.Values
-	ends   endpoints
-	log    zerolog.Logger
+	app     *app
+	load    func() (*settings.Values, error) // reads the settings at the start and on SIGHUP
+	values  *settings.Values
+	maxData int64 // bound of the stored data in bytes; 0: none
+	ends    endpoints
+	log     zerolog.Logger
 
 	auth     *auth.Set
 	cert     *certificate // nil: no TLS
@@ -177,6 +178,9 @@ func (s *server) configure() (err error) {
 	s.log = newLog(s.app.stderr, s.values)
 	for _, w := range s.values.Warnings {
 		s.log.Warn().Msg(w)
+	}
+	if s.maxData, err = maxData(s.values); err != nil {
+		return err
 	}
 	s.ends = endpointsOf(s.values)
 	if err := s.ends.check(s.values); err != nil {
@@ -330,7 +334,7 @@ func (s *server) runtimeConfig() runtime.Config {
 		BacklogBytes:   off(v.Size("backlog-bytes")),
 		CommitDelay:    v.Duration("commit-delay"),
 		Retention:      off(v.Duration("retention")),
-		MaxDisk:        off(v.Size("max-disk")),
+		MaxData:        off(s.maxData),
 		MinFree:        off(v.Size("min-free")),
 		Limits:         limits(v),
 

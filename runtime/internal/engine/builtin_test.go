@@ -24,7 +24,7 @@ func TestBuiltinRefused(t *testing.T) {
 	for _, effect := range []tool.SideEffect{tool.SideEffectRead, tool.SideEffectWrite} {
 		t.Run(string(effect), func(t *testing.T) {
 			var full atomic.Bool
-			runEngine(t, func(c *Config) { c.Full, c.MaxJobs = full.Load, 1 }, func(f *fixture) {
+			runEngine(t, func(c *Config) { c.DiskFull, c.MaxJobs = full.Load, 1 }, func(f *fixture) {
 				f.tool("t", builtin(effect), echo)
 				f.tool("other", nil, wait)
 				f.submit("other", "{}")

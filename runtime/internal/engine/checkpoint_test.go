@@ -286,7 +286,7 @@ func TestCancelAndPause(t *testing.T) {
 // still end.
 func TestDiskFull(t *testing.T) {
 	var full atomic.Bool
-	runEngine(t, func(c *Config) { c.Full = full.Load }, func(f *fixture) {
+	runEngine(t, func(c *Config) { c.DiskFull = full.Load }, func(f *fixture) {
 		f.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return nil, j.Log("info", "x", nil)

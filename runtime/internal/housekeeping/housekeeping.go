@@ -22,6 +22,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/space"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -34,6 +35,9 @@ const (
 	// recheckSession is the interval of the checks of a session with unacknowledged events, which
 	// may be deleted meanwhile.
 	recheckSession = 10 * time.Minute
+
+	// logEarlyEvery is the interval of the log messages about a store that nears its bound.
+	logEarlyEvery = time.Minute
 )
 
 // Janitor runs on one goroutine of its own, in small steps: a concurrent commit waits for at most
@@ -43,9 +47,12 @@ type Janitor struct {
 	quit     context.CancelFunc
 	donec    chan struct{}
 	measurec chan struct{} // buffered 1: the log has a backlog to measure
+	boundc   chan struct{} // buffered 1: the store nears its bound
 
 	// Fields of the goroutine.
 	pendingReclaim   pendingReclaim
+	early            int       // jobs deleted before their retention ended that are not logged
+	earlyLogged      time.Time // when early was last logged
 	approvalsChecked time.Time // last scan of the approvals
 	approvalCursor   string    // key of the last scanned approval; "": the scan is complete
 	resourcesChecked time.Time // last scan of the resources
@@ -68,12 +75,12 @@ type Options struct {
 
 	ResumeWindow time.Duration
 	Retention    time.Duration // not positive: for ever
-	MaxDisk      int64         // bytes of the store; not positive: any number
+	MaxData      int64         // bytes of the store; not positive: any number
 }
 
 // New returns a janitor that has not started.
 func New(o Options) *Janitor {
-	return &Janitor{opts: o, donec: make(chan struct{}), measurec: make(chan struct{}, 1)}
+	return &Janitor{opts: o, donec: make(chan struct{}), measurec: make(chan struct{}, 1), boundc: make(chan struct{}, 1)}
 }
 
 // Start starts the janitor's goroutine.
@@ -91,9 +98,15 @@ func (j *Janitor) Stop() {
 
 // MeasureBacklogs makes the janitor measure the backlogs of earlier processes at once. It does not
 // block.
-func (j *Janitor) MeasureBacklogs() {
+func (j *Janitor) MeasureBacklogs() { wake(j.measurec) }
+
+// BoundData makes the janitor bound the size of the store at once. It does not block.
+func (j *Janitor) BoundData() { wake(j.boundc) }
+
+// wake sends to a channel with a buffer of 1, unless it is full.
+func wake(c chan<- struct{}) {
 	select {
-	case j.measurec <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -116,6 +129,8 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 			j.clean(ctx, time.Now())
 		case <-j.measurec: // the bound of a backlog holds only after Measure
 			j.repeat(ctx, time.Now(), j.backlogs)
+		case <-j.boundc:
+			j.repeat(ctx, time.Now(), j.boundData)
 		case <-ctx.Done():
 			return
 		}
@@ -125,7 +140,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 // clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
 	steps := []func(context.Context, time.Time) (bool, error){
-		j.sessions, j.storeKnownClients, j.approvals, j.resources, j.agents, j.feeds, j.jobs, j.boundDisk, j.backlogs,
+		j.sessions, j.storeKnownClients, j.approvals, j.resources, j.agents, j.feeds, j.jobs, j.boundData, j.backlogs,
 	}
 	for _, step := range steps {
 		j.repeat(ctx, now, step)
@@ -313,7 +328,7 @@ func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error
 	if err != nil {
 		return false, err
 	}
-	if j.excess(now) > 0 {
+	if j.isLarge(now) {
 		if ended, err = j.measure(ctx, ended, math.MaxInt64); err != nil {
 			return false, err
 		}
@@ -370,12 +385,19 @@ func (j *Janitor) deleteJobs(ctx context.Context, now time.Time, list []endedJob
 	return err
 }
 
-// boundDisk deletes the oldest ended jobs until the store is within its bound, counting space that
-// the store has yet to reclaim.
-func (j *Janitor) boundDisk(ctx context.Context, now time.Time) (more bool, err error) {
+// lowWater returns the size down to which the data of a large store is deleted, a little below
+// space.HighWater.
+func lowWater(maxData int64) int64 { return space.HighWater(maxData) - maxData/50 }
+
+// boundData deletes the oldest ended jobs of a large store until it has lowWater bytes, without the
+// space that it has yet to reclaim.
+func (j *Janitor) boundData(ctx context.Context, now time.Time) (more bool, err error) {
+	if !j.isLarge(now) {
+		return false, nil
+	}
 	n := 0
 	for ctx.Err() == nil && err == nil {
-		excess := j.excess(now)
+		excess := j.size(now) - lowWater(j.opts.MaxData)
 		if excess <= 0 {
 			break
 		}
@@ -386,10 +408,18 @@ func (j *Janitor) boundDisk(ctx context.Context, now time.Time) (more bool, err 
 		err = errors.Join(err, j.deleteJobs(ctx, now, list))
 		n += len(list)
 	}
-	if n > 0 {
-		j.opts.Logger.Warn().Int("jobs", n).Msg("the store is over max-disk: the oldest finished jobs were deleted before their retention ended")
-	}
+	j.logEarly(now, n)
 	return false, err
+}
+
+// logEarly logs jobs that were deleted before their retention ended, at most once in logEarlyEvery.
+func (j *Janitor) logEarly(now time.Time, jobs int) {
+	if j.early += jobs; j.early == 0 || now.Sub(j.earlyLogged) < logEarlyEvery {
+		return
+	}
+	j.opts.Logger.Warn().Int("jobs", j.early).
+		Msg("the store nears --max-data: the oldest finished jobs were deleted before their retention ended")
+	j.early, j.earlyLogged = 0, now
 }
 
 // jobsToDelete returns the ended jobs to delete for a number of bytes, at most a step of them. It trims
@@ -416,14 +446,19 @@ func (j *Janitor) backlogs(ctx context.Context, _ time.Time) (more bool, err err
 	return j.opts.Log.Measure(ctx, j.position)
 }
 
-// excess returns how far the store is over its bound, without the space it has yet to reclaim.
-func (j *Janitor) excess(now time.Time) int64 {
-	if j.opts.MaxDisk <= 0 {
-		return 0
+// isLarge reports whether the store nears its bound.
+func (j *Janitor) isLarge(now time.Time) bool {
+	return j.opts.MaxData > 0 && j.size(now) > space.HighWater(j.opts.MaxData)
+}
+
+// size returns the bytes of the store without the space that it has yet to reclaim.
+func (j *Janitor) size(now time.Time) int64 {
+	st := j.opts.Store.Stat()
+	if !st.Lags {
+		return st.Bytes
 	}
-	n := j.opts.Store.Stat().Bytes
-	j.pendingReclaim.update(now, n)
-	return n - j.pendingReclaim.bytes - j.opts.MaxDisk
+	j.pendingReclaim.update(now, st.Bytes)
+	return st.Bytes - j.pendingReclaim.bytes
 }
 
 // pendingReclaim estimates how many deleted bytes the store has yet to reclaim.

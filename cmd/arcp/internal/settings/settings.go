@@ -138,8 +138,10 @@ var Table = []Setting{
 		Help: "events kept for replay to a session that never acknowledges; 0 is no limit"},
 	{Name: "replay-bytes", Kind: Size, Default: "64MiB", Help: "and their bytes; 0 is no limit"},
 	{Name: "backlog-bytes", Kind: Size, Default: "1GiB", Help: "events a session may leave behind before the oldest go; 0 is no limit"},
-	{Name: "max-disk", Kind: Size, Default: "0",
-		Help: "size of the data directory past which the oldest finished jobs go early; 0 is no limit"},
+	{Name: "max-data", Kind: Size, Default: "0",
+		Help: "size of the stored data; above nine tenths of it the oldest finished jobs go early, and at it no jobs are accepted; " +
+			"0 is a quarter of the memory of the machine or its cgroup for :memory:, and no limit for a directory"},
+	{Name: "max-disk", Kind: Size, Default: "0", Help: "the same as max-data"},
 	{Name: "min-free", Kind: Size, Default: "512MiB", Help: "free disk space below which nothing new is accepted; 0 is off"},
 	{Name: "secret-key-file",
 		Help: "file with the keys that seal secrets, each a line of 64 hexadecimal digits, the first for new ones; default one in the data directory"},
