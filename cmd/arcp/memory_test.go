@@ -2,8 +2,43 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
+
+func TestMaxData(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want int64
+		err  string
+	}{
+		"a directory":        {[]string{"--data", "d"}, 0, ""},
+		"data":               {[]string{"--data", "d", "--max-data", "1MiB"}, 1 << 20, ""},
+		"disk":               {[]string{"--data", "d", "--max-disk", "1MiB"}, 1 << 20, ""},
+		"both":               {[]string{"--data", "d", "--max-disk", "1MiB", "--max-data", "1MiB"}, 1 << 20, ""},
+		"different":          {[]string{"--max-disk", "2MiB", "--max-data", "1MiB"}, 0, "--max-data and --max-disk bound the same data and differ"},
+		"memory":             {[]string{"--data", ":memory:", "--max-data", "1MiB"}, 1 << 20, ""},
+		"memory, by default": {[]string{"--data", ":memory:"}, quarterOfMemory(), ""},
+	} {
+		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		settings.AddFlags(flags)
+		if err := flags.Parse(c.args); err != nil {
+			t.Fatal(err)
+		}
+		v, err := settings.Load(settings.Input{Flags: flags})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := maxData(v)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+			t.Errorf("%s: %d, %v; want %d and the error %q", name, got, err, c.want, c.err)
+		}
+	}
+}
 
 func TestMemoryIsBoundedByTheCgroup(t *testing.T) {
 	dir := t.TempDir()
