@@ -15,22 +15,20 @@ const (
 	// in that time.
 	interval = time.Second
 
-	// commitInterval is the least interval of the checks of the size of the store after commits. A
-	// store in memory grows by some 10 MB in that time.
+	// commitInterval is the interval of the checks of the store while there are commits. A store in
+	// memory grows by some 10 MB in that time.
 	commitInterval = 100 * time.Millisecond
 )
 
-// Watch checks the disk and the store on its own goroutine. Any goroutine may call its methods,
-// except Committed.
+// Watch checks the disk and the store on its own goroutine. Any goroutine may call its methods.
 type Watch struct {
-	opts      Options
-	diskFull  atomic.Bool
-	dataFull  atomic.Bool
-	committed time.Time     // of the last commit that asked for a check; used by Committed
-	commitc   chan struct{} // buffered 1: check the store after a commit
-	quit      chan struct{}
-	once      sync.Once
-	done      sync.WaitGroup
+	opts     Options
+	diskFull atomic.Bool
+	dataFull atomic.Bool
+	commitc  chan struct{} // buffered 1: there was a commit since the last check
+	quit     chan struct{}
+	once     sync.Once
+	done     sync.WaitGroup
 }
 
 // Options of a Watch.
@@ -79,17 +77,8 @@ func (w *Watch) Stop() {
 	w.done.Wait()
 }
 
-// Committed makes the watch check the store, unless it was called less than commitInterval ago. It
-// does not block. One goroutine may call it.
+// Committed makes the watch check the store within commitInterval. It does not block.
 func (w *Watch) Committed() {
-	if !w.watchesStore() {
-		return
-	}
-	now := time.Now()
-	if now.Sub(w.committed) < commitInterval {
-		return
-	}
-	w.committed = now
 	select {
 	case w.commitc <- struct{}{}:
 	default:
@@ -99,13 +88,20 @@ func (w *Watch) Committed() {
 func (w *Watch) run(freed func()) {
 	t := time.NewTicker(interval)
 	defer t.Stop()
+	commits := w.commitc // nil: the pause after a check
+	pause := time.NewTimer(0)
+	defer pause.Stop()
 	for {
 		select {
 		case <-t.C:
 			w.checkDisk(freed)
 			w.checkStore(freed)
-		case <-w.commitc:
+		case <-commits:
 			w.checkStore(freed)
+			commits = nil
+			pause.Reset(commitInterval)
+		case <-pause.C:
+			commits = w.commitc
 		case <-w.quit:
 			return
 		}
