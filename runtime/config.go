@@ -68,7 +68,7 @@ type Config struct {
 	// MaxData bounds the bytes of the store, on disk or in memory; default: no bound. Above nine
 	// tenths of it the oldest ended jobs are deleted before Retention. At the bound submits are
 	// refused, except of built-in tools, and tools wait before they emit. The heap of a process
-	// with a store in memory can be twice as large.
+	// with a store in memory can be twice as large, or more.
 	MaxData int64
 
 	// Cleanups has the cleaners of leased resources. Cleaners of processes and directories of this

@@ -480,10 +480,10 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 // until the last events of the jobs are delivered.
 func (r *Runtime) stop(ctx context.Context) error {
 	r.conns.Stop()
-	r.janitor.Stop()
 	r.resources.Stop()
 	r.engine.Stop(ctx)
-	r.space.Stop() // tools may have waited for free space
+	r.janitor.Stop() // tools may have waited for free space
+	r.space.Stop()
 	// This commit returns after the last events of the jobs were delivered to the sessions. An
 	// error means that the store has failed or ctx has ended: nothing is left to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})

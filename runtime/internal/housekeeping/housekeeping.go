@@ -3,11 +3,13 @@
 package housekeeping
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -31,6 +33,10 @@ const (
 	interval   = 5 * time.Second
 	step       = 256  // sessions or jobs deleted by one step
 	eventsStep = 4096 // events of a feed read by one step
+
+	// boundStep is the number of jobs deleted by one step when the store nears its bound. A step waits
+	// for a commit. With fewer jobs the deletions of a busy store in memory are slower than the submits.
+	boundStep = 1024
 
 	// recheckSession is the interval of the checks of a session with unacknowledged events, which
 	// may be deleted meanwhile.
@@ -266,35 +272,31 @@ func (j *Janitor) feeds(ctx context.Context, now time.Time) (more bool, err erro
 		principals = append(principals, p)
 		return true
 	})
-	return false, errors.Join(err, j.trimFeeds(ctx, principals, now.Add(-j.opts.Retention)))
+	w := writes{log: j.opts.Log}
+	return false, errors.Join(err, j.trimFeeds(ctx, &w, principals, now.Add(-j.opts.Retention)), w.wait())
 }
 
 // trimFeeds trims feed entries older than before. A read error of one feed does not stop the
 // others.
-func (j *Janitor) trimFeeds(ctx context.Context, principals []string, before time.Time) (err error) {
+func (j *Janitor) trimFeeds(ctx context.Context, w *writes, principals []string, before time.Time) (err error) {
 	for _, p := range principals {
-		for more := true; more && ctx.Err() == nil; {
-			var failed error
-			if more, failed = j.trimFeed(ctx, p, before); failed != nil {
-				err = errors.Join(err, fmt.Errorf("trim: %w", failed))
-				break
-			}
+		if failed := j.trimFeed(ctx, w, p, before); failed != nil {
+			err = errors.Join(err, fmt.Errorf("trim: %w", failed))
 		}
 	}
 	return err
 }
 
-func (j *Janitor) trimFeed(ctx context.Context, principal string, before time.Time) (more bool, err error) {
+func (j *Janitor) trimFeed(ctx context.Context, w *writes, principal string, before time.Time) error {
 	trimmed, _, err := j.opts.Store.FeedBounds(ctx, principal)
-	if err != nil {
-		return false, err
+	for more := true; more && err == nil && ctx.Err() == nil; {
+		var upTo uint64
+		if upTo, more, err = j.stale(ctx, principal, trimmed, before); upTo > trimmed {
+			w.add(&store.Write{Ops: []store.Op{&store.TrimFeed{Principal: principal, Position: upTo}}, NoSync: true})
+			trimmed = upTo
+		}
 	}
-	upTo, more, err := j.stale(ctx, principal, trimmed, before)
-	if upTo == trimmed {
-		return false, err
-	}
-	_, failed := j.opts.Log.Commit(ctx, &store.Write{Ops: []store.Op{&store.TrimFeed{Principal: principal, Position: upTo}}, NoSync: true})
-	return more, errors.Join(err, failed)
+	return err
 }
 
 // stale returns the last position of a feed's entries that are older than before or belong to
@@ -324,7 +326,7 @@ func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error
 	if j.opts.Retention <= 0 {
 		return false, nil
 	}
-	ended, err := j.oldestEndedJobs(ctx, now.Add(-j.opts.Retention))
+	ended, err := j.oldestEndedJobs(ctx, now.Add(-j.opts.Retention), step)
 	if err != nil {
 		return false, err
 	}
@@ -333,7 +335,9 @@ func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error
 			return false, err
 		}
 	}
-	return len(ended) == step, j.deleteJobs(ctx, now, ended)
+	w := writes{log: j.opts.Log}
+	j.deleteJobs(&w, now, ended)
+	return len(ended) == step, w.wait()
 }
 
 // endedJob is a job that has ended. Its size is the size of its events if it was measured, an
@@ -345,11 +349,11 @@ type endedJob struct {
 	size      int64
 }
 
-// oldestEndedJobs returns the jobs that ended first, at most a step of them.
-func (j *Janitor) oldestEndedJobs(ctx context.Context, before time.Time) (list []endedJob, err error) {
+// oldestEndedJobs returns the jobs that ended first, at most n of them.
+func (j *Janitor) oldestEndedJobs(ctx context.Context, before time.Time, n int) (list []endedJob, err error) {
 	err = j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
 		list = append(list, endedJob{id: job.ID, principal: job.Principal, at: job.EndedAt})
-		return len(list) < step
+		return len(list) < n
 	})
 	return list, err
 }
@@ -373,16 +377,40 @@ func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([
 	return list, nil
 }
 
-func (j *Janitor) deleteJobs(ctx context.Context, now time.Time, list []endedJob) (err error) {
-	results := make(chan error, len(list))
+func (j *Janitor) deleteJobs(w *writes, now time.Time, list []endedJob) {
 	for _, job := range list {
-		j.opts.Log.Append(store.NewWrite(&store.DeleteJob{Job: job.id}), func(r *store.Result) { results <- r.Err })
-	}
-	for _, job := range list {
-		err = errors.Join(err, <-results)
+		w.add(store.NewWrite(&store.DeleteJob{Job: job.id}))
 		j.pendingReclaim.add(now, job.size)
 	}
-	return err
+}
+
+// writes are writes that are committed at the same time.
+type writes struct {
+	log *eventlog.Log
+	wg  sync.WaitGroup
+	mu  sync.Mutex
+	err error // of the first write that failed
+}
+
+// add appends a write to the log.
+func (w *writes) add(write *store.Write) {
+	w.wg.Add(1)
+	w.log.Append(write, func(r *store.Result) {
+		defer w.wg.Done()
+		if r.Err != nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.err = cmp.Or(w.err, r.Err)
+		}
+	})
+}
+
+// wait waits until the writes are committed. It returns the error of the first one that failed.
+func (w *writes) wait() error {
+	w.wg.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 // lowWater returns the size down to which the data of a large store is deleted, a little below
@@ -401,12 +429,11 @@ func (j *Janitor) boundData(ctx context.Context, now time.Time) (more bool, err 
 		if excess <= 0 {
 			break
 		}
-		var list []endedJob
-		if list, err = j.jobsToDelete(ctx, now, excess); len(list) == 0 {
+		var deleted int
+		if deleted, err = j.deleteOldest(ctx, now, excess); deleted == 0 {
 			break
 		}
-		err = errors.Join(err, j.deleteJobs(ctx, now, list))
-		n += len(list)
+		n += deleted
 	}
 	j.logEarly(now, n)
 	return false, err
@@ -422,15 +449,15 @@ func (j *Janitor) logEarly(now time.Time, jobs int) {
 	j.early, j.earlyLogged = 0, now
 }
 
-// jobsToDelete returns the ended jobs to delete for a number of bytes, at most a step of them. It trims
-// their feeds before.
-func (j *Janitor) jobsToDelete(ctx context.Context, now time.Time, excess int64) ([]endedJob, error) {
-	list, err := j.oldestEndedJobs(ctx, now)
+// deleteOldest deletes the jobs that ended first until they have a number of bytes, at most boundStep
+// jobs. It trims their feeds before.
+func (j *Janitor) deleteOldest(ctx context.Context, now time.Time, enough int64) (deleted int, err error) {
+	list, err := j.oldestEndedJobs(ctx, now, boundStep)
 	if err == nil {
-		list, err = j.measure(ctx, list, excess)
+		list, err = j.measure(ctx, list, enough)
 	}
 	if err != nil || len(list) == 0 {
-		return nil, err
+		return 0, err
 	}
 	var principals []string
 	for i := range list {
@@ -438,7 +465,10 @@ func (j *Janitor) jobsToDelete(ctx context.Context, now time.Time, excess int64)
 			principals = append(principals, p)
 		}
 	}
-	return list, j.trimFeeds(ctx, principals, list[len(list)-1].at.Add(1))
+	w := writes{log: j.opts.Log}
+	err = j.trimFeeds(ctx, &w, principals, list[len(list)-1].at.Add(1))
+	j.deleteJobs(&w, now, list)
+	return len(list), errors.Join(err, w.wait())
 }
 
 // backlogs measures the data delivered to sessions by earlier processes.
