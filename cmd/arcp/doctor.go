@@ -349,7 +349,7 @@ func (d *diagnosis) mcpServers(n map[string]float64) {
 		d.add(check, statusProblem, seeLog+"; repeat the check in a moment", "MCP servers that have not answered yet: %.0f", n["starting"])
 	}
 	if n["waiting"]+n["starting"] == 0 {
-		d.add(check, statusOK, "", "MCP servers that are ready: %.0f of %[1].0f", n["ready"])
+		d.add(check, statusOK, "", "MCP servers that are ready: %.0f of %.0[1]f", n["ready"])
 	}
 }
 

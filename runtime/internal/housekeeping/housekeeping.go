@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -54,6 +55,8 @@ type Janitor struct {
 	donec    chan struct{}
 	measurec chan struct{} // buffered 1: the log has a backlog to measure
 	boundc   chan struct{} // buffered 1: the store nears its bound
+
+	reclaiming atomic.Int64 // bytes of pendingReclaim
 
 	// Fields of the goroutine.
 	pendingReclaim   pendingReclaim
@@ -108,6 +111,9 @@ func (j *Janitor) MeasureBacklogs() { wake(j.measurec) }
 
 // BoundData makes the janitor bound the size of the store at once. It does not block.
 func (j *Janitor) BoundData() { wake(j.boundc) }
+
+// Reclaiming estimates the bytes of deleted jobs that the store has yet to reclaim.
+func (j *Janitor) Reclaiming() int64 { return j.reclaiming.Load() }
 
 // wake sends to a channel with a buffer of 1, unless it is full.
 func wake(c chan<- struct{}) {
@@ -488,6 +494,7 @@ func (j *Janitor) size(now time.Time) int64 {
 		return st.Bytes
 	}
 	j.pendingReclaim.update(now, st.Bytes)
+	j.reclaiming.Store(j.pendingReclaim.bytes)
 	return st.Bytes - j.pendingReclaim.bytes
 }
 

@@ -37,7 +37,7 @@ type Options struct {
 	MinFree int64                  // bytes; not positive: the disk is not watched
 	OnFull  func(full bool)        // if set, called for each change of DiskFull
 
-	Size       func() int64 // returns the bytes of the store
+	Size       func() int64 // returns the bytes of the store, without the space that it has yet to reclaim
 	MaxData    int64        // bytes of the store; not positive: the store is not watched
 	OnNearFull func()       // called at each check above HighWater; it must not block
 
