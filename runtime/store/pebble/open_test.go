@@ -479,3 +479,20 @@ func readAll(t *testing.T, dir string) (n int, err error) {
 	})
 	return n, err
 }
+
+// A store that was closed is opened without reading its log again.
+func TestCloseLeavesNoLogToReplay(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir, Options{})
+	commit(t, s, newSession(sess), newJob(job), emit(job, 100))
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close = %v", err)
+	}
+	s = mustOpen(t, dir, Options{})
+	if n := s.db.Metrics().Levels[0].TablesFlushed; n != 0 {
+		t.Errorf("Open has made %d tables of the log, want none", n)
+	}
+	if n := count(t, s, sess, 0); n != 100 {
+		t.Errorf("%d events after Close, want 100", n)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	pdb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -178,14 +179,34 @@ func (s *Store) Stat() store.Stat {
 func (s *Store) Close() (err error) {
 	s.closing.Do(func() {
 		s.gate.Lock()
+		whole := s.broken == nil
 		s.broken = errClosed
 		s.gate.Unlock()
 		s.cancel()
 		s.users.Wait()
 		s.reclaim.close()
+		if whole {
+			s.flush()
+		}
 		err = errors.Join(s.db.Close(), s.lock.Close())
 	})
 	return err
+}
+
+// flushTimeout bounds the time that Close waits for the tables. A full disk takes none.
+const flushTimeout = 5 * time.Second
+
+// flush writes the memtables to tables, so that the next Open has no log to replay. Without them
+// nothing is lost: the log has the data.
+func (s *Store) flush() {
+	flushed, err := s.db.AsyncFlush()
+	if err != nil {
+		return
+	}
+	select {
+	case <-flushed:
+	case <-time.After(flushTimeout):
+	}
 }
 
 // lookup calls fn with the value of a key, which is valid until fn returns. It returns
