@@ -142,6 +142,9 @@ func (s reportedSize) Stat() store.Stat {
 // A store that nears its bound is made smaller at once, however many jobs that takes. Space that is
 // not freed yet is not counted for further deletions.
 func TestStoreStaysBelowItsBound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const (
 		maxData = 10_000_000
 		high    = 9_000_000
