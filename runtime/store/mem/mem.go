@@ -41,8 +41,8 @@ type Store struct {
 	keys     map[idempotencyKey]holder
 	records  map[string]store.Record
 	names    ordered.Set // keys of records
-	bytes    int64
-	broken   error // set: the store is closed, or Commit has failed
+	bytes    int64       // of its live heap, estimated
+	broken   error       // set: the store is closed, or Commit has failed
 }
 
 type idempotencyKey struct{ principal, key string }
@@ -120,11 +120,12 @@ func (s *Store) apply(chg *sequence.Changes) {
 	}
 }
 
-// Stat describes the store. Bytes estimates its live heap.
+// Stat describes the store. Bytes estimates the memory that the process takes for it, which is more
+// than its live heap; see heapBytes.
 func (s *Store) Stat() store.Stat {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return store.Stat{Jobs: len(s.jobs), LiveJobs: len(s.live), Sessions: len(s.sessions), Bytes: s.bytes}
+	return store.Stat{Jobs: len(s.jobs), LiveJobs: len(s.live), Sessions: len(s.sessions), Bytes: heapBytes(s.bytes)}
 }
 
 // Close frees the memory.

@@ -3,7 +3,7 @@ package mem
 import "github.com/arcpd/arcpd/runtime/store"
 
 // Sizes in memory in bytes, with their allocations, and with the average slack of the maps and
-// slices that refer to them. Stat is within a fifth of the heap, which a test compares.
+// slices that refer to them. A test checks that their sum is within a fifth of the live heap.
 const (
 	jobBytes     = 320 // a job without row and events
 	rowBytes     = 512 // the row of a job that is not packed
@@ -14,6 +14,10 @@ const (
 	sessionBytes = 1024
 	recordBytes  = 144
 )
+
+// heapBytes returns the memory of the process for a number of live bytes. With the default GOGC the
+// heap is twice as large before a garbage collection, and a part of it is free but not yet returned.
+func heapBytes(live int64) int64 { return live * 5 / 2 }
 
 // resize sets the counted size of a job.
 func (s *Store) resize(j *job, bytes int64) {
