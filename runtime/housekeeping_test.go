@@ -158,7 +158,7 @@ func TestStoreStaysBelowItsBound(t *testing.T) {
 		for range 1200 {
 			job := p.submit("demo.echo", `{}`)
 			p.until("job.completed")
-			size = 0
+			size = int64(len(`{}`)) // its arguments
 			if err := f.st.JobEvents(t.Context(), job, 0, func(e *store.Event) bool { size += int64(len(e.Body)); return true }); err != nil {
 				t.Fatal(err)
 			}
@@ -261,6 +261,53 @@ func TestDataBound(t *testing.T) {
 		if gauges := f.sum("arcp_store_max_bytes", "") - f.sum("arcp_store_bytes", ""); gauges <= 0 || gauges >= maxData {
 			t.Errorf("the gauges differ by %v", gauges)
 		}
+	})
+}
+
+// Jobs that end with events that their session has not acknowledged are deleted after the others, but
+// they are deleted when there are no others.
+func TestDataBoundDeletesAcknowledgedFirst(t *testing.T) {
+	const maxData = 1 << 20
+	inBubble(t, func(c *runtime.Config) { c.MaxData = maxData }, func(f *fixture) {
+		stored := func(why string, id arcp.JobID, want bool) {
+			t.Helper()
+			if _, err := f.st.Job(t.Context(), id); (err == nil) != want {
+				t.Errorf("%s: job %s: %v", why, id, err)
+			}
+		}
+		bob := f.dial("bob")
+		bob.send("session.ack", `{"last_processed_seq":0}`)
+		first := bob.submit("demo.echo", `{}`)
+		last := bob.until("job.completed").EventSeq
+		second := bob.submit("demo.echo", `{}`)
+		bob.until("job.completed")
+
+		alice := f.dial("alice")
+		flood := func() (ids []arcp.JobID) {
+			for range 1000 {
+				ids = append(ids, alice.submit("demo.echo", `{}`))
+				alice.until("job.completed")
+				time.Sleep(10 * time.Millisecond)
+			}
+			return ids
+		}
+		received := flood()
+		stored("received", received[0], false)
+		stored("the oldest, but not acknowledged", first, true)
+		bob.send("session.ack", fmt.Sprintf(`{"last_processed_seq":%d}`, last))
+		flood()
+		stored("acknowledged", first, false)
+		stored("not acknowledged", second, true)
+
+		for f.st.Stat().Bytes < maxData*95/100 {
+			bob.submit("demo.emit", `{"count":1,"bytes":30000}`)
+			bob.until("job.completed")
+			time.Sleep(time.Second / 2)
+			if _, err := f.st.Job(t.Context(), second); err != nil {
+				return
+			}
+		}
+		t.Error("nothing was deleted though all jobs have unacknowledged events")
 	})
 }
 

@@ -31,13 +31,15 @@ import (
 
 // Pace of the janitor.
 const (
-	interval   = 5 * time.Second
-	step       = 256  // sessions or jobs deleted by one step
-	eventsStep = 4096 // events of a feed read by one step
+	interval = 5 * time.Second
+	step     = 256 // sessions or jobs deleted by one step
 
 	// boundStep is the number of jobs deleted by one step when the store nears its bound. A step waits
 	// for a commit. With fewer jobs the deletions of a busy store in memory are slower than the submits.
 	boundStep = 1024
+
+	// boundScan is the number of ended jobs among which such a step looks for jobs to delete.
+	boundScan = 4 * boundStep
 
 	// recheckSession is the interval of the checks of a session with unacknowledged events, which
 	// may be deleted meanwhile.
@@ -294,37 +296,77 @@ func (j *Janitor) trimFeeds(ctx context.Context, w *writes, principals []string,
 }
 
 func (j *Janitor) trimFeed(ctx context.Context, w *writes, principal string, before time.Time) error {
-	trimmed, _, err := j.opts.Store.FeedBounds(ctx, principal)
-	for more := true; more && err == nil && ctx.Err() == nil; {
-		var upTo uint64
-		if upTo, more, err = j.stale(ctx, principal, trimmed, before); upTo > trimmed {
-			w.add(&store.Write{Ops: []store.Op{&store.TrimFeed{Principal: principal, Position: upTo}}, NoSync: true})
-			trimmed = upTo
-		}
+	trimmed, last, err := j.opts.Store.FeedBounds(ctx, principal)
+	if err != nil {
+		return err
+	}
+	f := feedSearch{j.opts.Store, principal, before}
+	upTo, err := f.lastOld(ctx, trimmed, last)
+	if err == nil && upTo > trimmed {
+		w.add(&store.Write{Ops: []store.Op{&store.TrimFeed{Principal: principal, Position: upTo}}, NoSync: true})
 	}
 	return err
 }
 
-// stale returns the last position of a feed's entries that are older than before or belong to
-// deleted jobs. Commits are not strictly ordered by time, so a deleted job may follow an event
-// that is still retained.
-func (j *Janitor) stale(ctx context.Context, principal string, after uint64, before time.Time) (upTo uint64, more bool, err error) {
-	upTo = after
-	for n := 0; n < eventsStep; n++ {
-		err := j.opts.Store.Feed(ctx, principal, upTo, func(e store.FeedEvent) bool {
-			old := e.Event.Time.Before(before)
-			if old {
-				upTo, n = e.Position, n+1
-			}
-			return old && n < eventsStep
+// feedSearch finds the entries of a feed that are older than a time. It reads one entry of each position
+// that it tries. Commits are only nearly ordered by time, so the end of the old entries is not exact.
+type feedSearch struct {
+	store     store.Store
+	principal string
+	before    time.Time
+}
+
+// lastOld returns the last position after low, and up to high, of an old entry, or of an entry of a
+// deleted job that follows on it; low if there is none.
+func (f *feedSearch) lastOld(ctx context.Context, low, high uint64) (uint64, error) {
+	probe := low + 1 // most feeds have no old entry
+	for low < high {
+		position, old, err := f.entry(ctx, probe)
+		switch {
+		case err != nil:
+			return low, err
+		case old:
+			low = min(position, high)
+		default:
+			high = probe - 1
+		}
+		probe = low + (high-low+1)/2
+	}
+	return f.passDeleted(ctx, low)
+}
+
+// maxDeletedRuns bounds the reads of one position that fail because the job was deleted.
+const maxDeletedRuns = 64
+
+// entry reports whether the first entry from a position on is old, and returns its position. An entry
+// after more than maxDeletedRuns deleted runs is not old.
+func (f *feedSearch) entry(ctx context.Context, from uint64) (position uint64, old bool, err error) {
+	for range maxDeletedRuns {
+		err := f.store.Feed(ctx, f.principal, from-1, func(e store.FeedEvent) bool {
+			position, old = e.Position, e.Event.Time.Before(f.before)
+			return false
 		})
 		trimmed, ok := errors.AsType[*store.TrimmedError](err)
 		if !ok {
-			return upTo, n == eventsStep, err
+			return position, old, err
 		}
-		upTo = trimmed.UpTo
+		from = trimmed.UpTo + 1
 	}
-	return upTo, true, nil
+	return 0, false, nil
+}
+
+// passDeleted returns the last position before the next entry of a job that is stored, at most
+// maxDeletedRuns deleted runs after a position.
+func (f *feedSearch) passDeleted(ctx context.Context, position uint64) (uint64, error) {
+	for range maxDeletedRuns {
+		err := f.store.Feed(ctx, f.principal, position, func(store.FeedEvent) bool { return false })
+		trimmed, ok := errors.AsType[*store.TrimmedError](err)
+		if !ok {
+			return position, err
+		}
+		position = trimmed.UpTo
+	}
+	return position, nil
 }
 
 // jobs deletes jobs that ended before the retention.
@@ -332,7 +374,11 @@ func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error
 	if j.opts.Retention <= 0 {
 		return false, nil
 	}
-	ended, err := j.oldestEndedJobs(ctx, now.Add(-j.opts.Retention), step)
+	var ended []endedJob
+	err = j.opts.Store.EndedJobs(ctx, now.Add(-j.opts.Retention), func(job store.Job) bool {
+		ended = append(ended, newEndedJob(&job))
+		return len(ended) < step
+	})
 	if err != nil {
 		return false, err
 	}
@@ -346,8 +392,8 @@ func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error
 	return len(ended) == step, w.wait()
 }
 
-// endedJob is a job that has ended. Its size is the size of its events if it was measured, an
-// upper bound of its disk usage.
+// endedJob is a job that has ended. Its size is the size of its arguments and options and, if it was
+// measured, of its events.
 type endedJob struct {
 	id        arcp.JobID
 	principal string
@@ -355,16 +401,39 @@ type endedJob struct {
 	size      int64
 }
 
-// oldestEndedJobs returns the jobs that ended first, at most n of them.
-func (j *Janitor) oldestEndedJobs(ctx context.Context, before time.Time, n int) (list []endedJob, err error) {
-	err = j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
-		list = append(list, endedJob{id: job.ID, principal: job.Principal, at: job.EndedAt})
-		return len(list) < n
-	})
-	return list, err
+func newEndedJob(row *store.Job) endedJob {
+	return endedJob{id: row.ID, principal: row.Principal, at: row.EndedAt, size: int64(len(row.Arguments) + len(row.Options))}
 }
 
-// measure sets the sizes of the first jobs until their sum reaches enough bytes. It returns these
+// dispensable returns at most n of the jobs that ended first. Jobs with events that their session has
+// not received are returned only if the boundScan oldest ones are all of this kind.
+func (j *Janitor) dispensable(ctx context.Context, before time.Time, n int) (received []endedJob, err error) {
+	var unreceived []endedJob
+	scanned := 0
+	err = j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
+		scanned++
+		switch {
+		case j.received(&job):
+			received = append(received, newEndedJob(&job))
+		case len(unreceived) < n:
+			unreceived = append(unreceived, newEndedJob(&job))
+		}
+		return len(received) < n && scanned < boundScan
+	})
+	if len(received) == 0 {
+		return unreceived, err
+	}
+	return received, err
+}
+
+// received reports whether the session that submitted a job has received its last event, or has
+// ended. A session that acknowledges events has received those that it acknowledged.
+func (j *Janitor) received(job *store.Job) bool {
+	s := j.opts.Sessions.Find(job.Session)
+	return s == nil || s.Position() >= job.LastSeq
+}
+
+// measure adds the sizes of the events of the first jobs until their sum reaches enough bytes. It returns these
 // jobs.
 func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([]endedJob, error) {
 	for i := range list {
@@ -458,10 +527,7 @@ func (j *Janitor) logEarly(now time.Time, jobs int) {
 // deleteOldest deletes the jobs that ended first until they have a number of bytes, at most boundStep
 // jobs. It trims their feeds before.
 func (j *Janitor) deleteOldest(ctx context.Context, now time.Time, enough int64) (deleted int, err error) {
-	list, err := j.oldestEndedJobs(ctx, now, boundStep)
-	if err == nil {
-		list, err = j.measure(ctx, list, enough)
-	}
+	list, err := j.oldest(ctx, now, enough)
 	if err != nil || len(list) == 0 {
 		return 0, err
 	}
@@ -475,6 +541,21 @@ func (j *Janitor) deleteOldest(ctx context.Context, now time.Time, enough int64)
 	err = j.trimFeeds(ctx, &w, principals, list[len(list)-1].at.Add(1))
 	j.deleteJobs(&w, now, list)
 	return len(list), errors.Join(err, w.wait())
+}
+
+// oldest returns the jobs that deleteOldest deletes. A store that frees their space at once shows by
+// itself whether they were enough, so their sizes are not read: the average is a good start.
+func (j *Janitor) oldest(ctx context.Context, now time.Time, enough int64) ([]endedJob, error) {
+	st := j.opts.Store.Stat()
+	if !st.Lags {
+		average := max(st.Bytes/int64(max(st.Jobs, 1)), 1)
+		return j.dispensable(ctx, now, int(min(enough/average+1, boundStep)))
+	}
+	list, err := j.dispensable(ctx, now, boundStep)
+	if err != nil {
+		return nil, err
+	}
+	return j.measure(ctx, list, enough)
 }
 
 // backlogs measures the data delivered to sessions by earlier processes.
