@@ -10,17 +10,27 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
+// minMaxData is the least bound of data on disk. The logs and the files that the store rewrites take a part of it.
+const minMaxData = 64 << 20
+
 // maxData returns the bound of the stored data in bytes: --max-data, or --max-disk. The default of data in
 // memory is a quarter of the memory. 0 is no bound.
 func maxData(v *settings.Values) (int64, error) {
-	data, disk := v.Size("max-data"), v.Size("max-disk")
-	switch {
+	data, disk, inMemory := v.Size("max-data"), v.Size("max-disk"), v.Text("data") == memory
+	switch n := max(data, disk); {
 	case data > 0 && disk > 0 && data != disk:
 		return 0, usagef("%s and %s bound the same data and differ: give one of them", v.Where("max-data"), v.Where("max-disk"))
-	case data == 0 && disk == 0 && v.Text("data") == memory:
+	case n == 0 && inMemory:
 		return quarterOfMemory(), nil
+	case n > 0 && n < minMaxData && !inMemory:
+		name := "max-data"
+		if data == 0 {
+			name = "max-disk"
+		}
+		return 0, usagef("%s is too little for data on disk: give at least 64MiB, or 0 for no bound", v.Where(name))
+	default:
+		return n, nil
 	}
-	return max(data, disk), nil
 }
 
 // maxArguments returns --max-arguments, or a quarter of the memory. If the memory is unknown it returns 0, the default of

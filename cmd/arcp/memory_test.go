@@ -17,9 +17,11 @@ func TestMaxData(t *testing.T) {
 		err  string
 	}{
 		"a directory":        {[]string{"--data", "d"}, 0, ""},
-		"data":               {[]string{"--data", "d", "--max-data", "1MiB"}, 1 << 20, ""},
-		"disk":               {[]string{"--data", "d", "--max-disk", "1MiB"}, 1 << 20, ""},
-		"both":               {[]string{"--data", "d", "--max-disk", "1MiB", "--max-data", "1MiB"}, 1 << 20, ""},
+		"data":               {[]string{"--data", "d", "--max-data", "64MiB"}, 64 << 20, ""},
+		"disk":               {[]string{"--data", "d", "--max-disk", "64MiB"}, 64 << 20, ""},
+		"both":               {[]string{"--data", "d", "--max-disk", "64MiB", "--max-data", "64MiB"}, 64 << 20, ""},
+		"too little data":    {[]string{"--data", "d", "--max-data", "63MiB"}, 0, "--max-data is too little for data on disk: give at least 64MiB"},
+		"too little disk":    {[]string{"--data", "d", "--max-disk", "1"}, 0, "--max-disk is too little for data on disk: give at least 64MiB"},
 		"different":          {[]string{"--max-disk", "2MiB", "--max-data", "1MiB"}, 0, "--max-data and --max-disk bound the same data and differ"},
 		"memory":             {[]string{"--data", ":memory:", "--max-data", "1MiB"}, 1 << 20, ""},
 		"memory, by default": {[]string{"--data", ":memory:"}, quarterOfMemory(), ""},

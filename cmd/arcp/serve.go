@@ -267,7 +267,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if ctx.Err() != nil { // nothing is open yet
 		return nil, context.Cause(ctx)
 	}
-	st, identity, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.log)
+	st, identity, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.maxData, s.log)
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +277,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 			return nil, failf("create the key for backups: %w", errors.Join(err, st.Close()))
 		}
 	}
-	gcReserve = make([]byte, gcReserveBytes)
+	gcReserve = make([]byte, s.gcReserveBytes())
 	goruntime.KeepAlive(gcReserve)
 	cfg := s.runtimeConfig()
 	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, identity, s.sources.refresh
@@ -310,7 +310,15 @@ func ensureTwoProcs() {
 // heap spends a third of its time on garbage collection. The memory is never written, so it is not resident.
 var gcReserve []byte
 
-const gcReserveBytes = 64 << 20
+// gcReserveBytes returns the size of gcReserve: 64 MiB, or a sixteenth of the bound of a store in memory if that is
+// less, because the garbage before a collection is as large as the reserve.
+func (s *server) gcReserveBytes() int64 {
+	const most = 64 << 20
+	if s.values.Text("data") != memory || s.maxData == 0 {
+		return most
+	}
+	return min(most, s.maxData/16)
+}
 
 // runtimeConfig returns the configuration of the runtime. A setting of 0 is off; in runtime.Config 0 is the
 // default.
