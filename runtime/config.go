@@ -66,9 +66,10 @@ type Config struct {
 	Retention    time.Duration // time that ended jobs and their events are kept; default 24 h
 
 	// MaxData bounds the bytes of the store, on disk or in memory; default: no bound. Above nine
-	// tenths of it the oldest ended jobs are deleted before Retention. At the bound submits are
-	// refused, except of built-in tools, and tools wait before they emit. The heap of a process
-	// with a store in memory can be twice as large, or more.
+	// tenths of it the oldest ended jobs are deleted before Retention, those with unacknowledged
+	// events last. At the bound submits are refused, except of built-in tools, and tools wait before
+	// they emit. A store on disk needs memory tables of at most a 32nd of the bound; see
+	// pebble.Options.
 	MaxData int64
 
 	// Cleanups has the cleaners of leased resources. Cleaners of processes and directories of this

@@ -311,6 +311,46 @@ func TestDataBoundDeletesAcknowledgedFirst(t *testing.T) {
 	})
 }
 
+// A repeated attempt of a job asks for the outcomes of its children: they stay while it lives.
+func TestDataBoundKeepsChildrenOfLiveJobs(t *testing.T) {
+	children := make(chan arcp.JobID, 1)
+	inBubble(t, func(c *runtime.Config) {
+		c.MaxData = 1 << 20
+		parent := tool.MustNew(tool.Capability{Name: "parent", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, _ struct{}) (int, error) {
+			if _, err := job.Call(ctx, tool.Call{Tool: "demo.echo", OnChild: func(id arcp.JobID) { children <- id }}); err != nil {
+				return 0, err
+			}
+			<-ctx.Done()
+			return 0, context.Cause(ctx)
+		})
+		if err := c.Tools.Register(parent); err != nil {
+			t.Fatal(err)
+		}
+	}, func(f *fixture) {
+		p := f.dial("alice")
+		p.send("tool.invoke", `{"tool":"parent","lease_request":{"tool.call":["demo.echo"]}}`)
+		parent := p.until("job.started").JobID
+		child := <-children
+		flood := func() {
+			for range 1000 {
+				p.submit("demo.echo", `{}`)
+				p.until("job.completed")
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		flood()
+		if _, err := f.st.Job(t.Context(), child); err != nil {
+			t.Errorf("the child of a live job: %v", err)
+		}
+		p.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q}`, parent))
+		p.until("job.cancelled")
+		flood()
+		if _, err := f.st.Job(t.Context(), child); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the child of a job that has ended: %v, want it deleted", err)
+		}
+	})
+}
+
 // blockedFeeds is a store whose Feeds blocks until its context ends, while busy is set.
 type blockedFeeds struct {
 	store.Store

@@ -36,10 +36,10 @@ const (
 
 	// boundStep is the number of jobs deleted by one step when the store nears its bound. A step waits
 	// for a commit. With fewer jobs the deletions of a busy store in memory are slower than the submits.
-	boundStep = 1024
+	boundStep = 2048
 
 	// boundScan is the number of ended jobs among which such a step looks for jobs to delete.
-	boundScan = 4 * boundStep
+	boundScan = 2 * boundStep
 
 	// recheckSession is the interval of the checks of a session with unacknowledged events, which
 	// may be deleted meanwhile.
@@ -406,24 +406,49 @@ func newEndedJob(row *store.Job) endedJob {
 }
 
 // dispensable returns at most n of the jobs that ended first. Jobs with events that their session has
-// not received are returned only if the boundScan oldest ones are all of this kind.
-func (j *Janitor) dispensable(ctx context.Context, before time.Time, n int) (received []endedJob, err error) {
-	var unreceived []endedJob
-	scanned := 0
-	err = j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
-		scanned++
-		switch {
-		case j.received(&job):
+// not received are returned only if the boundScan oldest ones are all of this kind. A job that is
+// still needed is never returned.
+func (j *Janitor) dispensable(ctx context.Context, before time.Time, n int) ([]endedJob, error) {
+	var received, unreceived []endedJob
+	var failed error
+	needed := j.newNeeded(ctx)
+	err := j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
+		var keep bool
+		if keep, failed = needed(&job); keep || failed != nil {
+			return failed == nil
+		}
+		if j.received(&job) {
 			received = append(received, newEndedJob(&job))
-		case len(unreceived) < n:
+		} else {
 			unreceived = append(unreceived, newEndedJob(&job))
 		}
-		return len(received) < n && scanned < boundScan
+		return len(received) < n && len(received)+len(unreceived) < boundScan
 	})
 	if len(received) == 0 {
-		return unreceived, err
+		received = unreceived[:min(n, len(unreceived))]
 	}
-	return received, err
+	return received, cmp.Or(err, failed)
+}
+
+// newNeeded returns a function that reports whether an ended job is still needed: its end is being
+// written, or an ancestor lives, which may ask for the outcome (SPEC §5.6).
+func (j *Janitor) newNeeded(ctx context.Context) func(*store.Job) (bool, error) {
+	living := make(map[arcp.JobID]bool) // by parent: it or an ancestor of it lives
+	return func(job *store.Job) (bool, error) {
+		if job.Parent == "" {
+			return j.opts.Engine.Lives(job.ID), nil
+		}
+		lives, known := living[job.Parent]
+		if !known {
+			ancestor, err := j.opts.Engine.LivingAncestor(ctx, job)
+			if err != nil {
+				return false, err
+			}
+			lives = ancestor != ""
+			living[job.Parent] = lives
+		}
+		return lives || j.opts.Engine.Lives(job.ID), nil
+	}
 }
 
 // received reports whether the session that submitted a job has received its last event, or has
