@@ -121,11 +121,11 @@ func (s *Store) apply(chg *sequence.Changes) {
 }
 
 // Stat describes the store. Bytes estimates the memory that the process takes for it, which is more
-// than its live heap; see heapBytes.
+// than its live heap; see processBytes.
 func (s *Store) Stat() store.Stat {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return store.Stat{Jobs: len(s.jobs), LiveJobs: len(s.live), Sessions: len(s.sessions), Bytes: heapBytes(s.bytes)}
+	return store.Stat{Jobs: len(s.jobs), LiveJobs: len(s.live), Sessions: len(s.sessions), Bytes: processBytes(s.bytes)}
 }
 
 // Close frees the memory.

@@ -15,9 +15,10 @@ const (
 	recordBytes  = 144
 )
 
-// heapBytes returns the memory of the process for a number of live bytes. With the default GOGC the
-// heap is twice as large before a garbage collection, and a part of it is free but not yet returned.
-func heapBytes(live int64) int64 { return live * 5 / 2 }
+// processBytes returns the memory that a process takes for a number of live bytes while it is busy. With
+// the default GOGC the heap is twice as large before a garbage collection. The rest is garbage of the
+// requests, and memory that is free but not returned.
+func processBytes(live int64) int64 { return 3 * live }
 
 // resize sets the counted size of a job.
 func (s *Store) resize(j *job, bytes int64) {
