@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -44,6 +45,17 @@ func maxArguments(v *settings.Values) int64 {
 
 // quarterOfMemory returns a quarter of the memory in bytes; 0 if unknown.
 func quarterOfMemory() int64 { return memoryOf("/proc/meminfo", "/sys/fs/cgroup/memory.max") / 4 }
+
+// minMemoryLimit is the least limit that limitMemory sets. A process with many connections and little data needs it.
+const minMemoryLimit = 256 << 20
+
+// limitMemory makes the garbage collector keep the memory of the process within a tenth above the bound of the data in
+// it. The variable GOMEMLIMIT has precedence.
+func limitMemory(maxData int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(max(maxData+maxData/10, minMemoryLimit))
+	}
+}
 
 // memoryOf returns the memory of the machine in bytes, or the limit of the cgroup if that is less; 0 if unknown.
 func memoryOf(meminfo, cgroup string) int64 {

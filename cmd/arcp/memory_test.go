@@ -1,7 +1,9 @@
 package main
 
 import (
+	"math"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -59,6 +61,25 @@ func TestMemoryIsBoundedByTheCgroup(t *testing.T) {
 	} {
 		if got := memoryOf(c.meminfo, c.cgroup); got != c.want {
 			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestLimitMemory(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	for _, c := range []struct {
+		env     string
+		maxData int64
+		want    int64
+	}{
+		{"1GiB", 10 << 30, math.MaxInt64},
+		{"", 10 << 30, 11 << 30},
+		{"", 1 << 20, minMemoryLimit},
+	} {
+		t.Setenv("GOMEMLIMIT", c.env)
+		limitMemory(c.maxData)
+		if got := debug.SetMemoryLimit(-1); got != c.want {
+			t.Errorf("GOMEMLIMIT=%q, %d bytes of data: a limit of %d, want %d", c.env, c.maxData, got, c.want)
 		}
 	}
 }

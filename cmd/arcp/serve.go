@@ -277,6 +277,9 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 			return nil, failf("create the key for backups: %w", errors.Join(err, st.Close()))
 		}
 	}
+	if s.values.Text("data") == memory && s.maxData > 0 {
+		limitMemory(s.maxData)
+	}
 	gcReserve = make([]byte, s.gcReserveBytes())
 	goruntime.KeepAlive(gcReserve)
 	cfg := s.runtimeConfig()
@@ -310,14 +313,14 @@ func ensureTwoProcs() {
 // heap spends a third of its time on garbage collection. The memory is never written, so it is not resident.
 var gcReserve []byte
 
-// gcReserveBytes returns the size of gcReserve: 64 MiB, or a sixteenth of the bound of a store in memory if that is
+// gcReserveBytes returns the size of gcReserve: 64 MiB, or a 32nd of the bound of a store in memory if that is
 // less, because the garbage before a collection is as large as the reserve.
 func (s *server) gcReserveBytes() int64 {
 	const most = 64 << 20
 	if s.values.Text("data") != memory || s.maxData == 0 {
 		return most
 	}
-	return min(most, s.maxData/16)
+	return min(most, s.maxData/32)
 }
 
 // runtimeConfig returns the configuration of the runtime. A setting of 0 is off; in runtime.Config 0 is the
