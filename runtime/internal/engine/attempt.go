@@ -60,6 +60,10 @@ func (s *supervisor) startTool() {
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
 	s.call.returnedc = make(chan struct{})
+	if s.write.claim != nil {
+		s.call.early = true
+		return
+	}
 	s.e.pool.Run(toolRunner{toolGoroutine{s}}.run)
 }
 

@@ -81,6 +81,7 @@ func (q *eventQueue) hasRoom(p *pendingCheckpoint) bool {
 // runs. The result is guarded by run.mu.
 type toolCall struct {
 	returnedc    chan struct{} // closed when the tool has returned; nil: it was not called
+	early        bool          // the supervisor's goroutine is about to run the tool
 	failedBefore int           // attempts that had failed before this one
 	info         tool.AttemptInfo
 

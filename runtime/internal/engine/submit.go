@@ -71,6 +71,8 @@ func (s *Submit) perform(e *Engine) (blocks bool) {
 		return s.runInline(r)
 	case r.runsAsCall():
 		return s.startCall(r)
+	case s.Session != "" && r.startsBeforeDurable(s):
+		return s.startEarly(r)
 	}
 	return s.claim(r)
 }
@@ -177,16 +179,7 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 
 // claim commits the job. It reports whether it blocks the session's later submits.
 func (s *Submit) claim(r *run) (blocks bool) {
-	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
-	r.lastJSeq = 0
-	if !r.direct {
-		s.accepted = r.acceptedEvent(&r.authority.State)
-		w.Add(&store.AppendEvents{Events: []*store.Event{s.accepted}})
-		r.lastJSeq = 1
-	}
-	if s.firstCheckpoint != nil {
-		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
-	}
+	w := s.claimWrite(r)
 	startEarly := r.startsBeforeDurable(s)
 	done := func(created bool) {
 		if created {
@@ -202,6 +195,21 @@ func (s *Submit) claim(r *run) (blocks bool) {
 		r.launch() // marks the run; markPlaced starts the supervisor
 	}
 	return s.append(r, w, done, r.markPlaced)
+}
+
+// claimWrite returns the write of the claim.
+func (s *Submit) claimWrite(r *run) *store.Write {
+	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
+	r.lastJSeq = 0
+	if !r.direct {
+		s.accepted = r.acceptedEvent(&r.authority.State)
+		w.Add(&store.AppendEvents{Events: []*store.Event{s.accepted}})
+		r.lastJSeq = 1
+	}
+	if s.firstCheckpoint != nil {
+		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
+	}
+	return w
 }
 
 // claimCommitted reports whether the write of the claim has created a job. If not, it answers the submit.

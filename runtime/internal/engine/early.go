@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// An early job is one whose tool begins before the claim is in the log. The tool has no side effect,
+// so a call of a job that is never accepted does no harm. The goroutine of the supervisor runs the
+// tool. If the tool returns within handoverAfter, the claim, the start and the outcome are one write.
+// Otherwise the supervisor goes on with another goroutine, which writes the claim, and the job is like
+// any other.
+
+// handoverAfter is how long an early tool may run before another goroutine supervises its job.
+const handoverAfter = 100 * time.Microsecond
+
+// errNoJob is the result of a write whose claim was refused.
+var errNoJob = errors.New("the claim was refused")
+
+// startEarly starts an early job in its turn. It blocks the session's later submits until the claim has
+// its position in the log.
+func (s *Submit) startEarly(r *run) (blocks bool) {
+	submit := *s
+	return r.e.order.perform(s, true, func() bool {
+		r.launchEarly(&submit)
+		return true
+	})
+}
+
+// launchEarly starts the supervisor of an early job.
+func (r *run) launchEarly(claim *Submit) {
+	s := newSupervisor(r)
+	s.endc = make(chan struct{})
+	s.write.claim = claim
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current = s
+	r.e.wg.Add(1)
+	r.e.pool.Run(s.supervise)
+}
+
+// runEarlyTool runs the tool of an early job. It reports whether the tool has returned before another
+// goroutine went on with the supervisor.
+func (s *supervisor) runEarlyTool() bool {
+	s.call.early = false
+	var decided atomic.Bool
+	t := time.AfterFunc(handoverAfter, func() {
+		if decided.CompareAndSwap(false, true) {
+			s.e.pool.Run(s.takeTurns)
+		}
+	})
+	toolRunner{toolGoroutine{s}}.run()
+	t.Stop()
+	return decided.CompareAndSwap(false, true)
+}
+
+// placeClaim appends the claim of an early job, unless the log has it.
+func (jw *jobWriter) placeClaim() {
+	claim, r := jw.claim, jw.run
+	if claim == nil {
+		return
+	}
+	jw.claim = nil
+	r.e.cfg.Log.Append(claim.claimWrite(r), func(res *store.Result) {
+		if claim.committed(r, res) {
+			r.markAccepted(false)
+		}
+	})
+	claim.placed(r)
+}
+
+// addClaim adds the claim of an early job to a write that ends the job. It returns nil if the log has
+// the claim.
+func (jw *jobWriter) addClaim(end *store.Write) *Submit {
+	claim := jw.claim
+	if claim == nil {
+		return nil
+	}
+	jw.claim = nil
+	w, log := claim.claimWrite(jw.run), store.Find[*store.AppendEvents](end)
+	if accepted := store.Find[*store.AppendEvents](w); accepted != nil {
+		log.Events = append(accepted.Events, log.Events...)
+	}
+	log.Job, log.Attempt = "", 0 // of the submit in the same write
+	end.Ops = append(w.Ops[:1], end.Ops...)
+	return claim
+}
+
+// committed reports whether the write of the claim of an early job has created the job. If not, it
+// removes the run.
+func (s *Submit) committed(r *run, res *store.Result) bool {
+	created := s.claimCommitted(r, res)
+	if !created {
+		r.discard()
+	}
+	s.notifyDecided()
+	return created
+}
+
+// placed records that the claim of an early job has its position in the log.
+func (s *Submit) placed(r *run) {
+	r.markPlaced()
+	r.e.order.unblock(s.Session)
+}
