@@ -2,7 +2,7 @@ package engine
 
 import (
 	"errors"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/runtime/store"
@@ -46,15 +46,17 @@ func (r *run) launchEarly(claim *Submit) {
 // goroutine went on with the supervisor.
 func (s *supervisor) runEarlyTool() bool {
 	s.call.early = false
-	var decided atomic.Bool
-	t := time.AfterFunc(handoverAfter, func() {
-		if decided.CompareAndSwap(false, true) {
-			s.e.pool.Run(s.takeTurns)
-		}
-	})
+	t := time.AfterFunc(handoverAfter, s.handOver)
 	toolRunner{toolGoroutine{s}}.run()
 	t.Stop()
-	return decided.CompareAndSwap(false, true)
+	return s.call.decided.CompareAndSwap(false, true)
+}
+
+// handOver has another goroutine go on with the supervisor, unless the tool has returned.
+func (s *supervisor) handOver() {
+	if s.call.decided.CompareAndSwap(false, true) {
+		s.e.pool.Run(s.takeTurns)
+	}
 }
 
 // placeClaim appends the claim of an early job, unless the log has it.
@@ -80,12 +82,12 @@ func (jw *jobWriter) addClaim(end *store.Write) *Submit {
 		return nil
 	}
 	jw.claim = nil
-	w, log := claim.claimWrite(jw.run), store.Find[*store.AppendEvents](end)
-	if accepted := store.Find[*store.AppendEvents](w); accepted != nil {
-		log.Events = append(accepted.Events, log.Events...)
-	}
+	log := store.Find[*store.AppendEvents](end)
 	log.Job, log.Attempt = "", 0 // of the submit in the same write
-	end.Ops = append(w.Ops[:1], end.Ops...)
+	if claim.makeAccepted(jw.run) {
+		log.Events = slices.Insert(log.Events, 0, claim.accepted)
+	}
+	end.Ops = slices.Insert(end.Ops, 0, store.Op(claim.submitJob(jw.run)))
 	return claim
 }
 

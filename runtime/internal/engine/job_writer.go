@@ -31,7 +31,7 @@ func (jw *jobWriter) next(now time.Time) (w *store.Write, later bool, err error)
 	}
 	log := &store.AppendEvents{Job: jw.run.row.ID, Attempt: jw.attempt, State: jw.newState}
 	w = store.NewWrite(log)
-	log.Events = make([]*store.Event, 0, len(jw.events)+len(emitted)+1) // 1: for a terminal event
+	log.Events = make([]*store.Event, 0, len(jw.events)+len(emitted)+2) // 2: for a terminal event and job.accepted
 	log.Events = append(append(log.Events, jw.events...), emitted...)
 	jw.queue.reuse(emitted)
 	jw.events, jw.newState = nil, ""

@@ -199,17 +199,29 @@ func (s *Submit) claim(r *run) (blocks bool) {
 
 // claimWrite returns the write of the claim.
 func (s *Submit) claimWrite(r *run) *store.Write {
-	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
-	r.lastJSeq = 0
-	if !r.direct {
-		s.accepted = r.acceptedEvent(&r.authority.State)
+	w := store.NewWrite(s.submitJob(r))
+	if s.makeAccepted(r) {
 		w.Add(&store.AppendEvents{Events: []*store.Event{s.accepted}})
-		r.lastJSeq = 1
 	}
 	if s.firstCheckpoint != nil {
 		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
 	}
 	return w
+}
+
+func (s *Submit) submitJob(r *run) *store.SubmitJob {
+	return &store.SubmitJob{Row: &r.row, Recheck: s.Recheck}
+}
+
+// makeAccepted makes the event job.accepted of the claim. It reports false if the job has none.
+func (s *Submit) makeAccepted(r *run) bool {
+	if r.direct {
+		r.lastJSeq = 0
+		return false
+	}
+	s.accepted = r.acceptedEvent(&r.authority.State)
+	r.lastJSeq = 1
+	return true
 }
 
 // claimCommitted reports whether the write of the claim has created a job. If not, it answers the submit.
