@@ -24,6 +24,7 @@ var errNoJob = errors.New("the claim was refused")
 // its position in the log.
 func (s *Submit) startEarly(r *run) (blocks bool) {
 	submit := *s
+	submit.makeAccepted(r)
 	return r.e.order.perform(s, true, func() bool {
 		r.launchEarly(&submit)
 		return true
@@ -84,9 +85,7 @@ func (jw *jobWriter) addClaim(end *store.Write) *Submit {
 	jw.claim = nil
 	log := store.Find[*store.AppendEvents](end)
 	log.Job, log.Attempt = "", 0 // of the submit in the same write
-	if claim.makeAccepted(jw.run) {
-		log.Events = slices.Insert(log.Events, 0, claim.accepted)
-	}
+	log.Events = slices.Insert(log.Events, 0, claim.claimEvents(jw.run)...)
 	end.Ops = slices.Insert(end.Ops, 0, store.Op(claim.submitJob(jw.run)))
 	return claim
 }

@@ -179,6 +179,7 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 
 // claim commits the job. It reports whether it blocks the session's later submits.
 func (s *Submit) claim(r *run) (blocks bool) {
+	s.makeAccepted(r)
 	w := s.claimWrite(r)
 	startEarly := r.startsBeforeDurable(s)
 	done := func(created bool) {
@@ -197,11 +198,18 @@ func (s *Submit) claim(r *run) (blocks bool) {
 	return s.append(r, w, done, r.markPlaced)
 }
 
+// makeAccepted makes the event job.accepted, before the tool can spend from the budget that it has.
+func (s *Submit) makeAccepted(r *run) {
+	if !r.direct || s.AcceptedIsAnswer {
+		s.accepted = r.acceptedEvent(&r.authority.State)
+	}
+}
+
 // claimWrite returns the write of the claim.
 func (s *Submit) claimWrite(r *run) *store.Write {
 	w := store.NewWrite(s.submitJob(r))
-	if s.makeAccepted(r) {
-		w.Add(&store.AppendEvents{Events: []*store.Event{s.accepted}})
+	if events := s.claimEvents(r); len(events) > 0 {
+		w.Add(&store.AppendEvents{Events: events})
 	}
 	if s.firstCheckpoint != nil {
 		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
@@ -213,15 +221,13 @@ func (s *Submit) submitJob(r *run) *store.SubmitJob {
 	return &store.SubmitJob{Row: &r.row, Recheck: s.Recheck}
 }
 
-// makeAccepted makes the event job.accepted of the claim. It reports false if the job has none.
-func (s *Submit) makeAccepted(r *run) bool {
+// claimEvents returns the events of the claim: job.accepted, unless the job is direct.
+func (s *Submit) claimEvents(r *run) []*store.Event {
 	if r.direct {
-		r.lastJSeq = 0
-		return false
+		return nil
 	}
-	s.accepted = r.acceptedEvent(&r.authority.State)
 	r.lastJSeq = 1
-	return true
+	return []*store.Event{s.accepted}
 }
 
 // claimCommitted reports whether the write of the claim has created a job. If not, it answers the submit.
