@@ -26,21 +26,28 @@ func (s *Submit) startEarly(r *run) (blocks bool) {
 	submit := *s
 	submit.makeAccepted(r)
 	return r.e.order.perform(s, true, func() bool {
-		r.launchEarly(&submit)
+		if !r.launchEarly(&submit) {
+			submit.appendClaim(r)
+		}
 		return true
 	})
 }
 
-// launchEarly starts the supervisor of an early job.
-func (r *run) launchEarly(claim *Submit) {
+// launchEarly starts the supervisor of an early job. It reports false if the runtime stops: then only
+// the claim is due.
+func (r *run) launchEarly(claim *Submit) bool {
 	s := newSupervisor(r)
 	s.endc = make(chan struct{})
 	s.write.claim = claim
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.lifecycle.aborted() {
+		return false
+	}
 	r.current = s
 	r.e.wg.Add(1)
 	r.e.pool.Run(s.supervise)
+	return true
 }
 
 // runEarlyTool runs the tool of an early job. It reports whether the tool has returned before another
@@ -62,17 +69,20 @@ func (s *supervisor) handOver() {
 
 // placeClaim appends the claim of an early job, unless the log has it.
 func (jw *jobWriter) placeClaim() {
-	claim, r := jw.claim, jw.run
-	if claim == nil {
-		return
+	if claim := jw.claim; claim != nil {
+		jw.claim = nil
+		claim.appendClaim(jw.run)
 	}
-	jw.claim = nil
-	r.e.cfg.Log.Append(claim.claimWrite(r), func(res *store.Result) {
-		if claim.committed(r, res) {
+}
+
+// appendClaim appends the claim of an early job.
+func (s *Submit) appendClaim(r *run) {
+	r.e.cfg.Log.Append(s.claimWrite(r), func(res *store.Result) {
+		if s.committed(r, res) {
 			r.markAccepted(false)
 		}
 	})
-	claim.placed(r)
+	s.placed(r)
 }
 
 // addClaim adds the claim of an early job to a write that ends the job. It returns nil if the log has
