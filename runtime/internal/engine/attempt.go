@@ -78,7 +78,9 @@ func (t toolRunner) run() {
 	s := t.s
 	result := errVanished
 	var value arcp.Raw
+	begun := time.Now()
 	defer func() {
+		s.e.slow.record(s.tool, time.Since(begun))
 		close(s.call.returnedc)
 		s.mu.Lock()
 		s.call.returned, s.call.value, s.call.err = true, value, result

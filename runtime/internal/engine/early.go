@@ -3,9 +3,11 @@ package engine
 import (
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // An early job is one whose tool begins before the claim is in the log. The tool has no side effect,
@@ -16,6 +18,32 @@ import (
 
 // handoverAfter is how long an early tool may run before another goroutine supervises its job.
 const handoverAfter = 100 * time.Microsecond
+
+// slowTools has the references of the tools that can be early and whose last call took at least
+// handoverAfter. A job of such a tool is not early: it would only delay its claim, and the session's
+// later submits, by the time of the handover. Any goroutine may call its methods.
+type slowTools struct{ refs sync.Map }
+
+func (st *slowTools) has(t *tool.Tool) bool {
+	_, found := st.refs.Load(t.Ref())
+	return found
+}
+
+// record records how long a call of a tool took.
+func (st *slowTools) record(t *tool.Tool, took time.Duration) {
+	switch slow := took >= handoverAfter; {
+	case !t.SideEffect.ReadOnly() || t.Source == tool.SourceWorker || slow == st.has(t):
+	case slow:
+		st.refs.Store(t.Ref(), nil)
+	default:
+		st.refs.Delete(t.Ref())
+	}
+}
+
+// isEarly reports whether the job of a submit is early. The tool of a worker takes too long.
+func (r *run) isEarly(s *Submit) bool {
+	return s.Session != "" && !r.runsOnWorker() && r.startsBeforeDurable(s) && !r.e.slow.has(r.tool)
+}
 
 // errNoJob is the result of a write whose claim was refused.
 var errNoJob = errors.New("the claim was refused")
@@ -63,6 +91,7 @@ func (s *supervisor) runEarlyTool() bool {
 // handOver has another goroutine go on with the supervisor, unless the tool has returned.
 func (s *supervisor) handOver() {
 	if s.call.decided.CompareAndSwap(false, true) {
+		s.e.slow.record(s.tool, handoverAfter)
 		s.e.pool.Run(s.takeTurns)
 	}
 }

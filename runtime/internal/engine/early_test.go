@@ -190,14 +190,9 @@ func TestEarlyToolsRunDuringACommit(t *testing.T) {
 // A cancel and a stop of the runtime reach a tool that runs before its claim is in the log. The claim
 // follows.
 func TestEndBeforeTheClaim(t *testing.T) {
+	early := func(c *tool.Capability) { withoutSideEffect(c); oneAtATime(c); c.Recovery = tool.RecoveryRerun }
 	runEngine(t, nil, func(f *fixture) {
-		var causes []error
-		f.tool("t", func(c *tool.Capability) { withoutSideEffect(c); oneAtATime(c); c.Recovery = tool.RecoveryRerun },
-			func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-				<-ctx.Done()
-				causes = append(causes, context.Cause(ctx))
-				return nil, context.Cause(ctx)
-			})
+		f.tool("t", early, wait)
 		f.submit("t", "{}")
 		synctest.Wait() // the tool runs
 		f.e.SessionJobs().CancelAll("sess_1", "enough")
@@ -205,25 +200,68 @@ func TestEndBeforeTheClaim(t *testing.T) {
 		time.Sleep(handoverAfter)
 		f.want("the claim precedes the end", "job.accepted msg_1", "job.started msg_1", "job.cancelled msg_1")
 		f.expectNoState("the job has ended")
-
+	})
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", early, wait)
 		f.submit("t", "{}")
 		f.e.SessionJobs().CancelAll("sess_1", "enough") // maybe before the tool runs
 		time.Sleep(handoverAfter)
-		if frames := lines(f.frames("sess_1")); frames[0] != "job.accepted msg_2" || frames[len(frames)-1] != "job.cancelled msg_2 CANCELLED" {
+		if frames := lines(f.frames("sess_1")); len(frames) < 2 || frames[0] != "job.accepted msg_1" || frames[len(frames)-1] != "job.cancelled msg_1 CANCELLED" {
 			t.Errorf("%v is sent, want the claim and the end", frames)
 		}
-
+		f.expectNoState("the job has ended")
+	})
+	runEngine(t, nil, func(f *fixture) {
+		var cause error
+		f.tool("t", early, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return nil, cause
+		})
 		f.submit("t", "{}")
 		synctest.Wait()
 		f.stop(0)
-		f.want("the claim", "job.accepted msg_3")
-		if last := causes[len(causes)-1]; !errors.Is(last, ErrStopping) {
-			t.Errorf("cause of the tool's context = %v, want the stop", last)
+		f.want("the claim", "job.accepted msg_1")
+		if !errors.Is(cause, ErrStopping) {
+			t.Errorf("cause of the tool's context = %v, want the stop", cause)
 		}
 		f.restart(1)
-		f.want("it runs again", "job.started msg_3")
+		f.want("it runs again", "job.started msg_1")
 		f.e.SessionJobs().CancelAll("sess_1", "enough")
-		f.want("the end", "job.cancelled msg_3")
+		f.want("the end", "job.cancelled msg_1")
+	})
+}
+
+// A tool whose last call was slow begins when its claim has its position in the log: its job.accepted
+// does not wait for the handover. After a quick call it begins early again.
+func TestSlowToolIsNotEarly(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		var duration time.Duration
+		f.tool("t", func(c *tool.Capability) { withoutSideEffect(c); oneAtATime(c) }, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(duration)
+			return nil, nil
+		})
+		f.session("sess_1")
+		recorder := &writeRecorder{Store: f.st.Store}
+		f.st.Store = recorder
+		duration = time.Second
+		f.submit("t", "{}")
+		f.want("the first call is early")
+		time.Sleep(duration)
+		f.want("it ends", "job.accepted msg_1", "job.started msg_1", "job.completed msg_1")
+		f.submit("t", "{}")
+		f.want("the second one is not", "job.accepted msg_2", "job.started msg_2")
+		time.Sleep(duration)
+		f.want("it ends", "job.completed msg_2")
+		duration = 0
+		f.submit("t", "{}")
+		f.want("the third one is not", "job.accepted msg_3", "job.started msg_3", "job.completed msg_3")
+		recorder.writes = nil
+		f.submit("t", "{}")
+		f.want("the fourth one is", "job.accepted msg_4", "job.started msg_4", "job.completed msg_4")
+		if len(recorder.writes) != 1 {
+			t.Errorf("writes %q, want one", recorder.writes)
+		}
 	})
 }
 

@@ -71,7 +71,7 @@ func (s *Submit) perform(e *Engine) (blocks bool) {
 		return s.runInline(r)
 	case r.runsAsCall():
 		return s.startCall(r)
-	case s.Session != "" && r.startsBeforeDurable(s):
+	case r.isEarly(s):
 		return s.startEarly(r)
 	}
 	return s.claim(r)
