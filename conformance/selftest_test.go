@@ -69,6 +69,9 @@ func TestDraftChecksHaveFaults(t *testing.T) {
 
 // A check of a broken server fails with a reason and does not panic.
 func TestChecksSurviveTheServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	for name, target := range map[string]Target{"small": fakeTarget(t), "parrot": parrotTarget(t)} {
 		t.Run(name, func(t *testing.T) {
 			target.OtherToken, target.ObserverToken, target.Principal = fakeToken, fakeToken, "fake"

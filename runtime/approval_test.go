@@ -26,6 +26,9 @@ principals:
 // Sessions that ask and wait without end reach a bound, also where no limit of jobs counts.
 // Others do not.
 func TestQuestionsAndWaitsAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	inBubble(t, withPeople(t), func(f *fixture) {
 		alice, bob := f.connect(nil), f.human("bob")
 		alice.open("alice")

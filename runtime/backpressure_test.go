@@ -18,6 +18,9 @@ import (
 // A peer that sends requests without reading the answers is no longer read: waiting answers
 // are bounded. When it reads, all answers come.
 func TestPeerThatDoesNotRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const enough = 6_000
 	for name, frame := range map[string]struct{ typ, payload string }{
 		"answers of the session": {"ping", fmt.Sprintf(`{"nonce":%q}`, strings.Repeat("x", 1000))},

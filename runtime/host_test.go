@@ -50,6 +50,9 @@ func (p *peer) refuses(why, name, args string, want arcp.Code) *arcp.Error {
 // A store that does not respond, and a client that does not read, delay their subscription
 // only: emitters do not wait, and missed events are counted.
 func TestWatchersDelayNoOtherClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const events = 20_000
 	inBubble(t, nil, func(f *fixture) {
 		w, blind := f.dial("alice"), f.dial("alice")
@@ -180,9 +183,12 @@ func TestAgentsThatExecute(t *testing.T) {
 // A hundred subscribers watch a thousand agents of ten sessions. Each sees every event or the
 // number of missed ones, and none delays another.
 func TestManyAgentsAndWatchers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const sessions, each = 10, 100
 	watchers := 100
-	if racing || testing.Short() {
+	if racing {
 		watchers = 10
 	}
 	inBubble(t, nil, func(f *fixture) {
@@ -248,6 +254,9 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 
 // A page of agents ends at its bound, and the next one continues.
 func TestAgentPagesEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	inBubble(t, nil, func(f *fixture) {
 		p := f.dial("alice")
 		const agents, each = 100, 60 << 10

@@ -140,6 +140,9 @@ func (s reportedSize) Stat() store.Stat {
 // The store is brought within its bound at once, however many jobs that takes. Space that is
 // not freed yet is not counted for further deletions.
 func TestStoreStaysWithinItsBound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	var bytes atomic.Int64
 	inBubble(t, func(c *runtime.Config) { c.MaxDisk, c.Store = 1<<20, reportedSize{c.Store, &bytes} }, func(f *fixture) {
 		bytes.Store(1)

@@ -163,6 +163,9 @@ func memoryInUse() int64 {
 
 // Idle sessions cost a goroutine each and are let go of completely.
 func TestManyIdleSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const sessions, pooled = 1000, 256 + 8 // some are the Go runtime's own
 	inBubble(t, nil, func(f *fixture) {
 		synctest.Wait()

@@ -35,10 +35,7 @@ func seed(t *testing.T) uint64 {
 // noiseFrames is how many random frames a runtime is sent over each transport. The race detector
 // makes each cost ten times as much.
 func noiseFrames() int {
-	switch {
-	case testing.Short():
-		return 10_000
-	case racing:
+	if racing {
 		return 24_000
 	}
 	return 60_000
@@ -256,6 +253,9 @@ func (c *noiseClient) check() {
 // Random frames neither crash the runtime, nor end a session but by the rules,
 // nor leave a goroutine behind, in memory ...
 func TestRandomFramesAreHandled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	s := seed(t)
 	inBubble(t, nil, func(f *fixture) {
 		var talking sync.WaitGroup
@@ -285,6 +285,9 @@ func TestRandomFramesAreHandled(t *testing.T) {
 
 // ... and over WebSockets.
 func TestRandomFramesOverWebSocketAreHandled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	s := seed(t)
 	t.Cleanup(func() { checkNoGoroutines(t) })
 	reg := prometheus.NewRegistry()

@@ -183,6 +183,9 @@ func TestToolThatIgnoresACancelIsAborted(t *testing.T) {
 // A connection that has ended leaves nothing behind, also when its session had
 // jobs and it was in the middle of a large frame.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	reg := prometheus.NewRegistry()
 	s := start(t, memory(t), func(c *runtime.Config) { c.Metrics = reg })
 	f := &fixture{T: t, reg: reg}

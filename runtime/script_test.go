@@ -38,7 +38,7 @@ import (
 // virtual time. The needs of a script configure the runtime, see settings; a script that needs
 // durable is performed on a store in memory and on a durable one. Package
 // conformance/script describes the language; scriptVerbs and scriptFuncs list the additions of the runtime.
-// A short test performs every eighth conversation, in memory.
+// A short test performs every tenth conversation, in memory.
 func TestScripts(t *testing.T) {
 	files, err := script.ParseDir(os.DirFS("testdata/scripts"), func(name string) bool { return scriptVerbs[name] != nil })
 	if err != nil {
@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, file := range files {
 		for i, c := range file.Checks {
-			if testing.Short() && i%8 > 0 {
+			if testing.Short() && i%10 > 0 {
 				continue
 			}
 			needs := slices.DeleteFunc(slices.Clone(c.Needs), func(word string) bool { return word == "durable" })

@@ -177,6 +177,9 @@ func TestLeastBusyWorker(t *testing.T) {
 // Answers that a worker does not take, because it is away or does not read, are
 // bounded by their bytes: it is told of each one above that.
 func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const calls, most = 20, 16 // of a megabyte each, and of those how many may wait
 	value := arcp.Raw(`"` + strings.Repeat("x", 1<<20-100) + `"`)
 	for _, away := range []bool{true, false} {

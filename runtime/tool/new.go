@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -104,7 +105,7 @@ func (t *Tool) deriveInput(in reflect.Type) (defaults arcp.Raw, err error) {
 		return nil, fmt.Errorf("%v is not a JSON object", in)
 	}
 	if t.InputSchema == nil {
-		t.InputSchema = d.encoded
+		t.InputSchema = slices.Clone(d.encoded)
 		t.input, err = d.compile()
 	} else {
 		t.input, err = compile(t.InputSchema, true)
@@ -123,7 +124,7 @@ func (t *Tool) deriveOutput(out reflect.Type) error {
 		t.output, err = compile(t.OutputSchema, true)
 		return err
 	}
-	t.OutputSchema = d.encoded
+	t.OutputSchema = slices.Clone(d.encoded)
 	if d.schema.constrained {
 		t.output, err = d.compile()
 	}

@@ -189,3 +189,19 @@ func TestNewRefusesInvalidTools(t *testing.T) {
 	}()
 	MustNew(Capability{Name: "A"}, ok)
 }
+
+// Two tools of the same Go types share no memory: a program may change what it was given.
+func TestSchemasOfToolsAreTheirOwn(t *testing.T) {
+	type in struct{ A int }
+	type out struct{ B string }
+	made := func() *Tool {
+		return MustNew(Capability{Name: "t"}, func(context.Context, Job, in) (out, error) { return out{}, nil })
+	}
+	one := made()
+	input, output := string(one.InputSchema), string(one.OutputSchema)
+	clear(one.InputSchema)
+	clear(one.OutputSchema)
+	if other := made(); string(other.InputSchema) != input || string(other.OutputSchema) != output {
+		t.Errorf("the schemas of the second tool are %s and %s, want %s and %s", other.InputSchema, other.OutputSchema, input, output)
+	}
+}

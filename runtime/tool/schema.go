@@ -95,7 +95,8 @@ type derived struct {
 }
 
 // derivations has the *derived of each reflect.Type that a tool was made of: a program that makes
-// its tools again, as after a restart of the runtime, compiles no schema twice.
+// its tools again, as after a restart of the runtime, compiles no schema twice. It has at most as
+// many entries as the program has types.
 var derivations sync.Map
 
 func derive(t reflect.Type) (*derived, error) {

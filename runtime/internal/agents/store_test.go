@@ -124,6 +124,9 @@ func TestTakeoverReleasesOldAgent(t *testing.T) {
 }
 
 func TestAgentsOfASessionAndAPrincipalAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	f := newFixture(t)
 	register := func(s, id string, metadata int) error {
 		a := Agent{ID: id, Name: id, Kind: "k", Principal: "alice", Session: arcp.SessionID(s)}
@@ -307,6 +310,9 @@ func TestSubscriberFallsBehind(t *testing.T) {
 }
 
 func TestRingIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	f := newFixture(t)
 	const fill = maxRingBytes/maxEventBytes + 1
 	large, _ := arcp.Marshal(strings.Repeat("x", maxEventBytes-2))

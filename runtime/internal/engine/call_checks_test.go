@@ -190,6 +190,9 @@ func (f *fixture) outcome(id arcp.MessageID) string {
 // The checks of a call have a fixed order: of two failing checks, the earlier one is reported
 // to the caller.
 func TestOrderOfChecks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	if got := (failedChecks{}).child(t); got != "ok" {
 		t.Fatalf("a call that passes all checks: %s", got)
 	}

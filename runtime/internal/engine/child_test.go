@@ -278,6 +278,9 @@ func TestLeaseOfChild(t *testing.T) {
 }
 
 func TestChildrenAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	runEngine(t, nil, func(f *fixture) {
 		deepest := 0
 		f.tool("down", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -443,6 +446,9 @@ func amount(t *testing.T, s string) lease.Amount {
 // Wherever the runtime crashes, each child is created once, and the remaining budget matches
 // the costs of all children.
 func TestCrashAnywhereWithChildren(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	for crash := 1; ; crash++ {
 		done := false
 		runEngine(t, nil, func(f *fixture) { done = f.crashFamily(crash) })
@@ -947,6 +953,9 @@ func (fm *familyModel) withDescendants(id arcp.JobID, parents map[arcp.JobID][]a
 // In any interleaving every job ends once. The remaining budget of a completed root job
 // matches the costs of the job and its descendants.
 func TestChaosOfChildren(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	runEngine(t, nil, func(f *fixture) {

@@ -145,6 +145,9 @@ func TestCommandsOfAStoppedJob(t *testing.T) {
 // A tool calls another one while Stop stops the jobs: Stop returns, no child is forgotten, and the
 // refusal is not an outcome of the tool.
 func TestCallsWhileStopping(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	for range 5 {
 		runEngine(t, nil, func(f *fixture) {
 			f.session("sess_1")

@@ -309,6 +309,9 @@ func TestAnswerDuringTimeout(t *testing.T) {
 
 // The number of a job's closed questions in memory is bounded.
 func TestClosedQuestionsAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const n = 1500
 	for name, c := range map[string]struct {
 		change func(*tool.Capability)

@@ -324,6 +324,9 @@ func TestRetryWithinTheMaximumRuntime(t *testing.T) {
 
 // Jobs that wait for their retry have no goroutines.
 func TestManyRetries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const jobs = 5000
 	runEngine(t, nil, func(f *fixture) {
 		var calls atomic.Int32

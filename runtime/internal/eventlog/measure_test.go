@@ -104,6 +104,9 @@ func TestTrimDuringMeasure(t *testing.T) {
 // Every event is counted once, whatever is appended, released and trimmed while the
 // history is measured.
 func TestMeasureInTraffic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	const parts, limit = 3, 1_500_000
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

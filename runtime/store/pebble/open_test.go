@@ -395,6 +395,9 @@ func TestUnneededKeysAreDeleted(t *testing.T) {
 // read. It never ends the process, and all readable data is right. A log that ends early
 // is no damage: it does so after a crash.
 func TestDamagedDataIsAnError(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	commit(t, s, newSession(sess), newJob(job))

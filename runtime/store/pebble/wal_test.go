@@ -10,6 +10,9 @@ import (
 // A log with damage before synced data is refused, wherever the damage is. A log without
 // its end is opened: a crash leaves such a log.
 func TestDamagedLogIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
 	commit(t, s, newSession(sess), newJob(job))

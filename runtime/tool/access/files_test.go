@@ -336,6 +336,9 @@ func TestErrorsOutsideAllowedPathsAreEqual(t *testing.T) {
 }
 
 func TestCreatedFilesStayInTheLease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	for _, c := range []struct{ path, create, write, mkdir string }{
 		{"ws/new", "ok", "ok", "ok"},
 		{"ws/a/new", "ok", "ok", "ok"},

@@ -99,6 +99,9 @@ func TestCommandHasItsDirectory(t *testing.T) {
 }
 
 func TestFailuresHaveCodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	for name, c := range map[string]struct {
 		script string
 		code   arcp.Code
@@ -131,6 +134,9 @@ func TestFailuresHaveCodes(t *testing.T) {
 }
 
 func TestBoundsAreEnforced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	for name, c := range map[string]struct {
 		bounds Bounds
 		script string

@@ -65,6 +65,9 @@ func TestCancelKillsAllProcesses(t *testing.T) {
 // Processes that a command leaves behind when it exits are killed, also if they hold its
 // output open. The call returns the result of the command.
 func TestExitKillsLeftoverProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	for name, text := range map[string]string{
 		"background":            `sleep 1000 & echo 1`,
 		"daemon with the pipes": `setsid sh -c 'trap "" TERM; sleep 1000' & echo 1`,
@@ -163,6 +166,9 @@ func TestUnreadArgumentsDoNotBlock(t *testing.T) {
 }
 
 func TestStandardErrorBecomesBoundedLogs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	t.Run("a huge line", func(t *testing.T) {
 		job := newJob()
 		_, err := call(t, boundedContext(t), script(t, `head -c 10000000 /dev/zero | tr '\0' x >&2; echo >&2; echo next >&2; echo 1`), job, `{}`)
@@ -243,6 +249,9 @@ func killedRuntime(dir string) {
 }
 
 func TestKilledRuntimeLeavesNoProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	dir := t.TempDir()
 	cmd := osexec.Command(self)
 	cmd.Env = append(os.Environ(), "EXEC_TEST_DOOMED="+dir, "TMPDIR="+dir)

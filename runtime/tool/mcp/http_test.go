@@ -176,6 +176,9 @@ func TestHTTPServerGoesAway(t *testing.T) {
 // A server before MCP 2026-07-28 announces changes on a stream that a GET request opens. The stream
 // is opened again when it ends. An event that is too large is dropped.
 func TestHTTPStreamIsReopened(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
 	var server *sdk.Server
 	var streams atomic.Int64
 	url := httpServer(t, nil, func(w http.ResponseWriter, r *http.Request) bool {
