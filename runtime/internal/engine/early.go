@@ -83,7 +83,7 @@ func (r *run) launchEarly(claim *Submit) bool {
 func (s *supervisor) runEarlyTool() bool {
 	s.call.early = false
 	t := time.AfterFunc(handoverAfter, s.handOver)
-	toolRunner{toolGoroutine{s}}.run()
+	toolRunner{toolGoroutine{s}}.run() // if the tool ends the goroutine, the timer hands over
 	t.Stop()
 	return s.call.decided.CompareAndSwap(false, true)
 }

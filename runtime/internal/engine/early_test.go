@@ -232,6 +232,31 @@ func TestEndBeforeTheClaim(t *testing.T) {
 	})
 }
 
+// The end of a session waits until the log has the claims of early jobs, and of the submits behind them.
+func TestAwaitClaims(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("slow", withoutSideEffect, sleeper(time.Second))
+		f.session("sess_1")
+		recorder := &writeRecorder{Store: f.st.Store}
+		f.st.Store = recorder
+		f.submit("slow", "{}")
+		f.submit("slow", "{}")
+		f.e.SessionJobs().AwaitClaims(f.Context(), "sess_1")
+		synctest.Wait()
+		if want := []string{"claim job.accepted", "claim job.accepted"}; len(recorder.writes) < 2 || !slices.Equal(recorder.writes[:2], want) {
+			t.Errorf("writes %q, want both claims first", recorder.writes)
+		}
+		f.e.SessionJobs().AwaitClaims(f.Context(), "sess_1") // does not wait for the jobs
+		if n := len(f.frames("sess_1")); n != 4 {
+			t.Errorf("%d frames, want job.accepted and job.started of both", n)
+		}
+		f.submit("slow", "{}")
+		ctx, cancel := context.WithCancel(f.Context())
+		cancel()
+		f.e.SessionJobs().AwaitClaims(ctx, "sess_1") // nor longer than ctx
+	})
+}
+
 // A tool whose last call was slow begins when its claim has its position in the log: its job.accepted
 // does not wait for the handover. After a quick call it begins early again.
 func TestSlowToolIsNotEarly(t *testing.T) {
