@@ -60,6 +60,10 @@ func (s *supervisor) startTool() {
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
 	s.call.returnedc = make(chan struct{})
+	if s.write.claim != nil {
+		s.call.early = true
+		return
+	}
 	s.e.pool.Run(toolRunner{toolGoroutine{s}}.run)
 }
 
@@ -74,7 +78,9 @@ func (t toolRunner) run() {
 	s := t.s
 	result := errVanished
 	var value arcp.Raw
+	begun := time.Now()
 	defer func() {
+		s.e.slow.record(s.tool, time.Since(begun))
 		close(s.call.returnedc)
 		s.mu.Lock()
 		s.call.returned, s.call.value, s.call.err = true, value, result

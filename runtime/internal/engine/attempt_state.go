@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -81,6 +82,8 @@ func (q *eventQueue) hasRoom(p *pendingCheckpoint) bool {
 // runs. The result is guarded by run.mu.
 type toolCall struct {
 	returnedc    chan struct{} // closed when the tool has returned; nil: it was not called
+	early        bool          // the supervisor's goroutine is about to run the tool
+	decided      atomic.Bool   // of an early tool: it has returned, or another goroutine has the supervisor
 	failedBefore int           // attempts that had failed before this one
 	info         tool.AttemptInfo
 

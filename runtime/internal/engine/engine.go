@@ -104,6 +104,7 @@ type Engine struct {
 
 	leases leaseIndex
 	order  submitOrder
+	slow   slowTools
 	calls  callGroup
 	pool   *pool.Pool
 	wg     sync.WaitGroup // supervisors, and submits that wait for credentials

@@ -19,6 +19,7 @@ type jobWriter struct {
 	end     *attemptEnd
 	queue   *eventQueue // of the tool; guarded by run.mu
 	notes   *noteLog    // of the tool; guarded by run.mu
+	claim   *Submit     // whose claim has to be part of the next write, or precede it; nil: the log has the claim
 }
 
 // next returns the next write; nil: no write is due. later says that the machine must handle new
@@ -30,7 +31,7 @@ func (jw *jobWriter) next(now time.Time) (w *store.Write, later bool, err error)
 	}
 	log := &store.AppendEvents{Job: jw.run.row.ID, Attempt: jw.attempt, State: jw.newState}
 	w = store.NewWrite(log)
-	log.Events = make([]*store.Event, 0, len(jw.events)+len(emitted)+1) // 1: for a terminal event
+	log.Events = make([]*store.Event, 0, len(jw.events)+len(emitted)+2) // 2: for a terminal event and job.accepted
 	log.Events = append(append(log.Events, jw.events...), emitted...)
 	jw.queue.reuse(emitted)
 	jw.events, jw.newState = nil, ""
@@ -154,8 +155,13 @@ func (jw *jobWriter) commit(w *store.Write, err error) bool {
 // append appends a write and waits for its result. Commands are answered before the
 // events of the write are delivered.
 func (jw *jobWriter) append(w *store.Write) error {
+	claim := jw.addClaim(w)
 	jw.run.e.cfg.Log.Append(w, func(res *store.Result) {
 		r := jw.run
+		if claim != nil && !claim.committed(r, res) {
+			r.committedc <- errNoJob
+			return
+		}
 		if errors.Is(res.Err, store.ErrTogether) {
 			r.committedc <- res.Err
 			return
@@ -171,6 +177,9 @@ func (jw *jobWriter) append(w *store.Write) error {
 		jw.answerCommands(res.Err)
 		r.committedc <- res.Err
 	})
+	if claim != nil {
+		claim.placed(jw.run)
+	}
 	return <-jw.run.committedc
 }
 

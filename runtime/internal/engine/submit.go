@@ -71,6 +71,8 @@ func (s *Submit) perform(e *Engine) (blocks bool) {
 		return s.runInline(r)
 	case r.runsAsCall():
 		return s.startCall(r)
+	case r.isEarly(s):
+		return s.startEarly(r)
 	}
 	return s.claim(r)
 }
@@ -177,16 +179,8 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 
 // claim commits the job. It reports whether it blocks the session's later submits.
 func (s *Submit) claim(r *run) (blocks bool) {
-	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
-	r.lastJSeq = 0
-	if !r.direct {
-		s.accepted = r.acceptedEvent(&r.authority.State)
-		w.Add(&store.AppendEvents{Events: []*store.Event{s.accepted}})
-		r.lastJSeq = 1
-	}
-	if s.firstCheckpoint != nil {
-		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
-	}
+	s.makeAccepted(r)
+	w := s.claimWrite(r)
 	startEarly := r.startsBeforeDurable(s)
 	done := func(created bool) {
 		if created {
@@ -202,6 +196,38 @@ func (s *Submit) claim(r *run) (blocks bool) {
 		r.launch() // marks the run; markPlaced starts the supervisor
 	}
 	return s.append(r, w, done, r.markPlaced)
+}
+
+// makeAccepted makes the event job.accepted, before the tool can spend from the budget that it has.
+func (s *Submit) makeAccepted(r *run) {
+	if !r.direct || s.AcceptedIsAnswer {
+		s.accepted = r.acceptedEvent(&r.authority.State)
+	}
+}
+
+// claimWrite returns the write of the claim.
+func (s *Submit) claimWrite(r *run) *store.Write {
+	w := store.NewWrite(s.submitJob(r))
+	if events := s.claimEvents(r); len(events) > 0 {
+		w.Add(&store.AppendEvents{Events: events})
+	}
+	if s.firstCheckpoint != nil {
+		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
+	}
+	return w
+}
+
+func (s *Submit) submitJob(r *run) *store.SubmitJob {
+	return &store.SubmitJob{Row: &r.row, Recheck: s.Recheck}
+}
+
+// claimEvents returns the events of the claim: job.accepted, unless the job is direct.
+func (s *Submit) claimEvents(r *run) []*store.Event {
+	if r.direct {
+		return nil
+	}
+	r.lastJSeq = 1
+	return []*store.Event{s.accepted}
 }
 
 // claimCommitted reports whether the write of the claim has created a job. If not, it answers the submit.

@@ -9,14 +9,16 @@ import (
 )
 
 // submitOrder preserves the order of the submits of a session, and of the answers to them. The log
-// preserves the order of writes, but two kinds of submit need more:
+// preserves the order of writes, but three kinds of submit need more:
 //
 //   - A submit that may repeat another one, by its idempotency key or its id. A second write may
 //     answer it.
 //   - A call of a built-in tool. It runs before its write is appended, and the next call must see its
 //     changes.
+//   - An early job. Its tool runs before its claim is appended.
 //
-// Such a submit blocks the later submits of its session until it is decided.
+// The first two block the later submits of their session until they are decided, an early job until its
+// claim has its position in the log.
 //
 // A session has an entry, maybe empty, while a submit blocks.
 type submitOrder struct {
@@ -116,7 +118,8 @@ func (o *submitOrder) perform(s *Submit, blocks bool, step submitStep) bool {
 //     returns. Its argument is whether there is a job. If there is none, the submit is answered first.
 //  4. OnDecided runs on the committer's goroutine, after the later submits are unblocked.
 //
-// appendProvisioned has the same order. A call of a built-in tool has only step and OnDecided.
+// appendProvisioned has the same order. A call of a built-in tool has only step and OnDecided, an early
+// job only OnDecided.
 func (s *Submit) append(r *run, w *store.Write, done func(created bool), placed func()) bool {
 	submit, blocks := *s, r.mayRepeat(s)
 	return r.e.order.perform(s, blocks, func() bool {

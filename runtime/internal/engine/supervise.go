@@ -51,14 +51,22 @@ func newSupervisor(r *run) *supervisor {
 }
 
 func (s *supervisor) supervise() {
-	defer s.e.wg.Done()
 	s.machine = job.Restore(s.spec(&s.e.cfg, s.progress.Started), s.state)
 	s.due = s.machine.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.questions.BeginAttempt()
+	s.takeTurns()
+}
+
+// takeTurns supervises until the supervisor ends, or until another goroutine does so.
+func (s *supervisor) takeTurns() {
 	for s.turn() {
+		if s.call.early && !s.runEarlyTool() {
+			return
+		}
 	}
 	s.finish()
+	s.e.wg.Done()
 }
 
 // spec describes the job to its machine. startedAt is when the first attempt started; zero: it has not.
@@ -86,6 +94,12 @@ func (s *supervisor) turn() bool {
 		s.startAttempt(now)
 	}
 	s.applyOutput(now, s.machine.TakeOutput(), in.accepted)
+	if s.call.early {
+		return true // the tool may return before the claim is in the log
+	}
+	if s.outcome == nil || len(s.write.commands)+len(s.write.calls) > 0 {
+		s.write.placeClaim()
+	}
 	// Until the claim is durable events stay in the queue, unless a command waits for
 	// its answer or the job ends: then all are written at once, directly behind the claim.
 	if in.accepted || s.outcome != nil || len(s.write.commands) > 0 {
@@ -285,6 +299,7 @@ func (s *supervisor) wait(now time.Time, accepted bool) {
 
 // finish releases the job, or leaves it until its next attempt.
 func (s *supervisor) finish() {
+	s.write.placeClaim()
 	rests, stopped, rejected := s.close()
 	close(s.endc)
 	if s.timer != nil {
