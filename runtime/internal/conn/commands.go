@@ -47,35 +47,36 @@ func (cm *commands) requester(request arcp.MessageID) engine.Requester {
 // order, and therefore also refuses the invalid ones.
 func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
 	c := cm.c
-	p, err := decodeInvoke(env)
+	p := new(arcp.ToolInvokePayload)
+	err := decodeInvoke(env, p)
 	c.unanswered.add()
 	c.rates.clampPriority(now, env)
 	s := cm.newSubmit(env)
-	s.Payload = &p
-	switch refused := c.principal.program.refuse(&p); {
+	s.Payload = p
+	switch refused := c.principal.program.refuse(p); {
 	case err != nil:
-		c.srv.opts.Engine.Refuse(&s, arcp.Nack, arcp.PayloadError(env.Type, err))
+		c.srv.opts.Engine.Refuse(s, arcp.Nack, arcp.PayloadError(env.Type, err))
 	case refused != nil:
-		c.srv.opts.Engine.Refuse(&s, arcp.Nack, refused)
+		c.srv.opts.Engine.Refuse(s, arcp.Nack, refused)
 	default:
 		c.srv.opts.Engine.Submit(s)
 	}
 	return nil
 }
 
-// decodeInvoke decodes and checks the payload of tool.invoke.
-func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
-	p, err := arcp.DecodeComplete[arcp.ToolInvokePayload](env)
+// decodeInvoke decodes the payload of tool.invoke into p and checks it.
+func decodeInvoke(env *arcp.Envelope, p *arcp.ToolInvokePayload) error {
+	err := arcp.DecodeCompleteTo(env, p)
 	if err == nil && p.OnDisconnect != "" && p.OnDisconnect != "continue" && p.OnDisconnect != "cancel" {
 		err = errInvalid("on_disconnect must be continue or cancel")
 	}
-	return p, err
+	return err
 }
 
 // newSubmit returns the submit for a message of the client, without its payload.
-func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
+func (cm *commands) newSubmit(env *arcp.Envelope) *engine.Submit {
 	c := cm.c
-	return engine.Submit{
+	return &engine.Submit{
 		Envelope:         env,
 		Session:          c.id,
 		Principal:        c.principal.identity.Principal,
@@ -85,7 +86,7 @@ func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 		Trust:            c.principal.trust(),
 		Roles:            c.principal.roleNames(),
 		Recheck:          c.handshake.resumed,
-		OnDecided:        c.unanswered.done,
+		OnDecided:        c.unanswered.onDone,
 		AcceptedIsAnswer: c.dialect.acceptedIsAnswer(),
 		OneFollow:        !c.dialect.correlatesEvents(),
 	}

@@ -84,8 +84,7 @@ func TestHandlersDecodeTheCatalogPayload(t *testing.T) {
 			env := &arcp.Envelope{ID: "msg_x", Type: typ, Payload: fmt.Appendf(nil, `{%q:%s}`, f.name, f.wrong)}
 			var text string
 			if typ == arcp.ToolInvoke { // the engine sends the refusal
-				_, err := decodeInvoke(env)
-				text = fmt.Sprint(err)
+				text = fmt.Sprint(decodeInvoke(env, new(arcp.ToolInvokePayload)))
 			} else {
 				answer := refusalOf(t, handling(), env)
 				text = string(answer.Payload)

@@ -42,8 +42,8 @@ const firstCheckpointNumber = 1
 // not ended, its attempt is stopped and the next attempt starts from the checkpoint; the
 // acknowledgement is sent when this is durable. If the job has ended, a new job with the same tool and
 // arguments is submitted.
-func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
-	q := restoreJob{s, s.Envelope.JobID, p.CheckpointID}
+func (e *Engine) RestoreCheckpoint(s *Submit, p *arcp.CheckpointRestorePayload) {
+	q := restoreJob{*s, s.Envelope.JobID, p.CheckpointID}
 	r := e.run(q.Job)
 	switch {
 	case r == nil:

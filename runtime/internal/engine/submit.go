@@ -42,18 +42,22 @@ type Submit struct {
 	accepted        *store.Event     // of the claim; nil: none was made
 	firstCheckpoint *firstCheckpoint // nil: the job begins at the start
 	inTurn          bool             // the session's earlier submits are decided
+	e               *Engine          // set by Submit
 }
 
 // Submit makes a job, or answers job.failed without a job. The answers to a session are sent in the
-// order of its submits. Submit does not block.
-func (e *Engine) Submit(s Submit) {
-	waits := e.order.wait(s.Session, func() bool {
-		s.inTurn = true
-		return s.perform(e)
-	})
-	if !waits {
+// order of its submits. Submit does not block. The engine keeps s.
+func (e *Engine) Submit(s *Submit) {
+	s.e = e
+	if !e.order.wait(s.Session, s) {
 		s.perform(e)
 	}
+}
+
+// step performs a submit that has waited.
+func (s *Submit) step() (blocks bool) {
+	s.inTurn = true
+	return s.perform(s.e)
 }
 
 // perform performs a submit whose turn has come. It reports whether it blocks the session's later
