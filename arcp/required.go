@@ -49,21 +49,22 @@ func PayloadError(t Type, err error) *Error {
 // a complete payload is checked fast.
 func MissingMember(raw Raw, p any) string {
 	v := reflect.Indirect(reflect.ValueOf(p))
-	var present map[string]Raw
 	for _, f := range fieldsOf(v.Type()) {
-		if !v.FieldByIndex(f.index).IsZero() {
-			continue
-		}
-		if present == nil {
-			if err := Unmarshal(raw, &present); err != nil {
-				return f.name // impossible: raw was decoded before
-			}
-		}
-		if member := present[f.name]; len(member) == 0 || member.Kind() == 'n' {
+		if v.FieldByIndex(f.index).IsZero() && !isPresent(raw, f.name) {
 			return f.name
 		}
 	}
 	return ""
+}
+
+// isPresent reports whether an object has a member that is not null.
+func isPresent(raw Raw, name string) bool {
+	var members map[string]Raw
+	if err := Unmarshal(raw, &members); err != nil {
+		return false // impossible: raw was decoded before
+	}
+	member := members[name]
+	return len(member) > 0 && member.Kind() != 'n'
 }
 
 func fieldsOf(t reflect.Type) []requiredField {

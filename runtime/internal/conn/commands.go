@@ -47,11 +47,12 @@ func (cm *commands) requester(request arcp.MessageID) engine.Requester {
 // order, and therefore also refuses the invalid ones.
 func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
 	c := cm.c
-	p := new(arcp.ToolInvokePayload)
+	in := new(invocation)
+	p, s := &in.payload, &in.submit
 	err := decodeInvoke(env, p)
 	c.unanswered.add()
 	c.rates.clampPriority(now, env)
-	s := cm.newSubmit(env)
+	*s = cm.newSubmit(env)
 	s.Payload = p
 	switch refused := c.principal.program.refuse(p); {
 	case err != nil:
@@ -64,6 +65,12 @@ func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
 	return nil
 }
 
+// invocation is the submit of tool.invoke and its payload, as one piece of memory.
+type invocation struct {
+	submit  engine.Submit
+	payload arcp.ToolInvokePayload
+}
+
 // decodeInvoke decodes the payload of tool.invoke into p and checks it.
 func decodeInvoke(env *arcp.Envelope, p *arcp.ToolInvokePayload) error {
 	err := arcp.DecodeCompleteTo(env, p)
@@ -74,9 +81,9 @@ func decodeInvoke(env *arcp.Envelope, p *arcp.ToolInvokePayload) error {
 }
 
 // newSubmit returns the submit for a message of the client, without its payload.
-func (cm *commands) newSubmit(env *arcp.Envelope) *engine.Submit {
+func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 	c := cm.c
-	return &engine.Submit{
+	return engine.Submit{
 		Envelope:         env,
 		Session:          c.id,
 		Principal:        c.principal.identity.Principal,
@@ -192,7 +199,7 @@ func (cm *commands) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.Ch
 func (cm *commands) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
 	c := cm.c
 	c.unanswered.add()
-	c.srv.opts.Engine.RestoreCheckpoint(cm.newSubmit(env), p)
+	c.srv.opts.Engine.RestoreCheckpoint(new(cm.newSubmit(env)), p)
 	return nil
 }
 

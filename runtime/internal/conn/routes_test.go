@@ -129,7 +129,7 @@ func TestSubmitPayload(t *testing.T) {
 		`{}`: `tool.invoke: payload member "tool" is required`,
 	} {
 		got := ""
-		if _, err := decodeInvoke(&arcp.Envelope{Type: arcp.ToolInvoke, Payload: arcp.Raw(payload)}); err != nil {
+		if err := decodeInvoke(&arcp.Envelope{Type: arcp.ToolInvoke, Payload: arcp.Raw(payload)}, new(arcp.ToolInvokePayload)); err != nil {
 			got = arcp.PayloadError(arcp.ToolInvoke, err).Message
 		}
 		if got != want {

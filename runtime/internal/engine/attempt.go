@@ -38,7 +38,7 @@ func (s *supervisor) emitStarted(now time.Time) {
 	}
 	if !s.direct && !s.builtin() {
 		payload := arcp.JobStartedPayload{Description: s.describe()}
-		s.write.events = append(s.write.events, encodeEvent(arcp.JobStarted, now, &s.common, s.row.Priority, payload.AppendJSON))
+		s.write.started = encodeEvent(arcp.JobStarted, now, &s.common, s.row.Priority, payload.AppendJSON)
 	}
 	if q := s.questions.Interrupt(); q != nil { // an interrupt of an earlier attempt is still pending
 		s.questioner().blockOn(now, q)

@@ -33,7 +33,7 @@ func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created boo
 		e.order.unblock(s.Session)
 		s.notifyDecided()
 	}
-	return e.order.perform(s, true, func() bool {
+	return e.order.perform(s, true, stepFunc(func() bool {
 		e.wg.Add(1)
 		e.pool.Run(func() {
 			defer e.wg.Done()
@@ -59,7 +59,7 @@ func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created boo
 			placed()
 		})
 		return true
-	})
+	}))
 }
 
 // issueCredentials calls the provisioners for a job. It is cancelled when the runtime stops.

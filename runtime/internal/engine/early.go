@@ -52,12 +52,21 @@ var errNoJob = errors.New("the claim was refused")
 // its position in the log.
 func (s *Submit) startEarly(r *run) (blocks bool) {
 	s.makeAccepted(r)
-	return r.e.order.perform(s, true, func() bool {
-		if !r.launchEarly(s) {
-			s.appendClaim(r)
-		}
-		return true
-	})
+	s.early = r
+	return r.e.order.perform(s, true, (*earlyStart)(s))
+}
+
+// earlyStart is the step of a submit that starts its early job.
+type earlyStart Submit
+
+func (es *earlyStart) step() (blocks bool) {
+	s := (*Submit)(es)
+	r := s.early
+	s.early = nil
+	if !r.launchEarly(s) {
+		s.appendClaim(r)
+	}
+	return true
 }
 
 // launchEarly starts the supervisor of an early job. It reports false if the runtime stops: then only

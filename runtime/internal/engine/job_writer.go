@@ -44,9 +44,13 @@ func (jw *jobWriter) next(now time.Time) (w *store.Write, later bool, err error)
 	log := &parts.log
 	*log = store.AppendEvents{Job: jw.run.row.ID, Attempt: jw.attempt, State: jw.newState}
 	w = parts.write.Add(log)
-	log.Events = append(append(parts.events[:0], jw.events...), emitted...)
+	log.Events = parts.events[:0]
+	if jw.started != nil {
+		log.Events = append(log.Events, jw.started)
+	}
+	log.Events = append(log.Events, emitted...)
 	jw.queue.reuse(emitted)
-	jw.events, jw.newState = nil, ""
+	jw.started, jw.newState = nil, ""
 	if err := jw.addEnd(w, log, now); err != nil {
 		return nil, false, err
 	}
@@ -253,8 +257,8 @@ func (jw *jobWriter) answerCommands(err error) {
 // pendingWrite has the parts of the next write, or of the write in progress, other than the events of
 // the tool. The supervisor owns it.
 type pendingWrite struct {
-	events     []*store.Event // of the machine; they precede the events of the tool
-	newState   arcp.JobState  // the job's new state; empty: unchanged
+	started    *store.Event  // job.started, which precedes the events of the tool; nil: it is not due
+	newState   arcp.JobState // the job's new state; empty: unchanged
 	checkpoint *pendingCheckpoint
 	questions  []questionEvent      // events of questions that are not in the log
 	deliveries []store.DeliverEvent // of logged questions to more sessions

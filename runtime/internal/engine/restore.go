@@ -145,7 +145,7 @@ func (rj *restoreJob) submitNew(e *Engine) {
 		e.Refuse(&rj.Submit, arcp.JobFailed, errShuttingDown())
 		return
 	}
-	e.order.enqueue(rj.Session, true, func() bool {
+	e.order.enqueue(rj.Session, true, stepFunc(func() bool {
 		rj.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
@@ -154,7 +154,7 @@ func (rj *restoreJob) submitNew(e *Engine) {
 			}
 		})
 		return true
-	})
+	}))
 }
 
 // beginCall counts a running call, and reports false if the engine drains.

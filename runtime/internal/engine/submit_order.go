@@ -52,7 +52,7 @@ func (o *submitOrder) wait(id arcp.SessionID, step submitStep) bool {
 
 // enqueue performs a step at once, or after the steps that wait. blocks says whether the step may block
 // the later ones.
-func (o *submitOrder) enqueue(id arcp.SessionID, blocks bool, step stepFunc) {
+func (o *submitOrder) enqueue(id arcp.SessionID, blocks bool, step submitStep) {
 	o.mu.Lock()
 	held, busy := o.waiting[id]
 	if busy {
@@ -62,7 +62,7 @@ func (o *submitOrder) enqueue(id arcp.SessionID, blocks bool, step stepFunc) {
 	}
 	o.mu.Unlock()
 	if !busy {
-		step()
+		step.step()
 	}
 }
 
@@ -116,9 +116,9 @@ func (o *submitOrder) unblock(id arcp.SessionID) {
 
 // perform performs a step of a submit at once or in its turn. It reports whether the submit blocks
 // the later ones; a step in the queue reports that in its turn.
-func (o *submitOrder) perform(s *Submit, blocks bool, step stepFunc) bool {
+func (o *submitOrder) perform(s *Submit, blocks bool, step submitStep) bool {
 	if s.inTurn {
-		return step()
+		return step.step()
 	}
 	o.enqueue(s.Session, blocks, step)
 	return false
@@ -137,7 +137,7 @@ func (o *submitOrder) perform(s *Submit, blocks bool, step stepFunc) bool {
 // job only OnDecided.
 func (s *Submit) append(r *run, w *store.Write, done func(created bool), placed func()) bool {
 	blocks := r.mayRepeat(s)
-	return r.e.order.perform(s, blocks, func() bool {
+	return r.e.order.perform(s, blocks, stepFunc(func() bool {
 		r.e.cfg.Log.Append(w, func(res *store.Result) {
 			done(s.claimCommitted(r, res))
 			if blocks {
@@ -147,19 +147,19 @@ func (s *Submit) append(r *run, w *store.Write, done func(created bool), placed 
 		})
 		placed()
 		return blocks
-	})
+	}))
 }
 
 // Refuse answers a submit with an error, in the order of the submits. The engine keeps s.
 func (e *Engine) Refuse(s *Submit, t arcp.Type, err *arcp.Error) {
 	answer := refusalFrame(s, t, err)
-	e.order.perform(s, false, func() bool {
+	e.order.perform(s, false, stepFunc(func() bool {
 		e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
 			s.Answers.AnswerAfterEvents(answer)
 			s.notifyDecided()
 		})
 		return false
-	})
+	}))
 }
 
 // notifyDecided calls OnDecided.
