@@ -51,21 +51,28 @@ var errNoJob = errors.New("the claim was refused")
 // startEarly starts an early job in its turn. It blocks the session's later submits until the claim has
 // its position in the log.
 func (s *Submit) startEarly(r *run) (blocks bool) {
-	submit := *s
-	submit.makeAccepted(r)
-	return r.e.order.perform(s, true, func() bool {
-		if !r.launchEarly(&submit) {
-			submit.appendClaim(r)
-		}
-		return true
-	})
+	s.makeAccepted(r)
+	s.early = r
+	return r.e.order.perform(s, true, (*earlyStart)(s))
+}
+
+// earlyStart is the step of a submit that starts its early job.
+type earlyStart Submit
+
+func (es *earlyStart) step() (blocks bool) {
+	s := (*Submit)(es)
+	r := s.early
+	s.early = nil
+	if !r.launchEarly(s) {
+		s.appendClaim(r)
+	}
+	return true
 }
 
 // launchEarly starts the supervisor of an early job. It reports false if the runtime stops: then only
 // the claim is due.
 func (r *run) launchEarly(claim *Submit) bool {
 	s := newSupervisor(r)
-	s.endc = make(chan struct{})
 	s.write.claim = claim
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,10 +89,39 @@ func (r *run) launchEarly(claim *Submit) bool {
 // goroutine went on with the supervisor.
 func (s *supervisor) runEarlyTool() bool {
 	s.call.early = false
-	t := time.AfterFunc(handoverAfter, s.handOver)
+	t := s.e.handovers.start(s)
 	toolRunner{toolGoroutine{s}}.run() // if the tool ends the goroutine, the timer hands over
-	t.Stop()
+	s.e.handovers.stop(t)
 	return s.call.decided.CompareAndSwap(false, true)
+}
+
+// handovers are the timers of early tools, which are used again.
+type handovers struct{ pool sync.Pool }
+
+type handover struct {
+	timer *time.Timer
+	s     *supervisor // while the timer runs
+}
+
+// start starts a timer that calls handOver of a supervisor after handoverAfter.
+func (hs *handovers) start(s *supervisor) *handover {
+	h, ok := hs.pool.Get().(*handover)
+	if ok {
+		h.s = s
+		h.timer.Reset(handoverAfter)
+		return h
+	}
+	h = &handover{s: s}
+	h.timer = time.AfterFunc(handoverAfter, func() { h.s.handOver() })
+	return h
+}
+
+// stop stops a timer.
+func (hs *handovers) stop(h *handover) {
+	if h.timer.Stop() {
+		h.s = nil
+		hs.pool.Put(h)
+	}
 }
 
 // handOver has another goroutine go on with the supervisor, unless the tool has returned.
@@ -140,8 +176,9 @@ func (s *Submit) committed(r *run, res *store.Result) bool {
 	return created
 }
 
-// placed records that the claim of an early job has its position in the log.
+// placed records that the claim of an early job has its position in the log. The session's later submits
+// follow on this goroutine.
 func (s *Submit) placed(r *run) {
 	r.markPlaced()
-	r.e.order.unblock(s.Session)
+	r.e.order.advance(s.Session)
 }

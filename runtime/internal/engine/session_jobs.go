@@ -24,10 +24,10 @@ func (j SessionJobs) Has(id arcp.SessionID) bool {
 // log, or until ctx ends. A write that is appended then follows them.
 func (j SessionJobs) AwaitClaims(ctx context.Context, id arcp.SessionID) {
 	placed := make(chan struct{})
-	waits := j.e.order.wait(id, func() (blocks bool) {
+	waits := j.e.order.wait(id, stepFunc(func() bool {
 		close(placed)
 		return false
-	})
+	}))
 	if !waits {
 		return
 	}

@@ -42,18 +42,24 @@ type Submit struct {
 	accepted        *store.Event     // of the claim; nil: none was made
 	firstCheckpoint *firstCheckpoint // nil: the job begins at the start
 	inTurn          bool             // the session's earlier submits are decided
+	e               *Engine          // set by Submit
+	op              store.SubmitJob  // of the claim
+	early           *run             // that an earlyStart starts
 }
 
 // Submit makes a job, or answers job.failed without a job. The answers to a session are sent in the
-// order of its submits. Submit does not block.
-func (e *Engine) Submit(s Submit) {
-	waits := e.order.wait(s.Session, func() bool {
-		s.inTurn = true
-		return s.perform(e)
-	})
-	if !waits {
+// order of its submits. Submit does not block. The engine keeps s.
+func (e *Engine) Submit(s *Submit) {
+	s.e = e
+	if !e.order.wait(s.Session, s) {
 		s.perform(e)
 	}
+}
+
+// step performs a submit that has waited.
+func (s *Submit) step() (blocks bool) {
+	s.inTurn = true
+	return s.perform(s.e)
 }
 
 // perform performs a submit whose turn has come. It reports whether it blocks the session's later
@@ -169,8 +175,7 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 		Attempt:        1,
 		Options:        options.encode(),
 	}
-	j.TraceID, j.ParentSpanID = traceOf(env)
-	j.SpanID = randomHex(8)
+	j.TraceID, j.ParentSpanID, j.SpanID = newSpan(env)
 	if key != "" {
 		j.Digest = requestDigest(p, options.RestoredFrom)
 	}
@@ -218,7 +223,8 @@ func (s *Submit) claimWrite(r *run) *store.Write {
 }
 
 func (s *Submit) submitJob(r *run) *store.SubmitJob {
-	return &store.SubmitJob{Row: &r.row, Recheck: s.Recheck}
+	s.op = store.SubmitJob{Row: &r.row, Recheck: s.Recheck}
+	return &s.op
 }
 
 // claimEvents returns the events of the claim: job.accepted, unless the job is direct.

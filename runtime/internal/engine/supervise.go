@@ -32,7 +32,7 @@ type supervisor struct {
 	requests   checkpointRequests
 	heartbeats heartbeats
 	notes      noteLog
-	endc       chan struct{} // closed when the attempt and this supervisor have ended
+	end        signal // the attempt and this supervisor have ended
 }
 
 // attemptEnd says why a supervisor ends.
@@ -51,7 +51,7 @@ func newSupervisor(r *run) *supervisor {
 }
 
 func (s *supervisor) supervise() {
-	s.machine = job.Restore(s.spec(&s.e.cfg, s.progress.Started), s.state)
+	s.machine = *job.Restore(s.spec(&s.e.cfg, s.progress.Started), s.state)
 	s.due = s.machine.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.questions.BeginAttempt()
@@ -140,7 +140,7 @@ func (s *supervisor) continueAfterWrite() bool {
 	if s.exit != exitNone {
 		return false
 	}
-	if !s.started.IsZero() && s.call.returnedc == nil {
+	if !s.started.IsZero() && !s.call.begun {
 		s.startTool()
 	}
 	return true
@@ -301,7 +301,6 @@ func (s *supervisor) wait(now time.Time, accepted bool) {
 func (s *supervisor) finish() {
 	s.write.placeClaim()
 	rests, stopped, rejected := s.close()
-	close(s.endc)
 	if s.timer != nil {
 		s.timer.Stop()
 	}
@@ -320,7 +319,7 @@ func (s *supervisor) finish() {
 		c.rejected(s.e, stopped)
 	}
 	s.finishFamily()
-	if s.call.returnedc != nil && !stopped {
+	if s.call.begun && !stopped {
 		s.awaitTool()
 	}
 	s.releaseSlot()
@@ -345,6 +344,7 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 		}
 	}
 	s.write.checkpoint, s.events.checkpoint = nil, nil
+	s.end.send()
 	return rests, stopped, rejected
 }
 
@@ -353,15 +353,17 @@ var errEnded = arcp.Errorf(arcp.CodeAborted, "the job has ended")
 
 // awaitTool waits until the tool returns, at most abandonAfter.
 func (s *supervisor) awaitTool() {
-	select {
-	case <-s.call.returnedc:
+	s.mu.Lock()
+	if s.call.end.sent {
+		s.mu.Unlock()
 		return
-	default:
 	}
+	returned := s.call.end.channel()
+	s.mu.Unlock()
 	t := time.NewTimer(abandonAfter)
 	defer t.Stop()
 	select {
-	case <-s.call.returnedc:
+	case <-returned:
 	case <-s.e.shutdown.quitc:
 	case <-t.C:
 		s.metrics.Abandoned.Inc()
