@@ -234,17 +234,21 @@ func peekID(frame []byte) MessageID {
 // the invalid member.
 func DecodePayload[T any](env *Envelope) (T, error) {
 	var p T
-	if q, ok := any(&p).(fastDecoder); ok {
+	err := decodePayload(env, &p)
+	return p, err
+}
+
+func decodePayload[T any](env *Envelope, p *T) error {
+	if q, ok := any(p).(fastDecoder); ok {
 		if q.decodeFast(env.Payload) {
-			return p, nil
+			return nil
 		}
-		p = *new(T)
+		*p = *new(T)
 	}
-	err := json.Unmarshal(env.Payload, &p)
-	if err == nil {
-		return p, nil
+	if err := json.Unmarshal(env.Payload, p); err != nil {
+		return &EncodingError{ReasonPayload, clip.Ellipsis("payload"+payloadText(err), maxMessage), env.ID}
 	}
-	return p, &EncodingError{ReasonPayload, clip.Ellipsis("payload"+payloadText(err), maxMessage), env.ID}
+	return nil
 }
 
 // unmarshalMember is Unmarshal with an error that uses the terms of JSON.

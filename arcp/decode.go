@@ -18,47 +18,48 @@ import (
 //
 // A member with a type other than in §2.1 is an error. A null member is absent. Unknown members are
 // ignored.
-func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth, (*Envelope).check) }
+func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth, false) }
 
 // DecodeFromRuntime is Decode for frames of a runtime. The limit of the depth is twice MaxDepth,
 // because a runtime forwards events inside other messages.
 func DecodeFromRuntime(frame []byte) (Envelope, error) {
-	return decode(frame, 2*MaxDepth, (*Envelope).check)
+	return decode(frame, 2*MaxDepth, false)
 }
 
 // DecodeDraft is Decode for frames of the draft dialect (package draft). The timestamp may be
 // missing, a missing payload is {}, and an unknown priority is ignored.
-func DecodeDraft(frame []byte) (Envelope, error) { return decodeDraft(frame, MaxDepth) }
+func DecodeDraft(frame []byte) (Envelope, error) { return decode(frame, MaxDepth, true) }
 
 // DecodeDraftFromRuntime is DecodeDraft for frames of a runtime; see DecodeFromRuntime.
-func DecodeDraftFromRuntime(frame []byte) (Envelope, error) { return decodeDraft(frame, 2*MaxDepth) }
+func DecodeDraftFromRuntime(frame []byte) (Envelope, error) { return decode(frame, 2*MaxDepth, true) }
 
-func decodeDraft(frame []byte, depth int) (Envelope, error) {
-	return decode(frame, depth, func(e *Envelope) error {
-		if e.Payload == nil {
-			e.Payload = Raw("{}")
-		}
-		if !e.Priority.Valid() {
-			e.Priority = PriorityNormal
-		}
-		return e.checkMembers()
-	})
+// checkDraft checks an envelope of the draft dialect, and sets what it may leave out.
+func (e *Envelope) checkDraft() error {
+	if e.Payload == nil {
+		e.Payload = Raw("{}")
+	}
+	if !e.Priority.Valid() {
+		e.Priority = PriorityNormal
+	}
+	return e.checkMembers()
 }
 
-func decode(frame []byte, depth int, check func(*Envelope) error) (Envelope, error) {
-	var env Envelope
+func decode(frame []byte, depth int, draft bool) (env Envelope, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(frame, depth)
-	err := env.read(s)
+	err = env.read(s)
 	s.src = nil
 	scanners.Put(s)
-	if err == nil {
-		err = check(&env)
+	switch {
+	case err == nil && draft:
+		err = env.checkDraft()
+	case err == nil:
+		err = env.check()
 	}
-	if err == nil {
-		return env, nil
+	if err != nil {
+		return Envelope{}, encodingError(err, env.ID, frame)
 	}
-	return Envelope{}, encodingError(err, env.ID, frame)
+	return env, nil
 }
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}

@@ -19,14 +19,20 @@ type requiredField struct {
 // DecodeComplete decodes a payload like DecodePayload. A missing or null required member is an
 // *Error with CodeInvalidRequest.
 func DecodeComplete[P any](env *Envelope) (P, error) {
-	p, err := DecodePayload[P](env)
-	if err != nil {
-		return p, err
+	var p P
+	err := DecodeCompleteTo(env, &p)
+	return p, err
+}
+
+// DecodeCompleteTo is DecodeComplete into p, which is zero before the call.
+func DecodeCompleteTo[P any](env *Envelope, p *P) error {
+	if err := decodePayload(env, p); err != nil {
+		return err
 	}
 	if name := MissingMember(env.Payload, p); name != "" {
-		return p, Errorf(CodeInvalidRequest, "payload member %q is required", name)
+		return Errorf(CodeInvalidRequest, "payload member %q is required", name)
 	}
-	return p, nil
+	return nil
 }
 
 // PayloadError returns the refusal of a message of type t because of err, an error of its payload.
@@ -39,25 +45,26 @@ func PayloadError(t Type, err error) *Error {
 }
 
 // MissingMember returns the name of the first required member that is absent or null in raw, or "". p is
-// the payload struct decoded from raw. Only zero fields of p are looked up in raw, so a complete
-// payload is checked fast.
+// the payload struct decoded from raw, or a pointer to it. Only zero fields of p are looked up in raw, so
+// a complete payload is checked fast.
 func MissingMember(raw Raw, p any) string {
-	v := reflect.ValueOf(p)
-	var present map[string]Raw
+	v := reflect.Indirect(reflect.ValueOf(p))
 	for _, f := range fieldsOf(v.Type()) {
-		if !v.FieldByIndex(f.index).IsZero() {
-			continue
-		}
-		if present == nil {
-			if err := Unmarshal(raw, &present); err != nil {
-				return f.name // impossible: raw was decoded before
-			}
-		}
-		if member := present[f.name]; len(member) == 0 || member.Kind() == 'n' {
+		if v.FieldByIndex(f.index).IsZero() && !isPresent(raw, f.name) {
 			return f.name
 		}
 	}
 	return ""
+}
+
+// isPresent reports whether an object has a member that is not null.
+func isPresent(raw Raw, name string) bool {
+	var members map[string]Raw
+	if err := Unmarshal(raw, &members); err != nil {
+		return false // impossible: raw was decoded before
+	}
+	member := members[name]
+	return len(member) > 0 && member.Kind() != 'n'
 }
 
 func fieldsOf(t reflect.Type) []requiredField {

@@ -44,6 +44,9 @@ func FuzzScanner(f *testing.F) {
 		if bad, ok := err.(*EncodingError); ok && bad.Reason == ReasonTooDeep {
 			return // the library goes deeper
 		}
+		if valid := jsontext.Value(text).IsValid(); valid != Valid(text) {
+			t.Errorf("Valid(%q) = %t, the library says %t", text, !valid, valid)
+		}
 		if valid := jsontext.Value(text).IsValid(); valid != (err == nil) {
 			t.Errorf("scan(%q) = %v, the library says valid = %v", text, err, valid)
 		}

@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 					return nil
 				}
 			}
-			report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: 4, Timeout: time.Minute})
+			report, err := conformance.Run(t.Context(), tg, conformance.Options{Parallel: 4, Timeout: 5 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}

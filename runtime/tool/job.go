@@ -301,7 +301,7 @@ func encodeEvent(v any) (raw arcp.Raw, err error) {
 		if len(v) == 0 {
 			return nil, nil
 		}
-		if !v.IsValid() {
+		if !arcp.Valid(v) {
 			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "event is not valid JSON")
 		}
 		raw = v // the host copies it before it returns

@@ -137,7 +137,7 @@ func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
 	if limit := t.Limits.MaxResponseBytes; limit > 0 && len(out) > limit {
 		return tooLarge("result", len(out), limit)
 	}
-	if t.raw && !isSameSlice(args, out) && !out.IsValid() {
+	if t.raw && !isSameSlice(args, out) && !arcp.Valid(out) {
 		return arcp.Errorf(arcp.CodeInternal, "the tool's result is not valid JSON")
 	}
 	if arcp.DeeperThan(out, MaxDepth) {

@@ -47,29 +47,37 @@ func (cm *commands) requester(request arcp.MessageID) engine.Requester {
 // order, and therefore also refuses the invalid ones.
 func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
 	c := cm.c
-	p, err := decodeInvoke(env)
+	in := new(invocation)
+	p, s := &in.payload, &in.submit
+	err := decodeInvoke(env, p)
 	c.unanswered.add()
 	c.rates.clampPriority(now, env)
-	s := cm.newSubmit(env)
-	s.Payload = &p
-	switch refused := c.principal.program.refuse(&p); {
+	*s = cm.newSubmit(env)
+	s.Payload = p
+	switch refused := c.principal.program.refuse(p); {
 	case err != nil:
-		c.srv.opts.Engine.Refuse(&s, arcp.Nack, arcp.PayloadError(env.Type, err))
+		c.srv.opts.Engine.Refuse(s, arcp.Nack, arcp.PayloadError(env.Type, err))
 	case refused != nil:
-		c.srv.opts.Engine.Refuse(&s, arcp.Nack, refused)
+		c.srv.opts.Engine.Refuse(s, arcp.Nack, refused)
 	default:
 		c.srv.opts.Engine.Submit(s)
 	}
 	return nil
 }
 
-// decodeInvoke decodes and checks the payload of tool.invoke.
-func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
-	p, err := arcp.DecodeComplete[arcp.ToolInvokePayload](env)
+// invocation is the submit of tool.invoke and its payload, as one piece of memory.
+type invocation struct {
+	submit  engine.Submit
+	payload arcp.ToolInvokePayload
+}
+
+// decodeInvoke decodes the payload of tool.invoke into p and checks it.
+func decodeInvoke(env *arcp.Envelope, p *arcp.ToolInvokePayload) error {
+	err := arcp.DecodeCompleteTo(env, p)
 	if err == nil && p.OnDisconnect != "" && p.OnDisconnect != "continue" && p.OnDisconnect != "cancel" {
 		err = errInvalid("on_disconnect must be continue or cancel")
 	}
-	return p, err
+	return err
 }
 
 // newSubmit returns the submit for a message of the client, without its payload.
@@ -85,7 +93,7 @@ func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 		Trust:            c.principal.trust(),
 		Roles:            c.principal.roleNames(),
 		Recheck:          c.handshake.resumed,
-		OnDecided:        c.unanswered.done,
+		OnDecided:        c.unanswered.onDone,
 		AcceptedIsAnswer: c.dialect.acceptedIsAnswer(),
 		OneFollow:        !c.dialect.correlatesEvents(),
 	}
@@ -191,7 +199,7 @@ func (cm *commands) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.Ch
 func (cm *commands) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
 	c := cm.c
 	c.unanswered.add()
-	c.srv.opts.Engine.RestoreCheckpoint(cm.newSubmit(env), p)
+	c.srv.opts.Engine.RestoreCheckpoint(new(cm.newSubmit(env)), p)
 	return nil
 }
 

@@ -75,7 +75,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	c.scheduler = newScheduler(srv.opts.Pool, c.turn)
 	wake := c.scheduler.wake
 	c.inbox.init(wake)
-	c.unanswered.wake = wake
+	c.unanswered.wake, c.unanswered.onDone = wake, c.unanswered.done
 	c.tasks.pool, c.tasks.inbox = srv.opts.Pool, &c.inbox
 	c.tasks.connected, c.tasks.disconnect = context.WithCancel(context.Background())
 	c.machine = machine.New(now, srv.machineConfig(), c.id)

@@ -43,7 +43,7 @@ func (d *decoder) decode(in *inbound, frame []byte) {
 	}
 	env, err := d.frames.Decode(frame)
 	if err == nil {
-		in.env = &env
+		in.env = new(env)
 		return
 	}
 	if refused, ok := errors.AsType[*draft.Refusal](err); ok {

@@ -84,8 +84,7 @@ func TestHandlersDecodeTheCatalogPayload(t *testing.T) {
 			env := &arcp.Envelope{ID: "msg_x", Type: typ, Payload: fmt.Appendf(nil, `{%q:%s}`, f.name, f.wrong)}
 			var text string
 			if typ == arcp.ToolInvoke { // the engine sends the refusal
-				_, err := decodeInvoke(env)
-				text = fmt.Sprint(err)
+				text = fmt.Sprint(decodeInvoke(env, new(arcp.ToolInvokePayload)))
 			} else {
 				answer := refusalOf(t, handling(), env)
 				text = string(answer.Payload)
@@ -130,7 +129,7 @@ func TestSubmitPayload(t *testing.T) {
 		`{}`: `tool.invoke: payload member "tool" is required`,
 	} {
 		got := ""
-		if _, err := decodeInvoke(&arcp.Envelope{Type: arcp.ToolInvoke, Payload: arcp.Raw(payload)}); err != nil {
+		if err := decodeInvoke(&arcp.Envelope{Type: arcp.ToolInvoke, Payload: arcp.Raw(payload)}, new(arcp.ToolInvokePayload)); err != nil {
 			got = arcp.PayloadError(arcp.ToolInvoke, err).Message
 		}
 		if got != want {

@@ -11,8 +11,9 @@ const maxUnanswered = 1024
 // are not durable. While there are maxUnanswered, no frame is handled. Only the loop calls add; any
 // goroutine may call done.
 type unanswered struct {
-	n    atomic.Int64
-	wake func() // wakes the loop
+	n      atomic.Int64
+	wake   func() // wakes the loop
+	onDone func() // done, as one value for all submits
 }
 
 func (u *unanswered) add() { u.n.Add(1) }

@@ -37,7 +37,8 @@ func (s *supervisor) emitStarted(now time.Time) {
 		s.progress.Started, s.progress.unsaved = now, true
 	}
 	if !s.direct && !s.builtin() {
-		s.write.events = append(s.write.events, s.event(arcp.JobStarted, now, s.row.Priority, arcp.JobStartedPayload{Description: s.describe()}))
+		payload := arcp.JobStartedPayload{Description: s.describe()}
+		s.write.started = encodeEvent(arcp.JobStarted, now, &s.common, s.row.Priority, payload.AppendJSON)
 	}
 	if q := s.questions.Interrupt(); q != nil { // an interrupt of an earlier attempt is still pending
 		s.questioner().blockOn(now, q)
@@ -59,7 +60,11 @@ func (s *supervisor) startTool() {
 	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.Blocked())
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
-	s.call.returnedc = make(chan struct{})
+	s.call.begun = true
+	if s.write.claim != nil {
+		s.call.early = true
+		return
+	}
 	s.e.pool.Run(toolRunner{toolGoroutine{s}}.run)
 }
 
@@ -74,9 +79,11 @@ func (t toolRunner) run() {
 	s := t.s
 	result := errVanished
 	var value arcp.Raw
+	begun := time.Now()
 	defer func() {
-		close(s.call.returnedc)
+		s.e.slow.record(s.tool, time.Since(begun))
 		s.mu.Lock()
+		s.call.end.send()
 		s.call.returned, s.call.value, s.call.err = true, value, result
 		s.mu.Unlock()
 		s.wake()

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -80,12 +81,15 @@ func (q *eventQueue) hasRoom(p *pendingCheckpoint) bool {
 // toolCall is the call of the tool by an attempt. The supervisor sets the first members before the tool
 // runs. The result is guarded by run.mu.
 type toolCall struct {
-	returnedc    chan struct{} // closed when the tool has returned; nil: it was not called
-	failedBefore int           // attempts that had failed before this one
+	begun        bool        // the tool was called
+	early        bool        // the supervisor's goroutine is about to run the tool
+	decided      atomic.Bool // of an early tool: it has returned, or another goroutine has the supervisor
+	failedBefore int         // attempts that had failed before this one
 	info         tool.AttemptInfo
 
 	// The result.
-	returned   bool // the supervisor has not handled it
+	end        signal // the tool has returned
+	returned   bool   // the supervisor has not handled it
 	value      arcp.Raw
 	err        *arcp.Error
 	lostReason string // why the result is unknown; empty: it is known

@@ -644,7 +644,7 @@ func (mr *modelRun) rewind(m step, l *modelJob) {
 		return
 	}
 	told, env := mr.onceAnswered("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", mr.calls)), JobID: l.id}
-	mr.e.RestoreCheckpoint(Submit{Envelope: env, Session: "sess_1", Principal: "alice",
+	mr.e.RestoreCheckpoint(&Submit{Envelope: env, Session: "sess_1", Principal: "alice",
 		Answers:   answers{answered: func() {}}, // the job may just have ended: a new one is the answer then
 		OnDecided: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
 }

@@ -303,7 +303,7 @@ func TestDenialsAreAudited(t *testing.T) {
 			&arcp.CancelPayload{TargetID: string(strict)})
 		f.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_2", Answers: answers},
 			&arcp.InterruptPayload{TargetID: string(strict)})
-		f.e.RestoreCheckpoint(Submit{Envelope: &arcp.Envelope{ID: "msg_r", JobID: strict}, Principal: "alice",
+		f.e.RestoreCheckpoint(&Submit{Envelope: &arcp.Envelope{ID: "msg_r", JobID: strict}, Principal: "alice",
 			Session: "sess_2", Answers: answers}, new(arcp.CheckpointRestorePayload))
 		f.frames("sess_2")
 		if n := f.gauge("arcp_capability_denials_total"); n != 7 {

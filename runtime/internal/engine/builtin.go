@@ -170,8 +170,8 @@ func (s *Submit) runInline(r *run) (blocks bool) {
 	if !r.direct {
 		log.Events = append(log.Events, r.acceptedEvent(&r.authority.State))
 	}
-	events, ended := r.outcomeEvents(time.Now(), o, r.e.cfg.scrubber())
-	log.Events = append(log.Events, events...)
+	var ended *job.Outcome
+	log.Events, ended = r.appendOutcome(log.Events, time.Now(), o, r.e.cfg.scrubber())
 	log.State, log.Code = ended.State, outcomeCode(ended)
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck}, log)
 	return s.append(r, w, func(created bool) {

@@ -80,7 +80,7 @@ func (c *Call) endWrite(o *job.Outcome) *store.Write {
 	if !c.claimed {
 		w = c.claimWrite()
 	}
-	events, o := c.supervisor.outcomeEvents(time.Now(), o, c.e.cfg.scrubber())
+	events, o := c.supervisor.appendOutcome(nil, time.Now(), o, c.e.cfg.scrubber())
 	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
 	log.Events = append(log.Events, events...)
@@ -104,16 +104,16 @@ func (c *Call) concluded() {
 
 // startCall runs a call in its turn. It blocks the session's later submits.
 func (s *Submit) startCall(r *run) (blocks bool) {
-	submit, e := *s, r.e
-	return e.order.perform(s, true, func() bool {
+	e := r.e
+	return e.order.perform(s, true, stepFunc(func() bool {
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			newCall(r, &submit).run()
-			e.order.unblock(submit.Session)
-			submit.notifyDecided()
+			newCall(r, s).run()
+			e.order.unblock(s.Session)
+			s.notifyDecided()
 		})
 		return true
-	})
+	}))
 }
 
 // resumeCall runs a call that was claimed before a restart. Its changes were not committed: they are
@@ -121,7 +121,7 @@ func (s *Submit) startCall(r *run) (blocks bool) {
 func resumeCall(r *run) {
 	e, submit := r.e, Submit{Session: r.row.Session, Answers: discardAnswers{}}
 	e.calls.Add(1)
-	e.order.enqueue(submit.Session, true, func() bool {
+	e.order.enqueue(submit.Session, true, stepFunc(func() bool {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			c := newCall(r, &submit)
@@ -130,7 +130,7 @@ func resumeCall(r *run) {
 			e.order.unblock(submit.Session)
 		})
 		return true
-	})
+	}))
 }
 
 func newCall(r *run, s *Submit) *Call {

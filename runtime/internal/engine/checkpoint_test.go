@@ -339,7 +339,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	}
 	e := New(cfg)
 	b.ReportAllocs()
-	e.Submit(Submit{Envelope: &arcp.Envelope{ID: "msg_1"}, Payload: &arcp.ToolInvokePayload{Tool: "t"}, Answers: discardAnswers{}})
+	e.Submit(&Submit{Envelope: &arcp.Envelope{ID: "msg_1"}, Payload: &arcp.ToolInvokePayload{Tool: "t"}, Answers: discardAnswers{}})
 	if err := <-done; err != nil {
 		b.Error(err)
 	}

@@ -28,28 +28,28 @@ func (jc jobCredentials) provisioned() bool {
 // appendProvisioned is append for a job that gets credentials before its claim. The session's
 // later submits wait, because the answers to submits are sent in their order.
 func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created bool), placed func()) (blocks bool) {
-	submit, e := *s, r.e
+	e := r.e
 	decided := func() {
-		e.order.unblock(submit.Session)
-		submit.notifyDecided()
+		e.order.unblock(s.Session)
+		s.notifyDecided()
 	}
-	return e.order.perform(s, true, func() bool {
+	return e.order.perform(s, true, stepFunc(func() bool {
 		e.wg.Add(1)
 		e.pool.Run(func() {
 			defer e.wg.Done()
 			grant, err := issueCredentials(r)
 			if err != nil {
 				done(false)
-				answer := refusalFrame(&submit, arcp.JobFailed, err)
-				e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: submit.Session}}, NoSync: true}, func(*store.Result) {
-					submit.Answers.AnswerAfterEvents(answer)
+				answer := refusalFrame(s, arcp.JobFailed, err)
+				e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
+					s.Answers.AnswerAfterEvents(answer)
 					decided()
 				})
 				return
 			}
 			w.Put(grant.Records...)
 			e.cfg.Log.Append(w, func(res *store.Result) {
-				created := submit.claimCommitted(r, res)
+				created := s.claimCommitted(r, res)
 				if !created {
 					grant.Discard()
 				}
@@ -59,7 +59,7 @@ func (s *Submit) appendProvisioned(r *run, w *store.Write, done func(created boo
 			placed()
 		})
 		return true
-	})
+	}))
 }
 
 // issueCredentials calls the provisioners for a job. It is cancelled when the runtime stops.

@@ -33,6 +33,7 @@ func TestSleepIsInterrupted(t *testing.T) {
 	withDemoTools(t, func(f *fixture, fq *fakeQuestions) {
 		start := time.Now()
 		id := f.submit("demo.sleep", `{"ms":3600000}`)
+		time.Sleep(handoverAfter)
 		job := jobOf(f.want("sleeps", "job.accepted", "job.started"), id)
 		for n := 1; n <= 2; n++ {
 			time.Sleep(10 * time.Minute)
@@ -67,6 +68,7 @@ func TestSleepIsInterrupted(t *testing.T) {
 func TestInterruptSurvivesRestart(t *testing.T) {
 	withDemoTools(t, func(f *fixture, fq *fakeQuestions) {
 		id := f.submit("demo.sleep", `{"ms":60000}`)
+		time.Sleep(handoverAfter)
 		job := jobOf(f.want("sleeps", "job.accepted", "job.started"), id)
 		time.Sleep(30 * time.Second)
 		f.interrupt(job)
@@ -103,6 +105,7 @@ func TestDemoQuestionsSurviveRestart(t *testing.T) {
 	} {
 		withDemoTools(t, func(f *fixture, fq *fakeQuestions) {
 			id := f.submit(c.tool, c.args)
+			time.Sleep(handoverAfter)
 			f.want(c.tool+" asks", "job.accepted", "job.started", c.request)
 			q := fq.only(t)
 			f.restart(1)
@@ -128,6 +131,7 @@ func TestDemoPermit(t *testing.T) {
 			want    string
 		}{{120, "job.completed"}, {10, "job.failed"}} {
 			id := f.submit("demo.permit", `{"permission":"order.refund","resource":"order:*","operation":"refund","lease_seconds":300,"hold_ms":60000,"reason":"why not"}`)
+			time.Sleep(handoverAfter)
 			f.want("asks", "job.accepted", "job.started", "permission.request")
 			term := &arcp.PermissionTerm{Permission: "order.refund", Resource: "order:7", Operation: "refund", Seconds: c.seconds}
 			if _, err := f.respond(fq.only(t), person("sess_1"), approval.Answer{Grant: term}); err != nil {

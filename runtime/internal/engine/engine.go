@@ -106,11 +106,13 @@ type Engine struct {
 	rates    toolRates
 	shutdown shutdown
 
-	leases leaseIndex
-	order  submitOrder
-	calls  callGroup
-	pool   *pool.Pool
-	wg     sync.WaitGroup // supervisors, and submits that wait for credentials
+	leases    leaseIndex
+	order     submitOrder
+	slow      slowTools
+	handovers handovers
+	calls     callGroup
+	pool      *pool.Pool
+	wg        sync.WaitGroup // supervisors, and submits that wait for credentials
 }
 
 // New returns an engine. Call Recover before the first Submit.

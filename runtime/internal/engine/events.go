@@ -27,11 +27,20 @@ func (d *definition) event(t arcp.Type, now time.Time, p arcp.Priority, payload 
 }
 
 func mustEvent(t arcp.Type, now time.Time, c *store.JobContext, p arcp.Priority, payload any) *store.Event {
+	return encodeEvent(t, now, c, p, func(dst []byte) []byte {
+		raw, err := arcp.AppendJSON(dst, payload)
+		if err != nil {
+			panic("engine: payload of " + string(t) + ": " + err.Error())
+		}
+		return raw
+	})
+}
+
+// encodeEvent encodes an event whose payload is appended by a function. The events of each job use it,
+// because a payload that is an interface needs memory.
+func encodeEvent(t arcp.Type, now time.Time, c *store.JobContext, p arcp.Priority, appendPayload func([]byte) []byte) *store.Event {
 	buffer := buffers.Get().(*[]byte)
-	raw, err := arcp.AppendJSON((*buffer)[:0], payload)
-	if err != nil {
-		panic("engine: payload of " + string(t) + ": " + err.Error())
-	}
+	raw := appendPayload((*buffer)[:0])
 	defer putBuffer(buffer, raw)
 	return store.NewEvent(t, now, c, p, raw)
 }
@@ -39,7 +48,7 @@ func mustEvent(t arcp.Type, now time.Time, c *store.JobContext, p arcp.Priority,
 // acceptedEvent returns job.accepted. a is the authority of the job when it is accepted.
 func (d *definition) acceptedEvent(a *authority.State) *store.Event {
 	raw, constraints := authority.WireForm(a.Lease)
-	return d.event(arcp.JobAccepted, d.created, d.row.Priority, arcp.JobAcceptedPayload{
+	payload := arcp.JobAcceptedPayload{
 		JobID:            d.row.ID,
 		Agent:            d.row.Agent,
 		ParentJobID:      d.row.Parent,
@@ -49,7 +58,8 @@ func (d *definition) acceptedEvent(a *authority.State) *store.Event {
 		Lease:            raw,
 		LeaseConstraints: constraints,
 		Budget:           a.Budget.JSON(),
-	})
+	}
+	return encodeEvent(arcp.JobAccepted, d.created, &d.common, d.row.Priority, payload.AppendJSON)
 }
 
 func failedOutcome(err *arcp.Error) *job.Outcome {
@@ -64,9 +74,9 @@ func outcomeCode(o *job.Outcome) arcp.Code {
 	return o.Code
 }
 
-// outcomeEvents returns the terminal event, preceded by the chunks of a result that is too
+// appendOutcome appends the terminal event, preceded by the chunks of a result that is too
 // large for one event (§5.6). The returned outcome replaces o if the result is too large for a job.
-func (d *definition) outcomeEvents(now time.Time, o *job.Outcome, scrub scrubber) ([]*store.Event, *job.Outcome) {
+func (d *definition) appendOutcome(events []*store.Event, now time.Time, o *job.Outcome, scrub scrubber) ([]*store.Event, *job.Outcome) {
 	scrub.outcome(o)
 	switch size := len(o.Value); {
 	case o.State != arcp.StateCompleted || size <= maxPayload:
@@ -75,9 +85,9 @@ func (d *definition) outcomeEvents(now time.Time, o *job.Outcome, scrub scrubber
 	case size > maxResult:
 		o = tooLarge(arcp.CodeInternal, size, maxResult)
 	default:
-		return d.chunkEvents(now, o.Value), o
+		return d.appendChunks(events, now, o.Value), o
 	}
-	return []*store.Event{terminalEvent(&d.row, &d.common, o, now)}, o
+	return append(events, terminalEvent(&d.row, &d.common, o, now)), o
 }
 
 // tooLarge returns the outcome of a job with a result above the limit. The error is not retryable.
@@ -87,10 +97,9 @@ func tooLarge(c arcp.Code, size, limit int) *job.Outcome {
 	return failedOutcome(e)
 }
 
-// chunkEvents returns the chunks of a result, and the event that completes the job.
-func (d *definition) chunkEvents(now time.Time, value []byte) []*store.Event {
+// appendChunks appends the chunks of a result, and the event that completes the job.
+func (d *definition) appendChunks(events []*store.Event, now time.Time, value []byte) []*store.Event {
 	id, size := arcp.NewID(arcp.ResultPrefix), uint64(len(value))
-	var events []*store.Event
 	for n := uint64(0); len(value) > 0; n++ {
 		cut := chunkLen(value)
 		events = append(events, d.event(arcp.JobResultChunk, now, d.row.Priority, arcp.JobResultChunkPayload{
@@ -123,16 +132,19 @@ func chunkLen(b []byte) int {
 
 // terminalEvent returns the event that ends a job (§5.6). It is always critical.
 func terminalEvent(row *store.Job, c *store.JobContext, o *job.Outcome, now time.Time) *store.Event {
-	t, payload := terminalPayload(o, optionsOf(row).Direct)
+	direct := optionsOf(row).Direct
+	if o.State == arcp.StateCompleted && !direct {
+		return encodeEvent(arcp.JobCompleted, now, c, arcp.PriorityCritical, arcp.JobCompletedPayload{Value: o.Value}.AppendJSON)
+	}
+	t, payload := terminalPayload(o, direct)
 	return mustEvent(t, now, c, arcp.PriorityCritical, payload)
 }
 
+// terminalPayload returns the payload of a terminal event other than job.completed.
 func terminalPayload(o *job.Outcome, direct bool) (arcp.Type, any) {
 	switch {
-	case o.State == arcp.StateCompleted && direct:
-		return arcp.ToolResult, arcp.ToolResultPayload{Value: o.Value}
 	case o.State == arcp.StateCompleted:
-		return arcp.JobCompleted, arcp.JobCompletedPayload{Value: o.Value}
+		return arcp.ToolResult, arcp.ToolResultPayload{Value: o.Value}
 	case o.State == arcp.StateCancelled && direct:
 		return arcp.ToolError, arcp.Errorf(o.Code, "%s", o.Reason)
 	case o.State == arcp.StateCancelled:

@@ -261,7 +261,7 @@ func (f *fixture) request(session arcp.SessionID, name, args string) *request {
 func (f *fixture) send(q *request) arcp.MessageID {
 	s := q.Submit
 	s.Envelope, s.Payload = &q.env, &q.payload
-	f.e.Submit(s)
+	f.e.Submit(&s)
 	return q.env.ID
 }
 

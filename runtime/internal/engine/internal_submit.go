@@ -5,7 +5,7 @@ import "github.com/arcpd/arcpd/arcp"
 // SubmitInternal submits a job on behalf of the runtime, without a session. existing is called with the
 // id of an earlier job with the same key. refused is called if there is no job. Neither must block.
 func (e *Engine) SubmitInternal(principal, name string, args arcp.Raw, key string, refused func(*arcp.Error), existing func(arcp.JobID)) {
-	e.Submit(Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal, IdempotencyKey: key},
+	e.Submit(&Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal, IdempotencyKey: key},
 		Payload: &arcp.ToolInvokePayload{Tool: name, Arguments: args}, Principal: principal, Answers: refusalFunc(refused), Existing: existing})
 }
 

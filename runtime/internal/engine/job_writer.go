@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -19,6 +20,17 @@ type jobWriter struct {
 	end     *attemptEnd
 	queue   *eventQueue // of the tool; guarded by run.mu
 	notes   *noteLog    // of the tool; guarded by run.mu
+	claim   *Submit     // whose claim has to be part of the next write, or precede it; nil: the log has the claim
+
+	pending sync.WaitGroup // of the write whose result is not known
+	result  error          // of the last write
+}
+
+// jobWrite is a write of a job with the parts that most of them have, as one piece of memory.
+type jobWrite struct {
+	write  store.Write
+	log    store.AppendEvents
+	events [4]*store.Event // the first ones: often all
 }
 
 // next returns the next write; nil: no write is due. later says that the machine must handle new
@@ -28,12 +40,17 @@ func (jw *jobWriter) next(now time.Time) (w *store.Write, later bool, err error)
 	if !ok {
 		return nil, true, nil
 	}
-	log := &store.AppendEvents{Job: jw.run.row.ID, Attempt: jw.attempt, State: jw.newState}
-	w = store.NewWrite(log)
-	log.Events = make([]*store.Event, 0, len(jw.events)+len(emitted)+1) // 1: for a terminal event
-	log.Events = append(append(log.Events, jw.events...), emitted...)
+	parts := new(jobWrite)
+	log := &parts.log
+	*log = store.AppendEvents{Job: jw.run.row.ID, Attempt: jw.attempt, State: jw.newState}
+	w = parts.write.Add(log)
+	log.Events = parts.events[:0]
+	if jw.started != nil {
+		log.Events = append(log.Events, jw.started)
+	}
+	log.Events = append(log.Events, emitted...)
 	jw.queue.reuse(emitted)
-	jw.events, jw.newState = nil, ""
+	jw.started, jw.newState = nil, ""
 	if err := jw.addEnd(w, log, now); err != nil {
 		return nil, false, err
 	}
@@ -52,9 +69,7 @@ func (jw *jobWriter) addEnd(w *store.Write, log *store.AppendEvents, now time.Ti
 	r, end := jw.run, jw.end
 	switch {
 	case end.outcome != nil:
-		var events []*store.Event
-		events, end.outcome = r.outcomeEvents(now, end.outcome, r.e.cfg.scrubber())
-		log.Events = append(log.Events, events...)
+		log.Events, end.outcome = r.appendOutcome(log.Events, now, end.outcome, r.e.cfg.scrubber())
 		log.State, log.Code = end.outcome.State, outcomeCode(end.outcome)
 		records, err := r.credentials().ending()
 		if err != nil {
@@ -154,10 +169,16 @@ func (jw *jobWriter) commit(w *store.Write, err error) bool {
 // append appends a write and waits for its result. Commands are answered before the
 // events of the write are delivered.
 func (jw *jobWriter) append(w *store.Write) error {
+	claim := jw.addClaim(w)
+	jw.pending.Add(1)
 	jw.run.e.cfg.Log.Append(w, func(res *store.Result) {
 		r := jw.run
+		if claim != nil && !claim.committed(r, res) {
+			jw.decide(errNoJob)
+			return
+		}
 		if errors.Is(res.Err, store.ErrTogether) {
-			r.committedc <- res.Err
+			jw.decide(res.Err)
 			return
 		}
 		if res.Err == nil {
@@ -169,9 +190,19 @@ func (jw *jobWriter) append(w *store.Write) error {
 			r.credentials().end()
 		}
 		jw.answerCommands(res.Err)
-		r.committedc <- res.Err
+		jw.decide(res.Err)
 	})
-	return <-jw.run.committedc
+	if claim != nil {
+		claim.placed(jw.run)
+	}
+	jw.pending.Wait()
+	return jw.result
+}
+
+// decide passes the result of a write to the supervisor. It runs on the committer's goroutine.
+func (jw *jobWriter) decide(err error) {
+	jw.result = err
+	jw.pending.Done()
 }
 
 // committed records that a write is durable.
@@ -226,8 +257,8 @@ func (jw *jobWriter) answerCommands(err error) {
 // pendingWrite has the parts of the next write, or of the write in progress, other than the events of
 // the tool. The supervisor owns it.
 type pendingWrite struct {
-	events     []*store.Event // of the machine; they precede the events of the tool
-	newState   arcp.JobState  // the job's new state; empty: unchanged
+	started    *store.Event  // job.started, which precedes the events of the tool; nil: it is not due
+	newState   arcp.JobState // the job's new state; empty: unchanged
 	checkpoint *pendingCheckpoint
 	questions  []questionEvent      // events of questions that are not in the log
 	deliveries []store.DeliverEvent // of logged questions to more sessions

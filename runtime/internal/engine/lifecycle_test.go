@@ -171,6 +171,7 @@ func TestEarlyStartOfARefusedClaim(t *testing.T) {
 		q.Session = "sess_gone" // the store does not know it
 		release := f.st.hold()
 		f.send(q)
+		time.Sleep(handoverAfter)
 		synctest.Wait()
 		release()
 		f.want("the client is told", "job.failed msg_1 UNAVAILABLE")

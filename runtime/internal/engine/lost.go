@@ -30,12 +30,16 @@ func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
 	}
 }
 
-func (j toolJob) Ended() <-chan struct{} { return j.s.endc }
+func (j toolJob) Ended() <-chan struct{} {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	return j.s.end.channel()
+}
 
 // Failure returns the error with which the job ended, once Ended is closed.
 func (j toolJob) Failure() *arcp.Error {
 	select {
-	case <-j.s.endc: // the supervisor writes nothing any more
+	case <-j.Ended(): // the supervisor writes nothing any more
 	default:
 		return nil
 	}

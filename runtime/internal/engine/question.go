@@ -214,7 +214,7 @@ func (s *supervisor) running() bool {
 
 // attemptClock has the deadlines of an attempt, for which the time of a wait for an answer does not count.
 type attemptClock struct {
-	machine *job.Machine
+	machine job.Machine
 	due     time.Time     // the machine's deadline; zero: none
 	limit   job.TimeLimit // of the tool
 }

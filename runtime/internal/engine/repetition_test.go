@@ -68,6 +68,7 @@ func TestRepeatedSubmit(t *testing.T) {
 		id := f.want("the job ends", "job.completed msg_1")[0].JobID
 		f.send(q)
 		f.submit("t", "{}")
+		time.Sleep(handoverAfter)
 		frames := f.want("the answers again, in their place", "job.accepted msg_1", "job.completed msg_1",
 			"job.accepted msg_2", "job.started msg_2")
 		if frames[0].JobID != id || frames[1].JobID != id {

@@ -42,8 +42,8 @@ const firstCheckpointNumber = 1
 // not ended, its attempt is stopped and the next attempt starts from the checkpoint; the
 // acknowledgement is sent when this is durable. If the job has ended, a new job with the same tool and
 // arguments is submitted.
-func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
-	q := restoreJob{s, s.Envelope.JobID, p.CheckpointID}
+func (e *Engine) RestoreCheckpoint(s *Submit, p *arcp.CheckpointRestorePayload) {
+	q := restoreJob{*s, s.Envelope.JobID, p.CheckpointID}
 	r := e.run(q.Job)
 	switch {
 	case r == nil:
@@ -145,7 +145,7 @@ func (rj *restoreJob) submitNew(e *Engine) {
 		e.Refuse(&rj.Submit, arcp.JobFailed, errShuttingDown())
 		return
 	}
-	e.order.enqueue(rj.Session, true, func() bool {
+	e.order.enqueue(rj.Session, true, stepFunc(func() bool {
 		rj.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
@@ -154,7 +154,7 @@ func (rj *restoreJob) submitNew(e *Engine) {
 			}
 		})
 		return true
-	})
+	}))
 }
 
 // beginCall counts a running call, and reports false if the engine drains.

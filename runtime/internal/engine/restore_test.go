@@ -26,7 +26,7 @@ func (f *fixture) restoreRequest(session arcp.SessionID, id arcp.JobID, checkpoi
 // sendRestore sends a request to restore a checkpoint.
 func (f *fixture) sendRestore(q restoreJob) {
 	f.Helper()
-	f.e.RestoreCheckpoint(q.Submit, &arcp.CheckpointRestorePayload{CheckpointID: q.Checkpoint})
+	f.e.RestoreCheckpoint(&q.Submit, &arcp.CheckpointRestorePayload{CheckpointID: q.Checkpoint})
 }
 
 // restore restores for sess_1.

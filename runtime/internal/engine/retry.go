@@ -74,7 +74,7 @@ func (s *supervisor) suspend() {
 		s.lifecycle.apply(onStop)
 	}
 	s.mu.Unlock()
-	if s.call.returnedc != nil {
+	if s.call.begun {
 		s.awaitTool()
 	}
 	if slot {

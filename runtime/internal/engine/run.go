@@ -77,9 +77,8 @@ type run struct {
 	passedOver int // how often a later job of the principal got a slot instead
 	entry      tableEntry
 
-	committedc chan error    // buffered 1: the result of the supervisor's write
-	wakec      chan struct{} // buffered 1: there is input for the supervisor
-	done       completion
+	wakec chan struct{} // buffered 1: there is input for the supervisor
+	done  completion
 
 	mu         sync.Mutex // guards the members below
 	lifecycle  lifecycle
@@ -121,7 +120,7 @@ func (t *jobTimers) stop() {
 
 func newRun(e *Engine, t *tool.Tool) *run {
 	r := &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
-		authority: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
+		authority: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1)}
 	r.questions.mu = &r.mu
 	return r
 }
@@ -184,7 +183,6 @@ func (r *run) launchLocked() {
 		return
 	}
 	s := newSupervisor(r)
-	s.endc = make(chan struct{})
 	r.current, r.commands.wanted = s, false
 	r.e.wg.Add(1)
 	r.e.pool.Run(s.supervise)

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
+
 	"github.com/arcpd/arcpd/arcp"
 )
 
 // SessionJobs finds and cancels the jobs of a session that have not ended. Its methods may be called
-// by many goroutines. They do not block.
+// by many goroutines. Only AwaitClaims blocks.
 type SessionJobs struct{ e *Engine }
 
 // SessionJobs returns the jobs by session.
@@ -16,6 +18,23 @@ func (j SessionJobs) Has(id arcp.SessionID) bool {
 	j.e.mu.Lock()
 	defer j.e.mu.Unlock()
 	return j.e.jobs.perSession[id].n > 0
+}
+
+// AwaitClaims waits until the claims of all submits of a session up to now have their positions in the
+// log, or until ctx ends. A write that is appended then follows them.
+func (j SessionJobs) AwaitClaims(ctx context.Context, id arcp.SessionID) {
+	placed := make(chan struct{})
+	waits := j.e.order.wait(id, stepFunc(func() bool {
+		close(placed)
+		return false
+	}))
+	if !waits {
+		return
+	}
+	select {
+	case <-placed:
+	case <-ctx.Done():
+	}
 }
 
 // IDs returns the jobs of a session.

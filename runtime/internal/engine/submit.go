@@ -42,18 +42,24 @@ type Submit struct {
 	accepted        *store.Event     // of the claim; nil: none was made
 	firstCheckpoint *firstCheckpoint // nil: the job begins at the start
 	inTurn          bool             // the session's earlier submits are decided
+	e               *Engine          // set by Submit
+	op              store.SubmitJob  // of the claim
+	early           *run             // that an earlyStart starts
 }
 
 // Submit makes a job, or answers job.failed without a job. The answers to a session are sent in the
-// order of its submits. Submit does not block.
-func (e *Engine) Submit(s Submit) {
-	waits := e.order.wait(s.Session, func() bool {
-		s.inTurn = true
-		return s.perform(e)
-	})
-	if !waits {
+// order of its submits. Submit does not block. The engine keeps s.
+func (e *Engine) Submit(s *Submit) {
+	s.e = e
+	if !e.order.wait(s.Session, s) {
 		s.perform(e)
 	}
+}
+
+// step performs a submit that has waited.
+func (s *Submit) step() (blocks bool) {
+	s.inTurn = true
+	return s.perform(s.e)
 }
 
 // perform performs a submit whose turn has come. It reports whether it blocks the session's later
@@ -71,6 +77,8 @@ func (s *Submit) perform(e *Engine) (blocks bool) {
 		return s.runInline(r)
 	case r.runsAsCall():
 		return s.startCall(r)
+	case r.isEarly(s):
+		return s.startEarly(r)
 	}
 	return s.claim(r)
 }
@@ -167,8 +175,7 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 		Attempt:        1,
 		Options:        options.encode(),
 	}
-	j.TraceID, j.ParentSpanID = traceOf(env)
-	j.SpanID = randomHex(8)
+	j.TraceID, j.ParentSpanID, j.SpanID = newSpan(env)
 	if key != "" {
 		j.Digest = requestDigest(p, options.RestoredFrom)
 	}
@@ -177,16 +184,8 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 
 // claim commits the job. It reports whether it blocks the session's later submits.
 func (s *Submit) claim(r *run) (blocks bool) {
-	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
-	r.lastJSeq = 0
-	if !r.direct {
-		s.accepted = r.acceptedEvent(&r.authority.State)
-		w.Add(&store.AppendEvents{Events: []*store.Event{s.accepted}})
-		r.lastJSeq = 1
-	}
-	if s.firstCheckpoint != nil {
-		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
-	}
+	s.makeAccepted(r)
+	w := s.claimWrite(r)
 	startEarly := r.startsBeforeDurable(s)
 	done := func(created bool) {
 		if created {
@@ -202,6 +201,39 @@ func (s *Submit) claim(r *run) (blocks bool) {
 		r.launch() // marks the run; markPlaced starts the supervisor
 	}
 	return s.append(r, w, done, r.markPlaced)
+}
+
+// makeAccepted makes the event job.accepted, before the tool can spend from the budget that it has.
+func (s *Submit) makeAccepted(r *run) {
+	if !r.direct || s.AcceptedIsAnswer {
+		s.accepted = r.acceptedEvent(&r.authority.State)
+	}
+}
+
+// claimWrite returns the write of the claim.
+func (s *Submit) claimWrite(r *run) *store.Write {
+	w := store.NewWrite(s.submitJob(r))
+	if events := s.claimEvents(r); len(events) > 0 {
+		w.Add(&store.AppendEvents{Events: events})
+	}
+	if s.firstCheckpoint != nil {
+		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
+	}
+	return w
+}
+
+func (s *Submit) submitJob(r *run) *store.SubmitJob {
+	s.op = store.SubmitJob{Row: &r.row, Recheck: s.Recheck}
+	return &s.op
+}
+
+// claimEvents returns the events of the claim: job.accepted, unless the job is direct.
+func (s *Submit) claimEvents(r *run) []*store.Event {
+	if r.direct {
+		return nil
+	}
+	r.lastJSeq = 1
+	return []*store.Event{s.accepted}
 }
 
 // claimCommitted reports whether the write of the claim has created a job. If not, it answers the submit.

@@ -9,25 +9,35 @@ import (
 )
 
 // submitOrder preserves the order of the submits of a session, and of the answers to them. The log
-// preserves the order of writes, but two kinds of submit need more:
+// preserves the order of writes, but three kinds of submit need more:
 //
 //   - A submit that may repeat another one, by its idempotency key or its id. A second write may
 //     answer it.
 //   - A call of a built-in tool. It runs before its write is appended, and the next call must see its
 //     changes.
+//   - An early job. Its tool runs before its claim is appended.
 //
-// Such a submit blocks the later submits of its session until it is decided.
+// The first two block the later submits of their session until they are decided, an early job until its
+// claim has its position in the log.
 //
 // A session has an entry, maybe empty, while a submit blocks.
 type submitOrder struct {
 	pool    *pool.Pool
 	mu      sync.Mutex
-	waiting map[arcp.SessionID][]submitStep // the submits that wait
+	waiting map[arcp.SessionID][]submitStep // what waits
 }
 
-// submitStep performs a submit in its turn and reports whether it blocks the later ones. If so,
-// submitOrder.unblock is called for the session later.
-type submitStep func() (blocks bool)
+// submitStep is a submit, or a part of one.
+type submitStep interface {
+	// step performs it in its turn and reports whether it blocks the later ones. If so,
+	// submitOrder.unblock is called for the session later.
+	step() (blocks bool)
+}
+
+// stepFunc is a submitStep.
+type stepFunc func() (blocks bool)
+
+func (f stepFunc) step() bool { return f() }
 
 // wait queues a step if the submits of a session have to wait.
 func (o *submitOrder) wait(id arcp.SessionID, step submitStep) bool {
@@ -52,7 +62,7 @@ func (o *submitOrder) enqueue(id arcp.SessionID, blocks bool, step submitStep) {
 	}
 	o.mu.Unlock()
 	if !busy {
-		step()
+		step.step()
 	}
 }
 
@@ -71,7 +81,7 @@ func (o *submitOrder) removeIdle(id arcp.SessionID) bool {
 func (o *submitOrder) drain(id arcp.SessionID) {
 	for {
 		step, ok := o.dequeue(id)
-		if !ok || step() {
+		if !ok || step.step() {
 			return
 		}
 	}
@@ -89,6 +99,13 @@ func (o *submitOrder) dequeue(id arcp.SessionID) (step submitStep, ok bool) {
 	return step, true
 }
 
+// advance performs the submits behind one that has blocked them, on this goroutine.
+func (o *submitOrder) advance(id arcp.SessionID) {
+	if !o.removeIdle(id) {
+		o.drain(id)
+	}
+}
+
 // unblock performs the submits behind one that has blocked them. It may be called on the committer's
 // goroutine, on which no submit runs.
 func (o *submitOrder) unblock(id arcp.SessionID) {
@@ -101,7 +118,7 @@ func (o *submitOrder) unblock(id arcp.SessionID) {
 // the later ones; a step in the queue reports that in its turn.
 func (o *submitOrder) perform(s *Submit, blocks bool, step submitStep) bool {
 	if s.inTurn {
-		return step()
+		return step.step()
 	}
 	o.enqueue(s.Session, blocks, step)
 	return false
@@ -116,32 +133,33 @@ func (o *submitOrder) perform(s *Submit, blocks bool, step submitStep) bool {
 //     returns. Its argument is whether there is a job. If there is none, the submit is answered first.
 //  4. OnDecided runs on the committer's goroutine, after the later submits are unblocked.
 //
-// appendProvisioned has the same order. A call of a built-in tool has only step and OnDecided.
+// appendProvisioned has the same order. A call of a built-in tool has only step and OnDecided, an early
+// job only OnDecided.
 func (s *Submit) append(r *run, w *store.Write, done func(created bool), placed func()) bool {
-	submit, blocks := *s, r.mayRepeat(s)
-	return r.e.order.perform(s, blocks, func() bool {
+	blocks := r.mayRepeat(s)
+	return r.e.order.perform(s, blocks, stepFunc(func() bool {
 		r.e.cfg.Log.Append(w, func(res *store.Result) {
-			done(submit.claimCommitted(r, res))
+			done(s.claimCommitted(r, res))
 			if blocks {
-				r.e.order.unblock(submit.Session)
+				r.e.order.unblock(s.Session)
 			}
-			submit.notifyDecided()
+			s.notifyDecided()
 		})
 		placed()
 		return blocks
-	})
+	}))
 }
 
-// Refuse answers a submit with an error, in the order of the submits.
-func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
-	s, answer := *submit, refusalFrame(submit, t, err)
-	e.order.perform(submit, false, func() bool {
+// Refuse answers a submit with an error, in the order of the submits. The engine keeps s.
+func (e *Engine) Refuse(s *Submit, t arcp.Type, err *arcp.Error) {
+	answer := refusalFrame(s, t, err)
+	e.order.perform(s, false, stepFunc(func() bool {
 		e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
 			s.Answers.AnswerAfterEvents(answer)
 			s.notifyDecided()
 		})
 		return false
-	})
+	}))
 }
 
 // notifyDecided calls OnDecided.

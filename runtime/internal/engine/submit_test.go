@@ -125,7 +125,7 @@ func TestIdempotencyRace(t *testing.T) {
 			racing.Go(func() {
 				s := q.Submit
 				s.Envelope, s.Payload = &q.env, &q.payload
-				f.e.Submit(s)
+				f.e.Submit(&s)
 			})
 		}
 		racing.Wait()

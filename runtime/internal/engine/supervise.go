@@ -32,7 +32,7 @@ type supervisor struct {
 	requests   checkpointRequests
 	heartbeats heartbeats
 	notes      noteLog
-	endc       chan struct{} // closed when the attempt and this supervisor have ended
+	end        signal // the attempt and this supervisor have ended
 }
 
 // attemptEnd says why a supervisor ends.
@@ -51,14 +51,22 @@ func newSupervisor(r *run) *supervisor {
 }
 
 func (s *supervisor) supervise() {
-	defer s.e.wg.Done()
-	s.machine = job.Restore(s.spec(&s.e.cfg, s.progress.Started), s.state)
+	s.machine = *job.Restore(s.spec(&s.e.cfg, s.progress.Started), s.state)
 	s.due = s.machine.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.questions.BeginAttempt()
+	s.takeTurns()
+}
+
+// takeTurns supervises until the supervisor ends, or until another goroutine does so.
+func (s *supervisor) takeTurns() {
 	for s.turn() {
+		if s.call.early && !s.runEarlyTool() {
+			return
+		}
 	}
 	s.finish()
+	s.e.wg.Done()
 }
 
 // spec describes the job to its machine. startedAt is when the first attempt started; zero: it has not.
@@ -86,6 +94,12 @@ func (s *supervisor) turn() bool {
 		s.startAttempt(now)
 	}
 	s.applyOutput(now, s.machine.TakeOutput(), in.accepted)
+	if s.call.early {
+		return true // the tool may return before the claim is in the log
+	}
+	if s.outcome == nil || len(s.write.commands)+len(s.write.calls) > 0 {
+		s.write.placeClaim()
+	}
 	// Until the claim is durable events stay in the queue, unless a command waits for
 	// its answer or the job ends: then all are written at once, directly behind the claim.
 	if in.accepted || s.outcome != nil || len(s.write.commands) > 0 {
@@ -126,7 +140,7 @@ func (s *supervisor) continueAfterWrite() bool {
 	if s.exit != exitNone {
 		return false
 	}
-	if !s.started.IsZero() && s.call.returnedc == nil {
+	if !s.started.IsZero() && !s.call.begun {
 		s.startTool()
 	}
 	return true
@@ -285,8 +299,8 @@ func (s *supervisor) wait(now time.Time, accepted bool) {
 
 // finish releases the job, or leaves it until its next attempt.
 func (s *supervisor) finish() {
+	s.write.placeClaim()
 	rests, stopped, rejected := s.close()
-	close(s.endc)
 	if s.timer != nil {
 		s.timer.Stop()
 	}
@@ -305,7 +319,7 @@ func (s *supervisor) finish() {
 		c.rejected(s.e, stopped)
 	}
 	s.finishFamily()
-	if s.call.returnedc != nil && !stopped {
+	if s.call.begun && !stopped {
 		s.awaitTool()
 	}
 	s.releaseSlot()
@@ -330,6 +344,7 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 		}
 	}
 	s.write.checkpoint, s.events.checkpoint = nil, nil
+	s.end.send()
 	return rests, stopped, rejected
 }
 
@@ -338,15 +353,17 @@ var errEnded = arcp.Errorf(arcp.CodeAborted, "the job has ended")
 
 // awaitTool waits until the tool returns, at most abandonAfter.
 func (s *supervisor) awaitTool() {
-	select {
-	case <-s.call.returnedc:
+	s.mu.Lock()
+	if s.call.end.sent {
+		s.mu.Unlock()
 		return
-	default:
 	}
+	returned := s.call.end.channel()
+	s.mu.Unlock()
 	t := time.NewTimer(abandonAfter)
 	defer t.Stop()
 	select {
-	case <-s.call.returnedc:
+	case <-returned:
 	case <-s.e.shutdown.quitc:
 	case <-t.C:
 		s.metrics.Abandoned.Inc()

@@ -27,6 +27,7 @@ type Machine struct {
 	cancellation cancellation
 	silenceErr   *arcp.Error // the error of missed heartbeats; nil: none were missed
 	out          Output
+	outcome      Outcome // out.Terminal refers to it
 }
 
 // wait is the reason for which a job is blocked.
@@ -78,7 +79,8 @@ func (m *Machine) move(in Input) bool {
 func (m *Machine) end(in Input, o Outcome) {
 	if m.move(in) {
 		o.State = m.state
-		m.out.Terminal = &o
+		m.outcome = o
+		m.out.Terminal = &m.outcome
 	}
 }
 

@@ -23,10 +23,13 @@ type Log interface {
 	Forget(id arcp.SessionID)
 }
 
-// Jobs finds and cancels the jobs of sessions; see engine.SessionJobs. The methods do not block.
+// Jobs finds and cancels the jobs of sessions; see engine.SessionJobs. Only AwaitClaims blocks.
 type Jobs interface {
 	// Has reports whether a session has jobs that have not ended.
 	Has(id arcp.SessionID) bool
+	// AwaitClaims waits until the claims of all submits of a session up to now have their positions
+	// in the log, or until ctx ends.
+	AwaitClaims(context.Context, arcp.SessionID)
 	// CancelOnDisconnect cancels the jobs of a session that end with its connection.
 	CancelOnDisconnect(id arcp.SessionID, reason string)
 }

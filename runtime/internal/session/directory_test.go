@@ -1,8 +1,10 @@
 package session
 
 import (
+	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -33,14 +35,52 @@ func (l *testLog) Forget(arcp.SessionID) {}
 
 type noJobs struct{}
 
-func (noJobs) Has(arcp.SessionID) bool                   { return false }
-func (noJobs) CancelOnDisconnect(arcp.SessionID, string) {}
+func (noJobs) Has(arcp.SessionID) bool                     { return false }
+func (noJobs) AwaitClaims(context.Context, arcp.SessionID) {}
+func (noJobs) CancelOnDisconnect(arcp.SessionID, string)   {}
 
 func newTestDirectory() (*Directory, *testLog) {
 	log := new(testLog)
 	d := NewDirectory(Options{Log: log})
 	d.Connect(noJobs{})
 	return d, log
+}
+
+// heldClaims are jobs whose claims are in the log when the channel is closed.
+type heldClaims struct {
+	noJobs
+	placedc chan struct{}
+}
+
+func (h heldClaims) AwaitClaims(ctx context.Context, _ arcp.SessionID) {
+	select {
+	case <-h.placedc:
+	case <-ctx.Done():
+	}
+}
+
+// The end of a session is written after the claims of its submits, or when these take too long.
+func TestEndFollowsTheClaims(t *testing.T) {
+	for _, placed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			d, log := newTestDirectory()
+			jobs := heldClaims{placedc: make(chan struct{})}
+			d.Connect(jobs)
+			s, _, _ := d.Open(OpenParams{ID: "sess_1", Principal: "alice", Now: time.Now(), Conn: &testConn{}})
+			d.End(s, Eviction{}, nil)
+			synctest.Wait()
+			if d.endWritten(s) {
+				t.Error("the end precedes a claim")
+			}
+			if placed {
+				close(jobs.placedc)
+			}
+			d.WaitEnds()
+			if !slices.Equal(log.ended, []arcp.SessionID{"sess_1"}) {
+				t.Errorf("ended %q, want the session", log.ended)
+			}
+		})
+	}
 }
 
 // A session that came back and detached again since Expired found it has its whole resume

@@ -179,9 +179,17 @@ func (d *Directory) EndWithCall(ctx context.Context, s *Session, e Eviction, don
 	return nil
 }
 
-// writeEnd writes the end of a session after endLocked.
+// claimWait is how long the end of a session waits for the claims of the session's submits. Only a call of
+// a built-in tool takes long: it may wait for the end of another session, and that end for this one.
+const claimWait = 5 * time.Second
+
+// writeEnd writes the end of a session after endLocked. It follows the claims of the session's submits,
+// because the store refuses the jobs of a session that has ended.
 func (d *Directory) writeEnd(s *Session) {
 	d.endWriters.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), claimWait)
+		d.jobs.AwaitClaims(ctx, s.ID)
+		cancel()
 		_ = s.lockEnd(context.Background()) // only the end of the context is an error
 		defer s.unlockEnd()
 		if d.endWritten(s) {

@@ -23,6 +23,7 @@ type job struct {
 	lastJSeq  uint64
 	lastSeq   uint64
 	changed   *JobChange
+	few       [1]follower // the first follower, without an allocation of its own
 }
 
 // put adds a follower, or replaces the follower with the same key.
@@ -36,6 +37,9 @@ func (j *job) put(f follower) {
 	i := slices.IndexFunc(j.followers, func(o follower) bool { return f.before(&o) })
 	if i < 0 {
 		i = len(j.followers)
+	}
+	if j.followers == nil {
+		j.followers = j.few[:0]
 	}
 	j.followers = slices.Insert(j.followers, i, f)
 }

@@ -1,0 +1,24 @@
+package engine
+
+// signal tells goroutines that something has happened. The channel is made when the first one waits. A
+// lock guards the signal.
+type signal struct {
+	sent bool
+	c    chan struct{} // closed when sent; nil: nobody has waited
+}
+
+func (s *signal) send() {
+	if s.sent = true; s.c != nil {
+		close(s.c)
+	}
+}
+
+// channel returns a channel that is closed when the signal is sent.
+func (s *signal) channel() <-chan struct{} {
+	if s.c == nil {
+		if s.c = make(chan struct{}); s.sent {
+			close(s.c)
+		}
+	}
+	return s.c
+}
