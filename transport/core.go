@@ -123,14 +123,16 @@ func (c *core) Buffered() bool {
 	return len(c.rest) > 0 || c.failure != nil
 }
 
-// fail makes err the error of this and all further Reads. The caller holds reading.
+// fail makes err the error of this and all further Reads, and drops the received bytes. The caller holds
+// reading.
 func (c *core) fail(err error) error {
 	if e := c.localEnd(); e != nil {
 		err = e
 	} else if _, ok := errors.AsType[*Error](err); !ok {
 		err = &Error{Code: CloseAbnormal, Err: fmt.Errorf("read: %w", err)}
 	}
-	c.failure = err
+	c.failure, c.rest = err, nil
+	c.wire.release()
 	return err
 }
 
