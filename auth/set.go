@@ -77,6 +77,15 @@ func (s *Set) KnownClientChanges(now time.Time, limit int) []KnownClient {
 // Offers reports whether a remote peer may use the scheme.
 func (s *Set) Offers(scheme string) bool { return slices.Contains(s.current.Load().names, scheme) }
 
+// Immediate reports whether Begin and Verify of the scheme never wait: they look into memory only.
+func (s *Set) Immediate(scheme string) bool {
+	switch s.current.Load().schemes[scheme].(type) {
+	case *bearer, *noneScheme:
+		return true
+	}
+	return false
+}
+
 // Format prints only the names of the schemes.
 func (s *Set) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "auth set %v", s.Schemes()) // fmt.State records the error

@@ -33,6 +33,17 @@ func TestUnconfiguredSchemesAreRefused(t *testing.T) {
 	}
 }
 
+func TestImmediateSchemes(t *testing.T) {
+	all := hmacConfig(t, "anonymous: {enabled: true}")
+	must(t, all.AddToken(Token{Principal: "alice", Secret: "tok"}))
+	set := NewSet(all)
+	for scheme, immediate := range map[string]bool{Bearer: true, None: true, SignedJWT: false, MTLS: false, "": false} {
+		want(t, "scheme "+scheme, set.Immediate(scheme), immediate)
+	}
+	must(t, all.AddToken(Token{Principal: "bob", Secret: "tok2"}))
+	want(t, "an extra scheme may wait", NewSet(all, fakeScheme{Bearer}).Immediate(Bearer), false)
+}
+
 func TestSchemesListsTheConfigured(t *testing.T) {
 	want(t, "nothing is offered to the network", NewSet(new(Config)).Schemes(), nil)
 	all := hmacConfig(t, "anonymous: {enabled: true}")

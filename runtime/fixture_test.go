@@ -94,6 +94,13 @@ func (s *recordingStore) Commit(writes []*store.Write, results []store.Result) e
 	return s.Store.Commit(writes, results)
 }
 
+// mayLose reports whether a crash may lose the latest commit.
+func (s *recordingStore) mayLose() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unsynced
+}
+
 func (s *recordingStore) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -192,6 +193,37 @@ func TestLatePositionIsFoundWithoutReadingBefore(t *testing.T) {
 				t.Errorf("after %d comes %d (%v)", from, at.Origin.Seq, err)
 			}
 			_ = p.conn.Abort() // it may have ended
+		}
+	})
+}
+
+// TestSessionLostInACrash checks that the row of an empty session is synced at most 50 ms after it was
+// opened, and with its first job, and that the token of a session that a crash has lost before is refused.
+func TestSessionLostInACrash(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		_, token := f.dialToken("alice")
+		if !f.st.mayLose() {
+			t.Error("session.accepted waits for a sync")
+		}
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+		if f.st.mayLose() {
+			t.Error("the session is not synced after 50 ms")
+		}
+		p, _ := f.dialToken("alice")
+		p.submit("demo.echo", `{"value":1}`)
+		if f.st.mayLose() {
+			t.Error("a crash may lose a session with an accepted job")
+		}
+
+		f.shutdown(0)
+		f.serve.Wait()
+		f.st = &recordingStore{Store: mem.Open(mem.Options{})} // as if the first session was not synced
+		f.boot(nil)
+		rejected := f.resume(token, 0).expect(arcp.SessionRejected)
+		payload, err := arcp.DecodePayload[arcp.Error](&rejected)
+		if err != nil || payload.Code != arcp.CodeResumeWindowExpired {
+			t.Errorf("the session is resumed with %s, %v; want %s", rejected.Payload, err, arcp.CodeResumeWindowExpired)
 		}
 	})
 }

@@ -3,8 +3,10 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -12,6 +14,10 @@ import (
 // closeTimeout bounds Close: sending the buffered frames and the close frame, and waiting for the end of the
 // peer.
 const closeTimeout = time.Second
+
+// answerTimeout bounds the wait for the answer to a close frame. Then Close ends sending, for peers that wait
+// for the end of the stream.
+const answerTimeout = closeTimeout / 4
 
 // maxReason is the largest reason in a close frame, in bytes (RFC 6455 §5.5).
 const maxReason = 123
@@ -49,15 +55,17 @@ type core struct {
 	created      time.Time
 	lastReceived atomic.Int64 // time of the last activity of the peer, since created
 	peerClosed   atomic.Bool  // the peer has closed the connection
+	answers      bool         // the peer answers a close frame before it ends the connection; never changes
 
 	reading     sync.Mutex // held during Read
 	rest        []byte     // received and not used yet
 	frameBuffer []byte     // the frame that Read collects; of a WebSocket also the returned one, which may be a part of rest
 	failure     error      // error of all further Reads
+	inputEnded  bool       // the peer has ended sending, or has reset the connection
 
 	ending sync.Mutex
-	closed *Error        // error after Close or Abort; nil before
-	done   chan struct{} // closed when Close or Abort has finished
+	closed atomic.Pointer[Error] // error after Close or Abort; nil before. Changes only under ending
+	done   chan struct{}         // closed when Close or Abort has finished
 }
 
 func (c *core) init(w wire, l Limits, info Info) {
@@ -94,6 +102,7 @@ func (c *core) fill() error {
 	c.wire.release()
 	p, err := c.wire.receive()
 	if err != nil {
+		c.inputEnded = err == io.EOF || errors.Is(err, syscall.ECONNRESET)
 		return err
 	}
 	c.rest = p
@@ -114,14 +123,16 @@ func (c *core) Buffered() bool {
 	return len(c.rest) > 0 || c.failure != nil
 }
 
-// fail makes err the error of this and all further Reads. The caller holds reading.
+// fail makes err the error of this and all further Reads, and drops the received bytes. The caller holds
+// reading.
 func (c *core) fail(err error) error {
 	if e := c.localEnd(); e != nil {
 		err = e
 	} else if _, ok := errors.AsType[*Error](err); !ok {
 		err = &Error{Code: CloseAbnormal, Err: fmt.Errorf("read: %w", err)}
 	}
-	c.failure = err
+	c.failure, c.rest = err, nil
+	c.wire.release()
 	return err
 }
 
@@ -141,12 +152,10 @@ func tooBig(limit int64) error {
 }
 
 func (c *core) localEnd() error {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	if c.closed == nil {
-		return nil
+	if e := c.closed.Load(); e != nil {
+		return e
 	}
-	return c.closed
+	return nil
 }
 
 // begin starts the end of the connection from this side. It returns false if another goroutine has
@@ -154,11 +163,11 @@ func (c *core) localEnd() error {
 func (c *core) begin(code CloseCode) bool {
 	c.ending.Lock()
 	defer c.ending.Unlock()
-	if c.closed != nil {
+	if c.closed.Load() != nil {
 		return false
 	}
-	c.closed = &Error{Code: code, Err: ErrClosed}
 	c.done = make(chan struct{})
+	c.closed.Store(&Error{Code: code, Err: ErrClosed})
 	return true
 }
 
@@ -171,11 +180,16 @@ func (c *core) close(code CloseCode, closeFrame []byte) error {
 	}
 	t := time.AfterFunc(closeTimeout, c.wire.kill)
 	defer t.Stop()
-	err := c.out.finish(closeFrame, c.closed)
-	c.wire.interrupt()
-	c.awaitReader()
-	if err == nil && !c.peerClosed.Load() {
-		c.wire.awaitPeerClose()
+	err := c.out.finish(closeFrame, c.localEnd())
+	if err == nil && c.answers {
+		c.awaitAnswer()
+	}
+	if !c.peerEnded() {
+		c.wire.interrupt()
+		c.awaitReader()
+		if err == nil && !c.peerEnded() {
+			c.wire.awaitPeerClose()
+		}
 	}
 	c.stop()
 	if c.peerClosed.Load() {
@@ -184,7 +198,30 @@ func (c *core) close(code CloseCode, closeFrame []byte) error {
 	return err
 }
 
-// awaitReader returns when no goroutine is in Read. The wire must be interrupted before.
+// awaitAnswer waits at most answerTimeout until a Read in progress has received the end of the peer.
+func (c *core) awaitAnswer() {
+	if c.reading.TryLock() {
+		c.reading.Unlock() // no Read is in progress
+		return
+	}
+	t := time.AfterFunc(answerTimeout, c.wire.interrupt)
+	defer t.Stop()
+	c.awaitReader()
+}
+
+// peerEnded reports whether nothing more comes from the peer. Closing the wire then resets nothing.
+func (c *core) peerEnded() bool {
+	if c.peerClosed.Load() {
+		return true
+	}
+	if !c.reading.TryLock() {
+		return false
+	}
+	defer c.reading.Unlock()
+	return c.inputEnded
+}
+
+// awaitReader returns when no goroutine is in Read. The wire must be interrupted before, or end by itself.
 func (c *core) awaitReader() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -193,7 +230,7 @@ func (c *core) awaitReader() {
 // stop ends the connection at once. It returns when no goroutine is in Read, Write or Flush. The
 // last frame returned by Read stays valid.
 func (c *core) stop() {
-	c.out.stop(c.closed)
+	c.out.stop(c.localEnd())
 	c.wire.kill()
 	c.out.join()
 	c.reading.Lock()

@@ -265,6 +265,9 @@ func (o *outbox) finish(closeFrame []byte, reason error) error {
 		return nil
 	}
 	_, err := o.sink.send(p, o.timeout)
+	if err == nil {
+		putBuffer(p)
+	}
 	return err
 }
 

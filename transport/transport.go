@@ -30,9 +30,9 @@ type Conn interface {
 	// the write timeout.
 	Flush() error
 
-	// Close sends the buffered frames and a close frame, and ends the connection. It waits at
-	// most a second for a blocked Write and for the answer of the peer. The reason is
-	// truncated to 123 bytes.
+	// Close sends the buffered frames and a close frame in one write, if they fit, and ends the
+	// connection. It waits at most a second for a blocked Write and for the answer of the peer.
+	// Read returns no further frame. The reason is truncated to 123 bytes.
 	Close(code CloseCode, reason string) error
 
 	// Abort ends the connection at once without a close frame.

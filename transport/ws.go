@@ -214,6 +214,7 @@ func newServerConn() *wsConn { return &wsConn{side: ws.StateServerSide} }
 func (c *wsConn) start(w wire, l Limits, info Info) {
 	info.Kind, info.PeerUID, info.Pings = "websocket", -1, true
 	c.init(w, l, info)
+	_, c.answers = w.(*socket) // the end of TLS is a message too, which awaitPeerClose sends
 }
 
 // SetReadLimit implements Conn.
@@ -249,10 +250,15 @@ func (c *wsConn) Read() ([]byte, error) {
 	if c.failure != nil {
 		return nil, c.failure
 	}
-	if err := c.next(); err != nil {
-		return nil, c.fail(err)
+	for {
+		if err := c.next(); err != nil {
+			return nil, c.fail(err)
+		}
+		if c.closed.Load() == nil {
+			return c.frameBuffer, nil
+		}
+		c.releaseFrame() // only the answer to the close frame counts
 	}
-	return c.frameBuffer, nil
 }
 
 // next reads the next message into c.frameBuffer. It waits in fill, where the stack of an idle

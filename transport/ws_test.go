@@ -380,3 +380,33 @@ func TestBufferedReportsUnreadBytes(t *testing.T) {
 		t.Error("Buffered() is false, but Read has an end to report")
 	}
 }
+
+// TestCloseDropsFramesBeforeTheAnswer checks that a Read in progress returns no frame after Close has begun,
+// and that Close succeeds when the peer answers its close frame behind other frames.
+func TestCloseDropsFramesBeforeTheAnswer(t *testing.T) {
+	server, client := rawDial(t, transport.Limits{})
+	read := make(chan error, 1)
+	go func() {
+		frame, err := server.Read()
+		if err == nil {
+			err = fmt.Errorf("Read returned the frame %q", frame)
+		}
+		read <- err
+	}()
+	if err := server.Write([]byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- server.Close(transport.CloseNormal, "") }()
+	client.wantFrame(fin|text, "last")
+	client.wantFrame(fin|closing, "\x03\xe8")
+	client.write(client.frame(fin|text, "late") + client.frame(fin|ping, "p"))
+	client.write(client.frame(text, "fragment") + client.frame(fin|closing, "\x03\xe8"))
+	client.wantEOF()
+	if err := <-closed; err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	if err := <-read; !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Read = %v, want %v", err, transport.ErrClosed)
+	}
+}

@@ -45,11 +45,16 @@ func newMask() (mask [4]byte) {
 
 // controlFrame returns a complete control frame. The payload has at most ws.MaxControlFramePayloadSize bytes.
 func controlFrame(op ws.OpCode, payload []byte, client bool) []byte {
-	f := ws.NewFrame(op, true, payload)
-	if client {
-		f = ws.MaskFrameWith(f, newMask())
+	const final, masked = 0x80, 0x80
+	f := append(make([]byte, 0, 2+len(noMask)+len(payload)), final|byte(op), byte(len(payload)))
+	if !client {
+		return append(f, payload...)
 	}
-	return ws.MustCompileFrame(f)
+	mask := newMask()
+	f[1] |= masked
+	f = append(append(f, mask[:]...), payload...)
+	ws.Cipher(f[2+len(mask):], mask, 0)
+	return f
 }
 
 // closePayload returns the payload of a close frame. It is empty for the codes that are never sent.

@@ -245,7 +245,7 @@ func (h *HelloPayload) auth() arcp.Auth {
 
 // featuresOf reads a list of names or, from PHP, an object of booleans.
 func featuresOf(raw arcp.Raw) ([]string, error) {
-	list := []string{}
+	list := make([]string, 0, 16) // more than any library offers
 	if raw.Kind() != '{' {
 		if eachText(raw, func(text arcp.Raw) { list = append(list, textOf(text)) }) {
 			return list, nil

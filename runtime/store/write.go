@@ -24,7 +24,8 @@ type Write struct {
 	With []*Write
 
 	// NoSync says that the loss of this write in a crash is harmless. A batch with
-	// NoSync in every write is not synced to disk.
+	// NoSync in every write is not synced to disk. The next other batch makes it durable,
+	// also one whose writes have no operations.
 	NoSync bool
 
 	few [2]Op // the first operations, without an allocation of their own

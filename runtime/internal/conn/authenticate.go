@@ -12,10 +12,14 @@ import (
 )
 
 // authenticate verifies the credentials of session.open or, with a challenge, the response to the
-// challenge.
+// challenge. It uses another goroutine if the scheme may wait.
 func (h *handshake) authenticate(now time.Time, q machine.VerifyRequest) {
 	r := h.c.principal.request(h.c.tc.Info(), now, q.Credentials)
 	ctx := h.c.tasks.connected
+	if h.c.srv.opts.Auth.Immediate(r.Scheme) {
+		h.c.machine.Authenticated(now, h.decision(q, h.c.srv.verify(ctx, r, q.Challenge, q.Response)))
+		return
+	}
 	h.c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
 		result := h.c.srv.authenticate(ctx, r, q.Challenge, q.Response)
 		return func(now time.Time) {
@@ -55,13 +59,18 @@ type credentialResult struct {
 
 // authenticate verifies a credential or, with a challenge, the response to it. It may wait for the
 // issuer of the credential, at most for the time of a handshake.
-func (s *Server) authenticate(ctx context.Context, req auth.Request, challenge, response string) (result credentialResult) {
+func (s *Server) authenticate(ctx context.Context, req auth.Request, challenge, response string) credentialResult {
 	timeout := s.opts.HandshakeTimeout
 	if timeout <= 0 {
 		timeout = maxAuthentication
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	return s.verify(ctx, req, challenge, response)
+}
+
+// verify is authenticate without a bound of its own.
+func (s *Server) verify(ctx context.Context, req auth.Request, challenge, response string) (result credentialResult) {
 	if challenge == "" {
 		result.identity, result.challenge, result.err = s.opts.Auth.Begin(ctx, req)
 		return result

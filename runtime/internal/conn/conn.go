@@ -265,7 +265,7 @@ func (c *conn) runActions(now time.Time) {
 }
 
 // flush collects the events and answers for the client while the outbox has room, and hands the
-// batch of this turn to the writer.
+// batch of this turn to the writer. The batch of the last turn is left to end.
 func (c *conn) flush(now time.Time) {
 	if c.events.cursor != nil && c.ending.close == nil {
 		c.events.pull(now)
@@ -273,7 +273,9 @@ func (c *conn) flush(now time.Time) {
 	if c.catalog.stale {
 		c.catalog.announce(now)
 	}
-	c.output.publish()
+	if c.ending.close == nil {
+		c.output.publish()
+	}
 }
 
 // schedule sets the timer for the next turn that is due.
@@ -310,13 +312,7 @@ func (c *conn) end() {
 		_ = c.tc.Abort() // the peer is gone
 		return
 	}
-	if c.output.current != nil {
-		c.output.outbox.publish(c.output.current, 0)
-		c.output.current = nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
-	c.output.outbox.drain(ctx)
+	c.output.finish()
 	if err := c.tc.Close(code, reason); err != nil {
 		c.srv.opts.Logger.Debug().Err(err).Str("session_id", string(c.id)).Msg("close connection")
 	}

@@ -25,7 +25,7 @@ import (
 //  2. The machine makes an EstablishRequest. establish calls openSession, or attachOpen for the id of
 //     a session of the same principal (attach.go).
 //  3. openSession calls createSession, which counts the session and appends its row.
-//  4. When the row is durable, completeSession runs on the loop. It calls accept and
+//  4. When the row is stored, completeSession runs on the loop. It calls accept and
 //     Machine.Established, which sends session.accepted.
 //
 // For a session.resume there is one ResumeRequest, which resume performs (attach.go). After
@@ -97,7 +97,8 @@ func (h *handshake) openSession(now time.Time, q machine.EstablishRequest) {
 }
 
 // createSession counts the session, stores its row, and attaches a cursor to its log when the row
-// is durable.
+// is stored. It does not wait for a sync: an empty session is nothing to lose, and whatever follows
+// is synced together with the row.
 func (h *handshake) createSession(now time.Time, q machine.EstablishRequest) {
 	if err := h.c.srv.registerSession(h.c); err != nil {
 		h.record(h.c.srv.opts.Logger.Warn().Str("reason", err.Message), "rejected")
@@ -119,7 +120,7 @@ func (h *handshake) createSession(now time.Time, q machine.EstablishRequest) {
 		Acks:       h.c.machine.Has(arcp.FeatureAck),
 		CreatedAt:  now,
 	}
-	h.c.srv.opts.Log.Append(store.NewWrite(&store.OpenSession{Row: &row}), func(r *store.Result) {
+	h.c.srv.opts.Log.AppendUnsynced(store.NewWrite(&store.OpenSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/transport"
@@ -146,6 +147,14 @@ func (o *outbox) write() {
 }
 
 func (o *outbox) send(b *batch) error {
+	if err := o.appendFrames(b); err != nil {
+		return err
+	}
+	return o.conn.Flush()
+}
+
+// appendFrames appends the frames of a batch to the send buffer of the connection.
+func (o *outbox) appendFrames(b *batch) error {
 	start := 0
 	for _, end := range b.ends {
 		if err := o.conn.Write(b.data[start:end]); err != nil {
@@ -153,20 +162,37 @@ func (o *outbox) send(b *batch) error {
 		}
 		start = end
 	}
-	return o.conn.Flush()
+	return nil
 }
 
-// drain returns when everything is written, the writer has failed, or ctx has ended.
-func (o *outbox) drain(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() {
+// drain returns when everything is written, the writer has failed, or ctx has ended. It reports false
+// if the writer still writes.
+func (o *outbox) drain(ctx context.Context) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.writing {
+		return true
+	}
+	defer context.AfterFunc(ctx, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.idle.Broadcast()
-	})
-	defer stop()
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	})()
 	for o.writing && ctx.Err() == nil {
 		o.idle.Wait()
 	}
+	return !o.writing
+}
+
+// drainWithin is drain with a timeout.
+func (o *outbox) drainWithin(d time.Duration) bool {
+	o.mu.Lock()
+	writing := o.writing
+	o.mu.Unlock()
+	if !writing {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return o.drain(ctx)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/draft"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // output collects the frames of a turn, and passes them to the outbox at the end of the turn.
@@ -54,6 +55,26 @@ func (o *output) publish() {
 		o.current, o.currentExpected = nil, 0
 	}
 	o.counts.flush()
+}
+
+// maxLastBatch bounds the bytes of a last batch that are sent with the close frame. They fit into the
+// send buffer of the connection.
+const maxLastBatch = transport.BufferSize / 2
+
+// finish passes the last batch to the connection, and returns at most flushTimeout later. Close sends a
+// small batch, which waits for no writer, in one write with the close frame.
+func (o *output) finish() {
+	b := o.current
+	o.current = nil
+	o.counts.flush()
+	if b != nil && len(b.data) > maxLastBatch {
+		o.outbox.publish(b, 0)
+		b = nil
+	}
+	if o.outbox.drainWithin(flushTimeout) && b != nil {
+		_ = o.outbox.appendFrames(b) // Close returns the error too
+		b.recycle()
+	}
 }
 
 // send sets the version, timestamp and session of an envelope, and appends its frame to the batch.

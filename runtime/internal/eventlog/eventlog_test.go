@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -476,6 +477,49 @@ func TestQueuedWritesAreOneCommit(t *testing.T) {
 	if committed != 6000 {
 		t.Errorf("OnCommit was told of %d events, want 6,000", committed)
 	}
+}
+
+// TestUnsyncedWritesAreSyncedSoon checks that writes of AppendUnsynced succeed before a sync, and that one
+// later commit syncs all of them.
+func TestUnsyncedWritesAreSyncedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		open := func(ids ...arcp.SessionID) {
+			for _, id := range ids {
+				f.AppendUnsynced(store.NewWrite(&store.OpenSession{Row: sessionRow(id)}), func(r *store.Result) {
+					if r.Err != nil {
+						t.Errorf("%s: %v", id, r.Err)
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		want := func(why string, synced int) {
+			t.Helper()
+			f.st.set(func() {
+				if f.st.synced != synced {
+					t.Errorf("%s: %d commits were synced, want %d", why, f.st.synced, synced)
+				}
+			})
+		}
+		open("sess_1", "sess_2")
+		want("at once", 0)
+		time.Sleep(SyncDelay - 1)
+		open("sess_3")
+		want("shortly before the end of the delay", 0)
+		time.Sleep(1)
+		synctest.Wait()
+		want("after the delay", 1)
+		time.Sleep(10 * SyncDelay)
+		want("without another write", 1)
+		open("sess_4")
+		time.Sleep(SyncDelay)
+		synctest.Wait()
+		want("after another write and the delay", 2)
+		open("sess_5")
+		f.Close()
+		time.Sleep(SyncDelay) // the log is closed when the delay ends
+	})
 }
 
 // A single writer never waits, also if it writes again in its done callback.

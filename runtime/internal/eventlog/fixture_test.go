@@ -25,6 +25,7 @@ type faulty struct {
 	fail    error         // of every commit
 	readErr error         // of every read
 	batches []int         // number of writes of each commit
+	synced  int           // number of commits that were synced
 	reads   int           // of sessions' logs
 }
 
@@ -32,6 +33,9 @@ func (f *faulty) Commit(writes []*store.Write, results []store.Result) error {
 	f.mu.Lock()
 	gate, err := f.gate, f.fail
 	f.batches = append(f.batches, len(writes))
+	if slices.ContainsFunc(writes, func(w *store.Write) bool { return !w.NoSync }) {
+		f.synced++
+	}
 	f.mu.Unlock()
 	if gate != nil {
 		<-gate

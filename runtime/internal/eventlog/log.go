@@ -59,6 +59,9 @@ type Options struct {
 // MaxCommitDelay is the longest CommitDelay.
 const MaxCommitDelay = 150 * time.Microsecond
 
+// SyncDelay is the longest time until a write of AppendUnsynced is durable.
+const SyncDelay = 50 * time.Millisecond
+
 // Log orders the writes to a store. Its methods may be called by any goroutine.
 type Log struct {
 	store store.Store
@@ -79,6 +82,7 @@ type Log struct {
 
 	measuring measuring   // only Measure uses it
 	tails     tailLimiter // only the committer uses it
+	syncDue   bool        // a write will make the writes of AppendUnsynced durable; only the committer uses it
 }
 
 type entry struct {
@@ -119,6 +123,28 @@ func (l *Log) Append(w *store.Write, done func(*store.Result)) {
 	if first {
 		l.signal()
 	}
+}
+
+// AppendUnsynced is Append for a write that a crash may undo until a later write is durable, which
+// is at most SyncDelay later. done is called when the write has its place in the order of writes.
+func (l *Log) AppendUnsynced(w *store.Write, done func(*store.Result)) {
+	w.NoSync = true
+	l.Append(w, func(r *store.Result) {
+		if r.Err == nil && !l.syncDue {
+			l.syncDue = true
+			time.AfterFunc(SyncDelay, l.sync)
+		}
+		done(r)
+	})
+}
+
+// sync makes all committed writes durable.
+func (l *Log) sync() {
+	l.Append(new(store.Write), func(r *store.Result) {
+		if r.Err == nil {
+			l.syncDue = false
+		}
+	})
 }
 
 // Commit appends a write and waits for its result, which stays valid. When ctx ends

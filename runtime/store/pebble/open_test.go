@@ -157,6 +157,36 @@ func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 	}
 }
 
+// TestLaterSyncKeepsUnsyncedWrites checks that the loss of all unsynced data undoes a write with NoSync, and
+// that the next other batch makes it durable, also one without operations.
+func TestLaterSyncKeepsUnsyncedWrites(t *testing.T) {
+	unsynced := newSession(sess)
+	unsynced.NoSync = true
+	for name, c := range map[string]struct {
+		next *store.Write
+		want error
+	}{
+		"nothing":            {nil, store.ErrNotFound},
+		"an unsynced write":  {&store.Write{NoSync: true}, store.ErrNotFound},
+		"a job":              {newJob(job), nil},
+		"no operations":      {new(store.Write), nil},
+		"a write of another": {newSession("sess_2"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewCrashableMem()
+			s := mustOpen(t, "data/store", Options{fs: mem})
+			commit(t, s, unsynced)
+			if c.next != nil {
+				commit(t, s, c.next)
+			}
+			after := mustOpen(t, "data/store", Options{fs: mem.CrashClone(vfs.CrashCloneCfg{})})
+			if _, err := after.Session(context.Background(), sess); !errors.Is(err, c.want) {
+				t.Errorf("Session = %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
 // TestReadersSeeOnlySyncedBatches checks that no reader opens a view while a batch is visible but not
 // synced.
 func TestReadersSeeOnlySyncedBatches(t *testing.T) {

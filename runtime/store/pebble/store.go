@@ -24,6 +24,8 @@ type Store struct {
 	core *sequence.Core // only Commit uses it
 	enc  encoder        // only Commit uses it
 
+	unsynced bool // a batch was committed after the last sync; only Commit uses it
+
 	reclaim *reclaimer
 
 	// gate is held by Commit while a batch is visible but not synced, and by readers
@@ -76,11 +78,17 @@ func (s *Store) commit(chg *sequence.Changes, mode *pdb.WriteOptions) error {
 		return err
 	}
 	if b.Empty() {
-		return nil
+		if mode == pdb.NoSync || !s.unsynced {
+			return nil
+		}
+		if err := b.LogData(nil, nil); err != nil { // something to sync the earlier batches with
+			return err
+		}
 	}
 	if err := s.sync(b, mode, chg.Jobs); err != nil {
 		return err
 	}
+	s.unsynced = mode == pdb.NoSync
 	for i := range chg.Deletions {
 		s.reclaim.deleted(chg.Deletions[i].Row.ID)
 	}
