@@ -155,8 +155,7 @@ var allowed = map[string][]string{
 		"runtime/tool",
 		"transport",
 	},
-	"runtime/internal/digest":    {"arcp"},
-	"runtime/internal/diskspace": {},
+	"runtime/internal/digest": {"arcp"},
 	"runtime/internal/engine": {
 		"arcp",
 		"runtime/credential",
@@ -190,6 +189,7 @@ var allowed = map[string][]string{
 		"runtime/internal/records",
 		"runtime/internal/resourceservice",
 		"runtime/internal/session",
+		"runtime/internal/space",
 		"runtime/store",
 	},
 	"runtime/internal/job": {"arcp"},
@@ -257,6 +257,7 @@ var allowed = map[string][]string{
 		"runtime/tool",
 	},
 	"runtime/internal/session/machine": {"arcp"},
+	"runtime/internal/space":           {},
 	"runtime/internal/txn":             {"arcp", "runtime/store"},
 	"runtime/internal/worker": {
 		"arcp",

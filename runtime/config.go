@@ -64,7 +64,13 @@ type Config struct {
 	BacklogBytes int64         // bytes of the kept events of a session; beyond it the oldest are deleted; default 1 GiB
 	CommitDelay  time.Duration // wait of a commit for more writes under load, at most MaxCommitDelay; default 0
 	Retention    time.Duration // time that ended jobs and their events are kept; default 24 h
-	MaxDisk      int64         // bytes of the store; above it the oldest ended jobs are deleted before Retention; default: no bound
+
+	// MaxData bounds the bytes of the store, on disk or in memory; default: no bound. Above nine
+	// tenths of it the oldest ended jobs are deleted before Retention, those with unacknowledged
+	// events last. At the bound submits are refused, except of built-in tools, and tools wait before
+	// they emit. A store on disk needs memory tables of at most a 32nd of the bound; see
+	// pebble.Options.
+	MaxData int64
 
 	// Cleanups has the cleaners of leased resources. Cleaners of processes and directories of this
 	// machine are built in.
@@ -104,7 +110,7 @@ type Limits struct {
 	MaxJobsPerSession       int // live jobs; default 10,000
 	RatePerMin              int // received frames a minute, for each connection; default: no bound
 
-	MaxData int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
+	MaxArguments int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
 }
 
 // Defaults of Config and Limits.
@@ -127,7 +133,7 @@ const (
 	DefaultMaxSessions             = 100_000
 	DefaultMaxJobs                 = 100_000
 	DefaultMaxJobsPerSession       = 10_000
-	DefaultMaxData                 = 1 << 30
+	DefaultMaxArguments            = 1 << 30
 )
 
 // MaxCommitDelay bounds Config.CommitDelay.
@@ -181,7 +187,7 @@ func (l Limits) withDefaults() Limits {
 	l.MaxSessions = or(l.MaxSessions, DefaultMaxSessions)
 	l.MaxJobs = or(l.MaxJobs, DefaultMaxJobs)
 	l.MaxJobsPerSession = or(l.MaxJobsPerSession, DefaultMaxJobsPerSession)
-	l.MaxData = or(l.MaxData, DefaultMaxData)
+	l.MaxArguments = or(l.MaxArguments, DefaultMaxArguments)
 	return l
 }
 
@@ -202,6 +208,6 @@ func (l Limits) engine() engine.Limits {
 		MaxJobs:             l.MaxJobs,
 		MaxJobsPerPrincipal: l.MaxJobsPerPrincipal,
 		MaxJobsPerSession:   l.MaxJobsPerSession,
-		MaxData:             l.MaxData,
+		MaxArguments:        l.MaxArguments,
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/conn"
-	"github.com/arcpd/arcpd/runtime/internal/diskspace"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/housekeeping"
@@ -32,6 +31,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/space"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -63,7 +63,7 @@ type Runtime struct {
 
 	sessions *session.Directory
 	janitor  *housekeeping.Janitor
-	space    *diskspace.Watch
+	space    *space.Watch
 
 	upgradeLog zerolog.Logger // sampled: refused handshakes
 
@@ -87,13 +87,17 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r := &Runtime{cfg: cfg.withDefaults()}
 	r.audit = audit.New(r.cfg.Log)
 	r.pool = pool.New()
-	r.space = diskspace.New(diskspace.Options{
-		Free:    r.cfg.FreeSpace,
-		MinFree: r.cfg.MinFree,
-		OnFull:  r.cfg.OnFull,
-		Logger:  r.cfg.Log,
+	r.space = space.New(space.Options{
+		Free:       r.cfg.FreeSpace,
+		MinFree:    r.cfg.MinFree,
+		OnFull:     r.cfg.OnFull,
+		Size:       func() int64 { return r.storeSize() - r.janitor.Reclaiming() },
+		MaxData:    r.cfg.MaxData,
+		OnNearFull: func() { r.janitor.BoundData() },
+		Logger:     r.cfg.Log,
 	})
 	r.metrics = metrics.New(r.cfg.Metrics, r.cfg.Version)
+	metrics.RegisterStore(r.cfg.Metrics, r.storeSize, max(r.cfg.MaxData, 0))
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = catalog.New(r.cfg.Tools, r.cfg.Hooks)
 	slots := new(catalog.Slots) // of the tools of workers, shared by the pool and the engine
@@ -199,7 +203,8 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		Questions:         r.questions,
 		Resources:         r.resources,
 		Vault:             r.vault,
-		Full:              r.space.Full,
+		DiskFull:          r.space.DiskFull,
+		DataFull:          r.space.DataFull,
 		Metrics:           r.metrics,
 		Logger:            r.cfg.Log,
 		Heartbeat:         r.cfg.Heartbeat,
@@ -253,7 +258,7 @@ func (r *Runtime) newJanitor() *housekeeping.Janitor {
 		Broken:       r.isBroken,
 		ResumeWindow: r.cfg.ResumeWindow,
 		Retention:    r.cfg.Retention,
-		MaxDisk:      r.cfg.MaxDisk,
+		MaxData:      r.cfg.MaxData,
 	})
 }
 
@@ -275,7 +280,7 @@ func (r *Runtime) newServer() *conn.Server {
 		Pool:             r.pool,
 		Audit:            r.audit,
 		Logger:           c.Log,
-		Full:             r.space.Full,
+		Full:             r.space.DiskFull,
 		Broken:           r.isBroken,
 		Runtime:          arcp.RuntimeInfo{Kind: "arcp-go", Version: c.Version, Fingerprint: c.Fingerprint},
 		HandshakeTimeout: c.HandshakeTimeout,
@@ -384,8 +389,12 @@ func (r *Runtime) pagingKey(ctx context.Context) ([]byte, error) {
 // call if the context belongs to a call of a built-in tool. Otherwise it is a write of its own.
 func (r *Runtime) changes() txn.Committer { return txn.Committer{Log: r.log} }
 
-// onCommit observes a commit in the metrics.
+// storeSize returns the bytes of the store.
+func (r *Runtime) storeSize() int64 { return r.cfg.Store.Stat().Bytes }
+
+// onCommit observes a commit.
 func (r *Runtime) onCommit(events int, d time.Duration) {
+	r.space.Committed()
 	r.metrics.CommitSeconds.Observe(d.Seconds())
 	r.metrics.BatchEvents.Observe(float64(events))
 	r.metrics.EventsAppended.Add(float64(events))
@@ -471,10 +480,10 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 // until the last events of the jobs are delivered.
 func (r *Runtime) stop(ctx context.Context) error {
 	r.conns.Stop()
-	r.janitor.Stop()
 	r.resources.Stop()
 	r.engine.Stop(ctx)
-	r.space.Stop() // tools may have waited for free space
+	r.janitor.Stop() // tools may have waited for free space
+	r.space.Stop()
 	// This commit returns after the last events of the jobs were delivered to the sessions. An
 	// error means that the store has failed or ctx has ended: nothing is left to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})

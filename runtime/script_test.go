@@ -122,7 +122,7 @@ var settings = map[string]func(h *scriptHost, c *runtime.Config, n int){
 		c.Log = zerolog.New(&h.log).Level(zerolog.TraceLevel)
 	},
 	"max_connections":            func(_ *scriptHost, c *runtime.Config, n int) { c.MaxConnections = n },
-	"max_disk":                   func(_ *scriptHost, c *runtime.Config, n int) { c.MaxDisk = int64(n) },
+	"max_data":                   func(_ *scriptHost, c *runtime.Config, n int) { c.MaxData = int64(n) },
 	"max_follows":                func(_ *scriptHost, c *runtime.Config, n int) { runtime.SetMaxFollows(c, n) },
 	"max_frame":                  func(_ *scriptHost, c *runtime.Config, n int) { c.MaxFrame = int64(n) },
 	"max_jobs":                   func(_ *scriptHost, c *runtime.Config, n int) { c.MaxJobs = n },

@@ -211,7 +211,7 @@ func backupStopped(ctx context.Context, data, dir string) (err error) {
 	if _, err := os.Stat(filepath.Join(data, storeDir)); err != nil {
 		return failf("%s is not a data directory: %w", data, cause(err))
 	}
-	st, err := openStore(filepath.Join(data, storeDir), zerolog.Nop())
+	st, err := openStore(filepath.Join(data, storeDir), 0, zerolog.Nop())
 	if err != nil {
 		return storeError(data, err)
 	}

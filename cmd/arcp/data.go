@@ -33,7 +33,7 @@ const (
 
 // openData opens the store in the data directory, and returns it with the fingerprint of the runtime. adopt accepts
 // the store of another runtime, or a store without its key.
-func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (store.Store, string, error) {
+func openData(ctx context.Context, dir string, adopt bool, maxData int64, log zerolog.Logger) (store.Store, string, error) {
 	if dir == memory {
 		identity, err := fingerprint("")
 		return mem.Open(mem.Options{}), identity, err
@@ -41,7 +41,7 @@ func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (
 	if err := makeDataDir(dir); err != nil {
 		return nil, "", err
 	}
-	st, err := openStore(filepath.Join(dir, storeDir), log)
+	st, err := openStore(filepath.Join(dir, storeDir), maxData, log)
 	if err != nil {
 		return nil, "", storeError(dir, err)
 	}
@@ -150,14 +150,15 @@ func lockDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openStore opens a store on disk. A write error of the disk ends the process: acknowledged data is safe, and no
-// further data can be acknowledged.
-func openStore(dir string, log zerolog.Logger) (store.Store, error) {
+// openStore opens a store on disk whose size is bounded by maxData; 0: no bound. A write error of the disk ends the
+// process: acknowledged data is safe, and no further data can be acknowledged.
+func openStore(dir string, maxData int64, log zerolog.Logger) (store.Store, error) {
 	log = log.With().Str("component", "store").Logger()
 	var opened atomic.Bool // earlier errors are in the returned error
 	defer opened.Store(true)
 	return pebble.Open(dir, pebble.Options{
-		MaxOpenFiles: storeFiles(),
+		MaxOpenFiles:  storeFiles(),
+		MemTableBytes: memTableBytes(maxData),
 		Errorf: func(format string, args ...any) {
 			if opened.Load() {
 				log.Error().Msgf(format, args...)
@@ -168,6 +169,15 @@ func openStore(dir string, log zerolog.Logger) (store.Store, error) {
 			os.Exit(exitFailed)
 		},
 	})
+}
+
+// memTableBytes returns the size of a memory table of a store on disk: a 32nd of the bound of the store, at most the
+// default. 0 is the default.
+func memTableBytes(maxData int64) uint64 {
+	if maxData == 0 {
+		return 0
+	}
+	return uint64(min(maxData/32, 64<<20))
 }
 
 // storeError returns the error of a data directory with the remedy.

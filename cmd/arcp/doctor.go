@@ -264,14 +264,14 @@ func (p *pages) get(ctx context.Context, path, query string) (status int, text s
 func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 	const check = "admin"
 	if !p.explicit && tg.url != defaultURL {
-		d.add(check, statusUnchecked, "", "readiness and MCP servers: give the URL of the admin listener with --admin")
+		d.add(check, statusUnchecked, "", "readiness, store and MCP servers: give the URL of the admin listener with --admin")
 		return
 	}
 	status, text, err := p.get(ctx, "readyz", "verbose")
 	switch {
 	case err != nil && !p.explicit:
 		d.add(check, statusUnchecked, "",
-			"readiness and MCP servers: no admin listener answers at %s (%v); give its URL with --admin", p.base, err)
+			"readiness, store and MCP servers: no admin listener answers at %s (%v); give its URL with --admin", p.base, err)
 		return
 	case err != nil:
 		d.add(check, statusProblem, "give the admin URL of the listening line with --admin", "no admin listener answers at %s: %v", p.base, err)
@@ -285,7 +285,13 @@ func (d *diagnosis) admin(ctx context.Context, tg *target, p *pages) {
 			"the server at %s is not an admin listener: status %d", p.base, status)
 		return
 	}
-	d.mcpServers(ctx, p)
+	g, err := p.gauges(ctx)
+	if err != nil {
+		d.add(check, statusProblem, "", "read the metrics of %s: %v", p.base, err)
+		return
+	}
+	d.store(g["arcp_store_bytes"][""], g["arcp_store_max_bytes"][""])
+	d.mcpServers(g["arcp_mcp_servers"])
 }
 
 // notReadyParts returns the parts that a report of /readyz lists as not ready.
@@ -302,31 +308,56 @@ func notReadyParts(report string) string {
 	return strings.Join(parts, ", ")
 }
 
-// mcpServers finds MCP servers whose tools are not available. The metrics only have their number.
-func (d *diagnosis) mcpServers(ctx context.Context, p *pages) {
+// store compares the bytes of the store with their bound; 0: no bound.
+func (d *diagnosis) store(bytes, limit float64) {
+	const check = "store"
+	switch {
+	case limit == 0:
+		d.add(check, statusOK, "", "%s without a bound", binarySize(bytes))
+	case bytes > 0.9*limit:
+		d.add(check, statusProblem, "raise --max-data, or lower --retention; at the bound jobs are refused", "%s", shareOf(bytes, limit))
+	default:
+		d.add(check, statusOK, "", "%s", shareOf(bytes, limit))
+	}
+}
+
+func shareOf(bytes, limit float64) string {
+	return fmt.Sprintf("%s of %s (%.1f %%)", binarySize(bytes), binarySize(limit), 100*bytes/limit)
+}
+
+// binarySize formats a number of bytes with the largest unit that it reaches.
+func binarySize(n float64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	for n >= 1024 && len(units) > 1 {
+		n, units = n/1024, units[1:]
+	}
+	return fmt.Sprintf("%.4g %s", n, units[0])
+}
+
+// mcpServers finds MCP servers whose tools are not available. The metrics only have their number by
+// state.
+func (d *diagnosis) mcpServers(n map[string]float64) {
 	const (
 		check  = "mcp"
 		seeLog = "see the server's log for its name"
 	)
-	n, err := p.countMCP(ctx)
-	if err != nil {
-		d.add(check, statusProblem, "", "read the metrics of %s: %v", p.base, err)
-		return
-	}
 	if n["waiting"] > 0 {
 		d.add(check, statusProblem, seeLog+": start it, or correct its entry in tools",
-			"MCP servers that cannot be reached and are retried: %d", n["waiting"])
+			"MCP servers that cannot be reached and are retried: %.0f", n["waiting"])
 	}
 	if n["starting"] > 0 {
-		d.add(check, statusProblem, seeLog+"; repeat the check in a moment", "MCP servers that have not answered yet: %d", n["starting"])
+		d.add(check, statusProblem, seeLog+"; repeat the check in a moment", "MCP servers that have not answered yet: %.0f", n["starting"])
 	}
 	if n["waiting"]+n["starting"] == 0 {
-		d.add(check, statusOK, "", "MCP servers that are ready: %d of %[1]d", n["ready"])
+		d.add(check, statusOK, "", "MCP servers that are ready: %.0f of %.0[1]f", n["ready"])
 	}
 }
 
-// countMCP counts the MCP servers by their state.
-func (p *pages) countMCP(ctx context.Context) (map[string]int, error) {
+// gauges has the gauges of a server by name and by the value of their label, "" without a label.
+type gauges map[string]map[string]float64
+
+// gauges reads the gauges from the metrics.
+func (p *pages) gauges(ctx context.Context) (gauges, error) {
 	status, text, err := p.get(ctx, "metrics", "")
 	if err != nil {
 		return nil, err
@@ -339,15 +370,22 @@ func (p *pages) countMCP(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers := families["arcp_mcp_servers"]
-	if servers == nil {
-		return nil, errors.New("the metric arcp_mcp_servers is missing")
+	all := make(gauges)
+	for name, family := range families {
+		values := make(map[string]float64)
+		for _, m := range family.GetMetric() {
+			label := ""
+			for _, l := range m.GetLabel() {
+				label = l.GetValue()
+			}
+			values[label] += m.GetGauge().GetValue()
+		}
+		all[name] = values
 	}
-	n := make(map[string]int)
-	for _, m := range servers.GetMetric() {
-		for _, l := range m.GetLabel() {
-			n[l.GetValue()] += int(m.GetGauge().GetValue())
+	for _, name := range []string{"arcp_mcp_servers", "arcp_store_bytes", "arcp_store_max_bytes"} {
+		if all[name] == nil {
+			return nil, fmt.Errorf("the metric %s is missing", name)
 		}
 	}
-	return n, nil
+	return all, nil
 }

@@ -33,7 +33,7 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	o := as("root", "--admin", p.admin)
 	wantOutcome(t, "no problem", o, exitOK, "ok", "")
 	for _, want := range []string{"accepts jobs of root with the roles client, admin", "credentials  ok",
-		"resources    ok", "reports that the server is ready", "mcp          ok"} {
+		"resources    ok", "reports that the server is ready", "store        ok", "mcp          ok", "MCP servers that are ready: 0 of 0"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("the findings have no %q:\n%s", want, o.stdout)
 		}
@@ -45,7 +45,7 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	wantOutcome(t, "what a client does not see", o, exitOK,
 		"not seen  the check for credentials that are not revoked needs the role admin", "")
 	wantOutcome(t, "and of resources", o, exitOK, "not seen  the check of other principals' leases needs the role admin", "")
-	wantOutcome(t, "without the admin listener", o, exitOK, "not seen  readiness and MCP servers: give the URL", "")
+	wantOutcome(t, "without the admin listener", o, exitOK, "not seen  readiness, store and MCP servers: give the URL", "")
 	wantOutcome(t, "an observer", as("wall"), exitOK, "not seen  your principal may not submit jobs", "")
 
 	lease := p.leases(`{"provider":"cloud","resource_type":"vm","external_id":"vm-1","lease_duration_seconds":0}`)
@@ -76,16 +76,38 @@ func TestDoctorOfNoRuntime(t *testing.T) {
 	wantRefusal(t, cli(t, "doctor", "--admin", "http://"), exitUsage, "give the URL of the admin listener")
 }
 
-// The states that the doctor knows are those that a server counts.
-func TestDoctorCountsMCPServers(t *testing.T) {
+// The metrics that the doctor reads are those of a server.
+func TestDoctorReadsMetrics(t *testing.T) {
 	t.Parallel()
 	p, err := adminPages(demoServer(t).admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := p.countMCP(t.Context())
-	if want := map[string]int{"starting": 0, "ready": 0, "waiting": 0}; err != nil || !maps.Equal(n, want) {
-		t.Errorf("MCP servers are %v, %v, want %v", n, err, want)
+	g, err := p.gauges(t.Context())
+	if want := map[string]float64{"starting": 0, "ready": 0, "waiting": 0}; err != nil || !maps.Equal(g["arcp_mcp_servers"], want) {
+		t.Errorf("MCP servers are %v, %v, want %v", g["arcp_mcp_servers"], err, want)
+	}
+	if bytes := g["arcp_store_bytes"][""]; bytes <= 0 {
+		t.Errorf("the store has %v bytes", bytes)
+	}
+}
+
+func TestDoctorOfStore(t *testing.T) {
+	for _, c := range []struct {
+		bytes, limit float64
+		status       checkStatus
+		message      string
+	}{
+		{12 << 20, 6 << 30, statusOK, "12 MiB of 6 GiB (0.2 %)"},
+		{900, 1000, statusOK, "900 bytes of 1000 bytes (90.0 %)"},
+		{901, 1000, statusProblem, "901 bytes of 1000 bytes (90.1 %)"},
+		{1.5 * (1 << 10), 0, statusOK, "1.5 KiB without a bound"},
+	} {
+		var d diagnosis
+		d.store(c.bytes, c.limit)
+		if f := d.Findings[0]; f.Status != c.status || f.Message != c.message {
+			t.Errorf("%v of %v bytes: %+v, want %s %s", c.bytes, c.limit, f, c.status, c.message)
+		}
 	}
 }
 
@@ -98,7 +120,8 @@ func fakeAdmin(t *testing.T) string {
 		_, _ = io.WriteString(w, "[-] runtime: draining\nready: false\n")
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "# TYPE arcp_mcp_servers gauge\narcp_mcp_servers{state=\"ready\"} 2\narcp_mcp_servers{state=\"starting\"} 1\narcp_mcp_servers{state=\"waiting\"} 3\n")
+		_, _ = io.WriteString(w, "# TYPE arcp_mcp_servers gauge\narcp_mcp_servers{state=\"ready\"} 2\narcp_mcp_servers{state=\"starting\"} 1\narcp_mcp_servers{state=\"waiting\"} 3\n"+
+			"# TYPE arcp_store_bytes gauge\narcp_store_bytes 95\n# TYPE arcp_store_max_bytes gauge\narcp_store_max_bytes 100\n")
 	})
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
@@ -133,6 +156,7 @@ func TestDoctorOfCredentials(t *testing.T) {
 		"gateway failed to revoke key-2 of job job_b of alice, attempt 3: status 500; revoke them at the provisioner, and then run arcp invoke jobs.forget_credentials '{\"job_id\":\"job_b\",\"provisioner\":\"gateway\"}'\n",
 		"gateway failed to revoke the issued credentials, if any, of job job_c of bob, attempt 1: timeout",
 		"the server is not ready: runtime: draining; ",
+		"store        problem  95 bytes of 100 bytes (95.0 %); raise --max-data",
 		"MCP servers that have not answered yet: 1; ",
 		"MCP servers that cannot be reached and are retried: 3; see the server's log",
 	} {

@@ -1,27 +1,66 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
 )
 
-func TestMemoryIsBoundedByTheCgroup(t *testing.T) {
-	dir := t.TempDir()
-	info := write(t, filepath.Join(dir, "meminfo"), "MemTotal:       8000 kB\nMemFree: 1 kB\n")
-	for name, c := range map[string]struct {
-		meminfo, cgroup string
-		want            int64
-	}{
-		"no cgroup":          {info, filepath.Join(dir, "none"), 8000 << 10},
-		"a cgroup without":   {info, write(t, filepath.Join(dir, "max"), "max\n"), 8000 << 10},
-		"a small cgroup":     {info, write(t, filepath.Join(dir, "small"), "1048576\n"), 1 << 20},
-		"a large cgroup":     {info, write(t, filepath.Join(dir, "large"), "99999999999\n"), 8000 << 10},
-		"the cgroup alone":   {filepath.Join(dir, "none"), filepath.Join(dir, "small"), 1 << 20},
-		"nothing":            {filepath.Join(dir, "none"), filepath.Join(dir, "none"), 0},
-		"what nobody can be": {write(t, filepath.Join(dir, "odd"), "MemTotal: x\n"), filepath.Join(dir, "none"), 0},
-	} {
-		if got := memoryOf(c.meminfo, c.cgroup); got != c.want {
-			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
+// A store on disk of the least size refuses jobs when they come faster than it deletes others, and accepts
+// them again by itself: clients that repeat refused jobs store several times the bound.
+func TestMaxDataOnDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: left out with -short")
+	}
+	p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--demo", "--token", "alice=secret", "--max-data", "64MiB")
+	text := make([]byte, 100_000)
+	for i := range text {
+		text[i] = 'a' + byte(rand.IntN(26))
+	}
+	const submits = 4 * minMaxData / 100_000 // the arguments alone are 4 times the bound
+	var submitted, refused atomic.Int64
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	submit := func(c *client.Client) error {
+		args := fmt.Appendf(nil, `{"text":"%s"}`, text[rand.IntN(10_000):])
+		job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.echo", Arguments: arcp.Raw(args), DiscardEvents: true})
+		if err == nil {
+			_, err = job.Wait(ctx)
 		}
+		if e, ok := errors.AsType[*client.RemoteError](err); ok && e.Code == arcp.CodeResourceExhausted {
+			refused.Add(1)
+			return nil
+		}
+		submitted.Add(1)
+		return err
+	}
+	for range 8 {
+		group.Go(func() error {
+			c, err := client.Dial(ctx, p.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: "secret"}, AckEvery: 8})
+			if err != nil {
+				return err
+			}
+			defer c.Close(context.WithoutCancel(ctx), "done")
+			for err == nil && submitted.Load() < submits {
+				err = submit(c)
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatalf("%v after %d jobs and %d refusals; log:\n%s", err, submitted.Load(), refused.Load(), p.errs)
+	}
+	if refused.Load() == 0 {
+		t.Error("no job was refused: the test proves nothing")
 	}
 }

@@ -53,11 +53,12 @@ func newServe(a *app) *cobra.Command {
 // server is a running `arcp serve`. It belongs to the goroutine of serve. Members that handlers read are
 // immutable or atomic.
 type server struct {
-	app    *app
-	load   func() (*settings.Values, error) // reads the settings at the start and on SIGHUP
-	values *settings.Values
-	ends   endpoints
-	log    zerolog.Logger
+	app     *app
+	load    func() (*settings.Values, error) // reads the settings at the start and on SIGHUP
+	values  *settings.Values
+	maxData int64 // bound of the stored data in bytes; 0: none
+	ends    endpoints
+	log     zerolog.Logger
 
 	auth     *auth.Set
 	cert     *certificate // nil: no TLS
@@ -178,6 +179,9 @@ func (s *server) configure() (err error) {
 	for _, w := range s.values.Warnings {
 		s.log.Warn().Msg(w)
 	}
+	if s.maxData, err = maxData(s.values); err != nil {
+		return err
+	}
 	s.ends = endpointsOf(s.values)
 	if err := s.ends.check(s.values); err != nil {
 		return err
@@ -263,7 +267,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if ctx.Err() != nil { // nothing is open yet
 		return nil, context.Cause(ctx)
 	}
-	st, identity, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.log)
+	st, identity, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.maxData, s.log)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +277,10 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 			return nil, failf("create the key for backups: %w", errors.Join(err, st.Close()))
 		}
 	}
-	gcReserve = make([]byte, gcReserveBytes)
+	if s.values.Text("data") == memory && s.maxData > 0 {
+		limitMemory(s.maxData)
+	}
+	gcReserve = make([]byte, s.gcReserveBytes())
 	goruntime.KeepAlive(gcReserve)
 	cfg := s.runtimeConfig()
 	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, identity, s.sources.refresh
@@ -306,7 +313,15 @@ func ensureTwoProcs() {
 // heap spends a third of its time on garbage collection. The memory is never written, so it is not resident.
 var gcReserve []byte
 
-const gcReserveBytes = 64 << 20
+// gcReserveBytes returns the size of gcReserve: 64 MiB, or a 32nd of the bound of a store in memory if that is
+// less, because the garbage before a collection is as large as the reserve.
+func (s *server) gcReserveBytes() int64 {
+	const most = 64 << 20
+	if s.values.Text("data") != memory || s.maxData == 0 {
+		return most
+	}
+	return min(most, s.maxData/32)
+}
 
 // runtimeConfig returns the configuration of the runtime. A setting of 0 is off; in runtime.Config 0 is the
 // default.
@@ -330,7 +345,7 @@ func (s *server) runtimeConfig() runtime.Config {
 		BacklogBytes:   off(v.Size("backlog-bytes")),
 		CommitDelay:    v.Duration("commit-delay"),
 		Retention:      off(v.Duration("retention")),
-		MaxDisk:        off(v.Size("max-disk")),
+		MaxData:        off(s.maxData),
 		MinFree:        off(v.Size("min-free")),
 		Limits:         limits(v),
 
@@ -349,7 +364,7 @@ func limits(v *settings.Values) runtime.Limits {
 		MaxJobsPerPrincipal:     off(v.Number("max-jobs-per-principal")),
 		MaxJobsPerSession:       off(v.Number("max-jobs-per-session")),
 		RatePerMin:              off(v.Number("rate")),
-		MaxData:                 maxData(v),
+		MaxArguments:            maxArguments(v),
 	}
 }
 

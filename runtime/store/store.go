@@ -256,4 +256,5 @@ type JobQuery struct {
 type Stat struct {
 	Jobs, LiveJobs, Sessions int   // estimates are fine
 	Bytes                    int64 // on disk, or in memory
+	Lags                     bool  // Bytes falls some time after a deletion, when the space is reclaimed
 }

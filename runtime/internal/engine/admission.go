@@ -7,7 +7,7 @@ import (
 // The delays after which a refused client may retry, in seconds.
 const (
 	retryAfter     = 1  // for lack of capacity
-	retryAfterFull = 10 // for lack of disk space
+	retryAfterFull = 10 // for lack of space
 )
 
 // admit counts a job for the limits and adds it to the jobTable. It refuses a call of a built-in tool
@@ -26,8 +26,8 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 
 // reserve is admit without metrics.
 func (e *Engine) reserve(r *run, maxJobs int) *limitError {
-	if e.cfg.full() {
-		return &limitError{"disk", arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)}
+	if err := e.checkSpace(r); err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -55,5 +55,17 @@ func (e *Engine) reserve(r *run, maxJobs int) *limitError {
 		r.state, r.row.State = arcp.StateQueued, arcp.StateQueued
 	}
 	e.jobs.add(r)
+	return nil
+}
+
+// checkSpace refuses a job for lack of space. At the bound of the store a built-in tool can be
+// called: jobs.delete makes room, and the job of the call can be deleted as soon as it ends.
+func (e *Engine) checkSpace(r *run) *limitError {
+	switch {
+	case e.cfg.diskFull():
+		return &limitError{"disk", arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)}
+	case e.cfg.dataFull() && !r.builtin():
+		return &limitError{"data", arcp.Errorf(arcp.CodeResourceExhausted, "the runtime stores as much data as it may").RetryAfter(retryAfterFull)}
+	}
 	return nil
 }

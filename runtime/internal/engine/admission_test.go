@@ -16,7 +16,7 @@ func TestLimits(t *testing.T) {
 		"all":       {func(c *Config) { c.MaxJobs = 2 }, nil},
 		"principal": {func(c *Config) { c.MaxJobsPerPrincipal = 2 }, func(q *request) { q.Principal = "bob" }},
 		"session":   {func(c *Config) { c.MaxJobsPerSession = 2 }, func(q *request) { q.Session = "sess_2" }},
-		"arguments": {func(c *Config) { c.MaxData = int64(2 * len("{}")) }, nil},
+		"arguments": {func(c *Config) { c.MaxArguments = int64(2 * len("{}")) }, nil},
 		"own":       {func(c *Config) { c.MaxJobsPerPrincipal = 100 }, func(q *request) { q.Principal, q.MaxJobs = "bob", 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {

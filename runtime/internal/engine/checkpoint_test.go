@@ -282,11 +282,16 @@ func TestCancelAndPause(t *testing.T) {
 	})
 }
 
-// While the disk is nearly full nothing new is accepted, tools wait, and jobs
-// still end.
-func TestDiskFull(t *testing.T) {
+// While the disk is nearly full, or the store has reached its bound, no job is accepted,
+// tools wait, and jobs still end.
+func TestFull(t *testing.T) {
+	t.Run("disk", func(t *testing.T) { testFull(t, func(c *Config, full func() bool) { c.DiskFull = full }) })
+	t.Run("data", func(t *testing.T) { testFull(t, func(c *Config, full func() bool) { c.DataFull = full }) })
+}
+
+func testFull(t *testing.T, set func(c *Config, full func() bool)) {
 	var full atomic.Bool
-	runEngine(t, func(c *Config) { c.Full = full.Load }, func(f *fixture) {
+	runEngine(t, func(c *Config) { set(c, full.Load) }, func(f *fixture) {
 		f.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return nil, j.Log("info", "x", nil)
@@ -298,7 +303,7 @@ func TestDiskFull(t *testing.T) {
 		frames := f.frames("sess_1")
 		full.Store(true)
 		f.submit("t", "{}")
-		fr := f.want("a full disk refuses submits", "job.failed msg_4 RESOURCE_EXHAUSTED")[0]
+		fr := f.want("a submit is refused", "job.failed msg_4 RESOURCE_EXHAUSTED")[0]
 		if !strings.Contains(string(fr.Payload), `"retry_after_seconds":10`) {
 			t.Errorf("%s: want a time to wait", fr.Payload)
 		}

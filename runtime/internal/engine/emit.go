@@ -76,14 +76,14 @@ func (tg toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, 
 	s := tg.s
 	q := &s.events
 	s.mu.Lock()
-	for !q.closed && !s.lifecycle.aborted() && !(q.hasRoom(checkpoint) && !s.e.cfg.full()) && !tg.stoppedOnFullDisk() {
+	for !q.closed && !s.lifecycle.aborted() && !(q.hasRoom(checkpoint) && !s.e.cfg.full()) && !tg.stoppedWhileFull() {
 		q.space.Wait()
 	}
 	switch {
 	case q.closed || s.lifecycle.aborted():
 		s.mu.Unlock()
 		return errEnded
-	case tg.stoppedOnFullDisk():
+	case tg.stoppedWhileFull():
 		defer s.mu.Unlock()
 		return q.stopCause
 	}
@@ -111,9 +111,9 @@ func (tg toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, 
 	return nil
 }
 
-// stoppedOnFullDisk reports whether the tool has to stop while the disk has no room for
+// stoppedWhileFull reports whether the tool has to stop while there is no space for
 // its event. Called with run.mu.
-func (tg toolGoroutine) stoppedOnFullDisk() bool {
+func (tg toolGoroutine) stoppedWhileFull() bool {
 	return tg.s.events.stopCause != nil && tg.s.e.cfg.full()
 }
 

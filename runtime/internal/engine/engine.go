@@ -33,9 +33,11 @@ type Config struct {
 	Block        bool          // missed heartbeats block a job instead of failing it
 	ResumeWindow time.Duration // how long a blocked job waits for a heartbeat
 
-	// Full, if set, reports whether the disk is nearly full. No job is accepted then,
-	// and tools wait before they emit, until SpaceFreed. It must not block.
-	Full func() bool
+	// DiskFull and DataFull, if set, report whether the disk is nearly full, and whether
+	// the store has reached its bound. No job is accepted then, and tools wait before they
+	// emit, until SpaceFreed. At the bound of the store built-in tools can be called. The
+	// functions must not block.
+	DiskFull, DataFull func() bool
 
 	// Questions delivers questions to sessions; nil: no session can be asked.
 	Questions QuestionBroker
@@ -65,14 +67,16 @@ type Config struct {
 	Limits
 }
 
-func (c *Config) full() bool { return c.Full != nil && c.Full() }
+func (c *Config) diskFull() bool { return c.DiskFull != nil && c.DiskFull() }
+func (c *Config) dataFull() bool { return c.DataFull != nil && c.DataFull() }
+func (c *Config) full() bool     { return c.diskFull() || c.dataFull() }
 
 // Limits bounds the jobs that have not ended.
 type Limits struct {
 	MaxJobs             int // of all principals
 	MaxJobsPerPrincipal int
 	MaxJobsPerSession   int
-	MaxData             int64 // bytes of their arguments
+	MaxArguments        int64 // bytes of their arguments
 }
 
 // AnswerSender sends the answers to the requests of a connection; see eventlog.Cursor.
@@ -206,7 +210,7 @@ func (e *Engine) LiveCount() int {
 	return len(e.jobs.runs)
 }
 
-// SpaceFreed wakes the tools that wait to emit because the disk was full.
+// SpaceFreed wakes the tools that wait to emit because there was no space.
 func (e *Engine) SpaceFreed() { e.eachRun((*run).wakeTool) }
 
 // Drain refuses submits from now on, except for children of running jobs. Jobs whose

@@ -22,7 +22,7 @@ type jobTable struct {
 	perPrincipal map[string]int // jobs, not of built-in tools
 	perCaller    map[string]int // jobs of built-in tools, by principal
 	counted      int            // jobs that count for Limits.MaxJobs
-	data         int64          // bytes of arguments, for Limits.MaxData
+	arguments    int64          // bytes, for Limits.MaxArguments
 	resting      int            // jobs that are endless or resting: Engine.Stop does not wait for them
 
 	concluded atomic.Pointer[run] // linked list of jobs whose end is durable and that are still counted
@@ -122,7 +122,7 @@ func (t *jobTable) uncountConcluded() {
 
 // count adds d jobs like r to the counts for the limits.
 func (t *jobTable) count(r *run, d int) {
-	t.data += int64(d * len(r.row.Arguments))
+	t.arguments += int64(d * len(r.row.Arguments))
 	if r.builtin() {
 		addCount(t.perCaller, r.row.Principal, d)
 		return
@@ -157,7 +157,7 @@ type limitError struct {
 const maxBuiltins = 4096
 
 // smallCall is the size of arguments, in bytes, up to which a built-in tool can be called
-// when MaxData is reached: calls such as jobs.delete must still work.
+// when MaxArguments is reached: calls such as jobs.delete must still work.
 const smallCall = 4 << 10
 
 // check refuses a job beyond the limits; nil: it may be added. maxJobs is the limit of
@@ -169,7 +169,7 @@ func (t *jobTable) check(r *run, maxJobs int) *limitError {
 			return &limitError{"builtins_per_principal", arcp.Errorf(arcp.CodeResourceExhausted,
 				"%d calls of built-in tools have not ended", maxBuiltins).RetryAfter(retryAfter)}
 		}
-		return t.checkData(r)
+		return t.checkArguments(r)
 	}
 	perPrincipal := t.limits.MaxJobsPerPrincipal
 	if maxJobs > 0 {
@@ -188,17 +188,17 @@ func (t *jobTable) check(r *run, maxJobs int) *limitError {
 				strings.ReplaceAll(l.name, "_", " ")).RetryAfter(retryAfter)}
 		}
 	}
-	return t.checkData(r)
+	return t.checkArguments(r)
 }
 
-// checkData refuses a job if its arguments and the arguments of all active jobs together
-// exceed MaxData.
-func (t *jobTable) checkData(r *run) *limitError {
-	n, limit := int64(len(r.row.Arguments)), t.limits.MaxData
-	if r.builtin() && n <= smallCall || limit <= 0 || t.data+n <= limit {
+// checkArguments refuses a job if its arguments and the arguments of all active jobs together
+// exceed MaxArguments.
+func (t *jobTable) checkArguments(r *run) *limitError {
+	n, limit := int64(len(r.row.Arguments)), t.limits.MaxArguments
+	if r.builtin() && n <= smallCall || limit <= 0 || t.arguments+n <= limit {
 		return nil
 	}
-	return &limitError{"data", arcp.Errorf(arcp.CodeResourceExhausted,
+	return &limitError{"arguments", arcp.Errorf(arcp.CodeResourceExhausted,
 		"limit of %d bytes of arguments of jobs that have not ended reached", limit).RetryAfter(retryAfter)}
 }
 

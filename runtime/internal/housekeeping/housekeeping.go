@@ -3,11 +3,14 @@
 package housekeeping
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -22,18 +25,28 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/space"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // Pace of the janitor.
 const (
-	interval   = 5 * time.Second
-	step       = 256  // sessions or jobs deleted by one step
-	eventsStep = 4096 // events of a feed read by one step
+	interval = 5 * time.Second
+	step     = 256 // sessions or jobs deleted by one step
+
+	// boundStep is the number of jobs deleted by one step when the store nears its bound. A step waits
+	// for a commit. With fewer jobs the deletions of a busy store in memory are slower than the submits.
+	boundStep = 2048
+
+	// boundScan is the number of ended jobs among which such a step looks for jobs to delete.
+	boundScan = 2 * boundStep
 
 	// recheckSession is the interval of the checks of a session with unacknowledged events, which
 	// may be deleted meanwhile.
 	recheckSession = 10 * time.Minute
+
+	// logEarlyEvery is the interval of the log messages about a store that nears its bound.
+	logEarlyEvery = time.Minute
 )
 
 // Janitor runs on one goroutine of its own, in small steps: a concurrent commit waits for at most
@@ -43,9 +56,14 @@ type Janitor struct {
 	quit     context.CancelFunc
 	donec    chan struct{}
 	measurec chan struct{} // buffered 1: the log has a backlog to measure
+	boundc   chan struct{} // buffered 1: the store nears its bound
+
+	reclaiming atomic.Int64 // bytes of pendingReclaim
 
 	// Fields of the goroutine.
 	pendingReclaim   pendingReclaim
+	early            int       // jobs deleted before their retention ended that are not logged
+	earlyLogged      time.Time // when early was last logged
 	approvalsChecked time.Time // last scan of the approvals
 	approvalCursor   string    // key of the last scanned approval; "": the scan is complete
 	resourcesChecked time.Time // last scan of the resources
@@ -68,12 +86,12 @@ type Options struct {
 
 	ResumeWindow time.Duration
 	Retention    time.Duration // not positive: for ever
-	MaxDisk      int64         // bytes of the store; not positive: any number
+	MaxData      int64         // bytes of the store; not positive: any number
 }
 
 // New returns a janitor that has not started.
 func New(o Options) *Janitor {
-	return &Janitor{opts: o, donec: make(chan struct{}), measurec: make(chan struct{}, 1)}
+	return &Janitor{opts: o, donec: make(chan struct{}), measurec: make(chan struct{}, 1), boundc: make(chan struct{}, 1)}
 }
 
 // Start starts the janitor's goroutine.
@@ -91,9 +109,18 @@ func (j *Janitor) Stop() {
 
 // MeasureBacklogs makes the janitor measure the backlogs of earlier processes at once. It does not
 // block.
-func (j *Janitor) MeasureBacklogs() {
+func (j *Janitor) MeasureBacklogs() { wake(j.measurec) }
+
+// BoundData makes the janitor bound the size of the store at once. It does not block.
+func (j *Janitor) BoundData() { wake(j.boundc) }
+
+// Reclaiming estimates the bytes of deleted jobs that the store has yet to reclaim.
+func (j *Janitor) Reclaiming() int64 { return j.reclaiming.Load() }
+
+// wake sends to a channel with a buffer of 1, unless it is full.
+func wake(c chan<- struct{}) {
 	select {
-	case j.measurec <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -116,6 +143,8 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 			j.clean(ctx, time.Now())
 		case <-j.measurec: // the bound of a backlog holds only after Measure
 			j.repeat(ctx, time.Now(), j.backlogs)
+		case <-j.boundc:
+			j.repeat(ctx, time.Now(), j.boundData)
 		case <-ctx.Done():
 			return
 		}
@@ -125,7 +154,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 // clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
 	steps := []func(context.Context, time.Time) (bool, error){
-		j.sessions, j.storeKnownClients, j.approvals, j.resources, j.agents, j.feeds, j.jobs, j.boundDisk, j.backlogs,
+		j.sessions, j.storeKnownClients, j.approvals, j.resources, j.agents, j.feeds, j.jobs, j.boundData, j.backlogs,
 	}
 	for _, step := range steps {
 		j.repeat(ctx, now, step)
@@ -251,57 +280,93 @@ func (j *Janitor) feeds(ctx context.Context, now time.Time) (more bool, err erro
 		principals = append(principals, p)
 		return true
 	})
-	return false, errors.Join(err, j.trimFeeds(ctx, principals, now.Add(-j.opts.Retention)))
+	w := writes{log: j.opts.Log}
+	return false, errors.Join(err, j.trimFeeds(ctx, &w, principals, now.Add(-j.opts.Retention)), w.wait())
 }
 
 // trimFeeds trims feed entries older than before. A read error of one feed does not stop the
 // others.
-func (j *Janitor) trimFeeds(ctx context.Context, principals []string, before time.Time) (err error) {
+func (j *Janitor) trimFeeds(ctx context.Context, w *writes, principals []string, before time.Time) (err error) {
 	for _, p := range principals {
-		for more := true; more && ctx.Err() == nil; {
-			var failed error
-			if more, failed = j.trimFeed(ctx, p, before); failed != nil {
-				err = errors.Join(err, fmt.Errorf("trim: %w", failed))
-				break
-			}
+		if failed := j.trimFeed(ctx, w, p, before); failed != nil {
+			err = errors.Join(err, fmt.Errorf("trim: %w", failed))
 		}
 	}
 	return err
 }
 
-func (j *Janitor) trimFeed(ctx context.Context, principal string, before time.Time) (more bool, err error) {
-	trimmed, _, err := j.opts.Store.FeedBounds(ctx, principal)
+func (j *Janitor) trimFeed(ctx context.Context, w *writes, principal string, before time.Time) error {
+	trimmed, last, err := j.opts.Store.FeedBounds(ctx, principal)
 	if err != nil {
-		return false, err
+		return err
 	}
-	upTo, more, err := j.stale(ctx, principal, trimmed, before)
-	if upTo == trimmed {
-		return false, err
+	f := feedSearch{j.opts.Store, principal, before}
+	upTo, err := f.lastOld(ctx, trimmed, last)
+	if err == nil && upTo > trimmed {
+		w.add(&store.Write{Ops: []store.Op{&store.TrimFeed{Principal: principal, Position: upTo}}, NoSync: true})
 	}
-	_, failed := j.opts.Log.Commit(ctx, &store.Write{Ops: []store.Op{&store.TrimFeed{Principal: principal, Position: upTo}}, NoSync: true})
-	return more, errors.Join(err, failed)
+	return err
 }
 
-// stale returns the last position of a feed's entries that are older than before or belong to
-// deleted jobs. Commits are not strictly ordered by time, so a deleted job may follow an event
-// that is still retained.
-func (j *Janitor) stale(ctx context.Context, principal string, after uint64, before time.Time) (upTo uint64, more bool, err error) {
-	upTo = after
-	for n := 0; n < eventsStep; n++ {
-		err := j.opts.Store.Feed(ctx, principal, upTo, func(e store.FeedEvent) bool {
-			old := e.Event.Time.Before(before)
-			if old {
-				upTo, n = e.Position, n+1
-			}
-			return old && n < eventsStep
+// feedSearch finds the entries of a feed that are older than a time. It reads one entry of each position
+// that it tries. Commits are only nearly ordered by time, so the end of the old entries is not exact.
+type feedSearch struct {
+	store     store.Store
+	principal string
+	before    time.Time
+}
+
+// lastOld returns the last position after low, and up to high, of an old entry, or of an entry of a
+// deleted job that follows on it; low if there is none.
+func (f *feedSearch) lastOld(ctx context.Context, low, high uint64) (uint64, error) {
+	probe := low + 1 // most feeds have no old entry
+	for low < high {
+		position, old, err := f.entry(ctx, probe)
+		switch {
+		case err != nil:
+			return low, err
+		case old:
+			low = min(position, high)
+		default:
+			high = probe - 1
+		}
+		probe = low + (high-low+1)/2
+	}
+	return f.passDeleted(ctx, low)
+}
+
+// maxDeletedRuns bounds the reads of one position that fail because the job was deleted.
+const maxDeletedRuns = 64
+
+// entry reports whether the first entry from a position on is old, and returns its position. An entry
+// after more than maxDeletedRuns deleted runs is not old.
+func (f *feedSearch) entry(ctx context.Context, from uint64) (position uint64, old bool, err error) {
+	for range maxDeletedRuns {
+		err := f.store.Feed(ctx, f.principal, from-1, func(e store.FeedEvent) bool {
+			position, old = e.Position, e.Event.Time.Before(f.before)
+			return false
 		})
 		trimmed, ok := errors.AsType[*store.TrimmedError](err)
 		if !ok {
-			return upTo, n == eventsStep, err
+			return position, old, err
 		}
-		upTo = trimmed.UpTo
+		from = trimmed.UpTo + 1
 	}
-	return upTo, true, nil
+	return 0, false, nil
+}
+
+// passDeleted returns the last position before the next entry of a job that is stored, at most
+// maxDeletedRuns deleted runs after a position.
+func (f *feedSearch) passDeleted(ctx context.Context, position uint64) (uint64, error) {
+	for range maxDeletedRuns {
+		err := f.store.Feed(ctx, f.principal, position, func(store.FeedEvent) bool { return false })
+		trimmed, ok := errors.AsType[*store.TrimmedError](err)
+		if !ok {
+			return position, err
+		}
+		position = trimmed.UpTo
+	}
+	return position, nil
 }
 
 // jobs deletes jobs that ended before the retention.
@@ -309,20 +374,26 @@ func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error
 	if j.opts.Retention <= 0 {
 		return false, nil
 	}
-	ended, err := j.oldestEndedJobs(ctx, now.Add(-j.opts.Retention))
+	var ended []endedJob
+	err = j.opts.Store.EndedJobs(ctx, now.Add(-j.opts.Retention), func(job store.Job) bool {
+		ended = append(ended, newEndedJob(&job))
+		return len(ended) < step
+	})
 	if err != nil {
 		return false, err
 	}
-	if j.excess(now) > 0 {
+	if j.isLarge(now) {
 		if ended, err = j.measure(ctx, ended, math.MaxInt64); err != nil {
 			return false, err
 		}
 	}
-	return len(ended) == step, j.deleteJobs(ctx, now, ended)
+	w := writes{log: j.opts.Log}
+	j.deleteJobs(&w, now, ended)
+	return len(ended) == step, w.wait()
 }
 
-// endedJob is a job that has ended. Its size is the size of its events if it was measured, an
-// upper bound of its disk usage.
+// endedJob is a job that has ended. Its size is the size of its arguments and options and, if it was
+// measured, of its events.
 type endedJob struct {
 	id        arcp.JobID
 	principal string
@@ -330,16 +401,64 @@ type endedJob struct {
 	size      int64
 }
 
-// oldestEndedJobs returns the jobs that ended first, at most a step of them.
-func (j *Janitor) oldestEndedJobs(ctx context.Context, before time.Time) (list []endedJob, err error) {
-	err = j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
-		list = append(list, endedJob{id: job.ID, principal: job.Principal, at: job.EndedAt})
-		return len(list) < step
-	})
-	return list, err
+func newEndedJob(row *store.Job) endedJob {
+	return endedJob{id: row.ID, principal: row.Principal, at: row.EndedAt, size: int64(len(row.Arguments) + len(row.Options))}
 }
 
-// measure sets the sizes of the first jobs until their sum reaches enough bytes. It returns these
+// dispensable returns at most n of the jobs that ended first. Jobs with events that their session has
+// not received are returned only if the boundScan oldest ones are all of this kind. A job that is
+// still needed is never returned.
+func (j *Janitor) dispensable(ctx context.Context, before time.Time, n int) ([]endedJob, error) {
+	var received, unreceived []endedJob
+	var failed error
+	needed := j.newNeeded(ctx)
+	err := j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
+		var keep bool
+		if keep, failed = needed(&job); keep || failed != nil {
+			return failed == nil
+		}
+		if j.received(&job) {
+			received = append(received, newEndedJob(&job))
+		} else {
+			unreceived = append(unreceived, newEndedJob(&job))
+		}
+		return len(received) < n && len(received)+len(unreceived) < boundScan
+	})
+	if len(received) == 0 {
+		received = unreceived[:min(n, len(unreceived))]
+	}
+	return received, cmp.Or(err, failed)
+}
+
+// newNeeded returns a function that reports whether an ended job is still needed: its end is being
+// written, or an ancestor lives, which may ask for the outcome (SPEC §5.6).
+func (j *Janitor) newNeeded(ctx context.Context) func(*store.Job) (bool, error) {
+	living := make(map[arcp.JobID]bool) // by parent: it or an ancestor of it lives
+	return func(job *store.Job) (bool, error) {
+		if job.Parent == "" {
+			return j.opts.Engine.Lives(job.ID), nil
+		}
+		lives, known := living[job.Parent]
+		if !known {
+			ancestor, err := j.opts.Engine.LivingAncestor(ctx, job)
+			if err != nil {
+				return false, err
+			}
+			lives = ancestor != ""
+			living[job.Parent] = lives
+		}
+		return lives || j.opts.Engine.Lives(job.ID), nil
+	}
+}
+
+// received reports whether the session that submitted a job has received its last event, or has
+// ended. A session that acknowledges events has received those that it acknowledged.
+func (j *Janitor) received(job *store.Job) bool {
+	s := j.opts.Sessions.Find(job.Session)
+	return s == nil || s.Position() >= job.LastSeq
+}
+
+// measure adds the sizes of the events of the first jobs until their sum reaches enough bytes. It returns these
 // jobs.
 func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([]endedJob, error) {
 	for i := range list {
@@ -358,49 +477,84 @@ func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([
 	return list, nil
 }
 
-func (j *Janitor) deleteJobs(ctx context.Context, now time.Time, list []endedJob) (err error) {
-	results := make(chan error, len(list))
+func (j *Janitor) deleteJobs(w *writes, now time.Time, list []endedJob) {
 	for _, job := range list {
-		j.opts.Log.Append(store.NewWrite(&store.DeleteJob{Job: job.id}), func(r *store.Result) { results <- r.Err })
-	}
-	for _, job := range list {
-		err = errors.Join(err, <-results)
+		w.add(store.NewWrite(&store.DeleteJob{Job: job.id}))
 		j.pendingReclaim.add(now, job.size)
 	}
-	return err
 }
 
-// boundDisk deletes the oldest ended jobs until the store is within its bound, counting space that
-// the store has yet to reclaim.
-func (j *Janitor) boundDisk(ctx context.Context, now time.Time) (more bool, err error) {
+// writes are writes that are committed at the same time.
+type writes struct {
+	log *eventlog.Log
+	wg  sync.WaitGroup
+	mu  sync.Mutex
+	err error // of the first write that failed
+}
+
+// add appends a write to the log.
+func (w *writes) add(write *store.Write) {
+	w.wg.Add(1)
+	w.log.Append(write, func(r *store.Result) {
+		defer w.wg.Done()
+		if r.Err != nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.err = cmp.Or(w.err, r.Err)
+		}
+	})
+}
+
+// wait waits until the writes are committed. It returns the error of the first one that failed.
+func (w *writes) wait() error {
+	w.wg.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// lowWater returns the size down to which the data of a large store is deleted, a little below
+// space.HighWater.
+func lowWater(maxData int64) int64 { return space.HighWater(maxData) - maxData/50 }
+
+// boundData deletes the oldest ended jobs of a large store until it has lowWater bytes, without the
+// space that it has yet to reclaim.
+func (j *Janitor) boundData(ctx context.Context, now time.Time) (more bool, err error) {
+	if !j.isLarge(now) {
+		return false, nil
+	}
 	n := 0
 	for ctx.Err() == nil && err == nil {
-		excess := j.excess(now)
+		excess := j.size(now) - lowWater(j.opts.MaxData)
 		if excess <= 0 {
 			break
 		}
-		var list []endedJob
-		if list, err = j.jobsToDelete(ctx, now, excess); len(list) == 0 {
+		var deleted int
+		if deleted, err = j.deleteOldest(ctx, now, excess); deleted == 0 {
 			break
 		}
-		err = errors.Join(err, j.deleteJobs(ctx, now, list))
-		n += len(list)
+		n += deleted
 	}
-	if n > 0 {
-		j.opts.Logger.Warn().Int("jobs", n).Msg("the store is over max-disk: the oldest finished jobs were deleted before their retention ended")
-	}
+	j.logEarly(now, n)
 	return false, err
 }
 
-// jobsToDelete returns the ended jobs to delete for a number of bytes, at most a step of them. It trims
-// their feeds before.
-func (j *Janitor) jobsToDelete(ctx context.Context, now time.Time, excess int64) ([]endedJob, error) {
-	list, err := j.oldestEndedJobs(ctx, now)
-	if err == nil {
-		list, err = j.measure(ctx, list, excess)
+// logEarly logs jobs that were deleted before their retention ended, at most once in logEarlyEvery.
+func (j *Janitor) logEarly(now time.Time, jobs int) {
+	if j.early += jobs; j.early == 0 || now.Sub(j.earlyLogged) < logEarlyEvery {
+		return
 	}
+	j.opts.Logger.Warn().Int("jobs", j.early).
+		Msg("the store nears --max-data: the oldest finished jobs were deleted before their retention ended")
+	j.early, j.earlyLogged = 0, now
+}
+
+// deleteOldest deletes the jobs that ended first until they have a number of bytes, at most boundStep
+// jobs. It trims their feeds before.
+func (j *Janitor) deleteOldest(ctx context.Context, now time.Time, enough int64) (deleted int, err error) {
+	list, err := j.oldest(ctx, now, enough)
 	if err != nil || len(list) == 0 {
-		return nil, err
+		return 0, err
 	}
 	var principals []string
 	for i := range list {
@@ -408,7 +562,25 @@ func (j *Janitor) jobsToDelete(ctx context.Context, now time.Time, excess int64)
 			principals = append(principals, p)
 		}
 	}
-	return list, j.trimFeeds(ctx, principals, list[len(list)-1].at.Add(1))
+	w := writes{log: j.opts.Log}
+	err = j.trimFeeds(ctx, &w, principals, list[len(list)-1].at.Add(1))
+	j.deleteJobs(&w, now, list)
+	return len(list), errors.Join(err, w.wait())
+}
+
+// oldest returns the jobs that deleteOldest deletes. A store that frees their space at once shows by
+// itself whether they were enough, so their sizes are not read: the average is a good start.
+func (j *Janitor) oldest(ctx context.Context, now time.Time, enough int64) ([]endedJob, error) {
+	st := j.opts.Store.Stat()
+	if !st.Lags {
+		average := max(st.Bytes/int64(max(st.Jobs, 1)), 1)
+		return j.dispensable(ctx, now, int(min(enough/average+1, boundStep)))
+	}
+	list, err := j.dispensable(ctx, now, boundStep)
+	if err != nil {
+		return nil, err
+	}
+	return j.measure(ctx, list, enough)
 }
 
 // backlogs measures the data delivered to sessions by earlier processes.
@@ -416,14 +588,20 @@ func (j *Janitor) backlogs(ctx context.Context, _ time.Time) (more bool, err err
 	return j.opts.Log.Measure(ctx, j.position)
 }
 
-// excess returns how far the store is over its bound, without the space it has yet to reclaim.
-func (j *Janitor) excess(now time.Time) int64 {
-	if j.opts.MaxDisk <= 0 {
-		return 0
+// isLarge reports whether the store nears its bound.
+func (j *Janitor) isLarge(now time.Time) bool {
+	return j.opts.MaxData > 0 && j.size(now) > space.HighWater(j.opts.MaxData)
+}
+
+// size returns the bytes of the store without the space that it has yet to reclaim.
+func (j *Janitor) size(now time.Time) int64 {
+	st := j.opts.Store.Stat()
+	if !st.Lags {
+		return st.Bytes
 	}
-	n := j.opts.Store.Stat().Bytes
-	j.pendingReclaim.update(now, n)
-	return n - j.pendingReclaim.bytes - j.opts.MaxDisk
+	j.pendingReclaim.update(now, st.Bytes)
+	j.reclaiming.Store(j.pendingReclaim.bytes)
+	return st.Bytes - j.pendingReclaim.bytes
 }
 
 // pendingReclaim estimates how many deleted bytes the store has yet to reclaim.

@@ -198,6 +198,14 @@ var (
 	jobBuckets    = prometheus.ExponentialBuckets(100e-6, 4, 14)
 )
 
+// RegisterStore registers gauges of the bytes of the store and of their bound; 0: no bound. It panics
+// if a name is registered already.
+func RegisterStore(r prometheus.Registerer, bytes func() int64, maxBytes int64) {
+	f := factory{r}
+	f.gaugeFunc("store_bytes", "Bytes of the store, on disk or in memory.", func() float64 { return float64(bytes()) })
+	f.gauge("store_max_bytes", "Bound of the bytes of the store; 0 is no bound.").WithLabelValues().Set(float64(maxBytes))
+}
+
 // SetSessions counts the sessions with and without a connection.
 func (m *Metrics) SetSessions(connected, detached int) {
 	m.connected.Set(float64(connected))
@@ -289,6 +297,10 @@ func (f factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	f.r.MustRegister(g)
 	return g
+}
+
+func (f factory) gaugeFunc(name, help string, value func() float64) {
+	f.r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value))
 }
 
 func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {

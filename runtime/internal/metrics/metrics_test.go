@@ -35,6 +35,7 @@ func touch(m *Metrics) {
 func TestMetricsFollowTheConventions(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	touch(New(reg, "1.0.0"))
+	RegisterStore(reg, func() int64 { return 1 }, 2)
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -26,21 +26,14 @@ func (s *Store) applyFeed(c *sequence.FeedChange) {
 		}
 		own := &job{events: slices.Clone(events[:r.N])}
 		events = events[r.N:]
-		s.bytes += sizeOf(own.events)
+		s.resize(own, jobBytes+sizeOfEvents(own.events))
 		return own
 	}
-	t.apply(&c.TrailChange, jobOf, func(dropped *run) {
+	s.applyTrail(t, &c.TrailChange, jobOf, func(dropped *run) {
 		if dropped.announced() {
-			s.bytes -= sizeOf(dropped.job.events)
+			s.resize(dropped.job, 0)
 		}
 	})
-}
-
-func sizeOf(events []*store.Event) (n int64) {
-	for _, e := range events {
-		n += int64(len(e.Body))
-	}
-	return n
 }
 
 // feedOf returns a principal's feed. The lock must be held.

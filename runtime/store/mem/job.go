@@ -21,6 +21,7 @@ type job struct {
 	events  []*store.Event // append only: a reader's copy of the slice stays valid
 	packed  []byte         // row, then chunk
 	rowLen  int            // length of the row in packed
+	bytes   int64          // its part of Store.bytes
 	deleted bool           // only runs still point to it
 }
 
@@ -30,8 +31,9 @@ func (s *Store) applyJob(c *sequence.JobChange) {
 		j = &job{id: c.ID, row: c.Created}
 		s.jobs[c.ID] = j
 		s.addJob(c.Created, j)
+		s.resize(j, sizeOfEntries(j.row)+sizeOfRow(j.row))
 	}
-	s.bytes += sizeOf(c.Events)
+	s.resize(j, j.bytes+sizeOfEvents(c.Events))
 	switch {
 	case c.Created != nil && !c.Ended:
 		s.live[c.ID] = struct{}{}
@@ -73,13 +75,9 @@ func (s *Store) addJob(row *store.Job, j *job) {
 }
 
 // deleteJob deletes a job that has ended. Runs that still point to it see deleted.
-func (s *Store) deleteJob(d *sequence.Deletion) error {
+func (s *Store) deleteJob(d *sequence.Deletion) {
 	row, j := &d.Row, s.jobs[d.Row.ID]
-	l, err := j.log().unpack()
-	if err != nil {
-		return fmt.Errorf("job %s: %w", row.ID, err)
-	}
-	s.bytes -= sizeOf(l.events)
+	s.resize(j, 0)
 	delete(s.jobs, row.ID)
 	s.ended.remove(row.EndedAt, row.ID)
 	all := &s.lists[row.Principal].all
@@ -93,7 +91,6 @@ func (s *Store) deleteJob(d *sequence.Deletion) error {
 		delete(s.sessions[row.Session].submits, row.SubmitID)
 	}
 	*j = job{id: j.id, deleted: true}
-	return nil
 }
 
 // pack encodes a short job that has ended into one piece of memory.
@@ -101,10 +98,12 @@ func (s *Store) pack(j *job, events []*store.Event) bool {
 	if codec.ChunkSize(events)+len(j.row.Arguments)+len(j.row.Options) > packBytes {
 		return false
 	}
+	s.resize(j, sizeOfEntries(j.row))
 	b := codec.AppendJob(s.scratch[:0], j.row)
 	j.rowLen = len(b)
 	b = codec.AppendChunk(b, events)
 	j.packed = append(make([]byte, 0, len(b)), b...)
+	s.resize(j, j.bytes+int64(len(b)))
 	j.row, j.events = nil, nil
 	s.scratch = b
 	return true

@@ -41,8 +41,8 @@ type Store struct {
 	keys     map[idempotencyKey]holder
 	records  map[string]store.Record
 	names    ordered.Set // keys of records
-	bytes    int64
-	broken   error // set: the store is closed, or Commit has failed
+	bytes    int64       // of its live heap, estimated
+	broken   error       // set: the store is closed, or Commit has failed
 }
 
 type idempotencyKey struct{ principal, key string }
@@ -80,22 +80,21 @@ func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
 	chg, err := s.core.Decide(writes, results)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
-		err = s.apply(chg)
-	}
 	if err != nil {
 		s.broken = fmt.Errorf("%w: %w", store.ErrBroken, err)
 		return fmt.Errorf("commit: %w", err)
 	}
+	s.apply(chg)
 	return nil
 }
 
 // apply applies a decided batch. Jobs refer to sessions and trails to jobs, so deletions
 // come last.
-func (s *Store) apply(chg *sequence.Changes) error {
+func (s *Store) apply(chg *sequence.Changes) {
 	for _, c := range chg.Sessions {
 		if c.New {
 			s.sessions[c.ID] = new(session)
+			s.bytes += sessionBytes
 		}
 	}
 	for _, c := range chg.Jobs {
@@ -112,22 +111,21 @@ func (s *Store) apply(chg *sequence.Changes) error {
 	}
 	for _, c := range chg.Sessions {
 		if c.Ended {
+			s.bytes -= sessionBytes + s.sessions[c.ID].runs*runBytes
 			delete(s.sessions, c.ID)
 		}
 	}
 	for i := range chg.Deletions {
-		if err := s.deleteJob(&chg.Deletions[i]); err != nil {
-			return err
-		}
+		s.deleteJob(&chg.Deletions[i])
 	}
-	return nil
 }
 
-// Stat describes the store. Bytes is the size of the stored values, without overhead.
+// Stat describes the store. Bytes estimates the memory that the process takes for it, which is more
+// than its live heap; see processBytes.
 func (s *Store) Stat() store.Stat {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return store.Stat{Jobs: len(s.jobs), LiveJobs: len(s.live), Sessions: len(s.sessions), Bytes: s.bytes}
+	return store.Stat{Jobs: len(s.jobs), LiveJobs: len(s.live), Sessions: len(s.sessions), Bytes: processBytes(s.bytes)}
 }
 
 // Close frees the memory.

@@ -9,7 +9,8 @@ import (
 )
 
 func (s *Store) applyRecord(c *sequence.RecordChange) {
-	_, there := s.records[c.Key]
+	rec, there := s.records[c.Key]
+	s.bytes -= sizeOfRecord(&rec)
 	switch {
 	case c.Value == nil:
 		delete(s.records, c.Key)
@@ -20,7 +21,9 @@ func (s *Store) applyRecord(c *sequence.RecordChange) {
 	case !there:
 		s.names.Add(c.Key)
 	}
-	s.records[c.Key] = store.Record{Key: c.Key, Rev: c.Rev, Value: c.Value}
+	rec = store.Record{Key: c.Key, Rev: c.Rev, Value: c.Value}
+	s.records[c.Key] = rec
+	s.bytes += sizeOfRecord(&rec)
 }
 
 // Get returns a record.

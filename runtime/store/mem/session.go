@@ -30,7 +30,7 @@ func (s *Store) applySession(c *sequence.SessionChange) {
 		e.row = *c.Row
 		e.row.Negotiated = slices.Clone(c.Row.Negotiated)
 	}
-	e.apply(&c.TrailChange, func(r *sequence.Run) *job { return s.jobs[r.Job] }, func(*run) {})
+	s.applyTrail(&e.trail, &c.TrailChange, func(r *sequence.Run) *job { return s.jobs[r.Job] }, func(*run) {})
 }
 
 // Session returns a session's row.

@@ -16,6 +16,7 @@ import (
 type trail struct {
 	last, trimmed uint64
 	pieces        [][]run // none is empty
+	runs          int64   // in pieces
 }
 
 const pieceRuns = 256
@@ -38,6 +39,13 @@ func (r *run) end() uint64 { return r.first + uint64(r.n) }
 // with it.
 func (r *run) announced() bool { return r.job.id == "" }
 
+// applyTrail applies the change of a trail and counts its runs. The parameters are those of apply.
+func (s *Store) applyTrail(t *trail, c *sequence.TrailChange, jobOf func(*sequence.Run) *job, dropped func(*run)) {
+	before := t.runs
+	t.apply(c, jobOf, dropped)
+	s.bytes += (t.runs - before) * runBytes
+}
+
 // apply applies the change of a trail. jobOf returns the job of a run and is called for
 // each run in turn. dropped is called for each run that is dropped.
 func (t *trail) apply(c *sequence.TrailChange, jobOf func(*sequence.Run) *job, dropped func(*run)) {
@@ -56,6 +64,7 @@ func (t *trail) add(r *sequence.Run, j *job) {
 	if k >= 0 && t.pieces[k][len(t.pieces[k])-1].extend(r, j) {
 		return
 	}
+	t.runs++
 	next := run{first: r.First, jseq: r.JSeq, job: j, correlation: r.CorrelationID, n: uint32(r.N), forwarded: r.Forwarded}
 	if next.announced() {
 		next.jseq = 1
@@ -85,18 +94,19 @@ func (r *run) extend(next *sequence.Run, j *job) bool {
 func (t *trail) trim(dropped func(*run)) {
 	i, k := t.find(t.trimmed + 1)
 	for _, p := range t.pieces[:i] {
-		each(p, dropped)
+		t.drop(p, dropped)
 	}
 	clear(t.pieces[:i])
 	if t.pieces = t.pieces[i:]; len(t.pieces) > 0 && k > len(t.pieces[0])/2 {
-		each(t.pieces[0][:k], dropped)
+		t.drop(t.pieces[0][:k], dropped)
 		t.pieces[0] = slices.Clone(t.pieces[0][k:])
 	}
 }
 
-func each(runs []run, fn func(*run)) {
+func (t *trail) drop(runs []run, dropped func(*run)) {
+	t.runs -= int64(len(runs))
 	for i := range runs {
-		fn(&runs[i])
+		dropped(&runs[i])
 	}
 }
 

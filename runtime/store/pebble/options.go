@@ -21,7 +21,9 @@ type Options struct {
 	CacheBytes int64
 
 	// MemTableBytes is the size of a memory table, which is then written to disk. Up to
-	// four are in memory. Default: 64 MiB.
+	// four are in memory, and their logs on disk. The sizes of files and the intervals at
+	// which the space of deleted jobs is reclaimed are in proportion to it. A store of
+	// bounded size needs at most a 32nd of the bound. Default: 64 MiB.
 	MemTableBytes uint64
 
 	// MaxOpenFiles bounds the open files of tables. Default: 1,000.
@@ -46,12 +48,6 @@ func (o *Options) setDefaults() {
 	if o.fs == nil {
 		o.fs = vfs.Default
 	}
-	if o.reclaimPause == 0 {
-		o.reclaimPause = reclaimPause
-	}
-	if o.rewriteAge == 0 {
-		o.rewriteAge = rewriteAge
-	}
 	if o.IDs == nil {
 		o.IDs = new(arcp.IDSource)
 	}
@@ -59,7 +55,13 @@ func (o *Options) setDefaults() {
 		o.CacheBytes = 64 << 20
 	}
 	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 64 << 20
+		o.MemTableBytes = defaultMemTable
+	}
+	if o.reclaimPause == 0 {
+		o.reclaimPause = o.scaled(reclaimPause)
+	}
+	if o.rewriteAge == 0 {
+		o.rewriteAge = o.scaled(rewriteAge)
 	}
 	if o.MaxOpenFiles == 0 {
 		o.MaxOpenFiles = 1000
@@ -75,6 +77,14 @@ func (o *Options) setDefaults() {
 	}
 }
 
+const defaultMemTable = 64 << 20
+
+// scaled returns an interval in proportion to MemTableBytes, at least a second: a small store is full
+// sooner.
+func (o *Options) scaled(d time.Duration) time.Duration {
+	return max(d*time.Duration(o.MemTableBytes>>10)/(defaultMemTable>>10), time.Second)
+}
+
 // separateBytes is the least size of a value that is stored apart from its key, so that
 // compactions move pointers instead of events.
 const separateBytes = 512
@@ -83,7 +93,7 @@ const separateBytes = 512
 // without it.
 const (
 	garbageRatio = 0.3
-	rewriteAge   = time.Minute
+	rewriteAge   = time.Minute // scaled
 )
 
 // pebble returns the options of the database.
@@ -95,7 +105,7 @@ func (o *Options) pebble() *pdb.Options {
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       64, // stalls hurt more than a slower read
-		LBaseMaxBytes:               256 << 20,
+		LBaseMaxBytes:               4 * int64(o.MemTableBytes),
 		BytesPerSync:                1 << 20,
 		MaxOpenFiles:                o.MaxOpenFiles,
 		FormatMajorVersion:          pdb.FormatNewest,
@@ -106,7 +116,7 @@ func (o *Options) pebble() *pdb.Options {
 		return pdb.ValueSeparationPolicy{Enabled: true, MinimumSize: separateBytes, MaxBlobReferenceDepth: 10,
 			RewriteMinimumAge: o.rewriteAge, TargetGarbageRatio: garbageRatio}
 	}
-	p.TargetFileSizes[0] = 16 << 20
+	p.TargetFileSizes[0] = int64(o.MemTableBytes / 4)
 	for i := range p.Levels {
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}

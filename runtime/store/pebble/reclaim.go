@@ -29,7 +29,7 @@ type reclaimer struct {
 
 // Bounds of a reclaimer.
 const (
-	reclaimPause = 30 * time.Second // between rounds: each flushes the memory tables
+	reclaimPause = 30 * time.Second // between rounds, each of which flushes the memory tables; scaled
 	reclaimGap   = 8 << 20          // bytes between two jobs that are compacted together
 	reclaimJobs  = 4096             // of more jobs every other is dropped: compacting its neighbours covers it
 )

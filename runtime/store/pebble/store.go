@@ -174,7 +174,7 @@ func (s *Store) Get(ctx context.Context, key string) (store.Record, error) {
 // Stat describes the store. Bytes is the size of the directory's live files, including
 // the log.
 func (s *Store) Stat() store.Stat {
-	st := store.Stat{Jobs: int(s.jobs.Load()), LiveJobs: int(s.live.Load()), Sessions: int(s.sessions.Load())}
+	st := store.Stat{Jobs: int(s.jobs.Load()), LiveJobs: int(s.live.Load()), Sessions: int(s.sessions.Load()), Lags: true}
 	if s.acquire() == nil {
 		defer s.users.Done()
 		st.Bytes = int64(s.db.Metrics().DiskSpaceUsage())

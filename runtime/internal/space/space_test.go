@@ -1,0 +1,53 @@
+package space
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A store is full from its bound on until it is a twentieth smaller. Commits, or else a second, make
+// the watch notice.
+func TestStoreFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var size, near, freed atomic.Int64
+		w := New(Options{Size: size.Load, MaxData: 1000, OnNearFull: func() { near.Add(1) }})
+		w.Start(func() { freed.Add(1) })
+		defer w.Stop()
+		time.Sleep(time.Second / 2) // the next tick is half a second away
+		want := func(why string, after time.Duration, bytes int64, full, large bool) {
+			t.Helper()
+			near.Store(0)
+			size.Store(bytes)
+			if after < time.Second {
+				w.Committed()
+			}
+			time.Sleep(after)
+			synctest.Wait()
+			if w.DataFull() != full || near.Load() > 0 != large {
+				t.Errorf("%s: full %v, near %d times; want %v, %v", why, w.DataFull(), near.Load(), full, large)
+			}
+		}
+		want("nine tenths", commitInterval, 900, false, false)
+		want("more", commitInterval, 901, false, true)
+		want("the bound", commitInterval, 1000, true, true)
+		want("less than a twentieth below it", commitInterval, 951, true, true)
+		want("a twentieth below it", time.Second, 950, false, true)
+		want("without a commit", time.Second, 2000, true, true)
+		want("little", time.Second, 0, false, false)
+		if n := freed.Load(); n != 2 {
+			t.Errorf("freed was called %d times, want twice", n)
+		}
+	})
+}
+
+// A store that is full at the start is so from the start on.
+func TestStoreFullAtTheStart(t *testing.T) {
+	w := New(Options{Size: func() int64 { return 1000 }, MaxData: 1000, OnNearFull: func() {}})
+	w.Start(func() {})
+	defer w.Stop()
+	if !w.DataFull() {
+		t.Error("the store is not full")
+	}
+}
