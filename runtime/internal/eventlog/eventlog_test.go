@@ -507,7 +507,7 @@ func TestUnsyncedWritesAreSyncedSoon(t *testing.T) {
 		time.Sleep(SyncDelay - 1)
 		open("sess_3")
 		want("shortly before the end of the delay", 0)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		want("after the delay", 1)
 		time.Sleep(10 * SyncDelay)
