@@ -49,22 +49,26 @@ func PayloadError(t Type, err error) *Error {
 // a complete payload is checked fast.
 func MissingMember(raw Raw, p any) string {
 	v := reflect.Indirect(reflect.ValueOf(p))
-	for _, f := range fieldsOf(v.Type()) {
-		if v.FieldByIndex(f.index).IsZero() && !isPresent(raw, f.name) {
-			return f.name
+	fields := fieldsOf(v.Type())
+	for i, f := range fields {
+		if v.FieldByIndex(f.index).IsZero() {
+			return missingIn(raw, v, fields[i:])
 		}
 	}
 	return ""
 }
 
-// isPresent reports whether an object has a member that is not null.
-func isPresent(raw Raw, name string) bool {
+// missingIn is MissingMember for some fields.
+func missingIn(raw Raw, v reflect.Value, fields []requiredField) string {
 	var members map[string]Raw
-	if err := Unmarshal(raw, &members); err != nil {
-		return false // impossible: raw was decoded before
+	_ = Unmarshal(raw, &members) // raw was decoded before
+	for _, f := range fields {
+		member := members[f.name]
+		if v.FieldByIndex(f.index).IsZero() && (len(member) == 0 || member.Kind() == 'n') {
+			return f.name
+		}
 	}
-	member := members[name]
-	return len(member) > 0 && member.Kind() != 'n'
+	return ""
 }
 
 func fieldsOf(t reflect.Type) []requiredField {

@@ -91,7 +91,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Free:       r.cfg.FreeSpace,
 		MinFree:    r.cfg.MinFree,
 		OnFull:     r.cfg.OnFull,
-		Size:       func() int64 { return r.storeSize() - r.janitor.Reclaiming() },
+		Size:       func() int64 { return r.janitor.Size(time.Now()) },
 		MaxData:    r.cfg.MaxData,
 		OnNearFull: func() { r.janitor.BoundData() },
 		Logger:     r.cfg.Log,

@@ -69,7 +69,7 @@ func (c *streamConn) Read() ([]byte, error) {
 		if err != nil {
 			return nil, c.fail(err)
 		}
-		if ok {
+		if ok && c.closed.Load() == nil {
 			return frame, nil
 		}
 	}

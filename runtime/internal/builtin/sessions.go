@@ -117,6 +117,9 @@ func (t *sessionTools) evict(ctx context.Context, caller *Caller, in sessionsEvi
 	count := t.metrics.Evictions.WithLabelValues("evicted").Inc
 	var err error
 	if in.Forget {
+		if s.ID != caller.Session { // whose claims wait for the call
+			t.sessions.AwaitClaims(ctx, s)
+		}
 		err = t.sessions.EndWithCall(ctx, s, eviction, count)
 	} else {
 		err = t.changes.Commit(ctx, nil, func(err error) {

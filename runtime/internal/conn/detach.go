@@ -11,7 +11,7 @@ import (
 func (c *conn) detach() {
 	now := time.Now()
 	actions, _ := c.inbox.takeActions()
-	for _, a := range actions { // for example a session that became durable after the end
+	for _, a := range actions { // for example a session that was stored after the end
 		a.run(c, now)
 	}
 	c.subscriptions.close()

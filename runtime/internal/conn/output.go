@@ -62,12 +62,13 @@ func (o *output) publish() {
 const maxLastBatch = transport.BufferSize / 2
 
 // finish passes the last batch to the connection, and returns at most flushTimeout later. Close sends a
-// small batch, which waits for no writer, in one write with the close frame.
+// small batch, which waits for no writer, in one write with the close frame. Events go through the
+// writer, which records that they were written.
 func (o *output) finish() {
 	b := o.current
 	o.current = nil
 	o.counts.flush()
-	if b != nil && len(b.data) > maxLastBatch {
+	if b != nil && (len(b.data) > maxLastBatch || b.last != 0) {
 		o.outbox.publish(b, 0)
 		b = nil
 	}

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -26,8 +27,10 @@ func (s *sendBuffer) Flush() error {
 	return nil
 }
 
+func (s *sendBuffer) sent(seq uint64) { s.calls = append(s.calls, fmt.Sprint("sent ", seq)) }
+
 // TestLastFramesWaitForTheCloseFrame checks that the last frames stay in the send buffer, so that Close
-// sends them with its frame, unless they are too large for it.
+// sends them with its frame, unless they are too large for it or have events.
 func TestLastFramesWaitForTheCloseFrame(t *testing.T) {
 	p := pool.New()
 	defer p.Close()
@@ -38,11 +41,12 @@ func TestLastFramesWaitForTheCloseFrame(t *testing.T) {
 	}{
 		{"no frame", nil, nil},
 		{"two frames", &batch{data: []byte("abcd"), ends: []int{2, 4}}, []string{"write a", "write c"}},
+		{"an event", &batch{data: []byte("ab"), ends: []int{2}, last: 7}, []string{"write a", "flush", "sent 7"}},
 		{"a large frame", &batch{data: []byte(strings.Repeat("x", maxLastBatch+1)), ends: []int{maxLastBatch + 1}},
 			[]string{"write x", "flush"}},
 	} {
 		conn := new(sendBuffer)
-		o := output{outbox: newOutbox(conn, p, func() {}, nil), current: test.last, counts: frameCounts{metrics: new(metrics.Metrics)}}
+		o := output{outbox: newOutbox(conn, p, func() {}, conn.sent), current: test.last, counts: frameCounts{metrics: new(metrics.Metrics)}}
 		o.finish()
 		if !slices.Equal(conn.calls, test.want) {
 			t.Errorf("%s: %v, want %v", test.why, conn.calls, test.want)

@@ -55,7 +55,7 @@ func (s *supervisor) describe() string {
 	return fmt.Sprintf("invoking %s, attempt %d", s.row.Agent, s.attempt)
 }
 
-// startTool calls the tool.
+// startTool calls the tool. An early tool is only marked: takeTurns calls it.
 func (s *supervisor) startTool() {
 	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.Blocked())
 	s.call.failedBefore = s.progress.Failed

@@ -51,7 +51,7 @@
 //   - SessionJobs, JobQuestions and PermissionLeases of an Engine
 //   - jobRecords and jobCredentials of a run
 //   - toolGoroutine of a supervisor, on a goroutine of the tool. It is a type of its own, because the
-//     methods of a supervisor run on the supervisor's goroutine.
+//     methods of a supervisor are for the goroutine that supervises.
 //   - toolRunner, a toolGoroutine that authorizes and calls the tool. The tool has no access to it.
 //   - toolJob, a toolGoroutine that is the tool.Host of the attempt. A toolGoroutine is not the host,
 //     because it also has methods that the tool must not call, such as gate.

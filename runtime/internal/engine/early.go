@@ -11,7 +11,7 @@ import (
 )
 
 // An early job is one whose tool begins before the claim is in the log. The tool has no side effect,
-// so a call of a job that is never accepted does no harm. The goroutine of the supervisor runs the
+// so a call of a job that is never accepted does no harm; hooks see it, too. The goroutine of the supervisor runs the
 // tool. If the tool returns within handoverAfter, the claim, the start and the outcome are one write.
 // Otherwise the supervisor goes on with another goroutine, which writes the claim, and the job is like
 // any other.
@@ -176,9 +176,8 @@ func (s *Submit) committed(r *run, res *store.Result) bool {
 	return created
 }
 
-// placed records that the claim of an early job has its position in the log. The session's later submits
-// follow on this goroutine.
+// placed records that the claim of an early job has its position in the log.
 func (s *Submit) placed(r *run) {
 	r.markPlaced()
-	r.e.order.advance(s.Session)
+	r.e.order.unblock(s.Session)
 }

@@ -243,8 +243,8 @@ func TestAwaitClaims(t *testing.T) {
 		f.submit("slow", "{}")
 		f.e.SessionJobs().AwaitClaims(f.Context(), "sess_1")
 		synctest.Wait()
-		if want := []string{"claim job.accepted", "claim job.accepted"}; len(recorder.writes) < 2 || !slices.Equal(recorder.writes[:2], want) {
-			t.Errorf("writes %q, want both claims first", recorder.writes)
+		if n := len(slices.DeleteFunc(slices.Clone(recorder.writes), func(w string) bool { return w != "claim job.accepted" })); n != 2 {
+			t.Errorf("writes %q, want both claims", recorder.writes)
 		}
 		f.e.SessionJobs().AwaitClaims(f.Context(), "sess_1") // does not wait for the jobs
 		if n := len(f.frames("sess_1")); n != 4 {
@@ -254,6 +254,27 @@ func TestAwaitClaims(t *testing.T) {
 		ctx, cancel := context.WithCancel(f.Context())
 		cancel()
 		f.e.SessionJobs().AwaitClaims(ctx, "sess_1") // nor longer than ctx
+	})
+}
+
+// CancelAll cancels the jobs of all submits up to now, also of those that wait behind an early job.
+func TestCancelAllBehindAnEarlyJob(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("t", withoutSideEffect, wait)
+		f.submit("t", "{}")
+		f.submit("t", "{}")
+		f.e.SessionJobs().CancelAll("sess_1", "enough")
+		time.Sleep(time.Second)
+		cancelled := 0
+		for _, fr := range f.frames("sess_1") {
+			if fr.Type == arcp.JobCancelled {
+				cancelled++
+			}
+		}
+		if cancelled != 2 {
+			t.Errorf("%d jobs were cancelled, want both", cancelled)
+		}
+		f.expectNoState("both have ended")
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 // toolJob is the tool.Host of an attempt. The tool calls its methods on any goroutine.
 type toolJob struct{ toolGoroutine }
 
-// toolGoroutine has the methods of an attempt that run on a goroutine of the tool, not on the goroutine
-// of the supervisor s.
+// toolGoroutine has the methods of an attempt that run on a goroutine of the tool. While an early tool
+// runs, that may be the goroutine of the supervisor s, which then does nothing else.
 type toolGoroutine struct{ s *supervisor }
 
 var _ tool.Attempt = toolJob{}

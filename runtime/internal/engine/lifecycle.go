@@ -5,8 +5,9 @@ package engine
 type lifecycle uint8
 
 const (
-	// lifeSubmitted: the write of the submit has no position in the log. No supervisor
-	// starts. Entry: newRun. Exit: the log accepts the write, or refuses it.
+	// lifeSubmitted: the write of the submit has no position in the log. Only the
+	// supervisor of an early job starts, which makes that write. Entry: newRun. Exit:
+	// the log accepts the write, or refuses it.
 	lifeSubmitted lifecycle = iota
 
 	// lifePlaced: the write has its position in the log. A supervisor may start: its

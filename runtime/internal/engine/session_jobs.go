@@ -47,9 +47,15 @@ func (j SessionJobs) IDs(id arcp.SessionID) (jobs []arcp.JobID) {
 	return jobs
 }
 
-// CancelAll cancels the jobs of a session.
+// CancelAll cancels the jobs of a session, also those whose submits wait for earlier ones.
 func (j SessionJobs) CancelAll(id arcp.SessionID, reason string) {
-	j.cancel(id, reason, func(*run) bool { return true })
+	cancel := func() bool {
+		j.cancel(id, reason, func(*run) bool { return true })
+		return false
+	}
+	if !j.e.order.wait(id, stepFunc(cancel)) {
+		cancel()
+	}
 }
 
 // CancelOnDisconnect cancels the jobs of a session that end with its connection.

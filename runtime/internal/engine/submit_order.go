@@ -99,13 +99,6 @@ func (o *submitOrder) dequeue(id arcp.SessionID) (step submitStep, ok bool) {
 	return step, true
 }
 
-// advance performs the submits behind one that has blocked them, on this goroutine.
-func (o *submitOrder) advance(id arcp.SessionID) {
-	if !o.removeIdle(id) {
-		o.drain(id)
-	}
-}
-
 // unblock performs the submits behind one that has blocked them. It may be called on the committer's
 // goroutine, on which no submit runs.
 func (o *submitOrder) unblock(id arcp.SessionID) {

@@ -10,7 +10,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -38,8 +37,12 @@ const (
 	// for a commit. With fewer jobs the deletions of a busy store in memory are slower than the submits.
 	boundStep = 2048
 
-	// boundScan is the number of ended jobs among which such a step looks for jobs to delete.
+	// boundScan is the number of ended jobs among which such a step looks for jobs to delete. Jobs that
+	// are still needed do not count.
 	boundScan = 2 * boundStep
+
+	// costlyScan is the number of jobs after which the store is not bounded again for an interval.
+	costlyScan = 16 * boundScan
 
 	// recheckSession is the interval of the checks of a session with unacknowledged events, which
 	// may be deleted meanwhile.
@@ -58,10 +61,10 @@ type Janitor struct {
 	measurec chan struct{} // buffered 1: the log has a backlog to measure
 	boundc   chan struct{} // buffered 1: the store nears its bound
 
-	reclaiming atomic.Int64 // bytes of pendingReclaim
+	pendingReclaim pendingReclaim
 
 	// Fields of the goroutine.
-	pendingReclaim   pendingReclaim
+	boundAgain       time.Time // boundData does nothing before, because it has read much
 	early            int       // jobs deleted before their retention ended that are not logged
 	earlyLogged      time.Time // when early was last logged
 	approvalsChecked time.Time // last scan of the approvals
@@ -114,8 +117,15 @@ func (j *Janitor) MeasureBacklogs() { wake(j.measurec) }
 // BoundData makes the janitor bound the size of the store at once. It does not block.
 func (j *Janitor) BoundData() { wake(j.boundc) }
 
-// Reclaiming estimates the bytes of deleted jobs that the store has yet to reclaim.
-func (j *Janitor) Reclaiming() int64 { return j.reclaiming.Load() }
+// Size returns the bytes of the store without the space that it has yet to reclaim. Any goroutine may
+// call it.
+func (j *Janitor) Size(now time.Time) int64 {
+	st := j.opts.Store.Stat()
+	if !st.Lags {
+		return st.Bytes
+	}
+	return st.Bytes - j.pendingReclaim.update(now, st.Bytes)
+}
 
 // wake sends to a channel with a buffer of 1, unless it is full.
 func wake(c chan<- struct{}) {
@@ -411,8 +421,10 @@ func newEndedJob(row *store.Job) endedJob {
 func (j *Janitor) dispensable(ctx context.Context, before time.Time, n int) ([]endedJob, error) {
 	var received, unreceived []endedJob
 	var failed error
+	read := 0
 	needed := j.newNeeded(ctx)
 	err := j.opts.Store.EndedJobs(ctx, before, func(job store.Job) bool {
+		read++
 		var keep bool
 		if keep, failed = needed(&job); keep || failed != nil {
 			return failed == nil
@@ -424,6 +436,9 @@ func (j *Janitor) dispensable(ctx context.Context, before time.Time, n int) ([]e
 		}
 		return len(received) < n && len(received)+len(unreceived) < boundScan
 	})
+	if read > costlyScan {
+		j.boundAgain = before.Add(interval)
+	}
 	if len(received) == 0 {
 		received = unreceived[:min(n, len(unreceived))]
 	}
@@ -479,8 +494,7 @@ func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([
 
 func (j *Janitor) deleteJobs(w *writes, now time.Time, list []endedJob) {
 	for _, job := range list {
-		w.add(store.NewWrite(&store.DeleteJob{Job: job.id}))
-		j.pendingReclaim.add(now, job.size)
+		w.addThen(store.NewWrite(&store.DeleteJob{Job: job.id}), func() { j.pendingReclaim.add(now, job.size) })
 	}
 }
 
@@ -493,15 +507,20 @@ type writes struct {
 }
 
 // add appends a write to the log.
-func (w *writes) add(write *store.Write) {
+func (w *writes) add(write *store.Write) { w.addThen(write, func() {}) }
+
+// addThen is add with a function that is called on the committer's goroutine when the write is committed.
+func (w *writes) addThen(write *store.Write, then func()) {
 	w.wg.Add(1)
 	w.log.Append(write, func(r *store.Result) {
 		defer w.wg.Done()
-		if r.Err != nil {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.err = cmp.Or(w.err, r.Err)
+		if r.Err == nil {
+			then()
+			return
 		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.err = cmp.Or(w.err, r.Err)
 	})
 }
 
@@ -524,8 +543,8 @@ func (j *Janitor) boundData(ctx context.Context, now time.Time) (more bool, err 
 		return false, nil
 	}
 	n := 0
-	for ctx.Err() == nil && err == nil {
-		excess := j.size(now) - lowWater(j.opts.MaxData)
+	for ctx.Err() == nil && err == nil && !now.Before(j.boundAgain) {
+		excess := j.Size(now) - lowWater(j.opts.MaxData)
 		if excess <= 0 {
 			break
 		}
@@ -590,22 +609,13 @@ func (j *Janitor) backlogs(ctx context.Context, _ time.Time) (more bool, err err
 
 // isLarge reports whether the store nears its bound.
 func (j *Janitor) isLarge(now time.Time) bool {
-	return j.opts.MaxData > 0 && j.size(now) > space.HighWater(j.opts.MaxData)
+	return j.opts.MaxData > 0 && j.Size(now) > space.HighWater(j.opts.MaxData)
 }
 
-// size returns the bytes of the store without the space that it has yet to reclaim.
-func (j *Janitor) size(now time.Time) int64 {
-	st := j.opts.Store.Stat()
-	if !st.Lags {
-		return st.Bytes
-	}
-	j.pendingReclaim.update(now, st.Bytes)
-	j.reclaiming.Store(j.pendingReclaim.bytes)
-	return st.Bytes - j.pendingReclaim.bytes
-}
-
-// pendingReclaim estimates how many deleted bytes the store has yet to reclaim.
+// pendingReclaim estimates how many deleted bytes the store has yet to reclaim. Any goroutine may call its
+// methods.
 type pendingReclaim struct {
+	mu    sync.Mutex
 	bytes int64
 	size  int64     // of the store at the last update
 	since time.Time // when bytes was last halved, or became more than 0
@@ -616,19 +626,24 @@ type pendingReclaim struct {
 const reclaimHalfLife = time.Minute
 
 func (p *pendingReclaim) add(now time.Time, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.bytes == 0 {
 		p.since = now
 	}
 	p.bytes += n
 }
 
-// update updates the estimate with the present size of the store.
-func (p *pendingReclaim) update(now time.Time, size int64) {
+// update updates the estimate with the present size of the store, and returns it.
+func (p *pendingReclaim) update(now time.Time, size int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.bytes = max(p.bytes-max(p.size-size, 0), 0)
 	p.size = size
 	for ; p.bytes > 0 && now.Sub(p.since) >= reclaimHalfLife; p.since = p.since.Add(reclaimHalfLife) {
 		p.bytes /= 2
 	}
+	return p.bytes
 }
 
 // sweepEvery is the interval of the scans for resources of sessions that have ended.

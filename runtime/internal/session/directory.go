@@ -137,7 +137,7 @@ func (d *Directory) Abandon(s *Session) {
 	}
 }
 
-// MarkAttached sets the state after the row of a new session has become durable.
+// MarkAttached sets the state after the row of a new session has been stored.
 func (s *Session) MarkAttached() {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()

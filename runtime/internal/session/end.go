@@ -179,17 +179,24 @@ func (d *Directory) EndWithCall(ctx context.Context, s *Session, e Eviction, don
 	return nil
 }
 
-// claimWait is how long the end of a session waits for the claims of the session's submits. Only a call of
-// a built-in tool takes long: it may wait for the end of another session, and that end for this one.
-const claimWait = 5 * time.Second
+// claimWait is how long the end of a session waits for the claims of the session's submits. It is less than
+// the time in which a client expects the answer to session.close. A call of a built-in tool may take long:
+// it may wait for the end of another session, and that end for this one. A provisioner of credentials may
+// take long, too. Then the store refuses the jobs.
+const claimWait = time.Second
 
-// writeEnd writes the end of a session after endLocked. It follows the claims of the session's submits,
-// because the store refuses the jobs of a session that has ended.
+// AwaitClaims waits until the claims of all submits of a session up to now have their positions in the log,
+// at most a second. The store refuses the jobs of a session that has ended.
+func (d *Directory) AwaitClaims(ctx context.Context, s *Session) {
+	ctx, cancel := context.WithTimeout(ctx, claimWait)
+	defer cancel()
+	d.jobs.AwaitClaims(ctx, s.ID)
+}
+
+// writeEnd writes the end of a session after endLocked.
 func (d *Directory) writeEnd(s *Session) {
 	d.endWriters.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), claimWait)
-		d.jobs.AwaitClaims(ctx, s.ID)
-		cancel()
+		d.AwaitClaims(context.Background(), s)
 		_ = s.lockEnd(context.Background()) // only the end of the context is an error
 		defer s.unlockEnd()
 		if d.endWritten(s) {
