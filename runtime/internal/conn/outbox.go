@@ -14,9 +14,9 @@ const (
 	outboxSoft = 64 << 10 // above it, no event is pulled
 	outboxHard = 4 << 20  // with the bytes in flight; above it, no frame of the client is handled
 
-	// maxDirect is the size up to which the loop tries to send a batch itself. The send buffer
-	// of the connection has room for it.
-	maxDirect = transport.BufferSize / 4
+	// maxDirect is the size up to which the loop sends a batch itself: the events of a short job.
+	// More bytes are sent by the writer, and the loop collects more events meanwhile.
+	maxDirect = 2 << 10
 )
 
 // batch has encoded frames, one after the other.
@@ -36,9 +36,10 @@ func (b *batch) recycle() {
 	batchPool.Put(b)
 }
 
-// outbox sends batches. A small one is sent by the loop if the kernel takes it at once. The others are
-// passed to the writer, a goroutine that exists while there is something to write. Only the loop
-// publishes. The writer ends under the lock of publish, so that no batch stays without a writer.
+// outbox passes batches to the writer, a goroutine that exists while there is something to write.
+// Only the loop publishes. The writer ends under the lock of publish, so that no batch stays
+// without a writer. If the client waits for nothing but a small batch, the loop sends it itself:
+// that saves a switch of goroutines, and the kernel takes it at once.
 type outbox struct {
 	conn transport.Conn
 	try  transport.TryFlusher // conn; nil: it cannot send without waiting
@@ -91,17 +92,18 @@ func (o *outbox) expect(n int) {
 }
 
 // publish sends a batch, or passes it to the writer; nil: none. The caller must not use it afterwards.
-// expected is the number of expected bytes that are in the batch, or are dropped.
-func (o *outbox) publish(b *batch, expected int) {
+// expected is the number of expected bytes that are in the batch, or are dropped. awaited reports
+// that the client waits for nothing but this batch.
+func (o *outbox) publish(b *batch, expected int, awaited bool) {
 	o.mu.Lock()
 	o.expected -= expected
 	if b == nil {
 		o.mu.Unlock()
 		return
 	}
-	direct := !o.writing && o.err == nil && o.try != nil && len(b.data) <= maxDirect
+	idle := !o.writing && o.err == nil // only publish starts a writer
 	o.mu.Unlock()
-	if direct { // there is no writer, and only publish starts one
+	if awaited && idle && o.try != nil && len(b.data) <= maxDirect {
 		o.sendDirect(b)
 	} else {
 		o.pass(b)
