@@ -185,10 +185,14 @@ type WorkflowStartPayload struct {
 	SubmitOptions
 }
 
-// WorkflowCompletePayload ends a workflow that succeeded.
-type WorkflowCompletePayload struct {
-	Value Raw `json:"value,omitzero"` // result
+// Invoke returns the tool.invoke that the message stands for (§5.6).
+func (p *WorkflowStartPayload) Invoke() ToolInvokePayload {
+	return ToolInvokePayload{Tool: p.Workflow, Arguments: p.Arguments, SubmitOptions: p.SubmitOptions}
 }
+
+// WorkflowCompletePayload ends a job of workflow.start that succeeded. Its members are those of
+// job.completed.
+type WorkflowCompletePayload = JobCompletedPayload
 
 // AgentDelegatePayload delegates a task to another agent.
 type AgentDelegatePayload struct {
@@ -196,6 +200,23 @@ type AgentDelegatePayload struct {
 	Task    string `json:"task"`             // description of the task
 	Context Raw    `json:"context,omitzero"` // information for the agent
 	SubmitOptions
+}
+
+// Invoke returns the tool.invoke that the message stands for (§5.6). Its arguments have the task and
+// the context.
+func (p *AgentDelegatePayload) Invoke() ToolInvokePayload {
+	arguments := AppendString([]byte(`{"task":`), p.Task)
+	if len(p.Context) > 0 {
+		arguments = append(append(arguments, `,"context":`...), p.Context...)
+	}
+	return ToolInvokePayload{Tool: p.Target, Arguments: append(arguments, '}'), SubmitOptions: p.SubmitOptions}
+}
+
+// DelegationContext has the members of the context of agent.delegate that the runtime reads.
+type DelegationContext struct {
+	// PermissionsInherited are the namespaces of the job's lease that the child gets, if there is no
+	// lease_request.
+	PermissionsInherited []string `json:"permissions_inherited,omitempty"`
 }
 
 // AgentHandoffPayload transfers a job or session to another owner.

@@ -16,7 +16,7 @@ func Faults() []Fault {
 		all = append(all, list...)
 	}
 	for _, list := range [][]Fault{eventFaults, answerFaults, jwtFaults, formFaults, connectionFaults, limitFaults,
-		resumeFaults, replayFaults, flowFaults, feedFaults, feedFilterFaults, dedupFaults, livenessFaults, retryFaults, sessionFaults,
+		resumeFaults, replayFaults, flowFaults, feedFaults, feedFilterFaults, dedupFaults, livenessFaults, startFaults, retryFaults, sessionFaults,
 		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, resourceFaults, hostFaults, observerFaults, workerFaults, execFaults, mcpFaults} {
 		all = append(all, list...)
 	}

@@ -223,6 +223,14 @@ var livenessFaults = []Fault{
 		newRewriter: closeWith(transport.CloseInternal)},
 }
 
+// startFaults are defects of workflow.start and agent.delegate.
+var startFaults = []Fault{
+	{Defect: "a workflow ends with job.completed", Checks: []string{"jobs.workflow"},
+		newRewriter: editReceived(arcp.WorkflowComplete, func(f frame) frame { return f.with("type", arcp.JobCompleted) })},
+	{Defect: "a delegated task arrives without its context", Checks: []string{"jobs.delegation"},
+		newRewriter: editSent(arcp.AgentDelegate, func(f frame) frame { return f.withPayload("context", nil) })},
+}
+
 // retryFaults are defects of attempts and their outcome.
 var retryFaults = []Fault{
 	{Defect: "retry in a submit is ignored", Checks: []string{"retry.attempts", "retry.floor"},

@@ -19,7 +19,9 @@ type commands struct{ c *conn }
 
 // commandRoutes has the handlers of messages about jobs.
 var commandRoutes = map[arcp.Type]handler{
-	arcp.ToolInvoke:        func(c *conn, now time.Time, env *arcp.Envelope) error { return c.commands.invoke(now, env) },
+	arcp.ToolInvoke:        submit,
+	arcp.WorkflowStart:     submit,
+	arcp.AgentDelegate:     submit,
 	arcp.Cancel:            on(commandsOf, (*commands).cancel),
 	arcp.Interrupt:         on(commandsOf, (*commands).interrupt),
 	arcp.CheckpointCreate:  on(commandsOf, (*commands).createCheckpoint),
@@ -43,16 +45,15 @@ func (cm *commands) requester(request arcp.MessageID) engine.Requester {
 	}
 }
 
-// invoke handles tool.invoke: it submits a job to the engine. The engine answers all submits in
+// submit handles the messages that submit a job to the engine. The engine answers all submits in
 // order, and therefore also refuses the invalid ones.
-func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
-	c := cm.c
+func submit(c *conn, now time.Time, env *arcp.Envelope) error {
 	in := new(invocation)
 	p, s := &in.payload, &in.submit
-	err := decodeInvoke(env, p)
+	err := decodeSubmit(env, p)
 	c.unanswered.add()
 	c.rates.clampPriority(now, env)
-	*s = cm.newSubmit(env)
+	*s = c.commands.newSubmit(env)
 	s.Payload = p
 	switch refused := c.principal.program.refuse(p); {
 	case err != nil:
@@ -60,20 +61,37 @@ func (cm *commands) invoke(now time.Time, env *arcp.Envelope) error {
 	case refused != nil:
 		c.srv.opts.Engine.Refuse(s, arcp.Nack, refused)
 	default:
+		if env.Type == arcp.AgentDelegate {
+			c.principal.audit("delegate").Str("target", p.Tool).Str("message_id", string(env.ID)).Str("decision", "allowed").Msg("audit")
+		}
 		c.srv.opts.Engine.Submit(s)
 	}
 	return nil
 }
 
-// invocation is the submit of tool.invoke and its payload, as one piece of memory.
+// invocation is the submit of a job and its payload, as one piece of memory.
 type invocation struct {
 	submit  engine.Submit
 	payload arcp.ToolInvokePayload
 }
 
-// decodeInvoke decodes the payload of tool.invoke into p and checks it.
-func decodeInvoke(env *arcp.Envelope, p *arcp.ToolInvokePayload) error {
-	err := arcp.DecodeCompleteTo(env, p)
+// decodeSubmit decodes the payload of a message that submits a job into p: the tool.invoke that the
+// message stands for. It checks the payload.
+func decodeSubmit(env *arcp.Envelope, p *arcp.ToolInvokePayload) (err error) {
+	switch env.Type {
+	case arcp.WorkflowStart:
+		var w arcp.WorkflowStartPayload
+		if w, err = arcp.DecodeComplete[arcp.WorkflowStartPayload](env); err == nil && w.Direct {
+			err = errInvalid("a workflow is not direct: it ends with workflow.complete")
+		}
+		*p = w.Invoke()
+	case arcp.AgentDelegate:
+		var d arcp.AgentDelegatePayload
+		d, err = arcp.DecodeComplete[arcp.AgentDelegatePayload](env)
+		*p = d.Invoke()
+	default:
+		err = arcp.DecodeCompleteTo(env, p)
+	}
 	if err == nil && p.OnDisconnect != "" && p.OnDisconnect != "continue" && p.OnDisconnect != "cancel" {
 		err = errInvalid("on_disconnect must be continue or cancel")
 	}

@@ -19,7 +19,7 @@ const (
 // needsWholeResult reports whether an event completes a job with a result in chunks, and the session did
 // not negotiate result_chunk.
 func (er *eventReader) needsWholeResult(e *store.Event) bool {
-	return e.Type == arcp.JobCompleted && len(e.Body) <= maxReference && bytes.Contains(e.Body, []byte(`"result_id":`)) &&
+	return (e.Type == arcp.JobCompleted || e.Type == arcp.WorkflowComplete) && len(e.Body) <= maxReference && bytes.Contains(e.Body, []byte(`"result_id":`)) &&
 		!er.c.session.negotiated(arcp.FeatureResultChunk)
 }
 

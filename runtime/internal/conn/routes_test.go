@@ -83,8 +83,8 @@ func TestHandlersDecodeTheCatalogPayload(t *testing.T) {
 		for _, f := range members(reflect.TypeOf(arcp.Lookup(typ).NewPayload()).Elem()) {
 			env := &arcp.Envelope{ID: "msg_x", Type: typ, Payload: fmt.Appendf(nil, `{%q:%s}`, f.name, f.wrong)}
 			var text string
-			if typ == arcp.ToolInvoke { // the engine sends the refusal
-				text = fmt.Sprint(decodeInvoke(env, new(arcp.ToolInvokePayload)))
+			if typ == arcp.ToolInvoke || typ == arcp.WorkflowStart || typ == arcp.AgentDelegate { // the engine sends the refusal
+				text = fmt.Sprint(decodeSubmit(env, new(arcp.ToolInvokePayload)))
 			} else {
 				answer := refusalOf(t, handling(), env)
 				text = string(answer.Payload)
@@ -129,7 +129,7 @@ func TestSubmitPayload(t *testing.T) {
 		`{}`: `tool.invoke: payload member "tool" is required`,
 	} {
 		got := ""
-		if err := decodeInvoke(&arcp.Envelope{Type: arcp.ToolInvoke, Payload: arcp.Raw(payload)}, new(arcp.ToolInvokePayload)); err != nil {
+		if err := decodeSubmit(&arcp.Envelope{Type: arcp.ToolInvoke, Payload: arcp.Raw(payload)}, new(arcp.ToolInvokePayload)); err != nil {
 			got = arcp.PayloadError(arcp.ToolInvoke, err).Message
 		}
 		if got != want {

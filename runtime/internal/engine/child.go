@@ -89,7 +89,7 @@ func callDigest(call *tool.Call) string {
 	if len(call.Lease) > 0 {
 		p.LeaseRequest = call.Lease
 	}
-	return requestDigest(&p, nil)
+	return requestDigest(&p, new(rowOptions))
 }
 
 func (cc *childCall) match() *family.Child {

@@ -106,7 +106,7 @@ func (d *definition) appendChunks(events []*store.Event, now time.Time, value []
 			ResultID: id, ChunkSeq: n, Data: string(value[:cut]), Encoding: "utf8", More: cut < len(value)}))
 		value = value[cut:]
 	}
-	return append(events, d.event(arcp.JobCompleted, now, arcp.PriorityCritical,
+	return append(events, d.event(completedType(optionsOf(&d.row)), now, arcp.PriorityCritical,
 		arcp.JobCompletedPayload{ResultID: id, ResultSize: &size}))
 }
 
@@ -132,12 +132,20 @@ func chunkLen(b []byte) int {
 
 // terminalEvent returns the event that ends a job (§5.6). It is always critical.
 func terminalEvent(row *store.Job, c *store.JobContext, o *job.Outcome, now time.Time) *store.Event {
-	direct := optionsOf(row).Direct
-	if o.State == arcp.StateCompleted && !direct {
-		return encodeEvent(arcp.JobCompleted, now, c, arcp.PriorityCritical, arcp.JobCompletedPayload{Value: o.Value}.AppendJSON)
+	options := optionsOf(row)
+	if o.State == arcp.StateCompleted && !options.Direct {
+		return encodeEvent(completedType(options), now, c, arcp.PriorityCritical, arcp.JobCompletedPayload{Value: o.Value}.AppendJSON)
 	}
-	t, payload := terminalPayload(o, direct)
+	t, payload := terminalPayload(o, options.Direct)
 	return mustEvent(t, now, c, arcp.PriorityCritical, payload)
+}
+
+// completedType returns the type of the event that completes a job that is not direct.
+func completedType(o rowOptions) arcp.Type {
+	if o.Workflow {
+		return arcp.WorkflowComplete
+	}
+	return arcp.JobCompleted
 }
 
 // terminalPayload returns the payload of a terminal event other than job.completed.

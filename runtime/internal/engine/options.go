@@ -18,6 +18,7 @@ const onDisconnectCancel = "cancel"
 // and options that its children inherit.
 type rowOptions struct {
 	Direct        bool           `json:"direct,omitzero"`
+	Workflow      bool           `json:"workflow,omitzero"` // ends with workflow.complete
 	CausationID   arcp.MessageID `json:"causation_id,omitzero"`
 	MaxRuntimeSec arcp.Number    `json:"max_runtime_sec,omitzero"`
 	OnDisconnect  string         `json:"on_disconnect,omitzero"`
@@ -45,7 +46,7 @@ func cancelOnDisconnect(t *tool.Tool, p *arcp.ToolInvokePayload) bool {
 }
 
 func optionsIn(env *arcp.Envelope, t *tool.Tool, p *arcp.ToolInvokePayload) rowOptions {
-	o := rowOptions{Direct: p.Direct, CausationID: env.CausationID, StrictCancel: p.StrictCancel}
+	o := rowOptions{Direct: p.Direct, Workflow: env.Type == arcp.WorkflowStart, CausationID: env.CausationID, StrictCancel: p.StrictCancel}
 	if cancelOnDisconnect(t, p) {
 		o.OnDisconnect = onDisconnectCancel
 	}
@@ -59,7 +60,7 @@ func optionsIn(env *arcp.Envelope, t *tool.Tool, p *arcp.ToolInvokePayload) rowO
 }
 
 func (o rowOptions) zero() bool {
-	return !o.Direct && !o.StrictCancel && o.CausationID == "" && o.MaxRuntimeSec == "" && o.OnDisconnect == "" &&
+	return !o.Direct && !o.Workflow && !o.StrictCancel && o.CausationID == "" && o.MaxRuntimeSec == "" && o.OnDisconnect == "" &&
 		len(o.Retry) == 0 && o.RestoredFrom == nil && len(o.Lease) == 0 &&
 		o.Trust == "" && len(o.Roles) == 0 && len(o.Barred) == 0 && o.MaxJobs == 0 && o.Depth == 0 && !o.Detach
 }

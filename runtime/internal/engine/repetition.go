@@ -12,11 +12,12 @@ import (
 
 // requestDigest identifies a request (§5.2) by its payload without the key, and by the checkpoint
 // from which its job begins.
-func requestDigest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
+func requestDigest(p *arcp.ToolInvokePayload, o *rowOptions) string {
 	q := struct {
 		arcp.ToolInvokePayload
-		From *arcp.RestoredFrom `json:"restored_from,omitzero"`
-	}{*p, from}
+		From     *arcp.RestoredFrom `json:"restored_from,omitzero"`
+		Workflow bool               `json:"workflow,omitzero"`
+	}{*p, o.RestoredFrom, o.Workflow}
 	q.IdempotencyKey = ""
 	raw, err := arcp.Marshal(q)
 	if err == nil {

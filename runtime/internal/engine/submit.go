@@ -100,7 +100,7 @@ func (s *Submit) prepare(e *Engine) (*run, *arcp.Error) {
 		return nil, err
 	}
 	if s.Envelope.JobID != "" {
-		return nil, arcp.Errorf(arcp.CodeUnimplemented, "only a tool can create a child job; leave job_id out")
+		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "only the tool of a job, or its worker, can create a child job; leave job_id out")
 	}
 	if !t.AllowsTrust(s.Trust) {
 		e.cfg.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
@@ -177,7 +177,7 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 	}
 	j.TraceID, j.ParentSpanID, j.SpanID = newSpan(env)
 	if key != "" {
-		j.Digest = requestDigest(p, options.RestoredFrom)
+		j.Digest = requestDigest(p, &options)
 	}
 	return j
 }

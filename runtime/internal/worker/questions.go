@@ -102,6 +102,7 @@ var questionTypes = map[arcp.Type]bool{
 	arcp.HumanInputRequest:  true,
 	arcp.HumanChoiceRequest: true,
 	arcp.ToolInvoke:         true,
+	arcp.AgentDelegate:      true,
 }
 
 // refusals returns an error as the answer to every open question and call. A call whose child was
@@ -303,8 +304,59 @@ func (qr questionRelay) choose(ctx context.Context, id arcp.MessageID, p arcp.Hu
 	return nil
 }
 
-// call runs a child of the job. The worker gets job.accepted and the outcome.
+// call calls a tool for the job.
 func (qr questionRelay) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
+	return qr.runChild(ctx, id, p, false)
+}
+
+// delegate delegates a task to an agent. Without a lease_request the child has the namespaces of the
+// job's lease that the context names.
+func (qr questionRelay) delegate(ctx context.Context, id arcp.MessageID, p arcp.AgentDelegatePayload) error {
+	invoke := p.Invoke()
+	if len(p.LeaseRequest) == 0 {
+		var err *arcp.Error
+		if invoke.LeaseRequest, err = inheritedLease(qr.attempt.Info().Lease, p.Context); err != nil {
+			qr.reply(id, arcp.JobFailed, "", err)
+			return nil
+		}
+	}
+	return qr.runChild(ctx, id, invoke, true)
+}
+
+// inheritedLease returns the part of a lease that the context of agent.delegate names; nil: none.
+func inheritedLease(lease, context arcp.Raw) (arcp.Raw, *arcp.Error) {
+	var inherited arcp.DelegationContext
+	if context.Kind() == '{' {
+		if err := arcp.Unmarshal(context, &inherited); err != nil {
+			return nil, arcp.Errorf(arcp.CodeInvalidRequest, "agent.delegate: context: %s", err)
+		}
+	}
+	if len(inherited.PermissionsInherited) == 0 {
+		return nil, nil
+	}
+	var all map[string]arcp.Raw
+	if len(lease) > 0 {
+		if err := arcp.Unmarshal(lease, &all); err != nil {
+			return nil, arcp.Errorf(arcp.CodeInternal, "the lease of the job cannot be read")
+		}
+	}
+	part := make(map[string]arcp.Raw)
+	for _, namespace := range inherited.PermissionsInherited {
+		patterns, ok := all[namespace]
+		if !ok {
+			return nil, arcp.Errorf(arcp.CodeLeaseSubsetViolation, "permissions_inherited: the lease of the job has no %s", namespace)
+		}
+		part[namespace] = patterns
+	}
+	raw, err := arcp.Marshal(part)
+	if err != nil { // its members were decoded
+		panic("worker: " + err.Error())
+	}
+	return raw, nil
+}
+
+// runChild runs a child of the job. The worker gets job.accepted and the outcome.
+func (qr questionRelay) runChild(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload, delegate bool) error {
 	if e := lease.CheckZone(p.LeaseConstraints); e != nil {
 		qr.reply(id, arcp.JobFailed, "", e)
 		return nil
@@ -317,6 +369,7 @@ func (qr questionRelay) call(ctx context.Context, id arcp.MessageID, p arcp.Tool
 		Constraints: p.LeaseConstraints,
 		CostBudget:  p.CostBudget,
 		Detach:      p.Detach,
+		Delegate:    delegate,
 		OnChild: func(job arcp.JobID) {
 			child = job
 			qr.reply(id, arcp.JobAccepted, job, arcp.JobAcceptedPayload{

@@ -68,6 +68,7 @@ var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) erro
 	arcp.HumanInputRequest:  onQuestion(questionRelay.input),
 	arcp.HumanChoiceRequest: onQuestion(questionRelay.choose),
 	arcp.ToolInvoke:         onQuestion(questionRelay.call),
+	arcp.AgentDelegate:      onQuestion(questionRelay.delegate),
 }
 
 // onPayload returns a relay that decodes the payload for f.

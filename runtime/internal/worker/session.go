@@ -148,7 +148,7 @@ func (d *dispatch) state() state {
 // dispatchOf returns the dispatch that a frame is about; nil: there is none. Called with p.mu.
 func (p *Pool) dispatchOf(session arcp.SessionID, env *arcp.Envelope) *dispatch {
 	d := p.byID[env.CorrelationID]
-	if env.Type == arcp.ToolInvoke && env.CorrelationID == "" {
+	if (env.Type == arcp.ToolInvoke || env.Type == arcp.AgentDelegate) && env.CorrelationID == "" {
 		d = p.byJob[env.JobID]
 	}
 	if d == nil || d.worker.session != session || env.JobID != d.jobID && env.JobID != "" {

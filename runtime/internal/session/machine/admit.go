@@ -162,7 +162,7 @@ func (a admission) isWorkerMessage(env *arcp.Envelope) bool {
 		return false
 	}
 	switch env.Type {
-	case arcp.ToolInvoke:
+	case arcp.ToolInvoke, arcp.AgentDelegate:
 		return env.JobID != ""
 	case arcp.Ack, arcp.Nack:
 		return env.CorrelationID != ""

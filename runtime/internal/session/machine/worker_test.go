@@ -9,7 +9,7 @@ import (
 
 // workerTypes are the types that a worker sends about its job by SPEC.md §7.8, listed
 // independently of the catalog.
-var workerTypes = words(`ack nack tool.invoke tool.result tool.error job.progress job.heartbeat job.checkpoint job.result_chunk log metric
+var workerTypes = words(`ack nack tool.invoke agent.delegate tool.result tool.error job.progress job.heartbeat job.checkpoint job.result_chunk log metric
 	event.emit trace.span permission.request human.input.request human.choice.request stream.open stream.chunk stream.close
 	stream.error artifact.put`)
 
@@ -35,7 +35,7 @@ func TestWorkerMessages(t *testing.T) {
 		if receives(t, false, typ, "job_1", "msg_d") {
 			t.Errorf("%s of a session that does not execute is a worker's", typ)
 		}
-		if got, want := receives(t, true, typ, "job_1", ""), typ == arcp.ToolInvoke; got != want {
+		if got, want := receives(t, true, typ, "job_1", ""), typ == arcp.ToolInvoke || typ == arcp.AgentDelegate; got != want {
 			t.Errorf("%s without a dispatch: %v, want %v", typ, got, want)
 		}
 		if got, want := receives(t, true, typ, "", "msg_d"), typ == arcp.Ack || typ == arcp.Nack; got != want {
