@@ -314,7 +314,7 @@ func (s *subscriptions) backpressure(now time.Time, env *arcp.Envelope, p *arcp.
 	if env.StreamID != "" {
 		s.c.reportIncident(machine.Incident{Reason: "not_served", Type: env.Type})
 		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented,
-			"streams are not offered by this runtime; without stream_id it slows subscriptions"))
+			"streams cannot be slowed; without stream_id it slows subscriptions"))
 		return nil
 	}
 	s.setBackpressure(p)
