@@ -25,6 +25,7 @@ type stream struct {
 	// Guarded by run.mu.
 	next uint64 // sequence of the next chunk
 	err  error  // why the stream accepts nothing more; nil: it is open
+	pace streamPace
 }
 
 var _ tool.StreamHost = (*stream)(nil)
@@ -59,13 +60,43 @@ func (q *eventQueue) addStream(st *stream) *arcp.Error {
 		return arcp.Errorf(arcp.CodeResourceExhausted, "the job has %d open streams, which is the most a job may have", maxOpenStreams)
 	}
 	q.streams.open, q.streams.changed = append(q.streams.open, st), true
+	st.s.e.streams.add(st)
 	return nil
+}
+
+// removeStream removes a stream that has ended. err is the result of its later calls. It is called with
+// run.mu.
+func (q *eventQueue) removeStream(st *stream, err error) {
+	q.streams.open = slices.DeleteFunc(q.streams.open, func(o *stream) bool { return o == st })
+	q.streams.changed = true
+	st.ended(err)
+}
+
+// ended records that a stream has ended. It is called with run.mu.
+func (st *stream) ended(err error) {
+	st.err = err
+	st.s.e.streams.remove(st.ID())
+	st.pace.notify()
+}
+
+// endStreams records that the streams have ended with their attempt. It is called with run.mu.
+func (q *eventQueue) endStreams() {
+	if q.streams == nil {
+		return
+	}
+	for _, st := range q.streams.open {
+		st.ended(errEnded)
+	}
+	q.streams.open, q.streams.changed = nil, true
 }
 
 func (st *stream) ID() arcp.StreamID { return st.common.StreamID }
 
 // Chunk queues a chunk. Only the goroutine of the call changes next.
 func (st *stream) Chunk(p arcp.StreamChunkPayload) error {
+	if err := st.awaitPace(len(p.Data)); err != nil {
+		return err
+	}
 	p.Sequence = st.sequence()
 	ev, err := st.encode(arcp.StreamChunk, p, &st.common)
 	if err != nil {
@@ -96,7 +127,7 @@ func (st *stream) End(cause *arcp.Error) error {
 		if st.err != nil {
 			return nil, asError(st.err)
 		}
-		st.s.events.streams.remove(st, errStreamClosed())
+		st.s.events.removeStream(st, errStreamClosed())
 		return nil, nil
 	})
 }
@@ -125,26 +156,17 @@ func asError(err error) *arcp.Error {
 	return e
 }
 
-// remove removes a stream that has ended. err is the result of its later calls.
-func (ss *streamSet) remove(st *stream, err error) {
-	st.err = err
-	ss.open = slices.DeleteFunc(ss.open, func(o *stream) bool { return o == st })
-	ss.changed = true
-}
-
-// endAll removes all streams with the end of their attempt, and returns their last events: stream.close
-// if cause is nil, otherwise stream.error.
-func (ss *streamSet) endAll(now time.Time, cause *arcp.Error) []*store.Event {
+// lastEvents returns the last events of the open streams: stream.close if cause is nil, otherwise
+// stream.error.
+func (ss *streamSet) lastEvents(now time.Time, cause *arcp.Error) []*store.Event {
 	events := make([]*store.Event, len(ss.open))
 	for i, st := range ss.open {
-		st.err = errEnded
 		if cause == nil {
 			events[i] = mustEvent(arcp.StreamClose, now, &st.common, st.s.row.Priority, closePayload(st.next))
 		} else {
 			events[i] = mustEvent(arcp.StreamError, now, &st.common, st.s.row.Priority, cause)
 		}
 	}
-	ss.open, ss.changed = nil, true
 	return events
 }
 
@@ -182,7 +204,8 @@ func (jw *jobWriter) drainStreams(now time.Time) (ends []*store.Event) {
 		return nil
 	}
 	if jw.end.exit > exitIdle && len(set.open) > 0 {
-		ends = set.endAll(now, jw.end.streamsEnd())
+		ends = set.lastEvents(now, jw.end.streamsEnd())
+		jw.queue.endStreams()
 	}
 	if set.changed {
 		set.changed = false

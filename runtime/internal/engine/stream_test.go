@@ -229,3 +229,108 @@ func TestOpenStreamsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// writer writes a chunk a second to a stream, counts the chunks, and returns the error of a write.
+func (f *fixture) writer(name string, written *int) {
+	f.tool(name, nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		st, err := j.OpenStream(tool.StreamOptions{})
+		for err == nil && *written < 100 {
+			if _, err = st.Write([]byte("x")); err == nil {
+				*written++
+				time.Sleep(time.Second)
+			}
+		}
+		if e, _ := arcp.AsError(err); err != nil && e.Code == arcp.CodeCancelled && ctx.Err() == nil {
+			return arcp.Raw(`"the stream was cancelled"`), nil
+		}
+		return nil, err
+	})
+}
+
+// openedStream submits the tool and returns the id of its stream.
+func (f *fixture) openedStream(name string) arcp.StreamID {
+	f.Helper()
+	f.submit(name, "{}")
+	time.Sleep(time.Second / 2)
+	return f.want("the stream is open", "job.accepted", "job.started", "stream.open", "stream.chunk")[2].StreamID
+}
+
+// A cancelled stream ends, and its job continues: only the next write of the tool fails.
+func TestCancelStream(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.writer("t", new(int))
+		id := f.openedStream("t")
+		cancel := func(principal, request string) {
+			from := f.requester()
+			from.Request, from.Principal = arcp.MessageID(request), principal
+			f.e.CancelStream(from, &arcp.CancelPayload{TargetID: string(id)})
+		}
+		cancel("mallory", "msg_a")
+		f.want("the stream of another principal does not exist", "cancel.refused msg_a not_found")
+		cancel("alice", "msg_b")
+		f.want("the answer precedes the end", "cancel.accepted msg_b", "stream.error msg_1 CANCELLED")
+		cancel("alice", "msg_c")
+		f.want("the stream has ended", "cancel.refused msg_c not_found")
+		time.Sleep(time.Minute)
+		f.want("the job ends as its tool decides", "job.completed msg_1")
+	})
+}
+
+// The writes to a stream wait for the slowest client, until its bound or its connection ends.
+func TestSlowStream(t *testing.T) {
+	var written int
+	slow := func(f *fixture, session string, id arcp.StreamID, p arcp.BackpressurePayload) {
+		t.Helper()
+		if err := f.e.SlowStream(Requester{Principal: "alice", Session: arcp.SessionID(session)}, id, &p); err != nil {
+			t.Error(err)
+		}
+	}
+	after := func(why string, d time.Duration, want int) {
+		t.Helper()
+		before := written
+		time.Sleep(d)
+		if n := written - before; n != want {
+			t.Errorf("%s: %d chunks in %v, want %d", why, n, d, want)
+		}
+	}
+	runEngine(t, nil, func(f *fixture) {
+		f.writer("t", &written)
+		id := f.openedStream("t")
+		after("without bounds", 4*time.Second, 4)
+		slow(f, "sess_1", id, arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(2 * len(`"x"`)))})
+		after("two chunks fit", 10*time.Second, 2)
+		slow(f, "sess_1", id, arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(1 << 20))})
+		after("there is room again", 3500*time.Millisecond, 4)
+		slow(f, "sess_1", id, arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))})
+		slow(f, "sess_2", id, arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))})
+		after("no room", 5*time.Second, 0)
+		f.e.ReleaseStreams("sess_1")
+		after("the other client has no room", 5*time.Second, 0)
+		f.e.ReleaseStreams("sess_2")
+		after("the clients are gone", 3500*time.Millisecond, 4)
+		slow(f, "sess_1", id, arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))})
+		after("the client never has room", maxStreamWait, 0)
+		after("a bound does not stop a stream for ever", 3*time.Second, 3)
+		if err := f.e.SlowStream(Requester{Principal: "mallory"}, id, &arcp.BackpressurePayload{}); err == nil || err.Code != arcp.CodeNotFound {
+			t.Errorf("a client of another principal slows the stream: %v", err)
+		}
+	})
+}
+
+// A cancel of the job ends the wait of a write.
+func TestCancelEndsSlowWrite(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.writer("t", new(int))
+		id := f.openedStream("t")
+		st := f.e.streams.find(id)
+		if err := f.e.SlowStream(Requester{Principal: "alice", Session: "sess_1"}, id, &arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		f.cancel(st.s.row.ID, 0)
+		f.want("the tool stops at once", "cancel.accepted", "stream.error msg_1 CANCELLED", "job.cancelled msg_1 CANCELLED")
+		if len(f.e.streams.all()) != 0 {
+			t.Error("an ended stream is not forgotten")
+		}
+	})
+}
