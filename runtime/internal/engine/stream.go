@@ -289,3 +289,23 @@ func (j *recoveredJob) endStreams(w *store.Write, now time.Time) error {
 	}
 	return j.records().addStreams(w, nil)
 }
+
+// OpenStreams reads the stream.open events of the open streams of jobs.
+func (e *Engine) OpenStreams(ctx context.Context, jobs []arcp.JobID) (events []*store.Event, err error) {
+	for _, id := range jobs {
+		rows, err := jobRecords{store: e.cfg.Store, job: id}.readStreams(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			err := e.cfg.Store.JobEvents(ctx, id, row.JSeq-1, func(ev *store.Event) bool {
+				events = append(events, ev)
+				return false
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return events, nil
+}
