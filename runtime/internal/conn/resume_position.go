@@ -156,20 +156,20 @@ func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at po
 	default:
 		aw.c.events.cursor.Seek(max(at.after, aw.acked)) // acknowledged events are deleted
 		aw.c.reply(now, request, arcp.Ack, arcp.AckPayload{})
-		aw.announce(now, at.streams)
+		aw.announce(now, request, at.streams)
 	}
 	aw.startSeq = aw.c.events.cursor.Position()
 	aw.position.start(aw.startSeq, aw.clientAcks, aw.acked)
 	aw.unpause()
 }
 
-// announce sends the events stream.open again, without event_seq, except for those of the session's own
+// announce sends the events stream.open again, as answers to resume, except for those of the session's own
 // jobs that are behind the position: they follow as events.
-func (aw *ackWindow) announce(now time.Time, streams []*store.Event) {
+func (aw *ackWindow) announce(now time.Time, request arcp.MessageID, streams []*store.Event) {
 	own := aw.c.srv.opts.Engine.SessionJobs().IDs(aw.c.id)
 	for _, ev := range streams {
 		if ev.OriginSeq <= aw.c.events.cursor.Position() || !slices.Contains(own, ev.JobID()) {
-			aw.c.events.deliver(now, eventlog.Item{Event: ev})
+			aw.c.events.deliver(now, eventlog.Item{Event: ev, CorrelationID: request})
 		}
 	}
 }

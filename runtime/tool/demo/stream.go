@@ -40,6 +40,9 @@ func stream(ctx context.Context, job tool.Job, a streamArgs) (streamResult, erro
 			}
 		}
 		if err := writeChunk(st, a.Kind, n, a.Bytes); err != nil {
+			if e, _ := arcp.AsError(err); e.Code == arcp.CodeCancelled && ctx.Err() == nil { // a client cancelled the stream
+				return streamResult{st.ID(), n}, nil
+			}
 			return streamResult{}, err
 		}
 	}
