@@ -221,12 +221,14 @@ func (s *subscriptions) reserveRoom(size int) bool {
 	return true
 }
 
-// omits reports whether events of a type are not for the client: chunks of results that it did not
-// negotiate, and checkpoints that it cannot read.
+// omits reports whether events of a type are not for the client: chunks of results and events of
+// streams that it did not negotiate, and checkpoints that it cannot read.
 func (s *subscriptions) omits(t arcp.Type) bool {
 	switch t {
 	case arcp.JobResultChunk:
 		return !s.c.session.negotiated(arcp.FeatureResultChunk)
+	case arcp.StreamOpen, arcp.StreamChunk, arcp.StreamClose, arcp.StreamError:
+		return !s.c.session.negotiated(arcp.FeatureStreaming)
 	case arcp.JobCheckpoint:
 		return machine.ReadsNoCheckpoints(s.c.session.row.ClientKind)
 	}
