@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,12 +232,12 @@ func TestOpenStreamsAreBounded(t *testing.T) {
 }
 
 // writer writes a chunk a second to a stream, counts the chunks, and returns the error of a write.
-func (f *fixture) writer(name string, written *int) {
+func (f *fixture) writer(name string, written *atomic.Int32) {
 	f.tool(name, nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		st, err := j.OpenStream(tool.StreamOptions{})
-		for err == nil && *written < 100 {
+		for err == nil && written.Load() < 100 {
 			if _, err = st.Write([]byte("x")); err == nil {
-				*written++
+				written.Add(1)
 				time.Sleep(time.Second)
 			}
 		}
@@ -258,7 +259,7 @@ func (f *fixture) openedStream(name string) arcp.StreamID {
 // A cancelled stream ends, and its job continues: only the next write of the tool fails.
 func TestCancelStream(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.writer("t", new(int))
+		f.writer("t", new(atomic.Int32))
 		id := f.openedStream("t")
 		cancel := func(principal, request string) {
 			from := f.requester()
@@ -278,18 +279,18 @@ func TestCancelStream(t *testing.T) {
 
 // The writes to a stream wait for the slowest client, until its bound or its connection ends.
 func TestSlowStream(t *testing.T) {
-	var written int
+	var written atomic.Int32
 	slow := func(f *fixture, session string, id arcp.StreamID, p arcp.BackpressurePayload) {
 		t.Helper()
 		if err := f.e.SlowStream(Requester{Principal: "alice", Session: arcp.SessionID(session)}, id, &p); err != nil {
 			t.Error(err)
 		}
 	}
-	after := func(why string, d time.Duration, want int) {
+	after := func(why string, d time.Duration, want int32) {
 		t.Helper()
-		before := written
+		before := written.Load()
 		time.Sleep(d)
-		if n := written - before; n != want {
+		if n := written.Load() - before; n != want {
 			t.Errorf("%s: %d chunks in %v, want %d", why, n, d, want)
 		}
 	}
@@ -320,7 +321,7 @@ func TestSlowStream(t *testing.T) {
 // A cancel of the job ends the wait of a write.
 func TestCancelEndsSlowWrite(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		f.writer("t", new(int))
+		f.writer("t", new(atomic.Int32))
 		id := f.openedStream("t")
 		st := f.e.streams.find(id)
 		if err := f.e.SlowStream(Requester{Principal: "alice", Session: "sess_1"}, id, &arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))}); err != nil {
