@@ -2,9 +2,24 @@ package arcp
 
 import "time"
 
+// Kinds of streams. A chunk of a text or thought stream is a text, of a binary stream base64, and of the
+// others a JSON object.
+const (
+	StreamText    = "text"
+	StreamBinary  = "binary"
+	StreamEvents  = "event"
+	StreamLog     = "log"
+	StreamMetric  = "metric"
+	StreamThought = "thought"
+)
+
+// StreamKinds are the kinds of streams.
+var StreamKinds = []string{StreamText, StreamBinary, StreamEvents, StreamLog, StreamMetric, StreamThought}
+
 // StreamOpenPayload declares a stream (§3.4).
 type StreamOpenPayload struct {
 	Kind        string `json:"kind"`                  // text, binary, event, log, metric or thought
+	Name        string `json:"name,omitzero"`         // name that the tool gives the stream
 	ContentType string `json:"content_type,omitzero"` // media type of the chunks
 	Encoding    string `json:"encoding,omitzero"`     // how data is encoded: utf8 or base64
 }

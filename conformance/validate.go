@@ -413,6 +413,8 @@ func (v *validator) numbering(f *received) error {
 		want = f.JobID != ""
 	case arcp.ToolError:
 		want = f.EventSeq != 0 // may also refuse a direct submit
+	case arcp.StreamOpen:
+		want = f.EventSeq != 0 || f.CorrelationID == "" // may also answer resume
 	}
 	if v.rec.calls[f.CorrelationID] { // an answer to a call of a worker is not numbered
 		want = false

@@ -27,7 +27,7 @@ import (
 //
 //	S: session.accepted corr=open {"session_id":"sess_1",…}
 //
-// sends a message: corr names a message of the client (or is an id), job, seq, sub and session
+// sends a message: corr names a message of the client (or is an id), job, seq, sub, stream and session
 // set members of the envelope, and id its id. Further steps are
 //
 //	raw TEXT      sends TEXT as a frame
@@ -175,6 +175,8 @@ func (f *fake) set(env *arcp.Envelope, word string) (err error) {
 		env.ID = arcp.MessageID(value)
 	case "job":
 		env.JobID = arcp.JobID(value)
+	case "stream":
+		env.StreamID = arcp.StreamID(value)
 	case "sub":
 		env.SubscriptionID = arcp.SubscriptionID(value)
 	case "session":

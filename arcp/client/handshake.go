@@ -125,11 +125,11 @@ func (h *handshake) opening() arcp.Envelope {
 	return env
 }
 
-// offered returns Capabilities with the features that the client implements: result_chunk, executes,
+// offered returns Capabilities with the features that the client implements: result_chunk, streaming, executes,
 // refresh (or anonymous with the scheme none), and human_input with handlers for questions. Flags in
 // Capabilities take precedence.
 func (o *Options) offered() arcp.Capabilities {
-	own := map[arcp.Feature]bool{arcp.FeatureResultChunk: true, arcp.FeatureExecutes: true}
+	own := map[arcp.Feature]bool{arcp.FeatureResultChunk: true, arcp.FeatureStreaming: true, arcp.FeatureExecutes: true}
 	if o.Auth.Scheme == None {
 		own[arcp.FeatureAnonymous] = true
 	} else {

@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -168,4 +170,22 @@ func ExampleClient_SubscribeFeed() {
 		break
 	}
 	// Output: job.completed true <nil>
+}
+
+// Read a stream of a job while the job runs.
+func ExampleJob_ReadStream() {
+	ctx, c, end := local(client.Options{})
+	defer end()
+
+	job, err := c.Invoke(ctx, client.InvokeParams{Tool: "demo.stream", Arguments: map[string]any{"chunks": 2, "name": "lines"}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = io.Copy(os.Stdout, job.ReadStream(ctx, "lines"))
+	fmt.Println(err)
+	// Output:
+	// 0..............
+	// 1..............
+	// <nil>
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
 )
 
 // eventPrinter prints the events of a job and assembles a result sent in parts. It belongs to one goroutine.
@@ -19,6 +20,9 @@ type eventPrinter struct {
 	bar  *progressBar
 
 	console *console // asks questions; nil: the command that answers is printed
+
+	streams client.Streams
+	pipe    *streamPipe // prints one stream instead of the result; nil: none
 
 	result []byte // assembled from job.result_chunk
 	bad    error  // error of an invalid part
@@ -46,22 +50,31 @@ func (p *eventPrinter) event(env *arcp.Envelope) {
 	if env.Type == arcp.JobResultChunk {
 		p.gather(env)
 	}
+	st, content, err := p.streams.Receive(env)
+	if p.pipe != nil {
+		p.pipe.receive(st, content, err)
+	}
 	switch {
 	case p.w == nil:
 	case p.json:
 		_, _ = p.w.Write(append(env.Append(nil), '\n')) // a closed standard output is reported by the next write
 	case p.bar != nil && env.Type == arcp.JobProgress:
 		p.bar.show(payload[arcp.JobProgressPayload](env))
-	default:
+	case st != nil && p.all:
+		p.text(env, describeStream(env.Type, st, content, err))
+	case st == nil:
 		p.line(env)
 	}
 }
 
 func (p *eventPrinter) line(env *arcp.Envelope) {
-	text, detail := describe(env)
-	if detail && !p.all {
-		return
+	if text, detail := describe(env); !detail || p.all {
+		p.text(env, text)
 	}
+}
+
+// text prints the text of an event, and how to answer it.
+func (p *eventPrinter) text(env *arcp.Envelope, text string) {
 	p.bar.clear()
 	if p.all {
 		text = fmt.Sprintf("%4d  %s", eventNumber(env), text)

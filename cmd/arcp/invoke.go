@@ -24,7 +24,7 @@ const timeoutGrace = 5 * time.Second
 // invocation has the flags of `arcp invoke`.
 type invocation struct {
 	follow, detach, noInput bool
-	key                     string
+	key, stream             string
 	timeout                 time.Duration
 	lease, expires          string
 	budget                  []string
@@ -48,6 +48,7 @@ func newInvoke(a *app) *cobra.Command {
 	t := addTarget(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&in.follow, "follow", false, "print every event of the job with its number")
+	f.StringVar(&in.stream, "stream", "", "print the stream `NAME` of the job instead of its result")
 	f.BoolVar(&in.noInput, "no-input", false, "do not ask the questions of the job on the terminal")
 	f.StringVar(&in.lease, "lease", "", "lease of the job, as JSON or `@FILE`; default: all permissions of your principal")
 	f.StringArrayVar(&in.budget, "budget", nil, "budget of the job, for example `USD:5.00`; may be repeated")
@@ -67,6 +68,9 @@ func newInvoke(a *app) *cobra.Command {
 
 func (in invocation) request(a *app, args []string) (client.InvokeParams, error) {
 	req := client.InvokeParams{Tool: args[0], IdempotencyKey: in.key}
+	if in.stream != "" && in.detach {
+		return req, usagef("--stream and --detach exclude each other")
+	}
 	if in.timeout < 0 {
 		return req, usagef("--timeout %s: give a duration such as 90s", in.timeout)
 	}
@@ -169,6 +173,9 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 		defer stop()
 	}
 	p := a.newEventPrinter(in.follow)
+	if in.stream != "" {
+		p.pipe = &streamPipe{name: in.stream, w: a.stdout}
+	}
 	if a.interactive && in.follow && !a.json && !in.noInput && c.Session().Dialect == arcp.DialectRFC {
 		p.console = a.newConsole(c)
 	}
@@ -253,10 +260,13 @@ func (a *app) follow(ctx context.Context, job *client.Job, p *eventPrinter) erro
 	switch {
 	case err != nil:
 		return err
-	case failure != nil && result.ResultID != "": // part of the result may be missing
+	case failure != nil && (result.ResultID != "" || p.pipe != nil): // part of the result may be missing
 		return failure
 	case failure != nil:
 		fmt.Fprintf(a.stderr, "arcp: %s\n", readable(failure))
+	}
+	if p.pipe != nil {
+		return p.pipe.failure()
 	}
 	return a.printResult(result, p)
 }

@@ -53,13 +53,14 @@ const (
 	idEnd    = len(bodyHead) + arcp.IDBodyLen
 )
 
-// JobContext is the part of an event that is the same for all events of a job.
+// JobContext is the part of an event that is the same for all events of a job, or of a stream of the job.
 type JobContext struct {
 	JobID        arcp.JobID
 	TraceID      string
 	SpanID       string
 	ParentSpanID string
 	CausationID  arcp.MessageID
+	StreamID     arcp.StreamID // of the events of a stream
 }
 
 // NewEvent encodes an event. The payload must be an encoded JSON object.
@@ -72,6 +73,7 @@ func NewEvent(t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payloa
 	b = member(b, "span_id", c.SpanID)
 	b = member(b, "parent_span_id", c.ParentSpanID)
 	b = member(b, "causation_id", string(c.CausationID))
+	b = member(b, "stream_id", string(c.StreamID))
 	if p != arcp.PriorityNormal {
 		b = member(b, "priority", string(p))
 	}

@@ -22,6 +22,8 @@ type Host interface {
 	// Emit appends an event to the job: an arcp.LogPayload, JobProgressPayload,
 	// MetricPayload or EventEmitPayload. Emit copies the raw members of payload.
 	Emit(t arcp.Type, payload any) error
+	// OpenStream opens a stream. The payload is valid.
+	OpenStream(p arcp.StreamOpenPayload) (StreamHost, error)
 	Checkpoint(label string, data arcp.Raw) error
 	CheckpointWanted() <-chan struct{}
 	Yield(ctx context.Context) (guidance string, err error)
@@ -49,6 +51,15 @@ type Host interface {
 	// Failed receives the *PanicError of a tool that panicked, and an error that wraps
 	// ErrLost. Tool.Run calls it before it returns.
 	Failed(err error)
+}
+
+// StreamHost implements the methods of a Stream. Stream calls one method at a time.
+type StreamHost interface {
+	ID() arcp.StreamID
+	// Chunk appends a chunk and numbers it. Chunk copies the raw member of the payload.
+	Chunk(p arcp.StreamChunkPayload) error
+	// End ends the stream: with stream.close if err is nil, otherwise with stream.error.
+	End(err *arcp.Error) error
 }
 
 // ErrLost ends an attempt whose outcome is unknown, because the program that ran it has

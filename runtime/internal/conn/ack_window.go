@@ -32,6 +32,7 @@ type ackWindow struct {
 	paused     bool           // no event is sent, because the client may still send resume
 	locating   bool           // the position of a resume is being read
 	warned     bool           // the client was sent backpressure
+	followed   []arcp.JobID   // jobs of other sessions that the session followed when it was resumed
 }
 
 var ackRoutes = map[arcp.Type]handler{

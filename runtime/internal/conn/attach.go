@@ -335,6 +335,7 @@ func (h *handshake) completeAttachment(now time.Time, a attachment, cursor *even
 	h.c.events.cursor = cursor
 	h.c.session.attach(a.row)
 	h.c.ack.attach(a.after, a.row.TrimmedTo, h.c.session.row.Acks)
+	h.c.ack.followed = a.followed
 	h.accept(now)
 	h.c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
 	h.c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))

@@ -117,7 +117,7 @@ func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 	}
 }
 
-// cancel handles cancel for a job or a session (SPEC.md §5.7).
+// cancel handles cancel for a job, a stream or a session (SPEC.md §5.7).
 func (cm *commands) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) error {
 	c := cm.c
 	p.Reason = machine.ClipReason(p.Reason)
@@ -131,7 +131,11 @@ func (cm *commands) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayl
 	case arcp.TargetSession:
 		cm.cancelSession(now, env, p)
 	case arcp.TargetStream:
-		c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeNotFound, "no such stream"))
+		if !arcp.StreamID(p.TargetID).Valid() {
+			c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeInvalidArgument, "malformed stream id"))
+			return nil
+		}
+		c.srv.opts.Engine.CancelStream(cm.requester(env.ID), p)
 	default:
 		return errInvalid("target must be job, stream or session")
 	}

@@ -3,10 +3,12 @@ package conn
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -48,7 +50,7 @@ func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.Res
 	case aw.locating, aw.c.events.cursor.Position() != aw.startSeq:
 		aw.c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition,
 			"resume has to be the first message after session.accepted: the session goes on already"))
-	case p.AfterMessageID == "" && p.CheckpointID == "":
+	case p.AfterMessageID == "" && p.CheckpointID == "" && !p.IncludeOpenStreams:
 		aw.c.reply(now, env.ID, arcp.Ack, arcp.AckPayload{})
 		aw.unpause()
 	default:
@@ -57,6 +59,9 @@ func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.Res
 		aw.c.unanswered.add()
 		aw.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 			found := aw.locate(ctx, p)
+			if p.IncludeOpenStreams && found.err == nil {
+				found.streams, found.err = aw.openStreams(ctx)
+			}
 			aw.c.unanswered.done()
 			return func(now time.Time) { aw.completeResume(now, env.ID, found) }
 		})
@@ -66,15 +71,29 @@ func (aw *ackWindow) handleResume(now time.Time, env *arcp.Envelope, p *arcp.Res
 
 // positionResult is the result of locate.
 type positionResult struct {
-	after  uint64         // event_seq of the last event before the position
-	ok     bool           // the position was found
-	oldest arcp.MessageID // oldest stored event
-	err    error
+	after   uint64         // event_seq of the last event before the position
+	ok      bool           // the position was found
+	oldest  arcp.MessageID // oldest stored event
+	streams []*store.Event // stream.open of the open streams, if the client asks for them
+	err     error
+}
+
+// openStreams returns the stream.open events of the streams that are open in the jobs that the session
+// follows.
+func (aw *ackWindow) openStreams(ctx context.Context) ([]*store.Event, error) {
+	if !aw.c.session.negotiated(arcp.FeatureStreaming) {
+		return nil, nil
+	}
+	e := aw.c.srv.opts.Engine
+	return e.OpenStreams(ctx, append(e.SessionJobs().IDs(aw.c.id), aw.followed...))
 }
 
 // locate searches the session's events for a message and a checkpoint. The position is after the
-// earlier one.
+// earlier one, or the start of the cursor without both.
 func (aw *ackWindow) locate(ctx context.Context, p *arcp.ResumePayload) (at positionResult) {
+	if p.AfterMessageID == "" && p.CheckpointID == "" {
+		return positionResult{after: aw.startSeq, ok: true}
+	}
 	row, err := aw.c.srv.opts.Store.Session(ctx, aw.c.id)
 	if err != nil {
 		return positionResult{err: err}
@@ -137,8 +156,20 @@ func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at po
 	default:
 		aw.c.events.cursor.Seek(max(at.after, aw.acked)) // acknowledged events are deleted
 		aw.c.reply(now, request, arcp.Ack, arcp.AckPayload{})
+		aw.announce(now, request, at.streams)
 	}
 	aw.startSeq = aw.c.events.cursor.Position()
 	aw.position.start(aw.startSeq, aw.clientAcks, aw.acked)
 	aw.unpause()
+}
+
+// announce sends the events stream.open again, as answers to resume, except for those of the session's own
+// jobs that are behind the position: they follow as events.
+func (aw *ackWindow) announce(now time.Time, request arcp.MessageID, streams []*store.Event) {
+	own := aw.c.srv.opts.Engine.SessionJobs().IDs(aw.c.id)
+	for _, ev := range streams {
+		if ev.OriginSeq <= aw.c.events.cursor.Position() || !slices.Contains(own, ev.JobID()) {
+			aw.c.events.deliver(now, eventlog.Item{Event: ev, CorrelationID: request})
+		}
+	}
 }

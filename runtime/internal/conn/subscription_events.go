@@ -8,6 +8,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -219,12 +221,14 @@ func (s *subscriptions) reserveRoom(size int) bool {
 	return true
 }
 
-// omits reports whether events of a type are not for the client: chunks of results that it did not
-// negotiate, and checkpoints that it cannot read.
+// omits reports whether events of a type are not for the client: chunks of results and events of
+// streams that it did not negotiate, and checkpoints that it cannot read.
 func (s *subscriptions) omits(t arcp.Type) bool {
 	switch t {
 	case arcp.JobResultChunk:
 		return !s.c.session.negotiated(arcp.FeatureResultChunk)
+	case arcp.StreamOpen, arcp.StreamChunk, arcp.StreamClose, arcp.StreamError:
+		return !s.c.session.negotiated(arcp.FeatureStreaming)
 	case arcp.JobCheckpoint:
 		return machine.ReadsNoCheckpoints(s.c.session.row.ClientKind)
 	}
@@ -308,17 +312,26 @@ func (s *subscriptions) sendClosed(now time.Time, sub *subscription, code arcp.C
 	s.c.send(now, env)
 }
 
-// backpressure handles a backpressure message, which slows the subscriptions. The acknowledgement
+// backpressure handles a backpressure message, which slows a stream or the subscriptions. The acknowledgement
 // window, not backpressure, slows the events of the session.
 func (s *subscriptions) backpressure(now time.Time, env *arcp.Envelope, p *arcp.BackpressurePayload) error {
-	if env.StreamID != "" {
-		s.c.reportIncident(machine.Incident{Reason: "not_served", Type: env.Type})
-		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented,
-			"streams are not offered by this runtime; without stream_id it slows subscriptions"))
+	if env.StreamID == "" {
+		s.setBackpressure(p)
 		return nil
 	}
-	s.setBackpressure(p)
+	if err := s.slowStream(env.StreamID, p); err != nil {
+		s.c.nack(now, env.ID, err)
+	}
 	return nil
+}
+
+// slowStream slows the writes of a tool to a stream.
+func (s *subscriptions) slowStream(id arcp.StreamID, p *arcp.BackpressurePayload) *arcp.Error {
+	c := s.c
+	if !actor.MayCommand(&c.principal.identity) {
+		return arcp.Errorf(arcp.CodePermissionDenied, "backpressure of a stream: this principal may only observe")
+	}
+	return c.srv.opts.Engine.SlowStream(engine.Requester{Principal: c.principal.identity.Principal, Session: c.id}, id, p)
 }
 
 // setBackpressure bounds the events of all subscriptions: the number a second, where 0 is no bound,

@@ -20,6 +20,7 @@ type eventQueue struct {
 	checkpoint *pendingCheckpoint // whose event is in list; nil: there is none
 	stopCause  error              // the cause with which the tool has to stop; nil: it may continue
 	closed     bool               // no event of the attempt is accepted any more
+	streams    *streamSet         // nil: the attempt has opened no stream
 	reusable   []*store.Event     // memory of an earlier list; owned by the supervisor
 }
 

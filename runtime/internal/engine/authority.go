@@ -155,7 +155,7 @@ func (tg toolGoroutine) report(m arcp.MetricPayload) error {
 // with the metric.
 func (tg toolGoroutine) spend(m arcp.MetricPayload, debit func() (rest *arcp.MetricPayload, err *arcp.Error)) error {
 	s := tg.s
-	ev, err := tg.encode(arcp.Metric, m)
+	ev, err := tg.encode(arcp.Metric, m, &tg.s.common)
 	if err != nil {
 		return err
 	}

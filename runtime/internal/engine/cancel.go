@@ -127,8 +127,12 @@ func (c *cancelJob) refuse(reason string, err *arcp.Error) {
 }
 
 func (c *cancelJob) refusal(reason string, err *arcp.Error) arcp.Envelope {
-	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{
-		TargetID: string(c.Job),
+	return cancelRefusal(c.Request, string(c.Job), reason, err)
+}
+
+func cancelRefusal(request arcp.MessageID, target, reason string, err *arcp.Error) arcp.Envelope {
+	return answerTo(request, arcp.CancelRefused, arcp.CancelRefusedPayload{
+		TargetID: target,
 		Reason:   reason,
 		Code:     err.Code,
 		Message:  err.Message,

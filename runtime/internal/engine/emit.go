@@ -50,14 +50,15 @@ func (j toolJob) Failed(err error) {
 // emit queues an event, and the checkpoint of the event unless it is nil. It blocks while the queue has
 // no room.
 func (tg toolGoroutine) emit(t arcp.Type, payload any, checkpoint *pendingCheckpoint) error {
-	ev, err := tg.encode(t, payload)
+	ev, err := tg.encode(t, payload, &tg.s.common)
 	if err != nil {
 		return err
 	}
 	return tg.enqueue(ev, checkpoint, nil)
 }
 
-func (tg toolGoroutine) encode(t arcp.Type, payload any) (*store.Event, error) {
+// encode encodes an event of the job, or of a stream, whose context c is.
+func (tg toolGoroutine) encode(t arcp.Type, payload any, c *store.JobContext) (*store.Event, error) {
 	buffer := buffers.Get().(*[]byte)
 	raw, err := arcp.AppendJSON((*buffer)[:0], payload)
 	defer putBuffer(buffer, raw)
@@ -67,7 +68,7 @@ func (tg toolGoroutine) encode(t arcp.Type, payload any) (*store.Event, error) {
 	case len(raw) > maxPayload:
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: an event may have at most %d", t, len(raw), maxPayload)
 	}
-	return store.NewEvent(t, time.Now(), &tg.s.common, tg.s.row.Priority, tg.s.e.cfg.scrubber().bytes(raw)), nil
+	return store.NewEvent(t, time.Now(), c, tg.s.row.Priority, tg.s.e.cfg.scrubber().bytes(raw)), nil
 }
 
 // enqueue queues an event. onRoom, if not nil, is called with run.mu when there is room: it may refuse

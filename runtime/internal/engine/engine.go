@@ -107,6 +107,7 @@ type Engine struct {
 	shutdown shutdown
 
 	leases    leaseIndex
+	streams   streamIndex
 	order     submitOrder
 	slow      slowTools
 	handovers handovers

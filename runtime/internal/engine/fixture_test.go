@@ -220,7 +220,7 @@ func (f *fixture) openSession(id arcp.SessionID, dialect arcp.Dialect) *eventlog
 	f.Helper()
 	done := make(chan error, 1)
 	f.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Dialect: dialect, Principal: "alice", CreatedAt: time.Now(),
-		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}), func(res *store.Result) {
+		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk, arcp.FeatureStreaming}}}), func(res *store.Result) {
 		f.cursors[id] = f.cfg.Log.Attach(id, 0, 0, eventlog.Loop{Wake: func() {}, Go: func(fn func()) { fn() }})
 		done <- res.Err
 	})

@@ -36,7 +36,7 @@ type jobWrite struct {
 // next returns the next write; nil: no write is due. later says that the machine must handle new
 // input first.
 func (jw *jobWriter) next(now time.Time) (w *store.Write, later bool, err error) {
-	emitted, ok := jw.drainEvents()
+	emitted, ends, ok := jw.drainEvents(now)
 	if !ok {
 		return nil, true, nil
 	}
@@ -48,7 +48,7 @@ func (jw *jobWriter) next(now time.Time) (w *store.Write, later bool, err error)
 	if jw.started != nil {
 		log.Events = append(log.Events, jw.started)
 	}
-	log.Events = append(log.Events, emitted...)
+	log.Events = append(append(log.Events, emitted...), ends...)
 	jw.queue.reuse(emitted)
 	jw.started, jw.newState = nil, ""
 	if err := jw.addEnd(w, log, now); err != nil {
@@ -86,14 +86,14 @@ func (jw *jobWriter) addEnd(w *store.Write, log *store.AppendEvents, now time.Ti
 }
 
 // drainEvents removes the events from the queue and returns them. After the attempt's end it closes the
-// queue. ok is false if a checkpoint has just arrived with which the attempt pauses: the machine must
+// queue, and ends has the last events of the open streams. ok is false if a checkpoint has just arrived with which the attempt pauses: the machine must
 // handle the pause before the checkpoint is written.
-func (jw *jobWriter) drainEvents() (events []*store.Event, ok bool) {
+func (jw *jobWriter) drainEvents(now time.Time) (events, ends []*store.Event, ok bool) {
 	r := jw.run
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if jw.queue.pausing() && jw.end.exit == exitNone {
-		return nil, false
+		return nil, nil, false
 	}
 	events, jw.checkpoint = jw.queue.drain()
 	if budget, changed := r.authority.SaveBudget(); changed {
@@ -101,19 +101,21 @@ func (jw *jobWriter) drainEvents() (events []*store.Event, ok bool) {
 	}
 	jw.notes.beginWrite()
 	jw.queue.closed = jw.end.exit != exitNone
+	ends = jw.drainStreams(now)
 	if jw.end.outcome != nil {
 		r.lifecycle.apply(onOutcome)
 	}
-	return events, true
+	return events, ends, true
 }
 
-// addRecords adds the records that belong to the events: questions, rotations, the checkpoint, the
-// ledger and notes. It adds the progress unless the job ends. The progress of a child is also added at
+// addRecords adds the records that belong to the events: questions, rotations, open streams, the
+// checkpoint, the ledger and notes. It adds the progress unless the job ends. The progress of a child is also added at
 // its end, because its parent reads the rest of its budget.
 func (jw *jobWriter) addRecords(w *store.Write) error {
 	r := jw.run
 	records := r.records()
-	if err := errors.Join(jw.addQuestions(w, &r.questions, records, r.lastJSeq), jw.addRotations(w, r.lastJSeq)); err != nil {
+	if err := errors.Join(jw.addQuestions(w, &r.questions, records, r.lastJSeq), jw.addRotations(w, r.lastJSeq),
+		jw.addStreams(w, records, r.lastJSeq)); err != nil {
 		return err
 	}
 	if jw.checkpoint != nil {
@@ -263,6 +265,7 @@ type pendingWrite struct {
 	questions  []questionEvent      // events of questions that are not in the log
 	deliveries []store.DeliverEvent // of logged questions to more sessions
 	rotations  []*rotation
+	streams    *openStreams // after the write; nil: they do not change
 	calls      []joinedCall // calls of built-in tools that end in the write
 	commands   []command    // answered when the write is durable
 	afterEnd   []command    // answered when the job has ended

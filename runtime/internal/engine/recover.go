@@ -27,6 +27,7 @@ const dispositionStart = "start"
 type recoveredJob struct {
 	*run
 	disposition  string
+	streams      []streamRow   // that were open; the write ends them
 	outcome      *job.Outcome  // the job ends; nil: it continues
 	newState     arcp.JobState // the job continues in this state, with another attempt
 	takenOver    bool          // another process has taken over the job
@@ -98,10 +99,14 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 			return nil, fmt.Errorf("%s: %w", row.ID, err)
 		}
 	}
+	streams, err := jobRecords{store: e.cfg.Store, job: row.ID}.readStreams(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: streams: %w", row.ID, err)
+	}
 	t, refusal := e.cfg.Tools.Resolve(row.Agent)
 	if refusal != nil {
 		j := recoverOrphan(e, row, refusal)
-		j.questions.Set = *questions
+		j.questions.Set, j.streams = *questions, streams
 		return j, nil
 	}
 	r := newRun(e, t)
@@ -116,7 +121,7 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 	if err := r.readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
-	j := &recoveredJob{run: r, clockResumed: !r.progress.Blocked.IsZero()}
+	j := &recoveredJob{run: r, streams: streams, clockResumed: !r.progress.Blocked.IsZero()}
 	r.progress.Unblock(time.Now()) // the wait for an answer does not count, nor the time when the runtime was down
 	return j, nil
 }
@@ -185,6 +190,9 @@ func commitRecovered(ctx context.Context, log *eventlog.Log, jobs []*recoveredJo
 func (j *recoveredJob) write(now time.Time) (*store.Write, error) {
 	log := &store.AppendEvents{Job: j.row.ID, Attempt: j.attempt, State: j.newState}
 	w := store.NewWrite(log)
+	if err := j.endStreams(w, now); err != nil {
+		return nil, err
+	}
 	switch {
 	case j.outcome != nil:
 		if err := j.withdrawQuestions(w, now); err != nil {
@@ -224,6 +232,7 @@ func (j *recoveredJob) committed(err error) error {
 	case j.outcome == nil:
 		j.attempt++
 		j.state = j.newState
+		j.lastJSeq += uint64(len(j.streams))
 		if j.clockResumed {
 			j.progress.rev = nextRev(j.progress.rev)
 		}

@@ -338,6 +338,7 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 		s.write.commands, s.write.afterEnd, s.commands.list = nil, nil, nil
 	}
 	s.events.close()
+	s.events.endStreams()
 	for _, p := range [...]*pendingCheckpoint{s.write.checkpoint, s.events.checkpoint} {
 		if p != nil {
 			p.done <- errEnded

@@ -34,6 +34,7 @@ func TestRegisterAddsEveryTool(t *testing.T) {
 		{Name: "demo.progress", Versions: one, Default: "1.0.0"}, {Name: "demo.resource", Versions: one, Default: "1.0.0"},
 		{Name: "demo.sleep", Versions: one, Default: "1.0.0"}, {Name: "demo.spend", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stall", Versions: one, Default: "1.0.0"},
+		{Name: "demo.stream", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"},
 	}
 	var agents []arcp.Agent
@@ -275,7 +276,7 @@ func TestCountResumesAtItsCheckpoint(t *testing.T) {
 
 func TestToolsDeclareTheirRecovery(t *testing.T) {
 	want := map[string]tool.Recovery{"demo.count": tool.RecoveryCheckpoint}
-	for _, name := range []string{"echo", "progress", "sleep", "ask", "choose", "permit", "spend", "model", "access", "delegate"} {
+	for _, name := range []string{"echo", "progress", "sleep", "ask", "choose", "permit", "spend", "model", "access", "delegate", "stream"} {
 		want["demo."+name] = tool.RecoveryRerun
 	}
 	r := tool.NewRegistry()

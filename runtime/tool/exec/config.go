@@ -13,12 +13,19 @@ type Config struct {
 	Command []string // the program, a name in PATH or a path, and its arguments
 	Env     []string // names of variables that the command inherits, besides PATH
 	Dir     string   // working directory; "": each call leases a directory, which is removed after the call
+	Stream  string   // StreamStdout: the standard output is a stream of the job, not its result; "": the result
 	Bounds  Bounds
 	Sandbox Sandbox  // default SandboxNone
 	Hide    []string // absolute paths of files and directories that the sandbox hides
 
 	Log zerolog.Logger // receives processes and directories that could not be removed; the zero Logger drops them
 }
+
+// StreamStdout is the value of Config.Stream, and the name of the stream. It is a text stream.
+const StreamStdout = "stdout"
+
+// Streams lists the values of Config.Stream other than "".
+var Streams = []string{StreamStdout}
 
 // Bounds are limits that the kernel enforces for each process of a job. Zero is no limit.
 type Bounds struct {

@@ -1,6 +1,6 @@
 // Package exec runs commands as tools. A call starts the command, writes the arguments to its
-// standard input as JSON, and reads one JSON value from its standard output. Lines of standard
-// error become log events.
+// standard input as JSON, and reads one JSON value from its standard output, or copies its standard
+// output to a stream. Lines of standard error become log events.
 //
 // Each command has a reaper: a process of this program that starts the command and adopts its
 // orphaned processes. The reaper kills all processes of the command on request, at the end of the
@@ -48,9 +48,10 @@ const checkTimeout = 10 * time.Second
 
 // command is a checked Config. It is immutable.
 type command struct {
-	order order // of every call, without the members that depend on the job
-	limit int   // bytes of output
-	log   zerolog.Logger
+	order  order // of every call, without the members that depend on the job
+	limit  int   // bytes of output
+	stream bool  // the output is a stream of the job
+	log    zerolog.Logger
 }
 
 // New returns a tool that runs a command. The error is an invalid Config, or that the program or bubblewrap
@@ -132,7 +133,7 @@ func prepare(c *Config) (*command, error) {
 			return nil, err
 		}
 	}
-	return &command{order: o, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
+	return &command{order: o, stream: c.Stream == StreamStdout, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
 }
 
 // checkDir returns an error if the working directory is hidden in the sandbox.

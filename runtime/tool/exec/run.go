@@ -46,6 +46,13 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	var stream *tool.Stream
+	if c.stream {
+		var err error
+		if stream, err = job.OpenStream(tool.StreamOptions{Name: StreamStdout}); err != nil {
+			return nil, err
+		}
+	}
 	p, err := c.workDir(ctx, job)
 	if err != nil {
 		return nil, err
@@ -57,9 +64,14 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	}
 	stderr := newLines(func(level, message string) error { return job.Log(level, message, nil) })
 	out := output{limit: c.limit, full: l.kill}
+	streamed := streamed{stream: stream, limit: c.limit, full: l.kill}
 	var pipes sync.WaitGroup
 	pipes.Go(func() { writeArguments(l.stdin, args) })
-	pipes.Go(func() { out.read(l.stdout) })
+	if stream != nil {
+		pipes.Go(func() { streamed.read(l.stdout) })
+	} else {
+		pipes.Go(func() { out.read(l.stdout) })
+	}
 	pipes.Go(func() { stderr.read(l.stderr) })
 	defer context.AfterFunc(ctx, func() { c.extendLease(p) })()
 	r, err := l.report(ctx)
@@ -79,7 +91,10 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	case r.Fault != "":
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", r.Fault)
 	}
-	return outcome(&r, &out, stderr.tail())
+	if stream == nil {
+		return outcome(&r, out.exceeded, c.limit, stderr.tail(), out.value)
+	}
+	return outcome(&r, streamed.exceeded, c.limit, stderr.tail(), streamed.value)
 }
 
 // logSurvivors logs the processes that could not be killed.
@@ -189,15 +204,16 @@ type failure struct {
 	Stderr     string `json:"stderr"`
 }
 
-// outcome returns the result of a command, or its error.
-func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
+// outcome returns the result of a command, or its error. value returns the result of a command that has
+// succeeded.
+func outcome(r *report, exceeded bool, limit int, stderr string, value func() (arcp.Raw, error)) (arcp.Raw, error) {
 	details := failure{Stderr: stderr}
 	unknown := func(format string, args ...any) error {
 		return arcp.Errorf(arcp.CodeUnknown, format, args...).WithDetails(details)
 	}
 	switch {
-	case out.exceeded:
-		e := arcp.Errorf(arcp.CodeResourceExhausted, "the output has more than %d bytes, the tool's limit", out.limit).WithDetails(details)
+	case exceeded:
+		e := arcp.Errorf(arcp.CodeResourceExhausted, "the output has more than %d bytes, the tool's limit", limit).WithDetails(details)
 		e.Retryable = false // a repeated call has the same output
 		return nil, e
 	case r.Signal != 0:
@@ -207,13 +223,18 @@ func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
 		details.ExitStatus = &r.Status
 		return nil, unknown("the command ended with exit status %d", r.Status)
 	}
-	value, fault := out.value()
-	if fault != "" {
+	v, err := value()
+	if fault, ok := errors.AsType[outputFault](err); ok {
 		details.ExitStatus = &r.Status
-		return nil, unknown("%s", fault)
+		return nil, unknown("%s", string(fault))
 	}
-	return value, nil
+	return v, err
 }
+
+// outputFault is the reason why the output of a command is not a result.
+type outputFault string
+
+func (f outputFault) Error() string { return string(f) }
 
 // boundText returns the end of an error message about the bound that a signal enforces, or "".
 func boundText(s syscall.Signal) string {
@@ -262,15 +283,15 @@ func (o *output) read(r io.Reader) {
 // beginBytes bounds the start of an invalid output in its error, in bytes.
 const beginBytes = 80
 
-// value returns the output as compact JSON. fault is the reason why the output is not one JSON value.
-func (o *output) value() (value arcp.Raw, fault string) {
+// value returns the output as compact JSON. The error is an outputFault if the output is not one JSON value.
+func (o *output) value() (arcp.Raw, error) {
 	v := arcp.Raw(o.buf)
 	err := v.Compact()
 	switch {
 	case err == nil && v.IsValid():
-		return v, ""
+		return v, nil
 	case len(v) == 0 || len(trimSpace(v)) == 0:
-		return nil, "the command wrote nothing to standard output: want one JSON value"
+		return nil, outputFault("the command wrote nothing to standard output: want one JSON value")
 	}
-	return nil, fmt.Sprintf("the command's standard output is not one JSON value: it begins with %.*q", beginBytes, v[:min(len(v), beginBytes)])
+	return nil, outputFault(fmt.Sprintf("the command's standard output is not one JSON value: it begins with %.*q", beginBytes, v[:min(len(v), beginBytes)]))
 }

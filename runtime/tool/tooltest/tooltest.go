@@ -14,6 +14,7 @@ package tooltest
 
 import (
 	"context"
+	"encoding/base64"
 	"sync"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -54,6 +55,7 @@ type Record struct {
 	Metrics     []arcp.MetricPayload // also of charges
 	Events      []arcp.EventEmitPayload
 	Checkpoints []Checkpoint
+	Streams     []Stream
 	Questions   []any // tool.InputRequest, tool.ChoiceRequest and tool.PermissionRequest
 	Checks      []Check
 	Calls       []tool.Call
@@ -63,6 +65,34 @@ type Record struct {
 	ManualHeartbeat bool
 	Heartbeats      int
 	Yielding        bool // Job.Yield is waiting for Resume
+}
+
+// Stream is a call of Job.OpenStream, with the chunks of the stream.
+type Stream struct {
+	arcp.StreamOpenPayload
+	Chunks []arcp.StreamChunkPayload // numbered from 0
+	Ended  bool                      // the tool has called Close or CloseWithError
+	Err    *arcp.Error               // of CloseWithError; nil: none
+}
+
+// Content returns the decoded chunks of a text or binary stream.
+func (s *Stream) Content() []byte {
+	var content []byte
+	for _, c := range s.Chunks {
+		var part string
+		if err := arcp.Unmarshal(c.Data, &part); err != nil {
+			panic("tooltest: chunk: " + err.Error()) // Stream encodes texts
+		}
+		if s.Kind != arcp.StreamBinary {
+			content = append(content, part...)
+			continue
+		}
+		var err error
+		if content, err = base64.StdEncoding.AppendDecode(content, []byte(part)); err != nil {
+			panic("tooltest: chunk: " + err.Error())
+		}
+	}
+	return content
 }
 
 // Checkpoint is a call of Job.Checkpoint.

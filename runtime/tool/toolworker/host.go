@@ -102,6 +102,10 @@ func (h host) Permit(ctx context.Context, req tool.PermissionRequest) (tool.Perm
 		ExpiresAt: time.Now().Add(time.Duration(g.LeaseSeconds) * time.Second)}, nil
 }
 
+func (h host) OpenStream(arcp.StreamOpenPayload) (tool.StreamHost, error) {
+	return nil, unoffered("open streams")
+}
+
 // unoffered returns the error of an operation that the protocol does not offer to workers.
 func unoffered(operation string) error {
 	return arcp.Errorf(arcp.CodeUnimplemented, "a worker cannot %s: run the tool in the process of the runtime", operation)
