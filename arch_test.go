@@ -106,6 +106,7 @@ var allowed = map[string][]string{
 		"runtime/store",
 	},
 	"runtime/internal/approval": {"arcp"},
+	"runtime/internal/artifact": {"arcp", "runtime/internal/records", "runtime/store"},
 	"runtime/internal/audit":    {"arcp"},
 	"runtime/internal/builtin": {
 		"arcp",
