@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -169,7 +168,7 @@ func crashAt(t *testing.T, operation int, after, powerLoss bool) bool {
 	f.opts.Log = log
 	kept, released := f.put("alice", "kept"), f.put("alice", "released")
 	d.left, d.after = operation, after
-	added, putErr := f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain"}, strings.NewReader("added"))
+	added, putErr := f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain"}, []byte("added"))
 	releaseErr := f.Release(t.Context(), "alice", released.ID)
 	stopped := d.stopped
 	d.restart(powerLoss)

@@ -2,6 +2,8 @@ package artifact
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +48,7 @@ type Row struct {
 	SHA256    string          `json:"sha256"` // in hexadecimal
 	CreatedAt time.Time       `json:"created_at"`
 	ExpiresAt time.Time       `json:"expires_at"`
-	Once      string          `json:"once,omitzero"` // see Spec
+	Once      string          `json:"once,omitzero"` // see Spec.once
 }
 
 // Object returns the description of the artifact for clients.
@@ -89,10 +91,10 @@ type Store struct {
 	limits     Limits
 	byID       map[arcp.ArtifactID]*entry
 	principals map[string]*owned
-	once       map[string]arcp.ArtifactID
-	uploading  map[string]chan struct{} // by Spec.Once: closed when the upload has ended
-	bytes      int64                    // counted bytes of all artifacts and uploads
-	garbage    []arcp.ArtifactID        // content without a row, which Sweep removes
+	once       map[string]arcp.ArtifactID // by Row.Once
+	uploading  map[string]chan struct{}   // by Row.Once: closed when the put has ended
+	bytes      int64                      // counted bytes of all artifacts and uploads
+	garbage    []arcp.ArtifactID          // content without a row, which Sweep removes
 }
 
 // entry is an artifact with its row.
@@ -409,7 +411,7 @@ func (s *Store) Unhold(ids []arcp.ArtifactID) {
 }
 
 // Inline returns the content of an artifact of a principal that is at most MaxInline bytes. A larger
-// one is FAILED_PRECONDITION.
+// one is FAILED_PRECONDITION. DATA_LOSS: the content is damaged.
 func (s *Store) Inline(principal string, id arcp.ArtifactID) (Row, []byte, error) {
 	row, content, err := s.Open(principal, id)
 	if err != nil {
@@ -423,6 +425,9 @@ func (s *Store) Inline(principal string, id arcp.ArtifactID) (Row, []byte, error
 	_, err = io.ReadFull(content, data)
 	if err = errors.Join(err, content.Close()); err != nil {
 		return Row{}, nil, fmt.Errorf("read artifact %s: %w", id, err)
+	}
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != row.SHA256 {
+		return Row{}, nil, arcp.Errorf(arcp.CodeDataLoss, "the content of artifact %s is damaged", id)
 	}
 	return row, data, nil
 }

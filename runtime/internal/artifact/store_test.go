@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,9 +67,15 @@ func (f *fixture) restart(l Limits) {
 
 func (f *fixture) put(principal, text string) Row {
 	f.t.Helper()
-	row, err := f.Put(f.t.Context(), Spec{Principal: principal, Session: "sess_1", MediaType: "text/plain"}, strings.NewReader(text))
+	return f.mustPut(Spec{Principal: principal, Session: "sess_1", MediaType: "text/plain"}, text)
+}
+
+// mustPut puts an artifact without an error. Any goroutine may call it.
+func (f *fixture) mustPut(spec Spec, text string) Row {
+	f.t.Helper()
+	row, err := f.Put(f.t.Context(), spec, []byte(text))
 	if err != nil {
-		f.t.Fatal(err)
+		f.t.Error(err)
 	}
 	return row
 }
@@ -114,7 +122,7 @@ func TestPutRefuses(t *testing.T) {
 		{"a short digest", Spec{MediaType: "text/plain", SHA256: "00"}, "a", arcp.CodeInvalidArgument},
 		{"too large", Spec{MediaType: "text/plain"}, "123456", arcp.CodeInvalidArgument},
 	} {
-		_, err := f.Put(t.Context(), tt.spec, strings.NewReader(tt.content))
+		_, err := f.Put(t.Context(), tt.spec, []byte(tt.content))
 		f.wantCode(tt.name, err, tt.code)
 	}
 	if n, bytes := f.Usage(); n != 0 || bytes != 0 {
@@ -122,11 +130,11 @@ func TestPutRefuses(t *testing.T) {
 	}
 	f.put("alice", "1")
 	f.put("alice", "2")
-	_, err := f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain"}, strings.NewReader("3"))
+	_, err := f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain"}, []byte("3"))
 	f.wantCode("the quota is for each principal", err, arcp.CodeResourceExhausted)
 	f.put("bob", "1")
 	f.full = true
-	_, err = f.Put(t.Context(), Spec{Principal: "carol", MediaType: "text/plain"}, strings.NewReader("3"))
+	_, err = f.Put(t.Context(), Spec{Principal: "carol", MediaType: "text/plain"}, []byte("3"))
 	f.wantCode("the disk is full", err, arcp.CodeResourceExhausted)
 }
 
@@ -161,7 +169,7 @@ func TestReleaseIsForTheOwner(t *testing.T) {
 func TestPutThatIsNotStoredLeavesNothing(t *testing.T) {
 	f := newFixture(t, new(Memory), Limits{})
 	f.log.err = errors.New("the store fails")
-	if _, err := f.Put(t.Context(), Spec{MediaType: "text/plain"}, strings.NewReader("hello")); err == nil {
+	if _, err := f.Put(t.Context(), Spec{MediaType: "text/plain"}, []byte("hello")); err == nil {
 		t.Fatal("a put that is not stored succeeds")
 	}
 	if _, err := f.Sweep(t.Context(), time.Now(), 10); err != nil {
@@ -176,7 +184,7 @@ func TestArtifactsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, new(Memory), Limits{})
 		put := func(retain time.Duration) Row {
-			row, err := f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain", Retain: retain}, strings.NewReader("x"))
+			row, err := f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain", Retain: retain}, []byte("x"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,34 +233,85 @@ func TestArtifactsExpire(t *testing.T) {
 	})
 }
 
+// waitingContent is a Memory whose Create waits.
+type waitingContent struct {
+	Memory
+	created chan struct{} // receives at each Create
+	next    chan struct{} // Create returns after it receives from next
+}
+
+func (c *waitingContent) Create(id arcp.ArtifactID) (Writer, error) {
+	c.created <- struct{}{}
+	<-c.next
+	return c.Memory.Create(id)
+}
+
 // A put that is repeated returns the artifact of the first one, also at the same time.
 func TestPutOnce(t *testing.T) {
-	f := newFixture(t, new(Memory), Limits{})
-	spec := Spec{Principal: "alice", MediaType: "text/plain", Once: "key"}
-	reader, writer := io.Pipe()
-	rows := make(chan Row, 2)
-	put := func(content io.Reader) {
-		row, err := f.Put(t.Context(), spec, content)
-		if err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		content := &waitingContent{created: make(chan struct{}, 8), next: make(chan struct{})}
+		f := newFixture(t, content, Limits{})
+		spec := Spec{Principal: "alice", Session: "sess_1", MediaType: "text/plain", Key: "key"}
+		rows := make(chan Row, 2)
+		for range 2 {
+			go func() { rows <- f.mustPut(spec, "hello") }()
 		}
-		rows <- row
-	}
-	go put(reader)
-	if _, err := writer.Write([]byte("hello")); err != nil { // the first put has begun
+		synctest.Wait()
+		if n := len(content.created); n != 1 {
+			t.Errorf("%d puts have begun, want 1", n)
+		}
+		close(content.next)
+		first := <-rows
+		if second := <-rows; second.ID != first.ID {
+			t.Errorf("two artifacts: %s, %s", first.ID, second.ID)
+		}
+		_, err := f.Put(t.Context(), spec, []byte("other"))
+		f.wantCode("the key was used with other content", err, arcp.CodeDuplicateKey)
+
+		spec.Key, spec.Request = "", "msg_1"
+		request := f.mustPut(spec, "hello")
+		if again := f.mustPut(spec, "hello"); again.ID != request.ID || again.ID == first.ID {
+			t.Errorf("a repeated request puts %s, first %s; with the key %s", again.ID, request.ID, first.ID)
+		}
+		if other := f.mustPut(spec, "other"); other.ID == request.ID {
+			t.Error("other content has the artifact of an earlier request")
+		}
+	})
+}
+
+func TestPutOnceAfterARestart(t *testing.T) {
+	files, err := OpenFiles(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	go put(strings.NewReader("hello"))
-	_ = writer.Close() // never fails
-	a, b := <-rows, <-rows
-	if a.ID != b.ID {
-		t.Errorf("two artifacts: %s, %s", a.ID, b.ID)
-	}
+	f := newFixture(t, files, Limits{})
+	spec := Spec{Principal: "alice", MediaType: "text/plain", Key: "key"}
+	first := f.mustPut(spec, "hello")
 	f.restart(Limits{})
-	spec.SHA256 = strings.Repeat("0", 64)
-	if _, err := f.Put(t.Context(), spec, strings.NewReader("other")); err == nil {
-		t.Error("other content with the same key is accepted")
+	if again := f.mustPut(spec, "hello"); again.ID != first.ID {
+		t.Errorf("after the restart the key is of %s, want %s", again.ID, first.ID)
 	}
+	if err := f.Release(t.Context(), "alice", first.ID); err != nil {
+		t.Fatal(err)
+	}
+	if again := f.mustPut(spec, "hello"); again.ID == first.ID {
+		t.Error("a released artifact is the answer of a new put")
+	}
+}
+
+func TestDamagedContentIsNotSent(t *testing.T) {
+	dir := t.TempDir()
+	files, err := OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, files, Limits{})
+	row := f.put("alice", "hello")
+	if err := os.WriteFile(filepath.Join(dir, string(row.ID)), []byte("jello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = f.Inline("alice", row.ID)
+	f.wantCode("the file was changed", err, arcp.CodeDataLoss)
 }
 
 func TestUploadOfALargeArtifact(t *testing.T) {

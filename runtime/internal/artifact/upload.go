@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,9 +26,21 @@ type Spec struct {
 	Retain    time.Duration // 0: DefaultRetention; more than MaxRetention: MaxRetention
 	SHA256    string        // expected digest in hexadecimal; "": any
 
-	// Once, if set, identifies the request: Put returns the artifact of an earlier put with the same
-	// Once, as long as there is one.
-	Once string
+	// Put with the Key of an earlier put of the principal, or with the Request and the content of an
+	// earlier put of the session, returns the artifact of that put, as long as there is one.
+	Key     string         // idempotency key; "": none
+	Request arcp.MessageID // of a put without a Key; "": the put is not repeated
+}
+
+// once returns the key of Store.once; "": the put is not repeated.
+func (s *Spec) once() string {
+	switch {
+	case s.Key != "":
+		return records.Group("key/", s.Principal) + s.Key
+	case s.Request != "":
+		return "request/" + string(s.Session) + "/" + string(s.Request)
+	}
+	return ""
 }
 
 // Upload writes an artifact. One goroutine uses it. It calls Abort, or Finish and then Committed.
@@ -74,7 +87,7 @@ func (s *Store) begin(spec Spec) (*Upload, error) {
 		MediaType: spec.MediaType,
 		CreatedAt: now,
 		ExpiresAt: now.Add(retention(spec.Retain)),
-		Once:      spec.Once,
+		Once:      spec.once(),
 	}}
 	if err := u.reserve(); err != nil {
 		return nil, err
@@ -228,18 +241,27 @@ func (u *Upload) Copy(ctx context.Context, content io.Reader) error {
 }
 
 // Put stores an artifact and returns its row when it is durable. The errors are those of Begin,
-// Upload.Write and Upload.Finish.
-func (s *Store) Put(ctx context.Context, spec Spec, content io.Reader) (Row, error) {
-	known, done, err := s.startOnce(ctx, spec)
-	if err != nil || known.ID != "" {
-		return known, err
+// Upload.Write and Upload.Finish, and DUPLICATE_KEY for a Key that was used with other content.
+func (s *Store) Put(ctx context.Context, spec Spec, content []byte) (Row, error) {
+	known, ended, err := s.startOnce(ctx, &spec)
+	if err != nil {
+		return Row{}, err
 	}
-	defer done()
+	defer ended()
+	switch {
+	case known.ID == "":
+	case known.repeats(&spec, content):
+		s.opts.Operation("put", "ok")
+		return known, nil
+	case spec.Key != "":
+		s.opts.Operation("put", "refused")
+		return Row{}, arcp.Errorf(arcp.CodeDuplicateKey, "the idempotency key was used with another artifact")
+	}
 	u, err := s.Begin(spec)
 	if err != nil {
 		return Row{}, err
 	}
-	if err := u.Copy(ctx, content); err != nil {
+	if err := u.Copy(ctx, bytes.NewReader(content)); err != nil {
 		return Row{}, err
 	}
 	row, rec, err := u.Finish()
@@ -252,19 +274,26 @@ func (s *Store) Put(ctx context.Context, spec Spec, content io.Reader) (Row, err
 	return row, nil
 }
 
-// startOnce returns the artifact of an earlier put with the same Once. If there is none, it delays
-// later puts with the same Once until done is called.
-func (s *Store) startOnce(ctx context.Context, spec Spec) (known Row, done func(), err error) {
-	if spec.Once == "" {
+// repeats reports whether a put is of the content of an earlier one.
+func (r *Row) repeats(spec *Spec, content []byte) bool {
+	sum := sha256.Sum256(content)
+	return r.MediaType == spec.MediaType && r.SHA256 == hex.EncodeToString(sum[:])
+}
+
+// startOnce returns the artifact of an earlier put that spec repeats. If there is none, later puts that
+// repeat spec wait until ended is called.
+func (s *Store) startOnce(ctx context.Context, spec *Spec) (known Row, ended func(), err error) {
+	once := spec.once()
+	if once == "" {
 		return Row{}, func() {}, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for {
-		if e := s.find(spec.Principal, s.once[spec.Once]); e != nil {
-			return e.row, nil, e.repeats(&spec)
+		s.mu.Lock()
+		if e := s.find(spec.Principal, s.once[once]); e != nil {
+			s.mu.Unlock()
+			return e.row, func() {}, nil
 		}
-		other := s.uploading[spec.Once]
+		other := s.uploading[once]
 		if other == nil {
 			break
 		}
@@ -272,26 +301,16 @@ func (s *Store) startOnce(ctx context.Context, spec Spec) (known Row, done func(
 		select {
 		case <-other:
 		case <-ctx.Done():
-		}
-		s.mu.Lock()
-		if ctx.Err() != nil {
 			return Row{}, nil, context.Cause(ctx)
 		}
 	}
-	ended := make(chan struct{})
-	s.uploading[spec.Once] = ended
+	defer s.mu.Unlock()
+	endedc := make(chan struct{})
+	s.uploading[once] = endedc
 	return Row{}, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.uploading, spec.Once)
-		close(ended)
+		delete(s.uploading, once)
+		close(endedc)
 	}, nil
-}
-
-// repeats returns DUPLICATE_KEY if a repeated put is of other content.
-func (e *entry) repeats(spec *Spec) error {
-	if spec.MediaType != e.row.MediaType || spec.SHA256 != "" && !strings.EqualFold(spec.SHA256, e.row.SHA256) {
-		return arcp.Errorf(arcp.CodeDuplicateKey, "the idempotency key was used with another artifact")
-	}
-	return nil
 }
