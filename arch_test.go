@@ -163,6 +163,7 @@ var allowed = map[string][]string{
 		"arcp",
 		"runtime/credential",
 		"runtime/internal/approval",
+		"runtime/internal/artifact",
 		"runtime/internal/audit",
 		"runtime/internal/catalog",
 		"runtime/internal/digest",

@@ -207,6 +207,7 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		Runs:              r.workers.Runs,
 		Questions:         r.questions,
 		Resources:         r.resources,
+		Artifacts:         r.artifacts,
 		Vault:             r.vault,
 		DiskFull:          r.space.DiskFull,
 		DataFull:          r.space.DataFull,
@@ -247,12 +248,15 @@ func (r *Runtime) openArtifacts() error {
 	}
 	var count func(operation, result string)
 	r.artifacts = artifact.NewStore(artifact.Options{
-		Content:   content,
-		Records:   r.cfg.Store,
-		Log:       r.changes(),
-		Logger:    r.cfg.Log,
-		Total:     r.cfg.MaxData / 2,
-		Full:      func() bool { return r.space.DiskFull() || r.space.DataFull() },
+		Content: content,
+		Records: r.cfg.Store,
+		Log:     r.changes(),
+		Logger:  r.cfg.Log,
+		Total:   r.cfg.MaxData / 2,
+		Full:    func() bool { return r.space.DiskFull() || r.space.DataFull() },
+		Live: func(fn func(string, arcp.JobID, arcp.Raw) bool) {
+			r.engine.EachLive(fn)
+		},
 		Operation: func(operation, result string) { count(operation, result) },
 	}, r.cfg.Limits.artifact())
 	count = metrics.RegisterArtifacts(r.cfg.Metrics, r.artifacts.Usage)

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -76,6 +77,10 @@ type Options struct {
 	Total   int64       // bound of the bytes of all artifacts; not positive: none
 	Full    func() bool // reports whether the disk or the store is full: nothing is put
 
+	// Live, if set, calls fn with the principal, the id and the arguments of every job that has not
+	// ended. An artifact does not expire while the arguments of such a job of its principal name it.
+	Live func(fn func(principal string, id arcp.JobID, arguments arcp.Raw) bool)
+
 	// Operation, if set, counts an operation: put, fetch, release or expire. result is ok, refused or
 	// failed.
 	Operation func(operation, result string)
@@ -100,14 +105,11 @@ type Store struct {
 // entry is an artifact with its row.
 type entry struct {
 	row      Row
-	holds    int  // live jobs that name the artifact: it does not expire
 	deleting bool // the deletion of the row is being committed
 }
 
-// found reports whether the artifact can be used.
-func (e *entry) found(now time.Time) bool {
-	return !e.deleting && (e.holds > 0 || now.Before(e.row.ExpiresAt))
-}
+// expired reports whether the retention of the artifact has passed. Jobs may still name it.
+func (e *entry) expired(now time.Time) bool { return !now.Before(e.row.ExpiresAt) }
 
 // owned has the artifacts of a principal.
 type owned struct {
@@ -242,19 +244,41 @@ func (s *Store) removeGarbage() {
 // id, or no longer.
 func (s *Store) Get(principal string, id arcp.ArtifactID) (Row, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.find(principal, id); e != nil {
-		return e.row, nil
+	e := s.find(principal, id)
+	s.mu.Unlock()
+	if e == nil || e.expired(time.Now()) && len(s.unnamed([]*entry{e})) > 0 {
+		return Row{}, arcp.Errorf(arcp.CodeNotFound, "no artifact %s", id)
 	}
-	return Row{}, arcp.Errorf(arcp.CodeNotFound, "no artifact %s", id)
+	return e.row, nil
 }
 
-// find returns an artifact of a principal, or nil. Called with mu.
+// find returns an artifact of a principal, or nil. It may have expired. Called with mu.
 func (s *Store) find(principal string, id arcp.ArtifactID) *entry {
-	if e := s.byID[id]; e != nil && e.row.Principal == principal && e.found(time.Now()) {
+	if e := s.byID[id]; e != nil && e.row.Principal == principal && !e.deleting {
 		return e
 	}
 	return nil
+}
+
+// Names reports whether the arguments of a job name an artifact: one of their strings is its id.
+func Names(arguments arcp.Raw, id arcp.ArtifactID) bool {
+	return bytes.Contains(arguments, []byte(`"`+id+`"`))
+}
+
+// unnamed returns the artifacts of a list that the arguments of no live job of their principal name.
+func (s *Store) unnamed(list []*entry) []*entry {
+	if s.opts.Live == nil || len(list) == 0 {
+		return list
+	}
+	s.opts.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
+		if bytes.Contains(arguments, []byte(arcp.ArtifactPrefix)) {
+			list = slices.DeleteFunc(list, func(e *entry) bool {
+				return e.row.Principal == principal && Names(arguments, e.row.ID)
+			})
+		}
+		return len(list) > 0
+	})
+	return list
 }
 
 // Open opens the content of an artifact of a principal. It stays readable until it is closed.
@@ -278,7 +302,7 @@ func (s *Store) Open(principal string, id arcp.ArtifactID) (Row, io.ReadSeekClos
 	return Row{}, nil, fmt.Errorf("artifact %s: %w", id, err)
 }
 
-// List calls fn for the artifacts of a principal whose id is after a position, in the order of
+// List calls fn for the artifacts of a principal that have not expired, and whose id is after a position, in the order of
 // their ids, until fn returns false.
 func (s *Store) List(principal string, after arcp.ArtifactID, fn func(*Row) bool) {
 	s.mu.Lock()
@@ -293,7 +317,7 @@ func (s *Store) List(principal string, after arcp.ArtifactID, fn func(*Row) bool
 		i++
 	}
 	for _, id := range o.ids[i:] {
-		if e := s.byID[id]; e.found(now) && !fn(&e.row) {
+		if e := s.byID[id]; !e.deleting && !e.expired(now) && !fn(&e.row) {
 			return
 		}
 	}
@@ -368,16 +392,16 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, n int) (more bool, err
 	var expired []*entry
 	s.mu.Lock()
 	for _, e := range s.byID {
-		if e.deleting || e.found(now) {
-			continue
+		if !e.deleting && e.expired(now) {
+			expired = append(expired, e)
 		}
-		if more = len(expired) == n; more {
-			break
-		}
-		e.deleting = true
-		expired = append(expired, e)
 	}
 	s.mu.Unlock()
+	expired = s.unnamed(expired)
+	if more = len(expired) > n; more {
+		expired = expired[:n]
+	}
+	expired = s.markDeleting(expired)
 	if len(expired) == 0 {
 		s.removeGarbage()
 		return false, nil
@@ -385,29 +409,15 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, n int) (more bool, err
 	return more, s.delete(ctx, "expire", expired)
 }
 
-// Hold keeps artifacts of a principal from expiring until release is called. It ignores artifacts
-// that the principal does not have, and returns the ids of the others.
-func (s *Store) Hold(principal string, ids []arcp.ArtifactID) (held []arcp.ArtifactID) {
+// markDeleting marks artifacts as deleting, and returns those that were not marked before.
+func (s *Store) markDeleting(list []*entry) []*entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range ids {
-		if e := s.find(principal, id); e != nil {
-			e.holds++
-			held = append(held, id)
-		}
-	}
-	return held
-}
-
-// Unhold ends a Hold. ids are the ids that Hold has returned.
-func (s *Store) Unhold(ids []arcp.ArtifactID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, id := range ids {
-		if e := s.byID[id]; e != nil {
-			e.holds--
-		}
-	}
+	return slices.DeleteFunc(list, func(e *entry) bool {
+		marked := e.deleting
+		e.deleting = true
+		return marked
+	})
 }
 
 // Inline returns the content of an artifact of a principal that is at most MaxInline bytes. A larger

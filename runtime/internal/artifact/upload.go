@@ -289,7 +289,7 @@ func (s *Store) startOnce(ctx context.Context, spec *Spec) (known Row, ended fun
 	}
 	for {
 		s.mu.Lock()
-		if e := s.find(spec.Principal, s.once[once]); e != nil {
+		if e := s.find(spec.Principal, s.once[once]); e != nil && !e.expired(time.Now()) {
 			s.mu.Unlock()
 			return e.row, func() {}, nil
 		}

@@ -44,6 +44,7 @@ type Script struct {
 	Permitted func(permission, resource, operation string) error         // Permissions.Check; nil permits every operation
 	Call      func(context.Context, tool.Call) (arcp.Raw, error)         // Job.Call
 	Lease     func(tool.ResourceRequest) error                           // Resources.Lease; nil grants every lease
+	Artifacts map[arcp.ArtifactID][]byte                                 // content that Artifacts.Open opens, beside what the tool has put
 	Emit      func(t arcp.Type, payload any) error                       // called before an event is recorded; an error refuses it
 }
 
@@ -58,11 +59,18 @@ type Record struct {
 	Checks      []Check
 	Calls       []tool.Call
 	Leases      []tool.ResourceRequest
+	Artifacts   []Artifact
 	Failures    []error // panics (*tool.PanicError) and tool.ErrLost
 
 	ManualHeartbeat bool
 	Heartbeats      int
 	Yielding        bool // Job.Yield is waiting for Resume
+}
+
+// Artifact is a call of Artifacts.Put.
+type Artifact struct {
+	arcp.ArtifactObject
+	Content []byte
 }
 
 // Checkpoint is a call of Job.Checkpoint.
