@@ -428,7 +428,7 @@ func (s *Store) Inline(principal string, id arcp.ArtifactID) (Row, []byte, error
 		return Row{}, nil, err
 	}
 	if row.Size > MaxInline {
-		err := arcp.Errorf(arcp.CodeFailedPrecondition, "the artifact has %d bytes, and a message at most %d: read it in parts with the tool artifact.get", row.Size, MaxInline)
+		err := arcp.Errorf(arcp.CodeFailedPrecondition, "the artifact has %d bytes, and a message at most %d: only jobs can read it", row.Size, MaxInline)
 		return Row{}, nil, errors.Join(err, content.Close())
 	}
 	data := make([]byte, row.Size)
