@@ -156,6 +156,46 @@ func TestAdditionsEndWithTheirSession(t *testing.T) {
 	}
 }
 
+// A job that was submitted before the end of its session is stored before it, also while its tool has
+// not returned.
+func TestSubmitsPrecedeTheEnd(t *testing.T) {
+	for _, by := range []string{"itself", "another session", "an admin"} {
+		inBubble(t, withPeople(t), func(f *fixture) {
+			alice, root, owner := f.dial("alice"), f.dial("root"), f.dial("alice")
+			var order []string
+			f.st.set(func() {
+				f.st.onWrite = func(w *store.Write) {
+					for _, part := range append(w.With, w) {
+						if s := store.Find[*store.SubmitJob](part); s != nil && s.Row.Session == owner.session {
+							order = append(order, "job")
+						}
+						if end := store.Find[*store.EndSession](part); end != nil && end.Session == owner.session {
+							order = append(order, "end")
+						}
+					}
+				}
+			})
+			owner.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":60000}}`)
+			if by == "itself" {
+				owner.send("session.close", `{"forget":true}`)
+			}
+			synctest.Wait()
+			switch by {
+			case "another session":
+				alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
+			case "an admin":
+				root.send("tool.invoke", fmt.Sprintf(`{"tool":"sessions.evict","arguments":{"session_id":%q,"forget":true}}`, owner.session))
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			f.st.set(func() { f.st.onWrite = nil })
+			if want := []string{"job", "end"}; !slices.Equal(order, want) {
+				t.Errorf("by %s: written %q, want %q", by, order, want)
+			}
+		})
+	}
+}
+
 // A session that takes over the agent of a session that is ending waits for the end.
 func TestTakeoverWaitsForTheEnd(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {

@@ -94,6 +94,9 @@ func (c *core) LastSeen() time.Time { return c.created.Add(time.Duration(c.lastR
 // Flush implements Conn.
 func (c *core) Flush() error { return c.out.flush() }
 
+// TryFlush implements TryFlusher.
+func (c *core) TryFlush() (sent bool, err error) { return c.out.tryFlush() }
+
 // fill waits for received bytes. The caller holds reading.
 func (c *core) fill() error {
 	if len(c.rest) > 0 {

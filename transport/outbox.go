@@ -27,6 +27,13 @@ type sink interface {
 	send(p []byte, timeout time.Duration) (waited bool, err error)
 }
 
+// trySink is a sink that can send without waiting.
+type trySink interface {
+	// trySend sends as many bytes of p as it can at once, and returns their number. Calls must not
+	// overlap with each other and with send.
+	trySend(p []byte) (n int, err error)
+}
+
 // outbox collects frames and sends many with one write(2).
 //
 // The goroutine that writes to the sink has the turn from the first byte of a frame to its last.
@@ -44,6 +51,10 @@ type outbox struct {
 	buf     []byte // whole frames, in memory from the pool; nil when empty
 	control []byte // whole control frames
 	err     error  // error of all further calls
+
+	// rest are the bytes, in buffer, that tryFlush could not send. They precede all other bytes. Only the
+	// goroutine with the turn changes them.
+	rest, buffer []byte
 }
 
 func (o *outbox) init(s sink, timeout time.Duration) {
@@ -140,7 +151,7 @@ func (o *outbox) append(f outFrame) error {
 // flush sends the buffer.
 func (o *outbox) flush() error {
 	o.mu.Lock()
-	err, empty := o.err, len(o.buf) == 0
+	err, empty := o.err, len(o.buf)+len(o.rest) == 0
 	o.mu.Unlock()
 	if err != nil || empty {
 		return err
@@ -150,8 +161,79 @@ func (o *outbox) flush() error {
 	return o.sendBuffered()
 }
 
-// sendBuffered sends the buffer and the control frames. The caller has the turn.
+// tryFlush sends the buffer and the control frames without waiting. It reports false if flush has to send
+// them, or their rest.
+func (o *outbox) tryFlush() (sent bool, err error) {
+	t, ok := o.sink.(trySink)
+	if !ok || !o.tryTurn() {
+		return false, nil
+	}
+	defer o.yield()
+	o.mu.Lock()
+	if o.err != nil || len(o.rest) > 0 {
+		defer o.mu.Unlock()
+		return false, o.err
+	}
+	p := o.swapLocked()
+	o.mu.Unlock()
+	if len(p) == 0 {
+		return true, nil
+	}
+	n, err := t.trySend(p)
+	if err != nil {
+		return false, o.fail(err)
+	}
+	if n == len(p) {
+		putBuffer(p)
+		return true, nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rest, o.buffer = p[n:], p
+	return false, nil
+}
+
+func (o *outbox) tryTurn() bool {
+	select {
+	case o.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// yield gives up the turn without blocking. If control frames wait, a new goroutine gets the turn and sends
+// them.
+func (o *outbox) yield() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.control) > 0 {
+		go o.release()
+		return
+	}
+	<-o.turn
+}
+
+// sendRest sends the rest of tryFlush. The caller has the turn.
+func (o *outbox) sendRest() error {
+	if len(o.rest) == 0 {
+		return nil
+	}
+	if err := o.sendNow(o.rest); err != nil {
+		return err
+	}
+	putBuffer(o.buffer)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rest, o.buffer = nil, nil
+	return nil
+}
+
+// sendBuffered sends the rest, the buffer and the control frames. The caller has the turn.
 func (o *outbox) sendBuffered() error {
+	if err := o.sendRest(); err != nil {
+		return err
+	}
 	o.mu.Lock()
 	if o.err != nil {
 		defer o.mu.Unlock()
@@ -186,12 +268,17 @@ func (o *outbox) sendNow(p []byte) error {
 	}
 	waited, err := o.sink.send(p, o.timeout)
 	if err != nil {
-		return o.stop(&Error{Code: CloseAbnormal, Err: fmt.Errorf("write: %w", err)})
+		return o.fail(err)
 	}
 	if o.onUnblocked != nil && waited {
 		o.onUnblocked()
 	}
 	return nil
+}
+
+// fail ends the outbox because of an error of the sink, and returns the error in effect.
+func (o *outbox) fail(err error) error {
+	return o.stop(&Error{Code: CloseAbnormal, Err: fmt.Errorf("write: %w", err)})
 }
 
 // release sends the waiting control frames and gives up the turn.
@@ -201,7 +288,9 @@ func (o *outbox) release() {
 		p := o.control
 		o.control = nil
 		o.mu.Unlock()
-		_ = o.sendNow(p) // the next caller gets o.err
+		if o.sendRest() == nil {
+			_ = o.sendNow(p) // the next caller gets o.err
+		}
 		o.mu.Lock()
 	}
 	<-o.turn
@@ -224,10 +313,8 @@ func (o *outbox) controlLocked(frame []byte) {
 		o.control = nil
 	}
 	o.control = append(o.control, frame...)
-	select {
-	case o.turn <- struct{}{}:
+	if o.tryTurn() {
 		go o.release()
-	default:
 	}
 }
 
@@ -261,6 +348,9 @@ func (o *outbox) finish(closeFrame []byte, reason error) error {
 	p := append(o.swapLocked(), o.control...)
 	p, o.control = append(p, closeFrame...), nil
 	o.mu.Unlock()
+	if err := o.sendRest(); err != nil {
+		return err
+	}
 	if len(p) == 0 {
 		return nil
 	}
@@ -272,10 +362,8 @@ func (o *outbox) finish(closeFrame []byte, reason error) error {
 }
 
 func (o *outbox) turnWithin(d time.Duration) bool {
-	select {
-	case o.turn <- struct{}{}:
+	if o.tryTurn() {
 		return true
-	default:
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -3,6 +3,7 @@ package transport
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -190,4 +191,58 @@ type slowSink struct{ waits bool }
 func (s slowSink) send([]byte, time.Duration) (bool, error) {
 	time.Sleep(time.Second)
 	return s.waits, nil
+}
+
+// partial is a record that takes only the first bytes without waiting.
+type partial struct {
+	record
+	room int
+}
+
+func (p *partial) trySend(b []byte) (int, error) {
+	n := min(p.room, len(b))
+	p.room -= n
+	_, err := p.send(b[:n], 0)
+	return n, err
+}
+
+// The bytes that could not be sent at once precede all later ones, and no frame is cut by a control frame.
+func TestTryFlush(t *testing.T) {
+	ends := map[string]func(o *outbox) error{
+		"flush":    (*outbox).flush,
+		"overflow": func(o *outbox) error { return put(o, string(make([]byte, 2*BufferSize))) },
+		"finish":   func(o *outbox) error { return o.finish(nil, errors.New("closed")) },
+		"control":  func(o *outbox) error { return o.flush() },
+	}
+	for name, end := range ends {
+		for room := range len("frame") + 1 {
+			s := &partial{room: room}
+			o := newOutbox(s)
+			if err := put(o, "frame"); err != nil {
+				t.Fatal(err)
+			}
+			sent, err := o.tryFlush()
+			if want := room == len("frame"); sent != want || err != nil {
+				t.Fatalf("%s, room %d: sent %v, %v", name, room, sent, err)
+			}
+			if again, err := o.tryFlush(); again != sent || err != nil {
+				t.Errorf("%s, room %d: another try: %v, %v", name, room, again, err)
+			}
+			want := "framenext"
+			if name == "control" {
+				if err := o.putControl([]byte("!")); err != nil {
+					t.Fatal(err)
+				}
+				o.join()
+				want = "frame!next"
+			}
+			if err := errors.Join(put(o, "next"), end(o)); err != nil {
+				t.Fatal(err)
+			}
+			o.join()
+			if got := s.String(); !strings.HasPrefix(got, want) {
+				t.Errorf("%s, room %d: sent %.20q, want %q first", name, room, got, want)
+			}
+		}
+	}
 }

@@ -105,6 +105,15 @@ func (out *polledWriter) send(p []byte, timeout time.Duration) (waited bool, err
 	return out.wait, nil
 }
 
+// trySend sends as many bytes of p as the kernel accepts at once, and returns their number.
+func (out *polledWriter) trySend(p []byte) (n int, err error) {
+	out.wait = false
+	if err = out.write(p, 0); err == syscall.EAGAIN {
+		err = nil
+	}
+	return out.n, err
+}
+
 // write performs one write(2) and sets n.
 func (out *polledWriter) write(p []byte, timeout time.Duration) error {
 	out.p, out.n, out.err = p, 0, nil

@@ -60,6 +60,14 @@ type Bufferer interface {
 	Buffered() bool
 }
 
+// TryFlusher is an optional interface of Conns.
+type TryFlusher interface {
+	// TryFlush sends the buffered bytes if all of them can be sent without waiting. It reports
+	// false if Flush has to send them, or a part of them. The goroutine that may call Flush may
+	// call it.
+	TryFlush() (sent bool, err error)
+}
+
 // HalfCloser is an optional interface of Conns over stdio and unix sockets. Their peer may end sending and
 // continue to read, like a program in a pipeline. Read then fails with an error that wraps io.EOF, and
 // writing continues.

@@ -65,9 +65,8 @@ type JobContext struct {
 // NewEvent encodes an event. The payload must be an encoded JSON object.
 func NewEvent(t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payload []byte) *Event {
 	b := make([]byte, 0, 192+len(c.JobID)+len(c.TraceID)+len(c.SpanID)+len(payload))
-	b = append(b, bodyHead+"00000000000000000000000000"+`","type":"`...)
-	b = append(append(b, t...), `","timestamp":`...)
-	b = arcp.AppendTime(b, now)
+	b = append(b, bodyHead+"00000000000000000000000000"...)
+	b = AppendTypeAndTime(b, t, now)
 	b = member(b, "job_id", string(c.JobID))
 	b = member(b, "trace_id", c.TraceID)
 	b = member(b, "span_id", c.SpanID)
@@ -78,6 +77,20 @@ func NewEvent(t arcp.Type, now time.Time, c *JobContext, p arcp.Priority, payloa
 	}
 	b = append(append(b, `,"payload":`...), payload...)
 	return &Event{Type: t, Time: now, Body: append(b, '}')}
+}
+
+// AppendTypeAndTime appends the part of a body between its id and its other members.
+func AppendTypeAndTime(b []byte, t arcp.Type, now time.Time) []byte {
+	b = append(append(append(b, `","type":"`...), t...), `","timestamp":`...)
+	return arcp.AppendTime(b, now)
+}
+
+// CutBody splits a body made by NewEvent at what AppendTypeAndTime has appended. Another body may
+// be split anywhere.
+func (e *Event) CutBody() (id, typeAndTime, rest []byte) {
+	end := min(e.jobStart(), len(e.Body))
+	start := min(idEnd, end)
+	return e.Body[:start], e.Body[start:end], e.Body[end:]
 }
 
 func member(b []byte, name, value string) []byte {

@@ -56,6 +56,7 @@ var tests = []struct {
 	{"CloseCodesArrive", closeCodesArrive},
 	{"ReasonIsTruncated", reasonIsTruncated},
 	{"CloseEndsEverything", closeEndsEverything},
+	{"CloseDropsWhatWasNotRead", closeDropsWhatWasNotRead},
 	{"AbortEndsEverything", abortEndsEverything},
 	{"AbortIsSeenByPeer", abortIsSeenByPeer},
 	{"CloseOfBothAtOnce", closeOfBothAtOnce},
@@ -408,6 +409,15 @@ func closeEndsEverything(t *testing.T, dial Dial) {
 	if err := <-end; !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Read() during Close = %v, want ErrClosed", err)
 	}
+	p.wantClosed(p.server)
+}
+
+func closeDropsWhatWasNotRead(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	p.send(p.client, "1", "2")
+	p.mustRead(p.server, "1")
+	go p.client.Read()
+	p.within("Close", func() { _ = p.server.Close(transport.CloseNormal, "") })
 	p.wantClosed(p.server)
 }
 

@@ -264,8 +264,8 @@ func (c *conn) runActions(now time.Time) {
 	}
 }
 
-// flush collects the events and answers for the client while the outbox has room, and hands the
-// batch of this turn to the writer. The batch of the last turn is left to end.
+// flush collects the events and answers for the client while the outbox has room, and publishes the
+// batch of this turn. The batch of the last turn is left to end.
 func (c *conn) flush(now time.Time) {
 	if c.events.cursor != nil && c.ending.close == nil {
 		c.events.pull(now)
@@ -274,7 +274,7 @@ func (c *conn) flush(now time.Time) {
 		c.catalog.announce(now)
 	}
 	if c.ending.close == nil {
-		c.output.publish()
+		c.output.publish(!c.unanswered.any())
 	}
 }
 

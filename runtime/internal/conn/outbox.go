@@ -13,6 +13,10 @@ import (
 const (
 	outboxSoft = 64 << 10 // above it, no event is pulled
 	outboxHard = 4 << 20  // with the bytes in flight; above it, no frame of the client is handled
+
+	// maxDirect is the size up to which the loop sends a batch itself: the events of a short job.
+	// More bytes are sent by the writer, and the loop collects more events meanwhile.
+	maxDirect = 2 << 10
 )
 
 // batch has encoded frames, one after the other.
@@ -34,9 +38,11 @@ func (b *batch) recycle() {
 
 // outbox passes batches to the writer, a goroutine that exists while there is something to write.
 // Only the loop publishes. The writer ends under the lock of publish, so that no batch stays
-// without a writer.
+// without a writer. If the client waits for nothing but a small batch, the loop sends it itself:
+// that saves a switch of goroutines, and the kernel takes it at once.
 type outbox struct {
 	conn transport.Conn
+	try  transport.TryFlusher // conn; nil: it cannot send without waiting
 	pool *pool.Pool
 	wake func()           // wakes the loop: there is room, or the writer has failed
 	sent func(seq uint64) // called with the event_seq of the last written event
@@ -53,6 +59,7 @@ type outbox struct {
 func newOutbox(conn transport.Conn, p *pool.Pool, wake func(), sent func(seq uint64)) *outbox {
 	o := &outbox{conn: conn, pool: p, wake: wake, sent: sent}
 	o.idle.L = &o.mu
+	o.try, _ = conn.(transport.TryFlusher)
 	return o
 }
 
@@ -84,15 +91,51 @@ func (o *outbox) expect(n int) {
 	o.expected += n
 }
 
-// publish passes a batch to the writer; nil: none. The caller must not use it afterwards. expected
-// is the number of expected bytes that are in the batch, or are dropped.
-func (o *outbox) publish(b *batch, expected int) {
+// publish sends a batch, or passes it to the writer; nil: none. The caller must not use it afterwards.
+// expected is the number of expected bytes that are in the batch, or are dropped. awaited reports
+// that the client waits for nothing but this batch.
+func (o *outbox) publish(b *batch, expected int, awaited bool) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.expected -= expected
 	if b == nil {
+		o.mu.Unlock()
 		return
 	}
+	idle := !o.writing && o.err == nil // only publish starts a writer
+	o.mu.Unlock()
+	if awaited && idle && o.try != nil && len(b.data) <= maxDirect {
+		o.sendDirect(b)
+	} else {
+		o.pass(b)
+	}
+}
+
+// sendDirect sends a batch on the loop. It leaves to the writer what has to wait.
+func (o *outbox) sendDirect(b *batch) {
+	sent, err := false, o.appendFrames(b)
+	if err == nil {
+		sent, err = o.try.TryFlush()
+	}
+	if err == nil && !sent {
+		o.mu.Lock()
+		o.writing, o.inFlight = true, len(b.data)
+		o.mu.Unlock()
+		o.pool.Run(func() {
+			o.written(b, o.conn.Flush())
+			o.wake()
+			o.write()
+		})
+		return
+	}
+	if o.written(b, err); err != nil {
+		o.wake() // the next turn ends the connection
+	}
+}
+
+// pass passes a batch to the writer.
+func (o *outbox) pass(b *batch) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.err != nil {
 		b.recycle()
 		return
@@ -132,17 +175,21 @@ func (o *outbox) write() {
 		}
 		o.inFlight = len(b.data)
 		o.mu.Unlock()
-		err := o.send(b)
-		if err == nil && b.last != 0 {
-			o.sent(b.last)
-		}
-		b.recycle()
-		o.mu.Lock()
-		if o.inFlight = 0; err != nil {
-			o.err = err
-		}
-		o.mu.Unlock()
+		o.written(b, o.send(b))
 		o.wake()
+	}
+}
+
+// written records that a batch was written, or why it was not.
+func (o *outbox) written(b *batch, err error) {
+	if err == nil && b.last != 0 {
+		o.sent(b.last)
+	}
+	b.recycle()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.inFlight = 0; err != nil {
+		o.err = err
 	}
 }
 

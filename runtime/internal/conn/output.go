@@ -48,10 +48,11 @@ func (o *output) append(env *arcp.Envelope) {
 	o.counts.add(env.Type, len(b.data)-start)
 }
 
-// publish passes the batch of this turn to the writer.
-func (o *output) publish() {
+// publish passes the batch of this turn to the outbox. awaited reports that the client waits for
+// nothing else.
+func (o *output) publish(awaited bool) {
 	if o.current != nil || o.currentExpected != 0 {
-		o.outbox.publish(o.current, o.currentExpected)
+		o.outbox.publish(o.current, o.currentExpected, awaited)
 		o.current, o.currentExpected = nil, 0
 	}
 	o.counts.flush()
@@ -69,7 +70,7 @@ func (o *output) finish() {
 	o.current = nil
 	o.counts.flush()
 	if b != nil && (len(b.data) > maxLastBatch || b.last != 0) {
-		o.outbox.publish(b, 0)
+		o.outbox.publish(b, 0, false)
 		b = nil
 	}
 	if o.outbox.drainWithin(flushTimeout) && b != nil {

@@ -18,6 +18,9 @@ const (
 	// commitInterval is the interval of the checks of the store while there are commits. A store in
 	// memory grows by some 10 MB in that time.
 	commitInterval = 100 * time.Millisecond
+
+	// deletionTime is the time in which a full store has room again if there are finished jobs to delete.
+	deletionTime = 10 * time.Second
 )
 
 // Watch checks the disk and the store on its own goroutine. Any goroutine may call its methods.
@@ -25,6 +28,7 @@ type Watch struct {
 	opts     Options
 	diskFull atomic.Bool
 	dataFull atomic.Bool
+	fullAt   time.Time     // when dataFull became true; zero: it is false, or still being full was logged
 	commitc  chan struct{} // buffered 1: there was a commit since the last check
 	quit     chan struct{}
 	once     sync.Once
@@ -147,12 +151,18 @@ func (w *Watch) checkStore(freed func()) {
 	switch was := w.dataFull.Load(); {
 	case !was && size >= limit:
 		w.dataFull.Store(true)
-		w.opts.Logger.Error().Int64("bytes", size).Int64("max_bytes", limit).
-			Msg("the store has reached its bound: no jobs are accepted and tools wait; end or cancel jobs, or raise --max-data")
+		w.fullAt = time.Now()
+		w.opts.Logger.Warn().Int64("bytes", size).Int64("max_bytes", limit).
+			Msg("the store has reached its bound: no jobs are accepted and tools wait until the oldest finished jobs are deleted")
 	case was && size <= limit-limit/20:
 		w.dataFull.Store(false)
+		w.fullAt = time.Time{}
 		freed()
 		w.opts.Logger.Info().Int64("bytes", size).Msg("the store has room again")
+	case was && !w.fullAt.IsZero() && time.Since(w.fullAt) >= deletionTime:
+		w.fullAt = time.Time{}
+		w.opts.Logger.Error().Int64("bytes", size).Int64("max_bytes", limit).
+			Msg("the store is full of data that is still needed: end or cancel jobs, or raise --max-data")
 	}
 	if size > HighWater(limit) {
 		w.opts.OnNearFull()

@@ -1,10 +1,14 @@
 package space
 
 import (
+	"bytes"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // A store is full from its bound on until it is a twentieth smaller. Commits, or else a second, make
@@ -50,4 +54,30 @@ func TestStoreFullAtTheStart(t *testing.T) {
 	if !w.DataFull() {
 		t.Error("the store is not full")
 	}
+}
+
+// A store that stays full is an error of the operator's, and one that has room soon is not.
+func TestStoreStaysFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var size atomic.Int64
+		var log bytes.Buffer
+		w := New(Options{Size: size.Load, MaxData: 1000, OnNearFull: func() {}, Logger: zerolog.New(&log)})
+		w.Start(func() {})
+		errorsAfter := func(bytes int64, d time.Duration) int {
+			size.Store(bytes)
+			time.Sleep(d)
+			synctest.Wait()
+			return strings.Count(log.String(), `"level":"error"`)
+		}
+		if n := errorsAfter(1000, deletionTime-2*interval); n != 0 {
+			t.Errorf("%d errors at the bound", n)
+		}
+		if n := errorsAfter(0, time.Minute); n != 0 {
+			t.Errorf("%d errors after there was room", n)
+		}
+		if n := errorsAfter(1000, time.Hour); n != 1 {
+			t.Errorf("%d errors for a store that stays full, want one", n)
+		}
+		w.Stop()
+	})
 }

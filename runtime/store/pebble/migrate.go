@@ -11,17 +11,24 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/codec"
 )
 
-// migrate converts a store of format 1 to format 2: it adds the indexes of jobs by time
-// of end and by SubmitID. Feeds begin empty. It may be interrupted: the format number is
-// written last, and a second migration changes nothing.
-func (o opener) migrate(dir string, f vfs.FS) error {
-	if err := copyManifest(dir, f); err != nil {
-		return fmt.Errorf("keep the manifest: %w", err)
-	}
-	if err := o.indexJobs(); err != nil {
-		return err
+// migrate converts a store of an older format. It may be interrupted: the format number is written
+// last, and a second migration changes nothing. Events of format 2 are not rewritten: they are read
+// as they are.
+func (o opener) migrate(dir string, from uint64) error {
+	if from == 1 {
+		if err := o.migrateFrom1(dir); err != nil {
+			return err
+		}
 	}
 	return o.setFormat()
+}
+
+// migrateFrom1 adds the indexes of jobs by time of end and by SubmitID. Feeds begin empty.
+func (o opener) migrateFrom1(dir string) error {
+	if err := copyManifest(dir, o.fs); err != nil {
+		return fmt.Errorf("keep the manifest: %w", err)
+	}
+	return o.indexJobs()
 }
 
 func (o opener) setFormat() error {

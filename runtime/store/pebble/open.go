@@ -18,8 +18,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// format is the format that this version reads and writes.
-const format = 2
+// format is the format that this version reads and writes. In format 2 every event has a whole body.
+// In format 1 there are fewer indexes.
+const format = 3
 
 // Open opens the store in a directory, which it creates if there is none. It returns
 // store.ErrLocked if another process has the store open, and store.ErrFormat if a newer
@@ -203,7 +204,7 @@ func (o opener) checkFormat(dir string) error {
 	case n == format:
 		return nil
 	}
-	if err := o.migrate(dir, o.fs); err != nil {
+	if err := o.migrate(dir, n); err != nil {
 		return fmt.Errorf("%s: migrate from format %d: %w", dir, n, err)
 	}
 	return nil

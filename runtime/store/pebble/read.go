@@ -169,7 +169,7 @@ func decodeChunk(it *pdb.Iterator) ([]store.Event, error) {
 	v, err := value(it)
 	if err == nil {
 		var events []store.Event
-		if events, err = codec.DecodeChunk(bytes.Clone(v), numberAt(it.Key())); err == nil {
+		if events, err = codec.DecodeChunk(v, numberAt(it.Key())); err == nil {
 			return events, nil
 		}
 	}

@@ -122,8 +122,9 @@ func TestChunkDecodesAsEncoded(t *testing.T) {
 		first := rapid.Uint64Range(1, 1<<40).Draw(t, "first")
 		var want []*store.Event
 		for i := range rapid.Uint64Range(1, 5).Draw(t, "events") {
-			want = append(want, &store.Event{Type: rapid.SampledFrom(types).Draw(t, "type"), Time: drawTime(t), Body: drawRaw(t),
-				JSeq: first + i, OriginSeq: rapid.Uint64().Draw(t, "originSeq")})
+			e := drawEvent(t, rapid.SampledFrom(types).Draw(t, "type"))
+			e.JSeq, e.OriginSeq = first+i, rapid.Uint64().Draw(t, "originSeq")
+			want = append(want, e)
 		}
 		b := AppendChunk(nil, want)
 		if len(b) > ChunkSize(want)+64 {
@@ -145,6 +146,49 @@ func TestChunkDecodesAsEncoded(t *testing.T) {
 		}
 		strict(t, b, func(b []byte) error { _, err := DecodeChunk(b, first); return err })
 	})
+}
+
+// drawEvent draws an event of a job, or one with any body.
+func drawEvent(t *rapid.T, typ arcp.Type) *store.Event {
+	at := drawTime(t)
+	if rapid.Bool().Draw(t, "any body") {
+		return &store.Event{Type: typ, Time: at, Body: drawRaw(t)}
+	}
+	ctx := store.JobContext{JobID: arcp.JobID(drawID(t, arcp.JobPrefix)), TraceID: rapid.SampledFrom([]string{"", "t1"}).Draw(t, "trace")}
+	e := store.NewEvent(typ, at, &ctx, arcp.PriorityCritical, append(append([]byte(`{"m":`), rapid.StringN(0, 20, -1).Draw(t, "payload")...), '}'))
+	id := rapid.SliceOfN(rapid.ByteRange('0', '1'), arcp.IDBodyLen, arcp.IDBodyLen).Draw(t, "message id")
+	copy(e.Body[len(`"id":"msg_`):], id)
+	return e
+}
+
+// The events of a short job, as version 1 of a chunk has them.
+func TestChunkOfVersion1(t *testing.T) {
+	b := []byte("\x01\x02\x05\x01\x03log\x00\x04\x07\x0a\x03{1}\x00\x02\x08\x00\x03{2}")
+	want := []store.Event{
+		{Type: arcp.Log, Time: time.Unix(2, 7).UTC(), Body: []byte("{1}"), JSeq: 4, OriginSeq: 5},
+		{Type: arcp.Log, Time: time.Unix(3, 8).UTC(), Body: []byte("{2}"), JSeq: 5, OriginSeq: 5},
+	}
+	got, err := DecodeChunk(b, 4)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if n, last, err := ChunkEnd(b); n != 2 || last != 5 || err != nil {
+		t.Errorf("ChunkEnd = %d, %d, %v", n, last, err)
+	}
+}
+
+// What the bodies of a job have in common is stored once.
+func TestChunkIsSmall(t *testing.T) {
+	ctx := store.JobContext{JobID: "job_01M8D769GCE2FTCP08KYFJV47E", TraceID: "b388fe662999e6ffaf5306b787745cb8", SpanID: "4aafbc7405ebff5b"}
+	var events []*store.Event
+	size := 0
+	for i := range 100 {
+		e := store.NewEvent(arcp.Log, time.Unix(int64(i), 0), &ctx, "", []byte(`{"level":"info","message":"hello"}`))
+		events, size = append(events, e), size+len(e.Body)
+	}
+	if n := len(AppendChunk(nil, events)); n > size/10 {
+		t.Errorf("a chunk of %d bytes for bodies of %d", n, size)
+	}
 }
 
 func TestRunsDecodeAsEncoded(t *testing.T) {
@@ -265,6 +309,7 @@ func FuzzDecode(f *testing.F) {
 	j := store.Job{Principal: "ann", State: arcp.StateQueued}
 	f.Add(AppendJob(nil, &j))
 	f.Add(AppendChunk(nil, []*store.Event{{Type: arcp.Log, Body: []byte("{}")}}))
+	f.Add(AppendChunk(nil, []*store.Event{store.NewEvent(arcp.Log, time.Unix(1, 0), new(store.JobContext), "", []byte("{}"))}))
 	f.Add(AppendRuns(nil, []sequence.Run{{First: 1, Job: "job_1", JSeq: 1, N: 3}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = DecodeJob("job_1", b)
