@@ -310,10 +310,10 @@ var Catalog = []Spec{
 	spec[UnsubscribePayload](Unsubscribe, Both, InAccepted, needNone, ScopeSession, Plain, "§3.7").served(),
 	spec[SubscribeClosedPayload](SubscribeClosed, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
 
-	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").fromWorkers(),
+	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").served().commanding().fromWorkers(),
 	spec[ArtifactRefPayload](ArtifactRef, FromRuntime, 0, needNone, ScopeSession, Sequenced, "§3.8").inDraft(needNone),
-	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
-	spec[ArtifactReleasePayload](ArtifactRelease, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
+	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8").served(),
+	spec[ArtifactReleasePayload](ArtifactRelease, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8").served().commanding(),
 
 	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quiet().fromWorkers().inDraft(needNone),
 	spec[LogPayload](Log, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quiet().fromWorkers().inDraft(needNone),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/conn"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
@@ -65,7 +66,12 @@ type Config struct {
 	CommitDelay  time.Duration // wait of a commit for more writes under load, at most MaxCommitDelay; default 0
 	Retention    time.Duration // time that ended jobs and their events are kept; default 24 h
 
-	// MaxData bounds the bytes of the store, on disk or in memory; default: no bound. Above nine
+	// ArtifactDir is the directory of the content of artifacts, which no other process uses; "": the
+	// content is in memory, and the artifacts are lost with the process.
+	ArtifactDir string
+
+	// MaxData bounds the bytes of the store and of the artifacts, on disk or in memory; default: no
+	// bound. Artifacts may have half of it. Above nine
 	// tenths of it the oldest ended jobs are deleted before Retention, those with unacknowledged
 	// events last. At the bound submits are refused, except of built-in tools, and tools wait before
 	// they emit. A store on disk needs memory tables of at most a 32nd of the bound; see
@@ -92,8 +98,6 @@ type Config struct {
 	OnFull    func(full bool)
 
 	Limits
-
-	maxFollows int // followed jobs of a session; 0: conn.DefaultMaxFollows
 }
 
 // Limits bounds connections, sessions and jobs. A request above a limit is refused.
@@ -111,6 +115,11 @@ type Limits struct {
 	RatePerMin              int // received frames a minute, for each connection; default: no bound
 
 	MaxArguments int64 // bytes of the arguments of live jobs, which are in memory; default 1 GiB
+
+	MaxArtifact             int64 // bytes of an artifact; default 1 GiB
+	MaxArtifactPerPrincipal int64 // bytes of the artifacts of a principal, each at least 4 KiB; default 10 GiB
+
+	maxFollows int // followed jobs of a session; 0: conn.DefaultMaxFollows
 }
 
 // Defaults of Config and Limits.
@@ -134,6 +143,8 @@ const (
 	DefaultMaxJobs                 = 100_000
 	DefaultMaxJobsPerSession       = 10_000
 	DefaultMaxArguments            = 1 << 30
+	DefaultMaxArtifact             = 1 << 30
+	DefaultMaxArtifactPerPrincipal = 10 << 30
 )
 
 // MaxCommitDelay bounds Config.CommitDelay.
@@ -188,6 +199,8 @@ func (l Limits) withDefaults() Limits {
 	l.MaxJobs = or(l.MaxJobs, DefaultMaxJobs)
 	l.MaxJobsPerSession = or(l.MaxJobsPerSession, DefaultMaxJobsPerSession)
 	l.MaxArguments = or(l.MaxArguments, DefaultMaxArguments)
+	l.MaxArtifact = or(l.MaxArtifact, DefaultMaxArtifact)
+	l.MaxArtifactPerPrincipal = or(l.MaxArtifactPerPrincipal, DefaultMaxArtifactPerPrincipal)
 	return l
 }
 
@@ -198,8 +211,13 @@ func (l Limits) gate() transport.GateLimits {
 
 // conn returns the limits on connections and sessions.
 func (l Limits) conn() conn.Limits {
-	return conn.Limits{Connections: l.gate(), Rate: l.RatePerMin,
+	return conn.Limits{Connections: l.gate(), Rate: l.RatePerMin, Follows: l.maxFollows,
 		Sessions: session.Limits{All: max(l.MaxSessions, 0), PerPrincipal: max(l.MaxSessionsPerPrincipal, 0)}}
+}
+
+// artifact returns the limits on artifacts.
+func (l Limits) artifact() artifact.Limits {
+	return artifact.Limits{Size: l.MaxArtifact, PerPrincipal: l.MaxArtifactPerPrincipal}
 }
 
 // engine returns the limits on jobs.

@@ -16,6 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/agentservice"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
@@ -46,6 +47,7 @@ type Runtime struct {
 	builtin    *builtin.Tools
 	vault      *credential.Vault // nil: there are no provisioners
 	resources  *resourceservice.Service
+	artifacts  *artifact.Store
 	catalog    *catalog.Catalog
 	conns      *conn.Server
 	agentStore *agents.Store
@@ -97,7 +99,6 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Logger:     r.cfg.Log,
 	})
 	r.metrics = metrics.New(r.cfg.Metrics, r.cfg.Version)
-	metrics.RegisterStore(r.cfg.Metrics, r.storeSize, max(r.cfg.MaxData, 0))
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = catalog.New(r.cfg.Tools, r.cfg.Hooks)
 	slots := new(catalog.Slots) // of the tools of workers, shared by the pool and the engine
@@ -118,7 +119,11 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		BacklogBytes: max(r.cfg.BacklogBytes, 0),
 		CommitDelay:  r.cfg.CommitDelay,
 	})
-	if err := r.connectServices(slots); err != nil {
+	err := r.openArtifacts()
+	if err == nil {
+		err = r.connectServices(slots)
+	}
+	if err != nil {
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
@@ -202,6 +207,7 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		Runs:              r.workers.Runs,
 		Questions:         r.questions,
 		Resources:         r.resources,
+		Artifacts:         r.artifacts,
 		Vault:             r.vault,
 		DiskFull:          r.space.DiskFull,
 		DataFull:          r.space.DataFull,
@@ -230,6 +236,34 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 	return nil
 }
 
+// openArtifacts creates the store of artifacts, which is not loaded.
+func (r *Runtime) openArtifacts() error {
+	var content artifact.Content = new(artifact.Memory)
+	if r.cfg.ArtifactDir != "" {
+		files, err := artifact.OpenFiles(r.cfg.ArtifactDir)
+		if err != nil {
+			return fmt.Errorf("open the directory of artifacts: %w", err)
+		}
+		content = files
+	}
+	var count func(operation, result string)
+	r.artifacts = artifact.NewStore(artifact.Options{
+		Content: content,
+		Records: r.cfg.Store,
+		Log:     r.changes(),
+		Logger:  r.cfg.Log,
+		Total:   r.cfg.MaxData / 2,
+		Full:    func() bool { return r.space.DiskFull() || r.space.DataFull() },
+		Live: func(fn func(string, arcp.JobID, arcp.Raw) bool) {
+			r.engine.EachLive(fn)
+		},
+		Operation: func(operation, result string) { count(operation, result) },
+	}, r.cfg.Limits.artifact())
+	count = metrics.RegisterArtifacts(r.cfg.Metrics, r.artifacts.Usage)
+	metrics.RegisterStore(r.cfg.Metrics, r.storeSize, max(r.cfg.MaxData, 0)) // which counts the artifacts
+	return nil
+}
+
 // resumeGraces continues the grace periods of jobs that end with the connection of their session.
 func (r *Runtime) resumeGraces() {
 	now := time.Now()
@@ -253,6 +287,7 @@ func (r *Runtime) newJanitor() *housekeeping.Janitor {
 		Questions:    r.questions,
 		Agents:       r.agents,
 		Resources:    r.resources,
+		Artifacts:    r.artifacts,
 		Metrics:      r.metrics,
 		Logger:       r.cfg.Log,
 		Broken:       r.isBroken,
@@ -273,6 +308,7 @@ func (r *Runtime) newServer() *conn.Server {
 		Sessions:         r.sessions,
 		Questions:        r.questions,
 		Workers:          r.workers,
+		Artifacts:        r.artifacts,
 		Vault:            r.vault,
 		Jobs:             r.jobs,
 		Builtin:          r.builtin,
@@ -295,7 +331,6 @@ func (r *Runtime) newServer() *conn.Server {
 		ReplayBytes:      c.ReplayBytes,
 		Provisions:       len(c.Provisioners) > 0,
 		DraftProfile:     c.DraftProfile,
-		MaxFollows:       c.maxFollows,
 		Limits:           c.Limits.conn(),
 	})
 }
@@ -353,6 +388,9 @@ func (r *Runtime) boot(ctx context.Context) error {
 	if err := r.resources.Store.Load(ctx); err != nil {
 		return fmt.Errorf("load resources: %w", err)
 	}
+	if err := r.artifacts.Load(ctx); err != nil {
+		return fmt.Errorf("load artifacts: %w", err)
+	}
 	if r.vault != nil {
 		if err := r.vault.Recover(ctx); err != nil {
 			return fmt.Errorf("recover credentials: %w", err)
@@ -389,8 +427,11 @@ func (r *Runtime) pagingKey(ctx context.Context) ([]byte, error) {
 // call if the context belongs to a call of a built-in tool. Otherwise it is a write of its own.
 func (r *Runtime) changes() txn.Committer { return txn.Committer{Log: r.log} }
 
-// storeSize returns the bytes of the store.
-func (r *Runtime) storeSize() int64 { return r.cfg.Store.Stat().Bytes }
+// storeSize returns the bytes of the store and of the artifacts.
+func (r *Runtime) storeSize() int64 {
+	_, artifacts := r.artifacts.Usage()
+	return r.cfg.Store.Stat().Bytes + artifacts
+}
 
 // onCommit observes a commit.
 func (r *Runtime) onCommit(events int, d time.Duration) {
@@ -415,6 +456,7 @@ func (r *Runtime) SetLimits(l Limits) {
 	l = l.withDefaults()
 	r.conns.SetLimits(l.conn())
 	r.engine.SetLimits(l.engine())
+	r.artifacts.SetLimits(l.artifact())
 }
 
 // Serve serves one connection and closes it. When ctx ends, it sends session.close and closes the

@@ -29,6 +29,7 @@ const (
 	identityFile = "identity.pem"
 	devTokenFile = "dev-token"
 	resourceDir  = "resources"
+	artifactDir  = "artifacts"
 )
 
 // openData opens the store in the data directory, and returns it with the fingerprint of the runtime. adopt accepts

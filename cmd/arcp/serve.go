@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"sync/atomic"
 	"syscall"
@@ -288,6 +289,9 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 		space := newDiskSpace(dir, uint64(cfg.MinFree), s.log)
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full
 	}
+	if dir := s.values.Text("data"); dir != memory {
+		cfg.ArtifactDir = filepath.Join(dir, artifactDir)
+	}
 	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(ctx, s.values, st); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -365,6 +369,8 @@ func limits(v *settings.Values) runtime.Limits {
 		MaxJobsPerSession:       off(v.Number("max-jobs-per-session")),
 		RatePerMin:              off(v.Number("rate")),
 		MaxArguments:            maxArguments(v),
+		MaxArtifact:             off(v.Size("max-artifact")),
+		MaxArtifactPerPrincipal: off(v.Size("max-artifact-per-principal")),
 	}
 }
 

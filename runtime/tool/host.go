@@ -3,14 +3,15 @@ package tool
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
-// Host implements the methods of a Job; the comments of Job, Authority, Permissions and Resources
-// specify them. Three packages have a Host: the engine for jobs in the runtime, toolworker for
+// Host implements the methods of a Job; the comments of Job, Authority, Permissions, Resources
+// and Artifacts specify them. Three packages have a Host: the engine for jobs in the runtime, toolworker for
 // jobs in a worker, and tooltest for tests. Job checks the arguments. Many goroutines may call the
 // methods.
 type Host interface {
@@ -47,6 +48,9 @@ type Host interface {
 
 	Lease(ctx context.Context, req ResourceRequest) (ResourceLease, error)
 	LeaseDirectory(ctx context.Context, req DirectoryRequest) (path string, l ResourceLease, err error)
+
+	PutArtifact(ctx context.Context, n NewArtifact) (arcp.ArtifactObject, error)
+	OpenArtifact(ctx context.Context, id arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error)
 
 	// Failed receives the *PanicError of a tool that panicked, and an error that wraps
 	// ErrLost. Tool.Run calls it before it returns.

@@ -14,7 +14,7 @@ import (
 )
 
 // commands handles the messages of the client that change jobs, answer questions, or ask for
-// authority: those about jobs are in this file, the others in approvals.go and elevation.go.
+// authority: those about jobs are in this file, the others in approvals.go, elevation.go and artifacts.go.
 type commands struct{ c *conn }
 
 // commandRoutes has the handlers of messages about jobs.

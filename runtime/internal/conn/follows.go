@@ -60,7 +60,7 @@ func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubsc
 				fl.c.send(now, fl.jobSubscribed(env.ID, &j, history{last: j.LastSeq}, fl.owns(&j)))
 			case refused != nil:
 				fl.c.nack(now, env.ID, refused)
-			case len(fl.jobs) >= fl.c.srv.opts.MaxFollows: // includes ended jobs whose last events are not sent yet
+			case len(fl.jobs) >= fl.c.srv.opts.Limits.Follows: // includes ended jobs whose last events are not sent yet
 				fl.c.nack(now, env.ID, fl.errTooMany())
 			default:
 				fl.follow(env.ID, j, from)
@@ -143,7 +143,7 @@ func (fl *follows) remove(id arcp.JobID) {
 
 func (fl *follows) errTooMany() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResourceExhausted, "the session follows %d jobs already; unsubscribe from some",
-		fl.c.srv.opts.MaxFollows).RetryAfter(1)
+		fl.c.srv.opts.Limits.Follows).RetryAfter(1)
 }
 
 // historyEnded is called when the session has the history, or when the rest of it cannot be read.
@@ -164,7 +164,7 @@ func (fl *follows) historyEnded(j *store.Job, r *store.Result) {
 // operation returns the operation of the store that makes the session follow a job. It has the
 // correlation id of engine.Submit.OneFollow if the client reads none.
 func (fl *follows) operation(j *store.Job, from uint64) *store.Follow {
-	f := &store.Follow{Session: fl.c.id, Job: j.ID, From: from, Forwarded: true, Limit: fl.c.srv.opts.MaxFollows, New: true}
+	f := &store.Follow{Session: fl.c.id, Job: j.ID, From: from, Forwarded: true, Limit: fl.c.srv.opts.Limits.Follows, New: true}
 	if fl.c.dialect.correlatesEvents() && arcp.HasPrefix(string(j.SubmitID), arcp.MessagePrefix) {
 		f.CorrelationID = j.SubmitID
 	}
@@ -329,7 +329,7 @@ func (fl *follows) addForwarded(j *store.Job, t arcp.Type) []byte {
 	case known: // unsubscribe has added it meanwhile
 	case sentUnfollowed(t):
 		fl.addUnfollowed(j)
-	case len(fl.jobs) < fl.c.srv.opts.MaxFollows: // an earlier connection has followed the job
+	case len(fl.jobs) < fl.c.srv.opts.Limits.Follows: // an earlier connection has followed the job
 		fl.add(j)
 	}
 	return fl.forwardHead(j)

@@ -15,6 +15,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/draft"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
@@ -59,6 +60,7 @@ type Options struct {
 	Sessions  *session.Directory
 	Questions *questions.Broker
 	Workers   *worker.Pool
+	Artifacts *artifact.Store
 	Vault     *credential.Vault // nil: there are no provisioners
 	Jobs      *jobview.Reader
 	Builtin   *builtin.Tools
@@ -82,7 +84,6 @@ type Options struct {
 	ReplayBytes      int64
 	Provisions       bool   // there are provisioners of credentials
 	DraftProfile     string // of the clients of the draft dialect that are not recognised; "": universal
-	MaxFollows       int    // bound of followed jobs of a session; 0: DefaultMaxFollows
 
 	Limits Limits
 }
@@ -92,6 +93,7 @@ type Limits struct {
 	Connections transport.GateLimits
 	Sessions    session.Limits
 	Rate        int // frames a minute of a connection; not positive: no bound
+	Follows     int // followed jobs of a session; 0: DefaultMaxFollows. It does not change
 }
 
 // ErrShutdown is returned by Serve when the runtime is shutting down.
@@ -112,8 +114,8 @@ func NewServer(o Options) *Server {
 	if o.Jobs != nil { // nil: a test
 		s.inventory.isBuiltin = o.Jobs.IsBuiltin
 	}
-	if s.opts.MaxFollows == 0 {
-		s.opts.MaxFollows = DefaultMaxFollows
+	if s.opts.Limits.Follows == 0 {
+		s.opts.Limits.Follows = DefaultMaxFollows
 	}
 	s.gateLog = o.Logger.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
 	s.gate = transport.NewGate(o.Limits.Connections, s.logRefusedConnection)
@@ -200,10 +202,14 @@ func (s *Server) newMachineConfig(anonymous bool) machine.Config {
 		Offer: arcp.Capabilities{
 			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: anonymous,
 				arcp.FeatureCheckpoints: true, arcp.FeatureStreaming: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,
-				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureExecutes: true,
+				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureArtifacts: true, arcp.FeatureExecutes: true,
 				arcp.FeatureProvisionedCredentials: s.opts.Provisions},
 			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(s.opts.Heartbeat),
-			AckWindow:      uint32(min(max(s.opts.AckWindow, 0), math.MaxUint32)),
+			AckWindow: uint32(min(max(s.opts.AckWindow, 0), math.MaxUint32)),
+			Retention: &arcp.ArtifactRetention{
+				DefaultSeconds: uint64(artifact.DefaultRetention / time.Second),
+				MaxSeconds:     uint64(artifact.MaxRetention / time.Second),
+			},
 			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
 			Features: []string{"heartbeat", "ack", "list_jobs", "subscribe", "progress", "result_chunk", "agent_versions", "refresh", "executes",
 				"lease_expires_at", "cost.budget", "model.use"},

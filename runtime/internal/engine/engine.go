@@ -12,6 +12,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/catalog"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -57,6 +58,9 @@ type Config struct {
 
 	// Resources holds the leases of jobs on external resources; nil: none.
 	Resources Resources
+
+	// Artifacts has the artifacts that jobs put and open; nil: none.
+	Artifacts *artifact.Store
 
 	// Fetcher fetches for jobs, each within its authority; nil: the default.
 	Fetcher *access.Fetcher

@@ -118,6 +118,8 @@ func (jw *jobWriter) addRecords(w *store.Write) error {
 		jw.addStreams(w, records, r.lastJSeq)); err != nil {
 		return err
 	}
+	w.Put(jw.artifacts...)
+	jw.artifacts = nil
 	if jw.checkpoint != nil {
 		jw.checkpoint.Questions = r.questions.Asked()
 		rec, err := jw.checkpointRecord()
@@ -265,10 +267,11 @@ type pendingWrite struct {
 	questions  []questionEvent      // events of questions that are not in the log
 	deliveries []store.DeliverEvent // of logged questions to more sessions
 	rotations  []*rotation
-	streams    *openStreams // after the write; nil: they do not change
-	calls      []joinedCall // calls of built-in tools that end in the write
-	commands   []command    // answered when the write is durable
-	afterEnd   []command    // answered when the job has ended
+	streams    *openStreams   // after the write; nil: they do not change
+	artifacts  []store.Record // rows of artifacts whose artifact.ref is in the queue of events
+	calls      []joinedCall   // calls of built-in tools that end in the write
+	commands   []command      // answered when the write is durable
+	afterEnd   []command      // answered when the job has ended
 }
 
 // addCommands adds commands that are answered when the next write is durable.

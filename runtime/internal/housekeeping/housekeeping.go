@@ -18,6 +18,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/agentservice"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -83,13 +84,14 @@ type Options struct {
 	Questions *questions.Broker
 	Agents    *agentservice.Service
 	Resources *resourceservice.Service
+	Artifacts *artifact.Store
 	Metrics   *metrics.Metrics
 	Logger    zerolog.Logger
 	Broken    func() bool // reports whether the store has failed
 
 	ResumeWindow time.Duration
 	Retention    time.Duration // not positive: for ever
-	MaxData      int64         // bytes of the store; not positive: any number
+	MaxData      int64         // bytes of the store and the artifacts; not positive: any number
 }
 
 // New returns a janitor that has not started.
@@ -117,14 +119,15 @@ func (j *Janitor) MeasureBacklogs() { wake(j.measurec) }
 // BoundData makes the janitor bound the size of the store at once. It does not block.
 func (j *Janitor) BoundData() { wake(j.boundc) }
 
-// Size returns the bytes of the store without the space that it has yet to reclaim. Any goroutine may
-// call it.
+// Size returns the bytes of the store, without the space that it has yet to reclaim, and of the
+// artifacts. Any goroutine may call it.
 func (j *Janitor) Size(now time.Time) int64 {
 	st := j.opts.Store.Stat()
+	_, artifacts := j.opts.Artifacts.Usage()
 	if !st.Lags {
-		return st.Bytes
+		return st.Bytes + artifacts
 	}
-	return st.Bytes - j.pendingReclaim.update(now, st.Bytes)
+	return st.Bytes + artifacts - j.pendingReclaim.update(now, st.Bytes)
 }
 
 // wake sends to a channel with a buffer of 1, unless it is full.
@@ -164,7 +167,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 // clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
 	steps := []func(context.Context, time.Time) (bool, error){
-		j.sessions, j.storeKnownClients, j.approvals, j.resources, j.agents, j.feeds, j.jobs, j.boundData, j.backlogs,
+		j.sessions, j.storeKnownClients, j.approvals, j.resources, j.artifacts, j.agents, j.feeds, j.jobs, j.boundData, j.backlogs,
 	}
 	for _, step := range steps {
 		j.repeat(ctx, now, step)
@@ -271,6 +274,11 @@ func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err 
 		_, err = j.opts.Log.Commit(ctx, store.NewWrite().Put(old...))
 	}
 	return j.approvalCursor != "", err
+}
+
+// artifacts deletes artifacts that have expired.
+func (j *Janitor) artifacts(ctx context.Context, now time.Time) (more bool, err error) {
+	return j.opts.Artifacts.Sweep(ctx, now, step)
 }
 
 // agents stops the remaining agents of sessions that have ended, and deletes agents that were stopped

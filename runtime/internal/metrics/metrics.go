@@ -206,6 +206,23 @@ func RegisterStore(r prometheus.Registerer, bytes func() int64, maxBytes int64) 
 	f.gauge("store_max_bytes", "Bound of the bytes of the store; 0 is no bound.").WithLabelValues().Set(float64(maxBytes))
 }
 
+// RegisterArtifacts registers gauges of the number of artifacts, and of their bytes as they count
+// against the bounds. It returns the function that counts operations on artifacts. It panics if a
+// name is registered already.
+func RegisterArtifacts(r prometheus.Registerer, usage func() (artifacts int, bytes int64)) (operation func(name, result string)) {
+	f := factory{r}
+	f.gaugeFunc("artifacts", "Artifacts that are stored.", func() float64 {
+		n, _ := usage()
+		return float64(n)
+	})
+	f.gaugeFunc("artifact_bytes", "Bytes of the stored artifacts.", func() float64 {
+		_, bytes := usage()
+		return float64(bytes)
+	})
+	operations := f.counter("artifact_operations_total", "Operations on artifacts by how they ended.", "operation", "result")
+	return func(name, result string) { operations.WithLabelValues(name, result).Inc() }
+}
+
 // SetSessions counts the sessions with and without a connection.
 func (m *Metrics) SetSessions(connected, detached int) {
 	m.connected.Set(float64(connected))

@@ -36,6 +36,7 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	touch(New(reg, "1.0.0"))
 	RegisterStore(reg, func() int64 { return 1 }, 2)
+	RegisterArtifacts(reg, func() (int, int64) { return 1, 2 })("put", "ok")
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

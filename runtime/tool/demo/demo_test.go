@@ -24,7 +24,8 @@ func TestRegisterAddsEveryTool(t *testing.T) {
 	}
 	one := []string{"1.0.0"}
 	want := []arcp.Agent{
-		{Name: "demo.access", Versions: one, Default: "1.0.0"}, {Name: "demo.ask", Versions: one, Default: "1.0.0"},
+		{Name: "demo.access", Versions: one, Default: "1.0.0"}, {Name: "demo.artifact", Versions: one, Default: "1.0.0"},
+		{Name: "demo.ask", Versions: one, Default: "1.0.0"},
 		{Name: "demo.choose", Versions: one, Default: "1.0.0"},
 		{Name: "demo.count", Versions: one, Default: "1.0.0"}, {Name: "demo.delegate", Versions: one, Default: "1.0.0"},
 		{Name: "demo.echo", Versions: []string{"1.0.0", "0.9.0"}, Default: "1.0.0"},
@@ -45,7 +46,7 @@ func TestRegisterAddsEveryTool(t *testing.T) {
 		t.Errorf("agents (-want +got):\n%s", diff)
 	}
 	for _, d := range r.Tools() {
-		if d.Name == "demo.resource" { // it uses external resources
+		if d.Name == "demo.resource" || d.Name == "demo.artifact" { // they store something
 			continue
 		}
 		if d.Limits.Timeout < time.Hour || d.Limits.Concurrency >= 0 && d.Limits.Concurrency < 10_000 || !d.SideEffect.ReadOnly() {

@@ -1,8 +1,12 @@
 package tooltest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -211,6 +215,44 @@ func (h host) Permitted(permission, resource, operation string) error {
 
 func (h host) Extend(_ context.Context, _ arcp.LeaseID, more time.Duration) (time.Time, error) {
 	return time.Now().Add(more), nil
+}
+
+func (h host) PutArtifact(_ context.Context, n tool.NewArtifact) (arcp.ArtifactObject, error) {
+	content, err := io.ReadAll(n.Content)
+	if err != nil {
+		return arcp.ArtifactObject{}, err
+	}
+	sum := sha256.Sum256(content)
+	id := arcp.ArtifactID(arcp.NewID(arcp.ArtifactPrefix))
+	object := arcp.ArtifactObject{ArtifactID: id, URI: "arcp://artifact/" + string(id), MediaType: n.MediaType,
+		Size: uint64(len(content)), SHA256: hex.EncodeToString(sum[:]), ExpiresAt: time.Now().Add(cmp.Or(n.Retain, time.Hour)).UTC()}
+	if err := h.accept(arcp.ArtifactRef, arcp.ArtifactRefPayload{Artifact: object, ArtifactObject: object}); err != nil {
+		return arcp.ArtifactObject{}, err
+	}
+	h.update(func(r *Record) { r.Artifacts = append(r.Artifacts, Artifact{object, content}) })
+	return object, nil
+}
+
+func (h host) OpenArtifact(_ context.Context, id arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error) {
+	var object arcp.ArtifactObject
+	content, found := h.j.script.Artifacts[id]
+	if found {
+		object = arcp.ArtifactObject{ArtifactID: id, URI: "arcp://artifact/" + string(id), Size: uint64(len(content))}
+	}
+	h.update(func(r *Record) {
+		for i := range r.Artifacts {
+			if r.Artifacts[i].ArtifactID == id {
+				object, content, found = r.Artifacts[i].ArtifactObject, r.Artifacts[i].Content, true
+			}
+		}
+	})
+	if !found {
+		return object, nil, arcp.Errorf(arcp.CodeNotFound, "no artifact %s", id)
+	}
+	return object, struct {
+		io.ReadSeeker
+		io.Closer
+	}{bytes.NewReader(content), io.NopCloser(nil)}, nil
 }
 
 func (h host) Lease(_ context.Context, req tool.ResourceRequest) (tool.ResourceLease, error) {

@@ -45,6 +45,7 @@ type Script struct {
 	Permitted func(permission, resource, operation string) error         // Permissions.Check; nil permits every operation
 	Call      func(context.Context, tool.Call) (arcp.Raw, error)         // Job.Call
 	Lease     func(tool.ResourceRequest) error                           // Resources.Lease; nil grants every lease
+	Artifacts map[arcp.ArtifactID][]byte                                 // content that Artifacts.Open opens, beside what the tool has put
 	Emit      func(t arcp.Type, payload any) error                       // called before an event is recorded; an error refuses it
 }
 
@@ -60,6 +61,7 @@ type Record struct {
 	Checks      []Check
 	Calls       []tool.Call
 	Leases      []tool.ResourceRequest
+	Artifacts   []Artifact
 	Failures    []error // panics (*tool.PanicError) and tool.ErrLost
 
 	ManualHeartbeat bool
@@ -93,6 +95,12 @@ func (s *Stream) Content() []byte {
 		}
 	}
 	return content
+}
+
+// Artifact is a call of Artifacts.Put.
+type Artifact struct {
+	arcp.ArtifactObject
+	Content []byte
 }
 
 // Checkpoint is a call of Job.Checkpoint.

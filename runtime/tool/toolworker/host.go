@@ -3,6 +3,7 @@ package toolworker
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"time"
 
@@ -134,6 +135,14 @@ func (h host) Lease(context.Context, tool.ResourceRequest) (tool.ResourceLease, 
 
 func (h host) LeaseDirectory(context.Context, tool.DirectoryRequest) (string, tool.ResourceLease, error) {
 	return "", nil, unoffered("lease directories")
+}
+
+func (h host) PutArtifact(context.Context, tool.NewArtifact) (arcp.ArtifactObject, error) {
+	return arcp.ArtifactObject{}, unoffered("put artifacts")
+}
+
+func (h host) OpenArtifact(context.Context, arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error) {
+	return arcp.ArtifactObject{}, nil, unoffered("open artifacts")
 }
 
 func (h host) Failed(err error) {

@@ -129,6 +129,9 @@ var Table = []Setting{
 		Help: "jobs not ended of one session; 0 is no limit"},
 	{Name: "max-arguments", Kind: Size, Default: "0", Reload: true,
 		Help: "arguments of jobs that have not ended, which are in memory; 0 is a quarter of the machine's memory, or of its cgroup's"},
+	{Name: "max-artifact", Kind: Size, Default: "1GiB", Reload: true, Help: "content of an artifact; 0 is no limit"},
+	{Name: "max-artifact-per-principal", Kind: Size, Default: "10GiB", Reload: true,
+		Help: "content of the artifacts of one principal, each at least 4 KiB; 0 is no limit"},
 	{Name: "rate", Kind: Number, Default: "0", Reload: true, Help: "frames a minute a connection may send; 0 is no limit"},
 	{Name: "drain", Kind: Duration, Default: "30s", Help: "how long running jobs get when the server stops"},
 
@@ -139,7 +142,7 @@ var Table = []Setting{
 	{Name: "replay-bytes", Kind: Size, Default: "64MiB", Help: "and their bytes; 0 is no limit"},
 	{Name: "backlog-bytes", Kind: Size, Default: "1GiB", Help: "events a session may leave behind before the oldest go; 0 is no limit"},
 	{Name: "max-data", Kind: Size, Default: "0",
-		Help: "size of the stored data; above nine tenths of it the oldest finished jobs go early, and at it no jobs are accepted; " +
+		Help: "size of the stored data, of which artifacts may have half; above nine tenths of it the oldest finished jobs go early, and at it no jobs are accepted; " +
 			"0 is a quarter of the memory of the machine or its cgroup for :memory:, and no limit for a directory"},
 	{Name: "max-disk", Kind: Size, Default: "0", Help: "the same as max-data"},
 	{Name: "min-free", Kind: Size, Default: "512MiB", Help: "free disk space below which nothing new is accepted; 0 is off"},

@@ -19,7 +19,7 @@ var (
 	silent = words("log metric trace.span event.emit ack nack pong session.pong") // no answer, SPEC.md §6.4
 	acted  = words(`ping session.ping session.close session.ack session.list_jobs tool.invoke cancel job.subscribe
 		job.unsubscribe resume subscribe unsubscribe backpressure checkpoint.create checkpoint.restore
-		interrupt human.input.response human.choice.response permission.request permission.grant permission.deny
+		artifact.put artifact.fetch artifact.release interrupt human.input.response human.choice.response permission.request permission.grant permission.deny
 		lease.refresh lease.revoked workflow.start agent.delegate`)
 	dropped = words("session.authenticate") // without a challenge, SPEC.md §6.4
 )
@@ -58,6 +58,10 @@ var samples = map[arcp.Type]string{
 	arcp.Unsubscribe:       `{"subscription_id":"sub_1"}`,
 	arcp.CheckpointRestore: `{"checkpoint_id":"chk_1"}`,
 	arcp.Backpressure:      `{"desired_rate_per_second":1}`,
+
+	arcp.ArtifactPut:     `{"media_type":"text/plain","data":""}`,
+	arcp.ArtifactFetch:   `{"artifact_id":"art_1"}`,
+	arcp.ArtifactRelease: `{"artifact_id":"art_1"}`,
 
 	arcp.Interrupt:           `{"target":"job","target_id":"job_1","prompt":"stop"}`,
 	arcp.HumanInputResponse:  `{"value":1}`,

@@ -1,0 +1,87 @@
+package runtime_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store/pebble"
+)
+
+func TestClientStoresArtifacts(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		c, _ := f.client("alice", client.Handlers{})
+		content := bytes.Repeat([]byte{0, 1, 2, 255}, 1<<20) // the most that a message may have
+		put := client.PutArtifactParams{MediaType: "application/octet-stream", Content: content, Retain: time.Minute, IdempotencyKey: "k"}
+		ref, err := c.Artifacts().Put(f.Context(), put)
+		if err != nil || ref.Size != uint64(len(content)) || !ref.ExpiresAt.Equal(time.Now().Add(time.Minute)) {
+			f.Fatalf("Put = %+v, %v", ref, err)
+		}
+		if again, err := c.Artifacts().Put(f.Context(), put); err != nil || again.ArtifactID != ref.ArtifactID {
+			f.Errorf("a repeated Put = %+v, %v; want %s", again, err, ref.ArtifactID)
+		}
+		got, err := c.Artifacts().Fetch(f.Context(), ref.ArtifactID)
+		if err != nil || got.MediaType != put.MediaType || !bytes.Equal(got.Content, content) {
+			f.Errorf("Fetch = %d bytes of %s, %v", len(got.Content), got.MediaType, err)
+		}
+		if err := c.Artifacts().Release(ref.ArtifactID); err != nil {
+			f.Error(err)
+		}
+		_, err = c.Artifacts().Fetch(f.Context(), ref.ArtifactID)
+		if e := reported(err); e == nil || e.Code != arcp.CodeNotFound {
+			f.Errorf("Fetch after the release = %v, want %s", err, arcp.CodeNotFound)
+		}
+		_, err = c.Artifacts().Put(f.Context(), client.PutArtifactParams{MediaType: "a/b", Content: append(content, 0)})
+		if e := reported(err); e == nil || e.Code != arcp.CodeInvalidArgument {
+			f.Errorf("Put of one byte too many = %v, want %s", err, arcp.CodeInvalidArgument)
+		}
+	})
+}
+
+// Artifacts on disk are there after a restart, and a file without a row is not.
+func TestArtifactsOutliveTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	content := filepath.Join(dir, "artifacts")
+	orphan := filepath.Join(content, "art_orphan")
+	process := func(name string, use func(t *testing.T, c *client.Client)) {
+		t.Run(name, func(t *testing.T) {
+			st, err := pebble.Open(filepath.Join(dir, "store"), pebble.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := start(t, st, func(c *runtime.Config) { c.ArtifactDir = content })
+			c, err := client.Connect(t.Context(), s.url, client.Options{Auth: client.Auth{Token: "alice-" + token}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			use(t, c)
+			if err := c.Close(t.Context(), ""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	var ref arcp.ArtifactObject
+	process("put", func(t *testing.T, c *client.Client) {
+		var err error
+		if ref, err = c.Artifacts().Put(t.Context(), client.PutArtifactParams{MediaType: "text/plain", Content: []byte("hello")}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err := os.WriteFile(orphan, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	process("fetch", func(t *testing.T, c *client.Client) {
+		a, err := c.Artifacts().Fetch(t.Context(), ref.ArtifactID)
+		if err != nil || string(a.Content) != "hello" {
+			t.Errorf("Fetch = %q, %v", a.Content, err)
+		}
+		if _, err := os.Stat(orphan); !os.IsNotExist(err) {
+			t.Errorf("the file without a row: %v", err)
+		}
+	})
+}

@@ -1,0 +1,37 @@
+package artifact
+
+import (
+	"io"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Content holds the content of artifacts. Any goroutine may call its methods. All implementations
+// pass one test suite, in content_test.go.
+type Content interface {
+	// Create begins the content of an artifact. The id must not be in use.
+	Create(id arcp.ArtifactID) (Writer, error)
+
+	// Open opens the content of an artifact. It stays readable until it is closed, also after
+	// Remove. The error is fs.ErrNotExist if there is no content.
+	Open(id arcp.ArtifactID) (io.ReadSeekCloser, error)
+
+	// Remove removes the content of an artifact. It returns nil if there is none.
+	Remove(id arcp.ArtifactID) error
+
+	// Recover removes unfinished content of an earlier process, and returns the ids with content.
+	// It is called before all other methods.
+	Recover() ([]arcp.ArtifactID, error)
+}
+
+// Writer writes the content of an artifact. One goroutine uses it, and calls Commit or Abort at the
+// end.
+type Writer interface {
+	io.Writer
+
+	// Commit makes the content durable. After an error there is no content.
+	Commit() error
+
+	// Abort discards the content.
+	Abort()
+}

@@ -1,0 +1,12 @@
+// Package artifact stores artifacts: content of any size that messages refer to by an id
+// (SPEC.md §5.17).
+//
+// An artifact is a row in the store and content outside of it. A Content implementation holds the
+// content: Files in a directory, Memory in this process. Store keeps both in agreement:
+//
+//   - A row is committed when its content is durable, so each row has its content.
+//   - Content is removed when the deletion of its row is durable. A crash in between leaves content
+//     without a row, which Load removes at the next start.
+//
+// An artifact belongs to a principal. Only its principal finds it.
+package artifact

@@ -1,0 +1,147 @@
+package artifact
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// unfinished is the suffix of the file of content that is being written.
+const unfinished = ".part"
+
+// Files is a Content in a directory. Each artifact is a file with its id as name.
+type Files struct{ fs fileSystem }
+
+// OpenFiles returns the Files in a directory, which it creates with mode 0700 unless it exists. No
+// other process may use the directory.
+func OpenFiles(dir string) (*Files, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := syncDir(filepath.Dir(dir)); err != nil {
+		return nil, err
+	}
+	return &Files{directory(dir)}, nil
+}
+
+// Create implements Content.
+func (f *Files) Create(id arcp.ArtifactID) (Writer, error) {
+	file, err := f.fs.Create(string(id) + unfinished)
+	if err != nil {
+		return nil, err
+	}
+	return &fileWriter{file, f.fs, string(id)}, nil
+}
+
+// Open implements Content.
+func (f *Files) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) { return f.fs.Open(string(id)) }
+
+// Remove implements Content. A crash may bring the file back, without its row: Store.Load removes
+// it then.
+func (f *Files) Remove(id arcp.ArtifactID) error {
+	if err := f.fs.Remove(string(id)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Recover implements Content.
+func (f *Files) Recover() ([]arcp.ArtifactID, error) {
+	names, err := f.fs.Names()
+	if err != nil {
+		return nil, err
+	}
+	var ids []arcp.ArtifactID
+	for _, name := range names {
+		switch id := arcp.ArtifactID(name); {
+		case strings.HasSuffix(name, unfinished):
+			if err := f.fs.Remove(name); err != nil {
+				return nil, err
+			}
+		case id.Valid():
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// fileWriter is the Writer of Files. It writes a file under a temporary name.
+type fileWriter struct {
+	file
+	fs fileSystem
+	id string
+}
+
+func (w *fileWriter) Commit() error {
+	err := w.Sync()
+	if closeErr := w.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return errors.Join(err, w.fs.Remove(w.id+unfinished))
+	}
+	if err := w.fs.Rename(w.id+unfinished, w.id); err != nil {
+		return errors.Join(err, w.fs.Remove(w.id+unfinished))
+	}
+	if err := w.fs.Sync(); err != nil { // the name may not survive a crash
+		return errors.Join(err, w.fs.Remove(w.id))
+	}
+	return nil
+}
+
+func (w *fileWriter) Abort() {
+	_ = w.Close()                      // the file is removed
+	_ = w.fs.Remove(w.id + unfinished) // or else by Recover
+}
+
+// fileSystem has the operations on the files of one directory. Tests let each of them fail.
+type fileSystem interface {
+	Create(name string) (file, error)
+	Open(name string) (io.ReadSeekCloser, error)
+	Rename(from, to string) error
+	Remove(name string) error
+	Names() ([]string, error)
+	Sync() error // makes the names durable
+}
+
+// file is a file that is written.
+type file interface {
+	io.WriteCloser
+	Sync() error
+}
+
+// directory is the fileSystem of a directory of the operating system.
+type directory string
+
+func (d directory) path(name string) string { return filepath.Join(string(d), name) }
+
+func (d directory) Create(name string) (file, error) {
+	return os.OpenFile(d.path(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+func (d directory) Open(name string) (io.ReadSeekCloser, error) { return os.Open(d.path(name)) }
+func (d directory) Rename(from, to string) error                { return os.Rename(d.path(from), d.path(to)) }
+func (d directory) Remove(name string) error                    { return os.Remove(d.path(name)) }
+func (d directory) Sync() error                                 { return syncDir(string(d)) }
+
+func (d directory) Names() (names []string, err error) {
+	f, err := os.Open(string(d))
+	if err != nil {
+		return nil, err
+	}
+	names, err = f.Readdirnames(-1)
+	return names, errors.Join(err, f.Close())
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

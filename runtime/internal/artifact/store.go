@@ -1,0 +1,443 @@
+package artifact
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/records"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Retention of artifacts.
+const (
+	DefaultRetention = time.Hour
+	MaxRetention     = 7 * 24 * time.Hour
+)
+
+// MaxInline bounds the content of an artifact in one message, in bytes.
+const MaxInline = 4 << 20
+
+const (
+	recordPrefix = "artifact/"
+
+	// minCounted is the number of bytes that an artifact counts at least against the bounds. It bounds
+	// the number of artifacts, whose rows are in memory.
+	minCounted = 4 << 10
+
+	maxMediaType = 256 // bytes
+)
+
+// Row is the row of an artifact.
+type Row struct {
+	ID        arcp.ArtifactID `json:"id"`
+	Principal string          `json:"principal"`
+	Session   arcp.SessionID  `json:"session,omitzero"` // of the put; empty: a job without a session
+	Job       arcp.JobID      `json:"job,omitzero"`     // the root of the family whose job put it; empty: a client put it
+	MediaType string          `json:"media_type"`
+	Size      int64           `json:"size"`
+	SHA256    string          `json:"sha256"` // in hexadecimal
+	CreatedAt time.Time       `json:"created_at"`
+	ExpiresAt time.Time       `json:"expires_at"`
+	Once      string          `json:"once,omitzero"` // see Spec.once
+}
+
+// Object returns the description of the artifact for clients.
+func (r *Row) Object() arcp.ArtifactObject {
+	uri := "arcp://artifact/" + string(r.ID)
+	if r.Session != "" {
+		uri = "arcp://session/" + string(r.Session) + "/artifact/" + string(r.ID)
+	}
+	return arcp.ArtifactObject{ArtifactID: r.ID, URI: uri, MediaType: r.MediaType, Size: uint64(r.Size),
+		SHA256: r.SHA256, ExpiresAt: r.ExpiresAt.UTC()}
+}
+
+// Limits bound artifacts. A value that is not positive is no bound.
+type Limits struct {
+	Size         int64 // bytes of one artifact
+	PerPrincipal int64 // bytes of the artifacts of a principal; each counts at least 4 KiB
+}
+
+// Options of a Store. The functions may be called by any goroutine and must not block.
+type Options struct {
+	Content Content
+	Records records.Reader
+	Log     records.Committer
+	Logger  zerolog.Logger
+	Total   int64       // bound of the bytes of all artifacts; not positive: none
+	Full    func() bool // reports whether the disk or the store is full: nothing is put
+
+	// Live, if set, calls fn with the principal, the id and the arguments of every job that has not
+	// ended. An artifact does not expire while the arguments of such a job of its principal name it.
+	Live func(fn func(principal string, id arcp.JobID, arguments arcp.Raw) bool)
+
+	// Operation, if set, counts an operation: put, fetch, release or expire. result is ok, refused or
+	// failed.
+	Operation func(operation, result string)
+}
+
+// Store has the artifacts. Any goroutine may call its methods after Load. They return an
+// *arcp.Error for a mistake of the caller, and another error if the store or the content fails.
+type Store struct {
+	opts  Options
+	table records.Table[Row]
+
+	mu         sync.Mutex
+	limits     Limits
+	byID       map[arcp.ArtifactID]*entry
+	principals map[string]*owned
+	once       map[string]arcp.ArtifactID // by Row.Once
+	uploading  map[string]chan struct{}   // by Row.Once: closed when the put has ended
+	bytes      int64                      // counted bytes of all artifacts and uploads
+	garbage    []arcp.ArtifactID          // content without a row, which Sweep removes
+}
+
+// entry is an artifact with its row.
+type entry struct {
+	row      Row
+	deleting bool // the deletion of the row is being committed
+}
+
+// expired reports whether the retention of the artifact has passed. Jobs may still name it.
+func (e *entry) expired(now time.Time) bool { return !now.Before(e.row.ExpiresAt) }
+
+// owned has the artifacts of a principal.
+type owned struct {
+	bytes int64             // counted bytes, with those of uploads
+	ids   []arcp.ArtifactID // in order
+}
+
+// NewStore returns a Store that is not loaded.
+func NewStore(o Options, l Limits) *Store {
+	if o.Operation == nil {
+		o.Operation = func(string, string) {}
+	}
+	return &Store{opts: o, table: records.Table[Row]{Reader: o.Records}, limits: l,
+		byID:       make(map[arcp.ArtifactID]*entry),
+		principals: make(map[string]*owned),
+		once:       make(map[string]arcp.ArtifactID),
+		uploading:  make(map[string]chan struct{})}
+}
+
+// SetLimits changes the limits. Artifacts above a new limit stay.
+func (s *Store) SetLimits(l Limits) {
+	s.mu.Lock()
+	s.limits = l
+	s.mu.Unlock()
+}
+
+// Load reads the rows. It removes content without a row, and rows without content. It is called
+// once, before any other method.
+func (s *Store) Load(ctx context.Context) error {
+	ids, err := s.opts.Content.Recover()
+	if err != nil {
+		return err
+	}
+	content := make(map[arcp.ArtifactID]bool, len(ids))
+	for _, id := range ids {
+		content[id] = true
+	}
+	var lost []store.Record
+	err = s.table.Scan(ctx, recordPrefix, "", func(row records.Row[Row], bad error) bool {
+		if bad != nil || !content[row.Value.ID] {
+			s.opts.Logger.Warn().Err(bad).Str("record", row.Key).Msg("an artifact has no content and is deleted")
+			lost = append(lost, row.Delete())
+			return true
+		}
+		s.count(row.Value.Principal, counted(row.Value.Size))
+		s.add(row.Value)
+		delete(content, row.Value.ID)
+		return true
+	})
+	if err == nil && len(lost) > 0 {
+		err = s.commit(ctx, lost, func(error) {})
+	}
+	if err != nil {
+		return err
+	}
+	for id := range content {
+		s.garbage = append(s.garbage, id)
+	}
+	s.removeGarbage()
+	return nil
+}
+
+// commit makes records durable. It waits for the result also if ctx ends.
+func (s *Store) commit(ctx context.Context, list []store.Record, done func(error)) error {
+	return s.opts.Log.Commit(context.WithoutCancel(ctx), store.NewWrite().Put(list...), done)
+}
+
+// counted returns the bytes that an artifact of a size counts.
+func counted(size int64) int64 { return max(size, minCounted) }
+
+// count changes the counted bytes of a principal. Called with mu, or by Load.
+func (s *Store) count(principal string, n int64) {
+	o := s.principals[principal]
+	if o == nil {
+		o = new(owned)
+		s.principals[principal] = o
+	}
+	o.bytes += n
+	s.bytes += n
+	if o.bytes == 0 {
+		delete(s.principals, principal)
+	}
+}
+
+// add adds an artifact whose bytes are counted. Called with mu, or by Load.
+func (s *Store) add(row Row) {
+	s.byID[row.ID] = &entry{row: row}
+	o := s.principals[row.Principal]
+	i, _ := slices.BinarySearch(o.ids, row.ID)
+	o.ids = slices.Insert(o.ids, i, row.ID)
+	if row.Once != "" {
+		s.once[row.Once] = row.ID
+	}
+}
+
+// remove removes a deleted artifact. Its content is garbage.
+func (s *Store) remove(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := e.row.ID
+	delete(s.byID, id)
+	if s.once[e.row.Once] == id {
+		delete(s.once, e.row.Once)
+	}
+	o := s.principals[e.row.Principal]
+	if i, ok := slices.BinarySearch(o.ids, id); ok {
+		o.ids = slices.Delete(o.ids, i, i+1)
+	}
+	s.count(e.row.Principal, -counted(e.row.Size))
+	s.garbage = append(s.garbage, id)
+}
+
+// removeGarbage removes content without a row. What cannot be removed is tried again next time.
+func (s *Store) removeGarbage() {
+	s.mu.Lock()
+	list := s.garbage
+	s.garbage = nil
+	s.mu.Unlock()
+	var failed []arcp.ArtifactID
+	for _, id := range list {
+		if err := s.opts.Content.Remove(id); err != nil {
+			s.opts.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("remove the content of an artifact")
+			failed = append(failed, id)
+		}
+	}
+	s.mu.Lock()
+	s.garbage = append(s.garbage, failed...)
+	s.mu.Unlock()
+}
+
+// Get returns the row of an artifact of a principal: NOT_FOUND if the principal has none with the
+// id, or no longer.
+func (s *Store) Get(principal string, id arcp.ArtifactID) (Row, error) {
+	s.mu.Lock()
+	e := s.find(principal, id)
+	s.mu.Unlock()
+	if e == nil || e.expired(time.Now()) && len(s.unnamed([]*entry{e})) > 0 {
+		return Row{}, arcp.Errorf(arcp.CodeNotFound, "no artifact %s", id)
+	}
+	return e.row, nil
+}
+
+// find returns an artifact of a principal, or nil. It may have expired. Called with mu.
+func (s *Store) find(principal string, id arcp.ArtifactID) *entry {
+	if e := s.byID[id]; e != nil && e.row.Principal == principal && !e.deleting {
+		return e
+	}
+	return nil
+}
+
+// Names reports whether the arguments of a job name an artifact: one of their strings is its id.
+func Names(arguments arcp.Raw, id arcp.ArtifactID) bool {
+	return bytes.Contains(arguments, []byte(`"`+id+`"`))
+}
+
+// unnamed returns the artifacts of a list that the arguments of no live job of their principal name.
+func (s *Store) unnamed(list []*entry) []*entry {
+	if s.opts.Live == nil || len(list) == 0 {
+		return list
+	}
+	s.opts.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
+		if bytes.Contains(arguments, []byte(arcp.ArtifactPrefix)) {
+			list = slices.DeleteFunc(list, func(e *entry) bool {
+				return e.row.Principal == principal && Names(arguments, e.row.ID)
+			})
+		}
+		return len(list) > 0
+	})
+	return list
+}
+
+// Open opens the content of an artifact of a principal. It stays readable until it is closed.
+// NOT_FOUND as of Get.
+func (s *Store) Open(principal string, id arcp.ArtifactID) (Row, io.ReadSeekCloser, error) {
+	row, err := s.Get(principal, id)
+	if err != nil {
+		s.opts.Operation("fetch", "refused")
+		return Row{}, nil, err
+	}
+	content, err := s.opts.Content.Open(id)
+	if err == nil {
+		s.opts.Operation("fetch", "ok")
+		return row, content, nil
+	}
+	if _, gone := s.Get(principal, id); gone != nil { // released meanwhile
+		s.opts.Operation("fetch", "refused")
+		return Row{}, nil, gone
+	}
+	s.opts.Operation("fetch", "failed")
+	return Row{}, nil, fmt.Errorf("artifact %s: %w", id, err)
+}
+
+// List calls fn for the artifacts of a principal that have not expired, and whose id is after a position, in the order of
+// their ids, until fn returns false.
+func (s *Store) List(principal string, after arcp.ArtifactID, fn func(*Row) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.principals[principal]
+	if o == nil {
+		return
+	}
+	now := time.Now()
+	i, known := slices.BinarySearch(o.ids, after)
+	if known {
+		i++
+	}
+	for _, id := range o.ids[i:] {
+		if e := s.byID[id]; !e.deleting && !e.expired(now) && !fn(&e.row) {
+			return
+		}
+	}
+}
+
+// Usage returns the number of artifacts, and their bytes as they count against the bounds.
+func (s *Store) Usage() (artifacts int, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID), s.bytes
+}
+
+// Release deletes an artifact of a principal. An artifact that the principal does not have is
+// ignored.
+func (s *Store) Release(ctx context.Context, principal string, id arcp.ArtifactID) error {
+	s.mu.Lock()
+	e := s.find(principal, id)
+	if e != nil {
+		e.deleting = true
+	}
+	s.mu.Unlock()
+	if e == nil {
+		s.opts.Operation("release", "refused")
+		return nil
+	}
+	return s.delete(ctx, "release", []*entry{e})
+}
+
+// delete deletes artifacts that are marked as deleting.
+func (s *Store) delete(ctx context.Context, operation string, list []*entry) error {
+	rows, err := s.read(ctx, list)
+	if err != nil {
+		s.deleted(operation, list, err)
+		return err
+	}
+	err = s.commit(ctx, rows, func(err error) { s.deleted(operation, list, err) })
+	s.removeGarbage()
+	return err
+}
+
+// read returns the records that delete artifacts.
+func (s *Store) read(ctx context.Context, list []*entry) ([]store.Record, error) {
+	rows := make([]store.Record, len(list))
+	for i, e := range list {
+		rec, err := s.opts.Records.Get(ctx, recordPrefix+string(e.row.ID))
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = store.Record{Key: recordPrefix + string(e.row.ID), Rev: rec.Rev}
+	}
+	return rows, nil
+}
+
+// deleted ends the deletion of artifacts with the result of its commit.
+func (s *Store) deleted(operation string, list []*entry, err error) {
+	for _, e := range list {
+		if err == nil {
+			s.remove(e)
+			s.opts.Operation(operation, "ok")
+			continue
+		}
+		s.mu.Lock()
+		e.deleting = false
+		s.mu.Unlock()
+		s.opts.Operation(operation, "failed")
+	}
+}
+
+// Sweep deletes at most n artifacts that have expired, and removes garbage. more says that there are
+// more.
+func (s *Store) Sweep(ctx context.Context, now time.Time, n int) (more bool, err error) {
+	var expired []*entry
+	s.mu.Lock()
+	for _, e := range s.byID {
+		if !e.deleting && e.expired(now) {
+			expired = append(expired, e)
+		}
+	}
+	s.mu.Unlock()
+	expired = s.unnamed(expired)
+	if more = len(expired) > n; more {
+		expired = expired[:n]
+	}
+	expired = s.markDeleting(expired)
+	if len(expired) == 0 {
+		s.removeGarbage()
+		return false, nil
+	}
+	return more, s.delete(ctx, "expire", expired)
+}
+
+// markDeleting marks artifacts as deleting, and returns those that were not marked before.
+func (s *Store) markDeleting(list []*entry) []*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(list, func(e *entry) bool {
+		marked := e.deleting
+		e.deleting = true
+		return marked
+	})
+}
+
+// Inline returns the content of an artifact of a principal that is at most MaxInline bytes. A larger
+// one is FAILED_PRECONDITION. DATA_LOSS: the content is damaged.
+func (s *Store) Inline(principal string, id arcp.ArtifactID) (Row, []byte, error) {
+	row, content, err := s.Open(principal, id)
+	if err != nil {
+		return Row{}, nil, err
+	}
+	if row.Size > MaxInline {
+		err := arcp.Errorf(arcp.CodeFailedPrecondition, "the artifact has %d bytes, and a message at most %d: only jobs can read it", row.Size, MaxInline)
+		return Row{}, nil, errors.Join(err, content.Close())
+	}
+	data := make([]byte, row.Size)
+	_, err = io.ReadFull(content, data)
+	if err = errors.Join(err, content.Close()); err != nil {
+		return Row{}, nil, fmt.Errorf("read artifact %s: %w", id, err)
+	}
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != row.SHA256 {
+		return Row{}, nil, arcp.Errorf(arcp.CodeDataLoss, "the content of artifact %s is damaged", id)
+	}
+	return row, data, nil
+}

@@ -1,0 +1,342 @@
+package artifact
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+)
+
+// committer is a records.Committer on a store.
+type committer struct {
+	store store.Store
+	err   error // of every commit; nil: they succeed
+}
+
+func (c *committer) Commit(_ context.Context, w *store.Write, done func(error)) error {
+	err := c.err
+	if err == nil {
+		results := make([]store.Result, 1)
+		err = errors.Join(c.store.Commit([]*store.Write{w}, results), results[0].Err)
+	}
+	done(err)
+	return err
+}
+
+// fixture is a Store with the parts that outlive it.
+type fixture struct {
+	*Store
+	t       *testing.T
+	rows    store.Store
+	log     *committer
+	content Content
+	full    bool
+	counts  map[string]int // operations by "operation result"
+}
+
+func newFixture(t *testing.T, content Content, l Limits) *fixture {
+	rows := mem.Open(mem.Options{})
+	t.Cleanup(func() { _ = rows.Close() })
+	f := &fixture{t: t, rows: rows, log: &committer{store: rows}, content: content}
+	f.restart(l)
+	return f
+}
+
+func (f *fixture) restart(l Limits) {
+	f.t.Helper()
+	f.counts = make(map[string]int)
+	f.Store = NewStore(Options{Content: f.content, Records: f.rows, Log: f.log, Full: func() bool { return f.full },
+		Operation: func(operation, result string) { f.counts[operation+" "+result]++ }}, l)
+	if err := f.Load(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) put(principal, text string) Row {
+	f.t.Helper()
+	return f.mustPut(Spec{Principal: principal, Session: "sess_1", MediaType: "text/plain"}, text)
+}
+
+// mustPut puts an artifact without an error. Any goroutine may call it.
+func (f *fixture) mustPut(spec Spec, text string) Row {
+	f.t.Helper()
+	row, err := f.Put(f.t.Context(), spec, []byte(text))
+	if err != nil {
+		f.t.Error(err)
+	}
+	return row
+}
+
+func (f *fixture) wantCode(why string, err error, code arcp.Code) {
+	f.t.Helper()
+	if e, ok := arcp.AsError(err); !ok || e.Code != code {
+		f.t.Errorf("%s: %v, want %s", why, err, code)
+	}
+}
+
+func (f *fixture) wantContent(why, principal string, id arcp.ArtifactID, want string) {
+	f.t.Helper()
+	if _, data, err := f.Inline(principal, id); err != nil || string(data) != want {
+		f.t.Errorf("%s: %q, %v; want %q", why, data, err, want)
+	}
+}
+
+func TestPutDescribesTheContent(t *testing.T) {
+	f := newFixture(t, new(Memory), Limits{})
+	row := f.put("alice", "hello")
+	sum := sha256.Sum256([]byte("hello"))
+	o := row.Object()
+	if o.Size != 5 || o.SHA256 != hex.EncodeToString(sum[:]) || o.MediaType != "text/plain" ||
+		o.URI != "arcp://session/sess_1/artifact/"+string(o.ArtifactID) {
+		t.Errorf("Object = %+v", o)
+	}
+	f.wantContent("the owner reads it", "alice", row.ID, "hello")
+	_, _, err := f.Open("bob", row.ID)
+	f.wantCode("another principal does not find it", err, arcp.CodeNotFound)
+}
+
+func TestPutRefuses(t *testing.T) {
+	f := newFixture(t, new(Memory), Limits{Size: 5, PerPrincipal: 2 * minCounted})
+	for _, tt := range []struct {
+		name    string
+		spec    Spec
+		content string
+		code    arcp.Code
+	}{
+		{"no media type", Spec{}, "", arcp.CodeInvalidArgument},
+		{"an odd media type", Spec{MediaType: "a b"}, "", arcp.CodeInvalidArgument},
+		{"a wrong digest", Spec{MediaType: "text/plain", SHA256: strings.Repeat("0", 64)}, "a", arcp.CodeInvalidArgument},
+		{"a short digest", Spec{MediaType: "text/plain", SHA256: "00"}, "a", arcp.CodeInvalidArgument},
+		{"too large", Spec{MediaType: "text/plain"}, "123456", arcp.CodeInvalidArgument},
+	} {
+		_, err := f.Put(t.Context(), tt.spec, []byte(tt.content))
+		f.wantCode(tt.name, err, tt.code)
+	}
+	if n, bytes := f.Usage(); n != 0 || bytes != 0 {
+		t.Errorf("refused puts count as %d artifacts of %d bytes", n, bytes)
+	}
+	f.put("alice", "1")
+	f.put("alice", "2")
+	_, err := f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain"}, []byte("3"))
+	f.wantCode("the quota is for each principal", err, arcp.CodeResourceExhausted)
+	f.put("bob", "1")
+	f.full = true
+	_, err = f.Put(t.Context(), Spec{Principal: "carol", MediaType: "text/plain"}, []byte("3"))
+	f.wantCode("the disk is full", err, arcp.CodeResourceExhausted)
+}
+
+func TestReleaseIsForTheOwner(t *testing.T) {
+	f := newFixture(t, new(Memory), Limits{})
+	row := f.put("alice", "hello")
+	if err := f.Release(t.Context(), "bob", row.ID); err != nil {
+		t.Error(err)
+	}
+	f.wantContent("bob cannot release it", "alice", row.ID, "hello")
+	f.log.err = errors.New("the store fails")
+	if err := f.Release(t.Context(), "alice", row.ID); err == nil {
+		t.Error("a release that is not stored succeeds")
+	}
+	f.wantContent("the release has failed", "alice", row.ID, "hello")
+	f.log.err = nil
+	for range 2 {
+		if err := f.Release(t.Context(), "alice", row.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := f.Get("alice", row.ID)
+	f.wantCode("after the release", err, arcp.CodeNotFound)
+	if _, err := f.content.Open(row.ID); err == nil {
+		t.Error("the content is still stored")
+	}
+	if n, bytes := f.Usage(); n != 0 || bytes != 0 {
+		t.Errorf("%d artifacts of %d bytes are counted", n, bytes)
+	}
+}
+
+func TestPutThatIsNotStoredLeavesNothing(t *testing.T) {
+	f := newFixture(t, new(Memory), Limits{})
+	f.log.err = errors.New("the store fails")
+	if _, err := f.Put(t.Context(), Spec{MediaType: "text/plain"}, []byte("hello")); err == nil {
+		t.Fatal("a put that is not stored succeeds")
+	}
+	if _, err := f.Sweep(t.Context(), time.Now(), 10); err != nil {
+		t.Error(err)
+	}
+	if n, bytes := f.Usage(); n != 0 || bytes != 0 || len(f.content.(*Memory).byID) != 0 {
+		t.Errorf("%d artifacts of %d bytes, %d contents are left", n, bytes, len(f.content.(*Memory).byID))
+	}
+}
+
+func TestArtifactsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, new(Memory), Limits{})
+		put := func(retain time.Duration) Row {
+			row, err := f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain", Retain: retain}, []byte("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return row
+		}
+		short, def, held, longest := put(time.Minute), put(0), put(time.Minute), put(1000*24*time.Hour)
+		jobs := map[string]arcp.Raw{"alice": arcp.Raw(`{"in":{"artifact_id":"` + held.ID + `"}}`), "bob": arcp.Raw(`["` + short.ID + `"]`)}
+		f.opts.Live = func(fn func(string, arcp.JobID, arcp.Raw) bool) {
+			for principal, args := range jobs {
+				if !fn(principal, "job_1", args) {
+					return
+				}
+			}
+		}
+		want := func(why string, after time.Duration, want ...arcp.ArtifactID) {
+			t.Helper()
+			time.Sleep(after)
+			for _, r := range []Row{short, def, held, longest} {
+				if _, err := f.Get("alice", r.ID); (err == nil) != slices.Contains(want, r.ID) {
+					t.Errorf("%s: %s before the sweep: %v", why, r.ID, err)
+				}
+			}
+			for more := true; more; {
+				var err error
+				if more, err = f.Sweep(t.Context(), time.Now(), 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n, _ := f.Usage(); n != len(want) {
+				t.Errorf("%s: %d artifacts after the sweep, want %d", why, n, len(want))
+			}
+		}
+		want("before its end", time.Minute-1, short.ID, def.ID, held.ID, longest.ID)
+		want("a job holds one", 1, def.ID, held.ID, longest.ID)
+		delete(jobs, "alice")
+		want("the job has ended", 0, def.ID, longest.ID)
+		want("the default", DefaultRetention-time.Minute, longest.ID)
+		want("the maximum", MaxRetention-DefaultRetention)
+		if f.counts["expire ok"] != 4 {
+			t.Errorf("counted operations: %v", f.counts)
+		}
+	})
+}
+
+// waitingContent is a Memory whose Create waits.
+type waitingContent struct {
+	Memory
+	created chan struct{} // receives at each Create
+	next    chan struct{} // Create returns after it receives from next
+}
+
+func (c *waitingContent) Create(id arcp.ArtifactID) (Writer, error) {
+	c.created <- struct{}{}
+	<-c.next
+	return c.Memory.Create(id)
+}
+
+// A put that is repeated returns the artifact of the first one, also at the same time.
+func TestPutOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		content := &waitingContent{created: make(chan struct{}, 8), next: make(chan struct{})}
+		f := newFixture(t, content, Limits{})
+		spec := Spec{Principal: "alice", Session: "sess_1", MediaType: "text/plain", Key: "key"}
+		rows := make(chan Row, 2)
+		for range 2 {
+			go func() { rows <- f.mustPut(spec, "hello") }()
+		}
+		synctest.Wait()
+		if n := len(content.created); n != 1 {
+			t.Errorf("%d puts have begun, want 1", n)
+		}
+		close(content.next)
+		first := <-rows
+		if second := <-rows; second.ID != first.ID {
+			t.Errorf("two artifacts: %s, %s", first.ID, second.ID)
+		}
+		_, err := f.Put(t.Context(), spec, []byte("other"))
+		f.wantCode("the key was used with other content", err, arcp.CodeDuplicateKey)
+
+		spec.Key, spec.Request = "", "msg_1"
+		request := f.mustPut(spec, "hello")
+		if again := f.mustPut(spec, "hello"); again.ID != request.ID || again.ID == first.ID {
+			t.Errorf("a repeated request puts %s, first %s; with the key %s", again.ID, request.ID, first.ID)
+		}
+		if other := f.mustPut(spec, "other"); other.ID == request.ID {
+			t.Error("other content has the artifact of an earlier request")
+		}
+	})
+}
+
+func TestPutOnceAfterARestart(t *testing.T) {
+	files, err := OpenFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, files, Limits{})
+	spec := Spec{Principal: "alice", MediaType: "text/plain", Key: "key"}
+	first := f.mustPut(spec, "hello")
+	f.restart(Limits{})
+	if again := f.mustPut(spec, "hello"); again.ID != first.ID {
+		t.Errorf("after the restart the key is of %s, want %s", again.ID, first.ID)
+	}
+	if err := f.Release(t.Context(), "alice", first.ID); err != nil {
+		t.Fatal(err)
+	}
+	if again := f.mustPut(spec, "hello"); again.ID == first.ID {
+		t.Error("a released artifact is the answer of a new put")
+	}
+}
+
+func TestDamagedContentIsNotSent(t *testing.T) {
+	dir := t.TempDir()
+	files, err := OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, files, Limits{})
+	row := f.put("alice", "hello")
+	if err := os.WriteFile(filepath.Join(dir, string(row.ID)), []byte("jello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = f.Inline("alice", row.ID)
+	f.wantCode("the file was changed", err, arcp.CodeDataLoss)
+}
+
+func TestUploadOfALargeArtifact(t *testing.T) {
+	f := newFixture(t, new(Memory), Limits{})
+	data := bytes.Repeat([]byte("0123456789abcdef"), MaxInline/16)
+	u, err := f.Begin(Spec{Principal: "alice", MediaType: "application/octet-stream"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Copy(t.Context(), io.MultiReader(bytes.NewReader(data), strings.NewReader("!"))); err != nil {
+		t.Fatal(err)
+	}
+	row, rec, err := u.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.log.Commit(t.Context(), store.NewWrite().Put(rec), u.Committed); err != nil {
+		t.Fatal(err)
+	}
+	if _, bytes := f.Usage(); bytes != MaxInline+1 {
+		t.Errorf("%d bytes are counted", bytes)
+	}
+	_, _, err = f.Inline("alice", row.ID)
+	f.wantCode("one byte too many for a message", err, arcp.CodeFailedPrecondition)
+	_, content, err := f.Open("alice", row.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(content); err != nil || len(got) != MaxInline+1 {
+		t.Errorf("read %d bytes, %v", len(got), err)
+	}
+}

@@ -1,0 +1,110 @@
+package conn
+
+import (
+	"context"
+	"encoding/base64"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
+)
+
+// artifactRoutes has the handlers of messages about artifacts (SPEC.md §5.17). They use the disk on
+// another goroutine, in the order of the messages.
+var artifactRoutes = map[arcp.Type]handler{
+	arcp.ArtifactPut:     on(commandsOf, (*commands).putArtifact),
+	arcp.ArtifactFetch:   on(commandsOf, (*commands).fetchArtifact),
+	arcp.ArtifactRelease: on(commandsOf, (*commands).releaseArtifact),
+}
+
+// putArtifact handles artifact.put. The answer is artifact.ref.
+func (cm *commands) putArtifact(_ time.Time, env *arcp.Envelope, p *arcp.ArtifactPutPayload) error {
+	c := cm.c
+	spec := artifact.Spec{
+		Principal: c.principal.identity.Principal,
+		Session:   c.id,
+		MediaType: p.MediaType,
+		SHA256:    p.SHA256,
+		Key:       env.IdempotencyKey,
+		Request:   env.ID,
+	}
+	if p.RetainSeconds != nil {
+		if *p.RetainSeconds == 0 {
+			return errInvalid("retain_seconds must be at least 1")
+		}
+		spec.Retain = time.Duration(min(*p.RetainSeconds, uint64(artifact.MaxRetention/time.Second))) * time.Second
+	}
+	data := p.Data
+	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
+		row, err := c.storeArtifact(ctx, spec, data)
+		return func(now time.Time) {
+			if err != nil {
+				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "put an artifact"))
+				return
+			}
+			object := row.Object()
+			c.reply(now, env.ID, arcp.ArtifactRef, arcp.ArtifactRefPayload{Artifact: object, ArtifactObject: object})
+		}
+	})
+	return nil
+}
+
+// storeArtifact stores the content of artifact.put.
+func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, data string) (artifact.Row, error) {
+	if base64.StdEncoding.DecodedLen(len(data)) > artifact.MaxInline+2 { // at most 2 bytes of padding
+		return artifact.Row{}, errTooLarge()
+	}
+	content, err := base64.StdEncoding.Strict().DecodeString(data)
+	switch {
+	case err != nil || strings.ContainsAny(data, "\r\n"):
+		return artifact.Row{}, arcp.Errorf(arcp.CodeInvalidArgument, "data must be base64 of the standard alphabet, with padding")
+	case len(content) > artifact.MaxInline:
+		return artifact.Row{}, errTooLarge()
+	}
+	return c.srv.opts.Artifacts.Put(ctx, spec, content)
+}
+
+func errTooLarge() error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "artifact.put may have at most %d bytes of content", artifact.MaxInline)
+}
+
+// fetchArtifact handles artifact.fetch. The answer is artifact.put.
+func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.ArtifactFetchPayload) error {
+	c := cm.c
+	if !p.ArtifactID.Valid() {
+		c.refuseID(now, env, "artifact_id", arcp.ArtifactPrefix)
+		return nil
+	}
+	principal := c.principal.identity.Principal
+	c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
+		row, content, err := c.srv.opts.Artifacts.Inline(principal, p.ArtifactID)
+		answer := arcp.ArtifactPutPayload{MediaType: row.MediaType, Data: base64.StdEncoding.EncodeToString(content), SHA256: row.SHA256}
+		return func(now time.Time) {
+			if err != nil {
+				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "fetch an artifact"))
+				return
+			}
+			c.reply(now, env.ID, arcp.ArtifactPut, answer)
+		}
+	})
+	return nil
+}
+
+// releaseArtifact handles artifact.release, which has no answer.
+func (cm *commands) releaseArtifact(now time.Time, env *arcp.Envelope, p *arcp.ArtifactReleasePayload) error {
+	c := cm.c
+	if !p.ArtifactID.Valid() {
+		c.refuseID(now, env, "artifact_id", arcp.ArtifactPrefix)
+		return nil
+	}
+	principal := c.principal.identity.Principal
+	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
+		if err := c.srv.opts.Artifacts.Release(ctx, principal, p.ArtifactID); err != nil {
+			c.srv.opts.Logger.Error().Err(err).Str("artifact_id", string(p.ArtifactID)).Msg("release an artifact")
+		}
+		return func(time.Time) {}
+	})
+	return nil
+}
