@@ -26,6 +26,8 @@ type stream struct {
 	next uint64 // sequence of the next chunk
 	err  error  // why the stream accepts nothing more; nil: it is open
 	pace streamPace
+
+	slowedBy []arcp.SessionID // whose connections have sent backpressure of the stream
 }
 
 var _ tool.StreamHost = (*stream)(nil)
@@ -75,7 +77,7 @@ func (q *eventQueue) removeStream(st *stream, err error) {
 // ended records that a stream has ended. It is called with run.mu.
 func (st *stream) ended(err error) {
 	st.err = err
-	st.s.e.streams.remove(st.ID())
+	st.s.e.streams.remove(st)
 	st.pace.notify()
 }
 

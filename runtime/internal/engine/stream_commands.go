@@ -19,8 +19,9 @@ const (
 
 // streamIndex finds the open streams of all jobs. Its lock may be taken with run.mu.
 type streamIndex struct {
-	mu   sync.Mutex
-	byID map[arcp.StreamID]*stream
+	mu     sync.Mutex
+	byID   map[arcp.StreamID]*stream
+	slowed map[arcp.SessionID][]*stream // streams of which the session is one of stream.slowedBy
 }
 
 func (x *streamIndex) add(st *stream) {
@@ -32,10 +33,36 @@ func (x *streamIndex) add(st *stream) {
 	x.byID[st.ID()] = st
 }
 
-func (x *streamIndex) remove(id arcp.StreamID) {
+// remove removes a stream that has ended.
+func (x *streamIndex) remove(st *stream) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.byID, id)
+	delete(x.byID, st.ID())
+	for _, session := range st.slowedBy {
+		left := slices.DeleteFunc(x.slowed[session], func(o *stream) bool { return o == st })
+		if x.slowed[session] = left; len(left) == 0 {
+			delete(x.slowed, session)
+		}
+	}
+}
+
+// addSlowed records that a session slows a stream.
+func (x *streamIndex) addSlowed(session arcp.SessionID, st *stream) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.slowed == nil {
+		x.slowed = make(map[arcp.SessionID][]*stream)
+	}
+	x.slowed[session] = append(x.slowed[session], st)
+}
+
+// takeSlowed returns the streams that a session slows, and forgets them.
+func (x *streamIndex) takeSlowed(session arcp.SessionID) []*stream {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	list := x.slowed[session]
+	delete(x.slowed, session)
+	return list
 }
 
 // find returns an open stream; nil: there is none.
@@ -43,12 +70,6 @@ func (x *streamIndex) find(id arcp.StreamID) *stream {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.byID[id]
-}
-
-func (x *streamIndex) all() []*stream {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.Collect(maps.Values(x.byID))
 }
 
 // streamPace has the bounds that clients have set on a stream. It is guarded by run.mu.
@@ -195,15 +216,19 @@ func (e *Engine) SlowStream(from Requester, id arcp.StreamID, p *arcp.Backpressu
 		return errNoStream()
 	case !st.pace.set(from.Session, p):
 		return arcp.Errorf(arcp.CodeResourceExhausted, "%d sessions have slowed the stream, which is the most for one stream", maxStreamClients)
+	case !slices.Contains(st.slowedBy, from.Session):
+		st.slowedBy = append(st.slowedBy, from.Session)
+		e.streams.addSlowed(from.Session, st)
 	}
 	return nil
 }
 
 // ReleaseStreams removes the backpressure of a session whose connection has ended.
 func (e *Engine) ReleaseStreams(session arcp.SessionID) {
-	for _, st := range e.streams.all() {
+	for _, st := range e.streams.takeSlowed(session) {
 		st.s.mu.Lock()
 		st.pace.unset(session)
+		st.slowedBy = slices.DeleteFunc(st.slowedBy, func(s arcp.SessionID) bool { return s == session })
 		st.s.mu.Unlock()
 	}
 }

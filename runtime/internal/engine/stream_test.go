@@ -330,7 +330,7 @@ func TestCancelEndsSlowWrite(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.cancel(st.s.row.ID, 0)
 		f.want("the tool stops at once", "cancel.accepted", "stream.error msg_1 CANCELLED", "job.cancelled msg_1 CANCELLED")
-		if len(f.e.streams.all()) != 0 {
+		if x := &f.e.streams; len(x.byID)+len(x.slowed) != 0 {
 			t.Error("an ended stream is not forgotten")
 		}
 	})
