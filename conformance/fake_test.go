@@ -93,7 +93,14 @@ func (f *fake) handle(env *arcp.Envelope) (last bool) {
 	case arcp.SessionListJobs:
 		f.list(env)
 	case arcp.ToolInvoke:
-		f.invoke(env)
+		p, _ := arcp.DecodePayload[arcp.ToolInvokePayload](env) // checks send valid payloads
+		f.invoke(env, p)
+	case arcp.WorkflowStart:
+		p, _ := arcp.DecodePayload[arcp.WorkflowStartPayload](env) // checks send valid payloads
+		f.invoke(env, p.Invoke())
+	case arcp.AgentDelegate:
+		p, _ := arcp.DecodePayload[arcp.AgentDelegatePayload](env) // checks send valid payloads
+		f.invoke(env, p.Invoke())
 	case arcp.Cancel:
 		f.cancel(env)
 	case arcp.SessionClose:
@@ -156,8 +163,7 @@ func (f *fake) list(env *arcp.Envelope) {
 var fakeVersions = map[string][]string{"demo.echo": {"1.0.0", "0.9.0"}, "demo.emit": {"1.0.0"}, "demo.progress": {"1.0.0"},
 	"demo.sleep": {"1.0.0"}, "demo.fail": {"1.0.0"}, "demo.stubborn": {"1.0.0"}}
 
-func (f *fake) invoke(env *arcp.Envelope) {
-	p, _ := arcp.DecodePayload[arcp.ToolInvokePayload](env) // checks send valid payloads
+func (f *fake) invoke(env *arcp.Envelope, p arcp.ToolInvokePayload) {
 	ref, err := arcp.ParseAgentRef(p.Tool)
 	switch versions := fakeVersions[ref.Name]; {
 	case err != nil:
@@ -210,7 +216,11 @@ func (f *fake) run(env *arcp.Envelope, ref arcp.AgentRef, args arcp.Raw) {
 	if ref.Version == "0.9.0" {
 		args = arcp.Raw(`{"legacy":` + string(args) + `}`)
 	}
-	f.end(j, arcp.JobCompleted, arcp.JobCompletedPayload{Value: args})
+	end := arcp.JobCompleted
+	if env.Type == arcp.WorkflowStart {
+		end = arcp.WorkflowComplete
+	}
+	f.end(j, end, arcp.JobCompletedPayload{Value: args})
 }
 
 func (f *fake) fail(j *fakeJob, code, message string, retryable *bool) {

@@ -1,0 +1,38 @@
+package proxy
+
+import (
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// artifactFaults are defects of artifacts.
+var artifactFaults = []Fault{
+	{Defect: "the content of an artifact changes", Checks: []string{"artifacts.fetch"},
+		newRewriter: editReceived(arcp.ArtifactPut, func(f frame) frame { return f.replace("aGVsbG8=", "aGVsbG9v") })},
+	{Defect: "the digest is of other content", Checks: []string{"artifacts.fetch"},
+		newRewriter: editReceived(arcp.ArtifactRef, func(f frame) frame { return f.replace("2cf24dba", "3cf24dba") })},
+	{Defect: "a fetched artifact has no digest", Checks: []string{"artifacts.fetch", "artifacts.of-a-job"},
+		newRewriter: editReceived(arcp.ArtifactPut, func(f frame) frame { return f.withPayload("sha256", nil) })},
+	{Defect: "the answer to a put has an event_seq", Checks: []string{"artifacts.fetch"},
+		newRewriter: editReceived(arcp.ArtifactRef, func(f frame) frame { return f.with("event_seq", 1) })},
+	{Defect: "the expected digest of a put is ignored", Checks: []string{"artifacts.digest"},
+		newRewriter: editSent(arcp.ArtifactPut, func(f frame) frame { return f.withPayload("sha256", nil) })},
+	{Defect: "content without its padding is accepted", Checks: []string{"artifacts.base64"},
+		newRewriter: editSent(arcp.ArtifactPut, func(f frame) frame {
+			p, _ := arcp.DecodePayload[arcp.ArtifactPutPayload](&f.Envelope) // without content nothing is added
+			return f.withPayload("data", p.Data+strings.Repeat("=", -len(p.Data)&3))
+		})},
+	{Defect: "artifact.release is ignored", Checks: []string{"artifacts.released"},
+		newRewriter: dropSent(arcp.ArtifactRelease)},
+	{Defect: "artifact.release is answered", Checks: []string{"artifacts.released"},
+		newRewriter: editSent(arcp.ArtifactRelease, func(f frame) frame {
+			return f.with("type", arcp.Ping).with("payload", arcp.PingPayload{})
+		})},
+	{Defect: "an artifact that is not found is a failure of the runtime", Checks: []string{"artifacts.released", "artifacts.foreign"},
+		newRewriter: editReceived(arcp.Nack, func(f frame) frame { return f.withPayload("code", arcp.CodeInternal) })},
+	{Defect: "a job does not announce its artifact and later events are renumbered to hide it", Checks: []string{"artifacts.of-a-job"},
+		newRewriter: dropEvents(func(f frame) bool { return f.Type == arcp.ArtifactRef && f.EventSeq > 0 })},
+	{Defect: "an artifact is announced after the end of its job", Checks: []string{"artifacts.of-a-job"},
+		newRewriter: swap(func(f frame) bool { return f.Type == arcp.ArtifactRef && f.EventSeq > 0 }, isType(arcp.JobCompleted), true)},
+}
