@@ -227,10 +227,10 @@ func (u *Upload) Copy(ctx context.Context, content io.Reader) error {
 				return err
 			}
 		}
-		switch {
-		case err == io.EOF:
+		switch err {
+		case io.EOF:
 			return nil
-		case err == nil:
+		case nil:
 			err = context.Cause(ctx)
 		}
 		if err != nil {
