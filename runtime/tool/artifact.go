@@ -33,10 +33,10 @@ func (a Artifacts) Put(ctx context.Context, n NewArtifact) (arcp.ArtifactObject,
 	return a.host.PutArtifact(ctx, n)
 }
 
-// Open opens an artifact. The caller closes the content. The job may open the artifacts of its
-// principal that the arguments of the job name, and those that the job has put; a child may open what
-// its parent may open, and a parent what its children have put. The error is NOT_FOUND for other
-// artifacts, and for one that was released.
+// Open opens an artifact. The caller closes the content. A job without a parent may open the artifacts
+// of its principal that its arguments name, and those that it has put; a child may open what its parent
+// may open, and a parent what its children have put. The error is NOT_FOUND for other artifacts, and for
+// one that was released; it is DATA_LOSS if the content is not there any more.
 func (a Artifacts) Open(ctx context.Context, id arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error) {
 	return a.host.OpenArtifact(ctx, id)
 }

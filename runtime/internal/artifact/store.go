@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -150,7 +151,7 @@ func (s *Store) Load(ctx context.Context) error {
 	var lost []store.Record
 	err = s.table.Scan(ctx, recordPrefix, "", func(row records.Row[Row], bad error) bool {
 		if bad != nil || !content[row.Value.ID] {
-			s.opts.Logger.Warn().Err(bad).Str("record", row.Key).Msg("an artifact has no content and is deleted")
+			s.opts.Logger.Warn().Err(bad).Str("record", row.Key).Msg("an artifact has no content, or a row that cannot be read: it is deleted")
 			lost = append(lost, row.Delete())
 			return true
 		}
@@ -271,10 +272,9 @@ func (s *Store) unnamed(list []*entry) []*entry {
 		return list
 	}
 	s.opts.Live(func(principal string, _ arcp.JobID, arguments arcp.Raw) bool {
-		if bytes.Contains(arguments, []byte(arcp.ArtifactPrefix)) {
-			list = slices.DeleteFunc(list, func(e *entry) bool {
-				return e.row.Principal == principal && Names(arguments, e.row.ID)
-			})
+		owns := func(e *entry) bool { return e.row.Principal == principal }
+		if slices.ContainsFunc(list, owns) && bytes.Contains(arguments, []byte(arcp.ArtifactPrefix)) {
+			list = slices.DeleteFunc(list, func(e *entry) bool { return owns(e) && Names(arguments, e.row.ID) })
 		}
 		return len(list) > 0
 	})
@@ -282,28 +282,57 @@ func (s *Store) unnamed(list []*entry) []*entry {
 }
 
 // Open opens the content of an artifact of a principal. It stays readable until it is closed.
-// NOT_FOUND as of Get.
+// NOT_FOUND as of Get. DATA_LOSS: there is no content.
 func (s *Store) Open(principal string, id arcp.ArtifactID) (Row, io.ReadSeekCloser, error) {
+	row, content, err := s.open(principal, id)
+	s.countFetch(id, err)
+	return row, content, err
+}
+
+func (s *Store) open(principal string, id arcp.ArtifactID) (Row, io.ReadSeekCloser, error) {
 	row, err := s.Get(principal, id)
 	if err != nil {
-		s.opts.Operation("fetch", "refused")
 		return Row{}, nil, err
 	}
 	content, err := s.opts.Content.Open(id)
 	if err == nil {
-		s.opts.Operation("fetch", "ok")
 		return row, content, nil
 	}
 	if _, gone := s.Get(principal, id); gone != nil { // released meanwhile
-		s.opts.Operation("fetch", "refused")
 		return Row{}, nil, gone
 	}
-	s.opts.Operation("fetch", "failed")
-	return Row{}, nil, fmt.Errorf("artifact %s: %w", id, err)
+	return Row{}, nil, damaged(id, err)
 }
 
-// List calls fn for the artifacts of a principal that have not expired, and whose id is after a position, in the order of
-// their ids, until fn returns false.
+// countFetch counts a fetch by its error. It logs a failure: the client cannot mend it.
+func (s *Store) countFetch(id arcp.ArtifactID, err error) {
+	e, isRefusal := arcp.AsError(err)
+	switch {
+	case err == nil:
+		s.opts.Operation("fetch", "ok")
+	case isRefusal && e.Code != arcp.CodeDataLoss:
+		s.opts.Operation("fetch", "refused")
+	default:
+		s.opts.Operation("fetch", "failed")
+		s.opts.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("read the content of an artifact")
+	}
+}
+
+// damaged returns the error for content that cannot be read: DATA_LOSS if it is not there, or not all
+// of it.
+func damaged(id arcp.ArtifactID, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errDamaged(id)
+	}
+	return fmt.Errorf("artifact %s: %w", id, err)
+}
+
+func errDamaged(id arcp.ArtifactID) *arcp.Error {
+	return arcp.Errorf(arcp.CodeDataLoss, "the content of artifact %s is damaged", id)
+}
+
+// List calls fn for the artifacts of a principal that have not expired and whose id is after a position,
+// in the order of their ids, until fn returns false.
 func (s *Store) List(principal string, after arcp.ArtifactID, fn func(*Row) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -423,21 +452,27 @@ func (s *Store) markDeleting(list []*entry) []*entry {
 // Inline returns the content of an artifact of a principal that is at most MaxInline bytes. A larger
 // one is FAILED_PRECONDITION. DATA_LOSS: the content is damaged.
 func (s *Store) Inline(principal string, id arcp.ArtifactID) (Row, []byte, error) {
-	row, content, err := s.Open(principal, id)
+	row, data, err := s.inline(principal, id)
+	s.countFetch(id, err)
+	return row, data, err
+}
+
+func (s *Store) inline(principal string, id arcp.ArtifactID) (Row, []byte, error) {
+	row, content, err := s.open(principal, id)
 	if err != nil {
 		return Row{}, nil, err
 	}
+	defer content.Close()
 	if row.Size > MaxInline {
-		err := arcp.Errorf(arcp.CodeFailedPrecondition, "the artifact has %d bytes, and a message at most %d: only jobs can read it", row.Size, MaxInline)
-		return Row{}, nil, errors.Join(err, content.Close())
+		return Row{}, nil, arcp.Errorf(arcp.CodeFailedPrecondition,
+			"the artifact has %d bytes, and a message at most %d: a job can read it", row.Size, MaxInline)
 	}
 	data := make([]byte, row.Size)
-	_, err = io.ReadFull(content, data)
-	if err = errors.Join(err, content.Close()); err != nil {
-		return Row{}, nil, fmt.Errorf("read artifact %s: %w", id, err)
+	if _, err := io.ReadFull(content, data); err != nil {
+		return Row{}, nil, damaged(id, err)
 	}
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != row.SHA256 {
-		return Row{}, nil, arcp.Errorf(arcp.CodeDataLoss, "the content of artifact %s is damaged", id)
+		return Row{}, nil, errDamaged(id)
 	}
 	return row, data, nil
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -308,6 +309,71 @@ func TestDamagedContentIsNotSent(t *testing.T) {
 	}
 	_, _, err = f.Inline("alice", row.ID)
 	f.wantCode("the file was changed", err, arcp.CodeDataLoss)
+	if err := os.Truncate(filepath.Join(dir, string(row.ID)), 2); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = f.Inline("alice", row.ID)
+	f.wantCode("the file was cut", err, arcp.CodeDataLoss)
+	if err := os.Remove(filepath.Join(dir, string(row.ID))); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = f.Open("alice", row.ID)
+	f.wantCode("the file is gone", err, arcp.CodeDataLoss)
+}
+
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("in a tool") }
+
+// A reader that panics leaves nothing behind.
+func TestReaderPanics(t *testing.T) {
+	files, err := OpenFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, files, Limits{})
+	u, err := f.Begin(Spec{Principal: "alice", MediaType: "text/plain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = u.Copy(t.Context(), panicking{})
+	}()
+	if _, bytes := f.Usage(); bytes != 0 {
+		t.Errorf("%d bytes are counted", bytes)
+	}
+	if names, err := files.fs.Names(); err != nil || len(names) != 0 {
+		t.Errorf("files %q, %v", names, err)
+	}
+}
+
+// After the store has failed the row may be durable: the content stays until the next start.
+func TestContentStaysAfterTheStoreHasFailed(t *testing.T) {
+	f := newFixture(t, new(Memory), Limits{})
+	u, err := f.Begin(Spec{Principal: "alice", MediaType: "text/plain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Copy(t.Context(), strings.NewReader("hello")); err != nil {
+		t.Fatal(err)
+	}
+	row, _, err := u.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Committed(fmt.Errorf("commit: %w", store.ErrBroken))
+	if _, err := f.Sweep(t.Context(), time.Now(), 10); err != nil {
+		t.Fatal(err)
+	}
+	content, err := f.opts.Content.Open(row.ID)
+	if err != nil {
+		t.Fatalf("the content is gone: %v", err)
+	}
+	_ = content.Close()
+	if _, bytes := f.Usage(); bytes != 0 {
+		t.Errorf("%d bytes are counted", bytes)
+	}
 }
 
 func TestUploadOfALargeArtifact(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -72,7 +73,7 @@ func resultOf(err error) string {
 }
 
 func (s *Store) begin(spec Spec) (*Upload, error) {
-	if _, _, err := mime.ParseMediaType(spec.MediaType); err != nil || len(spec.MediaType) > maxMediaType {
+	if !isMediaType(spec.MediaType) {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "media_type must be a media type of at most %d bytes, such as text/plain", maxMediaType)
 	}
 	if spec.SHA256 != "" && !isDigest(spec.SHA256) {
@@ -98,6 +99,12 @@ func (s *Store) begin(spec Spec) (*Upload, error) {
 		return nil, fmt.Errorf("create artifact %s: %w", u.row.ID, err)
 	}
 	return u, nil
+}
+
+// isMediaType reports whether text is a media type with a subtype, and no more than that.
+func isMediaType(text string) bool {
+	kind, _, err := mime.ParseMediaType(text)
+	return err == nil && len(text) <= maxMediaType && strings.Contains(kind, "/") && strings.TrimSpace(text) == text
 }
 
 // isDigest reports whether text is a SHA-256 in hexadecimal.
@@ -193,9 +200,15 @@ func (u *Upload) Finish() (Row, store.Record, error) {
 }
 
 // Committed ends the upload with the result of the commit of its record. It does not block. After an
-// error, Sweep removes the content.
+// error, Sweep removes the content. Only if the store has failed it stays: the record may be durable, and
+// Load finds out.
 func (u *Upload) Committed(err error) {
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrBroken):
+		u.unreserve()
+		u.store.opts.Operation("put", "failed")
+		return
+	case err != nil:
 		u.discard()
 		u.store.opts.Operation("put", "failed")
 		return
@@ -215,15 +228,26 @@ func (u *Upload) discard() {
 	u.store.garbage = append(u.store.garbage, u.row.ID)
 }
 
-// Copy writes the rest of a reader. After an error the upload is discarded; an error of the reader is
-// returned unchanged.
-func (u *Upload) Copy(ctx context.Context, content io.Reader) error {
+// Copy writes the rest of a reader. After an error, or a panic of the reader, the upload is discarded;
+// an error of the reader is returned unchanged.
+func (u *Upload) Copy(ctx context.Context, content io.Reader) (err error) {
+	err = errPanicked
+	defer func() {
+		if err != nil {
+			u.Abort(err)
+		}
+	}()
+	return u.copy(ctx, content)
+}
+
+var errPanicked = errors.New("the reader of the content has panicked")
+
+func (u *Upload) copy(ctx context.Context, content io.Reader) error {
 	buffer := make([]byte, chunkSize)
 	for {
 		n, err := content.Read(buffer)
 		if n > 0 {
 			if _, err := u.Write(buffer[:n]); err != nil {
-				u.Abort(err)
 				return err
 			}
 		}
@@ -234,7 +258,6 @@ func (u *Upload) Copy(ctx context.Context, content io.Reader) error {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
-			u.Abort(err)
 			return err
 		}
 	}

@@ -123,7 +123,9 @@ func (tg toolGoroutine) openArtifact(ctx context.Context, id arcp.ArtifactID) (o
 	return row.Object(), content, nil
 }
 
-// root returns the row of the ancestor of the job that has no parent.
+// root returns the row of the ancestor of the job that has no parent. If an ancestor was deleted, it
+// returns one without arguments: those of a descendant were written by a tool, which must not choose
+// what the family may read.
 func (tg toolGoroutine) root(ctx context.Context) (*store.Job, error) {
 	row := &tg.s.row
 	for row.Parent != "" {
@@ -133,7 +135,7 @@ func (tg toolGoroutine) root(ctx context.Context) (*store.Job, error) {
 		}
 		parent, err := tg.s.e.cfg.Store.Job(ctx, row.Parent)
 		if errors.Is(err, store.ErrNotFound) {
-			return row, nil
+			return &store.Job{ID: row.Parent}, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the parent of job %s: %w", row.ID, err)
