@@ -340,6 +340,15 @@ func (o *outbox) finish(closeFrame []byte, reason error) error {
 	}
 	defer o.release()
 	o.mu.Lock()
+	err := o.err
+	o.mu.Unlock()
+	if err == nil {
+		err = o.sendRest()
+	}
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
 	if o.err != nil {
 		defer o.mu.Unlock()
 		return o.err
@@ -348,14 +357,10 @@ func (o *outbox) finish(closeFrame []byte, reason error) error {
 	p := append(o.swapLocked(), o.control...)
 	p, o.control = append(p, closeFrame...), nil
 	o.mu.Unlock()
-	if err := o.sendRest(); err != nil {
-		return err
-	}
 	if len(p) == 0 {
 		return nil
 	}
-	_, err := o.sink.send(p, o.timeout)
-	if err == nil {
+	if _, err = o.sink.send(p, o.timeout); err == nil {
 		putBuffer(p)
 	}
 	return err

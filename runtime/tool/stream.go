@@ -89,7 +89,7 @@ type Stream struct {
 func (s *Stream) ID() arcp.StreamID { return s.host.ID() }
 
 // Write appends bytes to a text or binary stream, in chunks of at most MaxStreamChunk bytes. A text is
-// cut between runes: the beginning of a rune waits for the next call. Bytes that are not UTF-8 are
+// cut between runes: the beginning of a rune waits for the next call. Each byte that is not UTF-8 is
 // replaced by U+FFFD. The error is FAILED_PRECONDITION for a stream of another kind.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	s.mu.Lock()
@@ -124,37 +124,41 @@ func (s *Stream) writeText(p []byte) (n int, err error) {
 	}
 	s.rest = nil
 	for len(text) > 0 {
-		cut := textLen(text)
-		if cut == 0 { // the beginning of a rune
+		chunk, read := nextText(text)
+		if read == 0 { // the beginning of a rune
 			s.rest = slices.Clone(text)
 			return len(p), nil
 		}
-		if err := s.text(text[:cut]); err != nil {
+		if err := s.text(chunk); err != nil {
 			return max(n-held, 0), err
 		}
-		n += cut
-		text = text[cut:]
+		n += read
+		text = text[read:]
 	}
 	return len(p), nil
 }
 
-// textLen returns the length of the next chunk of a text, which ends between two runes. It is 0 if b is
-// only the beginning of a rune.
-func textLen(b []byte) int {
-	n := min(len(b), MaxStreamChunk)
-	for back := 1; back < utf8.UTFMax && back <= n; back++ {
-		if start := n - back; utf8.RuneStart(b[start]) {
-			if !utf8.FullRune(b[start:n]) {
-				return start
-			}
+// nextText returns the text of the next chunk, with U+FFFD for each byte that is not UTF-8, and the number
+// of bytes of b that it stands for. The number is 0 if b is only the beginning of a rune.
+func nextText(b []byte) (chunk string, read int) {
+	b = b[:min(len(b), MaxStreamChunk+utf8.UTFMax)]
+	if valid := min(len(b), MaxStreamChunk); utf8.Valid(b[:valid]) {
+		return string(b[:valid]), valid // as nearly always
+	}
+	var text strings.Builder
+	for read < len(b) && utf8.FullRune(b[read:]) {
+		r, size := utf8.DecodeRune(b[read:])
+		if text.Len()+utf8.RuneLen(r) > MaxStreamChunk {
 			break
 		}
+		text.WriteRune(r)
+		read += size
 	}
-	return n
+	return text.String(), read
 }
 
-func (s *Stream) text(b []byte) error {
-	return s.host.Chunk(arcp.StreamChunkPayload{Data: arcp.AppendString(nil, strings.ToValidUTF8(string(b), "\uFFFD"))})
+func (s *Stream) text(chunk string) error {
+	return s.host.Chunk(arcp.StreamChunkPayload{Data: arcp.AppendString(nil, chunk)})
 }
 
 // WriteJSON appends a chunk with a value to an event, log or metric stream. v is encoded with
@@ -190,32 +194,34 @@ type Thought struct {
 }
 
 // WriteThought appends a chunk to a thought stream. The error is INVALID_ARGUMENT for a role or a text
-// that is too long, and FAILED_PRECONDITION for a stream of another kind.
+// that is too long, RESOURCE_EXHAUSTED for a chunk over 512 KiB, in which the text is twice, and
+// FAILED_PRECONDITION for a stream of another kind. Bytes that are not UTF-8 are replaced by U+FFFD.
 func (s *Stream) WriteThought(t Thought) error {
+	text, role := strings.ToValidUTF8(t.Text, "\uFFFD"), strings.ToValidUTF8(t.Role, "\uFFFD")
 	switch {
 	case s.kind != arcp.StreamThought:
 		return s.wrongKind("WriteThought")
-	case len(t.Role) > maxStreamName || len(t.Text) > MaxStreamChunk:
+	case len(role) > maxStreamName || len(text) > MaxStreamChunk:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "stream: a thought may have %d bytes, and its role %d", MaxStreamChunk, maxStreamName)
 	}
-	text := strings.ToValidUTF8(t.Text, "\uFFFD")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.host.Chunk(arcp.StreamChunkPayload{Data: arcp.AppendString(nil, text), Content: text,
-		Role: strings.ToValidUTF8(t.Role, "\uFFFD"), Redacted: t.Redacted})
+		Role: role, Redacted: t.Redacted})
 }
 
 // Close ends the stream. The second call returns an error.
-func (s *Stream) Close() error {
+func (s *Stream) Close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if rest := s.rest; len(rest) > 0 {
+	if len(s.rest) > 0 {
+		err = s.text("\uFFFD")
 		s.rest = nil
-		if err := s.text(rest); err != nil {
-			return err
-		}
 	}
-	return s.host.End(nil)
+	if endErr := s.host.End(nil); err == nil {
+		err = endErr
+	}
+	return err
 }
 
 // CloseWithError ends the stream with an error: clients get its code and message. An error that is not

@@ -66,6 +66,25 @@ func TestTextStreamReplacesInvalidBytes(t *testing.T) {
 	}
 }
 
+// The replacements are longer than the bytes, and the chunks are bounded all the same.
+func TestChunksOfInvalidBytesAreBounded(t *testing.T) {
+	job := tooltest.New(tooltest.Script{})
+	st := openStream(t, job, arcp.StreamText)
+	text := bytes.Repeat([]byte("a\xff"), tool.MaxStreamChunk)
+	if n, err := st.Write(text); err != nil || n != len(text) {
+		t.Fatalf("Write = %d, %v", n, err)
+	}
+	got := job.Record().Streams[0]
+	if string(got.Content()) != strings.Repeat("a\uFFFD", tool.MaxStreamChunk) {
+		t.Error("the text has changed")
+	}
+	for _, c := range got.Chunks {
+		if len(c.Data) > tool.MaxStreamChunk+2 {
+			t.Errorf("a chunk of %d bytes", len(c.Data))
+		}
+	}
+}
+
 func TestBinaryStream(t *testing.T) {
 	content := bytes.Repeat([]byte{0, 1, 2, 0xff}, tool.MaxStreamChunk/3)
 	job := tooltest.New(tooltest.Script{})

@@ -62,7 +62,7 @@ func submit(c *conn, now time.Time, env *arcp.Envelope) error {
 		c.srv.opts.Engine.Refuse(s, arcp.Nack, refused)
 	default:
 		if env.Type == arcp.AgentDelegate {
-			c.principal.audit("delegate").Str("target", p.Tool).Str("message_id", string(env.ID)).Str("decision", "allowed").Msg("audit")
+			c.principal.audit("delegate").Str("target", p.Tool).Str("message_id", string(env.ID)).Str("decision", "asked").Msg("audit")
 		}
 		c.srv.opts.Engine.Submit(s)
 	}

@@ -110,7 +110,7 @@ func (o *outbox) publish(b *batch, expected int, awaited bool) {
 	}
 }
 
-// sendDirect sends a batch on the loop. It leaves to the writer what has to wait.
+// sendDirect sends a batch on the loop. If the kernel does not accept all bytes, the writer sends the rest.
 func (o *outbox) sendDirect(b *batch) {
 	sent, err := false, o.appendFrames(b)
 	if err == nil {

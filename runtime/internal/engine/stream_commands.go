@@ -196,6 +196,7 @@ func (st *stream) pollPace(start time.Time, size int) (wait time.Duration, chang
 		return 0, nil, nil
 	case left <= 0:
 		p.drop(now, size)
+		p.admit(now, size) // counts the chunk for the other clients
 		return 0, nil, nil
 	case p.changed == nil:
 		p.changed = make(chan struct{})
