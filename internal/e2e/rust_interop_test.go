@@ -71,7 +71,7 @@ var rustCannot = map[arcp.Type]undecodable{
 	arcp.HumanInputResponse:  {feature: arcp.FeatureExecutes, because: "it answers workers, which the crate does not have"},
 	arcp.HumanChoiceResponse: {because: "it answers workers, which the crate does not have"},
 	arcp.JobCheckpoint:       {because: "the crate has the capability checkpoints and not the message, so that no client of its kind is sent one"},
-	arcp.WorkflowComplete:    {because: "there are no workflows"},
+	arcp.WorkflowComplete:    {answers: arcp.WorkflowStart, because: "the crate has no workflow.start"},
 	arcp.AgentHandoff:        {because: "no session is handed over"},
 }
 
@@ -296,7 +296,6 @@ func (c *rustConn) Read() ([]byte, error) {
 // unchecked are frames of the types that are sent in no check, with all their members.
 var unchecked = func() map[arcp.Type]arcp.Envelope {
 	at := time.Date(2026, 5, 9, 13, 0, 0, 0, time.UTC)
-	number := uint64(7)
 	artifact := arcp.ArtifactObject{ArtifactID: "art_1", URI: "arcp://artifact/art_1", MediaType: "text/plain", Size: 5, SHA256: "00", ExpiresAt: at}
 	failure := arcp.Errorf(arcp.CodeJobNotFound, "no such job").WithDetails(map[string]int{"n": 1})
 	failure.Cause, failure.TraceID = &arcp.Cause{Code: arcp.CodeTimeout, Message: "slow"}, "trace_1"
@@ -307,14 +306,11 @@ var unchecked = func() map[arcp.Type]arcp.Envelope {
 		arcp.JobCheckpoint:       arcp.Frame(arcp.JobCheckpoint, arcp.JobCheckpointPayload{CheckpointID: "chk_1", Data: arcp.Raw(`{}`), Label: "l"}),
 		arcp.ToolResult:          arcp.Frame(arcp.ToolResult, arcp.ToolResultPayload{Value: arcp.Raw(`[1]`), ResultRef: &artifact}),
 		arcp.ToolError:           arcp.Frame(arcp.ToolError, failure),
-		arcp.WorkflowComplete:    arcp.Frame(arcp.WorkflowComplete, arcp.WorkflowCompletePayload{Value: arcp.Raw(`1`)}),
 		arcp.AgentHandoff:        arcp.Frame(arcp.AgentHandoff, arcp.AgentHandoffPayload{Runtime: arcp.RuntimeInfo{Kind: "k", Version: "1"}, SessionID: "sess_1", Reason: "r"}),
 		arcp.HumanChoiceResponse: arcp.Frame(arcp.HumanChoiceResponse, arcp.HumanChoiceResponsePayload{ChoiceID: "c", RespondedBy: "p", RespondedAt: at}),
 		arcp.PermissionGrant:     arcp.Frame(arcp.PermissionGrant, arcp.PermissionGrantPayload{Permission: "p", Resource: "r", Operation: "o", LeaseSeconds: 1}),
 		arcp.Unsubscribe:         arcp.Frame(arcp.Unsubscribe, arcp.UnsubscribePayload{SubscriptionID: "sub_1"}),
 		arcp.SubscribeClosed:     arcp.Frame(arcp.SubscribeClosed, arcp.SubscribeClosedPayload{SubscriptionID: "sub_1", Code: arcp.CodeBackpressureOverflow, Reason: "r"}),
-		arcp.ArtifactPut:         arcp.Frame(arcp.ArtifactPut, arcp.ArtifactPutPayload{MediaType: "text/plain", Data: "aGVsbG8=", SHA256: "00", RetainSeconds: &number}),
-		arcp.ArtifactRef:         arcp.Frame(arcp.ArtifactRef, arcp.ArtifactRefPayload{Artifact: artifact, ArtifactObject: artifact, RedirectURI: "https://example.com"}),
 		arcp.TraceSpan:           arcp.Frame(arcp.TraceSpan, arcp.TraceSpanPayload{Name: "n", TraceID: "t", SpanID: "s", ParentSpanID: "p", StartTime: at, EndTime: at, Attributes: arcp.Raw(`{}`)}),
 	}
 }()
