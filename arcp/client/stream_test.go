@@ -76,6 +76,8 @@ func TestReadStreamErrors(t *testing.T) {
 				default:
 					want(t, "error", err, c.err)
 				}
+				_, err = j.Wait(t.Context()) // the script goes on to the end of the job
+				want(t, "error of the job", err, nil)
 			})
 		})
 	}
