@@ -198,7 +198,25 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		r.closeVault()
 		return err
 	}
-	r.engine = engine.New(engine.Config{
+	r.engine = r.newEngine(slots)
+	r.questions.Connect(r.engine.Questions().Offer)
+	r.resources.Connect(r.engine)
+	// Each function ends the records of its owner in the write that ends the session.
+	r.sessions.Connect(r.engine.SessionJobs(),
+		func(ctx context.Context, s *session.Session) error {
+			return r.agentStore.EndSession(ctx, s.Principal, s.ID)
+		},
+		func(ctx context.Context, s *session.Session) error {
+			return r.resources.Store.EndSession(ctx, s.ID)
+		},
+		func(ctx context.Context, s *session.Session) error {
+			return r.questions.SessionApprovals().EndSession(ctx, s.ID)
+		})
+	return nil
+}
+
+func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
+	return engine.New(engine.Config{
 		Store:             r.cfg.Store,
 		Log:               r.log,
 		Tools:             r.cfg.Tools,
@@ -220,20 +238,6 @@ func (r *Runtime) connectServices(slots *catalog.Slots) (err error) {
 		PreemptExpired:    r.cfg.PreemptExpired,
 		Limits:            r.cfg.Limits.engine(),
 	})
-	r.questions.Connect(r.engine.Questions().Offer)
-	r.resources.Connect(r.engine)
-	// Each function ends the records of its owner in the write that ends the session.
-	r.sessions.Connect(r.engine.SessionJobs(),
-		func(ctx context.Context, s *session.Session) error {
-			return r.agentStore.EndSession(ctx, s.Principal, s.ID)
-		},
-		func(ctx context.Context, s *session.Session) error {
-			return r.resources.Store.EndSession(ctx, s.ID)
-		},
-		func(ctx context.Context, s *session.Session) error {
-			return r.questions.SessionApprovals().EndSession(ctx, s.ID)
-		})
-	return nil
 }
 
 // openArtifacts creates the store of artifacts, which is not loaded.

@@ -145,6 +145,9 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 	case arcp.Log:
 		p := payload[arcp.LogPayload](env)
 		return label(p.Level, p.Message, compact(p.Attributes)), false
+	case arcp.ArtifactRef:
+		a := payload[arcp.ArtifactRefPayload](env).Artifact
+		return label("artifact", a.ArtifactID, a.MediaType, a.Size, "bytes, kept until", clock(a.ExpiresAt)), false
 	case arcp.Metric:
 		return describeMetric(payload[arcp.MetricPayload](env)), false
 	case arcp.EventEmit:

@@ -337,8 +337,13 @@ func TestReaderPanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	func() {
-		defer func() { _ = recover() }()
-		_ = u.Copy(t.Context(), panicking{})
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic of the reader is hidden")
+			}
+		}()
+		err := u.Copy(t.Context(), panicking{})
+		t.Errorf("Copy = %v, want a panic", err)
 	}()
 	if _, bytes := f.Usage(); bytes != 0 {
 		t.Errorf("%d bytes are counted", bytes)
@@ -370,7 +375,9 @@ func TestContentStaysAfterTheStoreHasFailed(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the content is gone: %v", err)
 	}
-	_ = content.Close()
+	if err := content.Close(); err != nil {
+		t.Error(err)
+	}
 	if _, bytes := f.Usage(); bytes != 0 {
 		t.Errorf("%d bytes are counted", bytes)
 	}
