@@ -86,8 +86,8 @@ func (jw *jobWriter) addEnd(w *store.Write, log *store.AppendEvents, now time.Ti
 }
 
 // drainEvents removes the events from the queue and returns them. After the attempt's end it closes the
-// queue, and ends has the last events of the open streams. ok is false if a checkpoint has just arrived with which the attempt pauses: the machine must
-// handle the pause before the checkpoint is written.
+// queue, and ends has the last events of the open streams. ok is false if a checkpoint has just arrived
+// with which the attempt pauses: the machine must handle the pause before the checkpoint is written.
 func (jw *jobWriter) drainEvents(now time.Time) (events, ends []*store.Event, ok bool) {
 	r := jw.run
 	r.mu.Lock()
@@ -108,9 +108,9 @@ func (jw *jobWriter) drainEvents(now time.Time) (events, ends []*store.Event, ok
 	return events, ends, true
 }
 
-// addRecords adds the records that belong to the events: questions, rotations, open streams, the
-// checkpoint, the ledger and notes. It adds the progress unless the job ends. The progress of a child is also added at
-// its end, because its parent reads the rest of its budget.
+// addRecords adds the records that belong to the events: questions, rotations, open streams, artifacts,
+// the checkpoint, the ledger and notes. It adds the progress unless the job ends. The progress of a child
+// is also added at its end, because its parent reads the rest of its budget.
 func (jw *jobWriter) addRecords(w *store.Write) error {
 	r := jw.run
 	records := r.records()
