@@ -51,7 +51,7 @@ func (e *Engine) reserve(r *run, maxJobs int) *limitError {
 	if err := e.queues.reserve(r); err != nil {
 		return err
 	}
-	if r.schedule != schedSlot {
+	if r.slot != slotHeld {
 		r.state, r.row.State = arcp.StateQueued, arcp.StateQueued
 	}
 	e.jobs.add(r)

@@ -77,14 +77,14 @@ func (t *jobTable) remove(r *run) {
 
 // markResting records that a run is between two attempts. An endless run is counted as resting anyway.
 func (t *jobTable) markResting(r *run) {
-	if r.schedule.apply(onRest) && !r.endless() {
+	if r.slot.apply(onRest) && !r.endless() {
 		t.resting++
 	}
 }
 
 // markActive records that a run is not between two attempts any more.
 func (t *jobTable) markActive(r *run) {
-	if r.schedule.apply(onResume) && !r.endless() {
+	if r.slot.apply(onResume) && !r.endless() {
 		t.resting--
 	}
 }
@@ -92,7 +92,7 @@ func (t *jobTable) markActive(r *run) {
 // active reports whether an attempt of a job may run.
 func (t *jobTable) active(id arcp.JobID) bool {
 	r := t.runs[id]
-	return r != nil && r.schedule != schedResting
+	return r != nil && r.slot != slotResting
 }
 
 // markConcluded records that the end of a job is durable, before a client gets the end: the client may

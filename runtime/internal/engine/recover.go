@@ -270,7 +270,7 @@ func (j *recoveredJob) resume() (start func()) {
 	} else {
 		e.queues.enqueue(r, -1)
 	}
-	started := r.schedule == schedSlot
+	started := r.slot == slotHeld
 	e.mu.Unlock()
 	switch {
 	case waits:

@@ -73,7 +73,7 @@ type run struct {
 	ledger    family.Ledger
 
 	// Guarded by Engine.mu.
-	schedule   schedule
+	slot       slotState
 	passedOver int // how often a later job of the principal got a slot instead
 	entry      tableEntry
 
@@ -229,7 +229,7 @@ func (r *run) markSlotGranted() {
 func (r *run) holdsSlot() bool {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	return r.schedule == schedSlot
+	return r.slot == slotHeld
 }
 
 // discard removes a job whose claim was refused.

@@ -53,7 +53,7 @@ func (q *toolQueues) reserve(r *run) *limitError {
 func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	limit := q.limit(r.tool)
 	if limit < 0 || r.builtin() {
-		r.schedule.apply(onSlot)
+		r.slot.apply(onSlot)
 		return true
 	}
 	key := keyOf(r.tool)
@@ -66,11 +66,11 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	switch {
 	case tq.running < limit:
 		tq.running++
-		r.schedule.apply(onSlot)
+		r.slot.apply(onSlot)
 	case maxWaiting < 0 || tq.waiting() < maxWaiting:
 		r.passedOver = 0
 		tq.queue = append(tq.queue, r)
-		r.schedule.apply(onQueue)
+		r.slot.apply(onQueue)
 		tq.countPrioritized(r, 1)
 	default:
 		return false
@@ -81,15 +81,15 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 // release releases the slot or the place of a job, and returns the job that gets the slot; nil: none.
 func (q *toolQueues) release(r *run) (next *run) {
 	if tq := q.byTool[keyOf(r.tool)]; tq != nil {
-		switch r.schedule {
-		case schedSlot:
+		switch r.slot {
+		case slotHeld:
 			next = tq.grantSlot()
-		case schedQueued:
+		case slotQueued:
 			tq.withdraw(r)
 		}
 		q.removeIdle(r.tool)
 	}
-	r.schedule.apply(onRelease)
+	r.slot.apply(onRelease)
 	return next
 }
 
@@ -160,7 +160,7 @@ func (tq *toolQueue) grantSlot() *run {
 		tq.running--
 		return nil
 	}
-	for len(tq.queue) > 0 && tq.queue[0].schedule != schedQueued {
+	for len(tq.queue) > 0 && tq.queue[0].slot != slotQueued {
 		tq.remove(0)
 		tq.withdrawn--
 	}
@@ -172,7 +172,7 @@ func (tq *toolQueue) grantSlot() *run {
 	r := tq.queue[i]
 	tq.remove(i)
 	tq.countPrioritized(r, -1)
-	r.schedule.apply(onSlot)
+	r.slot.apply(onSlot)
 	return r
 }
 
@@ -183,7 +183,7 @@ func (tq *toolQueue) next() int {
 	first, best := -1, -1
 	for i, r := range tq.queue {
 		switch {
-		case r.schedule != schedQueued || !r.hasWorker():
+		case r.slot != slotQueued || !r.hasWorker():
 		case first < 0:
 			if tq.prioritized == 0 || r.passedOver == maxPassedOver {
 				return i
@@ -199,7 +199,7 @@ func (tq *toolQueue) next() int {
 	tq.queue[first].passedOver++
 	moves, principal := tq.queue[best], tq.queue[first].row.Principal
 	for i, r := range tq.queue[:best+1] {
-		if r.schedule == schedQueued && r.row.Principal == principal && r.hasWorker() {
+		if r.slot == slotQueued && r.row.Principal == principal && r.hasWorker() {
 			tq.queue[i], moves = moves, r
 		}
 	}
@@ -219,9 +219,9 @@ func (tq *toolQueue) remove(i int) {
 // withdraw removes a waiting job from the queue.
 func (tq *toolQueue) withdraw(r *run) {
 	tq.countPrioritized(r, -1)
-	r.schedule.apply(onRelease)
+	r.slot.apply(onRelease)
 	if tq.withdrawn++; 2*tq.withdrawn > len(tq.queue) {
-		tq.queue = slices.DeleteFunc(tq.queue, func(w *run) bool { return w.schedule != schedQueued })
+		tq.queue = slices.DeleteFunc(tq.queue, func(w *run) bool { return w.slot != slotQueued })
 		tq.withdrawn = 0
 	}
 }
