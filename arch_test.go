@@ -175,6 +175,7 @@ var allowed = map[string][]string{
 		"runtime/internal/lease",
 		"runtime/internal/metrics",
 		"runtime/internal/pool",
+		"runtime/internal/schedule",
 		"runtime/internal/txn",
 		"runtime/store",
 		"runtime/tool",
@@ -251,6 +252,7 @@ var allowed = map[string][]string{
 		"runtime/tool/local",
 	},
 	"runtime/internal/rule": {"arcp"},
+	"runtime/internal/schedule": {"arcp"},
 	"runtime/internal/session": {
 		"arcp",
 		"runtime/internal/agentref",
@@ -301,6 +303,7 @@ var pure = []string{
 	"runtime/internal/job/family",
 	"runtime/internal/job/question",
 	"runtime/internal/lease",
+	"runtime/internal/schedule",
 	"runtime/internal/session/machine",
 }
 
@@ -337,6 +340,7 @@ var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":                      {"cmd/arcp"},
 	"github.com/modelcontextprotocol/go-sdk/mcp":  {"runtime/tool/mcp", "cmd/arcp/internal/mcpserve", "conformance/mcpcheck"},
 	"cel.dev/cel-go/cel":                          {"runtime/internal/rule"},
+	"github.com/teambition/rrule-go":              {"runtime/internal/schedule"},
 }
 
 // rule finds the entry of a directory, the most specific one first.
@@ -486,7 +490,7 @@ const (
 var largeStructs = map[string]int{
 	"runtime.Config":                   38, // configuration
 	"runtime/internal/conn.Options":    31, // configuration
-	"runtime/internal/metrics.Metrics": 53, // metrics
+	"runtime/internal/metrics.Metrics": 55, // metrics
 	"runtime/internal/approval.Row":    34, // as it is stored and shown
 }
 
