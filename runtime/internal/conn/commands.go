@@ -22,6 +22,7 @@ var commandRoutes = map[arcp.Type]handler{
 	arcp.ToolInvoke:        submit,
 	arcp.WorkflowStart:     submit,
 	arcp.AgentDelegate:     submit,
+	arcp.JobSchedule:       submit,
 	arcp.Cancel:            on(commandsOf, (*commands).cancel),
 	arcp.Interrupt:         on(commandsOf, (*commands).interrupt),
 	arcp.CheckpointCreate:  on(commandsOf, (*commands).createCheckpoint),
@@ -89,6 +90,9 @@ func decodeSubmit(env *arcp.Envelope, p *arcp.ToolInvokePayload) (err error) {
 		var d arcp.AgentDelegatePayload
 		d, err = arcp.DecodeComplete[arcp.AgentDelegatePayload](env)
 		*p = d.Invoke()
+	case arcp.JobSchedule:
+		_, err = arcp.DecodeComplete[arcp.JobSchedulePayload](env)
+		*p = arcp.ToolInvokePayload{Tool: engine.ScheduleTool, Arguments: env.Payload}
 	default:
 		err = arcp.DecodeCompleteTo(env, p)
 	}

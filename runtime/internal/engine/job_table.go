@@ -21,6 +21,7 @@ type jobTable struct {
 	perSession   map[arcp.SessionID]jobList
 	perPrincipal map[string]int // jobs, not of built-in tools
 	perCaller    map[string]int // jobs of built-in tools, by principal
+	schedules    map[string]int // by principal
 	counted      int            // jobs that count for Limits.MaxJobs
 	arguments    int64          // bytes, for Limits.MaxArguments
 	resting      int            // jobs that are endless or resting: Engine.Stop does not wait for them
@@ -30,7 +31,7 @@ type jobTable struct {
 
 func newJobTable(l Limits) jobTable {
 	return jobTable{limits: l, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]jobList),
-		perPrincipal: make(map[string]int), perCaller: make(map[string]int)}
+		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]int)}
 }
 
 // tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
@@ -123,6 +124,11 @@ func (t *jobTable) uncountConcluded() {
 // count adds d jobs like r to the counts for the limits.
 func (t *jobTable) count(r *run, d int) {
 	t.arguments += int64(d * len(r.row.Arguments))
+	if r.isSchedule() {
+		addCount(t.schedules, r.row.Principal, d)
+		r.e.cfg.Metrics.Schedules.Add(float64(d))
+		return
+	}
 	if r.builtin() {
 		addCount(t.perCaller, r.row.Principal, d)
 		return
@@ -164,6 +170,13 @@ const smallCall = 4 << 10
 // the principal; 0: Limits.MaxJobsPerPrincipal.
 func (t *jobTable) check(r *run, maxJobs int) *limitError {
 	t.uncountConcluded()
+	if r.isSchedule() {
+		if t.schedules[r.row.Principal] >= maxSchedules {
+			return &limitError{"schedules_per_principal", arcp.Errorf(arcp.CodeResourceExhausted,
+				"%d schedules have not ended; cancel one", maxSchedules)}
+		}
+		return t.checkArguments(r)
+	}
 	if r.builtin() {
 		if t.perCaller[r.row.Principal] >= maxBuiltins {
 			return &limitError{"builtins_per_principal", arcp.Errorf(arcp.CodeResourceExhausted,

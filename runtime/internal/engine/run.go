@@ -71,6 +71,7 @@ type run struct {
 	// only the supervisor's and, during a commit, the committer's.
 	questions jobQuestions
 	ledger    family.Ledger
+	planned   *plannedJob // of a schedule; nil: the job is none
 
 	// Guarded by Engine.mu.
 	slot       slotState
@@ -151,6 +152,9 @@ func (d *definition) hasWorker() bool { return !d.runsOnWorker() || d.tool.Visib
 func (d *definition) endless() bool {
 	return d.tool.Endless || d.builtin() && d.tool.Recovery == tool.RecoveryRerun && d.tool.Limits.Timeout <= 0
 }
+
+// isSchedule reports whether the job is a schedule: its tool is never called.
+func (d *definition) isSchedule() bool { return d.builtin() && d.tool.Name == ScheduleTool }
 
 // mayRepeat reports whether a submit may be the repetition of an earlier one.
 func (d *definition) mayRepeat(s *Submit) bool { return d.row.IdempotencyKey != "" || s.Recheck }

@@ -51,6 +51,9 @@ func (q *toolQueues) reserve(r *run) *limitError {
 // enqueue assigns a job a slot, or a place in a queue of fewer than maxWaiting jobs; negative: of any
 // length. It reports whether there was room.
 func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
+	if r.isSchedule() { // has no attempts, and stays queued
+		return true
+	}
 	limit := q.limit(r.tool)
 	if limit < 0 || r.builtin() {
 		r.slot.apply(onSlot)
