@@ -251,7 +251,7 @@ var allowed = map[string][]string{
 		"runtime/tool",
 		"runtime/tool/local",
 	},
-	"runtime/internal/rule": {"arcp"},
+	"runtime/internal/rule":     {"arcp"},
 	"runtime/internal/schedule": {"arcp"},
 	"runtime/internal/session": {
 		"arcp",
