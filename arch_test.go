@@ -126,6 +126,7 @@ var allowed = map[string][]string{
 		"runtime/internal/questions",
 		"runtime/internal/resources",
 		"runtime/internal/resourceservice",
+		"runtime/internal/schedule",
 		"runtime/internal/session",
 		"runtime/internal/txn",
 		"runtime/store",
