@@ -13,13 +13,19 @@ type ScheduleParams struct {
 	When         arcp.When // exactly one member is set
 }
 
-// Schedule schedules a job and waits until the schedule is accepted. A refusal is a *RemoteError. The
+// Schedules submits jobs at later times.
+type Schedules struct{ c *Client }
+
+// SchedulesOf returns the methods for the schedules of the principal of a client.
+func SchedulesOf(c *Client) Schedules { return Schedules{c} }
+
+// Add schedules a job and waits until the schedule is accepted. A refusal is a *RemoteError. The
 // returned job is the schedule: it ends with the outcome of its job or, with When.Every, with an
 // arcp.ScheduleResult. Cancel ends the schedule.
 //
-// IdempotencyKey, ID and DiscardEvents are of the schedule. In the draft dialect Schedule calls the tool
+// IdempotencyKey, ID and DiscardEvents are of the schedule. In the draft dialect Add calls the tool
 // schedule.create.
-func (c *Client) Schedule(ctx context.Context, p ScheduleParams) (*Job, error) {
+func (s Schedules) Add(ctx context.Context, p ScheduleParams) (*Job, error) {
 	env, err := p.envelope()
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
@@ -28,13 +34,13 @@ func (c *Client) Schedule(ctx context.Context, p ScheduleParams) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", p.Tool, err)
 	}
-	if c.opts.Dialect == arcp.DialectDraft {
+	if s.c.opts.Dialect == arcp.DialectDraft {
 		call := p.InvokeParams
 		call.Tool, call.Arguments, call.Options = scheduleTool, arcp.Raw(payload), arcp.SubmitOptions{}
-		return c.Invoke(ctx, call)
+		return s.c.Invoke(ctx, call)
 	}
 	env.Type, env.Payload = arcp.JobSchedule, payload
-	return c.submit(ctx, env, p.DiscardEvents, false)
+	return s.c.submit(ctx, env, p.DiscardEvents, false)
 }
 
 // scheduleTool is the tool that is the same as job.schedule.

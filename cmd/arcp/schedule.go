@@ -51,7 +51,7 @@ func newScheduleAdd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		job, err := c.Schedule(ctx, p)
+		job, err := client.SchedulesOf(c).Add(ctx, p)
 		if err != nil {
 			return err
 		}
