@@ -285,10 +285,10 @@ var Catalog = []Spec{
 	spec[AgentDelegatePayload](AgentDelegate, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served().commanding().fromWorkers(),
 	spec[AgentHandoffPayload](AgentHandoff, Both, InAccepted, FeatureAgentHandoff, ScopeSession, Plain, "§3.3"),
 
-	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
-	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
-	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
-	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
+	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").served().commanding().repeatable().fromWorkers(),
+	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").served().commanding().repeatable().fromWorkers(),
+	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").served().commanding().repeatable().fromWorkers(),
+	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").served().commanding().repeatable().fromWorkers(),
 
 	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().fromWorkers().inDraft(needNone),
 	spec[HumanInputResponsePayload](HumanInputResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5").served(),

@@ -84,6 +84,7 @@ type ToolView struct {
 	Retry         Raw        `json:"retry,omitzero"`         // retry policy (§5.6); missing: one attempt
 	Idempotent    bool       `json:"idempotent"`             // whether a call may be repeated
 	Interruptible bool       `json:"interruptible"`          // whether its jobs can be interrupted
+	ReadsStreams  bool       `json:"reads_streams,omitzero"` // whether its jobs read streams of clients
 	Source        string     `json:"source"`                 // source (§7.9)
 }
 

@@ -25,6 +25,8 @@ type Host interface {
 	Emit(t arcp.Type, payload any) error
 	// OpenStream opens a stream. The payload is valid.
 	OpenStream(p arcp.StreamOpenPayload) (StreamHost, error)
+	// AcceptStream waits for a stream of a client.
+	AcceptStream(ctx context.Context) (ClientStreamHost, error)
 	// OpenResult begins the result in chunks. The options are complete.
 	OpenResult(o ResultOptions) (ResultHost, error)
 	Checkpoint(label string, data arcp.Raw) error
@@ -66,6 +68,12 @@ type StreamHost interface {
 	Chunk(p arcp.StreamChunkPayload) error
 	// End ends the stream: with stream.close if err is nil, otherwise with stream.error.
 	End(err *arcp.Error) error
+}
+
+// ClientStreamHost implements the methods of a ClientStream.
+type ClientStreamHost interface {
+	Opened() (arcp.StreamID, arcp.StreamOpenPayload)
+	Next(ctx context.Context) (ClientChunk, error)
 }
 
 // ResultHost implements the methods of a Result. Result calls one method at a time, with content of at

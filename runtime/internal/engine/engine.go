@@ -110,8 +110,11 @@ type Engine struct {
 	rates    toolRates
 	shutdown shutdown
 
-	leases    leaseIndex
-	streams   streamIndex
+	leases  leaseIndex
+	streams streamIndex
+
+	clientStreams clientStreamIndex
+
 	order     submitOrder
 	slow      slowTools
 	handovers handovers

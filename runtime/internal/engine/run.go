@@ -87,6 +87,7 @@ type run struct {
 	timers     jobTimers
 	authority  jobAuthority
 	interrupts interrupts
+	inputs     clientStreams
 	creating   map[arcp.JobID]chan struct{} // children that are being created; the channel is closed when it is decided
 }
 

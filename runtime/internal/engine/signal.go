@@ -22,3 +22,21 @@ func (s *signal) channel() <-chan struct{} {
 	}
 	return s.c
 }
+
+// change tells goroutines that something has changed, each time. A lock guards it.
+type change struct{ c chan struct{} } // nil: nobody waits
+
+func (ch *change) notify() {
+	if ch.c != nil {
+		close(ch.c)
+		ch.c = nil
+	}
+}
+
+// channel returns a channel that is closed by the next notify.
+func (ch *change) channel() <-chan struct{} {
+	if ch.c == nil {
+		ch.c = make(chan struct{})
+	}
+	return ch.c
+}

@@ -47,7 +47,15 @@ type Script struct {
 	Call      func(context.Context, tool.Call) (arcp.Raw, error)         // Job.Call
 	Lease     func(tool.ResourceRequest) error                           // Resources.Lease; nil grants every lease
 	Artifacts map[arcp.ArtifactID][]byte                                 // content that Artifacts.Open opens, beside what the tool has put
+	Streams   []ClientStream                                             // that Job.AcceptStream returns, one after the other
 	Emit      func(t arcp.Type, payload any) error                       // called before an event is recorded; an error refuses it
+}
+
+// ClientStream is a stream that a client writes to the job.
+type ClientStream struct {
+	arcp.StreamOpenPayload
+	Chunks []tool.ClientChunk
+	Err    error // behind the chunks; nil: io.EOF
 }
 
 // Record holds the events and requests of a tool. Each list has the order of the calls.
@@ -136,6 +144,7 @@ type Job struct {
 	mu       sync.Mutex
 	record   Record
 	spent    spending
+	accepted int           // of Script.Streams
 	pause    chan struct{} // closed while an interrupt is open
 	resumed  chan struct{} // closed by Resume; nil: no interrupt is open
 	guidance string        // result of the next Yield
