@@ -18,6 +18,7 @@ type WorkerCall struct {
 	Arguments arcp.Raw
 	Attempt   uint32
 	TraceID   string
+	SpanID    string    // span of the job
 	Lease     arcp.Raw  // lease of the job; nil: no permissions
 	Deadline  time.Time // zero: none
 	Restored  arcp.Raw  // data of the checkpoint to continue from; nil: none
@@ -39,7 +40,7 @@ type WorkerCall struct {
 }
 
 func newWorkerCall(w *worker, env *arcp.Envelope, p *arcp.ToolInvokePayload) *WorkerCall {
-	call := &WorkerCall{JobID: env.JobID, Tool: p.Tool, Arguments: p.Arguments, Attempt: p.Attempt, TraceID: env.TraceID, Lease: p.Lease,
+	call := &WorkerCall{JobID: env.JobID, Tool: p.Tool, Arguments: p.Arguments, Attempt: p.Attempt, TraceID: env.TraceID, SpanID: env.SpanID, Lease: p.Lease,
 		Deadline: p.Deadline, w: w, dispatch: env.ID, interrupted: make(chan struct{}), resumed: make(chan struct{})}
 	if p.Checkpoint != nil {
 		call.Restored = p.Checkpoint.Data

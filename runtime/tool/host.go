@@ -18,6 +18,7 @@ type Host interface {
 	ID() arcp.JobID
 	Attempt() uint32
 	TraceID() string
+	SpanID() string
 	Restored() arcp.Raw
 
 	// Emit appends an event to the job: an arcp.LogPayload, JobProgressPayload,

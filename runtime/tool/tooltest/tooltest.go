@@ -27,6 +27,7 @@ type Script struct {
 	ID      arcp.JobID // default job_test
 	Attempt uint32     // default 1
 	TraceID string
+	SpanID  string
 
 	Restored arcp.Raw               // result of Job.Restored; nil: no checkpoint
 	Budget   map[string]arcp.Number // by currency; a currency without an entry is not limited
