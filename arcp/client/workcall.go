@@ -111,7 +111,7 @@ func (call *WorkerCall) frame(t arcp.Type, payload any) arcp.Envelope {
 	return env
 }
 
-// Event sends an event of the job: log, job.progress, metric or event.emit. It fails after the end
+// Event sends an event of the job: log, job.progress, metric, trace.span or event.emit. It fails after the end
 // of the attempt.
 func (call *WorkerCall) Event(t arcp.Type, payload any) error {
 	if call.ctx.Err() != nil {
@@ -145,6 +145,9 @@ func (call *WorkerCall) Progress(p arcp.JobProgressPayload) error {
 
 // Metric emits a measurement. A name that begins with "cost." debits the budget of the job.
 func (call *WorkerCall) Metric(p arcp.MetricPayload) error { return call.Event(arcp.Metric, p) }
+
+// Span emits a span that has ended. The runtime refuses one without name and ids.
+func (call *WorkerCall) Span(p arcp.TraceSpanPayload) error { return call.Event(arcp.TraceSpan, p) }
 
 // Emit emits a named event.
 func (call *WorkerCall) Emit(name string, data any) error {

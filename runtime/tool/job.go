@@ -39,7 +39,7 @@ func (j Job) ID() arcp.JobID { return j.host.ID() }
 // Attempt returns the number of the attempt, 1 for the first.
 func (j Job) Attempt() uint32 { return j.host.Attempt() }
 
-// TraceID returns the trace id of the submit, or "" without one.
+// TraceID returns the trace id of the job.
 func (j Job) TraceID() string { return j.host.TraceID() }
 
 // Traceparent returns the W3C trace context of the job, for requests to other services. It is empty if

@@ -62,6 +62,9 @@ func (j *Job) add(r *Record, payload any) {
 		if name, ok := strings.CutPrefix(p.Name, costPrefix); ok && name != "" {
 			j.spent.add(p.Unit, p.Value)
 		}
+	case arcp.TraceSpanPayload:
+		p.Attributes = slices.Clone(p.Attributes)
+		r.Spans = append(r.Spans, p)
 	case arcp.EventEmitPayload:
 		p.Data = slices.Clone(p.Data)
 		r.Events = append(r.Events, p)
