@@ -30,6 +30,7 @@ func (s *supervisor) startAttempt(now time.Time) {
 // emitStarted emits job.started and calls the tool.
 func (s *supervisor) emitStarted(now time.Time) {
 	s.started = now
+	s.times.start(now, s.attempt)
 	if s.attempt == 1 {
 		s.metrics.Queue.Observe(now.Sub(s.created).Seconds())
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,7 +70,11 @@ func (jw *jobWriter) addEnd(w *store.Write, log *store.AppendEvents, now time.Ti
 	r, end := jw.run, jw.end
 	switch {
 	case end.outcome != nil:
+		before := len(log.Events)
 		log.Events, end.outcome = r.appendOutcome(log.Events, now, end.outcome, r.e.cfg.scrubber())
+		if r.metricEvents {
+			log.Events = slices.Insert(log.Events, before, r.runtimeMetrics(now, r.times, end.outcome)...)
+		}
 		log.State, log.Code = end.outcome.State, outcomeCode(end.outcome)
 		records, err := r.credentials().ending()
 		if err != nil {

@@ -203,6 +203,9 @@ func (j *recoveredJob) write(now time.Time) (*store.Write, error) {
 			return nil, err
 		}
 		w.Put(records...)
+		if j.metricEvents {
+			log.Events = append(log.Events, j.runtimeMetrics(now, jobTimes{}, j.outcome)...)
+		}
 		log.Events = append(log.Events, terminalEvent(&j.row, &j.common, j.outcome, now))
 		log.State, log.Code = j.outcome.State, outcomeCode(j.outcome)
 	case j.newState != "":

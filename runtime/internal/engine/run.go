@@ -48,6 +48,7 @@ type definition struct {
 	retry                                    tool.Retry
 	restoredFrom                             *arcp.RestoredFrom // the first attempt continues from this checkpoint; nil: from the start
 	direct, strictCancel, cancelOnDisconnect bool
+	metricEvents                             bool // the job has the metrics of the runtime as events
 
 	position family.Position
 }
@@ -60,6 +61,7 @@ type run struct {
 
 	// Owned by the supervisor.
 	attempt     uint32
+	times       jobTimes
 	state       arcp.JobState // when no attempt runs
 	gauge       stateGauge
 	lastJSeq    uint64 // position of the last event in the job's log
