@@ -26,6 +26,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
@@ -68,8 +69,9 @@ type Options struct {
 	Pool      *pool.Pool
 	Audit     audit.Log
 	Logger    zerolog.Logger
-	Full      func() bool // reports whether the disk is nearly full
-	Broken    func() bool // reports whether the store has failed
+	Tracer    *tracing.Tracer // nil: no spans
+	Full      func() bool     // reports whether the disk is nearly full
+	Broken    func() bool     // reports whether the store has failed
 
 	Runtime          arcp.RuntimeInfo // shown in session.accepted; without a trust level
 	HandshakeTimeout time.Duration

@@ -268,7 +268,7 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 		State:        arcp.StateAccepted,
 		Attempt:      1,
 	}
-	r.common = commonOf(&r.row)
+	r.common, r.span = commonOf(&r.row), r.e.cfg.Tracer.StartJob(&r.row)
 	return r, requested, nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -179,6 +180,8 @@ func (jw *jobWriter) commit(w *store.Write, err error) bool {
 // events of the write are delivered.
 func (jw *jobWriter) append(w *store.Write) error {
 	claim := jw.addClaim(w)
+	span := jw.run.span.Start(tracing.Commit)
+	defer func() { span.End(codeOf(jw.result)) }()
 	jw.pending.Add(1)
 	jw.run.e.cfg.Log.Append(w, func(res *store.Result) {
 		r := jw.run

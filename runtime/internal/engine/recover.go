@@ -113,7 +113,7 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 	r.row, r.created = *row, row.CreatedAt
 	r.attempt, r.state = row.Attempt, row.State
 	r.lifecycle = lifeAccepted
-	r.common = commonOf(row)
+	r.common, r.span = commonOf(row), e.cfg.Tracer.StartJob(&r.row)
 	r.lastJSeq, r.questions.Set = row.LastJSeq, *questions
 	options := optionsOf(row)
 	options.apply(r)

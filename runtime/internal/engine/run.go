@@ -11,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -36,6 +37,7 @@ type definition struct {
 	tool    *tool.Tool
 	metrics *metrics.Tool
 	common  store.JobContext
+	span    *tracing.Span // of the job; nil: no spans
 	created time.Time
 
 	catalog *catalog.Snapshot // the tools that the job can call

@@ -138,7 +138,7 @@ func (s *Submit) prepare(e *Engine) (*run, *arcp.Error) {
 		r.restoredFrom = &s.firstCheckpoint.restoredFrom
 	}
 	r.row = s.row(t, granted, r.created)
-	r.common = commonOf(&r.row)
+	r.common, r.span = commonOf(&r.row), e.cfg.Tracer.StartJob(&r.row)
 	return r, nil
 }
 
