@@ -40,8 +40,20 @@ type supervisor struct {
 // attemptEnd says why a supervisor ends.
 type attemptEnd struct {
 	exit       exit
-	retryCause failure      // with exitRetry
-	outcome    *job.Outcome // with exitEnd
+	retryCause failure                   // with exitRetry
+	outcome    *job.Outcome              // with exitEnd
+	reference  *arcp.JobCompletedPayload // to the result in chunks of the tool; nil: there is none
+}
+
+// code returns the code of the failure of the attempt; empty: it has not failed.
+func (ae *attemptEnd) code() arcp.Code {
+	switch {
+	case ae.outcome != nil:
+		return outcomeCode(ae.outcome)
+	case ae.exit == exitRetry:
+		return ae.retryCause.code
+	}
+	return ""
 }
 
 // newSupervisor returns the supervisor of the current attempt of a run.
@@ -224,8 +236,21 @@ func (s *supervisor) handleReturn(now time.Time) {
 	case s.call.err != nil:
 		s.failAttempt(now, s.call.err)
 	default:
-		s.machine.Complete(now, s.call.value)
+		s.completeAttempt(now)
 	}
+}
+
+// completeAttempt completes the job with the value or the result in chunks of the tool.
+func (s *supervisor) completeAttempt(now time.Time) {
+	s.mu.Lock()
+	reference, err := s.events.resultReference(s.call.value)
+	s.mu.Unlock()
+	if err != nil {
+		s.failAttempt(now, err)
+		return
+	}
+	s.reference = reference
+	s.machine.Complete(now, s.call.value)
 }
 
 // advance applies the deadlines that have passed: of the machine, questions, leases and the tool's time
@@ -277,6 +302,9 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 	}
 	if out.Terminal != nil {
 		s.outcome = out.Terminal
+		if s.outcome.State == arcp.StateCompleted {
+			s.outcome.Reference = s.reference
+		}
 		s.exit.set(exitEnd)
 	}
 }
@@ -301,7 +329,7 @@ func (s *supervisor) wait(now time.Time, accepted bool) {
 
 // finish releases the job, or leaves it until its next attempt.
 func (s *supervisor) finish() {
-	s.attemptSpan.End(s.endCode())
+	s.attemptSpan.End(s.attemptEnd.code())
 	s.write.placeClaim()
 	rests, stopped, rejected := s.close()
 	if s.timer != nil {
@@ -326,17 +354,6 @@ func (s *supervisor) finish() {
 		s.awaitTool()
 	}
 	s.releaseSlot()
-}
-
-// endCode returns the code of the failure of the attempt; empty: it has not failed.
-func (s *supervisor) endCode() arcp.Code {
-	switch {
-	case s.outcome != nil:
-		return outcomeCode(s.outcome)
-	case s.exit == exitRetry:
-		return s.retryCause.code
-	}
-	return ""
 }
 
 // close ends the attempt. Unless the job rests until its next attempt, it also ends the run and returns
