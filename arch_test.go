@@ -152,6 +152,7 @@ var allowed = map[string][]string{
 		"runtime/internal/questions",
 		"runtime/internal/session",
 		"runtime/internal/session/machine",
+		"runtime/internal/tracing",
 		"runtime/internal/txn",
 		"runtime/internal/worker",
 		"runtime/store",
@@ -175,6 +176,7 @@ var allowed = map[string][]string{
 		"runtime/internal/lease",
 		"runtime/internal/metrics",
 		"runtime/internal/pool",
+		"runtime/internal/tracing",
 		"runtime/internal/txn",
 		"runtime/store",
 		"runtime/tool",
@@ -263,6 +265,7 @@ var allowed = map[string][]string{
 	},
 	"runtime/internal/session/machine": {"arcp"},
 	"runtime/internal/space":           {},
+	"runtime/internal/tracing":         {"arcp", "runtime/store"},
 	"runtime/internal/txn":             {"arcp", "runtime/store"},
 	"runtime/internal/worker": {
 		"arcp",
@@ -337,6 +340,8 @@ var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":                      {"cmd/arcp"},
 	"github.com/modelcontextprotocol/go-sdk/mcp":  {"runtime/tool/mcp", "cmd/arcp/internal/mcpserve", "conformance/mcpcheck"},
 	"cel.dev/cel-go/cel":                          {"runtime/internal/rule"},
+	"go.opentelemetry.io/otel/trace":              {"runtime/internal/tracing", "runtime/config.go"},
+	"go.opentelemetry.io/otel/sdk/trace":          {"cmd/arcp"},
 }
 
 // rule finds the entry of a directory, the most specific one first.
@@ -484,8 +489,8 @@ const (
 
 // largeStructs have more fields than maxFields.
 var largeStructs = map[string]int{
-	"runtime.Config":                   38, // configuration
-	"runtime/internal/conn.Options":    31, // configuration
+	"runtime.Config":                   39, // configuration
+	"runtime/internal/conn.Options":    32, // configuration
 	"runtime/internal/metrics.Metrics": 53, // metrics
 	"runtime/internal/approval.Row":    34, // as it is stored and shown
 }

@@ -210,6 +210,10 @@ func (s *Spec) PayloadName() string { return s.payload.Name() }
 // TypeSet is a set of sequenced message types.
 type TypeSet uint64
 
+// RuntimeMetrics is the bit of the events of type metric that the runtime adds to a job (§5.18). Their
+// sessions negotiate them with FeatureMetrics. The bit of other metrics is that of the type.
+const RuntimeMetrics TypeSet = 1 << 62
+
 const (
 	needNone Feature = ""
 )
@@ -364,6 +368,9 @@ func Visible(negotiated func(Feature) bool) TypeSet {
 		if s := &Catalog[i]; s.Need == needNone || negotiated(s.Need) {
 			set |= s.Bit
 		}
+	}
+	if negotiated(FeatureMetrics) {
+		set |= RuntimeMetrics
 	}
 	return set
 }

@@ -18,10 +18,11 @@ type Host interface {
 	ID() arcp.JobID
 	Attempt() uint32
 	TraceID() string
+	SpanID() string
 	Restored() arcp.Raw
 
 	// Emit appends an event to the job: an arcp.LogPayload, JobProgressPayload,
-	// MetricPayload or EventEmitPayload. Emit copies the raw members of payload.
+	// MetricPayload, TraceSpanPayload or EventEmitPayload. Emit copies the raw members of payload.
 	Emit(t arcp.Type, payload any) error
 	// OpenStream opens a stream. The payload is valid.
 	OpenStream(p arcp.StreamOpenPayload) (StreamHost, error)

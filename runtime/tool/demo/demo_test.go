@@ -38,7 +38,7 @@ func TestRegisterAddsEveryTool(t *testing.T) {
 		{Name: "demo.sleep", Versions: one, Default: "1.0.0"}, {Name: "demo.spend", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stall", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stream", Versions: one, Default: "1.0.0"},
-		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"},
+		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"}, {Name: "demo.trace", Versions: one, Default: "1.0.0"},
 	}
 	var agents []arcp.Agent
 	for _, f := range r.State().Families("") {

@@ -13,6 +13,7 @@
 package tooltest
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"slices"
@@ -27,7 +28,8 @@ import (
 type Script struct {
 	ID      arcp.JobID // default job_test
 	Attempt uint32     // default 1
-	TraceID string
+	TraceID string     // default trace_test
+	SpanID  string     // default span_test
 
 	Restored arcp.Raw               // result of Job.Restored; nil: no checkpoint
 	Budget   map[string]arcp.Number // by currency; a currency without an entry is not limited
@@ -62,7 +64,8 @@ type ClientStream struct {
 type Record struct {
 	Logs        []arcp.LogPayload
 	Progress    []arcp.JobProgressPayload
-	Metrics     []arcp.MetricPayload // also of charges
+	Metrics     []arcp.MetricPayload    // also of charges
+	Spans       []arcp.TraceSpanPayload // that have ended
 	Events      []arcp.EventEmitPayload
 	Checkpoints []Checkpoint
 	Streams     []Stream
@@ -155,6 +158,7 @@ func New(s Script) *Job {
 	if s.ID == "" {
 		s.ID = "job_test"
 	}
+	s.TraceID, s.SpanID = cmp.Or(s.TraceID, "trace_test"), cmp.Or(s.SpanID, "span_test")
 	s.Attempt = max(s.Attempt, 1)
 	return &Job{script: s, wanted: make(chan struct{}, 1), pause: make(chan struct{}), spent: newSpending(s.Budget)}
 }

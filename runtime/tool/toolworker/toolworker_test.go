@@ -95,6 +95,9 @@ func reported(ctx context.Context, job *client.Job) (list []string) {
 		case err != nil:
 			return append(list, err.Error())
 		case ev.Type == arcp.EventEmit && bytes.Contains(ev.Payload, []byte("child_job_id")): // the runtime's own, with new ids
+		case ev.Type == arcp.TraceSpan: // its ids and times differ
+			p, err := arcp.DecodePayload[arcp.TraceSpanPayload](&ev)
+			list = append(list, fmt.Sprint(ev.Type, p.Name, p.TraceID == ev.TraceID, p.ParentSpanID == ev.SpanID, string(p.Attributes), err))
 		case ev.Type == arcp.Log || ev.Type == arcp.JobProgress || ev.Type == arcp.Metric || ev.Type == arcp.EventEmit || ev.Type.Terminal():
 			list = append(list, fmt.Sprintf("%s %s", ev.Type, ev.Payload))
 		}
@@ -123,7 +126,7 @@ func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error)
 		}
 	}
 	err = errors.Join(job.Metric(arcp.MetricPayload{Name: "distance", Value: "1.50", Unit: "km"}), job.Emit("arrived", map[string]int{"n": 1}),
-		job.Emit("empty", nil), job.Checkpoint("end", in))
+		job.Emit("empty", nil), job.Span("drive", map[string]any{"km": 1}).End(errors.New("a flat tire")), job.Checkpoint("end", in))
 	if err != nil {
 		return out, err
 	}
