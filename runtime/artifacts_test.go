@@ -2,6 +2,8 @@ package runtime_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -41,6 +43,62 @@ func TestClientStoresArtifacts(t *testing.T) {
 			f.Errorf("Put of one byte too many = %v, want %s", err, arcp.CodeInvalidArgument)
 		}
 	})
+}
+
+// The content of artifact.put is in the artifact, and not in the rows of the calls.
+func TestCallsAreStoredWithoutContent(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		c, _ := f.client("alice", client.Handlers{})
+		for _, args := range []string{`{"data":"aGVsbG8=","more":true}`, `{"data":"aGVsbG8=","media_type":"text"}`, `{"data":"aGVsbG8="}`} {
+			j, err := c.Invoke(f.Context(), client.InvokeParams{Tool: "artifact.put", Arguments: arcp.Raw(args)})
+			if err != nil {
+				f.Fatal(err)
+			}
+			_, err = j.Wait(f.Context())
+			row, readErr := f.st.Job(f.Context(), j.ID())
+			if readErr != nil || !row.State.Terminal() || bytes.Contains(row.Arguments, []byte("aGVsbG8=")) {
+				f.Errorf("%s (%v) is stored as %s, %v", args, err, row.Arguments, readErr)
+			}
+		}
+	})
+}
+
+// Clients of the draft dialect use the tools.
+func TestDraftClientsUseArtifacts(t *testing.T) {
+	for i := range draftLibraries {
+		lib := &draftLibraries[i]
+		t.Run(string(lib.name), func(t *testing.T) {
+			inBubble(t, nil, func(f *fixture) {
+				p := f.dialDraft(lib, "alice")
+				content := bytes.Repeat([]byte("0123456789abcdef"), artifactChunk/16)
+				data := base64.StdEncoding.EncodeToString(content)
+				var progress arcp.UploadProgress
+				p.result(&progress, "artifact.put", fmt.Sprintf(`{"data":%q,"more":true}`, data))
+				var object arcp.ArtifactObject
+				p.result(&object, "artifact.put", fmt.Sprintf(`{"upload_id":%q,"offset":%d,"data":%q}`, progress.UploadID, progress.Offset, data))
+				var chunk arcp.ArtifactChunk
+				p.result(&chunk, "artifact.get", fmt.Sprintf(`{"artifact_id":%q,"offset":%d}`, object.ArtifactID, len(content)))
+				if object.Size != uint64(2*len(content)) || !bytes.Equal(chunk.Data, content[:256<<10]) || !chunk.More {
+					t.Errorf("an artifact of %d bytes, read %d, more %v", object.Size, len(chunk.Data), chunk.More)
+				}
+			})
+		})
+	}
+}
+
+const artifactChunk = 1 << 20 // the largest chunk
+
+// result runs a tool and decodes its result.
+func (p *draftPeer) result(out any, agent, input string) {
+	p.Helper()
+	frame := p.run(agent, input)
+	value := frame.Payload.Result
+	if value == nil {
+		value = frame.Payload.Output
+	}
+	if err := arcp.Unmarshal(value, out); err != nil {
+		p.Fatalf("%s ends with %.300s: %v", agent, frame.raw, err)
+	}
 }
 
 // Artifacts on disk are there after a restart, and a file without a row is not.
