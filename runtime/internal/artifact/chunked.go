@@ -83,7 +83,7 @@ func (s *Store) WriteChunk(principal string, id arcp.ArtifactID, offset int64, d
 		return 0, errOffset(id, next)
 	}
 	if _, err := c.upload.Write(data); err != nil {
-		s.abortUpload(c, err)
+		c.abort(err)
 		return 0, err
 	}
 	c.last, c.size = sum[:], len(data)
@@ -139,13 +139,13 @@ func (s *Store) FinishUpload(principal string, id arcp.ArtifactID, digest string
 	u := c.upload
 	if digest != "" && !isDigest(digest) {
 		err := errDigest()
-		s.abortUpload(c, err)
+		c.abort(err)
 		return Row{}, nil, nil, err
 	}
 	if digest != "" {
 		u.want = strings.ToLower(digest)
 	}
-	s.closeUpload(c)
+	c.close()
 	row, record, err := u.Finish()
 	if err != nil {
 		return Row{}, nil, nil, err
@@ -163,8 +163,9 @@ func (s *Store) DropUpload(id arcp.ArtifactID) {
 	}
 }
 
-// closeUpload removes an upload from the open ones. Called with c.mu.
-func (s *Store) closeUpload(c *chunkedUpload) {
+// close removes an upload from the open ones. Called with c.mu.
+func (c *chunkedUpload) close() {
+	s := c.upload.store
 	s.mu.Lock()
 	delete(s.uploads, c.upload.row.ID)
 	if !c.dropped {
@@ -174,10 +175,10 @@ func (s *Store) closeUpload(c *chunkedUpload) {
 	c.upload = nil
 }
 
-// abortUpload discards an upload because of an error. Called with c.mu.
-func (s *Store) abortUpload(c *chunkedUpload, err error) {
+// abort discards an upload because of an error. Called with c.mu.
+func (c *chunkedUpload) abort(err error) {
 	u := c.upload
-	s.closeUpload(c)
+	c.close()
 	u.Abort(err)
 }
 
@@ -196,7 +197,7 @@ func (s *Store) abortIdle(now time.Time) {
 			continue
 		}
 		if c.upload != nil && (dropped || now.Sub(c.usedAt) >= uploadIdle) {
-			s.abortUpload(c, errIdle)
+			c.abort(errIdle)
 		}
 		c.mu.Unlock()
 	}
