@@ -127,6 +127,7 @@ func (p JobResultChunkPayload) AppendJSON(dst []byte) []byte {
 	o.text("data", p.Data)
 	o.text("encoding", p.Encoding)
 	o.bool("more", p.More)
+	o.optional("content_type", p.ContentType)
 	return o.end()
 }
 
@@ -141,6 +142,7 @@ func (p JobCompletedPayload) AppendJSON(dst []byte) []byte {
 	if p.ResultSize != nil {
 		o.uint("result_size", *p.ResultSize)
 	}
+	o.optional("content_type", p.ContentType)
 	o.optional("summary", p.Summary)
 	return o.end()
 }

@@ -42,6 +42,7 @@ type LeaseConstraints struct {
 type ToolResultPayload struct {
 	Value     Raw             `json:"value,omitzero"`      // result
 	ResultRef *ArtifactObject `json:"result_ref,omitzero"` // artifact with the result
+	Summary   string          `json:"summary,omitzero"`    // of a result that the worker sent in parts; for people
 }
 
 // JobAcceptedPayload announces that the job is durable.
@@ -110,20 +111,22 @@ type JobCheckpointPayload struct {
 
 // JobResultChunkPayload is a part of a streamed result.
 type JobResultChunkPayload struct {
-	ResultID string `json:"result_id"` // identifier of the result
-	ChunkSeq uint64 `json:"chunk_seq"` // number of the part, from 0
-	Data     string `json:"data"`      // content of the part
-	Encoding string `json:"encoding"`  // utf8 or base64
-	More     bool   `json:"more"`      // whether another part follows
+	ResultID    string `json:"result_id"`             // identifier of the result
+	ChunkSeq    uint64 `json:"chunk_seq"`             // number of the part, from 0
+	Data        string `json:"data"`                  // content of the part
+	Encoding    string `json:"encoding"`              // utf8 or base64
+	More        bool   `json:"more"`                  // whether another part follows
+	ContentType string `json:"content_type,omitzero"` // of the first part: media type of the result; missing: the parts are the JSON text of the result
 }
 
 // JobCompletedPayload ends a job that succeeded.
 type JobCompletedPayload struct {
-	Value      Raw             `json:"value,omitzero"`       // result
-	ResultRef  *ArtifactObject `json:"result_ref,omitzero"`  // artifact with the result
-	ResultID   string          `json:"result_id,omitzero"`   // result that was sent in parts
-	ResultSize *uint64         `json:"result_size,omitzero"` // bytes of the result that was sent in parts
-	Summary    string          `json:"summary,omitzero"`     // for people
+	Value       Raw             `json:"value,omitzero"`        // result
+	ResultRef   *ArtifactObject `json:"result_ref,omitzero"`   // artifact with the result
+	ResultID    string          `json:"result_id,omitzero"`    // result that was sent in parts
+	ResultSize  *uint64         `json:"result_size,omitzero"`  // bytes of the result that was sent in parts
+	ContentType string          `json:"content_type,omitzero"` // media type of these bytes; missing: they are the JSON text of the result
+	Summary     string          `json:"summary,omitzero"`      // for people
 }
 
 // JobCancelledPayload ends a job that was cancelled.

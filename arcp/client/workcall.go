@@ -75,6 +75,9 @@ func (call *WorkerCall) try(handle func(context.Context, *WorkerCall) (any, erro
 
 // outcome returns the final message of the attempt.
 func (call *WorkerCall) outcome(result any, err error) arcp.Envelope {
+	if r, ok := result.(WorkerResult); ok && err == nil {
+		return call.frame(arcp.ToolResult, arcp.ToolResultPayload{Summary: r.Summary})
+	}
 	if err == nil {
 		var raw arcp.Raw
 		if raw, err = arcp.Marshal(result); err == nil {
@@ -163,6 +166,71 @@ func (call *WorkerCall) Checkpoint(ctx context.Context, label string, data any) 
 	}
 	_, err = call.ask(ctx, arcp.JobCheckpoint, arcp.JobCheckpointPayload{Label: label, Data: raw}, arcp.Ack)
 	return err
+}
+
+// WorkerStream is a stream of the job that a worker writes. One goroutine uses it.
+type WorkerStream struct {
+	ID arcp.StreamID // by which clients know the stream
+
+	call *WorkerCall
+	id   arcp.StreamID // by which the worker names it
+	next uint64
+}
+
+// OpenStream opens a stream of the job. A job with too many open streams is a *RemoteError.
+func (call *WorkerCall) OpenStream(ctx context.Context, p arcp.StreamOpenPayload) (*WorkerStream, error) {
+	st := &WorkerStream{call: call, id: arcp.StreamID(arcp.NewID(arcp.StreamPrefix))}
+	env, err := st.send(ctx, arcp.StreamOpen, p)
+	st.ID = env.StreamID
+	return st, err
+}
+
+// Chunk appends a chunk and numbers it. It returns when the runtime has taken the chunk, for which it may
+// wait while a client slows the stream.
+func (st *WorkerStream) Chunk(ctx context.Context, p arcp.StreamChunkPayload) error {
+	p.Sequence = st.next
+	if _, err := st.send(ctx, arcp.StreamChunk, p); err != nil {
+		return err
+	}
+	st.next++
+	return nil
+}
+
+// Close ends the stream.
+func (st *WorkerStream) Close(ctx context.Context) error {
+	var p arcp.StreamClosePayload
+	if st.next > 0 {
+		p.FinalSequence = new(st.next - 1)
+	}
+	_, err := st.send(ctx, arcp.StreamClose, p)
+	return err
+}
+
+// CloseWithError ends the stream with an error.
+func (st *WorkerStream) CloseWithError(ctx context.Context, e *arcp.Error) error {
+	_, err := st.send(ctx, arcp.StreamError, e)
+	return err
+}
+
+func (st *WorkerStream) send(ctx context.Context, t arcp.Type, payload any) (arcp.Envelope, error) {
+	ctx, stop := mergedContext(ctx, st.call.ctx)
+	defer stop()
+	env := st.call.frame(t, payload)
+	env.StreamID = st.id
+	return st.call.w.c.request(ctx, env, arcp.Ack, nil)
+}
+
+// ResultChunk appends a part of the result of the job, and returns when the runtime has taken it. The
+// parts have one ResultID and one Encoding and are numbered from 0; the last one has no More, and the
+// handler then returns a WorkerResult.
+func (call *WorkerCall) ResultChunk(ctx context.Context, p arcp.JobResultChunkPayload) error {
+	_, err := call.ask(ctx, arcp.JobResultChunk, p, arcp.Ack)
+	return err
+}
+
+// WorkerResult is what a handler returns after WorkerCall.ResultChunk.
+type WorkerResult struct {
+	Summary string // for people
 }
 
 // Ask asks a person for a value. A question without an answer is a *RemoteError.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"strings"
@@ -24,8 +23,7 @@ type eventPrinter struct {
 	streams client.Streams
 	pipe    *streamPipe // prints one stream instead of the result; nil: none
 
-	result []byte // assembled from job.result_chunk
-	bad    error  // error of an invalid part
+	parts client.ResultParts
 }
 
 func (a *app) newEventPrinter(all bool) *eventPrinter {
@@ -47,9 +45,7 @@ func (p *eventPrinter) show(ctx context.Context, env *arcp.Envelope) {
 
 // event prints an event. With a nil w it only assembles the result.
 func (p *eventPrinter) event(env *arcp.Envelope) {
-	if env.Type == arcp.JobResultChunk {
-		p.gather(env)
-	}
+	p.parts.Receive(env)
 	st, content, err := p.streams.Receive(env)
 	if p.pipe != nil {
 		p.pipe.receive(st, content, err)
@@ -104,18 +100,6 @@ func (p *eventPrinter) done() {
 		p.console.stop()
 	}
 	p.bar.clear()
-}
-
-func (p *eventPrinter) gather(env *arcp.Envelope) {
-	c, err := arcp.DecodePayload[arcp.JobResultChunkPayload](env)
-	data := []byte(c.Data)
-	if err == nil && c.Encoding == "base64" {
-		data, err = base64.StdEncoding.DecodeString(c.Data)
-	}
-	if err != nil && p.bad == nil {
-		p.bad = fmt.Errorf("part %d of the result: %w", c.ChunkSeq, err)
-	}
-	p.result = append(p.result, data...)
 }
 
 // payload decodes as much of a payload as it can, for display.

@@ -89,7 +89,7 @@ func TestResultInParts(t *testing.T) {
 	p := new(eventPrinter)
 	for i, c := range []arcp.JobResultChunkPayload{
 		{ResultID: "res_1", Data: `{"a":`, Encoding: "utf8", More: true},
-		{ResultID: "res_1", Data: "MX0=", Encoding: "base64"},
+		{ResultID: "res_1", Data: "1}", Encoding: "utf8"},
 	} {
 		c.ChunkSeq = uint64(i)
 		env := arcp.Frame(arcp.JobResultChunk, c)
@@ -100,10 +100,15 @@ func TestResultInParts(t *testing.T) {
 	if err := a.printResult(r, p); err != nil || stdout.String() != "{\"a\":1}\n" {
 		t.Errorf("result = %q, %v, want the parts together", stdout.String(), err)
 	}
-	env := arcp.Frame(arcp.JobResultChunk, arcp.JobResultChunkPayload{ResultID: "res_1", ChunkSeq: 2, Data: "!", Encoding: "base64"})
+	stdout.Reset()
+	r.ContentType = "text/plain"
+	if err := a.printResult(r, p); err != nil || stdout.String() != `{"a":1}` {
+		t.Errorf("content = %q, %v, want it as it is", stdout.String(), err)
+	}
+	env := arcp.Frame(arcp.JobResultChunk, arcp.JobResultChunkPayload{ResultID: "res_1", ChunkSeq: 2, Encoding: "utf8"})
 	p.event(&env)
-	if err := a.printResult(r, p); err == nil || !strings.Contains(err.Error(), "part 2") {
-		t.Errorf("err = %v, want one about part 2", err)
+	if err := a.printResult(r, p); err == nil || !strings.Contains(err.Error(), "a part follows the last one") {
+		t.Errorf("err = %v, want one about the part after the last", err)
 	}
 }
 

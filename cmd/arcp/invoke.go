@@ -279,20 +279,22 @@ func stopWaiting(cause error, job *client.Job) error {
 	return fmt.Errorf("%w; %s continues: `arcp jobs watch %s` follows it", cause, job.ID(), job.ID())
 }
 
-// printResult writes the result of a job as JSON.
+// printResult writes the result of a job as JSON, and the content of a result with a content type as it
+// is.
 func (a *app) printResult(r client.Result, p *eventPrinter) error {
-	value := []byte(r.Value)
-	if r.ResultID != "" {
-		if p.bad != nil {
-			return p.bad
-		}
-		value = p.result
-	} else if r.ResultRef != nil {
+	value, err := p.parts.Content(&r)
+	switch {
+	case err != nil:
+		return err
+	case r.ResultID != "" && r.ContentType != "":
+		_, err := a.stdout.Write(value)
+		return err
+	case r.ResultRef != nil:
 		return a.printJSON(r.ResultRef)
 	}
 	if len(value) == 0 {
 		value = []byte("null")
 	}
-	_, err := a.stdout.Write(append(value, '\n'))
+	_, err = a.stdout.Write(append(value, '\n'))
 	return err
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 
@@ -172,6 +173,19 @@ var answerFaults = []Fault{
 			}
 			return f
 		})},
+	{Defect: "the chunks of a result are numbered from 1", Checks: []string{"results.chunks"},
+		newRewriter: editResultChunk("chunk_seq", func(p arcp.JobResultChunkPayload) any { return p.ChunkSeq + 1 })},
+	{Defect: "every chunk of a result says that there are more", Checks: []string{"results.chunks"},
+		newRewriter: editResultChunk("more", func(arcp.JobResultChunkPayload) any { return true })},
+	{Defect: "a chunk of a result is encoded as base64 and says utf8", Checks: []string{"results.chunks"},
+		newRewriter: editResultChunk("encoding", func(arcp.JobResultChunkPayload) any { return "utf8" })},
+	{Defect: "result_size counts the encoded bytes", Checks: []string{"results.chunks"},
+		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame {
+			if p, err := arcp.DecodePayload[arcp.JobCompletedPayload](&f.Envelope); err == nil && p.ResultSize != nil {
+				f = f.withPayload("result_size", base64.StdEncoding.EncodedLen(int(*p.ResultSize)))
+			}
+			return f
+		})},
 	{Defect: "a refusal has the specific code in place of the code on the wire", Checks: []string{"jobs.name-unknown"},
 		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
 	{Defect: "the code of every refusal is INTERNAL", Checks: []string{"jobs.name-unknown", "extensions.unknown-core"},
@@ -193,6 +207,17 @@ var answerFaults = []Fault{
 		newRewriter: answerEarlyPing},
 	{Defect: "an experimental or extension message is refused instead of ignored", Checks: []string{"extensions.experimental", "extensions.optional"},
 		newRewriter: refuseExperimental},
+}
+
+// editResultChunk changes a member of job.result_chunk.
+func editResultChunk(name string, value func(arcp.JobResultChunkPayload) any) func() rewriter {
+	return editReceived(arcp.JobResultChunk, func(f frame) frame {
+		p, err := arcp.DecodePayload[arcp.JobResultChunkPayload](&f.Envelope)
+		if err != nil {
+			return f
+		}
+		return f.withPayload(name, value(p))
+	})
 }
 
 // performCopies gives a repeated message a new id, and gives its answers the original

@@ -25,6 +25,8 @@ type Host interface {
 	Emit(t arcp.Type, payload any) error
 	// OpenStream opens a stream. The payload is valid.
 	OpenStream(p arcp.StreamOpenPayload) (StreamHost, error)
+	// OpenResult begins the result in chunks. The options are complete.
+	OpenResult(o ResultOptions) (ResultHost, error)
 	Checkpoint(label string, data arcp.Raw) error
 	CheckpointWanted() <-chan struct{}
 	Yield(ctx context.Context) (guidance string, err error)
@@ -64,6 +66,15 @@ type StreamHost interface {
 	Chunk(p arcp.StreamChunkPayload) error
 	// End ends the stream: with stream.close if err is nil, otherwise with stream.error.
 	End(err *arcp.Error) error
+}
+
+// ResultHost implements the methods of a Result. Result calls one method at a time, with content of at
+// most MaxResultChunk bytes, which is UTF-8 for a text. The methods copy the content.
+type ResultHost interface {
+	// Chunk appends a chunk that others follow.
+	Chunk(content []byte) error
+	// End appends the last chunk.
+	End(content []byte, summary string) error
 }
 
 // ErrLost ends an attempt whose outcome is unknown, because the program that ran it has

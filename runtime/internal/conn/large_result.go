@@ -12,8 +12,8 @@ import (
 
 // Bounds of a result in chunks that is sent as a whole to a client without result_chunk.
 const (
-	maxWholeFrame = 8 << 20 // bytes of its frame: the largest that clients accept
-	maxReference  = 4 << 10 // bytes of an event that refers to chunks
+	maxWholeFrame = 8 << 20   // bytes of its frame: the largest that clients accept
+	maxReference  = 128 << 10 // bytes of an event that refers to chunks: most are its summary
 )
 
 // needsWholeResult reports whether an event completes a job with a result in chunks, and the session did
@@ -38,6 +38,9 @@ func (s *Server) withWholeResult(ctx context.Context, e *store.Event) (*store.Ev
 	value, err := engine.ReadResult(ctx, s.opts.Store, e.JobID(), e.JSeq, &p)
 	if err != nil {
 		return nil, fmt.Errorf("result of %s: %w", e.JobID(), err)
+	}
+	if len(value) > maxWholeFrame-maxReference { // a text with many escaped characters
+		return e, nil
 	}
 	payload, err := arcp.Marshal(arcp.JobCompletedPayload{Value: value, Summary: p.Summary})
 	if err != nil {

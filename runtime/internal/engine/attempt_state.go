@@ -21,6 +21,7 @@ type eventQueue struct {
 	stopCause  error              // the cause with which the tool has to stop; nil: it may continue
 	closed     bool               // no event of the attempt is accepted any more
 	streams    *streamSet         // nil: the attempt has opened no stream
+	result     *toolResult        // in chunks; nil: the tool has begun none
 	reusable   []*store.Event     // memory of an earlier list; owned by the supervisor
 }
 

@@ -368,7 +368,7 @@ func (cc *childCall) await(ctx context.Context, child *family.Child) (*job.Outco
 		}
 		o = r.done.outcome
 	}
-	if o == nil {
+	if o == nil || o.Reference != nil {
 		if cc.parent.ctx.Err() != nil {
 			return nil, context.Cause(cc.parent.ctx)
 		}

@@ -79,6 +79,8 @@ func outcomeCode(o *job.Outcome) arcp.Code {
 func (d *definition) appendOutcome(events []*store.Event, now time.Time, o *job.Outcome, scrub scrubber) ([]*store.Event, *job.Outcome) {
 	scrub.outcome(o)
 	switch size := len(o.Value); {
+	case o.Reference != nil:
+		return append(events, d.event(completedType(optionsOf(&d.row)), now, arcp.PriorityCritical, *o.Reference)), o
 	case o.State != arcp.StateCompleted || size <= maxPayload:
 	case d.direct:
 		o = tooLarge(arcp.CodeResourceExhausted, size, maxPayload)

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 
@@ -35,16 +36,21 @@ func readOutcome(ctx context.Context, st store.Store, row *store.Job) (*job.Outc
 	return o, err
 }
 
-// ReadResult returns the result of a job in chunks. end is the position of the terminal
-// event p in the job's log. The chunks precede it.
+// ReadResult returns the result of a job in chunks. end is the position of the terminal event p in the
+// job's log. A result that the tool has written becomes a JSON string: the text, or the bytes as base64.
 func ReadResult(ctx context.Context, st store.Store, id arcp.JobID, end uint64, p *arcp.JobCompletedPayload) (arcp.Raw, error) {
 	if p.ResultSize == nil || *p.ResultSize > maxResult {
 		return nil, fmt.Errorf("the size of result %s of %s is not known, or over %d bytes", p.ResultID, id, maxResult)
 	}
 	size := *p.ResultSize
-	value := make(arcp.Raw, 0, size)
+	content := make([]byte, 0, size)
+	first := uint64(0) // the chunks of a tool are anywhere in the log
+	if p.ContentType == "" {
+		first = end - min(end, size/minChunk+2) // 2: a last short chunk, and the terminal event
+	}
+	binary := false
 	var bad error
-	err := st.JobEvents(ctx, id, end-min(end, size/minChunk+2), func(ev *store.Event) bool { // 2: a last short chunk, and the terminal event
+	err := st.JobEvents(ctx, id, first, func(ev *store.Event) bool {
 		if ev.Type != arcp.JobResultChunk {
 			return ev.JSeq < end
 		}
@@ -53,18 +59,28 @@ func ReadResult(ctx context.Context, st store.Store, id arcp.JobID, end uint64, 
 		if env, bad = arcp.Decode(store.AppendFrame(nil, store.FrameHead(arcp.Version, arcp.SessionPrefix), 0, "", ev)); bad == nil {
 			chunk, bad = arcp.DecodePayload[arcp.JobResultChunkPayload](&env)
 		}
-		if chunk.ResultID == p.ResultID {
-			value = append(value, chunk.Data...)
+		if bad != nil || chunk.ResultID != p.ResultID {
+			return bad == nil
+		}
+		if binary = chunk.Encoding == "base64"; binary {
+			content, bad = base64.StdEncoding.AppendDecode(content, []byte(chunk.Data))
+		} else {
+			content = append(content, chunk.Data...)
 		}
 		return bad == nil
 	})
 	if err = errors.Join(err, bad); err != nil {
 		return nil, err
 	}
-	if uint64(len(value)) != size {
-		return nil, fmt.Errorf("%d of %d bytes of result %s of %s", len(value), size, p.ResultID, id)
+	switch {
+	case uint64(len(content)) != size:
+		return nil, fmt.Errorf("%d of %d bytes of result %s of %s", len(content), size, p.ResultID, id)
+	case p.ContentType == "":
+		return content, nil
+	case binary:
+		return arcp.AppendString(nil, base64.StdEncoding.EncodeToString(content)), nil
 	}
-	return value, nil
+	return arcp.AppendString(nil, string(content)), nil
 }
 
 // readEvents reads the events of a job behind a position of its log.

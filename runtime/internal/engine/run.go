@@ -23,8 +23,8 @@ const (
 
 // Bounds of what a tool returns.
 const (
-	maxPayload = 512 << 10 // bytes of one event
-	maxResult  = 256 << 20 // bytes of a result, in chunks
+	maxPayload = 512 << 10      // bytes of one event
+	maxResult  = tool.MaxResult // bytes, in chunks
 )
 
 // abandonAfter is how long a tool may take to return after its job has ended.

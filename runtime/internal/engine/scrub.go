@@ -49,7 +49,7 @@ func (s scrubber) outcome(o *job.Outcome) {
 	if s.vault == nil {
 		return
 	}
-	o.Value = s.bytes(o.Value)
+	o.Value = s.bytes(o.Value) // a Reference is scrubbed when the tool sets it
 	if o.Err == nil {
 		return
 	}

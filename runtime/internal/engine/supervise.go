@@ -38,8 +38,9 @@ type supervisor struct {
 // attemptEnd says why a supervisor ends.
 type attemptEnd struct {
 	exit       exit
-	retryCause failure      // with exitRetry
-	outcome    *job.Outcome // with exitEnd
+	retryCause failure                   // with exitRetry
+	outcome    *job.Outcome              // with exitEnd
+	reference  *arcp.JobCompletedPayload // to the result in chunks of the tool; nil: there is none
 }
 
 // newSupervisor returns the supervisor of the current attempt of a run.
@@ -222,8 +223,21 @@ func (s *supervisor) handleReturn(now time.Time) {
 	case s.call.err != nil:
 		s.failAttempt(now, s.call.err)
 	default:
-		s.machine.Complete(now, s.call.value)
+		s.completeAttempt(now)
 	}
+}
+
+// completeAttempt completes the job with the value or the result in chunks of the tool.
+func (s *supervisor) completeAttempt(now time.Time) {
+	s.mu.Lock()
+	reference, err := s.events.resultReference(s.call.value)
+	s.mu.Unlock()
+	if err != nil {
+		s.failAttempt(now, err)
+		return
+	}
+	s.reference = reference
+	s.machine.Complete(now, s.call.value)
 }
 
 // advance applies the deadlines that have passed: of the machine, questions, leases and the tool's time
@@ -275,6 +289,9 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 	}
 	if out.Terminal != nil {
 		s.outcome = out.Terminal
+		if s.outcome.State == arcp.StateCompleted {
+			s.outcome.Reference = s.reference
+		}
 		s.exit.set(exitEnd)
 	}
 }

@@ -26,11 +26,12 @@ type Spec struct {
 
 // Outcome is the end of a job.
 type Outcome struct {
-	State  arcp.JobState // completed, failed or cancelled
-	Value  arcp.Raw      // completed: the result
-	Err    *arcp.Error   // failed: the error
-	Reason string        // cancelled: the reason of the cancel
-	Code   arcp.Code     // cancelled: CANCELLED, or ABORTED after the hard stop
+	State     arcp.JobState             // completed, failed or cancelled
+	Value     arcp.Raw                  // completed: the result, unless Reference is set
+	Reference *arcp.JobCompletedPayload // completed with a result in chunks of the tool: refers to it
+	Err       *arcp.Error               // failed: the error
+	Reason    string                    // cancelled: the reason of the cancel
+	Code      arcp.Code                 // cancelled: CANCELLED, or ABORTED after the hard stop
 }
 
 // Output has the actions for the caller, in the order of the fields.

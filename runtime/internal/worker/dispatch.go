@@ -27,9 +27,9 @@ type dispatch struct {
 	ref           string
 	worker        *workerSession
 	job           tool.Job
-	attempt       tool.Attempt  // of job
 	invoke        arcp.Envelope // the tool.invoke
 	interruptible bool          // the tool is interruptible
+	contents      contentSet
 	wake          chan struct{} // buffered 1
 	stop          context.CancelFunc
 
@@ -104,7 +104,7 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 	if err != nil { // its members were decoded
 		return nil, err
 	}
-	d := &dispatch{pool: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, attempt: attempt, wake: make(chan struct{}, 1)}
+	d := &dispatch{pool: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, wake: make(chan struct{}, 1)}
 	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: d.id, JobID: d.jobID, TraceID: job.TraceID(), SpanID: info.SpanID,
 		Priority: info.Priority, Payload: raw}
 	for {
@@ -134,6 +134,9 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 }
 
 var errEnded = arcp.Errorf(arcp.CodeAborted, "the attempt is over")
+
+// attempt returns the host of the job; toolFunc has checked its type.
+func (d *dispatch) attempt() tool.Attempt { return d.job.Host().(tool.Attempt) }
 
 // tryDispatch sends a dispatch to the least busy worker, and returns the other tools whose slots
 // change. If all workers are busy it returns a channel that is closed when one may be free. The
@@ -361,8 +364,8 @@ func (d *dispatch) loop(ctx, questions context.Context) *result {
 				return o
 			}
 			d.sendControl(d.cancel(context.Cause(ctx).Error())) // the worker may still send an outcome
-		case <-d.attempt.Ended():
-			if failure := d.attempt.Failure(); failure != nil {
+		case <-d.attempt().Ended():
+			if failure := d.attempt().Failure(); failure != nil {
 				return withdrawn(failure)
 			}
 			return withdrawn(errEnded)

@@ -103,6 +103,11 @@ var questionTypes = map[arcp.Type]bool{
 	arcp.HumanChoiceRequest: true,
 	arcp.ToolInvoke:         true,
 	arcp.AgentDelegate:      true,
+	arcp.StreamOpen:         true,
+	arcp.StreamChunk:        true,
+	arcp.StreamClose:        true,
+	arcp.StreamError:        true,
+	arcp.JobResultChunk:     true,
 }
 
 // refusals returns an error as the answer to every open question and call. A call whose child was
@@ -213,7 +218,13 @@ func (qr questionRelay) end(id arcp.MessageID) {
 // reply sends an answer to a question, or queues it for a worker that reconnects. If more than
 // maxCachedBytes would wait for the worker, reply sends an error instead.
 func (qr questionRelay) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
+	qr.replyAbout(to, t, job, "", payload)
+}
+
+// replyAbout is reply with the id of a stream.
+func (qr questionRelay) replyAbout(to arcp.MessageID, t arcp.Type, job arcp.JobID, stream arcp.StreamID, payload any) {
 	env := arcp.Frame(t, payload)
+	env.StreamID = stream
 	qr.pool.mu.Lock()
 	defer qr.pool.unlock()
 	if qr.ended {
@@ -315,7 +326,7 @@ func (qr questionRelay) delegate(ctx context.Context, id arcp.MessageID, p arcp.
 	invoke := p.Invoke()
 	if len(p.LeaseRequest) == 0 {
 		var err *arcp.Error
-		if invoke.LeaseRequest, err = inheritedLease(qr.attempt.Info().Lease, p.Context); err != nil {
+		if invoke.LeaseRequest, err = inheritedLease(qr.attempt().Info().Lease, p.Context); err != nil {
 			qr.reply(id, arcp.JobFailed, "", err)
 			return nil
 		}

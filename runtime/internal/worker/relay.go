@@ -69,6 +69,11 @@ var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) erro
 	arcp.HumanChoiceRequest: onQuestion(questionRelay.choose),
 	arcp.ToolInvoke:         onQuestion(questionRelay.call),
 	arcp.AgentDelegate:      onQuestion(questionRelay.delegate),
+	arcp.StreamOpen:         onContent(questionRelay.openStream),
+	arcp.StreamChunk:        onContent(questionRelay.streamChunk),
+	arcp.StreamClose:        onContent(questionRelay.closeStream),
+	arcp.StreamError:        onContent(questionRelay.failStream),
+	arcp.JobResultChunk:     onContent(questionRelay.resultChunk),
 }
 
 // onPayload returns a relay that decodes the payload for f.
@@ -145,6 +150,9 @@ func (d *dispatch) completed(env *arcp.Envelope) *result {
 	case p.ResultRef != nil:
 		return &result{label: metrics.DispatchError,
 			err: arcp.Errorf(arcp.CodeUnimplemented, "a worker's result_ref is not offered by this runtime")}
+	}
+	if err := d.contents.closeResult(p.Summary); err != nil {
+		return &result{label: metrics.DispatchError, err: err}
 	}
 	return &result{label: metrics.DispatchOK, value: p.Value}
 }

@@ -18,7 +18,7 @@ const (
 
 // makers lists the demo tools in the order of SPEC.md §7.2.
 var makers = []func() (*tool.Tool, error){
-	newEcho, newOldEcho, newEmit, newProgress, newSleep, newStubborn, newFail, newPanic, newStall, newStream,
+	newEcho, newOldEcho, newEmit, newProgress, newSleep, newStubborn, newFail, newPanic, newStall, newStream, newReport,
 	newAsk, newChoose, newPermit, newSpend, newModel, newAccess, newCount, newDelegate, newResource, newArtifact,
 }
 

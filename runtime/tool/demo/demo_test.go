@@ -32,7 +32,8 @@ func TestRegisterAddsEveryTool(t *testing.T) {
 		{Name: "demo.emit", Versions: one, Default: "1.0.0"}, {Name: "demo.fail", Versions: one, Default: "1.0.0"},
 		{Name: "demo.model", Versions: one, Default: "1.0.0"},
 		{Name: "demo.panic", Versions: one, Default: "1.0.0"}, {Name: "demo.permit", Versions: one, Default: "1.0.0"},
-		{Name: "demo.progress", Versions: one, Default: "1.0.0"}, {Name: "demo.resource", Versions: one, Default: "1.0.0"},
+		{Name: "demo.progress", Versions: one, Default: "1.0.0"}, {Name: "demo.report", Versions: one, Default: "1.0.0"},
+		{Name: "demo.resource", Versions: one, Default: "1.0.0"},
 		{Name: "demo.sleep", Versions: one, Default: "1.0.0"}, {Name: "demo.spend", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stall", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stream", Versions: one, Default: "1.0.0"},
@@ -277,7 +278,7 @@ func TestCountResumesAtItsCheckpoint(t *testing.T) {
 
 func TestToolsDeclareTheirRecovery(t *testing.T) {
 	want := map[string]tool.Recovery{"demo.count": tool.RecoveryCheckpoint}
-	for _, name := range []string{"echo", "progress", "sleep", "ask", "choose", "permit", "spend", "model", "access", "delegate", "stream"} {
+	for _, name := range []string{"echo", "progress", "sleep", "ask", "choose", "permit", "spend", "model", "access", "delegate", "stream", "report"} {
 		want["demo."+name] = tool.RecoveryRerun
 	}
 	r := tool.NewRegistry()

@@ -15,6 +15,7 @@ package tooltest
 import (
 	"context"
 	"encoding/base64"
+	"slices"
 	"sync"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -57,7 +58,8 @@ type Record struct {
 	Events      []arcp.EventEmitPayload
 	Checkpoints []Checkpoint
 	Streams     []Stream
-	Questions   []any // tool.InputRequest, tool.ChoiceRequest and tool.PermissionRequest
+	Result      *Result // of Job.Result; nil: none
+	Questions   []any   // tool.InputRequest, tool.ChoiceRequest and tool.PermissionRequest
 	Checks      []Check
 	Calls       []tool.Call
 	Leases      []tool.ResourceRequest
@@ -68,6 +70,17 @@ type Record struct {
 	Heartbeats      int
 	Yielding        bool // Job.Yield is waiting for Resume
 }
+
+// Result is a call of Job.Result, with the content of the chunks.
+type Result struct {
+	tool.ResultOptions
+	Chunks  [][]byte
+	Closed  bool // the last of Chunks is the last chunk
+	Summary string
+}
+
+// Content returns the content of all chunks.
+func (r *Result) Content() []byte { return slices.Concat(r.Chunks...) }
 
 // Stream is a call of Job.OpenStream, with the chunks of the stream.
 type Stream struct {

@@ -18,6 +18,8 @@ type host struct {
 	ctx  context.Context // of the attempt
 	call *client.WorkerCall
 	log  *slog.Logger
+
+	result *resultHost
 }
 
 func (h host) ID() arcp.JobID     { return h.call.JobID }
@@ -29,6 +31,14 @@ func (h host) Restored() arcp.Raw { return h.call.Restored }
 const maxEvent = 512 << 10
 
 func (h host) Emit(t arcp.Type, payload any) error {
+	if err := checkSize(t, payload); err != nil {
+		return err
+	}
+	return wireError(h.call.Event(t, payload))
+}
+
+// checkSize returns the error of a payload that is too large for an event, or that cannot be encoded.
+func checkSize(t arcp.Type, payload any) error {
 	raw, err := arcp.Marshal(payload)
 	switch {
 	case err != nil:
@@ -36,7 +46,7 @@ func (h host) Emit(t arcp.Type, payload any) error {
 	case len(raw) > maxEvent:
 		return arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: an event may have at most %d", t, len(raw), maxEvent)
 	}
-	return wireError(h.call.Event(t, raw))
+	return nil
 }
 
 func (h host) Checkpoint(label string, data arcp.Raw) error {
@@ -101,10 +111,6 @@ func (h host) Permit(ctx context.Context, req tool.PermissionRequest) (tool.Perm
 	}
 	return tool.PermissionLease{Permission: g.Permission, Resource: g.Resource, Operation: g.Operation,
 		ExpiresAt: time.Now().Add(time.Duration(g.LeaseSeconds) * time.Second)}, nil
-}
-
-func (h host) OpenStream(arcp.StreamOpenPayload) (tool.StreamHost, error) {
-	return nil, unoffered("open streams")
 }
 
 // unoffered returns the error of an operation that the protocol does not offer to workers.

@@ -4,7 +4,6 @@ package mcpserve
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -195,14 +194,14 @@ func (s *Server) cancel(c *client.Client, id arcp.JobID) {
 
 // outcome waits for the result of a job and calls onEvent with its events. It joins a result in parts.
 func outcome(ctx context.Context, job *client.Job, onEvent func(*arcp.Envelope)) (arcp.Raw, error) {
-	var parts []byte
+	parts := client.ResultParts{Limit: maxResult}
 	var broken error
 	for env, err := range job.Events(ctx) {
 		switch {
 		case err != nil:
 			broken = err
-		case env.Type == arcp.JobResultChunk && broken == nil:
-			parts, broken = appendPart(parts, &env)
+		case env.Type == arcp.JobResultChunk:
+			parts.Receive(&env)
 		default:
 			onEvent(&env)
 		}
@@ -211,32 +210,20 @@ func outcome(ctx context.Context, job *client.Job, onEvent func(*arcp.Envelope))
 	switch {
 	case err != nil:
 		return nil, err
+	case result.ResultID != "" && broken != nil:
+		return nil, broken
 	case result.ResultID != "":
-		return parts, broken
+		value, err := parts.JSON(&result)
+		if errors.Is(err, client.ErrResultTooLarge) {
+			err = fmt.Errorf("%w; `arcp jobs show %s` tells where it is", err, job.ID())
+		}
+		return value, err
 	case result.ResultRef != nil:
 		return arcp.Marshal(result.ResultRef)
 	case len(result.Value) == 0:
 		return arcp.Raw("null"), nil
 	}
 	return result.Value, nil
-}
-
-// appendPart appends a part of a result to parts.
-func appendPart(parts []byte, env *arcp.Envelope) ([]byte, error) {
-	p, err := arcp.DecodePayload[arcp.JobResultChunkPayload](env)
-	if err != nil {
-		return nil, err
-	}
-	data := []byte(p.Data)
-	if p.Encoding == "base64" {
-		if data, err = base64.StdEncoding.DecodeString(p.Data); err != nil {
-			return nil, fmt.Errorf("part %d of the result: %w", p.ChunkSeq, err)
-		}
-	}
-	if len(parts)+len(data) > maxResult {
-		return nil, fmt.Errorf("the result has more than %d bytes; `arcp jobs show %s` tells where it is", maxResult, env.JobID)
-	}
-	return append(parts, data...), nil
 }
 
 // relay sends the progress and the log messages of a job to the client. The SDK filters the messages by the level

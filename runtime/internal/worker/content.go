@@ -1,0 +1,287 @@
+package worker
+
+import (
+	"context"
+	"encoding/base64"
+	"sync"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Bounds of the content that a worker writes for a job.
+const (
+	maxContents = 64      // open streams, as many as a job may have
+	maxUnacked  = 4       // frames of a stream, or of the result, without an answer
+	maxContent  = 1 << 20 // bytes of the payload of such a frame
+)
+
+// contentSet has the open streams and the result in chunks of a job in a worker.
+type contentSet struct {
+	mu   sync.Mutex
+	open map[arcp.StreamID]*content // the result has the empty id
+}
+
+// content is a stream, or the result in chunks, that a worker writes. Its frames are applied one after
+// another, in the order in which they came, on a goroutine of its own: a client that slows the stream
+// delays no other frame of the worker.
+type content struct {
+	id  arcp.StreamID // that the worker has chosen; empty: the result
+	job tool.Job
+
+	mu      sync.Mutex
+	queue   []func() // that wait; at most maxUnacked
+	running bool
+
+	// Owned by the goroutine of the queue.
+	next     uint64 // number of the next chunk
+	kind     string
+	stream   *tool.Stream
+	result   *tool.Result
+	resultID string // that the worker has chosen
+	encoding string // of the result
+	ended    bool   // the last chunk of the result has come
+}
+
+// do calls f after the functions of earlier calls.
+func (c *content) do(background func(func()), f func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) >= maxUnacked {
+		return arcp.Errorf(arcp.CodeResourceExhausted, "%d frames of the stream or of the result wait for their ack", maxUnacked)
+	}
+	c.queue = append(c.queue, f)
+	if !c.running {
+		c.running = true
+		background(c.run)
+	}
+	return nil
+}
+
+func (c *content) run() {
+	for {
+		c.mu.Lock()
+		if len(c.queue) == 0 {
+			c.running = false
+			c.mu.Unlock()
+			return
+		}
+		f := c.queue[0]
+		c.queue = c.queue[1:]
+		c.mu.Unlock()
+		f()
+	}
+}
+
+// get returns the content of a frame. stream.open and the first chunk of a result create it.
+func (cs *contentSet) get(job tool.Job, env *arcp.Envelope) (*content, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.open[env.StreamID]
+	switch {
+	case env.Type == arcp.StreamOpen && c != nil:
+		return nil, arcp.Errorf(arcp.CodeAlreadyExists, "the stream %s is open", env.StreamID)
+	case c != nil:
+		return c, nil
+	case env.Type != arcp.StreamOpen && env.Type != arcp.JobResultChunk:
+		return nil, arcp.Errorf(arcp.CodeNotFound, "no stream %s is open", env.StreamID)
+	case len(cs.open) >= maxContents+1: // and the result
+		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "the job has %d open streams, which is the most a job may have", maxContents)
+	case cs.open == nil:
+		cs.open = make(map[arcp.StreamID]*content)
+	}
+	c = &content{id: env.StreamID, job: job}
+	cs.open[c.id] = c
+	return c, nil
+}
+
+func (cs *contentSet) remove(c *content) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	delete(cs.open, c.id)
+}
+
+// onContent returns a relay that calls f for the frames of a content. The answer is ack. A repeated frame
+// is answered from the cache.
+func onContent[P any](f func(questionRelay, *content, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
+	return func(d *dispatch, _ context.Context, env *arcp.Envelope) error {
+		p, err := decode[P](env)
+		if err != nil {
+			return err
+		}
+		qr := questionRelay{d}
+		if len(env.Payload) > maxContent {
+			return arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: it may have at most %d", env.Type, len(env.Payload), maxContent)
+		}
+		repeated, refused := qr.begin(env.ID)
+		switch {
+		case refused != nil:
+			return refused
+		case repeated:
+			return nil
+		}
+		c, err := d.contents.get(d.job, env)
+		if err == nil {
+			err = c.do(d.pool.background, func() { qr.conclude(env.ID, c, f(qr, c, p)) })
+		}
+		if err != nil {
+			qr.conclude(env.ID, nil, err)
+		}
+		return nil
+	}
+}
+
+// conclude answers a frame of a content.
+func (qr questionRelay) conclude(id arcp.MessageID, c *content, err error) {
+	if err != nil {
+		qr.reply(id, arcp.Nack, qr.jobID, refusalOf(err))
+	} else {
+		qr.replyAbout(id, arcp.Ack, qr.jobID, c.streamID(), arcp.AckPayload{})
+	}
+	qr.end(id)
+}
+
+// streamID returns the id by which clients know the stream; empty: the content is a result.
+func (c *content) streamID() arcp.StreamID {
+	if c.stream == nil {
+		return ""
+	}
+	return c.stream.ID()
+}
+
+func (qr questionRelay) openStream(c *content, p arcp.StreamOpenPayload) (err error) {
+	c.kind = p.Kind
+	c.stream, err = c.job.OpenStream(tool.StreamOptions{Name: p.Name, Kind: p.Kind, ContentType: p.ContentType})
+	if err != nil {
+		qr.contents.remove(c)
+	}
+	return err
+}
+
+// streamChunk writes a chunk. A chunk that is missing ends the stream with OUT_OF_RANGE.
+func (qr questionRelay) streamChunk(c *content, p arcp.StreamChunkPayload) error {
+	if c.stream == nil {
+		return errNotOpen(c)
+	}
+	err := c.count(p.Sequence)
+	if err == nil {
+		return c.write(p)
+	}
+	qr.contents.remove(c)
+	_ = c.stream.CloseWithError(err) // a job that has ended has ended its streams
+	return err
+}
+
+// errNotOpen is the error of a frame that came behind the stream.open that was refused.
+func errNotOpen(c *content) *arcp.Error {
+	return arcp.Errorf(arcp.CodeFailedPrecondition, "the stream %s is not open", c.id)
+}
+
+// count returns the error for a chunk that does not have the next number.
+func (c *content) count(n uint64) error {
+	if n != c.next {
+		return arcp.Errorf(arcp.CodeOutOfRange, "chunk %d comes instead of chunk %d", n, c.next)
+	}
+	c.next++
+	return nil
+}
+
+func (c *content) write(p arcp.StreamChunkPayload) error {
+	if c.kind != arcp.StreamText && c.kind != arcp.StreamBinary && c.kind != arcp.StreamThought {
+		return c.stream.WriteJSON(p.Data)
+	}
+	var text string
+	if err := arcp.Unmarshal(p.Data, &text); err != nil {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: the data of a %s stream is a string", c.kind)
+	}
+	if c.kind == arcp.StreamThought {
+		return c.stream.WriteThought(tool.Thought{Role: p.Role, Text: text, Redacted: p.Redacted})
+	}
+	data := []byte(text)
+	if c.kind == arcp.StreamBinary {
+		var err error
+		if data, err = base64.StdEncoding.DecodeString(text); err != nil {
+			return arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: data: %s", err)
+		}
+	}
+	_, err := c.stream.Write(data)
+	return err
+}
+
+func (qr questionRelay) closeStream(c *content, p arcp.StreamClosePayload) error {
+	if c.stream == nil {
+		return errNotOpen(c)
+	}
+	qr.contents.remove(c)
+	sent := uint64(0)
+	if p.FinalSequence != nil {
+		sent = *p.FinalSequence + 1
+	}
+	if sent != c.next {
+		err := arcp.Errorf(arcp.CodeOutOfRange, "the stream ends after %d chunks, and %d have come", sent, c.next)
+		_ = c.stream.CloseWithError(err) // as for a chunk
+		return err
+	}
+	return c.stream.Close()
+}
+
+func (qr questionRelay) failStream(c *content, p arcp.Error) error {
+	if c.stream == nil {
+		return errNotOpen(c)
+	}
+	qr.contents.remove(c)
+	return c.stream.CloseWithError(&p)
+}
+
+// resultChunk writes a part of the result. The last one stays for the outcome of the worker, which may
+// have a summary.
+func (qr questionRelay) resultChunk(c *content, p arcp.JobResultChunkPayload) error {
+	if err := c.checkResult(p); err != nil {
+		return err
+	}
+	data := []byte(p.Data)
+	if p.Encoding == "base64" {
+		var err error
+		if data, err = base64.StdEncoding.DecodeString(p.Data); err != nil {
+			return arcp.Errorf(arcp.CodeInvalidArgument, "job.result_chunk: data: %s", err)
+		}
+	}
+	if err := c.count(p.ChunkSeq); err != nil {
+		return err
+	}
+	if c.result == nil {
+		var err error
+		if c.result, err = c.job.Result(tool.ResultOptions{Binary: p.Encoding == "base64", ContentType: p.ContentType}); err != nil {
+			return err
+		}
+		c.resultID, c.encoding = p.ResultID, p.Encoding
+	}
+	if _, err := c.result.Write(data); err != nil || !p.More {
+		c.ended = err == nil
+		return err
+	}
+	return c.result.Flush()
+}
+
+func (c *content) checkResult(p arcp.JobResultChunkPayload) error {
+	switch {
+	case p.Encoding != "utf8" && p.Encoding != "base64":
+		return arcp.Errorf(arcp.CodeInvalidArgument, "job.result_chunk: encoding is utf8 or base64")
+	case c.ended:
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "job.result_chunk: the last part of the result has come")
+	case c.result != nil && (p.ResultID != c.resultID || p.Encoding != c.encoding):
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "job.result_chunk: a job has one result_id and one encoding")
+	}
+	return nil
+}
+
+// closeResult ends the result in chunks, if the worker has written one.
+func (cs *contentSet) closeResult(summary string) error {
+	cs.mu.Lock()
+	c := cs.open[""]
+	cs.mu.Unlock()
+	if c == nil || c.result == nil || !c.ended {
+		return nil // the job fails without the end of its result
+	}
+	return c.result.CloseWithSummary(summary)
+}
