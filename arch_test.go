@@ -116,6 +116,7 @@ var allowed = map[string][]string{
 		"runtime/internal/agents",
 		"runtime/internal/agentservice",
 		"runtime/internal/approval",
+		"runtime/internal/artifact",
 		"runtime/internal/audit",
 		"runtime/internal/catalog",
 		"runtime/internal/engine",

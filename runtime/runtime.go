@@ -365,6 +365,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		Questions: r.questions,
 		Agents:    r.agents,
 		Resources: r.resources,
+		Artifacts: r.artifacts,
 		Jobs:      r.jobs,
 		Vault:     r.vault,
 		Auth:      r.cfg.Auth,

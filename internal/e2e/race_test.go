@@ -12,3 +12,6 @@ var playedLibraries = []strict.Library{strict.TypeScript, strict.Python}
 // work with the race detector. A client that is kept from the processor for longer than its heartbeats
 // allow loses its connection.
 const parallelChecks = 4
+
+// largeArtifact is the size of an artifact that needs little memory, in bytes.
+const largeArtifact = 256 << 20
