@@ -10,5 +10,5 @@ var playedLibraries = strict.Libraries
 // parallelChecks is the number of checks that run at a time. Some wait for heartbeats.
 const parallelChecks = 16
 
-// largeArtifact is the size of an artifact that needs little memory, in bytes.
-const largeArtifact = 1 << 30
+// raceDetector says that the memory of a program is not that of its users.
+const raceDetector = false

@@ -13,5 +13,5 @@ var playedLibraries = []strict.Library{strict.TypeScript, strict.Python}
 // allow loses its connection.
 const parallelChecks = 4
 
-// largeArtifact is the size of an artifact that needs little memory, in bytes.
-const largeArtifact = 256 << 20
+// raceDetector says that the memory of a program is not that of its users.
+const raceDetector = true
