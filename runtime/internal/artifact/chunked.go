@@ -32,7 +32,7 @@ const (
 // and ends with the process.
 type chunkedUpload struct {
 	principal string
-	dropped   bool // guarded by Store.mu: it does not count, and Sweep discards it
+	dropped   bool // guarded by Store.mu: the next OpenUpload of the principal, or Sweep, discards it
 
 	mu     sync.Mutex // is held while content is written
 	upload *Upload    // nil: it has ended
@@ -44,6 +44,7 @@ type chunkedUpload struct {
 // OpenUpload begins an upload in chunks. The artifact will have the returned id. Errors are those of
 // Begin, and RESOURCE_EXHAUSTED if the principal has too many open uploads.
 func (s *Store) OpenUpload(spec Spec) (arcp.ArtifactID, error) {
+	s.abortDropped(spec.Principal)
 	u, err := s.Begin(spec)
 	if err != nil {
 		return "", err
@@ -130,8 +131,11 @@ func (s *Store) FinishUpload(principal string, id arcp.ArtifactID, digest string
 	c, err := s.openUpload(principal, id)
 	if err != nil {
 		row, getErr := s.Get(principal, id)
-		if getErr != nil {
+		switch {
+		case getErr != nil:
 			return Row{}, nil, nil, err
+		case digest != "" && !strings.EqualFold(digest, row.SHA256):
+			return Row{}, nil, nil, errOtherDigest(row.SHA256)
 		}
 		return row, nil, func(error) {}, nil
 	}
@@ -153,13 +157,13 @@ func (s *Store) FinishUpload(principal string, id arcp.ArtifactID, digest string
 	return row, []store.Record{record}, u.Committed, nil
 }
 
-// DropUpload lets the next Sweep discard an upload. It does not block.
+// DropUpload lets the next OpenUpload of its principal, or the next Sweep, discard an upload. It does not
+// block.
 func (s *Store) DropUpload(id arcp.ArtifactID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.uploads[id]; c != nil {
 		c.dropped = true
-		s.principals[c.principal].uploads-- // exists: the upload counts
 	}
 }
 
@@ -168,9 +172,7 @@ func (c *chunkedUpload) close() {
 	s := c.upload.store
 	s.mu.Lock()
 	delete(s.uploads, c.upload.row.ID)
-	if !c.dropped {
-		s.principals[c.principal].uploads-- // exists: the upload counts
-	}
+	s.principals[c.principal].uploads-- // exists: the upload counts
 	s.mu.Unlock()
 	c.upload = nil
 }
@@ -183,6 +185,25 @@ func (c *chunkedUpload) abort(err error) {
 }
 
 var errIdle = arcp.Errorf(arcp.CodeDeadlineExceeded, "the upload was idle for %v", uploadIdle)
+
+// abortDropped discards the uploads of a principal that were dropped.
+func (s *Store) abortDropped(principal string) {
+	s.mu.Lock()
+	var dropped []*chunkedUpload
+	for _, c := range s.uploads {
+		if c.dropped && c.principal == principal {
+			dropped = append(dropped, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range dropped {
+		c.mu.Lock()
+		if c.upload != nil {
+			c.abort(errIdle)
+		}
+		c.mu.Unlock()
+	}
+}
 
 // abortIdle discards uploads that were dropped, or had no chunk for uploadIdle.
 func (s *Store) abortIdle(now time.Time) {

@@ -105,6 +105,11 @@ func errDigest() *arcp.Error {
 	return arcp.Errorf(arcp.CodeInvalidArgument, "sha256 must have 64 hexadecimal digits")
 }
 
+// errOtherDigest refuses a digest that is not the one of the content.
+func errOtherDigest(digest string) *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "sha256 does not match: the content has %s", digest)
+}
+
 // isMediaType reports whether text is a media type with a subtype, and no more than that.
 func isMediaType(text string) bool {
 	kind, _, err := mime.ParseMediaType(text)
@@ -192,7 +197,7 @@ func (u *Upload) Abort(err error) {
 func (u *Upload) Finish() (Row, store.Record, error) {
 	u.row.SHA256 = hex.EncodeToString(u.hash.Sum(nil))
 	if u.want != "" && u.want != u.row.SHA256 {
-		err := arcp.Errorf(arcp.CodeInvalidArgument, "sha256 does not match: the content has %s", u.row.SHA256)
+		err := errOtherDigest(u.row.SHA256)
 		u.Abort(err)
 		return Row{}, store.Record{}, err
 	}

@@ -16,6 +16,7 @@ const (
 	maxClientStreams = 8       // of a job, and of a session, that the tool has not read to their end
 	maxClientChunks  = 256     // of a stream that the tool has not read
 	maxClientBytes   = 1 << 20 // of these chunks
+	maxClientName    = 256     // bytes of a name, a content type or a role
 )
 
 // clientStream is a stream that a client writes to a job. The tool calls the methods of
@@ -31,6 +32,7 @@ type clientStream struct {
 	bytes   int    // of chunks
 	next    uint64 // number of the next chunk
 	slowed  bool   // backpressure was sent, and the tool has not read enough since then
+	ended   bool   // with its attempt
 	err     error  // behind the chunks: io.EOF, the error of the client or of the runtime; nil: it is open
 	changed change // there is a chunk, or an error
 }
@@ -105,6 +107,8 @@ func (e *Engine) OpenClientStream(from Requester, id arcp.JobID, stream arcp.Str
 		return errNoSuchJob()
 	case !r.tool.ReadsStreams:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "%s reads no streams of clients", r.tool.Name)
+	case len(p.Name) > maxClientName || len(p.ContentType) > maxClientName:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "stream.open: name and content_type may have at most %d bytes", maxClientName)
 	case !slices.Contains(arcp.StreamKinds, p.Kind):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "stream.open: the kind %q is not known", p.Kind)
 	}
@@ -146,6 +150,8 @@ func (e *Engine) WriteClientStream(from Requester, id arcp.StreamID, p *arcp.Str
 	defer cs.run.mu.Unlock()
 	cs.client = from
 	switch {
+	case cs.ended:
+		return errNoStream()
 	case p.Sequence < cs.next:
 		cs.repeated(p.Sequence)
 	case cs.err != nil:
@@ -162,6 +168,9 @@ func (e *Engine) WriteClientStream(from Requester, id arcp.StreamID, p *arcp.Str
 
 // decodeClientChunk returns the content of a chunk of a stream of a kind.
 func decodeClientChunk(kind string, p *arcp.StreamChunkPayload) (chunk tool.ClientChunk, err *arcp.Error) {
+	if len(p.Role) > maxClientName {
+		return chunk, arcp.Errorf(arcp.CodeInvalidArgument, "stream.chunk: a role may have at most %d bytes", maxClientName)
+	}
 	chunk.Role, chunk.Redacted = p.Role, p.Redacted
 	switch kind {
 	case arcp.StreamText, arcp.StreamThought, arcp.StreamBinary:
@@ -240,22 +249,26 @@ func (e *Engine) EndClientStream(from Requester, id arcp.StreamID, finalSequence
 	cs.run.mu.Lock()
 	defer cs.run.mu.Unlock()
 	cs.client = from
-	sent := uint64(0)
-	if finalSequence != nil {
-		sent = *finalSequence + 1
-	}
 	switch {
 	case cs.err != nil: // the client repeats the message, or was sent stream.error
 	case cause != nil:
 		cs.end(cause)
-	case sent != cs.next:
-		err := arcp.Errorf(arcp.CodeOutOfRange, "the stream ends after %d chunks, and %d have come", sent, cs.next)
+	case !endsAt(finalSequence, cs.next):
+		err := arcp.Errorf(arcp.CodeOutOfRange, "final_sequence is not that of the last of %d chunks", cs.next)
 		cs.end(err)
 		return err
 	default:
 		cs.end(io.EOF)
 	}
 	return nil
+}
+
+// endsAt reports whether final_sequence is right after n chunks.
+func endsAt(finalSequence *uint64, n uint64) bool {
+	if finalSequence == nil {
+		return n == 0
+	}
+	return n > 0 && *finalSequence == n-1
 }
 
 // AcceptStream waits for a stream of a client.
@@ -266,6 +279,10 @@ func (j toolJob) AcceptStream(ctx context.Context) (tool.ClientStreamHost, error
 	}
 	for {
 		s.mu.Lock()
+		if s.events.closed { // another attempt may run
+			s.mu.Unlock()
+			return nil, errEnded
+		}
 		if in := &s.inputs; len(in.waiting) > 0 {
 			cs := in.waiting[0]
 			in.waiting = slices.Delete(in.waiting, 0, 1)
@@ -338,6 +355,7 @@ func (in *clientStreams) remove(cs *clientStream) {
 // called with run.mu.
 func (in *clientStreams) end() {
 	for _, cs := range in.open {
+		cs.ended = true
 		if cs.err == nil || len(cs.chunks) > 0 {
 			cs.chunks, cs.bytes = nil, 0
 			cs.abort(arcp.Errorf(arcp.CodeAborted, "the job has ended, or another attempt follows"))

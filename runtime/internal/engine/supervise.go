@@ -370,7 +370,9 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 	}
 	s.events.close()
 	s.events.endStreams()
-	s.inputs.end()
+	if s.exit != exitIdle { // an idle supervisor has run no attempt
+		s.inputs.end()
+	}
 	for _, p := range [...]*pendingCheckpoint{s.write.checkpoint, s.events.checkpoint} {
 		if p != nil {
 			p.done <- errEnded

@@ -153,7 +153,7 @@ func (d *dispatch) completed(env *arcp.Envelope) *result {
 		return &result{label: metrics.DispatchError,
 			err: arcp.Errorf(arcp.CodeUnimplemented, "a worker's result_ref is not offered by this runtime")}
 	}
-	if err := d.contents.closeResult(p.Summary); err != nil {
+	if err := d.closeResult(p.Summary); err != nil {
 		return &result{label: metrics.DispatchError, err: err}
 	}
 	return &result{label: metrics.DispatchOK, value: p.Value}
