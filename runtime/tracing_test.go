@@ -55,7 +55,7 @@ func find(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanSt
 func attributesOf(s tracetest.SpanStub) string {
 	var list []string
 	for _, a := range s.Attributes {
-		list = append(list, string(a.Key)+"="+a.Value.Emit())
+		list = append(list, string(a.Key)+"="+a.Value.String())
 	}
 	return strings.Join(list, " ")
 }

@@ -148,7 +148,7 @@ func TestUploadsAreBounded(t *testing.T) {
 
 		time.Sleep(uploadIdle - 1)
 		f.wantNext("it is used", ids[1], 0, "x", 1)
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if err := f.Sweep(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}

@@ -175,7 +175,7 @@ func TestCallHasTheTraceContextOfItsJob(t *testing.T) {
 			"trace_789":                        "",
 		} {
 			out, err := fx.call(fx.Context(), &job{trace: trace}, "srv.work", `{}`)
-			if err != nil || !strings.Contains(string(out), `"text":"`+want+`"`) {
+			if err != nil || !strings.Contains(out, `"text":"`+want+`"`) {
 				fx.Errorf("trace %s: result = %s, %v, want %s", trace, out, err, want)
 			}
 		}
