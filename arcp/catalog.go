@@ -210,8 +210,8 @@ func (s *Spec) PayloadName() string { return s.payload.Name() }
 // TypeSet is a set of sequenced message types.
 type TypeSet uint64
 
-// RuntimeMetrics is the bit of the events of type metric that the runtime adds to a job (§5.18). Their
-// sessions negotiate them with FeatureMetrics. The bit of other metrics is that of the type.
+// RuntimeMetrics is the bit of the metric events that the runtime itself adds to a job (§5.18). Sessions
+// that negotiated FeatureMetrics are sent them. The metric events of tools have the bit of the type metric.
 const RuntimeMetrics TypeSet = 1 << 62
 
 const (

@@ -101,7 +101,7 @@ func TestClientStoresLargeArtifacts(t *testing.T) {
 func TestCallsAreStoredWithoutContent(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {
 		c, _ := f.client("alice", client.Handlers{})
-		for _, args := range []string{`{"data":"aGVsbG8=","more":true}`, `{"data":"aGVsbG8=","media_type":"text"}`, `{"data":"aGVsbG8="}`} {
+		for _, args := range []string{`{"data":"aGVsbG8=","more":true}`, `{"data":"aGVsbG8=","media_type":"text"}`, `{"data":"aGVsbG8="}`, `{"data":"aGVsbG8=?"}`} {
 			j, err := c.Invoke(f.Context(), client.InvokeParams{Tool: "artifact.put", Arguments: arcp.Raw(args)})
 			if err != nil {
 				f.Fatal(err)

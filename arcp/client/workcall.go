@@ -232,7 +232,8 @@ func (call *WorkerCall) ResultChunk(ctx context.Context, p arcp.JobResultChunkPa
 	return err
 }
 
-// WorkerResult is what a handler returns after WorkerCall.ResultChunk.
+// WorkerResult ends a result that the handler has sent with WorkerCall.ResultChunk. The handler returns it
+// in place of a value.
 type WorkerResult struct {
 	Summary string // for people
 }

@@ -185,7 +185,7 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 	}
 	if input != nil {
 		if err := input.send(ctx, job); err != nil {
-			return fmt.Errorf("--send: %w; %s continues: `arcp jobs watch %s` follows it", err, job.ID(), job.ID())
+			return fmt.Errorf("--send: %w; `arcp jobs show %s` tells what became of the job", err, job.ID())
 		}
 		defer input.warn(a.stderr)
 	}

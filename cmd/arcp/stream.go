@@ -75,7 +75,7 @@ func describeStream(t arcp.Type, st *client.Stream, content []byte, err error) s
 	return label("stream", name, strings.TrimSpace(string(content)))
 }
 
-// input is what `arcp invoke --send` sends to the job as a stream.
+// input is the file, or the standard input, that `arcp invoke --send` copies to a stream of the job.
 type input struct {
 	name string
 	from io.ReadCloser

@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector multiplies the memory of the server, so the test of its memory runs without it.
+
 package e2e
 
 import (
@@ -23,9 +27,6 @@ func TestLargeArtifactNeedsLittleMemory(t *testing.T) {
 		large     = 192 << 20
 		maxGrowth = large * 2 / 3
 	)
-	if raceDetector {
-		t.Skip("the race detector multiplies the memory of the server; the run without it tests this")
-	}
 	server := startServer(t, binary(t), t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

@@ -9,6 +9,3 @@ var playedLibraries = strict.Libraries
 
 // parallelChecks is the number of checks that run at a time. Some wait for heartbeats.
 const parallelChecks = 16
-
-// raceDetector says that the memory of a program is not that of its users.
-const raceDetector = false

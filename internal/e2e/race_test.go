@@ -12,6 +12,3 @@ var playedLibraries = []strict.Library{strict.TypeScript, strict.Python}
 // work with the race detector. A client that is kept from the processor for longer than its heartbeats
 // allow loses its connection.
 const parallelChecks = 4
-
-// raceDetector says that the memory of a program is not that of its users.
-const raceDetector = true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"strings"
@@ -27,6 +28,15 @@ const (
 	// uploadIdle is the time after which an upload without a chunk is discarded.
 	uploadIdle = 10 * time.Minute
 )
+
+// Decode decodes the data of a chunk or of a whole artifact. The error is INVALID_ARGUMENT.
+func Decode(data string) ([]byte, error) {
+	content, err := base64.StdEncoding.Strict().DecodeString(data)
+	if err != nil || strings.ContainsAny(data, "\r\n") {
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "data must be base64 of the standard alphabet, with padding")
+	}
+	return content, nil
+}
 
 // chunkedUpload is an upload whose chunks come in calls of a client. It belongs to the principal,
 // and ends with the process.

@@ -16,7 +16,7 @@ import (
 )
 
 type artifactPutIn struct {
-	Data          []byte          `json:"data" jsonschema:"description=the content or a chunk of it: at most 1 MiB"`
+	Data          string          `json:"data" jsonschema:"description=the content or a chunk of it in base64: at most 1 MiB"`
 	More          bool            `json:"more,omitzero" jsonschema:"description=more chunks follow"`
 	UploadID      arcp.ArtifactID `json:"upload_id,omitzero" jsonschema:"description=upload that the chunk continues"`
 	Offset        int64           `json:"offset,omitzero" jsonschema:"description=position of the chunk in the content,minimum=0"`
@@ -27,7 +27,7 @@ type artifactPutIn struct {
 
 // withoutContent implements largeArguments.
 func (in artifactPutIn) withoutContent() arcp.Raw {
-	in.Data = []byte{}
+	in.Data = ""
 	raw, err := arcp.Marshal(in)
 	if err != nil { // the struct encodes
 		panic("builtin: arguments of artifact.put: " + err.Error())
@@ -72,11 +72,18 @@ func (t *artifactTools) register(r *registrar) {
 // put handles artifact.put. A chunk that is not the last is not part of the write of the call: a client
 // that repeats it has the same answer.
 func (t *artifactTools) put(ctx context.Context, caller *Caller, in artifactPutIn) (any, error) {
+	data, err := artifact.Decode(in.Data)
+	if err == nil && len(data) > artifact.MaxChunk {
+		err = arcp.Errorf(arcp.CodeInvalidArgument, "data may have at most %d bytes: put the content in chunks with more", artifact.MaxChunk)
+	}
+	if err != nil {
+		return nil, err
+	}
 	id, err := t.upload(caller, &in)
 	if err != nil {
 		return nil, txn.Refusal(t.logger, err, "put an artifact")
 	}
-	next, err := t.store.WriteChunk(caller.Principal, id, in.Offset, in.Data)
+	next, err := t.store.WriteChunk(caller.Principal, id, in.Offset, data)
 	switch {
 	case err != nil:
 		return nil, txn.Refusal(t.logger, err, "put an artifact")
@@ -108,8 +115,6 @@ func (t *artifactTools) dropIfRefused(ctx context.Context, id arcp.ArtifactID, i
 // upload returns the upload of a put, which it opens with the first chunk.
 func (t *artifactTools) upload(caller *Caller, in *artifactPutIn) (arcp.ArtifactID, error) {
 	switch {
-	case len(in.Data) > artifact.MaxChunk:
-		return "", arcp.Errorf(arcp.CodeInvalidArgument, "data may have at most %d bytes: put the content in chunks with more", artifact.MaxChunk)
 	case in.UploadID != "" && (in.MediaType != "" || in.RetainSeconds != 0):
 		return "", arcp.Errorf(arcp.CodeInvalidArgument, "media_type and retain_seconds belong to the first chunk")
 	case in.UploadID != "":

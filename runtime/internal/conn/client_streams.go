@@ -22,12 +22,11 @@ func (cm *commands) streamWriter(request arcp.MessageID) engine.Requester {
 	return engine.Requester{Request: request, Principal: c.principal.identity.Principal, Session: c.id, Answers: c.events.cursor}
 }
 
-func (cm *commands) openStream(now time.Time, env *arcp.Envelope, p *arcp.StreamOpenPayload) error {
+func (cm *commands) openStream(_ time.Time, env *arcp.Envelope, p *arcp.StreamOpenPayload) error {
 	if env.JobID == "" {
 		return errInvalid("stream.open needs the job_id of a job that reads streams")
 	}
-	err := cm.c.srv.opts.Engine.OpenClientStream(cm.streamWriter(env.ID), env.JobID, env.StreamID, p)
-	cm.answerStream(now, env, err)
+	cm.c.srv.opts.Engine.OpenClientStream(cm.streamWriter(env.ID), env.JobID, env.StreamID, p)
 	return nil
 }
 

@@ -99,11 +99,24 @@ type clientStreams struct {
 	added   change
 }
 
-// OpenClientStream opens a stream of a client to its job. Only the session uses its id.
-func (e *Engine) OpenClientStream(from Requester, id arcp.JobID, stream arcp.StreamID, p *arcp.StreamOpenPayload) *arcp.Error {
+// OpenClientStream opens a stream of a client to its job. Only the session uses its id. The answer is an
+// ack or a nack.
+func (e *Engine) OpenClientStream(from Requester, id arcp.JobID, stream arcp.StreamID, p *arcp.StreamOpenPayload) {
 	r := e.run(id)
+	if r == nil {
+		from.refuseEnded(e, id)
+		return
+	}
+	if err := r.openClientStream(from, stream, p); err != nil {
+		from.Answers.AnswerBeforeEvents(answerTo(from.Request, arcp.Nack, err))
+		return
+	}
+	from.Answers.AnswerBeforeEvents(answerTo(from.Request, arcp.Ack, arcp.AckPayload{}))
+}
+
+func (r *run) openClientStream(from Requester, stream arcp.StreamID, p *arcp.StreamOpenPayload) *arcp.Error {
 	switch {
-	case r == nil || r.row.Principal != from.Principal:
+	case r.row.Principal != from.Principal:
 		return errNoSuchJob()
 	case !r.tool.ReadsStreams:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "%s reads no streams of clients", r.tool.Name)
@@ -115,7 +128,7 @@ func (e *Engine) OpenClientStream(from Requester, id arcp.JobID, stream arcp.Str
 	cs := &clientStream{run: r, id: stream, opened: *p, client: from}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := e.clientStreams.find(from.Session, stream)
+	before := r.e.clientStreams.find(from.Session, stream)
 	switch {
 	case before != nil && before.run == r && before.next == 0:
 		before.client = from
@@ -127,7 +140,7 @@ func (e *Engine) OpenClientStream(from Requester, id arcp.JobID, stream arcp.Str
 	case len(r.inputs.open) >= maxClientStreams:
 		return arcp.Errorf(arcp.CodeResourceExhausted, "the job has %d streams of clients, which is the most it may have", maxClientStreams)
 	}
-	if err := e.clientStreams.add(from.Session, cs); err != nil {
+	if err := r.e.clientStreams.add(from.Session, cs); err != nil {
 		return err
 	}
 	r.inputs.open, r.inputs.waiting = append(r.inputs.open, cs), append(r.inputs.waiting, cs)

@@ -23,8 +23,11 @@ func (s *signal) channel() <-chan struct{} {
 	return s.c
 }
 
-// change tells goroutines that something has changed, each time. A lock guards it.
-type change struct{ c chan struct{} } // nil: nobody waits
+// change wakes the goroutines that wait for a state to change. Unlike a signal it is used again and again.
+// A lock guards it.
+type change struct {
+	c chan struct{} // closed by the next notify; nil: no goroutine waits
+}
 
 func (ch *change) notify() {
 	if ch.c != nil {

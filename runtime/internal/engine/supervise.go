@@ -370,7 +370,7 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 	}
 	s.events.close()
 	s.events.endStreams()
-	if s.exit != exitIdle { // an idle supervisor has run no attempt
+	if !rests || s.exit != exitIdle { // an idle supervisor has run no attempt
 		s.inputs.end()
 	}
 	for _, p := range [...]*pendingCheckpoint{s.write.checkpoint, s.events.checkpoint} {
