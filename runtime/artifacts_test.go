@@ -20,6 +20,7 @@ import (
 func TestClientStoresArtifacts(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {
 		c, _ := f.client("alice", client.Handlers{})
+		defer c.Abort()
 		content := bytes.Repeat([]byte{0, 1, 2, 255}, 1<<20) // the most that a message may have
 		put := client.PutArtifactParams{MediaType: "application/octet-stream", Content: bytes.NewReader(content), Retain: time.Minute, IdempotencyKey: "k"}
 		ref, err := c.Artifacts().Put(f.Context(), put)
@@ -75,6 +76,7 @@ func TestClientStoresLargeArtifacts(t *testing.T) {
 				if err != nil {
 					f.Fatal(err)
 				}
+				defer c.Abort() // it reconnects for as long as it lives
 				ref, err := c.Artifacts().Put(f.Context(), client.PutArtifactParams{MediaType: "text/plain", Retain: time.Minute,
 					Content: &breakingReader{bytes.NewReader(content), l, 5 << 20}})
 				if err != nil || ref.Size != uint64(len(content)) || ref.ExpiresAt.After(time.Now().Add(time.Minute)) {
@@ -101,6 +103,7 @@ func TestClientStoresLargeArtifacts(t *testing.T) {
 func TestCallsAreStoredWithoutContent(t *testing.T) {
 	inBubble(t, nil, func(f *fixture) {
 		c, _ := f.client("alice", client.Handlers{})
+		defer c.Abort()
 		for _, args := range []string{`{"data":"aGVsbG8=","more":true}`, `{"data":"aGVsbG8=","media_type":"text"}`, `{"data":"aGVsbG8="}`, `{"data":"aGVsbG8=?"}`} {
 			j, err := c.Invoke(f.Context(), client.InvokeParams{Tool: "artifact.put", Arguments: arcp.Raw(args)})
 			if err != nil {
