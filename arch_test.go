@@ -116,6 +116,7 @@ var allowed = map[string][]string{
 		"runtime/internal/agents",
 		"runtime/internal/agentservice",
 		"runtime/internal/approval",
+		"runtime/internal/artifact",
 		"runtime/internal/audit",
 		"runtime/internal/catalog",
 		"runtime/internal/engine",
@@ -153,6 +154,7 @@ var allowed = map[string][]string{
 		"runtime/internal/questions",
 		"runtime/internal/session",
 		"runtime/internal/session/machine",
+		"runtime/internal/tracing",
 		"runtime/internal/txn",
 		"runtime/internal/worker",
 		"runtime/store",
@@ -177,6 +179,7 @@ var allowed = map[string][]string{
 		"runtime/internal/metrics",
 		"runtime/internal/pool",
 		"runtime/internal/schedule",
+		"runtime/internal/tracing",
 		"runtime/internal/txn",
 		"runtime/store",
 		"runtime/tool",
@@ -266,6 +269,7 @@ var allowed = map[string][]string{
 	},
 	"runtime/internal/session/machine": {"arcp"},
 	"runtime/internal/space":           {},
+	"runtime/internal/tracing":         {"arcp", "runtime/store"},
 	"runtime/internal/txn":             {"arcp", "runtime/store"},
 	"runtime/internal/worker": {
 		"arcp",
@@ -342,6 +346,8 @@ var onlyIn = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk/mcp":  {"runtime/tool/mcp", "cmd/arcp/internal/mcpserve", "conformance/mcpcheck"},
 	"cel.dev/cel-go/cel":                          {"runtime/internal/rule"},
 	"github.com/teambition/rrule-go":              {"runtime/internal/schedule"},
+	"go.opentelemetry.io/otel/trace":              {"runtime/internal/tracing", "runtime/config.go"},
+	"go.opentelemetry.io/otel/sdk/trace":          {"cmd/arcp"},
 }
 
 // rule finds the entry of a directory, the most specific one first.
@@ -489,8 +495,8 @@ const (
 
 // largeStructs have more fields than maxFields.
 var largeStructs = map[string]int{
-	"runtime.Config":                   38, // configuration
-	"runtime/internal/conn.Options":    31, // configuration
+	"runtime.Config":                   39, // configuration
+	"runtime/internal/conn.Options":    32, // configuration
 	"runtime/internal/metrics.Metrics": 55, // metrics
 	"runtime/internal/approval.Row":    34, // as it is stored and shown
 }

@@ -210,6 +210,10 @@ func (s *Spec) PayloadName() string { return s.payload.Name() }
 // TypeSet is a set of sequenced message types.
 type TypeSet uint64
 
+// RuntimeMetrics is the bit of the metric events that the runtime itself adds to a job (§5.18). Sessions
+// that negotiated FeatureMetrics are sent them. The metric events of tools have the bit of the type metric.
+const RuntimeMetrics TypeSet = 1 << 62
+
 const (
 	needNone Feature = ""
 )
@@ -285,10 +289,10 @@ var Catalog = []Spec{
 	spec[AgentDelegatePayload](AgentDelegate, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served().commanding().fromWorkers(),
 	spec[AgentHandoffPayload](AgentHandoff, Both, InAccepted, FeatureAgentHandoff, ScopeSession, Plain, "§3.3"),
 
-	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
-	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
-	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
-	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").fromWorkers(),
+	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").served().commanding().repeatable().fromWorkers(),
+	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").served().commanding().repeatable().fromWorkers(),
+	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").served().commanding().repeatable().fromWorkers(),
+	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").served().commanding().repeatable().fromWorkers(),
 
 	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().fromWorkers().inDraft(needNone),
 	spec[HumanInputResponsePayload](HumanInputResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5").served(),
@@ -364,6 +368,9 @@ func Visible(negotiated func(Feature) bool) TypeSet {
 		if s := &Catalog[i]; s.Need == needNone || negotiated(s.Need) {
 			set |= s.Bit
 		}
+	}
+	if negotiated(FeatureMetrics) {
+		set |= RuntimeMetrics
 	}
 	return set
 }

@@ -75,6 +75,8 @@ func fill(v reflect.Value, name string, everything bool) {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(v.Elem(), name, true)
+	case reflect.Uint8: // of a []byte
+		v.SetUint('x')
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0), name, true)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// This file has the results of built-in tools (§7.3 to §7.6). Times are in UTC. A zero time is
+// This file has the results of built-in tools (§7.3 to §7.6, §7.10). Times are in UTC. A zero time is
 // omitted unless its member is required. Unknown members are ignored.
 
 // Page is one page of a list. Items is never null. NextCursor is empty on the last page. It is
@@ -50,6 +50,27 @@ type SessionView struct {
 	Remote       string    `json:"remote,omitzero"`      // address of the peer of its connection
 }
 
+// UploadProgress is the result of artifact.put while there are more chunks (§7.10). It is also the
+// details of OUT_OF_RANGE for a chunk with another offset.
+type UploadProgress struct {
+	UploadID ArtifactID `json:"upload_id"` // identifier of the upload, and later of the artifact
+	Offset   uint64     `json:"offset"`    // position of the next chunk in the content
+}
+
+// ArtifactChunk is the result of artifact.get: the description of an artifact with a part of its
+// content (§7.10).
+type ArtifactChunk struct {
+	ArtifactObject
+	Offset uint64 `json:"offset"` // position of the part in the content
+	Data   []byte `json:"data"`   // the part, in base64
+	More   bool   `json:"more"`   // whether content follows
+}
+
+// ArtifactReleased is the result of artifact.release (§7.10).
+type ArtifactReleased struct {
+	Released bool `json:"released"` // whether the principal had the artifact
+}
+
 // ToolPage is the result of tools.list (§7.5).
 type ToolPage struct {
 	Page[ToolEntry]
@@ -84,6 +105,7 @@ type ToolView struct {
 	Retry         Raw        `json:"retry,omitzero"`         // retry policy (§5.6); missing: one attempt
 	Idempotent    bool       `json:"idempotent"`             // whether a call may be repeated
 	Interruptible bool       `json:"interruptible"`          // whether its jobs can be interrupted
+	ReadsStreams  bool       `json:"reads_streams,omitzero"` // whether its jobs read streams of clients
 	Source        string     `json:"source"`                 // source (§7.9)
 }
 

@@ -20,6 +20,9 @@ func TestViewEncodingsAreTheSame(t *testing.T) {
 	}{
 		{"jobs.get", new(arcp.JobView)},
 		{"sessions.list", new(arcp.Page[arcp.SessionView])},
+		{"artifact.put", new(arcp.UploadProgress)},
+		{"artifact.get", new(arcp.ArtifactChunk)},
+		{"artifact.release", new(arcp.ArtifactReleased)},
 		{"tools.list", new(arcp.ToolPage)},
 		{"tools.describe", new(arcp.ToolView)},
 		{"approval.list", new(arcp.Page[arcp.QuestionView])},

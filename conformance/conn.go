@@ -116,6 +116,9 @@ func (c *checkConn) recordSent(env *arcp.Envelope) {
 	if env.Type == arcp.ToolInvoke && env.JobID != "" {
 		c.rec.calls[env.ID] = true
 	}
+	if env.Type == arcp.StreamOpen {
+		c.rec.streams[env.StreamID] = true
+	}
 	c.own[env.ID] = true
 	c.t.sent[string(env.ID)], c.rec.own[string(env.ID)] = true, true
 	if c.v.session != "" {

@@ -18,12 +18,13 @@ type record struct {
 	resent   map[arcp.MessageID]bool // submits repeated on a later connection
 	calls    map[arcp.MessageID]bool // submits of a worker as part of a job
 	assigned map[arcp.MessageID]bool // tool.invoke and interrupt messages received by a worker
+	streams  map[arcp.StreamID]bool  // that the client writes to jobs
 	events   map[uint64]*received    // by event_seq
 	asked    map[arcp.MessageID]bool // questions received
 }
 
 func newRecord() *record {
-	return &record{own: map[string]bool{}, resent: map[arcp.MessageID]bool{}, calls: map[arcp.MessageID]bool{}, assigned: map[arcp.MessageID]bool{}, events: map[uint64]*received{},
+	return &record{own: map[string]bool{}, resent: map[arcp.MessageID]bool{}, calls: map[arcp.MessageID]bool{}, assigned: map[arcp.MessageID]bool{}, streams: map[arcp.StreamID]bool{}, events: map[uint64]*received{},
 		asked: map[arcp.MessageID]bool{}}
 }
 

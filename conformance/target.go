@@ -206,12 +206,11 @@ func (c *checkConn) hasTool(name string) bool {
 	}
 }
 
-// offerEverything returns every feature except those that change the identity of the client or add
-// unsolicited events.
+// offerEverything returns every feature except anonymous, which changes the identity of the client.
 func offerEverything() arcp.Capabilities {
 	caps := arcp.Capabilities{Flags: map[arcp.Feature]bool{}}
 	for _, f := range arcp.Features {
-		caps.Flags[f] = f != arcp.FeatureAnonymous && f != arcp.FeatureMetrics
+		caps.Flags[f] = f != arcp.FeatureAnonymous
 	}
 	return caps
 }

@@ -413,6 +413,8 @@ func (v *validator) numbering(f *received) error {
 		want = f.JobID != ""
 	case arcp.ToolError:
 		want = f.EventSeq != 0 // may also refuse a direct submit
+	case arcp.StreamError:
+		want = !v.rec.streams[f.StreamID]
 	case arcp.StreamOpen:
 		want = f.EventSeq != 0 || f.CorrelationID == "" // may also answer resume
 	}

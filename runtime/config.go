@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
@@ -15,6 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
@@ -37,6 +39,10 @@ type Config struct {
 
 	Log     zerolog.Logger        // default: nothing is logged
 	Metrics prometheus.Registerer // registers the collectors; default: a new registry
+
+	// TracerProvider records the work of the runtime as spans. A provider with IDGenerator gives the
+	// span of a job the ids that clients see. nil: no spans, at no cost. Shutdown does not flush it.
+	TracerProvider trace.TracerProvider
 
 	// AllowHosts and AllowOrigins are the members of transport.Upgrader for Runtime.Handler and
 	// Runtime.Upgrader.
@@ -99,6 +105,11 @@ type Config struct {
 
 	Limits
 }
+
+// IDGenerator makes the ids of spans for Config.TracerProvider; see sdktrace.WithIDGenerator of OpenTelemetry.
+// The trace id of a job is its trace_id if that has 32 hexadecimal digits, and otherwise the first 16 bytes of
+// the SHA-256 of its trace_id.
+type IDGenerator = tracing.IDGenerator
 
 // Limits bounds connections, sessions and jobs. A request above a limit is refused.
 // Runtime.SetLimits changes the limits of a runtime. A zero member has the documented default, a

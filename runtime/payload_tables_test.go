@@ -89,10 +89,11 @@ func (p *payloadTables) addStructs(g *ast.GenDecl) {
 
 // results are the results of built-in tools by the section of SPEC.md that describes them.
 var results = map[string][]string{
-	"§7.3": {"JobView", "SessionView", "CredentialView"},
-	"§7.4": {"QuestionView", "OutcomeView"},
-	"§7.5": {"ToolEntry", "ToolView"},
-	"§7.6": {"ResourceLeaseView", "ReapReport"},
+	"§7.3":  {"JobView", "SessionView", "CredentialView"},
+	"§7.4":  {"QuestionView", "OutcomeView"},
+	"§7.5":  {"ToolEntry", "ToolView"},
+	"§7.6":  {"ResourceLeaseView", "ReapReport"},
+	"§7.10": {"UploadProgress", "ArtifactChunk", "ArtifactReleased"},
 }
 
 // section renders the payloads of the message types of a section, and its results.
@@ -170,6 +171,9 @@ func (p *payloadTables) typeName(e ast.Expr, objects *[]string) string {
 	case *ast.StarExpr:
 		return p.typeName(e.X, objects)
 	case *ast.ArrayType:
+		if id, ok := e.Elt.(*ast.Ident); ok && id.Name == "byte" {
+			return "string"
+		}
 		return "array of " + p.typeName(e.Elt, objects)
 	case *ast.MapType:
 		return "object of " + p.typeName(e.Value, objects)

@@ -33,6 +33,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/resourceservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/space"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -231,6 +232,7 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 		DataFull:          r.space.DataFull,
 		Metrics:           r.metrics,
 		Logger:            r.cfg.Log,
+		Tracer:            tracing.New(r.cfg.TracerProvider),
 		Heartbeat:         r.cfg.Heartbeat,
 		Block:             r.cfg.HeartbeatBlock,
 		ResumeWindow:      r.cfg.ResumeWindow,
@@ -320,6 +322,7 @@ func (r *Runtime) newServer() *conn.Server {
 		Pool:             r.pool,
 		Audit:            r.audit,
 		Logger:           c.Log,
+		Tracer:           tracing.New(c.TracerProvider),
 		Full:             r.space.DiskFull,
 		Broken:           r.isBroken,
 		Runtime:          arcp.RuntimeInfo{Kind: "arcp-go", Version: c.Version, Fingerprint: c.Fingerprint},
@@ -362,6 +365,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		Questions: r.questions,
 		Agents:    r.agents,
 		Resources: r.resources,
+		Artifacts: r.artifacts,
 		Jobs:      r.jobs,
 		Vault:     r.vault,
 		Auth:      r.cfg.Auth,

@@ -1,11 +1,16 @@
 package client
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"hash"
+	"io"
 	"strings"
 	"time"
 
@@ -21,7 +26,7 @@ func (c *Client) Artifacts() Artifacts { return Artifacts{c} }
 // PutArtifactParams describes an artifact to store.
 type PutArtifactParams struct {
 	MediaType      string
-	Content        []byte        // at most 4 MiB
+	Content        io.Reader     // is read to its end; an error of it is returned unchanged
 	Retain         time.Duration // 0: the default of the runtime, which also has a maximum
 	IdempotencyKey string        // a repeated put returns the same artifact; "": none
 }
@@ -32,13 +37,39 @@ type Artifact struct {
 	Content   []byte
 }
 
-var errDigest = errors.New("the content does not have the digest")
+const (
+	maxInlineArtifact = 4 << 20   // bytes of content in one message
+	putChunk          = 1 << 20   // bytes of a chunk of artifact.put, at most 1 MiB
+	getChunk          = 256 << 10 // bytes of a chunk of artifact.get: its result is one event
+)
 
-// Put stores an artifact of the principal, and returns its description when it is durable. A
-// refusal is a *RemoteError.
+var (
+	errDigest   = errors.New("the content does not have the digest")
+	errLargeKey = errors.New("an artifact with an idempotency key has at most 4 MiB")
+)
+
+// Put stores an artifact of the principal, and returns its description when it is durable. Content over
+// 4 MiB, and all content in the draft dialect, is sent in chunks with the tool artifact.put; it then has no
+// IdempotencyKey. A lost connection does not interrupt the put if the session is resumed. Put compares
+// the digests of the content here and at the runtime. A refusal is a *RemoteError or a *JobError.
 func (a Artifacts) Put(ctx context.Context, p PutArtifactParams) (arcp.ArtifactObject, error) {
-	digest := digestOf(p.Content)
-	put := arcp.ArtifactPutPayload{MediaType: p.MediaType, Data: base64.StdEncoding.EncodeToString(p.Content), SHA256: digest}
+	head, err := io.ReadAll(io.LimitReader(p.Content, maxInlineArtifact+1))
+	if err != nil {
+		return arcp.ArtifactObject{}, err
+	}
+	if len(head) <= maxInlineArtifact && a.c.Session().Dialect == arcp.DialectRFC {
+		return a.putInline(ctx, p, head)
+	}
+	if p.IdempotencyKey != "" {
+		return arcp.ArtifactObject{}, errLargeKey
+	}
+	return a.putChunks(ctx, p, io.MultiReader(bytes.NewReader(head), p.Content))
+}
+
+// putInline stores an artifact with one message.
+func (a Artifacts) putInline(ctx context.Context, p PutArtifactParams, content []byte) (arcp.ArtifactObject, error) {
+	digest := digestOf(content)
+	put := arcp.ArtifactPutPayload{MediaType: p.MediaType, Data: base64.StdEncoding.EncodeToString(content), SHA256: digest}
 	if p.Retain > 0 {
 		put.RetainSeconds = new(seconds(p.Retain))
 	}
@@ -58,6 +89,94 @@ func (a Artifacts) Put(ctx context.Context, p PutArtifactParams) (arcp.ArtifactO
 	return ref.Artifact, nil
 }
 
+// putArguments are the arguments of artifact.put.
+type putArguments struct {
+	Data          []byte          `json:"data"`
+	More          bool            `json:"more,omitzero"`
+	UploadID      arcp.ArtifactID `json:"upload_id,omitzero"`
+	Offset        uint64          `json:"offset,omitzero"`
+	MediaType     string          `json:"media_type,omitzero"`
+	SHA256        string          `json:"sha256,omitzero"`
+	RetainSeconds uint64          `json:"retain_seconds,omitzero"`
+}
+
+// putAnswer is the result of artifact.put: of a chunk that more follow, or of the last one.
+type putAnswer struct {
+	arcp.ArtifactObject
+	arcp.UploadProgress
+}
+
+// putChunks stores an artifact with calls of artifact.put.
+func (a Artifacts) putChunks(ctx context.Context, p PutArtifactParams, content io.Reader) (arcp.ArtifactObject, error) {
+	hash, source := sha256.New(), bufio.NewReaderSize(content, 1)
+	args := putArguments{MediaType: p.MediaType, More: true}
+	if p.Retain > 0 {
+		args.RetainSeconds = seconds(p.Retain)
+	}
+	for chunk := make([]byte, putChunk); ; {
+		n, err := io.ReadFull(source, chunk)
+		if err == nil {
+			_, err = source.Peek(1)
+		}
+		switch err {
+		case nil:
+		case io.EOF, io.ErrUnexpectedEOF:
+			args.More = false
+		default:
+			return arcp.ArtifactObject{}, err
+		}
+		args.Data = chunk[:n]
+		hash.Write(args.Data) // never fails
+		if !args.More {
+			args.SHA256 = hex.EncodeToString(hash.Sum(nil))
+		}
+		got, err := callResult[putAnswer](ctx, a.start(ctx, "artifact.put", args))
+		switch {
+		case err != nil:
+			return arcp.ArtifactObject{}, err
+		case !args.More && !strings.EqualFold(got.SHA256, args.SHA256):
+			return arcp.ArtifactObject{}, &ProtocolError{"artifact.put", errDigest}
+		case !args.More:
+			return got.ArtifactObject, nil
+		case got.UploadID == "" || got.Offset != args.Offset+uint64(n):
+			return arcp.ArtifactObject{}, &ProtocolError{"artifact.put", fmt.Errorf("the next chunk of upload %q has the offset %d, not %d", got.UploadID, got.Offset, args.Offset+uint64(n))}
+		}
+		args = putArguments{More: true, UploadID: got.UploadID, Offset: got.Offset}
+	}
+}
+
+// startedCall is a call of a tool whose result is awaited later.
+type startedCall struct {
+	job *Job
+	err error
+}
+
+// start calls a built-in tool, and does not wait until it is accepted.
+func (a Artifacts) start(ctx context.Context, tool string, args any) startedCall {
+	p := InvokeParams{Tool: tool, Arguments: args}
+	env, err := p.envelope()
+	if err != nil {
+		return startedCall{err: err}
+	}
+	job, err := a.c.submit(ctx, env, true, true)
+	return startedCall{job, err}
+}
+
+// callResult waits for the result of a call.
+func callResult[T any](ctx context.Context, call startedCall) (got T, err error) {
+	if call.err != nil {
+		return got, call.err
+	}
+	r, err := call.job.Wait(ctx)
+	if err != nil {
+		return got, err
+	}
+	if err := arcp.Unmarshal(r.Value, &got); err != nil {
+		return got, &ProtocolError{string(r.Envelope.Type), err}
+	}
+	return got, nil
+}
+
 // Fetch returns the content of an artifact of the principal that has at most 4 MiB. It compares
 // the content with the digest that the runtime sends. A refusal is a *RemoteError.
 func (a Artifacts) Fetch(ctx context.Context, id arcp.ArtifactID) (Artifact, error) {
@@ -73,6 +192,91 @@ func (a Artifacts) Fetch(ctx context.Context, id arcp.ArtifactID) (Artifact, err
 		return Artifact{}, &ProtocolError{string(arcp.ArtifactPut), err}
 	}
 	return Artifact{p.MediaType, content}, nil
+}
+
+// Get returns a reader of the content of an artifact of the principal. It reads chunks with the tool
+// artifact.get. ctx ends the reader, too. A refusal is a *RemoteError or a *JobError.
+func (a Artifacts) Get(ctx context.Context, id arcp.ArtifactID) (*ArtifactReader, error) {
+	r := &ArtifactReader{a: a, ctx: ctx, hash: sha256.New()}
+	first, err := callResult[arcp.ArtifactChunk](ctx, r.request(id, 0))
+	if err != nil {
+		return nil, err
+	}
+	r.ArtifactObject = first.ArtifactObject
+	r.requested = uint64(len(first.Data))
+	return r, r.receive(&first)
+}
+
+// ArtifactReader reads the content of an artifact. It belongs to one goroutine. At the end it compares the
+// content with the digest that the runtime has sent; another digest is a *ProtocolError instead of io.EOF.
+type ArtifactReader struct {
+	arcp.ArtifactObject
+
+	a         Artifacts
+	ctx       context.Context // of Get
+	hash      hash.Hash
+	pending   []startedCall // in the order of their offsets
+	requested uint64        // offset of the next request
+	received  uint64        // offset of the next chunk
+	rest      []byte        // of the last chunk
+	err       error         // of later reads
+}
+
+// getAhead is the number of chunks that are requested before they are read.
+const getAhead = 4
+
+// Read implements io.Reader.
+func (r *ArtifactReader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 && r.err == nil {
+		r.err = r.next()
+	}
+	if len(r.rest) == 0 {
+		return 0, r.err
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// next receives the next chunk.
+func (r *ArtifactReader) next() error {
+	if r.received == r.Size {
+		if r.SHA256 != "" && !strings.EqualFold(r.SHA256, hex.EncodeToString(r.hash.Sum(nil))) {
+			return &ProtocolError{"artifact.get", errDigest}
+		}
+		return io.EOF
+	}
+	for len(r.pending) < getAhead && r.requested < r.Size {
+		r.pending = append(r.pending, r.request(r.ArtifactID, r.requested))
+		r.requested += min(getChunk, r.Size-r.requested)
+	}
+	call := r.pending[0]
+	r.pending = r.pending[1:]
+	chunk, err := callResult[arcp.ArtifactChunk](r.ctx, call)
+	if err != nil {
+		return err
+	}
+	return r.receive(&chunk)
+}
+
+// request requests a chunk.
+func (r *ArtifactReader) request(id arcp.ArtifactID, offset uint64) startedCall {
+	return r.a.start(r.ctx, "artifact.get", struct {
+		ArtifactID arcp.ArtifactID `json:"artifact_id"`
+		Offset     uint64          `json:"offset"`
+		Length     int             `json:"length"`
+	}{id, offset, getChunk})
+}
+
+// receive checks a chunk and passes it to Read.
+func (r *ArtifactReader) receive(chunk *arcp.ArtifactChunk) error {
+	if want := min(getChunk, r.Size-r.received); chunk.Offset != r.received || uint64(len(chunk.Data)) != want {
+		return &ProtocolError{"artifact.get", fmt.Errorf("%d bytes at offset %d, want %d at %d", len(chunk.Data), chunk.Offset, want, r.received)}
+	}
+	r.hash.Write(chunk.Data) // never fails
+	r.rest = chunk.Data
+	r.received += uint64(len(chunk.Data))
+	return nil
 }
 
 // Release lets the runtime delete an artifact of the principal. It does not wait: there is no

@@ -14,7 +14,7 @@ type InvokeParams struct {
 	Tool           string // name or name@version
 	Arguments      any    // encoded with arcp.Marshal; an arcp.Raw is sent unchanged; nil: {}
 	IdempotencyKey string
-	TraceID        string
+	TraceID        string // any text, or a W3C traceparent; empty: of Options.Traceparent
 	Priority       arcp.Priority
 	Options        arcp.SubmitOptions
 
@@ -67,6 +67,9 @@ func (c *Client) Invoke(ctx context.Context, r InvokeParams) (*Job, error) {
 	env, err := r.envelope()
 	if err != nil {
 		return nil, err
+	}
+	if env.TraceID == "" && c.opts.Traceparent != nil {
+		env.TraceID, env.SpanID, _ = arcp.ParseTraceparent(c.opts.Traceparent(ctx))
 	}
 	return c.submit(ctx, env, r.DiscardEvents, r.Options.Direct)
 }

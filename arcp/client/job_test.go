@@ -52,6 +52,32 @@ func TestInvokeReturnsEventsAndResult(t *testing.T) {
 	})
 }
 
+// Invoke sends the trace context of its ctx, unless the job has a TraceID.
+func TestInvokeSendsTheTraceContext(t *testing.T) {
+	type key struct{}
+	opts := bearer
+	opts.Traceparent = func(ctx context.Context) string { p, _ := ctx.Value(key{}).(string); return p }
+	for _, test := range []struct{ context, id, trace, span string }{
+		{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "", "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"},
+		{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "trace-1", "trace-1", ""},
+		{"invalid", "", "", ""},
+		{"", "", "", ""},
+	} {
+		scripted(t, opts, `
+			C invoke: tool.invoke {"tool":"demo.echo","arguments":{"n":1}}
+			S: job.accepted corr=invoke job=job_1 seq=1 {"job_id":"job_1","agent":"demo.echo@1.0.0"}
+		`, func(t *testing.T, c *client.Client, f *fake) {
+			request := echo
+			request.TraceID = test.id
+			if _, err := c.Invoke(context.WithValue(t.Context(), key{}, test.context), request); err != nil {
+				t.Fatal(err)
+			}
+			want(t, "trace", f.received[1].TraceID, test.trace)
+			want(t, "parent span", f.received[1].SpanID, test.span)
+		})
+	}
+}
+
 func TestRefusedInvokeIsARemoteError(t *testing.T) {
 	for name, answer := range map[string]string{
 		"job.failed": `S: job.failed corr=invoke job=job_x {"code":"AGENT_NOT_AVAILABLE","message":"no such tool","retryable":false}`,

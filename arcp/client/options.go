@@ -94,6 +94,10 @@ type Options struct {
 	// it: it must not block. It may retain env.
 	OnUnsolicited func(env *arcp.Envelope)
 
+	// Traceparent returns the W3C traceparent of a context. Invoke sends it with a job that has no
+	// TraceID. nil, and an empty or invalid text: none.
+	Traceparent func(ctx context.Context) string
+
 	// Log receives problems that no call can return, such as dropped messages. It may be
 	// (*slog.Logger).Debug. The goroutines of the client call it.
 	Log func(msg string, args ...any)

@@ -18,6 +18,7 @@ type WorkerCall struct {
 	Arguments arcp.Raw
 	Attempt   uint32
 	TraceID   string
+	SpanID    string    // span of the job
 	Lease     arcp.Raw  // lease of the job; nil: no permissions
 	Deadline  time.Time // zero: none
 	Restored  arcp.Raw  // data of the checkpoint to continue from; nil: none
@@ -39,7 +40,7 @@ type WorkerCall struct {
 }
 
 func newWorkerCall(w *worker, env *arcp.Envelope, p *arcp.ToolInvokePayload) *WorkerCall {
-	call := &WorkerCall{JobID: env.JobID, Tool: p.Tool, Arguments: p.Arguments, Attempt: p.Attempt, TraceID: env.TraceID, Lease: p.Lease,
+	call := &WorkerCall{JobID: env.JobID, Tool: p.Tool, Arguments: p.Arguments, Attempt: p.Attempt, TraceID: env.TraceID, SpanID: env.SpanID, Lease: p.Lease,
 		Deadline: p.Deadline, w: w, dispatch: env.ID, interrupted: make(chan struct{}), resumed: make(chan struct{})}
 	if p.Checkpoint != nil {
 		call.Restored = p.Checkpoint.Data
@@ -113,7 +114,7 @@ func (call *WorkerCall) frame(t arcp.Type, payload any) arcp.Envelope {
 	return env
 }
 
-// Event sends an event of the job: log, job.progress, metric or event.emit. It fails after the end
+// Event sends an event of the job: log, job.progress, metric, trace.span or event.emit. It fails after the end
 // of the attempt.
 func (call *WorkerCall) Event(t arcp.Type, payload any) error {
 	if call.ctx.Err() != nil {
@@ -147,6 +148,9 @@ func (call *WorkerCall) Progress(p arcp.JobProgressPayload) error {
 
 // Metric emits a measurement. A name that begins with "cost." debits the budget of the job.
 func (call *WorkerCall) Metric(p arcp.MetricPayload) error { return call.Event(arcp.Metric, p) }
+
+// Span emits a span that has ended. The runtime refuses one without name and ids.
+func (call *WorkerCall) Span(p arcp.TraceSpanPayload) error { return call.Event(arcp.TraceSpan, p) }
 
 // Emit emits a named event.
 func (call *WorkerCall) Emit(name string, data any) error {
@@ -228,7 +232,8 @@ func (call *WorkerCall) ResultChunk(ctx context.Context, p arcp.JobResultChunkPa
 	return err
 }
 
-// WorkerResult is what a handler returns after WorkerCall.ResultChunk.
+// WorkerResult ends a result that the handler has sent with WorkerCall.ResultChunk. The handler returns it
+// in place of a value.
 type WorkerResult struct {
 	Summary string // for people
 }

@@ -236,7 +236,15 @@ func backupData(ctx context.Context, st store.Store, data, dir string) (err erro
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
+	// An artifact is immutable. Its file is there before its row, and until its row is deleted: each row
+	// of the copy has its file in one of the two passes, unless the artifact was deleted meanwhile.
+	if err := copyArtifacts(ctx, data, dir); err != nil {
+		return err
+	}
 	if err := st.Backup(ctx, filepath.Join(dir, storeDir)); err != nil {
+		return err
+	}
+	if err := copyArtifacts(ctx, data, dir); err != nil {
 		return err
 	}
 	for _, name := range []string{identityFile, devTokenFile, credential.KeyFile} {
@@ -252,6 +260,62 @@ func backupData(ctx context.Context, st store.Store, data, dir string) (err erro
 		}
 	}
 	return nil
+}
+
+// copyArtifacts adds the artifacts of a data directory to a copy. The server that starts with the copy removes
+// those without a row.
+func copyArtifacts(ctx context.Context, data, dir string) error {
+	from, to := filepath.Join(data, artifactDir), filepath.Join(dir, artifactDir)
+	entries, err := os.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.MkdirAll(to, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !arcp.ArtifactID(e.Name()).Valid() || strings.Contains(e.Name(), ".") { // an unfinished upload
+			continue
+		}
+		if err := linkOrCopy(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+			return fmt.Errorf("copy artifact %s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+// linkOrCopy links or, in another file system, copies a file that never changes. It does nothing if the file
+// does not exist any more, or if the copy exists.
+func linkOrCopy(from, to string) error {
+	switch err := os.Link(from, to); {
+	case err == nil, errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	in, err := os.Open(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(out, in); err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
 }
 
 // sizeOf returns the size of all files below a directory in bytes.

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -31,6 +32,8 @@ func TestBackupCopiesTheKeys(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Dir(write(t, filepath.Join(dir, "data", identityFile), "key"))
 	write(t, filepath.Join(data, credential.KeyFile), "sealing")
+	write(t, filepath.Join(data, artifactDir, "art_1"), "content")
+	write(t, filepath.Join(data, artifactDir, "art_2.part"), "unfinished")
 	to := filepath.Join(dir, "copy")
 	if err := backupData(t.Context(), copyable{}, data, to); err != nil {
 		t.Fatal(err)
@@ -39,12 +42,16 @@ func TestBackupCopiesTheKeys(t *testing.T) {
 		identityFile:                          "key",
 		credential.KeyFile:                    "sealing",
 		filepath.Join(storeDir, "000001.log"): "12345",
+		filepath.Join(artifactDir, "art_1"):   "content",
 	} {
 		path := filepath.Join(to, name)
 		info, _ := os.Stat(path)
 		if got, err := os.ReadFile(path); err != nil || string(got) != want || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s = %q, %v, want %q for its owner alone", name, got, err, want)
 		}
+	}
+	if names, err := os.ReadDir(filepath.Join(to, artifactDir)); err != nil || len(names) != 1 {
+		t.Errorf("artifacts %v, %v; want the finished one", names, err)
 	}
 	if err := backupData(t.Context(), copyable{}, data, to); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a second backup into %s: %v, want it refused", to, err)
@@ -145,6 +152,13 @@ func TestBackupOfAServer(t *testing.T) {
 	data, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "copy")
 	p := demoServer(t, "--data", data)
 	id := p.detach("demo.echo", `{"a":1}`)
+	var kept, lost arcp.ArtifactObject
+	for _, o := range []*arcp.ArtifactObject{&kept, &lost} {
+		put := p.cli("artifacts", "put", write(t, filepath.Join(t.TempDir(), "file"), "content"), "-o", "json")
+		if err := arcp.Unmarshal([]byte(put.stdout), o); err != nil {
+			t.Fatalf("put prints %s: %v", put, err)
+		}
+	}
 	wantOutcome(t, "wait", p.cli("jobs", "wait", id), exitOK, `{"a":1}`, "")
 	wantRefusal(t, cli(t, "backup", to, "--data", data), exitFailed, "in use by another process")
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -153,7 +167,13 @@ func TestBackupOfAServer(t *testing.T) {
 	<-p.exited
 	o := cli(t, "backup", to, "--data", data)
 	wantOutcome(t, "backup", o, exitOK, to+": ", "")
-	wantOutcome(t, "the copy has the job", demoServer(t, "--data", to).cli("jobs", "wait", id), exitOK, `{"a":1}`, "")
+	if err := os.Remove(filepath.Join(to, artifactDir, string(lost.ArtifactID))); err != nil {
+		t.Fatal(err)
+	}
+	restored := demoServer(t, "--data", to)
+	wantOutcome(t, "the copy has the job", restored.cli("jobs", "wait", id), exitOK, `{"a":1}`, "")
+	wantOutcome(t, "the copy has the artifact", restored.cli("artifacts", "get", string(kept.ArtifactID)), exitOK, "content", "")
+	wantOutcome(t, "without its file it is not there", restored.cli("artifacts", "get", string(lost.ArtifactID)), exitFailed, "", "NOT_FOUND")
 }
 
 // A server that stops makes no backup: it would have to wait for it.

@@ -134,6 +134,9 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 		return label("artifact", a.ArtifactID, a.MediaType, a.Size, "bytes, kept until", clock(a.ExpiresAt)), false
 	case arcp.Metric:
 		return describeMetric(payload[arcp.MetricPayload](env)), false
+	case arcp.TraceSpan:
+		p := payload[arcp.TraceSpanPayload](env)
+		return label("span", p.Name, p.EndTime.Sub(p.StartTime), compact(p.Attributes)), false
 	case arcp.EventEmit:
 		p := payload[arcp.EventEmitPayload](env)
 		if p.Name == arcp.EventApprovalRequested {

@@ -28,6 +28,8 @@ func TestDescribeShowsEachEvent(t *testing.T) {
 			`warn       a b[31m {"k":1}`},
 		{arcp.Metric, arcp.MetricPayload{Name: "cost.demo", Value: "1.50", Unit: "USD"}, "metric     cost.demo 1.50 USD"},
 		{arcp.Metric, arcp.MetricPayload{Name: "cost.budget.remaining", Value: "4.50", Unit: "USD"}, "budget     4.50 USD left"},
+		{arcp.TraceSpan, arcp.TraceSpanPayload{Name: "db", TraceID: "t", SpanID: "s", StartTime: day, EndTime: day.Add(1500 * time.Microsecond),
+			Attributes: arcp.Raw(`{"rows":3}`)}, `span       db 1.5ms {"rows":3}`},
 		{arcp.PermissionRequest,
 			arcp.PermissionRequestPayload{Permission: "p", Resource: "r", Operation: "o", RequestedLeaseSeconds: new(uint64(90)), Reason: "so"},
 			"permission p on r to o for 1m30s? so"},

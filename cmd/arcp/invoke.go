@@ -24,7 +24,7 @@ const timeoutGrace = 5 * time.Second
 // invocation has the flags of `arcp invoke`.
 type invocation struct {
 	follow, detach, noInput bool
-	key, stream             string
+	key, stream, send       string
 	timeout                 time.Duration
 	lease, expires          string
 	budget                  []string
@@ -49,6 +49,7 @@ func newInvoke(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&in.follow, "follow", false, "print every event of the job with its number")
 	f.StringVar(&in.stream, "stream", "", "print the stream `NAME` of the job instead of its result")
+	f.StringVar(&in.send, "send", "", "send `FILE`, or - for standard input, to the job as a stream")
 	f.BoolVar(&in.noInput, "no-input", false, "do not ask the questions of the job on the terminal")
 	f.StringVar(&in.lease, "lease", "", "lease of the job, as JSON or `@FILE`; default: all permissions of your principal")
 	f.StringArrayVar(&in.budget, "budget", nil, "budget of the job, for example `USD:5.00`; may be repeated")
@@ -70,6 +71,12 @@ func (in invocation) request(a *app, args []string) (client.InvokeParams, error)
 	req := client.InvokeParams{Tool: args[0], IdempotencyKey: in.key}
 	if in.stream != "" && in.detach {
 		return req, usagef("--stream and --detach exclude each other")
+	}
+	switch {
+	case in.send != "" && in.detach:
+		return req, usagef("--send and --detach exclude each other")
+	case in.send == "-" && len(args) == 2 && args[1] == "-":
+		return req, usagef("--send - and the argument - exclude each other: both read standard input")
 	}
 	if in.timeout < 0 {
 		return req, usagef("--timeout %s: give a duration such as 90s", in.timeout)
@@ -151,6 +158,10 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 	if err := tg.resolve(a); err != nil {
 		return err
 	}
+	input, err := a.openInput(in.send)
+	if err != nil {
+		return err
+	}
 	tg.interactive = !in.detach
 	var run runningJob
 	ctx, stop := run.interruptible(ctx, a)
@@ -171,6 +182,12 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 	if in.timeout > 0 {
 		ctx, stop = context.WithTimeout(ctx, in.timeout+timeoutGrace)
 		defer stop()
+	}
+	if input != nil {
+		if err := input.send(ctx, job); err != nil {
+			return fmt.Errorf("--send: %w; `arcp jobs show %s` tells what became of the job", err, job.ID())
+		}
+		defer input.warn(a.stderr)
 	}
 	p := a.newEventPrinter(in.follow)
 	if in.stream != "" {

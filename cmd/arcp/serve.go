@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
@@ -69,8 +70,9 @@ type server struct {
 	workers  []*stdioworker.Worker           // started workers
 	rt       atomic.Pointer[runtime.Runtime] // nil during the start
 
-	cleanUp func() error // removes temporary files; set with rt
-	key     *backupKey   // nil: the data is in memory; set with rt
+	tracer  *sdktrace.TracerProvider // nil: no spans are exported; set with rt
+	cleanUp func() error             // removes temporary files; set with rt
+	key     *backupKey               // nil: the data is in memory; set with rt
 
 	main, admin   net.Listener            // nil: not open
 	unix          *transport.UnixListener // nil: not open
@@ -252,6 +254,9 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 		}
 	}
 	var err error
+	if s.tracer, err = newTracerProvider(ctx, s.log); err != nil {
+		return nil, err
+	}
 	if s.sources, s.toStart, err = openSources(s.values, s.log, s.registry); err != nil {
 		return nil, err
 	}
@@ -297,6 +302,9 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	}
 	if cfg.ResourceDir, s.cleanUp, err = openResources(s.values.Text("data")); err != nil {
 		return nil, failf("create the directory of leased resources: %w", errors.Join(err, st.Close()))
+	}
+	if s.tracer != nil { // a nil pointer in an interface is not nil
+		cfg.TracerProvider = s.tracer
 	}
 	rt, err := runtime.New(ctx, cfg)
 	if err != nil {

@@ -96,6 +96,7 @@ func (s *server) shutdown() error {
 	err := s.rt.Load().Shutdown(ctx)
 	closeWorkers(s.workers)
 	s.sources.close()
+	s.flushSpans()
 	return errors.Join(err, s.cleanUp())
 }
 

@@ -2,8 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -70,4 +73,59 @@ func describeStream(t arcp.Type, st *client.Stream, content []byte, err error) s
 		return label("stream", name, len(content), "bytes")
 	}
 	return label("stream", name, strings.TrimSpace(string(content)))
+}
+
+// input is the file, or the standard input, that `arcp invoke --send` copies to a stream of the job.
+type input struct {
+	name string
+	from io.ReadCloser
+	done chan error // buffered 1: the result of the copy
+}
+
+// openInput opens a file, or standard input; nil: there is no name.
+func (a *app) openInput(file string) (*input, error) {
+	in := &input{name: file, done: make(chan error, 1)}
+	switch file {
+	case "":
+		return nil, nil
+	case "-":
+		in.name, in.from = "standard input", io.NopCloser(a.stdin)
+		return in, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, usagef("--send: read %s: %w", file, cause(err))
+	}
+	in.from = f
+	return in, nil
+}
+
+// send opens a binary stream to the job, and copies the input to it on another goroutine.
+func (in *input) send(ctx context.Context, job *client.Job) error {
+	w, err := job.OpenStream(ctx, arcp.StreamOpenPayload{Kind: arcp.StreamBinary, Name: "input", ContentType: "application/octet-stream"})
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, err := io.Copy(w, in.from)
+		if err != nil {
+			_ = w.CloseWithError(err) // err says more
+		} else {
+			err = w.Close()
+		}
+		in.done <- errors.Join(err, in.from.Close())
+	}()
+	return nil
+}
+
+// warn says after the end of the job that the input was not sent to its end.
+func (in *input) warn(w io.Writer) {
+	err := errors.New("the job has ended")
+	select {
+	case err = <-in.done:
+	default:
+	}
+	if err != nil {
+		fmt.Fprintf(w, "arcp: %s was not sent to its end: %s\n", in.name, readable(err))
+	}
 }

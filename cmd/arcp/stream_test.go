@@ -1,6 +1,11 @@
 package main
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
 
 // --follow prints the chunks of streams; --stream prints one stream and nothing else.
 func TestInvokePrintsStreams(t *testing.T) {
@@ -22,4 +27,21 @@ func TestInvokePrintsStreams(t *testing.T) {
 	}
 	wantOutcome(t, "no such stream", p.cli("invoke", "demo.stream", args, "--stream", "x"), exitFailed, "", `the job has ended without a stream named "x"`)
 	wantOutcome(t, "nothing to print", p.cli("invoke", "demo.stream", args, "--stream", "x", "--detach"), exitUsage, "", "--stream and --detach exclude each other")
+}
+
+// --send sends a file, or standard input, to a tool that reads streams.
+func TestInvokeSendsStream(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	file := filepath.Join(t.TempDir(), "in")
+	content := strings.Repeat("0123456789", 20_000) // several chunks
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantOutcome(t, "a file", p.cli("invoke", "demo.collect", "{}", "--send", file), exitOK, `"bytes":200000`, "")
+	wantOutcome(t, "standard input", cliWith(t, "hello", "invoke", "demo.collect", "{}", "--send", "-", "--url", p.url, "--token", "secret"), exitOK,
+		`{"name":"input","chunks":1,"bytes":5,"sha256":"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}`, "")
+	wantOutcome(t, "another tool", p.cli("invoke", "demo.sleep", `{"ms":100}`, "--send", file), exitFailed, "", "demo.sleep reads no streams of clients")
+	wantOutcome(t, "no file", p.cli("invoke", "demo.collect", "{}", "--send", file+".none"), exitUsage, "", "no such file")
+	wantOutcome(t, "both from standard input", p.cli("invoke", "demo.collect", "-", "--send", "-"), exitUsage, "", "both read standard input")
 }

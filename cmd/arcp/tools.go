@@ -108,6 +108,7 @@ func (a *app) printDescription(d *arcp.ToolView) error {
 		}
 		fact("idempotent", d.Idempotent)
 		fact("interruptible", d.Interruptible)
+		fact("reads streams", d.ReadsStreams)
 		l := &d.Limits
 		fact("timeout", orNone(l.TimeoutMS, func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }))
 		fact("request", orNone(l.MaxRequestBytes, withUnit(" bytes")))

@@ -35,4 +35,12 @@ var artifactFaults = []Fault{
 		newRewriter: dropEvents(func(f frame) bool { return f.Type == arcp.ArtifactRef && f.EventSeq > 0 })},
 	{Defect: "an artifact is announced after the end of its job", Checks: []string{"artifacts.of-a-job"},
 		newRewriter: swap(func(f frame) bool { return f.Type == arcp.ArtifactRef && f.EventSeq > 0 }, isType(arcp.JobCompleted), true)},
+	{Defect: "artifact.put answers with the digest of other content", Checks: []string{"artifacts.put-in-chunks"},
+		newRewriter: replaceResult(`"sha256":"2cf24dba`, `"sha256":"3cf24dba`)},
+	{Defect: "a chunk with another offset is appended", Checks: []string{"artifacts.put-in-chunks"}, newRewriter: replaceSent(`"offset":4`, `"offset":3`)},
+	{Defect: "the expected digest of chunks is ignored", Checks: []string{"artifacts.digest-of-chunks"}, newRewriter: replaceSent(`"sha256":"0cf24dba`, `"sha256":"2cf24dba`)},
+	{Defect: "a range past the end is empty", Checks: []string{"artifacts.get-a-range"}, newRewriter: replaceSent(`"offset":6`, `"offset":5`)},
+	{Defect: "the offset of artifact.get is ignored", Checks: []string{"artifacts.get-a-range"}, newRewriter: replaceSent(`"offset":1`, `"offset":0`)},
+	{Defect: "the cursor of artifact.list is ignored", Checks: []string{"artifacts.list"}, newRewriter: replaceSent(`"cursor":`, `"no_cursor":`)},
+	{Defect: "artifact.release reads the artifact", Checks: []string{"artifacts.release"}, newRewriter: replaceSent(`"artifact.release"`, `"artifact.get"`)},
 }

@@ -654,6 +654,10 @@ var draftBuiltinFaults = []Fault{
 	{Defect: "every session is detached", Checks: []string{"draft.builtin.sessions"}, newRewriter: replaceOutput(`"state":"connected"`, `"state":"detached"`)},
 	{Defect: "sessions.evict forgets each session", Checks: []string{"draft.builtin.evict"}, newRewriter: replaceSent(`"forget":false`, `"forget":true`)},
 	{Defect: "sessions.evict forgets no session", Checks: []string{"draft.builtin.evict-forget"}, newRewriter: replaceSent(`"forget":true`, `"forget":false`)},
+	{Defect: "an artifact has the digest of other content", Checks: []string{"draft.builtin.artifact"}, newRewriter: replaceOutput(`"sha256":"2cf24dba`, `"sha256":"3cf24dba`)},
+	{Defect: "the part of an artifact is from its start", Checks: []string{"draft.builtin.artifact"}, newRewriter: replaceSent(`"offset":1`, `"offset":0`)},
+	{Defect: "an artifact with a wrong digest is stored", Checks: []string{"draft.builtin.artifact-refused"}, newRewriter: replaceSent(`"sha256":"0cf24dba`, `"sha256":"2cf24dba`)},
+	{Defect: "a range past the end of an artifact is empty", Checks: []string{"draft.builtin.artifact-refused"}, newRewriter: replaceSent(`"offset":6`, `"offset":5`)},
 	{Defect: "an agent of the runtime succeeds for an object that does not exist", Checks: []string{"draft.builtin.job-unknown", "draft.builtin.approval-unknown", "draft.builtin.resource",
 		"draft.visibility.job", "draft.visibility.approval", "draft.visibility.sessions"},
 		newRewriter: editReceived(script.JobError, func(f frame) frame {

@@ -61,6 +61,28 @@ var streamFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
+	{Defect: "a missing chunk of a client is not noticed", Checks: []string{"streams.client-gap"},
+		newRewriter: editSent(arcp.StreamChunk, func(f frame) frame { return f.withPayload("sequence", 0) })},
+	{Defect: "a chunk of a client reaches the tool twice", Checks: []string{"streams.client-repeated"},
+		newRewriter: func() rewriter {
+			n := 0
+			return rewriter{out: func(f frame) []frame {
+				switch f.Type {
+				case arcp.StreamChunk:
+					f = f.withPayload("sequence", n)
+					n++
+				case arcp.StreamClose:
+					f = f.withPayload("final_sequence", n-1)
+				}
+				return []frame{f}
+			}}
+		}},
+	{Defect: "a stream to any job is accepted", Checks: []string{"streams.client-refused"},
+		newRewriter: replaceNack(arcp.CodeFailedPrecondition, arcp.Ack, arcp.AckPayload{})},
+	{Defect: "a client is not told that its stream has ended with the job", Checks: []string{"streams.client-job-ends"}, Silent: true,
+		newRewriter: dropReceived(arcp.StreamError)},
+	{Defect: "the content of a client's chunk is cut", Checks: []string{"streams.client"},
+		newRewriter: editSent(arcp.StreamChunk, func(f frame) frame { return f.withPayload("data", "hello") })},
 	{Defect: "include_open_streams is ignored", Checks: []string{"streams.open-again"},
 		newRewriter: editSent(arcp.Resume, func(f frame) frame { return f.withPayload("include_open_streams", nil) })},
 }

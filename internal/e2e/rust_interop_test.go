@@ -311,7 +311,6 @@ var unchecked = func() map[arcp.Type]arcp.Envelope {
 		arcp.PermissionGrant:     arcp.Frame(arcp.PermissionGrant, arcp.PermissionGrantPayload{Permission: "p", Resource: "r", Operation: "o", LeaseSeconds: 1}),
 		arcp.Unsubscribe:         arcp.Frame(arcp.Unsubscribe, arcp.UnsubscribePayload{SubscriptionID: "sub_1"}),
 		arcp.SubscribeClosed:     arcp.Frame(arcp.SubscribeClosed, arcp.SubscribeClosedPayload{SubscriptionID: "sub_1", Code: arcp.CodeBackpressureOverflow, Reason: "r"}),
-		arcp.TraceSpan:           arcp.Frame(arcp.TraceSpan, arcp.TraceSpanPayload{Name: "n", TraceID: "t", SpanID: "s", ParentSpanID: "p", StartTime: at, EndTime: at, Attributes: arcp.Raw(`{}`)}),
 	}
 }()
 

@@ -103,6 +103,16 @@ func member(b []byte, name, value string) []byte {
 	return arcp.AppendString(b, value)
 }
 
+// runtimeMetricEnd is the end of the body of a metric of the runtime. The payload is the last member of a
+// body, dims is the last member of the payload, and source is the last member of dims.
+const runtimeMetricEnd = `"source":"runtime"}}}`
+
+// RuntimeMetric reports whether the event is a metric that the runtime adds to a job: the last member of its
+// dims is source, with the value runtime. Only sessions with the capability metrics get the event.
+func (e *Event) RuntimeMetric() bool {
+	return e.Type == arcp.Metric && bytes.HasSuffix(e.Body, []byte(runtimeMetricEnd))
+}
+
 // ID returns the id of a committed event.
 func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd]) }
 

@@ -18,13 +18,16 @@ type Host interface {
 	ID() arcp.JobID
 	Attempt() uint32
 	TraceID() string
+	SpanID() string
 	Restored() arcp.Raw
 
 	// Emit appends an event to the job: an arcp.LogPayload, JobProgressPayload,
-	// MetricPayload or EventEmitPayload. Emit copies the raw members of payload.
+	// MetricPayload, TraceSpanPayload or EventEmitPayload. Emit copies the raw members of payload.
 	Emit(t arcp.Type, payload any) error
 	// OpenStream opens a stream. The payload is valid.
 	OpenStream(p arcp.StreamOpenPayload) (StreamHost, error)
+	// AcceptStream waits for a stream of a client.
+	AcceptStream(ctx context.Context) (ClientStreamHost, error)
 	// OpenResult begins the result in chunks. The options are complete.
 	OpenResult(o ResultOptions) (ResultHost, error)
 	Checkpoint(label string, data arcp.Raw) error
@@ -66,6 +69,12 @@ type StreamHost interface {
 	Chunk(p arcp.StreamChunkPayload) error
 	// End ends the stream: with stream.close if err is nil, otherwise with stream.error.
 	End(err *arcp.Error) error
+}
+
+// ClientStreamHost implements the methods of a ClientStream.
+type ClientStreamHost interface {
+	Opened() (arcp.StreamID, arcp.StreamOpenPayload)
+	Next(ctx context.Context) (ClientChunk, error)
 }
 
 // ResultHost implements the methods of a Result. Result calls one method at a time, with content of at

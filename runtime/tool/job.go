@@ -39,8 +39,12 @@ func (j Job) ID() arcp.JobID { return j.host.ID() }
 // Attempt returns the number of the attempt, 1 for the first.
 func (j Job) Attempt() uint32 { return j.host.Attempt() }
 
-// TraceID returns the trace id of the submit, or "" without one.
+// TraceID returns the trace id of the job.
 func (j Job) TraceID() string { return j.host.TraceID() }
+
+// Traceparent returns the W3C trace context of the job, for requests to other services. It is empty if
+// the trace id of the submit is not a W3C trace id.
+func (j Job) Traceparent() string { return arcp.Traceparent(j.host.TraceID(), j.host.SpanID()) }
 
 // Logger returns a logger whose records become log events of the job. Attributes become members
 // of the event's attributes, and groups nested objects. Levels below slog.LevelDebug become

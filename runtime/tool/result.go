@@ -32,6 +32,8 @@ type ResultOptions struct {
 // A reader that needs the whole result as one JSON value, such as Job.Call and a client without
 // result_chunk, gets a string: the text, or the bytes as base64.
 //
+// Values of credentials are replaced only within a chunk, and not in bytes.
+//
 // The error is INVALID_ARGUMENT for options that are not valid, and FAILED_PRECONDITION for a second
 // result and for a direct job, which has no events.
 func (j Job) Result(o ResultOptions) (*Result, error) {

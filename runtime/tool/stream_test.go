@@ -2,9 +2,12 @@ package tool_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -168,5 +171,32 @@ func TestStreamCloseWithError(t *testing.T) {
 		if st.Close() == nil {
 			t.Error("a stream is closed twice")
 		}
+	}
+}
+
+// A stream of a client is read as chunks or as bytes, and its end is io.EOF or the error of the client.
+func TestClientStream(t *testing.T) {
+	failure := arcp.Errorf(arcp.CodeDataLoss, "the disk is gone")
+	opened := arcp.StreamOpenPayload{Kind: arcp.StreamText, Name: "in", ContentType: "text/plain"}
+	chunks := []tool.ClientChunk{{Data: []byte("hel")}, {}, {Data: []byte("lo")}}
+	job := tooltest.New(tooltest.Script{Streams: []tooltest.ClientStream{{StreamOpenPayload: opened, Chunks: chunks},
+		{StreamOpenPayload: opened, Chunks: chunks[:1], Err: failure}}})
+	st, err := job.Job().AcceptStream(t.Context())
+	if err != nil || st.Name != "in" || st.Kind != arcp.StreamText || st.ContentType != "text/plain" || st.ID == "" {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if got, err := io.ReadAll(iotest.OneByteReader(st)); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if st, err = job.Job().AcceptStream(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(st); !errors.Is(err, failure) || string(got) != "hel" {
+		t.Errorf("%q, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := job.Job().AcceptStream(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a third stream: %v", err)
 	}
 }

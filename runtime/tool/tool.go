@@ -74,6 +74,7 @@ type Capability struct {
 	Default      bool       // a reference without a version means this version, not the first registered one
 
 	Interruptible bool            // the tool calls Job.Yield
+	ReadsStreams  bool            // the tool calls Job.AcceptStream
 	Approval      Approval        // approval policy of calls; default ApprovalNone
 	MinTrust      arcp.TrustLevel // lowest trust level that may call the tool; default any
 

@@ -16,7 +16,8 @@ type Content interface {
 	// Remove. The error is fs.ErrNotExist if there is no content.
 	Open(id arcp.ArtifactID) (io.ReadSeekCloser, error)
 
-	// Remove removes the content of an artifact. It returns nil if there is none.
+	// Remove removes the content of an artifact, also unfinished content that nothing writes. It
+	// returns nil if there is none.
 	Remove(id arcp.ArtifactID) error
 
 	// Recover removes unfinished content of an earlier process, and returns the ids with content.

@@ -141,8 +141,13 @@ func (c *contentTest) leaveUnfinished(aborted, killed arcp.ArtifactID) {
 	c.missing("before Commit", aborted)
 	w.Abort()
 	c.missing("after Abort", aborted)
-	if _, err := c.Create(killed); err != nil {
-		c.Fatal(err)
+	for range 2 {
+		if err := c.Remove(killed); err != nil { // also what is unfinished
+			c.Fatal(err)
+		}
+		if _, err := c.Create(killed); err != nil {
+			c.Fatal(err)
+		}
 	}
 }
 

@@ -41,11 +41,13 @@ func (f *Files) Create(id arcp.ArtifactID) (Writer, error) {
 // Open implements Content.
 func (f *Files) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) { return f.fs.Open(string(id)) }
 
-// Remove implements Content. A crash may bring the file back, without its row: Store.Load removes
-// it then.
+// Remove implements Content. It also removes unfinished content that could not be removed before. A
+// crash may bring the file back, without its row: Store.Load removes it then.
 func (f *Files) Remove(id arcp.ArtifactID) error {
-	if err := f.fs.Remove(string(id)); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for _, name := range []string{string(id), string(id) + unfinished} {
+		if err := f.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

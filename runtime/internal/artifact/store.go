@@ -26,14 +26,17 @@ const (
 	MaxRetention     = 7 * 24 * time.Hour
 )
 
+// MaxNumber bounds the artifacts of a principal, with those that are being put.
+const MaxNumber = 100_000
+
 // MaxInline bounds the content of an artifact in one message, in bytes.
 const MaxInline = 4 << 20
 
 const (
 	recordPrefix = "artifact/"
 
-	// minCounted is the number of bytes that an artifact counts at least against the bounds. It bounds
-	// the number of artifacts, whose rows are in memory.
+	// minCounted is the number of bytes that an artifact counts at least against the bounds: its row
+	// is in memory.
 	minCounted = 4 << 10
 
 	maxMediaType = 256 // bytes
@@ -99,8 +102,9 @@ type Store struct {
 	principals map[string]*owned
 	once       map[string]arcp.ArtifactID // by Row.Once
 	uploading  map[string]chan struct{}   // by Row.Once: closed when the put has ended
-	bytes      int64                      // counted bytes of all artifacts and uploads
-	garbage    []arcp.ArtifactID          // content without a row, which Sweep removes
+	uploads    map[arcp.ArtifactID]*chunkedUpload
+	bytes      int64             // counted bytes of all artifacts and uploads
+	garbage    []arcp.ArtifactID // content without a row, which Sweep removes
 }
 
 // entry is an artifact with its row.
@@ -114,8 +118,10 @@ func (e *entry) expired(now time.Time) bool { return !now.Before(e.row.ExpiresAt
 
 // owned has the artifacts of a principal.
 type owned struct {
-	bytes int64             // counted bytes, with those of uploads
-	ids   []arcp.ArtifactID // in order
+	bytes   int64             // counted bytes, with those of uploads
+	number  int               // artifacts and uploads
+	uploads int               // in Store.uploads
+	ids     []arcp.ArtifactID // in order
 }
 
 // NewStore returns a Store that is not loaded.
@@ -127,7 +133,8 @@ func NewStore(o Options, l Limits) *Store {
 		byID:       make(map[arcp.ArtifactID]*entry),
 		principals: make(map[string]*owned),
 		once:       make(map[string]arcp.ArtifactID),
-		uploading:  make(map[string]chan struct{})}
+		uploading:  make(map[string]chan struct{}),
+		uploads:    make(map[arcp.ArtifactID]*chunkedUpload)}
 }
 
 // SetLimits changes the limits. Artifacts above a new limit stay.
@@ -155,7 +162,7 @@ func (s *Store) Load(ctx context.Context) error {
 			lost = append(lost, row.Delete())
 			return true
 		}
-		s.count(row.Value.Principal, counted(row.Value.Size))
+		s.count(row.Value.Principal, 1, counted(row.Value.Size))
 		s.add(row.Value)
 		delete(content, row.Value.ID)
 		return true
@@ -181,16 +188,18 @@ func (s *Store) commit(ctx context.Context, list []store.Record, done func(error
 // counted returns the bytes that an artifact of a size counts.
 func counted(size int64) int64 { return max(size, minCounted) }
 
-// count changes the counted bytes of a principal. Called with mu, or by Load.
-func (s *Store) count(principal string, n int64) {
+// count changes the number and the counted bytes of the artifacts of a principal. Called with mu, or
+// by Load.
+func (s *Store) count(principal string, number int, bytes int64) {
 	o := s.principals[principal]
 	if o == nil {
 		o = new(owned)
 		s.principals[principal] = o
 	}
-	o.bytes += n
-	s.bytes += n
-	if o.bytes == 0 {
+	o.number += number
+	o.bytes += bytes
+	s.bytes += bytes
+	if o.number == 0 {
 		delete(s.principals, principal)
 	}
 }
@@ -219,7 +228,7 @@ func (s *Store) remove(e *entry) {
 	if i, ok := slices.BinarySearch(o.ids, id); ok {
 		o.ids = slices.Delete(o.ids, i, i+1)
 	}
-	s.count(e.row.Principal, -counted(e.row.Size))
+	s.count(e.row.Principal, -1, -counted(e.row.Size))
 	s.garbage = append(s.garbage, id)
 }
 
@@ -331,9 +340,9 @@ func errDamaged(id arcp.ArtifactID) *arcp.Error {
 	return arcp.Errorf(arcp.CodeDataLoss, "the content of artifact %s is damaged", id)
 }
 
-// List calls fn for the artifacts of a principal that have not expired and whose id is after a position,
-// in the order of their ids, until fn returns false.
-func (s *Store) List(principal string, after arcp.ArtifactID, fn func(*Row) bool) {
+// List calls fn for the artifacts of a principal that have not expired, the newest first, until fn returns
+// false. before is the position: the id of an artifact that is followed by older ones; "": the start.
+func (s *Store) List(principal string, before arcp.ArtifactID, fn func(*Row) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.principals[principal]
@@ -341,11 +350,11 @@ func (s *Store) List(principal string, after arcp.ArtifactID, fn func(*Row) bool
 		return
 	}
 	now := time.Now()
-	i, known := slices.BinarySearch(o.ids, after)
-	if known {
-		i++
+	end := len(o.ids)
+	if before != "" {
+		end, _ = slices.BinarySearch(o.ids, before)
 	}
-	for _, id := range o.ids[i:] {
+	for _, id := range slices.Backward(o.ids[:end]) {
 		if e := s.byID[id]; !e.deleting && !e.expired(now) && !fn(&e.row) {
 			return
 		}
@@ -362,17 +371,11 @@ func (s *Store) Usage() (artifacts int, bytes int64) {
 // Release deletes an artifact of a principal. An artifact that the principal does not have is
 // ignored.
 func (s *Store) Release(ctx context.Context, principal string, id arcp.ArtifactID) error {
-	s.mu.Lock()
-	e := s.find(principal, id)
-	if e != nil {
-		e.deleting = true
-	}
-	s.mu.Unlock()
-	if e == nil {
-		s.opts.Operation("release", "refused")
+	list := s.markReleased(principal, id)
+	if len(list) == 0 {
 		return nil
 	}
-	return s.delete(ctx, "release", []*entry{e})
+	return s.delete(ctx, "release", list)
 }
 
 // delete deletes artifacts that are marked as deleting.
@@ -415,27 +418,32 @@ func (s *Store) deleted(operation string, list []*entry, err error) {
 	}
 }
 
-// Sweep deletes at most n artifacts that have expired, and removes garbage. more says that there are
-// more.
-func (s *Store) Sweep(ctx context.Context, now time.Time, n int) (more bool, err error) {
-	var expired []*entry
-	s.mu.Lock()
-	for _, e := range s.byID {
-		if !e.deleting && e.expired(now) {
-			expired = append(expired, e)
+// sweepBatch bounds the artifacts that are deleted in one write.
+const sweepBatch = 500
+
+// Sweep deletes artifacts that have expired, discards idle uploads, and removes garbage. It reads the
+// arguments of the live jobs once.
+func (s *Store) Sweep(ctx context.Context, now time.Time) error {
+	s.abortIdle(now)
+	defer s.removeGarbage()
+	for batch := range slices.Chunk(s.unnamed(s.expired(now)), sweepBatch) {
+		if err := s.delete(ctx, "expire", s.markDeleting(batch)); err != nil {
+			return err
 		}
 	}
-	s.mu.Unlock()
-	expired = s.unnamed(expired)
-	if more = len(expired) > n; more {
-		expired = expired[:n]
+	return nil
+}
+
+// expired returns the artifacts that have expired.
+func (s *Store) expired(now time.Time) (list []*entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.byID {
+		if !e.deleting && e.expired(now) {
+			list = append(list, e)
+		}
 	}
-	expired = s.markDeleting(expired)
-	if len(expired) == 0 {
-		s.removeGarbage()
-		return false, nil
-	}
-	return more, s.delete(ctx, "expire", expired)
+	return list
 }
 
 // markDeleting marks artifacts as deleting, and returns those that were not marked before.
@@ -465,7 +473,7 @@ func (s *Store) inline(principal string, id arcp.ArtifactID) (Row, []byte, error
 	defer content.Close()
 	if row.Size > MaxInline {
 		return Row{}, nil, arcp.Errorf(arcp.CodeFailedPrecondition,
-			"the artifact has %d bytes, and a message at most %d: a job can read it", row.Size, MaxInline)
+			"the artifact has %d bytes, and a message at most %d: read it with artifact.get", row.Size, MaxInline)
 	}
 	data := make([]byte, row.Size)
 	if _, err := io.ReadFull(content, data); err != nil {

@@ -173,7 +173,7 @@ func TestPutThatIsNotStoredLeavesNothing(t *testing.T) {
 	if _, err := f.Put(t.Context(), Spec{MediaType: "text/plain"}, []byte("hello")); err == nil {
 		t.Fatal("a put that is not stored succeeds")
 	}
-	if _, err := f.Sweep(t.Context(), time.Now(), 10); err != nil {
+	if err := f.Sweep(t.Context(), time.Now()); err != nil {
 		t.Error(err)
 	}
 	if n, bytes := f.Usage(); n != 0 || bytes != 0 || len(f.content.(*Memory).byID) != 0 {
@@ -208,11 +208,8 @@ func TestArtifactsExpire(t *testing.T) {
 					t.Errorf("%s: %s before the sweep: %v", why, r.ID, err)
 				}
 			}
-			for more := true; more; {
-				var err error
-				if more, err = f.Sweep(t.Context(), time.Now(), 1); err != nil {
-					t.Fatal(err)
-				}
+			if err := f.Sweep(t.Context(), time.Now()); err != nil {
+				t.Fatal(err)
 			}
 			if n, _ := f.Usage(); n != len(want) {
 				t.Errorf("%s: %d artifacts after the sweep, want %d", why, n, len(want))
@@ -368,7 +365,7 @@ func TestContentStaysAfterTheStoreHasFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.Committed(fmt.Errorf("commit: %w", store.ErrBroken))
-	if _, err := f.Sweep(t.Context(), time.Now(), 10); err != nil {
+	if err := f.Sweep(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	content, err := f.opts.Content.Open(row.ID)

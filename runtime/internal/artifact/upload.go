@@ -77,7 +77,7 @@ func (s *Store) begin(spec Spec) (*Upload, error) {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "media_type must be a media type of at most %d bytes, such as text/plain", maxMediaType)
 	}
 	if spec.SHA256 != "" && !isDigest(spec.SHA256) {
-		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "sha256 must have 64 hexadecimal digits")
+		return nil, errDigest()
 	}
 	now := time.Now()
 	u := &Upload{store: s, hash: sha256.New(), want: strings.ToLower(spec.SHA256), row: Row{
@@ -99,6 +99,15 @@ func (s *Store) begin(spec Spec) (*Upload, error) {
 		return nil, fmt.Errorf("create artifact %s: %w", u.row.ID, err)
 	}
 	return u, nil
+}
+
+func errDigest() *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "sha256 must have 64 hexadecimal digits")
+}
+
+// errOtherDigest refuses a digest that is not the one of the content.
+func errOtherDigest(digest string) *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "sha256 does not match: the content has %s", digest)
 }
 
 // isMediaType reports whether text is a media type with a subtype, and no more than that.
@@ -129,20 +138,26 @@ func (u *Upload) reserve() error {
 	more := counted(u.row.Size) - u.counted
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var used int64
+	var used owned
 	if o := s.principals[u.row.Principal]; o != nil {
-		used = o.bytes
+		used = *o
 	}
 	switch l := s.limits; {
 	case l.Size > 0 && u.row.Size > l.Size:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "an artifact may have at most %d bytes", l.Size)
-	case l.PerPrincipal > 0 && used+more > l.PerPrincipal:
+	case u.counted == 0 && used.number >= MaxNumber:
+		return arcp.Errorf(arcp.CodeResourceExhausted, "a principal may have at most %d artifacts: release some", MaxNumber)
+	case l.PerPrincipal > 0 && used.bytes+more > l.PerPrincipal:
 		return arcp.Errorf(arcp.CodeResourceExhausted, "the artifacts of a principal may have at most %d bytes: release some", l.PerPrincipal)
 	case s.opts.Total > 0 && s.bytes+more > s.opts.Total:
 		return arcp.Errorf(arcp.CodeResourceExhausted, "there is no space for artifacts now").RetryAfter(10)
 	}
+	number := 0
+	if u.counted == 0 {
+		number = 1
+	}
 	if more != 0 {
-		s.count(u.row.Principal, more)
+		s.count(u.row.Principal, number, more)
 		u.counted += more
 	}
 	return nil
@@ -151,7 +166,7 @@ func (u *Upload) reserve() error {
 func (u *Upload) unreserve() {
 	u.store.mu.Lock()
 	defer u.store.mu.Unlock()
-	u.store.count(u.row.Principal, -u.counted)
+	u.store.count(u.row.Principal, -1, -u.counted)
 }
 
 // Write appends to the content. INVALID_ARGUMENT: the artifact is too large. RESOURCE_EXHAUSTED:
@@ -182,10 +197,11 @@ func (u *Upload) Abort(err error) {
 func (u *Upload) Finish() (Row, store.Record, error) {
 	u.row.SHA256 = hex.EncodeToString(u.hash.Sum(nil))
 	if u.want != "" && u.want != u.row.SHA256 {
-		err := arcp.Errorf(arcp.CodeInvalidArgument, "sha256 does not match: the content has %s", u.row.SHA256)
+		err := errOtherDigest(u.row.SHA256)
 		u.Abort(err)
 		return Row{}, store.Record{}, err
 	}
+	u.retainFrom(time.Now())
 	err := u.writer.Commit()
 	var rec store.Record
 	if err == nil {
@@ -197,6 +213,12 @@ func (u *Upload) Finish() (Row, store.Record, error) {
 		return Row{}, store.Record{}, fmt.Errorf("store artifact %s: %w", u.row.ID, err)
 	}
 	return u.row, rec, nil
+}
+
+// retainFrom lets the retention begin: an upload may take longer than it.
+func (u *Upload) retainFrom(now time.Time) {
+	u.row.ExpiresAt = now.Add(u.row.ExpiresAt.Sub(u.row.CreatedAt))
+	u.row.CreatedAt = now
 }
 
 // Committed ends the upload with the result of the commit of its record. It does not block. After an

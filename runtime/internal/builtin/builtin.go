@@ -1,5 +1,5 @@
-// Package builtin has the built-in tools: jobs.*, sessions.*, approval.*, registry.*, tools.* and
-// host.* (SPEC.md §7). Each file has one group: the arguments, the tools in the method register,
+// Package builtin has the built-in tools: jobs.*, sessions.*, artifact.*, approval.*, registry.*, tools.*
+// and host.* (SPEC.md §7). Each file has one group: the arguments, the tools in the method register,
 // and a method for each tool.
 package builtin
 
@@ -16,6 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/agentservice"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/jobview"
@@ -39,6 +40,7 @@ type Tools struct {
 	Questions *questions.Broker
 	Agents    *agentservice.Service
 	Resources *resourceservice.Service
+	Artifacts *artifact.Store
 	Jobs      *jobview.Reader
 	Vault     *credential.Vault // nil: there are no provisioners
 	Auth      *auth.Set
@@ -75,6 +77,7 @@ func (t *Tools) Register() error {
 			audit:    t.Audit,
 			logger:   t.Logger,
 		},
+		&artifactTools{store: t.Artifacts, changes: t.Changes, cursors: t.Cursors, logger: t.Logger},
 		&approvalTools{store: t.Store, engine: t.Engine, sessions: t.Sessions, questions: t.Questions, agents: t.Agents.Store,
 			changes: t.Changes, cursors: t.Cursors, audit: t.Audit, logger: t.Logger},
 		&elevationTools{sessions: t.Sessions, audit: t.Audit},
@@ -103,6 +106,9 @@ func register[C, In, Out any](r *registrar, capability tool.Capability, caller f
 	run func(context.Context, C, In) (Out, error)) {
 	capability.Source, capability.Limits.MaxResponseBytes = tool.SourceBuiltin, -1
 	t, err := tool.New(capability, func(ctx context.Context, job tool.Job, in In) (out Out, err error) {
+		if l, ok := any(in).(largeArguments); ok {
+			engine.CallOf(ctx).KeepArguments(l.withoutContent())
+		}
 		c, err := caller(job)
 		if err == nil {
 			out, err = run(ctx, c, in)
@@ -116,6 +122,9 @@ func register[C, In, Out any](r *registrar, capability tool.Capability, caller f
 	r.names[capability.Name] = true
 	r.errs = append(r.errs, err)
 }
+
+// largeArguments are arguments that a writeTool has, and that are stored without their content.
+type largeArguments interface{ withoutContent() arcp.Raw }
 
 // readTool describes a tool that only reads.
 func readTool(name, description string) tool.Capability {

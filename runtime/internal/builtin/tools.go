@@ -113,7 +113,7 @@ func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescri
 	l := t.Limits
 	d = arcp.ToolView{Name: t.Name, Version: t.Version, Versions: v.Catalog().Versions(t.Name), Description: t.Description,
 		InputSchema: schemaOrAny(t.InputSchema), OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
-		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, Source: string(t.Source),
+		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, ReadsStreams: t.ReadsStreams, Source: string(t.Source),
 		Limits: arcp.ToolLimits{TimeoutMS: limit(l.Timeout.Milliseconds()), MaxRequestBytes: limit(l.MaxRequestBytes),
 			MaxResponseBytes: limit(l.MaxResponseBytes), Concurrency: limit(l.Concurrency), RatePerMin: limit(l.RatePerMin)}}
 	if t.Retry.MaxAttempts > 1 {

@@ -3,7 +3,6 @@ package conn
 import (
 	"context"
 	"encoding/base64"
-	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -56,10 +55,10 @@ func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, data strin
 	if base64.StdEncoding.DecodedLen(len(data)) > artifact.MaxInline+2 { // at most 2 bytes of padding
 		return artifact.Row{}, errTooLarge()
 	}
-	content, err := base64.StdEncoding.Strict().DecodeString(data)
+	content, err := artifact.Decode(data)
 	switch {
-	case err != nil || strings.ContainsAny(data, "\r\n"):
-		return artifact.Row{}, arcp.Errorf(arcp.CodeInvalidArgument, "data must be base64 of the standard alphabet, with padding")
+	case err != nil:
+		return artifact.Row{}, err
 	case len(content) > artifact.MaxInline:
 		return artifact.Row{}, errTooLarge()
 	}

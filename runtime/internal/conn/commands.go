@@ -115,6 +115,7 @@ func (cm *commands) newSubmit(env *arcp.Envelope) engine.Submit {
 		Trust:            c.principal.trust(),
 		Roles:            c.principal.roleNames(),
 		Recheck:          c.handshake.resumed,
+		Metrics:          c.dialect.name() == arcp.DialectRFC && c.session.negotiated(arcp.FeatureMetrics),
 		OnDecided:        c.unanswered.onDone,
 		AcceptedIsAnswer: c.dialect.acceptedIsAnswer(),
 		OneFollow:        !c.dialect.correlatesEvents(),

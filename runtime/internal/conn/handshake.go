@@ -213,6 +213,7 @@ func (h *handshake) accept(now time.Time) {
 		h.c.rates.principal = h.c.srv.limiters.join(now, h.c.principal.identity.Principal, n)
 	}
 	h.c.srv.opts.Metrics.HandshakeDuration.Observe(now.Sub(h.startedAt).Seconds())
+	h.c.srv.opts.Tracer.StartHandshake(h.startedAt).End("")
 	h.record(h.c.srv.opts.Logger.Info(), "accepted")
 }
 

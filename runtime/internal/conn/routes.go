@@ -25,7 +25,7 @@ type handler func(c *conn, now time.Time, env *arcp.Envelope) error
 
 // routes has the handler of each type that clients send and the machine does not handle itself
 // (machine.Handles). Each part of the connection lists its types.
-var routes = joinRoutes(commandRoutes, authorityRoutes, ackRoutes, followRoutes, subscriptionRoutes, artifactRoutes)
+var routes = joinRoutes(commandRoutes, authorityRoutes, ackRoutes, followRoutes, subscriptionRoutes, artifactRoutes, clientStreamRoutes)
 
 func joinRoutes(parts ...map[arcp.Type]handler) map[arcp.Type]handler {
 	all := make(map[arcp.Type]handler)

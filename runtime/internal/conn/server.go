@@ -26,6 +26,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
@@ -68,8 +69,9 @@ type Options struct {
 	Pool      *pool.Pool
 	Audit     audit.Log
 	Logger    zerolog.Logger
-	Full      func() bool // reports whether the disk is nearly full
-	Broken    func() bool // reports whether the store has failed
+	Tracer    *tracing.Tracer // nil: no spans
+	Full      func() bool     // reports whether the disk is nearly full
+	Broken    func() bool     // reports whether the store has failed
 
 	Runtime          arcp.RuntimeInfo // shown in session.accepted; without a trust level
 	HandshakeTimeout time.Duration
@@ -203,6 +205,7 @@ func (s *Server) newMachineConfig(anonymous bool) machine.Config {
 			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: anonymous,
 				arcp.FeatureCheckpoints: true, arcp.FeatureStreaming: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,
 				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureArtifacts: true, arcp.FeatureExecutes: true,
+				arcp.FeatureMetrics:                true,
 				arcp.FeatureScheduledJobs:          true,
 				arcp.FeatureProvisionedCredentials: s.opts.Provisions},
 			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(s.opts.Heartbeat),

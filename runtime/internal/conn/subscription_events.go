@@ -90,7 +90,7 @@ func (su *subscription) next() (item eventlog.Item, ok bool, err error) {
 // deliver appends an event if the filter selects it. It reports false if the client's backpressure
 // does not admit it; the event is held then.
 func (s *subscriptions) deliver(now time.Time, sub *subscription, item *eventlog.Item, late bool) bool {
-	if s.omits(item.Event.Type) {
+	if s.omits(item.Event) {
 		return true
 	}
 	event := submitterEvent{version: s.c.machine.Version(), item: item}
@@ -141,7 +141,7 @@ func subscribePrefix(session arcp.SessionID, id arcp.SubscriptionID) []byte {
 // readMissing reports whether an event needs data of the store, and starts to read it. Meanwhile
 // the event is held.
 func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool {
-	if item.Event == sub.heldRead || s.omits(item.Event.Type) {
+	if item.Event == sub.heldRead || s.omits(item.Event) {
 		return false
 	}
 	id := item.Event.JobID()
@@ -221,10 +221,12 @@ func (s *subscriptions) reserveRoom(size int) bool {
 	return true
 }
 
-// omits reports whether events of a type are not for the client: chunks of results and events of
-// streams that it did not negotiate, and checkpoints that it cannot read.
-func (s *subscriptions) omits(t arcp.Type) bool {
-	switch t {
+// omits reports whether an event is not for the client: chunks of results, events of streams and metrics
+// of the runtime that it did not negotiate, and checkpoints that it cannot read.
+func (s *subscriptions) omits(e *store.Event) bool {
+	switch e.Type {
+	case arcp.Metric:
+		return e.RuntimeMetric() && !s.c.session.negotiated(arcp.FeatureMetrics)
 	case arcp.JobResultChunk:
 		return !s.c.session.negotiated(arcp.FeatureResultChunk)
 	case arcp.StreamOpen, arcp.StreamChunk, arcp.StreamClose, arcp.StreamError:

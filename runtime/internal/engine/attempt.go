@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -30,6 +32,9 @@ func (s *supervisor) startAttempt(now time.Time) {
 // emitStarted emits job.started and calls the tool.
 func (s *supervisor) emitStarted(now time.Time) {
 	s.started = now
+	s.times.start(now, s.attempt)
+	s.attemptSpan = s.span.Start(tracing.Attempt)
+	s.attemptSpan.SetAttempt(s.attempt)
 	if s.attempt == 1 {
 		s.metrics.Queue.Observe(now.Sub(s.created).Seconds())
 	}
@@ -95,7 +100,9 @@ func (t toolRunner) run() {
 		return
 	}
 	began := time.Now()
-	value, result = s.tool.Run(s.ctx, s.job(), args)
+	span := s.attemptSpan.Start(tracing.Call)
+	value, result = s.tool.Run(span.Context(s.ctx), s.job(), args)
+	span.End(codeOf(result))
 	s.metrics.CountCall(callStatus(result), time.Since(began))
 }
 
@@ -170,7 +177,19 @@ func (t toolRunner) approve(args arcp.Raw) error {
 	if d := s.tool.Approval.EscalateAfter; d > 0 {
 		row.EscalateAt = time.Now().Add(d).UTC()
 	}
-	return t.gate(s.ctx, row, 0)
+	span := s.attemptSpan.Start(tracing.Approval)
+	err = t.gate(s.ctx, row, 0)
+	span.End(codeOf(err))
+	return err
+}
+
+// codeOf returns the code of an error; empty: there is none.
+func codeOf(err error) arcp.Code {
+	if e, ok := errors.AsType[*arcp.Error](err); ok && e == nil || err == nil {
+		return ""
+	}
+	e, _ := arcp.AsError(err)
+	return e.Code
 }
 
 // leaseText returns the job's lease for an approval rule.

@@ -20,6 +20,7 @@ type Call struct {
 	e          *Engine
 	supervisor *supervisor // see newCallSupervisor
 	submit     *Submit
+	arguments  arcp.Raw // of the tool; the row may keep others, see KeepArguments
 	startedAt  time.Time
 
 	txn     txn.Txn
@@ -34,6 +35,15 @@ type callKey struct{}
 func CallOf(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
+}
+
+// KeepArguments replaces the arguments in the row of the job, which is stored with the outcome, so that
+// large ones are not stored. The tool of a call that was claimed runs with them after a restart. Does
+// nothing if c is nil.
+func (c *Call) KeepArguments(raw arcp.Raw) {
+	if c != nil {
+		c.supervisor.row.Arguments = raw
+	}
 }
 
 // errAnswered ends a tool whose call is answered already: the submit was a repetition, or the session
@@ -134,7 +144,7 @@ func resumeCall(r *run) {
 }
 
 func newCall(r *run, s *Submit) *Call {
-	return &Call{e: r.e, submit: s, supervisor: newCallSupervisor(r)}
+	return &Call{e: r.e, submit: s, arguments: r.row.Arguments, supervisor: newCallSupervisor(r)}
 }
 
 // newCallSupervisor returns the supervisor of a Call or of runInline, for the goroutine of the tool. Its
@@ -165,7 +175,7 @@ func (c *Call) run() {
 // concurrently, so that the tool has to run again.
 func (c *Call) attempt(ctx context.Context) (again bool) {
 	began := time.Now()
-	value, err := c.supervisor.tool.Run(ctx, c.supervisor.job(), c.supervisor.row.Arguments)
+	value, err := c.supervisor.tool.Run(ctx, c.supervisor.job(), c.arguments)
 	c.supervisor.metrics.CountCall(callStatus(err), time.Since(began))
 	switch {
 	case c.ended:

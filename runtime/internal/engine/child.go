@@ -250,6 +250,7 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 	r.catalog, r.roles, r.barred = cc.parent.catalog, cc.parent.roles, cc.parent.barred
 	r.created = time.Now().Truncate(time.Microsecond)
 	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, cc.parent.strictCancel, cc.parent.trust, cc.parent.maxJobs
+	r.metricEvents = cc.parent.metricEvents && !r.builtin()
 	r.position, r.done.donec = position, make(chan struct{})
 	p := &cc.parent.row
 	r.row = store.Job{
@@ -267,7 +268,7 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 		State:        arcp.StateAccepted,
 		Attempt:      1,
 	}
-	r.common = commonOf(&r.row)
+	r.common, r.span = commonOf(&r.row), r.e.cfg.Tracer.StartJob(&r.row)
 	return r, requested, nil
 }
 
@@ -287,6 +288,7 @@ func (cc *childCall) commitChild(r *run, child *family.Child, l *lease.Lease) er
 		Trust:        trustOption(r.trust),
 		MaxJobs:      r.maxJobs,
 		Barred:       r.barred,
+		Metrics:      r.metricEvents,
 	}
 	if r.tool.Approval.Rule != "" {
 		options.Roles = r.roles

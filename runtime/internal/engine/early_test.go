@@ -356,7 +356,7 @@ func TestEarlyStartAfterStop(t *testing.T) {
 		s, r := f.admitted("t")
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		f.e.Stop(ctx)
+		f.stopEngine(ctx)
 		s.startEarly(r)
 		if r.supervised() {
 			t.Error("a supervisor has started after Stop")
@@ -365,7 +365,6 @@ func TestEarlyStartAfterStop(t *testing.T) {
 		if n := len(f.e.order.waiting); n != 0 {
 			t.Errorf("submits of %d sessions are blocked", n)
 		}
-		f.stopped = true
 		f.cfg.Log.Close()
 		f.restart(1)
 		f.want("it runs", "job.started msg_1", "job.completed msg_1")

@@ -22,6 +22,7 @@ var _ tool.Attempt = toolJob{}
 func (j toolJob) ID() arcp.JobID  { return j.s.row.ID }
 func (j toolJob) Attempt() uint32 { return j.s.attempt }
 func (j toolJob) TraceID() string { return j.s.row.TraceID }
+func (j toolJob) SpanID() string  { return j.s.row.SpanID }
 
 // Emit queues an event. A metric of a cost debits the budget in the same write.
 func (j toolJob) Emit(t arcp.Type, payload any) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/access"
@@ -29,6 +30,7 @@ type Config struct {
 	Tools   *tool.Registry
 	Metrics *metrics.Metrics
 	Logger  zerolog.Logger
+	Tracer  *tracing.Tracer // nil: no spans
 
 	Heartbeat    time.Duration // of jobs
 	Block        bool          // missed heartbeats block a job instead of failing it
@@ -110,8 +112,11 @@ type Engine struct {
 	rates    toolRates
 	shutdown shutdown
 
-	leases    leaseIndex
-	streams   streamIndex
+	leases  leaseIndex
+	streams streamIndex
+
+	clientStreams clientStreamIndex
+
 	order     submitOrder
 	slow      slowTools
 	handovers handovers

@@ -23,7 +23,7 @@ func TestStopWaits(t *testing.T) {
 		f.submit("t", "{}")
 		var stopped atomic.Bool
 		go func() {
-			f.e.Stop(context.Background())
+			f.stopEngine(context.Background())
 			stopped.Store(true)
 		}()
 		synctest.Wait()
@@ -44,7 +44,6 @@ func TestStopWaits(t *testing.T) {
 		if !stopped.Load() {
 			t.Error("Stop has not returned after the last job")
 		}
-		f.stopped = true
 		f.cfg.Log.Close()
 	})
 }
@@ -75,7 +74,7 @@ func TestStopAndRecover(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		f.e.Stop(ctx)
+		f.stopEngine(ctx)
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("Stop took %v, want its 10 s", took)
 		}

@@ -132,11 +132,17 @@ func (f *fixture) stop(grace time.Duration) {
 	if f.stopped {
 		return
 	}
-	f.stopped = true
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	f.e.Stop(ctx)
+	f.stopEngine(ctx)
 	f.cfg.Log.Close()
+}
+
+// stopEngine stops the engine alone. The test may fail before it returns: the end of the test then
+// does not stop the engine again.
+func (f *fixture) stopEngine(ctx context.Context) {
+	f.stopped = true
+	f.e.Stop(ctx)
 }
 
 // restart starts a new engine on the durable state without stopping the old one, and compares

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -69,7 +71,11 @@ func (jw *jobWriter) addEnd(w *store.Write, log *store.AppendEvents, now time.Ti
 	r, end := jw.run, jw.end
 	switch {
 	case end.outcome != nil:
+		before := len(log.Events)
 		log.Events, end.outcome = r.appendOutcome(log.Events, now, end.outcome, r.e.cfg.scrubber())
+		if r.metricEvents {
+			log.Events = slices.Insert(log.Events, before, r.runtimeMetrics(now, r.times, end.outcome)...)
+		}
 		log.State, log.Code = end.outcome.State, outcomeCode(end.outcome)
 		records, err := r.credentials().ending()
 		if err != nil {
@@ -174,6 +180,8 @@ func (jw *jobWriter) commit(w *store.Write, err error) bool {
 // events of the write are delivered.
 func (jw *jobWriter) append(w *store.Write) error {
 	claim := jw.addClaim(w)
+	span := jw.run.span.Start(tracing.Commit)
+	defer func() { span.End(codeOf(jw.result)) }()
 	jw.pending.Add(1)
 	jw.run.e.cfg.Log.Append(w, func(res *store.Result) {
 		r := jw.run

@@ -32,6 +32,7 @@ type rowOptions struct {
 	MaxJobs int             `json:"max_jobs,omitzero"`
 	Depth   int             `json:"depth,omitzero"`
 	Detach  bool            `json:"detach,omitzero"`
+	Metrics bool            `json:"metrics,omitzero"` // the session is sent the metrics of the runtime
 
 	Barred []arcp.SessionID `json:"barred,omitzero"` // must not answer gates of the job or of its children
 
@@ -62,7 +63,7 @@ func optionsIn(env *arcp.Envelope, t *tool.Tool, p *arcp.ToolInvokePayload) rowO
 func (o rowOptions) zero() bool {
 	return !o.Direct && !o.Workflow && !o.StrictCancel && o.CausationID == "" && o.MaxRuntimeSec == "" && o.OnDisconnect == "" &&
 		len(o.Retry) == 0 && o.RestoredFrom == nil && len(o.Lease) == 0 &&
-		o.Trust == "" && len(o.Roles) == 0 && len(o.Barred) == 0 && o.MaxJobs == 0 && o.Depth == 0 && !o.Detach
+		o.Trust == "" && len(o.Roles) == 0 && len(o.Barred) == 0 && o.MaxJobs == 0 && o.Depth == 0 && !o.Detach && !o.Metrics
 }
 
 func (o rowOptions) encode() arcp.Raw {
@@ -94,7 +95,7 @@ func (o *rowOptions) apply(r *run) {
 		r.maxRuntime, _ = parseMaxRuntime(&o.MaxRuntimeSec) // prepare has checked it
 	}
 	r.retry, _ = retryOf(r.tool, o.Retry) // prepare has checked it
-	r.restoredFrom = o.RestoredFrom
+	r.restoredFrom, r.metricEvents = o.RestoredFrom, o.Metrics
 	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, defaultTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
 		r.position, r.done.donec = family.Position{Depth: o.Depth, Detached: o.Detach}, make(chan struct{})

@@ -113,7 +113,7 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 	r.row, r.created = *row, row.CreatedAt
 	r.attempt, r.state = row.Attempt, row.State
 	r.lifecycle = lifeAccepted
-	r.common = commonOf(row)
+	r.common, r.span = commonOf(row), e.cfg.Tracer.StartJob(&r.row)
 	r.lastJSeq, r.questions.Set = row.LastJSeq, *questions
 	options := optionsOf(row)
 	options.apply(r)
@@ -212,6 +212,9 @@ func (j *recoveredJob) write(now time.Time) (*store.Write, error) {
 			return nil, err
 		}
 		w.Put(records...)
+		if j.metricEvents {
+			log.Events = append(log.Events, j.runtimeMetrics(now, jobTimes{}, j.outcome)...)
+		}
 		log.Events = append(log.Events, terminalEvent(&j.row, &j.common, j.outcome, now))
 		log.State, log.Code = j.outcome.State, outcomeCode(j.outcome)
 	case j.newState != "":

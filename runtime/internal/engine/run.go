@@ -11,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -36,6 +37,7 @@ type definition struct {
 	tool    *tool.Tool
 	metrics *metrics.Tool
 	common  store.JobContext
+	span    *tracing.Span // of the job; nil: no spans
 	created time.Time
 
 	catalog *catalog.Snapshot // the tools that the job can call
@@ -48,6 +50,7 @@ type definition struct {
 	retry                                    tool.Retry
 	restoredFrom                             *arcp.RestoredFrom // the first attempt continues from this checkpoint; nil: from the start
 	direct, strictCancel, cancelOnDisconnect bool
+	metricEvents                             bool // the job has the metrics of the runtime as events
 
 	position family.Position
 }
@@ -60,6 +63,7 @@ type run struct {
 
 	// Owned by the supervisor.
 	attempt     uint32
+	times       jobTimes
 	state       arcp.JobState // when no attempt runs
 	gauge       stateGauge
 	lastJSeq    uint64 // position of the last event in the job's log
@@ -88,6 +92,7 @@ type run struct {
 	timers     jobTimers
 	authority  jobAuthority
 	interrupts interrupts
+	inputs     clientStreams
 	creating   map[arcp.JobID]chan struct{} // children that are being created; the channel is closed when it is decided
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// A schedule is a job of the built-in tool ScheduleTool (SPEC.md §5.18). The tool is never called: the
+// A schedule is a job of the built-in tool ScheduleTool (SPEC.md §5.19). The tool is never called: the
 // job stays queued, without a slot and without a supervisor, and has a scheduleRecord. When an
 // occurrence is due, the scheduler posts the command occurrence. The supervisor that starts for it
 // decides, and commits the job of the occurrence together with the record: a crash neither loses nor

@@ -58,6 +58,9 @@ func (j SessionJobs) CancelAll(id arcp.SessionID, reason string) {
 	}
 }
 
+// EndStreams ends the streams of a session, which has ended, to jobs of its principal.
+func (j SessionJobs) EndStreams(id arcp.SessionID) { j.e.endStreamsOf(id) }
+
 // CancelOnDisconnect cancels the jobs of a session that end with its connection.
 func (j SessionJobs) CancelOnDisconnect(id arcp.SessionID, reason string) {
 	j.cancel(id, reason, func(r *run) bool { return r.cancelOnDisconnect })

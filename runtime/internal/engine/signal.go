@@ -22,3 +22,24 @@ func (s *signal) channel() <-chan struct{} {
 	}
 	return s.c
 }
+
+// change wakes the goroutines that wait for a state to change. Unlike a signal it is used again and again.
+// A lock guards it.
+type change struct {
+	c chan struct{} // closed by the next notify; nil: no goroutine waits
+}
+
+func (ch *change) notify() {
+	if ch.c != nil {
+		close(ch.c)
+		ch.c = nil
+	}
+}
+
+// channel returns a channel that is closed by the next notify.
+func (ch *change) channel() <-chan struct{} {
+	if ch.c == nil {
+		ch.c = make(chan struct{})
+	}
+	return ch.c
+}

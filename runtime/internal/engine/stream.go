@@ -78,7 +78,7 @@ func (q *eventQueue) removeStream(st *stream, err error) {
 func (st *stream) ended(err error) {
 	st.err = err
 	st.s.e.streams.remove(st)
-	st.pace.notify()
+	st.pace.changed.notify()
 }
 
 // endStreams records that the streams have ended with their attempt. It is called with run.mu.

@@ -75,7 +75,7 @@ func (x *streamIndex) find(id arcp.StreamID) *stream {
 // streamPace has the bounds that clients have set on a stream. It is guarded by run.mu.
 type streamPace struct {
 	bounds  map[arcp.SessionID]*streamBound // nil: there are none
-	changed chan struct{}                   // closed when the bounds change, or the stream ends; nil: no call waits
+	changed change                          // of the bounds, or the stream has ended
 }
 
 // streamBound is the bound of one client.
@@ -139,7 +139,7 @@ func (p *streamPace) set(session arcp.SessionID, c *arcp.BackpressurePayload) bo
 	if b.interval == 0 && !b.bounded {
 		delete(p.bounds, session)
 	}
-	p.notify()
+	p.changed.notify()
 	return true
 }
 
@@ -147,14 +147,7 @@ func (p *streamPace) set(session arcp.SessionID, c *arcp.BackpressurePayload) bo
 func (p *streamPace) unset(session arcp.SessionID) {
 	if p.bounds[session] != nil {
 		delete(p.bounds, session)
-		p.notify()
-	}
-}
-
-func (p *streamPace) notify() {
-	if p.changed != nil {
-		close(p.changed)
-		p.changed = nil
+		p.changed.notify()
 	}
 }
 
@@ -198,10 +191,8 @@ func (st *stream) pollPace(start time.Time, size int) (wait time.Duration, chang
 		p.drop(now, size)
 		p.admit(now, size) // counts the chunk for the other clients
 		return 0, nil, nil
-	case p.changed == nil:
-		p.changed = make(chan struct{})
 	}
-	return min(wait, left), p.changed, nil
+	return min(wait, left), p.changed.channel(), nil
 }
 
 // SlowStream applies the backpressure of a client to a stream. The writes of the tool then wait.

@@ -23,6 +23,7 @@ type Submit struct {
 	Trust     arcp.TrustLevel // of the principal
 	Roles     []string        // of the principal; nil: not known
 	Recheck   bool            // the session may have sent the same submit on an earlier connection
+	Metrics   bool            // the session is sent the metrics of the runtime
 	OnDecided func()          // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
 	// AcceptedIsAnswer says that job.accepted is an answer outside the log of the session.
@@ -136,12 +137,13 @@ func (s *Submit) prepare(e *Engine) (*run, *arcp.Error) {
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry
 	r.trust, r.maxJobs = s.Trust, s.MaxJobs
+	r.metricEvents = s.Metrics && !r.builtin()
 	r.direct, r.strictCancel, r.cancelOnDisconnect = s.Payload.Direct, s.Payload.StrictCancel, cancelOnDisconnect(t, s.Payload)
 	if s.firstCheckpoint != nil {
 		r.restoredFrom = &s.firstCheckpoint.restoredFrom
 	}
 	r.row = s.row(t, granted, r.created)
-	r.common = commonOf(&r.row)
+	r.common, r.span = commonOf(&r.row), e.cfg.Tracer.StartJob(&r.row)
 	switch {
 	case r.isSchedule():
 		err = s.prepareSchedule(r)
@@ -171,7 +173,7 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 	if s.schedule != nil {
 		options.Depth, options.Detach = firingPosition.Depth, firingPosition.Detached
 	}
-	options.Barred = s.Barred
+	options.Barred, options.Metrics = s.Barred, s.Metrics && t.Source != tool.SourceBuiltin
 	if s.firstCheckpoint != nil {
 		options.RestoredFrom = &s.firstCheckpoint.restoredFrom
 	}

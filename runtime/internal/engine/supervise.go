@@ -7,6 +7,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/tracing"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -16,12 +17,13 @@ import (
 type supervisor struct {
 	*run
 	attemptClock
-	attempt    uint32          // of this supervisor; run.attempt is the next one once it is to begin
-	ctx        context.Context // of the tool
-	cancel     context.CancelCauseFunc
-	timer      *time.Timer
-	started    time.Time      // when the attempt started; zero: it has not
-	checkpoint job.Checkpoint // the attempt continues from it; its N is 0: none
+	attempt     uint32          // of this supervisor; run.attempt is the next one once it is to begin
+	ctx         context.Context // of the tool
+	cancel      context.CancelCauseFunc
+	timer       *time.Timer
+	attemptSpan *tracing.Span  // of the attempt; nil: it has not started, or there are no spans
+	started     time.Time      // when the attempt started; zero: it has not
+	checkpoint  job.Checkpoint // the attempt continues from it; its N is 0: none
 
 	call  toolCall
 	write jobWriter
@@ -41,6 +43,17 @@ type attemptEnd struct {
 	retryCause failure                   // with exitRetry
 	outcome    *job.Outcome              // with exitEnd
 	reference  *arcp.JobCompletedPayload // to the result in chunks of the tool; nil: there is none
+}
+
+// code returns the code of the failure of the attempt; empty: it has not failed.
+func (ae *attemptEnd) code() arcp.Code {
+	switch {
+	case ae.outcome != nil:
+		return outcomeCode(ae.outcome)
+	case ae.exit == exitRetry:
+		return ae.retryCause.code
+	}
+	return ""
 }
 
 // newSupervisor returns the supervisor of the current attempt of a run.
@@ -316,6 +329,7 @@ func (s *supervisor) wait(now time.Time, accepted bool) {
 
 // finish releases the job, or leaves it until its next attempt.
 func (s *supervisor) finish() {
+	s.attemptSpan.End(s.attemptEnd.code())
 	s.write.placeClaim()
 	rests, stopped, rejected := s.close()
 	if s.timer != nil {
@@ -356,6 +370,9 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 	}
 	s.events.close()
 	s.events.endStreams()
+	if !rests || s.exit != exitIdle { // an idle supervisor has run no attempt
+		s.inputs.end()
+	}
 	for _, p := range [...]*pendingCheckpoint{s.write.checkpoint, s.events.checkpoint} {
 		if p != nil {
 			p.done <- errEnded
@@ -402,18 +419,31 @@ func (s *supervisor) logEnd() {
 	s.logFinished(&s.e.cfg, s.outcome, now)
 }
 
-// logFinished logs and counts the end of a job, once for each job.
-func (d *definition) logFinished(cfg *Config, o *job.Outcome, now time.Time) {
-	took := now.Sub(d.row.CreatedAt)
-	d.metrics.Finished(o.State).Inc()
-	d.metrics.Total.Observe(took.Seconds())
+// endSpan ends the span of the job.
+func (r *run) endSpan(o *job.Outcome) {
+	if r.span == nil {
+		return
+	}
+	r.mu.Lock()
+	expiresAt, budget := r.authority.Lease.ExpiresAt(), r.authority.Budget.JSON()
+	r.mu.Unlock()
+	r.span.SetLease(expiresAt, budget)
+	r.span.End(outcomeCode(o))
+}
+
+// logFinished logs and counts the end of a job, and ends its span. It is called once for each job.
+func (r *run) logFinished(cfg *Config, o *job.Outcome, now time.Time) {
+	r.endSpan(o)
+	took := now.Sub(r.row.CreatedAt)
+	r.metrics.Finished(o.State).Inc()
+	r.metrics.Total.Observe(took.Seconds())
 	if o.Err != nil {
 		cfg.Metrics.Errors.WithLabelValues(string(o.Err.Code)).Inc()
 	}
 	if ev := cfg.Logger.Info(); ev.Enabled() {
-		ev.Str("job_id", string(d.row.ID)).Str("session_id", string(d.row.Session)).Str("principal", d.row.Principal).
-			Str("tool", d.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
-			Str("trace_id", d.row.TraceID).Dur("duration", took).Msg("job finished")
+		ev.Str("job_id", string(r.row.ID)).Str("session_id", string(r.row.Session)).Str("principal", r.row.Principal).
+			Str("tool", r.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
+			Str("trace_id", r.row.TraceID).Dur("duration", took).Msg("job finished")
 	}
 }
 

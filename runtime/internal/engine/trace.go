@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -25,10 +24,8 @@ func traceOf(env *arcp.Envelope) (traceID, parentSpan string) {
 	if env.TraceID == "" {
 		return randomHex(16), env.SpanID
 	}
-	if p := strings.Split(env.TraceID, "-"); len(p) == 4 && len(p[0]) == 2 && len(p[1]) == 32 && len(p[2]) == 16 && len(p[3]) == 2 {
-		if _, err := hex.DecodeString(p[1] + p[2]); err == nil {
-			return p[1], p[2]
-		}
+	if trace, span, ok := arcp.ParseTraceparent(env.TraceID); ok {
+		return trace, span
 	}
 	return env.TraceID, env.SpanID
 }

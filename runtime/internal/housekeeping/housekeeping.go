@@ -276,9 +276,9 @@ func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err 
 	return j.approvalCursor != "", err
 }
 
-// artifacts deletes artifacts that have expired.
+// artifacts deletes artifacts that have expired, and idle uploads.
 func (j *Janitor) artifacts(ctx context.Context, now time.Time) (more bool, err error) {
-	return j.opts.Artifacts.Sweep(ctx, now, step)
+	return false, j.opts.Artifacts.Sweep(ctx, now)
 }
 
 // agents stops the remaining agents of sessions that have ended, and deletes agents that were stopped

@@ -1,4 +1,4 @@
-// Package schedule decides when the jobs of a schedule are due (SPEC.md §5.18). It is pure: the time
+// Package schedule decides when the jobs of a schedule are due (SPEC.md §5.19). It is pure: the time
 // is an argument.
 //
 // A rule is an RRULE of RFC 5545 with an optional DTSTART. Rule.Next finds the next occurrence with a

@@ -30,6 +30,8 @@ type Jobs interface {
 	// AwaitClaims waits until the claims of all submits of a session up to now have their positions
 	// in the log, or until ctx ends.
 	AwaitClaims(context.Context, arcp.SessionID)
+	// EndStreams ends the streams that a session writes to jobs.
+	EndStreams(id arcp.SessionID)
 	// CancelOnDisconnect cancels the jobs of a session that end with its connection.
 	CancelOnDisconnect(id arcp.SessionID, reason string)
 }

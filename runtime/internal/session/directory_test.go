@@ -37,6 +37,7 @@ type noJobs struct{}
 
 func (noJobs) Has(arcp.SessionID) bool                     { return false }
 func (noJobs) AwaitClaims(context.Context, arcp.SessionID) {}
+func (noJobs) EndStreams(arcp.SessionID)                   {}
 func (noJobs) CancelOnDisconnect(arcp.SessionID, string)   {}
 
 func newTestDirectory() (*Directory, *testLog) {

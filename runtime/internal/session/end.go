@@ -279,6 +279,7 @@ func (d *Directory) finishEnd(s *Session) {
 	d.mu.Unlock()
 	d.jobs.CancelOnDisconnect(s.ID, "session ended")
 	// After the events that are being delivered to the session.
+	d.jobs.EndStreams(s.ID)
 	d.opts.Log.Append(&store.Write{NoSync: true}, func(*store.Result) { d.opts.Log.Forget(s.ID) })
 	for _, done := range end.waiters {
 		done(nil)

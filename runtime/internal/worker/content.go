@@ -79,6 +79,8 @@ func (cs *contentSet) get(job tool.Job, env *arcp.Envelope) (*content, error) {
 	defer cs.mu.Unlock()
 	c := cs.open[env.StreamID]
 	switch {
+	case (env.Type == arcp.JobResultChunk) != (env.StreamID == ""):
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a stream has a stream_id, and a result has none")
 	case env.Type == arcp.StreamOpen && c != nil:
 		return nil, arcp.Errorf(arcp.CodeAlreadyExists, "the stream %s is open", env.StreamID)
 	case c != nil:
@@ -180,10 +182,14 @@ func errNotOpen(c *content) *arcp.Error {
 // count returns the error for a chunk that does not have the next number.
 func (c *content) count(n uint64) error {
 	if n != c.next {
-		return arcp.Errorf(arcp.CodeOutOfRange, "chunk %d comes instead of chunk %d", n, c.next)
+		return errGap(n, c.next)
 	}
 	c.next++
 	return nil
+}
+
+func errGap(got, want uint64) *arcp.Error {
+	return arcp.Errorf(arcp.CodeOutOfRange, "chunk %d comes instead of chunk %d", got, want)
 }
 
 func (c *content) write(p arcp.StreamChunkPayload) error {
@@ -213,12 +219,8 @@ func (qr questionRelay) closeStream(c *content, p arcp.StreamClosePayload) error
 		return errNotOpen(c)
 	}
 	qr.contents.remove(c)
-	sent := uint64(0)
-	if p.FinalSequence != nil {
-		sent = *p.FinalSequence + 1
-	}
-	if sent != c.next {
-		err := arcp.Errorf(arcp.CodeOutOfRange, "the stream ends after %d chunks, and %d have come", sent, c.next)
+	if f := p.FinalSequence; f == nil && c.next > 0 || f != nil && (c.next == 0 || *f != c.next-1) {
+		err := arcp.Errorf(arcp.CodeOutOfRange, "final_sequence is not that of the last of %d chunks", c.next)
 		_ = c.stream.CloseWithError(err) // as for a chunk
 		return err
 	}
@@ -246,8 +248,8 @@ func (qr questionRelay) resultChunk(c *content, p arcp.JobResultChunkPayload) er
 			return arcp.Errorf(arcp.CodeInvalidArgument, "job.result_chunk: data: %s", err)
 		}
 	}
-	if err := c.count(p.ChunkSeq); err != nil {
-		return err
+	if p.ChunkSeq != c.next {
+		return errGap(p.ChunkSeq, c.next)
 	}
 	if c.result == nil {
 		var err error
@@ -256,6 +258,7 @@ func (qr questionRelay) resultChunk(c *content, p arcp.JobResultChunkPayload) er
 		}
 		c.resultID, c.encoding = p.ResultID, p.Encoding
 	}
+	c.next++
 	if _, err := c.result.Write(data); err != nil || !p.More {
 		c.ended = err == nil
 		return err
@@ -275,13 +278,24 @@ func (c *content) checkResult(p arcp.JobResultChunkPayload) error {
 	return nil
 }
 
-// closeResult ends the result in chunks, if the worker has written one.
-func (cs *contentSet) closeResult(summary string) error {
-	cs.mu.Lock()
-	c := cs.open[""]
-	cs.mu.Unlock()
-	if c == nil || c.result == nil || !c.ended {
-		return nil // the job fails without the end of its result
+// closeResult ends the result in chunks, if the worker has written one, behind its last chunk.
+func (d *dispatch) closeResult(summary string) error {
+	d.contents.mu.Lock()
+	c := d.contents.open[""]
+	d.contents.mu.Unlock()
+	if c == nil {
+		return nil
 	}
-	return c.result.CloseWithSummary(summary)
+	done := make(chan error, 1)
+	err := c.do(d.pool.background, func() {
+		if c.ended { // otherwise the job fails without the end of its result
+			done <- c.result.CloseWithSummary(summary)
+			return
+		}
+		done <- nil
+	})
+	if err != nil {
+		return err
+	}
+	return <-done
 }

@@ -63,6 +63,7 @@ var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) erro
 	arcp.JobCheckpoint:      (*dispatch).checkpoint,
 	arcp.Log:                onPayload((*dispatch).log),
 	arcp.Metric:             onPayload((*dispatch).metric),
+	arcp.TraceSpan:          onPayload((*dispatch).span),
 	arcp.EventEmit:          onPayload((*dispatch).event),
 	arcp.PermissionRequest:  onQuestion(questionRelay.permit),
 	arcp.HumanInputRequest:  onQuestion(questionRelay.input),
@@ -122,6 +123,7 @@ func (d *dispatch) progress(_ context.Context, env *arcp.Envelope) error {
 }
 
 func (d *dispatch) metric(p arcp.MetricPayload) error   { return d.job.Metric(p) }
+func (d *dispatch) span(p arcp.TraceSpanPayload) error  { return d.job.EmitSpan(p) }
 func (d *dispatch) event(p arcp.EventEmitPayload) error { return d.job.Emit(p.Name, p.Data) }
 func (d *dispatch) log(p arcp.LogPayload) error {
 	return d.job.Log(p.Level, p.Message, p.Attributes)
@@ -151,7 +153,7 @@ func (d *dispatch) completed(env *arcp.Envelope) *result {
 		return &result{label: metrics.DispatchError,
 			err: arcp.Errorf(arcp.CodeUnimplemented, "a worker's result_ref is not offered by this runtime")}
 	}
-	if err := d.contents.closeResult(p.Summary); err != nil {
+	if err := d.closeResult(p.Summary); err != nil {
 		return &result{label: metrics.DispatchError, err: err}
 	}
 	return &result{label: metrics.DispatchOK, value: p.Value}

@@ -253,6 +253,33 @@ func testUnloggedEventsAreNotStored(t *testing.T, open Open) {
 	d.refuse(store.NewWrite(&store.DeliverUnlogged{Job: "job_1", Attempt: 2, Event: e}), store.ErrFenced)
 }
 
+// testRuntimeMetricsAreNegotiated checks that a metric of the runtime reaches only sessions with the
+// capability, when it is appended and as history.
+func testRuntimeMetricsAreNegotiated(t *testing.T, open Open) {
+	d := openEmpty(t, open)
+	s, other := d.session("sess_1", arcp.FeatureMetrics), d.session("sess_2")
+	later, laterOther := d.session("sess_3", arcp.FeatureMetrics), d.session("sess_4")
+	d.submit("job_1", s)
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c"}))
+	events := d.events("job_1", arcp.Log, arcp.Metric, arcp.Log)
+	ofRuntime := store.NewEvent(arcp.Metric, d.now, &store.JobContext{JobID: "job_1"}, "", []byte(`{"name":"n","value":1,"unit":"ms","dims":{"source":"runtime"}}`))
+	ofTool := store.NewEvent(arcp.Metric, d.now, &store.JobContext{JobID: "job_1"}, "", []byte(`{"name":"n","value":1,"unit":"ms","dims":{"source":"tool"}}`))
+	if !ofRuntime.RuntimeMetric() || ofTool.RuntimeMetric() {
+		t.Errorf("RuntimeMetric = %v, %v, want only the first", ofRuntime.RuntimeMetric(), ofTool.RuntimeMetric())
+	}
+	events = append(events, ofTool, ofRuntime)
+	d.do(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: events}))
+	for _, id := range []arcp.SessionID{later, laterOther} {
+		d.do(store.NewWrite(&store.Follow{Session: id, Job: "job_1", CorrelationID: "c"}))
+	}
+	for _, id := range []arcp.SessionID{s, later} {
+		d.want(id, arcp.Log, arcp.Metric, arcp.Log, arcp.Metric, arcp.Metric)
+	}
+	for _, id := range []arcp.SessionID{other, laterOther} {
+		d.want(id, arcp.Log, arcp.Metric, arcp.Log, arcp.Metric)
+	}
+}
+
 func testTrimDeletesTheStartOfALog(t *testing.T, open Open) {
 	d := openEmpty(t, open)
 	s := d.session("sess_1")

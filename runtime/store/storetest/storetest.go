@@ -44,6 +44,7 @@ var tests = []struct {
 	{"FollowSeesEarlierWritesOfTheBatch", false, testFollowSeesEarlierWritesOfTheBatch},
 	{"UnfollowEndsDelivery", false, testUnfollowEndsDelivery},
 	{"UnloggedEventsAreNotStored", false, testUnloggedEventsAreNotStored},
+	{"RuntimeMetricsAreNegotiated", false, testRuntimeMetricsAreNegotiated},
 	{"TrimDeletesTheStartOfALog", false, testTrimDeletesTheStartOfALog},
 	{"JobRowsAreStored", false, testJobRowsAreStored},
 	{"EarlierAttemptIsFenced", false, testEarlierAttemptIsFenced},

@@ -18,8 +18,8 @@ const (
 
 // makers lists the demo tools in the order of SPEC.md §7.2.
 var makers = []func() (*tool.Tool, error){
-	newEcho, newOldEcho, newEmit, newProgress, newSleep, newStubborn, newFail, newPanic, newStall, newStream, newReport,
-	newAsk, newChoose, newPermit, newSpend, newModel, newAccess, newCount, newDelegate, newResource, newArtifact,
+	newEcho, newOldEcho, newEmit, newProgress, newSleep, newStubborn, newFail, newPanic, newStall, newStream, newReport, newCollect,
+	newAsk, newChoose, newPermit, newSpend, newModel, newAccess, newCount, newDelegate, newResource, newArtifact, newTrace,
 }
 
 // Register adds the demo tools to r. The error is a conflict with a registered tool.

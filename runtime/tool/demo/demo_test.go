@@ -27,6 +27,7 @@ func TestRegisterAddsEveryTool(t *testing.T) {
 		{Name: "demo.access", Versions: one, Default: "1.0.0"}, {Name: "demo.artifact", Versions: one, Default: "1.0.0"},
 		{Name: "demo.ask", Versions: one, Default: "1.0.0"},
 		{Name: "demo.choose", Versions: one, Default: "1.0.0"},
+		{Name: "demo.collect", Versions: one, Default: "1.0.0"},
 		{Name: "demo.count", Versions: one, Default: "1.0.0"}, {Name: "demo.delegate", Versions: one, Default: "1.0.0"},
 		{Name: "demo.echo", Versions: []string{"1.0.0", "0.9.0"}, Default: "1.0.0"},
 		{Name: "demo.emit", Versions: one, Default: "1.0.0"}, {Name: "demo.fail", Versions: one, Default: "1.0.0"},
@@ -37,7 +38,7 @@ func TestRegisterAddsEveryTool(t *testing.T) {
 		{Name: "demo.sleep", Versions: one, Default: "1.0.0"}, {Name: "demo.spend", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stall", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stream", Versions: one, Default: "1.0.0"},
-		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"},
+		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"}, {Name: "demo.trace", Versions: one, Default: "1.0.0"},
 	}
 	var agents []arcp.Agent
 	for _, f := range r.State().Families("") {
@@ -278,7 +279,7 @@ func TestCountResumesAtItsCheckpoint(t *testing.T) {
 
 func TestToolsDeclareTheirRecovery(t *testing.T) {
 	want := map[string]tool.Recovery{"demo.count": tool.RecoveryCheckpoint}
-	for _, name := range []string{"echo", "progress", "sleep", "ask", "choose", "permit", "spend", "model", "access", "delegate", "stream", "report"} {
+	for _, name := range []string{"echo", "progress", "sleep", "ask", "choose", "permit", "spend", "model", "access", "delegate", "stream", "report", "collect"} {
 		want["demo."+name] = tool.RecoveryRerun
 	}
 	r := tool.NewRegistry()

@@ -40,6 +40,24 @@ func TestEnvironmentHasOnlyListedVariables(t *testing.T) {
 	}
 }
 
+// A command has the trace context of its job, not of the server. A trace id that is not of a W3C trace
+// context leaves the variable as it is.
+func TestCommandHasTheTraceContextOfItsJob(t *testing.T) {
+	t.Setenv("TRACEPARENT", "of the server")
+	for trace, want := range map[string]string{
+		"4bf92f3577b34da6a3ce929d0e0e4736": `"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`,
+		"trace_789":                        `"of the server"`,
+	} {
+		job := newJob()
+		job.trace = trace
+		made := script(t, `env | grep ^TRACEPARENT= | sed 's/TRACEPARENT=\(.*\)/"\1"/'`, func(c *Config) { c.Env = []string{"TRACEPARENT"} })
+		out, err := call(t, boundedContext(t), made, job, `{}`)
+		if err != nil || string(out) != want {
+			t.Errorf("trace %s: TRACEPARENT = %s, %v, want %s", trace, out, err, want)
+		}
+	}
+}
+
 // Check and Start refuse a variable whose value is not UTF-8. The error does not contain the
 // value.
 func TestEnvironmentRefusesInvalidUTF8(t *testing.T) {

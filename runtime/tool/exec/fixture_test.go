@@ -43,7 +43,8 @@ var leaseRoot string
 // fakeJob records the log messages.
 type fakeJob struct {
 	tool.Host
-	id arcp.JobID
+	id    arcp.JobID
+	trace string
 
 	mu    sync.Mutex
 	logs  []arcp.LogPayload
@@ -92,7 +93,9 @@ func newJob() *fakeJob {
 	return &fakeJob{id: arcp.JobID("job_" + rand.Text()), logC: make(chan struct{}, 1)}
 }
 
-func (j *fakeJob) ID() arcp.JobID { return j.id }
+func (j *fakeJob) ID() arcp.JobID  { return j.id }
+func (j *fakeJob) TraceID() string { return j.trace }
+func (j *fakeJob) SpanID() string  { return "00f067aa0ba902b7" }
 
 func (j *fakeJob) Emit(_ arcp.Type, payload any) error {
 	j.mu.Lock()

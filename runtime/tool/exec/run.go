@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -37,6 +38,10 @@ const (
 	// are removed within it.
 	removeGrace = 250 * time.Millisecond
 
+	// traceVariable is the environment variable with the W3C trace context, by the convention of
+	// OpenTelemetry.
+	traceVariable = "TRACEPARENT="
+
 	// maxRemovals bounds the directories that are removed after the end of their calls.
 	maxRemovals = 16
 )
@@ -57,7 +62,7 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.start(marker(job.ID()), p)
+	l, err := c.start(job, p)
 	if err != nil {
 		c.releaseDir(job.ID(), p)
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", err)
@@ -183,11 +188,16 @@ func (c *command) releaseDir(job arcp.JobID, p workDir) {
 }
 
 // start starts the command for one call.
-func (c *command) start(mark string, p workDir) (*launch, error) {
+// start starts the command with the trace context of the job in its environment.
+func (c *command) start(job tool.Job, p workDir) (*launch, error) {
 	o := c.order
+	if parent := job.Traceparent(); parent != "" {
+		others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, traceVariable) })
+		o.Env = append(others, traceVariable+parent)
+	}
 	o.GraceMS = int(grace / time.Millisecond)
 	o.Dir, o.Scratch = p.dir, p.lease != nil
-	return o.start(mark)
+	return o.start(marker(job.ID()))
 }
 
 // writeArguments writes the arguments to the standard input of a command and closes it. The command may end

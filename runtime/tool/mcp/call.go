@@ -100,6 +100,9 @@ func (c *call) meta(sess *session) sdk.Meta {
 	if init := sess.client.InitializeResult(); init != nil && init.ProtocolVersion >= versionWithRequestLogs {
 		m[sdk.MetaKeyLogLevel] = "info"
 	}
+	if parent := c.job.Traceparent(); parent != "" {
+		m["traceparent"] = parent
+	}
 	return m
 }
 

@@ -22,11 +22,15 @@ import (
 // job records the events of a tool's job.
 type job struct {
 	tool.Host
+	trace    string
 	mu       sync.Mutex
 	messages []string
 	ask      func(ctx context.Context, a tool.InputRequest) (tool.Answer, error)
 	blocked  chan struct{} // not nil: Log waits for it
 }
+
+func (j *job) TraceID() string { return j.trace }
+func (j *job) SpanID() string  { return "00f067aa0ba902b7" }
 
 func (j *job) say(format string, args ...any) {
 	j.mu.Lock()

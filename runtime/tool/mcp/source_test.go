@@ -160,6 +160,28 @@ func TestProgressAndLogsComeInOrder(t *testing.T) {
 	})
 }
 
+// A call has the trace context of its job in the member of _meta that the protocol reserves for it.
+func TestCallHasTheTraceContextOfItsJob(t *testing.T) {
+	server := sdkServer(func(s *sdk.Server) {
+		s.AddTool(plainTool("work"), func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			parent, _ := req.Params.Meta["traceparent"].(string)
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: parent}}}, nil
+		})
+	})
+	bubble(t, Config{}, server, func(fx *fixture) {
+		fx.start()
+		for trace, want := range map[string]string{
+			"4bf92f3577b34da6a3ce929d0e0e4736": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+			"trace_789":                        "",
+		} {
+			out, err := fx.call(fx.Context(), &job{trace: trace}, "srv.work", `{}`)
+			if err != nil || !strings.Contains(out, `"text":"`+want+`"`) {
+				fx.Errorf("trace %s: result = %s, %v, want %s", trace, out, err, want)
+			}
+		}
+	})
+}
+
 // A job that handles events slowly neither blocks the session nor lets its queue grow.
 func TestNotificationsAreBounded(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {

@@ -23,6 +23,7 @@ type host struct{ j *Job }
 func (h host) ID() arcp.JobID     { return h.j.script.ID }
 func (h host) Attempt() uint32    { return h.j.script.Attempt }
 func (h host) TraceID() string    { return h.j.script.TraceID }
+func (h host) SpanID() string     { return h.j.script.SpanID }
 func (h host) Restored() arcp.Raw { return h.j.script.Restored }
 
 // update changes the record under Job.mu.
@@ -61,6 +62,9 @@ func (j *Job) add(r *Record, payload any) {
 		if name, ok := strings.CutPrefix(p.Name, costPrefix); ok && name != "" {
 			j.spent.add(p.Unit, p.Value)
 		}
+	case arcp.TraceSpanPayload:
+		p.Attributes = slices.Clone(p.Attributes)
+		r.Spans = append(r.Spans, p)
 	case arcp.EventEmitPayload:
 		p.Data = slices.Clone(p.Data)
 		r.Events = append(r.Events, p)

@@ -13,6 +13,7 @@
 package tooltest
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"slices"
@@ -27,7 +28,8 @@ import (
 type Script struct {
 	ID      arcp.JobID // default job_test
 	Attempt uint32     // default 1
-	TraceID string
+	TraceID string     // default trace_test
+	SpanID  string     // default span_test
 
 	Restored arcp.Raw               // result of Job.Restored; nil: no checkpoint
 	Budget   map[string]arcp.Number // by currency; a currency without an entry is not limited
@@ -47,14 +49,23 @@ type Script struct {
 	Call      func(context.Context, tool.Call) (arcp.Raw, error)         // Job.Call
 	Lease     func(tool.ResourceRequest) error                           // Resources.Lease; nil grants every lease
 	Artifacts map[arcp.ArtifactID][]byte                                 // content that Artifacts.Open opens, beside what the tool has put
+	Streams   []ClientStream                                             // that Job.AcceptStream returns, one after the other
 	Emit      func(t arcp.Type, payload any) error                       // called before an event is recorded; an error refuses it
+}
+
+// ClientStream is a stream that a client writes to the job.
+type ClientStream struct {
+	arcp.StreamOpenPayload
+	Chunks []tool.ClientChunk
+	Err    error // behind the chunks; nil: io.EOF
 }
 
 // Record holds the events and requests of a tool. Each list has the order of the calls.
 type Record struct {
 	Logs        []arcp.LogPayload
 	Progress    []arcp.JobProgressPayload
-	Metrics     []arcp.MetricPayload // also of charges
+	Metrics     []arcp.MetricPayload    // also of charges
+	Spans       []arcp.TraceSpanPayload // that have ended
 	Events      []arcp.EventEmitPayload
 	Checkpoints []Checkpoint
 	Streams     []Stream
@@ -136,6 +147,7 @@ type Job struct {
 	mu       sync.Mutex
 	record   Record
 	spent    spending
+	accepted int           // of Script.Streams
 	pause    chan struct{} // closed while an interrupt is open
 	resumed  chan struct{} // closed by Resume; nil: no interrupt is open
 	guidance string        // result of the next Yield
@@ -146,6 +158,7 @@ func New(s Script) *Job {
 	if s.ID == "" {
 		s.ID = "job_test"
 	}
+	s.TraceID, s.SpanID = cmp.Or(s.TraceID, "trace_test"), cmp.Or(s.SpanID, "span_test")
 	s.Attempt = max(s.Attempt, 1)
 	return &Job{script: s, wanted: make(chan struct{}, 1), pause: make(chan struct{}), spent: newSpending(s.Budget)}
 }

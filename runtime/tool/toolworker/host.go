@@ -25,6 +25,7 @@ type host struct {
 func (h host) ID() arcp.JobID     { return h.call.JobID }
 func (h host) Attempt() uint32    { return h.call.Attempt }
 func (h host) TraceID() string    { return h.call.TraceID }
+func (h host) SpanID() string     { return h.call.SpanID }
 func (h host) Restored() arcp.Raw { return h.call.Restored }
 
 // maxEvent bounds the payload of an event in bytes, as in the runtime.

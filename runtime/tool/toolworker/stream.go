@@ -1,6 +1,7 @@
 package toolworker
 
 import (
+	"context"
 	"encoding/base64"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -20,6 +21,10 @@ func (h host) OpenStream(p arcp.StreamOpenPayload) (tool.StreamHost, error) {
 		return nil, wireError(err)
 	}
 	return streamHost{h, st}, nil
+}
+
+func (h host) AcceptStream(context.Context) (tool.ClientStreamHost, error) {
+	return nil, unoffered("read streams of clients")
 }
 
 func (s streamHost) ID() arcp.StreamID { return s.st.ID }

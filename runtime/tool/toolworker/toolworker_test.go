@@ -95,6 +95,9 @@ func reported(ctx context.Context, job *client.Job) (list []string) {
 		case err != nil:
 			return append(list, err.Error())
 		case ev.Type == arcp.EventEmit && bytes.Contains(ev.Payload, []byte("child_job_id")): // the runtime's own, with new ids
+		case ev.Type == arcp.TraceSpan: // its ids and times differ
+			p, err := arcp.DecodePayload[arcp.TraceSpanPayload](&ev)
+			list = append(list, fmt.Sprint(ev.Type, p.Name, p.TraceID == ev.TraceID, p.ParentSpanID == ev.SpanID, string(p.Attributes), err))
 		case ev.Type == arcp.Log || ev.Type == arcp.JobProgress || ev.Type == arcp.Metric || ev.Type == arcp.EventEmit || ev.Type.Terminal():
 			list = append(list, fmt.Sprintf("%s %s", ev.Type, ev.Payload))
 		}
@@ -123,7 +126,7 @@ func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error)
 		}
 	}
 	err = errors.Join(job.Metric(arcp.MetricPayload{Name: "distance", Value: "1.50", Unit: "km"}), job.Emit("arrived", map[string]int{"n": 1}),
-		job.Emit("empty", nil), job.Checkpoint("end", in))
+		job.Emit("empty", nil), job.Span("drive", map[string]any{"km": 1}).End(errors.New("a flat tire")), job.Checkpoint("end", in))
 	if err != nil {
 		return out, err
 	}
@@ -148,18 +151,49 @@ func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error)
 	return out, errors.Join(err, arcp.Unmarshal(answer.Value, &out.Color))
 }
 
+// trial is a job of a tool whose user answers every question.
+type trial struct {
+	tool    *tool.Tool
+	args    string
+	last    string // text of the last event
+	lost    bool   // the code of the last event is another one in a worker
+	cancel  bool
+	options arcp.SubmitOptions
+}
+
+// run runs the job in the process of a runtime or in a worker, and returns the events that its user is told.
+func (c trial) run(t *testing.T, inWorker bool) (events []string) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		defer f.offer(inWorker, slog.New(slog.DiscardHandler), c.tool)()
+		user := f.connect(client.Handlers{
+			Input:  func(context.Context, client.InputRequest) (any, error) { return "blue", nil },
+			Choice: func(context.Context, client.ChoiceRequest) (string, error) { return "a", nil },
+			Permission: func(context.Context, client.PermissionRequest) (client.PermissionAnswer, error) {
+				return client.PermissionAnswer{Grant: true}, nil
+			}})
+		defer user.Abort()
+		job, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t", Arguments: arcp.Raw(c.args), Options: c.options})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.cancel {
+			synctest.Wait() // it waits
+			if err := user.Cancel(t.Context(), client.CancelParams{JobID: job.ID(), Reason: "enough"}); err != nil {
+				t.Error(err)
+			}
+		}
+		events = reported(t.Context(), job)
+	})
+	return events
+}
+
 // The same tool in the process of a runtime and in a worker has the same outcome and
 // the same events.
 func TestToolBehavesEquallyInWorkerAndRuntime(t *testing.T) {
 	forgets := arcp.Errorf(arcp.CodeNotFound, "no such place").RetryAfter(3)
-	for name, c := range map[string]struct {
-		tool    *tool.Tool
-		args    string
-		last    string // text of the last event
-		lost    bool   // the code of the last event is another one in a worker
-		cancel  bool
-		options arcp.SubmitOptions
-	}{
+	for name, c := range map[string]trial{
 		"everything": {tool: tool.MustNew(tool.Capability{Name: "t", Recovery: tool.RecoveryCheckpoint, Limits: tool.Limits{Timeout: -1}}, trip),
 			args: `{"stops":["Oslo","Rome"]}`, last: `{"value":{"color":"blue","echo":{"n":7},"attempt":1}`,
 			options: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"tool.call":["demo.echo"]}`)}},
@@ -193,32 +227,7 @@ func TestToolBehavesEquallyInWorkerAndRuntime(t *testing.T) {
 			})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			both := make([][]string, 2)
-			for i, inWorker := range []bool{false, true} {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFixture(t)
-					defer f.close()
-					defer f.offer(inWorker, slog.New(slog.DiscardHandler), c.tool)()
-					user := f.connect(client.Handlers{
-						Input:  func(context.Context, client.InputRequest) (any, error) { return "blue", nil },
-						Choice: func(context.Context, client.ChoiceRequest) (string, error) { return "a", nil },
-						Permission: func(context.Context, client.PermissionRequest) (client.PermissionAnswer, error) {
-							return client.PermissionAnswer{Grant: true}, nil
-						}})
-					defer user.Abort()
-					job, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t", Arguments: arcp.Raw(c.args), Options: c.options})
-					if err != nil {
-						t.Fatal(err)
-					}
-					if c.cancel {
-						synctest.Wait() // it waits
-						if err := user.Cancel(t.Context(), client.CancelParams{JobID: job.ID(), Reason: "enough"}); err != nil {
-							t.Error(err)
-						}
-					}
-					both[i] = reported(t.Context(), job)
-				})
-			}
+			both := [][]string{c.run(t, false), c.run(t, true)}
 			if n := len(both[1]); c.lost && n > 0 && strings.Contains(both[1][n-1], c.last) {
 				both[1][n-1] = both[0][n-1]
 			}

@@ -177,20 +177,23 @@ func filter(change *SessionChange, f *follower, id arcp.JobID, events []*store.E
 // hidden is the bit of types that are in no TypeSet. No session sees their events.
 const hidden arcp.TypeSet = 1 << 63
 
-func bitOf(t arcp.Type) arcp.TypeSet {
-	if s := arcp.Lookup(t); s != nil && s.Bit != 0 {
+func bitOf(e *store.Event) arcp.TypeSet {
+	if e.RuntimeMetric() {
+		return arcp.RuntimeMetrics
+	}
+	if s := arcp.Lookup(e.Type); s != nil && s.Bit != 0 {
 		return s.Bit
 	}
 	return hidden
 }
 
-// appendBits appends the bit of each event's type, and returns the union of these.
+// appendBits appends the bit of each event, and returns the union of these.
 func appendBits(bits []arcp.TypeSet, events []*store.Event) (out []arcp.TypeSet, union arcp.TypeSet) {
 	var t arcp.Type
 	var bit arcp.TypeSet
 	for i, e := range events {
-		if e.Type != t || i == 0 {
-			t, bit = e.Type, bitOf(e.Type)
+		if e.Type != t || i == 0 || t == arcp.Metric { // not all metrics have the same bit
+			t, bit = e.Type, bitOf(e)
 		}
 		bits = append(bits, bit)
 		union |= bit

@@ -99,7 +99,7 @@ func (j *job) receiver(s *session) follower {
 
 // receiversOf returns the deliveries of an unlogged event.
 func (j *job) receiversOf(e *store.Event) (out []store.Delivery) {
-	bit := bitOf(e.Type)
+	bit := bitOf(e)
 	for i := range j.followers {
 		if f := &j.followers[i]; f.seesUnlogged(bit) {
 			out = append(out, store.Delivery{Session: f.session.id, CorrelationID: f.correlation, Forwarded: f.forwarded, Event: e})
