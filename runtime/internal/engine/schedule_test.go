@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/schedule"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -254,6 +255,95 @@ func TestScheduleRetriesARefusedJob(t *testing.T) {
 	})
 }
 
+// A schedule of one time has the result that the tool of its job has written in chunks.
+func TestScheduleOfResultInChunks(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(0)
+		f.tool("report", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			return nil, writeResult(j, tool.ResultOptions{ContentType: "text/plain"}, "begin ")
+		})
+		f.scheduleMessage(`{"job":{"type":"tool.invoke","payload":{"tool":"report","arguments":{}}},"when":{"after":1}}`)
+		time.Sleep(2 * time.Second)
+		frames := f.frames("sess_1")
+		last := frames[len(frames)-1]
+		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&last.Envelope); string(p.Value) != `"begin end"` {
+			t.Errorf("the schedule ends with %v %s, want the text of the result", last, p.Value)
+		}
+	})
+}
+
+// A job whose tool is not registered yet after a restart is submitted again.
+func TestScheduleWaitsForItsTool(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(0)
+		late := f.newTool("late", nil, echo)
+		if err := f.cfg.Tools.Replace("server", []*tool.Tool{late}); err != nil {
+			t.Fatal(err)
+		}
+		f.scheduleMessage(`{"job":{"type":"tool.invoke","payload":{"tool":"late","arguments":{}}},"when":{"after":60}}`)
+		f.want("the schedule is accepted", "job.accepted msg_1")
+		f.stop(0)
+		if err := f.cfg.Tools.Replace("server", nil); err != nil {
+			t.Fatal(err)
+		}
+		f.restart(1)
+		time.Sleep(20 * time.Minute)
+		f.want("the tool is not there")
+		if err := f.cfg.Tools.Replace("server", []*tool.Tool{late}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(maxFiringRetry)
+		f.want("the job runs", "job.accepted", "job.started", "job.completed", "job.completed msg_1")
+	})
+}
+
+// A schedule whose job is refused until it is too late fails, and says why the job was refused.
+func TestScheduleRefusedUntilTooLate(t *testing.T) {
+	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(f *fixture) {
+		f.schedules(3 * time.Hour)
+		f.submit("t", `{}`)
+		f.frames("sess_1")
+		f.schedule(`{"after":1}`)
+		time.Sleep(schedule.Grace + 2*maxFiringRetry)
+		frames := f.want("the schedule fails", "job.accepted msg_2", "job.failed msg_2 DEADLINE_EXCEEDED")
+		if e, _ := arcp.DecodePayload[arcp.Error](&frames[1].Envelope); !strings.Contains(e.Message, "jobs") {
+			t.Errorf("the schedule fails with %q, which does not say why", e.Message)
+		}
+	})
+}
+
+// A job whose credentials are refused for good is not submitted again.
+func TestScheduleWithoutCredentials(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(0)
+		defer f.provision("t", arcp.CodePermissionDenied)()
+		f.schedule(`{"after":1}`)
+		f.schedule(`{"every":"FREQ=HOURLY;COUNT=2"}`)
+		time.Sleep(3 * time.Hour)
+		f.want("both end", "job.accepted msg_1", "job.accepted msg_2", "job.failed msg_1 PERMISSION_DENIED", "job.completed msg_2")
+		if n := f.fired("failed"); n != 3 {
+			t.Errorf("%v occurrences failed, want 3", n)
+		}
+	})
+}
+
+// A schedule submits no job during a shutdown. The next process does.
+func TestScheduleWhileDraining(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(time.Second)
+		f.schedule(`{"after":60}`)
+		id := f.want("the schedule is accepted", "job.accepted msg_1")[0].JobID
+		f.e.Drain()
+		time.Sleep(time.Minute)
+		f.e.run(id).post(occurrence{}) // as the scheduler does at the moment of the shutdown
+		f.want("no job is accepted")
+		f.stop(time.Minute)
+		f.restart(1)
+		time.Sleep(time.Minute)
+		f.want("the next process", "job.accepted", "job.started", "job.completed", "job.completed msg_1")
+	})
+}
+
 // Occurrences that were due while the runtime was down fire once, or not if they are over an hour late.
 func TestScheduleAfterDowntime(t *testing.T) {
 	for _, test := range []struct {
@@ -325,10 +415,10 @@ func (f *fixture) crashSchedule(when string, crash int) (done bool) {
 	}
 	synctest.Wait()
 	jobs := make(map[string]int)
-	var schedule store.Job
+	var planned store.Job
 	err := f.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
 		if isScheduleRow(&j) {
-			schedule = j
+			planned = j
 			return true
 		}
 		jobs[j.IdempotencyKey]++
@@ -344,8 +434,8 @@ func (f *fixture) crashSchedule(when string, crash int) (done bool) {
 	if strings.Contains(when, "COUNT") {
 		want = 3
 	}
-	if len(jobs) != want || schedule.State != arcp.StateCompleted {
-		f.Errorf("crash %d: %d occurrences fired, want %d; the schedule is %s", crash, len(jobs), want, schedule.State)
+	if len(jobs) != want || planned.State != arcp.StateCompleted {
+		f.Errorf("crash %d: %d occurrences fired, want %d; the schedule is %s", crash, len(jobs), want, planned.State)
 	}
 	f.st.mu.Lock()
 	defer f.st.mu.Unlock()
