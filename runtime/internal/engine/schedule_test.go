@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,13 +16,13 @@ import (
 )
 
 // schedules registers the tool of schedules, and a tool t that takes a while and counts its calls.
-func (f *fixture) schedules(takes time.Duration) (calls *int) {
+func (f *fixture) schedules(takes time.Duration) (calls *atomic.Int64) {
 	f.tool(ScheduleTool, func(c *tool.Capability) {
 		c.Source, c.SideEffect, c.Recovery = tool.SourceBuiltin, tool.SideEffectExternal, tool.RecoveryRerun
 	}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { panic("a schedule is called") })
-	calls = new(int)
+	calls = new(atomic.Int64)
 	f.tool("t", recovery(tool.RecoveryRerun), func(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
-		*calls++
+		calls.Add(1)
 		select {
 		case <-time.After(takes):
 			return args, nil
@@ -86,8 +87,8 @@ func TestScheduleOnce(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		frames = f.want("the job ends, and the schedule with it", "job.completed", "job.completed msg_1")
-		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[1].Envelope); string(p.Value) != `{"n":1}` || *calls != 1 {
-			t.Errorf("the schedule completes with %s after %d calls", p.Value, *calls)
+		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[1].Envelope); string(p.Value) != `{"n":1}` || calls.Load() != 1 {
+			t.Errorf("the schedule completes with %s after %d calls", p.Value, calls.Load())
 		}
 		f.expectNoState("the schedule has ended")
 	})
@@ -116,8 +117,8 @@ func TestScheduleRule(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		frames := f.want("two more", "job.completed", "job.accepted", "job.started", "job.completed", "job.accepted", "job.completed msg_1",
 			"job.started", "job.completed")
-		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[5].Envelope); string(p.Value) != `{"fired":3,"skipped":0}` || *calls != 3 {
-			t.Errorf("the schedule completes with %s after %d calls", p.Value, *calls)
+		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[5].Envelope); string(p.Value) != `{"fired":3,"skipped":0}` || calls.Load() != 3 {
+			t.Errorf("the schedule completes with %s after %d calls", p.Value, calls.Load())
 		}
 		if n := f.fired("fired"); n != 3 {
 			t.Errorf("%v fired, want 3", n)
@@ -167,8 +168,8 @@ func TestScheduleOutlivesItsSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
-		if *calls != 1 {
-			t.Errorf("%d calls, want 1", *calls)
+		if calls.Load() != 1 {
+			t.Errorf("%d calls, want 1", calls.Load())
 		}
 		f.expectNoState("the schedule has ended")
 	})
@@ -249,8 +250,8 @@ func TestScheduleRetriesARefusedJob(t *testing.T) {
 		f.schedule(`{"after":1}`)
 		f.submit("t", `{}`)
 		time.Sleep(5 * time.Minute)
-		if *calls != 2 || f.fired("failed") != 0 {
-			t.Errorf("%d calls, %v failed, want 2 and 0", *calls, f.fired("failed"))
+		if calls.Load() != 2 || f.fired("failed") != 0 {
+			t.Errorf("%d calls, %v failed, want 2 and 0", calls.Load(), f.fired("failed"))
 		}
 	})
 }
