@@ -132,7 +132,7 @@ var rows = []row{
 	{name: "jobs1", title: "echo jobs/s, 64 sessions, 1 in flight each", unit: "jobs/s",
 		target: targets(50_000, 20_000), measure: (*run).oneByOne},
 	{name: "jobs1-1024", title: "echo jobs/s, 1,024 sessions, 1 in flight each", unit: "jobs/s", measure: (*run).oneByOneInMany},
-	{name: "schedules", title: "schedules with one echo job/s, 64 sessions, 1 in flight each", unit: "schedules/s", measure: (*run).schedules},
+	{name: "schedules", title: "schedules/s of one echo job, 64 sessions, 1 in flight each", unit: "schedules/s", measure: (*run).schedules},
 	{name: "events", title: "events/s, 16 sessions, ack each 128", unit: "events/s",
 		target: targets(450_000, 350_000), measure: (*run).events},
 	{name: "acks", title: "events/s, 16 sessions, ack each event", unit: "events/s",
