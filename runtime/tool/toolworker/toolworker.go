@@ -10,8 +10,11 @@
 //   - Permissions.Check and Permissions.Extend.
 //   - Resources.
 //   - Job.Call with Delegate.
+//   - Job.AcceptStream.
+//   - Artifacts over 4 MiB.
 //
-// Job.CheckpointWanted returns nil. Answer.ResolvedBy is empty.
+// Job.CheckpointWanted returns nil. Answer.ResolvedBy is empty. An opened artifact has no URI and no
+// expiry.
 package toolworker
 
 import (
