@@ -47,8 +47,8 @@ var (
 	errDigest   = errors.New("the content does not have the digest")
 	errLargeKey = errors.New("an artifact with an idempotency key has at most 4 MiB")
 
-	errLargeArtifact = errors.New("an artifact that a worker puts for its job has at most 4 MiB")
-	errWorkerKey     = errors.New("an artifact that a worker puts for its job has no idempotency key")
+	errLargeArtifact = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has at most 4 MiB")
+	errWorkerKey     = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has no idempotency key")
 )
 
 // Put stores an artifact of the principal, and returns its description when it is durable. Content over

@@ -240,7 +240,8 @@ type WorkerResult struct {
 }
 
 // PutArtifact stores an artifact of the job with at most 4 MiB of content, and returns its description
-// when it is durable. IdempotencyKey must not be set. A refusal is a *RemoteError.
+// when it is durable. IdempotencyKey must not be set. A refusal is a *RemoteError, and an artifact that
+// cannot be sent is an *arcp.Error with the code INVALID_ARGUMENT.
 func (call *WorkerCall) PutArtifact(ctx context.Context, p PutArtifactParams) (arcp.ArtifactObject, error) {
 	content, err := io.ReadAll(io.LimitReader(p.Content, maxInlineArtifact+1))
 	switch {

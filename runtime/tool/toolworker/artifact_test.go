@@ -103,7 +103,7 @@ func TestLargeArtifactInWorker(t *testing.T) {
 		defer f.close()
 		defer f.offer(true, nil, tool.MustNew(tool.Capability{Name: "t"}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
 			_, err := job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: "text/plain", Content: bytes.NewReader(make([]byte, 4<<20+1))})
-			return err.Error(), nil
+			return codeOf(err), nil
 		}))()
 		user := f.connect(client.Handlers{})
 		defer user.Abort()
@@ -112,7 +112,7 @@ func TestLargeArtifactInWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		res, err := value.Wait(t.Context())
-		if err != nil || !strings.Contains(string(res.Value), "at most 4 MiB") {
+		if err != nil || string(res.Value) != `"INVALID_ARGUMENT"` {
 			t.Errorf("%s, %v", res.Value, err)
 		}
 	})

@@ -11,10 +11,9 @@
 //   - Resources.
 //   - Job.Call with Delegate.
 //   - Job.AcceptStream.
-//   - Artifacts over 4 MiB.
 //
-// Job.CheckpointWanted returns nil. Answer.ResolvedBy is empty. An opened artifact has no URI and no
-// expiry.
+// Job.CheckpointWanted returns nil. Answer.ResolvedBy is empty. Artifacts have at most 4 MiB, and an
+// opened one has no URI and no expiry.
 package toolworker
 
 import (
