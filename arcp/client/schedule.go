@@ -21,7 +21,7 @@ func SchedulesOf(c *Client) Schedules { return Schedules{c} }
 
 // Add schedules a job and waits until the schedule is accepted. A refusal is a *RemoteError. The
 // returned job is the schedule: it ends with the outcome of its job or, with When.Every, with an
-// arcp.ScheduleResult. Cancel ends the schedule.
+// arcp.ScheduleResult. Client.Cancel ends the schedule.
 //
 // IdempotencyKey, ID and DiscardEvents are of the schedule. In the draft dialect Add calls the tool
 // schedule.create.

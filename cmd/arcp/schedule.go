@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
@@ -40,17 +40,22 @@ func newScheduleAdd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&in.at, "at", "", "time of the job, for example 2030-01-02T15:04:05Z")
 	f.DurationVar(&in.after, "after", 0, "time until the job, for example 10m")
-	f.StringVar(&in.every, "every", "", "times of the jobs: an RRULE, for example FREQ=DAILY;BYHOUR=9")
+	f.StringVar(&in.every, "every", "", "times of the jobs: an RRULE, for example FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0")
 	f.StringVar(&in.lease, "lease", "", "lease of the jobs, as JSON or `@FILE`; default: all permissions of your principal")
 	f.StringArrayVar(&in.budget, "budget", nil, "budget of each job, for example `USD:5.00`; may be repeated")
 	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same schedule")
 	cmd.MarkFlagsOneRequired("at", "after", "every")
 	cmd.MarkFlagsMutuallyExclusive("at", "after", "every")
-	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
-		p, err := in.params(a, args)
-		if err != nil {
+	var p client.ScheduleParams
+	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if p.When, err = in.when(f); err != nil {
 			return err
 		}
+		p.InvokeParams, err = in.request(a, args)
+		p.DiscardEvents = true
+		return err
+	}
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
 		job, err := client.SchedulesOf(c).Add(ctx, p)
 		if err != nil {
 			return err
@@ -62,24 +67,23 @@ func newScheduleAdd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (in *scheduling) params(a *app, args []string) (p client.ScheduleParams, err error) {
-	if p.InvokeParams, err = in.request(a, args); err != nil {
-		return p, err
-	}
-	p.DiscardEvents = true
-	p.When.Every = in.every
+// when returns the time of the schedule. Exactly one of the flags at, after and every is set.
+func (in *scheduling) when(f *pflag.FlagSet) (w arcp.When, err error) {
 	switch {
-	case in.at != "":
-		if p.When.At, err = time.Parse(time.RFC3339, in.at); err != nil {
-			return p, usagef("--at %s: give a time such as 2030-01-02T15:04:05Z", in.at)
+	case f.Changed("at"):
+		if w.At, err = time.Parse(time.RFC3339, in.at); err != nil {
+			return w, usagef("--at %s: give a time such as 2030-01-02T15:04:05Z", in.at)
 		}
-	case in.every == "":
-		if in.after < 0 {
-			return p, usagef("--after %s: give a duration such as 10m", in.after)
+	case f.Changed("every"):
+		if w.Every = in.every; w.Every == "" {
+			return w, usagef("--every is empty: give an RRULE such as FREQ=DAILY;BYHOUR=9;BYMINUTE=0;BYSECOND=0")
 		}
-		p.When.After = new(arcp.FloatNumber(in.after.Seconds()))
+	case in.after < 0:
+		return w, usagef("--after %s: give a duration such as 10m", in.after)
+	default:
+		w.After = new(arcp.FloatNumber(in.after.Seconds()))
 	}
-	return p, nil
+	return w, nil
 }
 
 // scheduleList is the result of schedule.list.
@@ -88,7 +92,7 @@ type scheduleList struct {
 }
 
 func newScheduleList(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List your schedules, oldest first", Args: argsBetween(0, 0)}
+	cmd := &cobra.Command{Use: "ls", Short: "List your schedules, oldest first", Args: noArgs}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
 		raw, err := callTool(ctx, c, "schedule.list", struct{}{})
@@ -127,6 +131,14 @@ func nextTime(s *arcp.ScheduleView) string {
 func newScheduleRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm SCHEDULE…", Short: "End schedules; a job that runs goes on", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		for _, id := range args {
+			if !arcp.JobID(id).Valid() {
+				return usagef("%q is not the id of a schedule; `arcp schedule ls` lists the ids", id)
+			}
+		}
+		return nil
+	}
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
 			if err := c.Cancel(ctx, client.CancelParams{JobID: arcp.JobID(id), Reason: "schedule removed"}); err != nil {
@@ -135,7 +147,7 @@ func newScheduleRemove(a *app) *cobra.Command {
 			err := a.printOutcome(struct {
 				JobID    string `json:"job_id"`
 				Accepted bool   `json:"accepted"`
-			}{id, true}, id, "removed")
+			}{id, true}, id, "is removed")
 			if err != nil {
 				return err
 			}
@@ -147,9 +159,9 @@ func newScheduleRemove(a *app) *cobra.Command {
 
 // scheduleNext has the arguments of schedule.next.
 type scheduleNext struct {
-	JobID string `json:"job_id,omitzero"`
-	Every string `json:"every,omitzero"`
-	Times int    `json:"times"`
+	JobID arcp.JobID `json:"job_id,omitzero"`
+	Every string     `json:"every,omitzero"`
+	Times int        `json:"times"`
 }
 
 func newScheduleNext(a *app) *cobra.Command {
@@ -162,10 +174,16 @@ func newScheduleNext(a *app) *cobra.Command {
 	}
 	t := addTarget(cmd)
 	cmd.Flags().IntVarP(&n, "number", "n", 5, "number of times, at most 100")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if n < 1 || n > 100 {
+			return usagef("--number %d: give 1 to 100", n)
+		}
+		return nil
+	}
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
-		in := scheduleNext{Times: cmp.Or(n, 5)}
-		if strings.HasPrefix(args[0], arcp.JobPrefix) {
-			in.JobID = args[0]
+		in := scheduleNext{Times: n}
+		if id := arcp.JobID(args[0]); id.Valid() {
+			in.JobID = id
 		} else {
 			in.Every = args[0]
 		}
@@ -184,7 +202,9 @@ func newScheduleNext(a *app) *cobra.Command {
 			return fmt.Errorf("read the times: %w", err)
 		}
 		for _, at := range got.Next {
-			fmt.Fprintln(a.stdout, at.Local().Format("Mon 2006-01-02 15:04:05 MST"))
+			if _, err := fmt.Fprintln(a.stdout, at.Local().Format("Mon 2006-01-02 15:04:05 MST")); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -15,17 +15,17 @@ const maxTimes = 100
 
 type scheduleCreateIn struct {
 	Job  scheduledJob `json:"job" jsonschema:"description=the message to send at each time"`
-	When scheduleWhen `json:"when" jsonschema:"description=exactly one of at\\, every and after"`
+	When scheduleWhen `json:"when" jsonschema:"description=exactly one of at, every and after"`
 }
 
 type scheduledJob struct {
-	Type    string         `json:"type" jsonschema:"enum=tool.invoke,enum=workflow.start"`
+	Type    string         `json:"type" jsonschema:"enum=tool.invoke|workflow.start"`
 	Payload map[string]any `json:"payload" jsonschema:"description=the payload of the message"`
 }
 
 type scheduleWhen struct {
 	At    string  `json:"at,omitzero" jsonschema:"description=one time,format=date-time"`
-	Every string  `json:"every,omitzero" jsonschema:"description=an RRULE of RFC 5545\\, with a line DTSTART before it at most"`
+	Every string  `json:"every,omitzero" jsonschema:"description=an RRULE of RFC 5545, with a line DTSTART before it at most"`
 	After float64 `json:"after,omitzero" jsonschema:"description=seconds from now,minimum=0"`
 }
 
@@ -39,7 +39,7 @@ type scheduleList struct {
 
 type scheduleNextIn struct {
 	JobID arcp.JobID `json:"job_id,omitzero" jsonschema:"description=a schedule of the caller"`
-	Every string     `json:"every,omitzero" jsonschema:"description=a rule\\, in place of job_id"`
+	Every string     `json:"every,omitzero" jsonschema:"description=a rule, in place of job_id"`
 	Times int        `json:"times,omitzero" jsonschema:"description=default 5,minimum=1,maximum=100"`
 }
 
