@@ -140,7 +140,7 @@ func (cm *commands) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayl
 			c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeInvalidArgument, "malformed stream id"))
 			return nil
 		}
-		c.srv.opts.Engine.CancelStream(cm.requester(env.ID), p)
+		c.srv.opts.Engine.Streams().Cancel(cm.requester(env.ID), p)
 	default:
 		return errInvalid("target must be job, stream or session")
 	}

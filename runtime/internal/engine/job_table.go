@@ -96,6 +96,12 @@ func (t *jobTable) active(id arcp.JobID) bool {
 	return r != nil && r.slot != slotResting
 }
 
+// isCalled reports whether a job was created by a running job. A schedule creates jobs, and does not run.
+func (t *jobTable) isCalled(r *run) bool {
+	parent := t.runs[r.row.Parent]
+	return parent != nil && !parent.isSchedule()
+}
+
 // markConcluded records that the end of a job is durable, before a client gets the end: the client may
 // submit the next job at once. It runs without Engine.mu on the committer's goroutine, which must not
 // wait.

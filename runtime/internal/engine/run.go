@@ -78,9 +78,8 @@ type run struct {
 	planned   *plannedJob // of a schedule; nil: the job is none
 
 	// Guarded by Engine.mu.
-	slot       slotState
-	passedOver int // how often a later job of the principal got a slot instead
-	entry      tableEntry
+	queueEntry
+	entry tableEntry
 
 	wakec chan struct{} // buffered 1: there is input for the supervisor
 	done  completion

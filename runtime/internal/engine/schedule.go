@@ -32,9 +32,12 @@ const ScheduleTool = "schedule.create"
 // firingPosition is the position of a job of a schedule: it goes on after the end of the schedule.
 var firingPosition = family.Position{Depth: 1, Detached: true}
 
-// firingRetry is the time after which a job of a schedule is submitted again that was refused for lack
-// of capacity.
-const firingRetry = time.Second
+// The bounds of the time after which a job that was refused is submitted again. In between it is the
+// time that has passed since the job was due, which doubles each time.
+const (
+	minFiringRetry = time.Second
+	maxFiringRetry = time.Minute
+)
 
 func isScheduleRow(j *store.Job) bool {
 	name, _, _ := strings.Cut(j.Agent, "@")
@@ -49,8 +52,9 @@ type plannedJob struct {
 	invoke arcp.ToolInvokePayload // of each job
 	expiry time.Duration          // of the lease of each job, from its start on; 0: not set
 
-	record scheduleRecord // changed by the supervisor; guarded by run.mu
-	rev    uint64
+	record  scheduleRecord // changed by the supervisor; guarded by run.mu
+	rev     uint64
+	refusal *arcp.Error // latest temporary refusal of a job; nil: none in this process
 
 	wake wakeTime // guarded by scheduler.mu
 }
@@ -160,7 +164,7 @@ func (s *Submit) prepareSchedule(r *run) *arcp.Error {
 		return err
 	}
 	r.planned = p
-	_, err = r.firing(r.created).prepare(r.e)
+	_, err = r.firing(r.created).newRun(r.e)
 	return err
 }
 
@@ -258,8 +262,8 @@ func (s planner) decide(now time.Time) {
 // that could not be decided now.
 func (s planner) armAgain(now time.Time) {
 	if next := s.planned.record.Next; !next.IsZero() {
-		if !now.Before(next) {
-			next = now.Add(firingRetry)
+		if late := now.Sub(next); late >= 0 {
+			next = now.Add(min(max(late, minFiringRetry), maxFiringRetry))
 		}
 		s.e.scheduler.set(s.run, next)
 	}
@@ -278,8 +282,7 @@ func (p *scheduleRecord) value() arcp.Raw {
 func (s planner) skip(now time.Time, d *schedule.Decision) {
 	if !s.planned.plan.Repeats() {
 		s.planned.count(s.e.cfg.Metrics, d, "")
-		s.machine.Fail(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "the job was due at %s, and the runtime could not start it within %s",
-			s.planned.record.Next.UTC().Format(time.RFC3339), schedule.Grace))
+		s.machine.Fail(now, s.planned.missedError())
 		return
 	}
 	record := s.planned.record
@@ -290,36 +293,39 @@ func (s planner) skip(now time.Time, d *schedule.Decision) {
 	}
 }
 
-// fire submits the job of an occurrence. A job that is refused for lack of capacity is submitted again.
-func (s planner) fire(now time.Time, d *schedule.Decision) {
-	r, refusal := s.submitFiring(d.Due.At)
-	if refusal != nil && refusal.Retryable && now.Sub(d.Due.At) < schedule.Grace {
-		return
+// missedError is the failure of a schedule of one time whose job could not be submitted in time.
+func (p *plannedJob) missedError() *arcp.Error {
+	due := p.record.Next.UTC().Format(time.RFC3339)
+	if p.refusal != nil {
+		return arcp.Errorf(arcp.CodeDeadlineExceeded, "the job was due at %s and refused for %s: %s", due, schedule.Grace, p.refusal.Message)
 	}
+	return arcp.Errorf(arcp.CodeDeadlineExceeded, "the job was due at %s, and the runtime could not start it within %s", due, schedule.Grace)
+}
+
+// fire submits the job of an occurrence. A job that is refused for a time is submitted again.
+func (s planner) fire(now time.Time, d *schedule.Decision) {
 	record := s.planned.record
 	record.Skipped += d.Missed
 	record.advance(d.Next)
-	if refusal != nil {
+	refusal := s.submitFiring(d.Due.At, record)
+	switch {
+	case refusal == nil && d.InTime:
+		s.planned.count(s.e.cfg.Metrics, d, metrics.ScheduleFired)
+	case refusal == nil:
+		s.planned.count(s.e.cfg.Metrics, d, metrics.ScheduleLate)
+	case isTemporary(refusal):
+		s.planned.refusal = refusal
+		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Str("code", string(refusal.Code)).Str("reason", refusal.Message).
+			Msg("job of a schedule refused, to be submitted again")
+	default:
 		s.refused(now, d, record, refusal)
-		return
 	}
-	record.Fired++
-	record.Last = r.row.ID
-	err := s.commitFiring(r, record)
-	if existing, ok := errors.AsType[existingJob](err); ok {
-		record.Fired, record.Last = record.Fired-1, s.planned.record.Last
-		s.refused(now, d, record, arcp.Errorf(arcp.CodeAlreadyExists, "the job %s has the idempotency key of the occurrence", existing.id))
-		return
-	}
-	if err != nil {
-		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("job of a schedule not accepted")
-		return
-	}
-	result := metrics.ScheduleLate
-	if d.InTime {
-		result = metrics.ScheduleFired
-	}
-	s.planned.count(s.e.cfg.Metrics, d, result)
+}
+
+// isTemporary reports whether a job that was refused is submitted again, until it is too late. Its tool
+// may be registered later: tools of workers and MCP servers are not there yet when the runtime starts.
+func isTemporary(refusal *arcp.Error) bool {
+	return refusal.Retryable || refusal.Code == arcp.CodeAgentNotAvailable || refusal.Code == arcp.CodeAgentVersionNotAvailable
 }
 
 // refused records that the job of an occurrence was refused. A schedule of one time fails then.
@@ -347,30 +353,31 @@ func (p *plannedJob) count(m *metrics.Metrics, d *schedule.Decision, result stri
 	}
 }
 
-// submitFiring checks and admits the job of an occurrence.
-func (s planner) submitFiring(at time.Time) (*run, *arcp.Error) {
-	submit := s.firing(at)
-	r, err := submit.prepare(s.e)
-	if err == nil {
-		err = s.e.admit(r, r.maxJobs)
+// submitFiring submits the job of an occurrence. record is that of the schedule after it, but for the job.
+func (s planner) submitFiring(at time.Time, record scheduleRecord) *arcp.Error {
+	r, refusal := s.firing(at).prepare(s.e)
+	if refusal == nil {
+		refusal = s.e.admit(r, r.maxJobs)
 	}
-	return r, err
+	if refusal != nil {
+		return refusal
+	}
+	record.Fired++
+	record.Last = r.row.ID
+	if refusal = s.commitFiring(r, record); refusal != nil {
+		r.discard()
+	}
+	return refusal
 }
 
-// existingJob is the error for an idempotency key that another job has.
-type existingJob struct{ id arcp.JobID }
-
-func (e existingJob) Error() string { return "the key belongs to " + string(e.id) }
-
 // commitFiring commits the job of an occurrence with its credentials and the record of the schedule.
-func (s planner) commitFiring(r *run, record scheduleRecord) error {
+func (s planner) commitFiring(r *run, record scheduleRecord) *arcp.Error {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent(&r.authority.State)}})
 	r.lastJSeq = 1
-	var grant *credential.Grant
+	grant := new(credential.Grant)
 	if r.credentials().provisioned() {
 		var refusal *arcp.Error
 		if grant, refusal = issueCredentials(r); refusal != nil {
-			r.discard()
 			return refusal
 		}
 		w.Put(grant.Records...)
@@ -379,14 +386,21 @@ func (s planner) commitFiring(r *run, record scheduleRecord) error {
 		r.metrics.Submitted.Inc()
 		r.markAccepted(true)
 	})
-	if err != nil {
-		if grant != nil {
-			grant.Discard()
-		}
-		r.discard()
+	if err == nil {
+		return nil
 	}
-	return err
+	grant.Discard()
+	if existing, ok := errors.AsType[existingJob](err); ok {
+		return arcp.Errorf(arcp.CodeAlreadyExists, "the job %s has the idempotency key of the occurrence", existing.id)
+	}
+	s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("job of a schedule not accepted")
+	return errStore()
 }
+
+// existingJob is the error for an idempotency key that another job has.
+type existingJob struct{ id arcp.JobID }
+
+func (e existingJob) Error() string { return "the key belongs to " + string(e.id) }
 
 // storeSchedule commits a write with the record of the schedule. accepted, if set, is called on the
 // committer's goroutine when the write is durable.
@@ -437,7 +451,7 @@ func (s planner) jobEnded(now time.Time, id arcp.JobID, r *run) {
 }
 
 func (s planner) outcomeOf(id arcp.JobID, r *run) (*job.Outcome, error) {
-	if r != nil && r.done.outcome != nil {
+	if r != nil && r.done.outcome != nil && r.done.outcome.Reference == nil {
 		return r.done.outcome, nil
 	}
 	row, err := s.e.cfg.Store.Job(context.Background(), id)

@@ -3,24 +3,27 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/schedule"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // schedules registers the tool of schedules, and a tool t that takes a while and counts its calls.
-func (f *fixture) schedules(takes time.Duration) (calls *int) {
+func (f *fixture) schedules(takes time.Duration) (calls *atomic.Int64) {
 	f.tool(ScheduleTool, func(c *tool.Capability) {
 		c.Source, c.SideEffect, c.Recovery = tool.SourceBuiltin, tool.SideEffectExternal, tool.RecoveryRerun
 	}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { panic("a schedule is called") })
-	calls = new(int)
+	calls = new(atomic.Int64)
 	f.tool("t", recovery(tool.RecoveryRerun), func(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
-		*calls++
+		calls.Add(1)
 		select {
 		case <-time.After(takes):
 			return args, nil
@@ -85,8 +88,8 @@ func TestScheduleOnce(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		frames = f.want("the job ends, and the schedule with it", "job.completed", "job.completed msg_1")
-		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[1].Envelope); string(p.Value) != `{"n":1}` || *calls != 1 {
-			t.Errorf("the schedule completes with %s after %d calls", p.Value, *calls)
+		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[1].Envelope); string(p.Value) != `{"n":1}` || calls.Load() != 1 {
+			t.Errorf("the schedule completes with %s after %d calls", p.Value, calls.Load())
 		}
 		f.expectNoState("the schedule has ended")
 	})
@@ -113,10 +116,17 @@ func TestScheduleRule(t *testing.T) {
 		f.schedule(`{"every":"FREQ=MINUTELY;COUNT=3"}`)
 		f.want("the first job starts at once", "job.accepted msg_1", "job.accepted", "job.started")
 		time.Sleep(10 * time.Minute)
-		frames := f.want("two more", "job.completed", "job.accepted", "job.started", "job.completed", "job.accepted", "job.completed msg_1",
-			"job.started", "job.completed")
-		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[5].Envelope); string(p.Value) != `{"fired":3,"skipped":0}` || *calls != 3 {
-			t.Errorf("the schedule completes with %s after %d calls", p.Value, *calls)
+		frames := f.frames("sess_1")
+		if got := strings.Join(slices.Sorted(slices.Values(lines(frames))), ", "); got != "job.accepted, job.accepted, job.completed, "+
+			"job.completed, job.completed, job.completed msg_1, job.started, job.started" {
+			t.Errorf("after the first job the session has %s", got)
+		}
+		i := slices.IndexFunc(frames, func(fr frame) bool { return fr.String() == "job.completed msg_1" })
+		if i < 0 {
+			t.Fatal("the schedule has not completed")
+		}
+		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[i].Envelope); string(p.Value) != `{"fired":3,"skipped":0}` || calls.Load() != 3 {
+			t.Errorf("the schedule completes with %s after %d calls", p.Value, calls.Load())
 		}
 		if n := f.fired("fired"); n != 3 {
 			t.Errorf("%v fired, want 3", n)
@@ -166,8 +176,8 @@ func TestScheduleOutlivesItsSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
-		if *calls != 1 {
-			t.Errorf("%d calls, want 1", *calls)
+		if calls.Load() != 1 {
+			t.Errorf("%d calls, want 1", calls.Load())
 		}
 		f.expectNoState("the schedule has ended")
 	})
@@ -248,9 +258,98 @@ func TestScheduleRetriesARefusedJob(t *testing.T) {
 		f.schedule(`{"after":1}`)
 		f.submit("t", `{}`)
 		time.Sleep(5 * time.Minute)
-		if *calls != 2 || f.fired("failed") != 0 {
-			t.Errorf("%d calls, %v failed, want 2 and 0", *calls, f.fired("failed"))
+		if calls.Load() != 2 || f.fired("failed") != 0 {
+			t.Errorf("%d calls, %v failed, want 2 and 0", calls.Load(), f.fired("failed"))
 		}
+	})
+}
+
+// A schedule of one time has the result that the tool of its job has written in chunks.
+func TestScheduleOfResultInChunks(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(0)
+		f.tool("report", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			return nil, writeResult(j, tool.ResultOptions{ContentType: "text/plain"}, "begin ")
+		})
+		f.scheduleMessage(`{"job":{"type":"tool.invoke","payload":{"tool":"report","arguments":{}}},"when":{"after":1}}`)
+		time.Sleep(2 * time.Second)
+		frames := f.frames("sess_1")
+		last := frames[len(frames)-1]
+		if p, _ := arcp.DecodePayload[arcp.JobCompletedPayload](&last.Envelope); string(p.Value) != `"begin end"` {
+			t.Errorf("the schedule ends with %v %s, want the text of the result", last, p.Value)
+		}
+	})
+}
+
+// A job whose tool is not registered yet after a restart is submitted again.
+func TestScheduleWaitsForItsTool(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(0)
+		late := f.newTool("late", nil, echo)
+		if err := f.cfg.Tools.Replace("server", []*tool.Tool{late}); err != nil {
+			t.Fatal(err)
+		}
+		f.scheduleMessage(`{"job":{"type":"tool.invoke","payload":{"tool":"late","arguments":{}}},"when":{"after":60}}`)
+		f.want("the schedule is accepted", "job.accepted msg_1")
+		f.stop(0)
+		if err := f.cfg.Tools.Replace("server", nil); err != nil {
+			t.Fatal(err)
+		}
+		f.restart(1)
+		time.Sleep(20 * time.Minute)
+		f.want("the tool is not there")
+		if err := f.cfg.Tools.Replace("server", []*tool.Tool{late}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(maxFiringRetry)
+		f.want("the job runs", "job.accepted", "job.started", "job.completed", "job.completed msg_1")
+	})
+}
+
+// A schedule whose job is refused until it is too late fails, and says why the job was refused.
+func TestScheduleRefusedUntilTooLate(t *testing.T) {
+	runEngine(t, func(c *Config) { c.MaxJobs = 1 }, func(f *fixture) {
+		f.schedules(3 * time.Hour)
+		f.submit("t", `{}`)
+		f.frames("sess_1")
+		f.schedule(`{"after":1}`)
+		time.Sleep(schedule.Grace + 2*maxFiringRetry)
+		frames := f.want("the schedule fails", "job.accepted msg_2", "job.failed msg_2 DEADLINE_EXCEEDED")
+		if e, _ := arcp.DecodePayload[arcp.Error](&frames[1].Envelope); !strings.Contains(e.Message, "jobs") {
+			t.Errorf("the schedule fails with %q, which does not say why", e.Message)
+		}
+	})
+}
+
+// A job whose credentials are refused for good is not submitted again.
+func TestScheduleWithoutCredentials(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(0)
+		defer f.provision("t", arcp.CodePermissionDenied)()
+		f.schedule(`{"after":1}`)
+		f.schedule(`{"every":"FREQ=HOURLY;COUNT=2"}`)
+		time.Sleep(3 * time.Hour)
+		f.want("both end", "job.accepted msg_1", "job.accepted msg_2", "job.failed msg_1 PERMISSION_DENIED", "job.completed msg_2")
+		if n := f.fired("failed"); n != 3 {
+			t.Errorf("%v occurrences failed, want 3", n)
+		}
+	})
+}
+
+// A schedule submits no job during a shutdown. The next process does.
+func TestScheduleWhileDraining(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(time.Second)
+		f.schedule(`{"after":60}`)
+		id := f.want("the schedule is accepted", "job.accepted msg_1")[0].JobID
+		f.e.Drain()
+		time.Sleep(time.Minute)
+		f.e.run(id).post(occurrence{}) // as the scheduler does at the moment of the shutdown
+		f.want("no job is accepted")
+		f.stop(time.Minute)
+		f.restart(1)
+		time.Sleep(time.Minute)
+		f.want("the next process", "job.accepted", "job.started", "job.completed", "job.completed msg_1")
 	})
 }
 
@@ -325,10 +424,10 @@ func (f *fixture) crashSchedule(when string, crash int) (done bool) {
 	}
 	synctest.Wait()
 	jobs := make(map[string]int)
-	var schedule store.Job
+	var planned store.Job
 	err := f.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
 		if isScheduleRow(&j) {
-			schedule = j
+			planned = j
 			return true
 		}
 		jobs[j.IdempotencyKey]++
@@ -344,8 +443,8 @@ func (f *fixture) crashSchedule(when string, crash int) (done bool) {
 	if strings.Contains(when, "COUNT") {
 		want = 3
 	}
-	if len(jobs) != want || schedule.State != arcp.StateCompleted {
-		f.Errorf("crash %d: %d occurrences fired, want %d; the schedule is %s", crash, len(jobs), want, schedule.State)
+	if len(jobs) != want || planned.State != arcp.StateCompleted {
+		f.Errorf("crash %d: %d occurrences fired, want %d; the schedule is %s", crash, len(jobs), want, planned.State)
 	}
 	f.st.mu.Lock()
 	defer f.st.mu.Unlock()

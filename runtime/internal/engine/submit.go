@@ -100,6 +100,15 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 
 // prepare makes the checks of a submit that need no lock, and returns its run.
 func (s *Submit) prepare(e *Engine) (*run, *arcp.Error) {
+	r, err := s.newRun(e)
+	if err == nil {
+		r.span = e.cfg.Tracer.StartJob(&r.row)
+	}
+	return r, err
+}
+
+// newRun is prepare without a span for the job.
+func (s *Submit) newRun(e *Engine) (*run, *arcp.Error) {
 	snapshot := e.cfg.Catalog(s.Session, s.Principal, s.Trust)
 	t, err := snapshot.Resolve(s.Payload.Tool)
 	if err != nil {
@@ -143,7 +152,7 @@ func (s *Submit) prepare(e *Engine) (*run, *arcp.Error) {
 		r.restoredFrom = &s.firstCheckpoint.restoredFrom
 	}
 	r.row = s.row(t, granted, r.created)
-	r.common, r.span = commonOf(&r.row), e.cfg.Tracer.StartJob(&r.row)
+	r.common = commonOf(&r.row)
 	switch {
 	case r.isSchedule():
 		err = s.prepareSchedule(r)

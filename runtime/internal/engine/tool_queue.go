@@ -143,6 +143,12 @@ type toolQueue struct {
 	prioritized int // jobs that wait with another priority than normal
 }
 
+// queueEntry is what the queue of its tool knows of a run.
+type queueEntry struct {
+	slot       slotState
+	passedOver int // how often a later job of the principal got a slot instead
+}
+
 // maxPassedOver bounds how often other jobs of a principal get a slot before the principal's oldest job.
 // Then the oldest job gets the next slot, whatever its priority, so that no job waits for ever.
 const maxPassedOver = 7
