@@ -66,12 +66,10 @@ func (t *scheduleTools) next(_ context.Context, caller *Caller, in scheduleNextI
 		if refused != nil {
 			return scheduleNext{}, refused
 		}
-		return scheduleNext{plan.Upcoming(first, n)}, nil
+		return scheduleNext{plan.Upcoming(first, n, schedule.NewBudget())}, nil
 	}
-	for _, s := range t.engine.Schedules(caller.Principal, n) {
-		if s.JobID == in.JobID {
-			return scheduleNext{s.Next}, nil
-		}
+	if list := t.engine.Schedules(caller.Principal, in.JobID, n); len(list) > 0 {
+		return scheduleNext{list[0].Next}, nil
 	}
 	return scheduleNext{}, arcp.Errorf(arcp.CodeNotFound, "no such schedule: it has ended, or %s is none", in.JobID)
 }
@@ -83,6 +81,6 @@ func (t *scheduleTools) create(context.Context, *Caller, scheduleCreateIn) (arcp
 
 func (t *scheduleTools) list(_ context.Context, caller *Caller, in scheduleListIn) (scheduleList, error) {
 	list := scheduleList{Schedules: []arcp.ScheduleView{}}
-	list.Schedules = append(list.Schedules, t.engine.Schedules(caller.Principal, min(max(in.Times, 1), maxTimes))...)
+	list.Schedules = append(list.Schedules, t.engine.Schedules(caller.Principal, "", min(max(in.Times, 1), maxTimes))...)
 	return list, nil
 }

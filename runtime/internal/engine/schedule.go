@@ -461,38 +461,47 @@ func (s planner) outcomeOf(id arcp.JobID, r *run) (*job.Outcome, error) {
 	return readOutcome(context.Background(), s.e.cfg.Store, &row)
 }
 
-// Schedules returns the schedules of a principal, the oldest first, each with up to n next times.
-func (e *Engine) Schedules(principal string, n int) (list []arcp.ScheduleView) {
+// Schedules returns the schedules of a principal, the oldest first, or the one with an id that is not
+// empty. Each has up to n next times, and fewer if all of them take too long to find.
+func (e *Engine) Schedules(principal string, id arcp.JobID, n int) (list []arcp.ScheduleView) {
+	budget := schedule.NewBudget()
 	for _, r := range e.schedulesOf(principal) {
-		p := r.planned
-		r.mu.Lock()
-		record := p.record
-		r.mu.Unlock()
-		list = append(list, arcp.ScheduleView{
-			JobID:     r.row.ID,
-			Tool:      p.invoke.Tool,
-			When:      p.when,
-			CreatedAt: r.created.UTC(),
-			Next:      p.plan.Upcoming(record.next(), n),
-			Fired:     record.Fired,
-			Skipped:   record.Skipped,
-			Failed:    record.Failed,
-			LastJobID: record.Last,
-		})
+		if id == "" || id == r.row.ID {
+			list = append(list, r.scheduleView(n, budget))
+		}
 	}
-	slices.SortFunc(list, func(a, b arcp.ScheduleView) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.JobID, b.JobID))
-	})
 	return list
 }
 
+func (r *run) scheduleView(n int, budget *schedule.Budget) arcp.ScheduleView {
+	p := r.planned
+	r.mu.Lock()
+	record := p.record
+	r.mu.Unlock()
+	return arcp.ScheduleView{
+		JobID:     r.row.ID,
+		Tool:      p.invoke.Tool,
+		When:      p.when,
+		CreatedAt: r.created.UTC(),
+		Next:      p.plan.Upcoming(record.next(), n, budget),
+		Fired:     record.Fired,
+		Skipped:   record.Skipped,
+		Failed:    record.Failed,
+		LastJobID: record.Last,
+	}
+}
+
+// schedulesOf returns the schedules of a principal, the oldest first.
 func (e *Engine) schedulesOf(principal string) (list []*run) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	for _, r := range e.jobs.runs {
 		if r.planned != nil && r.row.Principal == principal {
 			list = append(list, r)
 		}
 	}
+	e.mu.Unlock()
+	slices.SortFunc(list, func(a, b *run) int {
+		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.row.ID, b.row.ID))
+	})
 	return list
 }

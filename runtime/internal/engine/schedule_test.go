@@ -231,6 +231,27 @@ func TestScheduleLimit(t *testing.T) {
 	})
 }
 
+// The schedules of a principal are listed by age, or one by its id.
+func TestSchedules(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(0)
+		f.schedule(`{"every":"DTSTART:20990101T000000Z FREQ=DAILY"}`)
+		time.Sleep(time.Second)
+		f.schedule(`{"every":"DTSTART:20990101T000000Z FREQ=DAILY;COUNT=2"}`)
+		f.frames("sess_1")
+		list := f.e.Schedules("alice", "", 3)
+		if len(list) != 2 || len(list[0].Next) != 3 || len(list[1].Next) != 2 {
+			t.Fatalf("schedules %v, want one with 3 times and one with 2", list)
+		}
+		if one := f.e.Schedules("alice", list[1].JobID, 1); len(one) != 1 || one[0].JobID != list[1].JobID || len(one[0].Next) != 1 {
+			t.Errorf("the second one is %v, want %s with one time", one, list[1].JobID)
+		}
+		if others := f.e.Schedules("bob", list[1].JobID, 1); len(others) != 0 {
+			t.Errorf("another principal has %v, want none", others)
+		}
+	})
+}
+
 // The lease of each job ends a time after its start.
 func TestScheduleLeaseExpiry(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {

@@ -16,9 +16,6 @@ const (
 	// onTime is how long after its time an occurrence counts as fired in time.
 	onTime = time.Minute
 
-	// maxSkipped is the number of occurrences that one decision skips.
-	maxSkipped = 10_000
-
 	// maxAhead is how far ahead at and after may be.
 	maxAhead = horizon * 366 * day
 )
@@ -28,23 +25,38 @@ type Plan struct {
 	rule *Rule // nil: one time
 }
 
-// New returns the plan of a schedule that was made at a time, and its first occurrence. Exactly one member
+// New returns the plan of a schedule that is made at a time, and its first occurrence. Exactly one member
 // of w is set. The errors have the code INVALID_ARGUMENT.
 func New(w *arcp.When, now time.Time) (Plan, Occurrence, *arcp.Error) {
 	p, o, err := parseWhen(w, now)
-	if err != nil {
-		return p, o, arcp.Errorf(arcp.CodeInvalidArgument, "when: %v", err)
+	if err == nil && p.Repeats() {
+		o, err = p.rule.first(now, &Budget{maxSteps})
 	}
-	return p, o, nil
+	return p, o, refusal(err)
 }
 
+// Read returns the plan of a schedule that New has made at a time. It makes the checks of New, but does
+// not search for an occurrence.
+func Read(w *arcp.When, created time.Time) (Plan, *arcp.Error) {
+	p, _, err := parseWhen(w, created)
+	return p, refusal(err)
+}
+
+func refusal(err error) *arcp.Error {
+	if err == nil {
+		return nil
+	}
+	return arcp.Errorf(arcp.CodeInvalidArgument, "when: %v", err)
+}
+
+// parseWhen returns the plan, and its occurrence if it has one time.
 func parseWhen(w *arcp.When, now time.Time) (p Plan, o Occurrence, err error) {
 	at, every, after := !w.At.IsZero(), w.Every != "", w.After != nil
 	switch {
 	case at && !every && !after:
 		o.At = w.At.UTC()
 	case every && !at && !after:
-		p.rule, o, err = Parse(w.Every, now)
+		p.rule, err = Parse(w.Every, now)
 		return p, o, err
 	case after && !at && !every:
 		seconds, err := strconv.ParseFloat(string(*w.After), 64)
@@ -64,21 +76,28 @@ func parseWhen(w *arcp.When, now time.Time) (p Plan, o Occurrence, err error) {
 // Repeats reports whether the plan has the times of a rule.
 func (p Plan) Repeats() bool { return p.rule != nil }
 
-// next returns the occurrence after o; At is zero if there is none.
-func (p Plan) next(o Occurrence) Occurrence {
+// next returns the occurrence after o; At is zero if there is none, or if the budget is used up.
+func (p Plan) next(o Occurrence, b *Budget) Occurrence {
 	if p.rule == nil {
 		return Occurrence{}
 	}
-	o, _ = p.rule.Next(o)
+	search := Budget{min(b.left, maxSteps)}
+	b.left -= search.left
+	o, _ = p.rule.next(o, &search)
+	b.left += search.left
 	return o
 }
 
-// Upcoming returns up to n occurrences from o on.
-func (p Plan) Upcoming(o Occurrence, n int) []time.Time {
+// Upcoming returns o and up to n-1 occurrences after it; none if the time of o is zero. They are fewer if
+// the budget is used up.
+func (p Plan) Upcoming(o Occurrence, n int, b *Budget) []time.Time {
 	list := []time.Time{}
-	for ; n > 0 && !o.At.IsZero(); n-- {
+	for !o.At.IsZero() {
 		list = append(list, o.At)
-		o = p.next(o)
+		if len(list) >= n {
+			break
+		}
+		o = p.next(o, b)
 	}
 	return list
 }
@@ -120,8 +139,9 @@ func (p Plan) Decide(now time.Time, next Occurrence, running bool) Decision {
 	}
 	due := 0
 	var last Occurrence
-	for !d.Next.At.IsZero() && !now.Before(d.Next.At) && due < maxSkipped {
-		last, d.Next = d.Next, p.next(d.Next)
+	b := Budget{decisionSteps}
+	for !d.Next.At.IsZero() && !now.Before(d.Next.At) && b.left >= maxSteps { // enough for the next search
+		last, d.Next = d.Next, p.next(d.Next, &b)
 		due++
 	}
 	behind := !d.Next.At.IsZero() && !now.Before(d.Next.At)

@@ -111,3 +111,31 @@ func TestNewRefuses(t *testing.T) {
 		t.Errorf("after 1.5: %v, %v", o.At, err)
 	}
 }
+
+// Read makes the checks of New without a search, whose result is stored.
+func TestRead(t *testing.T) {
+	for _, every := range []string{"FREQ=MINUTELY;BYSECOND=30", "FREQ=DAILY;COUNT=3", "DTSTART;TZID=Europe/Berlin:20260101T120000\nFREQ=WEEKLY"} {
+		w := &arcp.When{Every: every}
+		made, first, refused := New(w, noon)
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		read, refused := Read(w, noon)
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		want := made.Upcoming(first, 10, NewBudget())
+		if diff := cmp.Diff(want, read.Upcoming(first, 10, NewBudget())); diff != "" {
+			t.Errorf("%s: occurrences of the plan that is read: %s", every, diff)
+		}
+	}
+	if _, err := Read(&arcp.When{Every: "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}, noon); err != nil {
+		t.Errorf("a rule without an occurrence: %v, want no search", err)
+	}
+	if _, err := Read(&arcp.When{Every: "FREQ=NEVER"}, noon); err == nil || err.Code != arcp.CodeInvalidArgument {
+		t.Errorf("a bad rule: %v, want INVALID_ARGUMENT", err)
+	}
+	if p, err := Read(&arcp.When{At: noon}, noon); err != nil || p.Repeats() {
+		t.Errorf("one time: %v, repeats %v", err, p.Repeats())
+	}
+}

@@ -14,19 +14,12 @@ import (
 const (
 	MaxRule = 4 << 10 // bytes of its text
 
-	// horizon is the number of years in which Next looks for an occurrence. The rarest date that
+	// horizon is the number of years in which a search looks for an occurrence. The rarest date that
 	// people schedule, February 29 on a given weekday, comes at least every 40 years.
 	horizon = 100
 
-	// maxSteps is the number of days, or of periods shorter than a day, that Next looks at: those of
-	// a daily rule up to the horizon, and several times the seconds of a day.
-	maxSteps = 250_000
-
 	// maxTimes is the number of times of day of a rule: every second of an hour, or every minute of a day.
 	maxTimes = 3600
-
-	// maxPast is the number of occurrences before the scheduling time that COUNT may count.
-	maxPast = 10_000
 )
 
 // Rule is a parsed recurrence rule.
@@ -39,16 +32,17 @@ type Rule struct {
 	until    time.Time // instant of the last possible occurrence; zero: no bound
 	wkst     time.Weekday
 
-	months, monthDays, yearDays, weekNumbers []int
-	weekdays                                 []weekday
-	hours, minutes, seconds                  []int // ascending; nil: any, at frequencies that step over them
-	positions                                []int // BYSETPOS
+	months, monthDays, yearDays, weekNumbers numbers
+	byDay                                    bool       // the rule has BYDAY
+	weekdays                                 [7]weekday // those in BYDAY
+	hours, minutes, seconds                  []int      // ascending; nil: any, at frequencies that step over them
+	positions                                []int      // BYSETPOS
 }
 
-// weekday is an element of BYDAY.
+// weekday has the elements of BYDAY for a day of the week.
 type weekday struct {
-	day time.Weekday
-	n   int // the nth one of the month or of the year, from the end if negative; 0: each
+	each bool
+	nth  numbers // of the month or of the year
 }
 
 // Occurrence is a time at which a rule is due.
@@ -57,19 +51,10 @@ type Occurrence struct {
 	N  uint64    // its number in the rule from DTSTART on, if the rule has a COUNT, else 0
 }
 
-// Parse parses a rule and finds its first occurrence at or after now. Without DTSTART the rule starts at
-// now, rounded up to a full second. The error says why a rule is refused: it is malformed, it has no
-// occurrence after now, or it costs too much to evaluate.
-func Parse(text string, now time.Time) (*Rule, Occurrence, error) {
-	r, err := parse(text, now)
-	if err != nil {
-		return nil, Occurrence{}, err
-	}
-	first, err := r.first(now)
-	return r, first, err
-}
-
-func parse(text string, now time.Time) (*Rule, error) {
+// Parse parses a rule that is scheduled at a time. Without DTSTART the rule starts at that time, rounded up
+// to a full second. The error says why the rule is refused. A rule that is not refused may have no
+// occurrence.
+func Parse(text string, now time.Time) (*Rule, error) {
 	if len(text) > MaxRule {
 		return nil, fmt.Errorf("the rule has %d bytes; the limit is %d", len(text), MaxRule)
 	}
@@ -104,16 +89,16 @@ func parse(text string, now time.Time) (*Rule, error) {
 // checkParts refuses the parts of a line that the parser accepts and RFC 5545 does not know, and parts
 // that come twice.
 func checkParts(line string) error {
-	var found []string
+	found := make(map[string]bool)
 	for part := range strings.SplitSeq(line, ";") {
 		name, _, _ := strings.Cut(part, "=")
 		switch {
 		case name == "DTSTART", name == "BYEASTER":
 			return fmt.Errorf("a rule has no part %s", name)
-		case slices.Contains(found, name):
+		case found[name]:
 			return fmt.Errorf("the part %s comes twice", name)
 		}
-		found = append(found, name)
+		found[name] = true
 	}
 	return nil
 }
@@ -130,26 +115,28 @@ func newRule(o *rrule.ROption, start time.Time) (*Rule, error) {
 		interval:    max(o.Interval, 1),
 		until:       o.Until.UTC(),
 		wkst:        dayOf(&o.Wkst),
-		months:      ascending(o.Bymonth),
-		monthDays:   ascending(o.Bymonthday),
-		yearDays:    ascending(o.Byyearday),
-		weekNumbers: ascending(o.Byweekno),
+		months:      newNumbers(o.Bymonth),
+		monthDays:   newNumbers(o.Bymonthday),
+		yearDays:    newNumbers(o.Byyearday),
+		weekNumbers: newNumbers(o.Byweekno),
 		hours:       ascending(o.Byhour),
 		minutes:     ascending(o.Byminute),
 		seconds:     ascending(o.Bysecond),
 		positions:   ascending(o.Bysetpos),
 	}
+	numbered := false
 	for _, d := range o.Byweekday {
-		r.weekdays = append(r.weekdays, weekday{dayOf(&d), d.N()})
+		r.addWeekday(dayOf(&d), d.N())
+		numbered = numbered || d.N() != 0
 	}
 	switch {
 	case o.Count < 0 || o.Interval < 0 || o.Interval > 1_000_000:
 		return nil, errors.New("COUNT and INTERVAL must be at least 1, and INTERVAL at most 1000000")
 	case o.Count > 0 && !o.Until.IsZero():
 		return nil, errors.New("a rule has COUNT or UNTIL, not both")
-	case len(r.weekNumbers) > 0 && r.freq != rrule.YEARLY:
+	case r.weekNumbers.some && r.freq != rrule.YEARLY:
 		return nil, errors.New("BYWEEKNO needs FREQ=YEARLY")
-	case r.numbersWeekdays() && (r.freq > rrule.MONTHLY || len(r.weekNumbers) > 0):
+	case numbered && (r.freq > rrule.MONTHLY || r.weekNumbers.some):
 		return nil, errors.New("a number in BYDAY needs FREQ=MONTHLY, or FREQ=YEARLY without BYWEEKNO")
 	}
 	r.count = uint64(o.Count)
@@ -162,9 +149,9 @@ func newRule(o *rrule.ROption, start time.Time) (*Rule, error) {
 
 // checkBounds refuses numbers that RFC 5545 does not allow.
 func checkBounds(o *rrule.ROption) error {
-	numbers := make([]int, len(o.Byweekday))
+	nth := make([]int, len(o.Byweekday))
 	for i := range o.Byweekday {
-		numbers[i] = max(o.Byweekday[i].N(), -o.Byweekday[i].N())
+		nth[i] = max(o.Byweekday[i].N(), -o.Byweekday[i].N())
 	}
 	for _, part := range [...]struct {
 		name      string
@@ -175,7 +162,7 @@ func checkBounds(o *rrule.ROption) error {
 		{"BYSECOND", o.Bysecond, 0, 59, false},
 		{"BYMINUTE", o.Byminute, 0, 59, false},
 		{"BYHOUR", o.Byhour, 0, 23, false},
-		{"BYDAY", numbers, 0, 53, false},
+		{"BYDAY", nth, 0, 53, false},
 		{"BYMONTHDAY", o.Bymonthday, 1, 31, true},
 		{"BYYEARDAY", o.Byyearday, 1, 366, true},
 		{"BYWEEKNO", o.Byweekno, 1, 53, true},
@@ -194,26 +181,28 @@ func checkBounds(o *rrule.ROption) error {
 	return nil
 }
 
-func (r *Rule) numbersWeekdays() bool {
-	return slices.ContainsFunc(r.weekdays, func(d weekday) bool { return d.n != 0 })
+// addWeekday adds the n-th ones of a weekday, or each one with 0.
+func (r *Rule) addWeekday(d time.Weekday, n int) {
+	r.byDay = true
+	if n == 0 {
+		r.weekdays[d].each = true
+	} else {
+		r.weekdays[d].nth.add(n)
+	}
 }
 
 // addDefaults adds the parts that DTSTART implies (RFC 5545 §3.3.10).
 func (r *Rule) addDefaults() {
-	if len(r.monthDays)+len(r.yearDays)+len(r.weekNumbers)+len(r.weekdays) == 0 {
-		switch r.freq {
-		case rrule.YEARLY:
-			r.monthDays = []int{r.start.Day()}
-			if len(r.months) == 0 {
-				r.months = []int{int(r.start.Month())}
-			}
-		case rrule.MONTHLY:
-			r.monthDays = []int{r.start.Day()}
-		case rrule.WEEKLY:
-			r.weekdays = []weekday{{day: r.start.Weekday()}}
+	if !r.monthDays.some && !r.yearDays.some && !r.byDay {
+		switch {
+		case r.weekNumbers.some, r.freq == rrule.WEEKLY:
+			r.addWeekday(r.start.Weekday(), 0)
+		case r.freq == rrule.YEARLY && !r.months.some:
+			r.months.add(int(r.start.Month()))
+			r.monthDays.add(r.start.Day())
+		case r.freq <= rrule.MONTHLY:
+			r.monthDays.add(r.start.Day())
 		}
-	} else if len(r.weekNumbers) > 0 && len(r.monthDays)+len(r.yearDays)+len(r.weekdays) == 0 {
-		r.weekdays = []weekday{{day: r.start.Weekday()}}
 	}
 	implied := func(part *[]int, below rrule.Frequency, n int) {
 		if len(*part) == 0 && r.freq < below {
@@ -225,24 +214,27 @@ func (r *Rule) addDefaults() {
 	implied(&r.seconds, rrule.SECONDLY, r.start.Second())
 }
 
-// first returns the first occurrence at or after now.
-func (r *Rule) first(now time.Time) (Occurrence, error) {
+// first returns the first occurrence at or after now. COUNT counts the occurrences before it. The error
+// says that there is none in the next 100 years, or that the budget is used up.
+func (r *Rule) first(now time.Time, b *Budget) (Occurrence, error) {
 	o := Occurrence{At: ceilSecond(now.UTC()).Add(-time.Second)}
 	if r.count > 0 {
 		o = Occurrence{At: instantBefore(r)}
 	}
-	steps := 4 * maxSteps
-	for range maxPast {
-		next, ok := r.next(o, &steps)
+	for {
+		next, ok := r.next(o, b)
 		switch {
+		case ok && !next.At.Before(now):
+			return next, nil
+		case b.empty() && o.N > 0:
+			return o, errors.New("COUNT takes too long to count the occurrences of the past; give a later DTSTART")
+		case b.empty():
+			return o, errors.New("the rule takes too long to evaluate")
 		case !ok:
 			return o, errors.New("the rule has no occurrence after the present, or its next one is too far away")
-		case !next.At.Before(now):
-			return next, nil
 		}
 		o = next
 	}
-	return o, fmt.Errorf("the rule counts more than %d occurrences of the past", maxPast)
 }
 
 // instantBefore returns an instant before the first occurrence of a rule.
