@@ -88,19 +88,13 @@ func (p *scheduleRecord) write(id arcp.JobID, rev uint64) store.Record {
 
 func (p *plannedJob) firstRecord(id arcp.JobID) store.Record { return p.record.write(id, 0) }
 
-// parseSchedule reads the arguments of a schedule that was submitted at a time.
-func parseSchedule(args arcp.Raw, at time.Time) (*plannedJob, *arcp.Error) {
+// parseSchedule reads the arguments of a schedule, without its plan.
+func parseSchedule(args arcp.Raw) (*plannedJob, *arcp.Error) {
 	var in arcp.JobSchedulePayload
 	if err := arcp.Unmarshal(args, &in); err != nil {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %v", ScheduleTool, err)
 	}
 	p := &plannedJob{when: in.When, job: in.Job, wake: wakeTime{index: -1}}
-	plan, first, refused := schedule.New(&in.When, at)
-	if refused != nil {
-		return nil, refused
-	}
-	p.plan = plan
-	p.record.advance(first)
 	if err := p.parseJob(); err != nil {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "job: %v", err)
 	}
@@ -159,10 +153,15 @@ func (p *plannedJob) parseExpiry() error {
 
 // prepareSchedule makes the checks of a schedule, and those of its jobs as if one were submitted now.
 func (s *Submit) prepareSchedule(r *run) *arcp.Error {
-	p, err := parseSchedule(s.Payload.Arguments, r.created)
+	p, err := parseSchedule(s.Payload.Arguments)
 	if err != nil {
 		return err
 	}
+	var first schedule.Occurrence
+	if p.plan, first, err = schedule.New(&p.when, r.created); err != nil {
+		return err
+	}
+	p.record.advance(first)
 	r.planned = p
 	_, err = r.firing(r.created).newRun(r.e)
 	return err
@@ -203,7 +202,10 @@ func (s *Submit) prepareFiring(r *run) *arcp.Error {
 // readSchedule reads the state of a schedule of an earlier process. refusal says why the schedule
 // cannot continue, for example without the data of its time zone.
 func (r *run) readSchedule(ctx context.Context) (refusal *arcp.Error, err error) {
-	if r.planned, refusal = parseSchedule(r.row.Arguments, r.created); refusal != nil {
+	if r.planned, refusal = parseSchedule(r.row.Arguments); refusal != nil {
+		return refusal, nil
+	}
+	if r.planned.plan, refusal = schedule.Read(&r.planned.when, r.created); refusal != nil {
 		return refusal, nil
 	}
 	rec, err := r.e.cfg.Store.Get(ctx, scheduleKey(r.row.ID))
@@ -211,7 +213,6 @@ func (r *run) readSchedule(ctx context.Context) (refusal *arcp.Error, err error)
 		return nil, err
 	}
 	r.planned.rev = rec.Rev
-	r.planned.record = scheduleRecord{}
 	return nil, arcp.Unmarshal(rec.Value, &r.planned.record)
 }
 
@@ -372,7 +373,16 @@ func (s planner) submitFiring(at time.Time, record scheduleRecord) *arcp.Error {
 
 // commitFiring commits the job of an occurrence with its credentials and the record of the schedule.
 func (s planner) commitFiring(r *run, record scheduleRecord) *arcp.Error {
-	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent(&r.authority.State)}})
+	follows, err := s.sessionFollows()
+	if err != nil {
+		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("session of a schedule cannot be read")
+		return errStore()
+	}
+	w := store.NewWrite(&store.SubmitJob{Row: &r.row})
+	if !follows {
+		w.Ops = append(w.Ops, &store.Unfollow{Session: r.row.Session, Job: r.row.ID, CorrelationID: r.row.SubmitID})
+	}
+	w.Ops = append(w.Ops, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent(&r.authority.State)}})
 	r.lastJSeq = 1
 	grant := new(credential.Grant)
 	if r.credentials().provisioned() {
@@ -382,7 +392,7 @@ func (s planner) commitFiring(r *run, record scheduleRecord) *arcp.Error {
 		}
 		w.Put(grant.Records...)
 	}
-	err := s.storeSchedule(w, record, func() {
+	err = s.storeSchedule(w, record, func() {
 		r.metrics.Submitted.Inc()
 		r.markAccepted(true)
 	})
@@ -395,6 +405,16 @@ func (s planner) commitFiring(r *run, record scheduleRecord) *arcp.Error {
 	}
 	s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("job of a schedule not accepted")
 	return errStore()
+}
+
+// sessionFollows reports whether the session of the schedule follows its jobs. A session of the draft
+// dialect does not: its client knows only the jobs that it has submitted or followed itself.
+func (s planner) sessionFollows() (bool, error) {
+	row, err := s.e.cfg.Store.Session(context.Background(), s.row.Session)
+	if errors.Is(err, store.ErrNotFound) { // it has ended
+		return true, nil
+	}
+	return row.Dialect == arcp.DialectRFC, err
 }
 
 // existingJob is the error for an idempotency key that another job has.

@@ -342,6 +342,24 @@ func TestScheduleRefusedUntilTooLate(t *testing.T) {
 	})
 }
 
+// The session of the draft dialect that has scheduled a job is told of the schedule, and not of its jobs.
+func TestScheduleOfDraftSession(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		calls := f.schedules(time.Second)
+		f.openSession("sess_1", arcp.DialectDraft)
+		f.schedule(`{"every":"FREQ=MINUTELY;COUNT=3"}`)
+		f.frames("sess_1")
+		time.Sleep(time.Minute)
+		f.restart(1)
+		time.Sleep(time.Hour)
+		f.want("the end of the schedule", "job.completed msg_1")
+		if calls.Load() != 3 {
+			t.Errorf("%d calls, want 3", calls.Load())
+		}
+		f.expectNoState("the schedule has ended")
+	})
+}
+
 // A job whose credentials are refused for good is not submitted again.
 func TestScheduleWithoutCredentials(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
