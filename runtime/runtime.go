@@ -222,6 +222,7 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 		Log:               r.log,
 		Tools:             r.cfg.Tools,
 		Catalog:           r.sessions.Catalog,
+		Rights:            r.rights,
 		Slots:             slots,
 		Runs:              r.workers.Runs,
 		Questions:         r.questions,

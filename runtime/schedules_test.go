@@ -6,6 +6,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // withSchedules runs a test with the client of each dialect.
@@ -105,6 +107,30 @@ func TestClientIsRefusedSchedules(t *testing.T) {
 		} {
 			_, err := client.SchedulesOf(c).Add(f.Context(), client.ScheduleParams{InvokeParams: client.InvokeParams{Tool: test.tool, Arguments: arcp.Raw(test.args)}, When: test.when})
 			wantCode(f.T, test.why, err, test.code)
+		}
+	})
+}
+
+// A principal that is removed from the configuration starts no more jobs.
+func TestSchedulesOfARemovedPrincipal(t *testing.T) {
+	withSchedules(t, func(f *fixture, c *client.Client) {
+		job := scheduled(f, c, "demo.echo", `{}`, arcp.When{Every: "FREQ=HOURLY;COUNT=4"})
+		time.Sleep(90 * time.Minute)
+		f.cfg.Auth.Reload(new(auth.Config))
+		time.Sleep(5 * time.Hour)
+		fired := 0
+		var state arcp.JobState
+		err := f.st.Jobs(f.Context(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
+			if j.ID == job.ID() {
+				state = j.State
+			}
+			if j.Parent == job.ID() {
+				fired++
+			}
+			return true
+		})
+		if err != nil || fired != 2 || state != arcp.StateCompleted {
+			f.Errorf("%d jobs and a schedule that is %s, %v; want the 2 jobs before the removal and the end of the rule", fired, state, err)
 		}
 	})
 }

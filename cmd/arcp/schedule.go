@@ -141,6 +141,9 @@ func newScheduleRemove(a *app) *cobra.Command {
 	}
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
+			if _, err := callTool(ctx, c, "schedule.next", scheduleNext{JobID: arcp.JobID(id), Times: 1}); err != nil { // not a schedule
+				return err
+			}
 			if err := c.Cancel(ctx, client.CancelParams{JobID: arcp.JobID(id), Reason: "schedule removed"}); err != nil {
 				return err
 			}

@@ -59,23 +59,45 @@ func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionI
 	if err != nil {
 		return approval.Actor{}, err
 	}
-	var identity auth.Identity
-	if err := arcp.Unmarshal(row.Identity, &identity); err != nil {
+	identity, err := decode(row.Identity)
+	if err == nil {
+		identity, err = revalidate(set, identity)
+	}
+	if err != nil {
 		return approval.Actor{}, err
 	}
+	return Of(&identity, id, slices.Contains(row.Negotiated, arcp.FeatureHumanInput)), nil
+}
+
+// Principal returns the identity of a principal that had a stored identity, as it is configured now. The
+// credential may have expired since, but its principal, its token or its issuer must still be configured.
+func Principal(set *auth.Set, stored arcp.Raw) (auth.Identity, error) {
+	identity, err := decode(stored)
+	if err != nil {
+		return identity, err
+	}
+	identity.Expires = time.Time{}
+	return revalidate(set, identity)
+}
+
+func decode(stored arcp.Raw) (identity auth.Identity, err error) {
+	err = arcp.Unmarshal(stored, &identity)
+	return identity, err
+}
+
+// revalidate checks a stored identity of a peer that is not connected.
+func revalidate(set *auth.Set, identity auth.Identity) (auth.Identity, error) {
 	request := auth.Request{Now: time.Now()}
 	if identity.Scheme == auth.Program {
 		request.Program = &identity
 	}
 	// The operating system has vouched for the peer.
 	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None {
+		var err error
 		if request.PeerUID, err = strconv.Atoi(uid); err != nil {
-			return approval.Actor{}, err
+			return auth.Identity{}, err
 		}
 		request.Local = true
 	}
-	if identity, err = set.Revalidate(identity, request); err != nil {
-		return approval.Actor{}, err
-	}
-	return Of(&identity, id, slices.Contains(row.Negotiated, arcp.FeatureHumanInput)), nil
+	return set.Revalidate(identity, request)
 }

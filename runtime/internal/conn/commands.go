@@ -3,6 +3,7 @@ package conn
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -62,6 +63,9 @@ func submit(c *conn, now time.Time, env *arcp.Envelope) error {
 	case refused != nil:
 		c.srv.opts.Engine.Refuse(s, arcp.Nack, refused)
 	default:
+		if strings.HasPrefix(p.Tool, engine.ScheduleTool) {
+			s.Identity = encodeIdentity(&c.principal.identity)
+		}
 		if env.Type == arcp.AgentDelegate {
 			c.principal.audit("delegate").Str("target", p.Tool).Str("message_id", string(env.ID)).Str("decision", "asked").Msg("audit")
 		}

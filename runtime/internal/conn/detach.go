@@ -34,7 +34,7 @@ func (c *conn) detach() {
 	if !c.ack.clientAcks {
 		s.opts.Log.Release(c.id, written)
 	}
-	if s.opts.Engine.SessionJobs().Has(c.id) {
+	if s.opts.Engine.SessionJobs().HasActive(c.id) {
 		s.CancelAfterGrace(c.id, now)
 	}
 }

@@ -50,7 +50,7 @@ func (h *halfClose) unfinished(c *conn) bool {
 	case machine.Authenticating, machine.Establishing, machine.Closing:
 		return true
 	}
-	return c.unanswered.any() || c.tasks.running.Load() > 0 || c.ack.paused || c.ack.locating || c.srv.opts.Engine.SessionJobs().Has(c.id)
+	return c.unanswered.any() || c.tasks.running.Load() > 0 || c.ack.paused || c.ack.locating || c.srv.opts.Engine.SessionJobs().HasActive(c.id)
 }
 
 // advance closes the connection when nothing was sent for halfCloseQuiet, or the client does not

@@ -40,7 +40,7 @@ func (l *sessionLease) lastReceived(now time.Time) time.Time {
 
 // lastWorked returns when the session last had a job or a subscription, or was sent an event.
 func (l *sessionLease) lastWorked(now time.Time) time.Time {
-	if len(l.c.subscriptions.list) > 0 || len(l.c.follows.jobs) > 0 || l.c.srv.opts.Engine.SessionJobs().Has(l.c.id) {
+	if len(l.c.subscriptions.list) > 0 || len(l.c.follows.jobs) > 0 || l.c.srv.opts.Engine.SessionJobs().HasActive(l.c.id) {
 		return now
 	}
 	return l.lastEvent

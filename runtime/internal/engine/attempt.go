@@ -135,7 +135,7 @@ func (t toolRunner) hookDenied(r *catalog.CallDecision) {
 	s := t.s
 	s.e.cfg.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).
 		Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
-	if parent := s.e.run(s.row.Parent); r.Abort && parent != nil {
+	if parent := s.e.run(s.row.Parent); r.Abort && parent != nil && !parent.isSchedule() {
 		parent.post(abortJob{err: r.Refused})
 	}
 }

@@ -49,6 +49,11 @@ type Config struct {
 	// sees now; nil: all of Tools. It must not block.
 	Catalog func(session arcp.SessionID, principal string, trust arcp.TrustLevel) *catalog.Snapshot
 
+	// Rights returns what the principal of a schedule may do now, by the Submit.Identity of the
+	// schedule; nil: what it could do then. An error refuses the job of an occurrence. It must not
+	// block.
+	Rights func(identity arcp.Raw) (Rights, *arcp.Error)
+
 	// Slots has the number of jobs that each tool of workers may run at once. Runs
 	// reports whether a session may be assigned the jobs of a tool. Such a session
 	// answers no gates of the jobs and grants them no permissions. Neither may block.

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,19 +21,20 @@ type jobTable struct {
 	limits       Limits
 	runs         map[arcp.JobID]*run
 	perSession   map[arcp.SessionID]jobList
-	perPrincipal map[string]int // jobs, not of built-in tools
-	perCaller    map[string]int // jobs of built-in tools, by principal
-	schedules    map[string]int // by principal
-	counted      int            // jobs that count for Limits.MaxJobs
-	arguments    int64          // bytes, for Limits.MaxArguments
-	resting      int            // jobs that are endless or resting: Engine.Stop does not wait for them
+	perPrincipal map[string]int                 // jobs, not of built-in tools
+	perCaller    map[string]int                 // jobs of built-in tools, by principal
+	schedules    map[string]map[arcp.JobID]*run // by principal
+	scheduled    int                            // of all principals
+	counted      int                            // jobs that count for Limits.MaxJobs
+	arguments    int64                          // bytes, for Limits.MaxArguments
+	resting      int                            // jobs that are endless or resting: Engine.Stop does not wait for them
 
 	concluded atomic.Pointer[run] // linked list of jobs whose end is durable and that are still counted
 }
 
 func newJobTable(l Limits) jobTable {
 	return jobTable{limits: l, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]jobList),
-		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]int)}
+		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]map[arcp.JobID]*run)}
 }
 
 // tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
@@ -131,8 +134,7 @@ func (t *jobTable) uncountConcluded() {
 func (t *jobTable) count(r *run, d int) {
 	t.arguments += int64(d * len(r.row.Arguments))
 	if r.isSchedule() {
-		addCount(t.schedules, r.row.Principal, d)
-		r.e.cfg.Metrics.Schedules.Add(float64(d))
+		t.countSchedule(r, d)
 		return
 	}
 	if r.builtin() {
@@ -144,6 +146,41 @@ func (t *jobTable) count(r *run, d int) {
 	l := t.perSession[r.row.Session]
 	l.counted += d
 	t.perSession[r.row.Session] = l
+}
+
+// countSchedule adds or, with d of -1, removes a schedule.
+func (t *jobTable) countSchedule(r *run, d int) {
+	l := t.perSession[r.row.Session]
+	l.schedules += d
+	t.perSession[r.row.Session] = l
+	t.scheduled += d
+	r.e.cfg.Metrics.Schedules.Add(float64(d))
+	owned := t.schedules[r.row.Principal]
+	switch {
+	case d < 0:
+		delete(owned, r.row.ID)
+	case owned == nil:
+		t.schedules[r.row.Principal] = map[arcp.JobID]*run{r.row.ID: r}
+	default:
+		owned[r.row.ID] = r
+	}
+	if len(owned) == 0 && d < 0 {
+		delete(t.schedules, r.row.Principal)
+	}
+}
+
+// schedulesOf returns the schedules of a principal whose end is not durable, or the one with an id that is
+// not empty.
+func (t *jobTable) schedulesOf(principal string, id arcp.JobID) []*run {
+	t.uncountConcluded()
+	owned := t.schedules[principal]
+	if id == "" {
+		return slices.Collect(maps.Values(owned))
+	}
+	if r := owned[id]; r != nil {
+		return []*run{r}
+	}
+	return nil
 }
 
 // unconcluded returns the jobs whose end is not durable.
@@ -177,9 +214,12 @@ const smallCall = 4 << 10
 func (t *jobTable) check(r *run, maxJobs int) *limitError {
 	t.uncountConcluded()
 	if r.isSchedule() {
-		if t.schedules[r.row.Principal] >= maxSchedules {
+		if len(t.schedules[r.row.Principal]) >= maxSchedules {
 			return &limitError{"schedules_per_principal", arcp.Errorf(arcp.CodeResourceExhausted,
 				"%d schedules have not ended; cancel one", maxSchedules)}
+		}
+		if limit := t.limits.MaxJobs; limit > 0 && t.scheduled >= limit {
+			return &limitError{"schedules", arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d schedules reached", limit).RetryAfter(retryAfter)}
 		}
 		return t.checkArguments(r)
 	}
@@ -214,7 +254,7 @@ func (t *jobTable) check(r *run, maxJobs int) *limitError {
 // exceed MaxArguments.
 func (t *jobTable) checkArguments(r *run) *limitError {
 	n, limit := int64(len(r.row.Arguments)), t.limits.MaxArguments
-	if r.builtin() && n <= smallCall || limit <= 0 || t.arguments+n <= limit {
+	if r.builtin() && !r.isSchedule() && n <= smallCall || limit <= 0 || t.arguments+n <= limit {
 		return nil
 	}
 	return &limitError{"arguments", arcp.Errorf(arcp.CodeResourceExhausted,
@@ -223,9 +263,10 @@ func (t *jobTable) checkArguments(r *run) *limitError {
 
 // jobList has the jobs of a session, linked through their table entries.
 type jobList struct {
-	first   *run
-	n       int
-	counted int // jobs that count for Limits.MaxJobsPerSession
+	first     *run
+	n         int
+	counted   int // jobs that count for Limits.MaxJobsPerSession
+	schedules int
 }
 
 func (l *jobList) add(r *run) {

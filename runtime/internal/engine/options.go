@@ -95,7 +95,7 @@ func (o *rowOptions) apply(r *run) {
 		r.maxRuntime, _ = parseMaxRuntime(&o.MaxRuntimeSec) // prepare has checked it
 	}
 	r.retry, _ = retryOf(r.tool, o.Retry) // prepare has checked it
-	r.restoredFrom, r.metricEvents = o.RestoredFrom, o.Metrics
+	r.restoredFrom, r.metricEvents = o.RestoredFrom, o.Metrics && !r.builtin()
 	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, defaultTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
 		r.position, r.done.donec = family.Position{Depth: o.Depth, Detached: o.Detach}, make(chan struct{})

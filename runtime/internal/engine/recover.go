@@ -127,7 +127,7 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 		case err != nil:
 			return nil, fmt.Errorf("%s: schedule: %w", row.ID, err)
 		case refusal != nil:
-			return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(refusal)}, nil
+			return &recoveredJob{run: r, streams: streams, disposition: string(tool.RecoveryFail), outcome: failedOutcome(refusal)}, nil
 		}
 	}
 	j := &recoveredJob{run: r, streams: streams, clockResumed: !r.progress.Blocked.IsZero()}

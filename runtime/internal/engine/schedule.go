@@ -14,6 +14,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/schedule"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -52,6 +53,8 @@ type plannedJob struct {
 	invoke arcp.ToolInvokePayload // of each job
 	expiry time.Duration          // of the lease of each job, from its start on; 0: not set
 
+	missed *arcp.Error // the submit is refused with it unless it repeats another one; nil: it has an occurrence
+
 	record  scheduleRecord // changed by the supervisor; guarded by run.mu
 	rev     uint64
 	refusal *arcp.Error // latest temporary refusal of a job; nil: none in this process
@@ -67,6 +70,8 @@ type scheduleRecord struct {
 	Skipped int        `json:"skipped,omitzero"` // occurrences without a job: late, or while the previous job ran
 	Failed  int        `json:"failed,omitzero"`  // occurrences whose job was refused
 	Last    arcp.JobID `json:"last,omitzero"`    // the latest job
+
+	Identity arcp.Raw `json:"identity,omitzero"` // of the credentials of the session; see Config.Rights
 }
 
 func scheduleKey(id arcp.JobID) string { return store.JobRecordPrefix(id) + "schedule" }
@@ -86,7 +91,15 @@ func (p *scheduleRecord) write(id arcp.JobID, rev uint64) store.Record {
 	return store.Record{Key: scheduleKey(id), Rev: rev, Value: value}
 }
 
-func (p *plannedJob) firstRecord(id arcp.JobID) store.Record { return p.record.write(id, 0) }
+// firstRecord returns the record of a new schedule. It cannot be written for a schedule without an
+// occurrence.
+func (p *plannedJob) firstRecord(id arcp.JobID, identity arcp.Raw) store.Record {
+	p.record.Identity = identity
+	if p.missed != nil {
+		return p.record.write(id, 1) // there is no first revision
+	}
+	return p.record.write(id, 0)
+}
 
 // parseSchedule reads the arguments of a schedule, without its plan.
 func parseSchedule(args arcp.Raw) (*plannedJob, *arcp.Error) {
@@ -124,6 +137,14 @@ func (p *plannedJob) parseJob() (err error) {
 	return p.parseExpiry()
 }
 
+// Rights is what the principal of a schedule may do.
+type Rights struct {
+	Trust   arcp.TrustLevel
+	Roles   []string
+	MaxJobs int          // 0: Limits.MaxJobsPerPrincipal
+	Lease   *lease.Lease // bounds the leases of its jobs; nil: not set
+}
+
 // leaseExpiry has the member of lease_constraints that only scheduled messages have.
 type leaseExpiry struct {
 	LeaseConstraints struct {
@@ -147,7 +168,7 @@ func (p *plannedJob) parseExpiry() error {
 	if c := p.invoke.LeaseConstraints; c != nil && !c.ExpiresAt.IsZero() {
 		return errors.New("a lease has expires_at or expires_in_seconds, not both")
 	}
-	p.expiry = time.Duration(seconds * float64(time.Second))
+	p.expiry = max(time.Duration(seconds*float64(time.Second)), 1) // 0 means not set
 	return nil
 }
 
@@ -158,17 +179,19 @@ func (s *Submit) prepareSchedule(r *run) *arcp.Error {
 		return err
 	}
 	var first schedule.Occurrence
-	if p.plan, first, err = schedule.New(&p.when, r.created); err != nil {
-		return err
+	p.plan, first, p.missed = schedule.New(&p.when, r.created)
+	if p.missed != nil && !r.mayRepeat(s) { // the schedule that it repeats had an occurrence
+		return p.missed
 	}
 	p.record.advance(first)
 	r.planned = p
-	_, err = r.firing(r.created).newRun(r.e)
+	_, err = r.firing(r.created, &Rights{s.Trust, s.Roles, s.MaxJobs, s.Lease}).newRun(r.e)
 	return err
 }
 
-// firing returns the submit of the job of an occurrence. Its idempotency key names the occurrence.
-func (r *run) firing(at time.Time) *Submit {
+// firing returns the submit of the job of an occurrence, for a principal with rights. Its idempotency key
+// names the occurrence.
+func (r *run) firing(at time.Time, rights *Rights) *Submit {
 	p := r.planned
 	payload := p.invoke
 	if p.expiry > 0 {
@@ -180,11 +203,12 @@ func (r *run) firing(at time.Time) *Submit {
 		Payload:   &payload,
 		Session:   r.row.Session,
 		Principal: r.row.Principal,
-		MaxJobs:   r.maxJobs,
-		Lease:     r.authority.Lease,
-		Trust:     r.trust,
-		Roles:     r.roles,
+		MaxJobs:   rights.MaxJobs,
+		Lease:     cmp.Or(r.authority.Lease, rights.Lease),
+		Trust:     rights.Trust,
+		Roles:     rights.Roles,
 		Barred:    r.barred,
+		Metrics:   optionsOf(&r.row).Metrics,
 		schedule:  r,
 	}
 }
@@ -213,7 +237,10 @@ func (r *run) readSchedule(ctx context.Context) (refusal *arcp.Error, err error)
 		return nil, err
 	}
 	r.planned.rev = rec.Rev
-	return nil, arcp.Unmarshal(rec.Value, &r.planned.record)
+	if err := arcp.Unmarshal(rec.Value, &r.planned.record); err != nil {
+		return arcp.Errorf(arcp.CodeDataLoss, "the state of the schedule cannot be read"), nil
+	}
+	return nil, nil
 }
 
 // arm sets the time of the next occurrence of a schedule. It ignores other jobs.
@@ -243,6 +270,7 @@ func (s planner) decide(now time.Time) {
 		}
 		return
 	}
+	before := p.record.Next
 	d := p.plan.Decide(now, p.record.next(), s.e.Lives(p.record.Last))
 	switch d.Action {
 	case schedule.Fire:
@@ -255,15 +283,15 @@ func (s planner) decide(now time.Time) {
 		return
 	}
 	if !s.machine.State().Terminal() {
-		s.armAgain(now)
+		s.armAgain(now, p.record.Next.Equal(before))
 	}
 }
 
-// armAgain sets the next time at which the schedule is woken. An occurrence that is due already is one
-// that could not be decided now.
-func (s planner) armAgain(now time.Time) {
+// armAgain sets the next time at which the schedule is woken; at once if more occurrences are due. retry
+// says that the occurrence could not be decided.
+func (s planner) armAgain(now time.Time, retry bool) {
 	if next := s.planned.record.Next; !next.IsZero() {
-		if late := now.Sub(next); late >= 0 {
+		if late := now.Sub(next); retry && late >= 0 {
 			next = now.Add(min(max(late, minFiringRetry), maxFiringRetry))
 		}
 		s.e.scheduler.set(s.run, next)
@@ -356,7 +384,14 @@ func (p *plannedJob) count(m *metrics.Metrics, d *schedule.Decision, result stri
 
 // submitFiring submits the job of an occurrence. record is that of the schedule after it, but for the job.
 func (s planner) submitFiring(at time.Time, record scheduleRecord) *arcp.Error {
-	r, refusal := s.firing(at).prepare(s.e)
+	rights, refusal := s.rights()
+	if refusal != nil {
+		return refusal
+	}
+	r, refusal := s.firing(at, rights).prepare(s.e)
+	if refusal == nil && rights.Lease != nil {
+		refusal = r.authority.Lease.CheckWithin(rights.Lease)
+	}
 	if refusal == nil {
 		refusal = s.e.admit(r, r.maxJobs)
 	}
@@ -369,6 +404,16 @@ func (s planner) submitFiring(at time.Time, record scheduleRecord) *arcp.Error {
 		r.discard()
 	}
 	return refusal
+}
+
+// rights returns what the principal of the schedule may do now, which is not what it could do when it made
+// the schedule.
+func (s planner) rights() (*Rights, *arcp.Error) {
+	if s.e.cfg.Rights == nil {
+		return &Rights{Trust: s.trust, Roles: s.roles, MaxJobs: s.maxJobs}, nil
+	}
+	rights, refusal := s.e.cfg.Rights(s.planned.record.Identity)
+	return &rights, refusal
 }
 
 // commitFiring commits the job of an occurrence with its credentials and the record of the schedule.
@@ -484,11 +529,15 @@ func (s planner) outcomeOf(id arcp.JobID, r *run) (*job.Outcome, error) {
 // Schedules returns the schedules of a principal, the oldest first, or the one with an id that is not
 // empty. Each has up to n next times, and fewer if all of them take too long to find.
 func (e *Engine) Schedules(principal string, id arcp.JobID, n int) (list []arcp.ScheduleView) {
+	e.mu.Lock()
+	runs := e.jobs.schedulesOf(principal, id)
+	e.mu.Unlock()
+	slices.SortFunc(runs, func(a, b *run) int {
+		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.row.ID, b.row.ID))
+	})
 	budget := schedule.NewBudget()
-	for _, r := range e.schedulesOf(principal) {
-		if id == "" || id == r.row.ID {
-			list = append(list, r.scheduleView(n, budget))
-		}
+	for _, r := range runs {
+		list = append(list, r.scheduleView(n, budget))
 	}
 	return list
 }
@@ -509,19 +558,4 @@ func (r *run) scheduleView(n int, budget *schedule.Budget) arcp.ScheduleView {
 		Failed:    record.Failed,
 		LastJobID: record.Last,
 	}
-}
-
-// schedulesOf returns the schedules of a principal, the oldest first.
-func (e *Engine) schedulesOf(principal string) (list []*run) {
-	e.mu.Lock()
-	for _, r := range e.jobs.runs {
-		if r.planned != nil && r.row.Principal == principal {
-			list = append(list, r)
-		}
-	}
-	e.mu.Unlock()
-	slices.SortFunc(list, func(a, b *run) int {
-		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.row.ID, b.row.ID))
-	})
-	return list
 }

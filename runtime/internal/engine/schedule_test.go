@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -202,6 +203,9 @@ func TestScheduleRefusals(t *testing.T) {
 			{job("tool.invoke", `{"tool":"nobody","arguments":{}}`, soon), "AGENT_NOT_AVAILABLE"},
 			{job("tool.invoke", `{"tool":"strict","arguments":{}}`, soon), "INVALID_ARGUMENT"},
 			{job("tool.invoke", `{"tool":"schedule.create","arguments":{}}`, soon), "INVALID_ARGUMENT"},
+			{job("tool.invoke", `{"tool":"schedule.create","arguments":`+job("tool.invoke", ok, soon)+`}`, soon), "INVALID_ARGUMENT"},
+			{job("tool.invoke", ok, `{"every":"DTSTART:80000101T000000Z FREQ=DAILY"}`), "INVALID_ARGUMENT"},
+			{job("tool.invoke", `{"tool":"t","arguments":{},"lease_request":{"tool.call":["*"]},"lease_constraints":{"expires_in_seconds":1e-10}}`, soon), "INVALID_REQUEST"},
 			{job("tool.invoke", `{"tool":"t","arguments":{},"direct":true}`, soon), "INVALID_ARGUMENT"},
 			{job("tool.invoke", `{"tool":"t","arguments":{},"lease_constraints":{"expires_in_seconds":-1}}`, soon), "INVALID_ARGUMENT"},
 		} {
@@ -342,6 +346,122 @@ func TestScheduleRefusedUntilTooLate(t *testing.T) {
 	})
 }
 
+// A schedule whose record is lost fails at the restart, alone.
+func TestScheduleWithoutRecord(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.schedules(0)
+		f.schedule(`{"after":60}`)
+		id := f.want("the schedule is accepted", "job.accepted msg_1")[0].JobID
+		f.schedule(`{"after":60}`)
+		f.want("another one", "job.accepted msg_2")
+		w := new(store.Write)
+		w.Put(store.Record{Key: scheduleKey(id), Rev: 1, Value: arcp.Raw(`"?"`)})
+		if _, err := f.cfg.Log.Commit(context.Background(), w); err != nil {
+			t.Fatal(err)
+		}
+		f.restart(2)
+		time.Sleep(2 * time.Minute)
+		f.want("one fails", "job.failed msg_1 DATA_LOSS", "job.accepted", "job.started", "job.completed", "job.completed msg_2")
+		f.expectNoState("both have ended")
+	})
+}
+
+// A repeated job.schedule has the answer of the first one, also when its time has passed.
+func TestScheduleIsRepeated(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		calls := f.schedules(0)
+		send := func(when string) arcp.MessageID {
+			q := f.request("sess_1", ScheduleTool, `{"job":{"type":"tool.invoke","payload":{"tool":"t","arguments":{}}},"when":`+when+`}`)
+			q.env.Type, q.env.IdempotencyKey = arcp.JobSchedule, "key"
+			return f.send(q)
+		}
+		first, later := `{"at":"2000-01-01T00:01:00Z"}`, `{"at":"2000-01-01T00:00:30Z"}`
+		send(first)
+		f.want("the schedule is accepted", "job.accepted msg_1")
+		time.Sleep(time.Minute)
+		f.want("it ends", "job.accepted", "job.started", "job.completed", "job.completed msg_1")
+		time.Sleep(time.Minute)
+		send(first)
+		f.want("the same answer", "job.accepted msg_2", "job.completed msg_2")
+		send(later)
+		f.want("another request", "nack msg_3 DUPLICATE_KEY")
+		f.n++
+		q := f.request("sess_1", ScheduleTool, `{"job":{"type":"tool.invoke","payload":{"tool":"t","arguments":{}}},"when":`+later+`}`)
+		q.env.Type, q.env.IdempotencyKey = arcp.JobSchedule, "other key"
+		f.send(q)
+		if frames := f.frames("sess_1"); len(frames) != 1 || frames[0].Type != arcp.Nack || !strings.Contains(string(frames[0].Payload), "in the past") {
+			t.Errorf("a new request in the past is answered with %v", frames)
+		}
+		if calls.Load() != 1 {
+			t.Errorf("%d calls, want 1", calls.Load())
+		}
+		f.expectNoState("nothing is left")
+	})
+}
+
+// Each job has the rights that its principal has when it is submitted.
+func TestScheduleRights(t *testing.T) {
+	var mu sync.Mutex
+	var rights Rights
+	var refusal *arcp.Error
+	set := func(r Rights, err *arcp.Error) {
+		mu.Lock()
+		defer mu.Unlock()
+		rights, refusal = r, err
+	}
+	runEngine(t, func(c *Config) {
+		c.Rights = func(arcp.Raw) (Rights, *arcp.Error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return rights, refusal
+		}
+	}, func(f *fixture) {
+		calls := f.schedules(0)
+		set(Rights{Trust: arcp.Trusted}, nil)
+		f.tool("high", func(c *tool.Capability) { c.MinTrust = arcp.Trusted }, echo)
+		q := f.request("sess_1", ScheduleTool, `{"job":{"type":"tool.invoke","payload":{"tool":"high","arguments":{}}},"when":{"every":"FREQ=HOURLY;COUNT=4"}}`)
+		q.env.Type, q.Trust = arcp.JobSchedule, arcp.Trusted
+		f.send(q)
+		f.schedule(`{"after":9000}`)
+		f.frames("sess_1")
+		if n := f.fired("fired"); n != 1 {
+			t.Errorf("%v jobs of a trusted principal, want 1", n)
+		}
+		set(Rights{Trust: arcp.Constrained}, nil)
+		f.restart(2)
+		time.Sleep(time.Hour + time.Minute)
+		if n := f.fired("failed"); n != 1 {
+			t.Errorf("%v jobs of a principal that is not trusted any more were refused, want 1", n)
+		}
+		set(Rights{}, arcp.Errorf(arcp.CodePermissionDenied, "who?"))
+		time.Sleep(3 * time.Hour)
+		f.want("both end", "job.failed msg_2 PERMISSION_DENIED", "job.completed msg_1")
+		if n := f.fired("failed"); n != 4 {
+			t.Errorf("%v jobs were refused, want 4", n)
+		}
+		if calls.Load() != 0 {
+			t.Error("a job of an unknown principal has run")
+		}
+	})
+}
+
+// After a long downtime the present occurrences of a frequent rule fire soon.
+func TestScheduleCatchesUp(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		calls := f.schedules(0)
+		f.schedule(`{"every":"FREQ=SECONDLY"}`)
+		f.frames("sess_1")
+		f.stop(time.Minute)
+		time.Sleep(7 * 24 * time.Hour)
+		f.restart(1)
+		before := calls.Load()
+		time.Sleep(10 * time.Second)
+		if n := calls.Load() - before; n < 9 {
+			t.Errorf("%d jobs in 10 s, want 10", n)
+		}
+	})
+}
+
 // The session of the draft dialect that has scheduled a job is told of the schedule, and not of its jobs.
 func TestScheduleOfDraftSession(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
@@ -349,7 +469,7 @@ func TestScheduleOfDraftSession(t *testing.T) {
 		f.openSession("sess_1", arcp.DialectDraft)
 		f.schedule(`{"every":"FREQ=MINUTELY;COUNT=3"}`)
 		f.frames("sess_1")
-		time.Sleep(time.Minute)
+		time.Sleep(90 * time.Second)
 		f.restart(1)
 		time.Sleep(time.Hour)
 		f.want("the end of the schedule", "job.completed msg_1")

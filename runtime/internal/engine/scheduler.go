@@ -37,7 +37,7 @@ func (sc *scheduler) set(r *run, at time.Time) {
 		return
 	}
 	w := &r.planned.wake
-	w.at, w.run = at, r
+	w.at, w.run = at.Round(0), r // by the wall clock, as all of them
 	if w.index < 0 {
 		heap.Push(&sc.waiting, w)
 	} else {
@@ -63,7 +63,7 @@ func (sc *scheduler) startTimer(now time.Time) {
 	if len(sc.waiting) == 0 {
 		return
 	}
-	d := min(sc.waiting[0].at.Sub(now), maxTimer)
+	d := min(sc.waiting[0].at.Sub(now.Round(0)), maxTimer)
 	if sc.timer == nil {
 		sc.timer = time.AfterFunc(d, sc.wake)
 	} else {

@@ -20,6 +20,15 @@ func (j SessionJobs) Has(id arcp.SessionID) bool {
 	return j.e.jobs.perSession[id].n > 0
 }
 
+// HasActive reports whether a session has jobs that are not schedules: schedules do not need their
+// session.
+func (j SessionJobs) HasActive(id arcp.SessionID) bool {
+	j.e.mu.Lock()
+	defer j.e.mu.Unlock()
+	l := j.e.jobs.perSession[id]
+	return l.n > l.schedules
+}
+
 // AwaitClaims waits until the claims of all submits of a session up to now have their positions in the
 // log, or until ctx ends. A write that is appended then follows them.
 func (j SessionJobs) AwaitClaims(ctx context.Context, id arcp.SessionID) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -24,6 +25,7 @@ type Submit struct {
 	Roles     []string        // of the principal; nil: not known
 	Recheck   bool            // the session may have sent the same submit on an earlier connection
 	Metrics   bool            // the session is sent the metrics of the runtime
+	Identity  arcp.Raw        // of a schedule: of the credentials of the session; see Config.Rights
 	OnDecided func()          // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
 	// AcceptedIsAnswer says that job.accepted is an answer outside the log of the session.
@@ -154,10 +156,10 @@ func (s *Submit) newRun(e *Engine) (*run, *arcp.Error) {
 	r.row = s.row(t, granted, r.created)
 	r.common = commonOf(&r.row)
 	switch {
-	case r.isSchedule():
-		err = s.prepareSchedule(r)
 	case s.schedule != nil:
 		err = s.prepareFiring(r)
+	case r.isSchedule():
+		err = s.prepareSchedule(r)
 	}
 	return r, err
 }
@@ -173,16 +175,16 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 	if granted != nil {
 		options.Lease = granted.Encode()
 	}
-	if t.Source != tool.SourceBuiltin || t.Name == ScheduleTool {
+	if t.Source != tool.SourceBuiltin {
 		options.Trust, options.MaxJobs = trustOption(s.Trust), s.MaxJobs
 	}
-	if t.Approval.Rule != "" || t.Name == ScheduleTool {
+	if t.Approval.Rule != "" {
 		options.Roles = s.Roles
 	}
 	if s.schedule != nil {
 		options.Depth, options.Detach = firingPosition.Depth, firingPosition.Detached
 	}
-	options.Barred, options.Metrics = s.Barred, s.Metrics && t.Source != tool.SourceBuiltin
+	options.Barred, options.Metrics = s.Barred, s.Metrics && (t.Source != tool.SourceBuiltin || t.Name == ScheduleTool)
 	if s.firstCheckpoint != nil {
 		options.RestoredFrom = &s.firstCheckpoint.restoredFrom
 	}
@@ -243,7 +245,7 @@ func (s *Submit) claimWrite(r *run) *store.Write {
 		w.Add(&store.AppendEvents{Events: events})
 	}
 	if r.planned != nil {
-		w.Put(r.planned.firstRecord(r.row.ID))
+		w.Put(r.planned.firstRecord(r.row.ID, s.Identity))
 	}
 	if s.firstCheckpoint != nil {
 		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
@@ -268,6 +270,8 @@ func (s *Submit) claimEvents(r *run) []*store.Event {
 // claimCommitted reports whether the write of the claim has created a job. If not, it answers the submit.
 func (s *Submit) claimCommitted(r *run, res *store.Result) bool {
 	switch {
+	case r.planned != nil && r.planned.missed != nil && errors.Is(res.Err, store.ErrConflict):
+		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, r.planned.missed))
 	case res.Err != nil:
 		r.e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")
 		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")))

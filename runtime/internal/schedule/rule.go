@@ -224,6 +224,8 @@ func (r *Rule) first(now time.Time, b *Budget) (Occurrence, error) {
 	for {
 		next, ok := r.next(o, b)
 		switch {
+		case ok && next.At.After(now.AddDate(horizon, 0, 0)):
+			return o, fmt.Errorf("the rule has no occurrence in the next %d years", horizon)
 		case ok && !next.At.Before(now):
 			return next, nil
 		case b.empty() && o.N > 0:
