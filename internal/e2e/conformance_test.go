@@ -27,6 +27,7 @@ func TestConformance(t *testing.T) {
 			p := startServer(t, binary(t), data, flags...)
 			defer func() { p.kill(t) }()
 			tg := target(t, p)
+			exchanged := record(&tg)
 			if name == "durable" {
 				tg.Restart = func(context.Context) error {
 					p.kill(t)
@@ -53,6 +54,7 @@ func TestConformance(t *testing.T) {
 			if len(report.Results) != len(checks) {
 				t.Errorf("%d of %d checks have results", len(report.Results), len(checks))
 			}
+			exchanged.check(t)
 			if t.Failed() {
 				var text strings.Builder
 				report.Results = failed
