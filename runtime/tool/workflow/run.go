@@ -1,0 +1,341 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// run is an attempt of a workflow. Each step has a goroutine.
+type run struct {
+	*graph
+	job   tool.Job
+	ctx   context.Context // of the attempt
+	input any
+	slots chan struct{} // one for each call that runs
+	steps map[*step]*progress
+
+	failing context.Context // ended by the first failure; no call begins after it
+	fail    context.CancelCauseFunc
+
+	mu        sync.Mutex
+	calls     int // of tools, with the compensations that may follow
+	values    int // bytes
+	undo      []compensation
+	undoBytes int
+}
+
+// progress is the progress of a step.
+type progress struct {
+	done  chan struct{} // closed at the end; the other members do not change after it
+	state State         // Completed or Skipped; empty: the step has failed or did not start
+	value any
+}
+
+// run runs an attempt. It is a tool.Func.
+func (g *graph) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	if saved := job.Restored(); saved != nil {
+		return nil, g.resumeCompensation(ctx, job, saved)
+	}
+	r := &run{graph: g, job: job, ctx: ctx, input: decodeValue(args), slots: make(chan struct{}, MaxCalls), steps: make(map[*step]*progress)}
+	r.failing, r.fail = context.WithCancelCause(ctx)
+	defer r.fail(nil)
+	g.emitSteps(job)
+	for _, s := range g.steps {
+		r.steps[s] = &progress{done: make(chan struct{})}
+	}
+	var all sync.WaitGroup
+	for _, s := range g.steps {
+		all.Go(func() { r.runStep(s) })
+	}
+	all.Wait()
+	var value arcp.Raw
+	if r.failing.Err() == nil {
+		var err error
+		if value, err = g.result.render(ctx, r.variables(stepsByName(g.steps))); err != nil {
+			r.fail(expressionError("result", err))
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case r.failing.Err() != nil:
+		return nil, g.compensate(ctx, job, context.Cause(r.failing), r.undo)
+	}
+	return value, nil
+}
+
+func stepsByName(steps []*step) map[string]*step {
+	all := make(map[string]*step)
+	for _, s := range steps {
+		all[s.name] = s
+	}
+	return all
+}
+
+// expressionError returns the error of an expression that cannot be evaluated.
+func expressionError(where string, err error) *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "%s: %s", where, err)
+}
+
+// runStep runs a step after its needs.
+func (r *run) runStep(s *step) {
+	p := r.steps[s]
+	defer close(p.done)
+	for _, need := range s.needs {
+		select {
+		case <-r.steps[need].done:
+		case <-r.failing.Done():
+			return
+		}
+	}
+	if r.failing.Err() != nil {
+		return
+	}
+	vars := r.variables(s.ancestors)
+	switch runs, err := r.condition(s, vars); {
+	case err != nil:
+		r.failStep(s, err)
+		return
+	case !runs:
+		p.state = Skipped
+		emit(r.job, StepEvent{Step: s.name, State: Skipped})
+		return
+	}
+	value, err := r.value(s, vars)
+	if err != nil {
+		r.failStep(s, err)
+		return
+	}
+	p.value, p.state = value, Completed
+}
+
+// value runs the calls of a step and returns its value.
+func (r *run) value(s *step, vars map[string]any) (any, error) {
+	if s.each == nil {
+		return r.call(s, vars, StepEvent{Step: s.name})
+	}
+	emit(r.job, StepEvent{Step: s.name, State: Running})
+	value, err := r.fanOut(s, vars)
+	if err == nil {
+		emit(r.job, StepEvent{Step: s.name, State: Completed})
+	}
+	return value, err
+}
+
+// failStep fails the workflow with the error of a step, unless it fails already.
+func (r *run) failStep(s *step, err error) {
+	if r.ctx.Err() != nil || errors.Is(err, errFailing) {
+		return
+	}
+	e, _ := arcp.AsError(err)
+	emit(r.job, StepEvent{Step: s.name, State: Failed, Code: e.Code})
+	failure := *e
+	failure.Message, failure.Retryable = fmt.Sprintf("step %s: %s", s.name, e.Message), false
+	r.fail(&failure)
+}
+
+// errFailing is the error of a call that does not begin because another step has failed.
+var errFailing = errors.New("another step has failed")
+
+// variables returns the variables of an expression that may use some steps, which have ended.
+func (r *run) variables(steps map[string]*step) map[string]any {
+	states := make(map[string]any, len(steps))
+	for name, s := range steps {
+		p := r.steps[s]
+		states[name] = map[string]any{"value": p.value, "state": string(p.state)}
+	}
+	return map[string]any{"input": r.input, "steps": states}
+}
+
+// condition reports whether a step runs.
+func (r *run) condition(s *step, vars map[string]any) (bool, error) {
+	if s.when == nil {
+		for _, need := range s.needs {
+			if r.steps[need].state != Completed {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+	v, err := s.when.eval(r.ctx, vars)
+	if err != nil {
+		return false, expressionError("when", err)
+	}
+	runs, ok := v.(bool)
+	if !ok {
+		return false, expressionError("when", errors.New("the value is not a bool"))
+	}
+	return runs, nil
+}
+
+// fanOut calls the tool of a step for each item, and returns the list of the values.
+func (r *run) fanOut(s *step, vars map[string]any) (any, error) {
+	v, err := s.each.eval(r.ctx, vars)
+	if err != nil {
+		return nil, expressionError("each", err)
+	}
+	items, ok := v.([]any)
+	if !ok || len(items) > MaxItems {
+		return nil, expressionError("each", fmt.Errorf("want a list of at most %d items", MaxItems))
+	}
+	values := make([]any, len(items))
+	var next atomic.Int64
+	var failure error
+	var once sync.Once
+	var all sync.WaitGroup
+	for range min(s.parallel, len(items)) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(items); i = int(next.Add(1)) - 1 {
+				var err error
+				if values[i], err = r.callItem(s, vars, items[i], i); err != nil {
+					once.Do(func() { failure = err })
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return values, failure
+}
+
+// callItem calls the tool of a step for an item. A failure stops the other items.
+func (r *run) callItem(s *step, vars map[string]any, item any, i int) (any, error) {
+	own := maps.Clone(vars)
+	own["item"] = item
+	at := StepEvent{Step: s.name, Item: &i}
+	value, err := r.call(s, own, at)
+	if err == nil || errors.Is(err, errFailing) || r.ctx.Err() != nil {
+		return value, err
+	}
+	e, _ := arcp.AsError(err)
+	at.State, at.Code = Failed, e.Code
+	emit(r.job, at)
+	failure := *e
+	failure.Message = fmt.Sprintf("item %d: %s", i, e.Message)
+	r.failStep(s, &failure)
+	return nil, errFailing
+}
+
+// key returns the key of a call.
+func (e *StepEvent) key() string {
+	if e.Item == nil {
+		return e.Step
+	}
+	return e.Step + "[" + strconv.Itoa(*e.Item) + "]"
+}
+
+// call calls the tool of a step until it completes or is not to be retried.
+func (r *run) call(s *step, vars map[string]any, at StepEvent) (any, error) {
+	own := maps.Clone(vars)
+	for attempt := 1; ; attempt++ {
+		own["attempt"], at.Attempt, at.Child = int64(attempt), attempt, ""
+		raw, err := r.attempt(s, own, &at)
+		if err == nil {
+			return r.complete(s, vars, at, raw)
+		}
+		e, ok := errors.AsType[*arcp.Error](err)
+		if !ok || !e.Retryable || attempt >= s.retry.MaxAttempts || r.failing.Err() != nil {
+			return nil, err
+		}
+		failed := at
+		failed.State, failed.Code = Retrying, e.Code
+		emit(r.job, failed)
+		select {
+		case <-time.After(s.retry.Delay(attempt, rand.Float64())):
+		case <-r.failing.Done():
+			return nil, err
+		}
+	}
+}
+
+// attempt calls the tool of a step once.
+func (r *run) attempt(s *step, vars map[string]any, at *StepEvent) (arcp.Raw, error) {
+	c, err := s.call.render(r.ctx, vars)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-r.failing.Done():
+		return nil, errFailing
+	}
+	if err := r.begin(s); err != nil {
+		return nil, err
+	}
+	c.MaxRuntime = s.timeout
+	c.Key = at.key() + "/" + strconv.Itoa(at.Attempt)
+	c.OnChild = func(child arcp.JobID) {
+		at.State, at.Child = Running, child
+		emit(r.job, *at)
+	}
+	return r.job.Call(r.ctx, c)
+}
+
+// render returns a call with its arguments and lease.
+func (c *call) render(ctx context.Context, vars map[string]any) (tool.Call, error) {
+	arguments, err := c.arguments.render(ctx, vars)
+	if err != nil {
+		return tool.Call{}, expressionError("arguments", err)
+	}
+	made := tool.Call{Tool: c.tool, Arguments: arguments}
+	if c.lease.doc != nil {
+		if made.Lease, err = c.lease.render(ctx, vars); err != nil {
+			return tool.Call{}, expressionError("lease", err)
+		}
+	}
+	return made, nil
+}
+
+// begin counts a call and its compensation. Calls do not use up the children of the job that the
+// compensations need.
+func (r *run) begin(s *step) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failing.Err() != nil {
+		return errFailing
+	}
+	n := 1
+	if s.onFailure != nil {
+		n++
+	}
+	if r.calls += n; r.calls > MaxChildren {
+		return permanent(arcp.CodeResourceExhausted, "the workflow calls more than %d tools, with its compensations", MaxChildren)
+	}
+	return nil
+}
+
+// permanent returns an error that is not retryable.
+func permanent(code arcp.Code, format string, args ...any) *arcp.Error {
+	e := arcp.Errorf(code, format, args...)
+	e.Retryable = false
+	return e
+}
+
+// complete records a completed call, and returns its value.
+func (r *run) complete(s *step, vars map[string]any, at StepEvent, raw arcp.Raw) (any, error) {
+	value := decodeValue(raw)
+	if err := r.addCompensation(s, vars, at, value); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.values += len(raw)
+	tooLarge := r.values > MaxValues
+	r.mu.Unlock()
+	if tooLarge {
+		return nil, permanent(arcp.CodeResourceExhausted, "the values of the steps have more than %d bytes", MaxValues)
+	}
+	at.State = Completed
+	emit(r.job, at)
+	return value, nil
+}
