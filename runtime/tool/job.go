@@ -295,6 +295,9 @@ func UpstreamError(status int, message string) error {
 // runtime continues from the checkpoint and ignores the tool's result.
 var ErrPaused = errors.New("the runtime is shutting down; the job continues from its checkpoint later")
 
+// ErrNotCalled is the error of Job.Call for a Call with FindOnly that no earlier attempt has made.
+var ErrNotCalled = errors.New("no earlier attempt has made the call")
+
 // encodeEvent encodes a part of an event. It returns nil for nil and an empty arcp.Raw. The error
 // is INVALID_ARGUMENT for invalid JSON and for more than MaxDepth levels.
 func encodeEvent(v any) (raw arcp.Raw, err error) {

@@ -25,6 +25,10 @@ type Call struct {
 	// the same key finds the child, whatever its arguments are then.
 	Key string
 
+	// FindOnly finds the child of an earlier attempt, and creates none: the error of Job.Call
+	// is ErrNotCalled if there is no child.
+	FindOnly bool
+
 	// MaxRuntime is the run time of the child, which then fails with TIMEOUT; 0: no limit,
 	// at most a year.
 	MaxRuntime time.Duration

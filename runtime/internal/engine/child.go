@@ -73,6 +73,9 @@ func (cc *childCall) findOrCreate() (*family.Child, error) {
 			return child, nil
 		}
 	}
+	if cc.FindOnly {
+		return nil, tool.ErrNotCalled
+	}
 	child, err := cc.create()
 	if err != nil {
 		cc.recordRefusal(err)

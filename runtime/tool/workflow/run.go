@@ -24,7 +24,9 @@ type run struct {
 	slots chan struct{} // one for each call that runs
 	steps map[*step]*progress
 
-	failing context.Context // ended by the first failure; no call begins after it
+	// failing is ended by the first failure. After it no call begins, but the calls of earlier
+	// attempts are found: they may run or have to be compensated.
+	failing context.Context
 	fail    context.CancelCauseFunc
 
 	mu        sync.Mutex
@@ -92,13 +94,11 @@ func (r *run) runStep(s *step) {
 	p := r.steps[s]
 	defer close(p.done)
 	for _, need := range s.needs {
-		select {
-		case <-r.steps[need].done:
-		case <-r.failing.Done():
+		if <-r.steps[need].done; r.steps[need].state == "" {
 			return
 		}
 	}
-	if r.failing.Err() != nil {
+	if r.ctx.Err() != nil {
 		return
 	}
 	vars := r.variables(s.ancestors)
@@ -199,7 +199,6 @@ func (r *run) fanOut(s *step, vars map[string]any) (any, error) {
 				var err error
 				if values[i], err = r.callItem(s, vars, items[i], i); err != nil {
 					once.Do(func() { failure = err })
-					return
 				}
 			}
 		})
@@ -244,7 +243,7 @@ func (r *run) call(s *step, vars map[string]any, at StepEvent) (any, error) {
 			return r.complete(s, vars, at, raw)
 		}
 		e, ok := errors.AsType[*arcp.Error](err)
-		if !ok || !e.Retryable || attempt >= s.retry.MaxAttempts || r.failing.Err() != nil {
+		if !ok || !e.Retryable || attempt >= s.retry.MaxAttempts || r.ctx.Err() != nil {
 			return nil, err
 		}
 		failed := at
@@ -253,7 +252,6 @@ func (r *run) call(s *step, vars map[string]any, at StepEvent) (any, error) {
 		select {
 		case <-time.After(s.retry.Delay(attempt, rand.Float64())):
 		case <-r.failing.Done():
-			return nil, err
 		}
 	}
 }
@@ -267,10 +265,10 @@ func (r *run) attempt(s *step, vars map[string]any, at *StepEvent) (arcp.Raw, er
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
-	case <-r.failing.Done():
-		return nil, errFailing
+	case <-r.ctx.Done():
+		return nil, context.Cause(r.ctx)
 	}
-	if err := r.begin(s); err != nil {
+	if c.FindOnly, err = r.begin(s); err != nil {
 		return nil, err
 	}
 	c.MaxRuntime = s.timeout
@@ -279,7 +277,11 @@ func (r *run) attempt(s *step, vars map[string]any, at *StepEvent) (arcp.Raw, er
 		at.State, at.Child = Running, child
 		emit(r.job, *at)
 	}
-	return r.job.Call(r.ctx, c)
+	raw, err := r.job.Call(r.ctx, c)
+	if errors.Is(err, tool.ErrNotCalled) {
+		return nil, errFailing
+	}
+	return raw, err
 }
 
 // render returns a call with its arguments and lease.
@@ -297,22 +299,22 @@ func (c *call) render(ctx context.Context, vars map[string]any) (tool.Call, erro
 	return made, nil
 }
 
-// begin counts a call and its compensation. Calls do not use up the children of the job that the
-// compensations need.
-func (r *run) begin(s *step) error {
+// begin counts a call and its compensation, and reports whether the call is only to be found. Calls do
+// not use up the children of the job that the compensations need.
+func (r *run) begin(s *step) (findOnly bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.failing.Err() != nil {
-		return errFailing
+		return true, nil
 	}
 	n := 1
 	if s.onFailure != nil {
 		n++
 	}
 	if r.calls += n; r.calls > MaxChildren {
-		return permanent(arcp.CodeResourceExhausted, "the workflow calls more than %d tools, with its compensations", MaxChildren)
+		return false, permanent(arcp.CodeResourceExhausted, "the workflow calls more than %d tools, with its compensations", MaxChildren)
 	}
-	return nil
+	return false, nil
 }
 
 // permanent returns an error that is not retryable.
