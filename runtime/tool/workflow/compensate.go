@@ -36,7 +36,7 @@ const (
 )
 
 // addCompensation records the compensation of a completed call.
-func (r *run) addCompensation(s *step, vars map[string]any, at StepEvent, value any) error {
+func (r *run) addCompensation(s *step, vars map[string]any, item *int, value any) error {
 	if s.onFailure == nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (r *run) addCompensation(s *step, vars map[string]any, at StepEvent, value 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.undo = append(r.undo, compensation{Step: s.name, Item: at.Item, Tool: c.Tool, Arguments: c.Arguments, Lease: c.Lease})
+	r.undo = append(r.undo, compensation{Step: s.name, Item: item, Tool: c.Tool, Arguments: c.Arguments, Lease: c.Lease})
 	if r.undoBytes += n; r.undoBytes > MaxCompensations {
 		return permanent(arcp.CodeResourceExhausted, "the arguments of all compensations have more than %d bytes", MaxCompensations)
 	}

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,51 +102,54 @@ func (r *run) runStep(s *step) {
 	if r.ctx.Err() != nil {
 		return
 	}
-	vars := r.variables(s.ancestors)
-	switch runs, err := r.condition(s, vars); {
+	vars, at := r.variables(s.ancestors), StepEvent{Step: s.name}
+	runs, err := r.condition(s, vars)
+	switch {
 	case err != nil:
-		r.failStep(s, err)
-		return
-	case !runs:
-		p.state = Skipped
-		emit(r.job, StepEvent{Step: s.name, State: Skipped})
+	case runs:
+		p.value, err = r.value(s, vars, &at)
+	default:
+		p.state, at.State = Skipped, Skipped
+		emit(r.job, at)
 		return
 	}
-	value, err := r.value(s, vars)
 	if err != nil {
-		r.failStep(s, err)
+		r.failStep(at, err)
 		return
 	}
-	p.value, p.state = value, Completed
+	p.state = Completed
 }
 
 // value runs the calls of a step and returns its value.
-func (r *run) value(s *step, vars map[string]any) (any, error) {
+func (r *run) value(s *step, vars map[string]any, at *StepEvent) (any, error) {
 	if s.each == nil {
-		return r.call(s, vars, StepEvent{Step: s.name})
+		return r.call(s, vars, at)
 	}
-	emit(r.job, StepEvent{Step: s.name, State: Running})
+	at.State = Running
+	emit(r.job, *at)
 	value, err := r.fanOut(s, vars)
 	if err == nil {
-		emit(r.job, StepEvent{Step: s.name, State: Completed})
+		at.State = Completed
+		emit(r.job, *at)
 	}
 	return value, err
 }
 
 // failStep fails the workflow with the error of a step, unless it fails already.
-func (r *run) failStep(s *step, err error) {
+func (r *run) failStep(at StepEvent, err error) {
 	if r.ctx.Err() != nil || errors.Is(err, errFailing) {
 		return
 	}
 	e, _ := arcp.AsError(err)
-	emit(r.job, StepEvent{Step: s.name, State: Failed, Code: e.Code})
+	at.State, at.Code = Failed, e.Code
+	emit(r.job, at)
 	failure := *e
-	failure.Message, failure.Retryable = fmt.Sprintf("step %s: %s", s.name, e.Message), false
+	failure.Message, failure.Retryable = fmt.Sprintf("step %s: %s", at.key(), e.Message), false
 	r.fail(&failure)
 }
 
-// errFailing is the error of a call that does not begin because another step has failed.
-var errFailing = errors.New("another step has failed")
+// errFailing is the error of a call that does not begin because the workflow fails.
+var errFailing = errors.New("the workflow fails")
 
 // variables returns the variables of an expression that may use some steps, which have ended.
 func (r *run) variables(steps map[string]*step) map[string]any {
@@ -189,40 +193,37 @@ func (r *run) fanOut(s *step, vars map[string]any) (any, error) {
 		return nil, expressionError("each", fmt.Errorf("want a list of at most %d items", MaxItems))
 	}
 	values := make([]any, len(items))
+	failures := make([]error, len(items))
 	var next atomic.Int64
-	var failure error
-	var once sync.Once
 	var all sync.WaitGroup
 	for range min(s.parallel, len(items)) {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(items); i = int(next.Add(1)) - 1 {
-				var err error
-				if values[i], err = r.callItem(s, vars, items[i], i); err != nil {
-					once.Do(func() { failure = err })
-				}
+				values[i], failures[i] = r.callItem(s, vars, items[i], i)
 			}
 		})
 	}
 	all.Wait()
-	return values, failure
+	var stopped error
+	for _, err := range failures {
+		if err != nil && !errors.Is(err, errFailing) {
+			return nil, err
+		}
+		stopped = cmp.Or(stopped, err)
+	}
+	return values, stopped
 }
 
-// callItem calls the tool of a step for an item. A failure stops the other items.
+// callItem calls the tool of a step for an item. A failure fails the workflow.
 func (r *run) callItem(s *step, vars map[string]any, item any, i int) (any, error) {
 	own := maps.Clone(vars)
 	own["item"] = item
 	at := StepEvent{Step: s.name, Item: &i}
-	value, err := r.call(s, own, at)
-	if err == nil || errors.Is(err, errFailing) || r.ctx.Err() != nil {
-		return value, err
+	value, err := r.call(s, own, &at)
+	if err != nil {
+		r.failStep(at, err)
 	}
-	e, _ := arcp.AsError(err)
-	at.State, at.Code = Failed, e.Code
-	emit(r.job, at)
-	failure := *e
-	failure.Message = fmt.Sprintf("item %d: %s", i, e.Message)
-	r.failStep(s, &failure)
-	return nil, errFailing
+	return value, err
 }
 
 // key returns the key of a call.
@@ -234,11 +235,11 @@ func (e *StepEvent) key() string {
 }
 
 // call calls the tool of a step until it completes or is not to be retried.
-func (r *run) call(s *step, vars map[string]any, at StepEvent) (any, error) {
+func (r *run) call(s *step, vars map[string]any, at *StepEvent) (any, error) {
 	own := maps.Clone(vars)
 	for attempt := 1; ; attempt++ {
 		own["attempt"], at.Attempt, at.Child = int64(attempt), attempt, ""
-		raw, err := r.attempt(s, own, &at)
+		raw, err := r.attempt(s, own, at)
 		if err == nil {
 			return r.complete(s, vars, at, raw)
 		}
@@ -246,7 +247,7 @@ func (r *run) call(s *step, vars map[string]any, at StepEvent) (any, error) {
 		if !ok || !e.Retryable || attempt >= s.retry.MaxAttempts || r.ctx.Err() != nil {
 			return nil, err
 		}
-		failed := at
+		failed := *at
 		failed.State, failed.Code = Retrying, e.Code
 		emit(r.job, failed)
 		select {
@@ -325,9 +326,9 @@ func permanent(code arcp.Code, format string, args ...any) *arcp.Error {
 }
 
 // complete records a completed call, and returns its value.
-func (r *run) complete(s *step, vars map[string]any, at StepEvent, raw arcp.Raw) (any, error) {
+func (r *run) complete(s *step, vars map[string]any, at *StepEvent, raw arcp.Raw) (any, error) {
 	value := decodeValue(raw)
-	if err := r.addCompensation(s, vars, at, value); err != nil {
+	if err := r.addCompensation(s, vars, at.Item, value); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -338,6 +339,6 @@ func (r *run) complete(s *step, vars map[string]any, at StepEvent, raw arcp.Raw)
 		return nil, permanent(arcp.CodeResourceExhausted, "the values of the steps have more than %d bytes", MaxValues)
 	}
 	at.State = Completed
-	emit(r.job, at)
+	emit(r.job, *at)
 	return value, nil
 }
