@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/workflow"
@@ -344,5 +345,111 @@ func (f *fixture) checkCompensated(w *randomWorkflow, done, undone []workCall, e
 		if ended[undone[i].Key].After(ended[undone[i-1].Key]) {
 			f.Errorf("%s is compensated after %s, which completed before it", undone[i].Key, undone[i-1].Key)
 		}
+	}
+}
+
+// A key identifies a call over attempts. A call that is only to be found creates no child.
+func TestCallsByKey(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("echo", rerun, echo)
+		f.tool("parent", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			var got []string
+			call := func(key string, findOnly bool) {
+				out, err := j.Call(ctx, tool.Call{Tool: "echo", Key: key, FindOnly: findOnly, Arguments: fmt.Appendf(nil, `"%s %d"`, key, j.Attempt())})
+				if err != nil {
+					out = arcp.Raw(err.Error())
+				}
+				got = append(got, string(out))
+			}
+			call("c", true)
+			if j.Attempt() == 1 {
+				call("a", false)
+				call("b", false)
+				return wait(ctx, j, nil)
+			}
+			call("b", true)
+			call("a", false)
+			call("a", true)
+			call("c", false)
+			return arcp.Marshal(got)
+		})
+		f.parent("parent", "{}")
+		id := f.frames("sess_1")[0].JobID
+		f.restart(1)
+		frames := f.frames("sess_1")
+		none := tool.ErrNotCalled.Error()
+		want, err := arcp.Marshal(map[string]any{"value": []string{none, `"b 1"`, `"a 1"`, none, `"c 2"`}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := frames[len(frames)-1]; string(last.Payload) != string(want) || len(f.children(id)) != 3 {
+			t.Errorf("%d children, %s\nwant 3, %s", len(f.children(id)), last.Payload, want)
+		}
+		f.expectNoState("all have ended")
+	})
+}
+
+// The maximum runtime of a child begins at its first start, also over a restart.
+func TestMaxRuntimeOfAChild(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("wait", rerun, wait)
+		var invalid []string
+		f.tool("parent", rerun, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			for _, d := range []time.Duration{-1, 367 * 24 * time.Hour} {
+				_, err := j.Call(ctx, tool.Call{Tool: "wait", MaxRuntime: d})
+				invalid = append(invalid, code(err))
+			}
+			return j.Call(ctx, tool.Call{Tool: "wait", MaxRuntime: time.Minute})
+		})
+		id := f.parent("parent", "{}")
+		time.Sleep(50 * time.Second)
+		f.frames("sess_1")
+		f.restart(2)
+		time.Sleep(9 * time.Second)
+		if frames := f.frames("sess_1"); len(frames) != 2 || frames[0].Type != arcp.JobStarted || frames[1].Type != arcp.JobStarted {
+			t.Errorf("%v, want the starts of both", frames)
+		}
+		time.Sleep(2 * time.Second)
+		f.want("a minute has passed", "job.failed TIMEOUT", "job.failed "+string(id)+" TIMEOUT")
+		if want := []string{"INVALID_ARGUMENT", "INVALID_ARGUMENT", "INVALID_ARGUMENT", "INVALID_ARGUMENT"}; !slices.Equal(invalid, want) {
+			t.Errorf("bounds out of range: %q, want %q", invalid, want)
+		}
+		f.expectNoState("both have ended")
+	})
+}
+
+// A step waits for an approval over a restart, and asks once.
+func TestWorkflowWaitsForAnApproval(t *testing.T) {
+	for _, resolution := range []string{approval.Approve, approval.Deny} {
+		withQuestions(t, func(f *fixture, fq *fakeQuestions) {
+			f.tool("work", rerun, work)
+			f.workflow(workflow.Config{Capability: tool.Capability{Name: "flow"}, Result: "=steps.ok.value.reason", Steps: map[string]workflow.Step{
+				"before": {Call: workflow.Call{Tool: "work", Arguments: map[string]any{"key": "a"}}, OnFailure: &workflow.Call{Tool: "work", Arguments: map[string]any{"key": "undo"}}},
+				"ok":     {Needs: []string{"before"}, Approval: tool.ApprovalManual, Call: workflow.Call{Arguments: map[string]any{"reason": "=steps.before.value.key"}}},
+			}})
+			f.parent("flow", "{}")
+			time.Sleep(time.Hour)
+			id := f.frames("sess_1")[0].JobID
+			f.restart(2)
+			time.Sleep(time.Hour)
+			kids := f.children(id)
+			child := kids[slices.IndexFunc(kids, func(j store.Job) bool { return j.Agent == "flow.ok@1.0.0" })]
+			if string(child.Arguments) != `{"reason":"a"}` || child.State.Terminal() || len(kids) != 2 {
+				t.Fatalf("%d children; the approval is %+v", len(kids), child)
+			}
+			if _, err := f.respond(fq.only(t), person("sess_2"), approval.Answer{Resolution: resolution}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			frames := f.frames("sess_1")
+			last, want, made := frames[len(frames)-1], `{"value":"a"}`, 2
+			if resolution == approval.Deny {
+				want, made = `{"code":"PERMISSION_DENIED","message":"step ok: `, 3
+			}
+			if last.JobID != id || !strings.HasPrefix(string(last.Payload), want) || len(f.children(id)) != made {
+				t.Errorf("%d children, %s %s\nwant %d, %s", len(f.children(id)), last.JobID, last.Payload, made, want)
+			}
+			f.expectNoState("the workflow has ended")
+		})
 	}
 }

@@ -42,9 +42,9 @@ func (r *run) addCompensation(s *step, vars map[string]any, item *int, value any
 	}
 	own := maps.Clone(vars)
 	own["value"] = value
-	c, err := s.onFailure.render(r.ctx, own)
+	c, err := s.onFailure.render(r.ctx, "on_failure: ", own)
 	if err != nil {
-		return fmt.Errorf("on_failure: %w", err)
+		return err
 	}
 	n := len(c.Arguments) + len(c.Lease)
 	if n > MaxCompensation {

@@ -259,7 +259,7 @@ func (r *run) call(s *step, vars map[string]any, at *StepEvent) (any, error) {
 
 // attempt calls the tool of a step once.
 func (r *run) attempt(s *step, vars map[string]any, at *StepEvent) (arcp.Raw, error) {
-	c, err := s.call.render(r.ctx, vars)
+	c, err := s.call.render(r.ctx, "", vars)
 	if err != nil {
 		return nil, err
 	}
@@ -285,16 +285,16 @@ func (r *run) attempt(s *step, vars map[string]any, at *StepEvent) (arcp.Raw, er
 	return raw, err
 }
 
-// render returns a call with its arguments and lease.
-func (c *call) render(ctx context.Context, vars map[string]any) (tool.Call, error) {
+// render returns a call with its arguments and lease. where is a prefix for errors.
+func (c *call) render(ctx context.Context, where string, vars map[string]any) (tool.Call, error) {
 	arguments, err := c.arguments.render(ctx, vars)
 	if err != nil {
-		return tool.Call{}, expressionError("arguments", err)
+		return tool.Call{}, expressionError(where+"arguments", err)
 	}
 	made := tool.Call{Tool: c.tool, Arguments: arguments}
 	if c.lease.doc != nil {
 		if made.Lease, err = c.lease.render(ctx, vars); err != nil {
-			return tool.Call{}, expressionError("lease", err)
+			return tool.Call{}, expressionError(where+"lease", err)
 		}
 	}
 	return made, nil
