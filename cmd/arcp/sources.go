@@ -128,7 +128,20 @@ func (list sources) start(ctx context.Context, registry *tool.Registry, log zero
 		all.Go(func() { failures[i] = startSource(ctx, s, registry, log) })
 	}
 	all.Wait()
+	list.warnMissing(registry, log)
 	return errors.Join(failures...)
+}
+
+// warnMissing logs the tools of workflows that do not exist yet. A worker may register them later.
+func (list sources) warnMissing(registry *tool.Registry, log zerolog.Logger) {
+	exists := func(ref string) bool { _, err := registry.Resolve(ref); return err == nil }
+	for _, s := range list {
+		if w, ok := s.(*workflow.Source); ok {
+			for _, call := range w.Missing(exists) {
+				log.Warn().Str("call", call).Msg("a workflow calls a tool that does not exist yet")
+			}
+		}
+	}
 }
 
 func startSource(ctx context.Context, s tool.Source, registry *tool.Registry, log zerolog.Logger) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -220,9 +219,12 @@ func describeStep(data arcp.Raw) string {
 	if e.Item != nil {
 		name += fmt.Sprintf("[%d]", *e.Item)
 	}
+	if e.State != workflow.Running && e.State != workflow.Compensating {
+		e.Child = ""
+	}
 	attempt := ""
 	if e.Attempt > 1 {
 		attempt = fmt.Sprintf("attempt %d", e.Attempt)
 	}
-	return label("step", name, cmp.Or(e.State, "unknown"), attempt, e.Code, e.Child)
+	return label("step", name, e.State, attempt, e.Code, e.Child)
 }

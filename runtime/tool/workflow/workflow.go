@@ -19,7 +19,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -179,6 +181,25 @@ func (s *Source) Start(_ context.Context, publish func([]*tool.Tool) error) erro
 		all = append(all, tools...)
 	}
 	return publish(all)
+}
+
+// Missing returns the steps that call a tool for which exists returns false, as "step S of W: TOOL".
+func (s *Source) Missing(exists func(ref string) bool) (missing []string) {
+	for _, c := range s.configs {
+		for _, name := range slices.Sorted(maps.Keys(c.Steps)) {
+			step := c.Steps[name]
+			calls := []Call{step.Call}
+			if step.OnFailure != nil {
+				calls = append(calls, *step.OnFailure)
+			}
+			for _, call := range calls {
+				if call.Tool != "" && !exists(call.Tool) {
+					missing = append(missing, fmt.Sprintf("step %s of %s: %s", name, c.Name, call.Tool))
+				}
+			}
+		}
+	}
+	return missing
 }
 
 // Close does nothing, because a workflow is a function in this process.

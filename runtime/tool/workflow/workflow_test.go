@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,12 @@ func TestToolsOfAWorkflow(t *testing.T) {
 	s := workflow.NewSource([]workflow.Config{config(map[string]workflow.Step{"a": {Call: call("x", nil)}}, nil)})
 	defer s.Close()
 	err = s.Start(t.Context(), func(all []*tool.Tool) error { published = all; return nil })
+	s2 := workflow.NewSource([]workflow.Config{config(map[string]workflow.Step{"b": {Call: call("x", nil), OnFailure: &workflow.Call{Tool: "z"}},
+		"a": {Call: call("y@2.0.0", nil)}, "c": {Approval: tool.ApprovalManual}}, nil)})
+	missing := s2.Missing(func(ref string) bool { return ref == "x" })
+	if want := []string{"step a of flow: y@2.0.0", "step b of flow: z"}; !slices.Equal(missing, want) {
+		t.Errorf("missing tools %q, want %q", missing, want)
+	}
 	if err != nil || len(published) != 1 || published[0].Name != "flow" || s.Prefix() != "" || s.Name() == "" {
 		t.Errorf("the source publishes %v: %v", published, err)
 	}
