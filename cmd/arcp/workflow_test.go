@@ -29,7 +29,9 @@ func TestWorkflowCommands(t *testing.T) {
 	dir := t.TempDir()
 	config := write(t, filepath.Join(dir, "arcp.yaml"), shipWorkflow)
 	p := serve(t, "--config", config, "--data", filepath.Join(dir, "data"))
-	until(t, "a missing tool is logged", func() bool { return strings.Contains(p.errs.String(), `"call":"step never of order.ship: no.such.tool"`) })
+	until(t, "a missing tool is logged", func() bool {
+		return strings.Contains(p.errs.String(), `"call":"step never of order.ship: no.such.tool"`)
+	})
 	const lease = `{"tool.call":["demo.*"]}`
 	o := p.cli("workflow", "run", "order.ship", `{"order":"o1","items":["a","b"]}`, "--lease", lease)
 	wantOutcome(t, "it completes", o, exitOK, `{"mailed":"completed","order":"o1","skus":["a","b"]}`, "")
