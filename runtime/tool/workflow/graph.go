@@ -79,6 +79,7 @@ func cycle(steps map[string]Step, pending []string) []string {
 	}
 }
 
+// compileStep checks and compiles a step. byName has the steps that it may need.
 func compileStep(workflow, name string, def *Step, byName map[string]*step) (*step, error) {
 	if err := def.check(); err != nil {
 		return nil, err
@@ -94,30 +95,38 @@ func compileStep(workflow, name string, def *Step, byName map[string]*step) (*st
 		s.ancestors[need] = n
 		maps.Copy(s.ancestors, n.ancestors)
 	}
-	sc := scope{steps: s.ancestors}
-	if s.when, err = compileOptional(def.When, sc, true); err != nil {
-		return nil, fmt.Errorf("when: %w", err)
-	}
-	if s.each, err = compileOptional(def.Each, sc, false); err != nil {
-		return nil, fmt.Errorf("each: %w", err)
-	}
-	sc.item, sc.attempt = s.each != nil, true
-	if s.call, err = compileCall(&def.Call, sc); err != nil {
+	if err := s.compile(def); err != nil {
 		return nil, err
 	}
 	if def.Tool == "" {
 		s.call.tool = approvalName(workflow, name)
 	}
+	return s, nil
+}
+
+// compile compiles the expressions of a step.
+func (s *step) compile(def *Step) (err error) {
+	sc := scope{steps: s.ancestors}
+	if s.when, err = compileOptional(def.When, sc, true); err != nil {
+		return fmt.Errorf("when: %w", err)
+	}
+	if s.each, err = compileOptional(def.Each, sc, false); err != nil {
+		return fmt.Errorf("each: %w", err)
+	}
+	sc.item, sc.attempt = s.each != nil, true
+	if s.call, err = compileCall(&def.Call, sc); err != nil {
+		return err
+	}
 	if def.OnFailure == nil {
-		return s, nil
+		return nil
 	}
 	sc.attempt, sc.value = false, true
 	undo, err := compileCall(def.OnFailure, sc)
 	if err != nil {
-		return nil, fmt.Errorf("on_failure: %w", err)
+		return fmt.Errorf("on_failure: %w", err)
 	}
 	s.onFailure = &undo
-	return s, nil
+	return nil
 }
 
 // check returns an error for an inconsistent step.
