@@ -274,6 +274,7 @@ var allowed = map[string][]string{
 		"arcp",
 		"runtime/internal/agents",
 		"runtime/internal/approval",
+		"runtime/internal/artifact",
 		"runtime/internal/catalog",
 		"runtime/internal/lease",
 		"runtime/internal/metrics",

@@ -316,7 +316,7 @@ var Catalog = []Spec{
 
 	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").served().commanding().fromWorkers(),
 	spec[ArtifactRefPayload](ArtifactRef, FromRuntime, 0, needNone, ScopeSession, Sequenced, "§3.8").inDraft(needNone),
-	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8").served(),
+	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8").served().fromWorkers(),
 	spec[ArtifactReleasePayload](ArtifactRelease, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8").served().commanding(),
 
 	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quiet().fromWorkers().inDraft(needNone),

@@ -46,6 +46,9 @@ const (
 var (
 	errDigest   = errors.New("the content does not have the digest")
 	errLargeKey = errors.New("an artifact with an idempotency key has at most 4 MiB")
+
+	errLargeArtifact = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has at most 4 MiB")
+	errWorkerKey     = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has no idempotency key")
 )
 
 // Put stores an artifact of the principal, and returns its description when it is durable. Content over
@@ -68,18 +71,28 @@ func (a Artifacts) Put(ctx context.Context, p PutArtifactParams) (arcp.ArtifactO
 
 // putInline stores an artifact with one message.
 func (a Artifacts) putInline(ctx context.Context, p PutArtifactParams, content []byte) (arcp.ArtifactObject, error) {
-	digest := digestOf(content)
-	put := arcp.ArtifactPutPayload{MediaType: p.MediaType, Data: base64.StdEncoding.EncodeToString(content), SHA256: digest}
-	if p.Retain > 0 {
-		put.RetainSeconds = new(seconds(p.Retain))
-	}
+	put := p.message(content)
 	env := arcp.Frame(arcp.ArtifactPut, put)
 	env.IdempotencyKey = p.IdempotencyKey
 	got, err := a.c.request(ctx, env, arcp.ArtifactRef, nil)
 	if err != nil {
 		return arcp.ArtifactObject{}, err
 	}
-	ref, err := arcp.DecodePayload[arcp.ArtifactRefPayload](&got)
+	return readReference(&got, put.SHA256)
+}
+
+// message returns the message that stores the content.
+func (p *PutArtifactParams) message(content []byte) arcp.ArtifactPutPayload {
+	put := arcp.ArtifactPutPayload{MediaType: p.MediaType, Data: base64.StdEncoding.EncodeToString(content), SHA256: digestOf(content)}
+	if p.Retain > 0 {
+		put.RetainSeconds = new(seconds(p.Retain))
+	}
+	return put
+}
+
+// readReference reads the answer to the message, and compares the digest.
+func readReference(got *arcp.Envelope, digest string) (arcp.ArtifactObject, error) {
+	ref, err := arcp.DecodePayload[arcp.ArtifactRefPayload](got)
 	if err == nil && ref.Artifact.SHA256 != "" && !strings.EqualFold(ref.Artifact.SHA256, digest) {
 		err = errDigest
 	}
@@ -184,6 +197,11 @@ func (a Artifacts) Fetch(ctx context.Context, id arcp.ArtifactID) (Artifact, err
 	if err != nil {
 		return Artifact{}, err
 	}
+	return readContent(&p)
+}
+
+// readContent reads the content of an artifact, and compares it with the digest.
+func readContent(p *arcp.ArtifactPutPayload) (Artifact, error) {
 	content, err := base64.StdEncoding.DecodeString(p.Data)
 	if err == nil && p.SHA256 != "" && !strings.EqualFold(p.SHA256, digestOf(content)) {
 		err = errDigest

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -236,6 +237,41 @@ func (call *WorkerCall) ResultChunk(ctx context.Context, p arcp.JobResultChunkPa
 // in place of a value.
 type WorkerResult struct {
 	Summary string // for people
+}
+
+// PutArtifact stores an artifact of the job with at most 4 MiB of content, and returns its description
+// when it is durable. IdempotencyKey must not be set. A refusal is a *RemoteError, and an artifact that
+// cannot be sent is an *arcp.Error with the code INVALID_ARGUMENT.
+func (call *WorkerCall) PutArtifact(ctx context.Context, p PutArtifactParams) (arcp.ArtifactObject, error) {
+	content, err := io.ReadAll(io.LimitReader(p.Content, maxInlineArtifact+1))
+	switch {
+	case err != nil:
+		return arcp.ArtifactObject{}, err
+	case len(content) > maxInlineArtifact:
+		return arcp.ArtifactObject{}, errLargeArtifact
+	case p.IdempotencyKey != "":
+		return arcp.ArtifactObject{}, errWorkerKey
+	}
+	put := p.message(content)
+	env, err := call.ask(ctx, arcp.ArtifactPut, put, arcp.ArtifactRef)
+	if err != nil {
+		return arcp.ArtifactObject{}, err
+	}
+	return readReference(&env, put.SHA256)
+}
+
+// FetchArtifact returns the content of an artifact that the job may read and that has at most 4 MiB. A
+// refusal is a *RemoteError.
+func (call *WorkerCall) FetchArtifact(ctx context.Context, id arcp.ArtifactID) (Artifact, error) {
+	env, err := call.ask(ctx, arcp.ArtifactFetch, arcp.ArtifactFetchPayload{ArtifactID: id}, arcp.ArtifactPut)
+	if err != nil {
+		return Artifact{}, err
+	}
+	p, err := arcp.DecodePayload[arcp.ArtifactPutPayload](&env)
+	if err != nil {
+		return Artifact{}, &ProtocolError{string(env.Type), err}
+	}
+	return readContent(&p)
 }
 
 // Ask asks a person for a value. A question without an answer is a *RemoteError.

@@ -37,6 +37,12 @@ var workerFaults = []Fault{
 		newRewriter: replaceCode(arcp.CodeUnavailable, arcp.CodeInternal)},
 	{Defect: "the answer to a question is changed on the way to the worker", Checks: []string{"workers.asks"},
 		newRewriter: editReceived(arcp.HumanInputResponse, func(f frame) frame { return f.withPayload("value", 8) })},
+	{Defect: "a worker is sent other content than that of the artifact", Checks: []string{"workers.artifacts"},
+		newRewriter: editReceived(arcp.ArtifactPut, func(f frame) frame { return f.replace("bmFtZWQ=", "bmFtZWE=") })},
+	{Defect: "a worker is sent an artifact that its job may not read", Checks: []string{"workers.artifacts"},
+		newRewriter: replaceNack(arcp.CodeNotFound, arcp.ArtifactPut, arcp.ArtifactPutPayload{MediaType: "text/plain", Data: "b3RoZXI="})},
+	{Defect: "the artifact of a worker is not announced and later events are renumbered to hide it", Checks: []string{"workers.artifacts"},
+		newRewriter: dropEvents(func(f frame) bool { return f.Type == arcp.ArtifactRef && f.EventSeq > 0 })},
 	{Defect: "the guidance of an interrupt is not passed to the worker", Checks: []string{"workers.interrupt"},
 		newRewriter: editReceived(arcp.HumanInputResponse, func(f frame) frame {
 			return f.withPayload("value", map[string]string{"action": "continue"})

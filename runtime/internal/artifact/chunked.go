@@ -38,6 +38,31 @@ func Decode(data string) ([]byte, error) {
 	return content, nil
 }
 
+// DecodeInline decodes the data of artifact.put. The error is INVALID_ARGUMENT, also for more than MaxInline
+// bytes.
+func DecodeInline(data string) ([]byte, error) {
+	tooLarge := arcp.Errorf(arcp.CodeInvalidArgument, "artifact.put may have at most %d bytes of content", MaxInline)
+	if base64.StdEncoding.DecodedLen(len(data)) > MaxInline+2 { // at most 2 bytes of padding
+		return nil, tooLarge
+	}
+	content, err := Decode(data)
+	if err == nil && len(content) > MaxInline {
+		err = tooLarge
+	}
+	return content, err
+}
+
+// RetentionOf returns the retain_seconds of artifact.put; 0: the default. The error is INVALID_ARGUMENT.
+func RetentionOf(seconds *uint64) (time.Duration, *arcp.Error) {
+	switch {
+	case seconds == nil:
+		return 0, nil
+	case *seconds == 0:
+		return 0, arcp.Errorf(arcp.CodeInvalidArgument, "retain_seconds must be at least 1")
+	}
+	return time.Duration(min(*seconds, uint64(MaxRetention/time.Second))) * time.Second, nil
+}
+
 // chunkedUpload is an upload whose chunks come in calls of a client. It belongs to the principal,
 // and ends with the process.
 type chunkedUpload struct {

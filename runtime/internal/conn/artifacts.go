@@ -21,6 +21,10 @@ var artifactRoutes = map[arcp.Type]handler{
 // putArtifact handles artifact.put. The answer is artifact.ref.
 func (cm *commands) putArtifact(_ time.Time, env *arcp.Envelope, p *arcp.ArtifactPutPayload) error {
 	c := cm.c
+	retain, err := artifact.RetentionOf(p.RetainSeconds)
+	if err != nil {
+		return errInvalid("%s", err.Message)
+	}
 	spec := artifact.Spec{
 		Principal: c.principal.identity.Principal,
 		Session:   c.id,
@@ -28,12 +32,7 @@ func (cm *commands) putArtifact(_ time.Time, env *arcp.Envelope, p *arcp.Artifac
 		SHA256:    p.SHA256,
 		Key:       env.IdempotencyKey,
 		Request:   env.ID,
-	}
-	if p.RetainSeconds != nil {
-		if *p.RetainSeconds == 0 {
-			return errInvalid("retain_seconds must be at least 1")
-		}
-		spec.Retain = time.Duration(min(*p.RetainSeconds, uint64(artifact.MaxRetention/time.Second))) * time.Second
+		Retain:    retain,
 	}
 	data := p.Data
 	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
@@ -52,21 +51,11 @@ func (cm *commands) putArtifact(_ time.Time, env *arcp.Envelope, p *arcp.Artifac
 
 // storeArtifact stores the content of artifact.put.
 func (c *conn) storeArtifact(ctx context.Context, spec artifact.Spec, data string) (artifact.Row, error) {
-	if base64.StdEncoding.DecodedLen(len(data)) > artifact.MaxInline+2 { // at most 2 bytes of padding
-		return artifact.Row{}, errTooLarge()
-	}
-	content, err := artifact.Decode(data)
-	switch {
-	case err != nil:
+	content, err := artifact.DecodeInline(data)
+	if err != nil {
 		return artifact.Row{}, err
-	case len(content) > artifact.MaxInline:
-		return artifact.Row{}, errTooLarge()
 	}
 	return c.srv.opts.Artifacts.Put(ctx, spec, content)
-}
-
-func errTooLarge() error {
-	return arcp.Errorf(arcp.CodeInvalidArgument, "artifact.put may have at most %d bytes of content", artifact.MaxInline)
 }
 
 // fetchArtifact handles artifact.fetch. The answer is artifact.put.

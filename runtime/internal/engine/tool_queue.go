@@ -229,12 +229,12 @@ func (tq *toolQueue) withdraw(r *run) {
 // SlotsChanged starts waiting jobs after a change of Config.Slots for a tool. The caller must not hold
 // a lock that Slots needs.
 func (e *Engine) SlotsChanged(ref string) {
-	e.grantSlots(func(q *toolQueues) []*run { return q.recount(ref) })
+	grantSlots(e, func(q *toolQueues) []*run { return q.recount(ref) })
 }
 
 // startNext starts the job that gets a slot; next returns nil if there is none.
 func (e *Engine) startNext(next func(*toolQueues) *run) {
-	e.grantSlots(func(q *toolQueues) []*run {
+	grantSlots(e, func(q *toolQueues) []*run {
 		if r := next(q); r != nil {
 			return []*run{r}
 		}
@@ -244,7 +244,7 @@ func (e *Engine) startNext(next func(*toolQueues) *run) {
 
 // grantSlots changes the queues, and starts the jobs that get a slot. Once Stop stops the jobs it
 // does nothing: a job that ends first would pass its slot to a job that is not stopped yet.
-func (e *Engine) grantSlots(change func(*toolQueues) []*run) {
+func grantSlots(e *Engine, change func(*toolQueues) []*run) {
 	e.mu.Lock()
 	if e.shutdown.quitting() {
 		e.mu.Unlock()

@@ -12,26 +12,32 @@ import (
 // Bounds of the content that a worker writes for a job.
 const (
 	maxContents = 64      // open streams, as many as a job may have
-	maxUnacked  = 4       // frames of a stream, or of the result, without an answer
+	maxUnacked  = 4       // frames of a stream, of the result, or about artifacts, without an answer
 	maxContent  = 1 << 20 // bytes of the payload of such a frame
 )
 
-// contentSet has the open streams and the result in chunks of a job in a worker.
+// contentSet has the open streams and the result in chunks of a job in a worker, and its frames about
+// artifacts.
 type contentSet struct {
+	artifacts frameQueue
+
 	mu   sync.Mutex
 	open map[arcp.StreamID]*content // the result has the empty id
 }
 
-// content is a stream, or the result in chunks, that a worker writes. Its frames are applied one after
-// another, in the order in which they came, on a goroutine of its own: a client that slows the stream
-// delays no other frame of the worker.
+// frameQueue applies frames one after another, in the order in which they came, on a goroutine of its own.
+type frameQueue struct {
+	mu      sync.Mutex
+	frames  []func() // that wait; at most maxUnacked
+	running bool
+}
+
+// content is a stream, or the result in chunks, that a worker writes. It has its own queue: a client that
+// slows the stream delays no other frame of the worker.
 type content struct {
 	id  arcp.StreamID // that the worker has chosen; empty: the result
 	job tool.Job
-
-	mu      sync.Mutex
-	queue   []func() // that wait; at most maxUnacked
-	running bool
+	frameQueue
 
 	// Owned by the goroutine of the queue.
 	next     uint64 // number of the next chunk
@@ -44,31 +50,31 @@ type content struct {
 }
 
 // do calls f after the functions of earlier calls.
-func (c *content) do(background func(func()), f func()) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.queue) >= maxUnacked {
-		return arcp.Errorf(arcp.CodeResourceExhausted, "%d frames of the stream or of the result wait for their ack", maxUnacked)
+func (q *frameQueue) do(background func(func()), f func()) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.frames) >= maxUnacked {
+		return arcp.Errorf(arcp.CodeResourceExhausted, "%d such frames of the job wait for their answer", maxUnacked)
 	}
-	c.queue = append(c.queue, f)
-	if !c.running {
-		c.running = true
-		background(c.run)
+	q.frames = append(q.frames, f)
+	if !q.running {
+		q.running = true
+		background(q.run)
 	}
 	return nil
 }
 
-func (c *content) run() {
+func (q *frameQueue) run() {
 	for {
-		c.mu.Lock()
-		if len(c.queue) == 0 {
-			c.running = false
-			c.mu.Unlock()
+		q.mu.Lock()
+		if len(q.frames) == 0 {
+			q.running = false
+			q.mu.Unlock()
 			return
 		}
-		f := c.queue[0]
-		c.queue = c.queue[1:]
-		c.mu.Unlock()
+		f := q.frames[0]
+		q.frames = q.frames[1:]
+		q.mu.Unlock()
 		f()
 	}
 }

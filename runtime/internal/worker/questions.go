@@ -108,6 +108,8 @@ var questionTypes = map[arcp.Type]bool{
 	arcp.StreamClose:        true,
 	arcp.StreamError:        true,
 	arcp.JobResultChunk:     true,
+	arcp.ArtifactPut:        true,
+	arcp.ArtifactFetch:      true,
 }
 
 // refusals returns an error as the answer to every open question and call. A call whose child was

@@ -75,6 +75,8 @@ var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) erro
 	arcp.StreamClose:        onContent(questionRelay.closeStream),
 	arcp.StreamError:        onContent(questionRelay.failStream),
 	arcp.JobResultChunk:     onContent(questionRelay.resultChunk),
+	arcp.ArtifactPut:        onArtifact(questionRelay.putArtifact),
+	arcp.ArtifactFetch:      onArtifact(questionRelay.fetchArtifact),
 }
 
 // onPayload returns a relay that decodes the payload for f.

@@ -1,7 +1,10 @@
 package toolworker
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"log/slog"
@@ -147,13 +150,27 @@ func (h host) LeaseDirectory(context.Context, tool.DirectoryRequest) (string, to
 	return "", nil, unoffered("lease directories")
 }
 
-func (h host) PutArtifact(context.Context, tool.NewArtifact) (arcp.ArtifactObject, error) {
-	return arcp.ArtifactObject{}, unoffered("put artifacts")
+// PutArtifact puts at most 4 MiB: the protocol has no more in a message.
+func (h host) PutArtifact(ctx context.Context, n tool.NewArtifact) (arcp.ArtifactObject, error) {
+	object, err := h.call.PutArtifact(ctx, client.PutArtifactParams{MediaType: n.MediaType, Content: n.Content, Retain: n.Retain})
+	return object, wireError(err)
 }
 
-func (h host) OpenArtifact(context.Context, arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error) {
-	return arcp.ArtifactObject{}, nil, unoffered("open artifacts")
+// OpenArtifact opens an artifact of at most 4 MiB. The description has no URI and no expiry.
+func (h host) OpenArtifact(ctx context.Context, id arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error) {
+	a, err := h.call.FetchArtifact(ctx, id)
+	if err != nil {
+		return arcp.ArtifactObject{}, nil, wireError(err)
+	}
+	digest := sha256.Sum256(a.Content)
+	object := arcp.ArtifactObject{ArtifactID: id, MediaType: a.MediaType, Size: uint64(len(a.Content)), SHA256: hex.EncodeToString(digest[:])}
+	return object, content{bytes.NewReader(a.Content)}, nil
 }
+
+// content is the content of an artifact in memory.
+type content struct{ *bytes.Reader }
+
+func (content) Close() error { return nil }
 
 func (h host) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {

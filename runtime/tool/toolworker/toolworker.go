@@ -10,8 +10,10 @@
 //   - Permissions.Check and Permissions.Extend.
 //   - Resources.
 //   - Job.Call with Delegate.
+//   - Job.AcceptStream.
 //
-// Job.CheckpointWanted returns nil. Answer.ResolvedBy is empty.
+// Job.CheckpointWanted returns nil. Answer.ResolvedBy is empty. Artifacts have at most 4 MiB, and an
+// opened one has no URI and no expiry.
 package toolworker
 
 import (

@@ -11,7 +11,7 @@ import (
 // independently of the catalog.
 var workerTypes = words(`ack nack tool.invoke agent.delegate tool.result tool.error job.progress job.heartbeat job.checkpoint job.result_chunk log metric
 	event.emit trace.span permission.request human.input.request human.choice.request stream.open stream.chunk stream.close
-	stream.error artifact.put`)
+	stream.error artifact.put artifact.fetch`)
 
 // receives reports whether a machine accepts a frame as a worker's frame about its job.
 func receives(t *testing.T, executes bool, typ arcp.Type, job arcp.JobID, request arcp.MessageID) bool {

@@ -1,0 +1,85 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"io"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/artifact"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// onArtifact returns a relay that calls f for the frames about artifacts, one after another for each job.
+// The answer has the returned type. A repeated frame is answered from the cache.
+func onArtifact[P any](
+	f func(questionRelay, context.Context, P) (arcp.Type, any, error),
+) func(*dispatch, context.Context, *arcp.Envelope) error {
+	return func(d *dispatch, ctx context.Context, env *arcp.Envelope) error {
+		p, err := decode[P](env)
+		if err != nil {
+			return err
+		}
+		qr := questionRelay{d}
+		repeated, refused := qr.begin(env.ID)
+		switch {
+		case refused != nil:
+			return refused
+		case repeated:
+			return nil
+		}
+		err = d.contents.artifacts.do(d.pool.background, func() {
+			t, answer, err := f(qr, ctx, p)
+			if err != nil {
+				qr.conclude(env.ID, nil, err)
+				return
+			}
+			qr.reply(env.ID, t, "", answer) // with a job_id artifact.ref is an event of the job
+			qr.end(env.ID)
+		})
+		if err != nil {
+			qr.conclude(env.ID, nil, err)
+		}
+		return nil
+	}
+}
+
+// putArtifact stores an artifact of the job.
+func (qr questionRelay) putArtifact(ctx context.Context, p arcp.ArtifactPutPayload) (arcp.Type, any, error) {
+	retain, refused := artifact.RetentionOf(p.RetainSeconds)
+	if refused != nil {
+		return "", nil, refused
+	}
+	content, err := artifact.DecodeInline(p.Data)
+	if err != nil {
+		return "", nil, err
+	}
+	digest := sha256.Sum256(content)
+	if p.SHA256 != "" && !strings.EqualFold(p.SHA256, hex.EncodeToString(digest[:])) {
+		return "", nil, arcp.Errorf(arcp.CodeInvalidArgument, "the content does not have the sha256 of artifact.put")
+	}
+	object, err := qr.job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: p.MediaType, Content: bytes.NewReader(content), Retain: retain})
+	return arcp.ArtifactRef, arcp.ArtifactRefPayload{Artifact: object, ArtifactObject: object}, err
+}
+
+// fetchArtifact reads an artifact that the job may read.
+func (qr questionRelay) fetchArtifact(ctx context.Context, p arcp.ArtifactFetchPayload) (arcp.Type, any, error) {
+	object, content, err := qr.job.Artifacts().Open(ctx, p.ArtifactID)
+	if err != nil {
+		return "", nil, err
+	}
+	defer content.Close()
+	if object.Size > artifact.MaxInline {
+		return "", nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the artifact has %d bytes, and a worker is given at most %d", object.Size, artifact.MaxInline)
+	}
+	data, err := io.ReadAll(content)
+	return arcp.ArtifactPut, arcp.ArtifactPutPayload{
+		MediaType: object.MediaType,
+		Data:      base64.StdEncoding.EncodeToString(data),
+		SHA256:    object.SHA256,
+	}, err
+}

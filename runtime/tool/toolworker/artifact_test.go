@@ -1,0 +1,127 @@
+package toolworker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// A tool puts and opens artifacts in a worker as in the runtime, for the principal of its job.
+func TestArtifactsOfTools(t *testing.T) {
+	content := bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
+	type input struct {
+		Artifact arcp.ArtifactID `json:"artifact"`
+		Other    arcp.ArtifactID `json:"other"`
+	}
+	use := func(ctx context.Context, job tool.Job, in input) ([]string, error) {
+		put, err := job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: "text/plain", Content: bytes.NewReader(content)})
+		if err != nil {
+			return nil, err
+		}
+		seen := []string{fmt.Sprint(put.Size)}
+		for _, id := range []arcp.ArtifactID{put.ArtifactID, in.Artifact} {
+			object, r, err := job.Artifacts().Open(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+			got, err := io.ReadAll(r)
+			if err != nil {
+				return nil, err
+			}
+			seen = append(seen, fmt.Sprintf("%s %d %d %s", object.MediaType, object.Size, len(got), got[:4]))
+		}
+		_, _, err = job.Artifacts().Open(ctx, arcp.ArtifactID("art_"+strings.TrimPrefix(string(in.Other), "x")))
+		seen = append(seen, codeOf(err))
+		_, err = job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: "no media type", Content: strings.NewReader("x")})
+		return append(seen, codeOf(err)), nil
+	}
+	for _, inWorker := range []bool{false, true} {
+		t.Run(fmt.Sprintf("worker %t", inWorker), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				defer f.close()
+				defer f.offer(inWorker, nil, tool.MustNew(tool.Capability{Name: "t"}, use))()
+				user := f.connect(client.Handlers{})
+				defer user.Abort()
+				var put []arcp.ArtifactObject
+				for _, text := range []string{"named", "not named"} {
+					o, err := user.Artifacts().Put(t.Context(), client.PutArtifactParams{MediaType: "text/csv", Content: strings.NewReader(text)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					put = append(put, o)
+				}
+				// The arguments name the second artifact without its prefix: the job may not read it.
+				job, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t", Arguments: input{put[0].ArtifactID,
+					"x" + arcp.ArtifactID(strings.TrimPrefix(string(put[1].ArtifactID), "art_"))}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				res, err := job.Wait(t.Context())
+				want := `["4194304","text/plain 4194304 4194304 0123","text/csv 5 5 name","NOT_FOUND","INVALID_ARGUMENT"]`
+				if err != nil || string(res.Value) != want {
+					t.Fatalf("%s, %v, want %s", res.Value, err, want)
+				}
+				announced := 0
+				for ev, err := range job.Events(t.Context()) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if ev.Type != arcp.ArtifactRef {
+						continue
+					}
+					announced++
+					ref, err := arcp.DecodePayload[arcp.ArtifactRefPayload](&arcp.Envelope{Payload: ev.Payload})
+					if err != nil {
+						t.Fatal(err)
+					}
+					a, err := user.Artifacts().Fetch(t.Context(), ref.Artifact.ArtifactID)
+					if err != nil || !bytes.Equal(a.Content, content) {
+						t.Errorf("the artifact of the job has %d bytes, %v", len(a.Content), err)
+					}
+				}
+				if announced != 1 {
+					t.Errorf("%d artifacts are announced, want 1", announced)
+				}
+			})
+		})
+	}
+}
+
+// An artifact that does not fit into a message is refused to the tool of a worker before it is sent.
+func TestLargeArtifactInWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		defer f.offer(true, nil, tool.MustNew(tool.Capability{Name: "t"}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
+			_, err := job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: "text/plain", Content: bytes.NewReader(make([]byte, 4<<20+1))})
+			return codeOf(err), nil
+		}))()
+		user := f.connect(client.Handlers{})
+		defer user.Abort()
+		value, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := value.Wait(t.Context())
+		if err != nil || string(res.Value) != `"INVALID_ARGUMENT"` {
+			t.Errorf("%s, %v", res.Value, err)
+		}
+	})
+}
+
+func codeOf(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	e, _ := arcp.AsError(err)
+	return string(e.Code)
+}
