@@ -453,3 +453,50 @@ func TestWorkflowWaitsForAnApproval(t *testing.T) {
 		})
 	}
 }
+
+// A workflow calls another one within its lease. A restart repeats the calls of neither.
+func TestWorkflowOfWorkflows(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		f.tool("work", rerun, work)
+		f.workflow(workflow.Config{Capability: tool.Capability{Name: "inner"}, Result: "=steps.b.value.sum", Steps: map[string]workflow.Step{
+			"a": {Call: workflow.Call{Tool: "work", Arguments: map[string]any{"key": "a", "sum": "=input.n"}}},
+			"b": {Needs: []string{"a"}, Call: workflow.Call{Tool: "work", Arguments: map[string]any{"key": "b", "ms": 10_000, "sum": "=steps.a.value.sum"}}},
+		}})
+		f.workflow(workflow.Config{Capability: tool.Capability{Name: "outer"}, Result: "=steps.both.value", Steps: map[string]workflow.Step{
+			"both": {Each: "[1, 10]", Call: workflow.Call{Tool: "inner", Arguments: map[string]any{"n": "=item"}, Lease: map[string]any{"tool.call": []any{"work"}}}},
+		}})
+		id := f.parent("outer", "{}")
+		time.Sleep(5 * time.Second)
+		outer := jobOf(f.frames("sess_1"), id)
+		f.restart(5)
+		time.Sleep(time.Minute)
+		frames := f.frames("sess_1")
+		if last := frames[len(frames)-1]; last.JobID != outer || string(last.Payload) != `{"value":[3,12]}` {
+			t.Errorf("ended with %v %s", last, last.Payload)
+		}
+		for _, inner := range f.children(outer) {
+			if n := len(f.children(inner.ID)); n != 2 {
+				t.Errorf("%s has %d children, want 2", inner.ID, n)
+			}
+		}
+		f.expectNoState("all have ended")
+	})
+}
+
+// Two versions of a workflow have approvals of their own.
+func TestVersionsHaveTheirApprovals(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		for version, rule := range map[string]string{"1.0.0": "true", "2.0.0": `args == {"n": 2}`} {
+			f.workflow(workflow.Config{Capability: tool.Capability{Name: "flow", Version: version}, Result: "=steps.ok.value.n", Steps: map[string]workflow.Step{
+				"ok": {Approval: tool.ApprovalAuto(rule), Call: workflow.Call{Arguments: map[string]any{"n": "=input.n"}}},
+			}})
+		}
+		for _, c := range []struct{ ref, args, want string }{{"flow@1.0.0", `{"n":1}`, "job.completed"}, {"flow@2.0.0", `{"n":2}`, "job.completed"}, {"flow@2.0.0", `{"n":1}`, ""}} {
+			id := f.parent(c.ref, c.args)
+			frames := f.frames("sess_1")
+			if last := frames[len(frames)-1]; (last.String() == "job.completed "+string(id)) != (c.want != "") {
+				t.Errorf("%s %s: %v, want %q", c.ref, c.args, last, c.want)
+			}
+		}
+	})
+}

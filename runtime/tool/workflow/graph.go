@@ -25,9 +25,12 @@ func compileGraph(c *Config) (*graph, error) {
 	byName := make(map[string]*step)
 	for _, name := range names {
 		def := c.Steps[name]
-		s, err := compileStep(c.Name, name, &def, byName)
+		s, err := compileStep(name, &def, byName)
 		if err != nil {
 			return nil, fmt.Errorf("step %s: %w", name, err)
+		}
+		if def.Tool == "" {
+			s.call.tool = approvalName(c.Name, name) + "@" + cmp.Or(c.Version, tool.DefaultVersion)
 		}
 		byName[name] = s
 		g.steps = append(g.steps, s)
@@ -80,7 +83,7 @@ func cycle(steps map[string]Step, pending []string) []string {
 }
 
 // compileStep checks and compiles a step. byName has the steps that it may need.
-func compileStep(workflow, name string, def *Step, byName map[string]*step) (*step, error) {
+func compileStep(name string, def *Step, byName map[string]*step) (*step, error) {
 	if err := def.check(); err != nil {
 		return nil, err
 	}
@@ -95,13 +98,7 @@ func compileStep(workflow, name string, def *Step, byName map[string]*step) (*st
 		s.ancestors[need] = n
 		maps.Copy(s.ancestors, n.ancestors)
 	}
-	if err := s.compile(def); err != nil {
-		return nil, err
-	}
-	if def.Tool == "" {
-		s.call.tool = approvalName(workflow, name)
-	}
-	return s, nil
+	return s, s.compile(def)
 }
 
 // compile compiles the expressions of a step.
