@@ -129,6 +129,7 @@ var allowed = map[string][]string{
 		"runtime/internal/questions",
 		"runtime/internal/resources",
 		"runtime/internal/resourceservice",
+		"runtime/internal/schedule",
 		"runtime/internal/session",
 		"runtime/internal/txn",
 		"runtime/store",
@@ -179,6 +180,7 @@ var allowed = map[string][]string{
 		"runtime/internal/lease",
 		"runtime/internal/metrics",
 		"runtime/internal/pool",
+		"runtime/internal/schedule",
 		"runtime/internal/tracing",
 		"runtime/internal/txn",
 		"runtime/store",
@@ -255,7 +257,8 @@ var allowed = map[string][]string{
 		"runtime/tool",
 		"runtime/tool/local",
 	},
-	"runtime/internal/rule": {"arcp"},
+	"runtime/internal/rule":     {"arcp"},
+	"runtime/internal/schedule": {"arcp"},
 	"runtime/internal/session": {
 		"arcp",
 		"runtime/internal/agentref",
@@ -309,6 +312,7 @@ var pure = []string{
 	"runtime/internal/job/family",
 	"runtime/internal/job/question",
 	"runtime/internal/lease",
+	"runtime/internal/schedule",
 	"runtime/internal/session/machine",
 }
 
@@ -345,6 +349,7 @@ var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":                      {"cmd/arcp"},
 	"github.com/modelcontextprotocol/go-sdk/mcp":  {"runtime/tool/mcp", "cmd/arcp/internal/mcpserve", "conformance/mcpcheck"},
 	"cel.dev/cel-go/cel":                          {"runtime/internal/rule", "runtime/tool/workflow"},
+	"github.com/teambition/rrule-go":              {"runtime/internal/schedule"},
 	"go.opentelemetry.io/otel/trace":              {"runtime/internal/tracing", "runtime/config.go"},
 	"go.opentelemetry.io/otel/sdk/trace":          {"cmd/arcp"},
 }
@@ -496,7 +501,7 @@ const (
 var largeStructs = map[string]int{
 	"runtime.Config":                   39, // configuration
 	"runtime/internal/conn.Options":    32, // configuration
-	"runtime/internal/metrics.Metrics": 53, // metrics
+	"runtime/internal/metrics.Metrics": 55, // metrics
 	"runtime/internal/approval.Row":    34, // as it is stored and shown
 }
 

@@ -280,7 +280,7 @@ var Catalog = []Spec{
 	spec[JobCompletedPayload](JobCompleted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
 	spec[ErrorPayload](JobFailed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
 	spec[JobCancelledPayload](JobCancelled, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3").inDraft(needNone),
-	spec[JobSchedulePayload](JobSchedule, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
+	spec[JobSchedulePayload](JobSchedule, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served().commanding(),
 	spec[JobSubscribePayload](JobSubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served(),
 	spec[JobSubscribedPayload](JobSubscribed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Plain, "§3.3"),
 	spec[JobUnsubscribePayload](JobUnsubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served(),

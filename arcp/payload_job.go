@@ -228,3 +228,23 @@ type AgentHandoffPayload struct {
 	SessionID SessionID   `json:"session_id,omitzero"` // session there
 	Reason    string      `json:"reason,omitzero"`     // for people
 }
+
+// ScheduleResult is the result of a schedule whose rule has ended.
+type ScheduleResult struct {
+	Fired   int `json:"fired"`           // jobs that were accepted
+	Skipped int `json:"skipped"`         // occurrences without a job: late, or while the previous job ran
+	Failed  int `json:"failed,omitzero"` // occurrences whose job was refused
+}
+
+// ScheduleView is a schedule that has not ended, in the result of schedule.list.
+type ScheduleView struct {
+	JobID     JobID       `json:"job_id"`               // job of the schedule
+	Tool      string      `json:"tool"`                 // tool or workflow of its jobs
+	When      When        `json:"when"`                 // as it was scheduled
+	CreatedAt time.Time   `json:"created_at"`           // when it was scheduled
+	Next      []time.Time `json:"next"`                 // its next times; empty: its last job runs
+	Fired     int         `json:"fired"`                // jobs that were accepted
+	Skipped   int         `json:"skipped"`              // occurrences without a job: late, or while the previous job ran
+	Failed    int         `json:"failed"`               // occurrences whose job was refused
+	LastJobID JobID       `json:"last_job_id,omitzero"` // its latest job
+}

@@ -355,7 +355,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		Cursors:   r.cursors,
 		Audit:     r.audit,
 		Logger:    r.cfg.Log,
-		IsBuiltin: func(name string) bool { return r.builtin.IsBuiltin(name) },
+		IsBuiltin: func(name string) bool { return name != engine.ScheduleTool && r.builtin.IsBuiltin(name) }, // schedules are listed
 	}
 	r.builtin = &builtin.Tools{
 		Store:     r.cfg.Store,

@@ -62,6 +62,24 @@ func ExampleClient_Invoke() {
 	// Output: {"n":1} <nil>
 }
 
+// Schedule a job, and wait for its result.
+func ExampleSchedules_Add() {
+	ctx, c, end := local(client.Options{})
+	defer end()
+
+	schedule, err := client.SchedulesOf(c).Add(ctx, client.ScheduleParams{
+		InvokeParams: client.InvokeParams{Tool: "demo.echo", Arguments: map[string]int{"n": 1}},
+		When:         arcp.When{After: new(arcp.FloatNumber(0.01))},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := schedule.Wait(ctx)
+	fmt.Println(string(result.Value), err)
+	// Output: {"n":1} <nil>
+}
+
 // A key makes a submit safe to repeat: the same key with the same request is the same job.
 func ExampleClient_Invoke_idempotent() {
 	ctx, c, end := local(client.Options{})

@@ -12,6 +12,8 @@ import (
 	"os"
 	"sync"
 
+	_ "time/tzdata" // schedules name time zones, also where the system has no database of them
+
 	toolexec "github.com/arcpd/arcpd/runtime/tool/exec"
 )
 

@@ -76,7 +76,8 @@ func (c *client) open(id arcp.SessionID, after *uint64) *arcp.Envelope {
 		Client:       arcp.ClientInfo{Kind: "chaos", Version: "1"},
 		LastEventSeq: after,
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
-			arcp.FeatureDurableJobs: true, arcp.FeatureSubscriptions: true, arcp.FeatureCheckpoints: c.checkpoints()}},
+			arcp.FeatureDurableJobs: true, arcp.FeatureSubscriptions: true, arcp.FeatureArtifacts: true,
+			arcp.FeatureCheckpoints: c.checkpoints(), arcp.FeatureStreaming: c.streams()}},
 	})
 	env.SessionID = id
 	return env
@@ -85,6 +86,10 @@ func (c *client) open(id arcp.SessionID, after *uint64) *arcp.Envelope {
 // checkpoints reports whether the session receives checkpoints. Three of four sessions of the RFC's
 // dialect negotiate them; in the draft dialect all sessions receive them.
 func (c *client) checkpoints() bool { return c.library.dialect() == arcp.DialectDraft || c.n%4 != 3 }
+
+// streams reports whether the session receives streams. Three of four sessions of the RFC's dialect
+// negotiate them.
+func (c *client) streams() bool { return c.library.dialect() == arcp.DialectRFC && c.n%4 != 2 }
 
 func (c *client) openNew(ctx context.Context) bool {
 	if !c.conn.open(c.open("", nil)) {
@@ -104,7 +109,7 @@ func (c *client) openNew(ctx context.Context) bool {
 		others = append(others, o.Name)
 	}
 	c.stream = NewStream(c.String(), c.principal.Name, p.SessionID, others)
-	c.stream.Dialect, c.stream.Checkpoints = c.library.dialect(), c.checkpoints()
+	c.stream.Dialect, c.stream.Checkpoints, c.stream.Streams = c.library.dialect(), c.checkpoints(), c.streams()
 	c.tokens = []string{p.ResumeToken}
 	return true
 }

@@ -5,7 +5,7 @@
 // as one of its client libraries. Their connections are cut within frames, stall, and are dropped
 // before an answer arrives. Commands are repeated and reordered. The server is killed every few
 // seconds and restarted with the same data. At the end all jobs finish undisturbed, every session is
-// resumed once more, and all jobs are listed.
+// resumed once more and fetches artifacts that it was told of, and all jobs are listed.
 //
 // A [Stream] records the messages of one session. It checks numbers, replays and the events of each
 // kind of job. [Compare] compares the streams with each other and with the lists, also across the

@@ -21,6 +21,7 @@ type Stream struct {
 	Session     arcp.SessionID
 	Dialect     arcp.Dialect
 	Checkpoints bool // the session receives checkpoints
+	Streams     bool // the session receives streams
 
 	Submits   map[arcp.MessageID]*Submit
 	Jobs      map[arcp.JobID]*View
@@ -34,6 +35,8 @@ type Stream struct {
 	next     uint64   // expected event_seq of the next event
 	byTrace  map[string]*Submit
 	accepted map[arcp.JobID]*Submit // draft dialect: the first submit that was answered with the job
+
+	artifacts []arcp.ArtifactObject // that were announced, the oldest first
 }
 
 // Submit is a submit of the session.
@@ -148,6 +151,8 @@ func (s *Stream) sees(t arcp.Type) bool {
 		return s.Dialect == arcp.DialectRFC
 	case arcp.JobCheckpoint:
 		return s.Checkpoints
+	case arcp.StreamOpen, arcp.StreamChunk, arcp.StreamClose, arcp.StreamError:
+		return s.Streams
 	}
 	return true
 }
@@ -219,6 +224,11 @@ func (s *Stream) event(env *arcp.Envelope) {
 	}
 	e := Event{Type: env.Type, Seq: env.EventSeq, Body: body(env), Shared: shared(env), Origin: origin(env), Copies: 1, dialect: s.Dialect}
 	e.ID, _ = arcp.ParseIDBody(strings.TrimPrefix(string(env.ID), arcp.MessagePrefix)) // an invalid id is zero and out of order
+	if env.Type == arcp.ArtifactRef {
+		if a, err := announcedArtifact(env); err == nil { // otherwise the expectation finds it
+			s.artifacts = append(s.artifacts, a)
+		}
+	}
 	i, known := slices.BinarySearchFunc(v.Events, e.ID, func(e Event, id [16]byte) int { return bytes.Compare(e.ID[:], id[:]) })
 	if known {
 		s.duplicate(v, &v.Events[i], &e, env, submit)

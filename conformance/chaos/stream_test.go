@@ -216,6 +216,15 @@ func TestExpectations(t *testing.T) {
 		return message{"job.failed", `{"code":"` + code + `","message":"~m","retryable":false}`}
 	}
 	count := Task{Kind: Count, N: 3}
+	chunks, art := Task{Kind: Chunks, N: 2}, Task{Kind: Artifact, N: 5}
+	chunk := func(n int) message {
+		return message{"stream.chunk", fmt.Sprintf(`{"sequence":%d,"data":"%d...\n"}`, n, n)}
+	}
+	opened, closed := message{"stream.open", `{"kind":"text"}`}, message{"stream.close", `{"final_sequence":1}`}
+	broken := message{"stream.error", `{"code":"ABORTED","message":"m","retryable":true}`}
+	streamed := message{"job.completed", `{"value":{"chunks":2}}`}
+	object := `"artifact_id":"art_1","uri":"u","media_type":"text/plain","size":5`
+	ref := message{"artifact.ref", `{"artifact":{` + object + `},` + object + `}`}
 	const early = "starts before it is accepted"
 	for _, c := range []struct {
 		why    string
@@ -237,17 +246,35 @@ func TestExpectations(t *testing.T) {
 		{"echoes", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []message{started, {"job.completed", `{"value":{"a": 1.0}}`}}, true},
 		{"echoes something else", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []message{started, {"job.completed", `{"value":{"a":1}}`}}, false},
 		{early, Task{Kind: Sleep}, []message{started}, false},
+		{"streams", chunks, []message{started, opened, chunk(0), chunk(1), closed, streamed}, true},
+		{"streams nothing", Task{Kind: Chunks}, []message{started, opened, {"stream.close", `{}`}, {"job.completed", `{"value":{"chunks":0}}`}}, true},
+		{"a chunk is missing", chunks, []message{started, opened, chunk(1)}, false},
+		{"a chunk has other data", chunks, []message{started, opened, {"stream.chunk", `{"sequence":0,"data":"1..."}`}}, false},
+		{"the last chunk is missing", chunks, []message{started, opened, chunk(0), closed}, false},
+		{"a stream is open at the end", chunks, []message{started, opened, chunk(0), chunk(1), streamed}, false},
+		{"a stream is closed twice", chunks, []message{started, opened, chunk(0), chunk(1), closed, closed}, false},
+		{"a stream ends at a restart", chunks, []message{started, opened, chunk(0), broken, started, opened, chunk(0), chunk(1), closed, streamed}, true},
+		{"a stream does not end at a restart", chunks, []message{started, opened, chunk(0), started, opened}, false},
+		{"a stream is continued after a restart", chunks, []message{started, opened, chunk(0), broken, started, opened, chunk(1)}, false},
+		{"puts an artifact", art, []message{started, ref, {"job.completed", `{"value":{"artifact_id":"art_1"}}`}}, true},
+		{"puts an artifact and returns another", art, []message{started, ref, {"job.completed", `{"value":{"artifact_id":"art_2"}}`}}, false},
+		{"puts an artifact twice", art, []message{started, ref, ref}, false},
+		{"puts no artifact", art, []message{started, {"job.completed", `{"value":{"artifact_id":"art_1"}}`}}, false},
 		{"is accepted twice", Task{Kind: Sleep}, []message{{"job.accepted", `{}`}}, false},
 		{"is direct", Task{Kind: Sleep, Direct: true}, []message{{"tool.result", `{}`}}, true},
 		{"is direct and starts", Task{Kind: Sleep, Direct: true}, []message{started}, false},
 		{"emits a foreign event", Task{Kind: Sleep}, []message{started, progress(1)}, false},
 	} {
-		e, violation := newExpectation(c.task, &Stream{Checkpoints: true}), ""
+		e, violation := newExpectation(c.task, &Stream{Checkpoints: true, Streams: true}), ""
 		if !c.task.Direct && c.why != early {
 			c.events = append([]message{{"job.accepted", `{}`}}, c.events...)
 		}
 		for _, m := range c.events {
-			if v := e.check(&arcp.Envelope{Type: arcp.Type(m[0]), Payload: arcp.Raw(m[1])}); violation == "" {
+			env := arcp.Envelope{Type: arcp.Type(m[0]), Payload: arcp.Raw(m[1])}
+			if strings.HasPrefix(m[0], "stream.") {
+				env.StreamID = "str_1"
+			}
+			if v := e.check(&env); violation == "" {
 				violation = v
 			}
 		}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -21,16 +22,20 @@ const (
 	Count    Kind = "demo.count"
 	Sleep    Kind = "demo.sleep"
 	Fail     Kind = "demo.fail"
+	Chunks   Kind = "demo.stream"
+	Artifact Kind = "demo.artifact"
 )
 
 // endsWithServer reports whether a restart ends jobs of the kind (SPEC.md §7.2).
-func (k Kind) endsWithServer() bool { return k == Emit || k == Fail }
+func (k Kind) endsWithServer() bool {
+	return k == Emit || k == Fail || k == Artifact
+}
 
 // Task is the work that a submit requests.
 type Task struct {
 	Kind      Kind
 	Arguments string
-	N         int    // number of events that the tool emits
+	N         int    // number of events or chunks that the tool emits, or bytes of its artifact
 	Marker    string // text in the arguments that identifies the submit; some kinds have no room for it
 	Direct    bool
 	Key       string // idempotency key; empty: none
@@ -80,9 +85,15 @@ func randomTask(rnd *rand.Rand, mark string) Task {
 	case n < 80:
 		t.Kind, t.N = Count, 5+rnd.IntN(40)
 		t.Arguments = fmt.Sprintf(`{"to":%d,"interval_ms":%d}`, t.N, 5+rnd.IntN(50))
-	case n < 92:
+	case n < 86:
 		t.Kind = Sleep
 		t.Arguments = fmt.Sprintf(`{"ms":%d}`, rnd.IntN(3000))
+	case n < 92:
+		t.Kind, t.N = Chunks, rnd.IntN(40)
+		t.Arguments = fmt.Sprintf(`{"name":%q,"chunks":%d,"bytes":%d,"interval_ms":%d}`, mark, t.N, 8+rnd.IntN(200), rnd.IntN(20))
+	case n < 95:
+		t.Kind, t.N = Artifact, rnd.IntN(100_000)
+		t.Arguments = fmt.Sprintf(`{"bytes":%d,"media_type":"text/plain"}`, t.N)
 	default:
 		t.Kind = Fail
 		t.Arguments = fmt.Sprintf(`{"code":"NOT_FOUND","message":%q}`, mark)
@@ -97,11 +108,16 @@ type expectation struct {
 	attempt int  // number of job.started events
 	n       int  // number of tool events in this attempt
 	point   int  // count at the last checkpoint; -1: the session receives no checkpoints
+
+	streams  bool            // the session receives streams
+	stream   arcp.StreamID   // open stream; empty: none
+	closed   bool            // the stream was closed behind its last chunk
+	artifact arcp.ArtifactID // announced artifact; empty: none
 }
 
 // newExpectation returns the expectation of the events that a session sees.
 func newExpectation(t Task, s *Stream) *expectation {
-	y := &expectation{task: t, begun: !s.sees(arcp.JobAccepted)}
+	y := &expectation{task: t, begun: !s.sees(arcp.JobAccepted), streams: s.sees(arcp.StreamChunk)}
 	if !s.sees(arcp.JobCheckpoint) {
 		y.point = -1
 	}
@@ -134,6 +150,15 @@ func (ex *expectation) next(env *arcp.Envelope) string {
 		return ex.progressed(env)
 	case arcp.JobCheckpoint:
 		return ex.saved()
+	case arcp.StreamOpen, arcp.StreamChunk, arcp.StreamClose, arcp.StreamError:
+		return ex.streamed(env)
+	case arcp.ArtifactRef:
+		return ex.announced(env)
+	}
+	if ex.stream != "" {
+		return fmt.Sprintf("%s before the end of the stream %s", env.Type, ex.stream)
+	}
+	switch env.Type {
 	case arcp.JobCompleted, arcp.ToolResult:
 		return ex.completed(env)
 	case arcp.JobFailed, arcp.ToolError:
@@ -148,7 +173,10 @@ func (ex *expectation) started() string {
 	if ex.attempt++; ex.attempt > 1 && ex.task.Kind.endsWithServer() {
 		return fmt.Sprintf("attempt %d of %s, which a restart should have ended", ex.attempt, ex.task.Kind)
 	}
-	ex.n = 0
+	if ex.stream != "" {
+		return fmt.Sprintf("attempt %d starts before the end of the stream %s", ex.attempt, ex.stream)
+	}
+	ex.n, ex.closed = 0, false
 	if ex.task.Kind == Count {
 		ex.n = max(ex.point, 0)
 	}
@@ -200,6 +228,84 @@ func (ex *expectation) saved() string {
 	return ""
 }
 
+// streamed checks an event of a stream.
+func (ex *expectation) streamed(env *arcp.Envelope) string {
+	if env.Type == arcp.StreamOpen && ex.task.Direct { // without job.started the attempt begins here
+		ex.n, ex.closed = 0, false
+	}
+	if ex.task.Kind != Chunks || (env.Type == arcp.StreamOpen) != (ex.stream == "") || ex.closed || env.StreamID == "" {
+		return fmt.Sprintf("%s of %s, whose stream is %q and closed: %t", env.Type, ex.task.Kind, ex.stream, ex.closed)
+	}
+	if env.Type == arcp.StreamOpen {
+		ex.stream = env.StreamID
+	}
+	if env.StreamID != ex.stream {
+		return fmt.Sprintf("%s of the stream %s, want %s", env.Type, env.StreamID, ex.stream)
+	}
+	var p struct {
+		Sequence      int    `json:"sequence"`
+		FinalSequence *int   `json:"final_sequence"`
+		Data          string `json:"data"`
+	}
+	if err := arcp.Unmarshal(env.Payload, &p); err != nil {
+		return err.Error()
+	}
+	switch env.Type {
+	case arcp.StreamChunk:
+		if number := fmt.Sprint(ex.n); p.Sequence != ex.n || !strings.HasPrefix(p.Data, number) || strings.Trim(p.Data[len(number):], ".\n") != "" {
+			return fmt.Sprintf("chunk %d %q arrives, want chunk %d", p.Sequence, p.Data, ex.n)
+		}
+		ex.n++
+	case arcp.StreamClose:
+		ex.stream, ex.closed = "", true
+		if last := ex.n - 1; last < 0 && p.FinalSequence != nil || last >= 0 && (p.FinalSequence == nil || *p.FinalSequence != last) {
+			return fmt.Sprintf("the stream of %d chunks is closed with %s", ex.n, env.Payload)
+		}
+	case arcp.StreamError:
+		ex.stream = ""
+	}
+	return ""
+}
+
+// announced checks the artifact of a job.
+func (ex *expectation) announced(env *arcp.Envelope) string {
+	a, err := announcedArtifact(env)
+	if err != nil || ex.task.Kind != Artifact || ex.artifact != "" || a.Size != uint64(ex.task.N) {
+		return fmt.Sprintf("an artifact of %s after %q: %s (%v)", ex.task.Kind, ex.artifact, env.Payload, err)
+	}
+	ex.artifact = a.ArtifactID
+	return ""
+}
+
+// announcedArtifact returns the artifact of artifact.ref. In the draft dialect only its address has the
+// id.
+func announcedArtifact(env *arcp.Envelope) (arcp.ArtifactObject, error) {
+	p, err := arcp.DecodePayload[arcp.ArtifactRefPayload](env)
+	a := cmp.Or(p.Artifact, p.ArtifactObject)
+	if a.ArtifactID == "" {
+		a.ArtifactID = arcp.ArtifactID(a.URI[strings.LastIndexByte(a.URI, '/')+1:])
+	}
+	return a, err
+}
+
+// produced checks the result of a job with a stream or an artifact.
+func (ex *expectation) produced(value arcp.Raw) string {
+	var p struct {
+		Chunks   int             `json:"chunks"`
+		Artifact arcp.ArtifactID `json:"artifact_id"`
+	}
+	err := arcp.Unmarshal(value, &p)
+	switch {
+	case err != nil:
+		return err.Error()
+	case ex.task.Kind == Artifact && (p.Artifact == "" || p.Artifact != ex.artifact):
+		return fmt.Sprintf("completed with %s after the artifact %q", value, ex.artifact)
+	case ex.task.Kind == Chunks && (p.Chunks != ex.task.N || ex.streams && (ex.n != ex.task.N || !ex.closed)):
+		return fmt.Sprintf("completed with %s after %d of %d chunks, closed: %t", value, ex.n, ex.task.N, ex.closed)
+	}
+	return ""
+}
+
 func (ex *expectation) completed(env *arcp.Envelope) string {
 	p, err := arcp.DecodePayload[arcp.JobCompletedPayload](env)
 	switch {
@@ -209,6 +315,8 @@ func (ex *expectation) completed(env *arcp.Envelope) string {
 		return "a job that has to fail was completed"
 	case ex.task.Kind == Echo && string(p.Value) != ex.task.Arguments:
 		return fmt.Sprintf("the echo of %s is %s", ex.task.Arguments, p.Value)
+	case ex.task.Kind == Chunks, ex.task.Kind == Artifact:
+		return ex.produced(p.Value)
 	case ex.n == 0 && ex.attempt > 1 && ex.task.Kind == Count && ex.point < 0:
 		return "" // the last attempt resumed from the final checkpoint, which the session does not receive
 	case ex.n != ex.task.N:

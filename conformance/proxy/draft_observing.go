@@ -667,6 +667,8 @@ var draftBuiltinFaults = []Fault{
 			return f.with("type", script.JobResult).with("payload", map[string]any{"job_id": f.JobID, "final_status": "success", "result": struct{}{}, "output": struct{}{},
 				"completed_at": f.stringMember("completed_at")})
 		})},
+	{Defect: "a schedule is counted as fired before its time", Checks: []string{"draft.builtin.schedule"}, newRewriter: replaceOutput(`"fired":0`, `"fired":1`)},
+	{Defect: "a schedule of an unknown agent calls another", Checks: []string{"draft.builtin.schedule-refused"}, newRewriter: replaceSent(`"no.such.agent"`, `"demo.echo"`)},
 	{Defect: "wrong input of an agent is AGENT_NOT_AVAILABLE", Checks: []string{"draft.builtin.arguments"}, newRewriter: replaceDraftCode("INVALID_REQUEST", "AGENT_NOT_AVAILABLE")},
 }
 

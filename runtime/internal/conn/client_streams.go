@@ -26,24 +26,24 @@ func (cm *commands) openStream(_ time.Time, env *arcp.Envelope, p *arcp.StreamOp
 	if env.JobID == "" {
 		return errInvalid("stream.open needs the job_id of a job that reads streams")
 	}
-	cm.c.srv.opts.Engine.OpenClientStream(cm.streamWriter(env.ID), env.JobID, env.StreamID, p)
+	cm.c.srv.opts.Engine.Streams().Open(cm.streamWriter(env.ID), env.JobID, env.StreamID, p)
 	return nil
 }
 
 func (cm *commands) writeStream(now time.Time, env *arcp.Envelope, p *arcp.StreamChunkPayload) error {
-	if err := cm.c.srv.opts.Engine.WriteClientStream(cm.streamWriter(env.ID), env.StreamID, p); err != nil {
+	if err := cm.c.srv.opts.Engine.Streams().Write(cm.streamWriter(env.ID), env.StreamID, p); err != nil {
 		cm.c.nack(now, env.ID, err)
 	}
 	return nil
 }
 
 func (cm *commands) closeStream(now time.Time, env *arcp.Envelope, p *arcp.StreamClosePayload) error {
-	cm.answerStream(now, env, cm.c.srv.opts.Engine.EndClientStream(cm.streamWriter(env.ID), env.StreamID, p.FinalSequence, nil))
+	cm.answerStream(now, env, cm.c.srv.opts.Engine.Streams().End(cm.streamWriter(env.ID), env.StreamID, p.FinalSequence, nil))
 	return nil
 }
 
 func (cm *commands) failStream(now time.Time, env *arcp.Envelope, p *arcp.ErrorPayload) error {
-	cm.answerStream(now, env, cm.c.srv.opts.Engine.EndClientStream(cm.streamWriter(env.ID), env.StreamID, nil, p))
+	cm.answerStream(now, env, cm.c.srv.opts.Engine.Streams().End(cm.streamWriter(env.ID), env.StreamID, nil, p))
 	return nil
 }
 

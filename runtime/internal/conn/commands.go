@@ -22,6 +22,7 @@ var commandRoutes = map[arcp.Type]handler{
 	arcp.ToolInvoke:        submit,
 	arcp.WorkflowStart:     submit,
 	arcp.AgentDelegate:     submit,
+	arcp.JobSchedule:       submit,
 	arcp.Cancel:            on(commandsOf, (*commands).cancel),
 	arcp.Interrupt:         on(commandsOf, (*commands).interrupt),
 	arcp.CheckpointCreate:  on(commandsOf, (*commands).createCheckpoint),
@@ -89,6 +90,9 @@ func decodeSubmit(env *arcp.Envelope, p *arcp.ToolInvokePayload) (err error) {
 		var d arcp.AgentDelegatePayload
 		d, err = arcp.DecodeComplete[arcp.AgentDelegatePayload](env)
 		*p = d.Invoke()
+	case arcp.JobSchedule:
+		_, err = arcp.DecodeComplete[arcp.JobSchedulePayload](env)
+		*p = arcp.ToolInvokePayload{Tool: engine.ScheduleTool, Arguments: env.Payload}
 	default:
 		err = arcp.DecodeCompleteTo(env, p)
 	}
@@ -136,7 +140,7 @@ func (cm *commands) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayl
 			c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeInvalidArgument, "malformed stream id"))
 			return nil
 		}
-		c.srv.opts.Engine.CancelStream(cm.requester(env.ID), p)
+		c.srv.opts.Engine.Streams().Cancel(cm.requester(env.ID), p)
 	default:
 		return errInvalid("target must be job, stream or session")
 	}

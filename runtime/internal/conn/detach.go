@@ -29,7 +29,7 @@ func (c *conn) detach() {
 	if c.session.Session == nil || !c.session.Detach((*sessionConn)(c), now) {
 		return
 	}
-	s.opts.Engine.ReleaseStreams(c.id)
+	s.opts.Engine.Streams().Release(c.id)
 	c.ack.savePosition()
 	if !c.ack.clientAcks {
 		s.opts.Log.Release(c.id, written)

@@ -85,7 +85,7 @@ func (aw *ackWindow) openStreams(ctx context.Context) ([]*store.Event, error) {
 		return nil, nil
 	}
 	e := aw.c.srv.opts.Engine
-	return e.OpenStreams(ctx, append(e.SessionJobs().IDs(aw.c.id), aw.followed...))
+	return e.Streams().Opened(ctx, append(e.SessionJobs().IDs(aw.c.id), aw.followed...))
 }
 
 // locate searches the session's events for a message and a checkpoint. The position is after the

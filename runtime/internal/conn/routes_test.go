@@ -83,7 +83,7 @@ func TestHandlersDecodeTheCatalogPayload(t *testing.T) {
 		for _, f := range members(reflect.TypeOf(arcp.Lookup(typ).NewPayload()).Elem()) {
 			env := &arcp.Envelope{ID: "msg_x", Type: typ, Payload: fmt.Appendf(nil, `{%q:%s}`, f.name, f.wrong)}
 			var text string
-			if typ == arcp.ToolInvoke || typ == arcp.WorkflowStart || typ == arcp.AgentDelegate { // the engine sends the refusal
+			if typ == arcp.ToolInvoke || typ == arcp.WorkflowStart || typ == arcp.AgentDelegate || typ == arcp.JobSchedule { // the engine sends the refusal
 				text = fmt.Sprint(decodeSubmit(env, new(arcp.ToolInvokePayload)))
 			} else {
 				answer := refusalOf(t, handling(), env)

@@ -206,6 +206,7 @@ func (s *Server) newMachineConfig(anonymous bool) machine.Config {
 				arcp.FeatureCheckpoints: true, arcp.FeatureStreaming: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,
 				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureArtifacts: true, arcp.FeatureExecutes: true,
 				arcp.FeatureMetrics:                true,
+				arcp.FeatureScheduledJobs:          true,
 				arcp.FeatureProvisionedCredentials: s.opts.Provisions},
 			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(s.opts.Heartbeat),
 			AckWindow: uint32(min(max(s.opts.AckWindow, 0), math.MaxUint32)),

@@ -333,7 +333,7 @@ func (s *subscriptions) slowStream(id arcp.StreamID, p *arcp.BackpressurePayload
 	if !actor.MayCommand(&c.principal.identity) {
 		return arcp.Errorf(arcp.CodePermissionDenied, "backpressure of a stream: this principal may only observe")
 	}
-	return c.srv.opts.Engine.SlowStream(engine.Requester{Principal: c.principal.identity.Principal, Session: c.id}, id, p)
+	return c.srv.opts.Engine.Streams().Slow(engine.Requester{Principal: c.principal.identity.Principal, Session: c.id}, id, p)
 }
 
 // setBackpressure bounds the events of all subscriptions: the number a second, where 0 is no bound,

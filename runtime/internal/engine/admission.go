@@ -34,7 +34,7 @@ func (e *Engine) reserve(r *run, maxJobs int) *limitError {
 	switch {
 	case r.row.Parent != "" && !e.jobs.active(r.row.Parent):
 		return &limitError{"", errEnded}
-	case e.shutdown.quitting() || e.shutdown.draining() && r.row.Parent == "":
+	case e.shutdown.quitting() || e.shutdown.draining() && !e.jobs.isCalled(r):
 		return &limitError{"", errShuttingDown()}
 	case r.runsInline():
 		return nil
@@ -51,7 +51,7 @@ func (e *Engine) reserve(r *run, maxJobs int) *limitError {
 	if err := e.queues.reserve(r); err != nil {
 		return err
 	}
-	if r.schedule != schedSlot {
+	if r.slot != slotHeld {
 		r.state, r.row.State = arcp.StateQueued, arcp.StateQueued
 	}
 	e.jobs.add(r)

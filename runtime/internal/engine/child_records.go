@@ -134,6 +134,11 @@ type returnBudget struct {
 }
 
 func (rb *returnBudget) apply(s *supervisor, now time.Time) {
+	if s.planned != nil {
+		planner{s}.jobEnded(now, rb.child, rb.run)
+		rb.report(nil)
+		return
+	}
 	c := s.ledger.Find(rb.child)
 	if c == nil || !c.Open {
 		rb.answer(s, c != nil && s.ledger.Unsaved(c))

@@ -805,18 +805,7 @@ func TestDrainAcceptsChildren(t *testing.T) {
 // A child whose credentials are refused is not created, and costs nothing.
 func TestChildWithoutCredentials(t *testing.T) {
 	runEngine(t, nil, func(f *fixture) {
-		sealer, err := credential.NewSealer(make([]byte, 32))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.e.cfg.Vault, err = credential.New(credential.Options{Log: f.cfg.Log, Store: f.st, Sealer: sealer,
-			Sources: []credential.Source{{Name: "p", For: []string{"needy*"}, Provisioner: refusingProvisioner{}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.e.cfg.Vault.Recover(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		defer f.provision("needy*", arcp.CodeUnavailable)()
 		f.tool("needy", nil, echo)
 		var saw []string
 		f.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -835,14 +824,31 @@ func TestChildWithoutCredentials(t *testing.T) {
 			t.Errorf("%d children", n)
 		}
 		f.expectNoState("")
-		f.e.cfg.Vault.Close()
 	})
 }
 
-type refusingProvisioner struct{}
+// provision has the engine provision credentials for the jobs of tools. They are refused.
+func (f *fixture) provision(tools string, refusal arcp.Code) (stop func()) {
+	f.Helper()
+	sealer, err := credential.NewSealer(make([]byte, 32))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.e.cfg.Vault, err = credential.New(credential.Options{Log: f.cfg.Log, Store: f.st, Sealer: sealer,
+		Sources: []credential.Source{{Name: "p", For: []string{tools}, Provisioner: refusingProvisioner{refusal}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := f.e.cfg.Vault.Recover(f.Context()); err != nil {
+		f.Fatal(err)
+	}
+	return f.e.cfg.Vault.Close
+}
 
-func (refusingProvisioner) Issue(context.Context, credential.Request) ([]credential.Credential, error) {
-	return nil, &credential.RefusedError{Err: arcp.Errorf(arcp.CodeUnavailable, "not now")}
+type refusingProvisioner struct{ code arcp.Code }
+
+func (p refusingProvisioner) Issue(context.Context, credential.Request) ([]credential.Credential, error) {
+	return nil, &credential.RefusedError{Err: arcp.Errorf(p.code, "not now")}
 }
 
 func (refusingProvisioner) Revoke(context.Context, credential.Ref) error { return nil }

@@ -99,12 +99,12 @@ type clientStreams struct {
 	added   change
 }
 
-// OpenClientStream opens a stream of a client to its job. Only the session uses its id. The answer is an
+// Open opens a stream of a client to its job. Only the session uses its id. The answer is an
 // ack or a nack.
-func (e *Engine) OpenClientStream(from Requester, id arcp.JobID, stream arcp.StreamID, p *arcp.StreamOpenPayload) {
-	r := e.run(id)
+func (js JobStreams) Open(from Requester, id arcp.JobID, stream arcp.StreamID, p *arcp.StreamOpenPayload) {
+	r := js.e.run(id)
 	if r == nil {
-		from.refuseEnded(e, id)
+		from.refuseEnded(js.e, id)
 		return
 	}
 	if err := r.openClientStream(from, stream, p); err != nil {
@@ -148,10 +148,10 @@ func (r *run) openClientStream(from Requester, stream arcp.StreamID, p *arcp.Str
 	return nil
 }
 
-// WriteClientStream adds a chunk to a stream of a client. The answer is an ack when the tool has read the
+// Write adds a chunk to a stream of a client. The answer is an ack when the tool has read the
 // chunk. A chunk that was received before is only acknowledged.
-func (e *Engine) WriteClientStream(from Requester, id arcp.StreamID, p *arcp.StreamChunkPayload) *arcp.Error {
-	cs := e.clientStreams.find(from.Session, id)
+func (js JobStreams) Write(from Requester, id arcp.StreamID, p *arcp.StreamChunkPayload) *arcp.Error {
+	cs := js.e.clientStreams.find(from.Session, id)
 	if cs == nil {
 		return errNoStream()
 	}
@@ -252,10 +252,10 @@ func (cs *clientStream) end(err error) {
 	cs.changed.notify()
 }
 
-// EndClientStream ends a stream: with the error of the client, or else behind the chunk finalSequence; nil
+// End ends a stream: with the error of the client, or else behind the chunk finalSequence; nil
 // means that there was none.
-func (e *Engine) EndClientStream(from Requester, id arcp.StreamID, finalSequence *uint64, cause *arcp.Error) *arcp.Error {
-	cs := e.clientStreams.find(from.Session, id)
+func (js JobStreams) End(from Requester, id arcp.StreamID, finalSequence *uint64, cause *arcp.Error) *arcp.Error {
+	cs := js.e.clientStreams.find(from.Session, id)
 	if cs == nil {
 		return errNoStream()
 	}

@@ -41,9 +41,9 @@ func (f *fixture) accepted() (jobs []arcp.JobID) {
 // sendHello writes a stream of one chunk to a job that has opened it.
 func (f *fixture) sendHello(from Requester) {
 	f.Helper()
-	err := f.e.WriteClientStream(from, "str_x", &arcp.StreamChunkPayload{Data: arcp.Raw(`"hello"`)})
+	err := f.e.Streams().Write(from, "str_x", &arcp.StreamChunkPayload{Data: arcp.Raw(`"hello"`)})
 	if err == nil {
-		err = f.e.EndClientStream(from, "str_x", new(uint64(0)), nil)
+		err = f.e.Streams().End(from, "str_x", new(uint64(0)), nil)
 	}
 	if err != nil {
 		f.Fatal(err)
@@ -75,7 +75,7 @@ func TestClientStreamToQueuedJob(t *testing.T) {
 		f.submit("t", `2`)
 		queued := f.accepted()[1]
 		from := f.requester()
-		f.e.OpenClientStream(from, queued, "str_x", &arcp.StreamOpenPayload{Kind: arcp.StreamText})
+		f.e.Streams().Open(from, queued, "str_x", &arcp.StreamOpenPayload{Kind: arcp.StreamText})
 		f.e.Interrupt(from, &arcp.InterruptPayload{Target: arcp.TargetJob, TargetID: string(queued), Prompt: "wait"})
 		synctest.Wait() // the interrupt is refused
 		f.sendHello(from)
@@ -107,7 +107,7 @@ func TestClientStreamIsForTheLastAttempt(t *testing.T) {
 		job := f.accepted()[0]
 		time.Sleep(20 * time.Second) // the second attempt runs
 		from := f.requester()
-		f.e.OpenClientStream(from, job, "str_x", &arcp.StreamOpenPayload{Kind: arcp.StreamText})
+		f.e.Streams().Open(from, job, "str_x", &arcp.StreamOpenPayload{Kind: arcp.StreamText})
 		f.sendHello(from)
 		if err := <-late; !errors.Is(err, errEnded) {
 			t.Errorf("AcceptStream of the first attempt = %v", err)

@@ -14,7 +14,7 @@
 // Each attempt of a job has its own supervisor. Events of an earlier attempt are
 // refused. After a restart Recover resumes every job as its tool's recovery says.
 //
-// The lifecycle of a run, and its schedule in the queue of its tool, are states with
+// The lifecycle of a run, and its slot or place in the queue of its tool, are states with
 // transition tables (lifecycle.go). Engine.mu guards the tables of the engine, and
 // run.mu the state that a run shares with its tool. No goroutine holds both.
 //

@@ -121,6 +121,7 @@ type Engine struct {
 	slow      slowTools
 	handovers handovers
 	calls     callGroup
+	scheduler scheduler
 	pool      *pool.Pool
 	wg        sync.WaitGroup // supervisors, and submits that wait for credentials
 }
@@ -168,11 +169,14 @@ func (e *Engine) run(id arcp.JobID) *run {
 func (e *Engine) Lives(id arcp.JobID) bool { return e.run(id) != nil }
 
 // LivingAncestor returns the nearest ancestor of a job that has not ended, even if this
-// process does not run it. It is empty if there is none, or if an ancestor in between is deleted.
+// process does not run it. It is empty if there is none, or if an ancestor in between is deleted. A
+// schedule is no ancestor: it needs its jobs no longer when they have ended.
 func (e *Engine) LivingAncestor(ctx context.Context, row *store.Job) (arcp.JobID, error) {
 	for id := row.Parent; id != ""; {
 		p, err := e.cfg.Store.Job(ctx, id)
 		switch {
+		case err == nil && isScheduleRow(&p):
+			return "", nil
 		case err == nil && !p.State.Terminal():
 			return id, nil
 		case errors.Is(err, store.ErrNotFound) && e.Lives(id): // on its way to the store
@@ -227,6 +231,7 @@ func (e *Engine) SpaceFreed() { e.eachRun((*run).wakeTool) }
 // tools recover from checkpoints are paused at their next checkpoint.
 func (e *Engine) Drain() {
 	e.shutdown.pausing.Store(true)
+	e.scheduler.stop()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.shutdown.drain()
@@ -281,6 +286,7 @@ func (e *Engine) eachRun(f func(*run)) {
 
 // release removes an ended job from the tables.
 func (e *Engine) release(r *run) {
+	e.scheduler.remove(r)
 	r.gauge.set(e.cfg.Metrics, arcp.StateFailed) // any state that is not counted
 	r.mu.Lock()
 	r.timers.stop()

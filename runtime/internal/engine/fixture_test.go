@@ -180,17 +180,22 @@ func (f *fixture) reattach(id arcp.SessionID, after uint64) {
 // concurrency.
 func (f *fixture) tool(name string, change func(*tool.Capability), fn tool.Func) {
 	f.Helper()
+	if err := f.cfg.Tools.RegisterBuiltin(f.newTool(name, change, fn)); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *fixture) newTool(name string, change func(*tool.Capability), fn tool.Func) *tool.Tool {
+	f.Helper()
 	c := tool.Capability{Name: name, Limits: tool.Limits{Timeout: -1, Concurrency: -1, MaxResponseBytes: -1, MaxRequestBytes: -1}}
 	if change != nil {
 		change(&c)
 	}
 	t, err := tool.NewRaw(c, fn)
-	if err == nil {
-		err = f.cfg.Tools.RegisterBuiltin(t)
-	}
 	if err != nil {
 		f.Fatal(err)
 	}
+	return t
 }
 
 func withoutSideEffect(c *tool.Capability) { c.SideEffect = tool.SideEffectNone }

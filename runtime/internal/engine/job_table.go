@@ -21,6 +21,7 @@ type jobTable struct {
 	perSession   map[arcp.SessionID]jobList
 	perPrincipal map[string]int // jobs, not of built-in tools
 	perCaller    map[string]int // jobs of built-in tools, by principal
+	schedules    map[string]int // by principal
 	counted      int            // jobs that count for Limits.MaxJobs
 	arguments    int64          // bytes, for Limits.MaxArguments
 	resting      int            // jobs that are endless or resting: Engine.Stop does not wait for them
@@ -30,7 +31,7 @@ type jobTable struct {
 
 func newJobTable(l Limits) jobTable {
 	return jobTable{limits: l, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]jobList),
-		perPrincipal: make(map[string]int), perCaller: make(map[string]int)}
+		perPrincipal: make(map[string]int), perCaller: make(map[string]int), schedules: make(map[string]int)}
 }
 
 // tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
@@ -77,14 +78,14 @@ func (t *jobTable) remove(r *run) {
 
 // markResting records that a run is between two attempts. An endless run is counted as resting anyway.
 func (t *jobTable) markResting(r *run) {
-	if r.schedule.apply(onRest) && !r.endless() {
+	if r.slot.apply(onRest) && !r.endless() {
 		t.resting++
 	}
 }
 
 // markActive records that a run is not between two attempts any more.
 func (t *jobTable) markActive(r *run) {
-	if r.schedule.apply(onResume) && !r.endless() {
+	if r.slot.apply(onResume) && !r.endless() {
 		t.resting--
 	}
 }
@@ -92,7 +93,13 @@ func (t *jobTable) markActive(r *run) {
 // active reports whether an attempt of a job may run.
 func (t *jobTable) active(id arcp.JobID) bool {
 	r := t.runs[id]
-	return r != nil && r.schedule != schedResting
+	return r != nil && r.slot != slotResting
+}
+
+// isCalled reports whether a job was created by a running job. A schedule creates jobs, and does not run.
+func (t *jobTable) isCalled(r *run) bool {
+	parent := t.runs[r.row.Parent]
+	return parent != nil && !parent.isSchedule()
 }
 
 // markConcluded records that the end of a job is durable, before a client gets the end: the client may
@@ -123,6 +130,11 @@ func (t *jobTable) uncountConcluded() {
 // count adds d jobs like r to the counts for the limits.
 func (t *jobTable) count(r *run, d int) {
 	t.arguments += int64(d * len(r.row.Arguments))
+	if r.isSchedule() {
+		addCount(t.schedules, r.row.Principal, d)
+		r.e.cfg.Metrics.Schedules.Add(float64(d))
+		return
+	}
 	if r.builtin() {
 		addCount(t.perCaller, r.row.Principal, d)
 		return
@@ -164,6 +176,13 @@ const smallCall = 4 << 10
 // the principal; 0: Limits.MaxJobsPerPrincipal.
 func (t *jobTable) check(r *run, maxJobs int) *limitError {
 	t.uncountConcluded()
+	if r.isSchedule() {
+		if t.schedules[r.row.Principal] >= maxSchedules {
+			return &limitError{"schedules_per_principal", arcp.Errorf(arcp.CodeResourceExhausted,
+				"%d schedules have not ended; cancel one", maxSchedules)}
+		}
+		return t.checkArguments(r)
+	}
 	if r.builtin() {
 		if t.perCaller[r.row.Principal] >= maxBuiltins {
 			return &limitError{"builtins_per_principal", arcp.Errorf(arcp.CodeResourceExhausted,

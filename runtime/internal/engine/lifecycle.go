@@ -76,55 +76,55 @@ func (l lifecycle) aborted() bool { return l == lifeRefused || l == lifeStopped 
 // isFinal reports whether no attempt follows and no child is created any more.
 func (l lifecycle) isFinal() bool { return l == lifeEnding || l == lifeEnded || l == lifeRefused }
 
-// schedule is the state of a run in the queue of its tool. It is guarded by Engine.mu
-// and changes only by schedule.apply.
-type schedule uint8
+// slotState is the state of a run in the queue of its tool. It is guarded by Engine.mu
+// and changes only by slotState.apply.
+type slotState uint8
 
 const (
-	// schedNone: the run has neither a slot nor a place in the queue. Entry: newRun,
+	// slotNone: the run has neither a slot nor a place in the queue. Entry: newRun,
 	// or the run releases them. Exit: the run gets one of them, or rests.
-	schedNone schedule = iota
+	slotNone slotState = iota
 
-	// schedQueued: the run has a place in the queue of its tool. Exit: a slot is free
+	// slotQueued: the run has a place in the queue of its tool. Exit: a slot is free
 	// for it, or the job ends.
-	schedQueued
+	slotQueued
 
-	// schedSlot: the run holds a slot of its tool, or its tool needs none. Exit: the
+	// slotHeld: the run holds a slot of its tool, or its tool needs none. Exit: the
 	// tool has returned, or the run rests.
-	schedSlot
+	slotHeld
 
-	// schedResting: the run is between two attempts; Engine.Stop does not wait for it.
+	// slotResting: the run is between two attempts; Engine.Stop does not wait for it.
 	// Exit: its next attempt is due, or the job ends.
-	schedResting
+	slotResting
 
-	schedules = iota
+	slotStates = iota
 )
 
-// scheduleEvent is an event that changes a schedule.
-type scheduleEvent uint8
+// slotEvent is an event that changes a slotState.
+type slotEvent uint8
 
 const (
-	onSlot    scheduleEvent = iota // the run gets a slot
-	onQueue                        // the run gets a place in the queue
-	onRelease                      // the run releases its slot or place
-	onRest                         // an attempt has ended and another one follows later
-	onResume                       // the next attempt is due, or the job has ended
+	onSlot    slotEvent = iota // the run gets a slot
+	onQueue                    // the run gets a place in the queue
+	onRelease                  // the run releases its slot or place
+	onRest                     // an attempt has ended and another one follows later
+	onResume                   // the next attempt is due, or the job has ended
 
-	scheduleEvents = iota
+	slotEvents = iota
 )
 
-// scheduleTable has the next state for each state and event.
-var scheduleTable = [schedules][scheduleEvents]schedule{
+// slotTable has the next state for each state and event.
+var slotTable = [slotStates][slotEvents]slotState{
 	//             onSlot     onQueue      onRelease     onRest        onResume
-	schedNone:    {schedSlot, schedQueued, schedNone, schedResting, schedNone},
-	schedQueued:  {schedSlot, schedQueued, schedNone, schedQueued, schedQueued},
-	schedSlot:    {schedSlot, schedSlot, schedNone, schedResting, schedSlot},
-	schedResting: {schedResting, schedResting, schedResting, schedResting, schedNone},
+	slotNone:    {slotHeld, slotQueued, slotNone, slotResting, slotNone},
+	slotQueued:  {slotHeld, slotQueued, slotNone, slotQueued, slotQueued},
+	slotHeld:    {slotHeld, slotHeld, slotNone, slotResting, slotHeld},
+	slotResting: {slotResting, slotResting, slotResting, slotResting, slotNone},
 }
 
 // apply applies an event and reports whether it changed the state.
-func (s *schedule) apply(ev scheduleEvent) bool {
-	next := scheduleTable[*s][ev]
+func (s *slotState) apply(ev slotEvent) bool {
+	next := slotTable[*s][ev]
 	changed := next != *s
 	*s = next
 	return changed

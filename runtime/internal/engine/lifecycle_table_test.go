@@ -41,23 +41,23 @@ func TestLifecycleTable(t *testing.T) {
 	}
 }
 
-// TestScheduleTable walks every state and event of the schedule.
-func TestScheduleTable(t *testing.T) {
-	changes := map[[2]schedule]scheduleEvent{
-		{schedNone, schedSlot}: onSlot, {schedNone, schedQueued}: onQueue, {schedNone, schedResting}: onRest,
-		{schedQueued, schedSlot}: onSlot, {schedQueued, schedNone}: onRelease,
-		{schedSlot, schedNone}: onRelease, {schedSlot, schedResting}: onRest,
-		{schedResting, schedNone}: onResume,
+// TestSlotTable walks every state and event of the slotState.
+func TestSlotTable(t *testing.T) {
+	changes := map[[2]slotState]slotEvent{
+		{slotNone, slotHeld}: onSlot, {slotNone, slotQueued}: onQueue, {slotNone, slotResting}: onRest,
+		{slotQueued, slotHeld}: onSlot, {slotQueued, slotNone}: onRelease,
+		{slotHeld, slotNone}: onRelease, {slotHeld, slotResting}: onRest,
+		{slotResting, slotNone}: onResume,
 	}
 	seen := 0
-	for from := range schedule(schedules) {
-		for ev := range scheduleEvent(scheduleEvents) {
+	for from := range slotState(slotStates) {
+		for ev := range slotEvent(slotEvents) {
 			to := from
 			if !to.apply(ev) {
 				continue
 			}
 			seen++
-			if want, ok := changes[[2]schedule{from, to}]; !ok || want != ev {
+			if want, ok := changes[[2]slotState{from, to}]; !ok || want != ev {
 				t.Errorf("state %d, event %d: %d", from, ev, to)
 			}
 		}

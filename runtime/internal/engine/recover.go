@@ -121,6 +121,15 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 	if err := r.readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
+	if r.isSchedule() {
+		refusal, err := r.readSchedule(ctx)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s: schedule: %w", row.ID, err)
+		case refusal != nil:
+			return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(refusal)}, nil
+		}
+	}
 	j := &recoveredJob{run: r, streams: streams, clockResumed: !r.progress.Blocked.IsZero()}
 	r.progress.Unblock(time.Now()) // the wait for an answer does not count, nor the time when the runtime was down
 	return j, nil
@@ -273,9 +282,11 @@ func (j *recoveredJob) resume() (start func()) {
 	} else {
 		e.queues.enqueue(r, -1)
 	}
-	started := r.schedule == schedSlot
+	started := r.slot == slotHeld
 	e.mu.Unlock()
 	switch {
+	case r.isSchedule():
+		return func() { r.post(occurrence{}) }
 	case waits:
 		return func() { r.setTimers(next, end) }
 	case started:

@@ -93,7 +93,7 @@ func (s *supervisor) suspend() {
 func (r *run) beginRest() (slot bool) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	slot = r.schedule == schedSlot
+	slot = r.slot == slotHeld
 	r.e.jobs.markResting(r)
 	r.e.shutdown.check(&r.e.jobs)
 	return slot
@@ -103,10 +103,10 @@ func (r *run) beginRest() (slot bool) {
 // a shutdown the job waits for the next start of the runtime.
 func (r *run) resume() {
 	r.e.mu.Lock()
-	ready := r.schedule == schedResting && !r.e.shutdown.draining()
+	ready := r.slot == slotResting && !r.e.shutdown.draining()
 	if ready {
 		r.e.jobs.markActive(r)
-		ready = r.e.queues.enqueue(r, -1) && r.schedule == schedSlot
+		ready = r.e.queues.enqueue(r, -1) && r.slot == slotHeld
 	}
 	r.e.mu.Unlock()
 	if ready {

@@ -75,11 +75,11 @@ type run struct {
 	// only the supervisor's and, during a commit, the committer's.
 	questions jobQuestions
 	ledger    family.Ledger
+	planned   *plannedJob // of a schedule; nil: the job is none
 
 	// Guarded by Engine.mu.
-	schedule   schedule
-	passedOver int // how often a later job of the principal got a slot instead
-	entry      tableEntry
+	queueEntry
+	entry tableEntry
 
 	wakec chan struct{} // buffered 1: there is input for the supervisor
 	done  completion
@@ -156,6 +156,9 @@ func (d *definition) hasWorker() bool { return !d.runsOnWorker() || d.tool.Visib
 func (d *definition) endless() bool {
 	return d.tool.Endless || d.builtin() && d.tool.Recovery == tool.RecoveryRerun && d.tool.Limits.Timeout <= 0
 }
+
+// isSchedule reports whether the job is a schedule: its tool is never called.
+func (d *definition) isSchedule() bool { return d.builtin() && d.tool.Name == ScheduleTool }
 
 // mayRepeat reports whether a submit may be the repetition of an earlier one.
 func (d *definition) mayRepeat(s *Submit) bool { return d.row.IdempotencyKey != "" || s.Recheck }
@@ -234,7 +237,7 @@ func (r *run) markSlotGranted() {
 func (r *run) holdsSlot() bool {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	return r.schedule == schedSlot
+	return r.slot == slotHeld
 }
 
 // discard removes a job whose claim was refused.

@@ -292,15 +292,21 @@ func (j *recoveredJob) endStreams(w *store.Write, now time.Time) error {
 	return j.records().addStreams(w, nil)
 }
 
-// OpenStreams reads the stream.open events of the open streams of jobs.
-func (e *Engine) OpenStreams(ctx context.Context, jobs []arcp.JobID) (events []*store.Event, err error) {
+// JobStreams has the operations of clients on the streams of jobs.
+type JobStreams struct{ e *Engine }
+
+// Streams returns the operations of clients on the streams of jobs.
+func (e *Engine) Streams() JobStreams { return JobStreams{e} }
+
+// Opened reads the stream.open events of the open streams of jobs.
+func (js JobStreams) Opened(ctx context.Context, jobs []arcp.JobID) (events []*store.Event, err error) {
 	for _, id := range jobs {
-		rows, err := jobRecords{store: e.cfg.Store, job: id}.readStreams(ctx)
+		rows, err := jobRecords{store: js.e.cfg.Store, job: id}.readStreams(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for _, row := range rows {
-			err := e.cfg.Store.JobEvents(ctx, id, row.JSeq-1, func(ev *store.Event) bool {
+			err := js.e.cfg.Store.JobEvents(ctx, id, row.JSeq-1, func(ev *store.Event) bool {
 				events = append(events, ev)
 				return false
 			})

@@ -195,9 +195,9 @@ func (st *stream) pollPace(start time.Time, size int) (wait time.Duration, chang
 	return min(wait, left), p.changed.channel(), nil
 }
 
-// SlowStream applies the backpressure of a client to a stream. The writes of the tool then wait.
-func (e *Engine) SlowStream(from Requester, id arcp.StreamID, p *arcp.BackpressurePayload) *arcp.Error {
-	st := e.streams.find(id)
+// Slow applies the backpressure of a client to a stream. The writes of the tool then wait.
+func (js JobStreams) Slow(from Requester, id arcp.StreamID, p *arcp.BackpressurePayload) *arcp.Error {
+	st := js.e.streams.find(id)
 	if st == nil || st.s.row.Principal != from.Principal {
 		return errNoStream()
 	}
@@ -210,14 +210,14 @@ func (e *Engine) SlowStream(from Requester, id arcp.StreamID, p *arcp.Backpressu
 		return arcp.Errorf(arcp.CodeResourceExhausted, "%d sessions have slowed the stream, which is the most for one stream", maxStreamClients)
 	case !slices.Contains(st.slowedBy, from.Session):
 		st.slowedBy = append(st.slowedBy, from.Session)
-		e.streams.addSlowed(from.Session, st)
+		js.e.streams.addSlowed(from.Session, st)
 	}
 	return nil
 }
 
-// ReleaseStreams removes the backpressure of a session whose connection has ended.
-func (e *Engine) ReleaseStreams(session arcp.SessionID) {
-	for _, st := range e.streams.takeSlowed(session) {
+// Release removes the backpressure of a session whose connection has ended.
+func (js JobStreams) Release(session arcp.SessionID) {
+	for _, st := range js.e.streams.takeSlowed(session) {
 		st.s.mu.Lock()
 		st.pace.unset(session)
 		st.slowedBy = slices.DeleteFunc(st.slowedBy, func(s arcp.SessionID) bool { return s == session })
@@ -237,19 +237,19 @@ type cancelStream struct {
 	reason string
 }
 
-// CancelStream cancels the stream target_id. The answer, accepted or refused, precedes the last event of
+// Cancel cancels the stream target_id. The answer, accepted or refused, precedes the last event of
 // the stream.
-func (e *Engine) CancelStream(from Requester, p *arcp.CancelPayload) {
+func (js JobStreams) Cancel(from Requester, p *arcp.CancelPayload) {
 	c := cancelStream{from, nil, arcp.StreamID(p.TargetID), cmp.Or(p.Reason, "cancelled by client")}
-	c.st = e.streams.find(c.id)
+	c.st = js.e.streams.find(c.id)
 	switch {
 	case c.st == nil || c.st.s.row.Principal != from.Principal && !from.Admin:
 		c.refuse(RefusedUnknown, errNoStream())
 	case c.st.s.strictCancel && c.st.s.row.Session != from.Session && !from.Admin:
-		e.cfg.audit().denied("cancel", from.Principal, from.Session, string(c.id), strictCancel)
+		js.e.cfg.audit().denied("cancel", from.Principal, from.Session, string(c.id), strictCancel)
 		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may cancel streams of this job"))
 	case !c.st.s.post(&c):
-		c.rejected(e, c.st.s.stopped())
+		c.rejected(js.e, c.st.s.stopped())
 	}
 }
 

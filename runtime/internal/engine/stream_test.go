@@ -264,7 +264,7 @@ func TestCancelStream(t *testing.T) {
 		cancel := func(principal, request string) {
 			from := f.requester()
 			from.Request, from.Principal = arcp.MessageID(request), principal
-			f.e.CancelStream(from, &arcp.CancelPayload{TargetID: string(id)})
+			f.e.Streams().Cancel(from, &arcp.CancelPayload{TargetID: string(id)})
 		}
 		cancel("mallory", "msg_a")
 		f.want("the stream of another principal does not exist", "cancel.refused msg_a not_found")
@@ -282,7 +282,7 @@ func TestSlowStream(t *testing.T) {
 	var written atomic.Int32
 	slow := func(f *fixture, session string, id arcp.StreamID, p arcp.BackpressurePayload) {
 		t.Helper()
-		if err := f.e.SlowStream(Requester{Principal: "alice", Session: arcp.SessionID(session)}, id, &p); err != nil {
+		if err := f.e.Streams().Slow(Requester{Principal: "alice", Session: arcp.SessionID(session)}, id, &p); err != nil {
 			t.Error(err)
 		}
 	}
@@ -305,14 +305,14 @@ func TestSlowStream(t *testing.T) {
 		slow(f, "sess_1", id, arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))})
 		slow(f, "sess_2", id, arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))})
 		after("no room", 5*time.Second, 0)
-		f.e.ReleaseStreams("sess_1")
+		f.e.Streams().Release("sess_1")
 		after("the other client has no room", 5*time.Second, 0)
-		f.e.ReleaseStreams("sess_2")
+		f.e.Streams().Release("sess_2")
 		after("the clients are gone", 3500*time.Millisecond, 4)
 		slow(f, "sess_1", id, arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))})
 		after("the client never has room", maxStreamWait, 0)
 		after("a bound does not stop a stream for ever", 3*time.Second, 3)
-		if err := f.e.SlowStream(Requester{Principal: "mallory"}, id, &arcp.BackpressurePayload{}); err == nil || err.Code != arcp.CodeNotFound {
+		if err := f.e.Streams().Slow(Requester{Principal: "mallory"}, id, &arcp.BackpressurePayload{}); err == nil || err.Code != arcp.CodeNotFound {
 			t.Errorf("a client of another principal slows the stream: %v", err)
 		}
 	})
@@ -324,7 +324,7 @@ func TestCancelEndsSlowWrite(t *testing.T) {
 		f.writer("t", new(atomic.Int32))
 		id := f.openedStream("t")
 		st := f.e.streams.find(id)
-		if err := f.e.SlowStream(Requester{Principal: "alice", Session: "sess_1"}, id, &arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))}); err != nil {
+		if err := f.e.Streams().Slow(Requester{Principal: "alice", Session: "sess_1"}, id, &arcp.BackpressurePayload{BufferRemainingBytes: new(uint64(0))}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

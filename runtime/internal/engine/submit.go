@@ -40,6 +40,7 @@ type Submit struct {
 	// Barred are sessions that must not answer gates of the job, because it acts for them.
 	Barred []arcp.SessionID
 
+	schedule        *run             // that submits the job; nil: a session does
 	accepted        *store.Event     // of the claim; nil: none was made
 	firstCheckpoint *firstCheckpoint // nil: the job begins at the start
 	inTurn          bool             // the session's earlier submits are decided
@@ -84,7 +85,11 @@ func (s *Submit) perform(e *Engine) (blocks bool) {
 	return s.claim(r)
 }
 
+// refusalFrame returns the refusal of a submit: of the type t, or nack for job.schedule.
 func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
+	if s.Envelope.Type == arcp.JobSchedule {
+		t = arcp.Nack
+	}
 	env := arcp.Frame(t, err)
 	env.CorrelationID = s.Envelope.ID
 	if s.Envelope.TraceID != "" {
@@ -95,6 +100,15 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 
 // prepare makes the checks of a submit that need no lock, and returns its run.
 func (s *Submit) prepare(e *Engine) (*run, *arcp.Error) {
+	r, err := s.newRun(e)
+	if err == nil {
+		r.span = e.cfg.Tracer.StartJob(&r.row)
+	}
+	return r, err
+}
+
+// newRun is prepare without a span for the job.
+func (s *Submit) newRun(e *Engine) (*run, *arcp.Error) {
 	snapshot := e.cfg.Catalog(s.Session, s.Principal, s.Trust)
 	t, err := snapshot.Resolve(s.Payload.Tool)
 	if err != nil {
@@ -138,8 +152,14 @@ func (s *Submit) prepare(e *Engine) (*run, *arcp.Error) {
 		r.restoredFrom = &s.firstCheckpoint.restoredFrom
 	}
 	r.row = s.row(t, granted, r.created)
-	r.common, r.span = commonOf(&r.row), e.cfg.Tracer.StartJob(&r.row)
-	return r, nil
+	r.common = commonOf(&r.row)
+	switch {
+	case r.isSchedule():
+		err = s.prepareSchedule(r)
+	case s.schedule != nil:
+		err = s.prepareFiring(r)
+	}
+	return r, err
 }
 
 // row returns the row of the job.
@@ -153,11 +173,14 @@ func (s *Submit) row(t *tool.Tool, granted *lease.Lease, now time.Time) store.Jo
 	if granted != nil {
 		options.Lease = granted.Encode()
 	}
-	if t.Source != tool.SourceBuiltin {
+	if t.Source != tool.SourceBuiltin || t.Name == ScheduleTool {
 		options.Trust, options.MaxJobs = trustOption(s.Trust), s.MaxJobs
 	}
-	if t.Approval.Rule != "" {
+	if t.Approval.Rule != "" || t.Name == ScheduleTool {
 		options.Roles = s.Roles
+	}
+	if s.schedule != nil {
+		options.Depth, options.Detach = firingPosition.Depth, firingPosition.Detached
 	}
 	options.Barred, options.Metrics = s.Barred, s.Metrics && t.Source != tool.SourceBuiltin
 	if s.firstCheckpoint != nil {
@@ -192,6 +215,7 @@ func (s *Submit) claim(r *run) (blocks bool) {
 	done := func(created bool) {
 		if created {
 			r.markAccepted(!startEarly)
+			r.arm()
 		} else {
 			r.discard()
 		}
@@ -217,6 +241,9 @@ func (s *Submit) claimWrite(r *run) *store.Write {
 	w := store.NewWrite(s.submitJob(r))
 	if events := s.claimEvents(r); len(events) > 0 {
 		w.Add(&store.AppendEvents{Events: events})
+	}
+	if r.planned != nil {
+		w.Put(r.planned.firstRecord(r.row.ID))
 	}
 	if s.firstCheckpoint != nil {
 		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})

@@ -51,9 +51,12 @@ func (q *toolQueues) reserve(r *run) *limitError {
 // enqueue assigns a job a slot, or a place in a queue of fewer than maxWaiting jobs; negative: of any
 // length. It reports whether there was room.
 func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
+	if r.isSchedule() { // has no attempts, and stays queued
+		return true
+	}
 	limit := q.limit(r.tool)
 	if limit < 0 || r.builtin() {
-		r.schedule.apply(onSlot)
+		r.slot.apply(onSlot)
 		return true
 	}
 	key := keyOf(r.tool)
@@ -66,11 +69,11 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	switch {
 	case tq.running < limit:
 		tq.running++
-		r.schedule.apply(onSlot)
+		r.slot.apply(onSlot)
 	case maxWaiting < 0 || tq.waiting() < maxWaiting:
 		r.passedOver = 0
 		tq.queue = append(tq.queue, r)
-		r.schedule.apply(onQueue)
+		r.slot.apply(onQueue)
 		tq.countPrioritized(r, 1)
 	default:
 		return false
@@ -81,15 +84,15 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 // release releases the slot or the place of a job, and returns the job that gets the slot; nil: none.
 func (q *toolQueues) release(r *run) (next *run) {
 	if tq := q.byTool[keyOf(r.tool)]; tq != nil {
-		switch r.schedule {
-		case schedSlot:
+		switch r.slot {
+		case slotHeld:
 			next = tq.grantSlot()
-		case schedQueued:
+		case slotQueued:
 			tq.withdraw(r)
 		}
 		q.removeIdle(r.tool)
 	}
-	r.schedule.apply(onRelease)
+	r.slot.apply(onRelease)
 	return next
 }
 
@@ -140,6 +143,12 @@ type toolQueue struct {
 	prioritized int // jobs that wait with another priority than normal
 }
 
+// queueEntry is what the queue of its tool knows of a run.
+type queueEntry struct {
+	slot       slotState
+	passedOver int // how often a later job of the principal got a slot instead
+}
+
 // maxPassedOver bounds how often other jobs of a principal get a slot before the principal's oldest job.
 // Then the oldest job gets the next slot, whatever its priority, so that no job waits for ever.
 const maxPassedOver = 7
@@ -160,7 +169,7 @@ func (tq *toolQueue) grantSlot() *run {
 		tq.running--
 		return nil
 	}
-	for len(tq.queue) > 0 && tq.queue[0].schedule != schedQueued {
+	for len(tq.queue) > 0 && tq.queue[0].slot != slotQueued {
 		tq.remove(0)
 		tq.withdrawn--
 	}
@@ -172,7 +181,7 @@ func (tq *toolQueue) grantSlot() *run {
 	r := tq.queue[i]
 	tq.remove(i)
 	tq.countPrioritized(r, -1)
-	r.schedule.apply(onSlot)
+	r.slot.apply(onSlot)
 	return r
 }
 
@@ -183,7 +192,7 @@ func (tq *toolQueue) next() int {
 	first, best := -1, -1
 	for i, r := range tq.queue {
 		switch {
-		case r.schedule != schedQueued || !r.hasWorker():
+		case r.slot != slotQueued || !r.hasWorker():
 		case first < 0:
 			if tq.prioritized == 0 || r.passedOver == maxPassedOver {
 				return i
@@ -199,7 +208,7 @@ func (tq *toolQueue) next() int {
 	tq.queue[first].passedOver++
 	moves, principal := tq.queue[best], tq.queue[first].row.Principal
 	for i, r := range tq.queue[:best+1] {
-		if r.schedule == schedQueued && r.row.Principal == principal && r.hasWorker() {
+		if r.slot == slotQueued && r.row.Principal == principal && r.hasWorker() {
 			tq.queue[i], moves = moves, r
 		}
 	}
@@ -219,9 +228,9 @@ func (tq *toolQueue) remove(i int) {
 // withdraw removes a waiting job from the queue.
 func (tq *toolQueue) withdraw(r *run) {
 	tq.countPrioritized(r, -1)
-	r.schedule.apply(onRelease)
+	r.slot.apply(onRelease)
 	if tq.withdrawn++; 2*tq.withdrawn > len(tq.queue) {
-		tq.queue = slices.DeleteFunc(tq.queue, func(w *run) bool { return w.schedule != schedQueued })
+		tq.queue = slices.DeleteFunc(tq.queue, func(w *run) bool { return w.slot != slotQueued })
 		tq.withdrawn = 0
 	}
 }

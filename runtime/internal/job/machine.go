@@ -169,6 +169,11 @@ func (m *Machine) Complete(_ time.Time, value arcp.Raw) {
 	m.end(InputComplete, Outcome{Value: value})
 }
 
+// Conclude completes a queued job that has no attempts, such as a schedule, with value.
+func (m *Machine) Conclude(_ time.Time, value arcp.Raw) {
+	m.end(InputConclude, Outcome{Value: value})
+}
+
 // Fail records that the attempt returned err, or that the runtime fails the job. The attempt may still
 // run, so Output.Stop is err, too. The job ends as cancelled if it was cancelled before, or if err is
 // CANCELLED.

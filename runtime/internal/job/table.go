@@ -31,6 +31,7 @@ const (
 	InputRetry     Input = "retry"     // the attempt returned an error, and another attempt follows
 	InputPause     Input = "pause"     // the attempt stopped at a checkpoint because the runtime shuts down
 	InputRewind    Input = "rewind"    // a client has chosen a checkpoint; another attempt follows
+	InputConclude  Input = "conclude"  // the job ends with a value without an attempt, as a schedule does
 	InputRestart   Input = "restart"   // the runtime was restarted; another attempt follows
 )
 
@@ -54,6 +55,7 @@ var Transitions = []Transition{
 	{arcp.StateQueued, InputFail, arcp.StateFailed},
 	{arcp.StateQueued, InputCancel, arcp.StateCancelled},
 	{arcp.StateQueued, InputGiveUp, arcp.StateCancelled},
+	{arcp.StateQueued, InputConclude, arcp.StateCompleted},
 	{arcp.StateQueued, InputTimeout, arcp.StateFailed},
 
 	{arcp.StateRunning, InputComplete, arcp.StateCompleted},

@@ -16,15 +16,15 @@ var update = flag.Bool("update", false, "rewrite the files in testdata")
 // grid repeats the transition table by hand: a row a state, a column an input, a dot for no
 // transition.
 const grid = `
-          queue  start   complete  fail   cancel    give_up   hard_stop block   unblock manual  beat    silence hold    return  window timeout retry  pause  rewind restart
-accepted  queued running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .       .      .      .      .
-queued    .      running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      failed  .      .      .      .
-running   .      .       completed failed running   cancelled cancelled blocked .       running running failed  blocked .       .      failed  queued paused queued queued
-blocked   .      .       completed failed blocked   cancelled cancelled blocked running blocked blocked .       .       running failed failed  queued paused queued queued
-paused    .      .       .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .       .      .      .      queued
-completed .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .
-failed    .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .
-cancelled .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .
+          queue  start   complete  fail   cancel    give_up   hard_stop block   unblock manual  beat    silence hold    return  window timeout retry  pause  rewind restart conclude
+accepted  queued running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .       .      .      .      .      .
+queued    .      running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      failed  .      .      .      .      completed
+running   .      .       completed failed running   cancelled cancelled blocked .       running running failed  blocked .       .      failed  queued paused queued queued      .
+blocked   .      .       completed failed blocked   cancelled cancelled blocked running blocked blocked .       .       running failed failed  queued paused queued queued      .
+paused    .      .       .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .       .      .      .      queued      .
+completed .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .      .
+failed    .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .      .
+cancelled .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .      .
 `
 
 // parseGrid returns row and column headings and the cell for a pair of them.

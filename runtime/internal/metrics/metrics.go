@@ -60,6 +60,9 @@ type Metrics struct {
 	ResourceCleanup        *prometheus.CounterVec
 	ResourceRegistryErrors prometheus.Counter
 
+	Schedules      prometheus.Gauge
+	SchedulesFired *prometheus.CounterVec
+
 	Agents               *prometheus.GaugeVec
 	CredentialsUnrevoked prometheus.Gauge
 	CredentialOperations *prometheus.CounterVec
@@ -106,6 +109,15 @@ const (
 	DispatchRefused   = "refused"   // the worker refused it, or did not confirm it in time
 	DispatchLost      = "lost"      // the worker disconnected
 	DispatchWithdrawn = "withdrawn" // the attempt ended before: cancelled, timed out or paused
+)
+
+// What became of an occurrence of a schedule, the label result.
+const (
+	ScheduleFired          = "fired"
+	ScheduleLate           = "late"            // fired more than a minute late
+	ScheduleSkippedLate    = "skipped_late"    // a later one was due, too, or it was more than an hour late
+	ScheduleSkippedOverlap = "skipped_overlap" // the previous job was running
+	ScheduleFailed         = "failed"          // its job was refused
 )
 
 // CountCall counts a call of the tool.
@@ -164,6 +176,8 @@ func New(r prometheus.Registerer, version string) *Metrics {
 	}
 	m.Workers = f.gauge("workers", "Connected sessions with agents that execute jobs.").WithLabelValues()
 	m.WorkerDispatches = f.counter("worker_dispatches_total", "Jobs given to workers, by what came of it.", "result")
+	m.Schedules = f.gauge("schedules", "Schedules that have not ended.").WithLabelValues()
+	m.SchedulesFired = f.counter("schedules_fired_total", "Occurrences of schedules by what became of them.", "result")
 	m.Agents = f.gauge("agents", "Agents that sessions have registered, by what they do.", "status")
 	m.CredentialsUnrevoked = f.gauge("credentials_unrevoked",
 		"Credentials that are not revoked though their job has ended or is unknown.").WithLabelValues()

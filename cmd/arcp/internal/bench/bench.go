@@ -15,6 +15,8 @@
 //   - jobs, jobs1, jobs1-1024: each session has a window of demo.echo jobs in flight and submits a
 //     job for each job.completed. The row counts completed jobs. Its title contains the number of
 //     sessions and the size of the window.
+//   - schedules: each session schedules one demo.echo after 0 seconds at a time. The row counts
+//     schedules that have ended, each with its job.
 //   - events: each session runs one demo.emit without pause, with messages of 64 bytes, and
 //     acknowledges each 128th event. The row counts log events.
 //   - acks: as events, but with an acknowledgement of each event.
@@ -130,6 +132,7 @@ var rows = []row{
 	{name: "jobs1", title: "echo jobs/s, 64 sessions, 1 in flight each", unit: "jobs/s",
 		target: targets(50_000, 20_000), measure: (*run).oneByOne},
 	{name: "jobs1-1024", title: "echo jobs/s, 1,024 sessions, 1 in flight each", unit: "jobs/s", measure: (*run).oneByOneInMany},
+	{name: "schedules", title: "schedules/s of one echo job, 64 sessions, 1 in flight each", unit: "schedules/s", measure: (*run).schedules},
 	{name: "events", title: "events/s, 16 sessions, ack each 128", unit: "events/s",
 		target: targets(450_000, 350_000), measure: (*run).events},
 	{name: "acks", title: "events/s, 16 sessions, ack each event", unit: "events/s",

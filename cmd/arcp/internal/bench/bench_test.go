@@ -302,6 +302,44 @@ func completeSubmits(conn transport.Conn, d *dialect, p peer) (n int) {
 	}
 }
 
+// A schedule has ended when its own end comes, and not with the end of its job.
+func TestSchedulesEnd(t *testing.T) {
+	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
+		client, server := transport.Pipe(transport.Limits{ReadLimit: readLimit})
+		submits := make(chan int)
+		go func() { submits <- endSchedules(server, d, p) }()
+		var ended atomic.Int64
+		err := (&session{client, d}).schedules(100, &ended)
+		client.Abort()
+		if got := <-submits; err != nil || got != 100 || ended.Load() != 100 {
+			t.Errorf("%d submitted, %d ended, %v, want 100", got, ended.Load(), err)
+		}
+	})
+}
+
+// endSchedules answers each submit with a schedule and the ends of its job and of the schedule, until the end of the
+// connection, and returns the number of submits.
+func endSchedules(conn transport.Conn, d *dialect, p peer) (n int) {
+	for {
+		frame, err := conn.Read()
+		if err != nil {
+			return n
+		}
+		if string(typeOf(frame)) != d.submit {
+			continue
+		}
+		n++
+		err = conn.Write(fmt.Appendf(nil, `{"type":%q,"job_id":"job_s"}`, d.accepted))
+		for i, job := range []arcp.JobID{"job_1", "job_s"} {
+			end := arcp.Envelope{ID: "msg_1", Type: arcp.JobCompleted, Timestamp: time.Unix(0, 0), JobID: job, Payload: arcp.Raw(`{"value":1}`)}
+			err = errors.Join(err, conn.Write(p.event(end, uint64(2*n+i))))
+		}
+		if errors.Join(err, conn.Flush()) != nil {
+			return n
+		}
+	}
+}
+
 func TestAwaitCloseReadsUpToTheCloseFrame(t *testing.T) {
 	text := func(payload string) string {
 		if len(payload) < 126 {

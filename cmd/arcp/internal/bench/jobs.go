@@ -130,6 +130,44 @@ func (s *session) echoes(n, window int, completed *atomic.Int64) error {
 	return nil
 }
 
+// schedules measures schedules of one job, one at a time in each session.
+func (r *run) schedules() (float64, error) {
+	if err := r.open(jobSessions); err != nil {
+		return 0, err
+	}
+	r.details[inFlight] = 1
+	var ended atomic.Int64
+	return r.measureRate(&ended, func(_ int, s *session) error { return s.schedules(endless, &ended) })
+}
+
+// schedules runs n schedules, one after the other, and adds to ended.
+func (s *session) schedules(n int, ended *atomic.Int64) error {
+	d := s.dialect
+	submit := d.invoke("schedule.create", `{"job":{"type":"tool.invoke","payload":{"tool":"demo.echo","arguments":{"n":1}}},"when":{"after":0}}`)
+	acks := d.newAcks(ackEach)
+	for range n {
+		if err := s.send(submit.next()); err != nil {
+			return err
+		}
+		frame, err := s.await(d.accepted)
+		if err != nil {
+			return err
+		}
+		for schedule, id := string(member(frame, jobKey)), ""; id != schedule; id = string(member(frame, jobKey)) {
+			if frame, err = s.await(d.completed); err != nil { // also of its job
+				return err
+			}
+		}
+		ended.Add(1)
+		if ack := acks.due(seqOf(frame)); ack != nil {
+			if err := s.conn.Write(ack); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (r *run) roundtrip() (float64, error) {
 	if err := r.open(1); err != nil {
 		return 0, err

@@ -20,8 +20,8 @@ var (
 	acted  = words(`ping session.ping session.close session.ack session.list_jobs tool.invoke cancel job.subscribe
 		job.unsubscribe resume subscribe unsubscribe backpressure checkpoint.create checkpoint.restore
 		artifact.put artifact.fetch artifact.release interrupt human.input.response human.choice.response permission.request permission.grant permission.deny
-		lease.refresh lease.revoked workflow.start agent.delegate stream.open stream.chunk stream.close
-		stream.error`)
+		lease.refresh lease.revoked workflow.start agent.delegate job.schedule stream.open stream.chunk
+		stream.close stream.error`)
 	dropped = words("session.authenticate") // without a challenge, SPEC.md §6.4
 )
 
