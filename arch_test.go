@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 		"runtime/tool/demo",
 		"runtime/tool/exec",
 		"runtime/tool/mcp",
+		"runtime/tool/workflow",
 		"transport",
 	},
 	"cmd/arcp/internal/stdioworker": {
@@ -56,6 +57,7 @@ var allowed = map[string][]string{
 		"cmd/arcp/internal/settings",
 		"runtime/tool",
 		"runtime/tool/exec",
+		"runtime/tool/workflow",
 	},
 	"cmd/arcp/...": {
 		"arcp",
@@ -297,6 +299,7 @@ var allowed = map[string][]string{
 	"runtime/tool/mcp":        {"arcp", "internal/backoff", "runtime/tool", "runtime/tool/exec"},
 	"runtime/tool/tooltest":   {"arcp", "runtime/tool", "runtime/tool/access"},
 	"runtime/tool/toolworker": {"arcp", "arcp/client", "runtime/tool", "runtime/tool/access"},
+	"runtime/tool/workflow":   {"arcp", "runtime/internal/rule", "runtime/tool"},
 	"transport":               {},
 	"transport/transporttest": {"transport"},
 }
@@ -345,7 +348,7 @@ var onlyIn = map[string][]string{
 	"github.com/hashicorp/golang-lru/v2":          {"runtime/internal/catalog/catalog.go"},
 	"github.com/spf13/cobra":                      {"cmd/arcp"},
 	"github.com/modelcontextprotocol/go-sdk/mcp":  {"runtime/tool/mcp", "cmd/arcp/internal/mcpserve", "conformance/mcpcheck"},
-	"cel.dev/cel-go/cel":                          {"runtime/internal/rule"},
+	"cel.dev/cel-go/cel":                          {"runtime/internal/rule", "runtime/tool/workflow"},
 	"github.com/teambition/rrule-go":              {"runtime/internal/schedule"},
 	"go.opentelemetry.io/otel/trace":              {"runtime/internal/tracing", "runtime/config.go"},
 	"go.opentelemetry.io/otel/sdk/trace":          {"cmd/arcp"},

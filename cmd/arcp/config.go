@@ -56,6 +56,9 @@ func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*setti
 	if err == nil {
 		_, err = toolset.Load(v)
 	}
+	if err == nil {
+		_, err = toolset.LoadWorkflows(v)
+	}
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}

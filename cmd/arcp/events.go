@@ -9,14 +9,16 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/runtime/tool/workflow"
 )
 
 // eventPrinter prints the events of a job and assembles a result sent in parts. It belongs to one goroutine.
 type eventPrinter struct {
-	w    io.Writer
-	json bool // print envelopes as JSON
-	all  bool // also print heartbeats and similar events
-	bar  *progressBar
+	w     io.Writer
+	json  bool // print envelopes as JSON
+	all   bool // also print heartbeats and similar events
+	steps bool // the job is a workflow, whose events of steps replace the events of its calls
+	bar   *progressBar
 
 	console *console // asks questions; nil: the command that answers is printed
 
@@ -64,7 +66,11 @@ func (p *eventPrinter) event(env *arcp.Envelope) {
 }
 
 func (p *eventPrinter) line(env *arcp.Envelope) {
-	if text, detail := describe(env); !detail || p.all {
+	text, detail := describe(env)
+	if p.steps && env.Type == arcp.EventEmit && payload[arcp.EventEmitPayload](env).Name == eventDelegate {
+		detail = true
+	}
+	if !detail || p.all {
 		p.text(env, text)
 	}
 }
@@ -108,6 +114,9 @@ func payload[T any](env *arcp.Envelope) T {
 	return p
 }
 
+// eventDelegate is the name of the event of a call of another tool.
+const eventDelegate = "delegate"
+
 // describe returns an event as one line. detail reports an event of little interest, such as a heartbeat.
 func describe(env *arcp.Envelope) (line string, detail bool) {
 	switch env.Type {
@@ -143,7 +152,10 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 			a := approvalOf(p.Data)
 			return label("approval", a.Action+"?", "an approver decides:", "arcp approvals approve", a.ApprovalID), false
 		}
-		return label("event", p.Name, compact(p.Data)), false
+		if p.Name == workflow.EventStep {
+			return describeStep(p.Data), false
+		}
+		return label("event", p.Name, compact(p.Data)), p.Name == workflow.EventSteps
 	}
 	return describeQuestion(env)
 }

@@ -23,6 +23,7 @@ const timeoutGrace = 5 * time.Second
 
 // invocation has the flags of `arcp invoke`.
 type invocation struct {
+	workflow                bool // workflow.start instead of tool.invoke
 	follow, detach, noInput bool
 	key, stream, send       string
 	timeout                 time.Duration
@@ -46,17 +47,10 @@ func newInvoke(a *app) *cobra.Command {
 		Args: argsBetween(1, 2),
 	}
 	t := addTarget(cmd)
+	in.addFlags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&in.follow, "follow", false, "print every event of the job with its number")
 	f.StringVar(&in.stream, "stream", "", "print the stream `NAME` of the job instead of its result")
 	f.StringVar(&in.send, "send", "", "send `FILE`, or - for standard input, to the job as a stream")
-	f.BoolVar(&in.noInput, "no-input", false, "do not ask the questions of the job on the terminal")
-	f.StringVar(&in.lease, "lease", "", "lease of the job, as JSON or `@FILE`; default: all permissions of your principal")
-	f.StringArrayVar(&in.budget, "budget", nil, "budget of the job, for example `USD:5.00`; may be repeated")
-	f.StringVar(&in.expires, "expires", "", "end of the lease: a duration such as 10m, or a time such as 2030-01-02T15:04:05Z")
-	f.BoolVar(&in.detach, "detach", false, "print the id of the job and do not wait")
-	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same job")
-	f.DurationVar(&in.timeout, "timeout", 0, "run time of the job, for example 90s, after which it fails with TIMEOUT")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req, err := in.request(a, args)
 		if err != nil {
@@ -65,6 +59,19 @@ func newInvoke(a *app) *cobra.Command {
 		return withExitCode(a.invoke(cmd.Context(), t, req, in))
 	}
 	return cmd
+}
+
+// addFlags adds the flags of every submit.
+func (in *invocation) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&in.follow, "follow", false, "print every event of the job with its number")
+	f.BoolVar(&in.noInput, "no-input", false, "do not ask the questions of the job on the terminal")
+	f.StringVar(&in.lease, "lease", "", "lease of the job, as JSON or `@FILE`; default: all permissions of your principal")
+	f.StringArrayVar(&in.budget, "budget", nil, "budget of the job, for example `USD:5.00`; may be repeated")
+	f.StringVar(&in.expires, "expires", "", "end of the lease: a duration such as 10m, or a time such as 2030-01-02T15:04:05Z")
+	f.BoolVar(&in.detach, "detach", false, "print the id of the job and do not wait")
+	f.StringVar(&in.key, "idempotency-key", "", "a repeated request with the same key returns the same job")
+	f.DurationVar(&in.timeout, "timeout", 0, "run time of the job, for example 90s, after which it fails with TIMEOUT")
 }
 
 func (in invocation) request(a *app, args []string) (client.InvokeParams, error) {
@@ -171,7 +178,13 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 		return err
 	}
 	defer closeSession(c)
-	job, err := c.Invoke(ctx, req)
+	submit := c.Invoke
+	if in.workflow {
+		submit = func(ctx context.Context, req client.InvokeParams) (*client.Job, error) {
+			return startWorkflow(ctx, c, req)
+		}
+	}
+	job, err := submit(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -190,6 +203,7 @@ func (a *app) invoke(ctx context.Context, tg *target, req client.InvokeParams, i
 		defer input.warn(a.stderr)
 	}
 	p := a.newEventPrinter(in.follow)
+	p.steps = in.workflow
 	if in.stream != "" {
 		p.pipe = &streamPipe{name: in.stream, w: a.stdout}
 	}

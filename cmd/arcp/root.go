@@ -33,8 +33,8 @@ func newRoot(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, a.args, err) })
 	root.AddCommand(
 		newDev(a), newServe(a), newDemo(a),
-		newInvoke(a), newJobs(a), newSchedule(a), newSessions(a), newApprovals(a), newInput(a), newTools(a), newResources(a),
-		newArtifacts(a), newTail(a),
+		newInvoke(a), newWorkflow(a), newJobs(a), newSchedule(a), newSessions(a), newApprovals(a), newInput(a), newTools(a),
+		newResources(a), newArtifacts(a), newTail(a),
 		newBackup(a), newDoctor(a), newBench(a), newConformance(a), newMCP(a), newConfig(a), newVersion(a),
 	)
 	return root

@@ -19,6 +19,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 	"github.com/arcpd/arcpd/runtime/tool/mcp"
+	"github.com/arcpd/arcpd/runtime/tool/workflow"
 )
 
 // sourceTimeout bounds the wait for the tools of a source during the start. Later tools are added later.
@@ -27,7 +28,7 @@ const sourceTimeout = 30 * time.Second
 // sources are the tool sources in the configuration file.
 type sources []tool.Source
 
-// openSources returns the sources and the workers in the key tools of the configuration file. An error names the
+// openSources returns the sources and the workers in the keys tools and workflows of the configuration file. An error names the
 // invalid entry.
 func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Registerer) (sources, []stdioworker.Config, error) {
 	entries, err := toolset.Load(v)
@@ -63,6 +64,13 @@ func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Register
 	}
 	if len(commands) > 0 {
 		list = append(list, exec.NewSource(commands))
+	}
+	workflows, err := toolset.LoadWorkflows(v)
+	if err != nil {
+		return nil, nil, usageOf(err)
+	}
+	if len(workflows) > 0 {
+		list = append(list, workflow.NewSource(workflows))
 	}
 	return list, workers, nil
 }
@@ -120,7 +128,20 @@ func (list sources) start(ctx context.Context, registry *tool.Registry, log zero
 		all.Go(func() { failures[i] = startSource(ctx, s, registry, log) })
 	}
 	all.Wait()
+	list.warnMissing(registry, log)
 	return errors.Join(failures...)
+}
+
+// warnMissing logs the tools of workflows that do not exist yet. A worker may register them later.
+func (list sources) warnMissing(registry *tool.Registry, log zerolog.Logger) {
+	exists := func(ref string) bool { _, err := registry.Resolve(ref); return err == nil }
+	for _, s := range list {
+		if w, ok := s.(*workflow.Source); ok {
+			for _, call := range w.Missing(exists) {
+				log.Warn().Str("call", call).Msg("a workflow calls a tool that does not exist yet")
+			}
+		}
+	}
 }
 
 func startSource(ctx context.Context, s tool.Source, registry *tool.Registry, log zerolog.Logger) error {

@@ -175,7 +175,7 @@ func errNoPrompt() error { return arcp.Errorf(arcp.CodeInvalidArgument, "a quest
 //
 // A repeated attempt does not repeat the calls of earlier attempts: an equal call finds the child
 // of the earlier attempt, running or ended. Equal calls find their children in the order of the
-// calls. After a failed attempt, a child that did not complete is created again.
+// calls. Calls with a Key are equal if their keys are. After a failed attempt, a child that did not complete is created again.
 //
 // The child's budget is reserved from the job's budget. The unspent rest returns when Call
 // returns, or later if a child of the child still runs. If ctx ends first, the child continues. If
@@ -294,6 +294,9 @@ func UpstreamError(status int, message string) error {
 // ErrPaused is the error of Job.Checkpoint while the runtime shuts down. The next start of the
 // runtime continues from the checkpoint and ignores the tool's result.
 var ErrPaused = errors.New("the runtime is shutting down; the job continues from its checkpoint later")
+
+// ErrNotCalled is the error of Job.Call for a Call with FindOnly that no earlier attempt has made.
+var ErrNotCalled = errors.New("no earlier attempt has made the call")
 
 // encodeEvent encodes a part of an event. It returns nil for nil and an empty arcp.Raw. The error
 // is INVALID_ARGUMENT for invalid JSON and for more than MaxDepth levels.

@@ -21,6 +21,18 @@ type Call struct {
 	Constraints *arcp.LeaseConstraints
 	CostBudget  []string
 
+	// Key, if set, identifies the call instead of its other members: a later attempt with
+	// the same key finds the child, whatever its arguments are then.
+	Key string
+
+	// FindOnly finds the child of an earlier attempt, and creates none: the error of Job.Call
+	// is ErrNotCalled if there is no child.
+	FindOnly bool
+
+	// MaxRuntime is the run time of the child, which then fails with TIMEOUT; 0: no limit,
+	// at most a year.
+	MaxRuntime time.Duration
+
 	// OnChild, if set, is called with the id of the child before Job.Call waits for the
 	// child, also if an earlier attempt created it. It must not block.
 	OnChild func(child arcp.JobID)

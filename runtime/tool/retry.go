@@ -65,6 +65,13 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
+// Complete returns r with its default for every zero member; the zero Retry stays zero. The error is a
+// value out of bounds.
+func (r Retry) Complete() (Retry, error) {
+	r = r.withDefaults()
+	return r, r.check()
+}
+
 func (r *Retry) check() error {
 	switch {
 	case *r == Retry{}:

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"time"
@@ -26,7 +28,7 @@ type childCall struct {
 // Call runs another tool as a child of the job. The child has an entry in the ledger of its parent
 // before it is submitted, so a later attempt with the same request finds the child instead of creating
 // another one. Equal requests find their children in the order of the calls. The order of different
-// requests does not matter.
+// requests does not matter. Requests with a key are equal if their keys are.
 func (j toolJob) Call(ctx context.Context, call tool.Call) (arcp.Raw, error) {
 	cc := childCall{Call: call, parent: j.s, namespace: arcp.NamespaceToolCall}
 	if call.Delegate {
@@ -58,6 +60,8 @@ func (cc *childCall) findOrCreate() (*family.Child, error) {
 	switch {
 	case len(cc.Arguments) > 0 && !cc.Arguments.IsValid(), len(cc.Lease) > 0 && !cc.Lease.IsValid():
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "call: the arguments and the lease must be valid JSON")
+	case cc.MaxRuntime < 0 || cc.MaxRuntime > maxRuntimeLimit*time.Second:
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "call: a maximum runtime of %v; want at most %d s", cc.MaxRuntime, maxRuntimeLimit)
 	}
 	cc.request = callDigest(&cc.Call)
 	for child := cc.match(); child != nil; child = cc.match() {
@@ -69,6 +73,9 @@ func (cc *childCall) findOrCreate() (*family.Child, error) {
 			return child, nil
 		}
 	}
+	if cc.FindOnly {
+		return nil, tool.ErrNotCalled
+	}
 	child, err := cc.create()
 	if err != nil {
 		cc.recordRefusal(err)
@@ -78,6 +85,10 @@ func (cc *childCall) findOrCreate() (*family.Child, error) {
 
 // callDigest returns the digest that identifies a request for a child.
 func callDigest(call *tool.Call) string {
+	if call.Key != "" {
+		sum := sha256.Sum256([]byte(call.Key))
+		return "key/" + hex.EncodeToString(sum[:]) // no digest of a request has a prefix
+	}
 	p := arcp.ToolInvokePayload{Tool: call.Tool, SubmitOptions: arcp.SubmitOptions{
 		Detach:           call.Detach,
 		LeaseConstraints: call.Constraints,
@@ -88,6 +99,9 @@ func callDigest(call *tool.Call) string {
 	}
 	if len(call.Lease) > 0 {
 		p.LeaseRequest = call.Lease
+	}
+	if call.MaxRuntime > 0 {
+		p.MaxRuntimeSec = new(arcp.FloatNumber(call.MaxRuntime.Seconds()))
 	}
 	return requestDigest(&p, new(rowOptions))
 }
@@ -251,6 +265,7 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 	r.created = time.Now().Truncate(time.Microsecond)
 	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, cc.parent.strictCancel, cc.parent.trust, cc.parent.maxJobs
 	r.metricEvents = cc.parent.metricEvents && !r.builtin()
+	r.maxRuntime = cc.MaxRuntime
 	r.position, r.done.donec = position, make(chan struct{})
 	p := &cc.parent.row
 	r.row = store.Job{
@@ -289,6 +304,9 @@ func (cc *childCall) commitChild(r *run, child *family.Child, l *lease.Lease) er
 		MaxJobs:      r.maxJobs,
 		Barred:       r.barred,
 		Metrics:      r.metricEvents,
+	}
+	if r.maxRuntime > 0 {
+		options.MaxRuntimeSec = arcp.FloatNumber(r.maxRuntime.Seconds())
 	}
 	if r.tool.Approval.Rule != "" {
 		options.Roles = r.roles

@@ -86,11 +86,11 @@ func (r *Rule) Approves(ctx context.Context, c Call) (approved bool, err error) 
 			approved, err = false, fmt.Errorf("the rule panicked: %v", p)
 		}
 	}()
-	args, err := decode(c.Arguments)
+	args, err := Decode(c.Arguments)
 	if err != nil {
 		return false, err
 	}
-	lease, err := decode(c.Lease)
+	lease, err := Decode(c.Lease)
 	if err != nil {
 		return false, err
 	}
@@ -116,9 +116,9 @@ func isTrue(v ref.Val) (bool, error) {
 	return yes == true, nil
 }
 
-// decode decodes JSON for CEL. The error is that CEL cannot represent a number exactly: the rule
-// would compare another number.
-func decode(raw arcp.Raw) (any, error) {
+// Decode decodes JSON for CEL. The error is that CEL cannot represent a number exactly: the expression
+// would use another number.
+func Decode(raw arcp.Raw) (any, error) {
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	dec.UseNumber()
 	var doc any
@@ -160,7 +160,7 @@ func exactNumber(s string) (any, error) {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(f, 0) || !strings.ContainsAny(s, ".eE") || digits(s) != digits(strconv.FormatFloat(f, 'e', -1, 64)) {
-		return nil, fmt.Errorf("the number %s is not one that a rule can compare exactly", clip.Ellipsis(s, 64))
+		return nil, fmt.Errorf("the number %s is not one that an expression can compare exactly", clip.Ellipsis(s, 64))
 	}
 	return f, nil
 }

@@ -83,6 +83,9 @@ func (h host) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 	if c.Delegate {
 		return nil, unoffered("delegate to an agent")
 	}
+	if c.Key != "" || c.MaxRuntime != 0 || c.FindOnly {
+		return nil, unoffered("call a tool with a key or a maximum runtime, or find a call")
+	}
 	r := client.InvokeParams{Tool: c.Tool, Options: arcp.SubmitOptions{LeaseRequest: c.Lease, LeaseConstraints: c.Constraints,
 		CostBudget: c.CostBudget, Detach: c.Detach}}
 	if len(c.Arguments) > 0 {

@@ -256,7 +256,10 @@ func TestUnsupportedRequestsFail(t *testing.T) {
 			_, _, dir := r.Directory(ctx, tool.DirectoryRequest{})
 			_, extend := job.Permissions().Extend(ctx, "lease_1", time.Hour)
 			_, delegate := job.Call(ctx, tool.Call{Tool: "demo.echo", Delegate: true})
-			for name, err := range map[string]error{"allow": a.Allow(arcp.NamespaceFSRead, "/a"), "model": a.UseModel("m"), "charge": a.Charge("c", "USD", "1"),
+			_, key := job.Call(ctx, tool.Call{Tool: "demo.echo", Key: "k"})
+			_, bounded := job.Call(ctx, tool.Call{Tool: "demo.echo", MaxRuntime: time.Second})
+			_, find := job.Call(ctx, tool.Call{Tool: "demo.echo", FindOnly: true})
+			for name, err := range map[string]error{"key": key, "maximum runtime": bounded, "find": find, "allow": a.Allow(arcp.NamespaceFSRead, "/a"), "model": a.UseModel("m"), "charge": a.Charge("c", "USD", "1"),
 				"read": read, "get": get, "lease": lease, "directory": dir, "extend": extend, "delegate": delegate,
 				"check": job.Permissions().Check("p", "r", "o")} {
 				if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeUnimplemented || !strings.Contains(e.Message, "a worker cannot") {

@@ -48,12 +48,20 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 	return checkTool(c)
 }
 
-// checkTool returns the error that the runtime would return for the capability.
-func checkTool(c *exec.Config) error {
+// checkName refuses a name that is reserved for the runtime.
+func checkName(name string) error {
 	for _, reserved := range tool.Reserved {
-		if strings.HasPrefix(c.Name, reserved) {
+		if strings.HasPrefix(name, reserved) {
 			return fmt.Errorf(".name: names that begin with %q are the runtime's own: choose another", reserved)
 		}
+	}
+	return nil
+}
+
+// checkTool returns the error that the runtime would return for the capability.
+func checkTool(c *exec.Config) error {
+	if err := checkName(c.Name); err != nil {
+		return err
 	}
 	if _, err := tool.NewRaw(c.Capability, nil); err != nil {
 		return fmt.Errorf(": %s", strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
