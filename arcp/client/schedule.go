@@ -36,7 +36,7 @@ func (s Schedules) Add(ctx context.Context, p ScheduleParams) (*Job, error) {
 	}
 	if s.c.opts.Dialect == arcp.DialectDraft {
 		call := p.InvokeParams
-		call.Tool, call.Arguments, call.Options = scheduleTool, arcp.Raw(payload), arcp.SubmitOptions{}
+		call.Tool, call.Arguments, call.Options = scheduleTool, payload, arcp.SubmitOptions{}
 		return s.c.Invoke(ctx, call)
 	}
 	env.Type, env.Payload = arcp.JobSchedule, payload

@@ -175,7 +175,8 @@ func errNoPrompt() error { return arcp.Errorf(arcp.CodeInvalidArgument, "a quest
 //
 // A repeated attempt does not repeat the calls of earlier attempts: an equal call finds the child
 // of the earlier attempt, running or ended. Equal calls find their children in the order of the
-// calls. Calls with a Key are equal if their keys are. After a failed attempt, a child that did not complete is created again.
+// calls. Calls with a Key are equal if their keys are. After a failed attempt, a child that did not
+// complete is created again.
 //
 // The child's budget is reserved from the job's budget. The unspent rest returns when Call
 // returns, or later if a child of the child still runs. If ctx ends first, the child continues. If
