@@ -71,7 +71,8 @@ var rustCannot = map[arcp.Type]undecodable{
 	arcp.HumanInputResponse:  {feature: arcp.FeatureExecutes, because: "it answers workers, which the crate does not have"},
 	arcp.HumanChoiceResponse: {because: "it answers workers, which the crate does not have"},
 	arcp.JobCheckpoint:       {because: "the crate has the capability checkpoints and not the message, so that no client of its kind is sent one"},
-	arcp.WorkflowComplete:    {answers: arcp.WorkflowStart, because: "the crate has no workflow.start"},
+	arcp.WorkflowComplete: {feature: arcp.FeatureScheduledJobs, answers: arcp.WorkflowStart,
+		because: "the crate has neither workflow.start nor job.schedule, which schedules one"},
 	arcp.AgentHandoff:        {because: "no session is handed over"},
 }
 
