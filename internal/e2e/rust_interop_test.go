@@ -73,7 +73,7 @@ var rustCannot = map[arcp.Type]undecodable{
 	arcp.JobCheckpoint:       {because: "the crate has the capability checkpoints and not the message, so that no client of its kind is sent one"},
 	arcp.WorkflowComplete: {feature: arcp.FeatureScheduledJobs, answers: arcp.WorkflowStart,
 		because: "the crate has neither workflow.start nor job.schedule, which schedules one"},
-	arcp.AgentHandoff:        {because: "no session is handed over"},
+	arcp.AgentHandoff: {because: "no session is handed over"},
 }
 
 // TestRustDecodeInterop decodes each type of frame that the runtime can send with the types of
