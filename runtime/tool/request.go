@@ -22,7 +22,8 @@ type Call struct {
 	CostBudget  []string
 
 	// Key, if set, identifies the call instead of its other members: a later attempt with
-	// the same key finds the child, whatever its arguments are then.
+	// the same key finds the child, whatever its tool and arguments are then. The tool
+	// chooses keys that are unique in the job.
 	Key string
 
 	// FindOnly finds the child of an earlier attempt, and creates none: the error of Job.Call

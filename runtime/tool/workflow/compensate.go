@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,17 +47,24 @@ func (r *run) addCompensation(s *step, vars map[string]any, item *int, value any
 	if err != nil {
 		return err
 	}
-	n := len(c.Arguments) + len(c.Lease)
+	undo := compensation{Step: s.name, Item: item, Tool: c.Tool, Arguments: c.Arguments, Lease: c.Lease}
+	n := undo.size()
 	if n > MaxCompensation {
-		return permanent(arcp.CodeResourceExhausted, "on_failure: arguments and lease of %d bytes; at most %d", n, MaxCompensation)
+		return permanent(arcp.CodeResourceExhausted, "on_failure: a compensation of %d bytes; at most %d", n, MaxCompensation)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.undo = append(r.undo, compensation{Step: s.name, Item: item, Tool: c.Tool, Arguments: c.Arguments, Lease: c.Lease})
-	if r.undoBytes += n; r.undoBytes > MaxCompensations {
-		return permanent(arcp.CodeResourceExhausted, "the arguments of all compensations have more than %d bytes", MaxCompensations)
+	r.undo, r.undoBytes = append(r.undo, undo), r.undoBytes+n // the call has completed
+	if r.undoBytes > MaxCompensations {
+		return permanent(arcp.CodeResourceExhausted, "all compensations have more than %d bytes", MaxCompensations)
 	}
 	return nil
+}
+
+// size bounds the bytes of a compensation in the checkpoint.
+func (c *compensation) size() int {
+	const members = 100 // their names, and the item
+	return members + len(c.Step) + len(c.Tool) + len(c.Arguments) + len(c.Lease)
 }
 
 // compensate saves the compensations of a workflow that has failed, runs them, and returns the error of
@@ -72,7 +80,13 @@ func (g *graph) compensate(ctx context.Context, job tool.Job, cause error, undo 
 		f.Details = nil
 	}
 	if err := job.Checkpoint("compensate", f); err != nil {
-		return err
+		if ctx.Err() != nil || errors.Is(err, tool.ErrPaused) {
+			return err
+		}
+		refusal, _ := arcp.AsError(err)
+		failure := f.failure()
+		failure.Message += fmt.Sprintf("; no compensation has run: they could not be saved: %s: %s", refusal.Code, clip.Text(refusal.Message, maxSavedMessage))
+		return failure
 	}
 	return f.run(ctx, job)
 }
@@ -89,9 +103,18 @@ func (g *graph) resumeCompensation(ctx context.Context, job tool.Job, saved arcp
 	return f.run(ctx, job)
 }
 
+// failure returns the error of the workflow. It is not retryable: the completed calls are undone, or to be
+// undone by hand.
+func (f *failedWorkflow) failure() *arcp.Error {
+	return &arcp.Error{Code: f.Code, Message: f.Message, Details: f.Details}
+}
+
+// maxNotes bounds the text about failed compensations in the message of the error.
+const maxNotes = 8 << 10
+
 // run runs the compensations one after the other. A compensation that fails does not stop the others.
 func (f *failedWorkflow) run(ctx context.Context, job tool.Job) error {
-	failure := &arcp.Error{Code: f.Code, Message: f.Message, Details: f.Details} // not retryable: the completed calls are undone
+	notes := ""
 	for _, c := range f.Compensations {
 		at := StepEvent{Step: c.Step, Item: c.Item}
 		_, err := job.Call(ctx, tool.Call{Tool: c.Tool, Arguments: c.Arguments, Lease: c.Lease, Key: at.key() + "/on_failure",
@@ -106,9 +129,12 @@ func (f *failedWorkflow) run(ctx context.Context, job tool.Job) error {
 		if err != nil {
 			e, _ := arcp.AsError(err)
 			at.State, at.Code = CompensationFailed, e.Code
-			failure.Message += fmt.Sprintf("; the compensation of %s failed: %s: %s", at.key(), e.Code, e.Message)
+			notes += fmt.Sprintf("; the compensation of %s failed: %s: %s", at.key(), e.Code, e.Message)
+			notes = clip.Text(notes, maxNotes)
 		}
 		emit(job, at)
 	}
+	failure := f.failure()
+	failure.Message += notes
 	return failure
 }

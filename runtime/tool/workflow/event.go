@@ -5,8 +5,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// The names of the events of a workflow. Each attempt repeats the events of the earlier attempts: the
-// last event of a step and item has its state.
+// The names of the events of a workflow. An attempt that repeats the steps repeats their events: the last
+// event of a step and item has its state.
 const (
 	EventSteps = "workflow.steps" // a StepsEvent, at the start of an attempt
 	EventStep  = "workflow.step"  // a StepEvent

@@ -38,6 +38,7 @@ type scope struct {
 // environment declares the variables that every expression has.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
+		cel.CustomTypeAdapter(sortedMaps),
 		cel.Variable("input", cel.DynType),
 		cel.Variable("steps", cel.MapType(cel.StringType, cel.MapType(cel.StringType, cel.DynType))),
 	)
@@ -78,7 +79,7 @@ func compileExpression(text string, sc scope, condition bool) (*expression, erro
 	if err := checkSteps(ast, sc.steps); err != nil {
 		return nil, err
 	}
-	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(64))
+	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.CustomDecoratorV2(sortMade), cel.InterruptCheckFrequency(64))
 	if err != nil {
 		return nil, err
 	}

@@ -259,15 +259,15 @@ func (r *run) call(s *step, vars map[string]any, at *StepEvent) (any, error) {
 
 // attempt calls the tool of a step once.
 func (r *run) attempt(s *step, vars map[string]any, at *StepEvent) (arcp.Raw, error) {
-	c, err := s.call.render(r.ctx, "", vars)
-	if err != nil {
-		return nil, err
-	}
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-r.ctx.Done():
 		return nil, context.Cause(r.ctx)
+	}
+	c, err := s.call.render(r.ctx, "", vars)
+	if err != nil {
+		return nil, err
 	}
 	if c.FindOnly, err = r.begin(s); err != nil {
 		return nil, err

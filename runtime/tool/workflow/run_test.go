@@ -130,6 +130,23 @@ func TestValuesReachTheSteps(t *testing.T) {
 	}
 }
 
+// A map has an order in expressions: an attempt after a crash has to find the items of the earlier one.
+func TestMapsAreSorted(t *testing.T) {
+	c := config(map[string]workflow.Step{
+		"a": {Each: "input.m.map(k, k)", Parallel: 1, Call: call("x", "=item")},
+		"b": {Needs: []string{"a"}, Call: call("x", map[string]any{"made": "={2: 'b', 1: 'a', 10: 'c'}.map(k, k)", "mixed": "={'b': 1, 2: 1, 'a': 1}.map(k, string(k))",
+			"filtered": "=input.m.filter(k, k != 'c').map(k, input.m[k])", "steps": "=steps.map(s, s)", "nested": "=input.l[0].map(k, k)", "all": "=input.m == input.l[0]"})},
+	}, map[string]any{"a": "=steps.a.value", "b": "=steps.b.value"})
+	for range 50 {
+		f := newFixture(t, c, tooltest.Script{}, echoArguments)
+		got := f.run(`{"m":{"e":5,"c":3,"a":1,"d":4,"b":2},"l":[{"e":5,"c":3,"a":1,"d":4,"b":2}]}`)
+		want := `{"a":["a","b","c","d","e"],"b":{"all":true,"filtered":[1,2,4,5],"made":[1,2,10],"mixed":["2","a","b"],"nested":["a","b","c","d","e"],"steps":["a"]}}`
+		if got != want {
+			t.Fatalf("%s\nwant %s", got, want)
+		}
+	}
+}
+
 // CEL has no exact representation of some numbers. They do not matter unless an expression uses them.
 func TestNumbersThatCELRounds(t *testing.T) {
 	for result, want := range map[string]string{"=steps.b.value": "1", "=steps.a.value": "INVALID_ARGUMENT: result: the number 123456789012345678901234567890 is not one"} {
@@ -313,9 +330,9 @@ func TestBounds(t *testing.T) {
 		"too many calls": {map[string]workflow.Step{"a": {Each: list, Parallel: 1, Call: call("x", nil), OnFailure: undo}}, "1",
 			"RESOURCE_EXHAUSTED: step a[500]: the workflow calls more than 1000 tools", 500},
 		"too large a compensation": {map[string]workflow.Step{"a": {Call: call("x", nil), OnFailure: undo}}, `"` + strings.Repeat("x", workflow.MaxCompensation) + `"`,
-			"RESOURCE_EXHAUSTED: step a: on_failure: arguments and lease of 8194 bytes; at most 8192", 0},
+			"RESOURCE_EXHAUSTED: step a: on_failure: a compensation of 8299 bytes; at most 8192", 0},
 		"too large compensations": {map[string]workflow.Step{"a": {Each: list, Parallel: 1, Call: call("x", nil), OnFailure: undo}}, `"` + strings.Repeat("x", 8000) + `"`,
-			"RESOURCE_EXHAUSTED: step a[32]: the arguments of all compensations have more than 262144 bytes", 33},
+			"RESOURCE_EXHAUSTED: step a[32]: all compensations have more than 262144 bytes", 33},
 		"too large values": {map[string]workflow.Step{"a": {Each: list, Parallel: 1, Call: call("x", nil)}}, `"` + strings.Repeat("x", 1<<20) + `"`,
 			"RESOURCE_EXHAUSTED: step a[15]: the values of the steps have more than 16777216 bytes", 0},
 		"too large a result": {map[string]workflow.Step{"a": {Call: call("x", `=[[1]].map(a,[a,a]).map(a,[a,a]).map(a,[a,a]).map(a,[a,a]).map(a,[a,a]).map(a,[a,a]).map(a,[a,a])`+

@@ -36,8 +36,8 @@ const (
 	MaxCalls    = 16       // calls that run at once
 	MaxValues   = 16 << 20 // bytes of the results of all calls of a job
 
-	// MaxCompensation bounds the encoded arguments and lease of a compensation, in bytes, and
-	// MaxCompensations those of all compensations of a job, because a checkpoint is bounded.
+	// MaxCompensation bounds an encoded compensation, in bytes, and MaxCompensations all
+	// compensations of a job, because a checkpoint is bounded.
 	MaxCompensation  = 8 << 10
 	MaxCompensations = 256 << 10
 )
