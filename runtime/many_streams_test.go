@@ -15,38 +15,7 @@ func TestManyStreamsOfASession(t *testing.T) {
 	const jobs, perJob, chunks = 16, 64, 3
 	inBubble(t, nil, func(f *fixture) {
 		proceed := make(chan struct{})
-		many := tool.MustNew(tool.Capability{Name: "many"}, func(ctx context.Context, job tool.Job, _ struct{}) (any, error) {
-			var streams []*tool.Stream
-			for n := range perJob {
-				st, err := job.OpenStream(tool.StreamOptions{Name: fmt.Sprint(n)})
-				if err != nil {
-					return nil, err
-				}
-				streams = append(streams, st)
-			}
-			if _, err := job.OpenStream(tool.StreamOptions{}); err == nil {
-				return nil, arcp.Errorf(arcp.CodeInternal, "a job has more than %d streams", perJob)
-			}
-			select {
-			case <-proceed:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-			for n := range chunks {
-				for _, st := range streams {
-					if _, err := fmt.Fprintf(st, "%d", n); err != nil {
-						return nil, err
-					}
-				}
-			}
-			for _, st := range streams {
-				if err := st.Close(); err != nil {
-					return nil, err
-				}
-			}
-			return nil, nil
-		})
-		if err := f.rt.AddTool(many); err != nil {
+		if err := f.rt.AddTool(streamsTool(perJob, chunks, proceed)); err != nil {
 			t.Fatal(err)
 		}
 		c, _ := f.client("alice", client.Handlers{})
@@ -99,5 +68,41 @@ func TestManyStreamsOfASession(t *testing.T) {
 				t.Fatalf("the stream %s has %q, want 012", id, text)
 			}
 		}
+	})
+}
+
+// streamsTool returns a tool that opens as many streams as a job may have. When proceed is closed it writes
+// numbered chunks to all of them in turn, and closes them.
+func streamsTool(perJob, chunks int, proceed <-chan struct{}) *tool.Tool {
+	return tool.MustNew(tool.Capability{Name: "many"}, func(ctx context.Context, job tool.Job, _ struct{}) (any, error) {
+		var streams []*tool.Stream
+		for n := range perJob {
+			st, err := job.OpenStream(tool.StreamOptions{Name: fmt.Sprint(n)})
+			if err != nil {
+				return nil, err
+			}
+			streams = append(streams, st)
+		}
+		if _, err := job.OpenStream(tool.StreamOptions{}); err == nil {
+			return nil, arcp.Errorf(arcp.CodeInternal, "a job has more than %d streams", perJob)
+		}
+		select {
+		case <-proceed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		for n := range chunks {
+			for _, st := range streams {
+				if _, err := fmt.Fprintf(st, "%d", n); err != nil {
+					return nil, err
+				}
+			}
+		}
+		for _, st := range streams {
+			if err := st.Close(); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
 	})
 }

@@ -45,7 +45,7 @@ func isScheduleRow(j *store.Job) bool {
 	return name == ScheduleTool
 }
 
-// plannedJob is what a schedule has more than other jobs.
+// plannedJob has the plan of a schedule, the message that it sends, and its state.
 type plannedJob struct {
 	plan   schedule.Plan
 	when   arcp.When // from which plan is made
@@ -137,7 +137,7 @@ func (p *plannedJob) parseJob() (err error) {
 	return p.parseExpiry()
 }
 
-// Rights is what the principal of a schedule may do.
+// Rights bounds the jobs of a principal.
 type Rights struct {
 	Trust   arcp.TrustLevel
 	Roles   []string
@@ -372,7 +372,8 @@ func (s planner) refused(now time.Time, d *schedule.Decision, record scheduleRec
 	}
 }
 
-// count counts the occurrences of a decision; result is that of the occurrence that is due, if it fires.
+// count adds the skipped occurrences of a decision to the metric. result is the label for the occurrence that
+// is due; empty: it was skipped.
 func (p *plannedJob) count(m *metrics.Metrics, d *schedule.Decision, result string) {
 	for label, n := range map[string]int{metrics.ScheduleSkippedLate: d.Missed, metrics.ScheduleSkippedOverlap: d.Overlap} {
 		m.SchedulesFired.WithLabelValues(label).Add(float64(n))
@@ -382,7 +383,8 @@ func (p *plannedJob) count(m *metrics.Metrics, d *schedule.Decision, result stri
 	}
 }
 
-// submitFiring submits the job of an occurrence. record is that of the schedule after it, but for the job.
+// submitFiring submits the job of an occurrence. record is the new state of the schedule. submitFiring adds
+// the job to it and commits it with the job.
 func (s planner) submitFiring(at time.Time, record scheduleRecord) *arcp.Error {
 	rights, refusal := s.rights()
 	if refusal != nil {

@@ -143,7 +143,7 @@ type toolQueue struct {
 	prioritized int // jobs that wait with another priority than normal
 }
 
-// queueEntry is what the queue of its tool knows of a run.
+// queueEntry has the state of a run in the queue of its tool.
 type queueEntry struct {
 	slot       slotState
 	passedOver int // how often a later job of the principal got a slot instead

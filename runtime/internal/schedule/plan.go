@@ -102,7 +102,7 @@ func (p Plan) Upcoming(o Occurrence, n int, b *Budget) []time.Time {
 	return list
 }
 
-// Action is what to do now.
+// Action says what a Decision does.
 type Action uint8
 
 const (

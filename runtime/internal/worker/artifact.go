@@ -25,27 +25,26 @@ func onArtifact[P any](
 			return err
 		}
 		qr := questionRelay{d}
-		repeated, refused := qr.begin(env.ID)
-		switch {
-		case refused != nil:
-			return refused
-		case repeated:
-			return nil
-		}
-		err = d.contents.artifacts.do(d.pool.background, func() {
-			t, answer, err := f(qr, ctx, p)
+		return qr.once(env.ID, func() {
+			err := d.contents.artifacts.do(d.pool.background, func() {
+				t, answer, err := f(qr, ctx, p)
+				qr.concludeArtifact(env.ID, t, answer, err)
+			})
 			if err != nil {
 				qr.conclude(env.ID, nil, err)
-				return
 			}
-			qr.reply(env.ID, t, "", answer) // with a job_id artifact.ref is an event of the job
-			qr.end(env.ID)
 		})
-		if err != nil {
-			qr.conclude(env.ID, nil, err)
-		}
-		return nil
 	}
+}
+
+// concludeArtifact answers a frame about an artifact.
+func (qr questionRelay) concludeArtifact(id arcp.MessageID, t arcp.Type, answer any, err error) {
+	if err != nil {
+		qr.conclude(id, nil, err)
+		return
+	}
+	qr.reply(id, t, "", answer) // with a job_id artifact.ref is an event of the job
+	qr.end(id)
 }
 
 // putArtifact stores an artifact of the job.

@@ -121,21 +121,15 @@ func onContent[P any](f func(questionRelay, *content, P) error) func(*dispatch, 
 		if len(env.Payload) > maxContent {
 			return arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: it may have at most %d", env.Type, len(env.Payload), maxContent)
 		}
-		repeated, refused := qr.begin(env.ID)
-		switch {
-		case refused != nil:
-			return refused
-		case repeated:
-			return nil
-		}
-		c, err := d.contents.get(d.job, env)
-		if err == nil {
-			err = c.do(d.pool.background, func() { qr.conclude(env.ID, c, f(qr, c, p)) })
-		}
-		if err != nil {
-			qr.conclude(env.ID, nil, err)
-		}
-		return nil
+		return qr.once(env.ID, func() {
+			c, err := d.contents.get(d.job, env)
+			if err == nil {
+				err = c.do(d.pool.background, func() { qr.conclude(env.ID, c, f(qr, c, p)) })
+			}
+			if err != nil {
+				qr.conclude(env.ID, nil, err)
+			}
+		})
 	}
 }
 

@@ -183,21 +183,27 @@ func onQuestion[P any](
 			return err
 		}
 		qr := questionRelay{d}
-		repeated, refused := qr.begin(env.ID)
-		switch {
-		case refused != nil:
-			return refused
-		case repeated:
-			return nil
-		}
-		qr.pool.background(func() {
-			if err := f(qr, ctx, env.ID, p); err != nil {
-				qr.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
-			}
-			qr.end(env.ID)
+		return qr.once(env.ID, func() {
+			qr.pool.background(func() {
+				if err := f(qr, ctx, env.ID, p); err != nil {
+					qr.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
+				}
+				qr.end(env.ID)
+			})
 		})
-		return nil
 	}
+}
+
+// once begins a question and calls perform. For a repeated question it only sends the answers so far again.
+func (qr questionRelay) once(id arcp.MessageID, perform func()) error {
+	repeated, refused := qr.begin(id)
+	if refused != nil {
+		return refused
+	}
+	if !repeated {
+		perform()
+	}
+	return nil
 }
 
 // begin begins a question. For a repeated question it sends the answers so far again.
