@@ -18,7 +18,7 @@ import (
 
 // A tool puts and opens artifacts in a worker as in the runtime, for the principal of its job.
 func TestArtifactsOfTools(t *testing.T) {
-	content := bytes.Repeat([]byte("0123456789abcde\n"), 10<<20/16+3)[:10<<20+41] // several chunks
+	content := bytes.Repeat([]byte("0123456789abcde\n"), 5<<20/16+3)[:5<<20+41] // several chunks
 	type input struct {
 		Artifact arcp.ArtifactID `json:"artifact"`
 		Other    arcp.ArtifactID `json:"other"`
@@ -75,7 +75,7 @@ func TestArtifactsOfTools(t *testing.T) {
 					t.Fatal(err)
 				}
 				res, err := job.Wait(t.Context())
-				want := `["10485801","text/plain 10485801 10485801 0123","text/csv 5 5 name","NOT_FOUND","INVALID_ARGUMENT"]`
+				want := `["5242921","text/plain 5242921 5242921 0123","text/csv 5 5 name","NOT_FOUND","INVALID_ARGUMENT"]`
 				if err != nil || string(res.Value) != want {
 					t.Fatalf("%s, %v, want %s", res.Value, err, want)
 				}
