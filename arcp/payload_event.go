@@ -198,6 +198,7 @@ type ArtifactPutPayload struct {
 	Data          string  `json:"data"`                    // content in base64
 	SHA256        string  `json:"sha256,omitzero"`         // digest of the content, in hexadecimal
 	RetainSeconds *uint64 `json:"retain_seconds,omitzero"` // seconds to keep the artifact
+	Size          uint64  `json:"size,omitzero"`           // with a part of the content: bytes of the whole artifact
 }
 
 // ArtifactRefPayload refers to an artifact. The members of Artifact are repeated at the top level.
@@ -209,7 +210,9 @@ type ArtifactRefPayload struct {
 
 // ArtifactFetchPayload requests the content of an artifact.
 type ArtifactFetchPayload struct {
-	ArtifactID ArtifactID `json:"artifact_id"` // artifact to send
+	ArtifactID ArtifactID `json:"artifact_id"`     // artifact to send
+	Offset     uint64     `json:"offset,omitzero"` // of a worker: position of the part to send
+	Length     uint64     `json:"length,omitzero"` // of a worker: bytes of the part to send
 }
 
 // ArtifactReleasePayload allows the runtime to delete an artifact.

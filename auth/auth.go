@@ -36,6 +36,7 @@ const (
 	RoleObserver Role = "observer" // only lists and follows jobs
 	RoleWorker   Role = "worker"   // executes jobs
 	RoleApprover Role = "approver" // approves calls and trust levels of other sessions
+	RoleThoughts Role = "thoughts" // reads the thoughts of the other principals that it may observe
 	RoleAdmin    Role = "admin"    // manages sessions, jobs and resources of all principals
 )
 

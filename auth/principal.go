@@ -31,7 +31,7 @@ const (
 )
 
 var (
-	allRoles    = []Role{RoleClient, RoleObserver, RoleWorker, RoleApprover, RoleAdmin}
+	allRoles    = []Role{RoleClient, RoleObserver, RoleWorker, RoleApprover, RoleThoughts, RoleAdmin}
 	clientRoles = []Role{RoleClient}
 	localRoles  = []Role{RoleClient, RoleWorker, RoleApprover}
 )

@@ -11,6 +11,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // A client writes a stream to a tool that reads slowly, over a connection that breaks: the tool gets the
@@ -94,5 +95,53 @@ func TestClientStreamErrors(t *testing.T) {
 			t.Errorf("the job ended with %v", err)
 		}
 		wantCode(t, "a stream that has ended", w.WriteJSON(map[string]int{"n": 2}), arcp.CodeNotFound)
+	})
+}
+
+// The writer of a stream that the tool closes gets the tool's error.
+func TestToolClosesClientStream(t *testing.T) {
+	inBubble(t, nil, func(f *fixture) {
+		closed := make(chan struct{})
+		first, err := tool.New(tool.Capability{Name: "first", ReadsStreams: true}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
+			st, err := job.AcceptStream(ctx)
+			if err != nil {
+				return "", err
+			}
+			chunk, err := st.Next()
+			if err != nil {
+				return "", err
+			}
+			st.CloseWithError(arcp.Errorf(arcp.CodeOutOfRange, "one chunk is enough"))
+			close(closed)
+			time.Sleep(time.Second)
+			return string(chunk.Data), nil
+		})
+		if err == nil {
+			err = f.rt.AddTool(first)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, _ := f.client("alice", client.Handlers{})
+		defer c.Abort()
+		job, err := c.Invoke(f.Context(), client.InvokeParams{Tool: "first"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := job.OpenStream(f.Context(), arcp.StreamOpenPayload{Kind: arcp.StreamText})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("one")); err != nil {
+			t.Fatal(err)
+		}
+		<-closed
+		for range 2 {
+			_, err = w.Write([]byte("two"))
+			wantCode(t, "the second chunk", err, arcp.CodeOutOfRange)
+		}
+		if res, err := job.Wait(f.Context()); err != nil || string(res.Value) != `"one"` {
+			t.Errorf("the job ended with %s, %v", res.Value, err)
+		}
 	})
 }

@@ -44,11 +44,9 @@ const (
 )
 
 var (
-	errDigest   = errors.New("the content does not have the digest")
-	errLargeKey = errors.New("an artifact with an idempotency key has at most 4 MiB")
-
-	errLargeArtifact = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has at most 4 MiB")
-	errWorkerKey     = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has no idempotency key")
+	errDigest    = errors.New("the content does not have the digest")
+	errLargeKey  = errors.New("an artifact with an idempotency key has at most 4 MiB")
+	errWorkerKey = arcp.Errorf(arcp.CodeInvalidArgument, "an artifact that a worker puts for its job has no idempotency key")
 )
 
 // Put stores an artifact of the principal, and returns its description when it is durable. Content over

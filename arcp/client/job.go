@@ -53,6 +53,7 @@ type Job struct {
 	isDone       bool
 	result       Result
 	err          error // nil if the job succeeded
+	writers      map[arcp.StreamID]*StreamWriter
 }
 
 func newJob(c *Client, id arcp.JobID) *Job {
@@ -214,6 +215,9 @@ func (j *Job) receive(env *arcp.Envelope) {
 		return
 	}
 	if env.Type == arcp.JobAccepted && !j.accept(env) {
+		return
+	}
+	if env.Type == arcp.StreamError && env.EventSeq == 0 && j.endWriter(env) {
 		return
 	}
 	if j.queue != nil && !j.queue.push(env) {

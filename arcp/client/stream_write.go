@@ -23,6 +23,8 @@ type StreamWriter struct {
 	kind string
 	next uint64
 	rest []byte // of a text: the beginning of a rune whose end was not written yet
+
+	ended *RemoteError // sent by the runtime; nil: none. Guarded by job.mu
 }
 
 // OpenStream opens a stream to the job, whose tool must read streams of clients: if it does not, the error
@@ -31,10 +33,35 @@ type StreamWriter struct {
 // has read the stream, the next method fails with a *RemoteError.
 func (j *Job) OpenStream(ctx context.Context, p arcp.StreamOpenPayload) (*StreamWriter, error) {
 	w := &StreamWriter{ctx: ctx, job: j, id: arcp.StreamID(arcp.NewID(arcp.StreamPrefix)), kind: p.Kind}
+	j.mu.Lock()
+	if j.writers == nil {
+		j.writers = make(map[arcp.StreamID]*StreamWriter)
+	}
+	j.writers[w.id] = w
+	j.mu.Unlock()
 	if err := w.send(arcp.StreamOpen, p); err != nil {
+		w.forget()
 		return nil, err
 	}
 	return w, nil
+}
+
+// endWriter handles a stream.error of the runtime. It reports whether the job has a writer of the stream.
+func (j *Job) endWriter(env *arcp.Envelope) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	w := j.writers[env.StreamID]
+	if w == nil {
+		return false
+	}
+	w.ended = RemoteErrorOf(env)
+	return true
+}
+
+func (w *StreamWriter) forget() {
+	w.job.mu.Lock()
+	defer w.job.mu.Unlock()
+	delete(w.job.writers, w.id)
 }
 
 // ID returns the id of the stream.
@@ -118,6 +145,7 @@ func (w *StreamWriter) Close() error {
 	if w.next > 0 {
 		p.FinalSequence = new(w.next - 1)
 	}
+	defer w.forget()
 	return w.send(arcp.StreamClose, p)
 }
 
@@ -128,6 +156,7 @@ func (w *StreamWriter) CloseWithError(err error) error {
 	if !ok {
 		e = arcp.Errorf(arcp.CodeUnknown, "%s", err)
 	}
+	defer w.forget()
 	return w.send(arcp.StreamError, e)
 }
 
@@ -135,5 +164,10 @@ func (w *StreamWriter) send(t arcp.Type, payload any) error {
 	env := arcp.Frame(t, payload)
 	env.JobID, env.StreamID = w.job.ID(), w.id
 	_, err := w.job.c.request(w.ctx, env, arcp.Ack, nil)
+	w.job.mu.Lock()
+	defer w.job.mu.Unlock()
+	if err != nil && w.ended != nil {
+		return fmt.Errorf("%s: %w", t, w.ended) // the reason why the runtime refuses the frame
+	}
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -203,12 +202,15 @@ func (st *WorkerStream) Chunk(ctx context.Context, p arcp.StreamChunkPayload) er
 
 // Close ends the stream.
 func (st *WorkerStream) Close(ctx context.Context) error {
-	var p arcp.StreamClosePayload
+	_, err := st.send(ctx, arcp.StreamClose, st.end())
+	return err
+}
+
+func (st *WorkerStream) end() (p arcp.StreamClosePayload) {
 	if st.next > 0 {
 		p.FinalSequence = new(st.next - 1)
 	}
-	_, err := st.send(ctx, arcp.StreamClose, p)
-	return err
+	return p
 }
 
 // CloseWithError ends the stream with an error.
@@ -218,11 +220,15 @@ func (st *WorkerStream) CloseWithError(ctx context.Context, e *arcp.Error) error
 }
 
 func (st *WorkerStream) send(ctx context.Context, t arcp.Type, payload any) (arcp.Envelope, error) {
+	return st.request(ctx, t, payload, arcp.Ack)
+}
+
+func (st *WorkerStream) request(ctx context.Context, t arcp.Type, payload any, want arcp.Type) (arcp.Envelope, error) {
 	ctx, stop := mergedContext(ctx, st.call.ctx)
 	defer stop()
 	env := st.call.frame(t, payload)
 	env.StreamID = st.id
-	return st.call.w.c.request(ctx, env, arcp.Ack, nil)
+	return st.call.w.c.request(ctx, env, want, nil)
 }
 
 // ResultChunk appends a part of the result of the job, and returns when the runtime has taken it. The
@@ -237,41 +243,6 @@ func (call *WorkerCall) ResultChunk(ctx context.Context, p arcp.JobResultChunkPa
 // in place of a value.
 type WorkerResult struct {
 	Summary string // for people
-}
-
-// PutArtifact stores an artifact of the job with at most 4 MiB of content, and returns its description
-// when it is durable. IdempotencyKey must not be set. A refusal is a *RemoteError, and an artifact that
-// cannot be sent is an *arcp.Error with the code INVALID_ARGUMENT.
-func (call *WorkerCall) PutArtifact(ctx context.Context, p PutArtifactParams) (arcp.ArtifactObject, error) {
-	content, err := io.ReadAll(io.LimitReader(p.Content, maxInlineArtifact+1))
-	switch {
-	case err != nil:
-		return arcp.ArtifactObject{}, err
-	case len(content) > maxInlineArtifact:
-		return arcp.ArtifactObject{}, errLargeArtifact
-	case p.IdempotencyKey != "":
-		return arcp.ArtifactObject{}, errWorkerKey
-	}
-	put := p.message(content)
-	env, err := call.ask(ctx, arcp.ArtifactPut, put, arcp.ArtifactRef)
-	if err != nil {
-		return arcp.ArtifactObject{}, err
-	}
-	return readReference(&env, put.SHA256)
-}
-
-// FetchArtifact returns the content of an artifact that the job may read and that has at most 4 MiB. A
-// refusal is a *RemoteError.
-func (call *WorkerCall) FetchArtifact(ctx context.Context, id arcp.ArtifactID) (Artifact, error) {
-	env, err := call.ask(ctx, arcp.ArtifactFetch, arcp.ArtifactFetchPayload{ArtifactID: id}, arcp.ArtifactPut)
-	if err != nil {
-		return Artifact{}, err
-	}
-	p, err := arcp.DecodePayload[arcp.ArtifactPutPayload](&env)
-	if err != nil {
-		return Artifact{}, &ProtocolError{string(env.Type), err}
-	}
-	return readContent(&p)
 }
 
 // Ask asks a person for a value. A question without an answer is a *RemoteError.

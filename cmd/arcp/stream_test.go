@@ -45,3 +45,22 @@ func TestInvokeSendsStream(t *testing.T) {
 	wantOutcome(t, "no file", p.cli("invoke", "demo.collect", "{}", "--send", file+".none"), exitUsage, "", "no such file")
 	wantOutcome(t, "both from standard input", p.cli("invoke", "demo.collect", "-", "--send", "-"), exitUsage, "", "both read standard input")
 }
+
+// --send feeds the standard input of a command. The end of the command is the end of its job.
+func TestInvokeSendsToCommand(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--config", withTools(t, `
+  - {name: upper, exec: [tr, a-z, A-Z], stdin: stream, stream: stdout}
+  - {name: count, exec: [sh, -c, "printf '[%s, %s]' $(wc -c) \"$ARCP_ARGUMENTS\""], stdin: stream, limits: {timeout_ms: 60000}}
+  - {name: first, exec: [sh, -c, "head -c 1 >/dev/null; echo 1"], stdin: stream, limits: {timeout_ms: 60000}}
+  - {name: plain, exec: [cat]}
+`))
+	send := func(stdin string, args ...string) outcome {
+		return cliWith(t, stdin, append([]string{"invoke"}, append(args, "--send", "-", "--url", p.url, "--token", "secret")...)...)
+	}
+	wantOutcome(t, "upper", send("hello\n", "upper", "--stream", "stdout"), exitOK, "HELLO\n", "")
+	large := strings.Repeat("0123456789", 300_000) // more than the runtime holds
+	wantOutcome(t, "count", send(large, "count", `{"n":1}`), exitOK, `[3000000,{"n":1}]`, "")
+	wantOutcome(t, "first", send(large, "first"), exitOK, "1", "standard input was not sent to its end")
+	wantOutcome(t, "plain", send("x", "plain"), exitFailed, "", "plain reads no streams of clients")
+}

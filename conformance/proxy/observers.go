@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -46,6 +47,14 @@ var observerFaults = []Fault{
 		newRewriter: editForwarded(func(in frame) frame { return in.with("session_id", nil).with("correlation_id", nil) })},
 	{Defect: "a forwarded event of an observed principal has another payload", Checks: []string{"observers.session"},
 		newRewriter: editForwarded(func(in frame) frame { return in.withPayload("forwarded", true) })},
+	{Defect: "thoughts of an observed principal are not redacted", Checks: []string{"observers.thoughts"},
+		newRewriter: editForwarded(func(in frame) frame { return in.withPayload("redacted", nil) })},
+	{Defect: "redacted thoughts of an observed principal have their text", Checks: []string{"observers.thoughts"},
+		newRewriter: editForwarded(func(in frame) frame {
+			return in.withPayload("content", fmt.Sprintf("%d..\n", in.numberMember("sequence")))
+		})},
+	{Defect: "thoughts of an observed principal are not forwarded", Checks: []string{"observers.thoughts"},
+		newRewriter: dropWhere(func(f frame) bool { return f.forwarded().Type == arcp.StreamChunk })},
 	{Defect: "questions of an observed principal are not forwarded", Checks: []string{"observers.session-questions"},
 		newRewriter: dropWhere(func(f frame) bool { return f.forwarded().Type == arcp.HumanInputRequest })},
 	{Defect: "a forwarded question has another event_seq than the original", Checks: []string{"observers.session-questions"},

@@ -61,4 +61,15 @@ func (s *ClientStream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// CloseWithError ends a stream that the tool does not read to its end, and drops what was not read. The client
+// is sent stream.error with err; an error that is not an *arcp.Error has the code UNKNOWN. It has no effect on
+// a stream that has ended.
+func (s *ClientStream) CloseWithError(err error) {
+	e, ok := arcp.AsError(err)
+	if !ok {
+		e = arcp.Errorf(arcp.CodeUnknown, "%s", err)
+	}
+	s.host.Close(e)
+}
+
 var _ io.Reader = (*ClientStream)(nil)

@@ -75,6 +75,8 @@ type StreamHost interface {
 type ClientStreamHost interface {
 	Opened() (arcp.StreamID, arcp.StreamOpenPayload)
 	Next(ctx context.Context) (ClientChunk, error)
+	// Close ends the stream with an error for the client, unless it has ended.
+	Close(err *arcp.Error)
 }
 
 // ResultHost implements the methods of a Result. Result calls one method at a time, with content of at

@@ -65,6 +65,10 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 		c.refuseID(now, env, "artifact_id", arcp.ArtifactPrefix)
 		return nil
 	}
+	if p.Offset > 0 || p.Length > 0 {
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeInvalidArgument, "artifact.fetch: only a worker fetches a part: use artifact.get"))
+		return nil
+	}
 	principal := c.principal.identity.Principal
 	c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
 		row, content, err := c.srv.opts.Artifacts.Inline(principal, p.ArtifactID)

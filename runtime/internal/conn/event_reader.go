@@ -18,7 +18,7 @@ type eventReader struct {
 	cursor  *eventlog.Cursor // nil before session.accepted
 	held    *eventlog.Item   // the next item, until its data is read; nil: the cursor has it
 	reading bool             // data for held is being read
-	head    []byte           // follows.head for held
+	origin  origin           // follows.origin for held
 }
 
 // pull appends events and answers to the batch while the outbox has room, and then events of
@@ -56,8 +56,8 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 	}
 	follows := &er.c.follows
 	if er.held != nil {
-		item, follows.head = *er.held, er.head
-		er.held, er.head = nil, nil
+		item, follows.origin = *er.held, er.origin
+		er.held, er.origin = nil, origin{}
 		return item, true, nil
 	}
 	if item, ok, err = er.cursor.Next(); !ok || err != nil {
@@ -75,7 +75,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 	}
 	known := true
 	if item.Forwarded {
-		follows.head, known = follows.knownHead(item.Event)
+		follows.origin, known = follows.knownOrigin(item.Event)
 	}
 	if result := er.needsWholeResult(item.Event); result || !known {
 		er.readEvent(item, result, !known)
@@ -87,7 +87,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 // readFirst holds item. It calls read on another goroutine, and the function that
 // read returns on the loop. Then next returns the item.
 func (er *eventReader) readFirst(item eventlog.Item, read func(ctx context.Context) func(now time.Time)) {
-	er.held, er.reading, er.head = &item, true, er.c.follows.head
+	er.held, er.reading, er.origin = &item, true, er.c.follows.origin
 	er.c.tasks.backgroundThenLoop(func(ctx context.Context) func(time.Time) {
 		onLoop := read(ctx)
 		return func(now time.Time) {
@@ -97,9 +97,9 @@ func (er *eventReader) readFirst(item eventlog.Item, read func(ctx context.Conte
 	})
 }
 
-// readEvent reads the result of the event's job, the job for its forwardHead, or both. Then next
+// readEvent reads the result of the event's job, the job for its origin, or both. Then next
 // returns the item.
-func (er *eventReader) readEvent(item eventlog.Item, result, head bool) {
+func (er *eventReader) readEvent(item eventlog.Item, result, unknown bool) {
 	e := item.Event
 	er.readFirst(item, func(ctx context.Context) func(time.Time) {
 		whole, err := e, error(nil)
@@ -108,7 +108,7 @@ func (er *eventReader) readEvent(item eventlog.Item, result, head bool) {
 		}
 		var j store.Job
 		var noJob error
-		if head {
+		if unknown {
 			j, noJob = er.c.srv.opts.Store.Job(ctx, e.JobID())
 		}
 		return func(now time.Time) {
@@ -117,12 +117,12 @@ func (er *eventReader) readEvent(item eventlog.Item, result, head bool) {
 				er.fail(now, err)
 			}
 			switch {
-			case !head:
+			case !unknown:
 			case noJob != nil:
 				er.c.srv.opts.Logger.Error().Err(noJob).Str("job_id", string(e.JobID())).Msg("origin of a forwarded event")
-				er.head = []byte(forwardPrefix)
+				er.origin = origin{head: []byte(forwardPrefix)}
 			default:
-				er.head = er.c.follows.addForwarded(&j, e.Type)
+				er.origin = er.c.follows.addForwarded(&j, e.Type)
 			}
 		}
 	})
@@ -149,6 +149,9 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 	if item.Event == nil {
 		c.send(now, item.Answer.(arcp.Envelope))
 		return
+	}
+	if item.Forwarded {
+		item.Event = thoughtViewOf(&c.principal.identity).show(c.follows.origin.principal, item.Event)
 	}
 	c.dialect.appendEvent(item)
 	if item.Seq != 0 {

@@ -24,12 +24,18 @@ const maxUnfollowed = 1000
 
 // follows has the jobs of other sessions whose events the session receives: jobs that it follows,
 // and jobs that have asked it a question. A frame of such a job has the extension of forwarded events
-// (SPEC.md §5.4), whose start is the forwardHead of the job.
+// (SPEC.md §5.4).
 type follows struct {
 	c          *conn
-	jobs       map[arcp.JobID][]byte // forwardHead of each live job that the session follows
-	unfollowed map[arcp.JobID][]byte // forwardHead of other jobs, at most maxUnfollowed
-	head       []byte                // forwardHead of the last event of eventReader.next
+	jobs       map[arcp.JobID]origin // of each live job that the session follows
+	unfollowed map[arcp.JobID]origin // of other jobs, at most maxUnfollowed
+	origin     origin                // of the last event of eventReader.next
+}
+
+// origin says where a forwarded event comes from.
+type origin struct {
+	principal string // of the job; "": it is not known
+	head      []byte // forwardHead of the job
 }
 
 var followRoutes = map[arcp.Type]handler{
@@ -307,9 +313,9 @@ func (fl *follows) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.JobUns
 // add adds a job to follows.jobs.
 func (fl *follows) add(j *store.Job) {
 	if fl.jobs == nil {
-		fl.jobs = make(map[arcp.JobID][]byte)
+		fl.jobs = make(map[arcp.JobID]origin)
 	}
-	fl.jobs[j.ID] = fl.forwardHead(j)
+	fl.jobs[j.ID] = fl.originOf(j)
 }
 
 // forwardHead returns the start of the extension of forwarded events of a job. It has the submitting
@@ -327,22 +333,22 @@ func (fl *follows) appendForwarded(dst []byte, e *store.Event) []byte {
 	if e.Type.Terminal() {
 		delete(fl.jobs, e.JobID())
 	}
-	dst = append(append(dst, fl.head...), `"event_seq":`...)
+	dst = append(append(dst, fl.origin.head...), `"event_seq":`...)
 	return append(strconv.AppendUint(dst, e.OriginSeq, 10), `}},`...)
 }
 
-// knownHead returns the forwardHead of the job of an event if it is known.
-func (fl *follows) knownHead(e *store.Event) (head []byte, ok bool) {
+// knownOrigin returns the origin of an event if it is known.
+func (fl *follows) knownOrigin(e *store.Event) (from origin, ok bool) {
 	id := e.JobIDText()
-	if head, ok = fl.jobs[arcp.JobID(id)]; !ok { // allocates nothing, unlike e.JobID
-		head, ok = fl.unfollowed[arcp.JobID(id)]
+	if from, ok = fl.jobs[arcp.JobID(id)]; !ok { // allocates nothing, unlike e.JobID
+		from, ok = fl.unfollowed[arcp.JobID(id)]
 	}
-	return head, ok
+	return from, ok
 }
 
-// addForwarded returns the forwardHead of a job, and stores it for later events. t is the type of the
+// addForwarded returns the origin of the events of a job, and stores it for later events. t is the type of the
 // event.
-func (fl *follows) addForwarded(j *store.Job, t arcp.Type) []byte {
+func (fl *follows) addForwarded(j *store.Job, t arcp.Type) origin {
 	switch _, known := fl.unfollowed[j.ID]; {
 	case known: // unsubscribe has added it meanwhile
 	case sentUnfollowed(t):
@@ -350,15 +356,17 @@ func (fl *follows) addForwarded(j *store.Job, t arcp.Type) []byte {
 	case len(fl.jobs) < fl.c.srv.opts.Limits.Follows: // an earlier connection has followed the job
 		fl.add(j)
 	}
-	return fl.forwardHead(j)
+	return fl.originOf(j)
 }
+
+func (fl *follows) originOf(j *store.Job) origin { return origin{j.Principal, fl.forwardHead(j)} }
 
 // addUnfollowed adds a job that the session does not follow to follows.unfollowed.
 func (fl *follows) addUnfollowed(j *store.Job) {
 	if len(fl.unfollowed) >= maxUnfollowed || fl.unfollowed == nil {
-		fl.unfollowed = make(map[arcp.JobID][]byte)
+		fl.unfollowed = make(map[arcp.JobID]origin)
 	}
-	fl.unfollowed[j.ID] = fl.forwardHead(j)
+	fl.unfollowed[j.ID] = fl.originOf(j)
 }
 
 // sentUnfollowed reports whether a session may receive an event of type t without following the

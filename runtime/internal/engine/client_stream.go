@@ -32,7 +32,7 @@ type clientStream struct {
 	bytes   int    // of chunks
 	next    uint64 // number of the next chunk
 	slowed  bool   // backpressure was sent, and the tool has not read enough since then
-	ended   bool   // with its attempt
+	ended   bool   // with its attempt, or by the tool
 	err     error  // behind the chunks: io.EOF, the error of the client or of the runtime; nil: it is open
 	changed change // there is a chunk, or an error
 }
@@ -358,7 +358,27 @@ func (cs *clientStream) take() (chunk tool.ClientChunk, changed <-chan struct{},
 	return chunk, cs.changed.channel(), nil
 }
 
-// remove removes a stream that the tool has read to its end. It is called with run.mu.
+// Close ends a stream that the tool does not read to its end.
+func (cs *clientStream) Close(err *arcp.Error) {
+	cs.run.mu.Lock()
+	defer cs.run.mu.Unlock()
+	if cs.ended {
+		return
+	}
+	cs.drop(err)
+	cs.run.inputs.remove(cs)
+}
+
+// drop ends a stream, and tells the client if the tool has not read all of it. It is called with run.mu.
+func (cs *clientStream) drop(err *arcp.Error) {
+	cs.ended = true
+	if cs.err == nil || len(cs.chunks) > 0 {
+		cs.chunks, cs.bytes = nil, 0
+		cs.abort(err)
+	}
+}
+
+// remove removes a stream that the tool has read to its end, or closed. It is called with run.mu.
 func (in *clientStreams) remove(cs *clientStream) {
 	in.open = slices.DeleteFunc(in.open, func(o *clientStream) bool { return o == cs })
 	cs.run.e.clientStreams.remove(cs)
@@ -368,11 +388,7 @@ func (in *clientStreams) remove(cs *clientStream) {
 // called with run.mu.
 func (in *clientStreams) end() {
 	for _, cs := range in.open {
-		cs.ended = true
-		if cs.err == nil || len(cs.chunks) > 0 {
-			cs.chunks, cs.bytes = nil, 0
-			cs.abort(arcp.Errorf(arcp.CodeAborted, "the job has ended, or another attempt follows"))
-		}
+		cs.drop(arcp.Errorf(arcp.CodeAborted, "the job has ended, or another attempt follows"))
 		cs.run.e.clientStreams.remove(cs)
 	}
 	in.open, in.waiting = nil, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,5 +115,56 @@ func TestClientStreamIsForTheLastAttempt(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		f.wantValue(`"hello"`)
+	})
+}
+
+// A tool closes a stream before its end: the client is told once, the next frames of the stream find none, and
+// the stream counts no more.
+func TestToolClosesClientStream(t *testing.T) {
+	runEngine(t, nil, func(f *fixture) {
+		closed := make(chan *tool.ClientStream)
+		f.tool("t", readsStreams, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			for range maxClientStreams + 1 {
+				st, err := j.AcceptStream(ctx)
+				if err != nil {
+					return nil, err
+				}
+				if _, err := st.Next(); err != nil {
+					return nil, err
+				}
+				st.CloseWithError(errors.New("enough"))
+				st.CloseWithError(errors.New("once more"))
+				closed <- st
+			}
+			return args, nil
+		})
+		f.submit("t", `1`)
+		job := f.accepted()[0]
+		from := f.requester()
+		for range maxClientStreams + 1 {
+			f.e.Streams().Open(from, job, "str_x", &arcp.StreamOpenPayload{Kind: arcp.StreamText})
+			f.frames("sess_1")
+			chunk := arcp.StreamChunkPayload{Data: arcp.Raw(`"hello"`)}
+			if err := f.e.Streams().Write(from, "str_x", &chunk); err != nil {
+				t.Fatal(err)
+			}
+			st := <-closed
+			if _, err := st.Next(); err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("Next of a closed stream: %v", err)
+			}
+			var errs []string
+			for _, fr := range f.frames("sess_1") {
+				if fr.Type == arcp.StreamError && fr.StreamID == "str_x" && fr.EventSeq == 0 {
+					errs = append(errs, string(fr.Payload))
+				}
+			}
+			if len(errs) != 1 || !strings.Contains(errs[0], `"UNKNOWN","message":"enough"`) {
+				t.Errorf("the client is told %q, want one error", errs)
+			}
+			chunk.Sequence = 1
+			if err := f.e.Streams().Write(from, "str_x", &chunk); err == nil || err.Code != arcp.CodeNotFound {
+				t.Errorf("a chunk of a closed stream: %v", err)
+			}
+		}
 	})
 }

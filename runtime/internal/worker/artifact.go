@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -47,8 +48,22 @@ func (qr questionRelay) concludeArtifact(id arcp.MessageID, t arcp.Type, answer 
 	qr.end(id)
 }
 
-// putArtifact stores an artifact of the job.
-func (qr questionRelay) putArtifact(ctx context.Context, p arcp.ArtifactPutPayload) (arcp.Type, any, error) {
+// putArtifact relays artifact.put. With a stream_id it begins an upload.
+func (d *dispatch) putArtifact(ctx context.Context, env *arcp.Envelope) error {
+	if env.StreamID == "" {
+		return onArtifact(questionRelay.putInline)(d, ctx, env)
+	}
+	return onContent(func(qr questionRelay, c *content, p arcp.ArtifactPutPayload) error {
+		err := qr.openUpload(ctx, c, p)
+		if err != nil {
+			qr.contents.remove(c)
+		}
+		return err
+	})(d, ctx, env)
+}
+
+// putInline stores an artifact of the job.
+func (qr questionRelay) putInline(ctx context.Context, p arcp.ArtifactPutPayload) (arcp.Type, any, error) {
 	retain, refused := artifact.RetentionOf(p.RetainSeconds)
 	if refused != nil {
 		return "", nil, refused
@@ -62,23 +77,48 @@ func (qr questionRelay) putArtifact(ctx context.Context, p arcp.ArtifactPutPaylo
 		return "", nil, arcp.Errorf(arcp.CodeInvalidArgument, "the content does not have the sha256 of artifact.put")
 	}
 	object, err := qr.job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: p.MediaType, Content: bytes.NewReader(content), Retain: retain})
-	return arcp.ArtifactRef, arcp.ArtifactRefPayload{Artifact: object, ArtifactObject: object}, err
+	return arcp.ArtifactRef, reference(object), err
 }
 
-// fetchArtifact reads an artifact that the job may read.
+func reference(object arcp.ArtifactObject) arcp.ArtifactRefPayload {
+	return arcp.ArtifactRefPayload{Artifact: object, ArtifactObject: object}
+}
+
+// fetchArtifact reads an artifact that the job may read, or a part of it.
 func (qr questionRelay) fetchArtifact(ctx context.Context, p arcp.ArtifactFetchPayload) (arcp.Type, any, error) {
 	object, content, err := qr.job.Artifacts().Open(ctx, p.ArtifactID)
 	if err != nil {
 		return "", nil, err
 	}
 	defer content.Close()
+	if p.Offset > 0 || p.Length > 0 {
+		return fetchPart(object, content, p)
+	}
 	if object.Size > artifact.MaxInline {
-		return "", nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the artifact has %d bytes, and a worker is given at most %d", object.Size, artifact.MaxInline)
+		return "", nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the artifact has %d bytes, and a worker is given at most %d at once: fetch parts", object.Size, artifact.MaxInline)
 	}
 	data, err := io.ReadAll(content)
 	return arcp.ArtifactPut, arcp.ArtifactPutPayload{
 		MediaType: object.MediaType,
 		Data:      base64.StdEncoding.EncodeToString(data),
 		SHA256:    object.SHA256,
+	}, err
+}
+
+// fetchPart reads at most artifact.MaxChunk bytes of an artifact.
+func fetchPart(object arcp.ArtifactObject, content io.ReadSeeker, p arcp.ArtifactFetchPayload) (arcp.Type, any, error) {
+	if p.Offset > object.Size {
+		return "", nil, arcp.Errorf(arcp.CodeOutOfRange, "offset %d is behind the end: the artifact has %d bytes", p.Offset, object.Size)
+	}
+	data := make([]byte, min(cmp.Or(p.Length, artifact.DefaultChunk), artifact.MaxChunk, object.Size-p.Offset))
+	_, err := content.Seek(int64(p.Offset), io.SeekStart)
+	if err == nil {
+		_, err = io.ReadFull(content, data)
+	}
+	return arcp.ArtifactPut, arcp.ArtifactPutPayload{
+		MediaType: object.MediaType,
+		Data:      base64.StdEncoding.EncodeToString(data),
+		SHA256:    object.SHA256,
+		Size:      object.Size,
 	}, err
 }

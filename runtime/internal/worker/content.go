@@ -32,7 +32,7 @@ type frameQueue struct {
 	running bool
 }
 
-// content is a stream, or the result in chunks, that a worker writes. It has its own queue: a client that
+// content is a stream, an artifact or the result in chunks that a worker writes. It has its own queue: a client that
 // slows the stream delays no other frame of the worker.
 type content struct {
 	id  arcp.StreamID // that the worker has chosen; empty: the result
@@ -47,6 +47,7 @@ type content struct {
 	resultID string // that the worker has chosen
 	encoding string // of the result
 	ended    bool   // the last chunk of the result has come
+	upload   *upload
 }
 
 // do calls f after the functions of earlier calls.
@@ -79,7 +80,7 @@ func (q *frameQueue) run() {
 	}
 }
 
-// get returns the content of a frame. stream.open and the first chunk of a result create it.
+// get returns the content of a frame. stream.open, artifact.put and the first chunk of a result create it.
 func (cs *contentSet) get(job tool.Job, env *arcp.Envelope) (*content, error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -87,11 +88,11 @@ func (cs *contentSet) get(job tool.Job, env *arcp.Envelope) (*content, error) {
 	switch {
 	case (env.Type == arcp.JobResultChunk) != (env.StreamID == ""):
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a stream has a stream_id, and a result has none")
-	case env.Type == arcp.StreamOpen && c != nil:
+	case (env.Type == arcp.StreamOpen || env.Type == arcp.ArtifactPut) && c != nil:
 		return nil, arcp.Errorf(arcp.CodeAlreadyExists, "the stream %s is open", env.StreamID)
 	case c != nil:
 		return c, nil
-	case env.Type != arcp.StreamOpen && env.Type != arcp.JobResultChunk:
+	case env.Type != arcp.StreamOpen && env.Type != arcp.ArtifactPut && env.Type != arcp.JobResultChunk:
 		return nil, arcp.Errorf(arcp.CodeNotFound, "no stream %s is open", env.StreamID)
 	case len(cs.open) >= maxContents+1: // and the result
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "the job has %d open streams, which is the most a job may have", maxContents)
@@ -135,9 +136,12 @@ func onContent[P any](f func(questionRelay, *content, P) error) func(*dispatch, 
 
 // conclude answers a frame of a content.
 func (qr questionRelay) conclude(id arcp.MessageID, c *content, err error) {
-	if err != nil {
+	switch {
+	case err != nil:
 		qr.reply(id, arcp.Nack, qr.jobID, refusalOf(err))
-	} else {
+	case c.upload != nil && c.upload.stored:
+		qr.reply(id, arcp.ArtifactRef, "", reference(c.upload.object))
+	default:
 		qr.replyAbout(id, arcp.Ack, qr.jobID, c.streamID(), arcp.AckPayload{})
 	}
 	qr.end(id)
@@ -162,6 +166,9 @@ func (qr questionRelay) openStream(c *content, p arcp.StreamOpenPayload) (err er
 
 // streamChunk writes a chunk. A chunk that is missing ends the stream with OUT_OF_RANGE.
 func (qr questionRelay) streamChunk(c *content, p arcp.StreamChunkPayload) error {
+	if c.upload != nil {
+		return qr.uploadChunk(c, p)
+	}
 	if c.stream == nil {
 		return errNotOpen(c)
 	}
@@ -215,19 +222,38 @@ func (c *content) write(p arcp.StreamChunkPayload) error {
 }
 
 func (qr questionRelay) closeStream(c *content, p arcp.StreamClosePayload) error {
-	if c.stream == nil {
+	if c.upload == nil && c.stream == nil {
 		return errNotOpen(c)
 	}
 	qr.contents.remove(c)
-	if f := p.FinalSequence; f == nil && c.next > 0 || f != nil && (c.next == 0 || *f != c.next-1) {
-		err := arcp.Errorf(arcp.CodeOutOfRange, "final_sequence is not that of the last of %d chunks", c.next)
+	err := c.checkEnd(p.FinalSequence)
+	switch {
+	case c.upload != nil && err != nil:
+		c.upload.abort(err)
+		return err
+	case c.upload != nil:
+		return c.upload.finish()
+	case err != nil:
 		_ = c.stream.CloseWithError(err) // as for a chunk
 		return err
 	}
 	return c.stream.Close()
 }
 
+// checkEnd returns the error for a final_sequence that is not that of the last chunk.
+func (c *content) checkEnd(final *uint64) error {
+	if final == nil && c.next > 0 || final != nil && (c.next == 0 || *final != c.next-1) {
+		return arcp.Errorf(arcp.CodeOutOfRange, "final_sequence is not that of the last of %d chunks", c.next)
+	}
+	return nil
+}
+
 func (qr questionRelay) failStream(c *content, p arcp.Error) error {
+	if c.upload != nil {
+		qr.contents.remove(c)
+		c.upload.abort(&p)
+		return nil
+	}
 	if c.stream == nil {
 		return errNotOpen(c)
 	}

@@ -75,7 +75,7 @@ var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) erro
 	arcp.StreamClose:        onContent(questionRelay.closeStream),
 	arcp.StreamError:        onContent(questionRelay.failStream),
 	arcp.JobResultChunk:     onContent(questionRelay.resultChunk),
-	arcp.ArtifactPut:        onArtifact(questionRelay.putArtifact),
+	arcp.ArtifactPut:        (*dispatch).putArtifact,
 	arcp.ArtifactFetch:      onArtifact(questionRelay.fetchArtifact),
 }
 

@@ -13,6 +13,7 @@ type Config struct {
 	Command []string // the program, a name in PATH or a path, and its arguments
 	Env     []string // names of variables that the command inherits, besides PATH
 	Dir     string   // working directory; "": each call leases a directory, which is removed after the call
+	Stdin   string   // StdinStream: the standard input is a stream of a client; "": the arguments
 	Stream  string   // StreamStdout: the standard output is a stream of the job, not its result; "": the result
 	Bounds  Bounds
 	Sandbox Sandbox  // default SandboxNone
@@ -20,6 +21,13 @@ type Config struct {
 
 	Log zerolog.Logger // receives processes and directories that could not be removed; the zero Logger drops them
 }
+
+// StdinStream is the value of Config.Stdin with which the first stream that a client opens to the job is the
+// standard input. The arguments are in the variable ARCP_ARGUMENTS, and have at most 64 KiB.
+const StdinStream = "stream"
+
+// Stdins lists the values of Config.Stdin other than "".
+var Stdins = []string{StdinStream}
 
 // StreamStdout is the value of Config.Stream, and the name of the stream. It is a text stream.
 const StreamStdout = "stdout"

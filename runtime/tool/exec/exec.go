@@ -1,6 +1,6 @@
 // Package exec runs commands as tools. A call starts the command, writes the arguments to its
-// standard input as JSON, and reads one JSON value from its standard output, or copies its standard
-// output to a stream. Lines of standard error become log events.
+// standard input as JSON, and reads one JSON value from its standard output. Standard input and
+// output can be streams instead. Lines of standard error become log events.
 //
 // Each command has a reaper: a process of this program that starts the command and adopts its
 // orphaned processes. The reaper kills all processes of the command on request, at the end of the
@@ -23,6 +23,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,7 @@ const checkTimeout = 10 * time.Second
 type command struct {
 	order  order // of every call, without the members that depend on the job
 	limit  int   // bytes of output
+	input  bool  // the standard input is a stream of a client
 	stream bool  // the output is a stream of the job
 	log    zerolog.Logger
 }
@@ -65,6 +67,10 @@ func New(c Config) (*tool.Tool, error) {
 		return nil, fmt.Errorf("tool %s: %w", c.Ref(), err)
 	}
 	c.Source = tool.SourceExec
+	if cmd.input {
+		c.ReadsStreams = true
+		c.Limits.MaxRequestBytes = cmp.Or(c.Limits.MaxRequestBytes, maxArguments)
+	}
 	t, err := tool.NewRaw(c.Capability, cmd.run)
 	if err != nil {
 		return nil, err
@@ -116,6 +122,9 @@ func (o *order) trial(dir string) ([]string, error) {
 }
 
 func prepare(c *Config) (*command, error) {
+	if n := c.Limits.MaxRequestBytes; c.Stdin == StdinStream && (n < 0 || n > maxArguments) {
+		return nil, fmt.Errorf("limits.max_request_bytes: a command with stdin: %s has its arguments in a variable: want at most %d", StdinStream, maxArguments)
+	}
 	program, err := exec.LookPath(c.Command[0])
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w: name a program that is there, by its path or a name in PATH", err)
@@ -133,7 +142,7 @@ func prepare(c *Config) (*command, error) {
 			return nil, err
 		}
 	}
-	return &command{order: o, stream: c.Stream == StreamStdout, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
+	return &command{order: o, input: c.Stdin == StdinStream, stream: c.Stream == StreamStdout, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
 }
 
 // checkDir returns an error if the working directory is hidden in the sandbox.
@@ -183,6 +192,13 @@ func environment(names []string) ([]string, error) {
 		return nil, errors.New("env: the value of PATH is not UTF-8, and cannot be handed on: change it")
 	}
 	return env, nil
+}
+
+// withVariable returns an environment with NAME=VALUE in place of the variable of that name.
+func withVariable(env []string, v string) []string {
+	name, _, _ := strings.Cut(v, "=")
+	others := slices.DeleteFunc(slices.Clone(env), func(o string) bool { return strings.HasPrefix(o, name+"=") })
+	return append(others, v)
 }
 
 // marker returns the environment variable that identifies the processes of a job.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,9 +35,7 @@ var reaperEnv = []string{"GOMAXPROCS=2"}
 // start starts a reaper and sends the order. mark is the environment variable NAME=VALUE that identifies the
 // processes.
 func (o order) start(mark string) (*launch, error) {
-	name, _, _ := strings.Cut(mark, "=")
-	others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, name+"=") }) // the mark of an outer job
-	o.Env = append(others, mark)
+	o.Env = withVariable(o.Env, mark) // in place of the mark of an outer job
 	l := &launch{marker: mark, reported: make(chan struct{})}
 	l.reportTimeout = time.Duration(o.GraceMS)*time.Millisecond + killTimeout + reaperMargin
 	raw, err := arcp.Marshal(o)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -42,6 +41,10 @@ const (
 	// OpenTelemetry.
 	traceVariable = "TRACEPARENT="
 
+	// argumentsVariable is the environment variable with the arguments, if the standard input is a
+	// stream.
+	argumentsVariable = "ARCP_ARGUMENTS="
+
 	// maxRemovals bounds the directories that are removed after the end of their calls.
 	maxRemovals = 16
 )
@@ -62,7 +65,7 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.start(job, p)
+	l, err := c.start(job, p, args)
 	if err != nil {
 		c.releaseDir(job.ID(), p)
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", err)
@@ -70,8 +73,16 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	stderr := newLines(func(level, message string) error { return job.Log(level, message, nil) })
 	out := output{limit: c.limit, full: l.kill}
 	streamed := streamed{stream: stream, limit: c.limit, full: l.kill}
+	in := newInput(job, l)
+	reading, stopReading := context.WithCancel(ctx)
+	defer stopReading()
 	var pipes sync.WaitGroup
-	pipes.Go(func() { writeArguments(l.stdin, args) })
+	if c.input {
+		pipes.Go(func() { in.copy(reading) })
+		pipes.Go(func() { in.refuseOthers(reading) })
+	} else {
+		pipes.Go(func() { writeArguments(l.stdin, args) })
+	}
 	if stream != nil {
 		pipes.Go(func() { streamed.read(l.stdout) })
 	} else {
@@ -80,6 +91,7 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	pipes.Go(func() { stderr.read(l.stderr) })
 	defer context.AfterFunc(ctx, func() { c.extendLease(p) })()
 	r, err := l.report(ctx)
+	stopReading()
 	end := time.Now().Add(pipeGrace)
 	_ = l.stdin.SetDeadline(time.Now()) // all readers have ended
 	_ = l.stdout.SetDeadline(end)       // pipes have deadlines
@@ -95,6 +107,8 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 		return nil, arcp.Errorf(arcp.CodeInternal, "the command's reaper was ended")
 	case r.Fault != "":
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", r.Fault)
+	case in.err != nil:
+		return nil, in.err
 	}
 	if stream == nil {
 		return outcome(&r, out.exceeded, c.limit, stderr.tail(), out.value)
@@ -187,13 +201,14 @@ func (c *command) releaseDir(job arcp.JobID, p workDir) {
 	}
 }
 
-// start starts the command for one call.
-// start starts the command with the trace context of the job in its environment.
-func (c *command) start(job tool.Job, p workDir) (*launch, error) {
+// start starts the command for one call, with the trace context of the job in its environment.
+func (c *command) start(job tool.Job, p workDir, args arcp.Raw) (*launch, error) {
 	o := c.order
 	if parent := job.Traceparent(); parent != "" {
-		others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, traceVariable) })
-		o.Env = append(others, traceVariable+parent)
+		o.Env = withVariable(o.Env, traceVariable+parent)
+	}
+	if c.input {
+		o.Env = withVariable(o.Env, argumentsVariable+string(args))
 	}
 	o.GraceMS = int(grace / time.Millisecond)
 	o.Dir, o.Scratch = p.dir, p.lease != nil

@@ -11,6 +11,7 @@ import (
 
 // clientStreamHost is the tool.ClientStreamHost of Script.Streams[n].
 type clientStreamHost struct {
+	host
 	n      int
 	stream ClientStream
 }
@@ -24,7 +25,7 @@ func (h host) AcceptStream(ctx context.Context) (tool.ClientStreamHost, error) {
 	}
 	h.j.mu.Unlock()
 	if n < len(h.j.script.Streams) {
-		return &clientStreamHost{n, h.j.script.Streams[n]}, nil
+		return &clientStreamHost{h, n, h.j.script.Streams[n]}, nil
 	}
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
@@ -47,4 +48,11 @@ func (cs *clientStreamHost) Next(ctx context.Context) (tool.ClientChunk, error) 
 	c := cs.stream.Chunks[0]
 	cs.stream.Chunks = cs.stream.Chunks[1:]
 	return c, nil
+}
+
+func (cs *clientStreamHost) Close(err *arcp.Error) {
+	cs.update(func(r *Record) {
+		id, _ := cs.Opened()
+		r.Closed = append(r.Closed, ClosedStream{id, err})
+	})
 }

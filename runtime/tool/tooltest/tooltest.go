@@ -69,6 +69,7 @@ type Record struct {
 	Events      []arcp.EventEmitPayload
 	Checkpoints []Checkpoint
 	Streams     []Stream
+	Closed      []ClosedStream
 	Result      *Result // of Job.Result; nil: none
 	Questions   []any   // tool.InputRequest, tool.ChoiceRequest and tool.PermissionRequest
 	Checks      []Check
@@ -99,6 +100,12 @@ type Stream struct {
 	Chunks []arcp.StreamChunkPayload // numbered from 0
 	Ended  bool                      // the tool has called Close or CloseWithError
 	Err    *arcp.Error               // of CloseWithError; nil: none
+}
+
+// ClosedStream is a call of ClientStream.CloseWithError.
+type ClosedStream struct {
+	ID  arcp.StreamID
+	Err *arcp.Error
 }
 
 // Content returns the decoded chunks of a text or binary stream.

@@ -3,10 +3,12 @@ package toolworker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -16,7 +18,7 @@ import (
 
 // A tool puts and opens artifacts in a worker as in the runtime, for the principal of its job.
 func TestArtifactsOfTools(t *testing.T) {
-	content := bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
+	content := bytes.Repeat([]byte("0123456789abcde\n"), 5<<20/16+3)[:5<<20+41] // several chunks
 	type input struct {
 		Artifact arcp.ArtifactID `json:"artifact"`
 		Other    arcp.ArtifactID `json:"other"`
@@ -35,6 +37,13 @@ func TestArtifactsOfTools(t *testing.T) {
 			got, err := io.ReadAll(r)
 			if err != nil {
 				return nil, err
+			}
+			var end [2]byte
+			if _, err := r.Seek(-2, io.SeekEnd); err != nil {
+				return nil, err
+			}
+			if _, err := io.ReadFull(r, end[:]); err != nil || !bytes.HasSuffix(got, end[:]) {
+				return nil, fmt.Errorf("the end is %q, %v", end, err)
 			}
 			seen = append(seen, fmt.Sprintf("%s %d %d %s", object.MediaType, object.Size, len(got), got[:4]))
 		}
@@ -66,7 +75,7 @@ func TestArtifactsOfTools(t *testing.T) {
 					t.Fatal(err)
 				}
 				res, err := job.Wait(t.Context())
-				want := `["4194304","text/plain 4194304 4194304 0123","text/csv 5 5 name","NOT_FOUND","INVALID_ARGUMENT"]`
+				want := `["5242921","text/plain 5242921 5242921 0123","text/csv 5 5 name","NOT_FOUND","INVALID_ARGUMENT"]`
 				if err != nil || string(res.Value) != want {
 					t.Fatalf("%s, %v, want %s", res.Value, err, want)
 				}
@@ -83,9 +92,12 @@ func TestArtifactsOfTools(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					a, err := user.Artifacts().Fetch(t.Context(), ref.Artifact.ArtifactID)
-					if err != nil || !bytes.Equal(a.Content, content) {
-						t.Errorf("the artifact of the job has %d bytes, %v", len(a.Content), err)
+					r, err := user.Artifacts().Get(t.Context(), ref.Artifact.ArtifactID)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, content) {
+						t.Errorf("the artifact of the job has %d bytes, %v", len(got), err)
 					}
 				}
 				if announced != 1 {
@@ -96,26 +108,46 @@ func TestArtifactsOfTools(t *testing.T) {
 	}
 }
 
-// An artifact that does not fit into a message is refused to the tool of a worker before it is sent.
-func TestLargeArtifactInWorker(t *testing.T) {
+// A large artifact whose content cannot be read, or whose put is cancelled, is not stored, and leaves the worker
+// able to put others. The bounds of artifacts apply.
+func TestLargeArtifactFails(t *testing.T) {
+	broken := errors.New("the disk is gone")
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
-		defer f.offer(true, nil, tool.MustNew(tool.Capability{Name: "t"}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
-			_, err := job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: "text/plain", Content: bytes.NewReader(make([]byte, 4<<20+1))})
-			return codeOf(err), nil
+		defer f.offer(true, nil, tool.MustNew(tool.Capability{Name: "t"}, func(ctx context.Context, job tool.Job, _ struct{}) ([]string, error) {
+			put := func(ctx context.Context, media string, content io.Reader) error {
+				_, err := job.Artifacts().Put(ctx, tool.NewArtifact{MediaType: media, Content: content})
+				return err
+			}
+			large := func(end error) io.Reader {
+				return io.MultiReader(bytes.NewReader(make([]byte, 5<<20)), iotest.ErrReader(end))
+			}
+			cancelled, cancel := context.WithCancel(ctx)
+			seen := []string{
+				fmt.Sprint(errors.Is(put(ctx, "text/plain", large(broken)), broken)),
+				codeOf(put(cancelled, "text/plain", io.MultiReader(large(io.EOF), iotest.ErrReader(stopping(cancel))))),
+				codeOf(put(ctx, "no media type", large(io.EOF))),
+			}
+			return append(seen, codeOf(put(ctx, "text/plain", large(io.EOF)))), nil
 		}))()
 		user := f.connect(client.Handlers{})
 		defer user.Abort()
-		value, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t"})
+		job, err := user.Invoke(t.Context(), client.InvokeParams{Tool: "t"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := value.Wait(t.Context())
-		if err != nil || string(res.Value) != `"INVALID_ARGUMENT"` {
+		res, err := job.Wait(t.Context())
+		if err != nil || string(res.Value) != `["true","CANCELLED","INVALID_ARGUMENT","no error"]` {
 			t.Errorf("%s, %v", res.Value, err)
 		}
 	})
+}
+
+// stopping calls cancel and returns an error.
+func stopping(cancel context.CancelFunc) error {
+	cancel()
+	return context.Canceled
 }
 
 func codeOf(err error) string {

@@ -1,10 +1,7 @@
 package toolworker
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"log/slog"
@@ -150,27 +147,19 @@ func (h host) LeaseDirectory(context.Context, tool.DirectoryRequest) (string, to
 	return "", nil, unoffered("lease directories")
 }
 
-// PutArtifact puts at most 4 MiB: the protocol has no more in a message.
 func (h host) PutArtifact(ctx context.Context, n tool.NewArtifact) (arcp.ArtifactObject, error) {
 	object, err := h.call.PutArtifact(ctx, client.PutArtifactParams{MediaType: n.MediaType, Content: n.Content, Retain: n.Retain})
 	return object, wireError(err)
 }
 
-// OpenArtifact opens an artifact of at most 4 MiB. The description has no URI and no expiry.
+// OpenArtifact opens an artifact. The description has no URI and no expiry.
 func (h host) OpenArtifact(ctx context.Context, id arcp.ArtifactID) (arcp.ArtifactObject, io.ReadSeekCloser, error) {
-	a, err := h.call.FetchArtifact(ctx, id)
+	a, err := h.call.OpenArtifact(ctx, id)
 	if err != nil {
 		return arcp.ArtifactObject{}, nil, wireError(err)
 	}
-	digest := sha256.Sum256(a.Content)
-	object := arcp.ArtifactObject{ArtifactID: id, MediaType: a.MediaType, Size: uint64(len(a.Content)), SHA256: hex.EncodeToString(digest[:])}
-	return object, content{bytes.NewReader(a.Content)}, nil
+	return a.ArtifactObject, a, nil
 }
-
-// content is the content of an artifact in memory.
-type content struct{ *bytes.Reader }
-
-func (content) Close() error { return nil }
 
 func (h host) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {

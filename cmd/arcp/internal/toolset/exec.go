@@ -14,7 +14,7 @@ import (
 
 // execKeys lists the keys of an entry with exec.
 var execKeys = []string{"name", "version", "description", "exec", "env", "dir", "input_schema", "output_schema", "side_effect",
-	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox", "stream"}
+	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox", "stdin", "stream"}
 
 func (e *Entry) parseExec(m map[string]any, dir string) error {
 	c := &exec.Config{Sandbox: exec.SandboxNone}
@@ -36,6 +36,7 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 		"retry":         func(v any) error { return retry(v, &c.Retry) },
 		"min_trust":     oneOf(&c.MinTrust, arcp.TrustLevels),
 		"sandbox":       oneOf(&c.Sandbox, exec.Sandboxes),
+		"stdin":         oneOf(&c.Stdin, exec.Stdins),
 		"stream":        oneOf(&c.Stream, exec.Streams),
 	}
 	if err := fields.read(m, "name", "exec"); err != nil {

@@ -60,6 +60,8 @@ const full = `
     retry: {max_attempts: 3, initial_ms: 10, factor: 1.5, max_ms: 100}
     min_trust: trusted
     sandbox: bwrap
+    stdin: stream
+    stream: stdout
   - {mcp: {name: github, command: [github-mcp, stdio]}, prefix: "gh.", allow: ["get_*", list_issues], side_effect: network, approval: none}
   - {mcp: {name: search, url: "https://mcp.example.org/x", headers_file: secret/headers}}
   - {worker: {name: helper, command: [./helper, --stdio], env: [HOME], dir: work}, allow: ["text.*"]}
@@ -91,6 +93,8 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Errorf("command = %q: a path is relative to the file", c.Command)
 	case !slices.Equal(c.Env, []string{"HOME", "LANG"}), c.Dir != work, c.Sandbox != exec.SandboxBwrap:
 		t.Errorf("environment = %q, directory = %q, sandbox = %q", c.Env, c.Dir, c.Sandbox)
+	case c.Stdin != exec.StdinStream, c.Stream != exec.StreamStdout:
+		t.Errorf("stdin = %q, stream = %q", c.Stdin, c.Stream)
 	case c.Limits != want, c.Bounds != bounds:
 		t.Errorf("limits = %+v, %+v", c.Limits, c.Bounds)
 	case c.Approval != approval, c.Recovery != tool.RecoveryRerun, c.Retry != retry, c.MinTrust != "trusted":
@@ -147,6 +151,7 @@ func TestErrorsNameTheEntry(t *testing.T) {
 		`- {name: x, exec: [a], retry: {initial_ms: 5}}`:                          `.retry: max_attempts is missing`,
 		`- {name: x, exec: [a], retry: {max_attempts: 2}, idempotent: false}`:     `not idempotent`,
 		`- {name: x, exec: [a], min_trust: some}`:                                 `.min_trust: want one of untrusted`,
+		`- {name: x, exec: [a], stdin: file}`:                                     `.stdin: want one of stream`,
 		`- {name: x, exec: [a], sandbox: docker}`:                                 `.sandbox: want one of none, bwrap`,
 		`- {name: x, exec: [a], min_trust: trusted, min-trust: trusted}`:          `.min_trust: it is there twice`,
 		`- {mcp: {name: m}}`:                                                      `tools[0] (m).mcp: want either command`,
