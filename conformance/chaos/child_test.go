@@ -92,6 +92,9 @@ func TestChildren(t *testing.T) {
 			end := w.events[len(w.events)-1]
 			end.Type, w.list[0].Status, w.s.Cancelled[jobOne] = arcp.JobCancelled, "cancelled", true
 			w.events = reorder(append(append([]arcp.Envelope{}, w.events[:5]...), append([]arcp.Envelope{end}, w.events[5:len(w.events)-1]...)...))
+			for i := 6; i < len(w.events); i++ {
+				w.events[i].Timestamp = moment.Add(time.Duration(i) * time.Second)
+			}
 		}},
 		{"a child is cancelled with its parent", nil, func(w *parentWorld) {
 			child, parent := &w.events[len(w.events)-2], &w.events[len(w.events)-1]

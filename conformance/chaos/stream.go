@@ -70,7 +70,6 @@ type View struct {
 	Answers map[arcp.MessageID]*Answers
 
 	expected          *expectation // nil: the session submitted neither the job nor its parent
-	eventsAfterParent int          // number of events after the end of the parent
 }
 
 // Answers counts the job.accepted and final events in answer to one submit.
