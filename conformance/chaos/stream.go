@@ -69,7 +69,7 @@ type View struct {
 	Parent  arcp.JobID // job that started this one; empty: a submit did
 	Answers map[arcp.MessageID]*Answers
 
-	expected          *expectation // nil: the session submitted neither the job nor its parent
+	expected *expectation // nil: the session submitted neither the job nor its parent
 }
 
 // Answers counts the job.accepted and final events in answer to one submit.
