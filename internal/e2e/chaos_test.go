@@ -101,7 +101,7 @@ func campaign(t *testing.T) chaos.Config {
 // effects.
 const chaosTools = `
 tools:
-  - {name: chaos.once, recovery: fail, limits: {timeout_ms: 60000}, exec: &append [sh, -c, 'read -r args; printf "%%s %%s\n" "$ARCP_JOB_ID" "$args" >> "$0"; sleep 0.2; echo {}', %[1]q]}
+  - {name: chaos.once, recovery: fail, limits: {timeout_ms: 60000}, exec: &append [sh, -c, 'read -r args; case "$args" in *\}) ;; *) exit 1;; esac; printf "%%s %%s\n" "$ARCP_JOB_ID" "$args" >> "$0"; sleep 0.2; echo {}', %[1]q]}
   - {name: chaos.again, recovery: rerun, limits: {timeout_ms: 60000}, exec: *append}
 workflows:
   - name: chaos.workflow
