@@ -9,6 +9,10 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
+// writeTime is the time after the timestamp of an event within which a busy server has stored it. A job has
+// ended when its end is stored.
+const writeTime = time.Second
+
 // minInterval is the shortest interval in which a busy server is expected to fire an occurrence.
 const minInterval = 2 * time.Second
 
@@ -102,9 +106,17 @@ func (c *comparison) schedule(s *Stream, v *View, jobs []*View, all activity) {
 			return
 		}
 		if !c.firedOrBusy(jobs, at, task.Interval) && all.running(at, task.Interval) {
-			c.find(RuleSchedule, s.Observer, "%s: the occurrence %d at %s of each %s has no job, although the server was running", v.Job, n+1, at, task.Interval)
+			c.find(RuleSchedule, s.Observer, "%s: the occurrence %d at %s of each %s has no job, although the server was running; %s", v.Job, n+1, at, task.Interval, times(jobs))
 		}
 	}
+}
+
+// times returns when each job was submitted and ended.
+func times(jobs []*View) (text string) {
+	for _, job := range jobs {
+		text += fmt.Sprintf("%s from %s until %s; ", job.Job, job.Events[0].Time, job.Events[len(job.Events)-1].Time)
+	}
+	return text
 }
 
 // firedOrBusy reports whether a job was submitted for the occurrence at a time, or was running then.
@@ -112,7 +124,7 @@ func (c *comparison) firedOrBusy(jobs []*View, at time.Time, interval time.Durat
 	for _, job := range jobs {
 		submitted := job.Events[0].Time
 		fired := !submitted.Before(at) && submitted.Before(at.Add(interval))
-		busy := submitted.Before(at) && (job.End == nil || !job.End.Time.Before(at))
+		busy := submitted.Before(at) && (job.End == nil || job.End.Time.Add(writeTime).After(at))
 		if fired || busy {
 			return true
 		}
