@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/bench"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // Durations of a measurement.
@@ -59,6 +62,7 @@ func newBench(a *app) *cobra.Command {
 	f.IntVar(&b.window, "window", 16, "concurrent jobs of each session")
 	f.IntVar(&b.idle, "idle", 10_000, "number of idle sessions")
 	f.StringVar(&b.compare, "compare", "", "output of an earlier run with -o json: show the ratio of each row to it, above 1 if better")
+	cmd.AddCommand(newBaseline(a))
 	output := addOutput(cmd)
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
 		if err := a.setOutput(*output); err != nil {
@@ -142,6 +146,9 @@ func (a *app) bench(ctx context.Context, b benchmark) error {
 	results, err := bench.Run(ctx, bench.Options{
 		Modes: modes, Rows: b.rows, Long: b.full, Dialect: b.dialect, Duration: b.duration, Window: b.window, Idle: b.idle,
 		Start: func(ctx context.Context, mode string) (*bench.Server, error) { return b.start(ctx, mode, serverCPU) },
+		StartBaseline: func(ctx context.Context, mode string) (*bench.Server, error) {
+			return b.startBaseline(ctx, mode, serverCPU)
+		},
 		OnRow: func(r bench.Result) { fmt.Fprintf(a.stderr, "%s %s done\n", r.Mode, r.Row) },
 	})
 	if err != nil {
@@ -203,16 +210,20 @@ func warnTmpfs(stderr io.Writer, dir string) {
 // start starts a runtime for one row. Stop kills it and removes its data.
 func (b *benchmark) start(ctx context.Context, mode string, cpus []int) (*bench.Server, error) {
 	token := auth.NewToken("bench_")
-	data, remove := memory, func() error { return nil }
+	dir, remove, err := b.tempDir()
+	if err != nil {
+		return nil, err
+	}
+	data := memory
 	if mode == bench.Durable {
-		dir, err := os.MkdirTemp(b.data, "arcp-bench-")
-		if err != nil {
-			return nil, fmt.Errorf("--data %s: %w", b.data, cause(err))
-		}
-		data, remove = filepath.Join(dir, "data"), func() error { return os.RemoveAll(dir) }
+		data = filepath.Join(dir, "data")
+	}
+	config := filepath.Join(dir, "arcp.yaml")
+	if err := os.WriteFile(config, bench.WorkflowConfig(), 0o600); err != nil {
+		return nil, errors.Join(err, remove())
 	}
 	ch, err := startChild(ctx, childOptions{
-		args: []string{"--demo", "--data", data, "--log-level", "error", "--max-jobs", "0", "--max-jobs-per-session", "0"},
+		args: []string{"--config", config, "--demo", "--data", data, "--log-level", "error", "--max-jobs", "0", "--max-jobs-per-session", "0"},
 		env:  []string{"ARCP_TOKEN=bench=" + token.Reveal()},
 		cpus: cpus,
 	})
@@ -224,6 +235,55 @@ func (b *benchmark) start(ctx context.Context, mode string, cpus []int) (*bench.
 		Stop: func() error { return errors.Join(ch.kill(), remove()) },
 	}, nil
 }
+
+// tempDir makes a directory for one row, and returns a function that removes it.
+func (b *benchmark) tempDir() (dir string, remove func() error, err error) {
+	dir, err = os.MkdirTemp(b.data, "arcp-bench-")
+	if err != nil {
+		return "", nil, fmt.Errorf("--data %s: %w", b.data, cause(err))
+	}
+	return dir, func() error { return os.RemoveAll(dir) }, nil
+}
+
+// startBaseline starts `arcp bench baseline`, as start does.
+func (b *benchmark) startBaseline(ctx context.Context, mode string, cpus []int) (*bench.Server, error) {
+	dir, remove, err := b.tempDir()
+	if err != nil {
+		return nil, err
+	}
+	command := []string{"bench", "baseline"}
+	if mode == bench.Durable {
+		command = append(command, dir)
+	}
+	ch, err := startChild(ctx, childOptions{command: command, cpus: cpus})
+	if err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	return &bench.Server{URL: ch.url, PID: ch.cmd.Process.Pid, Stop: func() error { return errors.Join(ch.kill(), remove()) }}, nil
+}
+
+// newBaseline is the command of the process with which the rows of artifacts are compared.
+func newBaseline(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "baseline [DIR]", Short: "Store the frames of WebSockets in DIR or in memory", Args: cobra.MaximumNArgs(1), Hidden: true,
+		RunE: action(func(cmd *cobra.Command, args []string) error {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			var b bench.Baseline
+			if len(args) > 0 {
+				b.Dir = args[0]
+			}
+			upgrader := transport.Upgrader{Limits: transport.Limits{ReadLimit: maxBaselineFrame}}
+			fmt.Fprintf(a.stdout, "listening ws://%s\n", ln.Addr())
+			return http.Serve(ln, upgrader.Handler(func(c transport.Conn) { _ = b.Serve(c) })) // the client sees the end of the connection
+		}),
+	}
+}
+
+// maxBaselineFrame bounds the frames of the baseline, in bytes.
+const maxBaselineFrame = 8 << 20
 
 // printBench prints the results and, with --compare, their ratios to the earlier results.
 func (a *app) printBench(b benchmark, results, earlier []bench.Result) error {

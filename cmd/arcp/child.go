@@ -37,9 +37,10 @@ var listeningLine = regexp.MustCompile(`^listening (\S+)(?: admin (\S+))?$`)
 
 // childOptions are the options of startChild.
 type childOptions struct {
-	args []string // arguments of `arcp serve`
-	env  []string // added to the environment of this process without ARCP_ variables
-	cpus []int    // processors of the child; nil: any
+	command []string // instead of serve; it writes the same first line
+	args    []string // arguments of `arcp serve`
+	env     []string // added to the environment of this process without ARCP_ variables
+	cpus    []int    // processors of the child; nil: any
 }
 
 // startChild starts `arcp serve` on free loopback ports and waits until it accepts connections. The kernel kills
@@ -50,7 +51,11 @@ func startChild(ctx context.Context, o childOptions) (*child, error) {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	ch := &child{log: new(tail), exited: make(chan struct{})}
-	ch.cmd = exec.Command(exe, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, o.args...)...)
+	command := o.command
+	if command == nil {
+		command = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, o.args...)
+	}
+	ch.cmd = exec.Command(exe, command...)
 	ch.cmd.Env = append(append(withoutSettings(os.Environ()), settings.ConfigEnv+"="+os.DevNull), o.env...)
 	ch.cmd.Dir = os.TempDir()
 	ch.cmd.Stderr = ch.log

@@ -49,10 +49,14 @@ func (c *client) submit() bool {
 
 func (c *client) invoke() *arcp.Envelope {
 	id := c.id()
-	t := randomTask(c.rnd, string(id))
+	t := randomTask(c.rnd, string(id), c.workflows)
 	t.Direct = t.Direct && c.library.can.direct
-	if c.rnd.IntN(6) == 0 {
-		t = keyedTask(c.principal.Name, c.shared.key(c.rnd, c.principal.Name))
+	t.Start = t.Start && c.library.can.start
+	switch {
+	case c.rnd.IntN(25) == 0 && c.library.can.schedule:
+		t = scheduleTask(c.rnd, string(id))
+	case c.rnd.IntN(6) == 0:
+		t = keyedTask(c.principal.Name, c.shared.key(c.rnd, c.principal.Name), c.workflows)
 	}
 	s := &Submit{Task: t, ID: id, Trace: trace(c.principal.Name, c.n, c.sent)}
 	c.stream.AddSubmit(s)
@@ -62,10 +66,25 @@ func (c *client) invoke() *arcp.Envelope {
 
 // invocation returns the command of a submit. It is the same for each repetition.
 func (c *client) invocation(s *Submit) *arcp.Envelope {
-	env := arcp.Frame(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: string(s.Kind), Arguments: arcp.Raw(s.Arguments), SubmitOptions: arcp.SubmitOptions{Direct: s.Direct}})
+	env := s.Task.message()
 	env.ARCP, env.ID, env.Timestamp = arcp.Version, s.ID, time.Now()
 	env.TraceID, env.IdempotencyKey = s.Trace, s.Key
 	return &env
+}
+
+// message returns the message that submits the task, without the members of the envelope.
+func (t *Task) message() arcp.Envelope {
+	o := arcp.SubmitOptions{Direct: t.Direct}
+	switch {
+	case t.Kind == Schedule:
+		return arcp.Frame(arcp.JobSchedule, t.schedulePayload())
+	case t.Child != nil, t.Kind == Workflow:
+		o.LeaseRequest = arcp.Raw(`{"tool.call":["*"],"agent.delegate":["*"]}`)
+	}
+	if t.Start {
+		return arcp.Frame(arcp.WorkflowStart, arcp.WorkflowStartPayload{Workflow: string(t.Kind), Arguments: arcp.Raw(t.Arguments), SubmitOptions: o})
+	}
+	return arcp.Frame(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: string(t.Kind), Arguments: arcp.Raw(t.Arguments), SubmitOptions: o})
 }
 
 // submitAgain repeats an answered submit with the same id. The server answers it again on another

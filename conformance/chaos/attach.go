@@ -76,7 +76,7 @@ func (c *client) open(id arcp.SessionID, after *uint64) *arcp.Envelope {
 		Client:       arcp.ClientInfo{Kind: "chaos", Version: "1"},
 		LastEventSeq: after,
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
-			arcp.FeatureDurableJobs: true, arcp.FeatureSubscriptions: true, arcp.FeatureArtifacts: true,
+			arcp.FeatureDurableJobs: true, arcp.FeatureSubscriptions: true, arcp.FeatureScheduledJobs: c.library.can.schedule, arcp.FeatureArtifacts: true,
 			arcp.FeatureCheckpoints: c.checkpoints(), arcp.FeatureStreaming: c.streams()}},
 	})
 	env.SessionID = id

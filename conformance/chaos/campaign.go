@@ -30,6 +30,14 @@ type Config struct {
 	KillEvery  time.Duration  // average time between two kills; default 4 s
 	Drain      time.Duration  // limit for unfinished work after the load; default 1 min + Time/2
 
+	// Effects is the file with the effects of the workflow chaos.workflow, a line {job, " ", arguments}
+	// for each call of the tools chaos.once and chaos.again. An interrupted call of chaos.once fails,
+	// and one of chaos.again is repeated. The arguments of the workflow are {mark, to}, those of the
+	// tools {mark, step}. The steps are charge (chaos.once, compensated by chaos.again of the step
+	// refund), then count (demo.count) beside pack (chaos.again), then ship (chaos.once). Empty: the
+	// server has no such workflow.
+	Effects string
+
 	// Progress receives the state of the campaign as a line of text, from time to time. May be nil.
 	Progress func(line string)
 }
@@ -86,6 +94,7 @@ type campaign struct {
 	phase   atomic.Int32
 	cuts    atomic.Int64
 	kills   int
+	effects []Effect
 	started time.Time
 
 	mu       sync.Mutex
@@ -128,7 +137,7 @@ func (c *campaign) newClient(n int, jobs *sharedJobs) *client {
 	others := append(append([]Principal{}, c.Principals[:k]...), c.Principals[k+1:]...)
 	rnd := rand.New(rand.NewPCG(c.Seed, uint64(1<<32+n)))
 	return &client{n: n, principal: c.Principals[k], others: others, rnd: rnd, shared: jobs, url: c.relay.url(),
-		phase: &c.phase, report: c.report, cuts: &c.cuts, acks: rnd.IntN(2) == 0, library: &rfc}
+		phase: &c.phase, report: c.report, cuts: &c.cuts, workflows: c.Effects != "", acks: rnd.IntN(2) == 0, library: &rfc}
 }
 
 // report records a finding and ends the phase.
@@ -245,12 +254,17 @@ func (c *campaign) compare(ctx context.Context) {
 	if !c.ok() {
 		return
 	}
+	var err error
+	if c.effects, err = readEffects(c.Effects); err != nil {
+		c.report(Finding{RuleEffect, "the effects", err.Error()})
+		return
+	}
 	for _, d := range c.Dialects {
 		lists, ok := c.lists(ctx, d)
 		if !ok {
 			return
 		}
-		for _, f := range Compare(c.streams(), lists) {
+		for _, f := range Compare(c.streams(), lists, c.effects) {
 			c.report(f)
 		}
 		if !c.ok() {
@@ -285,12 +299,13 @@ func (c *campaign) streams() (list []*Stream) {
 }
 
 func (c *campaign) outcome() *Outcome {
-	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cutCount(), Stalls: int(c.relay.stalls.Load()), Findings: c.findings}
+	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cutCount(), Stalls: int(c.relay.stalls.Load()), Effects: len(c.effects), Findings: c.findings}
 	jobs := [...]map[arcp.JobID]bool{arcp.DialectRFC: make(map[arcp.JobID]bool), arcp.DialectDraft: make(map[arcp.JobID]bool)}
 	for _, s := range c.streams() {
 		o.Sessions++
 		o.Draft += int(s.Dialect)
 		o.Events += int(s.Last())
+		o.Children += len(s.Children)
 		for id := range s.Jobs {
 			jobs[s.Dialect][id] = true
 		}

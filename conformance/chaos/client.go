@@ -37,16 +37,17 @@ type client struct {
 	report    func(Finding) // called with each finding
 	cuts      *atomic.Int64
 
-	stream   *Stream // nil before the first session.open
-	others   []Principal
-	tokens   []string         // candidates for session.resume; the most likely first
-	unsure   bool             // an unanswered session.open may have invalidated tokens
-	acks     bool             // the client acknowledges events
-	acked    uint64           // last acknowledged event_seq
-	sent     int              // number of used ids
-	submits  []arcp.MessageID // in the order of creation
-	pending  []*arcp.Envelope // sent and not answered; repeated on each connection
-	reported int              // number of findings passed to report
+	stream    *Stream // nil before the first session.open
+	others    []Principal
+	tokens    []string         // candidates for session.resume; the most likely first
+	unsure    bool             // an unanswered session.open may have invalidated tokens
+	workflows bool             // the server has the workflow
+	acks      bool             // the client acknowledges events
+	acked     uint64           // last acknowledged event_seq
+	sent      int              // number of used ids
+	submits   []arcp.MessageID // in the order of creation
+	pending   []*arcp.Envelope // sent and not answered; repeated on each connection
+	reported  int              // number of findings passed to report
 
 	conn *connection // nil: not connected
 }

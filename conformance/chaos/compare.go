@@ -11,7 +11,7 @@ import (
 
 // Compare compares the streams of all sessions with each other and with the job list of each
 // principal. It is called after all jobs have ended. It does not repeat findings of the streams.
-func Compare(streams []*Stream, lists map[string][]arcp.JobEntry) []Finding {
+func Compare(streams []*Stream, lists map[string][]arcp.JobEntry, effects []Effect) []Finding {
 	j := &comparison{jobs: make(map[arcp.JobID]*jobRecord), byTrace: make(map[string]*Submit)}
 	for _, s := range streams {
 		for _, submit := range s.Submits {
@@ -24,11 +24,15 @@ func Compare(streams []*Stream, lists map[string][]arcp.JobEntry) []Finding {
 			j.addView(s, v)
 		}
 	}
+	all := newActivity(streams)
 	for _, s := range streams {
 		j.follows(s)
 		j.repetitions(s)
 		j.cancels(s)
+		j.children(s)
+		j.schedules(s, all)
 	}
+	j.effects(streams, effects)
 	j.keys(streams)
 	for _, principal := range slices.Sorted(maps.Keys(lists)) {
 		j.listed(principal, lists[principal])
@@ -42,8 +46,9 @@ func Compare(streams []*Stream, lists map[string][]arcp.JobEntry) []Finding {
 type jobRecord struct {
 	principal string
 	trace     string
-	source    *View   // view of the submitting session: all events of the job that it sees
-	submitter *Stream // the submitting session
+	parent    arcp.JobID // empty: a submit started the job
+	source    *View      // view of the submitting session: all events of the job that it sees
+	submitter *Stream    // the submitting session
 	events    map[[16]byte]Event
 	end       *Event
 	cancelled bool // a client requested its cancellation
@@ -81,7 +86,7 @@ func (c *comparison) addView(s *Stream, v *View) {
 		c.find(RuleForeign, s.Observer, "%s was received, which the session neither submitted nor follows", v.Job)
 	}
 	if v.Submitted() {
-		t.source, t.submitter = v, s
+		t.source, t.submitter, t.parent = v, s, v.Parent
 	}
 	for _, e := range v.Events {
 		if was, ok := t.events[e.ID]; ok && !was.same(&e) {
@@ -145,7 +150,7 @@ func (c *comparison) cancels(s *Stream) {
 		}
 	}
 	for id, v := range s.Jobs {
-		if v.End != nil && v.End.Type == arcp.JobCancelled && !c.jobs[id].cancelled {
+		if v.End != nil && v.End.Type == arcp.JobCancelled && v.Parent == "" && !c.jobs[id].cancelled {
 			c.find(RuleEnd, s.Observer, "%s was cancelled without a request", id)
 		}
 	}
@@ -183,7 +188,7 @@ func (c *comparison) keys(streams []*Stream) {
 }
 
 // states are the listed states for final events.
-var states = map[arcp.Type]arcp.JobState{arcp.JobCompleted: arcp.StateCompleted, arcp.ToolResult: arcp.StateCompleted,
+var states = map[arcp.Type]arcp.JobState{arcp.JobCompleted: arcp.StateCompleted, arcp.ToolResult: arcp.StateCompleted, arcp.WorkflowComplete: arcp.StateCompleted,
 	arcp.JobFailed: arcp.StateFailed, arcp.JobCancelled: arcp.StateCancelled}
 
 // listed checks each job of a list: it is known, listed once, and in the state of its final event.
@@ -196,6 +201,8 @@ func (c *comparison) listed(principal string, list []arcp.JobEntry) {
 			c.find(RuleList, principal, "%s is listed twice", e.JobID)
 		case t == nil || t.principal == "":
 			c.unknown(principal, &e)
+		case t.parent != e.ParentJobID:
+			c.find(RuleChild, principal, "%s is listed as a child of %q and is a child of %q", e.JobID, e.ParentJobID, t.parent)
 		case t.principal != principal:
 			c.find(RuleForeign, principal, "%s is listed and belongs to %s", e.JobID, t.principal)
 		case t.end != nil && states[t.end.Type] != "" && string(states[t.end.Type]) != e.Status:
@@ -203,10 +210,14 @@ func (c *comparison) listed(principal string, list []arcp.JobEntry) {
 		case !arcp.JobState(e.Status).Terminal():
 			c.find(RuleEnd, principal, "%s is still %s", e.JobID, e.Status)
 		}
+		listed[e.JobID] = true
+		if e.ParentJobID != "" { // it has the trace of its parent
+			continue
+		}
 		if was, ok := traces[e.TraceID]; ok && was != e.JobID {
 			c.find(RuleKey, principal, "the submit %s was executed as %s and as %s", e.TraceID, was, e.JobID)
 		}
-		listed[e.JobID], traces[e.TraceID] = true, e.JobID
+		traces[e.TraceID] = e.JobID
 	}
 }
 
@@ -214,6 +225,8 @@ func (c *comparison) listed(principal string, list []arcp.JobEntry) {
 func (c *comparison) unknown(principal string, e *arcp.JobEntry) {
 	submit := c.byTrace[e.TraceID]
 	switch {
+	case e.ParentJobID != "":
+		c.find(RuleChild, principal, "%s is listed as a child of %s, and no session received it", e.JobID, e.ParentJobID)
 	case submit == nil:
 		c.find(RuleList, principal, "%s is listed without a submit: trace %s", e.JobID, e.TraceID)
 	case submit.Job == "":

@@ -45,7 +45,7 @@ func (w *world) originates(difference int) {
 func (w *world) findings() []Finding {
 	w.a.send(w.first...)
 	w.b.send(w.rerun...)
-	return Compare([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list})
+	return Compare([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list}, nil)
 }
 
 // number numbers events without a gap.
@@ -76,7 +76,7 @@ func TestCompareAcceptsRepeatedHistory(t *testing.T) {
 			t.Errorf("%d of %d events came again: open is %q", n+1, len(w.rerun), open)
 		}
 	}
-	want(t, "nothing is wrong", Compare([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list}))
+	want(t, "nothing is wrong", Compare([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list}, nil))
 	want(t, "nor for b", w.b.Findings)
 }
 

@@ -9,10 +9,12 @@ import (
 // abilities are the actions that not every dialect can express or answers. In the draft dialect
 // they depend on the library.
 type abilities struct {
-	direct bool // submits may be direct
-	reopen bool // a session.open attaches to a session by its id
-	cancel bool // each cancel is answered, also of an ended job
-	probe  bool // a refused job.subscribe is answered and fails no other request
+	direct   bool // submits may be direct
+	start    bool // workflow.start exists
+	schedule bool // job.schedule exists
+	reopen   bool // a session.open attaches to a session by its id
+	cancel   bool // each cancel is answered, also of an ended job
+	probe    bool // a refused job.subscribe is answered and fails no other request
 }
 
 // codec encodes and decodes the messages of one connection.

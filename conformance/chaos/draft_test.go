@@ -69,7 +69,7 @@ func TestDraftStreamAcceptsLostAnswer(t *testing.T) {
 	outcome.EventSeq, outcome.TraceID = 5, trace("alice", 9, 9)
 	s.send(outcome)
 	want(t, "the outcome of a repeated key", s.Findings)
-	compare := func() []Finding { return Compare([]*Stream{s.Stream}, nil) }
+	compare := func() []Finding { return Compare([]*Stream{s.Stream}, nil, nil) }
 	want(t, "the submit of the key is not answered", compare(), RuleForeign)
 	answer := s.event(jobTwo, key, arcp.JobAccepted, "{}")
 	answer.EventSeq = 0

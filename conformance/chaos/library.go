@@ -17,7 +17,7 @@ type library struct {
 }
 
 // rfc has the abilities of the RFC's dialect.
-var rfc = library{"rfc", "", abilities{direct: true, reopen: true, cancel: true, probe: true}}
+var rfc = library{"rfc", "", abilities{direct: true, start: true, schedule: true, reopen: true, cancel: true, probe: true}}
 
 // unknown is a library that the runtime does not recognise.
 const unknown = "unknown"

@@ -25,6 +25,7 @@ type Stream struct {
 
 	Submits   map[arcp.MessageID]*Submit
 	Jobs      map[arcp.JobID]*View
+	Children  map[arcp.JobID]*Child // of jobs of the session
 	Follows   map[arcp.JobID]*Follow
 	Cancelled map[arcp.JobID]bool     // requested cancellations; true: accepted
 	Foreign   map[arcp.MessageID]bool // commands about jobs of other principals; the runtime must refuse them
@@ -62,12 +63,13 @@ type Follow struct {
 // View is one session's knowledge of a job.
 type View struct {
 	Job     arcp.JobID
-	Trace   string  // trace id of the submit
-	Events  []Event // without repetitions, in the order of their ids
-	End     *Event  // the final event
+	Trace   string     // trace id of the submit
+	Events  []Event    // without repetitions, in the order of their ids
+	End     *Event     // the final event
+	Parent  arcp.JobID // job that started this one; empty: a submit did
 	Answers map[arcp.MessageID]*Answers
 
-	expected *expectation // nil: the session did not submit the job
+	expected *expectation // nil: the session submitted neither the job nor its parent
 }
 
 // Answers counts the job.accepted and final events in answer to one submit.
@@ -82,6 +84,7 @@ type Event struct {
 	Body   uint64 // digest of the content that all receivers of a dialect share
 	Shared uint64 // digest of the content that all receivers share
 	Copies int    // number of times received, with different numbers
+	Time   time.Time
 
 	dialect arcp.Dialect
 }
@@ -118,7 +121,7 @@ func (v *View) repeats() string {
 func NewStream(observer, principal string, id arcp.SessionID, others []string) *Stream {
 	s := &Stream{Observer: observer, Principal: principal, Session: id, next: 1,
 		Submits: make(map[arcp.MessageID]*Submit), Jobs: make(map[arcp.JobID]*View),
-		byTrace: make(map[string]*Submit), accepted: make(map[arcp.JobID]*Submit),
+		byTrace: make(map[string]*Submit), accepted: make(map[arcp.JobID]*Submit), Children: make(map[arcp.JobID]*Child),
 		Follows: make(map[arcp.JobID]*Follow), Cancelled: make(map[arcp.JobID]bool), Foreign: make(map[arcp.MessageID]bool)}
 	for _, o := range others {
 		s.others = append(s.others, markerPrefix(o), tracePrefix(o))
@@ -217,12 +220,16 @@ func (s *Stream) number(frame []byte, env *arcp.Envelope) bool {
 
 // event records an event with a new number.
 func (s *Stream) event(env *arcp.Envelope) {
-	submit := s.submitOf(env)
-	v := s.view(env, submit)
+	child := s.child(env)
+	var submit *Submit
+	if child == nil {
+		submit = s.submitOf(env)
+	}
+	v := s.view(env, submit, child)
 	if v == nil {
 		return
 	}
-	e := Event{Type: env.Type, Seq: env.EventSeq, Body: body(env), Shared: shared(env), Origin: origin(env), Copies: 1, dialect: s.Dialect}
+	e := Event{Type: env.Type, Seq: env.EventSeq, Body: body(env), Shared: shared(env), Origin: origin(env), Copies: 1, Time: env.Timestamp, dialect: s.Dialect}
 	e.ID, _ = arcp.ParseIDBody(strings.TrimPrefix(string(env.ID), arcp.MessagePrefix)) // an invalid id is zero and out of order
 	if env.Type == arcp.ArtifactRef {
 		if a, err := announcedArtifact(env); err == nil { // otherwise the expectation finds it
@@ -267,10 +274,10 @@ func (s *Stream) mayBeRepetition(env *arcp.Envelope) bool {
 
 // view returns the view of the job that an event belongs to. The session must have submitted or
 // followed the job.
-func (s *Stream) view(env *arcp.Envelope, submit *Submit) *View {
+func (s *Stream) view(env *arcp.Envelope, submit *Submit, child *Child) *View {
 	own := submit != nil
 	_, follows := s.Follows[env.JobID]
-	if !own && !follows && !s.mayBeRepetition(env) {
+	if !own && child == nil && !follows && !s.mayBeRepetition(env) {
 		s.find(RuleForeign, "event %d belongs to %s, which the session neither submitted nor follows", env.EventSeq, env.JobID)
 		return nil
 	}
@@ -286,6 +293,9 @@ func (s *Stream) view(env *arcp.Envelope, submit *Submit) *View {
 	}
 	if own && env.TraceID == submit.Trace && v.expected == nil {
 		v.expected = newExpectation(submit.Task, s)
+	}
+	if child != nil && v.expected == nil {
+		v.expected, v.Parent = newExpectation(child.Task, s), child.Parent
 	}
 	if v.Trace != env.TraceID {
 		s.find(RuleChanged, "%s has the trace %q and %q", v.Job, v.Trace, env.TraceID)
@@ -306,10 +316,14 @@ func (s *Stream) first(v *View, e Event, env *arcp.Envelope, submit *Submit) {
 	if e.Type.Terminal() {
 		v.End = &v.Events[len(v.Events)-1]
 	}
-	if submit != nil && v.expected != nil {
+	if v.Parent != "" {
+		s.childEvent(v, env)
+	}
+	if v.expected != nil && (submit != nil || v.Parent != "") {
 		if violation := v.expected.check(env); violation != "" {
 			s.find(RuleOrder, "%s, event %d: %s", v.Job, env.EventSeq, violation)
 		}
+		s.announced(v, env)
 	}
 }
 
@@ -321,7 +335,7 @@ func (s *Stream) duplicate(v *View, was, e *Event, env *arcp.Envelope, submit *S
 		s.find(RuleChanged, "%s: %s was a %s with another payload: %s", v.Job, env.ID, was.Type, env.Payload)
 	}
 	was.Copies++
-	if submit != nil && e.Type != arcp.JobAccepted && !e.Type.Terminal() {
+	if v.Parent != "" || submit != nil && e.Type != arcp.JobAccepted && !e.Type.Terminal() {
 		s.find(RuleTwice, "%s: %s %s has the numbers %d and %d", v.Job, e.Type, env.ID, was.Seq, e.Seq)
 	}
 }
@@ -348,6 +362,8 @@ func (s *Stream) count(v *View, env *arcp.Envelope, submit *Submit) {
 	allowed := 0
 	f := s.Follows[v.Job]
 	switch {
+	case v.Parent != "":
+		allowed = 1
 	case f != nil && (submit == nil || s.Dialect == arcp.DialectDraft):
 		allowed = f.Sent
 	case s.Dialect == arcp.DialectDraft:
@@ -494,6 +510,11 @@ func (s *Stream) Pending() (list []string) {
 			list = append(list, fmt.Sprintf("%s, a %s, has not ended for %s since it was accepted", submit.Job, submit.Kind, id))
 		case v.Answers[id] == nil || v.Answers[id].Ends == 0:
 			list = append(list, fmt.Sprintf("%s, a %s, has not ended for %s", v.Job, submit.Kind, id))
+		}
+	}
+	for id, child := range s.Children {
+		if v := s.Jobs[id]; v != nil && v.End == nil {
+			list = append(list, fmt.Sprintf("%s, a %s of %s, has not ended", id, child.Kind, child.Parent))
 		}
 	}
 	for id, f := range s.Follows {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -24,21 +25,29 @@ const (
 	Fail     Kind = "demo.fail"
 	Chunks   Kind = "demo.stream"
 	Artifact Kind = "demo.artifact"
+	Delegate Kind = "demo.delegate"
+	Schedule Kind = "schedule.create"
+	Workflow Kind = "chaos.workflow" // a workflow; the doc of Config.Effects has its steps
+	Once     Kind = "chaos.once"     // has an effect, and fails if the server ends meanwhile
+	Rerun    Kind = "chaos.again"    // has an effect, and runs again if the server ends meanwhile
 )
 
 // endsWithServer reports whether a restart ends jobs of the kind (SPEC.md §7.2).
 func (k Kind) endsWithServer() bool {
-	return k == Emit || k == Fail || k == Artifact
+	return k == Emit || k == Fail || k == Artifact || k == Once
 }
 
 // Task is the work that a submit requests.
 type Task struct {
 	Kind      Kind
 	Arguments string
-	N         int    // number of events or chunks that the tool emits, or bytes of its artifact
+	N         int    // number of events, chunks or occurrences, or bytes of the artifact
 	Marker    string // text in the arguments that identifies the submit; some kinds have no room for it
 	Direct    bool
-	Key       string // idempotency key; empty: none
+	Key       string        // idempotency key; empty: none
+	Start     bool          // workflow.start submits the workflow
+	Child     *Task         // job that the tool calls, or that a schedule submits; nil: none
+	Interval  time.Duration // between the occurrences of a schedule
 }
 
 // marker identifies a submit of a principal. The runtime copies the marker with data of the submit,
@@ -63,15 +72,28 @@ func tracePrefix(principal string) string {
 }
 
 // keyedTask returns the task for an idempotency key. It is the same in all sessions.
-func keyedTask(principal string, n int) Task {
-	t := randomTask(rand.New(rand.NewPCG(uint64(n), 0)), markerPrefix(principal)+fmt.Sprintf("key~%d", n))
-	t.Key, t.Direct = fmt.Sprintf("key-%d", n), false
+func keyedTask(principal string, n int, workflows bool) Task {
+	t := randomTask(rand.New(rand.NewPCG(uint64(n), 0)), markerPrefix(principal)+fmt.Sprintf("key~%d", n), workflows)
+	t.Key, t.Direct, t.Start = fmt.Sprintf("key-%d", n), false, false
 	return t
 }
 
-// randomTask returns a random task.
-func randomTask(rnd *rand.Rand, mark string) Task {
-	t := Task{Marker: mark, Direct: rnd.IntN(12) == 0}
+// randomTask returns a random task. Some tasks are workflows if the server has the workflow.
+func randomTask(rnd *rand.Rand, mark string, workflows bool) Task {
+	switch n := rnd.IntN(100); {
+	case n < 3 && workflows:
+		return workflowTask(rnd, mark)
+	case n < 9:
+		return delegateTask(rnd, mark)
+	}
+	t := plainTask(rnd, mark)
+	t.Direct = rnd.IntN(12) == 0
+	return t
+}
+
+// plainTask returns a random task without children.
+func plainTask(rnd *rand.Rand, mark string) Task {
+	t := Task{Marker: mark}
 	switch n := rnd.IntN(100); {
 	case n < 40:
 		t.Kind = Echo
@@ -113,6 +135,9 @@ type expectation struct {
 	stream   arcp.StreamID   // open stream; empty: none
 	closed   bool            // the stream was closed behind its last chunk
 	artifact arcp.ArtifactID // announced artifact; empty: none
+
+	steps map[string]string // last state of each step of a workflow
+	fired int               // occurrences that fired, according to the result of a schedule
 }
 
 // newExpectation returns the expectation of the events that a session sees.
@@ -150,6 +175,8 @@ func (ex *expectation) next(env *arcp.Envelope) string {
 		return ex.progressed(env)
 	case arcp.JobCheckpoint:
 		return ex.saved()
+	case arcp.EventEmit:
+		return ex.emitted(env)
 	case arcp.StreamOpen, arcp.StreamChunk, arcp.StreamClose, arcp.StreamError:
 		return ex.streamed(env)
 	case arcp.ArtifactRef:
@@ -159,7 +186,7 @@ func (ex *expectation) next(env *arcp.Envelope) string {
 		return fmt.Sprintf("%s before the end of the stream %s", env.Type, ex.stream)
 	}
 	switch env.Type {
-	case arcp.JobCompleted, arcp.ToolResult:
+	case arcp.JobCompleted, arcp.ToolResult, arcp.WorkflowComplete:
 		return ex.completed(env)
 	case arcp.JobFailed, arcp.ToolError:
 		return ex.failed(env)
@@ -170,6 +197,9 @@ func (ex *expectation) next(env *arcp.Envelope) string {
 }
 
 func (ex *expectation) started() string {
+	if ex.task.Kind == Schedule {
+		return "job.started of a schedule"
+	}
 	if ex.attempt++; ex.attempt > 1 && ex.task.Kind.endsWithServer() {
 		return fmt.Sprintf("attempt %d of %s, which a restart should have ended", ex.attempt, ex.task.Kind)
 	}
@@ -217,6 +247,9 @@ func (ex *expectation) progressed(env *arcp.Envelope) string {
 // saved checks a checkpoint. Its event does not contain the count: the count is in the event
 // before.
 func (ex *expectation) saved() string {
+	if ex.task.Kind == Workflow && ex.point >= 0 {
+		return ""
+	}
 	if ex.task.Kind != Count || ex.point < 0 {
 		return fmt.Sprintf("a checkpoint of %s", ex.task.Kind)
 	}
@@ -313,6 +346,12 @@ func (ex *expectation) completed(env *arcp.Envelope) string {
 		return err.Error()
 	case ex.task.Kind == Fail:
 		return "a job that has to fail was completed"
+	case (env.Type == arcp.WorkflowComplete) != ex.task.Start:
+		return fmt.Sprintf("%s of a job of workflow.start: %t", env.Type, ex.task.Start)
+	case ex.task.Child != nil || ex.task.Kind == Workflow:
+		return ex.concluded(p.Value)
+	case ex.task.Kind == Once, ex.task.Kind == Rerun:
+		return ""
 	case ex.task.Kind == Echo && string(p.Value) != ex.task.Arguments:
 		return fmt.Sprintf("the echo of %s is %s", ex.task.Arguments, p.Value)
 	case ex.task.Kind == Chunks, ex.task.Kind == Artifact:
@@ -334,8 +373,10 @@ func (ex *expectation) failed(env *arcp.Envelope) string {
 		return ""
 	case env.Type == arcp.ToolError && e.Code == arcp.CodeCancelled: // the only final event for a cancelled direct job
 		return ""
-	case ex.task.Kind.endsWithServer() && e.Code == arcp.CodeAborted:
+	case e.Code == arcp.CodeAborted && (ex.task.Kind.endsWithServer() || ex.task.Kind == Workflow):
 		return ""
+	case ex.task.Kind == Delegate: // ends as its child does
+		return (&expectation{task: *ex.task.Child}).failed(env)
 	}
 	return fmt.Sprintf("%s failed with %s: %s", ex.task.Kind, e.Code, e.Message)
 }

@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,23 +24,26 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/runtime/tool/workflow"
 )
 
 // Variables that TestMain reads. With the name of a plant the process is a runtime with that
 // bug, listening at an address, with its data in a directory.
 const (
-	plantEnv  = "ARCP_CHAOS_PLANT"
-	listenEnv = "ARCP_CHAOS_LISTEN"
-	dataEnv   = "ARCP_CHAOS_DATA"
+	plantEnv   = "ARCP_CHAOS_PLANT"
+	listenEnv  = "ARCP_CHAOS_LISTEN"
+	dataEnv    = "ARCP_CHAOS_DATA"
+	effectsEnv = "ARCP_CHAOS_EFFECTS" // file with the effects of the workflow
 )
 
 // harmless is the plant without a bug.
 const harmless = "nothing"
 
-// plant is a bug of the storage.
+// plant is a bug of the storage or of a tool.
 type plant struct {
 	commit          func(p *planted, writes []*store.Write, results []store.Result) error
 	forgetArtifacts bool // artifacts are only in memory
+	repeatEffects   bool // a restart repeats the latest effect
 	onlyRFC         bool // clients of the draft dialect cannot see it
 }
 
@@ -48,6 +55,9 @@ var plants = map[string]*plant{
 	"forget": {commit: (*planted).commit, forgetArtifacts: true, onlyRFC: true},
 	"early":  {commit: (*planted).tooEarly},
 	"reuse":  {commit: (*planted).reusing},
+	"hide":   {commit: dropping(arcp.EventEmit)},
+	"repeat": {commit: (*planted).commit, repeatEffects: true},
+	"skip":   {commit: (*planted).skipping, onlyRFC: true},
 }
 
 // planted is a store with a bug. Only the committer calls Commit.
@@ -119,6 +129,39 @@ func (p *planted) reusing(writes []*store.Write, results []store.Result) error {
 	return err
 }
 
+// skipping stores a later next occurrence of each schedule, which counts after a crash.
+func (p *planted) skipping(writes []*store.Write, results []store.Result) error {
+	for _, w := range writes {
+		for _, part := range append(w.With, w) {
+			for _, o := range part.Ops {
+				if r, ok := o.(*store.PutRecord); ok && strings.HasSuffix(r.Key, "/schedule") {
+					r.Value = later(r.Value)
+				}
+			}
+		}
+	}
+	return p.commit(writes, results)
+}
+
+// later moves the next occurrence in the record of a schedule by a multiple of all intervals.
+func later(record []byte) []byte {
+	var members map[string]any
+	if err := json.Unmarshal(record, &members); err != nil {
+		panic(err)
+	}
+	text, _ := members["next"].(string)
+	next, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return record // there is no next occurrence
+	}
+	members["next"] = next.Add(6 * time.Second)
+	changed, err := json.Marshal(members)
+	if err != nil {
+		panic(err)
+	}
+	return changed
+}
+
 // openPlanted opens the store with the data that was durable when it was last killed.
 func openPlanted(dir, plant string) (*planted, error) {
 	p := &planted{plant: plants[plant], durable: dir + ".durable"}
@@ -134,6 +177,68 @@ func openPlanted(dir, plant string) (*planted, error) {
 	return p, err
 }
 
+// registerWorkflow registers the workflow of chaos.Config.Effects.
+func registerWorkflow(tools *tool.Registry) error {
+	for name, recovery := range map[string]tool.Recovery{"chaos.once": tool.RecoveryFail, "chaos.again": tool.RecoveryRerun} {
+		t, err := tool.NewRaw(tool.Capability{Name: name, Recovery: recovery, SideEffect: tool.SideEffectWrite}, appendEffect)
+		if err == nil {
+			err = tools.Register(t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	effect := func(name, step string) workflow.Call {
+		return workflow.Call{Tool: name, Arguments: map[string]any{"mark": "=input.mark", "step": step}}
+	}
+	refund := effect("chaos.again", "refund")
+	all, err := workflow.New(workflow.Config{
+		Capability: tool.Capability{Name: "chaos.workflow"},
+		Steps: map[string]workflow.Step{
+			"charge": {Call: effect("chaos.once", "charge"), OnFailure: &refund},
+			"count":  {Call: workflow.Call{Tool: "demo.count", Arguments: map[string]any{"to": "=input.to", "interval_ms": 20}}, Needs: []string{"charge"}},
+			"pack":   {Call: effect("chaos.again", "pack"), Needs: []string{"charge"}},
+			"ship":   {Call: effect("chaos.once", "ship"), Needs: []string{"count", "pack"}},
+		},
+		Result: "=input.mark",
+	})
+	for _, t := range all {
+		err = cmp.Or(err, tools.Register(t))
+	}
+	return err
+}
+
+// appendEffect appends the effect of a call to the file of effects. It takes a while, so that a kill
+// may come between the effect and the end of the call.
+func appendEffect(_ context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	f, err := os.OpenFile(os.Getenv(effectsEnv), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintf(f, "%s %s\n", job.ID(), args)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	time.Sleep(effectTime)
+	return args, nil
+}
+
+// repeatLatest appends the latest effect again.
+func repeatLatest() error {
+	name := os.Getenv(effectsEnv)
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	lines := slices.Collect(bytes.Lines(text))
+	return os.WriteFile(name, append(text, lines[len(lines)-1]...), 0o600)
+}
+
+// effectTime is long enough that some kills hit a call.
+const effectTime = 300 * time.Millisecond
+
 // servePlanted is a runtime on a store with a bug, until it is killed.
 func servePlanted(plant string) error {
 	st, err := openPlanted(os.Getenv(dataEnv), plant)
@@ -146,8 +251,13 @@ func servePlanted(plant string) error {
 			return err
 		}
 	}
+	if st.plant.repeatEffects {
+		if err := repeatLatest(); err != nil {
+			return err
+		}
+	}
 	tools := tool.NewRegistry()
-	if err := demo.Register(tools); err != nil {
+	if err := cmp.Or(demo.Register(tools), registerWorkflow(tools)); err != nil {
 		return err
 	}
 	cfg := runtime.Config{Store: st, Auth: auth.NewSet(&credentials), Tools: tools, ReplayEvents: -1, ReplayBytes: -1, MinFree: -1}
@@ -193,7 +303,8 @@ func findPlanted(t *testing.T, self, plant string, d arcp.Dialect) {
 	}
 	o := new(chaos.Outcome)
 	for n := 0; n < tries && o.OK(); n++ {
-		v := &victim{program: self, output: captureStderr(t), env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + t.TempDir() + "/data"}}
+		c.Effects = t.TempDir() + "/effects"
+		v := &victim{program: self, output: captureStderr(t), env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + t.TempDir() + "/data", effectsEnv + "=" + c.Effects}}
 		var err error
 		if o, err = chaos.Run(t.Context(), v, c); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,25 @@ func campaign(t *testing.T) chaos.Config {
 	return c
 }
 
+// chaosTools is the workflow of chaos.Config.Effects as a configuration file. %q is the file of the
+// effects.
+const chaosTools = `
+tools:
+  - {name: chaos.once, recovery: fail, limits: {timeout_ms: 60000}, exec: &append [sh, -c, 'read -r args; case "$args" in *\}) ;; *) exit 1;; esac; printf "%%s %%s\n" "$ARCP_JOB_ID" "$args" >> "$0"; sleep 0.2; echo {}', %[1]q]}
+  - {name: chaos.again, recovery: rerun, limits: {timeout_ms: 60000}, exec: *append}
+workflows:
+  - name: chaos.workflow
+    steps:
+      charge:
+        tool: chaos.once
+        arguments: {mark: =input.mark, step: charge}
+        on_failure: {tool: chaos.again, arguments: {mark: =input.mark, step: refund}}
+      count: {needs: [charge], tool: demo.count, arguments: {to: =input.to, interval_ms: 20}}
+      pack: {needs: [charge], tool: chaos.again, arguments: {mark: =input.mark, step: pack}}
+      ship: {needs: [count, pack], tool: chaos.once, arguments: {mark: =input.mark, step: ship}}
+    result: =input.mark
+`
+
 // TestChaos runs the fault campaign: the promises to clients must hold whichever way
 // connections and the runtime break.
 func TestChaos(t *testing.T) {
@@ -106,7 +126,12 @@ func TestChaos(t *testing.T) {
 	if c.Time < 20*time.Second {
 		c.KillEvery = 2 * time.Second
 	}
-	v := &victim{program: binary(t), output: captureStderr(t), args: []string{"serve", "--demo", "--listen", freeAddr(t), "--admin", "", "--data", t.TempDir(),
+	dir := t.TempDir()
+	c.Effects = filepath.Join(dir, "effects")
+	if err := os.WriteFile(filepath.Join(dir, "arcp.yaml"), fmt.Appendf(nil, chaosTools, c.Effects), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v := &victim{program: binary(t), output: captureStderr(t), args: []string{"serve", "--config", filepath.Join(dir, "arcp.yaml"), "--demo", "--listen", freeAddr(t), "--admin", "", "--data", t.TempDir(),
 		"--replay-events", "0", "--replay-bytes", "0", "--log-level", "error"}}
 	for _, p := range chaosPrincipals {
 		v.args = append(v.args, "--token", p.Name+"="+p.Token)

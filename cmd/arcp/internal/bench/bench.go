@@ -19,6 +19,13 @@
 //     schedules that have ended, each with its job.
 //   - events: each session runs one demo.emit without pause, with messages of 64 bytes, and
 //     acknowledges each 128th event. The row counts log events.
+//   - streams: as events, but with one demo.stream of a text stream. The row counts chunks. Its target
+//     is nine tenths of that of events.
+//   - workflows: each session runs one workflow of ten demo.echo at a time, one after the other. The row
+//     counts steps.
+//   - artifacts-in, artifacts-out: each session puts or fetches artifacts of 1 MiB, one at a time. An
+//     artifact that was put is released. Before, the same frames are exchanged with a Baseline, and
+//     the target is 70 % of its rate. The details have the rate of the baseline and the ratio to it.
 //   - acks: as events, but with an acknowledgement of each event.
 //   - fan-out, burst: one session runs demo.emit, and the other sessions have subscribed to
 //     the job before. The rate is the number of deliveries, divided by the time from the
@@ -91,6 +98,9 @@ type Options struct {
 	// Start starts a runtime with demo tools for one row.
 	Start func(ctx context.Context, mode string) (*Server, error)
 
+	// StartBaseline starts a Baseline for one row, without Server.Admin.
+	StartBaseline func(ctx context.Context, mode string) (*Server, error)
+
 	// OnRow receives each result.
 	OnRow func(Result)
 }
@@ -133,10 +143,14 @@ var rows = []row{
 		target: targets(50_000, 20_000), measure: (*run).oneByOne},
 	{name: "jobs1-1024", title: "echo jobs/s, 1,024 sessions, 1 in flight each", unit: "jobs/s", measure: (*run).oneByOneInMany},
 	{name: "schedules", title: "schedules/s of one echo job, 64 sessions, 1 in flight each", unit: "schedules/s", measure: (*run).schedules},
+	{name: "workflows", title: "workflow steps/s, 10 echo jobs one after the other, 16 sessions, 1 workflow each", unit: "steps/s",
+		measure: (*run).workflows},
 	{name: "events", title: "events/s, 16 sessions, ack each 128", unit: "events/s",
 		target: targets(450_000, 350_000), measure: (*run).events},
 	{name: "acks", title: "events/s, 16 sessions, ack each event", unit: "events/s",
 		target: targets(360_000, 280_000), measure: (*run).acks},
+	{name: "streams", title: "chunks/s of text streams, 16 sessions, ack each 128", unit: "chunks/s",
+		target: targets(405_000, 315_000), measure: (*run).streams},
 	{name: "fanout", title: "fan-out to 50 by job.subscribe, burst", unit: "deliveries/s",
 		target: targets(750_000, 700_000), measure: (*run).fanout},
 	{name: "filtered", title: "fan-out to 50 by subscribe, burst", unit: "deliveries/s",
@@ -151,6 +165,8 @@ var rows = []row{
 		target: targets(0.085, 0.6), measure: (*run).roundtrip},
 	{name: "mixed", title: "echo jobs/s, 16 sessions, 1 in flight each, beside handshakes, a slow reader and job lists",
 		unit: "jobs/s", measure: (*run).mixed},
+	{name: "artifacts-in", title: "artifacts of 1 MiB put, 4 sessions, 1 in flight each", unit: "MiB/s", measure: (*run).artifactsIn},
+	{name: "artifacts-out", title: "artifacts of 1 MiB fetched, 4 sessions, 1 in flight each", unit: "MiB/s", measure: (*run).artifactsOut},
 	{name: "idle", title: "RSS an idle session", unit: "kB", less: true, target: targets(14, 14), measure: (*run).idle},
 	{name: "finished", title: "RSS a finished job", unit: "bytes/job", less: true, measure: (*run).finished},
 	{name: "sustained", title: "echo jobs/s, 64 sessions, " + windowMark + " in flight each, for " + sustainedMark, unit: "jobs/s",
@@ -241,9 +257,10 @@ func (o *Options) runRow(ctx context.Context, r *row, mode string, d *dialect) (
 	if err != nil {
 		return out, err
 	}
-	rowCtx, cancel := context.WithTimeout(ctx, o.Duration+rowLimit)
-	run := &run{ctx: rowCtx, cancel: cancel, server: server, dialect: d, opts: o, details: out.Details}
+	rowCtx, cancel := context.WithTimeout(ctx, 2*o.Duration+rowLimit) // a row may measure a baseline, too
+	run := &run{ctx: rowCtx, cancel: cancel, server: server, dialect: d, mode: mode, opts: o, details: out.Details, target: out.Target}
 	out.Value, err = r.measure(run)
+	out.Target = run.target
 	run.end()
 	if stopErr := server.Stop(); err == nil {
 		err = stopErr
@@ -276,8 +293,10 @@ type run struct {
 	cancel  context.CancelFunc
 	server  *Server
 	dialect *dialect
+	mode    string
 	opts    *Options
 	details map[string]float64
+	target  float64
 
 	sessions     []*session
 	serverCPU    float64 // CPU seconds at the start of the measurement

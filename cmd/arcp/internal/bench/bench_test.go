@@ -302,24 +302,29 @@ func completeSubmits(conn transport.Conn, d *dialect, p peer) (n int) {
 	}
 }
 
-// A schedule has ended when its own end comes, and not with the end of its job.
-func TestSchedulesEnd(t *testing.T) {
-	inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
-		client, server := transport.Pipe(transport.Limits{ReadLimit: readLimit})
-		submits := make(chan int)
-		go func() { submits <- endSchedules(server, d, p) }()
-		var ended atomic.Int64
-		err := (&session{client, d}).schedules(100, &ended)
-		client.Abort()
-		if got := <-submits; err != nil || got != 100 || ended.Load() != 100 {
-			t.Errorf("%d submitted, %d ended, %v, want 100", got, ended.Load(), err)
-		}
-	})
+// A schedule or a workflow has ended when its own end comes, and not with the end of its job.
+func TestParentsEnd(t *testing.T) {
+	for name, row := range map[string]struct {
+		run  func(s *session, n int, ended *atomic.Int64) error
+		each int64 // counted for each end
+	}{"schedules": {(*session).schedules, 1}, "workflows": {(*session).workflows, workflowSteps}} {
+		inEachDialect(t, func(t *testing.T, d *dialect, p peer) {
+			client, server := transport.Pipe(transport.Limits{ReadLimit: readLimit})
+			submits := make(chan int)
+			go func() { submits <- endParents(server, d, p) }()
+			var ended atomic.Int64
+			err := row.run(&session{client, d}, 100, &ended)
+			client.Abort()
+			if got := <-submits; err != nil || got != 100 || ended.Load() != 100*row.each {
+				t.Errorf("%s: %d submitted, counted %d, %v, want 100 of %d each", name, got, ended.Load(), err, row.each)
+			}
+		})
+	}
 }
 
-// endSchedules answers each submit with a schedule and the ends of its job and of the schedule, until the end of the
+// endParents answers each submit with a job and the ends of its child and of the job, until the end of the
 // connection, and returns the number of submits.
-func endSchedules(conn transport.Conn, d *dialect, p peer) (n int) {
+func endParents(conn transport.Conn, d *dialect, p peer) (n int) {
 	for {
 		frame, err := conn.Read()
 		if err != nil {

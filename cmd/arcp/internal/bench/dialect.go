@@ -38,7 +38,7 @@ var dialects = []dialect{
 		name: RFC, stamped: true,
 		refusals: typeSet(arcp.Nack, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.JobFailed, arcp.JobCancelled),
 		open:     string(arcp.SessionOpen), opened: string(arcp.SessionAccepted),
-		openPayload: `{"auth":{"scheme":"bearer","token":%s},"client":{"kind":"arcp-bench","version":"1"},"capabilities":{"ack":true}}`,
+		openPayload: `{"auth":{"scheme":"bearer","token":%s},"client":{"kind":"arcp-bench","version":"1"},"capabilities":{"ack":true,"streaming":true,"artifacts":true}}`,
 		submit:      string(arcp.ToolInvoke), accepted: string(arcp.JobAccepted),
 		submitPayload: `{"tool":%q,"arguments":%s}`,
 		event:         string(arcp.Log), completed: string(arcp.JobCompleted),
@@ -48,8 +48,13 @@ var dialects = []dialect{
 		close: string(arcp.SessionClose), closed: string(arcp.SessionClosed),
 	},
 	{
-		name:     Draft,
-		absent:   map[string]string{"filtered": "the draft dialect has no subscribe with a filter"},
+		name: Draft,
+		absent: map[string]string{
+			"filtered":      "the draft dialect has no subscribe with a filter",
+			"streams":       "the draft dialect has no streams",
+			"artifacts-in":  "the draft dialect has no artifact.put",
+			"artifacts-out": "the draft dialect has no artifact.fetch",
+		},
 		refusals: typeSet(draft.SessionError, draft.JobError, draft.Nack),
 		open:     string(draft.SessionHello), opened: string(draft.SessionWelcome),
 		openPayload: `{"client":{"name":"arcp-bench","version":"1"},"auth":{"scheme":"bearer","token":%s},` +

@@ -92,12 +92,36 @@ func (r *run) measureEvents(each uint64) (float64, error) {
 		if err := s.send(r.dialect.emit(endless, 64, 0, 0).next()); err != nil {
 			return err
 		}
-		return readEvents(s, each, &received)
+		return readEvents(s, s.dialect.isEvent, each, &received)
 	})
 }
 
-// readEvents reads events and adds their number to received. It writes the acknowledgements of one read at once.
-func readEvents(s *session, each uint64, received *atomic.Int64) error {
+// maxChunks is the largest number of chunks of a demo.stream.
+const maxChunks = 1_000_000
+
+// streams measures the chunks of streams. A job that has ended is followed by another.
+func (r *run) streams() (float64, error) {
+	if err := r.open(eventSessions); err != nil {
+		return 0, err
+	}
+	var received atomic.Int64
+	return r.measureRate(&received, func(_ int, s *session) error {
+		stream := s.dialect.invoke("demo.stream", fmt.Sprintf(`{"chunks":%d,"bytes":64}`, maxChunks))
+		isChunk := func(typ, _ []byte) bool {
+			if string(typ) == s.dialect.completed {
+				_ = s.send(stream.next()) // the next read reports a broken connection
+			}
+			return string(typ) == string(arcp.StreamChunk)
+		}
+		if err := s.send(stream.next()); err != nil {
+			return err
+		}
+		return readEvents(s, isChunk, ackEach, &received)
+	})
+}
+
+// readEvents reads the frames that isEvent selects and adds their number to received. It writes the acknowledgements of one read at once.
+func readEvents(s *session, isEvent func(typ, frame []byte) bool, each uint64, received *atomic.Int64) error {
 	acks := s.dialect.newAcks(each)
 	for n := int64(0); ; {
 		frame, err := s.conn.Read()
@@ -105,7 +129,7 @@ func readEvents(s *session, each uint64, received *atomic.Int64) error {
 			return err
 		}
 		t := typeOf(frame)
-		if !s.dialect.isEvent(t, frame) {
+		if !isEvent(t, frame) {
 			if s.dialect.isRefusal(t) {
 				return fmt.Errorf("%w: %s", errRefused, frame)
 			}
@@ -169,7 +193,7 @@ func (r *run) subscribe(sub subscription, count, intervalMS int) (followers []*s
 		return nil, err
 	}
 	payload := fmt.Sprintf(sub.payload, member(frame, jobKey))
-	go func() { _ = readEvents(source, ackEach, new(atomic.Int64)) }() // it ends with the row
+	go func() { _ = readEvents(source, source.dialect.isEvent, ackEach, new(atomic.Int64)) }() // it ends with the row
 	followers = r.sessions[1:]
 	return followers, r.each(followers, func(_ int, s *session) error {
 		if err := s.send(r.dialect.prepare(sub.request, payload).next()); err != nil {

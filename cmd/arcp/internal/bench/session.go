@@ -19,7 +19,7 @@ type session struct {
 }
 
 // readLimit bounds a received frame, in bytes.
-const readLimit = 1 << 20
+const readLimit = 4 << 20
 
 // errRefused is a refusal or a failure that the runtime reports.
 var errRefused = errors.New("refused")
