@@ -281,7 +281,7 @@ func (s *Store) readChunk(principal string, id arcp.ArtifactID, offset int64, le
 		_, err = io.ReadFull(content, data)
 	}
 	if err != nil {
-		return Row{}, nil, damaged(id, err)
+		return Row{}, nil, s.opts.damaged(id, err)
 	}
 	return row, data, nil
 }

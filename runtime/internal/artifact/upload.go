@@ -66,7 +66,7 @@ func (s *Store) Begin(spec Spec) (*Upload, error) {
 
 // resultOf returns the label of an operation that has ended with an error.
 func resultOf(err error) string {
-	if _, refused := arcp.AsError(err); refused {
+	if e, refused := arcp.AsError(err); refused && e.Code != arcp.CodeUnavailable {
 		return "refused"
 	}
 	return "failed"
@@ -179,7 +179,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 	u.hash.Write(p) // never fails
 	n, err := u.writer.Write(p)
 	if err != nil {
-		err = fmt.Errorf("write artifact %s: %w", u.row.ID, err)
+		err = u.store.opts.failure("write", u.row.ID, err)
 	}
 	return n, err
 }
@@ -187,7 +187,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 // Abort discards the upload because of an error.
 func (u *Upload) Abort(err error) {
 	u.writer.Abort()
-	u.unreserve()
+	u.discard() // Abort may have failed
 	u.store.opts.Operation("put", resultOf(err))
 }
 
@@ -210,7 +210,7 @@ func (u *Upload) Finish() (Row, store.Record, error) {
 	if err != nil {
 		u.discard()
 		u.store.opts.Operation("put", "failed")
-		return Row{}, store.Record{}, fmt.Errorf("store artifact %s: %w", u.row.ID, err)
+		return Row{}, store.Record{}, u.store.opts.failure("store", u.row.ID, err)
 	}
 	return u.row, rec, nil
 }
@@ -313,7 +313,7 @@ func (s *Store) Put(ctx context.Context, spec Spec, content []byte) (Row, error)
 	if err != nil {
 		return Row{}, err
 	}
-	if err := s.commit(ctx, []store.Record{rec}, u.Committed); err != nil {
+	if err := s.opts.commit(ctx, []store.Record{rec}, u.Committed); err != nil {
 		return Row{}, fmt.Errorf("store artifact %s: %w", row.ID, err)
 	}
 	return row, nil
