@@ -295,7 +295,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full
 	}
 	if dir := s.values.Text("data"); dir != memory {
-		cfg.ArtifactDir = filepath.Join(dir, artifactDir)
+		cfg.Artifacts.Dir = filepath.Join(dir, artifactDir)
 	}
 	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(ctx, s.values, st); err != nil {
 		return nil, errors.Join(err, st.Close())
