@@ -263,7 +263,7 @@ func (s *Store) abortIdle(now time.Time) {
 // Errors are those of Open, and OUT_OF_RANGE for an offset behind the end.
 func (s *Store) ReadChunk(principal string, id arcp.ArtifactID, offset int64, length int) (Row, []byte, error) {
 	row, data, err := s.readChunk(principal, id, offset, length)
-	s.countFetch(id, err)
+	s.opts.countFetch(id, err)
 	return row, data, err
 }
 

@@ -291,7 +291,7 @@ func (s *Store) unnamed(list []*entry) []*entry {
 // NOT_FOUND as of Get. DATA_LOSS: there is no content.
 func (s *Store) Open(principal string, id arcp.ArtifactID) (Row, io.ReadSeekCloser, error) {
 	row, content, err := s.open(principal, id)
-	s.countFetch(id, err)
+	s.opts.countFetch(id, err)
 	return row, content, err
 }
 
@@ -311,18 +311,18 @@ func (s *Store) open(principal string, id arcp.ArtifactID) (Row, io.ReadSeekClos
 }
 
 // countFetch counts a fetch by its error. It logs a failure: the client cannot mend it.
-func (s *Store) countFetch(id arcp.ArtifactID, err error) {
+func (o *Options) countFetch(id arcp.ArtifactID, err error) {
 	e, isRefusal := arcp.AsError(err)
 	switch {
 	case err == nil:
-		s.opts.Operation("fetch", "ok")
+		o.Operation("fetch", "ok")
 	case isRefusal && e.Code == arcp.CodeUnavailable: // is logged with its cause
-		s.opts.Operation("fetch", "failed")
+		o.Operation("fetch", "failed")
 	case isRefusal && e.Code != arcp.CodeDataLoss:
-		s.opts.Operation("fetch", "refused")
+		o.Operation("fetch", "refused")
 	default:
-		s.opts.Operation("fetch", "failed")
-		s.opts.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("read the content of an artifact")
+		o.Operation("fetch", "failed")
+		o.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("read the content of an artifact")
 	}
 }
 
@@ -484,7 +484,7 @@ func (s *Store) markDeleting(list []*entry) []*entry {
 // one is FAILED_PRECONDITION. DATA_LOSS: the content is damaged.
 func (s *Store) Inline(principal string, id arcp.ArtifactID) (Row, []byte, error) {
 	row, data, err := s.inline(principal, id)
-	s.countFetch(id, err)
+	s.opts.countFetch(id, err)
 	return row, data, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -412,6 +413,61 @@ func TestUploadOfALargeArtifact(t *testing.T) {
 	}
 	if got, err := io.ReadAll(content); err != nil || len(got) != MaxInline+1 {
 		t.Errorf("read %d bytes, %v", len(got), err)
+	}
+}
+
+// PutOnce writes the content of a result once, also for concurrent callers and after a restart. A writer that
+// fails leaves nothing.
+func TestResultIsPutOnce(t *testing.T) {
+	files, err := OpenFiles(filepath.Join(t.TempDir(), "artifacts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, files, Limits{})
+	spec := Spec{Principal: "alice", MediaType: "text/plain", Result: "job_1"}
+	failed := errors.New("failed")
+	if _, err := f.PutOnce(t.Context(), spec, func(w io.Writer) error {
+		_, err := io.WriteString(w, "part")
+		return errors.Join(err, failed)
+	}); !errors.Is(err, failed) {
+		t.Errorf("PutOnce = %v, want %v", err, failed)
+	}
+	if n, bytes := f.Usage(); n != 0 || bytes != 0 {
+		t.Errorf("a writer that failed has left %d artifacts of %d bytes", n, bytes)
+	}
+	var writes atomic.Int32
+	put := func(spec Spec) Row {
+		row, err := f.PutOnce(t.Context(), spec, func(w io.Writer) error {
+			writes.Add(1)
+			_, err := io.WriteString(w, "result")
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return row
+	}
+	rows := make(chan Row, 2)
+	for range 2 {
+		go func() { rows <- put(spec) }()
+	}
+	first := <-rows
+	if second := <-rows; second.ID != first.ID {
+		t.Errorf("two callers have %s and %s", first.ID, second.ID)
+	}
+	f.restart(Limits{})
+	if again := put(spec); again.ID != first.ID || writes.Load() != 1 {
+		t.Errorf("after a restart %s, written %d times; want %s, once", again.ID, writes.Load(), first.ID)
+	}
+	f.wantContent("the result", "alice", first.ID, "result")
+	spec.Result = "job_2"
+	if other := put(spec); other.ID == first.ID {
+		t.Error("two jobs have one artifact")
+	}
+	keyed := f.mustPut(Spec{Principal: "alice", MediaType: "text/plain", Key: "job_3"}, "not the result")
+	spec.Result = "job_3"
+	if row := put(spec); row.ID == keyed.ID {
+		t.Error("the key of a client names a result")
 	}
 }
 
