@@ -229,6 +229,13 @@ type AgentHandoffPayload struct {
 	Reason    string      `json:"reason,omitzero"`     // for people
 }
 
+// Handoff is the data of the event handoff (§5.20).
+type Handoff struct {
+	From   SessionID `json:"from_session_id"`
+	To     SessionID `json:"to_session_id"` // session that owns the job now
+	Reason string    `json:"reason,omitzero"`
+}
+
 // ScheduleResult is the result of a schedule whose rule has ended.
 type ScheduleResult struct {
 	Fired   int `json:"fired"`           // jobs that were accepted

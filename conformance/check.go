@@ -156,7 +156,7 @@ var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, Need
 
 // groups are the names of the groups in the order of Checks. The script of a group is
 // scripts/GROUP.txt.
-var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control", "jobs", "errors", "cancel", "checkpoints", "results", "streams", "artifacts", "traces", "schedules", "ordering",
+var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control", "jobs", "errors", "cancel", "checkpoints", "results", "streams", "artifacts", "traces", "schedules", "handoffs", "ordering",
 	"list", "subscribe", "resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions", "leases", "budgets",
 	"permissions", "questions", "interrupts", "approvals", "observers", "workers", "resources", "tools", "host", "exec", "mcp", "extensions",
 	"unimplemented", "catalogue", "close"}

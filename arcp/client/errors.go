@@ -29,6 +29,17 @@ var (
 	ErrOutcomeMissed = errors.New("the job ended before the subscription; subscribe with History")
 )
 
+// HandedOverError is the end of the handle of a job that the session has handed over (SPEC.md §5.20). The job
+// continues.
+type HandedOverError struct {
+	Job arcp.JobID
+	To  arcp.SessionID // that owns the job now
+}
+
+func (e *HandedOverError) Error() string {
+	return "job " + string(e.Job) + " was handed over to session " + string(e.To)
+}
+
 // RemoteError is a failure that the runtime reported: a nack, a refused submit, a failed job or a
 // rejected session. Local failures have other types.
 type RemoteError struct {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -172,8 +173,8 @@ func (j *Job) Events(ctx context.Context) iter.Seq2[Event, error] {
 // Done returns a channel that is closed when the outcome is known.
 func (j *Job) Done() <-chan struct{} { return j.donec }
 
-// Wait waits for the outcome of the job. The error of a failed or cancelled job is a *JobError. The
-// events need not be read.
+// Wait waits for the outcome of the job. The error of a failed or cancelled job is a *JobError, and that of
+// a job that the session has handed over a *HandedOverError. The events need not be read.
 func (j *Job) Wait(ctx context.Context) (Result, error) {
 	select {
 	case <-j.donec:
@@ -218,11 +219,35 @@ func (j *Job) receive(env *arcp.Envelope) {
 	if j.queue != nil && !j.queue.push(env) {
 		j.c.opts.Log("event buffer full", "job", env.JobID)
 	}
+	if to := j.handedOverTo(env); to != "" {
+		j.unfollow()
+		j.endWithError(&HandedOverError{j.ID(), to})
+		return
+	}
 	if env.Type.Terminal() || env.Type == arcp.Nack {
 		j.acceptedAs(env.JobID)
 		j.unfollow()
 		j.endWithMessage(env)
 	}
+}
+
+// handedOverTo returns the session to which this one has handed over the job, which it has submitted; empty:
+// the message says no such thing.
+func (j *Job) handedOverTo(env *arcp.Envelope) arcp.SessionID {
+	const name = `{"name":"handoff"`
+	if j.request == "" || env.Type != arcp.EventEmit || !bytes.HasPrefix(env.Payload, []byte(name)) {
+		return ""
+	}
+	var p struct {
+		Data arcp.Handoff `json:"data"`
+	}
+	if err := arcp.Unmarshal(env.Payload, &p); err != nil {
+		j.c.opts.Log("decode the event handoff", "error", err)
+	}
+	if p.Data.From != j.c.Session().ID {
+		return ""
+	}
+	return p.Data.To
 }
 
 // refusable reports whether a nack can be the answer to the submit.

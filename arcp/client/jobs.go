@@ -68,6 +68,23 @@ func (c *Client) Cancel(ctx context.Context, p CancelParams) error {
 	return cancelAnswer(&got)
 }
 
+// HandoffParams are the parameters of HandOff.
+type HandoffParams struct {
+	JobID  arcp.JobID     // with the jobs that it has called; empty: all jobs of the session
+	To     arcp.SessionID // another session of the principal
+	Reason string         // for people
+}
+
+// HandOff hands jobs of a client's session over to another session of the same principal (SPEC.md §5.20), and
+// waits until the runtime has stored that. The handles of the jobs that the client has submitted end with a
+// *HandedOverError. A refusal is a *RemoteError. The draft dialect has no handoffs.
+func HandOff(ctx context.Context, c *Client, p HandoffParams) error {
+	env := arcp.Frame(arcp.AgentHandoff, arcp.AgentHandoffPayload{Runtime: c.Session().Runtime, SessionID: p.To, Reason: p.Reason})
+	env.JobID = p.JobID
+	_, err := c.request(ctx, env, arcp.Ack, nil)
+	return err
+}
+
 func cancelAnswer(got *arcp.Envelope) error {
 	switch got.Type {
 	case arcp.CancelAccepted:

@@ -11,10 +11,9 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// unexchanged are the message types that the checks do not exchange with the runtime. The runtime refuses
-// agent.handoff with UNIMPLEMENTED. The others depend on time and configuration: the scripts of the
-// package runtime exchange them.
-var unexchanged = []arcp.Type{arcp.AgentHandoff, arcp.SessionRefresh, arcp.SubscribeClosed}
+// unexchanged are the message types that the checks do not exchange with the runtime. They depend on time and
+// configuration: the scripts of the package runtime exchange them.
+var unexchanged = []arcp.Type{arcp.SessionRefresh, arcp.SubscribeClosed}
 
 // walk records the message types on the connections of checks.
 type walk struct {

@@ -29,6 +29,7 @@ var commandRoutes = map[arcp.Type]handler{
 	arcp.CheckpointCreate:  on(commandsOf, (*commands).createCheckpoint),
 	arcp.CheckpointRestore: on(commandsOf, (*commands).restoreCheckpoint),
 	arcp.SessionListJobs:   on(commandsOf, (*commands).listJobs),
+	arcp.AgentHandoff:      on(commandsOf, (*commands).handOff),
 }
 
 func commandsOf(c *conn) *commands { return &c.commands }

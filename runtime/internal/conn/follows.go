@@ -52,11 +52,15 @@ func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubsc
 		if refused != nil {
 			return func(now time.Time) { fl.c.nack(now, env.ID, refused) }
 		}
+		owned, refused := fl.isOwner(ctx, &j)
+		if refused != nil {
+			return func(now time.Time) { fl.c.nack(now, env.ID, refused) }
+		}
 		from, refused := fl.c.srv.followPosition(ctx, &j, p)
 		return func(now time.Time) {
 			_, follows := fl.jobs[j.ID]
 			switch {
-			case follows || j.Session == fl.c.id: // the session receives the events already
+			case follows || owned: // the session receives the events already
 				fl.c.send(now, fl.jobSubscribed(env.ID, &j, history{last: j.LastSeq}, fl.owns(&j)))
 			case refused != nil:
 				fl.c.nack(now, env.ID, refused)
@@ -68,6 +72,16 @@ func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubsc
 		}
 	})
 	return nil
+}
+
+// isOwner reports whether the session owns a job, and therefore receives its events without a subscription.
+func (fl *follows) isOwner(ctx context.Context, j *store.Job) (bool, *arcp.Error) {
+	owner, err := fl.c.srv.opts.Engine.SessionJobs().Owner(ctx, j)
+	if err != nil {
+		fl.c.srv.opts.Logger.Error().Err(err).Str("job_id", string(j.ID)).Msg("owner of a job cannot be read")
+		return false, errUnreadable()
+	}
+	return owner == fl.c.id, nil
 }
 
 // follow stores that the session follows a job from a position in the job's log.
@@ -274,8 +288,12 @@ func (fl *follows) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.JobUns
 	viewer := fl.c.principal.actor()
 	fl.c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
 		j, refusal := fl.c.srv.opts.Jobs.Get(ctx, &viewer, id)
+		owned := false
+		if refusal == nil {
+			owned, refusal = fl.isOwner(ctx, &j)
+		}
 		return func(time.Time) {
-			if refusal == nil && j.Session != fl.c.id { // the job exists and is of another session
+			if refusal == nil && !owned { // the job exists and is of another session
 				delete(fl.jobs, id) // a concurrent addForwarded may have added it again
 				fl.addUnfollowed(&j)
 				f := fl.operation(&j, 0)

@@ -85,7 +85,13 @@ func (aw *ackWindow) openStreams(ctx context.Context) ([]*store.Event, error) {
 		return nil, nil
 	}
 	e := aw.c.srv.opts.Engine
-	return e.Streams().Opened(ctx, append(e.SessionJobs().IDs(aw.c.id), aw.followed...))
+	return e.Streams().Opened(ctx, union(e.SessionJobs().IDs(aw.c.id), aw.followed))
+}
+
+// union returns the jobs of both lists, each once.
+func union(a, b []arcp.JobID) []arcp.JobID {
+	all := slices.Sorted(slices.Values(slices.Concat(a, b)))
+	return slices.Compact(all)
 }
 
 // locate searches the session's events for a message and a checkpoint. The position is after the
@@ -166,7 +172,7 @@ func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at po
 // announce sends the events stream.open again, as answers to resume, except for those of the session's own
 // jobs that are behind the position: they follow as events.
 func (aw *ackWindow) announce(now time.Time, request arcp.MessageID, streams []*store.Event) {
-	own := aw.c.srv.opts.Engine.SessionJobs().IDs(aw.c.id)
+	own := aw.c.srv.opts.Engine.SessionJobs().Submitted(aw.c.id) // the OriginSeq of others is not a number of this session
 	for _, ev := range streams {
 		if ev.OriginSeq <= aw.c.events.cursor.Position() || !slices.Contains(own, ev.JobID()) {
 			aw.c.events.deliver(now, eventlog.Item{Event: ev, CorrelationID: request})

@@ -18,6 +18,12 @@ func (a auditor) denied(action, actor string, session arcp.SessionID, target, re
 	a.Event(action, actor, session).Str("target", target).Str("decision", "denied").Str("reason", reason).Msg("audit")
 }
 
+// handedOver audits that a session hands a job over.
+func (a auditor) handedOver(r *run, h *Handoff) {
+	a.Event("handoff", h.Principal, h.Session).Str("job_id", string(r.row.ID)).Str("target", string(h.To)).
+		Str("decision", "allowed").Msg("audit")
+}
+
 // cancelled audits that an admin ends a job of another principal.
 func (a auditor) cancelled(r *run, c *cancelJob) {
 	a.Event("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).

@@ -60,9 +60,9 @@ func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
 		}
 	case r.row.Principal != c.Principal: // the job is not visible to the principal
 		c.refuse(RefusedUnknown, errNoSuchJob())
-	case r.strictCancel && r.row.Session != c.Session:
+	case r.strictCancel && e.owner(r) != c.Session:
 		e.cfg.audit().denied("cancel", c.Principal, c.Session, string(c.Job), strictCancel)
-		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may cancel this job"))
+		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the session that owns the job may cancel it"))
 	case !r.post(&c):
 		c.rejected(e, r.stopped())
 	}

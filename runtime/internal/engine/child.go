@@ -261,7 +261,8 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 		return nil, nil, err
 	}
 	r := newRun(cc.parent.e, t)
-	r.catalog, r.roles, r.barred = cc.parent.catalog, cc.parent.roles, cc.parent.barred
+	r.catalog, r.roles = cc.parent.catalog, cc.parent.roles
+	r.barred = barredOfChildren(cc.parent.run)
 	r.created = time.Now().Truncate(time.Microsecond)
 	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, cc.parent.strictCancel, cc.parent.trust, cc.parent.maxJobs
 	r.metricEvents = cc.parent.metricEvents && !r.builtin()
@@ -272,7 +273,7 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 		ID:           arcp.NewJobID(),
 		Parent:       p.ID,
 		Principal:    p.Principal,
-		Session:      p.Session,
+		Session:      cc.parent.e.owner(cc.parent.run),
 		Agent:        t.Ref(),
 		Arguments:    slices.Clone(cc.Arguments),
 		Priority:     p.Priority,

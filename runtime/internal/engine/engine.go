@@ -122,6 +122,8 @@ type Engine struct {
 
 	clientStreams clientStreamIndex
 
+	handoffs sync.Mutex // held for a handoff: there is one at a time
+
 	order     submitOrder
 	slow      slowTools
 	handovers handovers

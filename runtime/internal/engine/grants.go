@@ -106,9 +106,9 @@ func (s *supervisor) countExpiredGrants() {
 	}
 }
 
-// owner is the session that submitted the job, or whose job has called it.
-func (d *definition) owner() authority.Party {
-	return authority.Party{Principal: d.row.Principal, Session: d.row.Session}
+// ownerOf returns the owner of a job, on the goroutine of its supervisor.
+func ownerOf(r *run) authority.Party {
+	return authority.Party{Principal: r.row.Principal, Session: r.owner()}
 }
 
 func (r *Requester) party() authority.Party {
@@ -171,7 +171,7 @@ func (l PermissionLeases) post(id arcp.LeaseID, c command, done func(*arcp.Error
 }
 
 func (el *extendLease) apply(s *supervisor, now time.Time) {
-	request := authority.Extension{Lease: el.Lease, More: el.More, By: el.party(), Owner: s.owner()}
+	request := authority.Extension{Lease: el.Lease, More: el.More, By: el.party(), Owner: ownerOf(s.run)}
 	if el.attempt != nil {
 		if el.attempt != s { // it has ended
 			el.Done(errEnded)
@@ -224,7 +224,7 @@ func (rl *revokeLease) apply(s *supervisor, now time.Time) {
 		Reason: rl.Reason,
 		By:     rl.party(),
 		Admin:  rl.Admin,
-		Owner:  s.owner(),
+		Owner:  ownerOf(s.run),
 	})
 	s.mu.Unlock()
 	if err != nil {

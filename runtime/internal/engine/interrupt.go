@@ -40,9 +40,9 @@ func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
 		i.refuseEnded(e, i.Job)
 	case r.row.Principal != i.Principal:
 		i.refuse(errNoSuchJob())
-	case r.strictCancel && r.row.Session != i.Session:
+	case r.strictCancel && e.owner(r) != i.Session:
 		e.cfg.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
-		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may interrupt this job"))
+		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the session that owns the job may interrupt it"))
 	case !r.tool.Interruptible:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s cannot be interrupted", r.tool.Name))
 	case !r.post(&i):
@@ -76,7 +76,7 @@ func (i *interruptJob) apply(s *supervisor, now time.Time) {
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is interrupted already"))
 		return
 	}
-	row, refusal := s.newQuestion(question.NewInterrupt(i.Prompt), question.InterruptExpiry, s.e.cfg.scrubber())
+	row, refusal := s.newQuestion(question.NewInterrupt(i.Prompt), s.owner(), question.InterruptExpiry, s.e.cfg.scrubber())
 	if refusal != nil {
 		i.refuse(refusal)
 		return

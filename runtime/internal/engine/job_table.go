@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -40,9 +41,10 @@ func newJobTable(l Limits) jobTable {
 // tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
 // for nextConcluded, which belongs to the list concluded.
 type tableEntry struct {
-	prev, next    *run          // of the same session
-	releasedc     chan struct{} // closed when the run leaves the table; nil: it has no waiter
-	concluded     bool          // the run is not counted any more
+	owner         arcp.SessionID // that has submitted the job, or to which it was handed over
+	prev, next    *run           // of the same owner
+	releasedc     chan struct{}  // closed when the run leaves the table; nil: it has no waiter
+	concluded     bool           // the run is not counted any more
 	nextConcluded *run
 }
 
@@ -52,10 +54,44 @@ func (t *jobTable) add(r *run) {
 	if r.endless() {
 		t.resting++
 	}
-	l := t.perSession[r.row.Session]
-	l.add(r)
-	t.perSession[r.row.Session] = l
+	r.entry.owner = cmp.Or(r.progress.Owner, r.row.Session)
+	t.link(r)
 	t.count(r, 1)
+}
+
+// link adds a run to the list of its owner.
+func (t *jobTable) link(r *run) {
+	l := t.perSession[r.entry.owner]
+	l.add(r)
+	t.perSession[r.entry.owner] = l
+}
+
+// unlink removes a run from the list of its owner.
+func (t *jobTable) unlink(r *run) {
+	l := t.perSession[r.entry.owner]
+	if l.remove(r); l.n == 0 {
+		delete(t.perSession, r.entry.owner)
+	} else {
+		t.perSession[r.entry.owner] = l
+	}
+}
+
+// move changes the owner of a run, unless the run has left the table.
+func (t *jobTable) move(r *run, to arcp.SessionID) {
+	t.uncountConcluded()
+	if t.runs[r.row.ID] != r {
+		return
+	}
+	counted := !r.entry.concluded
+	if counted {
+		t.countForSession(r, -1)
+	}
+	t.unlink(r)
+	r.entry.owner = to
+	t.link(r)
+	if counted {
+		t.countForSession(r, 1)
+	}
 }
 
 func (t *jobTable) remove(r *run) {
@@ -67,12 +103,7 @@ func (t *jobTable) remove(r *run) {
 	if !r.entry.concluded {
 		t.count(r, -1)
 	}
-	l := t.perSession[r.row.Session]
-	if l.remove(r); l.n == 0 {
-		delete(t.perSession, r.row.Session)
-	} else {
-		t.perSession[r.row.Session] = l
-	}
+	t.unlink(r)
 	t.markActive(r)
 	if r.endless() {
 		t.resting--
@@ -143,16 +174,24 @@ func (t *jobTable) count(r *run, d int) {
 	}
 	t.counted += d
 	addCount(t.perPrincipal, r.row.Principal, d)
-	l := t.perSession[r.row.Session]
-	l.counted += d
-	t.perSession[r.row.Session] = l
+	t.countForSession(r, d)
+}
+
+// countForSession adds d schedules, or d jobs that count for Limits.MaxJobsPerSession, to the counts of the
+// owner of a run.
+func (t *jobTable) countForSession(r *run, d int) {
+	l := t.perSession[r.entry.owner]
+	if r.isSchedule() {
+		l.schedules += d
+	} else {
+		l.counted += d
+	}
+	t.perSession[r.entry.owner] = l
 }
 
 // countSchedule adds or, with d of -1, removes a schedule.
 func (t *jobTable) countSchedule(r *run, d int) {
-	l := t.perSession[r.row.Session]
-	l.schedules += d
-	t.perSession[r.row.Session] = l
+	t.countForSession(r, d)
 	t.scheduled += d
 	r.e.cfg.Metrics.Schedules.Add(float64(d))
 	owned := t.schedules[r.row.Principal]

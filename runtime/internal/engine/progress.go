@@ -19,6 +19,7 @@ type progressRow struct {
 	Swept    time.Time         `json:"swept_at,omitzero"` // until then the expiries of permission leases are counted
 	Children uint64            `json:"children,omitzero"` // that were called; each has a record
 	Chosen   *chosenCheckpoint `json:"from,omitzero"`     // the checkpoint that a client has chosen
+	Owner    arcp.SessionID    `json:"owner,omitzero"`    // to which the job was handed over
 }
 
 // progressState is the progress of a job and the state of its record.

@@ -108,12 +108,12 @@ func (d *definition) maxClosedQuestions(failed int) int {
 	return question.MaxClosed
 }
 
-// newQuestion completes a question of the job. wait is how long it stays open.
-func (d *definition) newQuestion(row approval.Row, wait time.Duration, scrub scrubber) (approval.Row, *arcp.Error) {
+// newQuestion completes a question of the job. owner is the session that owns the job, and wait is how long it stays open.
+func (d *definition) newQuestion(row approval.Row, owner arcp.SessionID, wait time.Duration, scrub scrubber) (approval.Row, *arcp.Error) {
 	if row.ID == "" {
 		row.ID = NewQuestionID()
 	}
-	row.Principal, row.Session, row.Job = d.row.Principal, d.row.Session, d.row.ID
+	row.Principal, row.Session, row.Job = d.row.Principal, owner, d.row.ID
 	scrub.question(&row)
 	question.Complete(&row, time.Now(), wait)
 	var err *arcp.Error
@@ -125,7 +125,7 @@ func (d *definition) newQuestion(row approval.Row, wait time.Duration, scrub scr
 // the question, and its answer.
 func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
 	s := tg.s
-	row, refusal := s.newQuestion(row, wait, s.e.cfg.scrubber())
+	row, refusal := s.newQuestion(row, s.e.owner(s.run), wait, s.e.cfg.scrubber())
 	if refusal != nil {
 		return row, refusal
 	}
@@ -569,9 +569,7 @@ func (tg toolGoroutine) gate(ctx context.Context, row approval.Row, wait time.Du
 	s := tg.s
 	row.Kind, row.Options = approval.Gate, approval.ApproveOrDeny
 	row.Barred = slices.Clone(s.barred)
-	if s.row.Session != "" {
-		row.Barred = append(row.Barred, s.row.Session)
-	}
+	row.Barred = append(row.Barred, sessionsOf(s.run)...)
 	row, err := tg.ask(ctx, row, wait)
 	switch {
 	case err != nil:

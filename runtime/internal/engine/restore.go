@@ -50,9 +50,9 @@ func (e *Engine) RestoreCheckpoint(s *Submit, p *arcp.CheckpointRestorePayload) 
 		q.submitNew(e)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
-	case r.strictCancel && r.row.Session != q.Session:
+	case r.strictCancel && e.owner(r) != q.Session:
 		e.cfg.audit().denied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictCancel)
-		q.refuse(e, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may restore this job"))
+		q.refuse(e, arcp.Errorf(arcp.CodePermissionDenied, "only the session that owns the job may restore it"))
 	case r.tool.Recovery != tool.RecoveryCheckpoint:
 		q.refuse(e, errNoCheckpoints(r.tool))
 	case !r.post(&q):

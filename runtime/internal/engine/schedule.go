@@ -201,13 +201,13 @@ func (r *run) firing(at time.Time, rights *Rights) *Submit {
 		Envelope: &arcp.Envelope{Type: p.job.Type, Priority: r.row.Priority, TraceID: r.row.TraceID, SpanID: r.row.SpanID,
 			IdempotencyKey: string(r.row.ID) + "/" + at.UTC().Format(time.RFC3339Nano)},
 		Payload:   &payload,
-		Session:   r.row.Session,
+		Session:   r.owner(),
 		Principal: r.row.Principal,
 		MaxJobs:   rights.MaxJobs,
 		Lease:     cmp.Or(r.authority.Lease, rights.Lease),
 		Trust:     rights.Trust,
 		Roles:     rights.Roles,
-		Barred:    r.barred,
+		Barred:    barredOfChildren(r),
 		Metrics:   optionsOf(&r.row).Metrics,
 		schedule:  r,
 	}
@@ -457,7 +457,7 @@ func (s planner) commitFiring(r *run, record scheduleRecord) *arcp.Error {
 // sessionFollows reports whether the session of the schedule follows its jobs. A session of the draft
 // dialect does not: its client knows only the jobs that it has submitted or followed itself.
 func (s planner) sessionFollows() (bool, error) {
-	row, err := s.e.cfg.Store.Session(context.Background(), s.row.Session)
+	row, err := s.e.cfg.Store.Session(context.Background(), s.owner())
 	if errors.Is(err, store.ErrNotFound) { // it has ended
 		return true, nil
 	}

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // SessionJobs finds and cancels the jobs of a session that have not ended. Its methods may be called
@@ -54,6 +56,35 @@ func (j SessionJobs) IDs(id arcp.SessionID) (jobs []arcp.JobID) {
 		jobs = append(jobs, r.row.ID)
 	}
 	return jobs
+}
+
+// Submitted returns the jobs of a session that it has submitted itself: the others were handed over to it.
+func (j SessionJobs) Submitted(id arcp.SessionID) (jobs []arcp.JobID) {
+	j.e.mu.Lock()
+	defer j.e.mu.Unlock()
+	for r := range j.e.jobs.perSession[id].all() {
+		if r.row.Session == id {
+			jobs = append(jobs, r.row.ID)
+		}
+	}
+	return jobs
+}
+
+// Owner returns the session that owns a job, or owned it when it ended: the one that has submitted it, or to
+// which it was handed over last.
+func (j SessionJobs) Owner(ctx context.Context, row *store.Job) (arcp.SessionID, error) {
+	if r := j.e.run(row.ID); r != nil {
+		return j.e.owner(r), nil
+	}
+	rec, err := j.e.cfg.Store.Get(ctx, progressKey(row.ID))
+	if err != nil || rec.Rev == 0 {
+		return row.Session, err
+	}
+	var p progressRow
+	if err := arcp.Unmarshal(rec.Value, &p); err != nil {
+		return "", err
+	}
+	return cmp.Or(p.Owner, row.Session), nil
 }
 
 // CancelAll cancels the jobs of a session, also those whose submits wait for earlier ones.

@@ -21,7 +21,7 @@ var (
 		job.unsubscribe resume subscribe unsubscribe backpressure checkpoint.create checkpoint.restore
 		artifact.put artifact.fetch artifact.release interrupt human.input.response human.choice.response permission.request permission.grant permission.deny
 		lease.refresh lease.revoked workflow.start agent.delegate job.schedule stream.open stream.chunk
-		stream.close stream.error`)
+		stream.close stream.error agent.handoff`)
 	dropped = words("session.authenticate") // without a challenge, SPEC.md §6.4
 )
 
