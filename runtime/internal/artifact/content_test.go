@@ -121,6 +121,17 @@ func (c *contentTest) removeWhileOpen(id arcp.ArtifactID, data []byte) {
 		c.Errorf("Remove twice = %v", err)
 	}
 	c.missing("after Remove", id)
+	for _, offset := range []int64{3, 1} { // in the middle of a request too
+		if _, err := r.Seek(offset, io.SeekStart); err != nil {
+			c.Error(err)
+		}
+		if _, err := io.ReadFull(r, part); err != nil || !bytes.Equal(part, data[offset:offset+5]) {
+			c.Errorf("a read at %d gave %v, %v", offset, part, err)
+		}
+	}
+	if _, err := r.Seek(chunkSize+3, io.SeekStart); err != nil {
+		c.Error(err)
+	}
 	if rest, err := io.ReadAll(r); err != nil || !bytes.Equal(rest, data[chunkSize+3:]) {
 		c.Errorf("content that was opened before Remove has %d more bytes, %v", len(rest), err)
 	}

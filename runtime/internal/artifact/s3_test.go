@@ -37,8 +37,8 @@ func TestS3(t *testing.T) {
 
 	(&contentTest{t, other}).want("the content of another prefix", "art_other", []byte("kept"))
 	s := openS3(t, endpoint)
-	for u := range s.api.ListIncompleteUploads(t.Context(), s.bucket, "", true) {
-		t.Errorf("after Recover the parts of %s are left, %v", u.Key, u.Err)
+	if n := uploads(t, s); n != 0 {
+		t.Errorf("after Recover the parts of %d uploads are left", n)
 	}
 }
 
@@ -67,6 +67,47 @@ func TestS3RecoverDuringAnUpload(t *testing.T) {
 	c.want("the upload goes on", id, content)
 }
 
+// Abort and Remove discard the parts that are written.
+func TestS3DiscardsParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server process")
+	}
+	s := openS3(t, interop.Moto(t, "artifacts"))
+	for name, discard := range map[string]func(Writer) error{
+		"Abort":  func(w Writer) error { w.Abort(); return nil },
+		"Remove": func(Writer) error { return s.Remove("art_a") },
+	} {
+		w, err := s.Create("art_a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, partSize+1)); err != nil {
+			t.Fatal(err)
+		}
+		if n := uploads(t, s); n != 1 {
+			t.Errorf("before %s there are %d uploads, want 1", name, n)
+		}
+		if err := discard(w); err != nil {
+			t.Error(err)
+		}
+		if n := uploads(t, s); n != 0 {
+			t.Errorf("after %s there are %d uploads", name, n)
+		}
+	}
+}
+
+// uploads returns the number of uploads in the bucket that have not ended.
+func uploads(t *testing.T, s *S3) (n int) {
+	t.Helper()
+	for u := range s.api.ListIncompleteUploads(t.Context(), s.bucket, "", true) {
+		if u.Err != nil {
+			t.Fatal(u.Err)
+		}
+		n++
+	}
+	return n
+}
+
 // fakeS3 answers every request in the way that a test chooses.
 func fakeS3(t *testing.T, answer http.HandlerFunc) *S3 {
 	t.Helper()
@@ -91,14 +132,15 @@ func TestS3ErrorsAreUnavailable(t *testing.T) {
 	want("Recover", err)
 	for _, size := range []int{1, partSize + 1} {
 		w, err := s.Create("art_a")
-		if err == nil {
-			_, err = w.Write(make([]byte, size))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err == nil {
+		if _, err = w.Write(make([]byte, size)); err != nil {
+			w.Abort()
+		} else {
 			err = w.Commit()
 		}
 		want("a put", err)
-		w.Abort()
 	}
 	if s.buffered != 0 {
 		t.Errorf("%d bytes are counted for parts after all puts have ended", s.buffered)

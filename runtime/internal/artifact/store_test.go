@@ -553,6 +553,14 @@ func TestOutageOfTheStorage(t *testing.T) {
 
 	content.down = false
 	added := f.put("alice", "added")
+	putting, err := f.Begin(Spec{Principal: "alice", MediaType: "text/plain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, _, err := putting.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		if err := f.Sweep(t.Context(), time.Now()); err != nil {
 			t.Error(err)
@@ -560,6 +568,12 @@ func TestOutageOfTheStorage(t *testing.T) {
 	}
 	f.wantContent("an artifact of before the outage", "alice", kept.ID, "kept")
 	f.wantContent("one that was put before the content was recovered", "alice", added.ID, "added")
+	if r, err := files.Open(row.ID); err != nil {
+		t.Errorf("content whose row is being committed: %v", err)
+	} else if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	putting.Committed(nil)
 	_, err = f.Get("alice", lost.ID)
 	f.wantCode("a row without content", err, arcp.CodeNotFound)
 	for _, id := range []arcp.ArtifactID{orphan.ID, released.ID} {
