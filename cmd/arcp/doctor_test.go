@@ -33,7 +33,7 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	o := as("root", "--admin", p.admin)
 	wantOutcome(t, "no problem", o, exitOK, "ok", "")
 	for _, want := range []string{"accepts jobs of root with the roles client, admin",
-		"artifacts    ok        an artifact was stored, read and released", "credentials  ok",
+		"artifacts    ok       an artifact was stored, read and released", "credentials  ok",
 		"resources    ok", "reports that the server is ready", "store        ok", "mcp          ok", "MCP servers that are ready: 0 of 0"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("the findings have no %q:\n%s", want, o.stdout)
