@@ -167,7 +167,7 @@ func TestArtifactsOutliveTheProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := start(t, st, func(c *runtime.Config) { c.ArtifactDir = content })
+			s := start(t, st, func(c *runtime.Config) { c.Artifacts.Dir = content })
 			c, err := client.Connect(t.Context(), s.url, client.Options{Auth: client.Auth{Token: "alice-" + token}})
 			if err != nil {
 				t.Fatal(err)

@@ -72,12 +72,10 @@ type Config struct {
 	CommitDelay  time.Duration // wait of a commit for more writes under load, at most MaxCommitDelay; default 0
 	Retention    time.Duration // time that ended jobs and their events are kept; default 24 h
 
-	// ArtifactDir is the directory of the content of artifacts, which no other process uses; "": the
-	// content is in memory, and the artifacts are lost with the process.
-	ArtifactDir string
+	Artifacts ArtifactStorage // where the content of artifacts is
 
-	// MaxData bounds the bytes of the store and of the artifacts, on disk or in memory; default: no
-	// bound. Artifacts may have half of it. Above nine
+	// MaxData bounds the bytes of the store and of the artifacts, on disk or in memory but not in a
+	// bucket; default: no bound. Artifacts may have half of it. Above nine
 	// tenths of it the oldest ended jobs are deleted before Retention, those with unacknowledged
 	// events last. At the bound submits are refused, except of built-in tools, and tools wait before
 	// they emit. A store on disk needs memory tables of at most a 32nd of the bound; see

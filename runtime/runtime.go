@@ -48,7 +48,7 @@ type Runtime struct {
 	builtin    *builtin.Tools
 	vault      *credential.Vault // nil: there are no provisioners
 	resources  *resourceservice.Service
-	artifacts  *artifact.Store
+	artifacts  artifacts
 	catalog    *catalog.Catalog
 	conns      *conn.Server
 	agentStore *agents.Store
@@ -227,7 +227,7 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 		Runs:              r.workers.Runs,
 		Questions:         r.questions,
 		Resources:         r.resources,
-		Artifacts:         r.artifacts,
+		Artifacts:         r.artifacts.Store,
 		Vault:             r.vault,
 		DiskFull:          r.space.DiskFull,
 		DataFull:          r.space.DataFull,
@@ -245,21 +245,23 @@ func (r *Runtime) newEngine(slots *catalog.Slots) *engine.Engine {
 
 // openArtifacts creates the store of artifacts, which is not loaded.
 func (r *Runtime) openArtifacts() error {
-	var content artifact.Content = new(artifact.Memory)
-	if r.cfg.ArtifactDir != "" {
-		files, err := artifact.OpenFiles(r.cfg.ArtifactDir)
-		if err != nil {
-			return fmt.Errorf("open the directory of artifacts: %w", err)
-		}
-		content = files
+	content, closeContent, err := r.cfg.Artifacts.open()
+	if err != nil {
+		return err
+	}
+	remote, total := r.cfg.Artifacts.Bucket != nil, r.cfg.MaxData/2
+	if remote { // the bound is of this machine
+		total = 0
 	}
 	var count func(operation, result string)
-	r.artifacts = artifact.NewStore(artifact.Options{
+	r.artifacts.closeContent = closeContent
+	r.artifacts.Store = artifact.NewStore(artifact.Options{
 		Content: content,
+		Remote:  remote,
 		Records: r.cfg.Store,
 		Log:     r.changes(),
 		Logger:  r.cfg.Log,
-		Total:   r.cfg.MaxData / 2,
+		Total:   total,
 		Full:    func() bool { return r.space.DiskFull() || r.space.DataFull() },
 		Live: func(fn func(string, arcp.JobID, arcp.Raw) bool) {
 			r.engine.EachLive(fn)
@@ -294,7 +296,7 @@ func (r *Runtime) newJanitor() *housekeeping.Janitor {
 		Questions:    r.questions,
 		Agents:       r.agents,
 		Resources:    r.resources,
-		Artifacts:    r.artifacts,
+		Artifacts:    r.artifacts.Store,
 		Metrics:      r.metrics,
 		Logger:       r.cfg.Log,
 		Broken:       r.isBroken,
@@ -315,7 +317,7 @@ func (r *Runtime) newServer() *conn.Server {
 		Sessions:         r.sessions,
 		Questions:        r.questions,
 		Workers:          r.workers,
-		Artifacts:        r.artifacts,
+		Artifacts:        r.artifacts.Store,
 		Vault:            r.vault,
 		Jobs:             r.jobs,
 		Builtin:          r.builtin,
@@ -366,7 +368,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		Questions: r.questions,
 		Agents:    r.agents,
 		Resources: r.resources,
-		Artifacts: r.artifacts,
+		Artifacts: r.artifacts.Store,
 		Jobs:      r.jobs,
 		Vault:     r.vault,
 		Auth:      r.cfg.Auth,
@@ -438,8 +440,7 @@ func (r *Runtime) changes() txn.Committer { return txn.Committer{Log: r.log} }
 
 // storeSize returns the bytes of the store and of the artifacts.
 func (r *Runtime) storeSize() int64 {
-	_, artifacts := r.artifacts.Usage()
-	return r.cfg.Store.Stat().Bytes + artifacts
+	return r.cfg.Store.Stat().Bytes + r.artifacts.LocalBytes()
 }
 
 // onCommit observes a commit.
@@ -533,7 +534,8 @@ func (r *Runtime) stop(ctx context.Context) error {
 	r.conns.Stop()
 	r.resources.Stop()
 	r.engine.Stop(ctx)
-	r.janitor.Stop() // tools may have waited for free space
+	r.artifacts.closeContent() // the janitor and connections may wait for requests
+	r.janitor.Stop()           // tools may have waited for free space
 	r.space.Stop()
 	// This commit returns after the last events of the jobs were delivered to the sessions. An
 	// error means that the store has failed or ctx has ended: nothing is left to wait for.

@@ -151,6 +151,11 @@ func writeContent(file string, stdout io.Writer, content io.Reader) error {
 	return nil
 }
 
+// idOnly has the arguments of tools that need an artifact only.
+type idOnly struct {
+	ArtifactID arcp.ArtifactID `json:"artifact_id"`
+}
+
 func newArtifactsRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm ARTIFACT...", Short: "Delete artifacts", Args: argsBetween(1, math.MaxInt)}
 	t := addTarget(cmd)
@@ -165,9 +170,6 @@ func newArtifactsRemove(a *app) *cobra.Command {
 }
 
 func (a *app) removeArtifact(ctx context.Context, c *client.Client, id arcp.ArtifactID) error {
-	type idOnly struct {
-		ArtifactID arcp.ArtifactID `json:"artifact_id"`
-	}
 	got, err := ask[arcp.ArtifactReleased](ctx, c, "artifact.release", idOnly{id})
 	switch {
 	case err != nil:

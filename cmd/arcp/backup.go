@@ -88,8 +88,22 @@ type backupRequest struct {
 }
 
 type backupAnswer struct {
-	Dir   string `json:"dir"`
-	Bytes int64  `json:"bytes"`
+	Dir       string `json:"dir"`
+	Bytes     int64  `json:"bytes"`
+	NotCopied string `json:"not_copied,omitzero"`
+}
+
+// measure fills the members that describe the copy in Dir.
+func (b *backupAnswer) measure() (err error) {
+	bucket, err := readBucketAddress(b.Dir)
+	if err != nil {
+		return err
+	}
+	if bucket != nil {
+		b.NotCopied = "the content of artifacts, which is in " + bucket.String()
+	}
+	b.Bytes, err = sizeOf(b.Dir)
+	return err
 }
 
 func newBackup(a *app) *cobra.Command {
@@ -100,7 +114,8 @@ func newBackup(a *app) *cobra.Command {
 		Long: "Makes a running server write a consistent copy of its data to DIR, a new directory on\n" +
 			"the machine of the server. The caller must be able to read the data directory of the\n" +
 			"server: run the command as the user of the server, or as root. With --data the command\n" +
-			"copies the data of a stopped server. `arcp serve --data DIR` starts with the copy.",
+			"copies the data of a stopped server. `arcp serve --data DIR` starts with the copy.\n" +
+			"The content of artifacts in a bucket is not copied, and the output says so.",
 		Args: argsBetween(1, 1),
 	}
 	f := cmd.Flags()
@@ -128,7 +143,7 @@ func (a *app) backup(ctx context.Context, dir, admin, data string) (err error) {
 	if data == "" {
 		answer, err = askBackup(ctx, admin, dir)
 	} else if err = backupStopped(ctx, data, dir); err == nil {
-		answer.Bytes, err = sizeOf(dir)
+		err = answer.measure()
 	}
 	switch {
 	case err != nil:
@@ -137,6 +152,9 @@ func (a *app) backup(ctx context.Context, dir, admin, data string) (err error) {
 		return a.printJSON(answer)
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s: %d bytes\n", answer.Dir, answer.Bytes)
+	if answer.NotCopied != "" {
+		_, err = fmt.Fprintf(a.stdout, "not copied: %s\n", answer.NotCopied)
+	}
 	return err
 }
 
@@ -247,7 +265,7 @@ func backupData(ctx context.Context, st store.Store, data, dir string) (err erro
 	if err := copyArtifacts(ctx, data, dir); err != nil {
 		return err
 	}
-	for _, name := range []string{identityFile, devTokenFile, credential.KeyFile} {
+	for _, name := range []string{identityFile, devTokenFile, credential.KeyFile, bucketFile} {
 		text, err := os.ReadFile(filepath.Join(data, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -377,9 +395,10 @@ func requestedBackup(w http.ResponseWriter, r *http.Request) (dir string, refusa
 
 func answerBackup(w http.ResponseWriter, dir string) {
 	var text []byte
-	n, err := sizeOf(dir)
+	answer := backupAnswer{Dir: dir}
+	err := answer.measure()
 	if err == nil {
-		text, err = arcp.Marshal(backupAnswer{dir, n})
+		text, err = arcp.Marshal(answer)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

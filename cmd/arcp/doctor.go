@@ -66,7 +66,8 @@ func newDoctor(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check a runtime for problems that need an operator",
-		Long: "Checks that a runtime answers and accepts jobs, and finds problems that it cannot solve:\n" +
+		Long: "Checks that a runtime answers, accepts jobs and stores artifacts, and finds problems that\n" +
+			"it cannot solve:\n" +
 			"credentials that are not revoked, leased resources whose clean-up fails, and MCP servers\n" +
 			"that do not answer. Each finding is a line with the remedy. A check that needs the role\n" +
 			"admin or the admin listener is reported as not seen, which is not a problem. The exit\n" +
@@ -142,8 +143,35 @@ func (d *diagnosis) session(ctx context.Context, a *app, tg *target) {
 	}
 	d.add("jobs", statusOK, "", "the runtime accepts jobs of %s with the roles %s", self.Principal, strings.Join(self.Roles, ", "))
 	isAdmin := slices.Contains(self.Roles, "admin")
+	d.artifacts(ctx, c)
 	d.credentials(ctx, c, isAdmin)
 	d.resources(ctx, c, isAdmin)
+}
+
+// artifacts stores an artifact, reads it and releases it.
+func (d *diagnosis) artifacts(ctx context.Context, c *client.Client) {
+	const (
+		check   = "artifacts"
+		content = "arcp doctor"
+	)
+	o, err := ask[arcp.ArtifactObject](ctx, c, "artifact.put",
+		map[string]any{"media_type": "text/plain", "retain_seconds": 60, "data": []byte(content)})
+	if err != nil {
+		d.add(check, statusProblem, "see the server's log", "an artifact cannot be stored: %s", readable(err))
+		return
+	}
+	got, err := ask[arcp.ArtifactChunk](ctx, c, "artifact.get", idOnly{o.ArtifactID})
+	if err == nil && string(got.Data) != content {
+		err = errors.New("it has other content")
+	}
+	if err == nil {
+		_, err = ask[arcp.ArtifactReleased](ctx, c, "artifact.release", idOnly{o.ArtifactID})
+	}
+	if err != nil {
+		d.add(check, statusProblem, "see the server's log", "an artifact that was stored cannot be read and released: %s", readable(err))
+		return
+	}
+	d.add(check, statusOK, "", "an artifact was stored, read and released")
 }
 
 func isCode(err error, code arcp.Code) bool {

@@ -32,7 +32,8 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	}
 	o := as("root", "--admin", p.admin)
 	wantOutcome(t, "no problem", o, exitOK, "ok", "")
-	for _, want := range []string{"accepts jobs of root with the roles client, admin", "credentials  ok",
+	for _, want := range []string{"accepts jobs of root with the roles client, admin",
+		"artifacts    ok       an artifact was stored, read and released", "credentials  ok",
 		"resources    ok", "reports that the server is ready", "store        ok", "mcp          ok", "MCP servers that are ready: 0 of 0"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("the findings have no %q:\n%s", want, o.stdout)
@@ -138,6 +139,8 @@ func TestDoctorOfCredentials(t *testing.T) {
 			{JobID: "job_c", Provisioner: "gateway", Principal: "bob", State: "revoking", CredentialIDs: []string{""}, Failed: 1, Error: "timeout"},
 		}},
 		"registry.leases": arcp.Page[arcp.ResourceLeaseView]{Items: []arcp.ResourceLeaseView{}},
+		"artifact.put":    arcp.ArtifactObject{ArtifactID: "art_1"},
+		"artifact.get":    arcp.ArtifactChunk{Data: []byte("other")},
 	}
 	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
 		p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
@@ -155,6 +158,7 @@ func TestDoctorOfCredentials(t *testing.T) {
 	for _, want := range []string{
 		"gateway failed to revoke key-2 of job job_b of alice, attempt 3: status 500; revoke them at the provisioner, and then run arcp invoke jobs.forget_credentials '{\"job_id\":\"job_b\",\"provisioner\":\"gateway\"}'\n",
 		"gateway failed to revoke the issued credentials, if any, of job job_c of bob, attempt 1: timeout",
+		"artifacts    problem  an artifact that was stored cannot be read and released: it has other content; see the server's log",
 		"the server is not ready: runtime: draining; ",
 		"store        problem  95 bytes of 100 bytes (95.0 %); raise --max-data",
 		"MCP servers that have not answered yet: 1; ",

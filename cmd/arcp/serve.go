@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	goruntime "runtime"
 	"sync/atomic"
 	"syscall"
@@ -294,8 +293,8 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 		space := newDiskSpace(dir, uint64(cfg.MinFree), s.log)
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full
 	}
-	if dir := s.values.Text("data"); dir != memory {
-		cfg.ArtifactDir = filepath.Join(dir, artifactDir)
+	if cfg.Artifacts, err = openArtifactStorage(s.values); err != nil {
+		return nil, errors.Join(err, st.Close())
 	}
 	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(ctx, s.values, st); err != nil {
 		return nil, errors.Join(err, st.Close())

@@ -186,6 +186,10 @@ var answerFaults = []Fault{
 			}
 			return f
 		})},
+	{Defect: "a result that no frame has is left out", Checks: []string{"results.reference"},
+		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame { return f.withPayload("result_ref", nil) })},
+	{Defect: "the reference to a result has the size of its description", Checks: []string{"results.reference"},
+		newRewriter: editReceived(arcp.JobCompleted, func(f frame) frame { return f.replace(`"size":9000000`, `"size":300`) })},
 	{Defect: "a refusal has the specific code in place of the code on the wire", Checks: []string{"jobs.name-unknown"},
 		newRewriter: editReceived(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
 	{Defect: "the code of every refusal is INTERNAL", Checks: []string{"jobs.name-unknown", "extensions.unknown-core"},

@@ -262,7 +262,7 @@ func servePlanted(plant string) error {
 	}
 	cfg := runtime.Config{Store: st, Auth: auth.NewSet(&credentials), Tools: tools, ReplayEvents: -1, ReplayBytes: -1, MinFree: -1}
 	if !st.plant.forgetArtifacts {
-		cfg.ArtifactDir = os.Getenv(dataEnv) + ".artifacts"
+		cfg.Artifacts.Dir = os.Getenv(dataEnv) + ".artifacts"
 	}
 	rt, err := runtime.New(context.Background(), cfg)
 	if err != nil {

@@ -263,7 +263,7 @@ func (s *Store) abortIdle(now time.Time) {
 // Errors are those of Open, and OUT_OF_RANGE for an offset behind the end.
 func (s *Store) ReadChunk(principal string, id arcp.ArtifactID, offset int64, length int) (Row, []byte, error) {
 	row, data, err := s.readChunk(principal, id, offset, length)
-	s.countFetch(id, err)
+	s.opts.countFetch(id, err)
 	return row, data, err
 }
 
@@ -281,7 +281,7 @@ func (s *Store) readChunk(principal string, id arcp.ArtifactID, offset int64, le
 		_, err = io.ReadFull(content, data)
 	}
 	if err != nil {
-		return Row{}, nil, damaged(id, err)
+		return Row{}, nil, s.opts.damaged(id, err)
 	}
 	return row, data, nil
 }

@@ -1,10 +1,15 @@
 package artifact
 
 import (
+	"errors"
 	"io"
 
 	"github.com/arcpd/arcpd/arcp"
 )
+
+// ErrUnavailable is the error of a Content on another machine that does not answer, or that refuses the
+// request.
+var ErrUnavailable = errors.New("the storage of artifacts is not available")
 
 // Content holds the content of artifacts. Any goroutine may call its methods. All implementations
 // pass one test suite, in content_test.go.
@@ -30,7 +35,7 @@ type Content interface {
 type Writer interface {
 	io.Writer
 
-	// Commit makes the content durable. After an error there is no content.
+	// Commit makes the content durable. After an error Content.Remove removes what may be left.
 	Commit() error
 
 	// Abort discards the content.

@@ -31,7 +31,7 @@ func TestMemory(t *testing.T) {
 // testContent is the suite of every Content. open returns the Content of a process that has
 // started; durable says that it has the content of earlier processes.
 func testContent(t *testing.T, open func() Content, durable bool) {
-	large := make([]byte, 2*chunkSize+7)
+	large := make([]byte, 2*partSize+7)
 	for i := range large {
 		large[i] = byte(i / 251)
 	}
@@ -41,10 +41,10 @@ func testContent(t *testing.T, open func() Content, durable bool) {
 	c.put("art_c", large[:chunkSize-1], large[chunkSize-1:])
 	c.want("two writes", "art_a", []byte("hello"))
 	c.want("no content", "art_b", nil)
-	c.want("more than a chunk", "art_c", large)
+	c.want("more than two parts", "art_c", large)
 	c.missing("another id", "art_d")
 	c.removeWhileOpen("art_c", large)
-	c.leaveUnfinished("art_e", "art_f")
+	c.leaveUnfinished("art_00E", "art_00F")
 
 	c.Content = open()
 	ids, err := c.Recover()
@@ -56,8 +56,8 @@ func testContent(t *testing.T, open func() Content, durable bool) {
 	if err != nil || !slices.Equal(ids, kept) {
 		t.Errorf("the next process finds %v, %v; want %v", ids, err, kept)
 	}
-	c.put("art_f", []byte("again"))
-	c.want("unfinished content is not in the way", "art_f", []byte("again"))
+	c.put("art_00F", []byte("again"))
+	c.want("unfinished content is not in the way", "art_00F", []byte("again"))
 }
 
 // contentTest checks a Content.
@@ -121,6 +121,17 @@ func (c *contentTest) removeWhileOpen(id arcp.ArtifactID, data []byte) {
 		c.Errorf("Remove twice = %v", err)
 	}
 	c.missing("after Remove", id)
+	for _, offset := range []int64{3, 1} { // in the middle of a request too
+		if _, err := r.Seek(offset, io.SeekStart); err != nil {
+			c.Error(err)
+		}
+		if _, err := io.ReadFull(r, part); err != nil || !bytes.Equal(part, data[offset:offset+5]) {
+			c.Errorf("a read at %d gave %v, %v", offset, part, err)
+		}
+	}
+	if _, err := r.Seek(chunkSize+3, io.SeekStart); err != nil {
+		c.Error(err)
+	}
 	if rest, err := io.ReadAll(r); err != nil || !bytes.Equal(rest, data[chunkSize+3:]) {
 		c.Errorf("content that was opened before Remove has %d more bytes, %v", len(rest), err)
 	}
@@ -135,7 +146,7 @@ func (c *contentTest) leaveUnfinished(aborted, killed arcp.ArtifactID) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	if _, err := w.Write([]byte("x")); err != nil {
+	if _, err := w.Write(make([]byte, partSize+1)); err != nil {
 		c.Fatal(err)
 	}
 	c.missing("before Commit", aborted)
@@ -145,7 +156,11 @@ func (c *contentTest) leaveUnfinished(aborted, killed arcp.ArtifactID) {
 		if err := c.Remove(killed); err != nil { // also what is unfinished
 			c.Fatal(err)
 		}
-		if _, err := c.Create(killed); err != nil {
+		w, err := c.Create(killed)
+		if err != nil {
+			c.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, partSize+1)); err != nil {
 			c.Fatal(err)
 		}
 	}

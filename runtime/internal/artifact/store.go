@@ -75,6 +75,7 @@ type Limits struct {
 // Options of a Store. The functions may be called by any goroutine and must not block.
 type Options struct {
 	Content Content
+	Remote  bool // Content is on another machine: Load does not use it, the first Sweep that can does
 	Records records.Reader
 	Log     records.Committer
 	Logger  zerolog.Logger
@@ -93,8 +94,9 @@ type Options struct {
 // Store has the artifacts. Any goroutine may call its methods after Load. They return an
 // *arcp.Error for a mistake of the caller, and another error if the store or the content fails.
 type Store struct {
-	opts  Options
-	table records.Table[Row]
+	opts     Options
+	table    records.Table[Row]
+	recovery recovery // of Load, and then of Sweep
 
 	mu         sync.Mutex
 	limits     Limits
@@ -129,12 +131,14 @@ func NewStore(o Options, l Limits) *Store {
 	if o.Operation == nil {
 		o.Operation = func(string, string) {}
 	}
-	return &Store{opts: o, table: records.Table[Row]{Reader: o.Records}, limits: l,
+	s := &Store{opts: o, table: records.Table[Row]{Reader: o.Records}, limits: l,
 		byID:       make(map[arcp.ArtifactID]*entry),
 		principals: make(map[string]*owned),
 		once:       make(map[string]arcp.ArtifactID),
 		uploading:  make(map[string]chan struct{}),
 		uploads:    make(map[arcp.ArtifactID]*chunkedUpload)}
+	s.recovery = recovery{store: s, started: arcp.ArtifactID(arcp.NewID(arcp.ArtifactPrefix))}
+	return s
 }
 
 // SetLimits changes the limits. Artifacts above a new limit stay.
@@ -147,42 +151,29 @@ func (s *Store) SetLimits(l Limits) {
 // Load reads the rows. It removes content without a row, and rows without content. It is called
 // once, before any other method.
 func (s *Store) Load(ctx context.Context) error {
-	ids, err := s.opts.Content.Recover()
-	if err != nil {
-		return err
-	}
-	content := make(map[arcp.ArtifactID]bool, len(ids))
-	for _, id := range ids {
-		content[id] = true
-	}
-	var lost []store.Record
-	err = s.table.Scan(ctx, recordPrefix, "", func(row records.Row[Row], bad error) bool {
-		if bad != nil || !content[row.Value.ID] {
-			s.opts.Logger.Warn().Err(bad).Str("record", row.Key).Msg("an artifact has no content, or a row that cannot be read: it is deleted")
-			lost = append(lost, row.Delete())
+	var unreadable []store.Record
+	err := s.table.Scan(ctx, recordPrefix, "", func(row records.Row[Row], bad error) bool {
+		if bad != nil {
+			s.opts.Logger.Warn().Err(bad).Str("record", row.Key).Msg("the row of an artifact cannot be read: it is deleted")
+			unreadable = append(unreadable, row.Delete())
 			return true
 		}
 		s.count(row.Value.Principal, 1, counted(row.Value.Size))
 		s.add(row.Value)
-		delete(content, row.Value.ID)
 		return true
 	})
-	if err == nil && len(lost) > 0 {
-		err = s.commit(ctx, lost, func(error) {})
+	if err == nil && len(unreadable) > 0 {
+		err = s.opts.commit(ctx, unreadable, func(error) {})
 	}
-	if err != nil {
+	if err != nil || s.opts.Remote {
 		return err
 	}
-	for id := range content {
-		s.garbage = append(s.garbage, id)
-	}
-	s.removeGarbage()
-	return nil
+	return s.recovery.run(ctx)
 }
 
 // commit makes records durable. It waits for the result also if ctx ends.
-func (s *Store) commit(ctx context.Context, list []store.Record, done func(error)) error {
-	return s.opts.Log.Commit(context.WithoutCancel(ctx), store.NewWrite().Put(list...), done)
+func (o *Options) commit(ctx context.Context, list []store.Record, done func(error)) error {
+	return o.Log.Commit(context.WithoutCancel(ctx), store.NewWrite().Put(list...), done)
 }
 
 // counted returns the bytes that an artifact of a size counts.
@@ -239,10 +230,16 @@ func (s *Store) removeGarbage() {
 	s.garbage = nil
 	s.mu.Unlock()
 	var failed []arcp.ArtifactID
-	for _, id := range list {
-		if err := s.opts.Content.Remove(id); err != nil {
-			s.opts.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("remove the content of an artifact")
-			failed = append(failed, id)
+	for i, id := range list {
+		err := s.opts.Content.Remove(id)
+		if err == nil {
+			continue
+		}
+		s.opts.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("remove the content of an artifact")
+		failed = append(failed, id)
+		if errors.Is(err, ErrUnavailable) { // so is the rest
+			failed = append(failed, list[i+1:]...)
+			break
 		}
 	}
 	s.mu.Lock()
@@ -294,7 +291,7 @@ func (s *Store) unnamed(list []*entry) []*entry {
 // NOT_FOUND as of Get. DATA_LOSS: there is no content.
 func (s *Store) Open(principal string, id arcp.ArtifactID) (Row, io.ReadSeekCloser, error) {
 	row, content, err := s.open(principal, id)
-	s.countFetch(id, err)
+	s.opts.countFetch(id, err)
 	return row, content, err
 }
 
@@ -310,30 +307,42 @@ func (s *Store) open(principal string, id arcp.ArtifactID) (Row, io.ReadSeekClos
 	if _, gone := s.Get(principal, id); gone != nil { // released meanwhile
 		return Row{}, nil, gone
 	}
-	return Row{}, nil, damaged(id, err)
+	return Row{}, nil, s.opts.damaged(id, err)
 }
 
 // countFetch counts a fetch by its error. It logs a failure: the client cannot mend it.
-func (s *Store) countFetch(id arcp.ArtifactID, err error) {
+func (o *Options) countFetch(id arcp.ArtifactID, err error) {
 	e, isRefusal := arcp.AsError(err)
 	switch {
 	case err == nil:
-		s.opts.Operation("fetch", "ok")
+		o.Operation("fetch", "ok")
+	case isRefusal && e.Code == arcp.CodeUnavailable: // is logged with its cause
+		o.Operation("fetch", "failed")
 	case isRefusal && e.Code != arcp.CodeDataLoss:
-		s.opts.Operation("fetch", "refused")
+		o.Operation("fetch", "refused")
 	default:
-		s.opts.Operation("fetch", "failed")
-		s.opts.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("read the content of an artifact")
+		o.Operation("fetch", "failed")
+		o.Logger.Error().Err(err).Str("artifact_id", string(id)).Msg("read the content of an artifact")
 	}
 }
 
 // damaged returns the error for content that cannot be read: DATA_LOSS if it is not there, or not all
 // of it.
-func damaged(id arcp.ArtifactID, err error) error {
+func (o *Options) damaged(id arcp.ArtifactID, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errDamaged(id)
 	}
-	return fmt.Errorf("artifact %s: %w", id, err)
+	return o.failure("read", id, err)
+}
+
+// failure returns the error of an operation on content. Clients are told that the content is
+// unavailable, and the log why.
+func (o *Options) failure(operation string, id arcp.ArtifactID, err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		o.Logger.Error().Err(err).Str("artifact_id", string(id)).Str("operation", operation).Msg("the storage of artifacts is not available")
+		return arcp.Errorf(arcp.CodeUnavailable, "the storage of artifacts is not available now").RetryAfter(10)
+	}
+	return fmt.Errorf("%s artifact %s: %w", operation, id, err)
 }
 
 func errDamaged(id arcp.ArtifactID) *arcp.Error {
@@ -368,6 +377,15 @@ func (s *Store) Usage() (artifacts int, bytes int64) {
 	return len(s.byID), s.bytes
 }
 
+// LocalBytes returns the bytes of Usage that this machine stores.
+func (s *Store) LocalBytes() int64 {
+	if s.opts.Remote {
+		return 0
+	}
+	_, bytes := s.Usage()
+	return bytes
+}
+
 // Release deletes an artifact of a principal. An artifact that the principal does not have is
 // ignored.
 func (s *Store) Release(ctx context.Context, principal string, id arcp.ArtifactID) error {
@@ -385,8 +403,10 @@ func (s *Store) delete(ctx context.Context, operation string, list []*entry) err
 		s.deleted(operation, list, err)
 		return err
 	}
-	err = s.commit(ctx, rows, func(err error) { s.deleted(operation, list, err) })
-	s.removeGarbage()
+	err = s.opts.commit(ctx, rows, func(err error) { s.deleted(operation, list, err) })
+	if !s.opts.Remote { // a client that releases an artifact does not wait for another machine
+		s.removeGarbage()
+	}
 	return err
 }
 
@@ -422,10 +442,13 @@ func (s *Store) deleted(operation string, list []*entry, err error) {
 const sweepBatch = 500
 
 // Sweep deletes artifacts that have expired, discards idle uploads, and removes garbage. It reads the
-// arguments of the live jobs once.
+// arguments of the live jobs once. It is not called concurrently.
 func (s *Store) Sweep(ctx context.Context, now time.Time) error {
 	s.abortIdle(now)
 	defer s.removeGarbage()
+	if err := s.recovery.run(ctx); err != nil {
+		return fmt.Errorf("compare the artifacts with their content: %w", err)
+	}
 	for batch := range slices.Chunk(s.unnamed(s.expired(now)), sweepBatch) {
 		if err := s.delete(ctx, "expire", s.markDeleting(batch)); err != nil {
 			return err
@@ -461,7 +484,7 @@ func (s *Store) markDeleting(list []*entry) []*entry {
 // one is FAILED_PRECONDITION. DATA_LOSS: the content is damaged.
 func (s *Store) Inline(principal string, id arcp.ArtifactID) (Row, []byte, error) {
 	row, data, err := s.inline(principal, id)
-	s.countFetch(id, err)
+	s.opts.countFetch(id, err)
 	return row, data, err
 }
 
@@ -477,7 +500,7 @@ func (s *Store) inline(principal string, id arcp.ArtifactID) (Row, []byte, error
 	}
 	data := make([]byte, row.Size)
 	if _, err := io.ReadFull(content, data); err != nil {
-		return Row{}, nil, damaged(id, err)
+		return Row{}, nil, s.opts.damaged(id, err)
 	}
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != row.SHA256 {
 		return Row{}, nil, errDamaged(id)

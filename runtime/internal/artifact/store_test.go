@@ -2,21 +2,25 @@ package artifact
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
@@ -45,6 +49,7 @@ type fixture struct {
 	log     *committer
 	content Content
 	full    bool
+	remote  bool           // see Options
 	counts  map[string]int // operations by "operation result"
 }
 
@@ -59,7 +64,7 @@ func newFixture(t *testing.T, content Content, l Limits) *fixture {
 func (f *fixture) restart(l Limits) {
 	f.t.Helper()
 	f.counts = make(map[string]int)
-	f.Store = NewStore(Options{Content: f.content, Records: f.rows, Log: f.log, Full: func() bool { return f.full },
+	f.Store = NewStore(Options{Content: f.content, Remote: f.remote, Records: f.rows, Log: f.log, Full: func() bool { return f.full },
 		Operation: func(operation, result string) { f.counts[operation+" "+result]++ }}, l)
 	if err := f.Load(f.t.Context()); err != nil {
 		f.t.Fatal(err)
@@ -409,4 +414,207 @@ func TestUploadOfALargeArtifact(t *testing.T) {
 	if got, err := io.ReadAll(content); err != nil || len(got) != MaxInline+1 {
 		t.Errorf("read %d bytes, %v", len(got), err)
 	}
+}
+
+// PutOnce writes the content of a result once, also for concurrent callers and after a restart. A writer that
+// fails leaves nothing.
+func TestResultIsPutOnce(t *testing.T) {
+	files, err := OpenFiles(filepath.Join(t.TempDir(), "artifacts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, files, Limits{})
+	spec := Spec{Principal: "alice", MediaType: "text/plain", Result: "job_1"}
+	failed := errors.New("failed")
+	if _, err := f.PutOnce(t.Context(), spec, func(w io.Writer) error {
+		_, err := io.WriteString(w, "part")
+		return errors.Join(err, failed)
+	}); !errors.Is(err, failed) {
+		t.Errorf("PutOnce = %v, want %v", err, failed)
+	}
+	if n, bytes := f.Usage(); n != 0 || bytes != 0 {
+		t.Errorf("a writer that failed has left %d artifacts of %d bytes", n, bytes)
+	}
+	var writes atomic.Int32
+	put := func(spec Spec) Row {
+		row, err := f.PutOnce(t.Context(), spec, func(w io.Writer) error {
+			writes.Add(1)
+			_, err := io.WriteString(w, "result")
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return row
+	}
+	rows := make(chan Row, 2)
+	for range 2 {
+		go func() { rows <- put(spec) }()
+	}
+	first := <-rows
+	if second := <-rows; second.ID != first.ID {
+		t.Errorf("two callers have %s and %s", first.ID, second.ID)
+	}
+	f.restart(Limits{})
+	if again := put(spec); again.ID != first.ID || writes.Load() != 1 {
+		t.Errorf("after a restart %s, written %d times; want %s, once", again.ID, writes.Load(), first.ID)
+	}
+	f.wantContent("the result", "alice", first.ID, "result")
+	spec.Result = "job_2"
+	if other := put(spec); other.ID == first.ID {
+		t.Error("two jobs have one artifact")
+	}
+	keyed := f.mustPut(Spec{Principal: "alice", MediaType: "text/plain", Key: "job_3"}, "not the result")
+	spec.Result = "job_3"
+	if row := put(spec); row.ID == keyed.ID {
+		t.Error("the key of a client names a result")
+	}
+}
+
+// outage is a Content whose storage is not available for a time.
+type outage struct {
+	Content
+	down     bool
+	requests int // during the outage
+}
+
+func (o *outage) fails() error {
+	if o.down {
+		o.requests++
+		return fmt.Errorf("request: %w", ErrUnavailable)
+	}
+	return nil
+}
+
+func (o *outage) Create(id arcp.ArtifactID) (Writer, error) {
+	w, err := o.Content.Create(id)
+	return &outageWriter{o, w}, err
+}
+
+func (o *outage) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) {
+	if err := o.fails(); err != nil {
+		return nil, err
+	}
+	return o.Content.Open(id)
+}
+
+func (o *outage) Remove(id arcp.ArtifactID) error {
+	return cmp.Or(o.fails(), o.Content.Remove(id))
+}
+
+func (o *outage) Recover() ([]arcp.ArtifactID, error) {
+	if err := o.fails(); err != nil {
+		return nil, err
+	}
+	return o.Content.Recover()
+}
+
+type outageWriter struct {
+	*outage
+	Writer
+}
+
+func (w *outageWriter) Commit() error { return cmp.Or(w.fails(), w.Writer.Commit()) }
+
+// A process that starts while the storage is not available knows its artifacts, deletes none, and
+// recovers the content when the storage is available.
+func TestOutageOfTheStorage(t *testing.T) {
+	files, err := OpenFiles(filepath.Join(t.TempDir(), "artifacts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := &outage{Content: files}
+	f := newFixture(t, content, Limits{})
+	f.remote = true
+	kept, lost, released := f.put("alice", "kept"), f.put("alice", "lost"), f.put("alice", "released")
+	orphan := f.put("bob", "orphan")
+	if err := errors.Join(files.Remove(lost.ID), f.rows.Commit([]*store.Write{store.NewWrite().Put(f.record(orphan.ID).Delete())}, make([]store.Result, 1))); err != nil {
+		t.Fatal(err)
+	}
+
+	content.down = true
+	f.restart(Limits{})
+	_, _, err = f.Inline("alice", kept.ID)
+	f.wantCode("a fetch during the outage", err, arcp.CodeUnavailable)
+	_, err = f.Put(t.Context(), Spec{Principal: "alice", MediaType: "text/plain"}, []byte("x"))
+	f.wantCode("a put during the outage", err, arcp.CodeUnavailable)
+	if err := f.Release(t.Context(), "alice", released.ID); err != nil {
+		t.Errorf("a release needs the row only: %v", err)
+	}
+	if f.counts["fetch failed"] != 1 || f.counts["put failed"] != 1 {
+		t.Errorf("the operations are counted as %v", f.counts)
+	}
+	if err := f.Sweep(t.Context(), time.Now()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("Sweep = %v, want %v", err, ErrUnavailable)
+	}
+	if n, _ := f.Usage(); n != 2 {
+		t.Errorf("%d artifacts after the failed Sweep, want kept and lost", n)
+	}
+
+	content.down = false
+	added := f.put("alice", "added")
+	putting, err := f.Begin(Spec{Principal: "alice", MediaType: "text/plain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, _, err := putting.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := f.Sweep(t.Context(), time.Now()); err != nil {
+			t.Error(err)
+		}
+	}
+	f.wantContent("an artifact of before the outage", "alice", kept.ID, "kept")
+	f.wantContent("one that was put before the content was recovered", "alice", added.ID, "added")
+	if r, err := files.Open(row.ID); err != nil {
+		t.Errorf("content whose row is being committed: %v", err)
+	} else if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	putting.Committed(nil)
+	_, err = f.Get("alice", lost.ID)
+	f.wantCode("a row without content", err, arcp.CodeNotFound)
+	for _, id := range []arcp.ArtifactID{orphan.ID, released.ID} {
+		if r, err := files.Open(id); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the content of %s, which has no row, is there: %v, %v", id, r, err)
+		}
+	}
+}
+
+// Content that cannot be removed waits for the next time, and is not tried one by one.
+func TestOutageStopsTheRemovalOfGarbage(t *testing.T) {
+	content := &outage{Content: new(Memory)}
+	f := newFixture(t, content, Limits{})
+	ids := []arcp.ArtifactID{f.put("alice", "a").ID, f.put("alice", "b").ID, f.put("alice", "c").ID}
+	content.down = true
+	for _, id := range ids {
+		if err := f.Release(t.Context(), "alice", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content.requests = 0
+	if err := f.Sweep(t.Context(), time.Now()); err != nil || content.requests != 1 {
+		t.Errorf("Sweep = %v after %d requests, want one", err, content.requests)
+	}
+	content.down = false
+	if err := f.Sweep(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if _, err := content.Open(id); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the content of a released artifact is there: %v", err)
+		}
+	}
+}
+
+// record returns the record of an artifact.
+func (f *fixture) record(id arcp.ArtifactID) records.Row[Row] {
+	f.t.Helper()
+	rec, err := f.rows.Get(f.t.Context(), recordPrefix+string(id))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return records.Row[Row]{Key: rec.Key, Rev: rec.Rev}
 }

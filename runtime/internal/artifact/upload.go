@@ -31,11 +31,16 @@ type Spec struct {
 	// earlier put of the session, returns the artifact of that put, as long as there is one.
 	Key     string         // idempotency key; "": none
 	Request arcp.MessageID // of a put without a Key; "": the put is not repeated
+
+	// PutOnce with the same Result returns the artifact of the first one, as long as there is one.
+	Result arcp.JobID // the job whose result is the content; "": it is no result
 }
 
 // once returns the key of Store.once; "": the put is not repeated.
 func (s *Spec) once() string {
 	switch {
+	case s.Result != "":
+		return "result/" + string(s.Result)
 	case s.Key != "":
 		return records.Group("key/", s.Principal) + s.Key
 	case s.Request != "":
@@ -66,14 +71,14 @@ func (s *Store) Begin(spec Spec) (*Upload, error) {
 
 // resultOf returns the label of an operation that has ended with an error.
 func resultOf(err error) string {
-	if _, refused := arcp.AsError(err); refused {
+	if e, refused := arcp.AsError(err); refused && e.Code != arcp.CodeUnavailable {
 		return "refused"
 	}
 	return "failed"
 }
 
 func (s *Store) begin(spec Spec) (*Upload, error) {
-	if !isMediaType(spec.MediaType) {
+	if !IsMediaType(spec.MediaType) {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "media_type must be a media type of at most %d bytes, such as text/plain", maxMediaType)
 	}
 	if spec.SHA256 != "" && !isDigest(spec.SHA256) {
@@ -110,8 +115,8 @@ func errOtherDigest(digest string) *arcp.Error {
 	return arcp.Errorf(arcp.CodeInvalidArgument, "sha256 does not match: the content has %s", digest)
 }
 
-// isMediaType reports whether text is a media type with a subtype, and no more than that.
-func isMediaType(text string) bool {
+// IsMediaType reports whether text is a media type with a subtype, and no more than that.
+func IsMediaType(text string) bool {
 	kind, _, err := mime.ParseMediaType(text)
 	return err == nil && len(text) <= maxMediaType && strings.Contains(kind, "/") && strings.TrimSpace(text) == text
 }
@@ -179,7 +184,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 	u.hash.Write(p) // never fails
 	n, err := u.writer.Write(p)
 	if err != nil {
-		err = fmt.Errorf("write artifact %s: %w", u.row.ID, err)
+		err = u.store.opts.failure("write", u.row.ID, err)
 	}
 	return n, err
 }
@@ -187,7 +192,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 // Abort discards the upload because of an error.
 func (u *Upload) Abort(err error) {
 	u.writer.Abort()
-	u.unreserve()
+	u.discard() // Abort may have failed
 	u.store.opts.Operation("put", resultOf(err))
 }
 
@@ -210,7 +215,7 @@ func (u *Upload) Finish() (Row, store.Record, error) {
 	if err != nil {
 		u.discard()
 		u.store.opts.Operation("put", "failed")
-		return Row{}, store.Record{}, fmt.Errorf("store artifact %s: %w", u.row.ID, err)
+		return Row{}, store.Record{}, u.store.opts.failure("store", u.row.ID, err)
 	}
 	return u.row, rec, nil
 }
@@ -309,11 +314,38 @@ func (s *Store) Put(ctx context.Context, spec Spec, content []byte) (Row, error)
 	if err := u.Copy(ctx, bytes.NewReader(content)); err != nil {
 		return Row{}, err
 	}
+	return u.put(ctx)
+}
+
+// PutOnce stores the artifact of spec.Result unless there is one, and returns its row when it is durable.
+// write writes the content; its error is returned unchanged. The other errors are those of Put.
+func (s *Store) PutOnce(ctx context.Context, spec Spec, write func(io.Writer) error) (Row, error) {
+	known, ended, err := s.startOnce(ctx, &spec)
+	if err != nil {
+		return Row{}, err
+	}
+	defer ended()
+	if known.ID != "" {
+		return known, nil
+	}
+	u, err := s.Begin(spec)
+	if err != nil {
+		return Row{}, err
+	}
+	if err := write(u); err != nil {
+		u.Abort(err)
+		return Row{}, err
+	}
+	return u.put(ctx)
+}
+
+// put finishes an upload and commits its record.
+func (u *Upload) put(ctx context.Context) (Row, error) {
 	row, rec, err := u.Finish()
 	if err != nil {
 		return Row{}, err
 	}
-	if err := s.commit(ctx, []store.Record{rec}, u.Committed); err != nil {
+	if err := u.store.opts.commit(ctx, []store.Record{rec}, u.Committed); err != nil {
 		return Row{}, fmt.Errorf("store artifact %s: %w", row.ID, err)
 	}
 	return row, nil

@@ -54,7 +54,7 @@ const (
 )
 
 // Janitor runs on one goroutine of its own, in small steps: a concurrent commit waits for at most
-// one step.
+// one step. Artifacts are swept on another goroutine.
 type Janitor struct {
 	opts     Options
 	quit     context.CancelFunc
@@ -63,6 +63,9 @@ type Janitor struct {
 	boundc   chan struct{} // buffered 1: the store nears its bound
 
 	pendingReclaim pendingReclaim
+
+	sweeping sync.WaitGroup // of artifacts
+	sweptc   chan struct{}  // buffered 1: no sweep of artifacts runs
 
 	// Fields of the goroutine.
 	boundAgain       time.Time // boundData does nothing before, because it has read much
@@ -96,7 +99,10 @@ type Options struct {
 
 // New returns a janitor that has not started.
 func New(o Options) *Janitor {
-	return &Janitor{opts: o, donec: make(chan struct{}), measurec: make(chan struct{}, 1), boundc: make(chan struct{}, 1)}
+	j := &Janitor{opts: o, donec: make(chan struct{}), measurec: make(chan struct{}, 1), boundc: make(chan struct{}, 1),
+		sweptc: make(chan struct{}, 1)}
+	wake(j.sweptc)
+	return j
 }
 
 // Start starts the janitor's goroutine.
@@ -106,10 +112,11 @@ func (j *Janitor) Start() {
 	go j.run(ctx, tickInterval(j.opts.ResumeWindow))
 }
 
-// Stop ends the goroutine and waits for it.
+// Stop ends the goroutine, and the sweep of artifacts, and waits for both.
 func (j *Janitor) Stop() {
 	j.quit()
 	<-j.donec
+	j.sweeping.Wait()
 }
 
 // MeasureBacklogs makes the janitor measure the backlogs of earlier processes at once. It does not
@@ -120,10 +127,10 @@ func (j *Janitor) MeasureBacklogs() { wake(j.measurec) }
 func (j *Janitor) BoundData() { wake(j.boundc) }
 
 // Size returns the bytes of the store, without the space that it has yet to reclaim, and of the
-// artifacts. Any goroutine may call it.
+// artifacts on this machine. Any goroutine may call it.
 func (j *Janitor) Size(now time.Time) int64 {
 	st := j.opts.Store.Stat()
-	_, artifacts := j.opts.Artifacts.Usage()
+	artifacts := j.opts.Artifacts.LocalBytes()
 	if !st.Lags {
 		return st.Bytes + artifacts
 	}
@@ -276,9 +283,21 @@ func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err 
 	return j.approvalCursor != "", err
 }
 
-// artifacts deletes artifacts that have expired, and idle uploads.
+// artifacts deletes artifacts that have expired, and idle uploads. It does so on another goroutine, one
+// at a time: the content may be on another machine, which may be slow.
 func (j *Janitor) artifacts(ctx context.Context, now time.Time) (more bool, err error) {
-	return false, j.opts.Artifacts.Sweep(ctx, now)
+	select {
+	case <-j.sweptc:
+	default:
+		return false, nil
+	}
+	j.sweeping.Go(func() {
+		defer wake(j.sweptc)
+		if err := j.opts.Artifacts.Sweep(ctx, now); err != nil {
+			j.logFailure(err)
+		}
+	})
+	return false, nil
 }
 
 // agents stops the remaining agents of sessions that have ended, and deletes agents that were stopped

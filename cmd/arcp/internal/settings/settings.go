@@ -133,6 +133,12 @@ var Table = []Setting{
 	{Name: "max-artifact", Kind: Size, Default: "1GiB", Reload: true, Help: "content of an artifact; 0 is no limit"},
 	{Name: "max-artifact-per-principal", Kind: Size, Default: "10GiB", Reload: true,
 		Help: "content of the artifacts of one principal, each at least 4 KiB; 0 is no limit"},
+	{Name: "artifact-bucket",
+		Help: "`BUCKET` or BUCKET/PREFIX of S3-compatible storage for the content of artifacts; default files in the data directory"},
+	{Name: "artifact-endpoint", Default: "https://s3.amazonaws.com", Help: "URL of the storage of artifact-bucket"},
+	{Name: "artifact-region", Help: "region of artifact-bucket; default: the storage is asked for it"},
+	{Name: "artifact-access-key", Help: "access key for artifact-bucket; default the credentials of AWS in the environment, ~/.aws/credentials or the machine"},
+	{Name: "artifact-secret-key", Secret: true, Help: "`env:NAME` or file:PATH, where the secret key for artifact-bucket is"},
 	{Name: "rate", Kind: Number, Default: "0", Reload: true, Help: "frames a minute a connection may send; 0 is no limit"},
 	{Name: "drain", Kind: Duration, Default: "30s", Help: "how long running jobs get when the server stops"},
 

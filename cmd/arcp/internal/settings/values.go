@@ -75,6 +75,9 @@ func (v *Values) Size(name string) int64 { return v.get(name).value.(int64) }
 // List returns the value of a List that is not secret.
 func (v *Values) List(name string) []string { return v.get(name).value.([]string) }
 
+// Secret returns the value of a secret Text.
+func (v *Values) Secret(name string) auth.Secret { return v.get(name).value.(auth.Secret) }
+
 // Secrets returns the value of a secret List.
 func (v *Values) Secrets(name string) []auth.Secret { return v.get(name).value.([]auth.Secret) }
 
