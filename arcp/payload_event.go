@@ -211,8 +211,8 @@ type ArtifactRefPayload struct {
 // ArtifactFetchPayload requests the content of an artifact.
 type ArtifactFetchPayload struct {
 	ArtifactID ArtifactID `json:"artifact_id"`     // artifact to send
-	Offset     uint64     `json:"offset,omitzero"` // of a worker: position of the part to send
-	Length     uint64     `json:"length,omitzero"` // of a worker: bytes of the part to send
+	Offset     uint64     `json:"offset,omitzero"` // position of the part to send
+	Length     uint64     `json:"length,omitzero"` // bytes of the part to send
 }
 
 // ArtifactReleasePayload allows the runtime to delete an artifact.

@@ -210,11 +210,12 @@ func readContent(p *arcp.ArtifactPutPayload) (Artifact, error) {
 	return Artifact{p.MediaType, content}, nil
 }
 
-// Get returns a reader of the content of an artifact of the principal. It reads chunks with the tool
-// artifact.get. ctx ends the reader, too. A refusal is a *RemoteError or a *JobError.
+// Get returns a reader of the content of an artifact of the principal. It reads the first chunk, and in the
+// draft dialect all chunks, with the tool artifact.get, and the others with artifact.fetch, which stores
+// nothing. ctx ends the reader, too. A refusal is a *RemoteError or a *JobError.
 func (a Artifacts) Get(ctx context.Context, id arcp.ArtifactID) (*ArtifactReader, error) {
 	r := &ArtifactReader{a: a, ctx: ctx, hash: sha256.New()}
-	first, err := callResult[arcp.ArtifactChunk](ctx, r.request(id, 0))
+	first, err := callResult[arcp.ArtifactChunk](ctx, r.call(id))
 	if err != nil {
 		return nil, err
 	}
@@ -231,11 +232,11 @@ type ArtifactReader struct {
 	a         Artifacts
 	ctx       context.Context // of Get
 	hash      hash.Hash
-	pending   []startedCall // in the order of their offsets
-	requested uint64        // offset of the next request
-	received  uint64        // offset of the next chunk
-	rest      []byte        // of the last chunk
-	err       error         // of later reads
+	pending   []chunkRequest // in the order of their offsets
+	requested uint64         // offset of the next request
+	received  uint64         // offset of the next chunk
+	rest      []byte         // of the last chunk
+	err       error          // of later reads
 }
 
 // getAhead is the number of chunks that are requested before they are read.
@@ -263,25 +264,55 @@ func (r *ArtifactReader) next() error {
 		return io.EOF
 	}
 	for len(r.pending) < getAhead && r.requested < r.Size {
-		r.pending = append(r.pending, r.request(r.ArtifactID, r.requested))
+		r.pending = append(r.pending, r.request())
 		r.requested += min(getChunk, r.Size-r.requested)
 	}
-	call := r.pending[0]
-	r.pending = r.pending[1:]
-	chunk, err := callResult[arcp.ArtifactChunk](r.ctx, call)
+	chunk, err := r.pending[0]()
 	if err != nil {
 		return err
 	}
+	r.pending = r.pending[1:]
 	return r.receive(&chunk)
 }
 
-// request requests a chunk.
-func (r *ArtifactReader) request(id arcp.ArtifactID, offset uint64) startedCall {
+// chunkRequest waits for a requested chunk.
+type chunkRequest func() (arcp.ArtifactChunk, error)
+
+// request requests the chunk at r.requested.
+func (r *ArtifactReader) request() chunkRequest {
+	if r.a.c.Session().Dialect != arcp.DialectRFC {
+		call := r.call(r.ArtifactID)
+		return func() (arcp.ArtifactChunk, error) { return callResult[arcp.ArtifactChunk](r.ctx, call) }
+	}
+	fetch := arcp.ArtifactFetchPayload{ArtifactID: r.ArtifactID, Offset: r.requested, Length: getChunk}
+	type answer struct {
+		chunk arcp.ArtifactChunk
+		err   error
+	}
+	received := make(chan answer, 1)
+	go func() {
+		p, err := ask[arcp.ArtifactPutPayload](r.ctx, r.a.c, arcp.ArtifactFetch, fetch, arcp.ArtifactPut)
+		chunk := arcp.ArtifactChunk{Offset: fetch.Offset}
+		if err == nil {
+			if chunk.Data, err = base64.StdEncoding.DecodeString(p.Data); err != nil {
+				err = &ProtocolError{string(arcp.ArtifactPut), err}
+			}
+		}
+		received <- answer{chunk, err}
+	}()
+	return func() (arcp.ArtifactChunk, error) {
+		got := <-received
+		return got.chunk, got.err
+	}
+}
+
+// call calls artifact.get for the chunk at r.requested.
+func (r *ArtifactReader) call(id arcp.ArtifactID) startedCall {
 	return r.a.start(r.ctx, "artifact.get", struct {
 		ArtifactID arcp.ArtifactID `json:"artifact_id"`
 		Offset     uint64          `json:"offset"`
 		Length     int             `json:"length"`
-	}{id, offset, getChunk})
+	}{id, r.requested, getChunk})
 }
 
 // receive checks a chunk and passes it to Read.

@@ -1,8 +1,11 @@
 package conn
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
+	"math"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -65,14 +68,9 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 		c.refuseID(now, env, "artifact_id", arcp.ArtifactPrefix)
 		return nil
 	}
-	if p.Offset > 0 || p.Length > 0 {
-		c.nack(now, env.ID, arcp.Errorf(arcp.CodeInvalidArgument, "artifact.fetch: only a worker fetches a part: use artifact.get"))
-		return nil
-	}
 	principal := c.principal.identity.Principal
 	c.tasks.backgroundInOrder(func(context.Context) func(time.Time) {
-		row, content, err := c.srv.opts.Artifacts.Inline(principal, p.ArtifactID)
-		answer := arcp.ArtifactPutPayload{MediaType: row.MediaType, Data: base64.StdEncoding.EncodeToString(content), SHA256: row.SHA256}
+		answer, err := readArtifact(c.srv.opts.Artifacts, principal, p)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, env.ID, txn.Refusal(c.srv.opts.Logger, err, "fetch an artifact"))
@@ -82,6 +80,41 @@ func (cm *commands) fetchArtifact(now time.Time, env *arcp.Envelope, p *arcp.Art
 		}
 	})
 	return nil
+}
+
+// readArtifact reads an artifact, or a part of it, and returns the payload of the answer.
+func readArtifact(artifacts *artifact.Store, principal string, p *arcp.ArtifactFetchPayload) (arcp.Raw, error) {
+	var row artifact.Row
+	var content []byte
+	var err error
+	part := p.Offset > 0 || p.Length > 0
+	if part {
+		length := min(cmp.Or(p.Length, artifact.DefaultChunk), artifact.MaxChunk)
+		row, content, err = artifacts.ReadChunk(principal, p.ArtifactID, int64(min(p.Offset, math.MaxInt64)), int(length))
+	} else {
+		row, content, err = artifacts.Inline(principal, p.ArtifactID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer := arcp.ArtifactPutPayload{MediaType: row.MediaType, SHA256: row.SHA256}
+	if part {
+		answer.Size = uint64(row.Size)
+	}
+	return withContent(&answer, content)
+}
+
+// withContent encodes a payload with content as its data. Base64 has no characters to escape.
+func withContent(p *arcp.ArtifactPutPayload, content []byte) (arcp.Raw, error) {
+	const empty = `"data":""`
+	raw, err := arcp.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	at := bytes.Index(raw, []byte(empty)) + len(empty) - 1 // the first one is the member: quotes in strings are escaped
+	out := make([]byte, 0, len(raw)+base64.StdEncoding.EncodedLen(len(content)))
+	out = base64.StdEncoding.AppendEncode(append(out, raw[:at]...), content)
+	return append(out, raw[at:]...), nil
 }
 
 // releaseArtifact handles artifact.release, which has no answer.

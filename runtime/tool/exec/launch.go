@@ -32,9 +32,13 @@ const reaperMargin = time.Second
 // reaperEnv is the environment of a reaper without its mark.
 var reaperEnv = []string{"GOMAXPROCS=2"}
 
+// pipeCapacity is what a pipe holds at least before a reader has read, in bytes.
+const pipeCapacity = 64 << 10
+
 // start starts a reaper and sends the order. mark is the environment variable NAME=VALUE that identifies the
-// processes.
-func (o order) start(mark string) (*launch, error) {
+// processes. An input that fits into a pipe is there before the command starts: if this process ends
+// meanwhile, the command does not take a part of it as the whole. start does not write a larger one.
+func (o order) start(mark string, input []byte) (*launch, error) {
 	o.Env = withVariable(o.Env, mark) // in place of the mark of an outer job
 	l := &launch{marker: mark, reported: make(chan struct{})}
 	l.reportTimeout = time.Duration(o.GraceMS)*time.Millisecond + killTimeout + reaperMargin
@@ -47,6 +51,9 @@ func (o order) start(mark string) (*launch, error) {
 	if err := l.connect(&theirs); err != nil {
 		l.close()
 		return nil, err
+	}
+	if len(input) > 0 && len(input) <= pipeCapacity {
+		writeInput(l.stdin, input)
 	}
 	l.reaper = &exec.Cmd{Path: self, Args: []string{reaperName}, Env: append(slices.Clip(reaperEnv), mark), Dir: "/",
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2], ExtraFiles: theirs[3:],

@@ -77,11 +77,12 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	var pipes sync.WaitGroup
-	if c.input {
+	switch {
+	case c.input:
 		pipes.Go(func() { in.copy(reading) })
 		pipes.Go(func() { in.refuseOthers(reading) })
-	} else {
-		pipes.Go(func() { writeArguments(l.stdin, args) })
+	case len(args) == 0 || len(args) > pipeCapacity: // else start has written them
+		pipes.Go(func() { writeInput(l.stdin, args) })
 	}
 	if stream != nil {
 		pipes.Go(func() { streamed.read(l.stdout) })
@@ -212,13 +213,16 @@ func (c *command) start(job tool.Job, p workDir, args arcp.Raw) (*launch, error)
 	}
 	o.GraceMS = int(grace / time.Millisecond)
 	o.Dir, o.Scratch = p.dir, p.lease != nil
-	return o.start(marker(job.ID()))
+	if c.input {
+		args = nil
+	}
+	return o.start(marker(job.ID()), args)
 }
 
-// writeArguments writes the arguments to the standard input of a command and closes it. The command may end
-// without reading its input.
-func writeArguments(w *os.File, args arcp.Raw) {
-	_, _ = w.Write(args) // the command may not read its input
+// writeInput writes to the standard input of a command and closes it. The command may end without reading its
+// input.
+func writeInput(w *os.File, input []byte) {
+	_, _ = w.Write(input) // the command may not read its input
 	_ = w.Close()
 }
 
