@@ -33,12 +33,15 @@ func (cm *commands) handOff(now time.Time, env *arcp.Envelope, p *arcp.AgentHand
 	h := engine.Handoff{Session: c.id, Principal: c.principal.identity.Principal, Job: env.JobID, To: p.SessionID, Reason: machine.ClipReason(p.Reason)}
 	c.unanswered.add()
 	c.tasks.backgroundInOrder(func(ctx context.Context) func(time.Time) {
-		refused := cm.handOver(ctx, &h)
+		moved, refused := cm.handOver(ctx, &h)
 		c.unanswered.done()
 		return func(now time.Time) {
 			if refused != nil {
 				c.nack(now, env.ID, refused)
 				return
+			}
+			for _, id := range moved {
+				delete(c.follows.jobs, id) // the subscription has ended with the ownership
 			}
 			c.reply(now, env.ID, arcp.Ack, arcp.AckPayload{})
 		}
@@ -46,29 +49,29 @@ func (cm *commands) handOff(now time.Time, env *arcp.Envelope, p *arcp.AgentHand
 	return nil
 }
 
-// handOver hands the jobs over, and returns the refusal; nil: they are handed over.
-func (cm *commands) handOver(ctx context.Context, h *engine.Handoff) *arcp.Error {
+// handOver hands the jobs over, and returns them, or the refusal.
+func (cm *commands) handOver(ctx context.Context, h *engine.Handoff) ([]arcp.JobID, *arcp.Error) {
 	opts := &cm.c.srv.opts
 	jobs := opts.Engine.SessionJobs()
 	jobs.AwaitClaims(ctx, h.Session)
 	to, err := opts.Store.Session(ctx, h.To)
 	switch {
 	case errors.Is(err, store.ErrNotFound) || err == nil && to.Principal != h.Principal:
-		return arcp.Errorf(arcp.CodeNotFound, "no such session")
+		return nil, arcp.Errorf(arcp.CodeNotFound, "no such session")
 	case err != nil:
 		opts.Logger.Error().Err(err).Str("session_id", string(h.To)).Msg("read session")
-		return errUnreadable()
+		return nil, errUnreadable()
 	case to.Dialect == arcp.DialectDraft:
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "session %s speaks the 1.1 draft, in which no job is handed over", h.To)
+		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "session %s speaks the 1.1 draft, in which no job is handed over", h.To)
 	}
 	release, err := opts.Sessions.DeferEnd(ctx, h.To)
 	if err != nil { // it has ended
-		return arcp.Errorf(arcp.CodeNotFound, "no such session")
+		return nil, arcp.Errorf(arcp.CodeNotFound, "no such session")
 	}
 	defer release()
-	refused := jobs.HandOver(ctx, h)
-	if s := opts.Sessions.Find(h.To); refused == nil && s != nil && opts.Sessions.ConnOf(h.To) == nil {
-		jobs.CancelOnDisconnect(h.To, "session disconnected")
+	moved, refused := jobs.HandOver(ctx, h)
+	if opts.Sessions.ConnOf(h.To) == nil {
+		jobs.CancelIfOnDisconnect(moved, "session disconnected")
 	}
-	return refused
+	return moved, refused
 }

@@ -60,7 +60,7 @@ func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
 		}
 	case r.row.Principal != c.Principal: // the job is not visible to the principal
 		c.refuse(RefusedUnknown, errNoSuchJob())
-	case r.strictCancel && e.owner(r) != c.Session:
+	case r.strictCancel && r.owner() != c.Session:
 		e.cfg.audit().denied("cancel", c.Principal, c.Session, string(c.Job), strictCancel)
 		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the session that owns the job may cancel it"))
 	case !r.post(&c):

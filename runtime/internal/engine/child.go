@@ -174,6 +174,8 @@ func (cc *childCall) create() (*family.Child, error) {
 	if err := (toolJob{toolGoroutine{cc.parent}}).Allow(cc.namespace, t.Name); err != nil {
 		return nil, err
 	}
+	endCreation := cc.parent.e.handoffs.beginCreation(cc.parent.row.Principal)
+	defer endCreation()
 	r, requested, err := cc.newChild(t, position)
 	if err == nil {
 		err = cc.parent.e.admit(r, r.maxJobs)
@@ -273,7 +275,7 @@ func (cc *childCall) newChild(t *tool.Tool, position family.Position) (*run, *le
 		ID:           arcp.NewJobID(),
 		Parent:       p.ID,
 		Principal:    p.Principal,
-		Session:      cc.parent.e.owner(cc.parent.run),
+		Session:      cc.parent.owner(),
 		Agent:        t.Ref(),
 		Arguments:    slices.Clone(cc.Arguments),
 		Priority:     p.Priority,

@@ -122,7 +122,7 @@ type Engine struct {
 
 	clientStreams clientStreamIndex
 
-	handoffs sync.Mutex // held for a handoff: there is one at a time
+	handoffs handoffLocks
 
 	order     submitOrder
 	slow      slowTools

@@ -106,7 +106,7 @@ func (s *supervisor) countExpiredGrants() {
 	}
 }
 
-// ownerOf returns the owner of a job, on the goroutine of its supervisor.
+// ownerOf returns the owner of a job, on any goroutine.
 func ownerOf(r *run) authority.Party {
 	return authority.Party{Principal: r.row.Principal, Session: r.owner()}
 }

@@ -1,9 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"hash/maphash"
 	"math"
 	"slices"
 	"sync"
@@ -23,124 +23,162 @@ type Handoff struct {
 	Reason    string
 }
 
-// HandOver hands jobs over in one commit: all of them or none. Both sessions get the event handoff of
-// each job. From then on To gets the events of the jobs, and it alone has the rights of the session that
-// has submitted them. A job that To owns already is no error. Jobs that are called meanwhile by the
-// handed jobs follow in commits of their own. HandOver returns when all commits are durable.
+// HandOver hands jobs over in one commit: all of them or none. It returns the jobs. Both sessions get the
+// event handoff of each job. From then on To gets the events of the jobs, and it alone has the rights of the
+// session that has submitted them. A job that To owns already is no error. HandOver returns when the commit
+// is durable.
 //
-// The calls of built-in tools and direct jobs, which are the answers to requests of a session, stay.
-func (j SessionJobs) HandOver(ctx context.Context, h *Handoff) *arcp.Error {
+// The calls of built-in tools and direct jobs, which are the answers to requests of a session, stay, and so do
+// the jobs that they have called.
+func (j SessionJobs) HandOver(ctx context.Context, h *Handoff) (moved []arcp.JobID, err *arcp.Error) {
 	e := j.e
-	if h.Job != "" && !e.Lives(h.Job) {
-		if _, err := endedJob(ctx, &e.cfg, h.Job, h.Principal, false); err != nil {
-			return err
-		}
-		return errHasEnded()
-	}
-	e.handoffs.Lock() // a supervisor takes part in one handoff at a time
-	defer e.handoffs.Unlock()
-	moved := make(map[*run]bool)
-	for {
-		members, err := h.members(e, moved)
-		if err != nil || len(members) == 0 {
-			return err
-		}
-		if err := h.move(e, members); err != nil {
-			return err
-		}
-		for _, r := range members {
-			moved[r] = true
-		}
-	}
-}
-
-// members returns the jobs to hand over that are not in moved.
-func (h *Handoff) members(e *Engine, moved map[*run]bool) ([]*run, *arcp.Error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var named *run
-	if h.Job != "" && len(moved) == 0 {
-		named = e.jobs.runs[h.Job]
-		switch {
+	unlock := e.handoffs.lock(h.Principal)
+	defer unlock()
+	if h.Job != "" {
+		switch named := e.run(h.Job); {
 		case named == nil:
-			return nil, errNoSuchJob() // it has just ended
+			if _, err := endedJob(ctx, &e.cfg, h.Job, h.Principal, false); err != nil {
+				return nil, err
+			}
+			return nil, errHasEnded()
 		case named.row.Principal != h.Principal:
 			return nil, errNoSuchJob()
-		case named.entry.owner == h.To:
+		case named.owner() == h.To:
 			return nil, nil
-		case named.entry.owner != h.Session:
+		case named.owner() != h.Session:
+			e.cfg.audit().denied("handoff", h.Principal, h.Session, string(h.Job), "owner")
 			return nil, arcp.Errorf(arcp.CodePermissionDenied, "only the session that owns the job hands it over")
 		case !named.movable():
 			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "the job answers a request of its session and stays there")
 		}
 	}
+	g, err := h.move(e, nil)
+	if err != nil {
+		return nil, err
+	}
+	// A schedule may have submitted a job meanwhile.
+	for len(g.members) > 0 {
+		for _, m := range g.joined {
+			moved = append(moved, m.run.row.ID)
+		}
+		if g, err = h.move(e, g.members); err != nil {
+			e.cfg.Logger.Error().Err(err).Str("session_id", string(h.Session)).Msg("job of a schedule not handed over with the schedule")
+			return moved, nil
+		}
+	}
+	if h.Job != "" && len(moved) == 0 {
+		return nil, errHasEnded()
+	}
+	return moved, nil
+}
+
+// handoffLocks keep handoffs, and the creation of children, of a principal apart: a supervisor takes part in one
+// handoff at a time, and no child waits for its parent while that waits for the handoff. Principals may share
+// a lock.
+type handoffLocks struct{ shards [64]sync.RWMutex }
+
+var handoffSeed = maphash.MakeSeed()
+
+func (hl *handoffLocks) of(principal string) *sync.RWMutex {
+	return &hl.shards[maphash.String(handoffSeed, principal)%uint64(len(hl.shards))]
+}
+
+func (hl *handoffLocks) lock(principal string) (unlock func()) {
+	l := hl.of(principal)
+	l.Lock()
+	return l.Unlock
+}
+
+// beginCreation begins the creation of a child.
+func (hl *handoffLocks) beginCreation(principal string) (end func()) {
+	l := hl.of(principal)
+	l.RLock()
+	return l.RUnlock
+}
+
+// members returns the jobs to hand over, without those of an earlier commit.
+func (h *Handoff) members(e *Engine, earlier []*run) ([]*run, *arcp.Error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.jobs.uncountConcluded()
 	var members []*run
 	counted := 0
 	for r := range e.jobs.perSession[h.Session].all() {
-		if moved[r] || !r.movable() || h.Job != "" && !e.jobs.descends(r, h.Job) {
+		if slices.Contains(earlier, r) || !e.jobs.moves(r, h.Job) {
 			continue
 		}
 		members = append(members, r)
-		if !r.isSchedule() {
+		if !r.isSchedule() && !r.entry.concluded {
 			counted++
 		}
 	}
-	if limit := e.jobs.limits.MaxJobsPerSession; limit > 0 && e.jobs.perSession[h.To].counted+counted > limit {
+	if limit := e.jobs.limits.MaxJobsPerSession; limit > 0 && counted > 0 && e.jobs.perSession[h.To].counted+counted > limit {
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d jobs per session reached", limit).RetryAfter(retryAfter)
 	}
 	return members, nil
 }
 
-// owner returns the session that owns a job. Its supervisor uses run.owner.
-func (e *Engine) owner(r *run) arcp.SessionID {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return r.entry.owner
-}
-
-// owner returns the session that owns the job, on the goroutine of the supervisor.
-func (r *run) owner() arcp.SessionID { return cmp.Or(r.progress.Owner, r.row.Session) }
-
-// sessionsOf returns the sessions that have submitted a job and own it.
-func sessionsOf(r *run) []arcp.SessionID {
-	ids := []arcp.SessionID{r.row.Session, r.e.owner(r)}
-	return slices.Compact(slices.DeleteFunc(ids, func(id arcp.SessionID) bool { return id == "" }))
-}
-
-// barredOfChildren returns the sessions that must not answer the gates of the jobs that r calls, besides
-// the owner, which is the session of those jobs.
-func barredOfChildren(r *run) []arcp.SessionID {
-	if r.e.owner(r) == r.row.Session {
-		return r.barred
-	}
-	return append(slices.Clip(r.barred), r.row.Session)
-}
-
 // movable reports whether the job can be handed over.
 func (d *definition) movable() bool { return !d.direct && (!d.builtin() || d.isSchedule()) }
 
-// descends reports whether a job has an id, or was called by such a job, directly or not.
-func (t *jobTable) descends(r *run, id arcp.JobID) bool {
+// moves reports whether a job takes part in the handoff of a job; empty: of a session. A job that was called
+// by one that stays does not.
+func (t *jobTable) moves(r *run, id arcp.JobID) bool {
+	found := id == ""
 	for ; r != nil; r = t.runs[r.row.Parent] {
-		if r.row.ID == id {
-			return true
+		if !r.movable() {
+			return false
 		}
+		found = found || r.row.ID == id
 	}
-	return false
+	return found
 }
 
-// move hands members over in one commit. Members that end meanwhile do not take part.
-func (h *Handoff) move(e *Engine, members []*run) *arcp.Error {
-	g := handoffGroup{Handoff: h, deciding: len(members), decided: make(chan struct{})}
+// owner returns the session that owns the job: the one that has submitted it, or to which it was handed over.
+func (r *run) owner() arcp.SessionID {
+	if ids := r.handedTo.Load(); ids != nil {
+		return (*ids)[len(*ids)-1]
+	}
+	return r.row.Session
+}
+
+// sessionsOf returns the sessions that have submitted a job, or own it or have owned it.
+func sessionsOf(r *run) []arcp.SessionID {
+	var ids []arcp.SessionID
+	if r.row.Session != "" {
+		ids = append(ids, r.row.Session)
+	}
+	if later := r.handedTo.Load(); later != nil {
+		ids = append(ids, *later...)
+	}
+	return ids
+}
+
+// barredOfChildren returns the sessions that must not answer the gates of the jobs that r calls, besides
+// the session of those jobs.
+func barredOfChildren(r *run) []arcp.SessionID {
+	if r.handedTo.Load() == nil {
+		return r.barred
+	}
+	return slices.Concat(r.barred, sessionsOf(r))
+}
+
+// move hands jobs over in one commit, all but the earlier ones. Jobs that end meanwhile do not take part.
+func (h *Handoff) move(e *Engine, earlier []*run) (*handoffGroup, *arcp.Error) {
+	members, err := h.members(e, earlier)
+	if err != nil || len(members) == 0 {
+		return new(handoffGroup), err
+	}
+	g := &handoffGroup{Handoff: h, members: slices.Concat(earlier, members), deciding: len(members), decided: make(chan struct{})}
 	for _, r := range members {
-		if m := (&handoffMember{group: &g, run: r, result: make(chan error, 1)}); !r.post(m) {
+		if m := (&handoffMember{group: g, run: r, result: make(chan error, 1)}); !r.post(m) {
 			g.leave()
 		}
 	}
 	<-g.decided
-	if err := g.commit(e); err != nil {
+	if err := g.commit(e, earlier == nil); err != nil {
 		g.conclude(err)
-		return err
+		return nil, err
 	}
 	e.mu.Lock()
 	for _, m := range g.joined {
@@ -151,13 +189,14 @@ func (h *Handoff) move(e *Engine, members []*run) *arcp.Error {
 		e.cfg.audit().handedOver(m.run, h)
 	}
 	g.conclude(nil)
-	return nil
+	return g, nil
 }
 
 // handoffGroup has the members of one commit. A member joins with its part of the commit and waits for the
 // result, or it leaves because its job ends.
 type handoffGroup struct {
 	*Handoff
+	members []*run // of this commit and of earlier ones
 
 	mu       sync.Mutex
 	deciding int // members that have neither joined nor left
@@ -194,17 +233,18 @@ func (g *handoffGroup) conclude(err error) {
 }
 
 // commit commits the parts of the members that have joined. A member whose part the store refuses, because
-// its job has ended, leaves, and the other parts are committed without it.
-func (g *handoffGroup) commit(e *Engine) *arcp.Error {
+// its job has ended, leaves, and the other parts are committed without it. first says that the job that the
+// request names, if it names one, has to be among them.
+func (g *handoffGroup) commit(e *Engine, first bool) *arcp.Error {
 	if g.refusal != nil {
 		return g.refusal
 	}
-	for g.complete() && len(g.joined) > 0 {
+	for len(g.joined) > 0 && (!first || g.complete()) {
 		w := new(store.Write)
 		for _, m := range g.joined {
 			w.With = append(w.With, m.part)
 		}
-		res, err := e.cfg.Log.Commit(context.Background(), w)
+		res, err := g.append(e, w)
 		if err == nil {
 			return nil
 		}
@@ -222,10 +262,26 @@ func (g *handoffGroup) commit(e *Engine) *arcp.Error {
 		}
 		g.joined = rest
 	}
-	if g.Job != "" {
+	if first && g.Job != "" {
 		return errHasEnded()
 	}
 	return nil
+}
+
+// append appends a write and waits for its result. The jobs have their new owner before a client gets the
+// events.
+func (g *handoffGroup) append(e *Engine, w *store.Write) (store.Result, error) {
+	result := make(chan store.Result, 1)
+	e.cfg.Log.Append(w, func(res *store.Result) {
+		if res.Err == nil {
+			for _, m := range g.joined {
+				m.run.handedTo.Store(&m.owners)
+			}
+		}
+		result <- *res
+	})
+	res := <-result
+	return res, res.Err
 }
 
 // complete reports whether the job that the request names, if it names one, has joined.
@@ -238,7 +294,8 @@ type handoffMember struct {
 	group  *handoffGroup
 	run    *run
 	part   *store.Write
-	result chan error // buffered 1: of the commit
+	owners []arcp.SessionID // to which the job was handed over, this one included
+	result chan error       // buffered 1: of the commit
 }
 
 func (m *handoffMember) apply(s *supervisor, now time.Time) {
@@ -246,9 +303,16 @@ func (m *handoffMember) apply(s *supervisor, now time.Time) {
 		m.group.leave()
 		return
 	}
+	if !s.write.isEmpty() || s.progress.unsaved { // the part must not have a change without its events
+		if !s.postFirst(m) {
+			m.group.leave()
+		}
+		return
+	}
 	s.write.placeClaim()
 	progress := s.progress
-	progress.Owner, progress.unsaved = m.group.To, true
+	m.owners = append(slices.DeleteFunc(slices.Clone(progress.Owners), func(id arcp.SessionID) bool { return id == m.group.To }), m.group.To)
+	progress.Owners, progress.unsaved = m.owners, true
 	record, err := s.records().progress(&progress, s.authority.Grants.Encode())
 	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("progress of a job cannot be read")
@@ -268,7 +332,7 @@ func (m *handoffMember) apply(s *supervisor, now time.Time) {
 	}
 	progress.committed()
 	s.progress, s.lastJSeq = progress, event.JSeq
-	s.questioner().offerPermissions(now, m.group.To)
+	s.questioner().moveTo(now, m.group.To, sessionsOf(s.run))
 }
 
 func (m *handoffMember) committed(*jobWriter, error) {}
@@ -283,14 +347,38 @@ func (d *definition) handoffEvent(now time.Time, h *Handoff) *store.Event {
 	return d.event(arcp.EventEmit, now, d.row.Priority, arcp.EventEmitPayload{Name: "handoff", Data: data})
 }
 
-// offerPermissions delivers the pending permission requests of the job to the session that owns it now. It
-// gets the others if it has a human user.
-func (qr questioner) offerPermissions(now time.Time, to arcp.SessionID) {
-	owner := approval.Actor{Principal: qr.job.row.Principal, Session: to, HumanInput: true}
+// moveTo makes a session, the last of owners, the one that the pending questions of the job ask. It is sent the
+// permission requests; it gets other questions if it has a human user. None of the owners answers a gate.
+func (qr questioner) moveTo(now time.Time, to arcp.SessionID, owners []arcp.SessionID) {
+	actor := approval.Actor{Principal: qr.job.row.Principal, Session: to, HumanInput: true}
 	for _, q := range qr.questions.All() {
-		if q.Row.Kind == approval.Permission && q.CanDeliver(&owner, now) {
-			qr.deliver(q, []arcp.SessionID{to})
-			qr.write.addCommands(&questionChanged{q: q})
+		if !q.Pending() {
+			continue
 		}
+		qr.questions.mu.Lock()
+		q.MoveTo(to, owners)
+		qr.questions.mu.Unlock()
+		if q.Row.Kind == approval.Permission && q.CanDeliver(&actor, now) && !qr.executes(&q.Row, to) {
+			qr.deliver(q, []arcp.SessionID{to})
+		}
+		qr.write.addCommands(&questionChanged{q: q})
 	}
+}
+
+// postFirst posts a command of the supervisor again, before the commands that have come since.
+func (s *supervisor) postFirst(c command) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.lifecycle.open() {
+		return false
+	}
+	s.commands.list, s.commands.wanted = slices.Insert(s.commands.list, 0, c), true
+	s.wake()
+	return true
+}
+
+// isEmpty reports whether the write has no part besides the events of the tool.
+func (pw *pendingWrite) isEmpty() bool {
+	return pw.started == nil && pw.newState == "" && pw.checkpoint == nil &&
+		len(pw.questions)+len(pw.deliveries)+len(pw.rotations)+len(pw.calls)+len(pw.commands) == 0
 }

@@ -40,7 +40,7 @@ func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
 		i.refuseEnded(e, i.Job)
 	case r.row.Principal != i.Principal:
 		i.refuse(errNoSuchJob())
-	case r.strictCancel && e.owner(r) != i.Session:
+	case r.strictCancel && r.owner() != i.Session:
 		e.cfg.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
 		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the session that owns the job may interrupt it"))
 	case !r.tool.Interruptible:

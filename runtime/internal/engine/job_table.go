@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -54,7 +53,7 @@ func (t *jobTable) add(r *run) {
 	if r.endless() {
 		t.resting++
 	}
-	r.entry.owner = cmp.Or(r.progress.Owner, r.row.Session)
+	r.entry.owner = r.owner()
 	t.link(r)
 	t.count(r, 1)
 }

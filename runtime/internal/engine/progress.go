@@ -19,7 +19,7 @@ type progressRow struct {
 	Swept    time.Time         `json:"swept_at,omitzero"` // until then the expiries of permission leases are counted
 	Children uint64            `json:"children,omitzero"` // that were called; each has a record
 	Chosen   *chosenCheckpoint `json:"from,omitzero"`     // the checkpoint that a client has chosen
-	Owner    arcp.SessionID    `json:"owner,omitzero"`    // to which the job was handed over
+	Owners   []arcp.SessionID  `json:"owners,omitzero"`   // to which the job was handed over, the latest last
 }
 
 // progressState is the progress of a job and the state of its record.
@@ -93,6 +93,9 @@ func (r *run) readProgress(ctx context.Context) error {
 	r.progress.rev = rec.Rev
 	if err := arcp.Unmarshal(rec.Value, &r.progress.progressRow); err != nil {
 		return err
+	}
+	if len(r.progress.Owners) > 0 {
+		r.handedTo.Store(&r.progress.Owners)
 	}
 	if err := r.authority.Restore(r.progress.Spent, r.progress.Grants); err != nil {
 		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("authority of a job cannot be read: the job may do nothing")

@@ -125,7 +125,7 @@ func (d *definition) newQuestion(row approval.Row, owner arcp.SessionID, wait ti
 // the question, and its answer.
 func (tg toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
 	s := tg.s
-	row, refusal := s.newQuestion(row, s.e.owner(s.run), wait, s.e.cfg.scrubber())
+	row, refusal := s.newQuestion(row, s.owner(), wait, s.e.cfg.scrubber())
 	if refusal != nil {
 		return row, refusal
 	}
@@ -196,6 +196,7 @@ func (a *askQuestion) apply(s *supervisor, now time.Time) {
 		a.done <- nil
 		return
 	}
+	a.row.Session = s.owner() // the job may have been handed over
 	q, err := s.questioner().add(now, a.row)
 	if err != nil {
 		a.done <- err

@@ -121,6 +121,11 @@ func recoverJob(ctx context.Context, e *Engine, row *store.Job, questions *quest
 	if err := r.readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
+	for _, q := range r.questions.All() {
+		if q.Pending() && q.Row.Session != r.owner() { // the process ended between the handoff and the change of the question
+			q.MoveTo(r.owner(), sessionsOf(r))
+		}
+	}
 	if r.isSchedule() {
 		refusal, err := r.readSchedule(ctx)
 		switch {

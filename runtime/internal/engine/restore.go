@@ -50,7 +50,7 @@ func (e *Engine) RestoreCheckpoint(s *Submit, p *arcp.CheckpointRestorePayload) 
 		q.submitNew(e)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
-	case r.strictCancel && e.owner(r) != q.Session:
+	case r.strictCancel && r.owner() != q.Session:
 		e.cfg.audit().denied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictCancel)
 		q.refuse(e, arcp.Errorf(arcp.CodePermissionDenied, "only the session that owns the job may restore it"))
 	case r.tool.Recovery != tool.RecoveryCheckpoint:

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -74,7 +73,7 @@ func (j SessionJobs) Submitted(id arcp.SessionID) (jobs []arcp.JobID) {
 // which it was handed over last.
 func (j SessionJobs) Owner(ctx context.Context, row *store.Job) (arcp.SessionID, error) {
 	if r := j.e.run(row.ID); r != nil {
-		return j.e.owner(r), nil
+		return r.owner(), nil
 	}
 	rec, err := j.e.cfg.Store.Get(ctx, progressKey(row.ID))
 	if err != nil || rec.Rev == 0 {
@@ -84,7 +83,19 @@ func (j SessionJobs) Owner(ctx context.Context, row *store.Job) (arcp.SessionID,
 	if err := arcp.Unmarshal(rec.Value, &p); err != nil {
 		return "", err
 	}
-	return cmp.Or(p.Owner, row.Session), nil
+	if n := len(p.Owners); n > 0 {
+		return p.Owners[n-1], nil
+	}
+	return row.Session, nil
+}
+
+// CancelIfOnDisconnect cancels those of the jobs that end with the connection of their session.
+func (j SessionJobs) CancelIfOnDisconnect(ids []arcp.JobID, reason string) {
+	for _, id := range ids {
+		if r := j.e.run(id); r != nil && r.cancelOnDisconnect {
+			r.post(internalCancel(id, reason))
+		}
+	}
 }
 
 // CancelAll cancels the jobs of a session, also those whose submits wait for earlier ones.

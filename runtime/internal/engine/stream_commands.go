@@ -245,7 +245,7 @@ func (js JobStreams) Cancel(from Requester, p *arcp.CancelPayload) {
 	switch {
 	case c.st == nil || c.st.s.row.Principal != from.Principal && !from.Admin:
 		c.refuse(RefusedUnknown, errNoStream())
-	case c.st.s.strictCancel && js.e.owner(c.st.s.run) != from.Session && !from.Admin:
+	case c.st.s.strictCancel && c.st.s.owner() != from.Session && !from.Admin:
 		js.e.cfg.audit().denied("cancel", from.Principal, from.Session, string(c.id), strictCancel)
 		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the session that owns the job may cancel its streams"))
 	case !c.st.s.post(&c):

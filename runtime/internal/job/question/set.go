@@ -299,6 +299,15 @@ func (q *Question) CanDeliver(actor *approval.Actor, now time.Time) bool {
 	return q.Request != "" && q.Row.IsFor(actor, now)
 }
 
+// MoveTo makes a session the one that the question asks. The answer to a gate is from none of owners.
+func (q *Question) MoveTo(to arcp.SessionID, owners []arcp.SessionID) {
+	q.Row.Session = to
+	if q.Row.Kind == approval.Gate {
+		q.Row.Barred = slices.Compact(slices.Sorted(slices.Values(slices.Concat(q.Row.Barred, owners))))
+	}
+	q.Unsaved = true
+}
+
 // RecordDelivery records that sessions get a question. The latest MaxSent of them are notified of its end.
 func (q *Question) RecordDelivery(sessions []arcp.SessionID) {
 	for _, id := range sessions {
