@@ -14,6 +14,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 const ownFingerprint = "sha256:0a37"
@@ -349,7 +350,6 @@ func TestHandoffsLoseAndRepeatNothing(t *testing.T) {
 			}
 		}
 		for id := range owner {
-			f.st.set(func() {})
 			var all int
 			if err := f.st.JobEvents(context.Background(), id, 0, func(*store.Event) bool { all++; return true }); err != nil {
 				t.Fatal(err)
@@ -408,5 +408,119 @@ func TestClientHandsOff(t *testing.T) {
 		if result, err := followed.Wait(f.Context()); err != nil {
 			t.Errorf("the job of the new owner: %v, %v", result, err)
 		}
+	})
+}
+
+// A job is handed over while it calls another tool: the child is created first, and handed over with it.
+func TestHandoffWhileAChildIsCreated(t *testing.T) {
+	for name, all := range map[string]bool{"job": false, "session": true} {
+		t.Run(name, func(t *testing.T) {
+			start := make(chan struct{})
+			inBubble(t, withFingerprint, func(f *fixture) {
+				start = make(chan struct{})
+				caller, err := tool.New(tool.Capability{Name: "caller"}, func(ctx context.Context, job tool.Job, _ struct{}) (arcp.Raw, error) {
+					<-start
+					return job.Call(ctx, tool.Call{Tool: "demo.sleep", Arguments: arcp.Raw(`{"ms":1000}`)})
+				})
+				if err == nil {
+					err = f.rt.AddTool(caller)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, b := f.dial("alice"), f.dial("alice")
+				a.ignoreToolChanges, b.ignoreToolChanges = true, true
+				a.send("tool.invoke", `{"tool":"caller","arguments":{},"lease_request":{"tool.call":["*"]}}`)
+				job := a.until(arcp.JobAccepted).JobID
+				a.until(arcp.JobStarted)
+				synctest.Wait()
+				gate := make(chan struct{})
+				f.st.set(func() { f.st.commitGate = gate })
+				close(start)
+				synctest.Wait()
+				if all {
+					a.handOff("", handoffTo(b.session))
+				} else {
+					a.handOff(job, handoffTo(b.session))
+				}
+				synctest.Wait()
+				f.st.set(func() { f.st.commitGate = nil })
+				close(gate)
+				a.until(arcp.Ack)
+				var handed []arcp.JobID
+				for len(handed) < 2 {
+					handed = append(handed, b.until(arcp.EventEmit).JobID)
+				}
+				if !slices.Contains(handed, job) || handed[0] == handed[1] {
+					t.Errorf("%v handed over, want %s and its child", handed, job)
+				}
+				b.until(arcp.JobCompleted)
+				b.until(arcp.JobCompleted)
+			})
+		})
+	}
+}
+
+// No owner answers a gate of its job, also not one that was asked before the handoff.
+func TestHandoffOfAPendingGate(t *testing.T) {
+	people := withPeople(t)
+	inBubble(t, func(c *runtime.Config) { people(c); withFingerprint(c) }, func(f *fixture) {
+		a, b, c := f.human("bob"), f.human("bob"), f.human("bob")
+		job := a.submit("danger", `{}`)
+		gate := b.until(arcp.HumanChoiceRequest)
+		c.until(arcp.HumanChoiceRequest)
+		a.handsOver(job, b)
+		approve := func(p *peer) arcp.Envelope {
+			p.sent++
+			frame := fmt.Sprintf(`{"arcp":"1.1","id":"msg_%d","correlation_id":%q,"type":"human.choice.response","timestamp":"2030-01-02T15:04:05Z","payload":{"choice_id":"approve"}}`, p.sent, gate.ID)
+			if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				if env := p.read(); env.Type == arcp.Nack || env.Type == arcp.Ack {
+					return env
+				}
+			}
+		}
+		if e := refusal(t, approve(b)); e.Code != arcp.CodePermissionDenied {
+			t.Errorf("the new owner answers the gate: %v, want PERMISSION_DENIED", &e)
+		}
+		approve(c)
+		b.until(arcp.JobCompleted)
+	})
+}
+
+// A subscription of an owner ends with the ownership, and a new one begins.
+func TestSubscribeAfterHandingOn(t *testing.T) {
+	inBubble(t, withFingerprint, func(f *fixture) {
+		a, b := f.dial("alice"), f.dial("alice")
+		job := a.submit("demo.emit", `{"count":5,"bytes":1,"delay_ms":60000,"interval_ms":60000}`)
+		b.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, job))
+		b.until(arcp.JobSubscribed)
+		a.handsOver(job, b)
+		b.handsOver(job, a)
+		b.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, job))
+		b.until(arcp.JobSubscribed)
+		b.until(arcp.JobCompleted)
+	})
+}
+
+// A job is not deleted before its owner has received its end.
+func TestDeleteAfterAHandoff(t *testing.T) {
+	inBubble(t, withFingerprint, func(f *fixture) {
+		a := f.dial("alice")
+		b, tokenOfB := f.dialToken("alice")
+		job := a.submit("demo.emit", `{"count":2,"bytes":1,"delay_ms":60000,"interval_ms":1000}`)
+		a.handsOver(job, b)
+		last := b.until(arcp.EventEmit).EventSeq
+		_ = b.conn.Abort()
+		time.Sleep(2 * time.Minute)
+		args := fmt.Sprintf(`{"job_id":%q}`, job)
+		a.refused("the owner has not received the end", "jobs.delete", args, arcp.CodeFailedPrecondition)
+		b = f.resume(tokenOfB, last)
+		end := b.until(arcp.JobCompleted)
+		b.send("session.ack", fmt.Sprintf(`{"last_processed_seq":%d}`, end.EventSeq))
+		b.wantOpen("after the end")
+		a.must("jobs.delete", args)
 	})
 }

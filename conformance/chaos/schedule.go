@@ -63,8 +63,9 @@ func (a activity) between(from, until time.Time) bool {
 
 // running reports whether the server ran in each third of an interval.
 func (a activity) running(from time.Time, d time.Duration) bool {
-	for n := range time.Duration(3) {
-		if !a.between(from.Add(n*d/3), from.Add((n+1)*d/3)) {
+	third := d / 3
+	for end := from.Add(d); from.Add(third).Compare(end) <= 0; from = from.Add(third) {
+		if !a.between(from, from.Add(third)) {
 			return false
 		}
 	}

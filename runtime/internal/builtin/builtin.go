@@ -65,7 +65,7 @@ func (t *Tools) Register() error {
 	r := &registrar{registry: t.Registry, audit: t.Audit, names: make(map[string]bool),
 		callers: callers{store: t.Store, sessions: t.Sessions, auth: t.Auth, logger: t.Logger}}
 	for _, group := range []interface{ register(r *registrar) }{
-		&jobTools{engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, changes: t.Changes, audit: t.Audit, logger: t.Logger},
+		&jobTools{engine: t.Engine, sessions: t.Sessions, jobs: t.Jobs, store: t.Store, changes: t.Changes, audit: t.Audit, logger: t.Logger},
 		&scheduleTools{engine: t.Engine},
 		&credentialTools{vault: t.Vault, changes: t.Changes, audit: t.Audit, logger: t.Logger},
 		&sessionTools{

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rs/zerolog"
@@ -36,6 +37,7 @@ type jobTools struct {
 	engine   *engine.Engine
 	sessions *session.Directory
 	jobs     *jobview.Reader
+	store    store.Store
 	changes  txn.Committer
 	audit    audit.Log
 	logger   zerolog.Logger
@@ -98,6 +100,35 @@ func (t *jobTools) delete(ctx context.Context, caller *Caller, in jobsDeleteIn) 
 	return jobDeleted{true}, nil
 }
 
+// receivedByOwner refuses to delete a job that was handed over to a session that has not received its events.
+func (t *jobTools) receivedByOwner(ctx context.Context, j *store.Job) *arcp.Error {
+	owner, err := t.engine.SessionJobs().Owner(ctx, j)
+	s := t.sessions.Find(owner)
+	if err == nil && (owner == j.Session || s == nil) {
+		return nil
+	}
+	waits := false
+	if err == nil {
+		if c := s.Conn(); c != nil {
+			c.Sync(ctx)
+		}
+		err = t.store.SessionEvents(ctx, owner, s.Position(), func(d store.Delivery) bool {
+			waits = d.Event.JobID() == j.ID
+			return !waits
+		})
+	}
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTrimmed): // it has ended, or has lost events anyway
+		return nil
+	case err != nil:
+		t.logger.Error().Err(err).Str("job_id", string(j.ID)).Msg("read the events of the owner of a job")
+		return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
+	case waits:
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session %s, which owns it, has not received its last events", owner)
+	}
+	return nil
+}
+
 // deletable refuses to delete a job of another principal, a live job, a job with a live ancestor,
 // and a job with events that its session has not received. A job that may be deleted stays so: it
 // gets no ancestor, and a position does not decrease.
@@ -115,6 +146,9 @@ func (t *jobTools) deletable(ctx context.Context, caller *Caller, j *store.Job) 
 		return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
 	case ancestor != "":
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "a job above it goes on, and may ask what came of it or what it has left: %s", ancestor)
+	}
+	if refused := t.receivedByOwner(ctx, j); refused != nil {
+		return refused
 	}
 	s := t.sessions.Find(j.Session)
 	if s == nil {

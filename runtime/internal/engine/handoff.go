@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"math"
 	"slices"
 	"sync"
@@ -32,8 +31,8 @@ type Handoff struct {
 // the jobs that they have called.
 func (j SessionJobs) HandOver(ctx context.Context, h *Handoff) (moved []arcp.JobID, err *arcp.Error) {
 	e := j.e
-	unlock := e.handoffs.lock(h.Principal)
-	defer unlock()
+	end := e.handoffs.beginHandoff(h.Principal)
+	defer end()
 	if h.Job != "" {
 		switch named := e.run(h.Job); {
 		case named == nil:
@@ -70,30 +69,6 @@ func (j SessionJobs) HandOver(ctx context.Context, h *Handoff) (moved []arcp.Job
 		return nil, errHasEnded()
 	}
 	return moved, nil
-}
-
-// handoffLocks keep handoffs, and the creation of children, of a principal apart: a supervisor takes part in one
-// handoff at a time, and no child waits for its parent while that waits for the handoff. Principals may share
-// a lock.
-type handoffLocks struct{ shards [64]sync.RWMutex }
-
-var handoffSeed = maphash.MakeSeed()
-
-func (hl *handoffLocks) of(principal string) *sync.RWMutex {
-	return &hl.shards[maphash.String(handoffSeed, principal)%uint64(len(hl.shards))]
-}
-
-func (hl *handoffLocks) lock(principal string) (unlock func()) {
-	l := hl.of(principal)
-	l.Lock()
-	return l.Unlock
-}
-
-// beginCreation begins the creation of a child.
-func (hl *handoffLocks) beginCreation(principal string) (end func()) {
-	l := hl.of(principal)
-	l.RLock()
-	return l.RUnlock
 }
 
 // members returns the jobs to hand over, without those of an earlier commit.

@@ -141,7 +141,7 @@ func testRouteSelectsReceivers(t *testing.T, open Open) {
 	person := d.session("sess_person", arcp.FeatureHumanInput)
 	blind := d.session("sess_blind")
 	j := d.submit("job_a", owner)
-	d.do(store.NewWrite(&store.Follow{Session: person, Job: j, CorrelationID: "c"}))
+	d.do(store.NewWrite(&store.Follow{Session: person, Job: j, CorrelationID: "c", Forwarded: true}))
 	events := d.events(j, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseRevoked)
 	events[1].Route = &store.Route{To: []arcp.SessionID{blind, owner, person, "sess_nobody"}}
 	events[2].Route = &store.Route{To: []arcp.SessionID{owner}, ReplyTo: "msg_question"}
@@ -175,6 +175,9 @@ func testRouteSelectsReceivers(t *testing.T, open Open) {
 	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.do(store.NewWrite(&store.DeliverEvent{Session: late, Job: j, JSeq: 2}))
 	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.LeaseRevoked, arcp.HumanInputRequest)
+	if x := d.sessionLog(late, 0)[3]; x.CorrelationID != "c" || x.Forwarded {
+		t.Errorf("a session that follows everything itself is given %+v", x)
+	}
 	d.do(store.NewWrite(&store.DeliverEvent{Session: "sess_nobody", Job: j, JSeq: 2})) // as if it had just ended
 	d.refuse(store.NewWrite(&store.DeliverEvent{Session: late, Job: "job_b", JSeq: 2}), store.ErrNotFound)
 	d.refuse(store.NewWrite(&store.DeliverEvent{Session: late, Job: j}), store.ErrInvalid)

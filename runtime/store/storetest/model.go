@@ -446,6 +446,15 @@ func (j *modelJob) single(id arcp.SessionID) modelFollow {
 	if id == j.session {
 		return modelFollow{session: id, corr: j.submitID, primary: true}
 	}
+	var plain []arcp.MessageID
+	for _, f := range j.follows {
+		if f.session == id && f.plain == every {
+			plain = append(plain, f.corr)
+		}
+	}
+	if len(plain) > 0 {
+		return modelFollow{session: id, corr: slices.Min(plain)}
+	}
 	return modelFollow{session: id, forwarded: true}
 }
 

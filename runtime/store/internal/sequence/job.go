@@ -88,11 +88,15 @@ func (j *job) release() {
 	}
 }
 
-// receiver returns a follower for single events of a session that need not follow the
-// job.
+// receiver returns a follower for single events of a session that need not follow the job. A session that
+// follows the job as its submitter does gets the event as that does.
 func (j *job) receiver(s *session) follower {
 	if s == j.submitter {
 		return follower{session: s, correlation: j.submitID, types: allTypes, primary: true}
+	}
+	i := slices.IndexFunc(j.followers, func(f follower) bool { return f.session == s && f.plain == allTypes })
+	if i >= 0 {
+		return follower{session: s, correlation: j.followers[i].correlation, types: allTypes}
 	}
 	return follower{session: s, types: allTypes, forwarded: true}
 }
