@@ -111,7 +111,7 @@ func (t *jobTable) moves(r *run, id arcp.JobID) bool {
 
 // owner returns the session that owns the job: the one that has submitted it, or to which it was handed over.
 func (r *run) owner() arcp.SessionID {
-	if ids := r.handedTo.Load(); ids != nil {
+	if ids := r.entry.handedTo.Load(); ids != nil {
 		return (*ids)[len(*ids)-1]
 	}
 	return r.row.Session
@@ -123,7 +123,7 @@ func sessionsOf(r *run) []arcp.SessionID {
 	if r.row.Session != "" {
 		ids = append(ids, r.row.Session)
 	}
-	if later := r.handedTo.Load(); later != nil {
+	if later := r.entry.handedTo.Load(); later != nil {
 		ids = append(ids, *later...)
 	}
 	return ids
@@ -132,7 +132,7 @@ func sessionsOf(r *run) []arcp.SessionID {
 // barredOfChildren returns the sessions that must not answer the gates of the jobs that r calls, besides
 // the session of those jobs.
 func barredOfChildren(r *run) []arcp.SessionID {
-	if r.handedTo.Load() == nil {
+	if r.entry.handedTo.Load() == nil {
 		return r.barred
 	}
 	return slices.Concat(r.barred, sessionsOf(r))
@@ -250,7 +250,7 @@ func (g *handoffGroup) append(e *Engine, w *store.Write) (store.Result, error) {
 	e.cfg.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {
 			for _, m := range g.joined {
-				m.run.handedTo.Store(&m.owners)
+				m.run.entry.handedTo.Store(&m.owners)
 			}
 		}
 		result <- *res
@@ -279,7 +279,7 @@ func (m *handoffMember) apply(s *supervisor, now time.Time) {
 		return
 	}
 	if !s.write.isEmpty() || s.progress.unsaved { // the part must not have a change without its events
-		if !s.postFirst(m) {
+		if !postFirst(s, m) {
 			m.group.leave()
 		}
 		return
@@ -340,8 +340,8 @@ func (qr questioner) moveTo(now time.Time, to arcp.SessionID, owners []arcp.Sess
 	}
 }
 
-// postFirst posts a command of the supervisor again, before the commands that have come since.
-func (s *supervisor) postFirst(c command) bool {
+// postFirst posts a command of a supervisor again, before the commands that have come since.
+func postFirst(s *supervisor, c command) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.lifecycle.open() {

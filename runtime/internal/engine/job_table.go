@@ -38,12 +38,13 @@ func newJobTable(l Limits) jobTable {
 }
 
 // tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
-// for nextConcluded, which belongs to the list concluded.
+// for nextConcluded, which belongs to the list concluded, and handedTo.
 type tableEntry struct {
-	owner         arcp.SessionID // that has submitted the job, or to which it was handed over
-	prev, next    *run           // of the same owner
-	releasedc     chan struct{}  // closed when the run leaves the table; nil: it has no waiter
-	concluded     bool           // the run is not counted any more
+	handedTo      atomic.Pointer[[]arcp.SessionID] // owners after the submitter, the latest last; nil: none
+	owner         arcp.SessionID                   // in whose list the run is
+	prev, next    *run                             // of the same owner
+	releasedc     chan struct{}                    // closed when the run leaves the table; nil: it has no waiter
+	concluded     bool                             // the run is not counted any more
 	nextConcluded *run
 }
 

@@ -95,7 +95,7 @@ func (r *run) readProgress(ctx context.Context) error {
 		return err
 	}
 	if len(r.progress.Owners) > 0 {
-		r.handedTo.Store(&r.progress.Owners)
+		r.entry.handedTo.Store(&r.progress.Owners)
 	}
 	if err := r.authority.Restore(r.progress.Spent, r.progress.Grants); err != nil {
 		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("authority of a job cannot be read: the job may do nothing")

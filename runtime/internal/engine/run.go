@@ -2,7 +2,6 @@ package engine
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,8 +80,6 @@ type run struct {
 	// Guarded by Engine.mu.
 	queueEntry
 	entry tableEntry
-
-	handedTo atomic.Pointer[[]arcp.SessionID] // owners after the submitter, the latest last; nil: none
 
 	wakec chan struct{} // buffered 1: there is input for the supervisor
 	done  completion
