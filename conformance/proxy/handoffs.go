@@ -22,6 +22,4 @@ var handoffFaults = []Fault{
 	{Defect: "a handoff tells of a foreign session", Checks: []string{"handoffs.refused"}, newRewriter: replaceCode(arcp.CodeNotFound, arcp.CodePermissionDenied)},
 	{Defect: "any session hands a job over", Checks: []string{"handoffs.refused"}, newRewriter: replaceCode(arcp.CodePermissionDenied, arcp.CodeNotFound)},
 	{Defect: "a job that has ended is handed over", Checks: []string{"handoffs.ended"}, newRewriter: replaceCode(arcp.CodeFailedPrecondition, arcp.CodeNotFound)},
-	{Defect: "a restart gives a job back to the session that has submitted it", Checks: []string{"handoffs.restart"},
-		newRewriter: replaceCode(arcp.CodePermissionDenied, arcp.CodeNotFound)},
 }
