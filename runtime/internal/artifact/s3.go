@@ -263,22 +263,29 @@ func (s *S3) Recover() (ids []arcp.ArtifactID, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return ids, s.do("abort uploads", recoverTimeout, func(ctx context.Context) error {
-		ctx, stop := context.WithCancel(ctx)
-		defer stop() // ends the goroutine of the list
-		for u := range s.api.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) {
-			if u.Err != nil {
-				return u.Err
-			}
-			if id, ok := s.id(u.Key); !ok || id >= s.before {
-				continue
-			}
-			if err := s.abortUpload(ctx, u.Key, u.UploadID); err != nil {
-				return err
-			}
+	return ids, s.do("abort uploads", recoverTimeout, s.abortUploads)
+}
+
+// abortUploads discards the parts of the uploads of earlier processes.
+func (s *S3) abortUploads(ctx context.Context) error {
+	var old []minio.ObjectMultipartInfo
+	var err error
+	for u := range s.api.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) { // to its end, or else its goroutine stays
+		if u.Err != nil {
+			err = u.Err
+		} else if id, ok := s.id(u.Key); ok && id < s.before {
+			old = append(old, u)
 		}
-		return ctx.Err()
-	})
+	}
+	if err != nil {
+		return err
+	}
+	for _, u := range old {
+		if err := s.abortUpload(ctx, u.Key, u.UploadID); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // reserve counts n bytes of a part, and reports whether there is memory for them.

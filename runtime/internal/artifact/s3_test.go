@@ -8,6 +8,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/interop"
@@ -145,6 +149,44 @@ func TestS3ErrorsAreUnavailable(t *testing.T) {
 	if s.buffered != 0 {
 		t.Errorf("%d bytes are counted for parts after all puts have ended", s.buffered)
 	}
+}
+
+// roundTripper answers requests in the process.
+type roundTripper http.HandlerFunc
+
+func (rt roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	rec := httptest.NewRecorder()
+	rt(rec, r)
+	return rec.Result(), nil
+}
+
+// Recover that cannot abort an upload leaves no goroutine. The bubble fails if one stays.
+func TestS3RecoverEndsTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openS3(t, "http://storage.test")
+		api, err := minio.NewCore("storage.test", &minio.Options{
+			Creds:  credentials.NewStaticV4("key", "secret", ""),
+			Region: "us-east-1",
+			Transport: roundTripper(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodDelete:
+					w.WriteHeader(http.StatusForbidden)
+				case r.URL.Query().Has("uploads"):
+					_, _ = io.WriteString(w, "<ListMultipartUploadsResult>"+
+						strings.Repeat("<Upload><Key>arcp/one/art_00A</Key><UploadId>u</UploadId></Upload>", 5)+"</ListMultipartUploadsResult>")
+				default:
+					_, _ = io.WriteString(w, "<ListBucketResult></ListBucketResult>")
+				}
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.api = *api
+		if _, err := s.Recover(); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Recover = %v, want %v", err, ErrUnavailable)
+		}
+	})
 }
 
 // Close ends a request that storage does not answer.
