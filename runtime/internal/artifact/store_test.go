@@ -475,7 +475,8 @@ func TestResultIsPutOnce(t *testing.T) {
 type outage struct {
 	Content
 	down     bool
-	requests int // during the outage
+	stuck    arcp.ArtifactID // cannot be removed
+	requests int             // during the outage
 }
 
 func (o *outage) fails() error {
@@ -499,6 +500,9 @@ func (o *outage) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) {
 }
 
 func (o *outage) Remove(id arcp.ArtifactID) error {
+	if id == o.stuck {
+		return fmt.Errorf("refused: %w", ErrUnavailable)
+	}
 	return cmp.Or(o.fails(), o.Content.Remove(id))
 }
 
@@ -606,6 +610,43 @@ func TestOutageStopsTheRemovalOfGarbage(t *testing.T) {
 		if _, err := content.Open(id); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the content of a released artifact is there: %v", err)
 		}
+	}
+}
+
+// Content that cannot be removed does not keep the rest.
+func TestGarbageIsRemovedAroundStuckContent(t *testing.T) {
+	content := &outage{Content: new(Memory)}
+	f := newFixture(t, content, Limits{})
+	f.opts.Remote = true // only Sweep removes
+	stuck, other := f.put("alice", "a"), f.put("alice", "b")
+	content.stuck = stuck.ID
+	for _, row := range []Row{stuck, other} {
+		if err := f.Release(t.Context(), "alice", row.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := f.Sweep(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := content.Open(other.ID); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open = %v: the content behind the stuck one is there", err)
+	}
+}
+
+// Artifacts expire while their storage does not answer.
+func TestArtifactsExpireDuringAnOutage(t *testing.T) {
+	content := &outage{Content: new(Memory)}
+	f := newFixture(t, content, Limits{})
+	row := f.put("alice", "a")
+	content.down, f.remote = true, true
+	f.restart(Limits{})
+	if err := f.Sweep(t.Context(), row.ExpiresAt); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("Sweep = %v, want %v", err, ErrUnavailable)
+	}
+	if n, _ := f.Usage(); n != 0 {
+		t.Errorf("%d artifacts after their expiry", n)
 	}
 }
 
