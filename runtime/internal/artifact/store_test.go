@@ -650,6 +650,29 @@ func TestArtifactsExpireDuringAnOutage(t *testing.T) {
 	}
 }
 
+// A list without an object that is there does not delete its row.
+func TestIncompleteListDeletesNoRow(t *testing.T) {
+	content := &forgetful{new(Memory)}
+	f := newFixture(t, content, Limits{})
+	kept, lost := f.put("alice", "kept"), f.put("alice", "lost")
+	f.remote = true
+	f.restart(Limits{})
+	if err := content.Remove(lost.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sweep(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	f.wantContent("not in the list", "alice", kept.ID, "kept")
+	_, err := f.Get("alice", lost.ID)
+	f.wantCode("not in the storage", err, arcp.CodeNotFound)
+}
+
+// forgetful is a Content whose list is empty.
+type forgetful struct{ *Memory }
+
+func (forgetful) Recover() ([]arcp.ArtifactID, error) { return nil, nil }
+
 // record returns the record of an artifact.
 func (f *fixture) record(id arcp.ArtifactID) records.Row[Row] {
 	f.t.Helper()
