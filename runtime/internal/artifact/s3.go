@@ -139,15 +139,37 @@ func (s *S3) do(operation string, limit time.Duration, request func(ctx context.
 	return failed(operation, request(ctx))
 }
 
-// failed returns the error of a request.
+// failed returns the error of a request. Its cause is text only: it may be one that has a meaning here, such as
+// io.ErrUnexpectedEOF of a connection.
 func failed(operation string, err error) error {
 	switch {
-	case err == nil:
-		return nil
-	case minio.ToErrorResponse(err).Code == minio.NoSuchKey:
-		return fs.ErrNotExist
+	case err == nil || err == fs.ErrNotExist: // see missing
+		return err
+	case isMissing(err):
+		return fmt.Errorf("%s: %w: the bucket or the object does not exist: %v", operation, ErrUnavailable, err)
 	}
-	return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
+	return fmt.Errorf("%s: %w: %v", operation, ErrUnavailable, err)
+}
+
+// isMissing reports whether storage has answered that an object is not there. Without a body the answer may
+// mean the bucket.
+func isMissing(err error) bool { return minio.ToErrorResponse(err).Code == minio.NoSuchKey }
+
+// missing returns fs.ErrNotExist if the bucket is there, and an object is not in its list.
+func (s *S3) missing(ctx context.Context, id arcp.ArtifactID) error {
+	for o := range s.api.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.key(id), MaxKeys: 1}) {
+		switch {
+		case o.Err != nil:
+			return o.Err
+		case o.Key == s.key(id):
+			return errors.New("the object is in the list of the bucket, but cannot be found")
+		}
+		break
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return fs.ErrNotExist
 }
 
 // Create implements Content. It sends no request.
@@ -168,6 +190,9 @@ func (s *S3) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) {
 	err := s.do("look up object", requestTimeout, func(ctx context.Context) error {
 		info, err := s.api.StatObject(ctx, s.bucket, s.key(id), minio.StatObjectOptions{})
 		r.size = info.Size
+		if isMissing(err) {
+			return s.missing(ctx, id)
+		}
 		return err
 	})
 	if err != nil {
@@ -190,9 +215,17 @@ func (s *S3) Remove(id arcp.ArtifactID) error {
 	if err := s.abort(id); err != nil {
 		return err
 	}
-	return s.do("delete object", requestTimeout, func(ctx context.Context) error {
-		return s.api.RemoveObject(ctx, s.bucket, s.key(id), minio.RemoveObjectOptions{})
+	err := s.do("delete object", requestTimeout, func(ctx context.Context) error {
+		err := s.api.RemoveObject(ctx, s.bucket, s.key(id), minio.RemoveObjectOptions{})
+		if isMissing(err) {
+			return s.missing(ctx, id)
+		}
+		return err
 	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // release ends a reader of an artifact. The last reader of a removed one deletes the object.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/interop"
@@ -120,9 +121,17 @@ func fakeS3(t *testing.T, answer http.HandlerFunc) *S3 {
 	return openS3(t, srv.URL)
 }
 
-// Storage that refuses requests is unavailable; only an object that is not there does not exist.
+// Storage that refuses requests is unavailable, also without its bucket; only an object that is not there
+// does not exist.
 func TestS3ErrorsAreUnavailable(t *testing.T) {
-	s := fakeS3(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
+		t.Run(http.StatusText(status), func(t *testing.T) { testUnavailable(t, status) })
+	}
+}
+
+// testUnavailable checks the errors of storage that answers every request with a status without a body.
+func testUnavailable(t *testing.T, status int) {
+	s := fakeS3(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	want := func(operation string, err error) {
 		t.Helper()
 		if !errors.Is(err, ErrUnavailable) || errors.Is(err, fs.ErrNotExist) {
@@ -208,6 +217,32 @@ func TestS3CloseEndsRequests(t *testing.T) {
 		t.Errorf("Recover = %v, want %v", err, ErrUnavailable)
 	}
 	<-ended
+}
+
+// Storage that breaks all connections is unavailable: the content is not damaged.
+func TestS3BrokenConnectionsAreUnavailable(t *testing.T) {
+	s := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		w.Header().Set("Last-Modified", "Fri, 27 Nov 2026 12:00:00 GMT")
+		w.Header().Set("ETag", `"e"`)
+		if r.Method == http.MethodGet {
+			w.WriteHeader(http.StatusPartialContent)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	})
+	r, err := s.Open("art_a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.ReadAll(r)
+	o := &Options{Logger: zerolog.Nop()}
+	if e, ok := arcp.AsError(o.damaged("art_a", err)); !ok || e.Code != arcp.CodeUnavailable {
+		t.Errorf("a read gave %v, want %s", err, arcp.CodeUnavailable)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A connection that breaks in the middle of an object is replaced.
