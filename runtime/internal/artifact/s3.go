@@ -29,8 +29,12 @@ const (
 	maxParts = 10_000
 
 	// maxBuffered bounds the memory of the parts that are being written, in bytes. An idle upload keeps
-	// its last part.
+	// its last part. A principal has at most a quarter. The last quarter is for parts of at most half
+	// the size: large artifacts leave it to small ones.
 	maxBuffered = 256 << 20
+	maxShare    = maxBuffered / 4
+	maxLarge    = maxBuffered / 4 * 3
+	smallPart   = partSize / 2
 )
 
 // Time limits of requests. They end a request to storage that has stopped to answer.
@@ -72,6 +76,7 @@ type S3 struct {
 	readers  map[arcp.ArtifactID]int
 	removed  map[arcp.ArtifactID]bool // the last reader deletes the object
 	buffered int                      // bytes of the parts that are being written
+	shares   map[string]int           // buffered by principal; none is 0
 }
 
 // OpenS3 returns an S3. It sends no request.
@@ -107,6 +112,7 @@ func OpenS3(c S3Config) (*S3, error) {
 		uploads: make(map[arcp.ArtifactID]string),
 		readers: make(map[arcp.ArtifactID]int),
 		removed: make(map[arcp.ArtifactID]bool),
+		shares:  make(map[string]int),
 	}, nil
 }
 
@@ -173,7 +179,9 @@ func (s *S3) missing(ctx context.Context, id arcp.ArtifactID) error {
 }
 
 // Create implements Content. It sends no request.
-func (s *S3) Create(id arcp.ArtifactID) (Writer, error) { return &s3Writer{s: s, id: id}, nil }
+func (s *S3) Create(principal string, id arcp.ArtifactID) (Writer, error) {
+	return &s3Writer{s: s, principal: principal, id: id}, nil
+}
 
 // Open implements Content.
 func (s *S3) Open(id arcp.ArtifactID) (io.ReadSeekCloser, error) {
@@ -321,25 +329,35 @@ func (s *S3) abortUploads(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// reserve counts n bytes of a part, and reports whether there is memory for them.
-func (s *S3) reserve(n int) bool {
+// reserve counts the memory of a part of a principal that changes its size, and reports whether there is
+// enough. There is always enough for less.
+func (s *S3) reserve(principal string, from, to int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.buffered+n > maxBuffered {
+	buffered, share, limit := s.buffered+to-from, s.shares[principal]+to-from, maxBuffered
+	if to > smallPart {
+		limit = maxLarge
+	}
+	if to > from && (buffered > limit || share > maxShare) {
 		return false
 	}
-	s.buffered += n
+	s.buffered = buffered
+	s.shares[principal] = share
+	if share == 0 {
+		delete(s.shares, principal)
+	}
 	return true
 }
 
 // s3Writer is the Writer of S3. It writes an object that has one part with one request, and others in
 // parts.
 type s3Writer struct {
-	s      *S3
-	id     arcp.ArtifactID
-	upload string // "": no part is written
-	parts  []minio.CompletePart
-	part   []byte // the part that is not written yet
+	s         *S3
+	principal string
+	id        arcp.ArtifactID
+	upload    string // "": no part is written
+	parts     []minio.CompletePart
+	part      []byte // the part that is not written yet
 }
 
 func (w *s3Writer) Write(p []byte) (n int, err error) {
@@ -365,7 +383,7 @@ func (w *s3Writer) grow(n int) error {
 		return nil
 	}
 	size := min(max(n, 2*cap(w.part), chunkSize/4), partSize)
-	if !w.s.reserve(size - cap(w.part)) {
+	if !w.s.reserve(w.principal, cap(w.part), size) {
 		return arcp.Errorf(arcp.CodeResourceExhausted, "too many artifacts are being put now").RetryAfter(10)
 	}
 	w.part = append(make([]byte, 0, size), w.part...)
@@ -374,7 +392,7 @@ func (w *s3Writer) grow(n int) error {
 
 // free frees the memory of the part.
 func (w *s3Writer) free() {
-	w.s.reserve(-cap(w.part))
+	w.s.reserve(w.principal, cap(w.part), 0)
 	w.part = nil
 }
 

@@ -55,7 +55,7 @@ func TestS3RecoverDuringAnUpload(t *testing.T) {
 	s := openS3(t, interop.Moto(t, "artifacts"))
 	c := contentTest{t, s}
 	id := arcp.ArtifactID(arcp.NewID(arcp.ArtifactPrefix))
-	w, err := s.Create(id)
+	w, err := s.Create("alice", id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestS3DiscardsParts(t *testing.T) {
 		"Abort":  func(w Writer) error { w.Abort(); return nil },
 		"Remove": func(Writer) error { return s.Remove("art_a") },
 	} {
-		w, err := s.Create("art_a")
+		w, err := s.Create("alice", "art_a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func testUnavailable(t *testing.T, status int) {
 	_, err = s.Recover()
 	want("Recover", err)
 	for _, size := range []int{1, partSize + 1} {
-		w, err := s.Create("art_a")
+		w, err := s.Create("alice", "art_a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,24 +273,38 @@ func TestS3ReadsOnAfterABrokenConnection(t *testing.T) {
 	}
 }
 
-// Parts have a bounded memory, which is free again after Abort.
+// Parts have a bounded memory, which is free again after Abort. A principal has a quarter of it, and large
+// artifacts leave a quarter to small ones.
 func TestS3BoundsTheMemoryOfParts(t *testing.T) {
 	s := openS3(t, "http://127.0.0.1:9") // no request is sent
 	var open []Writer
-	var err error
-	for err == nil {
-		w, _ := s.Create("art_a") // never fails
-		_, err = w.Write(make([]byte, partSize))
+	put := func(principal string, size int) error {
+		w, _ := s.Create(principal, "art_a") // never fails
+		_, err := w.Write(make([]byte, size))
 		open = append(open, w)
+		return err
 	}
-	if e, ok := arcp.AsError(err); !ok || e.Code != arcp.CodeResourceExhausted || len(open) != maxBuffered/partSize+1 {
-		t.Errorf("writer %d: %v", len(open), err)
+	fill := func(principal string, size, want int) {
+		t.Helper()
+		n, err := 0, error(nil)
+		for err = put(principal, size); err == nil; err = put(principal, size) {
+			n++
+		}
+		if e, ok := arcp.AsError(err); !ok || e.Code != arcp.CodeResourceExhausted || n != want {
+			t.Errorf("%s has %d parts of %d bytes, and then %v; want %d", principal, n, size, err, want)
+		}
 	}
+	for _, principal := range []string{"alice", "bob", "carol"} {
+		fill(principal, partSize, maxShare/partSize)
+	}
+	fill("dave", partSize, 0)
+	fill("dave", smallPart, maxShare/smallPart)
+	fill("erin", 1, 0)
 	for _, w := range open {
 		w.Abort()
 	}
-	if s.buffered != 0 {
-		t.Errorf("%d bytes are counted after Abort", s.buffered)
+	if s.buffered != 0 || len(s.shares) != 0 {
+		t.Errorf("%d bytes of %v are counted after Abort", s.buffered, s.shares)
 	}
 }
 

@@ -239,10 +239,10 @@ type waitingContent struct {
 	next    chan struct{} // Create returns after it receives from next
 }
 
-func (c *waitingContent) Create(id arcp.ArtifactID) (Writer, error) {
+func (c *waitingContent) Create(principal string, id arcp.ArtifactID) (Writer, error) {
 	c.created <- struct{}{}
 	<-c.next
-	return c.Memory.Create(id)
+	return c.Memory.Create(principal, id)
 }
 
 // A put that is repeated returns the artifact of the first one, also at the same time.
@@ -487,8 +487,8 @@ func (o *outage) fails() error {
 	return nil
 }
 
-func (o *outage) Create(id arcp.ArtifactID) (Writer, error) {
-	w, err := o.Content.Create(id)
+func (o *outage) Create(principal string, id arcp.ArtifactID) (Writer, error) {
+	w, err := o.Content.Create(principal, id)
 	return &outageWriter{o, w}, err
 }
 
